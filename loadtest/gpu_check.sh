@@ -1,43 +1,64 @@
 #!/usr/bin/env bash
-# Checks and times the CUDA engine on a GPU within nine minutes. The table of results is the last
-# output.
+# Checks and times the CUDA engine on a GPU, in parts, within nine minutes. The report is the last
+# output. loadtest/gpu/check.py runs the parts; this script builds, packs and finds the programs.
 set -uo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: loadtest/gpu_check.sh [--programs FILE | --libraries FILE] [--out FOLDER] [--rehearse]
-       loadtest/gpu_check.sh --pack FILE [--architectures LIST]
-       loadtest/gpu_check.sh --pack-libraries FILE
+usage: gpu_check.sh [--out FOLDER] [--only PART,...] [--budget SECONDS] [--resume [FOLDER]] [--rehearse]
+                    [--programs FILE | --libraries FILE]
+       gpu_check.sh --pack FILE [--architectures LIST] [--cuda FOLDER] [--rehearse]
+       gpu_check.sh --pack-libraries FILE
 
-Runs the device tests, the benchmarks of kernels and plans, PyTorch's peers and compute-sanitizer on the
-first GPU. What fails is reported and the rest goes on; what the time does not suffice for is named.
-Writes gpu_check.json, gpu_check.md and a table of cuBLASLt's algorithms for this GPU. Exit status: 0 all
-well, 1 a part failed, 3 no device.
+Runs, on the first GPU: the table of kernels, compute-sanitizer, the device tests, the benchmarks of plans
+and kernels, PyTorch's peers, the search for cuBLASLt's algorithms, ncu, and the daemon under load. A case
+that fails, crashes or hangs is reported and the rest goes on; what the time does not suffice for is named.
+Exit status: 0 all well, 1 something failed, 3 no device.
 
-  --programs FILE       what --pack made; without it the programs are built here, with nvcc and cmake
+  --out FOLDER          where the results go, as they come (default: $OUT if that is set, else
+                        loadtest/results/gpu)
+  --only PART,...       these parts alone: table ceilings memcheck racecheck kernel-tests engine-own
+                        engine-cublaslt steps plans products rows peers draws tune ncu daemon
+  --budget SECONDS      for all parts together (530)
+  --resume [FOLDER]     skips the cases that have an outcome in this folder of an earlier run (default: that
+                        of --out)
+  --rehearse            in the emulator, with the release build's programs: proves the kit, times nothing
+  --programs FILE       what --pack made; in an unpacked pack this is not needed. Without it the programs are
+                        built here, with nvcc and cmake
   --libraries FILE      what --pack-libraries made: for a build here where there are no packages and no
                         network to get them
-  --out FOLDER          where the results go (loadtest/results)
-  --rehearse            in the emulator, with the release build's programs: proves the script, times
-                        nothing
-  --pack FILE           builds the programs and packs them, with the libraries that they need, for a
-                        machine that has a driver, PyTorch or not, and no network
-  --architectures LIST  of the GPUs to build for, as CMake lists them (80;90;100 for a pack, else native)
+  --pack FILE           builds the programs and packs them with their libraries, the demo model and this kit,
+                        for a machine that has a driver and Python 3, and no network; with --rehearse the
+                        emulator's programs
+  --architectures LIST  of the GPUs to build for, as CMake lists them (90 for a pack, else native)
+  --cuda FOLDER         the CUDA toolkit to build with
   --pack-libraries FILE packs the libraries and headers of Debian that the programs are built with
 USAGE
 }
 
+invoked_from=$PWD
 cd "$(dirname "$0")/.." || exit 1
-readonly budget=530 # in seconds, out of nine minutes
-# The build targets: the benchmark, and the tests that run on a device.
-readonly targets=(gpu_bench kernels_cuda_device_test cuda_backend_device_test)
+# The build targets of a GPU and of a rehearsal, with the names that they have in a pack.
+readonly gpu_targets=(gpu_bench kernels_cuda_device_test cuda_backend_device_test)
+readonly emulator_targets=(gpu_bench_emulated kernels_cuda_test cuda_backend_test)
+readonly names=(gpu_bench kernels_test backend_test)
+readonly server_targets=(sluiced sluice sluice-load)
+# What the programs read, relative to the root of the sources.
+readonly data=(loadtest/gpu_check.sh loadtest/gpu models/demo tests/goldens)
 # The Debian packages with the headers and libraries that the programs are built with.
 readonly packages=(libabsl-dev libgmock-dev libgtest-dev libicu-dev nlohmann-json3-dev)
-programs='' libraries='' out=loadtest/results rehearse=false pack='' pack_libraries='' architectures=''
+readonly most_pack_bytes=$((64 << 20))
+
+programs='' libraries='' out='' only='' budget='' resume='' rehearse=false pack='' architectures=''
+cuda='' pack_libraries=''
 while [ $# -gt 0 ]; do
   case $1 in
     --rehearse) rehearse=true ;;
-    --programs | --libraries | --out | --pack | --pack-libraries | --architectures)
+    --resume)
+      resume=.
+      if [ $# -ge 2 ] && [ "${2#--}" = "$2" ]; then resume=$2; shift; fi
+      ;;
+    --programs | --libraries | --out | --only | --budget | --pack | --pack-libraries | --architectures | --cuda)
       [ $# -ge 2 ] || { usage >&2; exit 2; }
       option=${1#--}
       declare "${option//-/_}=$2"
@@ -49,51 +70,48 @@ while [ $# -gt 0 ]; do
   shift
 done
 
+# absolute PATH: as seen from where the script was called.
+absolute() { case $1 in /*) echo "$1" ;; *) echo "$invoked_from/$1" ;; esac; }
+for option in programs libraries out pack cuda pack_libraries; do
+  [ -z "${!option}" ] || declare "$option=$(absolute "${!option}")"
+done
+
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-: >"$work/parts.tsv"
-failed=0
 
-# record NAME OUTCOME SECONDS: adds a part to the list of outcomes.
-record() {
-  printf '%s\t%s\t%s\n' "$1" "$2" "$3" >>"$work/parts.tsv"
-  printf -- '-- %s: %s (%s s)\n' "$1" "$2" "$3"
-}
-
-# part NAME SECONDS FILE COMMAND...: runs a part for at most SECONDS, within the budget, and writes
-# its output to FILE of the work folder.
-part() {
-  local name=$1 limit=$2 file=$3 left=$((budget - SECONDS)) start=$SECONDS status
-  shift 3
-  [ "$left" -lt "$limit" ] && limit=$left
-  if [ "$limit" -lt 5 ]; then
-    record "$name" "not measured: no time" 0
-    return 1
-  fi
-  timeout -k 5 "$limit" "$@" >"$work/$file" 2>"$work/$name.log"
-  status=$?
-  case $status in
-    0) record "$name" ok $((SECONDS - start)); return 0 ;;
-    124 | 137) record "$name" "not measured: longer than $limit s" $((SECONDS - start)) ;;
-    *) record "$name" "failed with status $status" $((SECONDS - start)) ;;
-  esac
-  failed=1
-  tail -n 15 "$work/$file" "$work/$name.log"
-  return 1
-}
-
-# build ARCHITECTURES: builds the programs for a GPU, without the daemon, below build/cuda.
+# build ARCHITECTURES SERVER: builds the programs below build/cuda, or build/release for a
+# rehearsal, with the daemon if SERVER is ON.
 build() {
-  local prefix=()
-  command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
+  local targets=("${gpu_targets[@]}") options=() prefix=()
+  [ "${SLUICE_GPU_CHECK_BUILD:-1}" = 1 ] || return 0 # A test has built the programs.
+  if $rehearse; then
+    targets=("${emulator_targets[@]}")
+    [ "$2" = OFF ] || targets+=("${server_targets[@]}")
+    [ -f build/release/build.ninja ] || cmake --preset release || return 1
+    cmake --build build/release --target "${targets[@]}"
+    return
+  fi
+  [ "$2" = OFF ] || targets+=("${server_targets[@]}")
+  if [ -n "$cuda" ]; then
+    options=("-DCMAKE_CUDA_COMPILER=$cuda/bin/nvcc" "-DCUDAToolkit_ROOT=$cuda")
+  else
+    command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
+  fi
   if [ -n "$libraries" ]; then
     # They are not in the work folder, because CMake remembers their place.
     mkdir -p build/gpu-libraries && tar -xzf "$libraries" -C build/gpu-libraries || return 1
     prefix=("-DCMAKE_PREFIX_PATH=$PWD/build/gpu-libraries/usr")
     export CPLUS_INCLUDE_PATH=$PWD/build/gpu-libraries/usr/include # searched like /usr/include
   fi
-  cmake --preset cuda -DSLUICE_SERVER=OFF -DSLUICE_BENCHMARKS=OFF "-DSLUICE_CUDA_ARCHITECTURES=$1" \
-    "${prefix[@]}" && cmake --build build/cuda --target "${targets[@]}"
+  cmake --preset cuda "-DSLUICE_SERVER=$2" "-DSLUICE_BENCHMARKS=$2" "-DSLUICE_CUDA_ARCHITECTURES=$1" \
+    "${options[@]}" "${prefix[@]}" && cmake --build build/cuda --target "${targets[@]}"
+}
+
+# built NAME: the path of a program that was built.
+built() {
+  local folder=build/cuda
+  ! $rehearse || folder=build/release
+  find "$PWD/$folder" -type f -perm -u+x -name "$1" | head -n 1
 }
 
 # pack_libraries FILE: packs the shared libraries that the packages' links point to.
@@ -108,17 +126,41 @@ pack_libraries() {
     tar -czf "$1" -C / --transform 's,^/,,' -P -T - && ls -l "$1"
 }
 
-# pack FILE: packs the programs of build/cuda with their libraries, except those of the C and C++
-# runtimes.
+# link_programs FOLDER COMMAND: puts the programs into the folder by COMMAND FROM TO.
+link_programs() {
+  local targets=("${gpu_targets[@]}") i program
+  ! $rehearse || targets=("${emulator_targets[@]}")
+  mkdir -p "$1/lib"
+  for i in "${!names[@]}"; do
+    program=$(built "${targets[$i]}")
+    [ -z "$program" ] || $2 "$program" "$1/${names[$i]}" || return 1
+  done
+  for i in "${server_targets[@]}"; do
+    program=$(built "$i")
+    [ -z "$program" ] || $2 "$program" "$1/$i" || return 1
+  done
+}
+
+strip_to() { strip -o "$2" "$1"; }
+
+# pack FILE: packs the programs with their libraries, except those of the C runtime, and the kit.
 pack() {
-  local folder=$work/programs program
-  mkdir -p "$folder/lib"
-  for program in "${targets[@]}"; do
-    find build/cuda -type f -name "$program" -exec strip -o "$folder/$program" {} \; || return 1
-    ldd "$folder/$program" |
-      awk '$2 == "=>" && $3 ~ /^\// && $1 !~ /^(lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)\.so|ld-linux)/ { print $3 }'
-  done | sort -u | xargs -r cp -L -t "$folder/lib" || return 1
-  tar -czf "$1" -C "$folder" . && ls -l "$1"
+  local folder=$work/pack
+  link_programs "$folder/programs" strip_to || return 1
+  find "$folder/programs" -maxdepth 1 -type f -exec ldd {} + |
+    awk '$2 == "=>" && $3 ~ /^\// && $1 !~ /^(lib(c|m|dl|rt|pthread)\.so|ld-linux)/ { print $3 }' |
+    sort -u | xargs -r cp -L -t "$folder/programs/lib" || return 1
+  ! $rehearse || touch "$folder/programs/emulator"
+  tar -cf - --exclude=__pycache__ "${data[@]}" | tar -xf - -C "$folder" || return 1
+  case $1 in
+    *.xz) tar -cJf "$1" -C "$folder" . ;;
+    *) tar -czf "$1" -C "$folder" . ;;
+  esac || return 1
+  ls -l "$1"
+  if [ "$(stat -c %s "$1")" -gt $most_pack_bytes ]; then
+    echo "gpu_check: the pack is larger than $most_pack_bytes bytes; a name that ends in .xz makes it smaller" >&2
+    return 1
+  fi
 }
 
 if [ -n "$pack_libraries" ]; then
@@ -126,80 +168,53 @@ if [ -n "$pack_libraries" ]; then
   exit
 fi
 if [ -n "$pack" ]; then
-  build "${architectures:-80;90;100}" && pack "$pack"
+  build "${architectures:-90}" ON && pack "$pack"
   exit
 fi
 
-tests=(kernels_cuda_device_test cuda_backend_device_test)
-bench=gpu_bench scale=() tuning=()
-sanitized='TopK*:RowReduce*:RowOps*:ExcludeSelf*:Projection*:Attention*'
 folder=$work/programs
-mkdir -p "$folder"
-if $rehearse; then
-  for program in gpu_bench_emulated kernels_cuda_test cuda_backend_test; do
-    find "$PWD/build/release" -type f -name "$program" -exec ln -s {} "$folder/" \;
-  done
-  tests=(kernels_cuda_test cuda_backend_test)
-  bench=gpu_bench_emulated scale=(--rehearse --seconds 0.01) tuning=(--rehearse --seconds 60)
-elif [ -n "$programs" ]; then
-  tar -xzf "$programs" -C "$folder" || { echo "gpu_check: $programs cannot be unpacked" >&2; exit 1; }
+if [ -n "$programs" ]; then
+  mkdir -p "$work/pack"
+  tar -xf "$programs" -C "$work/pack" ||
+    { echo "gpu_check: $programs cannot be unpacked" >&2; exit 1; }
+  folder=$work/pack/programs
+elif [ -d programs ]; then
+  folder=$PWD/programs
+elif $rehearse; then
+  link_programs "$folder" "ln -s" || exit 1
 else
-  if ! build "${architectures:-native}" >"$work/build.log" 2>&1; then
+  if ! build "${architectures:-native}" OFF >"$work/build.log" 2>&1; then
     tail -n 20 "$work/build.log"
     echo "gpu_check: the programs cannot be built here; on a machine with the build's packages --pack-libraries packs those, and --pack the programs" >&2
     exit 1
   fi
-  for program in "${targets[@]}"; do
-    find "$PWD/build/cuda" -type f -name "$program" -exec ln -s {} "$folder/" \;
+  link_programs "$folder" "ln -s" || exit 1
+fi
+[ -x "$folder/gpu_bench" ] || { echo "gpu_check: there is no gpu_bench" >&2; exit 1; }
+[ ! -e "$folder/emulator" ] || rehearse=true
+if [ -n "$libraries" ]; then
+  for library in build/gpu-libraries/usr/lib/*-linux-gnu; do
+    export LD_LIBRARY_PATH=$PWD/$library:${LD_LIBRARY_PATH:-}
   done
 fi
-[ -x "$folder/$bench" ] || { echo "gpu_check: there is no $bench" >&2; exit 1; }
-# cuBLASLt comes with the CUDA toolkit or with PyTorch.
-torch_lib=$(python3 -c 'import nvidia; print(next(iter(nvidia.__path__)) + "/cu13/lib")' 2>/dev/null)
-taken_along=$([ -z "$libraries" ] || echo "$PWD"/build/gpu-libraries/usr/lib/*-linux-gnu)
-# The path is set for our programs only; other programs have their own libraries.
-ours=(env "LD_LIBRARY_PATH=$folder/lib:$taken_along:${LD_LIBRARY_PATH:-}:/usr/local/cuda/lib64:$torch_lib")
 
-"${ours[@]}" "$folder/$bench" device >"$work/device.json" 2>"$work/device.log"
-case $? in
-  0) ;;
-  3) sed 's/^/gpu_check: /' "$work/device.log" >&2; exit 3 ;;
-  *) cat "$work/device.log" >&2; exit 1 ;;
+out=${out:-${OUT:-$PWD/loadtest/results/gpu}}
+options=()
+! $rehearse || options+=(--rehearse)
+[ -z "$only" ] || options+=(--only "$only")
+[ -z "$budget" ] || options+=(--budget "$budget")
+case $resume in
+  '') ;;
+  .) options+=(--resume "$out") ;;
+  *) options+=(--resume "$(absolute "$resume")") ;;
 esac
-machine=$(nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem --format=csv,noheader 2>/dev/null | head -n 1)
-
-# The parts run in the order of their importance, each with its share of the time. In a rehearsal,
-# these tests show whether programs and script work; ./test runs all tests of the emulator.
-filter='*'
-$rehearse && filter='TopKTest.*:RowReduceTest.*:CudaModelTest.One*'
-part "kernel tests" 120 kernel_tests.txt "${ours[@]}" "$folder/${tests[0]}" --gtest_brief=1 "--gtest_filter=$filter"
-part "plans" 80 plans.json "${ours[@]}" "$folder/$bench" plans "${scale[@]}"
-# This part makes a table of cuBLASLt's algorithms, which is to be committed.
-if grep -q '"library": "[^"]' "$work/device.json"; then
-  part "algorithms" 60 algorithms.json "${ours[@]}" "$folder/$bench" tune "${tuning[@]}"
-else
-  record "algorithms" "not measured: no cuBLASLt" 0
-fi
-for kernels in rows products draws; do
-  part "kernels, $kernels" 50 "$kernels.json" "${ours[@]}" "$folder/$bench" "$kernels" "${scale[@]}"
+# The report of a run that is stopped is still written.
+python3 loadtest/gpu/check.py --programs "$folder" --out "$out" "${options[@]}" &
+child=$!
+trap 'kill -TERM $child 2>/dev/null' TERM INT
+while true; do
+  wait $child
+  status=$?
+  kill -0 $child 2>/dev/null || break
 done
-# The engine tests include invariance over bucket sizes.
-part "engine tests" 150 engine_tests.txt "${ours[@]}" "$folder/${tests[1]}" --gtest_brief=1 "--gtest_filter=$filter"
-if ! $rehearse && python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
-  part "PyTorch" 110 torch.json python3 loadtest/gpu/torch_peers.py --seconds 100
-else
-  record "PyTorch" "not measured: no PyTorch with a GPU" 0
-fi
-for tool in memcheck racecheck; do
-  if ! $rehearse && command -v compute-sanitizer >/dev/null; then
-    part "compute-sanitizer $tool" 60 "$tool.txt" "${ours[@]}" compute-sanitizer --tool "$tool" --error-exitcode 9 \
-      "$folder/${tests[0]}" --gtest_brief=1 "--gtest_filter=$sanitized"
-  else
-    record "compute-sanitizer $tool" "not measured: no compute-sanitizer with a GPU" 0
-  fi
-done
-
-rehearsal=()
-$rehearse && rehearsal=(--rehearsal)
-python3 loadtest/gpu/report.py "$work" --out "$out" --machine "$machine" "${rehearsal[@]}" || failed=1
-exit $failed
+exit $status

@@ -15,12 +15,46 @@ using kernels::cuda::Narrow;
 
 constexpr size_t kPattern = 1 << 20;  // the number of elements that are repeated in larger arrays
 constexpr int kLeastBatches = 5;
+// Sets of inputs are made until their arrays take so many bytes, several times the largest cache,
+// or until there are enough sets.
+constexpr int64_t kRotatedBytes = 256 << 20;
 
 double Seconds(const std::function<void()>& run, int calls) {
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < calls; ++i) run();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
+
+// Records launches and does nothing.
+class Recorder final : public DeviceStream {
+ public:
+  Recorder(int32_t processors, std::vector<RecordedLaunch>* launches)
+      : processors_(processors), launches_(launches) {}
+
+  int32_t processors() const override { return processors_; }
+  void Launch(const kernels::cuda::Kernel& kernel, const kernels::cuda::LaunchShape& shape,
+              const void*, size_t) override {
+    launches_->push_back({kernel, shape});
+  }
+  void CopyToDevice(void*, const void*, size_t) override {}
+  void CopyToHost(void*, const void*, size_t) override {}
+  void CopyOnDevice(void*, const void*, size_t) override {}
+  void Fill(void*, uint8_t, size_t) override {}
+  void Record(DeviceEvent&) override {}
+  void Wait(DeviceEvent&) override {}
+  void BeginCapture() override {}
+  absl::StatusOr<std::unique_ptr<DeviceGraph>> EndCapture() override {
+    return absl::UnimplementedError("a recorder captures nothing");
+  }
+  void Upload(DeviceGraph&) override {}
+  void Run(DeviceGraph&) override {}
+  absl::Status TakeStatus() override { return absl::OkStatus(); }
+  absl::Status Synchronize() override { return absl::OkStatus(); }
+
+ private:
+  const int32_t processors_;
+  std::vector<RecordedLaunch>* const launches_;
+};
 
 }  // namespace
 
@@ -30,16 +64,31 @@ void OrDie(const absl::Status& status) {
   std::exit(1);
 }
 
-Bench::Bench(Device& device, double seconds)
-    : device_(device), seconds_(seconds), stream_(ValueOrDie(device.CreateStream())) {}
+Bench::Bench(Device& device, double seconds, int32_t most_sets)
+    : device_(device),
+      seconds_(seconds),
+      most_sets_(most_sets),
+      launches_(nullptr),
+      stream_(ValueOrDie(device.CreateStream())),
+      random_(std::random_device{}()) {}
+
+Bench::Bench(Device& device, std::vector<RecordedLaunch>* launches)
+    : device_(device),
+      seconds_(0),
+      most_sets_(1),
+      launches_(launches),
+      stream_(std::make_unique<Recorder>(device.info().processors, launches)) {}
 
 void* Bench::Take(int64_t bytes) {
+  if (records()) return nullptr;
   memory_.push_back(ValueOrDie(device_.Allocate(static_cast<size_t>(bytes))));
+  taken_bytes_ += bytes;
   stream_->Fill(memory_.back().get(), 0, static_cast<size_t>(bytes));
   return memory_.back().get();
 }
 
 void Bench::Copy(void* device, const void* host, size_t bytes) {
+  if (records()) return;
   const PinnedMemory staging = ValueOrDie(device_.AllocatePinned(bytes));
   std::memcpy(staging.get(), host, bytes);
   stream_->CopyToDevice(device, staging.get(), bytes);
@@ -49,13 +98,15 @@ void Bench::Copy(void* device, const void* host, size_t bytes) {
 template <typename T>
 T* Bench::Values(int64_t n) {
   T* const device = Room<T>(n);
+  if (records()) return device;
   std::uniform_real_distribution<float> uniform(-1, 1);
-  std::vector<T> pattern(std::min(kPattern, static_cast<size_t>(n)));
-  for (T& value : pattern) value = Narrow<T>(uniform(random_));
-  const PinnedMemory staging = ValueOrDie(device_.AllocatePinned(pattern.size() * sizeof(T)));
-  std::memcpy(staging.get(), pattern.data(), pattern.size() * sizeof(T));
-  for (int64_t at = 0; at < n; at += std::ssize(pattern)) {
-    const auto count = std::min(std::ssize(pattern), n - at);
+  const int64_t drawn = std::min(static_cast<int64_t>(kPattern), n);
+  const PinnedMemory staging = ValueOrDie(device_.AllocatePinned(drawn * sizeof(T)));
+  for (int64_t i = 0; i < drawn; ++i) {
+    static_cast<T*>(staging.get())[i] = Narrow<T>(uniform(random_));
+  }
+  for (int64_t at = 0; at < n; at += drawn) {
+    const int64_t count = std::min(drawn, n - at);
     stream_->CopyToDevice(device + at, staging.get(), static_cast<size_t>(count) * sizeof(T));
   }
   OrDie(stream_->Synchronize());
@@ -65,7 +116,7 @@ T* Bench::Values(int64_t n) {
 template float* Bench::Values<float>(int64_t n);
 template BFloat16* Bench::Values<BFloat16>(int64_t n);
 
-double Bench::MedianOf(const std::function<void()>& run) const {
+Bench::Times Bench::TimesOf(const std::function<void()>& run) const {
   run();
   const double once = std::max(Seconds(run, 1), 1e-7);
   const double batch = seconds_ / kLeastBatches;
@@ -75,33 +126,58 @@ double Bench::MedianOf(const std::function<void()>& run) const {
   while (times.size() < kLeastBatches || (spent < seconds_ && times.size() < 100)) {
     const double seconds = Seconds(run, calls);
     spent += seconds;
-    times.push_back(seconds / calls);
+    times.push_back(1e6 * seconds / calls);
     if (spent > 4 * seconds_) break;
   }
-  std::nth_element(times.begin(), times.begin() + (times.size() / 2), times.end());
-  return times[times.size() / 2] * 1e6;
+  std::sort(times.begin(), times.end());
+  const size_t n = times.size();
+  return {times[n / 2], times[n / 4], times[n - 1 - n / 4]};
+}
+
+void Bench::Release() {
+  memory_.clear();
+  taken_bytes_ = 0;
 }
 
 void Bench::Missing(std::string what) {
   missing_.push_back(std::move(what));
-  memory_.clear();
+  Release();
 }
 
-void Bench::Time(Measurement measurement, const std::function<void()>& launch) {
-  launch();  // loads the code before the capture
-  OrDie(stream_->Synchronize());
+void Bench::Clear() {
+  measurements_.clear();
+  missing_.clear();
+}
+
+void Bench::Time(Measurement measurement, const std::function<Launch()>& make) {
+  if (records()) {
+    make()();
+    return;
+  }
+  std::vector<Launch> launches;
+  do {
+    launches.push_back(make());
+    launches.back()();  // loads the code before the capture
+    OrDie(stream_->Synchronize());
+  } while (std::ssize(launches) < most_sets_ && taken_bytes_ < kRotatedBytes);
   stream_->BeginCapture();
-  launch();
+  for (const Launch& launch : launches) launch();
   const std::unique_ptr<DeviceGraph> graph = ValueOrDie(stream_->EndCapture());
-  // Several runs follow each other, so that waiting for the device costs each of them little.
-  constexpr int kRuns = 8;
-  measurement.value = MedianOf([&] {
-                        for (int i = 0; i < kRuns; ++i) stream_->Run(*graph);
-                        OrDie(stream_->Synchronize());
-                      }) /
-                      kRuns;
+  // Several launches follow each other, so that waiting for the device costs each of them little.
+  constexpr int kLeastLaunches = 8;
+  const auto sets = static_cast<int>(std::ssize(launches));
+  const int runs = (kLeastLaunches + sets - 1) / sets;
+  const Times times = TimesOf([&] {
+    for (int i = 0; i < runs; ++i) stream_->Run(*graph);
+    OrDie(stream_->Synchronize());
+  });
+  const double each = 1.0 / (runs * sets);
+  measurement.value = times.median * each;
+  measurement.low = times.low * each;
+  measurement.high = times.high * each;
+  measurement.sets = sets;
   Keep(std::move(measurement));
-  memory_.clear();
+  Release();
 }
 
 }  // namespace sluice::gpu

@@ -1,16 +1,16 @@
-// Times launches on a device. Each case is captured once and replayed, so that the time is that of
-// the device's work without launching.
+// Times launches on a device. The launches of a case are captured once and replayed, so that the
+// time is that of the device's work without launching.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <random>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "engine/cuda/device.h"
-#include "engine/model/config.h"
 #include "kernels/cuda/bfloat16.h"
 #include "kernels/cuda/rows.h"
 
@@ -19,22 +19,38 @@ namespace sluice::gpu {
 // One line of the report. Bytes and operations are ideal: each input is read once and each output
 // written once.
 struct Measurement {
-  std::string part;   // "kernels" or "plans"
+  std::string part;   // "ceilings", "rows", "products", "draws", "plans" or "steps"
   std::string name;   // the timed operation
   std::string shape;  // the shape of its operands
-  double value = 0;
+  double value = 0;   // the median
   std::string unit = "us";
   double bytes = 0;           // 0 if not bound by memory
   double operations = 0;      // 0 if not bound by arithmetic
   bool tensor_cores = false;  // whether the operations are bfloat16 products
+  double low = 0;             // the quartiles of the batches; 0 if the value is no time
+  double high = 0;
+  int32_t sets = 0;  // the number of sets of inputs that were used in turn
+
+  std::string Id() const { return name + "; " + shape; }
 };
+
+// A launch that was asked of the device.
+struct RecordedLaunch {
+  kernels::cuda::Kernel kernel;
+  kernels::cuda::LaunchShape shape;
+};
+
+// Queues one run of the timed work on Bench::stream().
+using Launch = std::function<void()>;
 
 // Allocates arrays on the device and times launches on it. A failure of the device ends the process
 // with the reason.
 class Bench {
  public:
-  // Spends `seconds` on each case.
-  Bench(Device& device, double seconds);
+  // Spends `seconds` on each case, and makes up to `most_sets` sets of its inputs.
+  Bench(Device& device, double seconds, int32_t most_sets);
+  // Makes a bench that allocates nothing and only records launches. `launches` outlives it.
+  Bench(Device& device, std::vector<RecordedLaunch>* launches);
 
   Device& device() { return device_; }
   DeviceStream& stream() { return *stream_; }
@@ -61,29 +77,39 @@ class Bench {
   }
   kernels::cuda::LiveRows Rows(int32_t count) { return {Put(std::vector<int32_t>{count}), count}; }
 
-  // Times the work that `launch` queues on stream() and keeps it in microseconds as `measurement`.
-  // Then releases all arrays.
-  void Time(Measurement measurement, const std::function<void()>& launch);
+  // Calls `make`, which allocates fresh inputs and returns a launch, until the arrays are several
+  // times as large as a cache; times the launches in turn and keeps the time of one in microseconds
+  // as `measurement`. Then releases all arrays.
+  void Time(Measurement measurement, const std::function<Launch()>& make);
   // Releases all arrays.
-  void Release() { memory_.clear(); }
+  void Release();
   // Records a case that could not be timed, with the reason. Then releases all arrays.
   void Missing(std::string what);
   const std::vector<std::string>& missing() const { return missing_; }
   void Keep(Measurement measurement) { measurements_.push_back(std::move(measurement)); }
+  // Forgets measurements and what is missing.
+  void Clear();
 
-  // Returns the microseconds of one `run`, the median over batches of calls. Requires that `run`
-  // waits for its work.
-  double MedianOf(const std::function<void()>& run) const;
+  // The microseconds of one run over batches of runs.
+  struct Times {
+    double median, low, high;
+  };
+  // Requires that `run` waits for its work.
+  Times TimesOf(const std::function<void()>& run) const;
 
  private:
+  bool records() const { return launches_ != nullptr; }
   void* Take(int64_t bytes);
   void Copy(void* device, const void* host, size_t bytes);
 
   Device& device_;
   const double seconds_;
+  const int32_t most_sets_;
+  std::vector<RecordedLaunch>* const launches_;
   std::unique_ptr<DeviceStream> stream_;
   std::vector<DeviceMemory> memory_;
-  std::mt19937_64 random_{1};
+  int64_t taken_bytes_ = 0;
+  std::mt19937_64 random_;
   std::vector<Measurement> measurements_;
   std::vector<std::string> missing_;
 };
@@ -95,18 +121,5 @@ T ValueOrDie(absl::StatusOr<T> value) {
   OrDie(value.status());
   return *std::move(value);
 }
-
-// The sizes of the cases: for a GPU, larger than its caches, or for a rehearsal in the emulator.
-enum class Scale { kGpu, kRehearsal };
-
-// Returns the configuration of the model whose plans are timed.
-ModelConfig BenchModel(Scale scale);
-
-void TimeRowKernels(Bench& bench, Scale scale);      // embedding, norms, RoPE, activation, mix, XSA
-void TimeProductKernels(Bench& bench, Scale scale);  // projections, attention
-void TimeDrawKernels(Bench& bench, Scale scale);     // sampling, top-k, reductions, small algebra
-// Times captures, replay against eager launches, and fill against a matched graph, with a random
-// model.
-void TimePlans(Bench& bench, Scale scale);
 
 }  // namespace sluice::gpu

@@ -1,14 +1,15 @@
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <numeric>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/cuda/cuda_backend.h"
-#include "loadtest/gpu/bench.h"
+#include "loadtest/gpu/cases.h"
+#include "loadtest/gpu/steps.h"
 #include "tests/support/checkpoint_writer.h"
 
 namespace sluice::gpu {
+
 ModelConfig BenchModel(Scale scale) {
   ModelConfig config = testing::TinyConfig(scale == Scale::kGpu ? 6 : 1);
   if (scale == Scale::kGpu) {
@@ -24,122 +25,77 @@ ModelConfig BenchModel(Scale scale) {
   return config;
 }
 
+ModelConfig StepModel(Scale scale) {
+  ModelConfig config = testing::TinyConfig(scale == Scale::kGpu ? 4 : 1);
+  if (scale == Scale::kGpu) {
+    config.hidden_size = 4096;
+    config.intermediate_size = 14336;
+    config.heads = 32;
+    config.kv_heads = 8;
+    config.head_dim = 128;
+    config.vocab_size = 16032;
+    config.max_positions = 32768;
+  }
+  return config;
+}
+
 namespace {
-
-// Runs steps of fresh sequences, each as long as possible. The last token of the last one is
-// sampled.
-class Steps {
- public:
-  Steps(Bench& bench, Scale scale, const Bucket& largest)
-      : bench_(bench),
-        model_(testing::RandomModel(BenchModel(scale), 1, kernels::DType::kBF16)),
-        backend_(ValueOrDie(MakeCudaBackend(std::make_unique<Borrowed>(bench.device()), {}))),
-        executable_(ValueOrDie(backend_->Load(model_))),
-        largest_(largest),
-        tokens_(largest.tokens, 1) {
-    for (size_t i = 0; i < results_.size(); ++i) {
-      batches_.emplace_back(largest.tokens, largest.sequences,
-                            static_cast<int32_t>(model_->config.max_positions),
-                            backend_->info().page_tokens);
-    }
-    pages_.resize(PageCount());
-    std::iota(pages_.begin(), pages_.end(), 0);
-  }
-
-  const ExecutableModel& executable() const { return *executable_; }
-  std::unique_ptr<Slot> MakeSlot() const {
-    return ValueOrDie(executable_->CreateSlot(largest_, PageCount()));
-  }
-
-  void Run(const Plan& plan, Slot& slot, int32_t tokens) {
-    Start(plan, slot, tokens);
-    OrDie(executable_->Finish(slot));
-  }
-  double Time(const Plan& plan, Slot& slot, int32_t tokens) {
-    return bench_.MedianOf([&] { Run(plan, slot, tokens); });
-  }
-  // Returns the time of one step of several, each started while the one before it runs.
-  double TimeOverlapping(const Plan& plan, Slot& slot, int32_t tokens) {
-    constexpr int32_t kSteps = 8;
-    return bench_.MedianOf([&] {
-      Start(plan, slot, tokens);
-      for (int32_t i = 1; i < kSteps; ++i) {
-        Start(plan, slot, tokens);
-        OrDie(executable_->Finish(slot));
-      }
-      OrDie(executable_->Finish(slot));
-    }) / kSteps;
-  }
-
- private:
-  // Lays out the batch, one of two, that no running step uses, and starts it.
-  void Start(const Plan& plan, Slot& slot, int32_t tokens) {
-    const size_t which = next_++ % batches_.size();
-    const auto longest = static_cast<int32_t>(model_->config.max_positions);
-    std::vector<StepSequence> sequences;
-    const int32_t* page = pages_.data();
-    for (int32_t left = tokens; left > 0; left -= sequences.back().count) {
-      const int32_t count = std::min(left, longest);
-      sequences.push_back(
-          {.first_position = 0, .count = count, .tokens = tokens_.data(), .pages = page});
-      page += (count + backend_->info().page_tokens - 1) / backend_->info().page_tokens;
-    }
-    const SampledRow sampled{.sequence = static_cast<int32_t>(sequences.size()) - 1,
-                             .position = sequences.back().count - 1,
-                             .result = &results_[which]};
-    batches_[which].Assign(sequences, {&sampled, 1}, executable_->row_order());
-    executable_->Start(plan, slot, batches_[which]);
-  }
-  int32_t PageCount() const {
-    return largest_.tokens / backend_->info().page_tokens + largest_.sequences;
-  }
-
-  // A device that forwards to that of the bench, because a backend owns its device.
-  class Borrowed final : public Device {
-   public:
-    explicit Borrowed(Device& device) : device_(device) {}
-    const DeviceInfo& info() const override { return device_.info(); }
-    int64_t FreeMemory() const override { return device_.FreeMemory(); }
-    int64_t captures() const override { return device_.captures(); }
-    absl::StatusOr<DeviceMemory> Allocate(size_t bytes) override { return device_.Allocate(bytes); }
-    absl::StatusOr<PinnedMemory> AllocatePinned(size_t bytes) override {
-      return device_.AllocatePinned(bytes);
-    }
-    absl::StatusOr<std::unique_ptr<DeviceStream>> CreateStream() override {
-      return device_.CreateStream();
-    }
-    absl::StatusOr<std::unique_ptr<DeviceEvent>> CreateEvent() override {
-      return device_.CreateEvent();
-    }
-    absl::StatusOr<std::string> DenseLibrary() const override { return device_.DenseLibrary(); }
-    std::vector<std::unique_ptr<DenseLayer>> DenseCandidates(const DenseShape& shape) override {
-      return device_.DenseCandidates(shape);
-    }
-
-   private:
-    void Release(void*, bool) override {}  // memory is released by the device that allocated it
-    Device& device_;
-  };
-
-  Bench& bench_;
-  std::shared_ptr<const Model> model_;
-  std::unique_ptr<Backend> backend_;
-  std::unique_ptr<ExecutableModel> executable_;
-  const Bucket largest_;
-  std::vector<StepBatch> batches_;
-  std::array<kernels::SampleResult, 2> results_;
-  size_t next_ = 0;
-  const std::vector<int32_t> tokens_;
-  std::vector<int32_t> pages_;
-};
 
 std::string Tokens(int32_t tokens) { return absl::StrCat("bucket of ", tokens, " tokens"); }
 
-// Reports the time and memory of each bucket's capture.
-std::vector<std::unique_ptr<Plan>> TimeCaptures(Bench& bench, Steps& steps,
-                                                const std::vector<Bucket>& buckets) {
+// Keeps the last model that a case asked for, since loading takes longer than most cases.
+class ModelCache {
+ public:
+  Steps& Get(Bench& bench, const ModelConfig& config, const std::string& dense,
+             const Bucket& largest) {
+    if (!steps_ || dense_ != dense) {
+      steps_.reset();
+      steps_.emplace(bench, config, dense, largest);
+      dense_ = dense;
+    }
+    return *steps_;
+  }
+
+ private:
+  std::string dense_;
+  std::optional<Steps> steps_;
+};
+
+// The small model with its buckets, for the cases about captures and replays.
+struct Mechanics {
+  explicit Mechanics(Scale scale) : gpu(scale == Scale::kGpu), config(BenchModel(scale)) {
+    for (int32_t tokens : gpu ? std::vector{64, 256, 1024, 4096} : std::vector{8, 24}) {
+      buckets.push_back({tokens, gpu ? 64 : 4});
+    }
+  }
+
+  Steps& Loaded(Bench& bench) { return cache.Get(bench, config, "own", buckets.back()); }
+  StepShape Fresh(int32_t tokens) const {
+    return StepShape::Fresh(tokens, static_cast<int32_t>(config.max_positions));
+  }
+  const Bucket& bucket(bool largest) const { return largest ? buckets.back() : buckets.front(); }
+
+  const bool gpu;
+  const ModelConfig config;
+  std::vector<Bucket> buckets;
+  ModelCache cache;
+};
+
+Measurement OfTimes(const char* name, const std::string& shape, const Bench::Times& times) {
+  return {.part = "plans",
+          .name = name,
+          .shape = shape,
+          .value = times.median,
+          .low = times.low,
+          .high = times.high};
+}
+
+// Reports the time and memory of the buckets' captures, and the captures that 100 sizes cause.
+void TimeCaptures(Bench& bench, Mechanics& mechanics) {
+  Steps& steps = mechanics.Loaded(bench);
+  const std::unique_ptr<Slot> slot = steps.MakeSlot();
   std::vector<std::unique_ptr<Plan>> plans;
-  for (const Bucket& bucket : buckets) {
+  for (const Bucket& bucket : mechanics.buckets) {
     const int64_t free = bench.device().FreeMemory();
     const auto start = std::chrono::steady_clock::now();
     plans.push_back(ValueOrDie(steps.executable().Prepare(bucket)));
@@ -155,11 +111,6 @@ std::vector<std::unique_ptr<Plan>> TimeCaptures(Bench& bench, Steps& steps,
                 .value = static_cast<double>(free - bench.device().FreeMemory()) / (1 << 20),
                 .unit = "MiB"});
   }
-  return plans;
-}
-
-void CountCaptures(Bench& bench, Steps& steps, const std::vector<std::unique_ptr<Plan>>& plans,
-                   Slot& slot) {
   const int32_t most = plans.back()->bucket().tokens;
   const int64_t before = bench.device().captures();
   constexpr int32_t kSizes = 100;
@@ -168,7 +119,7 @@ void CountCaptures(Bench& bench, Steps& steps, const std::vector<std::unique_ptr
     const auto plan = std::find_if(plans.begin(), plans.end(), [tokens](const auto& candidate) {
       return candidate->bucket().tokens >= tokens;
     });
-    steps.Run(**plan, slot, tokens);
+    steps.Run(**plan, *slot, mechanics.Fresh(tokens));
   }
   bench.Keep({.part = "plans",
               .name = "captures over 100 sizes",
@@ -177,25 +128,34 @@ void CountCaptures(Bench& bench, Steps& steps, const std::vector<std::unique_ptr
               .unit = "captures"});
 }
 
-void CompareWithEager(Bench& bench, Steps& steps, const Plan& plan, Slot& slot) {
-  const std::unique_ptr<Slot> eager =
-      steps.MakeSlot();  // younger than the plan, so it has no graph of it
-  const int32_t tokens = plan.bucket().tokens;
+void CompareWithEager(Bench& bench, Mechanics& mechanics, bool largest) {
+  Steps& steps = mechanics.Loaded(bench);
+  const std::unique_ptr<Slot> slot = steps.MakeSlot();
+  const auto plan = ValueOrDie(steps.executable().Prepare(mechanics.bucket(largest)));
+  // This slot is younger than the plan, so it has no graph of it.
+  const std::unique_ptr<Slot> eager = steps.MakeSlot();
+  const int32_t tokens = plan->bucket().tokens;
+  const StepShape shape = mechanics.Fresh(tokens);
+  const Bench::Times replay = steps.Time(*plan, *slot, shape);
+  const Bench::Times launches = steps.Time(*plan, *eager, shape);
+  bench.Keep(OfTimes("step, replay", Tokens(tokens), replay));
+  bench.Keep(OfTimes("step, eager launches", Tokens(tokens), launches));
   bench.Keep({.part = "plans",
-              .name = "step, replay",
+              .name = "step, eager launches / replay",
               .shape = Tokens(tokens),
-              .value = steps.Time(plan, slot, tokens)});
-  bench.Keep({.part = "plans",
-              .name = "step, eager launches",
-              .shape = Tokens(tokens),
-              .value = steps.Time(plan, *eager, tokens)});
+              .value = launches.median / replay.median,
+              .unit = "times"});
 }
 
 // Compares steps that run one after another with steps that are started while the one before runs.
-void CompareWithOverlap(Bench& bench, Steps& steps, const Plan& plan, Slot& slot) {
-  const int32_t tokens = plan.bucket().tokens;
-  const double alone = steps.Time(plan, slot, tokens);
-  const double overlapping = steps.TimeOverlapping(plan, slot, tokens);
+void CompareWithOverlap(Bench& bench, Mechanics& mechanics, bool largest) {
+  Steps& steps = mechanics.Loaded(bench);
+  const std::unique_ptr<Slot> slot = steps.MakeSlot();
+  const auto plan = ValueOrDie(steps.executable().Prepare(mechanics.bucket(largest)));
+  const int32_t tokens = plan->bucket().tokens;
+  const StepShape shape = mechanics.Fresh(tokens);
+  const double alone = steps.Time(*plan, *slot, shape).median;
+  const double overlapping = steps.TimeOverlapping(*plan, *slot, shape);
   bench.Keep({.part = "plans",
               .name = "step, next one sent meanwhile",
               .shape = Tokens(tokens),
@@ -208,40 +168,153 @@ void CompareWithOverlap(Bench& bench, Steps& steps, const Plan& plan, Slot& slot
 }
 
 // Compares a step with the graph of a bucket that it fills.
-void TimeFill(Bench& bench, Steps& steps, const Plan& plan, Slot& slot) {
-  const int32_t capacity = plan.bucket().tokens;
+void TimeFill(Bench& bench, Mechanics& mechanics) {
+  Steps& steps = mechanics.Loaded(bench);
+  const std::unique_ptr<Slot> slot = steps.MakeSlot();
+  const auto plan = ValueOrDie(steps.executable().Prepare(mechanics.buckets.back()));
+  const int32_t capacity = plan->bucket().tokens;
   for (int32_t percent : {6, 25, 50, 100}) {
     const int32_t tokens = std::max(1, capacity * percent / 100);
-    const auto matched = ValueOrDie(steps.executable().Prepare({tokens, plan.bucket().sequences}));
-    const double in_bucket = steps.Time(plan, slot, tokens);
-    const double alone = steps.Time(*matched, slot, tokens);
+    const auto matched = ValueOrDie(steps.executable().Prepare({tokens, plan->bucket().sequences}));
+    const StepShape step = mechanics.Fresh(tokens);
+    const Bench::Times in_bucket = steps.Time(*plan, *slot, step);
+    const Bench::Times alone = steps.Time(*matched, *slot, step);
     const std::string shape = absl::StrCat(percent, "% of ", capacity, " tokens");
-    bench.Keep({.part = "plans", .name = "step at fill", .shape = shape, .value = in_bucket});
+    bench.Keep(OfTimes("step at fill", shape, in_bucket));
     bench.Keep({.part = "plans",
                 .name = "step at fill / matched graph",
                 .shape = shape,
-                .value = in_bucket / alone,
+                .value = in_bucket.median / alone.median,
                 .unit = "times"});
+  }
+}
+
+enum class Phase { kDecode, kPrefill, kScoring };
+
+struct StepCase {
+  const char* dense;
+  Phase phase;
+  int32_t sequences;
+  int32_t context;  // positions of a sequence at the end of the step
+  int32_t count;    // tokens of each sequence in the step
+  float temperature = 0;
+};
+
+StepShape ShapeOf(const StepCase& c) {
+  StepShape shape;
+  shape.pieces.assign(c.sequences, {c.context - c.count, c.count});
+  shape.rows =
+      c.phase == Phase::kScoring ? StepShape::Rows::kAllScored : StepShape::Rows::kLastOfEach;
+  shape.temperature = c.temperature;
+  return shape;
+}
+
+// Bytes are those of weights and of keys and values; operations those of products and attention.
+Measurement MeasurementOf(const StepCase& c, const ModelConfig& m) {
+  const char* const phase = c.phase == Phase::kDecode    ? "decode"
+                            : c.phase == Phase::kPrefill ? "prefill"
+                                                         : "scoring";
+  const auto sequences = static_cast<double>(c.sequences), tokens = sequences * c.count;
+  const auto q = static_cast<double>(m.heads * m.head_dim);
+  const auto kv = static_cast<double>(m.kv_heads * m.head_dim);
+  const auto hidden = static_cast<double>(m.hidden_size), layers = static_cast<double>(m.layers);
+  const double layer = hidden * (2 * q + 2 * kv + 3 * static_cast<double>(m.intermediate_size));
+  const double head = hidden * static_cast<double>(m.vocab_size);
+  const double sampled = c.phase == Phase::kScoring ? tokens : sequences;
+  const double pairs = sequences * c.count * (c.context - (c.count - 1) / 2.0);
+  const double element = sizeof(kernels::cuda::BFloat16);
+  return {.part = "steps",
+          .name = absl::StrCat(phase, c.temperature > 0 ? ", temperature 1" : "", ", ", c.dense),
+          .shape = absl::StrCat(c.sequences, " x ", c.count, " of ", c.context),
+          .bytes = element * (layers * layer + head + layers * 2 * kv * sequences * c.context),
+          .operations = 2 * layers * layer * tokens + 2 * head * sampled + 4 * q * layers * pairs,
+          .tensor_cores = true};
+}
+
+void TimeStep(Bench& bench, const StepCase& c, const ModelConfig& config, const Bucket& largest,
+              ModelCache& cache) {
+  Measurement measurement = MeasurementOf(c, config);
+  if (const auto library = bench.device().DenseLibrary();
+      !library.ok() && std::string(c.dense) != "own") {
+    bench.Missing(measurement.Id() + ": " + std::string(library.status().message()));
+    return;
+  }
+  Steps& steps = cache.Get(bench, config, c.dense, largest);
+  const StepShape shape = ShapeOf(c);
+  const Bucket bucket = {shape.tokens(), c.sequences};
+  auto slot = steps.executable().CreateSlot(bucket, shape.pages(steps.page_tokens()));
+  if (!slot.ok()) {
+    bench.Missing(measurement.Id() + ": " + std::string(slot.status().message()));
+    return;
+  }
+  const auto plan = ValueOrDie(steps.executable().Prepare(bucket));
+  const Bench::Times times = steps.Time(*plan, **slot, shape);
+  measurement.value = times.median;
+  measurement.low = times.low;
+  measurement.high = times.high;
+  bench.Keep(measurement);
+}
+
+void AddSteps(const char* dense, std::vector<StepCase>& steps) {
+  for (int32_t context : {1024, 8192}) {
+    for (int32_t sequences : {1, 16, 64, 256}) {
+      steps.push_back({dense, Phase::kDecode, sequences, context, 1});
+    }
+  }
+  steps.push_back({dense, Phase::kDecode, 1, 32768, 1});
+  steps.push_back({dense, Phase::kDecode, 64, 1024, 1, 1});
+  steps.push_back({dense, Phase::kPrefill, 8, 512, 512});
+  // The last tokens of each sequence: 8,192 to be computed, or 4,096 to be scored, in a step.
+  for (int32_t context : {1024, 8192}) {
+    for (int32_t sequences : {1, 16, 64, 256}) {
+      steps.push_back(
+          {dense, Phase::kPrefill, sequences, context, std::min(context, 8192 / sequences)});
+      steps.push_back(
+          {dense, Phase::kScoring, sequences, context, std::min(context, 4096 / sequences)});
+    }
   }
 }
 
 }  // namespace
 
-void TimePlans(Bench& bench, Scale scale) {
-  const bool gpu = scale == Scale::kGpu;
-  std::vector<Bucket> buckets;
-  for (int32_t tokens : gpu ? std::vector{64, 256, 1024, 4096} : std::vector{8, 24}) {
-    buckets.push_back({tokens, gpu ? 64 : 4});
+std::vector<Case> PlanCases(Scale scale) {
+  const auto mechanics = std::make_shared<Mechanics>(scale);
+  const auto make = [&](const std::string& id, auto run) {
+    return Case{"plans", id, [=](Bench& bench) { run(bench, *mechanics); }};
+  };
+  std::vector<Case> cases = {make("captures", TimeCaptures)};
+  for (const bool largest : {false, true}) {
+    const std::string of = "; " + Tokens(mechanics->bucket(largest).tokens);
+    cases.push_back(make("replay and eager launches" + of,
+                         [largest](Bench& b, Mechanics& m) { CompareWithEager(b, m, largest); }));
+    cases.push_back(make("overlapping steps" + of,
+                         [largest](Bench& b, Mechanics& m) { CompareWithOverlap(b, m, largest); }));
   }
-  Steps steps(bench, scale, buckets.back());
-  const std::unique_ptr<Slot> slot = steps.MakeSlot();
-  const auto plans = TimeCaptures(bench, steps, buckets);
-  CountCaptures(bench, steps, plans, *slot);
-  CompareWithEager(bench, steps, *plans.front(), *slot);
-  CompareWithEager(bench, steps, *plans.back(), *slot);
-  CompareWithOverlap(bench, steps, *plans.front(), *slot);
-  CompareWithOverlap(bench, steps, *plans.back(), *slot);
-  TimeFill(bench, steps, *plans.back(), *slot);
+  cases.push_back(make("fill", TimeFill));
+  return cases;
+}
+
+std::vector<Case> StepCases(Scale scale) {
+  const ModelConfig config = StepModel(scale);
+  Bucket largest = {8192, 256};
+  std::vector<StepCase> steps;
+  for (const char* dense : {"own", "cublaslt"}) {
+    if (scale == Scale::kGpu) {
+      AddSteps(dense, steps);
+    } else {
+      largest = {24, 3};
+      steps.push_back({dense, Phase::kDecode, 2, 20, 1});
+      steps.push_back({dense, Phase::kPrefill, 3, 20, 8});
+      steps.push_back({dense, Phase::kScoring, 1, 9, 9});
+    }
+  }
+  const auto cache = std::make_shared<ModelCache>();
+  std::vector<Case> cases;
+  for (const StepCase& step : steps) {
+    cases.push_back({"steps", MeasurementOf(step, config).Id(),
+                     [=](Bench& bench) { TimeStep(bench, step, config, largest, *cache); }});
+  }
+  return cases;
 }
 
 }  // namespace sluice::gpu

@@ -1,10 +1,11 @@
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "engine/cuda/dense_layers.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/projection.h"
-#include "loadtest/gpu/bench.h"
+#include "loadtest/gpu/cases.h"
 
 namespace sluice::gpu {
 namespace {
@@ -14,66 +15,95 @@ using T = cuda::BFloat16;
 
 struct ProjectionShape {
   int32_t groups, rows_each, k, n;
+
+  int32_t rows() const { return groups * rows_each; }
+  int64_t x() const { return int64_t{rows()} * k; }
+  int64_t weight() const { return int64_t{groups} * k * n; }
+  int64_t out() const { return int64_t{rows()} * n; }
+  Measurement Moves(std::string name, size_t out_bytes) const {
+    return {.part = "products",
+            .name = std::move(name),
+            .shape = absl::StrCat("L", groups, " B", rows_each, " ", k, " x ", n, " bf16"),
+            .bytes = static_cast<double>((x() + weight()) * int64_t{sizeof(T)} +
+                                         out() * static_cast<int64_t>(out_bytes)),
+            .operations = 2.0 * rows() * k * n,
+            .tensor_cores = true};
+  }
 };
 
 template <typename Out>
-void TimeProjection(Bench& bench, const char* name, const ProjectionShape& s) {
-  const int32_t rows = s.groups * s.rows_each;
-  std::vector<kernels::RowGroup> groups;
-  for (int32_t g = 0; g < s.groups; ++g) groups.push_back({g, g * s.rows_each, s.rows_each});
-  auto* const tiles = bench.Room<kernels::RowGroup>(rows);
-  auto* const count = bench.Room<int32_t>(1);
-  cuda::BuildRowTiles(bench.stream(), {.groups = bench.Put(groups),
-                                       .group_count = bench.Put(std::vector<int32_t>{s.groups}),
-                                       .tiles = tiles,
-                                       .tile_count = count});
-  const int64_t x = int64_t{rows} * s.k, weight = int64_t{s.groups} * s.k * s.n;
-  const int64_t out = int64_t{rows} * s.n;
-  const cuda::ProjectionArgs<T, Out> args = {.x = bench.Values<T>(x),
-                                             .weight = bench.Values<T>(weight),
-                                             .bias = bench.Values<T>(s.n),
-                                             .bias_stride = 0,
-                                             .k = s.k,
-                                             .n = s.n,
-                                             .tiles = {tiles, count, rows},
-                                             .accumulate = false,
-                                             .out = bench.Room<Out>(out)};
-  bench.Time(
-      {.part = "kernels",
-       .name = name,
-       .shape = absl::StrCat("L", s.groups, " B", s.rows_each, " ", s.k, " x ", s.n, " bf16"),
-       .bytes = static_cast<double>((x + weight) * int64_t{sizeof(T)} + out * int64_t{sizeof(Out)}),
-       .operations = 2.0 * rows * s.k * s.n,
-       .tensor_cores = true},
-      [&] { cuda::Project(bench.stream(), args); });
+Case OwnProjection(const char* name, const ProjectionShape& s) {
+  return KernelCase(s.Moves(name, sizeof(Out)), [=](Bench& bench) {
+    const int32_t rows = s.rows();
+    std::vector<kernels::RowGroup> groups;
+    for (int32_t g = 0; g < s.groups; ++g) groups.push_back({g, g * s.rows_each, s.rows_each});
+    auto* const tiles = bench.Room<kernels::RowGroup>(rows);
+    auto* const count = bench.Room<int32_t>(1);
+    cuda::BuildRowTiles(bench.stream(), {.groups = bench.Put(groups),
+                                         .group_count = bench.Put(std::vector<int32_t>{s.groups}),
+                                         .tiles = tiles,
+                                         .tile_count = count});
+    const cuda::ProjectionArgs<T, Out> args = {.x = bench.Values<T>(s.x()),
+                                               .weight = bench.Values<T>(s.weight()),
+                                               .bias = bench.Values<T>(s.n),
+                                               .bias_stride = 0,
+                                               .k = s.k,
+                                               .n = s.n,
+                                               .tiles = {tiles, count, rows},
+                                               .accumulate = false,
+                                               .out = bench.Room<Out>(s.out())};
+    return [=, &bench] { cuda::Project(bench.stream(), args); };
+  });
 }
 
-// Times the dense projection by the library, if one of its algorithms is invariant.
-void TimeLibrary(Bench& bench, const ProjectionShape& s) {
-  const absl::StatusOr<std::string> library = bench.device().DenseLibrary();
-  if (!library.ok()) return;
-  const int32_t rows = s.rows_each;
-  const int64_t x = int64_t{rows} * s.k, weight = int64_t{s.k} * s.n, out = int64_t{rows} * s.n;
-  const DenseArgs args = {.x = bench.Values<T>(x),
-                          .weight = bench.Values<T>(weight),
-                          .bias = bench.Values<T>(s.n),
-                          .rows = rows,
-                          .out = bench.Room<T>(out)};
-  DenseLayers layers(bench.device(), bench.stream());
-  const DenseLayer* const layer =
-      ValueOrDie(layers.Find({.k = s.k, .n = s.n, .half = true, .bias = true, .accumulate = false},
-                             args.weight, args.bias));
-  Measurement measurement = {.part = "kernels",
-                             .name = absl::StrCat("dense projection, ", *library),
-                             .shape = absl::StrCat("L1 B", rows, " ", s.k, " x ", s.n, " bf16"),
-                             .bytes = static_cast<double>((x + weight + out) * int64_t{sizeof(T)}),
-                             .operations = 2.0 * rows * s.k * s.n,
-                             .tensor_cores = true};
-  if (layer == nullptr) {
-    bench.Missing(measurement.name + ", " + measurement.shape + ": no algorithm is invariant");
+// Times a dense layer by the library: its first invariant algorithm, with the workspace that this
+// algorithm asks for; or, if not `invariant`, its first algorithm.
+void TimeLibrary(Bench& bench, const Measurement& measurement, const ProjectionShape& s, bool head,
+                 bool invariant) {
+  if (const auto library = bench.device().DenseLibrary(); !library.ok()) {
+    bench.Missing(measurement.Id() + ": " + std::string(library.status().message()));
     return;
   }
-  bench.Time(measurement, [&] { layer->Run(args, bench.stream()); });
+  const DenseShape shape = {
+      .k = s.k, .n = s.n, .half = true, .bias = true, .accumulate = false, .head = head};
+  std::vector<std::unique_ptr<DenseLayer>> layers;
+  if (invariant) {
+    DenseLayers trial(bench.device(), bench.stream());
+    layers = ValueOrDie(trial.Passing(shape, bench.Values<T>(s.weight()), bench.Values<T>(s.n),
+                                      /*most=*/1));
+    bench.Release();
+  } else {
+    layers = bench.device().DenseCandidates(shape);
+  }
+  if (layers.empty()) {
+    bench.Missing(measurement.Id() + ": no algorithm is " + (invariant ? "invariant" : "there"));
+    return;
+  }
+  const DenseLayer& layer = *layers.front();
+  bench.Time(measurement, [&]() -> Launch {
+    const auto workspace_bytes = static_cast<int64_t>(layer.workspace_bytes());
+    const DenseArgs args = {
+        .x = bench.Values<T>(s.x()),
+        .weight = bench.Values<T>(s.weight()),
+        .bias = bench.Values<T>(s.n),
+        .rows = s.rows(),
+        .out = head ? static_cast<void*>(bench.Room<float>(s.out())) : bench.Room<T>(s.out()),
+        .workspace = workspace_bytes > 0 ? bench.Room<char>(workspace_bytes) : nullptr};
+    return [&layer, &bench, args] { layer.Run(args, bench.stream()); };
+  });
+}
+
+Case LibraryCase(Measurement measurement, const ProjectionShape& s, bool head, bool invariant) {
+  const std::string part = measurement.part, id = measurement.Id();
+  return {part, id, [=, measurement = std::move(measurement)](Bench& bench) {
+            TimeLibrary(bench, measurement, s, head, invariant);
+          }};
+}
+
+Case LibraryProjection(const char* name, const ProjectionShape& s, bool head = false) {
+  return LibraryCase(s.Moves(absl::StrCat(name, ", library"), head ? sizeof(float) : sizeof(T)), s,
+                     head,
+                     /*invariant=*/true);
 }
 
 struct AttentionShape {
@@ -86,79 +116,150 @@ struct Heads {
   int32_t q, kv, dim;
 };
 
-void TimeAttention(Bench& bench, const AttentionShape& s, const Heads& h) {
-  const int32_t rows = s.sequences * s.count, group = h.q / h.kv;
-  const int32_t pages_each = (s.context + cuda::kPageTokens - 1) / cuda::kPageTokens;
-  std::vector<cuda::AttentionSequence> sequences;
-  std::vector<int32_t> row_ids, pages;
-  for (int32_t i = 0; i < s.sequences; ++i) {
-    sequences.push_back({s.context - s.count, s.count, i * s.count, i * pages_each});
-  }
-  for (int32_t i = 0; i < rows; ++i) row_ids.push_back(i);
-  for (int32_t i = 0; i < s.sequences * pages_each; ++i) pages.push_back(i);
-  const int64_t most = cuda::MaxAttentionTiles(rows, s.sequences, group);
-  auto* const tiles = bench.Room<cuda::AttentionTile>(most);
-  auto* const tile_count = bench.Room<int32_t>(1);
-  const auto* const on_device = bench.Put(sequences);
-  cuda::BuildAttentionTiles(bench.stream(),
-                            {.sequences = on_device,
-                             .sequence_count = bench.Put(std::vector<int32_t>{s.sequences}),
-                             .group = group,
-                             .tiles = tiles,
-                             .tile_count = tile_count});
+Case AttentionCase(const AttentionShape& s, const Heads& h) {
+  const int32_t rows = s.sequences * s.count;
   const int64_t q = int64_t{rows} * h.q * h.dim;
-  const int64_t cache = std::ssize(pages) * cuda::kPageTokens * h.kv * h.dim;
-  const cuda::AttentionArgs<T> args = {
-      .q = bench.Values<T>(q),
-      .sequences = on_device,
-      .rows = bench.Put(row_ids),
-      .pages = bench.Put(pages),
-      .tiles = {tiles, tile_count, static_cast<int32_t>(most)},
-      .kv = {bench.Values<T>(cache), bench.Values<T>(cache), h.kv, h.dim},
-      .q_heads = h.q,
-      .scale = static_cast<float>(1 / std::sqrt(h.dim)),
-      .causal = true,
-      .xsa = {.form = s.xsa ? kernels::XsaForm::kNorm : kernels::XsaForm::kOff},
-      .out = bench.Room<T>(q)};
   const double seen =
       s.count * (s.context - (s.count - 1) / 2.0);  // (query, key) pairs of one sequence and head
-  const int64_t kv = int64_t{2} * s.sequences * s.context * h.kv * h.dim;
-  bench.Time({.part = "kernels",
-              .name = s.name,
-              .shape = absl::StrCat(s.sequences, " x ", s.count, " of ", s.context, ", ", h.q, "/",
-                                    h.kv, " heads of ", h.dim, " bf16"),
-              .bytes = static_cast<double>((2 * q + kv) * int64_t{sizeof(T)}),
-              .operations = 4.0 * h.dim * h.q * s.sequences * seen,
-              .tensor_cores = true},
-             [&] { cuda::Attention(bench.stream(), args); });
+  const int64_t kv_elements = int64_t{2} * s.sequences * s.context * h.kv * h.dim;
+  const Measurement measurement = {
+      .part = "products",
+      .name = s.name,
+      .shape = absl::StrCat(s.sequences, " x ", s.count, " of ", s.context, ", ", h.q, "/", h.kv,
+                            " heads of ", h.dim, " bf16"),
+      .bytes = static_cast<double>((2 * q + kv_elements) * int64_t{sizeof(T)}),
+      .operations = 4.0 * h.dim * h.q * s.sequences * seen,
+      .tensor_cores = true};
+  return KernelCase(measurement, [=](Bench& bench) {
+    const int32_t group = h.q / h.kv;
+    const int32_t pages_each = (s.context + cuda::kPageTokens - 1) / cuda::kPageTokens;
+    std::vector<cuda::AttentionSequence> sequences;
+    std::vector<int32_t> row_ids, pages;
+    for (int32_t i = 0; i < s.sequences; ++i) {
+      sequences.push_back({s.context - s.count, s.count, i * s.count, i * pages_each});
+    }
+    for (int32_t i = 0; i < rows; ++i) row_ids.push_back(i);
+    for (int32_t i = 0; i < s.sequences * pages_each; ++i) pages.push_back(i);
+    // Pages are scattered, as they are after some traffic.
+    std::shuffle(pages.begin(), pages.end(), bench.random());
+    const int64_t most = cuda::MaxAttentionTiles(rows, s.sequences, group);
+    auto* const tiles = bench.Room<cuda::AttentionTile>(most);
+    auto* const tile_count = bench.Room<int32_t>(1);
+    const auto* const on_device = bench.Put(sequences);
+    cuda::BuildAttentionTiles(bench.stream(),
+                              {.sequences = on_device,
+                               .sequence_count = bench.Put(std::vector<int32_t>{s.sequences}),
+                               .group = group,
+                               .tiles = tiles,
+                               .tile_count = tile_count});
+    const int64_t cache = std::ssize(pages) * cuda::kPageTokens * h.kv * h.dim;
+    const cuda::AttentionArgs<T> args = {
+        .q = bench.Values<T>(q),
+        .sequences = on_device,
+        .rows = bench.Put(row_ids),
+        .pages = bench.Put(pages),
+        .tiles = {tiles, tile_count, static_cast<int32_t>(most)},
+        .kv = {bench.Values<T>(cache), bench.Values<T>(cache), h.kv, h.dim},
+        .q_heads = h.q,
+        .scale = static_cast<float>(1 / std::sqrt(h.dim)),
+        .causal = true,
+        .xsa = {.form = s.xsa ? kernels::XsaForm::kNorm : kernels::XsaForm::kOff},
+        .out = bench.Room<T>(q)};
+    return [=, &bench] { cuda::Attention(bench.stream(), args); };
+  });
+}
+
+void AddRehearsal(std::vector<Case>& cases) {
+  const ProjectionShape dense = {1, 20, 40, 72};
+  cases.push_back(OwnProjection<T>("position-wise projection", {3, 4, 40, 72}));
+  cases.push_back(OwnProjection<T>("dense projection", dense));
+  cases.push_back(LibraryProjection("dense projection", dense));
+  cases.push_back(OwnProjection<float>("head projection", {1, 4, 40, 72}));
+  const Heads heads = {4, 2, 16};
+  for (const bool xsa : {false, true}) {
+    cases.push_back(AttentionCase(
+        {xsa ? "attention, prefill, XSA" : "attention, prefill", 2, 70, 70, xsa}, heads));
+    cases.push_back(AttentionCase(
+        {xsa ? "attention, decode, XSA" : "attention, decode", 3, 70, 1, xsa}, heads));
+  }
+}
+
+void AddProjections(std::vector<Case>& cases) {
+  // The weights are larger than a GPU's cache.
+  for (int32_t rows : {1, 4, 8, 16, 64}) {
+    cases.push_back(OwnProjection<T>("position-wise projection", {256, rows, 512, 512}));
+  }
+  for (int32_t n : {4096, 1024}) {  // the sizes of q, and of k and v
+    for (int32_t rows : {1, 16, 64, 256, 1024, 8192}) {
+      cases.push_back(OwnProjection<T>("dense projection", {1, rows, 4096, n}));
+      cases.push_back(LibraryProjection("dense projection", {1, rows, 4096, n}));
+    }
+  }
+  for (int32_t rows : {32, 256, 1024, 4096}) {
+    cases.push_back(OwnProjection<float>("head projection", {1, rows, 4096, 32768}));
+  }
+  cases.push_back(OwnProjection<float>("head projection", {1, 32, 4096, 128256}));
+  for (int32_t n : {32768, 128256}) {
+    cases.push_back(LibraryProjection("head projection", {1, kMostHeadRows, 4096, n}, true));
+  }
+}
+
+void AddAttention(std::vector<Case>& cases) {
+  const Heads llama = {32, 8, 128};
+  cases.push_back(AttentionCase({"attention, prefill", 8, 2048, 2048, false}, llama));
+  cases.push_back(AttentionCase({"attention, prefill, XSA", 8, 2048, 2048, true}, llama));
+  cases.push_back(AttentionCase({"attention, decode", 64, 2048, 1, false}, llama));
+  cases.push_back(AttentionCase({"attention, decode, XSA", 64, 2048, 1, true}, llama));
+  for (int32_t context : {1024, 8192}) {
+    for (int32_t sequences : {1, 16, 64, 256}) {
+      cases.push_back(AttentionCase({"attention, decode", sequences, context, 1, false}, llama));
+    }
+  }
+  cases.push_back(AttentionCase({"attention, decode", 1, 32768, 1, false}, llama));
+  // Short sequences, as recommenders and encoders have them.
+  for (int32_t length : {32, 128}) {
+    for (int32_t sequences : {64, 512}) {
+      cases.push_back(
+          AttentionCase({"attention, short", sequences, length, length, false}, {8, 8, 64}));
+      cases.push_back(AttentionCase({"attention, short", sequences, length, length, false}, llama));
+    }
+  }
 }
 
 }  // namespace
 
-void TimeProductKernels(Bench& bench, Scale scale) {
+std::vector<Case> ProductCases(Scale scale) {
+  std::vector<Case> cases;
+  if (scale == Scale::kGpu) {
+    AddProjections(cases);
+    AddAttention(cases);
+  } else {
+    AddRehearsal(cases);
+  }
+  return cases;
+}
+
+std::vector<Case> CeilingCases(Scale scale) {
   const bool gpu = scale == Scale::kGpu;
-  // The weights are larger than a GPU's cache.
-  for (int32_t rows : {1, 4, 8, 16, 64}) {
-    TimeProjection<T>(
-        bench, "position-wise projection",
-        gpu ? ProjectionShape{256, rows, 512, 512} : ProjectionShape{3, std::min(rows, 4), 40, 72});
-    if (!gpu) break;
-  }
-  for (int32_t rows : {64, 1024, 8192}) {
-    TimeProjection<T>(bench, "dense projection",
-                      gpu ? ProjectionShape{1, rows, 4096, 4096} : ProjectionShape{1, 20, 40, 72});
-    TimeLibrary(bench, gpu ? ProjectionShape{1, rows, 4096, 4096} : ProjectionShape{1, 20, 40, 72});
-    if (!gpu) break;
-  }
-  TimeProjection<float>(bench, "head projection",
-                        gpu ? ProjectionShape{1, 32, 4096, 32768} : ProjectionShape{1, 4, 40, 72});
-  const Heads heads = gpu ? Heads{32, 8, 128} : Heads{4, 2, 16};
-  const int32_t context = gpu ? 2048 : 70, sequences = gpu ? 8 : 2;
-  TimeAttention(bench, {"attention, prefill", sequences, context, context, false}, heads);
-  TimeAttention(bench, {"attention, prefill, XSA", sequences, context, context, true}, heads);
-  const int32_t decodes = gpu ? 64 : 3;
-  TimeAttention(bench, {"attention, decode", decodes, context, 1, false}, heads);
-  TimeAttention(bench, {"attention, decode, XSA", decodes, context, 1, true}, heads);
+  const int64_t bytes = gpu ? int64_t{1} << 30 : 1 << 12;
+  const Measurement copy = {.part = "ceilings",
+                            .name = "ceiling of memory",
+                            .shape = absl::StrCat(bytes, " bytes"),
+                            .bytes = 2.0 * static_cast<double>(bytes)};
+  const int32_t n = gpu ? 8192 : 16;
+  const ProjectionShape square = {1, n, n, n};
+  Measurement product = square.Moves("ceiling of products", sizeof(T));
+  product.part = "ceilings";
+  return {{copy.part, copy.Id(),
+           [=](Bench& bench) {
+             bench.Time(copy, [&]() -> Launch {
+               const auto elements = bytes / static_cast<int64_t>(sizeof(T));
+               auto* const from = bench.Values<T>(elements);
+               auto* const to = bench.Room<T>(elements);
+               return [=, &bench] { bench.stream().CopyOnDevice(to, from, bytes); };
+             });
+           }},
+          LibraryCase(product, square, /*head=*/false, /*invariant=*/false)};
 }
 
 }  // namespace sluice::gpu

@@ -1,159 +1,266 @@
-"""Joins the outputs of the parts of gpu_check.sh in a folder: gpu_check.json, and a table for
-people.
+"""Makes gpu_check.json, and gpu_check.md for people, of the records in an output folder.
 
-The folder has parts.tsv (name, outcome, seconds). It also has the output of the parts that got that
-far: device.json, rows.json, products.json, draws.json (kernels), plans.json, torch.json and
-algorithms.json. The last is a table for engine/cuda/algorithms, which is copied beside the results.
+    report.py FOLDER    makes them again, for example after cases.jsonl was brought back alone
+
+A figure is printed beside its floor, which follows from the ideal bytes and operations and from the
+peak rates that this device showed in the same run, and beside its prediction (predictions.json).
 """
 
-import argparse
 import json
+import math
 import pathlib
 import re
-import shutil
+import sys
+
+from results import read_records
+
+HERE = pathlib.Path(__file__).resolve().parent
+BAD = ("failed", "crashed", "hung")
+MICROSECONDS = {"us": 1, "ms": 1e3, "s": 1e6}
+MOST_SURPRISES = 15
 
 
-def read(folder, name):
-    try:
-        return json.loads((folder / f"{name}.json").read_text())
-    except (OSError, ValueError):
-        return {}
+def latest(records):
+    """Returns the last record of each case, and that of each part, in the order of the first."""
+    cases, parts = {}, {}
+    for record in records:
+        if "case" in record:
+            cases[record["part"], record["case"]] = record
+        elif "part" in record:
+            parts[record["part"]] = record
+    return list(cases.values()), list(parts.values())
 
 
-def read_parts(folder):
-    lines = (folder / "parts.tsv").read_text().splitlines()
-    return [dict(zip(("part", "outcome", "seconds"), line.split("\t"))) for line in lines]
+def identity(measurement):
+    return f"{measurement['name']}; {measurement['shape']}"
 
 
-def best(measurements, name, amount):
-    """Returns the highest measured rate, or None if there is none."""
-    rates = [amount / (m["value"] * 1e-6) for m in measurements if m["name"] == name]
+def best_rate(measurements, name, amount):
+    rates = [amount(m) / (m["value"] * 1e-6) for m in measurements if m["name"] == name]
     return max(rates, default=None)
 
 
-def ceilings(report):
-    """Returns the bytes per second of a copy and the bfloat16 operations per second of a large
-    product.
+def ceilings(measurements):
+    """Returns the device's bytes per second of a copy and bfloat16 operations per second of a large
+    product, each the best of all programs, or None.
     """
     copies = [
-        m["bytes"] / (m["value"] * 1e-6) for m in report["kernels"] if m["name"] == "copy (mix)"
+        best_rate(measurements, name, lambda m: m["bytes"])
+        for name in ("ceiling of memory", "copy (mix)")
     ]
-    copy = best(report["torch"], "ceiling of memory", 2 * 2 * (1 << 28))
-    products = best(report["torch"], "ceiling of products", 2 * 8192**3)
-    return max([*copies, *([copy] if copy else [])], default=None), products
+    return (max(filter(None, copies), default=None),
+            best_rate(measurements, "ceiling of products", lambda m: m["operations"]))
 
 
-def share(of, ceiling):
-    return f"{100 * of / ceiling:.0f} %" if ceiling else "not measured"
+def floor_us(measurement, memory, products):
+    """Returns the least time that the peak rates allow, or None."""
+    times = []
+    if memory and measurement.get("bytes"):
+        times.append(measurement["bytes"] / memory)
+    if products and measurement.get("tensor_cores") and measurement.get("operations"):
+        times.append(measurement["operations"] / products)
+    return 1e6 * max(times) if times else None
 
 
-def peers_of(measurement, torch):
-    same = [
-        m for m in torch if (m["name"], m["shape"]) == (measurement["name"], measurement["shape"])
-    ]
-    return "; ".join(f"{m['peer']} {m['value'] / measurement['value']:.2f}" for m in same)
+def figure_of(measurement, peers, predictions, rates):
+    """Adds floor, prediction and peers to a measurement."""
+    figure = {**measurement, "id": identity(measurement)}
+    floor = floor_us(measurement, *rates)
+    if floor and measurement["unit"] == "us":
+        figure["floor"] = floor
+        figure["of_floor"] = measurement["value"] / floor
+    same = [m for m in peers if identity(m) == figure["id"]]
+    if same:
+        figure["peers"] = {m["peer"]: m["value"] for m in same}
+    prediction = predictions["by_id"].get(figure["id"])
+    if prediction:
+        factor = MICROSECONDS.get(prediction["unit"], 1) / MICROSECONDS.get(measurement["unit"], 1)
+        if prediction.get("whole_model"):
+            factor /= predictions["whole_model_factor"]
+        low, high = prediction["low"] * factor, prediction["high"] * factor
+        figure["predicted"] = [low, high]
+        value = measurement["value"]
+        figure["surprise"] = value / high if value > high else value / low if value < low else 1
+        if "best_known" in prediction:
+            figure["best_known"] = prediction["best_known"] * factor
+    return figure
 
 
-def kernel_rows(report):
-    memory, products = ceilings(report)
-    for m in report["kernels"]:
-        seconds = m["value"] * 1e-6
-        rate, work = m["bytes"] / seconds, m["operations"] / seconds
-        of_products = share(work, products) if m["tensor_cores"] else ""
-        yield (m["name"], m["shape"], f"{m['value']:.1f}", f"{rate / 1e9:.0f}", share(rate, memory),
-               f"{work / 1e12:.1f}" if m["operations"] else "", of_products,
-               peers_of(m, report["torch"]))
+def read_predictions():
+    table = json.loads((HERE / "predictions.json").read_text())
+    return {**table, "by_id": {case["id"]: case for case in table["cases"]}}
+
+
+def number(value):
+    if value is None:
+        return ""
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def table(head, rows):
+    rows = list(rows)
+    if not rows:
+        return []
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return lines + ["| " + " | ".join(row) + " |" for row in rows] + [""]
+    return lines + ["| " + " | ".join(map(str, row)) + " |" for row in rows] + [""]
 
 
-def fused_cost(kernels):
-    """Yields a sentence on the cost that XSA adds to attention, for each phase."""
-    by_name = {m["name"]: m["value"] for m in kernels}
-    for phase in ("prefill", "decode"):
-        plain, fused = (by_name.get(f"attention, {phase}{xsa}") for xsa in ("", ", XSA"))
-        if plain and fused:
-            yield f"XSA fused adds {100 * (fused / plain - 1):.1f} % to attention ({phase})."
+def figure_row(figure):
+    predicted = "-".join(dict.fromkeys(map(number, figure.get("predicted", ()))))
+    peers = "; ".join(f"{peer} {value / figure['value']:.2f}"
+                      for peer, value in figure.get("peers", {}).items() if figure["value"])
+    spread = (f"{100 * (figure['high'] - figure['low']) / figure['value']:.0f} %"
+              if figure.get("high") and figure["value"] else "")
+    return (figure["name"], figure["shape"], f"{number(figure['value'])} {figure['unit']}", spread,
+            number(figure.get("floor")), number(figure.get("of_floor")), predicted,
+            f"{figure['surprise']:.2f}" if "surprise" in figure else "", peers)
 
 
-def keep_algorithms(folder, out):
-    """Copies the table of algorithms and returns its name, or None if there is none."""
-    table = read(folder, "algorithms")
-    if not table:
-        return None
-    name = "_".join(
-        [
-            "algorithms",
-            *(re.sub("[^a-z0-9]+", "-", table[key].lower()) for key in ("gpu", "library")),
-        ]
-    )
-    name += ".json"
-    shutil.copyfile(folder / "algorithms.json", out / name)
-    return name
+FIGURE_HEAD = ("what", "shape", "figure", "spread", "floor", "figure / floor", "predicted",
+               "figure / predicted", "peer's time / ours")
+
+
+def surprises(figures):
+    """Returns sentences, the largest deviation from a prediction or from a peer first."""
+    found = []
+    for figure in figures:
+        if figure.get("surprise", 1) != 1:
+            ratio = figure["surprise"]
+            found.append((abs(math.log(ratio)), f"{figure['id']}: {number(figure['value'])} "
+                          f"{figure['unit']}, {number(ratio)} times what was predicted"))
+        fastest = min(figure.get("peers", {}).items(), key=lambda peer: peer[1], default=None)
+        if fastest and fastest[1] < figure["value"]:
+            ratio = figure["value"] / fastest[1]
+            found.append((math.log(ratio), f"{figure['id']}: {fastest[0]} is {number(ratio)} times "
+                          "as fast"))
+    return [text for _, text in sorted(found, reverse=True)[:MOST_SURPRISES]]
+
+
+def kernel_rows(launches):
+    for launch in launches:
+        occupancy = launch.get("occupancy")
+        yield (launch.get("function") or launch["kernel"], launch["threads"],
+               launch.get("registers", ""), launch.get("local_bytes", ""),
+               launch["shared_bytes"] + launch.get("static_shared_bytes", 0),
+               launch.get("blocks_per_processor", ""),
+               "" if occupancy is None else f"{100 * occupancy:.0f} %", launch["blocks"])
+
+
+def algorithms_name(table_of_algorithms):
+    """Returns the file name for a table of the library's algorithms."""
+    words = (re.sub("[^a-z0-9]+", "-", table_of_algorithms[key].lower())
+             for key in ("gpu", "library"))
+    return "_".join(["algorithms", *words]) + ".json"
+
+
+def fused_cost(figures):
+    """Yields a sentence on the cost that XSA adds to attention, for each shape."""
+    values = {(f["name"], f["shape"]): f["value"] for f in figures}
+    for (name, shape), fused in values.items():
+        plain = values.get((name.removesuffix(", XSA"), shape))
+        if name.endswith(", XSA") and plain:
+            yield f"XSA fused adds {100 * (fused / plain - 1):.1f} % to {name[:-5]} ({shape})."
+
+
+def assemble(records):
+    cases, parts = latest(records)
+    header = {}
+    for record in records:
+        header.update({key: record[key]
+                       for key in ("device", "machine", "machine_after", "rehearsal")
+                       if key in record})
+    measurements = [m for case in cases for m in case.get("measurements", [])]
+    peers = [m for m in measurements if "peer" in m]
+    rates = ceilings(measurements)
+    predictions = read_predictions()
+    figures = [figure_of(m, peers, predictions, rates) for m in measurements if "peer" not in m]
+    seen = {figure["id"] for figure in figures}
+    outcomes = {}
+    for case in cases:
+        counts = outcomes.setdefault(case["part"], {})
+        word = case["outcome"].split(":")[0]
+        counts[word] = counts.get(word, 0) + 1
+    return {
+        **header,
+        "parts": [{**part, "cases": outcomes.get(part["part"], {})} for part in parts],
+        "bytes_per_second": rates[0],
+        "operations_per_second": rates[1],
+        "figures": figures,
+        "peers": peers,
+        "surprises": surprises(figures),
+        "launches": [case["launch"] for case in cases if "launch" in case],
+        "bad": [case for case in cases if case["outcome"].startswith(BAD)],
+        "problems": [f"{case['case']}: {problem}" for case in cases
+                     for problem in case.get("problems", [])],
+        "not_measured": [f"{case['case']}: {case['outcome']}" for case in cases
+                         if case["outcome"].startswith("not measured:")],
+        "algorithms": [case["case"] for case in cases if case["part"] == "tune"],
+        "predicted_only": [id for id in predictions["by_id"] if id not in seen],
+    }
 
 
 def render(report):
-    device = report["device"]
+    device = report.get("device", {})
     lines = ["# GPU check", ""]
-    if report["rehearsal"]:
+    if report.get("rehearsal"):
         lines += ["A rehearsal in the emulator: its times say nothing about a GPU.", ""]
     lines += [
-        f"Device: {device.get('name', 'none')} ({device.get('architecture', 'unknown')}); "
-        f"{report['machine'] or 'nothing known of its driver'}; PyTorch {report['torch_version']}.",
+        f"Device: {device.get('name', 'none')} ({device.get('architecture', 'unknown')}), "
+        f"{device.get('processors', '?')} multiprocessors; "
+        f"{report.get('machine') or 'nothing known of its driver'}; "
+        f"dense library {device.get('library') or 'none'}."
+    ]
+    memory, products = report["bytes_per_second"], report["operations_per_second"]
+    lines += [
+        f"Peak rates seen: copy {memory / 1e12:.3g} TB/s." if memory else "No copy was measured.",
+        f"bf16 products {products / 1e12:.3g} TFLOP/s." if products else "No product was measured.",
         "",
     ]
-    lines += table(("part", "outcome", "s"),
-                   [(p["part"], p["outcome"], p["seconds"]) for p in report["parts"]])
-    if report["plans"]:
-        lines += table(
-            ("plans", "of", "value"),
-            [(m["name"], m["shape"], f"{m['value']:.3g} {m['unit']}") for m in report["plans"]],
-        )
-    if report["kernels"]:
-        lines += table(("kernel", "shape", "us", "GB/s", "of copy", "TFLOP/s", "of matmul",
-                        "PyTorch's time / ours"), kernel_rows(report))
-        lines += [*fused_cost(report["kernels"]), ""]
-    if report["algorithms"]:
-        lines += [
-            f"Table of cuBLASLt's algorithms, for `engine/cuda/algorithms/`: "
-            f"`{report['algorithms']}`.",
-            "",
-        ]
-    lines += [f"- {problem}" for problem in report["problems"]]
+    lines += table(("part", "outcome", "s", "cases"), (
+        (p["part"], p["outcome"], p["seconds"],
+         ", ".join(f"{count} {word}" for word, count in p["cases"].items()))
+        for p in report["parts"]))
+    if report["bad"]:
+        lines += ["## Failures", ""]
+        for case in report["bad"]:
+            lines += [f"- {case['part']}: {case['case']}: {case['outcome']}"]
+        lines += [""]
+    if report["surprises"]:
+        lines += ["## Largest surprises", ""]
+        lines += [f"- {text}" for text in report["surprises"]] + [""]
+    for part in dict.fromkeys(figure["part"] for figure in report["figures"]):
+        lines += [f"## Figures: {part}", ""]
+        if part == "steps":
+            lines += ["A step has an eighth of the work of Llama-3-8B: 4 of 32 layers, and 16,032 "
+                      "of 128,256 tokens. Predictions for the whole model are divided by 8.", ""]
+        lines += table(FIGURE_HEAD, (figure_row(figure) for figure in report["figures"]
+                                     if figure["part"] == part))
+    cost = list(fused_cost(report["figures"]))
+    lines += cost + [""] if cost else []
+    if report["launches"]:
+        lines += ["## Kernels", ""]
+        lines += table(("kernel", "threads", "registers", "local bytes", "shared bytes",
+                        "blocks per processor", "occupancy", "blocks"),
+                       kernel_rows(report["launches"]))
+    lines += [
+        f"Table of cuBLASLt's algorithms, for `engine/cuda/algorithms/`: `{name}`."
+        for name in report["algorithms"]
+    ]
+    if report["predicted_only"] and not report.get("rehearsal"):
+        lines += ["", "Predicted and not measured: " + "; ".join(report["predicted_only"]) + "."]
+    lines += ["", *(f"- {text}" for text in (*report["problems"], *report["not_measured"]))]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--out", type=pathlib.Path, required=True)
-    parser.add_argument("--machine", default="")
-    parser.add_argument("--rehearsal", action="store_true")
-    arguments = parser.parse_args()
-    torch = read(arguments.folder, "torch")
-    report = {
-        "rehearsal": arguments.rehearsal,
-        "machine": arguments.machine,
-        "device": read(arguments.folder, "device").get("device", {}),
-        "parts": read_parts(arguments.folder),
-        "kernels": [m for kernels in ("rows", "products", "draws")
-                    for m in read(arguments.folder, kernels).get("measurements", [])],
-        "plans": read(arguments.folder, "plans").get("measurements", []),
-        "torch": torch.get("measurements", []),
-        "torch_version": torch.get("torch", "not there"),
-        "problems": [problem for part in ("rows", "products", "draws", "torch")
-                     for problem in read(arguments.folder, part).get("problems", [])],
-    }
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    report["algorithms"] = keep_algorithms(arguments.folder, arguments.out)
-    (arguments.out / "gpu_check.json").write_text(json.dumps(report, indent=1) + "\n")
+def write(out):
+    """Writes the report of the folder and returns its text."""
+    out = pathlib.Path(out)
+    report = assemble(read_records(out))
+    (out / "gpu_check.json").write_text(json.dumps(report, indent=1) + "\n")
     text = render(report)
-    (arguments.out / "gpu_check.md").write_text(text)
-    print(text, end="")
+    (out / "gpu_check.md").write_text(text)
+    return text
 
 
 if __name__ == "__main__":
-    main()
+    print(write(sys.argv[1]), end="")

@@ -5,7 +5,7 @@
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/rope.h"
 #include "kernels/cuda/xsa.h"
-#include "loadtest/gpu/bench.h"
+#include "loadtest/gpu/cases.h"
 
 namespace sluice::gpu {
 namespace {
@@ -26,123 +26,140 @@ RowSizes SizesOf(Scale scale) {
 }
 
 Measurement Moves(const char* name, const std::string& shape, int64_t elements) {
-  return {.part = "kernels",
+  return {.part = "rows",
           .name = name,
           .shape = shape,
           .bytes = static_cast<double>(elements) * sizeof(T)};
 }
 
-void TimeCopyAndActivation(Bench& bench, const RowSizes& s) {
-  const cuda::MixArgs<T> copy = {.a = bench.Values<T>(s.elements()),
-                                 .dim = s.dim,
-                                 .rows = bench.Rows(s.rows),
-                                 .out = bench.Room<T>(s.elements())};
-  bench.Time(Moves("copy (mix)", s.shape(), 2 * s.elements()),
-             [&] { cuda::Mix(bench.stream(), copy); });
-  const cuda::ActivationArgs<T> gated = {.activation = kernels::Activation::kSilu,
-                                         .in = bench.Values<T>(s.elements()),
-                                         .up = bench.Values<T>(s.elements()),
-                                         .dim = s.dim,
-                                         .rows = bench.Rows(s.rows),
-                                         .out = bench.Room<T>(s.elements())};
-  bench.Time(Moves("activation, gated", s.shape(), 3 * s.elements()),
-             [&] { cuda::Activate(bench.stream(), gated); });
-}
-
-void TimeNorms(Bench& bench, const RowSizes& s) {
-  const cuda::NormArgs<T> rms = {.x = bench.Values<T>(s.elements()),
-                                 .residual = bench.Values<T>(s.elements()),
-                                 .sum = bench.Room<T>(s.elements()),
-                                 .weight = bench.Values<T>(s.dim),
-                                 .eps = 1e-6f,
-                                 .dim = s.dim,
-                                 .rows = bench.Rows(s.rows),
-                                 .out = bench.Room<T>(s.elements())};
-  bench.Time(Moves("RMSNorm with residual", s.shape(), 4 * s.elements()),
-             [&] { cuda::RmsNorm(bench.stream(), rms); });
-  const cuda::NormArgs<T> layer = {.x = bench.Values<T>(s.elements()),
-                                   .weight = bench.Values<T>(s.dim),
-                                   .bias = bench.Values<T>(s.dim),
-                                   .eps = 1e-6f,
+Case Copy(const RowSizes& s) {
+  return KernelCase(Moves("copy (mix)", s.shape(), 2 * s.elements()), [=](Bench& bench) {
+    const cuda::MixArgs<T> args = {.a = bench.Values<T>(s.elements()),
                                    .dim = s.dim,
                                    .rows = bench.Rows(s.rows),
                                    .out = bench.Room<T>(s.elements())};
-  bench.Time(Moves("LayerNorm", s.shape(), 2 * s.elements()),
-             [&] { cuda::LayerNorm(bench.stream(), layer); });
+    return [=, &bench] { cuda::Mix(bench.stream(), args); };
+  });
 }
 
-void TimeEmbedding(Bench& bench, const RowSizes& s) {
-  std::uniform_int_distribution<int32_t> token(0, s.vocab - 1);
-  std::vector<int32_t> ids(s.rows);
-  for (int32_t& id : ids) id = token(bench.random());
-  const cuda::EmbedArgs<T> args = {.table = bench.Values<T>(int64_t{s.vocab} * s.dim),
-                                   .ids = bench.Put(ids),
-                                   .dim = s.dim,
-                                   .rows = bench.Rows(s.rows),
-                                   .out = bench.Room<T>(s.elements())};
-  bench.Time(Moves("embedding", s.shape(), 2 * s.elements()),
-             [&] { cuda::Embed(bench.stream(), args); });
+Case GatedActivation(const RowSizes& s) {
+  return KernelCase(Moves("activation, gated", s.shape(), 3 * s.elements()), [=](Bench& bench) {
+    const cuda::ActivationArgs<T> args = {.activation = kernels::Activation::kSilu,
+                                          .in = bench.Values<T>(s.elements()),
+                                          .up = bench.Values<T>(s.elements()),
+                                          .dim = s.dim,
+                                          .rows = bench.Rows(s.rows),
+                                          .out = bench.Room<T>(s.elements())};
+    return [=, &bench] { cuda::Activate(bench.stream(), args); };
+  });
 }
 
-void TimeRope(Bench& bench, const RowSizes& s) {
+Case RmsNormWithResidual(const RowSizes& s) {
+  return KernelCase(Moves("RMSNorm with residual", s.shape(), 4 * s.elements()), [=](Bench& bench) {
+    const cuda::NormArgs<T> args = {.x = bench.Values<T>(s.elements()),
+                                    .residual = bench.Values<T>(s.elements()),
+                                    .sum = bench.Room<T>(s.elements()),
+                                    .weight = bench.Values<T>(s.dim),
+                                    .eps = 1e-6f,
+                                    .dim = s.dim,
+                                    .rows = bench.Rows(s.rows),
+                                    .out = bench.Room<T>(s.elements())};
+    return [=, &bench] { cuda::RmsNorm(bench.stream(), args); };
+  });
+}
+
+Case LayerNorm(const RowSizes& s) {
+  return KernelCase(Moves("LayerNorm", s.shape(), 2 * s.elements()), [=](Bench& bench) {
+    const cuda::NormArgs<T> args = {.x = bench.Values<T>(s.elements()),
+                                    .weight = bench.Values<T>(s.dim),
+                                    .bias = bench.Values<T>(s.dim),
+                                    .eps = 1e-6f,
+                                    .dim = s.dim,
+                                    .rows = bench.Rows(s.rows),
+                                    .out = bench.Room<T>(s.elements())};
+    return [=, &bench] { cuda::LayerNorm(bench.stream(), args); };
+  });
+}
+
+Case Embedding(const RowSizes& s) {
+  return KernelCase(Moves("embedding", s.shape(), 2 * s.elements()), [=](Bench& bench) {
+    std::uniform_int_distribution<int32_t> token(0, s.vocab - 1);
+    std::vector<int32_t> ids(s.rows);
+    for (int32_t& id : ids) id = token(bench.random());
+    const cuda::EmbedArgs<T> args = {.table = bench.Values<T>(int64_t{s.vocab} * s.dim),
+                                     .ids = bench.Put(ids),
+                                     .dim = s.dim,
+                                     .rows = bench.Rows(s.rows),
+                                     .out = bench.Room<T>(s.elements())};
+    return [=, &bench] { cuda::Embed(bench.stream(), args); };
+  });
+}
+
+Case Rope(const RowSizes& s) {
   const int64_t q = int64_t{s.rows} * s.q_heads * s.head_dim;
   const int64_t kv = int64_t{s.rows} * s.kv_heads * s.head_dim;
-  const size_t angles = static_cast<size_t>(s.rows) * static_cast<size_t>(s.head_dim / 2);
-  std::vector<int32_t> places(s.rows);
-  for (int32_t i = 0; i < s.rows; ++i) places[i] = i;
-  const int64_t pages = (s.rows + cuda::kPageTokens - 1) / cuda::kPageTokens * cuda::kPageTokens;
-  const int64_t cache = pages * s.kv_heads * s.head_dim;
-  const cuda::RopeArgs<T> args = {
-      .cos = bench.Put(std::vector<float>(
-          angles, 0.6f)),  // sines and cosines of a rotation, so that q keeps its size
-      .sin = bench.Put(std::vector<float>(angles, 0.8f)),
-      .rotary_dim = s.head_dim,
-      .positions = bench.Put(places),
-      .kv_slots = bench.Put(places),
-      .q_heads = s.q_heads,
-      .q = bench.Values<T>(q),
-      .k = bench.Values<T>(kv),
-      .v = bench.Values<T>(kv),
-      .kv = {bench.Room<T>(cache), bench.Room<T>(cache), s.kv_heads, s.head_dim},
-      .rows = bench.Rows(s.rows)};
   // The tables hold float, which is twice the bytes, for half the features, with sine and cosine
   // each.
   const int64_t tables = int64_t{2} * s.rows * s.head_dim;
-  bench.Time(Moves("RoPE and KV write",
-                   absl::StrCat(s.rows, " rows, ", s.q_heads, "/", s.kv_heads, " heads of ",
-                                s.head_dim, " bf16"),
-                   2 * q + 4 * kv + tables),
-             [&] { cuda::RopeAndStore(bench.stream(), args); });
+  const Measurement measurement = Moves("RoPE and KV write",
+                                        absl::StrCat(s.rows, " rows, ", s.q_heads, "/", s.kv_heads,
+                                                     " heads of ", s.head_dim, " bf16"),
+                                        2 * q + 4 * kv + tables);
+  return KernelCase(measurement, [=](Bench& bench) {
+    const int64_t angles = int64_t{s.rows} * (s.head_dim / 2);
+    std::vector<int32_t> places(s.rows);
+    for (int32_t i = 0; i < s.rows; ++i) places[i] = i;
+    const int64_t pages = (s.rows + cuda::kPageTokens - 1) / cuda::kPageTokens * cuda::kPageTokens;
+    const int64_t cache = pages * s.kv_heads * s.head_dim;
+    const cuda::RopeArgs<T> args = {
+        .cos = bench.Put(std::vector<float>(
+            angles, 0.6f)),  // sines and cosines of a rotation, so that q keeps its size
+        .sin = bench.Put(std::vector<float>(angles, 0.8f)),
+        .rotary_dim = s.head_dim,
+        .positions = bench.Put(places),
+        .kv_slots = bench.Put(places),
+        .q_heads = s.q_heads,
+        .q = bench.Values<T>(q),
+        .k = bench.Values<T>(kv),
+        .v = bench.Values<T>(kv),
+        .kv = {bench.Room<T>(cache), bench.Room<T>(cache), s.kv_heads, s.head_dim},
+        .rows = bench.Rows(s.rows)};
+    return [=, &bench] { cuda::RopeAndStore(bench.stream(), args); };
+  });
 }
 
-void TimeXsa(Bench& bench, Scale scale) {
-  const int32_t rows = scale == Scale::kGpu ? 64 * 1024 : 40;
-  constexpr int32_t kQHeads = 8, kKvHeads = 2, kDim = 64;
-  const int64_t y = int64_t{rows} * kQHeads * kDim, v = int64_t{rows} * kKvHeads * kDim;
-  for (const auto form : {kernels::XsaForm::kNorm, kernels::XsaForm::kSquared}) {
+Case ExcludeSelf(kernels::XsaForm form, int32_t rows, int32_t q_heads, int32_t kv_heads,
+                 int32_t dim) {
+  const int64_t y = int64_t{rows} * q_heads * dim, v = int64_t{rows} * kv_heads * dim;
+  const Measurement measurement = Moves(
+      form == kernels::XsaForm::kNorm ? "XSA, norm form" : "XSA, squared form",
+      absl::StrCat(rows, " rows, ", q_heads, "/", kv_heads, " heads of ", dim, " bf16"), 2 * y + v);
+  return KernelCase(measurement, [=](Bench& bench) {
     const cuda::ExcludeSelfArgs<T> args = {.y = bench.Values<T>(y),
                                            .v = bench.Values<T>(v),
-                                           .q_heads = kQHeads,
-                                           .kv_heads = kKvHeads,
-                                           .head_dim = kDim,
+                                           .q_heads = q_heads,
+                                           .kv_heads = kv_heads,
+                                           .head_dim = dim,
                                            .xsa = {.form = form},
                                            .rows = bench.Rows(rows),
                                            .out = bench.Room<T>(y)};
-    bench.Time(Moves(form == kernels::XsaForm::kNorm ? "XSA, norm form" : "XSA, squared form",
-                     absl::StrCat(rows, " rows, 8/2 heads of 64 bf16"), 2 * y + v),
-               [&] { cuda::ExcludeSelf(bench.stream(), args); });
-  }
+    return [=, &bench] { cuda::ExcludeSelf(bench.stream(), args); };
+  });
 }
 
 }  // namespace
 
-void TimeRowKernels(Bench& bench, Scale scale) {
+std::vector<Case> RowCases(Scale scale) {
+  const bool gpu = scale == Scale::kGpu;
   const RowSizes sizes = SizesOf(scale);
-  TimeCopyAndActivation(bench, sizes);
-  TimeNorms(bench, sizes);
-  TimeEmbedding(bench, sizes);
-  TimeRope(bench, sizes);
-  TimeXsa(bench, scale);
+  std::vector<Case> cases = {Copy(sizes),      GatedActivation(sizes), RmsNormWithResidual(sizes),
+                             LayerNorm(sizes), Embedding(sizes),       Rope(sizes)};
+  for (const auto form : {kernels::XsaForm::kNorm, kernels::XsaForm::kSquared}) {
+    cases.push_back(ExcludeSelf(form, gpu ? 64 * 1024 : 40, 8, 2, gpu ? 64 : 16));
+    // One sequence, whose values fit in the cache.
+    if (gpu) cases.push_back(ExcludeSelf(form, 2048, 32, 4, 64));
+  }
+  return cases;
 }
 
 }  // namespace sluice::gpu

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/cuda/algorithm_table.h"
-#include "loadtest/gpu/bench.h"
+#include "loadtest/gpu/cases.h"
 
 namespace sluice::gpu {
 

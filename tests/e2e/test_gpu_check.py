@@ -1,93 +1,240 @@
-"""Tests loadtest/gpu_check.sh with fake programs and as a rehearsal in the emulator."""
+"""Tests loadtest/gpu_check.sh with fake programs, and as a rehearsal in the emulator."""
 
 import json
+import os
 import subprocess
 import tarfile
 
 import pytest
-from conftest import ROOT
+from conftest import BUILD, ROOT
 from waiting import PATIENCE_S
 
-DEVICE = """{"device": {"name": "pretended", "architecture": "sm_0"}}"""
+DEVICE = {"name": "G 1", "architecture": "sm_0", "library": ""}
 MEASURED = {
-    "part": "kernels",
-    "name": "copy (mix)",
-    "shape": "1 x 1 bf16",
-    "value": 2.0,
+    "part": "products",
+    "name": "dense projection",
+    "shape": "L1 B64 4096 x 4096 bf16",
+    "value": 120.0,
     "unit": "us",
-    "bytes": 4e6,
-    "operations": 0,
-    "tensor_cores": False,
+    "bytes": 34e6,
+    "operations": 2e9,
+    "tensor_cores": True,
+}
+COPY = {
+    "part": "ceilings",
+    "name": "ceiling of memory",
+    "shape": "1 bytes",
+    "value": 1.0,
+    "unit": "us",
+    "bytes": 2e6,
 }
 
 
-def check(*arguments, timeout=PATIENCE_S):
+def check(*arguments, timeout=PATIENCE_S, environment=None, script=None):
     return subprocess.run(
-        [ROOT / "loadtest" / "gpu_check.sh", *map(str, arguments)],
+        [script or ROOT / "loadtest" / "gpu_check.sh", *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=timeout,
+        env={**os.environ, **(environment or {})},
     )
+
+
+def records(out):
+    return [json.loads(line) for line in (out / "cases.jsonl").read_text().splitlines()]
+
+
+def outcomes(out, part=None):
+    """Returns the outcomes of the cases of a part, or of the parts."""
+    if part is None:
+        return {each["part"]: each["outcome"] for each in records(out)
+                if "part" in each and "case" not in each}
+    return {each["case"]: each["outcome"] for each in records(out)
+            if each.get("part") == part and "case" in each}
 
 
 @pytest.fixture
 def pack(tmp_path):
-    """Packs fake programs for --programs. `bench` is gpu_bench as shell code; $1 is the part."""
+    """Packs fake programs for --programs. `bench` is what gpu_bench does for `run`, as Python code
+    with the names of the cases in `cases`; `parts` are the cases of each part."""
 
-    def make(bench):
-        programs = tmp_path / "programs"
-        programs.mkdir()
-        for name, code in (("gpu_bench", bench), ("kernels_cuda_device_test", "exit 0"),
-                           ("cuda_backend_device_test", "echo a test failed; exit 1")):
-            (programs / name).write_text(f"#!/bin/sh\n{code}\n")
+    def make(bench="", parts=None, device=DEVICE, tune="{}", tests=""):
+        listed = {"ceilings": ["copy"], "products": ["a", "b", "c"], **(parts or {})}
+        programs = tmp_path / "pack" / "programs"
+        programs.mkdir(parents=True)
+        fake = f"""#!/usr/bin/env python3
+import json, os, signal, sys, time
+verb, cases = sys.argv[1], sys.argv[2:]
+def say(**line): print(json.dumps(line), flush=True)
+def end(case, *measured): say(end=case, measurements=list(measured), problems=[])
+MEASURED = {MEASURED!r}
+COPY = {COPY!r}
+if verb == "device":
+    device = {device!r}
+    if not device:
+        print("no device: no driver", file=sys.stderr)
+        sys.exit(3)
+    say(**device)
+elif verb == "table":
+    say(kernel="Mix", case="copy", blocks=1, threads=32, shared_bytes=7, registers=40,
+        local_bytes=16, occupancy=0.5)
+elif verb == "list":
+    for case in {listed!r}.get(cases[0], []): say(part=cases[0], case=case)
+elif verb == "tune":
+    print({tune!r})
+elif verb == "run":
+    for case in cases:
+        say(start=case)
+        if case == "copy": end(case, COPY)
+{"".join(f"        {line}{chr(10)}" for line in bench.splitlines())}
+"""
+        gtest = f"""#!/usr/bin/env python3
+import os, signal, sys
+names = ["One", "Two", "Three"]
+chosen = sys.argv[-1].removeprefix("--gtest_filter=")
+if "--gtest_list_tests" in sys.argv:
+    print("FakeTest.\\n  " + "\\n  ".join(names))
+    sys.exit()
+for name in names:
+    if "FakeTest." + name not in chosen.split(":"): continue
+    print(f"[ RUN      ] FakeTest.{{name}}", flush=True)
+{"".join(f"    {line}{chr(10)}" for line in tests.splitlines())}
+    print(f"[       OK ] FakeTest.{{name}} (1 ms)", flush=True)
+"""
+        for name, code in (("gpu_bench", fake), ("kernels_test", gtest), ("backend_test", gtest)):
+            (programs / name).write_text(code.replace("\\\\n", "\\n"))
             (programs / name).chmod(0o755)
-        with tarfile.open(tmp_path / "programs.tar.gz", "w:gz") as archive:
-            archive.add(programs, arcname=".")
-        return tmp_path / "programs.tar.gz"
+        with tarfile.open(tmp_path / "pack.tar.gz", "w:gz") as archive:
+            archive.add(tmp_path / "pack", arcname=".")
+        return tmp_path / "pack.tar.gz"
 
     return make
 
 
 def test_a_missing_device_is_reported(pack, tmp_path):
-    ended = check(
-        "--programs", pack("echo 'no device: no driver' >&2; exit 3"), "--out", tmp_path / "out"
-    )
+    ended = check("--programs", pack(device={}), "--out", tmp_path / "out")
     assert ended.returncode == 3
     assert "gpu_check: no device: no driver" in ended.stderr
     assert not (tmp_path / "out").exists()
 
 
-def test_a_failed_part_is_named_and_the_other_parts_run(pack, tmp_path):
-    measured = json.dumps({"measurements": [MEASURED]})
-    ended = check(
-        "--out",
-        tmp_path / "out",
-        "--programs",
-        pack(
-            f"case $1 in device) echo '{DEVICE}' ;; "
-            f"products) exit 7 ;; *) echo '{measured}' ;; esac"
-        ),
-    )
+def test_a_crash_or_a_failure_costs_one_case(pack, tmp_path):
+    bench = """
+if case == "a": os.kill(os.getpid(), signal.SIGSEGV)
+if case == "b": sys.exit("no memory")
+if case == "c": end(case, MEASURED)
+"""
+    out = tmp_path / "out"
+    ended = check("--out", out, "--programs", pack(bench), "--only", "ceilings,products")
     assert ended.returncode == 1, ended.stderr
-    report = json.loads((tmp_path / "out" / "gpu_check.json").read_text())
-    outcomes = {part["part"]: part["outcome"] for part in report["parts"]}
-    assert outcomes["kernels, products"] == "failed with status 7"
-    assert outcomes["engine tests"] == "failed with status 1"
-    assert "a test failed" in ended.stdout
-    assert (
-        outcomes["kernel tests"]
-        == outcomes["kernels, rows"]
-        == outcomes["kernels, draws"]
-        == outcomes["plans"]
-        == "ok"
-    )
-    assert report["device"]["name"] == "pretended"
-    assert report["kernels"] == [MEASURED] * 2
-    assert outcomes["algorithms"] == "not measured: no cuBLASLt"
-    assert report["algorithms"] is None
-    table = (tmp_path / "out" / "gpu_check.md").read_text()
-    assert ended.stdout.endswith(table), "the table comes last"
-    assert "| copy (mix) | 1 x 1 bf16 | 2.0 | 2000 | 100 % |" in table
+    assert outcomes(out, "products") == {
+        "a": "crashed: ended by SIGSEGV", "b": "crashed: ended with status 1", "c": "ok"}
+    assert outcomes(out) == {"ceilings": "ok", "products": "2 of 3 failed"}
+    detail = {each.get("case"): each.get("detail", "") for each in records(out)}
+    assert "no memory" in detail["b"], "the program's last words are kept"
+    assert "no memory" in (out / "gpu_check.log").read_text()
+    with tarfile.open(out / "gpu_check_raw.tar.gz") as archive:
+        assert "products.log" in archive.getnames()
+
+
+def test_a_case_that_hangs_is_ended_and_the_rest_goes_on(pack, tmp_path):
+    bench = """
+if case == "b": time.sleep(9999)
+end(case, MEASURED)
+"""
+    out = tmp_path / "out"
+    ended = check("--out", out, "--programs", pack(bench), "--only", "products",
+                  environment={"SLUICE_GPU_CHECK_CASE_S": "2"})
+    assert ended.returncode == 1
+    assert outcomes(out, "products") == {"a": "ok", "b": "hung: no end after 2 s", "c": "ok"}
+
+
+def test_what_there_is_no_time_for_is_named(pack, tmp_path):
+    out = tmp_path / "out"
+    bench = """
+if case == "b": time.sleep(9999)
+end(case, MEASURED)
+"""
+    programs = pack(bench)
+    check("--out", out, "--programs", programs, "--only", "products", "--budget", "5")
+    assert not {"b", "c"} & set(outcomes(out, "products"))
+    assert outcomes(out)["products"].startswith("no time for ")
+    check("--out", out, "--programs", programs, "--only", "products", "--budget", "0")
+    assert outcomes(out) == {"products": "not measured: no time"}
+
+
+def test_a_run_that_is_stopped_leaves_its_report_and_is_resumed(pack, tmp_path):
+    out, ran, stop = tmp_path / "out", tmp_path / "ran", tmp_path / "stop"
+    programs = pack(f"""
+end(case, MEASURED)
+open({str(ran)!r}, "a").write(case)
+while case == "b" and os.path.exists({str(stop)!r}):
+    if '"case": "b"' in open({str(out / "cases.jsonl")!r}).read():
+        os.kill(os.getppid(), signal.SIGTERM)
+        time.sleep(9999)
+""")
+    stop.touch()
+    ended = check("--out", out, "--programs", programs, "--only", "products,rows")
+    assert ended.returncode == 1
+    assert outcomes(out, "products") == {"a": "ok", "b": "ok"}
+    assert "dense projection" in (out / "gpu_check.md").read_text()
+    assert (out / "gpu_check_raw.tar.gz").exists()
+    stop.unlink()
+    ended = check("--out", tmp_path / "next", "--programs", programs, "--only", "products",
+                  "--resume", out)
+    assert ended.returncode == 0, ended.stderr
+    assert outcomes(tmp_path / "next", "products") == {"a": "ok", "b": "ok", "c": "ok"}
+    assert ran.read_text() == "abc", "each case ran once"
+
+
+def test_a_test_that_crashes_or_fails_costs_no_other_test(pack, tmp_path):
+    tests = """
+if name == "One": os.kill(os.getpid(), signal.SIGABRT)
+if name == "Two":
+    print("the value is wrong", flush=True)
+    print("[  FAILED  ] FakeTest.Two (1 ms)", flush=True)
+    poisoned = True
+    continue
+assert not globals().get("poisoned")
+"""
+    out = tmp_path / "out"
+    ended = check("--out", out, "--programs", pack(tests=tests), "--only", "kernel-tests")
+    assert ended.returncode == 1
+    assert outcomes(out, "kernel-tests") == {
+        "FakeTest.One": "crashed: ended by SIGABRT", "FakeTest.Two": "failed",
+        "FakeTest.Three": "ok"}
+    assert "the value is wrong" in json.dumps(records(out))
+
+
+def test_figures_are_printed_beside_floor_and_prediction(pack, tmp_path):
+    out = tmp_path / "out"
+    ended = check("--out", out, "--programs", pack("if case == 'a': end(case, MEASURED)"),
+                  "--only", "table,ceilings,products")
+    report = json.loads((out / "gpu_check.json").read_text())
+    figure = next(each for each in report["figures"] if each["name"] == "dense projection")
+    assert report["bytes_per_second"] == pytest.approx(2e12)
+    assert figure["floor"] == pytest.approx(17)
+    assert figure["of_floor"] == pytest.approx(120 / 17)
+    assert figure["predicted"] == [50, 70]
+    assert figure["surprise"] == pytest.approx(120 / 70)
+    assert "L1 B64 4096 x 4096 bf16: 120 us, 1.71 times what was predicted" in ended.stdout
+    assert "| Mix | 32 | 40 | 16 | 7 |" in ended.stdout
+    assert ended.stdout.endswith((out / "gpu_check.md").read_text()), "the report comes last"
+
+
+def test_every_prediction_is_of_a_case():
+    """A prediction whose case was renamed would never be compared with anything."""
+    table = json.loads((ROOT / "loadtest" / "gpu" / "predictions.json").read_text())
+    program = next(BUILD.rglob("gpu_bench_emulated"))
+    listed = subprocess.run([program, "list"], capture_output=True, text=True, check=True)
+    cases = {json.loads(line)["case"] for line in listed.stdout.splitlines()}
+    # These cases measure several things.
+    of_captures = {f"{what}; bucket of {tokens} tokens"
+                   for what in ("capture", "memory of a capture")
+                   for tokens in (64, 256, 1024, 4096)}
+    of_replay = {"step, eager launches / replay; bucket of 64 tokens"}
+    unknown = {case["id"] for case in table["cases"]} - cases - of_captures - of_replay
+    assert not unknown
 
 
 def test_the_packed_libraries_suffice_for_a_build(tmp_path):
@@ -111,20 +258,13 @@ def test_the_packed_libraries_suffice_for_a_build(tmp_path):
 
 
 def test_the_table_of_algorithms_is_kept(pack, tmp_path):
-    device = json.dumps({"device": {"name": "G 1", "architecture": "sm_0", "library": "cublaslt1"}})
     table = json.dumps({"gpu": "G 1", "library": "cublaslt1", "layers": []})
-    ended = check(
-        "--out",
-        tmp_path / "out",
-        "--programs",
-        pack(
-            f"case $1 in device) echo '{device}' ;; tune) echo '{table}' ;; *) echo '{{}}' ;; esac"
-        ),
-    )
+    ended = check("--out", tmp_path / "out", "--programs",
+                  pack(device={**DEVICE, "library": "cublaslt1"}, tune=table), "--only", "tune")
     kept = json.loads((tmp_path / "out" / "gpu_check.json").read_text())["algorithms"]
-    assert kept == "algorithms_g-1_cublaslt1.json"
-    assert (tmp_path / "out" / kept).read_text().strip() == table
-    assert f"`{kept}`" in ended.stdout
+    assert kept == ["algorithms_g-1_cublaslt1.json"]
+    assert (tmp_path / "out" / kept[0]).read_text().strip() == table
+    assert f"`{kept[0]}`" in ended.stdout
 
 
 @pytest.mark.parametrize("arguments", [["--pact"], ["--programs"], ["--programs", "/no/such/file"]])
@@ -132,28 +272,66 @@ def test_wrong_arguments_are_errors(arguments):
     assert check(*arguments).returncode in (1, 2)
 
 
-def test_the_rehearsal_passes(tmp_path):
-    ended = check("--rehearse", "--out", tmp_path)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    report = json.loads((tmp_path / "gpu_check.json").read_text())
-    assert report["rehearsal"]
-    assert {part["outcome"].split(":")[0] for part in report["parts"]} == {"ok", "not measured"}
-    names = {measured["name"] for measured in report["kernels"]}
-    assert {
-        "position-wise projection",
-        "attention, prefill, XSA",
-        "XSA, norm form",
-        "sampling, top-k 50",
-    } <= names
-    plans = {(m["name"], m["unit"]): m["value"] for m in report["plans"]}
-    assert plans["captures over 100 sizes", "captures"] == 0
+def test_an_unknown_part_is_an_error(pack, tmp_path):
+    ended = check("--out", tmp_path / "out", "--programs", pack(), "--only", "product")
+    assert ended.returncode == 2
+    assert "unknown parts product" in ended.stderr
+
+
+# What the rehearsal must have measured although one case crashes and one hangs.
+CRASHES = "copy (mix); 40 x 64 bf16"
+HANGS = "attention, decode; 3 x 1 of 70, 4/2 heads of 16 bf16"
+
+
+@pytest.fixture(scope="session")
+def rehearsal(tmp_path_factory):
+    """Packs the emulator's programs, unpacks them elsewhere and runs them there."""
+    folder = tmp_path_factory.mktemp("gpu_check")
+    packed = check("--pack", folder / "pack.tar.gz", "--rehearse",
+                   environment={"SLUICE_GPU_CHECK_BUILD": "0"})
+    assert packed.returncode == 0, packed.stdout + packed.stderr
+    bare = folder / "bare"
+    with tarfile.open(folder / "pack.tar.gz") as archive:
+        archive.extractall(bare, filter="data")
+    faults = f"crash={CRASHES}|hang={HANGS}"
+    ended = check("--out", folder / "out", script=bare / "loadtest" / "gpu_check.sh",
+                  environment={"SLUICE_GPU_BENCH_FAULTS": faults, "SLUICE_GPU_CHECK_CASE_S": "20"})
+    return ended, folder / "out"
+
+
+def test_the_packed_rehearsal_loses_the_faulty_cases_alone(rehearsal):
+    ended, out = rehearsal
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    bad = {each["case"]: each["outcome"] for each in records(out)
+           if each.get("outcome", "").startswith(("failed", "crashed", "hung")) and "case" in each}
+    assert bad == {CRASHES: "crashed: ended by SIGSEGV", HANGS: "hung: no end after 20 s"}
+    program = next(BUILD.rglob("gpu_bench_emulated"))
+    listed = subprocess.run([program, "list", "--rehearse"], capture_output=True, text=True,
+                            check=True)
+    wanted = {json.loads(line)["case"] for line in listed.stdout.splitlines()}
+    good = {each["case"] for each in records(out) if each.get("measurements")}
+    assert wanted - good == {CRASHES, HANGS}
+    allowed = {"ok", "1 of 8 failed"}
+    assert {text for text in outcomes(out).values()
+            if not text.startswith("not measured:")} <= allowed
     assert "A rehearsal in the emulator" in ended.stdout
-    assert report["algorithms"] == "algorithms_simt-emulator_pretended.json"
-    assert report["algorithms"] in ended.stdout
-    table = json.loads((tmp_path / report["algorithms"]).read_text())
+
+
+def test_the_rehearsal_has_kernels_plans_algorithms_and_the_daemon(rehearsal):
+    _, out = rehearsal
+    report = json.loads((out / "gpu_check.json").read_text())
+    assert report["rehearsal"]
+    values = {(m["name"], m["unit"]): m["value"] for m in report["figures"]}
+    assert values["captures over 100 sizes", "captures"] == 0
+    assert {launch["kernel"] for launch in report["launches"]} >= {"Attention", "Sample"}
+    assert report["algorithms"] == ["algorithms_simt-emulator_pretended.json"]
+    table = json.loads((out / report["algorithms"][0]).read_text())
     assert (table["gpu"], table["library"]) == ("SIMT emulator", "pretended")
     assert {layer["k"] for layer in table["layers"]} == {32, 40}
     assert sum(layer["head"] for layer in table["layers"]) == 1
+    daemon = outcomes(out, "daemon")
+    assert daemon.pop("illegal access").startswith(("ok", "not measured:"))
+    assert set(daemon.values()) == {"ok"} and len(daemon) >= 7
 
 
 def tune(*arguments):

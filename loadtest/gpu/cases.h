@@ -1,0 +1,43 @@
+// The cases of gpu_bench, each of which can run alone.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/model/config.h"
+#include "loadtest/gpu/bench.h"
+
+namespace sluice::gpu {
+
+// The sizes of the cases: for a GPU, larger than its caches, or for a rehearsal in the emulator.
+enum class Scale { kGpu, kRehearsal };
+
+struct Case {
+  std::string part;
+  std::string id;
+  std::function<void(Bench&)> run;
+  bool records = false;  // whether a bench that only records launches can run it
+};
+
+// Makes a case of one measurement. `make` allocates inputs and returns a launch.
+Case KernelCase(Measurement measurement, std::function<Launch(Bench&)> make);
+
+std::vector<Case> CeilingCases(Scale scale);  // a copy, and a product of the library
+std::vector<Case> RowCases(Scale scale);      // embedding, norms, RoPE, activation, mix, XSA
+std::vector<Case> ProductCases(Scale scale);  // projections, attention
+std::vector<Case> DrawCases(Scale scale);     // sampling, top-k, reductions, small algebra
+// Captures, replay against eager launches, and fill against a matched graph, with a random model.
+std::vector<Case> PlanCases(Scale scale);
+// Steps of an eighth of Llama-3-8B (see StepModel): decode, prefill and scoring.
+std::vector<Case> StepCases(Scale scale);
+
+// Returns the configuration of the model whose plans are timed.
+ModelConfig BenchModel(Scale scale);
+// Returns the configuration with an eighth of the work of Llama-3-8B: 4 of 32 layers, and 16,032 of
+// 128,256 tokens.
+ModelConfig StepModel(Scale scale);
+
+}  // namespace sluice::gpu

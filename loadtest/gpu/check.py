@@ -1,0 +1,356 @@
+"""Checks and times the CUDA engine on a GPU, part by part, within a budget of time.
+
+gpu_check.sh finds or builds the programs and calls this. Every part and every case may fail, hang
+or crash without harm to the others; results.py says what is written. Exit status: 0 all well, 1 a
+part or a case failed, 3 no device.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import daemon_cases
+import report
+from cases import bench_event, gtest_event, gtest_names, run_cases
+from results import NO_TIME, Results
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+REHEARSED_TESTS = "TopKTest.*:RowReduceTest.*:CudaModelTest.ASlot*"
+SANITIZED_TESTS = "TopK*:RowReduce*:RowOps*:ExcludeSelf*:Projection*:Sample*:Attention*"
+# The launches that ncu looks at: a name for the files, the kernel, and the case.
+PROFILED = [
+    ("decode_attention", "Attention", "attention, decode; 64 x 1 of 2048, 32/8 heads of 128 bf16"),
+    ("prefill_attention", "Attention",
+     "attention, prefill; 8 x 2048 of 2048, 32/8 heads of 128 bf16"),
+    ("dense_64", "Projection", "dense projection; L1 B64 4096 x 4096 bf16"),
+    ("dense_8192", "Projection", "dense projection; L1 B8192 4096 x 4096 bf16"),
+    ("plain_draw", "Sample", "sampling, plain temperature; 64 x 128256 float"),
+]
+
+
+class Check:
+    """What the parts share: programs, results and the time that is left."""
+
+    def __init__(self, programs, environment, device, results, give_up, rehearsal):
+        self.programs = programs
+        self.root = ROOT
+        self.ours = environment  # of our programs; other programs have their own libraries
+        self.device = device
+        self.results = results
+        self.rehearsal = rehearsal
+        self.give_up = give_up
+        self.deadline = give_up
+        self.library = device.get("library", "")
+        self.failed = False
+        self.part = ""
+        self.case = ""
+
+    def program(self, name):
+        return self.programs / name
+
+    def scale(self, seconds=0.01):
+        return ["--rehearse", "--seconds", str(seconds)] if self.rehearsal else []
+
+    def add(self, case, outcome, seconds, **record):
+        if outcome.startswith(("failed", "crashed", "hung")):
+            self.failed = True
+            print(f"   {case}: {outcome}", flush=True)
+        self.results.add(part=self.part, case=case, outcome=outcome, seconds=round(seconds, 3),
+                         **record)
+
+    def run(self, names, command, event, *, limit_s, environment=None, **options):
+        """Runs the cases that are not settled and returns the part's outcome."""
+        limit_s = float(os.environ.get("SLUICE_GPU_CHECK_CASE_S", limit_s))  # for tests
+        settled = self.results.settled(self.part)
+        wanted = [name for name in names if name not in settled]
+
+        def take(end, seconds):
+            self.add(end.case, end.outcome, seconds, **end.record)
+
+        left = run_cases(wanted, command, event, take, log=self.results.log, limit_s=limit_s,
+                         deadline=self.deadline, environment=environment or self.ours, **options)
+        return self.outcome(names, left)
+
+    def outcome(self, names, left):
+        bad = [
+            record["case"] for record in self.results.records
+            if record.get("part") == self.part and record.get("case") in names
+            and record["outcome"].startswith(("failed", "crashed", "hung"))
+        ]
+        texts = [f"{len(bad)} of {len(names)} failed"] if bad else []
+        texts += [f"{NO_TIME} for {len(left)} of {len(names)}"] if left else []
+        return "; ".join(texts) or "ok"
+
+    def output(self, command, limit_s, path=None, environment=None):
+        """Runs a command to its end and returns its output, or raises."""
+        limit_s = max(1.0, min(limit_s, self.deadline - time.monotonic()))
+        done = subprocess.run([str(word) for word in command], env=environment or self.ours,
+                              timeout=limit_s, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=self.results.log.file)
+        if path is not None:
+            path.write_bytes(done.stdout)
+        if done.returncode != 0:
+            raise RuntimeError(f"{pathlib.Path(str(command[0])).name} "
+                               f"ended with status {done.returncode}")
+        return done.stdout.decode(errors="replace")
+
+
+def bench_part(limit_s):
+    """Makes a part of gpu_bench's cases of the same name."""
+
+    def run(check):
+        scale = check.scale()
+        bench = check.program("gpu_bench")
+        listed = check.output([bench, "list", check.part, *scale], 30).splitlines()
+        names = [json.loads(line)["case"] for line in listed]
+        return check.run(names, lambda left: [bench, "run", *scale, *left], bench_event,
+                         limit_s=limit_s)
+
+    return run
+
+
+def kernel_table(check):
+    lines = check.output([check.program("gpu_bench"), "table", *check.scale()], 30).splitlines()
+    for line in lines:
+        launch = json.loads(line)
+        name = f"{launch['kernel']}, {launch['threads']} threads, {launch['shared_bytes']} bytes"
+        outcome = f"failed: {launch['problem']}" if "problem" in launch else "ok"
+        check.add(f"{name}; {launch['case']}", outcome, 0, launch=launch)
+    if shutil.which("cuobjdump") and not check.rehearsal:
+        check.output(["cuobjdump", "--dump-resource-usage", check.program("gpu_bench")], 30,
+                     check.results.raw / "resource_usage.txt")
+    return "ok"
+
+
+def gtest_part(program, wanted="*", library=None, tool=None, limit_s=60):
+    """Makes a part of a test program's tests: those of the library's profiles, or the others."""
+
+    def run(check):
+        if tool is not None and (check.rehearsal or not shutil.which("compute-sanitizer")):
+            return "not measured: no compute-sanitizer with a GPU"
+        if library and not check.library:
+            return "not measured: no cuBLASLt"
+        path = check.program(program)
+        chosen = REHEARSED_TESTS if check.rehearsal else wanted
+        listing = check.output([path, "--gtest_list_tests", f"--gtest_filter={chosen}"], 30)
+        names = [
+            name for name, parameter in gtest_names(listing)
+            if library is None or library == ("cublaslt" in parameter)
+        ]
+        if not names:
+            return "not measured: no such tests"
+        prefix = ["compute-sanitizer", "--tool", tool, "--report-api-errors", "no"] if tool else []
+
+        def command(left):
+            return [*prefix, path, "--gtest_filter=" + ":".join(left)]
+
+        def fault_of(line):
+            text = line.removeprefix("========= ")
+            told = text != line and text.startswith(("Invalid", "Error", "Race", "Warning",
+                                                     "Uninitialized", "Barrier", "Program hit"))
+            return f"{tool}: {text}" if told else None
+
+        os.chdir(ROOT)  # The tests read goldens there.
+        return check.run(names, command, gtest_event, limit_s=limit_s, one_failure_each=True,
+                         watch=fault_of if tool else None)
+
+    return run
+
+
+def peers(check):
+    if check.rehearsal:
+        return "not measured: no GPU"
+    script = [sys.executable, HERE / "torch_peers.py"]
+    # PyTorch has its own libraries.
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    try:
+        names = check.output([*script, "list"], 60, environment=environment).split()
+    except (RuntimeError, subprocess.TimeoutExpired) as error:
+        return f"not measured: no PyTorch with a GPU: {error}"
+    return check.run(names, lambda left: [*script, "run", *left], bench_event, limit_s=60,
+                     environment=environment)
+
+
+def tune(check):
+    if not check.library:
+        return "not measured: no cuBLASLt"
+    seconds = 60 if check.rehearsal else max(10.0, check.deadline - time.monotonic() - 15)
+    scale = ["--rehearse"] if check.rehearsal else []
+    path = check.results.raw / "algorithms.json"
+    check.output([check.program("gpu_bench"), "tune", *scale, "--seconds", f"{seconds:.0f}"],
+                 seconds + 30, path)
+    table = json.loads(path.read_text())
+    name = report.algorithms_name(table)
+    shutil.copyfile(path, check.results.out / name)
+    check.add(name, "ok", 0, layers=len(table["layers"]))
+    return "ok"
+
+
+def profiles(check):
+    if check.rehearsal or not shutil.which("ncu"):
+        return "not measured: no ncu with a GPU"
+    names = [name for name, _, _ in PROFILED]
+    settled, left = check.results.settled(check.part), []
+    for name, kernel, case in PROFILED:
+        if name in settled:
+            continue
+        if check.deadline - time.monotonic() < 5:
+            left.append(name)
+            continue
+        began = time.monotonic()
+        file = check.results.raw / f"ncu_{name}"
+        try:
+            check.output(["ncu", "--set", "full", "--clock-control", "none", "--kernel-name",
+                          f"regex:^{kernel}Kernel", "--launch-count", "1", "--force-overwrite",
+                          "--export", file, check.program("gpu_bench"), "launch", case], 45)
+            text = check.output(["ncu", "--import", f"{file}.ncu-rep", "--page", "details"], 20,
+                                file.with_suffix(".txt"))
+            outcome = "ok" if "Duration" in text else "failed: no launch was profiled"
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            outcome = f"failed: {error}"
+        check.add(name, outcome, time.monotonic() - began)
+    return check.outcome(names, left)
+
+
+def daemon(check):
+    if not check.program("sluiced").exists():
+        return "not measured: no daemon beside the programs"
+    settled, left = check.results.settled(check.part), []
+    names = [name for name, _ in daemon_cases.CASES]
+    for name, run in daemon_cases.CASES:
+        if name in settled:
+            continue
+        if check.deadline - time.monotonic() < 5:
+            left.append(name)
+            continue
+        began = time.monotonic()
+        end = daemon_cases.run_case(name, run, check)
+        check.add(end.case, end.outcome, time.monotonic() - began, **end.record)
+    return check.outcome(names, left)
+
+
+# The parts in the order of their importance, each with the most seconds that it may take.
+PARTS = {
+    "table": (10, kernel_table),
+    "ceilings": (15, bench_part(15)),
+    "memcheck": (25, gtest_part("kernels_test", SANITIZED_TESTS, tool="memcheck", limit_s=20)),
+    "racecheck": (25, gtest_part("kernels_test", SANITIZED_TESTS, tool="racecheck", limit_s=20)),
+    "kernel-tests": (80, gtest_part("kernels_test")),
+    "engine-own": (90, gtest_part("backend_test", library=False)),
+    "engine-cublaslt": (90, gtest_part("backend_test", library=True)),
+    "steps": (120, bench_part(60)),
+    "plans": (30, bench_part(30)),
+    "products": (60, bench_part(15)),
+    "rows": (15, bench_part(15)),
+    "peers": (110, peers),
+    "draws": (20, bench_part(15)),
+    "tune": (40, tune),
+    "ncu": (100, profiles),
+    "daemon": (80, daemon),
+}
+
+
+def environment_of(programs):
+    """Returns the environment in which our programs find their libraries; cuBLASLt comes with the
+    CUDA toolkit or with PyTorch.
+    """
+    libraries = [str(programs / "lib"), os.environ.get("LD_LIBRARY_PATH"), "/usr/local/cuda/lib64"]
+    try:
+        import nvidia
+        libraries.append(str(pathlib.Path(next(iter(nvidia.__path__))) / "cu13" / "lib"))
+    except (ImportError, StopIteration):
+        pass
+    return {**os.environ, "LD_LIBRARY_PATH": ":".join(filter(None, libraries))}
+
+
+def describe_device(programs, environment):
+    """Returns the device, or None after a message if there is none."""
+    found = subprocess.run([programs / "gpu_bench", "device"], env=environment, timeout=60,
+                           capture_output=True, text=True)
+    if found.returncode == 0:
+        return json.loads(found.stdout)
+    print(f"gpu_check: {found.stderr.strip()}", file=sys.stderr)
+    if found.returncode != 3:
+        sys.exit(1)
+    return None
+
+
+def driver_text():
+    query = ["nvidia-smi", "--format=csv,noheader",
+             "--query-gpu=name,driver_version,clocks.sm,clocks.mem,temperature.gpu,power.draw"]
+    try:
+        return subprocess.run(query, capture_output=True, text=True,
+                              timeout=20).stdout.splitlines()[0]
+    except (OSError, IndexError, subprocess.TimeoutExpired):
+        return ""
+
+
+def run_part(check, name):
+    most_s, run = PARTS[name]
+    results, began, mark = check.results, time.monotonic(), check.results.log.mark()
+    check.part = name
+    check.deadline = min(check.give_up, began + (most_s if not check.rehearsal else 600))
+    results.log.write(f"\n==== {name}\n")
+    if check.deadline - began < 3:
+        outcome = f"not measured: {NO_TIME}"
+    else:
+        try:
+            outcome = run(check)
+        except subprocess.TimeoutExpired as error:
+            outcome = f"failed: longer than {error.timeout:.0f} s"
+        except Exception as error:  # A part's fault must not cost the other parts.
+            outcome = f"failed: {type(error).__name__}: {error}"
+    if outcome.startswith("failed"):
+        check.failed = True
+        print(results.log.since(mark, 1500), flush=True)
+    results.add(part=name, outcome=outcome, seconds=round(time.monotonic() - began, 1))
+    print(f"-- {name}: {outcome} ({time.monotonic() - began:.0f} s)", flush=True)
+    results.log.copy(mark, results.raw / f"{name}.log")
+    report.write(results.out)
+    results.pack()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--programs", type=pathlib.Path, required=True)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--only", default="", help="parts, separated by commas")
+    parser.add_argument("--budget", type=float, default=530, help="seconds")
+    parser.add_argument("--resume", type=pathlib.Path, help="folder of an earlier run")
+    parser.add_argument("--rehearse", action="store_true")
+    arguments = parser.parse_args()
+    only = [name for name in arguments.only.split(",") if name] or list(PARTS)
+    if unknown := set(only) - set(PARTS):
+        parser.error(f"unknown parts {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+
+    give_up = time.monotonic() + arguments.budget
+    programs = arguments.programs.resolve()
+    environment = environment_of(programs)
+    device = describe_device(programs, environment)
+    if device is None:
+        return 3
+    results = Results(arguments.out.resolve(), arguments.resume)
+    check = Check(programs, environment, device, results, give_up, arguments.rehearse)
+    results.add(device=device, machine=driver_text(), rehearsal=check.rehearsal)
+    try:
+        for name in PARTS:
+            if name in only:
+                run_part(check, name)
+        results.add(machine_after=driver_text())
+    finally:
+        text = report.write(results.out)
+        results.close()
+    print(text, end="")
+    return 1 if check.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
