@@ -28,10 +28,11 @@ double Seconds(const std::function<void()>& run, int calls) {
 // Records launches and does nothing.
 class Recorder final : public DeviceStream {
  public:
-  Recorder(int32_t processors, std::vector<RecordedLaunch>* launches)
-      : processors_(processors), launches_(launches) {}
+  Recorder(const DeviceInfo& device, std::vector<RecordedLaunch>* launches)
+      : device_(device), launches_(launches) {}
 
-  int32_t processors() const override { return processors_; }
+  int32_t processors() const override { return device_.processors; }
+  int32_t shared_bytes_limit() const override { return device_.shared_bytes_limit; }
   void Launch(const kernels::cuda::Kernel& kernel, const kernels::cuda::LaunchShape& shape,
               const void*, size_t) override {
     launches_->push_back({kernel, shape});
@@ -46,13 +47,12 @@ class Recorder final : public DeviceStream {
   absl::StatusOr<std::unique_ptr<DeviceGraph>> EndCapture() override {
     return absl::UnimplementedError("a recorder captures nothing");
   }
-  void Upload(DeviceGraph&) override {}
   void Run(DeviceGraph&) override {}
   absl::Status TakeStatus() override { return absl::OkStatus(); }
   absl::Status Synchronize() override { return absl::OkStatus(); }
 
  private:
-  const int32_t processors_;
+  const DeviceInfo device_;
   std::vector<RecordedLaunch>* const launches_;
 };
 
@@ -77,7 +77,7 @@ Bench::Bench(Device& device, std::vector<RecordedLaunch>* launches)
       seconds_(0),
       most_sets_(1),
       launches_(launches),
-      stream_(std::make_unique<Recorder>(device.info().processors, launches)) {}
+      stream_(std::make_unique<Recorder>(device.info(), launches)) {}
 
 void* Bench::Take(int64_t bytes) {
   if (records()) return nullptr;
