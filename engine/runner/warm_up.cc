@@ -16,6 +16,8 @@ namespace {
 
 constexpr int32_t kDefaultBatchTokens = 4096;
 constexpr int64_t kMostPages = 1 << 26;
+// The time in which an idle device's clock rises under load.
+constexpr std::chrono::milliseconds kClockRise{300};
 
 // Returns the tokens of the largest bucket, so that every sequence of the model fits it.
 absl::StatusOr<int32_t> MaxBatchTokens(const BatchOptions& options, const ModelConfig& config) {
@@ -88,7 +90,16 @@ Request Rows(int32_t tokens, int32_t longest, const Bucket& bucket,
   return request;
 }
 
-absl::Status TimeStep(Request request, const Bucket& bucket, Clock* clock,
+// How a step is timed.
+struct Timing {
+  int32_t runs;                           // the median of these is taken; 0 takes no time
+  std::chrono::milliseconds warm_for{0};  // how long it runs untimed, at least once
+};
+
+// The most untimed runs of a step.
+constexpr int32_t kMostUntimed = 256;
+
+absl::Status TimeStep(Request request, const Bucket& bucket, Clock* clock, const Timing& timing,
                       PreparedModel* prepared) {
   ActiveRequest active(std::move(request), nullptr, clock->Now(), clock->Now());
   std::vector<RequestRow*> rows;
@@ -105,28 +116,38 @@ absl::Status TimeStep(Request request, const Bucket& bucket, Clock* clock,
   PlanCache::Reader reader(prepared->plans.get());
   const Plan& plan = reader.Find(bucket, {}).plan->plan();
 
-  // The first run touches memory for the first time; the second one is timed.
-  SLUICE_RETURN_IF_ERROR(slot.Replay(plan));
-  const MonoTime start = clock->Now();
-  SLUICE_RETURN_IF_ERROR(slot.Replay(plan));
-  const std::chrono::duration<double> seconds = clock->Now() - start;
-  prepared->costs.Observe(ShapeOf(batch, bucket), seconds.count());
+  // The first run touches memory for the first time.
+  const MonoTime begin = clock->Now();
+  int32_t untimed = 0;
+  do {
+    SLUICE_RETURN_IF_ERROR(slot.Replay(plan));
+  } while (++untimed < kMostUntimed && clock->Now() - begin < timing.warm_for);
+  std::vector<double> seconds;
+  for (int32_t run = 0; run < timing.runs; ++run) {
+    const MonoTime start = clock->Now();
+    SLUICE_RETURN_IF_ERROR(slot.Replay(plan));
+    seconds.push_back(std::chrono::duration<double>(clock->Now() - start).count());
+  }
+  if (seconds.empty()) return absl::OkStatus();
+  const auto median = seconds.begin() + std::ssize(seconds) / 2;
+  std::nth_element(seconds.begin(), median, seconds.end());
+  prepared->costs.Observe(ShapeOf(batch, bucket), *median);
   return absl::OkStatus();
 }
 
 // Times the bucket filled by the fewest rows, which have the most context, and half filled by as
 // many as it holds, which sample the most: so that the terms of the cost law can be told apart.
 absl::Status TimePlan(const Bucket& bucket, const std::shared_ptr<const Model>& model, Clock* clock,
-                      PreparedModel* prepared) {
+                      const Timing& timing, PreparedModel* prepared) {
   const int32_t longest = bucket.padded()
                               ? bucket.positions
                               : std::min<int64_t>(bucket.tokens, model->config.max_positions);
   SLUICE_RETURN_IF_ERROR(
-      TimeStep(Rows(bucket.tokens, longest, bucket, model), bucket, clock, prepared));
+      TimeStep(Rows(bucket.tokens, longest, bucket, model), bucket, clock, timing, prepared));
   if (bucket.tokens < 2) return absl::OkStatus();
   const int32_t half = bucket.tokens / 2;
   const int32_t even = std::min((half + bucket.sequences - 1) / bucket.sequences, longest);
-  return TimeStep(Rows(half, even, bucket, model), bucket, clock, prepared);
+  return TimeStep(Rows(half, even, bucket, model), bucket, clock, timing, prepared);
 }
 
 absl::StatusOr<Ladder> ChooseLadder(const EngineOptions& options, const LadderLimits& limits,
@@ -244,8 +265,12 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
   SLUICE_ASSIGN_OR_RETURN(Ladder ladder, PreparePlans(wanted, options.ladder.memory_limit_bytes,
                                                       *model, prepared.plans.get(), observer));
   prepared.ladder = std::make_shared<const Ladder>(std::move(ladder));
+  if (info.timed_runs > 1) {
+    const Timing rise = {.runs = 0, .warm_for = kClockRise};
+    SLUICE_RETURN_IF_ERROR(TimePlan(prepared.ladder->largest(), model, clock, rise, &prepared));
+  }
   for (const Bucket& bucket : prepared.ladder->buckets()) {
-    SLUICE_RETURN_IF_ERROR(TimePlan(bucket, model, clock, &prepared));
+    SLUICE_RETURN_IF_ERROR(TimePlan(bucket, model, clock, {.runs = info.timed_runs}, &prepared));
   }
   return prepared;
 }

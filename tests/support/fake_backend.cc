@@ -268,7 +268,8 @@ FakeBackend::FakeBackend(const Options& options)
             .tile_tokens = options.tile_tokens,
             .page_tokens = options.page_tokens,
             .row_multiple = options.tile_tokens,
-            .steps_ahead = options.steps_ahead} {}
+            .steps_ahead = options.steps_ahead,
+            .timed_runs = options.timed_runs} {}
 
 absl::StatusOr<std::unique_ptr<ExecutableModel>> FakeBackend::Load(
     std::shared_ptr<const Model> model) {

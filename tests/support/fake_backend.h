@@ -56,6 +56,7 @@ class FakeBackend : public Backend {
     int64_t free_memory = 1 << 20;  // bytes; a page takes one per token
     int32_t poison_token = -1;      // rows that see this token are not finite
     int32_t steps_ahead = 0;
+    int32_t timed_runs = 1;
   };
   explicit FakeBackend(const Options& options);
   FakeBackend() : FakeBackend(Options{}) {}

@@ -58,6 +58,28 @@ TEST_F(WarmUpTest, PreparesAndTimesEveryBucketInTwoShapes) {
   }
 }
 
+// The largest bucket runs until the device's clock has had time to rise. After that one slow run of
+// five changes no time.
+TEST_F(WarmUpTest, ADeviceWhoseClockRisesIsWarmedAndTimedByTheMedian) {
+  FakeBackend device(FakeBackend::Options{.timed_runs = 5});
+  int replays = 0;
+  device.OnReplay([&](const RecordedBatch& batch) {
+    const bool slow = replays++ < 20 || replays % 6 == 0;
+    clock_.Advance(std::chrono::milliseconds(batch.bucket.tokens * (slow ? 3 : 1)));
+    return absl::OkStatus();
+  });
+  EngineOptions options = SmallOptions();
+  options.batch.max_batch_tokens = 16;
+  const absl::StatusOr<PreparedModel> prepared =
+      WarmUp(model_, options, &device, &clock_, &observer_);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  // 300 ms at 48 ms, for each of two shapes; then each of two buckets once and five times in both.
+  EXPECT_EQ(replays, 2 * 7 + 2 * 2 * 6 + 10) << "the fast runs behind the first 20 take 16 ms";
+  for (const BucketCost& cost : prepared->costs.state().buckets) {
+    EXPECT_NEAR(cost.mean_seconds, cost.bucket.tokens * 1e-3, 1e-9);
+  }
+}
+
 TEST_F(WarmUpTest, FillsBucketsAsFarAsTheSequencesAllow) {
   EngineOptions options = SmallOptions();
   options.batch.max_batch_tokens = 4096;  // 4 sequences of 64 positions fill 256
