@@ -123,8 +123,6 @@ absl::Status CudaHead<T>::Allocate(Device& device) {
     Cutter cutter(memory);
     input_ = cutter.Take<Input>(1);
     gathered_ = cutter.Take<T>(int64_t{kHeadRows} * width_);
-    tile_ = cutter.Take<kernels::RowGroup>(kHeadRows);
-    tile_count_ = cutter.Take<int32_t>(1);
     scratch_ = cutter.Take<uint64_t>(all);
     lists_ = cutter.Take<int32_t>(all);
     CutOutput(cutter, &output_);
@@ -202,17 +200,13 @@ void CudaHead<T>::LaunchProducts(DeviceStream& stream) const {
                                 .workspace = workspace_.get()},
                                stream);
   }
-  cuda::BuildRowTiles(stream, {.groups = &input_->all_rows,
-                               .group_count = &input_->one,
-                               .tiles = tile_,
-                               .tile_count = tile_count_});
   cuda::Project<T, float>(stream, {.x = gathered_,
                                    .weight = weights_.weight,
                                    .bias = weights_.bias,
                                    .bias_stride = 0,
                                    .k = width_,
                                    .n = vocab_,
-                                   .tiles = {tile_, tile_count_, 1},
+                                   .tiles = {input_->tiles, &input_->tile_count, kTiles},
                                    .accumulate = false,
                                    .out = output_.logits});
 }
@@ -237,8 +231,8 @@ void CudaHead<T>::Send(const StepBatch& batch, int64_t first, int32_t rows, Head
                        DeviceStream& stream) {
   Input& sent = *staging.input_;
   sent.rows = rows;
-  sent.one = 1;
-  sent.all_rows = {0, 0, rows};
+  const kernels::RowGroup all_rows = {0, 0, rows};
+  sent.tile_count = cuda::CutIntoRowTiles({&all_rows, 1}, sent.tiles);
   for (int32_t i = 0; i < rows; ++i) {
     sent.row_ids[i] = batch.sampled_rows()[first + i];
     sent.requests[i] = RequestOf(batch.sampled()[first + i]);

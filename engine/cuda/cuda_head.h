@@ -11,6 +11,7 @@
 #include "engine/cuda/device.h"
 #include "engine/model/config.h"
 #include "engine/step_batch.h"
+#include "kernels/cuda/row_tiles.h"
 #include "kernels/cuda/sample.h"
 #include "kernels/row_group.h"
 
@@ -54,11 +55,13 @@ class CudaHead {
   int64_t bytes() const { return bytes_; }  // on the device
 
  private:
+  static constexpr int64_t kTiles = kernels::cuda::MaxRowTiles(kHeadRows, 1);
+
   // The input of a run, which the host sends.
   struct Input {
     int32_t rows;
-    int32_t one;
-    kernels::RowGroup all_rows;
+    int32_t tile_count;
+    kernels::RowGroup tiles[kTiles];
     int32_t row_ids[kHeadRows];
     int32_t excluded_begin[kHeadRows + 1];  // into the lists, which are sent separately
     kernels::cuda::SampleRequest requests[kHeadRows];
@@ -96,8 +99,6 @@ class CudaHead {
   DeviceMemory memory_, workspace_;  // workspace_ is for the library's layer
   Input* input_ = nullptr;
   T* gathered_ = nullptr;  // [kHeadRows, hidden]
-  kernels::RowGroup* tile_ = nullptr;
-  int32_t* tile_count_ = nullptr;
   uint64_t* scratch_ = nullptr;
   // The excluded tokens of the rows of a run, then the lists of their edits: [kHeadRows * vocab]
   // words, which hold the longest lists of at least one row.
