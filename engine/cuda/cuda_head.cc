@@ -351,12 +351,9 @@ void CudaHead<T>::Send(const StepBatch& batch, const Run& run, HeadStaging& stag
                        DeviceStream& stream) {
   Cutter cutter(staging.inputs_ + run.begin.input);
   const Input sent = CutInput(run.kind, cutter);
-  int32_t tiles = 0;
-  for (int32_t row = 0; row < run.rows; row += cuda::kTileRows) {
-    sent.tiles[tiles++] = {0, row, std::min(run.rows - row, cuda::kTileRows)};
-  }
+  const kernels::RowGroup all = {0, 0, run.rows};
   sent.counts[0] = run.rows;
-  sent.counts[1] = tiles;
+  sent.counts[1] = cuda::CutIntoRowTiles({&all, 1}, sent.tiles);
   for (int32_t i = 0; i < run.rows; ++i) {
     sent.row_ids[i] = batch.sampled_rows()[run.first + i];
     sent.requests[i] = RequestOf(batch.sampled()[run.first + i]);

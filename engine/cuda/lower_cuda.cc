@@ -26,31 +26,6 @@ namespace {
 namespace cuda = kernels::cuda;
 using cuda::Stream;
 
-// Builds the tile lists, which all later ops read.
-template <typename T>
-CudaOp<T> TileOp(int32_t group) {
-  return [group](const StepPlace<T>& place, Stream& stream) {
-    const StepCounts& counts = place.counts();
-    cuda::BuildRowTiles(stream,
-                        {.groups = &counts.all_rows,
-                         .group_count = &counts.one,
-                         .tiles = place.template at<kernels::RowGroup>(place.layout.dense_tiles),
-                         .tile_count = place.tile_counts()});
-    cuda::BuildRowTiles(stream,
-                        {.groups = place.template at<const kernels::RowGroup>(place.layout.groups),
-                         .group_count = &counts.groups,
-                         .tiles = place.template at<kernels::RowGroup>(place.layout.group_tiles),
-                         .tile_count = place.tile_counts() + 1});
-    cuda::BuildAttentionTiles(
-        stream,
-        {.sequences = place.template at<const cuda::AttentionSequence>(place.layout.sequences),
-         .sequence_count = &counts.sequences,
-         .group = group,
-         .tiles = place.template at<cuda::AttentionTile>(place.layout.attention_tiles),
-         .tile_count = place.tile_counts() + 2});
-  };
-}
-
 // Lowers ops; one overload for each kind.
 template <typename T>
 class Lowering {
@@ -376,7 +351,6 @@ absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeight
                                                 DenseLayers* dense) {
   Lowering<T> lowering(model, weights, dense);
   LoweredCudaModel<T> lowered;
-  lowered.ops.push_back(TileOp<T>(model.config.heads / model.config.kv_heads));
   SLUICE_RETURN_IF_ERROR(lowering.Lower(&lowered.ops));
   lowered.head = lowering.head();
   lowered.uses_library = lowering.uses_library();

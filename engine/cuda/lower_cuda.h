@@ -34,17 +34,18 @@ struct StepPlace {
   // Returns a reference to device memory.
   const StepCounts& counts() const { return *at<const StepCounts>(layout.counts); }
   void* workspace() const { return arena + layout.workspace; }
-  int32_t* tile_counts() const { return at<int32_t>(layout.tile_counts); }
   kernels::cuda::LiveRows rows() const { return {&counts().rows, bucket.tokens}; }
   kernels::cuda::RowTiles dense_tiles() const {
-    return {at<const kernels::RowGroup>(layout.dense_tiles), tile_counts(), bucket.tokens};
+    return {at<const kernels::RowGroup>(layout.dense_tiles), &counts().dense_tiles,
+            layout.max_dense_tiles};
   }
   kernels::cuda::RowTiles group_tiles() const {
-    return {at<const kernels::RowGroup>(layout.group_tiles), tile_counts() + 1, bucket.tokens};
+    return {at<const kernels::RowGroup>(layout.group_tiles), &counts().group_tiles,
+            layout.max_group_tiles};
   }
   kernels::cuda::AttentionTiles attention_tiles() const {
-    return {at<const kernels::cuda::AttentionTile>(layout.attention_tiles), tile_counts() + 2,
-            layout.max_attention_tiles};
+    return {at<const kernels::cuda::AttentionTile>(layout.attention_tiles),
+            &counts().attention_tiles, layout.max_attention_tiles};
   }
 };
 

@@ -9,10 +9,12 @@
 #include "base/check.h"
 #include "kernels/cuda/attention_tiles.h"
 #include "kernels/cuda/kv_cache.h"
+#include "kernels/cuda/row_tiles.h"
 
 namespace sluice {
 namespace {
 
+using kernels::RowGroup;
 using kernels::cuda::AttentionSequence;
 using kernels::cuda::AttentionTile;
 
@@ -60,20 +62,21 @@ StepLayout LayOutStep(const Model& model, const Bucket& bucket, int64_t rows, in
   layout.positions = take(tokens, kInt);
   layout.kv_slots = take(tokens, kInt);
   layout.sequence_rows = take(tokens, kInt);
-  layout.groups = take(tokens, sizeof(kernels::RowGroup));
   layout.sequences = take(bucket.sequences, sizeof(AttentionSequence));
+  layout.max_dense_tiles = kernels::cuda::MaxRowTiles(tokens, 1);
+  layout.max_group_tiles = kernels::cuda::MaxRowTiles(tokens, tokens);
+  layout.attention_group = config.heads / config.kv_heads;
+  layout.max_attention_tiles =
+      kernels::cuda::MaxAttentionTiles(tokens, bucket.sequences, layout.attention_group);
+  layout.dense_tiles = take(layout.max_dense_tiles, sizeof(RowGroup));
+  layout.group_tiles = take(layout.max_group_tiles, sizeof(RowGroup));
+  layout.attention_tiles = take(layout.max_attention_tiles, sizeof(AttentionTile));
   layout.inputs = take(tokens * config.input_width, sizeof(float));
   constexpr int64_t kPageTokens = kernels::cuda::kPageTokens;
   const int64_t sequence_pages = (config.max_positions + kPageTokens - 1) / kPageTokens;
   layout.pages = take(bucket.sequences * sequence_pages, kInt);
   layout.input_bytes = end - layout.input;
 
-  layout.tile_counts = take(3, kInt);
-  layout.dense_tiles = take(tokens, sizeof(kernels::RowGroup));
-  layout.group_tiles = take(tokens, sizeof(kernels::RowGroup));
-  layout.max_attention_tiles =
-      kernels::cuda::MaxAttentionTiles(tokens, bucket.sequences, config.heads / config.kv_heads);
-  layout.attention_tiles = take(layout.max_attention_tiles, sizeof(AttentionTile));
   const int64_t diagnostics = config.xsa.Any() ? config.layers * tokens * config.heads : 0;
   layout.cos_sim = take(diagnostics, sizeof(float));
   layout.proj_frac = take(diagnostics, sizeof(float));
@@ -84,17 +87,20 @@ StepLayout LayOutStep(const Model& model, const Bucket& bucket, int64_t rows, in
 
 void WriteInput(const StepBatch& batch, const StepLayout& layout, char* input) {
   const auto at = [&](int64_t offset) { return input + (offset - layout.input); };
-  const StepCounts counts = {.rows = batch.tokens(),
-                             .sequences = static_cast<int32_t>(batch.sequences().size()),
-                             .groups = static_cast<int32_t>(batch.groups().size()),
-                             .one = 1,
-                             .all_rows = {0, 0, batch.tokens()}};
+  const auto tiles_at = [&](int64_t offset) { return reinterpret_cast<RowGroup*>(at(offset)); };
+  const RowGroup all_rows = {0, 0, batch.tokens()};
+  const StepCounts counts = {
+      .rows = batch.tokens(),
+      .dense_tiles = kernels::cuda::CutIntoRowTiles({&all_rows, 1}, tiles_at(layout.dense_tiles)),
+      .group_tiles = kernels::cuda::CutIntoRowTiles(batch.groups(), tiles_at(layout.group_tiles)),
+      .attention_tiles = kernels::cuda::CutIntoAttentionTiles(
+          batch.sequences(), layout.attention_group,
+          reinterpret_cast<AttentionTile*>(at(layout.attention_tiles)))};
   std::memcpy(at(layout.counts), &counts, sizeof(counts));
   Copy(batch.token_ids(), at(layout.token_ids));
   Copy(batch.positions(), at(layout.positions));
   Copy(batch.kv_slots(), at(layout.kv_slots));
   Copy(batch.sequence_rows(), at(layout.sequence_rows));
-  Copy(batch.groups(), at(layout.groups));
   Copy(batch.sequences(), at(layout.sequences));
   Copy(batch.inputs(), at(layout.inputs));
   Copy(batch.pages(), at(layout.pages));

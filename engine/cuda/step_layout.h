@@ -12,13 +12,12 @@
 
 namespace sluice {
 
-// The sizes of a step, on the device.
+// The number of rows of a step and the lengths of its tile lists, on the device.
 struct StepCounts {
   int32_t rows;
-  int32_t sequences;
-  int32_t groups;
-  int32_t one = 1;  // the number of groups of a dense layer, which has all rows
-  kernels::RowGroup all_rows;
+  int32_t dense_tiles;
+  int32_t group_tiles;
+  int32_t attention_tiles;
 };
 
 // Byte offsets, multiples of 256.
@@ -32,16 +31,20 @@ struct StepLayout {
   int64_t positions;      // [tokens]
   int64_t kv_slots;       // [tokens]
   int64_t sequence_rows;  // [tokens]
-  int64_t groups;         // [tokens]
   int64_t sequences;      // [sequences]
-  int64_t inputs;         // [tokens, the model's input_width], float
-  int64_t pages;          // [sequences, pages of max_positions]; sent as far as used
-
-  int64_t tile_counts;      // [3]: the lengths of the lists below
-  int64_t dense_tiles;      // [tokens]
-  int64_t group_tiles;      // [tokens]
+  // The tiles of dense layers, which have all rows in one group, those of position-wise layers, and
+  // those of attention.
+  int64_t dense_tiles;      // [max_dense_tiles]
+  int64_t group_tiles;      // [max_group_tiles]
   int64_t attention_tiles;  // [max_attention_tiles]
+  int64_t inputs;           // [tokens, the model's input_width], float
+  int64_t pages;            // [sequences, pages of max_positions]; sent as far as used
+
+  int32_t max_dense_tiles;
+  int32_t max_group_tiles;
   int32_t max_attention_tiles;
+  int32_t attention_group;  // query heads that share a KV head
+
   int64_t cos_sim;    // [layers, tokens, heads]; absent without XSA
   int64_t proj_frac;  // likewise
   int64_t workspace;  // of the library's layers; of one size in all buckets

@@ -1,13 +1,12 @@
-// The tile list of attention: the queries of each sequence divided into tiles, on the device, once
-// per step for all layers.
+// The tile list of attention: the queries of each sequence divided into tiles. The host writes it
+// once per step for all layers.
 //
 // The queries of a sequence that share a KV head are packed: query i is row i / group of the step's
 // rows of that sequence and the KV head's query head i % group, group = q_heads / kv_heads.
 #pragma once
 
 #include <cstdint>
-
-#include "kernels/simt/stream.h"
+#include <span>
 
 namespace sluice::kernels::cuda {
 
@@ -30,7 +29,7 @@ struct AttentionTile {
 
 struct AttentionTiles {
   const AttentionTile* tiles;  // [*count]
-  const int32_t* count;
+  const int32_t* count;        // on the device
   int32_t capacity;
 };
 
@@ -39,14 +38,19 @@ constexpr int64_t MaxAttentionTiles(int64_t rows, int64_t sequences, int64_t gro
   return rows * group / kTileQueries + sequences;
 }
 
-struct AttentionTilesArgs {
-  const AttentionSequence* sequences;  // [*sequence_count]
-  const int32_t* sequence_count;       // on the device
-  int32_t group;
-  AttentionTile* tiles;  // [MaxAttentionTiles]
-  int32_t* tile_count;
-};
-
-void BuildAttentionTiles(Stream& stream, const AttentionTilesArgs& args);
+// Writes the tiles of the sequences, in their order, to `tiles` [MaxAttentionTiles] and returns their
+// number. A sequence is any struct with the `count` of AttentionSequence; group = q_heads / kv_heads.
+template <typename Sequences>
+int32_t CutIntoAttentionTiles(const Sequences& sequences, int32_t group, AttentionTile* tiles) {
+  int32_t count = 0, sequence = 0;
+  for (const auto& each : sequences) {
+    const int32_t queries = each.count * group;
+    for (int32_t first = 0; first < queries; first += kTileQueries) {
+      tiles[count++] = {sequence, first};
+    }
+    ++sequence;
+  }
+  return count;
+}
 
 }  // namespace sluice::kernels::cuda

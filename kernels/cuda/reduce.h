@@ -72,21 +72,4 @@ __device__ inline T BlockSumBefore(T value, T (&scratch)[kWarp], T* total) {
   return before;
 }
 
-// Divides each of `items` items into pieces(item) pieces and calls write(item, piece, place), with
-// places ascending by item, then piece. Returns the number of pieces. Runs on one block.
-template <typename Pieces, typename Write>
-__device__ inline int32_t CutIntoPieces(int32_t items, int32_t (&scratch)[kWarp], Pieces pieces,
-                                        Write write) {
-  int32_t placed = 0;
-  for (int32_t first = 0; first < items; first += BlockThreads()) {
-    const int32_t item = first + ThreadIndex();
-    const int32_t count = item < items ? pieces(item) : 0;
-    int32_t total;
-    const int32_t place = placed + BlockSumBefore(count, scratch, &total);
-    for (int32_t piece = 0; piece < count; ++piece) write(item, piece, place + piece);
-    placed += total;
-  }
-  return placed;
-}
-
 }  // namespace sluice::kernels::cuda

@@ -1,11 +1,11 @@
-// The tile list of the projections: row groups divided into tiles of at most kTileRows rows, on the
-// device, once per step.
+// The tile list of the projections: row groups divided into tiles of at most kTileRows rows. The host
+// writes it once per step.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "kernels/row_group.h"
-#include "kernels/simt/stream.h"
 
 namespace sluice::kernels::cuda {
 
@@ -14,17 +14,28 @@ inline constexpr int32_t kTileRows = 64;
 // The tiles as a projection reads them: rows of one matrix, at most kTileRows each.
 struct RowTiles {
   const RowGroup* tiles;  // [*count]
-  const int32_t* count;
+  const int32_t* count;   // on the device
   int32_t capacity;
 };
 
-struct RowTilesArgs {
-  const RowGroup* groups;      // [*group_count]
-  const int32_t* group_count;  // on the device
-  RowGroup* tiles;             // the bucket's number of rows is enough capacity
-  int32_t* tile_count;
-};
+// Returns the most tiles that groups with `rows` rows in all can have.
+constexpr int64_t MaxRowTiles(int64_t rows, int64_t groups) {
+  const int64_t most = rows / kTileRows + groups;
+  return most < rows ? most : rows;
+}
 
-void BuildRowTiles(Stream& stream, const RowTilesArgs& args);
+// Writes the tiles of the groups, in their order, to `tiles` [MaxRowTiles] and returns their number.
+// Groups without rows have none.
+inline int32_t CutIntoRowTiles(std::span<const RowGroup> groups, RowGroup* tiles) {
+  int32_t count = 0;
+  for (const RowGroup& group : groups) {
+    for (int32_t first = 0; first < group.count; first += kTileRows) {
+      const int32_t left = group.count - first;
+      tiles[count++] = {group.position, group.first_row + first,
+                        left < kTileRows ? left : kTileRows};
+    }
+  }
+  return count;
+}
 
 }  // namespace sluice::kernels::cuda

@@ -3,7 +3,6 @@
 set(SLUICE_CUDA_KERNELS
   activation.cu
   attention.cu
-  attention_tiles.cu
   batched.cu
   embedding.cu
   mix.cu
@@ -12,7 +11,6 @@ set(SLUICE_CUDA_KERNELS
   projection.cu
   rope.cu
   row_reduce.cu
-  row_tiles.cu
   sample.cu
   top_k.cu
   xsa.cu)

@@ -21,7 +21,7 @@ uint64_t Exchange(uint64_t bits, int32_t from, const kernels::cuda::CallSite& si
 uint32_t Vote(bool predicate, const kernels::cuda::CallSite& site);
 std::byte* Shared(size_t bytes);
 uint64_t AddAtomically(void* address, size_t bytes, uint64_t value);
-// One access of device memory each, at a multiple of `bytes`; the other operand is the thread's own.
+// One access of device memory each, at a multiple of `bytes`. The other operand is a local variable.
 void Load(void* to, const void* from, size_t bytes);
 void Store(void* to, const void* from, size_t bytes);
 void CopyAsync(void* shared, const void* global, int32_t bytes);

@@ -37,21 +37,18 @@ Case OwnProjection(const char* name, const ProjectionShape& s) {
     const int32_t rows = s.rows();
     std::vector<kernels::RowGroup> groups;
     for (int32_t g = 0; g < s.groups; ++g) groups.push_back({g, g * s.rows_each, s.rows_each});
-    auto* const tiles = bench.Room<kernels::RowGroup>(rows);
-    auto* const count = bench.Room<int32_t>(1);
-    cuda::BuildRowTiles(bench.stream(), {.groups = bench.Put(groups),
-                                         .group_count = bench.Put(std::vector<int32_t>{s.groups}),
-                                         .tiles = tiles,
-                                         .tile_count = count});
-    const cuda::ProjectionArgs<T, Out> args = {.x = bench.Values<T>(s.x()),
-                                               .weight = bench.Values<T>(s.weight()),
-                                               .bias = bench.Values<T>(s.n),
-                                               .bias_stride = 0,
-                                               .k = s.k,
-                                               .n = s.n,
-                                               .tiles = {tiles, count, rows},
-                                               .accumulate = false,
-                                               .out = bench.Room<Out>(s.out())};
+    std::vector<kernels::RowGroup> tiles(cuda::MaxRowTiles(rows, s.groups));
+    const int32_t count = cuda::CutIntoRowTiles(groups, tiles.data());
+    const cuda::ProjectionArgs<T, Out> args = {
+        .x = bench.Values<T>(s.x()),
+        .weight = bench.Values<T>(s.weight()),
+        .bias = bench.Values<T>(s.n),
+        .bias_stride = 0,
+        .k = s.k,
+        .n = s.n,
+        .tiles = {bench.Put(tiles), bench.Put(std::vector<int32_t>{count}), count},
+        .accumulate = false,
+        .out = bench.Room<Out>(s.out())};
     return [=, &bench] { cuda::Project(bench.stream(), args); };
   });
 }
@@ -142,23 +139,15 @@ Case AttentionCase(const AttentionShape& s, const Heads& h) {
     for (int32_t i = 0; i < s.sequences * pages_each; ++i) pages.push_back(i);
     // Pages are scattered, as they are after some traffic.
     std::shuffle(pages.begin(), pages.end(), bench.random());
-    const int64_t most = cuda::MaxAttentionTiles(rows, s.sequences, group);
-    auto* const tiles = bench.Room<cuda::AttentionTile>(most);
-    auto* const tile_count = bench.Room<int32_t>(1);
-    const auto* const on_device = bench.Put(sequences);
-    cuda::BuildAttentionTiles(bench.stream(),
-                              {.sequences = on_device,
-                               .sequence_count = bench.Put(std::vector<int32_t>{s.sequences}),
-                               .group = group,
-                               .tiles = tiles,
-                               .tile_count = tile_count});
+    std::vector<cuda::AttentionTile> tiles(cuda::MaxAttentionTiles(rows, s.sequences, group));
+    const int32_t tile_count = cuda::CutIntoAttentionTiles(sequences, group, tiles.data());
     const int64_t cache = std::ssize(pages) * cuda::kPageTokens * h.kv * h.dim;
     const cuda::AttentionArgs<T> args = {
         .q = bench.Values<T>(q),
-        .sequences = on_device,
+        .sequences = bench.Put(sequences),
         .rows = bench.Put(row_ids),
         .pages = bench.Put(pages),
-        .tiles = {tiles, tile_count, static_cast<int32_t>(most)},
+        .tiles = {bench.Put(tiles), bench.Put(std::vector<int32_t>{tile_count}), tile_count},
         .kv = {bench.Values<T>(cache), bench.Values<T>(cache), h.kv, h.dim},
         .q_heads = h.q,
         .scale = static_cast<float>(1 / std::sqrt(h.dim)),

@@ -33,8 +33,8 @@ class LowerToCudaTest : public ::testing::Test {
     lowered_ = *std::move(lowered);
   }
   // Returns the number of ops that were fused into another op's kernel. The head has no kernel in
-  // the list, and the tile lists have one.
-  size_t Fused() const { return model_->graph.ops.size() - 1 + 1 - lowered_.ops.size(); }
+  // the list.
+  size_t Fused() const { return model_->graph.ops.size() - 1 - lowered_.ops.size(); }
 
   std::shared_ptr<const Model> model_;
   std::unique_ptr<simt::SimtDevice> device_;

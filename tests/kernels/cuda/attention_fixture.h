@@ -51,23 +51,18 @@ AttentionOutputs<T> RunAttention(DeviceLab& lab, std::mt19937_64& random,
     steps.push_back({cases[s].first_position, cases[s].count, rows_offset, pages_offset});
   }
   const auto sequences = static_cast<int32_t>(cases.size());
-  const auto capacity = static_cast<int32_t>(MaxAttentionTiles(rows + 2, sequences + 1, group));
-  const AttentionTilesArgs tiles = {.sequences = lab.Put(steps),
-                                    .sequence_count = lab.Put<int32_t>({sequences}),
-                                    .group = group,
-                                    .tiles = lab.Room<AttentionTile>(capacity),
-                                    .tile_count = lab.Room<int32_t>(1)};
-  BuildAttentionTiles(lab.stream(), tiles);
+  std::vector<AttentionTile> tiles(MaxAttentionTiles(rows + 2, sequences + 1, group));
+  const int32_t tile_count = CutIntoAttentionTiles(steps, group, tiles.data());
   const int64_t diagnostics = rows * shape.q_heads;
   const std::vector<T> queries = QueriesByRow(layout, cases, q_width);
   T* const q = lab.Put(queries);
   const bool in_place = random() % 2 == 0;
   const AttentionArgs<T> args = {
       .q = q,
-      .sequences = tiles.sequences,
+      .sequences = lab.Put(steps),
       .rows = lab.Put(layout.rows),
       .pages = lab.Put(layout.pages),
-      .tiles = {tiles.tiles, tiles.tile_count, capacity},
+      .tiles = {lab.Put(tiles), lab.Put<int32_t>({tile_count}), static_cast<int32_t>(tiles.size())},
       .kv = kv,
       .q_heads = static_cast<int32_t>(shape.q_heads),
       .scale = 1.0f / std::sqrt(static_cast<float>(dim)),

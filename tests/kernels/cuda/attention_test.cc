@@ -7,29 +7,6 @@ namespace {
 
 using reference::AttentionShape;
 
-class AttentionTilesTest : public OpTest {};
-
-TEST_F(AttentionTilesTest, PackedQueriesAreCutIntoTilesInOrder) {
-  for (int32_t group : {1, 3, 16}) {
-    const std::vector<AttentionSequence> sequences = {
-        {0, 1, 0, 0}, {5, 64, 1, 0}, {9, 65, 65, 0}, {0, 200, 130, 0}};
-    std::vector<AttentionTile> expected;
-    for (int32_t s = 0; s < 4; ++s) {
-      for (int32_t first = 0; first < sequences[s].count * group; first += kTileQueries) {
-        expected.push_back({s, first});
-      }
-    }
-    const int64_t capacity = MaxAttentionTiles(330, 4, group);
-    ASSERT_LE(static_cast<int64_t>(expected.size()), capacity);
-    auto* tiles = lab_.Room<AttentionTile>(capacity);
-    auto* count = lab_.Room<int32_t>(1);
-    BuildAttentionTiles(lab_.stream(),
-                        {lab_.Put(sequences), lab_.Put<int32_t>({4}), group, tiles, count});
-    ASSERT_EQ(lab_.Get(count, 1)[0], static_cast<int32_t>(expected.size()));
-    EXPECT_TRUE(SameBits(lab_.Get(tiles, expected.size()), expected));
-  }
-}
-
 // The shared memory that a block may take on GPUs of compute capability 8.6, 8.9 and 12.0; 8.0 and
 // 8.7; 9.0 and 10.0.
 constexpr int32_t kSharedLimits[] = {99 << 10, 163 << 10, 227 << 10};

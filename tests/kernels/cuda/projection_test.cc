@@ -32,37 +32,9 @@ std::vector<int32_t> PositionsOf(const std::vector<RowGroup>& groups) {
 }
 
 RowTiles TilesOn(DeviceLab& lab, const std::vector<RowGroup>& groups, int32_t rows) {
-  auto* tiles = lab.Room<RowGroup>(rows);
-  auto* count = lab.Room<int32_t>(1);
-  BuildRowTiles(lab.stream(),
-                {.groups = lab.Put(groups),
-                 .group_count = lab.Put<int32_t>({static_cast<int32_t>(groups.size())}),
-                 .tiles = tiles,
-                 .tile_count = count});
-  return {tiles, count, rows};
-}
-
-class RowTilesTest : public OpTest {};
-
-TEST_F(RowTilesTest, GroupsAreCutIntoTilesInOrder) {
-  int32_t matrices;
-  for (int32_t groups : {0, 1, 3, 300}) {
-    std::vector<int32_t> counts(groups);
-    for (int32_t& count : counts) count = RandomInt(random_, 1, groups == 3 ? 200 : 70);
-    const std::vector<RowGroup> in = Groups(random_, counts, &matrices);
-    std::vector<RowGroup> expected;
-    for (const RowGroup& group : in) {
-      for (int32_t first = 0; first < group.count; first += kTileRows) {
-        expected.push_back(
-            {group.position, group.first_row + first, std::min(kTileRows, group.count - first)});
-      }
-    }
-    const RowTiles tiles = TilesOn(lab_, in, std::max<int32_t>(1, expected.size()));
-    ASSERT_EQ(lab_.Get(tiles.count, 1)[0], static_cast<int32_t>(expected.size()));
-    if (!expected.empty()) {
-      EXPECT_TRUE(SameBits(lab_.Get(tiles.tiles, expected.size()), expected));
-    }
-  }
+  std::vector<RowGroup> tiles(MaxRowTiles(rows, std::ssize(groups)));
+  const int32_t count = CutIntoRowTiles(groups, tiles.data());
+  return {lab.Put(tiles), lab.Put<int32_t>({count}), rows};
 }
 
 enum class Bias { kNone, kShared, kByPosition };
@@ -258,8 +230,6 @@ TYPED_TEST(ProjectionTest, ACaptureFollowsTheGroupsOfTheStep) {
   const int32_t k = 16, n = 16, capacity = 40, matrices = 6;
   const auto x = RandomValues<T>(this->random_, capacity * k);
   const auto weight = RandomValues<T>(this->random_, matrices * k * n);
-  auto* groups = this->lab_.template Room<RowGroup>(matrices);
-  auto* group_count = this->lab_.template Room<int32_t>(1);
   auto* tiles = this->lab_.template Room<RowGroup>(capacity);
   auto* tile_count = this->lab_.template Room<int32_t>(1);
   const ProjectionArgs<T> args = {.x = this->lab_.Put(x),
@@ -272,14 +242,15 @@ TYPED_TEST(ProjectionTest, ACaptureFollowsTheGroupsOfTheStep) {
                                   .accumulate = false,
                                   .out = this->lab_.template Room<T>(capacity * n)};
   this->lab_.stream().BeginCapture();
-  BuildRowTiles(this->lab_.stream(), {groups, group_count, tiles, tile_count});
   Project(this->lab_.stream(), args);
   auto graph = this->lab_.stream().EndCapture().value();
   for (const std::vector<RowGroup>& step :
        {std::vector<RowGroup>{{2, 0, 3}}, {{0, 0, 20}, {1, 20, 1}, {5, 21, 19}}, {{4, 0, 40}}}) {
-    this->lab_.template Write<RowGroup>(groups, step);
-    this->lab_.template Write<int32_t>(group_count,
-                                       std::vector<int32_t>{static_cast<int32_t>(step.size())});
+    std::vector<RowGroup> cut(capacity);
+    cut.resize(CutIntoRowTiles(step, cut.data()));
+    this->lab_.template Write<RowGroup>(tiles, cut);
+    this->lab_.template Write<int32_t>(tile_count,
+                                       std::vector<int32_t>{static_cast<int32_t>(cut.size())});
     this->lab_.stream().Run(*graph);
     const std::vector<int32_t> positions = PositionsOf(step);
     const auto live = std::span(x).first(positions.size() * k);
