@@ -8,6 +8,7 @@ set(SLUICE_CUDA_KERNELS
   mix.cu
   logits.cu
   norm.cu
+  pack.cu
   projection.cu
   rope.cu
   row_reduce.cu

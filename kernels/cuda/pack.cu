@@ -1,0 +1,177 @@
+#include "kernels/cuda/pack.h"
+
+#include "kernels/cuda/bfloat16.h"
+#include "kernels/cuda/bring.h"
+#include "kernels/cuda/float16.h"
+#include "kernels/simt/simt.h"
+
+namespace sluice::kernels::cuda {
+namespace {
+
+constexpr int32_t kThreads = 256;
+constexpr int32_t kBlocksPerProcessor = 8;
+constexpr int32_t kTile = 64;  // rows and columns of a tile
+
+// Values that are read or written by accesses of 16 bytes.
+template <typename T, int32_t kCount>
+struct alignas(kCopyBytes) Chunk {
+  T values[kCount];
+};
+
+template <int32_t kCount, typename T>
+__device__ inline Chunk<T, kCount> ReadChunk(const T* from) {
+  return *reinterpret_cast<const Chunk<T, kCount>*>(from);
+}
+template <typename T, int32_t kCount>
+__device__ inline void WriteChunk(T* to, const Chunk<T, kCount>& chunk) {
+  *reinterpret_cast<Chunk<T, kCount>*>(to) = chunk;
+}
+
+template <typename S, typename T>
+struct ConvertJob {
+  const S* in;
+  int64_t count;
+  T* out;
+};
+
+template <typename S, typename T>
+__global__ void ConvertKernel(ConvertJob<S, T> job) {
+  constexpr int32_t kCount =
+      kCopyElements < S >> kCopyElements<T> ? kCopyElements<S> : kCopyElements<T>;
+  const int64_t step = int64_t{GridBlocks()} * kThreads * kCount;
+  int64_t i = (int64_t{BlockIndex()} * kThreads + ThreadIndex()) * kCount;
+  for (; i + kCount <= job.count; i += step) {
+    const Chunk<S, kCount> in = ReadChunk<kCount>(job.in + i);
+    Chunk<T, kCount> out;
+    SLUICE_UNROLL
+    for (int32_t j = 0; j < kCount; ++j) out.values[j] = Narrow<T>(Widen(in.values[j]));
+    WriteChunk(job.out + i, out);
+  }
+  for (; i < job.count; ++i) job.out[i] = Narrow<T>(Widen(job.in[i]));
+}
+
+template <typename S, typename T>
+struct TransposeJob {
+  const S* in;
+  int64_t rows, columns, in_stride;
+  T* out;
+  int64_t out_stride;
+  int64_t chunks;  // of 16 bytes from row to row of `out`; 0 if the rows are not aligned
+};
+
+// A tile in the order of `out`. Its rows are longer by a chunk, so that columns spread over the
+// banks.
+template <typename T>
+struct alignas(kCopyBytes) TransposeShared {
+  T tile[kTile][kTile + kCopyElements<T>];
+};
+
+// Two lanes read the 32 bytes that memory delivers at a time.
+template <typename S, typename T>
+__device__ void ReadTile(const TransposeJob<S, T>& job, int64_t first_row, int64_t first_column,
+                         TransposeShared<T>& shared) {
+  constexpr int32_t kCount = kCopyElements<S>;
+  for (int32_t i = ThreadIndex(); i < kTile * kTile / kCount; i += kThreads) {
+    const int32_t row = i / 2 % kTile, column = (i / (2 * kTile) * 2 + i % 2) * kCount;
+    if (first_row + row >= job.rows || first_column + column >= job.columns) continue;
+    const Chunk<S, kCount> in =
+        ReadChunk<kCount>(job.in + (first_row + row) * job.in_stride + first_column + column);
+    SLUICE_UNROLL
+    for (int32_t j = 0; j < kCount; ++j) {
+      shared.tile[column + j][row] = Narrow<T>(Widen(in.values[j]));
+    }
+  }
+}
+
+template <typename S, typename T>
+__device__ void WriteTile(const TransposeJob<S, T>& job, int64_t first_row, int64_t first_column,
+                          const TransposeShared<T>& shared) {
+  constexpr int32_t kCount = kCopyElements<T>, kChunks = kTile / kCount;
+  for (int32_t i = ThreadIndex(); i < kTile * kChunks; i += kThreads) {
+    const int32_t column = i / kChunks, row = i % kChunks * kCount;
+    const int64_t rows = job.rows - first_row - row;
+    if (rows <= 0 || first_column + column >= job.columns) continue;
+    const T* const from = &shared.tile[column][row];
+    if (job.chunks > 0 && rows >= kCount) {
+      auto* const out = reinterpret_cast<Chunk<T, kCount>*>(job.out);
+      out[(first_column + column) * job.chunks + (first_row + row) / kCount] =
+          ReadChunk<kCount>(from);
+    } else {
+      T* const to = job.out + (first_column + column) * job.out_stride + first_row + row;
+      for (int32_t j = 0; j < kCount && j < rows; ++j) to[j] = from[j];
+    }
+  }
+}
+
+SLUICE_HOST_DEVICE inline int64_t Tiles(int64_t size) { return (size + kTile - 1) / kTile; }
+
+template <typename S, typename T>
+__global__ void TransposeKernel(TransposeJob<S, T> job) {
+  auto& shared = SharedMemory<TransposeShared<T>>();
+  const int64_t across = Tiles(job.columns), tiles = Tiles(job.rows) * across;
+  for (int64_t i = BlockIndex(); i < tiles; i += GridBlocks()) {
+    const int64_t first_row = i / across * kTile, first_column = i % across * kTile;
+    ReadTile(job, first_row, first_column, shared);
+    SyncBlock();
+    WriteTile(job, first_row, first_column, shared);
+    SyncBlock();
+  }
+}
+
+template <typename S, typename T>
+const Kernel kConvert = KernelOf("Convert", &ConvertKernel<S, T>);
+template <typename S, typename T>
+const Kernel kTranspose = KernelOf("Transpose", &TransposeKernel<S, T>);
+
+template <typename S, typename T>
+void LaunchConvert(Stream& stream, const ConvertArgs<T>& args) {
+  const int64_t blocks = 1 + args.count / (int64_t{kThreads} * kCopyElements<T>);
+  Launch(stream, kConvert<S, T>, {PersistentBlocks(stream, blocks, kBlocksPerProcessor), kThreads},
+         ConvertJob<S, T>{static_cast<const S*>(args.in), args.count, args.out});
+}
+
+template <typename S, typename T>
+void LaunchTranspose(Stream& stream, const TransposeArgs<T>& args) {
+  const int64_t tiles = Tiles(args.rows) * Tiles(args.columns);
+  Launch(
+      stream, kTranspose<S, T>,
+      {PersistentBlocks(stream, tiles, kBlocksPerProcessor), kThreads, sizeof(TransposeShared<T>)},
+      TransposeJob<S, T>{
+          static_cast<const S*>(args.in), args.rows, args.columns, args.in_stride, args.out,
+          args.out_stride,
+          RowsAligned(args.out, args.out_stride) ? args.out_stride / kCopyElements<T> : 0});
+}
+
+}  // namespace
+
+template <typename T>
+void Convert(Stream& stream, const ConvertArgs<T>& args) {
+  switch (args.dtype) {
+    case DType::kF32:
+      return LaunchConvert<float>(stream, args);
+    case DType::kF16:
+      return LaunchConvert<Float16>(stream, args);
+    case DType::kBF16:
+      return LaunchConvert<BFloat16>(stream, args);
+  }
+}
+
+template void Convert(Stream&, const ConvertArgs<float>&);
+template void Convert(Stream&, const ConvertArgs<BFloat16>&);
+
+template <typename T>
+void Transpose(Stream& stream, const TransposeArgs<T>& args) {
+  switch (args.dtype) {
+    case DType::kF32:
+      return LaunchTranspose<float>(stream, args);
+    case DType::kF16:
+      return LaunchTranspose<Float16>(stream, args);
+    case DType::kBF16:
+      return LaunchTranspose<BFloat16>(stream, args);
+  }
+}
+
+template void Transpose(Stream&, const TransposeArgs<float>&);
+template void Transpose(Stream&, const TransposeArgs<BFloat16>&);
+
+}  // namespace sluice::kernels::cuda

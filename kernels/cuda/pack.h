@@ -1,0 +1,45 @@
+// Converts stored weights on the device, and lays them out as the other kernels read them. The
+// numbers are those of Narrow<T>(LoadAsFloat(...)) on the host, bit for bit.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/dtype.h"
+#include "kernels/simt/stream.h"
+
+namespace sluice::kernels::cuda {
+
+template <typename T>
+struct ConvertArgs {
+  const void* in;  // [count] of `dtype`, 16-byte aligned
+  DType dtype;
+  int64_t count;
+  T* out;  // [count], 16-byte aligned
+};
+
+// Computes out[i] = in[i].
+template <typename T>
+void Convert(Stream& stream, const ConvertArgs<T>& args);
+
+template <typename T>
+struct TransposeArgs {
+  const void* in;  // [rows, in_stride] of `dtype`, 16-byte aligned
+  DType dtype;
+  int64_t rows, columns;
+  int64_t in_stride;  // from row to row, at least `columns`; a multiple of 16 bytes
+  T* out;             // [columns, out_stride]
+  int64_t out_stride;
+};
+
+// Computes out[c][r] = in[r][c]. Reads 16 bytes at a time, and writes as many where `out` and
+// `out_stride` are aligned to them.
+template <typename T>
+void Transpose(Stream& stream, const TransposeArgs<T>& args);
+
+// Returns `columns` rounded up to a valid TransposeArgs::in_stride.
+constexpr int64_t TransposeStride(int64_t columns, DType dtype) {
+  const int64_t unit = 16 / DTypeBytes(dtype);
+  return (columns + unit - 1) / unit * unit;
+}
+
+}  // namespace sluice::kernels::cuda
