@@ -99,8 +99,8 @@ class Daemon:
 
 
 class Load:
-    """The load generator beside a daemon, in a closed loop. If `to_its_end`, the daemon outlives the
-    load, so that the generator can compare its counts with the daemon's at the end."""
+    """The load generator beside a daemon, in a closed loop. If `to_its_end`, the daemon outlives
+    the load, so that the generator can compare its counts with the daemon's at the end."""
 
     def __init__(self, check, daemon, to_its_end=True):
         seconds = 1.5 if check.rehearsal else 5
