@@ -143,12 +143,13 @@ link_programs() {
 
 strip_to() { strip -o "$2" "$1"; }
 
-# pack FILE: packs the programs with their libraries, except those of the C runtime, and the kit.
+# pack FILE: packs the kit, and the programs with their libraries, except those of the C and C++
+# runtimes, of which the machine may have newer ones that its profilers need.
 pack() {
   local folder=$work/pack
   link_programs "$folder/programs" strip_to || return 1
   find "$folder/programs" -maxdepth 1 -type f -exec ldd {} + |
-    awk '$2 == "=>" && $3 ~ /^\// && $1 !~ /^(lib(c|m|dl|rt|pthread)\.so|ld-linux)/ { print $3 }' |
+    awk '$2 == "=>" && $3 ~ /^\// && $1 !~ /^(lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)\.so|ld-linux)/ { print $3 }' |
     sort -u | xargs -r cp -L -t "$folder/programs/lib" || return 1
   ! $rehearse || touch "$folder/programs/emulator"
   tar -cf - --exclude=__pycache__ "${data[@]}" | tar -xf - -C "$folder" || return 1

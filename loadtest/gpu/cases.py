@@ -22,10 +22,19 @@ class Start:
 
 
 @dataclass
+class Figure:
+    """A measurement of the running case, which is kept even if the case does not end well."""
+    measurement: dict
+
+
+@dataclass
 class End:
     case: str
     outcome: str = "ok"
     record: dict = field(default_factory=dict)
+
+    def failed(self):
+        return self.outcome.startswith(("failed", "crashed", "hung"))
 
 
 def bench_event(line):
@@ -38,10 +47,12 @@ def bench_event(line):
         return None
     if "start" in event:
         return Start(event["start"])
+    if "measurement" in event:
+        return Figure(event["measurement"])
     if "end" not in event:
         return None
-    record = {key: event[key] for key in ("measurements", "problems") if event.get(key)}
-    return End(event["end"], "ok" if record.get("measurements") else "not measured", record)
+    problems = event.get("problems")
+    return End(event["end"], record={"problems": problems} if problems else {})
 
 
 GTEST = re.compile(r"^\[( RUN      |       OK |  FAILED  |  SKIPPED )\] ([^ ,]+)"
@@ -123,58 +134,90 @@ class Child:
             return self.end()
 
 
-def run_cases(names, command, event, report, *, log, limit_s, deadline, environment=None,
-              one_failure_each=False, watch=None):
-    """Runs the cases and calls report(End, seconds) for each; returns those that were not reached.
+class Runner:
+    """Runs cases in one child after another and calls report(End, seconds) for each.
 
-    command(names) is the command line of a child for these cases. A case may take limit_s; all of
-    them end at `deadline`. With one_failure_each a child is ended after its first failed case,
-    since the device may refuse everything after it. watch(line) may return a fault of the running
-    case, which is then a failure.
+    command(names) is the command line of a child for these cases, and event(line) reads its output.
+    A case may take limit_s; all of them end at `deadline`. With one_failure_each a child is ended
+    after its first failed case, since the device may refuse everything after it. watch(line) may
+    return a fault of the running case, which is then a failure.
     """
-    left = list(names)
-    while left and time.monotonic() < deadline:
-        mark = log.mark()
-        child = Child(command(left), log, environment)
-        current, fault, began = None, None, time.monotonic()
-        try:
-            while True:
-                try:
-                    line = child.line(min(began + limit_s, deadline))
-                except queue.Empty:
-                    if time.monotonic() >= deadline:
-                        return left
-                    child.end()
-                    end = End(current or left[0], f"hung: no end after {limit_s:.0f} s")
+
+    def __init__(self, command, event, report, *, log, limit_s, deadline, environment=None,
+                 one_failure_each=False, watch=None):
+        self._command = command
+        self._event = event
+        self._report = report
+        self._log = log
+        self._limit_s = limit_s
+        self._deadline = deadline
+        self._environment = environment
+        self._one_failure_each = one_failure_each
+        self._watch = watch
+
+    def run(self, names):
+        """Returns the cases that were not reached."""
+        self._left = list(names)
+        while self._left and time.monotonic() < self._deadline:
+            child = Child(self._command(self._left), self._log, self._environment)
+            try:
+                if not self._follow(child):
                     break
-                if line is None:
-                    status = child.wait()
-                    if current is None and status >= 0 and (status == 0 or not left):
-                        return left
-                    of = current or (left[0] if left else "end of the program")
-                    end = End(of, f"crashed: {status_text(status)}")
-                    break
-                if watch is not None and current is not None:
-                    fault = fault or watch(line)
-                told = event(line)
-                if isinstance(told, Start):
-                    current, fault, began = told.case, None, time.monotonic()
-                elif isinstance(told, End) and told.case in left:
-                    if fault:
-                        told = End(told.case, f"failed: {fault}", told.record)
-                    if told.outcome.startswith("failed"):
-                        told.record["detail"] = log.since(mark)
-                    report(told, time.monotonic() - began)
-                    left.remove(told.case)
-                    current, fault, began, mark = None, None, time.monotonic(), log.mark()
-                    if one_failure_each and told.outcome.startswith("failed") and left:
-                        end = None
-                        break
-        finally:
-            child.end()
-        if end is not None:
-            end.record["detail"] = log.since(mark)
-            report(end, time.monotonic() - began)
-            if end.case in left:
-                left.remove(end.case)
-    return left
+            finally:
+                child.end()
+        return self._left
+
+    def _begin(self, case):
+        """Remembers the case that runs, or that a child has started no case yet (None)."""
+        self._current = case
+        self._fault = None
+        self._figures = []
+        self._began = time.monotonic()
+        self._mark = self._log.mark()
+
+    def _finish(self, end):
+        if end.outcome == "ok" and self._fault:
+            end.outcome = f"failed: {self._fault}"
+        if self._figures:
+            end.record["measurements"] = self._figures
+        elif end.outcome == "ok" and end.record.get("problems"):
+            end.outcome = "not measured"
+        if end.failed():
+            end.record["detail"] = self._log.since(self._mark)
+        self._report(end, time.monotonic() - self._began)
+        if end.case in self._left:
+            self._left.remove(end.case)
+        self._begin(None)
+
+    def _blame(self, outcome):
+        """Ends the case that runs, or else the one that the child should have started."""
+        self._finish(End(self._current or (self._left or ["end of the program"])[0], outcome))
+
+    def _follow(self, child):
+        """Reads a child's output to its end; returns whether another child should go on."""
+        self._begin(None)
+        while True:
+            try:
+                line = child.line(min(self._began + self._limit_s, self._deadline))
+            except queue.Empty:
+                if time.monotonic() < self._deadline:
+                    self._blame(f"hung: no end after {self._limit_s:.0f} s")
+                    return True
+                return False
+            if line is None:
+                status = child.wait()
+                if self._current is None and (status == 0 or status > 0 and not self._left):
+                    return False
+                self._blame(f"crashed: {status_text(status)}")
+                return True
+            told = self._event(line)
+            if self._watch is not None and self._current is not None:
+                self._fault = self._fault or self._watch(line)
+            if isinstance(told, Start):
+                self._begin(told.case)
+            elif isinstance(told, Figure):
+                self._figures.append(told.measurement)
+            elif isinstance(told, End) and told.case == self._current:
+                self._finish(told)
+                if told.failed() and self._one_failure_each:
+                    return True

@@ -17,7 +17,7 @@ import time
 
 import daemon_cases
 import report
-from cases import bench_event, gtest_event, gtest_names, run_cases
+from cases import Runner, bench_event, gtest_event, gtest_names
 from results import NO_TIME, Results
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -74,9 +74,9 @@ class Check:
         def take(end, seconds):
             self.add(end.case, end.outcome, seconds, **end.record)
 
-        left = run_cases(wanted, command, event, take, log=self.results.log, limit_s=limit_s,
-                         deadline=self.deadline, environment=environment or self.ours, **options)
-        return self.outcome(names, left)
+        runner = Runner(command, event, take, log=self.results.log, limit_s=limit_s,
+                        deadline=self.deadline, environment=environment or self.ours, **options)
+        return self.outcome(names, runner.run(wanted))
 
     def outcome(self, names, left):
         bad = [
@@ -174,7 +174,7 @@ def peers(check):
         names = check.output([*script, "list"], 60, environment=environment).split()
     except (RuntimeError, subprocess.TimeoutExpired) as error:
         return f"not measured: no PyTorch with a GPU: {error}"
-    return check.run(names, lambda left: [*script, "run", *left], bench_event, limit_s=60,
+    return check.run(names, lambda left: [*script, "run", *left], bench_event, limit_s=80,
                      environment=environment)
 
 

@@ -10,9 +10,9 @@
 // `tune`.
 //
 // Prints one JSON object a line, at once, except `tune`, which prints a table of the library's
-// algorithms for the device. `run` prints {"start": CASE} before a case and {"end": CASE, ...}
-// after it, so that the reader knows which one ended the process. The exit status is 3 if there is
-// no device.
+// algorithms for the device. `run` prints {"start": CASE} before a case, its measurements, and
+// {"end": CASE, "problems": [...]} after it, so that the reader knows which case ended the process.
+// The exit status is 3 if there is no device.
 #include <unistd.h>
 
 #include <algorithm>
@@ -194,9 +194,8 @@ int RunCases(Bench& bench, const std::vector<Case>& cases, const std::vector<std
     Print({{"start", id}});
     StrikeIfAsked(id);
     found->run(bench);
-    json measured = json::array();
-    for (const Measurement& m : bench.measurements()) measured.push_back(ToJson(m));
-    Print({{"end", id}, {"measurements", measured}, {"problems", bench.missing()}});
+    for (const Measurement& m : bench.measurements()) Print({{"measurement", ToJson(m)}});
+    Print({{"end", id}, {"problems", bench.missing()}});
     bench.Clear();
   }
   return 0;

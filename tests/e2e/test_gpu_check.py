@@ -66,7 +66,9 @@ def pack(tmp_path):
 import json, os, signal, sys, time
 verb, cases = sys.argv[1], sys.argv[2:]
 def say(**line): print(json.dumps(line), flush=True)
-def end(case, *measured): say(end=case, measurements=list(measured), problems=[])
+def end(case, *measured):
+    for each in measured: say(measurement=each)
+    say(end=case, problems=[])
 MEASURED = {MEASURED!r}
 COPY = {COPY!r}
 if verb == "device":
@@ -93,7 +95,7 @@ import os, signal, sys
 names = ["One", "Two", "Three"]
 chosen = sys.argv[-1].removeprefix("--gtest_filter=")
 if "--gtest_list_tests" in sys.argv:
-    print("FakeTest.\\n  " + "\\n  ".join(names))
+    print("FakeTest.\\n  " + "\\n  ".join(names) + "  # GetParam() = cuda-cublaslt-bf16")
     sys.exit()
 for name in names:
     if "FakeTest." + name not in chosen.split(":"): continue
@@ -204,6 +206,64 @@ assert not globals().get("poisoned")
         "FakeTest.One": "crashed: ended by SIGABRT", "FakeTest.Two": "failed",
         "FakeTest.Three": "ok"}
     assert "the value is wrong" in json.dumps(records(out))
+
+
+def test_tests_with_the_librarys_profile_are_a_part_of_their_own(pack, tmp_path):
+    out = tmp_path / "out"
+    programs = pack(device={**DEVICE, "library": "cublaslt1"})
+    check("--out", out, "--programs", programs, "--only", "engine-own,engine-cublaslt")
+    assert outcomes(out, "engine-own") == {"FakeTest.One": "ok", "FakeTest.Two": "ok"}
+    assert outcomes(out, "engine-cublaslt") == {"FakeTest.Three": "ok"}
+
+
+def tool(tmp_path, name, code):
+    """Makes a fake tool and returns the environment that finds it."""
+    (tmp_path / "tools").mkdir(exist_ok=True)
+    (tmp_path / "tools" / name).write_text(f"#!/bin/sh\n{code}\n")
+    (tmp_path / "tools" / name).chmod(0o755)
+    return {"PATH": f"{tmp_path / 'tools'}:{os.environ['PATH']}"}
+
+
+def test_what_the_sanitizer_finds_is_a_failure_of_the_running_test(pack, tmp_path):
+    programs = pack(tests="""
+if name == "Two": print("========= Invalid __global__ write of size 4 bytes", flush=True)
+""")
+    found = tool(tmp_path, "compute-sanitizer", "shift 4; echo ========= COMPUTE-SANITIZER; \"$@\"")
+    out = tmp_path / "out"
+    ended = check("--out", out, "--programs", programs, "--only", "racecheck", environment=found)
+    assert ended.returncode == 1
+    assert outcomes(out, "racecheck") == {
+        "FakeTest.One": "ok", "FakeTest.Three": "ok",
+        "FakeTest.Two": "failed: racecheck: Invalid __global__ write of size 4 bytes"}
+
+
+def test_profiles_are_kept_and_a_launch_without_one_is_a_failure(pack, tmp_path):
+    profiler = """
+case $* in
+  *--import*decode*) echo Duration 7 us ;;
+  *--import*) echo nothing ;;
+  *) while [ "$1" != --export ]; do shift; done; echo profile >$2.ncu-rep ;;
+esac"""
+    out = tmp_path / "out"
+    check("--out", out, "--programs", pack(), "--only", "ncu",
+          environment=tool(tmp_path, "ncu", profiler))
+    found = outcomes(out, "ncu")
+    assert found.pop("decode_attention") == "ok"
+    assert len(found) == 4 and set(found.values()) == {"failed: no launch was profiled"}
+    with tarfile.open(out / "gpu_check_raw.tar.gz") as archive:
+        assert {"ncu_decode_attention.ncu-rep", "ncu_decode_attention.txt"} <= set(
+            archive.getnames())
+
+
+def test_figures_before_a_crash_are_kept(pack, tmp_path):
+    out = tmp_path / "out"
+    check("--out", out, "--programs", pack("""
+say(measurement=MEASURED)
+if case == "a": os.abort()
+end(case)
+"""), "--only", "products")
+    kept = {each["case"]: len(each["measurements"]) for each in records(out) if "case" in each}
+    assert kept == {"a": 1, "b": 1, "c": 1}
 
 
 def test_figures_are_printed_beside_floor_and_prediction(pack, tmp_path):
