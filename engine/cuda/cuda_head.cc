@@ -104,8 +104,13 @@ CudaHead<T>::CudaHead(const ModelConfig& config, int32_t most_rows, const HeadWe
     : weights_(weights),
       width_(config.hidden_size),
       vocab_(config.vocab_size),
-      most_rows_(most_rows),
-      widest_(most_rows > kNarrowRows ? kWide : kNarrow) {}
+      most_rows_(most_rows) {}
+
+template <typename T>
+bool CudaHead<T>::Uses(Kind kind) const {
+  if (kind == kWide) return most_rows_ > kNarrowRows;
+  return kind != kScore || weights_.layer == nullptr;
+}
 
 template <typename T>
 absl::StatusOr<std::unique_ptr<CudaHead<T>>> CudaHead<T>::Create(const ModelConfig& config,
@@ -116,9 +121,10 @@ absl::StatusOr<std::unique_ptr<CudaHead<T>>> CudaHead<T>::Create(const ModelConf
   std::unique_ptr<CudaHead> head(new CudaHead(config, most_rows, weights));
   head->hidden_ = hidden;
   SLUICE_RETURN_IF_ERROR(head->Allocate(device));
-  for (int kind = head->widest_; kind < kManyTop; ++kind) {
+  for (const Kind kind : {kWide, kNarrow, kScore}) {
+    if (!head->Uses(kind)) continue;
     stream.BeginCapture();
-    head->Launch(static_cast<Kind>(kind), stream);
+    head->Launch(kind, stream);
     auto graph = stream.EndCapture();
     if (absl::IsResourceExhausted(graph.status())) continue;
     SLUICE_ASSIGN_OR_RETURN(head->graphs_[kind], std::move(graph));
@@ -141,19 +147,23 @@ typename CudaHead<T>::Taken CudaHead<T>::Capacity() const {
 
 template <typename T>
 int64_t CudaHead<T>::Cut(void* memory) {
-  const int64_t rows = MostRows(widest_);
+  const int64_t rows = Uses(kWide) ? kWideRows : kNarrowRows;
   Cutter cutter(memory);
-  for (int kind = widest_; kind < kKinds; ++kind) {
-    input_[kind] = CutInput(static_cast<Kind>(kind), cutter);
+  for (const Kind kind : {kWide, kNarrow, kManyTop, kScore}) {
+    if (Uses(kind)) input_[kind] = CutInput(kind, cutter);
   }
   gathered_ = cutter.Take<T>(rows * width_);
   scratch_ = cutter.Take<uint64_t>(int64_t{kNarrowRows} * vocab_);
   lists_ = cutter.Take<int32_t>(Capacity().lists);
-  const int64_t top = std::max(rows * MostTop(widest_), int64_t{kNarrowRows} * vocab_);
+  const int64_t top = std::max(rows * MostTop(kNarrow), int64_t{kNarrowRows} * vocab_);
   output_.outcomes = cutter.Take<cuda::SampleOutcome>(rows);
   output_.top_ids = cutter.Take<int32_t>(top);
   output_.top_logprobs = cutter.Take<float>(top);
   output_.logits = cutter.Take<float>(rows * vocab_);
+  if (Uses(kScore)) {
+    parts_ = cutter.Take<cuda::ScorePart>(cuda::ScoreParts(rows, vocab_));
+    target_logits_ = cutter.Take<float>(rows);
+  }
   return cutter.end();
 }
 
@@ -179,18 +189,18 @@ absl::Status CudaHead<T>::Allocate(Device& device) {
 
 template <typename T>
 template <typename Cutter>
-typename CudaHead<T>::Input CudaHead<T>::CutInput(Kind kind, Cutter& cutter) {
+typename CudaHead<T>::Input CudaHead<T>::CutInput(Kind kind, Cutter& cutter) const {
   const int64_t rows = MostRows(kind);
   return {.counts = cutter.template Take<int32_t>(2),
           .tiles = cutter.template Take<kernels::RowGroup>(kernels::CeilDiv(rows, cuda::kTileRows)),
           .row_ids = cutter.template Take<int32_t>(rows),
           .excluded_begin = cutter.template Take<int32_t>(rows + 1),
           .requests = cutter.template Take<cuda::SampleRequest>(rows),
-          .edits = cutter.template Take<cuda::DrawEdits>(kind == kWide ? 0 : rows)};
+          .edits = cutter.template Take<cuda::DrawEdits>(rows == kWideRows ? 0 : rows)};
 }
 
 template <typename T>
-int64_t CudaHead<T>::InputBytes(Kind kind) {
+int64_t CudaHead<T>::InputBytes(Kind kind) const {
   Cutter cutter(nullptr);
   CutInput(kind, cutter);
   return cutter.end();
@@ -232,6 +242,7 @@ void CudaHead<T>::Launch(Kind kind, DeviceStream& stream) const {
   cuda::Embed<T>(
       stream,
       {.table = hidden_, .ids = input.row_ids, .dim = width_, .rows = rows, .out = gathered_});
+  if (kind == kScore) return LaunchScore(stream);
   LaunchProducts(kind, stream);
   cuda::FinishLogits(stream, {.logits = output_.logits,
                               .n = vocab_,
@@ -278,7 +289,33 @@ void CudaHead<T>::LaunchProducts(Kind kind, DeviceStream& stream) const {
 }
 
 template <typename T>
+void CudaHead<T>::LaunchScore(DeviceStream& stream) const {
+  const Input& input = input_[kScore];
+  const int32_t rows = MostRows(kScore);
+  cuda::Score<T>(stream, {.x = gathered_,
+                          .weight = weights_.weight,
+                          .bias = weights_.bias,
+                          .k = width_,
+                          .n = vocab_,
+                          .soft_cap = weights_.soft_cap,
+                          .tiles = {input.tiles, input.counts + 1,
+                                    static_cast<int32_t>(kernels::CeilDiv(rows, cuda::kTileRows))},
+                          .requests = input.requests,
+                          .rows = {input.counts, rows},
+                          .parts = parts_,
+                          .target_logits = target_logits_,
+                          .outcomes = output_.outcomes});
+}
+
+template <typename T>
+bool CudaHead<T>::IsScored(const SampledRow& row) const {
+  return Uses(kScore) && row.target >= 0 && row.num_top == 0 && !WantsLogits(row) &&
+         row.excluded.empty();
+}
+
+template <typename T>
 bool CudaHead<T>::Allows(Kind kind, const SampledRow& row) const {
+  if ((kind == kScore) != IsScored(row)) return false;
   if (row.num_top > MostTop(kind)) return false;
   if (kind != kWide) return true;
   return EditsOf(row) == nullptr && !WantsLogits(row);
@@ -309,9 +346,11 @@ int32_t CudaHead<T>::Queue(const StepBatch& batch, int64_t first, HeadStaging& s
 template <typename T>
 typename CudaHead<T>::Run CudaHead<T>::NextRun(const StepBatch& batch, int64_t first,
                                                const HeadStaging& staging) const {
+  const Run score = RunOf(kScore, batch, first, staging);
+  if (score.rows > 0) return score;
   const Run narrow = RunOf(kNarrow, batch, first, staging);
   if (narrow.rows == 0) return RunOf(kManyTop, batch, first, staging);
-  if (narrow.rows < kNarrowRows || widest_ != kWide) return narrow;
+  if (narrow.rows < kNarrowRows || !Uses(kWide)) return narrow;
   const Run wide = RunOf(kWide, batch, first, staging);
   return wide.rows > narrow.rows ? wide : narrow;
 }

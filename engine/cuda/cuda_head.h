@@ -16,6 +16,7 @@
 #include "engine/step_batch.h"
 #include "kernels/cuda/row_tiles.h"
 #include "kernels/cuda/sample.h"
+#include "kernels/cuda/score.h"
 #include "kernels/row_group.h"
 
 namespace sluice {
@@ -65,8 +66,9 @@ class CudaHead {
                          const HeadWeights<T>& weights);
 
  private:
-  // The kinds of runs. Those with many candidates are rare and not captured.
-  enum Kind { kWide, kNarrow, kManyTop, kKinds };
+  // The kinds of runs. Those with many candidates are rare and not captured. kScore, which our
+  // kernels have, computes log-probabilities of given tokens and writes no logits.
+  enum Kind { kWide, kNarrow, kManyTop, kScore, kKinds };
 
   // The input of a run, which the host sends in one copy.
   struct Input {
@@ -97,7 +99,13 @@ class CudaHead {
     Taken begin, end;
   };
 
-  static int32_t MostRows(Kind kind) { return kind == kWide ? kWideRows : kNarrowRows; }
+  bool Uses(Kind kind) const;
+  int32_t MostRows(Kind kind) const {
+    return kind == kWide || (kind == kScore && Uses(kWide)) ? kWideRows : kNarrowRows;
+  }
+  // Returns whether the row's answer is that of a run of kScore. That depends on the row alone,
+  // because such runs round differently.
+  bool IsScored(const SampledRow& row) const;
   int32_t MostTop(Kind kind) const { return kind == kManyTop ? vocab_ : std::min(kFewTop, vocab_); }
   // Returns whether a run may hold the row.
   bool Allows(Kind kind, const SampledRow& row) const;
@@ -111,10 +119,11 @@ class CudaHead {
   int64_t CutStaging(void* memory, HeadStaging* staging) const;
   absl::Status Allocate(Device& device);
   template <typename Cutter>
-  static Input CutInput(Kind kind, Cutter& cutter);
-  static int64_t InputBytes(Kind kind);
+  Input CutInput(Kind kind, Cutter& cutter) const;
+  int64_t InputBytes(Kind kind) const;
   void Launch(Kind kind, DeviceStream& stream) const;
   void LaunchProducts(Kind kind, DeviceStream& stream) const;
+  void LaunchScore(DeviceStream& stream) const;
   // Returns the run for rows from `first` on, with as many rows as one graph takes and as the
   // staging area has room for, possibly none.
   Run NextRun(const StepBatch& batch, int64_t first, const HeadStaging& staging) const;
@@ -129,7 +138,6 @@ class CudaHead {
   HeadWeights<T> weights_;
   int32_t width_ = 0, vocab_ = 0;
   int32_t most_rows_ = 0;  // of a step
-  Kind widest_ = kWide;    // the first kind that the model uses
   int64_t bytes_ = 0;
   DeviceMemory memory_, workspace_;  // workspace_ is for the library's layer
   std::array<Input, kKinds> input_ = {};
@@ -138,6 +146,8 @@ class CudaHead {
   // The excluded tokens of the rows of a run, then the lists of their edits; as many words as in a
   // staging area.
   int32_t* lists_ = nullptr;
+  kernels::cuda::ScorePart* parts_ = nullptr;  // of runs of kScore, like target_logits_
+  float* target_logits_ = nullptr;             // [rows]
   Output output_ = {};
   std::array<std::unique_ptr<DeviceGraph>, kKinds> graphs_;  // nullptr where none was captured
 };

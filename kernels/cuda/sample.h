@@ -57,7 +57,7 @@ struct SampleArgs {
   int32_t n;                      // 1 to kMaxLogits
   const SampleRequest* requests;  // [rows]
   LiveRows rows;
-  int32_t max_top;          // 0 if no row has candidates
+  int32_t max_top;  // 0 if no row has candidates
   // [rows, n]; used by rows with edits, and by rows with more than 1,024 candidates.
   uint64_t* scratch;
   SampleOutcome* outcomes;  // [rows]

@@ -13,6 +13,7 @@ set(SLUICE_CUDA_KERNELS
   rope.cu
   row_reduce.cu
   sample.cu
+  score.cu
   top_k.cu
   xsa.cu)
 list(TRANSFORM SLUICE_CUDA_KERNELS PREPEND ${PROJECT_SOURCE_DIR}/kernels/cuda/)

@@ -90,7 +90,7 @@ class TimedBackend final : public Backend {
   FakeClock* const clock_;
 };
 
-constexpr int64_t kHeadGraphs = 2;  // for few rows and for many
+constexpr int64_t kHeadGraphs = 3;  // for few rows, for many, and for scoring
 
 // An engine on a device with memory for `graphs` graphs, the head's included, of which
 // `taken_graphs` are occupied until GiveBack.
@@ -163,7 +163,7 @@ class Served {
 // The largest bucket is captured first, then the others from the smallest on. If there is no memory
 // for the graph of the largest bucket, or even of the head, their kernels are launched one by one.
 TEST(CudaMemoryTest, AtTheStartTheLadderHasTheBucketsThatMemoryAllows) {
-  Served all(9);
+  Served all(10);
   ASSERT_TRUE(all.status.ok()) << all.status;
   const std::vector<int32_t> whole = all.Ladder();
   ASSERT_GE(whole.size(), 3u);
@@ -191,10 +191,10 @@ TEST(CudaMemoryTest, AtTheStartTheLadderHasTheBucketsThatMemoryAllows) {
 
 // The limit concerns the graphs of buckets on the device, not those of the head.
 TEST(CudaMemoryTest, TheMemoryLimitBoundsTheGraphsOfTheLadder) {
-  const std::vector<int32_t> whole = Served(9).Ladder();
+  const std::vector<int32_t> whole = Served(10).Ladder();
   for (int64_t graphs = 1; graphs <= std::ssize(whole); ++graphs) {
     const int64_t limit = graphs * kGraph + kGraph / 2;
-    Served served(9, /*taken_graphs=*/0, limit);
+    Served served(10, /*taken_graphs=*/0, limit);
     ASSERT_TRUE(served.status.ok()) << served.status;
     EXPECT_EQ(std::ssize(served.Ladder()), graphs) << "limit of " << limit;
     const ModelStats stats = served.engine->Stats()[0];
@@ -205,7 +205,7 @@ TEST(CudaMemoryTest, TheMemoryLimitBoundsTheGraphsOfTheLadder) {
 
 // KV pages take what weights and activations leave, but for the reserve for graphs.
 TEST(CudaMemoryTest, KvPagesTakeWhatIsLeft) {
-  const Served served(9);
+  const Served served(10);
   const ModelStats stats = served.engine->Stats()[0];
   const DeviceInfo& device = served.device().info();
   const int64_t before = device.memory_bytes - stats.weight_bytes - stats.slot_memory.activations;
@@ -221,10 +221,10 @@ TEST(CudaMemoryTest, KvPagesTakeWhatIsLeft) {
 
 // A plan that could not be captured at the start is captured when a review finds memory.
 TEST(CudaMemoryTest, AReviewCapturesTheLargestBucketOnceThereIsMemory) {
-  Served served(5);
+  Served served(6);
   ASSERT_TRUE(served.status.ok()) << served.status;
   const auto expected = served.Answers();
-  Served starved(5, /*taken_graphs=*/3);
+  Served starved(6, /*taken_graphs=*/3);
   ASSERT_TRUE(starved.status.ok()) << starved.status;
   EXPECT_EQ(starved.Answers(), expected);
   EXPECT_EQ(starved.observer.batches().back().lookup, Lookup::kMissMemory);
