@@ -93,14 +93,16 @@ def status_text(status):
 
 
 class Child:
-    """A process in a session of its own. Its standard error goes to the log, and a copy of its
-    standard output."""
+    """A process in a session of its own, whose output goes to the log as well.
 
-    def __init__(self, command, log, environment=None, cwd=None):
+    Standard error comes through the same pipe, so that the log has it between the lines that it was
+    written between."""
+
+    def __init__(self, command, log, environment=None):
         self._log = log
         self._process = subprocess.Popen(
             [str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=log.file, env=environment, cwd=cwd, start_new_session=True, text=True,
+            stderr=subprocess.STDOUT, env=environment, start_new_session=True, text=True,
             errors="replace")
         self._lines = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
