@@ -93,26 +93,31 @@ def status_text(status):
 
 
 class Child:
-    """A process in a session of its own. Its standard error goes to the log, and a copy of its
-    standard output."""
+    """A process in a session of its own, whose output goes to the log as well.
 
-    def __init__(self, command, log, environment=None, cwd=None):
+    Standard error comes through the same pipe, so that the log has it between the lines that it was
+    written between."""
+
+    def __init__(self, command, log, environment=None):
         self._log = log
         self._process = subprocess.Popen(
             [str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=log.file, env=environment, cwd=cwd, start_new_session=True, text=True,
+            stderr=subprocess.STDOUT, env=environment, start_new_session=True, text=True,
             errors="replace")
         self._lines = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self):
         for line in self._process.stdout:
+            mark = self._log.mark()
             self._log.write(line)
-            self._lines.put(line.rstrip("\n"))
-        self._lines.put(None)
+            self._lines.put((line.rstrip("\n"), mark))
+        self._lines.put((None, self._log.mark()))
 
     def line(self, until):
-        """Returns the next line, None at the end, or raises queue.Empty at the time `until`."""
+        """Returns the next line, or None at the end, and the log's mark before it; raises
+        queue.Empty at the time `until`.
+        """
         return self._lines.get(timeout=max(0.0, until - time.monotonic()))
 
     def end(self):
@@ -167,13 +172,13 @@ class Runner:
                 child.end()
         return self._left
 
-    def _begin(self, case):
-        """Remembers the case that runs, or that a child has started no case yet (None)."""
+    def _begin(self, case, mark):
+        """Remembers the case that runs, or None, and where its part of the log begins."""
         self._current = case
         self._fault = None
         self._figures = []
         self._began = time.monotonic()
-        self._mark = self._log.mark()
+        self._mark = mark
 
     def _finish(self, end):
         if end.outcome == "ok" and self._fault:
@@ -187,7 +192,7 @@ class Runner:
         self._report(end, time.monotonic() - self._began)
         if end.case in self._left:
             self._left.remove(end.case)
-        self._begin(None)
+        self._begin(None, self._log.mark())
 
     def _blame(self, outcome):
         """Ends the case that runs, or else the one that the child should have started."""
@@ -195,10 +200,10 @@ class Runner:
 
     def _follow(self, child):
         """Reads a child's output to its end; returns whether another child should go on."""
-        self._begin(None)
+        self._begin(None, self._log.mark())
         while True:
             try:
-                line = child.line(min(self._began + self._limit_s, self._deadline))
+                line, mark = child.line(min(self._began + self._limit_s, self._deadline))
             except queue.Empty:
                 if time.monotonic() < self._deadline:
                     self._blame(f"hung: no end after {self._limit_s:.0f} s")
@@ -214,7 +219,7 @@ class Runner:
             if self._watch is not None and self._current is not None:
                 self._fault = self._fault or self._watch(line)
             if isinstance(told, Start):
-                self._begin(told.case)
+                self._begin(told.case, mark)
             elif isinstance(told, Figure):
                 self._figures.append(told.measurement)
             elif isinstance(told, End) and told.case == self._current:
