@@ -20,6 +20,9 @@ struct LaunchShape {
   int32_t blocks;            // >= 1
   int32_t threads;           // per block, a multiple of 32, <= 1024
   int32_t shared_bytes = 0;  // per block
+  // Whether blocks may start before the launch before has ended. Requires that every thread calls
+  // WaitForPrevious (kernels/simt/simt.h).
+  bool overlaps_previous = false;
 };
 
 // Runs launches in order. Launch copies the argument, so that a captured launch repeats with the
