@@ -128,10 +128,17 @@ class CudaStream final : public DeviceStream {
                   kernel.name);
     }
     void* arguments[] = {const_cast<void*>(argument)};
-    RecordError(cudaLaunchKernel(kernel.function, dim3(static_cast<unsigned>(shape.blocks)),
-                                 dim3(static_cast<unsigned>(shape.threads)), arguments,
-                                 static_cast<size_t>(shape.shared_bytes), stream_),
-                kernel.name);
+    cudaLaunchAttribute overlap = {};
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(static_cast<unsigned>(shape.blocks));
+    config.blockDim = dim3(static_cast<unsigned>(shape.threads));
+    config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
+    config.stream = stream_;
+    config.attrs = &overlap;
+    config.numAttrs = shape.overlaps_previous && CanWait(kernel) ? 1 : 0;
+    RecordError(cudaLaunchKernelExC(&config, kernel.function, arguments), kernel.name);
   }
 
   void CopyToDevice(void* device, const void* host, size_t bytes) override {
@@ -199,6 +206,14 @@ class CudaStream final : public DeviceStream {
   }
 
  private:
+  // Returns whether the kernel's code for this GPU can wait for the launch before, which code for
+  // architectures below 9.0 cannot, even if it is translated for a later one.
+  bool CanWait(const kernels::cuda::Kernel& kernel) {
+    cudaFuncAttributes attributes = {};
+    RecordError(cudaFuncGetAttributes(&attributes, kernel.function), kernel.name);
+    return attributes.ptxVersion >= 90;
+  }
+
   void Copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
     if (Ready()) RecordError(cudaMemcpyAsync(to, from, bytes, kind, stream_), "cudaMemcpyAsync");
   }

@@ -38,8 +38,9 @@ constexpr int64_t MaxAttentionTiles(int64_t rows, int64_t sequences, int64_t gro
   return rows * group / kTileQueries + sequences;
 }
 
-// Writes the tiles of the sequences, in their order, to `tiles` [MaxAttentionTiles] and returns their
-// number. A sequence is any struct with the `count` of AttentionSequence; group = q_heads / kv_heads.
+// Writes the tiles of the sequences, in their order, to `tiles` [MaxAttentionTiles], and returns
+// their number. A sequence is any struct with the `count` of AttentionSequence. `group` is
+// q_heads / kv_heads.
 template <typename Sequences>
 int32_t CutIntoAttentionTiles(const Sequences& sequences, int32_t group, AttentionTile* tiles) {
   int32_t count = 0, sequence = 0;

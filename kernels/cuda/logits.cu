@@ -30,6 +30,7 @@ __device__ void Cap(float* row, int32_t begin, int32_t end, float cap) {
 template <int32_t kWidth>
 __global__ void FinishLogitsKernel(FinishArgs args) {
   const LogitsArgs& op = args.op;
+  WaitForPrevious();
   const int32_t first = BlockIndex() / args.parts, rows = *op.rows.count;
   const int32_t begin = (BlockIndex() - first * args.parts) * args.columns;
   const int32_t end = op.n - begin < args.columns ? op.n : begin + args.columns;
@@ -62,7 +63,8 @@ void FinishLogits(Stream& stream, const LogitsArgs& args) {
   const int32_t step = blocks > parts ? blocks / parts : 1;
   const bool aligned = RowsAligned(args.logits, args.n);
   Launch(stream, aligned ? kFinishLogits<kCopyElements<float>> : kFinishLogits<1>,
-         {parts * step, kThreads}, FinishArgs{args, parts, step, columns});
+         {.blocks = parts * step, .threads = kThreads, .overlaps_previous = true},
+         FinishArgs{args, parts, step, columns});
 }
 
 }  // namespace sluice::kernels::cuda

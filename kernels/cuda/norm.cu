@@ -127,6 +127,7 @@ template <typename T, bool kCentred, bool kAligned>
 __global__ void __launch_bounds__(kMostThreads) BlockNormKernel(NormArgs<T> args) {
   const NormTeam<T, kCentred, kAligned, kBlockHeld> team(args, {ThreadIndex(), BlockThreads()},
                                                          &SharedMemory<NormShared>());
+  WaitForPrevious();
   const int32_t rows = *args.rows.count * args.groups;
   for (int32_t r = BlockIndex(); r < rows; r += GridBlocks()) {
     team.Normalise(int64_t{r} * args.dim);
@@ -136,6 +137,7 @@ __global__ void __launch_bounds__(kMostThreads) BlockNormKernel(NormArgs<T> args
 template <typename T, bool kCentred, bool kAligned>
 __global__ void __launch_bounds__(kWarps* kWarp) WarpNormKernel(NormArgs<T> args) {
   const NormTeam<T, kCentred, kAligned, kWarpHeld> team(args, {Lane(), kWarp}, nullptr);
+  WaitForPrevious();
   const int32_t rows = *args.rows.count * args.groups;
   for (int32_t r = BlockIndex() * kWarps + Warp(); r < rows; r += GridBlocks() * kWarps) {
     team.Normalise(int64_t{r} * args.dim);
@@ -154,13 +156,17 @@ void LaunchNorm(Stream& stream, const NormArgs<T>& args) {
   const int64_t rows = int64_t{args.rows.capacity} * args.groups;
   if (args.dim <= kMostWarpDim) {
     const int32_t blocks = PersistentBlocks(stream, (rows + kWarps - 1) / kWarps, 16);
-    return Launch(stream, kWarpNorm<T, kCentred, kAligned>, {blocks, kWarps * kWarp}, args);
+    return Launch(stream, kWarpNorm<T, kCentred, kAligned>,
+                  {.blocks = blocks, .threads = kWarps * kWarp, .overlaps_previous = true}, args);
   }
   constexpr int32_t kHeldByWarp = kWarp * kBlockHeld, kResidentThreads = 1024;
   const int32_t wanted = (args.dim + kHeldByWarp - 1) / kHeldByWarp * kWarp;
   const int32_t threads = wanted < kMostThreads ? wanted : kMostThreads;
   Launch(stream, kBlockNorm<T, kCentred, kAligned>,
-         {PersistentBlocks(stream, rows, kResidentThreads / threads), threads, sizeof(NormShared)},
+         {.blocks = PersistentBlocks(stream, rows, kResidentThreads / threads),
+          .threads = threads,
+          .shared_bytes = sizeof(NormShared),
+          .overlaps_previous = true},
          args);
 }
 

@@ -1,5 +1,5 @@
-// The tile list of the projections: row groups divided into tiles of at most kTileRows rows. The host
-// writes it once per step.
+// The tile list of the projections: row groups divided into tiles of at most kTileRows rows. The
+// host writes it once per step.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ constexpr int64_t MaxRowTiles(int64_t rows, int64_t groups) {
   return most < rows ? most : rows;
 }
 
-// Writes the tiles of the groups, in their order, to `tiles` [MaxRowTiles] and returns their number.
-// Groups without rows have none.
+// Writes the tiles of the groups, in their order, to `tiles` [MaxRowTiles], and returns their
+// number. Groups without rows have none.
 inline int32_t CutIntoRowTiles(std::span<const RowGroup> groups, RowGroup* tiles) {
   int32_t count = 0;
   for (const RowGroup& group : groups) {

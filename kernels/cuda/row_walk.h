@@ -25,11 +25,14 @@ struct OverRows {
 };
 
 struct RowWalk {
+  // Waits for the launch before, which these kernels overlap.
   template <typename Args>
   __device__ explicit RowWalk(const OverRows<Args>& args)
       : row(BlockIndex() / args.parts),
         step(args.step),
-        item((BlockIndex() - row * args.parts) * BlockThreads() + ThreadIndex()) {}
+        item((BlockIndex() - row * args.parts) * BlockThreads() + ThreadIndex()) {
+    WaitForPrevious();
+  }
 
   int32_t row;   // the first one
   int32_t step;  // from one row to the next
@@ -47,7 +50,8 @@ void LaunchOverRows(Stream& stream, const Kernel& kernel, const Args& args, int3
   const int32_t blocks = PersistentBlocks(stream, int64_t{args.rows.capacity} * parts,
                                           resident < kMostResident ? resident : kMostResident);
   const int32_t step = blocks > parts ? blocks / parts : 1;
-  Launch(stream, kernel, {parts * step, threads}, OverRows<Args>{args, parts, step});
+  Launch(stream, kernel, {.blocks = parts * step, .threads = threads, .overlaps_previous = true},
+         OverRows<Args>{args, parts, step});
 }
 
 }  // namespace sluice::kernels::cuda

@@ -106,6 +106,8 @@ int32_t BlockThreads() { return Here().shape().threads; }
 int32_t BlockIndex() { return Here().block(); }
 int32_t GridBlocks() { return Here().shape().blocks; }
 
+void WaitForPrevious() { Here().WaitForPrevious(); }
+
 void Barrier(const CallSite& site) { Here().Barrier(site.file, site.line); }
 
 void WarpBarrier(const CallSite& site) {

@@ -14,6 +14,7 @@ int32_t ThreadIndex();
 int32_t BlockThreads();
 int32_t BlockIndex();
 int32_t GridBlocks();
+void WaitForPrevious();
 void Barrier(const kernels::cuda::CallSite& site);
 void WarpBarrier(const kernels::cuda::CallSite& site);
 // Every lane passes `bits` and receives those of lane `from`. A `from` outside the warp is a fault.
@@ -21,7 +22,8 @@ uint64_t Exchange(uint64_t bits, int32_t from, const kernels::cuda::CallSite& si
 uint32_t Vote(bool predicate, const kernels::cuda::CallSite& site);
 std::byte* Shared(size_t bytes);
 uint64_t AddAtomically(void* address, size_t bytes, uint64_t value);
-// One access of device memory each, at a multiple of `bytes`. The other operand is a local variable.
+// One access of device memory each, at a multiple of `bytes`. The other operand is a local
+// variable.
 void Load(void* to, const void* from, size_t bytes);
 void Store(void* to, const void* from, size_t bytes);
 void CopyAsync(void* shared, const void* global, int32_t bytes);
@@ -53,6 +55,8 @@ inline int32_t ThreadIndex() { return simt::ThreadIndex(); }
 inline int32_t BlockThreads() { return simt::BlockThreads(); }
 inline int32_t BlockIndex() { return simt::BlockIndex(); }
 inline int32_t GridBlocks() { return simt::GridBlocks(); }
+
+inline void WaitForPrevious() { simt::WaitForPrevious(); }
 
 inline void SyncBlock(CallSite site) { simt::Barrier(site); }
 inline void SyncWarp(CallSite site) { simt::WarpBarrier(site); }

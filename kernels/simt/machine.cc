@@ -47,7 +47,8 @@ struct Machine::Thread {
   const void* in;
   void* out;
   std::deque<Copy> copies;
-  int64_t groups;  // committed
+  int64_t groups;   // committed
+  bool has_waited;  // for the launch before
 
   bool WaitsWith(const Thread& other) const {
     return state == other.state && line == other.line && function == other.function &&
@@ -97,6 +98,7 @@ void Machine::RunBlock() {
     thread.state = Thread::State::kRunnable;
     thread.copies.clear();
     thread.groups = 0;
+    thread.has_waited = false;
     thread.fiber.Start(&EntryPoint, this);
     runnable_[t] = t;
   }
@@ -118,6 +120,7 @@ void Machine::EntryPoint(void* argument) {
   current_machine = nullptr;  // the following code is not device code
   Thread& thread = *machine->threads_[machine->current_];
   if (!thread.copies.empty()) machine->Fail("ends before its asynchronous copies have arrived");
+  if (machine->OwesWait(thread)) machine->Fail("ends without waiting for the launch before");
   thread.state = Thread::State::kDone;
   machine->Park();
 }
@@ -225,8 +228,19 @@ void Machine::Touch(uintptr_t address, size_t bytes, Access access, size_t align
     Fail(
         absl::StrCat("touches ", bytes, " bytes at an address that is no multiple of ", alignment));
   }
+  const bool is_shared =
+      address - reinterpret_cast<uintptr_t>(shared_) < static_cast<uintptr_t>(shape().shared_bytes);
+  if (!is_shared && OwesWait(*threads_[current_])) {
+    Fail("touches global memory before it has waited for the launch before");
+  }
   const std::string wrong = memory_.Note(address, bytes, access, ActorOf(current_));
   if (!wrong.empty()) Fail(wrong);
+}
+
+void Machine::WaitForPrevious() { threads_[current_]->has_waited = true; }
+
+bool Machine::OwesWait(const Thread& thread) const {
+  return shape().overlaps_previous && !thread.has_waited;
 }
 
 void Machine::Barrier(const char* file, int line) {

@@ -2,7 +2,8 @@
 // threads as fibers in a random order that a seed determines.
 //
 // A fault ends the launch where it happens, before it does harm: an access that Memory rejects, a
-// barrier or collective that some threads do not reach or reach elsewhere, a bad asynchronous copy.
+// barrier or collective that some threads do not reach or reach elsewhere, a bad asynchronous copy,
+// a launch that overlaps the one before and does not wait for it.
 #pragma once
 
 #include <cstddef>
@@ -49,6 +50,7 @@ class Machine {
   const kernels::cuda::LaunchShape& shape() const { return launch_->shape; }
   // An address that is no multiple of `alignment` is a fault, as on a GPU.
   void Touch(uintptr_t address, size_t bytes, Access access, size_t alignment = 1);
+  void WaitForPrevious();
   void Barrier(const char* file, int line);
   // A null `function` makes this a barrier of the warp.
   void Collective(WarpFunction function, const void* in, void* out, const char* file, int line);
@@ -69,6 +71,7 @@ class Machine {
   void Wake(int32_t first, int32_t count);
   void ReportStuck();
   void FinishCopy(Thread& thread);
+  bool OwesWait(const Thread& thread) const;
   Actor ActorOf(int32_t thread) const;
   std::string Where(int32_t thread) const;
 

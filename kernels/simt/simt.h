@@ -54,6 +54,11 @@ __device__ int32_t GridBlocks();
 __device__ inline int32_t Lane() { return ThreadIndex() % kWarp; }
 __device__ inline int32_t Warp() { return ThreadIndex() / kWarp; }
 
+// Waits until all earlier launches have ended and their writes are visible. Every thread of a
+// launch that overlaps the one before calls it before it accesses global memory. From then on the
+// next launch, if it overlaps this one, may start once all blocks of this one have.
+__device__ void WaitForPrevious();
+
 // Barriers for the whole block and for the whole warp. Memory writes before the barrier are visible
 // after it.
 __device__ void SyncBlock(CallSite site = CallSite::Here());

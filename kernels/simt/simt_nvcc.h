@@ -15,6 +15,14 @@ __device__ inline int32_t BlockThreads() { return static_cast<int32_t>(blockDim.
 __device__ inline int32_t BlockIndex() { return static_cast<int32_t>(blockIdx.x); }
 __device__ inline int32_t GridBlocks() { return static_cast<int32_t>(gridDim.x); }
 
+// CudaStream asks which kernels have the instruction.
+__device__ inline void WaitForPrevious() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 __device__ inline void SyncBlock(CallSite) { __syncthreads(); }
 __device__ inline void SyncWarp(CallSite) { __syncwarp(); }
 

@@ -20,6 +20,9 @@ struct LaunchShape {
   int32_t blocks;            // >= 1
   int32_t threads;           // per block, a multiple of 32, <= 1024
   int32_t shared_bytes = 0;  // per block
+  // Whether blocks may start before the launch before has ended. Requires that every thread calls
+  // WaitForPrevious (kernels/simt/simt.h).
+  bool overlaps_previous = false;
 };
 
 // The least shared memory that a block may take on the GPUs of compute capability 8.0 and above.

@@ -40,18 +40,6 @@ class OpTest : public testing::Test {
   std::mt19937_64 random_{kSeed};
   DeviceLab lab_{MakeDeviceUnderTest(kSeed)};
 
-  // Return the values, and memory for n of them, on the device `shift` elements behind an aligned
-  // address.
-  template <typename T>
-  T* PutShifted(std::vector<T> values, int32_t shift) {
-    values.insert(values.begin(), shift, T{});
-    return lab_.Put(values) + shift;
-  }
-  template <typename T>
-  T* RoomShifted(int64_t n, int32_t shift) {
-    return lab_.Room<T>(n + shift) + shift;
-  }
-
   LiveRows Live(int32_t count, int32_t spare = 3) {
     return {lab_.Put<int32_t>({count}), count + spare};
   }

@@ -1,5 +1,5 @@
-// Rows that allow accesses of 16 bytes, and the same rows behind an address that does not: every op
-// gives the same bits.
+// Operands whose rows allow accesses of 16 bytes, and the same operands at addresses that do not:
+// every op gives the same bits.
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/embedding.h"
 #include "kernels/cuda/logits.h"
@@ -15,18 +15,45 @@ namespace {
 template <typename T>
 class RowAccessTest : public OpTest {
  protected:
-  // Calls run(shift), which returns an op's output for operands behind an aligned address.
+  // Calls run(), which returns an op's output, with all operands at aligned addresses, with each of
+  // them alone at another address, and with all.
   template <typename Run>
   void ExpectSameBits(const Run& run) {
-    const auto aligned = run(0);
-    for (const int32_t shift : {1, 3}) {
-      EXPECT_TRUE(SameBits(run(shift), aligned)) << "shift " << shift << ", seed " << kSeed;
+    shifted_ = kNone;
+    operands_ = 0;
+    const auto aligned = run();
+    for (shifted_ = operands_ - 1; shifted_ >= kAll; --shifted_) {
+      operands_ = 0;
+      EXPECT_TRUE(SameBits(run(), aligned)) << "operand " << shifted_ << ", seed " << kSeed;
     }
     lab_.Clear();
+  }
+  // Return the next operand of run(), and memory for n values of it, on the device.
+  template <typename U>
+  U* Put(std::vector<U> values) {
+    const int32_t shift = NextShift();
+    values.insert(values.begin(), shift, U{});
+    return lab_.Put(values) + shift;
+  }
+  template <typename U>
+  U* Room(int64_t n) {
+    const int32_t shift = NextShift();
+    return lab_.Room<U>(n + shift) + shift;
   }
   std::vector<T> Values(int64_t n) { return RandomValues<T>(random_, n); }
   // Returns a width whose rows allow wide accesses.
   int32_t AnyWidth() { return 8 * RandomInt(random_, 1, 90); }
+
+ private:
+  static constexpr int32_t kAll = -1, kNone = -2;
+
+  // Returns by how many elements the next operand is beyond an aligned address.
+  int32_t NextShift() {
+    const int32_t operand = operands_++;
+    return shifted_ == kAll || shifted_ == operand ? 1 : 0;
+  }
+
+  int32_t shifted_ = kNone, operands_ = 0;
 };
 TYPED_TEST_SUITE(RowAccessTest, DTypes);
 
@@ -34,20 +61,20 @@ TYPED_TEST(RowAccessTest, Norms) {
   using T = TypeParam;
   for (const int32_t dim : {8, 64, 248, 256, 264, 1000, 8192, 8200, this->AnyWidth()}) {
     SCOPED_TRACE(dim);
-    const int32_t rows = RandomInt(this->random_, 1, 20), size = rows * dim;
+    const int32_t rows = RandomInt(this->random_, 1, dim < 1000 ? 20 : 3), size = rows * dim;
     const auto x = this->Values(size), residual = this->Values(size);
     const auto weight = this->Values(dim), bias = this->Values(dim);
     for (const bool centred : {false, true}) {
-      this->ExpectSameBits([&](int32_t shift) {
-        const NormArgs<T> args = {.x = this->PutShifted(x, shift),
-                                  .residual = this->PutShifted(residual, shift),
-                                  .sum = this->template RoomShifted<T>(size, shift),
-                                  .weight = this->PutShifted(weight, shift),
-                                  .bias = centred ? this->PutShifted(bias, shift) : nullptr,
+      this->ExpectSameBits([&] {
+        const NormArgs<T> args = {.x = this->Put(x),
+                                  .residual = this->Put(residual),
+                                  .sum = this->template Room<T>(size),
+                                  .weight = this->Put(weight),
+                                  .bias = centred ? this->Put(bias) : nullptr,
                                   .eps = 1e-5f,
                                   .dim = dim,
                                   .rows = this->Live(rows),
-                                  .out = this->template RoomShifted<T>(size, shift)};
+                                  .out = this->template Room<T>(size)};
         centred ? LayerNorm(this->lab_.stream(), args) : RmsNorm(this->lab_.stream(), args);
         auto out = this->lab_.Get(args.out, size);
         const auto sum = this->lab_.Get(args.sum, size);
@@ -64,26 +91,26 @@ TYPED_TEST(RowAccessTest, ActivationsAndMixes) {
     const int32_t dim = this->AnyWidth(), rows = RandomInt(this->random_, 1, 20), size = rows * dim;
     SCOPED_TRACE(testing::Message() << rows << " x " << dim);
     const auto a = this->Values(size), b = this->Values(size), weight = this->Values(dim);
-    this->ExpectSameBits([&](int32_t shift) {
+    this->ExpectSameBits([&] {
       const ActivationArgs<T> args = {.activation = Activation::kGelu,
-                                      .in = this->PutShifted(a, shift),
-                                      .up = this->PutShifted(b, shift),
+                                      .in = this->Put(a),
+                                      .up = this->Put(b),
                                       .dim = dim,
                                       .rows = this->Live(rows),
-                                      .out = this->template RoomShifted<T>(size, shift)};
+                                      .out = this->template Room<T>(size)};
       Activate(this->lab_.stream(), args);
       return this->lab_.Get(args.out, size);
     });
     for (const int32_t repeat : {1, 8}) {
-      this->ExpectSameBits([&](int32_t shift) {
-        const MixArgs<T> args = {.a = this->PutShifted(a, shift),
-                                 .a_weight = this->PutShifted(weight, shift),
-                                 .b = this->PutShifted(b, shift),
-                                 .b_weight = this->PutShifted(weight, shift),
+      this->ExpectSameBits([&] {
+        const MixArgs<T> args = {.a = this->Put(a),
+                                 .a_weight = this->Put(weight),
+                                 .b = this->Put(b),
+                                 .b_weight = this->Put(weight),
                                  .repeat = repeat,
                                  .dim = dim,
                                  .rows = this->Live(rows),
-                                 .out = this->template RoomShifted<T>(size, shift)};
+                                 .out = this->template Room<T>(size)};
         Mix(this->lab_.stream(), args);
         return this->lab_.Get(args.out, size);
       });
@@ -98,21 +125,21 @@ TYPED_TEST(RowAccessTest, EmbeddingsAndInputs) {
   const auto table = this->Values(5 * dim), before = this->Values(size);
   std::vector<int32_t> ids(rows);
   for (int32_t& id : ids) id = RandomInt(this->random_, 0, 4);
-  this->ExpectSameBits([&](int32_t shift) {
-    const EmbedArgs<T> args = {.table = this->PutShifted(table, shift),
+  this->ExpectSameBits([&] {
+    const EmbedArgs<T> args = {.table = this->Put(table),
                                .ids = this->lab_.Put(ids),
                                .dim = dim,
                                .accumulate = true,
                                .scale = 1.7f,
                                .rows = this->Live(rows),
-                               .out = this->PutShifted(before, shift)};
+                               .out = this->Put(before)};
     Embed(this->lab_.stream(), args);
     return this->lab_.Get(args.out, size);
   });
   const auto in = RandomValues<float>(this->random_, size);
-  this->ExpectSameBits([&](int32_t shift) {
-    T* out = this->template RoomShifted<T>(size, shift);
-    TakeInput<T>(this->lab_.stream(), {this->PutShifted(in, shift), dim, this->Live(rows), out});
+  this->ExpectSameBits([&] {
+    T* out = this->template Room<T>(size);
+    TakeInput<T>(this->lab_.stream(), {this->Put(in), dim, this->Live(rows), out});
     return this->lab_.Get(out, size);
   });
 }
@@ -126,19 +153,18 @@ TYPED_TEST(RowAccessTest, Rope) {
     SCOPED_TRACE(rotary_dim);
     const auto cos = RandomValues<float>(this->random_, 8 * 32);
     const auto sin = RandomValues<float>(this->random_, 8 * 32);
-    this->ExpectSameBits([&](int32_t shift) {
-      const RopeArgs<T> args = {
-          .cos = this->PutShifted(cos, shift),
-          .sin = this->PutShifted(sin, shift),
-          .rotary_dim = rotary_dim,
-          .positions = this->lab_.template Put<int32_t>({7, 0, 3, 3, 5}),
-          .kv_slots = this->lab_.template Put<int32_t>({2, 9, 0, 15, 7}),
-          .q_heads = q_heads,
-          .q = this->PutShifted(q, shift),
-          .k = this->PutShifted(k, shift),
-          .v = this->PutShifted(v, shift),
-          .kv = {this->PutShifted(blank, shift), this->PutShifted(blank, shift), kv_heads, dim},
-          .rows = this->Live(rows)};
+    this->ExpectSameBits([&] {
+      const RopeArgs<T> args = {.cos = this->Put(cos),
+                                .sin = this->Put(sin),
+                                .rotary_dim = rotary_dim,
+                                .positions = this->lab_.template Put<int32_t>({7, 0, 3, 3, 5}),
+                                .kv_slots = this->lab_.template Put<int32_t>({2, 9, 0, 15, 7}),
+                                .q_heads = q_heads,
+                                .q = this->Put(q),
+                                .k = this->Put(k),
+                                .v = this->Put(v),
+                                .kv = {this->Put(blank), this->Put(blank), kv_heads, dim},
+                                .rows = this->Live(rows)};
       RopeAndStore(this->lab_.stream(), args);
       auto out = this->lab_.Get(args.q, q.size());
       for (const T* cache : {args.kv.k, args.kv.v}) {
@@ -156,16 +182,15 @@ TYPED_TEST(RowAccessTest, ExcludeSelf) {
     SCOPED_TRACE(dim);
     const int32_t rows = 6, q_heads = 4, kv_heads = 2;
     const auto y = this->Values(rows * q_heads * dim), v = this->Values(rows * kv_heads * dim);
-    this->ExpectSameBits([&](int32_t shift) {
-      const ExcludeSelfArgs<T> args = {
-          .y = this->PutShifted(y, shift),
-          .v = this->PutShifted(v, shift),
-          .q_heads = q_heads,
-          .kv_heads = kv_heads,
-          .head_dim = dim,
-          .xsa = {.form = XsaForm::kNorm},
-          .rows = this->Live(rows),
-          .out = this->template RoomShifted<T>(rows * q_heads * dim, shift)};
+    this->ExpectSameBits([&] {
+      const ExcludeSelfArgs<T> args = {.y = this->Put(y),
+                                       .v = this->Put(v),
+                                       .q_heads = q_heads,
+                                       .kv_heads = kv_heads,
+                                       .head_dim = dim,
+                                       .xsa = {.form = XsaForm::kNorm},
+                                       .rows = this->Live(rows),
+                                       .out = this->template Room<T>(rows * q_heads * dim)};
       cuda::ExcludeSelf(this->lab_.stream(), args);
       return this->lab_.Get(args.out, y.size());
     });
@@ -177,8 +202,8 @@ using FinishLogitsAccessTest = RowAccessTest<float>;
 TEST_F(FinishLogitsAccessTest, FinishLogits) {
   const int32_t rows = 3, n = 8200;
   const auto logits = RandomValues<float>(random_, rows * n, 5.0f);
-  ExpectSameBits([&](int32_t shift) {
-    float* out = PutShifted(logits, shift);
+  ExpectSameBits([&] {
+    float* out = Put(logits);
     FinishLogits(lab_.stream(), {.logits = out,
                                  .n = n,
                                  .soft_cap = 2,

@@ -17,8 +17,8 @@ struct RowTilesRow {
 class RowTilesTable : public TableTest<RowTilesRow> {};
 
 TEST_P(RowTilesTable, GroupsAreCutInOrder) {
-  std::vector<RowGroup> tiles(row().tiles.size());
-  ASSERT_EQ(CutIntoRowTiles(row().groups, tiles.data()), std::ssize(row().tiles));
+  std::vector<RowGroup> tiles(10);
+  tiles.resize(CutIntoRowTiles(row().groups, tiles.data()));
   EXPECT_TRUE(SameBits(tiles, row().tiles));
 }
 
@@ -86,10 +86,8 @@ std::vector<AttentionSequence> SequencesWith(const std::vector<int32_t>& counts)
 }
 
 TEST_P(AttentionTilesTable, PackedQueriesAreCutInOrder) {
-  std::vector<AttentionTile> tiles(row().tiles.size());
-  const int32_t count =
-      CutIntoAttentionTiles(SequencesWith(row().counts), row().group, tiles.data());
-  ASSERT_EQ(count, std::ssize(row().tiles));
+  std::vector<AttentionTile> tiles(10);
+  tiles.resize(CutIntoAttentionTiles(SequencesWith(row().counts), row().group, tiles.data()));
   EXPECT_TRUE(SameBits(tiles, row().tiles));
 }
 

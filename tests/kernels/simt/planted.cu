@@ -153,6 +153,24 @@ __global__ void MultiplyKernel(MultiplyArgs args) {
 }
 const Kernel kMultiply = KernelOf("Multiply", &MultiplyKernel);
 
+struct OverlapArgs {
+  WaitPlace place;
+  float* values;
+};
+
+__global__ void OverlapKernel(OverlapArgs args) {
+  auto& shared = SharedMemory<ReverseShared>();
+  const int32_t t = ThreadIndex();
+  shared.values[t] = static_cast<float>(t);  // shared memory is the block's own
+  const float early = args.place == WaitPlace::kAfterReading ? args.values[t] : 0;
+  if (args.place == WaitPlace::kAfterWriting) args.values[t] = 1;
+  if (args.place == WaitPlace::kNowhere) return;
+  if (args.place == WaitPlace::kInHalfTheBlock && t >= 64) return;
+  WaitForPrevious();
+  args.values[t] += shared.values[t] + early;
+}
+const Kernel kOverlap = KernelOf("Overlap", &OverlapKernel);
+
 struct alignas(16) FourFloats {
   float at[4];
 };
@@ -207,6 +225,15 @@ void Count(Stream& stream, bool atomically, int32_t blocks, int32_t* counter) {
 
 void Multiply(Stream& stream, const uint16_t* a, const uint16_t* b, float* d) {
   Launch(stream, kMultiply, {1, 32}, MultiplyArgs{a, b, d});
+}
+
+void AddIndexOverlapping(Stream& stream, WaitPlace place, float* values) {
+  Launch(stream, kOverlap,
+         {.blocks = 1,
+          .threads = 128,
+          .shared_bytes = sizeof(ReverseShared),
+          .overlaps_previous = true},
+         OverlapArgs{place, values});
 }
 
 void MoveByFours(Stream& stream, const float* in, float* out) {

@@ -37,6 +37,11 @@ void Count(Stream& stream, bool atomically, int32_t blocks, int32_t* counter);
 // Computes d = a b by MultiplyAdd: a [16, 16] and b [16, 8] of bfloat16, d [16, 8].
 void Multiply(Stream& stream, const uint16_t* a, const uint16_t* b, float* d);
 
+// Adds to each of 128 numbers its index, in a launch that overlaps the one before and waits for it
+// first, or too late, or not at all.
+enum class WaitPlace { kFirst, kAfterReading, kAfterWriting, kInHalfTheBlock, kNowhere };
+void AddIndexOverlapping(Stream& stream, WaitPlace place, float* values);
+
 // Copies 128 numbers by accesses of 16 bytes, to which `in` and `out` must be aligned.
 void MoveByFours(Stream& stream, const float* in, float* out);
 

@@ -134,6 +134,26 @@ TEST_P(PlantedTest, WaitingAloneDoesNotShowACopyToOtherThreads) {
   EXPECT_NE(Fault(), "");
 }
 
+TEST_P(PlantedTest, ALaunchThatWaitsMayOverlapTheOneBefore) {
+  float* values = lab_.Put(Ascending(128));
+  AddIndexOverlapping(lab_.stream(), WaitPlace::kFirst, values);
+  const std::vector<float> got = lab_.Get(values, 128);
+  for (int i = 0; i < 128; ++i) EXPECT_EQ(got[i], static_cast<float>(2 * i + 1));
+}
+
+TEST_P(PlantedTest, AnOverlappingLaunchThatWaitsTooLateOrNeverIsCaught) {
+  for (const WaitPlace place : {WaitPlace::kAfterReading, WaitPlace::kAfterWriting,
+                                WaitPlace::kInHalfTheBlock, WaitPlace::kNowhere}) {
+    DeviceLab lab(simt::MakeSimtDevice({.seed = GetParam()}));
+    AddIndexOverlapping(lab.stream(), place, lab.Put(Ascending(128)));
+    const bool touches = place == WaitPlace::kAfterReading || place == WaitPlace::kAfterWriting;
+    EXPECT_THAT(std::string(lab.Finish().message()),
+                AllOf(HasSubstr("kernel Overlap"),
+                      HasSubstr(touches ? "touches global memory before it has waited"
+                                        : "ends without waiting for the launch before")));
+  }
+}
+
 TEST_P(PlantedTest, WideAccessesMoveAllBytes) {
   const std::vector<float> in = Ascending(128);
   float* out = lab_.Room<float>(128);
