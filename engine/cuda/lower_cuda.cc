@@ -365,6 +365,7 @@ absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeight
   LoweredCudaModel<T> lowered;
   lowered.ops.push_back(TileOp<T>(model.config.heads / model.config.kv_heads));
   SLUICE_RETURN_IF_ERROR(lowering.Lower(&lowered.ops));
+  SLUICE_RETURN_IF_ERROR(weights.Finish());
   lowered.head = lowering.head();
   lowered.workspace_bytes = lowering.workspace_bytes();
   return lowered;
