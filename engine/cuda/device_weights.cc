@@ -1,17 +1,29 @@
 #include "engine/cuda/device_weights.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "base/check.h"
+#include "base/size_of.h"
 #include "base/status_macros.h"
 #include "kernels/cuda/bfloat16.h"
+#include "kernels/cuda/pack.h"
 #include "kernels/dtype.h"
 
 namespace sluice {
 namespace {
 
-using kernels::cuda::Narrow;
+using kernels::DType;
+using kernels::DTypeBytes;
+
+// The rows of a transposed piece are a multiple of this, so that the rows of the result stay
+// aligned, unless a piece is smaller than that many rows.
+constexpr int64_t kRowMultiple = 64;
+
+const void* ElementOf(const void* data, DType dtype, int64_t i) {
+  return static_cast<const char*>(data) + i * DTypeBytes(dtype);
+}
 
 }  // namespace
 
@@ -21,11 +33,11 @@ absl::StatusOr<const T*> DeviceWeights::Load(const Checkpoint& checkpoint, const
   if (!part.present()) return nullptr;
   SLUICE_ASSIGN_OR_RETURN(const Tensor tensor, checkpoint.Find(part.name, part.shape));
   SLUICE_CHECK(part.first + count <= tensor.elements());
-  std::vector<T> values(count);
-  for (int64_t i = 0; i < count; ++i) {
-    values[i] = Narrow<T>(kernels::LoadAsFloat(tensor.data, tensor.dtype, part.first + i));
-  }
-  return Put(values);
+  return SendAsIs<T>({.data = ElementOf(tensor.data, tensor.dtype, part.first),
+                      .dtype = tensor.dtype,
+                      .rows = 1,
+                      .columns = count,
+                      .stride = count});
 }
 
 template <typename T>
@@ -33,47 +45,97 @@ absl::StatusOr<const T*> DeviceWeights::LoadDense(const Checkpoint& checkpoint,
                                                   const TensorPart& part, MatrixLayout layout,
                                                   int64_t in, int64_t out) {
   SLUICE_ASSIGN_OR_RETURN(const Tensor tensor, checkpoint.Find(part.name, part.shape));
-  std::vector<T> values(in * out);
   if (layout == MatrixLayout::kInOut) {
-    for (int64_t k = 0; k < in; ++k) {
-      for (int64_t n = 0; n < out; ++n) {
-        const int64_t from = part.first + k * part.shape[1] + n;
-        values[k * out + n] = Narrow<T>(kernels::LoadAsFloat(tensor.data, tensor.dtype, from));
-      }
-    }
-    return Put(values);
+    return SendAsIs<T>({.data = ElementOf(tensor.data, tensor.dtype, part.first),
+                        .dtype = tensor.dtype,
+                        .rows = in,
+                        .columns = out,
+                        .stride = part.shape[1]});
   }
-  std::vector<float> row(in);
-  for (int64_t n = 0; n < out; ++n) {
-    kernels::ConvertToFloat(tensor.data, tensor.dtype, n * in, in, row.data());
-    for (int64_t k = 0; k < in; ++k) values[k * out + n] = Narrow<T>(row[k]);
+  return SendTransposed<T>(
+      {.data = tensor.data, .dtype = tensor.dtype, .rows = out, .columns = in, .stride = in});
+}
+
+absl::StatusOr<const float*> DeviceWeights::Put(const std::vector<float>& values) {
+  const int64_t count = std::ssize(values);
+  return SendAsIs<float>(
+      {.data = values.data(), .dtype = DType::kF32, .rows = 1, .columns = count, .stride = count});
+}
+
+void DeviceWeights::Gather(const Source& source, int64_t first, int64_t count, void* to) {
+  auto* out = static_cast<char*>(to);
+  while (count > 0) {
+    const int64_t row = first / source.columns, column = first % source.columns;
+    const int64_t run = std::min(count, source.columns - column);
+    const int64_t bytes = run * DTypeBytes(source.dtype);
+    std::memcpy(out, ElementOf(source.data, source.dtype, row * source.stride + column), bytes);
+    out += bytes;
+    first += run;
+    count -= run;
   }
-  return Put(values);
 }
 
 template <typename T>
-absl::StatusOr<const T*> DeviceWeights::Put(const std::vector<T>& values) {
-  SLUICE_ASSIGN_OR_RETURN(const void* data, PutBytes(values.data(), values.size() * sizeof(T)));
-  return static_cast<const T*>(data);
+absl::StatusOr<T*> DeviceWeights::Allocate(int64_t count) {
+  SLUICE_ASSIGN_OR_RETURN(DeviceMemory memory, device_.Allocate(count * kSizeOf<T>));
+  bytes_ += count * kSizeOf<T>;
+  memory_.push_back(std::move(memory));
+  return static_cast<T*>(memory_.back().get());
 }
 
-absl::StatusOr<const void*> DeviceWeights::PutBytes(const void* data, size_t bytes) {
-  SLUICE_ASSIGN_OR_RETURN(DeviceMemory memory, device_->Allocate(bytes));
-  SLUICE_ASSIGN_OR_RETURN(PinnedMemory staging, device_->AllocatePinned(bytes));
-  std::memcpy(staging.get(), data, bytes);
-  stream_->CopyToDevice(memory.get(), staging.get(), bytes);
-  SLUICE_RETURN_IF_ERROR(stream_->Synchronize());
-  bytes_ += bytes;
-  memory_.push_back(std::move(memory));
-  return memory_.back().get();
+template <typename T>
+absl::StatusOr<const T*> DeviceWeights::SendAsIs(const Source& source) {
+  const int64_t count = source.rows * source.columns;
+  SLUICE_ASSIGN_OR_RETURN(T* const out, Allocate<T>(count));
+  const auto most = static_cast<int64_t>(ring_.most_bytes()) / DTypeBytes(source.dtype);
+  for (int64_t first = 0; first < count; first += most) {
+    const int64_t now = std::min(most, count - first);
+    const size_t bytes = now * DTypeBytes(source.dtype);
+    SLUICE_ASSIGN_OR_RETURN(void* const piece, ring_.NextPiece(bytes));
+    Gather(source, first, now, piece);
+    kernels::cuda::Convert<T>(
+        stream_,
+        {.in = ring_.Send(bytes), .dtype = source.dtype, .count = now, .out = out + first});
+  }
+  return out;
+}
+
+template <typename T>
+absl::StatusOr<const T*> DeviceWeights::SendTransposed(const Source& source) {
+  SLUICE_ASSIGN_OR_RETURN(T* const out, Allocate<T>(source.rows * source.columns));
+  // The values of a piece, which is at least one row of some columns.
+  const auto most = static_cast<int64_t>(ring_.most_bytes()) / DTypeBytes(source.dtype);
+  const int64_t columns = std::min(source.columns, most);
+  const int64_t stride = kernels::cuda::TransposeStride(columns, source.dtype);
+  int64_t rows = most / stride;
+  if (rows > kRowMultiple) rows -= rows % kRowMultiple;
+  for (int64_t r = 0; r < source.rows; r += rows) {
+    for (int64_t c = 0; c < source.columns; c += columns) {
+      const int64_t down = std::min(rows, source.rows - r);
+      const int64_t across = std::min(columns, source.columns - c);
+      const size_t bytes = down * stride * DTypeBytes(source.dtype);
+      SLUICE_ASSIGN_OR_RETURN(void* const piece, ring_.NextPiece(bytes));
+      for (int64_t i = 0; i < down; ++i) {
+        Gather(source, (r + i) * source.columns + c, across,
+               static_cast<char*>(piece) + i * stride * DTypeBytes(source.dtype));
+      }
+      kernels::cuda::Transpose<T>(stream_, {.in = ring_.Send(bytes),
+                                            .dtype = source.dtype,
+                                            .rows = down,
+                                            .columns = across,
+                                            .in_stride = stride,
+                                            .out = out + c * source.rows + r,
+                                            .out_stride = source.rows});
+    }
+  }
+  return out;
 }
 
 #define SLUICE_INSTANTIATE(T)                                                                      \
   template absl::StatusOr<const T*> DeviceWeights::Load(const Checkpoint&, const TensorPart&,      \
                                                         int64_t);                                  \
   template absl::StatusOr<const T*> DeviceWeights::LoadDense(const Checkpoint&, const TensorPart&, \
-                                                             MatrixLayout, int64_t, int64_t);      \
-  template absl::StatusOr<const T*> DeviceWeights::Put(const std::vector<T>&);
+                                                             MatrixLayout, int64_t, int64_t);
 
 SLUICE_INSTANTIATE(float)
 SLUICE_INSTANTIATE(kernels::cuda::BFloat16)

@@ -1,12 +1,16 @@
 // Loads weights from a checkpoint to a device, in the dtype of the profile. Errors name the tensor.
+//
+// Values are sent as they are stored; the device converts them and lays them out.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/cuda/device.h"
+#include "engine/cuda/upload_ring.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/graph.h"
 
@@ -15,10 +19,17 @@ namespace sluice {
 // The weights of a model on the device.
 class DeviceWeights {
  public:
-  // The arguments are not owned; `stream` is used during the calls only.
-  DeviceWeights(Device& device, DeviceStream& stream) : device_(&device), stream_(&stream) {}
+  // The size of a piece of the upload.
+  static constexpr size_t kPieceBytes = 16 << 20;
 
-  // Loads `count` values of T unchanged; returns nullptr if the part is absent.
+  // The arguments outlive the weights. `piece_bytes` is a multiple of 256.
+  DeviceWeights(Device& device, DeviceStream& stream, size_t piece_bytes = kPieceBytes)
+      : device_(device), stream_(stream), ring_(device, stream, piece_bytes) {}
+
+  // Each of the following returns memory whose values are there for the work that is queued on the
+  // stream, and after Finish for all work.
+
+  // Loads `count` values, converted to T; returns nullptr if the part is absent.
   template <typename T>
   absl::StatusOr<const T*> Load(const Checkpoint& checkpoint, const TensorPart& part,
                                 int64_t count);
@@ -27,19 +38,36 @@ class DeviceWeights {
   template <typename T>
   absl::StatusOr<const T*> LoadDense(const Checkpoint& checkpoint, const TensorPart& part,
                                      MatrixLayout layout, int64_t in, int64_t out);
-  template <typename T>
-  absl::StatusOr<const T*> Put(const std::vector<T>& values);
+  absl::StatusOr<const float*> Put(const std::vector<float>& values);
+
+  // Waits until all values have arrived, and releases what loading needed.
+  absl::Status Finish() { return ring_.Finish(); }
 
   int64_t bytes() const { return bytes_; }
   const DeviceInfo& device_info() const { return device_->info(); }
 
  private:
-  absl::StatusOr<const void*> PutBytes(const void* data, size_t bytes);
+  // Values in host memory: rows of `columns`, `stride` apart, which need not be aligned.
+  struct Source {
+    const void* data;
+    kernels::DType dtype;
+    int64_t rows, columns, stride;
+  };
+  // Copies `count` values from the `first` on, counted without those between the rows.
+  static void Gather(const Source& source, int64_t first, int64_t count, void* to);
 
-  Device* device_;
-  DeviceStream* stream_;
+  template <typename T>
+  absl::StatusOr<T*> Allocate(int64_t count);
+  template <typename T>
+  absl::StatusOr<const T*> SendAsIs(const Source& source);
+  template <typename T>
+  absl::StatusOr<const T*> SendTransposed(const Source& source);
+
+  Device& device_;
+  DeviceStream& stream_;
   std::vector<DeviceMemory> memory_;
   int64_t bytes_ = 0;
+  UploadRing ring_;  // ends first, since its work writes to memory_
 };
 
 }  // namespace sluice

@@ -352,6 +352,7 @@ absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeight
   Lowering<T> lowering(model, weights, dense);
   LoweredCudaModel<T> lowered;
   SLUICE_RETURN_IF_ERROR(lowering.Lower(&lowered.ops));
+  SLUICE_RETURN_IF_ERROR(weights.Finish());
   lowered.head = lowering.head();
   lowered.uses_library = lowering.uses_library();
   lowered.workspace_bytes = lowering.workspace_bytes();

@@ -39,7 +39,7 @@ size_t Memory::Free(void* buffer) {
   const auto found = buffers_.find(reinterpret_cast<uintptr_t>(buffer));
   SLUICE_CHECK(found != buffers_.end());
   const size_t bytes = found->second.bytes;
-  live_bytes_ -= bytes;
+  if (!found->second.recycled) live_bytes_ -= bytes;
   last_ = nullptr;
   buffers_.erase(found);
   return bytes;
@@ -49,14 +49,16 @@ void* Memory::Recycle(void* buffer, size_t bytes) {
   if (buffer != nullptr) {
     Buffer& old = buffers_.at(reinterpret_cast<uintptr_t>(buffer));
     if (bytes <= old.room) {
-      live_bytes_ += bytes - old.bytes;
       old.bytes = bytes;
       Poison(buffer, bytes);
       return buffer;
     }
     Free(buffer);
   }
-  return Allocate(bytes);
+  void* const made = Allocate(bytes);
+  live_bytes_ -= bytes;
+  buffers_.at(reinterpret_cast<uintptr_t>(made)).recycled = true;
+  return made;
 }
 
 Memory::Buffer* Memory::Find(uintptr_t address, size_t bytes) {

@@ -37,7 +37,8 @@ class Memory {
   // Frees a buffer and returns its size in bytes. `buffer` must be the beginning of a live buffer
   // (CHECK).
   size_t Free(void* buffer);
-  // Frees `buffer`, which may be null, and allocates `bytes`, in the same place if there is room.
+  // Frees `buffer`, which is null or from Recycle, and allocates `bytes`, in the same place if there
+  // is room. For a processor's shared memory, which live_bytes does not count.
   void* Recycle(void* buffer, size_t bytes);
 
   // Sets the bytes to NaN (as float, bfloat16 and double) or -1 (as integer) and marks them
@@ -76,6 +77,7 @@ class Memory {
     uintptr_t begin;
     size_t bytes;
     size_t room;  // capacity of the storage in bytes
+    bool recycled = false;
     std::unique_ptr<std::byte[]> storage;
     std::vector<Granule> granules;
     uint32_t generation = 0;  // number of times the whole buffer was poisoned

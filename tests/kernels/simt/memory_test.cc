@@ -37,6 +37,16 @@ TEST_F(MemoryTest, BuffersAreAlignedPoisonedAndApart) {
   EXPECT_NE(memory_.Note(reinterpret_cast<uintptr_t>(other), 4, Access::kRead, {.launch = 1}), "");
 }
 
+TEST_F(MemoryTest, SharedMemoryIsNotMemoryOfTheDevice) {
+  void* shared = memory_.Recycle(nullptr, 100);
+  for (const size_t bytes : {50, 1000}) {
+    shared = memory_.Recycle(shared, bytes);
+    EXPECT_EQ(memory_.live_bytes(), 40u);
+  }
+  memory_.Free(shared);
+  EXPECT_EQ(memory_.live_bytes(), 40u);
+}
+
 // The first access is of launch 1, block 0, block epoch 3, warp epoch 2 and thread 7.
 struct AccessOrderRow {
   const char* name;

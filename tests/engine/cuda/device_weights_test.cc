@@ -1,0 +1,167 @@
+#include "engine/cuda/device_weights.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/cuda/emulator/simt_device.h"
+#include "kernels/cuda/bfloat16.h"
+#include "tests/support/checkpoint_writer.h"
+#include "tests/support/temporary_directory.h"
+
+namespace sluice::testing {
+namespace {
+
+using kernels::DType;
+using kernels::LoadAsFloat;
+using kernels::cuda::BFloat16;
+using kernels::cuda::Narrow;
+
+constexpr uint64_t kSeed = 20261123;
+constexpr const char* kDTypes[] = {"F32", "F16", "BF16"};
+int64_t RandomInt(std::mt19937_64& random, int64_t low, int64_t high) {
+  return std::uniform_int_distribution<int64_t>(low, high)(random);
+}
+
+constexpr size_t kPiece = 512;  // so that most tensors take several
+
+// A checkpoint with one tensor of random bits, and a device to load it to.
+template <typename T>
+class DeviceWeightsTest : public ::testing::Test {
+ protected:
+  void Write(const std::string& dtype, std::vector<int64_t> shape) {
+    int64_t bytes = dtype == "F32" ? 4 : 2;
+    for (const int64_t size : shape) bytes *= size;
+    std::string data(bytes, '\0');
+    for (char& byte : data) byte = static_cast<char>(RandomInt(random_, -128, 127));
+    part_ = {.name = "weight", .shape = shape};
+    // A second tensor before it, so that the first one's bytes are not aligned.
+    WriteTestFile(
+        directory_.File("model.safetensors"),
+        SafetensorsFile({{"before", "BF16", {3}, "123456"}, {"weight", dtype, shape, data}}));
+    checkpoint_ = Checkpoint::OpenFile(directory_.File("model.safetensors")).value();
+    tensor_ = checkpoint_.Find("weight", shape).value();
+  }
+  // Returns what the host makes of the tensor's value `i`.
+  T Value(int64_t i) const { return Narrow<T>(LoadAsFloat(tensor_.data, tensor_.dtype, i)); }
+
+  void Expect(absl::StatusOr<const T*> loaded, const std::vector<T>& expected) {
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    ASSERT_TRUE(weights_.Finish().ok());
+    std::vector<T> values(expected.size());
+    other_->CopyToHost(values.data(), *loaded, values.size() * sizeof(T));
+    const absl::Status status = other_->Synchronize();
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(std::memcmp(values.data(), expected.data(), values.size() * sizeof(T)), 0);
+  }
+
+  std::mt19937_64 random_{kSeed};
+  const TemporaryDirectory directory_;
+  Checkpoint checkpoint_;
+  TensorPart part_;
+  Tensor tensor_;
+  const std::unique_ptr<simt::SimtDevice> device_ = simt::MakeSimtDevice({.seed = kSeed});
+  const std::unique_ptr<DeviceStream> stream_ = device_->CreateStream().value();
+  const std::unique_ptr<DeviceStream> other_ = device_->CreateStream().value();
+  DeviceWeights weights_{*device_, *stream_, kPiece};
+};
+using Types = ::testing::Types<float, BFloat16>;
+TYPED_TEST_SUITE(DeviceWeightsTest, Types);
+
+TYPED_TEST(DeviceWeightsTest, LoadsPartsOfATensor) {
+  for (const char* dtype : kDTypes) {
+    for (int trial = 0; trial < 8; ++trial) {
+      const int64_t size = RandomInt(this->random_, 1, 2000);
+      const int64_t first = RandomInt(this->random_, 0, size - 1);
+      const int64_t count = RandomInt(this->random_, 1, size - first);
+      SCOPED_TRACE(::testing::Message() << count << " from " << first << " of " << size << " "
+                                        << dtype << ", seed " << kSeed);
+      this->Write(dtype, {size});
+      this->part_.first = first;
+      std::vector<TypeParam> expected;
+      for (int64_t i = 0; i < count; ++i) expected.push_back(this->Value(first + i));
+      this->Expect(this->weights_.template Load<TypeParam>(this->checkpoint_, this->part_, count),
+                   expected);
+    }
+  }
+}
+
+// Rows of up to 400 values are longer than a piece.
+TYPED_TEST(DeviceWeightsTest, LoadsDenseLayersAsInOut) {
+  for (const char* dtype : kDTypes) {
+    for (int trial = 0; trial < 8; ++trial) {
+      const int64_t in = RandomInt(this->random_, 1, trial % 2 == 0 ? 20 : 400);
+      const int64_t out = RandomInt(this->random_, 1, 100);
+      SCOPED_TRACE(::testing::Message()
+                   << in << " in, " << out << " out, " << dtype << ", seed " << kSeed);
+      std::vector<TypeParam> expected(in * out);
+      this->Write(dtype, {out, in});
+      for (int64_t k = 0; k < in; ++k) {
+        for (int64_t n = 0; n < out; ++n) expected[k * out + n] = this->Value(n * in + k);
+      }
+      this->Expect(this->weights_.template LoadDense<TypeParam>(this->checkpoint_, this->part_,
+                                                                MatrixLayout::kOutIn, in, out),
+                   expected);
+
+      const int64_t all = out + RandomInt(this->random_, 0, 50);
+      this->Write(dtype, {in, all});
+      this->part_.first = RandomInt(this->random_, 0, all - out);
+      for (int64_t k = 0; k < in; ++k) {
+        for (int64_t n = 0; n < out; ++n) {
+          expected[k * out + n] = this->Value(this->part_.first + k * all + n);
+        }
+      }
+      this->Expect(this->weights_.template LoadDense<TypeParam>(this->checkpoint_, this->part_,
+                                                                MatrixLayout::kInOut, in, out),
+                   expected);
+    }
+  }
+}
+
+TEST(UploadRingTest, GrowsWithThePiecesAndKeepsNothingAfterFinish) {
+  const auto device = simt::MakeSimtDevice({});
+  const auto stream = device->CreateStream().value();
+  const int64_t before = device->FreeMemory();
+  UploadRing ring(*device, *stream, 1 << 16);
+  for (const size_t bytes : {1, 1000, 10, 1 << 16, 2000}) {
+    void* const piece = ring.NextPiece(bytes).value();
+    std::memset(piece, static_cast<int>(bytes % 251), bytes);
+    ring.Send(bytes);
+    EXPECT_LE(before - device->FreeMemory(), 1 << 16);
+  }
+  EXPECT_EQ(before - device->FreeMemory(), 1 << 16);
+  EXPECT_TRUE(ring.Finish().ok());
+  EXPECT_EQ(device->FreeMemory(), before);
+}
+
+TEST(UploadRingTest, WaitsAtItsEndForWhatItSent) {
+  const auto device = simt::MakeSimtDevice({});
+  const auto stream = device->CreateStream().value();
+  const int64_t before = device->FreeMemory();
+  {
+    UploadRing ring(*device, *stream, 1 << 16);
+    std::memset(ring.NextPiece(100).value(), 0, 100);
+    ring.Send(100);
+  }
+  EXPECT_TRUE(stream->Synchronize().ok());
+  EXPECT_EQ(device->FreeMemory(), before);
+}
+
+TEST(UploadRingTest, ALostDeviceIsAnErrorOfTheNextPiece) {
+  const auto device = simt::MakeSimtDevice({});
+  const auto stream = device->CreateStream().value();
+  UploadRing ring(*device, *stream, 1 << 16);
+  for (int i = 0; i < 2; ++i) {
+    std::memset(ring.NextPiece(16).value(), 0, 16);
+    ring.Send(16);
+  }
+  device->Lose("gone");
+  EXPECT_EQ(ring.NextPiece(16).status(), absl::UnavailableError("gone"));
+  EXPECT_EQ(ring.Finish(), absl::UnavailableError("gone"));
+}
+
+}  // namespace
+}  // namespace sluice::testing
