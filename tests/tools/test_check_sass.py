@@ -190,7 +190,7 @@ def test_figures_better_than_their_budgets_are_hints(faulty, tmp_path):
     write_sizes(tree, *(set(SIZES) - {"HELD"}))
     status, said = run(tree)
     assert status == 0
-    assert re.search(r"hint: .*Hold on sm_90: 0 bytes of spill stores, better than [1-9]", said), said
+    assert re.search(r"hint: .*Hold on sm_90: 0 bytes of spill stores, better than [1-9]", said)
     assert "hint: planted.cu changed since the budgets were written" in said
     assert run(tree, "--update")[0] == 0
     assert "hint" not in run(tree)[1]
