@@ -1,0 +1,182 @@
+"""tools/sass.py on small pieces of what ptxas and nvdisasm print."""
+
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tools"))
+
+import sass  # noqa: E402  # pylint: disable=wrong-import-position
+
+
+def code(*lines):
+    """Returns the instructions of these lines; a line that ends with a colon is a label."""
+    text = ['\t.section\t.text.kernel,"ax",@progbits', ".text.kernel:"]
+    place = 0
+    for line in lines:
+        if line.endswith(":"):
+            text.append(line)
+        else:
+            text.append(f"        /*{place:04x}*/                   {line} ;")
+            place += 16
+    return sass.read_sass("\n".join(text))["kernel"]
+
+
+def loops(*lines):
+    """Returns the places of the instructions of each loop."""
+    return {head: sorted(loop) for head, loop in sass.find_loops(code(*lines)).items()}
+
+
+def figures(*lines):
+    return sass.figures_of(code(*lines))
+
+
+def test_instructions_belong_to_their_section():
+    found = sass.read_sass("""
+\t.section\t.text._Z1av,"ax",@progbits
+.text._Z1av:
+        .type           _Z1av,@function
+_Z1av:
+        /*0000*/                   LDC R1, c[0x0][0x28] ;
+.L_x_1:
+        /*0010*/              @!P0 BRA `(.L_x_1) ;
+\t.section\t.nv.constant0._Z1av,"a",@progbits
+\t.section\t.text._Z1bv,"ax",@progbits
+.text._Z1bv:
+        /*0000*/                   EXIT ;
+""")
+    assert [each.opcode for each in found["_Z1av"]] == ["LDC", "BRA"]
+    assert found["_Z1av"][1].predicate == "@!P0 " and found["_Z1av"][1].labels == [".L_x_1"]
+    assert [each.opcode for each in found["_Z1bv"]] == ["EXIT"]
+
+
+def test_resources_are_those_of_the_kernel_and_not_of_a_function_that_it_calls():
+    assert sass.read_usage("""
+ptxas info    : Compiling entry function '_Z1av' for 'sm_90'
+ptxas info    : Function properties for _Z1f
+    8 bytes stack frame, 8 bytes spill stores, 8 bytes spill loads
+ptxas info    : Function properties for _Z1av
+    48 bytes stack frame, 12 bytes spill stores, 16 bytes spill loads
+ptxas info    : Used 255 registers, used 1 barriers, 48 bytes cumulative stack size
+""") == {"_Z1av": {"registers": 255, "stack": 48, "spill_stores": 12, "spill_loads": 16}}
+
+
+def test_a_branch_back_makes_a_loop():
+    assert loops("NOP", ".L_x_1:", "NOP", "@P0 BRA `(.L_x_1)", "EXIT") == {1: [1, 2]}
+
+
+def test_the_endless_branch_behind_the_code_makes_no_loop():
+    assert not loops("EXIT", ".L_x_1:", "BRA `(.L_x_1)", "NOP")
+
+
+def test_a_rare_case_behind_the_loop_belongs_to_it_and_its_branch_back_makes_none():
+    assert loops(".L_x_1:", "@P1 BRA `(.L_x_3)", ".L_x_2:", "NOP", "@P0 BRA `(.L_x_1)", "EXIT",
+                 ".L_x_3:", "NOP", "BRA `(.L_x_2)") == {0: [0, 1, 2, 4, 5]}
+
+
+@pytest.mark.parametrize("branch", ["BRA.U UP0, `(.L_x_2)", "BRA.DIV UR4, `(.L_x_2)",
+                                    "BRA !P0, `(.L_x_2)"])
+def test_an_operand_makes_a_branch_conditional(branch):
+    assert loops(".L_x_1:", branch, "BRA `(.L_x_1)", ".L_x_2:", "EXIT") == {0: [0, 1]}
+
+
+def test_a_call_of_a_label_is_a_jump_and_a_call_of_a_function_returns():
+    assert loops(".L_x_1:", "@P0 CALL.REL.NOINC `(.L_x_2)", "BRA `(.L_x_1)", ".L_x_2:", "EXIT"
+                 ) == {0: [0, 1]}
+    assert loops(".L_x_1:", "CALL.REL.NOINC `($f)", "@P0 BRA `(.L_x_1)", "EXIT", "$f:",
+                 "RET.REL.NODEC R2 `(kernel)") == {0: [0, 1]}
+
+
+def test_threads_that_meet_at_a_barrier_go_on_at_its_label():
+    assert loops(".L_x_1:", "BSSY B0, `(.L_x_2)", "@P0 BRA `(.L_x_3)", "BSYNC B0", "EXIT",
+                 ".L_x_3:", "BSYNC B0", "EXIT", ".L_x_2:", "BRA `(.L_x_1)") == {
+                     0: [0, 1, 2, 4, 6]}
+
+
+def test_a_table_of_branches_leads_to_each_of_its_labels():
+    assert loops(".L_x_1:", 'BRX R2 -0x20 (*"BRANCH_TARGETS .L_x_2,.L_x_3"*)', ".L_x_2:", "EXIT",
+                 ".L_x_3:", "BRA `(.L_x_1)") == {0: [0, 2]}
+
+
+def test_the_hot_loop_is_the_innermost_one_with_most_products():
+    found = figures(
+        "HMMA.16816.F32.BF16 R0, R0, R0, R0",
+        ".L_x_1:", "HMMA.16816.F32.BF16 R0, R0, R0, R0",
+        ".L_x_2:", "HMMA.16816.F32.BF16 R0, R0, R0, R0", "HMMA.16816.F32.BF16 R0, R0, R0, R0",
+        ".L_x_3:", "NOP", "@P0 BRA `(.L_x_3)", "@P0 BRA `(.L_x_2)",
+        ".L_x_4:", "HMMA.16816.F32.BF16 R0, R0, R0, R0", "@P0 BRA `(.L_x_4)",
+        "@P0 BRA `(.L_x_1)", "EXIT")
+    assert found == {"hot_hmma": 2, "hot_instructions": 5}
+
+
+def test_an_addition_of_halves_is_no_matrix_product():
+    assert not figures(".L_x_1:", "HFMA2.MMA R0, -RZ, RZ, 0, 0", "@P0 BRA `(.L_x_1)", "EXIT")
+
+
+@pytest.mark.parametrize("instruction", [
+    "ATOMS.CAST.SPIN.64 R4, [R8], R2, R4",
+    "ATOMS.CAS R4, [R8], R2, R4",
+    "ATOMG.E.CAS.STRONG.GPU PT, R4, [R2], R4, R5",
+    "ATOM.E.CAS.64.STRONG.GPU PT, R4, [R2], R4, R6",
+])
+def test_compare_and_swap_has_many_names(instruction):
+    assert figures(instruction, "EXIT") == {"cas": 1}
+
+
+def test_other_atomics_are_allowed():
+    assert not figures("ATOMS.ADD RZ, [R8], R2", "ATOMS.POPC.INC.32 RZ, [R8]",
+                       "REDG.E.ADD.STRONG.GPU [R2.64], R4", "EXIT")
+
+
+def test_only_divisions_in_loops_count():
+    outside = ["I2F.RP R9, R14", "CALL.REL.NOINC `($__internal_0_$__cuda_sm20_div_s64)"]
+    assert not figures(*outside, "EXIT")
+    assert figures(".L_x_1:", *outside, "I2F.U32.RP R1, R2",
+                   "CALL.REL.NOINC `($__internal_1_$__cuda_sm20_rem_u64)",
+                   "@P0 BRA `(.L_x_1)", "EXIT") == {"divisions": 4}
+
+
+def test_a_division_of_floats_does_not_count():
+    assert not figures(
+        ".L_x_1:", "I2F.U32 R1, R2", "MUFU.RCP R1, R1",
+        "CALL.REL.NOINC `($__internal_0_$__cuda_sm3x_div_rn_noftz_f32_slowpath)",
+        "@P0 BRA `(.L_x_1)", "EXIT")
+
+
+def test_accesses_count_by_their_bits():
+    assert figures(
+        "LDG.E R0, desc[UR4][R2.64]", "LDG.E.U8.CONSTANT R0, [R2.64]", "LDG.E.U16 R0, [R2.64]",
+        "LDG.E.LTC128B.64 R0, [R2.64]", "STG.E.128 [R2.64], R4", "LD.E.128 R4, [R2]",
+        "LDGSTS.E.BYPASS.128.ZFILL [R8], [R4.64], P0", "LDSM.16.MT88.4 R0, [R4]",
+        "@!PT LDG.E.128 R0, [R2.64]", "EXIT") == {
+            "LDG.32": 1, "LDG.8": 1, "LDG.16": 1, "LDG.64": 1, "STG.128": 1, "LD.128": 1,
+            "LDGSTS.128": 1, "LDSM": 1}
+
+
+def test_accesses_to_the_stack_count_in_loops():
+    assert figures("STL.64 [R1], R2", ".L_x_1:", "LDL R2, [R1]", "@P0 BRA `(.L_x_1)", "EXIT") == {
+        "local": 1}
+
+
+SOURCE = """
+enum class Staging : int { kTwo, kHalves };
+template <typename T, int32_t kDims, Staging kStaging, bool kAsync>
+__global__ void __launch_bounds__(kThreads) AttentionKernel(Args<T> args) {}
+template <bool kCentred>
+__global__ void Norm(Args args) {}
+"""
+
+
+@pytest.mark.parametrize("demangled, name", [
+    ("sluice::(anonymous namespace)::SampleKernel(sluice::SampleArgs)", "Sample"),
+    ("void sluice::(anonymous namespace)::AttentionKernel<sluice::BFloat16, 128, "
+     "(sluice::Staging)1, true>(sluice::Args<sluice::BFloat16>)",
+     "Attention<BFloat16, 128, Halves, async>"),
+    ("void a::AttentionKernel<float, 64, (a::Staging)7, false>(a::Args<float>)",
+     "Attention<float, 64, Staging 7, no async>"),
+    ("void a::Norm<false>(a::Args)", "Norm<no centred>"),
+    ("void a::OtherKernel<a::Pair<int, float>, true>(int)", "Other<Pair<int, float>, true>"),
+])
+def test_names_are_short(demangled, name):
+    assert sass.short_name(demangled, SOURCE) == name

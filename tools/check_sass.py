@@ -1,0 +1,417 @@
+#!/usr/bin/env python3
+"""Fails if the machine code of a CUDA kernel is worse than its budgets (kernels/cuda/sass.json).
+
+The kernels are compiled for every architecture that they are built for and disassembled, which
+needs no GPU. The budgets are bounds per kernel and architecture: at most so many registers, bytes
+of spills, compare-and-swap instructions, divisions in loops and narrow accesses; at least so many
+matrix products in the hot loop, matrices by ldmatrix and accesses of 16 bytes. A figure that is
+better than its budget does not fail but is reported.
+
+Sources are compiled only if they, a header or the compiler changed since the budgets were written
+or since the last run (build/sass). --update writes what is there as budgets. It refuses to raise
+what may only become better unless --accept-worse is given: stack and spills, compare-and-swap,
+and divisions in loops.
+"""
+
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+import sass
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+KERNELS = pathlib.Path("kernels/cuda")
+TABLE = KERNELS / "sass.json"
+# What the preset `cuda` adds to the flags of kernels/cuda/CMakeLists.txt.
+PRESET_FLAGS = ["-O2", "-DNDEBUG"]
+NAMES = {
+    "registers": "registers",
+    "stack": "bytes of stack frame",
+    "spill_stores": "bytes of spill stores",
+    "spill_loads": "bytes of spill loads",
+    "cas": "compare-and-swap instructions",
+    "local": "accesses to the stack in loops",
+    "divisions": "integer divisions in loops",
+    "hot_hmma": "matrix products in the hot loop",
+    "hot_percent": "percent of matrix products in the hot loop",
+    "LDSM": "LDSM",
+}
+NEVER_WORSE = ("stack", "spill_stores", "spill_loads", "local", "cas", "divisions")
+
+
+class Failure(Exception):
+    """A message for the user."""
+
+
+def digest(*parts):
+    value = hashlib.sha256()
+    for part in parts:
+        text = part if isinstance(part, str) else json.dumps(part, sort_keys=True)
+        value.update(text.encode() + b"\0")
+    return value.hexdigest()[:16]
+
+
+def device_text(path):
+    """Returns a source as nvcc's compiler sees it: without comments and code of the emulator."""
+    text = re.sub(r"#ifdef SLUICE_SIMT\n(?:(?!#(?:if|else|endif)).*\n)*(?:#else\n"
+                  r"((?:(?!#(?:if|else|endif)).*\n)*))?#endif", r"\1", path.read_text())
+    text = re.sub(r'("(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')|//[^\n]*|/\*.*?\*/',
+                  lambda found: found[1] or " ", text, flags=re.DOTALL)
+    return "\n".join(filter(None, (" ".join(line.split()) for line in text.splitlines())))
+
+
+class Tree:
+    """The CUDA sources of a tree and the flags with which it builds them."""
+
+    def __init__(self, root):
+        self.root = root
+        cmake = (root / KERNELS / "CMakeLists.txt").read_text()
+        listed = (root / KERNELS / "sources.cmake").read_text()
+
+        def setting(pattern):
+            if not (found := re.search(pattern, cmake)):
+                raise Failure(f"{KERNELS}/CMakeLists.txt: nothing matches {pattern}")
+            return found[1]
+
+        self.sources = re.findall(r"^\s*(\w+\.cu)\b", listed, re.MULTILINE)
+        self.architectures = [f"sm_{each}" for each in
+                              setting(r'SLUICE_CUDA_ARCHITECTURES "([\w;]+)"').split(";")]
+        standard = setting(r"CUDA_STANDARD (\d+)")
+        options = setting(r"target_compile_options\(sluice_cuda_kernels PRIVATE ([^)]*)\)").split()
+        self.flags = [f"-std=c++{standard}", *PRESET_FLAGS, *options]
+        self._texts = {}  # the text and the included files of each file
+
+    def texts(self, source):
+        """Returns the text of a source and of the project's headers that it includes, by path."""
+        texts, left = {}, [str(KERNELS / source)]
+        while left:
+            name = left.pop()
+            if name in texts or not (self.root / name).is_file():
+                continue
+            if name not in self._texts:
+                text = device_text(self.root / name)
+                self._texts[name] = text, re.findall(r'^#include "(.*)"', text, re.MULTILINE)
+            texts[name], included = self._texts[name]
+            left += included
+        return texts
+
+
+class Toolkit:
+    """nvcc and nvdisasm."""
+
+    def __init__(self, nvcc, nvdisasm):
+        self.nvcc, self.nvdisasm = nvcc or self._find("nvcc"), nvdisasm or self._find("nvdisasm")
+        self.versions = [self._version(self.nvcc), self._version(self.nvdisasm)]
+
+    @staticmethod
+    def _find(name):
+        for prefix in (pathlib.Path(sys.prefix), ROOT / "build" / "venv"):
+            for path in prefix.glob(f"lib/python3*/site-packages/nvidia/cu13/bin/{name}"):
+                return path
+        raise Failure(f"no {name}: `pip install --no-deps -r tools/requirements-sass.txt` in "
+                      f"build/venv, as ./test does, or name one (--{name})")
+
+    @staticmethod
+    def _run(*command, **options):
+        try:
+            return subprocess.run(command, capture_output=True, text=True, check=True, **options)
+        except OSError as error:
+            raise Failure(str(error)) from error
+        except subprocess.CalledProcessError as error:
+            words = " ".join(map(str, command))
+            raise Failure(f"{words}\n{error.stdout}{error.stderr}") from error
+
+    def _version(self, tool):
+        said = self._run(tool, "--version").stdout
+        if not (found := re.search(r"\bV(\d[\d.]*)", said)):
+            raise Failure(f"{tool}: no version in\n{said}")
+        return found[1]
+
+    def figures(self, tree, source, architecture):
+        """Returns the figures of each kernel in a source, by its short name."""
+        with tempfile.TemporaryDirectory() as folder:
+            cubin = pathlib.Path(folder) / "kernels.cubin"
+            usage = sass.read_usage(self._run(
+                self.nvcc, *tree.flags, "-I.", f"-arch={architecture}", "-cubin", "-Xptxas", "-v",
+                KERNELS / source, "-o", cubin, cwd=tree.root).stderr)
+            code = sass.read_sass(self._run(self.nvdisasm, "-c", cubin).stdout)
+        names = self._run("c++filt", *usage).stdout.splitlines()
+        text = "\n".join(tree.texts(source).values())
+        figures = {}
+        for mangled, demangled in zip(usage, names):
+            name = sass.short_name(demangled, text)
+            if name in figures:
+                raise Failure(f"{KERNELS / source}: two kernels have the name {name}")
+            figures[name] = {key: value for key, value in
+                             sorted({**usage[mangled], **sass.figures_of(code[mangled])}.items())
+                             if value}
+        return dict(sorted(figures.items()))
+
+
+class Measurement:
+    """The figures of each source, from the table, from the last run, or by compiling."""
+
+    def __init__(self, tree, toolkit, table, use_table):
+        self.tree, self.toolkit, self.table, self.use_table = tree, toolkit, table, use_table
+        self.folder = tree.root / "build" / "sass"
+        self.compiled = set()
+
+    def _inputs(self, source):
+        reader = pathlib.Path(sass.__file__).read_text()
+        return digest(reader, self.toolkit.versions, self.tree.flags, self.tree.texts(source))
+
+    def table_digest(self, source, kernels):
+        """Returns a digest of everything that the kernels' figures follow from, and of these."""
+        return digest(self._inputs(source), self.tree.architectures, kernels)
+
+    def is_current(self, source):
+        """Returns whether the table has this source's figures, and nothing was changed since."""
+        entry = self.table.get(source)
+        return bool(entry) and entry["digest"] == self.table_digest(source, entry["kernels"])
+
+    def _one(self, source, architecture):
+        kept = self.folder / f"{source}-{architecture}-{self._inputs(source)}.json"
+        if kept.exists():
+            return json.loads(kept.read_text())
+        began = time.monotonic()
+        figures = self.toolkit.figures(self.tree, source, architecture)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        part = kept.with_suffix(f".{os.getpid()}")
+        part.write_text(json.dumps(figures))
+        part.replace(kept)
+        self.compiled.add(source)
+        print(f"compiled {source} for {architecture}: {time.monotonic() - began:.1f} s",
+              file=sys.stderr)
+        return figures
+
+    def figures(self, sources, jobs):
+        """Returns {source: {kernel: {architecture: figures}}}."""
+        current = {each for each in sources if self.use_table and self.is_current(each)}
+        # The longest sources take the longest to compile.
+        left = sorted(set(sources) - current, reverse=True,
+                      key=lambda each: (self.tree.root / KERNELS / each).stat().st_size)
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            found = {(source, architecture): pool.submit(self._one, source, architecture)
+                     for source in left for architecture in self.tree.architectures}
+            try:
+                found = {key: future.result() for key, future in found.items()}
+            except Failure:
+                pool.shutdown(cancel_futures=True)
+                raise
+        result = {}
+        for source in sources:
+            if source in current:
+                result[source] = self.table[source]["kernels"]
+                continue
+            kernels = result[source] = {}
+            for architecture in self.tree.architectures:
+                for kernel, figures in found[source, architecture].items():
+                    kernels.setdefault(kernel, {})[architecture] = figures
+        return result
+
+
+def goal(name):
+    """Returns -1 if a figure should be low, 1 if it should be high, 0 if it is only reported."""
+    if name in ("LDSM", "hot_hmma", "hot_percent"):
+        return 1
+    if name == "hot_instructions":
+        return 0
+    if name in NAMES:
+        return -1
+    bits = int(name.split(".")[1])
+    return -1 if bits <= 16 else 1 if bits >= 128 else 0
+
+
+def comparable(figures):
+    """Returns the figures with the share of matrix products in the hot loop, in tenths percent."""
+    share = (figures["hot_hmma"] * 1000 // figures["hot_instructions"] / 10
+             if "hot_hmma" in figures else 0)
+    return {**figures, "hot_percent": share}
+
+
+def title(name):
+    return NAMES.get(name) or "{0} of {1} bits".format(*name.split("."))
+
+
+def differences(figures, budgets):
+    """Yields (name, figure, budget, better) for each figure that does not equal its budget."""
+    figures, budgets = comparable(figures), comparable(budgets)
+    for name in sorted(set(figures) | set(budgets)):
+        figure, budget = figures.get(name, 0), budgets.get(name, 0)
+        if figure != budget and goal(name):
+            yield name, figure, budget, (figure > budget) == (goal(name) > 0)
+
+
+def judge(measured, table):
+    """Returns errors about figures that break their budgets, and hints about better ones."""
+    errors, hints = [], []
+    for source, kernels in measured.items():
+        path, known = KERNELS / source, table.get(source, {}).get("kernels", {})
+        for kernel in known:
+            if kernel not in kernels:
+                errors.append(f"{path}: {TABLE} has budgets of {kernel}, which is not there")
+        for kernel, figures in kernels.items():
+            for architecture, each in figures.items():
+                where = f"{path}: {kernel} on {architecture}:"
+                if architecture not in known.get(kernel, {}):
+                    errors.append(f"{where} {TABLE} has no budgets of it")
+                    continue
+                for name, figure, budget, better in differences(each, known[kernel][architecture]):
+                    if better:
+                        hints.append(f"{where} {figure} {title(name)}, better than {budget}")
+                    else:
+                        bound = "at most" if goal(name) < 0 else "at least"
+                        errors.append(f"{where} {figure} {title(name)}, the budget is {bound} "
+                                      f"{budget}")
+    return errors, hints
+
+
+def forbidden(measured, table):
+    """Returns a line for each figure that may only become better and has become worse."""
+    lines = []
+    for source, kernels in measured.items():
+        known = table.get(source, {}).get("kernels", {})
+        for kernel, figures in kernels.items():
+            for architecture, each in figures.items():
+                budgets = known.get(kernel, {}).get(architecture, {})
+                lines += [f"{KERNELS / source}: {kernel} on {architecture}: {figure} {title(name)} "
+                          f"instead of {budget}"
+                          for name, figure, budget, better in differences(each, budgets)
+                          if name in NEVER_WORSE and not better]
+    return lines
+
+
+def write_table(path, versions, table):
+    """Writes a line for each kernel and architecture, so that changes are easy to read."""
+    lines = ["{", f' "nvcc": {json.dumps(versions[0])},', ' "sources": {']
+    for i, (source, entry) in enumerate(sorted(table.items())):
+        lines += [f'  {json.dumps(source)}: {{', f'   "digest": {json.dumps(entry["digest"])},',
+                  '   "kernels": {']
+        kernels = []
+        for kernel, figures in sorted(entry["kernels"].items()):
+            rows = ",\n".join(f"     {json.dumps(architecture)}: {json.dumps(each)}"
+                              for architecture, each in figures.items())
+            kernels.append(f"    {json.dumps(kernel)}: {{\n{rows}\n    }}")
+        lines += [",\n".join(kernels), "   }", "  }," if i + 1 < len(table) else "  }"]
+    path.write_text("\n".join([*lines, " }", "}", ""]))
+
+
+def markdown(measured, architectures):
+    """Returns a Markdown table of a row a kernel."""
+    def accesses(figures, names):
+        found = sorted(((name, int(bits), count) for name, _, bits, count in
+                        ((*key.partition("."), value) for key, value in figures.items())
+                        if name in names), key=lambda each: (each[0], -each[1]))
+        return ", ".join(f"{'' if name in ('LDG', 'STG', 'LDGSTS') else name + ' '}{bits}: {count}"
+                         for name, bits, count in found)
+
+    def products(figures):
+        if "hot_hmma" not in figures:
+            return ""
+        return (f"{figures['hot_hmma']} of {figures['hot_instructions']} "
+                f"({comparable(figures)['hot_percent']} %)")
+
+    columns = {
+        "registers": lambda each: each["registers"],
+        "spills, bytes stored + loaded": lambda each: "{0} + {1}".format(
+            each.get("spill_stores", 0), each.get("spill_loads", 0)),
+        "stack": lambda each: each.get("stack", 0),
+        "its accesses in loops": lambda each: each.get("local", 0),
+        "CAS": lambda each: each.get("cas", 0),
+        "divisions in loops": lambda each: each.get("divisions", 0),
+        "HMMA in the hot loop": products,
+        "LDSM": lambda each: each.get("LDSM", 0),
+        "LDGSTS by bits": lambda each: accesses(each, ("LDGSTS",)),
+        "loads by bits": lambda each: accesses(each, ("LDG", "LD")),
+        "stores by bits": lambda each: accesses(each, ("STG", "ST")),
+    }
+    lines = [f"Where architectures differ, a cell has {' / '.join(architectures)}.", "",
+             f"| kernel | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for kernels in measured.values():
+        for kernel, figures in kernels.items():
+            cells = []
+            for column in columns.values():
+                each = [str(column(figures[name])) or "-" for name in figures]
+                cells.append(each[0] if len(set(each)) == 1 else " / ".join(each))
+            lines.append(f"| `{kernel}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def run(options):
+    tree = Tree(options.root.resolve())
+    if unknown := set(options.only) - set(tree.sources):
+        raise Failure(f"not in {KERNELS}/sources.cmake: {', '.join(sorted(unknown))}")
+    sources = sorted(options.only or tree.sources)
+    toolkit = Toolkit(options.nvcc, options.nvdisasm)
+    path = tree.root / TABLE
+    written = json.loads(path.read_text()) if path.exists() else {"nvcc": None, "sources": {}}
+    table = written["sources"]
+    measurement = Measurement(tree, toolkit, table, not options.all)
+    measured = measurement.figures(sources, options.jobs)
+    if options.table:
+        print(markdown(measured, tree.architectures))
+        return
+    if options.update:
+        worse = forbidden(measured, table)
+        if worse and not options.accept_worse:
+            raise Failure("\n".join([*worse, f"{TABLE} is left as it was; --accept-worse writes "
+                                             "these figures nevertheless"]))
+        table = {source: entry for source, entry in table.items() if source in tree.sources}
+        for source, kernels in measured.items():
+            table[source] = {"digest": measurement.table_digest(source, kernels),
+                             "kernels": kernels}
+        write_table(path, toolkit.versions, table)
+        print("\n".join([*worse, f"wrote {TABLE}"]))
+        return
+    if toolkit.versions[0] != written["nvcc"]:
+        print(f"note: the budgets are of nvcc {written['nvcc']}, and this is {toolkit.versions[0]}")
+    errors, hints = judge(measured, table)
+    if not options.only:
+        errors += [f"{TABLE} has budgets of {source}, which is not there"
+                   for source in sorted(set(table) - set(tree.sources))]
+    for hint in hints:
+        print(f"hint: {hint}")
+    stale = [source for source in sources if not measurement.is_current(source)]
+    if stale and not errors:
+        print(f"hint: {', '.join(stale)} changed since the budgets were written: "
+              "tools/check_sass.py --update spares every machine compiling them")
+    if errors:
+        raise Failure("\n".join(errors))
+    kernels = sum(map(len, measured.values()))
+    print(f"{kernels} kernels of {len(sources)} sources are within their budgets; "
+          f"{len(measurement.compiled)} sources were compiled")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("root", nargs="?", default=ROOT, type=pathlib.Path,
+                        help="the tree to check (default: this one)")
+    parser.add_argument("--only", nargs="+", default=[], metavar="SOURCE",
+                        help="sources to look at, such as attention.cu (default: all)")
+    parser.add_argument("--all", action="store_true",
+                        help="compile also what did not change since the budgets were written")
+    parser.add_argument("--update", action="store_true", help="write the figures as budgets")
+    parser.add_argument("--accept-worse", action="store_true",
+                        help="let --update raise spills and the like")
+    parser.add_argument("--table", action="store_true", help="print the figures as Markdown")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(),
+                        help="compilers to run at a time (default: one a processor)")
+    parser.add_argument("--nvcc", help="the compiler (default: that of requirements-sass.txt)")
+    parser.add_argument("--nvdisasm", help="the disassembler (default: likewise)")
+    try:
+        run(parser.parse_args())
+    except Failure as failure:
+        sys.exit(f"{failure}")
+
+
+if __name__ == "__main__":
+    main()

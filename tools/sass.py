@@ -1,0 +1,279 @@
+"""Reads the machine code of CUDA kernels: what ptxas and nvdisasm print, as figures per kernel.
+
+The figures of a kernel are a dictionary. An absent figure is zero.
+
+  registers                  registers of a thread
+  stack                      bytes of a thread's stack frame
+  spill_stores, spill_loads  bytes of registers that ptxas spills to memory
+  cas                        compare-and-swap instructions
+  local                      accesses to a thread's stack, spills or arrays, inside loops
+  divisions                  integer divisions by a run-time value inside loops
+  hot_hmma, hot_instructions the hot loop's matrix products, and all its instructions
+  LDSM                       matrices loaded by ldmatrix
+  LDG.128, STG.16, ...       accesses by instruction and bits: LDG and STG in global memory, LDGSTS
+                             from global to shared memory, LD and ST where ptxas does not know
+
+The hot loop is that loop with matrix products, and without an inner one that has any, which has
+most of them.
+"""
+
+import collections
+import dataclasses
+import re
+
+MATRIX_PRODUCT = re.compile(r"[A-Z]*MMA(\.|$)")
+NOT_A_PRODUCT = re.compile(r"HFMA2")  # HFMA2.MMA is an addition of two halves.
+COMPARE_AND_SWAP = re.compile(r"ATOM[GS]?\.(\w+\.)*CAS")
+RECIPROCAL = re.compile(r"I2F\.(\w+\.)?RP$")  # Begins the division by an integer.
+DIVISION_CALL = re.compile(r"_(div|rem)_[su](16|32|64)")
+ACCESSES = ("LDG", "STG", "LDGSTS", "LD", "ST")
+BITS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "F16": 16, "64": 64, "128": 128, "256": 256}
+
+SECTION = re.compile(r"\s*\.section\s+\.text\.([^,\s]+)")
+LABEL = re.compile(r"([\w.$]+):")
+INSTRUCTION = re.compile(r"\s*/\*[0-9a-f]+\*/\s+\{?\s*(@!?\w+\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
+TARGET = re.compile(r"\.L_\w+")
+
+
+@dataclasses.dataclass
+class Instruction:
+    opcode: str
+    operands: str
+    predicate: str  # "@P0 ", "@!PT " or empty
+    labels: list  # of the instruction's own address
+
+
+def read_sass(text):
+    """Returns the instructions of each section of code in the output of nvdisasm, by name."""
+    sections, code, labels = {}, None, []
+    for line in text.splitlines():
+        if found := SECTION.match(line):
+            code, labels = sections.setdefault(found[1], []), []
+        elif code is None:
+            continue
+        elif found := INSTRUCTION.match(line):
+            code.append(Instruction(found[2], found[3], found[1] or "", labels))
+            labels = []
+        elif found := LABEL.match(line):
+            labels.append(found[1])
+    return sections
+
+
+def read_usage(text):
+    """Returns the resources of each kernel in what `ptxas -v` prints, by name."""
+    usage, kernel, function = {}, None, None
+    for line in text.splitlines():
+        if found := re.search(r"Compiling entry function '(\S+)'", line):
+            kernel = usage[found[1]] = {}
+        elif found := re.search(r"Function properties for (\S+)", line):
+            function = found[1]
+        elif found := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, "
+                                r"(\d+) bytes spill loads", line):
+            if function in usage:
+                usage[function].update(stack=int(found[1]), spill_stores=int(found[2]),
+                                       spill_loads=int(found[3]))
+        elif found := re.search(r"Used (\d+) registers", line):
+            kernel["registers"] = int(found[1])
+    return usage
+
+
+def _successors(code):
+    """Returns, for each instruction, the indexes of those that may run next; and of subroutines."""
+    place = {label: i for i, each in enumerate(code) for label in each.labels}
+    reunions = collections.defaultdict(set)  # Where threads go on that met at a barrier.
+    for each in code:
+        if each.opcode.startswith("BSSY"):
+            barrier, label = each.operands.split(",")
+            reunions[barrier].update(place[name] for name in TARGET.findall(label))
+    successors, subroutines = [], set()
+    for i, each in enumerate(code):
+        kind = each.opcode.split(".")[0]
+        # Branches name a condition as a predicate or as an operand before the label.
+        always = not each.predicate and not (kind == "BRA" and each.operands.find("`") > 0)
+        named = {place[label] for label in TARGET.findall(each.operands)}
+        following = {i + 1} if i + 1 < len(code) else set()
+        if kind == "CALL" and not named:
+            target = re.search(r"`\((\S+)\)", each.operands)
+            subroutines |= {place[target[1]]} if target and target[1] in place else set()
+        elif kind in ("BRA", "BRX", "CALL", "JMP", "JMX", "WARPSYNC"):  # This CALL never returns.
+            following = named if always and kind != "WARPSYNC" else following | named
+        elif kind in ("EXIT", "RET") and always:
+            following = set()
+        elif kind == "BSYNC" and not following & reunions[each.operands]:
+            following = reunions[each.operands] or following
+        successors.append(following)
+    return successors, subroutines
+
+
+def _dominators(order, predecessors):
+    """Returns the immediate dominator of each block; `order` is a reversed postorder."""
+    number = {block: i for i, block in enumerate(order)}
+    above = {order[0]: order[0]}
+
+    def meet(a, b):
+        while a != b:
+            if number[a] > number[b]:
+                a = above[a]
+            else:
+                b = above[b]
+        return a
+
+    changed = True
+    while changed:
+        changed = False
+        for block in order[1:]:
+            found = None
+            for each in predecessors[block]:
+                if each in above:
+                    found = each if found is None else meet(found, each)
+            if above.get(block) != found:
+                above[block] = found
+                changed = True
+    return above
+
+
+def find_loops(code):
+    """Returns the loops of a kernel: sets of indexes of instructions, by that of the first.
+
+    A loop is a natural one: it begins at an instruction that dominates a branch back to it. So
+    code that is placed behind the loop, such as a rare case, belongs to it, and a branch back from
+    such code makes no loop."""
+    successors, subroutines = _successors(code)
+    root = -1  # Goes to the kernel and to its subroutines.
+    starts = {0, *subroutines}
+    for i, following in enumerate(successors):
+        if following != {i + 1}:
+            starts |= following | {i + 1}
+    starts = sorted(starts & set(range(len(code))))
+    ends = dict(zip(starts, [*starts[1:], len(code)]))
+    following = {block: sorted(successors[end - 1]) for block, end in ends.items()}
+    following[root] = [0, *sorted(subroutines)]
+
+    order, seen, stack = [], {root}, [(root, iter(following[root]))]
+    while stack:
+        block, rest = stack[-1]
+        child = next((each for each in rest if each not in seen), None)
+        if child is None:
+            order.append(block)
+            stack.pop()
+        else:
+            seen.add(child)
+            stack.append((child, iter(following[child])))
+    order.reverse()
+    predecessors = collections.defaultdict(list)
+    for block in order:
+        for each in following[block]:
+            predecessors[each].append(block)
+    above = _dominators(order, predecessors)
+
+    def dominates(block, other):
+        while other not in (block, root):
+            other = above[other]
+        return other == block
+
+    loops = collections.defaultdict(set)
+    for block in order:
+        for head in following[block]:
+            if not dominates(head, block):
+                continue
+            blocks, reached = {head}, [block]
+            while reached:
+                each = reached.pop()
+                if each not in blocks:
+                    blocks.add(each)
+                    reached += predecessors[each]
+            loops[head] |= blocks
+    return {head: {i for block in blocks for i in range(block, ends[block])}
+            for head, blocks in loops.items()}
+
+
+def _access(opcode):
+    """Returns the name and bits of an access to memory ("LDG.128"), or None."""
+    name, *parts = opcode.split(".")
+    if name not in ACCESSES:
+        return None
+    return f"{name}.{next((BITS[part] for part in parts if part in BITS), 32)}"
+
+
+def figures_of(code):
+    """Returns the figures that the instructions of a kernel show."""
+    figures = collections.Counter()
+    loops = find_loops(code)
+    in_loops = set().union(*loops.values())
+    products = set()
+    for i, each in enumerate(code):
+        if each.predicate.strip() == "@!PT":  # It never runs.
+            continue
+        if MATRIX_PRODUCT.match(each.opcode) and not NOT_A_PRODUCT.match(each.opcode):
+            products.add(i)
+        elif COMPARE_AND_SWAP.match(each.opcode):
+            figures["cas"] += 1
+        elif each.opcode.startswith("LDSM"):
+            figures["LDSM"] += 1
+        elif access := _access(each.opcode):
+            figures[access] += 1
+        elif i in in_loops and each.opcode.split(".")[0] in ("LDL", "STL"):
+            figures["local"] += 1
+        elif i in in_loops and (RECIPROCAL.match(each.opcode) or each.opcode.startswith("CALL")
+                                and DIVISION_CALL.search(each.operands)):
+            figures["divisions"] += 1
+    multiplying = {head: loop for head, loop in loops.items() if loop & products}
+    innermost = [loop for head, loop in multiplying.items()
+                 if not any(other in loop for other in multiplying if other != head)]
+    if innermost:
+        hot = max(innermost, key=lambda loop: (len(loop & products), len(loop)))
+        figures.update(hot_hmma=len(hot & products), hot_instructions=len(hot))
+    return dict(figures)
+
+
+def _split(arguments):
+    """Returns the parts of a list of template arguments or parameters."""
+    parts, depth = [""], 0
+    for character in arguments:
+        depth += (character in "<(") - (character in ">)")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts]
+
+
+def _flags(source):
+    """Returns the names of the template parameters of each kernel in `source`; None if no flag."""
+    flags = {}
+    for parameters, name in re.findall(r"\btemplate\s*<([^{};]*?)>\s*__global__[^{};]*?\b(\w+)\("
+                                       r"(?!\w*\))", source):
+        flags[name] = [found and found[1] for found in (
+            re.fullmatch(r"bool\s+k?(\w+)", each) for each in _split(parameters))]
+    return flags
+
+
+def _enumerator(kind, value, source):
+    """Returns the name of a value of an enum that the text `source` declares."""
+    found = re.search(rf"\benum class {kind}\b[^{{;]*{{([^}}=]*)}}", source)
+    names = _split(found[1]) if found else []
+    return names[value].removeprefix("k") if value < len(names) else f"{kind} {value}"
+
+
+def short_name(demangled, source):
+    """Returns a short name: `Attention<BFloat16, 128, async>` for the kernel AttentionKernel.
+
+    The names of bool parameters and of enumerators come from the text `source`."""
+    name = demangled.replace("(anonymous namespace)::", "").removeprefix("void ")
+    name = re.sub(r"\b\w+::", "", name)
+    if not (found := re.match(r"(\w+)(<.*?>)?\(", name)):
+        return demangled
+    function, arguments = found[1], found[2]
+    short = function.removesuffix("Kernel") or function
+    if not arguments:
+        return short
+    words, flags = [], _flags(source).get(function, [])
+    for i, word in enumerate(_split(arguments[1:-1])):
+        flag = flags[i] if i < len(flags) else None
+        if flag and word in ("true", "false"):
+            flag = flag[0].lower() + flag[1:]
+            word = flag if word == "true" else f"no {flag}"
+        if found := re.fullmatch(r"\((\w+)\)(\d+)", word):
+            word = _enumerator(found[1], int(found[2]), source)
+        words.append(word)
+    return f"{short}<{', '.join(words)}>"
