@@ -16,8 +16,8 @@ void StoreSequence(DeviceLab& lab, const int32_t* pages, const SequenceCase<T>& 
     for (int32_t h = 0; h < kv.kv_heads; ++h) {
       const int64_t to = kv.Offset(pages[p / kPageTokens] * kPageTokens + p % kPageTokens, h);
       const int64_t from = (int64_t{p} * kv.kv_heads + h) * dim;
-      lab.stream().CopyToDevice(kv.k + to, &c.k[from], dim * sizeof(T));
-      lab.stream().CopyToDevice(kv.v + to, &c.v[from], dim * sizeof(T));
+      lab.Write(kv.k + to, std::span(c.k).subspan(from, dim));
+      lab.Write(kv.v + to, std::span(c.v).subspan(from, dim));
     }
   }
 }
