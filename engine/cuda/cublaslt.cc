@@ -36,8 +36,6 @@ namespace {
 // The number of rows for which the heuristic is asked: a large bucket.
 constexpr int32_t kTypicalRows = 1024;
 constexpr int kMostAlgorithms = 16;
-// The largest number of rows for which the library is asked how much workspace an algorithm takes.
-constexpr int32_t kMostCheckedRows = 1 << 16;
 
 absl::Status BlasStatus(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
@@ -213,8 +211,7 @@ absl::StatusOr<CublasLt::Algorithm> CublasLt::Check(const DenseShape& shape,
         absl::StrCat("it splits its sums in ", *parts, " parts, must be 1"));
   }
   Algorithm algorithm = {opaque, 0};
-  const int32_t most = shape.head ? MostRows(shape) : kMostCheckedRows;
-  for (int32_t rows = 1; rows <= most; rows *= 2) {
+  for (int32_t rows = 1; rows <= MostCheckedRows(shape); rows *= 2) {
     const Product product(*functions_, shape, rows);
     if (!product.status().ok()) return product.status();
     cublasLtMatmulHeuristicResult_t result{};

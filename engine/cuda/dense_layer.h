@@ -46,6 +46,11 @@ inline constexpr int32_t kMostHeadRows = 256;
 inline int32_t MostRows(const DenseShape& shape) {
   return shape.head ? kMostHeadRows : kMostDenseRows;
 }
+// The largest number of rows for which the library is asked whether it takes an algorithm, and with
+// how much workspace.
+inline int32_t MostCheckedRows(const DenseShape& shape) {
+  return shape.head ? kMostHeadRows : 1 << 16;
+}
 
 // The largest workspace of a layer.
 inline constexpr size_t kMostWorkspaceBytes = size_t{32} << 20;

@@ -86,6 +86,8 @@ class SimtStream final : public DeviceStream {
   void Dense(const DenseShape& shape, SimtDense kind, const DenseArgs& args) {
     const Lock lock(core_.mutex);
     if (!Accepts(SimtCall::kDense)) return;
+    status_ = CheckDense(shape, kind, args);
+    if (!status_.ok()) return;
     if (capture_ == nullptr) ++core_.counts.layers;
     Queue({[=, &core = core_] {
       const size_t workspace = DenseWorkspaceBytes(shape, kind);
@@ -307,6 +309,7 @@ class EmulatedDevice final : public SimtDevice {
   }
   std::vector<std::unique_ptr<DenseLayer>> DenseCandidates(const DenseShape& shape) override {
     std::vector<std::unique_ptr<DenseLayer>> layers;
+    if (!DenseSupports(shape)) return layers;
     layers.reserve(core_.options().dense.size());
     for (SimtDense kind : core_.options().dense) {
       layers.push_back(std::make_unique<SimtDenseLayer>(shape, kind));
