@@ -34,9 +34,7 @@ CudaSlot<T>::CudaSlot(const Owner& owner, const Bucket& largest, int32_t pages,
 template <typename T>
 CudaSlot<T>::~CudaSlot() {
   // A step that was given up is never finished, but it still uses the memory.
-  if (under_way_ > 0) {
-    for (DeviceStream* stream : {copies_.get(), stream_.get()}) stream->Synchronize().IgnoreError();
-  }
+  if (under_way_ > 0) AwaitAll();
   const MutexLock lock(&registry_->mutex);
   std::erase(registry_->slots, this);
 }
@@ -133,6 +131,7 @@ void CudaSlot<T>::Start(const Step& step) {
   staged->step = step;
   staged->status = absl::OkStatus();
   staged->queued = false;
+  staged->first = staged->answered = 0;
   staged->is_ahead = under_way_ > 0;
   WriteInput(*step.batch, *step.layout, static_cast<char*>(staged->input.get()));
   ++under_way_;
@@ -170,6 +169,8 @@ void CudaSlot<T>::SendAhead(StagedStep* staged) {
 // has no room for.
 template <typename T>
 void CudaSlot<T>::Queue(StagedStep* staged) {
+  staged->queued = true;
+  if (!staged->status.ok()) return;  // the device has no input, or an old one
   const Step& step = staged->step;
   if (owner_.poison) Poison(*step.batch);
   QueueInput(staged);
@@ -180,9 +181,7 @@ void CudaSlot<T>::Queue(StagedStep* staged) {
   }
   FetchDiagnostics(staged);
   FetchStates(staged);
-  staged->first = staged->answered = 0;
   QueueHead(staged);
-  staged->queued = true;
 }
 
 template <typename T>
@@ -209,7 +208,7 @@ template <typename T>
 absl::Status CudaSlot<T>::AwaitAnswers(StagedStep* staged) {
   while (true) {
     if (!staged->status.ok()) {
-      stream_->Synchronize().IgnoreError();  // queued work uses the host's memory
+      AwaitAll();  // queued work uses the host's memory
       return staged->status;
     }
     SLUICE_RETURN_IF_ERROR(staged->done->Synchronize());
@@ -230,6 +229,11 @@ bool CudaSlot<T>::Pin(size_t bytes, PinnedMemory* memory, StagedStep* staged) {
   *memory = *std::move(pinned);
   pinned_bytes_ += bytes;
   return true;
+}
+
+template <typename T>
+void CudaSlot<T>::AwaitAll() {
+  for (DeviceStream* stream : {copies_.get(), stream_.get()}) stream->Synchronize().IgnoreError();
 }
 
 // Queues one copy for each run of consecutive rows.

@@ -110,6 +110,7 @@ class CudaSlot final : public Slot {
   void QueueInput(StagedStep* staged);
   void QueueHead(StagedStep* staged);
   absl::Status AwaitAnswers(StagedStep* staged);
+  void AwaitAll();  // all queued work, whether it fails or not
   size_t InputBytes(const Step& step) const;
   // Fills with NaN what a replay of `batch` must not read: the arena, and in the pages of the batch
   // all positions that earlier steps did not write. Other pages may belong to other sequences.

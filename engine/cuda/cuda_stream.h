@@ -12,40 +12,42 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "engine/cuda/cuda_errors.h"
 #include "engine/cuda/device.h"
 
 namespace sluice {
 
 inline constexpr int32_t kSharedBytesWithoutAsking = 48 << 10;
 
-// Returns whether the runtime accepts nothing more in this process after the error.
-inline bool LosesDevice(cudaError_t error) {
-  switch (error) {
-    case cudaErrorIllegalAddress:
-    case cudaErrorLaunchFailure:
-    case cudaErrorLaunchTimeout:
-    case cudaErrorHardwareStackError:
-    case cudaErrorIllegalInstruction:
-    case cudaErrorMisalignedAddress:
-    case cudaErrorInvalidAddressSpace:
-    case cudaErrorInvalidPc:
-    case cudaErrorAssert:
-    case cudaErrorECCUncorrectable:
-    case cudaErrorNvlinkUncorrectable:
-    case cudaErrorDevicesUnavailable:
-      return true;
-    default:
-      return false;
+static_assert(cudaErrorMemoryAllocation == kCudaOutOfMemory);
+static_assert(cudaErrorStreamCaptureUnsupported == kCudaCaptureUnsupported);
+
+// Returns what the runtime answers to a harmless call: after an error that stays, that error or
+// another one. The call is allowed while the thread captures.
+inline cudaError_t Probe() {
+  (void)cudaGetLastError();  // forgets an error that does not stay
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  cudaError_t error = cudaThreadExchangeStreamCaptureMode(&mode);
+  size_t free = 0, total = 0;
+  if (error == cudaSuccess) {
+    error = cudaMemGetInfo(&free, &total);
+    (void)cudaThreadExchangeStreamCaptureMode(&mode);
   }
+  (void)cudaGetLastError();
+  return error;
 }
 
-inline absl::Status ToStatus(cudaError_t error, const char* call) {
+// Returns the status of a call. `probe` is the answer of Probe after it, if it failed and its
+// device may be lost.
+inline absl::Status ToStatus(cudaError_t error, const char* call, cudaError_t probe = cudaSuccess,
+                             bool waited = false) {
   if (error == cudaSuccess) return absl::OkStatus();
-  const std::string text =
+  std::string text =
       absl::StrCat(call, ": ", cudaGetErrorName(error), ", ", cudaGetErrorString(error));
-  if (LosesDevice(error)) return absl::UnavailableError(text);
-  return error == cudaErrorMemoryAllocation ? absl::ResourceExhaustedError(text)
-                                            : absl::InternalError(text);
+  if (probe != cudaSuccess) {
+    absl::StrAppend(&text, "; the GPU then answers ", cudaGetErrorName(probe));
+  }
+  return CudaStatus(error, probe, text, waited);
 }
 
 // The state that a device shares with its streams and events.
@@ -60,8 +62,10 @@ class CudaCore {
     return RecordError(cudaSetDevice(index_), "cudaSetDevice");
   }
   // Returns the error as a status, and remembers a loss of the device.
-  absl::Status RecordError(cudaError_t error, const char* call) {
-    absl::Status status = ToStatus(error, call);
+  // `waited` is whether the call waited for queued work.
+  absl::Status RecordError(cudaError_t error, const char* call, bool waited = false) {
+    if (error == cudaSuccess) return absl::OkStatus();
+    absl::Status status = ToStatus(error, call, Probe(), waited);
     if (absl::IsUnavailable(status)) lost_.store(true, std::memory_order_relaxed);
     return status;
   }
@@ -83,7 +87,8 @@ class CudaEvent final : public DeviceEvent {
   absl::Status Synchronize() override {
     absl::Status status = core_.Use();
     if (status.ok())
-      status = core_.RecordError(cudaEventSynchronize(event_), "cudaEventSynchronize");
+      status =
+          core_.RecordError(cudaEventSynchronize(event_), "cudaEventSynchronize", /*waited=*/true);
     return status;
   }
 
@@ -201,7 +206,13 @@ class CudaStream final : public DeviceStream {
 
   absl::Status TakeStatus() override { return std::exchange(status_, absl::OkStatus()); }
   absl::Status Synchronize() override {
-    if (Ready()) RecordError(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+    // After a failure too, because the work before it uses the caller's memory.
+    absl::Status waited = core_.Use();
+    if (waited.ok()) {
+      waited = core_.RecordError(cudaStreamSynchronize(stream_), "cudaStreamSynchronize",
+                                 /*waited=*/true);
+    }
+    status_.Update(waited);
     return std::exchange(status_, absl::OkStatus());
   }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <utility>
@@ -48,15 +49,24 @@ class DeviceLab {
   }
   template <typename T>
   void Write(T* device, std::span<const T> values) {
-    stream_->CopyToDevice(device, values.data(), values.size_bytes());
+    if (values.empty()) return;
+    const PinnedMemory staging = device_->AllocatePinned(values.size_bytes()).value();
+    std::memcpy(staging.get(), values.data(), values.size_bytes());
+    stream_->CopyToDevice(device, staging.get(), values.size_bytes());
     status_.Update(stream_->Synchronize());
   }
   // Waits for the stream and returns n values; fails the test if an operation on the stream failed.
   template <typename T>
   std::vector<T> Get(const T* device, size_t n) {
     std::vector<T> values(n);
-    stream_->CopyToHost(values.data(), device, n * sizeof(T));
-    status_.Update(stream_->Synchronize());
+    if (n == 0) return values;
+    const absl::StatusOr<PinnedMemory> staging = device_->AllocatePinned(n * sizeof(T));
+    status_.Update(staging.status());
+    if (staging.ok()) {
+      stream_->CopyToHost(staging->get(), device, n * sizeof(T));
+      status_.Update(stream_->Synchronize());
+      std::memcpy(values.data(), staging->get(), n * sizeof(T));
+    }
     EXPECT_TRUE(status_.ok()) << status_;
     return values;
   }

@@ -65,6 +65,31 @@ void Compute(const DenseShape& shape, SimtDense kind, const DenseArgs& args) {
 
 }  // namespace
 
+bool DenseSupports(const DenseShape& shape) {
+  constexpr size_t kRowAlignment = 16;
+  const auto aligned = [](size_t width) { return width * sizeof(BFloat16) % kRowAlignment == 0; };
+  return !shape.half || (aligned(shape.k) && aligned(shape.n));
+}
+
+absl::Status CheckDense(const DenseShape& shape, SimtDense kind, const DenseArgs& args) {
+  // The alignment for which the library is asked for algorithms, unless told otherwise.
+  constexpr uintptr_t kAlignment = 256;
+  const auto aligned = [](const void* memory) {
+    return memory != nullptr && reinterpret_cast<uintptr_t>(memory) % kAlignment == 0;
+  };
+  const size_t element = shape.half ? sizeof(BFloat16) : sizeof(float);
+  const char* const x = static_cast<const char*>(args.x);
+  const char* const out = static_cast<const char*>(args.out);
+  const bool apart =
+      x + args.rows * element * shape.k <= out || out + DenseOutBytes(shape, args.rows) <= x;
+  const bool valid = args.rows >= 1 && args.rows <= MostRows(shape) &&
+                     TriedRows(args.rows) == args.rows && aligned(args.x) && aligned(args.weight) &&
+                     aligned(args.out) && apart && (!shape.bias || aligned(args.bias)) &&
+                     (DenseWorkspaceBytes(shape, kind) == 0 || aligned(args.workspace));
+  if (valid) return absl::OkStatus();
+  return absl::InternalError("cublasLtMatmul failed with status 7");  // CUBLAS_STATUS_INVALID_VALUE
+}
+
 size_t DenseWorkspaceBytes(const DenseShape& shape, SimtDense kind) {
   const bool uses = kind == SimtDense::kWorkspace || kind == SimtDense::kTrustsWorkspace;
   return uses ? shape.n * sizeof(float) : 0;

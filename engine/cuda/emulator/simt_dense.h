@@ -4,11 +4,18 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "engine/cuda/dense_layer.h"
 #include "engine/cuda/emulator/simt_device.h"
 
 namespace sluice::simt {
 
+// Returns whether the library has algorithms for the shape. Rows of bfloat16 must be multiples of
+// 16 bytes, which those of a vocabulary of 50,257 are not.
+bool DenseSupports(const DenseShape& shape);
+// Returns the library's error for arguments that it refuses: no workspace, pointers that are not
+// aligned, more rows than it was asked about, an output that overlaps the input.
+absl::Status CheckDense(const DenseShape& shape, SimtDense kind, const DenseArgs& args);
 size_t DenseWorkspaceBytes(const DenseShape& shape, SimtDense kind);
 size_t DenseOutBytes(const DenseShape& shape, int32_t rows);
 void ComputeDense(const DenseShape& shape, SimtDense kind, const DenseArgs& args);

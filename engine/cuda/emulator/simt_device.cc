@@ -1,242 +1,244 @@
 #include "engine/cuda/emulator/simt_device.h"
 
-#include <algorithm>
+#include <bit>
+#include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <functional>
-#include <map>
-#include <mutex>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status_macros.h"
+#include "engine/cuda/cuda_errors.h"
+#include "engine/cuda/emulator/simt_core.h"
 #include "engine/cuda/emulator/simt_dense.h"
-#include "kernels/simt/machine.h"
 
 namespace sluice::simt {
 namespace {
 
-// The state that all streams share. One piece of work runs at a time.
-struct Core {
-  explicit Core(const SimtOptions& of) : options(of), machine(memory, of.seed) {}
+using Lock = std::lock_guard<std::mutex>;
 
-  const SimtOptions options;
-
-  std::recursive_mutex mutex;
-  Memory memory;
-  Machine machine;
-  absl::Status error;  // sticky
-  int64_t captures = 0;
-  int64_t live_graphs = 0;
-  const void* running = nullptr;  // the stream whose work runs
-  // The size and the stream of each workspace. Streams run at the same time on a device, so a
-  // workspace that two of them use is a fault, although their work never interleaves here.
-  std::map<uintptr_t, std::pair<size_t, const void*>> workspaces;
-
-  int64_t Room() const {
-    const int64_t taken = memory.live_bytes() + live_graphs * options.graph_bytes;
-    return std::max<int64_t>(options.memory_bytes - taken, 0);
+class SimtGraph final : public DeviceGraph {
+ public:
+  SimtGraph(Core& core, std::vector<Work> work) : core_(core), work_(std::move(work)) {
+    ++core_.counts.graphs;
+    ++core_.counts.captures;
   }
-
-  void RecordFault(const std::string& fault) {
-    if (!fault.empty() && error.ok()) error = absl::UnavailableError(fault);
-  }
-
-  void Run(const LaunchRecord& launch) {
-    if (launch.shape.shared_bytes > options.shared_bytes_limit) {
-      return RecordFault(absl::StrCat(
-          "kernel ", launch.kernel.name, " wants ", launch.shape.shared_bytes,
-          " bytes of shared memory a block, the device has ", options.shared_bytes_limit));
-    }
-    RecordFault(machine.Run(launch));
-  }
-
-  // Returns whether the host may touch these bytes of the device.
-  bool Check(const char* what, const void* device, size_t bytes, Access access) {
-    const std::string wrong = memory.HostAccess(device, bytes, access);
-    if (!wrong.empty()) RecordFault(absl::StrCat(what, " ", wrong));
-    return wrong.empty();
-  }
-
-  bool ClaimWorkspace(const void* workspace, size_t bytes) {
-    if (!Check("Workspace", workspace, bytes, Access::kWrite)) return false;
-    const auto begin = reinterpret_cast<uintptr_t>(workspace);
-    for (const auto& [other, use] : workspaces) {
-      const bool apart = other + use.first <= begin || begin + bytes <= other;
-      if (apart || use.second == running) continue;
-      RecordFault("Workspace is another stream's too");
-      return false;
-    }
-    workspaces[begin] = {bytes, running};
-    return true;
-  }
-  void ForgetWorkspaces(const void* freed, size_t bytes) {
-    const auto begin = reinterpret_cast<uintptr_t>(freed);
-    std::erase_if(workspaces, [&](const auto& entry) {
-      return entry.first >= begin && entry.first < begin + bytes;
-    });
-  }
-};
-
-using Work = std::function<void()>;
-
-struct SimtGraph final : DeviceGraph {
-  explicit SimtGraph(Core& device) : core(device) {}
   ~SimtGraph() override {
-    const std::lock_guard lock(core.mutex);
-    if (ended) --core.live_graphs;
+    const Lock lock(core_.mutex);
+    --core_.counts.graphs;
   }
+  int64_t nodes() const override { return std::ssize(work_); }
+  int64_t memory_bytes() const override { return core_.options().graph_bytes; }
+  const std::vector<Work>& work() const { return work_; }
 
-  Core& core;
-  bool ended = false;  // whether it is captured, and on the device
-  std::vector<Work> work;
-  int64_t nodes() const override { return std::ssize(work); }
-  int64_t memory_bytes() const override { return core.options.graph_bytes; }
+ private:
+  Core& core_;
+  const std::vector<Work> work_;
 };
 
-class SimtStream;
+class SimtEvent final : public DeviceEvent {
+ public:
+  explicit SimtEvent(Core& core) : core_(core) { ++core_.counts.events; }
+  ~SimtEvent() override {
+    const Lock lock(core_.mutex);
+    --core_.counts.events;
+  }
 
-struct SimtEvent final : DeviceEvent {
-  SimtStream* stream = nullptr;
-  int64_t ticket = 0;  // the number of works of the stream before it
+  absl::Status Synchronize() override {
+    const Lock lock(core_.mutex);
+    SLUICE_RETURN_IF_ERROR(core_.Begin(SimtCall::kSynchronizeEvent));
+    ++core_.counts.waits;
+    if (queue_ != nullptr) core_.RunUntil(*queue_, ticket_);
+    return core_.error();
+  }
 
-  absl::Status Synchronize() override;
+  // The last Record; null before the first.
+  std::shared_ptr<WorkQueue> queue_;
+  int64_t ticket_ = 0;  // the number of works of the queue before it
+
+ private:
+  Core& core_;
 };
 
 class SimtStream final : public DeviceStream {
  public:
-  explicit SimtStream(Core& core) : core_(core) {}
-  ~SimtStream() override { (void)Synchronize(); }
+  explicit SimtStream(Core& core) : core_(core), queue_(core.AddQueue()) {}
+  ~SimtStream() override {
+    const Lock lock(core_.mutex);
+    if (capture_ != nullptr) core_.captures.erase(capturer_);
+    core_.RemoveQueue(queue_);
+  }
 
-  int32_t processors() const override { return core_.options.processors; }
-  int32_t shared_bytes_limit() const override { return core_.options.shared_bytes_limit; }
+  int32_t processors() const override { return core_.options().processors; }
+  int32_t shared_bytes_limit() const override { return core_.options().shared_bytes_limit; }
 
   void Launch(const kernels::cuda::Kernel& kernel, const kernels::cuda::LaunchShape& shape,
               const void* argument, size_t argument_bytes) override {
+    const Lock lock(core_.mutex);
+    if (!Accepts(SimtCall::kLaunch)) return;
+    if (capture_ == nullptr) ++core_.counts.launches;
     auto launch = std::make_shared<LaunchRecord>(
         LaunchRecord{kernel, shape, std::make_unique<std::byte[]>(argument_bytes)});
     std::memcpy(launch->argument.get(), argument, argument_bytes);
-    Queue([&core = core_, launch] { core.Run(*launch); });
+    Queue({[&core = core_, launch] { core.Run(*launch); }});
   }
 
   // Computes the layer in plain C++, which proves nothing about any library.
   void Dense(const DenseShape& shape, SimtDense kind, const DenseArgs& args) {
-    Queue([=, &core = core_] {
+    const Lock lock(core_.mutex);
+    if (!Accepts(SimtCall::kDense)) return;
+    status_ = CheckDense(shape, kind, args);
+    if (!status_.ok()) return;
+    if (capture_ == nullptr) ++core_.counts.layers;
+    Queue({[=, &core = core_] {
       const size_t workspace = DenseWorkspaceBytes(shape, kind);
       if (workspace > 0 && !core.ClaimWorkspace(args.workspace, workspace)) return;
-      if (!core.Check("Dense", args.out, DenseOutBytes(shape, args.rows), Access::kWrite)) return;
+      const size_t out_bytes = DenseOutBytes(shape, args.rows);
+      if (!core.CheckDevice("Dense", args.out, out_bytes, Access::kWrite)) return;
       ComputeDense(shape, kind, args);
-    });
+    }});
   }
+
   void CopyToDevice(void* device, const void* host, size_t bytes) override {
-    Queue([=, &core = core_] {
-      const bool allowed = core.Check("CopyToDevice", device, bytes, Access::kWrite);
+    constexpr char kName[] = "CopyToDevice";
+    const Lock lock(core_.mutex);
+    if (!Accepts(SimtCall::kCopy) || !core_.CheckPinned(kName, host, bytes)) return;
+    Count(&SimtCounts::copies_to_device, &SimtCounts::bytes_to_device, bytes);
+    const auto copy = [=, &core = core_] {
+      const bool allowed = core.CheckPinned(kName, host, bytes) &&
+                           core.CheckDevice(kName, device, bytes, Access::kWrite);
       if (allowed && bytes > 0) std::memcpy(device, host, bytes);
-    });
+    };
+    Queue({.run = copy, .host = host, .host_bytes = bytes});
   }
   void CopyToHost(void* host, const void* device, size_t bytes) override {
-    Queue([=, &core = core_] {
-      const bool allowed = core.Check("CopyToHost", device, bytes, Access::kRead);
+    constexpr char kName[] = "CopyToHost";
+    const Lock lock(core_.mutex);
+    if (!Accepts(SimtCall::kCopy) || !core_.CheckPinned(kName, host, bytes)) return;
+    Count(&SimtCounts::copies_to_host, &SimtCounts::bytes_to_host, bytes);
+    const auto copy = [=, &core = core_] {
+      const bool allowed = core.CheckPinned(kName, host, bytes) &&
+                           core.CheckDevice(kName, device, bytes, Access::kRead);
       if (allowed && bytes > 0) std::memcpy(host, device, bytes);
-    });
+    };
+    Queue({.run = copy, .host = host, .host_bytes = bytes});
   }
   void CopyOnDevice(void* to, const void* from, size_t bytes) override {
-    Queue([=, &core = core_] {
-      const bool allowed = core.Check("CopyOnDevice", to, bytes, Access::kWrite) &&
-                           core.Check("CopyOnDevice", from, bytes, Access::kRead);
+    const Lock lock(core_.mutex);
+    if (!Accepts(SimtCall::kCopy)) return;
+    if (capture_ == nullptr) ++core_.counts.copies_on_device;
+    Queue({[=, &core = core_] {
+      const bool allowed = core.CheckDevice("CopyOnDevice", to, bytes, Access::kWrite) &&
+                           core.CheckDevice("CopyOnDevice", from, bytes, Access::kRead);
       if (allowed && bytes > 0) std::memcpy(to, from, bytes);
-    });
+    }});
   }
   void Fill(void* device, uint8_t byte, size_t bytes) override {
-    Queue([=, &core = core_] {
-      if (core.Check("Fill", device, bytes, Access::kWrite)) std::memset(device, byte, bytes);
-    });
+    const Lock lock(core_.mutex);
+    if (!Accepts(SimtCall::kFill)) return;
+    if (capture_ == nullptr) ++core_.counts.fills;
+    Queue({[=, &core = core_] {
+      const bool allowed = core.CheckDevice("Fill", device, bytes, Access::kWrite);
+      if (allowed && bytes > 0) std::memset(device, byte, bytes);
+    }});
   }
 
   void Record(DeviceEvent& event) override {
+    const Lock lock(core_.mutex);
     SLUICE_CHECK(capture_ == nullptr);
+    if (!Accepts(SimtCall::kRecord)) return;
     auto& own = static_cast<SimtEvent&>(event);
-    own.stream = this;
-    own.ticket = queued_;
+    own.queue_ = queue_;
+    own.ticket_ = queue_->queued;
   }
   void Wait(DeviceEvent& event) override {
+    const Lock lock(core_.mutex);
     SLUICE_CHECK(capture_ == nullptr);
+    if (!Accepts(SimtCall::kWait)) return;
     const auto& other = static_cast<SimtEvent&>(event);
-    if (other.stream == nullptr) return;
-    Queue([stream = other.stream, ticket = other.ticket] { stream->RunUntil(ticket); });
+    if (other.queue_ == nullptr) return;
+    Queue({.run = nullptr, .after = other.queue_, .ticket = other.ticket_});
   }
 
   void BeginCapture() override {
+    const Lock lock(core_.mutex);
     SLUICE_CHECK(capture_ == nullptr);
-    capture_ = std::make_unique<SimtGraph>(core_);
+    if (!Accepts(SimtCall::kBeginCapture)) return;
+    capture_ = std::make_unique<Capture>();
+    capturer_ = std::this_thread::get_id();
+    SLUICE_CHECK(core_.captures.emplace(capturer_, capture_.get()).second);
   }
   absl::StatusOr<std::unique_ptr<DeviceGraph>> EndCapture() override {
-    SLUICE_CHECK(capture_ != nullptr);
-    const std::lock_guard lock(core_.mutex);
-    std::unique_ptr<SimtGraph> graph = std::exchange(capture_, nullptr);
-    if (!core_.error.ok()) return core_.error;
-    if (core_.Room() < core_.options.graph_bytes) {
-      return absl::ResourceExhaustedError("no device memory for a captured graph");
+    const Lock lock(core_.mutex);
+    SLUICE_CHECK(capture_ != nullptr || !status_.ok());
+    SLUICE_CHECK(capture_ == nullptr || capturer_ == std::this_thread::get_id());
+    const std::unique_ptr<Capture> capture = std::exchange(capture_, nullptr);
+    if (capture != nullptr) core_.captures.erase(capturer_);
+    if (status_.ok() && capture->invalid) {
+      status_ = core_.Refuse("cudaStreamEndCapture", kCudaCaptureInvalidated);
     }
-    graph->ended = true;
-    ++core_.live_graphs;
-    ++core_.captures;
-    return graph;
+    if (status_.ok()) status_ = core_.Begin(SimtCall::kInstantiate);
+    if (status_.ok() && core_.Room() < core_.options().graph_bytes) {
+      status_ = absl::ResourceExhaustedError("no device memory for a captured graph");
+    }
+    if (status_.ok()) status_ = core_.Begin(SimtCall::kUpload);
+    SLUICE_RETURN_IF_ERROR(TakeOwnStatus());
+    return std::make_unique<SimtGraph>(core_, std::move(capture->work));
   }
   void Run(DeviceGraph& graph) override {
+    const Lock lock(core_.mutex);
     SLUICE_CHECK(capture_ == nullptr);
-    for (const Work& work : static_cast<SimtGraph&>(graph).work) Queue(work);
+    if (!Accepts(SimtCall::kRun)) return;
+    ++core_.counts.runs;
+    core_.counts.nodes += graph.nodes();
+    for (const Work& work : static_cast<SimtGraph&>(graph).work()) Queue(work);
   }
 
   absl::Status TakeStatus() override {
-    const std::lock_guard lock(core_.mutex);
-    return core_.error;
+    const Lock lock(core_.mutex);
+    core_.Pass();
+    return TakeOwnStatus();
   }
   absl::Status Synchronize() override {
-    SLUICE_CHECK(capture_ == nullptr);
-    const std::lock_guard lock(core_.mutex);
-    RunUntil(queued_);
-    return core_.error;
-  }
-
-  absl::Status RunTo(int64_t ticket) {
-    const std::lock_guard lock(core_.mutex);
-    RunUntil(ticket);
-    return core_.error;
+    const Lock lock(core_.mutex);
+    absl::Status waited = core_.Begin(SimtCall::kSynchronizeStream);
+    if (waited.ok()) {
+      ++core_.counts.waits;
+      core_.RunUntil(*queue_, queue_->queued);
+      waited = core_.error();
+    }
+    status_.Update(waited);
+    return TakeOwnStatus();
   }
 
  private:
+  // Returns whether the stream goes on with the call; keeps its failure otherwise.
+  bool Accepts(SimtCall call) {
+    if (status_.ok()) status_ = core_.Begin(call);
+    return status_.ok();
+  }
+  absl::Status TakeOwnStatus() { return std::exchange(status_, absl::OkStatus()); }
+
+  void Count(int64_t SimtCounts::*copies, int64_t SimtCounts::*bytes, size_t n) {
+    if (capture_ != nullptr) return;
+    ++(core_.counts.*copies);
+    core_.counts.*bytes += static_cast<int64_t>(n);
+  }
+
   void Queue(Work work) {
     if (capture_ != nullptr) {
       capture_->work.push_back(std::move(work));
-      return;
-    }
-    const std::lock_guard lock(core_.mutex);
-    queue_.push_back(std::move(work));
-    ++queued_;
-  }
-
-  void RunUntil(int64_t ticket) {
-    while (done_ < ticket) {
-      const Work work = std::move(queue_.front());
-      queue_.pop_front();
-      ++done_;
-      const void* const before = std::exchange(core_.running, this);
-      if (core_.error.ok()) work();
-      core_.running = before;
+    } else {
+      core_.Push(*queue_, std::move(work));
     }
   }
 
   Core& core_;
-  std::unique_ptr<SimtGraph> capture_;
-  std::deque<Work> queue_;
-  int64_t queued_ = 0, done_ = 0;
+  const std::shared_ptr<WorkQueue> queue_;
+  std::unique_ptr<Capture> capture_;
+  std::thread::id capturer_;
+  absl::Status status_;  // the first failure that was not returned yet
 };
-
-absl::Status SimtEvent::Synchronize() {
-  return stream == nullptr ? absl::OkStatus() : stream->RunTo(ticket);
-}
 
 class SimtDenseLayer final : public DenseLayer {
  public:
@@ -266,65 +268,103 @@ class EmulatedDevice final : public SimtDevice {
         core_(options) {}
 
   const DeviceInfo& info() const override { return info_; }
-  int64_t captures() const override { return core_.captures; }
+  int64_t captures() const override { return counts().captures; }
   int64_t FreeMemory() const override {
-    const std::lock_guard lock(core_.mutex);
-    return core_.error.ok() ? core_.Room() : 0;
+    const Lock lock(core_.mutex);
+    return core_.error().ok() ? core_.Room() : 0;
   }
 
   absl::StatusOr<DeviceMemory> Allocate(size_t bytes) override {
-    const std::lock_guard lock(core_.mutex);
-    if (!core_.error.ok()) return core_.error;
+    const Lock lock(core_.mutex);
+    SLUICE_CHECK(bytes >= 1);
+    SLUICE_RETURN_IF_ERROR(core_.Begin(SimtCall::kAllocate));
     const size_t room = core_.Room();
     if (bytes > room) {
       return absl::ResourceExhaustedError(
           absl::StrCat(bytes, " bytes of device memory wanted, ", room, " free"));
     }
-    return DeviceMemory(core_.memory.Allocate(bytes), ReleaseMemory{this, false});
+    return DeviceMemory(core_.Allocate(bytes), ReleaseMemory{this, false});
   }
   absl::StatusOr<PinnedMemory> AllocatePinned(size_t bytes) override {
-    return PinnedMemory(::operator new(bytes), ReleaseMemory{this, true});
+    const Lock lock(core_.mutex);
+    SLUICE_CHECK(bytes >= 1);
+    SLUICE_RETURN_IF_ERROR(core_.Begin(SimtCall::kAllocatePinned));
+    return PinnedMemory(core_.AllocatePinned(bytes), ReleaseMemory{this, true});
   }
   absl::StatusOr<std::unique_ptr<DeviceStream>> CreateStream() override {
+    const Lock lock(core_.mutex);
+    SLUICE_RETURN_IF_ERROR(core_.Begin(SimtCall::kCreateStream));
     return std::make_unique<SimtStream>(core_);
   }
   absl::StatusOr<std::unique_ptr<DeviceEvent>> CreateEvent() override {
-    return std::make_unique<SimtEvent>();
+    const Lock lock(core_.mutex);
+    SLUICE_RETURN_IF_ERROR(core_.Begin(SimtCall::kCreateEvent));
+    return std::make_unique<SimtEvent>(core_);
   }
   absl::StatusOr<std::string> DenseLibrary() const override {
-    if (!core_.options.dense.empty()) return std::string("pretended");
+    if (!core_.options().dense.empty()) return std::string("pretended");
     return absl::FailedPreconditionError("the emulator has no library of dense layers");
   }
   std::vector<std::unique_ptr<DenseLayer>> DenseCandidates(const DenseShape& shape) override {
     std::vector<std::unique_ptr<DenseLayer>> layers;
-    layers.reserve(core_.options.dense.size());
-    for (SimtDense kind : core_.options.dense) {
+    if (!DenseSupports(shape)) return layers;
+    layers.reserve(core_.options().dense.size());
+    for (SimtDense kind : core_.options().dense) {
       layers.push_back(std::make_unique<SimtDenseLayer>(shape, kind));
     }
     return layers;
   }
-  void Lose(const std::string& fault) override {
-    const std::lock_guard lock(core_.mutex);
-    core_.RecordFault(fault);
-  }
+
   void Poison(void* begin, size_t bytes) override {
-    const std::lock_guard lock(core_.mutex);
-    core_.memory.Poison(begin, bytes);
+    const Lock lock(core_.mutex);
+    core_.Poison(begin, bytes);
+  }
+  void Lose(const std::string& fault) override {
+    const Lock lock(core_.mutex);
+    core_.Lose(fault);
+  }
+  SimtCounts counts() const override {
+    const Lock lock(core_.mutex);
+    return core_.counts;
+  }
+  int64_t calls(SimtCall call) const override {
+    const Lock lock(core_.mutex);
+    return core_.calls(call);
+  }
+  std::string fault() const override {
+    const Lock lock(core_.mutex);
+    return core_.fault();
   }
 
  protected:
   void Release(void* memory, bool pinned) override {
-    if (pinned) return ::operator delete(memory);
-    const std::lock_guard lock(core_.mutex);
-    core_.ForgetWorkspaces(memory, core_.memory.Free(memory));
+    const Lock lock(core_.mutex);
+    core_.Pass();
+    pinned ? core_.FreePinned(memory) : core_.Free(memory);
   }
 
  private:
-  DeviceInfo info_;
+  const DeviceInfo info_;
   mutable Core core_;
 };
 
 }  // namespace
+
+SimtCounts operator-(const SimtCounts& after, const SimtCounts& before) {
+  using Values = std::array<int64_t, sizeof(SimtCounts) / sizeof(int64_t)>;
+  Values values = std::bit_cast<Values>(after);
+  const Values subtracted = std::bit_cast<Values>(before);
+  for (size_t i = 0; i < values.size(); ++i) values[i] -= subtracted[i];
+  return std::bit_cast<SimtCounts>(values);
+}
+
+SimtOrder SimtOrderOfEnvironment() {
+  const char* const name = std::getenv("SLUICE_SIMT_ORDER");
+  if (name == nullptr) return SimtOrder::kLate;
+  const std::optional<SimtOrder> order = EnumOf<SimtOrder>(name);
+  SLUICE_CHECK(order.has_value());
+  return *order;
+}
 
 std::unique_ptr<SimtDevice> MakeSimtDevice(const SimtOptions& options) {
   return std::make_unique<EmulatedDevice>(options);

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <optional>
 #include <random>
+#include <tuple>
 
 #include "engine/cuda/emulator/simt_device.h"
 #include "kernels/cuda/bfloat16.h"
@@ -21,7 +23,7 @@ using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr DenseShape kShape = {.k = 20, .n = 12, .half = false, .bias = true, .accumulate = false};
+constexpr DenseShape kShape = {.k = 24, .n = 16, .half = false, .bias = true, .accumulate = false};
 
 class DenseLayersTest : public ::testing::Test {
  protected:
@@ -90,7 +92,7 @@ TEST_F(DenseLayersTest, TakesTheFirstAlgorithmWhoseRowsDoNotDependOnTheirNumber)
 
 TEST_F(DenseLayersTest, TheChosenAlgorithmComputesTheLayer) {
   Offer({SimtDense::kVaries, SimtDense::kInvariant});
-  constexpr int32_t kRows = 100;
+  constexpr int32_t kRows = 112;
   const std::vector<float> x = Random(kRows * kShape.k);
   auto* const out = lab_->Room<float>(kRows * kShape.n);
   Find().value()->Run({lab_->Put(x), weight_, bias_, kRows, out}, lab_->stream());
@@ -201,7 +203,7 @@ TEST_F(DenseLayersTest, ATablesAlgorithmThatFailsTheTrialIsNotUsed) {
   Keep(kShape, SimtDense::kVaries);
   EXPECT_EQ(Found({SimtDense::kInvariant, SimtDense::kVaries}, kShape), SimtDense::kInvariant);
   EXPECT_THAT(layers_->notices(),
-              ElementsAre("the table of algorithms is not followed for 20 x 12 f32, bias: rows "
+              ElementsAre("the table of algorithms is not followed for 24 x 16 f32, bias: rows "
                           "depend on their number"));
   DenseShape other = kShape;
   other.accumulate = true;
@@ -216,6 +218,103 @@ TEST_F(DenseLayersTest, PassingReturnsUpToTheGivenNumberOfAlgorithms) {
   Offer({SimtDense::kVaries, SimtDense::kBackwards, SimtDense::kUnfinished, SimtDense::kInvariant});
   EXPECT_EQ(layers_->Passing(kShape, weight_, bias_, 9)->size(), 2u);
   EXPECT_EQ(layers_->Passing(kShape, weight_, bias_, 1)->size(), 1u);
+}
+
+// Plants one bad argument after another in a call that the library takes.
+TEST_F(DenseLayersTest, TheLibraryRefusesBadArguments) {
+  for (const bool half : {false, true}) {
+    DenseShape shape = kShape;
+    shape.half = half;
+    Offer({SimtDense::kWorkspace});
+    const DenseLayer* const layer = Find(shape).value();
+    const DenseArgs good = {.x = lab_->Put(std::vector<float>(kShape.k * 8)),
+                            .weight = half ? static_cast<const void*>(half_weight_) : weight_,
+                            .bias = half ? static_cast<const void*>(half_bias_) : bias_,
+                            .rows = 4,
+                            .out = lab_->Room<float>(kShape.n * 8),
+                            .workspace = lab_->Room<float>(kShape.n * 8)};
+    const auto run = [&](auto change) {
+      DenseArgs args = good;
+      change(&args);
+      layer->Run(args, lab_->stream());
+      return lab_->stream().Synchronize();
+    };
+    const auto moved = [](const void* memory, int bytes) {
+      return const_cast<char*>(static_cast<const char*>(memory) + bytes);
+    };
+    EXPECT_TRUE(run([](DenseArgs*) {}).ok());
+    using Change = std::function<void(DenseArgs*)>;
+    for (const int bytes : {4, 128}) {
+      for (const Change& change :
+           {Change([&](DenseArgs* args) { args->x = moved(args->x, bytes); }),
+            Change([&](DenseArgs* args) { args->weight = moved(args->weight, bytes); }),
+            Change([&](DenseArgs* args) { args->bias = moved(args->bias, bytes); }),
+            Change([&](DenseArgs* args) { args->out = moved(args->out, bytes); }),
+            Change([&](DenseArgs* args) { args->workspace = moved(args->workspace, bytes); }),
+            Change([&](DenseArgs* args) { args->bias = nullptr; }),
+            Change([&](DenseArgs* args) { args->workspace = nullptr; }),
+            Change([&](DenseArgs* args) { args->x = args->out; }),
+            Change([&](DenseArgs* args) { args->rows = 0; }),
+            Change([&](DenseArgs* args) { args->rows = MostRows(shape) + 1; })}) {
+        EXPECT_EQ(run(change), absl::InternalError("cublasLtMatmul failed with status 7"));
+      }
+    }
+    EXPECT_TRUE(run([](DenseArgs*) {}).ok()) << "the stream goes on";
+    EXPECT_EQ(device_->fault(), "");
+  }
+}
+
+TEST_F(DenseLayersTest, AWorkspaceThatIsSmallerThanDeclaredIsAFault) {
+  Offer({SimtDense::kWorkspace});
+  const DenseLayer* const layer = Find().value();
+  ASSERT_EQ(layer->workspace_bytes(), kShape.n * sizeof(float));
+  layer->Run({.x = lab_->Put(std::vector<float>(kShape.k)),
+              .weight = weight_,
+              .bias = bias_,
+              .rows = 1,
+              .out = lab_->Room<float>(kShape.n),
+              .workspace = lab_->Room<float>(kShape.n - 1)},
+             lab_->stream());
+  EXPECT_TRUE(absl::IsUnavailable(lab_->stream().Synchronize()));
+  EXPECT_THAT(device_->fault(), HasSubstr("Workspace touches 64 bytes in no buffer"));
+}
+
+// Of bfloat16; our kernel then computes the layer.
+TEST_F(DenseLayersTest, TheLibraryHasNoAlgorithmForRowsThatAreNotMultiplesOf16Bytes) {
+  Offer({SimtDense::kInvariant});
+  for (const auto& [k, n, aligned] :
+       {std::tuple{768, 50257, false}, {768, 50264, true}, {20, 16, false}, {24, 12, false}}) {
+    for (const bool head : {false, true}) {
+      DenseShape shape = {.k = k, .n = n, .half = true, .bias = false, .accumulate = false};
+      shape.head = head;
+      EXPECT_EQ(device_->DenseCandidates(shape).size(), aligned ? 1u : 0u) << k << ", " << n;
+      shape.half = false;
+      EXPECT_EQ(device_->DenseCandidates(shape).size(), 1u);
+    }
+  }
+}
+
+// A layer may be captured, but a trial allocates and waits.
+TEST_F(DenseLayersTest, ATrialIsRefusedDuringACapture) {
+  Offer({SimtDense::kInvariant});
+  const DenseLayer* const layer = Find().value();
+  const DenseArgs args = {.x = lab_->Put(std::vector<float>(kShape.k)),
+                          .weight = weight_,
+                          .bias = bias_,
+                          .rows = 1,
+                          .out = lab_->Room<float>(kShape.n)};
+  DenseShape other = kShape;
+  other.accumulate = true;
+  const auto stream = device_->CreateStream().value();
+  for (const bool trial : {false, true}) {
+    stream->BeginCapture();
+    layer->Run(args, *stream);
+    if (trial) {
+      EXPECT_THAT(std::string(Find(other).status().message()), HasSubstr("CaptureUnsupported"));
+    }
+    EXPECT_EQ(stream->EndCapture().ok(), !trial);
+  }
+  EXPECT_NE(Find(other).value(), nullptr) << "after the capture";
 }
 
 TEST_F(DenseLayersTest, ReturnsErrorsOfTheDevice) {

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <thread>
+
 #include "tests/kernels/simt/planted.h"
 #include "tests/support/device_lab.h"
 
@@ -11,71 +14,97 @@ namespace {
 
 using kernels::cuda::planted::AddCount;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
-TEST(SimtDeviceTest, WorkRunsInOrderWhenItIsWaitedFor) {
-  DeviceLab lab(MakeSimtDevice());
-  std::vector<float> in = {1, 2}, got(2);
-  float *from = lab.Room<float>(2), *to = lab.Room<float>(2);
-  const int32_t* n = lab.Put<int32_t>({2});
-  lab.stream().CopyToDevice(from, in.data(), 8);
-  AddCount(lab.stream(), from, n, 1, to);
-  lab.stream().CopyToHost(got.data(), to, 8);
-  in[0] = 10;  // as if a staging buffer were reused
-  ASSERT_TRUE(lab.Finish().ok());
-  EXPECT_EQ(got, (std::vector<float>{12, 4}));
-}
+// Pinned memory of floats.
+class Pinned {
+ public:
+  Pinned(Device& device, std::vector<float> values)
+      : memory_(device.AllocatePinned(values.size() * sizeof(float)).value()) {
+    std::memcpy(memory_.get(), values.data(), values.size() * sizeof(float));
+  }
+  float* data() const { return static_cast<float*>(memory_.get()); }
+  float& operator[](size_t i) const { return data()[i]; }
+  void Release() { memory_ = nullptr; }
+
+ private:
+  PinnedMemory memory_;
+};
+
+SimtDevice& Emulated(DeviceLab& lab) { return static_cast<SimtDevice&>(lab.device()); }
 
 TEST(SimtDeviceTest, AnEventOrdersTwoStreams) {
-  DeviceLab lab(MakeSimtDevice());
+  for (const SimtOrder order : {SimtOrder::kLate, SimtOrder::kEarly, SimtOrder::kRandom}) {
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+      DeviceLab lab(MakeSimtDevice({.seed = seed, .order = order}));
+      auto other = lab.device().CreateStream().value();
+      auto event = lab.device().CreateEvent().value();
+      EXPECT_TRUE(event->Synchronize().ok());
+      const int32_t* n = lab.Put<int32_t>({1});
+      float *a = lab.Put<float>({1}), *b = lab.Room<float>(1), *c = lab.Room<float>(1);
+      AddCount(lab.stream(), a, n, 1, b);
+      lab.stream().Record(*event);
+      other->Wait(*event);
+      AddCount(*other, b, n, 1, c);
+      ASSERT_TRUE(other->Synchronize().ok());
+      EXPECT_EQ(lab.Get(c, 1)[0], 3);
+      EXPECT_TRUE(event->Synchronize().ok());
+    }
+  }
+}
+
+// The wait refers to the record before it, and to its stream, which may end.
+TEST(SimtDeviceTest, AWaitIsForTheLastRecordBeforeIt) {
+  DeviceLab lab(MakeSimtDevice({.order = SimtOrder::kLate}));
   auto other = lab.device().CreateStream().value();
   auto event = lab.device().CreateEvent().value();
-  EXPECT_TRUE(event->Synchronize().ok());
   const int32_t* n = lab.Put<int32_t>({1});
   float *a = lab.Put<float>({1}), *b = lab.Room<float>(1), *c = lab.Room<float>(1);
-  AddCount(lab.stream(), a, n, 1, b);
+  AddCount(*other, a, n, 1, b);
+  other->Record(*event);
+  lab.stream().Wait(*event);
+  AddCount(lab.stream(), b, n, 1, c);
   lab.stream().Record(*event);
-  other->Wait(*event);
-  AddCount(*other, b, n, 1, c);
-  ASSERT_TRUE(other->Synchronize().ok());
+  other = nullptr;
   EXPECT_EQ(lab.Get(c, 1)[0], 3);
-  EXPECT_TRUE(event->Synchronize().ok());
 }
 
 TEST(SimtDeviceTest, AGraphRepeatsItsLaunchesAndCopies) {
   DeviceLab lab(MakeSimtDevice());
   const int32_t* n = lab.Put<int32_t>({1});
-  float in = 1, out = 0;
+  const Pinned in(lab.device(), {1}), out(lab.device(), {0});
   float *a = lab.Room<float>(1), *b = lab.Room<float>(1);
   lab.stream().BeginCapture();
-  lab.stream().CopyToDevice(a, &in, 4);
+  lab.stream().CopyToDevice(a, in.data(), 4);
   AddCount(lab.stream(), a, n, 1, b);
-  lab.stream().CopyToHost(&out, b, 4);
+  lab.stream().CopyToHost(out.data(), b, 4);
   auto graph = lab.stream().EndCapture().value();
   EXPECT_EQ(graph->nodes(), 3);
   ASSERT_TRUE(lab.Finish().ok());
-  EXPECT_EQ(out, 0) << "capture runs nothing";
+  EXPECT_EQ(out[0], 0) << "capture runs nothing";
   for (float value : {5.0f, 7.0f}) {
-    in = value;
+    in[0] = value;
     lab.stream().Run(*graph);
     ASSERT_TRUE(lab.Finish().ok());
-    EXPECT_EQ(out, value + 1);
+    EXPECT_EQ(out[0], value + 1);
   }
-  EXPECT_EQ(static_cast<SimtDevice&>(lab.device()).captures(), 1);
+  EXPECT_EQ(lab.device().captures(), 1);
 }
 
 TEST(SimtDeviceTest, AFaultIsReportedByEveryLaterCall) {
   DeviceLab lab(MakeSimtDevice());
   float* out = lab.Put<float>({0});
-  lab.stream().CopyToDevice(out, out, 8);
+  const Pinned in(lab.device(), {1, 2});
+  lab.stream().CopyToDevice(out, in.data(), 8);
   EXPECT_THAT(std::string(lab.Finish().message()), HasSubstr("CopyToDevice touches 8 bytes"));
-  auto other = lab.device().CreateStream().value();
-  other->Fill(out, 1, 4);
-  EXPECT_EQ(other->Synchronize(), lab.Finish());
+  auto other = lab.device().CreateStream();
+  EXPECT_EQ(other.status(), lab.Finish());
+  EXPECT_EQ(Emulated(lab).fault(), lab.Finish().message());
   EXPECT_EQ(*out, 0);
 }
 
 TEST(SimtDeviceTest, ReleasingMemoryThatPendingWorkUsesIsCaught) {
-  DeviceLab lab(MakeSimtDevice());
+  DeviceLab lab(MakeSimtDevice({.order = SimtOrder::kLate}));
   const int32_t* n = lab.Put<int32_t>({4});
   {
     DeviceMemory in = lab.device().Allocate(16).value();
@@ -105,6 +134,328 @@ TEST(SimtDeviceTest, AllocatingMoreThanTheDeviceHasIsResourceExhausted) {
   EXPECT_TRUE(lab.device().Allocate(900).ok());
   const DeviceMemory most = lab.device().Allocate(900).value();
   EXPECT_EQ(lab.device().Allocate(101).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(SimtCountsTest, EveryCallIsCountedOnce) {
+  DeviceLab lab(MakeSimtDevice());
+  SimtDevice& device = Emulated(lab);
+  const int32_t* n = lab.Put<int32_t>({1});
+  float* const a = lab.Put<float>({1});
+  float* const b = lab.Room<float>(8);
+  const SimtCounts before = device.counts();
+  {
+    const DeviceMemory memory = device.Allocate(100).value();
+    const Pinned in(device, {1, 2});
+    const auto event = device.CreateEvent().value();
+    DeviceStream& stream = lab.stream();
+    stream.CopyToDevice(b, in.data(), 8);
+    stream.CopyToDevice(b, in.data(), 4);
+    stream.CopyToHost(in.data(), b, 4);
+    stream.CopyOnDevice(b, a, 4);
+    stream.Fill(b, 0, 4);
+    AddCount(stream, a, n, 1, b);
+    stream.Record(*event);
+    stream.Wait(*event);
+    EXPECT_TRUE(event->Synchronize().ok());
+    stream.BeginCapture();
+    AddCount(stream, a, n, 1, b);
+    stream.Fill(b, 0, 4);
+    const auto graph = stream.EndCapture().value();
+    for (int i = 0; i < 3; ++i) stream.Run(*graph);
+    EXPECT_TRUE(stream.Synchronize().ok());
+    const SimtCounts live = device.counts() - before;
+    EXPECT_EQ(live.device_bytes, 100);
+    EXPECT_EQ(live.pinned_bytes, 8);
+    EXPECT_EQ(live.events, 1);
+    EXPECT_EQ(live.graphs, 1);
+  }
+  const SimtCounts expected = {.waits = 2,
+                               .launches = 1,
+                               .runs = 3,
+                               .nodes = 6,
+                               .copies_to_device = 2,
+                               .bytes_to_device = 12,
+                               .copies_to_host = 1,
+                               .bytes_to_host = 4,
+                               .copies_on_device = 1,
+                               .fills = 1,
+                               .allocations = 1,
+                               .pinned_allocations = 1,
+                               .captures = 1,
+                               .ran = 12};
+  EXPECT_TRUE(device.counts() - before == expected);
+  EXPECT_EQ(device.calls(SimtCall::kRun), 3);
+}
+
+// Each plants one fault in a correct program and returns what the host receives.
+float ReuseStaging(SimtOptions options, bool wait) {
+  DeviceLab lab(MakeSimtDevice(options));
+  const Pinned staging(lab.device(), {1});
+  float* const to = lab.Room<float>(1);
+  lab.stream().CopyToDevice(to, staging.data(), 4);
+  if (wait) (void)lab.Finish();
+  staging[0] = 2;
+  return lab.Get(to, 1)[0];
+}
+
+float ReadResult(SimtOptions options, bool wait) {
+  DeviceLab lab(MakeSimtDevice(options));
+  const Pinned result(lab.device(), {0});
+  float* const from = lab.Put<float>({1});
+  lab.stream().CopyToHost(result.data(), from, 4);
+  if (wait) (void)lab.Finish();
+  const float read = result[0];
+  (void)lab.Finish();
+  return read;
+}
+
+// The host waits for the first stream and then for the second, so that running each in turn hides
+// that nothing orders them.
+float ReadWhatAnotherStreamWrites(SimtOptions options, bool wait) {
+  DeviceLab lab(MakeSimtDevice(options));
+  const auto other = lab.device().CreateStream().value();
+  const auto event = lab.device().CreateEvent().value();
+  const Pinned in(lab.device(), {1}), out(lab.device(), {0});
+  float *a = lab.Put<float>({7}), *b = lab.Room<float>(1);
+  lab.stream().CopyToDevice(a, in.data(), 4);
+  lab.stream().Record(*event);
+  if (wait) other->Wait(*event);
+  other->CopyOnDevice(b, a, 4);
+  other->CopyToHost(out.data(), b, 4);
+  EXPECT_TRUE(lab.Finish().ok());
+  EXPECT_TRUE(other->Synchronize().ok());
+  return out[0];
+}
+
+// Returns in how many of 40 runs, each with another seed, a program receives something else than 1.
+template <typename Program>
+int Wrong(Program program, SimtOrder order, bool wait) {
+  int wrong = 0;
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    wrong += program({.seed = seed, .order = order}, wait) != 1;
+  }
+  return wrong;
+}
+
+TEST(SimtOrderTest, CorrectProgramsReceiveTheSameInEveryOrder) {
+  for (const SimtOrder order : {SimtOrder::kLate, SimtOrder::kEarly, SimtOrder::kRandom}) {
+    EXPECT_EQ(Wrong(ReuseStaging, order, /*wait=*/true), 0);
+    EXPECT_EQ(Wrong(ReadResult, order, /*wait=*/true), 0);
+    EXPECT_EQ(Wrong(ReadWhatAnotherStreamWrites, order, /*wait=*/true), 0);
+  }
+}
+
+TEST(SimtOrderTest, MemoryThatIsReusedTooEarlyIsFoundLate) {
+  EXPECT_EQ(Wrong(ReuseStaging, SimtOrder::kLate, /*wait=*/false), 40);
+  EXPECT_GT(Wrong(ReuseStaging, SimtOrder::kRandom, /*wait=*/false), 5);
+  EXPECT_EQ(Wrong(ReuseStaging, SimtOrder::kEarly, /*wait=*/false), 0);
+}
+
+TEST(SimtOrderTest, AResultThatIsReadTooEarlyIsFound) {
+  EXPECT_EQ(Wrong(ReadResult, SimtOrder::kLate, /*wait=*/false), 40);
+  EXPECT_GT(Wrong(ReadResult, SimtOrder::kRandom, /*wait=*/false), 5);
+  EXPECT_EQ(Wrong(ReadResult, SimtOrder::kEarly, /*wait=*/false), 0);
+}
+
+TEST(SimtOrderTest, AMissingWaitBetweenStreamsIsFoundAtRandom) {
+  EXPECT_EQ(Wrong(ReadWhatAnotherStreamWrites, SimtOrder::kLate, /*wait=*/false), 0);
+  EXPECT_EQ(Wrong(ReadWhatAnotherStreamWrites, SimtOrder::kEarly, /*wait=*/false), 0);
+  EXPECT_GT(Wrong(ReadWhatAnotherStreamWrites, SimtOrder::kRandom, /*wait=*/false), 5);
+}
+
+TEST(SimtPinnedTest, HostMemoryOfACopyIsPinned) {
+  for (const bool to_device : {true, false}) {
+    for (const bool captured : {true, false}) {
+      DeviceLab lab(MakeSimtDevice());
+      float* const device = lab.Put<float>({1, 2});
+      const Pinned pinned(lab.device(), {1, 2});
+      const auto copy = [&](float* host) {
+        if (captured) lab.stream().BeginCapture();
+        if (to_device) {
+          lab.stream().CopyToDevice(device, host, 8);
+        } else {
+          lab.stream().CopyToHost(host, device, 8);
+        }
+        return captured ? lab.stream().EndCapture().status() : lab.stream().Synchronize();
+      };
+      EXPECT_TRUE(copy(pinned.data()).ok());
+      std::vector<float> vector(2);
+      float* const host = captured ? pinned.data() + 1 : vector.data();  // or past the end
+      EXPECT_THAT(std::string(copy(host).message()),
+                  HasSubstr("touches 8 bytes of the host that are not pinned"));
+      EXPECT_FALSE(Emulated(lab).fault().empty());
+    }
+  }
+}
+
+TEST(SimtPinnedTest, MemoryThatAQueuedCopyUsesIsNotReleased) {
+  for (const bool wait : {true, false}) {
+    DeviceLab lab(MakeSimtDevice({.order = SimtOrder::kLate}));
+    Pinned pinned(lab.device(), {1, 2});
+    lab.stream().CopyToDevice(lab.Room<float>(1), pinned.data() + 1, 4);
+    if (wait) (void)lab.Finish();
+    pinned.Release();
+    EXPECT_EQ(Emulated(lab).fault(),
+              wait ? "" : "pinned memory is released that a queued copy uses");
+  }
+}
+
+TEST(SimtPinnedTest, AGraphDoesNotCopyReleasedMemory) {
+  DeviceLab lab(MakeSimtDevice());
+  Pinned pinned(lab.device(), {1});
+  float* const to = lab.Room<float>(1);
+  lab.stream().BeginCapture();
+  lab.stream().CopyToDevice(to, pinned.data(), 4);
+  const auto graph = lab.stream().EndCapture().value();
+  pinned.Release();
+  EXPECT_THAT(Emulated(lab).fault(), IsEmpty());
+  lab.stream().Run(*graph);
+  EXPECT_THAT(std::string(lab.Finish().message()), HasSubstr("not pinned"));
+}
+
+TEST(SimtPinnedTest, MemoryIsReleasedOnce) {
+  for (const bool pinned : {true, false}) {
+    const auto device = MakeSimtDevice();
+    void* const memory =
+        pinned ? device->AllocatePinned(8)->release() : device->Allocate(8)->release();
+    const ReleaseMemory release{device.get(), pinned};
+    release(memory);
+    EXPECT_THAT(device->fault(), IsEmpty());
+    release(memory);
+    EXPECT_THAT(device->fault(), HasSubstr("is released that is not allocated"));
+  }
+}
+
+// Makes one call of every kind, each with an object of its own, and returns their statuses.
+std::vector<absl::Status> MakeEveryCall(SimtDevice& device) {
+  std::vector<absl::Status> statuses;
+  const auto keep = [&](const absl::Status& status) { statuses.push_back(status); };
+  const auto memory = device.Allocate(8);
+  keep(memory.status());
+  const auto pinned = device.AllocatePinned(8);
+  keep(pinned.status());
+  const auto stream = device.CreateStream();
+  keep(stream.status());
+  const auto event = device.CreateEvent();
+  keep(event.status());
+  if (!memory.ok() || !pinned.ok() || !stream.ok() || !event.ok()) return statuses;
+  (*stream)->CopyToDevice(memory->get(), pinned->get(), 8);
+  keep((*stream)->TakeStatus());
+  (*stream)->Fill(memory->get(), 0, 8);
+  keep((*stream)->TakeStatus());
+  (*stream)->Record(**event);
+  keep((*stream)->TakeStatus());
+  (*stream)->Wait(**event);
+  keep((*stream)->TakeStatus());
+  (*stream)->BeginCapture();
+  (*stream)->Fill(memory->get(), 0, 8);
+  const auto graph = (*stream)->EndCapture();
+  keep(graph.status());
+  if (graph.ok()) {
+    (*stream)->Upload(**graph);
+    keep((*stream)->TakeStatus());
+    (*stream)->Run(**graph);
+    keep((*stream)->TakeStatus());
+  }
+  keep((*stream)->Synchronize());
+  keep((*event)->Synchronize());
+  keep((*stream)->Synchronize());  // without a failure, whatever failed before
+  return statuses;
+}
+
+constexpr SimtCall kPlayed[] = {SimtCall::kAllocate,
+                                SimtCall::kAllocatePinned,
+                                SimtCall::kCreateStream,
+                                SimtCall::kCreateEvent,
+                                SimtCall::kCopy,
+                                SimtCall::kFill,
+                                SimtCall::kRecord,
+                                SimtCall::kWait,
+                                SimtCall::kBeginCapture,
+                                SimtCall::kInstantiate,
+                                SimtCall::kUpload,
+                                SimtCall::kRun,
+                                SimtCall::kSynchronizeStream,
+                                SimtCall::kSynchronizeEvent};
+
+bool Waits(SimtCall call) {
+  return call == SimtCall::kSynchronizeStream || call == SimtCall::kSynchronizeEvent;
+}
+
+TEST(SimtFailureTest, OneCallFailsAndTheDeviceGoesOn) {
+  for (const SimtCall call : kPlayed) {
+    if (Waits(call)) continue;
+    for (const auto& [code, expected] : {std::pair{2, absl::StatusCode::kResourceExhausted},
+                                         std::pair{999, absl::StatusCode::kInternal}}) {
+      const auto device = MakeSimtDevice({.failures = {{.call = call, .nth = 1, .code = code}}});
+      std::vector<absl::Status> failed;
+      for (const absl::Status& status : MakeEveryCall(*device)) {
+        if (!status.ok()) failed.push_back(status);
+      }
+      ASSERT_EQ(failed.size(), 1u) << NameOf(call);
+      EXPECT_EQ(failed[0].code(), expected);
+      EXPECT_THAT(std::string(failed[0].message()),
+                  HasSubstr(std::string(NameOf(call)) + ": cuda"));
+      for (const absl::Status& status : MakeEveryCall(*device)) EXPECT_TRUE(status.ok()) << status;
+      EXPECT_THAT(device->fault(), IsEmpty());
+    }
+  }
+}
+
+TEST(SimtFailureTest, AfterALossNothingRunsAndEveryCallIsRefused) {
+  for (const SimtCall call : kPlayed) {
+    std::vector<SimtFailure> failures = {{call, 1, 700}, {call, 1, 999, 999}, {call, 1, 2, 46}};
+    if (Waits(call)) failures.push_back({call, 1, 999, 0});
+    for (const SimtFailure& failure : failures) {
+      const auto device = MakeSimtDevice({.failures = {failure}});
+      const std::vector<absl::Status> statuses = MakeEveryCall(*device);
+      EXPECT_TRUE(absl::IsUnavailable(statuses.back())) << statuses.back();
+      const SimtCounts lost = device->counts();
+      for (const absl::Status& status : MakeEveryCall(*device)) {
+        EXPECT_EQ(status, statuses.back());
+      }
+      SimtCounts later = device->counts() - lost;
+      EXPECT_GT(later.refused, 0);
+      later.refused = 0;
+      EXPECT_TRUE(later == SimtCounts{}) << NameOf(call);
+      EXPECT_EQ(device->FreeMemory(), 0);
+    }
+  }
+}
+
+TEST(SimtFailureTest, AStreamWaitsForTheWorkBeforeAFailure) {
+  DeviceLab lab(
+      MakeSimtDevice({.order = SimtOrder::kLate, .failures = {{SimtCall::kFill, 1, 999}}}));
+  const Pinned out(lab.device(), {0});
+  float* const memory = lab.Put<float>({1});
+  lab.stream().CopyToHost(out.data(), memory, 4);
+  lab.stream().Fill(memory, 0, 4);
+  EXPECT_EQ(lab.stream().Synchronize().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(out[0], 1);
+}
+
+TEST(SimtFailureTest, ACaptureDoesNotSurviveAnAllocationOfItsThread) {
+  for (const bool same_thread : {true, false}) {
+    DeviceLab lab(MakeSimtDevice());
+    float* const memory = lab.Room<float>(1);
+    lab.stream().BeginCapture();
+    lab.stream().Fill(memory, 0, 4);
+    absl::Status allocated;
+    const auto allocate = [&] { allocated = lab.device().AllocatePinned(8).status(); };
+    if (same_thread) {
+      allocate();
+    } else {
+      std::thread(allocate).join();
+    }
+    const absl::Status captured = lab.stream().EndCapture().status();
+    EXPECT_EQ(allocated.ok(), !same_thread);
+    EXPECT_EQ(captured.ok(), !same_thread);
+    if (same_thread) {
+      EXPECT_EQ(allocated.message(), "cudaMallocHost: cudaErrorStreamCaptureUnsupported");
+      EXPECT_EQ(captured.message(), "cudaStreamEndCapture: cudaErrorStreamCaptureInvalidated");
+    }
+    EXPECT_TRUE(lab.Finish().ok()) << "the device goes on";
+  }
 }
 
 }  // namespace

@@ -1,0 +1,40 @@
+// The meaning of the CUDA runtime's error codes, without its headers.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace sluice {
+
+struct CudaError {
+  int32_t code;
+  const char* name;
+  // Whether the device must not be used any more, whatever it answers: the runtime's documentation
+  // says that the process must end, or memory has lost its content.
+  bool fatal = false;
+};
+
+inline constexpr int32_t kCudaOutOfMemory = 2;
+inline constexpr int32_t kCudaCaptureUnsupported = 900, kCudaCaptureInvalidated = 901;
+
+// Returns the codes of CUDA 13.0 other than success, ascending.
+std::span<const CudaError> CudaErrors();
+
+// Returns the name of a code, or "error N" for one that is not in the list.
+std::string CudaErrorName(int32_t code);
+
+// Returns whether the device is lost after a call that returned `code`. `probe` is the code that
+// the runtime then returned for a harmless call, which uses the device and queues nothing. Errors
+// that stay are returned by every later call, so the probe finds those that no list has. `waited`
+// is whether the call waited for queued work: if that fails, it is not known when the work's memory
+// is free.
+bool LosesDevice(int32_t code, int32_t probe, bool waited = false);
+
+// Returns the status of a call that returned `code`, with the message `text`: Unavailable if the
+// device is lost, ResourceExhausted if memory does not suffice, otherwise Internal.
+absl::Status CudaStatus(int32_t code, int32_t probe, const std::string& text, bool waited = false);
+
+}  // namespace sluice
