@@ -122,7 +122,15 @@ bool Core::RunAny() {
     if (queue->MayRun()) ready_.push_back(queue.get());
   }
   if (ready_.empty()) return false;
-  RunFirst(*ready_[random_() % ready_.size()]);
+  // One stream is favoured for a while, which may be long, so that it overtakes the others by many
+  // pieces of work.
+  constexpr int kMostDoublings = 12;
+  if (reign_-- == 0) {
+    favourite_ = random_();
+    reign_ = int64_t{1} << random_() % kMostDoublings;
+  }
+  WorkQueue* const favourite = queues_[favourite_ % queues_.size()].get();
+  RunFirst(favourite->MayRun() ? *favourite : *ready_[random_() % ready_.size()]);
   return true;
 }
 

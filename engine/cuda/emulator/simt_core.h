@@ -114,6 +114,8 @@ class Core {
   std::mt19937_64 random_;
   std::vector<std::shared_ptr<WorkQueue>> queues_;
   std::vector<WorkQueue*> ready_;  // of RunAny
+  uint64_t favourite_ = 0;         // modulo their number, the queue that RunAny prefers
+  int64_t reign_ = 0;              // pieces of work until another one is the favourite
   const WorkQueue* running_ = nullptr;
 
   std::map<void*, size_t> device_;

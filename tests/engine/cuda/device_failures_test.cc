@@ -278,6 +278,20 @@ TEST_P(DeviceFailuresTest, AStepHasItsBitsOrAnErrorAndALossEndsAll) {
   }
 }
 
+// Steps overlap, and the inputs of those behind are sent on a stream of their own.
+TEST(DeviceOrderTest, StepsHaveTheSameBitsInAnyOrderOfWork) {
+  const auto model = RandomModel(TinyConfig(1), 3);
+  Service late(model, {.order = simt::SimtOrder::kLate});
+  const std::vector<Answers> expected = late.Run(2);
+  late.End();
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    Service service(model, {.seed = seed, .order = simt::SimtOrder::kRandom});
+    EXPECT_TRUE(service.Run(2) == expected);
+    service.End();
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Calls, DeviceFailuresTest, ::testing::ValuesIn([] {
                            std::vector<SimtCall> calls;
                            for (const auto& entry : kEnumNames<SimtCall>) {
