@@ -44,7 +44,7 @@ class DeviceWeights {
   absl::Status Finish() { return ring_.Finish(); }
 
   int64_t bytes() const { return bytes_; }
-  const DeviceInfo& device_info() const { return device_->info(); }
+  const DeviceInfo& device_info() const { return device_.info(); }
 
  private:
   // Values in host memory: rows of `columns`, `stride` apart, which need not be aligned.

@@ -20,7 +20,7 @@ using kernels::LoadAsFloat;
 using kernels::cuda::BFloat16;
 using kernels::cuda::Narrow;
 
-constexpr uint64_t kSeed = 20261123;
+constexpr uint64_t kWeightsSeed = 20261123;
 constexpr const char* kDTypes[] = {"F32", "F16", "BF16"};
 int64_t RandomInt(std::mt19937_64& random, int64_t low, int64_t high) {
   return std::uniform_int_distribution<int64_t>(low, high)(random);
@@ -58,12 +58,12 @@ class DeviceWeightsTest : public ::testing::Test {
     EXPECT_EQ(std::memcmp(values.data(), expected.data(), values.size() * sizeof(T)), 0);
   }
 
-  std::mt19937_64 random_{kSeed};
+  std::mt19937_64 random_{kWeightsSeed};
   const TemporaryDirectory directory_;
   Checkpoint checkpoint_;
   TensorPart part_;
   Tensor tensor_;
-  const std::unique_ptr<simt::SimtDevice> device_ = simt::MakeSimtDevice({.seed = kSeed});
+  const std::unique_ptr<simt::SimtDevice> device_ = simt::MakeSimtDevice({.seed = kWeightsSeed});
   const std::unique_ptr<DeviceStream> stream_ = device_->CreateStream().value();
   const std::unique_ptr<DeviceStream> other_ = device_->CreateStream().value();
   DeviceWeights weights_{*device_, *stream_, kPiece};
@@ -78,7 +78,7 @@ TYPED_TEST(DeviceWeightsTest, LoadsPartsOfATensor) {
       const int64_t first = RandomInt(this->random_, 0, size - 1);
       const int64_t count = RandomInt(this->random_, 1, size - first);
       SCOPED_TRACE(::testing::Message() << count << " from " << first << " of " << size << " "
-                                        << dtype << ", seed " << kSeed);
+                                        << dtype << ", seed " << kWeightsSeed);
       this->Write(dtype, {size});
       this->part_.first = first;
       std::vector<TypeParam> expected;
@@ -96,7 +96,7 @@ TYPED_TEST(DeviceWeightsTest, LoadsDenseLayersAsInOut) {
       const int64_t in = RandomInt(this->random_, 1, trial % 2 == 0 ? 20 : 400);
       const int64_t out = RandomInt(this->random_, 1, 100);
       SCOPED_TRACE(::testing::Message()
-                   << in << " in, " << out << " out, " << dtype << ", seed " << kSeed);
+                   << in << " in, " << out << " out, " << dtype << ", seed " << kWeightsSeed);
       std::vector<TypeParam> expected(in * out);
       this->Write(dtype, {out, in});
       for (int64_t k = 0; k < in; ++k) {

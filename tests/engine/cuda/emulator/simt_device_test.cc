@@ -352,8 +352,6 @@ std::vector<absl::Status> MakeEveryCall(SimtDevice& device) {
   const auto graph = (*stream)->EndCapture();
   keep(graph.status());
   if (graph.ok()) {
-    (*stream)->Upload(**graph);
-    keep((*stream)->TakeStatus());
     (*stream)->Run(**graph);
     keep((*stream)->TakeStatus());
   }
