@@ -76,8 +76,10 @@ class TimedModel final : public ExecutableModel {
 class TimedBackend final : public Backend {
  public:
   TimedBackend(std::unique_ptr<Backend> backend, FakeClock* clock)
-      : backend_(std::move(backend)), clock_(clock) {}
-  const BackendInfo& info() const override { return backend_->info(); }
+      : backend_(std::move(backend)), clock_(clock), info_(backend_->info()) {
+    info_.timed_runs = 1;  // the emulator is slow
+  }
+  const BackendInfo& info() const override { return info_; }
   int64_t FreeMemory() const override { return backend_->FreeMemory(); }
   absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
       std::shared_ptr<const Model> model) override {
@@ -88,6 +90,7 @@ class TimedBackend final : public Backend {
  private:
   const std::unique_ptr<Backend> backend_;
   FakeClock* const clock_;
+  BackendInfo info_;
 };
 
 constexpr int64_t kHeadGraphs = 3;  // for few rows, for many, and for scoring
