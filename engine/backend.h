@@ -36,7 +36,7 @@ struct BackendInfo {
   // The number of steps that may be started in a slot while another one runs.
   int32_t steps_ahead = 0;
   // The number of runs whose median is taken for the time of a step at start. It is above 1 if the
-  // device's clock rises with its load; steps then run untimed for a while before the first is timed.
+  // device's clock rises with its load; steps then run untimed for a while at first.
   int32_t timed_runs = 1;
   // The share of the memory, in percent, that KV pages take unless it is configured, of what
   // weights and activations leave.

@@ -120,7 +120,8 @@ inline constexpr Metric kDrain{"sluice_estimated_drain_seconds",
 inline constexpr Metric kSteps{"sluice_engine_steps_total", "Runs of the model."};
 inline constexpr Metric kPlanMemory{"sluice_plan_memory_bytes", "Memory of all prepared plans."};
 inline constexpr Metric kDeviceMemory{"sluice_device_memory_bytes",
-                                      "By state: weights, plans, activations, kv, pinned (of the host)."};
+                                      "By state: weights, plans, activations, kv, and pinned, "
+                                      "which is the host's."};
 
 // KV pages. All of these are 0 if no pages are kept between steps.
 inline constexpr Metric kKvPages{

@@ -42,8 +42,8 @@ class CublasLt {
  private:
   CublasLt(std::unique_ptr<const Functions> functions, cublasLtHandle_t handle);
 
-  // Returns FailedPrecondition with the reason if the algorithm cannot be used: it splits sums, needs
-  // too large a workspace, or is none of the library's for this shape and device.
+  // Returns FailedPrecondition with the reason if the algorithm cannot be used: it splits sums,
+  // needs too large a workspace, or is none of the library's for this shape and device.
   absl::StatusOr<Algorithm> Check(const DenseShape& shape,
                                   const cublasLtMatmulAlgo_t& opaque) const;
 

@@ -28,7 +28,8 @@ struct CudaBackendOptions {
 };
 
 // Returns InvalidArgument for options out of range or a malformed table, FailedPrecondition if the
-// library is asked for and not there or the table is for another one, and NotFound if the file is not there.
+// library is asked for and not there or the table is for another one, and NotFound if the file is
+// not there.
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(std::unique_ptr<Device> device,
                                                          const CudaBackendOptions& options);
 

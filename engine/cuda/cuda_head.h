@@ -86,8 +86,8 @@ class CudaHead {
     float* top_logprobs;                     // [rows, MostTop()]
     float* logits;                           // [rows, vocab]
   };
-  // The parts of the staging arrays that runs take: bytes of input, words of lists, rows, entries of
-  // candidates, logits.
+  // The parts of the staging arrays that runs take: bytes of input, words of lists, rows, entries
+  // of candidates, logits.
   struct Taken {
     int64_t input = 0, lists = 0, outcomes = 0, top = 0, logits = 0;
   };

@@ -3,8 +3,8 @@
 //   logprob[r] = z[r, target[r]] - log sum_j exp z[r, j],  z = cap(x W + bias)
 //
 // with cap(z) = soft_cap tanh(z / soft_cap), or z if soft_cap is 0. Logits are computed as by
-// Project (kernels/cuda/projection.h), with one running sum over k. Their exponentials are summed in
-// float over fixed blocks of columns, relative to the largest of the block; the blocks' sums are
+// Project (kernels/cuda/projection.h), with one running sum over k. Their exponentials are summed
+// in float over fixed blocks of columns, relative to the largest of the block; the blocks' sums are
 // added in double in an order that depends on n alone. So a row's bits do not depend on other rows.
 // They differ by rounding from those of Sample (kernels/cuda/sample.h) for the same logits.
 #pragma once

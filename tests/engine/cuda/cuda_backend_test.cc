@@ -199,19 +199,25 @@ TEST_F(CudaModelTest, ASlotMayEndBeforeAPlan) {
   EXPECT_TRUE(Replay(*plan, *second, 8).ok());
 }
 
-// The first step's answers take two runs of the head, so nothing on the slot's main stream waits for
-// the input of the second step, which is sent ahead.
+// The logits of the first step exceed the staging area, so that nothing on the slot's main stream
+// waits for the input of the second step, which is sent ahead.
 TEST_F(CudaModelTest, ASlotMayEndWithAnInputUnderWay) {
-  Load(TinyConfig(1));
-  constexpr int32_t kLength = 40;
+  constexpr int32_t kLength = 80;
+  ModelConfig config = TinyConfig(1);
+  config.max_positions = kLength;
+  Load(config);
+  const int64_t vocab = model_->config.vocab_size;
   auto slot = executable_->CreateSlot({kLength, 1}, 8).value();
   const auto plan = executable_->Prepare({kLength, 1}).value();
   const std::vector<int32_t> tokens(kLength, 3);
   std::vector<int32_t> pages(slot->pages());
   std::iota(pages.begin(), pages.end(), 0);
   std::vector<kernels::SampleResult> results(kLength);
+  std::vector<float> logits(kLength * vocab);
   std::vector<SampledRow> sampled;
-  for (int32_t i = 0; i < kLength; ++i) sampled.push_back({.position = i, .result = &results[i]});
+  for (int32_t i = 0; i < kLength; ++i) {
+    sampled.push_back({.position = i, .logits = &logits[i * vocab], .result = &results[i]});
+  }
   const StepSequence step{0, kLength, tokens.data(), pages.data()};
   std::vector<StepBatch> batches;
   for (int i = 0; i < 2; ++i) {

@@ -73,8 +73,8 @@ TEST_F(WarmUpTest, ADeviceWhoseClockRisesIsWarmedAndTimedByTheMedian) {
   const absl::StatusOr<PreparedModel> prepared =
       WarmUp(model_, options, &device, &clock_, &observer_);
   ASSERT_TRUE(prepared.ok()) << prepared.status();
-  // The largest bucket takes 192 ms at first: two runs reach 300 ms in each of two shapes. Then each
-  // of four buckets runs once untimed and five times timed in both shapes.
+  // The largest bucket takes 192 ms at first: two runs reach 300 ms in each of two shapes. Then
+  // each of four buckets runs once untimed and five times timed in both shapes.
   EXPECT_EQ(replays, 2 * 2 + 4 * 2 * 6);
   for (const BucketCost& cost : prepared->costs.state().buckets) {
     EXPECT_NEAR(cost.mean_seconds, cost.bucket.tokens * 1e-3, 1e-9);
