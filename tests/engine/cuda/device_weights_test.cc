@@ -51,11 +51,12 @@ class DeviceWeightsTest : public ::testing::Test {
   void Expect(absl::StatusOr<const T*> loaded, const std::vector<T>& expected) {
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     ASSERT_TRUE(weights_.Finish().ok());
-    std::vector<T> values(expected.size());
-    other_->CopyToHost(values.data(), *loaded, values.size() * sizeof(T));
+    const size_t bytes = expected.size() * sizeof(T);
+    const PinnedMemory values = device_->AllocatePinned(bytes).value();
+    other_->CopyToHost(values.get(), *loaded, bytes);
     const absl::Status status = other_->Synchronize();
     ASSERT_TRUE(status.ok()) << status;
-    EXPECT_EQ(std::memcmp(values.data(), expected.data(), values.size() * sizeof(T)), 0);
+    EXPECT_EQ(std::memcmp(values.get(), expected.data(), bytes), 0);
   }
 
   std::mt19937_64 random_{kWeightsSeed};
