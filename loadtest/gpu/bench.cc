@@ -135,6 +135,7 @@ Bench::Times Bench::TimesOf(const std::function<void()>& run) const {
 }
 
 void Bench::Release() {
+  if (!memory_.empty()) OrDie(stream_->Synchronize());  // queued work uses it
   memory_.clear();
   taken_bytes_ = 0;
 }

@@ -86,7 +86,7 @@ void TimeLibrary(Bench& bench, const Measurement& measurement, const ProjectionS
         .rows = s.rows(),
         .out = head ? static_cast<void*>(bench.Room<float>(s.out())) : bench.Room<T>(s.out()),
         .workspace = workspace_bytes > 0 ? bench.Room<char>(workspace_bytes) : nullptr};
-    return [&layer, &bench, args] { layer.Run(args, bench.stream()); };
+    return [&layer, &bench, shape, args] { RunInSlices(layer, shape, args, bench.stream()); };
   });
 }
 
@@ -159,7 +159,7 @@ Case AttentionCase(const AttentionShape& s, const Heads& h) {
 }
 
 void AddRehearsal(std::vector<Case>& cases) {
-  const ProjectionShape dense = {1, 20, 40, 72};
+  const ProjectionShape dense = {1, 16, 40, 72};
   cases.push_back(OwnProjection<T>("position-wise projection", {3, 4, 40, 72}));
   cases.push_back(OwnProjection<T>("dense projection", dense));
   cases.push_back(LibraryProjection("dense projection", dense));
