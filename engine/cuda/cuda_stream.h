@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -11,12 +12,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/status_macros.h"
 #include "engine/cuda/device.h"
+#include "engine/cuda/poll.h"
 
 namespace sluice {
-
-inline constexpr int32_t kSharedBytesWithoutAsking = 48 << 10;
 
 // Returns whether the runtime accepts nothing more in this process after the error.
 inline bool LosesDevice(cudaError_t error) {
@@ -51,7 +52,8 @@ inline absl::Status ToStatus(cudaError_t error, const char* call) {
 // The state that a device shares with its streams and events.
 class CudaCore {
  public:
-  explicit CudaCore(int index) : index_(index) {}
+  // Waits poll for at most `spin` before they block.
+  CudaCore(int index, nanoseconds spin) : index_(index), spin_(spin) {}
 
   // Makes the device current. Called before anything else is asked of the runtime, since the thread
   // may have served another device.
@@ -67,9 +69,11 @@ class CudaCore {
   }
   void CountCapture() { captures_.fetch_add(1, std::memory_order_relaxed); }
   int64_t captures() const { return captures_.load(std::memory_order_relaxed); }
+  nanoseconds spin() const { return spin_; }
 
  private:
   const int index_;
+  const nanoseconds spin_;
   std::atomic<bool> lost_{false};
   std::atomic<int64_t> captures_{0};
 };
@@ -81,10 +85,13 @@ class CudaEvent final : public DeviceEvent {
 
   cudaEvent_t get() const { return event_; }
   absl::Status Synchronize() override {
-    absl::Status status = core_.Use();
-    if (status.ok())
-      status = core_.RecordError(cudaEventSynchronize(event_), "cudaEventSynchronize");
-    return status;
+    SLUICE_RETURN_IF_ERROR(core_.Use());
+    cudaError_t error = cudaErrorNotReady;
+    const auto done = [&] { return (error = cudaEventQuery(event_)) != cudaErrorNotReady; };
+    if (!PollFor(core_.spin(), done, std::chrono::steady_clock::now)) {
+      error = cudaEventSynchronize(event_);
+    }
+    return core_.RecordError(error, "cudaEventSynchronize");
   }
 
  private:
@@ -118,11 +125,6 @@ class CudaStream final : public DeviceStream {
   void Launch(const kernels::cuda::Kernel& kernel, const kernels::cuda::LaunchShape& shape,
               const void* argument, size_t) override {
     if (!Ready()) return;
-    if (shape.shared_bytes > kSharedBytesWithoutAsking) {
-      RecordError(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                       shape.shared_bytes),
-                  kernel.name);
-    }
     void* arguments[] = {const_cast<void*>(argument)};
     RecordError(cudaLaunchKernel(kernel.function, dim3(static_cast<unsigned>(shape.blocks)),
                                  dim3(static_cast<unsigned>(shape.threads)), arguments,

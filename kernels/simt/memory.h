@@ -37,8 +37,8 @@ class Memory {
   // Frees a buffer and returns its size in bytes. `buffer` must be the beginning of a live buffer
   // (CHECK).
   size_t Free(void* buffer);
-  // Frees `buffer`, which is null or from Recycle, and allocates `bytes`, in the same place if there
-  // is room. For a processor's shared memory, which live_bytes does not count.
+  // Frees `buffer`, which is null or from Recycle, and allocates `bytes`, in the same place if
+  // there is room. For a processor's shared memory, which live_bytes does not count.
   void* Recycle(void* buffer, size_t bytes);
 
   // Sets the bytes to NaN (as float, bfloat16 and double) or -1 (as integer) and marks them

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "engine/cuda/emulator/simt_dense.h"
+#include "kernels/simt/kernel_registry.h"
 #include "kernels/simt/machine.h"
 
 namespace sluice::simt {
@@ -291,6 +292,12 @@ class EmulatedDevice final : public SimtDevice {
       layers.push_back(std::make_unique<SimtDenseLayer>(shape, kind));
     }
     return layers;
+  }
+  std::vector<KernelInfo> KernelTable() const override {
+    std::vector<KernelInfo> table;
+    for (const RegisteredKernel& kernel : RegisteredKernels())
+      table.push_back({.name = kernel.name});
+    return table;
   }
   void Lose(const std::string& fault) override {
     const std::lock_guard lock(core_.mutex);

@@ -183,8 +183,8 @@ TEST_F(CudaModelTest, ASlotMayEndBeforeAPlan) {
   EXPECT_TRUE(Replay(*plan, *second, 8).ok());
 }
 
-// The first step's answers take two runs of the head, so nothing on the slot's main stream waits for
-// the input of the second step, which is sent ahead.
+// The first step's answers take two runs of the head, so that nothing on the slot's main stream
+// waits for the input of the second step, which is sent ahead.
 TEST_F(CudaModelTest, ASlotMayEndWithAnInputUnderWay) {
   Load(TinyConfig(1));
   constexpr int32_t kLength = 40;
