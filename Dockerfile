@@ -63,8 +63,10 @@ CMD ["--model", "demo=/models/demo"]
 # Another address of the daemon, or TLS: SLUICE_SERVER in the environment, or another command.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["sluice", "health"]
 
+# The container runtime refuses to start the image on a host whose driver is too old.
 FROM image AS cuda
-ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
+ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility \
+    NVIDIA_REQUIRE_CUDA="cuda>=13.0"
 COPY --from=build-cuda /tree /
 
 FROM image AS cpu

@@ -34,9 +34,9 @@ const std::vector<OptionSpec<Config>>& OptionSpecs<Config>() {
                          "directory. Empty: there is none.")),
       SLUICE_OPTION(device, DeviceName{},
                     "The device that computes. auto: the first GPU, where this build and this host "
-                    "have one, else the CPU. cuda:N: that GPU; where the build lacks CUDA, or the "
-                    "host the driver or the GPU, the daemon does not start. Its label is on every "
-                    "metric."),
+                    "have one, else the CPU; the log warns of a GPU that cannot be used. cuda:N: "
+                    "that GPU; where the build lacks CUDA, or the host the driver or the GPU, the "
+                    "daemon does not start. Its label is on every metric."),
       SLUICE_SECTION(engine),
       SLUICE_SECTION(cpu),
       SLUICE_SECTION(cuda),

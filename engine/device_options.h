@@ -12,7 +12,7 @@ namespace sluice {
 // "auto", "cpu" or "cuda:N".
 struct DeviceChoice {
   enum class Kind {
-    kAuto,  // the first GPU if this build and this host have one, else the CPU
+    kAuto,  // the first GPU if this build and this host have one that can be used, else the CPU
     kCpu,
     kCuda,
   };
@@ -28,6 +28,7 @@ struct CudaOptions {
   std::string dtype = "bf16";
   std::string dense = "auto";
   std::string algorithms;
+  std::string wait = "block";
   bool poison = false;
 };
 

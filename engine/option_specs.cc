@@ -259,6 +259,10 @@ const std::vector<OptionSpec<CudaOptions>>& OptionSpecs<CudaOptions>() {
           "Empty: the table for them in this binary, if any. For a layer that the table does "
           "not name the library's own order decides. The table only chooses among the "
           "library's own candidates. Its digest is part of the numerics profile."),
+      SLUICE_OPTION(wait, (OneOf{{"block", "spin"}}),
+                    "How the thread of a model waits for the GPU. block: it sleeps until the GPU "
+                    "wakes it; spin: it asks for up to 20 ms before it sleeps, which ends a step "
+                    "some microseconds sooner and keeps a core busy for each running model."),
       SLUICE_OPTION(poison, Boolean{}, kPoisonHelp),
   }));
   return specs;

@@ -3,7 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <bit>
-#include <cstdlib>
+#include <chrono>
 #include <limits>
 #include <string>
 #include <utility>
@@ -15,6 +15,9 @@
 #include "base/status_macros.h"
 #include "engine/cuda/cublaslt.h"
 #include "engine/cuda/cuda_stream.h"
+#include "engine/cuda/gpu_count.h"
+#include "engine/cuda/pinned_pool.h"
+#include "kernels/simt/kernel_registry.h"
 
 namespace sluice {
 namespace {
@@ -41,18 +44,32 @@ class CudaDenseLayer final : public DenseLayer {
   const CublasLt::Algorithm algorithm_;
 };
 
+// The longest time that a wait polls. Some microseconds mean nothing to a step that takes longer.
+constexpr std::chrono::milliseconds kLongestSpin{20};
+
+// The most pinned memory that is kept for later use.
+constexpr size_t kMostPinnedKept = size_t{1} << 30;
+
 // A GPU. Memory comes from a pool of its own, which keeps released memory: cudaMalloc and cudaFree
-// would wait for all work on the device, including that of the serving streams.
+// would wait for all work on the device, including that of the serving streams. A GPU without pools
+// has to do with these.
 class CudaDevice final : public Device {
  public:
-  CudaDevice(int index, DeviceInfo info, cudaMemPool_t pool, cudaStream_t memory_stream)
-      : core_(index), info_(std::move(info)), pool_(pool), memory_stream_(memory_stream) {}
+  // A null `pool` stands for a GPU without pools.
+  CudaDevice(int index, nanoseconds spin, DeviceInfo info, std::vector<KernelInfo> kernels,
+             cudaMemPool_t pool, cudaStream_t memory_stream)
+      : core_(index, spin),
+        info_(std::move(info)),
+        kernels_(std::move(kernels)),
+        pool_(pool),
+        memory_stream_(memory_stream) {}
   ~CudaDevice() override {
     (void)cudaStreamDestroy(memory_stream_);
-    (void)cudaMemPoolDestroy(pool_);
+    if (pool_ != nullptr) (void)cudaMemPoolDestroy(pool_);
   }
 
   const DeviceInfo& info() const override { return info_; }
+  std::vector<KernelInfo> KernelTable() const override { return kernels_; }
 
   int64_t captures() const override { return core_.captures(); }
   int64_t FreeMemory() const override {
@@ -67,6 +84,10 @@ class CudaDevice final : public Device {
     SLUICE_CHECK(bytes >= 1);
     void* memory = nullptr;
     SLUICE_RETURN_IF_ERROR(core_.Use());
+    if (pool_ == nullptr) {
+      SLUICE_RETURN_IF_ERROR(core_.RecordError(cudaMalloc(&memory, bytes), "cudaMalloc"));
+      return DeviceMemory(memory, ReleaseMemory{this, false});
+    }
     SLUICE_RETURN_IF_ERROR(core_.RecordError(
         cudaMallocFromPoolAsync(&memory, bytes, pool_, memory_stream_), "cudaMallocFromPoolAsync"));
     SLUICE_RETURN_IF_ERROR(
@@ -76,9 +97,8 @@ class CudaDevice final : public Device {
 
   absl::StatusOr<PinnedMemory> AllocatePinned(size_t bytes) override {
     SLUICE_CHECK(bytes >= 1);
-    void* memory = nullptr;
     SLUICE_RETURN_IF_ERROR(core_.Use());
-    SLUICE_RETURN_IF_ERROR(core_.RecordError(cudaMallocHost(&memory, bytes), "cudaMallocHost"));
+    SLUICE_ASSIGN_OR_RETURN(void* const memory, pinned_.Take(bytes));
     return PinnedMemory(memory, ReleaseMemory{this, true});
   }
 
@@ -94,7 +114,8 @@ class CudaDevice final : public Device {
     cudaEvent_t event = nullptr;
     SLUICE_RETURN_IF_ERROR(core_.Use());
     SLUICE_RETURN_IF_ERROR(core_.RecordError(
-        cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags"));
+        cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
+        "cudaEventCreateWithFlags"));
     return std::make_unique<CudaEvent>(core_, event);
   }
 
@@ -114,14 +135,26 @@ class CudaDevice final : public Device {
 
  protected:
   void Release(void* memory, bool pinned) override {
+    if (pinned) return pinned_.Release(memory);
     if (!core_.Use().ok()) return;
-    (void)(pinned ? cudaFreeHost(memory) : cudaFreeAsync(memory, memory_stream_));
+    (void)(pool_ == nullptr ? cudaFree(memory) : cudaFreeAsync(memory, memory_stream_));
   }
 
  private:
   uint64_t PoolAttribute(cudaMemPoolAttr attribute) const {
     uint64_t value = 0;
+    if (pool_ == nullptr) return 0;
     return cudaMemPoolGetAttribute(pool_, attribute, &value) == cudaSuccess ? value : 0;
+  }
+
+  absl::StatusOr<void*> Pin(size_t bytes) {
+    void* memory = nullptr;
+    SLUICE_RETURN_IF_ERROR(core_.Use());
+    SLUICE_RETURN_IF_ERROR(core_.RecordError(cudaMallocHost(&memory, bytes), "cudaMallocHost"));
+    return memory;
+  }
+  void Unpin(void* memory) {
+    if (core_.Use().ok()) (void)cudaFreeHost(memory);
   }
 
   // Returns the library, which the first call opens.
@@ -138,8 +171,12 @@ class CudaDevice final : public Device {
   mutable Mutex library_mutex_;
   mutable std::unique_ptr<CublasLt> library_ ABSL_GUARDED_BY(library_mutex_);
   DeviceInfo info_;
+  std::vector<KernelInfo> kernels_;
   cudaMemPool_t pool_;
   cudaStream_t memory_stream_;
+  PinnedPool pinned_{{.pin = [this](size_t bytes) { return Pin(bytes); },
+                      .unpin = [this](void* memory) { Unpin(memory); }},
+                     kMostPinnedKept};
 };
 
 absl::StatusOr<cudaMemPool_t> CreatePool(int index) {
@@ -158,20 +195,64 @@ absl::StatusOr<cudaMemPool_t> CreatePool(int index) {
   return status;
 }
 
+// Loads the kernel to the current device, allows it the shared memory of `properties`, and returns
+// what is known of it.
+absl::StatusOr<KernelInfo> PrepareKernel(const simt::RegisteredKernel& kernel,
+                                         const cudaDeviceProp& properties) {
+  cudaFuncAttributes attributes;
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel.function);
+  if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction) {
+    return absl::FailedPreconditionError(absl::StrCat("this build has no kernels for sm_",
+                                                      properties.major, properties.minor,
+                                                      ", such as ", kernel.name));
+  }
+  SLUICE_RETURN_IF_ERROR(ToStatus(error, "cudaFuncGetAttributes"));
+  const auto shared_bytes = static_cast<int>(attributes.sharedSizeBytes);
+  SLUICE_RETURN_IF_ERROR(ToStatus(
+      cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(properties.sharedMemPerBlockOptin) - shared_bytes),
+      "cudaFuncSetAttribute"));
+  int blocks = 0;
+  SLUICE_RETURN_IF_ERROR(ToStatus(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+                                      &blocks, kernel.function, attributes.maxThreadsPerBlock, 0),
+                                  "cudaOccupancyMaxActiveBlocksPerMultiprocessor"));
+  return KernelInfo{.name = kernel.name,
+                    .registers = attributes.numRegs,
+                    .local_bytes = static_cast<int32_t>(attributes.localSizeBytes),
+                    .shared_bytes = shared_bytes,
+                    .max_threads = attributes.maxThreadsPerBlock,
+                    .blocks_per_processor = blocks};
+}
+
+// The runtime loads a kernel where it is first asked for, so that the vendor's library, whose
+// kernels are half a gigabyte, is not loaded as a whole. This project's kernels are asked for here,
+// because loading one while a graph is captured fails, and while a request waits stalls the device.
+// Those of the library's algorithms are loaded when the algorithms are tried.
+absl::StatusOr<std::vector<KernelInfo>> PrepareKernels(const cudaDeviceProp& properties) {
+  std::vector<KernelInfo> table;
+  for (const simt::RegisteredKernel& kernel : simt::RegisteredKernels()) {
+    SLUICE_ASSIGN_OR_RETURN(KernelInfo info, PrepareKernel(kernel, properties));
+    table.push_back(std::move(info));
+  }
+  return table;
+}
+
 }  // namespace
 
 absl::StatusOr<int> CudaDeviceCount() {
-  // Eager loading loads all kernels with the device, and none while a graph is captured or a
-  // request waits. Only the first call of the runtime reads this variable.
-  (void)setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
-  int count = 0;
-  const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error == cudaErrorNoDevice) return 0;
-  if (error == cudaSuccess) return count;
-  return absl::FailedPreconditionError(ToStatus(error, "cudaGetDeviceCount").message());
+  GpuAnswers answers;
+  const cudaError_t error = cudaGetDeviceCount(&answers.count);
+  if (error != cudaSuccess) {
+    answers.error = std::string(ToStatus(error, "cudaGetDeviceCount").message());
+    answers.none_found = error == cudaErrorNoDevice;
+    if (cudaDriverGetVersion(&answers.driver_version) != cudaSuccess) answers.driver_version = 0;
+    answers.runtime_version = CUDART_VERSION;
+  }
+  return CountOf(answers);
 }
 
-absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index) {
+absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index,
+                                                       const CudaDeviceOptions& options) {
   SLUICE_ASSIGN_OR_RETURN(const int count, CudaDeviceCount());
   if (index < 0 || index >= count) {
     return absl::InvalidArgumentError(
@@ -180,28 +261,33 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index) {
   cudaDeviceProp properties;
   SLUICE_RETURN_IF_ERROR(
       ToStatus(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties"));
-  SLUICE_RETURN_IF_ERROR(ToStatus(cudaSetDevice(index), "cudaSetDevice"));
-  if (properties.major < 8 || properties.memoryPoolsSupported == 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("GPU ", index, " (", properties.name, ", sm_", properties.major,
-                     properties.minor, ") lacks compute capability 8.0 or memory pools"));
+  const std::string name = absl::StrCat("GPU ", index, " (", properties.name, ", sm_",
+                                        properties.major, properties.minor, ")");
+  if (properties.major < 8) {
+    return absl::FailedPreconditionError(absl::StrCat(name, " lacks compute capability 8.0"));
   }
-  SLUICE_ASSIGN_OR_RETURN(const cudaMemPool_t pool, CreatePool(index));
+  SLUICE_RETURN_IF_ERROR(ToStatus(cudaSetDevice(index), "cudaSetDevice"));
+  SLUICE_ASSIGN_OR_RETURN(std::vector<KernelInfo> kernels, PrepareKernels(properties));
+  DeviceInfo info{.name = properties.name,
+                  .architecture = absl::StrCat("sm_", properties.major, properties.minor),
+                  .processors = properties.multiProcessorCount,
+                  .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),
+                  .shared_bytes_limit = static_cast<int32_t>(properties.sharedMemPerBlockOptin)};
+  cudaMemPool_t pool = nullptr;
+  if (properties.memoryPoolsSupported != 0) {
+    SLUICE_ASSIGN_OR_RETURN(pool, CreatePool(index));
+  } else {
+    info.warning = absl::StrCat(name, " has no memory pools: loading a model makes others wait");
+  }
   cudaStream_t stream = nullptr;
   absl::Status status = ToStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                                  "cudaStreamCreateWithFlags");
   if (!status.ok()) {
-    (void)cudaMemPoolDestroy(pool);
+    if (pool != nullptr) (void)cudaMemPoolDestroy(pool);
     return status;
   }
-  return std::make_unique<CudaDevice>(
-      index,
-      DeviceInfo{.name = properties.name,
-                 .architecture = absl::StrCat("sm_", properties.major, properties.minor),
-                 .processors = properties.multiProcessorCount,
-                 .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),
-                 .shared_bytes_limit = static_cast<int32_t>(properties.sharedMemPerBlockOptin)},
-      pool, stream);
+  return std::make_unique<CudaDevice>(index, options.spin ? kLongestSpin : nanoseconds(0),
+                                      std::move(info), std::move(kernels), pool, stream);
 }
 
 }  // namespace sluice

@@ -8,12 +8,17 @@
 
 namespace sluice {
 
-// Returns how many GPUs this process can use. Returns FailedPrecondition, with the message of the
-// runtime, if there is no driver or it is too old, and no other error.
+// Returns how many GPUs this process can use, or the errors of CountOf (gpu_count.h).
 absl::StatusOr<int> CudaDeviceCount();
 
-// Makes the device of GPU `index`. Returns InvalidArgument if there is no such GPU, and
-// FailedPrecondition if it lacks what the kernels need: compute capability 8.0 and a memory pool.
-absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index);
+struct CudaDeviceOptions {
+  bool spin = false;  // whether waiting for an event polls first, for at most 20 ms
+};
+
+// Makes the device of GPU `index` and loads all kernels to it. Returns InvalidArgument if there is
+// no such GPU, and FailedPrecondition if its compute capability is below 8.0 or the build has no
+// kernels for it.
+absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index,
+                                                       const CudaDeviceOptions& options = {});
 
 }  // namespace sluice

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -11,13 +12,13 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/status_macros.h"
 #include "engine/cuda/cuda_errors.h"
 #include "engine/cuda/device.h"
+#include "engine/cuda/poll.h"
 
 namespace sluice {
-
-inline constexpr int32_t kSharedBytesWithoutAsking = 48 << 10;
 
 static_assert(cudaErrorMemoryAllocation == kCudaOutOfMemory);
 static_assert(cudaErrorStreamCaptureUnsupported == kCudaCaptureUnsupported);
@@ -53,7 +54,8 @@ inline absl::Status ToStatus(cudaError_t error, const char* call, cudaError_t pr
 // The state that a device shares with its streams and events.
 class CudaCore {
  public:
-  explicit CudaCore(int index) : index_(index) {}
+  // Waits poll for at most `spin` before they block.
+  CudaCore(int index, nanoseconds spin) : index_(index), spin_(spin) {}
 
   // Makes the device current. Called before anything else is asked of the runtime, since the thread
   // may have served another device.
@@ -69,11 +71,21 @@ class CudaCore {
     if (absl::IsUnavailable(status)) lost_.store(true, std::memory_order_relaxed);
     return status;
   }
+  // Waits for queued work: polls `query` for as long as it may, and then calls `block`.
+  template <typename Query, typename Block>
+  absl::Status WaitFor(Query query, Block block, const char* call) {
+    SLUICE_RETURN_IF_ERROR(Use());
+    cudaError_t error = cudaErrorNotReady;
+    const auto done = [&] { return (error = query()) != cudaErrorNotReady; };
+    if (!PollFor(spin_, done, std::chrono::steady_clock::now)) error = block();
+    return RecordError(error, call, /*waited=*/true);
+  }
   void CountCapture() { captures_.fetch_add(1, std::memory_order_relaxed); }
   int64_t captures() const { return captures_.load(std::memory_order_relaxed); }
 
  private:
   const int index_;
+  const nanoseconds spin_;
   std::atomic<bool> lost_{false};
   std::atomic<int64_t> captures_{0};
 };
@@ -85,11 +97,8 @@ class CudaEvent final : public DeviceEvent {
 
   cudaEvent_t get() const { return event_; }
   absl::Status Synchronize() override {
-    absl::Status status = core_.Use();
-    if (status.ok())
-      status =
-          core_.RecordError(cudaEventSynchronize(event_), "cudaEventSynchronize", /*waited=*/true);
-    return status;
+    return core_.WaitFor([this] { return cudaEventQuery(event_); },
+                         [this] { return cudaEventSynchronize(event_); }, "cudaEventSynchronize");
   }
 
  private:
@@ -127,11 +136,6 @@ class CudaStream final : public DeviceStream {
   void Launch(const kernels::cuda::Kernel& kernel, const kernels::cuda::LaunchShape& shape,
               const void* argument, size_t) override {
     if (!Ready()) return;
-    if (shape.shared_bytes > kSharedBytesWithoutAsking) {
-      RecordError(cudaFuncSetAttribute(kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                       shape.shared_bytes),
-                  kernel.name);
-    }
     void* arguments[] = {const_cast<void*>(argument)};
     cudaLaunchAttribute overlap = {};
     overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -207,12 +211,9 @@ class CudaStream final : public DeviceStream {
   absl::Status TakeStatus() override { return std::exchange(status_, absl::OkStatus()); }
   absl::Status Synchronize() override {
     // After a failure too, because the work before it uses the caller's memory.
-    absl::Status waited = core_.Use();
-    if (waited.ok()) {
-      waited = core_.RecordError(cudaStreamSynchronize(stream_), "cudaStreamSynchronize",
-                                 /*waited=*/true);
-    }
-    status_.Update(waited);
+    status_.Update(core_.WaitFor([this] { return cudaStreamQuery(stream_); },
+                                 [this] { return cudaStreamSynchronize(stream_); },
+                                 "cudaStreamSynchronize"));
     return std::exchange(status_, absl::OkStatus());
   }
 

@@ -31,6 +31,18 @@ struct DeviceInfo {
   int32_t processors;
   int64_t memory_bytes;
   int32_t shared_bytes_limit;  // of a block
+  std::string warning = "";    // what this GPU lacks, for the log; empty if it lacks nothing
+};
+
+// What a device knows of a kernel; zeros stand for what it does not know.
+struct KernelInfo {
+  std::string name;          // with the type of the argument
+  int32_t registers = 0;     // of a thread
+  int32_t local_bytes = 0;   // of a thread: registers that were spilled, and arrays
+  int32_t shared_bytes = 0;  // of a block, without what a launch adds
+  int32_t max_threads = 0;   // of a block
+  // The blocks of max_threads that a processor runs at a time if a launch adds no shared memory.
+  int32_t blocks_per_processor = 0;
 };
 
 class Device;
@@ -97,10 +109,13 @@ class Device {
   virtual int64_t FreeMemory() const = 0;
   // Returns the number of graphs captured so far.
   virtual int64_t captures() const = 0;
+  // Returns the kernels of this project by name; empty if the device does not know them.
+  virtual std::vector<KernelInfo> KernelTable() const { return {}; }
 
   // Returns ResourceExhausted if memory does not suffice. Requires `bytes` >= 1. The content is
-  // undefined. Neither allocating nor releasing waits for running work, so memory of queued work
-  // must be kept until that is done.
+  // undefined. Memory of queued work must be kept until that is done, since releasing does not wait
+  // for it. Neither does allocating, except on a device without memory pools, and where no pinned
+  // memory of the size was released before.
   virtual absl::StatusOr<DeviceMemory> Allocate(size_t bytes) = 0;
   virtual absl::StatusOr<PinnedMemory> AllocatePinned(size_t bytes) = 0;
 

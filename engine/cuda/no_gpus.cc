@@ -5,14 +5,17 @@ namespace sluice {
 namespace {
 
 absl::Status NotBuilt() {
-  return absl::FailedPreconditionError("this build has no CUDA (SLUICE_CUDA was off)");
+  return absl::UnimplementedError("this build has no CUDA (SLUICE_CUDA was off)");
 }
 
 }  // namespace
 
 absl::StatusOr<int> CountGpus() { return NotBuilt(); }
 
-absl::StatusOr<std::unique_ptr<Backend>> MakeGpuBackend(int, const CudaBackendOptions&) {
+absl::StatusOr<std::unique_ptr<Device>> OpenGpu(int, const GpuOptions&) { return NotBuilt(); }
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeGpuBackend(std::unique_ptr<Device>,
+                                                        const CudaBackendOptions&) {
   return NotBuilt();
 }
 

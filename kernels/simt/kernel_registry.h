@@ -1,4 +1,5 @@
-// A registry of all kernels linked into the program and of those that the emulator has run.
+// A registry of all kernels linked into the program, for a GPU or for the emulator, and of those
+// that the emulator has run.
 #pragma once
 
 #include <string>
@@ -8,10 +9,18 @@
 
 namespace sluice::simt {
 
-// `type` distinguishes the instances of a template in reports.
+struct RegisteredKernel {
+  std::string name;      // with the type of its argument, which tells instances of a template apart
+  const void* function;  // Kernel::function
+};
+
+// `type` is the __PRETTY_FUNCTION__ of a template whose parameter `Argument` is the type of the
+// kernel's argument.
 void RegisterKernel(const kernels::cuda::Kernel& kernel, const char* type);
 void NoteLaunched(const kernels::cuda::Kernel& kernel);
 
+// Returns all kernels by name. They are complete when main begins.
+std::vector<RegisteredKernel> RegisteredKernels();
 // Returns the names of the kernels that no launch of this process has run.
 std::vector<std::string> NeverLaunched();
 

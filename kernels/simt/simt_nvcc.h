@@ -1,11 +1,15 @@
 // The implementation of kernels/simt/simt.h on a GPU; included by it.
 #pragma once
 
+#include "kernels/simt/kernel_registry.h"
+
 namespace sluice::kernels::cuda {
 
 template <typename Argument>
 Kernel KernelOf(const char* name, void (*function)(Argument)) {
-  return {name, reinterpret_cast<const void*>(function)};
+  const Kernel kernel = {name, reinterpret_cast<const void*>(function)};
+  simt::RegisterKernel(kernel, __PRETTY_FUNCTION__);
+  return kernel;
 }
 
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;

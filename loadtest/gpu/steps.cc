@@ -88,6 +88,7 @@ class Borrowed final : public Device {
   const DeviceInfo& info() const override { return device_.info(); }
   int64_t FreeMemory() const override { return device_.FreeMemory(); }
   int64_t captures() const override { return device_.captures(); }
+  std::vector<KernelInfo> KernelTable() const override { return device_.KernelTable(); }
   absl::StatusOr<DeviceMemory> Allocate(size_t bytes) override {
     auto memory = device_.Allocate(bytes);
     if (memory.ok()) Randomize(memory->get(), bytes);

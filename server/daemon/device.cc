@@ -1,44 +1,86 @@
 #include "server/daemon/device.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "engine/cpu/cpu_backend.h"
 #include "engine/cuda/gpus.h"
 
 namespace sluice {
+namespace {
 
-absl::StatusOr<std::optional<int>> ChooseGpu(
-    const DeviceChoice& choice, const std::function<absl::StatusOr<int>()>& count_gpus) {
-  if (choice.kind == DeviceChoice::Kind::kCpu) return std::nullopt;
-  const absl::StatusOr<int> count = count_gpus();
-  if (choice.kind == DeviceChoice::Kind::kAuto) {
-    if (!count.ok() || *count == 0) return std::nullopt;
-    return 0;
+absl::StatusOr<GpuChoice> ChooseFirst(const GpuAccess& gpus) {
+  const absl::StatusOr<int> count = gpus.count();
+  if (absl::IsUnimplemented(count.status()) || absl::IsNotFound(count.status())) {
+    return GpuChoice{};
   }
-  const std::string wanted = absl::StrCat("device: cuda:", choice.index, " is asked for, but ");
+  if (!count.ok()) return GpuChoice{.warning = std::string(count.status().message())};
+  if (*count == 0) return GpuChoice{};
+  const absl::Status opened = gpus.open(0);
+  if (opened.ok()) return GpuChoice{.index = 0};
+  if (!absl::IsFailedPrecondition(opened)) return opened;
+  return GpuChoice{.warning = std::string(opened.message())};
+}
+
+absl::StatusOr<GpuChoice> ChooseIndex(int index, const GpuAccess& gpus) {
+  const std::string wanted = absl::StrCat("device: cuda:", index, " is asked for, but ");
+  const absl::StatusOr<int> count = gpus.count();
   if (!count.ok()) {
     return absl::FailedPreconditionError(absl::StrCat(wanted, count.status().message()));
   }
   if (*count == 0) {
     return absl::FailedPreconditionError(absl::StrCat(wanted, "this host shows no GPU"));
   }
-  if (choice.index >= *count) {
+  if (index >= *count) {
     return absl::FailedPreconditionError(
         absl::StrCat(wanted, "GPUs go from cuda:0 to cuda:", *count - 1));
   }
-  return choice.index;
+  SLUICE_RETURN_IF_ERROR(gpus.open(index));
+  return GpuChoice{.index = index};
 }
 
-absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const DeviceChoice& choice,
-                                                     const CpuOptions& cpu,
-                                                     const CudaOptions& cuda) {
-  SLUICE_ASSIGN_OR_RETURN(const std::optional<int> gpu, ChooseGpu(choice, CountGpus));
-  if (!gpu.has_value()) return MakeCpuBackend(cpu);
-  return MakeGpuBackend(*gpu, {.dtype = cuda.dtype,
-                               .dense = cuda.dense,
-                               .algorithms = cuda.algorithms,
-                               .device = absl::StrCat("cuda:", *gpu),
-                               .poison = cuda.poison});
+}  // namespace
+
+absl::StatusOr<GpuChoice> ChooseGpu(const DeviceChoice& choice, const GpuAccess& gpus) {
+  switch (choice.kind) {
+    case DeviceChoice::Kind::kAuto:
+      return ChooseFirst(gpus);
+    case DeviceChoice::Kind::kCuda:
+      return ChooseIndex(choice.index, gpus);
+    case DeviceChoice::Kind::kCpu:
+      break;
+  }
+  return GpuChoice{};
+}
+
+absl::StatusOr<ChosenBackend> MakeBackend(const DeviceChoice& choice, const CpuOptions& cpu,
+                                          const CudaOptions& cuda) {
+  std::unique_ptr<Device> device;
+  const auto open = [&](int index) {
+    SLUICE_ASSIGN_OR_RETURN(device, OpenGpu(index, {.spin = cuda.wait == "spin"}));
+    return absl::OkStatus();
+  };
+  SLUICE_ASSIGN_OR_RETURN(const GpuChoice gpu,
+                          ChooseGpu(choice, {.count = CountGpus, .open = open}));
+  ChosenBackend chosen;
+  if (!gpu.warning.empty()) {
+    chosen.warnings.push_back(absl::StrCat("device: auto serves on the CPU: ", gpu.warning));
+  }
+  if (!gpu.index.has_value()) {
+    SLUICE_ASSIGN_OR_RETURN(chosen.backend, MakeCpuBackend(cpu));
+    return chosen;
+  }
+  if (!device->info().warning.empty()) chosen.warnings.push_back(device->info().warning);
+  chosen.kernels = device->KernelTable();
+  SLUICE_ASSIGN_OR_RETURN(
+      chosen.backend,
+      MakeGpuBackend(std::move(device), {.dtype = cuda.dtype,
+                                         .dense = cuda.dense,
+                                         .algorithms = cuda.algorithms,
+                                         .device = absl::StrCat("cuda:", *gpu.index),
+                                         .poison = cuda.poison}));
+  return chosen;
 }
 
 }  // namespace sluice

@@ -47,6 +47,20 @@ absl::Status ReadFaults() {
   return faults == nullptr ? absl::OkStatus() : SetFaults(faults);
 }
 
+void LogDevice(const ChosenBackend& chosen, Log& log) {
+  const BackendInfo& info = chosen.backend->info();
+  for (const std::string& warning : chosen.warnings) log.Warn(warning, {{"device", info.device}});
+  log.Info("device", {{"device", info.device}, {"profile", info.profile}});
+  for (const KernelInfo& kernel : chosen.kernels) {
+    log.Debug("kernel", {{"name", kernel.name},
+                         {"registers", kernel.registers},
+                         {"local_bytes", kernel.local_bytes},
+                         {"shared_bytes", kernel.shared_bytes},
+                         {"max_threads", kernel.max_threads},
+                         {"blocks_per_processor", kernel.blocks_per_processor}});
+  }
+}
+
 // Runs the daemon. The parts are destroyed in reverse order, as their contracts require: the
 // server, the engine, then what they use. `read` returns the configuration as it is on disk.
 absl::Status Run(const Config& config, const Reloader::Read& read) {
@@ -55,9 +69,10 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   if (FaultsOn()) {
     log->Warn("TEST FAULTS ARE ON: this daemon fails on purpose", {{"variable", kFaultsVariable}});
   }
-  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend,
+  SLUICE_ASSIGN_OR_RETURN(const ChosenBackend chosen,
                           MakeBackend(config.device, config.cpu, config.cuda));
-  log->Info("device", {{"device", backend->info().device}, {"profile", backend->info().profile}});
+  Backend* const backend = chosen.backend.get();
+  LogDevice(chosen, *log);
 
   const std::string version(Version());
   Metrics metrics(backend->info().device, version);
@@ -71,7 +86,7 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   Observers observers({&metrics, &statistics, &activity, &access, &engine_log, &engine_health});
   ReplyThread replies;
   const std::unique_ptr<Engine> engine =
-      Engine::Create(config.engine, backend.get(), Clock::Real(), &observers);
+      Engine::Create(config.engine, backend, Clock::Real(), &observers);
 
   std::optional<Reloader> reloader;  // outlives the server, whose Reload method uses it
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Server> server,

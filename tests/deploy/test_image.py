@@ -26,6 +26,13 @@ def instruction(name):
     return json.loads(words) if words.startswith("[") else words
 
 
+def test_the_cuda_image_requires_a_driver_for_its_runtime():
+    requirements = (ROOT / "tools" / "requirements-cuda.txt").read_text()
+    version = re.search(r"^nvidia-cuda-runtime==(\d+\.\d+)", requirements, re.M).group(1)
+    stage = DOCKERFILE.split("FROM image AS cuda")[1].split("FROM ")[0]
+    assert f'NVIDIA_REQUIRE_CUDA="cuda>={version}"' in stage
+
+
 def build_tree(folder):
     result = subprocess.run(
         [DEPLOY / "image_tree.sh", BUILD, folder], capture_output=True, text=True

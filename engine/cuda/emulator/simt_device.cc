@@ -11,6 +11,7 @@
 #include "engine/cuda/cuda_errors.h"
 #include "engine/cuda/emulator/simt_core.h"
 #include "engine/cuda/emulator/simt_dense.h"
+#include "kernels/simt/kernel_registry.h"
 
 namespace sluice::simt {
 namespace {
@@ -313,6 +314,12 @@ class EmulatedDevice final : public SimtDevice {
       layers.push_back(std::make_unique<SimtDenseLayer>(shape, kind));
     }
     return layers;
+  }
+  std::vector<KernelInfo> KernelTable() const override {
+    std::vector<KernelInfo> table;
+    for (const RegisteredKernel& kernel : RegisteredKernels())
+      table.push_back({.name = kernel.name});
+    return table;
   }
 
   void Poison(void* begin, size_t bytes) override {

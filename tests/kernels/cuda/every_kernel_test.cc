@@ -1,7 +1,9 @@
 // Checks that the emulator has launched every kernel after a run of the whole binary. Runs of
 // single tests are not checked.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/cuda/emulator/simt_device.h"
 #include "kernels/simt/kernel_registry.h"
 
 namespace sluice::simt {
@@ -19,6 +21,18 @@ class EveryKernelIsLaunched : public testing::Environment {
 
 [[maybe_unused]] const testing::Environment* const registered =
     testing::AddGlobalTestEnvironment(new EveryKernelIsLaunched);
+
+TEST(KernelTableTest, NamesEveryKernelWithTheTypeOfItsArgument) {
+  std::vector<std::string> names;
+  for (const KernelInfo& kernel : MakeSimtDevice()->KernelTable()) {
+    EXPECT_THAT(kernel.name, testing::Not(testing::HasSubstr("::")));
+    EXPECT_EQ(kernel.registers, 0) << "the emulator knows none";
+    names.push_back(kernel.name);
+  }
+  EXPECT_EQ(names.size(), RegisteredKernels().size());
+  EXPECT_THAT(names, testing::IsSupersetOf(
+                         {"Cholesky(CholeskyArgs)", "Transpose(TransposeJob<Float16, BFloat16>)"}));
+}
 
 }  // namespace
 }  // namespace sluice::simt

@@ -16,39 +16,74 @@ struct ChooseGpuRow {
   const char* name;
   DeviceChoice choice;
   absl::StatusOr<int> gpus;
+  absl::Status opened = absl::OkStatus();
   std::optional<int> chosen = std::nullopt;
-  const char* error = "";
+  const char* warning = "";
+  absl::Status error = absl::OkStatus();
 };
 class ChooseGpuTable : public TableTest<ChooseGpuRow> {};
 
 TEST_P(ChooseGpuTable, ChoosesADeviceOrExplainsTheError) {
-  const auto chosen = ChooseGpu(row().choice, [] { return row().gpus; });
-  EXPECT_EQ(chosen.ok(), std::string(row().error).empty());
-  EXPECT_EQ(std::string(chosen.status().message()), row().error);
-  EXPECT_EQ(chosen.value_or(std::nullopt), row().chosen);
+  std::optional<int> opened;
+  const auto chosen = ChooseGpu(row().choice, {.count = [] { return row().gpus; },
+                                               .open =
+                                                   [&](int index) {
+                                                     opened = index;
+                                                     return row().opened;
+                                                   }});
+  EXPECT_EQ(chosen.status(), row().error);
+  EXPECT_EQ(chosen.value_or(GpuChoice{}).index, row().chosen);
+  EXPECT_EQ(chosen.value_or(GpuChoice{}).warning, row().warning);
+  if (row().chosen) {
+    EXPECT_EQ(opened, row().chosen);
+  }
 }
 
 const ChooseGpuRow kChooseGpuRows[] = {
+    {.name = "AutoIsTheCpuInABuildWithoutCuda",
+     .choice = {Kind::kAuto},
+     .gpus = absl::UnimplementedError("no CUDA")},
     {.name = "AutoIsTheCpuWithoutADriver",
      .choice = {Kind::kAuto},
-     .gpus = absl::FailedPreconditionError("no driver")},
+     .gpus = absl::NotFoundError("no driver")},
+    {.name = "AutoWarnsOfADriverThatIsTooOld",
+     .choice = {Kind::kAuto},
+     .gpus = absl::FailedPreconditionError("the driver is too old"),
+     .warning = "the driver is too old"},
     {.name = "AutoIsTheCpuOnAHostWithoutGpus", .choice = {Kind::kAuto}, .gpus = 0},
     {.name = "AutoIsTheFirstGpu", .choice = {Kind::kAuto}, .gpus = 2, .chosen = 0},
+    {.name = "AutoWarnsOfAGpuThatLacksSomething",
+     .choice = {Kind::kAuto},
+     .gpus = 1,
+     .opened = absl::FailedPreconditionError("GPU 0 is too old"),
+     .warning = "GPU 0 is too old"},
+    {.name = "AutoFailsIfItsGpuFails",
+     .choice = {Kind::kAuto},
+     .gpus = 1,
+     .opened = absl::UnavailableError("GPU 0 is broken"),
+     .error = absl::UnavailableError("GPU 0 is broken")},
     {.name = "TheCpuServesBesideGpusWhereItIsAskedFor", .choice = {Kind::kCpu}, .gpus = 2},
     {.name = "TheOnlyGpuServes", .choice = {Kind::kCuda, 0}, .gpus = 1, .chosen = 0},
     {.name = "TheLastGpuServes", .choice = {Kind::kCuda, 1}, .gpus = 2, .chosen = 1},
     {.name = "AGpuNeedsADriver",
      .choice = {Kind::kCuda, 0},
-     .gpus = absl::FailedPreconditionError("no driver"),
-     .error = "device: cuda:0 is asked for, but no driver"},
+     .gpus = absl::NotFoundError("no driver"),
+     .error = absl::FailedPreconditionError("device: cuda:0 is asked for, but no driver")},
     {.name = "AGpuNeedsAHostThatHasSome",
      .choice = {Kind::kCuda, 3},
      .gpus = 0,
-     .error = "device: cuda:3 is asked for, but this host shows no GPU"},
+     .error =
+         absl::FailedPreconditionError("device: cuda:3 is asked for, but this host shows no GPU")},
     {.name = "AGpuBeyondTheLastIsAnError",
      .choice = {Kind::kCuda, 2},
      .gpus = 2,
-     .error = "device: cuda:2 is asked for, but GPUs go from cuda:0 to cuda:1"},
+     .error = absl::FailedPreconditionError(
+         "device: cuda:2 is asked for, but GPUs go from cuda:0 to cuda:1")},
+    {.name = "AGpuThatIsAskedForMustBeUsable",
+     .choice = {Kind::kCuda, 0},
+     .gpus = 1,
+     .opened = absl::FailedPreconditionError("GPU 0 is too old"),
+     .error = absl::FailedPreconditionError("GPU 0 is too old")},
 };
 SLUICE_TABLE(ChooseGpuTable, kChooseGpuRows);
 
@@ -57,13 +92,14 @@ TEST(ChooseGpu, DoesNotCountGpusIfTheCpuIsChosen) {
     ADD_FAILURE() << "asked";
     return 0;
   };
-  EXPECT_EQ(ChooseGpu({Kind::kCpu}, never).value(), std::nullopt);
+  EXPECT_EQ(ChooseGpu({Kind::kCpu}, {.count = never, .open = nullptr}).value().index, std::nullopt);
 }
 
 TEST(MakeBackend, MakesTheCpuBackendOnRequest) {
   const auto backend = MakeBackend({Kind::kCpu}, {.threads = 1}, {});
   ASSERT_TRUE(backend.ok()) << backend.status();
-  EXPECT_EQ((*backend)->info().device, "cpu");
+  EXPECT_EQ(backend->backend->info().device, "cpu");
+  EXPECT_TRUE(backend->warnings.empty());
 }
 
 // No host that runs the tests has more GPUs than this index.
