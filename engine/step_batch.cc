@@ -114,6 +114,12 @@ void StepBatch::NumberByPosition() {
 
 void StepBatch::NumberBySequence() { std::iota(sequence_rows_.begin(), sequence_rows_.end(), 0); }
 
+int32_t StepBatch::TokenOf(const StepSequence& sequence, int32_t i) {
+  if (i < sequence.input_count) return -1;
+  if (sequence.drawn_by >= 0 && i == sequence.count - 1) return DrawnBy(sequence.drawn_by);
+  return sequence.tokens[i];
+}
+
 void StepBatch::FillRows(std::span<const StepSequence> sequences) {
   for (size_t s = 0; s < sequences_.size(); ++s) {
     const Sequence& sequence = sequences_[s];
@@ -121,7 +127,7 @@ void StepBatch::FillRows(std::span<const StepSequence> sequences) {
       const int32_t row = sequence_rows_[sequence.rows_offset + i];
       const int32_t index = sequence.first_position + i;
       const int32_t page = pages_[sequence.pages_offset + index / page_tokens_];
-      token_ids_[row] = i < sequences[s].input_count ? -1 : sequences[s].tokens[i];
+      token_ids_[row] = TokenOf(sequences[s], i);
       positions_[row] = PositionOf(s, i);
       kv_slots_[row] = page * page_tokens_ + index % page_tokens_;
     }

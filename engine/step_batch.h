@@ -26,6 +26,10 @@ struct StepSequence {
   // The first `input_count` rows are vectors, [input_count, input_width]; their tokens are ignored.
   int32_t input_count = 0;
   const float* inputs = nullptr;
+  // If not negative, the last token is not known yet: the sampled row of this index in the step
+  // before, of the same slot, draws it. It is then not read from `tokens`. Requires a backend that
+  // runs steps ahead.
+  int32_t drawn_by = -1;
 };
 
 // A row whose logits are wanted. Results are written to storage of the caller, which outlives the
@@ -93,7 +97,12 @@ class StepBatch {
   BatchSize size() const { return {tokens(), static_cast<int32_t>(sequences_.size()), longest_}; }
   int32_t max_context() const { return max_context_; }
 
-  // Per row. A row that is a vector has token -1; a row that is a token has a zero vector.
+  // Returns the token id that stands for the draw of sampled row `index` of the step before. The
+  // function is its own inverse.
+  static constexpr int32_t DrawnBy(int32_t index) { return -2 - index; }
+
+  // Per row. A row that is a vector has token -1; a row that is a token has a zero vector. A row
+  // whose token the step before draws has the token DrawnBy.
   std::span<const int32_t> token_ids() const { return token_ids_; }
   std::span<const float> inputs() const { return inputs_; }  // [tokens(), input_width]
   // The positions with the offset of their sequence; padding stays at the last position of the
@@ -125,6 +134,7 @@ class StepBatch {
   int32_t RowOf(int32_t sequence, int32_t position) const;
   void NumberByPosition();
   void NumberBySequence();
+  static int32_t TokenOf(const StepSequence& sequence, int32_t i);
   void FillRows(std::span<const StepSequence> sequences);
   void FillGroups();
   void FillInputs(std::span<const StepSequence> sequences);

@@ -156,7 +156,7 @@ int64_t CudaHead<T>::Cut(void* memory) {
   scratch_ = cutter.Take<uint64_t>(int64_t{kNarrowRows} * vocab_);
   lists_ = cutter.Take<int32_t>(Capacity().lists);
   const int64_t top = std::max(rows * MostTop(kNarrow), int64_t{kNarrowRows} * vocab_);
-  output_.outcomes = cutter.Take<cuda::SampleOutcome>(rows);
+  output_.outcomes = cutter.Take<cuda::SampleOutcome>(most_rows_);
   output_.top_ids = cutter.Take<int32_t>(top);
   output_.top_logprobs = cutter.Take<float>(top);
   output_.logits = cutter.Take<float>(rows * vocab_);
@@ -396,6 +396,7 @@ void CudaHead<T>::Send(const StepBatch& batch, const Run& run, HeadStaging& stag
   for (int32_t i = 0; i < run.rows; ++i) {
     sent.row_ids[i] = batch.sampled_rows()[run.first + i];
     sent.requests[i] = RequestOf(batch.sampled()[run.first + i]);
+    sent.requests[i].place = run.first + i;
   }
   SendLists(batch, run, sent, staging, stream);
   stream.CopyToDevice(input_[run.kind].counts, sent.counts, InputBytes(run.kind));
@@ -425,7 +426,7 @@ template <typename T>
 void CudaHead<T>::Fetch(const StepBatch& batch, const Run& run, HeadStaging& staging,
                         DeviceStream& stream) {
   const Output& fetched = staging.output_;
-  stream.CopyToHost(fetched.outcomes + run.begin.outcomes, output_.outcomes,
+  stream.CopyToHost(fetched.outcomes + run.begin.outcomes, output_.outcomes + run.first,
                     run.rows * sizeof(cuda::SampleOutcome));
   const auto fetch_top = [&](int64_t to, int64_t from, int64_t count) {
     if (count == 0) return;

@@ -59,6 +59,10 @@ class CudaHead {
   // Writes the results of the queued runs, after they are done, to the destinations of their rows.
   void Deliver(const StepBatch& batch, const HeadStaging& staging) const;
 
+  // Returns where the outcomes of a step's sampled rows are on the device until the next step runs
+  // the head, [most_rows].
+  const kernels::cuda::SampleOutcome* outcomes() const { return output_.outcomes; }
+
   int64_t bytes() const { return bytes_; }  // on the device
   int64_t staging_bytes() const;            // of a staging area
   // Returns the bytes on the device of the head that Create would make.
@@ -79,9 +83,10 @@ class CudaHead {
     kernels::cuda::SampleRequest* requests;  // [rows]
     kernels::cuda::DrawEdits* edits;         // [rows], of the rows that have edits; unless wide
   };
-  // The output of a run.
+  // The output of a run. The outcomes are those of the step: a row's is at its index among the
+  // sampled rows.
   struct Output {
-    kernels::cuda::SampleOutcome* outcomes;  // [rows]
+    kernels::cuda::SampleOutcome* outcomes;  // [most_rows]
     int32_t* top_ids;                        // [rows, MostTop()]
     float* top_logprobs;                     // [rows, MostTop()]
     float* logits;                           // [rows, vocab]

@@ -113,7 +113,11 @@ SlotMemory CudaSlot<T>::memory() const {
 
 template <typename T>
 StepPlace<T> CudaSlot<T>::Place(const StepLayout& layout, const Bucket& bucket) const {
-  StepPlace<T> place = {layout, bucket, static_cast<char*>(arena_.get()), {}};
+  StepPlace<T> place = {layout,
+                        bucket,
+                        static_cast<char*>(arena_.get()),
+                        {},
+                        head_ == nullptr ? nullptr : head_->outcomes()};
   const int64_t half = int64_t{pages_} * kv_heads_ * kPageTokens * head_dim_;
   for (int32_t layer = 0; layer < layers_; ++layer) {
     T* k = static_cast<T*>(kv_.get()) + 2 * layer * half;

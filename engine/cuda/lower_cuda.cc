@@ -57,6 +57,7 @@ class Lowering {
     return [op, table, dim = Width32(op.out)](const StepPlace<T>& place, Stream& stream) {
       cuda::Embed<T>(stream, {.table = table,
                               .ids = Ids(op.index, place),
+                              .drawn = place.drawn,
                               .dim = dim,
                               .accumulate = op.accumulate,
                               .scale = op.scale,

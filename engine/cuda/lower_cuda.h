@@ -25,6 +25,8 @@ struct StepPlace {
   const Bucket& bucket;
   char* arena;
   std::vector<kernels::cuda::KvLayer<T>> kv;  // per layer
+  // The outcomes of the sampled rows of the step before; nullptr if the model has no head.
+  const kernels::cuda::SampleOutcome* drawn = nullptr;
 
   template <typename U>
   U* at(int64_t offset) const {

@@ -51,6 +51,12 @@ struct RequestRow {
   State state = State::kWaiting;
   Outcome outcome = Outcome::kDropped;
   int64_t remaining_tokens = 0;  // the most tokens that its steps may still compute
+  int32_t steps = 0;  // the steps in progress that carry it: a second one was started ahead
+  // Whether its part in the last of `steps` counts for nothing: kEnded if the row ended with the
+  // step before, kRewound if that step is to run again.
+  enum class Void { kNo, kEnded, kRewound };
+  Void is_void = Void::kNo;
+  int32_t draw = 0;  // the index of its draw among the sampled rows of its latest step
   Prompt prompt;
   Generation generation;
   Candidates candidates;
@@ -58,7 +64,11 @@ struct RequestRow {
   PagedSequence sequence;
 
   std::span<const int32_t> history() const { return sequence.history; }
-  int32_t length() const { return std::ssize(sequence.history); }
+  // The tokens, including one that the step in progress draws. Likewise `drawn`.
+  int32_t length() const {
+    return static_cast<int32_t>(std::ssize(sequence.history)) + sequence.drawing;
+  }
+  int32_t drawn() const { return generation.count + sequence.drawing; }
   MonoTime deadline() const { return sequence.waiting.deadline; }
   // The positions that the next or current step computes.
   int32_t first_position() const { return sequence.waiting.first_position; }

@@ -62,7 +62,9 @@ void StepDelivery::Collect(std::span<RequestRow* const> rows, MonoTime now, Exec
     ActiveRequest* const request = rows[i]->owner;
     const int64_t before = std::ssize(tokens_);
     for (; i < rows.size() && rows[i]->owner == request; ++i) {
-      if (rows[i]->outcome != RequestRow::Outcome::kDropped) CollectRow(i, rows[i], slot);
+      const bool wanted = rows[i]->is_void == RequestRow::Void::kNo &&
+                          rows[i]->outcome != RequestRow::Outcome::kDropped;
+      if (wanted) CollectRow(i, rows[i], slot);
     }
     const int64_t count = std::ssize(tokens_) - before;
     if (count == 0) continue;

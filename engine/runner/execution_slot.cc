@@ -68,6 +68,7 @@ ExecutionSlot::ExecutionSlot(const ExecutableModel* executable, const Model* mod
   results_.resize(sequences + tokens);
   states_.reserve(sequences + tokens);
   states_begin_.reserve(sequences + 1);
+  row_steps_.reserve(sequences);
 }
 
 void ExecutionSlot::Assign(std::span<RequestRow* const> rows, const Bucket& bucket) {
@@ -79,17 +80,21 @@ void ExecutionSlot::Assign(std::span<RequestRow* const> rows, const Bucket& buck
   states_.clear();
   states_begin_.assign(1, 0);
   rows_ = rows;
+  row_steps_.clear();
   useful_tokens_ = 0;
   diagnostics_wanted_ = false;
   for (int32_t i = 0; i < std::ssize(rows); ++i) {
     RequestRow* const row = rows[i];
+    row_steps_.push_back({.first_position = row->first_position(),
+                          .tokens = row->step_tokens(),
+                          .at_end = row->step_end() == row->length()});
     AddRow(*row, bucket);
     AppendSampledRows(row, i);
     sampled_begin_.push_back(sampled_.size());
     AppendStates(*row, i);
     states_begin_.push_back(states_.size());
     useful_tokens_ += row->step_tokens();
-    diagnostics_wanted_ |= row->generation.count == 0 && !row->owner->reply.xsa_cos_sim.empty();
+    diagnostics_wanted_ |= row->drawn() == 0 && !row->owner->reply.xsa_cos_sim.empty();
   }
   while (bucket.padded() && std::ssize(sequences_) < bucket.sequences) {
     Place(Padded(nullptr, bucket.positions), bucket.positions);
@@ -111,7 +116,8 @@ void ExecutionSlot::AddRow(const RequestRow& row, const Bucket& bucket) {
     sequences_.push_back({.first_position = row.first_position(),
                           .count = row.step_tokens(),
                           .tokens = row.sequence.history.data() + row.first_position(),
-                          .pages = row.sequence.kv.ids.data()});
+                          .pages = row.sequence.kv.ids.data(),
+                          .drawn_by = row.sequence.drawing > 0 ? row.draw : -1});
   }
   Describe(row);
 }
@@ -162,21 +168,20 @@ void ExecutionSlot::AppendSampledRows(RequestRow* row, int32_t sequence) {
       AppendSampledRow(scored);
     }
   }
-  if (row->step_end() == row->length()) AppendDraw(row, sequence);
+  if (row_steps_.back().at_end) AppendDraw(row, sequence);
 }
 
 // Appends what is wanted at the last position.
 void ExecutionSlot::AppendDraw(RequestRow* row, int32_t sequence) {
   ActiveRequest& active = *row->owner;
   const Request& request = active.request;
-  const bool logits = row->generation.count == 0 && active.Wants(kOutputLogits);
+  const bool logits = row->drawn() == 0 && active.Wants(kOutputLogits);
   if (row->generation.limit == 0 && !logits) return;
   SampledRow last = SampledAt(sequence, row->length() - 1);
   last.params = request.spec->sampling;
-  last.params.token_index = row->generation.count;
+  last.params.token_index = row->drawn();
   last.params.sample = row->index;
-  if (row->generation.edits != nullptr)
-    last.edits = row->generation.edits->At(row->generation.count);
+  if (row->generation.edits != nullptr) last.edits = row->generation.edits->At(row->drawn());
   if (logits) {
     last.logits = active.reply.logits.data() + row->index * model_->config.vocab_size;
   }
@@ -187,6 +192,7 @@ void ExecutionSlot::AppendDraw(RequestRow* row, int32_t sequence) {
     last.top_logprobs = row->candidates.logprobs.data();
     if (!row->candidates.scores.empty()) last.top_scores = row->candidates.scores.data();
   }
+  row->draw = std::ssize(sampled_);
   AppendSampledRow(last);
 }
 
@@ -219,7 +225,7 @@ ExecutionSlot::Result ExecutionSlot::Collect(size_t i) {
     if (results_[s].token < 0) return {.finite = false};
   }
   if (!CollectStates(i)) return {.finite = false};
-  Result result{.at_end = row->step_end() == row->length()};
+  Result result{.at_end = row_steps_[i].at_end};
   for (size_t s = begin; s < end; ++s) {
     if (sampled_[s].target >= 0) {
       reply.prompt_logprobs[row->prompt.offset + sampled_[s].position + 1] = results_[s].logprob;
@@ -240,7 +246,8 @@ bool ExecutionSlot::CollectStates(size_t i) {
   for (size_t s = states_begin_[i]; s < states_begin_[i + 1]; ++s) {
     if (!row->states->Take(states_[s].position, std::span(states_[s].out, width))) return false;
   }
-  if (row->states != nullptr && row->step_end() == row->prompt.length) {
+  const int32_t step_end = row_steps_[i].first_position + row_steps_[i].tokens;
+  if (row->states != nullptr && step_end == row->prompt.length) {
     return row->states->Finish(row->index, &row->owner->reply);
   }
   return true;
@@ -251,12 +258,12 @@ void ExecutionSlot::ScatterDiagnostics(size_t i, const float* source,
   const ModelConfig& config = model_->config;
   const RequestRow& row = *rows_[i];
   const auto steps =
-      batch_.sequence_rows().subspan(batch_.sequences()[i].rows_offset, row.step_tokens());
+      batch_.sequence_rows().subspan(batch_.sequences()[i].rows_offset, row_steps_[i].tokens);
   // [layers, length, heads] of the row
   float* const of_row = reply->data() + config.layers * config.heads * row.prompt.offset;
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     const float* of_layer = source + layer * batch_.tokens() * config.heads;  // [tokens, heads]
-    float* out = of_row + (layer * row.prompt.length + row.first_position()) * config.heads;
+    float* out = of_row + (layer * row.prompt.length + row_steps_[i].first_position) * config.heads;
     for (int32_t step_row : steps) {
       out = std::copy_n(of_layer + step_row * config.heads, config.heads, out);
     }

@@ -43,7 +43,7 @@ class ExecutionSlot {
   std::unique_ptr<ExecutionSlot> Beside() const;
 
   // Lays the steps of the rows out for `bucket`, with everything that their requests want. Requires
-  // that the rows fit it; they stay unchanged until they are collected.
+  // that the rows fit it, and stay valid until they are collected.
   void Assign(std::span<RequestRow* const> rows, const Bucket& bucket);
 
   // See ExecutableModel.
@@ -61,6 +61,8 @@ class ExecutionSlot {
   // already.
   Result Collect(size_t i);
 
+  // Returns the number of tokens of row `i`, and of all rows.
+  int32_t tokens_of(size_t i) const { return row_steps_[i].tokens; }
   int32_t useful_tokens() const { return useful_tokens_; }
   int32_t computed_tokens() const { return batch_.tokens(); }
   SlotMemory memory() const { return slot_->memory(); }
@@ -92,7 +94,14 @@ class ExecutionSlot {
   const std::shared_ptr<Slot> slot_;
   StepBatch batch_;
 
+  // A row's part in the step, since the row itself may have moved on to the next step.
+  struct RowStep {
+    int32_t first_position, tokens;
+    bool at_end;  // whether it computes the row's last position
+  };
+
   std::span<RequestRow* const> rows_;  // those of the latest Assign
+  std::vector<RowStep> row_steps_;     // of these
   bool diagnostics_wanted_ = false;
   int32_t useful_tokens_ = 0;
   std::vector<int32_t> padded_;      // tokens of padded sequences, one after another

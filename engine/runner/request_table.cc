@@ -43,25 +43,32 @@ void RequestTable::FailAll(const absl::Status& status) {
 void RequestTable::BeginStep(std::span<RequestRow* const> rows) {
   for (RequestRow* row : rows) {
     row->state = RequestRow::State::kRunning;
+    if (row->steps++ == 0) ++stepping_sequences_;
     if (!std::exchange(row->owner->began, true)) ++running_requests_;
   }
-  stepping_sequences_ += std::ssize(rows);
 }
 
 void RequestTable::EndStep(std::span<RequestRow* const> rows) {
   ++steps_;
-  stepping_sequences_ -= std::ssize(rows);
+  for (RequestRow* row : rows) Leave(row);
+}
+
+void RequestTable::Leave(RequestRow* row) {
+  if (--row->steps == 0) --stepping_sequences_;
 }
 
 void RequestTable::Requeue(RequestRow* row) {
   scheduler_->Computed(&row->sequence);
-  row->state = RequestRow::State::kWaiting;
-  scheduler_->Return(&row->sequence);
+  if (row->steps == 0) {
+    row->state = RequestRow::State::kWaiting;
+    scheduler_->Return(&row->sequence);
+  }
   UpdateRemaining(row);
 }
 
 void RequestTable::Finish(RequestRow* row, bool computed) {
-  if (computed) {
+  const bool ended_before = row->is_void == RequestRow::Void::kEnded;
+  if (computed && !ended_before) {
     scheduler_->Computed(&row->sequence);
     if (row->sequence.waiting.generates) {
       admission_->Learn(AdmissionControl::GeneratedRow{
@@ -69,6 +76,10 @@ void RequestTable::Finish(RequestRow* row, bool computed) {
           .most_tokens = row->generation.limit,
           .computed_prompt = row->prompt.length - row->sequence.reused_tokens});
     }
+  }
+  if (row->steps > 0) {
+    row->is_void = RequestRow::Void::kEnded;
+    return;
   }
   scheduler_->End(&row->sequence);
   Done(row);

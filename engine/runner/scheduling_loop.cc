@@ -60,7 +60,7 @@ SchedulingLoop::Work SchedulingLoop::NextWork() {
     ExpireWaiting(now);
     const bool all_told = !pipeline_.has_undelivered() && !state_->requests.has_ended();
     const bool device_idle = pipeline_.runs_ahead() && !pipeline_.has_step_under_way();
-    if ((all_told || device_idle) && pipeline_.MayDecide() && Decide(now)) return Work::kLaunch;
+    if ((all_told || device_idle) && pipeline_.MayDecide(now) && Decide(now)) return Work::kLaunch;
     if (pipeline_.has_undelivered()) return Work::kDeliver;
     if (state_->requests.has_ended()) {
       state_->requests.TakeEnded(&finished_);
@@ -94,17 +94,9 @@ void SchedulingLoop::ExpireWaiting(MonoTime now) {
 
 bool SchedulingLoop::Decide(MonoTime now) {
   wait_until_ = MonoTime::max();
-  if (state_->queue().empty()) return false;
-  const bool ahead = pipeline_.has_step_under_way();
-  StepPipeline::InFlightStep* const step = pipeline_.FreeStep();
-  step->decided = now;
-  step->decision =
-      state_->scheduler.Decide(now, state_->admission.draining(), &step->sequences, ahead);
-  const BatchDecision& decision = step->decision;
-  if (decision.launch) {
-    pipeline_.Take(step);
-    decided_ = step;
-  } else if (!ahead) {
+  BatchDecision decision;
+  decided_ = pipeline_.Decide(now, &decision);
+  if (!decision.launch && !state_->queue().empty() && !pipeline_.has_step_under_way()) {
     wait_until_ = decision.wait_until;
     waits_.Add({.at = now,
                 .until = decision.wait_until,

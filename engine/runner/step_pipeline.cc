@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/reason.h"
 
 namespace sluice {
@@ -30,12 +31,6 @@ absl::Status StepError(const absl::Status& replayed) {
       "device_memory");
 }
 
-// Returns whether the row ends with the step that it is in, whatever that draws.
-bool EndsWithStep(const RequestRow* row) {
-  const WaitingSequence& waiting = row->sequence.waiting;
-  return !waiting.generates && waiting.later_tokens == 0;
-}
-
 }  // namespace
 
 StepPipeline::InFlightStep::InFlightStep(ExecutionSlot* execution_slot, const PlanCache* cache,
@@ -58,6 +53,7 @@ StepPipeline::StepPipeline(const Model* model, const PreparedModel* prepared, in
       state_(state),
       heartbeat_(heartbeat) {
   const size_t sequences = prepared_.ladder->max_sequences();
+  SLUICE_CHECK(prepared_.slots.size() <= 2);
   steps_.reserve(prepared_.slots.size());  // pointers to them stay valid
   for (const std::unique_ptr<ExecutionSlot>& slot : prepared_.slots) {
     steps_.emplace_back(slot.get(), prepared_.plans.get(), sequences);
@@ -65,11 +61,59 @@ StepPipeline::StepPipeline(const Model* model, const PreparedModel* prepared, in
   under_way_.reserve(steps_.size());
 }
 
-bool StepPipeline::MayDecide() const {
+StepPipeline::Next StepPipeline::NextOf(const RequestRow& row, MonoTime now) const {
+  if (row.is_void != RequestRow::Void::kNo || !row.owner->status.ok()) return Next::kEnds;
+  if (row.deadline() <= now) return Next::kEnds;
+  const WaitingSequence& waiting = row.sequence.waiting;
+  const bool at_end = waiting.later_tokens == 0;
+  if (at_end && !waiting.generates) return Next::kEnds;
+  if (at_end && row.drawn() + 1 >= row.generation.limit) return Next::kEnds;
+  if (!prepared_.kv.keeps_pages) return Next::kUnknown;
+  const bool known = at_end ? row.generation.edits == nullptr : row.states == nullptr;
+  return known ? Next::kContinues : Next::kUnknown;
+}
+
+bool StepPipeline::MayDecide(MonoTime now) const {
   if (under_way_.size() + (finished_ == nullptr ? 0 : 1) == steps_.size()) return false;
-  return std::all_of(under_way_.begin(), under_way_.end(), [](const InFlightStep* step) {
-    return std::all_of(step->running.rows.begin(), step->running.rows.end(), EndsWithStep);
-  });
+  for (const InFlightStep* step : under_way_) {
+    for (const RequestRow* row : step->running.rows) {
+      if (NextOf(*row, now) == Next::kUnknown) return false;
+    }
+  }
+  return true;
+}
+
+StepPipeline::InFlightStep* StepPipeline::Decide(MonoTime now, BatchDecision* decision) {
+  InFlightStep* const step = FreeStep();
+  const bool ahead = !under_way_.empty();
+  if (ahead) ReturnAhead(*under_way_.front(), now);
+  *decision = {};
+  if (!state_->queue().empty()) {
+    *decision =
+        state_->scheduler.Decide(now, state_->admission.draining(), &step->sequences, ahead);
+  }
+  step->decided = now;
+  step->decision = *decision;
+  if (decision->launch) Take(step);
+  if (ahead) Recall(*under_way_.front());
+  return decision->launch ? step : nullptr;
+}
+
+// Queues the rows of a step in progress that go on behind it.
+void StepPipeline::ReturnAhead(const InFlightStep& step, MonoTime now) {
+  for (RequestRow* row : step.running.rows) {
+    if (NextOf(*row, now) != Next::kContinues) continue;
+    state_->scheduler.ReturnAhead(&row->sequence, row->sequence.waiting.later_tokens == 0);
+  }
+}
+
+// Takes those of them back that are still queued.
+void StepPipeline::Recall(const InFlightStep& step) {
+  for (RequestRow* row : step.running.rows) {
+    const bool returned =
+        row->sequence.in_progress.has_value() && row->is_void == RequestRow::Void::kNo;
+    if (returned && row->steps == 1) state_->scheduler.Recall(&row->sequence);
+  }
 }
 
 StepPipeline::InFlightStep* StepPipeline::FreeStep() {
@@ -118,7 +162,7 @@ bool StepPipeline::Launch(InFlightStep* step) {
     case StartResult::kSplit:
       break;
   }
-  return FinishAll() && RunHalves(step, rows);
+  return FinishAll() && RunHalves(step, DropVoid(step));
 }
 
 bool StepPipeline::FinishOldest() {
@@ -127,7 +171,8 @@ bool StepPipeline::FinishOldest() {
   const absl::Status status = Await(step);
   if (!heartbeat_->EndStep()) return false;
   if (!Conclude(step, status)) {
-    const StepRows rows = step->running;
+    const StepRows rows = DropVoid(step);
+    Rewind(rows);
     return FinishAll() && RunHalves(step, rows);
   }
   if (status.ok()) finished_ = step;
@@ -146,9 +191,37 @@ bool StepPipeline::FinishAll() {
   return true;
 }
 
+// Takes rows that are to run again out of the step that was started behind theirs.
+void StepPipeline::Rewind(const StepRows& rows) {
+  for (RequestRow* row : rows.rows) {
+    if (!row->sequence.in_progress.has_value()) continue;
+    MutexLock lock(&state_->mu);
+    state_->scheduler.Rewind(&row->sequence);
+    row->is_void = RequestRow::Void::kRewound;
+  }
+}
+
+// Lets the rows leave the step whose part in it is void, and returns the others.
+StepPipeline::StepRows StepPipeline::DropVoid(InFlightStep* step) {
+  {
+    MutexLock lock(&state_->mu);
+    for (RequestRow* row : step->rows) {
+      if (row->is_void == RequestRow::Void::kNo) continue;
+      std::erase(step->sequences, &row->sequence.waiting);
+      state_->requests.Leave(row);
+      LeaveVoid(row);
+    }
+  }
+  step->rows.clear();
+  for (WaitingSequence* sequence : step->sequences) step->rows.push_back(sequence->paged->row);
+  const StepRows all{.sequences = step->sequences, .rows = step->rows, .size = {}, .bucket = {}};
+  return Part(all, 0, step->rows.size());
+}
+
 // The halves have the results of the whole: a step writes to the same places in any batch, and no
 // result depends on the rest of the batch.
 bool StepPipeline::RunHalves(InFlightStep* step, const StepRows& rows) {
+  if (rows.rows.size() < 2) return rows.rows.empty() || RunAlone(step, rows);
   const size_t half = rows.rows.size() / 2;
   return RunAlone(step, Part(rows, 0, half)) &&
          RunAlone(step, Part(rows, half, rows.rows.size() - half));
@@ -213,21 +286,25 @@ bool StepPipeline::Conclude(InFlightStep* step, const absl::Status& status) {
     FailStep(rows, StepError(status));
     return true;
   }
+  int64_t useful = step->slot->useful_tokens();
+  for (size_t i = 0; i < rows.rows.size(); ++i) {
+    if (rows.rows[i]->is_void != RequestRow::Void::kNo) useful -= step->slot->tokens_of(i);
+  }
   FailExpiredRows(rows.rows, absl::OkStatus(), timing.end);
   step->delivery.Collect(rows.rows, timing.end, step->slot);
   RequeueOrFinishRows(rows.rows, &timing.shape, timing.end - timing.begin);
-  step->trace = TraceOf(*step);
+  step->trace = TraceOf(*step, useful);
   step->trace.deliver = clock_->Now() - timing.end;
   timing.plan->use().Record(step->trace);
   return true;
 }
 
-BatchTrace StepPipeline::TraceOf(const InFlightStep& step) const {
+BatchTrace StepPipeline::TraceOf(const InFlightStep& step, int64_t useful) const {
   const StepTiming& timing = step.timing;
   const int64_t computed = step.slot->computed_tokens();
   return {.model = model_,
           .bucket = timing.bucket(),
-          .useful_tokens = step.slot->useful_tokens(),
+          .useful_tokens = useful,
           .computed_tokens = (computed + row_multiple_ - 1) / row_multiple_ * row_multiple_,
           .sequences = step.running.size.sequences,
           .sampled_rows = timing.shape.sampled_rows,
@@ -323,8 +400,13 @@ void StepPipeline::RecordStep(const InFlightStep& step) {
                       .batch = step.running.size,
                       .trigger = step.decision.trigger,
                       .lookup = timing.lookup};
-    for (; i < rows.size() && rows[i]->owner == request; ++i)
-      own.own_tokens += rows[i]->step_tokens();
+    bool wanted = false;
+    for (; i < rows.size() && rows[i]->owner == request; ++i) {
+      if (rows[i]->is_void != RequestRow::Void::kNo) continue;
+      wanted = true;
+      own.own_tokens += step.slot->tokens_of(i);
+    }
+    if (!wanted) continue;
     RequestTrace& trace = request->trace;
     if (trace.steps++ == 0) {
       trace.first_run = timing.begin;
@@ -342,6 +424,7 @@ void StepPipeline::FailExpiredRows(std::span<RequestRow* const> rows, const absl
                                    MonoTime now) {
   MutexLock lock(&state_->mu);
   for (RequestRow* row : rows) {
+    if (row->is_void != RequestRow::Void::kNo) continue;
     if (!outcome.ok()) {
       state_->requests.Fail(row->owner, outcome);
     } else if (row->deadline() <= now) {
@@ -350,6 +433,15 @@ void StepPipeline::FailExpiredRows(std::span<RequestRow* const> rows, const absl
     }
     row->outcome =
         row->owner->status.ok() ? RequestRow::Outcome::kContinues : RequestRow::Outcome::kDropped;
+  }
+}
+
+// Ends the part of a row in a step that it has left.
+void StepPipeline::LeaveVoid(RequestRow* row) {
+  if (row->is_void == RequestRow::Void::kRewound) {
+    row->is_void = RequestRow::Void::kNo;
+  } else {
+    state_->requests.Finish(row, row->outcome == RequestRow::Outcome::kFinished);
   }
 }
 
@@ -362,6 +454,10 @@ void StepPipeline::RequeueOrFinishRows(std::span<RequestRow* const> rows, const 
     state_->scheduler.Observe(*timed, std::chrono::duration<double>(duration).count());
   }
   for (RequestRow* row : rows) {
+    if (row->is_void != RequestRow::Void::kNo) {
+      LeaveVoid(row);
+      continue;
+    }
     ActiveRequest* const request = row->owner;
     if (row->outcome == RequestRow::Outcome::kNotFinite) {
       state_->requests.Fail(request, absl::InternalError(absl::StrCat("logits of row ", row->index,

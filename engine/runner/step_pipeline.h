@@ -26,7 +26,9 @@ namespace sluice {
 //   look up -> lay out -> start -> await -> collect -> requeue or finish rows -> deliver.
 // A step for which the device has no memory is run again in two halves. If the backend runs steps
 // ahead there are two slots: a step may be started before the one before it is delivered, and while
-// that one still runs.
+// that one still runs. Rows whose next step follows from this one but for the token that it draws
+// go on with a token that only the device knows. A row that turns out to have ended stays in the
+// step that was started ahead, and its result there is dropped.
 //
 // The scheduling thread alone uses it, without the runner's lock unless said otherwise. It owns the
 // rows of a batch from Take until they are requeued or finished. Functions that return bool return
@@ -71,14 +73,13 @@ class StepPipeline {
                const WatchdogOptions& watchdog, Clock* clock, Observer* observer,
                const RecentWaits* waits, RunnerState* state, Heartbeat* heartbeat);
 
-  // Returns whether a step may be decided now: a slot is free, and no row of a step in progress
-  // will return for another step.
-  bool MayDecide() const;
-  // Returns a step in a free slot. Requires MayDecide.
-  InFlightStep* FreeStep();
-  // Takes the rows of `step->sequences`, which the scheduler has handed out, in the order of
-  // arrival.
-  void Take(InFlightStep* step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
+  // Returns whether a step may be decided now: a slot is free, and of each row of a step in progress
+  // it is known whether and how it goes on.
+  bool MayDecide(MonoTime now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
+  // Decides a step and takes its rows, in the order of arrival. Returns nullptr and sets `decision`
+  // if it is better to wait, or if nothing waits. Requires MayDecide.
+  InFlightStep* Decide(MonoTime now, BatchDecision* decision)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
 
   bool Launch(InFlightStep* step);
   // Waits for the oldest step in progress. Requires one.
@@ -97,7 +98,19 @@ class StepPipeline {
 
  private:
   enum class StartResult { kStarted, kFailed, kSplit };
+  // What is known of a row before its step has ended.
+  enum class Next { kEnds, kContinues, kUnknown };
 
+  Next NextOf(const RequestRow& row, MonoTime now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
+  void ReturnAhead(const InFlightStep& step, MonoTime now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
+  void Recall(const InFlightStep& step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
+  InFlightStep* FreeStep();
+  void Take(InFlightStep* step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
+
+  void Rewind(const StepRows& rows);
+  StepRows DropVoid(InFlightStep* step);
+  void LeaveVoid(RequestRow* row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
   bool FinishAll();
   bool RunHalves(InFlightStep* step, const StepRows& rows);
   bool RunAlone(InFlightStep* step, const StepRows& rows);
@@ -111,7 +124,7 @@ class StepPipeline {
   double EstimatedSeconds(const StepShape& shape) const;
   nanoseconds AllowedTime(const StepShape& shape) const;
   absl::Status InjectStepFault(FaultPoint point, std::span<RequestRow* const> rows) const;
-  BatchTrace TraceOf(const InFlightStep& step) const;
+  BatchTrace TraceOf(const InFlightStep& step, int64_t useful) const;
   void RecordStep(const InFlightStep& step);
   void RecordOutcome(const absl::Status& status, bool split);
   void FailStep(const StepRows& rows, const absl::Status& status);

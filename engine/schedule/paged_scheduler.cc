@@ -72,10 +72,41 @@ BatchDecision PagedScheduler::Decide(MonoTime now, bool draining,
   }
 }
 
+void PagedScheduler::ReturnAhead(PagedSequence* sequence, bool draws) {
+  SLUICE_CHECK(keeps_pages_ && !sequence->in_progress.has_value());
+  WaitingSequence& waiting = sequence->waiting;
+  sequence->in_progress = NextStep{.first_position = waiting.first_position,
+                                   .tokens = waiting.tokens,
+                                   .later_tokens = waiting.later_tokens,
+                                   .sampled_rows = waiting.sampled_rows,
+                                   .pages = waiting.pages,
+                                   .running = waiting.running};
+  sequence->drawing = draws ? 1 : 0;
+  waiting.first_position += waiting.tokens;
+  Return(sequence);
+}
+
+void PagedScheduler::Recall(PagedSequence* sequence) {
+  scheduler_.Remove(&sequence->waiting);
+  Rewind(sequence);
+}
+
+void PagedScheduler::Rewind(PagedSequence* sequence) {
+  Set(*std::exchange(sequence->in_progress, std::nullopt), sequence);
+  sequence->drawing = 0;
+}
+
 void PagedScheduler::Computed(PagedSequence* sequence) {
-  sequence->waiting.first_position += sequence->waiting.tokens;
-  if (!keeps_pages_ || !sequence->reuse) return;
-  kv_.Publish(sequence->history, sequence->waiting.first_position, &sequence->kv);
+  WaitingSequence& waiting = sequence->waiting;
+  int32_t computed = waiting.first_position + waiting.tokens;
+  if (sequence->in_progress.has_value()) {
+    computed = sequence->in_progress->first_position + sequence->in_progress->tokens;
+    sequence->in_progress.reset();
+    sequence->drawing = 0;
+  } else {
+    waiting.first_position = computed;
+  }
+  if (keeps_pages_ && sequence->reuse) kv_.Publish(sequence->history, computed, &sequence->kv);
 }
 
 void PagedScheduler::Return(PagedSequence* sequence) {
@@ -199,17 +230,18 @@ PagedScheduler::NextStep PagedScheduler::Begin(PagedSequence* sequence) const {
 // work is in vain.
 PagedScheduler::NextStep PagedScheduler::StepFrom(int32_t first, const KvCache::Prefix& held,
                                                   const PagedSequence& sequence) const {
-  const int32_t length = std::ssize(sequence.history);
+  const int32_t length = std::ssize(sequence.history) + sequence.drawing;
   SLUICE_CHECK(first < length);
+  const bool scored = sequence.scored && sequence.drawing == 0;
   const int32_t tokens = std::min(length - first, ChunkTokens());
   const int32_t end = first + tokens;
   NextStep next{.first_position = first,
                 .tokens = tokens,
                 .later_tokens = length - end,
-                .sampled_rows = sequence.scored ? tokens : 0,
+                .sampled_rows = scored ? tokens : 0,
                 .pages = 0,
                 .running = false};
-  if (end == length && sequence.scored != sequence.sampled_end) {
+  if (end == length && scored != sequence.sampled_end) {
     next.sampled_rows += sequence.sampled_end ? 1 : -1;
   }
   if (keeps_pages_) {

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -43,6 +44,9 @@ struct PagedSequence {
 
   // The scheduler sets these, except kv.root, and the fields of the next step.
   SequencePages kv;
+  // The step in progress, while `waiting` is about the one behind it; see ReturnAhead.
+  std::optional<SequenceQueue::NextStep> in_progress;
+  int32_t drawing = 0;        // the tokens behind `history` that the step in progress draws: 0 or 1
   KvCache::Prefix found;      // the prefix that it could begin with, as last looked up
   int32_t reused_tokens = 0;  // the length of the cached prefix behind which it first began
   int32_t preemptions = 0;
@@ -78,11 +82,21 @@ class PagedScheduler {
   //
   // With `ahead`, sequences of the running step may still be in it, and the decision is for the
   // time after that step. It is to wait if the pages that those sequences hold might be needed.
+  // ReturnAhead puts sequences of that step into the queue for such a decision.
   BatchDecision Decide(MonoTime now, bool draining, std::vector<WaitingSequence*>* batch,
                        bool ahead = false);
 
-  // Marks the step of a sequence as ended well: first_position moves behind it and full pages are
-  // published. After any other outcome only End may follow.
+  // Queues a sequence for the step after the one that it is in, before that one ends; `draws` says
+  // whether that one draws a token. Requires that pages are kept. If the next decision does not
+  // take the sequence, Recall must take it back.
+  void ReturnAhead(PagedSequence* sequence, bool draws);
+  void Recall(PagedSequence* sequence);
+  // Undoes ReturnAhead for a sequence that a decision has taken, because both steps are to run
+  // again. Its pages stay.
+  void Rewind(PagedSequence* sequence);
+
+  // Marks the earliest step of a sequence that has not ended as ended well: full pages are
+  // published, and first_position is behind the step. After any other outcome only End may follow.
   void Computed(PagedSequence* sequence);
   // Queues a sequence for its next step, after Computed.
   void Return(PagedSequence* sequence);

@@ -55,7 +55,8 @@ BatchDecision Scheduler::Decide(const DecisionTime& at, std::vector<WaitingSeque
                             .draining = at.draining,
                             .available_pages = at.available_pages};
   BatchDecision decision = former_->Form(queue_, inputs, at.now, batch);
-  if (at.ahead && decision.launch && decision.trigger != Trigger::kFull) {
+  const bool may_fill = decision.trigger != Trigger::kFull && queue_.running() == 0;
+  if (at.ahead && decision.launch && may_fill) {
     batch->clear();
     decision = {};
   }

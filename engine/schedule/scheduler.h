@@ -31,8 +31,9 @@ namespace sluice {
 struct DecisionTime {
   MonoTime now{};
   bool draining = false;  // see FormerInputs
-  // Whether the device is busy with a step none of whose sequences returns. A batch is then
-  // launched only if waiting for the end of that step would not fill it better.
+  // Whether the device is busy with a step, all of whose sequences that return are in the queue. A
+  // batch without sequences in progress is then launched only if it is full, because waiting for
+  // the end of that step might fill it better.
   bool ahead = false;
   int32_t available_pages = std::numeric_limits<int32_t>::max();
 };

@@ -13,7 +13,8 @@ __global__ void EmbedKernel(OverRows<EmbedArgs<T>> args) {
   const int32_t column = walk.item * kWidth, rows = *op.rows.count;
   if (column >= op.dim) return;
   for (int32_t r = walk.row; r < rows; r += walk.step) {
-    const int32_t entry = op.ids == nullptr ? 0 : op.ids[r];
+    int32_t entry = op.ids == nullptr ? 0 : op.ids[r];
+    if (entry < -1) entry = op.drawn[-2 - entry].token;
     if (entry < 0) continue;
     T* const to = op.out + int64_t{r} * op.dim + column;
     auto values = Load<kWidth>(op.table + int64_t{entry} * op.dim + column);

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/bfloat16.h"
 #include "kernels/cuda/rows.h"
+#include "kernels/cuda/sample.h"
 #include "kernels/simt/stream.h"
 
 namespace sluice::kernels::cuda {
@@ -14,9 +15,11 @@ namespace sluice::kernels::cuda {
 template <typename T>  // float, BFloat16
 struct EmbedArgs {
   const T* table;  // [entries, dim]
-  // [rows], each below `entries`. Rows with a negative id are left unchanged. nullptr means row 0
-  // of the table for every row.
+  // [rows], each below `entries`. An id of -2 - i stands for the token of drawn[i]. A row with the
+  // id -1, or for which no token was drawn, is left unchanged. nullptr means row 0 of the table for
+  // every row.
   const int32_t* ids;
+  const SampleOutcome* drawn = nullptr;  // required if an id is below -1
   int32_t dim;
   bool accumulate = false;
   float scale = 1;

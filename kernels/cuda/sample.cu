@@ -203,7 +203,7 @@ __device__ void SampleRow(const SampleArgs& args, int32_t r, SampleShared& share
   const SampleRequest request = args.requests[r];
   const uint64_t largest_key = LargestIfFinite(row, shared.select);
   if (largest_key == 0) {
-    if (ThreadIndex() == 0) args.outcomes[r] = {-1, NAN};
+    if (ThreadIndex() == 0) args.outcomes[request.place] = {-1, NAN};
     return;
   }
   const float largest = row.x[IndexOf(largest_key)];
@@ -217,7 +217,8 @@ __device__ void SampleRow(const SampleArgs& args, int32_t r, SampleShared& share
     token = Choose(choices, row.n, request.params, shared);
   }
   if (ThreadIndex() == 0) {
-    args.outcomes[r] = {token, token < 0 ? NAN : static_cast<float>(row.x[token] - log_sum)};
+    args.outcomes[request.place] = {token,
+                                    token < 0 ? NAN : static_cast<float>(row.x[token] - log_sum)};
   }
   if (request.num_top > 0) {
     const int64_t place = static_cast<int64_t>(r) * args.max_top;

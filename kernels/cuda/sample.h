@@ -43,6 +43,7 @@ struct SampleRequest {
   int32_t target;                    // in [0, n) to score this token; -1 to draw one
   int32_t num_top;                   // number of candidates to report, <= n and <= max_top
   const DrawEdits* edits = nullptr;  // on the device, nullptr without edits or with a target
+  int32_t place = 0;                 // the index of its outcome
 };
 
 struct SampleOutcome {
@@ -60,7 +61,7 @@ struct SampleArgs {
   int32_t max_top;  // 0 if no row has candidates
   // [rows, n]; used by rows with edits, and by rows with more than 1,024 candidates.
   uint64_t* scratch;
-  SampleOutcome* outcomes;  // [rows]
+  SampleOutcome* outcomes;  // those of the rows, at their places
   // [rows, max_top], before edits, in descending order, equal logits by ascending index. Entries
   // beyond num_top, and rows whose logits are not finite, stay unchanged.
   int32_t* top_ids;

@@ -89,8 +89,9 @@ __global__ void __launch_bounds__(kMergeThreads) MergeScoresKernel(ScoreArgs<T> 
     // Without a finite logit, or with one that is NaN or +inf, the sum is NaN.
     const bool finite = sum == sum;
     const double logprob = args.target_logits[r] - (largest + log(sum));
-    args.outcomes[r] = {finite ? args.requests[r].target : -1,
-                        finite ? static_cast<float>(logprob) : NAN};
+    const SampleRequest& request = args.requests[r];
+    args.outcomes[request.place] = {finite ? request.target : -1,
+                                    finite ? static_cast<float>(logprob) : NAN};
   }
 }
 

@@ -45,7 +45,7 @@ struct ScoreArgs {
   LiveRows rows;
   ScorePart* parts;         // [ScoreParts(rows.capacity, n)] of scratch
   float* target_logits;     // [rows] of scratch
-  SampleOutcome* outcomes;  // [rows], as of Sample
+  SampleOutcome* outcomes;  // as of Sample
 };
 
 template <typename T>

@@ -40,7 +40,8 @@ Case Sampling(const DrawSizes& s, const Draw& draw) {
                                 .top_p = draw.top_p,
                                 .seed = i},
                      .target = -1,
-                     .num_top = 0};
+                     .num_top = 0,
+                     .place = static_cast<int32_t>(i)};
     }
     const cuda::SampleArgs args = {.logits = bench.Values<float>(s.elements()),
                                    .n = s.n,

@@ -27,6 +27,9 @@ uint64_t HashOf(std::span<const int32_t> sequence) {
 // Returns a number in (-8, 0].
 float Score(uint64_t hash) { return -static_cast<float>(hash % 8192) / 1024.0f; }
 
+// Stands for the draws of a step that failed.
+constexpr int32_t kNoDraw = 1;
+
 class FakeSlot : public Slot {
  public:
   FakeSlot(int32_t pages, int32_t page_tokens)
@@ -41,6 +44,7 @@ class FakeSlot : public Slot {
     const StepBatch* batch;
   };
   std::deque<Step> steps;
+  std::vector<int32_t> drawn;  // by the sampled rows of the step that ended last
 
  private:
   const int32_t pages_;
@@ -173,15 +177,20 @@ class FakeBackend::Executable : public ExecutableModel {
     SLUICE_CHECK(!fake.steps.empty());
     const FakeSlot::Step step = fake.steps.front();
     fake.steps.pop_front();
-    return Run(*step.plan, *step.batch, fake.tokens);
+    const absl::Status status = Run(*step.plan, *step.batch, fake);
+    fake.drawn.clear();
+    for (const SampledRow& row : step.batch->sampled()) {
+      fake.drawn.push_back(status.ok() ? row.result->token : kNoDraw);
+    }
+    return status;
   }
 
  private:
-  // Runs a step. `cache`: [pages, page_tokens].
-  absl::Status Run(const Plan& plan, const StepBatch& batch, std::vector<int32_t>& cache) const {
+  absl::Status Run(const Plan& plan, const StepBatch& batch, FakeSlot& slot) const {
+    std::vector<int32_t>& cache = slot.tokens;
     RecordedBatch recorded{.bucket = plan.bucket(), .sequences = {}};
     for (int32_t row = 0; row < batch.tokens(); ++row) {
-      cache[static_cast<size_t>(batch.kv_slots()[row])] = TokenAt(batch, row);
+      cache[static_cast<size_t>(batch.kv_slots()[row])] = TokenAt(batch, row, slot);
     }
     for (size_t s = 0; s < batch.sequences().size(); ++s) {
       const StepBatch::Sequence& sequence = batch.sequences()[s];
@@ -202,10 +211,11 @@ class FakeBackend::Executable : public ExecutableModel {
     return absl::OkStatus();
   }
 
-  int32_t TokenAt(const StepBatch& batch, int32_t row) const {
+  int32_t TokenAt(const StepBatch& batch, int32_t row, const FakeSlot& slot) const {
     const int32_t token = batch.token_ids()[static_cast<size_t>(row)];
     const auto width = static_cast<size_t>(model_->config.input_width);
     if (token >= 0) return token;
+    if (token < -1) return slot.drawn.at(static_cast<size_t>(StepBatch::DrawnBy(token)));
     return fake::TokenOf(batch.inputs().subspan(static_cast<size_t>(row) * width, width));
   }
 

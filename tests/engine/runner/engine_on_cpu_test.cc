@@ -5,50 +5,13 @@
 #include "engine/engine.h"
 #include "gtest/gtest.h"
 #include "tests/support/checkpoint_writer.h"
+#include "tests/support/random_requests.h"
 #include "tests/support/recording_observer.h"
-#include "tests/support/request_spec.h"
 
 namespace sluice {
 namespace {
 
 constexpr int kRequests = 40;
-
-Request RandomRequest(const std::shared_ptr<const Model>& model, std::mt19937_64& random) {
-  const ModelConfig& config = model->config;
-  Request request;
-  Mutable(request.spec).model = model;
-  for (uint64_t rows = 1 + random() % 3; rows > 0; --rows) {
-    const auto length = static_cast<int32_t>(1 + random() % config.max_positions);
-    Mutable(request.spec).lengths.push_back(length);
-    for (int32_t i = 0; i < length; ++i) {
-      request.tokens.push_back(static_cast<int32_t>(random() % config.vocab_size));
-    }
-  }
-  request.outputs = kOutputTokens | kOutputTopCandidates | kOutputLogits | kOutputPromptLogprobs |
-                    kOutputDiagnostics;
-  Mutable(request.spec).num_top = 3;
-  Mutable(request.spec).max_tokens = static_cast<int32_t>(random() % 4);
-  Mutable(request.spec).sampling.temperature = random() % 2 == 0 ? 0.0f : 0.8f;
-  Mutable(request.spec).sampling.seed = random();
-  return request;
-}
-
-void ExpectSame(const RecordingSink& alone, const RecordingSink& together) {
-  ASSERT_TRUE(alone.status().ok()) << alone.status();
-  ASSERT_TRUE(together.status().ok()) << together.status();
-  const Reply a = alone.reply(), b = together.reply();
-  EXPECT_EQ(a.finish, b.finish);
-  EXPECT_EQ(a.logits, b.logits);
-  EXPECT_EQ(a.prompt_logprobs, b.prompt_logprobs);
-  EXPECT_EQ(a.xsa_cos_sim, b.xsa_cos_sim);
-  EXPECT_EQ(a.xsa_proj_frac, b.xsa_proj_frac);
-  for (int32_t row = 0; row < static_cast<int32_t>(a.finish.size()); ++row) {
-    EXPECT_EQ(alone.row_tokens(row), together.row_tokens(row));
-    EXPECT_EQ(alone.row_logprobs(row), together.row_logprobs(row));
-    EXPECT_EQ(alone.row_top_ids(row), together.row_top_ids(row));
-    EXPECT_EQ(alone.row_top_logprobs(row), together.row_top_logprobs(row));
-  }
-}
 
 TEST(EngineOnCpu, ARequestsBitsDoNotDependOnItsBatch) {
   const auto backend = MakeCpuBackend({.threads = 2, .poison = true});
@@ -70,22 +33,17 @@ TEST(EngineOnCpu, ARequestsBitsDoNotDependOnItsBatch) {
   SCOPED_TRACE(kSeed);
   std::mt19937_64 random(kSeed);
   std::vector<std::shared_ptr<RecordingSink>> alone, together;
-  const auto submit = [](Engine* engine, const Request& request) {
-    auto sink = std::make_shared<RecordingSink>();
-    EXPECT_TRUE(engine->Submit(request, sink, Clock::Real()->Now()).ok());
-    return sink;
-  };
   for (int i = 0; i < kRequests; ++i) {
     const Request request = RandomRequest(*model, random);
-    together.push_back(submit(in_company.get(), request));
-    alone.push_back(submit(one_by_one.get(), request));
+    together.push_back(SubmitTo(in_company.get(), request));
+    alone.push_back(SubmitTo(one_by_one.get(), request));
     alone.back()->AwaitDone();
   }
   in_company->Drain(MonoTime::max());
   EXPECT_LT(observer_together.batches().size(), observer_alone.batches().size() / 2);
   for (size_t i = 0; i < kRequests; ++i) {
     SCOPED_TRACE(i);
-    ExpectSame(*alone[i], *together[i]);
+    ExpectSameAnswer(*alone[i], *together[i]);
     if (HasFatalFailure()) return;
   }
 }
@@ -99,9 +57,7 @@ class Served {
   }
 
   std::shared_ptr<RecordingSink> Submit(const Request& request) {
-    auto sink = std::make_shared<RecordingSink>();
-    EXPECT_TRUE(engine->Submit(request, sink, Clock::Real()->Now()).ok());
-    return sink;
+    return SubmitTo(engine.get(), request);
   }
 
   RecordingObserver observer;
@@ -137,7 +93,7 @@ TEST(EngineOnCpu, PaddedLayoutsGiveTheBitsOfThePackedOne) {
       padded.engine->Drain(MonoTime::max());
       for (size_t i = 0; i < got.size(); ++i) {
         SCOPED_TRACE(i);
-        ExpectSame(*expected[i], *got[i]);
+        ExpectSameAnswer(*expected[i], *got[i]);
         if (HasFatalFailure()) return;
       }
       for (const BatchTrace& batch : padded.observer.batches()) {

@@ -38,6 +38,9 @@ struct RunnerParts {
                   MonoTime deadline = MonoTime::max()) {
     Request request = RequestOf(model, rows, max_tokens);
     request.deadline = deadline;
+    return Admit(std::move(request));
+  }
+  RequestId Admit(Request request) {
     sink = std::make_shared<RecordingSink>();
     nanoseconds needed(0);
     MutexLock lock(&state.mu);
@@ -53,13 +56,12 @@ struct RunnerParts {
   // Decides and takes a batch; returns nullptr if there is nothing to run.
   StepPipeline::InFlightStep* Decide() {
     MutexLock lock(&state.mu);
-    StepPipeline::InFlightStep* const step = pipeline.FreeStep();
-    step->decided = clock.Now();
-    step->decision = state.scheduler.Decide(clock.Now(), /*draining=*/true, &step->sequences,
-                                            pipeline.has_step_under_way());
-    if (!step->decision.launch) return nullptr;
-    pipeline.Take(step);
-    return step;
+    BatchDecision decision;
+    return pipeline.Decide(clock.Now(), &decision);
+  }
+  bool MayDecide() {
+    MutexLock lock(&state.mu);
+    return pipeline.MayDecide(clock.Now());
   }
 
   RequestTable::Requests TakeEnded() {

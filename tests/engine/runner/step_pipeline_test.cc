@@ -46,7 +46,7 @@ TEST_P(StepPipelineTable, RunsTheStepAndEndsItsRequests) {
     EXPECT_EQ(request->trace.steps, 1);
     EXPECT_EQ(request->trace.generated_tokens, row().code == absl::StatusCode::kOk ? 1 : 0);
   }
-  EXPECT_TRUE(parts.pipeline.MayDecide());
+  EXPECT_TRUE(parts.MayDecide());
 }
 
 const StepPipelineRow kStepPipelineRows[] = {
@@ -76,28 +76,141 @@ const StepPipelineRow kStepPipelineRows[] = {
 };
 SLUICE_TABLE(StepPipelineTable, kStepPipelineRows);
 
-TEST(StepPipeline, ARowThatGeneratesReturnsAndAllowsNoStepAhead) {
+// Launches a step and the one behind it; then finishes and delivers the first.
+void LaunchTwoAndFinishOne(RunnerParts* parts) {
+  ASSERT_TRUE(parts->pipeline.Launch(parts->Decide()));
+  ASSERT_TRUE(parts->MayDecide());
+  StepPipeline::InFlightStep* const next = parts->Decide();
+  ASSERT_NE(next, nullptr);
+  ASSERT_TRUE(parts->pipeline.Launch(next));
+  EXPECT_FALSE(parts->MayDecide());  // both slots are taken
+  ASSERT_TRUE(parts->pipeline.FinishOldest());
+  if (parts->pipeline.has_undelivered()) parts->pipeline.DeliverFinished();
+}
+
+TEST(StepPipeline, ARowThatGeneratesIsInTheStepAheadToo) {
   RunnerParts parts(SmallOptions(), {.steps_ahead = 1});
   ASSERT_TRUE(parts.pipeline.runs_ahead());
   parts.Admit({{5, 6}}, 3);
-  ASSERT_TRUE(parts.pipeline.Launch(parts.Decide()));
-  EXPECT_FALSE(parts.pipeline.MayDecide());  // the next step depends on its next token
-  ASSERT_TRUE(parts.pipeline.FinishOldest());
-  EXPECT_TRUE(parts.pipeline.MayDecide());  // even before its results are delivered
-  EXPECT_TRUE(parts.pipeline.has_undelivered());
-  parts.pipeline.DeliverFinished();
+  LaunchTwoAndFinishOne(&parts);
   EXPECT_EQ(parts.sink->tokens().size(), 1u);
-  MutexLock lock(&parts.state.mu);
-  EXPECT_EQ(parts.state.queue().size(), 1);
+  {
+    MutexLock lock(&parts.state.mu);
+    EXPECT_EQ(parts.state.queue().size(), 0);
+    EXPECT_EQ(parts.state.requests.running_sequences(), 1);
+  }
+  StepPipeline::InFlightStep* const last = parts.Decide();
+  ASSERT_NE(last, nullptr);
+  ASSERT_TRUE(parts.pipeline.Launch(last));
+  EXPECT_FALSE(parts.MayDecide());
+  ASSERT_TRUE(parts.pipeline.FinishOldest());
+  parts.pipeline.DeliverFinished();
+  EXPECT_EQ(parts.Decide(), nullptr) << "the third token ends the row";
+  ASSERT_TRUE(parts.pipeline.FinishOldest());
+  parts.pipeline.DeliverFinished();
+  EXPECT_EQ(parts.sink->row_tokens(0), Greedy({5, 6}, 3));
+  EXPECT_EQ(parts.TakeEnded().size(), 1u);
+  EXPECT_EQ(parts.backend.batches().size(), 3u);
 }
+
+TEST(StepPipeline, ARowWhoseDrawDependsOnTheLastTokenAllowsNoStepAhead) {
+  RunnerParts parts(SmallOptions(), {.steps_ahead = 1});
+  Request request = RequestOf(parts.model, {{5, 6}}, 3);
+  Mutable(request.spec).edits.frequency_penalty = 1;
+  parts.Admit(std::move(request));
+  ASSERT_TRUE(parts.pipeline.Launch(parts.Decide()));
+  EXPECT_FALSE(parts.MayDecide());
+  ASSERT_TRUE(parts.pipeline.FinishOldest());
+  EXPECT_TRUE(parts.MayDecide());  // even before its results are delivered
+}
+
+// The row ends with the first step, which only the host sees, and leaves the second one unanswered.
+TEST(StepPipeline, ARowThatEndedIsDroppedFromTheStepAhead) {
+  RunnerParts parts(SmallOptions(), {.steps_ahead = 1});
+  Request request = RequestOf(parts.model, {{5, 6}}, 9);
+  Mutable(request.spec).stop.ids = {Greedy({5, 6}, 1)[0]};
+  parts.Admit(std::move(request));
+  const std::shared_ptr<RecordingSink> stopped = parts.sink;
+  parts.Admit({{7, 8}}, 9);
+  LaunchTwoAndFinishOne(&parts);
+  EXPECT_TRUE(parts.TakeEnded().empty()) << "the second step still writes to its pages";
+  StepPipeline::InFlightStep* const third = parts.Decide();
+  ASSERT_NE(third, nullptr);
+  EXPECT_EQ(third->rows.size(), 1u);
+  ASSERT_TRUE(parts.pipeline.Launch(third));
+  ASSERT_TRUE(parts.pipeline.FinishOldest());
+  parts.pipeline.DeliverFinished();
+  EXPECT_EQ(parts.TakeEnded().size(), 1u);
+  EXPECT_TRUE(stopped->tokens().empty());
+  EXPECT_EQ(parts.sink->row_tokens(0), Greedy({7, 8}, 2));
+  const std::vector<BatchTrace> traces = parts.observer.batches();
+  ASSERT_EQ(traces.size(), 2u);
+  EXPECT_EQ(traces[1].useful_tokens, 1) << "of two";
+}
+
+struct MemoryFailureRow {
+  const char* name;
+  size_t failing_batch;                // counted from 0
+  std::vector<size_t> step_sequences;  // of the batches that run
+};
+
+class MemoryFailureTable : public TableTest<MemoryFailureRow> {};
+
+// Two rows generate, and a third one joins them in the second step.
+TEST_P(MemoryFailureTable, StepsRunAgainWithTheSameResults) {
+  RunnerParts parts(SmallOptions(), {.steps_ahead = 1});
+  size_t batches = 0;
+  parts.backend.OnReplay([&](const RecordedBatch&) {
+    return batches++ == row().failing_batch ? absl::ResourceExhaustedError("no memory")
+                                            : absl::OkStatus();
+  });
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  const auto admit = [&](int32_t name) {
+    parts.Admit({{name, 6}}, 4);
+    sinks.push_back(parts.sink);
+  };
+  admit(1);
+  admit(2);
+  ASSERT_TRUE(parts.pipeline.Launch(parts.Decide()));
+  admit(3);
+  while (true) {
+    if (parts.pipeline.has_undelivered()) parts.pipeline.DeliverFinished();
+    StepPipeline::InFlightStep* const step = parts.MayDecide() ? parts.Decide() : nullptr;
+    if (step != nullptr) {
+      ASSERT_TRUE(parts.pipeline.Launch(step));
+    } else if (parts.pipeline.has_step_under_way()) {
+      ASSERT_TRUE(parts.pipeline.FinishOldest());
+    } else {
+      break;
+    }
+  }
+  std::vector<size_t> step_sequences;
+  for (const RecordedBatch& batch : parts.backend.batches()) {
+    step_sequences.push_back(batch.sequences.size());
+  }
+  EXPECT_EQ(step_sequences, row().step_sequences);
+  EXPECT_EQ(parts.TakeEnded().size(), 3u);
+  for (int32_t name = 1; name <= 3; ++name) {
+    EXPECT_EQ(sinks[name - 1]->row_tokens(0), Greedy({name, 6}, 4)) << name;
+  }
+  MutexLock lock(&parts.state.mu);
+  EXPECT_EQ(parts.state.requests.running_sequences(), 0);
+  EXPECT_EQ(parts.state.requests.remaining_tokens(), 0);
+}
+
+const MemoryFailureRow kMemoryFailures[] = {
+    {.name = "TheFirstStep", .failing_batch = 0, .step_sequences = {2, 3, 1, 1, 3, 3, 3}},
+    {.name = "TheStepAhead", .failing_batch = 1, .step_sequences = {2, 3, 3, 1, 2, 3, 3, 1}},
+};
+SLUICE_TABLE(MemoryFailureTable, kMemoryFailures);
 
 TEST(StepPipeline, AStepWhoseRowsEndAllowsOneAhead) {
   RunnerParts parts(SmallOptions(), {.steps_ahead = 1});
   for (int32_t i = 0; i < 8; ++i) parts.Admit({{5 + i, 6}});
   ASSERT_TRUE(parts.pipeline.Launch(parts.Decide()));
-  ASSERT_TRUE(parts.pipeline.MayDecide());
+  ASSERT_TRUE(parts.MayDecide());
   ASSERT_TRUE(parts.pipeline.Launch(parts.Decide()));
-  EXPECT_FALSE(parts.pipeline.MayDecide());  // both slots are taken
+  EXPECT_FALSE(parts.MayDecide());  // both slots are taken
   EXPECT_EQ(parts.backend.started_ahead(), 1);
   ASSERT_TRUE(parts.pipeline.FinishOldest());
   parts.pipeline.DeliverFinished();

@@ -120,14 +120,15 @@ TEST_F(StepsAhead, ABatchThatIsNotFullIsNotStartedAhead) {
   EXPECT_EQ(harness_.backend.started_ahead(), 0);
 }
 
-// Which sequences run in the next step, and on which tokens, is known at the end of this one.
-TEST_F(StepsAhead, NoStepIsStartedAheadOfOneWhoseSequencesContinue) {
+// Its tokens are known to the device before they are known to the host.
+TEST_F(StepsAhead, ASequenceThatContinuesIsInTheStepAheadToo) {
   RunAfter(3, [&] {
     for (int32_t name = 11; name < 19; ++name) Submit(name, 8);
   });
-  EXPECT_EQ(Events()[1], "run 1");
-  EXPECT_EQ(Events()[2], "start 4") << "with the first one's next token in it";
+  EXPECT_EQ(Events()[1], "start 1") << "its second step";
+  EXPECT_EQ(Events()[2], "run 1");
   EXPECT_EQ(Events()[3], "tokens of 1");
+  EXPECT_EQ(Events()[4], "start 4");
   for (size_t i = 0; i < rows_.size(); ++i) {
     EXPECT_EQ(sinks_[i]->row_tokens(0), Greedy(rows_[i], i == 0 ? 3 : 1));
   }

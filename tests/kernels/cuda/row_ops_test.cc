@@ -50,7 +50,7 @@ class RowOpsTest : public OpTest {
   void Embed(const T* table, const int32_t* ids, bool accumulate, float scale,
              const RowsShape& shape, T* out) {
     cuda::Embed<T>(lab_.stream(),
-                   {table, ids, shape.dim, accumulate, scale, Live(shape.rows), out});
+                   {table, ids, nullptr, shape.dim, accumulate, scale, Live(shape.rows), out});
   }
 };
 TYPED_TEST_SUITE(RowOpsTest, DTypes);
@@ -106,6 +106,32 @@ TYPED_TEST(RowOpsTest, NormsAddTheResidualAndKeepTheSum) {
       EXPECT_TRUE(Matches(Op::kRowWise, this->lab_.Get(args.out, rows * dim),
                           reference::RmsNorm(ToDouble(sum), {}, 1e-6, dim)));
     }
+  }
+}
+
+TYPED_TEST(RowOpsTest, EmbedTakesTokensThatWereDrawn) {
+  using T = TypeParam;
+  for (const int32_t dim : {130, 128}) {
+    const auto table = RandomValues<T>(this->random_, 5 * dim);
+    const auto before = RandomValues<T>(this->random_, 4 * dim);
+    const std::vector<SampleOutcome> drawn = {
+        {.token = 4, .logprob = 0}, {.token = -1, .logprob = NAN}, {.token = 2, .logprob = 0}};
+    const std::vector<int32_t> ids = {-2, 3, -4, -3};
+    T* const out = this->lab_.Put(before);
+    cuda::Embed<T>(this->lab_.stream(), {.table = this->lab_.Put(table),
+                                         .ids = this->lab_.Put(ids),
+                                         .drawn = this->lab_.Put(drawn),
+                                         .dim = dim,
+                                         .rows = this->Live(4),
+                                         .out = out});
+    std::vector<T> expected;
+    for (const int32_t entry : {4, 3, 2}) {
+      expected.insert(expected.end(), table.begin() + entry * dim,
+                      table.begin() + (entry + 1) * dim);
+    }
+    expected.insert(expected.end(), before.end() - dim, before.end());
+    EXPECT_TRUE(SameBits(this->lab_.Get(out, 4 * dim), expected))
+        << "dim " << dim << ", seed " << this->kSeed;
   }
 }
 

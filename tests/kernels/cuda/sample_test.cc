@@ -20,11 +20,14 @@ struct Outcomes {
 class SampleTest : public OpTest {
  protected:
   // Samples each row and expects its logits unchanged. logits: [requests.size(), n]
-  Outcomes Run(const std::vector<float>& logits, const std::vector<SampleRequest>& requests) {
+  Outcomes Run(const std::vector<float>& logits, std::vector<SampleRequest> requests) {
     const auto rows = static_cast<int32_t>(requests.size());
     const auto n = static_cast<int32_t>(logits.size() / requests.size());
     int32_t max_top = 0;
-    for (const SampleRequest& request : requests) max_top = std::max(max_top, request.num_top);
+    for (int32_t r = 0; r < rows; ++r) {
+      max_top = std::max(max_top, requests[r].num_top);
+      requests[r].place = rows - 1 - r;
+    }
     const SampleArgs args = {
         .logits = lab_.Put(logits),
         .n = n,
@@ -37,6 +40,7 @@ class SampleTest : public OpTest {
         .top_logprobs = lab_.Put(std::vector<float>(rows * max_top, kPoison))};
     Sample(lab_.stream(), args);
     Outcomes outcomes = {lab_.Get(args.outcomes, rows), {}, {}};
+    std::reverse(outcomes.rows.begin(), outcomes.rows.end());
     EXPECT_TRUE(SameBits(lab_.Get(args.logits, logits.size()), logits)) << "the logits changed";
     const auto ids = lab_.Get(args.top_ids, rows * max_top);
     const auto logprobs = lab_.Get(args.top_logprobs, rows * max_top);

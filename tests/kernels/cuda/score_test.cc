@@ -47,8 +47,10 @@ class ScoreTest : public OpTest {
 
   std::vector<SampleOutcome> Run(const Head<T>& head) {
     std::vector<SampleRequest> requests;
-    for (const int32_t target : head.targets)
-      requests.push_back({.params = {}, .target = target, .num_top = 0});
+    for (const int32_t target : head.targets) {
+      const auto place = static_cast<int32_t>(head.rows - 1 - std::ssize(requests));
+      requests.push_back({.params = {}, .target = target, .num_top = 0, .place = place});
+    }
     const RowGroup all = {0, 0, head.rows};
     std::vector<RowGroup> tiles(MaxRowTiles(head.rows, 1));
     const int32_t count = CutIntoRowTiles({&all, 1}, tiles.data());
@@ -67,6 +69,7 @@ class ScoreTest : public OpTest {
               .target_logits = lab_.template Room<float>(head.rows),
               .outcomes = outcomes});
     std::vector<SampleOutcome> result = lab_.Get(outcomes, head.rows);
+    std::reverse(result.begin(), result.end());
     lab_.Clear();
     return result;
   }

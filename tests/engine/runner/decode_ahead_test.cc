@@ -1,0 +1,67 @@
+// Steps that are started before the tokens of the step before are known, on a fake device: every
+// request has the answer that it has where one step runs at a time.
+#include <random>
+
+#include "gtest/gtest.h"
+#include "tests/engine/runner/harness.h"
+#include "tests/support/random_requests.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kRequests = 60;
+
+struct Answers {
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  int started_ahead = 0;
+  int without_memory = 0;  // steps
+};
+
+// Answers the requests of `seed`. Every seventh step of several sequences has no memory.
+Answers AnswersOf(uint64_t seed, int32_t steps_ahead, EngineOptions options) {
+  ModelConfig config = FakeConfig();
+  config.max_positions = 40;
+  Harness harness(options, config, {.free_memory = 600, .steps_ahead = steps_ahead});
+  Answers answers;
+  int steps = 0;
+  harness.backend.OnReplay([&](const RecordedBatch& batch) {
+    if (batch.sequences.size() < 2 || ++steps % 7 != 0) return absl::OkStatus();
+    ++answers.without_memory;
+    return absl::ResourceExhaustedError("no memory");
+  });
+  std::mt19937_64 random(seed);
+  const RequestMix mix = {.most_length = 12, .most_tokens = 12, .stops = true, .edits = true};
+  for (int i = 0; i < kRequests; ++i) {
+    answers.sinks.push_back(
+        SubmitTo(harness.engine.get(), RandomRequest(harness.model, random, mix)));
+    if (random() % 4 == 0) answers.sinks.back()->AwaitDone();
+  }
+  harness.engine->Drain(MonoTime::max());
+  EXPECT_EQ(harness.engine->Stats()[0].kv.held, 0);
+  answers.started_ahead = harness.backend.started_ahead();
+  return answers;
+}
+
+TEST(DecodeAhead, AnswersAreThoseOfOneStepAtATime) {
+  int started_ahead = 0, without_memory = 0;
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    SCOPED_TRACE(seed);
+    EngineOptions options = SmallOptions();
+    options.batch.max_batch_sequences = 1 + static_cast<int32_t>(seed % 6);
+    options.batch.policy = seed % 3 == 0 ? PolicyKind::kFifoPacked : PolicyKind::kCutAndFill;
+    const Answers one = AnswersOf(seed, 0, options), ahead = AnswersOf(seed, 1, options);
+    EXPECT_EQ(one.started_ahead, 0);
+    started_ahead += ahead.started_ahead;
+    without_memory += ahead.without_memory;
+    for (int i = 0; i < kRequests; ++i) {
+      SCOPED_TRACE(i);
+      ExpectSameAnswer(*one.sinks[i], *ahead.sinks[i]);
+      if (HasFailure()) return;
+    }
+  }
+  EXPECT_GT(started_ahead, 30 * kRequests);
+  EXPECT_GT(without_memory, 100);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,30 @@
+// A backend that runs no step ahead, around one that might.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "engine/backend.h"
+
+namespace sluice {
+
+class OneStepAtATime final : public Backend {
+ public:
+  explicit OneStepAtATime(std::unique_ptr<Backend> backend)
+      : backend_(std::move(backend)), info_(backend_->info()) {
+    info_.steps_ahead = 0;
+  }
+
+  const BackendInfo& info() const override { return info_; }
+  int64_t FreeMemory() const override { return backend_->FreeMemory(); }
+  absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
+      std::shared_ptr<const Model> model) override {
+    return backend_->Load(std::move(model));
+  }
+
+ private:
+  const std::unique_ptr<Backend> backend_;
+  BackendInfo info_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,76 @@
+// Random requests, and the comparison of two runs of one of them.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <random>
+
+#include "engine/engine.h"
+#include "gtest/gtest.h"
+#include "tests/support/recording_observer.h"
+#include "tests/support/request_spec.h"
+
+namespace sluice {
+
+struct RequestMix {
+  uint64_t most_rows = 3;
+  int64_t most_length = 1 << 20;  // of a prompt, beside the model's positions
+  uint64_t most_tokens = 4;       // to generate
+  bool stops = false;             // whether some requests have tokens that end a row
+  bool edits = false;             // whether some draws depend on the tokens before
+};
+
+// Returns a request for most outputs that the model has.
+inline Request RandomRequest(const std::shared_ptr<const Model>& model, std::mt19937_64& random,
+                             const RequestMix& mix = {}) {
+  const ModelConfig& config = model->config;
+  const int64_t most_length = std::min<int64_t>(config.max_positions, mix.most_length);
+  Request request;
+  RequestSpec& spec = Mutable(request.spec);
+  spec.model = model;
+  for (uint64_t rows = 1 + random() % mix.most_rows; rows > 0; --rows) {
+    const auto length = static_cast<int32_t>(1 + random() % most_length);
+    spec.lengths.push_back(length);
+    for (int32_t i = 0; i < length; ++i) {
+      request.tokens.push_back(static_cast<int32_t>(random() % config.vocab_size));
+    }
+  }
+  request.outputs = kOutputTokens | kOutputTopCandidates | kOutputLogits | kOutputDiagnostics;
+  if (random() % 2 == 0) request.outputs |= kOutputPromptLogprobs;
+  spec.num_top = 3;
+  spec.max_tokens = static_cast<int32_t>(random() % mix.most_tokens);
+  spec.sampling.temperature = random() % 2 == 0 ? 0.0f : 0.8f;
+  spec.sampling.seed = random();
+  for (int32_t id = 0; mix.stops && random() % 2 == 0 && id < config.vocab_size; id += 9) {
+    spec.stop.ids.push_back(id);
+  }
+  if (mix.edits && random() % 4 == 0) spec.edits.presence_penalty = 1;
+  return request;
+}
+
+// Submits the request, which must be admitted.
+inline std::shared_ptr<RecordingSink> SubmitTo(Engine* engine, const Request& request) {
+  auto sink = std::make_shared<RecordingSink>(request.spec->num_top);
+  EXPECT_TRUE(engine->Submit(request, sink, Clock::Real()->Now()).ok());
+  return sink;
+}
+
+// Expects both to have succeeded with the same bits.
+inline void ExpectSameAnswer(const RecordingSink& expected, const RecordingSink& got) {
+  ASSERT_TRUE(expected.status().ok()) << expected.status();
+  ASSERT_TRUE(got.status().ok()) << got.status();
+  const Reply a = expected.reply(), b = got.reply();
+  EXPECT_EQ(a.finish, b.finish);
+  EXPECT_EQ(a.logits, b.logits);
+  EXPECT_EQ(a.prompt_logprobs, b.prompt_logprobs);
+  EXPECT_EQ(a.xsa_cos_sim, b.xsa_cos_sim);
+  EXPECT_EQ(a.xsa_proj_frac, b.xsa_proj_frac);
+  for (int32_t row = 0; row < static_cast<int32_t>(a.finish.size()); ++row) {
+    EXPECT_EQ(expected.row_tokens(row), got.row_tokens(row));
+    EXPECT_EQ(expected.row_logprobs(row), got.row_logprobs(row));
+    EXPECT_EQ(expected.row_top_ids(row), got.row_top_ids(row));
+    EXPECT_EQ(expected.row_top_logprobs(row), got.row_top_logprobs(row));
+  }
+}
+
+}  // namespace sluice
