@@ -29,7 +29,10 @@ namespace {
 
 constexpr int64_t kMostDelayMs = 3'600'000;
 
-enum class Action { kDelay, kFail, kHang, kUntil, kNan };
+enum class Action { kDelay, kFail, kHang, kUntil, kNan, kIllegalAccess };
+
+// The actions that the caller performs itself.
+bool IsCallers(Action action) { return action >= Action::kNan; }
 
 struct Fault {
   FaultPoint point = FaultPoint::kAdmit;
@@ -87,8 +90,13 @@ bool ParseAction(absl::string_view text, Fault* fault) {
     fault->file = std::string(parts.second);
     return !fault->file.empty();
   }
-  fault->action = text == "hang" ? Action::kHang : Action::kNan;
-  return text == "hang" || (text == "nan" && fault->point == FaultPoint::kDeliver);
+  if (text == "nan" || text == "illegal_access") {
+    const bool nan = text == "nan";
+    fault->action = nan ? Action::kNan : Action::kIllegalAccess;
+    return fault->point == (nan ? FaultPoint::kDeliver : FaultPoint::kBeforeReplay);
+  }
+  fault->action = Action::kHang;
+  return text == "hang";
 }
 
 absl::StatusOr<Fault> ParseFault(absl::string_view text) {
@@ -116,11 +124,14 @@ class Faults {
     fault_internal::on.store(!faults_.empty(), std::memory_order_relaxed);
   }
 
-  // Returns the fault that strikes, having counted it as used once.
-  std::optional<Fault> Take(FaultPoint point, bool nan, const Concerns& concerns) {
+  // Returns the fault that strikes, having counted it as used once: one of the caller's action, or
+  // without one of another than the callers'.
+  std::optional<Fault> Take(FaultPoint point, std::optional<Action> action,
+                            const Concerns& concerns) {
     MutexLock lock(&mu_);
     for (Fault& fault : faults_) {
-      const bool fits = fault.point == point && (fault.action == Action::kNan) == nan;
+      const bool fits = fault.point == point &&
+                        (action.has_value() ? fault.action == *action : !IsCallers(fault.action));
       if (!fits || fault.left == 0 || !(fault.id.empty() || concerns(fault.id))) continue;
       --fault.left;
       return fault;
@@ -170,7 +181,7 @@ absl::Status SetFaults(std::string_view text) {
 }
 
 absl::Status InjectFault(FaultPoint point, const Concerns& concerns) {
-  const std::optional<Fault> fault = All().Take(point, /*nan=*/false, concerns);
+  const std::optional<Fault> fault = All().Take(point, std::nullopt, concerns);
   if (!fault.has_value()) return absl::OkStatus();
   switch (fault->action) {
     case Action::kDelay:
@@ -185,15 +196,21 @@ absl::Status InjectFault(FaultPoint point, const Concerns& concerns) {
     case Action::kFail:
       return absl::Status(fault->code, "a test's fault");
     case Action::kNan:
+    case Action::kIllegalAccess:
       break;
   }
   return absl::OkStatus();
 }
 
-bool InjectNan(FaultPoint point, std::string_view id) {
+bool InjectNan(std::string_view id) {
   return All()
-      .Take(point, /*nan=*/true, [id](std::string_view named) { return named == id; })
+      .Take(FaultPoint::kDeliver, Action::kNan,
+            [id](std::string_view named) { return named == id; })
       .has_value();
+}
+
+bool InjectIllegalAccess(const Concerns& concerns) {
+  return All().Take(FaultPoint::kBeforeReplay, Action::kIllegalAccess, concerns).has_value();
 }
 
 }  // namespace sluice

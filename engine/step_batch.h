@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -91,6 +92,9 @@ class StepBatch {
   // `sampled` and `states` are copied.
   void Assign(std::span<const StepSequence> sequences, std::span<const SampledRow> sampled,
               RowOrder order, std::span<const StateRow> states = {});
+
+  // Gives the first row a token that no table has, for tests of what follows.
+  void Spoil() { token_ids_[0] = std::numeric_limits<int32_t>::max(); }
 
   int32_t tokens() const { return std::ssize(token_ids_); }
   // Returns the size of the batch; padding counts like any other token here.

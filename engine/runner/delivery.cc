@@ -28,7 +28,7 @@ StepDelivery::StepDelivery(size_t most_rows) {
 // Decides the outcome of the row and appends the token that it keeps.
 void StepDelivery::CollectRow(size_t i, RequestRow* row, ExecutionSlot* slot) {
   const ExecutionSlot::Result result = slot->Collect(i);
-  const bool spoiled = FaultsOn() && InjectNan(FaultPoint::kDeliver, row->owner->request.spec->id);
+  const bool spoiled = FaultsOn() && InjectNan(row->owner->request.spec->id);
   if (!result.finite || spoiled) {
     row->outcome = RequestRow::Outcome::kNotFinite;
     return;

@@ -46,6 +46,9 @@ class ExecutionSlot {
   // that the rows fit it, and stay valid until they are collected.
   void Assign(std::span<RequestRow* const> rows, const Bucket& bucket);
 
+  // Makes the step that was laid out fail on a GPU, for tests.
+  void SpoilStep() { batch_.Spoil(); }
+
   // See ExecutableModel.
   void Start(const Plan& plan) { executable_->Start(plan, *slot_, batch_); }
   absl::Status Finish() { return executable_->Finish(*slot_); }

@@ -31,6 +31,13 @@ absl::Status StepError(const absl::Status& replayed) {
       "device_memory");
 }
 
+Concerns Concerned(std::span<RequestRow* const> rows) {
+  return [rows](std::string_view id) {
+    return std::any_of(rows.begin(), rows.end(),
+                       [id](const RequestRow* row) { return row->owner->request.spec->id == id; });
+  };
+}
+
 }  // namespace
 
 StepPipeline::InFlightStep::InFlightStep(ExecutionSlot* execution_slot, const PlanCache* cache,
@@ -259,6 +266,7 @@ StepPipeline::StartResult StepPipeline::Start(InFlightStep* step, const StepRows
   step->timing = {
       .plan = found.plan, .lookup = found.lookup, .shape = ShapeOf(rows.sequences, plan.bucket())};
   step->slot->Assign(rows.rows, plan.bucket());
+  if (FaultsOn() && InjectIllegalAccess(Concerned(rows.rows))) step->slot->SpoilStep();
   step->timing.started = clock_->Now();
   step->slot->Start(plan);
   return StartResult::kStarted;
@@ -355,11 +363,7 @@ nanoseconds StepPipeline::AllowedTime(const StepShape& shape) const {
 
 absl::Status StepPipeline::InjectStepFault(FaultPoint point,
                                            std::span<RequestRow* const> rows) const {
-  if (!FaultsOn()) return absl::OkStatus();
-  return InjectFault(point, [rows](std::string_view id) {
-    return std::any_of(rows.begin(), rows.end(),
-                       [id](const RequestRow* row) { return row->owner->request.spec->id == id; });
-  });
+  return FaultsOn() ? InjectFault(point, Concerned(rows)) : absl::OkStatus();
 }
 
 StepNeeds StepPipeline::Needs(const StepRows& rows) const {

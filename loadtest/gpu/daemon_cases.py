@@ -10,9 +10,8 @@ import urllib.request
 from cases import End
 
 DEMO = "models/demo"  # below the root of the sources, or of the unpacked programs
-# A fault that makes a step's kernel access a bad address, so that the device itself fails. The
-# daemon's list of faults (base/fault_injection.h) has no such action yet.
-ILLEGAL_ACCESS = "replay@lost:illegal_access"
+# A fault that makes a step's kernel access a bad address, so that the device itself fails.
+ILLEGAL_ACCESS = "before_replay@lost:illegal_access"
 UNAVAILABLE = 3  # the client's exit status
 
 
@@ -198,15 +197,8 @@ def review(check):
 
 
 def lose_device(check, fault):
-    mark = check.results.log.mark()
     with Daemon(check, "--engine.watchdog.grace-us", "2s", faults=fault) as daemon:
-        try:
-            daemon.await_ready()
-        except Failed:
-            if "is no fault; expected" in check.results.log.since(mark):
-                raise NotMeasured("the daemon knows no such fault: "
-                                  f"{fault} in SLUICE_TEST_FAULTS") from None
-            raise
+        daemon.await_ready()
         status, text = daemon.infer("first")
         expect(status == 0, f"a request before the fault failed: {text.strip()[-200:]}")
         status, text = daemon.infer("lost")
@@ -223,6 +215,8 @@ def reported_loss(check):
 
 
 def illegal_access(check):
+    if check.rehearsal:
+        raise NotMeasured("no GPU, and on the CPU the daemon would crash")
     return lose_device(check, ILLEGAL_ACCESS)
 
 

@@ -33,19 +33,33 @@ TEST_F(FaultTest, FaultsAreOffUntilTheyAreSet) {
 
 TEST_F(FaultTest, AMalformedTextIsAnErrorAndChangesNothing) {
   ASSERT_TRUE(SetFaults("admit:fail=unavailable").ok());
-  for (const char* text : {"replay",          "replay:",
-                           ":hang",           "reply:hang",
-                           "replay:hang=1",   "replay:delay",
-                           "replay:delay=",   "replay:delay=-1",
-                           "replay:delay=1s", "replay:delay=3600001",
-                           "replay:fail",     "replay:fail=ok",
-                           "replay:hang*0",   "replay:hang*",
-                           "replay:hang*-1",  "replay:until",
-                           "replay:until=",   "replay:until=*1",
-                           "replay@:hang",    "load@x:hang",
-                           "allocate@x:hang", "accept@x:hang",
-                           "replay:nan",      "deliver:fail=internal",
-                           "replay:sleep",    "admit:hang;x",
+  for (const char* text : {"replay",
+                           "replay:",
+                           ":hang",
+                           "reply:hang",
+                           "replay:hang=1",
+                           "replay:delay",
+                           "replay:delay=",
+                           "replay:delay=-1",
+                           "replay:delay=1s",
+                           "replay:delay=3600001",
+                           "replay:fail",
+                           "replay:fail=ok",
+                           "replay:hang*0",
+                           "replay:hang*",
+                           "replay:hang*-1",
+                           "replay:until",
+                           "replay:until=",
+                           "replay:until=*1",
+                           "replay@:hang",
+                           "load@x:hang",
+                           "allocate@x:hang",
+                           "accept@x:hang",
+                           "replay:nan",
+                           "deliver:fail=internal",
+                           "deliver:illegal_access",
+                           "replay:sleep",
+                           "admit:hang;x",
                            " replay:hang"}) {
     const absl::Status status = SetFaults(text);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
@@ -55,18 +69,24 @@ TEST_F(FaultTest, AMalformedTextIsAnErrorAndChangesNothing) {
 }
 
 TEST_F(FaultTest, AFaultStrikesAtItsPointForItsRequestAndAsOftenAsItSays) {
-  ASSERT_TRUE(SetFaults("replay:fail=internal*2;replay@x:fail=unavailable;replay:delay=0;"
-                        "allocate:fail=resource_exhausted;deliver@y:nan*1")
-                  .ok());
+  ASSERT_TRUE(
+      SetFaults("replay:fail=internal*2;replay@x:fail=unavailable;replay:delay=0;"
+                "allocate:fail=resource_exhausted;deliver@y:nan*1;before_replay@z:illegal_access*1")
+          .ok());
   EXPECT_TRUE(Meet(FaultPoint::kBeforeReplay).ok());
   EXPECT_EQ(Meet(FaultPoint::kAllocate).code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(Meet(FaultPoint::kReplay).code(), absl::StatusCode::kInternal);
   EXPECT_EQ(Meet(FaultPoint::kReplay, "x").code(), absl::StatusCode::kInternal);
   EXPECT_EQ(Meet(FaultPoint::kReplay, "x").code(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(Meet(FaultPoint::kReplay).ok());
-  EXPECT_FALSE(InjectNan(FaultPoint::kDeliver, "x"));
-  EXPECT_TRUE(InjectNan(FaultPoint::kDeliver, "y"));
-  EXPECT_FALSE(InjectNan(FaultPoint::kDeliver, "y"));
+  EXPECT_FALSE(InjectNan("x"));
+  EXPECT_TRUE(InjectNan("y"));
+  EXPECT_FALSE(InjectNan("y"));
+  const auto concerns = [](std::string_view id) { return id == "z"; };
+  EXPECT_TRUE(Meet(FaultPoint::kBeforeReplay, "z").ok());
+  EXPECT_FALSE(InjectIllegalAccess([](std::string_view) { return false; }));
+  EXPECT_TRUE(InjectIllegalAccess(concerns));
+  EXPECT_FALSE(InjectIllegalAccess(concerns));
 }
 
 TEST_F(FaultTest, AThreadThatHangsGoesOnWhenTheFaultsAreChanged) {

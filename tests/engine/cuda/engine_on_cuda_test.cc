@@ -2,6 +2,8 @@
 // begins before its tokens are known to the host.
 #include <random>
 
+#include "base/fault_injection.h"
+#include "base/reason.h"
 #include "engine/cuda/cuda_backend.h"
 #include "engine/cuda/emulator/simt_device.h"
 #include "gtest/gtest.h"
@@ -58,6 +60,33 @@ TEST(EngineOnCuda, StepsAheadChangeNoBit) {
   }
   EXPECT_EQ(one.inputs_ahead, 0);
   EXPECT_GT(ahead.inputs_ahead, 8);
+}
+
+TEST(EngineOnCuda, AnIllegalAccessEndsRequestsAsUnavailable) {
+  ASSERT_TRUE(SetFaults("before_replay@lost:illegal_access").ok());
+  auto device = simt::MakeSimtDevice();
+  simt::SimtDevice& observed = *device;
+  const std::unique_ptr<Backend> backend =
+      MakeCudaBackend(std::move(device), {.dtype = "f32"}).value();
+  RecordingObserver observer;
+  EngineOptions options;
+  options.batch.max_batch_tokens = 64;
+  const auto engine = Engine::Create(options, backend.get(), Clock::Real(), &observer);
+  const std::shared_ptr<const Model> model = RandomModel(TinyConfig(1), 3);
+  ASSERT_TRUE(engine->Serve(model).ok());
+  std::mt19937_64 random(kSeed);
+  Request request = RandomRequest(model, random);
+  const auto first = SubmitTo(engine.get(), request);
+  first->AwaitDone();
+  EXPECT_TRUE(first->status().ok()) << first->status();
+  EXPECT_EQ(observed.fault(), "");
+  Mutable(request.spec).id = "lost";
+  const auto lost = SubmitTo(engine.get(), request);
+  lost->AwaitDone();
+  EXPECT_TRUE(absl::IsUnavailable(lost->status())) << lost->status();
+  EXPECT_EQ(AttachedReason(lost->status()), "device_lost");
+  EXPECT_NE(observed.fault(), "");
+  EXPECT_TRUE(SetFaults("").ok());
 }
 
 }  // namespace
