@@ -91,8 +91,10 @@ const std::vector<OptionSpec<BatchOptions>>& OptionSpecs<BatchOptions>() {
                     "length rounds up alike; static_padded: rectangles as wide as the model's "
                     "longest sequence, with rows rounded up to powers of two."),
       SLUICE_OPTION(max_batch_tokens, Count(0, kMostTokens),
-                    "The most tokens in a step batch, and so the largest bucket; a sequence must "
-                    "fit. 0: 4096, or the model's longest sequence if that is larger."),
+                    "The most tokens in a step batch, and so the largest bucket. Longer prompts "
+                    "are cut; only models with attention in both directions, and policies other "
+                    "than cut_and_fill, compute a sequence whole, so that the model's longest "
+                    "must fit. 0: 4096, or the tokens that must fit if they are more."),
       SLUICE_OPTION(max_batch_sequences, Count(1, 65536), "The most sequences in a step batch."),
       SLUICE_OPTION(max_queue_delay_us, Duration(10 * kSecondUs),
                     "How long the oldest waiting request may be held back, while the device is "

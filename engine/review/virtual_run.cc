@@ -16,7 +16,9 @@ class VirtualRun {
       : arrivals_(arrivals), options_(options), scheduler_(*scheduler), live_(arrivals.size()) {
     const bool generates = std::any_of(arrivals.begin(), arrivals.end(),
                                        [](const Arrival& arrival) { return arrival.steps > 1; });
-    if (generates && !options.recompute) chunk_tokens_ = options.chunk_tokens;
+    if (options.recompute) return;
+    chunk_tokens_ = generates && options.chunk_tokens > 0 ? options.chunk_tokens
+                                                          : scheduler->ladder()->largest().tokens;
   }
 
   VirtualResult Run() {
@@ -143,7 +145,7 @@ class VirtualRun {
   const std::span<const Arrival> arrivals_;
   const VirtualRunOptions& options_;
   Scheduler& scheduler_;
-  int32_t chunk_tokens_ = 0;  // 0: whole prompts
+  int32_t chunk_tokens_ = 0;  // of a prompt in one step; 0: all
   std::vector<Live> live_;    // by ticket, which is the index of the arrival
   size_t next_ = 0;           // the index of the next arrival
   MonoTime now_{};

@@ -19,22 +19,30 @@ constexpr int64_t kMostPages = 1 << 26;
 // The time in which an idle device's clock rises under load.
 constexpr std::chrono::milliseconds kClockRise{300};
 
-// Returns the tokens of the largest bucket, so that every sequence of the model fits it.
+// Returns whether sequences keep KV pages from one step to the next, so that prompts are cut.
+// Attention in both directions needs all of a sequence in one step.
+bool KeepsPages(const BatchOptions& options, const ModelConfig& config) {
+  return options.policy == PolicyKind::kCutAndFill && config.causal;
+}
+
+// Returns the tokens of the largest bucket, so that every sequence of the model fits it unless
+// prompts are cut.
 absl::StatusOr<int32_t> MaxBatchTokens(const BatchOptions& options, const ModelConfig& config) {
+  const int64_t least = KeepsPages(options, config) ? 1 : config.max_positions;
   const int64_t limit = options.max_batch_tokens == 0
-                            ? std::max<int64_t>(kDefaultBatchTokens, config.max_positions)
+                            ? std::max<int64_t>(kDefaultBatchTokens, least)
                             : options.max_batch_tokens;
-  if (limit < config.max_positions) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("batch.max_batch_tokens is ", limit, ", below the model's max_positions of ",
-                     config.max_positions, ": a sequence must fit in a batch"));
+  if (limit < least) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "batch.max_batch_tokens is ", limit, ", below the model's max_positions of ",
+        config.max_positions, ": a sequence must fit in a batch, because ",
+        config.causal ? "this batch.policy" : "this model", " computes its sequences whole"));
   }
   const int64_t most = OptionSpecOf<BatchOptions>("max_batch_tokens").integer->max;
-  if (limit < 1 || limit > most) {
+  if (limit < 1 || std::max(limit, config.max_positions) > most) {
     return absl::InvalidArgumentError(
-        absl::StrCat("batch.max_batch_tokens (or the model's "
-                     "max_positions) is ",
-                     limit, ", must be within [1, ", most, "]"));
+        absl::StrCat("batch.max_batch_tokens of ", limit, " and the model's max_positions of ",
+                     config.max_positions, " must be within [1, ", most, "]"));
   }
   return static_cast<int32_t>(limit);
 }
@@ -160,23 +168,22 @@ absl::StatusOr<Ladder> ChooseLadder(const EngineOptions& options, const LadderLi
   return BuildPaddedLadder(options.batch.policy, limits, config.max_positions);
 }
 
-// How many KV pages there are, and whether sequences keep them from one step to the next: attention
-// in both directions needs all of a sequence in one step.
+// Returns the number of KV pages and what is done with them.
 absl::StatusOr<PagedScheduler::Options> PlanPages(const EngineOptions& options,
                                                   const ModelConfig& config, const Ladder& ladder,
                                                   const BackendInfo& info, int64_t free_memory,
                                                   const ExecutableModel& executable) {
   const Bucket capacity = ExecutionSlot::CapacityOf(ladder);
   const int64_t page_bytes = executable.page_bytes();
-  const int32_t least = MostPages(capacity, info.page_tokens);
-  PagedScheduler::Options kv{
-      .keeps_pages = options.batch.policy == PolicyKind::kCutAndFill && config.causal,
-      .pages = least,
-      .step_pages = least,
-      .page_tokens = info.page_tokens,
-      .prefix_reuse = options.kv.prefix_reuse};
-  if (!kv.keeps_pages) return kv;
   const int64_t sequence = (config.max_positions + info.page_tokens - 1) / info.page_tokens;
+  const int32_t step_pages = MostPages(capacity, info.page_tokens);
+  const int32_t least = std::max<int64_t>(step_pages, sequence);
+  PagedScheduler::Options kv{.keeps_pages = KeepsPages(options.batch, config),
+                             .pages = least,
+                             .step_pages = step_pages,
+                             .page_tokens = info.page_tokens,
+                             .prefix_reuse = options.kv.prefix_reuse};
+  if (!kv.keeps_pages) return kv;
   int64_t pages = options.kv.memory_bytes / page_bytes;
   if (options.kv.memory_bytes == 0) {
     const int64_t left = std::max<int64_t>(free_memory - executable.activation_bytes(capacity), 0);
@@ -184,10 +191,10 @@ absl::StatusOr<PagedScheduler::Options> PlanPages(const EngineOptions& options,
                                 std::max<int64_t>(capacity.sequences * sequence, least));
   }
   if (pages < least) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("kv.memory_bytes of ", options.kv.memory_bytes, " holds ", pages, " pages of ",
-                     page_bytes, " bytes; the largest step of ", capacity.tokens, " tokens takes ",
-                     least, ", ", least * page_bytes, " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "kv.memory_bytes of ", options.kv.memory_bytes, " holds ", pages, " pages of ", page_bytes,
+        " bytes; the largest step of ", capacity.tokens, " tokens, or the longest sequence of ",
+        config.max_positions, ", takes ", least, ", ", least * page_bytes, " bytes"));
   }
   kv.pages = std::min<int64_t>(pages, kMostPages);
   return kv;

@@ -205,6 +205,19 @@ TEST(RunVirtually, APromptInChunksIsOneStep) {
   EXPECT_EQ(result.useful_tokens, 132);
 }
 
+TEST(RunVirtually, APromptAboveTheLargestBucketIsCut) {
+  Scheduler scheduler(BatchOptions(), kHalfLife,
+                      std::make_shared<const Ladder>(Ladder({{.tokens = 64, .sequences = 8}})),
+                      CostModel(), nullptr);
+  std::vector<int32_t> tokens;
+  const VirtualRunOptions options{.cost = Cost, .on_batch = [&](const VirtualBatch& batch) {
+                                    tokens.push_back(batch.decision.size.tokens);
+                                  }};
+  const Arrival arrivals[] = {{.at = AtMicroseconds(0), .tokens = 150}};
+  RunVirtually(arrivals, options, &scheduler);
+  EXPECT_EQ(tokens, std::vector<int32_t>({64, 64, 22}));
+}
+
 TEST(RunVirtually, TimersFireAtTheirTimes) {
   const std::vector<Arrival> arrivals = {{.at = AtMicroseconds(5), .tokens = 10},
                                          {.at = AtMicroseconds(95), .tokens = 10}};

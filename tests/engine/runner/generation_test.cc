@@ -175,6 +175,7 @@ TEST(Generation, OtherPoliciesComputeTheWholeSequenceInEachStep) {
 
 // The tokens are those of the sequence alone, for any number of pages, chunks and reused prefixes.
 TEST(Generation, ChunksPreemptionAndReuseChangeNoToken) {
+  constexpr int32_t kSmallBatch = 8;
   std::mt19937_64 random(11);
   std::vector<std::vector<int32_t>> prompts;
   for (int i = 0; i < 12; ++i) {
@@ -185,12 +186,13 @@ TEST(Generation, ChunksPreemptionAndReuseChangeNoToken) {
     prompts.push_back(prompt);
   }
   int64_t preemptions = 0, reused = 0;
-  for (const int32_t chunk : {0, 1, 3, 4, 5, 7}) {
+  for (const int32_t chunk : {0, 1, 3, 4, 5, 7, kSmallBatch}) {
     for (const bool reuse : {false, true}) {
       for (const int64_t pages : {19, 64}) {
         SCOPED_TRACE(absl::StrCat(chunk, " ", reuse, " ", pages));
         EngineOptions options = SmallOptions();
         options.batch.prefill_tokens = chunk;
+        if (chunk == kSmallBatch) options.batch.max_batch_tokens = chunk;  // prompts exceed it
         options.kv = {.memory_bytes = pages * 4, .prefix_reuse = reuse};
         Harness harness(options);
         std::vector<std::shared_ptr<RecordingSink>> sinks;

@@ -144,18 +144,25 @@ const MemoryLimitRow kMemoryLimitRows[] = {
 };
 SLUICE_TABLE(MemoryLimitTable, kMemoryLimitRows);
 
-TEST_F(WarmUpTest, TheDefaultBatchHoldsTheLongestSequence) {
+TEST_F(WarmUpTest, TheDefaultBatchHoldsTheLongestSequenceIfThatIsNotCut) {
   EngineOptions options = SmallOptions();
   options.batch.max_batch_tokens = 0;
   EXPECT_EQ(Run(options)->ladder->largest().tokens, 4096);
   ModelConfig config = FakeConfig();
   config.max_positions = 5000;
   model_ = FakeModel(config);
+  EXPECT_EQ(Run(options)->ladder->largest().tokens, 4096);
+  options.batch.policy = PolicyKind::kFifoPacked;
+  EXPECT_EQ(Run(options)->ladder->largest().tokens, 5000);
+  options.batch.policy = PolicyKind::kCutAndFill;
+  config.causal = false;
+  model_ = FakeModel(config);
   EXPECT_EQ(Run(options)->ladder->largest().tokens, 5000);
 }
 
 TEST_F(WarmUpTest, ErrorsNameTheOptionThatIsWrong) {
   EngineOptions options = SmallOptions();
+  options.batch.policy = PolicyKind::kFifoPacked;
   options.batch.max_batch_tokens = 63;
   absl::Status status = Run(options).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
