@@ -1,0 +1,126 @@
+// Counters of what the launches of the emulator would cost a GPU's memory system.
+//
+//   CostMeter meter;
+//   Launch(stream, kernel, shape, args);
+//   stream.Synchronize();
+//   EXPECT_EQ(meter.launches()[0].sectors, meter.launches()[0].ideal_sectors);
+//
+// The emulator runs the lanes of a warp one after another. An access of the whole warp is put
+// together afterwards: the i-th access that each lane makes from one place of the code since the
+// warp's last barrier or collective. The limits of that:
+// - Lanes that take different paths count as if they met again at the next access from the same
+//   place. A GPU may run their accesses apart, so the counters are what it needs at best.
+// - In nested loops whose inner trip counts differ between lanes, accesses of different rounds of
+//   the outer loop may be put together.
+// - The accesses are those of the host's compiler: it removes a repeated read as nvcc does, but may
+//   decide otherwise in single cases. It neither joins nor splits accesses of the source. A copy of
+//   a struct counts as the widest accesses that its address allows. Local variables are registers.
+// - Caches are not modelled: two accesses to the same bytes count twice.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "kernels/simt/stream.h"
+
+namespace sluice::simt {
+
+// Additions by AtomicAdd.
+struct AtomicCosts {
+  int64_t count = 0;
+  int64_t worst_in_warp = 0;    // the most on one address in an instruction of a warp
+  int64_t worst_in_launch = 0;  // the most on one address; in shared memory, of one block
+};
+
+// The costs of a launch. An instruction is one of a warp.
+struct LaunchCosts {
+  std::string kernel;  // its name
+  int64_t blocks = 0;
+  int64_t working_blocks = 0;  // those that write to global memory
+
+  // Global memory.
+  int64_t bytes = 0;          // requested by all lanes
+  int64_t sectors = 0;        // pieces of 32 bytes that accesses touch
+  int64_t ideal_sectors = 0;  // for as many distinct bytes, access by access
+  // The number of instructions that access 1, 2, 4, 8 and 16 bytes a lane.
+  std::array<int64_t, 5> widths = {};
+  AtomicCosts global_atomics;
+
+  // Shared memory. It has 32 banks of 4 bytes; accesses of 8 and 16 bytes pass in halves and
+  // quarters of a warp. Different words of one bank pass one after another.
+  int64_t conflicts = 0;   // passes beyond one for each part of a warp
+  int64_t wavefronts = 0;  // all passes
+  AtomicCosts shared_atomics;
+
+  int64_t products = 0;      // calls of MultiplyAdd
+  int64_t instructions = 0;  // all of the above, barriers, collectives and waits for copies
+};
+
+// While it lives, the launches that the calling thread runs in an emulator are counted, and take
+// some times as long.
+class CostMeter {
+ public:
+  CostMeter();
+  ~CostMeter();
+  CostMeter(const CostMeter&) = delete;
+  CostMeter& operator=(const CostMeter&) = delete;
+
+  const std::vector<LaunchCosts>& launches() const { return launches_; }
+
+  // The functions below are called by the emulator.
+
+  // Returns the calling thread's meter; null if it has none.
+  static CostMeter* Current();
+
+  enum class Space : uint8_t { kGlobal, kShared };
+  enum class Kind : uint8_t { kRead, kWrite, kAtomic };
+
+  void BeginLaunch(const kernels::cuda::Kernel& kernel, const kernels::cuda::LaunchShape& shape);
+  // Ends all accesses of the block.
+  void EndBlock();
+  // Notes an access of a thread from the place `site` of the code.
+  void Access(int32_t thread, const void* site, Space space, Kind kind, uintptr_t address,
+              size_t bytes);
+  // Notes an asynchronous copy, which is one instruction: `bytes` are read, and 16 are written.
+  void Copy(int32_t thread, const void* site, uintptr_t to, uintptr_t from, size_t bytes);
+  // Notes an instruction without an access.
+  void Other(int32_t thread, const void* site);
+  // The lanes of the warp have met in a collective or a barrier, which is one instruction.
+  void Meet(int32_t warp);
+  // The collective in which they met is a matrix product.
+  void Product() { ++launches_.back().products; }
+
+ private:
+  enum class Event : uint8_t { kAccess, kCopy, kOther };
+  struct Note {
+    const void* site;
+    uintptr_t address;
+    uint32_t bytes;
+    uint8_t lane;
+    Event event;
+    Space space;
+    Kind kind;
+  };
+  using Group = std::vector<const Note*>;  // at most one of each lane
+
+  void Add(int32_t thread, const Note& note) { warps_[thread / 32].push_back(note); }
+  void Conclude(std::vector<Note>& notes);
+  void Count(const Group& group);
+  void CountGlobal(const Group& group);
+  void CountShared(const Group& group);
+  void CountAtomics(const Group& group, AtomicCosts& costs,
+                    std::unordered_map<uintptr_t, int64_t>& counts);
+
+  CostMeter* const outer_;
+  std::vector<LaunchCosts> launches_;
+  std::vector<std::vector<Note>> warps_;  // the notes of each warp since its lanes met
+  bool block_works_ = false;
+  std::unordered_map<uintptr_t, int64_t> global_atomics_, shared_atomics_;  // by address
+  Group group_;
+};
+
+}  // namespace sluice::simt
