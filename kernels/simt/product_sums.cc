@@ -4,16 +4,28 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
+#include <optional>
 #include <span>
 #include <utility>
+
+#include "base/check.h"
 
 namespace sluice::simt {
 namespace {
 
 constexpr int kMantissa = 23, kBias = 127, kLeastExponent = -126;
 
-thread_local ProductSums current_sums = ProductSums::kHopper;
+ProductSums SumsOfEnvironment() {
+  const char* const name = std::getenv("SLUICE_SIMT_SUMS");
+  if (name == nullptr) return ProductSums::kHopper;
+  const std::optional<ProductSums> sums = EnumOf<ProductSums>(name);
+  SLUICE_CHECK(sums.has_value());
+  return *sums;
+}
+
+thread_local ProductSums current_sums = SumsOfEnvironment();
 
 // A finite value: significand * 2^(exponent - kMantissa).
 struct Parts {

@@ -11,6 +11,8 @@
 // in the alignment, where hardware may give it a very low exponent.
 #pragma once
 
+#include "base/enum_names.h"
+
 namespace sluice::simt {
 
 enum class ProductSums {
@@ -19,7 +21,14 @@ enum class ProductSums {
   kRounded,  // no GPU: fused multiply-adds in float, one after another
 };
 
-// While it lives, the calling thread computes matrix products in this way; otherwise as kHopper.
+constexpr auto EnumNamesOf(ProductSums) {
+  using enum ProductSums;
+  return EnumNameTable<ProductSums>(
+      {{kHopper, "hopper"}, {kAmpere, "ampere"}, {kRounded, "rounded"}});
+}
+
+// While it lives, the calling thread computes matrix products in this way; otherwise in that which
+// the environment variable SLUICE_SIMT_SUMS names, or as kHopper if it is not set.
 class WithProductSums {
  public:
   explicit WithProductSums(ProductSums sums);
