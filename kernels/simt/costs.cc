@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <tuple>
-#include <utility>
 
 namespace sluice::simt {
 namespace {
 
-constexpr int32_t kLanes = 32, kBanks = 32;
+constexpr int32_t kBanks = 32;
 constexpr size_t kWordBytes = 4, kSectorBytes = 32, kWidest = 16;
 
 thread_local CostMeter* current_meter = nullptr;
@@ -26,6 +24,13 @@ CostMeter::~CostMeter() { current_meter = outer_; }
 
 CostMeter* CostMeter::Current() { return current_meter; }
 
+size_t CostMeter::Hash::operator()(const Instruction& instruction) const {
+  const size_t kinds = static_cast<size_t>(instruction.event) << 2 |
+                       static_cast<size_t>(instruction.space) << 4 |
+                       static_cast<size_t>(instruction.kind) << 5;
+  return reinterpret_cast<uintptr_t>(instruction.site) * 1024 + kinds * 32 + instruction.width;
+}
+
 void CostMeter::BeginLaunch(const kernels::cuda::Kernel& kernel,
                             const kernels::cuda::LaunchShape& shape) {
   LaunchCosts& costs = launches_.emplace_back();
@@ -33,12 +38,13 @@ void CostMeter::BeginLaunch(const kernels::cuda::Kernel& kernel,
   costs.blocks = shape.blocks;
   global_atomics_.clear();
   shared_atomics_.clear();
-  warps_.assign(shape.threads / kLanes, {});
+  warps_.clear();
+  warps_.resize(shape.threads / kLanes);
   block_works_ = false;
 }
 
 void CostMeter::EndBlock() {
-  for (std::vector<Note>& notes : warps_) Conclude(notes);
+  for (Warp& warp : warps_) Conclude(warp);
   if (block_works_) ++launches_.back().working_blocks;
   block_works_ = false;
   shared_atomics_.clear();
@@ -46,48 +52,36 @@ void CostMeter::EndBlock() {
 
 void CostMeter::Access(int32_t thread, const void* site, Space space, Kind kind, uintptr_t address,
                        size_t bytes) {
-  Note note = {.site = site,
-               .address = address,
-               .bytes = 0,
-               .lane = static_cast<uint8_t>(thread % kLanes),
-               .event = Event::kAccess,
-               .space = space,
-               .kind = kind};
   while (bytes > 0) {
-    const size_t width = WidestAccess(note.address, bytes);
-    note.bytes = static_cast<uint32_t>(width);
-    Add(thread, note);
-    note.address += width;
+    const size_t width = WidestAccess(address, bytes);
+    Note(thread, {site, static_cast<uint32_t>(width), Event::kAccess, space, kind}, address, width);
+    address += width;
     bytes -= width;
   }
 }
 
 void CostMeter::Copy(int32_t thread, const void* site, uintptr_t to, uintptr_t from, size_t bytes) {
-  const auto lane = static_cast<uint8_t>(thread % kLanes);
-  Add(thread, {.site = site,
-               .address = from,
-               .bytes = static_cast<uint32_t>(bytes),
-               .lane = lane,
-               .event = Event::kCopy,
-               .space = Space::kGlobal,
-               .kind = Kind::kRead});
-  Add(thread, {.site = site,
-               .address = to,
-               .bytes = kWidest,
-               .lane = lane,
-               .event = Event::kCopy,
-               .space = Space::kShared,
-               .kind = Kind::kWrite});
+  Note(thread, {site, kWidest, Event::kCopy, Space::kGlobal, Kind::kRead}, from, bytes);
+  Note(thread, {site, kWidest, Event::kCopy, Space::kShared, Kind::kWrite}, to, kWidest);
 }
 
 void CostMeter::Other(int32_t thread, const void* site) {
-  Add(thread, {.site = site,
-               .address = 0,
-               .bytes = 0,
-               .lane = static_cast<uint8_t>(thread % kLanes),
-               .event = Event::kOther,
-               .space = Space::kGlobal,
-               .kind = Kind::kRead});
+  Note(thread, {site, 0, Event::kOther, Space::kGlobal, Kind::kRead}, 0, 0);
+}
+
+void CostMeter::Note(int32_t thread, const Instruction& instruction, uintptr_t address,
+                     size_t bytes) {
+  Warp& warp = warps_[thread / kLanes];
+  const int32_t lane = thread % kLanes;
+  auto& entry = *warp.instructions.try_emplace(instruction).first;
+  Rounds& rounds = entry.second;
+  const uint32_t number = rounds.count[lane]++;
+  if (number == rounds.rounds.size()) rounds.rounds.emplace_back();
+  Round& round = rounds.rounds[number];
+  if (number == 0 && round.lanes == 0) warp.running.push_back(&entry);
+  round.lanes |= 1u << lane;
+  round.bytes[lane] = static_cast<uint8_t>(bytes);
+  round.addresses[lane] = address;
 }
 
 void CostMeter::Meet(int32_t warp) {
@@ -95,58 +89,43 @@ void CostMeter::Meet(int32_t warp) {
   ++launches_.back().instructions;
 }
 
-// Puts the notes of a warp together as instructions, and counts these.
-void CostMeter::Conclude(std::vector<Note>& notes) {
-  const auto place = [](const Note& note) {
-    const uint32_t width = note.event == Event::kCopy ? kWidest : note.bytes;
-    return std::tuple(note.site, note.event, note.space, note.kind, width);
-  };
-  // The notes of a lane stay in their order.
-  std::stable_sort(notes.begin(), notes.end(), [&](const Note& a, const Note& b) {
-    return std::pair(place(a), a.lane) < std::pair(place(b), b.lane);
-  });
-  for (auto first = notes.begin(); first != notes.end();) {
-    const auto end = std::find_if(first, notes.end(),
-                                  [&](const Note& note) { return place(note) != place(*first); });
-    for (int64_t i = 0;; ++i) {
-      group_.clear();
-      for (auto lane = first; lane != end;) {
-        const auto next =
-            std::find_if(lane, end, [&](const Note& note) { return note.lane != lane->lane; });
-        if (i < next - lane) group_.push_back(&lane[i]);
-        lane = next;
-      }
-      if (group_.empty()) break;
-      Count(group_);
+// Counts what the warp ran since its lanes met.
+void CostMeter::Conclude(Warp& warp) {
+  for (auto* const entry : warp.running) {
+    auto& [instruction, rounds] = *entry;
+    for (Round& round : rounds.rounds) {
+      if (round.lanes == 0) break;
+      Count(instruction, round);
+      round.lanes = 0;
     }
-    first = end;
+    rounds.count.fill(0);
   }
-  notes.clear();
+  warp.running.clear();
 }
 
-void CostMeter::Count(const Group& group) {
-  LaunchCosts& costs = launches_.back();
-  const Note& first = *group.front();
-  const bool part_of_copy = first.event == Event::kCopy && first.space == Space::kShared;
-  if (!part_of_copy) ++costs.instructions;
-  if (first.event == Event::kOther) return;
-  first.space == Space::kGlobal ? CountGlobal(group) : CountShared(group);
+void CostMeter::Count(const Instruction& instruction, const Round& round) {
+  const bool part_of_copy =
+      instruction.event == Event::kCopy && instruction.space == Space::kShared;
+  if (!part_of_copy) ++launches_.back().instructions;
+  if (instruction.event == Event::kOther) return;
+  instruction.space == Space::kGlobal ? CountGlobal(instruction, round)
+                                      : CountShared(instruction, round);
 }
 
-void CostMeter::CountGlobal(const Group& group) {
+void CostMeter::CountGlobal(const Instruction& instruction, const Round& round) {
   LaunchCosts& costs = launches_.back();
-  const Note& first = *group.front();
-  if (first.kind != Kind::kRead) block_works_ = true;
-  const size_t width = first.event == Event::kCopy ? kWidest : first.bytes;
-  ++costs.widths[std::bit_width(width) - 1];
+  if (instruction.kind != Kind::kRead) block_works_ = true;
+  ++costs.widths[std::bit_width(instruction.width) - 1];
   std::array<std::pair<uintptr_t, uintptr_t>, kLanes> ranges;  // the bytes of each lane
   size_t count = 0;
-  for (const Note* note : group) {
-    costs.bytes += note->bytes;
-    if (note->bytes > 0) ranges[count++] = {note->address, note->address + note->bytes};
+  for (uint32_t left = round.lanes; left != 0; left &= left - 1) {
+    const int lane = std::countr_zero(left);
+    costs.bytes += round.bytes[lane];
+    if (round.bytes[lane] == 0) continue;
+    ranges[count++] = {round.addresses[lane], round.addresses[lane] + round.bytes[lane]};
   }
   std::sort(ranges.begin(), ranges.begin() + count);
-  uintptr_t seen = 0, next_sector = 0;  // the end of the bytes and sectors that are counted
+  uintptr_t seen = 0, next_sector = 0;  // the ends of what is counted
   size_t distinct = 0;
   for (size_t i = 0; i < count; ++i) {
     const auto [begin, end] = ranges[i];
@@ -158,45 +137,52 @@ void CostMeter::CountGlobal(const Group& group) {
     next_sector = std::max(next_sector, until);
   }
   costs.ideal_sectors += static_cast<int64_t>((distinct + kSectorBytes - 1) / kSectorBytes);
-  if (first.kind == Kind::kAtomic) CountAtomics(group, costs.global_atomics, global_atomics_);
+  if (instruction.kind == Kind::kAtomic) {
+    CountAtomics(round, costs.global_atomics, global_atomics_);
+  }
 }
 
-void CostMeter::CountShared(const Group& group) {
+void CostMeter::CountShared(const Instruction& instruction, const Round& round) {
   LaunchCosts& costs = launches_.back();
-  const Note& first = *group.front();
-  const int32_t lanes = first.bytes <= kWordBytes ? kLanes
-                                                  : kLanes * static_cast<int32_t>(kWordBytes) /
-                                                        static_cast<int32_t>(first.bytes);
-  std::vector<uintptr_t> words;
-  for (int32_t part = 0; part < kLanes; part += lanes) {
-    words.clear();
-    for (const Note* note : group) {
-      if (note->lane / lanes * lanes != part) continue;
-      for (size_t i = 0; i < note->bytes; i += kWordBytes) {
-        words.push_back((note->address + i) / kWordBytes);
+  const uint32_t words_each = (instruction.width + kWordBytes - 1) / kWordBytes;
+  const int32_t lanes = kLanes / static_cast<int32_t>(words_each);  // that pass together
+  for (int32_t first = 0; first < kLanes; first += lanes) {
+    std::array<uintptr_t, kLanes> words;  // distinct ones
+    std::array<int64_t, kBanks> banks = {};
+    size_t count = 0;
+    int64_t passes = 0;
+    for (int32_t lane = first; lane < first + lanes; ++lane) {
+      if ((round.lanes >> lane & 1) == 0) continue;
+      for (uint32_t i = 0; i < words_each; ++i) {
+        const uintptr_t word = round.addresses[lane] / kWordBytes + i;
+        const bool bank_in_use = banks[word % kBanks] > 0;
+        if (bank_in_use &&
+            std::find(words.begin(), words.begin() + count, word) != words.begin() + count) {
+          continue;
+        }
+        words[count++] = word;
+        passes = std::max(passes, ++banks[word % kBanks]);
       }
     }
-    if (words.empty()) continue;
-    std::sort(words.begin(), words.end());
-    words.erase(std::unique(words.begin(), words.end()), words.end());
-    std::array<int64_t, kBanks> banks = {};
-    for (const uintptr_t word : words) ++banks[word % kBanks];
-    const int64_t passes = *std::max_element(banks.begin(), banks.end());
+    if (passes == 0) continue;
     costs.wavefronts += passes;
     costs.conflicts += passes - 1;
   }
-  if (first.kind == Kind::kAtomic) CountAtomics(group, costs.shared_atomics, shared_atomics_);
+  if (instruction.kind == Kind::kAtomic) {
+    CountAtomics(round, costs.shared_atomics, shared_atomics_);
+  }
 }
 
-void CostMeter::CountAtomics(const Group& group, AtomicCosts& costs,
-                             std::unordered_map<uintptr_t, int64_t>& counts) {
-  for (const Note* note : group) {
+void CostMeter::CountAtomics(const Round& round, AtomicCosts& costs, AtomicCounts& counts) {
+  for (uint32_t left = round.lanes; left != 0; left &= left - 1) {
+    const uintptr_t address = round.addresses[std::countr_zero(left)];
+    int64_t same = 0;
+    for (uint32_t others = round.lanes; others != 0; others &= others - 1) {
+      if (round.addresses[std::countr_zero(others)] == address) ++same;
+    }
     ++costs.count;
-    costs.worst_in_launch = std::max(costs.worst_in_launch, ++counts[note->address]);
-    const int64_t same = std::count_if(group.begin(), group.end(), [note](const Note* other) {
-      return other->address == note->address;
-    });
     costs.worst_in_warp = std::max(costs.worst_in_warp, same);
+    costs.worst_in_launch = std::max(costs.worst_in_launch, ++counts[address]);
   }
 }
 

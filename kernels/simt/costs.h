@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "kernels/simt/stream.h"
@@ -95,32 +96,51 @@ class CostMeter {
   void Product() { ++launches_.back().products; }
 
  private:
+  static constexpr int32_t kLanes = 32;
   enum class Event : uint8_t { kAccess, kCopy, kOther };
-  struct Note {
+
+  // What the accesses of an instruction have in common.
+  struct Instruction {
     const void* site;
-    uintptr_t address;
-    uint32_t bytes;
-    uint8_t lane;
+    uint32_t width;  // bytes of a lane, at most
     Event event;
     Space space;
     Kind kind;
-  };
-  using Group = std::vector<const Note*>;  // at most one of each lane
 
-  void Add(int32_t thread, const Note& note) { warps_[thread / 32].push_back(note); }
-  void Conclude(std::vector<Note>& notes);
-  void Count(const Group& group);
-  void CountGlobal(const Group& group);
-  void CountShared(const Group& group);
-  void CountAtomics(const Group& group, AtomicCosts& costs,
-                    std::unordered_map<uintptr_t, int64_t>& counts);
+    bool operator==(const Instruction&) const = default;
+  };
+  struct Hash {
+    size_t operator()(const Instruction& instruction) const;
+  };
+  // One run of an instruction by a warp.
+  struct Round {
+    uint32_t lanes = 0;  // bit i: lane i takes part
+    std::array<uint8_t, kLanes> bytes;
+    std::array<uintptr_t, kLanes> addresses;
+  };
+  // The rounds of an instruction since the warp's lanes met.
+  struct Rounds {
+    std::array<uint32_t, kLanes> count = {};  // of each lane
+    std::vector<Round> rounds;                // as many as the largest count, and spare ones
+  };
+  struct Warp {
+    std::unordered_map<Instruction, Rounds, Hash> instructions;
+    std::vector<std::pair<const Instruction, Rounds>*> running;  // those with rounds
+  };
+  using AtomicCounts = std::unordered_map<uintptr_t, int64_t>;  // by address
+
+  void Note(int32_t thread, const Instruction& instruction, uintptr_t address, size_t bytes);
+  void Conclude(Warp& warp);
+  void Count(const Instruction& instruction, const Round& round);
+  void CountGlobal(const Instruction& instruction, const Round& round);
+  void CountShared(const Instruction& instruction, const Round& round);
+  static void CountAtomics(const Round& round, AtomicCosts& costs, AtomicCounts& counts);
 
   CostMeter* const outer_;
   std::vector<LaunchCosts> launches_;
-  std::vector<std::vector<Note>> warps_;  // the notes of each warp since its lanes met
+  std::vector<Warp> warps_;
   bool block_works_ = false;
-  std::unordered_map<uintptr_t, int64_t> global_atomics_, shared_atomics_;  // by address
-  Group group_;
+  AtomicCounts global_atomics_, shared_atomics_;
 };
 
 }  // namespace sluice::simt

@@ -50,8 +50,8 @@ void MoveByHalves(Stream& stream, const uint16_t* in, uint16_t* out);
 // Copies the first of each `stride` numbers, 64 in all.
 void Gather(Stream& stream, const float* in, int32_t stride, float* out);
 
-// Copies 32 numbers through shared memory, in which they are `stride` numbers apart (at most 32), by
-// one access a lane, or by 8 lanes that access 16 bytes each.
+// Copies 32 numbers through shared memory, in which they are `stride` numbers apart (at most 32),
+// by one access a lane, or by 8 lanes that access 16 bytes each.
 void Spread(Stream& stream, const float* in, int32_t stride, float* out);
 void SpreadByFours(Stream& stream, const float* in, int32_t stride, float* out);
 // Copies the first of 32 numbers through shared memory to all 32.
