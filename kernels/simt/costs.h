@@ -9,12 +9,16 @@
 // together afterwards: the i-th access that each lane makes from one place of the code since the
 // warp's last barrier or collective. The limits of that:
 // - Lanes that take different paths count as if they met again at the next access from the same
-//   place. A GPU may run their accesses apart, so the counters are what it needs at best.
+//   place. A GPU may run their accesses apart, so the counters are lower bounds.
 // - In nested loops whose inner trip counts differ between lanes, accesses of different rounds of
 //   the outer loop may be put together.
 // - The accesses are those of the host's compiler: it removes a repeated read as nvcc does, but may
-//   decide otherwise in single cases. It neither joins nor splits accesses of the source. A copy of
-//   a struct counts as the widest accesses that its address allows. Local variables are registers.
+//   decide otherwise in single cases. Local variables are registers.
+// - An assigned struct counts as accesses of its members where the compiler takes it apart, and
+//   otherwise as the widest accesses that its address allows. What LoadWhole and StoreWhole move
+//   counts as one access.
+// - An atomic addition is one instruction whatever happens to its result, and additions of a warp
+//   to one address are not combined, which nvcc may do where their results are not used.
 // - Caches are not modelled: two accesses to the same bytes count twice.
 #pragma once
 
