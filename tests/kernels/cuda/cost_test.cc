@@ -154,12 +154,14 @@ TEST(CostTableTest, IsReadAsItWasWritten) {
 
 // Returns the exit status.
 int Update(bool accept_worse) {
+  const CostTable& measured = Measured();
+  if (testing::UnitTest::GetInstance()->ad_hoc_test_result().Failed()) return 1;
   std::vector<std::string> worse;
   if (const auto budgets = ReadCostTable(ReadFile(kBudgets)); budgets.ok() && !accept_worse) {
-    for (const auto& [name, row] : Measured()) {
+    for (const auto& row : measured) {
       for (const auto& budget : *budgets) {
-        if (budget.first != name || budget.second.shape != row.shape) continue;
-        for (auto& error : Judge({{name, row}}, {budget}).errors) worse.push_back(error);
+        if (budget.first != row.first || budget.second.shape != row.second.shape) continue;
+        for (std::string& error : Judge({row}, {budget}).errors) worse.push_back(std::move(error));
       }
     }
   }
@@ -168,8 +170,8 @@ int Update(bool accept_worse) {
                 absl::StrJoin(worse, "\n").c_str());
     return 1;
   }
-  std::ofstream(kBudgets) << WriteCostTable(Measured());
-  std::ofstream(kPage) << DescribeCostTable(Measured());
+  std::ofstream(kBudgets) << WriteCostTable(measured);
+  std::ofstream(kPage) << DescribeCostTable(measured);
   std::printf("wrote %s and %s\n", kBudgets, kPage);
   return 0;
 }
