@@ -208,8 +208,7 @@ TEST_P(PlantedTest, FragmentsMultiplyAsMatrices) {
 }
 
 // Computes one element by MultiplyAdd: the sum of the terms, of which each is a product with 1.
-float SumByProduct(simt::ProductSums sums, const std::vector<float>& terms) {
-  const simt::WithProductSums with(sums);
+float SumByProduct(const std::vector<float>& terms) {
   DeviceLab lab(simt::MakeSimtDevice());
   std::vector<uint16_t> a(256), b(128);
   for (size_t i = 0; i < terms.size(); ++i) {
@@ -219,6 +218,10 @@ float SumByProduct(simt::ProductSums sums, const std::vector<float>& terms) {
   float* d = lab.Room<float>(128);
   Multiply(lab.stream(), lab.Put(a), lab.Put(b), d);
   return lab.Get(d, 1)[0];
+}
+float SumByProduct(simt::ProductSums sums, const std::vector<float>& terms) {
+  const simt::WithProductSums with(sums);
+  return SumByProduct(terms);
 }
 
 struct ProductSumRow {
@@ -306,6 +309,11 @@ const ProductSumRow kProductSumRows[] = {
      .rounded = -INFINITY},
 };
 SLUICE_TABLE(ProductSumTable, kProductSumRows);
+
+TEST(ProductSumTest, SumsAreTruncatedUnlessATestWantsOthers) {
+  EXPECT_EQ(SumByProduct({1, 1.5f * 0x1p-24f}), 1);
+  EXPECT_EQ(SumByProduct(Terms(1, 8, 0x1p-25f)), 1 + 2 * kUlp);
+}
 
 // The order of the terms of a product changes a rounded sum, and not a truncated one.
 TEST(ProductSumTest, TruncatedSumsDoNotDependOnTheOrderOfTerms) {
