@@ -3,6 +3,7 @@
 #include "kernels/cuda/bfloat16.h"
 #include "kernels/cuda/bring.h"
 #include "kernels/cuda/float16.h"
+#include "kernels/cuda/vector.h"
 #include "kernels/simt/simt.h"
 
 namespace sluice::kernels::cuda {
@@ -11,21 +12,6 @@ namespace {
 constexpr int32_t kThreads = 256;
 constexpr int32_t kBlocksPerProcessor = 8;
 constexpr int32_t kTile = 64;  // rows and columns of a tile
-
-// Values that are read or written by accesses of 16 bytes.
-template <typename T, int32_t kCount>
-struct alignas(kCopyBytes) Chunk {
-  T values[kCount];
-};
-
-template <int32_t kCount, typename T>
-__device__ inline Chunk<T, kCount> ReadChunk(const T* from) {
-  return *reinterpret_cast<const Chunk<T, kCount>*>(from);
-}
-template <typename T, int32_t kCount>
-__device__ inline void WriteChunk(T* to, const Chunk<T, kCount>& chunk) {
-  *reinterpret_cast<Chunk<T, kCount>*>(to) = chunk;
-}
 
 template <typename S, typename T>
 struct ConvertJob {
@@ -41,11 +27,7 @@ __global__ void ConvertKernel(ConvertJob<S, T> job) {
   const int64_t step = int64_t{GridBlocks()} * kThreads * kCount;
   int64_t i = (int64_t{BlockIndex()} * kThreads + ThreadIndex()) * kCount;
   for (; i + kCount <= job.count; i += step) {
-    const Chunk<S, kCount> in = ReadChunk<kCount>(job.in + i);
-    Chunk<T, kCount> out;
-    SLUICE_UNROLL
-    for (int32_t j = 0; j < kCount; ++j) out.values[j] = Narrow<T>(Widen(in.values[j]));
-    WriteChunk(job.out + i, out);
+    Store(Load<kCount>(job.in + i), job.out + i);
   }
   for (; i < job.count; ++i) job.out[i] = Narrow<T>(Widen(job.in[i]));
 }
@@ -74,12 +56,10 @@ __device__ void ReadTile(const TransposeJob<S, T>& job, int64_t first_row, int64
   for (int32_t i = ThreadIndex(); i < kTile * kTile / kCount; i += kThreads) {
     const int32_t row = i / 2 % kTile, column = (i / (2 * kTile) * 2 + i % 2) * kCount;
     if (first_row + row >= job.rows || first_column + column >= job.columns) continue;
-    const Chunk<S, kCount> in =
-        ReadChunk<kCount>(job.in + (first_row + row) * job.in_stride + first_column + column);
+    const Floats<kCount> in =
+        Load<kCount>(job.in + (first_row + row) * job.in_stride + first_column + column);
     SLUICE_UNROLL
-    for (int32_t j = 0; j < kCount; ++j) {
-      shared.tile[column + j][row] = Narrow<T>(Widen(in.values[j]));
-    }
+    for (int32_t j = 0; j < kCount; ++j) shared.tile[column + j][row] = Narrow<T>(in.at[j]);
   }
 }
 
@@ -93,9 +73,8 @@ __device__ void WriteTile(const TransposeJob<S, T>& job, int64_t first_row, int6
     if (rows <= 0 || first_column + column >= job.columns) continue;
     const T* const from = &shared.tile[column][row];
     if (job.chunks > 0 && rows >= kCount) {
-      auto* const out = reinterpret_cast<Chunk<T, kCount>*>(job.out);
-      out[(first_column + column) * job.chunks + (first_row + row) / kCount] =
-          ReadChunk<kCount>(from);
+      auto* const out = reinterpret_cast<Pack<T>*>(job.out);
+      Copy<kCount>(from, out[(first_column + column) * job.chunks + (first_row + row) / kCount].at);
     } else {
       T* const to = job.out + (first_column + column) * job.out_stride + first_row + row;
       for (int32_t j = 0; j < kCount && j < rows; ++j) to[j] = from[j];

@@ -1,24 +1,27 @@
 #include <bit>
-#include <cmath>
 #include <cstring>
 #include <string>
 
 #include "base/check.h"
 #include "kernels/simt/machine.h"
+#include "kernels/simt/product_sums.h"
 #include "kernels/simt/simt.h"
 
 // The functions that the compiler calls beside every load and store of device code
 // (-fsanitize=thread). Host code compiled with the option calls them too and is ignored.
 namespace {
-void Touch(uintptr_t address, size_t bytes, sluice::simt::Access access) {
+void Touch(uintptr_t address, size_t bytes, sluice::simt::Access access, const void* site) {
   sluice::simt::Machine* machine = sluice::simt::Machine::Current();
-  if (machine != nullptr) machine->Touch(address, bytes, access);
+  if (machine != nullptr) machine->Touch(address, bytes, access, site);
 }
 }  // namespace
 
-#define SLUICE_ACCESS(name, bytes, access)                  \
-  extern "C" void __tsan_##name##bytes(uintptr_t address) { \
-    Touch(address, bytes, sluice::simt::Access::access);    \
+// The place in device code from which the present function was called.
+#define SLUICE_SITE __builtin_return_address(0)
+
+#define SLUICE_ACCESS(name, bytes, access)                            \
+  extern "C" void __tsan_##name##bytes(uintptr_t address) {           \
+    Touch(address, bytes, sluice::simt::Access::access, SLUICE_SITE); \
   }
 #define SLUICE_ACCESSES(bytes)                \
   SLUICE_ACCESS(read, bytes, kRead)           \
@@ -31,10 +34,10 @@ SLUICE_ACCESSES(4)
 SLUICE_ACCESSES(8)
 SLUICE_ACCESSES(16)
 extern "C" void __tsan_read_range(uintptr_t address, size_t bytes) {
-  Touch(address, bytes, sluice::simt::Access::kRead);
+  Touch(address, bytes, sluice::simt::Access::kRead, SLUICE_SITE);
 }
 extern "C" void __tsan_write_range(uintptr_t address, size_t bytes) {
-  Touch(address, bytes, sluice::simt::Access::kWrite);
+  Touch(address, bytes, sluice::simt::Access::kWrite, SLUICE_SITE);
 }
 extern "C" void __tsan_init() {}
 
@@ -77,9 +80,8 @@ float BFloat16At(const uint32_t* words, int word, int half) {
   return std::bit_cast<float>(half == 0 ? words[word] << 16 : words[word] & 0xFFFF0000u);
 }
 
-// Sums in fp32 with k ascending. The order within a GPU's instruction is not specified.
 void MultiplyAddLanes(const void* const in[32], void* const out[32]) {
-  float a[16][16], b[16][8];
+  float a[16][16], b[8][16];  // b by columns
   for (int lane = 0; lane < 32; ++lane) {
     const auto& fragments = *static_cast<const Fragments*>(in[lane]);
     const int g = lane / 4, t = lane % 4;
@@ -87,16 +89,17 @@ void MultiplyAddLanes(const void* const in[32], void* const out[32]) {
       for (int i = 0; i < 4; ++i) {
         a[g + i % 2 * 8][2 * t + i / 2 * 8 + half] = BFloat16At(fragments.a, i, half);
       }
-      for (int i = 0; i < 2; ++i) b[2 * t + i * 8 + half][g] = BFloat16At(fragments.b, i, half);
+      for (int i = 0; i < 2; ++i) b[g][2 * t + i * 8 + half] = BFloat16At(fragments.b, i, half);
     }
   }
   for (int lane = 0; lane < 32; ++lane) {
     float* d = static_cast<float*>(out[lane]);
     for (int i = 0; i < 4; ++i) {
       const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-      for (int k = 0; k < 16; ++k) d[i] = std::fma(a[row][k], b[k][column], d[i]);
+      d[i] = AddProducts(a[row], b[column], d[i]);
     }
   }
+  if (CostMeter* meter = CostMeter::Current()) meter->Product();
 }
 
 }  // namespace
@@ -131,7 +134,7 @@ uint32_t Vote(bool predicate, const CallSite& site) {
 std::byte* Shared(size_t bytes) { return Here().Shared(bytes); }
 
 uint64_t AddAtomically(void* address, size_t bytes, uint64_t value) {
-  Here().Touch(reinterpret_cast<uintptr_t>(address), bytes, Access::kAtomic);
+  Here().Touch(reinterpret_cast<uintptr_t>(address), bytes, Access::kAtomic, SLUICE_SITE);
   uint64_t before = 0;
   std::memcpy(&before, address, bytes);
   const uint64_t after = before + value;
@@ -140,19 +143,19 @@ uint64_t AddAtomically(void* address, size_t bytes, uint64_t value) {
 }
 
 void Load(void* to, const void* from, size_t bytes) {
-  Here().Touch(reinterpret_cast<uintptr_t>(from), bytes, Access::kRead, bytes);
+  Here().Touch(reinterpret_cast<uintptr_t>(from), bytes, Access::kRead, SLUICE_SITE, bytes);
   std::memcpy(to, from, bytes);
 }
 void Store(void* to, const void* from, size_t bytes) {
-  Here().Touch(reinterpret_cast<uintptr_t>(to), bytes, Access::kWrite, bytes);
+  Here().Touch(reinterpret_cast<uintptr_t>(to), bytes, Access::kWrite, SLUICE_SITE, bytes);
   std::memcpy(to, from, bytes);
 }
 
 void CopyAsync(void* shared, const void* global, int32_t bytes) {
-  Here().CopyAsync(shared, global, bytes);
+  Here().CopyAsync(shared, global, bytes, SLUICE_SITE);
 }
-void CommitCopies() { Here().CommitCopies(); }
-void WaitCopies(int pending_groups) { Here().WaitCopies(pending_groups); }
+void CommitCopies() { Here().CommitCopies(SLUICE_SITE); }
+void WaitCopies(int pending_groups) { Here().WaitCopies(pending_groups, SLUICE_SITE); }
 
 void MultiplyAdd(float* d, const uint32_t* a, const uint32_t* b, const CallSite& site) {
   Fragments in;

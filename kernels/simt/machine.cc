@@ -71,6 +71,8 @@ std::string Machine::Run(const LaunchRecord& launch) {
   ++launches_;
   launch_ = &launch;
   fault_.clear();
+  meter_ = CostMeter::Current();
+  if (meter_ != nullptr) meter_->BeginLaunch(launch.kernel, shape);
   while (std::ssize(threads_) < shape.threads) {
     threads_.push_back(std::make_unique<Thread>());
   }
@@ -110,6 +112,7 @@ void Machine::RunBlock() {
     if (fault_.empty()) AfterResume(current_);
   }
   if (fault_.empty()) ReportStuck();
+  if (meter_ != nullptr) meter_->EndBlock();
 }
 
 void Machine::EntryPoint(void* argument) {
@@ -164,6 +167,7 @@ void Machine::Gather(int32_t warp) {
     out[lane] = thread.out;
   }
   warps_[warp].arrived = 0;
+  if (meter_ != nullptr) meter_->Meet(warp);
   if (first.function != nullptr) {
     first.function(in, out);
   } else {
@@ -179,6 +183,7 @@ void Machine::ReleaseBlock() {
   }
   at_barrier_ = 0;
   ++block_epoch_;
+  for (int32_t w = 0; meter_ != nullptr && w < std::ssize(warps_); ++w) meter_->Meet(w);
   Wake(0, shape().threads);
 }
 
@@ -221,13 +226,25 @@ std::string Machine::Where(int32_t t) const {
   return absl::StrCat("kernel ", launch_->kernel.name, ", block ", block_, ", thread ", t);
 }
 
-void Machine::Touch(uintptr_t address, size_t bytes, Access access, size_t alignment) {
+void Machine::Touch(uintptr_t address, size_t bytes, Access access, const void* site,
+                    size_t alignment) {
   if (threads_[current_]->fiber.OnStack(address)) return;
   OutsideDeviceCode outside;
   if (address % alignment != 0) {
     Fail(
         absl::StrCat("touches ", bytes, " bytes at an address that is no multiple of ", alignment));
   }
+  const bool is_shared = Check(address, bytes, access);
+  if (meter_ == nullptr) return;
+  using enum CostMeter::Kind;
+  meter_->Access(current_, site, is_shared ? CostMeter::Space::kShared : CostMeter::Space::kGlobal,
+                 access == Access::kRead     ? kRead
+                 : access == Access::kAtomic ? kAtomic
+                                             : kWrite,
+                 address, bytes);
+}
+
+bool Machine::Check(uintptr_t address, size_t bytes, Access access) {
   const bool is_shared =
       address - reinterpret_cast<uintptr_t>(shared_) < static_cast<uintptr_t>(shape().shared_bytes);
   if (!is_shared && OwesWait(*threads_[current_])) {
@@ -235,6 +252,7 @@ void Machine::Touch(uintptr_t address, size_t bytes, Access access, size_t align
   }
   const std::string wrong = memory_.Note(address, bytes, access, ActorOf(current_));
   if (!wrong.empty()) Fail(wrong);
+  return is_shared;
 }
 
 void Machine::WaitForPrevious() { threads_[current_]->has_waited = true; }
@@ -275,13 +293,14 @@ std::byte* Machine::Shared(size_t bytes) {
   return shared_;
 }
 
-void Machine::CopyAsync(void* shared, const void* global, int32_t bytes) {
+void Machine::CopyAsync(void* shared, const void* global, int32_t bytes, const void* site) {
   OutsideDeviceCode outside;
   const auto to = reinterpret_cast<uintptr_t>(shared), from = reinterpret_cast<uintptr_t>(global);
   if (to % kCopyBytes != 0 || from % kCopyBytes != 0) Fail("copies from or to an odd address");
   if (bytes < 0 || bytes > kCopyBytes) Fail(absl::StrCat("copies ", bytes, " bytes"));
-  if (bytes > 0) Touch(from, bytes, Access::kRead);
-  Touch(to, kCopyBytes, Access::kCopy);
+  if (bytes > 0) Check(from, bytes, Access::kRead);
+  Check(to, kCopyBytes, Access::kCopy);
+  if (meter_ != nullptr) meter_->Copy(current_, site, to, from, bytes);
   Thread& thread = *threads_[current_];
   Thread::Copy& copy =
       thread.copies.emplace_back(Thread::Copy{.to = static_cast<std::byte*>(shared),
@@ -292,10 +311,15 @@ void Machine::CopyAsync(void* shared, const void* global, int32_t bytes) {
   std::memcpy(copy.seen, copy.from, bytes);
 }
 
-void Machine::CommitCopies() { ++threads_[current_]->groups; }
-
-void Machine::WaitCopies(int pending_groups) {
+void Machine::CommitCopies(const void* site) {
   OutsideDeviceCode outside;
+  if (meter_ != nullptr) meter_->Other(current_, site);
+  ++threads_[current_]->groups;
+}
+
+void Machine::WaitCopies(int pending_groups, const void* site) {
+  OutsideDeviceCode outside;
+  if (meter_ != nullptr) meter_->Other(current_, site);
   Thread& thread = *threads_[current_];
   while (!thread.copies.empty() && thread.copies.front().group < thread.groups - pending_groups) {
     FinishCopy(thread);

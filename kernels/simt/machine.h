@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/simt/costs.h"
 #include "kernels/simt/fiber.h"
 #include "kernels/simt/memory.h"
 #include "kernels/simt/stream.h"
@@ -48,16 +49,18 @@ class Machine {
   int32_t thread() const { return current_; }
   int32_t block() const { return block_; }
   const kernels::cuda::LaunchShape& shape() const { return launch_->shape; }
-  // An address that is no multiple of `alignment` is a fault, as on a GPU.
-  void Touch(uintptr_t address, size_t bytes, Access access, size_t alignment = 1);
+  // An address that is no multiple of `alignment` is a fault, as on a GPU. `site` is the place in
+  // device code, by which costs tell instructions apart.
+  void Touch(uintptr_t address, size_t bytes, Access access, const void* site,
+             size_t alignment = 1);
   void WaitForPrevious();
   void Barrier(const char* file, int line);
   // A null `function` makes this a barrier of the warp.
   void Collective(WarpFunction function, const void* in, void* out, const char* file, int line);
   std::byte* Shared(size_t bytes);
-  void CopyAsync(void* shared, const void* global, int32_t bytes);
-  void CommitCopies();
-  void WaitCopies(int pending_groups);
+  void CopyAsync(void* shared, const void* global, int32_t bytes, const void* site);
+  void CommitCopies(const void* site);
+  void WaitCopies(int pending_groups, const void* site);
 
  private:
   struct Thread;
@@ -65,6 +68,8 @@ class Machine {
   static void EntryPoint(void* machine);
   [[noreturn]] void Park();
   void RunBlock();
+  // Checks and notes an access. Returns whether it is one to shared memory.
+  bool Check(uintptr_t address, size_t bytes, Access access);
   void AfterResume(int32_t thread);
   void Gather(int32_t warp);
   void ReleaseBlock();
@@ -84,6 +89,7 @@ class Machine {
 
   // The current launch.
   const LaunchRecord* launch_ = nullptr;
+  CostMeter* meter_ = nullptr;  // null if costs are not counted
   std::string fault_;
 
   // The current block.

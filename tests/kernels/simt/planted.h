@@ -44,5 +44,21 @@ void AddIndexOverlapping(Stream& stream, WaitPlace place, float* values);
 
 // Copies 128 numbers by accesses of 16 bytes, to which `in` and `out` must be aligned.
 void MoveByFours(Stream& stream, const float* in, float* out);
+// Copies 64 numbers by accesses of 2 bytes.
+void MoveByHalves(Stream& stream, const uint16_t* in, uint16_t* out);
+
+// Copies the first of each `stride` numbers, 64 in all.
+void Gather(Stream& stream, const float* in, int32_t stride, float* out);
+
+// Copies 32 numbers through shared memory, in which they are `stride` numbers apart (at most 32),
+// by one access a lane, or by 8 lanes that access 16 bytes each.
+void Spread(Stream& stream, const float* in, int32_t stride, float* out);
+void SpreadByFours(Stream& stream, const float* in, int32_t stride, float* out);
+// Copies the first of 32 numbers through shared memory to all 32.
+void Broadcast(Stream& stream, const float* in, float* out);
+
+// Counts 64 threads of each of 2 blocks in shared memory, `counters` (at most 32) numbers, of which
+// lane i increments number i % counters, and then adds these to out [counters].
+void CountInShared(Stream& stream, int32_t counters, int32_t* out);
 
 }  // namespace sluice::kernels::cuda::planted

@@ -10,7 +10,10 @@
 #include <random>
 
 #include "engine/cuda/emulator/simt_device.h"
+#include "kernels/cuda/bfloat16.h"
+#include "kernels/simt/product_sums.h"
 #include "tests/support/device_lab.h"
+#include "tests/support/table.h"
 
 namespace sluice::kernels::cuda::planted {
 namespace {
@@ -201,6 +204,138 @@ TEST_P(PlantedTest, FragmentsMultiplyAsMatrices) {
       for (int k = 0; k < 16; ++k) sum += x[row * 16 + k] * y[k * 8 + column];
       EXPECT_EQ(got[row * 8 + column], sum) << row << ", " << column;
     }
+  }
+}
+
+// Computes one element by MultiplyAdd: the sum of the terms, of which each is a product with 1.
+float SumByProduct(const std::vector<float>& terms) {
+  DeviceLab lab(simt::MakeSimtDevice());
+  std::vector<uint16_t> a(256), b(128);
+  for (size_t i = 0; i < terms.size(); ++i) {
+    a[i] = RoundToBFloat16(terms[i]).bits;
+    b[i * 8] = RoundToBFloat16(1).bits;
+  }
+  float* d = lab.Room<float>(128);
+  Multiply(lab.stream(), lab.Put(a), lab.Put(b), d);
+  return lab.Get(d, 1)[0];
+}
+float SumByProduct(simt::ProductSums sums, const std::vector<float>& terms) {
+  const simt::WithProductSums with(sums);
+  return SumByProduct(terms);
+}
+
+struct ProductSumRow {
+  const char* name;
+  std::vector<float> terms;
+  float hopper, ampere, rounded;
+};
+class ProductSumTable : public TableTest<ProductSumRow> {};
+
+TEST_P(ProductSumTable, SumsAreThoseOfTensorCores) {
+  using enum simt::ProductSums;
+  EXPECT_EQ(SumByProduct(kHopper, row().terms), row().hopper);
+  EXPECT_EQ(SumByProduct(kAmpere, row().terms), row().ampere);
+  EXPECT_EQ(SumByProduct(kRounded, row().terms), row().rounded);
+}
+
+// Returns `first` and then `count` times `term`.
+std::vector<float> Terms(float first, int count, float term) {
+  std::vector<float> terms(count + 1, term);
+  terms[0] = first;
+  return terms;
+}
+
+constexpr float kUlp = 0x1p-23f;  // of 1
+const ProductSumRow kProductSumRows[] = {
+    {.name = "SmallIntegersAreExact",
+     .terms = Terms(100, 15, -3),
+     .hopper = 55,
+     .ampere = 55,
+     .rounded = 55},
+    {.name = "WhatRoundsUpIsTruncated",
+     .terms = {1, 1.5f * 0x1p-24f},
+     .hopper = 1,
+     .ampere = 1,
+     .rounded = 1 + kUlp},
+    {.name = "NegativeTermsAreTruncatedTowardsZero",
+     .terms = {-1, -1.5f * 0x1p-24f},
+     .hopper = -1,
+     .ampere = -1,
+     .rounded = -1 - kUlp},
+    {.name = "TermsBelowTheExtraBitsAreLost",
+     .terms = Terms(1, 15, 0x1p-26f),
+     .hopper = 1,
+     .ampere = 1,
+     .rounded = 1},
+    {.name = "TwoExtraBitsAreOneMoreThanAnEarlierGpuHas",
+     .terms = Terms(1, 8, 0x1p-25f),
+     .hopper = 1 + 2 * kUlp,
+     .ampere = 1,
+     .rounded = 1},
+    {.name = "AllTermsAreAlignedWithTheLargestWhereverItStands",
+     .terms = {0x1p-26f, 0x1p-26f, 1},
+     .hopper = 1,
+     .ampere = 1,
+     .rounded = 1},
+    {.name = "TheSumIsOfSixteenOrOfTwiceEight",
+     .terms = {1, 0, 0, 0, 0, 0, 0, 0, -1, 0x1p-30f},
+     .hopper = 0,
+     .ampere = 0,
+     .rounded = 0x1p-30f},
+    {.name = "LargeTermsThatCancelTakeSmallOnesWithThem",
+     .terms = {1, 0x1p-30f, 0, 0, 0, 0, 0, 0, -1},
+     .hopper = 0,
+     .ampere = 0,
+     .rounded = 0},
+    {.name = "ZerosDoNotAlign",
+     .terms = {0, 0x1p-100f, 0x1p-130f},
+     .hopper = 0x1p-100f,
+     .ampere = 0x1p-100f,
+     .rounded = 0x1p-100f},
+    {.name = "SubnormalSumsAreKept",
+     .terms = {0x1p-130f, 0x1p-133f},
+     .hopper = 0x1p-130f + 0x1p-133f,
+     .ampere = 0x1p-130f + 0x1p-133f,
+     .rounded = 0x1p-130f + 0x1p-133f},
+    {.name = "OverflowIsInfinite",
+     .terms = Terms(0x1p127f, 15, 0x1p127f),
+     .hopper = INFINITY,
+     .ampere = INFINITY,
+     .rounded = INFINITY},
+    {.name = "InfinityStays",
+     .terms = {1, -INFINITY},
+     .hopper = -INFINITY,
+     .ampere = -INFINITY,
+     .rounded = -INFINITY},
+};
+SLUICE_TABLE(ProductSumTable, kProductSumRows);
+
+TEST(ProductSumTest, SumsAreTruncatedUnlessATestWantsOthers) {
+  EXPECT_EQ(SumByProduct({1, 1.5f * 0x1p-24f}), 1);
+  EXPECT_EQ(SumByProduct(Terms(1, 8, 0x1p-25f)), 1 + 2 * kUlp);
+}
+
+// The order of the terms of a product changes a rounded sum, and not a truncated one.
+TEST(ProductSumTest, TruncatedSumsDoNotDependOnTheOrderOfTerms) {
+  std::mt19937_64 random(7);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  int different = 0;
+  for (int trial = 0; trial < 20; ++trial) {
+    std::vector<float> terms(16);
+    for (float& term : terms) term = std::ldexp(uniform(random), -static_cast<int>(random() % 20));
+    const float sum = SumByProduct(simt::ProductSums::kHopper, terms);
+    const float rounded = SumByProduct(simt::ProductSums::kRounded, terms);
+    std::shuffle(terms.begin(), terms.end(), random);
+    EXPECT_EQ(SumByProduct(simt::ProductSums::kHopper, terms), sum);
+    if (SumByProduct(simt::ProductSums::kRounded, terms) != rounded) ++different;
+  }
+  EXPECT_GT(different, 0);
+}
+
+TEST(ProductSumTest, ASumThatIsNotANumberStaysSo) {
+  for (const auto sums : {simt::ProductSums::kHopper, simt::ProductSums::kAmpere}) {
+    EXPECT_TRUE(std::isnan(SumByProduct(sums, {1, NAN})));
+    EXPECT_TRUE(std::isnan(SumByProduct(sums, {INFINITY, -INFINITY})));
   }
 }
 

@@ -1,0 +1,150 @@
+// Counters of what the launches of the emulator would cost a GPU's memory system.
+//
+//   CostMeter meter;
+//   Launch(stream, kernel, shape, args);
+//   stream.Synchronize();
+//   EXPECT_EQ(meter.launches()[0].sectors, meter.launches()[0].ideal_sectors);
+//
+// The emulator runs the lanes of a warp one after another. An access of the whole warp is put
+// together afterwards: the i-th access that each lane makes from one place of the code since the
+// warp's last barrier or collective. The limits of that:
+// - Lanes that take different paths count as if they met again at the next access from the same
+//   place. A GPU may run their accesses apart, so the counters are lower bounds.
+// - In nested loops whose inner trip counts differ between lanes, accesses of different rounds of
+//   the outer loop may be put together.
+// - The accesses are those of the host's compiler: it removes a repeated read as nvcc does, but may
+//   decide otherwise in single cases. Local variables are registers.
+// - An assigned struct counts as accesses of its members where the compiler takes it apart, and
+//   otherwise as the widest accesses that its address allows. What LoadWhole and StoreWhole move
+//   counts as one access.
+// - An atomic addition is one instruction whatever happens to its result, and additions of a warp
+//   to one address are not combined, which nvcc may do where their results are not used.
+// - Caches are not modelled: two accesses to the same bytes count twice.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "kernels/simt/stream.h"
+
+namespace sluice::simt {
+
+// Additions by AtomicAdd.
+struct AtomicCosts {
+  int64_t count = 0;
+  int64_t worst_in_warp = 0;    // the most on one address in an instruction of a warp
+  int64_t worst_in_launch = 0;  // the most on one address; in shared memory, of one block
+};
+
+// The costs of a launch. An instruction is one of a warp.
+struct LaunchCosts {
+  std::string kernel;  // its name
+  int64_t blocks = 0;
+  int64_t working_blocks = 0;  // those that write to global memory
+
+  // Global memory.
+  int64_t bytes = 0;          // requested by all lanes
+  int64_t sectors = 0;        // pieces of 32 bytes that accesses touch
+  int64_t ideal_sectors = 0;  // for as many distinct bytes, access by access
+  // The number of instructions that access 1, 2, 4, 8 and 16 bytes a lane.
+  std::array<int64_t, 5> widths = {};
+  AtomicCosts global_atomics;
+
+  // Shared memory. It has 32 banks of 4 bytes; accesses of 8 and 16 bytes pass in halves and
+  // quarters of a warp. Different words of one bank pass one after another.
+  int64_t conflicts = 0;   // passes beyond one for each part of a warp
+  int64_t wavefronts = 0;  // all passes
+  AtomicCosts shared_atomics;
+
+  int64_t products = 0;      // calls of MultiplyAdd
+  int64_t instructions = 0;  // all of the above, barriers, collectives and waits for copies
+};
+
+// While it lives, the launches that the calling thread runs in an emulator are counted, and take
+// some times as long.
+class CostMeter {
+ public:
+  CostMeter();
+  ~CostMeter();
+  CostMeter(const CostMeter&) = delete;
+  CostMeter& operator=(const CostMeter&) = delete;
+
+  const std::vector<LaunchCosts>& launches() const { return launches_; }
+
+  // The functions below are called by the emulator.
+
+  // Returns the calling thread's meter; null if it has none.
+  static CostMeter* Current();
+
+  enum class Space : uint8_t { kGlobal, kShared };
+  enum class Kind : uint8_t { kRead, kWrite, kAtomic };
+
+  void BeginLaunch(const kernels::cuda::Kernel& kernel, const kernels::cuda::LaunchShape& shape);
+  // Ends all accesses of the block.
+  void EndBlock();
+  // Notes an access of a thread from the place `site` of the code.
+  void Access(int32_t thread, const void* site, Space space, Kind kind, uintptr_t address,
+              size_t bytes);
+  // Notes an asynchronous copy, which is one instruction: `bytes` are read, and 16 are written.
+  void Copy(int32_t thread, const void* site, uintptr_t to, uintptr_t from, size_t bytes);
+  // Notes an instruction without an access.
+  void Other(int32_t thread, const void* site);
+  // The lanes of the warp have met in a collective or a barrier, which is one instruction.
+  void Meet(int32_t warp);
+  // The collective in which they met is a matrix product.
+  void Product() { ++launches_.back().products; }
+
+ private:
+  static constexpr int32_t kLanes = 32;
+  enum class Event : uint8_t { kAccess, kCopy, kOther };
+
+  // What the accesses of an instruction have in common.
+  struct Instruction {
+    const void* site;
+    uint32_t width;  // bytes of a lane, at most
+    Event event;
+    Space space;
+    Kind kind;
+
+    bool operator==(const Instruction&) const = default;
+  };
+  struct Hash {
+    size_t operator()(const Instruction& instruction) const;
+  };
+  // One run of an instruction by a warp.
+  struct Round {
+    uint32_t lanes = 0;  // bit i: lane i takes part
+    std::array<uint8_t, kLanes> bytes;
+    std::array<uintptr_t, kLanes> addresses;
+  };
+  // The rounds of an instruction since the warp's lanes met.
+  struct Rounds {
+    std::array<uint32_t, kLanes> count = {};  // of each lane
+    std::vector<Round> rounds;                // as many as the largest count, and spare ones
+  };
+  struct Warp {
+    std::unordered_map<Instruction, Rounds, Hash> instructions;
+    std::vector<std::pair<const Instruction, Rounds>*> running;  // those with rounds
+  };
+  using AtomicCounts = std::unordered_map<uintptr_t, int64_t>;  // by address
+
+  void Note(int32_t thread, const Instruction& instruction, uintptr_t address, size_t bytes);
+  void Conclude(Warp& warp);
+  void Count(const Instruction& instruction, const Round& round);
+  void CountGlobal(const Instruction& instruction, const Round& round);
+  void CountShared(const Instruction& instruction, const Round& round);
+  static void CountAtomics(const Round& round, AtomicCosts& costs, AtomicCounts& counts);
+
+  CostMeter* const outer_;
+  std::vector<LaunchCosts> launches_;
+  std::vector<Warp> warps_;
+  bool block_works_ = false;
+  AtomicCounts global_atomics_, shared_atomics_;
+};
+
+}  // namespace sluice::simt

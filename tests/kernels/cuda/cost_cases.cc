@@ -1,0 +1,378 @@
+#include "tests/kernels/cuda/cost_cases.h"
+
+#include <array>
+#include <type_traits>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/activation.h"
+#include "kernels/cuda/batched.h"
+#include "kernels/cuda/embedding.h"
+#include "kernels/cuda/logits.h"
+#include "kernels/cuda/mix.h"
+#include "kernels/cuda/norm.h"
+#include "kernels/cuda/pack.h"
+#include "kernels/cuda/projection.h"
+#include "kernels/cuda/rope.h"
+#include "kernels/cuda/row_reduce.h"
+#include "kernels/cuda/sample.h"
+#include "kernels/cuda/score.h"
+#include "kernels/cuda/top_k.h"
+#include "kernels/cuda/xsa.h"
+#include "tests/kernels/cuda/attention_fixture.h"
+
+namespace sluice::kernels::cuda {
+namespace {
+
+using Random = std::mt19937_64;
+
+constexpr int32_t kRows = 64;
+// Widths with and without accesses of 16 bytes.
+constexpr int32_t kDim = 2048, kOddDim = 2047, kHead = 128, kOddHead = 127;
+
+template <typename T>
+const char* NameOf() {
+  return std::is_same_v<T, float> ? "f32" : "bf16";
+}
+
+LiveRows Live(DeviceLab& lab, int32_t rows) { return {lab.Put<int32_t>({rows}), rows}; }
+
+template <typename T>
+T* Values(DeviceLab& lab, Random& random, int64_t n, float scale = 1.0f) {
+  return lab.Put(RandomValues<T>(random, n, scale));
+}
+
+class Cases {
+ public:
+  std::vector<CostCase> Take() { return std::move(cases_); }
+
+  void Add(std::string name, std::string shape, std::function<void(DeviceLab&, Random&)> run) {
+    cases_.push_back({std::move(name), std::move(shape), std::move(run)});
+  }
+  // Adds "<op> <T>" and, for widths that allow no wide accesses, "<op> <T> odd". `run` is called
+  // with the lab, the random numbers and a width.
+  template <typename T, typename Run>
+  void AddWidths(const std::string& op, int32_t even, int32_t odd, Run run) {
+    for (const int32_t width : {even, odd}) {
+      Add(absl::StrCat(op, " ", NameOf<T>(), width == odd ? " odd" : ""),
+          absl::StrCat(kRows, " rows of ", width),
+          [=](DeviceLab& lab, Random& random) { run(lab, random, width); });
+    }
+  }
+
+ private:
+  std::vector<CostCase> cases_;
+};
+
+template <typename T>
+void AddRowOps(Cases& cases) {
+  for (const bool centred : {false, true}) {
+    const auto norm = [centred](DeviceLab& lab, Random& random, int32_t dim) {
+      const NormArgs<T> args = {.x = Values<T>(lab, random, kRows * dim),
+                                .residual = Values<T>(lab, random, kRows * dim),
+                                .sum = lab.Room<T>(kRows * dim),
+                                .weight = Values<T>(lab, random, dim),
+                                .bias = centred ? Values<T>(lab, random, dim) : nullptr,
+                                .eps = 1e-5f,
+                                .dim = dim,
+                                .rows = Live(lab, kRows),
+                                .out = lab.Room<T>(kRows * dim)};
+      centred ? LayerNorm(lab.stream(), args) : RmsNorm(lab.stream(), args);
+    };
+    const std::string name = centred ? "LayerNorm" : "RmsNorm";
+    cases.AddWidths<T>(name, kDim, kOddDim, norm);
+    cases.AddWidths<T>(name + " of heads", kHead, kOddHead, norm);
+  }
+  cases.AddWidths<T>("Activate", kDim, kOddDim, [](DeviceLab& lab, Random& random, int32_t dim) {
+    Activate<T>(lab.stream(), {.activation = Activation::kSilu,
+                               .in = Values<T>(lab, random, kRows * dim),
+                               .up = Values<T>(lab, random, kRows * dim),
+                               .dim = dim,
+                               .rows = Live(lab, kRows),
+                               .out = lab.Room<T>(kRows * dim)});
+  });
+  cases.AddWidths<T>("Mix", kDim, kOddDim, [](DeviceLab& lab, Random& random, int32_t dim) {
+    Mix<T>(lab.stream(), {.a = Values<T>(lab, random, kRows * dim),
+                          .a_weight = Values<T>(lab, random, dim),
+                          .b = Values<T>(lab, random, kRows * dim),
+                          .b_weight = Values<T>(lab, random, dim),
+                          .dim = dim,
+                          .rows = Live(lab, kRows),
+                          .out = lab.Room<T>(kRows * dim)});
+  });
+  cases.AddWidths<T>("Embed", kDim, kOddDim, [](DeviceLab& lab, Random& random, int32_t dim) {
+    std::vector<int32_t> ids(kRows);
+    for (int32_t& id : ids) id = RandomInt(random, 0, 99);
+    Embed<T>(lab.stream(), {.table = Values<T>(lab, random, 100 * dim),
+                            .ids = lab.Put(ids),
+                            .dim = dim,
+                            .rows = Live(lab, kRows),
+                            .out = lab.Room<T>(kRows * dim)});
+  });
+  cases.AddWidths<T>("TakeInput", kDim, kOddDim, [](DeviceLab& lab, Random& random, int32_t dim) {
+    TakeInput<T>(lab.stream(), {Values<float>(lab, random, kRows * dim), dim, Live(lab, kRows),
+                                lab.Room<T>(kRows * dim)});
+  });
+}
+
+template <typename T>
+void AddHeadOps(Cases& cases) {
+  static constexpr int32_t kQueryHeads = 8, kKvHeads = 2;
+  cases.AddWidths<T>(
+      "RopeAndStore", kHead, kOddHead, [](DeviceLab& lab, Random& random, int32_t dim) {
+        std::vector<int32_t> slots(kRows);
+        std::iota(slots.begin(), slots.end(), 0);
+        const int32_t rotary = dim / 2 * 2, size = kRows * kKvHeads * dim;
+        RopeAndStore<T>(lab.stream(), {.cos = Values<float>(lab, random, kRows * rotary / 2),
+                                       .sin = Values<float>(lab, random, kRows * rotary / 2),
+                                       .rotary_dim = rotary,
+                                       .positions = lab.Put(slots),
+                                       .kv_slots = lab.Put(slots),
+                                       .q_heads = kQueryHeads,
+                                       .q = Values<T>(lab, random, kRows * kQueryHeads * dim),
+                                       .k = Values<T>(lab, random, size),
+                                       .v = Values<T>(lab, random, size),
+                                       .kv = {lab.Room<T>(size), lab.Room<T>(size), kKvHeads, dim},
+                                       .rows = Live(lab, kRows)});
+      });
+  cases.AddWidths<T>(
+      "ExcludeSelf", kHead, kOddHead, [](DeviceLab& lab, Random& random, int32_t dim) {
+        ExcludeSelf<T>(lab.stream(), {.y = Values<T>(lab, random, kRows * kQueryHeads * dim),
+                                      .v = Values<T>(lab, random, kRows * kKvHeads * dim),
+                                      .q_heads = kQueryHeads,
+                                      .kv_heads = kKvHeads,
+                                      .head_dim = dim,
+                                      .xsa = {.form = XsaForm::kNorm},
+                                      .rows = Live(lab, kRows),
+                                      .out = lab.Room<T>(kRows * kQueryHeads * dim)});
+      });
+}
+
+RowTiles TilesOn(DeviceLab& lab, const std::vector<RowGroup>& groups, int32_t rows) {
+  std::vector<RowGroup> tiles(MaxRowTiles(rows, std::ssize(groups)));
+  const int32_t count = CutIntoRowTiles(groups, tiles.data());
+  return {lab.Put(tiles), lab.Put<int32_t>({count}), static_cast<int32_t>(tiles.size())};
+}
+
+// `matrices` positions share the rows.
+template <typename T, typename Out>
+void AddProjection(Cases& cases, int32_t matrices, int32_t rows, int32_t n, const char* what) {
+  constexpr int32_t kDepth = 512;
+  cases.Add(absl::StrCat("Projection ", NameOf<T>(), what),
+            absl::StrCat(rows, " x ", kDepth, " x ", n,
+                         matrices > 1 ? absl::StrCat(", ", matrices, " positions") : ""),
+            [=](DeviceLab& lab, Random& random) {
+              std::vector<RowGroup> groups;
+              for (int32_t m = 0; m < matrices; ++m) {
+                groups.push_back({m, m * rows / matrices, rows / matrices});
+              }
+              Project<T, Out>(lab.stream(),
+                              {.x = Values<T>(lab, random, rows * kDepth),
+                               .weight = Values<T>(lab, random, int64_t{matrices} * kDepth * n),
+                               .bias = Values<T>(lab, random, n),
+                               .bias_stride = 0,
+                               .k = kDepth,
+                               .n = n,
+                               .tiles = TilesOn(lab, groups, rows),
+                               .accumulate = false,
+                               .out = lab.Room<Out>(rows * n)});
+            });
+}
+
+template <typename T>
+void AddScore(Cases& cases) {
+  constexpr int32_t kDepth = 256, kColumns = std::is_same_v<T, float> ? 512 : 2048;
+  for (const int32_t n : {kColumns, kColumns - 1}) {
+    cases.Add(
+        absl::StrCat("Score ", NameOf<T>(), n % 2 == 0 ? "" : " odd"),
+        absl::StrCat(kRows, " x ", kDepth, " x ", n), [=](DeviceLab& lab, Random& random) {
+          std::vector<SampleRequest> requests(kRows);
+          for (int32_t r = 0; r < kRows; ++r) {
+            requests[r] = {
+                .params = {}, .target = RandomInt(random, 0, n - 1), .num_top = 0, .place = r};
+          }
+          Score<T>(lab.stream(), {.x = Values<T>(lab, random, kRows * kDepth),
+                                  .weight = Values<T>(lab, random, kDepth * n),
+                                  .bias = nullptr,
+                                  .k = kDepth,
+                                  .n = n,
+                                  .soft_cap = 0,
+                                  .tiles = TilesOn(lab, {{0, 0, kRows}}, kRows),
+                                  .requests = lab.Put(requests),
+                                  .rows = Live(lab, kRows),
+                                  .parts = lab.Room<ScorePart>(ScoreParts(kRows, n)),
+                                  .target_logits = lab.Room<float>(kRows),
+                                  .outcomes = lab.Room<SampleOutcome>(kRows)});
+        });
+  }
+}
+
+// A head of each width that has a kernel, with the limits of shared memory that lead to different
+// ones.
+template <typename T>
+void AddAttention(Cases& cases) {
+  using Places = std::vector<std::pair<int32_t, int32_t>>;
+  const auto add = [&](const std::string& which, int64_t dim, int32_t limit, const Places& places,
+                       const std::string& shape) {
+    cases.Add(absl::StrCat("Attention ", NameOf<T>(), " ", dim, which),
+              absl::StrCat(shape, ", 4/2 heads of ", dim), [=](DeviceLab& lab, Random& random) {
+                const reference::AttentionShape heads = {4, 2, dim};
+                const auto sequences = RandomSequences<T>(random, heads, places);
+                (void)RunAttention<T>(lab, random, heads, sequences, /*causal=*/true, {}, limit);
+              });
+  };
+  const int32_t prompt = std::is_same_v<T, float> ? 32 : 64;
+  const Places prefill = {{0, prompt}, {0, prompt}}, decode(8, {127, 1});
+  const std::string what = absl::StrCat("prefill of 2 x ", prompt);
+  constexpr int32_t kMost = 227 << 10;
+  for (const int64_t dim : {64, 128, 256}) {
+    for (const int64_t width : {dim, dim - 1}) {
+      add("", width, kMost, prefill, what);
+      for (const int32_t kib : {163, 99}) {
+        const int32_t bytes = AttentionSharedBytes<T>(static_cast<int32_t>(width), kib << 10);
+        if (bytes == AttentionSharedBytes<T>(static_cast<int32_t>(width), kMost)) continue;
+        add(absl::StrCat(" within ", kib, " KiB"), width, kib << 10, prefill, what);
+      }
+    }
+  }
+  add(" decode", 128, kMost, decode, "8 rows on 128 positions");
+}
+
+void AddSampling(Cases& cases) {
+  static constexpr int32_t kVocabulary = 2048;
+  const auto add = [&](const std::string& what, const SampleParams& params, int32_t num_top,
+                       int32_t target = -1) {
+    cases.Add(
+        absl::StrCat("Sample ", what), absl::StrCat(kRows, " rows of ", kVocabulary),
+        [=](DeviceLab& lab, Random& random) {
+          std::vector<SampleRequest> requests(kRows);
+          for (int32_t r = 0; r < kRows; ++r) {
+            requests[r] = {.params = params, .target = target, .num_top = num_top, .place = r};
+            requests[r].params.sample = static_cast<uint32_t>(r);
+          }
+          Sample(lab.stream(), {.logits = Values<float>(lab, random, kRows * kVocabulary, 5.0f),
+                                .n = kVocabulary,
+                                .requests = lab.Put(requests),
+                                .rows = Live(lab, kRows),
+                                .max_top = num_top,
+                                .scratch = lab.Room<uint64_t>(kRows * kVocabulary),
+                                .outcomes = lab.Room<SampleOutcome>(kRows),
+                                .top_ids = lab.Room<int32_t>(kRows * num_top),
+                                .top_logprobs = lab.Room<float>(kRows * num_top)});
+        });
+  };
+  add("at temperature 1", {.temperature = 1, .seed = 1}, 0);
+  add("greedily", {.seed = 1}, 0);
+  add("of top_k 50, top_p 0.9", {.temperature = 1, .top_k = 50, .top_p = 0.9f, .seed = 1}, 0);
+  add("of typical_p 0.9", {.temperature = 1, .typical_p = 0.9f, .seed = 1}, 0);
+  add("with 20 candidates", {.seed = 1}, 20);
+  add("of a target", {}, 0, 7);
+}
+
+void AddFloatOps(Cases& cases) {
+  cases.AddWidths<float>("FinishLogits", 4096, 4095, [](DeviceLab& lab, Random& random, int32_t n) {
+    std::vector<int32_t> begin(kRows + 1), excluded(kRows);
+    std::iota(begin.begin(), begin.end(), 0);
+    std::iota(excluded.begin(), excluded.end(), 5);
+    FinishLogits(lab.stream(), {.logits = Values<float>(lab, random, kRows * n, 5.0f),
+                                .n = n,
+                                .soft_cap = 2,
+                                .excluded = lab.Put(excluded),
+                                .begin = lab.Put(begin),
+                                .rows = Live(lab, kRows)});
+  });
+  for (const bool norm : {false, true}) {
+    cases.Add(norm ? "RowNorm" : "RowMax", absl::StrCat(kRows, " rows of ", kDim),
+              [=](DeviceLab& lab, Random& random) {
+                const RowReduceArgs args = {.x = Values<float>(lab, random, kRows * kDim),
+                                            .row_stride = kDim,
+                                            .sizes = lab.Put<RowReduceSizes>({{kRows, kDim}}),
+                                            .max_rows = kRows,
+                                            .out = lab.Room<float>(kRows)};
+                norm ? RowNorm(lab.stream(), args) : RowMax(lab.stream(), args);
+              });
+  }
+  cases.Add("TopK", absl::StrCat("50 of ", kRows, " rows of ", kDim),
+            [](DeviceLab& lab, Random& random) {
+              TopK(lab.stream(), {.x = Values<float>(lab, random, kRows * kDim),
+                                  .row_stride = kDim,
+                                  .sizes = lab.Put<TopKSizes>({{kRows, kDim, 50}}),
+                                  .max_rows = kRows,
+                                  .max_k = 50,
+                                  .scratch = lab.Room<uint64_t>(kRows * 50),
+                                  .values = lab.Room<float>(kRows * 50),
+                                  .ids = lab.Room<int32_t>(kRows * 50)});
+            });
+  cases.Add("BatchedMatMul", "16 of 32 x 64 x 32", [](DeviceLab& lab, Random& random) {
+    BatchedMatMul(lab.stream(), {.a = Values<float>(lab, random, 16 * 32 * 64),
+                                 .b = Values<float>(lab, random, 16 * 64 * 32),
+                                 .sizes = lab.Put<MatMulSizes>({{16, 32, 32, 64}}),
+                                 .max_elements = 16 * 32 * 32,
+                                 .out = lab.Room<float>(16 * 32 * 32)});
+  });
+  cases.Add("Cholesky", "16 of 32 x 32", [](DeviceLab& lab, Random&) {
+    std::vector<float> a(16 * 32 * 32);
+    for (int32_t i = 0; i < 16 * 32; ++i) a[i * 32 + i % 32] = 2;
+    Cholesky(lab.stream(), {.a = lab.Put(a),
+                            .sizes = lab.Put<CholeskySizes>({{16, 32}}),
+                            .max_batch = 16,
+                            .out = lab.Room<float>(a.size())});
+  });
+}
+
+template <typename T>
+void AddPacking(Cases& cases) {
+  constexpr std::array<std::pair<DType, const char*>, 3> kStored = {
+      {{DType::kF32, "f32"}, {DType::kF16, "f16"}, {DType::kBF16, "bf16"}}};
+  static constexpr int32_t kSide = 256;
+  for (const auto& [dtype, stored] : kStored) {
+    const auto put = [dtype = dtype](DeviceLab& lab) {
+      return lab.Put(std::vector<uint8_t>(kSide * kSide * DTypeBytes(dtype), 0x11));
+    };
+    cases.Add(absl::StrCat("Convert ", stored, " to ", NameOf<T>()),
+              absl::StrCat(kSide * kSide, " numbers"),
+              [dtype = dtype, put](DeviceLab& lab, Random&) {
+                Convert<T>(lab.stream(), {.in = put(lab),
+                                          .dtype = dtype,
+                                          .count = kSide * kSide,
+                                          .out = lab.Room<T>(kSide * kSide)});
+              });
+    cases.Add(absl::StrCat("Transpose ", stored, " to ", NameOf<T>()),
+              absl::StrCat(kSide, " x ", kSide), [dtype = dtype, put](DeviceLab& lab, Random&) {
+                Transpose<T>(lab.stream(), {.in = put(lab),
+                                            .dtype = dtype,
+                                            .rows = kSide,
+                                            .columns = kSide,
+                                            .in_stride = kSide,
+                                            .out = lab.Room<T>(kSide * kSide),
+                                            .out_stride = kSide});
+              });
+  }
+}
+
+}  // namespace
+
+std::vector<CostCase> CostCases() {
+  Cases cases;
+  AddSampling(cases);
+  AddRowOps<BFloat16>(cases);
+  AddRowOps<float>(cases);
+  AddHeadOps<BFloat16>(cases);
+  AddHeadOps<float>(cases);
+  AddAttention<BFloat16>(cases);
+  AddAttention<float>(cases);
+  AddProjection<BFloat16, BFloat16>(cases, 1, kRows, 1024, "");
+  AddProjection<BFloat16, BFloat16>(cases, 16, kRows, 256, " by position");
+  AddProjection<BFloat16, BFloat16>(cases, 1, kRows, 1023, " odd");
+  AddProjection<BFloat16, float>(cases, 1, kRows, 1024, " to f32");
+  AddProjection<BFloat16, float>(cases, 1, kRows, 1023, " to f32 odd");
+  AddProjection<float, float>(cases, 1, kRows, 256, "");
+  AddProjection<float, float>(cases, 1, kRows, 255, " odd");
+  AddScore<BFloat16>(cases);
+  AddScore<float>(cases);
+  AddFloatOps(cases);
+  AddPacking<BFloat16>(cases);
+  AddPacking<float>(cases);
+  return cases.Take();
+}
+
+}  // namespace sluice::kernels::cuda
