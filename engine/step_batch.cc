@@ -37,11 +37,11 @@ StepBatch::StepBatch(int32_t max_tokens, int32_t max_sequences, int32_t max_posi
   sampled_.reserve(max_tokens + max_sequences);
   sampled_rows_.reserve(max_tokens + max_sequences);
   states_.reserve(max_tokens + max_sequences);
-  state_rows_.reserve(max_tokens + max_sequences);
+  state_places_.reserve(max_tokens + max_sequences);
 }
 
 void StepBatch::Assign(std::span<const StepSequence> sequences, std::span<const SampledRow> sampled,
-                       RowOrder order, std::span<const StateRow> states) {
+                       RowOrder order, std::span<const StateSum> states) {
   SLUICE_CHECK(std::ssize(sequences) <= max_sequences_);
   SLUICE_CHECK(sampled.size() <= sampled_.capacity() && states.size() <= states_.capacity());
   xsa_cos_sim = nullptr;
@@ -160,22 +160,24 @@ void StepBatch::FillGroups() {
   }
 }
 
-int32_t StepBatch::RowOf(int32_t sequence, int32_t position) const {
+int32_t StepBatch::PlaceOf(int32_t sequence, int32_t position) const {
   SLUICE_CHECK(sequence >= 0 && sequence < std::ssize(sequences_));
   const Sequence& place = sequences_[sequence];
   const int32_t i = position - place.first_position;
   SLUICE_CHECK(i >= 0 && i < place.count);
-  return sequence_rows_[place.rows_offset + i];
+  return place.rows_offset + i;
 }
 
 void StepBatch::FindRows() {
   sampled_rows_.clear();
   for (const SampledRow& sampled : sampled_) {
-    sampled_rows_.push_back(RowOf(sampled.sequence, sampled.position));
+    sampled_rows_.push_back(sequence_rows_[PlaceOf(sampled.sequence, sampled.position)]);
   }
-  state_rows_.clear();
-  for (const StateRow& state : states_) {
-    state_rows_.push_back(RowOf(state.sequence, state.position));
+  state_places_.clear();
+  for (const StateSum& sum : states_) {
+    const int32_t begin = PlaceOf(sum.sequence, sum.position);
+    SLUICE_CHECK(PlaceOf(sum.sequence, sum.position + sum.count - 1) == begin + sum.count - 1);
+    state_places_.push_back({begin, sum.count});
   }
 }
 

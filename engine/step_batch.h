@@ -52,11 +52,14 @@ struct SampledRow {
   kernels::SampleResult* result = nullptr;
 };
 
-// A row whose state behind the last norm is wanted. No logits are computed for it.
-struct StateRow {
-  int32_t sequence;  // index into the step's sequences
-  int32_t position;  // absolute; must be computed by this step
-  float* out;        // [hidden_size], outlives the replay
+// The wanted sum of the states behind the last norm of consecutive positions: for one position its
+// state. It is one chain of additions in double, by ascending position, so that it has the same bits
+// where a chain is cut and continued.
+struct StateSum {
+  int32_t sequence;   // index into the step's sequences
+  int32_t position;   // the first one, absolute; all must be computed by this step
+  double* out;        // [hidden_size], outlives the replay
+  int32_t count = 1;  // of positions
 };
 
 // Returns the most pages that a step of whole sequences within `bucket` takes; the last page of
@@ -88,10 +91,10 @@ class StepBatch {
 
   // Lays the rows out and clears the destinations of the diagnostics. Requires that no capacity is
   // exceeded (CHECK): at most max_tokens + max_sequences rows are sampled, a row possibly more than
-  // once, and as many states wanted. Pointers in `sequences` are read during the call only;
+  // once, and as many sums of states wanted. Pointers in `sequences` are read during the call only;
   // `sampled` and `states` are copied.
   void Assign(std::span<const StepSequence> sequences, std::span<const SampledRow> sampled,
-              RowOrder order, std::span<const StateRow> states = {});
+              RowOrder order, std::span<const StateSum> states = {});
 
   // Gives the first row a token that no table has, for tests of what follows.
   void Spoil() { token_ids_[0] = std::numeric_limits<int32_t>::max(); }
@@ -123,9 +126,12 @@ class StepBatch {
   // The rows to sample or score, and their row indices.
   std::span<const SampledRow> sampled() const { return sampled_; }
   std::span<const int32_t> sampled_rows() const { return sampled_rows_; }
-  // The rows whose state is wanted, and their row indices.
-  std::span<const StateRow> states() const { return states_; }
-  std::span<const int32_t> state_rows() const { return state_rows_; }
+  // The sums of states that are wanted, and the places of their rows in sequence_rows().
+  struct Places {
+    int32_t begin, count;
+  };
+  std::span<const StateSum> states() const { return states_; }
+  std::span<const Places> state_places() const { return state_places_; }
 
   // The destinations of the attention diagnostics of this step: [layers, tokens(), heads] by row,
   // zero in layers without XSA; or nullptr.
@@ -135,7 +141,7 @@ class StepBatch {
  private:
   void Place(const StepSequence& sequence);
   int32_t PositionOf(size_t sequence, int32_t i) const;
-  int32_t RowOf(int32_t sequence, int32_t position) const;
+  int32_t PlaceOf(int32_t sequence, int32_t position) const;
   void NumberByPosition();
   void NumberBySequence();
   static int32_t TokenOf(const StepSequence& sequence, int32_t i);
@@ -154,12 +160,13 @@ class StepBatch {
   int32_t end_position_ = 0;  // one behind the largest position
   int32_t longest_ = 0;
   std::vector<int32_t> token_ids_, positions_, kv_slots_, sequence_rows_, pages_, sampled_rows_;
-  std::vector<int32_t> state_rows_, offsets_;  // offsets_: per sequence
+  std::vector<int32_t> offsets_;  // per sequence
   std::vector<float> inputs_;
   std::vector<kernels::RowGroup> groups_;
   std::vector<Sequence> sequences_;
   std::vector<SampledRow> sampled_;
-  std::vector<StateRow> states_;
+  std::vector<StateSum> states_;
+  std::vector<Places> state_places_;
   std::vector<int32_t> next_row_;  // [max_positions] scratch of the counting sort
 };
 

@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "base/ceil_div.h"
 #include "kernels/cpu/head.h"
 #include "kernels/cpu/sample.h"
 
@@ -162,13 +163,28 @@ class CpuState final : public CpuOp {
   CpuState(BufferId in, int64_t width) : in_(in), width_(width) {}
 
   void Execute(const StepRun& run) const override {
-    const std::span<const StateRow> states = run.batch.states();
-    for (size_t i = 0; i < states.size(); ++i) {
-      std::copy_n(run.buffer(in_) + run.batch.state_rows()[i] * width_, width_, states[i].out);
-    }
+    const int64_t parts = kernels::CeilDiv(width_, kColumns);
+    const auto sum = [&](int64_t begin, int64_t end, int /*worker*/) {
+      for (int64_t i = begin; i < end; ++i) Sum(run, i / parts, i % parts * kColumns);
+    };
+    run.context.pool->ParallelFor(std::ssize(run.batch.states()) * parts, 1, sum);
   }
 
  private:
+  static constexpr int64_t kColumns = 256;  // of a piece of work
+
+  // Computes the columns from `first` on of sum `i`.
+  void Sum(const StepRun& run, int64_t i, int64_t first) const {
+    const auto [begin, count] = run.batch.state_places()[i];
+    const int64_t columns = std::min(kColumns, width_ - first);
+    double* const out = run.batch.states()[i].out + first;
+    std::fill_n(out, columns, 0.0);
+    for (const int32_t row : run.batch.sequence_rows().subspan(begin, count)) {
+      const float* const state = run.buffer(in_) + row * width_ + first;
+      for (int64_t j = 0; j < columns; ++j) out[j] += state[j];
+    }
+  }
+
   BufferId in_;
   int64_t width_;
 };

@@ -1,18 +1,40 @@
 #include "engine/cuda/cuda_slot.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
 #include "base/check.h"
 #include "base/size_of.h"
 #include "base/status_macros.h"
+#include "kernels/cuda/pool.h"
 
 namespace sluice {
 namespace {
 
 using kernels::cuda::kPageTokens;
 using kernels::cuda::KvLayer;
+using kernels::cuda::RowRange;
+
+// The places in the memory for sums of states.
+struct SumsPlace {
+  SumsPlace(void* memory, int64_t most_sums, int64_t width) {
+    constexpr int64_t kAlign = 256;
+    const auto align = [](int64_t end) { return (end + kAlign - 1) / kAlign * kAlign; };
+    auto* const begin = static_cast<char*>(memory);
+    const int64_t sums_begin = align(kAlign + most_sums * kSizeOf<RowRange>);
+    count = reinterpret_cast<int32_t*>(begin);
+    ranges = reinterpret_cast<RowRange*>(begin + kAlign);
+    sums = reinterpret_cast<double*>(begin + sums_begin);
+    bytes = sums_begin + most_sums * width * kSizeOf<double>;
+  }
+
+  int32_t* count;
+  RowRange* ranges;  // [most_sums]
+  double* sums;      // [most_sums, width]
+  int64_t bytes;
+};
 
 }  // namespace
 
@@ -71,7 +93,7 @@ template <typename T>
 absl::Status CudaSlot<T>::Allocate(const StepLayout& layout) {
   arena_bytes_ = layout.bytes;
   kv_bytes_ = pages_ * PageBytes(owner_.model.config);
-  for (std::unique_ptr<DeviceStream>* made : {&stream_, &copies_}) {
+  for (std::unique_ptr<DeviceStream>* made : {&stream_, &sends_, &fetches_}) {
     SLUICE_ASSIGN_OR_RETURN(*made, owner_.device.CreateStream());
   }
   SLUICE_ASSIGN_OR_RETURN(arena_, owner_.device.Allocate(arena_bytes_));
@@ -87,7 +109,7 @@ absl::Status CudaSlot<T>::AllocateStagedStep(const StepLayout& layout, StagedSte
   pinned_bytes_ += layout.input_bytes;
   SLUICE_ASSIGN_OR_RETURN(staged->ahead, device.Allocate(layout.input_bytes));
   ahead_bytes_ += layout.input_bytes;
-  for (std::unique_ptr<DeviceEvent>* made : {&staged->sent, &staged->done}) {
+  for (std::unique_ptr<DeviceEvent>* made : {&staged->sent, &staged->done, &staged->fetched}) {
     SLUICE_ASSIGN_OR_RETURN(*made, device.CreateEvent());
   }
   if (head_ == nullptr) return absl::OkStatus();
@@ -106,7 +128,8 @@ int64_t CudaSlot<T>::ActivationBytes(const Model& model, const LoweredCudaModel<
 
 template <typename T>
 SlotMemory CudaSlot<T>::memory() const {
-  return {.activations = arena_bytes_ + ahead_bytes_ + (head_ == nullptr ? 0 : head_->bytes()),
+  return {.activations = arena_bytes_ + ahead_bytes_ + (head_ == nullptr ? 0 : head_->bytes()) +
+                         sums_bytes_.load(std::memory_order_relaxed),
           .kv = kv_bytes_,
           .pinned = pinned_bytes_.load(std::memory_order_relaxed)};
 }
@@ -136,6 +159,7 @@ void CudaSlot<T>::Start(const Step& step) {
   staged->status = absl::OkStatus();
   staged->queued = false;
   staged->first = staged->answered = 0;
+  staged->fetches = false;
   staged->is_ahead = under_way_ > 0;
   WriteInput(*step.batch, *step.layout, static_cast<char*>(staged->input.get()));
   ++under_way_;
@@ -164,9 +188,9 @@ size_t CudaSlot<T>::InputBytes(const Step& step) const {
 
 template <typename T>
 void CudaSlot<T>::SendAhead(StagedStep* staged) {
-  copies_->CopyToDevice(staged->ahead.get(), staged->input.get(), InputBytes(staged->step));
-  copies_->Record(*staged->sent);
-  staged->status.Update(copies_->TakeStatus());
+  sends_->CopyToDevice(staged->ahead.get(), staged->input.get(), InputBytes(staged->step));
+  sends_->Record(*staged->sent);
+  staged->status.Update(sends_->TakeStatus());
 }
 
 // Queues the step behind the work that is queued, up to the first answers that the staging memory
@@ -184,8 +208,9 @@ void CudaSlot<T>::Queue(StagedStep* staged) {
     owner_.lowered.Launch(Place(*step.layout, *step.bucket), *stream_);
   }
   FetchDiagnostics(staged);
-  FetchStates(staged);
+  SumStates(staged);
   QueueHead(staged);
+  FetchStates(staged);
 }
 
 template <typename T>
@@ -215,7 +240,8 @@ absl::Status CudaSlot<T>::AwaitAnswers(StagedStep* staged) {
       AwaitAll();  // queued work uses the host's memory
       return staged->status;
     }
-    SLUICE_RETURN_IF_ERROR(staged->done->Synchronize());
+    DeviceEvent& end = std::exchange(staged->fetches, false) ? *staged->fetched : *staged->done;
+    SLUICE_RETURN_IF_ERROR(end.Synchronize());
     if (head_ != nullptr) {
       head_->Deliver(*staged->step.batch, *staged->head);
     }
@@ -237,29 +263,80 @@ bool CudaSlot<T>::Pin(size_t bytes, PinnedMemory* memory, StagedStep* staged) {
 
 template <typename T>
 void CudaSlot<T>::AwaitAll() {
-  for (DeviceStream* stream : {copies_.get(), stream_.get()}) stream->Synchronize().IgnoreError();
-}
-
-// Queues one copy for each run of consecutive rows.
-template <typename T>
-void CudaSlot<T>::FetchStates(StagedStep* staged) {
-  const std::span<const int32_t> rows = staged->step.batch->state_rows();
-  const int64_t most_states = largest_.tokens + largest_.sequences;
-  if (rows.empty() || !Pin(most_states * width_ * sizeof(T), &staged->states, staged)) return;
-  const size_t bytes = width_ * sizeof(T);
-  const char* from = static_cast<char*>(arena_.get()) + staged->step.layout->buffers[output_];
-  for (size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
-    for (end = begin + 1; end < rows.size() && rows[end] == rows[end - 1] + 1;) ++end;
-    stream_->CopyToHost(static_cast<char*>(staged->states.get()) + begin * bytes,
-                        from + rows[begin] * bytes, (end - begin) * bytes);
+  for (DeviceStream* stream : {sends_.get(), stream_.get(), fetches_.get()}) {
+    stream->Synchronize().IgnoreError();
   }
 }
 
 template <typename T>
+absl::Status CudaSlot<T>::MakeRoomForSums(int64_t sums, StagedStep* staged) {
+  if (sums <= staged->most_sums) return absl::OkStatus();
+  constexpr int64_t kLeastSums = 64;
+  const int64_t most = std::max<int64_t>(kLeastSums, std::bit_ceil(static_cast<uint64_t>(sums)));
+  const int64_t bytes = SumsPlace(nullptr, most, width_).bytes;
+  const int64_t before =
+      staged->most_sums == 0 ? 0 : SumsPlace(nullptr, staged->most_sums, width_).bytes;
+  staged->most_sums = 0;
+  staged->sums = nullptr;
+  staged->sums_on_device = nullptr;
+  pinned_bytes_ -= before;
+  sums_bytes_ -= before;
+  SLUICE_ASSIGN_OR_RETURN(PinnedMemory pinned, owner_.device.AllocatePinned(bytes));
+  SLUICE_ASSIGN_OR_RETURN(staged->sums_on_device, owner_.device.Allocate(bytes));
+  staged->sums = std::move(pinned);
+  staged->most_sums = most;
+  pinned_bytes_ += bytes;
+  sums_bytes_ += bytes;
+  return absl::OkStatus();
+}
+
+// Queues the sums of states behind the model, which leaves the states in the arena.
+template <typename T>
+void CudaSlot<T>::SumStates(StagedStep* staged) {
+  const StepBatch& batch = *staged->step.batch;
+  const auto sums = static_cast<int32_t>(std::ssize(batch.states()));
+  if (sums == 0 || !staged->status.ok()) return;
+  staged->status.Update(MakeRoomForSums(sums, staged));
+  if (!staged->status.ok()) return;
+  const SumsPlace sent(staged->sums.get(), staged->most_sums, width_);
+  const SumsPlace place(staged->sums_on_device.get(), staged->most_sums, width_);
+  *sent.count = sums;
+  for (int32_t s = 0; s < sums; ++s) {
+    sent.ranges[s] = {batch.state_places()[s].begin, batch.state_places()[s].count};
+  }
+  stream_->CopyToDevice(
+      place.count, sent.count,
+      reinterpret_cast<char*>(sent.ranges + sums) - reinterpret_cast<char*>(sent.count));
+  const StepLayout& layout = *staged->step.layout;
+  const StepPlace<T> step = Place(layout, *staged->step.bucket);
+  kernels::cuda::SumRows<T>(*stream_, {.x = step.buffer(output_),
+                                       .dim = static_cast<int32_t>(width_),
+                                       .ids = step.template at<const int32_t>(layout.sequence_rows),
+                                       .ranges = place.ranges,
+                                       .rows = {place.count, sums},
+                                       .out = place.sums});
+}
+
+// Copies the sums to the host behind the step, while the next one may run.
+template <typename T>
+void CudaSlot<T>::FetchStates(StagedStep* staged) {
+  const int64_t sums = std::ssize(staged->step.batch->states());
+  if (sums == 0 || !staged->status.ok()) return;
+  const SumsPlace to(staged->sums.get(), staged->most_sums, width_);
+  const SumsPlace from(staged->sums_on_device.get(), staged->most_sums, width_);
+  fetches_->Wait(*staged->done);
+  fetches_->CopyToHost(to.sums, from.sums, sums * width_ * sizeof(double));
+  fetches_->Record(*staged->fetched);
+  staged->status.Update(fetches_->TakeStatus());
+  staged->fetches = true;
+}
+
+template <typename T>
 void CudaSlot<T>::DeliverStates(const StagedStep& staged) const {
-  const T* fetched = static_cast<const T*>(staged.states.get());
-  for (const StateRow& row : staged.step.batch->states()) {
-    for (int64_t i = 0; i < width_; ++i) row.out[i] = kernels::cuda::Widen(*fetched++);
+  const double* fetched = SumsPlace(staged.sums.get(), staged.most_sums, width_).sums;
+  for (const StateSum& sum : staged.step.batch->states()) {
+    std::copy_n(fetched, width_, sum.out);
+    fetched += width_;
   }
 }
 

@@ -84,10 +84,14 @@ class CudaSlot final : public Slot {
     Step step{};
     PinnedMemory input;        // in the layout of the largest bucket
     PinnedMemory diagnostics;  // [2, layers, tokens, heads]; empty until they are wanted
-    PinnedMemory states;       // [tokens + sequences, hidden]; empty until states are wanted
     std::unique_ptr<typename CudaHead<T>::HeadStaging> head;
     DeviceMemory ahead;  // the input on the device, while the arena has another step's
-    std::unique_ptr<DeviceEvent> sent, done;
+    // Memory for the sums of states: their number and ranges, and the sums. Grows as far as wanted.
+    PinnedMemory sums;
+    DeviceMemory sums_on_device;
+    int64_t most_sums = 0;
+    std::unique_ptr<DeviceEvent> sent, done, fetched;
+    bool fetches = false;   // whether `fetched` was recorded, and not awaited
     bool is_ahead = false;  // whether the input was sent to `ahead`
     bool queued = false;
     int32_t answered = 0;  // sampled rows whose answers were queued last
@@ -117,6 +121,8 @@ class CudaSlot final : public Slot {
   void Poison(const StepBatch& batch);
   // Returns whether `memory` is there; if it is not, allocates it or sets the step's status.
   bool Pin(size_t bytes, PinnedMemory* memory, StagedStep* staged);
+  absl::Status MakeRoomForSums(int64_t sums, StagedStep* staged);
+  void SumStates(StagedStep* staged);
   void FetchStates(StagedStep* staged);
   void DeliverStates(const StagedStep& staged) const;
   void FetchDiagnostics(StagedStep* staged);
@@ -129,8 +135,9 @@ class CudaSlot final : public Slot {
   std::shared_ptr<SlotRegistry<T>> registry_;
   int64_t id_ = -1;
   int64_t arena_bytes_ = 0, kv_bytes_ = 0, ahead_bytes_ = 0;
-  std::atomic<int64_t> pinned_bytes_ = 0;
-  std::unique_ptr<DeviceStream> stream_, copies_;  // copies_ is for inputs that are sent ahead
+  std::atomic<int64_t> pinned_bytes_ = 0, sums_bytes_ = 0;
+  // Inputs are sent ahead on `sends_`, and states fetched on `fetches_`, beside the work of others.
+  std::unique_ptr<DeviceStream> stream_, sends_, fetches_;
   DeviceMemory arena_;
   DeviceMemory kv_;  // [layers, 2, pages, kv_heads, kPageTokens, head_dim]
   BufferId output_ = 0;

@@ -50,9 +50,10 @@ bool StatePool::Wants(int32_t position) const {
   return position >= first_ + added_ && position < first_ + count_;
 }
 
-void StatePool::Add(std::span<const float> state) {
-  for (size_t i = 0; i < sum_.size(); ++i) sum_[i] += state[i];
-  ++added_;
+void StatePool::Add(std::span<const double> sum, int32_t count) {
+  SLUICE_CHECK(count == 1 || added_ == 0);
+  for (size_t i = 0; i < sum_.size(); ++i) sum_[i] += sum[i];
+  added_ += count;
 }
 
 std::span<const double> StatePool::Mean() {
@@ -72,7 +73,7 @@ int64_t RowStates::Bytes(const Request& request) {
          (config.hidden_size + config.serving.classifier.labels) * kSizeOf<float>;
 }
 
-RowStates::RowStates(const Request& request, int32_t length) : request_(request) {
+RowStates::RowStates(const Request& request, int32_t length) : request_(request), length_(length) {
   const ModelConfig& config = request.spec->model->config;
   const auto want = [&](std::optional<StatePool>* pool, OutputMask output, Pooling pooling) {
     if ((request.outputs & output) == 0) return;
@@ -84,19 +85,34 @@ RowStates::RowStates(const Request& request, int32_t length) : request_(request)
   want(&last_, kOutputCandidates, Pooling::kLast);
 }
 
-bool RowStates::Wants(int32_t position) const {
-  const auto wants = [position](const std::optional<StatePool>& pool) {
-    return pool && pool->Wants(position);
+// Returns whether a pool wants the state of the position by itself; `all_summed` is whether those
+// that want all states have their sum.
+bool RowStates::Wants(int32_t position, bool all_summed) const {
+  const auto wants = [=](const std::optional<StatePool>& pool) {
+    return pool && pool->Wants(position) && !(all_summed && pool->WantsAll());
   };
   return wants(embedding_) || wants(classified_) || wants(last_);
 }
 
-bool RowStates::Take(int32_t position, std::span<const float> state) {
-  if (!std::all_of(state.begin(), state.end(), [](float x) { return std::isfinite(x); })) {
-    return false;
+void RowStates::AppendWanted(int32_t begin, int32_t end, std::vector<Positions>* wanted) const {
+  const auto wants_all = [](const auto& pool) { return pool && pool->WantsAll(); };
+  const bool whole = begin == 0 && end == length_;
+  const bool sum = whole && (wants_all(embedding_) || wants_all(classified_) || wants_all(last_));
+  if (sum) wanted->push_back({0, length_});
+  for (int32_t position = begin; position < end; ++position) {
+    if (Wants(position, sum)) wanted->push_back({position, 1});
+    // What is wanted by itself of a whole prompt is its first and its last state.
+    if (sum && position < length_ - 2) position = length_ - 2;
   }
+}
+
+// The sum of finite floats does not overflow a double, and that of others is not finite.
+bool RowStates::Take(const Positions& positions, std::span<const double> sum) {
+  if (!std::all_of(sum.begin(), sum.end(), [](double x) { return std::isfinite(x); })) return false;
   for (std::optional<StatePool>* pool : {&embedding_, &classified_, &last_}) {
-    if (*pool && (*pool)->Wants(position)) (*pool)->Add(state);
+    if (!*pool) continue;
+    const bool takes = positions.count > 1 ? (*pool)->WantsAll() : (*pool)->Wants(positions.first);
+    if (takes) (*pool)->Add(sum, positions.count);
   }
   return true;
 }

@@ -19,8 +19,11 @@ class StatePool {
   StatePool(Pooling pooling, int32_t length, int64_t width);
 
   bool Wants(int32_t position) const;
-  // Adds the state of the position that is wanted.
-  void Add(std::span<const float> state);
+  // Returns whether it pools several states, and has none of them yet.
+  bool WantsAll() const { return count_ > 1 && added_ == 0; }
+  // Adds the sum of the states of `count` positions from the next one that is wanted on. Requires
+  // that it is the first sum or that of one position.
+  void Add(std::span<const double> sum, int32_t count);
   // Returns the mean of the added states. Requires complete(); called once.
   std::span<const double> Mean();
   bool complete() const { return added_ == count_; }
@@ -40,13 +43,18 @@ class RowStates {
   // `request` outlives it and wants states; `length` is the length of the prompt.
   RowStates(const Request& request, int32_t length);
 
-  // Returns whether the state of a position is wanted. Positions are asked for in ascending order.
-  bool Wants(int32_t position) const;
+  // The states of consecutive positions, whose sum is wanted.
+  struct Positions {
+    int32_t first, count;
+    bool operator==(const Positions&) const = default;
+  };
+  // Appends the sums that are wanted of a step that computes the positions [begin, end).
+  void AppendWanted(int32_t begin, int32_t end, std::vector<Positions>* wanted) const;
   // Returns whether only the last position matters, so that no other state need be computed.
   bool OnlyLast() const { return only_last_; }
-  // Takes the state of a position that was wanted when its step was laid out. Returns false if the
-  // state is not finite.
-  bool Take(int32_t position, std::span<const float> state);
+  // Takes a sum that was wanted when its step was laid out, in the order of AppendWanted. Returns
+  // false if it is not finite.
+  bool Take(const Positions& positions, std::span<const double> sum);
   // Writes the results of row `row` of the request to its reply, after the last position. Later
   // calls, for a prompt that is computed again, change nothing. Returns false if a result is not
   // finite.
@@ -57,7 +65,10 @@ class RowStates {
   bool WriteScores(int32_t row, Reply* reply);
   bool WriteCandidates(int32_t row, Reply* reply);
 
+  bool Wants(int32_t position, bool all_summed) const;
+
   const Request& request_;
+  const int32_t length_;
   bool only_last_ = true;
   bool finished_ = false;
   std::optional<StatePool> embedding_, classified_, last_;  // empty if not wanted

@@ -67,6 +67,7 @@ ExecutionSlot::ExecutionSlot(const ExecutableModel* executable, const Model* mod
   sampled_begin_.reserve(sequences + 1);
   results_.resize(sequences + tokens);
   states_.reserve(sequences + tokens);
+  wanted_states_.reserve(sequences + tokens);
   states_begin_.reserve(sequences + 1);
   row_steps_.reserve(sequences);
 }
@@ -101,7 +102,7 @@ void ExecutionSlot::Assign(std::span<RequestRow* const> rows, const Bucket& buck
   }
   const int64_t width = model_->config.hidden_size;
   if (std::ssize(state_values_) < std::ssize(states_) * width)
-    state_values_.resize(states_.capacity() * width);
+    state_values_.resize(states_.size() * width);
   for (size_t s = 0; s < states_.size(); ++s) states_[s].out = state_values_.data() + s * width;
   batch_.Assign(sequences_, sampled_, executable_->row_order(), states_);
   if (diagnostics_wanted_) AttachDiagnostics();
@@ -199,8 +200,10 @@ void ExecutionSlot::AppendDraw(RequestRow* row, int32_t sequence) {
 void ExecutionSlot::AppendStates(const RequestRow& row, int32_t sequence) {
   if (row.states == nullptr) return;
   const int32_t end = std::min(row.step_end(), row.prompt.length);
-  for (int32_t position = row.first_position(); position < end; ++position) {
-    if (row.states->Wants(position)) states_.push_back({sequence, position, nullptr});
+  wanted_states_.clear();
+  row.states->AppendWanted(row.first_position(), end, &wanted_states_);
+  for (const auto [first, count] : wanted_states_) {
+    states_.push_back({.sequence = sequence, .position = first, .out = nullptr, .count = count});
   }
 }
 
@@ -244,7 +247,8 @@ bool ExecutionSlot::CollectStates(size_t i) {
   RequestRow* const row = rows_[i];
   const int64_t width = model_->config.hidden_size;
   for (size_t s = states_begin_[i]; s < states_begin_[i + 1]; ++s) {
-    if (!row->states->Take(states_[s].position, std::span(states_[s].out, width))) return false;
+    const StateSum& sum = states_[s];
+    if (!row->states->Take({sum.position, sum.count}, std::span(sum.out, width))) return false;
   }
   const int32_t step_end = row_steps_[i].first_position + row_steps_[i].tokens;
   if (row->states != nullptr && step_end == row->prompt.length) {

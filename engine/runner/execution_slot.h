@@ -114,11 +114,12 @@ class ExecutionSlot {
   std::vector<SampledRow> sampled_;
   std::vector<size_t> sampled_begin_;  // [rows + 1], into sampled_ and results_
   std::vector<kernels::SampleResult> results_;
-  std::vector<StateRow> states_;
-  std::vector<size_t> states_begin_;  // [rows + 1], into states_
-  std::vector<float> state_values_;   // [states, hidden]
-  std::vector<float> xsa_cos_sim_;    // [layers, tokens, heads] by row of the step
-  std::vector<float> xsa_proj_frac_;  // likewise
+  std::vector<StateSum> states_;
+  std::vector<RowStates::Positions> wanted_states_;  // scratch
+  std::vector<size_t> states_begin_;                 // [rows + 1], into states_
+  std::vector<double> state_values_;                 // [states, hidden]
+  std::vector<float> xsa_cos_sim_;                   // [layers, tokens, heads] by row of the step
+  std::vector<float> xsa_proj_frac_;                 // likewise
 };
 
 }  // namespace sluice

@@ -9,6 +9,7 @@ set(SLUICE_CUDA_KERNELS
   logits.cu
   norm.cu
   pack.cu
+  pool.cu
   projection.cu
   rope.cu
   row_reduce.cu

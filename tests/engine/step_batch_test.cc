@@ -184,12 +184,16 @@ TEST(StepBatchOrderTest, VectorsFollowTheirRowsAndTokensHaveZeros) {
   const float vectors[] = {1, 2, 3, 4};
   StepBatch batch(8, 3, 8, kPageTokens, /*input_width=*/2);
   const StepSequence sequences[] = {{0, 3, a, pages, 0, 2, vectors}, {1, 1, b, pages}};
-  const StateRow states[] = {{0, 2, nullptr}, {1, 1, nullptr}, {0, 0, nullptr}};
+  const StateSum states[] = {{0, 2, nullptr}, {1, 1, nullptr}, {0, 0, nullptr, 3}};
   batch.Assign(sequences, {}, RowOrder::kPositionMajor, states);
   EXPECT_EQ(Copy(batch.token_ids()), (std::vector<int32_t>{-1, -1, 20, 12}));
   EXPECT_EQ(std::vector<float>(batch.inputs().begin(), batch.inputs().end()),
             (std::vector<float>{1, 2, 3, 4, 0, 0, 0, 0}));
-  EXPECT_EQ(Copy(batch.state_rows()), (std::vector<int32_t>{3, 2, 0}));
+  std::vector<std::vector<int32_t>> state_rows;
+  for (const auto [begin, count] : batch.state_places()) {
+    state_rows.push_back(Copy(batch.sequence_rows().subspan(begin, count)));
+  }
+  EXPECT_EQ(state_rows, (std::vector<std::vector<int32_t>>{{3}, {2}, {0, 1, 3}}));
 }
 
 TEST(StepBatchOrderTest, AssignForgetsThePreviousStep) {

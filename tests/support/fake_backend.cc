@@ -202,10 +202,15 @@ class FakeBackend::Executable : public ExecutableModel {
       const StepBatch::Sequence& sequence = batch.sequences()[static_cast<size_t>(row.sequence)];
       Sample(row, ReadPages(cache, batch, sequence, row.position + 1));
     }
-    for (const StateRow& row : batch.states()) {
-      const StepBatch::Sequence& sequence = batch.sequences()[static_cast<size_t>(row.sequence)];
-      const std::vector<int32_t> tokens = ReadPages(cache, batch, sequence, row.position + 1);
-      for (int64_t i = 0; i < model_->config.hidden_size; ++i) row.out[i] = fake::State(tokens, i);
+    for (const StateSum& sum : batch.states()) {
+      const StepBatch::Sequence& sequence = batch.sequences()[static_cast<size_t>(sum.sequence)];
+      std::fill_n(sum.out, model_->config.hidden_size, 0.0);
+      for (int32_t position = sum.position; position < sum.position + sum.count; ++position) {
+        const std::vector<int32_t> tokens = ReadPages(cache, batch, sequence, position + 1);
+        for (int64_t i = 0; i < model_->config.hidden_size; ++i) {
+          sum.out[i] += fake::State(tokens, i);
+        }
+      }
     }
     if (batch.xsa_cos_sim != nullptr) Diagnose(batch);
     return absl::OkStatus();

@@ -35,7 +35,7 @@ class Replayer {
   const Model& model() const { return *model_; }
 
   void Replay(const std::vector<int32_t>& tokens, int32_t first, int32_t count,
-              std::vector<SampledRow> sampled, std::vector<StateRow> states) {
+              std::vector<SampledRow> sampled, std::vector<StateSum> states) {
     const StepSequence step{first, count, tokens.data() + first, pages_.data()};
     batch_.Assign({&step, 1}, sampled, runner_.executable().row_order(), states);
     const auto plan = runner_.executable().Prepare(bucket_);
@@ -44,13 +44,13 @@ class Replayer {
   }
 
   // Returns the states of all positions, [length, hidden].
-  std::vector<float> States(const std::vector<int32_t>& tokens, int32_t chunk) {
+  std::vector<double> States(const std::vector<int32_t>& tokens, int32_t chunk) {
     const auto width = static_cast<size_t>(model_->config.hidden_size);
     const auto length = static_cast<int32_t>(tokens.size());
-    std::vector<float> all(tokens.size() * width, NAN);
+    std::vector<double> all(tokens.size() * width, NAN);
     for (int32_t first = 0; first < length; first += chunk) {
       const int32_t count = std::min(chunk, length - first);
-      std::vector<StateRow> rows;
+      std::vector<StateSum> rows;
       for (int32_t i = first; i < first + count; ++i) {
         rows.push_back({0, i, all.data() + static_cast<size_t>(i) * width});
       }
@@ -84,8 +84,8 @@ TEST(HeadTest, StatesHaveTheSameBitsHoweverThePromptIsCut) {
     }
     Replayer replayer(config);
     const std::vector<int32_t> tokens = RandomTokens(random, 23, config.vocab_size);
-    const std::vector<float> whole = replayer.States(tokens, 23);
-    EXPECT_TRUE(std::all_of(whole.begin(), whole.end(), [](float x) { return std::isfinite(x); }));
+    const std::vector<double> whole = replayer.States(tokens, 23);
+    EXPECT_TRUE(std::all_of(whole.begin(), whole.end(), [](double x) { return std::isfinite(x); }));
     for (const int32_t chunk : {1, 5, 16}) EXPECT_EQ(replayer.States(tokens, chunk), whole);
   }
 }
@@ -95,15 +95,14 @@ TEST(HeadTest, LogitsAreTheStateTimesTheHeadWithBiasAndSoftCap) {
   for (const ModelConfig& config : {TinyConfig(2), Capped()}) {
     Replayer replayer(config);
     const std::vector<int32_t> tokens = RandomTokens(random, 9, config.vocab_size);
-    std::vector<float> state(static_cast<size_t>(config.hidden_size));
+    std::vector<double> state(static_cast<size_t>(config.hidden_size));
     std::vector<float> logits(static_cast<size_t>(config.vocab_size));
     kernels::SampleResult result;
     replayer.Replay(tokens, 0, 9, {{.position = 8, .logits = logits.data(), .result = &result}},
                     {{0, 8, state.data()}});
-    const std::vector<double> exact(state.begin(), state.end());
     ASSERT_TRUE(replayer.model().items.has_value());
     for (int32_t id = 0; id < config.vocab_size; ++id) {
-      ASSERT_NEAR(logits[static_cast<size_t>(id)], replayer.model().items->Score(id, exact), 1e-5);
+      ASSERT_NEAR(logits[static_cast<size_t>(id)], replayer.model().items->Score(id, state), 1e-5);
     }
     const float most = *std::max_element(logits.begin(), logits.end());
     EXPECT_EQ(result.token, std::max_element(logits.begin(), logits.end()) - logits.begin());

@@ -6,14 +6,23 @@
 #include <utility>
 
 #include "base/check.h"
+#include "gtest/gtest.h"
 #include "kernels/cpu/kv_cache.h"
 
 namespace sluice::testing {
 namespace {
 
-bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+template <typename T>
+bool SameBits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() &&
-         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+// Returns the sum of the states [length, width] of a sequence.
+std::vector<double> SumOf(const std::vector<float>& states, int64_t width) {
+  std::vector<double> sum(width);
+  for (size_t i = 0; i < states.size(); ++i) sum[i % width] += states[i];
+  return sum;
 }
 
 // Returns the values of one sequence as [layers, length, heads], from `all`, which is [layers,
@@ -49,6 +58,7 @@ bool SameBits(const Answer& a, const Answer& b) {
     return x.token == y.token && std::memcmp(&x.logprob, &y.logprob, sizeof(float)) == 0;
   };
   return SameBits(a.logits, b.logits) && SameBits(a.states, b.states) &&
+         SameBits(a.state_sum, b.state_sum) &&
          std::equal(a.next.begin(), a.next.end(), b.next.begin(), b.next.end(), same) &&
          SameBits(a.xsa_cos_sim, b.xsa_cos_sim) && SameBits(a.xsa_proj_frac, b.xsa_proj_frac);
 }
@@ -87,7 +97,8 @@ struct Runner::Step {
   std::vector<Answer> answers;
   std::vector<StepSequence> sequences;
   std::vector<SampledRow> sampled;
-  std::vector<StateRow> states;
+  std::vector<StateSum> states;
+  std::vector<std::vector<double>> state_values;  // by prompt, [length, hidden]
   std::vector<float> cos_sim, proj_frac;
   StepBatch batch;
 };
@@ -130,11 +141,13 @@ void Runner::AddSampledRows(const Prompt& prompt, const kernels::SampleParams& p
   const auto length = static_cast<int32_t>(prompt.tokens.size());
   const auto sequence = static_cast<int32_t>(step->sequences.size()) - 1;
   Answer& answer = step->answers[static_cast<size_t>(sequence)];
-  answer.states.resize(length * config.hidden_size);
+  answer.state_sum.resize(config.hidden_size);
+  step->states.push_back(
+      {.sequence = sequence, .position = 0, .out = answer.state_sum.data(), .count = length});
+  auto& values = step->state_values.emplace_back(length * config.hidden_size);
   for (int32_t i = 0; i < length; ++i) {
-    step->states.push_back({.sequence = sequence,
-                            .position = i,
-                            .out = answer.states.data() + i * config.hidden_size});
+    step->states.push_back(
+        {.sequence = sequence, .position = i, .out = values.data() + i * config.hidden_size});
   }
   if (!config.has_lm_head) return;
   answer.logits.resize(length * config.vocab_size);
@@ -154,6 +167,8 @@ std::vector<Answer> Runner::Collect(Step* step) const {
   const ModelConfig& config = model_->config;
   for (size_t s = 0; s < step->answers.size(); ++s) {
     Answer& answer = step->answers[s];
+    answer.states.assign(step->state_values[s].begin(), step->state_values[s].end());
+    EXPECT_TRUE(SameBits(answer.state_sum, SumOf(answer.states, config.hidden_size)));
     answer.xsa_cos_sim = Gather(step->cos_sim, step->batch, s, config.layers, config.heads);
     answer.xsa_proj_frac = Gather(step->proj_frac, step->batch, s, config.layers, config.heads);
   }

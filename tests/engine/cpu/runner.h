@@ -58,6 +58,7 @@ struct Prompt {
 struct Answer {
   std::vector<float> logits;                // [length, vocab]; empty without a head
   std::vector<float> states;                // [length, hidden]
+  std::vector<double> state_sum;            // of all positions, [hidden]
   std::vector<kernels::SampleResult> next;  // [length]; the last is drawn, the others are scored
   std::vector<float> xsa_cos_sim, xsa_proj_frac;  // [layers, length, heads]
 };

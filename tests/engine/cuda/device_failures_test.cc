@@ -52,7 +52,7 @@ class PromptStep {
                          .result = &results_[i]});
     }
     const StepSequence sequence{first, count, tokens.data(), &page};
-    const StateRow state{.sequence = 0, .position = first + count - 1, .out = states_.data()};
+    const StateSum state{.sequence = 0, .position = first + count - 1, .out = states_.data()};
     batch_.Assign({&sequence, 1}, sampled, order, {&state, 1});
   }
 
@@ -64,16 +64,16 @@ class PromptStep {
       bits.append(reinterpret_cast<const char*>(&result.token), sizeof(result.token));
       bits.append(reinterpret_cast<const char*>(&result.logprob), sizeof(result.logprob));
     }
-    for (const std::vector<float>* values : {&logits_, &states_}) {
-      bits.append(reinterpret_cast<const char*>(values->data()), values->size() * sizeof(float));
-    }
+    bits.append(reinterpret_cast<const char*>(logits_.data()), logits_.size() * sizeof(float));
+    bits.append(reinterpret_cast<const char*>(states_.data()), states_.size() * sizeof(double));
     return bits;
   }
 
  private:
   StepBatch batch_;
   std::vector<kernels::SampleResult> results_;
-  std::vector<float> logits_, states_;
+  std::vector<float> logits_;
+  std::vector<double> states_;
 };
 
 using Answers = std::vector<absl::StatusOr<std::string>>;  // the bits of each step

@@ -37,13 +37,13 @@ using simt::SimtCounts;
 constexpr Bucket kCostBucket{320, 8};
 constexpr int32_t kPagesOfASequence = 20;
 
-enum class Wanted { kDraws, kScores, kStates };
+enum class Wanted { kDraws, kScores, kMeans };
 
 struct StepCase {
   std::string name;
   int32_t sequences;
   int32_t first, count;  // positions of each sequence
-  Wanted wanted;         // a draw of the last row; or a score, or the state, of every row
+  Wanted wanted;         // a draw of the last row, a score of every row, or the mean of the states
   int32_t num_top = 0;
   bool eager = false;
   // The costs, exactly: a change that lowers one lowers its row. What is not named is 0: nothing is
@@ -133,15 +133,20 @@ const StepCase kStepCases[] = {
                .copies_to_host = 2},
      .most_bytes_to_device = 1 << 16,
      .most_bytes_to_host = 1 << 12},
-    {.name = "States",
+    // As many bytes come back as the sums of two sequences have.
+    {.name = "Means",
      .sequences = 2,
      .first = 0,
      .count = 20,
-     .wanted = Wanted::kStates,
-     .costs =
-         {.waits = 1, .runs = 1, .nodes = kModelNodes, .copies_to_device = 1, .copies_to_host = 1},
+     .wanted = Wanted::kMeans,
+     .costs = {.waits = 1,
+               .launches = 1,
+               .runs = 1,
+               .nodes = kModelNodes,
+               .copies_to_device = 2,
+               .copies_to_host = 1},
      .most_bytes_to_device = 1 << 13,
-     .most_bytes_to_host = 1 << 13},
+     .most_bytes_to_host = 2 * 32 * 8},
 };
 
 // A model whose steps use memory of the test.
@@ -167,9 +172,10 @@ class StepCosts : public ::testing::TestWithParam<StepCase> {
                              .pages = pages.data() + s * kPagesOfASequence});
         for (int32_t i = 0; i < count; ++i) {
           const int32_t row = s * count + i;
-          if (of.wanted == Wanted::kStates) {
-            float* const out = outputs.data() + row * config.hidden_size;
-            states.push_back({.sequence = s, .position = first + i, .out = out});
+          if (of.wanted == Wanted::kMeans) {
+            if (i > 0) continue;
+            double* const out = outputs.data() + s * config.hidden_size;
+            states.push_back({.sequence = s, .position = first, .out = out, .count = count});
           } else if (of.wanted == Wanted::kScores || i == count - 1) {
             sampled.push_back({.sequence = s,
                                .position = first + i,
@@ -186,11 +192,12 @@ class StepCosts : public ::testing::TestWithParam<StepCase> {
     }
 
     std::vector<int32_t> tokens, pages, top_ids;
-    std::vector<float> top_logprobs, outputs;
+    std::vector<float> top_logprobs;
+    std::vector<double> outputs;
     std::vector<kernels::SampleResult> results;
     std::vector<StepSequence> sequences;
     std::vector<SampledRow> sampled;
-    std::vector<StateRow> states;
+    std::vector<StateSum> states;
     StepBatch batch;
   };
 
@@ -244,7 +251,7 @@ TEST_P(StepCosts, OfOneStepAndOfTwoThatOverlap) {
   Step second(of, of.first + (of.first > 0 ? 1 : 0), of.count, model_->config);
   // The first steps that want states allocate the memory that they are copied to, for each of two
   // steps that overlap.
-  for (int i = 0; of.wanted == Wanted::kStates && i < 2; ++i) {
+  for (int i = 0; of.wanted == Wanted::kMeans && i < 2; ++i) {
     ASSERT_TRUE(executable_->Replay(*plan, *slot_, first.batch).ok());
   }
   SimtCounts before = device_->counts();

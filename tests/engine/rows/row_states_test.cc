@@ -34,12 +34,23 @@ std::vector<std::vector<float>> RandomStates(uint64_t seed) {
   return states;
 }
 
+using Wanted = std::vector<RowStates::Positions>;
+
+Wanted WantedOf(const RowStates& row, int32_t begin, int32_t end) {
+  Wanted wanted;
+  row.AppendWanted(begin, end, &wanted);
+  return wanted;
+}
+
 // Passes the states of the positions [begin, end) on, like a step that computes them.
 void Feed(const std::vector<std::vector<float>>& states, int32_t begin, int32_t end,
           RowStates* row) {
-  for (int32_t position = begin; position < end; ++position) {
-    if (!row->Wants(position)) continue;
-    EXPECT_TRUE(row->Take(position, states[static_cast<size_t>(position)]));
+  for (const RowStates::Positions& positions : WantedOf(*row, begin, end)) {
+    std::vector<double> sum(states[0].size());
+    for (int32_t i = positions.first; i < positions.first + positions.count; ++i) {
+      for (size_t j = 0; j < sum.size(); ++j) sum[j] += states[i][j];
+    }
+    EXPECT_TRUE(row->Take(positions, sum));
   }
 }
 
@@ -121,9 +132,9 @@ TEST(RowStatesTest, ANormalizedEmbeddingHasLengthOneAndZeroStaysZero) {
 TEST(RowStatesTest, AStateThatIsNotFiniteIsRefused) {
   const Request request = RequestFor(kOutputEmbedding, Pooling::kMean);
   RowStates row(request, kLength);
-  std::vector<float> state(5, 1.0f);
-  state[3] = INFINITY;
-  EXPECT_FALSE(row.Take(0, state));
+  std::vector<double> sum(5, 1.0);
+  sum[3] = INFINITY;
+  EXPECT_FALSE(row.Take({0, kLength}, sum));
 }
 
 TEST(RowStatesTest, WantsEachPositionOfThePromptOnce) {
@@ -131,10 +142,64 @@ TEST(RowStatesTest, WantsEachPositionOfThePromptOnce) {
   RowStates row(request, kLength);
   const auto states = RandomStates(4);
   Feed(states, 0, 3, &row);
-  EXPECT_FALSE(row.Wants(0) || row.Wants(2));
-  EXPECT_TRUE(row.Wants(3) && row.Wants(6));
-  EXPECT_FALSE(row.Wants(7)) << "behind the prompt";
+  EXPECT_EQ(WantedOf(row, 0, kLength), (Wanted{{3, 1}, {4, 1}, {5, 1}, {6, 1}}));
+  EXPECT_EQ(WantedOf(row, 0, 4), (Wanted{{3, 1}}));
+  Feed(states, 3, kLength, &row);
+  EXPECT_EQ(WantedOf(row, 0, kLength), Wanted());
 }
+
+struct WantedRow {
+  const char* name;
+  uint32_t outputs;
+  Pooling embedding, classifier = Pooling::kCls;
+  int32_t length = kLength;
+  Wanted wanted;
+};
+class WantedTable : public TableTest<WantedRow> {};
+
+TEST_P(WantedTable, OfAWholePrompt) {
+  Request request = RequestFor(row().outputs, row().embedding);
+  ModelConfig config = FakeConfig();
+  config.serving.classifier.pooling = row().classifier;
+  Mutable(request.spec).model = FakeModel(config);
+  const RowStates states(request, row().length);
+  EXPECT_EQ(WantedOf(states, 0, row().length), row().wanted);
+}
+
+const WantedRow kWantedRows[] = {
+    {.name = "AMeanIsOneSum",
+     .outputs = kOutputEmbedding,
+     .embedding = Pooling::kMean,
+     .wanted = {{0, kLength}}},
+    {.name = "TheFirstStateAlone",
+     .outputs = kOutputEmbedding,
+     .embedding = Pooling::kCls,
+     .wanted = {{0, 1}}},
+    {.name = "TheLastStateAlone",
+     .outputs = kOutputEmbedding,
+     .embedding = Pooling::kLast,
+     .wanted = {{kLength - 1, 1}}},
+    {.name = "TwoMeansShareASum",
+     .outputs = kOutputEmbedding | kOutputScores,
+     .embedding = Pooling::kMean,
+     .classifier = Pooling::kMean,
+     .wanted = {{0, kLength}}},
+    {.name = "AMeanTheFirstAndTheLast",
+     .outputs = kOutputEmbedding | kOutputScores | kOutputCandidates,
+     .embedding = Pooling::kMean,
+     .wanted = {{0, kLength}, {0, 1}, {kLength - 1, 1}}},
+    {.name = "OfTwoPositions",
+     .outputs = kOutputEmbedding | kOutputScores | kOutputCandidates,
+     .embedding = Pooling::kMean,
+     .length = 2,
+     .wanted = {{0, 2}, {0, 1}, {1, 1}}},
+    {.name = "OneStateIsAllOfThem",
+     .outputs = kOutputEmbedding | kOutputScores | kOutputCandidates,
+     .embedding = Pooling::kMean,
+     .length = 1,
+     .wanted = {{0, 1}}},
+};
+SLUICE_TABLE(WantedTable, kWantedRows);
 
 }  // namespace
 }  // namespace sluice

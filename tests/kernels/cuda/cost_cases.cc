@@ -11,6 +11,7 @@
 #include "kernels/cuda/mix.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/pack.h"
+#include "kernels/cuda/pool.h"
 #include "kernels/cuda/projection.h"
 #include "kernels/cuda/rope.h"
 #include "kernels/cuda/row_reduce.h"
@@ -111,6 +112,23 @@ void AddRowOps(Cases& cases) {
   cases.AddWidths<T>("TakeInput", kDim, kOddDim, [](DeviceLab& lab, Random& random, int32_t dim) {
     TakeInput<T>(lab.stream(), {Values<float>(lab, random, kRows * dim), dim, Live(lab, kRows),
                                 lab.Room<T>(kRows * dim)});
+  });
+}
+
+template <typename T>
+void AddPooling(Cases& cases) {
+  cases.AddWidths<T>("SumRows", kDim, kOddDim, [](DeviceLab& lab, Random& random, int32_t dim) {
+    constexpr int32_t kSums = 4, kEach = kRows / kSums;
+    std::vector<int32_t> ids(kRows);
+    std::iota(ids.begin(), ids.end(), 0);
+    std::vector<RowRange> ranges;
+    for (int32_t s = 0; s < kSums; ++s) ranges.push_back({s * kEach, kEach});
+    SumRows<T>(lab.stream(), {.x = Values<T>(lab, random, kRows * dim),
+                              .dim = dim,
+                              .ids = lab.Put(ids),
+                              .ranges = lab.Put(ranges),
+                              .rows = Live(lab, kSums),
+                              .out = lab.Room<double>(kSums * dim)});
   });
 }
 
@@ -356,7 +374,9 @@ std::vector<CostCase> CostCases() {
   AddSampling(cases);
   AddRowOps<BFloat16>(cases);
   AddRowOps<float>(cases);
+  AddPooling<BFloat16>(cases);
   AddHeadOps<BFloat16>(cases);
+  AddPooling<float>(cases);
   AddHeadOps<float>(cases);
   AddAttention<BFloat16>(cases);
   AddAttention<float>(cases);

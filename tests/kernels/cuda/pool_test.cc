@@ -1,0 +1,46 @@
+#include "kernels/cuda/pool.h"
+
+#include "gtest/gtest.h"
+#include "tests/kernels/cuda/op_test.h"
+
+namespace sluice::kernels::cuda {
+namespace {
+
+template <typename T>
+class PoolTest : public OpTest {};
+TYPED_TEST_SUITE(PoolTest, DTypes);
+
+// The rows of a sequence lie anywhere, and sums have as many as may be read at a time, or not.
+TYPED_TEST(PoolTest, SumsAreChainsOfAdditionsInTheOrderOfTheirRows) {
+  using T = TypeParam;
+  constexpr int32_t kRows = 60;
+  for (const int32_t dim : {1, 31, 70, 600}) {
+    SCOPED_TRACE(testing::Message() << "dim " << dim << ", seed " << this->kSeed);
+    auto x = RandomValues<T>(this->random_, kRows * dim);
+    x[dim - 1] = Narrow<T>(1e30f);  // so that the order matters
+    std::vector<int32_t> ids(kRows);
+    for (int32_t i = 0; i < kRows; ++i) ids[i] = i;
+    std::shuffle(ids.begin(), ids.end(), this->random_);
+    const std::vector<RowRange> ranges = {{0, kRows}, {7, 1}, {3, 8}, {20, 17}, {59, 1}};
+    const auto sums = static_cast<int32_t>(ranges.size());
+    double* const out = this->lab_.template Room<double>(sums * dim);
+    SumRows<T>(this->lab_.stream(), {.x = this->lab_.Put(x),
+                                     .dim = dim,
+                                     .ids = this->lab_.Put(ids),
+                                     .ranges = this->lab_.Put(ranges),
+                                     .rows = this->Live(sums),
+                                     .out = out});
+    std::vector<double> expected(sums * dim);
+    for (int32_t s = 0; s < sums; ++s) {
+      for (int32_t i = 0; i < ranges[s].count; ++i) {
+        const T* const row = x.data() + ids[ranges[s].begin + i] * dim;
+        for (int32_t j = 0; j < dim; ++j) expected[s * dim + j] += Widen(row[j]);
+      }
+    }
+    EXPECT_TRUE(SameBits(this->lab_.Get(out, sums * dim), expected));
+    this->lab_.Clear();
+  }
+}
+
+}  // namespace
+}  // namespace sluice::kernels::cuda
