@@ -21,8 +21,9 @@
 //           hang           waits for ever, or until the faults are changed
 //           until=FILE     makes FILE.met and goes on once FILE exists; the name has no ; and no *
 //           nan            at deliver only: a row's logits count as not finite
-//           illegal_access at before_replay only: the step has a token that no table has, with which
-//                          a GPU accesses memory that does not exist; on the CPU the daemon crashes
+//           illegal_access at before_replay only: the step has a token that no table has, with
+//                          which a GPU accesses memory that does not exist; not for the CPU, where
+//                          the daemon crashes
 //   COUNT   the number of times that the fault strikes, from the first time on; default: no limit
 // At each point the first fault of the list strikes that applies and is not used up.
 #pragma once
@@ -79,8 +80,8 @@ using Concerns = std::function<bool(std::string_view id)>;
 // Delays, hangs or returns an error, as the fault that strikes says. Requires FaultsOn(), and that
 // the caller holds no lock.
 absl::Status InjectFault(FaultPoint point, const Concerns& concerns);
-// Return whether a fault `nan` strikes at deliver, or `illegal_access` at before_replay. Require the
-// same.
+// Return whether a fault `nan` strikes at deliver, or `illegal_access` at before_replay. Require
+// the same.
 bool InjectNan(std::string_view id);
 bool InjectIllegalAccess(const Concerns& concerns);
 

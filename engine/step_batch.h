@@ -53,8 +53,8 @@ struct SampledRow {
 };
 
 // The wanted sum of the states behind the last norm of consecutive positions: for one position its
-// state. It is one chain of additions in double, by ascending position, so that it has the same bits
-// where a chain is cut and continued.
+// state. It is one chain of additions in double, by ascending position, so that it has the same
+// bits where a chain is cut and continued.
 struct StateSum {
   int32_t sequence;   // index into the step's sequences
   int32_t position;   // the first one, absolute; all must be computed by this step

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/size_of.h"
 #include "base/status_macros.h"
+#include "engine/cuda/dense_shapes.h"
 #include "kernels/cuda/embedding.h"
 #include "kernels/cuda/logits.h"
 #include "kernels/cuda/projection.h"
@@ -104,6 +105,7 @@ CudaHead<T>::CudaHead(const ModelConfig& config, int32_t most_rows, const HeadWe
     : weights_(weights),
       width_(config.hidden_size),
       vocab_(config.vocab_size),
+      columns_(PaddedVocab(config.vocab_size)),
       most_rows_(most_rows) {}
 
 template <typename T>
@@ -159,7 +161,7 @@ int64_t CudaHead<T>::Cut(void* memory) {
   output_.outcomes = cutter.Take<cuda::SampleOutcome>(most_rows_);
   output_.top_ids = cutter.Take<int32_t>(top);
   output_.top_logprobs = cutter.Take<float>(top);
-  output_.logits = cutter.Take<float>(rows * vocab_);
+  output_.logits = cutter.Take<float>(rows * columns_);
   if (Uses(kScore)) {
     parts_ = cutter.Take<cuda::ScorePart>(cuda::ScoreParts(rows, vocab_));
     target_logits_ = cutter.Take<float>(rows);
@@ -191,7 +193,7 @@ template <typename T>
 template <typename Cutter>
 typename CudaHead<T>::Input CudaHead<T>::CutInput(Kind kind, Cutter& cutter) const {
   const int64_t rows = MostRows(kind);
-  return {.counts = cutter.template Take<int32_t>(2),
+  return {.counts = cutter.template Take<int32_t>(3),
           .tiles = cutter.template Take<kernels::RowGroup>(kernels::CeilDiv(rows, cuda::kTileRows)),
           .row_ids = cutter.template Take<int32_t>(rows),
           .excluded_begin = cutter.template Take<int32_t>(rows + 1),
@@ -246,16 +248,19 @@ void CudaHead<T>::Launch(Kind kind, DeviceStream& stream) const {
   LaunchProducts(kind, stream);
   cuda::FinishLogits(stream, {.logits = output_.logits,
                               .n = vocab_,
+                              .stride = columns_,
                               .soft_cap = weights_.soft_cap,
                               .excluded = lists_,
                               .begin = input.excluded_begin,
                               .rows = rows});
   cuda::Sample(stream, {.logits = output_.logits,
                         .n = vocab_,
+                        .stride = columns_,
                         .requests = input.requests,
                         .rows = rows,
                         .max_top = MostTop(kind),
                         .scratch = kind == kWide ? nullptr : scratch_,
+                        .first = input.counts + 2,
                         .outcomes = output_.outcomes,
                         .top_ids = output_.top_ids,
                         .top_logprobs = output_.top_logprobs});
@@ -281,7 +286,7 @@ void CudaHead<T>::LaunchProducts(Kind kind, DeviceStream& stream) const {
                            .bias = weights_.bias,
                            .bias_stride = 0,
                            .k = width_,
-                           .n = vocab_,
+                           .n = columns_,
                            .tiles = {input.tiles, input.counts + 1,
                                      static_cast<int32_t>(kernels::CeilDiv(rows, cuda::kTileRows))},
                            .accumulate = false,
@@ -297,6 +302,7 @@ void CudaHead<T>::LaunchScore(DeviceStream& stream) const {
                           .bias = weights_.bias,
                           .k = width_,
                           .n = vocab_,
+                          .weight_stride = columns_,
                           .soft_cap = weights_.soft_cap,
                           .tiles = {input.tiles, input.counts + 1,
                                     static_cast<int32_t>(kernels::CeilDiv(rows, cuda::kTileRows))},
@@ -304,6 +310,7 @@ void CudaHead<T>::LaunchScore(DeviceStream& stream) const {
                           .rows = {input.counts, rows},
                           .parts = parts_,
                           .target_logits = target_logits_,
+                          .first = input.counts + 2,
                           .outcomes = output_.outcomes});
 }
 
@@ -392,11 +399,11 @@ void CudaHead<T>::Send(const StepBatch& batch, const Run& run, HeadStaging& stag
   const Input sent = CutInput(run.kind, cutter);
   const kernels::RowGroup all = {0, 0, run.rows};
   sent.counts[0] = run.rows;
+  sent.counts[2] = run.first;
   sent.counts[1] = cuda::CutIntoRowTiles({&all, 1}, sent.tiles);
   for (int32_t i = 0; i < run.rows; ++i) {
     sent.row_ids[i] = batch.sampled_rows()[run.first + i];
     sent.requests[i] = RequestOf(batch.sampled()[run.first + i]);
-    sent.requests[i].place = run.first + i;
   }
   SendLists(batch, run, sent, staging, stream);
   stream.CopyToDevice(input_[run.kind].counts, sent.counts, InputBytes(run.kind));
@@ -438,13 +445,13 @@ void CudaHead<T>::Fetch(const StepBatch& batch, const Run& run, HeadStaging& sta
   if (run.kind != kManyTop) fetch_top(top, 0, run.end.top - top);
   for (int32_t i = 0; i < run.rows; ++i) {
     const SampledRow& row = batch.sampled()[run.first + i];
-    const int64_t place = int64_t{i} * vocab_;
     if (run.kind == kManyTop) {
-      fetch_top(top, place, row.num_top);
+      fetch_top(top, int64_t{i} * vocab_, row.num_top);
       top += row.num_top;
     }
     if (WantsLogits(row)) {
-      stream.CopyToHost(fetched.logits + logits, output_.logits + place, vocab_ * sizeof(float));
+      stream.CopyToHost(fetched.logits + logits, output_.logits + int64_t{i} * columns_,
+                        vocab_ * sizeof(float));
       logits += vocab_;
     }
   }

@@ -24,9 +24,11 @@ namespace sluice {
 // The weights of a head, on the device.
 template <typename T>
 struct HeadWeights {
-  const T* weight = nullptr;  // [hidden, vocab]; nullptr if the model has no head
-  const T* bias = nullptr;    // [vocab] or nullptr
-  float soft_cap = 0;         // as in HeadOp
+  // [hidden, PaddedVocab(vocab)], like the bias with zeros behind the vocabulary; nullptr if the
+  // model has no head.
+  const T* weight = nullptr;
+  const T* bias = nullptr;  // [PaddedVocab(vocab)] or nullptr
+  float soft_cap = 0;       // as in HeadOp
   // Computes the products, without bias; if nullptr, our kernel does.
   const DenseLayer* layer = nullptr;
 };
@@ -76,7 +78,7 @@ class CudaHead {
 
   // The input of a run, which the host sends in one copy.
   struct Input {
-    int32_t* counts;  // [2]: rows, and tiles of our kernel
+    int32_t* counts;  // [3]: rows, tiles of our kernel, and the index of the first sampled row
     kernels::RowGroup* tiles;
     int32_t* row_ids;         // [rows]
     int32_t* excluded_begin;  // [rows + 1], into the lists, which are sent separately
@@ -89,7 +91,7 @@ class CudaHead {
     kernels::cuda::SampleOutcome* outcomes;  // [most_rows]
     int32_t* top_ids;                        // [rows, MostTop()]
     float* top_logprobs;                     // [rows, MostTop()]
-    float* logits;                           // [rows, vocab]
+    float* logits;                           // [rows, columns_] on the device, else [rows, vocab]
   };
   // The parts of the staging arrays that runs take: bytes of input, words of lists, rows, entries
   // of candidates, logits.
@@ -142,6 +144,7 @@ class CudaHead {
   const T* hidden_ = nullptr;
   HeadWeights<T> weights_;
   int32_t width_ = 0, vocab_ = 0;
+  int32_t columns_ = 0;    // of logits on the device: PaddedVocab(vocab_)
   int32_t most_rows_ = 0;  // of a step
   int64_t bytes_ = 0;
   DeviceMemory memory_, workspace_;  // workspace_ is for the library's layer

@@ -42,7 +42,7 @@ std::optional<DenseShape> WithActivation(const DenseShape& shape, const Activati
 std::optional<DenseShape> ShapeOf(const Graph& graph, const HeadOp& op, int64_t vocab, bool half) {
   if (op.bias.present()) return std::nullopt;
   return DenseShape{.k = Width(graph, op.in),
-                    .n = static_cast<int32_t>(vocab),
+                    .n = PaddedVocab(vocab),
                     .half = half,
                     .bias = false,
                     .accumulate = false,

@@ -18,6 +18,10 @@ std::optional<DenseShape> ShapeOf(const Graph& graph, const LinearOp& op, bool h
 // Returns the shape with the activation `then` behind the layer; nullopt if the library does not
 // have it, or would apply it to less than the sum.
 std::optional<DenseShape> WithActivation(const DenseShape& shape, const ActivationOp* then);
+// Returns the columns of logits in memory, rounded up so that their rows and those of the weights
+// are aligned; the columns behind the vocabulary have zeros for weights.
+constexpr int32_t PaddedVocab(int64_t vocab) { return static_cast<int32_t>((vocab + 7) / 8 * 8); }
+
 // Returns nullopt if there is a bias, whose type differs from that of the logits; our kernel
 // computes these.
 std::optional<DenseShape> ShapeOf(const Graph& graph, const HeadOp& op, int64_t vocab, bool half);

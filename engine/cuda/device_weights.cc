@@ -29,7 +29,7 @@ const void* ElementOf(const void* data, DType dtype, int64_t i) {
 
 template <typename T>
 absl::StatusOr<const T*> DeviceWeights::Load(const Checkpoint& checkpoint, const TensorPart& part,
-                                             int64_t count) {
+                                             int64_t count, int64_t padded) {
   if (!part.present()) return nullptr;
   SLUICE_ASSIGN_OR_RETURN(const Tensor tensor, checkpoint.Find(part.name, part.shape));
   SLUICE_CHECK(part.first + count <= tensor.elements());
@@ -37,13 +37,15 @@ absl::StatusOr<const T*> DeviceWeights::Load(const Checkpoint& checkpoint, const
                       .dtype = tensor.dtype,
                       .rows = 1,
                       .columns = count,
-                      .stride = count});
+                      .stride = count},
+                     padded);
 }
 
 template <typename T>
 absl::StatusOr<const T*> DeviceWeights::LoadDense(const Checkpoint& checkpoint,
                                                   const TensorPart& part, MatrixLayout layout,
-                                                  int64_t in, int64_t out) {
+                                                  int64_t in, int64_t out, int64_t padded) {
+  SLUICE_CHECK(padded <= out || layout == MatrixLayout::kOutIn);
   SLUICE_ASSIGN_OR_RETURN(const Tensor tensor, checkpoint.Find(part.name, part.shape));
   if (layout == MatrixLayout::kInOut) {
     return SendAsIs<T>({.data = ElementOf(tensor.data, tensor.dtype, part.first),
@@ -53,7 +55,8 @@ absl::StatusOr<const T*> DeviceWeights::LoadDense(const Checkpoint& checkpoint,
                         .stride = part.shape[1]});
   }
   return SendTransposed<T>(
-      {.data = tensor.data, .dtype = tensor.dtype, .rows = out, .columns = in, .stride = in});
+      {.data = tensor.data, .dtype = tensor.dtype, .rows = out, .columns = in, .stride = in},
+      std::max(padded, out));
 }
 
 absl::StatusOr<const float*> DeviceWeights::Put(const std::vector<float>& values) {
@@ -84,9 +87,16 @@ absl::StatusOr<T*> DeviceWeights::Allocate(int64_t count) {
 }
 
 template <typename T>
-absl::StatusOr<const T*> DeviceWeights::SendAsIs(const Source& source) {
+absl::StatusOr<T*> DeviceWeights::AllocatePadded(int64_t count, int64_t padded) {
+  SLUICE_ASSIGN_OR_RETURN(T* const out, Allocate<T>(std::max(count, padded)));
+  if (padded > count) stream_.Fill(out, 0, padded * sizeof(T));
+  return out;
+}
+
+template <typename T>
+absl::StatusOr<const T*> DeviceWeights::SendAsIs(const Source& source, int64_t padded) {
   const int64_t count = source.rows * source.columns;
-  SLUICE_ASSIGN_OR_RETURN(T* const out, Allocate<T>(count));
+  SLUICE_ASSIGN_OR_RETURN(T* const out, AllocatePadded<T>(count, padded));
   const auto most = static_cast<int64_t>(ring_.most_bytes()) / DTypeBytes(source.dtype);
   for (int64_t first = 0; first < count; first += most) {
     const int64_t now = std::min(most, count - first);
@@ -101,8 +111,9 @@ absl::StatusOr<const T*> DeviceWeights::SendAsIs(const Source& source) {
 }
 
 template <typename T>
-absl::StatusOr<const T*> DeviceWeights::SendTransposed(const Source& source) {
-  SLUICE_ASSIGN_OR_RETURN(T* const out, Allocate<T>(source.rows * source.columns));
+absl::StatusOr<const T*> DeviceWeights::SendTransposed(const Source& source, int64_t padded_rows) {
+  SLUICE_ASSIGN_OR_RETURN(
+      T* const out, AllocatePadded<T>(source.rows * source.columns, padded_rows * source.columns));
   // The values of a piece, which is at least one row of some columns.
   const auto most = static_cast<int64_t>(ring_.most_bytes()) / DTypeBytes(source.dtype);
   const int64_t columns = std::min(source.columns, most);
@@ -124,18 +135,18 @@ absl::StatusOr<const T*> DeviceWeights::SendTransposed(const Source& source) {
                                             .rows = down,
                                             .columns = across,
                                             .in_stride = stride,
-                                            .out = out + c * source.rows + r,
-                                            .out_stride = source.rows});
+                                            .out = out + c * padded_rows + r,
+                                            .out_stride = padded_rows});
     }
   }
   return out;
 }
 
-#define SLUICE_INSTANTIATE(T)                                                                      \
-  template absl::StatusOr<const T*> DeviceWeights::Load(const Checkpoint&, const TensorPart&,      \
-                                                        int64_t);                                  \
-  template absl::StatusOr<const T*> DeviceWeights::LoadDense(const Checkpoint&, const TensorPart&, \
-                                                             MatrixLayout, int64_t, int64_t);
+#define SLUICE_INSTANTIATE(T)                                                                 \
+  template absl::StatusOr<const T*> DeviceWeights::Load(const Checkpoint&, const TensorPart&, \
+                                                        int64_t, int64_t);                    \
+  template absl::StatusOr<const T*> DeviceWeights::LoadDense(                                 \
+      const Checkpoint&, const TensorPart&, MatrixLayout, int64_t, int64_t, int64_t);
 
 SLUICE_INSTANTIATE(float)
 SLUICE_INSTANTIATE(kernels::cuda::BFloat16)

@@ -29,15 +29,18 @@ class DeviceWeights {
   // Each of the following returns memory whose values are there for the work that is queued on the
   // stream, and after Finish for all work.
 
-  // Loads `count` values, converted to T; returns nullptr if the part is absent.
+  // Loads `count` values, converted to T; returns nullptr if the part is absent. If `padded` is
+  // more than `count`, zeros follow up to it.
   template <typename T>
-  absl::StatusOr<const T*> Load(const Checkpoint& checkpoint, const TensorPart& part,
-                                int64_t count);
+  absl::StatusOr<const T*> Load(const Checkpoint& checkpoint, const TensorPart& part, int64_t count,
+                                int64_t padded = 0);
   // Loads a dense layer that is stored as `layout` says, and arranges it as [in, out], which the
-  // projections read.
+  // projections read; or as [in, padded] with zeros behind each row if `padded` is more than `out`,
+  // which requires the layout kOutIn.
   template <typename T>
   absl::StatusOr<const T*> LoadDense(const Checkpoint& checkpoint, const TensorPart& part,
-                                     MatrixLayout layout, int64_t in, int64_t out);
+                                     MatrixLayout layout, int64_t in, int64_t out,
+                                     int64_t padded = 0);
   absl::StatusOr<const float*> Put(const std::vector<float>& values);
 
   // Waits until all values have arrived, and releases what loading needed.
@@ -58,10 +61,13 @@ class DeviceWeights {
 
   template <typename T>
   absl::StatusOr<T*> Allocate(int64_t count);
+  // Returns memory for `padded` values, all of them zero if they are more than `count`.
   template <typename T>
-  absl::StatusOr<const T*> SendAsIs(const Source& source);
+  absl::StatusOr<T*> AllocatePadded(int64_t count, int64_t padded);
   template <typename T>
-  absl::StatusOr<const T*> SendTransposed(const Source& source);
+  absl::StatusOr<const T*> SendAsIs(const Source& source, int64_t padded = 0);
+  template <typename T>
+  absl::StatusOr<const T*> SendTransposed(const Source& source, int64_t padded_rows);
 
   Device& device_;
   DeviceStream& stream_;

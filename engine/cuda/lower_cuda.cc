@@ -235,11 +235,12 @@ class Lowering {
 
   // The head runs separately (engine/cuda/cuda_head.h).
   CudaOpOr operator()(const HeadOp& op) {
-    SLUICE_ASSIGN_OR_RETURN(const auto head,
-                            weights_.LoadDense<T>(source_, op.weight, MatrixLayout::kOutIn,
-                                                  Width(op.in), config_.vocab_size));
-    SLUICE_ASSIGN_OR_RETURN(const auto bias,
-                            weights_.Load<T>(source_, op.bias, config_.vocab_size));
+    SLUICE_ASSIGN_OR_RETURN(
+        const auto head,
+        weights_.LoadDense<T>(source_, op.weight, MatrixLayout::kOutIn, Width(op.in),
+                              config_.vocab_size, PaddedVocab(config_.vocab_size)));
+    SLUICE_ASSIGN_OR_RETURN(const auto bias, weights_.Load<T>(source_, op.bias, config_.vocab_size,
+                                                              PaddedVocab(config_.vocab_size)));
     head_ = {head, bias, op.soft_cap};
     if (const auto shape = ShapeOf(graph_, op, config_.vocab_size, kHalf); shape && dense_) {
       SLUICE_ASSIGN_OR_RETURN(head_.layer, dense_->Find(*shape, head, nullptr));

@@ -24,8 +24,8 @@ struct VirtualRunOptions {
   // Whether a sequence of several steps computes its whole prefix again in each; otherwise it
   // continues with one token. Its deadline also ends it between two steps.
   bool recompute = false;
-  // The most tokens of a prompt in one step if any arrival generates; otherwise, or if 0, as many as
-  // the largest bucket has. A longer prompt is computed in chunks, which together are one of the
+  // The most tokens of a prompt in one step if any arrival generates; otherwise, or if 0, as many
+  // as the largest bucket has. A longer prompt is computed in chunks, which together are one of the
   // arrival's steps. With `recompute` no prompt is cut. See RunLimitsOf.
   int32_t chunk_tokens = 0;
   // Called after each batch (times are of the run), and for each sequence that ended at `end`: it

@@ -43,15 +43,15 @@ class RequestTable {
   void Fail(ActiveRequest* request, const absl::Status& status);
   void FailAll(const absl::Status& status);
 
-  // Record that rows, which the scheduler has handed out, enter a step and leave it. A row may enter
-  // a step while another one carries it, see PagedScheduler::ReturnAhead.
+  // Record that rows, which the scheduler has handed out, enter a step and leave it. A row may
+  // enter a step while another one carries it, see PagedScheduler::ReturnAhead.
   void BeginStep(std::span<RequestRow* const> rows);
   void EndStep(std::span<RequestRow* const> rows);
   void Leave(RequestRow* row);  // a step that has not ended
   // Queues a row that has left a step for its next step, unless another step carries it already.
   void Requeue(RequestRow* row);
-  // Ends a row that has left a step. `computed` says whether that succeeded. If another step carries
-  // it, its part in that becomes void and it ends when it leaves that one.
+  // Ends a row that has left a step. `computed` says whether that succeeded. If another step
+  // carries it, its part in that becomes void and it ends when it leaves that one.
   void Finish(RequestRow* row, bool computed);
 
   // has_ended returns whether any request has ended and was not taken yet; TakeEnded replaces

@@ -73,8 +73,8 @@ class StepPipeline {
                const WatchdogOptions& watchdog, Clock* clock, Observer* observer,
                const RecentWaits* waits, RunnerState* state, Heartbeat* heartbeat);
 
-  // Returns whether a step may be decided now: a slot is free, and of each row of a step in progress
-  // it is known whether and how it goes on.
+  // Returns whether a step may be decided now: a slot is free, and of each row of a step in
+  // progress it is known whether and how it goes on.
   bool MayDecide(MonoTime now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
   // Decides a step and takes its rows, in the order of arrival. Returns nullptr and sets `decision`
   // if it is better to wait, or if nothing waits. Requires MayDecide.

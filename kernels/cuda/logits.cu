@@ -35,7 +35,7 @@ __global__ void FinishLogitsKernel(FinishArgs args) {
   const int32_t begin = (BlockIndex() - first * args.parts) * args.columns;
   const int32_t end = op.n - begin < args.columns ? op.n : begin + args.columns;
   for (int32_t r = first; r < rows; r += args.step) {
-    float* row = op.logits + int64_t{r} * op.n;
+    float* row = op.logits + r * op.stride;
     if (op.soft_cap != 0) {
       Cap<kWidth>(row, begin, end, op.soft_cap);
       SyncBlock();
@@ -61,7 +61,7 @@ void FinishLogits(Stream& stream, const LogitsArgs& args) {
   const int32_t parts = (args.n + columns - 1) / columns;
   const int32_t blocks = PersistentBlocks(stream, int64_t{args.rows.capacity} * parts, 8);
   const int32_t step = blocks > parts ? blocks / parts : 1;
-  const bool aligned = RowsAligned(args.logits, args.n);
+  const bool aligned = RowsAligned(args.logits, args.stride);
   Launch(stream, aligned ? kFinishLogits<kCopyElements<float>> : kFinishLogits<1>,
          {.blocks = parts * step, .threads = kThreads, .overlaps_previous = true},
          FinishArgs{args, parts, step, columns});

@@ -197,13 +197,19 @@ __device__ int32_t Choose(const Choices& choices, int32_t columns, const SampleP
   return choices.ids == nullptr ? chosen : choices.ids[chosen];
 }
 
+__device__ void WriteOutcome(const SampleArgs& args, int32_t r, const SampleOutcome& outcome) {
+  SampleOutcome& to = args.outcomes[(args.first == nullptr ? 0 : *args.first) + r];
+  to.token = outcome.token;
+  to.logprob = outcome.logprob;
+}
+
 __device__ void SampleRow(const SampleArgs& args, int32_t r, SampleShared& shared) {
   const int64_t first = static_cast<int64_t>(r) * args.n;
-  const Row row = {args.logits + first, args.n};
+  const Row row = {args.logits + r * args.stride, args.n};
   const SampleRequest request = args.requests[r];
   const uint64_t largest_key = LargestIfFinite(row, shared.select);
   if (largest_key == 0) {
-    if (ThreadIndex() == 0) args.outcomes[request.place] = {-1, NAN};
+    if (ThreadIndex() == 0) WriteOutcome(args, r, {-1, NAN});
     return;
   }
   const float largest = row.x[IndexOf(largest_key)];
@@ -217,8 +223,7 @@ __device__ void SampleRow(const SampleArgs& args, int32_t r, SampleShared& share
     token = Choose(choices, row.n, request.params, shared);
   }
   if (ThreadIndex() == 0) {
-    args.outcomes[request.place] = {token,
-                                    token < 0 ? NAN : static_cast<float>(row.x[token] - log_sum)};
+    WriteOutcome(args, r, {token, token < 0 ? NAN : static_cast<float>(row.x[token] - log_sum)});
   }
   if (request.num_top > 0) {
     const int64_t place = static_cast<int64_t>(r) * args.max_top;

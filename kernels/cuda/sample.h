@@ -43,7 +43,6 @@ struct SampleRequest {
   int32_t target;                    // in [0, n) to score this token; -1 to draw one
   int32_t num_top;                   // number of candidates to report, <= n and <= max_top
   const DrawEdits* edits = nullptr;  // on the device, nullptr without edits or with a target
-  int32_t place = 0;                 // the index of its outcome
 };
 
 struct SampleOutcome {
@@ -54,14 +53,16 @@ struct SampleOutcome {
 };
 
 struct SampleArgs {
-  const float* logits;            // [rows, n]
+  const float* logits;            // [rows, n], rows `stride` apart
   int32_t n;                      // 1 to kMaxLogits
+  int64_t stride;                 // >= n
   const SampleRequest* requests;  // [rows]
   LiveRows rows;
   int32_t max_top;  // 0 if no row has candidates
   // [rows, n]; used by rows with edits, and by rows with more than 1,024 candidates.
   uint64_t* scratch;
-  SampleOutcome* outcomes;  // those of the rows, at their places
+  const int32_t* first;     // the place of the first row's outcome; nullptr means 0
+  SampleOutcome* outcomes;  // of the rows, one after another
   // [rows, max_top], before edits, in descending order, equal logits by ascending index. Entries
   // beyond num_top, and rows whose logits are not finite, stay unchanged.
   int32_t* top_ids;

@@ -63,7 +63,8 @@ __global__ void __launch_bounds__(kTileThreads) ScoreTilesKernel(ScoreArgs<T> ar
     const ProductWork work = {args.tiles.tiles[item / column_tiles],
                               static_cast<int32_t>(item % column_tiles) * kTileColumns};
     Sums<T> sums;
-    MultiplyTile<kAsync>(Operands<T>{args.x, args.weight, args.k, args.n}, work, shared, sums);
+    MultiplyTile<kAsync>(Operands<T>{args.x, args.weight, args.k, args.weight_stride}, work, shared,
+                         sums);
     ShareSums(work, sums, shared);
     ScoreTile(args, work, shared);
     SyncBlock();
@@ -89,9 +90,9 @@ __global__ void __launch_bounds__(kMergeThreads) MergeScoresKernel(ScoreArgs<T> 
     // Without a finite logit, or with one that is NaN or +inf, the sum is NaN.
     const bool finite = sum == sum;
     const double logprob = args.target_logits[r] - (largest + log(sum));
-    const SampleRequest& request = args.requests[r];
-    args.outcomes[request.place] = {finite ? request.target : -1,
-                                    finite ? static_cast<float>(logprob) : NAN};
+    SampleOutcome& to = args.outcomes[(args.first == nullptr ? 0 : *args.first) + r];
+    to.token = finite ? args.requests[r].target : -1;
+    to.logprob = finite ? static_cast<float>(logprob) : NAN;
   }
 }
 
@@ -107,7 +108,7 @@ const Kernel kMergeScores = KernelOf("MergeScores", &MergeScoresKernel<T>);
 template <typename T>
 void Score(Stream& stream, const ScoreArgs<T>& args) {
   SLUICE_CHECK(args.k >= 1 && args.n >= 1);
-  const bool aligned = RowsAligned(args.x, args.k) && RowsAligned(args.weight, args.n);
+  const bool aligned = RowsAligned(args.x, args.k) && RowsAligned(args.weight, args.weight_stride);
   const int64_t column_tiles = (args.n + kTileColumns - 1) / kTileColumns;
   Launch(stream, aligned ? kScoreTiles<T> : kScoreTilesUnaligned<T>,
          {PersistentBlocks(stream, args.tiles.capacity * column_tiles, 4), kTileThreads,

@@ -35,17 +35,19 @@ constexpr int64_t ScoreParts(int64_t rows, int64_t n) {
 template <typename T>  // float, BFloat16
 struct ScoreArgs {
   const T* x;       // [rows, k]
-  const T* weight;  // [k, n]; aligned as for Project
+  const T* weight;  // [k, n], rows `weight_stride` apart; aligned as for Project
   const T* bias;    // [n] or nullptr
   int32_t k;
   int32_t n;
+  int32_t weight_stride;  // >= n
   float soft_cap;
   RowTiles tiles;
   const SampleRequest* requests;  // [rows], each with a target
   LiveRows rows;
-  ScorePart* parts;         // [ScoreParts(rows.capacity, n)] of scratch
-  float* target_logits;     // [rows] of scratch
-  SampleOutcome* outcomes;  // as of Sample
+  ScorePart* parts;      // [ScoreParts(rows.capacity, n)] of scratch
+  float* target_logits;  // [rows] of scratch
+  const int32_t* first;  // as of Sample, like `outcomes`
+  SampleOutcome* outcomes;
 };
 
 template <typename T>

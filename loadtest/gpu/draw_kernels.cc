@@ -40,15 +40,16 @@ Case Sampling(const DrawSizes& s, const Draw& draw) {
                                 .top_p = draw.top_p,
                                 .seed = i},
                      .target = -1,
-                     .num_top = 0,
-                     .place = static_cast<int32_t>(i)};
+                     .num_top = 0};
     }
     const cuda::SampleArgs args = {.logits = bench.Values<float>(s.elements()),
                                    .n = s.n,
+                                   .stride = s.n,
                                    .requests = bench.Put(requests),
                                    .rows = bench.Rows(s.rows),
                                    .max_top = 0,
                                    .scratch = bench.Room<uint64_t>(s.elements()),
+                                   .first = nullptr,
                                    .outcomes = bench.Room<cuda::SampleOutcome>(s.rows),
                                    .top_ids = nullptr,
                                    .top_logprobs = nullptr};
@@ -89,6 +90,7 @@ Case SoftCap(const DrawSizes& s) {
   return KernelCase(s.Moves("soft cap of logits", 2), [=](Bench& bench) {
     const cuda::LogitsArgs args = {.logits = bench.Values<float>(s.elements()),
                                    .n = s.n,
+                                   .stride = s.n,
                                    .soft_cap = 30,
                                    .excluded = bench.Room<int32_t>(1),
                                    .begin = bench.Room<int32_t>(int64_t{s.rows} + 1),

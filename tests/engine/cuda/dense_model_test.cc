@@ -80,9 +80,7 @@ TEST_P(DenseModelTest, AnswersAreCloseToThoseOfOurKernels) {
       differ |= answers[s].logits[i] != expected[s].logits[i];
     }
   }
-  // Products of bfloat16 are exact, so both give the same sums if no activation comes between them.
-  const bool exact = most == 0.05 && GetParam().activation == Activation::kRelu;
-  EXPECT_EQ(differ, !exact) << "whether the library was there at all";
+  EXPECT_TRUE(differ) << "whether the library was there at all";
 }
 
 INSTANTIATE_TEST_SUITE_P(Profiles, DenseModelTest,

@@ -200,27 +200,27 @@ template <typename T>
 void AddScore(Cases& cases) {
   constexpr int32_t kDepth = 256, kColumns = std::is_same_v<T, float> ? 512 : 2048;
   for (const int32_t n : {kColumns, kColumns - 1}) {
-    cases.Add(
-        absl::StrCat("Score ", NameOf<T>(), n % 2 == 0 ? "" : " odd"),
-        absl::StrCat(kRows, " x ", kDepth, " x ", n), [=](DeviceLab& lab, Random& random) {
-          std::vector<SampleRequest> requests(kRows);
-          for (int32_t r = 0; r < kRows; ++r) {
-            requests[r] = {
-                .params = {}, .target = RandomInt(random, 0, n - 1), .num_top = 0, .place = r};
-          }
-          Score<T>(lab.stream(), {.x = Values<T>(lab, random, kRows * kDepth),
-                                  .weight = Values<T>(lab, random, kDepth * n),
-                                  .bias = nullptr,
-                                  .k = kDepth,
-                                  .n = n,
-                                  .soft_cap = 0,
-                                  .tiles = TilesOn(lab, {{0, 0, kRows}}, kRows),
-                                  .requests = lab.Put(requests),
-                                  .rows = Live(lab, kRows),
-                                  .parts = lab.Room<ScorePart>(ScoreParts(kRows, n)),
-                                  .target_logits = lab.Room<float>(kRows),
-                                  .outcomes = lab.Room<SampleOutcome>(kRows)});
-        });
+    cases.Add(absl::StrCat("Score ", NameOf<T>(), n % 2 == 0 ? "" : " odd"),
+              absl::StrCat(kRows, " x ", kDepth, " x ", n), [=](DeviceLab& lab, Random& random) {
+                std::vector<SampleRequest> requests(kRows);
+                for (int32_t r = 0; r < kRows; ++r) {
+                  requests[r] = {.params = {}, .target = RandomInt(random, 0, n - 1), .num_top = 0};
+                }
+                Score<T>(lab.stream(), {.x = Values<T>(lab, random, kRows * kDepth),
+                                        .weight = Values<T>(lab, random, kDepth * n),
+                                        .bias = nullptr,
+                                        .k = kDepth,
+                                        .n = n,
+                                        .weight_stride = n,
+                                        .soft_cap = 0,
+                                        .tiles = TilesOn(lab, {{0, 0, kRows}}, kRows),
+                                        .requests = lab.Put(requests),
+                                        .rows = Live(lab, kRows),
+                                        .parts = lab.Room<ScorePart>(ScoreParts(kRows, n)),
+                                        .target_logits = lab.Room<float>(kRows),
+                                        .first = nullptr,
+                                        .outcomes = lab.Room<SampleOutcome>(kRows)});
+              });
   }
 }
 
@@ -259,24 +259,26 @@ void AddSampling(Cases& cases) {
   static constexpr int32_t kVocabulary = 2048;
   const auto add = [&](const std::string& what, const SampleParams& params, int32_t num_top,
                        int32_t target = -1) {
-    cases.Add(
-        absl::StrCat("Sample ", what), absl::StrCat(kRows, " rows of ", kVocabulary),
-        [=](DeviceLab& lab, Random& random) {
-          std::vector<SampleRequest> requests(kRows);
-          for (int32_t r = 0; r < kRows; ++r) {
-            requests[r] = {.params = params, .target = target, .num_top = num_top, .place = r};
-            requests[r].params.sample = static_cast<uint32_t>(r);
-          }
-          Sample(lab.stream(), {.logits = Values<float>(lab, random, kRows * kVocabulary, 5.0f),
-                                .n = kVocabulary,
-                                .requests = lab.Put(requests),
-                                .rows = Live(lab, kRows),
-                                .max_top = num_top,
-                                .scratch = lab.Room<uint64_t>(kRows * kVocabulary),
-                                .outcomes = lab.Room<SampleOutcome>(kRows),
-                                .top_ids = lab.Room<int32_t>(kRows * num_top),
-                                .top_logprobs = lab.Room<float>(kRows * num_top)});
-        });
+    cases.Add(absl::StrCat("Sample ", what), absl::StrCat(kRows, " rows of ", kVocabulary),
+              [=](DeviceLab& lab, Random& random) {
+                std::vector<SampleRequest> requests(kRows);
+                for (int32_t r = 0; r < kRows; ++r) {
+                  requests[r] = {.params = params, .target = target, .num_top = num_top};
+                  requests[r].params.sample = static_cast<uint32_t>(r);
+                }
+                Sample(lab.stream(),
+                       {.logits = Values<float>(lab, random, kRows * kVocabulary, 5.0f),
+                        .n = kVocabulary,
+                        .stride = kVocabulary,
+                        .requests = lab.Put(requests),
+                        .rows = Live(lab, kRows),
+                        .max_top = num_top,
+                        .scratch = lab.Room<uint64_t>(kRows * kVocabulary),
+                        .first = nullptr,
+                        .outcomes = lab.Room<SampleOutcome>(kRows),
+                        .top_ids = lab.Room<int32_t>(kRows * num_top),
+                        .top_logprobs = lab.Room<float>(kRows * num_top)});
+              });
   };
   add("at temperature 1", {.temperature = 1, .seed = 1}, 0);
   add("greedily", {.seed = 1}, 0);
@@ -293,6 +295,7 @@ void AddFloatOps(Cases& cases) {
     std::iota(excluded.begin(), excluded.end(), 5);
     FinishLogits(lab.stream(), {.logits = Values<float>(lab, random, kRows * n, 5.0f),
                                 .n = n,
+                                .stride = n,
                                 .soft_cap = 2,
                                 .excluded = lab.Put(excluded),
                                 .begin = lab.Put(begin),

@@ -206,6 +206,7 @@ TEST_F(FinishLogitsAccessTest, FinishLogits) {
     float* out = Put(logits);
     FinishLogits(lab_.stream(), {.logits = out,
                                  .n = n,
+                                 .stride = n,
                                  .soft_cap = 2,
                                  .excluded = lab_.Put<int32_t>({0, 8199, 4100, 7}),
                                  .begin = lab_.Put<int32_t>({0, 3, 3, 4}),

@@ -20,28 +20,33 @@ struct Outcomes {
 class SampleTest : public OpTest {
  protected:
   // Samples each row and expects its logits unchanged. logits: [requests.size(), n]
-  Outcomes Run(const std::vector<float>& logits, std::vector<SampleRequest> requests) {
+  Outcomes Run(const std::vector<float>& logits, const std::vector<SampleRequest>& requests) {
+    constexpr int32_t kFirst = 3;
     const auto rows = static_cast<int32_t>(requests.size());
     const auto n = static_cast<int32_t>(logits.size() / requests.size());
     int32_t max_top = 0;
+    for (const SampleRequest& request : requests) max_top = std::max(max_top, request.num_top);
+    // Rows begin where they are aligned; what lies between them is never drawn.
+    const int32_t stride = (n + 7) / 8 * 8;
+    std::vector<float> apart(rows * stride, kInfinity);
     for (int32_t r = 0; r < rows; ++r) {
-      max_top = std::max(max_top, requests[r].num_top);
-      requests[r].place = rows - 1 - r;
+      std::copy_n(logits.begin() + r * n, n, apart.begin() + r * stride);
     }
     const SampleArgs args = {
-        .logits = lab_.Put(logits),
+        .logits = lab_.Put(apart),
         .n = n,
+        .stride = stride,
         .requests = lab_.Put(requests),
         .rows = Live(rows),
         .max_top = max_top,
         .scratch = lab_.Room<uint64_t>(rows * n),
-        .outcomes = lab_.Room<SampleOutcome>(rows),
+        .first = lab_.Put<int32_t>({kFirst}),
+        .outcomes = lab_.Room<SampleOutcome>(kFirst + rows),
         .top_ids = lab_.Put(std::vector<int32_t>(rows * max_top, kUnwrittenId)),
         .top_logprobs = lab_.Put(std::vector<float>(rows * max_top, kPoison))};
     Sample(lab_.stream(), args);
-    Outcomes outcomes = {lab_.Get(args.outcomes, rows), {}, {}};
-    std::reverse(outcomes.rows.begin(), outcomes.rows.end());
-    EXPECT_TRUE(SameBits(lab_.Get(args.logits, logits.size()), logits)) << "the logits changed";
+    Outcomes outcomes = {lab_.Get(args.outcomes + kFirst, rows), {}, {}};
+    EXPECT_TRUE(SameBits(lab_.Get(args.logits, apart.size()), apart)) << "the logits changed";
     const auto ids = lab_.Get(args.top_ids, rows * max_top);
     const auto logprobs = lab_.Get(args.top_logprobs, rows * max_top);
     for (int32_t r = 0; r < rows; ++r) {

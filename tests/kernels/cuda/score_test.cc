@@ -13,6 +13,7 @@ struct Head {
   float soft_cap = 0;
   std::vector<T> x{}, weight{}, bias{};  // [rows, k], [k, n], [n] or empty
   std::vector<int32_t> targets{};
+  int32_t stride_beyond = 0;
 
   // Returns the logits of row `r` in double.
   std::vector<double> Logits(int32_t r) const {
@@ -47,29 +48,35 @@ class ScoreTest : public OpTest {
 
   std::vector<SampleOutcome> Run(const Head<T>& head) {
     std::vector<SampleRequest> requests;
-    for (const int32_t target : head.targets) {
-      const auto place = static_cast<int32_t>(head.rows - 1 - std::ssize(requests));
-      requests.push_back({.params = {}, .target = target, .num_top = 0, .place = place});
-    }
+    for (const int32_t target : head.targets)
+      requests.push_back({.params = {}, .target = target, .num_top = 0});
     const RowGroup all = {0, 0, head.rows};
     std::vector<RowGroup> tiles(MaxRowTiles(head.rows, 1));
     const int32_t count = CutIntoRowTiles({&all, 1}, tiles.data());
-    auto* const outcomes = lab_.template Room<SampleOutcome>(head.rows);
+    constexpr int32_t kFirst = 5;
+    auto* const outcomes = lab_.template Room<SampleOutcome>(kFirst + head.rows);
+    // Columns behind the head's are never counted.
+    const int32_t stride = head.n + head.stride_beyond;
+    std::vector<T> weight(int64_t{head.k} * stride, Narrow<T>(NAN));
+    for (int32_t i = 0; i < head.k; ++i) {
+      std::copy_n(head.weight.begin() + i * head.n, head.n, weight.begin() + i * stride);
+    }
     Score<T>(lab_.stream(),
              {.x = lab_.Put(head.x),
-              .weight = lab_.Put(head.weight),
+              .weight = lab_.Put(weight),
               .bias = head.bias.empty() ? nullptr : lab_.Put(head.bias),
               .k = head.k,
               .n = head.n,
+              .weight_stride = stride,
               .soft_cap = head.soft_cap,
               .tiles = {lab_.Put(tiles), lab_.Put(std::vector<int32_t>{count}), count},
               .requests = lab_.Put(requests),
               .rows = Live(head.rows),
               .parts = lab_.template Room<ScorePart>(ScoreParts(head.rows, head.n)),
               .target_logits = lab_.template Room<float>(head.rows),
+              .first = lab_.Put(std::vector<int32_t>{kFirst}),
               .outcomes = outcomes});
-    std::vector<SampleOutcome> result = lab_.Get(outcomes, head.rows);
-    std::reverse(result.begin(), result.end());
+    std::vector<SampleOutcome> result = lab_.Get(outcomes + kFirst, head.rows);
     lab_.Clear();
     return result;
   }
@@ -85,8 +92,8 @@ TYPED_TEST(ScoreTest, ScoresLikeTheReference) {
   };
   for (const Size size : {Size{1, 1, 1}, {3, 40, 63}, {66, 33, 130}, {5, 64, 1000}, {2, 7, 129}}) {
     for (const float soft_cap : {0.0f, 3.0f}) {
-      const Head<TypeParam> head =
-          this->RandomHead(size.rows, size.k, size.n, soft_cap != 0, soft_cap);
+      Head<TypeParam> head = this->RandomHead(size.rows, size.k, size.n, soft_cap != 0, soft_cap);
+      if (soft_cap != 0) head.stride_beyond = 7 - (size.n + 7) % 8;
       const std::vector<SampleOutcome> outcomes = this->Run(head);
       for (int32_t r = 0; r < size.rows; ++r) {
         const int32_t target = head.targets[r];
