@@ -24,11 +24,14 @@ absl::StatusOr<std::vector<std::unique_ptr<DenseLayer>>> DenseLayers::Passing(
   for (std::unique_ptr<DenseLayer>& layer : candidates) {
     if (passing.size() == most) break;
     const absl::Status status = trial.Check(*layer, stream_);
-    if (absl::IsUnavailable(status)) return status;
+    if (absl::IsUnavailable(status) || absl::IsResourceExhausted(status)) return status;
     if (status.ok()) {
       passing.push_back(std::move(layer));
     } else if (layer.get() == of_table) {
       Refuse(shape, status);
+    } else if (!absl::IsFailedPrecondition(status)) {
+      notices_.push_back(absl::StrCat("an algorithm for ", ToString(shape), " is not used: ",
+                                      layer->Describe(), ": ", status.message()));
     }
   }
   return passing;
@@ -39,7 +42,12 @@ absl::StatusOr<const DenseLayer*> DenseLayers::Find(const DenseShape& shape, con
   if (const auto found = layers_.find(shape); found != layers_.end()) return found->second.get();
   SLUICE_ASSIGN_OR_RETURN(auto passing, Passing(shape, weight, bias, /*most=*/1));
   std::unique_ptr<DenseLayer>& layer = layers_[shape];
-  if (!passing.empty()) layer = std::move(passing.front());
+  if (!passing.empty()) {
+    layer = std::move(passing.front());
+  } else if (!device_.DenseCandidates(shape).empty()) {
+    notices_.push_back(absl::StrCat("our kernel computes ", ToString(shape),
+                                    ", because none of the library's algorithms passes its trial"));
+  }
   return layer.get();
 }
 

@@ -35,7 +35,9 @@ class DenseLayers {
 
   // Returns the algorithms in use.
   AlgorithmTable InUse(const std::string& gpu, const std::string& library) const;
-  // Returns a sentence for each of the table's algorithms that was refused.
+  // Returns a sentence for each of the table's algorithms that was refused, for each algorithm of
+  // which a call failed, and for each shape that is left to our kernel although there are
+  // algorithms for it.
   const std::vector<std::string>& notices() const { return notices_; }
 
  private:

@@ -214,6 +214,15 @@ TEST_F(DenseLayersTest, ATablesAlgorithmThatFailsTheTrialIsNotUsed) {
       << "what a table says is not handed to the library";
 }
 
+TEST_F(DenseLayersTest, AShapeThatIsLeftToOurKernelIsNoticed) {
+  EXPECT_EQ(Found({SimtDense::kVaries}, kShape), std::nullopt);
+  EXPECT_THAT(layers_->notices(),
+              ElementsAre("our kernel computes 24 x 16 f32, bias, because none of the library's "
+                          "algorithms passes its trial"));
+  EXPECT_EQ(Found({}, kShape), std::nullopt);
+  EXPECT_THAT(layers_->notices(), IsEmpty()) << "without a library";
+}
+
 TEST_F(DenseLayersTest, PassingReturnsUpToTheGivenNumberOfAlgorithms) {
   Offer({SimtDense::kVaries, SimtDense::kBackwards, SimtDense::kUnfinished, SimtDense::kInvariant});
   EXPECT_EQ(layers_->Passing(kShape, weight_, bias_, 9)->size(), 2u);
