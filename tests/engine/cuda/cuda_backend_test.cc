@@ -170,7 +170,7 @@ TEST_F(CudaModelTest, ATableOfAlgorithmsChangesBitsAndTheProfilesName) {
   Load(TinyConfig(1), library, "cublaslt", directory.File("table.json"));
   EXPECT_EQ(backend_->info().profile, "cuda-simt-f32-pretended-simt_emulator-1-" + table.Digest());
   EXPECT_THAT(executable_->notices(),
-              ElementsAre(HasSubstr("is not followed for 32 x 61 f32, head: row 0 has ")));
+              ElementsAre(HasSubstr("is not followed for 32 x 64 f32, head: row 0 has ")));
   EXPECT_NE(executable_->algorithms(), algorithms_without);
   const auto with = logits();
   EXPECT_NE(with, without);
