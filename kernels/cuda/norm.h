@@ -26,6 +26,7 @@ struct NormArgs {
   float scale = 1;
   int32_t dim;
   int32_t groups = 1;
+  int64_t stride = 0;  // from row to row of x and out; 0 if they are contiguous
   LiveRows rows;
   T* out;  // may be x if there is no residual
 };
