@@ -13,6 +13,7 @@ namespace {
 // by a block, whose threads hold 16 each; what is beyond 8,192 elements is read again in each pass.
 constexpr int32_t kWarpHeld = 8, kMostWarpDim = kWarp * kWarpHeld, kWarps = 4;
 constexpr int32_t kBlockHeld = 16, kMostThreads = 512;
+static_assert(kMostStridedDim <= kMostWarpDim);
 
 struct NormShared {
   float reduce[kWarp];
@@ -123,6 +124,17 @@ class NormTeam {
   NormShared* const shared_;  // nullptr if the team is a warp
 };
 
+template <typename T, bool kCentred, bool kAligned>
+__global__ void __launch_bounds__(kMostThreads) BlockNormKernel(NormArgs<T> args) {
+  const NormTeam<T, kCentred, kAligned, kBlockHeld> team(args, {ThreadIndex(), BlockThreads()},
+                                                         &SharedMemory<NormShared>());
+  WaitForPrevious();
+  const int32_t rows = *args.rows.count * args.groups;
+  for (int32_t r = BlockIndex(); r < rows; r += GridBlocks()) {
+    team.Normalise(int64_t{r} * args.dim);
+  }
+}
+
 // Visits the groups of all rows, `step` apart in their order.
 class GroupWalk {
  public:
@@ -152,17 +164,6 @@ class GroupWalk {
   int32_t row_, group_;
   const int32_t rows_a_step_, groups_a_step_;
 };
-
-template <typename T, bool kCentred, bool kAligned>
-__global__ void __launch_bounds__(kMostThreads) BlockNormKernel(NormArgs<T> args) {
-  const NormTeam<T, kCentred, kAligned, kBlockHeld> team(args, {ThreadIndex(), BlockThreads()},
-                                                         &SharedMemory<NormShared>());
-  WaitForPrevious();
-  const int32_t rows = *args.rows.count;
-  for (GroupWalk walk(args, BlockIndex(), GridBlocks()); walk.row() < rows; walk.Next()) {
-    team.Normalise(walk.offset());
-  }
-}
 
 template <typename T, bool kCentred, bool kAligned>
 __global__ void __launch_bounds__(kWarps* kWarp) WarpNormKernel(NormArgs<T> args) {
@@ -202,7 +203,7 @@ void LaunchNorm(Stream& stream, const NormArgs<T>& args) {
 template <bool kCentred, typename T>
 void Norm(Stream& stream, const NormArgs<T>& args) {
   SLUICE_CHECK((args.residual == nullptr) == (args.sum == nullptr));
-  SLUICE_CHECK(args.residual == nullptr || args.stride == 0);
+  SLUICE_CHECK(args.stride == 0 || (args.residual == nullptr && args.dim <= kMostStridedDim));
   const int32_t dim = args.dim;
   const bool aligned = RowsAligned(args.x, dim) && RowsAligned(args.residual, dim) &&
                        RowsAligned(args.sum, dim) && RowsAligned(args.weight, dim) &&
