@@ -30,8 +30,8 @@ absl::StatusOr<std::vector<std::unique_ptr<DenseLayer>>> DenseLayers::Passing(
     } else if (layer.get() == of_table) {
       Refuse(shape, status);
     } else if (!absl::IsFailedPrecondition(status)) {
-      notices_.push_back(absl::StrCat("an algorithm for ", ToString(shape), " is not used: ",
-                                      layer->Describe(), ": ", status.message()));
+      notices_.push_back(absl::StrCat("an algorithm for ", ToString(shape),
+                                      " is not used: ", layer->Describe(), ": ", status.message()));
     }
   }
   return passing;

@@ -2,6 +2,8 @@
 
 #include <variant>
 
+#include "engine/cuda/joined_graph.h"
+
 namespace sluice {
 namespace {
 
@@ -49,7 +51,8 @@ std::optional<DenseShape> ShapeOf(const Graph& graph, const HeadOp& op, int64_t 
                     .head = true};
 }
 
-std::set<DenseShape> DenseShapesOf(const Graph& graph, int64_t vocab, bool half) {
+std::set<DenseShape> DenseShapesOf(const Graph& of_model, int64_t vocab, bool half) {
+  const Graph graph = JoinProjections(of_model, /*gates=*/true);
   std::set<DenseShape> shapes;
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     const GraphOp* const next = i + 1 < graph.ops.size() ? &graph.ops[i + 1] : nullptr;

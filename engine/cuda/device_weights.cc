@@ -54,9 +54,51 @@ absl::StatusOr<const T*> DeviceWeights::LoadDense(const Checkpoint& checkpoint,
                         .columns = out,
                         .stride = part.shape[1]});
   }
-  return SendTransposed<T>(
+  const int64_t stride = std::max(padded, out);
+  SLUICE_ASSIGN_OR_RETURN(T* const values, AllocatePadded<T>(out * in, stride * in));
+  SLUICE_RETURN_IF_ERROR(SendTransposedTo<T>(
       {.data = tensor.data, .dtype = tensor.dtype, .rows = out, .columns = in, .stride = in},
-      std::max(padded, out));
+      values, stride));
+  return values;
+}
+
+template <typename T>
+absl::StatusOr<const T*> DeviceWeights::LoadJoined(const Checkpoint& checkpoint,
+                                                   const std::vector<Columns>& columns,
+                                                   int64_t in) {
+  int64_t all = 0;
+  for (const Columns& own : columns) all += own.count;
+  SLUICE_ASSIGN_OR_RETURN(T* const values, Allocate<T>(all * in));
+  int64_t first = 0;
+  for (const auto& [part, count] : columns) {
+    SLUICE_ASSIGN_OR_RETURN(const Tensor tensor, checkpoint.Find(part->name, part->shape));
+    SLUICE_RETURN_IF_ERROR(SendTransposedTo<T>(
+        {.data = tensor.data, .dtype = tensor.dtype, .rows = count, .columns = in, .stride = in},
+        values + first, all));
+    first += count;
+  }
+  return values;
+}
+
+template <typename T>
+absl::StatusOr<const T*> DeviceWeights::LoadJoinedBias(const Checkpoint& checkpoint,
+                                                       const std::vector<Columns>& columns) {
+  if (!columns.front().part->present()) return nullptr;
+  int64_t all = 0;
+  for (const Columns& own : columns) all += own.count;
+  SLUICE_ASSIGN_OR_RETURN(T* const values, Allocate<T>(all));
+  int64_t first = 0;
+  for (const auto& [part, count] : columns) {
+    SLUICE_ASSIGN_OR_RETURN(const Tensor tensor, checkpoint.Find(part->name, part->shape));
+    SLUICE_RETURN_IF_ERROR(SendAsIsTo<T>({.data = ElementOf(tensor.data, tensor.dtype, part->first),
+                                          .dtype = tensor.dtype,
+                                          .rows = 1,
+                                          .columns = count,
+                                          .stride = count},
+                                         values + first));
+    first += count;
+  }
+  return values;
 }
 
 absl::StatusOr<const float*> DeviceWeights::Put(const std::vector<float>& values) {
@@ -97,6 +139,13 @@ template <typename T>
 absl::StatusOr<const T*> DeviceWeights::SendAsIs(const Source& source, int64_t padded) {
   const int64_t count = source.rows * source.columns;
   SLUICE_ASSIGN_OR_RETURN(T* const out, AllocatePadded<T>(count, padded));
+  SLUICE_RETURN_IF_ERROR(SendAsIsTo<T>(source, out));
+  return out;
+}
+
+template <typename T>
+absl::Status DeviceWeights::SendAsIsTo(const Source& source, T* out) {
+  const int64_t count = source.rows * source.columns;
   const auto most = static_cast<int64_t>(ring_.most_bytes()) / DTypeBytes(source.dtype);
   for (int64_t first = 0; first < count; first += most) {
     const int64_t now = std::min(most, count - first);
@@ -107,13 +156,11 @@ absl::StatusOr<const T*> DeviceWeights::SendAsIs(const Source& source, int64_t p
         stream_,
         {.in = ring_.Send(bytes), .dtype = source.dtype, .count = now, .out = out + first});
   }
-  return out;
+  return absl::OkStatus();
 }
 
 template <typename T>
-absl::StatusOr<const T*> DeviceWeights::SendTransposed(const Source& source, int64_t padded_rows) {
-  SLUICE_ASSIGN_OR_RETURN(
-      T* const out, AllocatePadded<T>(source.rows * source.columns, padded_rows * source.columns));
+absl::Status DeviceWeights::SendTransposedTo(const Source& source, T* out, int64_t out_stride) {
   // The values of a piece, which is at least one row of some columns.
   const auto most = static_cast<int64_t>(ring_.most_bytes()) / DTypeBytes(source.dtype);
   const int64_t columns = std::min(source.columns, most);
@@ -135,18 +182,22 @@ absl::StatusOr<const T*> DeviceWeights::SendTransposed(const Source& source, int
                                             .rows = down,
                                             .columns = across,
                                             .in_stride = stride,
-                                            .out = out + c * padded_rows + r,
-                                            .out_stride = padded_rows});
+                                            .out = out + c * out_stride + r,
+                                            .out_stride = out_stride});
     }
   }
-  return out;
+  return absl::OkStatus();
 }
 
 #define SLUICE_INSTANTIATE(T)                                                                 \
   template absl::StatusOr<const T*> DeviceWeights::Load(const Checkpoint&, const TensorPart&, \
                                                         int64_t, int64_t);                    \
   template absl::StatusOr<const T*> DeviceWeights::LoadDense(                                 \
-      const Checkpoint&, const TensorPart&, MatrixLayout, int64_t, int64_t, int64_t);
+      const Checkpoint&, const TensorPart&, MatrixLayout, int64_t, int64_t, int64_t);         \
+  template absl::StatusOr<const T*> DeviceWeights::LoadJoined(                                \
+      const Checkpoint&, const std::vector<Columns>&, int64_t);                               \
+  template absl::StatusOr<const T*> DeviceWeights::LoadJoinedBias(const Checkpoint&,          \
+                                                                  const std::vector<Columns>&);
 
 SLUICE_INSTANTIATE(float)
 SLUICE_INSTANTIATE(kernels::cuda::BFloat16)

@@ -41,6 +41,18 @@ class DeviceWeights {
   absl::StatusOr<const T*> LoadDense(const Checkpoint& checkpoint, const TensorPart& part,
                                      MatrixLayout layout, int64_t in, int64_t out,
                                      int64_t padded = 0);
+  // Loads several dense layers of `in` inputs as the columns of one, each stored as kOutIn; and
+  // their biases, one behind the other. The numbers of columns are multiples of 8.
+  struct Columns {
+    const TensorPart* part;
+    int64_t count;
+  };
+  template <typename T>
+  absl::StatusOr<const T*> LoadJoined(const Checkpoint& checkpoint,
+                                      const std::vector<Columns>& columns, int64_t in);
+  template <typename T>
+  absl::StatusOr<const T*> LoadJoinedBias(const Checkpoint& checkpoint,
+                                          const std::vector<Columns>& columns);
   absl::StatusOr<const float*> Put(const std::vector<float>& values);
 
   // Waits until all values have arrived, and releases what loading needed.
@@ -66,8 +78,11 @@ class DeviceWeights {
   absl::StatusOr<T*> AllocatePadded(int64_t count, int64_t padded);
   template <typename T>
   absl::StatusOr<const T*> SendAsIs(const Source& source, int64_t padded = 0);
+  // These write to `out`, the second one in rows that are `out_stride` apart.
   template <typename T>
-  absl::StatusOr<const T*> SendTransposed(const Source& source, int64_t padded_rows);
+  absl::Status SendAsIsTo(const Source& source, T* out);
+  template <typename T>
+  absl::Status SendTransposedTo(const Source& source, T* out, int64_t out_stride);
 
   Device& device_;
   DeviceStream& stream_;

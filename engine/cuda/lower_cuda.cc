@@ -10,8 +10,10 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/status_macros.h"
 #include "engine/cuda/dense_shapes.h"
+#include "engine/cuda/joined_graph.h"
 #include "engine/model/rope.h"
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/embedding.h"
@@ -32,9 +34,9 @@ class Lowering {
  public:
   using CudaOpOr = absl::StatusOr<CudaOp<T>>;
 
-  Lowering(const Model& model, DeviceWeights& weights, DenseLayers* dense)
+  Lowering(const Model& model, const Graph& graph, DeviceWeights& weights, DenseLayers* dense)
       : config_(model.config),
-        graph_(model.graph),
+        graph_(graph),
         source_(model.checkpoint),
         weights_(weights),
         dense_(dense) {}
@@ -79,7 +81,9 @@ class Lowering {
     SLUICE_ASSIGN_OR_RETURN(const T* const weight, weights_.Load<T>(source_, op.weight, op.width));
     SLUICE_ASSIGN_OR_RETURN(const T* const bias, weights_.Load<T>(source_, op.bias, op.width));
     const int32_t dim = op.width, groups = Width32(op.in) / dim;
-    return [op, weight, bias, dim, groups](const StepPlace<T>& place, Stream& stream) {
+    SLUICE_CHECK(RowStride(op.in) == RowStride(op.out));
+    return [op, weight, bias, dim, groups, stride = RowStride(op.in)](const StepPlace<T>& place,
+                                                                      Stream& stream) {
       const cuda::NormArgs<T> args = {.x = place.buffer(op.in),
                                       .weight = weight,
                                       .bias = bias,
@@ -87,6 +91,7 @@ class Lowering {
                                       .scale = op.scale,
                                       .dim = dim,
                                       .groups = groups,
+                                      .stride = stride,
                                       .rows = place.rows(),
                                       .out = place.buffer(op.out)};
       switch (op.kind) {
@@ -100,13 +105,9 @@ class Lowering {
 
   CudaOpOr operator()(const LinearOp& op) {
     const int32_t k = Width32(op.in), n = Width32(op.out);
-    SLUICE_ASSIGN_OR_RETURN(const T* const weight,
-                            op.position_wise()
-                                ? weights_.Load<T>(source_, op.weight, Elements(op.weight))
-                                : weights_.LoadDense<T>(source_, op.weight, op.layout, k, n));
-    SLUICE_ASSIGN_OR_RETURN(
-        const T* const bias,
-        weights_.Load<T>(source_, op.bias, op.position_bias ? Elements(op.bias) : n));
+    SLUICE_CHECK(RowStride(op.in) == 0 && RowStride(op.out) == 0);
+    SLUICE_ASSIGN_OR_RETURN(const T* const weight, LoadWeight(op, k, n));
+    SLUICE_ASSIGN_OR_RETURN(const T* const bias, LoadBias(op, n));
     SLUICE_ASSIGN_OR_RETURN(const DenseLayer* const layer, LibraryLayer(op, weight, bias));
     if (layer != nullptr) {
       uses_library_ = true;
@@ -148,7 +149,9 @@ class Lowering {
   CudaOpOr operator()(const RopeStoreOp& op) {
     SLUICE_RETURN_IF_ERROR(MakeRopeTables());
     const int32_t dim = config_.rotary_dim(), heads = config_.heads;
-    return [op, cos = cos_, sin = sin_, dim, heads](const StepPlace<T>& place, Stream& stream) {
+    const int64_t stride = RowStride(op.q);
+    return [op, cos = cos_, sin = sin_, dim, heads, stride](const StepPlace<T>& place,
+                                                            Stream& stream) {
       cuda::RopeAndStore<T>(stream,
                             {.cos = cos,
                              .sin = sin,
@@ -159,6 +162,7 @@ class Lowering {
                              .q = place.buffer(op.q),
                              .k = place.buffer(op.k),
                              .v = place.buffer(op.v),
+                             .stride = stride,
                              .kv = place.kv[op.layer],
                              .rows = place.rows()});
     };
@@ -183,7 +187,8 @@ class Lowering {
     }
     const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim)));
     const int32_t heads = config_.heads;
-    return [op, xsa, scale, heads](const StepPlace<T>& place, Stream& stream) {
+    return [op, xsa, scale, heads, stride = RowStride(op.q)](const StepPlace<T>& place,
+                                                             Stream& stream) {
       cuda::AttentionArgs<T> args = {
           .q = place.buffer(op.q),
           .sequences = place.template at<const cuda::AttentionSequence>(place.layout.sequences),
@@ -192,6 +197,7 @@ class Lowering {
           .tiles = place.attention_tiles(),
           .kv = place.kv[op.layer],
           .q_heads = heads,
+          .q_stride = stride,
           .scale = scale,
           .causal = op.causal,
           .xsa = xsa,
@@ -206,11 +212,13 @@ class Lowering {
   }
 
   CudaOpOr operator()(const ActivationOp& op) {
-    return [op, dim = Width32(op.in)](const StepPlace<T>& place, Stream& stream) {
+    const int64_t stride = RowStride(op.in);
+    return [op, stride, dim = Width32(op.in)](const StepPlace<T>& place, Stream& stream) {
       cuda::Activate<T>(stream, {.activation = op.activation,
                                  .in = place.buffer(op.in),
                                  .up = Buffer(op.up, place),
                                  .dim = dim,
+                                 .stride = stride,
                                  .rows = place.rows(),
                                  .out = place.buffer(op.out)});
     };
@@ -220,17 +228,19 @@ class Lowering {
     const int64_t count = Width(op.out) / op.repeat;
     SLUICE_ASSIGN_OR_RETURN(const T* const a_weight, weights_.Load<T>(source_, op.a_weight, count));
     SLUICE_ASSIGN_OR_RETURN(const T* const b_weight, weights_.Load<T>(source_, op.b_weight, count));
-    return
-        [op, a_weight, b_weight, dim = Width32(op.out)](const StepPlace<T>& place, Stream& stream) {
-          cuda::Mix<T>(stream, {.a = place.buffer(op.a),
-                                .a_weight = a_weight,
-                                .b = Buffer(op.b, place),
-                                .b_weight = b_weight,
-                                .repeat = static_cast<int32_t>(op.repeat),
-                                .dim = dim,
-                                .rows = place.rows(),
-                                .out = place.buffer(op.out)});
-        };
+    SLUICE_CHECK(RowStride(op.a) == RowStride(op.out));
+    return [op, a_weight, b_weight, dim = Width32(op.out), stride = RowStride(op.a)](
+               const StepPlace<T>& place, Stream& stream) {
+      cuda::Mix<T>(stream, {.a = place.buffer(op.a),
+                            .a_weight = a_weight,
+                            .b = Buffer(op.b, place),
+                            .b_weight = b_weight,
+                            .repeat = static_cast<int32_t>(op.repeat),
+                            .dim = dim,
+                            .stride = stride,
+                            .rows = place.rows(),
+                            .out = place.buffer(op.out)});
+    };
   }
 
   // The head runs separately (engine/cuda/cuda_head.h).
@@ -277,6 +287,37 @@ class Lowering {
   }
   int64_t Width(BufferId id) const { return graph_.buffers[id].width; }
   int32_t Width32(BufferId id) const { return Width(id); }
+  // Returns the elements from row to row, or 0 if the rows are contiguous.
+  int64_t RowStride(BufferId id) const {
+    const BufferId within = graph_.buffers[id].within;
+    return within == kNoBuffer ? 0 : Width(within);
+  }
+
+  absl::StatusOr<const T*> LoadWeight(const LinearOp& op, int32_t k, int32_t n) {
+    if (op.position_wise()) return weights_.Load<T>(source_, op.weight, Elements(op.weight));
+    // Neighbouring columns of one tensor are loaded like one layer.
+    if (op.more.empty() || op.layout == MatrixLayout::kInOut) {
+      return weights_.LoadDense<T>(source_, op.weight, op.layout, k, n);
+    }
+    return weights_.LoadJoined<T>(source_, ColumnsOf(op, n, &LinearOp::weight), k);
+  }
+  absl::StatusOr<const T*> LoadBias(const LinearOp& op, int32_t n) {
+    if (op.more.empty() || op.layout == MatrixLayout::kInOut) {
+      return weights_.Load<T>(source_, op.bias, op.position_bias ? Elements(op.bias) : n);
+    }
+    return weights_.LoadJoinedBias<T>(source_, ColumnsOf(op, n, &LinearOp::bias));
+  }
+  // Returns the tensors of a joined layer of `n` columns: its weights or its biases.
+  static std::vector<DeviceWeights::Columns> ColumnsOf(const LinearOp& op, int64_t n,
+                                                       TensorPart LinearOp::*first) {
+    const bool weights = first == &LinearOp::weight;
+    std::vector<DeviceWeights::Columns> columns = {{&(op.*first), n}};
+    for (const LinearOp::Part& part : op.more) {
+      columns.push_back({weights ? &part.weight : &part.bias, part.width});
+      columns.front().count -= part.width;
+    }
+    return columns;
+  }
 
   kernels::XsaForm XsaFormOf(const AttentionOp& op) const {
     if (!op.xsa) return kernels::XsaForm::kOff;
@@ -351,8 +392,9 @@ class Lowering {
 template <typename T>
 absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeights& weights,
                                                 DenseLayers* dense) {
-  Lowering<T> lowering(model, weights, dense);
   LoweredCudaModel<T> lowered;
+  lowered.graph = JoinProjections(model.graph, /*gates=*/dense != nullptr);
+  Lowering<T> lowering(model, lowered.graph, weights, dense);
   SLUICE_RETURN_IF_ERROR(lowering.Lower(&lowered.ops));
   SLUICE_RETURN_IF_ERROR(weights.Finish());
   lowered.head = lowering.head();

@@ -57,6 +57,7 @@ using CudaOp = std::function<void(const StepPlace<T>& place, DeviceStream& strea
 
 template <typename T>
 struct LoweredCudaModel {
+  Graph graph;                 // with joined projections
   std::vector<CudaOp<T>> ops;  // all but the head
   HeadWeights<T> head;
   bool uses_library = false;   // for layers other than the head
@@ -64,7 +65,7 @@ struct LoweredCudaModel {
 
   StepLayout LayOut(const Model& model, const Bucket& bucket) const {
     const int64_t rows = uses_library ? DenseRows(bucket.tokens) : bucket.tokens;
-    return LayOutStep(model, bucket, rows, sizeof(T), workspace_bytes);
+    return LayOutStep(model.config, graph, bucket, rows, sizeof(T), workspace_bytes);
   }
   void Launch(const StepPlace<T>& place, DeviceStream& stream) const {
     for (const CudaOp<T>& cuda_op : ops) cuda_op(place, stream);

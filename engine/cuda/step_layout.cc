@@ -36,8 +36,8 @@ void Copy(std::span<const T> values, char* to) {
 
 }  // namespace
 
-StepLayout LayOutStep(const Model& model, const Bucket& bucket, int64_t rows, int64_t element_bytes,
-                      int64_t workspace_bytes) {
+StepLayout LayOutStep(const ModelConfig& config, const Graph& graph, const Bucket& bucket,
+                      int64_t rows, int64_t element_bytes, int64_t workspace_bytes) {
   int64_t end = 0;
   const auto take = [&end](int64_t count, int64_t bytes) {
     const int64_t offset = end;
@@ -45,17 +45,21 @@ StepLayout LayOutStep(const Model& model, const Bucket& bucket, int64_t rows, in
     return offset;
   };
   constexpr int64_t kInt = sizeof(int32_t);
-  const ModelConfig& config = model.config;
   const int64_t tokens = bucket.tokens;
   StepLayout layout;
-  layout.buffers.resize(model.graph.buffers.size());
+  layout.buffers.resize(graph.buffers.size());
   // The input of the head is at the same place in every layout, so that one captured head serves
   // all buckets.
-  const BufferId output = model.graph.output;
-  layout.buffers[output] = take(rows * model.graph.buffers[output].width, element_bytes);
+  layout.buffers[graph.output] = take(rows * graph.buffers[graph.output].width, element_bytes);
   for (size_t i = 0; i < layout.buffers.size(); ++i) {
-    if (static_cast<BufferId>(i) == output) continue;
-    layout.buffers[i] = take(rows * model.graph.buffers[i].width, element_bytes);
+    const GraphBuffer& buffer = graph.buffers[i];
+    if (static_cast<BufferId>(i) == graph.output || buffer.within != kNoBuffer) continue;
+    layout.buffers[i] = take(rows * buffer.width, element_bytes);
+  }
+  for (size_t i = 0; i < layout.buffers.size(); ++i) {
+    const GraphBuffer& buffer = graph.buffers[i];
+    if (buffer.within == kNoBuffer) continue;
+    layout.buffers[i] = layout.buffers[buffer.within] + buffer.first * element_bytes;
   }
   layout.input = layout.counts = take(1, sizeof(StepCounts));
   layout.token_ids = take(tokens, kInt);

@@ -22,7 +22,8 @@ struct StepCounts {
 
 // Byte offsets, multiples of 256.
 struct StepLayout {
-  std::vector<int64_t> buffers;  // per graph buffer: [rows, width]; the graph's output is at 0
+  // Per graph buffer: [rows, width], or columns of another one. The graph's output is at 0.
+  std::vector<int64_t> buffers;
 
   int64_t input;  // the first of the arrays that the host sends, which end with `pages`
   int64_t input_bytes;
@@ -51,9 +52,9 @@ struct StepLayout {
   int64_t bytes;      // the total; grows with the bucket
 };
 
-// Lays out a step of `bucket` with buffers of `rows` >= bucket.tokens rows.
-StepLayout LayOutStep(const Model& model, const Bucket& bucket, int64_t rows, int64_t element_bytes,
-                      int64_t workspace_bytes);
+// Lays out a step of `bucket` with the buffers of `graph`, of `rows` >= bucket.tokens rows.
+StepLayout LayOutStep(const ModelConfig& config, const Graph& graph, const Bucket& bucket,
+                      int64_t rows, int64_t element_bytes, int64_t workspace_bytes);
 
 // Writes the arrays of the step to `input` [layout.input_bytes].
 void WriteInput(const StepBatch& batch, const StepLayout& layout, char* input);

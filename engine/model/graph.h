@@ -21,6 +21,9 @@ inline constexpr BufferId kNoBuffer = -1;
 struct GraphBuffer {
   std::string name;  // for errors and dumps
   int64_t width;
+  // If not kNoBuffer, the buffer is columns of that one, from `first` on. BuildGraph makes none.
+  BufferId within = kNoBuffer;
+  int64_t first = 0;
 };
 
 // The place of an op's values in the checkpoint: a tensor of `shape`, from element `first` on. The
@@ -82,6 +85,14 @@ struct LinearOp {
   TensorPart bias;     // [out], or [positions, out]
   bool position_bias;  // whether `bias` is [positions, out]
   bool accumulate;     // add to `out` (the residual)
+  // The columns of `out` behind those of `weight`, if several layers are one; each has a bias if
+  // `bias` is present. BuildGraph joins none.
+  struct Part {
+    TensorPart weight;
+    TensorPart bias;
+    int64_t width;
+  };
+  std::vector<Part> more = {};
 
   bool position_wise() const { return layout == MatrixLayout::kPositionInOut; }
 };

@@ -37,7 +37,7 @@ __global__ void ActivateKernel(OverRows<ActivationArgs<T>> args) {
   const int32_t column = walk.item * kWidth, rows = *op.rows.count;
   if (column >= op.dim) return;
   for (int32_t r = walk.row; r < rows; r += walk.step) {
-    const int64_t place = int64_t{r} * op.dim + column;
+    const int64_t place = r * (op.stride == 0 ? op.dim : op.stride) + column;
     auto values = Load<kWidth>(op.in + place);
     ApplyToAll(op.activation, values);
     if (op.up != nullptr) {
@@ -45,7 +45,7 @@ __global__ void ActivateKernel(OverRows<ActivationArgs<T>> args) {
       SLUICE_UNROLL
       for (int32_t i = 0; i < kWidth; ++i) values.at[i] *= up.at[i];
     }
-    Store(values, op.out + place);
+    Store(values, op.out + int64_t{r} * op.dim + column);
   }
 }
 
@@ -59,7 +59,7 @@ template <typename T>
 void Activate(Stream& stream, const ActivationArgs<T>& args) {
   constexpr int32_t kWidth = kCopyElements<T>;
   if (RowsAligned(args.in, args.dim) && RowsAligned(args.up, args.dim) &&
-      RowsAligned(args.out, args.dim)) {
+      RowsAligned(args.out, args.dim) && RowsAligned(args.in, args.stride)) {
     return LaunchOverRows(stream, kActivate<T, kWidth>, args, args.dim / kWidth);
   }
   LaunchOverRows(stream, kActivate<T, 1>, args, args.dim);

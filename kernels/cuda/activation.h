@@ -17,8 +17,9 @@ struct ActivationArgs {
   const T* in;            // [rows, dim]
   const T* up = nullptr;  // [rows, dim]; nullptr means ones
   int32_t dim;
+  int64_t stride = 0;  // from row to row of in and up; 0 if they are contiguous
   LiveRows rows;
-  T* out;  // [rows, dim]; may be in or up
+  T* out;  // [rows, dim]; may be in or up if these are contiguous
 };
 
 template <typename T>

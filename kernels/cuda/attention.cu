@@ -70,6 +70,7 @@ struct Query {
   int32_t position;
   int32_t head;
   int64_t place;  // row * q_heads + head
+  int64_t from;   // the place of its features in q
 };
 
 template <typename T>
@@ -77,7 +78,10 @@ __device__ Query QueryAt(const AttentionArgs<T>& args, const Work& work, int32_t
   const int32_t group = args.q_heads / args.kv.kv_heads, packed = work.first + i;
   const int32_t head = work.kv_head * group + packed % group;
   const int64_t row = args.rows[work.sequence.rows_offset + packed / group];
-  return {work.sequence.first_position + packed / group, head, row * args.q_heads + head};
+  const int64_t place = row * args.q_heads + head;
+  const int64_t from = args.q_stride == 0 ? place * args.kv.head_dim
+                                          : row * args.q_stride + int64_t{head} * args.kv.head_dim;
+  return {work.sequence.first_position + packed / group, head, place, from};
 }
 
 // Returns the number of keys that query `i` sees; 0 for a query that the tile does not have.
@@ -122,7 +126,7 @@ __device__ void BringQueries(const AttentionArgs<T>& args, const Work& work, Sha
   for (int32_t i = ThreadIndex(); i < kTileQueries * kPerRow; i += kThreads) {
     const int32_t query = i / kPerRow, d = i % kPerRow * kCopyElements<T>;
     const bool live = query < work.queries;
-    const T* from = live ? args.q + QueryAt(args, work, query).place * dim + d : args.q;
+    const T* from = live ? args.q + QueryAt(args, work, query).from + d : args.q;
     Bring<T, kAsync>(&shared.q[query][d], from, args.q, live ? dim - d : 0);
   }
 }
@@ -481,8 +485,8 @@ template <typename T>
 void Attention(Stream& stream, const AttentionArgs<T>& args) {
   const int32_t dim = args.kv.head_dim;
   SLUICE_CHECK(args.q_heads % args.kv.kv_heads == 0);
-  const bool aligned =
-      RowsAligned(args.q, dim) && RowsAligned(args.kv.k, dim) && RowsAligned(args.kv.v, dim);
+  const bool aligned = RowsAligned(args.q, dim) && RowsAligned(args.q, args.q_stride) &&
+                       RowsAligned(args.kv.k, dim) && RowsAligned(args.kv.v, dim);
   const AttentionVariant variant = VariantFor<T>(dim, stream.shared_bytes_limit(), aligned);
   const int64_t items = int64_t{args.tiles.capacity} * args.kv.kv_heads;
   Launch(stream, variant.kernel,

@@ -35,11 +35,12 @@ struct AttentionArgs {
   const int32_t* pages;                // page ids; ceil(context / kPageTokens) for each sequence
   AttentionTiles tiles;
   KvLayer<T> kv;
-  int32_t q_heads;  // a multiple of kv.kv_heads
+  int32_t q_heads;       // a multiple of kv.kv_heads
+  int64_t q_stride = 0;  // from row to row of q; 0 if q is contiguous
   float scale;
   bool causal;
   Xsa xsa;
-  T* out;  // [rows, q_heads, head_dim]; may be q
+  T* out;  // [rows, q_heads, head_dim]; may be q if that is contiguous
 };
 
 // Returns the shared memory, in bytes, that a block takes where it may take `limit`. If it is more

@@ -27,7 +27,7 @@ __global__ void MixKernel(OverRows<MixArgs<T>> args) {
   const auto a_weight = WeightsOf<kWidth>(op.a_weight, feature, op.repeat);
   const auto b_weight = WeightsOf<kWidth>(op.b_weight, feature, op.repeat);
   for (int32_t r = walk.row; r < rows; r += walk.step) {
-    const int64_t place = int64_t{r} * op.dim + feature;
+    const int64_t place = r * (op.stride == 0 ? op.dim : op.stride) + feature;
     auto sum = Load<kWidth>(op.a + place);
     SLUICE_UNROLL
     for (int32_t i = 0; i < kWidth; ++i) sum.at[i] *= a_weight.at[i];
@@ -52,7 +52,7 @@ void Mix(Stream& stream, const MixArgs<T>& args) {
                                                       RowsAligned(args.b_weight, args.dim)
                                                 : args.repeat % kWidth == 0;
   if (weights_aligned && RowsAligned(args.a, args.dim) && RowsAligned(args.b, args.dim) &&
-      RowsAligned(args.out, args.dim)) {
+      RowsAligned(args.out, args.dim) && RowsAligned(args.a, args.stride)) {
     return LaunchOverRows(stream, kMix<T, kWidth>, args, args.dim / kWidth);
   }
   LaunchOverRows(stream, kMix<T, 1>, args, args.dim);

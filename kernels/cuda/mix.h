@@ -18,6 +18,7 @@ struct MixArgs {
   const T* b_weight = nullptr;  // [dim / repeat]; nullptr means ones
   int32_t repeat = 1;
   int32_t dim;
+  int64_t stride = 0;  // from row to row of a, b and out; 0 if they are contiguous
   LiveRows rows;
   T* out;  // [rows, dim]; may be a or b
 };

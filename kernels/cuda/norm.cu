@@ -13,6 +13,7 @@ namespace {
 // by a block, whose threads hold 16 each; what is beyond 8,192 elements is read again in each pass.
 constexpr int32_t kWarpHeld = 8, kMostWarpDim = kWarp * kWarpHeld, kWarps = 4;
 constexpr int32_t kBlockHeld = 16, kMostThreads = 512;
+static_assert(kMostStridedDim <= kMostWarpDim);
 
 struct NormShared {
   float reduce[kWarp];
@@ -134,14 +135,43 @@ __global__ void __launch_bounds__(kMostThreads) BlockNormKernel(NormArgs<T> args
   }
 }
 
+// Visits the groups of all rows, `step` apart in their order.
+class GroupWalk {
+ public:
+  template <typename T>
+  __device__ GroupWalk(const NormArgs<T>& args, int32_t first, int32_t step)
+      : dim_(args.dim),
+        groups_(args.groups),
+        stride_(args.stride == 0 ? int64_t{args.groups} * args.dim : args.stride),
+        row_(first / args.groups),
+        group_(first - row_ * args.groups),
+        rows_a_step_(step / args.groups),
+        groups_a_step_(step - rows_a_step_ * args.groups) {}
+
+  __device__ int32_t row() const { return row_; }
+  __device__ int64_t offset() const { return row_ * stride_ + int64_t{group_} * dim_; }
+  __device__ void Next() {
+    row_ += rows_a_step_;
+    group_ += groups_a_step_;
+    if (group_ < groups_) return;
+    group_ -= groups_;
+    ++row_;
+  }
+
+ private:
+  const int32_t dim_, groups_;
+  const int64_t stride_;
+  int32_t row_, group_;
+  const int32_t rows_a_step_, groups_a_step_;
+};
+
 template <typename T, bool kCentred, bool kAligned>
 __global__ void __launch_bounds__(kWarps* kWarp) WarpNormKernel(NormArgs<T> args) {
   const NormTeam<T, kCentred, kAligned, kWarpHeld> team(args, {Lane(), kWarp}, nullptr);
   WaitForPrevious();
-  const int32_t rows = *args.rows.count * args.groups;
-  for (int32_t r = BlockIndex() * kWarps + Warp(); r < rows; r += GridBlocks() * kWarps) {
-    team.Normalise(int64_t{r} * args.dim);
-  }
+  const int32_t rows = *args.rows.count;
+  GroupWalk walk(args, BlockIndex() * kWarps + Warp(), GridBlocks() * kWarps);
+  for (; walk.row() < rows; walk.Next()) team.Normalise(walk.offset());
 }
 
 template <typename T, bool kCentred, bool kAligned>
@@ -173,10 +203,12 @@ void LaunchNorm(Stream& stream, const NormArgs<T>& args) {
 template <bool kCentred, typename T>
 void Norm(Stream& stream, const NormArgs<T>& args) {
   SLUICE_CHECK((args.residual == nullptr) == (args.sum == nullptr));
+  SLUICE_CHECK(args.stride == 0 || (args.residual == nullptr && args.dim <= kMostStridedDim));
   const int32_t dim = args.dim;
   const bool aligned = RowsAligned(args.x, dim) && RowsAligned(args.residual, dim) &&
                        RowsAligned(args.sum, dim) && RowsAligned(args.weight, dim) &&
-                       RowsAligned(args.bias, dim) && RowsAligned(args.out, dim);
+                       RowsAligned(args.bias, dim) && RowsAligned(args.out, dim) &&
+                       RowsAligned(args.x, args.stride);
   if (aligned) return LaunchNorm<T, kCentred, true>(stream, args);
   LaunchNorm<T, kCentred, false>(stream, args);
 }

@@ -15,6 +15,8 @@
 
 namespace sluice::kernels::cuda {
 
+inline constexpr int32_t kMostStridedDim = 256;
+
 template <typename T>  // float, BFloat16
 struct NormArgs {
   const T* x;                   // [rows, groups, dim], like residual, sum and out
@@ -26,6 +28,9 @@ struct NormArgs {
   float scale = 1;
   int32_t dim;
   int32_t groups = 1;
+  // From row to row of x and out; 0 if they are contiguous, as they must be with a residual or if
+  // dim is more than kMostStridedDim.
+  int64_t stride = 0;
   LiveRows rows;
   T* out;  // may be x if there is no residual
 };

@@ -42,7 +42,7 @@ __global__ void RopeAndStoreKernel(OverRows<RopeArgs<T>> args) {
   if (head < op.q_heads) {
     T* q = op.q + int64_t{head} * dim;
     for (int32_t r = walk.row; r < rows; r += walk.step) {
-      T* const at = q + int64_t{r} * op.q_heads * dim;
+      T* const at = q + r * (op.stride == 0 ? int64_t{op.q_heads} * dim : op.stride);
       RotateItem<kWidth>(op, r, true, at, i, at);
     }
     return;
@@ -53,7 +53,8 @@ __global__ void RopeAndStoreKernel(OverRows<RopeArgs<T>> args) {
   const T* const from = (is_k ? op.k : op.v) + int64_t{kv_head} * dim;
   T* const to = is_k ? op.kv.k : op.kv.v;
   for (int32_t r = walk.row; r < rows; r += walk.step) {
-    RotateItem<kWidth>(op, r, is_k, from + int64_t{r} * kv_heads * dim, i,
+    RotateItem<kWidth>(op, r, is_k,
+                       from + r * (op.stride == 0 ? int64_t{kv_heads} * dim : op.stride), i,
                        to + op.kv.Offset(op.kv_slots[r], kv_head));
   }
 }
@@ -74,10 +75,10 @@ void LaunchRope(Stream& stream, const RopeArgs<T>& args) {
 template <typename T>
 void RopeAndStore(Stream& stream, const RopeArgs<T>& args) {
   const int32_t dim = args.kv.head_dim, half = args.rotary_dim / 2;
-  const bool aligned = half % kCopyElements<T> == 0 && RowsAligned(args.cos, half) &&
-                       RowsAligned(args.sin, half) && RowsAligned(args.q, dim) &&
-                       RowsAligned(args.k, dim) && RowsAligned(args.v, dim) &&
-                       RowsAligned(args.kv.k, dim) && RowsAligned(args.kv.v, dim);
+  const bool aligned =
+      half % kCopyElements<T> == 0 && RowsAligned(args.cos, half) && RowsAligned(args.sin, half) &&
+      RowsAligned(args.q, args.stride) && RowsAligned(args.q, dim) && RowsAligned(args.k, dim) &&
+      RowsAligned(args.v, dim) && RowsAligned(args.kv.k, dim) && RowsAligned(args.kv.v, dim);
   if (aligned) return LaunchRope<T, kCopyElements<T>>(stream, args);
   LaunchRope<T, 1>(stream, args);
 }

@@ -20,10 +20,11 @@ struct RopeArgs {
   const int32_t* positions;  // [rows]
   const int32_t* kv_slots;   // [rows], all different
   int32_t q_heads;
-  T* q;           // [rows, q_heads, head_dim], rotated in place
-  const T* k;     // [rows, kv_heads, head_dim]
-  const T* v;     // [rows, kv_heads, head_dim]
-  KvLayer<T> kv;  // receives the rotated k, and v
+  T* q;                // [rows, q_heads, head_dim], rotated in place
+  const T* k;          // [rows, kv_heads, head_dim]
+  const T* v;          // [rows, kv_heads, head_dim]
+  int64_t stride = 0;  // from row to row of q, k and v; 0 if each is contiguous
+  KvLayer<T> kv;       // receives the rotated k, and v
   LiveRows rows;
 };
 

@@ -122,6 +122,41 @@ TYPED_TEST(DeviceWeightsTest, LoadsDenseLayersAsInOut) {
   }
 }
 
+TYPED_TEST(DeviceWeightsTest, LoadsRowsOfOddLengthsWithZerosBehindThem) {
+  constexpr int64_t kIn = 30, kOut = 61, kPadded = 64;
+  for (const char* dtype : kDTypes) {
+    this->Write(dtype, {kOut, kIn});
+    std::vector<TypeParam> expected(kIn * kPadded, Narrow<TypeParam>(0.0f));
+    for (int64_t k = 0; k < kIn; ++k) {
+      for (int64_t n = 0; n < kOut; ++n) expected[k * kPadded + n] = this->Value(n * kIn + k);
+    }
+    this->Expect(this->weights_.template LoadDense<TypeParam>(
+                     this->checkpoint_, this->part_, MatrixLayout::kOutIn, kIn, kOut, kPadded),
+                 expected);
+  }
+}
+
+TYPED_TEST(DeviceWeightsTest, LoadsJoinedLayersAsColumnsOfOne) {
+  constexpr int64_t kIn = 70, kOut = 24;
+  for (const char* dtype : kDTypes) {
+    this->Write(dtype, {kOut, kIn});
+    std::vector<TypeParam> expected;
+    for (int64_t k = 0; k < kIn; ++k) {
+      for (int64_t n = 0; n < 2 * kOut; ++n) {
+        expected.push_back(this->Value(n % kOut * kIn + k));
+      }
+    }
+    const std::vector<DeviceWeights::Columns> columns(2, {&this->part_, kOut});
+    this->Expect(this->weights_.template LoadJoined<TypeParam>(this->checkpoint_, columns, kIn),
+                 expected);
+    this->Write(dtype, {kOut});
+    expected.clear();
+    for (int64_t n = 0; n < 2 * kOut; ++n) expected.push_back(this->Value(n % kOut));
+    this->Expect(this->weights_.template LoadJoinedBias<TypeParam>(this->checkpoint_, columns),
+                 expected);
+  }
+}
+
 TEST(UploadRingTest, GrowsWithThePiecesAndKeepsNothingAfterFinish) {
   const auto device = simt::MakeSimtDevice({});
   const auto stream = device->CreateStream().value();

@@ -55,7 +55,7 @@ void PrintTo(const StepCase& of, std::ostream* out) { *out << of.name; }
 
 // The kernels of a bucket of the model, which has two layers, of a run of the head, and of one that
 // scores given tokens.
-constexpr int64_t kModelNodes = 24, kHeadNodes = 4, kScoreNodes = 3;
+constexpr int64_t kModelNodes = 20, kHeadNodes = 4, kScoreNodes = 3;
 
 const StepCase kStepCases[] = {
     {.name = "Decode",

@@ -57,14 +57,21 @@ AttentionOutputs<T> RunAttention(DeviceLab& lab, std::mt19937_64& random,
   const std::vector<T> queries = QueriesByRow(layout, cases, q_width);
   T* const q = lab.Put(queries);
   const bool in_place = random() % 2 == 0;
+  // If not in place, the rows of q may be part of longer ones.
+  const int64_t q_stride = in_place || random() % 2 == 0 ? 0 : q_width + 16;
+  std::vector<T> apart(rows * q_stride, Narrow<T>(kPoison));
+  for (int32_t r = 0; q_stride > 0 && r < rows; ++r) {
+    std::copy_n(queries.begin() + r * q_width, q_width, apart.begin() + r * q_stride);
+  }
   const AttentionArgs<T> args = {
-      .q = q,
+      .q = q_stride > 0 ? lab.Put(apart) : q,
       .sequences = lab.Put(steps),
       .rows = lab.Put(layout.rows),
       .pages = lab.Put(layout.pages),
       .tiles = {lab.Put(tiles), lab.Put<int32_t>({tile_count}), static_cast<int32_t>(tiles.size())},
       .kv = kv,
       .q_heads = static_cast<int32_t>(shape.q_heads),
+      .q_stride = q_stride,
       .scale = 1.0f / std::sqrt(static_cast<float>(dim)),
       .causal = causal,
       .xsa = {.form = xsa.form,

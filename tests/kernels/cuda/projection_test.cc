@@ -260,5 +260,44 @@ TYPED_TEST(ProjectionTest, ACaptureFollowsTheGroupsOfTheStep) {
   }
 }
 
+// So one product of joined layers has the bits of separate ones.
+TYPED_TEST(ProjectionTest, AColumnDoesNotDependOnTheOthers) {
+  using T = TypeParam;
+  constexpr int32_t kRows = 37, kDepth = 72;
+  const std::vector<int32_t> widths = {80, 24, 136};
+  int32_t all = 0;
+  for (const int32_t width : widths) all += width;
+  const auto x = RandomValues<T>(this->random_, kRows * kDepth);
+  const auto joined = RandomValues<T>(this->random_, kDepth * all);
+  const auto run = [&](const std::vector<T>& weight, int32_t n) {
+    const ProjectionArgs<T> args = {.x = this->lab_.Put(x),
+                                    .weight = this->lab_.Put(weight),
+                                    .bias = nullptr,
+                                    .bias_stride = 0,
+                                    .k = kDepth,
+                                    .n = n,
+                                    .tiles = TilesOn(this->lab_, {{0, 0, kRows}}, kRows),
+                                    .accumulate = false,
+                                    .out = this->lab_.template Room<T>(kRows * n)};
+    Project(this->lab_.stream(), args);
+    return this->lab_.Get(args.out, kRows * n);
+  };
+  const std::vector<T> together = run(joined, all);
+  int32_t first = 0;
+  for (const int32_t width : widths) {
+    std::vector<T> own, expected;
+    for (int32_t k = 0; k < kDepth; ++k) {
+      const auto row = joined.begin() + k * all + first;
+      own.insert(own.end(), row, row + width);
+    }
+    for (int32_t r = 0; r < kRows; ++r) {
+      const auto row = together.begin() + r * all + first;
+      expected.insert(expected.end(), row, row + width);
+    }
+    EXPECT_TRUE(SameBits(run(own, width), expected)) << width << " columns from " << first;
+    first += width;
+  }
+}
+
 }  // namespace
 }  // namespace sluice::kernels::cuda

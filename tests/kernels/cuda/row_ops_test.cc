@@ -40,12 +40,12 @@ class RowOpsTest : public OpTest {
                                        .out = out});
   }
   void Activate(Activation activation, const T* in, const T* up, const RowsShape& shape, T* out) {
-    cuda::Activate<T>(lab_.stream(), {activation, in, up, shape.dim, Live(shape.rows), out});
+    cuda::Activate<T>(lab_.stream(), {activation, in, up, shape.dim, 0, Live(shape.rows), out});
   }
   void Mix(const T* a, const T* a_weight, const T* b, const T* b_weight, int32_t repeat,
            const RowsShape& shape, T* out) {
     cuda::Mix<T>(lab_.stream(),
-                 {a, a_weight, b, b_weight, repeat, shape.dim, Live(shape.rows), out});
+                 {a, a_weight, b, b_weight, repeat, shape.dim, 0, Live(shape.rows), out});
   }
   void Embed(const T* table, const int32_t* ids, bool accumulate, float scale,
              const RowsShape& shape, T* out) {

@@ -1,0 +1,17 @@
+// Joins dense layers that read the same rows.
+#pragma once
+
+#include "engine/model/graph.h"
+
+namespace sluice {
+
+// Returns the graph with q, k and v as columns of one buffer that one layer writes, if that is
+// possible in every layer of the model, and likewise, if `gates`, the gate and the input of gated
+// MLPs. The values of each op stay the same. Buffers keep their ids; new ones come behind them.
+//
+// Attention and the activation then write to contiguous buffers of their own, which the next layer
+// reads. Without a join our kernel applies the activation in the second product, so gates are only
+// joined for a library.
+Graph JoinProjections(const Graph& graph, bool gates);
+
+}  // namespace sluice
