@@ -73,6 +73,22 @@ TEST_F(CudaModelTest, APlanRefusesMoreCandidatesThanTheVocabularyHas) {
   EXPECT_FALSE(plan->Accepts({.num_top = vocab + 1}));
 }
 
+// Norm, product of q, k and v, rotation, attention, product; norm, gate, the rest with its
+// activation, product. The embedding and the last norm come once, and the head has four.
+TEST_F(CudaModelTest, ADecodeStepHasNineKernelsALayer) {
+  for (const int64_t layers : {1, 2, 5}) {
+    for (const bool library : {false, true}) {
+      Load(TinyConfig(layers), {.dense = {simt::SimtDense::kInvariant}}, library ? "auto" : "own");
+      const auto slot = executable_->CreateSlot({8, 1}, 4).value();
+      const auto plan = executable_->Prepare({8, 1}).value();
+      const simt::SimtCounts before = device_->counts();
+      ASSERT_TRUE(Replay(*plan, *slot, 1).ok());
+      EXPECT_EQ((device_->counts() - before).nodes, 2 + 9 * layers + 4)
+          << layers << " layers, library " << library;
+    }
+  }
+}
+
 TEST_F(CudaModelTest, EachPlanIsCapturedOnceForASlotAndNeverDuringReplays) {
   Load(TinyConfig(1));
   const auto slot = executable_->CreateSlot({40, 1}, 4).value();
