@@ -89,6 +89,38 @@ TEST_F(CudaModelTest, ADecodeStepHasNineKernelsALayer) {
   }
 }
 
+TEST_F(CudaModelTest, AScoringStepOf4096RowsWaitsOnce) {
+  constexpr int32_t kSequences = 64, kLength = 64, kRows = kSequences * kLength;
+  ModelConfig config = TinyConfig(1);
+  config.max_positions = kLength;
+  Load(config);
+  const auto slot = executable_->CreateSlot({kRows, kSequences}, kRows / 16).value();
+  const auto plan = executable_->Prepare({kRows, kSequences}).value();
+  StepBatch batch(kRows, kSequences, kLength, backend_->info().page_tokens);
+  const std::vector<int32_t> tokens(kLength, 3);
+  std::vector<int32_t> pages(slot->pages());
+  std::iota(pages.begin(), pages.end(), 0);
+  std::vector<kernels::SampleResult> results(kRows);
+  std::vector<StepSequence> sequences;
+  std::vector<SampledRow> sampled;
+  for (int32_t s = 0; s < kSequences; ++s) {
+    sequences.push_back({.first_position = 0,
+                         .count = kLength,
+                         .tokens = tokens.data(),
+                         .pages = pages.data() + s * kLength / 16});
+    for (int32_t i = 0; i < kLength; ++i) {
+      sampled.push_back(
+          {.sequence = s, .position = i, .target = 5, .result = &results[sampled.size()]});
+    }
+  }
+  batch.Assign(sequences, sampled, executable_->row_order());
+  const simt::SimtCounts before = device_->counts();
+  ASSERT_TRUE(executable_->Replay(*plan, *slot, batch).ok());
+  const simt::SimtCounts costs = device_->counts() - before;
+  EXPECT_EQ(costs.waits, 1);
+  EXPECT_EQ(costs.runs, 1 + kRows / 256);
+}
+
 TEST_F(CudaModelTest, EachPlanIsCapturedOnceForASlotAndNeverDuringReplays) {
   Load(TinyConfig(1));
   const auto slot = executable_->CreateSlot({40, 1}, 4).value();
