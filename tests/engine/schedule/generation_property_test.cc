@@ -227,10 +227,12 @@ class Simulation {
   // Decides the next step while a step runs. Sequences of that step go on in it, or wait.
   void DecideAhead() {
     if (OneIn(4)) return;
+    std::vector<bool> ends;  // by sequence of batch_
     std::vector<Sequence*> returned;
     for (WaitingSequence* sequence : batch_) {
       Sequence* const own = Own(sequence);
-      if (own->is_void || EndsWithStep(*own)) continue;
+      ends.push_back(own->is_void || EndsWithStep(*own));
+      if (ends.back()) continue;
       returned.push_back(own);
       scheduler_.ReturnAhead(own, own->waiting.later_tokens == 0);
     }
@@ -246,10 +248,7 @@ class Simulation {
                                              [](const auto* member) { return member->running; });
         ASSERT_TRUE(any_running);
       }
-      for (WaitingSequence* sequence : batch_) {
-        Sequence* const own = Own(sequence);
-        own->ends = own->is_void || EndsWithStep(*own);
-      }
+      for (size_t i = 0; i < batch_.size(); ++i) Own(batch_[i])->ends = ends[i];
       CheckBudget(ahead_, batch_ahead_);
     }
     for (Sequence* sequence : returned) {
@@ -288,6 +287,9 @@ class Simulation {
 
   void EndStep(Sequence* sequence, bool failed) {
     const bool goes_on = std::exchange(sequence->continues_ahead, false);
+    const int32_t later_tokens = sequence->in_progress.has_value()
+                                     ? sequence->in_progress->later_tokens
+                                     : sequence->waiting.later_tokens;
     sequence->in_step = goes_on;
     if (sequence->is_void) return End(sequence);
     if (sequence->cancelled) ++coverage_.cancelled;
@@ -297,7 +299,7 @@ class Simulation {
       return;
     }
     scheduler_.Computed(sequence);
-    if (sequence->waiting.later_tokens == 0) {
+    if (later_tokens == 0) {
       sequence->scored = false;
       if (sequence->to_draw == 0 || --sequence->to_draw == 0) return End(sequence);
       sequence->Append(Below(1000));
@@ -358,7 +360,7 @@ class Simulation {
   void CheckPagesToCome() {
     int32_t wanted = 0;
     for (const Sequence& sequence : live_) {
-      if (!sequence.waiting.running && !sequence.in_step) continue;
+      if (sequence.is_void || (!sequence.waiting.running && !sequence.in_step)) continue;
       const auto length = static_cast<int32_t>(sequence.history.size());
       wanted += scheduler_.kv().PagesFor(length) - static_cast<int32_t>(sequence.kv.ids.size());
     }
@@ -368,7 +370,7 @@ class Simulation {
   void CheckRunning() {
     int32_t running = 0, old = 0, fresh = 0;
     for (const Sequence& sequence : live_) {
-      if (sequence.ends) continue;
+      if (sequence.ends || sequence.is_void) continue;
       const bool stays = sequence.waiting.later_tokens > 0 || sequence.waiting.generates;
       running += sequence.waiting.running || (sequence.in_step && stays) ? 1 : 0;
       old += sequence.waiting.running ? 1 : 0;
