@@ -34,6 +34,10 @@ absl::StatusOr<std::vector<std::unique_ptr<DenseLayer>>> DenseLayers::Passing(
                                       " is not used: ", layer->Describe(), ": ", status.message()));
     }
   }
+  if (passing.empty()) {
+    notices_.push_back(absl::StrCat("our kernel computes ", ToString(shape),
+                                    ", because none of the library's algorithms passes its trial"));
+  }
   return passing;
 }
 
@@ -42,12 +46,7 @@ absl::StatusOr<const DenseLayer*> DenseLayers::Find(const DenseShape& shape, con
   if (const auto found = layers_.find(shape); found != layers_.end()) return found->second.get();
   SLUICE_ASSIGN_OR_RETURN(auto passing, Passing(shape, weight, bias, /*most=*/1));
   std::unique_ptr<DenseLayer>& layer = layers_[shape];
-  if (!passing.empty()) {
-    layer = std::move(passing.front());
-  } else if (!device_.DenseCandidates(shape).empty()) {
-    notices_.push_back(absl::StrCat("our kernel computes ", ToString(shape),
-                                    ", because none of the library's algorithms passes its trial"));
-  }
+  if (!passing.empty()) layer = std::move(passing.front());
   return layer.get();
 }
 

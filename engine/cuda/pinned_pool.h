@@ -20,7 +20,7 @@ class PinnedPool {
     std::function<absl::StatusOr<void*>(size_t)> pin;
     std::function<void(void*)> unpin;
   };
-  // Of the released blocks, the last ones are kept that have `most_kept_bytes` together.
+  // Keeps the blocks that were released last, up to `most_kept_bytes` together.
   PinnedPool(Source source, size_t most_kept_bytes)
       : source_(std::move(source)), most_kept_bytes_(most_kept_bytes) {}
   // Unpins what is kept.
