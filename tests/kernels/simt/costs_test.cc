@@ -131,8 +131,8 @@ TEST_P(CostsTest, AnAsynchronousCopyIsOneInstruction) {
   float *in = Numbers(256), *out = lab_.Room<float>(256);
   const LaunchCosts costs =
       CostsOf([&](Stream& stream) { DoubleByCopies(stream, in, 250, Wait::kBeforeBarrier, out); });
-  // Each of the 2 warps runs a copy, two commits, a wait and a barrier, and then reads shared memory
-  // and writes 4 times.
+  // Each of the 2 warps runs a copy, two commits, a wait and a barrier, and then reads shared
+  // memory and writes 4 times.
   EXPECT_EQ(costs.instructions, 2 * (1 + 2 + 1 + 1 + 4 * 2));
   EXPECT_THAT(costs.widths, ElementsAre(0, 0, 8, 0, 2));
   EXPECT_EQ(costs.bytes, 250 * 4 + 256 * 4);
