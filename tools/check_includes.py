@@ -26,6 +26,8 @@ FOLDERS = {
     "engine/model/tokenizer": ["base"],
     "engine/model": ["base", "kernels", "engine/model/tokenizer"],
     "engine": ["base", "kernels", "engine/model"],
+    "engine/einsum": ["base"],
+    "engine/cascade": ["base", "kernels", "engine/model", "engine", "engine/einsum"],
     "engine/ladder": ENGINE_VALUES,
     "engine/schedule": [*ENGINE_VALUES, "engine/ladder"],
     "engine/review": [*ENGINE_VALUES, "engine/ladder", "engine/schedule"],

@@ -1,0 +1,190 @@
+// Cascades of extended einsums: what a computation on tensors does, apart from any device.
+//
+// An einsum computes one tensor, point by point of its ranks:
+//
+//   N[p, m] = S[p, m] . G[p] :: map -(left) unary exp
+//   D[p] = N[p, m] :: reduce m +(or) where m <= p
+//
+// The operands are combined by `map` (an Op, and a Merge that says which points are visited),
+// then each value passes through `unary`, and `reduce` combines the values along a rank that the
+// result does not have. A cascade is a list of einsums of which each may read the results of those
+// before it. An iterative cascade computes its body once for every point of a rank, in ascending
+// order, and may read what the iteration before left behind:
+//
+//   iterate c {
+//     init R[p, 0] = -inf
+//     R[p, c+1] = R[p, c] . L[p, c] :: map max(or)
+//   }
+//
+// The notation is that of FuseMax (arXiv 2406.10491) in ASCII; text.h reads and prints it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/enum_names.h"
+
+namespace sluice::einsum {
+
+// An operation on two values, and by repetition on many.
+enum class Op { kAdd, kSubtract, kMultiply, kDivide, kMax, kMin };
+
+constexpr auto EnumNamesOf(Op) {
+  using enum Op;
+  return EnumNameTable<Op>({{kAdd, "+"},
+                            {kSubtract, "-"},
+                            {kMultiply, "x"},
+                            {kDivide, "/"},
+                            {kMax, "max"},
+                            {kMin, "min"}});
+}
+
+// The points that an action visits: those where both operands have a value, where either has one,
+// where the left one has, or all. A point outside an operand's shape or excluded by a condition has
+// no value.
+enum class Merge { kAnd, kOr, kLeft, kAll };
+
+constexpr auto EnumNamesOf(Merge) {
+  using enum Merge;
+  return EnumNameTable<Merge>({{kAnd, "and"}, {kOr, "or"}, {kLeft, "left"}, {kAll, "all"}});
+}
+
+enum class Function { kNone, kExp, kLog, kSqrt, kTanh, kAbs, kSigmoid, kGelu, kRelu, kCos, kSin };
+
+constexpr auto EnumNamesOf(Function) {
+  using enum Function;
+  return EnumNameTable<Function>({{kNone, "none"},
+                                  {kExp, "exp"},
+                                  {kLog, "log"},
+                                  {kSqrt, "sqrt"},
+                                  {kTanh, "tanh"},
+                                  {kAbs, "abs"},
+                                  {kSigmoid, "sigmoid"},
+                                  {kGelu, "gelu"},
+                                  {kRelu, "relu"},
+                                  {kCos, "cos"},
+                                  {kSin, "sin"}});
+}
+
+// Where a tensor lives: among the model's weights, in the KV pages, in the arena of a step, or in
+// the registers and nearest cache of one worker, which count as no traffic while they fit.
+enum class Home { kWeight, kKv, kArena, kTile };
+
+constexpr auto EnumNamesOf(Home) {
+  using enum Home;
+  return EnumNameTable<Home>(
+      {{kWeight, "weight"}, {kKv, "kv"}, {kArena, "arena"}, {kTile, "tile"}});
+}
+
+// The size of a rank: ceil(symbol / divisor), or `divisor` if the symbol is empty. Symbols are
+// words such as tokens, context, heads, kv_heads, group, head_dim, hidden, vocab and position.
+struct Size {
+  std::string symbol;
+  int64_t divisor = 1;
+
+  bool operator==(const Size&) const = default;
+};
+
+struct Rank {
+  std::string name;  // a letter, or letters and digits
+  Size size;
+
+  bool operator==(const Rank&) const = default;
+};
+
+// An index into a tensor or a side of a condition: the sum of the terms and the offset.
+struct Index {
+  struct Term {
+    std::string rank;
+    int64_t factor = 1;
+
+    bool operator==(const Term&) const = default;
+  };
+  std::vector<Term> terms;
+  int64_t offset = 0;
+  std::string end_of = {};  // if not empty, the size of this rank is added
+
+  bool operator==(const Index&) const = default;
+};
+
+enum class Comparison { kLess, kLessEqual, kEqual };
+
+constexpr auto EnumNamesOf(Comparison) {
+  using enum Comparison;
+  return EnumNameTable<Comparison>({{kLess, "<"}, {kLessEqual, "<="}, {kEqual, "=="}});
+}
+
+// Excludes the points where it does not hold.
+struct Condition {
+  Index left;
+  Comparison comparison;
+  Index right;
+
+  bool operator==(const Condition&) const = default;
+};
+
+struct Tensor {
+  std::string name;
+  std::vector<std::string> ranks;
+  Home home = Home::kArena;
+  // The dtype's size, for traffic; a tensor of the KV cache or of weights may be narrower than f32.
+  int32_t bytes_per_value = 4;
+
+  bool operator==(const Tensor&) const = default;
+};
+
+// A tensor at some indices, one for each of its ranks, or a constant.
+struct Access {
+  std::string tensor;  // empty for a constant
+  std::vector<Index> indices = {};
+  double constant = 0;
+
+  bool is_constant() const { return tensor.empty(); }
+  bool operator==(const Access&) const = default;
+};
+
+struct Reduction {
+  std::string rank;
+  Op op;  // not kSubtract or kDivide
+  Merge merge = Merge::kOr;
+
+  bool operator==(const Reduction&) const = default;
+};
+
+struct Einsum {
+  Access out;
+  std::vector<Access> in;  // one or two
+  // Of two operands; with one, `map` means nothing.
+  Op map = Op::kMultiply;
+  Merge map_merge = Merge::kAnd;
+  Function unary = Function::kNone;
+  std::vector<Reduction> reduce = {};
+  std::vector<Condition> where = {};
+
+  bool operator==(const Einsum&) const = default;
+};
+
+// Computes `init` once, then `body` for each point of `rank` in ascending order, and stops at the
+// end of the rank. The tensors that it carries along have one place more in `rank` than its size.
+struct Iteration {
+  std::string rank;
+  std::vector<Einsum> init;
+  std::vector<Einsum> body;
+
+  bool operator==(const Iteration&) const = default;
+};
+
+using Statement = std::variant<Einsum, Iteration>;
+
+struct Cascade {
+  std::string name;
+  std::vector<Rank> ranks;
+  std::vector<Tensor> tensors;  // inputs, intermediates and outputs; a result not listed is kTile
+  std::vector<Statement> statements;
+
+  bool operator==(const Cascade&) const = default;
+};
+
+}  // namespace sluice::einsum
