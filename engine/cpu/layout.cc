@@ -26,9 +26,12 @@ ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, int threads) {
   for (const GraphBuffer& buffer : model.graph.buffers) {
     layout.buffers.push_back(take(bucket.tokens * buffer.width));
   }
-  const int32_t head_dim = config.head_dim;
   layout.attention_scratch =
-      take(threads * kernels::AttentionScratchFloats(config.max_positions, head_dim));
+      take(kernels::AttentionScratchFloats({}, {.q_heads = static_cast<int32_t>(config.heads),
+                                                .kv_heads = static_cast<int32_t>(config.kv_heads),
+                                                .head_dim = static_cast<int32_t>(config.head_dim),
+                                                .max_context = config.max_positions,
+                                                .threads = threads}));
   layout.head_rows = take(kernels::kHeadRows * config.hidden_size);
   layout.head_logits = take(kLogitRows * config.vocab_size);
   layout.head_scratch = take(kernels::HeadScratch(config.vocab_size, threads) / kSizeOf<float>);

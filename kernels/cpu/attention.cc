@@ -9,97 +9,209 @@
 namespace sluice::kernels {
 namespace {
 
-int64_t ScoreStride(int64_t max_context) { return CeilDiv(max_context, kPageTokens) * kPageTokens; }
+constexpr int64_t kCacheLine = 16;  // floats; keeps workers off each other's cache lines
 
-// Returns the number of floats that the scores and running sums of a tile need.
-int64_t TileFloats(int64_t max_context, int32_t head_dim) {
-  return simd::kAttentionTile * (ScoreStride(max_context) + head_dim);
+int64_t RoundUp(int64_t n, int64_t step) { return CeilDiv(n, step) * step; }
+
+// The places of everything in the scratch memory, in floats.
+struct ScratchLayout {
+  int64_t record_stride;
+  int64_t score_stride;
+  // Within the part of a worker.
+  int64_t queries;
+  int64_t segment_sums;
+  int64_t running;
+  int64_t worker_floats;
+  int64_t parts;  // behind all workers
+  int64_t floats;
+};
+
+ScratchLayout LayOutScratch(const AttentionChoice& choice, const AttentionSizes& sizes) {
+  ScratchLayout layout;
+  layout.record_stride = RoundUp(sizes.head_dim + simd::kRecordTail, kCacheLine);
+  const bool all_scores = choice.order == AttentionOrder::kTwoPass;
+  const int64_t context = RoundUp(sizes.max_context, kPageTokens);
+  // An odd number of cache lines, so that the queries' scores of a key do not share a cache set.
+  const int64_t scores = all_scores ? context : std::min(context, kSegmentTokens);
+  layout.score_stride = (RoundUp(scores, kCacheLine) / kCacheLine | 1) * kCacheLine;
+  layout.queries = simd::kAttentionTile * layout.score_stride;
+  layout.segment_sums = layout.queries + CeilDiv(sizes.head_dim, simd::kQueryRun) *
+                                             simd::kAttentionTile * simd::kQueryRun;
+  layout.running = layout.segment_sums + simd::kAttentionTile * layout.record_stride;
+  layout.worker_floats = layout.running + AttentionPlan::MaxQueries(sizes) * layout.record_stride;
+  layout.parts = sizes.threads * layout.worker_floats;
+  layout.floats = layout.parts + AttentionPlan::MaxRecords(choice, sizes) * layout.record_stride;
+  return layout;
 }
 
-// Returns a block with all fields set except those that depend on the sequence and the KV head.
-simd::AttentionBlock Template(const AttentionArgs& args, const KvLayer& kv, int64_t max_context) {
-  return {.q = args.q,
-          .out = args.out,
-          .row_stride = int64_t{args.q_heads} * kv.head_dim,
-          .heads = args.q_heads / kv.kv_heads,
-          .rows = nullptr,
-          .count = 0,
-          .first_position = 0,
-          .context = 0,
-          .scale = args.scale,
-          .kv = &kv,
-          .kv_head = 0,
-          .pages = nullptr,
-          .xsa = args.xsa,
-          .xsa_eps = args.xsa_eps,
-          .xsa_gate = args.xsa_gate,
-          .cos_sim = args.cos_sim,
-          .proj_frac = args.proj_frac,
-          .diagnostics_stride = args.q_heads,
-          .scratch = nullptr,
-          .queries = nullptr,
-          .score_stride = ScoreStride(max_context)};
-}
+// The attention of a step.
+class Step {
+ public:
+  Step(const Context& context, const AttentionArgs& args, const KvLayer& kv,
+       std::span<const AttentionSequence> sequences, const AttentionSizes& sizes, float* scratch)
+      : table_(simd::TableFor(context.profile)),
+        pool_(*context.pool),
+        sequences_(sequences),
+        plan_(args.choice, sizes, sequences),
+        layout_(LayOutScratch(args.choice, sizes)),
+        causal_(args.causal),
+        scratch_(scratch),
+        template_{.q = args.q,
+                  .out = args.out,
+                  .row_stride = int64_t{args.q_heads} * kv.head_dim,
+                  .heads = sizes.group(),
+                  .rows = nullptr,
+                  .count = 0,
+                  .first_position = 0,
+                  .context = 0,
+                  .scale = args.scale,
+                  .kv = &kv,
+                  .kv_head = 0,
+                  .pages = nullptr,
+                  .xsa = args.xsa,
+                  .xsa_eps = args.xsa_eps,
+                  .xsa_gate = args.xsa_gate,
+                  .cos_sim = args.cos_sim,
+                  .proj_frac = args.proj_frac,
+                  .diagnostics_stride = args.q_heads,
+                  .first_segment = 0,
+                  .past_segment = 0,
+                  .fetch_pages = 0,
+                  .two_pass = args.choice.order == AttentionOrder::kTwoPass,
+                  .record_stride = layout_.record_stride,
+                  .scores = nullptr,
+                  .score_stride = layout_.score_stride,
+                  .queries = nullptr,
+                  .segment_sums = nullptr,
+                  .running = nullptr,
+                  .parts = nullptr} {}
 
-// Runs block `index` of `sequence`. Blocks are numbered by rows, then KV heads, so that the heads
-// of the same rows are neighbours.
-void RunBlock(const simd::Table& table, simd::AttentionBlock block,
-              const AttentionSequence& sequence, bool causal, int64_t index) {
-  const int32_t first = static_cast<int32_t>(index / block.kv->kv_heads) * simd::kAttentionRows;
-  block.kv_head = static_cast<int32_t>(index % block.kv->kv_heads);
-  block.rows = sequence.rows + first;
-  block.count = std::min(simd::kAttentionRows, sequence.count - first);
-  block.first_position = sequence.first_position + first;
-  block.context = causal ? 0 : sequence.first_position + sequence.count;
-  block.pages = sequence.pages;
-  const int64_t head = int64_t{block.kv_head} * block.heads;
-  block.q += head * block.kv->head_dim;
-  block.out += head * block.kv->head_dim;
-  if (block.xsa_gate != nullptr) block.xsa_gate += head;
-  if (block.cos_sim != nullptr) block.cos_sim += head;
-  if (block.proj_frac != nullptr) block.proj_frac += head;
-  table.attention(block);
-}
+  void Run() {
+    constexpr int64_t kRangesPerThread = 16;
+    int64_t items = 0, queries = 0;
+    ForEachSequence([&](const AttentionSequence& sequence, const SequenceItems& its) {
+      items += its.items();
+      if (its.parts > 1) queries += QueriesOf(sequence);
+    });
+    const auto grain = [this](int64_t n) {
+      return std::max<int64_t>(1, n / (pool_.threads() * kRangesPerThread));
+    };
+    pool_.ParallelFor(items, grain(items), [this](int64_t begin, int64_t end, int worker) {
+      RunItems(begin, end, worker);
+    });
+    pool_.ParallelFor(queries, grain(queries),
+                      [this](int64_t begin, int64_t end, int) { FoldQueries(begin, end); });
+  }
+
+ private:
+  // Calls visit(sequence, items) for each sequence in order.
+  template <typename Visit>
+  void ForEachSequence(Visit visit) const {
+    int64_t records = 0;
+    for (const AttentionSequence& sequence : sequences_) {
+      visit(sequence, plan_.ItemsOf(sequence, &records));
+    }
+  }
+
+  int64_t QueriesOf(const AttentionSequence& sequence) const {
+    return int64_t{sequence.count} * template_.heads * template_.kv->kv_heads;
+  }
+
+  // Returns block `index` of a sequence, without its scratch memory. Blocks are numbered by rows,
+  // then KV heads, so that the heads of the same rows are neighbours.
+  simd::AttentionBlock BlockOf(const AttentionSequence& sequence, const SequenceItems& items,
+                               int64_t index) const {
+    simd::AttentionBlock block = template_;
+    const int32_t kv_heads = block.kv->kv_heads;
+    const int32_t first = static_cast<int32_t>(index / kv_heads) * plan_.block_rows();
+    block.kv_head = static_cast<int32_t>(index % kv_heads);
+    block.rows = sequence.rows + first;
+    block.count = std::min(plan_.block_rows(), sequence.count - first);
+    block.first_position = sequence.first_position + first;
+    block.context = causal_ ? 0 : sequence.first_position + sequence.count;
+    block.pages = sequence.pages;
+    const int64_t head = int64_t{block.kv_head} * block.heads;
+    block.q += head * block.kv->head_dim;
+    block.out += head * block.kv->head_dim;
+    if (block.xsa_gate != nullptr) block.xsa_gate += head;
+    if (block.cos_sim != nullptr) block.cos_sim += head;
+    if (block.proj_frac != nullptr) block.proj_frac += head;
+    const int64_t visible = causal_ ? block.first_position + block.count : block.context;
+    block.past_segment = CeilDiv(visible, kSegmentTokens);
+    block.fetch_pages = CeilDiv(visible, kPageTokens);
+    if (items.parts > 1) {
+      const int64_t record = items.records + index * items.block_queries * items.segments;
+      block.parts = scratch_ + layout_.parts + record * layout_.record_stride;
+    }
+    return block;
+  }
+
+  void RunItems(int64_t begin, int64_t end, int worker) const {
+    float* const mine = scratch_ + worker * layout_.worker_floats;
+    int64_t first = 0;  // index of the sequence's first item among all items
+    ForEachSequence([&](const AttentionSequence& sequence, const SequenceItems& items) {
+      const int64_t past = first + items.items();
+      for (int64_t i = std::max(begin, first); i < std::min(end, past); ++i) {
+        simd::AttentionBlock block = BlockOf(sequence, items, (i - first) / items.parts);
+        block.scores = mine;
+        block.queries = mine + layout_.queries;
+        block.segment_sums = mine + layout_.segment_sums;
+        block.running = mine + layout_.running;
+        const int64_t part = (i - first) % items.parts, segments = block.past_segment;
+        block.first_segment = segments * part / items.parts;
+        block.past_segment = segments * (part + 1) / items.parts;
+        block.fetch_pages =
+            std::min(block.fetch_pages, block.past_segment * kSegmentTokens / kPageTokens);
+        table_.attention(block);
+      }
+      first = past;
+    });
+  }
+
+  // Folds the parts of the queries [begin, end) of all sequences that are split.
+  void FoldQueries(int64_t begin, int64_t end) const {
+    int64_t first = 0;
+    ForEachSequence([&](const AttentionSequence& sequence, const SequenceItems& items) {
+      if (items.parts == 1) return;
+      for (int64_t index = 0; index < items.blocks; ++index) {
+        const simd::AttentionBlock block = BlockOf(sequence, items, index);
+        const int64_t past = first + int64_t{block.count} * block.heads;
+        for (int64_t i = std::max(begin, first); i < std::min(end, past); ++i) {
+          table_.fold_attention(block, i - first);
+        }
+        first = past;
+      }
+    });
+  }
+
+  const simd::Table& table_;
+  ThreadPool& pool_;
+  const std::span<const AttentionSequence> sequences_;
+  const AttentionPlan plan_;
+  const ScratchLayout layout_;
+  const bool causal_;
+  float* const scratch_;
+  const simd::AttentionBlock template_;
+};
 
 }  // namespace
 
-int64_t AttentionScratchFloats(int64_t max_context, int32_t head_dim) {
-  constexpr int64_t kCacheLine = 16;  // floats; keeps workers off each other's cache lines
-  return CeilDiv(TileFloats(max_context, head_dim), kCacheLine) * kCacheLine +
-         CeilDiv(head_dim, simd::kQueryRun) * simd::kAttentionTile * simd::kQueryRun;
+int64_t AttentionScratchFloats(const AttentionChoice& choice, const AttentionSizes& sizes) {
+  return LayOutScratch(choice, sizes).floats;
 }
 
 void Attention(const Context& context, const AttentionArgs& args, const KvLayer& kv,
                std::span<const AttentionSequence> sequences, int64_t max_context, float* scratch) {
-  constexpr int64_t kRangesPerThread = 16;
   SLUICE_CHECK(args.q_heads % kv.kv_heads == 0);
-  const simd::Table& table = simd::TableFor(context.profile);
-  const auto blocks = [&](const AttentionSequence& sequence) {
-    return CeilDiv(sequence.count, simd::kAttentionRows) * kv.kv_heads;
-  };
-  int64_t total = 0;
   for (const AttentionSequence& sequence : sequences) {
     SLUICE_CHECK(sequence.first_position + sequence.count <= max_context);
-    total += blocks(sequence);
   }
-
-  const int64_t scratch_floats = AttentionScratchFloats(max_context, kv.head_dim);
-  const auto run_range = [&](int64_t begin, int64_t end, int worker) {
-    simd::AttentionBlock block = Template(args, kv, max_context);
-    block.scratch = scratch + worker * scratch_floats;
-    block.queries = block.scratch + TileFloats(max_context, kv.head_dim);
-    int64_t first = 0;  // index of the sequence's first block among all blocks
-    for (const AttentionSequence& sequence : sequences) {
-      const int64_t past = first + blocks(sequence);
-      for (int64_t i = std::max(begin, first); i < std::min(end, past); ++i) {
-        RunBlock(table, block, sequence, args.causal, i - first);
-      }
-      first = past;
-      if (first >= end) return;
-    }
-  };
-  const int64_t grain = std::max<int64_t>(1, total / (context.pool->threads() * kRangesPerThread));
-  context.pool->ParallelFor(total, grain, run_range);
+  const AttentionSizes sizes = {.q_heads = args.q_heads,
+                                .kv_heads = kv.kv_heads,
+                                .head_dim = kv.head_dim,
+                                .max_context = max_context,
+                                .threads = context.pool->threads()};
+  Step(context, args, kv, sequences, sizes, scratch).Run();
 }
 
 }  // namespace sluice::kernels

@@ -10,27 +10,21 @@
 //   diagnostics, of the ungated y before XSA and independent of the form:
 //     cos_sim = |y . v| / max(|v|, 1e-6),  proj_frac = cos_sim / max(|y|, 1e-6)
 //
-// All sums run over absolute positions ascending, in pages of kPageTokens, so that a row's result
-// depends only on its own sequence: it is bitwise the same in any batch and on any thread.
+// The keys of a sequence are summed in segments of kSegmentTokens at absolute positions, each
+// ascending and relative to the segment's largest score; the segments' sums are folded in ascending
+// order, and XSA comes after. So a row's result depends only on its own sequence: it is bitwise the
+// same in any batch, in any order of the work (attention_plan.h) and on any thread.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
+#include "kernels/cpu/attention_plan.h"
 #include "kernels/cpu/context.h"
 #include "kernels/cpu/kv_cache.h"
 #include "kernels/xsa_form.h"
 
 namespace sluice::kernels {
-
-// One sequence of the step batch. The keys of positions [0, first_position + count) are in the
-// cache.
-struct AttentionSequence {
-  int32_t first_position;
-  int32_t count;         // rows of this step
-  const int32_t* rows;   // [count] row indices, by ascending position
-  const int32_t* pages;  // [ceil((first_position + count) / kPageTokens)] page ids
-};
 
 struct AttentionArgs {
   const float* q;   // [rows, q_heads, head_dim]
@@ -43,14 +37,14 @@ struct AttentionArgs {
   const float* xsa_gate;  // [q_heads] or nullptr
   float* cos_sim;         // [rows, q_heads] or nullptr; written only if xsa is on
   float* proj_frac;       // like cos_sim
+  AttentionChoice choice = {};
 };
 
-// Returns the number of floats of scratch that one worker needs for contexts of up to `max_context`
-// tokens.
-int64_t AttentionScratchFloats(int64_t max_context, int32_t head_dim);
+// Returns the number of floats of scratch that Attention needs for sizes up to these.
+int64_t AttentionScratchFloats(const AttentionChoice& choice, const AttentionSizes& sizes);
 
-// Computes the attention of all sequences. scratch: [context.pool->threads(),
-// AttentionScratchFloats(max_context, head_dim)].
+// Computes the attention of all sequences, whose contexts are at most `max_context`. `scratch` has
+// AttentionScratchFloats of these sizes and the pool's threads.
 void Attention(const Context& context, const AttentionArgs& args, const KvLayer& kv,
                std::span<const AttentionSequence> sequences, int64_t max_context, float* scratch);
 

@@ -50,10 +50,31 @@ struct AttentionBlock {
   float* proj_frac;       // like cos_sim
   int64_t diagnostics_stride;
 
-  float* scratch;        // [kAttentionTile, score_stride + head_dim]
-  float* queries;        // [ceil(head_dim / kQueryRun), kAttentionTile, kQueryRun]
-  int64_t score_stride;  // floats, >= the context; a multiple of kPageTokens
+  // The segments of keys to read, [first, past), and the pages up to their end.
+  int64_t first_segment;
+  int64_t past_segment;
+  int64_t fetch_pages;
+  bool two_pass;  // whether all of a tile's scores are computed before its sums
+
+  // Scratch. A record holds a query's sums over a segment, or over all segments so far: head_dim
+  // sums of weighted values, then the numbers at the kRecord places.
+  int64_t record_stride;
+  float* scores;  // [kAttentionTile, score_stride]
+  int64_t
+      score_stride;     // >= kSegmentTokens, with two passes the context; a multiple of kPageTokens
+  float* queries;       // [ceil(head_dim / kQueryRun), kAttentionTile, kQueryRun]
+  float* segment_sums;  // [kAttentionTile] records
+  float* running;       // [count * heads] records
+  float*
+      parts;  // [segments of the sequence, count * heads] records of a split sequence, or nullptr
 };
+
+// The places of a record behind its head_dim sums: the largest score, the sum of the weights
+// relative to it, and with causal XSA the weight of the row's own value, which the sums lack.
+inline constexpr int kRecordMax = 0;
+inline constexpr int kRecordSum = 1;
+inline constexpr int kRecordOwn = 2;
+inline constexpr int kRecordTail = 3;
 
 // The most queries that read a KV page together, over all profiles.
 inline constexpr int kAttentionTile = 8;
@@ -85,7 +106,10 @@ struct Table {
   void (*gemm_f32)(const GemmBlock& block);
   void (*gemm_bf16)(const GemmBlock& block);
   bool pairs;
+  // Computes the block's outputs, or if it has parts, their records.
   void (*attention)(const AttentionBlock& block);
+  // Computes the output of query `index`, in the order of rows, then heads, from a block's parts.
+  void (*fold_attention)(const AttentionBlock& block, int64_t index);
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t dim, float* out);
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int64_t dim,
                      float* out);

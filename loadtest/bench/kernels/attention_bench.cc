@@ -45,8 +45,12 @@ class Attending {
         k_(RandomFloats(random_, shape.kv_floats())),
         v_(RandomFloats(random_, shape.kv_floats())),
         out_(q_.size()),
-        scratch_(static_cast<size_t>(context.pool->threads() *
-                                     AttentionScratchFloats(shape.context, kAttentionHeadDim))),
+        scratch_(
+            static_cast<size_t>(AttentionScratchFloats({}, {.q_heads = shape.q_heads,
+                                                            .kv_heads = shape.kv_heads,
+                                                            .head_dim = kAttentionHeadDim,
+                                                            .max_context = shape.context,
+                                                            .threads = context.pool->threads()}))),
         rows_(static_cast<size_t>(shape.rows())) {
     const int32_t pages_each = shape.context / kPageTokens;
     pages_.resize(static_cast<size_t>(shape.sequences * pages_each));

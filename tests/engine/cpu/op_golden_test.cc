@@ -194,8 +194,11 @@ void Attend(const kernels::Context& context, const Pages& pages, int32_t rows,
   for (int32_t r = 0; r < rows; ++r) row_ids.push_back(r);
   const kernels::AttentionSequence sequence{pages.length - rows, rows, row_ids.data(),
                                             pages.ids.data()};
-  Floats scratch(context.pool->threads() *
-                 kernels::AttentionScratchFloats(pages.length, pages.layer.head_dim));
+  Floats scratch(kernels::AttentionScratchFloats({}, {.q_heads = args.q_heads,
+                                                      .kv_heads = pages.layer.kv_heads,
+                                                      .head_dim = pages.layer.head_dim,
+                                                      .max_context = pages.length,
+                                                      .threads = context.pool->threads()}));
   kernels::Attention(context, args, pages.layer, {&sequence, 1}, pages.length, scratch.data());
 }
 

@@ -11,7 +11,8 @@ namespace sluice::kernels {
 inline AttentionOutputs<float> RunAttention(const Context& context, std::mt19937_64& random,
                                             const reference::AttentionShape& shape,
                                             const std::vector<SequenceCase<float>>& cases,
-                                            bool causal, const XsaCase& xsa) {
+                                            bool causal, const XsaCase& xsa,
+                                            const AttentionChoice& choice = {}) {
   const int64_t dim = shape.head_dim, q_width = shape.q_heads * dim;
   const AttentionLayout layout = LayOut(random, cases, kPageTokens);
   const int64_t page_floats = shape.kv_heads * dim * kPageTokens;
@@ -39,7 +40,11 @@ inline AttentionOutputs<float> RunAttention(const Context& context, std::mt19937
   std::vector<float> q = QueriesByRow(layout, cases, q_width), out(q.size(), kPoison);
   std::vector<float> cos_sim(layout.rows.size() * shape.q_heads, kPoison), proj_frac(cos_sim);
   std::vector<float> scratch(
-      context.pool->threads() * AttentionScratchFloats(max_context, static_cast<int32_t>(dim)),
+      AttentionScratchFloats(choice, {.q_heads = static_cast<int32_t>(shape.q_heads),
+                                      .kv_heads = static_cast<int32_t>(shape.kv_heads),
+                                      .head_dim = static_cast<int32_t>(dim),
+                                      .max_context = max_context,
+                                      .threads = context.pool->threads()}),
       kPoison);
   const bool in_place = random() % 2 == 0;
   const KvLayer kv = {k.data(), v.data(), static_cast<int32_t>(shape.kv_heads),
@@ -54,7 +59,8 @@ inline AttentionOutputs<float> RunAttention(const Context& context, std::mt19937
              .xsa_eps = xsa.eps,
              .xsa_gate = xsa.gate.empty() ? nullptr : xsa.gate.data(),
              .cos_sim = xsa.diagnostics ? cos_sim.data() : nullptr,
-             .proj_frac = xsa.diagnostics ? proj_frac.data() : nullptr},
+             .proj_frac = xsa.diagnostics ? proj_frac.data() : nullptr,
+             .choice = choice},
             kv, sequences, max_context, scratch.data());
   return {RowsBySequence(layout, cases, in_place ? q : out, q_width),
           RowsBySequence(layout, cases, cos_sim, shape.q_heads),

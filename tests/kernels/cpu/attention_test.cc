@@ -14,12 +14,21 @@ constexpr AttentionShape kShapes[] = {{1, 1, 1},  {4, 4, 8},   {4, 2, 20}, {6, 1
 
 using Sequence = SequenceCase<float>;
 
+// All orders in which keys may be read, which share their bits.
+constexpr AttentionChoice kChoices[] = {{AttentionOrder::kBalanced},
+                                        {AttentionOrder::kOnePass},
+                                        {AttentionOrder::kTwoPass},
+                                        {AttentionOrder::kSplit, 2},
+                                        {AttentionOrder::kSplit, 5}};
+
 class AttentionTest : public OpTest {
  protected:
-  // Takes one and two threads by turns.
+  // Takes one and two threads, and all orders, by turns.
   AttentionOutputs<float> Run(const AttentionShape& shape, const std::vector<Sequence>& cases,
                               bool causal, const XsaCase& xsa) {
-    return RunAttention(++runs_ % 2 == 0 ? One() : Two(), random_, shape, cases, causal, xsa);
+    ++runs_;
+    return RunAttention(runs_ % 2 == 0 ? One() : Two(), random_, shape, cases, causal, xsa,
+                        kChoices[runs_ % std::size(kChoices)]);
   }
   auto Runner() {
     return [this](const auto&... arguments) { return Run(arguments...); };
@@ -44,6 +53,53 @@ TEST_P(AttentionTest, EqualsTheReferenceInMixedBatches) {
     const std::vector<Sequence> cases = MixedSequences(random_, shape);
     for (bool causal : {true, false}) {
       ExpectAttentionEqualsReference(Runner(), shape, cases, causal, {});
+    }
+  }
+}
+
+// The lengths lie around the cuts between segments of keys.
+std::vector<Sequence> LongSequences(std::mt19937_64& random, const AttentionShape& shape) {
+  const int32_t cut = kSegmentTokens;
+  return RandomSequences<float>(
+      random, shape,
+      {{cut - 1, 1}, {cut, 1}, {cut - 3, 7}, {0, 2 * cut + 1}, {2 * cut - 1, 1}, {5 * cut, 9}});
+}
+
+TEST_P(AttentionTest, EqualsTheReferenceAcrossSegments) {
+  for (const AttentionShape& shape : {AttentionShape{4, 2, 20}, AttentionShape{3, 1, 64}}) {
+    const std::vector<Sequence> cases = LongSequences(random_, shape);
+    for (size_t order = 0; order < std::size(kChoices); ++order) {
+      ExpectAttentionEqualsReference(Runner(), shape, cases, order % 2 == 0, {});
+    }
+    for (XsaForm form : {XsaForm::kNorm, XsaForm::kSquared}) {
+      ExpectAttentionEqualsReference(Runner(), shape, cases, true, {form, 1e-6f, {}, true});
+    }
+  }
+}
+
+TEST_P(AttentionTest, AllOrdersAndThreadsGiveTheSameBits) {
+  const uint64_t seed = std::random_device()();
+  std::mt19937_64 random(seed);
+  for (int trial = 0; trial < 6; ++trial) {
+    const AttentionShape shape = kShapes[random() % std::size(kShapes)];
+    std::vector<Sequence> cases;
+    for (int i = RandomInt(random, 1, 4); i > 0; --i) {
+      cases.push_back(RandomSequence<float>(random, shape, RandomInt(random, 0, 4000),
+                                            RandomInt(random, 1, trial % 2 == 0 ? 1 : 60), 3.0f));
+    }
+    const XsaCase xsa = {trial % 3 == 0 ? XsaForm::kOff : XsaForm::kNorm, 1e-6f, {}, false};
+    SCOPED_TRACE(testing::Message() << "trial " << trial << ", seed " << seed << ", heads "
+                                    << shape.q_heads << "/" << shape.kv_heads);
+    const auto expected = RunAttention(One(), random, shape, cases, trial != 4, xsa, kChoices[1]);
+    for (const AttentionChoice& choice : kChoices) {
+      for (const Context& context : {One(), Two()}) {
+        const auto got = RunAttention(context, random, shape, cases, trial != 4, xsa, choice);
+        for (size_t i = 0; i < cases.size(); ++i) {
+          EXPECT_TRUE(SameBits(got.out[i], expected.out[i]))
+              << "sequence " << i << ", order " << static_cast<int>(choice.order) << " of "
+              << choice.parts;
+        }
+      }
     }
   }
 }
@@ -129,6 +185,58 @@ TEST_P(AttentionTest, PrefillAndDecodeGiveTheSameBits) {
     ExpectPrefillAndDecodeAgree<float>(Runner(), random_, shape, {.form = XsaForm::kNorm}, 80,
                                        positions, {1, 20});
   }
+}
+
+TEST_P(AttentionTest, PrefillAndDecodeGiveTheSameBitsAcrossSegments) {
+  constexpr int32_t kCut = kSegmentTokens;
+  constexpr int32_t kPositions[] = {kCut - 2, kCut - 1, kCut, 2 * kCut - 1, 2 * kCut};
+  for (const AttentionShape& shape : {AttentionShape{4, 4, 8}, AttentionShape{6, 2, 64}}) {
+    ExpectPrefillAndDecodeAgree<float>(Runner(), random_, shape, {.form = XsaForm::kNorm},
+                                       2 * kCut + 30, kPositions, {1, 25});
+  }
+}
+
+// Attention over one feature whose segments have `tokens` keys: a tree that depends on its caller.
+float AttendInSegments(std::span<const float> scores, std::span<const float> values,
+                       size_t tokens) {
+  float largest = -kInfinity, sum = 0, y = 0;
+  for (size_t begin = 0; begin < scores.size(); begin += tokens) {
+    const size_t end = std::min(begin + tokens, scores.size());
+    const float local = *std::max_element(&scores[begin], &scores[begin] + (end - begin));
+    float part_sum = 0, part_y = 0;
+    for (size_t j = begin; j < end; ++j) {
+      const float weight = std::exp(scores[j] - local);
+      part_sum += weight;
+      part_y += weight * values[j];
+    }
+    const float after = std::max(largest, local);
+    const float keep = std::exp(largest - after), take = std::exp(local - after);
+    sum = sum * keep + part_sum * take;
+    y = y * keep + part_y * take;
+    largest = after;
+  }
+  return y / sum;
+}
+
+TEST(PlantedAttentionTest, CutsThatDependOnTheBatchSizeAreCaught) {
+  std::mt19937_64 random(71);
+  std::vector<std::vector<float>> scores, values;
+  for (int row = 0; row < 8; ++row) {
+    scores.push_back(RandomFloats(random, 900, 4.0f));
+    values.push_back(RandomFloats(random, 900));
+  }
+  const auto op = [&](bool by_batch) -> RowsOp {
+    return [&, by_batch](std::span<const int32_t> rows) {
+      std::vector<float> out;
+      for (const int32_t row : rows) {
+        const size_t tokens = by_batch && rows.size() > 4 ? 128 : kSegmentTokens;
+        out.push_back(AttendInSegments(scores[row], values[row], tokens));
+      }
+      return out;
+    };
+  };
+  EXPECT_TRUE(RowsAreInvariant(op(false), {.rows = 8, .max_batch = 12, .seed = 72}));
+  EXPECT_FALSE(RowsAreInvariant(op(true), {.rows = 8, .max_batch = 12, .seed = 72}));
 }
 
 TEST_P(AttentionTest, NoSequencesDoNothing) {

@@ -1,0 +1,114 @@
+// From the sums of segments to outputs: the fold over segments, and XSA. Included by attention.h;
+// see vec.h.
+#pragma once
+
+#include "kernels/cpu/simd/attention_segment.h"
+#include "kernels/cpu/simd/rows.h"
+
+namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
+
+// Adds a later segment's record to the sums so far: both are brought to the larger of their largest
+// scores.
+static void Fold(const float* part, int64_t head_dim, float* sums) {
+  float* const tail = sums + head_dim;
+  const float* const part_tail = part + head_dim;
+  const float before = tail[simd::kRecordMax], largest = part_tail[simd::kRecordMax];
+  const float after = largest > before ? largest : before;
+  VecF factors = Broadcast(before);
+  factors[1] = largest;
+  factors = Exp(factors - ShiftOf(after));
+  const float keep = factors[0], take = factors[1];
+  tail[simd::kRecordMax] = after;
+  tail[simd::kRecordSum] =
+      FmaScalar(part_tail[simd::kRecordSum], take, tail[simd::kRecordSum] * keep);
+  tail[simd::kRecordOwn] =
+      FmaScalar(part_tail[simd::kRecordOwn], take, tail[simd::kRecordOwn] * keep);
+  int64_t d = 0;
+  for (; d + kLanes <= head_dim; d += kLanes) {
+    Store(sums + d, Fma(Load(part + d), Broadcast(take), Load(sums + d) * keep));
+  }
+  for (; d < head_dim; ++d) sums[d] = FmaScalar(part[d], take, sums[d] * keep);
+}
+
+// The value of a row's own position, which XSA excludes.
+struct OwnValue {
+  const float* v;        // [head_dim]
+  float norm;            // |v|
+  float inverse_square;  // 1 / |v|^2, bounded by eps as the form of XSA says
+  bool bounded;          // whether the bound applied
+};
+
+static OwnValue OwnValueOf(const simd::AttentionBlock& block, int32_t row) {
+  const float* v = ValueAt(block, block.first_position + row);
+  const float norm = __builtin_sqrtf(Dot(v, v, block.kv->head_dim));
+  const float eps = block.xsa_eps;
+  if (block.xsa == XsaForm::kNorm) {  // divided twice, because eps^2 could vanish
+    const float divisor = norm > eps ? norm : eps;
+    return {v, norm, 1.0f / divisor / divisor, norm <= eps};
+  }
+  const float square = norm * norm;
+  return {v, norm, 1.0f / (square > eps ? square : eps), square <= eps};
+}
+
+// Computes the diagnostics from the sums y, which still lack the share `self` of the row's own
+// value. The share is added before anything is squared, because sum and share may nearly cancel.
+static void Diagnose(const simd::AttentionBlock& block, const Query& query, const OwnValue& own,
+                     float self, float inverse) {
+  constexpr float kEps = 1e-6f;
+  const int64_t at = block.rows[query.row] * block.diagnostics_stride + query.head;
+  float dot = 0.0f, square = 0.0f;
+  for (int64_t d = 0; d < block.kv->head_dim; ++d) {
+    const float y = FmaScalar(self, own.v[d], query.sums[d]);
+    dot = FmaScalar(y, own.v[d], dot);
+    square = FmaScalar(y, y, square);
+  }
+  const float cos_sim = inverse * __builtin_fabsf(dot) / (own.norm > kEps ? own.norm : kEps);
+  const float length = inverse * __builtin_sqrtf(square);
+  if (block.cos_sim != nullptr) block.cos_sim[at] = cos_sim;
+  if (block.proj_frac != nullptr) block.proj_frac[at] = cos_sim / (length > kEps ? length : kEps);
+}
+
+// Returns the factor with which the row's own value is added to the sums y, which hold all other
+// values: its share `self` less the gated projection of the whole onto it. Without a gate the share
+// cancels, so that no accuracy is lost where a row attends mostly to itself.
+SLUICE_INLINE float OwnShare(const simd::AttentionBlock& block, const Query& query,
+                             const OwnValue& own, float self, float inverse) {
+  if (block.cos_sim != nullptr || block.proj_frac != nullptr) {
+    Diagnose(block, query, own, self, inverse);
+  }
+  const float dot = Dot(query.sums, own.v, block.kv->head_dim);
+  if (block.xsa_gate == nullptr && !own.bounded) return -dot * own.inverse_square;
+  const float gate = block.xsa_gate != nullptr ? block.xsa_gate[query.head] : 1.0f;
+  const float whole = dot + self * (own.norm * own.norm);
+  return self - gate * whole * own.inverse_square;
+}
+
+// Writes out = (y + share * v) * inverse, where y are the query's sums; `v` may be nullptr.
+SLUICE_INLINE void WriteOut(const Query& query, const float* v, float share, float inverse,
+                            int64_t head_dim) {
+  int64_t d = 0;
+  for (; d + kLanes <= head_dim; d += kLanes) {
+    VecF y = Load(query.sums + d);
+    if (v != nullptr) y = Fma(Broadcast(share), Load(v + d), y);
+    Store(query.out + d, y * inverse);
+  }
+  for (; d < head_dim; ++d) {
+    const float y = v != nullptr ? FmaScalar(share, v[d], query.sums[d]) : query.sums[d];
+    query.out[d] = y * inverse;
+  }
+}
+
+// Writes the output of a query whose record holds the sums of all its segments. `own` belongs to
+// the query's row and is read only with XSA. With causal XSA the sums lack the own value.
+static void Finish(const simd::AttentionBlock& block, const Query& query, const OwnValue& own) {
+  const int64_t head_dim = block.kv->head_dim;
+  const float inverse = 1.0f / query.sums[head_dim + simd::kRecordSum];
+  if (block.xsa == XsaForm::kOff) {
+    WriteOut(query, nullptr, 0.0f, inverse, head_dim);
+    return;
+  }
+  const float self = query.sums[head_dim + simd::kRecordOwn];
+  WriteOut(query, own.v, OwnShare(block, query, own, self, inverse), inverse, head_dim);
+}
+
+}  // namespace sluice::kernels::SLUICE_SIMD_NAMESPACE

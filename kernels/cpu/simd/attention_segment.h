@@ -1,0 +1,332 @@
+// The sums of some queries over one segment of keys. Included by attention.h; see vec.h.
+//
+// The keys of a sequence are cut into segments at absolute positions, each query's weights are
+// relative to the largest score of their segment, and the segments' sums are folded in ascending
+// order (attention_fold.h). So a segment's sums are the same bits wherever and whenever they are
+// computed.
+#pragma once
+
+#include "kernels/cpu/simd/table.h"
+#include "kernels/cpu/simd/vec.h"
+
+namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
+
+// The queries of a tile, each of which is a (row, head) pair. Their running sums over a page fill
+// the registers.
+inline constexpr int kQueries = kLanes == 16 ? 8 : kLanes == 8 ? 6 : 4;
+static_assert(kQueries <= simd::kAttentionTile);
+inline constexpr int kPageVectors = kPageTokens / kLanes;
+// The number of pages that are scored at once: each broadcast feature of a query is multiplied with
+// at least two vectors of keys.
+inline constexpr int kPagesAtOnce = kPageVectors == 1 ? 2 : 1;
+inline constexpr int64_t kRunFloats = int64_t{simd::kAttentionTile} * simd::kQueryRun;
+inline constexpr int kLineFloats = kCacheLine / sizeof(float);
+static_assert(kPageTokens == kLineFloats);
+
+// The number of pages whose values are summed while a query's running sums stay in registers.
+inline constexpr int64_t kValuePages = 16;
+static_assert(kSegmentTokens % (kValuePages * kPageTokens) == 0);
+
+struct Query {
+  const float* q;   // [head_dim], read before `out` is written
+  float* out;       // [head_dim]
+  float* scores;    // [score_stride]
+  float* sums;      // a record of the segment's sums, see table.h
+  int64_t visible;  // keys [0, visible)
+  int32_t row;      // within the block
+  int32_t head;
+};
+
+// The keys [begin, end) of a block's sequence; `end` is at most the largest `visible` of its
+// queries. The score of key j is at scores[j - origin].
+struct Segment {
+  int64_t begin;
+  int64_t end;
+  int64_t origin;
+};
+
+// Returns the past-the-end key of the segment that the query sees.
+SLUICE_INLINE int64_t EndOf(const Query& query, const Segment& segment) {
+  return query.visible < segment.end ? query.visible : segment.end;
+}
+
+SLUICE_INLINE int64_t PagesTo(int64_t key) { return (key + kPageTokens - 1) / kPageTokens; }
+
+SLUICE_INLINE int64_t PageBase(const simd::AttentionBlock& block, int64_t page) {
+  const int64_t slab = int64_t{block.kv->head_dim} * kPageTokens;
+  return (int64_t{block.pages[page]} * block.kv->kv_heads + block.kv_head) * slab;
+}
+
+SLUICE_INLINE const float* ValueAt(const simd::AttentionBlock& block, int64_t position) {
+  return block.kv->v + PageBase(block, position / kPageTokens) +
+         position % kPageTokens * block.kv->head_dim;
+}
+
+// Returns the page, before `end`, to prefetch while `page` is processed. Hardware prefetchers stop
+// at page boundaries, and a sequence's pages are not adjacent.
+SLUICE_INLINE int64_t PageToFetch(int64_t page, int64_t end) {
+  constexpr int64_t kPagesAhead = 2;
+  return page + kPagesAhead < end ? page + kPagesAhead : page;
+}
+
+// Copies the tile's queries to where a single address reaches them all.
+SLUICE_INLINE void CopyQueries(const simd::AttentionBlock& block, const Query* queries, int count) {
+  const int64_t head_dim = block.kv->head_dim;
+  float* run = block.queries;
+  for (int64_t begin = 0; begin < head_dim; begin += simd::kQueryRun, run += kRunFloats) {
+    const int64_t left = head_dim - begin;
+    for (int i = 0; i < count; ++i) {
+      const float* const from = queries[i].q + begin;
+      float* const to = run + i * simd::kQueryRun;
+      for (int64_t d = 0; d < simd::kQueryRun && d < left; d += kLanes) {
+        Store(to + d, left - d >= kLanes ? Load(from + d) : LoadPartial(from + d, left - d, 0.0f));
+      }
+    }
+  }
+}
+
+// Computes the scores of the segment's pages. In a query's last page with visible keys, the scores
+// past them are -inf; those of later pages are unspecified. `copies` are those of CopyQueries.
+template <int N>
+SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* queries,
+                          const float* copies, const Segment& segment) {
+  const int64_t head_dim = block.kv->head_dim;
+  const int64_t first = segment.begin / kPageTokens, pages = PagesTo(segment.end);
+  for (int64_t page = first; page < pages; page += kPagesAtOnce) {
+    const float* k[kPagesAtOnce];
+    const float* ahead[kPagesAtOnce];
+    for (int p = 0; p < kPagesAtOnce; ++p) {
+      const int64_t at =
+          page + p < pages ? page + p : page;  // a copy past the last page is not stored
+      k[p] = block.kv->k + PageBase(block, at);
+      ahead[p] = block.kv->k + PageBase(block, PageToFetch(at, pages));
+    }
+    VecF sum[N][kPagesAtOnce * kPageVectors] = {};
+    const float* run = copies;
+    for (int64_t begin = 0; begin < head_dim; begin += simd::kQueryRun, run += kRunFloats) {
+      const int64_t end = begin + simd::kQueryRun < head_dim ? begin + simd::kQueryRun : head_dim;
+      const float* q = run;
+      for (int64_t d = begin; d < end; ++d, ++q) {
+        VecF keys[kPagesAtOnce * kPageVectors];
+#pragma GCC unroll 2
+        for (int p = 0; p < kPagesAtOnce; ++p) {
+          __builtin_prefetch(ahead[p] + d * kPageTokens);
+#pragma GCC unroll 4
+          for (int c = 0; c < kPageVectors; ++c) {
+            keys[p * kPageVectors + c] = Load(k[p] + d * kPageTokens + c * kLanes);
+          }
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < N; ++i) {
+          const VecF feature = Broadcast(q[i * simd::kQueryRun]);
+#pragma GCC unroll 4
+          for (int c = 0; c < kPagesAtOnce * kPageVectors; ++c) {
+            sum[i][c] = Fma(feature, keys[c], sum[i][c]);
+          }
+        }
+      }
+    }
+    const int64_t vectors = (pages - page) * kPageVectors;
+    const int64_t at = page * kPageTokens - segment.origin;
+#pragma GCC unroll 8
+    for (int i = 0; i < N; ++i) {
+#pragma GCC unroll 4
+      for (int c = 0; c < kPagesAtOnce * kPageVectors; ++c) {
+        if (c >= vectors) break;
+        Store(queries[i].scores + at + c * kLanes, sum[i][c] * block.scale);
+      }
+    }
+  }
+  for (int i = 0; i < N; ++i) {
+    const int64_t end = EndOf(queries[i], segment);
+    const int64_t last = (end - 1) / kPageTokens * kPageTokens;
+    for (int64_t at = last; at < last + kPageTokens; at += kLanes) {
+      float* const scores = queries[i].scores + at - segment.origin;
+      Store(scores, KeepFirst(Load(scores), end - at, -__builtin_inff()));
+    }
+  }
+}
+
+// Returns the number that is subtracted from scores of which `largest` is the largest. Scores that
+// are all -inf have the weight 0.
+SLUICE_INLINE float ShiftOf(float largest) { return largest == -__builtin_inff() ? 0.0f : largest; }
+
+// The slabs to which the reading of a whole segment jumps: its first values, and the first keys of
+// the next segment. Lines of them are fetched while weights are computed, which reads no memory.
+struct Jumps {
+  static constexpr int64_t kTurns = kSegmentTokens / kLanes;
+  const float* v[2];
+  const float* k[2];
+  int64_t lines;  // of a slab; 0 for a segment that is not whole
+};
+
+SLUICE_INLINE Jumps JumpsOf(const simd::AttentionBlock& block, const Segment& segment) {
+  Jumps jumps = {};
+  if (segment.end - segment.begin < kSegmentTokens) return jumps;
+  const int64_t first = segment.begin / kPageTokens, next = segment.end / kPageTokens;
+  for (int64_t i = 0; i < 2; ++i) {
+    jumps.v[i] = block.kv->v + PageBase(block, first + i);
+    const int64_t following = next + i < block.fetch_pages ? next + i : first;
+    jumps.k[i] = block.kv->k + PageBase(block, following);
+  }
+  jumps.lines = block.kv->head_dim;
+  return jumps;
+}
+
+SLUICE_INLINE void FetchJumps(const Jumps& jumps, int64_t turn) {
+  const int64_t past = jumps.lines * (turn + 1) / Jumps::kTurns;
+  for (int64_t line = jumps.lines * turn / Jumps::kTurns; line < past; ++line) {
+    for (int i = 0; i < 2; ++i) {
+      __builtin_prefetch(jumps.v[i] + line * kLineFloats);
+      __builtin_prefetch(jumps.k[i] + line * kLineFloats, 0, 2);
+    }
+  }
+}
+
+SLUICE_INLINE void AddWeights(float* scores, VecF shift, VecF* sum) {
+  const VecF weight = Exp(Load(scores) - shift);
+  Store(scores, weight);
+  *sum += weight;
+}
+
+// Replaces the segment's scores by the weights exp(score - largest), and writes the largest score
+// and the sum of the weights to the queries' records. The queries are interleaved, so that none
+// waits for its own previous result.
+template <int N>
+SLUICE_INLINE void Softmax(const simd::AttentionBlock& block, const Query* queries,
+                           const Segment& segment) {
+  const int64_t begin = segment.begin - segment.origin;
+  const auto end_of = [&](const Query& query) __attribute__((always_inline)) {
+    return PagesTo(EndOf(query, segment)) * kPageTokens - segment.origin;
+  };
+  const int64_t common = end_of(queries[0]);
+  VecF shift[N], sum[N] = {};
+  for (int i = 0; i < N; ++i) shift[i] = Broadcast(-__builtin_inff());
+  for (int64_t at = begin; at < common; at += kLanes) {
+#pragma GCC unroll 8
+    for (int i = 0; i < N; ++i) shift[i] = Max(shift[i], Load(queries[i].scores + at));
+  }
+  for (int i = 0; i < N; ++i) {
+    for (int64_t at = common; at < end_of(queries[i]); at += kLanes) {
+      shift[i] = Max(shift[i], Load(queries[i].scores + at));
+    }
+    const float largest = MaxLanes(shift[i]);
+    queries[i].sums[block.kv->head_dim + simd::kRecordMax] = largest;
+    shift[i] = Broadcast(ShiftOf(largest));
+  }
+  const Jumps jumps = JumpsOf(block, segment);
+  for (int64_t at = begin; at < common; at += kLanes) {
+    if (jumps.lines != 0) FetchJumps(jumps, (at - begin) / kLanes);
+#pragma GCC unroll 8
+    for (int i = 0; i < N; ++i) AddWeights(queries[i].scores + at, shift[i], &sum[i]);
+  }
+  for (int i = 0; i < N; ++i) {
+    for (int64_t at = common; at < end_of(queries[i]); at += kLanes) {
+      AddWeights(queries[i].scores + at, shift[i], &sum[i]);
+    }
+    queries[i].sums[block.kv->head_dim + simd::kRecordSum] = SumLanes(sum[i]);
+  }
+}
+
+// Adds p_j v_j[d] to the sums for the keys [begin, end) of the segment and the features
+// [d, d + C * kLanes). If begin is `fresh`, the sums begin at 0.
+template <int N, int C>
+SLUICE_INLINE void AddValues(const simd::AttentionBlock& block, const Query* queries,
+                             const Segment& segment, int64_t begin, int64_t end, int64_t fresh,
+                             int64_t d) {
+  const int64_t head_dim = block.kv->head_dim;
+  const int64_t pages = PagesTo(end), past = PagesTo(segment.end);
+  VecF sum[N][C] = {};
+  if (begin != fresh) {
+    for (int i = 0; i < N; ++i) {
+      for (int c = 0; c < C; ++c) sum[i][c] = Load(queries[i].sums + d + c * kLanes);
+    }
+  }
+  for (int64_t page = begin / kPageTokens; page < pages; ++page) {
+    const int64_t page_begin = page * kPageTokens, page_end = page_begin + kPageTokens;
+    const int64_t first = page_begin < begin ? begin : page_begin;
+    const int64_t stop = page_end < end ? page_end : end;
+    const int64_t offset = (first - page_begin) * head_dim + d;
+    const int64_t at = first - segment.origin, keys = stop - first;
+    const float* v = block.kv->v + PageBase(block, page) + offset;
+    const float* ahead = block.kv->v + PageBase(block, PageToFetch(page, past)) + offset;
+    for (int64_t j = 0; j < keys; ++j, v += head_dim, ahead += head_dim) {
+#pragma GCC unroll 8
+      for (int c = 0; c < C * kLanes; c += kLineFloats) __builtin_prefetch(ahead + c);
+#pragma GCC unroll 8
+      for (int i = 0; i < N; ++i) {
+        const VecF weight = Broadcast(queries[i].scores[at + j]);
+#pragma GCC unroll 8
+        for (int c = 0; c < C; ++c) sum[i][c] = Fma(weight, Load(v + c * kLanes), sum[i][c]);
+      }
+    }
+  }
+  for (int i = 0; i < N; ++i) {
+    for (int c = 0; c < C; ++c) Store(queries[i].sums + d + c * kLanes, sum[i][c]);
+  }
+}
+
+// Adds all features from d on, C vectors at a time, then fewer.
+template <int N, int C>
+SLUICE_INLINE void AddFeatures(const simd::AttentionBlock& block, const Query* queries,
+                               const Segment& segment, int64_t begin, int64_t end, int64_t fresh,
+                               int64_t d) {
+  for (; d + C * kLanes <= block.kv->head_dim; d += C * kLanes) {
+    AddValues<N, C>(block, queries, segment, begin, end, fresh, d);
+  }
+  if constexpr (C > 1) {
+    AddFeatures<N, C / 2>(block, queries, segment, begin, end, fresh, d);
+  } else {
+    for (; d < block.kv->head_dim; ++d) {
+      for (int i = 0; i < N; ++i) {
+        float sum = begin == fresh ? 0.0f : queries[i].sums[d];
+        for (int64_t j = begin; j < end; ++j) {
+          sum = FmaScalar(queries[i].scores[j - segment.origin], ValueAt(block, j)[d], sum);
+        }
+        queries[i].sums[d] = sum;
+      }
+    }
+  }
+}
+
+// Adds p_j v_j to the sums for j in [begin, end) of the segment, some pages at a time: these stay
+// in a near cache while their features are processed in turn. If begin is `fresh`, the sums begin
+// at 0.
+template <int N>
+SLUICE_INLINE void AddAllValues(const simd::AttentionBlock& block, const Query* queries,
+                                const Segment& segment, int64_t begin, int64_t end, int64_t fresh) {
+  constexpr int kSums = kLanes == 16 ? 16 : 8;  // as many as the registers hold beside the values
+  constexpr int kVectors = N == 1 ? 8 : N == 2 ? kSums / 2 : N <= 4 ? kSums / 4 : 2;
+  while (begin < end) {
+    const int64_t past = (begin / kPageTokens + kValuePages) * kPageTokens;
+    const int64_t stop = past < end ? past : end;
+    AddFeatures<N, kVectors>(block, queries, segment, begin, stop, fresh, 0);
+    begin = stop;
+  }
+}
+
+// Computes the sums of the segment from its scores. With `own_apart`, a query's last visible key is
+// its row's own: its value is left out, and its weight goes to the record beside the sums.
+template <int N>
+SLUICE_INLINE void Sums(const simd::AttentionBlock& block, const Query* queries,
+                        const Segment& segment, bool own_apart) {
+  const int64_t head_dim = block.kv->head_dim;
+  Softmax<N>(block, queries, segment);
+  int64_t ends[N];
+  for (int i = 0; i < N; ++i) {
+    const Query& query = queries[i];
+    ends[i] = EndOf(query, segment);
+    const bool apart = own_apart && query.visible == ends[i];
+    if (apart) --ends[i];
+    query.sums[head_dim + simd::kRecordOwn] = apart ? query.scores[ends[i] - segment.origin] : 0.0f;
+  }
+  const int64_t begin = segment.begin;
+  AddAllValues<N>(block, queries, segment, begin, ends[0], begin);
+  for (int i = 0; i < N; ++i) {
+    if (ends[0] < ends[i]) AddAllValues<1>(block, &queries[i], segment, ends[0], ends[i], begin);
+    if (ends[i] > begin) continue;
+    for (int64_t d = 0; d < head_dim; ++d) queries[i].sums[d] = 0.0f;
+  }
+}
+
+}  // namespace sluice::kernels::SLUICE_SIMD_NAMESPACE
