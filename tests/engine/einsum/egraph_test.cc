@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <random>
 #include <set>
 #include <string>
@@ -98,6 +99,17 @@ TEST(EGraph, FindsTheSameWhateverTheOrderOfRules) {
   for (int i = 0; i < 3; ++i) {
     std::ranges::shuffle(rules, random);
     EXPECT_EQ(VariantsOfShape(shape, rules), expected) << "seed " << seed;
+  }
+}
+
+// tests/tools/test_egglog.py holds the same files to another e-graph.
+TEST(EGraph, FindsTheVariantsThatAreCommitted) {
+  for (const bool causal : {false, true}) {
+    const std::string name = causal ? "variants_of_causal_attention" : "variants_of_attention";
+    std::ifstream file(std::string(SLUICE_SOURCE_DIR) + "/tests/engine/einsum/" + name + ".txt");
+    std::vector<std::string> committed;
+    for (std::string line; std::getline(file, line);) committed.push_back(line);
+    EXPECT_EQ(VariantsOfShape({.causal = causal}, AllRules(Chunked())), committed) << name;
   }
 }
 
