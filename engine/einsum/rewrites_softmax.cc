@@ -8,7 +8,7 @@
 namespace sluice::einsum {
 namespace {
 
-using Apply = decltype(Rule::apply);
+using ApplyRule = decltype(Rule::apply);
 
 // Whether every point that `strong` admits is admitted by `weak`. May be false where it is so.
 bool Implies(const std::vector<Condition>& strong, const std::vector<Condition>& weak) {
@@ -86,7 +86,7 @@ TermId SumOfChunks(TermGraph& graph, const Partition& partition, const Chunks& c
                       graph.Map(Op::kMultiply, Exp(graph, chunks.max, all), chunks.sum));
 }
 
-Apply CutIntoChunks(const Partition& partition) {
+ApplyRule CutIntoChunks(const Partition& partition) {
   return [partition](TermGraph& graph, const Term& node) {
     std::vector<TermId> equal;
     if (!IsSum(node) || node.rank != partition.rank) return equal;
@@ -101,7 +101,7 @@ Apply CutIntoChunks(const Partition& partition) {
 }
 
 // log of sum of exp(x) = max + log of sum over chunks
-Apply CutLogSumExp(const Partition& partition) {
+ApplyRule CutLogSumExp(const Partition& partition) {
   return [partition](TermGraph& graph, const Term& node) {
     std::vector<TermId> equal;
     if (node.kind != TermKind::kUnary || node.function != Function::kLog) return equal;
@@ -119,7 +119,7 @@ Apply CutLogSumExp(const Partition& partition) {
 }
 
 // sum over c of exp(l - max over c of l) x b, as a kFold or a kMerge
-Apply Stream(const Partition& partition, TermKind kind) {
+ApplyRule Stream(const Partition& partition, TermKind kind) {
   return [rank = partition.outer, kind](TermGraph& graph, const Term& node) {
     std::vector<TermId> equal;
     if (!IsSum(node) || node.rank != rank || !node.where.empty()) return equal;
