@@ -185,12 +185,22 @@ class Lowering {
     for (const TermId stream : streams) {
       for (const TermId arg : pool_.TermOf(stream).args) {
         compute(compute, arg);
-        const Access& partial = results_.at(arg);
-        if (!folds && !partial.is_constant()) AddTensor(partial.tensor, arg);
+        if (!folds) KeepInArena(arg);
       }
     }
     AppendStreams(streams, maxima, &iteration);
     cascade_.statements.push_back(std::move(iteration));
+  }
+
+  // Makes the result of a term a tensor of the arena, unless it is an input or a constant.
+  void KeepInArena(TermId id) {
+    if (pool_.TermOf(id).args.empty()) return;
+    const Access whole = results_.at(id);
+    if (whole != AccessOf(whole.tensor, pool_.RanksOf(id))) {  // the end of an iteration
+      results_[id] = AccessOf(NameFor(id), pool_.RanksOf(id));
+      cascade_.statements.push_back(Einsum{.out = results_[id], .in = {whole}});
+    }
+    AddTensor(results_[id].tensor, id);
   }
 
   void AppendStreams(const std::vector<TermId>& streams, const std::set<TermId>& maxima,
@@ -216,10 +226,15 @@ class Lowering {
     if (const auto output = outputs_.find(id); output != outputs_.end()) return output->second;
     if (const auto hint = hints_.find(id); hint != hints_.end()) return NewName(hint->second);
     const Term& node = pool_.TermOf(id);
+    const auto is_weight = [this](TermId arg) {
+      const Term& weight = pool_.TermOf(arg);
+      return weight.function == Function::kExp || weight.op == Op::kDivide;
+    };
     if (node.kind == TermKind::kReduce) {
       if (node.op != Op::kAdd) return NewName("G");
-      const bool of_exp = pool_.TermOf(node.args[0]).function == Function::kExp;
-      return NewName(of_exp ? "D" : "S");
+      const Term& inside = pool_.TermOf(node.args[0]);
+      if (inside.function == Function::kExp) return NewName("D");
+      return NewName(std::ranges::any_of(inside.args, is_weight) ? "Y" : "S");
     }
     if (node.function == Function::kExp) return NewName("N");
     return NewName(node.kind == TermKind::kMap && node.op == Op::kDivide ? "A" : "B");

@@ -37,7 +37,7 @@ CarriedResults AppendCarried(const Access& local, const std::vector<std::string>
                                .map_merge = MergeOf(op),
                                .unary = unary});
   };
-  const Access max = carried("R", max_ranks);
+  const Access max = carried("R" + local.tensor, max_ranks);
   const Access correction = carried("E", max_ranks);
   const Access weight = carried("F", max_ranks);
   start(max, -std::numeric_limits<double>::infinity());
@@ -46,13 +46,15 @@ CarriedResults AppendCarried(const Access& local, const std::vector<std::string>
   append(weight, local, Op::kSubtract, At(max, next), Function::kExp);
   CarriedResults results{.max = At(max, end), .sums = {}};
   for (const StreamSum& stream : sums) {
-    const Access sum = carried("Y", stream.ranks);
-    const Access kept = carried("T", stream.ranks);
+    const bool is_one = stream.part == Access{.tensor = {}, .constant = 1};
+    const std::string name = is_one ? weight.tensor : stream.part.tensor;
+    const Access sum = carried("R" + name, stream.ranks);
+    const Access kept = carried("T" + name, stream.ranks);
     start(sum, 0);
     append(kept, sum, Op::kMultiply, correction);
     Access added = weight;
-    if (stream.part != Access{.tensor = {}, .constant = 1}) {
-      added = carried("U", stream.ranks);
+    if (!is_one) {
+      added = carried("U" + name, stream.ranks);
       append(added, stream.part, Op::kMultiply, weight);
     }
     append(At(sum, next), kept, Op::kAdd, added);

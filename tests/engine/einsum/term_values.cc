@@ -66,11 +66,14 @@ std::optional<double> TermValues::At(TermId id, const Point& point) {
 }
 
 std::vector<double> TermValues::All(TermId id, const std::vector<std::string>& ranks) {
+  const Term& term = pool_.TermOf(id);
+  const bool is_max = term.kind == TermKind::kReduce && term.op == Op::kMax;
+  const double absent = is_max ? -INFINITY : 0;
   std::vector<double> values;
   Point point;
   const auto visit = [&](const auto& self, size_t at) -> void {
     if (at == ranks.size()) {
-      values.push_back(At(id, point).value_or(0));
+      values.push_back(At(id, point).value_or(absent));
       return;
     }
     for (int64_t i = 0; i < SizeOf(ranks[at]); ++i) {

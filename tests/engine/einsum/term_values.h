@@ -23,7 +23,8 @@ class TermValues {
 
   // Returns nothing where the term has no value. Requires an index for each free rank.
   std::optional<double> At(TermId id, const Point& point);
-  // Returns the values at all points of the ranks, the last rank innermost; 0 where there is none.
+  // Returns the values at all points of the ranks, the last rank innermost. Where there is none it
+  // is -inf for a maximum and 0 for any other term, as in the results of an interpreter.
   std::vector<double> All(TermId id, const std::vector<std::string>& ranks);
 
   int64_t SizeOf(const std::string& rank) const;
