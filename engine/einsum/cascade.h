@@ -24,6 +24,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "base/enum_names.h"
 
 namespace sluice::einsum {
@@ -186,5 +187,50 @@ struct Cascade {
 
   bool operator==(const Cascade&) const = default;
 };
+
+// What Check accepts at most.
+inline constexpr int64_t kMaxRanks = 64;
+inline constexpr int64_t kMaxTensors = 256;
+inline constexpr int64_t kMaxStatements = 256;  // an iteration counts as its einsums
+inline constexpr int64_t kMaxRanksOfTensor = 16;
+inline constexpr int64_t kMaxTermsOfIndex = 8;
+inline constexpr int64_t kMaxConditions = 16;
+inline constexpr int64_t kMaxNameLength = 64;
+inline constexpr int64_t kMaxNumber = int64_t{1} << 31;  // a factor, an offset or a divisor
+
+// Returns InvalidArgument, with the statement that is wrong, unless the cascade has a meaning:
+//   - Ranks are declared, and names are letters, digits and '_' after a letter and no word of the
+//     notation. Each access has an index for every rank of its tensor.
+//   - An einsum writes a tensor that nothing wrote before, at indices that are single ranks, and
+//     reads inputs and earlier results. The ranks that it iterates over are those of its result and
+//     those that it reduces, which differ.
+//   - A difference or a quotient has no value where it has no left operand, so that its merge is not
+//     `or`; a quotient's is not `all` either. Reductions of one einsum have the same operation and
+//     merge, which is `or` or `all`.
+//   - In an iteration over r, `init` writes the carried tensors at 0 of r, and `body` writes them
+//     at r+1 and every other tensor at r. A body reads its own results at r, or at r+1 after it
+//     wrote them there.
+absl::Status Check(const Cascade& cascade);
+
+// Returns the listed tensors, then the results that are not listed, which live in kTile. Requires a
+// cascade that Check accepts, as the functions below do.
+std::vector<Tensor> AllTensors(const Cascade& cascade);
+
+// An einsum and the iteration to which it belongs, or null.
+struct PlacedEinsum {
+  const Einsum* einsum;
+  const Iteration* iteration = nullptr;
+  bool is_init = false;
+};
+
+// Returns all einsums, in order.
+std::vector<PlacedEinsum> AllEinsums(const Cascade& cascade);
+
+// Returns the ranks over which the einsum iterates: those of its result, in its order, and those
+// that it reduces. The rank of the iteration is one of them in a body.
+std::vector<std::string> RanksOf(const Einsum& einsum);
+
+// Returns the position in the tensor of the rank along which the iteration carries it, or -1.
+int64_t CarriedPosition(const Iteration& iteration, const std::string& tensor);
 
 }  // namespace sluice::einsum

@@ -1,0 +1,86 @@
+#include "engine/einsum/attention_terms.h"
+
+#include <vector>
+
+namespace sluice::einsum {
+namespace {
+
+TermId Sum(TermPool& pool, const std::string& rank, TermId a, TermId b) {
+  return pool.Reduce(Op::kAdd, rank, pool.Map(Op::kMultiply, a, b));
+}
+
+void DeclareRanks(TermPool& pool) {
+  pool.DeclareRank({"b", {"sequences"}});
+  pool.DeclareRank({"h", {"kv_heads"}});
+  pool.DeclareRank({"g", {"group"}});
+  pool.DeclareRank({"p", {"tokens"}});
+  pool.DeclareRank({"m", {"context"}});
+  pool.DeclareRank({"e", {"head_dim"}});
+  pool.DeclareRank({"f", {"head_dim"}});
+}
+
+TermId Scores(TermPool& pool, const AttentionShape& shape) {
+  const TermId q = pool.Input({.name = "Q", .ranks = {"b", "p", "h", "g", "e"}});
+  const TermId k = pool.Input({.name = "K",
+                               .ranks = {"b", "m", "h", "e"},
+                               .home = Home::kKv,
+                               .bytes_per_value = shape.kv_bytes_per_value});
+  TermId scores = Sum(pool, "e", q, k);
+  if (shape.scale != 1) scores = pool.Map(Op::kMultiply, scores, pool.Constant(shape.scale));
+  if (shape.query_gain) {
+    const TermId gain = pool.Input({.name = "C", .ranks = {"h", "g"}, .home = Home::kWeight});
+    scores = pool.Map(Op::kMultiply, scores, gain);
+  }
+  if (shape.soft_cap != 0) {
+    const TermId cap = pool.Constant(shape.soft_cap);
+    const TermId squashed = pool.Unary(Function::kTanh, pool.Map(Op::kDivide, scores, cap));
+    scores = pool.Map(Op::kMultiply, squashed, cap);
+  }
+  return scores;
+}
+
+TermId Exclusive(TermPool& pool, const AttentionShape& shape, TermId y) {
+  const TermId own = pool.Input({.name = "O", .ranks = {"b", "p", "h", "f"}});
+  const TermId squared = Sum(pool, "f", own, own);
+  const bool norm = shape.xsa == XsaForm::kNorm;
+  const TermId v = norm ? pool.Map(Op::kDivide, own, pool.Unary(Function::kSqrt, squared)) : own;
+  TermId along = Sum(pool, "f", y, v);
+  if (shape.gate) {
+    TermId gate = pool.Input({.name = "W", .ranks = {"h", "g"}, .home = Home::kWeight});
+    if (!norm) gate = pool.Map(Op::kDivide, gate, squared);
+    along = pool.Map(Op::kMultiply, along, gate);
+  } else if (!norm) {
+    along = pool.Map(Op::kDivide, along, squared);
+  }
+  return pool.Map(Op::kSubtract, y, pool.Map(Op::kMultiply, along, v));
+}
+
+}  // namespace
+
+TermId AttentionTerm(TermPool& pool, const AttentionShape& shape) {
+  DeclareRanks(pool);
+  std::vector<Condition> where;
+  if (shape.causal) where.push_back(CausalCondition());
+  const TermId scores = Scores(pool, shape);
+  const TermId max = pool.Reduce(Op::kMax, "m", scores, where);
+  const TermId weight = pool.Unary(Function::kExp, pool.Map(Op::kSubtract, scores, max));
+  const TermId share = pool.Map(Op::kDivide, weight, pool.Reduce(Op::kAdd, "m", weight, where));
+  const TermId values = pool.Input({.name = "V",
+                                    .ranks = {"b", "m", "h", "f"},
+                                    .home = Home::kKv,
+                                    .bytes_per_value = shape.kv_bytes_per_value});
+  const TermId y = pool.Reduce(Op::kAdd, "m", pool.Map(Op::kMultiply, share, values), where);
+  return shape.xsa == XsaForm::kNone ? y : Exclusive(pool, shape, y);
+}
+
+Condition CausalCondition() {
+  return {.left = {.terms = {{"m"}}, .end_of = "p"},
+          .comparison = Comparison::kLessEqual,
+          .right = {.terms = {{"p"}}, .end_of = "m"}};
+}
+
+OwnValue OwnValueOfAttention() {
+  return {.values = "V", .own = "O", .until_self = CausalCondition()};
+}
+
+}  // namespace sluice::einsum

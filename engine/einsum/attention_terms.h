@@ -1,0 +1,47 @@
+// Attention as a term: grouped queries, causal or not, and exclusive self-attention (XSA) if asked.
+//
+//   TermPool pool;
+//   const Attention attention = AttentionTerm(pool, {.causal = true});
+//
+// The ranks are b (sequences), h (KV heads), g (query heads of a KV head), p (queries), m (keys),
+// e (the width of queries and keys) and f (that of values). The inputs are Q[b,p,h,g,e],
+// K[b,m,h,e], V[b,m,h,f] and, with XSA, O[b,p,h,f], which is V at the queries' own positions.
+// The last query is at the position of the last key.
+#pragma once
+
+#include <cstdint>
+
+#include "base/enum_names.h"
+#include "engine/einsum/rewrites.h"
+#include "engine/einsum/term_pool.h"
+
+namespace sluice::einsum {
+
+// The forms of z = y less its part along v: g (y.u) u with u = v / |v|, or g (y.v) / |v|^2 v.
+enum class XsaForm { kNone, kNorm, kSquared };
+
+constexpr auto EnumNamesOf(XsaForm) {
+  using enum XsaForm;
+  return EnumNameTable<XsaForm>({{kNone, "none"}, {kNorm, "norm"}, {kSquared, "squared"}});
+}
+
+struct AttentionShape {
+  bool causal = true;
+  double scale = 1;         // of scores; 1 leaves it out
+  double soft_cap = 0;      // of scores; 0 leaves it out
+  bool query_gain = false;  // an input C[h,g], by which scores are multiplied
+  XsaForm xsa = XsaForm::kNone;
+  bool gate = false;  // an input W[h,g], g above
+  int32_t kv_bytes_per_value = 4;
+};
+
+// Returns the term that divides the exponentials before it multiplies them by values: 3 passes.
+TermId AttentionTerm(TermPool& pool, const AttentionShape& shape);
+
+// Returns the condition that a causal query admits a key: m <= p, counted from the ends.
+Condition CausalCondition();
+
+// Returns the options under which the self term is left out. Requires that no value is zero.
+OwnValue OwnValueOfAttention();
+
+}  // namespace sluice::einsum

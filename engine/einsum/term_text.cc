@@ -1,0 +1,91 @@
+// Terms as text: keys of hash-consing, an order of variants that is the same whatever found them,
+// and what a person reads.
+#include <charconv>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "base/enum_names.h"
+#include "engine/einsum/term_pool.h"
+
+namespace sluice::einsum {
+namespace {
+
+// Returns the shortest text that reads back as the same number.
+std::string NumberText(double value) {
+  char buffer[32];
+  const auto [end, error] = std::to_chars(buffer, buffer + sizeof(buffer), value);
+  SLUICE_CHECK(error == std::errc());
+  return {buffer, end};
+}
+
+std::string TermIndexText(const Index& index) {
+  std::string text;
+  const auto add = [&text](const std::string& part) { text += (text.empty() ? "" : "+") + part; };
+  for (const Index::Term& term : index.terms) {
+    add(term.factor == 1 ? term.rank : std::to_string(term.factor) + "*" + term.rank);
+  }
+  if (!index.end_of.empty()) add("|" + index.end_of + "|");
+  if (index.offset != 0 || text.empty()) add(std::to_string(index.offset));
+  return text;
+}
+
+std::string TermAccessText(const Access& access) {
+  std::string text = access.tensor + "[";
+  for (const Index& index : access.indices) {
+    text += (text.back() == '[' ? "" : ",") + TermIndexText(index);
+  }
+  return text + "]";
+}
+
+std::string Head(const Term& term) {
+  switch (term.kind) {
+    case TermKind::kUnary:
+      return std::string(NameOf(term.function));
+    case TermKind::kMap:
+      return std::string(NameOf(term.op));
+    case TermKind::kReduce:
+      return "reduce " + std::string(NameOf(term.op)) + " " + term.rank;
+    case TermKind::kSplit:
+      return "split " + term.rank + "=" + std::to_string(term.chunk) + "*" + term.outer + "+" +
+             term.inner;
+    case TermKind::kFold:
+      return "fold " + term.rank;
+    case TermKind::kMerge:
+      return "merge " + term.rank;
+    case TermKind::kInput:
+    case TermKind::kConstant:
+      break;
+  }
+  SLUICE_CHECK(false);
+}
+
+std::string Text(const Term& term, const std::vector<std::string>& args) {
+  if (term.kind == TermKind::kInput) return TermAccessText(term.access);
+  if (term.kind == TermKind::kConstant) return NumberText(term.value);
+  std::string text = "(" + Head(term);
+  for (const std::string& arg : args) text += " " + arg;
+  for (const Condition& condition : term.where) {
+    text += " where " + TermIndexText(condition.left);
+    text += NameOf(condition.comparison);
+    text += TermIndexText(condition.right);
+  }
+  return text + ")";
+}
+
+}  // namespace
+
+std::string NodeText(const Term& term) {
+  std::vector<std::string> args;
+  for (const TermId arg : term.args) args.push_back("#" + std::to_string(arg));
+  return Text(term, args);
+}
+
+std::string TermText(const TermPool& pool, TermId id) {
+  const Term& term = pool.TermOf(id);
+  std::vector<std::string> args;
+  for (const TermId arg : term.args) args.push_back(TermText(pool, arg));
+  return Text(term, args);
+}
+
+}  // namespace sluice::einsum

@@ -1,0 +1,172 @@
+#include "engine/einsum/egraph.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/einsum/attention_terms.h"
+#include "engine/einsum/extract.h"
+#include "engine/einsum/rewrites.h"
+#include "tests/engine/einsum/rule_check.h"
+
+namespace sluice::einsum {
+namespace {
+
+constexpr int64_t kAll = 100000;
+
+RuleOptions Chunked() { return {.partitions = {{"m", "c", "j", 3}}}; }
+
+std::vector<std::string> Texts(const TermPool& pool, const std::vector<TermId>& terms) {
+  std::vector<std::string> texts;
+  for (const TermId term : terms) texts.push_back(TermText(pool, term));
+  return texts;
+}
+
+std::vector<std::string> VariantsOfShape(const AttentionShape& shape,
+                                         const std::vector<Rule>& rules) {
+  TermPool pool;
+  const TermId term = AttentionTerm(pool, shape);
+  EGraph graph(&pool);
+  const TermId root = graph.AddTerm(term);
+  EXPECT_EQ(graph.Saturate(rules, {}).outcome, Outcome::kSaturated);
+  const Variants variants = VariantsOf(graph, pool, root, kAll);
+  EXPECT_TRUE(variants.complete);
+  return Texts(pool, variants.terms);
+}
+
+// Returns `term` with `part` replaced wherever it occurs.
+TermId Replace(TermPool& pool, TermId term, TermId part, TermId by) {
+  if (term == part) return by;
+  Term node = pool.TermOf(term);
+  for (TermId& arg : node.args) arg = Replace(pool, arg, part, by);
+  return pool.Add(node);
+}
+
+// Returns whatever single rewrites lead to, one after the other.
+std::set<TermId> Closure(TermPool& pool, const std::vector<Rule>& rules, TermId term) {
+  std::set<TermId> found = {term};
+  std::vector<TermId> open = {term};
+  while (!open.empty()) {
+    const TermId at = open.back();
+    open.pop_back();
+    for (const TermId part : PartsOf(pool, at)) {
+      for (const Rule& rule : rules) {
+        for (const TermId other : rule.apply(pool, pool.TermOf(part))) {
+          const TermId next = Replace(pool, at, part, other);
+          if (found.insert(next).second) open.push_back(next);
+        }
+      }
+    }
+  }
+  return found;
+}
+
+bool IsPushed(const TermPool& pool, TermId term) {
+  return std::ranges::none_of(
+      PartsOf(pool, term), [&](TermId part) { return pool.TermOf(part).kind == TermKind::kSplit; });
+}
+
+TEST(EGraph, FindsWhatSingleRewritesFind) {
+  const std::vector<Rule> rules = AllRules(Chunked());
+  for (const AttentionShape& shape :
+       {AttentionShape{}, AttentionShape{.causal = false}, AttentionShape{.scale = 0.5}}) {
+    const bool small = shape.scale == 1;
+    const std::vector<Rule> used = small ? rules : AllRules({});
+    TermPool pool;
+    std::vector<std::string> expected;
+    for (const TermId term : Closure(pool, used, AttentionTerm(pool, shape))) {
+      if (IsPushed(pool, term)) expected.push_back(TermText(pool, term));
+    }
+    std::ranges::sort(expected);
+    EXPECT_GT(expected.size(), 5u);
+    EXPECT_EQ(VariantsOfShape(shape, used), expected);
+  }
+}
+
+TEST(EGraph, FindsTheSameWhateverTheOrderOfRules) {
+  const AttentionShape shape{.xsa = XsaForm::kSquared};
+  std::vector<Rule> rules = AllRules(Chunked());
+  const std::vector<std::string> expected = VariantsOfShape(shape, rules);
+  EXPECT_GT(expected.size(), 100u);
+  EXPECT_EQ(VariantsOfShape(shape, rules), expected);
+  const uint32_t seed = std::random_device{}();
+  std::mt19937 random(seed);
+  for (int i = 0; i < 3; ++i) {
+    std::ranges::shuffle(rules, random);
+    EXPECT_EQ(VariantsOfShape(shape, rules), expected) << "seed " << seed;
+  }
+}
+
+// tests/tools/test_egglog.py holds the same files to another e-graph.
+TEST(EGraph, FindsTheVariantsThatAreCommitted) {
+  for (const bool causal : {false, true}) {
+    const std::string name = causal ? "variants_of_causal_attention" : "variants_of_attention";
+    std::ifstream file(std::string(SLUICE_SOURCE_DIR) + "/tests/engine/einsum/" + name + ".txt");
+    std::vector<std::string> committed;
+    for (std::string line; std::getline(file, line);) committed.push_back(line);
+    EXPECT_EQ(VariantsOfShape({.causal = causal}, AllRules(Chunked())), committed) << name;
+  }
+}
+
+TEST(EGraph, StopsAtItsLimits) {
+  TermPool pool;
+  const TermId term = AttentionTerm(pool, {});
+  const std::vector<Rule> rules = AllRules(Chunked());
+  EGraph few_nodes(&pool);
+  few_nodes.AddTerm(term);
+  const Saturation by_nodes = few_nodes.Saturate(rules, {.nodes = 20});
+  EXPECT_EQ(by_nodes.outcome, Outcome::kNodeLimit);
+  EXPECT_GT(by_nodes.nodes, 20);
+  EXPECT_LT(by_nodes.nodes, 40);
+  EGraph one_iteration(&pool);
+  one_iteration.AddTerm(term);
+  const Saturation by_iterations = one_iteration.Saturate(rules, {.iterations = 1});
+  EXPECT_EQ(by_iterations.outcome, Outcome::kIterationLimit);
+  EXPECT_EQ(by_iterations.iterations, 1);
+}
+
+TEST(EGraph, TermsOfEqualArgumentsBecomeEqual) {
+  TermPool pool;
+  pool.DeclareRank({"p", {"tokens"}});
+  const TermId a = pool.Input({.name = "A", .ranks = {"p"}});
+  const TermId b = pool.Input({.name = "B", .ranks = {"p"}});
+  EGraph graph(&pool);
+  const TermId exp_a = graph.AddTerm(pool.Unary(Function::kExp, pool.Unary(Function::kExp, a)));
+  const TermId exp_b = graph.AddTerm(pool.Unary(Function::kExp, pool.Unary(Function::kExp, b)));
+  EXPECT_NE(graph.Find(exp_a), graph.Find(exp_b));
+  const Rule same{"A is B", "none", [b](TermGraph& terms, const Term& node) {
+                    std::vector<TermId> equal;
+                    if (node.access.tensor == "A") {
+                      equal.push_back(terms.Add(
+                          {.kind = TermKind::kInput, .access = {"B", {{.terms = {{"p"}}}}}}));
+                    }
+                    return equal;
+                  }};
+  EXPECT_EQ(graph.Saturate({same}, {}).outcome, Outcome::kSaturated);
+  EXPECT_EQ(graph.Find(exp_a), graph.Find(exp_b));
+  EXPECT_EQ(graph.NodesOf(exp_a).size(), 1u);
+}
+
+TEST(Extract, SaysIfThereAreMoreVariantsThanTheLimit) {
+  TermPool pool;
+  EGraph graph(&pool);
+  const TermId root = graph.AddTerm(AttentionTerm(pool, {}));
+  graph.Saturate(AllRules({}), {});
+  EXPECT_EQ(VariantsOf(graph, pool, root, 3).terms.size(), 3u);
+  EXPECT_TRUE(VariantsOf(graph, pool, root, 3).complete);
+  EXPECT_EQ(VariantsOf(graph, pool, root, 2).terms.size(), 2u);
+  EXPECT_FALSE(VariantsOf(graph, pool, root, 2).complete);
+}
+
+TEST(Extract, TheFirstOfTheCheapestIsTaken) {
+  const std::vector<double> costs = {3, 1, 2, 1};
+  EXPECT_EQ(Cheapest({0, 1, 2, 3}, [&](TermId term) { return costs[term]; }), 1);
+}
+
+}  // namespace
+}  // namespace sluice::einsum

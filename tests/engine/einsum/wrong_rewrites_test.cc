@@ -1,0 +1,303 @@
+// Rewrites that are wrong in one place each, to see that the check of the right ones would notice.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/einsum/attention_terms.h"
+#include "engine/einsum/rewrites.h"
+#include "engine/einsum/rewrites_match.h"
+#include "tests/engine/einsum/rule_check.h"
+#include "tests/support/table.h"
+
+namespace sluice::einsum {
+namespace {
+
+using Terms = std::vector<TermId>;
+
+TermId TensorOf(TermPool& pool, const std::string& name, std::vector<std::string> ranks) {
+  return pool.Input({.name = name, .ranks = std::move(ranks)});
+}
+
+TermId SumOf(TermGraph& graph, const std::string& rank, TermId a,
+             std::vector<Condition> where = {}) {
+  return graph.Reduce(Op::kAdd, rank, a, std::move(where));
+}
+
+TermId Weight(TermGraph& graph, TermId s, TermId max) {
+  return graph.Unary(Function::kExp, graph.Map(Op::kSubtract, s, max));
+}
+
+// Returns the numerator of a softmax: sum of exp(s - max s) x.
+TermId NumeratorOf(TermPool& pool, std::vector<Condition> of_sum, std::vector<Condition> of_max) {
+  const TermId s = TensorOf(pool, "S", {"p", "m"});
+  const TermId max = pool.Reduce(Op::kMax, "m", s, std::move(of_max));
+  return SumOf(pool, "m",
+               pool.Map(Op::kMultiply, Weight(pool, s, max), TensorOf(pool, "X", {"m", "f"})),
+               std::move(of_sum));
+}
+
+// Applies `with` to the shifted exponentials of sums over m.
+auto OfNumerators(
+    const std::function<TermId(TermGraph&, const ShiftedExponential&, const Term&)>& with) {
+  return [with](TermGraph& graph, const Term& node) {
+    Terms equal;
+    if (!IsSum(node) || node.rank != "m") return equal;
+    for (const auto& summand : ShiftedExponentialsOf(graph, node.args[0], "m")) {
+      equal.push_back(with(graph, summand, node));
+    }
+    return equal;
+  };
+}
+
+// Cuts a numerator into chunks. The maximum of each chunk is over `max_where`, and `correction`
+// returns the factor of a chunk's sum, given its own maximum and that of all chunks.
+TermId Cut(TermGraph& graph, const ShiftedExponential& summand, const Term& node,
+           const std::function<TermId(TermId sum, TermId own, TermId all)>& correct) {
+  const Partition chunks{"m", "c", "j", 3};
+  const TermId s = Split(graph, chunks, summand.score);
+  const TermId x = Split(graph, chunks, *summand.factor);
+  const TermId own = graph.Reduce(Op::kMax, "j", s, SplitConditions(chunks, summand.where));
+  const TermId sum = SumOf(graph, "j", graph.Map(Op::kMultiply, Weight(graph, s, own), x),
+                           SplitConditions(chunks, node.where));
+  return SumOf(graph, "c", correct(sum, own, graph.Reduce(Op::kMax, "c", own)));
+}
+
+struct WrongRow {
+  const char* name;
+  std::function<TermId(TermPool&)> term;
+  decltype(Rule::apply) apply;
+};
+class WrongRewrites : public TableTest<WrongRow> {};
+
+TEST_P(WrongRewrites, AreCaught) {
+  const uint32_t seed = std::random_device{}();
+  RecordProperty("seed", static_cast<int>(seed));
+  TermPool pool;
+  AttentionTerm(pool, {});
+  const TermId term = row().term(pool);
+  // A size of 1 hides some faults, so several draws are looked at.
+  std::string caught;
+  for (uint32_t draw = 0; draw < 20 && caught.empty(); ++draw) {
+    caught =
+        CheckRule(pool, {row().name, "none", row().apply}, term, seed + 100 * draw).counterexample;
+  }
+  EXPECT_NE(caught, "") << "seed " << seed;
+}
+
+const WrongRow kWrongRows[] = {
+    {"ADivisorThatHasTheRankLeavesTheSum",
+     [](TermPool& pool) {
+       return SumOf(
+           pool, "m",
+           pool.Map(Op::kDivide, TensorOf(pool, "S", {"p", "m"}), TensorOf(pool, "D2", {"m"})));
+     },
+     [](TermGraph& graph, const Term& node) {
+       Terms equal;
+       if (!IsSum(node)) return equal;
+       for (const Operands& ratio : MapsOf(graph, node.args[0], Op::kDivide)) {
+         equal.push_back(graph.Map(Op::kDivide, SumOf(graph, node.rank, ratio.a), ratio.b));
+       }
+       return equal;
+     }},
+    {"AFactorJoinsTheDivisor", [](TermPool& pool) { return AttentionTerm(pool, {}); },
+     [](TermGraph& graph, const Term& node) {
+       Terms equal;
+       for (const Operands& product : ProductsOf(node)) {
+         for (const Operands& ratio : MapsOf(graph, product.a, Op::kDivide)) {
+           equal.push_back(
+               graph.Map(Op::kDivide, ratio.a, graph.Map(Op::kMultiply, ratio.b, product.b)));
+         }
+       }
+       return equal;
+     }},
+    {"ADifferenceOfTwoDivisors",
+     [](TermPool& pool) {
+       const TermId s = TensorOf(pool, "S", {"p", "m"});
+       return pool.Map(Op::kSubtract, pool.Map(Op::kDivide, s, TensorOf(pool, "D1", {"p"})),
+                       pool.Map(Op::kDivide, s, TensorOf(pool, "D2", {"m"})));
+     },
+     [](TermGraph& graph, const Term& node) {
+       Terms equal;
+       if (!IsMap(node, Op::kSubtract)) return equal;
+       for (const Operands& a : MapsOf(graph, node.args[0], Op::kDivide)) {
+         for (const Operands& b : MapsOf(graph, node.args[1], Op::kDivide)) {
+           equal.push_back(graph.Map(Op::kDivide, graph.Map(Op::kSubtract, a.a, b.a), a.b));
+         }
+       }
+       return equal;
+     }},
+    {"AFactorThatHasTheRankLeavesTheSum",
+     [](TermPool& pool) {
+       return SumOf(
+           pool, "m",
+           pool.Map(Op::kMultiply, TensorOf(pool, "S", {"p", "m"}), TensorOf(pool, "D2", {"m"})));
+     },
+     [](TermGraph& graph, const Term& node) {
+       Terms equal;
+       if (!IsSum(node)) return equal;
+       for (const Operands& product : ProductsOf(graph, node.args[0])) {
+         equal.push_back(graph.Map(Op::kMultiply, SumOf(graph, node.rank, product.a), product.b));
+       }
+       return equal;
+     }},
+    {"AScaleThatHasTheRankIsFolded",
+     [](TermPool& pool) {
+       const TermId e = TensorOf(pool, "Q1", {"p", "e"});
+       return pool.Map(Op::kMultiply, SumOf(pool, "e", pool.Map(Op::kMultiply, e, e)), e);
+     },
+     [](TermGraph& graph, const Term& node) {
+       Terms equal;
+       for (const Operands& product : ProductsOf(node)) {
+         for (const Term& sum : NodesOfKind(graph, product.a, TermKind::kReduce)) {
+           equal.push_back(
+               SumOf(graph, sum.rank, graph.Map(Op::kMultiply, product.b, sum.args[0])));
+         }
+       }
+       return equal;
+     }},
+    {"ConstantsAreAdded",
+     [](TermPool& pool) {
+       return pool.Map(Op::kMultiply, pool.Constant(3),
+                       pool.Map(Op::kMultiply, pool.Constant(4), TensorOf(pool, "D1", {"p"})));
+     },
+     [](TermGraph& graph, const Term& node) {
+       Terms equal;
+       for (const Operands& outer : ProductsOf(node)) {
+         for (const Operands& inner : ProductsOf(graph, outer.b)) {
+           equal.push_back(graph.Map(Op::kMultiply, graph.Constant(7), inner.b));
+         }
+       }
+       return equal;
+     }},
+    {"ASoftCapDividesWhereItMultiplies",
+     [](TermPool& pool) { return AttentionTerm(pool, {.soft_cap = 30}); },
+     [](TermGraph& graph, const Term& node) {
+       Terms equal;
+       if (!IsMap(node, Op::kDivide)) return equal;
+       for (const Term& cap : NodesOfKind(graph, node.args[1], TermKind::kConstant)) {
+         equal.push_back(graph.Map(Op::kMultiply, graph.Constant(cap.value), node.args[0]));
+       }
+       return equal;
+     }},
+    {"AShiftThatHasTheRankIsReplaced",
+     [](TermPool& pool) {
+       const TermId s = TensorOf(pool, "S", {"p", "m"});
+       const TermId weight = Weight(pool, s, TensorOf(pool, "D2", {"m"}));
+       const TermId x = pool.Map(Op::kMultiply, weight, TensorOf(pool, "X", {"m", "f"}));
+       return pool.Map(Op::kDivide, SumOf(pool, "m", x), SumOf(pool, "m", weight));
+     },
+     [](TermGraph& graph, const Term& node) {
+       Terms equal;
+       if (!IsMap(node, Op::kDivide)) return equal;
+       const Term top = graph.NodesOf(node.args[0])[0];
+       const Term bottom = graph.NodesOf(node.args[1])[0];
+       const Exponential summand = ExponentialsOf(graph, top.args[0]).at(0);
+       const TermId s = MapsOf(graph, summand.exponent, Op::kSubtract).at(0).a;
+       const TermId weight = Weight(graph, s, graph.Reduce(Op::kMax, "m", s));
+       equal.push_back(graph.Map(Op::kDivide,
+                                 SumOf(graph, "m", Times(graph, weight, summand.factor)),
+                                 SumOf(graph, "m", weight)));
+       return equal;
+     }},
+    {"ChunksOfASumThatTheMaximumDoesNotCover",
+     [](TermPool& pool) { return NumeratorOf(pool, {}, {CausalCondition()}); },
+     OfNumerators([](TermGraph& graph, const ShiftedExponential& summand, const Term& node) {
+       return Cut(graph, summand, node, [&](TermId sum, TermId own, TermId all) {
+         return graph.Map(Op::kMultiply, Weight(graph, own, all), sum);
+       });
+     })},
+    {"ChunksWithoutACorrection", [](TermPool& pool) { return NumeratorOf(pool, {}, {}); },
+     OfNumerators([](TermGraph& graph, const ShiftedExponential& summand, const Term& node) {
+       return Cut(graph, summand, node, [](TermId sum, TermId, TermId) { return sum; });
+     })},
+    {"ChunksWithTheCorrectionUpsideDown", [](TermPool& pool) { return NumeratorOf(pool, {}, {}); },
+     OfNumerators([](TermGraph& graph, const ShiftedExponential& summand, const Term& node) {
+       return Cut(graph, summand, node, [&](TermId sum, TermId own, TermId all) {
+         return graph.Map(Op::kMultiply, Weight(graph, all, own), sum);
+       });
+     })},
+    {"AFoldThatForgetsWhichKeysAreAdmitted",
+     [](TermPool& pool) { return NumeratorOf(pool, {CausalCondition()}, {CausalCondition()}); },
+     OfNumerators([](TermGraph& graph, const ShiftedExponential& summand, const Term&) {
+       return graph.Fold("m", summand.score, *summand.factor);
+     })},
+    {"AMergeOfPartialsThatWereCorrectedBefore",
+     [](TermPool& pool) { return NumeratorOf(pool, {}, {}); },
+     OfNumerators([](TermGraph& graph, const ShiftedExponential& summand, const Term& node) {
+       const Term sum =
+           graph.NodesOf(Cut(graph, summand, node, [&](TermId part, TermId own, TermId all) {
+             return graph.Map(Op::kMultiply, Weight(graph, own, all), part);
+           }))[0];
+       const auto parts = ShiftedExponentialsOf(graph, sum.args[0], "c").at(0);
+       return graph.Merge("c", parts.score, sum.args[0]);
+     })},
+    {"ALogSumExpWithoutItsMaximum",
+     [](TermPool& pool) {
+       const TermId s = TensorOf(pool, "S", {"p", "m"});
+       return pool.Unary(Function::kLog, SumOf(pool, "m", pool.Unary(Function::kExp, s)));
+     },
+     [](TermGraph& graph, const Term& node) {
+       Terms equal;
+       if (node.kind != TermKind::kUnary || node.function != Function::kLog) return equal;
+       const Term sum = graph.NodesOf(node.args[0])[0];
+       const TermId s = ArgumentsOf(graph, sum.args[0], Function::kExp).at(0);
+       const TermId weight = Weight(graph, s, graph.Reduce(Op::kMax, "m", s));
+       equal.push_back(graph.Unary(Function::kLog, SumOf(graph, "m", weight)));
+       return equal;
+     }},
+    {"ADirectionThatHasTheRankOfThePartials",
+     [](TermPool& pool) {
+       const TermId y = NumeratorOf(pool, {}, {});
+       const TermId v = TensorOf(pool, "X", {"m", "f"});
+       const TermId along = SumOf(pool, "f", pool.Map(Op::kMultiply, y, v));
+       return pool.Map(Op::kSubtract, y, pool.Map(Op::kMultiply, along, v));
+     },
+     [](TermGraph& graph, const Term& node) {
+       Terms equal;
+       if (!IsMap(node, Op::kSubtract)) return equal;
+       const TermId v = graph.NodesOf(node.args[1])[0].args[1];
+       for (const Term& y : NodesOfKind(graph, node.args[0], TermKind::kReduce)) {
+         const TermId along = SumOf(graph, "f", graph.Map(Op::kMultiply, y.args[0], v));
+         equal.push_back(
+             SumOf(graph, y.rank,
+                   graph.Map(Op::kSubtract, y.args[0], graph.Map(Op::kMultiply, along, v))));
+       }
+       return equal;
+     }},
+    {"TheSelfTermIsLeftOutInSpiteOfAGate",
+     [](TermPool& pool) { return AttentionTerm(pool, {.xsa = XsaForm::kNorm, .gate = true}); },
+     [](TermGraph& graph, const Term& node) {
+       Terms equal;
+       if (!IsMap(node, Op::kSubtract) || !graph.HasRank(node.args[0], "f")) return equal;
+       Term less = graph.NodesOf(node.args[0])[0];
+       less.where[0].comparison = Comparison::kLess;
+       const TermId y = graph.Add(less);
+       const Operands product = ProductsOf(graph, node.args[1]).at(0);
+       const Operands along = ProductsOf(graph, product.a).at(0);
+       const TermId dot = SumOf(graph, "f", graph.Map(Op::kMultiply, y, product.b));
+       const TermId part =
+           graph.Map(Op::kMultiply, graph.Map(Op::kMultiply, dot, along.b), product.b);
+       equal.push_back(graph.Map(Op::kSubtract, y, part));
+       return equal;
+     }},
+    {"ASplitThatTakesTheInnerRankForTheOuter",
+     [](TermPool& pool) {
+       return Split(pool, {"m", "c", "j", 3}, TensorOf(pool, "S", {"p", "m"}));
+     },
+     [](TermGraph& graph, const Term& node) {
+       Terms equal;
+       if (node.kind != TermKind::kSplit) return equal;
+       Term input = graph.NodesOf(node.args[0])[0];
+       const Partition swapped{node.rank, node.inner, node.outer, node.chunk};
+       for (Index& index : input.access.indices) index = SplitIndex(swapped, index);
+       equal.push_back(graph.Add(input));
+       return equal;
+     }},
+};
+SLUICE_TABLE(WrongRewrites, kWrongRows);
+
+}  // namespace
+}  // namespace sluice::einsum
