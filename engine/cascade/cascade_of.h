@@ -1,0 +1,50 @@
+// The ops of the layer graph as cascades of einsums.
+//
+//   for (const GraphOp& op : model.graph.ops) {
+//     const einsum::Cascade cascade = CascadeOf(op, model.graph, model.config, {});
+//     const auto analysis = einsum::Analyze(cascade, SizesOf(model.config, step));
+//   }
+//
+// Where the terms do not reach, the cascade says what is left: a gather (rows of a table that
+// tokens choose, keys of pages, positions of a position-wise weight) is an access to rows that have
+// been chosen already; the choice of the k largest logits and the draw of a token depend on values,
+// which conditions of einsums cannot.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/einsum/attention_terms.h"
+#include "engine/einsum/cascade.h"
+#include "engine/einsum/interpreter.h"
+#include "engine/model/config.h"
+#include "engine/model/graph.h"
+
+namespace sluice {
+
+// The bytes of a stored value.
+struct CascadeOptions {
+  int32_t weight_bytes = 4;
+  int32_t kv_bytes = 4;
+};
+
+// The sizes of a step: sequences of equal `context`, of which each computes its last `tokens`.
+struct StepSizes {
+  int64_t sequences = 1;
+  int64_t tokens = 1;
+  int64_t context = 1;
+};
+
+// Returns the sizes of all symbols that CascadeOf uses: sequences, tokens (of a sequence), rows (of
+// the step), context, kv_heads, group, head_dim, hidden and vocab.
+einsum::Sizes SizesOf(const ModelConfig& config, const StepSizes& step);
+
+// Returns the shape of an attention op's term; see AttentionTerm.
+einsum::AttentionShape AttentionShapeOf(const AttentionOp& op, const ModelConfig& config,
+                                        const CascadeOptions& options);
+
+// Returns the cascade of an op as its definition states it. The ranks t and s are the rows of the
+// step and the sampled ones.
+einsum::Cascade CascadeOf(const GraphOp& op, const Graph& graph, const ModelConfig& config,
+                          const CascadeOptions& options);
+
+}  // namespace sluice

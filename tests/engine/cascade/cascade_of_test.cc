@@ -1,0 +1,292 @@
+#include "engine/cascade/cascade_of.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/einsum/interpreter.h"
+#include "kernels/reference/activation.h"
+#include "kernels/reference/attention.h"
+#include "kernels/reference/linear.h"
+#include "kernels/reference/norm.h"
+#include "kernels/reference/rope.h"
+
+namespace sluice {
+namespace {
+
+namespace reference = kernels::reference;
+using einsum::Cascade;
+using einsum::NamedValues;
+using Doubles = std::vector<double>;
+
+// Computes cascades on random inputs and keeps the inputs.
+class CascadeOfTest : public testing::Test {
+ protected:
+  CascadeOfTest() : seed_(std::random_device()()), random_(seed_) {
+    config_.heads = 4;
+    config_.kv_heads = 2;
+    config_.head_dim = 6;
+    config_.hidden_size = 5;
+    config_.vocab_size = 7;
+    config_.xsa.layers = {true};
+  }
+
+  BufferId AddBuffer(int64_t width) {
+    graph_.buffers.push_back({"", width});
+    return static_cast<BufferId>(graph_.buffers.size() - 1);
+  }
+
+  // Returns the result `name` of the op's cascade. Inputs that `inputs_` lacks are drawn.
+  Doubles Compute(const GraphOp& op, const std::string& name = "Y") {
+    const Cascade cascade = CascadeOf(op, graph_, config_, {});
+    EXPECT_EQ(einsum::Check(cascade), absl::OkStatus());
+    const einsum::Sizes sizes = SizesOf(config_, step_);
+    std::map<std::string, int64_t> sizes_of_ranks;
+    for (const einsum::Rank& rank : cascade.ranks) {
+      sizes_of_ranks[rank.name] = einsum::SizeOf(rank, sizes).value();
+    }
+    NamedValues inputs;
+    for (const einsum::Tensor& tensor : cascade.tensors) {
+      einsum::Values values;
+      int64_t count = 1;
+      for (const std::string& rank : tensor.ranks) {
+        values.shape.push_back(sizes_of_ranks[rank]);
+        count *= sizes_of_ranks[rank];
+      }
+      if (IsResult(cascade, tensor.name)) continue;
+      if (!inputs_.contains(tensor.name)) inputs_[tensor.name] = Draw(count);
+      values.values = inputs_[tensor.name];
+      EXPECT_EQ(std::ssize(values.values), count) << tensor.name;
+      inputs[tensor.name] = std::move(values);
+    }
+    const auto results = einsum::Interpret(cascade, sizes, inputs);
+    EXPECT_TRUE(results.ok()) << results.status();
+    return results.ok() ? results->at(name).values : Doubles();
+  }
+
+  Doubles Draw(int64_t count) {
+    std::uniform_real_distribution<double> uniform(-2, 2);
+    Doubles values(count);
+    for (double& value : values) value = uniform(random_);
+    return values;
+  }
+
+  void ExpectNear(const Doubles& got, const Doubles& expected, double tolerance = 1e-12) {
+    ASSERT_EQ(got.size(), expected.size()) << "seed " << seed_;
+    for (size_t i = 0; i < got.size(); ++i) {
+      ASSERT_NEAR(got[i], expected[i], tolerance * (1 + std::abs(expected[i])))
+          << "at " << i << ", seed " << seed_;
+    }
+  }
+
+  ModelConfig config_;
+  Graph graph_;
+  StepSizes step_ = {.sequences = 3, .tokens = 2, .context = 5};
+  std::map<std::string, Doubles> inputs_;
+
+ private:
+  static bool IsResult(const Cascade& cascade, const std::string& tensor) {
+    const auto writes = [&](const einsum::Einsum& e) { return e.out.tensor == tensor; };
+    return std::ranges::any_of(cascade.statements, [&](const einsum::Statement& statement) {
+      const auto* const einsum = std::get_if<einsum::Einsum>(&statement);
+      if (einsum != nullptr) return writes(*einsum);
+      const auto& iteration = std::get<einsum::Iteration>(statement);
+      return std::ranges::any_of(iteration.init, writes) ||
+             std::ranges::any_of(iteration.body, writes);
+    });
+  }
+
+  const uint64_t seed_;
+  std::mt19937_64 random_;
+};
+
+TEST_F(CascadeOfTest, NormsAreThoseOfTheReference) {
+  const BufferId in = AddBuffer(12), out = AddBuffer(12);
+  NormOp op = {.in = in,
+               .out = out,
+               .kind = NormKind::kRms,
+               .weight = {"w", {4}},
+               .bias = {},
+               .eps = 0.125f,
+               .width = 4,
+               .scale = 1};
+  Doubles got = Compute(op);
+  ExpectNear(got, reference::RmsNorm(inputs_["X"], inputs_["W"], 0.125, 4));
+  op.kind = NormKind::kLayer;
+  op.bias = {"b", {4}};
+  got = Compute(op);
+  ExpectNear(got, reference::LayerNorm(inputs_["X"], inputs_["W"], inputs_["B"], 0.125, 4));
+  op.scale = 0.5f;
+  Doubles half = reference::LayerNorm(inputs_["X"], inputs_["W"], inputs_["B"], 0.125, 4);
+  for (double& value : half) value /= 2;
+  ExpectNear(Compute(op), half);
+}
+
+TEST_F(CascadeOfTest, LinearLayersAreThoseOfTheReference) {
+  const BufferId in = AddBuffer(4), out = AddBuffer(3);
+  LinearOp op = {.in = in,
+                 .out = out,
+                 .weight = {"w", {3, 4}},
+                 .layout = MatrixLayout::kOutIn,
+                 .bias = {"b", {3}},
+                 .position_bias = false,
+                 .accumulate = true};
+  const Doubles got = Compute(op);
+  Doubles transposed;
+  for (int e = 0; e < 3; ++e) {
+    for (int d = 0; d < 4; ++d) transposed.push_back(inputs_["W"][d * 3 + e]);
+  }
+  Doubles expected = reference::Linear(inputs_["X"], transposed, inputs_["B"], 4, 3);
+  for (size_t i = 0; i < expected.size(); ++i) expected[i] += inputs_["R"][i];
+  ExpectNear(got, expected);
+}
+
+TEST_F(CascadeOfTest, APositionWiseLayerIsTheEinsumOfItsDefinition) {
+  const BufferId in = AddBuffer(4), out = AddBuffer(3);
+  LinearOp op = {.in = in,
+                 .out = out,
+                 .weight = {"w", {2, 4, 3}},
+                 .layout = MatrixLayout::kPositionInOut,
+                 .bias = {"b", {2, 3}},
+                 .position_bias = true,
+                 .accumulate = false};
+  const Doubles got = Compute(op);
+  Doubles expected = reference::PositionWiseEinsum(inputs_["X"], inputs_["W"], 3, 2, 4, 3);
+  for (size_t i = 0; i < expected.size(); ++i) expected[i] += inputs_["B"][i % 6];
+  ExpectNear(got, expected);
+}
+
+TEST_F(CascadeOfTest, ActivationsAreThoseOfTheReference) {
+  const BufferId in = AddBuffer(4), up = AddBuffer(4);
+  for (const Activation activation : {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh,
+                                      Activation::kRelu, Activation::kSquaredRelu}) {
+    for (const BufferId with : {kNoBuffer, up}) {
+      const Doubles got = Compute(ActivationOp{activation, in, with, in});
+      Doubles expected;
+      for (size_t i = 0; i < got.size(); ++i) {
+        expected.push_back(reference::Activate(activation, inputs_["X"][i]) *
+                           (with == up ? inputs_["U"][i] : 1));
+      }
+      SCOPED_TRACE(NameOf(activation));
+      ExpectNear(got, expected);
+    }
+  }
+}
+
+TEST_F(CascadeOfTest, RotationIsThatOfTheReference) {
+  const BufferId q = AddBuffer(24), k = AddBuffer(12), v = AddBuffer(12);
+  const Doubles frequencies = reference::InverseFrequencies(6, 100, {});
+  for (int64_t row = 0; row < 6; ++row) {
+    for (const double frequency : frequencies) {
+      inputs_["C"].push_back(std::cos(static_cast<double>(row) * frequency));
+      inputs_["S"].push_back(std::sin(static_cast<double>(row) * frequency));
+    }
+  }
+  const Doubles first = Compute(RopeStoreOp{0, q, k, v}),
+                second = Compute(RopeStoreOp{0, q, k, v}, "U");
+  Doubles heads = inputs_["X"];
+  for (int64_t head = 0; head < 6 * 6; ++head) {
+    reference::Rotate(std::span(heads).subspan(head * 6, 6), frequencies, head / 6);
+    for (int64_t i = 0; i < 3; ++i) {
+      ASSERT_NEAR(first[head * 3 + i], heads[head * 6 + i], 1e-12);
+      ASSERT_NEAR(second[head * 3 + i], heads[head * 6 + 3 + i], 1e-12);
+    }
+  }
+  const Doubles stored = Compute(RopeStoreOp{0, q, k, v}, "Z");
+  ExpectNear(stored, inputs_["V"]);
+}
+
+// Returns [sequences, tokens, heads, head_dim] for [sequences, heads, tokens, head_dim].
+Doubles RowsFirst(const Doubles& values, int64_t tokens, int64_t heads, int64_t head_dim) {
+  Doubles rows(values.size());
+  for (int64_t i = 0; i < std::ssize(values); ++i) {
+    const int64_t d = i % head_dim, token = i / head_dim % tokens;
+    const int64_t head = i / head_dim / tokens % heads, sequence = i / head_dim / tokens / heads;
+    rows[((sequence * tokens + token) * heads + head) * head_dim + d] = values[i];
+  }
+  return rows;
+}
+
+// Takes sequence `b` of [sequences, ...].
+Doubles Part(const Doubles& values, int64_t b, int64_t sequences) {
+  const int64_t each = std::ssize(values) / sequences;
+  return {values.begin() + b * each, values.begin() + (b + 1) * each};
+}
+
+TEST_F(CascadeOfTest, AttentionWithXsaIsThatOfTheReference) {
+  const BufferId q = AddBuffer(24);
+  const reference::AttentionShape shape = {4, 2, 6};
+  for (const XsaConfig::Form form : {XsaConfig::Form::kNorm, XsaConfig::Form::kSquared}) {
+    for (const bool causal : {true, false}) {
+      for (const bool xsa : {false, true}) {
+        config_.xsa.form = form;
+        inputs_.clear();
+        inputs_["V"] = Draw(3 * 5 * 2 * 6);
+        for (int64_t b = 0; b < 3; ++b) {  // the values of the last two positions
+          const Doubles v = Part(inputs_["V"], b, 3);
+          inputs_["O"].insert(inputs_["O"].end(), v.end() - 2 * 2 * 6, v.end());
+        }
+        const Doubles got = Compute(AttentionOp{0, q, q, causal, xsa, ""});
+        Doubles expected;
+        for (int64_t b = 0; b < 3; ++b) {
+          const Doubles y =
+              reference::Attention(shape, Part(inputs_["Q"], b, 3), Part(inputs_["K"], b, 3),
+                                   Part(inputs_["V"], b, 3), 3, causal, 1 / std::sqrt(6.0));
+          const kernels::XsaForm reference_form =
+              form == XsaConfig::Form::kNorm ? kernels::XsaForm::kNorm : kernels::XsaForm::kSquared;
+          const Doubles z = reference::ExcludeSelf(shape, {reference_form, 1e-18, {}}, y,
+                                                   Part(inputs_["O"], b, 3))
+                                .out;
+          const Doubles& each = xsa ? z : y;
+          expected.insert(expected.end(), each.begin(), each.end());
+        }
+        ExpectNear(RowsFirst(got, 2, 4, 6), expected, 1e-10);
+      }
+    }
+  }
+}
+
+TEST_F(CascadeOfTest, TheHeadEndsWithTheLogSumExp) {
+  HeadOp op = {.in = AddBuffer(5), .weight = {"w", {7, 5}}, .bias = {"b", {7}}, .soft_cap = 0};
+  for (const float cap : {0.0f, 3.0f}) {
+    op.soft_cap = cap;
+    const Doubles logits = Compute(op, "L"), sums = Compute(op);
+    for (int64_t s = 0; s < 3; ++s) {
+      for (int64_t v = 0; v < 7; ++v) {
+        double logit = inputs_["B"][v];
+        for (int64_t d = 0; d < 5; ++d) logit += inputs_["X"][s * 5 + d] * inputs_["W"][d * 7 + v];
+        if (cap != 0) logit = cap * std::tanh(logit / cap);
+        ASSERT_NEAR(logits[s * 7 + v], logit, 1e-12);
+      }
+      ASSERT_NEAR(sums[s], reference::LogSumExp(std::span(logits).subspan(s * 7, 7)), 1e-12);
+    }
+  }
+}
+
+TEST_F(CascadeOfTest, EmbeddingsInputsAndMixesAreSums) {
+  const BufferId a = AddBuffer(6), b = AddBuffer(6);
+  Doubles got = Compute(EmbedOp{{"t", {9, 6}}, EmbedIndex::kToken, a, true, 0.5f});
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_DOUBLE_EQ(got[i], inputs_["X"][i] + 0.5 * inputs_["T"][i]);
+  }
+  inputs_.clear();
+  got = Compute(EmbedOp{{"t", {9, 6}}, EmbedIndex::kToken, a, false, 1});
+  EXPECT_EQ(got, inputs_["T"]);
+  got = Compute(InputOp{6, a});
+  EXPECT_EQ(got, inputs_["X"]);
+  inputs_.clear();
+  got =
+      Compute(MixOp{.a = a, .b = b, .out = a, .a_weight = {"v", {2}}, .b_weight = {}, .repeat = 3});
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_DOUBLE_EQ(got[i], inputs_["A"][i] * inputs_["V"][i / 3 % 2] + inputs_["B"][i]);
+  }
+}
+
+}  // namespace
+}  // namespace sluice
