@@ -82,7 +82,7 @@ class Analyzer {
   }
 
  private:
-  // Returns the symbol, or the rank if it has none, of the largest rank that is reduced or iterated.
+  // Returns the symbol, or the rank if it has none, of the largest reduced or iterated rank.
   // The first of equals wins.
   std::string LargestStream() const {
     std::set<std::string> candidates;
@@ -181,6 +181,29 @@ class Analyzer {
     for (auto& [name, facts] : results) {
       facts->live_bytes = SizeOfRanks(facts->live_ranks) * facts->tensor.bytes_per_value;
     }
+    MarkReplaced(results);
+  }
+
+  // The result of a map takes the place of an operand at the same point that nothing reads later.
+  void MarkReplaced(const std::map<std::string, TensorFacts*>& results) const {
+    for (size_t i = 0; i < einsums_.size(); ++i) {
+      const auto& [einsum, iteration, is_init] = einsums_[i];
+      TensorFacts* const result = results.at(einsum->out.tensor);
+      if (!einsum->reduce.empty() || iteration != nullptr) continue;
+      for (const Access& access : einsum->in) {
+        const auto operand = results.find(access.tensor);
+        if (operand == results.end() || access.indices != einsum->out.indices ||
+            operand->second->live_bytes != result->live_bytes) {
+          continue;
+        }
+        const bool is_read_later = std::any_of(
+            einsums_.begin() + static_cast<ptrdiff_t>(i) + 1, einsums_.end(),
+            [&](const PlacedEinsum& each) { return Reads(*each.einsum, access.tensor); });
+        if (is_read_later || operand->second->tensor.home != Home::kTile) continue;
+        result->replaces = access.tensor;
+        break;
+      }
+    }
   }
 
   void MarkBarriers(const RankFamily& family,
@@ -200,16 +223,18 @@ class Analyzer {
     }
   }
 
-  // Returns the family and the ranks that partition it: j of an index c*512+j, beside c.
+  // Returns the family and the ranks within one place of it: j of an index c*512+j, beside c.
   RankFamily WithInnerRanks(const RankFamily& family) const {
     RankFamily ranks = family;
     for (const PlacedEinsum& each : einsums_) {
       for (const Access& access : each.einsum->in) {
         for (const Index& index : access.indices) {
-          const bool is_of_family = std::ranges::any_of(
-              index.terms, [&](const auto& term) { return family.contains(term.rank); });
-          if (!is_of_family) continue;
-          for (const Index::Term& term : index.terms) ranks.insert(term.rank);
+          for (const Index::Term& outer : index.terms) {
+            if (!family.contains(outer.rank)) continue;
+            for (const Index::Term& term : index.terms) {
+              if (term.factor < outer.factor) ranks.insert(term.rank);
+            }
+          }
         }
       }
     }
@@ -269,7 +294,8 @@ class Analyzer {
       const auto home = static_cast<size_t>(facts.tensor.home);
       if (facts.tensor.home == Home::kTile) {
         if (facts.is_input) continue;
-        for (int level = facts.first_level; level <= facts.last_level; ++level) {
+        const int begin = facts.first_level + (facts.replaces.empty() ? 0 : 1);
+        for (int level = begin; level <= facts.last_level; ++level) {
           analysis->per_pass[level].footprint_bytes += facts.live_bytes;
         }
         continue;

@@ -129,6 +129,7 @@ struct TensorFacts {
   // before the next is produced.
   std::vector<std::string> live_ranks;
   double live_bytes = 0;  // for one place of the ranks that are not live
+  std::string replaces;   // the operand whose place it takes, because nothing reads that later
   int first_level = 0;    // of its writer, or first reader if it is an input
   int last_level = 0;     // of its last reader
   // Bytes, over all passes. An input is loaded once in each pass that reads it. What lives in a
@@ -156,7 +157,7 @@ struct Analysis {
 };
 
 // Returns the facts at these sizes. The stream is the given rank or symbol, or else the largest
-// that is reduced or iterated. Returns InvalidArgument if the cascade is wrong, a size is missing or
+// reduced or iterated one. Returns InvalidArgument if the cascade is wrong, a size is missing or
 // no rank is the stream.
 absl::StatusOr<Analysis> Analyze(const Cascade& cascade, const Sizes& sizes,
                                  std::string_view stream = "");
