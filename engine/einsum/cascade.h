@@ -199,14 +199,14 @@ inline constexpr int64_t kMaxNameLength = 64;
 inline constexpr int64_t kMaxNumber = int64_t{1} << 31;  // a factor, an offset or a divisor
 
 // Returns InvalidArgument, with the statement that is wrong, unless the cascade has a meaning:
-//   - Ranks are declared, and names are letters, digits and '_' after a letter and no word of the
-//     notation. Each access has an index for every rank of its tensor.
+//   - Ranks are declared. A name is a letter, then letters, digits and inner '_', and no word of
+//     the notation. Each access has an index for every rank of its tensor.
 //   - An einsum writes a tensor that nothing wrote before, at indices that are single ranks, and
 //     reads inputs and earlier results. The ranks that it iterates over are those of its result and
 //     those that it reduces, which differ.
-//   - A difference or a quotient has no value where it has no left operand, so that its merge is not
-//     `or`; a quotient's is not `all` either. Reductions of one einsum have the same operation and
-//     merge, which is `or` or `all`.
+//   - A difference or a quotient has no value where it has no left operand, so that its merge is
+//     not `or`; a quotient's is not `all` either. Reductions of one einsum have the same operation
+//     and merge, which is `or` or `all`.
 //   - In an iteration over r, `init` writes the carried tensors at 0 of r, and `body` writes them
 //     at r+1 and every other tensor at r. A body reads its own results at r, or at r+1 after it
 //     wrote them there.

@@ -5,7 +5,7 @@ namespace sluice::einsum {
 namespace {
 
 // sum over r of a x b = (sum over r of a) x b
-std::vector<TermId> Hoist(TermGraph& graph, const Term& node) {
+std::vector<TermId> HoistFactor(TermGraph& graph, const Term& node) {
   if (!IsSum(node)) return {};
   std::vector<TermId> equal;
   for (const Operands& product : ProductsOf(graph, node.args[0])) {
@@ -69,7 +69,7 @@ std::vector<TermId> InvertConstant(TermGraph& graph, const Term& node) {
 
 std::vector<Rule> ScaleRules() {
   return {
-      {"a factor leaves a sum", "the factor lacks the sum's rank", Hoist},
+      {"a factor leaves a sum", "the factor lacks the sum's rank", HoistFactor},
       {"a scale is folded into an operand",
        "the scale is a tensor or a constant, and lacks the sum's rank", FoldScale},
       {"constants are multiplied", "both factors are constants", MultiplyConstants},

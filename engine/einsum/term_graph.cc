@@ -76,9 +76,4 @@ std::vector<Condition> SplitConditions(const Partition& partition, std::vector<C
   return where;
 }
 
-bool Mentions(const Index& index, const std::string& rank) {
-  return std::ranges::any_of(index.terms,
-                             [&](const Index::Term& term) { return term.rank == rank; });
-}
-
 }  // namespace sluice::einsum

@@ -52,7 +52,4 @@ TermId Split(TermGraph& graph, const Partition& partition, TermId a);
 Index SplitIndex(const Partition& partition, Index index);
 std::vector<Condition> SplitConditions(const Partition& partition, std::vector<Condition> where);
 
-// Whether the terms of an index include the rank.
-bool Mentions(const Index& index, const std::string& rank);
-
 }  // namespace sluice::einsum

@@ -1,0 +1,403 @@
+#include "engine/einsum/analysis.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "engine/einsum/levels.h"
+#include "engine/einsum/point_count.h"
+
+namespace sluice::einsum {
+namespace {
+
+bool HasRank(const std::vector<std::string>& ranks, std::string_view rank) {
+  return std::ranges::find(ranks, rank) != ranks.end();
+}
+
+Work WorkOf(const Einsum& einsum, double points) {
+  Work work;
+  if (einsum.in.size() == 2) {
+    (einsum.map == Op::kDivide ? work.divisions : work.flops) += points;
+  }
+  if (!einsum.reduce.empty()) work.flops += points;
+  switch (einsum.unary) {
+    case Function::kNone:
+      break;
+    case Function::kAbs:
+    case Function::kRelu:
+      work.flops += points;
+      break;
+    case Function::kSqrt:
+      work.divisions += points;
+      break;
+    case Function::kExp:
+    case Function::kLog:
+    case Function::kTanh:
+    case Function::kSigmoid:
+    case Function::kGelu:
+    case Function::kCos:
+    case Function::kSin:
+      work.exponentials += points;
+  }
+  return work;
+}
+
+void Add(const Work& work, Work* sum) {
+  sum->flops += work.flops;
+  sum->exponentials += work.exponentials;
+  sum->divisions += work.divisions;
+}
+
+class Analyzer {
+ public:
+  Analyzer(const Cascade& cascade, const Sizes& sizes)
+      : cascade_(cascade),
+        sizes_(sizes),
+        einsums_(AllEinsums(cascade)),
+        tensors_(AllTensors(cascade)) {}
+
+  absl::StatusOr<Analysis> Run(std::string_view stream) {
+    for (const Rank& rank : cascade_.ranks) {
+      SLUICE_ASSIGN_OR_RETURN(size_of_[rank.name], SizeOf(rank, sizes_));
+    }
+    Analysis analysis;
+    analysis.stream = stream.empty() ? LargestStream() : std::string(stream);
+    const RankFamily family = FamilyOf(cascade_, analysis.stream);
+    if (family.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the cascade has no rank or symbol '", analysis.stream, "'"));
+    }
+    levels_ = LevelsOf(cascade_, family);
+    analysis.passes = PassesOf(levels_);
+    AddEinsums(&analysis);
+    for (const Tensor& tensor : tensors_) analysis.tensors.push_back(FactsOf(tensor));
+    FindLiveRanks(&analysis.tensors);
+    AddPasses(&analysis);
+    analysis.hoists = Hoists(cascade_);
+    return analysis;
+  }
+
+ private:
+  // Returns the symbol, or the rank if it has none, of the largest reduced or iterated rank.
+  // The first of equals wins.
+  std::string LargestStream() const {
+    std::set<std::string> candidates;
+    for (const auto& [einsum, iteration, is_init] : einsums_) {
+      for (const Reduction& each : einsum->reduce) candidates.insert(each.rank);
+      if (iteration != nullptr) candidates.insert(iteration->rank);
+    }
+    if (candidates.empty()) {
+      for (const Rank& rank : cascade_.ranks) candidates.insert(rank.name);
+    }
+    std::string stream;
+    int64_t largest = 0;
+    for (const Rank& rank : cascade_.ranks) {
+      if (!candidates.contains(rank.name)) continue;
+      const bool constant = rank.size.symbol.empty();
+      const int64_t size = constant ? rank.size.divisor : sizes_.at(rank.size.symbol);
+      if (size <= largest) continue;
+      largest = size;
+      stream = constant ? rank.name : rank.size.symbol;
+    }
+    return stream;
+  }
+
+  void AddEinsums(Analysis* analysis) const {
+    for (size_t i = 0; i < einsums_.size(); ++i) {
+      const auto& [einsum, iteration, is_init] = einsums_[i];
+      EinsumFacts& facts = analysis->einsums.emplace_back();
+      facts.result = einsum->out.tensor;
+      facts.is_init = is_init;
+      facts.roles = RolesOf(*einsum, iteration == nullptr ? "" : iteration->rank);
+      facts.level = levels_[i].level;
+      facts.points = CountPoints(cascade_, *einsum, size_of_);
+      facts.work = WorkOf(*einsum, facts.points);
+      Add(facts.work, &analysis->work);
+    }
+  }
+
+  double SizeOfRanks(const std::vector<std::string>& ranks) const {
+    double size = 1;
+    for (const std::string& rank : ranks) size *= static_cast<double>(size_of_.at(rank));
+    return size;
+  }
+
+  TensorFacts FactsOf(const Tensor& tensor) const {
+    TensorFacts facts;
+    facts.tensor = tensor;
+    facts.is_input = true;
+    for (const std::string& rank : tensor.ranks) facts.shape.push_back(size_of_.at(rank));
+    facts.first_level = -1;
+    for (size_t i = 0; i < einsums_.size(); ++i) {
+      const auto& [einsum, iteration, is_init] = einsums_[i];
+      const bool writes = einsum->out.tensor == tensor.name;
+      if (writes && is_init) ++facts.shape[CarriedPosition(*iteration, tensor.name)];
+      if (writes) facts.is_input = false;
+      if (!writes && !Reads(*einsum, tensor.name)) continue;
+      if (facts.first_level < 0) facts.first_level = levels_[i].level;
+      facts.last_level = std::max(facts.last_level, levels_[i].level);
+    }
+    facts.first_level = std::max(facts.first_level, 0);
+    return facts;
+  }
+
+  static bool Reads(const Einsum& einsum, const std::string& tensor) {
+    return std::ranges::any_of(einsum.in, [&](const auto& in) { return in.tensor == tensor; });
+  }
+
+  static void MarkLive(const std::string& rank, TensorFacts* facts) {
+    if (HasRank(facts->tensor.ranks, rank) && !HasRank(facts->live_ranks, rank)) {
+      facts->live_ranks.push_back(rank);
+    }
+  }
+
+  // A result is live along a rank if
+  //   - a reader waits for the end of a pass over the rank's family,
+  //   - it is summed up over another rank along which an operand, of which one place is live, lacks
+  //     the rank: A[p, m] goes through m once, so that Y[p, f] = A[p, m] . V[m, f] is summed for
+  //     all f at a time,
+  //   - it is carried by an iteration of which an einsum lacks the rank, so that the rank's loop is
+  //     not outside of the iteration.
+  void FindLiveRanks(std::vector<TensorFacts>* all) const {
+    std::map<std::string, TensorFacts*> results;
+    for (TensorFacts& facts : *all) {
+      if (!facts.is_input) results[facts.tensor.name] = &facts;
+    }
+    std::set<std::string> done;
+    for (const Rank& rank : cascade_.ranks) {
+      if (done.contains(rank.name)) continue;
+      const RankFamily family = FamilyOf(cascade_, rank.name);
+      done.insert(family.begin(), family.end());
+      MarkBarriers(family, results);
+    }
+    for (const PlacedEinsum& each : einsums_) {
+      MarkAccumulators(*each.einsum, results);
+      if (each.iteration != nullptr && !each.is_init) MarkCarried(*each.iteration, results);
+    }
+    for (auto& [name, facts] : results) {
+      facts->live_bytes = SizeOfRanks(facts->live_ranks) * facts->tensor.bytes_per_value;
+    }
+    MarkReplaced(results);
+  }
+
+  // The result of a map takes the place of an operand at the same point that nothing reads later.
+  void MarkReplaced(const std::map<std::string, TensorFacts*>& results) const {
+    for (size_t i = 0; i < einsums_.size(); ++i) {
+      const auto& [einsum, iteration, is_init] = einsums_[i];
+      TensorFacts* const result = results.at(einsum->out.tensor);
+      if (!einsum->reduce.empty() || iteration != nullptr) continue;
+      for (const Access& access : einsum->in) {
+        const auto operand = results.find(access.tensor);
+        if (operand == results.end() || access.indices != einsum->out.indices ||
+            operand->second->live_bytes != result->live_bytes) {
+          continue;
+        }
+        const bool is_read_later = std::any_of(
+            einsums_.begin() + static_cast<ptrdiff_t>(i) + 1, einsums_.end(),
+            [&](const PlacedEinsum& each) { return Reads(*each.einsum, access.tensor); });
+        if (is_read_later || operand->second->tensor.home != Home::kTile) continue;
+        result->replaces = access.tensor;
+        break;
+      }
+    }
+  }
+
+  void MarkBarriers(const RankFamily& family,
+                    const std::map<std::string, TensorFacts*>& results) const {
+    const std::vector<Level> levels = LevelsOf(cascade_, family);
+    std::map<std::string, int> written;
+    for (size_t i = 0; i < einsums_.size(); ++i) {
+      int& level = written[einsums_[i].einsum->out.tensor];
+      level = std::max(level, levels[i].level);
+    }
+    for (size_t i = 0; i < einsums_.size(); ++i) {
+      for (const Access& access : einsums_[i].einsum->in) {
+        const auto found = results.find(access.tensor);
+        if (found == results.end() || levels[i].level <= written[access.tensor]) continue;
+        for (const std::string& rank : WithInnerRanks(family)) MarkLive(rank, found->second);
+      }
+    }
+  }
+
+  // Returns the family and the ranks within one place of it: j of an index c*512+j, beside c.
+  RankFamily WithInnerRanks(const RankFamily& family) const {
+    RankFamily ranks = family;
+    for (const PlacedEinsum& each : einsums_) {
+      for (const Access& access : each.einsum->in) {
+        for (const Index& index : access.indices) {
+          for (const Index::Term& outer : index.terms) {
+            if (!family.contains(outer.rank)) continue;
+            for (const Index::Term& term : index.terms) {
+              if (term.factor < outer.factor) ranks.insert(term.rank);
+            }
+          }
+        }
+      }
+    }
+    return ranks;
+  }
+
+  void MarkAccumulators(const Einsum& einsum,
+                        const std::map<std::string, TensorFacts*>& results) const {
+    for (const Access& access : einsum.in) {
+      const auto operand = results.find(access.tensor);
+      if (operand == results.end()) continue;
+      std::vector<std::string> own;
+      for (const Index& index : access.indices) {
+        for (const Index::Term& term : index.terms) own.push_back(term.rank);
+      }
+      std::vector<std::string> streamed;
+      for (const Reduction& each : einsum.reduce) {
+        if (HasRank(own, each.rank) && !HasRank(operand->second->live_ranks, each.rank)) {
+          streamed.push_back(each.rank);
+        }
+      }
+      std::vector<std::string> lacking = RanksOf(einsum);
+      lacking.resize(lacking.size() - einsum.reduce.size());
+      std::erase_if(lacking, [&](const std::string& rank) { return HasRank(own, rank); });
+      if (streamed.empty() || lacking.empty()) continue;
+      // Either the operand is kept along the reduced rank, or the sums are along the others.
+      TensorFacts* const result = results.at(einsum.out.tensor);
+      if (SizeOfRanks(streamed) < SizeOfRanks(lacking)) {
+        for (const std::string& rank : streamed) MarkLive(rank, operand->second);
+      } else {
+        for (const std::string& rank : lacking) MarkLive(rank, result);
+      }
+    }
+  }
+
+  static void MarkCarried(const Iteration& iteration,
+                          const std::map<std::string, TensorFacts*>& results) {
+    for (const Einsum& init : iteration.init) {
+      TensorFacts* const carried = results.at(init.out.tensor);
+      for (const std::string& rank : carried->tensor.ranks) {
+        if (rank == iteration.rank) continue;
+        const bool is_outside = std::ranges::all_of(
+            iteration.body, [&](const Einsum& each) { return HasRank(RanksOf(each), rank); });
+        if (!is_outside) MarkLive(rank, carried);
+      }
+    }
+  }
+
+  void AddPasses(Analysis* analysis) const {
+    size_t count = 1;
+    for (const Level& each : levels_) count = std::max(count, static_cast<size_t>(each.level) + 1);
+    analysis->per_pass.resize(count);
+    for (const EinsumFacts& each : analysis->einsums) {
+      Add(each.work, &analysis->per_pass[each.level].work);
+    }
+    for (TensorFacts& facts : analysis->tensors) {
+      const auto home = static_cast<size_t>(facts.tensor.home);
+      if (facts.tensor.home == Home::kTile) {
+        if (facts.is_input) continue;
+        const int begin = facts.first_level + (facts.replaces.empty() ? 0 : 1);
+        for (int level = begin; level <= facts.last_level; ++level) {
+          analysis->per_pass[level].footprint_bytes += facts.live_bytes;
+        }
+        continue;
+      }
+      for (size_t level = 0; level < count; ++level) {
+        Traffic& traffic = analysis->per_pass[level].traffic;
+        const double loads = LoadsIn(static_cast<int>(level), facts);
+        traffic.loads[home] += loads;
+        analysis->traffic.loads[home] += loads;
+        facts.loads += loads;
+      }
+      if (facts.is_input) continue;
+      facts.stores = VolumeOf(facts) * facts.tensor.bytes_per_value;
+      analysis->per_pass[WrittenIn(facts)].traffic.stores[home] += facts.stores;
+      analysis->traffic.stores[home] += facts.stores;
+    }
+    for (const PassFacts& each : analysis->per_pass) {
+      analysis->footprint_bytes = std::max(analysis->footprint_bytes, each.footprint_bytes);
+    }
+  }
+
+  static double VolumeOf(const TensorFacts& facts) {
+    double volume = 1;
+    for (const int64_t size : facts.shape) volume *= static_cast<double>(size);
+    return volume;
+  }
+
+  size_t WrittenIn(const TensorFacts& facts) const {
+    int level = 0;
+    for (size_t i = 0; i < einsums_.size(); ++i) {
+      if (einsums_[i].einsum->out.tensor == facts.tensor.name) {
+        level = std::max(level, levels_[i].level);
+      }
+    }
+    return static_cast<size_t>(level);
+  }
+
+  // Returns the bytes of the tensor that the einsums of a pass read, each of them once.
+  double LoadsIn(int level, const TensorFacts& facts) const {
+    double values = 0;
+    for (size_t i = 0; i < einsums_.size(); ++i) {
+      if (levels_[i].level != level) continue;
+      for (const Access& access : einsums_[i].einsum->in) {
+        if (access.tensor != facts.tensor.name) continue;
+        std::vector<std::string> ranks;
+        for (const Index& index : access.indices) {
+          for (const Index::Term& term : index.terms) {
+            if (!HasRank(ranks, term.rank)) ranks.push_back(term.rank);
+          }
+        }
+        values = std::max(values, std::min(SizeOfRanks(ranks), VolumeOf(facts)));
+      }
+    }
+    return values * facts.tensor.bytes_per_value;
+  }
+
+  const Cascade& cascade_;
+  const Sizes& sizes_;
+  const std::vector<PlacedEinsum> einsums_;
+  const std::vector<Tensor> tensors_;
+  Sizes size_of_;  // each rank
+  std::vector<Level> levels_;
+};
+
+}  // namespace
+
+int Passes(const Cascade& cascade, std::string_view rank_or_symbol) {
+  return PassesOf(LevelsOf(cascade, FamilyOf(cascade, rank_or_symbol)));
+}
+
+std::vector<Hoist> Hoists(const Cascade& cascade) {
+  std::map<std::string, const Einsum*> writers;
+  for (const PlacedEinsum& each : AllEinsums(cascade)) {
+    if (!each.is_init) writers[each.einsum->out.tensor] = each.einsum;
+  }
+  std::vector<Hoist> hoists;
+  for (const auto& [reader, iteration, is_init] : AllEinsums(cascade)) {
+    for (const Access& access : reader->in) {
+      const auto writer = writers.find(access.tensor);
+      if (writer == writers.end()) continue;
+      absl::flat_hash_set<std::string> known;
+      for (const Reduction& each : writer->second->reduce) {
+        known.merge(FamilyOf(cascade, each.rank));
+      }
+      for (const Index& index : access.indices) {
+        for (const Index::Term& term : index.terms) known.insert(term.rank);
+      }
+      std::vector<std::string> ranks = RanksOf(*reader);
+      std::erase_if(ranks, [&](const std::string& rank) {
+        return known.contains(rank) || (iteration != nullptr && rank == iteration->rank);
+      });
+      if (ranks.empty()) continue;
+      hoists.push_back({access.tensor, reader->out.tensor, std::move(ranks)});
+    }
+  }
+  return hoists;
+}
+
+absl::StatusOr<Analysis> Analyze(const Cascade& cascade, const Sizes& sizes,
+                                 std::string_view stream) {
+  SLUICE_RETURN_IF_ERROR(Check(cascade));
+  return Analyzer(cascade, sizes).Run(stream);
+}
+
+}  // namespace sluice::einsum

@@ -1,0 +1,146 @@
+#include "engine/einsum/cost.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <string_view>
+
+#include "base/ceil_div.h"
+#include "base/status_macros.h"
+
+namespace sluice::einsum {
+namespace {
+
+using MemoryLevel = DeviceDescription::Level;
+
+// Whether the places of the rank can be computed apart from each other where a result has it:
+// requests and heads, and chunks.
+bool IsDivided(const Rank& rank) {
+  constexpr std::array<std::string_view, 4> kSymbols = {"sequences", "tokens", "heads", "kv_heads"};
+  return std::ranges::find(kSymbols, rank.size.symbol) != kSymbols.end() ||
+         (!rank.size.symbol.empty() && rank.size.divisor > 1);
+}
+
+const Rank& RankNamed(const Cascade& cascade, const std::string& name) {
+  return *std::ranges::find(cascade.ranks, name, &Rank::name);
+}
+
+// Returns the nearest level that holds the bytes.
+const MemoryLevel& Holding(const DeviceDescription& device, double bytes, bool shared) {
+  for (const MemoryLevel& level : device.levels) {
+    if (bytes <= level.bytes && (level.shared || !shared)) return level;
+  }
+  return device.levels.back();
+}
+
+double SecondsToMove(const MemoryLevel& level, double bytes, double workers) {
+  if (!level.shared) return bytes / (level.bytes_per_second * workers);
+  const double drawn = level.worker_bytes_per_second * workers;
+  return bytes / (drawn > 0 ? std::min(drawn, level.bytes_per_second) : level.bytes_per_second);
+}
+
+// Whether an einsum reads the tensor.
+bool IsRead(const Cascade& cascade, const std::string& tensor) {
+  return std::ranges::any_of(AllEinsums(cascade), [&](const PlacedEinsum& placed) {
+    return std::ranges::find(placed.einsum->in, tensor, &Access::tensor) != placed.einsum->in.end();
+  });
+}
+
+// Returns how many rows a work item computes at a time, so that it reads the KV cache once for all
+// of them: the places of the ranks that its results have and the KV cache lacks.
+double RowsOfItem(const Cascade& cascade, const Analysis& analysis) {
+  std::set<std::string> other;
+  for (const PlacedEinsum& placed : AllEinsums(cascade)) {
+    for (const Access& access : placed.einsum->in) {
+      const auto tensor = std::ranges::find(cascade.tensors, access.tensor, &Tensor::name);
+      if (tensor == cascade.tensors.end() || tensor->home != Home::kKv) continue;
+      for (const Index& index : access.indices) {
+        for (const Index::Term& term : index.terms) other.insert(term.rank);
+      }
+    }
+  }
+  if (other.empty()) return 1;
+  for (const TensorFacts& facts : analysis.tensors) {
+    other.insert(facts.live_ranks.begin(), facts.live_ranks.end());
+  }
+  double rows = 1;
+  for (const TensorFacts& facts : analysis.tensors) {
+    if (facts.tensor.home != Home::kTile) continue;
+    for (size_t i = 0; i < facts.shape.size(); ++i) {
+      const std::string& rank = facts.tensor.ranks[i];
+      if (!IsDivided(RankNamed(cascade, rank)) && other.insert(rank).second) rows *= facts.shape[i];
+    }
+  }
+  return rows;
+}
+
+// Returns the bytes that the pass moves of what work items keep from one pass to another.
+double KeptBytes(const Analysis& analysis, int pass) {
+  double bytes = 0;
+  for (const TensorFacts& facts : analysis.tensors) {
+    if (facts.tensor.home != Home::kTile || facts.first_level == facts.last_level) continue;
+    if (pass != facts.first_level && pass != facts.last_level) continue;
+    double points = 1;
+    for (const int64_t size : facts.shape) points *= size;
+    bytes += points * facts.tensor.bytes_per_value;
+  }
+  return bytes;
+}
+
+PassEstimate EstimatePass(const Analysis& analysis, const DeviceDescription& device, int pass,
+                          double rows, double workers) {
+  const PassFacts& facts = analysis.per_pass[pass];
+  const auto moved = [&](Home home) {
+    return facts.traffic.LoadsOf(home) + facts.traffic.StoresOf(home);
+  };
+  const double arena = moved(Home::kArena);
+  const double footprint = facts.footprint_bytes * rows;
+  const MemoryLevel& own = Holding(device, footprint, false);
+  // What stays in the nearest level is not moved.
+  const double kept = footprint <= device.levels[0].bytes ? 0 : KeptBytes(analysis, pass);
+  PassEstimate estimate;
+  estimate.level = own.name;
+  estimate.footprint_bytes = footprint;
+  estimate.transfer_seconds =
+      SecondsToMove(device.levels.back(), moved(Home::kWeight) + moved(Home::kKv), workers) +
+      SecondsToMove(Holding(device, arena, true), arena, workers) +
+      SecondsToMove(own, kept, workers);
+  estimate.flops_seconds = facts.work.flops / (device.flops_per_second * workers);
+  estimate.exponentials_seconds =
+      facts.work.exponentials / (device.exponentials_per_second * workers);
+  return estimate;
+}
+
+}  // namespace
+
+double PassEstimate::seconds() const {
+  return std::max({transfer_seconds, flops_seconds, exponentials_seconds});
+}
+
+absl::StatusOr<CostEstimate> Estimate(const Cascade& cascade, const Sizes& sizes,
+                                      const DeviceDescription& device) {
+  SLUICE_ASSIGN_OR_RETURN(const Analysis analysis, Analyze(cascade, sizes));
+  CostEstimate estimate;
+  estimate.work_items = 1;
+  estimate.launches = 1;
+  for (const TensorFacts& facts : analysis.tensors) {
+    if (facts.is_input || facts.tensor.home != Home::kArena) continue;
+    int64_t items = 1;
+    for (size_t i = 0; i < facts.shape.size(); ++i) {
+      if (IsDivided(RankNamed(cascade, facts.tensor.ranks[i]))) items *= facts.shape[i];
+    }
+    estimate.work_items = std::max(estimate.work_items, items);
+    if (IsRead(cascade, facts.tensor.name)) estimate.launches = 2;
+  }
+  const int64_t rounds = kernels::CeilDiv(estimate.work_items, device.workers);
+  estimate.usable_workers = static_cast<double>(estimate.work_items) / rounds;
+  const double rows = RowsOfItem(cascade, analysis);
+  estimate.seconds = estimate.launches * device.launch_seconds;
+  for (int pass = 0; pass < std::ssize(analysis.per_pass); ++pass) {
+    estimate.passes.push_back(EstimatePass(analysis, device, pass, rows, estimate.usable_workers));
+    estimate.seconds += estimate.passes.back().seconds();
+  }
+  return estimate;
+}
+
+}  // namespace sluice::einsum

@@ -1,0 +1,44 @@
+// What a cascade costs on a device: an estimate that orders variants, not a prediction of times.
+//
+//   const auto estimate = Estimate(cascade, sizes, device);
+//   if (estimate.ok()) Use(estimate->seconds);
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/einsum/analysis.h"
+#include "engine/einsum/cascade.h"
+#include "engine/einsum/device_description.h"
+#include "engine/einsum/interpreter.h"
+
+namespace sluice::einsum {
+
+// The times of a pass, each as if the others were nothing: the pass takes the longest.
+struct PassEstimate {
+  double transfer_seconds = 0;
+  double flops_seconds = 0;
+  double exponentials_seconds = 0;
+  double footprint_bytes = 0;  // of one work item
+  std::string level;           // the nearest that holds the footprint
+
+  double seconds() const;
+};
+
+struct CostEstimate {
+  double seconds = 0;
+  std::vector<PassEstimate> passes;
+  int64_t work_items = 0;     // that can be computed at the same time
+  double usable_workers = 0;  // work items over the rounds that the workers need for them
+  int64_t launches = 0;
+};
+
+// Returns the sum of the passes and the launches. Work is divided along the ranks of sequences,
+// tokens and KV heads, and along chunks whose partials live in the arena. Returns InvalidArgument as
+// Analyze does.
+absl::StatusOr<CostEstimate> Estimate(const Cascade& cascade, const Sizes& sizes,
+                                      const DeviceDescription& device);
+
+}  // namespace sluice::einsum
