@@ -144,9 +144,10 @@ std::string BucketsText(const v1::ModelBuckets& model) {
   for (const v1::BucketUse& use : model.buckets()) table.AddRow(Row(use, model.batches()));
   const auto in_ladder = std::count_if(model.buckets().begin(), model.buckets().end(),
                                        [](const v1::BucketUse& use) { return use.in_ladder(); });
-  Table heading({"MODEL", "VERSION", "DEVICE", "PROFILE", "POLICY", "STRATEGY", "BUCKETS"});
+  Table heading(
+      {"MODEL", "VERSION", "DEVICE", "PROFILE", "ATTENTION", "POLICY", "STRATEGY", "BUCKETS"});
   heading.AddRow({model.model_name(), model.model_version(), model.device(), model.profile(),
-                  model.policy(), model.strategy(), absl::StrCat(in_ladder)});
+                  model.attention(), model.policy(), model.strategy(), absl::StrCat(in_ladder)});
   return absl::StrCat(heading.Render(), "\n", table.Render(), "\n", TotalsText(model));
 }
 

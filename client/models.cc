@@ -18,12 +18,18 @@ std::string Describe(const google::protobuf::RepeatedPtrField<TensorMetadata>& t
   });
 }
 
+// Returns what the server says of the model beside its tensors, or "-".
+std::string PropertyOf(const inference::ModelMetadataResponse& metadata, const std::string& name) {
+  const auto found = metadata.properties().find(name);
+  return found == metadata.properties().end() ? "-" : found->second;
+}
+
 }  // namespace
 
 int RunModels(const Arguments& arguments, const Connection& connection, const Console& console) {
   const auto index = connection.Index();
   if (!index.ok()) return Fail(index.status(), arguments, console);
-  Table table({"NAME", "VERSION", "STATE", "PLATFORM", "INPUTS", "OUTPUTS"});
+  Table table({"NAME", "VERSION", "STATE", "PLATFORM", "ATTENTION", "INPUTS", "OUTPUTS"});
   for (const auto& model : index->models()) {
     const auto metadata = connection.Metadata(model.name(), model.version());
     // A model that is not ready is listed in the index, but has no metadata.
@@ -31,6 +37,7 @@ int RunModels(const Arguments& arguments, const Connection& connection, const Co
                                   ? model.state()
                                   : absl::StrCat(model.state(), " (", model.reason(), ")");
     table.AddRow({model.name(), model.version(), state, metadata.ok() ? metadata->platform() : "-",
+                  metadata.ok() ? PropertyOf(*metadata, "attention") : "-",
                   metadata.ok() ? Describe(metadata->inputs()) : "-",
                   metadata.ok() ? Describe(metadata->outputs()) : "-"});
   }

@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/attention_variant.h"
 #include "engine/bucket.h"
 #include "engine/model/model.h"
 #include "engine/step_batch.h"
@@ -85,9 +86,11 @@ class ExecutableModel {
   virtual int64_t weight_bytes() const = 0;
   // Returns sentences for the log, each about something that the model was loaded without.
   virtual std::vector<std::string> notices() const { return {}; }
-  // Returns a digest of the algorithms that were chosen for this model; with the profile it decides
-  // its bits. Empty if the profile alone does.
+  // Returns a digest of the algorithms that were chosen for this model. They decide the times of its
+  // steps and, with the profile, its bits.
   virtual std::string algorithms() const { return ""; }
+  // Returns the order in which attention reads keys; never kAuto.
+  virtual AttentionVariant attention() const { return {AttentionVariant::Kind::kOnePass}; }
   virtual RowOrder row_order() const = 0;
 
   virtual int64_t page_bytes() const = 0;  // the bytes of a KV page, all layers together

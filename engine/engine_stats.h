@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "base/enum_names.h"
+#include "engine/attention_variant.h"
 #include "engine/backend.h"
 #include "engine/bucket.h"
 #include "engine/model/model.h"
@@ -100,6 +101,7 @@ struct ModelStats {
   int64_t plan_memory_bytes = 0;
   SlotMemory slot_memory;
   int64_t weight_bytes = 0;
+  AttentionVariant attention{AttentionVariant::Kind::kOnePass};
   KvStats kv;
   TrafficStats traffic;
   CostState costs;

@@ -214,11 +214,29 @@ const std::vector<OptionSpec<WatchdogOptions>>& OptionSpecs<WatchdogOptions>() {
 }
 
 template <>
+const std::vector<OptionSpec<AttentionOptions>>& OptionSpecs<AttentionOptions>() {
+  using S = AttentionOptions;
+  static const auto& specs = *new auto(SpecsOfAllMembers<S>({
+      SLUICE_OPTION(variant, AttentionVariantWord{},
+                    "The order in which attention on the CPU reads the keys of a sequence. "
+                    "two_pass: all scores, then all sums; one_pass: both for some keys at a time; "
+                    "split:N: one pass over each of N ranges of keys, which threads share; "
+                    "split:auto: as many ranges as keep the threads busy; auto: what the cost "
+                    "model finds quickest for the model and the processor (sluice plan shows why). "
+                    "All give the same bits. A GPU has one_pass alone."),
+      SLUICE_OPTION(device, Path{},
+                    "File that describes the processor, as sluice plan --probe prints it, from "
+                    "which auto chooses. Empty: the processor is measured at start."),
+  }));
+  return specs;
+}
+
+template <>
 const std::vector<OptionSpec<EngineOptions>>& OptionSpecs<EngineOptions>() {
   using S = EngineOptions;
   static const auto& specs = *new auto(SpecsOfAllMembers<S>(
       {SLUICE_SECTION(ladder), SLUICE_SECTION(batch), SLUICE_SECTION(kv), SLUICE_SECTION(queue),
-       SLUICE_SECTION(history), SLUICE_SECTION(watchdog)}));
+       SLUICE_SECTION(history), SLUICE_SECTION(watchdog), SLUICE_SECTION(attention)}));
   return specs;
 }
 
@@ -268,6 +286,22 @@ const std::vector<OptionSpec<CudaOptions>>& OptionSpecs<CudaOptions>() {
       SLUICE_OPTION(poison, Boolean{}, kPoisonHelp),
   }));
   return specs;
+}
+
+std::string AttentionVariantWord::Expected() const {
+  return absl::StrCat("one of auto, one_pass, two_pass, split:auto, split:N with N in [2, ",
+                      AttentionVariant::kMostParts, "]");
+}
+
+bool AttentionVariantWord::Parse(absl::string_view text, AttentionVariant* value) const {
+  const std::optional<AttentionVariant> parsed = ParseAttentionVariant({text.data(), text.size()});
+  if (parsed.has_value()) *value = *parsed;
+  return parsed.has_value();
+}
+
+std::string AttentionVariantWord::Format(const AttentionVariant& value) const {
+  const std::string name = AttentionVariantName(value);
+  return value.kind == AttentionVariant::Kind::kSplit ? Quote(name) : name;
 }
 
 std::string DeviceName::Expected() const {

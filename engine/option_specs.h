@@ -26,6 +26,8 @@ const std::vector<OptionSpec<KvOptions>>& OptionSpecs<KvOptions>();
 template <>
 const std::vector<OptionSpec<HistoryOptions>>& OptionSpecs<HistoryOptions>();
 template <>
+const std::vector<OptionSpec<AttentionOptions>>& OptionSpecs<AttentionOptions>();
+template <>
 const std::vector<OptionSpec<EngineOptions>>& OptionSpecs<EngineOptions>();
 template <>
 const std::vector<OptionSpec<CpuOptions>>& OptionSpecs<CpuOptions>();
@@ -39,6 +41,15 @@ struct DeviceName {
   std::string Expected() const;
   bool Parse(absl::string_view text, DeviceChoice* value) const;
   std::string Format(const DeviceChoice& value) const;
+};
+
+// A kind of option value: the name of an AttentionVariant.
+struct AttentionVariantWord {
+  static constexpr Shape kShape = Shape::kScalar;
+
+  std::string Expected() const;
+  bool Parse(absl::string_view text, AttentionVariant* value) const;
+  std::string Format(const AttentionVariant& value) const;
 };
 
 }  // namespace sluice

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/enum_names.h"
+#include "engine/attention_variant.h"
 
 namespace sluice {
 
@@ -101,6 +102,12 @@ struct HistoryOptions {
   std::string journal{};
 };
 
+// The kernel of attention on the CPU; a GPU has one order, one_pass.
+struct AttentionOptions {
+  AttentionVariant variant{};
+  std::string device{};
+};
+
 struct EngineOptions {
   LadderOptions ladder;
   BatchOptions batch;
@@ -108,6 +115,7 @@ struct EngineOptions {
   KvOptions kv;
   HistoryOptions history;
   WatchdogOptions watchdog;
+  AttentionOptions attention;
 };
 
 // Options of the CPU backend.

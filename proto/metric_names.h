@@ -185,5 +185,9 @@ inline constexpr Metric kBuildInfo{"sluice_build_info", "Always 1; label version
 inline constexpr Metric kBackendInfo{
     "sluice_backend_info",
     "Always 1; labels device and profile, the numerics profile: same profile, same bits."};
+inline constexpr Metric kAttentionInfo{
+    "sluice_attention_info",
+    "Always 1 for a model; label variant is the order in which attention reads keys "
+    "(engine.attention.variant). All variants give the same bits."};
 
 }  // namespace sluice::metric

@@ -43,7 +43,8 @@ kernels::XsaForm XsaFormOf(const ModelConfig& config, const AttentionOp& op) {
 class CpuAttention final : public CpuOp {
  public:
   // `gate` is [heads], after tanh; empty for none.
-  CpuAttention(const AttentionOp& op, const ModelConfig& config, std::vector<float> gate)
+  CpuAttention(const AttentionOp& op, const ModelConfig& config, std::vector<float> gate,
+               const kernels::AttentionChoice& choice)
       : op_(op),
         gate_(std::move(gate)),
         args_{.q = nullptr,
@@ -55,7 +56,8 @@ class CpuAttention final : public CpuOp {
               .xsa_eps = config.xsa.eps,
               .xsa_gate = gate_.empty() ? nullptr : gate_.data(),
               .cos_sim = nullptr,
-              .proj_frac = nullptr} {}
+              .proj_frac = nullptr,
+              .choice = choice} {}
 
   void Execute(const StepRun& run) const override {
     kernels::AttentionArgs args = args_;
@@ -105,8 +107,9 @@ std::unique_ptr<const CpuOp> MakeCpuRopeStore(const RopeStoreOp& op, const Model
 }
 
 std::unique_ptr<const CpuOp> MakeCpuAttention(const AttentionOp& op, const ModelConfig& config,
-                                              std::vector<float> gate) {
-  return std::make_unique<CpuAttention>(op, config, std::move(gate));
+                                              std::vector<float> gate,
+                                              const kernels::AttentionChoice& choice) {
+  return std::make_unique<CpuAttention>(op, config, std::move(gate), choice);
 }
 
 }  // namespace sluice

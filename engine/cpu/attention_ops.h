@@ -7,6 +7,7 @@
 
 #include "engine/cpu/cpu_op.h"
 #include "engine/model/config.h"
+#include "kernels/cpu/attention_plan.h"
 
 namespace sluice {
 
@@ -24,6 +25,7 @@ std::unique_ptr<const CpuOp> MakeCpuRopeStore(const RopeStoreOp& op, const Model
 
 // `gate` is [heads], after tanh; empty for none.
 std::unique_ptr<const CpuOp> MakeCpuAttention(const AttentionOp& op, const ModelConfig& config,
-                                              std::vector<float> gate);
+                                              std::vector<float> gate,
+                                              const kernels::AttentionChoice& choice);
 
 }  // namespace sluice

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "engine/cpu/attention_choice.h"
 #include "engine/cpu/cpu_op.h"
 #include "engine/cpu/cpu_slot.h"
 #include "engine/cpu/layout.h"
@@ -48,8 +49,16 @@ absl::Status CheckBucket(const Bucket& bucket) {
 }  // namespace
 
 CpuModel::CpuModel(std::shared_ptr<const Model> model, const kernels::Context& context,
-                   LoweredModel lowered, bool poison)
-    : model_(std::move(model)), context_(context), lowered_(std::move(lowered)), poison_(poison) {}
+                   LoweredModel lowered, const AttentionVariant& attention, bool poison)
+    : model_(std::move(model)),
+      context_(context),
+      lowered_(std::move(lowered)),
+      attention_(attention),
+      poison_(poison) {}
+
+std::string CpuModel::algorithms() const {
+  return absl::StrCat("attention ", AttentionVariantName(attention_));
+}
 
 RowOrder CpuModel::row_order() const {
   return model_->config.position_wise.Any() ? RowOrder::kPositionMajor : RowOrder::kSequenceMajor;
@@ -57,20 +66,23 @@ RowOrder CpuModel::row_order() const {
 
 absl::StatusOr<std::unique_ptr<Plan>> CpuModel::Prepare(const Bucket& bucket) const {
   SLUICE_RETURN_IF_ERROR(CheckBucket(bucket));
-  return std::make_unique<CpuPlan>(this, bucket, model_->config.vocab_size,
-                                   LayOutArena(*model_, bucket, context_.pool->threads()));
+  return std::make_unique<CpuPlan>(this, bucket, model_->config.vocab_size, LayOut(bucket));
+}
+
+ArenaLayout CpuModel::LayOut(const Bucket& bucket) const {
+  return LayOutArena(*model_, bucket, context_.pool->threads(), KernelChoice(attention_));
 }
 
 int64_t CpuModel::page_bytes() const { return CpuSlot::PageBytes(model_->config); }
 
 int64_t CpuModel::activation_bytes(const Bucket& largest) const {
-  return LayOutArena(*model_, largest, context_.pool->threads()).floats * kSizeOf<float>;
+  return LayOut(largest).floats * kSizeOf<float>;
 }
 
 absl::StatusOr<std::unique_ptr<Slot>> CpuModel::CreateSlot(const Bucket& largest,
                                                            int32_t pages) const {
   SLUICE_RETURN_IF_ERROR(CheckBucket(largest));
-  const ArenaLayout layout = LayOutArena(*model_, largest, context_.pool->threads());
+  const ArenaLayout layout = LayOut(largest);
   return CpuSlot::Create(model_->config, largest, pages, layout.floats);
 }
 

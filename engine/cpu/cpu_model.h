@@ -15,9 +15,11 @@ namespace sluice {
 class CpuModel final : public ExecutableModel {
  public:
   CpuModel(std::shared_ptr<const Model> model, const kernels::Context& context,
-           LoweredModel lowered, bool poison);
+           LoweredModel lowered, const AttentionVariant& attention, bool poison);
 
   int64_t weight_bytes() const override { return lowered_.weight_bytes; }
+  std::string algorithms() const override;
+  AttentionVariant attention() const override { return attention_; }
   RowOrder row_order() const override;
   absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const override;
   int64_t page_bytes() const override;
@@ -35,11 +37,13 @@ class CpuModel final : public ExecutableModel {
                      const Observe& observe) const;
 
  private:
+  ArenaLayout LayOut(const Bucket& bucket) const;
   StepRun Begin(Slot& slot) const;
 
   std::shared_ptr<const Model> model_;
   kernels::Context context_;
   LoweredModel lowered_;
+  AttentionVariant attention_;
   bool poison_;
 };
 

@@ -14,7 +14,8 @@ int64_t RoundUp(int64_t n, int64_t step) { return (n + step - 1) / step * step; 
 
 }  // namespace
 
-ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, int threads) {
+ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, int threads,
+                        const kernels::AttentionChoice& attention) {
   int64_t end = 0;
   const auto take = [&end](int64_t floats) {
     const int64_t offset = end;
@@ -26,12 +27,12 @@ ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, int threads) {
   for (const GraphBuffer& buffer : model.graph.buffers) {
     layout.buffers.push_back(take(bucket.tokens * buffer.width));
   }
-  layout.attention_scratch =
-      take(kernels::AttentionScratchFloats({}, {.q_heads = static_cast<int32_t>(config.heads),
-                                                .kv_heads = static_cast<int32_t>(config.kv_heads),
-                                                .head_dim = static_cast<int32_t>(config.head_dim),
-                                                .max_context = config.max_positions,
-                                                .threads = threads}));
+  layout.attention_scratch = take(
+      kernels::AttentionScratchFloats(attention, {.q_heads = static_cast<int32_t>(config.heads),
+                                                  .kv_heads = static_cast<int32_t>(config.kv_heads),
+                                                  .head_dim = static_cast<int32_t>(config.head_dim),
+                                                  .max_context = config.max_positions,
+                                                  .threads = threads}));
   layout.head_rows = take(kernels::kHeadRows * config.hidden_size);
   layout.head_logits = take(kLogitRows * config.vocab_size);
   layout.head_scratch = take(kernels::HeadScratch(config.vocab_size, threads) / kSizeOf<float>);

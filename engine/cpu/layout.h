@@ -6,6 +6,7 @@
 
 #include "engine/backend.h"
 #include "engine/model/model.h"
+#include "kernels/cpu/attention_plan.h"
 
 namespace sluice {
 
@@ -15,7 +16,7 @@ inline constexpr int64_t kLogitRows = 32;
 // Offsets in floats, each at the beginning of a cache line.
 struct ArenaLayout {
   std::vector<int64_t> buffers;  // per graph buffer: [bucket.tokens, width]
-  int64_t attention_scratch;     // [threads, AttentionScratchFloats(max_positions, head_dim)]
+  int64_t attention_scratch;     // AttentionScratchFloats
   int64_t head_rows;             // [kernels::kHeadRows, hidden]
   int64_t head_logits;           // [kLogitRows, vocab]
   int64_t head_scratch;          // HeadScratch(vocab, threads)
@@ -24,6 +25,7 @@ struct ArenaLayout {
   int64_t floats;  // of the whole arena; grows with the bucket
 };
 
-ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, int threads);
+ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, int threads,
+                        const kernels::AttentionChoice& attention);
 
 }  // namespace sluice

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "base/status_macros.h"
+#include "engine/cpu/attention_choice.h"
 #include "engine/cpu/attention_ops.h"
 #include "engine/cpu/head_op.h"
 #include "engine/cpu/row_ops.h"
@@ -18,8 +19,12 @@ using CpuOpOr = absl::StatusOr<std::unique_ptr<const CpuOp>>;
 // Lowers ops; one overload for each kind.
 class CpuLowering {
  public:
-  CpuLowering(const Model& model, const kernels::Context& context)
-      : config_(model.config), graph_(model.graph), weights_(model.checkpoint, context) {}
+  CpuLowering(const Model& model, const kernels::Context& context,
+              const AttentionVariant& attention)
+      : config_(model.config),
+        graph_(model.graph),
+        weights_(model.checkpoint, context),
+        attention_(KernelChoice(attention)) {}
 
   CpuOpOr operator()(const EmbedOp& op) {
     SLUICE_ASSIGN_OR_RETURN(auto table, weights_.AsStored(op.table));
@@ -59,7 +64,7 @@ class CpuLowering {
       SLUICE_ASSIGN_OR_RETURN(gate, weights_.Floats({op.xsa_gate, {config_.heads}}, config_.heads));
       for (float& value : gate) value = static_cast<float>(std::tanh(static_cast<double>(value)));
     }
-    return MakeCpuAttention(op, config_, std::move(gate));
+    return MakeCpuAttention(op, config_, std::move(gate), attention_);
   }
 
   CpuOpOr operator()(const ActivationOp& op) { return MakeCpuActivation(op, Width(op.in)); }
@@ -94,13 +99,15 @@ class CpuLowering {
   const ModelConfig& config_;
   const Graph& graph_;
   WeightLoader weights_;
+  const kernels::AttentionChoice attention_;
   std::shared_ptr<const RopeTables> rope_;
 };
 
 }  // namespace
 
-absl::StatusOr<LoweredModel> Lower(const Model& model, const kernels::Context& context) {
-  CpuLowering lowering(model, context);
+absl::StatusOr<LoweredModel> Lower(const Model& model, const kernels::Context& context,
+                                   const AttentionVariant& attention) {
+  CpuLowering lowering(model, context, attention);
   LoweredModel lowered;
   for (const GraphOp& op : model.graph.ops) {
     SLUICE_ASSIGN_OR_RETURN(auto cpu_op, std::visit(lowering, op));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/attention_variant.h"
 #include "engine/cpu/cpu_op.h"
 #include "engine/model/model.h"
 #include "kernels/cpu/context.h"
@@ -18,7 +19,8 @@ struct LoweredModel {
 };
 
 // Checks every tensor by name, shape and dtype and packs it for `context`, whose pool must outlive
-// the ops. The checkpoint is not needed afterwards.
-absl::StatusOr<LoweredModel> Lower(const Model& model, const kernels::Context& context);
+// the ops. `attention` is not kAuto. The checkpoint is not needed afterwards.
+absl::StatusOr<LoweredModel> Lower(const Model& model, const kernels::Context& context,
+                                   const AttentionVariant& attention);
 
 }  // namespace sluice

@@ -62,6 +62,7 @@ ModelStats StatsOf(const PreparedModel& prepared, const RunnerState& state, Mono
   stats.plan_memory_bytes = prepared.plans->memory_bytes();
   stats.slot_memory = prepared.slots.front()->memory();
   stats.weight_bytes = prepared.executable->weight_bytes();
+  stats.attention = prepared.executable->attention();
 
   MutexLock lock(&state.mu);
   const Scheduler& scheduler = state.scheduler.scheduler();

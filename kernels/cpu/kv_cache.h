@@ -9,13 +9,11 @@
 
 #include <cstdint>
 
+#include "kernels/kv_segment.h"
+
 namespace sluice::kernels {
 
 inline constexpr int kPageTokens = 16;
-
-// The keys of a sequence that are summed together, from multiples of this position on. It decides
-// the bits of attention in every profile.
-inline constexpr int64_t kSegmentTokens = 512;
 
 struct KvLayer {
   float* k;

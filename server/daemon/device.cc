@@ -54,8 +54,18 @@ absl::StatusOr<GpuChoice> ChooseGpu(const DeviceChoice& choice, const GpuAccess&
   return GpuChoice{};
 }
 
+absl::Status CheckGpuAttention(const AttentionOptions& attention, int gpu) {
+  using Kind = AttentionVariant::Kind;
+  const Kind kind = attention.variant.kind;
+  if (kind == Kind::kAuto || kind == Kind::kOnePass) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "engine.attention.variant is ", AttentionVariantName(attention.variant), ", but cuda:", gpu,
+      " has one_pass alone: set it to auto or one_pass, or serve on the CPU"));
+}
+
 absl::StatusOr<ChosenBackend> MakeBackend(const DeviceChoice& choice, const CpuOptions& cpu,
-                                          const CudaOptions& cuda) {
+                                          const CudaOptions& cuda,
+                                          const AttentionOptions& attention) {
   std::unique_ptr<Device> device;
   const auto open = [&](int index) {
     SLUICE_ASSIGN_OR_RETURN(device, OpenGpu(index, {.spin = cuda.wait == "spin"}));
@@ -68,9 +78,10 @@ absl::StatusOr<ChosenBackend> MakeBackend(const DeviceChoice& choice, const CpuO
     chosen.warnings.push_back(absl::StrCat("device: auto serves on the CPU: ", gpu.warning));
   }
   if (!gpu.index.has_value()) {
-    SLUICE_ASSIGN_OR_RETURN(chosen.backend, MakeCpuBackend(cpu));
+    SLUICE_ASSIGN_OR_RETURN(chosen.backend, MakeCpuBackend(cpu, attention));
     return chosen;
   }
+  SLUICE_RETURN_IF_ERROR(CheckGpuAttention(attention, *gpu.index));
   if (!device->info().warning.empty()) chosen.warnings.push_back(device->info().warning);
   chosen.kernels = device->KernelTable();
   SLUICE_ASSIGN_OR_RETURN(

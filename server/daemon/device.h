@@ -38,8 +38,12 @@ struct ChosenBackend {
   std::vector<KernelInfo> kernels;  // those of a GPU
 };
 
-// Makes the backend that `choice` asks for.
+// Makes the backend that `choice` asks for. Returns FailedPrecondition for an order of attention that
+// the device does not have.
 absl::StatusOr<ChosenBackend> MakeBackend(const DeviceChoice& choice, const CpuOptions& cpu,
-                                          const CudaOptions& cuda);
+                                          const CudaOptions& cuda,
+                                          const AttentionOptions& attention);
+// Returns an error that names the option, unless a GPU can serve `attention`.
+absl::Status CheckGpuAttention(const AttentionOptions& attention, int gpu);
 
 }  // namespace sluice

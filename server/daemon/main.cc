@@ -69,8 +69,9 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   if (FaultsOn()) {
     log->Warn("TEST FAULTS ARE ON: this daemon fails on purpose", {{"variable", kFaultsVariable}});
   }
-  SLUICE_ASSIGN_OR_RETURN(const ChosenBackend chosen,
-                          MakeBackend(config.device, config.cpu, config.cuda));
+  SLUICE_ASSIGN_OR_RETURN(
+      const ChosenBackend chosen,
+      MakeBackend(config.device, config.cpu, config.cuda, config.engine.attention));
   Backend* const backend = chosen.backend.get();
   LogDevice(chosen, *log);
 

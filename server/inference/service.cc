@@ -119,8 +119,13 @@ InferenceService::Unary* InferenceService::ModelMetadata(Context* context, const
   return Answer<inference::ModelMetadataRequest, inference::ModelMetadataResponse>(
       context, *request, response, [this](const auto& message, auto* answer) {
         const auto model = engine_->Resolve(message.name(), message.version());
-        if (model.ok()) *answer = DescribeModel(**model, VersionsOf((*model)->name));
-        return model.status();
+        if (!model.ok()) return model.status();
+        *answer = DescribeModel(**model, VersionsOf((*model)->name));
+        for (const ModelStats& stats : engine_->Stats()) {
+          if (stats.model != *model) continue;
+          (*answer->mutable_properties())["attention"] = AttentionVariantName(stats.attention);
+        }
+        return absl::OkStatus();
       });
 }
 

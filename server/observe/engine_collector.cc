@@ -100,6 +100,8 @@ void AddModel(const ModelStats& stats, const Labels& labels, MetricSnapshot* sna
     snapshot->Gauge(metric::kDeviceMemory, With(labels, "state", state),
                     static_cast<double>(bytes));
   };
+  snapshot->Gauge(metric::kAttentionInfo,
+                  With(labels, "variant", AttentionVariantName(stats.attention)), 1);
   memory("weights", stats.weight_bytes);
   memory("plans", stats.plan_memory_bytes);
   memory("activations", stats.slot_memory.activations);

@@ -58,7 +58,7 @@ TEST(Options, EachChangesOnlyItself) {
   const std::vector<std::string> others = {
       "77",      "17,99", "1.25",   "0.5",    "true",        "fixed", "debug",
       "json",    "other", "h:1",    "500000", "127.0.0.1:9", "edge",  "fifo_packed",
-      "5000000", "false", "cuda:1", "f32",    "cublaslt",    "spin"};
+      "5000000", "false", "cuda:1", "f32",    "cublaslt",    "spin",  "split:3"};
   for (const Option& option : Options()) {
     SCOPED_TRACE(option.path);
     Config config;
@@ -79,7 +79,7 @@ TEST(KeysUnder, ListsSectionsAndOptionsOnce) {
   EXPECT_THAT(KeysUnder(""), ElementsAre("models", "model_repository", "device", "engine", "cpu",
                                          "cuda", "server"));
   EXPECT_THAT(KeysUnder("engine"),
-              ElementsAre("ladder", "batch", "kv", "queue", "history", "watchdog"));
+              ElementsAre("ladder", "batch", "kv", "queue", "history", "watchdog", "attention"));
   EXPECT_THAT(KeysUnder("engine.ladder.review"),
               ElementsAre("interval_us", "half_life_us", "min_gain"));
   EXPECT_THAT(KeysUnder("engine.queue"),

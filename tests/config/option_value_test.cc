@@ -270,6 +270,61 @@ const DeviceNameRow kDeviceNameRows[] = {
 
 SLUICE_TABLE(DeviceNameTable, kDeviceNameRows);
 
+struct AttentionVariantRow {
+  const char* name;
+  const char* text;
+  std::optional<AttentionVariant> value;
+  const char* formatted = "";
+};
+
+class AttentionVariantTable : public TableTest<AttentionVariantRow> {};
+
+TEST_P(AttentionVariantTable, IsReadAndWrittenOrRefused) {
+  AttentionVariant value{AttentionVariant::Kind::kSplit, 77};
+  ASSERT_EQ(AttentionVariantWord{}.Parse(row().text, &value), row().value.has_value());
+  if (!row().value.has_value()) {
+    EXPECT_EQ(value.parts, 77);
+    return;
+  }
+  EXPECT_EQ(value, *row().value);
+  EXPECT_EQ(AttentionVariantWord{}.Format(value), row().formatted);
+}
+
+using Variant = AttentionVariant::Kind;
+const AttentionVariantRow kAttentionVariantRows[] = {
+    {.name = "AutoIsRead", .text = "auto", .value = {{Variant::kAuto}}, .formatted = "auto"},
+    {.name = "OnePassIsRead",
+     .text = "one_pass",
+     .value = {{Variant::kOnePass}},
+     .formatted = "one_pass"},
+    {.name = "TwoPassIsRead",
+     .text = "two_pass",
+     .value = {{Variant::kTwoPass}},
+     .formatted = "two_pass"},
+    {.name = "SplitHasANumber",
+     .text = "split:8",
+     .value = {{Variant::kSplit, 8}},
+     .formatted = "\"split:8\""},
+    {.name = "SplitMayBeAuto",
+     .text = "split:auto",
+     .value = {{Variant::kSplit, 0}},
+     .formatted = "\"split:auto\""},
+    {.name = "TheMostPartsAreRead",
+     .text = "split:1024",
+     .value = {{Variant::kSplit, 1024}},
+     .formatted = "\"split:1024\""},
+    {.name = "MorePartsAreRefused", .text = "split:1025", .value = std::nullopt},
+    {.name = "OnePartIsRefused", .text = "split:1", .value = std::nullopt},
+    {.name = "NegativePartsAreRefused", .text = "split:-2", .value = std::nullopt},
+    {.name = "SplitWithoutNumberIsRefused", .text = "split", .value = std::nullopt},
+    {.name = "AnEmptyNumberIsRefused", .text = "split:", .value = std::nullopt},
+    {.name = "ATailIsRefused", .text = "split:8x", .value = std::nullopt},
+    {.name = "ANumberElsewhereIsRefused", .text = "one_pass:2", .value = std::nullopt},
+    {.name = "AnotherVariantIsRefused", .text = "three_pass", .value = std::nullopt},
+};
+
+SLUICE_TABLE(AttentionVariantTable, kAttentionVariantRows);
+
 TEST(Quote, EscapesWhatWouldBreakALine) {
   EXPECT_EQ(Quote("a\"b\\c\n\x01\x7f\xc3\xa9"), "\"a\\\"b\\\\c\\x0a\\x01\\x7f\xc3\xa9\"");
   EXPECT_EQ(Quote("\xc2\x9b[2J"), "\"\\x9b[2J\"");  // a control of a terminal, as YAML writes it

@@ -150,6 +150,7 @@ json DescribeModel(const ModelStatus& model, MonoTime now) {
           {"ok", model.ok},
           {"failed", model.failed},
           {"steps", stats.steps},
+          {"attention", AttentionVariantName(stats.attention)},
           {"queue", DescribeQueue(stats)},
           {"batches", DescribeAllBuckets(stats.buckets)},
           {"buckets", std::move(buckets)},

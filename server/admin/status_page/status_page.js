@@ -217,7 +217,8 @@ function queueCard(model) {
     ['arriving tokens/s', 'tokens_per_second', short(model.tokens_per_second)],
     ['requests answered', 'ok', count(model.ok)],
     ['requests failed', 'failed', count(model.failed)],
-    ['steps', 'steps', count(model.steps)]]));
+    ['steps', 'steps', count(model.steps)],
+    ['attention', 'attention', model.attention]]));
 }
 function generationCard(model) {
   const {kv, queue} = model;

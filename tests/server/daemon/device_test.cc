@@ -96,15 +96,25 @@ TEST(ChooseGpu, DoesNotCountGpusIfTheCpuIsChosen) {
 }
 
 TEST(MakeBackend, MakesTheCpuBackendOnRequest) {
-  const auto backend = MakeBackend({Kind::kCpu}, {.threads = 1}, {});
+  const auto backend = MakeBackend({Kind::kCpu}, {.threads = 1}, {}, {});
   ASSERT_TRUE(backend.ok()) << backend.status();
   EXPECT_EQ(backend->backend->info().device, "cpu");
   EXPECT_TRUE(backend->warnings.empty());
 }
 
+TEST(CheckGpuAttention, AGpuHasOneOrderOfKeys) {
+  using Variant = AttentionVariant::Kind;
+  EXPECT_TRUE(CheckGpuAttention({.variant = {Variant::kAuto}}, 1).ok());
+  EXPECT_TRUE(CheckGpuAttention({.variant = {Variant::kOnePass}}, 1).ok());
+  const absl::Status status = CheckGpuAttention({.variant = {Variant::kSplit, 4}}, 1);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              testing::StartsWith("engine.attention.variant is split:4, but cuda:1 has one_pass"));
+}
+
 // No host that runs the tests has more GPUs than this index.
 TEST(MakeBackend, AMissingGpuIsAnError) {
-  const auto backend = MakeBackend({Kind::kCuda, 1000}, {}, {});
+  const auto backend = MakeBackend({Kind::kCuda, 1000}, {}, {}, {});
   EXPECT_EQ(backend.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(backend.status().message()),
               testing::StartsWith("device: cuda:1000 is asked for, but "));

@@ -27,6 +27,7 @@ TEST(EngineCollectorTest, CollectsKvPagesAndSequences) {
               .preemptions = 3,
               .prefix_tokens = 1000,
               .reused_tokens = 640};
+  stats.attention = {AttentionVariant::Kind::kSplit, 4};
   engine.SetStats(stats);
   const EngineCollector collector(&engine, [] { return int64_t{9}; });
   const auto samples = testing::ParseSamples(Metrics("cpu", "1.2.3").Render(collector.Collect()));
@@ -42,6 +43,7 @@ TEST(EngineCollectorTest, CollectsKvPagesAndSequences) {
       {{"sluice_prefix_tokens_total", "result=\"hit\""}, 640},
       {{"sluice_prefix_tokens_total", "result=\"miss\""}, 360},
       {{"sluice_log_dropped_total", ""}, 9},
+      {{"sluice_attention_info", "variant=\"split:4\""}, 1},
       {{"sluice_backend_info", "device=\"cpu\",profile=\"exact\""}, 1},
   };
   for (const auto& [series, value] : expected) {

@@ -25,6 +25,7 @@ TEST(DescribeBuckets, DescribesEachBucketAndTheirTotals) {
   EXPECT_EQ(model.model_version(), "3");
   EXPECT_EQ(model.device(), "cpu");
   EXPECT_EQ(model.profile(), "p");
+  EXPECT_EQ(model.attention(), "one_pass");
   EXPECT_EQ(model.policy(), "static_padded");
   EXPECT_EQ(model.strategy(), "memory_optimal");
   EXPECT_EQ(model.memory_limit_bytes(), 999);

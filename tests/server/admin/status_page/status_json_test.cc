@@ -64,6 +64,7 @@ TEST(StatusJson, QueueAndTotalsEqualTheEnginesStatistics) {
                                    {"evicted", 5},
                                    {"reviews", 6}}));
   EXPECT_EQ(model["steps"], 19);
+  EXPECT_EQ(model["attention"], "one_pass");
   EXPECT_EQ(model["ok"], 30);
   EXPECT_EQ(model["failed"], 31);
   EXPECT_EQ(model["version"], 3);

@@ -1,0 +1,57 @@
+// The variants of attention, derived from its definition, and what each would cost on a device.
+//
+//   const AttentionEstimates found = EstimateAttention(shape, work, device).value();
+//   const AttentionVariant chosen = found.best();
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/attention_variant.h"
+#include "engine/einsum/analysis.h"
+#include "engine/einsum/attention_terms.h"
+#include "engine/einsum/cascade.h"
+#include "engine/einsum/cost.h"
+#include "engine/einsum/device_description.h"
+
+namespace sluice {
+
+// The sizes of attention in a step: sequences of equal context, of which each computes its last
+// `tokens`.
+struct AttentionWork {
+  int64_t sequences = 1;
+  int64_t tokens = 1;
+  int64_t context = 1;
+  int64_t kv_heads = 1;
+  int64_t group = 1;  // query heads of a KV head
+  int64_t head_dim = 64;
+};
+
+struct AttentionEstimate {
+  AttentionVariant variant;  // not kAuto
+  einsum::Cascade cascade;
+  einsum::Analysis analysis;
+  einsum::CostEstimate cost;
+};
+
+struct AttentionEstimates {
+  // The definition of attention, which no kernel follows: the shares of the values, then their sum.
+  einsum::Cascade definition;
+  int definition_passes = 0;
+  int64_t rewrites_found = 0;  // variants in the e-graph, of which the kernels are some
+  std::vector<AttentionEstimate> variants;
+
+  // Returns the variant with the lowest estimate, the first of equal ones.
+  const AttentionEstimate& best() const;
+};
+
+// Returns estimates of two_pass, one_pass and, where the context has several segments, split:2,
+// split:auto and `parts` if it is 2 or more. Returns InvalidArgument for sizes below 1.
+absl::StatusOr<AttentionEstimates> EstimateAttention(const einsum::AttentionShape& shape,
+                                                     const AttentionWork& work,
+                                                     const einsum::DeviceDescription& device,
+                                                     int32_t parts = 0);
+
+}  // namespace sluice

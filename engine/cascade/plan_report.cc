@@ -1,0 +1,218 @@
+#include "engine/cascade/plan_report.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "engine/einsum/lower.h"
+#include "engine/einsum/text.h"
+#include "nlohmann/json.hpp"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+using Kind = AttentionVariant::Kind;
+
+absl::Status CheckStep(const ModelConfig& config, const StepSizes& step) {
+  const auto check = [](const char* name, int64_t size, int64_t most) {
+    if (size >= 1 && size <= most) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " is ", size, ", must be in [1, ", most, "]"));
+  };
+  constexpr int64_t kMostSequences = 65536;
+  SLUICE_RETURN_IF_ERROR(check("sequences", step.sequences, kMostSequences));
+  SLUICE_RETURN_IF_ERROR(check("context", step.context, config.max_positions));
+  return check("tokens", step.tokens, step.context);
+}
+
+int64_t EinsumsOf(const einsum::Cascade& cascade) {
+  int64_t count = 0;
+  for (const einsum::Statement& statement : cascade.statements) {
+    const auto* const iteration = std::get_if<einsum::Iteration>(&statement);
+    count += iteration == nullptr ? 1 : std::ssize(iteration->init) + std::ssize(iteration->body);
+  }
+  return count;
+}
+
+AttentionWork WorkOf(const ModelConfig& config, const StepSizes& step) {
+  return {.sequences = step.sequences,
+          .tokens = step.tokens,
+          .context = step.context,
+          .kv_heads = config.kv_heads,
+          .group = config.heads / config.kv_heads,
+          .head_dim = config.head_dim};
+}
+
+// Says by how much the chosen variant is ahead of the others.
+std::string ReasonFor(const AttentionEstimates& estimates, const AttentionVariant& chosen,
+                      bool given) {
+  std::string reason = given ? "engine.attention.variant names it." : "It has the lowest estimate.";
+  const auto seconds = [&](const AttentionVariant& variant) {
+    return std::ranges::find(estimates.variants, variant, &AttentionEstimate::variant)
+        ->cost.seconds;
+  };
+  for (const AttentionEstimate& other : estimates.variants) {
+    if (other.variant == chosen) continue;
+    absl::StrAppendFormat(&reason, " %s: %.2f times its time on %.1f workers.",
+                          AttentionVariantName(other.variant), other.cost.seconds / seconds(chosen),
+                          other.cost.usable_workers);
+  }
+  return reason;
+}
+
+absl::StatusOr<PlanReport::OfAttention> PlanAttention(const AttentionOp& op,
+                                                      const ModelConfig& config,
+                                                      const einsum::DeviceDescription& device,
+                                                      const PlanInputs& inputs) {
+  PlanReport::OfAttention plan;
+  einsum::AttentionShape shape = AttentionShapeOf(op, config, inputs.bytes);
+  plan.count = 1;
+  plan.xsa = op.xsa;
+  const bool given = inputs.variant.kind != Kind::kAuto;
+  const int32_t parts = inputs.variant.kind == Kind::kSplit ? inputs.variant.parts : 0;
+  SLUICE_ASSIGN_OR_RETURN(plan.estimates,
+                          EstimateAttention(shape, WorkOf(config, inputs.step), device, parts));
+  plan.chosen = plan.estimates.best().variant;
+  if (given) {
+    // A split that the context is too short for is one pass.
+    const bool known =
+        std::ranges::find(plan.estimates.variants, inputs.variant, &AttentionEstimate::variant) !=
+        plan.estimates.variants.end();
+    plan.chosen = known ? inputs.variant : AttentionVariant{Kind::kOnePass};
+  }
+  plan.reason = ReasonFor(plan.estimates, plan.chosen, given);
+  if (op.xsa) {
+    const int64_t with = EinsumsOf(plan.estimates.definition);
+    shape.xsa = einsum::XsaForm::kNone;
+    einsum::TermPool pool;
+    const einsum::TermId term = einsum::AttentionTerm(pool, shape);
+    plan.xsa_kernels_unfused = with - EinsumsOf(einsum::Lower(pool, {{"Y", term}}));
+  }
+  return plan;
+}
+
+json TrafficJson(const einsum::Traffic& traffic) {
+  json homes = json::object();
+  for (const auto& [home, name] : kEnumNames<einsum::Home>) {
+    homes[std::string(name)] = {{"loads", traffic.LoadsOf(home)},
+                                {"stores", traffic.StoresOf(home)}};
+  }
+  return homes;
+}
+
+json AnalysisJson(const einsum::Analysis& analysis) {
+  return {{"passes", analysis.passes},
+          {"over", analysis.stream},
+          {"footprint_bytes", analysis.footprint_bytes},
+          {"bytes", TrafficJson(analysis.traffic)},
+          {"flops", analysis.work.flops},
+          {"exponentials", analysis.work.exponentials},
+          {"divisions", analysis.work.divisions}};
+}
+
+json AttentionJson(const PlanReport::OfAttention& plan) {
+  json variants = json::array();
+  for (const AttentionEstimate& estimate : plan.estimates.variants) {
+    variants.push_back({{"variant", AttentionVariantName(estimate.variant)},
+                        {"cascade", einsum::Print(estimate.cascade)},
+                        {"analysis", AnalysisJson(estimate.analysis)},
+                        {"work_items", estimate.cost.work_items},
+                        {"usable_workers", estimate.cost.usable_workers},
+                        {"estimated_seconds", estimate.cost.seconds}});
+  }
+  return {{"ops", plan.count},
+          {"xsa", plan.xsa},
+          {"xsa_kernels_unfused", plan.xsa_kernels_unfused},
+          {"definition", einsum::Print(plan.estimates.definition)},
+          {"definition_passes", plan.estimates.definition_passes},
+          {"variants_found", plan.estimates.rewrites_found},
+          {"variants", std::move(variants)},
+          {"chosen", AttentionVariantName(plan.chosen)},
+          {"reason", plan.reason}};
+}
+
+}  // namespace
+
+absl::StatusOr<PlanReport> MakePlanReport(const Model& model,
+                                          const einsum::DeviceDescription& device,
+                                          const PlanInputs& inputs) {
+  SLUICE_RETURN_IF_ERROR(CheckStep(model.config, inputs.step));
+  const einsum::Sizes sizes = SizesOf(model.config, inputs.step);
+  PlanReport report = {.model = model.name,
+                       .architecture = model.config.architecture,
+                       .device = device,
+                       .step = inputs.step,
+                       .ops = {},
+                       .attention = {}};
+  for (const GraphOp& op : model.graph.ops) {
+    einsum::Cascade cascade = CascadeOf(op, model.graph, model.config, inputs.bytes);
+    auto known = std::ranges::find(report.ops, cascade, &PlannedOp::cascade);
+    if (known == report.ops.end()) {
+      PlannedOp planned;
+      planned.kind = cascade.name;
+      planned.cascade = std::move(cascade);
+      SLUICE_ASSIGN_OR_RETURN(planned.analysis, einsum::Analyze(planned.cascade, sizes));
+      SLUICE_ASSIGN_OR_RETURN(planned.cost, einsum::Estimate(planned.cascade, sizes, device));
+      for (const einsum::EinsumFacts& facts : planned.analysis.einsums) {
+        planned.mappings.push_back(absl::StrCat(facts.result, ": ", einsum::Describe(facts.roles)));
+      }
+      planned.kernels_unfused = EinsumsOf(planned.cascade);
+      known = report.ops.insert(report.ops.end(), std::move(planned));
+    }
+    ++known->count;
+    report.kernels_unfused += known->kernels_unfused;
+    report.kernels_static += known->kernels_static;
+    report.kernels_dynamic += known->kernels_dynamic;
+    const auto* const attention = std::get_if<AttentionOp>(&op);
+    if (attention == nullptr) continue;
+    const auto same =
+        std::ranges::find(report.attention, attention->xsa, &PlanReport::OfAttention::xsa);
+    if (same != report.attention.end()) {
+      ++same->count;
+      continue;
+    }
+    SLUICE_ASSIGN_OR_RETURN(PlanReport::OfAttention plan,
+                            PlanAttention(*attention, model.config, device, inputs));
+    report.attention.push_back(std::move(plan));
+  }
+  return report;
+}
+
+json PlanReportJson(const PlanReport& report) {
+  json ops = json::array(), attention = json::array();
+  for (const PlannedOp& op : report.ops) {
+    ops.push_back({{"kind", op.kind},
+                   {"ops", op.count},
+                   {"cascade", einsum::Print(op.cascade)},
+                   {"mappings", op.mappings},
+                   {"analysis", AnalysisJson(op.analysis)},
+                   {"estimated_seconds", op.cost.seconds},
+                   {"kernels",
+                    {{"unfused", op.kernels_unfused},
+                     {"static", op.kernels_static},
+                     {"dynamic", op.kernels_dynamic}}}});
+  }
+  for (const PlanReport::OfAttention& plan : report.attention) {
+    attention.push_back(AttentionJson(plan));
+  }
+  return {{"model", report.model},
+          {"architecture", report.architecture},
+          {"device", json::parse(einsum::DeviceDescriptionJson(report.device))},
+          {"step",
+           {{"sequences", report.step.sequences},
+            {"tokens", report.step.tokens},
+            {"context", report.step.context}}},
+          {"ops", std::move(ops)},
+          {"attention", std::move(attention)},
+          {"kernels",
+           {{"unfused", report.kernels_unfused},
+            {"static", report.kernels_static},
+            {"dynamic", report.kernels_dynamic}}}};
+}
+
+}  // namespace sluice

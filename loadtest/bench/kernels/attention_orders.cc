@@ -1,0 +1,264 @@
+// Times the orders in which the CPU's attention may read its keys, beside the estimates of the cost
+// model by which one is chosen.
+//
+//   attention_orders --rounds 9 --out loadtest/results/attention_orders
+//
+// writes attention_orders.json and .md. A cell is a decode step: some sequences of one context with
+// one query row each. The orders of a cell are timed alternately; figures are medians.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/ceil_div.h"
+#include "base/check.h"
+#include "engine/cascade/attention_variants.h"
+#include "engine/cpu/device_probe.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/memory.h"
+#include "loadtest/bench/kernels/roofline.h"
+#include "nlohmann/json.hpp"
+
+namespace sluice::kernels {
+namespace {
+
+constexpr int32_t kHeadDim = 64;
+// Two orders are told apart where they differ by more.
+constexpr double kSameWithin = 0.05;
+
+struct Cell {
+  int threads;
+  int32_t context, sequences, kv_heads, group;
+
+  size_t kv_floats() const {
+    return static_cast<size_t>(int64_t{context} * sequences * kv_heads * kHeadDim);
+  }
+};
+
+struct Contender {
+  std::string name;
+  AttentionChoice choice;
+  double seconds = 0;  // measured
+  double estimate = 0;
+};
+
+// Returns the orders that differ for the cell: a split needs several segments, and memory for the
+// records of all sequences.
+std::vector<Contender> Contenders(const Cell& cell) {
+  std::vector<Contender> contenders = {{"two_pass", {AttentionOrder::kTwoPass}},
+                                       {"one_pass", {AttentionOrder::kOnePass}}};
+  const AttentionSizes sizes = {cell.kv_heads * cell.group, cell.kv_heads, kHeadDim, cell.context,
+                                cell.threads};
+  const int64_t segments = CeilDiv(cell.context, kSegmentTokens);
+  const int64_t records = segments * cell.sequences * cell.kv_heads * cell.group;
+  for (const int32_t parts : {2, 8}) {
+    const AttentionChoice choice = {AttentionOrder::kSplit, parts};
+    if (parts > segments || records > AttentionPlan::MaxRecords(choice, sizes)) continue;
+    contenders.push_back({absl::StrCat("split:", parts), choice});
+  }
+  if (cell.threads > 1 && segments > 1)
+    contenders.push_back({"split:auto", {AttentionOrder::kBalanced}});
+  return contenders;
+}
+
+struct FreeFloats {
+  void operator()(float* p) const { std::free(p); }
+};
+using Floats = std::unique_ptr<float, FreeFloats>;
+
+// Returns memory with values that take no time to make, and are neither 0 nor equal.
+Floats MakeFloats(size_t count) {
+  Floats floats(static_cast<float*>(AllocateMemory(static_cast<int64_t>(count * sizeof(float)))));
+  SLUICE_CHECK(floats != nullptr);
+  uint32_t state = 1;
+  for (size_t i = 0; i < count; ++i) {
+    state = state * 1664525u + 1013904223u;
+    floats.get()[i] = static_cast<float>(static_cast<int32_t>(state)) * 0x1p-31f;
+  }
+  return floats;
+}
+
+void MeasureCell(const Cell& cell, const float* k, const float* v, int rounds, ThreadPool* pool,
+                 std::vector<Contender>* contenders) {
+  const Context context = {BestProfile(), pool};
+  const int32_t q_heads = cell.kv_heads * cell.group, pages_each = cell.context / kPageTokens;
+  const AttentionSizes sizes = {q_heads, cell.kv_heads, kHeadDim, cell.context, cell.threads};
+  std::vector<int32_t> rows(static_cast<size_t>(cell.sequences));
+  std::vector<int32_t> pages(static_cast<size_t>(cell.sequences * pages_each));
+  std::iota(rows.begin(), rows.end(), 0);
+  std::iota(pages.begin(), pages.end(), 0);
+  std::vector<AttentionSequence> sequences;
+  for (int32_t i = 0; i < cell.sequences; ++i) {
+    sequences.push_back({cell.context - 1, 1, &rows[i], &pages[i * pages_each]});
+  }
+  const size_t row_floats = rows.size() * static_cast<size_t>(q_heads) * kHeadDim;
+  const Floats q = MakeFloats(row_floats), out = MakeFloats(row_floats);
+  const KvLayer kv = {const_cast<float*>(k), const_cast<float*>(v), cell.kv_heads, kHeadDim};
+  std::vector<Floats> scratch;
+  for (const Contender& contender : *contenders) {
+    scratch.push_back(MakeFloats(static_cast<size_t>(
+        std::max<int64_t>(1, AttentionScratchFloats(contender.choice, sizes)))));
+  }
+  std::vector<Series> series(contenders->size());
+  for (int round = 0; round < rounds; ++round) {
+    for (size_t i = 0; i < contenders->size(); ++i) {
+      const AttentionArgs args = {.q = q.get(),
+                                  .out = out.get(),
+                                  .q_heads = q_heads,
+                                  .scale = 0.125f,
+                                  .causal = true,
+                                  .xsa = XsaForm::kOff,
+                                  .xsa_eps = 1e-6f,
+                                  .xsa_gate = nullptr,
+                                  .cos_sim = nullptr,
+                                  .proj_frac = nullptr,
+                                  .choice = (*contenders)[i].choice};
+      Measure(context, series[i],
+              [&] { Attention(context, args, kv, sequences, cell.context, scratch[i].get()); });
+    }
+  }
+  for (size_t i = 0; i < contenders->size(); ++i) {
+    (*contenders)[i].seconds = series[i].Median();
+  }
+}
+
+// The pairs of orders of all cells that differ in time, and those that the estimates order wrongly.
+struct Agreement {
+  int64_t pairs = 0, right = 0;
+  std::vector<std::string> misses;
+
+  void Add(const Cell& cell, const std::vector<Contender>& contenders) {
+    for (size_t i = 0; i < contenders.size(); ++i) {
+      for (size_t j = i + 1; j < contenders.size(); ++j) {
+        const Contender &a = contenders[i], &b = contenders[j];
+        if (std::abs(a.seconds / b.seconds - 1) <= kSameWithin ||
+            std::abs(b.seconds / a.seconds - 1) <= kSameWithin) {
+          continue;
+        }
+        ++pairs;
+        if ((a.seconds < b.seconds) == (a.estimate < b.estimate)) {
+          ++right;
+          continue;
+        }
+        misses.push_back(absl::StrFormat("| %d | %d | %d | %d | %s, %s | %.2f | %.2f |",
+                                         cell.threads, cell.context, cell.sequences, cell.group,
+                                         a.name, b.name, a.seconds / b.seconds,
+                                         a.estimate / b.estimate));
+      }
+    }
+  }
+};
+
+double SecondsOf(const AttentionEstimates& estimates, const std::string& name) {
+  for (const AttentionEstimate& estimate : estimates.variants) {
+    if (AttentionVariantName(estimate.variant) == name) return estimate.cost.seconds;
+  }
+  SLUICE_CHECK(false);
+}
+
+int RunAll(int rounds, int64_t max_mib, const std::string& out) {
+  Agreement agreement;
+  nlohmann::json cells = nlohmann::json::array();
+  std::string table =
+      "| threads | context | sequences | query heads | order | measured us | estimated us |\n"
+      "|---|---|---|---|---|---|---|\n";
+  const int64_t max_floats = max_mib * (1 << 20) / 8;  // of keys, and as many of values
+  const Floats k = MakeFloats(static_cast<size_t>(max_floats));
+  const Floats v = MakeFloats(static_cast<size_t>(max_floats));
+  nlohmann::json devices = nlohmann::json::array();
+  for (const int threads : {1, 2}) {
+    ThreadPool pool(threads);
+    const einsum::DeviceDescription device = ProbeDevice({BestProfile(), &pool});
+    devices.push_back(nlohmann::json::parse(einsum::DeviceDescriptionJson(device)));
+    for (const int32_t context : {64, 512, 2048, 8192, 32768, 131072}) {
+      for (const int32_t sequences : {1, 4, 16, 64}) {
+        for (const int32_t group : {1, 8}) {
+          const Cell cell = {threads, context, sequences, 1, group};
+          if (cell.kv_floats() > static_cast<size_t>(max_floats)) continue;
+          std::vector<Contender> contenders = Contenders(cell);
+          MeasureCell(cell, k.get(), v.get(), rounds, &pool, &contenders);
+          const AttentionWork work = {.sequences = sequences,
+                                      .tokens = 1,
+                                      .context = context,
+                                      .kv_heads = 1,
+                                      .group = group,
+                                      .head_dim = kHeadDim};
+          nlohmann::json orders = nlohmann::json::object();
+          const AttentionEstimates estimates =
+              EstimateAttention({.scale = 0.125}, work, device, 8).value();
+          for (Contender& contender : contenders) {
+            contender.estimate = SecondsOf(estimates, contender.name);
+            orders[contender.name] = {{"seconds", contender.seconds},
+                                      {"estimate", contender.estimate}};
+            absl::StrAppendFormat(&table, "| %d | %d | %d | %d | %s | %.1f | %.1f |\n", threads,
+                                  context, sequences, group, contender.name,
+                                  contender.seconds * 1e6, contender.estimate * 1e6);
+          }
+          agreement.Add(cell, contenders);
+          cells.push_back({{"threads", threads},
+                           {"context", context},
+                           {"sequences", sequences},
+                           {"group", group},
+                           {"orders", orders}});
+          std::cerr << absl::StrFormat("%d threads, context %d, %d sequences, %d query heads\n",
+                                       threads, context, sequences, group);
+        }
+      }
+    }
+  }
+  const double share = agreement.pairs == 0 ? 1
+                                            : static_cast<double>(agreement.right) /
+                                                  static_cast<double>(agreement.pairs);
+  const std::string summary = absl::StrFormat(
+      "Of %d pairs of orders whose times differ by more than %.0f %%, the cost model orders %d as "
+      "measured: %.1f %%.\n",
+      agreement.pairs, 100 * kSameWithin, agreement.right, 100 * share);
+  std::cout << summary;
+  std::ofstream(out + ".json") << nlohmann::json{{"head_dim", kHeadDim},
+                                                 {"rounds", rounds},
+                                                 {"profile", ProfileName(BestProfile())},
+                                                 {"devices", devices},
+                                                 {"pairs", agreement.pairs},
+                                                 {"right", agreement.right},
+                                                 {"cells", cells}}
+                                      .dump(1)
+                               << "\n";
+  std::ofstream md(out + ".md");
+  md << "# The orders of attention, measured and estimated\n\n"
+     << "Written by `attention_orders --rounds " << rounds << "`: decode steps with one KV head of "
+     << kHeadDim << " features, profile `" << ProfileName(BestProfile())
+     << "`. The orders of a cell are timed\nalternately, and figures are medians. All orders give "
+        "the same bits.\n\n"
+     << summary << "\n## Pairs that are ordered wrongly\n\n"
+     << "| threads | context | sequences | query heads | orders | measured ratio | estimated ratio "
+        "|\n|---|---|---|---|---|---|---|\n";
+  for (const std::string& miss : agreement.misses) md << miss << "\n";
+  md << "\n## All cells\n\n" << table;
+  return 0;
+}
+
+}  // namespace
+}  // namespace sluice::kernels
+
+int main(int argc, char** argv) {
+  CLI::App app("Times the orders of the CPU's attention beside the estimates of the cost model.");
+  int rounds = 9;
+  int64_t max_mib = 4096;
+  std::string out = "attention_orders";
+  app.add_option("--rounds", rounds, "Alternating measurements of a cell.")
+      ->check(CLI::Range(1, 1000));
+  app.add_option("--max-mib", max_mib,
+                 "The most MiB of keys and values; larger cells are left out.")
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--out", out, "The path of the results, without .json and .md.");
+  CLI11_PARSE(app, argc, argv);
+  return sluice::kernels::RunAll(rounds, max_mib, out);
+}

@@ -1,0 +1,153 @@
+#include "engine/cascade/plan_report.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "engine/einsum/text.h"
+#include "nlohmann/json.hpp"
+#include "tests/support/checkpoint_writer.h"
+#include "tests/support/table.h"
+
+namespace sluice {
+namespace {
+
+using Kind = AttentionVariant::Kind;
+
+// A processor with numbers that are easy to reckon with.
+einsum::DeviceDescription Device(int32_t workers) {
+  return {.name = "test",
+          .workers = workers,
+          .flops_per_second = 1e11,
+          .exponentials_per_second = 2e9,
+          .launch_seconds = 2e-6,
+          .levels = {{.name = "L1", .bytes = 32 << 10, .bytes_per_second = 2e11},
+                     {.name = "L2", .bytes = 1 << 20, .bytes_per_second = 1e11},
+                     {.name = "L3", .bytes = 32 << 20, .bytes_per_second = 5e10, .shared = true},
+                     {.name = "memory",
+                      .bytes = 1e12,
+                      .bytes_per_second = 2.5e10,
+                      .shared = true,
+                      .worker_bytes_per_second = 1.5e10}}};
+}
+
+struct ChoiceRow {
+  const char* name;
+  AttentionWork work{};
+  int32_t workers = 2;
+  AttentionVariant best{};
+};
+
+class AttentionChoiceTable : public TableTest<ChoiceRow> {};
+
+TEST_P(AttentionChoiceTable, TakesTheLowestEstimate) {
+  const auto found = EstimateAttention({.scale = 0.125}, row().work, Device(row().workers));
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(AttentionVariantName(found->best().variant), AttentionVariantName(row().best));
+}
+
+const ChoiceRow kChoiceRows[] = {
+    {.name = "OneWorkerNeedsNoSplit",
+     .work = {.context = 32768, .group = 8},
+     .workers = 1,
+     .best = {Kind::kOnePass}},
+    {.name = "ALongContextOfOneHeadIsSplit",
+     .work = {.context = 32768, .group = 8},
+     .workers = 8,
+     .best = {Kind::kSplit, 0}},
+    {.name = "TwoWorkersTakeTwoRanges",
+     .work = {.context = 32768, .group = 8},
+     .best = {Kind::kSplit, 2}},
+    {.name = "AShortContextIsNotSplit",
+     .work = {.context = 64, .group = 8},
+     .best = {Kind::kOnePass}},
+    {.name = "ManySequencesAreNotSplit",
+     .work = {.sequences = 64, .context = 8192, .group = 8},
+     .best = {Kind::kOnePass}},
+};
+SLUICE_TABLE(AttentionChoiceTable, kChoiceRows);
+
+TEST(EstimateAttention, KernelsHaveThePassesOfTheirNames) {
+  for (const einsum::XsaForm xsa : {einsum::XsaForm::kNone, einsum::XsaForm::kNorm}) {
+    const auto found = EstimateAttention({.scale = 0.125, .xsa = xsa},
+                                         {.context = 4096, .group = 8}, Device(2), 3);
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_EQ(found->definition_passes, 3);
+    EXPECT_GT(found->rewrites_found, 5);
+    std::vector<std::string> names;
+    for (const AttentionEstimate& each : found->variants) {
+      names.push_back(AttentionVariantName(each.variant));
+      EXPECT_EQ(each.analysis.passes, each.variant.kind == Kind::kTwoPass ? 2 : 1) << names.back();
+    }
+    EXPECT_EQ(names, (std::vector<std::string>{"one_pass", "two_pass", "split:2", "split:3",
+                                               "split:auto"}));
+  }
+}
+
+TEST(EstimateAttention, RefusesSizesThatAreNone) {
+  EXPECT_EQ(EstimateAttention({}, {.context = 0}, Device(1)).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(EstimateAttention({}, {.tokens = 9, .context = 8}, Device(1)).status().message(),
+            "tokens is 9, above the context of 8");
+}
+
+TEST(MakePlanReport, CountsEveryOpOfTheGraphOnce) {
+  ModelConfig config = testing::TinyConfig(3);
+  config.max_positions = 2048;
+  config.xsa.layers = {true, false, true};
+  const auto model = testing::RandomModel(config, 5);
+  const auto report = MakePlanReport(*model, Device(2), {.step = {2, 1, 1500}});
+  ASSERT_TRUE(report.ok()) << report.status();
+  int64_t ops = 0, unfused = 0;
+  for (const PlannedOp& op : report->ops) {
+    ops += op.count;
+    unfused += op.count * op.kernels_unfused;
+    EXPECT_EQ(einsum::Check(op.cascade), absl::OkStatus());
+    EXPECT_EQ(std::ranges::count(report->ops, op.cascade, &PlannedOp::cascade), 1);
+    EXPECT_GT(op.cost.seconds, 0);
+  }
+  EXPECT_EQ(ops, std::ssize(model->graph.ops));
+  EXPECT_EQ(report->kernels_static, ops);
+  EXPECT_EQ(report->kernels_dynamic, ops);
+  EXPECT_EQ(report->kernels_unfused, unfused);
+  ASSERT_EQ(report->attention.size(), 2u);
+  EXPECT_TRUE(report->attention[0].xsa);
+  EXPECT_EQ(report->attention[0].count, 2);
+  EXPECT_GT(report->attention[0].xsa_kernels_unfused, 3);
+  EXPECT_EQ(report->attention[1].count, 1);
+  EXPECT_EQ(report->attention[1].xsa_kernels_unfused, 0);
+  const nlohmann::json json = PlanReportJson(*report);
+  EXPECT_EQ(json["ops"].size(), report->ops.size());
+  EXPECT_EQ(json["attention"][0]["definition_passes"], 3);
+}
+
+TEST(MakePlanReport, SaysWhichVariantServes) {
+  ModelConfig config = testing::TinyConfig(1);
+  config.max_positions = 4096;
+  const auto model = testing::RandomModel(config, 5);
+  const auto chosen = [&](const AttentionVariant& variant, int64_t context) {
+    const auto report =
+        MakePlanReport(*model, Device(8), {.step = {1, 1, context}, .variant = variant});
+    return AttentionVariantName(report.value().attention[0].chosen);
+  };
+  EXPECT_EQ(chosen({Kind::kTwoPass}, 4096), "two_pass");
+  EXPECT_EQ(chosen({Kind::kSplit, 4}, 4096), "split:4");
+  EXPECT_EQ(chosen({Kind::kSplit, 4}, 100), "one_pass");
+  EXPECT_EQ(chosen({Kind::kAuto}, 100), "one_pass");
+}
+
+TEST(MakePlanReport, RefusesStepsThatTheModelCannotTake) {
+  const auto model = testing::RandomModel(testing::TinyConfig(1), 5);
+  const auto error = [&](StepSizes step) {
+    return std::string(MakePlanReport(*model, Device(1), {.step = step}).status().message());
+  };
+  const std::string most = absl::StrCat(model->config.max_positions);
+  EXPECT_EQ(
+      error({1, 1, model->config.max_positions + 1}),
+      absl::StrCat("context is ", model->config.max_positions + 1, ", must be in [1, ", most, "]"));
+  EXPECT_EQ(error({0, 1, 1}), "sequences is 0, must be in [1, 65536]");
+  EXPECT_EQ(error({1, 5, 4}), "tokens is 5, must be in [1, 4]");
+}
+
+}  // namespace
+}  // namespace sluice
