@@ -87,6 +87,20 @@ TEST_P(WrongRewrites, AreCaught) {
   EXPECT_NE(caught, "") << "seed " << seed;
 }
 
+// Terms on which a rule without its side condition goes wrong.
+TEST_P(WrongRewrites, HaveTermsOnWhichTheRightRulesAreRight) {
+  const uint32_t seed = std::random_device{}();
+  TermPool pool;
+  AttentionTerm(pool, {});
+  const TermId term = row().term(pool);
+  for (const Rule& rule :
+       AllRules({.partitions = {{"m", "c", "j", 3}}, .own_value = OwnValueOfAttention()})) {
+    for (uint32_t draw = 0; draw < 5; ++draw) {
+      EXPECT_EQ(CheckRule(pool, rule, term, seed + 100 * draw).counterexample, "") << rule.name;
+    }
+  }
+}
+
 const WrongRow kWrongRows[] = {
     {"ADivisorThatHasTheRankLeavesTheSum",
      [](TermPool& pool) {
