@@ -211,6 +211,7 @@ class Lowering {
       return ranks;
     };
     std::vector<StreamSum> sums;
+    sums.reserve(streams.size());
     for (const TermId stream : streams) {
       sums.push_back({results_.at(pool_.TermOf(stream).args[1]), ranks_without(stream)});
     }
