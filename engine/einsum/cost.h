@@ -36,8 +36,8 @@ struct CostEstimate {
 };
 
 // Returns the sum of the passes and the launches. Work is divided along the ranks of sequences,
-// tokens and KV heads, and along chunks whose partials live in the arena. Returns InvalidArgument as
-// Analyze does.
+// tokens and KV heads, and along chunks whose partials live in the arena. Returns InvalidArgument
+// as Analyze does.
 absl::StatusOr<CostEstimate> Estimate(const Cascade& cascade, const Sizes& sizes,
                                       const DeviceDescription& device);
 

@@ -54,6 +54,7 @@ TermId EGraph::Add(Term term) {
   if (!is_new) return Find(entry->second);
   const TermId id = entry->second;
   std::vector<std::vector<std::string>> args;
+  args.reserve(term.args.size());
   for (const TermId arg : term.args) args.push_back(ranks_[arg]);
   parent_.push_back(id);
   ranks_.push_back(pool_->RanksOfNode(term, args));

@@ -1,6 +1,7 @@
 #include "engine/einsum/extract.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -93,6 +94,29 @@ TermId Cheapest(const std::vector<TermId>& terms, const std::function<double(Ter
     }
   }
   return best;
+}
+
+Optimized Optimize(TermPool& pool, TermId term, const std::vector<std::vector<Rule>>& stages,
+                   int64_t limit, const std::function<double(TermId)>& cost) {
+  Optimized result{.term = term};
+  for (const std::vector<Rule>& rules : stages) {
+    EGraph graph(&pool);
+    const TermId root = graph.AddTerm(result.term);
+    const Saturation saturation = graph.Saturate(rules, {});
+    const Variants variants = VariantsOf(graph, pool, root, limit);
+    result.complete &= variants.complete && saturation.outcome == Outcome::kSaturated;
+    result.term = Cheapest(variants.terms, cost);
+  }
+  return result;
+}
+
+std::vector<std::vector<Rule>> StagesOf(const RuleOptions& options) {
+  const auto join = [](std::vector<Rule> rules, std::vector<Rule> more) {
+    std::ranges::copy(more, std::back_inserter(rules));
+    return rules;
+  };
+  return {ScaleRules(), join(DivisionRules(), XsaRules(options.own_value)),
+          join(SplitRules(), SoftmaxRules(options.partitions))};
 }
 
 }  // namespace sluice::einsum

@@ -23,4 +23,17 @@ Variants VariantsOf(const EGraph& graph, TermPool& pool, TermId id, int64_t limi
 // Returns the first of `terms` that has the lowest cost. Requires a term.
 TermId Cheapest(const std::vector<TermId>& terms, const std::function<double(TermId)>& cost);
 
+struct Optimized {
+  TermId term;
+  bool complete = true;  // false if a stage had more variants than the limit, or did not saturate
+};
+
+// Returns the cheapest term that the first stage's rules lead to, from there the second's, and so
+// on. The choices of one stage do not multiply those of another, as they do in VariantsOf.
+Optimized Optimize(TermPool& pool, TermId term, const std::vector<std::vector<Rule>>& stages,
+                   int64_t limit, const std::function<double(TermId)>& cost);
+
+// Returns the rules of AllRules in three stages: scales; divisions and projections; chunks.
+std::vector<std::vector<Rule>> StagesOf(const RuleOptions& options);
+
 }  // namespace sluice::einsum

@@ -48,7 +48,6 @@ class Lowering {
     }
     for (const TermId arg : node.args) {
       ++uses_[arg];
-      users_[arg].insert(id);
       Visit(arg);
     }
   }
@@ -137,8 +136,8 @@ class Lowering {
     return streams;
   }
 
-  // Returns the terms that only the iteration over the streams reads, at its own point of the rank.
-  std::set<TermId> InsideOf(const std::vector<TermId>& streams, const std::set<TermId>& maxima) {
+  // Returns the terms that the iteration over the streams reads at its own point of the rank.
+  std::set<TermId> InsideOf(const std::vector<TermId>& streams) const {
     const std::string& rank = pool_.TermOf(streams[0]).rank;
     std::set<TermId> inside;
     const auto add = [&](const auto& self, TermId id) -> void {
@@ -149,14 +148,6 @@ class Lowering {
     };
     for (const TermId stream : streams) {
       for (const TermId arg : pool_.TermOf(stream).args) add(add, arg);
-    }
-    const auto is_read_outside = [&](TermId id) {
-      return outputs_.contains(id) || std::ranges::any_of(users_[id], [&](TermId user) {
-               return !inside.contains(user) && !maxima.contains(user) &&
-                      std::ranges::find(streams, user) == streams.end();
-             });
-    };
-    while (std::erase_if(inside, is_read_outside) > 0) {
     }
     return inside;
   }
@@ -171,7 +162,7 @@ class Lowering {
       }
     }
     const bool folds = node.kind == TermKind::kFold;
-    const std::set<TermId> inside = folds ? InsideOf(streams, maxima) : std::set<TermId>{};
+    const std::set<TermId> inside = folds ? InsideOf(streams) : std::set<TermId>{};
     Iteration iteration{.rank = node.rank, .init = {}, .body = {}};
     const auto compute = [&](const auto& self, TermId id) -> void {
       if (results_.contains(id)) return;
@@ -211,6 +202,7 @@ class Lowering {
       return ranks;
     };
     std::vector<StreamSum> sums;
+    sums.reserve(streams.size());
     for (const TermId stream : streams) {
       sums.push_back({results_.at(pool_.TermOf(stream).args[1]), ranks_without(stream)});
     }
@@ -252,7 +244,6 @@ class Lowering {
   Cascade cascade_;
   std::set<TermId> reached_;
   std::map<TermId, int> uses_;
-  std::map<TermId, std::set<TermId>> users_;
   std::map<TermId, std::string> outputs_;  // names that they have to have
   std::map<TermId, std::string> hints_;    // names that they have if these are unused
   std::set<std::string> taken_;

@@ -4,7 +4,7 @@
 // more than once becomes a tensor with a name, and is computed once. Streams (kFold and kMerge)
 // over the same rank and the same maxima share one iteration, which also serves a kReduce that asks
 // for their maximum: the numerator and the denominator of a softmax take one pass together. What
-// only a kFold reads is computed within its iteration.
+// a kFold reads at one point of its rank is computed within its iteration.
 #pragma once
 
 #include <string>

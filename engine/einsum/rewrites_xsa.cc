@@ -125,9 +125,10 @@ decltype(Rule::apply) LeaveOutSelf(const OwnValue& own) {
     for (const Term& sum : NodesOfKind(graph, node.args[0], TermKind::kReduce)) {
       const auto self = std::ranges::find(sum.where, own.until_self);
       if (!IsSum(sum) || self == sum.where.end()) continue;
-      const bool of_values = std::ranges::any_of(
-          ProductsOf(graph, sum.args[0]),
-          [&](const Operands& product) { return IsTensor(graph, product.b, own.values); });
+      const bool of_values =
+          std::ranges::any_of(ProductsOf(graph, sum.args[0]), [&](const Operands& product) {
+            return IsTensor(graph, product.b, own.values) && graph.HasRank(product.b, sum.rank);
+          });
       if (!of_values) continue;
       for (const Projection& projection : ProjectionsOf(graph, node.args[1], node.args[0])) {
         if (!IsWhole(graph, projection, own.own)) continue;

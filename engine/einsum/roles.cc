@@ -8,16 +8,18 @@
 namespace sluice::einsum {
 namespace {
 
+bool Has(const std::vector<std::string>& ranks, std::string_view rank) {
+  return std::ranges::find(ranks, rank) != ranks.end();
+}
+
 std::vector<std::string> RanksOfAccess(const Access& access) {
   std::vector<std::string> ranks;
   for (const Index& index : access.indices) {
-    for (const Index::Term& term : index.terms) ranks.push_back(term.rank);
+    for (const Index::Term& term : index.terms) {
+      if (!Has(ranks, term.rank)) ranks.push_back(term.rank);
+    }
   }
   return ranks;
-}
-
-bool Has(const std::vector<std::string>& ranks, std::string_view rank) {
-  return std::ranges::find(ranks, rank) != ranks.end();
 }
 
 Role RoleOf(bool left, bool right, bool reduced) {

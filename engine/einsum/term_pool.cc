@@ -19,6 +19,7 @@ TermId TermPool::Add(Term term) {
   const auto [entry, is_new] = ids_.try_emplace(NodeText(term), std::ssize(terms_));
   if (is_new) {
     std::vector<std::vector<std::string>> args;
+    args.reserve(term.args.size());
     for (const TermId arg : term.args) args.push_back(ranks_of_[arg]);
     ranks_of_.push_back(RanksOfNode(term, args));
     terms_.push_back(std::move(term));

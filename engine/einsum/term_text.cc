@@ -77,6 +77,7 @@ std::string Text(const Term& term, const std::vector<std::string>& args) {
 
 std::string NodeText(const Term& term) {
   std::vector<std::string> args;
+  args.reserve(term.args.size());
   for (const TermId arg : term.args) args.push_back("#" + std::to_string(arg));
   return Text(term, args);
 }
@@ -84,6 +85,7 @@ std::string NodeText(const Term& term) {
 std::string TermText(const TermPool& pool, TermId id) {
   const Term& term = pool.TermOf(id);
   std::vector<std::string> args;
+  args.reserve(term.args.size());
   for (const TermId arg : term.args) args.push_back(TermText(pool, arg));
   return Text(term, args);
 }

@@ -8,6 +8,7 @@ of the daemon. Findings (corpus/TARGET/finding_*) are kept.
 import contextlib
 import json
 import pathlib
+import re
 import struct
 import sys
 import tempfile
@@ -271,6 +272,31 @@ def tokenizer_seeds():
         yield name, (folder / f"{name}.model").read_bytes()
 
 
+def einsum_seeds():
+    """Yields the paper's cascades, the example of the notation, and forms that these lack."""
+    folder = ROOT / "engine" / "einsum"
+    for name, text in re.findall(
+        r'R"\(cascade (\w+)\n(.*?)\)"', (folder / "paper.cc").read_text(), re.DOTALL
+    ):
+        yield name, f"cascade {name}\n{text}".encode()
+    header = (folder / "text.h").read_text().splitlines()
+    yield "notation", "\n".join(line[5:] for line in header if line.startswith("//   ")).encode()
+    yield "unicode", (
+        "rank m = 4 rank n = n_2 rank k = n_2 / 2\n"
+        "tensor A_{k,m} weight 2 bytes tensor B[k, n] tile tensor C arena\n"
+        "Z_{m,n} = A_{k,m} · B_{k,n} :: ⋀_k ×(∩) ⋁_k +(∪)\n"
+        "Y_{m} = A_{0,m} · C :: ⋀ −(←) unary exp where m ≤ 3, m-1 < end n-2*m\n"
+        "X_{m} = -∞ · 2.5e-3 :: ⋀ max(1)\nW = C · 2 :: ⋀ ÷(∩) unary sqrt\n"
+    ).encode()
+    yield "iteration", (
+        b"rank c = n iterate c { init R[0] = -inf R[c+1] = R[c] . 0.5 :: map min(all)\n"
+        b"T[c] = R[c+1] :: unary tanh where c == 2 } # the end\nZ = R[end c]"
+    )
+    yield "gemm", b"bld,lde->ble"
+    yield "implicit", b"ii"
+    yield "sizes", b"b=8,l=256, head_dim=64"
+
+
 def daemon_seeds():
     """Yields (target, name, bytes) from the files of one short run of the daemon."""
     with tempfile.TemporaryDirectory() as folder:
@@ -305,6 +331,7 @@ def main():
     seeds += [("callers", *seed) for seed in callers_seeds()]
     seeds += [("certificate", *seed) for seed in certificate_seeds()]
     seeds += [("tokenizer", *seed) for seed in tokenizer_seeds()]
+    seeds += [("einsum", *seed) for seed in einsum_seeds()]
     seeds += daemon_seeds()
     for old in HERE.glob("corpus/*/seed_*"):
         old.unlink()

@@ -182,6 +182,45 @@ TEST(Cost, TheCheapestVariantOfAllIsFoundForEachDevice) {
   EXPECT_EQ(facts(cheapest(Prompt(512), 2)), std::pair(2, false));
 }
 
+struct OptimizedRow {
+  const char* name;
+  AttentionShape shape;
+};
+class OptimizedAttention : public TableTest<OptimizedRow> {};
+
+// Stages find an attention of one pass that costs no more than the best of all variants, as far as
+// these can be listed.
+TEST_P(OptimizedAttention, IsAsCheapAsTheBestVariant) {
+  const RuleOptions options{.partitions = {{"m", "c", "j", 256}},
+                            .own_value = OwnValueOfAttention()};
+  TermPool pool;
+  const auto cost = [&pool](TermId variant) {
+    const Cascade cascade = Lower(pool, {{"Z", variant}});
+    return Estimate(cascade, Decode(1, 1, 131072), Device(1))->seconds;
+  };
+  const TermId term = AttentionTerm(pool, row().shape);
+  const Optimized best = Optimize(pool, term, StagesOf(options), 1000, cost);
+  EXPECT_TRUE(best.complete);
+  EXPECT_EQ(Passes(Lower(pool, {{"Z", best.term}}), "context"), 1);
+  EGraph graph(&pool);
+  const TermId root = graph.AddTerm(term);
+  graph.Saturate(AllRules(options), {});
+  for (const TermId variant : VariantsOf(graph, pool, root, 100).terms) {
+    EXPECT_LE(cost(best.term), cost(variant) * 1.001) << TermText(pool, variant);
+  }
+}
+
+const OptimizedRow kOptimizedRows[] = {
+    {"Plain", {}},
+    {"ScaledWithGain", {.scale = 0.125, .query_gain = true}},
+    {"SoftCapped", {.scale = 0.125, .soft_cap = 30}},
+    {"ExclusiveInTheNormForm", {.xsa = XsaForm::kNorm}},
+    {"ExclusiveInTheSquaredForm", {.scale = 0.125, .xsa = XsaForm::kSquared}},
+    {"GatedInTheNormForm", {.scale = 0.125, .xsa = XsaForm::kNorm, .gate = true}},
+    {"GatedInTheSquaredForm", {.scale = 0.125, .xsa = XsaForm::kSquared, .gate = true}},
+};
+SLUICE_TABLE(OptimizedAttention, kOptimizedRows);
+
 TEST(Cost, ASizeThatIsMissingIsAnError) {
   EXPECT_FALSE(Estimate(Variant("one_pass"), {{"tokens", 1}}, Device(1)).ok());
 }

@@ -13,6 +13,7 @@
 #include "engine/einsum/egraph.h"
 #include "engine/einsum/extract.h"
 #include "engine/einsum/rewrites.h"
+#include "engine/einsum/text.h"
 #include "tests/engine/einsum/rule_check.h"
 
 namespace sluice::einsum {
@@ -60,6 +61,10 @@ void ExpectEqualValues(Family& family, uint32_t stride) {
     const TermId variant = family.variants[i];
     EXPECT_EQ(Difference(expected, Lowered(family.pool, variant, values)), "")
         << TermText(family.pool, variant);
+    const Cascade cascade = Lower(family.pool, {{"Z", variant}}, "attention");
+    const auto read = Parse(Print(cascade));
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(*read, cascade) << Print(cascade);
     ++checked;
   }
   EXPECT_GT(checked, 20);
@@ -124,6 +129,28 @@ TEST(Lower, TheTermAsWrittenIsSixEinsums) {
   Family family({}, {});
   EXPECT_EQ(ResultsOf(Lower(family.pool, {{"Z", family.term}})),
             (Names{"S", "G", "N", "D", "A", "Z"}));
+}
+
+TEST(Lower, ASharedTermIsComputedOnce) {
+  Family family({}, {});
+  const Cascade cascade = Lower(family.pool, {{"Z", family.term}});
+  const std::vector<PlacedEinsum> einsums = AllEinsums(cascade);
+  EXPECT_EQ(std::ranges::count_if(
+                einsums,
+                [](const PlacedEinsum& placed) { return placed.einsum->unary == Function::kExp; }),
+            1);
+}
+
+TEST(Lower, AConditionOnARankThatAnInnerSumHidesIsKeptApart) {
+  TermPool pool;
+  AttentionTerm(pool, {});
+  const TermId s = pool.Input({.name = "S", .ranks = {"p", "m"}});
+  const TermId term =
+      pool.Reduce(Op::kAdd, "p", pool.Reduce(Op::kAdd, "m", s), {CausalCondition()});
+  for (uint32_t seed = 0; seed < 5; ++seed) {
+    TermValues values = RandomValues(pool, {term}, seed);
+    EXPECT_EQ(Difference(values.All(term, {"m"}), Lowered(pool, term, values)), "");
+  }
 }
 
 TEST(Lower, NumeratorAndDenominatorOfAFoldShareOneIteration) {

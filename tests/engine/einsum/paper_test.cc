@@ -1,6 +1,7 @@
 #include "engine/einsum/paper.h"
 
 #include <cmath>
+#include <fstream>
 #include <random>
 #include <string>
 #include <string_view>
@@ -110,6 +111,28 @@ TEST(PaperCascades, WithAConditionTheyAreCausal) {
       ASSERT_TRUE(results.ok()) << results.status();
       ASSERT_NO_FATAL_FAILURE(ExpectNear(results->at("Y").values, problem.Expected(true)));
     }
+  }
+}
+
+// text.h shows a whole cascade.
+std::string ExampleOfTheNotation() {
+  std::ifstream file(SLUICE_SOURCE_DIR "/engine/einsum/text.h");
+  std::string text;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("//   ")) text += line.substr(5) + "\n";
+  }
+  return text;
+}
+
+TEST(PaperCascades, TheExampleOfTheNotationIsCausalAttention) {
+  const std::string text = ExampleOfTheNotation();
+  ASSERT_TRUE(text.starts_with("cascade attention\n")) << text;
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    SCOPED_TRACE(seed);
+    const Problem problem(seed);
+    const auto results = problem.Run(text);
+    ASSERT_TRUE(results.ok()) << results.status();
+    ASSERT_NO_FATAL_FAILURE(ExpectNear(results->at("Y").values, problem.Expected(true)));
   }
 }
 

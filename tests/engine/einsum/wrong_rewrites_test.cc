@@ -39,6 +39,28 @@ TermId NumeratorOf(TermPool& pool, std::vector<Condition> of_sum, std::vector<Co
                std::move(of_sum));
 }
 
+// Returns the sum of partials of the chunks c of m.
+TermId SumOfPartials(TermPool& pool, std::vector<Condition> of_sum, std::vector<Condition> of_max) {
+  Split(pool, {"m", "c", "j", 3}, TensorOf(pool, "S", {"p", "m"}));  // declares c
+  const TermId l = TensorOf(pool, "L", {"p", "c"});
+  const TermId max = pool.Reduce(Op::kMax, "c", l, std::move(of_max));
+  return SumOf(pool, "c",
+               pool.Map(Op::kMultiply, Weight(pool, l, max), TensorOf(pool, "U", {"c", "f"})),
+               std::move(of_sum));
+}
+
+const Condition kSomeChunks = {{.terms = {{"c"}}}, Comparison::kLessEqual, {.terms = {{"p"}}}};
+
+// Makes a stream of a sum over chunks, whatever its conditions.
+Terms StreamOfAny(TermGraph& graph, const Term& node) {
+  Terms equal;
+  if (!IsSum(node) || node.rank != "c") return equal;
+  for (const auto& summand : ShiftedExponentialsOf(graph, node.args[0], "c")) {
+    equal.push_back(graph.Fold("c", summand.score, *summand.factor));
+  }
+  return equal;
+}
+
 // Applies `with` to the shifted exponentials of sums over m.
 auto OfNumerators(
     const std::function<TermId(TermGraph&, const ShiftedExponential&, const Term&)>& with) {
@@ -85,6 +107,20 @@ TEST_P(WrongRewrites, AreCaught) {
         CheckRule(pool, {row().name, "none", row().apply}, term, seed + 100 * draw).counterexample;
   }
   EXPECT_NE(caught, "") << "seed " << seed;
+}
+
+// Terms on which a rule without its side condition goes wrong.
+TEST_P(WrongRewrites, HaveTermsOnWhichTheRightRulesAreRight) {
+  const uint32_t seed = std::random_device{}();
+  TermPool pool;
+  AttentionTerm(pool, {});
+  const TermId term = row().term(pool);
+  for (const Rule& rule :
+       AllRules({.partitions = {{"m", "c", "j", 3}}, .own_value = OwnValueOfAttention()})) {
+    for (uint32_t draw = 0; draw < 5; ++draw) {
+      EXPECT_EQ(CheckRule(pool, rule, term, seed + 100 * draw).counterexample, "") << rule.name;
+    }
+  }
 }
 
 const WrongRow kWrongRows[] = {
@@ -202,6 +238,21 @@ const WrongRow kWrongRows[] = {
                                  SumOf(graph, "m", weight)));
        return equal;
      }},
+    {"ARatioOfSumsOverTwoRanksIsShifted",
+     [](TermPool& pool) {
+       const TermId weight = pool.Unary(Function::kExp, TensorOf(pool, "S", {"p", "m"}));
+       return pool.Map(Op::kDivide, SumOf(pool, "p", weight), SumOf(pool, "m", weight));
+     },
+     [](TermGraph& graph, const Term& node) {
+       Terms equal;
+       if (!IsMap(node, Op::kDivide)) return equal;
+       const Term bottom = graph.NodesOf(node.args[1])[0];
+       const TermId s = ArgumentsOf(graph, bottom.args[0], Function::kExp).at(0);
+       const TermId weight = Weight(graph, s, graph.Reduce(Op::kMax, "m", s));
+       equal.push_back(
+           graph.Map(Op::kDivide, SumOf(graph, "p", weight), SumOf(graph, "m", weight)));
+       return equal;
+     }},
     {"ChunksOfASumThatTheMaximumDoesNotCover",
      [](TermPool& pool) { return NumeratorOf(pool, {}, {CausalCondition()}); },
      OfNumerators([](TermGraph& graph, const ShiftedExponential& summand, const Term& node) {
@@ -224,6 +275,10 @@ const WrongRow kWrongRows[] = {
      OfNumerators([](TermGraph& graph, const ShiftedExponential& summand, const Term&) {
        return graph.Fold("m", summand.score, *summand.factor);
      })},
+    {"AFoldOfAllChunksForASumOfSome",
+     [](TermPool& pool) { return SumOfPartials(pool, {kSomeChunks}, {}); }, StreamOfAny},
+    {"AFoldOfAllChunksForAMaximumOfSome",
+     [](TermPool& pool) { return SumOfPartials(pool, {}, {kSomeChunks}); }, StreamOfAny},
     {"AMergeOfPartialsThatWereCorrectedBefore",
      [](TermPool& pool) { return NumeratorOf(pool, {}, {}); },
      OfNumerators([](TermGraph& graph, const ShiftedExponential& summand, const Term& node) {
