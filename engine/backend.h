@@ -86,8 +86,8 @@ class ExecutableModel {
   virtual int64_t weight_bytes() const = 0;
   // Returns sentences for the log, each about something that the model was loaded without.
   virtual std::vector<std::string> notices() const { return {}; }
-  // Returns a digest of the algorithms that were chosen for this model. They decide the times of its
-  // steps and, with the profile, its bits.
+  // Returns a digest of the algorithms that were chosen for this model. They decide the times of
+  // its steps and, with the profile, its bits.
   virtual std::string algorithms() const { return ""; }
   // Returns the order in which attention reads keys; never kAuto.
   virtual AttentionVariant attention() const { return {AttentionVariant::Kind::kOnePass}; }

@@ -10,8 +10,8 @@
 namespace sluice {
 
 // Starts the compute threads, which end with the backend. Returns InvalidArgument for options out
-// of range, an unknown profile or a damaged file of the device, and FailedPrecondition for a profile
-// that this machine cannot execute.
+// of range, an unknown profile or a damaged file of the device, and FailedPrecondition for a
+// profile that this machine cannot execute.
 absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& options,
                                                         const AttentionOptions& attention = {});
 

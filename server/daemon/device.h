@@ -38,8 +38,8 @@ struct ChosenBackend {
   std::vector<KernelInfo> kernels;  // those of a GPU
 };
 
-// Makes the backend that `choice` asks for. Returns FailedPrecondition for an order of attention that
-// the device does not have.
+// Makes the backend that `choice` asks for. Returns FailedPrecondition for an order of attention
+// that the device does not have.
 absl::StatusOr<ChosenBackend> MakeBackend(const DeviceChoice& choice, const CpuOptions& cpu,
                                           const CudaOptions& cuda,
                                           const AttentionOptions& attention);

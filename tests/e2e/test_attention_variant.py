@@ -1,4 +1,4 @@
-"""Tests the orders in which attention may read keys: they are chosen by an option and share bits."""
+"""Tests the orders in which attention may read keys, which share their bits."""
 
 import concurrent.futures
 import subprocess

@@ -21,8 +21,8 @@ using Kind = AttentionVariant::Kind;
 constexpr AttentionVariant kVariants[] = {
     {Kind::kAuto}, {Kind::kOnePass}, {Kind::kTwoPass}, {Kind::kSplit, 0}, {Kind::kSplit, 3}};
 
-// Returns the logits of all rows of one prompt, computed in steps that begin at `cuts`, of which the
-// last one is its end.
+// Returns the logits of all rows of one prompt, computed in steps that begin at `cuts`, of which
+// the last one is its end.
 std::vector<float> LogitsOf(const std::shared_ptr<const Model>& model,
                             const AttentionVariant& variant, int threads,
                             const std::vector<int32_t>& tokens, const std::vector<int32_t>& cuts) {
