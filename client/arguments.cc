@@ -13,6 +13,7 @@
 #include "client/connection_flags.h"
 #include "client/flag_values.h"
 #include "client/manage_flags.h"
+#include "client/plan_flags.h"
 #include "client/request_flags.h"
 #include "client/verify_flags.h"
 
@@ -41,6 +42,7 @@ struct Flags {
   BucketFlags buckets;
   ManageFlags manage;
   VerifyFlags verify;
+  PlanFlags plan;
 };
 
 // Gives values names for the help, which would otherwise show C++ types.
@@ -81,6 +83,7 @@ void AddFlags(Flags* flags, CLI::App* app) {
   AddBucketCommands(&flags->buckets, app);
   AddManageCommands(&flags->manage, app);
   AddVerifyCommand(&flags->verify, app);
+  AddPlanCommands(&flags->plan, app);
   app->require_subcommand(0, 1);
   NameValues(app);
 }
@@ -138,6 +141,7 @@ absl::StatusOr<Arguments> Read(const Flags& flags, const CLI::App& app) {
     SLUICE_RETURN_IF_ERROR(ReadBucketCommand(flags.buckets, app, &arguments));
     SLUICE_RETURN_IF_ERROR(ReadManageCommand(flags.manage, app, &arguments));
     SLUICE_RETURN_IF_ERROR(ReadVerifyCommand(flags.verify, app, &arguments));
+    SLUICE_RETURN_IF_ERROR(ReadPlanCommand(flags.plan, app, &arguments));
   }
   return arguments;
 }

@@ -78,6 +78,32 @@ struct VerifyArguments {
   std::string profile;
 };
 
+struct PlanArguments {
+  std::string model_directory;
+  std::string model;  // a served model, in place of a directory
+  std::string model_version;
+  std::string device = "cpu";  // this machine's processor, or a file that describes one
+  int64_t context = 0;         // 0 for 4096, or the model's longest sequence if that is less
+  int64_t sequences = 1;
+  int64_t tokens = 1;   // of each sequence
+  int32_t threads = 0;  // 0 for all
+  AttentionVariant variant{};
+  bool probe = false;
+  bool profile = false;
+  bool json = false;
+};
+
+struct EinsumArguments {
+  std::string text;   // an einsum string
+  std::string file;   // of a cascade, in place of the text; "-" means standard input
+  std::string paper;  // the name of a cascade of the paper, in place of the text
+  bool derive = false;
+  std::string sizes;
+  std::string device = "cpu";
+  bool unicode = false;
+  bool json = false;
+};
+
 struct ManageArguments {
   std::string model;
   int64_t model_version = 0;  // 0 if not given
@@ -99,7 +125,9 @@ struct Arguments {
     kUnload,
     kReload,
     kFit,
-    kVerify
+    kVerify,
+    kPlan,
+    kEinsum
   };
   Command command = Command::kPrint;
   std::string text;  // the help or the version, for kPrint
@@ -115,6 +143,8 @@ struct Arguments {
   ExplainArguments explain;
   FitArguments fit;
   VerifyArguments verify;
+  PlanArguments plan;
+  EinsumArguments einsum;
   ManageArguments manage;
 };
 

@@ -14,6 +14,10 @@ int Run(const Arguments& arguments, const Console& console) {
   }
   if (arguments.command == Arguments::Command::kFit) return RunFit(arguments, console);
   if (arguments.command == Arguments::Command::kVerify) return RunVerify(arguments, console);
+  if (arguments.command == Arguments::Command::kEinsum) return RunEinsum(arguments, console);
+  if (arguments.command == Arguments::Command::kPlan && arguments.plan.model.empty()) {
+    return RunPlan(arguments, console);
+  }
   const auto credentials = CredentialsOf(arguments.connection);
   if (!credentials.ok()) {
     *console.error << "sluice: " << credentials.status().message() << "\n";
@@ -44,8 +48,11 @@ int Run(const Arguments& arguments, const Console& console) {
       return RunUnload(arguments, connection, console);
     case Arguments::Command::kReload:
       return RunReload(arguments, connection, console);
+    case Arguments::Command::kPlan:
+      return RunServedPlan(arguments, connection, console);
     case Arguments::Command::kFit:
     case Arguments::Command::kVerify:
+    case Arguments::Command::kEinsum:
     case Arguments::Command::kPrint:
       break;
   }

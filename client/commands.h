@@ -40,8 +40,11 @@ int RunExplain(const Arguments& arguments, const Connection& connection, const C
 int RunLoad(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunUnload(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunReload(const Arguments& arguments, const Connection& connection, const Console& console);
+int RunServedPlan(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunFit(const Arguments& arguments, const Console& console);
 int RunVerify(const Arguments& arguments, const Console& console);
+int RunPlan(const Arguments& arguments, const Console& console);
+int RunEinsum(const Arguments& arguments, const Console& console);
 
 // Completes `request_arguments.request` into `request`: adds the prompt from standard input, or the
 // name of the only model, where the flags leave these open. Prints any failure. Returns its exit

@@ -9,6 +9,7 @@
 #include "base/ceil_div.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "engine/cascade/term_shape.h"
 #include "engine/einsum/egraph.h"
 #include "engine/einsum/extract.h"
 #include "engine/einsum/lower.h"
@@ -20,7 +21,6 @@ namespace {
 
 using einsum::Cascade;
 using einsum::TermId;
-using einsum::TermKind;
 using einsum::TermPool;
 using Kind = AttentionVariant::Kind;
 
@@ -28,42 +28,6 @@ using Kind = AttentionVariant::Kind;
 constexpr int64_t kMostVariants = 512;
 // The work items for each worker of split:auto.
 constexpr int64_t kItemsPerWorker = 4;
-
-// The kinds of nodes in a term.
-struct TermShape {
-  bool folds = false;
-  bool merges = false;
-  bool sums_keys = false;  // reduces the keys, or their chunks, as a whole
-};
-
-TermShape ShapeOf(const TermPool& pool, TermId term) {
-  TermShape shape;
-  std::vector<TermId> open = {term};
-  while (!open.empty()) {
-    const einsum::Term& node = pool.TermOf(open.back());
-    open.pop_back();
-    shape.folds |= node.kind == TermKind::kFold;
-    shape.merges |= node.kind == TermKind::kMerge;
-    shape.sums_keys |= node.kind == TermKind::kReduce && (node.rank == "m" || node.rank == "c");
-    open.insert(open.end(), node.args.begin(), node.args.end());
-  }
-  return shape;
-}
-
-// Whether a term is what a kernel computes.
-bool IsVariant(const TermShape& shape, Kind kind) {
-  switch (kind) {
-    case Kind::kOnePass:
-      return shape.folds && !shape.merges && !shape.sums_keys;
-    case Kind::kTwoPass:
-      return !shape.folds && !shape.merges;
-    case Kind::kSplit:
-      return shape.merges && !shape.folds && !shape.sums_keys;
-    case Kind::kAuto:
-      break;
-  }
-  return false;
-}
 
 // All terms equal to the definition of attention.
 class AttentionTerms {

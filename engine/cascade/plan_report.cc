@@ -105,16 +105,6 @@ json TrafficJson(const einsum::Traffic& traffic) {
   return homes;
 }
 
-json AnalysisJson(const einsum::Analysis& analysis) {
-  return {{"passes", analysis.passes},
-          {"over", analysis.stream},
-          {"footprint_bytes", analysis.footprint_bytes},
-          {"bytes", TrafficJson(analysis.traffic)},
-          {"flops", analysis.work.flops},
-          {"exponentials", analysis.work.exponentials},
-          {"divisions", analysis.work.divisions}};
-}
-
 json AttentionJson(const PlanReport::OfAttention& plan) {
   json variants = json::array();
   for (const AttentionEstimate& estimate : plan.estimates.variants) {
@@ -137,6 +127,16 @@ json AttentionJson(const PlanReport::OfAttention& plan) {
 }
 
 }  // namespace
+
+json AnalysisJson(const einsum::Analysis& analysis) {
+  return {{"passes", analysis.passes},
+          {"over", analysis.stream},
+          {"footprint_bytes", analysis.footprint_bytes},
+          {"bytes", TrafficJson(analysis.traffic)},
+          {"flops", analysis.work.flops},
+          {"exponentials", analysis.work.exponentials},
+          {"divisions", analysis.work.divisions}};
+}
 
 absl::StatusOr<PlanReport> MakePlanReport(const Model& model,
                                           const einsum::DeviceDescription& device,

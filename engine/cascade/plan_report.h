@@ -63,5 +63,6 @@ absl::StatusOr<PlanReport> MakePlanReport(const Model& model,
                                           const PlanInputs& inputs);
 
 nlohmann::json PlanReportJson(const PlanReport& report);
+nlohmann::json AnalysisJson(const einsum::Analysis& analysis);
 
 }  // namespace sluice

@@ -4,7 +4,7 @@
 
 #include <benchmark/benchmark.h>
 
-#include <cstdint>
+#include <cstddef>
 #include <cstdlib>
 #include <memory>
 #include <vector>
@@ -61,16 +61,18 @@ class Roofline {
               double bytes) const;
 
  private:
-  void Multiply() const;
-  void Read() const;
+  // Each returns the work that it did: operations or bytes.
+  double Multiply() const;
+  double Read() const;
 
   struct Free {
-    void operator()(uint64_t* p) const { std::free(p); }
+    void operator()(std::byte* p) const { std::free(p); }
   };
 
   const Context context_;
-  const std::unique_ptr<uint64_t, Free> memory_;
+  const std::unique_ptr<std::byte, Free> memory_;
   Series multiply_, read_;
+  double flops_ = 0, bytes_ = 0;  // of one probe
 };
 
 }  // namespace sluice::kernels

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/cascade/derivation.h"
 #include "engine/einsum/text.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/checkpoint_writer.h"
@@ -26,7 +27,7 @@ einsum::DeviceDescription Device(int32_t workers) {
                      {.name = "L3", .bytes = 32 << 20, .bytes_per_second = 5e10, .shared = true},
                      {.name = "memory",
                       .bytes = 1e12,
-                      .bytes_per_second = 2.5e10,
+                      .bytes_per_second = 2e11,
                       .shared = true,
                       .worker_bytes_per_second = 1.5e10}}};
 }
@@ -89,6 +90,21 @@ TEST(EstimateAttention, RefusesSizesThatAreNone) {
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(EstimateAttention({}, {.tokens = 9, .context = 8}, Device(1)).status().message(),
             "tokens is 9, above the context of 8");
+}
+
+TEST(DeriveOnePass, LeadsFromThreePassesToOne) {
+  const std::vector<DerivationStep> steps = DeriveOnePass({.causal = false}, 512);
+  ASSERT_GE(steps.size(), 4u);
+  EXPECT_EQ(steps.front().passes, 3);
+  EXPECT_TRUE(steps.front().rule.empty());
+  EXPECT_EQ(steps.back().passes, 1);
+  std::vector<int> passes;
+  for (const DerivationStep& step : steps) {
+    EXPECT_EQ(einsum::Check(step.cascade), absl::OkStatus());
+    EXPECT_EQ(step.rule.empty(), &step == &steps.front());
+    passes.push_back(step.passes);
+  }
+  EXPECT_NE(std::ranges::find(passes, 2), passes.end()) << ::testing::PrintToString(passes);
 }
 
 TEST(MakePlanReport, CountsEveryOpOfTheGraphOnce) {

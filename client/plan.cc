@@ -1,0 +1,152 @@
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <ostream>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "client/commands.h"
+#include "client/exit_code.h"
+#include "client/plan_view.h"
+#include "engine/cpu/device_probe.h"
+#include "engine/einsum/einsum_string.h"
+#include "engine/einsum/paper.h"
+#include "engine/einsum/text.h"
+#include "kernels/cpu/profile.h"
+#include "kernels/cpu/thread_pool.h"
+#include "nlohmann/json.hpp"
+
+namespace sluice::client {
+namespace {
+
+using einsum::DeviceDescription;
+using nlohmann::json;
+
+constexpr int64_t kDefaultContext = 4096;
+constexpr int64_t kDefaultSize = 64;
+constexpr size_t kMostBytes = einsum::kMaxTextBytes;
+
+int Refuse(const absl::Status& status, const Console& console) {
+  *console.error << "sluice: " << status.message() << "\n";
+  return kExitUsage;
+}
+
+// Returns the text of a file or of standard input, "-". Returns InvalidArgument if it is too long,
+// and NotFound.
+absl::StatusOr<std::string> ReadText(const std::string& path, std::istream* standard_input) {
+  std::ifstream file;
+  if (path != "-") file.open(path, std::ios::binary);
+  std::istream& in = path == "-" ? *standard_input : file;
+  if (!in) return absl::NotFoundError(absl::StrCat(path, ": cannot be read"));
+  std::string text(kMostBytes + 1, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(in.gcount()));
+  if (text.size() <= kMostBytes) return text;
+  return absl::InvalidArgumentError(absl::StrCat(path, ": has more than ", kMostBytes, " bytes"));
+}
+
+absl::StatusOr<DeviceDescription> DeviceFor(const std::string& device, int threads,
+                                            std::istream* in) {
+  if (device == "cpu") {
+    kernels::ThreadPool pool(threads > 0 ? threads : kernels::AvailableCpus());
+    return ProbeDevice({kernels::BestProfile(), &pool});
+  }
+  SLUICE_ASSIGN_OR_RETURN(const std::string text, ReadText(device, in));
+  auto read = einsum::ReadDeviceDescription(text);
+  if (read.ok()) return read;
+  return absl::InvalidArgumentError(absl::StrCat(device, ": ", read.status().message()));
+}
+
+absl::StatusOr<json> PlanOfDirectory(const PlanArguments& plan, const Console& console) {
+  SLUICE_ASSIGN_OR_RETURN(const auto model, LoadModel("model", 1, plan.model_directory));
+  SLUICE_ASSIGN_OR_RETURN(const DeviceDescription device,
+                          DeviceFor(plan.device, plan.threads, console.in));
+  const int64_t most = model->config.max_positions;
+  const int64_t context = plan.context > 0 ? plan.context : std::min(kDefaultContext, most);
+  SLUICE_ASSIGN_OR_RETURN(
+      const PlanReport report,
+      MakePlanReport(*model, device,
+                     {.step = {plan.sequences, plan.tokens, context}, .variant = plan.variant}));
+  json described = PlanReportJson(report);
+  described["model"] = plan.model_directory;
+  return described;
+}
+
+// Returns the sizes of all symbols of the cascade, and a default for those that `text` lacks.
+absl::StatusOr<einsum::Sizes> SizesFor(const einsum::Cascade& cascade, const std::string& text) {
+  einsum::Sizes sizes;
+  if (!text.empty()) {
+    SLUICE_ASSIGN_OR_RETURN(sizes, einsum::ParseSizes(text));
+  }
+  for (const einsum::Rank& rank : cascade.ranks) {
+    if (!rank.size.symbol.empty()) sizes.emplace(rank.size.symbol, kDefaultSize);
+  }
+  return sizes;
+}
+
+absl::StatusOr<einsum::Cascade> CascadeFor(const EinsumArguments& own, std::istream* in) {
+  if (!own.text.empty()) return einsum::ParseEinsumString(own.text);
+  if (!own.file.empty()) {
+    SLUICE_ASSIGN_OR_RETURN(const std::string text, ReadText(own.file, in));
+    return einsum::Parse(text);
+  }
+  for (const einsum::PaperCascade& paper : einsum::PaperCascades()) {
+    if (paper.name == own.paper) return einsum::Parse(paper.text);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--paper: there is no cascade '", own.paper, "'; see sluice einsum --help"));
+}
+
+absl::StatusOr<std::string> Derive(const EinsumArguments& own, einsum::Notation notation) {
+  constexpr int64_t kChunk = 512;
+  const std::vector<DerivationStep> steps = DeriveOnePass({.causal = false}, kChunk);
+  if (!own.json) return DerivationText(steps, notation);
+  json all = json::array();
+  for (const DerivationStep& step : steps) {
+    all.push_back({{"rule", step.rule},
+                   {"condition", step.condition},
+                   {"passes", step.passes},
+                   {"cascade", einsum::Print(step.cascade, notation)}});
+  }
+  return all.dump() + "\n";
+}
+
+absl::StatusOr<std::string> Describe(const EinsumArguments& own, const Console& console) {
+  const einsum::Notation notation =
+      own.unicode ? einsum::Notation::kUnicode : einsum::Notation::kAscii;
+  if (own.derive) return Derive(own, notation);
+  SLUICE_ASSIGN_OR_RETURN(const einsum::Cascade cascade, CascadeFor(own, console.in));
+  SLUICE_ASSIGN_OR_RETURN(const einsum::Sizes sizes, SizesFor(cascade, own.sizes));
+  SLUICE_ASSIGN_OR_RETURN(const einsum::Analysis analysis, einsum::Analyze(cascade, sizes));
+  SLUICE_ASSIGN_OR_RETURN(const DeviceDescription device, DeviceFor(own.device, 0, console.in));
+  SLUICE_ASSIGN_OR_RETURN(const einsum::CostEstimate cost,
+                          einsum::Estimate(cascade, sizes, device));
+  if (own.json) return CascadeJson(cascade, analysis, cost).dump() + "\n";
+  return CascadeText(cascade, analysis, cost, notation);
+}
+
+}  // namespace
+
+int RunPlan(const Arguments& arguments, const Console& console) {
+  const PlanArguments& plan = arguments.plan;
+  if (plan.probe) {
+    const auto device = DeviceFor(plan.device, plan.threads, console.in);
+    if (!device.ok()) return Refuse(device.status(), console);
+    *console.out << einsum::DeviceDescriptionJson(*device) << "\n";
+    return kExitOk;
+  }
+  const auto report = PlanOfDirectory(plan, console);
+  if (!report.ok()) return Refuse(report.status(), console);
+  *console.out << (plan.json ? report->dump() + "\n" : PlanText(*report));
+  return kExitOk;
+}
+
+int RunEinsum(const Arguments& arguments, const Console& console) {
+  const auto text = Describe(arguments.einsum, console);
+  if (!text.ok()) return Refuse(text.status(), console);
+  *console.out << *text;
+  return kExitOk;
+}
+
+}  // namespace sluice::client

@@ -1,0 +1,112 @@
+#include "client/plan_flags.h"
+
+#include "base/status_macros.h"
+#include "client/flag_values.h"
+#include "engine/option_specs.h"
+
+namespace sluice::client {
+namespace {
+
+constexpr char kDeviceHelp[] =
+    "cpu: the processor of this machine, which is measured; else a file that describes a device, "
+    "as --probe prints it. Default: cpu.";
+
+void AddPlanFlags(PlanFlags* flags, CLI::App* app) {
+  CLI::App* plan = AddCommand(
+      "plan", "Show what a step of a model computes, and which order of attention is quickest.",
+      app);
+  PlanArguments& own = flags->plan;
+  plan->add_option("model_directory", own.model_directory, "The model, as it is served.");
+  plan->add_option("--model", own.model,
+                   Help("A model of the server at --server (its admin address), in place of a "
+                        "directory."));
+  plan->add_option("--model-version", own.model_version, "Its version. Default: the highest.");
+  plan->add_option("--device", own.device, Help(kDeviceHelp));
+  plan->add_option("--context", flags->context,
+                   Help("Tokens of each sequence up to the end of the step. Default: 4096, or the "
+                        "model's longest sequence."));
+  plan->add_option("--sequences", flags->sequences, "Sequences of the step. Default: 1.");
+  plan->add_option("--tokens", flags->tokens,
+                   Help("Tokens that the step computes for each sequence. Default: 1, a decode "
+                        "step."));
+  plan->add_option("--threads", flags->threads, "Compute threads; 0: all. Default: 0.");
+  plan->add_option("--variant", flags->variant,
+                   Help("The order of attention, as engine.attention.variant. Default: auto."));
+  plan->add_flag("--profile", own.profile,
+                 Help("Run such a step and show the time, the bytes and the share of the roofline "
+                      "of each op, measured on this machine."));
+  plan->add_flag("--probe", own.probe, "Print the description of this processor, and exit.");
+  plan->add_flag("--json", own.json, "Print JSON.");
+}
+
+void AddEinsumFlags(EinsumArguments* own, CLI::App* app) {
+  CLI::App* einsum = AddCommand(
+      "einsum", "Analyse an einsum, or a cascade of einsums: roles, passes, bytes, cost.", app);
+  einsum->add_option("text", own->text, "An einsum string, such as 'bld,lde->ble'.");
+  einsum->add_option("--sizes", own->sizes,
+                     Help("Sizes of letters, or of the symbols of a cascade: b=8,l=256. Those "
+                          "left out are 64."));
+  einsum->add_option("--file", own->file,
+                     Help("A cascade in the notation of docs/cascades.md; - reads standard "
+                          "input."));
+  einsum->add_option("--paper", own->paper,
+                     Help("One of attention_three_pass, attention_deferred_division, "
+                          "attention_two_pass, attention_one_pass."));
+  einsum->add_flag("--derive", own->derive,
+                   Help("Show how rewrites lead from attention in three passes to one pass."));
+  einsum->add_option("--device", own->device, Help(kDeviceHelp));
+  einsum->add_flag("--unicode", own->unicode, "Print cascades with the signs of the literature.");
+  einsum->add_flag("--json", own->json, "Print JSON.");
+}
+
+absl::Status ReadPlan(const PlanFlags& flags, PlanArguments* plan) {
+  *plan = flags.plan;
+  const auto read = [](const char* flag, const std::string& text, int64_t least, int64_t most,
+                       auto* value) {
+    return text.empty() ? absl::OkStatus() : ReadFlag(flag, Integer{least, most}, text, value);
+  };
+  SLUICE_RETURN_IF_ERROR(read("--context", flags.context, 1, 1 << 20, &plan->context));
+  SLUICE_RETURN_IF_ERROR(read("--sequences", flags.sequences, 1, 65536, &plan->sequences));
+  SLUICE_RETURN_IF_ERROR(read("--tokens", flags.tokens, 1, 1 << 20, &plan->tokens));
+  SLUICE_RETURN_IF_ERROR(read("--threads", flags.threads, 0, 1024, &plan->threads));
+  SLUICE_RETURN_IF_ERROR(
+      ReadFlag("--variant", AttentionVariantWord{}, flags.variant, &plan->variant));
+  const int sources = (plan->model.empty() ? 0 : 1) + (plan->model_directory.empty() ? 0 : 1);
+  if (plan->probe ? sources > 0 : sources != 1) {
+    return absl::InvalidArgumentError(
+        "plan needs one of a model directory, --model NAME of a server, and --probe");
+  }
+  if (plan->profile && plan->model_directory.empty()) {
+    return FlagError("--profile", "runs a model, which must be given as a directory");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadEinsum(const EinsumArguments& einsum) {
+  const int sources = (einsum.text.empty() ? 0 : 1) + (einsum.file.empty() ? 0 : 1) +
+                      (einsum.paper.empty() ? 0 : 1) + (einsum.derive ? 1 : 0);
+  if (sources == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "einsum needs one of an einsum string, --file, --paper and --derive");
+}
+
+}  // namespace
+
+void AddPlanCommands(PlanFlags* flags, CLI::App* app) {
+  AddPlanFlags(flags, app);
+  AddEinsumFlags(&flags->einsum, app);
+}
+
+absl::Status ReadPlanCommand(const PlanFlags& flags, const CLI::App& command,
+                             Arguments* arguments) {
+  if (command.get_name() == "plan") {
+    arguments->command = Arguments::Command::kPlan;
+    return ReadPlan(flags, &arguments->plan);
+  }
+  if (command.get_name() != "einsum") return absl::OkStatus();
+  arguments->command = Arguments::Command::kEinsum;
+  arguments->einsum = flags.einsum;
+  return ReadEinsum(flags.einsum);
+}
+
+}  // namespace sluice::client

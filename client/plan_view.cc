@@ -1,0 +1,177 @@
+#include "client/plan_view.h"
+
+#include <algorithm>
+#include <cmath>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/table.h"
+#include "nlohmann/json.hpp"
+
+namespace sluice::client {
+namespace {
+
+using nlohmann::json;
+
+double Bytes(const json& analysis, const char* home) {
+  const json& traffic = analysis.at("bytes").at(home);
+  return traffic.at("loads").get<double>() + traffic.at("stores").get<double>();
+}
+
+std::string Passes(const json& analysis) {
+  return absl::StrCat(analysis.at("passes").get<int>(), " over ",
+                      analysis.at("over").get<std::string>());
+}
+
+std::string OpsText(const json& ops) {
+  Table table({"OP", "COUNT", "PASSES", "WEIGHT BYTES", "KV BYTES", "ACTIVATION BYTES", "FLOPS",
+               "EXPONENTIALS", "ESTIMATE", "KERNELS"});
+  for (const json& op : ops) {
+    const json& analysis = op.at("analysis");
+    const json& kernels = op.at("kernels");
+    table.AddRow({op.at("kind"), absl::StrCat(op.at("ops").get<int64_t>()), Passes(analysis),
+                  Count(Bytes(analysis, "weight")), Count(Bytes(analysis, "kv")),
+                  Count(Bytes(analysis, "arena")), Count(analysis.at("flops")),
+                  Count(analysis.at("exponentials")), Time(op.at("estimated_seconds")),
+                  absl::StrCat(kernels.at("unfused").get<int64_t>(), " -> ",
+                               kernels.at("static").get<int64_t>())});
+  }
+  return table.Render();
+}
+
+std::string AttentionText(const json& plan) {
+  std::string text = absl::StrFormat(
+      "\nAttention%s, %d of the ops: %d passes as defined, %d equal variants found.\n\n",
+      plan.at("xsa").get<bool>() ? " with XSA" : "", plan.at("ops").get<int64_t>(),
+      plan.at("definition_passes").get<int>(), plan.at("variants_found").get<int64_t>());
+  Table table({"VARIANT", "PASSES", "FOOTPRINT", "BYTES", "FLOPS", "EXPONENTIALS", "WORK ITEMS",
+               "WORKERS", "ESTIMATE", ""});
+  for (const json& variant : plan.at("variants")) {
+    const json& analysis = variant.at("analysis");
+    const double bytes =
+        Bytes(analysis, "weight") + Bytes(analysis, "kv") + Bytes(analysis, "arena");
+    const std::string name = variant.at("variant");
+    table.AddRow({name, Passes(analysis), Count(analysis.at("footprint_bytes")), Count(bytes),
+                  Count(analysis.at("flops")), Count(analysis.at("exponentials")),
+                  absl::StrCat(variant.at("work_items").get<int64_t>()),
+                  absl::StrFormat("%.1f", variant.at("usable_workers").get<double>()),
+                  Time(variant.at("estimated_seconds")),
+                  name == plan.at("chosen").get<std::string>() ? "chosen" : ""});
+  }
+  absl::StrAppend(&text, table.Render(), "\n", plan.at("reason").get<std::string>(), "\n");
+  if (plan.at("xsa").get<bool>()) {
+    absl::StrAppendFormat(&text,
+                          "XSA alone is %d einsums; attention's kernel computes them in its "
+                          "epilogue, with 0 kernels of its own for static and dynamic shapes.\n",
+                          plan.at("xsa_kernels_unfused").get<int64_t>());
+  }
+  return text;
+}
+
+std::string RolesText(const einsum::Analysis& analysis) {
+  Table table({"RESULT", "MAPPING", "ROLES", "PASS", "FLOPS"});
+  for (const einsum::EinsumFacts& facts : analysis.einsums) {
+    const std::string roles =
+        absl::StrJoin(facts.roles.roles, ", ", [](std::string* out, const einsum::RankRole& role) {
+          absl::StrAppend(out, role.rank, " ", std::string(NameOf(role.role)));
+        });
+    table.AddRow({facts.result, einsum::Describe(facts.roles), roles, absl::StrCat(facts.level + 1),
+                  Count(facts.work.flops)});
+  }
+  return table.Render();
+}
+
+}  // namespace
+
+std::string Count(double value) {
+  constexpr const char* kPrefixes[] = {"", " k", " M", " G", " T", " P"};
+  size_t prefix = 0;
+  while (std::abs(value) >= 1000 && prefix + 1 < std::size(kPrefixes)) {
+    value /= 1000;
+    ++prefix;
+  }
+  return absl::StrFormat("%.4g%s", value, kPrefixes[prefix]);
+}
+
+std::string Time(double seconds) {
+  if (seconds < 1e-3) return absl::StrFormat("%.4g us", seconds * 1e6);
+  if (seconds < 1) return absl::StrFormat("%.4g ms", seconds * 1e3);
+  return absl::StrFormat("%.4g s", seconds);
+}
+
+std::string PlanText(const json& report) {
+  const json& step = report.at("step");
+  const json& kernels = report.at("kernels");
+  std::string text = absl::StrFormat(
+      "%s (%s) on %s: %d sequences, %d tokens each, context %d\n\n",
+      report.at("model").get<std::string>(), report.at("architecture").get<std::string>(),
+      report.at("device").at("name").get<std::string>(), step.at("sequences").get<int64_t>(),
+      step.at("tokens").get<int64_t>(), step.at("context").get<int64_t>());
+  absl::StrAppend(&text, OpsText(report.at("ops")));
+  for (const json& plan : report.at("attention")) absl::StrAppend(&text, AttentionText(plan));
+  absl::StrAppendFormat(&text,
+                        "\nKernels of a step: %d einsums one by one; %d as served, with static "
+                        "shapes, and %d with dynamic shapes.\n",
+                        kernels.at("unfused").get<int64_t>(), kernels.at("static").get<int64_t>(),
+                        kernels.at("dynamic").get<int64_t>());
+  return text;
+}
+
+std::string CascadeText(const einsum::Cascade& cascade, const einsum::Analysis& analysis,
+                        const einsum::CostEstimate& cost, einsum::Notation notation) {
+  std::string text = absl::StrCat(einsum::Print(cascade, notation), "\n", RolesText(analysis));
+  const auto moved = [&](einsum::Home home) {
+    return Count(analysis.traffic.LoadsOf(home) + analysis.traffic.StoresOf(home));
+  };
+  absl::StrAppendFormat(&text,
+                        "\n%d passes over %s, footprint %s bytes.\nBytes: weights %s, KV %s, "
+                        "arena %s. Flops %s, exponentials %s, divisions %s.\nEstimate: %s on "
+                        "%.1f workers.\n",
+                        analysis.passes, analysis.stream, Count(analysis.footprint_bytes),
+                        moved(einsum::Home::kWeight), moved(einsum::Home::kKv),
+                        moved(einsum::Home::kArena), Count(analysis.work.flops),
+                        Count(analysis.work.exponentials), Count(analysis.work.divisions),
+                        Time(cost.seconds), cost.usable_workers);
+  for (const einsum::Hoist& hoist : analysis.hoists) {
+    absl::StrAppendFormat(&text, "%s is computed once for all of %s, over which %s iterates.\n",
+                          hoist.tensor, absl::StrJoin(hoist.ranks, ", "), hoist.reader);
+  }
+  return text;
+}
+
+json CascadeJson(const einsum::Cascade& cascade, const einsum::Analysis& analysis,
+                 const einsum::CostEstimate& cost) {
+  json einsums = json::array();
+  for (const einsum::EinsumFacts& facts : analysis.einsums) {
+    json roles = json::object();
+    for (const einsum::RankRole& role : facts.roles.roles) roles[role.rank] = NameOf(role.role);
+    einsums.push_back({{"result", facts.result},
+                       {"mapping", einsum::Describe(facts.roles)},
+                       {"roles", std::move(roles)},
+                       {"pass", facts.level + 1},
+                       {"flops", facts.work.flops}});
+  }
+  return {{"cascade", einsum::Print(cascade)},
+          {"einsums", std::move(einsums)},
+          {"analysis", AnalysisJson(analysis)},
+          {"usable_workers", cost.usable_workers},
+          {"estimated_seconds", cost.seconds}};
+}
+
+std::string DerivationText(const std::vector<DerivationStep>& steps, einsum::Notation notation) {
+  std::string text;
+  for (const DerivationStep& step : steps) {
+    if (step.rule.empty()) {
+      absl::StrAppend(&text, "Attention as defined");
+    } else {
+      absl::StrAppend(&text, "\nRule: ", step.rule, ". It holds if: ", step.condition);
+    }
+    absl::StrAppend(&text, ": ", step.passes, step.passes == 1 ? " pass" : " passes",
+                    " over the keys\n\n", einsum::Print(step.cascade, notation));
+  }
+  return text;
+}
+
+}  // namespace sluice::client

@@ -1,0 +1,34 @@
+// Shows plans of models and cascades of einsums in a terminal.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/cascade/derivation.h"
+#include "engine/cascade/plan_report.h"
+#include "engine/einsum/analysis.h"
+#include "engine/einsum/cost.h"
+#include "engine/einsum/text.h"
+#include "nlohmann/json_fwd.hpp"
+
+namespace sluice::client {
+
+// Returns a table of the ops, the variants of attention with their estimates, and the counts of
+// kernels. `report` is a PlanReportJson, so that a server's report is shown like one's own.
+std::string PlanText(const nlohmann::json& report);
+
+// Returns the cascade, the roles of its einsums and what it moves, keeps and computes.
+std::string CascadeText(const einsum::Cascade& cascade, const einsum::Analysis& analysis,
+                        const einsum::CostEstimate& cost, einsum::Notation notation);
+nlohmann::json CascadeJson(const einsum::Cascade& cascade, const einsum::Analysis& analysis,
+                           const einsum::CostEstimate& cost);
+
+// Returns each step with its rule, the number of passes and the cascade.
+std::string DerivationText(const std::vector<DerivationStep>& steps, einsum::Notation notation);
+
+// Returns bytes, flops and the like with a prefix: "1.5 M".
+std::string Count(double value);
+// Returns a duration with a unit: "1.5 ms".
+std::string Time(double seconds);
+
+}  // namespace sluice::client

@@ -1,0 +1,92 @@
+#include "engine/cascade/derivation.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/check.h"
+#include "engine/cascade/term_shape.h"
+#include "engine/einsum/analysis.h"
+#include "engine/einsum/lower.h"
+#include "engine/einsum/rewrites.h"
+
+namespace sluice {
+namespace {
+
+using einsum::Rule;
+using einsum::TermId;
+using einsum::TermPool;
+
+// A term, and how the search came to it.
+struct Found {
+  TermId before;
+  const Rule* rule;
+};
+
+TermId Replace(TermPool& pool, TermId term, TermId part, TermId by) {
+  if (term == part) return by;
+  einsum::Term node = pool.TermOf(term);
+  for (TermId& arg : node.args) arg = Replace(pool, arg, part, by);
+  return pool.Add(std::move(node));
+}
+
+void CollectParts(const TermPool& pool, TermId term, std::vector<TermId>* parts) {
+  if (std::ranges::find(*parts, term) != parts->end()) return;
+  parts->push_back(term);
+  for (const TermId arg : pool.TermOf(term).args) CollectParts(pool, arg, parts);
+}
+
+bool IsOnePass(TermPool& pool, TermId term) {
+  return IsVariant(ShapeOf(pool, term), AttentionVariant::Kind::kOnePass);
+}
+
+// Searches breadth first. Returns the terms from the last one back to the first.
+std::vector<TermId> Search(TermPool& pool, const std::vector<Rule>& rules, TermId first,
+                           std::map<TermId, Found>* found) {
+  std::vector<TermId> open = {first};
+  found->emplace(first, Found{first, nullptr});
+  for (size_t next = 0; next < open.size(); ++next) {
+    const TermId term = open[next];
+    if (IsOnePass(pool, term)) {
+      std::vector<TermId> path = {term};
+      while (path.back() != first) path.push_back(found->at(path.back()).before);
+      return path;
+    }
+    std::vector<TermId> parts;
+    CollectParts(pool, term, &parts);
+    for (const Rule& rule : rules) {
+      for (const TermId part : parts) {
+        for (const TermId equal : rule.apply(pool, pool.TermOf(part))) {
+          const TermId other = Replace(pool, term, part, einsum::PushSplits(pool, equal));
+          if (found->emplace(other, Found{term, &rule}).second) open.push_back(other);
+        }
+      }
+    }
+  }
+  SLUICE_CHECK(false);  // the e-graph's tests show that there is a way
+}
+
+}  // namespace
+
+std::vector<DerivationStep> DeriveOnePass(const einsum::AttentionShape& shape, int64_t chunk) {
+  TermPool pool;
+  std::vector<Rule> rules = einsum::DivisionRules();
+  for (Rule& rule : einsum::SoftmaxRules({{"m", "c", "j", chunk}})) {
+    rules.push_back(std::move(rule));
+  }
+  std::map<TermId, Found> found;
+  std::vector<TermId> path = Search(pool, rules, einsum::AttentionTerm(pool, shape), &found);
+  std::ranges::reverse(path);
+  std::vector<DerivationStep> steps;
+  for (const TermId term : path) {
+    const Rule* const rule = found.at(term).rule;
+    einsum::Cascade cascade = einsum::Lower(pool, {{"Y", term}}, "attention");
+    const int passes = einsum::Passes(cascade, "context");
+    steps.push_back({.rule = rule == nullptr ? "" : rule->name,
+                     .condition = rule == nullptr ? "" : rule->condition,
+                     .cascade = std::move(cascade),
+                     .passes = passes});
+  }
+  return steps;
+}
+
+}  // namespace sluice

@@ -1,0 +1,21 @@
+// Which kernel a term of attention is.
+#pragma once
+
+#include "engine/attention_variant.h"
+#include "engine/einsum/term_pool.h"
+
+namespace sluice {
+
+// The kinds of nodes in a term.
+struct TermShape {
+  bool folds = false;
+  bool merges = false;
+  bool sums_keys = false;  // reduces the keys m, or their chunks c, as a whole
+};
+
+TermShape ShapeOf(const einsum::TermPool& pool, einsum::TermId term);
+
+// Returns whether the nodes are those of the kernel; two_pass also takes its number of passes.
+bool IsVariant(const TermShape& shape, AttentionVariant::Kind kind);
+
+}  // namespace sluice

@@ -1,0 +1,132 @@
+#include "engine/cpu/device_probe.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "kernels/cpu/memory.h"
+#include "kernels/cpu/probe.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kRounds = 5;
+constexpr int64_t kMemoryBytes = int64_t{128} << 20;
+constexpr int64_t kMultiplySteps = 20'000;
+constexpr int64_t kExponentialRounds = 50;
+// The bytes that a run reads at least, so that its time is far above the clock's resolution.
+constexpr int64_t kReadBytes = int64_t{4} << 20;
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Returns the median over some runs of what `run` returns for a second.
+template <typename Run>
+double Rate(Run run) {
+  run();  // warms caches and clocks
+  std::array<double, kRounds> rates;
+  for (double& rate : rates) {
+    const double begin = Now();
+    const double work = run();
+    rate = work / std::max(Now() - begin, 1e-9);
+  }
+  std::ranges::sort(rates);
+  return rates[kRounds / 2];
+}
+
+int64_t CacheBytes(int name, int64_t otherwise) {
+  const long bytes = sysconf(name);
+  return bytes > 0 ? bytes : otherwise;
+}
+
+class Prober {
+ public:
+  explicit Prober(const kernels::Context& context)
+      : context_(context), memory_(static_cast<char*>(kernels::AllocateMemory(kMemoryBytes))) {
+    SLUICE_CHECK(memory_ != nullptr);
+    std::memset(memory_.get(), 1, kMemoryBytes);
+  }
+
+  // Returns the bytes that `workers` threads read in a second of a set of `bytes` together.
+  double ReadRate(int64_t bytes, int workers) const {
+    const int64_t each = std::min(bytes, kMemoryBytes) / workers / kLine * kLine;
+    const int64_t repeats = std::max<int64_t>(1, kReadBytes / each);
+    return Rate([&] {
+      context_.pool->ParallelFor(workers, 1, [&](int64_t begin, int64_t end, int) {
+        for (int64_t i = begin; i < end; ++i) {
+          for (int64_t r = 0; r < repeats; ++r) {
+            kernels::RunReads(context_.profile, memory_.get() + i * each, each);
+          }
+        }
+      });
+      return static_cast<double>(each) * workers * repeats;
+    });
+  }
+
+  einsum::DeviceDescription::Level Own(const char* name, int64_t bytes) const {
+    // A half of it, so that what else it holds does not count.
+    return {.name = name,
+            .bytes = static_cast<double>(bytes),
+            .bytes_per_second = ReadRate(bytes / 2, 1)};
+  }
+
+  einsum::DeviceDescription::Level Shared(const char* name, int64_t bytes, int64_t set) const {
+    return {.name = name,
+            .bytes = static_cast<double>(bytes),
+            .bytes_per_second = ReadRate(set, context_.pool->threads()),
+            .shared = true,
+            .worker_bytes_per_second = ReadRate(set, 1)};
+  }
+
+ private:
+  static constexpr int64_t kLine = 64;
+  struct Free {
+    void operator()(char* p) const { std::free(p); }
+  };
+
+  const kernels::Context& context_;
+  const std::unique_ptr<char, Free> memory_;
+};
+
+// The f32 profile with the same instructions.
+kernels::Profile WithoutBf16(kernels::Profile profile) {
+  return kernels::MultipliesInBf16(profile) ? kernels::Profile::kAvx512F32 : profile;
+}
+
+}  // namespace
+
+einsum::DeviceDescription ProbeDevice(const kernels::Context& context) {
+  const kernels::Profile profile = WithoutBf16(context.profile);
+  const int threads = context.pool->threads();
+  const Prober prober(context);
+  constexpr double kMostMemory = 1e15;
+  const int64_t l1 = CacheBytes(_SC_LEVEL1_DCACHE_SIZE, 32 << 10);
+  const int64_t l2 = std::max(CacheBytes(_SC_LEVEL2_CACHE_SIZE, 1 << 20), 2 * l1);
+  const int64_t l3 = std::max(CacheBytes(_SC_LEVEL3_CACHE_SIZE, 32 << 20), 2 * l2);
+  einsum::DeviceDescription device;
+  device.name = absl::StrCat("cpu, ", threads, " threads, ", kernels::ProfileName(profile));
+  device.workers = threads;
+  device.flops_per_second = Rate([&] { return kernels::RunMultiplyAdds(profile, kMultiplySteps); });
+  device.exponentials_per_second =
+      Rate([&] { return kernels::RunExponentials(profile, kExponentialRounds); });
+  device.launch_seconds = 1 / Rate([&] {
+                            constexpr int kLaunches = 100;
+                            for (int i = 0; i < kLaunches; ++i) kernels::RunLaunch(context.pool);
+                            return double{kLaunches};
+                          });
+  device.levels = {prober.Own("L1", l1), prober.Own("L2", l2),
+                   prober.Shared("L3", l3, std::min(l3 / 2, kMemoryBytes / 2)),
+                   prober.Shared("memory", static_cast<int64_t>(kMostMemory), kMemoryBytes)};
+  return device;
+}
+
+}  // namespace sluice
