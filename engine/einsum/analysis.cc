@@ -372,8 +372,8 @@ std::vector<Hoist> Hoists(const Cascade& cascade) {
     if (!each.is_init) writers[each.einsum->out.tensor] = each.einsum;
   }
   std::vector<Hoist> hoists;
-  for (const auto& [reader, iteration, is_init] : AllEinsums(cascade)) {
-    for (const Access& access : reader->in) {
+  for (const PlacedEinsum& reader : AllEinsums(cascade)) {
+    for (const Access& access : reader.einsum->in) {
       const auto writer = writers.find(access.tensor);
       if (writer == writers.end()) continue;
       absl::flat_hash_set<std::string> known;
@@ -383,12 +383,13 @@ std::vector<Hoist> Hoists(const Cascade& cascade) {
       for (const Index& index : access.indices) {
         for (const Index::Term& term : index.terms) known.insert(term.rank);
       }
-      std::vector<std::string> ranks = RanksOf(*reader);
+      std::vector<std::string> ranks = RanksOf(*reader.einsum);
       std::erase_if(ranks, [&](const std::string& rank) {
-        return known.contains(rank) || (iteration != nullptr && rank == iteration->rank);
+        return known.contains(rank) ||
+               (reader.iteration != nullptr && rank == reader.iteration->rank);
       });
       if (ranks.empty()) continue;
-      hoists.push_back({access.tensor, reader->out.tensor, std::move(ranks)});
+      hoists.push_back({access.tensor, reader.einsum->out.tensor, std::move(ranks)});
     }
   }
   return hoists;

@@ -99,6 +99,12 @@ const RolesRow kRolesRows[] = {
              "D[p] = S[p, m] . G[p, m] :: map -(left) unary exp reduce m +(or)",
      .description = "reduction over m",
      .roles = {{"p", Role::kBatch}, {"m", Role::kContraction}}},
+    {.name = "ASumOfSquashedProductsIsNoGemm",
+     .ranks = "ijk",
+     .text = "tensor A[i, k] arena tensor B[k, j] arena "
+             "Z[i, j] = A[i, k] . B[k, j] :: map x(and) unary tanh reduce k +(or)",
+     .description = "reduction over k",
+     .roles = {{"i", Role::kLeft}, {"j", Role::kRight}, {"k", Role::kContraction}}},
     {.name = "AScaleIsElementwise",
      .ranks = "pm",
      .text = "tensor S[p, m] arena Z[p, m] = S[p, m] . 0.125 :: map x(and)",
@@ -197,6 +203,24 @@ const PassesRow kPassesRows[] = {
      .passes = 2},
 };
 SLUICE_TABLE(PassesTable, kPassesRows);
+
+TEST(FamilyOf, ConstantsAreFamiliesOfTheirOwn) {
+  const Cascade cascade = Paper("attention_one_pass");
+  EXPECT_EQ(FamilyOf(cascade, "c"), (RankFamily{"m", "c"}));
+  EXPECT_EQ(FamilyOf(cascade, "context"), (RankFamily{"m", "c"}));
+  EXPECT_EQ(FamilyOf(ParseOrDie("rank i = 4 rank k = 4"), "i"), (RankFamily{"i"}));
+}
+
+// T reads what the iteration before left in R, which is of the second pass because X is.
+TEST(LevelsOf, WhatIsCarriedHasTheLevelOfTheBody) {
+  const Cascade cascade = ParseOrDie(
+      "rank c = n tensor A[c] arena G = A[c] :: reduce c max(or) "
+      "iterate c { init R[0] = 0 T[c] = R[c] X[c] = A[c] . G :: map x(and) "
+      "R[c+1] = R[c] . X[c] :: map +(or) }");
+  std::vector<int> levels;
+  for (const Level& each : LevelsOf(cascade, {"c"})) levels.push_back(each.level);
+  EXPECT_THAT(levels, ElementsAre(0, 0, 1, 1, 1));  // G, init R, T, X, R
+}
 
 // Attention of 2 queries on 1000 keys of 64 values of 4 bytes.
 struct FactsRow {

@@ -33,6 +33,7 @@ const CheckRow kCheckRows[] = {
     {"ASum", "Z[i] = B[i, k] :: reduce k +(or)"},
     {"AWordOfTheNotation", "rank map = 3",
      "rank 'map': not a name (a letter, then letters, digits and '_')"},
+    {"ANameThatEndsWithALine", "rank end_ = 3 tensor T_[end_] arena Z_[end_] = T_[end_]"},
     {"ARankTwice", "rank i = 3", "rank 'i' is declared twice"},
     {"ASizeOfNothing", "rank z = 0", "rank 'z': 0 is not a size"},
     {"ADivisorOfNothing", "rank z = n / 0", "rank 'z': 0 is not a divisor"},
@@ -112,6 +113,8 @@ const CheckRow kCheckRows[] = {
     {"AnotherIterationWritesIt",
      "iterate i { init R[0] = 0 R[i+1] = R[i] } iterate c { init R[0] = 0 R[c+1] = R[c] }",
      "statement 2, init (R): 'R' is written a second time"},
+    {"AnotherBodyWritesIt", "iterate i { init R[0] = 0 R[i+1] = R[i] } iterate i { R[i] = 1 }",
+     "statement 2, body (R): 'R' is written a second time"},
 };
 SLUICE_TABLE(CheckTable, kCheckRows);
 
