@@ -82,28 +82,46 @@ class Analyzer {
   }
 
  private:
-  // Returns the symbol, or the rank if it has none, of the largest reduced or iterated rank.
-  // The first of equals wins.
+  // Returns the symbol, or the rank if it has none, of the largest reduced or iterated rank. Ranks
+  // of a family that no output has come before others, and the first of equals wins.
   std::string LargestStream() const {
     std::set<std::string> candidates;
     for (const auto& [einsum, iteration, is_init] : einsums_) {
       for (const Reduction& each : einsum->reduce) candidates.insert(each.rank);
       if (iteration != nullptr) candidates.insert(iteration->rank);
     }
-    if (candidates.empty()) {
-      for (const Rank& rank : cascade_.ranks) candidates.insert(rank.name);
-    }
+    const RankFamily of_outputs = FamiliesOfOutputs();
     std::string stream;
-    int64_t largest = 0;
+    std::pair<bool, int64_t> best;
     for (const Rank& rank : cascade_.ranks) {
-      if (!candidates.contains(rank.name)) continue;
+      if (!candidates.empty() && !candidates.contains(rank.name)) continue;
       const bool constant = rank.size.symbol.empty();
-      const int64_t size = constant ? rank.size.divisor : sizes_.at(rank.size.symbol);
-      if (size <= largest) continue;
-      largest = size;
+      const std::pair<bool, int64_t> value = {
+          !of_outputs.contains(rank.name),
+          constant ? rank.size.divisor : sizes_.at(rank.size.symbol)};
+      if (value <= best) continue;
+      best = value;
       stream = constant ? rank.name : rank.size.symbol;
     }
     return stream;
+  }
+
+  // Returns the ranks, with their families, of the results that nothing reads.
+  RankFamily FamiliesOfOutputs() const {
+    RankFamily ranks;
+    for (const PlacedEinsum& each : einsums_) {
+      const bool is_read = std::ranges::any_of(einsums_, [&](const PlacedEinsum& other) {
+        return Reads(*other.einsum, each.einsum->out.tensor);
+      });
+      if (is_read) continue;
+      for (const std::string& rank : RanksOf(*each.einsum)) {
+        if (std::ranges::find(each.einsum->reduce, rank, &Reduction::rank) ==
+            each.einsum->reduce.end()) {
+          ranks.merge(FamilyOf(cascade_, rank));
+        }
+      }
+    }
+    return ranks;
   }
 
   void AddEinsums(Analysis* analysis) const {

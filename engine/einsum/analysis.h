@@ -157,8 +157,8 @@ struct Analysis {
 };
 
 // Returns the facts at these sizes. The stream is the given rank or symbol, or else the largest
-// reduced or iterated one. Returns InvalidArgument if the cascade is wrong, a size is missing or
-// no rank is the stream.
+// that is reduced or iterated, of those that no output has if there is one. Returns
+// InvalidArgument if the cascade is wrong, a size is missing or no rank is the stream.
 absl::StatusOr<Analysis> Analyze(const Cascade& cascade, const Sizes& sizes,
                                  std::string_view stream = "");
 
