@@ -36,7 +36,7 @@ constexpr auto EnumNamesOf(Role) {
 }
 
 // The library call that an einsum is: a sum of products with free ranks on both sides, on one or on
-// none (Gemm, Gemv, Dot); a product of operands that share no rank; any other reduction; any other
+// none (Gemm, Gemv, Dot); a product with free ranks on both sides; any other reduction; any other
 // map; one operand with its ranks in another order, or in the same order.
 enum class Mapping { kGemm, kGemv, kDot, kOuterProduct, kReduction, kElementwise, kPermute, kCopy };
 

@@ -147,6 +147,8 @@ const SyntaxRow kSyntaxRows[] = {
      "line 1, column 10: expected weight, kv, arena or tile, found 'disk'"},
     {"AnUnknownFunction", "Z = 1 :: unary erf",
      "line 1, column 16: expected a function such as exp, found 'erf'"},
+    {"NoFunction", "Z = 1 :: unary none",
+     "line 1, column 16: expected a function such as exp, found 'none'"},
     {"AnUnknownOperation", "Z = 1 . 2 :: map ^(and)",
      "line 1, column 18: expected an operation (+, -, x, /, max or min), found '^'"},
     {"AnUnknownMerge", "Z = 1 . 2 :: map +(xor)",
