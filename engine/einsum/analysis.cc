@@ -82,28 +82,46 @@ class Analyzer {
   }
 
  private:
-  // Returns the symbol, or the rank if it has none, of the largest reduced or iterated rank.
-  // The first of equals wins.
+  // Returns the symbol, or the rank if it has none, of the largest reduced or iterated rank. Ranks
+  // of a family that no output has come before others, and the first of equals wins.
   std::string LargestStream() const {
     std::set<std::string> candidates;
     for (const auto& [einsum, iteration, is_init] : einsums_) {
       for (const Reduction& each : einsum->reduce) candidates.insert(each.rank);
       if (iteration != nullptr) candidates.insert(iteration->rank);
     }
-    if (candidates.empty()) {
-      for (const Rank& rank : cascade_.ranks) candidates.insert(rank.name);
-    }
+    const RankFamily of_outputs = FamiliesOfOutputs();
     std::string stream;
-    int64_t largest = 0;
+    std::pair<bool, int64_t> best;
     for (const Rank& rank : cascade_.ranks) {
-      if (!candidates.contains(rank.name)) continue;
+      if (!candidates.empty() && !candidates.contains(rank.name)) continue;
       const bool constant = rank.size.symbol.empty();
-      const int64_t size = constant ? rank.size.divisor : sizes_.at(rank.size.symbol);
-      if (size <= largest) continue;
-      largest = size;
+      const std::pair<bool, int64_t> value = {
+          !of_outputs.contains(rank.name),
+          constant ? rank.size.divisor : sizes_.at(rank.size.symbol)};
+      if (value <= best) continue;
+      best = value;
       stream = constant ? rank.name : rank.size.symbol;
     }
     return stream;
+  }
+
+  // Returns the ranks, with their families, of the results that nothing reads.
+  RankFamily FamiliesOfOutputs() const {
+    RankFamily ranks;
+    for (const PlacedEinsum& each : einsums_) {
+      const bool is_read = std::ranges::any_of(einsums_, [&](const PlacedEinsum& other) {
+        return Reads(*other.einsum, each.einsum->out.tensor);
+      });
+      if (is_read) continue;
+      for (const std::string& rank : RanksOf(*each.einsum)) {
+        if (std::ranges::find(each.einsum->reduce, rank, &Reduction::rank) ==
+            each.einsum->reduce.end()) {
+          ranks.merge(FamilyOf(cascade_, rank));
+        }
+      }
+    }
+    return ranks;
   }
 
   void AddEinsums(Analysis* analysis) const {
@@ -372,8 +390,8 @@ std::vector<Hoist> Hoists(const Cascade& cascade) {
     if (!each.is_init) writers[each.einsum->out.tensor] = each.einsum;
   }
   std::vector<Hoist> hoists;
-  for (const auto& [reader, iteration, is_init] : AllEinsums(cascade)) {
-    for (const Access& access : reader->in) {
+  for (const PlacedEinsum& reader : AllEinsums(cascade)) {
+    for (const Access& access : reader.einsum->in) {
       const auto writer = writers.find(access.tensor);
       if (writer == writers.end()) continue;
       absl::flat_hash_set<std::string> known;
@@ -383,12 +401,13 @@ std::vector<Hoist> Hoists(const Cascade& cascade) {
       for (const Index& index : access.indices) {
         for (const Index::Term& term : index.terms) known.insert(term.rank);
       }
-      std::vector<std::string> ranks = RanksOf(*reader);
+      std::vector<std::string> ranks = RanksOf(*reader.einsum);
       std::erase_if(ranks, [&](const std::string& rank) {
-        return known.contains(rank) || (iteration != nullptr && rank == iteration->rank);
+        return known.contains(rank) ||
+               (reader.iteration != nullptr && rank == reader.iteration->rank);
       });
       if (ranks.empty()) continue;
-      hoists.push_back({access.tensor, reader->out.tensor, std::move(ranks)});
+      hoists.push_back({access.tensor, reader.einsum->out.tensor, std::move(ranks)});
     }
   }
   return hoists;

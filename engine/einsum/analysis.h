@@ -36,7 +36,7 @@ constexpr auto EnumNamesOf(Role) {
 }
 
 // The library call that an einsum is: a sum of products with free ranks on both sides, on one or on
-// none (Gemm, Gemv, Dot); a product of operands that share no rank; any other reduction; any other
+// none (Gemm, Gemv, Dot); a product with free ranks on both sides; any other reduction; any other
 // map; one operand with its ranks in another order, or in the same order.
 enum class Mapping { kGemm, kGemv, kDot, kOuterProduct, kReduction, kElementwise, kPermute, kCopy };
 
@@ -157,8 +157,8 @@ struct Analysis {
 };
 
 // Returns the facts at these sizes. The stream is the given rank or symbol, or else the largest
-// reduced or iterated one. Returns InvalidArgument if the cascade is wrong, a size is missing or
-// no rank is the stream.
+// that is reduced or iterated, of those that no output has if there is one. Returns
+// InvalidArgument if the cascade is wrong, a size is missing or no rank is the stream.
 absl::StatusOr<Analysis> Analyze(const Cascade& cascade, const Sizes& sizes,
                                  std::string_view stream = "");
 

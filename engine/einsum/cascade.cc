@@ -23,7 +23,7 @@ constexpr std::string_view kWords[] = {"cascade", "rank",   "tensor", "iterate",
 bool IsName(std::string_view name) {
   return !name.empty() && std::ssize(name) <= kMaxNameLength && absl::ascii_isalpha(name[0]) &&
          std::ranges::all_of(name, [](char c) { return absl::ascii_isalnum(c) || c == '_'; }) &&
-         name.back() != '_' && std::ranges::find(kWords, name) == std::end(kWords);
+         std::ranges::find(kWords, name) == std::end(kWords);
 }
 
 template <typename T>
@@ -203,9 +203,7 @@ class Checker {
       return Wrong("the body does not write ", Quoted(einsum.out.tensor), ", which `init` writes");
     }
     for (const Einsum& einsum : iteration.body) {
-      TensorState& state = tensors_[einsum.out.tensor];
-      state.readable = true;
-      state.position = -1;
+      tensors_[einsum.out.tensor].readable = true;
     }
     return absl::OkStatus();
   }
@@ -234,7 +232,8 @@ class Checker {
   absl::Status CheckBody(const Einsum& einsum, const Iteration& iteration) {
     SLUICE_RETURN_IF_ERROR(CheckEinsum(einsum, iteration.rank));
     const auto found = tensors_.find(einsum.out.tensor);
-    const bool is_carried = found != tensors_.end() && found->second.is_carried;
+    const bool is_carried =
+        found != tensors_.end() && found->second.is_carried && !found->second.readable;
     int64_t position = -1;
     for (int64_t i = 0; i < std::ssize(einsum.out.indices); ++i) {
       const Index& index = einsum.out.indices[i];
@@ -265,7 +264,7 @@ class Checker {
       if (!seen.insert(rank).second) return Wrong("the result has rank ", Quoted(rank), " twice");
     }
     TensorState& state = tensors_[einsum.out.tensor];
-    if (state.is_written || state.readable) {
+    if (state.is_written) {
       return Wrong(Quoted(einsum.out.tensor), " is written a second time");
     }
     state.is_written = true;

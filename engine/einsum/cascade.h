@@ -199,8 +199,8 @@ inline constexpr int64_t kMaxNameLength = 64;
 inline constexpr int64_t kMaxNumber = int64_t{1} << 31;  // a factor, an offset or a divisor
 
 // Returns InvalidArgument, with the statement that is wrong, unless the cascade has a meaning:
-//   - Ranks are declared. A name is a letter, then letters, digits and inner '_', and no word of
-//     the notation. Each access has an index for every rank of its tensor.
+//   - Ranks are declared. A name is a letter, then letters, digits and '_', and no word of the
+//     notation. Each access has an index for every rank of its tensor.
 //   - An einsum writes a tensor that nothing wrote before, at indices that are single ranks, and
 //     reads inputs and earlier results. The ranks that it iterates over are those of its result and
 //     those that it reduces, which differ.

@@ -281,8 +281,9 @@ class Parser {
     }
     if (maps && Take("map")) SLUICE_RETURN_IF_ERROR(ReadMap(einsum));
     if (Take("unary")) {
-      SLUICE_ASSIGN_OR_RETURN(einsum->unary, Word<Function>("a function such as exp"));
-      if (einsum->unary == Function::kNone) return Expected("another function than none");
+      constexpr const char* kExpected = "a function such as exp";
+      if (Is(NameOf(Function::kNone))) return Expected(kExpected);
+      SLUICE_ASSIGN_OR_RETURN(einsum->unary, Word<Function>(kExpected));
     }
     while (Take("reduce")) {
       Reduction reduction;

@@ -40,8 +40,7 @@ Mapping MappingOfPair(const Einsum& einsum, const EinsumRoles& roles) {
     if (left && right) return Mapping::kGemm;
     return left || right ? Mapping::kGemv : Mapping::kDot;
   }
-  return product && left && right && roles.With(Role::kBatch).empty() ? Mapping::kOuterProduct
-                                                                      : Mapping::kElementwise;
+  return product && left && right ? Mapping::kOuterProduct : Mapping::kElementwise;
 }
 
 Mapping MappingOfOne(const Einsum& einsum, const std::vector<std::string>& operand) {

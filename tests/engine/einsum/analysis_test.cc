@@ -88,6 +88,17 @@ const RolesRow kRolesRows[] = {
      .text = "tensor A[i] arena tensor B[j] arena Z[i, j] = A[i] . B[j] :: map x(and)",
      .description = "outer product i x j",
      .roles = {{"i", Role::kLeft}, {"j", Role::kRight}}},
+    {.name = "AProductWithACommonRankIsOneForEach",
+     .ranks = "bij",
+     .text = "tensor A[b, i] arena tensor B[b, j] arena Z[i, b, j] = A[b, i] . B[b, j]",
+     .description = "outer product i x j for each b",
+     .roles = {{"i", Role::kLeft}, {"b", Role::kBatch}, {"j", Role::kRight}}},
+    {.name = "AMaximumOfProductsIsNoGemm",
+     .ranks = "ijk",
+     .text = "tensor A[i, k] arena tensor B[k, j] arena "
+             "Z[i, j] = A[i, k] . B[k, j] :: map x(and) reduce k max(or)",
+     .description = "reduction over k",
+     .roles = {{"i", Role::kLeft}, {"j", Role::kRight}, {"k", Role::kContraction}}},
     {.name = "AMaximumIsAReduction",
      .ranks = "pm",
      .text = "tensor S[p, m] arena G[p] = S[p, m] :: reduce m max(or)",
@@ -99,6 +110,12 @@ const RolesRow kRolesRows[] = {
              "D[p] = S[p, m] . G[p, m] :: map -(left) unary exp reduce m +(or)",
      .description = "reduction over m",
      .roles = {{"p", Role::kBatch}, {"m", Role::kContraction}}},
+    {.name = "ASumOfSquashedProductsIsNoGemm",
+     .ranks = "ijk",
+     .text = "tensor A[i, k] arena tensor B[k, j] arena "
+             "Z[i, j] = A[i, k] . B[k, j] :: map x(and) unary tanh reduce k +(or)",
+     .description = "reduction over k",
+     .roles = {{"i", Role::kLeft}, {"j", Role::kRight}, {"k", Role::kContraction}}},
     {.name = "AScaleIsElementwise",
      .ranks = "pm",
      .text = "tensor S[p, m] arena Z[p, m] = S[p, m] . 0.125 :: map x(and)",
@@ -117,6 +134,11 @@ const RolesRow kRolesRows[] = {
 };
 SLUICE_TABLE(RolesTable, kRolesRows);
 
+// What the texts of the rows may use.
+constexpr const char* kKeysByChunks =
+    "rank m = context rank c = context / 4 rank j = 4 rank e = head_dim rank f = head_dim "
+    "tensor Q[e] arena tensor K[m, e] kv tensor V[m, f] kv ";
+
 struct PassesRow {
   const char* name;
   const char* paper = nullptr;  // instead of a text
@@ -128,14 +150,11 @@ struct PassesRow {
 class PassesTable : public TableTest<PassesRow> {};
 
 TEST_P(PassesTable, AreCounted) {
-  const Cascade cascade = row().paper != nullptr ? Paper(row().paper) : ParseOrDie(row().text);
+  const Cascade cascade = row().paper != nullptr
+                              ? Paper(row().paper)
+                              : ParseOrDie(absl::StrCat(kKeysByChunks, row().text));
   EXPECT_EQ(Passes(cascade, row().rank), row().passes);
 }
-
-// Declarations of keys by chunks.
-#define CHUNKS                                                                            \
-  "rank m = context rank c = context / 4 rank j = 4 rank e = head_dim rank f = head_dim " \
-  "tensor Q[e] arena tensor K[m, e] kv tensor V[m, f] kv "
 
 const PassesRow kPassesRows[] = {
     // S and G read the keys once, N and D once more because G is reduced over m, A and Y a third
@@ -163,40 +182,65 @@ const PassesRow kPassesRows[] = {
     // The sum of squares reads X, and its quotient reads X again.
     {.name = "ANormIsTwo",
      .text = "rank d = hidden tensor X[d] arena tensor Y[d] arena "
-             "Q = X[d] . X[d] :: map x(and) reduce d +(or) Y[d] = X[d] . Q :: map /(and)",
+             "S = X[d] . X[d] :: map x(and) reduce d +(or) Y[d] = X[d] . S :: map /(and)",
      .rank = "hidden",
      .passes = 2},
     // H is a function of the maximum, which it passes on.
     {.name = "ABarrierReachesThroughAScalar",
-     .text = CHUNKS "G = K[m, e] :: reduce m max(or) reduce e max(or) H = G . 2 :: map x(and) "
-                    "Z[m] = K[m, e] . H :: map x(and) reduce e +(or)",
+     .text = "G = K[m, e] :: reduce m max(or) reduce e max(or) H = G . 2 :: map x(and) "
+             "Z[m] = K[m, e] . H :: map x(and) reduce e +(or)",
      .passes = 2},
     // K is reduced over m, and then V is read: each fiber once.
     {.name = "AnotherTensorsFiberIsNoSecondPass",
-     .text = CHUNKS "G = K[m, e] :: reduce m max(or) reduce e max(or) "
-                    "Z[m, f] = V[m, f] . G :: map x(and)",
+     .text = "G = K[m, e] :: reduce m max(or) reduce e max(or) "
+             "Z[m, f] = V[m, f] . G :: map x(and)",
      .passes = 1},
     // The partials of chunks are merged with the maximum of all: a second pass, over partials.
     {.name = "PartialsMergedByTheGlobalMaximum",
-     .text = CHUNKS "S[c, j] = Q[e] . K[c*4+j, e] :: map x(and) reduce e +(or) "
-                    "L[c] = S[c, j] :: reduce j max(or) G = L[c] :: reduce c max(or) "
-                    "E[c] = L[c] . G :: map -(left) unary exp",
+     .text = "S[c, j] = Q[e] . K[c*4+j, e] :: map x(and) reduce e +(or) "
+             "L[c] = S[c, j] :: reduce j max(or) G = L[c] :: reduce c max(or) "
+             "E[c] = L[c] . G :: map -(left) unary exp",
      .passes = 2},
     // The same by an iteration over the chunks, which needs what came before alone.
     {.name = "PartialsMergedInOrder",
-     .text = CHUNKS "S[c, j] = Q[e] . K[c*4+j, e] :: map x(and) reduce e +(or) "
-                    "L[c] = S[c, j] :: reduce j max(or) "
-                    "iterate c { init R[0] = -inf R[c+1] = R[c] . L[c] :: map max(or) "
-                    "E[c] = L[c] . R[c+1] :: map -(left) unary exp }",
+     .text = "S[c, j] = Q[e] . K[c*4+j, e] :: map x(and) reduce e +(or) "
+             "L[c] = S[c, j] :: reduce j max(or) "
+             "iterate c { init R[0] = -inf R[c+1] = R[c] . L[c] :: map max(or) "
+             "E[c] = L[c] . R[c+1] :: map -(left) unary exp }",
      .passes = 1},
     // What an iteration carried to its end stands for the whole rank.
     {.name = "TheEndOfAnIterationIsABarrier",
-     .text = CHUNKS "L[c] = K[c*4+j, e] :: reduce j max(or) reduce e max(or) "
-                    "iterate c { init R[0] = -inf R[c+1] = R[c] . L[c] :: map max(or) } "
-                    "E[c] = L[c] . R[end c] :: map -(left) unary exp",
+     .text = "L[c] = K[c*4+j, e] :: reduce j max(or) reduce e max(or) "
+             "iterate c { init R[0] = -inf R[c+1] = R[c] . L[c] :: map max(or) } "
+             "E[c] = L[c] . R[end c] :: map -(left) unary exp",
      .passes = 2},
 };
 SLUICE_TABLE(PassesTable, kPassesRows);
+
+TEST(FamilyOf, ConstantsAreFamiliesOfTheirOwn) {
+  const Cascade cascade = Paper("attention_one_pass");
+  EXPECT_EQ(FamilyOf(cascade, "c"), (RankFamily{"m", "c"}));
+  EXPECT_EQ(FamilyOf(cascade, "context"), (RankFamily{"m", "c"}));
+  EXPECT_EQ(FamilyOf(ParseOrDie("rank i = 4 rank k = 4"), "i"), (RankFamily{"i"}));
+}
+
+// T reads what the iteration before left in R, which is of the second pass because X is.
+TEST(LevelsOf, WhatIsCarriedHasTheLevelOfTheBody) {
+  const Cascade cascade = ParseOrDie(
+      "rank c = n tensor A[c] arena G = A[c] :: reduce c max(or) "
+      "iterate c { init R[0] = 0 T[c] = R[c] X[c] = A[c] . G :: map x(and) "
+      "R[c+1] = R[c] . X[c] :: map +(or) }");
+  std::vector<int> levels;
+  for (const Level& each : LevelsOf(cascade, {"c"})) levels.push_back(each.level);
+  EXPECT_THAT(levels, ElementsAre(0, 0, 1, 1, 1));  // G, init R, T, X, R
+}
+
+TEST(LevelsOf, AResultIsOfItsOperandsPass) {
+  const Cascade cascade = Paper("attention_deferred_division");
+  std::vector<int> levels;
+  for (const Level& each : LevelsOf(cascade, {"m"})) levels.push_back(each.level);
+  EXPECT_THAT(levels, ElementsAre(0, 0, 1, 1, 1, 1));  // S, G, N, D, Z, Y
+}
 
 // Attention of 2 queries on 1000 keys of 64 values of 4 bytes.
 struct FactsRow {
@@ -285,11 +329,12 @@ TEST(Analyze, OnePassNeedsAChunkHoweverLongTheContextIs) {
             4 * ((1 << 20) - (1 << 10)));
 }
 
-TEST(Analyze, AStreamMayBeChosen) {
+// Y has the 64 dimensions of the head, but not the 8 keys.
+TEST(Analyze, TheStreamIsNoRankOfTheOutputUnlessItIsChosen) {
   const Sizes sizes = {{"tokens", 1}, {"context", 8}, {"head_dim", 64}};
   const Cascade cascade = Paper("attention_three_pass");
-  EXPECT_EQ(Analyze(cascade, sizes)->stream, "head_dim");
-  EXPECT_EQ(Analyze(cascade, sizes, "context")->passes, 3);
+  EXPECT_EQ(Analyze(cascade, sizes)->stream, "context");
+  EXPECT_EQ(Analyze(cascade, sizes, "head_dim")->passes, 1);
   EXPECT_THAT(std::string(Analyze(cascade, sizes, "words").status().message()),
               HasSubstr("no rank or symbol 'words'"));
   EXPECT_THAT(std::string(Analyze(cascade, {}).status().message()), HasSubstr("has no size"));
@@ -307,6 +352,35 @@ TEST(Analyze, ATensorInTheArenaIsStoredAndLoaded) {
   EXPECT_EQ(analysis->per_pass[0].traffic.StoresOf(Home::kArena), 400);
   EXPECT_EQ(analysis->per_pass[1].traffic.LoadsOf(Home::kArena), 400);
   EXPECT_EQ(analysis->per_pass[1].traffic.StoresOf(Home::kArena), 400);
+}
+
+// Q is there until W reads it, so that P needs a place of its own. Live in the second pass: Q and P
+// 100 * 4 each, R and U 4 each.
+TEST(Analyze, AnOperandThatIsReadLaterKeepsItsPlace) {
+  const Cascade cascade = ParseOrDie(
+      "rank d = hidden tensor X[d] arena tensor W[d] arena Q[d] = X[d] . 2 "
+      "R = Q[d] :: reduce d +(or) P[d] = Q[d] . R U = P[d] :: reduce d +(or) "
+      "Y[d] = P[d] . U W[d] = Q[d] . Y[d]");
+  EXPECT_EQ(Analyze(cascade, {{"hidden", 100}})->per_pass[1].footprint_bytes, 808);
+}
+
+// B reads A again, so that A is there for all m, and Y can be summed for one f after the other.
+TEST(Analyze, AnOperandThatIsKeptAnywayNeedsNoSumsSideBySide) {
+  std::string text;
+  for (const PaperCascade& each : PaperCascades()) {
+    if (each.passes == 3) text = each.text;
+  }
+  const auto live_ranks = [](const std::string& of) {
+    const auto analysis =
+        Analyze(ParseOrDie(of), {{"tokens", 1}, {"context", 100}, {"head_dim", 8}}, "context");
+    for (const TensorFacts& facts : analysis->tensors) {
+      if (facts.tensor.name == "Y") return facts.live_ranks;
+    }
+    return std::vector<std::string>{"none"};
+  };
+  EXPECT_THAT(live_ranks(text), ElementsAre("f"));
+  EXPECT_THAT(live_ranks(text + "M[p] = A[p, m] :: reduce m max(or) B[p, m] = A[p, m] . M[p]"),
+              IsEmpty());
 }
 
 // XSA with grouped queries: the head g within the group h shares the own value O.

@@ -33,6 +33,7 @@ const CheckRow kCheckRows[] = {
     {"ASum", "Z[i] = B[i, k] :: reduce k +(or)"},
     {"AWordOfTheNotation", "rank map = 3",
      "rank 'map': not a name (a letter, then letters, digits and '_')"},
+    {"ANameThatEndsWithALine", "rank end_ = 3 tensor T_[end_] arena Z_[end_] = T_[end_]"},
     {"ARankTwice", "rank i = 3", "rank 'i' is declared twice"},
     {"ASizeOfNothing", "rank z = 0", "rank 'z': 0 is not a size"},
     {"ADivisorOfNothing", "rank z = n / 0", "rank 'z': 0 is not a divisor"},
@@ -63,6 +64,8 @@ const CheckRow kCheckRows[] = {
      "statement 1 (Z): rank 'z' is not declared"},
     {"ARankTwiceInAnIndex", "Z[i] = A[i+i]", "statement 1 (Z): an index has rank 'i' twice"},
     {"AFactorOfNothing", "Z[i] = A[i*0]", "statement 1 (Z): rank 'i' has a factor of 0"},
+    {"AnOffsetTooLarge", "Z = A[2147483648+1]",
+     "statement 1 (Z): an index has an offset of 2147483649"},
     {"AReducedRankInTheResult", "Z[i] = A[i] :: reduce i +(or)",
      "statement 1 (Z): it reduces rank 'i', which its result has or it reduced"},
     {"ARankReducedTwice", "Z = A[i] :: reduce i +(or) reduce i +(or)",
@@ -94,6 +97,8 @@ const CheckRow kCheckRows[] = {
      "statement 1: the body does not write 'R', which `init` writes"},
     {"ACarriedTensorAtItsOwnPlace", "iterate i { init R[0] = 0 R[i] = 1 }",
      "statement 1, body (R): the result is not written at i+1, where `init` begins it"},
+    {"ACarriedTensorAtAnotherPosition", "iterate i { init R[k, 0] = 0 R[i+1, k] = 1 }",
+     "statement 1, body (R): the result is not written at i+1, where `init` begins it"},
     {"ALocalTensorAtTheNextPlace", "iterate i { Z[i+1] = 1 }",
      "statement 1, body (Z): an index of the result is not a rank alone"},
     {"AResultWithoutTheRank", "iterate i { Z[k] = 1 }",
@@ -112,6 +117,8 @@ const CheckRow kCheckRows[] = {
     {"AnotherIterationWritesIt",
      "iterate i { init R[0] = 0 R[i+1] = R[i] } iterate c { init R[0] = 0 R[c+1] = R[c] }",
      "statement 2, init (R): 'R' is written a second time"},
+    {"AnotherBodyWritesIt", "iterate i { init R[0] = 0 R[i+1] = R[i] } iterate i { R[i] = 1 }",
+     "statement 2, body (R): 'R' is written a second time"},
 };
 SLUICE_TABLE(CheckTable, kCheckRows);
 
@@ -135,6 +142,17 @@ TEST(Check, RefusesWhatHasNoText) {
       message({.out = {.tensor = "Z"},
                .in = {{.tensor = {}, .constant = std::numeric_limits<double>::quiet_NaN()}}}),
       HasSubstr("a constant is not a number"));
+}
+
+TEST(Check, RefusesAFactorThatCouldOverflow) {
+  Cascade cascade{.name = "", .ranks = {{"i", {"n"}}}, .tensors = {{"A", {"i"}}}, .statements = {}};
+  Einsum einsum{.out = {.tensor = "Z", .indices = {{.terms = {{"i"}}}}},
+                .in = {{.tensor = "A", .indices = {{.terms = {{"i", -kMaxNumber}}}}}}};
+  cascade.statements = {einsum};
+  EXPECT_TRUE(Check(cascade).ok());
+  --einsum.in[0].indices[0].terms[0].factor;
+  cascade.statements = {einsum};
+  EXPECT_THAT(std::string(Check(cascade).message()), HasSubstr("has a factor of -2147483649"));
 }
 
 TEST(Check, Limits) {
