@@ -24,9 +24,7 @@ std::vector<TermId> PushSplit(TermGraph& graph, const Term& node) {
   const Partition partition{node.rank, node.outer, node.inner, node.chunk};
   std::vector<TermId> equal;
   for (Term& inside : graph.NodesOf(arg)) {
-    // A reduction over the same name binds another rank, and a split of a split waits for the
-    // inner one.
-    if (inside.kind == TermKind::kSplit || inside.rank == node.rank) continue;
+    if (inside.kind == TermKind::kSplit) continue;  // it is pushed down first
     equal.push_back(SplitNode(graph, partition, std::move(inside)));
   }
   return equal;

@@ -61,6 +61,25 @@ Terms StreamOfAny(TermGraph& graph, const Term& node) {
   return equal;
 }
 
+// Returns y - (y.v) u, over f.
+TermId Excluded(TermGraph& graph, TermId y, TermId v, TermId u) {
+  const TermId along = SumOf(graph, "f", graph.Map(Op::kMultiply, y, v));
+  return graph.Map(Op::kSubtract, y, graph.Map(Op::kMultiply, along, u));
+}
+
+// Moves the exclusion into a fold, whatever ranks the parts have.
+Terms ExcludeFromParts(TermGraph& graph, const Term& node) {
+  Terms equal;
+  if (!IsMap(node, Op::kSubtract)) return equal;
+  for (Term& fold : NodesOfKind(graph, node.args[0], TermKind::kFold)) {
+    const Operands product = ProductsOf(graph, node.args[1]).at(0);
+    const TermId v = ProductsOf(graph, graph.NodesOf(product.a)[0].args[0]).at(0).b;
+    fold.args[1] = Excluded(graph, fold.args[1], v, product.b);
+    equal.push_back(graph.Add(fold));
+  }
+  return equal;
+}
+
 // Applies `with` to the shifted exponentials of sums over m.
 auto OfNumerators(
     const std::function<TermId(TermGraph&, const ShiftedExponential&, const Term&)>& with) {
@@ -322,6 +341,22 @@ const WrongRow kWrongRows[] = {
        }
        return equal;
      }},
+    {"AFoldWhoseWeightsHaveTheRankOfTheDirection",
+     [](TermPool& pool) {
+       SumOfPartials(pool, {}, {});  // declares c
+       const TermId y =
+           pool.Fold("c", TensorOf(pool, "M", {"p", "c", "f"}), TensorOf(pool, "U", {"c", "f"}));
+       return Excluded(pool, y, TensorOf(pool, "O1", {"p", "f"}), TensorOf(pool, "O2", {"p", "f"}));
+     },
+     ExcludeFromParts},
+    {"ADotProductThatHasTheRankOfThePartials",
+     [](TermPool& pool) {
+       SumOfPartials(pool, {}, {});
+       const TermId y =
+           pool.Fold("c", TensorOf(pool, "L", {"p", "c"}), TensorOf(pool, "U", {"c", "f"}));
+       return Excluded(pool, y, TensorOf(pool, "U", {"c", "f"}), TensorOf(pool, "O2", {"p", "f"}));
+     },
+     ExcludeFromParts},
     {"TheSelfTermIsLeftOutInSpiteOfAGate",
      [](TermPool& pool) { return AttentionTerm(pool, {.xsa = XsaForm::kNorm, .gate = true}); },
      [](TermGraph& graph, const Term& node) {
