@@ -58,12 +58,12 @@ void AddFlags(Flags* flags, CLI::App* app) {
   app->get_formatter()->column_width(kHelpIndent);
   app->set_help_flag("-h,--help", "Print this help, and exit.");
   app->add_flag("--version", flags->version, "Print the version, and exit.");
-  app->add_option(
-      "--server", flags->server,
-      Help("HOST:PORT of the server. Default: SLUICE_SERVER in the environment, or "
-           "localhost:8001. For buckets, optimize, explain, load, unload and reload: its admin "
-           "address; "
-           "default: SLUICE_ADMIN, or port 8003 on the host of the server."));
+  app->add_option("--server", flags->server,
+                  Help("HOST:PORT of the server. Default: SLUICE_SERVER in the environment, or "
+                       "localhost:8001. For buckets, optimize, explain, plan, load, unload and "
+                       "reload: its admin "
+                       "address; "
+                       "default: SLUICE_ADMIN, or port 8003 on the host of the server."));
   app->add_option("--deadline", flags->deadline,
                   Help("End a call after this long, e.g. 500ms; 0: never. Default: 60s, and never "
                        "for generate, load and reload."));
@@ -102,8 +102,8 @@ absl::Status ReadMetricsAddress(const std::string& server, std::string* address)
 }
 
 bool IsAdminCommand(const std::string& command) {
-  constexpr const char* kCommands[] = {"buckets", "optimize", "explain",
-                                       "load",    "unload",   "reload"};
+  constexpr const char* kCommands[] = {"buckets", "optimize", "explain", "load",
+                                       "unload",  "reload",   "plan"};
   return std::find(std::begin(kCommands), std::end(kCommands), command) != std::end(kCommands);
 }
 

@@ -126,6 +126,11 @@ absl::StatusOr<admin::v1::OptimizeBucketsResponse> Connection::Optimize(const st
   return Call(admin_, &admin::v1::Admin::Stub::OptimizeBuckets, request);
 }
 
+absl::StatusOr<admin::v1::DescribePlanResponse> Connection::DescribePlan(
+    const admin::v1::DescribePlanRequest& request) const {
+  return Call(admin_, &admin::v1::Admin::Stub::DescribePlan, request);
+}
+
 absl::StatusOr<admin::v1::ExplainResponse> Connection::Explain(
     const std::string& request_id) const {
   admin::v1::ExplainRequest request;

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "base/json_reader.h"
 #include "base/status_macros.h"
 #include "client/commands.h"
 #include "client/exit_code.h"
@@ -46,22 +47,17 @@ absl::StatusOr<std::string> ReadText(const std::string& path, std::istream* stan
   return absl::InvalidArgumentError(absl::StrCat(path, ": has more than ", kMostBytes, " bytes"));
 }
 
-absl::StatusOr<DeviceDescription> DeviceFor(const std::string& device, int threads,
-                                            std::istream* in) {
+absl::StatusOr<DeviceDescription> DeviceFor(const std::string& device, int threads) {
   if (device == "cpu") {
     kernels::ThreadPool pool(threads > 0 ? threads : kernels::AvailableCpus());
     return ProbeDevice({kernels::BestProfile(), &pool});
   }
-  SLUICE_ASSIGN_OR_RETURN(const std::string text, ReadText(device, in));
-  auto read = einsum::ReadDeviceDescription(text);
-  if (read.ok()) return read;
-  return absl::InvalidArgumentError(absl::StrCat(device, ": ", read.status().message()));
+  return ReadDeviceFile(device);
 }
 
 absl::StatusOr<json> PlanOfDirectory(const PlanArguments& plan, const Console& console) {
   SLUICE_ASSIGN_OR_RETURN(const auto model, LoadModel("model", 1, plan.model_directory));
-  SLUICE_ASSIGN_OR_RETURN(const DeviceDescription device,
-                          DeviceFor(plan.device, plan.threads, console.in));
+  SLUICE_ASSIGN_OR_RETURN(const DeviceDescription device, DeviceFor(plan.device, plan.threads));
   const int64_t most = model->config.max_positions;
   const int64_t context = plan.context > 0 ? plan.context : std::min(kDefaultContext, most);
   SLUICE_ASSIGN_OR_RETURN(
@@ -119,7 +115,7 @@ absl::StatusOr<std::string> Describe(const EinsumArguments& own, const Console& 
   SLUICE_ASSIGN_OR_RETURN(const einsum::Cascade cascade, CascadeFor(own, console.in));
   SLUICE_ASSIGN_OR_RETURN(const einsum::Sizes sizes, SizesFor(cascade, own.sizes));
   SLUICE_ASSIGN_OR_RETURN(const einsum::Analysis analysis, einsum::Analyze(cascade, sizes));
-  SLUICE_ASSIGN_OR_RETURN(const DeviceDescription device, DeviceFor(own.device, 0, console.in));
+  SLUICE_ASSIGN_OR_RETURN(const DeviceDescription device, DeviceFor(own.device, 0));
   SLUICE_ASSIGN_OR_RETURN(const einsum::CostEstimate cost,
                           einsum::Estimate(cascade, sizes, device));
   if (own.json) return CascadeJson(cascade, analysis, cost).dump() + "\n";
@@ -131,7 +127,7 @@ absl::StatusOr<std::string> Describe(const EinsumArguments& own, const Console& 
 int RunPlan(const Arguments& arguments, const Console& console) {
   const PlanArguments& plan = arguments.plan;
   if (plan.probe) {
-    const auto device = DeviceFor(plan.device, plan.threads, console.in);
+    const auto device = DeviceFor(plan.device, plan.threads);
     if (!device.ok()) return Refuse(device.status(), console);
     *console.out << einsum::DeviceDescriptionJson(*device) << "\n";
     return kExitOk;
@@ -140,6 +136,34 @@ int RunPlan(const Arguments& arguments, const Console& console) {
   if (!report.ok()) return Refuse(report.status(), console);
   *console.out << (plan.json ? report->dump() + "\n" : PlanText(*report));
   return kExitOk;
+}
+
+int RunServedPlan(const Arguments& arguments, const Connection& connection,
+                  const Console& console) {
+  const PlanArguments& plan = arguments.plan;
+  admin::v1::DescribePlanRequest request;
+  request.set_model_name(plan.model);
+  request.set_model_version(plan.model_version);
+  request.set_sequences(plan.sequences);
+  request.set_tokens(plan.tokens);
+  request.set_context(plan.context);
+  const auto response = connection.DescribePlan(request);
+  if (!response.ok()) return Fail(response.status(), arguments, console);
+  if (plan.json) {
+    *console.out << response->json() << "\n";
+    return kExitOk;
+  }
+  constexpr int kMostDepth = 12;
+  const auto report = ParseJson(response->json(), kMostDepth);
+  if (report.ok()) {
+    try {
+      *console.out << PlanText(*report);
+      return kExitOk;
+    } catch (const json::exception&) {  // a key is missing or has another type
+    }
+  }
+  *console.error << "sluice: the server's description of the plan cannot be read\n";
+  return kExitFailed;
 }
 
 int RunEinsum(const Arguments& arguments, const Console& console) {

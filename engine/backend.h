@@ -79,6 +79,13 @@ class Slot {
   virtual SlotMemory memory() const = 0;
 };
 
+// A step of equal sequences, of which each computes its last `tokens` of `context`.
+struct PlanQuery {
+  int64_t sequences = 1;
+  int64_t tokens = 1;
+  int64_t context = 0;  // 0 for 4096, or the model's longest sequence if that is less
+};
+
 class ExecutableModel {
  public:
   virtual ~ExecutableModel() = default;
@@ -91,6 +98,12 @@ class ExecutableModel {
   virtual std::string algorithms() const { return ""; }
   // Returns the order in which attention reads keys; never kAuto.
   virtual AttentionVariant attention() const { return {AttentionVariant::Kind::kOnePass}; }
+  // Returns JSON that says what such a step computes, op by op (engine/cascade/plan_report.h). It
+  // may take a second. Returns InvalidArgument for sizes that the model cannot take, and
+  // Unimplemented where the device has no such description.
+  virtual absl::StatusOr<std::string> DescribePlan(const PlanQuery& query) const {
+    return absl::UnimplementedError("plans are described for models on a CPU alone");
+  }
   virtual RowOrder row_order() const = 0;
 
   virtual int64_t page_bytes() const = 0;  // the bytes of a KV page, all layers together

@@ -14,4 +14,9 @@ absl::StatusOr<RequestId> Engine::ResolveAndSubmit(std::string_view name, std::s
   return Submit(std::move(made.request), std::move(made.sink), received);
 }
 
+absl::StatusOr<std::string> Engine::DescribePlan(std::string_view name, std::string_view version,
+                                                 const PlanQuery& query) const {
+  return absl::UnimplementedError("this engine describes no plans");
+}
+
 }  // namespace sluice

@@ -120,6 +120,11 @@ class Engine {
   virtual absl::StatusOr<OptimizeReport> Optimize(std::string_view name, std::string_view version,
                                                   bool force) = 0;
 
+  // Returns ExecutableModel::DescribePlan of a served model, or NotFound. The name and version are
+  // as in Resolve.
+  virtual absl::StatusOr<std::string> DescribePlan(std::string_view name, std::string_view version,
+                                                   const PlanQuery& query) const;
+
   // Explains the latest request with this id, if it is among the last requests that ended, whose
   // histories are kept (HistoryOptions::requests). Returns NotFound otherwise.
   virtual absl::StatusOr<Explanation> Explain(std::string_view request_id) const = 0;

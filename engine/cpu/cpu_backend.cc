@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "engine/cpu/attention_choice.h"
 #include "engine/cpu/cpu_model.h"
+#include "engine/cpu/device_probe.h"
 #include "engine/cpu/lower.h"
 #include "kernels/cpu/kv_cache.h"
 #include "kernels/cpu/profile.h"
@@ -22,8 +23,14 @@ constexpr int32_t kTileTokens = 12;
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(kernels::Profile profile, int threads, bool poison, AttentionVariant attention)
-      : pool_(threads), context_{profile, &pool_}, poison_(poison), attention_(attention) {
+  // `device` is nullptr if it is to be measured.
+  CpuBackend(kernels::Profile profile, int threads, bool poison, AttentionVariant attention,
+             std::shared_ptr<const einsum::DeviceDescription> device)
+      : pool_(threads),
+        context_{profile, &pool_},
+        poison_(poison),
+        attention_(attention),
+        device_(std::move(device)) {
     info_.device = "cpu";
     info_.profile = std::string(kernels::ProfileName(profile));
     info_.tile_tokens = kTileTokens;
@@ -39,10 +46,12 @@ class CpuBackend final : public Backend {
 
   absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
       std::shared_ptr<const Model> model) override {
-    const AttentionVariant attention = ChooseAttention(attention_, pool_.threads());
+    const einsum::DeviceDescription& device =
+        device_ != nullptr ? *device_ : DeviceOfThisMachine(context_);
+    const AttentionVariant attention = ChooseAttention(attention_, model->config, device);
     SLUICE_ASSIGN_OR_RETURN(auto lowered, Lower(*model, context_, attention));
     return std::make_unique<CpuModel>(std::move(model), context_, std::move(lowered), attention,
-                                      poison_);
+                                      device, poison_);
   }
 
  private:
@@ -50,6 +59,7 @@ class CpuBackend final : public Backend {
   kernels::Context context_;
   bool poison_;
   AttentionVariant attention_;
+  std::shared_ptr<const einsum::DeviceDescription> device_;
   BackendInfo info_;
 };
 
@@ -63,7 +73,13 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& option
   }
   SLUICE_ASSIGN_OR_RETURN(auto profile, kernels::ParseProfile(options.profile));
   const int threads = options.threads > 0 ? options.threads : kernels::AvailableCpus();
-  return std::make_unique<CpuBackend>(profile, threads, options.poison, attention.variant);
+  std::shared_ptr<const einsum::DeviceDescription> device;
+  if (!attention.device.empty()) {
+    SLUICE_ASSIGN_OR_RETURN(auto read, ReadDeviceFile(attention.device));
+    device = std::make_shared<const einsum::DeviceDescription>(std::move(read));
+  }
+  return std::make_unique<CpuBackend>(profile, threads, options.poison, attention.variant,
+                                      std::move(device));
 }
 
 }  // namespace sluice

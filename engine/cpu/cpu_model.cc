@@ -1,14 +1,17 @@
 #include "engine/cpu/cpu_model.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "engine/cascade/plan_report.h"
 #include "engine/cpu/attention_choice.h"
 #include "engine/cpu/cpu_op.h"
 #include "engine/cpu/cpu_slot.h"
 #include "engine/cpu/layout.h"
+#include "nlohmann/json.hpp"
 
 namespace sluice {
 namespace {
@@ -49,11 +52,13 @@ absl::Status CheckBucket(const Bucket& bucket) {
 }  // namespace
 
 CpuModel::CpuModel(std::shared_ptr<const Model> model, const kernels::Context& context,
-                   LoweredModel lowered, const AttentionVariant& attention, bool poison)
+                   LoweredModel lowered, const AttentionVariant& attention,
+                   const einsum::DeviceDescription& device, bool poison)
     : model_(std::move(model)),
       context_(context),
       lowered_(std::move(lowered)),
       attention_(attention),
+      device_(device),
       poison_(poison) {}
 
 std::string CpuModel::algorithms() const {
@@ -67,6 +72,17 @@ RowOrder CpuModel::row_order() const {
 absl::StatusOr<std::unique_ptr<Plan>> CpuModel::Prepare(const Bucket& bucket) const {
   SLUICE_RETURN_IF_ERROR(CheckBucket(bucket));
   return std::make_unique<CpuPlan>(this, bucket, model_->config.vocab_size, LayOut(bucket));
+}
+
+absl::StatusOr<std::string> CpuModel::DescribePlan(const PlanQuery& query) const {
+  constexpr int64_t kDefaultContext = 4096;
+  const int64_t most = model_->config.max_positions;
+  const int64_t context = query.context > 0 ? query.context : std::min(kDefaultContext, most);
+  SLUICE_ASSIGN_OR_RETURN(
+      const PlanReport report,
+      MakePlanReport(*model_, device_,
+                     {.step = {query.sequences, query.tokens, context}, .variant = attention_}));
+  return PlanReportJson(report).dump();
 }
 
 ArenaLayout CpuModel::LayOut(const Bucket& bucket) const {

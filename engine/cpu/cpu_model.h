@@ -6,6 +6,7 @@
 
 #include "engine/backend.h"
 #include "engine/cpu/lower.h"
+#include "engine/einsum/device_description.h"
 #include "kernels/cpu/context.h"
 
 namespace sluice {
@@ -15,11 +16,13 @@ namespace sluice {
 class CpuModel final : public ExecutableModel {
  public:
   CpuModel(std::shared_ptr<const Model> model, const kernels::Context& context,
-           LoweredModel lowered, const AttentionVariant& attention, bool poison);
+           LoweredModel lowered, const AttentionVariant& attention,
+           const einsum::DeviceDescription& device, bool poison);
 
   int64_t weight_bytes() const override { return lowered_.weight_bytes; }
   std::string algorithms() const override;
   AttentionVariant attention() const override { return attention_; }
+  absl::StatusOr<std::string> DescribePlan(const PlanQuery& query) const override;
   RowOrder row_order() const override;
   absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const override;
   int64_t page_bytes() const override;
@@ -44,6 +47,7 @@ class CpuModel final : public ExecutableModel {
   kernels::Context context_;
   LoweredModel lowered_;
   AttentionVariant attention_;
+  einsum::DeviceDescription device_;
   bool poison_;
 };
 

@@ -7,11 +7,16 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/mutex.h"
 #include "kernels/cpu/memory.h"
 #include "kernels/cpu/probe.h"
 
@@ -113,7 +118,8 @@ einsum::DeviceDescription ProbeDevice(const kernels::Context& context) {
   const int64_t l2 = std::max(CacheBytes(_SC_LEVEL2_CACHE_SIZE, 1 << 20), 2 * l1);
   const int64_t l3 = std::max(CacheBytes(_SC_LEVEL3_CACHE_SIZE, 32 << 20), 2 * l2);
   einsum::DeviceDescription device;
-  device.name = absl::StrCat("cpu, ", threads, " threads, ", kernels::ProfileName(profile));
+  device.name =
+      absl::StrCat("cpu, ", threads, " threads, ", std::string(kernels::ProfileName(profile)));
   device.workers = threads;
   device.flops_per_second = Rate([&] { return kernels::RunMultiplyAdds(profile, kMultiplySteps); });
   device.exponentials_per_second =
@@ -127,6 +133,29 @@ einsum::DeviceDescription ProbeDevice(const kernels::Context& context) {
                    prober.Shared("L3", l3, std::min(l3 / 2, kMemoryBytes / 2)),
                    prober.Shared("memory", static_cast<int64_t>(kMostMemory), kMemoryBytes)};
   return device;
+}
+
+const einsum::DeviceDescription& DeviceOfThisMachine(const kernels::Context& context) {
+  using Key = std::pair<kernels::Profile, int>;
+  static Mutex& mu = *new Mutex;
+  static auto& devices = *new std::map<Key, einsum::DeviceDescription>;
+  const Key key = {context.profile, context.pool->threads()};
+  MutexLock lock(&mu);
+  const auto known = devices.find(key);
+  return known != devices.end() ? known->second
+                                : devices.emplace(key, ProbeDevice(context)).first->second;
+}
+
+absl::StatusOr<einsum::DeviceDescription> ReadDeviceFile(const std::string& path) {
+  constexpr std::streamsize kMostBytes = 64 << 10;
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMostBytes + 1, '\0');
+  if (!file.is_open()) return absl::NotFoundError(absl::StrCat(path, ": cannot be opened"));
+  file.read(text.data(), kMostBytes + 1);
+  text.resize(static_cast<size_t>(file.gcount()));
+  auto device = einsum::ReadDeviceDescription(text);
+  if (device.ok()) return device;
+  return absl::InvalidArgumentError(absl::StrCat(path, ": ", device.status().message()));
 }
 
 }  // namespace sluice

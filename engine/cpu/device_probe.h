@@ -1,6 +1,9 @@
 // Measures what the cost model knows of this machine's processor.
 #pragma once
 
+#include <string>
+
+#include "absl/status/statusor.h"
 #include "engine/einsum/device_description.h"
 #include "kernels/cpu/context.h"
 
@@ -9,5 +12,12 @@ namespace sluice {
 // Returns medians of short runs on the threads of the pool, which take some 100 ms and 128 MiB in
 // all. Multiply-adds are those of the profile in f32.
 einsum::DeviceDescription ProbeDevice(const kernels::Context& context);
+
+// Returns what ProbeDevice returned for the first context of this process with the same profile and
+// number of threads.
+const einsum::DeviceDescription& DeviceOfThisMachine(const kernels::Context& context);
+
+// Reads a file that holds what DeviceDescriptionJson returns. Errors name the file.
+absl::StatusOr<einsum::DeviceDescription> ReadDeviceFile(const std::string& path);
 
 }  // namespace sluice

@@ -122,6 +122,12 @@ class EngineImpl : public Engine {
     return served->reviewer().Review(force);
   }
 
+  absl::StatusOr<std::string> DescribePlan(std::string_view name, std::string_view version,
+                                           const PlanQuery& query) const override {
+    SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Named(name, version));
+    return served->runner().executable().DescribePlan(query);
+  }
+
   absl::StatusOr<Explanation> Explain(std::string_view request_id) const override {
     absl::StatusOr<Explanation> latest = absl::NotFoundError("no model is served");
     for (const ModelTable::Lease& served : table_.All()) {

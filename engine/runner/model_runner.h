@@ -45,6 +45,7 @@ class ModelRunner {
 
   const std::shared_ptr<const Model>& model() const { return model_; }
   PlanCache* plans() const { return prepared_.plans.get(); }
+  const ExecutableModel& executable() const { return *prepared_.executable; }
   const LadderLimits& limits() const { return prepared_.limits; }
 
   // See Engine.

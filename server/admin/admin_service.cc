@@ -1,5 +1,6 @@
 #include "server/admin/admin_service.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -13,6 +14,8 @@
 namespace sluice {
 namespace {
 
+using admin::v1::DescribePlanRequest;
+using admin::v1::DescribePlanResponse;
 using admin::v1::ExplainRequest;
 using admin::v1::ExplainResponse;
 using admin::v1::GetBucketsRequest;
@@ -40,6 +43,7 @@ AdminService::AdminService(EngineOptions options, Engine* engine, Clock* clock,
       optimizer_(kMaxWaitingReviews) {
   Stream("GetBuckets", &AdminService::GetBuckets);
   Stream("OptimizeBuckets", &AdminService::OptimizeBuckets);
+  Stream("DescribePlan", &AdminService::DescribePlan);
   Stream("Explain", &AdminService::Explain);
   Stream("Reload", &AdminService::Reload);
 }
@@ -80,6 +84,21 @@ AdminService::Unary* AdminService::OptimizeBuckets(Context* context, const Bytes
             engine->Optimize(message.model_name(), message.model_version(), message.force());
         if (report.ok()) *answer = DescribeReview(*report);
         return report.status();
+      });
+}
+
+AdminService::Unary* AdminService::DescribePlan(Context* context, const Bytes* request,
+                                                Bytes* response) {
+  return AnswerLater<DescribePlanRequest, DescribePlanResponse>(
+      context, *request, response, Ready(), &optimizer_,
+      [engine = engine_](const auto& message, auto* answer) {
+        const PlanQuery query = {.sequences = std::max<int64_t>(1, message.sequences()),
+                                 .tokens = std::max<int64_t>(1, message.tokens()),
+                                 .context = message.context()};
+        SLUICE_ASSIGN_OR_RETURN(
+            *answer->mutable_json(),
+            engine->DescribePlan(message.model_name(), message.model_version(), query));
+        return absl::OkStatus();
       });
 }
 

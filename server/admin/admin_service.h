@@ -18,9 +18,10 @@ namespace sluice {
 
 namespace internal {
 using AdminGrpc = admin::v1::Admin;
-using RawAdmin = AdminGrpc::WithRawCallbackMethod_GetBuckets<
-    AdminGrpc::WithRawCallbackMethod_OptimizeBuckets<AdminGrpc::WithRawCallbackMethod_Explain<
-        AdminGrpc::WithRawCallbackMethod_Reload<AdminGrpc::Service>>>>;
+using RawAdmin =
+    AdminGrpc::WithRawCallbackMethod_GetBuckets<AdminGrpc::WithRawCallbackMethod_OptimizeBuckets<
+        AdminGrpc::WithRawCallbackMethod_DescribePlan<AdminGrpc::WithRawCallbackMethod_Explain<
+            AdminGrpc::WithRawCallbackMethod_Reload<AdminGrpc::Service>>>>>;
 }  // namespace internal
 
 // The result of a reload: the paths of the changed options, as messages and logs name them.
@@ -30,8 +31,8 @@ struct ReloadReport {
 };
 using Reload = std::function<absl::StatusOr<ReloadReport>()>;  // it blocks
 
-// Thread-safe; no method blocks. OptimizeBuckets runs on a thread of its own, one call at a time. A
-// few further calls may wait; any beyond those get RESOURCE_EXHAUSTED. The constructor's arguments
+// Thread-safe; no method blocks. OptimizeBuckets and DescribePlan run on a thread of their own, one
+// call at a time. A few further calls may wait; any beyond those get RESOURCE_EXHAUSTED. The constructor's arguments
 // outlive the service, and gRPC has finished all its calls before it is destroyed.
 class AdminService final : public StreamedUnaryService<internal::RawAdmin> {
  public:
@@ -50,6 +51,7 @@ class AdminService final : public StreamedUnaryService<internal::RawAdmin> {
 
   Unary* GetBuckets(Context* context, const Bytes* request, Bytes* response) override;
   Unary* OptimizeBuckets(Context* context, const Bytes* request, Bytes* response) override;
+  Unary* DescribePlan(Context* context, const Bytes* request, Bytes* response) override;
   Unary* Explain(Context* context, const Bytes* request, Bytes* response) override;
   Unary* Reload(Context* context, const Bytes* request, Bytes* response) override;
 

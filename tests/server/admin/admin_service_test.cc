@@ -119,7 +119,7 @@ TEST_F(AdminTest, OptimizeBucketsGivesTheReason) {
 
 TEST_F(AdminTest, EveryMethodRefusesMalformedProtobufAsInvalid) {
   const auto channel = daemon_.Channel();
-  for (const char* method : {"GetBuckets", "OptimizeBuckets", "Explain", "Reload"}) {
+  for (const char* method : {"GetBuckets", "OptimizeBuckets", "DescribePlan", "Explain", "Reload"}) {
     grpc::ClientContext context;
     const grpc::Status status = testing::RawCall(
         channel, std::string("/sluice.admin.v1.Admin/") + method, "\xff\xff", &context);
