@@ -332,7 +332,9 @@ const WrongRow kWrongRows[] = {
      [](TermGraph& graph, const Term& node) {
        Terms equal;
        if (!IsMap(node, Op::kSubtract)) return equal;
-       const TermId v = graph.NodesOf(node.args[1])[0].args[1];
+       const std::vector<Operands> projected = ProductsOf(graph, node.args[1]);
+       if (projected.empty()) return equal;
+       const TermId v = projected[0].b;
        for (const Term& y : NodesOfKind(graph, node.args[0], TermKind::kReduce)) {
          const TermId along = SumOf(graph, "f", graph.Map(Op::kMultiply, y.args[0], v));
          equal.push_back(
