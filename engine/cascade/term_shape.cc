@@ -17,6 +17,7 @@ TermShape ShapeOf(const TermPool& pool, TermId term) {
     shape.folds |= node.kind == TermKind::kFold;
     shape.merges |= node.kind == TermKind::kMerge;
     shape.sums_keys |= node.kind == TermKind::kReduce && (node.rank == "m" || node.rank == "c");
+    shape.cuts_keys |= node.kind == TermKind::kReduce && node.rank == "j";
     open.insert(open.end(), node.args.begin(), node.args.end());
   }
   return shape;
@@ -28,7 +29,7 @@ bool IsVariant(const TermShape& shape, AttentionVariant::Kind kind) {
     case kOnePass:
       return shape.folds && !shape.merges && !shape.sums_keys;
     case kTwoPass:
-      return !shape.folds && !shape.merges;
+      return !shape.folds && !shape.merges && !shape.cuts_keys;
     case kSplit:
       return shape.merges && !shape.folds && !shape.sums_keys;
     case kAuto:

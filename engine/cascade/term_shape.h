@@ -11,6 +11,7 @@ struct TermShape {
   bool folds = false;
   bool merges = false;
   bool sums_keys = false;  // reduces the keys m, or their chunks c, as a whole
+  bool cuts_keys = false;  // reduces the keys j of a chunk
 };
 
 TermShape ShapeOf(const einsum::TermPool& pool, einsum::TermId term);
