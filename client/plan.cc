@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <fstream>
-#include <iterator>
+#include <istream>
+#include <memory>
 #include <ostream>
-#include <sstream>
+#include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/json_reader.h"
@@ -10,10 +12,15 @@
 #include "client/commands.h"
 #include "client/exit_code.h"
 #include "client/plan_view.h"
+#include "engine/cascade/plan_report.h"
+#include "engine/cpu/cpu_backend.h"
 #include "engine/cpu/device_probe.h"
 #include "engine/einsum/einsum_string.h"
 #include "engine/einsum/paper.h"
 #include "engine/einsum/text.h"
+#include "engine/model/checkpoint.h"
+#include "engine/model/directory.h"
+#include "engine/model/model.h"
 #include "kernels/cpu/profile.h"
 #include "kernels/cpu/thread_pool.h"
 #include "nlohmann/json.hpp"
@@ -24,7 +31,6 @@ namespace {
 using einsum::DeviceDescription;
 using nlohmann::json;
 
-constexpr int64_t kDefaultContext = 4096;
 constexpr int64_t kDefaultSize = 64;
 constexpr size_t kMostBytes = einsum::kMaxTextBytes;
 
@@ -55,18 +61,46 @@ absl::StatusOr<DeviceDescription> DeviceFor(const std::string& device, int threa
   return ReadDeviceFile(device);
 }
 
-absl::StatusOr<json> PlanOfDirectory(const PlanArguments& plan, const Console& console) {
-  SLUICE_ASSIGN_OR_RETURN(const auto model, LoadModel("model", 1, plan.model_directory));
+// Returns the model; without weights if the directory has no more than config.json.
+absl::StatusOr<std::shared_ptr<const Model>> ModelOf(const std::string& path) {
+  SLUICE_ASSIGN_OR_RETURN(const Directory directory, Directory::Open(path));
+  if (Checkpoint::IsIn(directory)) return LoadModel(path, 1, directory);
+  auto model = std::make_shared<Model>();
+  model->name = path;
+  SLUICE_ASSIGN_OR_RETURN(model->config, ReadModelConfig(directory));
+  model->graph = BuildGraph(model->config);
+  return model;
+}
+
+// Returns the JSON of the plan, with what its ops take on this machine.
+absl::StatusOr<std::string> ProfileOf(const PlanArguments& plan, const PlanQuery& query,
+                                      std::shared_ptr<const Model> model) {
+  if (model->checkpoint.tensors().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--profile: ", plan.model_directory, " has no weights"));
+  }
+  SLUICE_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Backend> backend,
+      MakeCpuBackend({.threads = plan.threads},
+                     {.variant = plan.variant, .device = plan.device == "cpu" ? "" : plan.device}));
+  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ExecutableModel> executable,
+                          backend->Load(std::move(model)));
+  return executable->DescribePlan(query);
+}
+
+absl::StatusOr<json> PlanOfDirectory(const PlanArguments& plan) {
+  SLUICE_ASSIGN_OR_RETURN(const auto model, ModelOf(plan.model_directory));
+  const PlanQuery query = {plan.sequences, plan.tokens, plan.context, plan.profile};
+  if (plan.profile) {
+    SLUICE_ASSIGN_OR_RETURN(const std::string profile, ProfileOf(plan, query, model));
+    return json::parse(profile);
+  }
   SLUICE_ASSIGN_OR_RETURN(const DeviceDescription device, DeviceFor(plan.device, plan.threads));
-  const int64_t most = model->config.max_positions;
-  const int64_t context = plan.context > 0 ? plan.context : std::min(kDefaultContext, most);
   SLUICE_ASSIGN_OR_RETURN(
       const PlanReport report,
       MakePlanReport(*model, device,
-                     {.step = {plan.sequences, plan.tokens, context}, .variant = plan.variant}));
-  json described = PlanReportJson(report);
-  described["model"] = plan.model_directory;
-  return described;
+                     {.step = StepOf(model->config, query), .variant = plan.variant}));
+  return PlanReportJson(report);
 }
 
 // Returns the sizes of all symbols of the cascade, and a default for those that `text` lacks.
@@ -132,7 +166,7 @@ int RunPlan(const Arguments& arguments, const Console& console) {
     *console.out << einsum::DeviceDescriptionJson(*device) << "\n";
     return kExitOk;
   }
-  const auto report = PlanOfDirectory(plan, console);
+  const auto report = PlanOfDirectory(plan);
   if (!report.ok()) return Refuse(report.status(), console);
   *console.out << (plan.json ? report->dump() + "\n" : PlanText(*report));
   return kExitOk;
@@ -147,6 +181,7 @@ int RunServedPlan(const Arguments& arguments, const Connection& connection,
   request.set_sequences(plan.sequences);
   request.set_tokens(plan.tokens);
   request.set_context(plan.context);
+  request.set_profile(plan.profile);
   const auto response = connection.DescribePlan(request);
   if (!response.ok()) return Fail(response.status(), arguments, console);
   if (plan.json) {

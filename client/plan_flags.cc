@@ -16,7 +16,9 @@ void AddPlanFlags(PlanFlags* flags, CLI::App* app) {
       "plan", "Show what a step of a model computes, and which order of attention is quickest.",
       app);
   PlanArguments& own = flags->plan;
-  plan->add_option("model_directory", own.model_directory, "The model, as it is served.");
+  plan->add_option(
+      "model_directory", own.model_directory,
+      Help("The model, as it is served; without --profile its config.json is enough."));
   plan->add_option("--model", own.model,
                    Help("A model of the server at --server (its admin address), in place of a "
                         "directory."));
@@ -28,13 +30,14 @@ void AddPlanFlags(PlanFlags* flags, CLI::App* app) {
   plan->add_option("--sequences", flags->sequences, "Sequences of the step. Default: 1.");
   plan->add_option("--tokens", flags->tokens,
                    Help("Tokens that the step computes for each sequence. Default: 1, a decode "
-                        "step."));
+                        "step; the whole context where attention is in both directions."));
   plan->add_option("--threads", flags->threads, "Compute threads; 0: all. Default: 0.");
   plan->add_option("--variant", flags->variant,
                    Help("The order of attention, as engine.attention.variant. Default: auto."));
   plan->add_flag("--profile", own.profile,
-                 Help("Run such a step and show the time, the bytes and the share of the roofline "
-                      "of each op, measured on this machine."));
+                 Help("Run such a step for a second and show the time, the bytes and the share of "
+                      "the roofline of each op: on this machine, or with --model in the daemon, "
+                      "beside its load."));
   plan->add_flag("--probe", own.probe, "Print the description of this processor, and exit.");
   plan->add_flag("--json", own.json, "Print JSON.");
 }
@@ -76,8 +79,8 @@ absl::Status ReadPlan(const PlanFlags& flags, PlanArguments* plan) {
     return absl::InvalidArgumentError(
         "plan needs one of a model directory, --model NAME of a server, and --probe");
   }
-  if (plan->profile && plan->model_directory.empty()) {
-    return FlagError("--profile", "runs a model, which must be given as a directory");
+  if (plan->profile && plan->probe) {
+    return FlagError("--profile", "runs a model, and --probe has none");
   }
   return absl::OkStatus();
 }

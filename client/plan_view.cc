@@ -41,6 +41,31 @@ std::string OpsText(const json& ops) {
   return table.Render();
 }
 
+// The times of the ops, if the report has them. The least time of an op is that of its bytes and
+// operations at the peaks of the device.
+std::string ProfileText(const json& ops) {
+  double step = 0, least = 0;
+  for (const json& op : ops) {
+    if (!op.contains("measured_seconds")) return "";
+    step += op.at("measured_seconds").get<double>();
+    least += op.at("roofline").at("seconds").get<double>();
+  }
+  Table table({"OP", "COUNT", "TIME", "OF THE STEP", "BYTES", "BYTES/S", "FLOPS/S", "ROOFLINE",
+               "BOUND BY"});
+  const auto percent = [](double share) { return absl::StrFormat("%.1f %%", 100 * share); };
+  for (const json& op : ops) {
+    const json& roofline = op.at("roofline");
+    const double seconds = op.at("measured_seconds").get<double>();
+    table.AddRow({op.at("kind"), absl::StrCat(op.at("ops").get<int64_t>()), Time(seconds),
+                  percent(seconds / step), Count(roofline.at("bytes")),
+                  Count(roofline.at("bytes").get<double>() / seconds),
+                  Count(roofline.at("flops").get<double>() / seconds),
+                  percent(roofline.at("seconds").get<double>() / seconds), roofline.at("bound")});
+  }
+  return absl::StrCat("\nMeasured on this machine: ", Time(step), " for the ops of a step, ",
+                      percent(least / step), " of the roofline.\n\n", table.Render());
+}
+
 std::string AttentionText(const json& plan) {
   std::string text = absl::StrFormat(
       "\nAttention%s, %d of the ops: %d passes as defined, %d equal variants found.\n\n",
@@ -109,7 +134,7 @@ std::string PlanText(const json& report) {
       report.at("model").get<std::string>(), report.at("architecture").get<std::string>(),
       report.at("device").at("name").get<std::string>(), step.at("sequences").get<int64_t>(),
       step.at("tokens").get<int64_t>(), step.at("context").get<int64_t>());
-  absl::StrAppend(&text, OpsText(report.at("ops")));
+  absl::StrAppend(&text, OpsText(report.at("ops")), ProfileText(report.at("ops")));
   for (const json& plan : report.at("attention")) absl::StrAppend(&text, AttentionText(plan));
   absl::StrAppendFormat(&text,
                         "\nKernels of a step: %d einsums one by one; %d as served, with static "

@@ -82,8 +82,11 @@ class Slot {
 // A step of equal sequences, of which each computes its last `tokens` of `context`.
 struct PlanQuery {
   int64_t sequences = 1;
-  int64_t tokens = 1;
+  int64_t tokens = 0;   // 0 for 1, or the context where attention is in both directions
   int64_t context = 0;  // 0 for 4096, or the model's longest sequence if that is less
+  // Runs such a step some times, in memory of its own beside all that serves, and tells what each
+  // op took.
+  bool profile = false;
 };
 
 class ExecutableModel {
@@ -99,8 +102,9 @@ class ExecutableModel {
   // Returns the order in which attention reads keys; never kAuto.
   virtual AttentionVariant attention() const { return {AttentionVariant::Kind::kOnePass}; }
   // Returns JSON that says what such a step computes, op by op (engine/cascade/plan_report.h). It
-  // may take a second. Returns InvalidArgument for sizes that the model cannot take, and
-  // Unimplemented where the device has no such description.
+  // may take a second, and a profile some seconds. Returns InvalidArgument for sizes that the model
+  // cannot take, ResourceExhausted for a profile without memory, and Unimplemented where the device
+  // has no such description.
   virtual absl::StatusOr<std::string> DescribePlan(const PlanQuery& query) const {
     return absl::UnimplementedError("plans are described for models on a CPU alone");
   }

@@ -18,16 +18,20 @@ namespace {
 using nlohmann::json;
 using Kind = AttentionVariant::Kind;
 
-absl::Status CheckStep(const ModelConfig& config, const StepSizes& step) {
-  const auto check = [](const char* name, int64_t size, int64_t most) {
-    if (size >= 1 && size <= most) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, " is ", size, ", must be in [1, ", most, "]"));
+// Returns the bytes of a value of the op's weights as backends keep them: bf16 stays as it is
+// stored, a table stays in any dtype, and all else is f32.
+int32_t WeightBytes(const GraphOp& op, const Model& model, int32_t otherwise) {
+  const auto stored = [&](const TensorPart& part, bool any_dtype) -> int32_t {
+    const auto tensor = model.checkpoint.tensors().find(part.name);
+    if (tensor == model.checkpoint.tensors().end()) return otherwise;
+    const kernels::DType dtype = tensor->second.dtype;
+    const bool kept = any_dtype || dtype == kernels::DType::kBF16;
+    return kept ? static_cast<int32_t>(kernels::DTypeBytes(dtype)) : 4;
   };
-  constexpr int64_t kMostSequences = 65536;
-  SLUICE_RETURN_IF_ERROR(check("sequences", step.sequences, kMostSequences));
-  SLUICE_RETURN_IF_ERROR(check("context", step.context, config.max_positions));
-  return check("tokens", step.tokens, step.context);
+  if (const auto* embed = std::get_if<EmbedOp>(&op)) return stored(embed->table, true);
+  if (const auto* linear = std::get_if<LinearOp>(&op)) return stored(linear->weight, false);
+  if (const auto* head = std::get_if<HeadOp>(&op)) return stored(head->weight, false);
+  return 4;
 }
 
 int64_t EinsumsOf(const einsum::Cascade& cascade) {
@@ -96,6 +100,22 @@ absl::StatusOr<PlanReport::OfAttention> PlanAttention(const AttentionOp& op,
   return plan;
 }
 
+// The weights and the pages of all ops are read once a step, so that they come from the level that
+// holds them together.
+void AddRooflines(PlanReport* report) {
+  double resident = 0;
+  for (const PlannedOp& op : report->ops) {
+    for (const einsum::Home home : {einsum::Home::kWeight, einsum::Home::kKv}) {
+      const einsum::Traffic& traffic = op.analysis.traffic;
+      resident += static_cast<double>(op.count()) *
+                  (traffic.LoadsOf(home) + traffic.StoresOf(home));
+    }
+  }
+  for (PlannedOp& op : report->ops) {
+    op.roofline = einsum::RooflineOf(op.cascade, op.analysis, report->device, resident);
+  }
+}
+
 json TrafficJson(const einsum::Traffic& traffic) {
   json homes = json::object();
   for (const auto& [home, name] : kEnumNames<einsum::Home>) {
@@ -138,6 +158,26 @@ json AnalysisJson(const einsum::Analysis& analysis) {
           {"divisions", analysis.work.divisions}};
 }
 
+StepSizes StepOf(const ModelConfig& config, const PlanQuery& query) {
+  constexpr int64_t kDefaultContext = 4096;
+  StepSizes step = {query.sequences, query.tokens, query.context};
+  if (step.context == 0) step.context = std::min(kDefaultContext, config.max_positions);
+  if (step.tokens == 0) step.tokens = config.causal ? 1 : step.context;
+  return step;
+}
+
+absl::Status CheckStep(const ModelConfig& config, const StepSizes& step) {
+  const auto check = [](const char* name, int64_t size, int64_t most) {
+    if (size >= 1 && size <= most) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " is ", size, ", must be in [1, ", most, "]"));
+  };
+  constexpr int64_t kMostSequences = 65536;
+  SLUICE_RETURN_IF_ERROR(check("sequences", step.sequences, kMostSequences));
+  SLUICE_RETURN_IF_ERROR(check("context", step.context, config.max_positions));
+  return check("tokens", step.tokens, step.context);
+}
+
 absl::StatusOr<PlanReport> MakePlanReport(const Model& model,
                                           const einsum::DeviceDescription& device,
                                           const PlanInputs& inputs) {
@@ -149,8 +189,11 @@ absl::StatusOr<PlanReport> MakePlanReport(const Model& model,
                        .step = inputs.step,
                        .ops = {},
                        .attention = {}};
-  for (const GraphOp& op : model.graph.ops) {
-    einsum::Cascade cascade = CascadeOf(op, model.graph, model.config, inputs.bytes);
+  for (size_t i = 0; i < model.graph.ops.size(); ++i) {
+    const GraphOp& op = model.graph.ops[i];
+    CascadeOptions bytes = inputs.bytes;
+    bytes.weight_bytes = WeightBytes(op, model, bytes.weight_bytes);
+    einsum::Cascade cascade = CascadeOf(op, model.graph, model.config, bytes);
     auto known = std::ranges::find(report.ops, cascade, &PlannedOp::cascade);
     if (known == report.ops.end()) {
       PlannedOp planned;
@@ -164,7 +207,7 @@ absl::StatusOr<PlanReport> MakePlanReport(const Model& model,
       planned.kernels_unfused = EinsumsOf(planned.cascade);
       known = report.ops.insert(report.ops.end(), std::move(planned));
     }
-    ++known->count;
+    known->ops.push_back(i);
     report.kernels_unfused += known->kernels_unfused;
     report.kernels_static += known->kernels_static;
     report.kernels_dynamic += known->kernels_dynamic;
@@ -180,14 +223,24 @@ absl::StatusOr<PlanReport> MakePlanReport(const Model& model,
                             PlanAttention(*attention, model.config, device, inputs));
     report.attention.push_back(std::move(plan));
   }
+  AddRooflines(&report);
   return report;
+}
+
+void AddTimes(std::span<const double> seconds, PlanReport* report) {
+  for (PlannedOp& op : report->ops) {
+    double sum = 0;
+    for (const size_t i : op.ops) sum += seconds[i];
+    op.seconds = sum;
+  }
 }
 
 json PlanReportJson(const PlanReport& report) {
   json ops = json::array(), attention = json::array();
   for (const PlannedOp& op : report.ops) {
+    const auto count = static_cast<double>(op.count());
     ops.push_back({{"kind", op.kind},
-                   {"ops", op.count},
+                   {"ops", op.count()},
                    {"cascade", einsum::Print(op.cascade)},
                    {"mappings", op.mappings},
                    {"analysis", AnalysisJson(op.analysis)},
@@ -195,7 +248,13 @@ json PlanReportJson(const PlanReport& report) {
                    {"kernels",
                     {{"unfused", op.kernels_unfused},
                      {"static", op.kernels_static},
-                     {"dynamic", op.kernels_dynamic}}}});
+                     {"dynamic", op.kernels_dynamic}}},
+                   {"roofline",
+                    {{"bytes", count * op.roofline.bytes},
+                     {"flops", count * op.analysis.work.flops},
+                     {"seconds", count * op.roofline.seconds},
+                     {"bound", op.roofline.bound}}}});
+    if (op.seconds.has_value()) ops.back()["measured_seconds"] = *op.seconds;
   }
   for (const PlanReport::OfAttention& plan : report.attention) {
     attention.push_back(AttentionJson(plan));

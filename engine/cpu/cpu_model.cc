@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "engine/cascade/plan_report.h"
@@ -11,6 +12,7 @@
 #include "engine/cpu/cpu_op.h"
 #include "engine/cpu/cpu_slot.h"
 #include "engine/cpu/layout.h"
+#include "engine/cpu/op_times.h"
 #include "nlohmann/json.hpp"
 
 namespace sluice {
@@ -49,6 +51,19 @@ absl::Status CheckBucket(const Bucket& bucket) {
       kMaxBucketTokens, "] and [1, ", kMaxBucketSequences, "]"));
 }
 
+// Bounds what a profile takes from the requests that are served beside it.
+absl::Status CheckDuration(const PlanReport& report) {
+  constexpr double kMostSeconds = 10;
+  double seconds = 0;
+  for (const PlannedOp& op : report.ops) {
+    seconds += static_cast<double>(op.count()) * op.cost.seconds;
+  }
+  if (seconds <= kMostSeconds) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("the step is estimated to take %.0f s; that of a profile may take %.0f s",
+                      seconds, kMostSeconds));
+}
+
 }  // namespace
 
 CpuModel::CpuModel(std::shared_ptr<const Model> model, const kernels::Context& context,
@@ -75,13 +90,14 @@ absl::StatusOr<std::unique_ptr<Plan>> CpuModel::Prepare(const Bucket& bucket) co
 }
 
 absl::StatusOr<std::string> CpuModel::DescribePlan(const PlanQuery& query) const {
-  constexpr int64_t kDefaultContext = 4096;
-  const int64_t most = model_->config.max_positions;
-  const int64_t context = query.context > 0 ? query.context : std::min(kDefaultContext, most);
+  const StepSizes step = StepOf(model_->config, query);
   SLUICE_ASSIGN_OR_RETURN(
-      const PlanReport report,
-      MakePlanReport(*model_, device_,
-                     {.step = {query.sequences, query.tokens, context}, .variant = attention_}));
+      PlanReport report, MakePlanReport(*model_, device_, {.step = step, .variant = attention_}));
+  if (query.profile) {
+    SLUICE_RETURN_IF_ERROR(CheckDuration(report));
+    SLUICE_ASSIGN_OR_RETURN(const std::vector<double> seconds, TimeOps(*this, *model_, step));
+    AddTimes(seconds, &report);
+  }
   return PlanReportJson(report).dump();
 }
 

@@ -10,7 +10,7 @@
 namespace sluice {
 
 // Returns medians of short runs on the threads of the pool, which take some 100 ms and 128 MiB in
-// all. Multiply-adds are those of the profile in f32.
+// all. Multiply-adds in bf16 are measured if the profile has them.
 einsum::DeviceDescription ProbeDevice(const kernels::Context& context);
 
 // Returns what ProbeDevice returned for the first context of this process with the same profile and

@@ -87,8 +87,32 @@ double KeptBytes(const Analysis& analysis, int pass) {
   return bytes;
 }
 
-PassEstimate EstimatePass(const Analysis& analysis, const DeviceDescription& device, int pass,
-                          double rows, double workers) {
+// Whether the einsum multiplies by a weight of two bytes a value.
+bool ReadsHalfWeights(const Cascade& cascade, const Einsum& einsum) {
+  return std::ranges::any_of(einsum.in, [&](const Access& access) {
+    const auto tensor = std::ranges::find(cascade.tensors, access.tensor, &Tensor::name);
+    return tensor != cascade.tensors.end() && tensor->home == Home::kWeight &&
+           tensor->bytes_per_value == 2;
+  });
+}
+
+// Returns the time that the operations of some passes take one worker.
+double FlopsSeconds(const Cascade& cascade, const Analysis& analysis,
+                    const DeviceDescription& device, int first_pass, int last_pass) {
+  const std::vector<PlacedEinsum> einsums = AllEinsums(cascade);
+  double seconds = 0;
+  for (size_t i = 0; i < einsums.size(); ++i) {
+    const EinsumFacts& facts = analysis.einsums[i];
+    if (facts.level < first_pass || facts.level > last_pass) continue;
+    const bool halved =
+        device.bf16_flops_per_second > 0 && ReadsHalfWeights(cascade, *einsums[i].einsum);
+    seconds += facts.work.flops / (halved ? device.bf16_flops_per_second : device.flops_per_second);
+  }
+  return seconds;
+}
+
+PassEstimate EstimatePass(const Cascade& cascade, const Analysis& analysis,
+                          const DeviceDescription& device, int pass, double rows, double workers) {
   const PassFacts& facts = analysis.per_pass[pass];
   const auto moved = [&](Home home) {
     return facts.traffic.LoadsOf(home) + facts.traffic.StoresOf(home);
@@ -105,7 +129,7 @@ PassEstimate EstimatePass(const Analysis& analysis, const DeviceDescription& dev
       SecondsToMove(device.levels.back(), moved(Home::kWeight) + moved(Home::kKv), workers) +
       SecondsToMove(Holding(device, arena, true), arena, workers) +
       SecondsToMove(own, kept, workers);
-  estimate.flops_seconds = facts.work.flops / (device.flops_per_second * workers);
+  estimate.flops_seconds = FlopsSeconds(cascade, analysis, device, pass, pass) / workers;
   estimate.exponentials_seconds =
       facts.work.exponentials / (device.exponentials_per_second * workers);
   return estimate;
@@ -115,6 +139,27 @@ PassEstimate EstimatePass(const Analysis& analysis, const DeviceDescription& dev
 
 double PassEstimate::seconds() const {
   return std::max({transfer_seconds, flops_seconds, exponentials_seconds});
+}
+
+Roofline RooflineOf(const Cascade& cascade, const Analysis& analysis,
+                    const DeviceDescription& device, double resident_bytes) {
+  const auto moved = [&](Home home) {
+    return analysis.traffic.LoadsOf(home) + analysis.traffic.StoresOf(home);
+  };
+  const double resident = moved(Home::kWeight) + moved(Home::kKv), arena = moved(Home::kArena);
+  const MemoryLevel& far = Holding(device, std::max(resident_bytes, resident), true);
+  const MemoryLevel& near = Holding(device, arena, true);
+  const double workers = device.workers;
+  const double moving =
+      SecondsToMove(far, resident, workers) + SecondsToMove(near, arena, workers);
+  const double flops =
+      FlopsSeconds(cascade, analysis, device, 0, analysis.passes) / workers;
+  const double exponentials =
+      analysis.work.exponentials / (device.exponentials_per_second * workers);
+  Roofline roofline = {resident + arena, moving, resident > 0 ? far.name : near.name};
+  if (flops > roofline.seconds) roofline = {roofline.bytes, flops, "multiply-adds"};
+  if (exponentials > roofline.seconds) roofline = {roofline.bytes, exponentials, "exponentials"};
+  return roofline;
 }
 
 absl::StatusOr<CostEstimate> Estimate(const Cascade& cascade, const Sizes& sizes,
@@ -137,7 +182,8 @@ absl::StatusOr<CostEstimate> Estimate(const Cascade& cascade, const Sizes& sizes
   const double rows = RowsOfItem(cascade, analysis);
   estimate.seconds = estimate.launches * device.launch_seconds;
   for (int pass = 0; pass < std::ssize(analysis.per_pass); ++pass) {
-    estimate.passes.push_back(EstimatePass(analysis, device, pass, rows, estimate.usable_workers));
+    estimate.passes.push_back(
+        EstimatePass(cascade, analysis, device, pass, rows, estimate.usable_workers));
     estimate.seconds += estimate.passes.back().seconds();
   }
   return estimate;

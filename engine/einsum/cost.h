@@ -35,6 +35,19 @@ struct CostEstimate {
   int64_t launches = 0;
 };
 
+// The least time that a device could take: each byte is moved once, and all workers run at their
+// peaks.
+struct Roofline {
+  double bytes = 0;
+  double seconds = 0;
+  std::string bound;  // "multiply-adds", "exponentials", or the level that bytes come from
+};
+
+// `resident_bytes` are those that the work is a part of and that are read again and again, such as
+// all weights of a model: they come from the nearest shared level that holds them.
+Roofline RooflineOf(const Cascade& cascade, const Analysis& analysis,
+                    const DeviceDescription& device, double resident_bytes);
+
 // Returns the sum of the passes and the launches. Work is divided along the ranks of sequences,
 // tokens and KV heads, and along chunks whose partials live in the arena. Returns InvalidArgument
 // as Analyze does.

@@ -39,12 +39,13 @@ absl::StatusOr<DeviceDescription> ReadDeviceDescription(std::string_view json) {
   if (!root.is_object()) return absl::InvalidArgumentError("a device description is an object");
   absl::Status status;
   ObjectReader reader(root, "", &status);
-  reader.AllowOnly({"name", "workers", "flops_per_second", "exponentials_per_second",
-                    "launch_seconds", "levels"});
+  reader.AllowOnly({"name", "workers", "flops_per_second", "bf16_flops_per_second",
+                    "exponentials_per_second", "launch_seconds", "levels"});
   DeviceDescription device{
       .name = reader.String("name", kLongestName),
       .workers = static_cast<int32_t>(reader.Integer("workers", 1, kMostWorkers)),
       .flops_per_second = reader.Number("flops_per_second", kSlowest, kFastest),
+      .bf16_flops_per_second = reader.Number("bf16_flops_per_second", 0, kFastest, 0),
       .exponentials_per_second = reader.Number("exponentials_per_second", kSlowest, kFastest),
       .launch_seconds = reader.Number("launch_seconds", 0, kLongestLaunch)};
   const nlohmann::json* levels = reader.Find("levels");
@@ -80,6 +81,7 @@ std::string DeviceDescriptionJson(const DeviceDescription& device) {
   const nlohmann::ordered_json root = {{"name", device.name},
                                        {"workers", device.workers},
                                        {"flops_per_second", device.flops_per_second},
+                                       {"bf16_flops_per_second", device.bf16_flops_per_second},
                                        {"exponentials_per_second", device.exponentials_per_second},
                                        {"launch_seconds", device.launch_seconds},
                                        {"levels", levels}};

@@ -25,7 +25,10 @@ struct DeviceDescription {
 
   std::string name;
   int32_t workers = 1;
-  double flops_per_second = 0;  // of one worker, as the next one
+  // Of one worker, as the next two: products and sums in f32, and those of products whose weights
+  // have two bytes a value, or 0 if these are no faster.
+  double flops_per_second = 0;
+  double bf16_flops_per_second = 0;
   double exponentials_per_second = 0;
   double launch_seconds = 0;       // to start all workers and wait for them
   std::vector<Level> levels = {};  // the nearest first; the last is the memory, which holds all

@@ -71,6 +71,10 @@ int64_t Tensor::elements() const {
   return product;
 }
 
+bool Checkpoint::IsIn(const Directory& directory) {
+  return directory.Has(kSingleFile) || directory.Has(kIndexFile);
+}
+
 absl::StatusOr<Checkpoint> Checkpoint::Open(const Directory& directory) {
   Checkpoint checkpoint;
   if (!directory.Has(kSingleFile) && directory.Has(kIndexFile)) {

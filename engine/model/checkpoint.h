@@ -30,6 +30,8 @@ struct Tensor {
 class Checkpoint {
  public:
   static absl::StatusOr<Checkpoint> Open(const Directory& directory);
+  // Returns whether the directory has one of the files that Open reads.
+  static bool IsIn(const Directory& directory);
   // Opens one file of any name.
   static absl::StatusOr<Checkpoint> OpenFile(const std::string& path);
 

@@ -45,6 +45,13 @@ absl::Status LoadTextFiles(const Directory& directory, Model* model) {
 
 }  // namespace
 
+absl::StatusOr<ModelConfig> ReadModelConfig(const Directory& directory) {
+  SLUICE_ASSIGN_OR_RETURN(auto text, directory.Read(kConfigFile, kMaxConfigBytes));
+  auto config = ParseModelConfig(text);
+  if (config.ok()) return config;
+  return absl::InvalidArgumentError(absl::StrCat(kConfigFile, ": ", config.status().message()));
+}
+
 absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, int64_t version,
                                                        const std::string& path) {
   SLUICE_ASSIGN_OR_RETURN(const auto directory, Directory::Open(path));
@@ -53,20 +60,16 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
 
 absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, int64_t version,
                                                        const Directory& directory) {
-  SLUICE_ASSIGN_OR_RETURN(auto text, directory.Read(kConfigFile, kMaxConfigBytes));
-  auto config = ParseModelConfig(text);
-  if (!config.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(kConfigFile, ": ", config.status().message()));
-  }
+  SLUICE_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(directory));
   SLUICE_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(directory));
 
   auto model = std::make_shared<Model>();
   model->name = name;
   model->version = version;
-  model->graph = BuildGraph(*config, FindSpelling(config->family, [&](const std::string& tensor) {
-    return checkpoint.Has(tensor);
-  }));
-  model->config = *std::move(config);
+  model->graph = BuildGraph(config, FindSpelling(config.family, [&](const std::string& tensor) {
+                              return checkpoint.Has(tensor);
+                            }));
+  model->config = std::move(config);
   model->checkpoint = std::move(checkpoint);
   SLUICE_RETURN_IF_ERROR(FindOutputHeads(model.get()));
   SLUICE_RETURN_IF_ERROR(LoadTextFiles(directory, model.get()));

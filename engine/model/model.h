@@ -32,6 +32,9 @@ struct Model {
   bool generates() const { return config.has_lm_head && config.causal; }
 };
 
+// Reads config.json alone.
+absl::StatusOr<ModelConfig> ReadModelConfig(const Directory& directory);
+
 // Reads `directory` (config.json, model.safetensors or shards with an index file). No file outside
 // the directory is opened. Errors name the file and the field or tensor.
 absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, int64_t version,

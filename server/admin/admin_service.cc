@@ -92,9 +92,10 @@ AdminService::Unary* AdminService::DescribePlan(Context* context, const Bytes* r
   return AnswerLater<DescribePlanRequest, DescribePlanResponse>(
       context, *request, response, Ready(), &optimizer_,
       [engine = engine_](const auto& message, auto* answer) {
-        const PlanQuery query = {.sequences = std::max<int64_t>(1, message.sequences()),
-                                 .tokens = std::max<int64_t>(1, message.tokens()),
-                                 .context = message.context()};
+        const PlanQuery query = {.sequences = message.sequences() == 0 ? 1 : message.sequences(),
+                                 .tokens = message.tokens(),
+                                 .context = message.context(),
+                                 .profile = message.profile()};
         SLUICE_ASSIGN_OR_RETURN(
             *answer->mutable_json(),
             engine->DescribePlan(message.model_name(), message.model_version(), query));

@@ -116,8 +116,8 @@ TEST(MakePlanReport, CountsEveryOpOfTheGraphOnce) {
   ASSERT_TRUE(report.ok()) << report.status();
   int64_t ops = 0, unfused = 0;
   for (const PlannedOp& op : report->ops) {
-    ops += op.count;
-    unfused += op.count * op.kernels_unfused;
+    ops += op.count();
+    unfused += op.count() * op.kernels_unfused;
     EXPECT_EQ(einsum::Check(op.cascade), absl::OkStatus());
     EXPECT_EQ(std::ranges::count(report->ops, op.cascade, &PlannedOp::cascade), 1);
     EXPECT_GT(op.cost.seconds, 0);
