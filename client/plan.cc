@@ -13,6 +13,7 @@
 #include "client/exit_code.h"
 #include "client/plan_view.h"
 #include "engine/cascade/plan_report.h"
+#include "engine/cpu/attention_choice.h"
 #include "engine/cpu/cpu_backend.h"
 #include "engine/cpu/device_probe.h"
 #include "engine/einsum/einsum_string.h"
@@ -54,7 +55,7 @@ absl::StatusOr<std::string> ReadText(const std::string& path, std::istream* stan
 }
 
 absl::StatusOr<DeviceDescription> DeviceFor(const std::string& device, int threads) {
-  if (device == "cpu") {
+  if (device.empty() || device == "cpu") {
     kernels::ThreadPool pool(threads > 0 ? threads : kernels::AvailableCpus());
     return ProbeDevice({kernels::BestProfile(), &pool});
   }
@@ -96,11 +97,14 @@ absl::StatusOr<json> PlanOfDirectory(const PlanArguments& plan) {
     return json::parse(profile);
   }
   SLUICE_ASSIGN_OR_RETURN(const DeviceDescription device, DeviceFor(plan.device, plan.threads));
-  SLUICE_ASSIGN_OR_RETURN(
-      const PlanReport report,
-      MakePlanReport(*model, device,
-                     {.step = StepOf(model->config, query), .variant = plan.variant}));
-  return PlanReportJson(report);
+  const AttentionDecision attention =
+      ChooseAttention(plan.variant, model->config, [&]() -> const auto& { return device; });
+  SLUICE_ASSIGN_OR_RETURN(const PlanReport report,
+                          MakePlanReport(*model, device,
+                                         {.step = StepOf(model->config, query),
+                                          .variant = attention.variant,
+                                          .reason = attention.reason}));
+  return json::parse(PlanReportText(report));
 }
 
 // Returns the sizes of all symbols of the cascade, and a default for those that `text` lacks.

@@ -72,12 +72,21 @@ absl::Status ReadPlan(const PlanFlags& flags, PlanArguments* plan) {
   SLUICE_RETURN_IF_ERROR(read("--sequences", flags.sequences, 1, 65536, &plan->sequences));
   SLUICE_RETURN_IF_ERROR(read("--tokens", flags.tokens, 1, 1 << 20, &plan->tokens));
   SLUICE_RETURN_IF_ERROR(read("--threads", flags.threads, 0, 1024, &plan->threads));
-  SLUICE_RETURN_IF_ERROR(
-      ReadFlag("--variant", AttentionVariantWord{}, flags.variant, &plan->variant));
+  if (!flags.variant.empty()) {
+    SLUICE_RETURN_IF_ERROR(
+        ReadFlag("--variant", AttentionVariantWord{}, flags.variant, &plan->variant));
+  }
   const int sources = (plan->model.empty() ? 0 : 1) + (plan->model_directory.empty() ? 0 : 1);
   if (plan->probe ? sources > 0 : sources != 1) {
     return absl::InvalidArgumentError(
         "plan needs one of a model directory, --model NAME of a server, and --probe");
+  }
+  if (!plan->model.empty()) {
+    for (const auto& [flag, given] : {std::pair("--variant", !flags.variant.empty()),
+                                      std::pair("--threads", !flags.threads.empty()),
+                                      std::pair("--device", !flags.plan.device.empty())}) {
+      if (given) return FlagError(flag, "is the daemon's, whose model --model names");
+    }
   }
   if (plan->profile && plan->probe) {
     return FlagError("--profile", "runs a model, and --probe has none");

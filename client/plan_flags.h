@@ -11,7 +11,7 @@ namespace sluice::client {
 
 struct PlanFlags {
   PlanArguments plan;
-  std::string context, sequences, tokens, threads, variant = "auto";
+  std::string context, sequences, tokens, threads, variant;
   EinsumArguments einsum;
 };
 

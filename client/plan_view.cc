@@ -25,13 +25,18 @@ std::string Passes(const json& analysis) {
                       analysis.at("over").get<std::string>());
 }
 
+std::string NameOfOp(const json& op) {
+  const std::string matrix = op.at("matrix");
+  return absl::StrCat(op.at("kind").get<std::string>(), matrix.empty() ? "" : " ", matrix);
+}
+
 std::string OpsText(const json& ops) {
   Table table({"OP", "COUNT", "PASSES", "WEIGHT BYTES", "KV BYTES", "ACTIVATION BYTES", "FLOPS",
                "EXPONENTIALS", "ESTIMATE", "KERNELS"});
   for (const json& op : ops) {
     const json& analysis = op.at("analysis");
     const json& kernels = op.at("kernels");
-    table.AddRow({op.at("kind"), absl::StrCat(op.at("ops").get<int64_t>()), Passes(analysis),
+    table.AddRow({NameOfOp(op), absl::StrCat(op.at("ops").get<int64_t>()), Passes(analysis),
                   Count(Bytes(analysis, "weight")), Count(Bytes(analysis, "kv")),
                   Count(Bytes(analysis, "arena")), Count(analysis.at("flops")),
                   Count(analysis.at("exponentials")), Time(op.at("estimated_seconds")),
@@ -56,7 +61,7 @@ std::string ProfileText(const json& ops) {
   for (const json& op : ops) {
     const json& roofline = op.at("roofline");
     const double seconds = op.at("measured_seconds").get<double>();
-    table.AddRow({op.at("kind"), absl::StrCat(op.at("ops").get<int64_t>()), Time(seconds),
+    table.AddRow({NameOfOp(op), absl::StrCat(op.at("ops").get<int64_t>()), Time(seconds),
                   percent(seconds / step), Count(roofline.at("bytes")),
                   Count(roofline.at("bytes").get<double>() / seconds),
                   Count(roofline.at("flops").get<double>() / seconds),

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "engine/einsum/lower.h"
 #include "engine/einsum/text.h"
@@ -20,10 +21,10 @@ using Kind = AttentionVariant::Kind;
 
 // Returns the bytes of a value of the op's weights as backends keep them: bf16 stays as it is
 // stored, a table stays in any dtype, and all else is f32.
-int32_t WeightBytes(const GraphOp& op, const Model& model, int32_t otherwise) {
+int32_t WeightBytes(const GraphOp& op, const Model& model) {
   const auto stored = [&](const TensorPart& part, bool any_dtype) -> int32_t {
     const auto tensor = model.checkpoint.tensors().find(part.name);
-    if (tensor == model.checkpoint.tensors().end()) return otherwise;
+    if (tensor == model.checkpoint.tensors().end()) return model.config.stored_in_bf16 ? 2 : 4;
     const kernels::DType dtype = tensor->second.dtype;
     const bool kept = any_dtype || dtype == kernels::DType::kBF16;
     return kept ? static_cast<int32_t>(kernels::DTypeBytes(dtype)) : 4;
@@ -52,21 +53,30 @@ AttentionWork WorkOf(const ModelConfig& config, const StepSizes& step) {
           .head_dim = config.head_dim};
 }
 
-// Says by how much the chosen variant is ahead of the others.
-std::string ReasonFor(const AttentionEstimates& estimates, const AttentionVariant& chosen,
-                      bool given) {
-  std::string reason = given ? "engine.attention.variant names it." : "It has the lowest estimate.";
+// Says what the other variants are estimated to take in the step.
+std::string ComparedWith(const AttentionEstimates& estimates, const AttentionVariant& chosen) {
   const auto seconds = [&](const AttentionVariant& variant) {
     return std::ranges::find(estimates.variants, variant, &AttentionEstimate::variant)
         ->cost.seconds;
   };
+  std::vector<std::string> others;
   for (const AttentionEstimate& other : estimates.variants) {
     if (other.variant == chosen) continue;
-    absl::StrAppendFormat(&reason, " %s: %.2f times its time on %.1f workers.",
-                          AttentionVariantName(other.variant), other.cost.seconds / seconds(chosen),
-                          other.cost.usable_workers);
+    others.push_back(absl::StrFormat("%s %.2f times", AttentionVariantName(other.variant),
+                                     other.cost.seconds / seconds(chosen)));
   }
-  return reason;
+  return absl::StrCat(" In this step, by estimate, ", absl::StrJoin(others, ", "), " its time.");
+}
+
+std::string MatrixOf(const GraphOp& op, const Model& model) {
+  const std::vector<GraphBuffer>& buffers = model.graph.buffers;
+  if (const auto* linear = std::get_if<LinearOp>(&op)) {
+    return absl::StrCat(buffers[linear->in].width, " x ", buffers[linear->out].width);
+  }
+  if (const auto* head = std::get_if<HeadOp>(&op)) {
+    return absl::StrCat(buffers[head->in].width, " x ", model.config.vocab_size);
+  }
+  return "";
 }
 
 absl::StatusOr<PlanReport::OfAttention> PlanAttention(const AttentionOp& op,
@@ -74,22 +84,22 @@ absl::StatusOr<PlanReport::OfAttention> PlanAttention(const AttentionOp& op,
                                                       const einsum::DeviceDescription& device,
                                                       const PlanInputs& inputs) {
   PlanReport::OfAttention plan;
-  einsum::AttentionShape shape = AttentionShapeOf(op, config, inputs.bytes);
+  einsum::AttentionShape shape = AttentionShapeOf(op, config, {.kv_bytes = inputs.kv_bytes});
   plan.count = 1;
   plan.xsa = op.xsa;
-  const bool given = inputs.variant.kind != Kind::kAuto;
   const int32_t parts = inputs.variant.kind == Kind::kSplit ? inputs.variant.parts : 0;
   SLUICE_ASSIGN_OR_RETURN(plan.estimates,
                           EstimateAttention(shape, WorkOf(config, inputs.step), device, parts));
-  plan.chosen = plan.estimates.best().variant;
-  if (given) {
-    // A split that the context is too short for is one pass.
-    const bool known =
-        std::ranges::find(plan.estimates.variants, inputs.variant, &AttentionEstimate::variant) !=
-        plan.estimates.variants.end();
-    plan.chosen = known ? inputs.variant : AttentionVariant{Kind::kOnePass};
+  const auto& variants = plan.estimates.variants;
+  const bool divided = std::ranges::find(variants, inputs.variant, &AttentionEstimate::variant) !=
+                       variants.end();
+  plan.chosen = divided ? inputs.variant : AttentionVariant{Kind::kOnePass};
+  plan.reason = inputs.reason;
+  if (!divided) {
+    absl::StrAppend(&plan.reason, " ", AttentionVariantName(inputs.variant),
+                    " reads this step's keys in one pass, because threads have nothing to share.");
   }
-  plan.reason = ReasonFor(plan.estimates, plan.chosen, given);
+  absl::StrAppend(&plan.reason, ComparedWith(plan.estimates, plan.chosen));
   if (op.xsa) {
     const int64_t with = EinsumsOf(plan.estimates.definition);
     shape.xsa = einsum::XsaForm::kNone;
@@ -191,13 +201,13 @@ absl::StatusOr<PlanReport> MakePlanReport(const Model& model,
                        .attention = {}};
   for (size_t i = 0; i < model.graph.ops.size(); ++i) {
     const GraphOp& op = model.graph.ops[i];
-    CascadeOptions bytes = inputs.bytes;
-    bytes.weight_bytes = WeightBytes(op, model, bytes.weight_bytes);
+    const CascadeOptions bytes = {WeightBytes(op, model), inputs.kv_bytes};
     einsum::Cascade cascade = CascadeOf(op, model.graph, model.config, bytes);
     auto known = std::ranges::find(report.ops, cascade, &PlannedOp::cascade);
     if (known == report.ops.end()) {
       PlannedOp planned;
       planned.kind = cascade.name;
+      planned.matrix = MatrixOf(op, model);
       planned.cascade = std::move(cascade);
       SLUICE_ASSIGN_OR_RETURN(planned.analysis, einsum::Analyze(planned.cascade, sizes));
       SLUICE_ASSIGN_OR_RETURN(planned.cost, einsum::Estimate(planned.cascade, sizes, device));
@@ -240,6 +250,7 @@ json PlanReportJson(const PlanReport& report) {
   for (const PlannedOp& op : report.ops) {
     const auto count = static_cast<double>(op.count());
     ops.push_back({{"kind", op.kind},
+                   {"matrix", op.matrix},
                    {"ops", op.count()},
                    {"cascade", einsum::Print(op.cascade)},
                    {"mappings", op.mappings},
@@ -272,6 +283,10 @@ json PlanReportJson(const PlanReport& report) {
            {{"unfused", report.kernels_unfused},
             {"static", report.kernels_static},
             {"dynamic", report.kernels_dynamic}}}};
+}
+
+std::string PlanReportText(const PlanReport& report) {
+  return PlanReportJson(report).dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 }  // namespace sluice

@@ -18,15 +18,15 @@ namespace sluice {
 
 struct PlanInputs {
   StepSizes step;
-  // What the model is served with; kAuto stands for the variant with the lowest estimate.
-  AttentionVariant variant{};
-  // The bytes of weights are those of tensors that the model's checkpoint lacks.
-  CascadeOptions bytes{};
+  AttentionVariant variant{AttentionVariant::Kind::kOnePass};  // what serves; not kAuto
+  std::string reason{};                                        // of the variant, in a sentence
+  int32_t kv_bytes = 4;  // of a value
 };
 
 // Ops of the graph with equal cascades, such as the same norm of every layer.
 struct PlannedOp {
-  std::string kind;   // "attention", "linear", ...
+  std::string kind;         // "attention", "linear", ...
+  std::string matrix = {};  // "4096 x 1024": inputs x outputs of a product with weights, or empty
   std::vector<size_t> ops;  // their places in the graph, ascending
   einsum::Cascade cascade;
   einsum::Analysis analysis;  // of one op
@@ -70,7 +70,8 @@ StepSizes StepOf(const ModelConfig& config, const PlanQuery& query);
 // Returns InvalidArgument for sizes that are out of range; see MakePlanReport.
 absl::Status CheckStep(const ModelConfig& config, const StepSizes& step);
 
-// Returns the report. Returns InvalidArgument for sizes below 1, and for a context that is longer
+// Returns the report. A value of a weight has the bytes that backends keep of the checkpoint's
+// tensor, or without a checkpoint those of the dtype that the config names. Returns InvalidArgument for sizes below 1, and for a context that is longer
 // than the model's longest sequence or shorter than the tokens.
 absl::StatusOr<PlanReport> MakePlanReport(const Model& model,
                                           const einsum::DeviceDescription& device,
@@ -80,6 +81,8 @@ absl::StatusOr<PlanReport> MakePlanReport(const Model& model,
 void AddTimes(std::span<const double> seconds, PlanReport* report);
 
 nlohmann::json PlanReportJson(const PlanReport& report);
+// Returns the text of PlanReportJson, in which bytes that are not UTF-8 are replaced.
+std::string PlanReportText(const PlanReport& report);
 nlohmann::json AnalysisJson(const einsum::Analysis& analysis);
 
 }  // namespace sluice

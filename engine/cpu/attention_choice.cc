@@ -4,6 +4,8 @@
 #include <limits>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "engine/cascade/attention_variants.h"
 
@@ -11,10 +13,16 @@ namespace sluice {
 
 using Kind = AttentionVariant::Kind;
 
-AttentionVariant ChooseAttention(const AttentionVariant& wanted, const ModelConfig& config,
-                                 const einsum::DeviceDescription& device) {
-  constexpr double kClearlyAhead = 0.9;
-  if (wanted.kind != Kind::kAuto) return wanted;
+namespace {
+
+constexpr double kClearlyAhead = 0.9;
+
+// The lowest estimates of each kind, in seconds.
+struct Estimates {
+  double one_pass, two_pass, split;
+};
+
+Estimates EstimateLongest(const ModelConfig& config, const einsum::DeviceDescription& device) {
   // XSA follows the sums in every variant and does not tell them apart.
   const absl::StatusOr<AttentionEstimates> found =
       EstimateAttention({.causal = config.causal},
@@ -31,9 +39,28 @@ AttentionVariant ChooseAttention(const AttentionVariant& wanted, const ModelConf
     }
     return least;
   };
-  const double one_pass = kClearlyAhead * seconds(Kind::kOnePass);
-  if (seconds(Kind::kSplit) < std::min(one_pass, seconds(Kind::kTwoPass))) return {Kind::kSplit};
-  return {seconds(Kind::kTwoPass) < one_pass ? Kind::kTwoPass : Kind::kOnePass};
+  return {seconds(Kind::kOnePass), seconds(Kind::kTwoPass), seconds(Kind::kSplit)};
+}
+
+}  // namespace
+
+AttentionDecision ChooseAttention(
+    const AttentionVariant& wanted, const ModelConfig& config,
+    absl::FunctionRef<const einsum::DeviceDescription&()> device) {
+  if (wanted.kind != Kind::kAuto) return {wanted, "engine.attention.variant names it."};
+  const Estimates seconds = EstimateLongest(config, device());
+  const bool splits = seconds.split < seconds.two_pass;
+  const double ratio = std::min(seconds.split, seconds.two_pass) / seconds.one_pass;
+  const std::string longest =
+      absl::StrCat("sequences of ", config.max_positions, " tokens, the model's longest");
+  if (ratio >= kClearlyAhead) {
+    return {{Kind::kOnePass},
+            absl::StrCat("auto takes it, because no other order is estimated to be quicker by a "
+                         "tenth for ", longest, ".")};
+  }
+  return {{splits ? Kind::kSplit : Kind::kTwoPass},
+          absl::StrFormat("auto takes it, because it is estimated to take %.2f times as long as "
+                          "one_pass for %s.", ratio, longest)};
 }
 
 kernels::AttentionChoice KernelChoice(const AttentionVariant& variant) {

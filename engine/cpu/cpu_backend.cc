@@ -46,12 +46,13 @@ class CpuBackend final : public Backend {
 
   absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
       std::shared_ptr<const Model> model) override {
-    const einsum::DeviceDescription& device =
-        device_ != nullptr ? *device_ : DeviceOfThisMachine(context_);
-    const AttentionVariant attention = ChooseAttention(attention_, model->config, device);
-    SLUICE_ASSIGN_OR_RETURN(auto lowered, Lower(*model, context_, attention));
-    return std::make_unique<CpuModel>(std::move(model), context_, std::move(lowered), attention,
-                                      device, poison_);
+    AttentionDecision attention = ChooseAttention(
+        attention_, model->config, [&]() -> const einsum::DeviceDescription& {
+          return device_ != nullptr ? *device_ : DeviceOfThisMachine(context_);
+        });
+    SLUICE_ASSIGN_OR_RETURN(auto lowered, Lower(*model, context_, attention.variant));
+    return std::make_unique<CpuModel>(std::move(model), context_, std::move(lowered),
+                                      std::move(attention), device_, poison_);
   }
 
  private:

@@ -8,12 +8,11 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "engine/cascade/plan_report.h"
-#include "engine/cpu/attention_choice.h"
 #include "engine/cpu/cpu_op.h"
 #include "engine/cpu/cpu_slot.h"
+#include "engine/cpu/device_probe.h"
 #include "engine/cpu/layout.h"
 #include "engine/cpu/op_times.h"
-#include "nlohmann/json.hpp"
 
 namespace sluice {
 namespace {
@@ -67,17 +66,17 @@ absl::Status CheckDuration(const PlanReport& report) {
 }  // namespace
 
 CpuModel::CpuModel(std::shared_ptr<const Model> model, const kernels::Context& context,
-                   LoweredModel lowered, const AttentionVariant& attention,
-                   const einsum::DeviceDescription& device, bool poison)
+                   LoweredModel lowered, AttentionDecision attention,
+                   std::shared_ptr<const einsum::DeviceDescription> device, bool poison)
     : model_(std::move(model)),
       context_(context),
       lowered_(std::move(lowered)),
-      attention_(attention),
-      device_(device),
+      attention_(std::move(attention)),
+      device_(std::move(device)),
       poison_(poison) {}
 
 std::string CpuModel::algorithms() const {
-  return absl::StrCat("attention ", AttentionVariantName(attention_));
+  return absl::StrCat("attention ", AttentionVariantName(attention_.variant));
 }
 
 RowOrder CpuModel::row_order() const {
@@ -91,18 +90,23 @@ absl::StatusOr<std::unique_ptr<Plan>> CpuModel::Prepare(const Bucket& bucket) co
 
 absl::StatusOr<std::string> CpuModel::DescribePlan(const PlanQuery& query) const {
   const StepSizes step = StepOf(model_->config, query);
+  const einsum::DeviceDescription& device =
+      device_ != nullptr ? *device_ : DeviceOfThisMachine(context_);
   SLUICE_ASSIGN_OR_RETURN(
-      PlanReport report, MakePlanReport(*model_, device_, {.step = step, .variant = attention_}));
+      PlanReport report,
+      MakePlanReport(
+          *model_, device,
+          {.step = step, .variant = attention_.variant, .reason = attention_.reason}));
   if (query.profile) {
     SLUICE_RETURN_IF_ERROR(CheckDuration(report));
     SLUICE_ASSIGN_OR_RETURN(const std::vector<double> seconds, TimeOps(*this, *model_, step));
     AddTimes(seconds, &report);
   }
-  return PlanReportJson(report).dump();
+  return PlanReportText(report);
 }
 
 ArenaLayout CpuModel::LayOut(const Bucket& bucket) const {
-  return LayOutArena(*model_, bucket, context_.pool->threads(), KernelChoice(attention_));
+  return LayOutArena(*model_, bucket, context_.pool->threads(), KernelChoice(attention_.variant));
 }
 
 int64_t CpuModel::page_bytes() const { return CpuSlot::PageBytes(model_->config); }

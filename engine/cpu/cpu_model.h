@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "engine/backend.h"
+#include "engine/cpu/attention_choice.h"
 #include "engine/cpu/lower.h"
 #include "engine/einsum/device_description.h"
 #include "kernels/cpu/context.h"
@@ -15,13 +16,14 @@ namespace sluice {
 // packed weights serves all plans, and the arena of a slot any of them.
 class CpuModel final : public ExecutableModel {
  public:
+  // Without a `device`, that of this machine is measured when a plan is described.
   CpuModel(std::shared_ptr<const Model> model, const kernels::Context& context,
-           LoweredModel lowered, const AttentionVariant& attention,
-           const einsum::DeviceDescription& device, bool poison);
+           LoweredModel lowered, AttentionDecision attention,
+           std::shared_ptr<const einsum::DeviceDescription> device, bool poison);
 
   int64_t weight_bytes() const override { return lowered_.weight_bytes; }
   std::string algorithms() const override;
-  AttentionVariant attention() const override { return attention_; }
+  AttentionVariant attention() const override { return attention_.variant; }
   absl::StatusOr<std::string> DescribePlan(const PlanQuery& query) const override;
   RowOrder row_order() const override;
   absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const override;
@@ -46,8 +48,8 @@ class CpuModel final : public ExecutableModel {
   std::shared_ptr<const Model> model_;
   kernels::Context context_;
   LoweredModel lowered_;
-  AttentionVariant attention_;
-  einsum::DeviceDescription device_;
+  AttentionDecision attention_;
+  std::shared_ptr<const einsum::DeviceDescription> device_;  // nullptr if it is to be measured
   bool poison_;
 };
 

@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/cgroup.h"
 #include "base/check.h"
 #include "base/mutex.h"
 #include "kernels/cpu/memory.h"
@@ -25,7 +26,9 @@ namespace sluice {
 namespace {
 
 constexpr int kRounds = 5;
+// The set that stands for the memory, and the least that it is reduced to where little is free.
 constexpr int64_t kMemoryBytes = int64_t{128} << 20;
+constexpr int64_t kLeastBytes = int64_t{8} << 20;
 constexpr int64_t kMultiplySteps = 20'000;
 constexpr int64_t kExponentialRounds = 50;
 // The bytes that a run reads at least, so that its time is far above the clock's resolution.
@@ -53,8 +56,10 @@ double Rate(Run run) {
 // long, so that the least of many says more than their median.
 double LeastLaunchSeconds(kernels::ThreadPool* pool) {
   constexpr int kLaunches = 200;
+  constexpr double kMostSeconds = 0.1;  // for pools with more threads than there are cores
   double least = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < kLaunches; ++i) {
+  const double first = Now();
+  for (int i = 0; i < kLaunches && (i == 0 || Now() - first < kMostSeconds); ++i) {
     const double begin = Now();
     kernels::RunLaunch(pool);
     least = std::min(least, Now() - begin);
@@ -67,17 +72,27 @@ int64_t CacheBytes(int name, int64_t otherwise) {
   return bytes > 0 ? bytes : otherwise;
 }
 
+// Returns the size of the set that stands for the memory.
+int64_t SetBytes() {
+  int64_t bytes = kMemoryBytes;
+  const int64_t free = CgroupFreeMemory(ReadSystemFile).value_or(bytes * 4);
+  while (bytes > kLeastBytes && bytes > free / 4) bytes /= 2;
+  return bytes;
+}
+
 class Prober {
  public:
   explicit Prober(const kernels::Context& context)
-      : context_(context), memory_(static_cast<char*>(kernels::AllocateMemory(kMemoryBytes))) {
+      : context_(context),
+        bytes_(SetBytes()),
+        memory_(static_cast<char*>(kernels::AllocateMemory(bytes_))) {
     SLUICE_CHECK(memory_ != nullptr);
-    std::memset(memory_.get(), 1, kMemoryBytes);
+    std::memset(memory_.get(), 1, static_cast<size_t>(bytes_));
   }
 
   // Returns the bytes that `workers` threads read in a second of a set of `bytes` together.
   double ReadRate(int64_t bytes, int workers) const {
-    const int64_t each = std::min(bytes, kMemoryBytes) / workers / kLine * kLine;
+    const int64_t each = std::min(bytes, bytes_) / workers / kLine * kLine;
     const int64_t repeats = std::max<int64_t>(1, kReadBytes / each);
     return Rate([&] {
       context_.pool->ParallelFor(workers, 1, [&](int64_t begin, int64_t end, int) {
@@ -113,6 +128,7 @@ class Prober {
   };
 
   const kernels::Context& context_;
+  const int64_t bytes_;
   const std::unique_ptr<char, Free> memory_;
 };
 
@@ -144,7 +160,7 @@ einsum::DeviceDescription ProbeDevice(const kernels::Context& context) {
       Rate([&] { return kernels::RunExponentials(profile, kExponentialRounds); });
   device.launch_seconds = LeastLaunchSeconds(context.pool);
   device.levels = {prober.Own("L1", l1), prober.Own("L2", l2),
-                   prober.Shared("L3", l3, std::min(l3 / 2, kMemoryBytes / 2)),
+                   prober.Shared("L3", l3, l3 / 2),
                    prober.Shared("memory", static_cast<int64_t>(kMostMemory), kMemoryBytes)};
   return device;
 }

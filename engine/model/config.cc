@@ -99,8 +99,13 @@ void RefuseUnsupported(const json& document, const Architecture& architecture, O
   for (const json& type : layer_types) {
     if (type != "full_attention") root.Fail("layer_types", "has more than full_attention");
   }
-  root.Choice("torch_dtype", {"float32", "float16", "bfloat16"});
-  root.Choice("dtype", {"float32", "float16", "bfloat16"});
+}
+
+void ReadDType(ObjectReader& root, ModelConfig& config) {
+  constexpr int kBfloat16 = 2;
+  for (const char* const key : {"torch_dtype", "dtype"}) {
+    config.stored_in_bf16 |= root.Choice(key, {"float32", "float16", "bfloat16"}) == kBfloat16;
+  }
 }
 
 void ReadTokens(ObjectReader& root, ModelConfig& config) {
@@ -268,6 +273,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
   config.has_lm_head = architecture.lm_head;
   ReadFamily(root, config);
   ReadTokens(root, config);
+  ReadDType(root, config);
   ObjectReader extensions = root.Object("sluice");
   ReadExtensions(root, extensions, config);
   CheckRotations(root, config);

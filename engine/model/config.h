@@ -223,6 +223,10 @@ struct ModelConfig {
   InputAdapter input_adapter = InputAdapter::kNone;
   bool input_adapter_bias = false;  // of a dense adapter
 
+  // What config.json says of the weights, for plans without a checkpoint. Of a checkpoint each
+  // tensor has its own dtype.
+  bool stored_in_bf16 = false;
+
   int32_t bos_token_id = -1;  // -1 for none
   std::vector<int32_t> eos_token_ids;
   bool byte_tokenizer = false;

@@ -25,9 +25,9 @@ using admin::v1::OptimizeBucketsResponse;
 using admin::v1::ReloadRequest;
 using admin::v1::ReloadResponse;
 
-// The number of reviews that may wait. They run one at a time, so a longer queue would only mean
-// longer waits; callers should try again later.
-constexpr size_t kMaxWaitingReviews = 8;
+// The number of reviews that may wait, and of descriptions of plans. They run one at a time, so a
+// longer queue would only mean longer waits; callers should try again later.
+constexpr size_t kMaxWaiting = 8;
 
 }  // namespace
 
@@ -40,7 +40,8 @@ AdminService::AdminService(EngineOptions options, Engine* engine, Clock* clock,
       clock_(clock),
       health_(health),
       loads_(loads),
-      optimizer_(kMaxWaitingReviews) {
+      optimizer_(kMaxWaiting),
+      planner_(kMaxWaiting) {
   Stream("GetBuckets", &AdminService::GetBuckets);
   Stream("OptimizeBuckets", &AdminService::OptimizeBuckets);
   Stream("DescribePlan", &AdminService::DescribePlan);
@@ -90,7 +91,7 @@ AdminService::Unary* AdminService::OptimizeBuckets(Context* context, const Bytes
 AdminService::Unary* AdminService::DescribePlan(Context* context, const Bytes* request,
                                                 Bytes* response) {
   return AnswerLater<DescribePlanRequest, DescribePlanResponse>(
-      context, *request, response, Ready(), &optimizer_,
+      context, *request, response, Ready(), &planner_,
       [engine = engine_](const auto& message, auto* answer) {
         const PlanQuery query = {.sequences = message.sequences() == 0 ? 1 : message.sequences(),
                                  .tokens = message.tokens(),

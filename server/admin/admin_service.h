@@ -31,9 +31,9 @@ struct ReloadReport {
 };
 using Reload = std::function<absl::StatusOr<ReloadReport>()>;  // it blocks
 
-// Thread-safe; no method blocks. OptimizeBuckets and DescribePlan run on a thread of their own, one
-// call at a time. A few further calls may wait; any beyond those get RESOURCE_EXHAUSTED. The constructor's arguments
-// outlive the service, and gRPC has finished all its calls before it is destroyed.
+// Thread-safe; no method blocks. OptimizeBuckets and DescribePlan run on a thread each, one call at
+// a time. A few further calls may wait; any beyond those get RESOURCE_EXHAUSTED. The constructor's
+// arguments outlive the service, and gRPC has finished all its calls before it is destroyed.
 class AdminService final : public StreamedUnaryService<internal::RawAdmin> {
  public:
   // Reloads run on `loads`. `watch` bounds how long the messages of the service's calls may take.
@@ -67,6 +67,7 @@ class AdminService final : public StreamedUnaryService<internal::RawAdmin> {
   JobQueue* const loads_;
   sluice::Reload reload_;
   JobQueue optimizer_;
+  JobQueue planner_;
 };
 
 }  // namespace sluice

@@ -1,8 +1,13 @@
 #include "engine/cascade/plan_report.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "engine/cascade/derivation.h"
 #include "engine/einsum/text.h"
@@ -13,6 +18,9 @@
 namespace sluice {
 namespace {
 
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using Kind = AttentionVariant::Kind;
 
 // A processor with numbers that are easy to reckon with.
@@ -132,24 +140,85 @@ TEST(MakePlanReport, CountsEveryOpOfTheGraphOnce) {
   EXPECT_GT(report->attention[0].xsa_kernels_unfused, 3);
   EXPECT_EQ(report->attention[1].count, 1);
   EXPECT_EQ(report->attention[1].xsa_kernels_unfused, 0);
-  const nlohmann::json json = PlanReportJson(*report);
-  EXPECT_EQ(json["ops"].size(), report->ops.size());
-  EXPECT_EQ(json["attention"][0]["definition_passes"], 3);
+  const json all = PlanReportJson(*report);
+  EXPECT_EQ(all["ops"].size(), report->ops.size());
+  EXPECT_EQ(all["attention"][0]["definition_passes"], 3);
 }
 
-TEST(MakePlanReport, SaysWhichVariantServes) {
+TEST(MakePlanReport, SaysWhichVariantServesAndWhy) {
   ModelConfig config = testing::TinyConfig(1);
   config.max_positions = 4096;
   const auto model = testing::RandomModel(config, 5);
-  const auto chosen = [&](const AttentionVariant& variant, int64_t context) {
+  const auto plan = [&](const AttentionVariant& variant, int64_t context) {
     const auto report =
-        MakePlanReport(*model, Device(8), {.step = {1, 1, context}, .variant = variant});
-    return AttentionVariantName(report.value().attention[0].chosen);
+        MakePlanReport(*model, Device(8),
+                       {.step = {1, 1, context}, .variant = variant, .reason = "It was wanted."});
+    return report.value().attention[0];
   };
-  EXPECT_EQ(chosen({Kind::kTwoPass}, 4096), "two_pass");
-  EXPECT_EQ(chosen({Kind::kSplit, 4}, 4096), "split:4");
-  EXPECT_EQ(chosen({Kind::kSplit, 4}, 100), "one_pass");
-  EXPECT_EQ(chosen({Kind::kAuto}, 100), "one_pass");
+  EXPECT_EQ(plan({Kind::kTwoPass}, 4096).chosen, AttentionVariant{Kind::kTwoPass});
+  const PlanReport::OfAttention divided = plan({Kind::kSplit, 4}, 4096);
+  EXPECT_EQ(AttentionVariantName(divided.chosen), "split:4");
+  EXPECT_THAT(divided.reason, StartsWith("It was wanted. In this step, by estimate, one_pass "));
+  const PlanReport::OfAttention whole = plan({Kind::kSplit, 4}, 100);
+  EXPECT_EQ(whole.chosen, AttentionVariant{Kind::kOnePass});
+  EXPECT_THAT(whole.reason, HasSubstr("split:4 reads this step's keys in one pass"));
+}
+
+TEST(MakePlanReport, CountsWeightsAsTheyAreKept) {
+  const auto bytes = [](const Model& model) {
+    const auto report = MakePlanReport(model, Device(1), {.step = {1, 1, 8}});
+    std::map<std::string, double> of_kind;
+    for (const PlannedOp& op : report.value().ops) {
+      of_kind[op.kind] += op.analysis.traffic.LoadsOf(einsum::Home::kWeight);
+    }
+    return of_kind;
+  };
+  const ModelConfig config = testing::TinyConfig(1);
+  const auto f32 = bytes(*testing::RandomModel(config, 5));
+  const auto bf16 = bytes(*testing::RandomModel(config, 5, kernels::DType::kBF16));
+  const auto f16 = bytes(*testing::RandomModel(config, 5, kernels::DType::kF16));
+  for (const char* const kind : {"linear", "head", "embed"}) {
+    EXPECT_EQ(f32.at(kind), 2 * bf16.at(kind)) << kind;
+  }
+  EXPECT_EQ(f32.at("rms_norm"), bf16.at("rms_norm")) << "vectors are kept in f32";
+  EXPECT_EQ(f16.at("linear"), f32.at("linear")) << "f16 is widened in panels";
+  EXPECT_EQ(f16.at("embed"), bf16.at("embed")) << "a table stays as it is";
+
+  Model announced;
+  announced.config = config;
+  announced.config.stored_in_bf16 = true;
+  announced.graph = BuildGraph(config);
+  EXPECT_EQ(bytes(announced), bf16);
+}
+
+TEST(AddTimes, SumsTheOpsOfAKind) {
+  const auto model = testing::RandomModel(testing::TinyConfig(3), 5);
+  PlanReport report = MakePlanReport(*model, Device(1), {.step = {1, 1, 8}}).value();
+  std::vector<double> seconds(model->graph.ops.size());
+  for (size_t i = 0; i < seconds.size(); ++i) seconds[i] = std::ldexp(1.0, static_cast<int>(i));
+  AddTimes(seconds, &report);
+  double sum = 0;
+  for (const PlannedOp& op : report.ops) sum += op.seconds.value();
+  EXPECT_EQ(sum, std::ldexp(1.0, static_cast<int>(seconds.size())) - 1) << "each op once";
+  const json norm = PlanReportJson(report)["ops"][1];
+  EXPECT_EQ(norm["kind"], "rms_norm");
+  double norms = 0;
+  for (size_t i = 0; i < seconds.size(); ++i) {
+    if (std::holds_alternative<NormOp>(model->graph.ops[i])) norms += seconds[i];
+  }
+  EXPECT_EQ(norm["measured_seconds"], norms);
+}
+
+TEST(StepOf, FillsInWhatTheQueryLeavesOut) {
+  ModelConfig config = testing::TinyConfig(1);
+  config.max_positions = 64;
+  EXPECT_EQ(StepOf(config, {}).context, 64);
+  EXPECT_EQ(StepOf(config, {}).tokens, 1);
+  config.max_positions = 100000;
+  EXPECT_EQ(StepOf(config, {.sequences = 3}).context, 4096);
+  EXPECT_EQ(StepOf(config, {.tokens = 7, .context = 9}).tokens, 7);
+  config.causal = false;
+  EXPECT_EQ(StepOf(config, {.context = 9}).tokens, 9) << "attention in both directions is whole";
 }
 
 TEST(MakePlanReport, RefusesStepsThatTheModelCannotTake) {

@@ -13,6 +13,7 @@ DeviceDescription Described() {
   return {.name = "two cores",
           .workers = 2,
           .flops_per_second = 1.5e11,
+          .bf16_flops_per_second = 3e11,
           .exponentials_per_second = 2e9,
           .launch_seconds = 4e-6,
           .levels = {{.name = "L2", .bytes = 1 << 20, .bytes_per_second = 1e11},

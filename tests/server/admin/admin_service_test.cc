@@ -117,6 +117,18 @@ TEST_F(AdminTest, OptimizeBucketsGivesTheReason) {
             grpc::StatusCode::NOT_FOUND);
 }
 
+TEST_F(AdminTest, DescribePlanNeedsAServedModelOnACpu) {
+  v1::DescribePlanRequest request;
+  v1::DescribePlanResponse response;
+  request.set_model_name("absent");
+  EXPECT_EQ(Call(&v1::Admin::Stub::DescribePlan, request, &response).error_code(),
+            grpc::StatusCode::NOT_FOUND);
+  request.set_model_name("text");
+  EXPECT_EQ(Call(&v1::Admin::Stub::DescribePlan, request, &response).error_code(),
+            grpc::StatusCode::UNIMPLEMENTED)
+      << "the fake device has no description";
+}
+
 TEST_F(AdminTest, EveryMethodRefusesMalformedProtobufAsInvalid) {
   const auto channel = daemon_.Channel();
   for (const char* method : {"GetBuckets", "OptimizeBuckets", "DescribePlan", "Explain", "Reload"}) {
@@ -150,6 +162,11 @@ class GatedEngine final : public Engine {
   }
   absl::StatusOr<Explanation> Explain(std::string_view) const override {
     return absl::NotFoundError("");
+  }
+  absl::StatusOr<std::string> DescribePlan(std::string_view name, std::string_view version,
+                                           const PlanQuery& query) const override {
+    return absl::StrCat(std::string(name), "/", std::string(version), ": ", query.sequences, " ", query.tokens, " ",
+                        query.context, query.profile ? " profile" : "");
   }
   const BackendInfo& backend_info() const override { return info_; }
 
@@ -246,6 +263,29 @@ TEST_F(SlowReviewTest, ACancelledCallEndsWhileItsReviewStillRuns) {
   EXPECT_EQ(waiting->status.get().error_code(), grpc::StatusCode::CANCELLED);
   server_->Shutdown(std::chrono::system_clock::now());
   server_->Wait();  // returns while the review still runs
+}
+
+TEST_F(SlowReviewTest, PlansAreDescribedWhileAReviewRuns) {
+  const auto running = Start();
+  engine_.gate.AwaitArrivals(1);
+  v1::DescribePlanRequest request;
+  request.set_model_name("m");
+  request.set_model_version("2");
+  const auto describe = [&] {
+    grpc::ClientContext context;
+    v1::DescribePlanResponse response;
+    const grpc::Status status = stub_->DescribePlan(&context, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return response.json();
+  };
+  EXPECT_EQ(describe(), "m/2: 1 0 0") << "the engine fills in what is left out";
+  request.set_sequences(3);
+  request.set_tokens(4);
+  request.set_context(5);
+  request.set_profile(true);
+  EXPECT_EQ(describe(), "m/2: 3 4 5 profile");
+  engine_.gate.Open();
+  EXPECT_TRUE(running->status.get().ok());
 }
 
 TEST_F(SlowReviewTest, ReviewsAreUnavailableUntilTheServerIsReady) {

@@ -1,0 +1,203 @@
+// The commands plan and einsum. The figures themselves are tested in engine/cascade and engine/einsum.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "client/exit_code.h"
+#include "engine/einsum/device_description.h"
+#include "nlohmann/json.hpp"
+#include "proto/admin.grpc.pb.h"
+#include "tests/client/command_fixture.h"
+#include "tests/support/checkpoint_writer.h"
+
+namespace sluice::client {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Answers with what the test sets.
+class PlanService final : public admin::v1::Admin::Service {
+ public:
+  grpc::Status DescribePlan(grpc::ServerContext*, const admin::v1::DescribePlanRequest* request,
+                            admin::v1::DescribePlanResponse* response) override {
+    asked = *request;
+    response->set_json(answer);
+    return grpc::Status::OK;
+  }
+
+  admin::v1::DescribePlanRequest asked;
+  std::string answer;
+};
+
+class PlanCommandTest : public CommandFixture {
+ protected:
+  void SetUp() override {
+    Serve({&service_});
+    std::filesystem::create_directories(model_);
+    const einsum::DeviceDescription device = {
+        .name = "a test's device",
+        .workers = 2,
+        .flops_per_second = 1e11,
+        .exponentials_per_second = 2e9,
+        .launch_seconds = 1e-6,
+        .levels = {{.name = "memory", .bytes = 1e12, .bytes_per_second = 2e10, .shared = true}}};
+    std::ofstream(device_) << einsum::DeviceDescriptionJson(device);
+    ModelConfig config = testing::TinyConfig(2);
+    config.max_positions = 2048;
+    testing::WriteModel(config, 3, kernels::DType::kF32, model_);
+  }
+  void TearDown() override {
+    CommandFixture::TearDown();
+    std::filesystem::remove_all(folder_);
+  }
+
+  PlanService service_;
+  const std::string folder_ = absl::StrCat(::testing::TempDir(), "/plan_test");
+  const std::string device_ = folder_ + "/device.json";
+  const std::string model_ = folder_ + "/model";
+};
+
+TEST_F(PlanCommandTest, ShowsOpsAndOrdersOfADirectory) {
+  EXPECT_EQ(RunWith({"plan", model_, "--device", device_, "--context", "2000"}), kExitOk) << error_;
+  EXPECT_THAT(out_, HasSubstr("a test's device: 1 sequences, 1 tokens each, context 2000"));
+  EXPECT_THAT(out_, HasSubstr("rms_norm "));
+  EXPECT_THAT(out_, HasSubstr("two_pass "));
+  EXPECT_THAT(out_, HasSubstr(" chosen"));
+  EXPECT_THAT(out_, HasSubstr("auto takes it"));
+  EXPECT_THAT(out_, Not(HasSubstr("Measured")));
+
+  ASSERT_EQ(RunWith({"plan", model_, "--device", device_, "--variant", "split:2", "--json"}),
+            kExitOk);
+  const json plan = json::parse(out_);
+  EXPECT_EQ(plan["model"], model_);
+  EXPECT_EQ(plan["step"]["context"], 2048);
+  EXPECT_EQ(plan["attention"][0]["chosen"], "split:2");
+}
+
+TEST_F(PlanCommandTest, NeedsNoWeightsUnlessItRunsTheModel) {
+  std::filesystem::remove(model_ + "/model.safetensors");
+  EXPECT_EQ(RunWith({"plan", model_, "--device", device_}), kExitOk) << error_;
+  EXPECT_EQ(RunWith({"plan", model_, "--device", device_, "--profile"}), kExitUsage);
+  EXPECT_THAT(error_, HasSubstr("--profile: "));
+  EXPECT_THAT(error_, HasSubstr("has no weights"));
+}
+
+TEST_F(PlanCommandTest, ProfilesTheOpsOfADirectory) {
+  ASSERT_EQ(RunWith({"plan", model_, "--device", device_, "--context", "9", "--profile"}), kExitOk)
+      << error_;
+  EXPECT_THAT(out_, HasSubstr("Measured on this machine: "));
+  EXPECT_THAT(out_, HasSubstr("BOUND BY"));
+}
+
+TEST_F(PlanCommandTest, ShowsWhatTheDaemonSaysOfAServedModel) {
+  ASSERT_EQ(RunWith({"plan", model_, "--device", device_, "--context", "9", "--json"}), kExitOk);
+  service_.answer = out_;
+  ASSERT_EQ(RunWith({"plan", "--model", "mine", "--model-version", "4", "--sequences", "3",
+                     "--tokens", "2", "--context", "9", "--profile"}),
+            kExitOk)
+      << error_;
+  EXPECT_THAT(out_, HasSubstr("rms_norm "));
+  EXPECT_EQ(service_.asked.model_name(), "mine");
+  EXPECT_EQ(service_.asked.model_version(), "4");
+  EXPECT_EQ(service_.asked.sequences(), 3);
+  EXPECT_EQ(service_.asked.tokens(), 2);
+  EXPECT_EQ(service_.asked.context(), 9);
+  EXPECT_TRUE(service_.asked.profile());
+
+  for (const char* const answer : {"", "{}", "[1]", "{\"step\": 3}", "{\"ops\": [[[[[["}) {
+    service_.answer = answer;
+    EXPECT_EQ(RunWith({"plan", "--model", "mine"}), kExitFailed) << answer;
+    EXPECT_THAT(error_, HasSubstr("cannot be read")) << answer;
+  }
+}
+
+TEST_F(PlanCommandTest, ErrorsNameTheFileOrTheFlag) {
+  EXPECT_EQ(RunWith({"plan", folder_ + "/absent", "--device", device_}), kExitUsage);
+  EXPECT_THAT(error_, HasSubstr("absent"));
+  EXPECT_EQ(RunWith({"plan", model_, "--device", folder_ + "/absent"}), kExitUsage);
+  EXPECT_THAT(error_, HasSubstr("absent"));
+  EXPECT_EQ(RunWith({"plan", model_, "--device", device_, "--context", "2049"}), kExitUsage);
+  EXPECT_THAT(error_, HasSubstr("context is 2049, must be in [1, 2048]"));
+}
+
+TEST_F(PlanCommandTest, ANameThatIsNotUtf8IsNoFault) {
+  const std::string odd = folder_ + "/\xff";
+  std::filesystem::rename(model_, odd);
+  EXPECT_EQ(RunWith({"plan", odd, "--device", device_, "--json"}), kExitOk);
+  EXPECT_TRUE(json::accept(out_)) << out_;
+}
+
+TEST_F(PlanCommandTest, AnalysesAnEinsumString) {
+  ASSERT_EQ(RunWith({"einsum", "bld,lde->ble", "--sizes", "b=8,l=256,d=512,e=512", "--device",
+                     device_}),
+            kExitOk)
+      << error_;
+  EXPECT_THAT(out_, HasSubstr("l batch"));
+  EXPECT_THAT(out_, HasSubstr("d contraction"));
+  ASSERT_EQ(RunWith({"einsum", "bld,lde->ble", "--device", device_, "--json"}), kExitOk);
+  EXPECT_EQ(json::parse(out_)["einsums"][0]["roles"]["l"], "batch");
+  EXPECT_EQ(RunWith({"einsum", "bld,lde->", "--sizes", "b=0", "--device", device_}), kExitUsage);
+  EXPECT_THAT(error_, HasSubstr("b"));
+}
+
+TEST_F(PlanCommandTest, ReadsACascadeFromAFileOrStandardInput) {
+  ASSERT_EQ(RunWith({"einsum", "--paper", "attention_three_pass", "--device", device_, "--json"}),
+            kExitOk);
+  const std::string text = json::parse(out_)["cascade"];
+  EXPECT_EQ(json::parse(out_)["analysis"]["passes"], 3);
+  ASSERT_EQ(RunWith({"einsum", "--file", "-", "--device", device_, "--json"}, text), kExitOk);
+  EXPECT_EQ(json::parse(out_)["cascade"], text);
+  EXPECT_EQ(RunWith({"einsum", "--file", "-", "--device", device_}, std::string(1 << 20, ' ')),
+            kExitUsage);
+  EXPECT_THAT(error_, HasSubstr("bytes"));
+  EXPECT_EQ(RunWith({"einsum", "--paper", "none", "--device", device_}), kExitUsage);
+  EXPECT_THAT(error_, HasSubstr("'none'"));
+}
+
+TEST_F(PlanCommandTest, DerivesOnePassFromThree) {
+  ASSERT_EQ(RunWith({"einsum", "--derive", "--json"}), kExitOk);
+  const json steps = json::parse(out_);
+  EXPECT_EQ(steps.front()["passes"], 3);
+  EXPECT_EQ(steps.back()["passes"], 1);
+  ASSERT_EQ(RunWith({"einsum", "--derive"}), kExitOk);
+  EXPECT_THAT(out_, HasSubstr("3 passes over the keys"));
+  EXPECT_THAT(out_, HasSubstr("1 pass over the keys"));
+}
+
+struct BadPlanRow {
+  std::vector<const char*> words;
+  const char* error;
+};
+
+TEST(PlanArguments, AreRefusedByName) {
+  const BadPlanRow kRows[] = {
+      {{"plan"}, "plan needs one of"},
+      {{"plan", "folder", "--model", "m"}, "plan needs one of"},
+      {{"plan", "--model", "m", "--variant", "one_pass"}, "--variant"},
+      {{"plan", "--model", "m", "--threads", "2"}, "--threads"},
+      {{"plan", "--model", "m", "--device", "file"}, "--device"},
+      {{"plan", "--probe", "--profile"}, "--profile"},
+      {{"plan", "folder", "--context", "0"}, "--context"},
+      {{"plan", "folder", "--sequences", "65537"}, "--sequences"},
+      {{"plan", "folder", "--variant", "split:1"}, "--variant"},
+      {{"einsum"}, "einsum needs one of"},
+      {{"einsum", "ab->a", "--derive"}, "einsum needs one of"},
+  };
+  for (const BadPlanRow& row : kRows) {
+    std::vector<const char*> argv = {"sluice"};
+    argv.insert(argv.end(), row.words.begin(), row.words.end());
+    const auto arguments = ParseArguments(static_cast<int>(argv.size()), argv.data(),
+                                          [](const char*) -> const char* { return nullptr; });
+    ASSERT_FALSE(arguments.ok()) << row.error;
+    EXPECT_THAT(std::string(arguments.status().message()), HasSubstr(row.error));
+  }
+}
+
+}  // namespace
+}  // namespace sluice::client
