@@ -83,7 +83,7 @@ struct PlanArguments {
   std::string model;  // a served model, in place of a directory
   std::string model_version;
   std::string device;   // "cpu" or empty: this machine's processor; else a file that describes one
-  int64_t context = 0;         // 0 for 4096, or the model's longest sequence if that is less
+  int64_t context = 0;  // 0 for 4096, or the model's longest sequence if that is less
   int64_t sequences = 1;
   int64_t tokens = 0;   // of each sequence; 0 for 1, or the context of models that see both ways
   int32_t threads = 0;  // 0 for all

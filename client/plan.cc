@@ -97,8 +97,8 @@ absl::StatusOr<json> PlanOfDirectory(const PlanArguments& plan) {
     return json::parse(profile);
   }
   SLUICE_ASSIGN_OR_RETURN(const DeviceDescription device, DeviceFor(plan.device, plan.threads));
-  const AttentionDecision attention =
-      ChooseAttention(plan.variant, model->config, [&]() -> const auto& { return device; });
+  const AttentionDecision attention = ChooseAttention(
+      plan.variant, model->config, [&]() -> const auto& { return device; });
   SLUICE_ASSIGN_OR_RETURN(const PlanReport report,
                           MakePlanReport(*model, device,
                                          {.step = StepOf(model->config, query),

@@ -91,8 +91,8 @@ absl::StatusOr<PlanReport::OfAttention> PlanAttention(const AttentionOp& op,
   SLUICE_ASSIGN_OR_RETURN(plan.estimates,
                           EstimateAttention(shape, WorkOf(config, inputs.step), device, parts));
   const auto& variants = plan.estimates.variants;
-  const bool divided = std::ranges::find(variants, inputs.variant, &AttentionEstimate::variant) !=
-                       variants.end();
+  const bool divided =
+      std::ranges::find(variants, inputs.variant, &AttentionEstimate::variant) != variants.end();
   plan.chosen = divided ? inputs.variant : AttentionVariant{Kind::kOnePass};
   plan.reason = inputs.reason;
   if (!divided) {
@@ -117,8 +117,8 @@ void AddRooflines(PlanReport* report) {
   for (const PlannedOp& op : report->ops) {
     for (const einsum::Home home : {einsum::Home::kWeight, einsum::Home::kKv}) {
       const einsum::Traffic& traffic = op.analysis.traffic;
-      resident += static_cast<double>(op.count()) *
-                  (traffic.LoadsOf(home) + traffic.StoresOf(home));
+      resident +=
+          static_cast<double>(op.count()) * (traffic.LoadsOf(home) + traffic.StoresOf(home));
     }
   }
   for (PlannedOp& op : report->ops) {

@@ -44,9 +44,8 @@ Estimates EstimateLongest(const ModelConfig& config, const einsum::DeviceDescrip
 
 }  // namespace
 
-AttentionDecision ChooseAttention(
-    const AttentionVariant& wanted, const ModelConfig& config,
-    absl::FunctionRef<const einsum::DeviceDescription&()> device) {
+AttentionDecision ChooseAttention(const AttentionVariant& wanted, const ModelConfig& config,
+                                  absl::FunctionRef<const einsum::DeviceDescription&()> device) {
   if (wanted.kind != Kind::kAuto) return {wanted, "engine.attention.variant names it."};
   const Estimates seconds = EstimateLongest(config, device());
   const bool splits = seconds.split < seconds.two_pass;
@@ -56,11 +55,13 @@ AttentionDecision ChooseAttention(
   if (ratio >= kClearlyAhead) {
     return {{Kind::kOnePass},
             absl::StrCat("auto takes it, because no other order is estimated to be quicker by a "
-                         "tenth for ", longest, ".")};
+                         "tenth for ",
+                         longest, ".")};
   }
   return {{splits ? Kind::kSplit : Kind::kTwoPass},
           absl::StrFormat("auto takes it, because it is estimated to take %.2f times as long as "
-                          "one_pass for %s.", ratio, longest)};
+                          "one_pass for %s.",
+                          ratio, longest)};
 }
 
 kernels::AttentionChoice KernelChoice(const AttentionVariant& variant) {

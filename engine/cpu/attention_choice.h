@@ -23,9 +23,8 @@ struct AttentionDecision {
 // of the device decides nothing.
 //
 // `device` is called for kAuto alone, because it may have to measure.
-AttentionDecision ChooseAttention(
-    const AttentionVariant& wanted, const ModelConfig& config,
-    absl::FunctionRef<const einsum::DeviceDescription&()> device);
+AttentionDecision ChooseAttention(const AttentionVariant& wanted, const ModelConfig& config,
+                                  absl::FunctionRef<const einsum::DeviceDescription&()> device);
 
 // Returns the kernel's name for a variant. Requires another than kAuto.
 kernels::AttentionChoice KernelChoice(const AttentionVariant& variant);

@@ -46,8 +46,8 @@ class CpuBackend final : public Backend {
 
   absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
       std::shared_ptr<const Model> model) override {
-    AttentionDecision attention = ChooseAttention(
-        attention_, model->config, [&]() -> const einsum::DeviceDescription& {
+    AttentionDecision attention =
+        ChooseAttention(attention_, model->config, [&]() -> const einsum::DeviceDescription& {
           return device_ != nullptr ? *device_ : DeviceOfThisMachine(context_);
         });
     SLUICE_ASSIGN_OR_RETURN(auto lowered, Lower(*model, context_, attention.variant));

@@ -94,9 +94,8 @@ absl::StatusOr<std::string> CpuModel::DescribePlan(const PlanQuery& query) const
       device_ != nullptr ? *device_ : DeviceOfThisMachine(context_);
   SLUICE_ASSIGN_OR_RETURN(
       PlanReport report,
-      MakePlanReport(
-          *model_, device,
-          {.step = step, .variant = attention_.variant, .reason = attention_.reason}));
+      MakePlanReport(*model_, device,
+                     {.step = step, .variant = attention_.variant, .reason = attention_.reason}));
   if (query.profile) {
     SLUICE_RETURN_IF_ERROR(CheckDuration(report));
     SLUICE_ASSIGN_OR_RETURN(const std::vector<double> seconds, TimeOps(*this, *model_, step));

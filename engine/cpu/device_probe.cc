@@ -159,8 +159,7 @@ einsum::DeviceDescription ProbeDevice(const kernels::Context& context) {
   device.exponentials_per_second =
       Rate([&] { return kernels::RunExponentials(profile, kExponentialRounds); });
   device.launch_seconds = LeastLaunchSeconds(context.pool);
-  device.levels = {prober.Own("L1", l1), prober.Own("L2", l2),
-                   prober.Shared("L3", l3, l3 / 2),
+  device.levels = {prober.Own("L1", l1), prober.Own("L2", l2), prober.Shared("L3", l3, l3 / 2),
                    prober.Shared("memory", static_cast<int64_t>(kMostMemory), kMemoryBytes)};
   return device;
 }

@@ -83,9 +83,10 @@ absl::Status CheckMemory(int64_t bytes) {
   constexpr int64_t kUnknown = int64_t{1} << 30;
   const int64_t free = CgroupFreeMemory(ReadSystemFile).value_or(kUnknown);
   if (bytes <= free / 2) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("a profile of this step takes ", bytes, " bytes for keys, values and "
-                   "activations, more than half of the ", free, " that are free"));
+  return absl::ResourceExhaustedError(absl::StrCat("a profile of this step takes ", bytes,
+                                                   " bytes for keys, values and "
+                                                   "activations, more than half of the ",
+                                                   free, " that are free"));
 }
 
 double MedianOf(std::vector<double> values) {
@@ -106,8 +107,8 @@ absl::StatusOr<std::vector<double>> TimeOps(const CpuModel& executable, const Mo
   const Bucket bucket = {static_cast<int32_t>(rows), static_cast<int32_t>(step.sequences)};
   const int64_t pages_each = kernels::CeilDiv(step.context, kPageTokens);
   const int64_t pages = step.sequences * pages_each;
-  SLUICE_RETURN_IF_ERROR(CheckMemory(pages * executable.page_bytes() +
-                                     executable.activation_bytes(bucket)));
+  SLUICE_RETURN_IF_ERROR(
+      CheckMemory(pages * executable.page_bytes() + executable.activation_bytes(bucket)));
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<Plan> plan, executable.Prepare(bucket));
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<Slot> slot,
                           executable.CreateSlot(bucket, static_cast<int32_t>(pages)));
@@ -119,12 +120,12 @@ absl::StatusOr<std::vector<double>> TimeOps(const CpuModel& executable, const Mo
   const MonoTime begin = clock.Now();
   while (true) {
     MonoTime last = clock.Now();
-    SLUICE_RETURN_IF_ERROR(executable.Trace(*plan, *slot, sequences.batch(),
-                                            [&](size_t op, const StepRun&) {
-                                              const MonoTime now = clock.Now();
-                                              times[op].push_back(Seconds(now - last));
-                                              last = now;
-                                            }));
+    SLUICE_RETURN_IF_ERROR(
+        executable.Trace(*plan, *slot, sequences.batch(), [&](size_t op, const StepRun&) {
+          const MonoTime now = clock.Now();
+          times[op].push_back(Seconds(now - last));
+          last = now;
+        }));
     if (times.front().size() >= kMostSteps || Seconds(clock.Now() - begin) > kMeasuredSeconds) {
       break;
     }

@@ -134,9 +134,9 @@ TEST_F(PlanCommandTest, ANameThatIsNotUtf8IsNoFault) {
 }
 
 TEST_F(PlanCommandTest, AnalysesAnEinsumString) {
-  ASSERT_EQ(RunWith({"einsum", "bld,lde->ble", "--sizes", "b=8,l=256,d=512,e=512", "--device",
-                     device_}),
-            kExitOk)
+  ASSERT_EQ(
+      RunWith({"einsum", "bld,lde->ble", "--sizes", "b=8,l=256,d=512,e=512", "--device", device_}),
+      kExitOk)
       << error_;
   EXPECT_THAT(out_, HasSubstr("l batch"));
   EXPECT_THAT(out_, HasSubstr("d contraction"));

@@ -131,7 +131,8 @@ TEST_F(AdminTest, DescribePlanNeedsAServedModelOnACpu) {
 
 TEST_F(AdminTest, EveryMethodRefusesMalformedProtobufAsInvalid) {
   const auto channel = daemon_.Channel();
-  for (const char* method : {"GetBuckets", "OptimizeBuckets", "DescribePlan", "Explain", "Reload"}) {
+  for (const char* method :
+       {"GetBuckets", "OptimizeBuckets", "DescribePlan", "Explain", "Reload"}) {
     grpc::ClientContext context;
     const grpc::Status status = testing::RawCall(
         channel, std::string("/sluice.admin.v1.Admin/") + method, "\xff\xff", &context);
@@ -165,8 +166,8 @@ class GatedEngine final : public Engine {
   }
   absl::StatusOr<std::string> DescribePlan(std::string_view name, std::string_view version,
                                            const PlanQuery& query) const override {
-    return absl::StrCat(std::string(name), "/", std::string(version), ": ", query.sequences, " ", query.tokens, " ",
-                        query.context, query.profile ? " profile" : "");
+    return absl::StrCat(std::string(name), "/", std::string(version), ": ", query.sequences, " ",
+                        query.tokens, " ", query.context, query.profile ? " profile" : "");
   }
   const BackendInfo& backend_info() const override { return info_; }
 
