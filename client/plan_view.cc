@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <string>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/text_wrap.h"
 #include "client/table.h"
 #include "nlohmann/json.hpp"
 
@@ -21,8 +26,17 @@ double Bytes(const json& analysis, const char* home) {
 }
 
 std::string Passes(const json& analysis) {
-  return absl::StrCat(analysis.at("passes").get<int>(), " over ",
-                      analysis.at("over").get<std::string>());
+  return absl::StrCat(analysis.at("passes").get<int>());
+}
+
+constexpr size_t kColumns = 100;
+
+std::string Wrapped(const std::string& text) {
+  return absl::StrJoin(Wrap(text, kColumns), "\n") + "\n";
+}
+
+std::string Counted(int64_t count, const char* one, const char* many) {
+  return absl::StrCat(count, " ", count == 1 ? one : many);
 }
 
 std::string NameOfOp(const json& op) {
@@ -31,8 +45,8 @@ std::string NameOfOp(const json& op) {
 }
 
 std::string OpsText(const json& ops) {
-  Table table({"OP", "COUNT", "PASSES", "WEIGHT BYTES", "KV BYTES", "ACTIVATION BYTES", "FLOPS",
-               "EXPONENTIALS", "ESTIMATE", "KERNELS"});
+  Table table({"OP", "COUNT", "PASSES", "WEIGHTS", "KV", "ARENA", "FLOPS", "EXP", "ESTIMATE",
+               "KERNELS"});
   for (const json& op : ops) {
     const json& analysis = op.at("analysis");
     const json& kernels = op.at("kernels");
@@ -76,7 +90,7 @@ std::string AttentionText(const json& plan) {
       "\nAttention%s, %d of the ops: %d passes as defined, %d equal variants found.\n\n",
       plan.at("xsa").get<bool>() ? " with XSA" : "", plan.at("ops").get<int64_t>(),
       plan.at("definition_passes").get<int>(), plan.at("variants_found").get<int64_t>());
-  Table table({"VARIANT", "PASSES", "FOOTPRINT", "BYTES", "FLOPS", "EXPONENTIALS", "WORK ITEMS",
+  Table table({"VARIANT", "PASSES", "FOOTPRINT", "BYTES", "FLOPS", "EXP", "WORK ITEMS",
                "WORKERS", "ESTIMATE", ""});
   for (const json& variant : plan.at("variants")) {
     const json& analysis = variant.at("analysis");
@@ -88,14 +102,17 @@ std::string AttentionText(const json& plan) {
                   absl::StrCat(variant.at("work_items").get<int64_t>()),
                   absl::StrFormat("%.1f", variant.at("usable_workers").get<double>()),
                   Time(variant.at("estimated_seconds")),
-                  name == plan.at("chosen").get<std::string>() ? "chosen" : ""});
+                  name == plan.at("chosen").get<std::string>() ? "serves" : ""});
   }
-  absl::StrAppend(&text, table.Render(), "\n", plan.at("reason").get<std::string>(), "\n");
+  const std::string chosen = plan.at("chosen");
+  absl::StrAppend(&text, table.Render(), "\n",
+                  Wrapped(absl::StrCat(chosen, ": ", plan.at("reason").get<std::string>())));
   if (plan.at("xsa").get<bool>()) {
-    absl::StrAppendFormat(&text,
-                          "XSA alone is %d einsums; attention's kernel computes them in its "
-                          "epilogue, with 0 kernels of its own for static and dynamic shapes.\n",
-                          plan.at("xsa_kernels_unfused").get<int64_t>());
+    absl::StrAppend(
+        &text, Wrapped(absl::StrCat(
+                   "XSA alone is ", plan.at("xsa_kernels_unfused").get<int64_t>(),
+                   " einsums; attention's kernel computes them in its epilogue, with 0 kernels of "
+                   "its own for static and dynamic shapes.")));
   }
   return text;
 }
@@ -135,17 +152,25 @@ std::string PlanText(const json& report) {
   const json& step = report.at("step");
   const json& kernels = report.at("kernels");
   std::string text = absl::StrFormat(
-      "%s (%s) on %s: %d sequences, %d tokens each, context %d\n\n",
+      "%s (%s) on %s: %s of %d tokens, of which the step computes %d.\n\n",
       report.at("model").get<std::string>(), report.at("architecture").get<std::string>(),
-      report.at("device").at("name").get<std::string>(), step.at("sequences").get<int64_t>(),
-      step.at("tokens").get<int64_t>(), step.at("context").get<int64_t>());
-  absl::StrAppend(&text, OpsText(report.at("ops")), ProfileText(report.at("ops")));
+      report.at("device").at("name").get<std::string>(),
+      Counted(step.at("sequences").get<int64_t>(), "sequence", "sequences"),
+      step.at("context").get<int64_t>(), step.at("tokens").get<int64_t>());
+  absl::StrAppend(&text, OpsText(report.at("ops")),
+                  "\n",
+                  Wrapped("Of one op: passes over the rank that it reduces, bytes of weights, of KV "
+                          "pages and of activations (arena), operations, exponentials, and kernels "
+                          "before and after fusion."),
+                  ProfileText(report.at("ops")));
   for (const json& plan : report.at("attention")) absl::StrAppend(&text, AttentionText(plan));
-  absl::StrAppendFormat(&text,
-                        "\nKernels of a step: %d einsums one by one; %d as served, with static "
-                        "shapes, and %d with dynamic shapes.\n",
-                        kernels.at("unfused").get<int64_t>(), kernels.at("static").get<int64_t>(),
-                        kernels.at("dynamic").get<int64_t>());
+  absl::StrAppend(
+      &text, "\n",
+      Wrapped(absl::StrFormat("Kernels of a step: %d einsums one by one; %d as served, with static "
+                              "shapes, and %d with dynamic shapes.",
+                              kernels.at("unfused").get<int64_t>(),
+                              kernels.at("static").get<int64_t>(),
+                              kernels.at("dynamic").get<int64_t>())));
   return text;
 }
 
@@ -156,10 +181,11 @@ std::string CascadeText(const einsum::Cascade& cascade, const einsum::Analysis& 
     return Count(analysis.traffic.LoadsOf(home) + analysis.traffic.StoresOf(home));
   };
   absl::StrAppendFormat(&text,
-                        "\n%d passes over %s, footprint %s bytes.\nBytes: weights %s, KV %s, "
+                        "\n%s over %s, footprint %s bytes.\nBytes: weights %s, KV %s, "
                         "arena %s. Flops %s, exponentials %s, divisions %s.\nEstimate: %s on "
                         "%.1f workers.\n",
-                        analysis.passes, analysis.stream, Count(analysis.footprint_bytes),
+                        Counted(analysis.passes, "pass", "passes"), analysis.stream,
+                        Count(analysis.footprint_bytes),
                         moved(einsum::Home::kWeight), moved(einsum::Home::kKv),
                         moved(einsum::Home::kArena), Count(analysis.work.flops),
                         Count(analysis.work.exponentials), Count(analysis.work.divisions),
@@ -192,14 +218,20 @@ json CascadeJson(const einsum::Cascade& cascade, const einsum::Analysis& analysi
 
 std::string DerivationText(const std::vector<DerivationStep>& steps, einsum::Notation notation) {
   std::string text;
+  std::set<std::string> declared;
   for (const DerivationStep& step : steps) {
     if (step.rule.empty()) {
-      absl::StrAppend(&text, "Attention as defined");
+      absl::StrAppend(&text, "Attention as defined: ");
     } else {
-      absl::StrAppend(&text, "\nRule: ", step.rule, ". It holds if: ", step.condition);
+      absl::StrAppend(&text, "\nRule: ", step.rule, ".\nCondition: ", step.condition, ".\n");
     }
-    absl::StrAppend(&text, ": ", step.passes, step.passes == 1 ? " pass" : " passes",
-                    " over the keys\n\n", einsum::Print(step.cascade, notation));
+    absl::StrAppend(&text, Counted(step.passes, "pass", "passes"), " over the keys\n\n");
+    for (const auto line : absl::StrSplit(einsum::Print(step.cascade, notation), '\n')) {
+      const bool declares = absl::StartsWith(line, "cascade ") ||
+                            absl::StartsWith(line, "rank ") || absl::StartsWith(line, "tensor ");
+      if (line.empty() || (declares && !declared.insert(std::string(line)).second)) continue;
+      absl::StrAppend(&text, "  ", line, "\n");
+    }
   }
   return text;
 }

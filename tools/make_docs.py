@@ -1,10 +1,15 @@
-"""Makes docs/options.md from config/sluice.yaml and docs/metrics.md from proto/metric_names.h.
+"""Makes docs/options.md from config/sluice.yaml and docs/metrics.md from proto/metric_names.h, and
+renews in docs/cascades.md what the commands that it shows print.
 
-`--check` writes nothing and names the pages that are out of date. A test runs it.
+`--check` writes nothing and names the pages that are out of date. A test runs it. `--sluice` is the
+client that runs the commands.
 """
 
+import argparse
 import pathlib
 import re
+import shlex
+import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -122,14 +127,37 @@ def metrics_page():
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"options.md": options_page, "metrics.md": metrics_page}
+def cascades_page(sluice):
+    """Returns the page with the output of each block that begins with `$ sluice`."""
+
+    def printed(match):
+        command = match.group(1).replace("\\\n", " ")
+        run = subprocess.run(
+            [sluice, *shlex.split(command)[1:]], cwd=ROOT, capture_output=True, text=True
+        )
+        assert run.returncode == 0, f"{command}: {run.stderr}"
+        return f"```\n$ {match.group(1)}\n{run.stdout.rstrip()}\n```"
+
+    text = (ROOT / "docs" / "cascades.md").read_text()
+    return re.sub(r"```\n\$ (sluice (?:.*\\\n)*.*)\n(?:.*\n)*?```", printed, text)
 
 
 def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--sluice", default=ROOT / "build" / "release" / "client" / "sluice")
+    arguments = parser.parse_args()
+    pages = {
+        "options.md": options_page,
+        "metrics.md": metrics_page,
+        "cascades.md": lambda: cascades_page(arguments.sluice),
+    }
     stale = 0
-    for name, make in PAGES.items():
+    for name, make in pages.items():
         path = ROOT / "docs" / name
-        if "--check" not in sys.argv:
+        if not arguments.check:
             path.write_text(make())
         elif not path.is_file() or path.read_text() != make():
             print(f"docs/{name} is not what tools/make_docs.py makes")

@@ -126,6 +126,30 @@ void AddRooflines(PlanReport* report) {
   }
 }
 
+// Shows attention as it is computed, in place of its definition.
+void TakeServedVariants(const Model& model, PlanReport* report) {
+  for (PlannedOp& op : report->ops) {
+    const auto* const attention = std::get_if<AttentionOp>(&model.graph.ops[op.ops.front()]);
+    if (attention == nullptr) continue;
+    const auto& plan = *std::ranges::find(report->attention, attention->xsa,
+                                          &PlanReport::OfAttention::xsa);
+    const AttentionEstimate& served = *std::ranges::find(
+        plan.estimates.variants, plan.chosen, &AttentionEstimate::variant);
+    op.cascade = served.cascade;
+    op.analysis = served.analysis;
+    op.cost = served.cost;
+  }
+}
+
+// Returns what each einsum is: "P: GEMM t x d x e".
+std::vector<std::string> Mappings(const einsum::Analysis& analysis) {
+  std::vector<std::string> mappings;
+  for (const einsum::EinsumFacts& facts : analysis.einsums) {
+    mappings.push_back(absl::StrCat(facts.result, ": ", einsum::Describe(facts.roles)));
+  }
+  return mappings;
+}
+
 json TrafficJson(const einsum::Traffic& traffic) {
   json homes = json::object();
   for (const auto& [home, name] : kEnumNames<einsum::Home>) {
@@ -211,9 +235,6 @@ absl::StatusOr<PlanReport> MakePlanReport(const Model& model,
       planned.cascade = std::move(cascade);
       SLUICE_ASSIGN_OR_RETURN(planned.analysis, einsum::Analyze(planned.cascade, sizes));
       SLUICE_ASSIGN_OR_RETURN(planned.cost, einsum::Estimate(planned.cascade, sizes, device));
-      for (const einsum::EinsumFacts& facts : planned.analysis.einsums) {
-        planned.mappings.push_back(absl::StrCat(facts.result, ": ", einsum::Describe(facts.roles)));
-      }
       planned.kernels_unfused = EinsumsOf(planned.cascade);
       known = report.ops.insert(report.ops.end(), std::move(planned));
     }
@@ -233,6 +254,7 @@ absl::StatusOr<PlanReport> MakePlanReport(const Model& model,
                             PlanAttention(*attention, model.config, device, inputs));
     report.attention.push_back(std::move(plan));
   }
+  TakeServedVariants(model, &report);
   AddRooflines(&report);
   return report;
 }
@@ -253,7 +275,7 @@ json PlanReportJson(const PlanReport& report) {
                    {"matrix", op.matrix},
                    {"ops", op.count()},
                    {"cascade", einsum::Print(op.cascade)},
-                   {"mappings", op.mappings},
+                   {"mappings", Mappings(op.analysis)},
                    {"analysis", AnalysisJson(op.analysis)},
                    {"estimated_seconds", op.cost.seconds},
                    {"kernels",

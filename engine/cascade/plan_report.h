@@ -28,14 +28,15 @@ struct PlannedOp {
   std::string kind;         // "attention", "linear", ...
   std::string matrix = {};  // "4096 x 1024": inputs x outputs of a product with weights, or empty
   std::vector<size_t> ops;  // their places in the graph, ascending
+  // Of one op: its definition, or for attention the variant that serves.
   einsum::Cascade cascade;
-  einsum::Analysis analysis;  // of one op
+  einsum::Analysis analysis;
   einsum::CostEstimate cost;
   einsum::Roofline roofline;           // of one op
   std::optional<double> seconds = {};  // measured, of all of them in a step
-  std::vector<std::string> mappings;   // of each einsum: "GEMM t x d x e"
-  // Kernels of one op: one for each einsum without fusion, and those that serve it. A plan's
-  // kernels read sizes at run time, so that they are the same for static and dynamic shapes.
+  // Kernels of one op: one for each einsum of its definition without fusion, and those that serve
+  // it. A plan's kernels read sizes at run time, so that they are the same for static and dynamic
+  // shapes.
   int64_t kernels_unfused = 0;
   int64_t kernels_static = 1;
   int64_t kernels_dynamic = 1;

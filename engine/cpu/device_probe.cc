@@ -1,7 +1,5 @@
 #include "engine/cpu/device_probe.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -15,7 +13,10 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/cgroup.h"
 #include "base/check.h"
 #include "base/mutex.h"
@@ -67,9 +68,22 @@ double LeastLaunchSeconds(kernels::ThreadPool* pool) {
   return least;
 }
 
-int64_t CacheBytes(int name, int64_t otherwise) {
-  const long bytes = sysconf(name);
-  return bytes > 0 ? bytes : otherwise;
+// Returns the size of the data cache of a level as the first processor sees it, such as the part of
+// the last level that its cores share. In a virtual machine sysconf may tell that of the host.
+int64_t CacheBytes(int level, int64_t otherwise) {
+  constexpr int kMostCaches = 8;
+  for (int i = 0; i < kMostCaches; ++i) {
+    const std::string cache = absl::StrCat("/sys/devices/system/cpu/cpu0/cache/index", i, "/");
+    const auto field = [&](const char* name) {
+      return std::string(absl::StripAsciiWhitespace(ReadSystemFile(cache + name).value_or("")));
+    };
+    int64_t kib = 0;
+    if (field("level") == absl::StrCat(level) && field("type") != "Instruction" &&
+        absl::SimpleAtoi(absl::StripSuffix(field("size"), "K"), &kib) && kib > 0) {
+      return kib << 10;
+    }
+  }
+  return otherwise;
 }
 
 // Returns the size of the set that stands for the memory.
@@ -144,9 +158,9 @@ einsum::DeviceDescription ProbeDevice(const kernels::Context& context) {
   const int threads = context.pool->threads();
   const Prober prober(context);
   constexpr double kMostMemory = 1e15;
-  const int64_t l1 = CacheBytes(_SC_LEVEL1_DCACHE_SIZE, 32 << 10);
-  const int64_t l2 = std::max(CacheBytes(_SC_LEVEL2_CACHE_SIZE, 1 << 20), 2 * l1);
-  const int64_t l3 = std::max(CacheBytes(_SC_LEVEL3_CACHE_SIZE, 32 << 20), 2 * l2);
+  const int64_t l1 = CacheBytes(1, 32 << 10);
+  const int64_t l2 = std::max(CacheBytes(2, 1 << 20), 2 * l1);
+  const int64_t l3 = std::max(CacheBytes(3, 32 << 20), 2 * l2);
   einsum::DeviceDescription device;
   device.name =
       absl::StrCat("cpu, ", threads, " threads, ", std::string(kernels::ProfileName(profile)));

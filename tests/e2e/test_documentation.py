@@ -16,9 +16,11 @@ from waiting import PATIENCE_S
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
 
 
-def test_the_tables_of_options_and_metrics_match_the_code():
+def test_generated_tables_and_printed_output_match_the_code():
     result = subprocess.run(
-        [sys.executable, ROOT / "tools" / "make_docs.py", "--check"], capture_output=True, text=True
+        [sys.executable, ROOT / "tools" / "make_docs.py", "--check", "--sluice", SLUICE],
+        capture_output=True,
+        text=True,
     )
     assert result.returncode == 0, result.stdout + result.stderr
     options = (ROOT / "docs" / "options.md").read_text()
@@ -99,6 +101,7 @@ def commands():
             continue
         for block in re.findall(r"^```\w*\n(.*?)^```", page.read_text(), re.M | re.S):
             for line in block.replace("\\\n", " ").splitlines():
+                line = line.removeprefix("$ ")
                 if re.match(r"sluice\s", line):
                     yield page, shlex.split(
                         line.replace("[", "").replace("]", "") if " [-" in line else line,
@@ -112,6 +115,8 @@ COMMANDS = list(commands())
 @pytest.fixture
 def files(tmp_path):
     """The folder in which the documented commands run. It has the files that they name."""
+    for name in ("docs", "models"):
+        shutil.copytree(ROOT / name, tmp_path / name)
     shutil.copytree(ROOT / "tests" / "goldens" / "verify", tmp_path / "models" / "mine")
     shutil.copy(tmp_path / "models" / "mine" / "golden.npz", tmp_path)
     (tmp_path / "requests.jsonl").write_text('{"text": "a"}\n')
@@ -143,7 +148,7 @@ def test_documented_commands_are_accepted(files, page, words):
         timeout=PATIENCE_S,
         env={**os.environ, "SLUICE_SERVER": nowhere, "SLUICE_ADMIN": nowhere},
     )
-    needs_no_server = words[1] in ("fit", "verify")
+    needs_no_server = words[1] in ("einsum", "fit", "plan", "verify") and "--model" not in words
     assert run.returncode == (0 if needs_no_server else 3), run.stdout + run.stderr
 
 

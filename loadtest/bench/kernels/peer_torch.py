@@ -4,8 +4,10 @@ Requires an interpreter with torch and transformers. The jobs, in the protocol o
   {"job": "forward", "dtype": "bf16" | "f32", "lengths": [...], "padded": bool, "all_rows": bool}
       prompts in one padded batch, or one by one; logits of every row or of each prompt's last row
   {"job": "decode", "dtype": ..., "context": n}        one token after n in the cache
-  {"job": "attention", "sequences": n, "length": n, "q_heads": n, "kv_heads": n, "xsa": bool}
-      scaled_dot_product_attention in f32, causal, head size 64, followed by the formula of XSA
+  {"job": "attention", "sequences": n, "length": n, "q_heads": n, "kv_heads": n, "xsa": bool,
+   "compiled": bool}
+      scaled_dot_product_attention in f32, causal, head size 64, followed by the formula of XSA;
+      compiled, it is what torch.compile makes of both
 """
 
 import functools
@@ -75,7 +77,7 @@ def attention(job):
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         return exclude(y, v.repeat_interleave(shared, dim=1)) if job["xsa"] else y
 
-    return run
+    return torch.compile(run) if job.get("compiled") else run
 
 
 def run_of(directory, job):

@@ -152,7 +152,10 @@ def contests(threads):
     if threads == 1:
         shape = "threads:1/sequences:16/context:256/q_heads:8/kv_heads:2"
         ours = ("loadtest/bench/kernels/attention_bench", f"BM_Prefill/{shape}", "xsa_us")
-        jobs = {("torch", "SDPA, then the formula"): ATTENTION | {"xsa": True}}
+        jobs = {
+            ("torch", "SDPA, then the formula"): ATTENTION | {"xsa": True},
+            ("torch", "the same, compiled"): ATTENTION | {"xsa": True, "compiled": True},
+        }
         yield "Attention with XSA, 1 thread", ours, jobs
 
 
