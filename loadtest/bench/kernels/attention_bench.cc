@@ -147,7 +147,8 @@ void BM_Prefill(benchmark::State& state) {
 SLUICE_ATTENTION_BENCH(BM_Decode)
     ->ArgsProduct({{1, 2}, {16}, {4096}, {8, 2}, {2}})
     ->ArgsProduct({{1, 2}, {1}, {65536}, {8}, {2}})
-    ->ArgsProduct({{1, 2}, {1}, {4096}, {8}, {2}});
+    ->ArgsProduct({{1, 2}, {1}, {4096}, {8}, {2}})
+    ->ArgsProduct({{2}, {1}, {32768, 131072}, {8}, {1, 2, 4}});
 SLUICE_ATTENTION_BENCH(BM_Prefill)
     ->ArgsProduct({{1, 2}, {16}, {64, 256}, {8}, {2}})
     ->ArgsProduct({{1}, {4}, {1024}, {8}, {2}});

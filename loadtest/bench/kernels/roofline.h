@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "kernels/cpu/context.h"
@@ -22,6 +23,7 @@ class Series {
  public:
   void Add(double seconds) { seconds_.push_back(seconds); }
   double Median() const;
+  std::span<const double> seconds() const { return seconds_; }
 
  private:
   std::vector<double> seconds_;
