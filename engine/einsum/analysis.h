@@ -81,7 +81,8 @@ std::string Describe(const EinsumRoles& roles);
 // iterates over it. The level of an einsum is the greatest of its operands', plus one where an
 // operand was reduced over a rank of the family and the einsum iterates again over the same fiber,
 // that is, over a dimension of the same input. An iteration's rank carries no barrier: what a body
-// reads is there in time. A carried tensor that is read after its iteration counts as reduced.
+// reads is there in time. A carried tensor that is read after its iteration counts as reduced. Of
+// an iteration that passes over the fiber anew for each of its places only some passes are counted.
 int Passes(const Cascade& cascade, std::string_view rank_or_symbol);
 
 // A result that lacks ranks over which its reader iterates, so that it is computed once for all of

@@ -20,6 +20,7 @@ using ::testing::IsEmpty;
 
 Cascade ParseOrDie(std::string_view text) {
   auto cascade = Parse(text);
+  if (!cascade.ok()) ADD_FAILURE() << cascade.status() << " of " << text;
   SLUICE_CHECK(cascade.ok());
   return *std::move(cascade);
 }
@@ -214,6 +215,18 @@ const PassesRow kPassesRows[] = {
              "iterate c { init R[0] = -inf R[c+1] = R[c] . L[c] :: map max(or) } "
              "E[c] = L[c] . R[end c] :: map -(left) unary exp",
      .passes = 2},
+    // X is what Y was before, and Y what W was, which the barrier G raised: A is read again with
+    // them, and once more after their end.
+    {.name = "ABarrierReachesThroughTensorsThatAreCarriedBackwards",
+     .text = "tensor A[c] arena G = A[c] :: reduce c max(or) "
+             "iterate c { init X[0] = 0 init Y[0] = 0 init W[0] = 0 X[c+1] = Y[c] Y[c+1] = W[c] "
+             "W[c+1] = A[c] . G :: map x(and) } "
+             "Z[c] = A[c] . X[end c] :: map x(and)",
+     .passes = 3},
+    {.name = "ABodyThatWaitsForAPassEachTimeHasSome",
+     .text = "rank i = 9 iterate i { init X[0] = 1 S[i, m] = K[m, e] . X[i] :: reduce e +(or) "
+             "X[i+1] = S[i, m] :: reduce m +(or) }",
+     .passes = 4},
 };
 SLUICE_TABLE(PassesTable, kPassesRows);
 
