@@ -150,10 +150,8 @@ Roofline RooflineOf(const Cascade& cascade, const Analysis& analysis,
   const MemoryLevel& far = Holding(device, std::max(resident_bytes, resident), true);
   const MemoryLevel& near = Holding(device, arena, true);
   const double workers = device.workers;
-  const double moving =
-      SecondsToMove(far, resident, workers) + SecondsToMove(near, arena, workers);
-  const double flops =
-      FlopsSeconds(cascade, analysis, device, 0, analysis.passes) / workers;
+  const double moving = SecondsToMove(far, resident, workers) + SecondsToMove(near, arena, workers);
+  const double flops = FlopsSeconds(cascade, analysis, device, 0, analysis.passes) / workers;
   const double exponentials =
       analysis.work.exponentials / (device.exponentials_per_second * workers);
   Roofline roofline = {resident + arena, moving, resident > 0 ? far.name : near.name};

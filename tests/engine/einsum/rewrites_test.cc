@@ -21,6 +21,15 @@ const Partition kChunks{"m", "c", "j", 3};
 
 RuleOptions EveryRule() { return {.partitions = {kChunks}, .own_value = OwnValueOfAttention()}; }
 
+// The conditions of causal attention to the last two positions, which leave the first chunks of
+// later queries without a key.
+std::vector<Condition> Window() {
+  return {CausalCondition(),
+          {.left = {.terms = {{"p"}}, .offset = -2, .end_of = "m"},
+           .comparison = Comparison::kLess,
+           .right = {.terms = {{"m"}}, .end_of = "p"}}};
+}
+
 // Terms to start from, over the ranks of attention.
 struct Start {
   TermPool pool;
@@ -63,11 +72,11 @@ struct Start {
     ADD_FAILURE() << "no rule " << rule;
     return term;
   }
-  TermId Chunks() {
-    return After("a shifted sum", Numerator({CausalCondition()}, {CausalCondition()}));
+  TermId Chunks(const std::vector<Condition>& where = {CausalCondition()}) {
+    return After("a shifted sum", Numerator(where, where));
   }
-  TermId LogSumExp() {
-    return pool.Unary(Function::kLog, Sum("m", Exp(Of("S", {"p", "m"})), {CausalCondition()}));
+  TermId LogSumExp(std::vector<Condition> where = {CausalCondition()}) {
+    return pool.Unary(Function::kLog, Sum("m", Exp(Of("S", {"p", "m"})), std::move(where)));
   }
   // Returns y less its part along v, which is a value of the query's, or of a key's.
   TermId Projected(TermId y, TermId v) { return Less(y, Times(Sum("f", Times(y, v)), v)); }
@@ -162,8 +171,14 @@ const SoundRow kSoundRows[] = {
      [](Start& s) { return s.Numerator({StrictlyCausal()}, {CausalCondition()}); }},
     {"ChunksOfADenominator", "a shifted sum", [](Start& s) { return s.Attention({}); }},
     {"ALogSumExpOfBlocks", "a log-sum-exp", [](Start& s) { return s.LogSumExp(); }},
+    {"ChunksOfAWindowOfKeys", "a shifted sum",
+     [](Start& s) { return s.Numerator(Window(), Window()); }},
+    {"ALogSumExpOfAWindow", "a log-sum-exp", [](Start& s) { return s.LogSumExp(Window()); }},
     {"AFoldOfChunks", "chunks are computed", [](Start& s) { return s.Chunks(); }},
+    {"AFoldWhoseFirstChunksAreEmpty", "chunks are computed",
+     [](Start& s) { return s.Chunks(Window()); }},
     {"AMergeOfPartials", "partials", [](Start& s) { return s.Chunks(); }},
+    {"AMergeWhoseFirstPartialsAreEmpty", "partials", [](Start& s) { return s.Chunks(Window()); }},
     {"OwnValuesExcludedFromASum", "own values",
      [](Start& s) {
        return s.Projected(s.Numerator({CausalCondition()}, {CausalCondition()}),
