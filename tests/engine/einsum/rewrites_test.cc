@@ -145,6 +145,10 @@ const SoundRow kSoundRows[] = {
        const TermId d = s.Of("D1", {"p"});
        return s.Less(s.Over(s.Of("S", {"p", "m"}), d), s.Over(s.Of("X", {"m", "f"}), d));
      }},
+    {"TwoDivisorsOfAQuotient", "divisors of a quotient",
+     [](Start& s) {
+       return s.Over(s.Over(s.Of("S", {"p", "m"}), s.Of("D1", {"p"})), s.Of("D2", {"m"}));
+     }},
     {"AFactorLeavesASum", "a factor leaves a sum",
      [](Start& s) {
        return s.Sum("m", s.Times(s.Of("S", {"p", "m"}), s.Of("D1", {"p"})), {CausalCondition()});
@@ -159,6 +163,10 @@ const SoundRow kSoundRows[] = {
      [](Start& s) { return s.Attention({.soft_cap = 30}); }},
     {"AConstantOfEachQueryInTheExponent", "a softmax is shifted",
      [](Start& s) { return s.Ratio(s.Of("D1", {"p"})); }},
+    {"AShiftWithARankThatTheScoresLack", "a softmax is shifted",
+     [](Start& s) {
+       return s.Ratio(s.Of("Q1", {"p", "e"}));
+     }},
     {"AnExponentWithoutAShift", "a softmax is shifted",
      [](Start& s) {
        const TermId weight = s.Exp(s.Of("S", {"p", "m"}));
@@ -214,13 +222,43 @@ TEST(Rewrites, HaveDistinctNames) {
   for (const Rule& rule : AllRules(EveryRule())) EXPECT_TRUE(names.insert(rule.name).second);
 }
 
-TEST(Rewrites, AGateKeepsTheSelfTerm) {
-  Start start;
-  const TermId term = start.Attention({.xsa = XsaForm::kNorm, .gate = true});
-  for (const Rule& rule : AllRules(EveryRule())) {
-    if (!rule.name.starts_with("the self term")) continue;
-    EXPECT_EQ(CheckRule(start.pool, rule, term, 1).applications, 0);
+// Returns how often the self term is left out of the term, which keeps its value.
+int SelfTermsLeftOut(TermPool& pool, TermId term) {
+  const std::vector<Rule> rules = XsaRules(OwnValueOfAttention());
+  const auto rule = std::ranges::find(rules, "the self term is left out", &Rule::name);
+  if (rule == rules.end()) {
+    ADD_FAILURE() << "no such rule";
+    return -1;
   }
+  const uint32_t seed = std::random_device{}();
+  const RuleFinding finding = CheckRule(pool, *rule, term, seed);
+  EXPECT_EQ(finding.counterexample, "") << "seed " << seed;
+  return finding.applications;
+}
+
+TEST(Rewrites, AGateKeepsTheSelfTerm) {
+  for (const XsaForm form : {XsaForm::kNorm, XsaForm::kSquared}) {
+    Start start;
+    EXPECT_EQ(SelfTermsLeftOut(start.pool, start.Attention({.xsa = form})), 1);
+    EXPECT_EQ(SelfTermsLeftOut(start.pool, start.Attention({.xsa = form, .gate = true})), 0);
+  }
+}
+
+TEST(Rewrites, TheSelfTermIsLeftOutOnlyIfTheOwnValueIsKnownNotToBeZero) {
+  for (const Rule& rule : AllRules({})) EXPECT_FALSE(rule.name.starts_with("the self term"));
+}
+
+// O is here the value before the query's own.
+TEST(Rewrites, TheValueOfAnotherPositionKeepsTheSelfTerm) {
+  Start start;
+  TermPool& pool = start.pool;
+  const TermId y = start.Attention({});
+  const Index before{.terms = {{"p"}}, .offset = -1};
+  const TermId v = pool.Input({.name = "O", .ranks = {"b", "p", "h", "f"}},
+                              {{.terms = {{"b"}}}, before, {.terms = {{"h"}}}, {.terms = {{"f"}}}});
+  const TermId along =
+      start.Over(start.Sum("f", start.Times(y, v)), start.Sum("f", start.Times(v, v)));
+  EXPECT_EQ(SelfTermsLeftOut(pool, start.Less(y, start.Times(along, v))), 0);
 }
 
 }  // namespace
