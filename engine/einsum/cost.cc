@@ -163,6 +163,11 @@ Roofline RooflineOf(const Cascade& cascade, const Analysis& analysis,
 absl::StatusOr<CostEstimate> Estimate(const Cascade& cascade, const Sizes& sizes,
                                       const DeviceDescription& device) {
   SLUICE_ASSIGN_OR_RETURN(const Analysis analysis, Analyze(cascade, sizes));
+  return Estimate(cascade, analysis, device);
+}
+
+CostEstimate Estimate(const Cascade& cascade, const Analysis& analysis,
+                      const DeviceDescription& device) {
   CostEstimate estimate;
   estimate.work_items = 1;
   estimate.launches = 1;

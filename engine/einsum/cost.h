@@ -1,7 +1,7 @@
 // What a cascade costs on a device: an estimate that orders variants, not a prediction of times.
 //
-//   const auto estimate = Estimate(cascade, sizes, device);
-//   if (estimate.ok()) Use(estimate->seconds);
+//   const auto analysis = Analyze(cascade, sizes);
+//   if (analysis.ok()) Use(Estimate(cascade, *analysis, device).seconds);
 #pragma once
 
 #include <cstdint>
@@ -53,5 +53,9 @@ Roofline RooflineOf(const Cascade& cascade, const Analysis& analysis,
 // as Analyze does.
 absl::StatusOr<CostEstimate> Estimate(const Cascade& cascade, const Sizes& sizes,
                                       const DeviceDescription& device);
+
+// Returns the same, given the facts that Analyze returned for this cascade.
+CostEstimate Estimate(const Cascade& cascade, const Analysis& analysis,
+                      const DeviceDescription& device);
 
 }  // namespace sluice::einsum

@@ -168,9 +168,9 @@ TEST(Cost, TheCheapestVariantOfAllIsFoundForEachDevice) {
   const std::vector<TermId> variants = VariantsOf(graph, pool, root, 1000).terms;
   const auto cheapest = [&](const Sizes& sizes, int32_t workers) {
     return Lower(pool, {{"Z", Cheapest(variants, [&](TermId variant) {
-                           const Cascade cascade = Lower(pool, {{"Z", variant}});
-                           return Estimate(cascade, sizes, Device(workers))->seconds;
-                         })}});
+                                const Cascade cascade = Lower(pool, {{"Z", variant}});
+                                return Estimate(cascade, sizes, Device(workers))->seconds;
+                              }).term}});
   };
   const auto facts = [](const Cascade& cascade) {
     const bool splits =
@@ -222,7 +222,7 @@ const OptimizedRow kOptimizedRows[] = {
 SLUICE_TABLE(OptimizedAttention, kOptimizedRows);
 
 TEST(Cost, ASizeThatIsMissingIsAnError) {
-  EXPECT_FALSE(Estimate(Variant("one_pass"), {{"tokens", 1}}, Device(1)).ok());
+  EXPECT_FALSE(Estimate(Variant("one_pass"), Sizes{{"tokens", 1}}, Device(1)).ok());
 }
 
 }  // namespace
