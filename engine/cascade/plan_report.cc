@@ -107,8 +107,8 @@ void AddRooflines(PlanReport* report) {
   for (const PlannedOp& op : report->ops) {
     for (const einsum::Home home : {einsum::Home::kWeight, einsum::Home::kKv}) {
       const einsum::Traffic& traffic = op.analysis.traffic;
-      resident += static_cast<double>(op.count()) *
-                  (traffic.LoadsOf(home) + traffic.StoresOf(home));
+      resident +=
+          static_cast<double>(op.count()) * (traffic.LoadsOf(home) + traffic.StoresOf(home));
     }
   }
   for (PlannedOp& op : report->ops) {
@@ -140,7 +140,8 @@ json AttentionJson(const PlanReport::OfAttention& plan) {
           {"xsa_kernels_unfused", plan.xsa_kernels_unfused},
           {"definition", einsum::Print(plan.estimates.definition)},
           {"definition_passes", plan.estimates.definition_passes},
-          {"variants_found", plan.estimates.rewrites_found},
+          {"variants_found", plan.estimates.variants_found},
+          {"variants_complete", plan.estimates.variants_complete},
           {"variants", std::move(variants)},
           {"chosen", AttentionVariantName(plan.chosen)},
           {"reason", plan.reason}};
@@ -200,7 +201,7 @@ absl::StatusOr<PlanReport> MakePlanReport(const Model& model,
       planned.kind = cascade.name;
       planned.cascade = std::move(cascade);
       SLUICE_ASSIGN_OR_RETURN(planned.analysis, einsum::Analyze(planned.cascade, sizes));
-      SLUICE_ASSIGN_OR_RETURN(planned.cost, einsum::Estimate(planned.cascade, sizes, device));
+      planned.cost = einsum::Estimate(planned.cascade, planned.analysis, device);
       for (const einsum::EinsumFacts& facts : planned.analysis.einsums) {
         planned.mappings.push_back(absl::StrCat(facts.result, ": ", einsum::Describe(facts.roles)));
       }

@@ -26,14 +26,14 @@ struct PlanInputs {
 
 // Ops of the graph with equal cascades, such as the same norm of every layer.
 struct PlannedOp {
-  std::string kind;   // "attention", "linear", ...
+  std::string kind;         // "attention", "linear", ...
   std::vector<size_t> ops;  // their places in the graph, ascending
   einsum::Cascade cascade;
   einsum::Analysis analysis;  // of one op
   einsum::CostEstimate cost;
-  einsum::Roofline roofline;  // of one op
+  einsum::Roofline roofline;           // of one op
   std::optional<double> seconds = {};  // measured, of all of them in a step
-  std::vector<std::string> mappings;  // of each einsum: "GEMM t x d x e"
+  std::vector<std::string> mappings;   // of each einsum: "GEMM t x d x e"
   // Kernels of one op: one for each einsum without fusion, and those that serve it. A plan's
   // kernels read sizes at run time, so that they are the same for static and dynamic shapes.
   int64_t kernels_unfused = 0;
