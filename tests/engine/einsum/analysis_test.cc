@@ -438,7 +438,7 @@ int64_t CountOneByOne(const Einsum& einsum, const Sizes& size_of) {
   return count;
 }
 
-TEST(CountPoints, AgreesWithCountingOneByOne) {
+TEST(PointCounter, AgreesWithCountingOneByOne) {
   for (uint64_t seed = 1; seed <= 500; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
@@ -469,8 +469,49 @@ TEST(CountPoints, AgreesWithCountingOneByOne) {
                           .ranks = {},
                           .tensors = {{.name = "S", .ranks = {"p", "m"}}},
                           .statements = {einsum}};
-    EXPECT_EQ(CountPoints(cascade, einsum, size_of), CountOneByOne(einsum, size_of));
+    PointCounter counter(cascade, size_of);
+    for (int again = 0; again < 2; ++again) {
+      EXPECT_EQ(counter.Count(einsum).value(), CountOneByOne(einsum, size_of));
+    }
   }
+}
+
+TEST(PointCounter, ComparesConstantsOnce) {
+  for (const char* never : {"1 <= 0", "end i < 5"}) {
+    const Cascade cascade =
+        ParseOrDie(absl::StrCat("rank i = 5 tensor A[i] arena Z[i] = A[i] :: where ", never,
+                                " W = 2 :: where ", never, " Y[i] = A[i] :: where 0 <= 1"));
+    const auto analysis = Analyze(cascade, {});
+    ASSERT_TRUE(analysis.ok()) << analysis.status();
+    EXPECT_EQ(analysis->einsums[0].points, 0);
+    EXPECT_EQ(analysis->einsums[1].points, 0);
+    EXPECT_EQ(analysis->einsums[2].points, 5);
+  }
+}
+
+// 2^20 places of i and k, each compared by an einsum of its own.
+std::string ManyConditions(int einsums) {
+  std::string text = "rank i = 1024 rank k = 1024 rank m = 2048 tensor A[i, k, m] arena ";
+  for (int n = 0; n < einsums; ++n) {
+    absl::StrAppend(&text, "Z", n, " = A[i, k, m] :: reduce i +(or) reduce k +(or) reduce m +(or) ",
+                    "where i+k+m <= ", n);
+    for (int more = 1; more < 16; ++more) absl::StrAppend(&text, ", i <= k+m+", more);
+    absl::StrAppend(&text, "\n");
+  }
+  return text;
+}
+
+TEST(Analyze, TheWorkOfCountingHasALimit) {
+  EXPECT_TRUE(Analyze(ParseOrDie(ManyConditions(2)), {}).ok());
+  const absl::Status status = Analyze(ParseOrDie(ManyConditions(20)), {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr(absl::StrCat("takes more than ", kMaxCountingSteps, " steps")));
+}
+
+TEST(Analyze, ACascadeWithoutARankHasNothingToSay) {
+  EXPECT_EQ(Analyze(ParseOrDie("Z = 1 . 2"), {}).status().message(),
+            "the cascade has no rank, so that nothing is iterated over");
 }
 
 }  // namespace
