@@ -134,7 +134,8 @@ absl::StatusOr<einsum::Cascade> CascadeFor(const EinsumArguments& own, std::istr
 
 absl::StatusOr<std::string> Derive(const EinsumArguments& own, einsum::Notation notation) {
   constexpr int64_t kChunk = 512;
-  const std::vector<DerivationStep> steps = DeriveOnePass({.causal = false}, kChunk);
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<DerivationStep> steps,
+                          DeriveOnePass({.causal = false}, kChunk));
   if (!own.json) return DerivationText(steps, notation);
   json all = json::array();
   for (const DerivationStep& step : steps) {
@@ -154,8 +155,7 @@ absl::StatusOr<std::string> Describe(const EinsumArguments& own, const Console& 
   SLUICE_ASSIGN_OR_RETURN(const einsum::Sizes sizes, SizesFor(cascade, own.sizes));
   SLUICE_ASSIGN_OR_RETURN(const einsum::Analysis analysis, einsum::Analyze(cascade, sizes));
   SLUICE_ASSIGN_OR_RETURN(const DeviceDescription device, DeviceFor(own.device, 0));
-  SLUICE_ASSIGN_OR_RETURN(const einsum::CostEstimate cost,
-                          einsum::Estimate(cascade, sizes, device));
+  const einsum::CostEstimate cost = einsum::Estimate(cascade, analysis, device);
   if (own.json) return CascadeJson(cascade, analysis, cost).dump() + "\n";
   return CascadeText(cascade, analysis, cost, notation);
 }

@@ -87,9 +87,11 @@ std::string ProfileText(const json& ops) {
 
 std::string AttentionText(const json& plan) {
   std::string text = absl::StrFormat(
-      "\nAttention%s, %d of the ops: %d passes as defined, %d equal variants found.\n\n",
+      "\nAttention%s, %d of the ops: %d passes as defined, %s%d equal variants found.\n\n",
       plan.at("xsa").get<bool>() ? " with XSA" : "", plan.at("ops").get<int64_t>(),
-      plan.at("definition_passes").get<int>(), plan.at("variants_found").get<int64_t>());
+      plan.at("definition_passes").get<int>(),
+      plan.at("variants_complete").get<bool>() ? "" : "at least ",
+      plan.at("variants_found").get<int64_t>());
   Table table({"VARIANT", "PASSES", "FOOTPRINT", "BYTES", "FLOPS", "EXP", "WORK ITEMS",
                "WORKERS", "ESTIMATE", ""});
   for (const json& variant : plan.at("variants")) {

@@ -1,16 +1,17 @@
 #include "engine/cascade/attention_variants.h"
 
 #include <algorithm>
-#include <optional>
+#include <cmath>
+#include <functional>
+#include <iterator>
+#include <limits>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/ceil_div.h"
-#include "base/check.h"
 #include "base/status_macros.h"
 #include "engine/cascade/term_shape.h"
-#include "engine/einsum/egraph.h"
 #include "engine/einsum/extract.h"
 #include "engine/einsum/lower.h"
 #include "engine/einsum/rewrites.h"
@@ -24,56 +25,80 @@ using einsum::TermId;
 using einsum::TermPool;
 using Kind = AttentionVariant::Kind;
 
-// More variants than this are not looked at.
-constexpr int64_t kMostVariants = 512;
+// More variants than this are not looked at, in each stage.
+constexpr int64_t kMostVariants = 1024;
 // The work items for each worker of split:auto.
 constexpr int64_t kItemsPerWorker = 4;
 
-// All terms equal to the definition of attention.
-class AttentionTerms {
+einsum::AttentionShape WithoutXsa(einsum::AttentionShape shape) {
+  shape.xsa = einsum::XsaForm::kNone;
+  return shape;
+}
+
+// Looks for the terms of attention that kernels compute, in two stages: divisions are moved, and
+// then keys are cut. XSA comes last in all kernels, so that it is no part of the search.
+class AttentionSearch {
  public:
-  AttentionTerms(const einsum::AttentionShape& shape, int64_t chunk)
-      : definition_(einsum::AttentionTerm(pool_, shape)) {
-    einsum::EGraph graph(&pool_);
-    const TermId root = graph.AddTerm(definition_);
-    // XSA is linear in the sums, so that it comes last in all kernels: its own rewrites would only
-    // multiply the variants.
+  AttentionSearch(const einsum::AttentionShape& shape, einsum::Sizes sizes,
+                  const einsum::DeviceDescription& device)
+      : shape_(shape),
+        sizes_(std::move(sizes)),
+        device_(device),
+        definition_(einsum::AttentionTerm(pool_, WithoutXsa(shape))),
+        divided_(einsum::Optimize(pool_, definition_, {einsum::DivisionRules()}, kMostVariants,
+                                  CostOf(&pool_, Kind::kTwoPass))) {}
+
+  Cascade Definition() { return WithXsa(pool_, definition_, "definition"); }
+
+  // Returns the cheapest term that the kernel computes with chunks of this many keys, and counts
+  // the terms in `found`.
+  absl::StatusOr<AttentionEstimate> Find(const AttentionVariant& variant, int64_t chunk,
+                                         AttentionEstimates* found) const {
+    TermPool pool = pool_;  // with ranks of chunks of its own
     std::vector<einsum::Rule> rules = einsum::SplitRules();
-    for (auto more :
-         {einsum::DivisionRules(),
-          einsum::SoftmaxRules({{.rank = "m", .outer = "c", .inner = "j", .chunk = chunk}})}) {
-      rules.insert(rules.end(), more.begin(), more.end());
+    std::ranges::move(
+        einsum::SoftmaxRules({{.rank = "m", .outer = "c", .inner = "j", .chunk = chunk}}),
+        std::back_inserter(rules));
+    const einsum::Optimized best =
+        einsum::Optimize(pool, divided_.term, {rules}, kMostVariants, CostOf(&pool, variant.kind));
+    if (std::isinf(best.cost)) {
+      return absl::InternalError(absl::StrCat("none of ", best.compared, " terms of attention is ",
+                                              AttentionVariantName(variant)));
     }
-    graph.Saturate(rules, {});
-    terms_ = einsum::VariantsOf(graph, pool_, root, kMostVariants).terms;
-  }
-
-  int64_t size() const { return std::ssize(terms_); }
-  Cascade Definition() { return einsum::Lower(pool_, {{"Y", definition_}}, "definition"); }
-
-  // Returns the cheapest term that the kernel of this kind computes.
-  absl::StatusOr<AttentionEstimate> Cheapest(AttentionVariant variant, const einsum::Sizes& sizes,
-                                             const einsum::DeviceDescription& device) {
-    std::optional<AttentionEstimate> cheapest;
-    for (const TermId term : terms_) {
-      const TermShape shape = ShapeOf(pool_, term);
-      if (!IsVariant(shape, variant.kind)) continue;
-      Cascade cascade = einsum::Lower(pool_, {{"Y", term}}, std::string(NameOf(variant.kind)));
-      SLUICE_ASSIGN_OR_RETURN(einsum::Analysis analysis,
-                              einsum::Analyze(cascade, sizes, "context"));
-      if (variant.kind == Kind::kTwoPass && analysis.passes != 2) continue;
-      SLUICE_ASSIGN_OR_RETURN(einsum::CostEstimate cost, einsum::Estimate(cascade, sizes, device));
-      if (cheapest.has_value() && cheapest->cost.seconds <= cost.seconds) continue;
-      cheapest = {variant, std::move(cascade), std::move(analysis), std::move(cost)};
-    }
-    SLUICE_CHECK(cheapest.has_value());
-    return *std::move(cheapest);
+    // The first stage's result is also among the second's terms.
+    found->variants_found = divided_.compared + best.compared - 1;
+    found->variants_complete &= divided_.complete && best.complete;
+    AttentionEstimate estimate{.variant = variant, .cascade = {}, .analysis = {}, .cost = {}};
+    estimate.cascade = WithXsa(pool, best.term, std::string(NameOf(variant.kind)));
+    SLUICE_ASSIGN_OR_RETURN(estimate.analysis,
+                            einsum::Analyze(estimate.cascade, sizes_, "context"));
+    estimate.cost = einsum::Estimate(estimate.cascade, estimate.analysis, device_);
+    return estimate;
   }
 
  private:
+  Cascade WithXsa(TermPool& pool, TermId y, std::string name = "") const {
+    return einsum::Lower(pool, {{"Y", einsum::ExcludeOwnValue(pool, shape_, y)}}, std::move(name));
+  }
+
+  // Returns the costs of terms, infinite for those that are not of the kind.
+  std::function<double(TermId)> CostOf(TermPool* pool, Kind kind) const {
+    return [this, pool, kind](TermId term) {
+      constexpr double kExcluded = std::numeric_limits<double>::infinity();
+      if (!IsVariant(ShapeOf(*pool, term), kind)) return kExcluded;
+      const Cascade cascade = WithXsa(*pool, term);
+      const absl::StatusOr<einsum::Analysis> analysis = einsum::Analyze(cascade, sizes_, "context");
+      if (!analysis.ok() || (kind == Kind::kTwoPass && analysis->passes != 2)) return kExcluded;
+      return einsum::Estimate(cascade, *analysis, device_).seconds;
+    };
+  }
+
+  const einsum::AttentionShape shape_;
+  const einsum::Sizes sizes_;
+  const einsum::DeviceDescription& device_;
   TermPool pool_;
-  TermId definition_;
-  std::vector<TermId> terms_;
+  const TermId definition_;
+  const einsum::Optimized divided_;
 };
 
 einsum::Sizes SizesOf(const AttentionWork& work) {
@@ -102,17 +127,16 @@ absl::StatusOr<AttentionEstimates> EstimateAttention(const einsum::AttentionShap
                                                      const einsum::DeviceDescription& device,
                                                      int32_t parts) {
   SLUICE_RETURN_IF_ERROR(CheckWork(work));
-  const einsum::Sizes sizes = SizesOf(work);
   AttentionEstimates found;
-  AttentionTerms whole(shape, kernels::kSegmentTokens);
-  found.definition = whole.Definition();
+  AttentionSearch search(shape, SizesOf(work), device);
+  found.definition = search.Definition();
   found.definition_passes = einsum::Passes(found.definition, "context");
-  found.rewrites_found = whole.size();
   const int64_t segments = kernels::CeilDiv(work.context, kernels::kSegmentTokens);
   for (const Kind kind : {Kind::kOnePass, Kind::kTwoPass}) {
     // There is nothing to fold in a single segment, of which one pass is two.
     const Kind computed = segments == 1 ? Kind::kTwoPass : kind;
-    SLUICE_ASSIGN_OR_RETURN(AttentionEstimate estimate, whole.Cheapest({computed}, sizes, device));
+    SLUICE_ASSIGN_OR_RETURN(AttentionEstimate estimate,
+                            search.Find({computed}, kernels::kSegmentTokens, &found));
     estimate.variant = {kind};
     found.variants.push_back(std::move(estimate));
   }
@@ -126,8 +150,7 @@ absl::StatusOr<AttentionEstimates> EstimateAttention(const einsum::AttentionShap
     if (ranges < 2) continue;
     // A range has whole segments, so that ranges are those of the kernel.
     const int64_t chunk = kernels::CeilDiv(segments, ranges) * kernels::kSegmentTokens;
-    AttentionTerms terms(shape, chunk);
-    SLUICE_ASSIGN_OR_RETURN(AttentionEstimate estimate, terms.Cheapest(split, sizes, device));
+    SLUICE_ASSIGN_OR_RETURN(AttentionEstimate estimate, search.Find(split, chunk, &found));
     found.variants.push_back(std::move(estimate));
   }
   return found;

@@ -40,7 +40,10 @@ struct AttentionEstimates {
   // The definition of attention, which no kernel follows: the shares of the values, then their sum.
   einsum::Cascade definition;
   int definition_passes = 0;
-  int64_t rewrites_found = 0;  // variants in the e-graph, of which the kernels are some
+  // The equal terms that were compared for each kernel, with keys in segments: first divisions are
+  // moved, then keys are cut.
+  int64_t variants_found = 0;
+  bool variants_complete = true;  // false if there are more
   std::vector<AttentionEstimate> variants;
 
   // Returns the variant with the lowest estimate, the first of equal ones.
@@ -48,7 +51,8 @@ struct AttentionEstimates {
 };
 
 // Returns estimates of two_pass, one_pass and, where the context has several segments, split:2,
-// split:auto and `parts` if it is 2 or more. Returns InvalidArgument for sizes below 1.
+// split:auto and `parts` if it is 2 or more. Returns InvalidArgument for sizes below 1, and Internal
+// if no term that was found is such a kernel's.
 absl::StatusOr<AttentionEstimates> EstimateAttention(const einsum::AttentionShape& shape,
                                                      const AttentionWork& work,
                                                      const einsum::DeviceDescription& device,

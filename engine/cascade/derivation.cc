@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <map>
 
-#include "base/check.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/cascade/term_shape.h"
 #include "engine/einsum/analysis.h"
 #include "engine/einsum/lower.h"
@@ -22,11 +24,16 @@ struct Found {
   const Rule* rule;
 };
 
+// Replaces a part of a term wherever it occurs.
 TermId Replace(TermPool& pool, TermId term, TermId part, TermId by) {
-  if (term == part) return by;
-  einsum::Term node = pool.TermOf(term);
-  for (TermId& arg : node.args) arg = Replace(pool, arg, part, by);
-  return pool.Add(std::move(node));
+  std::map<TermId, TermId> known = {{part, by}};
+  const auto replace = [&](const auto& self, TermId at) -> TermId {
+    if (const auto found = known.find(at); found != known.end()) return found->second;
+    einsum::Term node = pool.TermOf(at);
+    for (TermId& arg : node.args) arg = self(self, arg);
+    return known[at] = pool.Add(std::move(node));
+  };
+  return replace(replace, term);
 }
 
 void CollectParts(const TermPool& pool, TermId term, std::vector<TermId>* parts) {
@@ -40,11 +47,12 @@ bool IsOnePass(TermPool& pool, TermId term) {
 }
 
 // Searches breadth first. Returns the terms from the last one back to the first.
-std::vector<TermId> Search(TermPool& pool, const std::vector<Rule>& rules, TermId first,
-                           std::map<TermId, Found>* found) {
+absl::StatusOr<std::vector<TermId>> Search(TermPool& pool, const std::vector<Rule>& rules,
+                                           TermId first, int64_t most_terms,
+                                           std::map<TermId, Found>* found) {
   std::vector<TermId> open = {first};
   found->emplace(first, Found{first, nullptr});
-  for (size_t next = 0; next < open.size(); ++next) {
+  for (size_t next = 0; next < open.size() && std::ssize(open) <= most_terms; ++next) {
     const TermId term = open[next];
     if (IsOnePass(pool, term)) {
       std::vector<TermId> path = {term};
@@ -62,19 +70,23 @@ std::vector<TermId> Search(TermPool& pool, const std::vector<Rule>& rules, TermI
       }
     }
   }
-  SLUICE_CHECK(false);  // the e-graph's tests show that there is a way
+  return absl::ResourceExhaustedError(
+      absl::StrCat("no term of one pass is among the first ", open.size(), " that rewrites find"));
 }
 
 }  // namespace
 
-std::vector<DerivationStep> DeriveOnePass(const einsum::AttentionShape& shape, int64_t chunk) {
+absl::StatusOr<std::vector<DerivationStep>> DeriveOnePass(const einsum::AttentionShape& shape,
+                                                          int64_t chunk, int64_t most_terms) {
   TermPool pool;
   std::vector<Rule> rules = einsum::DivisionRules();
   for (Rule& rule : einsum::SoftmaxRules({{"m", "c", "j", chunk}})) {
     rules.push_back(std::move(rule));
   }
   std::map<TermId, Found> found;
-  std::vector<TermId> path = Search(pool, rules, einsum::AttentionTerm(pool, shape), &found);
+  SLUICE_ASSIGN_OR_RETURN(
+      std::vector<TermId> path,
+      Search(pool, rules, einsum::AttentionTerm(pool, shape), most_terms, &found));
   std::ranges::reverse(path);
   std::vector<DerivationStep> steps;
   for (const TermId term : path) {

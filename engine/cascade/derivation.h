@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "engine/einsum/attention_terms.h"
 #include "engine/einsum/cascade.h"
 
@@ -18,7 +19,9 @@ struct DerivationStep {
 };
 
 // Returns the definition and the fewest rewrites that make it a term of one pass over chunks of
-// `chunk` keys.
-std::vector<DerivationStep> DeriveOnePass(const einsum::AttentionShape& shape, int64_t chunk);
+// `chunk` keys. Returns ResourceExhausted if the search meets more than `most_terms` before.
+absl::StatusOr<std::vector<DerivationStep>> DeriveOnePass(const einsum::AttentionShape& shape,
+                                                          int64_t chunk,
+                                                          int64_t most_terms = 20000);
 
 }  // namespace sluice

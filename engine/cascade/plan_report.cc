@@ -174,7 +174,8 @@ json AttentionJson(const PlanReport::OfAttention& plan) {
           {"xsa_kernels_unfused", plan.xsa_kernels_unfused},
           {"definition", einsum::Print(plan.estimates.definition)},
           {"definition_passes", plan.estimates.definition_passes},
-          {"variants_found", plan.estimates.rewrites_found},
+          {"variants_found", plan.estimates.variants_found},
+          {"variants_complete", plan.estimates.variants_complete},
           {"variants", std::move(variants)},
           {"chosen", AttentionVariantName(plan.chosen)},
           {"reason", plan.reason}};
@@ -234,7 +235,7 @@ absl::StatusOr<PlanReport> MakePlanReport(const Model& model,
       planned.matrix = MatrixOf(op, model);
       planned.cascade = std::move(cascade);
       SLUICE_ASSIGN_OR_RETURN(planned.analysis, einsum::Analyze(planned.cascade, sizes));
-      SLUICE_ASSIGN_OR_RETURN(planned.cost, einsum::Estimate(planned.cascade, sizes, device));
+      planned.cost = einsum::Estimate(planned.cascade, planned.analysis, device);
       planned.kernels_unfused = EinsumsOf(planned.cascade);
       known = report.ops.insert(report.ops.end(), std::move(planned));
     }

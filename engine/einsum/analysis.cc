@@ -64,6 +64,10 @@ class Analyzer {
     for (const Rank& rank : cascade_.ranks) {
       SLUICE_ASSIGN_OR_RETURN(size_of_[rank.name], SizeOf(rank, sizes_));
     }
+    if (cascade_.ranks.empty()) {
+      return absl::InvalidArgumentError(
+          "the cascade has no rank, so that nothing is iterated over");
+    }
     Analysis analysis;
     analysis.stream = stream.empty() ? LargestStream() : std::string(stream);
     const RankFamily family = FamilyOf(cascade_, analysis.stream);
@@ -73,7 +77,7 @@ class Analyzer {
     }
     levels_ = LevelsOf(cascade_, family);
     analysis.passes = PassesOf(levels_);
-    AddEinsums(&analysis);
+    SLUICE_RETURN_IF_ERROR(AddEinsums(&analysis));
     for (const Tensor& tensor : tensors_) analysis.tensors.push_back(FactsOf(tensor));
     FindLiveRanks(&analysis.tensors);
     AddPasses(&analysis);
@@ -124,7 +128,8 @@ class Analyzer {
     return ranks;
   }
 
-  void AddEinsums(Analysis* analysis) const {
+  absl::Status AddEinsums(Analysis* analysis) const {
+    PointCounter counter(cascade_, size_of_);
     for (size_t i = 0; i < einsums_.size(); ++i) {
       const auto& [einsum, iteration, is_init] = einsums_[i];
       EinsumFacts& facts = analysis->einsums.emplace_back();
@@ -132,10 +137,11 @@ class Analyzer {
       facts.is_init = is_init;
       facts.roles = RolesOf(*einsum, iteration == nullptr ? "" : iteration->rank);
       facts.level = levels_[i].level;
-      facts.points = CountPoints(cascade_, *einsum, size_of_);
+      SLUICE_ASSIGN_OR_RETURN(facts.points, counter.Count(*einsum));
       facts.work = WorkOf(*einsum, facts.points);
       Add(facts.work, &analysis->work);
     }
+    return absl::OkStatus();
   }
 
   double SizeOfRanks(const std::vector<std::string>& ranks) const {
@@ -190,7 +196,7 @@ class Analyzer {
       if (done.contains(rank.name)) continue;
       const RankFamily family = FamilyOf(cascade_, rank.name);
       done.insert(family.begin(), family.end());
-      MarkBarriers(family, results);
+      if (Ends(family)) MarkBarriers(family, results);
     }
     for (const PlacedEinsum& each : einsums_) {
       MarkAccumulators(*each.einsum, results);
@@ -222,6 +228,16 @@ class Analyzer {
         break;
       }
     }
+  }
+
+  // Whether an einsum reduces, or an iteration carries something along, a rank of the family.
+  bool Ends(const RankFamily& family) const {
+    return std::ranges::any_of(einsums_, [&](const PlacedEinsum& each) {
+      return (each.iteration != nullptr && family.contains(each.iteration->rank)) ||
+             std::ranges::any_of(each.einsum->reduce, [&](const Reduction& reduction) {
+               return family.contains(reduction.rank);
+             });
+    });
   }
 
   void MarkBarriers(const RankFamily& family,

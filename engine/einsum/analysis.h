@@ -81,7 +81,8 @@ std::string Describe(const EinsumRoles& roles);
 // iterates over it. The level of an einsum is the greatest of its operands', plus one where an
 // operand was reduced over a rank of the family and the einsum iterates again over the same fiber,
 // that is, over a dimension of the same input. An iteration's rank carries no barrier: what a body
-// reads is there in time. A carried tensor that is read after its iteration counts as reduced.
+// reads is there in time. A carried tensor that is read after its iteration counts as reduced. Of
+// an iteration that passes over the fiber anew for each of its places only some passes are counted.
 int Passes(const Cascade& cascade, std::string_view rank_or_symbol);
 
 // A result that lacks ranks over which its reader iterates, so that it is computed once for all of
@@ -158,7 +159,8 @@ struct Analysis {
 
 // Returns the facts at these sizes. The stream is the given rank or symbol, or else the largest
 // that is reduced or iterated, of those that no output has if there is one. Returns
-// InvalidArgument if the cascade is wrong, a size is missing or no rank is the stream.
+// InvalidArgument if the cascade is wrong, a size is missing, no rank is the stream, or the counting
+// of points takes more than kMaxCountingSteps (point_count.h).
 absl::StatusOr<Analysis> Analyze(const Cascade& cascade, const Sizes& sizes,
                                  std::string_view stream = "");
 

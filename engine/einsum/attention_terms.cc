@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "engine/einsum/lower_fuse.h"
+
 namespace sluice::einsum {
 namespace {
 
@@ -39,7 +41,10 @@ TermId Scores(TermPool& pool, const AttentionShape& shape) {
   return scores;
 }
 
-TermId Exclusive(TermPool& pool, const AttentionShape& shape, TermId y) {
+}  // namespace
+
+TermId ExcludeOwnValue(TermPool& pool, const AttentionShape& shape, TermId y) {
+  if (shape.xsa == XsaForm::kNone) return y;
   const TermId own = pool.Input({.name = "O", .ranks = {"b", "p", "h", "f"}});
   const TermId squared = Sum(pool, "f", own, own);
   const bool norm = shape.xsa == XsaForm::kNorm;
@@ -55,8 +60,6 @@ TermId Exclusive(TermPool& pool, const AttentionShape& shape, TermId y) {
   return pool.Map(Op::kSubtract, y, pool.Map(Op::kMultiply, along, v));
 }
 
-}  // namespace
-
 TermId AttentionTerm(TermPool& pool, const AttentionShape& shape) {
   DeclareRanks(pool);
   std::vector<Condition> where;
@@ -70,7 +73,7 @@ TermId AttentionTerm(TermPool& pool, const AttentionShape& shape) {
                                     .home = Home::kKv,
                                     .bytes_per_value = shape.kv_bytes_per_value});
   const TermId y = pool.Reduce(Op::kAdd, "m", pool.Map(Op::kMultiply, share, values), where);
-  return shape.xsa == XsaForm::kNone ? y : Exclusive(pool, shape, y);
+  return ExcludeOwnValue(pool, shape, y);
 }
 
 Condition CausalCondition() {
@@ -80,7 +83,9 @@ Condition CausalCondition() {
 }
 
 OwnValue OwnValueOfAttention() {
-  return {.values = "V", .own = "O", .until_self = CausalCondition()};
+  return {.values = AccessOf("V", {"b", "m", "h", "f"}),
+          .own = AccessOf("O", {"b", "p", "h", "f"}),
+          .until_self = CausalCondition()};
 }
 
 }  // namespace sluice::einsum

@@ -1,7 +1,7 @@
 // Attention as a term: grouped queries, causal or not, and exclusive self-attention (XSA) if asked.
 //
 //   TermPool pool;
-//   const Attention attention = AttentionTerm(pool, {.causal = true});
+//   const TermId y = AttentionTerm(pool, {.causal = true});
 //
 // The ranks are b (sequences), h (KV heads), g (query heads of a KV head), p (queries), m (keys),
 // e (the width of queries and keys) and f (that of values). The inputs are Q[b,p,h,g,e],
@@ -37,6 +37,9 @@ struct AttentionShape {
 
 // Returns the term that divides the exponentials before it multiplies them by values: 3 passes.
 TermId AttentionTerm(TermPool& pool, const AttentionShape& shape);
+
+// Returns what XSA of this shape leaves of y, the result of attention; all of it for kNone.
+TermId ExcludeOwnValue(TermPool& pool, const AttentionShape& shape, TermId y);
 
 // Returns the condition that a causal query admits a key: m <= p, counted from the ends.
 Condition CausalCondition();

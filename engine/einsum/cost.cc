@@ -13,12 +13,12 @@ namespace {
 
 using MemoryLevel = DeviceDescription::Level;
 
-// Whether the places of the rank can be computed apart from each other where a result has it:
-// requests and heads, and chunks.
+// Whether workers share the places of the rank where a result has it: rows, columns, sequences,
+// heads and chunks of keys. Attention computes the query heads of a KV head together, and all
+// features of a head.
 bool IsDivided(const Rank& rank) {
-  constexpr std::array<std::string_view, 4> kSymbols = {"sequences", "tokens", "heads", "kv_heads"};
-  return std::ranges::find(kSymbols, rank.size.symbol) != kSymbols.end() ||
-         (!rank.size.symbol.empty() && rank.size.divisor > 1);
+  constexpr std::array<std::string_view, 2> kWhole = {"group", "head_dim"};
+  return std::ranges::find(kWhole, rank.size.symbol) == kWhole.end();
 }
 
 const Rank& RankNamed(const Cascade& cascade, const std::string& name) {
@@ -163,6 +163,11 @@ Roofline RooflineOf(const Cascade& cascade, const Analysis& analysis,
 absl::StatusOr<CostEstimate> Estimate(const Cascade& cascade, const Sizes& sizes,
                                       const DeviceDescription& device) {
   SLUICE_ASSIGN_OR_RETURN(const Analysis analysis, Analyze(cascade, sizes));
+  return Estimate(cascade, analysis, device);
+}
+
+CostEstimate Estimate(const Cascade& cascade, const Analysis& analysis,
+                      const DeviceDescription& device) {
   CostEstimate estimate;
   estimate.work_items = 1;
   estimate.launches = 1;

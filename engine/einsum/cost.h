@@ -1,7 +1,7 @@
 // What a cascade costs on a device: an estimate that orders variants, not a prediction of times.
 //
-//   const auto estimate = Estimate(cascade, sizes, device);
-//   if (estimate.ok()) Use(estimate->seconds);
+//   const auto analysis = Analyze(cascade, sizes);
+//   if (analysis.ok()) Use(Estimate(cascade, *analysis, device).seconds);
 #pragma once
 
 #include <cstdint>
@@ -48,10 +48,14 @@ struct Roofline {
 Roofline RooflineOf(const Cascade& cascade, const Analysis& analysis,
                     const DeviceDescription& device, double resident_bytes);
 
-// Returns the sum of the passes and the launches. Work is divided along the ranks of sequences,
-// tokens and KV heads, and along chunks whose partials live in the arena. Returns InvalidArgument
-// as Analyze does.
+// Returns the sum of the passes and the launches. Work is divided along all ranks of the results in
+// the arena (rows, columns, KV heads, chunks with partials) but `group` and `head_dim`. Returns
+// InvalidArgument as Analyze does.
 absl::StatusOr<CostEstimate> Estimate(const Cascade& cascade, const Sizes& sizes,
                                       const DeviceDescription& device);
+
+// Returns the same, given the facts that Analyze returned for this cascade.
+CostEstimate Estimate(const Cascade& cascade, const Analysis& analysis,
+                      const DeviceDescription& device);
 
 }  // namespace sluice::einsum

@@ -1,6 +1,6 @@
 // A graph of classes of equal terms: the rewrites found so far, all at once.
 //
-//   EGraph graph(pool);
+//   EGraph graph(&pool);
 //   const TermId root = graph.AddTerm(term);
 //   const Saturation result = graph.Saturate(AllRules({}), {});
 //

@@ -35,7 +35,8 @@ class Chooser {
         variants_.complete = false;
         return;
       }
-      const TermId term = Build(root_);
+      std::map<TermId, TermId> built;
+      const TermId term = Build(root_, &built);
       found_.emplace_back(TermText(pool_, term), term);
       return;
     }
@@ -43,7 +44,7 @@ class Chooser {
     open.pop_back();
     for (const Term& node : graph_.NodesOf(id)) {
       if (node.kind == TermKind::kSplit || !variants_.complete) continue;
-      if (std::ranges::any_of(node.args, [&](TermId arg) { return Reaches(arg, id); })) continue;
+      if (Reaches(node.args, id)) continue;
       chosen_[id] = node;
       std::vector<TermId> next = open;
       for (const TermId arg : node.args) next.push_back(graph_.Find(arg));
@@ -52,19 +53,26 @@ class Chooser {
     }
   }
 
-  // Whether the nodes chosen so far lead from one class to the other.
-  bool Reaches(TermId from, TermId to) const {
-    from = graph_.Find(from);
-    if (from == to) return true;
-    const auto found = chosen_.find(from);
-    return found != chosen_.end() &&
-           std::ranges::any_of(found->second.args, [&](TermId arg) { return Reaches(arg, to); });
+  // Whether the nodes chosen so far lead from one of the classes to the other.
+  bool Reaches(std::vector<TermId> open, TermId to) const {
+    std::set<TermId> seen;
+    while (!open.empty()) {
+      const TermId from = graph_.Find(open.back());
+      open.pop_back();
+      if (from == to) return true;
+      const auto found = chosen_.find(from);
+      if (found == chosen_.end() || !seen.insert(from).second) continue;
+      open.insert(open.end(), found->second.args.begin(), found->second.args.end());
+    }
+    return false;
   }
 
-  TermId Build(TermId id) {
-    Term node = chosen_.at(graph_.Find(id));
-    for (TermId& arg : node.args) arg = Build(arg);
-    return pool_.Add(std::move(node));
+  TermId Build(TermId id, std::map<TermId, TermId>* built) {
+    id = graph_.Find(id);
+    if (const auto found = built->find(id); found != built->end()) return found->second;
+    Term node = chosen_.at(id);
+    for (TermId& arg : node.args) arg = Build(arg, built);
+    return (*built)[id] = pool_.Add(std::move(node));
   }
 
   const EGraph& graph_;
@@ -82,18 +90,14 @@ Variants VariantsOf(const EGraph& graph, TermPool& pool, TermId id, int64_t limi
   return Chooser(graph, pool, id, limit).All();
 }
 
-TermId Cheapest(const std::vector<TermId>& terms, const std::function<double(TermId)>& cost) {
+PricedTerm Cheapest(const std::vector<TermId>& terms, const std::function<double(TermId)>& cost) {
   SLUICE_CHECK(!terms.empty());
-  TermId best = terms[0];
-  double best_cost = cost(best);
+  std::optional<PricedTerm> best;
   for (const TermId term : terms) {
     const double its_cost = cost(term);
-    if (its_cost < best_cost) {
-      best = term;
-      best_cost = its_cost;
-    }
+    if (!best.has_value() || its_cost < best->cost) best = {term, its_cost};
   }
-  return best;
+  return *best;
 }
 
 Optimized Optimize(TermPool& pool, TermId term, const std::vector<std::vector<Rule>>& stages,
@@ -104,8 +108,11 @@ Optimized Optimize(TermPool& pool, TermId term, const std::vector<std::vector<Ru
     const TermId root = graph.AddTerm(result.term);
     const Saturation saturation = graph.Saturate(rules, {});
     const Variants variants = VariantsOf(graph, pool, root, limit);
+    result.compared += std::ssize(variants.terms);
     result.complete &= variants.complete && saturation.outcome == Outcome::kSaturated;
-    result.term = Cheapest(variants.terms, cost);
+    const PricedTerm cheapest = Cheapest(variants.terms, cost);
+    result.term = cheapest.term;
+    result.cost = cheapest.cost;
   }
   return result;
 }

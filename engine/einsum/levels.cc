@@ -10,6 +10,9 @@
 namespace sluice::einsum {
 namespace {
 
+// Far more than levels need to settle, unless each iteration of a body waits for a whole pass.
+constexpr int64_t kMostRounds = 64;
+
 // The dimensions of inputs from which a rank of a tensor stems, as "K.0". A rank of no input is
 // itself, as "#m".
 using Fibers = std::set<std::string>;
@@ -22,9 +25,12 @@ struct TensorLevel {
   int64_t carried_position = -1;
 };
 
-void Raise(std::map<std::string, int>* reduced, const std::string& fiber, int level) {
-  int& known = reduced->try_emplace(fiber, level).first->second;
-  known = std::max(known, level);
+// Returns whether that is news.
+bool Raise(std::map<std::string, int>* reduced, const std::string& fiber, int level) {
+  const auto [entry, is_new] = reduced->try_emplace(fiber, level);
+  if (!is_new && entry->second >= level) return false;
+  entry->second = level;
+  return true;
 }
 
 bool Mentions(const Index& index, std::string_view rank) {
@@ -43,6 +49,7 @@ class LevelFinder {
     for (const auto& [einsum, iteration, is_init] : einsums_) {
       results.insert(einsum->out.tensor);
       if (!is_init) continue;
+      ++carried_;
       TensorLevel& state = tensors_[einsum->out.tensor];
       state.carried_by = iteration;
       state.carried_position = CarriedPosition(*iteration, einsum->out.tensor);
@@ -55,9 +62,13 @@ class LevelFinder {
   }
 
   std::vector<Level> Run() {
-    // What an iteration carries is known only after its body, so that a second round is needed.
+    // What an iteration carries is known only after its body. Each round brings fibers, and then
+    // levels, at least one carried tensor further.
     std::vector<Level> levels;
-    for (int round = 0; round < 2; ++round) {
+    changed_ = true;
+    for (int64_t rounds = std::min(2 * (carried_ + 1), kMostRounds); changed_ && rounds > 0;
+         --rounds) {
+      changed_ = false;
       levels.clear();
       for (const PlacedEinsum& each : einsums_) levels.push_back(Visit(each));
     }
@@ -125,19 +136,23 @@ class LevelFinder {
   void Store(const Einsum& einsum, int level, const std::map<std::string, Fibers>& fibers,
              const std::map<std::string, int>& reduced) {
     TensorLevel& state = tensors_[einsum.out.tensor];
+    changed_ |= level > state.level;
     state.level = std::max(state.level, level);
     for (size_t i = 0; i < einsum.out.indices.size(); ++i) {
       for (const Index::Term& term : einsum.out.indices[i].terms) {
-        const Fibers& of_rank = fibers.at(term.rank);
-        state.fibers[i].insert(of_rank.begin(), of_rank.end());
+        for (const std::string& fiber : fibers.at(term.rank)) {
+          changed_ |= state.fibers[i].insert(fiber).second;
+        }
       }
     }
-    for (const auto& [fiber, end] : reduced) Raise(&state.reduced, fiber, end);
+    for (const auto& [fiber, end] : reduced) changed_ |= Raise(&state.reduced, fiber, end);
   }
 
   const RankFamily& family_;
   std::vector<PlacedEinsum> einsums_;
   std::map<std::string, TensorLevel> tensors_;
+  int64_t carried_ = 0;   // tensors
+  bool changed_ = false;  // in this round
 };
 
 }  // namespace

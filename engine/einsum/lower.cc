@@ -61,9 +61,17 @@ class Lowering {
   }
 
   bool DependsOn(TermId id, TermId on) const {
-    if (id == on) return true;
-    return std::ranges::any_of(pool_.TermOf(id).args,
-                               [&](TermId arg) { return DependsOn(arg, on); });
+    std::vector<TermId> open = {id};
+    std::set<TermId> seen;
+    while (!open.empty()) {
+      const TermId at = open.back();
+      open.pop_back();
+      if (at == on) return true;
+      if (!seen.insert(at).second) continue;
+      const std::vector<TermId>& args = pool_.TermOf(at).args;
+      open.insert(open.end(), args.begin(), args.end());
+    }
+    return false;
   }
 
   void EmitOutput(const NamedTerm& output) {

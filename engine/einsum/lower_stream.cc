@@ -26,8 +26,10 @@ CarriedResults AppendCarried(const Access& local, const std::vector<std::string>
     ranks.push_back(iteration->rank);
     return AccessOf(new_name(base), ranks);
   };
-  const auto start = [iteration](const Access& out, double value) {
-    iteration->init.push_back({.out = At(out, {}), .in = {{.tensor = {}, .constant = value}}});
+  const auto start = [iteration](const Access& out, double value,
+                                 std::vector<Condition> where = {}) {
+    iteration->init.push_back(
+        {.out = At(out, {}), .in = {{.tensor = {}, .constant = value}}, .where = std::move(where)});
   };
   const auto append = [iteration](Access out, Access a, Op op, Access b,
                                   Function unary = Function::kNone) {
@@ -40,7 +42,11 @@ CarriedResults AppendCarried(const Access& local, const std::vector<std::string>
   const Access max = carried("R" + local.tensor, max_ranks);
   const Access correction = carried("E", max_ranks);
   const Access weight = carried("F", max_ranks);
-  start(max, -std::numeric_limits<double>::infinity());
+  // The maximum begins without a value, and so do its correction and what that corrects, until a
+  // point of the rank brings one. From -inf as a value, points that bring none would make the
+  // correction exp(-inf - -inf), which is no number.
+  const Condition never{{.terms = {}, .offset = 1}, Comparison::kLessEqual, {}};
+  start(max, -std::numeric_limits<double>::infinity(), {never});
   append(At(max, next), max, Op::kMax, local);
   append(correction, max, Op::kSubtract, At(max, next), Function::kExp);
   append(weight, local, Op::kSubtract, At(max, next), Function::kExp);

@@ -20,8 +20,8 @@ struct CarriedResults {
 };
 
 // Appends to the iteration what sum over its rank of exp(local - max of local) x part needs, for
-// each sum, and returns where the values are at its end. `new_name` returns an unused name that
-// starts with its argument.
+// each sum, and returns where the values are at its end. They have a value where a point of the
+// rank has one. `new_name` returns an unused name that starts with its argument.
 CarriedResults AppendCarried(const Access& local, const std::vector<std::string>& max_ranks,
                              const std::vector<StreamSum>& sums,
                              const std::function<std::string(const std::string&)>& new_name,

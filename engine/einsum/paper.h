@@ -1,5 +1,6 @@
 // Attention as FuseMax (arXiv 2406.10491) writes it, in three passes over the keys, in two and in
-// one, for one head without a mask. All compute Y = softmax(Q K^T) V.
+// one, for one head without a mask. All compute Y = softmax(Q K^T) V. The one pass begins with a
+// maximum of -inf, which needs a key in the first chunk: without a mask there is one.
 #pragma once
 
 #include <span>

@@ -8,7 +8,7 @@ namespace sluice::einsum {
 
 std::vector<Rule> AllRules(const RuleOptions& options) {
   std::vector<Rule> all;
-  for (std::vector<Rule> rules : {SplitRules(), DivisionRules(), ScaleRules(),
+  for (std::vector<Rule> rules : {SplitRules(), DivisionRules(), QuotientRules(), ScaleRules(),
                                   SoftmaxRules(options.partitions), XsaRules(options.own_value)}) {
     std::ranges::move(rules, std::back_inserter(all));
   }

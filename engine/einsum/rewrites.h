@@ -2,7 +2,7 @@
 // under which it holds; it returns nothing where it does not apply.
 //
 //   const std::vector<Rule> rules = AllRules({.partitions = {{"m", "c", "j", 256}}});
-//   EGraph graph(pool);
+//   EGraph graph(&pool);
 //   graph.Saturate(rules, {});
 #pragma once
 
@@ -26,8 +26,8 @@ struct Rule {
 
 // The value of a query's own position, known not to be zero.
 struct OwnValue {
-  std::string values;    // the tensor of the values of all positions
-  std::string own;       // the tensor of the values of the queries' own positions
+  Access values;         // the values of all positions
+  Access own;            // the values of the queries' own positions
   Condition until_self;  // a kLessEqual that admits the positions up to the query's own
 };
 
@@ -42,6 +42,9 @@ std::vector<Rule> AllRules(const RuleOptions& options);
 std::vector<Rule> SplitRules();
 // rewrites_division.cc: divisions leave products, reductions and differences.
 std::vector<Rule> DivisionRules();
+// rewrites_division.cc: two divisions become one, or the later one comes first. They are apart,
+// because they multiply the variants of a term that divides more than once.
+std::vector<Rule> QuotientRules();
 // rewrites_scale.cc: factors leave reductions or are folded into an operand.
 std::vector<Rule> ScaleRules();
 // rewrites_softmax.cc: maxima, chunks, folds and merges.

@@ -28,6 +28,18 @@ std::vector<TermId> DivideSum(TermGraph& graph, const Term& node) {
   return equal;
 }
 
+// (a / b) / c = (a / c) / b = a / (b x c)
+std::vector<TermId> DivideQuotient(TermGraph& graph, const Term& node) {
+  if (!IsMap(node, Op::kDivide)) return {};
+  std::vector<TermId> equal;
+  const TermId c = node.args[1];
+  for (const Operands& ratio : MapsOf(graph, node.args[0], Op::kDivide)) {
+    equal.push_back(graph.Map(Op::kDivide, graph.Map(Op::kDivide, ratio.a, c), ratio.b));
+    equal.push_back(graph.Map(Op::kDivide, ratio.a, graph.Map(Op::kMultiply, ratio.b, c)));
+  }
+  return equal;
+}
+
 // a / d - b / d = (a - b) / d
 std::vector<TermId> DivideDifference(TermGraph& graph, const Term& node) {
   if (!IsMap(node, Op::kSubtract)) return {};
@@ -49,6 +61,10 @@ std::vector<Rule> DivisionRules() {
       {"a division leaves a sum", "the divisor lacks the sum's rank", DivideSum},
       {"a difference is divided once", "both divisors are equal", DivideDifference},
   };
+}
+
+std::vector<Rule> QuotientRules() {
+  return {{"divisors of a quotient change places or are multiplied", "always", DivideQuotient}};
 }
 
 }  // namespace sluice::einsum

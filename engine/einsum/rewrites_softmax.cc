@@ -24,11 +24,15 @@ TermId Exp(TermGraph& graph, TermId a, TermId shift) {
   return graph.Unary(Function::kExp, graph.Map(Op::kSubtract, a, shift));
 }
 
-// Returns the scores s of which exp(s - something without the rank) is exp(exponent).
+// Returns the scores s of which exp(s - something without the rank) is exp(exponent). What is
+// subtracted has no rank that the scores lack, so that the value without it has the same ranks.
 std::vector<TermId> ScoresOf(const TermGraph& graph, TermId exponent, const std::string& rank) {
   std::vector<TermId> scores;
   for (const Operands& shift : MapsOf(graph, exponent, Op::kSubtract)) {
-    if (!graph.HasRank(shift.b, rank)) scores.push_back(shift.a);
+    const bool fits = std::ranges::all_of(graph.RanksOf(shift.b), [&](const std::string& each) {
+      return each != rank && graph.HasRank(shift.a, each);
+    });
+    if (fits) scores.push_back(shift.a);
   }
   if (scores.empty()) scores.push_back(exponent);
   return scores;
@@ -135,8 +139,10 @@ ApplyRule Stream(const Partition& partition, TermKind kind) {
 }  // namespace
 
 std::vector<Rule> SoftmaxRules(const std::vector<Partition>& partitions) {
-  std::vector<Rule> rules = {{"a softmax is shifted by its maximum",
-                              "what was subtracted lacks the rank of the sums", ShiftByMaximum}};
+  std::vector<Rule> rules = {
+      {"a softmax is shifted by its maximum",
+       "what was subtracted has ranks of the scores alone, without that of the sums",
+       ShiftByMaximum}};
   for (const Partition& partition : partitions) {
     const std::string of = " of " + partition.rank;
     rules.push_back({"a shifted sum is cut into chunks" + of,

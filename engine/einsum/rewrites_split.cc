@@ -1,3 +1,4 @@
+#include <unordered_map>
 #include <utility>
 
 #include "base/check.h"
@@ -37,14 +38,20 @@ std::vector<Rule> SplitRules() {
 }
 
 TermId PushSplits(TermGraph& graph, TermId id) {
-  const std::vector<Term> nodes = graph.NodesOf(id);
-  SLUICE_CHECK(nodes.size() == 1);
-  Term node = nodes[0];
-  for (TermId& arg : node.args) arg = PushSplits(graph, arg);
-  if (node.kind != TermKind::kSplit) return graph.Add(std::move(node));
-  const std::vector<TermId> pushed = PushSplit(graph, node);
-  SLUICE_CHECK(pushed.size() == 1);
-  return PushSplits(graph, pushed[0]);
+  std::unordered_map<TermId, TermId> known;
+  const auto push = [&](const auto& self, TermId term) -> TermId {
+    if (const auto found = known.find(term); found != known.end()) return found->second;
+    const std::vector<Term> nodes = graph.NodesOf(term);
+    SLUICE_CHECK(nodes.size() == 1);
+    Term node = nodes[0];
+    for (TermId& arg : node.args) arg = self(self, arg);
+    if (node.kind != TermKind::kSplit) return known[term] = graph.Add(std::move(node));
+    const std::vector<TermId> pushed = PushSplit(graph, node);
+    SLUICE_CHECK(pushed.size() == 1);
+    const TermId result = self(self, pushed[0]);
+    return known[term] = result;
+  };
+  return push(push, id);
 }
 
 }  // namespace sluice::einsum

@@ -80,28 +80,28 @@ std::vector<TermId> ExcludeFromPartials(TermGraph& graph, const Term& node) {
   return equal;
 }
 
-bool IsTensor(const TermGraph& graph, TermId id, const std::string& name) {
+// Whether the term is the tensor at just these indices.
+bool IsAccess(const TermGraph& graph, TermId id, const Access& access) {
   return std::ranges::any_of(NodesOfKind(graph, id, TermKind::kInput),
-                             [&](const Term& node) { return node.access.tensor == name; });
+                             [&](const Term& node) { return node.access == access; });
 }
 
 // Whether the term is the sum over `rank` of the tensor's squares.
 bool IsSquaredNorm(const TermGraph& graph, TermId id, const std::string& rank,
-                   const std::string& tensor) {
+                   const Access& tensor) {
   for (const Term& sum : NodesOfKind(graph, id, TermKind::kReduce)) {
     if (!IsSum(sum) || sum.rank != rank || !sum.where.empty()) continue;
     for (const Operands& square : MapsOf(graph, sum.args[0], Op::kMultiply)) {
-      if (IsTensor(graph, square.a, tensor) && IsTensor(graph, square.b, tensor)) return true;
+      if (IsAccess(graph, square.a, tensor) && IsAccess(graph, square.b, tensor)) return true;
     }
   }
   return false;
 }
 
 // Whether the term is the tensor divided by its norm over `rank`.
-bool IsDirection(const TermGraph& graph, TermId id, const std::string& rank,
-                 const std::string& tensor) {
+bool IsDirection(const TermGraph& graph, TermId id, const std::string& rank, const Access& tensor) {
   for (const Operands& ratio : MapsOf(graph, id, Op::kDivide)) {
-    if (!IsTensor(graph, ratio.a, tensor)) continue;
+    if (!IsAccess(graph, ratio.a, tensor)) continue;
     for (const TermId squared : ArgumentsOf(graph, ratio.b, Function::kSqrt)) {
       if (IsSquaredNorm(graph, squared, rank, tensor)) return true;
     }
@@ -110,10 +110,10 @@ bool IsDirection(const TermGraph& graph, TermId id, const std::string& rank,
 }
 
 // Whether nothing along the tensor remains: the projection is (y.v) v / |v|^2, without a gate.
-bool IsWhole(const TermGraph& graph, const Projection& projection, const std::string& tensor) {
+bool IsWhole(const TermGraph& graph, const Projection& projection, const Access& tensor) {
   if (graph.Find(projection.v) != graph.Find(projection.u)) return false;
   if (!projection.weight) return IsDirection(graph, projection.v, projection.rank, tensor);
-  return projection.weight_op == Op::kDivide && IsTensor(graph, projection.v, tensor) &&
+  return projection.weight_op == Op::kDivide && IsAccess(graph, projection.v, tensor) &&
          IsSquaredNorm(graph, *projection.weight, projection.rank, tensor);
 }
 
@@ -127,7 +127,7 @@ decltype(Rule::apply) LeaveOutSelf(const OwnValue& own) {
       if (!IsSum(sum) || self == sum.where.end()) continue;
       const bool of_values =
           std::ranges::any_of(ProductsOf(graph, sum.args[0]), [&](const Operands& product) {
-            return IsTensor(graph, product.b, own.values) && graph.HasRank(product.b, sum.rank);
+            return IsAccess(graph, product.b, own.values) && graph.HasRank(product.b, sum.rank);
           });
       if (!of_values) continue;
       for (const Projection& projection : ProjectionsOf(graph, node.args[1], node.args[0])) {

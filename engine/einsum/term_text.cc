@@ -2,6 +2,8 @@
 // and what a person reads.
 #include <charconv>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -83,11 +85,18 @@ std::string NodeText(const Term& term) {
 }
 
 std::string TermText(const TermPool& pool, TermId id) {
-  const Term& term = pool.TermOf(id);
-  std::vector<std::string> args;
-  args.reserve(term.args.size());
-  for (const TermId arg : term.args) args.push_back(TermText(pool, arg));
-  return Text(term, args);
+  std::unordered_map<TermId, std::string> known;
+  const auto text = [&](const auto& self, TermId term_id) -> std::string {
+    if (const auto found = known.find(term_id); found != known.end()) return found->second;
+    const Term& term = pool.TermOf(term_id);
+    std::vector<std::string> args;
+    args.reserve(term.args.size());
+    for (const TermId arg : term.args) args.push_back(self(self, arg));
+    std::string whole = Text(term, args);
+    if (std::ssize(whole) > kMaxTermText) whole = "#" + std::to_string(term_id);
+    return known[term_id] = std::move(whole);
+  };
+  return text(text, id);
 }
 
 }  // namespace sluice::einsum

@@ -77,12 +77,12 @@ const ChoiceRow kChoiceRows[] = {
 SLUICE_TABLE(AttentionChoiceTable, kChoiceRows);
 
 TEST(EstimateAttention, KernelsHaveThePassesOfTheirNames) {
-  for (const einsum::XsaForm xsa : {einsum::XsaForm::kNone, einsum::XsaForm::kNorm}) {
-    const auto found = EstimateAttention({.scale = 0.125, .xsa = xsa},
-                                         {.context = 4096, .group = 8}, Device(2), 3);
+  const auto check = [](const einsum::AttentionShape& shape) {
+    const auto found = EstimateAttention(shape, {.context = 4096, .group = 8}, Device(2), 3);
     ASSERT_TRUE(found.ok()) << found.status();
     EXPECT_EQ(found->definition_passes, 3);
-    EXPECT_GT(found->rewrites_found, 5);
+    EXPECT_TRUE(found->variants_complete);
+    EXPECT_GT(found->variants_found, 5);
     std::vector<std::string> names;
     for (const AttentionEstimate& each : found->variants) {
       names.push_back(AttentionVariantName(each.variant));
@@ -90,6 +90,14 @@ TEST(EstimateAttention, KernelsHaveThePassesOfTheirNames) {
     }
     EXPECT_EQ(names, (std::vector<std::string>{"one_pass", "two_pass", "split:2", "split:3",
                                                "split:auto"}));
+  };
+  using einsum::XsaForm;
+  for (const XsaForm xsa : {XsaForm::kNone, XsaForm::kNorm, XsaForm::kSquared}) {
+    for (const bool gate : {false, true}) {
+      SCOPED_TRACE(std::string(NameOf(xsa)) + (gate ? " with a gate" : ""));
+      check({.scale = 0.125, .xsa = xsa, .gate = gate});
+      check({.causal = false, .soft_cap = 30, .query_gain = true, .xsa = xsa, .gate = gate});
+    }
   }
 }
 
@@ -101,7 +109,7 @@ TEST(EstimateAttention, RefusesSizesThatAreNone) {
 }
 
 TEST(DeriveOnePass, LeadsFromThreePassesToOne) {
-  const std::vector<DerivationStep> steps = DeriveOnePass({.causal = false}, 512);
+  const std::vector<DerivationStep> steps = DeriveOnePass({.causal = false}, 512).value();
   ASSERT_GE(steps.size(), 4u);
   EXPECT_EQ(steps.front().passes, 3);
   EXPECT_TRUE(steps.front().rule.empty());
@@ -113,6 +121,17 @@ TEST(DeriveOnePass, LeadsFromThreePassesToOne) {
     passes.push_back(step.passes);
   }
   EXPECT_NE(std::ranges::find(passes, 2), passes.end()) << ::testing::PrintToString(passes);
+}
+
+TEST(DeriveOnePass, LeadsToOnePassWithXsaToo) {
+  const auto steps = DeriveOnePass({.xsa = einsum::XsaForm::kNorm, .gate = true}, 512);
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  EXPECT_EQ(steps->back().passes, 1);
+}
+
+TEST(DeriveOnePass, EndsIfThereAreMoreTermsThanItMayLookAt) {
+  const absl::Status status = DeriveOnePass({}, 512, 3).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
 }
 
 TEST(MakePlanReport, CountsEveryOpOfTheGraphOnce) {
@@ -143,6 +162,7 @@ TEST(MakePlanReport, CountsEveryOpOfTheGraphOnce) {
   const json all = PlanReportJson(*report);
   EXPECT_EQ(all["ops"].size(), report->ops.size());
   EXPECT_EQ(all["attention"][0]["definition_passes"], 3);
+  EXPECT_EQ(all["attention"][0]["variants_complete"], true);
 }
 
 TEST(MakePlanReport, SaysWhichVariantServesAndWhy) {

@@ -20,6 +20,7 @@ using ::testing::IsEmpty;
 
 Cascade ParseOrDie(std::string_view text) {
   auto cascade = Parse(text);
+  if (!cascade.ok()) ADD_FAILURE() << cascade.status() << " of " << text;
   SLUICE_CHECK(cascade.ok());
   return *std::move(cascade);
 }
@@ -214,6 +215,18 @@ const PassesRow kPassesRows[] = {
              "iterate c { init R[0] = -inf R[c+1] = R[c] . L[c] :: map max(or) } "
              "E[c] = L[c] . R[end c] :: map -(left) unary exp",
      .passes = 2},
+    // X is what Y was before, and Y what W was, which the barrier G raised: A is read again with
+    // them, and once more after their end.
+    {.name = "ABarrierReachesThroughTensorsThatAreCarriedBackwards",
+     .text = "tensor A[c] arena G = A[c] :: reduce c max(or) "
+             "iterate c { init X[0] = 0 init Y[0] = 0 init W[0] = 0 X[c+1] = Y[c] Y[c+1] = W[c] "
+             "W[c+1] = A[c] . G :: map x(and) } "
+             "Z[c] = A[c] . X[end c] :: map x(and)",
+     .passes = 3},
+    {.name = "ABodyThatWaitsForAPassEachTimeHasSome",
+     .text = "rank i = 9 iterate i { init X[0] = 1 S[i, m] = K[m, e] . X[i] :: reduce e +(or) "
+             "X[i+1] = S[i, m] :: reduce m +(or) }",
+     .passes = 4},
 };
 SLUICE_TABLE(PassesTable, kPassesRows);
 
@@ -425,7 +438,7 @@ int64_t CountOneByOne(const Einsum& einsum, const Sizes& size_of) {
   return count;
 }
 
-TEST(CountPoints, AgreesWithCountingOneByOne) {
+TEST(PointCounter, AgreesWithCountingOneByOne) {
   for (uint64_t seed = 1; seed <= 500; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
@@ -456,8 +469,49 @@ TEST(CountPoints, AgreesWithCountingOneByOne) {
                           .ranks = {},
                           .tensors = {{.name = "S", .ranks = {"p", "m"}}},
                           .statements = {einsum}};
-    EXPECT_EQ(CountPoints(cascade, einsum, size_of), CountOneByOne(einsum, size_of));
+    PointCounter counter(cascade, size_of);
+    for (int again = 0; again < 2; ++again) {
+      EXPECT_EQ(counter.Count(einsum).value(), CountOneByOne(einsum, size_of));
+    }
   }
+}
+
+TEST(PointCounter, ComparesConstantsOnce) {
+  for (const char* never : {"1 <= 0", "end i < 5"}) {
+    const Cascade cascade =
+        ParseOrDie(absl::StrCat("rank i = 5 tensor A[i] arena Z[i] = A[i] :: where ", never,
+                                " W = 2 :: where ", never, " Y[i] = A[i] :: where 0 <= 1"));
+    const auto analysis = Analyze(cascade, {});
+    ASSERT_TRUE(analysis.ok()) << analysis.status();
+    EXPECT_EQ(analysis->einsums[0].points, 0);
+    EXPECT_EQ(analysis->einsums[1].points, 0);
+    EXPECT_EQ(analysis->einsums[2].points, 5);
+  }
+}
+
+// 2^20 places of i and k, each compared by an einsum of its own.
+std::string ManyConditions(int einsums) {
+  std::string text = "rank i = 1024 rank k = 1024 rank m = 2048 tensor A[i, k, m] arena ";
+  for (int n = 0; n < einsums; ++n) {
+    absl::StrAppend(&text, "Z", n, " = A[i, k, m] :: reduce i +(or) reduce k +(or) reduce m +(or) ",
+                    "where i+k+m <= ", n);
+    for (int more = 1; more < 16; ++more) absl::StrAppend(&text, ", i <= k+m+", more);
+    absl::StrAppend(&text, "\n");
+  }
+  return text;
+}
+
+TEST(Analyze, TheWorkOfCountingHasALimit) {
+  EXPECT_TRUE(Analyze(ParseOrDie(ManyConditions(2)), {}).ok());
+  const absl::Status status = Analyze(ParseOrDie(ManyConditions(20)), {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr(absl::StrCat("takes more than ", kMaxCountingSteps, " steps")));
+}
+
+TEST(Analyze, ACascadeWithoutARankHasNothingToSay) {
+  EXPECT_EQ(Analyze(ParseOrDie("Z = 1 . 2"), {}).status().message(),
+            "the cascade has no rank, so that nothing is iterated over");
 }
 
 }  // namespace

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <string>
 #include <vector>
@@ -54,6 +56,45 @@ TEST(AttentionTerms, ExclusiveAttentionMakesOnePassInBothForms) {
   for (const XsaForm form : {XsaForm::kNorm, XsaForm::kSquared}) {
     const AttentionShape shape{.xsa = form};
     EXPECT_TRUE(PassesOfVariants(shape, kChunksOf256).contains(1)) << NameOf(form);
+  }
+}
+
+// Whether the term divides once by both, as by their product.
+bool DividesByProduct(const TermPool& pool, TermId term, TermId a, TermId b) {
+  return std::ranges::any_of(PartsOf(pool, term), [&](TermId part) {
+    const Term& node = pool.TermOf(part);
+    if (node.kind != TermKind::kMap || node.op != Op::kDivide) return false;
+    const Term& divisor = pool.TermOf(node.args[1]);
+    return divisor.kind == TermKind::kMap && divisor.op == Op::kMultiply &&
+           (divisor.args == std::vector{a, b} || divisor.args == std::vector{b, a});
+  });
+}
+
+TEST(AttentionTerms, TheDivisionOfExclusiveAttentionIsMergedWithThatOfTheSoftmax) {
+  for (const XsaForm form : {XsaForm::kNorm, XsaForm::kSquared}) {
+    TermPool pool;
+    const TermId y = AttentionTerm(pool, {});
+    const TermId share = pool.TermOf(pool.TermOf(y).args[0]).args[0];
+    const TermId of_softmax = pool.TermOf(share).args[1];
+    const TermId own = pool.Input({.name = "O", .ranks = {"b", "p", "h", "f"}});
+    TermId of_xsa = pool.Reduce(Op::kAdd, "f", pool.Map(Op::kMultiply, own, own));
+    if (form == XsaForm::kNorm) of_xsa = pool.Unary(Function::kSqrt, of_xsa);
+    EGraph graph(&pool);
+    const TermId root = graph.AddTerm(AttentionTerm(pool, {.xsa = form}));
+    std::vector<Rule> rules = DivisionRules();
+    std::ranges::copy(QuotientRules(), std::back_inserter(rules));
+    EXPECT_EQ(graph.Saturate(rules, {}).outcome, Outcome::kSaturated);
+    const Variants variants = VariantsOf(graph, pool, root, 2000);
+    EXPECT_TRUE(variants.complete);
+    int by_product = 0;
+    int once_at_the_end = 0;
+    for (const TermId variant : variants.terms) {
+      by_product += DividesByProduct(pool, variant, of_softmax, of_xsa);
+      const Term& last = pool.TermOf(variant);
+      once_at_the_end += last.op == Op::kDivide && last.args[1] == of_softmax;
+    }
+    EXPECT_GT(by_product, 0) << NameOf(form);
+    EXPECT_GT(once_at_the_end, 0) << NameOf(form);
   }
 }
 

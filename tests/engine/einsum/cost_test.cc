@@ -13,6 +13,7 @@
 #include "engine/einsum/extract.h"
 #include "engine/einsum/lower.h"
 #include "engine/einsum/rewrites.h"
+#include "engine/einsum/text.h"
 #include "tests/support/table.h"
 
 namespace sluice::einsum {
@@ -132,6 +133,17 @@ TEST(Cost, OneSequenceWithOneKvHeadUsesOneWorkerUnlessItIsSplit) {
   EXPECT_EQ(EstimateOf("split", sizes, 64).usable_workers, 16);
 }
 
+TEST(Cost, AProductIsSharedByRowsAndColumns) {
+  const Cascade product =
+      Parse("rank t = rows rank d = hidden rank e = 8 tensor X[t, d] arena tensor W[d, e] weight "
+            "tensor Y[t, e] arena Y[t, e] = X[t, d] . W[d, e] :: map x(and) reduce d +(or)")
+          .value();
+  const auto estimate = Estimate(product, {{"rows", 3}, {"hidden", 64}}, Device(16));
+  ASSERT_TRUE(estimate.ok()) << estimate.status();
+  EXPECT_EQ(estimate->work_items, 24);
+  EXPECT_EQ(estimate->usable_workers, 12);
+}
+
 TEST(Cost, TheLastRoundMayLeaveWorkersIdle) {
   EXPECT_EQ(EstimateOf("one_pass", Decode(3, 1, 4096), 2).usable_workers, 1.5);
 }
@@ -168,9 +180,9 @@ TEST(Cost, TheCheapestVariantOfAllIsFoundForEachDevice) {
   const std::vector<TermId> variants = VariantsOf(graph, pool, root, 1000).terms;
   const auto cheapest = [&](const Sizes& sizes, int32_t workers) {
     return Lower(pool, {{"Z", Cheapest(variants, [&](TermId variant) {
-                           const Cascade cascade = Lower(pool, {{"Z", variant}});
-                           return Estimate(cascade, sizes, Device(workers))->seconds;
-                         })}});
+                                const Cascade cascade = Lower(pool, {{"Z", variant}});
+                                return Estimate(cascade, sizes, Device(workers))->seconds;
+                              }).term}});
   };
   const auto facts = [](const Cascade& cascade) {
     const bool splits =
@@ -222,7 +234,7 @@ const OptimizedRow kOptimizedRows[] = {
 SLUICE_TABLE(OptimizedAttention, kOptimizedRows);
 
 TEST(Cost, ASizeThatIsMissingIsAnError) {
-  EXPECT_FALSE(Estimate(Variant("one_pass"), {{"tokens", 1}}, Device(1)).ok());
+  EXPECT_FALSE(Estimate(Variant("one_pass"), Sizes{{"tokens", 1}}, Device(1)).ok());
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "engine/einsum/attention_terms.h"
 #include "engine/einsum/extract.h"
+#include "engine/einsum/lower.h"
 #include "engine/einsum/rewrites.h"
 #include "tests/engine/einsum/rule_check.h"
 
@@ -152,6 +153,37 @@ TEST(EGraph, TermsOfEqualArgumentsBecomeEqual) {
   EXPECT_EQ(graph.NodesOf(exp_a).size(), 1u);
 }
 
+TEST(EGraph, AShiftWithARankOfItsOwnKeepsIt) {
+  TermPool pool;
+  AttentionTerm(pool, {});
+  const TermId s = pool.Input({.name = "S", .ranks = {"p", "m"}});
+  const TermId g = pool.Input({.name = "G", .ranks = {"p", "e"}});
+  const TermId weight = pool.Unary(Function::kExp, pool.Map(Op::kSubtract, s, g));
+  const TermId x = pool.Input({.name = "X", .ranks = {"m", "f"}});
+  EGraph graph(&pool);
+  const TermId root = graph.AddTerm(
+      pool.Map(Op::kDivide, pool.Reduce(Op::kAdd, "m", pool.Map(Op::kMultiply, weight, x)),
+               pool.Reduce(Op::kAdd, "m", weight)));
+  EXPECT_EQ(graph.Saturate(AllRules(Chunked()), {}).outcome, Outcome::kSaturated);
+  for (const TermId variant : VariantsOf(graph, pool, root, kAll).terms) {
+    EXPECT_EQ(pool.RanksOf(variant), (std::vector<std::string>{"p", "e", "f"}));
+  }
+}
+
+// Each of 60 terms uses the one before it twice, so that as a tree it has 2^60 nodes.
+TEST(TermPool, TermsThatShareTheirPartsAreNotWalkedAsTrees) {
+  TermPool pool;
+  pool.DeclareRank({"m", {"context"}});
+  TermId term = Split(pool, {"m", "c", "j", 3}, pool.Input({.name = "A", .ranks = {"m"}}));
+  for (int i = 0; i < 60; ++i) term = pool.Map(Op::kAdd, term, term);
+  term = pool.Reduce(Op::kAdd, "c", pool.Reduce(Op::kAdd, "j", term));
+  EXPECT_LE(std::ssize(TermText(pool, term)), 2 * kMaxTermText);
+  EXPECT_EQ(AllEinsums(Lower(pool, {{"Z", term}})).size(), 60u);
+  EGraph graph(&pool);
+  const TermId root = graph.AddTerm(PushSplits(pool, term));
+  EXPECT_EQ(VariantsOf(graph, pool, root, kAll).terms, (std::vector{PushSplits(pool, term)}));
+}
+
 TEST(Extract, SaysIfThereAreMoreVariantsThanTheLimit) {
   TermPool pool;
   EGraph graph(&pool);
@@ -165,7 +197,9 @@ TEST(Extract, SaysIfThereAreMoreVariantsThanTheLimit) {
 
 TEST(Extract, TheFirstOfTheCheapestIsTaken) {
   const std::vector<double> costs = {3, 1, 2, 1};
-  EXPECT_EQ(Cheapest({0, 1, 2, 3}, [&](TermId term) { return costs[term]; }), 1);
+  const PricedTerm cheapest = Cheapest({0, 1, 2, 3}, [&](TermId term) { return costs[term]; });
+  EXPECT_EQ(cheapest.term, 1);
+  EXPECT_EQ(cheapest.cost, 1);
 }
 
 }  // namespace

@@ -120,6 +120,39 @@ TEST(Lower, VariantsWithScaleGainAndSoftCapHaveTheirValue) {
   ExpectEqualValues(family, 29);
 }
 
+// Of 9 keys each query admits the last two, so that two of three chunks have no maximum. The fourth
+// query has no key at all.
+TEST(Lower, AFoldHasItsValueAfterChunksWithoutAKey) {
+  TermPool pool;
+  AttentionTerm(pool, {});
+  const TermId s = pool.Input({.name = "S", .ranks = {"p", "m"}});
+  const std::vector<Condition> where = {
+      {{.terms = {{"p"}}, .offset = 5}, Comparison::kLess, {.terms = {{"m"}}}}};
+  const TermId max = pool.Reduce(Op::kMax, "m", s, where);
+  const TermId weight = pool.Unary(Function::kExp, pool.Map(Op::kSubtract, s, max));
+  const TermId x = pool.Input({.name = "X", .ranks = {"m", "f"}});
+  const TermId term =
+      pool.Map(Op::kDivide, pool.Reduce(Op::kAdd, "m", pool.Map(Op::kMultiply, weight, x), where),
+               pool.Reduce(Op::kAdd, "m", weight, where));
+  EGraph graph(&pool);
+  const TermId root = graph.AddTerm(term);
+  graph.Saturate(AllRules({.partitions = {kThrees}}), {});
+  const std::vector<double> scores = {1, -2, 0, 3, 1, 2, -1, 0.5, 2};
+  std::vector<double> all;
+  for (int p = 0; p < 4; ++p) all.insert(all.end(), scores.begin(), scores.end());
+  TermValues values(pool, {{"tokens", 4}, {"context", 9}, {"head_dim", 1}},
+                    {{"S", all}, {"X", {9, 8, 7, 6, 5, 4, 3, 2, 1}}});
+  const std::vector<double> expected = values.All(term, {"p", "f"});
+  EXPECT_EQ(expected[2], 1);
+  EXPECT_EQ(expected[3], 0);  // no value
+  const Variants variants = VariantsOf(graph, pool, root, 1000);
+  EXPECT_TRUE(variants.complete);
+  EXPECT_GT(variants.terms.size(), 10u);
+  for (const TermId variant : variants.terms) {
+    EXPECT_EQ(Difference(expected, Lowered(pool, variant, values)), "") << TermText(pool, variant);
+  }
+}
+
 TEST(Lower, AFoldOfChunksWithinPartialsHasItsValue) {
   Family family({}, {.partitions = {{"m", "c", "j", 4}, {"j", "d", "k", 2}}});
   ExpectEqualValues(family, 5);

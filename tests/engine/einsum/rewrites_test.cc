@@ -21,6 +21,15 @@ const Partition kChunks{"m", "c", "j", 3};
 
 RuleOptions EveryRule() { return {.partitions = {kChunks}, .own_value = OwnValueOfAttention()}; }
 
+// The conditions of causal attention to the last two positions, which leave the first chunks of
+// later queries without a key.
+std::vector<Condition> Window() {
+  return {CausalCondition(),
+          {.left = {.terms = {{"p"}}, .offset = -2, .end_of = "m"},
+           .comparison = Comparison::kLess,
+           .right = {.terms = {{"m"}}, .end_of = "p"}}};
+}
+
 // Terms to start from, over the ranks of attention.
 struct Start {
   TermPool pool;
@@ -63,11 +72,11 @@ struct Start {
     ADD_FAILURE() << "no rule " << rule;
     return term;
   }
-  TermId Chunks() {
-    return After("a shifted sum", Numerator({CausalCondition()}, {CausalCondition()}));
+  TermId Chunks(const std::vector<Condition>& where = {CausalCondition()}) {
+    return After("a shifted sum", Numerator(where, where));
   }
-  TermId LogSumExp() {
-    return pool.Unary(Function::kLog, Sum("m", Exp(Of("S", {"p", "m"})), {CausalCondition()}));
+  TermId LogSumExp(std::vector<Condition> where = {CausalCondition()}) {
+    return pool.Unary(Function::kLog, Sum("m", Exp(Of("S", {"p", "m"})), std::move(where)));
   }
   // Returns y less its part along v, which is a value of the query's, or of a key's.
   TermId Projected(TermId y, TermId v) { return Less(y, Times(Sum("f", Times(y, v)), v)); }
@@ -136,6 +145,10 @@ const SoundRow kSoundRows[] = {
        const TermId d = s.Of("D1", {"p"});
        return s.Less(s.Over(s.Of("S", {"p", "m"}), d), s.Over(s.Of("X", {"m", "f"}), d));
      }},
+    {"TwoDivisorsOfAQuotient", "divisors of a quotient",
+     [](Start& s) {
+       return s.Over(s.Over(s.Of("S", {"p", "m"}), s.Of("D1", {"p"})), s.Of("D2", {"m"}));
+     }},
     {"AFactorLeavesASum", "a factor leaves a sum",
      [](Start& s) {
        return s.Sum("m", s.Times(s.Of("S", {"p", "m"}), s.Of("D1", {"p"})), {CausalCondition()});
@@ -150,6 +163,10 @@ const SoundRow kSoundRows[] = {
      [](Start& s) { return s.Attention({.soft_cap = 30}); }},
     {"AConstantOfEachQueryInTheExponent", "a softmax is shifted",
      [](Start& s) { return s.Ratio(s.Of("D1", {"p"})); }},
+    {"AShiftWithARankThatTheScoresLack", "a softmax is shifted",
+     [](Start& s) {
+       return s.Ratio(s.Of("Q1", {"p", "e"}));
+     }},
     {"AnExponentWithoutAShift", "a softmax is shifted",
      [](Start& s) {
        const TermId weight = s.Exp(s.Of("S", {"p", "m"}));
@@ -162,8 +179,14 @@ const SoundRow kSoundRows[] = {
      [](Start& s) { return s.Numerator({StrictlyCausal()}, {CausalCondition()}); }},
     {"ChunksOfADenominator", "a shifted sum", [](Start& s) { return s.Attention({}); }},
     {"ALogSumExpOfBlocks", "a log-sum-exp", [](Start& s) { return s.LogSumExp(); }},
+    {"ChunksOfAWindowOfKeys", "a shifted sum",
+     [](Start& s) { return s.Numerator(Window(), Window()); }},
+    {"ALogSumExpOfAWindow", "a log-sum-exp", [](Start& s) { return s.LogSumExp(Window()); }},
     {"AFoldOfChunks", "chunks are computed", [](Start& s) { return s.Chunks(); }},
+    {"AFoldWhoseFirstChunksAreEmpty", "chunks are computed",
+     [](Start& s) { return s.Chunks(Window()); }},
     {"AMergeOfPartials", "partials", [](Start& s) { return s.Chunks(); }},
+    {"AMergeWhoseFirstPartialsAreEmpty", "partials", [](Start& s) { return s.Chunks(Window()); }},
     {"OwnValuesExcludedFromASum", "own values",
      [](Start& s) {
        return s.Projected(s.Numerator({CausalCondition()}, {CausalCondition()}),
@@ -199,13 +222,43 @@ TEST(Rewrites, HaveDistinctNames) {
   for (const Rule& rule : AllRules(EveryRule())) EXPECT_TRUE(names.insert(rule.name).second);
 }
 
-TEST(Rewrites, AGateKeepsTheSelfTerm) {
-  Start start;
-  const TermId term = start.Attention({.xsa = XsaForm::kNorm, .gate = true});
-  for (const Rule& rule : AllRules(EveryRule())) {
-    if (!rule.name.starts_with("the self term")) continue;
-    EXPECT_EQ(CheckRule(start.pool, rule, term, 1).applications, 0);
+// Returns how often the self term is left out of the term, which keeps its value.
+int SelfTermsLeftOut(TermPool& pool, TermId term) {
+  const std::vector<Rule> rules = XsaRules(OwnValueOfAttention());
+  const auto rule = std::ranges::find(rules, "the self term is left out", &Rule::name);
+  if (rule == rules.end()) {
+    ADD_FAILURE() << "no such rule";
+    return -1;
   }
+  const uint32_t seed = std::random_device{}();
+  const RuleFinding finding = CheckRule(pool, *rule, term, seed);
+  EXPECT_EQ(finding.counterexample, "") << "seed " << seed;
+  return finding.applications;
+}
+
+TEST(Rewrites, AGateKeepsTheSelfTerm) {
+  for (const XsaForm form : {XsaForm::kNorm, XsaForm::kSquared}) {
+    Start start;
+    EXPECT_EQ(SelfTermsLeftOut(start.pool, start.Attention({.xsa = form})), 1);
+    EXPECT_EQ(SelfTermsLeftOut(start.pool, start.Attention({.xsa = form, .gate = true})), 0);
+  }
+}
+
+TEST(Rewrites, TheSelfTermIsLeftOutOnlyIfTheOwnValueIsKnownNotToBeZero) {
+  for (const Rule& rule : AllRules({})) EXPECT_FALSE(rule.name.starts_with("the self term"));
+}
+
+// O is here the value before the query's own.
+TEST(Rewrites, TheValueOfAnotherPositionKeepsTheSelfTerm) {
+  Start start;
+  TermPool& pool = start.pool;
+  const TermId y = start.Attention({});
+  const Index before{.terms = {{"p"}}, .offset = -1};
+  const TermId v = pool.Input({.name = "O", .ranks = {"b", "p", "h", "f"}},
+                              {{.terms = {{"b"}}}, before, {.terms = {{"h"}}}, {.terms = {{"f"}}}});
+  const TermId along =
+      start.Over(start.Sum("f", start.Times(y, v)), start.Sum("f", start.Times(v, v)));
+  EXPECT_EQ(SelfTermsLeftOut(pool, start.Less(y, start.Times(along, v))), 0);
 }
 
 }  // namespace

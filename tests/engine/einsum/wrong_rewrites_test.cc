@@ -168,6 +168,22 @@ const WrongRow kWrongRows[] = {
        }
        return equal;
      }},
+    {"AQuotientIsDividedByAQuotient",
+     [](TermPool& pool) {
+       return pool.Map(
+           Op::kDivide,
+           pool.Map(Op::kDivide, TensorOf(pool, "S", {"p", "m"}), TensorOf(pool, "D1", {"p"})),
+           TensorOf(pool, "D2", {"m"}));
+     },
+     [](TermGraph& graph, const Term& node) {
+       Terms equal;
+       if (!IsMap(node, Op::kDivide)) return equal;
+       for (const Operands& ratio : MapsOf(graph, node.args[0], Op::kDivide)) {
+         equal.push_back(
+             graph.Map(Op::kDivide, ratio.a, graph.Map(Op::kDivide, ratio.b, node.args[1])));
+       }
+       return equal;
+     }},
     {"ADifferenceOfTwoDivisors",
      [](TermPool& pool) {
        const TermId s = TensorOf(pool, "S", {"p", "m"});
