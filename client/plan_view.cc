@@ -6,9 +6,9 @@
 #include <string>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/text_wrap.h"
@@ -25,9 +25,7 @@ double Bytes(const json& analysis, const char* home) {
   return traffic.at("loads").get<double>() + traffic.at("stores").get<double>();
 }
 
-std::string Passes(const json& analysis) {
-  return absl::StrCat(analysis.at("passes").get<int>());
-}
+std::string Passes(const json& analysis) { return absl::StrCat(analysis.at("passes").get<int>()); }
 
 constexpr size_t kColumns = 100;
 
@@ -45,8 +43,8 @@ std::string NameOfOp(const json& op) {
 }
 
 std::string OpsText(const json& ops) {
-  Table table({"OP", "COUNT", "PASSES", "WEIGHTS", "KV", "ARENA", "FLOPS", "EXP", "ESTIMATE",
-               "KERNELS"});
+  Table table(
+      {"OP", "OPS", "PASSES", "WEIGHTS", "KV", "ARENA", "FLOPS", "EXP", "ESTIMATE", "KERNELS"});
   for (const json& op : ops) {
     const json& analysis = op.at("analysis");
     const json& kernels = op.at("kernels");
@@ -69,8 +67,8 @@ std::string ProfileText(const json& ops) {
     step += op.at("measured_seconds").get<double>();
     least += op.at("roofline").at("seconds").get<double>();
   }
-  Table table({"OP", "COUNT", "TIME", "OF THE STEP", "BYTES", "BYTES/S", "FLOPS/S", "ROOFLINE",
-               "BOUND BY"});
+  Table table(
+      {"OP", "OPS", "TIME", "OF THE STEP", "BYTES", "BYTES/S", "FLOPS/S", "ROOFLINE", "BOUND BY"});
   const auto percent = [](double share) { return absl::StrFormat("%.1f %%", 100 * share); };
   for (const json& op : ops) {
     const json& roofline = op.at("roofline");
@@ -92,8 +90,8 @@ std::string AttentionText(const json& plan) {
       plan.at("definition_passes").get<int>(),
       plan.at("variants_complete").get<bool>() ? "" : "at least ",
       plan.at("variants_found").get<int64_t>());
-  Table table({"VARIANT", "PASSES", "FOOTPRINT", "BYTES", "FLOPS", "EXP", "WORK ITEMS",
-               "WORKERS", "ESTIMATE", ""});
+  Table table({"VARIANT", "PASSES", "FOOTPRINT", "BYTES", "FLOPS", "EXP", "WORK ITEMS", "WORKERS",
+               "ESTIMATE", ""});
   for (const json& variant : plan.at("variants")) {
     const json& analysis = variant.at("analysis");
     const double bytes =
@@ -145,34 +143,33 @@ std::string Count(double value) {
 }
 
 std::string Time(double seconds) {
-  if (seconds < 1e-3) return absl::StrFormat("%.4g us", seconds * 1e6);
-  if (seconds < 1) return absl::StrFormat("%.4g ms", seconds * 1e3);
-  return absl::StrFormat("%.4g s", seconds);
+  if (seconds < 1e-3) return absl::StrFormat("%.3g us", seconds * 1e6);
+  if (seconds < 1) return absl::StrFormat("%.3g ms", seconds * 1e3);
+  return absl::StrFormat("%.3g s", seconds);
 }
 
 std::string PlanText(const json& report) {
   const json& step = report.at("step");
   const json& kernels = report.at("kernels");
   std::string text = absl::StrFormat(
-      "%s (%s) on %s: %s of %d tokens, of which the step computes %d.\n\n",
+      "%s (%s) on %s\nStep: %s of %d tokens, of which it computes %d\n\n",
       report.at("model").get<std::string>(), report.at("architecture").get<std::string>(),
       report.at("device").at("name").get<std::string>(),
       Counted(step.at("sequences").get<int64_t>(), "sequence", "sequences"),
       step.at("context").get<int64_t>(), step.at("tokens").get<int64_t>());
-  absl::StrAppend(&text, OpsText(report.at("ops")),
-                  "\n",
-                  Wrapped("Of one op: passes over the rank that it reduces, bytes of weights, of KV "
-                          "pages and of activations (arena), operations, exponentials, and kernels "
-                          "before and after fusion."),
-                  ProfileText(report.at("ops")));
-  for (const json& plan : report.at("attention")) absl::StrAppend(&text, AttentionText(plan));
   absl::StrAppend(
-      &text, "\n",
-      Wrapped(absl::StrFormat("Kernels of a step: %d einsums one by one; %d as served, with static "
-                              "shapes, and %d with dynamic shapes.",
-                              kernels.at("unfused").get<int64_t>(),
-                              kernels.at("static").get<int64_t>(),
-                              kernels.at("dynamic").get<int64_t>())));
+      &text, OpsText(report.at("ops")), "\n",
+      Wrapped("Of one op: passes over the rank that it reduces, bytes of weights, of KV "
+              "pages and of activations (arena), operations, exponentials, and kernels "
+              "before and after fusion."),
+      ProfileText(report.at("ops")));
+  for (const json& plan : report.at("attention")) absl::StrAppend(&text, AttentionText(plan));
+  absl::StrAppend(&text, "\n",
+                  Wrapped(absl::StrFormat(
+                      "Kernels of a step: %d einsums one by one; %d as served, with static "
+                      "shapes, and %d with dynamic shapes.",
+                      kernels.at("unfused").get<int64_t>(), kernels.at("static").get<int64_t>(),
+                      kernels.at("dynamic").get<int64_t>())));
   return text;
 }
 
@@ -187,11 +184,10 @@ std::string CascadeText(const einsum::Cascade& cascade, const einsum::Analysis& 
                         "arena %s. Flops %s, exponentials %s, divisions %s.\nEstimate: %s on "
                         "%.1f workers.\n",
                         Counted(analysis.passes, "pass", "passes"), analysis.stream,
-                        Count(analysis.footprint_bytes),
-                        moved(einsum::Home::kWeight), moved(einsum::Home::kKv),
-                        moved(einsum::Home::kArena), Count(analysis.work.flops),
-                        Count(analysis.work.exponentials), Count(analysis.work.divisions),
-                        Time(cost.seconds), cost.usable_workers);
+                        Count(analysis.footprint_bytes), moved(einsum::Home::kWeight),
+                        moved(einsum::Home::kKv), moved(einsum::Home::kArena),
+                        Count(analysis.work.flops), Count(analysis.work.exponentials),
+                        Count(analysis.work.divisions), Time(cost.seconds), cost.usable_workers);
   for (const einsum::Hoist& hoist : analysis.hoists) {
     absl::StrAppendFormat(&text, "%s is computed once for all of %s, over which %s iterates.\n",
                           hoist.tensor, absl::StrJoin(hoist.ranks, ", "), hoist.reader);
@@ -229,8 +225,8 @@ std::string DerivationText(const std::vector<DerivationStep>& steps, einsum::Not
     }
     absl::StrAppend(&text, Counted(step.passes, "pass", "passes"), " over the keys\n\n");
     for (const auto line : absl::StrSplit(einsum::Print(step.cascade, notation), '\n')) {
-      const bool declares = absl::StartsWith(line, "cascade ") ||
-                            absl::StartsWith(line, "rank ") || absl::StartsWith(line, "tensor ");
+      const bool declares = absl::StartsWith(line, "cascade ") || absl::StartsWith(line, "rank ") ||
+                            absl::StartsWith(line, "tensor ");
       if (line.empty() || (declares && !declared.insert(std::string(line)).second)) continue;
       absl::StrAppend(&text, "  ", line, "\n");
     }

@@ -65,7 +65,8 @@ class PlanCommandTest : public CommandFixture {
 
 TEST_F(PlanCommandTest, ShowsOpsAndOrdersOfADirectory) {
   EXPECT_EQ(RunWith({"plan", model_, "--device", device_, "--context", "2000"}), kExitOk) << error_;
-  EXPECT_THAT(out_, HasSubstr("a test's device: 1 sequence of 2000 tokens, of which the step computes 1."));
+  EXPECT_THAT(
+      out_, HasSubstr("a test's device\nStep: 1 sequence of 2000 tokens, of which it computes 1"));
   EXPECT_THAT(out_, HasSubstr("rms_norm "));
   EXPECT_THAT(out_, HasSubstr("two_pass "));
   EXPECT_THAT(out_, HasSubstr(" serves"));
