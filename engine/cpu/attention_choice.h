@@ -8,10 +8,10 @@
 
 namespace sluice {
 
-// Returns `wanted`, or for kAuto the variant with the lowest estimate for a decode step of one of the
-// model's longest sequences. Split sequences have as many parts as the step's other work leaves
-// threads idle, so that short contexts and full batches are not split. Another variant than one_pass
-// has to be clearly ahead, so that the choice is the same from one start to the next.
+// Returns `wanted`, or for kAuto the variant with the lowest estimate for a decode step of one of
+// the model's longest sequences. Split sequences have as many parts as the step's other work leaves
+// threads idle, so that short contexts and full batches are not split. Another variant than
+// one_pass has to be clearly ahead, so that the choice is the same from one start to the next.
 AttentionVariant ChooseAttention(const AttentionVariant& wanted, const ModelConfig& config,
                                  const einsum::DeviceDescription& device);
 

@@ -28,8 +28,8 @@ enum class AttentionOrder {
   kOnePass,   // scores, weights and sums of a segment, then the next segment; no parts
   kTwoPass,   // the scores of all keys, then all sums; no parts
   // One pass. Each block of a step is in a given number of parts, which may run at once, if there
-  // is memory for the records of all of them (AttentionPlan::MaxRecords). Otherwise none is divided;
-  // several threads then have more than two blocks each. A segment of keys is never divided.
+  // is memory for the records of all of them (AttentionPlan::MaxRecords). Otherwise none is
+  // divided; several threads then have more than two blocks each. A segment is never divided.
   kSplit,
 };
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/ceil_div.h"
+#include "kernels/cpu/attention.h"
 
 #include "kernels/cpu/kv_cache.h"
 #include "tests/support/table.h"
@@ -351,6 +352,40 @@ TEST(AttentionPlanTest, ABalancedStepNeverTakesLongerThanOneWithoutParts) {
     ASSERT_LE(static_cast<double>(balanced.makespan), 1.1 * (1.375 * balanced.ideal + tiles));
   }
   EXPECT_GT(divided, 200);
+}
+
+// A slot has memory for the model's longest context; steps with shorter ones use less of it.
+TEST(AttentionScratchTest, GrowsWithTheContextAndOnlyTwoPassesKeepAllScores) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  for (int trial = 0; trial < 1000; ++trial) {
+    AttentionSizes sizes = RandomStep(random).sizes;
+    for (int order = 0; order < 4; ++order) {
+      const AttentionChoice choice = {static_cast<AttentionOrder>(order), 3};
+      const int64_t floats = AttentionScratchFloats(choice, sizes);
+      AttentionSizes longer = sizes;
+      longer.max_context += static_cast<int64_t>(random() % 5000);
+      ASSERT_LE(floats, AttentionScratchFloats(choice, longer));
+    }
+  }
+  std::printf("threads  one_pass  two_pass  split:auto  split:4  a row of scores, MiB\n");
+  for (const int threads : {2, 64}) {
+    const auto mib = [&](const AttentionChoice& choice, int64_t context) {
+      const int64_t floats = AttentionScratchFloats(choice, {32, 8, 128, context, threads});
+      return static_cast<double>(floats) * sizeof(float) / (1 << 20);
+    };
+    constexpr int64_t kContext = 1 << 17;
+    const double one_pass = mib({AttentionOrder::kOnePass}, kContext);
+    const double two_pass = mib({AttentionOrder::kTwoPass}, kContext);
+    const double balanced = mib(kBalanced, kContext);
+    const double split = mib({AttentionOrder::kSplit, 4}, kContext);
+    const double score_rows = threads * 8.0 * (kContext + 128) * sizeof(float) / (1 << 20);
+    std::printf("%7d  %8.2f  %8.2f  %10.2f  %7.2f  %15.2f\n", threads, one_pass, two_pass, balanced,
+                split, score_rows);
+    EXPECT_EQ(one_pass, mib({AttentionOrder::kOnePass}, 512));
+    EXPECT_LT(balanced, score_rows);
+  }
 }
 
 struct UnevenRow {
