@@ -58,7 +58,7 @@ AttentionPlan::AttentionPlan(const AttentionChoice& choice, const AttentionSizes
     parts_ = 1;
   }
   Count();
-  if (choice.order == AttentionOrder::kBalanced && sizes.threads > 1) Balance();
+  if (choice.order == AttentionOrder::kBalanced) Balance();
 }
 
 int64_t AttentionPlan::GrainOf(int64_t n) const {
@@ -70,8 +70,9 @@ void AttentionPlan::ChooseRows() {
   const int threads = sizes_.threads;
   const auto blocks = [&] {
     int64_t sum = 0;
-    for (const AttentionSequence& sequence : sequences_) sum += DivisionOf(sequence).blocks;
-    return sum;
+    for (const AttentionSequence& sequence : sequences_)
+      sum += CeilDiv(sequence.count, block_rows_);
+    return sum * sizes_.kv_heads;
   };
   while (threads > 1 && block_rows_ > 1 &&
          int64_t{block_rows_} * sizes_.group() > simd::kAttentionTile &&
@@ -81,6 +82,7 @@ void AttentionPlan::ChooseRows() {
 }
 
 void AttentionPlan::Balance() {
+  if (sizes_.threads == 1 || SegmentsOf(sizes_.max_context) == 1) return;
   double work = 0, longest = 0;
   ForItems(0, items(), [&](const AttentionItem& item) {
     const auto each = static_cast<double>(WorkOf(item));

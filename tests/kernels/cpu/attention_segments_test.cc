@@ -69,7 +69,7 @@ std::vector<Piece> PiecesOf(int trial, const std::vector<Case>& prompts, std::mt
   for (int i = trial < 4 ? 1 : RandomInt(random, 2, 9); i > 0; --i) {
     const size_t prompt = random() % prompts.size();
     const int32_t first = RandomInt(random, 0, prompts[prompt].count - 1);
-    const int32_t most = trial % 3 == 0 ? 1 : random() % 2 == 0 ? 10 : 300;
+    const int32_t most = trial % 3 == 0 ? 1 : random() % 2 == 0 ? 10 : 120;
     pieces.push_back({prompt, first, std::min(most, prompts[prompt].count - first)});
   }
   return pieces;
