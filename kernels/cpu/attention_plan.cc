@@ -70,8 +70,9 @@ void AttentionPlan::ChooseRows() {
   const int threads = sizes_.threads;
   const auto blocks = [&] {
     int64_t sum = 0;
-    for (const AttentionSequence& sequence : sequences_)
+    for (const AttentionSequence& sequence : sequences_) {
       sum += CeilDiv(sequence.count, block_rows_);
+    }
     return sum * sizes_.kv_heads;
   };
   while (threads > 1 && block_rows_ > 1 &&

@@ -256,6 +256,11 @@ TEST(AttentionPlanTest, ItemsCoverAllKeysOnceAndRecordsDoNotOverlap) {
     const std::vector<AttentionSequence> sequences = SequencesOf(step.rows);
     const AttentionPlan plan(choice, sizes, sequences);
     ASSERT_LE(plan.records(), AttentionPlan::MaxRecords(choice, sizes));
+    const bool may_split = choice.order == AttentionOrder::kSplit && choice.parts > 1 &&
+                           sizes.max_context > kSegmentTokens;
+    if (may_split && plan.divided_queries() == 0 && sizes.threads > 1) {
+      ASSERT_GT(plan.items(), 2 * sizes.threads);
+    }
 
     // Items follow each other: parts of a block, its KV heads, its rows, sequences.
     int64_t sequence = 0, row = 0, kv_head = 0, segment = 0, records = 0, queries = 0;
