@@ -20,7 +20,11 @@ struct AttentionVariant {
     kSplit,    // one pass over each of several ranges of keys, which may run at once
   };
   Kind kind = Kind::kAuto;
-  int32_t parts = 0;  // the number of ranges; 0: as many as keep the threads busy
+  // The number of ranges; 0: as many as keep the threads busy. A given number is that of every
+  // sequence of a step, or of fewer where a sequence has fewer segments of keys. A step whose
+  // partial sums exceed their memory (docs/cascades.md) is not divided: several threads then have
+  // more than two work items each without it.
+  int32_t parts = 0;
 
   static constexpr int32_t kMostParts = 1024;
 

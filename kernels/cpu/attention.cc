@@ -51,7 +51,6 @@ class Step {
        std::span<const AttentionSequence> sequences, const AttentionSizes& sizes, float* scratch)
       : table_(simd::TableFor(context.profile)),
         pool_(*context.pool),
-        sequences_(sequences),
         plan_(args.choice, sizes, sequences),
         layout_(LayOutScratch(args.choice, sizes)),
         causal_(args.causal),
@@ -87,47 +86,26 @@ class Step {
                   .parts = nullptr} {}
 
   void Run() {
-    constexpr int64_t kRangesPerThread = 16;
-    int64_t items = 0, queries = 0;
-    ForEachSequence([&](const AttentionSequence& sequence, const SequenceItems& its) {
-      items += its.items();
-      if (its.parts > 1) queries += QueriesOf(sequence);
-    });
-    const auto grain = [this](int64_t n) {
-      return std::max<int64_t>(1, n / (pool_.threads() * kRangesPerThread));
-    };
-    pool_.ParallelFor(items, grain(items), [this](int64_t begin, int64_t end, int worker) {
+    const int64_t items = plan_.items(), queries = plan_.divided_queries();
+    pool_.ParallelFor(items, plan_.GrainOf(items), [this](int64_t begin, int64_t end, int worker) {
       RunItems(begin, end, worker);
     });
-    pool_.ParallelFor(queries, grain(queries),
-                      [this](int64_t begin, int64_t end, int) { FoldQueries(begin, end); });
+    pool_.ParallelFor(queries, plan_.GrainOf(queries), [this](int64_t begin, int64_t end, int) {
+      plan_.ForDividedQueries(begin, end, [this](const AttentionItem& block, int64_t index) {
+        table_.fold_attention(BlockOf(block), index);
+      });
+    });
   }
 
  private:
-  // Calls visit(sequence, items) for each sequence in order.
-  template <typename Visit>
-  void ForEachSequence(Visit visit) const {
-    int64_t records = 0;
-    for (const AttentionSequence& sequence : sequences_) {
-      visit(sequence, plan_.ItemsOf(sequence, &records));
-    }
-  }
-
-  int64_t QueriesOf(const AttentionSequence& sequence) const {
-    return int64_t{sequence.count} * template_.heads * template_.kv->kv_heads;
-  }
-
-  // Returns block `index` of a sequence, without its scratch memory. Blocks are numbered by rows,
-  // then KV heads, so that the heads of the same rows are neighbours.
-  simd::AttentionBlock BlockOf(const AttentionSequence& sequence, const SequenceItems& items,
-                               int64_t index) const {
+  // Returns the item's block, without a worker's scratch memory.
+  simd::AttentionBlock BlockOf(const AttentionItem& item) const {
+    const AttentionSequence& sequence = *item.sequence;
     simd::AttentionBlock block = template_;
-    const int32_t kv_heads = block.kv->kv_heads;
-    const int32_t first = static_cast<int32_t>(index / kv_heads) * plan_.block_rows();
-    block.kv_head = static_cast<int32_t>(index % kv_heads);
-    block.rows = sequence.rows + first;
-    block.count = std::min(plan_.block_rows(), sequence.count - first);
-    block.first_position = sequence.first_position + first;
+    block.kv_head = item.kv_head;
+    block.rows = sequence.rows + item.first_row;
+    block.count = item.rows;
+    block.first_position = sequence.first_position + item.first_row;
     block.context = causal_ ? 0 : sequence.first_position + sequence.count;
     block.pages = sequence.pages;
     const int64_t head = int64_t{block.kv_head} * block.heads;
@@ -136,57 +114,30 @@ class Step {
     if (block.xsa_gate != nullptr) block.xsa_gate += head;
     if (block.cos_sim != nullptr) block.cos_sim += head;
     if (block.proj_frac != nullptr) block.proj_frac += head;
-    const int64_t visible = causal_ ? block.first_position + block.count : block.context;
-    block.past_segment = CeilDiv(visible, kSegmentTokens);
-    block.fetch_pages = CeilDiv(visible, kPageTokens);
-    if (items.parts > 1) {
-      const int64_t record = items.records + index * items.block_queries * items.segments;
-      block.parts = scratch_ + layout_.parts + record * layout_.record_stride;
+    block.first_segment = item.first_segment;
+    block.past_segment = item.past_segment;
+    block.fetch_pages = std::min(CeilDiv(item.visible, kPageTokens),
+                                 item.past_segment * kSegmentTokens / kPageTokens);
+    if (item.record >= 0) {
+      block.parts = scratch_ + layout_.parts + item.record * layout_.record_stride;
     }
     return block;
   }
 
   void RunItems(int64_t begin, int64_t end, int worker) const {
     float* const mine = scratch_ + worker * layout_.worker_floats;
-    int64_t first = 0;  // index of the sequence's first item among all items
-    ForEachSequence([&](const AttentionSequence& sequence, const SequenceItems& items) {
-      const int64_t past = first + items.items();
-      for (int64_t i = std::max(begin, first); i < std::min(end, past); ++i) {
-        simd::AttentionBlock block = BlockOf(sequence, items, (i - first) / items.parts);
-        block.scores = mine;
-        block.queries = mine + layout_.queries;
-        block.segment_sums = mine + layout_.segment_sums;
-        block.running = mine + layout_.running;
-        const int64_t part = (i - first) % items.parts, segments = block.past_segment;
-        block.first_segment = segments * part / items.parts;
-        block.past_segment = segments * (part + 1) / items.parts;
-        block.fetch_pages =
-            std::min(block.fetch_pages, block.past_segment * kSegmentTokens / kPageTokens);
-        table_.attention(block);
-      }
-      first = past;
-    });
-  }
-
-  // Folds the parts of the queries [begin, end) of all sequences that are split.
-  void FoldQueries(int64_t begin, int64_t end) const {
-    int64_t first = 0;
-    ForEachSequence([&](const AttentionSequence& sequence, const SequenceItems& items) {
-      if (items.parts == 1) return;
-      for (int64_t index = 0; index < items.blocks; ++index) {
-        const simd::AttentionBlock block = BlockOf(sequence, items, index);
-        const int64_t past = first + int64_t{block.count} * block.heads;
-        for (int64_t i = std::max(begin, first); i < std::min(end, past); ++i) {
-          table_.fold_attention(block, i - first);
-        }
-        first = past;
-      }
+    plan_.ForItems(begin, end, [&](const AttentionItem& item) {
+      simd::AttentionBlock block = BlockOf(item);
+      block.scores = mine;
+      block.queries = mine + layout_.queries;
+      block.segment_sums = mine + layout_.segment_sums;
+      block.running = mine + layout_.running;
+      table_.attention(block);
     });
   }
 
   const simd::Table& table_;
   ThreadPool& pool_;
-  const std::span<const AttentionSequence> sequences_;
   const AttentionPlan plan_;
   const ScratchLayout layout_;
   const bool causal_;
@@ -210,7 +161,8 @@ void Attention(const Context& context, const AttentionArgs& args, const KvLayer&
                                 .kv_heads = kv.kv_heads,
                                 .head_dim = kv.head_dim,
                                 .max_context = max_context,
-                                .threads = context.pool->threads()};
+                                .threads = context.pool->threads(),
+                                .causal = args.causal};
   Step(context, args, kv, sequences, sizes, scratch).Run();
 }
 

@@ -1,6 +1,6 @@
 #include "kernels/cpu/attention_plan.h"
 
-#include <algorithm>
+#include <functional>
 
 #include "base/ceil_div.h"
 #include "base/check.h"
@@ -15,6 +15,8 @@ constexpr int32_t kMaxBlockQueries = 256;
 constexpr int kItemsPerThread = 4;
 // The least gain for which blocks are divided: their records are written and read again.
 constexpr double kWorthParts = 1.1;
+// The most threads whose times are told apart.
+constexpr int kMostWorkers = 1024;
 
 int64_t SegmentsOf(int64_t context) { return CeilDiv(context, kSegmentTokens); }
 
@@ -29,71 +31,151 @@ int64_t AttentionPlan::MaxQueries(const AttentionSizes& sizes) {
 }
 
 int64_t AttentionPlan::MaxRecords(const AttentionChoice& choice, const AttentionSizes& sizes) {
-  const bool balanced = choice.order == AttentionOrder::kBalanced && sizes.threads > 1;
-  const bool split = choice.order == AttentionOrder::kSplit && choice.parts > 1;
-  if (!balanced && !split) return 0;
-  const int64_t queries =
-      std::max(sizes.group(), std::max(sizes.threads, sizes.kv_heads) * simd::kAttentionTile);
-  return SegmentsOf(sizes.max_context) * queries;
+  int64_t blocks = CeilDiv(2 * kItemsPerThread * sizes.threads, 3);
+  switch (choice.order) {
+    case AttentionOrder::kBalanced:
+      if (sizes.threads == 1) return 0;
+      break;
+    case AttentionOrder::kSplit:
+      if (choice.parts <= 1) return 0;
+      blocks = std::max<int64_t>(blocks, sizes.kv_heads);
+      break;
+    case AttentionOrder::kOnePass:
+    case AttentionOrder::kTwoPass:
+      return 0;
+  }
+  return SegmentsOf(sizes.max_context) * blocks * std::max(sizes.group(), simd::kAttentionTile);
 }
 
 AttentionPlan::AttentionPlan(const AttentionChoice& choice, const AttentionSizes& sizes,
                              std::span<const AttentionSequence> sequences)
-    : choice_(choice), sizes_(sizes), block_rows_(MaxRows(sizes)) {
-  const int threads = sizes.threads;
-  int64_t blocks = 0;
-  const auto count_blocks = [&] {
-    blocks = 0;
-    for (const AttentionSequence& sequence : sequences) blocks += BlocksOf(sequence);
-    return blocks;
+    : sizes_(sizes), sequences_(sequences), block_rows_(MaxRows(sizes)) {
+  ChooseRows();
+  if (choice.order == AttentionOrder::kSplit) {
+    parts_ = choice.parts;
+    Count();
+    if (records() <= MaxRecords(choice, sizes)) return;
+    parts_ = 1;
+  }
+  Count();
+  if (choice.order == AttentionOrder::kBalanced) Balance();
+}
+
+int64_t AttentionPlan::GrainOf(int64_t n) const {
+  constexpr int64_t kRangesPerThread = 16;
+  return std::max<int64_t>(1, n / (sizes_.threads * kRangesPerThread));
+}
+
+void AttentionPlan::ChooseRows() {
+  const int threads = sizes_.threads;
+  const auto blocks = [&] {
+    int64_t sum = 0;
+    for (const AttentionSequence& sequence : sequences_) {
+      sum += CeilDiv(sequence.count, block_rows_);
+    }
+    return sum * sizes_.kv_heads;
   };
-  while (count_blocks() < int64_t{kItemsPerThread} * threads && threads > 1 &&
-         block_rows_ % 2 == 0 && int64_t{block_rows_} * sizes.group() > simd::kAttentionTile) {
-    block_rows_ /= 2;
+  while (threads > 1 && block_rows_ > 1 &&
+         int64_t{block_rows_} * sizes_.group() > simd::kAttentionTile &&
+         blocks() < int64_t{kItemsPerThread} * threads) {
+    block_rows_ = CeilDiv(block_rows_, 2);
   }
-  if (blocks == 0) return;
+}
+
+void AttentionPlan::Balance() {
+  if (sizes_.threads == 1 || SegmentsOf(sizes_.max_context) == 1) return;
   double work = 0, longest = 0;
-  for (const AttentionSequence& sequence : sequences) {
-    const auto each = static_cast<double>(WorkOf(sequence));
-    work += static_cast<double>(BlocksOf(sequence)) * each;
+  ForItems(0, items(), [&](const AttentionItem& item) {
+    const auto each = static_cast<double>(WorkOf(item));
+    work += each;
     longest = std::max(longest, each);
+  });
+  const double ideal = work / sizes_.threads;
+  // A thread that takes the last item is at most the work of one item behind the others.
+  if (ideal + longest <= kWorthParts * ideal) return;
+  const auto whole = static_cast<double>(Makespan());
+  if (whole <= kWorthParts * ideal) return;
+  for (int items = kItemsPerThread; items > 0; items /= 2) {
+    part_work_ = ideal / items;
+    Count();
+    const bool fits = records() <= MaxRecords({AttentionOrder::kBalanced}, sizes_);
+    if (fits && kWorthParts * static_cast<double>(Makespan()) <= whole) return;
   }
-  const double ideal = work / threads;
-  const double rounds = static_cast<double>(CeilDiv(blocks, threads));
-  const double whole = std::max(longest, rounds * work / static_cast<double>(blocks));
-  if (whole > kWorthParts * ideal) part_work_ = ideal / kItemsPerThread;
+  part_work_ = 0;
+  Count();
 }
 
-int64_t AttentionPlan::BlocksOf(const AttentionSequence& sequence) const {
-  return CeilDiv(sequence.count, block_rows_) * sizes_.kv_heads;
-}
-
-int64_t AttentionPlan::BlockQueriesOf(const AttentionSequence& sequence) const {
-  return int64_t{std::min(sequence.count, block_rows_)} * sizes_.group();
-}
-
-int64_t AttentionPlan::WorkOf(const AttentionSequence& sequence) const {
-  return SegmentsOf(sequence.first_position + sequence.count) *
-         CeilDiv(BlockQueriesOf(sequence), simd::kAttentionTile);
-}
-
-SequenceItems AttentionPlan::ItemsOf(const AttentionSequence& sequence, int64_t* records) const {
-  SequenceItems items = {.blocks = BlocksOf(sequence),
-                         .block_queries = BlockQueriesOf(sequence),
-                         .segments = SegmentsOf(sequence.first_position + sequence.count),
-                         .parts = 1,
-                         .records = *records};
-  int64_t wanted = 1;
-  if (choice_.order == AttentionOrder::kSplit) wanted = choice_.parts;
-  if (choice_.order == AttentionOrder::kBalanced && part_work_ > 0) {
-    wanted = static_cast<int64_t>(static_cast<double>(WorkOf(sequence)) / part_work_ + 0.5);
+void AttentionPlan::Count() {
+  const int64_t size = std::ssize(sequences_);
+  const int64_t distance = std::max<int64_t>(1, CeilDiv(size, std::ssize(places_)));
+  count_ = 0;
+  end_ = {};
+  while (end_.sequence < size) {
+    if (end_.sequence % distance == 0) places_[count_++] = end_;
+    end_ = After(end_, DivisionOf(sequences_[end_.sequence]));
   }
-  const int64_t needed = items.blocks * items.block_queries * items.segments;
-  if (wanted <= 1 || items.segments <= 1) return items;
-  if (*records + needed > MaxRecords(choice_, sizes_)) return items;
-  items.parts = std::min(wanted, items.segments);
-  *records += needed;
-  return items;
+}
+
+AttentionPlan::Division AttentionPlan::DivisionOf(const AttentionSequence& sequence) const {
+  const int64_t rows = std::min(sequence.count, block_rows_);
+  const int64_t queries = rows * sizes_.group();
+  const int64_t segments = SegmentsOf(sequence.first_position + sequence.count);
+  int64_t parts = parts_;
+  if (part_work_ > 0) {
+    const auto work = static_cast<double>(segments * CeilDiv(queries, simd::kAttentionTile));
+    parts = static_cast<int64_t>(work / part_work_ + 0.5);
+  }
+  return {.blocks = CeilDiv(sequence.count, block_rows_) * int64_t{sizes_.kv_heads},
+          .block_queries = queries,
+          .segments = segments,
+          .parts = std::clamp<int64_t>(parts, 1, segments)};
+}
+
+AttentionItem AttentionPlan::ItemOf(const Place& at, const Division& division, int64_t block,
+                                    int64_t part) const {
+  const AttentionSequence& sequence = sequences_[at.sequence];
+  const auto first = static_cast<int32_t>(block / sizes_.kv_heads * block_rows_);
+  const int32_t rows = std::min(block_rows_, sequence.count - first);
+  const int64_t visible = sequence.first_position + (sizes_.causal ? first + rows : sequence.count);
+  const int64_t segments = SegmentsOf(visible);
+  const int64_t record = at.record + block * division.block_queries * division.segments;
+  return {.sequence = &sequence,
+          .first_row = first,
+          .rows = rows,
+          .kv_head = static_cast<int32_t>(block % sizes_.kv_heads),
+          .visible = visible,
+          .first_segment = segments * part / division.parts,
+          .past_segment = segments * (part + 1) / division.parts,
+          .record = division.parts > 1 ? record : -1};
+}
+
+AttentionPlan::Place AttentionPlan::After(const Place& at, const Division& division) const {
+  Place after = {at.sequence + 1, at.item + division.blocks * division.parts, at.record, at.query};
+  if (division.parts > 1) {
+    after.record += division.blocks * division.block_queries * division.segments;
+    after.query += int64_t{sequences_[at.sequence].count} * sizes_.q_heads;
+  }
+  return after;
+}
+
+int64_t AttentionPlan::WorkOf(const AttentionItem& item) const {
+  return (item.past_segment - item.first_segment) *
+         CeilDiv(int64_t{item.rows} * sizes_.group(), simd::kAttentionTile);
+}
+
+int64_t AttentionPlan::Makespan() const {
+  std::array<int64_t, kMostWorkers> room;
+  const auto ends = std::span(room).first(static_cast<size_t>(
+      std::min(sizes_.threads, kMostWorkers)));  // a heap of when workers are free
+  std::ranges::fill(ends, 0);
+  const int64_t grain = GrainOf(items());
+  for (int64_t begin = 0; begin < items(); begin += grain) {
+    std::ranges::pop_heap(ends, std::greater());
+    ForItems(begin, std::min(begin + grain, items()),
+             [&](const AttentionItem& item) { ends.back() += WorkOf(item); });
+    std::ranges::push_heap(ends, std::greater());
+  }
+  return std::ranges::max(ends);
 }
 
 }  // namespace sluice::kernels

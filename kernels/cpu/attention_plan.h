@@ -6,6 +6,8 @@
 // segments are the same in all of them (kernels/cpu/simd/attention_segment.h).
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -25,7 +27,10 @@ enum class AttentionOrder {
   kBalanced,  // one pass; parts where they make the step quicker on the threads at hand
   kOnePass,   // scores, weights and sums of a segment, then the next segment; no parts
   kTwoPass,   // the scores of all keys, then all sums; no parts
-  kSplit,     // one pass, each block in a given number of parts, which may run at once
+  // One pass. Each block of a step is in a given number of parts, which may run at once, if there
+  // is memory for the records of all of them (AttentionPlan::MaxRecords). Otherwise none is
+  // divided; several threads then have more than two blocks each. A segment is never divided.
+  kSplit,
 };
 
 struct AttentionChoice {
@@ -42,47 +47,130 @@ struct AttentionSizes {
   int32_t head_dim;
   int64_t max_context;  // >= the context of every sequence
   int threads;
+  bool causal = true;
 
   int32_t group() const { return q_heads / kv_heads; }
 };
 
-// The work items of one sequence: `blocks` times `parts`.
-struct SequenceItems {
-  int64_t blocks;
-  int64_t block_queries;
-  int64_t segments;  // of the sequence's keys
-  int64_t parts;     // of each block, at most `segments`
-  int64_t records;   // index of the first record of the blocks' parts, if parts > 1
-
-  int64_t items() const { return blocks * parts; }
+// A work item: a part of a block.
+struct AttentionItem {
+  const AttentionSequence* sequence;
+  int32_t first_row;  // among the sequence's rows
+  int32_t rows;
+  int32_t kv_head;
+  int64_t visible;  // keys that the last row sees
+  int64_t first_segment;
+  int64_t past_segment;
+  int64_t record;  // index of the block's first record; -1 if it is not divided
 };
 
 class AttentionPlan {
  public:
+  // Divides the attention of `sequences`, which outlive the plan.
   AttentionPlan(const AttentionChoice& choice, const AttentionSizes& sizes,
                 std::span<const AttentionSequence> sequences);
 
-  int32_t block_rows() const { return block_rows_; }
+  int64_t items() const { return end_.item; }
+  // The queries of all blocks that are divided, whose parts are folded when all items are done.
+  int64_t divided_queries() const { return end_.query; }
+  // The records that the parts of all blocks take.
+  int64_t records() const { return end_.record; }
+  // Returns how many of `n` items or queries a thread takes at once.
+  int64_t GrainOf(int64_t n) const;
 
-  // Returns the items of the next sequence. Requires that `records` is 0 for the first sequence and
-  // passed on from one sequence to the next.
-  SequenceItems ItemsOf(const AttentionSequence& sequence, int64_t* records) const;
+  // Calls visit(item) for the items [begin, end). Items of a sequence are ordered by rows, then KV
+  // heads, so that the heads of the same rows are neighbours, then parts.
+  template <typename Visit>
+  void ForItems(int64_t begin, int64_t end, Visit visit) const {
+    ForSequences(&Place::item, begin, end, [&](const Place& at, const Division& division) {
+      const int64_t past = std::min(end - at.item, division.blocks * division.parts);
+      for (int64_t i = std::max<int64_t>(begin - at.item, 0); i < past; ++i) {
+        visit(ItemOf(at, division, i / division.parts, i % division.parts));
+      }
+    });
+  }
 
-  // Returns the most records that the parts of a step take.
+  // Calls visit(block, index) for the divided queries [begin, end), each with the first item of its
+  // block and its index there.
+  template <typename Visit>
+  void ForDividedQueries(int64_t begin, int64_t end, Visit visit) const {
+    ForSequences(&Place::query, begin, end, [&](const Place& at, const Division& division) {
+      if (division.parts == 1) return;
+      int64_t first = at.query;
+      for (int64_t index = 0; index < division.blocks; ++index) {
+        const AttentionItem block = ItemOf(at, division, index, 0);
+        const int64_t past = first + int64_t{block.rows} * sizes_.group();
+        for (int64_t i = std::max(begin, first); i < std::min(end, past); ++i) {
+          visit(block, i - first);
+        }
+        first = past;
+      }
+    });
+  }
+
+  // Returns the most records that the parts of a step take. kBalanced divides blocks with at least
+  // 3/8 of a thread's share of the work, of which there are at most 8/3 for each thread: there is
+  // memory for so many blocks of one row, or of several that fill a tile, with the longest context.
+  // kSplit has memory for one row of a sequence at least.
   static int64_t MaxRecords(const AttentionChoice& choice, const AttentionSizes& sizes);
   // Returns the most queries of a block.
   static int64_t MaxQueries(const AttentionSizes& sizes);
 
  private:
-  int64_t BlocksOf(const AttentionSequence& sequence) const;
-  int64_t BlockQueriesOf(const AttentionSequence& sequence) const;
-  // Returns the segments that a block reads times the tiles of queries that read them.
-  int64_t WorkOf(const AttentionSequence& sequence) const;
+  // How the work of one sequence is divided.
+  struct Division {
+    int64_t blocks;
+    int64_t block_queries;  // the most of a block
+    int64_t segments;       // of the sequence's keys
+    int64_t parts;          // of each block
+  };
 
-  AttentionChoice choice_;
-  AttentionSizes sizes_;
+  // A sequence, and the numbers of items, records and divided queries before it.
+  struct Place {
+    int64_t sequence = 0;
+    int64_t item = 0;
+    int64_t record = 0;
+    int64_t query = 0;
+  };
+
+  // Calls visit(place, division) for the sequences with indices of `kind` in [begin, end), and
+  // perhaps some before them.
+  template <typename Visit>
+  void ForSequences(int64_t Place::*kind, int64_t begin, int64_t end, Visit visit) const {
+    const auto places = std::span(places_).first(static_cast<size_t>(count_));
+    const auto after = std::ranges::upper_bound(places, begin, {}, kind);
+    if (after == places.begin()) return;  // there are no sequences
+    Place at = *(after - 1);
+    while (at.sequence < std::ssize(sequences_) && at.*kind < end) {
+      const Division division = DivisionOf(sequences_[at.sequence]);
+      visit(at, division);
+      at = After(at, division);
+    }
+  }
+
+  void ChooseRows();
+  // Divides the longest blocks if that makes the step clearly quicker.
+  void Balance();
+  // Counts items, records and queries.
+  void Count();
+  Division DivisionOf(const AttentionSequence& sequence) const;
+  AttentionItem ItemOf(const Place& at, const Division& division, int64_t block,
+                       int64_t part) const;
+  Place After(const Place& at, const Division& division) const;
+  // Returns the segments that an item reads times the tiles of queries that read them.
+  int64_t WorkOf(const AttentionItem& item) const;
+  // Returns the work of the thread that ends last if each takes the next items when it is free.
+  int64_t Makespan() const;
+
+  const AttentionSizes sizes_;
+  const std::span<const AttentionSequence> sequences_;
   int32_t block_rows_;
-  double part_work_ = 0;  // of a part; 0 if no block of a balanced step is divided
+  int64_t parts_ = 1;     // of each block, unless part_work_ is given
+  double part_work_ = 0;  // of a part
+  // Some of the sequences, at equal distances, so that a thread finds its items soon.
+  std::array<Place, 64> places_;
+  int64_t count_ = 0;  // of places_
+  Place end_;
 };
 
 }  // namespace sluice::kernels

@@ -8,7 +8,7 @@ D, HEADS, LAYERS, MLP, VOCAB, POSITIONS = 16, 2, 2, 24, 40, 12
 LABELS = 3
 
 
-def draw_tensors(seed, head, classifier):
+def draw_tensors(seed, head, classifier, positions):
     random = np.random.default_rng(seed)
 
     def matrix(*shape):
@@ -16,7 +16,7 @@ def draw_tensors(seed, head, classifier):
 
     tensors = {
         "model.embed_tokens.weight": matrix(VOCAB, D) * 4,
-        "model.embed_positions.weight": matrix(POSITIONS, D) * 4,
+        "model.embed_positions.weight": matrix(positions, D) * 4,
         "model.norm.weight": 1 + 0.2 * matrix(D),
     }
     for layer in range(LAYERS):
@@ -53,9 +53,10 @@ def write_safetensors(path, tensors):
 class TinyModel:
     """A random model. `extensions` are the keys of the config's object "sluice"."""
 
-    def __init__(self, directory, seed, head=True, causal=True, **extensions):
+    def __init__(self, directory, seed, head=True, causal=True, positions=POSITIONS, **extensions):
         self.head, self.causal, self.extensions = head, causal, extensions
-        self.tensors = draw_tensors(seed, head, "classifier" in extensions)
+        self.positions = positions
+        self.tensors = draw_tensors(seed, head, "classifier" in extensions, positions)
         directory.mkdir()
         self.directory = directory
         write_safetensors(directory / "model.safetensors", self.tensors)
@@ -70,7 +71,7 @@ class TinyModel:
                     "num_attention_heads": HEADS,
                     "num_key_value_heads": HEADS,
                     "head_dim": D // HEADS,
-                    "max_position_embeddings": POSITIONS,
+                    "max_position_embeddings": positions,
                     "tie_word_embeddings": False,
                     "sluice": {
                         "positions": {"kind": "learned"},
@@ -94,7 +95,7 @@ class TinyModel:
 
         x = self.embed(ids) if vectors is None else np.asarray(vectors, np.float64)
         n = len(x)
-        first = POSITIONS - n if self.extensions.get("position_alignment") == "end" else 0
+        first = self.positions - n if self.extensions.get("position_alignment") == "end" else 0
         x = x + t["model.embed_positions.weight"][first : first + n]
         mask = np.where(np.tri(n, dtype=bool) | (not self.causal), 0, -np.inf)
         for layer in range(LAYERS):

@@ -7,6 +7,13 @@
 
 namespace sluice::kernels {
 
+// All orders in which keys may be read, which share their bits.
+inline constexpr AttentionChoice kAttentionOrders[] = {{AttentionOrder::kBalanced},
+                                                       {AttentionOrder::kOnePass},
+                                                       {AttentionOrder::kTwoPass},
+                                                       {AttentionOrder::kSplit, 2},
+                                                       {AttentionOrder::kSplit, 5}};
+
 // All unused places of the pages and of the scratch hold NaN.
 inline AttentionOutputs<float> RunAttention(const Context& context, std::mt19937_64& random,
                                             const reference::AttentionShape& shape,

@@ -2,9 +2,17 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <queue>
 #include <random>
+#include <tuple>
+#include <utility>
 #include <vector>
+
+#include "base/ceil_div.h"
+#include "kernels/cpu/attention.h"
 
 #include "kernels/cpu/kv_cache.h"
 #include "tests/support/table.h"
@@ -25,6 +33,62 @@ std::vector<AttentionSequence> SequencesOf(const std::vector<Rows>& rows) {
   return sequences;
 }
 
+// As production does, plans with the longest context of the step itself.
+AttentionSizes SizesOf(int32_t q_heads, int32_t kv_heads, int threads,
+                       const std::vector<Rows>& rows) {
+  AttentionSizes sizes = {q_heads, kv_heads, 64, 0, threads};
+  for (const Rows& each : rows) {
+    sizes.max_context = std::max<int64_t>(sizes.max_context, each.first + each.count);
+  }
+  return sizes;
+}
+
+std::vector<AttentionItem> ItemsOf(const AttentionPlan& plan) {
+  std::vector<AttentionItem> items;
+  plan.ForItems(0, plan.items(), [&](const AttentionItem& item) { items.push_back(item); });
+  return items;
+}
+
+// Returns the segments that the item reads times the tiles of 8 queries that read them.
+int64_t WorkOf(const AttentionItem& item, const AttentionSizes& sizes) {
+  return (item.past_segment - item.first_segment) * CeilDiv(int64_t{item.rows} * sizes.group(), 8);
+}
+
+// How threads share a step if each takes the next items when it is free.
+struct Schedule {
+  int64_t makespan = 0;
+  double ideal = 0;
+  int64_t items = 0;
+  int64_t idle_threads = 0;
+};
+
+Schedule ScheduleOf(const AttentionChoice& choice, const AttentionSizes& sizes,
+                    const std::vector<Rows>& rows) {
+  const std::vector<AttentionSequence> sequences = SequencesOf(rows);
+  const AttentionPlan plan(choice, sizes, sequences);
+  const std::vector<AttentionItem> items = ItemsOf(plan);
+  using Thread = std::pair<int64_t, int>;  // when it is free, and its index
+  std::priority_queue<Thread, std::vector<Thread>, std::greater<>> threads;
+  for (int i = 0; i < sizes.threads; ++i) threads.push({0, i});
+  std::vector<int64_t> taken(sizes.threads);
+  Schedule schedule = {.items = std::ssize(items)};
+  const int64_t grain = plan.GrainOf(schedule.items);
+  for (int64_t begin = 0; begin < schedule.items; begin += grain) {
+    auto [end, thread] = threads.top();
+    threads.pop();
+    for (int64_t i = begin; i < std::min(begin + grain, schedule.items); ++i) {
+      const int64_t work = WorkOf(items[i], sizes);
+      end += work;
+      schedule.ideal += static_cast<double>(work) / sizes.threads;
+      if (work > 0) ++taken[thread];
+    }
+    schedule.makespan = std::max(schedule.makespan, end);
+    threads.push({end, thread});
+  }
+  schedule.idle_threads = std::ranges::count(taken, 0);
+  return schedule;
+}
+
 struct PlanRow {
   const char* name;
   std::vector<Rows> sequences = {};
@@ -39,15 +103,15 @@ struct PlanRow {
 class AttentionPlanTable : public TableTest<PlanRow> {};
 
 TEST_P(AttentionPlanTable, DividesTheStep) {
-  const AttentionSizes sizes = {row().q_heads, row().kv_heads, 64, 1 << 17, row().threads};
+  const AttentionSizes sizes =
+      SizesOf(row().q_heads, row().kv_heads, row().threads, row().sequences);
   const std::vector<AttentionSequence> sequences = SequencesOf(row().sequences);
   const AttentionPlan plan(row().choice, sizes, sequences);
-  std::vector<int64_t> blocks, parts;
-  int64_t records = 0;
-  for (const AttentionSequence& sequence : sequences) {
-    const SequenceItems items = plan.ItemsOf(sequence, &records);
-    blocks.push_back(items.blocks);
-    parts.push_back(items.parts);
+  std::vector<int64_t> blocks(sequences.size()), parts(sequences.size());
+  for (const AttentionItem& item : ItemsOf(plan)) {
+    const int64_t sequence = item.sequence - sequences.data();
+    if (item.first_segment == 0) ++blocks[sequence];
+    if (item.first_row == 0 && item.kv_head == 0) ++parts[sequence];
   }
   EXPECT_EQ(blocks, row().blocks);
   EXPECT_EQ(parts, row().parts);
@@ -117,6 +181,31 @@ const PlanRow kPlanRows[] = {
      .choice = {AttentionOrder::kSplit, 3},
      .blocks = {1},
      .parts = {3}},
+    {.name = "AGivenNumberOfPartsIsTakenByAllSequences",
+     .sequences = {{32767, 1}, {8191, 1}, {1023, 1}},
+     .choice = {AttentionOrder::kSplit, 4},
+     .blocks = {1, 1, 1},
+     .parts = {4, 4, 2}},
+    {.name = "GivenPartsThatDoNotAllFitAreTakenByNone",
+     .sequences = {{8191, 1}, {8191, 1}, {8191, 1}, {8191, 1}, {8191, 1}, {8191, 1}, {8191, 1}},
+     .choice = {AttentionOrder::kSplit, 4},
+     .blocks = {1, 1, 1, 1, 1, 1, 1},
+     .parts = {1, 1, 1, 1, 1, 1, 1}},
+    {.name = "GivenPartsFitOneRowOfEveryKvHead",
+     .sequences = {{8191, 1}},
+     .q_heads = 64,
+     .kv_heads = 16,
+     .threads = 1,
+     .choice = {AttentionOrder::kSplit, 2},
+     .blocks = {16},
+     .parts = {2}},
+    {.name = "BlocksOfAnOddNumberOfRowsAreHalvedToo",
+     .sequences = {{0, 25}},
+     .q_heads = 10,
+     .kv_heads = 1,
+     .threads = 4,
+     .blocks = {25},
+     .parts = {1}},
     {.name = "OnePassIsNotSplit",
      .sequences = {{32767, 1}},
      .choice = {AttentionOrder::kOnePass},
@@ -130,38 +219,221 @@ const PlanRow kPlanRows[] = {
 };
 SLUICE_TABLE(AttentionPlanTable, kPlanRows);
 
-TEST(AttentionPlanTest, RecordsNeitherOverlapNorPassTheirBound) {
-  const uint64_t seed = std::random_device()();
-  std::mt19937_64 random(seed);
-  for (int trial = 0; trial < 2000; ++trial) {
-    SCOPED_TRACE(testing::Message() << "trial " << trial << ", seed " << seed);
+// The sizes and the rows of a step, drawn at random.
+struct RandomStep {
+  std::vector<Rows> rows;
+  AttentionSizes sizes;
+  bool decodes = false;  // one row of each sequence
+
+  explicit RandomStep(std::mt19937_64& random) {
     const auto draw = [&random](int64_t low, int64_t high) {
       return static_cast<int32_t>(low + static_cast<int64_t>(random() % (high - low + 1)));
     };
-    const int32_t kv_heads = draw(1, 8);
-    AttentionSizes sizes = {kv_heads * draw(1, 16), kv_heads, 64, 0, draw(1, 64)};
-    const AttentionChoice choice = {static_cast<AttentionOrder>(draw(0, 3)), draw(1, 9)};
-    std::vector<Rows> rows(draw(1, 12));
+    decodes = draw(0, 1) == 0;
+    rows.resize(draw(1, draw(0, 3) == 0 ? 200 : 12));
+    const bool alike = draw(0, 2) == 0;
+    const int32_t longest = draw(0, 1) == 0 ? 5000 : 100000;
     for (Rows& each : rows) {
-      each = {draw(0, draw(0, 1) == 0 ? 100 : 100000), draw(1, draw(0, 1) == 0 ? 1 : 300)};
-      sizes.max_context = std::max<int64_t>(sizes.max_context, each.first + each.count);
+      each = {draw(0, draw(0, 1) == 0 ? longest / 50 : longest),
+              decodes || draw(0, 1) == 0 ? 1 : draw(1, 300)};
+      if (alike) each = rows[0];
     }
-    const std::vector<AttentionSequence> sequences = SequencesOf(rows);
+    const int32_t kv_heads = draw(1, 8);
+    sizes = SizesOf(kv_heads * draw(1, 20), kv_heads, draw(1, draw(0, 1) == 0 ? 4 : 64), rows);
+    sizes.causal = draw(0, 3) != 0;
+  }
+};
+
+TEST(AttentionPlanTest, ItemsCoverAllKeysOnceAndRecordsDoNotOverlap) {
+  const uint64_t seed = std::random_device()();
+  std::mt19937_64 random(seed);
+  for (int trial = 0; trial < 1000; ++trial) {
+    SCOPED_TRACE(testing::Message() << "trial " << trial << ", seed " << seed);
+    const RandomStep step(random);
+    const AttentionSizes& sizes = step.sizes;
+    const AttentionChoice choice = {static_cast<AttentionOrder>(random() % 4),
+                                    static_cast<int32_t>(1 + random() % 9)};
+    const std::vector<AttentionSequence> sequences = SequencesOf(step.rows);
     const AttentionPlan plan(choice, sizes, sequences);
-    ASSERT_LE(plan.block_rows() * int64_t{sizes.group()}, AttentionPlan::MaxQueries(sizes));
-    int64_t records = 0, used = 0;
-    for (const AttentionSequence& sequence : sequences) {
-      const SequenceItems items = plan.ItemsOf(sequence, &records);
-      ASSERT_GE(items.blocks * plan.block_rows(), sequence.count);
-      ASSERT_GE(items.parts, 1);
-      if (items.parts == 1) continue;
-      ASSERT_LE(items.parts, items.segments);
-      ASSERT_EQ(items.records, used);
-      ASSERT_GE(items.block_queries, std::min(plan.block_rows(), sequence.count) * sizes.group());
-      used += items.blocks * items.block_queries * items.segments;
+    ASSERT_LE(plan.records(), AttentionPlan::MaxRecords(choice, sizes));
+    const bool may_split = choice.order == AttentionOrder::kSplit && choice.parts > 1 &&
+                           sizes.max_context > kSegmentTokens;
+    if (may_split && plan.divided_queries() == 0 && sizes.threads > 1) {
+      ASSERT_GT(plan.items(), 2 * sizes.threads);
     }
-    ASSERT_EQ(records, used);
-    ASSERT_LE(used, AttentionPlan::MaxRecords(choice, sizes));
+
+    // Items follow each other: parts of a block, its KV heads, its rows, sequences.
+    int64_t sequence = 0, row = 0, kv_head = 0, segment = 0, records = 0, queries = 0;
+    bool divided = false;
+    for (const AttentionItem& item : ItemsOf(plan)) {
+      ASSERT_EQ(item.sequence - sequences.data(), sequence);
+      ASSERT_EQ(item.first_row, row);
+      ASSERT_EQ(item.kv_head, kv_head);
+      ASSERT_EQ(item.first_segment, segment);
+      ASSERT_GE(item.past_segment, segment);
+      const int32_t count = item.sequence->count;
+      const int64_t rows_seen = sizes.causal ? item.first_row + item.rows : count;
+      ASSERT_EQ(item.visible, item.sequence->first_position + rows_seen);
+      ASSERT_LE(int64_t{item.rows} * sizes.group(), AttentionPlan::MaxQueries(sizes));
+      if (item.record >= 0 && segment == 0 && !divided) {
+        ASSERT_GE(item.record, records);
+        records = item.record + CeilDiv(item.visible, kSegmentTokens) * item.rows * sizes.group();
+        queries += item.rows * sizes.group();
+        divided = true;
+      }
+      segment = item.past_segment;
+      if (segment < CeilDiv(item.visible, kSegmentTokens)) continue;
+      segment = 0;
+      divided = false;
+      if (++kv_head < sizes.kv_heads) continue;
+      kv_head = 0;
+      row += item.rows;
+      if (row < count) continue;
+      row = 0;
+      ++sequence;
+    }
+    ASSERT_EQ(sequence, std::ssize(sequences));
+    ASSERT_LE(records, plan.records());
+    ASSERT_EQ(queries, plan.divided_queries());
+  }
+}
+
+// Threads take ranges of items and of queries to fold, which must be the same as all at once.
+TEST(AttentionPlanTest, RangesHaveTheItemsOfTheWhole) {
+  const uint64_t seed = std::random_device()();
+  std::mt19937_64 random(seed);
+  for (int trial = 0; trial < 100; ++trial) {
+    SCOPED_TRACE(testing::Message() << "trial " << trial << ", seed " << seed);
+    const RandomStep step(random);
+    const std::vector<AttentionSequence> sequences = SequencesOf(step.rows);
+    const AttentionPlan plan(
+        trial % 2 == 0 ? kBalanced : AttentionChoice{AttentionOrder::kSplit, 2}, step.sizes,
+        sequences);
+    using Seen = std::tuple<const AttentionSequence*, int32_t, int32_t, int64_t, int64_t>;
+    std::vector<Seen> items, pieces, queries, query_pieces;
+    const auto add_items = [&](int64_t begin, int64_t end, std::vector<Seen>* to) {
+      plan.ForItems(begin, end, [to](const AttentionItem& item) {
+        to->push_back(
+            {item.sequence, item.first_row, item.kv_head, item.first_segment, item.record});
+      });
+    };
+    const auto add_queries = [&](int64_t begin, int64_t end, std::vector<Seen>* to) {
+      plan.ForDividedQueries(begin, end, [to](const AttentionItem& block, int64_t index) {
+        to->push_back({block.sequence, block.first_row, block.kv_head, index, block.record});
+      });
+    };
+    add_items(0, plan.items(), &items);
+    add_queries(0, plan.divided_queries(), &queries);
+    const int64_t length = 1 + static_cast<int64_t>(random() % 40);
+    for (int64_t i = 0; i < plan.items(); i += length) {
+      add_items(i, std::min(i + length, plan.items()), &pieces);
+    }
+    for (int64_t i = 0; i < plan.divided_queries(); i += length) {
+      add_queries(i, std::min(i + length, plan.divided_queries()), &query_pieces);
+    }
+    ASSERT_EQ(std::ssize(items), plan.items());
+    ASSERT_EQ(std::ssize(queries), plan.divided_queries());
+    ASSERT_EQ(pieces, items);
+    ASSERT_EQ(query_pieces, queries);
+    for (const Seen& query : queries) ASSERT_GE(std::get<4>(query), 0);
+  }
+}
+
+TEST(AttentionPlanTest, ABalancedStepNeverTakesLongerThanOneWithoutParts) {
+  const uint64_t seed = std::random_device()();
+  std::mt19937_64 random(seed);
+  int divided = 0;
+  for (int trial = 0; trial < 2000; ++trial) {
+    SCOPED_TRACE(testing::Message() << "trial " << trial << ", seed " << seed);
+    const RandomStep step(random);
+    const Schedule whole = ScheduleOf({AttentionOrder::kOnePass}, step.sizes, step.rows);
+    const Schedule balanced = ScheduleOf(kBalanced, step.sizes, step.rows);
+    ASSERT_LE(balanced.makespan, whole.makespan);
+    divided += balanced.items > whole.items;
+    if (!step.decodes) continue;
+    // All parts fit: the last item ends at most 3/8 of a thread's share and a segment after the
+    // others, and parts that gain less than a tenth are left out.
+    const double tiles = static_cast<double>(CeilDiv(step.sizes.group(), 8));
+    ASSERT_LE(static_cast<double>(balanced.makespan), 1.1 * (1.375 * balanced.ideal + tiles));
+  }
+  EXPECT_GT(divided, 200);
+}
+
+// A slot has memory for the model's longest context; steps with shorter ones use less of it.
+TEST(AttentionScratchTest, GrowsWithTheContextAndOnlyTwoPassesKeepAllScores) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  for (int trial = 0; trial < 1000; ++trial) {
+    AttentionSizes sizes = RandomStep(random).sizes;
+    for (int order = 0; order < 4; ++order) {
+      const AttentionChoice choice = {static_cast<AttentionOrder>(order), 3};
+      const int64_t floats = AttentionScratchFloats(choice, sizes);
+      AttentionSizes longer = sizes;
+      longer.max_context += static_cast<int64_t>(random() % 5000);
+      ASSERT_LE(floats, AttentionScratchFloats(choice, longer));
+    }
+  }
+  std::printf("threads  one_pass  two_pass  split:auto  split:4  a row of scores, MiB\n");
+  for (const int threads : {2, 64}) {
+    const auto mib = [&](const AttentionChoice& choice, int64_t context) {
+      const int64_t floats = AttentionScratchFloats(choice, {32, 8, 128, context, threads});
+      return static_cast<double>(floats) * sizeof(float) / (1 << 20);
+    };
+    constexpr int64_t kContext = 1 << 17;
+    const double one_pass = mib({AttentionOrder::kOnePass}, kContext);
+    const double two_pass = mib({AttentionOrder::kTwoPass}, kContext);
+    const double balanced = mib(kBalanced, kContext);
+    const double split = mib({AttentionOrder::kSplit, 4}, kContext);
+    const double score_rows = threads * 8.0 * (kContext + 128) * sizeof(float) / (1 << 20);
+    std::printf("%7d  %8.2f  %8.2f  %10.2f  %7.2f  %15.2f\n", threads, one_pass, two_pass, balanced,
+                split, score_rows);
+    EXPECT_EQ(one_pass, mib({AttentionOrder::kOnePass}, 512));
+    EXPECT_LT(balanced, score_rows);
+  }
+}
+
+struct UnevenRow {
+  const char* name;
+  int sequences;
+  int32_t kv_heads = 1;
+  int threads = 4;
+  int64_t whole = 32;  // the makespan without parts
+  int64_t most = 0;    // that with parts is at most this
+};
+
+class UnevenStepTable : public TableTest<UnevenRow> {};
+
+// Sequences of 8,192 keys and 16 queries for each KV head: 32 units of work.
+TEST_P(UnevenStepTable, IsDividedAsAWhole) {
+  const std::vector<Rows> rows(static_cast<size_t>(row().sequences), Rows{8191, 1});
+  const AttentionSizes sizes = SizesOf(16 * row().kv_heads, row().kv_heads, row().threads, rows);
+  EXPECT_EQ(ScheduleOf({AttentionOrder::kOnePass}, sizes, rows).makespan, row().whole);
+  EXPECT_LE(ScheduleOf(kBalanced, sizes, rows).makespan, row().most);
+}
+
+const UnevenRow kUnevenRows[] = {
+    {.name = "ThreeSequencesOnFourThreads", .sequences = 3, .threads = 4, .most = 28},
+    {.name = "FiveSequencesOnEightThreads", .sequences = 5, .threads = 8, .most = 24},
+    {.name = "ThirtyThreeSequencesOn64Threads", .sequences = 33, .threads = 64, .most = 20},
+    {.name = "TenHeadsOn16Threads", .sequences = 5, .kv_heads = 2, .threads = 16, .most = 24},
+};
+SLUICE_TABLE(UnevenStepTable, kUnevenRows);
+
+TEST(AttentionPlanTest, OneLongSequenceLeavesNoThreadIdle) {
+  std::printf("context  KV heads  threads  items  makespan / ideal\n");
+  for (const int32_t context : {32768, 131072}) {
+    for (const int32_t kv_heads : {1, 2, 4, 8}) {
+      for (const int threads : {16, 64}) {
+        const std::vector<Rows> rows = {{context - 1, 1}};
+        const Schedule schedule =
+            ScheduleOf(kBalanced, SizesOf(4 * kv_heads, kv_heads, threads, rows), rows);
+        std::printf("%7d  %8d  %7d  %5d  %16.2f\n", context, kv_heads, threads,
+                    static_cast<int>(schedule.items),
+                    static_cast<double>(schedule.makespan) / schedule.ideal);
+        EXPECT_EQ(schedule.idle_threads, 0) << context << " " << kv_heads << " " << threads;
+      }
+    }
   }
 }
 

@@ -14,13 +14,6 @@ constexpr AttentionShape kShapes[] = {{1, 1, 1},  {4, 4, 8},   {4, 2, 20}, {6, 1
 
 using Sequence = SequenceCase<float>;
 
-// All orders in which keys may be read, which share their bits.
-constexpr AttentionChoice kChoices[] = {{AttentionOrder::kBalanced},
-                                        {AttentionOrder::kOnePass},
-                                        {AttentionOrder::kTwoPass},
-                                        {AttentionOrder::kSplit, 2},
-                                        {AttentionOrder::kSplit, 5}};
-
 class AttentionTest : public OpTest {
  protected:
   // Takes one and two threads, and all orders, by turns.
@@ -28,7 +21,7 @@ class AttentionTest : public OpTest {
                               bool causal, const XsaCase& xsa) {
     ++runs_;
     return RunAttention(runs_ % 2 == 0 ? One() : Two(), random_, shape, cases, causal, xsa,
-                        kChoices[runs_ % std::size(kChoices)]);
+                        kAttentionOrders[runs_ % std::size(kAttentionOrders)]);
   }
   auto Runner() {
     return [this](const auto&... arguments) { return Run(arguments...); };
@@ -68,7 +61,7 @@ std::vector<Sequence> LongSequences(std::mt19937_64& random, const AttentionShap
 TEST_P(AttentionTest, EqualsTheReferenceAcrossSegments) {
   for (const AttentionShape& shape : {AttentionShape{4, 2, 20}, AttentionShape{3, 1, 64}}) {
     const std::vector<Sequence> cases = LongSequences(random_, shape);
-    for (size_t order = 0; order < std::size(kChoices); ++order) {
+    for (size_t order = 0; order < std::size(kAttentionOrders); ++order) {
       ExpectAttentionEqualsReference(Runner(), shape, cases, order % 2 == 0, {});
     }
     for (XsaForm form : {XsaForm::kNorm, XsaForm::kSquared}) {
@@ -90,8 +83,9 @@ TEST_P(AttentionTest, AllOrdersAndThreadsGiveTheSameBits) {
     const XsaCase xsa = {trial % 3 == 0 ? XsaForm::kOff : XsaForm::kNorm, 1e-6f, {}, false};
     SCOPED_TRACE(testing::Message() << "trial " << trial << ", seed " << seed << ", heads "
                                     << shape.q_heads << "/" << shape.kv_heads);
-    const auto expected = RunAttention(One(), random, shape, cases, trial != 4, xsa, kChoices[1]);
-    for (const AttentionChoice& choice : kChoices) {
+    const auto expected =
+        RunAttention(One(), random, shape, cases, trial != 4, xsa, kAttentionOrders[1]);
+    for (const AttentionChoice& choice : kAttentionOrders) {
       for (const Context& context : {One(), Two()}) {
         const auto got = RunAttention(context, random, shape, cases, trial != 4, xsa, choice);
         for (size_t i = 0; i < cases.size(); ++i) {
@@ -194,49 +188,6 @@ TEST_P(AttentionTest, PrefillAndDecodeGiveTheSameBitsAcrossSegments) {
     ExpectPrefillAndDecodeAgree<float>(Runner(), random_, shape, {.form = XsaForm::kNorm},
                                        2 * kCut + 30, kPositions, {1, 25});
   }
-}
-
-// Attention over one feature whose segments have `tokens` keys: a tree that depends on its caller.
-float AttendInSegments(std::span<const float> scores, std::span<const float> values,
-                       size_t tokens) {
-  float largest = -kInfinity, sum = 0, y = 0;
-  for (size_t begin = 0; begin < scores.size(); begin += tokens) {
-    const size_t end = std::min(begin + tokens, scores.size());
-    const float local = *std::max_element(&scores[begin], &scores[begin] + (end - begin));
-    float part_sum = 0, part_y = 0;
-    for (size_t j = begin; j < end; ++j) {
-      const float weight = std::exp(scores[j] - local);
-      part_sum += weight;
-      part_y += weight * values[j];
-    }
-    const float after = std::max(largest, local);
-    const float keep = std::exp(largest - after), take = std::exp(local - after);
-    sum = sum * keep + part_sum * take;
-    y = y * keep + part_y * take;
-    largest = after;
-  }
-  return y / sum;
-}
-
-TEST(PlantedAttentionTest, CutsThatDependOnTheBatchSizeAreCaught) {
-  std::mt19937_64 random(71);
-  std::vector<std::vector<float>> scores, values;
-  for (int row = 0; row < 8; ++row) {
-    scores.push_back(RandomFloats(random, 900, 4.0f));
-    values.push_back(RandomFloats(random, 900));
-  }
-  const auto op = [&](bool by_batch) -> RowsOp {
-    return [&, by_batch](std::span<const int32_t> rows) {
-      std::vector<float> out;
-      for (const int32_t row : rows) {
-        const size_t tokens = by_batch && rows.size() > 4 ? 128 : kSegmentTokens;
-        out.push_back(AttendInSegments(scores[row], values[row], tokens));
-      }
-      return out;
-    };
-  };
-  EXPECT_TRUE(RowsAreInvariant(op(false), {.rows = 8, .max_batch = 12, .seed = 72}));
-  EXPECT_FALSE(RowsAreInvariant(op(true), {.rows = 8, .max_batch = 12, .seed = 72}));
 }
 
 TEST_P(AttentionTest, NoSequencesDoNothing) {

@@ -20,12 +20,14 @@ TEST(DescribeBuckets, DescribesEachBucketAndTheirTotals) {
   options.ladder.strategy = StrategyKind::kMemoryOptimal;
   options.ladder.memory_limit_bytes = 999;
   options.batch.policy = PolicyKind::kStaticPadded;
-  const auto model = DescribeBuckets(ExampleStats(kStart), backend, options, kStart);
+  ModelStats stats = ExampleStats(kStart);
+  stats.attention = {AttentionVariant::Kind::kTwoPass};
+  const auto model = DescribeBuckets(stats, backend, options, kStart);
   EXPECT_EQ(model.model_name(), "text");
   EXPECT_EQ(model.model_version(), "3");
   EXPECT_EQ(model.device(), "cpu");
   EXPECT_EQ(model.profile(), "p");
-  EXPECT_EQ(model.attention(), "one_pass");
+  EXPECT_EQ(model.attention(), "two_pass");
   EXPECT_EQ(model.policy(), "static_padded");
   EXPECT_EQ(model.strategy(), "memory_optimal");
   EXPECT_EQ(model.memory_limit_bytes(), 999);

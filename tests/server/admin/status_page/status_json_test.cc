@@ -44,8 +44,9 @@ TEST(StatusJson, DescribesTheDaemon) {
 }
 
 TEST(StatusJson, QueueAndTotalsEqualTheEnginesStatistics) {
-  const json model =
-      ParsedModel({.stats = ExampleStats(kNow), .recent = {}, .ok = 30, .failed = 31});
+  ModelStats stats = ExampleStats(kNow);
+  stats.attention = {AttentionVariant::Kind::kSplit, 4};
+  const json model = ParsedModel({.stats = stats, .recent = {}, .ok = 30, .failed = 31});
   EXPECT_EQ(model["queue"], json({{"requests_waiting", 11},
                                   {"requests_running", 12},
                                   {"sequences_waiting", 13},
@@ -64,7 +65,7 @@ TEST(StatusJson, QueueAndTotalsEqualTheEnginesStatistics) {
                                    {"evicted", 5},
                                    {"reviews", 6}}));
   EXPECT_EQ(model["steps"], 19);
-  EXPECT_EQ(model["attention"], "one_pass");
+  EXPECT_EQ(model["attention"], "split:4");
   EXPECT_EQ(model["ok"], 30);
   EXPECT_EQ(model["failed"], 31);
   EXPECT_EQ(model["version"], 3);
