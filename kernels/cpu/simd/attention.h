@@ -77,6 +77,16 @@ SLUICE_INLINE float* RecordOf(const simd::AttentionBlock& block, int64_t segment
   return running ? block.running + query * stride : block.segment_sums + place * stride;
 }
 
+// Folds the sums of a segment into the running ones of the block's queries from `first` on.
+static void FoldTile(const simd::AttentionBlock& block, Query* queries, int32_t first, int count) {
+  Folded folded[kQueries];
+  for (int i = 0; i < count; ++i) {
+    folded[i] = {block.running + (first + i) * block.record_stride, queries[i].sums};
+    queries[i].sums = folded[i].sums;
+  }
+  Fold(folded, count, block.kv->head_dim);
+}
+
 // Computes the block's segment `index` for the tile that begins at query `first` of the block. A
 // query that does not see the segment is left out.
 static void AttendSegment(const simd::AttentionBlock& block, Query* queries, int32_t first,
@@ -92,12 +102,8 @@ static void AttendSegment(const simd::AttentionBlock& block, Query* queries, int
   DispatchSegment<kQueries>(block, queries + skip, count - skip,
                             block.queries + skip * int64_t{simd::kQueryRun}, segment, phase);
   if (phase == Phase::kScores || block.parts != nullptr) return;
+  if (index != 0) FoldTile(block, queries + skip, first + skip, count - skip);
   for (int i = skip; i < count; ++i) {
-    if (index != 0) {
-      float* const running = block.running + (first + i) * block.record_stride;
-      Fold(queries[i].sums, block.kv->head_dim, running);
-      queries[i].sums = running;
-    }
     if (queries[i].visible <= segment.end) Finish(block, queries[i], own[queries[i].row]);
   }
 }
@@ -154,7 +160,8 @@ static void FoldAttention(const simd::AttentionBlock& block, int64_t index) {
   query.sums = RecordOf(block, 0, index, 0);
   const int64_t segments = (query.visible + kSegmentTokens - 1) / kSegmentTokens;
   for (int64_t i = 1; i < segments; ++i) {
-    Fold(RecordOf(block, i, index, 0), block.kv->head_dim, query.sums);
+    const Folded folded = {query.sums, RecordOf(block, i, index, 0)};
+    Fold(&folded, 1, block.kv->head_dim);
   }
   const OwnValue own = block.xsa == XsaForm::kOff ? OwnValue{} : OwnValueOf(block, query.row);
   Finish(block, query, own);

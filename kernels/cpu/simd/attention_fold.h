@@ -7,27 +7,38 @@
 
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
-// Adds a later segment's record to the sums so far: both are brought to the larger of their largest
-// scores.
-static void Fold(const float* part, int64_t head_dim, float* sums) {
-  float* const tail = sums + head_dim;
-  const float* const part_tail = part + head_dim;
-  const float before = tail[simd::kRecordMax], largest = part_tail[simd::kRecordMax];
-  const float after = largest > before ? largest : before;
-  VecF factors = Broadcast(before);
-  factors[1] = largest;
-  factors = Exp(factors - ShiftOf(after));
-  const float keep = factors[0], take = factors[1];
-  tail[simd::kRecordMax] = after;
-  tail[simd::kRecordSum] =
-      FmaScalar(part_tail[simd::kRecordSum], take, tail[simd::kRecordSum] * keep);
-  tail[simd::kRecordOwn] =
-      FmaScalar(part_tail[simd::kRecordOwn], take, tail[simd::kRecordOwn] * keep);
-  int64_t d = 0;
-  for (; d + kLanes <= head_dim; d += kLanes) {
-    Store(sums + d, Fma(Load(part + d), Broadcast(take), Load(sums + d) * keep));
+// A query's sums so far, to which the record of a later segment is added.
+struct Folded {
+  float* sums;
+  const float* part;
+};
+
+// Brings sums and parts to the larger of their largest scores and adds them. The exponentials of
+// all queries are computed at once, so that none waits for its own.
+static void Fold(const Folded* queries, int count, int64_t head_dim) {
+  constexpr int kMost = simd::kAttentionTile;
+  alignas(kCacheLine) float factors[2 * kMost] = {};  // of the sums, then of the parts
+  for (int i = 0; i < count; ++i) {
+    float* const largest = queries[i].sums + head_dim + simd::kRecordMax;
+    const float before = *largest, later = queries[i].part[head_dim + simd::kRecordMax];
+    *largest = later > before ? later : before;
+    factors[i] = before - ShiftOf(*largest);
+    factors[kMost + i] = later - ShiftOf(*largest);
   }
-  for (; d < head_dim; ++d) sums[d] = FmaScalar(part[d], take, sums[d] * keep);
+  for (int at = 0; at < 2 * kMost; at += kLanes) Store(factors + at, Exp(Load(factors + at)));
+  for (int i = 0; i < count; ++i) {
+    const float keep = factors[i], take = factors[kMost + i];
+    float* const sums = queries[i].sums;
+    const float* const part = queries[i].part;
+    for (int64_t d = head_dim + simd::kRecordSum; d <= head_dim + simd::kRecordOwn; ++d) {
+      sums[d] = FmaScalar(part[d], take, sums[d] * keep);
+    }
+    int64_t d = 0;
+    for (; d + kLanes <= head_dim; d += kLanes) {
+      Store(sums + d, Fma(Load(part + d), Broadcast(take), Load(sums + d) * keep));
+    }
+    for (; d < head_dim; ++d) sums[d] = FmaScalar(part[d], take, sums[d] * keep);
+  }
 }
 
 // The value of a row's own position, which XSA excludes.

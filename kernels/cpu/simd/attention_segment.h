@@ -78,7 +78,16 @@ SLUICE_INLINE void CopyQueries(const simd::AttentionBlock& block, const Query* q
     for (int i = 0; i < count; ++i) {
       const float* const from = queries[i].q + begin;
       float* const to = run + i * simd::kQueryRun;
-      for (int64_t d = 0; d < simd::kQueryRun && d < left; d += kLanes) {
+      if (left >= simd::kQueryRun) {
+        constexpr int kVectors = simd::kQueryRun / kLanes;
+        VecF q[kVectors];
+#pragma GCC unroll 16
+        for (int c = 0; c < kVectors; ++c) q[c] = Load(from + c * kLanes);
+#pragma GCC unroll 16
+        for (int c = 0; c < kVectors; ++c) Store(to + c * kLanes, q[c]);
+        continue;
+      }
+      for (int64_t d = 0; d < left; d += kLanes) {
         Store(to + d, left - d >= kLanes ? Load(from + d) : LoadPartial(from + d, left - d, 0.0f));
       }
     }

@@ -70,7 +70,8 @@ struct AttentionBlock {
 };
 
 // The places of a record behind its head_dim sums: the largest score, the sum of the weights
-// relative to it, and with causal XSA the weight of the row's own value, which the sums lack.
+// relative to it, and with causal XSA the weight of the row's own value, which the sums lack. The
+// last two are added where records are folded.
 inline constexpr int kRecordMax = 0;
 inline constexpr int kRecordSum = 1;
 inline constexpr int kRecordOwn = 2;
