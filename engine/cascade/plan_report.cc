@@ -131,10 +131,10 @@ void TakeServedVariants(const Model& model, PlanReport* report) {
   for (PlannedOp& op : report->ops) {
     const auto* const attention = std::get_if<AttentionOp>(&model.graph.ops[op.ops.front()]);
     if (attention == nullptr) continue;
-    const auto& plan = *std::ranges::find(report->attention, attention->xsa,
-                                          &PlanReport::OfAttention::xsa);
-    const AttentionEstimate& served = *std::ranges::find(
-        plan.estimates.variants, plan.chosen, &AttentionEstimate::variant);
+    const auto& plan =
+        *std::ranges::find(report->attention, attention->xsa, &PlanReport::OfAttention::xsa);
+    const AttentionEstimate& served =
+        *std::ranges::find(plan.estimates.variants, plan.chosen, &AttentionEstimate::variant);
     op.cascade = served.cascade;
     op.analysis = served.analysis;
     op.cost = served.cost;

@@ -48,10 +48,11 @@ TEST_P(AttentionChoiceTable, IsMadeForTheLongestSequence) {
   config.head_dim = 64;
   config.max_positions = row().context;
   int measured = 0;
-  const AttentionDecision decision = ChooseAttention(row().wanted, config, [&]() -> const auto& {
-    ++measured;
-    return row().device;
-  });
+  const AttentionDecision decision = ChooseAttention(
+      row().wanted, config, [&]() -> const auto& {
+        ++measured;
+        return row().device;
+      });
   EXPECT_EQ(AttentionVariantName(decision.variant), AttentionVariantName(row().chosen));
   const bool is_auto = row().wanted.kind == VariantKind::kAuto;
   EXPECT_EQ(measured, is_auto ? 1 : 0) << "a named variant needs no device";

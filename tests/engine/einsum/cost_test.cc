@@ -135,8 +135,9 @@ TEST(Cost, OneSequenceWithOneKvHeadUsesOneWorkerUnlessItIsSplit) {
 
 TEST(Cost, AProductIsSharedByRowsAndColumns) {
   const Cascade product =
-      Parse("rank t = rows rank d = hidden rank e = 8 tensor X[t, d] arena tensor W[d, e] weight "
-            "tensor Y[t, e] arena Y[t, e] = X[t, d] . W[d, e] :: map x(and) reduce d +(or)")
+      Parse(
+          "rank t = rows rank d = hidden rank e = 8 tensor X[t, d] arena tensor W[d, e] weight "
+          "tensor Y[t, e] arena Y[t, e] = X[t, d] . W[d, e] :: map x(and) reduce d +(or)")
           .value();
   const auto estimate = Estimate(product, {{"rows", 3}, {"hidden", 64}}, Device(16));
   ASSERT_TRUE(estimate.ok()) << estimate.status();
