@@ -144,6 +144,7 @@ void TakeServedVariants(const Model& model, PlanReport* report) {
 // Returns what each einsum is: "P: GEMM t x d x e".
 std::vector<std::string> Mappings(const einsum::Analysis& analysis) {
   std::vector<std::string> mappings;
+  mappings.reserve(analysis.einsums.size());
   for (const einsum::EinsumFacts& facts : analysis.einsums) {
     mappings.push_back(absl::StrCat(facts.result, ": ", einsum::Describe(facts.roles)));
   }

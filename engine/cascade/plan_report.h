@@ -26,7 +26,7 @@ struct PlanInputs {
 // Ops of the graph with equal cascades, such as the same norm of every layer.
 struct PlannedOp {
   std::string kind;         // "attention", "linear", ...
-  std::string matrix = {};  // "4096 x 1024": inputs x outputs of a product with weights, or empty
+  std::string matrix = {};  // "4096 x 1024", inputs x outputs of a product with weights; or empty
   std::vector<size_t> ops;  // their places in the graph, ascending
   // Of one op: its definition, or for attention the variant that serves.
   einsum::Cascade cascade;
@@ -72,8 +72,9 @@ StepSizes StepOf(const ModelConfig& config, const PlanQuery& query);
 absl::Status CheckStep(const ModelConfig& config, const StepSizes& step);
 
 // Returns the report. A value of a weight has the bytes that backends keep of the checkpoint's
-// tensor, or without a checkpoint those of the dtype that the config names. Returns InvalidArgument for sizes below 1, and for a context that is longer
-// than the model's longest sequence or shorter than the tokens.
+// tensor, or without a checkpoint those of the dtype that the config names. Returns InvalidArgument
+// for sizes below 1, and for a context that is longer than the model's longest sequence or shorter
+// than the tokens.
 absl::StatusOr<PlanReport> MakePlanReport(const Model& model,
                                           const einsum::DeviceDescription& device,
                                           const PlanInputs& inputs);

@@ -131,6 +131,7 @@ absl::StatusOr<std::vector<double>> TimeOps(const CpuModel& executable, const Mo
     }
   }
   std::vector<double> medians;
+  medians.reserve(times.size());
   for (const std::vector<double>& each : times) medians.push_back(MedianOf(each));
   return medians;
 }

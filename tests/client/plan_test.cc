@@ -1,4 +1,4 @@
-// The commands plan and einsum. The figures themselves are tested in engine/cascade and engine/einsum.
+// The commands plan and einsum. The figures are tested in engine/cascade and engine/einsum.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

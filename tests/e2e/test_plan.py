@@ -1,4 +1,4 @@
-"""Tests `sluice plan` against a daemon: what it serves is described and measured beside requests."""
+"""Tests `sluice plan` of models that a daemon serves: described, and measured beside requests."""
 
 import json
 import subprocess

@@ -186,7 +186,8 @@ struct Agreement {
   }
 };
 
-// Where other sequences keep all threads busy, split:auto is one pass and has no estimate of its own.
+// Returns the estimate of an order. Where other sequences keep all threads busy, split:auto is one
+// pass and has none of its own.
 double SecondsOf(const AttentionEstimates& estimates, const std::string& name) {
   for (const AttentionEstimate& estimate : estimates.variants) {
     if (AttentionVariantName(estimate.variant) == name) return estimate.cost.seconds;

@@ -52,8 +52,8 @@ def markdown(made):
         f"# {made['binary']}: this build beside {made['old_name']}",
         "",
         f"{made['date']}, {made['processor']}. Made by `loadtest/bench/kernels/compare_builds.py`,",
-        f"{made['rounds']} alternating rounds. Ratio: the older build's time over this build's, the",
-        "median over rounds, least to largest; above 1 this build is quicker.",
+        f"{made['rounds']} alternating rounds. Ratio: the older build's time over this build's,",
+        "the median over rounds, least to largest; above 1 this build is quicker.",
         "",
         "| case | older µs | this µs | ratio |",
         "|---|---|---|---|",
@@ -73,7 +73,7 @@ def main():
     )
     parser.add_argument("--old", type=pathlib.Path, required=True, help="build folder")
     parser.add_argument("--new", type=pathlib.Path, required=True, help="build folder")
-    parser.add_argument("--old-name", required=True, help="what the older build is, for the report")
+    parser.add_argument("--old-name", required=True, help="the older build, for the report")
     parser.add_argument("--binary", default="attention_bench")
     parser.add_argument("--filter", default=".", help="cases, as a regular expression")
     parser.add_argument("--rounds", type=int, default=7)

@@ -136,7 +136,8 @@ def run(rounds):
         for name, form in (("unsqueeze", by_unsqueeze), ("expand", by_expand)):
             function = behind_attention(form) if with_attention else form
             eager = count_eager(function, arguments[0])
-            row = {"form": name, "behind_attention": with_attention, "eager": {"kernels": len(eager)}}
+            row = {"form": name, "behind_attention": with_attention}
+            row["eager"] = {"kernels": len(eager)}
             arms[name, "eager"] = function, arguments[0]
             for mode, dynamic in (("static", False), ("dynamic", True)):
                 row[mode] = count_compiled(function, arguments, dynamic)
@@ -145,8 +146,9 @@ def run(rounds):
                 arms[name, mode] = torch.compile(function, dynamic=dynamic), arguments[0]
             rows.append(row)
         for (name, mode), median in measure(arms, rounds).items():
-            row = next(r for r in rows if (r["form"], r["behind_attention"]) == (name, with_attention))
-            row[mode]["seconds"] = median
+            for row in rows:
+                if (row["form"], row["behind_attention"]) == (name, with_attention):
+                    row[mode]["seconds"] = median
     return rows
 
 
@@ -159,13 +161,13 @@ def markdown(made):
         f"diagnostics. Times are medians of {made['rounds']} rounds for "
         "{} sequences of {} tokens, {} query and {} KV heads of {}.".format(*SHAPES[0]),
         "",
-        "Sluice has no kernel for XSA with static or dynamic shapes: attention's kernel computes it in",
-        "its epilogue, and a plan reads sizes at run time, so that a new shape compiles nothing.",
+        "Sluice has no kernel for XSA with static or dynamic shapes: attention's kernel computes",
+        "it in its epilogue, and a plan reads sizes at run time, so that new shapes compile nothing.",
         "",
         "Kernels are functions that a step calls; PyTorch's compiler makes one function of several",
         "loops on a CPU, and one kernel of each loop on a GPU unless it can fuse them.",
         "",
-        "| form | computed | how | kernels | loops in them | compiled again for 2 more shapes | ms |",
+        "| form | computed | how | kernels | loops in them | compiled again for 2 shapes | ms |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in made["rows"]:
