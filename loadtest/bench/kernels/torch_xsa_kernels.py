@@ -162,7 +162,7 @@ def markdown(made):
         "{} sequences of {} tokens, {} query and {} KV heads of {}.".format(*SHAPES[0]),
         "",
         "Sluice has no kernel for XSA with static or dynamic shapes: attention's kernel computes",
-        "it in its epilogue, and a plan reads sizes at run time, so that new shapes compile nothing.",
+        "it in its epilogue, and a plan reads sizes at run time: new shapes compile nothing.",
         "",
         "Kernels are functions that a step calls; PyTorch's compiler makes one function of several",
         "loops on a CPU, and one kernel of each loop on a GPU unless it can fuse them.",
