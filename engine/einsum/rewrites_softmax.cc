@@ -24,19 +24,15 @@ TermId Exp(TermGraph& graph, TermId a, TermId shift) {
   return graph.Unary(Function::kExp, graph.Map(Op::kSubtract, a, shift));
 }
 
-// Whether what is subtracted lacks the rank, and has no rank that the scores lack, so that the value
-// without it has the same ranks.
-bool IsConstantAlong(const TermGraph& graph, const Operands& shift, const std::string& rank) {
-  return std::ranges::all_of(graph.RanksOf(shift.b), [&](const std::string& each) {
-    return each != rank && graph.HasRank(shift.a, each);
-  });
-}
-
-// Returns the scores s of which exp(s - something constant along the rank) is exp(exponent).
+// Returns the scores s of which exp(s - something without the rank) is exp(exponent). What is
+// subtracted has no rank that the scores lack, so that the value without it has the same ranks.
 std::vector<TermId> ScoresOf(const TermGraph& graph, TermId exponent, const std::string& rank) {
   std::vector<TermId> scores;
   for (const Operands& shift : MapsOf(graph, exponent, Op::kSubtract)) {
-    if (IsConstantAlong(graph, shift, rank)) scores.push_back(shift.a);
+    const bool fits = std::ranges::all_of(graph.RanksOf(shift.b), [&](const std::string& each) {
+      return each != rank && graph.HasRank(shift.a, each);
+    });
+    if (fits) scores.push_back(shift.a);
   }
   if (scores.empty()) scores.push_back(exponent);
   return scores;
@@ -108,57 +104,22 @@ ApplyRule CutIntoChunks(const Partition& partition) {
   };
 }
 
-// A sum of exp(exponent).
-struct SumOfExponentials {
-  Term sum;
-  TermId exponent;
-};
-
-std::vector<SumOfExponentials> SumsOfExponentials(const TermGraph& graph, TermId id) {
-  std::vector<SumOfExponentials> found;
-  for (const Term& sum : NodesOfKind(graph, id, TermKind::kReduce)) {
-    if (!IsSum(sum)) continue;
-    for (const TermId exponent : ArgumentsOf(graph, sum.args[0], Function::kExp)) {
-      found.push_back({sum, exponent});
-    }
-  }
-  return found;
-}
-
 // log of sum of exp(x) = max + log of sum over chunks
 ApplyRule CutLogSumExp(const Partition& partition) {
   return [partition](TermGraph& graph, const Term& node) {
     std::vector<TermId> equal;
     if (node.kind != TermKind::kUnary || node.function != Function::kLog) return equal;
-    for (const auto& [sum, x] : SumsOfExponentials(graph, node.args[0])) {
-      if (sum.rank != partition.rank) continue;
-      const Chunks chunks = ChunksOf(graph, partition, {x, std::nullopt, sum.where}, sum.where);
-      const TermId max = graph.Reduce(Op::kMax, partition.outer, chunks.max);
-      const TermId rest = SumOfChunks(graph, partition, chunks);
-      equal.push_back(graph.Map(Op::kAdd, max, graph.Unary(Function::kLog, rest)));
+    for (const Term& sum : NodesOfKind(graph, node.args[0], TermKind::kReduce)) {
+      if (!IsSum(sum) || sum.rank != partition.rank) continue;
+      for (const TermId x : ArgumentsOf(graph, sum.args[0], Function::kExp)) {
+        const Chunks chunks = ChunksOf(graph, partition, {x, std::nullopt, sum.where}, sum.where);
+        const TermId max = graph.Reduce(Op::kMax, partition.outer, chunks.max);
+        const TermId rest = SumOfChunks(graph, partition, chunks);
+        equal.push_back(graph.Map(Op::kAdd, max, graph.Unary(Function::kLog, rest)));
+      }
     }
     return equal;
   };
-}
-
-// g + log of sum of exp(x - g) = log of sum of exp(x)
-std::vector<TermId> UnshiftLogSumExp(TermGraph& graph, const Term& node) {
-  if (!IsMap(node, Op::kAdd)) return {};
-  std::vector<TermId> equal;
-  for (const size_t side : {0, 1}) {
-    for (const TermId inside : ArgumentsOf(graph, node.args[side], Function::kLog)) {
-      for (const auto& [sum, exponent] : SumsOfExponentials(graph, inside)) {
-        for (const Operands& shift : MapsOf(graph, exponent, Op::kSubtract)) {
-          if (graph.Find(shift.b) != graph.Find(node.args[1 - side])) continue;
-          if (!IsConstantAlong(graph, shift, sum.rank)) continue;
-          const TermId exp = graph.Unary(Function::kExp, shift.a);
-          equal.push_back(
-              graph.Unary(Function::kLog, graph.Reduce(Op::kAdd, sum.rank, exp, sum.where)));
-        }
-      }
-    }
-  }
-  return equal;
 }
 
 // sum over c of exp(l - max over c of l) x b, as a kFold or a kMerge
@@ -178,10 +139,10 @@ ApplyRule Stream(const Partition& partition, TermKind kind) {
 }  // namespace
 
 std::vector<Rule> SoftmaxRules(const std::vector<Partition>& partitions) {
-  constexpr const char* kConstant =
-      "what was subtracted has ranks of the scores alone, without that of the sums";
-  std::vector<Rule> rules = {{"a softmax is shifted by its maximum", kConstant, ShiftByMaximum},
-                             {"a shift leaves a log-sum-exp", kConstant, UnshiftLogSumExp}};
+  std::vector<Rule> rules = {
+      {"a softmax is shifted by its maximum",
+       "what was subtracted has ranks of the scores alone, without that of the sums",
+       ShiftByMaximum}};
   for (const Partition& partition : partitions) {
     const std::string of = " of " + partition.rank;
     rules.push_back({"a shifted sum is cut into chunks" + of,

@@ -367,7 +367,8 @@ std::map<std::string, einsum::TermId> TermsOf(const Cascade& cascade, einsum::Te
   return terms;
 }
 
-// Over blocks of 2 of the 7 columns the running maximum and the sum take one pass.
+// Over blocks of 2 of the 7 columns the sum needs no maximum but that of its own block, so that it
+// takes the same pass as the maximum of all columns.
 TEST_F(CascadeOfTest, TheLogSumExpOfTheHeadTakesOnePassOverBlocksOfColumns) {
   const HeadOp op = {
       .in = AddBuffer(5), .weight = {"w", {7, 5}}, .bias = {"b", {7}}, .soft_cap = 3};

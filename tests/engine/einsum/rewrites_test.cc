@@ -178,21 +178,6 @@ const SoundRow kSoundRows[] = {
     {"ChunksOfASumThatTheMaximumCovers", "a shifted sum",
      [](Start& s) { return s.Numerator({StrictlyCausal()}, {CausalCondition()}); }},
     {"ChunksOfADenominator", "a shifted sum", [](Start& s) { return s.Attention({}); }},
-    {"AShiftedLogSumExp", "a shift leaves",
-     [](Start& s) {
-       const TermId g = s.Of("D1", {"p"});
-       return s.pool.Map(
-           Op::kAdd,
-           s.pool.Unary(Function::kLog,
-                        s.Sum("m", s.Exp(s.Less(s.Of("S", {"p", "m"}), g)), {CausalCondition()})),
-           g);
-     }},
-    {"ALogSumExpShiftedByItsMaximum", "a shift leaves",
-     [](Start& s) {
-       const TermId x = s.Of("S", {"p", "m"}), g = s.Max("m", x);
-       return s.pool.Map(Op::kAdd, g,
-                         s.pool.Unary(Function::kLog, s.Sum("m", s.Exp(s.Less(x, g)))));
-     }},
     {"ALogSumExpOfBlocks", "a log-sum-exp", [](Start& s) { return s.LogSumExp(); }},
     {"ChunksOfAWindowOfKeys", "a shifted sum",
      [](Start& s) { return s.Numerator(Window(), Window()); }},
