@@ -89,6 +89,22 @@ TEST(EGraph, FindsWhatSingleRewritesFind) {
   }
 }
 
+// An e-graph finds more than that where a rule needs its operand in another form than the term has.
+TEST(EGraph, FindsAllThatSingleRewritesOfExclusiveAttentionFind) {
+  const std::vector<Rule> rules = AllRules({.partitions = {}, .own_value = OwnValueOfAttention()});
+  for (const XsaForm form : {XsaForm::kSquared, XsaForm::kNorm}) {
+    const AttentionShape shape{.xsa = form};
+    TermPool pool;
+    std::vector<std::string> singles;
+    for (const TermId term : Closure(pool, rules, AttentionTerm(pool, shape))) {
+      singles.push_back(TermText(pool, term));
+    }
+    std::ranges::sort(singles);
+    EXPECT_GT(singles.size(), 50u);
+    EXPECT_TRUE(std::ranges::includes(VariantsOfShape(shape, rules), singles));
+  }
+}
+
 TEST(EGraph, FindsTheSameWhateverTheOrderOfRules) {
   const AttentionShape shape{.xsa = XsaForm::kSquared};
   std::vector<Rule> rules = AllRules(Chunked());
