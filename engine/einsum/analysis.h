@@ -171,9 +171,9 @@ struct Analysis {
 };
 
 // Returns the facts at these sizes. The stream is the given rank or symbol, or else the largest
-// that is reduced or iterated, of those that no output has if there is one. Returns
-// InvalidArgument if the cascade is wrong, a size is missing, no rank is the stream, or the counting
-// of points takes more than kMaxCountingSteps (point_count.h).
+// that is reduced or iterated, of those that no output has if there is one. Returns InvalidArgument
+// if the cascade is wrong, a size is missing, no rank is the stream, or the counting of points
+// takes more than kMaxCountingSteps (point_count.h).
 absl::StatusOr<Analysis> Analyze(const Cascade& cascade, const Sizes& sizes,
                                  std::string_view stream = "");
 
