@@ -51,8 +51,8 @@ struct AttentionEstimates {
 };
 
 // Returns estimates of two_pass, one_pass and, where the context has several segments, split:2,
-// split:auto and `parts` if it is 2 or more. Returns InvalidArgument for sizes below 1, and Internal
-// if no term that was found is such a kernel's.
+// split:auto and `parts` if it is 2 or more. Returns InvalidArgument for sizes below 1, and
+// Internal if no term that was found is such a kernel's.
 absl::StatusOr<AttentionEstimates> EstimateAttention(const einsum::AttentionShape& shape,
                                                      const AttentionWork& work,
                                                      const einsum::DeviceDescription& device,

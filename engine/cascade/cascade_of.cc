@@ -105,31 +105,25 @@ class CascadeMaker {
     return std::move(out).Build("Y");
   }
 
-  // The first and second halves of the rotated features of a head are rotated as pairs. C and S are
-  // the cosines and sines of the rows' positions.
+  // C and S are the cosines and sines of the rows' positions. Rotated keys and values are stored in
+  // the pages.
   einsum::Cascade operator()(const RopeStoreOp& op) const {
-    const int64_t half = config_.rotary_dim() / 2;
-    const int64_t heads = (Width(op.q) + Width(op.k)) / config_.head_dim;
     CascadeBuilder out("rope_store");
-    out.Rank("t", {"rows"}).Rank("h", {"", heads}).Rank("e", {"", config_.head_dim});
-    out.Rank("v", {"", Width(op.v)});
-    out.Input("X", {"t", "h", "e"}).Input("V", {"t", "v"});
-    out.Tensor("Z", {"t", "v"}, Home::kKv, options_.kv_bytes).Copy("Z[t,v]", "V[t,v]");
-    if (half == 0) {
-      out.Copy("Y[t,h,e]", "X[t,h,e]");
-      return std::move(out).Build("Y");
+    out.Rank("t", {"rows"}).Rank("e", {"", config_.head_dim}).Rank("v", {"", Width(op.v)});
+    out.Rank("h", {"", Width(op.q) / config_.head_dim});
+    out.Rank("k", {"", Width(op.k) / config_.head_dim});
+    const int64_t half = config_.rotary_dim() / 2;
+    if (half > 0) {
+      out.Rank("i", {"", half});
+      out.Tensor("C", {"t", "i"}, Home::kWeight, 4).Tensor("S", {"t", "i"}, Home::kWeight, 4);
     }
-    out.Rank("i", {"", half});
-    out.Tensor("C", {"t", "i"}, Home::kWeight, 4).Tensor("S", {"t", "i"}, Home::kWeight, 4);
-    const std::string first = "X[t,h,i]", second = "X[t,h,i+" + std::to_string(half) + "]";
-    out.Map("A[t,h,i]", first, Op::kMultiply, "C[t,i]");
-    out.Map("B[t,h,i]", second, Op::kMultiply, "S[t,i]");
-    out.Map("D[t,h,i]", second, Op::kMultiply, "C[t,i]");
-    out.Map("E[t,h,i]", first, Op::kMultiply, "S[t,i]");
-    out.Map("Y[t,h,i]", "A[t,h,i]", Op::kSubtract, "B[t,h,i]");
-    out.Map("U[t,h,i]", "D[t,h,i]", Op::kAdd, "E[t,h,i]");
-    out.Tensor("U", {"t", "h", "i"}, Home::kArena, 4);
-    return std::move(out).Build("Y");
+    const int64_t rest = config_.head_dim - 2 * half;
+    if (rest > 0) out.Rank("r", {"", rest});
+    out.Input("Q", {"t", "h", "e"}).Input("K", {"t", "k", "e"}).Input("V", {"t", "v"});
+    AddRotation("Q", "h", half, rest, Home::kArena, 4, &out);
+    AddRotation("K", "k", half, rest, Home::kKv, options_.kv_bytes, &out);
+    out.Tensor("Z", {"t", "v"}, Home::kKv, options_.kv_bytes).Copy("Z[t,v]", "V[t,v]");
+    return std::move(out).Build("Z");
   }
 
   einsum::Cascade operator()(const AttentionOp& op) const {
@@ -222,6 +216,29 @@ class CascadeMaker {
     out->Map("T[t,i]", "E[t,i]", Op::kMultiply, kOuter, Function::kTanh);
     out->Map("V[t,i]", "T[t,i]", Op::kAdd, 1.0).Map("H[t,i]", "V[t,i]", Op::kMultiply, x);
     out->Map(y, "H[t,i]", Op::kMultiply, 0.5);
+  }
+
+  // Adds the heads `head` of x: as X1 and X2 the first and second halves of their rotated features,
+  // which are rotated as pairs, and as X3 the features behind these, which stay as they are.
+  static void AddRotation(const std::string& x, const std::string& head, int64_t half, int64_t rest,
+                          Home home, int32_t bytes, CascadeBuilder* out) {
+    const auto at = [&](const std::string& name, const std::string& feature) {
+      return name + "[t," + head + "," + feature + "]";
+    };
+    const auto result = [&](const std::string& name, const std::string& feature) {
+      out->Tensor(x + name, {"t", head, feature}, home, bytes);
+      return at(x + name, feature);
+    };
+    if (half > 0) {
+      const std::string first = at(x, "i"), second = at(x, "i+" + std::to_string(half));
+      out->Map(at(x + "A", "i"), first, Op::kMultiply, "C[t,i]");
+      out->Map(at(x + "B", "i"), second, Op::kMultiply, "S[t,i]");
+      out->Map(at(x + "D", "i"), second, Op::kMultiply, "C[t,i]");
+      out->Map(at(x + "E", "i"), first, Op::kMultiply, "S[t,i]");
+      out->Map(result("1", "i"), at(x + "A", "i"), Op::kSubtract, at(x + "B", "i"));
+      out->Map(result("2", "i"), at(x + "D", "i"), Op::kAdd, at(x + "E", "i"));
+    }
+    if (rest > 0) out->Copy(result("3", "r"), at(x, "r+" + std::to_string(2 * half)));
   }
 
   // Returns a builder with the ranks of rows of `width` values.

@@ -8,7 +8,10 @@
 // Where the terms do not reach, the cascade says what is left: a gather (rows of a table that
 // tokens choose, keys of pages, positions of a position-wise weight) is an access to rows that have
 // been chosen already; the choice of the k largest logits and the draw of a token depend on values,
-// which conditions of einsums cannot.
+// which conditions of einsums cannot. The eps of XSA, by which a value of zero leaves y as it is,
+// is left out: there the terms divide 0 by 0. The gate tensor W of XSA is tanh(alpha), computed
+// when the model is loaded. Linear layers that a backend has joined (LinearOp::more) are one layer,
+// whose weight W and bias B have the columns of all of them.
 #pragma once
 
 #include <cstdint>

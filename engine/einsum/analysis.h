@@ -36,13 +36,26 @@ constexpr auto EnumNamesOf(Role) {
 }
 
 // The library call that an einsum is: a sum of products with free ranks on both sides, on one or on
-// none (Gemm, Gemv, Dot); a product with free ranks on both sides; any other reduction; any other
-// map; one operand with its ranks in another order, or in the same order.
-enum class Mapping { kGemm, kGemv, kDot, kOuterProduct, kReduction, kElementwise, kPermute, kCopy };
+// none (Gemm, Gemv, Dot), the first of these as kGroupedGemm where both operands have a batch rank:
+// one call with a matrix of its own, such as the weight of a position, for each group of rows. A
+// product with free ranks on both sides; any other reduction; any other map; one operand with its
+// ranks in another order, or in the same order.
+enum class Mapping {
+  kGemm,
+  kGroupedGemm,
+  kGemv,
+  kDot,
+  kOuterProduct,
+  kReduction,
+  kElementwise,
+  kPermute,
+  kCopy
+};
 
 constexpr auto EnumNamesOf(Mapping) {
   using enum Mapping;
   return EnumNameTable<Mapping>({{kGemm, "GEMM"},
+                                 {kGroupedGemm, "grouped GEMM"},
                                  {kGemv, "GEMV"},
                                  {kDot, "dot product"},
                                  {kOuterProduct, "outer product"},
@@ -71,7 +84,7 @@ struct EinsumRoles {
 // Returns the roles. `iterated` is the rank of the iteration in whose body the einsum is.
 EinsumRoles RolesOf(const Einsum& einsum, std::string_view iterated = "");
 
-// Returns the mapping with its ranks: "GEMM b x d x e for each l" (M x K x N).
+// Returns the mapping with its ranks: "grouped GEMM b x d x e for each l" (M x K x N).
 std::string Describe(const EinsumRoles& roles);
 
 // A rank, and all ranks whose size has the same symbol: m and c of m = c*512+j. The ranks of a
@@ -158,9 +171,9 @@ struct Analysis {
 };
 
 // Returns the facts at these sizes. The stream is the given rank or symbol, or else the largest
-// that is reduced or iterated, of those that no output has if there is one. Returns
-// InvalidArgument if the cascade is wrong, a size is missing, no rank is the stream, or the counting
-// of points takes more than kMaxCountingSteps (point_count.h).
+// that is reduced or iterated, of those that no output has if there is one. Returns InvalidArgument
+// if the cascade is wrong, a size is missing, no rank is the stream, or the counting of points
+// takes more than kMaxCountingSteps (point_count.h).
 absl::StatusOr<Analysis> Analyze(const Cascade& cascade, const Sizes& sizes,
                                  std::string_view stream = "");
 

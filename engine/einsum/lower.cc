@@ -128,14 +128,14 @@ class Lowering {
            node.args[0] == of.args[0] && node.where.empty() && !DependsOn(stream, id);
   }
 
-  // Returns the streams that share an iteration with `first`.
+  // Returns the streams that share an iteration with `first` and are not computed yet.
   std::vector<TermId> StreamsWith(TermId first) const {
     std::vector<TermId> streams = {first};
     const Term& node = pool_.TermOf(first);
     for (const TermId id : reached_) {
       const Term& other = pool_.TermOf(id);
       if (other.kind == node.kind && other.rank == node.rank && other.args[0] == node.args[0] &&
-          std::ranges::none_of(streams, [&](TermId stream) {
+          !results_.contains(id) && std::ranges::none_of(streams, [&](TermId stream) {
             return DependsOn(stream, id) || DependsOn(id, stream);
           })) {
         streams.push_back(id);
@@ -160,16 +160,38 @@ class Lowering {
     return inside;
   }
 
-  void EmitStreams(TermId first) {
-    const std::vector<TermId> streams = StreamsWith(first);
-    const Term node = pool_.TermOf(first);
+  // Computes what the iteration over the streams reads from outside. An iteration among that may
+  // compute some of what this one would, or of its streams.
+  void EmitOutside(const std::vector<TermId>& streams) {
+    const std::set<TermId> inside = InsideOf(streams);
+    std::vector<TermId> readers = streams;
+    readers.insert(readers.end(), inside.begin(), inside.end());
+    for (const TermId reader : readers) {
+      for (const TermId arg : pool_.TermOf(reader).args) {
+        if (!inside.contains(arg)) Emit(arg);
+      }
+    }
+  }
+
+  // Returns the terms that are the maxima of all these streams.
+  std::set<TermId> MaximaOf(const std::vector<TermId>& streams) const {
     std::set<TermId> maxima;
     for (const TermId id : reached_) {
-      if (std::ranges::all_of(streams, [&](TermId each) { return IsMaximumOf(id, each); })) {
+      if (!results_.contains(id) &&
+          std::ranges::all_of(streams, [&](TermId each) { return IsMaximumOf(id, each); })) {
         maxima.insert(id);
       }
     }
+    return maxima;
+  }
+
+  void EmitStreams(TermId first) {
+    const Term node = pool_.TermOf(first);
     const bool folds = node.kind == TermKind::kFold;
+    if (folds) EmitOutside(StreamsWith(first));
+    if (results_.contains(first)) return;
+    const std::vector<TermId> streams = StreamsWith(first);
+    const std::set<TermId> maxima = MaximaOf(streams);
     const std::set<TermId> inside = folds ? InsideOf(streams) : std::set<TermId>{};
     Iteration iteration{.rank = node.rank, .init = {}, .body = {}};
     const auto compute = [&](const auto& self, TermId id) -> void {

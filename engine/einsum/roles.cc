@@ -37,7 +37,9 @@ Mapping MappingOfPair(const Einsum& einsum, const EinsumRoles& roles) {
     if (!product || einsum.reduce[0].op != Op::kAdd || roles.With(Role::kContraction).empty()) {
       return Mapping::kReduction;
     }
-    if (left && right) return Mapping::kGemm;
+    if (left && right) {
+      return roles.With(Role::kBatch).empty() ? Mapping::kGemm : Mapping::kGroupedGemm;
+    }
     return left || right ? Mapping::kGemv : Mapping::kDot;
   }
   return product && left && right ? Mapping::kOuterProduct : Mapping::kElementwise;
@@ -94,6 +96,7 @@ std::string Describe(const EinsumRoles& roles) {
   bool names_batch = false;
   switch (roles.mapping) {
     case Mapping::kGemm:
+    case Mapping::kGroupedGemm:
     case Mapping::kGemv:
     case Mapping::kDot:
     case Mapping::kOuterProduct:

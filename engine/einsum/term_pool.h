@@ -56,8 +56,8 @@ std::string NodeText(const Term& term);
 // Above this many bytes of text, a part of a term is written as its id.
 inline constexpr int64_t kMaxTermText = int64_t{1} << 16;
 
-// Returns the whole term as text: "(reduce + m (exp (- S[p,m] G[p])))". A part that is used twice is
-// written twice, so that the text of a few dozen nodes may be too long for any memory.
+// Returns the whole term as text: "(reduce + m (exp (- S[p,m] G[p])))". A part that is used twice
+// is written twice, so that the text of a few dozen nodes may be too long for any memory.
 std::string TermText(const TermPool& pool, TermId id);
 
 }  // namespace sluice::einsum

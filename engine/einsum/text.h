@@ -1,5 +1,5 @@
-// Cascades as text. A complete example, causal attention in one pass over the keys by chunks of 512,
-// of which the first has a key for each query, so that the maximum R is finite from there on:
+// Cascades as text. A complete example, causal attention in one pass over the keys by chunks of
+// 512, of which the first has a key for each query, so that the maximum R is finite from there on:
 //
 //   cascade attention
 //   rank p = tokens

@@ -1,7 +1,7 @@
 """Tests that egglog, given the same rewrites, finds the variants of attention that Sluice finds.
 
 tests/engine/einsum/variants_of_*.txt has Sluice's variants, each a term on a line;
-sluice_einsum_test compares these with its own e-graph. Here the rewrites are written once more as
+sluice_rewrites_test compares these with its own e-graph. Here the rewrites are written once more as
 rules of egglog, whose e-graph is then enumerated.
 """
 
@@ -50,12 +50,20 @@ SPLIT = """
       ((union t (Reduce o r (Split a) v))))
 """
 
-ALGEBRA = """
+DIVISIONS = """
 (rewrite (Map "x" (Map "/" a b) c) (Map "/" (Map "x" a c) b))
 (rewrite (Map "x" c (Map "/" a b)) (Map "/" (Map "x" a c) b))
 (rule ((= t (Reduce "+" r (Map "/" a b) w)) (lacks b r))
       ((union t (Map "/" (Reduce "+" r a w) b))))
 (rewrite (Map "-" (Map "/" a d) (Map "/" b d)) (Map "/" (Map "-" a b) d))
+"""
+
+QUOTIENTS = """
+(rewrite (Map "/" (Map "/" a b) c) (Map "/" (Map "/" a c) b))
+(rewrite (Map "/" (Map "/" a b) c) (Map "/" a (Map "x" b c)))
+"""
+
+FACTORS = """
 (rule ((= t (Reduce "+" r (Map "x" a b) w)) (lacks b r))
       ((union t (Map "x" (Reduce "+" r a w) b))))
 (rule ((= t (Reduce "+" r (Map "x" b a) w)) (lacks b r))
@@ -88,6 +96,7 @@ INPUTS = {  # and what a split makes of them
     "Q[b,p,h,g,e]": None,
     "K[b,m,h,e]": "K[b,3*c+j,h,e]",
     "V[b,m,h,f]": "V[b,3*c+j,h,f]",
+    "O[b,p,h,f]": None,
 }
 
 
@@ -117,7 +126,7 @@ def attention(where):
 
 
 def rules(chunks=CHUNKS):
-    program = RANKS + SPLIT + ALGEBRA
+    program = RANKS + SPLIT + DIVISIONS + FACTORS
     for numerator, part, factor in FORMS:
         for rule in (chunks, STREAMS):
             rule = rule.replace("NUMERATOR", numerator).replace("PART", part)
@@ -193,8 +202,15 @@ def arguments(node):
     return [value for kind, value in zip(SIGNATURES[node[0]], node[1:]) if kind == "t"]
 
 
-def variants(where, program):
-    return Classes(SCHEMA + "\n".join(facts(where)) + program, attention(where)).variants()
+def exclusive_attention(where):
+    y, own = attention(where), '(Input "O[b,p,h,f]")'
+    along = f'(Reduce "+" "f" (Map "x" {y} {own}) "")'
+    squared = f'(Reduce "+" "f" (Map "x" {own} {own}) "")'
+    return f'(Map "-" {y} (Map "x" (Map "/" {along} {squared}) {own}))'
+
+
+def variants(where, program, term=attention):
+    return Classes(SCHEMA + "\n".join(facts(where)) + program, term(where)).variants()
 
 
 def expected(name):
@@ -205,6 +221,12 @@ def expected(name):
 def test_the_same_variants_are_found(name, where):
     assert len(expected(name)) > 20
     assert variants(where, rules()) == expected(name)
+
+
+def test_the_same_divisions_of_exclusive_attention_are_found():
+    found = variants(CAUSAL, RANKS + DIVISIONS + QUOTIENTS, exclusive_attention)
+    assert len(found) > 20
+    assert found == expected("exclusive_attention")
 
 
 def test_a_rule_that_forgets_the_condition_is_noticed():

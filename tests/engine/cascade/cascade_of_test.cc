@@ -10,7 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "engine/einsum/analysis.h"
+#include "engine/einsum/egraph.h"
+#include "engine/einsum/extract.h"
 #include "engine/einsum/interpreter.h"
+#include "engine/einsum/lower.h"
+#include "engine/einsum/rewrites.h"
+#include "engine/einsum/term_pool.h"
 #include "kernels/reference/activation.h"
 #include "kernels/reference/attention.h"
 #include "kernels/reference/linear.h"
@@ -44,7 +50,11 @@ class CascadeOfTest : public testing::Test {
 
   // Returns the result `name` of the op's cascade. Inputs that `inputs_` lacks are drawn.
   Doubles Compute(const GraphOp& op, const std::string& name = "Y") {
-    const Cascade cascade = CascadeOf(op, graph_, config_, {});
+    return Interpret(CascadeOf(op, graph_, config_, {}), name);
+  }
+
+  // Returns the result of any cascade in the same way.
+  Doubles Interpret(const Cascade& cascade, const std::string& name) {
     EXPECT_EQ(einsum::Check(cascade), absl::OkStatus());
     const einsum::Sizes sizes = SizesOf(config_, step_);
     std::map<std::string, int64_t> sizes_of_ranks;
@@ -147,6 +157,30 @@ TEST_F(CascadeOfTest, LinearLayersAreThoseOfTheReference) {
   ExpectNear(got, expected);
 }
 
+TEST_F(CascadeOfTest, JoinedLayersAreTheColumnsOfOne) {
+  const BufferId in = AddBuffer(4), out = AddBuffer(5);
+  const LinearOp op = {.in = in,
+                       .out = out,
+                       .weight = {"w", {3, 4}},
+                       .layout = MatrixLayout::kOutIn,
+                       .bias = {"b", {3}},
+                       .position_bias = false,
+                       .accumulate = false,
+                       .more = {{.weight = {"x", {2, 4}}, .bias = {"c", {2}}, .width = 2}}};
+  const Doubles got = Compute(op);
+  for (const auto& [first, width] : {std::pair<int, int>{0, 3}, {3, 2}}) {
+    Doubles weight, part;
+    for (int e = first; e < first + width; ++e) {
+      for (int d = 0; d < 4; ++d) weight.push_back(inputs_["W"][d * 5 + e]);
+    }
+    for (int row = 0; row < 6; ++row) {
+      for (int e = first; e < first + width; ++e) part.push_back(got[row * 5 + e]);
+    }
+    const Doubles bias(inputs_["B"].begin() + first, inputs_["B"].begin() + first + width);
+    ExpectNear(part, reference::Linear(inputs_["X"], weight, bias, 4, width));
+  }
+}
+
 TEST_F(CascadeOfTest, APositionWiseLayerIsTheEinsumOfItsDefinition) {
   const BufferId in = AddBuffer(4), out = AddBuffer(3);
   LinearOp op = {.in = in,
@@ -179,27 +213,55 @@ TEST_F(CascadeOfTest, ActivationsAreThoseOfTheReference) {
   }
 }
 
+// Heads of 6 features, of which all, the first 4 or none are rotated.
 TEST_F(CascadeOfTest, RotationIsThatOfTheReference) {
   const BufferId q = AddBuffer(24), k = AddBuffer(12), v = AddBuffer(12);
-  const Doubles frequencies = reference::InverseFrequencies(6, 100, {});
-  for (int64_t row = 0; row < 6; ++row) {
-    for (const double frequency : frequencies) {
-      inputs_["C"].push_back(std::cos(static_cast<double>(row) * frequency));
-      inputs_["S"].push_back(std::sin(static_cast<double>(row) * frequency));
+  for (const int64_t rotated : {6, 4, 0}) {
+    SCOPED_TRACE(rotated);
+    config_.positions = rotated == 0 ? PositionKind::kNone : PositionKind::kRope;
+    config_.rope.dims = rotated;
+    const Doubles frequencies = reference::InverseFrequencies(rotated, 100, {});
+    inputs_.clear();
+    for (int64_t row = 0; rotated > 0 && row < 6; ++row) {
+      for (const double frequency : frequencies) {
+        inputs_["C"].push_back(std::cos(static_cast<double>(row) * frequency));
+        inputs_["S"].push_back(std::sin(static_cast<double>(row) * frequency));
+      }
     }
-  }
-  const Doubles first = Compute(RopeStoreOp{0, q, k, v}),
-                second = Compute(RopeStoreOp{0, q, k, v}, "U");
-  Doubles heads = inputs_["X"];
-  for (int64_t head = 0; head < 6 * 6; ++head) {
-    reference::Rotate(std::span(heads).subspan(head * 6, 6), frequencies, head / 6);
-    for (int64_t i = 0; i < 3; ++i) {
-      ASSERT_NEAR(first[head * 3 + i], heads[head * 6 + i], 1e-12);
-      ASSERT_NEAR(second[head * 3 + i], heads[head * 6 + 3 + i], 1e-12);
+    const RopeStoreOp op{0, q, k, v};
+    for (const auto& [x, heads] : std::map<std::string, int64_t>{{"Q", 4}, {"K", 2}}) {
+      Doubles parts[3];
+      if (rotated > 0) parts[0] = Compute(op, x + "1");
+      if (rotated > 0) parts[1] = Compute(op, x + "2");
+      if (rotated < 6) parts[2] = Compute(op, x + "3");
+      Compute(op, "Z");  // draws the input where there is no part
+      Doubles expected[3];
+      Doubles rows = inputs_[x];
+      for (int64_t head = 0; head < 6 * heads; ++head) {
+        const std::span features = std::span(rows).subspan(head * 6, 6);
+        if (rotated > 0) reference::Rotate(features, frequencies, head / heads);
+        for (int64_t i = 0; i < 6; ++i) {
+          const int64_t part = i < rotated / 2 ? 0 : i < rotated ? 1 : 2;
+          expected[part].push_back(features[i]);
+        }
+      }
+      for (int part = 0; part < 3; ++part) ExpectNear(parts[part], expected[part]);
     }
+    ExpectNear(Compute(op, "Z"), inputs_["V"]);
   }
-  const Doubles stored = Compute(RopeStoreOp{0, q, k, v}, "Z");
-  ExpectNear(stored, inputs_["V"]);
+}
+
+TEST_F(CascadeOfTest, AllFeaturesOfKeysAndValuesAreStored) {
+  const BufferId q = AddBuffer(24), k = AddBuffer(12), v = AddBuffer(12);
+  for (const int64_t rotated : {6, 4}) {
+    config_.rope.dims = rotated;
+    const auto analysis =
+        einsum::Analyze(CascadeOf(RopeStoreOp{0, q, k, v}, graph_, config_, {.kv_bytes = 2}),
+                        SizesOf(config_, step_));
+    ASSERT_TRUE(analysis.ok()) << analysis.status();
+    EXPECT_EQ(analysis->traffic.StoresOf(einsum::Home::kKv), 6 * (12 + 12) * 2);
+    EXPECT_EQ(analysis->traffic.StoresOf(einsum::Home::kArena), 6 * 24 * 4);
+  }
 }
 
 // Returns [sequences, tokens, heads, head_dim] for [sequences, heads, tokens, head_dim].
@@ -224,7 +286,9 @@ TEST_F(CascadeOfTest, AttentionWithXsaIsThatOfTheReference) {
   const reference::AttentionShape shape = {4, 2, 6};
   for (const XsaConfig::Form form : {XsaConfig::Form::kNorm, XsaConfig::Form::kSquared}) {
     for (const bool causal : {true, false}) {
-      for (const bool xsa : {false, true}) {
+      // Without XSA, with it, and with a gate.
+      for (const int xsa : {0, 1, 2}) {
+        const bool gated = xsa == 2;
         config_.xsa.form = form;
         inputs_.clear();
         inputs_["V"] = Draw(3 * 5 * 2 * 6);
@@ -232,7 +296,7 @@ TEST_F(CascadeOfTest, AttentionWithXsaIsThatOfTheReference) {
           const Doubles v = Part(inputs_["V"], b, 3);
           inputs_["O"].insert(inputs_["O"].end(), v.end() - 2 * 2 * 6, v.end());
         }
-        const Doubles got = Compute(AttentionOp{0, q, q, causal, xsa, ""});
+        const Doubles got = Compute(AttentionOp{0, q, q, causal, xsa > 0, gated ? "alpha" : ""});
         Doubles expected;
         for (int64_t b = 0; b < 3; ++b) {
           const Doubles y =
@@ -240,10 +304,13 @@ TEST_F(CascadeOfTest, AttentionWithXsaIsThatOfTheReference) {
                                    Part(inputs_["V"], b, 3), 3, causal, 1 / std::sqrt(6.0));
           const kernels::XsaForm reference_form =
               form == XsaConfig::Form::kNorm ? kernels::XsaForm::kNorm : kernels::XsaForm::kSquared;
-          const Doubles z = reference::ExcludeSelf(shape, {reference_form, 1e-18, {}}, y,
-                                                   Part(inputs_["O"], b, 3))
+          const Doubles z = reference::ExcludeSelf(shape,
+                                                   {reference_form, 1e-18,
+                                                    gated ? std::span<const double>(inputs_["W"])
+                                                          : std::span<const double>()},
+                                                   y, Part(inputs_["O"], b, 3))
                                 .out;
-          const Doubles& each = xsa ? z : y;
+          const Doubles& each = xsa > 0 ? z : y;
           expected.insert(expected.end(), each.begin(), each.end());
         }
         ExpectNear(RowsFirst(got, 2, 4, 6), expected, 1e-10);
@@ -264,9 +331,65 @@ TEST_F(CascadeOfTest, TheHeadEndsWithTheLogSumExp) {
         if (cap != 0) logit = cap * std::tanh(logit / cap);
         ASSERT_NEAR(logits[s * 7 + v], logit, 1e-12);
       }
-      ASSERT_NEAR(sums[s], reference::LogSumExp(std::span(logits).subspan(s * 7, 7)), 1e-12);
+      const auto row = std::span(logits).subspan(s * 7, 7);
+      ASSERT_NEAR(sums[s], reference::LogSumExp(row), 1e-12);
+      const Doubles log_softmax = reference::LogSoftmax(row);
+      for (int64_t v = 0; v < 7; ++v) ASSERT_NEAR(row[v] - sums[s], log_softmax[v], 1e-12);
     }
   }
+}
+
+// Returns the results of a cascade without iterations as terms.
+std::map<std::string, einsum::TermId> TermsOf(const Cascade& cascade, einsum::TermPool& pool) {
+  for (const einsum::Rank& rank : cascade.ranks) pool.DeclareRank(rank);
+  std::map<std::string, einsum::TermId> terms;
+  for (const einsum::PlacedEinsum& each : einsum::AllEinsums(cascade)) {
+    std::vector<einsum::TermId> in;
+    for (const einsum::Access& access : each.einsum->in) {
+      if (access.is_constant()) {
+        in.push_back(pool.Constant(access.constant));
+      } else if (const auto known = terms.find(access.tensor); known != terms.end()) {
+        in.push_back(known->second);
+      } else {
+        in.push_back(
+            pool.Input(*std::ranges::find(cascade.tensors, access.tensor, &einsum::Tensor::name)));
+      }
+    }
+    einsum::TermId term = in.size() == 2 ? pool.Map(each.einsum->map, in[0], in[1]) : in[0];
+    if (each.einsum->unary != einsum::Function::kNone) {
+      term = pool.Unary(each.einsum->unary, term);
+    }
+    for (const einsum::Reduction& reduction : each.einsum->reduce) {
+      term = pool.Reduce(reduction.op, reduction.rank, term);
+    }
+    terms[each.einsum->out.tensor] = term;
+  }
+  return terms;
+}
+
+// Over blocks of 2 of the 7 columns the sum needs no maximum but that of its own block, so that it
+// takes the same pass as the maximum of all columns.
+TEST_F(CascadeOfTest, TheLogSumExpOfTheHeadTakesOnePassOverBlocksOfColumns) {
+  const HeadOp op = {
+      .in = AddBuffer(5), .weight = {"w", {7, 5}}, .bias = {"b", {7}}, .soft_cap = 3};
+  const Doubles sums = Compute(op);
+  const Cascade head = CascadeOf(op, graph_, config_, {});
+  EXPECT_EQ(einsum::Passes(head, "vocab"), 2);
+  einsum::TermPool pool;
+  einsum::EGraph graph(&pool);
+  const einsum::TermId root = graph.AddTerm(TermsOf(head, pool).at("Y"));
+  const auto rules = einsum::SoftmaxRules({{"v", "c", "j", 2}});
+  std::vector<einsum::Rule> all = einsum::SplitRules();
+  all.insert(all.end(), rules.begin(), rules.end());
+  EXPECT_EQ(graph.Saturate(all, {}).outcome, einsum::Outcome::kSaturated);
+  std::map<int, int> variants_of_passes;
+  for (const einsum::TermId variant : einsum::VariantsOf(graph, pool, root, 1000).terms) {
+    const Cascade cascade = einsum::Lower(pool, {{"Y", variant}});
+    ++variants_of_passes[einsum::Passes(cascade, "vocab")];
+    ExpectNear(Interpret(cascade, "Y"), sums);
+  }
+  EXPECT_GT(variants_of_passes[1], 0);
+  EXPECT_GT(variants_of_passes[2], 0);
 }
 
 TEST_F(CascadeOfTest, EmbeddingsInputsAndMixesAreSums) {

@@ -55,18 +55,18 @@ TEST_P(RolesTable, AreFound) {
 }
 
 const RolesRow kRolesRows[] = {
-    {.name = "AWeightForEachPositionIsABatchedGemm",
+    {.name = "AWeightForEachPositionIsAGroupedGemm",
      .ranks = "bdel",
      .text = "tensor A[b, l, d] arena tensor W[l, d, e] weight "
              "Z[b, l, e] = A[b, l, d] . W[l, d, e] :: map x(and) reduce d +(or)",
-     .description = "GEMM b x d x e for each l",
+     .description = "grouped GEMM b x d x e for each l",
      .roles =
          {{"b", Role::kLeft}, {"l", Role::kBatch}, {"e", Role::kRight}, {"d", Role::kContraction}}},
-    {.name = "QueriesThatShareKeysAreOneGemm",
+    {.name = "QueriesThatShareKeysAreOneGroup",
      .ranks = "hgpme",
      .text = "tensor Q[p, h, g, e] arena tensor K[m, h, e] kv "
              "S[h, g, p, m] = Q[p, h, g, e] . K[m, h, e] :: map x(and) reduce e +(or)",
-     .description = "GEMM (g, p) x e x m for each h",
+     .description = "grouped GEMM (g, p) x e x m for each h",
      .roles = {{"h", Role::kBatch},
                {"g", Role::kLeft},
                {"p", Role::kLeft},

@@ -37,7 +37,7 @@ TEST_P(StringTable, IsOneEinsum) {
 const StringRow kStringRows[] = {
     {"AWeightForEachPosition", "bld,lde->ble",
      "Z[b, l, e] = A[b, l, d] . B[l, d, e] :: map x(and) reduce d +(or)",
-     "GEMM b x d x e for each l"},
+     "grouped GEMM b x d x e for each l"},
     {"BlanksMeanNothing", " ij , jk -> i k",
      "Z[i, k] = A[i, j] . B[j, k] :: map x(and) reduce j +(or)", "GEMM i x j x k"},
     {"AnImplicitResultIsAlphabetical", "zj,ja",

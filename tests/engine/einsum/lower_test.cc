@@ -153,6 +153,25 @@ TEST(Lower, AFoldHasItsValueAfterChunksWithoutAKey) {
   }
 }
 
+// A fold of a fold over the same rank, of which both read the scores at each place.
+TEST(Lower, FoldsThatNeedEachOtherHaveIterationsOfTheirOwn) {
+  TermPool pool;
+  AttentionTerm(pool, {});
+  const TermId s = pool.Input({.name = "S", .ranks = {"p", "m"}});
+  const TermId x = pool.Input({.name = "X", .ranks = {"m", "f"}});
+  const TermId scores = pool.Unary(Function::kTanh, pool.Map(Op::kAdd, s, s));
+  const TermId inner = pool.Fold("m", scores, x);
+  const TermId sum = pool.Reduce(Op::kAdd, "f", pool.Map(Op::kMultiply, inner, x));
+  const uint32_t seed = std::random_device{}();
+  for (const TermId term :
+       {pool.Fold("m", scores, sum), pool.Fold("m", sum, scores), pool.Fold("m", scores, inner),
+        pool.Fold("m", pool.Map(Op::kAdd, scores, sum), scores)}) {
+    TermValues values = RandomValues(pool, {term}, seed);
+    EXPECT_EQ(Difference(values.All(term, pool.RanksOf(term)), Lowered(pool, term, values)), "")
+        << TermText(pool, term) << ", seed " << seed;
+  }
+}
+
 TEST(Lower, AFoldOfChunksWithinPartialsHasItsValue) {
   Family family({}, {.partitions = {{"m", "c", "j", 4}, {"j", "d", "k", 2}}});
   ExpectEqualValues(family, 5);
