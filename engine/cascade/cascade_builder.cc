@@ -100,6 +100,7 @@ einsum::Cascade CascadeBuilder::Build(const std::string& result) && {
         cascade_.tensors, [&](const einsum::Tensor& tensor) { return tensor.name == out.tensor; });
     if (declared) continue;
     std::vector<std::string> ranks;
+    ranks.reserve(out.indices.size());
     for (const einsum::Index& index : out.indices) ranks.push_back(index.terms[0].rank);
     Tensor(out.tensor, std::move(ranks),
            out.tensor == result ? einsum::Home::kArena : einsum::Home::kTile, 4);

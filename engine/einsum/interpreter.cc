@@ -255,6 +255,7 @@ class Machine {
     int64_t total = 0;
     for (const Tensor& tensor : AllTensors(cascade_)) {
       std::vector<int64_t> shape;
+      shape.reserve(tensor.ranks.size());
       for (const std::string& rank : tensor.ranks) shape.push_back(size_of_.at(rank));
       const auto result = results.find(tensor.name);
       if (result != results.end() && result->second.is_init) {
@@ -303,6 +304,7 @@ class Machine {
   void Execute(const Iteration& iteration) {
     for (const Einsum& einsum : iteration.init) Compute(Bind(einsum));
     std::vector<BoundEinsum> body;
+    body.reserve(iteration.body.size());
     for (const Einsum& einsum : iteration.body) body.push_back(Bind(einsum, iteration.rank));
     for (int64_t i = 0; i < size_of_.at(iteration.rank); ++i) {
       for (BoundEinsum& bound : body) {

@@ -95,6 +95,7 @@ struct System {
   // Returns the number of points at which all inequalities hold.
   int64_t Count() const {
     std::vector<int64_t> rests;  // of each inequality, without the last rank
+    rests.reserve(inequalities.size());
     for (const Inequality& each : inequalities) rests.push_back(each.offset);
     std::vector<int64_t> point(sizes.size());
     int64_t count = 0;

@@ -144,7 +144,7 @@ std::vector<Rule> SoftmaxRules(const std::vector<Partition>& partitions) {
        "what was subtracted has ranks of the scores alone, without that of the sums",
        ShiftByMaximum}};
   for (const Partition& partition : partitions) {
-    const std::string of = " of " + partition.rank;
+    const std::string of = " (rank " + partition.rank + ")";
     rules.push_back({"a shifted sum is cut into chunks" + of,
                      "the maximum covers every point of the sum", CutIntoChunks(partition)});
     rules.push_back({"a log-sum-exp is cut into chunks" + of, "always", CutLogSumExp(partition)});
