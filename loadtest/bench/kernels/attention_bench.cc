@@ -3,12 +3,15 @@
 // Prefill has whole causal sequences, alternating without and with XSA.
 #include <benchmark/benchmark.h>
 
+#include <cstdlib>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/memory.h"
 #include "loadtest/bench/kernels/roofline.h"
 
 namespace sluice::kernels {
@@ -27,12 +30,28 @@ struct Shape {
   }
 };
 
-std::vector<float> RandomFloats(std::mt19937_64& random, size_t count) {
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  std::vector<float> values(count);
-  for (float& value : values) value = uniform(random);
-  return values;
-}
+// Memory as the engine allocates it: aligned, and in huge pages if the system grants them.
+class Floats {
+ public:
+  explicit Floats(size_t count)
+      : size_(count),
+        data_(static_cast<float*>(AllocateMemory(static_cast<int64_t>(count * sizeof(float))))) {}
+  Floats(std::mt19937_64& random, size_t count) : Floats(count) {
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    for (size_t i = 0; i < count; ++i) data_.get()[i] = uniform(random);
+  }
+
+  size_t size() const { return size_; }
+  float* data() const { return data_.get(); }
+
+ private:
+  struct Free {
+    void operator()(float* p) const { std::free(p); }
+  };
+
+  size_t size_;
+  std::unique_ptr<float, Free> data_;
+};
 
 // Random queries, keys and values of a shape, and the cost of computing their attention.
 class Attending {
@@ -40,10 +59,9 @@ class Attending {
   Attending(const Context& context, const Shape& shape)
       : context_(context),
         shape_(shape),
-        q_(RandomFloats(random_,
-                        static_cast<size_t>(shape.rows() * shape.q_heads * kAttentionHeadDim))),
-        k_(RandomFloats(random_, shape.kv_floats())),
-        v_(RandomFloats(random_, shape.kv_floats())),
+        q_(random_, static_cast<size_t>(shape.rows() * shape.q_heads * kAttentionHeadDim)),
+        k_(random_, shape.kv_floats()),
+        v_(random_, shape.kv_floats()),
         out_(q_.size()),
         scratch_(
             static_cast<size_t>(AttentionScratchFloats({}, {.q_heads = shape.q_heads,
@@ -85,7 +103,7 @@ class Attending {
   std::mt19937_64 random_{1};
   const Context context_;
   const Shape shape_;
-  std::vector<float> q_, k_, v_, out_, scratch_;
+  Floats q_, k_, v_, out_, scratch_;
   std::vector<int32_t> rows_, pages_;
   std::vector<AttentionSequence> sequences_;
 };
