@@ -65,44 +65,51 @@ static void DispatchSegment(const simd::AttentionBlock& block, const Query* quer
   }
 }
 
-// Returns the record to which a query's sums over `segment` are written: one of its own if the
-// sequence is split; the first of several segments has the running one.
-SLUICE_INLINE float* RecordOf(const simd::AttentionBlock& block, int64_t segment, int64_t query,
-                              int place) {
-  const int64_t stride = block.record_stride;
-  if (block.parts != nullptr) {
-    return block.parts + (segment * block.count * block.heads + query) * stride;
-  }
-  const bool running = segment == 0 && block.past_segment > 1;
-  return running ? block.running + query * stride : block.segment_sums + place * stride;
+// Returns the record of a query's sums over `segment` in a block with parts.
+SLUICE_INLINE float* PartOf(const simd::AttentionBlock& block, int64_t segment, int64_t query) {
+  return block.parts + (segment * block.count * block.heads + query) * block.record_stride;
 }
 
-// Folds the sums of a segment into the running ones of the block's queries from `first` on.
-static void FoldTile(const simd::AttentionBlock& block, Query* queries, int32_t first, int count) {
+// A tile of a block's queries.
+struct QueryTile {
+  int32_t first;  // in the block
+  int count;
+  float* running;  // [count] records of the sums over all segments so far
+};
+
+// Folds the sums of a segment into the running ones of the tile's queries from `skip` on.
+static void FoldTile(const simd::AttentionBlock& block, const QueryTile& tile, Query* queries,
+                     int skip) {
   Folded folded[kQueries];
-  for (int i = 0; i < count; ++i) {
-    folded[i] = {block.running + (first + i) * block.record_stride, queries[i].sums};
+  for (int i = skip; i < tile.count; ++i) {
+    folded[i] = {tile.running + i * block.record_stride, queries[i].sums};
     queries[i].sums = folded[i].sums;
   }
-  Fold(folded, count, block.kv->head_dim);
+  Fold(folded + skip, tile.count - skip, block.kv->head_dim);
 }
 
-// Computes the block's segment `index` for the tile that begins at query `first` of the block. A
-// query that does not see the segment is left out.
-static void AttendSegment(const simd::AttentionBlock& block, Query* queries, int32_t first,
-                          int count, int64_t index, const OwnValue* own, Phase phase) {
+// Computes the block's segment `index` for a tile. A query that does not see the segment is left
+// out.
+static void AttendSegment(const simd::AttentionBlock& block, const QueryTile& tile, Query* queries,
+                          int64_t index, const OwnValue* own, Phase phase) {
   const int64_t begin = index * kSegmentTokens;
+  const int count = tile.count;
   int skip = 0;
   while (skip < count && queries[skip].visible <= begin) ++skip;
   if (skip == count) return;
   const int64_t past = begin + kSegmentTokens, visible = queries[count - 1].visible;
   const Segment segment = {begin, visible < past ? visible : past,
                            phase == Phase::kBoth ? begin : 0};
-  for (int i = skip; i < count; ++i) queries[i].sums = RecordOf(block, index, first + i, i);
+  // The sums of the first segment are the running ones.
+  float* const sums = index == 0 ? tile.running : block.segment_sums;
+  for (int i = skip; i < count; ++i) {
+    queries[i].sums = block.parts != nullptr ? PartOf(block, index, tile.first + i)
+                                             : sums + i * block.record_stride;
+  }
   DispatchSegment<kQueries>(block, queries + skip, count - skip,
                             block.queries + skip * int64_t{simd::kQueryRun}, segment, phase);
   if (phase == Phase::kScores || block.parts != nullptr) return;
-  if (index != 0) FoldTile(block, queries + skip, first + skip, count - skip);
+  if (index != 0) FoldTile(block, tile, queries, skip);
   for (int i = skip; i < count; ++i) {
     if (queries[i].visible <= segment.end) Finish(block, queries[i], own[queries[i].row]);
   }
@@ -121,14 +128,16 @@ static void Attention(const simd::AttentionBlock& block) {
   const auto begin = [&](int32_t tile) {
     return total * tile / tiles;
   };  // tiles of nearly equal sizes
-  const auto attend = [&](int32_t tile, Query* queries, int64_t segment, Phase phase) {
-    const int32_t first = begin(tile);
-    AttendSegment(block, queries, first, begin(tile + 1) - first, segment, own, phase);
-  };
   // Keys that fit a near cache, and those of two passes, are read by one tile after the other. Of
   // longer ones all tiles read a segment before the next.
   const int64_t segments = block.past_segment - block.first_segment;
   const int64_t at_once = block.two_pass || tiles == 1 || segments <= kNearSegments ? segments : 1;
+  // Running sums outlive a tile's turn only if it has several.
+  const auto tile_of = [&](int32_t index) -> QueryTile {
+    const int32_t first = begin(index);
+    const int64_t record = at_once < segments ? first : 0;
+    return {first, begin(index + 1) - first, block.running + record * block.record_stride};
+  };
   Query queries[2][kQueries];
   FillTile(block, 0, begin(1), queries[0]);
   int64_t turn = 0;
@@ -143,12 +152,13 @@ static void Attention(const simd::AttentionBlock& block) {
         FillTile(block, begin(after), count, next);
         FetchTile(next, count, block.kv->head_dim);
       }
-      CopyQueries(block, now, begin(tile + 1) - begin(tile));
-      if (block.two_pass) {
-        for (int64_t s = i; s < i + at_once; ++s) attend(tile, now, s, Phase::kScores);
-      }
-      const Phase phase = block.two_pass ? Phase::kSums : Phase::kBoth;
-      for (int64_t s = i; s < i + at_once; ++s) attend(tile, now, s, phase);
+      const QueryTile all = tile_of(tile);
+      CopyQueries(block, now, all.count);
+      const auto attend = [&](Phase phase) {
+        for (int64_t s = i; s < i + at_once; ++s) AttendSegment(block, all, now, s, own, phase);
+      };
+      if (block.two_pass) attend(Phase::kScores);
+      attend(block.two_pass ? Phase::kSums : Phase::kBoth);
     }
   }
 }
@@ -157,10 +167,10 @@ static void Attention(const simd::AttentionBlock& block) {
 static void FoldAttention(const simd::AttentionBlock& block, int64_t index) {
   Query query;
   FillTile(block, static_cast<int32_t>(index), 1, &query);
-  query.sums = RecordOf(block, 0, index, 0);
+  query.sums = PartOf(block, 0, index);
   const int64_t segments = (query.visible + kSegmentTokens - 1) / kSegmentTokens;
   for (int64_t i = 1; i < segments; ++i) {
-    const Folded folded = {query.sums, RecordOf(block, i, index, 0)};
+    const Folded folded = {query.sums, PartOf(block, i, index)};
     Fold(&folded, 1, block.kv->head_dim);
   }
   const OwnValue own = block.xsa == XsaForm::kOff ? OwnValue{} : OwnValueOf(block, query.row);

@@ -111,7 +111,8 @@ SLUICE_INLINE void WriteOut(const Query& query, const float* v, float share, flo
 
 // Writes the output of a query whose record holds the sums of all its segments. `own` belongs to
 // the query's row and is read only with XSA. With causal XSA the sums lack the own value.
-static void Finish(const simd::AttentionBlock& block, const Query& query, const OwnValue& own) {
+SLUICE_INLINE void Finish(const simd::AttentionBlock& block, const Query& query,
+                          const OwnValue& own) {
   const int64_t head_dim = block.kv->head_dim;
   const float inverse = 1.0f / query.sums[head_dim + simd::kRecordSum];
   if (block.xsa == XsaForm::kOff) {

@@ -171,7 +171,7 @@ struct Jumps {
 
 SLUICE_INLINE Jumps JumpsOf(const simd::AttentionBlock& block, const Segment& segment) {
   Jumps jumps = {};
-  if (segment.end - segment.begin < kSegmentTokens) return jumps;
+  if (segment.end - segment.begin < kSegmentTokens || !block.is_tile) return jumps;
   const int64_t first = segment.begin / kPageTokens, next = segment.end / kPageTokens;
   for (int64_t i = 0; i < 2; ++i) {
     jumps.v[i] = block.kv->v + PageBase(block, first + i);
@@ -314,6 +314,26 @@ SLUICE_INLINE void AddAllValues(const simd::AttentionBlock& block, const Query* 
   }
 }
 
+// Adds p_j v_j for the keys [begin, end) of the segment, which only some queries of the tile see:
+// mostly one, the row's own.
+SLUICE_INLINE void AddLastValues(const simd::AttentionBlock& block, const Query& query,
+                                 const Segment& segment, int64_t begin, int64_t end) {
+  const int64_t head_dim = block.kv->head_dim;
+  for (int64_t j = begin; j < end; ++j) {
+    const float* const v = ValueAt(block, j);
+    const float weight = query.scores[j - segment.origin];
+    const bool fresh = j == segment.begin;
+    int64_t d = 0;
+    for (; d + kLanes <= head_dim; d += kLanes) {
+      const VecF sum = fresh ? VecF{} : Load(query.sums + d);
+      Store(query.sums + d, Fma(Broadcast(weight), Load(v + d), sum));
+    }
+    for (; d < head_dim; ++d) {
+      query.sums[d] = FmaScalar(weight, v[d], fresh ? 0.0f : query.sums[d]);
+    }
+  }
+}
+
 // Computes the sums of the segment from its scores. With `own_apart`, a query's last visible key is
 // its row's own: its value is left out, and its weight goes to the record beside the sums.
 template <int N>
@@ -332,7 +352,7 @@ SLUICE_INLINE void Sums(const simd::AttentionBlock& block, const Query* queries,
   const int64_t begin = segment.begin;
   AddAllValues<N>(block, queries, segment, begin, ends[0], begin);
   for (int i = 0; i < N; ++i) {
-    if (ends[0] < ends[i]) AddAllValues<1>(block, &queries[i], segment, ends[0], ends[i], begin);
+    AddLastValues(block, queries[i], segment, ends[0], ends[i]);
     if (ends[i] > begin) continue;
     for (int64_t d = 0; d < head_dim; ++d) queries[i].sums[d] = 0.0f;
   }

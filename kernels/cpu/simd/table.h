@@ -54,19 +54,20 @@ struct AttentionBlock {
   int64_t first_segment;
   int64_t past_segment;
   int64_t fetch_pages;
+  bool is_tile;   // whether all queries are one tile, which alone reads the keys
   bool two_pass;  // whether all of a tile's scores are computed before its sums
 
   // Scratch. A record holds a query's sums over a segment, or over all segments so far: head_dim
   // sums of weighted values, then the numbers at the kRecord places.
   int64_t record_stride;
   float* scores;  // [kAttentionTile, score_stride]
-  int64_t
-      score_stride;     // >= kSegmentTokens, with two passes the context; a multiple of kPageTokens
+  // A multiple of kPageTokens: at least kSegmentTokens, or the context with two passes.
+  int64_t score_stride;
   float* queries;       // [ceil(head_dim / kQueryRun), kAttentionTile, kQueryRun]
   float* segment_sums;  // [kAttentionTile] records
   float* running;       // [count * heads] records
-  float*
-      parts;  // [segments of the sequence, count * heads] records of a split sequence, or nullptr
+  // [segments of the sequence, count * heads] records of a split sequence, or nullptr.
+  float* parts;
 };
 
 // The places of a record behind its head_dim sums: the largest score, the sum of the weights
