@@ -76,7 +76,6 @@ class Step {
                   .first_segment = 0,
                   .past_segment = 0,
                   .fetch_pages = 0,
-                  .is_tile = false,
                   .two_pass = args.choice.order == AttentionOrder::kTwoPass,
                   .record_stride = layout_.record_stride,
                   .scores = nullptr,
@@ -115,7 +114,6 @@ class Step {
     if (block.xsa_gate != nullptr) block.xsa_gate += head;
     if (block.cos_sim != nullptr) block.cos_sim += head;
     if (block.proj_frac != nullptr) block.proj_frac += head;
-    block.is_tile = item.rows * block.heads <= simd::kAttentionTile;
     block.first_segment = item.first_segment;
     block.past_segment = item.past_segment;
     block.fetch_pages = std::min(CeilDiv(item.visible, kPageTokens),

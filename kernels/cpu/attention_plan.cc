@@ -93,6 +93,9 @@ void AttentionPlan::Balance() {
   const double ideal = work / sizes_.threads;
   // A thread that takes the last item is at most the work of one item behind the others.
   if (ideal + longest <= kWorthParts * ideal) return;
+  // Nor is it more than its share of the longest items.
+  const int64_t rounds = CeilDiv(items(), int64_t{sizes_.threads});
+  if (GrainOf(items()) == 1 && static_cast<double>(rounds) * longest <= kWorthParts * ideal) return;
   const auto whole = static_cast<double>(Makespan());
   if (whole <= kWorthParts * ideal) return;
   for (int items = kItemsPerThread; items > 0; items /= 2) {

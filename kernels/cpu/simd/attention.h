@@ -51,8 +51,17 @@ __attribute__((noinline)) static void RunSegment(const simd::AttentionBlock& blo
                                                  const Query* queries, const float* copies,
                                                  Segment segment, Phase phase) {
   const bool own_apart = block.xsa != XsaForm::kOff && block.context == 0;
-  if (phase != Phase::kSums) Scores<N>(block, queries, copies, segment);
-  if (phase != Phase::kScores) Sums<N>(block, queries, segment, own_apart);
+  const int64_t first = segment.begin / kPageTokens, next = PagesTo(segment.end);
+  const float *const k = block.kv->k, *const v = block.kv->v;
+  if (phase != Phase::kSums) {
+    const Following following = phase == Phase::kBoth ? FollowingOf(block, v, first, first)
+                                                      : FollowingOf(block, k, next, first);
+    Scores<N>(block, queries, copies, segment, following);
+  }
+  if (phase != Phase::kScores) {
+    const Following following = FollowingOf(block, phase == Phase::kBoth ? k : v, next, first);
+    Sums<N>(block, queries, segment, following, own_apart);
+  }
 }
 
 template <int N>

@@ -62,11 +62,31 @@ SLUICE_INLINE const float* ValueAt(const simd::AttentionBlock& block, int64_t po
          position % kPageTokens * block.kv->head_dim;
 }
 
-// Returns the page, before `end`, to prefetch while `page` is processed. Hardware prefetchers stop
-// at page boundaries, and a sequence's pages are not adjacent.
-SLUICE_INLINE int64_t PageToFetch(int64_t page, int64_t end) {
-  constexpr int64_t kPagesAhead = 2;
-  return page + kPagesAhead < end ? page + kPagesAhead : page;
+// The slabs of keys or values that are read after those of a segment, of which the first lines are
+// prefetched while its last pages are processed. Hardware prefetchers stop at page boundaries, and
+// a sequence's pages are not adjacent.
+inline constexpr int64_t kPagesAhead = 2;
+struct Following {
+  const float* slab[kPagesAhead];
+};
+
+// Returns the slabs of `store`, the keys or the values, from page `first` on. Pages that the block
+// does not read are replaced by page `otherwise`.
+SLUICE_INLINE Following FollowingOf(const simd::AttentionBlock& block, const float* store,
+                                    int64_t first, int64_t otherwise) {
+  Following following;
+  for (int64_t i = 0; i < kPagesAhead; ++i) {
+    const int64_t page = first + i < block.fetch_pages ? first + i : otherwise;
+    following.slab[i] = store + PageBase(block, page);
+  }
+  return following;
+}
+
+// Returns the slab to prefetch while `page` of the pages before `end` is processed.
+SLUICE_INLINE const float* SlabAhead(const simd::AttentionBlock& block, const float* store,
+                                     const Following& following, int64_t page, int64_t end) {
+  const int64_t ahead = page + kPagesAhead;
+  return ahead < end ? store + PageBase(block, ahead) : following.slab[ahead - end];
 }
 
 // Copies the tile's queries to where a single address reaches them all.
@@ -98,7 +118,7 @@ SLUICE_INLINE void CopyQueries(const simd::AttentionBlock& block, const Query* q
 // past them are -inf; those of later pages are unspecified. `copies` are those of CopyQueries.
 template <int N>
 SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* queries,
-                          const float* copies, const Segment& segment) {
+                          const float* copies, const Segment& segment, const Following& following) {
   const int64_t head_dim = block.kv->head_dim;
   const int64_t first = segment.begin / kPageTokens, pages = PagesTo(segment.end);
   for (int64_t page = first; page < pages; page += kPagesAtOnce) {
@@ -108,7 +128,7 @@ SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* querie
       const int64_t at =
           page + p < pages ? page + p : page;  // a copy past the last page is not stored
       k[p] = block.kv->k + PageBase(block, at);
-      ahead[p] = block.kv->k + PageBase(block, PageToFetch(at, pages));
+      ahead[p] = SlabAhead(block, block.kv->k, following, at, pages);
     }
     VecF sum[N][kPagesAtOnce * kPageVectors] = {};
     const float* run = copies;
@@ -160,38 +180,6 @@ SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* querie
 // are all -inf have the weight 0.
 SLUICE_INLINE float ShiftOf(float largest) { return largest == -__builtin_inff() ? 0.0f : largest; }
 
-// The slabs to which the reading of a whole segment jumps: its first values, and the first keys of
-// the next segment. Lines of them are fetched while weights are computed, which reads no memory.
-struct Jumps {
-  static constexpr int64_t kTurns = kSegmentTokens / kLanes;
-  const float* v[2];
-  const float* k[2];
-  int64_t lines;  // of a slab; 0 for a segment that is not whole
-};
-
-SLUICE_INLINE Jumps JumpsOf(const simd::AttentionBlock& block, const Segment& segment) {
-  Jumps jumps = {};
-  if (segment.end - segment.begin < kSegmentTokens || !block.is_tile) return jumps;
-  const int64_t first = segment.begin / kPageTokens, next = segment.end / kPageTokens;
-  for (int64_t i = 0; i < 2; ++i) {
-    jumps.v[i] = block.kv->v + PageBase(block, first + i);
-    const int64_t following = next + i < block.fetch_pages ? next + i : first;
-    jumps.k[i] = block.kv->k + PageBase(block, following);
-  }
-  jumps.lines = block.kv->head_dim;
-  return jumps;
-}
-
-SLUICE_INLINE void FetchJumps(const Jumps& jumps, int64_t turn) {
-  const int64_t past = jumps.lines * (turn + 1) / Jumps::kTurns;
-  for (int64_t line = jumps.lines * turn / Jumps::kTurns; line < past; ++line) {
-    for (int i = 0; i < 2; ++i) {
-      __builtin_prefetch(jumps.v[i] + line * kLineFloats);
-      __builtin_prefetch(jumps.k[i] + line * kLineFloats, 0, 2);
-    }
-  }
-}
-
 SLUICE_INLINE void AddWeights(float* scores, VecF shift, VecF* sum) {
   const VecF weight = Exp(Load(scores) - shift);
   Store(scores, weight);
@@ -223,9 +211,7 @@ SLUICE_INLINE void Softmax(const simd::AttentionBlock& block, const Query* queri
     queries[i].sums[block.kv->head_dim + simd::kRecordMax] = largest;
     shift[i] = Broadcast(ShiftOf(largest));
   }
-  const Jumps jumps = JumpsOf(block, segment);
   for (int64_t at = begin; at < common; at += kLanes) {
-    if (jumps.lines != 0) FetchJumps(jumps, (at - begin) / kLanes);
 #pragma GCC unroll 8
     for (int i = 0; i < N; ++i) AddWeights(queries[i].scores + at, shift[i], &sum[i]);
   }
@@ -241,8 +227,8 @@ SLUICE_INLINE void Softmax(const simd::AttentionBlock& block, const Query* queri
 // [d, d + C * kLanes). If begin is `fresh`, the sums begin at 0.
 template <int N, int C>
 SLUICE_INLINE void AddValues(const simd::AttentionBlock& block, const Query* queries,
-                             const Segment& segment, int64_t begin, int64_t end, int64_t fresh,
-                             int64_t d) {
+                             const Segment& segment, const Following& following, int64_t begin,
+                             int64_t end, int64_t fresh, int64_t d) {
   const int64_t head_dim = block.kv->head_dim;
   const int64_t pages = PagesTo(end), past = PagesTo(segment.end);
   VecF sum[N][C] = {};
@@ -258,7 +244,7 @@ SLUICE_INLINE void AddValues(const simd::AttentionBlock& block, const Query* que
     const int64_t offset = (first - page_begin) * head_dim + d;
     const int64_t at = first - segment.origin, keys = stop - first;
     const float* v = block.kv->v + PageBase(block, page) + offset;
-    const float* ahead = block.kv->v + PageBase(block, PageToFetch(page, past)) + offset;
+    const float* ahead = SlabAhead(block, block.kv->v, following, page, past) + offset;
     for (int64_t j = 0; j < keys; ++j, v += head_dim, ahead += head_dim) {
 #pragma GCC unroll 8
       for (int c = 0; c < C * kLanes; c += kLineFloats) __builtin_prefetch(ahead + c);
@@ -278,13 +264,13 @@ SLUICE_INLINE void AddValues(const simd::AttentionBlock& block, const Query* que
 // Adds all features from d on, C vectors at a time, then fewer.
 template <int N, int C>
 SLUICE_INLINE void AddFeatures(const simd::AttentionBlock& block, const Query* queries,
-                               const Segment& segment, int64_t begin, int64_t end, int64_t fresh,
-                               int64_t d) {
+                               const Segment& segment, const Following& following, int64_t begin,
+                               int64_t end, int64_t fresh, int64_t d) {
   for (; d + C * kLanes <= block.kv->head_dim; d += C * kLanes) {
-    AddValues<N, C>(block, queries, segment, begin, end, fresh, d);
+    AddValues<N, C>(block, queries, segment, following, begin, end, fresh, d);
   }
   if constexpr (C > 1) {
-    AddFeatures<N, C / 2>(block, queries, segment, begin, end, fresh, d);
+    AddFeatures<N, C / 2>(block, queries, segment, following, begin, end, fresh, d);
   } else {
     for (; d < block.kv->head_dim; ++d) {
       for (int i = 0; i < N; ++i) {
@@ -303,13 +289,14 @@ SLUICE_INLINE void AddFeatures(const simd::AttentionBlock& block, const Query* q
 // at 0.
 template <int N>
 SLUICE_INLINE void AddAllValues(const simd::AttentionBlock& block, const Query* queries,
-                                const Segment& segment, int64_t begin, int64_t end, int64_t fresh) {
+                                const Segment& segment, const Following& following, int64_t begin,
+                                int64_t end, int64_t fresh) {
   constexpr int kSums = kLanes == 16 ? 16 : 8;  // as many as the registers hold beside the values
   constexpr int kVectors = N == 1 ? 8 : N == 2 ? kSums / 2 : N <= 4 ? kSums / 4 : 2;
   while (begin < end) {
     const int64_t past = (begin / kPageTokens + kValuePages) * kPageTokens;
     const int64_t stop = past < end ? past : end;
-    AddFeatures<N, kVectors>(block, queries, segment, begin, stop, fresh, 0);
+    AddFeatures<N, kVectors>(block, queries, segment, following, begin, stop, fresh, 0);
     begin = stop;
   }
 }
@@ -338,7 +325,7 @@ SLUICE_INLINE void AddLastValues(const simd::AttentionBlock& block, const Query&
 // its row's own: its value is left out, and its weight goes to the record beside the sums.
 template <int N>
 SLUICE_INLINE void Sums(const simd::AttentionBlock& block, const Query* queries,
-                        const Segment& segment, bool own_apart) {
+                        const Segment& segment, const Following& following, bool own_apart) {
   const int64_t head_dim = block.kv->head_dim;
   Softmax<N>(block, queries, segment);
   int64_t ends[N];
@@ -350,7 +337,7 @@ SLUICE_INLINE void Sums(const simd::AttentionBlock& block, const Query* queries,
     query.sums[head_dim + simd::kRecordOwn] = apart ? query.scores[ends[i] - segment.origin] : 0.0f;
   }
   const int64_t begin = segment.begin;
-  AddAllValues<N>(block, queries, segment, begin, ends[0], begin);
+  AddAllValues<N>(block, queries, segment, following, begin, ends[0], begin);
   for (int i = 0; i < N; ++i) {
     AddLastValues(block, queries[i], segment, ends[0], ends[i]);
     if (ends[i] > begin) continue;

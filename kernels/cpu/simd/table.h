@@ -54,7 +54,6 @@ struct AttentionBlock {
   int64_t first_segment;
   int64_t past_segment;
   int64_t fetch_pages;
-  bool is_tile;   // whether all queries are one tile, which alone reads the keys
   bool two_pass;  // whether all of a tile's scores are computed before its sums
 
   // Scratch. A record holds a query's sums over a segment, or over all segments so far: head_dim
