@@ -60,7 +60,8 @@ class Bystander:
         try:
             return infer(client, inputs, model=self._model, timeout=60_000_000, **self._parameters)
         except InferenceServerException as error:
-            if self._reconnects and "RST_STREAM" in error.message():
+            closed = ("RST_STREAM", "Buffers full")  # of the call, or of its connection
+            if self._reconnects and any(sign in error.message() for sign in closed):
                 return None
             raise
 

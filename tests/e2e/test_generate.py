@@ -26,7 +26,10 @@ def held_pages(daemon):
     return daemon.metric("sluice_kv_pages", state="held")
 
 
-def test_the_streamed_responses_join_to_the_unary_answer(demo):
+def test_the_streamed_responses_join_to_the_unary_answer(daemon, gate):
+    """A step waits until the tokens before it were received, however fast the steps are."""
+    held_step = gate("step")
+    server = daemon(faults=f"before_replay@r:delay=1*20;before_replay@r:{held_step}*1")
     wanted = [
         "output_ids",
         "sequence_length",
@@ -39,10 +42,12 @@ def test_the_streamed_responses_join_to_the_unary_answer(demo):
         "prompt_logprobs",
     ]
     request = {"max_tokens": 60, "num_top_logprobs": 3, "temperature": "0.9", "seed": 11}
-    with Stream(demo) as one:
+    with Stream(server) as one:
         one.send(text_inputs(PROMPT), "r", wanted, **request)
-        pieces = one.answer()
-    assert len(pieces) > 1, "nothing was streamed"
+        pieces = [one.next()]
+        assert not is_final(pieces[0])
+        held_step.open()
+        pieces += one.answer()
     assert [is_final(piece) for piece in pieces] == [False] * (len(pieces) - 1) + [True]
     for piece in pieces:
         assert piece.get_response().id == "r" and piece.get_response().model_name == "demo"
@@ -51,7 +56,7 @@ def test_the_streamed_responses_join_to_the_unary_answer(demo):
         assert piece.as_numpy("top_ids").shape == (1, tokens, 3)
         piece.as_numpy("text_output")[0, 0].decode()  # No response ends within a character.
     assert all(piece.as_numpy("finish_reason")[0, 0] == b"" for piece in pieces[:-1])
-    assert same(joined(pieces), unary(demo, text_inputs(PROMPT), wanted, **request))
+    assert same(joined(pieces), unary(server, text_inputs(PROMPT), wanted, **request))
 
 
 def test_outputs_of_the_prompt_come_with_the_last_response(demo):
