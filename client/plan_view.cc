@@ -79,8 +79,8 @@ std::string ProfileText(const json& ops) {
                   Count(roofline.at("flops").get<double>() / seconds),
                   percent(roofline.at("seconds").get<double>() / seconds), roofline.at("bound")});
   }
-  return absl::StrCat("\nMeasured on this machine: ", Time(step), " for the ops of a step, ",
-                      percent(least / step), " of the roofline.\n\n", table.Render());
+  return absl::StrCat("\nMeasured: ", Time(step), " for the ops of a step, ", percent(least / step),
+                      " of the roofline.\n\n", table.Render());
 }
 
 std::string AttentionText(const json& plan) {

@@ -117,11 +117,6 @@ absl::Status CheckWork(const AttentionWork& work) {
 
 }  // namespace
 
-const AttentionEstimate& AttentionEstimates::best() const {
-  return *std::ranges::min_element(
-      variants, {}, [](const AttentionEstimate& estimate) { return estimate.cost.seconds; });
-}
-
 absl::StatusOr<AttentionEstimates> EstimateAttention(const einsum::AttentionShape& shape,
                                                      const AttentionWork& work,
                                                      const einsum::DeviceDescription& device,

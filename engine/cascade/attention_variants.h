@@ -1,7 +1,7 @@
 // The variants of attention, derived from its definition, and what each would cost on a device.
 //
 //   const AttentionEstimates found = EstimateAttention(shape, work, device).value();
-//   const AttentionVariant chosen = found.best();
+//   for (const AttentionEstimate& each : found.variants) Compare(each.variant, each.cost.seconds);
 #pragma once
 
 #include <cstdint>
@@ -45,9 +45,6 @@ struct AttentionEstimates {
   int64_t variants_found = 0;
   bool variants_complete = true;  // false if there are more
   std::vector<AttentionEstimate> variants;
-
-  // Returns the variant with the lowest estimate, the first of equal ones.
-  const AttentionEstimate& best() const;
 };
 
 // Returns estimates of two_pass, one_pass and, where the context has several segments, split:2,

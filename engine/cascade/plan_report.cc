@@ -84,7 +84,7 @@ absl::StatusOr<PlanReport::OfAttention> PlanAttention(const AttentionOp& op,
                                                       const einsum::DeviceDescription& device,
                                                       const PlanInputs& inputs) {
   PlanReport::OfAttention plan;
-  einsum::AttentionShape shape = AttentionShapeOf(op, config, {.kv_bytes = inputs.kv_bytes});
+  einsum::AttentionShape shape = AttentionShapeOf(op, config, {});
   plan.count = 1;
   plan.xsa = op.xsa;
   const int32_t parts = inputs.variant.kind == Kind::kSplit ? inputs.variant.parts : 0;
@@ -227,7 +227,7 @@ absl::StatusOr<PlanReport> MakePlanReport(const Model& model,
                        .attention = {}};
   for (size_t i = 0; i < model.graph.ops.size(); ++i) {
     const GraphOp& op = model.graph.ops[i];
-    const CascadeOptions bytes = {WeightBytes(op, model), inputs.kv_bytes};
+    const CascadeOptions bytes = {.weight_bytes = WeightBytes(op, model)};
     einsum::Cascade cascade = CascadeOf(op, model.graph, model.config, bytes);
     auto known = std::ranges::find(report.ops, cascade, &PlannedOp::cascade);
     if (known == report.ops.end()) {

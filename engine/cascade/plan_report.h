@@ -20,7 +20,6 @@ struct PlanInputs {
   StepSizes step;
   AttentionVariant variant{AttentionVariant::Kind::kOnePass};  // what serves; not kAuto
   std::string reason{};                                        // of the variant, in a sentence
-  int32_t kv_bytes = 4;                                        // of a value
 };
 
 // Ops of the graph with equal cascades, such as the same norm of every layer.
@@ -28,7 +27,7 @@ struct PlannedOp {
   std::string kind;         // "attention", "linear", ...
   std::string matrix = {};  // "4096 x 1024", inputs x outputs of a product with weights; or empty
   std::vector<size_t> ops;  // their places in the graph, ascending
-  // Of one op: its definition, or for attention the variant that serves.
+  // These describe one op: its definition, or for attention the variant that serves.
   einsum::Cascade cascade;
   einsum::Analysis analysis;
   einsum::CostEstimate cost;

@@ -25,8 +25,8 @@ struct DeviceDescription {
 
   std::string name;
   int32_t workers = 1;
-  // Of one worker, as the next two: products and sums in f32, and those of products whose weights
-  // have two bytes a value, or 0 if these are no faster.
+  // The rates are those of one worker. Products whose weights have two bytes a value have a rate of
+  // their own, which is 0 if they are no faster than those in f32.
   double flops_per_second = 0;
   double bf16_flops_per_second = 0;
   double exponentials_per_second = 0;

@@ -92,7 +92,7 @@ TEST_F(PlanCommandTest, NeedsNoWeightsUnlessItRunsTheModel) {
 TEST_F(PlanCommandTest, ProfilesTheOpsOfADirectory) {
   ASSERT_EQ(RunWith({"plan", model_, "--device", device_, "--context", "9", "--profile"}), kExitOk)
       << error_;
-  EXPECT_THAT(out_, HasSubstr("Measured on this machine: "));
+  EXPECT_THAT(out_, HasSubstr("Measured: "));
   EXPECT_THAT(out_, HasSubstr("BOUND BY"));
 }
 

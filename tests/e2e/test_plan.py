@@ -49,7 +49,7 @@ def test_a_profile_runs_beside_requests_and_changes_none(demo):
                 assert (again["output_ids"] == alone).all()
             measured = json.loads(profile.stdout.read())
     assert profile.returncode == 0
-    assert all(op["measured_seconds"] > 0 for op in measured["ops"])
+    assert all(op["measured_seconds"] >= 0 for op in measured["ops"])
     assert sum(op["ops"] for op in measured["ops"]) == measured["kernels"]["static"]
 
 

@@ -18,6 +18,8 @@ import statistics
 import subprocess
 import sys
 
+import machine
+
 
 def run(build, binary, pattern):
     """Returns the medians, in microseconds, of each case's series."""
@@ -38,13 +40,6 @@ def run(build, binary, pattern):
         for key in series:
             times[f"{name} {key.removesuffix('_us')}"] = row[key]
     return times
-
-
-def processor():
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return "unknown"
 
 
 def markdown(made):
@@ -97,7 +92,7 @@ def main():
         }
     made = {
         "date": datetime.date.today().isoformat(),
-        "processor": processor(),
+        "processor": machine.processor(),
         "binary": arguments.binary,
         "old_name": arguments.old_name,
         "rounds": arguments.rounds,

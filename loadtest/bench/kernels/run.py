@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 
+import machine
 import random_llama
 import report
 
@@ -218,13 +219,6 @@ def run_contests(arguments, model):
     return results
 
 
-def processor():
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return "unknown"
-
-
 def parse(argv):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -260,7 +254,7 @@ def main(argv=None):
         results = run_contests(arguments, model)
     made = {
         "date": datetime.date.today().isoformat(),
-        "processor": processor(),
+        "processor": machine.processor(),
         "note": arguments.note,
         "rounds": arguments.rounds,
         "kernels": kernels,

@@ -19,6 +19,7 @@ import pathlib
 import statistics
 import time
 
+import machine
 import torch
 import torch.nn.functional as F
 from torch._inductor import config as inductor_config
@@ -182,13 +183,6 @@ def markdown(made):
     return "\n".join(lines) + "\n"
 
 
-def processor():
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return "unknown"
-
-
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -200,7 +194,7 @@ def main():
     inductor_config.fx_graph_cache = False  # a cached graph would count no kernels
     made = {
         "date": datetime.date.today().isoformat(),
-        "processor": processor(),
+        "processor": machine.processor(),
         "torch": torch.__version__,
         "rounds": arguments.rounds,
         "shapes": SHAPES,

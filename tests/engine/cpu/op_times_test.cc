@@ -4,10 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <memory>
 #include <string>
 
 #include "engine/cpu/cpu_backend.h"
+#include "engine/einsum/device_description.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/checkpoint_writer.h"
 
@@ -23,8 +25,14 @@ class ProfileTest : public ::testing::Test {
  protected:
   void Load(const ModelConfig& config) {
     model_ = RandomModel(config, 7);
+    const std::string device = ::testing::TempDir() + "op_times_test_device.json";
+    std::ofstream(device) << einsum::DeviceDescriptionJson(
+        {.name = "a slow device, whatever this machine is",
+         .flops_per_second = 1e9,
+         .exponentials_per_second = 1e8,
+         .levels = {{.name = "memory", .bytes = 1e15, .bytes_per_second = 1e9, .shared = true}}});
     backend_ = MakeCpuBackend({.threads = 2, .poison = true},
-                              {.variant = {AttentionVariant::Kind::kSplit, 0}})
+                              {.variant = {AttentionVariant::Kind::kSplit, 0}, .device = device})
                    .value();
     executable_ = backend_->Load(model_).value();
   }
@@ -39,7 +47,7 @@ class ProfileTest : public ::testing::Test {
   void ExpectComplete(const json& plan) {
     int64_t ops = 0;
     for (const json& op : plan["ops"]) {
-      EXPECT_GT(op["measured_seconds"], 0) << op;
+      EXPECT_GE(op.at("measured_seconds"), 0) << op;
       EXPECT_GT(op["roofline"]["seconds"], 0) << op;
       EXPECT_GT(op["roofline"]["bytes"], 0) << op;
       ops += op["ops"].get<int64_t>();

@@ -120,7 +120,7 @@ TEST(Lower, VariantsWithScaleGainAndSoftCapHaveTheirValue) {
   ExpectEqualValues(family, 29);
 }
 
-// Of 9 keys each query admits the last two, so that two of three chunks have no maximum. The fourth
+// Each query admits the last two of 9 keys, so that two of three chunks have no maximum. The fourth
 // query has no key at all.
 TEST(Lower, AFoldHasItsValueAfterChunksWithoutAKey) {
   TermPool pool;
