@@ -217,12 +217,14 @@ int RunAll(int rounds, int64_t max_mib, const std::string& out) {
           if (cell.kv_floats() > static_cast<size_t>(max_floats)) continue;
           std::vector<Contender> contenders = Contenders(cell);
           MeasureCell(cell, k.get(), v.get(), rounds, &pool, &contenders);
-          const AttentionWork work = {.sequences = sequences,
-                                      .tokens = 1,
-                                      .context = context,
-                                      .kv_heads = 1,
-                                      .group = group,
-                                      .head_dim = kHeadDim};
+          const AttentionWork work = {
+              .sequences = sequences,
+              .tokens = 1,
+              .context = context,
+              .kv_heads = 1,
+              .group = group,
+              .head_dim = kHeadDim,
+              .resident_bytes = 8.0 * static_cast<double>(cell.kv_floats())};
           nlohmann::json orders = nlohmann::json::object();
           const AttentionEstimates estimates =
               EstimateAttention({.scale = 0.125}, work, device, 8).value();
