@@ -69,12 +69,12 @@ void AttentionTrial<T>::DrawSequences() {
   std::iota(pages_.begin(), pages_.end(), 0);
   std::shuffle(pages_.begin(), pages_.end(), std::mt19937_64(1));
   const int64_t last_head = kv_width() - shape_.head_dim;
-  const auto plant = [](std::vector<T>& values, int64_t at, float value) {
-    if (at < std::ssize(values)) values[at] = Narrow<T>(value);
-  };
-  plant(sequences_[0].v, sequences_[0].length / 2 * kv_width() + shape_.head_dim / 2, kNaN);
-  plant(sequences_[1].q, 0, kNaN);
-  plant(sequences_[2].k, (sequences_[2].length - 3) * kv_width() + last_head, kNaN);
+  const auto plant = [](std::vector<T>& values, int64_t at) { values[at] = Narrow<T>(kNaN); };
+  const Sequence &prompt = sequences_[0], &continued = sequences_[2];
+  const int32_t late = std::max(0, continued.length - 3);
+  plant(sequences_[0].v, prompt.length / 2 * kv_width() + shape_.head_dim / 2);
+  plant(sequences_[1].q, 0);
+  plant(sequences_[2].k, late * kv_width() + last_head);
 }
 
 template <typename T>

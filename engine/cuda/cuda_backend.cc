@@ -28,7 +28,9 @@ std::string ProfileOf(const DeviceInfo& device, const CudaBackendOptions& option
                       const Library& library) {
   std::string profile = absl::StrCat("cuda-", device.architecture, "-", options.dtype);
   if (options.kernels == "auto") {
-    for (const std::string& tier : TunedTiers(device)) absl::StrAppend(&profile, "-", tier);
+    const auto tiers = options.dtype == "bf16" ? TunedTiers<kernels::cuda::BFloat16>(device)
+                                               : TunedTiers<float>(device);
+    for (const std::string& tier : tiers) absl::StrAppend(&profile, "-", tier);
   }
   if (library.name.empty()) return profile;
   // Which algorithms the library offers depends on the GPU and on how many of its processors this

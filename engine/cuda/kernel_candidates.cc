@@ -1,6 +1,9 @@
 #include "engine/cuda/kernel_candidates.h"
 
+#include <type_traits>
+
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/hopper_projection.h"
 
 namespace sluice {
 namespace {
@@ -21,6 +24,26 @@ absl::Status PortableAttentionSupports(const DeviceInfo& device, const Attention
   return absl::FailedPreconditionError(absl::StrCat(
       "head_dim ", shape.head_dim, " in ", sizeof(T) == sizeof(BFloat16) ? "bf16" : "f32",
       " needs ", bytes, " bytes of shared memory a block, the GPU has ", limit));
+}
+
+constexpr char kHopper[] = "hopper";
+
+bool IsHopper(const DeviceInfo& device) { return device.architecture == "sm_90"; }
+
+absl::Status HopperProductSupports(const DeviceInfo& device, const GroupedProductShape& shape) {
+  constexpr int32_t kAligned = 16 / sizeof(BFloat16);
+  if (!IsHopper(device)) return absl::UnimplementedError("it is for compute capability 9.0");
+  if (shape.k % kAligned != 0 || shape.n % kAligned != 0) {
+    return absl::UnimplementedError(absl::StrCat("widths must be multiples of ", kAligned));
+  }
+  if (cuda::HopperSharedBytes() <= device.shared_bytes_limit) return absl::OkStatus();
+  return absl::UnimplementedError("the GPU has too little shared memory");
+}
+
+const GroupedProductCandidate<BFloat16>& HopperProduct() {
+  static const auto* const candidate = new GroupedProductCandidate<BFloat16>{
+      .tier = kHopper, .supports = &HopperProductSupports, .run = &cuda::ProjectOnHopper};
+  return *candidate;
 }
 
 }  // namespace
@@ -63,10 +86,19 @@ const GroupedProductCandidate<T>& PortableProduct() {
 
 template <typename T>
 KernelCandidates<T> AllCandidates() {
-  return {.attention = {PortableAttention<T>()}, .products = {PortableProduct<T>()}};
+  KernelCandidates<T> candidates = {.attention = {PortableAttention<T>()},
+                                    .products = {PortableProduct<T>()}};
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    candidates.products.insert(candidates.products.begin(), HopperProduct());
+  }
+  return candidates;
 }
 
-std::vector<std::string> TunedTiers(const DeviceInfo&) { return {}; }
+template <typename T>
+std::vector<std::string> TunedTiers(const DeviceInfo& device) {
+  if (std::is_same_v<T, BFloat16> && IsHopper(device)) return {kHopper};
+  return {};
+}
 
 template const AttentionCandidate<float>& PortableAttention();
 template const AttentionCandidate<BFloat16>& PortableAttention();
@@ -74,5 +106,7 @@ template const GroupedProductCandidate<float>& PortableProduct();
 template const GroupedProductCandidate<BFloat16>& PortableProduct();
 template KernelCandidates<float> AllCandidates();
 template KernelCandidates<BFloat16> AllCandidates();
+template std::vector<std::string> TunedTiers<float>(const DeviceInfo&);
+template std::vector<std::string> TunedTiers<BFloat16>(const DeviceInfo&);
 
 }  // namespace sluice

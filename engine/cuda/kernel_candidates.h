@@ -81,6 +81,7 @@ const GroupedProductCandidate<T>& PortableProduct();
 template <typename T>
 KernelCandidates<T> AllCandidates();
 // Returns the names of the tuned tiers that the device has, such as "hopper"; empty if it has none.
+template <typename T>
 std::vector<std::string> TunedTiers(const DeviceInfo& device);
 
 }  // namespace sluice

@@ -245,6 +245,25 @@ TEST_F(CudaModelTest, KernelsThatPassATrialServeWithTheSameBits) {
             absl::InvalidArgumentError("cuda kernels is \"best\", must be auto or portable"));
 }
 
+TEST_F(CudaModelTest, ATunedTierIsPartOfTheProfileAndItsUseOfTheAlgorithms) {
+  const auto load = [this](const std::string& architecture, const std::string& kernels) {
+    executable_ = nullptr;
+    backend_ = MakeCudaBackend(simt::MakeSimtDevice({.architecture = architecture}),
+                               {.dtype = "bf16", .dense = "own", .kernels = kernels})
+                   .value();
+    executable_ = backend_->Load(RandomModel(TinyConfig(1), 3)).value();
+    return executable_->algorithms();
+  };
+  const std::string portable = load("sm_80", "auto");
+  EXPECT_EQ(backend_->info().profile, "cuda-sm_80-bf16");
+  EXPECT_NE(load("sm_90", "auto"), portable);
+  EXPECT_EQ(backend_->info().profile, "cuda-sm_90-bf16-hopper");
+  EXPECT_EQ(executable_->kernels(), "attention portable; products hopper");
+  EXPECT_THAT(executable_->notices(), IsEmpty());
+  EXPECT_EQ(load("sm_90", "portable"), "");
+  EXPECT_EQ(backend_->info().profile, "cuda-sm_90-bf16");
+}
+
 // A slot that is made after a plan has no captured graph of it and launches the kernels one by one.
 TEST_F(CudaModelTest, KernelsWithoutAGraphGiveTheSameBits) {
   ModelConfig config = TinyConfig(2);

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <iostream>
+#include <optional>
 #include <random>
 
 #include "engine/cuda/emulator/simt_device.h"
@@ -62,7 +63,15 @@ GroupedProductCandidate<T> Spoilt(GroupedProductCandidate<T> candidate, RowFault
 template <typename T>
 class KernelChoiceTest : public ::testing::Test {
  protected:
-  KernelChoiceTest() { std::cout << "seed " << kSeed << "\n"; }
+  KernelChoiceTest() {
+    std::cout << "seed " << kSeed << "\n";
+    Use("simt");
+  }
+  void Use(const std::string& architecture) {
+    auto device = simt::MakeSimtDevice({.seed = kSeed, .architecture = architecture});
+    device_ = device.get();
+    lab_.emplace(std::move(device));
+  }
 
   static std::vector<T> Random(std::mt19937_64& random, int64_t n) {
     std::uniform_real_distribution<float> uniform(-1, 1);
@@ -71,19 +80,20 @@ class KernelChoiceTest : public ::testing::Test {
     return values;
   }
   KernelChoice<T> Offer(KernelCandidates<T> candidates) {
-    return KernelChoice<T>(lab_.device(), lab_.stream(), std::move(candidates));
+    return KernelChoice<T>(lab_->device(), lab_->stream(), std::move(candidates));
   }
   absl::StatusOr<std::string> Choose(KernelChoice<T>& choice, const AttentionShape& shape) {
     std::vector<float> gates(static_cast<size_t>(shape.q_heads));
     for (float& gate : gates) gate = std::uniform_real_distribution<float>(-1, 1)(random_);
-    const auto chosen = choice.Attention(shape, shape.gated ? lab_.Put(gates) : nullptr);
+    const auto chosen = choice.Attention(shape, shape.gated ? lab_->Put(gates) : nullptr);
     if (!chosen.ok()) return chosen.status();
     return (*chosen)->tier;
   }
   absl::StatusOr<std::string> Choose(KernelChoice<T>& choice, const GroupedProductShape& shape) {
     const int64_t matrices = shape.matrices;
-    const T* const weight = lab_.Put(Random(random_, matrices * shape.k * shape.n));
-    const T* const bias = lab_.Put(Random(random_, (shape.position_bias ? matrices : 1) * shape.n));
+    const T* const weight = lab_->Put(Random(random_, matrices * shape.k * shape.n));
+    const T* const bias =
+        lab_->Put(Random(random_, (shape.position_bias ? matrices : 1) * shape.n));
     const auto chosen = choice.Product(shape, weight, shape.bias ? bias : nullptr);
     if (!chosen.ok()) return chosen.status();
     return (*chosen)->tier;
@@ -109,9 +119,8 @@ class KernelChoiceTest : public ::testing::Test {
 
   static constexpr uint64_t kSeed = 20261124;
   std::mt19937_64 random_{kSeed};
-  std::unique_ptr<simt::SimtDevice> new_device_ = simt::MakeSimtDevice({.seed = kSeed});
-  simt::SimtDevice* const device_ = new_device_.get();
-  DeviceLab lab_{std::move(new_device_)};
+  std::optional<DeviceLab> lab_;
+  simt::SimtDevice* device_;
 };
 using Types = ::testing::Types<float, BFloat16>;
 TYPED_TEST_SUITE(KernelChoiceTest, Types);
@@ -136,6 +145,7 @@ TYPED_TEST(KernelChoiceTest, EveryCandidateOfAttentionPassesItsTrial) {
 }
 
 TYPED_TEST(KernelChoiceTest, EveryCandidateOfProductsPassesItsTrial) {
+  this->Use("sm_90");
   std::vector<GroupedProductShape> shapes(6, kPositions);
   shapes[1].matrices = 1;
   shapes[1].bias = false;
@@ -147,6 +157,7 @@ TYPED_TEST(KernelChoiceTest, EveryCandidateOfProductsPassesItsTrial) {
   shapes[5] = {.k = 33, .n = 65};
   for (const auto& candidate : AllCandidates<TypeParam>().products) {
     for (const GroupedProductShape& shape : shapes) {
+      if (!candidate.supports(this->device_->info(), shape).ok()) continue;
       KernelChoice<TypeParam> choice = this->Offer({.attention = {}, .products = {candidate}});
       const auto chosen = this->Choose(choice, shape);
       ASSERT_TRUE(chosen.ok()) << chosen.status();
@@ -200,6 +211,21 @@ TYPED_TEST(KernelChoiceTest, ACandidateThatDoesNotSupportAShapeIsPassedOver) {
   EXPECT_THAT(choice.Fingerprint(), HasSubstr("the product of 40 x 64 by 5 positions, bias: none"));
 }
 
+TYPED_TEST(KernelChoiceTest, TunedKernelsServeOnTheirArchitectureAlone) {
+  const bool half = sizeof(TypeParam) == sizeof(BFloat16);
+  for (const auto& [architecture, tier] :
+       {std::pair("sm_80", "portable"), {"sm_90", half ? "hopper" : "portable"}}) {
+    this->Use(architecture);
+    EXPECT_EQ(TunedTiers<TypeParam>(this->device_->info()).size(),
+              tier == std::string("portable") ? 0u : 1u);
+    KernelChoice<TypeParam> choice = this->Offer(AllCandidates<TypeParam>());
+    EXPECT_EQ(this->Choose(choice, kPositions).value(), tier);
+    GroupedProductShape odd = kPositions;
+    odd.n = 65;
+    EXPECT_EQ(this->Choose(choice, odd).value(), "portable");
+  }
+}
+
 TYPED_TEST(KernelChoiceTest, AGpuOnWhichNoKernelPassesServesNoModel) {
   KernelCandidates<TypeParam> candidates = AllCandidates<TypeParam>();
   candidates.products = {Spoilt(candidates.products.back(), RowFault::kDropsNaN),
@@ -223,7 +249,7 @@ TYPED_TEST(KernelChoiceTest, HeadsThatNoKernelSupportsAreRefusedAsThePortableOne
 
 TYPED_TEST(KernelChoiceTest, ReturnsErrorsOfTheDevice) {
   KernelChoice<TypeParam> choice = this->Offer(AllCandidates<TypeParam>());
-  const TypeParam* const weight = this->lab_.Put(this->Random(this->random_, 5 * 40 * 72));
+  const TypeParam* const weight = this->lab_->Put(this->Random(this->random_, 5 * 40 * 72));
   this->device_->Lose("gone");
   GroupedProductShape shape = kPositions;
   shape.bias = false;
