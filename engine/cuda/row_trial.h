@@ -66,6 +66,8 @@ class RowTrial {
   absl::Status RunBatch(const Run& run, size_t batch, void* result, DeviceStream& stream) const;
   absl::Status CheckValues() const;
   absl::Status CheckBits(size_t batch) const;
+  // Returns whether two rows have the same bits; one NaN is as good as another.
+  bool SameRow(const char* a, const char* b) const;
   const char* RowOf(int32_t row) const;  // in whole_
 
   RowTrialPlan plan_;
