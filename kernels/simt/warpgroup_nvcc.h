@@ -17,9 +17,7 @@ __device__ inline uint64_t DescriptorOf(const GroupOperand& operand) {
 __device__ inline void ShareWithProducts() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
-__device__ inline void BeginProducts() {
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
+__device__ inline void BeginProducts() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
 // Operand a is stored by rows, b by depths, which for b is the transposed order. The constants are
 // the scales of d, a and b, and whether a and b are transposed.
