@@ -8,6 +8,7 @@
 #include "engine/cuda/cuda_head.h"
 #include "engine/cuda/dense_layers.h"
 #include "engine/cuda/device_weights.h"
+#include "engine/cuda/kernel_choice.h"
 #include "engine/cuda/step_layout.h"
 #include "engine/model/model.h"
 #include "kernels/cuda/attention.h"
@@ -74,9 +75,11 @@ struct LoweredCudaModel {
 
 // Checks every tensor by name, shape and dtype and copies it to `weights`. The checkpoint is not
 // needed afterwards. With `dense`, which the ops refer to, the library computes the dense layers
-// for which it has an algorithm.
+// for which it has an algorithm. With `kernels`, which the ops refer to as well, the kernels that
+// it chooses compute attention and the other products, else the portable ones without a trial.
 template <typename T>
 absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeights& weights,
-                                                DenseLayers* dense);
+                                                DenseLayers* dense,
+                                                KernelChoice<T>* kernels = nullptr);
 
 }  // namespace sluice

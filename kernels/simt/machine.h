@@ -31,6 +31,22 @@ struct LaunchRecord {
 // from their inputs.
 using WarpFunction = void (*)(const void* const in[32], void* const out[32]);
 
+class GroupProducts;
+class Machine;
+
+// While it lives, what the calling thread runs is the emulator's own code, which is not device code
+// although a fiber runs it.
+class OutsideDeviceCode {
+ public:
+  OutsideDeviceCode();
+  ~OutsideDeviceCode();
+  OutsideDeviceCode(const OutsideDeviceCode&) = delete;
+  OutsideDeviceCode& operator=(const OutsideDeviceCode&) = delete;
+
+ private:
+  Machine* const machine_;
+};
+
 class Machine {
  public:
   Machine(Memory& memory, uint64_t seed);
@@ -61,6 +77,11 @@ class Machine {
   void CopyAsync(void* shared, const void* global, int32_t bytes, const void* site);
   void CommitCopies(const void* site);
   void WaitCopies(int pending_groups, const void* site);
+  // The products of a warpgroup (kernels/simt/group_products.h).
+  GroupProducts& products();
+  void ShareWithProducts();
+  // Notes that a product reads shared memory: when it is issued, or when it has been waited for.
+  void ReadForProduct(const std::byte* from, size_t bytes, bool issued);
 
  private:
   struct Thread;
@@ -77,6 +98,7 @@ class Machine {
   void ReportStuck();
   void FinishCopy(Thread& thread);
   bool OwesWait(const Thread& thread) const;
+  bool HasShared(const Actor& writer) const;
   Actor ActorOf(int32_t thread) const;
   std::string Where(int32_t thread) const;
 

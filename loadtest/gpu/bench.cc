@@ -66,18 +66,20 @@ void OrDie(const absl::Status& status) {
 
 Bench::Bench(Device& device, double seconds, int32_t most_sets)
     : device_(device),
+      info_(device.info()),
       seconds_(seconds),
       most_sets_(most_sets),
       launches_(nullptr),
       stream_(ValueOrDie(device.CreateStream())),
       random_(std::random_device{}()) {}
 
-Bench::Bench(Device& device, std::vector<RecordedLaunch>* launches)
+Bench::Bench(Device& device, std::vector<RecordedLaunch>* launches, const DeviceInfo& info)
     : device_(device),
+      info_(info),
       seconds_(0),
       most_sets_(1),
       launches_(launches),
-      stream_(std::make_unique<Recorder>(device.info(), launches)) {}
+      stream_(std::make_unique<Recorder>(info, launches)) {}
 
 void* Bench::Take(int64_t bytes) {
   if (records()) return nullptr;

@@ -7,6 +7,7 @@
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/batched.h"
 #include "kernels/cuda/embedding.h"
+#include "kernels/cuda/hopper_projection.h"
 #include "kernels/cuda/logits.h"
 #include "kernels/cuda/mix.h"
 #include "kernels/cuda/norm.h"
@@ -193,6 +194,29 @@ void AddProjection(Cases& cases, int32_t matrices, int32_t rows, int32_t n, cons
                                .tiles = TilesOn(lab, groups, rows),
                                .accumulate = false,
                                .out = lab.Room<Out>(rows * n)});
+            });
+}
+
+void AddHopperProjection(Cases& cases, int32_t matrices, int32_t n, const char* what) {
+  constexpr int32_t kDepth = 512;
+  cases.Add(absl::StrCat("HopperProjection bf16", what),
+            absl::StrCat(kRows, " x ", kDepth, " x ", n,
+                         matrices > 1 ? absl::StrCat(", ", matrices, " positions") : ""),
+            [=](DeviceLab& lab, Random& random) {
+              std::vector<RowGroup> groups;
+              for (int32_t m = 0; m < matrices; ++m) {
+                groups.push_back({m, m * kRows / matrices, kRows / matrices});
+              }
+              ProjectOnHopper(lab.stream(), {.x = Values<BFloat16>(lab, random, kRows * kDepth),
+                                             .weight = Values<BFloat16>(
+                                                 lab, random, int64_t{matrices} * kDepth * n),
+                                             .bias = Values<BFloat16>(lab, random, n),
+                                             .bias_stride = 0,
+                                             .k = kDepth,
+                                             .n = n,
+                                             .tiles = TilesOn(lab, groups, kRows),
+                                             .accumulate = false,
+                                             .out = lab.Room<BFloat16>(kRows * n)});
             });
 }
 
@@ -386,6 +410,8 @@ std::vector<CostCase> CostCases() {
   AddProjection<BFloat16, BFloat16>(cases, 1, kRows, 1024, "");
   AddProjection<BFloat16, BFloat16>(cases, 16, kRows, 256, " by position");
   AddProjection<BFloat16, BFloat16>(cases, 1, kRows, 1023, " odd");
+  AddHopperProjection(cases, 1, 1024, "");
+  AddHopperProjection(cases, 16, 256, " by position");
   AddProjection<BFloat16, float>(cases, 1, kRows, 1024, " to f32");
   AddProjection<BFloat16, float>(cases, 1, kRows, 1023, " to f32 odd");
   AddProjection<float, float>(cases, 1, kRows, 256, "");

@@ -1,6 +1,7 @@
 #include "tests/kernels/simt/planted.h"
 
 #include "kernels/simt/simt.h"
+#include "kernels/simt/warpgroup.h"
 
 namespace sluice::kernels::cuda::planted {
 namespace {
@@ -153,6 +154,55 @@ __global__ void MultiplyKernel(MultiplyArgs args) {
 }
 const Kernel kMultiply = KernelOf("Multiply", &MultiplyKernel);
 
+constexpr int32_t kGroupK = 32, kGroupN = 128;
+
+struct MultiplyByGroupArgs {
+  const uint16_t* a;
+  const uint16_t* b;
+  GroupFault fault;
+  float* d;
+};
+
+struct MultiplyByGroupShared {
+  alignas(16) uint16_t a[kGroupRows / 8][kGroupK / 8][8][8];
+  alignas(16) uint16_t b[kGroupK / 8][kGroupN / 8][8][8];
+};
+
+__global__ void MultiplyByGroupKernel(MultiplyByGroupArgs args) {
+  auto& shared = SharedMemory<MultiplyByGroupShared>();
+  const GroupFault fault = args.fault;
+  for (int32_t i = ThreadIndex(); i < kGroupRows * kGroupK; i += kGroupThreads) {
+    const int32_t row = i / kGroupK, k = i % kGroupK;
+    shared.a[row / 8][k / 8][row % 8][k % 8] = args.a[i];
+  }
+  for (int32_t i = ThreadIndex(); i < kGroupK * kGroupN; i += kGroupThreads) {
+    const int32_t k = i / kGroupN, column = i % kGroupN;
+    shared.b[k / 8][column / 8][k % 8][column % 8] = args.b[i];
+  }
+  if (fault != GroupFault::kNotShared && fault != GroupFault::kSharedTooLate) ShareWithProducts();
+  SyncBlock();
+  if (fault == GroupFault::kSharedTooLate) ShareWithProducts();
+  float d[kGroupN / 2] = {};
+  if (fault != GroupFault::kNotBegun) BeginProducts();
+  constexpr int32_t kMatrix = 128;
+  for (int32_t k = 0; k < kGroupK; k += kGroupDepth) {
+    MultiplyAddGroup<kGroupN>(d, {shared.a[0][k / 8], kMatrix, kGroupK / 8 * kMatrix},
+                              {shared.b[k / 8][0], kGroupN / 8 * kMatrix, kMatrix});
+  }
+  CommitProducts();
+  if (fault == GroupFault::kNotWaited) return;
+  const float early = d[0];
+  if (fault == GroupFault::kChangedTooEarly) shared.a[Warp() * 2][0][0][Lane() % 8] = 0;
+  WaitProducts<0>();
+  if (fault == GroupFault::kChangedByOthers) shared.b[0][0][0][0] = 0;
+  if (fault == GroupFault::kUsedTooEarly) d[0] = early;
+  for (int32_t i = 0; i < kGroupN / 2; ++i) {
+    const int32_t row = Warp() * 16 + Lane() / 4 + i / 2 % 2 * 8;
+    args.d[row * kGroupN + i / 4 * 8 + Lane() % 4 * 2 + i % 2] = d[i];
+  }
+}
+const Kernel kMultiplyByGroup = KernelOf("MultiplyByGroup", &MultiplyByGroupKernel);
+
 struct OverlapArgs {
   WaitPlace place;
   float* values;
@@ -295,6 +345,12 @@ void Count(Stream& stream, bool atomically, int32_t blocks, int32_t* counter) {
 
 void Multiply(Stream& stream, const uint16_t* a, const uint16_t* b, float* d) {
   Launch(stream, kMultiply, {1, 32}, MultiplyArgs{a, b, d});
+}
+
+void MultiplyByGroup(Stream& stream, const uint16_t* a, const uint16_t* b, GroupFault fault,
+                     float* d) {
+  Launch(stream, kMultiplyByGroup, {1, kGroupThreads, sizeof(MultiplyByGroupShared)},
+         MultiplyByGroupArgs{a, b, fault, d});
 }
 
 void AddIndexOverlapping(Stream& stream, WaitPlace place, float* values) {

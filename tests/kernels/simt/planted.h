@@ -37,6 +37,21 @@ void Count(Stream& stream, bool atomically, int32_t blocks, int32_t* counter);
 // Computes d = a b by MultiplyAdd: a [16, 16] and b [16, 8] of bfloat16, d [16, 8].
 void Multiply(Stream& stream, const uint16_t* a, const uint16_t* b, float* d);
 
+// Computes d = a b by a warpgroup: a [64, 32] and b [32, 128] of bfloat16, d [64, 128]. The faults
+// are those that kernels/simt/warpgroup.h forbids.
+enum class GroupFault {
+  kNone,
+  kNotShared,        // what was written is not shared with products
+  kSharedTooLate,    // it is, but without a barrier behind
+  kNotBegun,         // the series of products is not begun
+  kUsedTooEarly,     // d is used before the products were waited for
+  kChangedTooEarly,  // an operand is overwritten before that
+  kChangedByOthers,  // an operand is overwritten without a barrier after waiting
+  kNotWaited,        // the kernel ends before they are done
+};
+void MultiplyByGroup(Stream& stream, const uint16_t* a, const uint16_t* b, GroupFault fault,
+                     float* d);
+
 // Adds to each of 128 numbers its index, in a launch that overlaps the one before and waits for it
 // first, or too late, or not at all.
 enum class WaitPlace { kFirst, kAfterReading, kAfterWriting, kInHalfTheBlock, kNowhere };

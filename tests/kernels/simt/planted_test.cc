@@ -207,6 +207,69 @@ TEST_P(PlantedTest, FragmentsMultiplyAsMatrices) {
   }
 }
 
+// The operands of MultiplyByGroup: small integers, so that sums are exact.
+struct GroupMatrices {
+  explicit GroupMatrices(std::mt19937_64& random) {
+    const auto draw = [&](std::vector<float>& values) {
+      std::vector<uint16_t> bits;
+      for (float& value : values) {
+        value = static_cast<float>(static_cast<int>(random() % 17) - 8);
+        bits.push_back(RoundToBFloat16(value).bits);
+      }
+      return bits;
+    };
+    a = draw(x);
+    b = draw(y);
+  }
+  static constexpr int kRows = 64, kDepth = 32, kColumns = 128;
+  std::vector<float> x = std::vector<float>(kRows * kDepth);
+  std::vector<float> y = std::vector<float>(kDepth * kColumns);
+  std::vector<uint16_t> a, b;
+};
+
+TEST_P(PlantedTest, AWarpgroupMultipliesMatrices) {
+  std::mt19937_64 random(GetParam());
+  const GroupMatrices m(random);
+  float* d = lab_.Room<float>(GroupMatrices::kRows * GroupMatrices::kColumns);
+  MultiplyByGroup(lab_.stream(), lab_.Put(m.a), lab_.Put(m.b), GroupFault::kNone, d);
+  const auto got = lab_.Get(d, GroupMatrices::kRows * GroupMatrices::kColumns);
+  for (int row = 0; row < GroupMatrices::kRows; ++row) {
+    for (int column = 0; column < GroupMatrices::kColumns; ++column) {
+      float sum = 0;
+      for (int k = 0; k < GroupMatrices::kDepth; ++k) {
+        sum += m.x[row * GroupMatrices::kDepth + k] * m.y[k * GroupMatrices::kColumns + column];
+      }
+      ASSERT_EQ(got[row * GroupMatrices::kColumns + column], sum) << row << ", " << column;
+    }
+  }
+  EXPECT_EQ(Fault(), "");
+}
+
+TEST_P(PlantedTest, WhatAWarpgroupMustNotDoIsCaught) {
+  const std::pair<GroupFault, const char*> kFaults[] = {
+      {GroupFault::kNotShared, "has not shared with products before a barrier"},
+      {GroupFault::kSharedTooLate, "has not shared with products before a barrier"},
+      {GroupFault::kNotBegun, "multiplies without BeginProducts"},
+      {GroupFault::kChangedTooEarly, "overwrites what block 0, thread"},
+      {GroupFault::kChangedByOthers, "with no barrier between"},
+      {GroupFault::kNotWaited, "ends before its products have been waited for"}};
+  for (const auto& [fault, text] : kFaults) {
+    DeviceLab lab(simt::MakeSimtDevice({.seed = GetParam()}));
+    std::mt19937_64 random(GetParam());
+    const GroupMatrices m(random);
+    MultiplyByGroup(lab.stream(), lab.Put(m.a), lab.Put(m.b), fault, lab.Room<float>(64 * 128));
+    EXPECT_THAT(std::string(lab.Finish().message()), HasSubstr(text)) << static_cast<int>(fault);
+  }
+}
+
+TEST_P(PlantedTest, SumsOfAWarpgroupAreNotThereBeforeTheyWereWaitedFor) {
+  std::mt19937_64 random(GetParam());
+  const GroupMatrices m(random);
+  float* d = lab_.Room<float>(64 * 128);
+  MultiplyByGroup(lab_.stream(), lab_.Put(m.a), lab_.Put(m.b), GroupFault::kUsedTooEarly, d);
+  EXPECT_TRUE(std::isnan(lab_.Get(d, 1)[0]));
+}
+
 // Computes one element by MultiplyAdd: the sum of the terms, of which each is a product with 1.
 float SumByProduct(const std::vector<float>& terms) {
   DeviceLab lab(simt::MakeSimtDevice());
