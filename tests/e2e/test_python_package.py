@@ -1,13 +1,18 @@
 """Builds the Python client's wheel and uses it in fresh virtual environments."""
 
+import json
+import re
 import shutil
+import signal
 import subprocess
 import sys
+import urllib.request
 import venv
 import zipfile
 
 import pytest
-from conftest import CLIENT
+from conftest import CLIENT, ROOT, free_port
+from waiting import PATIENCE_S, wait_until
 
 # Two sets of versions: the oldest that pyproject.toml allows and, of each, another major version.
 # gRPC has had one major version only.
@@ -73,3 +78,37 @@ def test_the_wheel_works_beside_two_majors_of_what_it_needs(wheel, versions, dem
     printed = succeed(python, "-c", PROGRAM, demo.grpc, *numbers, cwd=tmp_path,
                       env={"PATH": "/usr/bin:/bin"})
     assert printed.strip()
+
+
+def test_the_image_of_the_gateway_runs_what_it_installs(wheel, demo, tmp_path):
+    """Follows the stages of the Dockerfile, without Docker."""
+    stage = (ROOT / "Dockerfile").read_text().split("FROM packages AS gateway")[1].split("FROM ")[0]
+    program, arguments = (
+        json.loads(re.search(rf"^{name} (\[.*\])$", stage, re.M).group(1))
+        for name in ("ENTRYPOINT", "CMD")
+    )
+    venv.create(tmp_path / "gateway", with_pip=False)
+    python = tmp_path / "gateway" / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", python]
+    requirements = ROOT / "deploy" / "requirements-gateway.txt"
+    succeed(*pip, "install", "-q", "--only-binary", ":all:", "--no-deps", "-r", requirements)
+    succeed(*pip, "install", "-q", "--no-deps", f"{wheel}[gateway]")
+    succeed(*pip, "check")
+    port = free_port()
+    addresses = {"localhost:8001": demo.grpc, "0.0.0.0:8000": f"127.0.0.1:{port}",
+                 "0.0.0.0:8005": f"127.0.0.1:{free_port()}"}
+    assert addresses.keys() <= set(arguments)
+    (program,) = (each.replace("/opt", str(tmp_path)) for each in program)
+    process = subprocess.Popen([program, *(addresses.get(each, each) for each in arguments)],
+                               env={"PATH": "/usr/bin:/bin"})
+
+    def ready():
+        assert process.poll() is None
+        try:
+            return urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz").status == 200
+        except OSError:
+            return False
+
+    wait_until(ready)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE_S) == 0

@@ -22,7 +22,8 @@ from .serving import Gateway
 _MAX_HEAD_BYTES = 16 << 10
 
 
-def _arguments() -> argparse.ArgumentParser:
+def arguments() -> argparse.ArgumentParser:
+    """Returns the parser of the command line."""
     limits = Limits()
     parser = argparse.ArgumentParser(
         prog="sluice-gateway", description="Serves a Sluice daemon over HTTP; see docs/http.md."
@@ -48,6 +49,8 @@ def _arguments() -> argparse.ArgumentParser:
         help="the longest deadline that a call may ask for (default: %(default)g)")
     add("--max-body-bytes", type=int, default=limits.max_body_bytes, metavar="N",
         help="the longest body of a request (default: %(default)s)")
+    add("--max-pending-bytes", type=int, default=limits.max_pending_bytes, metavar="N",
+        help="bodies of all calls in progress; more are refused with 503 (default: %(default)s)")
     add("--max-in-flight", type=int, default=limits.max_in_flight, metavar="N",
         help="calls in progress at a time; more are refused with 503 (default: %(default)s)")
     add("--max-connections", type=int, default=4096, metavar="N",
@@ -132,6 +135,7 @@ def _protocol(head_timeout_s: float) -> type:
 async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
     limits = Limits(
         max_body_bytes=given.max_body_bytes,
+        max_pending_bytes=given.max_pending_bytes,
         max_in_flight=given.max_in_flight,
         body_timeout_s=given.body_timeout,
         timeout_s=given.timeout,
@@ -142,7 +146,14 @@ async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
     if given.daemon_tls or given.daemon_ca or given.daemon_certificate:
         tls = Tls(given.daemon_ca, given.daemon_certificate, given.daemon_key, given.daemon_name)
     # Refusals are passed on, with the time after which to try again: it is the caller that waits.
-    async with AsyncClient(given.daemon, tls=tls, retry=NEVER, timeout_s=given.timeout) as client:
+    async with AsyncClient(
+        given.daemon,
+        tls=tls,
+        retry=NEVER,
+        timeout_s=given.timeout,
+        # Calls go to all addresses of a name such as dns:///sluice-headless:8001 in turn.
+        channel_options=[("grpc.lb_policy_name", "round_robin")],
+    ) as client:
         gateway = Gateway(
             client,
             limits=limits,
@@ -176,7 +187,7 @@ async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
 
 def main() -> None:
     """Runs the gateway until SIGTERM or SIGINT, and then until its calls have ended."""
-    parser = _arguments()
+    parser = arguments()
     given = parser.parse_args()
     # uvicorn raises the signal that ended it again; it has done its work then.
     for each in (signal.SIGTERM, signal.SIGINT):

@@ -1,16 +1,16 @@
 """What is checked of every request: nothing that a caller sends is trusted before.
 
-A body is bounded in bytes and time while it is read, in depth and number of values before it is
-parsed, and every field is read by name, type and range. A field that is not known is refused, so
-that a caller never believes that it had an effect.
+A body is bounded in bytes and time while it is read, and in depth and values before it is parsed.
+Every field is read by name, type and range. A field that is not known is refused, so that a caller
+never believes that it had an effect.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import math
 import re
+import sys
 from dataclasses import dataclass
 from typing import Any, Awaitable, Callable, Iterable, Mapping, Optional, Sequence
 
@@ -35,9 +35,11 @@ class Disconnected(Exception):
 class Limits:
     """The bounds of requests. Those of texts, rows and tokens are the daemon's."""
 
-    max_body_bytes: int = 8 << 20
+    max_body_bytes: int = 4 << 20
+    max_pending_bytes: int = 256 << 20  # the bodies of all calls in progress
     max_depth: int = 32
-    max_containers: int = 100_000  # objects and arrays in a body
+    max_values: int = 200_000  # objects, arrays and texts in a body
+    max_messages: int = 1000  # of a chat
     max_choices: int = 16  # answers of one call: n times the number of prompts
     max_in_flight: int = 1024  # calls
     body_timeout_s: float = 30.0  # for the whole body to arrive
@@ -46,14 +48,19 @@ class Limits:
     stall_timeout_s: float = 30.0  # for a piece of an answer to be taken
 
 
-async def read_body(receive: Receive, length: Optional[str], limits: Limits) -> bytes:
-    """Reads a body. `length` is the header content-length, if there is one."""
+async def read_body(
+    receive: Receive, length: Optional[str], limits: Limits, hold: Callable[[int], None]
+) -> bytes:
+    """Reads a body. `length` is the header content-length, if there is one.
+
+    `hold` is told the size of each piece that arrives, and may refuse it.
+    """
     too_long = Refused(413, f"the body has more than {limits.max_body_bytes} bytes")
     if length is not None and length.isdecimal() and int(length[:20]) > limits.max_body_bytes:
         raise too_long
     try:
         return await asyncio.wait_for(
-            _read(receive, limits.max_body_bytes, too_long), limits.body_timeout_s
+            _read(receive, limits.max_body_bytes, too_long, hold), limits.body_timeout_s
         )
     except asyncio.TimeoutError:
         raise Refused(
@@ -61,7 +68,9 @@ async def read_body(receive: Receive, length: Optional[str], limits: Limits) -> 
         ) from None
 
 
-async def _read(receive: Receive, most: int, too_long: Refused) -> bytes:
+async def _read(
+    receive: Receive, most: int, too_long: Refused, hold: Callable[[int], None]
+) -> bytes:
     pieces, size, more = [], 0, True
     while more:
         message = await receive()
@@ -71,6 +80,7 @@ async def _read(receive: Receive, most: int, too_long: Refused) -> bytes:
         size += len(piece)
         if size > most:
             raise too_long
+        hold(len(piece))
         pieces.append(piece)
         more = message.get("more_body", False)
     return b"".join(pieces)
@@ -88,34 +98,31 @@ def parse_object(body: bytes, limits: Limits) -> Fields:
             body.decode("utf-8"),
             object_pairs_hook=_object,
             parse_constant=_no_constant,
-            parse_float=_finite,
-            parse_int=_integer,
         )
     except UnicodeDecodeError:
         raise Refused(400, "the body is not UTF-8") from None
     except json.JSONDecodeError as error:
         raise Refused(400, f"the body is not JSON: {error}") from None
-    except RecursionError:
-        raise Refused(400, "the body is nested too deeply") from None
+    except ValueError:  # Python reads integers of some thousand digits, and refuses longer ones.
+        raise Refused(400, "the body has a number of too many digits") from None
     return Fields(value)
 
 
 def _check_structure(body: bytes, limits: Limits) -> None:
-    """Bounds depth and containers before a parser makes an object of each."""
-    depth = containers = 0
-    for token in _TOKEN.finditer(body):
+    """Bounds depth and values before a parser makes an object of each."""
+    depth = 0
+    for count, token in enumerate(_TOKEN.finditer(body)):
         first = body[token.start()]
         if first in b"[{":
             depth += 1
-            containers += 1
             if depth > limits.max_depth:
                 raise Refused(400, f"the body is nested more than {limits.max_depth} levels deep")
-            if containers > limits.max_containers:
-                raise Refused(
-                    400, f"the body has more than {limits.max_containers} objects and arrays"
-                )
         elif first in b"]}":
             depth -= 1
+        if count > 2 * limits.max_values:  # Each list and object has two brackets.
+            raise Refused(
+                400, f"the body has more than {limits.max_values} objects, arrays and texts"
+            )
 
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -127,19 +134,6 @@ def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> float:
     raise Refused(400, f"{name} is no number of JSON")
-
-
-def _finite(digits: str) -> float:
-    value = float(digits)
-    if math.isinf(value):
-        raise Refused(400, f"the number {digits[:40]} is too large")
-    return value
-
-
-def _integer(digits: str) -> int:
-    if len(digits) > 20:
-        raise Refused(400, f"the number {digits[:20]}... has more than 64 bits")
-    return int(digits)
 
 
 _NONE: Any = object()
@@ -205,11 +199,7 @@ class Fields:
     def number(self, name: str, default: Any = _NONE) -> Any:
         """Returns a field that is a number, as a float."""
         value = self.take(name, default)
-        if value is default:
-            return value
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise self.refuse(name, "is not a number")
-        return float(value)
+        return value if value is default else check_number(self.path(name), value)
 
     def items(self, name: str, default: Any = _NONE, most: int = 1 << 62) -> Any:
         """Returns a field that is a list of at most `most` values."""
@@ -222,9 +212,9 @@ class Fields:
             raise self.refuse(name, f"has {len(value)} values; {most} are allowed")
         return value
 
-    def objects(self, name: str, default: Any = _NONE) -> Any:
-        """Returns a field that is a list of objects, as a list of Fields."""
-        value = self.items(name, default)
+    def objects(self, name: str, default: Any = _NONE, most: int = 1 << 62) -> Any:
+        """Returns a field that is a list of at most `most` objects, as a list of Fields."""
+        value = self.items(name, default, most)
         if value is default:
             return value
         return [Fields(each, f"{self.path(name)}[{i}]") for i, each in enumerate(value)]
@@ -250,8 +240,12 @@ class Fields:
             check_text(self.path(name), name)
             if isinstance(value, str):
                 check_text(self.path(name), value)
-            elif not isinstance(value, (bool, int, float)):
+            elif isinstance(value, float):
+                check_number(self.path(name), value)
+            elif not isinstance(value, (bool, int)):
                 raise self.refuse(name, "is not a text, a number or a flag")
+            elif not -(2**63) <= value < 2**64:
+                raise self.refuse(name, "has more than 64 bits")
         rest, self._rest = self._rest, {}
         return rest
 
@@ -275,6 +269,15 @@ def check_text(where: str, value: Any, most: int = 1 << 62) -> str:
     if size > most:
         raise Refused(400, f"{where} has {size} bytes; {most} are allowed", where)
     return value
+
+
+def check_number(where: str, value: Any) -> float:
+    """Returns a number as a float, which has to be finite."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise Refused(400, f"{where} is not a number", where)
+    if not abs(value) <= sys.float_info.max:
+        raise Refused(400, f"{where} is too large", where)
+    return float(value)
 
 
 def check_token_ids(where: str, value: Sequence[Any]) -> list[int]:

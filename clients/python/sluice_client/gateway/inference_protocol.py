@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any, Mapping, Optional
 
 from ..tasks import TensorInfo
@@ -182,6 +183,8 @@ def _tensor(
     kinds = _KINDS.get(datatype, (int,))
     if not set(map(type, values)) <= set(kinds):
         raise fields.refuse("data", f"has a value that is no {datatype}")
+    if float in kinds and not all(abs(each) <= sys.float_info.max for each in values):
+        raise fields.refuse("data", "has a number that is too large")
     try:
         return Tensor.of(name, datatype, shape, values)
     except UnicodeEncodeError:

@@ -14,7 +14,14 @@ from dataclasses import dataclass, replace
 from typing import Any, AsyncIterator, Callable, Mapping, Optional, Sequence, Union
 
 from ..tasks import Generation, Prompt
-from .hostile import Fields, Refused, check_text, check_token_ids, parse_object
+from .hostile import (
+    Fields,
+    Refused,
+    check_number,
+    check_text,
+    check_token_ids,
+    parse_object,
+)
 from .serving import Answer, Events, Failure, Gateway, HttpCall, Whole
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
@@ -187,9 +194,7 @@ def _logit_bias(fields: Fields) -> Optional[dict[int, float]]:
     for token, bias in value.items():
         if not (token.isascii() and token.isdecimal()) or len(token) > 10:
             raise fields.refuse("logit_bias", "has a key that is no token id")
-        if isinstance(bias, bool) or not isinstance(bias, (int, float)):
-            raise fields.refuse("logit_bias", "has a value that is no number")
-        made[int(token)] = bias
+        made[int(token)] = check_number("logit_bias", bias)
     return made or None
 
 
@@ -236,7 +241,8 @@ def _completion_logprobs(part: Generation) -> Mapping[str, Any]:
 
 async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
     fields = parse_object(call.body, gateway.limits)
-    messages = [_message(each) for each in fields.objects("messages")]
+    most = gateway.limits.max_messages
+    messages = [_message(each) for each in fields.objects("messages", most=most)]
     max_tokens = fields.integer(
         "max_completion_tokens", fields.integer("max_tokens", gateway.default_max_tokens)
     )

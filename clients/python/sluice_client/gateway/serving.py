@@ -152,6 +152,7 @@ class Gateway:
         self.metrics = Metrics()
         self.started = int(time.time())
         self.in_flight = 0
+        self.pending_bytes = 0
 
 
 class Endpoint:
@@ -168,21 +169,33 @@ class Endpoint:
         began = time.monotonic()
         gateway.in_flight += 1
         gateway.metrics.in_flight.inc()
+        held = 0
+
+        def hold(size: int) -> None:
+            nonlocal held
+            if gateway.pending_bytes + size > gateway.limits.max_pending_bytes:
+                raise Refused(503, "the gateway holds too many requests (--max-pending-bytes)")
+            held += size
+            gateway.pending_bytes += size
+
         try:
-            await self._serve(scope, receive, writer)
+            await self._serve(scope, receive, writer, hold)
         finally:
+            gateway.pending_bytes -= held
             gateway.in_flight -= 1
             gateway.metrics.in_flight.dec()
             gateway.metrics.requests.labels(self._route, str(writer.status or GONE)).inc()
             gateway.metrics.duration.labels(self._route).observe(time.monotonic() - began)
 
-    async def _serve(self, scope: Any, receive: Any, writer: _Writer) -> None:
+    async def _serve(
+        self, scope: Any, receive: Any, writer: _Writer, hold: Callable[[int], None]
+    ) -> None:
         headers = Headers(scope=scope)
         limits = self._gateway.limits
         try:
             self._admit(headers)
             options = call_options(headers, limits)
-            body = await read_body(receive, headers.get("content-length"), limits)
+            body = await read_body(receive, headers.get("content-length"), limits, hold)
         except Disconnected:
             return
         except Refused as refused:
