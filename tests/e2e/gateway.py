@@ -3,6 +3,7 @@
 import http.client
 import json
 import signal
+import ssl
 import subprocess
 import sys
 import urllib.error
@@ -21,7 +22,10 @@ TEMPLATE = (
 class Gateway:
     """A running gateway before `daemon`, which is a Daemon or an address."""
 
-    def __init__(self, daemon, *options):
+    def __init__(self, daemon, *options, authority=None):
+        """With `authority`, the file of a certificate, the gateway is asked by HTTPS."""
+        self._tls = authority and ssl.create_default_context(cafile=authority)
+        self._scheme = "https" if authority else "http"
         port, metrics = free_port(), free_port()
         self.address = f"127.0.0.1:{port}"
         self.metrics_address = f"127.0.0.1:{metrics}"
@@ -52,18 +56,21 @@ class Gateway:
         return self.process.returncode, output
 
     def get(self, path, **headers):
-        return self._ask(urllib.request.Request(f"http://{self.address}{path}", headers=headers))
+        return self._ask(urllib.request.Request(self._url(path), headers=headers))
 
     def post(self, path, body, **headers):
         """Sends `body`, which is bytes or becomes JSON."""
         if not isinstance(body, bytes):
             body = json.dumps(body).encode()
         headers = {name.replace("_", "-"): value for name, value in headers.items()}
-        return self._ask(urllib.request.Request(f"http://{self.address}{path}", body, headers))
+        return self._ask(urllib.request.Request(self._url(path), body, headers))
+
+    def _url(self, path):
+        return f"{self._scheme}://{self.address}{path}"
 
     def _ask(self, request):
         try:
-            return Reply(urllib.request.urlopen(request, timeout=PATIENCE_S))
+            return Reply(urllib.request.urlopen(request, timeout=PATIENCE_S, context=self._tls))
         except urllib.error.HTTPError as error:
             return Reply(error)
 

@@ -12,6 +12,7 @@ import openai
 import pytest
 import tritonclient.http as httpclient
 from browser import DESKTOP, Browser
+from certificates import Authority, Files, SecureDaemon
 from gateway import TEMPLATE, Gateway
 from infer import ids_inputs, infer, text_inputs
 from scripted_server import Refusal, ScriptedServer
@@ -474,6 +475,57 @@ def test_a_caller_that_leaves_cancels_its_request(daemon, gate, stream):
         assert gateway.metric("sluice_gateway_requests_in_flight") == 0
         amid.open()
         wait_until(lambda: server.metric("sluice_requests_total", code="CANCELLED") == 1)
+
+
+def test_a_caller_that_does_not_take_its_answer_is_given_up(daemon):
+    started = daemon()
+    with Gateway(started, "--stall-timeout", 0.3) as gateway:
+        # An answer of some 12 MB, which no buffer on the way holds.
+        asked = {"inputs": [{"name": "input_ids", "datatype": "INT32", "shape": [300, 64],
+                             "data": [1] * (300 * 64)}],
+                 "outputs": [{"name": "xsa_cos_sim"}, {"name": "xsa_proj_frac"}]}
+        body = json.dumps(asked).encode()
+        with socket.socket() as idle:
+            idle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            host, port = gateway.address.split(":")
+            idle.connect((host, int(port)))
+            idle.sendall(b"POST /v2/models/demo/infer HTTP/1.1\r\nhost: a\r\n"
+                         b"content-length: %d\r\n\r\n%s" % (len(body), body))
+            route = "/v2/models/{model}/infer"
+            sample = f'sluice_gateway_requests_total{{code="499",route="{route}"}}'
+            wait_until(lambda: gateway.metric(sample) == 1)
+            assert gateway.metric("sluice_gateway_requests_in_flight") == 0
+            received = b""
+            while piece := idle.recv(1 << 20):
+                received += piece
+            head, _, body = received.partition(b"\r\n\r\n")
+            assert len(body) < int(head.partition(b"content-length: ")[2].split(b"\r\n")[0])
+
+
+def test_the_gateway_speaks_tls_on_both_sides(tmp_path):
+    authority = Authority()
+    files = Files(tmp_path, authority)
+    token = "a-token-of-the-tests"
+    (tmp_path / "callers").write_text(f"alice: token:{token}\n")
+    own = tmp_path / "own.crt", tmp_path / "own.key"
+    for file, content in zip(own, authority.pair(name="gateway")):
+        file.write_bytes(content)
+    server = SecureDaemon(
+        authority.certificate, *files.options(), "--server.tls.client-ca-file", str(files.ca),
+        "--server.auth.callers-file", str(tmp_path / "callers"), "--server.auth.anonymous", "false")
+    try:
+        with Gateway(server, "--certificate", files.crt, "--key", files.key, "--daemon-ca",
+                     files.ca, "--daemon-certificate", own[0], "--daemon-key", own[1],
+                     "--daemon-name", "localhost", authority=files.ca) as gateway:
+            asked = {"model": "demo", "prompt": "a", "max_tokens": 1}
+            answer = gateway.post("/v1/completions", asked, authorization=f"Bearer {token}")
+            assert answer.status == 200 and answer.json["usage"]["completion_tokens"] == 1
+            refused = gateway.post("/v1/completions", asked)
+            assert refused.status == 401
+            assert refused.json["error"]["type"] == "authentication_error"
+            assert refused.json["error"]["code"] == "credential_missing"
+    finally:
+        server.stop()
 
 
 def test_connections_that_send_nothing_end():

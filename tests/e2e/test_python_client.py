@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import sluice_client
 import tritonclient.grpc as grpcclient
+from certificates import Authority, Files, SecureDaemon
 from conftest import CLIENT, ROOT, Daemon
 from infer import ids_inputs, infer, tensor, text_inputs
 from scripted_server import Refusal, ScriptedServer
@@ -218,6 +219,35 @@ def test_what_is_wrong_is_named(served, connect, call, kind, text):
     with connect(served.grpc) as client:
         with pytest.raises(kind, match=text):
             call(client)
+
+
+TOKEN = "a-token-of-the-tests"
+
+
+def test_a_client_shows_its_certificate_and_its_token(connect, tmp_path):
+    authority = Authority()
+    files = Files(tmp_path, authority)
+    (tmp_path / "callers").write_text(f"alice: token:{TOKEN}\n")
+    own = tmp_path / "own.crt", tmp_path / "own.key"
+    for file, content in zip(own, authority.pair(name="somebody")):
+        file.write_bytes(content)
+    server = SecureDaemon(
+        authority.certificate, *files.options(), "--server.tls.client-ca-file", str(files.ca),
+        "--server.auth.callers-file", str(tmp_path / "callers"), "--server.auth.anonymous", "false")
+    tls = sluice_client.Tls(files.ca, *own, server_name="localhost")
+    try:
+        with connect(server.grpc, tls=tls, token=TOKEN) as client:
+            assert client.generate("demo", "a", max_tokens=1).token_ids
+            assert len(list(client.stream("demo", "a", max_tokens=1))) == 1
+        with connect(server.grpc, tls=tls, token="another-token-of-16") as client:
+            with pytest.raises(errors.NotAllowed) as error:
+                client.generate("demo", "a", max_tokens=1)
+            assert error.value.reason == "token_unknown"
+        with connect(server.grpc, tls=sluice_client.Tls(files.ca), retry=NEVER) as client:
+            with pytest.raises(errors.Unavailable):
+                client.generate("demo", "a", max_tokens=1)
+    finally:
+        server.stop()
 
 
 def test_closing_a_stream_cancels_its_request(daemon, gate, connect):

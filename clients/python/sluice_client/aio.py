@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, AsyncIterator, Iterable, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, AsyncGenerator, Iterable, Mapping, Optional, Sequence
 
 import grpc
 import grpc.aio
@@ -62,7 +62,7 @@ class AsyncClient:
     def stream(
         self, model: str, prompt: tasks.Prompt, *, max_tokens: int,
         **options: Unpack[tasks.GenerateOptions],
-    ) -> AsyncIterator[tasks.Generation]:
+    ) -> AsyncGenerator[tasks.Generation, None]:
         """Yields the parts of an answer while it is generated. Closing the iterator cancels it.
 
         The call is made when the first part is asked for. It is repeated only if it failed before
@@ -175,7 +175,7 @@ class AsyncClient:
 
     async def _parts(
         self, request: _protocol.Message, options: Mapping[str, Any]
-    ) -> AsyncIterator[tasks.Generation]:
+    ) -> AsyncGenerator[tasks.Generation, None]:
         attempts = Attempts(options, *self._defaults)
         begun = False
         while True:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Generator, Iterable, Mapping, Optional, Sequence
 
 import grpc
 
@@ -67,7 +67,7 @@ class Client:
     def stream(
         self, model: str, prompt: tasks.Prompt, *, max_tokens: int,
         **options: Unpack[tasks.GenerateOptions],
-    ) -> Iterator[tasks.Generation]:
+    ) -> Generator[tasks.Generation, None, None]:
         """Yields the parts of an answer while it is generated. Closing the iterator cancels it.
 
         The call is made when the first part is asked for. It is repeated only if it failed before
@@ -179,7 +179,7 @@ class Client:
 
     def _parts(
         self, request: _protocol.Message, options: Mapping[str, Any]
-    ) -> Iterator[tasks.Generation]:
+    ) -> Generator[tasks.Generation, None, None]:
         attempts = Attempts(options, *self._defaults)
         begun = False
         while True:

@@ -17,7 +17,7 @@ from .. import NEVER, AsyncClient, Tls
 from .app import application
 from .chat import ChatTemplate
 from .hostile import Limits
-from .serving import Gateway
+from .serving import ABORT, Gateway
 
 _MAX_HEAD_BYTES = 16 << 10
 
@@ -98,7 +98,8 @@ def _protocol(head_timeout_s: float) -> type:
     """Returns uvicorn's protocol with a bound on the time for a request's head to arrive.
 
     uvicorn bounds the time between two requests only, so that a connection that sends nothing, or a
-    head byte by byte, would be kept for ever.
+    head byte by byte, would be kept for ever. The state of a call's scope has what drops the
+    connection.
     """
 
     class Bounded(H11Protocol):
@@ -106,6 +107,7 @@ def _protocol(head_timeout_s: float) -> type:
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            self.app_state = {**self.app_state, ABORT: transport.abort}
             self._overdue = self.loop.call_later(head_timeout_s, transport.abort)
 
         def connection_lost(self, exc: Optional[Exception]) -> None:

@@ -10,8 +10,9 @@ import asyncio
 import base64
 import time
 import uuid
+from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, AsyncIterator, Callable, Mapping, Optional, Sequence, Union
+from typing import Any, AsyncGenerator, Callable, Mapping, Optional, Sequence, Union
 
 from ..tasks import Generation, Prompt
 from .hostile import (
@@ -376,28 +377,31 @@ async def _events(
 ) -> Events:
     """Yields the events of all answers. Those of `first` come once the daemon has answered."""
     counted = []
-    async for index, part in _merged(gateway, job):
-        for each in first:
-            yield {**head, "choices": [each]}
-        first = ()
-        yield {**head, "choices": [choice(index, part)]}
-        counted.append(replace(part, text="", logprobs=[], top=[]))
+    async with aclosing(_merged(gateway, job)) as parts:
+        async for index, part in parts:
+            for each in first:
+                yield {**head, "choices": [each]}
+            first = ()
+            yield {**head, "choices": [choice(index, part)]}
+            counted.append(replace(part, text="", logprobs=[], top=[]))
     if job.include_usage:
         yield {**head, "choices": [], "usage": _usage(job, counted)}
     yield "[DONE]"
 
 
-async def _merged(gateway: Gateway, job: _Job) -> AsyncIterator[tuple[int, Generation]]:
+async def _merged(gateway: Gateway, job: _Job) -> AsyncGenerator[tuple[int, Generation], None]:
     """Yields the parts of all answers as they come, each with the index of its answer."""
     # One place: a caller that takes nothing holds up all answers, in the end within the daemon.
     parts: asyncio.Queue[Union[tuple[int, Generation], Exception, None]] = asyncio.Queue(1)
 
     async def read(index: int, prompt: Prompt, options: Mapping[str, Any]) -> None:
         try:
-            async for part in gateway.client.stream(
+            stream = gateway.client.stream(
                 job.model, prompt, max_tokens=job.max_tokens, **options
-            ):
-                await parts.put((index, part))
+            )
+            async with aclosing(stream):
+                async for part in stream:
+                    await parts.put((index, part))
             await parts.put(None)
         except Exception as failed:
             await parts.put(failed)

@@ -13,8 +13,9 @@ import json
 import logging
 import math
 import time
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, AsyncIterator, Awaitable, Callable, Mapping, Optional, Protocol, Union
+from typing import Any, AsyncGenerator, Awaitable, Callable, Mapping, Optional, Protocol, Union
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.datastructures import Headers
@@ -43,6 +44,11 @@ _STATUSES = {
     "DEADLINE_EXCEEDED": 504,
 }
 GONE = 499
+
+# The entry of an ASGI scope's state that drops the connection.
+ABORT = "abort"
+
+_PIECE_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,7 @@ class Whole:
 
 
 # A handler returns an answer, or the events of a stream: JSON objects, and texts as they are.
-Events = AsyncIterator[Union[Mapping[str, Any], str]]
+Events = AsyncGenerator[Union[Mapping[str, Any], str], None]
 Answer = Union[Whole, Events]
 
 
@@ -165,7 +171,8 @@ class Endpoint:
         self._handler = handler
 
     async def __call__(self, scope: Any, receive: Any, send: Send) -> None:
-        gateway, writer = self._gateway, _Writer(send, self._gateway.limits.stall_timeout_s)
+        gateway = self._gateway
+        writer = _Writer(scope, send, gateway.limits.stall_timeout_s)
         began = time.monotonic()
         gateway.in_flight += 1
         gateway.metrics.in_flight.inc()
@@ -226,34 +233,29 @@ class Endpoint:
     async def _answer(self, call: HttpCall, writer: _Writer) -> None:
         try:
             answer = await self._handler(self._gateway, call)
+            if isinstance(answer, Whole):
+                await writer.whole(answer)
+                return
+            async with aclosing(answer) as events:
+                await self._stream(events, writer)
+        except _Stalled:
+            await writer.give_up()
         except Exception as error:  # Each becomes a response.
-            return await self._fail(writer, Failure.of(error))
-        if isinstance(answer, Whole):
-            await writer.whole(answer)
-        else:
-            await self._stream(answer, writer)
+            await self._fail(writer, Failure.of(error))
 
     async def _stream(self, events: Events, writer: _Writer) -> None:
         """Writes events. The status waits for the first one, so that a refusal has its own."""
+        first = await events.__anext__()
+        await writer.begin_events()
+        await writer.event(first)
         try:
-            try:
-                first = await events.__anext__()
-            except Exception as error:
-                return await self._fail(writer, Failure.of(error))
-            await writer.begin_events()
-            await writer.event(first)
-            try:
-                async for event in events:
-                    await writer.event(event)
-            except _Stalled:
-                raise
-            except Exception as error:
-                await writer.event(self._api(Failure.of(error)))
-            await writer.end()
+            async for event in events:
+                await writer.event(event)
         except _Stalled:
-            writer.status = GONE
-        finally:
-            await events.aclose()  # type: ignore[attr-defined]
+            raise
+        except Exception as error:
+            await writer.event(self._api(Failure.of(error)))
+        await writer.end()
 
     async def _fail(
         self, writer: _Writer, failure: Failure, headers: Mapping[str, str] = {}
@@ -263,7 +265,7 @@ class Endpoint:
                 Whole(self._api(failure), failure.status, {**failure.headers(), **headers})
             )
         except _Stalled:
-            writer.status = GONE
+            await writer.give_up()
 
 
 async def _disconnected(receive: Any) -> None:
@@ -278,10 +280,18 @@ class _Stalled(Exception):
 class _Writer:
     """Writes a response, and bounds how long each piece of it may take to be taken."""
 
-    def __init__(self, send: Send, stall_timeout_s: float) -> None:
+    def __init__(self, scope: Any, send: Send, stall_timeout_s: float) -> None:
         self._send = send
         self._stall_timeout_s = stall_timeout_s
+        self._abort = scope.get("state", {}).get(ABORT)
         self.status: Optional[int] = None
+
+    async def give_up(self) -> None:
+        """Drops the connection, with what is buffered of it; closing it would wait for that."""
+        self.status = GONE
+        if self._abort is not None:
+            self._abort()
+            await asyncio.sleep(0)
 
     async def whole(self, answer: Whole) -> None:
         content, headers = answer.content, dict(answer.headers)
@@ -316,11 +326,15 @@ class _Writer:
         await self._send({"type": "http.response.start", "status": status, "headers": encoded})
 
     async def _put(self, body: bytes, more: bool) -> None:
-        message = {"type": "http.response.body", "body": body, "more_body": more}
-        try:
-            await asyncio.wait_for(self._send(message), self._stall_timeout_s)
-        except asyncio.TimeoutError:
-            raise _Stalled from None
+        # A server waits for what it has sent before to be taken, not for the piece that it is given.
+        for begin in range(0, max(1, len(body)), _PIECE_BYTES):
+            piece = body[begin : begin + _PIECE_BYTES]
+            last = begin + _PIECE_BYTES >= len(body)
+            message = {"type": "http.response.body", "body": piece, "more_body": more or not last}
+            try:
+                await asyncio.wait_for(self._send(message), self._stall_timeout_s)
+            except asyncio.TimeoutError:
+                raise _Stalled from None
 
 
 def to_json(value: Any) -> bytes:
