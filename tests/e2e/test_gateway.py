@@ -92,6 +92,7 @@ def test_a_streamed_completion_is_the_whole_one(client):
     parts = list(client.completions.create(**asked, stream=True,
                                            stream_options={"include_usage": True}))
     assert parts[-1].usage == whole.usage and not parts[-1].choices
+    assert whole.usage.prompt_tokens == len(PROMPT) + 1  # A prompt with two answers counts once.
     texts = ["", ""]
     for part in parts[:-1]:
         texts[part.choices[0].index] += part.choices[0].text

@@ -326,7 +326,7 @@ class _Writer:
         await self._send({"type": "http.response.start", "status": status, "headers": encoded})
 
     async def _put(self, body: bytes, more: bool) -> None:
-        # A server waits for what it has sent before to be taken, not for the piece that it is given.
+        # A server waits for what it sent before to be taken, not for the piece that it is given.
         for begin in range(0, max(1, len(body)), _PIECE_BYTES):
             piece = body[begin : begin + _PIECE_BYTES]
             last = begin + _PIECE_BYTES >= len(body)
