@@ -235,7 +235,8 @@ void AddAttention(Cases& cases) {
               absl::StrCat(shape, ", 4/2 heads of ", dim), [=](DeviceLab& lab, Random& random) {
                 const reference::AttentionShape heads = {4, 2, dim};
                 const auto sequences = RandomSequences<T>(random, heads, places);
-                (void)RunAttention<T>(lab, random, heads, sequences, /*causal=*/true, {}, limit);
+                (void)RunAttention<T>(lab, random, heads, sequences, /*causal=*/true, {},
+                                      {limit, lab.device().info().processors});
               });
   };
   const int32_t prompt = std::is_same_v<T, float> ? 32 : 64;
@@ -253,6 +254,11 @@ void AddAttention(Cases& cases) {
     }
   }
   add(" decode", 128, kMost, decode, "8 rows on 128 positions");
+  if (std::is_same_v<T, float>) return;
+  for (const int32_t rows : {1, 8}) {
+    add(absl::StrCat(" decode of ", rows), 128, kMost, Places(rows, {8191, 1}),
+        absl::StrCat(rows, rows == 1 ? " row" : " rows", " on 8192 positions"));
+  }
 }
 
 void AddSampling(Cases& cases) {
