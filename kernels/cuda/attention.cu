@@ -25,7 +25,9 @@ struct AttentionShared {
   static constexpr int32_t kDims = kMaxDims;
   static constexpr int32_t kPieceKeys = kKeys;
   static constexpr int32_t kSlots = kRing;
-  static constexpr int32_t kTeams = kPieceKeys / kPageTokens;  // warps with a part of the ring
+  // The warps with a part of the ring, each of which may work alone. Where heads are wide, blocks
+  // take one tile at a time: the code of both ways would leave too few registers.
+  static constexpr int32_t kTeams = kDims <= 128 ? kPieceKeys / kPageTokens : 1;
   static constexpr int32_t kStride = kDims + kCopyElements<T>;
 
   alignas(kCopyBytes) T q[kTileQueries][kStride];
@@ -121,7 +123,11 @@ class Pieces {
       : args_(args),
         work_(work),
         shared_(shared),
+        key_(Team::Thread() / kPerRow),
+        column_(Team::Thread() % kPerRow * kCopyElements<T>),
         chunk_(work.tile.first_segment * (kSegment / kChunk)) {
+    const int32_t left = (args.kv.head_dim - column_) * static_cast<int32_t>(sizeof(T));
+    bytes_ = left < 0 ? 0 : left < kCopyBytes ? left : kCopyBytes;
     const int32_t keys = work.tile.past_segment * kSegment;
     const int32_t end = keys < work.tile.context ? keys : work.tile.context;
     past_chunk_ = (end + kChunk - 1) / kChunk;
@@ -147,7 +153,8 @@ class Pieces {
 
  private:
   static constexpr int32_t kPerRow = Shared::kDims / kCopyElements<T>;
-  static constexpr int32_t kCopies = kPageTokens * kPerRow;  // of a page
+  static constexpr int32_t kRows = Team::kThreads / kPerRow;  // that the team copies at a time
+  static_assert(kRows >= 1 && kPageTokens % kRows == 0);
 
   __device__ T (*Slot(int32_t slot))[Shared::kStride] {
     return &shared_
@@ -172,20 +179,30 @@ class Pieces {
 
   // Positions that the tile does not see become zeros.
   __device__ void Bring(const T* layer, int32_t first, T (*to)[Shared::kStride]) {
-    const int32_t dim = args_.kv.head_dim, context = work_.tile.context;
+    const int32_t dim = args_.kv.head_dim;
     SLUICE_UNROLL
     for (int32_t page = 0; page < Team::kPieceKeys / kPageTokens; ++page) {
       const int32_t position = first + page * kPageTokens;
+      const int32_t seen = work_.tile.context - position;  // positions of the page
       const T* from = layer;
-      if (position < context) {
+      if (seen > 0) {
         const int32_t id = args_.pages[work_.sequence.pages_offset + position / kPageTokens];
         from += args_.kv.PageOffset(id, work_.kv_head);
       }
-      SLUICE_UNROLL
-      for (int32_t i = Team::Thread(); i < kCopies; i += Team::kThreads) {
-        const int32_t key = i / kPerRow, d = i % kPerRow * kCopyElements<T>;
-        cuda::Bring<T, kAsync>(&to[page * kPageTokens + key][d], from + key * dim + d, layer,
-                               position + key < context ? dim - d : 0);
+      T* const place = &to[page * kPageTokens + key_][column_];
+      if (kAsync && seen >= kPageTokens) {
+        const T* row = from + key_ * dim + (bytes_ > 0 ? column_ : 0);
+        SLUICE_UNROLL
+        for (int32_t k = 0; k < kPageTokens; k += kRows, row += kRows * dim) {
+          CopyAsync(place + k * Shared::kStride, row, bytes_);
+        }
+      } else {
+        SLUICE_ROLLED
+        for (int32_t k = 0; k < kPageTokens; k += kRows) {
+          const int32_t count = key_ + k < seen ? dim - column_ : 0;
+          cuda::Bring<T, kAsync>(place + k * Shared::kStride, from + (key_ + k) * dim + column_,
+                                 layer, count);
+        }
       }
     }
   }
@@ -198,8 +215,8 @@ class Pieces {
     SLUICE_ROLLED
     for (int32_t page = 0; page < Team::kPieceKeys / kPageTokens; ++page) {
       SLUICE_ROLLED
-      for (int32_t i = Team::Thread(); i < kCopies; i += Team::kThreads) {
-        T* const place = &rows[page * kPageTokens + i / kPerRow][i % kPerRow * kCopyElements<T>];
+      for (int32_t k = 0; k < kPageTokens; k += kRows) {
+        T* const place = &rows[page * kPageTokens + key_ + k][column_];
         auto values = LoadWhole<Pack<T>>(place);
         bool finite = true;
         SLUICE_UNROLL
@@ -220,6 +237,8 @@ class Pieces {
   const AttentionArgs<T>& args_;
   const Work& work_;
   Shared& shared_;
+  const int32_t key_, column_;             // the first element of a page that the thread copies
+  int32_t bytes_;                          // of a copy
   int32_t chunk_, past_chunk_, part_ = 0;  // of the next request
   int32_t requested_ = 0, taken_ = 0;      // slots
 };

@@ -132,7 +132,7 @@ class WarpSums {
       largest_[i] = -INFINITY;
       sum_[i] = 0;
     }
-    ForEach([](int32_t, int32_t, float& y) { y = 0; });
+    ForEach([](int32_t, float& y) { y = 0; });
   }
 
   // Replaces the scores of the chunk at `first` by the weights 2^(s - max), where s are the scores
@@ -174,7 +174,7 @@ class WarpSums {
       }
       sum_[i] = fmaf(sum_[i], keep[i], sum);
     }
-    ForEach([&](int32_t, int32_t i, float& y) { y *= keep[i]; });
+    ForEach([&](int32_t i, float& y) { y *= keep[i]; });
   }
 
   // Adds the weighted values of kKeys keys, whose first column is 8 first_block.
@@ -247,7 +247,7 @@ class WarpSums {
   __device__ void EndSegment(int32_t segment, bool to_records) {
     constexpr int32_t kSegment = kSegmentTokens;
     // Chunks that a row does not see may have changed the sign of its zeros.
-    ForEach([](int32_t, int32_t, float& y) { y += 0.0f; });
+    ForEach([](int32_t, float& y) { y += 0.0f; });
     SLUICE_UNROLL
     for (int32_t i = 0; i < 2; ++i) sum_[i] = LaneReduce<4>(sum_[i], Plus());
     if (to_records) return;
@@ -274,15 +274,6 @@ class WarpSums {
   // Returns the sum of the weights of row `i` over all segments.
   __device__ float sum(int32_t i) const { return merged_[i].sum; }
 
-  // Calls f(feature, i, y) for the elements of this lane, where i is 0 or 1 for its rows.
-  template <typename Function>
-  __device__ void ForEach(Function f) {
-    SLUICE_UNROLL
-    for (int32_t n = 0; n < kDims / 8; ++n) {
-      for (int32_t i = 0; i < 4; ++i) f(n * 8 + Lane() % 4 * 2 + i % 2, i / 2, y_[n][i]);
-    }
-  }
-
   // Writes this lane's elements of row `i` below `dims`, a multiple of 8, to `row`.
   __device__ void Write(int32_t i, float* row, int32_t dims = kDims) const {
     SLUICE_UNROLL
@@ -300,6 +291,15 @@ class WarpSums {
 
  private:
   static constexpr bool kInRegisters = kDims <= kMostRegisterDims;
+
+  // Calls f(i, y) for the elements of this lane, where i is 0 or 1 for its rows.
+  template <typename Function>
+  __device__ void ForEach(Function f) {
+    SLUICE_UNROLL
+    for (int32_t n = 0; n < kDims / 8; ++n) {
+      for (int32_t i = 0; i < 4; ++i) f(i / 2, y_[n][i]);
+    }
+  }
 
   template <typename Row>
   __device__ void AddValue(const Row& value, const float (&weights)[4], int32_t key) {
