@@ -254,11 +254,13 @@ void AddAttention(Cases& cases) {
     }
   }
   add(" decode", 128, kMost, decode, "8 rows on 128 positions");
-  if (std::is_same_v<T, float>) return;
-  for (const int32_t rows : {1, 8}) {
-    add(absl::StrCat(" decode of ", rows), 128, kMost, Places(rows, {8191, 1}),
+  const auto long_decode = [&](int32_t rows, int64_t dim) {
+    add(absl::StrCat(" decode of ", rows), dim, kMost, Places(rows, {8191, 1}),
         absl::StrCat(rows, rows == 1 ? " row" : " rows", " on 8192 positions"));
-  }
+  };
+  long_decode(1, kHead);
+  long_decode(1, kOddHead);
+  if constexpr (!std::is_same_v<T, float>) long_decode(8, kHead);
 }
 
 void AddSampling(Cases& cases) {
