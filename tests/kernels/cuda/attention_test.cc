@@ -169,7 +169,8 @@ TYPED_TEST(AttentionTest, PrefillAndDecodeGiveTheSameBitsPastFourSegments) {
 }
 
 TYPED_TEST(AttentionTest, EqualsTheReferencePastFourSegments) {
-  for (const AttentionShape& shape : {AttentionShape{4, 2, 16}, {2, 1, 128}, {3, 1, 201}}) {
+  for (const AttentionShape& shape :
+       {AttentionShape{4, 2, 16}, {1, 1, 63}, {2, 1, 128}, {1, 1, 127}, {3, 1, 200}, {1, 1, 255}}) {
     for (const bool causal : {true, false}) {
       const auto cases = RandomSequences<TypeParam>(this->random_, shape,
                                                     {{2060, 1}, {500, 30}, {1535, 2}, {0, 7}});
