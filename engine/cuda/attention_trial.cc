@@ -129,6 +129,11 @@ void AttentionTrial<T>::PutKv() {
 }
 
 template <typename T>
+int32_t AttentionTrial<T>::LongestSequence() const {
+  return std::ranges::max(sequences_, {}, &Sequence::length).length;
+}
+
+template <typename T>
 void AttentionTrial<T>::PutBatch(const Pieces& pieces) {
   std::vector<T> q;
   std::vector<cuda::AttentionSequence> steps;
@@ -143,14 +148,26 @@ void AttentionTrial<T>::PutBatch(const Pieces& pieces) {
   }
   std::vector<int32_t> ids(rows);
   std::iota(ids.begin(), ids.end(), 0);
-  const int32_t group = shape_.q_heads / shape_.kv_heads;
-  std::vector<cuda::AttentionTile> tiles(cuda::MaxAttentionTiles(rows, std::ssize(steps), group));
-  const int32_t count = cuda::CutIntoAttentionTiles(steps, group, tiles.data());
-  batches_.push_back({.q = inputs_->Put(q),
-                      .sequences = inputs_->Put(steps),
-                      .rows = inputs_->Put(ids),
-                      .tiles = {inputs_->Put(tiles), inputs_->Put(std::vector<int32_t>{count}),
-                                static_cast<int32_t>(tiles.size())}});
+  const cuda::AttentionSizes sizes = {.q_heads = shape_.q_heads,
+                                      .kv_heads = shape_.kv_heads,
+                                      .causal = shape_.causal,
+                                      .max_context = LongestSequence(),
+                                      .processors = processors_,
+                                      .rows = rows,
+                                      .sequences = std::ssize(steps)};
+  std::vector<cuda::AttentionTile> tiles(cuda::MaxAttentionTiles(sizes));
+  const auto counts = cuda::CutIntoAttentionTiles(steps, sizes, std::span(tiles));
+  std::vector<float> scratch(cuda::AttentionScratchFloats(sizes, shape_.head_dim));
+  batches_.push_back(
+      {.q = inputs_->Put(q),
+       .sequences = inputs_->Put(steps),
+       .rows = inputs_->Put(ids),
+       .tiles = {.tiles = inputs_->Put(tiles),
+                 .counts = inputs_->Put(std::vector<cuda::AttentionTileCounts>{counts}),
+                 .taken = const_cast<int32_t*>(inputs_->Put(std::vector<int32_t>{0})),
+                 .capacity = static_cast<int32_t>(tiles.size()),
+                 .records = static_cast<int32_t>(cuda::MaxAttentionRecords(sizes))},
+       .scratch = const_cast<float*>(inputs_->Put(scratch))});
 }
 
 template <typename T>
@@ -197,6 +214,7 @@ void AttentionTrial<T>::Expect(const Sequence& sequence, const std::vector<doubl
 template <typename T>
 absl::Status AttentionTrial<T>::Prepare(Device& device, DeviceStream& stream) {
   inputs_.emplace(device, stream);
+  processors_ = device.info().processors;
   DrawSequences();
   PutKv();
   RowTrialPlan plan = {.width = q_width(), .half = kHalf};
@@ -235,6 +253,7 @@ absl::Status AttentionTrial<T>::Check(const AttentionCandidate<T>& candidate,
                  .scale = static_cast<float>(1 / std::sqrt(double{1} * shape_.head_dim)),
                  .causal = shape_.causal,
                  .xsa = {.form = shape_.xsa, .eps = shape_.eps, .gate = gate_},
+                 .scratch = inputs.scratch,
                  .out = static_cast<T*>(out)});
       },
       stream);

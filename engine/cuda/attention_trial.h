@@ -52,6 +52,7 @@ class AttentionTrial {
     const kernels::cuda::AttentionSequence* sequences;
     const int32_t* rows;
     kernels::cuda::AttentionTiles tiles;
+    float* scratch;
   };
 
   int64_t q_width() const { return int64_t{shape_.q_heads} * shape_.head_dim; }
@@ -61,12 +62,14 @@ class AttentionTrial {
   void AddSequence(int32_t length, int32_t queries);
   std::vector<Pieces> Batches() const;
   std::vector<int32_t> RowsOf(const Pieces& pieces) const;
+  int32_t LongestSequence() const;
   void PutKv();
   void PutBatch(const Pieces& pieces);
   void Expect(const Sequence& sequence, const std::vector<double>& gate, RowTrialPlan* plan) const;
 
   const AttentionShape shape_;
   const float* const gate_;
+  int32_t processors_ = 1;  // of the device
   std::vector<Sequence> sequences_;
   std::vector<int32_t> pages_;
   std::vector<Batch> batches_;

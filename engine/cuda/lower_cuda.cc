@@ -214,11 +214,13 @@ class Lowering {
           .scale = scale,
           .causal = op.causal,
           .xsa = xsa,
+          .scratch = place.template at<float>(place.layout.attention_scratch),
           .out = place.buffer(op.out)};
       if (op.xsa) {
         const int64_t layer = int64_t{op.layer} * place.bucket.tokens * heads;
         args.xsa.cos_sim = place.template at<float>(place.layout.cos_sim) + layer;
         args.xsa.proj_frac = place.template at<float>(place.layout.proj_frac) + layer;
+        args.xsa.wanted = &place.counts().wants_diagnostics;
       }
       kernel->run(stream, args);
     };
@@ -426,6 +428,7 @@ absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeight
   lowered.head = lowering.head();
   lowered.uses_library = lowering.uses_library();
   lowered.workspace_bytes = lowering.workspace_bytes();
+  lowered.processors = weights.device_info().processors;
   return lowered;
 }
 

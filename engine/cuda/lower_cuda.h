@@ -48,7 +48,9 @@ struct StepPlace {
   }
   kernels::cuda::AttentionTiles attention_tiles() const {
     return {at<const kernels::cuda::AttentionTile>(layout.attention_tiles),
-            &counts().attention_tiles, layout.max_attention_tiles};
+            &counts().attention_tiles, &at<StepCounts>(layout.counts)->attention_taken,
+            layout.max_attention_tiles,
+            static_cast<int32_t>(kernels::cuda::MaxAttentionRecords(layout.attention))};
   }
 };
 
@@ -63,10 +65,14 @@ struct LoweredCudaModel {
   HeadWeights<T> head;
   bool uses_library = false;   // for layers other than the head
   size_t workspace_bytes = 0;  // of the library's layers
+  int32_t processors = 0;      // of the device
 
   StepLayout LayOut(const Model& model, const Bucket& bucket) const {
     const int64_t rows = uses_library ? DenseRows(bucket.tokens) : bucket.tokens;
-    return LayOutStep(model.config, graph, bucket, rows, sizeof(T), workspace_bytes);
+    return LayOutStep(model.config, graph, bucket, rows,
+                      {.element_bytes = sizeof(T),
+                       .workspace_bytes = static_cast<int64_t>(workspace_bytes),
+                       .processors = processors});
   }
   void Launch(const StepPlace<T>& place, DeviceStream& stream) const {
     for (const CudaOp<T>& cuda_op : ops) cuda_op(place, stream);

@@ -100,6 +100,8 @@ class CostMeter {
   void Meet(int32_t warp);
   // The collective in which they met is a matrix product.
   void Product() { ++launches_.back().products; }
+  // The collective in which they met is an access, which is counted already.
+  void Accessed() { --launches_.back().instructions; }
 
  private:
   static constexpr int32_t kLanes = 32;

@@ -243,6 +243,21 @@ void Machine::Touch(uintptr_t address, size_t bytes, Access access, const void* 
                  address, bytes);
 }
 
+void Machine::ReadSharedRow(const void* row, const void* site) {
+  constexpr size_t kRowBytes = 16;
+  OutsideDeviceCode outside;
+  const auto address = reinterpret_cast<uintptr_t>(row);
+  if (address % kRowBytes != 0) {
+    Fail(absl::StrCat("loads a row of a matrix at an address that is no multiple of ", kRowBytes));
+  }
+  if (!Check(address, kRowBytes, Access::kRead)) {
+    Fail("loads a row of a matrix that is not in shared memory");
+  }
+  if (site == nullptr || meter_ == nullptr) return;
+  meter_->Access(current_, site, CostMeter::Space::kShared, CostMeter::Kind::kRead, address,
+                 kRowBytes);
+}
+
 bool Machine::Check(uintptr_t address, size_t bytes, Access access) {
   const bool is_shared =
       address - reinterpret_cast<uintptr_t>(shared_) < static_cast<uintptr_t>(shape().shared_bytes);

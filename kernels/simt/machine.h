@@ -69,6 +69,8 @@ class Machine {
   // device code, by which costs tell instructions apart.
   void Touch(uintptr_t address, size_t bytes, Access access, const void* site,
              size_t alignment = 1);
+  // Reads 16 aligned bytes of shared memory. The access has costs unless `site` is null.
+  void ReadSharedRow(const void* row, const void* site);
   void WaitForPrevious();
   void Barrier(const char* file, int line);
   // A null `function` makes this a barrier of the warp.

@@ -147,7 +147,6 @@ Case AttentionCase(const AttentionShape& s, const Heads& h) {
       .operations = 4.0 * h.dim * h.q * s.sequences * seen,
       .tensor_cores = true};
   return KernelCase(measurement, [=](Bench& bench) {
-    const int32_t group = h.q / h.kv;
     const int32_t pages_each = (s.context + cuda::kPageTokens - 1) / cuda::kPageTokens;
     std::vector<cuda::AttentionSequence> sequences;
     std::vector<int32_t> row_ids, pages;
@@ -158,20 +157,30 @@ Case AttentionCase(const AttentionShape& s, const Heads& h) {
     for (int32_t i = 0; i < s.sequences * pages_each; ++i) pages.push_back(i);
     // Pages are scattered, as they are after some traffic.
     std::shuffle(pages.begin(), pages.end(), bench.random());
-    std::vector<cuda::AttentionTile> tiles(cuda::MaxAttentionTiles(rows, s.sequences, group));
-    const int32_t tile_count = cuda::CutIntoAttentionTiles(sequences, group, tiles.data());
+    const cuda::AttentionSizes sizes = {.q_heads = h.q,
+                                        .kv_heads = h.kv,
+                                        .causal = true,
+                                        .max_context = s.context,
+                                        .processors = bench.stream().processors(),
+                                        .rows = rows,
+                                        .sequences = s.sequences};
+    std::vector<cuda::AttentionTile> tiles(cuda::MaxAttentionTiles(sizes));
+    const cuda::AttentionTileCounts counts = cuda::CutIntoAttentionTiles(sequences, sizes, tiles);
     const int64_t cache = std::ssize(pages) * cuda::kPageTokens * h.kv * h.dim;
     const cuda::AttentionArgs<T> args = {
         .q = bench.Values<T>(q),
         .sequences = bench.Put(sequences),
         .rows = bench.Put(row_ids),
         .pages = bench.Put(pages),
-        .tiles = {bench.Put(tiles), bench.Put(std::vector<int32_t>{tile_count}), tile_count},
+        .tiles = {bench.Put(tiles), bench.Put(std::vector<cuda::AttentionTileCounts>{counts}),
+                  bench.Put(std::vector<int32_t>{0}), static_cast<int32_t>(tiles.size()),
+                  static_cast<int32_t>(cuda::MaxAttentionRecords(sizes))},
         .kv = {bench.Values<T>(cache), bench.Values<T>(cache), h.kv, h.dim},
         .q_heads = h.q,
         .scale = static_cast<float>(1 / std::sqrt(h.dim)),
         .causal = true,
         .xsa = {.form = s.xsa ? kernels::XsaForm::kNorm : kernels::XsaForm::kOff},
+        .scratch = bench.Room<float>(cuda::AttentionScratchFloats(sizes, h.dim)),
         .out = bench.Room<T>(q)};
     return [=, &bench] { cuda::Attention(bench.stream(), args); };
   });

@@ -91,6 +91,24 @@ TEST_F(CudaModelTest, ADecodeStepHasNineKernelsALayer) {
   }
 }
 
+// Contexts of several segments of keys are merged by a kernel of their own. Tiles are divided for
+// the second device and not for the first.
+TEST_F(CudaModelTest, LongContextsTakeAKernelMoreAndHaveTheSameBitsHoweverTheyAreDivided) {
+  constexpr int32_t kLength = 600, kPages = 38;
+  ModelConfig config = TinyConfig(1);
+  config.max_positions = kLength;
+  std::vector<std::vector<float>> logits;
+  for (const int32_t processors : {1, 132}) {
+    Load(config, {.processors = processors});
+    const auto slot = executable_->CreateSlot({kLength, 1}, kPages).value();
+    const auto plan = executable_->Prepare({kLength, 1}).value();
+    const simt::SimtCounts before = device_->counts();
+    logits.push_back(Replay(*plan, *slot, kLength).value());
+    EXPECT_EQ((device_->counts() - before).nodes, 2 + 10 + 4);
+  }
+  EXPECT_EQ(logits[0], logits[1]);
+}
+
 TEST_F(CudaModelTest, AScoringStepOf4096RowsWaitsOnce) {
   constexpr int32_t kSequences = 64, kLength = 64, kRows = kSequences * kLength;
   ModelConfig config = TinyConfig(1);

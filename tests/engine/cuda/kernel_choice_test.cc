@@ -39,9 +39,9 @@ AttentionCandidate<T> Spoilt(AttentionCandidate<T> candidate, RowFault fault) {
                                                const cuda::AttentionArgs<T>& args) {
     run(stream, args);
     int32_t rows = 0;
-    for (int32_t i = 0; i < *args.tiles.count; ++i) {
+    for (int32_t i = 0; i < args.tiles.counts->wide + args.tiles.counts->narrow; ++i) {
       const cuda::AttentionTile& tile = args.tiles.tiles[i];
-      if (tile.first == 0) rows += args.sequences[tile.sequence].count;
+      if (tile.first == 0 && tile.first_segment == 0) rows += args.sequences[tile.sequence].count;
     }
     PlantRowFault(stream, fault, rows, args.q_heads * args.kv.head_dim, args.out);
   };

@@ -259,7 +259,8 @@ void AddAttention(Cases& cases) {
               absl::StrCat(shape, ", 4/2 heads of ", dim), [=](DeviceLab& lab, Random& random) {
                 const reference::AttentionShape heads = {4, 2, dim};
                 const auto sequences = RandomSequences<T>(random, heads, places);
-                (void)RunAttention<T>(lab, random, heads, sequences, /*causal=*/true, {}, limit);
+                (void)RunAttention<T>(lab, random, heads, sequences, /*causal=*/true, {},
+                                      {limit, lab.device().info().processors});
               });
   };
   const int32_t prompt = std::is_same_v<T, float> ? 32 : 64;
@@ -277,6 +278,17 @@ void AddAttention(Cases& cases) {
     }
   }
   add(" decode", 128, kMost, decode, "8 rows on 128 positions");
+  const auto long_decode = [&](int32_t rows, int64_t dim, int32_t context) {
+    add(absl::StrCat(" decode of ", rows), dim, kMost, Places(rows, {context - 1, 1}),
+        absl::StrCat(rows, rows == 1 ? " row" : " rows", " on ", context, " positions"));
+  };
+  for (const int64_t dim : {64, 256}) {
+    long_decode(1, dim, 1024);
+    long_decode(1, dim - 1, 1024);
+  }
+  long_decode(1, kOddHead, 1024);
+  long_decode(1, kHead, 8192);
+  if constexpr (!std::is_same_v<T, float>) long_decode(8, kHead, 8192);
 }
 
 void AddSampling(Cases& cases) {

@@ -127,6 +127,79 @@ __global__ void CountKernel(CountArgs args) {
 }
 const Kernel kCount = KernelOf("Count", &CountKernel);
 
+struct MatchArgs {
+  const uint32_t* in;
+  bool some_return;
+  uint32_t* equal;
+  uint32_t* sum;
+};
+
+__global__ void MatchKernel(MatchArgs args) {
+  const uint32_t own = args.in[Lane()];
+  if (args.some_return && own == 0) return;
+  uint32_t equal = 0;
+  for (uint32_t left = MatchLanes(own); left != 0; left &= left - 1) ++equal;
+  args.equal[Lane()] = equal;
+  const uint32_t sum = AddLanes(own);
+  if (Lane() == 0) *args.sum = sum;
+}
+const Kernel kMatch = KernelOf("Match", &MatchKernel);
+
+struct RowsArgs {
+  const uint16_t* in;
+  Rows rows;
+  bool transposed;
+  uint32_t* out;
+};
+
+struct alignas(16) EightNumbers {
+  uint16_t at[8];
+};
+
+struct RowsShared {
+  EightNumbers rows[kWarp + 1];
+};
+
+__global__ void LoadRowsKernel(RowsArgs args) {
+  auto& shared = SharedMemory<RowsShared>();
+  const uint16_t* const own = args.in + 8 * Lane();
+  StoreWhole(LoadWhole<EightNumbers>(own), &shared.rows[Lane()]);
+  if (args.rows != Rows::kWithoutBarrier) SyncWarp();
+  const uint16_t* row = shared.rows[Lane()].at;
+  if (args.rows == Rows::kNotAligned) ++row;
+  if (args.rows == Rows::kInGlobalMemory) row = own;
+  uint32_t loaded[4];
+  if (args.transposed) {
+    LoadMatrices<true>(row, loaded);
+  } else {
+    LoadMatrices<false>(row, loaded);
+  }
+  for (int32_t i = 0; i < 4; ++i) args.out[Lane() * 4 + i] = loaded[i];
+}
+const Kernel kLoadRows = KernelOf("LoadRows", &LoadRowsKernel);
+
+struct PowersArgs {
+  const float* in;
+  bool divided;
+  float* out;
+};
+
+__global__ void PowersKernel(PowersArgs args) {
+  const float power = Exp2(args.in[Lane()]);
+  args.out[Lane()] = args.divided ? power / power : power;
+}
+const Kernel kPowers = KernelOf("Powers", &PowersKernel);
+
+struct PairsArgs {
+  const float* in;
+  uint32_t* out;
+};
+
+__global__ void PairsKernel(PairsArgs args) {
+  args.out[Lane()] = RoundToPair(args.in[2 * Lane()], args.in[2 * Lane() + 1]);
+}
+const Kernel kPairs = KernelOf("Pairs", &PairsKernel);
+
 struct MultiplyArgs {
   const uint16_t* a;
   const uint16_t* b;
@@ -341,6 +414,22 @@ void DoubleByCopies(Stream& stream, const float* in, int32_t valid, Wait wait, f
 
 void Count(Stream& stream, bool atomically, int32_t blocks, int32_t* counter) {
   Launch(stream, kCount, {blocks, 64}, CountArgs{atomically, counter});
+}
+
+void MatchAndAdd(Stream& stream, const uint32_t* in, bool some_return, uint32_t* equal,
+                 uint32_t* sum) {
+  Launch(stream, kMatch, {1, 32}, MatchArgs{in, some_return, equal, sum});
+}
+
+void LoadRows(Stream& stream, const uint16_t* in, Rows rows, bool transposed, uint32_t* out) {
+  Launch(stream, kLoadRows, {1, 32, sizeof(RowsShared)}, RowsArgs{in, rows, transposed, out});
+}
+
+void PowersOfTwo(Stream& stream, const float* in, bool divided, float* out) {
+  Launch(stream, kPowers, {1, 32}, PowersArgs{in, divided, out});
+}
+void RoundToPairs(Stream& stream, const float* in, uint32_t* out) {
+  Launch(stream, kPairs, {1, 32}, PairsArgs{in, out});
 }
 
 void Multiply(Stream& stream, const uint16_t* a, const uint16_t* b, float* d) {

@@ -34,6 +34,21 @@ void DoubleByCopies(Stream& stream, const float* in, int32_t valid, Wait wait, f
 // Counts with an atomic addition, or with a plain one.
 void Count(Stream& stream, bool atomically, int32_t blocks, int32_t* counter);
 
+// Counts for each of 32 numbers the equal ones among them, and sums the numbers. Lanes whose number
+// is 0 take no part if `some_return`.
+void MatchAndAdd(Stream& stream, const uint32_t* in, bool some_return, uint32_t* equal,
+                 uint32_t* sum);
+
+// Copies 32 rows of 8 numbers to shared memory, loads them as four matrices, and writes what each
+// lane holds: out [32, 4] pairs.
+enum class Rows { kWritten, kWithoutBarrier, kNotAligned, kInGlobalMemory };
+void LoadRows(Stream& stream, const uint16_t* in, Rows rows, bool transposed, uint32_t* out);
+
+// Computes Exp2 of 32 numbers, over itself if `divided`, which is 1 if it is not subnormal.
+void PowersOfTwo(Stream& stream, const float* in, bool divided, float* out);
+// Rounds 64 numbers to 32 pairs.
+void RoundToPairs(Stream& stream, const float* in, uint32_t* out);
+
 // Computes d = a b by MultiplyAdd: a [16, 16] and b [16, 8] of bfloat16, d [16, 8].
 void Multiply(Stream& stream, const uint16_t* a, const uint16_t* b, float* d);
 
