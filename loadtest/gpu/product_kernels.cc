@@ -180,7 +180,8 @@ Case AttentionCase(const AttentionShape& s, const Heads& h) {
         .scale = static_cast<float>(1 / std::sqrt(h.dim)),
         .causal = true,
         .xsa = {.form = s.xsa ? kernels::XsaForm::kNorm : kernels::XsaForm::kOff},
-        .scratch = bench.Room<float>(cuda::AttentionScratchFloats(sizes, h.dim)),
+        .scratch =
+            bench.Room<float>(std::max<int64_t>(1, cuda::AttentionScratchFloats(sizes, h.dim))),
         .out = bench.Room<T>(q)};
     return [=, &bench] { cuda::Attention(bench.stream(), args); };
   });

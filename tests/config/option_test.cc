@@ -56,9 +56,9 @@ TEST(Options, EachReadsBackItsDefault) {
 // Finds two options that fill the same member.
 TEST(Options, EachChangesOnlyItself) {
   const std::vector<std::string> others = {
-      "77",      "17,99", "1.25",   "0.5",    "true",        "fixed", "debug",
-      "json",    "other", "h:1",    "500000", "127.0.0.1:9", "edge",  "fifo_packed",
-      "5000000", "false", "cuda:1", "f32",    "cublaslt",    "spin",  "split:3"};
+      "77",     "17,99", "1.25",     "0.5",         "true",    "fixed",       "debug",   "json",
+      "other",  "h:1",   "500000",   "127.0.0.1:9", "edge",    "fifo_packed", "5000000", "false",
+      "cuda:1", "f32",   "cublaslt", "spin",        "split:3", "portable"};
   for (const Option& option : Options()) {
     SCOPED_TRACE(option.path);
     Config config;

@@ -1,5 +1,6 @@
 """Starts real daemons, Envoy and Prometheus on free ports of this machine."""
 
+import itertools
 import json
 import os
 import pathlib
@@ -36,10 +37,21 @@ def tool(name):
     return path
 
 
+# These ports are below those of the end-to-end tests, which run at the same time, and below the
+# kernel's range for outgoing connections: no other process takes one before its server starts.
+PORTS = itertools.cycle(range(12000, 18000))
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Returns a free loopback port, another one each time."""
+    for port in PORTS:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
 
 
 def wait_until(condition, what, within_s=PATIENCE_S):
