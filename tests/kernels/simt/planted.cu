@@ -112,6 +112,77 @@ __global__ void CopyKernel(CopyArgs args) {
 }
 const Kernel kCopy = KernelOf("Copy", &CopyKernel);
 
+struct BulkArgs {
+  const float* in;
+  BulkUse use;
+  float* out;
+};
+
+struct BulkShared {
+  alignas(16) float values[128];
+  Arrival arrival;
+};
+
+__global__ void BulkKernel(BulkArgs args) {
+  auto& shared = SharedMemory<BulkShared>();
+  const int32_t t = ThreadIndex();
+  if (t == 0) InitArrival(shared.arrival, 2);
+  if (args.use != BulkUse::kNoBarrierBeforeInit) SyncBlock();
+  for (int32_t phase = 0; phase < 2; ++phase) {
+    if (args.use != BulkUse::kHalfTheBlock || t < 64) {
+      for (int32_t half = 0; half < 2; ++half) {
+        BulkCopy(&shared.values[half * 64], args.in + phase * 128 + half * 64, 64 * sizeof(float),
+                 shared.arrival);
+      }
+    }
+    const bool waits = args.use == BulkUse::kWaitInOneThread  ? t == 5
+                       : args.use == BulkUse::kNoWaitAtTheEnd ? phase == 0
+                                                              : args.use != BulkUse::kNoWait;
+    if (waits) WaitArrival(shared.arrival, phase);
+    if (args.use == BulkUse::kNoWaitAtTheEnd && phase == 1) return;
+    args.out[phase * 128 + t] = 2 * shared.values[127 - t];
+    if (args.use != BulkUse::kNoBarrierBetween) SyncBlock();
+  }
+}
+const Kernel kBulk = KernelOf("Bulk", &BulkKernel);
+
+struct SumArgs {
+  const float* in;
+  FenceUse use;
+  float* sums;
+  int32_t* counter;
+  float* out;
+};
+
+struct SumShared {
+  bool last;
+};
+
+__global__ void SumKernel(SumArgs args) {
+  auto& shared = SharedMemory<SumShared>();
+  const FenceUse use = args.use;
+  if (use == FenceUse::kBeforeTheBarrier && ThreadIndex() == 0) Fence();
+  if (ThreadIndex() == 1) {
+    float sum = 0;
+    for (int32_t i = 0; i < 64; ++i) sum += args.in[BlockIndex() * 64 + i];
+    args.sums[BlockIndex()] = sum;
+  }
+  SyncBlock();
+  if (ThreadIndex() == 0) {
+    if (use != FenceUse::kNotBefore && use != FenceUse::kBeforeTheBarrier) Fence();
+    shared.last = AtomicAdd(args.counter, 1) == GridBlocks() - 1;
+    if (use != FenceUse::kNotAfter) Fence();
+  }
+  if (use != FenceUse::kNoBarrierAfter) SyncBlock();
+  if (ThreadIndex() != 2) return;
+  // Without the barrier the flag is no other thread's either.
+  if (use == FenceUse::kNoBarrierAfter ? BlockIndex() == 0 : !shared.last) return;
+  float sum = 0;
+  for (int32_t i = 0; i < GridBlocks(); ++i) sum += args.sums[i];
+  *args.out = sum;
+}
+const Kernel kSum = KernelOf("Sum", &SumKernel);
+
 struct CountArgs {
   bool atomically;
   int32_t* counter;
@@ -287,6 +358,15 @@ void DivergentBarrier(Stream& stream, bool return_early, float* out) {
 
 void DoubleByCopies(Stream& stream, const float* in, int32_t valid, Wait wait, float* out) {
   Launch(stream, kCopy, {1, 64, sizeof(CopyShared)}, CopyArgs{in, valid, wait, out});
+}
+
+void DoubleInBulk(Stream& stream, const float* in, BulkUse use, float* out) {
+  Launch(stream, kBulk, {1, 128, sizeof(BulkShared)}, BulkArgs{in, use, out});
+}
+
+void SumOverBlocks(Stream& stream, const float* in, int32_t blocks, FenceUse use, float* sums,
+                   int32_t* counter, float* out) {
+  Launch(stream, kSum, {blocks, 64, sizeof(SumShared)}, SumArgs{in, use, sums, counter, out});
 }
 
 void Count(Stream& stream, bool atomically, int32_t blocks, int32_t* counter) {
