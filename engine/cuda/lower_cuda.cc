@@ -106,12 +106,12 @@ class Lowering {
   CudaOpOr operator()(const LinearOp& op) {
     const int32_t k = Width32(op.in), n = Width32(op.out);
     SLUICE_CHECK(RowStride(op.in) == 0 && RowStride(op.out) == 0);
-    SLUICE_ASSIGN_OR_RETURN(const T* const weight, LoadWeight(op, k, n));
     SLUICE_ASSIGN_OR_RETURN(const T* const bias, LoadBias(op, n));
-    SLUICE_ASSIGN_OR_RETURN(const DenseLayer* const layer, LibraryLayer(op, weight, bias));
+    SLUICE_ASSIGN_OR_RETURN(const T* const plain, LoadWeight(op, k, n));
+    SLUICE_ASSIGN_OR_RETURN(const DenseLayer* const layer, LibraryLayer(op, plain, bias));
     if (layer != nullptr) {
       uses_library_ = true;
-      return [op, weight, bias, layer, shape = *ShapeOf(graph_, op, kHalf)](
+      return [op, weight = plain, bias, layer, shape = *ShapeOf(graph_, op, kHalf)](
                  const StepPlace<T>& place, DeviceStream& stream) {
         RunInSlices(*layer, shape,
                     {.x = place.buffer(op.in),
@@ -123,6 +123,9 @@ class Lowering {
                     stream);
       };
     }
+    const int64_t matrices = op.position_wise() ? Elements(op.weight) / (int64_t{k} * n) : 1;
+    SLUICE_ASSIGN_OR_RETURN(const T* const weight, weights_.Pack(plain, matrices, k, n));
+    workspace_bytes_ = std::max<size_t>(workspace_bytes_, cuda::SplitSumsBytes(k));
     const ActivationOp* const then = ActivationOf(next_, op.out);
     next_is_done_ = then != nullptr;
     const bool activate = then != nullptr;
@@ -142,7 +145,8 @@ class Lowering {
                            .out = place.buffer(op.out),
                            .activate = activate,
                            .activation = activation,
-                           .gate = Buffer(gate, place)});
+                           .gate = Buffer(gate, place),
+                           .split = place.split_sums(k)});
     };
   }
 
@@ -245,15 +249,18 @@ class Lowering {
 
   // The head runs separately (engine/cuda/cuda_head.h).
   CudaOpOr operator()(const HeadOp& op) {
-    SLUICE_ASSIGN_OR_RETURN(
-        const auto head,
-        weights_.LoadDense<T>(source_, op.weight, MatrixLayout::kOutIn, Width(op.in),
-                              config_.vocab_size, PaddedVocab(config_.vocab_size)));
-    SLUICE_ASSIGN_OR_RETURN(const auto bias, weights_.Load<T>(source_, op.bias, config_.vocab_size,
-                                                              PaddedVocab(config_.vocab_size)));
+    const int32_t columns = PaddedVocab(config_.vocab_size);
+    SLUICE_ASSIGN_OR_RETURN(const auto bias,
+                            weights_.Load<T>(source_, op.bias, config_.vocab_size, columns));
+    SLUICE_ASSIGN_OR_RETURN(const auto head,
+                            weights_.LoadDense<T>(source_, op.weight, MatrixLayout::kOutIn,
+                                                  Width(op.in), config_.vocab_size, columns));
     head_ = {head, bias, op.soft_cap};
     if (const auto shape = ShapeOf(graph_, op, config_.vocab_size, kHalf); shape && dense_) {
       SLUICE_ASSIGN_OR_RETURN(head_.layer, dense_->Find(*shape, head, nullptr));
+    }
+    if (head_.layer == nullptr) {
+      SLUICE_ASSIGN_OR_RETURN(head_.weight, weights_.Pack(head, 1, Width32(op.in), columns));
     }
     return CudaOp<T>();
   }

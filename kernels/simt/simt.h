@@ -115,8 +115,8 @@ struct Arrival {
 // Prepares phases of `copies` copies each. One thread calls it, and a barrier follows.
 __device__ void InitArrival(Arrival& arrival, int32_t copies);
 // Copies asynchronously from global to shared memory, both 16-byte aligned; `bytes` is a multiple
-// of 16. All threads of the block call it with the same arguments. The source must not change before
-// the arrival, and what was written to `shared` before by other means than copies is undefined.
+// of 16. All threads of the block call it with the same arguments. The source must not change
+// before the arrival. Memory that bulk copies write is not written otherwise.
 __device__ void BulkCopy(void* shared, const void* global, int32_t bytes, Arrival& arrival);
 // Waits until all copies of a phase have arrived, which the calling thread then sees. Between the
 // first copies of two phases, every thread waits for the first one and passes a barrier.

@@ -2,6 +2,7 @@
 
 #include "kernels/reference/sample.h"
 #include "tests/kernels/cuda/op_test.h"
+#include "tests/kernels/cuda/packed_weights.h"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -63,11 +64,10 @@ class ScoreTest : public OpTest {
     }
     Score<T>(lab_.stream(),
              {.x = lab_.Put(head.x),
-              .weight = lab_.Put(weight),
+              .weight = lab_.Put(Packed(weight, 1, head.k, stride)),
               .bias = head.bias.empty() ? nullptr : lab_.Put(head.bias),
               .k = head.k,
               .n = head.n,
-              .weight_stride = stride,
               .soft_cap = head.soft_cap,
               .tiles = {lab_.Put(tiles), lab_.Put(std::vector<int32_t>{count}), count},
               .requests = lab_.Put(requests),
