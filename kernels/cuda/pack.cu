@@ -102,7 +102,7 @@ template <typename T>
 __global__ void PackKernel(PackArgs<T> args) {
   constexpr int32_t kCount = kCopyElements<T>, kDepth = kSliceDepth<T>;
   // The depths and columns of 16 bytes of a slice.
-  constexpr int32_t kDown = sizeof(T) == 2 ? kCount : 1, kAcross = kCount / kDown;
+  constexpr int32_t kDown = sizeof(T) == 2 ? 4 : 1, kAcross = kCount / kDown;
   constexpr int32_t kGroups = kPanelColumns / kAcross;
   const int32_t slices = Slices<T>(args.k), panels = Panels(args.n);
   const int64_t all = args.matrices * panels * slices;
@@ -120,7 +120,8 @@ __global__ void PackKernel(PackArgs<T> args) {
         const int32_t k = first + depth + j / kAcross;
         const int32_t n = panel * kPanelColumns + column + j % kAcross;
         const bool inside = k < args.k && n < args.n;
-        pack.at[j] = inside ? in[int64_t{k} * args.n + n] : Narrow<T>(0.0f);
+        pack.at[PlaceInSlice(T{}, j / kAcross, j % kAcross)] =
+            inside ? in[int64_t{k} * args.n + n] : Narrow<T>(0.0f);
       }
       StoreWhole(pack, out + PlaceInSlice(T{}, depth, column));
     }

@@ -17,10 +17,16 @@ inline constexpr int32_t kSliceDepth = 128 / sizeof(T);
 template <typename T>
 inline constexpr int32_t kSliceElements = kPanelColumns* kSliceDepth<T>;
 
-// Returns the place in its slice of the weight at `depth` and `column` of the slice: in bfloat16
-// two blocks of 32 depths, in which those of a column follow one another; in float rows of columns.
+// Returns the place in its slice of the weight at `depth` and `column` of the slice. In float these
+// are rows of columns. In bfloat16, what a lane multiplies at a time is side by side, by step of 16
+// depths, block of 16 columns and block of 32 depths. With g = Lane() / 4 and t = Lane() % 4, a
+// lane has columns 2 g and 2 g + 1 and depths 8 t to 8 t + 3 in the first step, and the next 4 in
+// the second: the fragment `a` of MultiplyAdd, whose rows are columns here, the even ones first.
 SLUICE_HOST_DEVICE constexpr int32_t PlaceInSlice(BFloat16, int32_t depth, int32_t column) {
-  return depth / 32 * 32 * kPanelColumns + column * 32 + depth % 32;
+  const int32_t block = depth / 32 * (kPanelColumns / 16) + column / 16;
+  const int32_t lane = column % 16 / 2 * 4 + depth % 32 / 8;
+  const int32_t word = depth / 2 % 2 * 2 + column % 2;
+  return ((block * 2 + depth / 4 % 2) * 32 + lane) * 8 + word * 2 + depth % 2;
 }
 SLUICE_HOST_DEVICE constexpr int32_t PlaceInSlice(float, int32_t depth, int32_t column) {
   return depth * kPanelColumns + column;

@@ -119,7 +119,7 @@ class ProductSlices {
 
   __device__ bool done() const { return at_.done(); }
 
-  // Copies the slices of the next step. Rows of x beyond the last block of 16 with a live row are
+  // Copies the slices of the next step. Rows of x beyond the last block of 8 with a live row are
   // left unchanged, because they are never read.
   __device__ void Bring(Stage<T, Tile>& stage, Arrival& arrival) {
     SLUICE_UNROLL
@@ -146,7 +146,7 @@ class ProductSlices {
   static constexpr int32_t kPanels = Tile::kColumns / kPanelColumns;
   static constexpr int32_t kChunks = kSliceDepth<T> / kCopyElements<T>;
   static constexpr int32_t kTogether = Tile::kThreads / kChunks;  // rows
-  static_assert(kTogether % 2 == 0);  // so that all rows of a thread have the same ChunkPlace
+  static_assert(kTogether % 8 == 0);  // so that all rows of a thread have the same ChunkPlace
 
   __device__ void Begin() {
     if (done()) return;
@@ -162,7 +162,7 @@ class ProductSlices {
     x_ = operands_.x + int64_t{at_.rows.first_row + row} * operands_.k + k;
     depth_left_ = operands_.k - k;
     live_rows_ = at_.rows.count - row;
-    brought_rows_ = (at_.rows.count + 15) / 16 * 16 - row;
+    brought_rows_ = (at_.rows.count + 7) / 8 * 8 - row;
   }
 
   const Operands<T>& operands_;

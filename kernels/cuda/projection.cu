@@ -45,8 +45,7 @@ struct Place {
   // elements, or for one at the end of a row.
   template <typename Function>
   __device__ void At(int32_t r, int32_t i, int32_t c, Function f) const {
-    const int32_t row = Sums<Tile>::FirstRow() + r * 16 + i * 8 + Lane() / 4;
-    const int32_t column = first_column + Sums<Tile>::FirstColumn() + c * 8 + Lane() % 4 * 2;
+    const int32_t row = Sums<Tile>::Row(r, i), column = first_column + Sums<Tile>::Column(c);
     if (row >= rows.count || column >= args.n) return;
     f(column, int64_t{rows.first_row + row} * args.n + column, column + 1 < args.n);
   }

@@ -20,18 +20,18 @@ __device__ ScorePart Join(const ScorePart& a, const ScorePart& b) {
   return {largest, a.sum * expf(a.largest - base) + b.sum * expf(b.largest - base)};
 }
 
-// Computes the parts of a tile, one of each row by each warp. Four neighbouring lanes share a row.
+// Computes the parts of a tile, one of each row by each warp. Eight lanes share a row.
 template <typename Tile, typename T>
-__device__ void ScoreTile(const ScoreArgs<T>& args, const RowGroup& rows, int32_t first_column,
+__device__ void ScoreTile(const ScoreArgs<T>& args, const RowGroup& rows, int32_t first_tile_column,
                           const Sums<Tile>& sums) {
   constexpr int32_t kColumnBlocks = Sums<Tile>::kColumnBlocks;
-  static_assert(kColumnBlocks * 8 == kScoreColumns);
+  static_assert(kColumnBlocks * 16 == kScoreColumns);
   const int64_t blocks = (args.n + kScoreColumns - 1) / kScoreColumns;
-  first_column += Sums<Tile>::FirstColumn();
+  const int32_t first_column = first_tile_column + Sums<Tile>::FirstColumn();
   if (first_column >= args.n) return;
   SLUICE_UNROLL
   for (int32_t r = 0; r < 2 * Sums<Tile>::kRowBlocks; ++r) {
-    const int32_t row = Sums<Tile>::FirstRow() + r * 8 + Lane() / 4;
+    const int32_t row = Sums<Tile>::Row(r / 2, r % 2);
     const bool live = row < rows.count;
     const int32_t of_rows = rows.first_row + row;
     const int32_t target = live ? args.requests[of_rows].target : -1;
@@ -42,7 +42,7 @@ __device__ void ScoreTile(const ScoreArgs<T>& args, const RowGroup& rows, int32_
       const Floats<2> two = sums.At(r / 2, r % 2, c);
       SLUICE_UNROLL
       for (int32_t j = 0; j < 2; ++j) {
-        const int32_t column = first_column + c * 8 + Lane() % 4 * 2 + j;
+        const int32_t column = first_tile_column + Sums<Tile>::Column(c) + j;
         float z = -INFINITY;
         if (live && column < args.n) {
           z = two.at[j];
@@ -57,10 +57,10 @@ __device__ void ScoreTile(const ScoreArgs<T>& args, const RowGroup& rows, int32_
     SLUICE_UNROLL
     for (const float z : logits) part.sum += z == -INFINITY ? 0.0f : expf(z - part.largest);
     SLUICE_UNROLL
-    for (int32_t mask = 1; mask < 4; mask *= 2) {
+    for (int32_t mask = 4; mask < kWarp; mask *= 2) {
       part = Join(part, {ShuffleXor(part.largest, mask), ShuffleXor(part.sum, mask)});
     }
-    if (!live || Lane() % 4 != 0) continue;
+    if (!live || Lane() / 4 != 0) continue;
     ScorePart& whole = args.parts[of_rows * blocks + first_column / kScoreColumns];
     whole.largest = part.largest;
     whole.sum = part.sum;

@@ -26,7 +26,9 @@ struct LargeTile {
 
 // Returns the place of 16 bytes, number `chunk` of the 8 of a row of x, in shared memory. Rows that
 // are read together have theirs in other banks.
-__device__ inline int32_t ChunkPlace(int32_t row, int32_t chunk) { return chunk ^ (row % 2 * 4); }
+__device__ inline int32_t ChunkPlace(int32_t row, int32_t chunk) {
+  return chunk ^ (row % 2 * 4 + row / 2 % 4);
+}
 
 template <typename T, typename Tile>
 struct Stage {
@@ -34,19 +36,29 @@ struct Stage {
   alignas(kCopyBytes) T weight[Tile::kColumns / kPanelColumns][kSliceElements<T>];
 };
 
-// Sums of a tile, distributed like the results of MultiplyAdd: blocks of 16 rows by 8 columns, of
-// which a lane holds, with g = Lane() / 4 and t = Lane() % 4, d[2 i + j] of row g + 8 i and column
-// 2 t + j. Only sums of rows below `live` are defined.
+// Sums of a tile, in blocks of 8 rows by 16 columns, distributed like the results of MultiplyAdd,
+// whose rows are columns here: those of x are few, and the product of 16 by 8 has fewer columns. A
+// lane holds two rows and two columns of a block. Only sums of rows below `live` are defined.
 template <typename Tile>
 class Sums {
  public:
-  static constexpr int32_t kRowBlocks = Tile::kRows / Tile::kDown / 16;
-  static constexpr int32_t kColumnBlocks = Tile::kColumns / Tile::kAcross / 8;
+  static constexpr int32_t kRowBlocks = Tile::kRows / Tile::kDown / 8;
+  static constexpr int32_t kColumnBlocks = Tile::kColumns / Tile::kAcross / 16;
   static_assert(Tile::kDown * Tile::kAcross * kWarp == Tile::kThreads);
 
   // The first row and column of the warp in its tile.
-  static __device__ int32_t FirstRow() { return Warp() / Tile::kAcross * kRowBlocks * 16; }
-  static __device__ int32_t FirstColumn() { return Warp() % Tile::kAcross * kColumnBlocks * 8; }
+  static __device__ int32_t FirstRow() { return Warp() / Tile::kAcross * kRowBlocks * 8; }
+  static __device__ int32_t FirstColumn() { return Warp() % Tile::kAcross * kColumnBlocks * 16; }
+
+  // Row `i` of the lane's two in block of rows `r`, and the first of its two columns in block `c`.
+  static __device__ int32_t Row(int32_t r, int32_t i) {
+    return FirstRow() + r * 8 + Lane() % 4 * 2 + i;
+  }
+  static __device__ int32_t Column(int32_t c) { return FirstColumn() + c * 16 + Lane() / 4 * 2; }
+  // Returns the sums of a row and two columns. The arguments are known to the compiler.
+  __device__ Floats<2> At(int32_t r, int32_t i, int32_t c) const {
+    return {{at_[r][c][i], at_[r][c][i + 2]}};
+  }
 
   __device__ void Clear() {
     ForEachBlock([](float(&d)[4], int32_t, int32_t) {
@@ -59,35 +71,35 @@ class Sums {
     });
   }
 
-  // Adds the products of a slice in steps of 16 of k, ascending within each 64; which of 32 are in
-  // one step depends on nothing else.
+  // Adds the products of a slice in steps of 16 of k, of which two make up each 32 in a fixed way.
   __device__ void AddProducts(const Stage<BFloat16, Tile>& stage, int32_t live) {
     if (FirstRow() >= live) return;
     const int32_t g = Lane() / 4, t = Lane() % 4;
+    const BFloat16* const weight =
+        stage.weight[FirstColumn() / kPanelColumns] +
+        PlaceInSlice(BFloat16(), t * 8, FirstColumn() % kPanelColumns + g * 2);
     SLUICE_UNROLL
     for (int32_t half = 0; half < 2; ++half) {
-      Words b[kColumnBlocks];
+      Words a[2][kColumnBlocks];
       SLUICE_UNROLL
-      for (int32_t c = 0; c < kColumnBlocks; ++c) {
-        const int32_t column = FirstColumn() + c * 8 + g;
-        b[c] = LoadWhole<Words>(&stage.weight[column / kPanelColumns][PlaceInSlice(
-            BFloat16(), half * 32 + t * 8, column % kPanelColumns)]);
+      for (int32_t step = 0; step < 2; ++step) {
+        SLUICE_UNROLL
+        for (int32_t c = 0; c < kColumnBlocks; ++c) {
+          a[step][c] =
+              LoadWhole<Words>(weight + PlaceInSlice(BFloat16(), half * 32 + step * 4, c * 16));
+        }
       }
+      const BFloat16* const x =
+          &stage.x[FirstRow() + g][ChunkPlace(g, half * 4 + t) * kCopyElements<BFloat16>];
       SLUICE_UNROLL
       for (int32_t r = 0; r < kRowBlocks; ++r) {
-        const int32_t row = FirstRow() + r * 16 + g;
-        if (row - g >= live) continue;
-        const int32_t place = ChunkPlace(row, half * 4 + t) * kCopyElements<BFloat16>;
-        const Words low = LoadWhole<Words>(&stage.x[row][place]);
-        const Words high = LoadWhole<Words>(&stage.x[row + 8][place]);
+        if (FirstRow() + r * 8 >= live) continue;
+        const Words b = LoadWhole<Words>(x + r * 8 * kSliceDepth<BFloat16>);
         SLUICE_UNROLL
-        for (int32_t i = 0; i < 4; i += 2) {
-          const uint32_t a[4] = {low.at[i], high.at[i], low.at[i + 1], high.at[i + 1]};
+        for (int32_t step = 0; step < 2; ++step) {
+          const uint32_t pair[2] = {b.at[2 * step], b.at[2 * step + 1]};
           SLUICE_UNROLL
-          for (int32_t c = 0; c < kColumnBlocks; ++c) {
-            const uint32_t pair[2] = {b[c].at[i], b[c].at[i + 1]};
-            MultiplyAdd(at_[r][c], a, pair);
-          }
+          for (int32_t c = 0; c < kColumnBlocks; ++c) MultiplyAdd(at_[r][c], a[step][c].at, pair);
         }
       }
     }
@@ -96,30 +108,29 @@ class Sums {
   // Adds the products of a slice one after another by ascending k.
   __device__ void AddProducts(const Stage<float, Tile>& stage, int32_t live) {
     if (FirstRow() >= live) return;
-    const int32_t g = Lane() / 4, t = Lane() % 4;
     SLUICE_ROLLED
     for (int32_t chunk = 0; chunk < kSliceDepth<float> / 4; ++chunk) {
-      Floats<4> x[kRowBlocks][2];
+      Floats<4> x[kRowBlocks][2] = {};
       SLUICE_UNROLL
-      for (int32_t r = 0; r < 2 * kRowBlocks; ++r) {
-        const int32_t row = FirstRow() + r * 8 + g;
-        if (row - g < (live + 15) / 16 * 16) {
-          x[r / 2][r % 2] = Load<4>(&stage.x[row][ChunkPlace(row, chunk) * 4]);
+      for (int32_t r = 0; r < kRowBlocks; ++r) {
+        if (FirstRow() + r * 8 >= live) continue;
+        SLUICE_UNROLL
+        for (int32_t i = 0; i < 2; ++i) {
+          x[r][i] = Load<4>(&stage.x[Row(r, i)][ChunkPlace(Row(r, i), chunk) * 4]);
         }
       }
       SLUICE_UNROLL
-      for (int32_t i = 0; i < 4; ++i) {
+      for (int32_t k = 0; k < 4; ++k) {
         SLUICE_UNROLL
         for (int32_t c = 0; c < kColumnBlocks; ++c) {
-          const int32_t column = FirstColumn() + c * 8 + 2 * t;
-          const Floats<2> weight = Load<2>(&stage.weight[column / kPanelColumns][PlaceInSlice(
-              0.0f, chunk * 4 + i, column % kPanelColumns)]);
+          const Floats<2> weight = Load<2>(&stage.weight[Column(c) / kPanelColumns][PlaceInSlice(
+              0.0f, chunk * 4 + k, Column(c) % kPanelColumns)]);
           SLUICE_UNROLL
           for (int32_t r = 0; r < kRowBlocks; ++r) {
-            if (FirstRow() + r * 16 >= live) continue;
+            if (FirstRow() + r * 8 >= live) continue;
             SLUICE_UNROLL
             for (int32_t j = 0; j < 4; ++j) {
-              at_[r][c][j] = fmaf(x[r][j / 2].at[i], weight.at[j % 2], at_[r][c][j]);
+              at_[r][c][j] = fmaf(x[r][j % 2].at[k], weight.at[j / 2], at_[r][c][j]);
             }
           }
         }
@@ -132,7 +143,7 @@ class Sums {
   __device__ void Save(float* to, int32_t live) const {
     SLUICE_UNROLL
     for (int32_t r = 0; r < kRowBlocks; ++r) {
-      if (FirstRow() + r * 16 >= live) continue;
+      if (FirstRow() + r * 8 >= live) continue;
       SLUICE_UNROLL
       for (int32_t c = 0; c < kColumnBlocks; ++c) {
         Floats<4> sums;
@@ -145,7 +156,7 @@ class Sums {
   __device__ void AddSaved(const float* from, int32_t live) {
     SLUICE_UNROLL
     for (int32_t r = 0; r < kRowBlocks; ++r) {
-      if (FirstRow() + r * 16 >= live) continue;
+      if (FirstRow() + r * 8 >= live) continue;
       SLUICE_UNROLL
       for (int32_t c = 0; c < kColumnBlocks; ++c) {
         const Floats<4> sums = Load<4>(from + PlaceOf(r, c));
@@ -153,12 +164,6 @@ class Sums {
         for (int32_t i = 0; i < 4; ++i) at_[r][c][i] += sums.at[i];
       }
     }
-  }
-
-  // Returns the sums of rows FirstRow() + 16 r + 8 i + Lane() / 4, and of the two columns from
-  // FirstColumn() + 8 c + Lane() % 4 * 2 on. The arguments are known to the compiler.
-  __device__ Floats<2> At(int32_t r, int32_t i, int32_t c) const {
-    return {{at_[r][c][2 * i], at_[r][c][2 * i + 1]}};
   }
 
  private:

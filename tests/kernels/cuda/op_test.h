@@ -53,6 +53,9 @@ class StreamOfProcessors final : public Stream {
   int32_t processors_;
   std::string kernel_;
 };
+// Numbers with which all products with enough rows have large tiles, and none.
+inline constexpr int32_t kFewProcessors = 1, kManyProcessors = 1000;
+
 // A device, a seed that differs between tests but not between runs, and the live rows of a step
 // that is smaller than its bucket.
 class OpTest : public testing::Test {

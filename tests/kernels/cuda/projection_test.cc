@@ -3,6 +3,7 @@
 #include <numeric>
 #include <set>
 #include <string>
+#include <tuple>
 
 #include "kernels/cuda/activation.h"
 #include "kernels/reference/linear.h"
@@ -46,8 +47,6 @@ SplitSums SplitOn(DeviceLab& lab, int32_t k) {
   return {lab.Room<float>(SplitSumsBytes(k) / sizeof(float)),
           lab.Put(std::vector<int32_t>(kMostSplitTiles))};
 }
-
-constexpr int32_t kFewProcessors = 1, kManyProcessors = 1000;
 
 enum class Bias { kNone, kShared, kByPosition };
 
@@ -297,19 +296,21 @@ TEST(LogitsTest, OfBFloat16RowsKeepTheirPrecision) {
   std::mt19937_64 random(7);
   DeviceLab lab(MakeDeviceUnderTest(7));
   const int32_t rows = 5;
-  for (const auto& [k, n] : {std::pair(64, 72), {33, 5}}) {
+  for (const auto& [k, n, processors] :
+       {std::tuple(64, 72, kFewProcessors), {64, 72, kManyProcessors}, {33, 5, kFewProcessors}}) {
     const auto x = RandomValues<BFloat16>(random, rows * k);
     const auto weight = RandomValues<BFloat16>(random, k * n);
     float* out = lab.Room<float>(rows * n);
-    Project<BFloat16, float>(lab.stream(), {.x = lab.Put(x),
-                                            .weight = lab.Put(Packed(weight, 1, k, n)),
-                                            .bias = nullptr,
-                                            .bias_stride = 0,
-                                            .k = k,
-                                            .n = n,
-                                            .tiles = TilesOn(lab, {{0, 0, rows}}, rows),
-                                            .accumulate = false,
-                                            .out = out});
+    StreamOfProcessors stream(lab.stream(), processors);
+    Project<BFloat16, float>(stream, {.x = lab.Put(x),
+                                      .weight = lab.Put(Packed(weight, 1, k, n)),
+                                      .bias = nullptr,
+                                      .bias_stride = 0,
+                                      .k = k,
+                                      .n = n,
+                                      .tiles = TilesOn(lab, {{0, 0, rows}}, rows),
+                                      .accumulate = false,
+                                      .out = out});
     const std::vector<int32_t> positions(rows, 0);
     EXPECT_TRUE(Matches(
         Op::kGemm, lab.Get(out, rows * n),
