@@ -1,9 +1,11 @@
-# Targets: cpu (default; no CUDA libraries) and cuda. deploy/README.md says how to run the image.
+# Targets: cpu (default; no CUDA libraries), cuda, and gateway, which is the gateway for HTTP.
+# deploy/README.md says how to run the images.
 #
 #   docker build --target cpu -t sluice .
 #   docker run -v /path/to/models:/models:ro -p 127.0.0.1:8001:8001 sluice --model NAME=/models/NAME
 #
-# The image holds the tree of deploy/image_tree.sh and nothing else: no shell, no package manager.
+# The image of the daemon holds the tree of deploy/image_tree.sh and nothing else: no shell, no
+# package manager.
 # Compiler, base and packages are those of one day, so that the same commit gives the same files;
 # raise it for Debian's security updates:
 #   --build-arg DEBIAN=bookworm-20250520-slim
@@ -11,18 +13,21 @@
 # the exporter's option rewrite-timestamp=true, and the same VERSION and REVISION.
 ARG DEBIAN=bookworm-20250520-slim
 
-FROM debian:${DEBIAN} AS build
+FROM debian:${DEBIAN} AS packages
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
-WORKDIR /src
-COPY tools/packages-build.txt tools/
 # The base's list of sources names, in comments, the archive of its own day, whose signatures have
 # run out. The lists are kept: image_tree.sh downloads by them.
 # hadolint ignore=DL3009
 RUN sed -i '/^URIs:/d; s/^# *http/URIs: http/; s/^Suites/Check-Valid-Until: no\n&/' \
       /etc/apt/sources.list.d/debian.sources && \
     grep -q '^URIs: .*/archive/' /etc/apt/sources.list.d/debian.sources && \
-    apt-get update -qq && \
-    sed 's/#.*//' tools/packages-build.txt | xargs apt-get install -y -qq --no-install-recommends
+    apt-get update -qq
+
+FROM packages AS build
+SHELL ["/bin/bash", "-o", "pipefail", "-c"]
+WORKDIR /src
+COPY tools/packages-build.txt tools/
+RUN sed 's/#.*//' tools/packages-build.txt | xargs apt-get install -y -qq --no-install-recommends
 ENV SOURCE_DATE_EPOCH=0
 
 FROM build AS build-cpu
@@ -46,6 +51,29 @@ COPY . .
 RUN cmake --preset cuda -DSLUICE_TESTS=OFF -DSLUICE_BENCHMARKS=OFF && \
     cmake --build build/cuda --target sluiced sluice && \
     deploy/image_tree.sh build/cuda /tree /usr/local/cuda/lib/libcublasLt.so.13
+
+FROM packages AS build-gateway
+# hadolint ignore=DL3008
+RUN apt-get install -y -qq --no-install-recommends python3-venv
+COPY deploy/requirements-gateway.txt /src/
+COPY clients/python /src/python
+RUN python3 -m venv /opt/gateway && \
+    /opt/gateway/bin/pip install -q --no-cache-dir --only-binary :all: --no-deps \
+      -r /src/requirements-gateway.txt && \
+    /opt/gateway/bin/pip install -q --no-cache-dir --no-deps /src/python && \
+    /opt/gateway/bin/pip uninstall -q -y pip
+
+FROM packages AS gateway
+# hadolint ignore=DL3008
+RUN apt-get install -y -qq --no-install-recommends python3 && rm -rf /var/lib/apt/lists/*
+COPY --from=build-gateway /opt/gateway /opt/gateway
+ENV PYTHONDONTWRITEBYTECODE=1
+USER 10001:10001
+EXPOSE 8000 8005
+ENTRYPOINT ["/opt/gateway/bin/sluice-gateway"]
+CMD ["--daemon", "localhost:8001", "--listen", "0.0.0.0:8000", "--metrics", "0.0.0.0:8005"]
+HEALTHCHECK --interval=10s --timeout=5s CMD ["/opt/gateway/bin/python", "-c", \
+  "import urllib.request as r; r.urlopen('http://localhost:8000/livez', timeout=4)"]
 
 FROM scratch AS image
 ARG VERSION=0.1.0

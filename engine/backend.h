@@ -99,6 +99,9 @@ class ExecutableModel {
   // Returns a digest of the algorithms that were chosen for this model. They decide the times of
   // its steps and, with the profile, its bits.
   virtual std::string algorithms() const { return ""; }
+  // Returns which of several implementations compute the model, such as "attention portable;
+  // products hopper"; empty where there is one alone.
+  virtual std::string kernels() const { return ""; }
   // Returns the order in which attention reads keys; never kAuto.
   virtual AttentionVariant attention() const { return {AttentionVariant::Kind::kOnePass}; }
   // Returns JSON that says what such a step computes, op by op (engine/cascade/plan_report.h). It

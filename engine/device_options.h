@@ -28,6 +28,7 @@ struct CudaOptions {
   std::string dtype = "bf16";
   std::string dense = "auto";
   std::string algorithms;
+  std::string kernels = "auto";
   std::string wait = "block";
   bool poison = false;
 };

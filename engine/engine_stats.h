@@ -102,6 +102,7 @@ struct ModelStats {
   SlotMemory slot_memory;
   int64_t weight_bytes = 0;
   AttentionVariant attention{AttentionVariant::Kind::kOnePass};
+  std::string kernels;  // ExecutableModel::kernels
   KvStats kv;
   TrafficStats traffic;
   CostState costs;

@@ -82,6 +82,8 @@ class Observer {
   virtual void OnNoPlan(const Model& model, Lookup lookup) {}
   // A review of the ladder ended, whether or not it changed the ladder.
   virtual void OnReview(const Model& model, const OptimizeReport& report) {}
+  // A model was loaded that has a choice of kernels; `kernels` is ExecutableModel::kernels.
+  virtual void OnKernels(const Model& model, std::string_view kernels) {}
   // `notice` is one sentence for the log about something that is missing or was lost without an
   // error: a table of algorithms, a ladder file that does not apply or could not be written, lines
   // of the journal.

@@ -279,6 +279,13 @@ const std::vector<OptionSpec<CudaOptions>>& OptionSpecs<CudaOptions>() {
           "Empty: the table for them in this binary, if any. For a layer that the table does "
           "not name the library's own order decides. The table only chooses among the "
           "library's own candidates. Its digest is part of the numerics profile."),
+      SLUICE_OPTION(
+          kernels, (OneOf{{"auto", "portable"}}),
+          "Sluice's kernels of attention, and of the products that no library computes, on a GPU. "
+          "auto: the first of those for this GPU that passes its trial with the model's weights "
+          "(same bits of a row in any batch, agreement with double, no NaN lost or spread); a "
+          "model for which none passes is not loaded. portable: those that run on every GPU, "
+          "without a trial. Part of the numerics profile where the GPU has tuned kernels."),
       SLUICE_OPTION(wait, (OneOf{{"block", "spin"}}),
                     "How the thread of a model waits for the GPU. block: it sleeps until the GPU "
                     "wakes it; spin: it asks for up to 20 ms before it sleeps, which ends a step "

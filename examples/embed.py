@@ -7,21 +7,13 @@
 import sys
 
 import numpy as np
-import tritonclient.grpc as grpcclient
+from sluice_client import Client
 
 
 def main():
     server, model, *texts = sys.argv[1:]
-    client = grpcclient.InferenceServerClient(server)
-    prompts = grpcclient.InferInput("text_input", [len(texts), 1], "BYTES")
-    prompts.set_data_from_numpy(np.array([[text.encode()] for text in texts], np.object_))
-    answer = client.infer(
-        model,
-        [prompts],
-        parameters={"max_tokens": 0, "pooling": "mean", "normalize": True},
-        outputs=[grpcclient.InferRequestedOutput("embedding")],
-    )
-    vectors = answer.as_numpy("embedding")
+    with Client(server) as client:
+        vectors = np.asarray(client.embed(model, texts, pooling="mean", normalize=True))
     for text, cosine in zip(texts, vectors @ vectors[0]):
         print(f"{cosine:7.4f}  {text}")
 

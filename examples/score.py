@@ -4,23 +4,20 @@
   python examples/score.py localhost:8001 demo "In the beginning" "Beginning in the"
 """
 
+import asyncio
 import sys
 
-import numpy as np
-import tritonclient.grpc as grpcclient
+from sluice_client import AsyncClient
 
 
-def main():
+async def main():
     server, model, *texts = sys.argv[1:]
-    client = grpcclient.InferenceServerClient(server)
-    prompts = grpcclient.InferInput("text_input", [len(texts), 1], "BYTES")
-    prompts.set_data_from_numpy(np.array([[text.encode()] for text in texts], np.object_))
-    # Nothing is generated. Each token of a prompt has its log-probability; the first one has 0.
-    answer = client.infer(model, [prompts], parameters={"max_tokens": 0},
-                          outputs=[grpcclient.InferRequestedOutput("prompt_logprobs")])
-    for text, row in zip(texts, answer.as_numpy("prompt_logprobs")):
-        print(f"{row.sum():10.3f}  {text}")
+    async with AsyncClient(server) as client:
+        # The daemon computes calls that are in progress at the same time together.
+        scores = await asyncio.gather(*(client.score(model, text) for text in texts))
+    for text, score in zip(texts, scores):
+        print(f"{score.total:10.3f}  {text}")
 
 
 if __name__ == "__main__":
-    main()
+    asyncio.run(main())

@@ -5,8 +5,8 @@
 
 namespace sluice::kernels {
 
-// The keys of a segment, which begins at a multiple of this position. It decides the bits of
-// attention on the CPU in every profile.
+// The keys of a segment, which begins at a multiple of this position. The sums of segments are
+// merged in ascending order. This decides the bits of attention in every profile.
 inline constexpr int64_t kSegmentTokens = 512;
 
 }  // namespace sluice::kernels

@@ -36,7 +36,7 @@ FOLDERS = {
     "engine/rows": [*ENGINE_VALUES, "engine/model/tokenizer"],
     "engine/runner": [*PURE, "engine/journal", "engine/plans", "engine/rows"],
     "engine/cpu": [*ENGINE_VALUES, "engine/einsum", "engine/cascade", "kernels/cpu"],
-    "engine/cuda": [*ENGINE_VALUES, "kernels/cuda", "kernels/simt"],
+    "engine/cuda": [*ENGINE_VALUES, "kernels/reference", "kernels/cuda", "kernels/simt"],
     "proto": [],
     "server/common": [*SERVER, "proto"],
     "server/security": [*SERVER, "server/common"],

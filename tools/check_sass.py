@@ -82,10 +82,18 @@ class Tree:
             return found[1]
 
         self.sources = re.findall(r"^\s*(\w+\.cu)\b", listed, re.MULTILINE)
-        self.architectures = [f"sm_{each}" for each in
-                              setting(r'SLUICE_CUDA_ARCHITECTURES "([\w;]+)"').split(";")]
+
+        def names(variable):
+            return [f"sm_{each}" for each in setting(variable + ' "([\\w;]+)"').split(";")]
+
+        self.common = names("SLUICE_CUDA_ARCHITECTURES")
+        self.architectures = dict.fromkeys(self.sources, self.common)
+        # Those that are tuned for one architecture have no body elsewhere.
+        if tuned := re.search(r"set\(SLUICE_HOPPER_KERNELS([^)]*)\)", listed):
+            own = [each for each in names("SLUICE_HOPPER_ARCHITECTURES") if each.endswith("a")]
+            self.architectures.update(dict.fromkeys(re.findall(r"\w+\.cu", tuned[1]), own))
         standard = setting(r"CUDA_STANDARD (\d+)")
-        options = setting(r"target_compile_options\(sluice_cuda_kernels PRIVATE ([^)]*)\)").split()
+        options = setting(r"target_compile_options\(\S+ PRIVATE ([^)]*)\)").split()
         self.flags = [f"-std=c++{standard}", *PRESET_FLAGS, *options]
         self._texts = {}  # the text and the included files of each file
 
@@ -140,7 +148,9 @@ class Toolkit:
         with tempfile.TemporaryDirectory() as folder:
             cubin = pathlib.Path(folder) / "kernels.cubin"
             usage = sass.read_usage(self._run(
-                self.nvcc, *tree.flags, "-I.", f"-arch={architecture}", "-cubin", "-Xptxas", "-v",
+                self.nvcc, *tree.flags, "-I.",
+                "-gencode=arch={0},code={1}".format(architecture.replace("sm", "compute"),
+                                                    architecture), "-cubin", "-Xptxas", "-v",
                 KERNELS / source, "-o", cubin, cwd=tree.root).stderr)
             code = sass.read_sass(self._run(self.nvdisasm, "-c", cubin).stdout)
         names = self._run("c++filt", *usage).stdout.splitlines()
@@ -170,7 +180,7 @@ class Measurement:
 
     def table_digest(self, source, kernels):
         """Returns a digest of everything that the kernels' figures follow from, and of these."""
-        return digest(self._inputs(source), self.tree.architectures, kernels)
+        return digest(self._inputs(source), self.tree.architectures[source], kernels)
 
     def is_current(self, source):
         """Returns whether the table has this source's figures, and nothing was changed since."""
@@ -200,7 +210,7 @@ class Measurement:
                       key=lambda each: (self.tree.root / KERNELS / each).stat().st_size)
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
             found = {(source, architecture): pool.submit(self._one, source, architecture)
-                     for source in left for architecture in self.tree.architectures}
+                     for source in left for architecture in self.tree.architectures[source]}
             try:
                 found = {key: future.result() for key, future in found.items()}
             except Failure:
@@ -212,7 +222,7 @@ class Measurement:
                 result[source] = self.table[source]["kernels"]
                 continue
             kernels = result[source] = {}
-            for architecture in self.tree.architectures:
+            for architecture in self.tree.architectures[source]:
                 for kernel, figures in found[source, architecture].items():
                     kernels.setdefault(kernel, {})[architecture] = figures
         return result
@@ -357,7 +367,7 @@ def run(options):
     measurement = Measurement(tree, toolkit, table, not options.all)
     measured = measurement.figures(sources, options.jobs)
     if options.table:
-        print(markdown(measured, tree.architectures))
+        print(markdown(measured, tree.common))
         return
     if options.update:
         worse = forbidden(measured, table)

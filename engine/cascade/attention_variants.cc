@@ -35,32 +35,41 @@ einsum::AttentionShape WithoutXsa(einsum::AttentionShape shape) {
   return shape;
 }
 
+einsum::Sizes SizesOf(const AttentionWork& work) {
+  return {{"sequences", work.sequences}, {"tokens", work.tokens}, {"context", work.context},
+          {"kv_heads", work.kv_heads},   {"group", work.group},   {"head_dim", work.head_dim}};
+}
+
 // Looks for the terms of attention that kernels compute, in two stages: divisions are moved, and
 // then keys are cut. XSA comes last in all kernels, so that it is no part of the search.
 class AttentionSearch {
  public:
-  AttentionSearch(const einsum::AttentionShape& shape, einsum::Sizes sizes,
+  AttentionSearch(const einsum::AttentionShape& shape, const AttentionWork& work,
                   const einsum::DeviceDescription& device)
       : shape_(shape),
-        sizes_(std::move(sizes)),
+        sizes_(SizesOf(work)),
+        resident_bytes_(work.resident_bytes),
         device_(device),
         definition_(einsum::AttentionTerm(pool_, WithoutXsa(shape))),
-        divided_(einsum::Optimize(pool_, definition_, {einsum::DivisionRules()}, kMostVariants,
-                                  CostOf(&pool_, Kind::kTwoPass))) {}
+        divided_(einsum::Optimize(
+            pool_, definition_, {einsum::DivisionRules()}, kMostVariants,
+            CostOf(&pool_, Kind::kTwoPass, {.resident_bytes = resident_bytes_}))) {}
 
   Cascade Definition() { return WithXsa(pool_, definition_, "definition"); }
 
-  // Returns the cheapest term that the kernel computes with chunks of this many keys, and counts
+  // Returns the cheapest term that the kernel computes in no more work items than these, and counts
   // the terms in `found`.
-  absl::StatusOr<AttentionEstimate> Find(const AttentionVariant& variant, int64_t chunk,
+  absl::StatusOr<AttentionEstimate> Find(const AttentionVariant& variant, int64_t most_work_items,
                                          AttentionEstimates* found) const {
+    const einsum::Circumstances circumstances = {resident_bytes_, most_work_items};
     TermPool pool = pool_;  // with ranks of chunks of its own
     std::vector<einsum::Rule> rules = einsum::SplitRules();
     std::ranges::move(
-        einsum::SoftmaxRules({{.rank = "m", .outer = "c", .inner = "j", .chunk = chunk}}),
+        einsum::SoftmaxRules(
+            {{.rank = "m", .outer = "c", .inner = "j", .chunk = kernels::kSegmentTokens}}),
         std::back_inserter(rules));
-    const einsum::Optimized best =
-        einsum::Optimize(pool, divided_.term, {rules}, kMostVariants, CostOf(&pool, variant.kind));
+    const einsum::Optimized best = einsum::Optimize(pool, divided_.term, {rules}, kMostVariants,
+                                                    CostOf(&pool, variant.kind, circumstances));
     if (std::isinf(best.cost)) {
       return absl::InternalError(absl::StrCat("none of ", best.compared, " terms of attention is ",
                                               AttentionVariantName(variant)));
@@ -72,7 +81,7 @@ class AttentionSearch {
     estimate.cascade = WithXsa(pool, best.term, std::string(NameOf(variant.kind)));
     SLUICE_ASSIGN_OR_RETURN(estimate.analysis,
                             einsum::Analyze(estimate.cascade, sizes_, "context"));
-    estimate.cost = einsum::Estimate(estimate.cascade, estimate.analysis, device_);
+    estimate.cost = einsum::Estimate(estimate.cascade, estimate.analysis, device_, circumstances);
     return estimate;
   }
 
@@ -82,29 +91,26 @@ class AttentionSearch {
   }
 
   // Returns the costs of terms, infinite for those that are not of the kind.
-  std::function<double(TermId)> CostOf(TermPool* pool, Kind kind) const {
-    return [this, pool, kind](TermId term) {
+  std::function<double(TermId)> CostOf(TermPool* pool, Kind kind,
+                                       const einsum::Circumstances& circumstances) const {
+    return [this, pool, kind, circumstances](TermId term) {
       constexpr double kExcluded = std::numeric_limits<double>::infinity();
       if (!IsVariant(ShapeOf(*pool, term), kind)) return kExcluded;
       const Cascade cascade = WithXsa(*pool, term);
       const absl::StatusOr<einsum::Analysis> analysis = einsum::Analyze(cascade, sizes_, "context");
       if (!analysis.ok() || (kind == Kind::kTwoPass && analysis->passes != 2)) return kExcluded;
-      return einsum::Estimate(cascade, *analysis, device_).seconds;
+      return einsum::Estimate(cascade, *analysis, device_, circumstances).seconds;
     };
   }
 
   const einsum::AttentionShape shape_;
   const einsum::Sizes sizes_;
+  const double resident_bytes_;
   const einsum::DeviceDescription& device_;
   TermPool pool_;
   const TermId definition_;
   const einsum::Optimized divided_;
 };
-
-einsum::Sizes SizesOf(const AttentionWork& work) {
-  return {{"sequences", work.sequences}, {"tokens", work.tokens}, {"context", work.context},
-          {"kv_heads", work.kv_heads},   {"group", work.group},   {"head_dim", work.head_dim}};
-}
 
 absl::Status CheckWork(const AttentionWork& work) {
   for (const auto& [name, size] : SizesOf(work)) {
@@ -123,7 +129,7 @@ absl::StatusOr<AttentionEstimates> EstimateAttention(const einsum::AttentionShap
                                                      int32_t parts) {
   SLUICE_RETURN_IF_ERROR(CheckWork(work));
   AttentionEstimates found;
-  AttentionSearch search(shape, SizesOf(work), device);
+  AttentionSearch search(shape, work, device);
   found.definition = search.Definition();
   found.definition_passes = einsum::Passes(found.definition, "context");
   const int64_t segments = kernels::CeilDiv(work.context, kernels::kSegmentTokens);
@@ -131,7 +137,7 @@ absl::StatusOr<AttentionEstimates> EstimateAttention(const einsum::AttentionShap
     // There is nothing to fold in a single segment, of which one pass is two.
     const Kind computed = segments == 1 ? Kind::kTwoPass : kind;
     SLUICE_ASSIGN_OR_RETURN(AttentionEstimate estimate,
-                            search.Find({computed}, kernels::kSegmentTokens, &found));
+                            search.Find({computed}, std::numeric_limits<int64_t>::max(), &found));
     estimate.variant = {kind};
     found.variants.push_back(std::move(estimate));
   }
@@ -143,9 +149,8 @@ absl::StatusOr<AttentionEstimates> EstimateAttention(const einsum::AttentionShap
   for (const AttentionVariant& split : splits) {
     const int64_t ranges = std::min(segments, split.parts == 0 ? wanted : split.parts);
     if (ranges < 2) continue;
-    // A range has whole segments, so that ranges are those of the kernel.
-    const int64_t chunk = kernels::CeilDiv(segments, ranges) * kernels::kSegmentTokens;
-    SLUICE_ASSIGN_OR_RETURN(AttentionEstimate estimate, search.Find(split, chunk, &found));
+    SLUICE_ASSIGN_OR_RETURN(AttentionEstimate estimate,
+                            search.Find(split, blocks * work.tokens * ranges, &found));
     found.variants.push_back(std::move(estimate));
   }
   return found;

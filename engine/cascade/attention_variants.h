@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,10 @@ struct AttentionWork {
   int64_t kv_heads = 1;
   int64_t group = 1;  // query heads of a KV head
   int64_t head_dim = 64;
+  // The bytes that are read again and again, keys and values of these sequences among them. The
+  // default says that they come from the memory: weights and pages of other layers are read between
+  // two reads of the same key.
+  double resident_bytes = std::numeric_limits<double>::infinity();
 };
 
 struct AttentionEstimate {

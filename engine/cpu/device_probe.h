@@ -9,7 +9,7 @@
 
 namespace sluice {
 
-// Returns medians of short runs on the threads of the pool, which take some 100 ms and 128 MiB in
+// Returns the best of short runs on the threads of the pool, which take some 200 ms and 128 MiB in
 // all. Multiply-adds in bf16 are measured if the profile has them.
 einsum::DeviceDescription ProbeDevice(const kernels::Context& context);
 

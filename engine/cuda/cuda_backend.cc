@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "engine/cuda/algorithm_table.h"
 #include "engine/cuda/cuda_model.h"
+#include "engine/cuda/kernel_candidates.h"
 #include "kernels/cuda/bfloat16.h"
 #include "kernels/cuda/kv_cache.h"
 #include "kernels/cuda/row_tiles.h"
@@ -23,8 +24,14 @@ struct Library {
   std::optional<AlgorithmTable> table = std::nullopt;
 };
 
-std::string ProfileOf(const DeviceInfo& device, const std::string& dtype, const Library& library) {
-  std::string profile = absl::StrCat("cuda-", device.architecture, "-", dtype);
+std::string ProfileOf(const DeviceInfo& device, const CudaBackendOptions& options,
+                      const Library& library) {
+  std::string profile = absl::StrCat("cuda-", device.architecture, "-", options.dtype);
+  if (options.kernels == "auto") {
+    const auto tiers = options.dtype == "bf16" ? TunedTiers<kernels::cuda::BFloat16>(device)
+                                               : TunedTiers<float>(device);
+    for (const std::string& tier : tiers) absl::StrAppend(&profile, "-", tier);
+  }
   if (library.name.empty()) return profile;
   // Which algorithms the library offers depends on the GPU and on how many of its processors this
   // process has.
@@ -41,9 +48,10 @@ class CudaBackend final : public Backend {
       : device_(std::move(device)),
         half_(options.dtype == "bf16"),
         poison_(options.poison),
+        tried_kernels_(options.kernels == "auto"),
         library_(std::move(library)) {
     info_.device = options.device;
-    info_.profile = ProfileOf(device_->info(), options.dtype, library_);
+    info_.profile = ProfileOf(device_->info(), options, library_);
     info_.tile_tokens = kernels::cuda::kTileRows;
     info_.page_tokens = kernels::cuda::kPageTokens;
     info_.row_multiple = 1;
@@ -68,11 +76,12 @@ class CudaBackend final : public Backend {
                               {.poison = poison_,
                                .library = library_.name,
                                .missing_library = library_.missing,
-                               .table = library_.table ? &*library_.table : nullptr});
+                               .table = library_.table ? &*library_.table : nullptr,
+                               .tried_kernels = tried_kernels_});
   }
 
   std::unique_ptr<Device> device_;
-  bool half_, poison_;
+  bool half_, poison_, tried_kernels_;
   const Library library_;
   BackendInfo info_;
 };
@@ -108,6 +117,10 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(std::unique_ptr<Device>
   if (options.dense != "auto" && options.dense != "own" && options.dense != "cublaslt") {
     return absl::InvalidArgumentError(
         absl::StrCat("cuda dense is \"", options.dense, "\", must be auto, own or cublaslt"));
+  }
+  if (options.kernels != "auto" && options.kernels != "portable") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cuda kernels is \"", options.kernels, "\", must be auto or portable"));
   }
   SLUICE_ASSIGN_OR_RETURN(Library library, FindLibrary(*device, options));
   return std::make_unique<CudaBackend>(std::move(device), options, std::move(library));

@@ -21,6 +21,10 @@ struct CudaBackendOptions {
   // A table of the library's algorithms in place of the committed ones; empty for those. Its digest
   // is part of the profile.
   std::string algorithms = "";
+  // The kernels of attention, and of the products that no library computes: "portable", those that
+  // run on every GPU; or "auto", the first of those for this GPU that passes its trial with the
+  // model's weights (engine/cuda/kernel_choice.h). Part of the profile.
+  std::string kernels = "portable";
   // The label of metrics.
   std::string device = "cuda:0";
   // For tests: fills, before every replay, all memory that it must not read with NaN.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/stable_hash.h"
 #include "base/status_macros.h"
 
 namespace sluice {
@@ -73,8 +74,13 @@ absl::StatusOr<std::unique_ptr<ExecutableModel>> CudaModel<T>::Load(
     loaded->library_ = options.library;
     loaded->dense_ = std::make_unique<DenseLayers>(device, *loaded->capture_, options.table);
   }
+  if (options.tried_kernels) {
+    loaded->kernels_ =
+        std::make_unique<KernelChoice<T>>(device, *loaded->capture_, AllCandidates<T>());
+  }
   SLUICE_ASSIGN_OR_RETURN(loaded->lowered_,
-                          LowerToCuda<T>(*loaded->model_, *loaded->weights_, loaded->dense_.get()));
+                          LowerToCuda<T>(*loaded->model_, *loaded->weights_, loaded->dense_.get(),
+                                         loaded->kernels_.get()));
   if (library) loaded->notices_ = loaded->dense_->notices();
   if (!options.missing_library.empty()) {
     loaded->notices_.push_back(absl::StrCat(
@@ -85,12 +91,27 @@ absl::StatusOr<std::unique_ptr<ExecutableModel>> CudaModel<T>::Load(
                                             device.info().name,
                                             " and this library, whose own order decides"));
   }
+  if (options.tried_kernels) {
+    const std::vector<std::string>& refused = loaded->kernels_->notices();
+    loaded->notices_.insert(loaded->notices_.end(), refused.begin(), refused.end());
+  }
   return loaded;
 }
 
 template <typename T>
 std::string CudaModel<T>::algorithms() const {
-  return dense_ == nullptr ? "" : dense_->InUse(device_.info().name, library_).Digest();
+  const std::string dense =
+      dense_ == nullptr ? "" : dense_->InUse(device_.info().name, library_).Digest();
+  if (kernels_ == nullptr) return dense;
+  StableHash hash;
+  hash.Add(dense);
+  hash.Add(kernels_->Fingerprint());
+  return absl::StrCat(absl::Hex(hash.value(), absl::kZeroPad16));
+}
+
+template <typename T>
+std::string CudaModel<T>::kernels() const {
+  return kernels_ == nullptr ? "portable" : kernels_->InUse();
 }
 
 template <typename T>

@@ -10,6 +10,7 @@
 #include "engine/cuda/dense_layers.h"
 #include "engine/cuda/device.h"
 #include "engine/cuda/device_weights.h"
+#include "engine/cuda/kernel_choice.h"
 #include "engine/cuda/lower_cuda.h"
 
 namespace sluice {
@@ -27,6 +28,9 @@ class CudaModel final : public ExecutableModel {
     // The table of the library's algorithms; nullptr if there is none for this device. It outlives
     // the model.
     const AlgorithmTable* table = nullptr;
+    // Whether the kernels of this project are those that pass a trial, see KernelChoice; otherwise
+    // the portable ones serve without one.
+    bool tried_kernels = false;
   };
   // The device is not owned. Returns InvalidArgument that names a missing or misshapen tensor.
   static absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(std::shared_ptr<const Model> model,
@@ -36,6 +40,7 @@ class CudaModel final : public ExecutableModel {
   int64_t weight_bytes() const override { return weights_->bytes(); }
   std::vector<std::string> notices() const override { return notices_; }
   std::string algorithms() const override;
+  std::string kernels() const override;
   RowOrder row_order() const override;
   absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const override;
   absl::StatusOr<std::unique_ptr<Plan>> Eager(const Bucket& bucket) const override;
@@ -57,7 +62,8 @@ class CudaModel final : public ExecutableModel {
   std::shared_ptr<SlotRegistry<T>> registry_ = std::make_shared<SlotRegistry<T>>();
   std::unique_ptr<DeviceStream> capture_;
   std::unique_ptr<DeviceWeights> weights_;
-  std::unique_ptr<DenseLayers> dense_;  // nullptr if our kernel computes all of them
+  std::unique_ptr<DenseLayers> dense_;        // nullptr if our kernel computes all of them
+  std::unique_ptr<KernelChoice<T>> kernels_;  // nullptr if the portable ones serve without a trial
   LoweredCudaModel<T> lowered_;
   std::string library_;
   std::vector<std::string> notices_;

@@ -25,11 +25,6 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr std::pair<int32_t, float> kBroken[] = {
     {1, std::numeric_limits<float>::quiet_NaN()}, {3, kInfinity}, {4, -kInfinity}};
 
-// The initial content of an accumulating layer's output: as a number these bytes are nearly the
-// same in both types.
-constexpr uint8_t kKeptByte = 0x3F;
-constexpr uint8_t kNaNByte = 0xFF;
-
 // Returns the numbers of rows to try, ascending.
 std::vector<int32_t> RowCounts(int32_t most) {
   std::vector<int32_t> counts;
@@ -39,17 +34,6 @@ std::vector<int32_t> RowCounts(int32_t most) {
 
 // The number of random rows; the others repeat them.
 constexpr int64_t kRandomRows = 64;
-
-double ValueAt(const void* values, size_t i, bool half) {
-  return half ? double{Widen(static_cast<const BFloat16*>(values)[i])}
-              : double{static_cast<const float*>(values)[i]};
-}
-
-double ValueOfBytes(uint8_t byte, bool half) {
-  alignas(float) uint8_t bytes[sizeof(float)];
-  std::memset(bytes, byte, sizeof(bytes));
-  return ValueAt(bytes, 0, half);
-}
 
 // The functions of kernels/activation_kind.h.
 double Apply(DenseActivation activation, double x) {
@@ -69,30 +53,16 @@ double Apply(DenseActivation activation, double x) {
 }  // namespace
 
 size_t DenseTrial::element_bytes() const { return shape_.half ? sizeof(BFloat16) : sizeof(float); }
-size_t DenseTrial::out_bytes() const {
-  return shape_.half_out() ? sizeof(BFloat16) : sizeof(float);
-}
 
 absl::Status DenseTrial::Prepare(Device& device, DeviceStream& stream, size_t workspace_bytes) {
   workspace_bytes_ = workspace_bytes;
-  absl::Status status = Allocate(device);
-  if (status.ok()) status = FillX(device, stream);
-  if (status.ok()) status = SumUp(device, stream);
-  return status;
-}
-
-absl::Status DenseTrial::Allocate(Device& device) {
-  const int32_t rows = MostRows(shape_);
-  const std::pair<DeviceMemory*, size_t> wanted[] = {{&x_, rows * x_row_bytes()},
-                                                     {&out_, rows * out_row_bytes()},
-                                                     {&workspace_, workspace_bytes_}};
-  for (const auto& [memory, bytes] : wanted) {
-    if (bytes == 0) continue;
-    SLUICE_ASSIGN_OR_RETURN(*memory, device.Allocate(bytes));
+  SLUICE_ASSIGN_OR_RETURN(x_, device.Allocate(MostRows(shape_) * x_row_bytes()));
+  if (workspace_bytes > 0) {
+    SLUICE_ASSIGN_OR_RETURN(workspace_, device.Allocate(workspace_bytes));
   }
-  for (PinnedMemory* fetched : {&whole_, &part_}) {
-    SLUICE_ASSIGN_OR_RETURN(*fetched, device.AllocatePinned(rows * out_row_bytes()));
-  }
+  SLUICE_RETURN_IF_ERROR(FillX(device, stream));
+  SLUICE_RETURN_IF_ERROR(SumUp(device, stream));
+  SLUICE_ASSIGN_OR_RETURN(trial_, RowTrial::Make(Plan(), device));
   return absl::OkStatus();
 }
 
@@ -119,7 +89,7 @@ absl::Status DenseTrial::FillX(Device& device, DeviceStream& stream) {
   }
   first_x_.resize(kComparedRows * k);
   for (size_t i = 0; i < first_x_.size(); ++i) {
-    first_x_[i] = static_cast<float>(ValueAt(staging.get(), i, shape_.half));
+    first_x_[i] = static_cast<float>(TrialValue(staging.get(), i, shape_.half));
   }
   stream.CopyToDevice(x_.get(), staging.get(), values * element_bytes());
   return stream.Synchronize();
@@ -138,7 +108,7 @@ absl::Status DenseTrial::SumUp(Device& device, DeviceStream& stream) {
   };
   absolute_.assign(n, 0);
   sums_.assign(kComparedRows * n,
-               shape_.accumulate ? ValueOfBytes(kKeptByte, shape_.half_out()) : 0);
+               shape_.accumulate ? RowTrialPlan{.half = shape_.half_out()}.kept() : 0);
   for (int32_t first = 0; first < shape_.k; first += most) {
     const int32_t rows = std::min(most, shape_.k - first);
     const auto* const from = static_cast<const char*>(weight_) + first * row_bytes;
@@ -150,7 +120,7 @@ absl::Status DenseTrial::SumUp(Device& device, DeviceStream& stream) {
   if (!shape_.bias) return absl::OkStatus();
   SLUICE_RETURN_IF_ERROR(fetch(bias_, 1));
   for (size_t i = 0; i < sums_.size(); ++i) {
-    sums_[i] += ValueAt(staging.get(), i % n, shape_.half);
+    sums_[i] += TrialValue(staging.get(), i % n, shape_.half);
   }
   return absl::OkStatus();
 }
@@ -159,7 +129,7 @@ void DenseTrial::AddProducts(int32_t k, const void* weights) {
   const int64_t n = shape_.n;
   std::vector<double> row(n);
   for (int64_t i = 0; i < n; ++i) {
-    row[i] = ValueAt(weights, i, shape_.half);
+    row[i] = TrialValue(weights, i, shape_.half);
     absolute_[i] += std::abs(row[i]);
   }
   for (int32_t r = 0; r < kComparedRows; ++r) {
@@ -169,55 +139,50 @@ void DenseTrial::AddProducts(int32_t k, const void* weights) {
   }
 }
 
-absl::Status DenseTrial::Run(const DenseLayer& layer, int32_t first, int32_t rows, uint8_t garbage,
-                             void* result, DeviceStream& stream) const {
-  const size_t bytes = rows * out_row_bytes();
-  stream.Fill(out_.get(), shape_.accumulate ? kKeptByte : kNaNByte, bytes);
-  if (workspace_bytes_ > 0) stream.Fill(workspace_.get(), garbage, workspace_bytes_);
-  layer.Run({.x = static_cast<const char*>(x_.get()) + first * x_row_bytes(),
-             .weight = weight_,
-             .bias = bias_,
-             .rows = rows,
-             .out = out_.get(),
-             .workspace = workspace_.get()},
-            stream);
-  stream.CopyToHost(result, out_.get(), bytes);
-  return stream.Synchronize();
-}
+// The first batch has all rows. The others have the last rows, so that each is at another place.
+RowTrialPlan DenseTrial::Plan() const {
+  constexpr size_t kAlignment = 256;
+  const auto aligned = static_cast<int32_t>(kAlignment / std::gcd(kAlignment, x_row_bytes()));
+  const int32_t most = MostRows(shape_);
+  RowTrialPlan plan = {.width = shape_.n,
+                       .half = shape_.half_out(),
+                       .initial_byte = shape_.accumulate ? RowTrialPlan::kKept : uint8_t{0xFF}};
+  const auto add = [&](int32_t first, int32_t rows) {
+    std::vector<int32_t>& batch = plan.batches.emplace_back(rows);
+    std::iota(batch.begin(), batch.end(), first);
+  };
+  add(0, most);
+  for (const int32_t rows : RowCounts(most)) add((most - rows) / aligned * aligned, rows);
 
-absl::Status DenseTrial::CheckValues() const {
-  const int64_t n = shape_.n;
-  const double rounding = shape_.half_out() ? 0x1p-7 : 0x1p-16;
-  for (int64_t i = 0; i < std::ssize(sums_); ++i) {
-    const double expected = Apply(shape_.activation, sums_[i]);
-    const double value = ValueAt(whole_.get(), i, shape_.half_out());
-    if (!std::isfinite(expected)) {
-      if (!std::isfinite(value)) continue;
-      return absl::FailedPreconditionError("a value that is not finite is lost");
+  const double rounding = plan.half ? 0x1p-7 : 0x1p-16;
+  for (int32_t row = 0; row < kComparedRows; ++row) {
+    RowTrialPlan::Expected& expected = plan.expected.emplace_back();
+    expected.row = row;
+    for (int64_t i = 0; i < plan.width; ++i) {
+      const double sum = sums_[row * plan.width + i];
+      expected.values.push_back(Apply(shape_.activation, sum));
+      expected.bounds.push_back(shape_.k * 0x1p-24 * absolute_[i] + rounding * std::abs(sum));
     }
-    const double most = shape_.k * 0x1p-24 * absolute_[i % n] + rounding * std::abs(sums_[i]);
-    if (std::abs(value - expected) <= most) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("row ", i / n, " has ", value, " in place of ", expected));
   }
-  return absl::OkStatus();
+  return plan;
 }
 
 absl::Status DenseTrial::Check(const DenseLayer& layer, DeviceStream& stream) const {
-  constexpr size_t kAlignment = 256;
-  const int32_t aligned = kAlignment / std::gcd(kAlignment, x_row_bytes());
-  const int32_t most = MostRows(shape_);
-  SLUICE_RETURN_IF_ERROR(Run(layer, 0, most, kNaNByte, whole_.get(), stream));
-  SLUICE_RETURN_IF_ERROR(CheckValues());
-  for (const int32_t rows : RowCounts(most)) {
-    // These are the last rows, so that each is at another place than in the run of all rows.
-    const int32_t first = (most - rows) / aligned * aligned;
-    SLUICE_RETURN_IF_ERROR(Run(layer, first, rows, /*garbage=*/0, part_.get(), stream));
-    const char* const expected = static_cast<const char*>(whole_.get()) + first * out_row_bytes();
-    const bool same = std::memcmp(part_.get(), expected, rows * out_row_bytes()) == 0;
-    if (!same) return absl::FailedPreconditionError("rows depend on their number");
-  }
-  return absl::OkStatus();
+  return trial_->Check(
+      [&](size_t batch, void* out, DeviceStream& to) {
+        const std::vector<int32_t>& rows = trial_->plan().batches[batch];
+        // What the workspace holds must not matter.
+        const uint8_t garbage = batch == 0 ? 0xFF : 0;
+        if (workspace_bytes_ > 0) to.Fill(workspace_.get(), garbage, workspace_bytes_);
+        layer.Run({.x = static_cast<const char*>(x_.get()) + rows.front() * x_row_bytes(),
+                   .weight = weight_,
+                   .bias = bias_,
+                   .rows = static_cast<int32_t>(rows.size()),
+                   .out = out,
+                   .workspace = workspace_.get()},
+                  to);
+      },
+      stream);
 }
 
 }  // namespace sluice

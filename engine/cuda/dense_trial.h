@@ -2,23 +2,21 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "engine/cuda/dense_layer.h"
 #include "engine/cuda/device.h"
+#include "engine/cuda/row_trial.h"
 
 namespace sluice {
 
-// The inputs and outputs with which the layers of one shape are tried. The library's promise about
-// the bits of a row is not enough for our own, so each layer is tried with all numbers of rows that
-// it may compute (TriedRows). That alone would pass a layer that is wrong everywhere alike, so some
-// rows are compared with sums in double:
-//   - Their error is at most k 2^-24 sum|w|, the worst case of float sums of |x| <= 1, plus 2^-7 of
-//     the sum before f if out is bfloat16, which allows for rounding twice, or 2^-16 if it is
-//     float.
-//   - They are not finite where a NaN or an infinity in x makes them so, since the engine
-//     recognises a broken row by that.
+// The inputs with which the layers of one shape are tried, and what is expected of them, for a
+// RowTrial. The library's promise about the bits of a row is not enough for our own, so each layer
+// is tried with all numbers of rows that it may compute (TriedRows). The error of a row is at most
+// k 2^-24 sum|w|, the worst case of float sums of |x| <= 1, plus 2^-7 of the sum before f if out is
+// bfloat16, which allows for rounding twice, or 2^-16 if it is float.
 class DenseTrial {
  public:
   // Layers are tried with `weight` [k, n] and `bias` on the device, which outlive this.
@@ -31,29 +29,23 @@ class DenseTrial {
 
  private:
   size_t element_bytes() const;
-  size_t out_bytes() const;  // of an element
   size_t x_row_bytes() const { return shape_.k * element_bytes(); }
-  size_t out_row_bytes() const { return shape_.n * out_bytes(); }
 
-  absl::Status Allocate(Device& device);
   absl::Status FillX(Device& device, DeviceStream& stream);
   // Computes the expected values of the first rows.
   absl::Status SumUp(Device& device, DeviceStream& stream);
   void AddProducts(int32_t k, const void* weights);  // row k of the weight
-  // Runs the layer on `rows` rows of x, from `first` on.
-  absl::Status Run(const DenseLayer& layer, int32_t first, int32_t rows, uint8_t garbage,
-                   void* result, DeviceStream& stream) const;
-  absl::Status CheckValues() const;
+  RowTrialPlan Plan() const;
 
   const DenseShape shape_;
   const void* const weight_;
   const void* const bias_;
   size_t workspace_bytes_ = 0;
-  DeviceMemory x_, out_, workspace_;
-  PinnedMemory whole_, part_;     // the outputs of all rows, and of some
+  DeviceMemory x_, workspace_;
   std::vector<float> first_x_;    // [compared rows, k]
   std::vector<double> sums_;      // [compared rows, n], before f
   std::vector<double> absolute_;  // [n]: sums of |w|
+  std::optional<RowTrial> trial_;
 };
 
 }  // namespace sluice

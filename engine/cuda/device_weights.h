@@ -53,8 +53,8 @@ class DeviceWeights {
   template <typename T>
   absl::StatusOr<const T*> LoadJoinedBias(const Checkpoint& checkpoint,
                                           const std::vector<Columns>& columns);
-  // Packs matrices [matrices, k, n], which are the last weights that were loaded, for our kernel,
-  // and releases them.
+  // Packs matrices [matrices, k, n], which are the last weights that were loaded, for a kernel that
+  // reads them so, and releases them.
   template <typename T>
   absl::StatusOr<const T*> Pack(const T* weight, int64_t matrices, int32_t k, int32_t n);
   absl::StatusOr<const float*> Put(const std::vector<float>& values);

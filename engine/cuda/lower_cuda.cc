@@ -34,12 +34,14 @@ class Lowering {
  public:
   using CudaOpOr = absl::StatusOr<CudaOp<T>>;
 
-  Lowering(const Model& model, const Graph& graph, DeviceWeights& weights, DenseLayers* dense)
+  Lowering(const Model& model, const Graph& graph, DeviceWeights& weights, DenseLayers* dense,
+           KernelChoice<T>* kernels)
       : config_(model.config),
         graph_(graph),
         source_(model.checkpoint),
         weights_(weights),
-        dense_(dense) {}
+        dense_(dense),
+        kernels_(kernels) {}
 
   // Lowers all ops but the head, in order.
   absl::Status Lower(std::vector<CudaOp<T>>* ops) {
@@ -123,18 +125,32 @@ class Lowering {
                     stream);
       };
     }
-    const int64_t matrices = op.position_wise() ? Elements(op.weight) / (int64_t{k} * n) : 1;
-    SLUICE_ASSIGN_OR_RETURN(const T* const weight, weights_.Pack(plain, matrices, k, n));
+    const auto matrices =
+        static_cast<int32_t>(op.position_wise() ? Elements(op.weight) / (int64_t{k} * n) : 1);
     workspace_bytes_ = std::max<size_t>(workspace_bytes_, cuda::SplitSumsBytes(k));
     const ActivationOp* const then = ActivationOf(next_, op.out);
     next_is_done_ = then != nullptr;
     const bool activate = then != nullptr;
     const Activation activation = activate ? then->activation : Activation();
     const BufferId gate = activate && then->in != op.out ? then->in : kNoBuffer;
-    return [op, weight, bias, k, n, activate, activation, gate](const StepPlace<T>& place,
-                                                                Stream& stream) {
-      cuda::Project<T, T>(stream,
-                          {.x = place.buffer(op.in),
+    SLUICE_ASSIGN_OR_RETURN(const GroupedProductCandidate<T>* const kernel,
+                            ProductKernel({.k = k,
+                                           .n = n,
+                                           .matrices = matrices,
+                                           .bias = bias != nullptr,
+                                           .position_bias = op.position_bias,
+                                           .accumulate = op.accumulate,
+                                           .activate = activate,
+                                           .activation = activation,
+                                           .gated = gate != kNoBuffer},
+                                          plain, bias));
+    const T* weight = plain;
+    if (kernel->packed) {
+      SLUICE_ASSIGN_OR_RETURN(weight, weights_.Pack(plain, matrices, k, n));
+    }
+    return [op, kernel, weight, bias, k, n, activate, activation, gate](const StepPlace<T>& place,
+                                                                        Stream& stream) {
+      kernel->run(stream, {.x = place.buffer(op.in),
                            .weight = weight,
                            .bias = bias,
                            .bias_stride = op.position_bias ? n : 0,
@@ -173,26 +189,25 @@ class Lowering {
   }
 
   CudaOpOr operator()(const AttentionOp& op) {
-    if (config_.head_dim > cuda::kMaxHeadDim) {
-      return absl::UnimplementedError(absl::StrCat(
-          "head_dim is ", config_.head_dim, ", the CUDA kernels go up to ", cuda::kMaxHeadDim));
-    }
-    const int32_t shared_limit = weights_.device_info().shared_bytes_limit;
-    const int32_t shared_bytes =
-        cuda::AttentionSharedBytes<T>(static_cast<int32_t>(config_.head_dim), shared_limit);
-    if (shared_bytes > shared_limit) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "head_dim ", config_.head_dim, " in ", kHalf ? "bf16" : "f32", " needs ", shared_bytes,
-          " bytes of shared memory a block, the GPU has ", shared_limit));
-    }
     cuda::Xsa xsa = {.form = XsaFormOf(op), .eps = config_.xsa.eps};
     if (!op.xsa_gate.empty()) {
       SLUICE_ASSIGN_OR_RETURN(xsa.gate, LoadGate(op.xsa_gate));
     }
     const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim)));
     const int32_t heads = config_.heads;
-    return [op, xsa, scale, heads, stride = RowStride(op.q)](const StepPlace<T>& place,
-                                                             Stream& stream) {
+    SLUICE_ASSIGN_OR_RETURN(
+        const AttentionCandidate<T>* const kernel,
+        AttentionKernel({.q_heads = heads,
+                         .kv_heads = static_cast<int32_t>(config_.kv_heads),
+                         .head_dim = static_cast<int32_t>(config_.head_dim),
+                         .max_positions = static_cast<int32_t>(config_.max_positions),
+                         .causal = op.causal,
+                         .xsa = xsa.form,
+                         .eps = xsa.eps,
+                         .gated = xsa.gate != nullptr},
+                        xsa.gate));
+    return [op, kernel, xsa, scale, heads, stride = RowStride(op.q)](const StepPlace<T>& place,
+                                                                     Stream& stream) {
       cuda::AttentionArgs<T> args = {
           .q = place.buffer(op.q),
           .sequences = place.template at<const cuda::AttentionSequence>(place.layout.sequences),
@@ -205,13 +220,15 @@ class Lowering {
           .scale = scale,
           .causal = op.causal,
           .xsa = xsa,
+          .scratch = place.template at<float>(place.layout.attention_scratch),
           .out = place.buffer(op.out)};
       if (op.xsa) {
         const int64_t layer = int64_t{op.layer} * place.bucket.tokens * heads;
         args.xsa.cos_sim = place.template at<float>(place.layout.cos_sim) + layer;
         args.xsa.proj_frac = place.template at<float>(place.layout.proj_frac) + layer;
+        args.xsa.wanted = &place.counts().wants_diagnostics;
       }
-      cuda::Attention(stream, args);
+      kernel->run(stream, args);
     };
   }
 
@@ -332,6 +349,18 @@ class Lowering {
                                                       : kernels::XsaForm::kSquared;
   }
 
+  absl::StatusOr<const AttentionCandidate<T>*> AttentionKernel(const AttentionShape& shape,
+                                                               const float* gate) {
+    if (kernels_ != nullptr) return kernels_->Attention(shape, gate);
+    SLUICE_RETURN_IF_ERROR(PortableAttention<T>().supports(weights_.device_info(), shape));
+    return &PortableAttention<T>();
+  }
+  absl::StatusOr<const GroupedProductCandidate<T>*> ProductKernel(const GroupedProductShape& shape,
+                                                                  const T* weight, const T* bias) {
+    if (kernels_ != nullptr) return kernels_->Product(shape, weight, bias);
+    return &PortableProduct<T>();
+  }
+
   // Returns nullptr if our kernel computes the layer. The library's layer applies the activation
   // behind it if the library has the right one. It does so before rounding, so the bits differ from
   // those of our kernels.
@@ -384,7 +413,8 @@ class Lowering {
   const Graph& graph_;
   const Checkpoint& source_;
   DeviceWeights& weights_;
-  DenseLayers* dense_;  // nullptr if there are none
+  DenseLayers* dense_;        // nullptr if there are none
+  KernelChoice<T>* kernels_;  // nullptr if the portable ones serve without a trial
   const float* cos_ = nullptr;
   const float* sin_ = nullptr;
   HeadWeights<T> head_;
@@ -398,22 +428,22 @@ class Lowering {
 
 template <typename T>
 absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeights& weights,
-                                                DenseLayers* dense) {
+                                                DenseLayers* dense, KernelChoice<T>* kernels) {
   LoweredCudaModel<T> lowered;
   lowered.graph = JoinProjections(model.graph, /*gates=*/dense != nullptr);
-  Lowering<T> lowering(model, lowered.graph, weights, dense);
+  Lowering<T> lowering(model, lowered.graph, weights, dense, kernels);
   SLUICE_RETURN_IF_ERROR(lowering.Lower(&lowered.ops));
   SLUICE_RETURN_IF_ERROR(weights.Finish());
   lowered.head = lowering.head();
   lowered.uses_library = lowering.uses_library();
   lowered.workspace_bytes = lowering.workspace_bytes();
+  lowered.processors = weights.device_info().processors;
   return lowered;
 }
 
 template absl::StatusOr<LoweredCudaModel<float>> LowerToCuda(const Model&, DeviceWeights&,
-                                                             DenseLayers*);
-template absl::StatusOr<LoweredCudaModel<kernels::cuda::BFloat16>> LowerToCuda(const Model&,
-                                                                               DeviceWeights&,
-                                                                               DenseLayers*);
+                                                             DenseLayers*, KernelChoice<float>*);
+template absl::StatusOr<LoweredCudaModel<kernels::cuda::BFloat16>> LowerToCuda(
+    const Model&, DeviceWeights&, DenseLayers*, KernelChoice<kernels::cuda::BFloat16>*);
 
 }  // namespace sluice

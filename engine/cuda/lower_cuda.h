@@ -8,6 +8,7 @@
 #include "engine/cuda/cuda_head.h"
 #include "engine/cuda/dense_layers.h"
 #include "engine/cuda/device_weights.h"
+#include "engine/cuda/kernel_choice.h"
 #include "engine/cuda/step_layout.h"
 #include "engine/model/model.h"
 #include "kernels/cuda/attention.h"
@@ -53,7 +54,9 @@ struct StepPlace {
   }
   kernels::cuda::AttentionTiles attention_tiles() const {
     return {at<const kernels::cuda::AttentionTile>(layout.attention_tiles),
-            &counts().attention_tiles, layout.max_attention_tiles};
+            &counts().attention_tiles, &at<StepCounts>(layout.counts)->attention_taken,
+            layout.max_attention_tiles,
+            static_cast<int32_t>(kernels::cuda::MaxAttentionRecords(layout.attention))};
   }
 };
 
@@ -68,10 +71,14 @@ struct LoweredCudaModel {
   HeadWeights<T> head;
   bool uses_library = false;   // for layers other than the head
   size_t workspace_bytes = 0;  // the most that a product takes
+  int32_t processors = 0;      // of the device
 
   StepLayout LayOut(const Model& model, const Bucket& bucket) const {
     const int64_t rows = uses_library ? DenseRows(bucket.tokens) : bucket.tokens;
-    return LayOutStep(model.config, graph, bucket, rows, sizeof(T), workspace_bytes);
+    return LayOutStep(model.config, graph, bucket, rows,
+                      {.element_bytes = sizeof(T),
+                       .workspace_bytes = static_cast<int64_t>(workspace_bytes),
+                       .processors = processors});
   }
   void Launch(const StepPlace<T>& place, DeviceStream& stream) const {
     for (const CudaOp<T>& cuda_op : ops) cuda_op(place, stream);
@@ -80,9 +87,11 @@ struct LoweredCudaModel {
 
 // Checks every tensor by name, shape and dtype and copies it to `weights`. The checkpoint is not
 // needed afterwards. With `dense`, which the ops refer to, the library computes the dense layers
-// for which it has an algorithm.
+// for which it has an algorithm. With `kernels`, which the ops refer to as well, the kernels that
+// it chooses compute attention and the other products, else the portable ones without a trial.
 template <typename T>
 absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeights& weights,
-                                                DenseLayers* dense);
+                                                DenseLayers* dense,
+                                                KernelChoice<T>* kernels = nullptr);
 
 }  // namespace sluice

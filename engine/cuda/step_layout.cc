@@ -8,7 +8,7 @@
 #include <variant>
 
 #include "base/check.h"
-#include "kernels/cuda/attention_tiles.h"
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/kv_cache.h"
 #include "kernels/cuda/product_split.h"
 #include "kernels/cuda/row_tiles.h"
@@ -48,7 +48,8 @@ bool MaySplit(const Graph& graph) {
 }  // namespace
 
 StepLayout LayOutStep(const ModelConfig& config, const Graph& graph, const Bucket& bucket,
-                      int64_t rows, int64_t element_bytes, int64_t workspace_bytes) {
+                      int64_t rows, const StepTraits& traits) {
+  const int64_t element_bytes = traits.element_bytes;
   int64_t end = 0;
   const auto take = [&end](int64_t count, int64_t bytes) {
     const int64_t offset = end;
@@ -80,9 +81,14 @@ StepLayout LayOutStep(const ModelConfig& config, const Graph& graph, const Bucke
   layout.sequences = take(bucket.sequences, sizeof(AttentionSequence));
   layout.max_dense_tiles = kernels::cuda::MaxRowTiles(tokens, 1);
   layout.max_group_tiles = kernels::cuda::MaxRowTiles(tokens, tokens);
-  layout.attention_group = config.heads / config.kv_heads;
-  layout.max_attention_tiles =
-      kernels::cuda::MaxAttentionTiles(tokens, bucket.sequences, layout.attention_group);
+  layout.attention = {.q_heads = static_cast<int32_t>(config.heads),
+                      .kv_heads = static_cast<int32_t>(config.kv_heads),
+                      .causal = config.causal,
+                      .max_context = config.max_positions,
+                      .processors = traits.processors,
+                      .rows = tokens,
+                      .sequences = bucket.sequences};
+  layout.max_attention_tiles = kernels::cuda::MaxAttentionTiles(layout.attention);
   layout.dense_tiles = take(layout.max_dense_tiles, sizeof(RowGroup));
   layout.group_tiles = take(layout.max_group_tiles, sizeof(RowGroup));
   layout.attention_tiles = take(layout.max_attention_tiles, sizeof(AttentionTile));
@@ -97,7 +103,10 @@ StepLayout LayOutStep(const ModelConfig& config, const Graph& graph, const Bucke
   const int64_t diagnostics = config.xsa.Any() ? config.layers * tokens * config.heads : 0;
   layout.cos_sim = take(diagnostics, sizeof(float));
   layout.proj_frac = take(diagnostics, sizeof(float));
-  layout.workspace = take(workspace_bytes, 1);
+  layout.attention_scratch = take(kernels::cuda::AttentionScratchFloats(
+                                      layout.attention, static_cast<int32_t>(config.head_dim)),
+                                  sizeof(float));
+  layout.workspace = take(traits.workspace_bytes, 1);
   layout.bytes = end;
   return layout;
 }
@@ -110,9 +119,12 @@ void WriteInput(const StepBatch& batch, const StepLayout& layout, char* input) {
       .rows = batch.tokens(),
       .dense_tiles = kernels::cuda::CutIntoRowTiles({&all_rows, 1}, tiles_at(layout.dense_tiles)),
       .group_tiles = kernels::cuda::CutIntoRowTiles(batch.groups(), tiles_at(layout.group_tiles)),
+      .wants_diagnostics = batch.xsa_cos_sim != nullptr || batch.xsa_proj_frac != nullptr,
       .attention_tiles = kernels::cuda::CutIntoAttentionTiles(
-          batch.sequences(), layout.attention_group,
-          reinterpret_cast<AttentionTile*>(at(layout.attention_tiles)))};
+          batch.sequences(), layout.attention,
+          {reinterpret_cast<AttentionTile*>(at(layout.attention_tiles)),
+           static_cast<size_t>(layout.max_attention_tiles)}),
+      .attention_taken = 0};
   std::memcpy(at(layout.counts), &counts, sizeof(counts));
   std::memset(at(layout.split_counters), 0, layout.split_counter_count * sizeof(int32_t));
   Copy(batch.token_ids(), at(layout.token_ids));

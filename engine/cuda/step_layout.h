@@ -8,6 +8,7 @@
 #include "engine/bucket.h"
 #include "engine/model/model.h"
 #include "engine/step_batch.h"
+#include "kernels/cuda/attention_tiles.h"
 #include "kernels/row_group.h"
 
 namespace sluice {
@@ -17,7 +18,9 @@ struct StepCounts {
   int32_t rows;
   int32_t dense_tiles;
   int32_t group_tiles;
-  int32_t attention_tiles;
+  int32_t wants_diagnostics;  // of XSA, if not 0
+  kernels::cuda::AttentionTileCounts attention_tiles;
+  int32_t attention_taken;  // see AttentionTiles
 };
 
 // Byte offsets, multiples of 256.
@@ -47,17 +50,25 @@ struct StepLayout {
   int32_t max_group_tiles;
   int32_t split_counter_count;
   int32_t max_attention_tiles;
-  int32_t attention_group;  // query heads that share a KV head
+  kernels::cuda::AttentionSizes attention;
 
   int64_t cos_sim;    // [layers, tokens, heads]; absent without XSA
   int64_t proj_frac;  // likewise
+  int64_t attention_scratch;
   int64_t workspace;  // of the products; of one size in all buckets
   int64_t bytes;      // the total; grows with the bucket
 };
 
+// What the layout of a step depends on beside the model and the bucket.
+struct StepTraits {
+  int64_t element_bytes;
+  int64_t workspace_bytes;
+  int32_t processors;  // of the device
+};
+
 // Lays out a step of `bucket` with the buffers of `graph`, of `rows` >= bucket.tokens rows.
 StepLayout LayOutStep(const ModelConfig& config, const Graph& graph, const Bucket& bucket,
-                      int64_t rows, int64_t element_bytes, int64_t workspace_bytes);
+                      int64_t rows, const StepTraits& traits);
 
 // Writes the arrays of the step to `input` [layout.input_bytes].
 void WriteInput(const StepBatch& batch, const StepLayout& layout, char* input);

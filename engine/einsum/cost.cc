@@ -112,12 +112,14 @@ double FlopsSeconds(const Cascade& cascade, const Analysis& analysis,
 }
 
 PassEstimate EstimatePass(const Cascade& cascade, const Analysis& analysis,
-                          const DeviceDescription& device, int pass, double rows, double workers) {
+                          const DeviceDescription& device, double resident_bytes, int pass,
+                          double rows, double workers) {
   const PassFacts& facts = analysis.per_pass[pass];
   const auto moved = [&](Home home) {
     return facts.traffic.LoadsOf(home) + facts.traffic.StoresOf(home);
   };
-  const double arena = moved(Home::kArena);
+  const double resident = moved(Home::kWeight) + moved(Home::kKv), arena = moved(Home::kArena);
+  const MemoryLevel& far = Holding(device, std::max(resident_bytes, resident), true);
   const double footprint = facts.footprint_bytes * rows;
   const MemoryLevel& own = Holding(device, footprint, false);
   // What stays in the nearest level is not moved.
@@ -125,10 +127,10 @@ PassEstimate EstimatePass(const Cascade& cascade, const Analysis& analysis,
   PassEstimate estimate;
   estimate.level = own.name;
   estimate.footprint_bytes = footprint;
-  estimate.transfer_seconds =
-      SecondsToMove(device.levels.back(), moved(Home::kWeight) + moved(Home::kKv), workers) +
-      SecondsToMove(Holding(device, arena, true), arena, workers) +
-      SecondsToMove(own, kept, workers);
+  const double keeping = SecondsToMove(own, kept, workers);
+  const double sharing = SecondsToMove(far, resident, workers) +
+                         SecondsToMove(Holding(device, arena, true), arena, workers);
+  estimate.transfer_seconds = own.shared ? sharing + keeping : std::max(sharing, keeping);
   estimate.flops_seconds = FlopsSeconds(cascade, analysis, device, pass, pass) / workers;
   estimate.exponentials_seconds =
       facts.work.exponentials / (device.exponentials_per_second * workers);
@@ -161,13 +163,14 @@ Roofline RooflineOf(const Cascade& cascade, const Analysis& analysis,
 }
 
 absl::StatusOr<CostEstimate> Estimate(const Cascade& cascade, const Sizes& sizes,
-                                      const DeviceDescription& device) {
+                                      const DeviceDescription& device,
+                                      const Circumstances& circumstances) {
   SLUICE_ASSIGN_OR_RETURN(const Analysis analysis, Analyze(cascade, sizes));
-  return Estimate(cascade, analysis, device);
+  return Estimate(cascade, analysis, device, circumstances);
 }
 
 CostEstimate Estimate(const Cascade& cascade, const Analysis& analysis,
-                      const DeviceDescription& device) {
+                      const DeviceDescription& device, const Circumstances& circumstances) {
   CostEstimate estimate;
   estimate.work_items = 1;
   estimate.launches = 1;
@@ -180,13 +183,14 @@ CostEstimate Estimate(const Cascade& cascade, const Analysis& analysis,
     estimate.work_items = std::max(estimate.work_items, items);
     if (IsRead(cascade, facts.tensor.name)) estimate.launches = 2;
   }
+  estimate.work_items = std::min(estimate.work_items, circumstances.most_work_items);
   const int64_t rounds = kernels::CeilDiv(estimate.work_items, device.workers);
   estimate.usable_workers = static_cast<double>(estimate.work_items) / rounds;
   const double rows = RowsOfItem(cascade, analysis);
   estimate.seconds = estimate.launches * device.launch_seconds;
   for (int pass = 0; pass < std::ssize(analysis.per_pass); ++pass) {
-    estimate.passes.push_back(
-        EstimatePass(cascade, analysis, device, pass, rows, estimate.usable_workers));
+    estimate.passes.push_back(EstimatePass(cascade, analysis, device, circumstances.resident_bytes,
+                                           pass, rows, estimate.usable_workers));
     estimate.seconds += estimate.passes.back().seconds();
   }
   return estimate;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -48,14 +49,26 @@ struct Roofline {
 Roofline RooflineOf(const Cascade& cascade, const Analysis& analysis,
                     const DeviceDescription& device, double resident_bytes);
 
+// What an estimate depends on beside the cascade and the device.
+struct Circumstances {
+  // The bytes of weights and KV pages that are read again and again, of which the cascade reads
+  // some or all. They come from the nearest shared level that holds them; by default from the
+  // memory.
+  double resident_bytes = std::numeric_limits<double>::infinity();
+  // The work is divided into no more items, although its results would allow it.
+  int64_t most_work_items = std::numeric_limits<int64_t>::max();
+};
+
 // Returns the sum of the passes and the launches. Work is divided along all ranks of the results in
-// the arena (rows, columns, KV heads, chunks with partials) but `group` and `head_dim`. Returns
-// InvalidArgument as Analyze does.
+// the arena (rows, columns, KV heads, chunks with partials) but `group` and `head_dim`. The bytes
+// of shared levels move one after the other, because they come the same way; those of a worker's
+// own level move meanwhile. Returns InvalidArgument as Analyze does.
 absl::StatusOr<CostEstimate> Estimate(const Cascade& cascade, const Sizes& sizes,
-                                      const DeviceDescription& device);
+                                      const DeviceDescription& device,
+                                      const Circumstances& circumstances = {});
 
 // Returns the same, given the facts that Analyze returned for this cascade.
 CostEstimate Estimate(const Cascade& cascade, const Analysis& analysis,
-                      const DeviceDescription& device);
+                      const DeviceDescription& device, const Circumstances& circumstances = {});
 
 }  // namespace sluice::einsum

@@ -63,6 +63,7 @@ ModelStats StatsOf(const PreparedModel& prepared, const RunnerState& state, Mono
   stats.slot_memory = prepared.slots.front()->memory();
   stats.weight_bytes = prepared.executable->weight_bytes();
   stats.attention = prepared.executable->attention();
+  stats.kernels = prepared.executable->kernels();
 
   MutexLock lock(&state.mu);
   const Scheduler& scheduler = state.scheduler.scheduler();

@@ -251,6 +251,9 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
                           prepared.limits, options.batch.policy);
     ReadFile(*prepared.file, options, *model, observer, &wanted, &prepared.costs);
   }
+  if (const std::string kernels = prepared.executable->kernels(); !kernels.empty()) {
+    observer->OnKernels(*model, kernels);
+  }
   for (const std::string& notice : prepared.executable->notices()) {
     observer->OnNotice(*model, notice);
   }

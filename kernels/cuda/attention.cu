@@ -1,115 +1,88 @@
 #include "kernels/cuda/attention.h"
 
 #include <cmath>
-#include <type_traits>
 
 #include "base/check.h"
+#include "kernels/cuda/attention_sums.h"
 #include "kernels/cuda/bring.h"
-#include "kernels/cuda/fragments.h"
 #include "kernels/cuda/reduce.h"
+#include "kernels/cuda/vector.h"
 #include "kernels/cuda/xsa_math.h"
 #include "kernels/simt/simt.h"
 
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr int32_t kThreads = 128, kWarps = kThreads / kWarp;
-constexpr int32_t kWarpQueries = kTileQueries / kWarps;  // the rows of a fragment
+constexpr int32_t kThreads = kAttentionThreads, kWarps = kThreads / kWarp;
+constexpr int32_t kSegment = kSegmentTokens;
+constexpr float kLog2E = 1.44269504f;
 
-// How chunks pass through shared memory; the order of all sums is the same.
-enum class Staging {
-  kTwoChunks,  // the next chunk arrives while one is used
-  kOneChunk,
-  kHalves,  // the first half of the keys' features, the second one, then those of the values
-};
-
-template <typename T, int32_t kMaxDims, Staging kStaging>
+// Keys and values pass through a ring of pieces: those of kKeys positions, or, where each warp
+// works on a tile of its own, those of kPageTokens positions in the warp's part of the ring. All
+// have the same sums.
+template <typename T, int32_t kMaxDims, int32_t kKeys, int32_t kRing>
 struct AttentionShared {
   static constexpr int32_t kDims = kMaxDims;
-  static constexpr int32_t kStages = kStaging == Staging::kTwoChunks ? 2 : 1;
-  static constexpr int32_t kSlices = kStaging == Staging::kHalves ? 2 : 1;
-  static constexpr int32_t kSliceDims = kDims / kSlices;
-  static constexpr int32_t kQueryStride = kDims + kCopyElements<T>;
-  static constexpr int32_t kStride = kSliceDims + kCopyElements<T>;
-  static constexpr int32_t kWeightStride = kChunk + kCopyElements<T>;
+  static constexpr int32_t kPieceKeys = kKeys;
+  static constexpr int32_t kSlots = kRing;
+  // The warps with a part of the ring, each of which may work alone. Where heads are wide, blocks
+  // take one tile at a time: the code of both ways would leave too few registers.
+  static constexpr int32_t kTeams = kDims <= 128 ? kPieceKeys / kPageTokens : 1;
+  static constexpr int32_t kStride = kDims + kCopyElements<T>;
 
-  struct Slice {
-    alignas(kCopyBytes) T rows[kChunk][kStride];
-  };
-  struct Both {
-    Slice k, v;
-  };
-  union Either {
-    Slice k, v;
-  };
-  using Chunk = std::conditional_t<kSlices == 1, Both, Either>;
-
-  alignas(kCopyBytes) T q[kTileQueries][kQueryStride];
-  Chunk chunks[kStages];
-  alignas(kCopyBytes) T weights[kWarps][kWarpQueries][kWeightStride];
-  int32_t cleared[kWarps];  // whether the warp has cleared values of the current slice
+  alignas(kCopyBytes) T q[kTileQueries][kStride];
+  alignas(kCopyBytes) T ring[kSlots * kPieceKeys][kStride];
+  QueryPlace queries[kTileQueries];
+  int32_t cleared[kWarps];  // whether a thread of the warp has cleared values of the piece
+  int32_t next;             // work of the block
 };
 
-// The work that a block does at a time: a tile's queries of one KV head.
+template <typename T>
+struct KernelArgs {
+  AttentionArgs<T> op;
+  float* records;  // behind the totals of blocks
+  int32_t record_stride;
+};
+
+// The floats of scratch memory in which the blocks keep merged segments.
+int64_t TotalFloats(int32_t head_dim, int64_t blocks) {
+  if (head_dim <= kMostRegisterDims) return 0;
+  return blocks * kTileQueries * (head_dim <= 128 ? 128 : kMaxHeadDim);
+}
+int64_t RecordStride(int32_t head_dim) { return CeilDiv(head_dim, 8) * 8 + kRecordTail; }
+
+// A tile, or a part of it, with one KV head.
 struct Work {
+  AttentionTile tile;
   AttentionSequence sequence;
-  int32_t first;    // packed query
-  int32_t queries;  // number of queries in the tile, <= kTileQueries
+  int32_t queries;  // of the tile
   int32_t kv_head;
-  int32_t context;  // number of positions that the last query sees
-  int32_t common;   // number of positions that all queries see
+  int32_t common;  // the number of positions that all queries see
 
   // Returns whether some queries see positions of the chunk that others do not.
   __device__ bool Divides(int32_t chunk) const {
-    return common < context && common < (chunk + 1) * kChunk;
+    return common < tile.context && common < (chunk + 1) * kChunk;
   }
-};
-
-// The position, head and output of query `i` of the tile.
-struct Query {
-  int32_t position;
-  int32_t head;
-  int64_t place;  // row * q_heads + head
-  int64_t from;   // the place of its features in q
+  __device__ int32_t Segments() const { return (tile.context + kSegment - 1) / kSegment; }
 };
 
 template <typename T>
-__device__ Query QueryAt(const AttentionArgs<T>& args, const Work& work, int32_t i) {
-  const int32_t group = args.q_heads / args.kv.kv_heads, packed = work.first + i;
-  const int32_t head = work.kv_head * group + packed % group;
-  const int64_t row = args.rows[work.sequence.rows_offset + packed / group];
-  const int64_t place = row * args.q_heads + head;
-  const int64_t from = args.q_stride == 0 ? place * args.kv.head_dim
-                                          : row * args.q_stride + int64_t{head} * args.kv.head_dim;
-  return {work.sequence.first_position + packed / group, head, place, from};
-}
-
-// Returns the number of keys that query `i` sees; 0 for a query that the tile does not have.
-template <typename T>
-__device__ int32_t Visible(const AttentionArgs<T>& args, const Work& work, int32_t i) {
-  if (i >= work.queries) return 0;
-  if (!args.causal) return work.context;
+__device__ Work WorkOf(const AttentionArgs<T>& args, const AttentionTile& tile, int32_t kv_head) {
   const int32_t group = args.q_heads / args.kv.kv_heads;
-  return work.sequence.first_position + (work.first + i) / group + 1;
-}
-
-template <typename T>
-__device__ Work WorkOf(const AttentionArgs<T>& args, int64_t item) {
-  const int32_t kv_heads = args.kv.kv_heads, group = args.q_heads / kv_heads;
-  const AttentionTile tile = args.tiles.tiles[item / kv_heads];
-  Work work = {args.sequences[tile.sequence],         tile.first, 0,
-               static_cast<int32_t>(item % kv_heads), 0,          0};
+  Work work = {tile, args.sequences[tile.sequence], 0, kv_head, tile.context};
   const int32_t left = work.sequence.count * group - tile.first;
   work.queries = left < kTileQueries ? left : kTileQueries;
-  work.context = work.sequence.first_position +
-                 (args.causal ? (tile.first + work.queries - 1) / group + 1 : work.sequence.count);
-  work.common = Visible(args, work, 0);
+  if (args.causal) work.common = work.sequence.first_position + tile.first / group + 1;
   return work;
 }
 
 template <typename T>
-__device__ bool IsFinite(T value) {
-  return fabsf(Widen(value)) < INFINITY;
+__device__ QueryPlace PlaceOf(const AttentionArgs<T>& args, const Work& work, int32_t query) {
+  if (query >= work.queries) return {0, 0, 0, 0};
+  const int32_t group = args.q_heads / args.kv.kv_heads, packed = work.tile.first + query;
+  const int32_t row = packed / group, position = work.sequence.first_position + row;
+  return {args.rows[work.sequence.rows_offset + row], work.kv_head * group + packed % group,
+          position, args.causal ? position + 1 : work.tile.context};
 }
 
 // Returns the index of the first feature of a position's key and value.
@@ -119,362 +92,474 @@ __device__ int64_t OffsetOf(const AttentionArgs<T>& args, const Work& work, int3
   return args.kv.Offset(page * kPageTokens + position % kPageTokens, work.kv_head);
 }
 
-template <typename T, bool kAsync, typename Shared>
-__device__ void BringQueries(const AttentionArgs<T>& args, const Work& work, Shared& shared) {
-  constexpr int32_t kPerRow = Shared::kDims / kCopyElements<T>;
-  const int32_t dim = args.kv.head_dim;
-  for (int32_t i = ThreadIndex(); i < kTileQueries * kPerRow; i += kThreads) {
-    const int32_t query = i / kPerRow, d = i % kPerRow * kCopyElements<T>;
-    const bool live = query < work.queries;
-    const T* from = live ? args.q + QueryAt(args, work, query).from + d : args.q;
-    Bring<T, kAsync>(&shared.q[query][d], from, args.q, live ? dim - d : 0);
-  }
-}
+// The threads that work on a tile: those of the block, or of one warp.
+template <typename Shared, bool kBlock>
+struct Team {
+  static constexpr int32_t kThreads = kBlock ? cuda::kThreads : kWarp;
+  static constexpr int32_t kQueries = kThreads / kWarp * kWarpQueries;
+  static constexpr int32_t kPieceKeys = kBlock ? Shared::kPieceKeys : kPageTokens;
+  static constexpr int32_t kPieces = kChunk / kPieceKeys;  // of a chunk's keys, and of its values
 
-// Calls bring(key, d, offset, count) for each copy of this thread into a slice: to row `key` of the
-// slice from feature `d` on, from the layer's features from `offset` on, of which `count` exist.
-// Positions beyond the context have none.
-template <typename Shared, typename T, typename BringFunction>
-__device__ void ForEachCopy(const AttentionArgs<T>& args, const Work& work, int32_t chunk,
-                            int32_t slice, BringFunction bring) {
-  constexpr int32_t kPerRow = Shared::kSliceDims / kCopyElements<T>;
-  for (int32_t i = ThreadIndex(); i < kChunk * kPerRow; i += kThreads) {
-    const int32_t key = i / kPerRow, d = i % kPerRow * kCopyElements<T>;
-    const int32_t position = chunk * kChunk + key, feature = slice * Shared::kSliceDims + d;
-    const bool live = position < work.context;
-    bring(key, d, live ? OffsetOf(args, work, position) + feature : 0,
-          live ? args.kv.head_dim - feature : 0);
-  }
-}
-
-// Replaces values that are not finite by zeros and notes in `cleared` whether there were any. Even
-// with a weight of 0 they would reach the queries that do not see them. Each thread treats the
-// values that it has brought.
-template <typename T, typename Shared>
-__device__ void ClearValues(typename Shared::Slice& v, int32_t (&cleared)[kWarps]) {
-  constexpr int32_t kPerRow = Shared::kSliceDims / kCopyElements<T>;
-  bool found = false;
-  for (int32_t i = ThreadIndex(); i < kChunk * kPerRow; i += kThreads) {
-    T* const values = &v.rows[i / kPerRow][i % kPerRow * kCopyElements<T>];
-    for (int32_t d = 0; d < kCopyElements<T>; ++d) {
-      if (IsFinite(values[d])) continue;
-      values[d] = Narrow<T>(0.0f);
-      found = true;
+  __device__ static int32_t Thread() { return kBlock ? ThreadIndex() : Lane(); }
+  __device__ static int32_t FirstWarp() { return kBlock ? 0 : Warp(); }
+  __device__ static int32_t FirstQuery() { return FirstWarp() * kWarpQueries; }  // of shared memory
+  __device__ static void Sync() {
+    if constexpr (kBlock) {
+      SyncBlock();
+    } else {
+      SyncWarp();
     }
   }
-  const bool any = Ballot(found) != 0;
-  if (Lane() == 0) cleared[Warp()] = any;
-}
+};
 
-__device__ inline bool AnyOf(const int32_t (&cleared)[kWarps]) {
-  int32_t any = 0;
-  for (int32_t warp = 0; warp < kWarps; ++warp) any |= cleared[warp];
-  return any != 0;
-}
-
-// The running softmax of a warp's queries. Lane l holds rows l / 4 and l / 4 + 8, like fragments.
-template <typename T, typename Shared>
-class WarpSoftmax {
+// The pieces of keys and values that a team reads, in order: for each chunk the pieces of its keys,
+// then those of its values.
+template <typename T, bool kAsync, typename Shared, typename Team>
+class Pieces {
  public:
-  static constexpr int32_t kDims = Shared::kDims;
-  using Slice = typename Shared::Slice;
+  using Rows = const T (*)[Shared::kStride];
 
-  __device__ WarpSoftmax(const AttentionArgs<T>& args, const Work& work) {
-    SLUICE_UNROLL
-    for (int32_t i = 0; i < 2; ++i) {
-      visible_[i] = Visible(args, work, Warp() * kWarpQueries + Lane() / 4 + 8 * i);
-    }
-    for (int32_t i = 0; i < kWarpQueries; ++i) {
-      const int32_t visible = Visible(args, work, Warp() * kWarpQueries + i);
-      most_visible_ = visible > most_visible_ ? visible : most_visible_;
-    }
+  __device__ Pieces(const AttentionArgs<T>& args, const Work& work, Shared& shared)
+      : args_(args),
+        work_(work),
+        shared_(shared),
+        key_(Team::Thread() / kPerRow),
+        column_(Team::Thread() % kPerRow * kCopyElements<T>),
+        chunk_(work.tile.first_segment * (kSegment / kChunk)) {
+    const int32_t left = (args.kv.head_dim - column_) * static_cast<int32_t>(sizeof(T));
+    bytes_ = left < 0 ? 0 : left < kCopyBytes ? left : kCopyBytes;
+    const int32_t keys = work.tile.past_segment * kSegment;
+    const int32_t end = keys < work.tile.context ? keys : work.tile.context;
+    past_chunk_ = (end + kChunk - 1) / kChunk;
   }
 
-  // Returns whether a row of the warp sees a part of the chunk. If so, the chunk is added by
-  // AddScores for each slice of the keys, then Weigh, then AddValues for each slice of the values.
-  __device__ bool Sees(int32_t chunk) const { return chunk * kChunk < most_visible_; }
-
-  using Scores = float[kChunk / 8][4];
-
-  __device__ void AddScores(const Shared& shared, int32_t slice, const Slice& k, Scores& scores) {
-    SLUICE_UNROLL
-    for (int32_t n = 0; n < kChunk / 8; ++n) {
-      MultiplyBlock<Shared::kSliceDims, true>(
-          &shared.q[Warp() * kWarpQueries][slice * Shared::kSliceDims], Shared::kQueryStride,
-          k.rows[n * 8], Shared::kStride, scores[n]);
-    }
+  // Requests the first pieces, and what was requested before with the first of them.
+  __device__ void Begin() {
+    SLUICE_ROLLED
+    for (int32_t i = 0; i < Shared::kSlots - 1; ++i) Request();
   }
 
-  // Replaces the scores by the weights exp(s - max), in shared memory as T.
-  __device__ void Weigh(const AttentionArgs<T>& args, int32_t chunk, Scores& scores,
-                        Shared& shared) {
-    T(&weights)[kWarpQueries][Shared::kWeightStride] = shared.weights[Warp()];
-    SLUICE_UNROLL
-    for (int32_t i = 0; i < 2; ++i) {
-      const int32_t visible = visible_[i] - chunk * kChunk;  // columns of this chunk
-      float largest = largest_[i];
-      ForEachScore(scores, i, [&](int32_t column, float& score) {
-        score *= args.scale;
-        if (column < visible) largest = fmaxf(largest, score);
-      });
-      largest = LaneReduce<4>(largest, Max());
-      float sum = 0;
-      ForEachScore(scores, i, [&](int32_t column, float& score) {
-        const float weight = column < visible ? expf(score - largest) : 0.0f;
-        weights[Lane() / 4 + 8 * i][column] = Narrow<T>(weight);
-        sum += weight;
-      });
-      sum = LaneReduce<4>(sum, Plus());
-      keep_[i] = expf(largest_[i] - largest);
-      if (visible > 0) {
-        sum_[i] = fmaf(sum_[i], keep_[i], sum);
-        largest_[i] = largest;
-      }
-    }
-    SyncWarp();
-  }
-
-  __device__ void AddValues(const Shared& shared, int32_t chunk, int32_t slice, const Slice& v) {
-    SLUICE_UNROLL
-    for (int32_t n = 0; n < Shared::kSliceDims / 8; ++n) {
-      float added[4] = {};
-      MultiplyBlock<kChunk, false>(shared.weights[Warp()][0], Shared::kWeightStride,
-                                   &v.rows[0][n * 8], Shared::kStride, added);
-      float(&y)[4] = y_[slice * (Shared::kSliceDims / 8) + n];
-      for (int32_t i = 0; i < 4; ++i) {
-        // A chunk of which a row sees nothing must not change even the sign of the row's zeros.
-        if (chunk * kChunk < visible_[i / 2]) y[i] = fmaf(y[i], keep_[i / 2], added[i]);
-      }
-    }
-    SyncWarp();
-  }
-
-  // Adds the values of the chunk that ClearValues has replaced to the rows that see them. This rare
-  // path works on a copy in memory, so that it takes no registers from the usual one.
-  __device__ void AddCleared(const AttentionArgs<T>& args, const Work& work, const Shared& shared,
-                             int32_t chunk) {
-    float y[kDims / 8][4];
-    SLUICE_UNROLL
-    for (int32_t n = 0; n < kDims / 8; ++n) {
-      for (int32_t i = 0; i < 4; ++i) y[n][i] = y_[n][i];
-    }
-    for (int32_t key = 0; key < kChunk && chunk * kChunk + key < most_visible_; ++key) {
-      const int32_t position = chunk * kChunk + key;
-      const T* const v = args.kv.v + OffsetOf(args, work, position);
-      for (int32_t d = 0; d < args.kv.head_dim; ++d) {
-        if (d % 8 / 2 != Lane() % 4 || IsFinite(v[d])) continue;
-        for (int32_t i = 0; i < 2; ++i) {
-          if (position >= visible_[i]) continue;
-          const float weight = Widen(shared.weights[Warp()][Lane() / 4 + 8 * i][key]);
-          float& sum = y[d / 8][2 * i + d % 2];
-          sum = fmaf(weight, Widen(v[d]), sum);
-        }
-      }
-    }
-    SLUICE_UNROLL
-    for (int32_t n = 0; n < kDims / 8; ++n) {
-      for (int32_t i = 0; i < 4; ++i) y_[n][i] = y[n][i];
-    }
-  }
-
-  // Calls f(feature, y) for each element of this lane's row `i` (0 or 1).
-  template <typename Function>
-  __device__ void ForEach(int32_t i, Function f) {
-    SLUICE_UNROLL
-    for (int32_t n = 0; n < kDims / 8; ++n) {
-      for (int32_t j = 0; j < 2; ++j) f(n * 8 + Lane() % 4 * 2 + j, y_[n][2 * i + j]);
-    }
-  }
-
-  // Divides by the sums of the weights, so that y becomes attention's output.
-  __device__ void Finish() {
-    SLUICE_UNROLL
-    for (int32_t i = 0; i < 2; ++i) {
-      const float sum = sum_[i];
-      ForEach(i, [sum](int32_t, float& y) { y /= sum; });
-    }
+  // Returns the rows of the next piece, which stay until the next call. With `clear`, values that
+  // are not finite are replaced by zeros.
+  __device__ Rows Next(bool clear) {
+    T(*const rows)[Shared::kStride] = Slot(taken_);
+    taken_ = taken_ + 1 == Shared::kSlots ? 0 : taken_ + 1;
+    WaitCopies<Shared::kSlots - 2>();
+    if (clear) Clear(rows);
+    Team::Sync();
+    Request();
+    return rows;
   }
 
  private:
-  template <typename Function>
-  __device__ void ForEachScore(Scores& scores, int32_t i, Function f) {
+  static constexpr int32_t kPerRow = Shared::kDims / kCopyElements<T>;
+  static constexpr int32_t kRows = Team::kThreads / kPerRow;  // that the team copies at a time
+  static_assert(kRows >= 1 && kPageTokens % kRows == 0);
+
+  __device__ T (*Slot(int32_t slot))[Shared::kStride] {
+    return &shared_
+                .ring[Team::FirstWarp() * Shared::kSlots * kPageTokens + slot * Team::kPieceKeys];
+  }
+
+  // Requests the piece behind the last one, if there is one, as a group of copies.
+  __device__ void Request() {
+    if (chunk_ < past_chunk_) {
+      const bool values = part_ >= Team::kPieces;
+      const int32_t piece = values ? part_ - Team::kPieces : part_;
+      Bring(values ? args_.kv.v : args_.kv.k, chunk_ * kChunk + piece * Team::kPieceKeys,
+            Slot(requested_));
+      requested_ = requested_ + 1 == Shared::kSlots ? 0 : requested_ + 1;
+      if (++part_ == 2 * Team::kPieces) {
+        part_ = 0;
+        ++chunk_;
+      }
+    }
+    CommitCopies();
+  }
+
+  // Positions that the tile does not see become zeros.
+  __device__ void Bring(const T* layer, int32_t first, T (*to)[Shared::kStride]) {
+    const int32_t dim = args_.kv.head_dim;
     SLUICE_UNROLL
-    for (int32_t n = 0; n < kChunk / 8; ++n) {
-      for (int32_t j = 0; j < 2; ++j) f(n * 8 + Lane() % 4 * 2 + j, scores[n][2 * i + j]);
+    for (int32_t page = 0; page < Team::kPieceKeys / kPageTokens; ++page) {
+      const int32_t position = first + page * kPageTokens;
+      const int32_t seen = work_.tile.context - position;  // positions of the page
+      const T* from = layer;
+      if (seen > 0) {
+        const int32_t id = args_.pages[work_.sequence.pages_offset + position / kPageTokens];
+        from += args_.kv.PageOffset(id, work_.kv_head);
+      }
+      T* const place = &to[page * kPageTokens + key_][column_];
+      if (kAsync && seen >= kPageTokens) {
+        const T* row = from + key_ * dim + (bytes_ > 0 ? column_ : 0);
+        SLUICE_UNROLL
+        for (int32_t k = 0; k < kPageTokens; k += kRows, row += kRows * dim) {
+          CopyAsync(place + k * Shared::kStride, row, bytes_);
+        }
+      } else {
+        SLUICE_ROLLED
+        for (int32_t k = 0; k < kPageTokens; k += kRows) {
+          const int32_t count = key_ + k < seen ? dim - column_ : 0;
+          cuda::Bring<T, kAsync>(place + k * Shared::kStride, from + (key_ + k) * dim + column_,
+                                 layer, count);
+        }
+      }
     }
   }
 
-  int32_t visible_[2];
-  int32_t most_visible_ = 0;  // of the warp's rows
-  float largest_[2] = {-INFINITY, -INFINITY};
-  float sum_[2] = {};
-  float keep_[2];  // the factors of the sums before the chunk that is being added
-  float y_[kDims / 8][4] = {};
+  // Replaces values that are not finite by zeros and notes whether there were any. Even with a
+  // weight of 0 they would reach the queries that do not see them. Each thread treats the values
+  // that it has brought.
+  __device__ void Clear(T (*rows)[Shared::kStride]) {
+    bool found = false;
+    SLUICE_ROLLED
+    for (int32_t page = 0; page < Team::kPieceKeys / kPageTokens; ++page) {
+      SLUICE_ROLLED
+      for (int32_t k = 0; k < kPageTokens; k += kRows) {
+        T* const place = &rows[page * kPageTokens + key_ + k][column_];
+        auto values = LoadWhole<Pack<T>>(place);
+        bool finite = true;
+        SLUICE_UNROLL
+        for (int32_t d = 0; d < kCopyElements<T>; ++d) {
+          if (IsFinite(values.at[d])) continue;
+          values.at[d] = Narrow<T>(0.0f);
+          finite = false;
+        }
+        if (finite) continue;
+        StoreWhole(values, place);
+        found = true;
+      }
+    }
+    const bool any = Ballot(found) != 0;
+    if (Lane() == 0) shared_.cleared[Warp()] = any;
+  }
+
+  const AttentionArgs<T>& args_;
+  const Work& work_;
+  Shared& shared_;
+  const int32_t key_, column_;             // the first element of a page that the thread copies
+  int32_t bytes_;                          // of a copy
+  int32_t chunk_, past_chunk_, part_ = 0;  // of the next request
+  int32_t requested_ = 0, taken_ = 0;      // slots
 };
 
-// Excludes the own value from row `i` of this lane and writes the row.
-template <typename T, typename Softmax>
-__device__ void WriteRow(const AttentionArgs<T>& args, const Work& work, int32_t i,
-                         Softmax& softmax) {
-  const int32_t index = Warp() * kWarpQueries + Lane() / 4 + 8 * i, dim = args.kv.head_dim;
-  const bool live = index < work.queries;
-  const Query query = live ? QueryAt(args, work, index) : Query{};
-  const T* const own = args.kv.v + (live ? OffsetOf(args, work, query.position) : 0);
-  const auto value = [&](int32_t d) { return live && d < dim ? Widen(own[d]) : 0.0f; };
-  float factor = 0;
-  if (args.xsa.form != XsaForm::kOff) {
-    XsaProducts products = {};
-    softmax.ForEach(i, [&](int32_t d, float y) {
-      products.yv = fmaf(y, value(d), products.yv);
-      products.vv = fmaf(value(d), value(d), products.vv);
-      products.yy = fmaf(y, y, products.yy);
-    });
-    products.yv = LaneReduce<4>(products.yv, Plus());
-    products.vv = LaneReduce<4>(products.vv, Plus());
-    products.yy = LaneReduce<4>(products.yy, Plus());
-    if (live) factor = XsaFactor(args.xsa, products, query.head);
-    if (live && Lane() % 4 == 0) WriteDiagnostics(args.xsa, products, query.place);
-  }
-  if (!live) return;
-  softmax.ForEach(i, [&](int32_t d, float y) {
-    if (d >= dim) return;
-    if (args.xsa.form != XsaForm::kOff) y -= factor * value(d);
-    args.out[query.place * dim + d] = Narrow<T>(y);
-  });
-}
+// The value of a position, which XSA excludes, as lanes hold it: kEach features each.
+template <int32_t kEach>
+struct OwnValue {
+  int32_t position = -1;
+  Floats<kEach> v;
+  float square;  // v . v
+};
 
-// Adds all chunks, each as a whole.
-template <typename T, bool kAsync, typename Shared, typename Softmax>
-__device__ void AddByChunks(const AttentionArgs<T>& args, const Work& work, Shared& shared,
-                            Softmax& softmax) {
-  constexpr int32_t kStages = Shared::kStages, kAhead = kStages - 1;
-  const int32_t chunks = (work.context + kChunk - 1) / kChunk;
-  const auto bring = [&](int32_t chunk) {
-    typename Shared::Chunk& to = shared.chunks[chunk % kStages];
-    ForEachCopy<Shared>(
-        args, work, chunk, 0, [&](int32_t key, int32_t d, int64_t offset, int32_t count) {
-          Bring<T, kAsync>(&to.k.rows[key][d], args.kv.k + offset, args.kv.k, count);
-          Bring<T, kAsync>(&to.v.rows[key][d], args.kv.v + offset, args.kv.v, count);
-        });
-  };
-  for (int32_t chunk = 0; chunk < kAhead; ++chunk) {
-    if (chunk < chunks) bring(chunk);
-    CommitCopies();
-  }
-  for (int32_t chunk = 0; chunk < chunks; ++chunk) {
-    if (chunk + kAhead < chunks) bring(chunk + kAhead);
-    CommitCopies();
-    WaitCopies<kAhead>();
-    typename Shared::Chunk& kv = shared.chunks[chunk % kStages];
-    const bool divided = work.Divides(chunk);
-    if (divided) ClearValues<T, Shared>(kv.v, shared.cleared);
-    SyncBlock();
-    if (softmax.Sees(chunk)) {
-      typename Softmax::Scores scores = {};
-      softmax.AddScores(shared, 0, kv.k, scores);
-      softmax.Weigh(args, chunk, scores, shared);
-      softmax.AddValues(shared, chunk, 0, kv.v);
-      if (divided && AnyOf(shared.cleared)) softmax.AddCleared(args, work, shared, chunk);
-    }
-    SyncBlock();  // the chunk's memory may be filled again
-  }
-}
-
-// Adds all chunks, each slice by slice.
-template <typename T, bool kAsync, typename Shared, typename Softmax>
-__device__ void AddBySlices(const AttentionArgs<T>& args, const Work& work, Shared& shared,
-                            Softmax& softmax) {
-  const auto bring = [&](const T* layer, int32_t chunk, int32_t slice, typename Shared::Slice& to) {
-    ForEachCopy<Shared>(args, work, chunk, slice,
-                        [&](int32_t key, int32_t d, int64_t offset, int32_t count) {
-                          Bring<T, kAsync>(&to.rows[key][d], layer + offset, layer, count);
-                        });
-    CommitCopies();
-    WaitCopies<0>();
-  };
-  typename Shared::Chunk& kv = shared.chunks[0];
-  for (int32_t chunk = 0; chunk * kChunk < work.context; ++chunk) {
-    const bool divided = work.Divides(chunk);
-    typename Softmax::Scores scores = {};
-    for (int32_t slice = 0; slice < Shared::kSlices; ++slice) {
-      bring(args.kv.k, chunk, slice, kv.k);
-      SyncBlock();
-      if (softmax.Sees(chunk)) softmax.AddScores(shared, slice, kv.k, scores);
-      SyncBlock();
-    }
-    if (softmax.Sees(chunk)) softmax.Weigh(args, chunk, scores, shared);
-    bool cleared = false;
-    SLUICE_UNROLL
-    for (int32_t slice = 0; slice < Shared::kSlices; ++slice) {
-      bring(args.kv.v, chunk, slice, kv.v);
-      if (divided) ClearValues<T, Shared>(kv.v, shared.cleared);
-      SyncBlock();
-      cleared = cleared || (divided && AnyOf(shared.cleared));
-      if (softmax.Sees(chunk)) softmax.AddValues(shared, chunk, slice, kv.v);
-      SyncBlock();
-    }
-    if (cleared && softmax.Sees(chunk)) softmax.AddCleared(args, work, shared, chunk);
-  }
-}
-
-template <typename T, int32_t kDims, Staging kStaging, bool kAsync>
-__device__ void Attend(const AttentionArgs<T>& args, const Work& work,
-                       AttentionShared<T, kDims, kStaging>& shared) {
-  BringQueries<T, kAsync>(args, work, shared);
-  WarpSoftmax<T, AttentionShared<T, kDims, kStaging>> softmax(args, work);
-  if constexpr (kStaging == Staging::kHalves) {
-    AddBySlices<T, kAsync>(args, work, shared, softmax);
-  } else {
-    AddByChunks<T, kAsync>(args, work, shared, softmax);
-  }
-  softmax.Finish();
+template <int32_t kEach>
+__device__ float Dot(const Floats<kEach>& a, const Floats<kEach>& b) {
+  float sum = 0;
   SLUICE_UNROLL
-  for (int32_t i = 0; i < 2; ++i) WriteRow(args, work, i, softmax);
+  for (int32_t j = 0; j < kEach; ++j) sum = fmaf(a.at[j], b.at[j], sum);
+  return LaneReduce(sum, Plus());
 }
 
-template <typename T, int32_t kDims, Staging kStaging, bool kAsync>
-__global__ void __launch_bounds__(kThreads) AttentionKernel(AttentionArgs<T> args) {
-  auto& shared = SharedMemory<AttentionShared<T, kDims, kStaging>>();
-  const int64_t items = int64_t{*args.tiles.count} * args.kv.kv_heads;
-  for (int64_t item = BlockIndex(); item < items; item += GridBlocks()) {
-    Attend<T, kDims, kStaging, kAsync>(args, WorkOf(args, item), shared);
+// Reads this lane's features of a row; zeros stand for those that it lacks.
+template <bool kAligned, int32_t kEach, typename T>
+__device__ Floats<kEach> ReadRow(const T* row, int32_t dim) {
+  const int32_t first = Lane() * kEach;
+  if constexpr (kAligned) {
+    if (first < dim) return Load<kEach>(row + first);
+    return {};
+  } else {
+    Floats<kEach> values = {};
+    SLUICE_UNROLL
+    for (int32_t j = 0; j < kEach; ++j) {
+      if (first + j < dim) values.at[j] = Widen(row[first + j]);
+    }
+    return values;
   }
 }
 
-template <typename T, int32_t kDims, Staging kStaging, bool kAsync>
-const Kernel kAttention = KernelOf(kAsync ? "Attention" : "AttentionUnaligned",
-                                   &AttentionKernel<T, kDims, kStaging, kAsync>);
+// Divides the sums y of a query by that of its weights, excludes the own value and writes the row.
+// `own` is that of a query of the same sequence and KV head.
+template <bool kAligned, int32_t kEach, typename T>
+__device__ void FinishRow(const AttentionArgs<T>& args, const Work& work, const QueryPlace& query,
+                          Floats<kEach> y, float sum, OwnValue<kEach>& own) {
+  const int32_t dim = args.kv.head_dim, first = Lane() * kEach;
+  const int64_t place = int64_t{query.row} * args.q_heads + query.head;
+  const float inverse = 1.0f / sum;
+  SLUICE_UNROLL
+  for (int32_t j = 0; j < kEach; ++j) y.at[j] *= inverse;
+  if (args.xsa.form != XsaForm::kOff) {
+    if (own.position != query.position) {
+      own.position = query.position;
+      own.v = ReadRow<kAligned, kEach>(args.kv.v + OffsetOf(args, work, query.position), dim);
+      own.square = Dot(own.v, own.v);
+    }
+    const bool diagnostics = WantsDiagnostics(args.xsa);
+    const XsaProducts products = {Dot(y, own.v), own.square, diagnostics ? Dot(y, y) : 0.0f};
+    if (diagnostics && Lane() == 0) WriteDiagnostics(args.xsa, products, place);
+    const float factor = XsaFactor(args.xsa, products, query.head);
+    SLUICE_UNROLL
+    for (int32_t j = 0; j < kEach; ++j) y.at[j] -= factor * own.v.at[j];
+  }
+  T* const out = args.out + place * dim;
+  if constexpr (kAligned) {
+    if (first < dim) Store<kEach>(y, out + first);
+  } else {
+    SLUICE_UNROLL
+    for (int32_t j = 0; j < kEach; ++j) {
+      if (first + j < dim) out[first + j] = Narrow<T>(y.at[j]);
+    }
+  }
+}
 
-// The kernel for heads of up to kDims features, and its shared memory in bytes.
+// Writes the rows of a warp. The sums pass through the memory of the warp's queries, so that the
+// lanes of the warp hold neighbouring features of one row.
+template <bool kAsync, typename T, typename Shared, typename Sums>
+__device__ void FinishRows(const AttentionArgs<T>& args, const Work& work, Shared& shared,
+                           Sums& sums) {
+  constexpr int32_t kEach = Shared::kDims / kWarp, kStride = Shared::kDims + 8, kRows = 8;
+  static_assert(kRows * kStride * sizeof(float) <= kWarpQueries * sizeof(shared.q[0]));
+  auto* const stage = reinterpret_cast<float(*)[kStride]>(&shared.q[Warp() * kWarpQueries]);
+  OwnValue<kEach> own;
+  SLUICE_UNROLL
+  for (int32_t i = 0; i < 2; ++i) {
+    SyncWarp();
+    sums.Write(i, stage[Lane() / 4]);
+    SyncWarp();
+    SLUICE_ROLLED
+    for (int32_t r = 0; r < kRows; ++r) {
+      const float sum = Shuffle(sums.sum(i), 4 * r);
+      const auto query =
+          LoadWhole<QueryPlace>(&shared.queries[Warp() * kWarpQueries + kRows * i + r]);
+      if (query.visible == 0) break;
+      FinishRow<kAsync, kEach>(args, work, query, Load<kEach>(&stage[r][Lane() * kEach]), sum, own);
+    }
+  }
+}
+
+// Returns the place of the record of a query's sums over `segment`.
+template <typename T>
+__device__ float* RecordOf(const KernelArgs<T>& args, const Work& work, int32_t segment,
+                           int32_t query) {
+  const int64_t index =
+      work.tile.record + (int64_t{work.kv_head} * work.Segments() + segment) * work.queries + query;
+  return args.records + index * args.record_stride;
+}
+
+// Does the work by a team: all of the block's threads, or the calling thread's warp.
+template <bool kBlock, bool kAsync, typename T, typename Shared>
+__device__ void Attend(const KernelArgs<T>& args, const Work& work, Shared& shared) {
+  using Threads = Team<Shared, kBlock>;
+  const AttentionArgs<T>& op = args.op;
+  const int32_t first_query = Threads::FirstQuery();
+  for (int32_t i = Threads::Thread(); i < Threads::kQueries; i += Threads::kThreads) {
+    StoreWhole(PlaceOf(op, work, i), &shared.queries[first_query + i]);
+  }
+  Threads::Sync();
+  constexpr int32_t kPerRow = Shared::kDims / kCopyElements<T>;
+  const int32_t dim = op.kv.head_dim;
+  for (int32_t i = Threads::Thread(); i < Threads::kQueries * kPerRow; i += Threads::kThreads) {
+    const int32_t query = first_query + i / kPerRow, d = i % kPerRow * kCopyElements<T>;
+    const QueryPlace place = LoadWhole<QueryPlace>(&shared.queries[query]);
+    const int64_t stride = op.q_stride == 0 ? int64_t{op.q_heads} * dim : op.q_stride;
+    Bring<T, kAsync>(&shared.q[query][d], op.q + place.row * stride + place.head * dim + d, op.q,
+                     place.visible > 0 ? dim - d : 0);
+  }
+  Pieces<T, kAsync, Shared, Threads> pieces(op, work, shared);
+  pieces.Begin();
+
+  const int32_t first_row = Warp() * kWarpQueries;
+  WarpSums<T, Shared::kDims> sums(shared.queries + first_row, op.scratch);
+  const bool divided = work.tile.record >= 0;
+  for (int32_t segment = work.tile.first_segment; segment < work.tile.past_segment; ++segment) {
+    const int32_t past = (segment + 1) * kSegment;
+    const int32_t end = past < work.tile.context ? past : work.tile.context;
+    const bool sees_segment = sums.Sees(segment * kSegment);
+    if (sees_segment) sums.BeginSegment();
+    for (int32_t first = segment * kSegment; first < end; first += kChunk) {
+      const bool sees = sums.Sees(first), divides = work.Divides(first / kChunk);
+      Scores scores = {};
+      SLUICE_UNROLL
+      for (int32_t piece = 0; piece < Threads::kPieces; ++piece) {
+        const auto keys = pieces.Next(/*clear=*/false);
+        if (sees) {
+          AddScores<Shared::kDims, Threads::kPieceKeys>(&shared.q[first_row], keys, scores,
+                                                        piece * (Threads::kPieceKeys / 8));
+        }
+      }
+      if (sees) sums.Weigh(op.scale * kLog2E, first, scores);
+      int32_t cleared = 0;
+      SLUICE_UNROLL
+      for (int32_t piece = 0; piece < Threads::kPieces; ++piece) {
+        const auto values = pieces.Next(divides);
+        if (sees) {
+          sums.template AddValues<Threads::kPieceKeys>(values, scores,
+                                                       piece * (Threads::kPieceKeys / 8));
+        }
+        if (!divides) continue;
+        for (int32_t warp = 0; warp < Threads::kThreads / kWarp; ++warp) {
+          cleared |= shared.cleared[Threads::FirstWarp() + warp];
+        }
+        Threads::Sync();  // the next piece may be cleared
+      }
+      if (sees && cleared != 0) {
+        sums.AddCleared(scores, first, work.tile.context, op.kv.head_dim,
+                        [&](int32_t position) { return op.kv.v + OffsetOf(op, work, position); });
+      }
+    }
+    if (!sees_segment) continue;
+    sums.EndSegment(segment, divided);
+    if (!divided) continue;
+    for (int32_t i = 0; i < 2; ++i) {
+      const int32_t query = (kBlock ? first_row : 0) + Lane() / 4 + 8 * i;
+      if (query >= work.queries || sums.visible(i) <= segment * kSegment) continue;
+      sums.WriteRecord(i, RecordOf(args, work, segment, query), args.record_stride - kRecordTail);
+    }
+  }
+  WaitCopies<0>();
+  if (!divided) FinishRows<kAsync>(op, work, shared, sums);
+}
+
+// Returns the index of work that no other block takes, behind the first of each block. The last of
+// `items` takers sets the counter back.
+__device__ inline int32_t TakeWork(int32_t* taken, int32_t items) {
+  const int32_t before = AtomicAdd(taken, 1);
+  if (before == items - 1) AtomicAdd(taken, -items);
+  return GridBlocks() + before;
+}
+
+// A block takes a wide tile with a KV head, or, if there are more narrow ones than blocks, a narrow
+// one for each warp.
+template <typename T, int32_t kDims, int32_t kKeys, int32_t kRing, bool kAsync>
+__global__ void __launch_bounds__(kThreads) AttentionKernel(KernelArgs<T> args) {
+  using Shared = AttentionShared<T, kDims, kKeys, kRing>;
+  auto& shared = SharedMemory<Shared>();
+  const AttentionTiles& tiles = args.op.tiles;
+  const int32_t kv_heads = args.op.kv.kv_heads;
+  const int32_t wide = tiles.counts->wide * kv_heads, narrow = tiles.counts->narrow * kv_heads;
+  const auto work_of = [&](int32_t index) {
+    return WorkOf(args.op, tiles.tiles[index / kv_heads], index % kv_heads);
+  };
+  int32_t shares = (narrow + GridBlocks() - 1) / GridBlocks();
+  shares = shares < 1 ? 1 : shares < Shared::kTeams ? shares : Shared::kTeams;
+  const int32_t items = wide + (narrow + shares - 1) / shares;
+  int32_t item = BlockIndex();
+  while (item < items) {
+    SyncBlock();
+    if (ThreadIndex() == 0) shared.next = TakeWork(tiles.taken, items);
+    if (item < wide || shares == 1) {
+      Attend<true, kAsync>(args, work_of(item), shared);
+    } else if constexpr (Shared::kTeams > 1) {
+      const int32_t own = wide + (item - wide) * shares + Warp();
+      if (Warp() < shares && own < wide + narrow) {
+        Attend<false, kAsync>(args, work_of(own), shared);
+      }
+    }
+    SyncBlock();
+    item = shared.next;
+  }
+}
+
+template <typename T, int32_t kDims, int32_t kKeys, int32_t kRing, bool kAsync>
+const Kernel kAttention = KernelOf(kAsync ? "Attention" : "AttentionUnaligned",
+                                   &AttentionKernel<T, kDims, kKeys, kRing, kAsync>);
+
+// Merges the records of the divided tiles, by a warp for each query.
+template <typename T, int32_t kDims, bool kAligned>
+__global__ void __launch_bounds__(kThreads) MergeKernel(KernelArgs<T> args) {
+  WaitForPrevious();
+  constexpr int32_t kEach = kDims / kWarp, kAtOnce = 8;
+  const AttentionArgs<T>& op = args.op;
+  const int32_t kv_heads = op.kv.kv_heads, dims = args.record_stride - kRecordTail;
+  const int32_t items = op.tiles.counts->divided * kv_heads * kTileQueries;
+  for (int32_t i = BlockIndex() * kWarps + Warp(); i < items; i += GridBlocks() * kWarps) {
+    const int32_t tile = i / kTileQueries / kv_heads, index = i % kTileQueries;
+    const Work work =
+        WorkOf(op, op.tiles.tiles[op.tiles.capacity - 1 - tile], i / kTileQueries % kv_heads);
+    if (index >= work.queries) continue;
+    const QueryPlace query = PlaceOf(op, work, index);
+    const int32_t segments = (query.visible + kSegment - 1) / kSegment;
+    const float* record = RecordOf(args, work, 0, index);
+    const int64_t step = int64_t{work.queries} * args.record_stride;
+    Floats<kEach> y = {};
+    RecordTail merged = {};
+    for (int32_t first = 0; first < segments; first += kAtOnce) {
+      Floats<kEach> parts[kAtOnce];
+      RecordTail tails[kAtOnce];
+      SLUICE_UNROLL
+      for (int32_t j = 0; j < kAtOnce; ++j, record += step) {
+        if (first + j >= segments) continue;
+        parts[j] = ReadRow</*kAligned=*/true, kEach>(record, dims);
+        tails[j] = LoadWhole<RecordTail>(record + dims);
+      }
+      SLUICE_UNROLL
+      for (int32_t j = 0; j < kAtOnce; ++j) {
+        if (first + j >= segments) continue;
+        if (first + j == 0) {
+          merged = tails[j];
+          y = parts[j];
+          continue;
+        }
+        const MergeFactors factors = AddSegment(merged, tails[j]);
+        SLUICE_UNROLL
+        for (int32_t e = 0; e < kEach; ++e) y.at[e] = factors.Merge(y.at[e], parts[j].at[e]);
+      }
+    }
+    OwnValue<kEach> own;
+    FinishRow<kAligned, kEach>(op, work, query, y, merged.sum, own);
+  }
+}
+
+template <typename T, int32_t kDims, bool kAligned>
+const Kernel kMerge = KernelOf(kAligned ? "MergeAttention" : "MergeAttentionUnaligned",
+                               &MergeKernel<T, kDims, kAligned>);
+
+// The kernels for heads of up to kDims features, and the shared memory of the first in bytes.
 struct AttentionVariant {
-  const Kernel& kernel;
+  const Kernel& attention;
+  const Kernel& merge;
   int32_t shared_bytes;
 };
 
-// Returns the first variant, from kStaging on, whose shared memory is within `limit`, or the last
-// one. The first that fits every GPU is the last.
-template <typename T, int32_t kDims, Staging kStaging = Staging::kTwoChunks>
+template <typename T, int32_t kDims, int32_t kKeys, int32_t kRing, bool kAsync>
+AttentionVariant Variant() {
+  return {kAttention<T, kDims, kKeys, kRing, kAsync>, kMerge<T, kDims, kAsync>,
+          sizeof(AttentionShared<T, kDims, kKeys, kRing>)};
+}
+
+// Returns the variant whose ring is as large as `limit` allows, or the one that fits every GPU.
+// Rows that cannot be copied asynchronously do not profit from a large ring.
+template <typename T, int32_t kDims, int32_t kKeys, int32_t kRing, int32_t kLeastKeys,
+          int32_t kLeastRing>
 AttentionVariant VariantFor(int32_t limit, bool aligned) {
-  constexpr int32_t kBytes = sizeof(AttentionShared<T, kDims, kStaging>);
-  if constexpr (kBytes > kSharedBytesOfEveryGpu) {
-    constexpr Staging kNext =
-        kStaging == Staging::kTwoChunks ? Staging::kOneChunk : Staging::kHalves;
-    static_assert(kNext != kStaging);
-    if (kBytes > limit) return VariantFor<T, kDims, kNext>(limit, aligned);
+  static_assert(sizeof(AttentionShared<T, kDims, kLeastKeys, kLeastRing>) <=
+                kSharedBytesOfEveryGpu);
+  if (!aligned) return Variant<T, kDims, kLeastKeys, kLeastRing, false>();
+  if (limit >= static_cast<int32_t>(sizeof(AttentionShared<T, kDims, kKeys, kRing>))) {
+    return Variant<T, kDims, kKeys, kRing, true>();
   }
-  return {aligned ? kAttention<T, kDims, kStaging, true> : kAttention<T, kDims, kStaging, false>,
-          kBytes};
+  return Variant<T, kDims, kLeastKeys, kLeastRing, true>();
 }
 
 template <typename T>
 AttentionVariant VariantFor(int32_t head_dim, int32_t limit, bool aligned) {
   SLUICE_CHECK(head_dim >= 1 && head_dim <= kMaxHeadDim);
-  if (head_dim <= 64) return VariantFor<T, 64>(limit, aligned);
-  if (head_dim <= 128) return VariantFor<T, 128>(limit, aligned);
-  return VariantFor<T, 256>(limit, aligned);
+  if constexpr (sizeof(T) == sizeof(float)) {
+    if (head_dim <= 64) return VariantFor<T, 64, 64, 4, 64, 4>(limit, aligned);
+    if (head_dim <= 128) return VariantFor<T, 128, 64, 3, 32, 3>(limit, aligned);
+    return VariantFor<T, 256, 32, 2, 16, 2>(limit, aligned);
+  } else {
+    if (head_dim <= 64) return VariantFor<T, 64, 64, 4, 64, 4>(limit, aligned);
+    if (head_dim <= 128) return VariantFor<T, 128, 64, 4, 64, 4>(limit, aligned);
+    return VariantFor<T, 256, 64, 3, 32, 3>(limit, aligned);
+  }
 }
 
 }  // namespace
+
+int64_t AttentionScratchFloats(const AttentionSizes& sizes, int32_t head_dim) {
+  const int64_t records = MaxAttentionRecords(sizes);
+  if (records == 0) return 0;
+  return TotalFloats(head_dim, sizes.blocks()) + records * RecordStride(head_dim);
+}
 
 template <typename T>
 int32_t AttentionSharedBytes(int32_t head_dim, int32_t limit) {
@@ -483,14 +568,29 @@ int32_t AttentionSharedBytes(int32_t head_dim, int32_t limit) {
 
 template <typename T>
 void Attention(Stream& stream, const AttentionArgs<T>& args) {
-  const int32_t dim = args.kv.head_dim;
+  const int32_t dim = args.kv.head_dim, limit = stream.shared_bytes_limit();
   SLUICE_CHECK(args.q_heads % args.kv.kv_heads == 0);
   const bool aligned = RowsAligned(args.q, dim) && RowsAligned(args.q, args.q_stride) &&
-                       RowsAligned(args.kv.k, dim) && RowsAligned(args.kv.v, dim);
-  const AttentionVariant variant = VariantFor<T>(dim, stream.shared_bytes_limit(), aligned);
+                       RowsAligned(args.kv.k, dim) && RowsAligned(args.kv.v, dim) &&
+                       RowsAligned(args.out, dim);
+  const AttentionVariant variant = VariantFor<T>(dim, limit, aligned);
+  const int64_t totals = args.tiles.records == 0
+                             ? 0
+                             : TotalFloats(dim, int64_t{kAttentionBlocks} * stream.processors());
+  const KernelArgs<T> kernel_args = {args, args.scratch + totals,
+                                     static_cast<int32_t>(RecordStride(dim))};
+  const int32_t fit = limit / variant.shared_bytes;
+  const int32_t resident = fit < 1 ? 1 : fit < kAttentionBlocks ? fit : kAttentionBlocks;
   const int64_t items = int64_t{args.tiles.capacity} * args.kv.kv_heads;
-  Launch(stream, variant.kernel,
-         {PersistentBlocks(stream, items, 2), kThreads, variant.shared_bytes}, args);
+  Launch(stream, variant.attention,
+         {PersistentBlocks(stream, items, resident), kThreads, variant.shared_bytes}, kernel_args);
+  if (args.tiles.records == 0) return;
+  const int64_t queries = CeilDiv(args.tiles.records, kWarps);
+  Launch(stream, variant.merge,
+         {.blocks = PersistentBlocks(stream, queries, 4),
+          .threads = kThreads,
+          .overlaps_previous = true},
+         kernel_args);
 }
 
 template int32_t AttentionSharedBytes<float>(int32_t, int32_t);

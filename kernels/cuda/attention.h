@@ -5,11 +5,13 @@
 //   s_j = scale * q . k_j for the visible keys j (j <= p if causal, else the whole sequence)
 //   y = sum_j exp(s_j - max s) v_j / sum_j exp(s_j - max s), then XSA with v = v_p
 //
-// The softmax is online over chunks of kChunk positions that begin at absolute multiples of kChunk,
-// ascending; within a chunk all sums have one order. So a row's bits depend on its own sequence
-// alone, in any batch, and whether its context was computed in the same step (prefill) or was in
-// the cache (decode). Scores, sums and the epilogue are in float; the probabilities are rounded to
-// T before they are multiplied with v.
+// The sums have one tree whose cuts are absolute positions. The keys of a sequence are summed in
+// segments of kSegmentTokens, each on its own: an online softmax over chunks of kChunk positions,
+// ascending, whose keys have a common maximum. The segments' (max, sum, y) are merged in ascending
+// order, and XSA comes after. So a row's bits depend on its own sequence alone, in any batch,
+// however its tile is divided, and whether its context was computed in the same step (prefill) or
+// was in the cache (decode). Scores, sums and the epilogue are in float; the probabilities are
+// rounded to T before they are multiplied with v.
 //
 // A value that is not finite affects only the rows that see it, and of these its own feature before
 // XSA.
@@ -24,8 +26,9 @@
 
 namespace sluice::kernels::cuda {
 
-inline constexpr int32_t kChunk = 32;        // positions; a multiple of kPageTokens
+inline constexpr int32_t kChunk = 64;        // positions; a multiple of kPageTokens
 inline constexpr int32_t kMaxHeadDim = 256;  // the kernel is compiled for up to 64, 128 and 256
+static_assert(kSegmentTokens % kChunk == 0);
 
 template <typename T>  // float, BFloat16
 struct AttentionArgs {
@@ -40,8 +43,13 @@ struct AttentionArgs {
   float scale;
   bool causal;
   Xsa xsa;
-  T* out;  // [rows, q_heads, head_dim]; may be q if that is contiguous
+  float* scratch;  // AttentionScratchFloats
+  T* out;          // [rows, q_heads, head_dim]; may be q if that is contiguous
 };
+
+// Returns the floats of scratch memory that steps within `sizes` take: the records of divided
+// tiles, and the sums of merged segments that blocks have no registers for.
+int64_t AttentionScratchFloats(const AttentionSizes& sizes, int32_t head_dim);
 
 // Returns the shared memory, in bytes, that a block takes where it may take `limit`. If it is more
 // than `limit`, the kernel cannot run there. The bits do not depend on the limit.

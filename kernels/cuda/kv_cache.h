@@ -21,10 +21,13 @@ struct KvLayer {
   int32_t kv_heads;
   int32_t head_dim;
 
+  // Returns the index of the first feature of a page's head.
+  SLUICE_HOST_DEVICE int64_t PageOffset(int64_t page, int32_t head) const {
+    return (page * kv_heads + head) * kPageTokens * head_dim;
+  }
   // Returns the index of the first feature of a slot's head.
   SLUICE_HOST_DEVICE int64_t Offset(int32_t slot, int32_t head) const {
-    const int64_t page = slot / kPageTokens;
-    return ((page * kv_heads + head) * kPageTokens + slot % kPageTokens) * head_dim;
+    return PageOffset(slot / kPageTokens, head) + slot % kPageTokens * head_dim;
   }
 };
 

@@ -31,7 +31,7 @@ __device__ void ExcludeFromGroup(const ExcludeSelfArgs<T>& args, int64_t row, in
   Features<T, kAligned> v({Lane(), kWarp}, dim);
   v.Load(args.v + (row * args.kv_heads + kv_head) * dim);
   const float vv = Dot<T, kAligned>(v, v);
-  const bool diagnostics = args.xsa.cos_sim != nullptr || args.xsa.proj_frac != nullptr;
+  const bool diagnostics = WantsDiagnostics(args.xsa);
   for (int32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     const int64_t place = row * args.q_heads + head;
     Features<T, kAligned> y({Lane(), kWarp}, dim);
@@ -42,7 +42,7 @@ __device__ void ExcludeFromGroup(const ExcludeSelfArgs<T>& args, int64_t row, in
     y.ForEach(
         [&](T& element, int32_t i) { element = Narrow<T>(Widen(element) - factor * v.At(i)); });
     y.Store(args.out + place * dim);
-    if (Lane() == 0) WriteDiagnostics(args.xsa, products, place);
+    if (diagnostics && Lane() == 0) WriteDiagnostics(args.xsa, products, place);
   }
 }
 

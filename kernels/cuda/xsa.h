@@ -27,6 +27,9 @@ struct Xsa {
   const float* gate = nullptr;  // [q_heads] or nullptr
   float* cos_sim = nullptr;     // [rows, q_heads] or nullptr; unused if form is kOff
   float* proj_frac = nullptr;   // like cos_sim
+  // On the device: whether a step wants diagnostics, which are not computed otherwise; nullptr if
+  // every step does.
+  const int32_t* wanted = nullptr;
 };
 
 template <typename T>  // float, BFloat16

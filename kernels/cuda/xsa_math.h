@@ -14,6 +14,12 @@ struct XsaProducts {
   float yv, vv, yy;
 };
 
+// Returns whether the step wants diagnostics.
+__device__ inline bool WantsDiagnostics(const Xsa& xsa) {
+  return (xsa.cos_sim != nullptr || xsa.proj_frac != nullptr) &&
+         (xsa.wanted == nullptr || *xsa.wanted != 0);
+}
+
 // Returns the factor f of z = y - f * v. Without a gate it is exactly 1 if y is v, because both
 // products are then the same sum, unless eps bounds the divisor.
 __device__ inline float XsaFactor(const Xsa& xsa, const XsaProducts& products, int32_t head) {

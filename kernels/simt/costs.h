@@ -19,6 +19,8 @@
 //   counts as one access.
 // - An atomic addition is one instruction whatever happens to its result, and additions of a warp
 //   to one address are not combined, which nvcc may do where their results are not used.
+// - What the products of a warpgroup (kernels/simt/warpgroup.h) read of shared memory does not
+//   count.
 // - Caches are not modelled: two accesses to the same bytes count twice.
 #pragma once
 
@@ -62,7 +64,7 @@ struct LaunchCosts {
   int64_t wavefronts = 0;  // all passes
   AtomicCosts shared_atomics;
 
-  int64_t products = 0;      // calls of MultiplyAdd
+  int64_t products = 0;      // calls of MultiplyAdd and, by each warp, of MultiplyAddGroup
   int64_t instructions = 0;  // all of the above, barriers, collectives and waits for copies
 };
 
@@ -101,6 +103,8 @@ class CostMeter {
   void Meet(int32_t warp);
   // The collective in which they met is a matrix product.
   void Product() { ++launches_.back().products; }
+  // The collective in which they met is an access, which is counted already.
+  void Accessed() { --launches_.back().instructions; }
 
  private:
   static constexpr int32_t kLanes = 32;

@@ -1,5 +1,7 @@
 #include <bit>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
 
 #include "base/check.h"
@@ -72,6 +74,48 @@ void GatherVotes(const void* const in[32], void* const out[32]) {
   for (int i = 0; i < 32; ++i) *static_cast<uint32_t*>(out[i]) = votes;
 }
 
+void MatchValues(const void* const in[32], void* const out[32]) {
+  for (int i = 0; i < 32; ++i) {
+    uint32_t same = 0;
+    for (int j = 0; j < 32; ++j) {
+      const bool equal =
+          *static_cast<const uint32_t*>(in[j]) == *static_cast<const uint32_t*>(in[i]);
+      same |= static_cast<uint32_t>(equal) << j;
+    }
+    *static_cast<uint32_t*>(out[i]) = same;
+  }
+}
+
+void AddValues(const void* const in[32], void* const out[32]) {
+  uint32_t sum = 0;
+  for (int i = 0; i < 32; ++i) sum += *static_cast<const uint32_t*>(in[i]);
+  for (int i = 0; i < 32; ++i) *static_cast<uint32_t*>(out[i]) = sum;
+}
+
+struct MatricesOut {
+  uint32_t* to;
+  const void* row_of_another;  // which this lane reads too
+};
+
+template <bool kTransposed>
+void LoadMatricesOfLanes(const void* const in[32], void* const out[32]) {
+  for (int lane = 0; lane < 32; ++lane) {
+    auto& loaded = *static_cast<MatricesOut*>(out[lane]);
+    loaded.row_of_another = in[lane ^ 1];
+    const int g = lane / 4, t = lane % 4;
+    for (int i = 0; i < 4; ++i) {
+      uint16_t pair[2];
+      for (int half = 0; half < 2; ++half) {
+        const int row = kTransposed ? 2 * t + half : g, number = kTransposed ? g : 2 * t + half;
+        std::memcpy(&pair[half], static_cast<const uint16_t*>(in[8 * i + row]) + number,
+                    sizeof(pair[half]));
+      }
+      loaded.to[i] = pair[0] | static_cast<uint32_t>(pair[1]) << 16;
+    }
+  }
+  if (CostMeter* meter = CostMeter::Current()) meter->Accessed();
+}
+
 struct Fragments {
   uint32_t a[4], b[2];
 };
@@ -131,6 +175,28 @@ uint32_t Vote(bool predicate, const CallSite& site) {
   return out;
 }
 
+uint32_t Match(uint32_t value, const CallSite& site) {
+  uint32_t out;
+  Here().Collective(&MatchValues, &value, &out, site.file, site.line);
+  return out;
+}
+
+uint32_t AddUp(uint32_t value, const CallSite& site) {
+  uint32_t out;
+  Here().Collective(&AddValues, &value, &out, site.file, site.line);
+  return out;
+}
+
+// A row is read by all lanes. That the lane which passes its address and another one may read it
+// shows that the whole warp may.
+void LoadMatrices(const void* row, bool transposed, uint32_t* to, const CallSite& site) {
+  Here().ReadSharedRow(row, SLUICE_SITE);
+  MatricesOut out = {to, nullptr};
+  Here().Collective(transposed ? &LoadMatricesOfLanes<true> : &LoadMatricesOfLanes<false>, row,
+                    &out, site.file, site.line);
+  Here().ReadSharedRow(out.row_of_another, nullptr);
+}
+
 std::byte* Shared(size_t bytes) { return Here().Shared(bytes); }
 
 uint64_t AddAtomically(void* address, size_t bytes, uint64_t value) {
@@ -175,6 +241,21 @@ void MultiplyAdd(float* d, const uint32_t* a, const uint32_t* b, const CallSite&
   std::memcpy(in.a, a, sizeof(in.a));
   std::memcpy(in.b, b, sizeof(in.b));
   Here().Collective(&MultiplyAddLanes, &in, d, site.file, site.line);
+}
+
+uint32_t RoundToPair(float low, float high) {
+  uint32_t pair = 0;
+  for (const float x : {high, low}) {
+    const auto bits = std::bit_cast<uint32_t>(x);
+    const uint32_t rounded = x != x ? 0x7FFF : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+    pair = pair << 16 | rounded;
+  }
+  return pair;
+}
+
+float Exp2(float x) {
+  const float power = std::exp2(x);
+  return power < std::numeric_limits<float>::min() ? 0.0f : power;
 }
 
 }  // namespace sluice::simt

@@ -20,6 +20,8 @@ void WarpBarrier(const kernels::cuda::CallSite& site);
 // Every lane passes `bits` and receives those of lane `from`. A `from` outside the warp is a fault.
 uint64_t Exchange(uint64_t bits, int32_t from, const kernels::cuda::CallSite& site);
 uint32_t Vote(bool predicate, const kernels::cuda::CallSite& site);
+uint32_t Match(uint32_t value, const kernels::cuda::CallSite& site);
+uint32_t AddUp(uint32_t value, const kernels::cuda::CallSite& site);
 std::byte* Shared(size_t bytes);
 uint64_t AddAtomically(void* address, size_t bytes, uint64_t value);
 // One access of device memory each, at a multiple of `bytes`. The other operand is a local
@@ -33,8 +35,12 @@ void Fence();
 void InitArrival(void* arrival, int32_t copies);
 void BulkCopy(void* shared, const void* global, int32_t bytes, void* arrival);
 void WaitArrival(void* arrival, int32_t phase, const kernels::cuda::CallSite& site);
+void LoadMatrices(const void* row, bool transposed, uint32_t* to,
+                  const kernels::cuda::CallSite& site);
 void MultiplyAdd(float* d, const uint32_t* a, const uint32_t* b,
                  const kernels::cuda::CallSite& site);
+uint32_t RoundToPair(float low, float high);
+float Exp2(float x);
 
 }  // namespace sluice::simt
 
@@ -83,6 +89,8 @@ T ShuffleUp(T value, int32_t delta, CallSite site) {
   return Shuffle(value, Lane() < delta ? Lane() : Lane() - delta, site);
 }
 inline uint32_t Ballot(bool predicate, CallSite site) { return simt::Vote(predicate, site); }
+inline uint32_t MatchLanes(uint32_t value, CallSite site) { return simt::Match(value, site); }
+inline uint32_t AddLanes(uint32_t value, CallSite site) { return simt::AddUp(value, site); }
 
 template <typename T>
 T& SharedMemory() {
@@ -127,9 +135,17 @@ inline void WaitArrival(Arrival& arrival, int32_t phase, CallSite site) {
   simt::WaitArrival(&arrival, phase, site);
 }
 
+template <bool kTransposed>
+void LoadMatrices(const void* row, uint32_t (&to)[4], CallSite site) {
+  simt::LoadMatrices(row, kTransposed, to, site);
+}
+
 inline void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                         CallSite site) {
   simt::MultiplyAdd(d, a, b, site);
 }
+
+inline uint32_t RoundToPair(float low, float high) { return simt::RoundToPair(low, high); }
+inline float Exp2(float x) { return simt::Exp2(x); }
 
 }  // namespace sluice::kernels::cuda

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "kernels/simt/kernel_registry.h"
 #include "kernels/simt/simt.h"
+#include "kernels/simt/warpgroup.h"
 
 namespace sluice::simt {
 namespace {
@@ -18,17 +19,10 @@ constexpr int32_t kCopyBytes = 16;
 
 thread_local Machine* current_machine = nullptr;
 
-// Marks the emulator's own code, which is not device code although a fiber runs it.
-class OutsideDeviceCode {
- public:
-  OutsideDeviceCode() : machine_(current_machine) { current_machine = nullptr; }
-  ~OutsideDeviceCode() { current_machine = machine_; }
-
- private:
-  Machine* machine_;
-};
-
 }  // namespace
+
+OutsideDeviceCode::OutsideDeviceCode() : machine_(current_machine) { current_machine = nullptr; }
+OutsideDeviceCode::~OutsideDeviceCode() { current_machine = machine_; }
 
 struct Machine::Thread {
   enum class State { kRunnable, kAtBarrier, kAtCollective, kAtArrival, kDone };
@@ -50,6 +44,8 @@ struct Machine::Thread {
   std::deque<Copy> copies;
   int64_t groups;   // committed
   bool has_waited;  // for the launch before
+  GroupProducts products;
+  std::vector<Actor> shares;  // the calls of ShareWithProducts
 
   bool WaitsWith(const Thread& other) const {
     return state == other.state && line == other.line && function == other.function &&
@@ -123,6 +119,8 @@ void Machine::RunBlock() {
     thread.copies.clear();
     thread.groups = 0;
     thread.has_waited = false;
+    thread.products.Clear();
+    thread.shares.clear();
     thread.fiber.Start(&EntryPoint, this);
     runnable_[t] = t;
   }
@@ -149,6 +147,7 @@ void Machine::EntryPoint(void* argument) {
   current_machine = nullptr;  // the following code is not device code
   Thread& thread = *machine->threads_[machine->current_];
   if (!thread.copies.empty()) machine->Fail("ends before its asynchronous copies have arrived");
+  if (!thread.products.empty()) machine->Fail("ends before its products have been waited for");
   if (machine->OwesWait(thread)) machine->Fail("ends without waiting for the launch before");
   thread.state = Thread::State::kDone;
   machine->Park();
@@ -276,6 +275,21 @@ void Machine::Touch(uintptr_t address, size_t bytes, Access access, const void* 
                  : access == Access::kAtomic ? kAtomic
                                              : kWrite,
                  address, bytes);
+}
+
+void Machine::ReadSharedRow(const void* row, const void* site) {
+  constexpr size_t kRowBytes = 16;
+  OutsideDeviceCode outside;
+  const auto address = reinterpret_cast<uintptr_t>(row);
+  if (address % kRowBytes != 0) {
+    Fail(absl::StrCat("loads a row of a matrix at an address that is no multiple of ", kRowBytes));
+  }
+  if (!Check(address, kRowBytes, Access::kRead)) {
+    Fail("loads a row of a matrix that is not in shared memory");
+  }
+  if (site == nullptr || meter_ == nullptr) return;
+  meter_->Access(current_, site, CostMeter::Space::kShared, CostMeter::Kind::kRead, address,
+                 kRowBytes);
 }
 
 bool Machine::Check(uintptr_t address, size_t bytes, Access access) {
@@ -452,6 +466,42 @@ void Machine::FinishPhase(ArrivalState& arrival, int32_t phase) {
     memory_.Arrive(reinterpret_cast<uintptr_t>(copy.to), copy.seen.size(), writer);
   }
   finished.copies.clear();
+}
+
+GroupProducts& Machine::products() { return threads_[current_]->products; }
+
+void Machine::ShareWithProducts() {
+  OutsideDeviceCode outside;
+  threads_[current_]->shares.push_back(ActorOf(current_));
+}
+
+void Machine::ReadForProduct(const std::byte* from, size_t bytes, bool issued) {
+  const auto address = reinterpret_cast<uintptr_t>(from);
+  if (address % bytes != 0) Fail("multiplies from an odd address");
+  if (!Check(address, bytes, Access::kRead)) Fail("multiplies from outside of shared memory");
+  if (!issued) return;
+  for (const Actor& writer : memory_.WritersOf(address, bytes)) {
+    if (HasShared(writer)) continue;
+    Fail(absl::StrCat("multiplies what thread ", writer.thread,
+                      " wrote and has not shared with products before a barrier"));
+  }
+}
+
+// Returns whether the writer has shared what it wrote, before a barrier that the current thread has
+// passed since. Bulk copies write as products read, so what they write need not be shared.
+bool Machine::HasShared(const Actor& writer) const {
+  if (writer.launch != launches_ || writer.block != static_cast<uint32_t>(block_)) return true;
+  if (writer.is_bulk_copy()) return true;
+  const Actor now = ActorOf(current_);
+  const std::vector<Actor>& shares = threads_[writer.thread]->shares;
+  return std::any_of(shares.rbegin(), shares.rend(), [&](const Actor& share) {
+    const bool after = share.block_epoch != writer.block_epoch
+                           ? share.block_epoch > writer.block_epoch
+                           : share.warp_epoch >= writer.warp_epoch;
+    const bool same_warp = writer.thread / kWarp == now.thread / kWarp;
+    return after && (share.block_epoch < now.block_epoch ||
+                     (same_warp && share.warp_epoch < now.warp_epoch));
+  });
 }
 
 void Machine::FinishCopy(Thread& thread) {

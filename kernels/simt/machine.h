@@ -32,6 +32,22 @@ struct LaunchRecord {
 // from their inputs.
 using WarpFunction = void (*)(const void* const in[32], void* const out[32]);
 
+class GroupProducts;
+class Machine;
+
+// While it lives, what the calling thread runs is the emulator's own code, which is not device code
+// although a fiber runs it.
+class OutsideDeviceCode {
+ public:
+  OutsideDeviceCode();
+  ~OutsideDeviceCode();
+  OutsideDeviceCode(const OutsideDeviceCode&) = delete;
+  OutsideDeviceCode& operator=(const OutsideDeviceCode&) = delete;
+
+ private:
+  Machine* const machine_;
+};
+
 class Machine {
  public:
   Machine(Memory& memory, uint64_t seed);
@@ -54,6 +70,8 @@ class Machine {
   // device code, by which costs tell instructions apart.
   void Touch(uintptr_t address, size_t bytes, Access access, const void* site,
              size_t alignment = 1);
+  // Reads 16 aligned bytes of shared memory. The access has costs unless `site` is null.
+  void ReadSharedRow(const void* row, const void* site);
   void WaitForPrevious();
   void Barrier(const char* file, int line);
   // A null `function` makes this a barrier of the warp.
@@ -67,6 +85,11 @@ class Machine {
   void InitArrival(void* arrival, int32_t copies, const void* site);
   void BulkCopy(void* shared, const void* global, int32_t bytes, void* arrival, const void* site);
   void WaitArrival(void* arrival, int32_t phase, const char* file, int line, const void* site);
+  // The products of a warpgroup (kernels/simt/group_products.h).
+  GroupProducts& products();
+  void ShareWithProducts();
+  // Notes that a product reads shared memory: when it is issued, or when it has been waited for.
+  void ReadForProduct(const std::byte* from, size_t bytes, bool issued);
 
  private:
   struct Thread;
@@ -86,6 +109,7 @@ class Machine {
   ArrivalState& ArrivalAt(void* arrival, const void* site);
   void FinishPhase(ArrivalState& arrival, int32_t phase);
   bool OwesWait(const Thread& thread) const;
+  bool HasShared(const Actor& writer) const;
   Actor ActorOf(int32_t thread) const;
   std::string Where(int32_t thread) const;
 

@@ -134,6 +134,18 @@ void Memory::Arrive(uintptr_t address, size_t bytes, const Actor& actor) {
   }
 }
 
+std::vector<Actor> Memory::WritersOf(uintptr_t address, size_t bytes) {
+  Buffer* buffer = Find(address, bytes);
+  SLUICE_CHECK(buffer != nullptr);
+  std::vector<Actor> writers;
+  const size_t first = (address - buffer->begin) / kGranuleBytes;
+  for (size_t i = 0; i < bytes / kGranuleBytes; ++i) {
+    const Actor& writer = buffer->At(first + i).writer;
+    if (writers.empty() || !(writers.back() == writer)) writers.push_back(writer);
+  }
+  return writers;
+}
+
 bool Memory::NoteGranule(Granule& granule, Access access, const Actor& actor) const {
   if (access == Access::kRead) {
     // A write since this reader was noted would have been reported as a fault.

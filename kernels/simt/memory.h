@@ -47,6 +47,8 @@ class Memory {
   // Turns the asynchronous copy to these bytes, which was noted before, into a write of `actor`.
   void Arrive(uintptr_t address, size_t bytes, const Actor& actor);
 
+  // Returns who last wrote to each granule of these bytes, which lie in a buffer; each writer once.
+  std::vector<Actor> WritersOf(uintptr_t address, size_t bytes);
   // The order of the block that runs, beside that of barriers.
   BlockOrder& order() { return order_; }
 

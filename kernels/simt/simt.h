@@ -76,6 +76,11 @@ __device__ T ShuffleUp(T value, int32_t delta, CallSite site = CallSite::Here())
 // Returns a mask whose bit i is lane i's `predicate`.
 __device__ uint32_t Ballot(bool predicate, CallSite site = CallSite::Here());
 
+// Returns a mask whose bit i says whether lane i passes the same value.
+__device__ uint32_t MatchLanes(uint32_t value, CallSite site = CallSite::Here());
+// Returns the sum of the lanes' values, which wraps.
+__device__ uint32_t AddLanes(uint32_t value, CallSite site = CallSite::Here());
+
 // Returns the launch's shared memory as a T, 16-byte aligned. Requires sizeof(T) <=
 // LaunchShape::shared_bytes.
 template <typename T>
@@ -122,6 +127,13 @@ __device__ void BulkCopy(void* shared, const void* global, int32_t bytes, Arriva
 // first copies of two phases, every thread waits for the first one and passes a barrier.
 __device__ void WaitArrival(Arrival& arrival, int32_t phase, CallSite site = CallSite::Here());
 
+// Loads four matrices of 8 rows from shared memory, like ldmatrix. A row is 8 numbers of 2 bytes,
+// 16-byte aligned; lane 8 i + r passes the address of row r of matrix i. With g = Lane() / 4 and
+// t = Lane() % 4, to[i] becomes the numbers 2t and 2t+1 of row g of matrix i, or, if kTransposed,
+// number g of rows 2t and 2t+1; the first in the lower half.
+template <bool kTransposed>
+__device__ void LoadMatrices(const void* row, uint32_t (&to)[4], CallSite site = CallSite::Here());
+
 // Computes d += a b for a [16, 16] and b [16, 8] in bfloat16, d [16, 8] in float, distributed over
 // a warp like mma.m16n8k16. With g = Lane() / 4 and t = Lane() % 4, and with pairs of bfloat16 in a
 // word, the lower index in the lower half:
@@ -131,6 +143,13 @@ __device__ void WaitArrival(Arrival& arrival, int32_t phase, CallSite site = Cal
 //   a[3]: row g + 8, columns 2t+8, 2t+9    d[2], d[3]: row g + 8, columns 2t, 2t+1
 __device__ void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                             CallSite site = CallSite::Here());
+
+// Returns the numbers of bfloat16 nearest to two floats, ties to even, the first in the lower half.
+__device__ uint32_t RoundToPair(float low, float high);
+
+// Returns 2^x with a relative error below 2^-22: exactly 1 for 0, and 0 where the result is
+// subnormal.
+__device__ float Exp2(float x);
 
 }  // namespace sluice::kernels::cuda
 

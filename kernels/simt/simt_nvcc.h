@@ -45,6 +45,12 @@ __device__ inline T ShuffleUp(T value, int32_t delta, CallSite) {
 __device__ inline uint32_t Ballot(bool predicate, CallSite) {
   return __ballot_sync(kAllLanes, predicate);
 }
+__device__ inline uint32_t MatchLanes(uint32_t value, CallSite) {
+  return __match_any_sync(kAllLanes, value);
+}
+__device__ inline uint32_t AddLanes(uint32_t value, CallSite) {
+  return __reduce_add_sync(kAllLanes, value);
+}
 
 template <typename T>
 __device__ inline T& SharedMemory() {
@@ -143,6 +149,22 @@ __device__ inline void WaitArrival(Arrival& arrival, int32_t phase, CallSite) {
   } while (arrived == 0);
 }
 
+template <bool kTransposed>
+__device__ inline void LoadMatrices(const void* row, uint32_t (&to)[4], CallSite) {
+  const auto from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  if constexpr (kTransposed) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(from)
+                 : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(from)
+                 : "memory");
+  }
+}
+
 __device__ inline void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                                    CallSite) {
   asm volatile(
@@ -150,6 +172,18 @@ __device__ inline void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], const 
       "{%8, %9}, {%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+__device__ inline uint32_t RoundToPair(float low, float high) {
+  uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+__device__ inline float Exp2(float x) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
 }
 
 }  // namespace sluice::kernels::cuda

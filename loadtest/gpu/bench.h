@@ -49,11 +49,15 @@ class Bench {
  public:
   // Spends `seconds` on each case, and makes up to `most_sets` sets of its inputs.
   Bench(Device& device, double seconds, int32_t most_sets);
-  // Makes a bench that allocates nothing and only records launches. `launches` outlives it.
-  Bench(Device& device, std::vector<RecordedLaunch>* launches);
+  // Makes a bench that allocates nothing and only records launches, as `device` or a device like
+  // `info` would get them. `launches` outlives it.
+  Bench(Device& device, std::vector<RecordedLaunch>* launches)
+      : Bench(device, launches, device.info()) {}
+  Bench(Device& device, std::vector<RecordedLaunch>* launches, const DeviceInfo& info);
 
   Device& device() { return device_; }
   DeviceStream& stream() { return *stream_; }
+  const DeviceInfo& info() const { return info_; }  // of the device that the launches are for
   std::mt19937_64& random() { return random_; }
   const std::vector<Measurement>& measurements() const { return measurements_; }
 
@@ -103,6 +107,7 @@ class Bench {
   void Copy(void* device, const void* host, size_t bytes);
 
   Device& device_;
+  const DeviceInfo info_;
   const double seconds_;
   const int32_t most_sets_;
   std::vector<RecordedLaunch>* const launches_;

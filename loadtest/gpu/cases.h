@@ -20,6 +20,8 @@ struct Case {
   std::string id;
   std::function<void(Bench&)> run;
   bool records = false;  // whether a bench that only records launches can run it
+  // What the case measures, without a value; absent if that is not one time.
+  std::optional<Measurement> measures = std::nullopt;
 };
 
 // Makes a case of one measurement. `make` allocates inputs and returns a launch.

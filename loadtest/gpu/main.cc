@@ -3,6 +3,7 @@
 //   gpu_bench device                        describes the device
 //   gpu_bench table                         what the compiler made of the kernels of all cases
 //   gpu_bench list [PART]...                the cases of the parts, or all
+//   gpu_bench work                          what each timed case computes and launches on an H200
 //   gpu_bench run CASE...                   times cases, in this order
 //   gpu_bench launch CASE                   launches the kernels of a case twice, for a profiler
 //   gpu_bench tune [--model FOLDER] [--shape K,N[,flags]]...
@@ -35,12 +36,12 @@
 namespace sluice::gpu {
 
 Case KernelCase(Measurement measurement, std::function<Launch(Bench&)> make) {
-  const std::string part = measurement.part, id = measurement.Id();
-  return {part, id,
-          [measurement = std::move(measurement), make = std::move(make)](Bench& bench) {
-            bench.Time(measurement, [&] { return make(bench); });
-          },
-          /*records=*/true};
+  return {.part = measurement.part,
+          .id = measurement.Id(),
+          .run = [measurement, make = std::move(make)](
+                     Bench& bench) { bench.Time(measurement, [&] { return make(bench); }); },
+          .records = true,
+          .measures = measurement};
 }
 
 namespace {
@@ -68,7 +69,7 @@ struct Arguments {
 
 int Usage() {
   std::fputs(
-      "usage: gpu_bench device|table|list [PART]...|run CASE...|launch CASE\n"
+      "usage: gpu_bench device|table|work|list [PART]...|run CASE...|launch CASE\n"
       "       gpu_bench tune [--model FOLDER] [--shape K,N[,flags]]...\n"
       "       with [--rehearse] [--seconds S]\n",
       stderr);
@@ -210,6 +211,35 @@ int PrintCases(const std::vector<Case>& cases, const std::vector<std::string>& p
   return 0;
 }
 
+// Prints the ideal amounts of each timed case, and the launches that an H200 would get, whatever
+// the device. loadtest/gpu/roofline.py reads it.
+void PrintWork(Device& device, const std::vector<Case>& cases) {
+  const DeviceInfo h200 = {.name = "NVIDIA H200",
+                           .architecture = "sm_90",
+                           .processors = 132,
+                           .memory_bytes = int64_t{141} << 30,
+                           .shared_bytes_limit = 227 << 10};
+  for (const Case& each : cases) {
+    if (!each.measures.has_value()) continue;
+    std::vector<RecordedLaunch> launches;
+    if (each.records) {
+      Bench bench(device, &launches, h200);
+      each.run(bench);
+    }
+    json line = {{"part", each.part},
+                 {"case", each.id},
+                 {"bytes", each.measures->bytes},
+                 {"operations", each.measures->operations},
+                 {"tensor_cores", each.measures->tensor_cores},
+                 {"launches", json::array()}};
+    for (const auto& [kernel, shape] : launches) {
+      line["launches"].push_back(
+          {{"kernel", kernel.name}, {"blocks", shape.blocks}, {"threads", shape.threads}});
+    }
+    Print(line);
+  }
+}
+
 void PrintTable(Device& device, const Arguments& arguments) {
   constexpr double kSeconds = 40;
   Bench bench(device, 0, 1);
@@ -235,6 +265,8 @@ int Main(int argc, char** argv) {
     PrintDevice(**device);
   } else if (verb == "table") {
     PrintKernels(**device, AllCases(arguments.scale));
+  } else if (verb == "work") {
+    PrintWork(**device, AllCases(Scale::kGpu));
   } else if (verb == "tune") {
     PrintTable(**device, arguments);
   } else if (verb == "run" || verb == "launch") {

@@ -311,8 +311,11 @@ std::vector<Case> StepCases(Scale scale) {
   const auto cache = std::make_shared<ModelCache>();
   std::vector<Case> cases;
   for (const StepCase& step : steps) {
-    cases.push_back({"steps", MeasurementOf(step, config).Id(),
-                     [=](Bench& bench) { TimeStep(bench, step, config, largest, *cache); }});
+    const Measurement measures = MeasurementOf(step, config);
+    cases.push_back({.part = "steps",
+                     .id = measures.Id(),
+                     .run = [=](Bench& bench) { TimeStep(bench, step, config, largest, *cache); },
+                     .measures = measures});
   }
   return cases;
 }

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/cuda/dense_layers.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/hopper_projection.h"
 #include "kernels/cuda/packed.h"
 #include "kernels/cuda/projection.h"
 #include "loadtest/gpu/cases.h"
@@ -32,8 +33,10 @@ struct ProjectionShape {
   }
 };
 
+enum class Tier { kPortable, kHopper };
+
 template <typename Out>
-Case OwnProjection(const char* name, const ProjectionShape& s) {
+Case OwnProjection(const char* name, const ProjectionShape& s, Tier tier = Tier::kPortable) {
   return KernelCase(s.Moves(name, sizeof(Out)), [=](Bench& bench) {
     const int32_t rows = s.rows();
     std::vector<kernels::RowGroup> groups;
@@ -56,8 +59,24 @@ Case OwnProjection(const char* name, const ProjectionShape& s) {
         .accumulate = false,
         .out = bench.Room<Out>(s.out()),
         .split = split};
-    return [=, &bench] { cuda::Project(bench.stream(), args); };
+    return [=, &bench] {
+      if constexpr (sizeof(Out) == sizeof(T)) {
+        if (tier == Tier::kHopper) return cuda::ProjectOnHopper(bench.stream(), args);
+      }
+      cuda::Project(bench.stream(), args);
+    };
   });
+}
+
+// Times the tuned kernel on the GPUs that it is for; it need not have passed a trial.
+Case HopperProjection(const char* name, const ProjectionShape& s) {
+  Case timed = OwnProjection<T>(name, s, Tier::kHopper);
+  timed.run = [run = timed.run, id = timed.id](Bench& bench) {
+    const std::string& architecture = bench.info().architecture;
+    if (architecture == "sm_90" || architecture == "simt") return run(bench);
+    bench.Missing(absl::StrCat(id, ": it is for sm_90, not for ", architecture));
+  };
+  return timed;
 }
 
 // Times a dense layer by the library: its first invariant algorithm, with the workspace that this
@@ -98,10 +117,10 @@ void TimeLibrary(Bench& bench, const Measurement& measurement, const ProjectionS
 }
 
 Case LibraryCase(Measurement measurement, const ProjectionShape& s, bool head, bool invariant) {
-  const std::string part = measurement.part, id = measurement.Id();
-  return {part, id, [=, measurement = std::move(measurement)](Bench& bench) {
-            TimeLibrary(bench, measurement, s, head, invariant);
-          }};
+  return {.part = measurement.part,
+          .id = measurement.Id(),
+          .run = [=](Bench& bench) { TimeLibrary(bench, measurement, s, head, invariant); },
+          .measures = measurement};
 }
 
 Case LibraryProjection(const char* name, const ProjectionShape& s, bool head = false) {
@@ -135,7 +154,6 @@ Case AttentionCase(const AttentionShape& s, const Heads& h) {
       .operations = 4.0 * h.dim * h.q * s.sequences * seen,
       .tensor_cores = true};
   return KernelCase(measurement, [=](Bench& bench) {
-    const int32_t group = h.q / h.kv;
     const int32_t pages_each = (s.context + cuda::kPageTokens - 1) / cuda::kPageTokens;
     std::vector<cuda::AttentionSequence> sequences;
     std::vector<int32_t> row_ids, pages;
@@ -146,20 +164,30 @@ Case AttentionCase(const AttentionShape& s, const Heads& h) {
     for (int32_t i = 0; i < s.sequences * pages_each; ++i) pages.push_back(i);
     // Pages are scattered, as they are after some traffic.
     std::shuffle(pages.begin(), pages.end(), bench.random());
-    std::vector<cuda::AttentionTile> tiles(cuda::MaxAttentionTiles(rows, s.sequences, group));
-    const int32_t tile_count = cuda::CutIntoAttentionTiles(sequences, group, tiles.data());
+    const cuda::AttentionSizes sizes = {.q_heads = h.q,
+                                        .kv_heads = h.kv,
+                                        .causal = true,
+                                        .max_context = s.context,
+                                        .processors = bench.stream().processors(),
+                                        .rows = rows,
+                                        .sequences = s.sequences};
+    std::vector<cuda::AttentionTile> tiles(cuda::MaxAttentionTiles(sizes));
+    const cuda::AttentionTileCounts counts = cuda::CutIntoAttentionTiles(sequences, sizes, tiles);
     const int64_t cache = std::ssize(pages) * cuda::kPageTokens * h.kv * h.dim;
     const cuda::AttentionArgs<T> args = {
         .q = bench.Values<T>(q),
         .sequences = bench.Put(sequences),
         .rows = bench.Put(row_ids),
         .pages = bench.Put(pages),
-        .tiles = {bench.Put(tiles), bench.Put(std::vector<int32_t>{tile_count}), tile_count},
+        .tiles = {bench.Put(tiles), bench.Put(std::vector<cuda::AttentionTileCounts>{counts}),
+                  bench.Put(std::vector<int32_t>{0}), static_cast<int32_t>(tiles.size()),
+                  static_cast<int32_t>(cuda::MaxAttentionRecords(sizes))},
         .kv = {bench.Values<T>(cache), bench.Values<T>(cache), h.kv, h.dim},
         .q_heads = h.q,
         .scale = static_cast<float>(1 / std::sqrt(h.dim)),
         .causal = true,
         .xsa = {.form = s.xsa ? kernels::XsaForm::kNorm : kernels::XsaForm::kOff},
+        .scratch = bench.Room<float>(cuda::AttentionScratchFloats(sizes, h.dim)),
         .out = bench.Room<T>(q)};
     return [=, &bench] { cuda::Attention(bench.stream(), args); };
   });
@@ -169,6 +197,7 @@ void AddRehearsal(std::vector<Case>& cases) {
   const ProjectionShape dense = {1, 16, 40, 72};
   cases.push_back(OwnProjection<T>("position-wise projection", {3, 4, 40, 72}));
   cases.push_back(OwnProjection<T>("dense projection", dense));
+  cases.push_back(HopperProjection("dense projection, hopper", dense));
   cases.push_back(LibraryProjection("dense projection", dense));
   cases.push_back(OwnProjection<float>("head projection", {1, 4, 40, 72}));
   const Heads heads = {4, 2, 16};
@@ -183,11 +212,14 @@ void AddRehearsal(std::vector<Case>& cases) {
 void AddProjections(std::vector<Case>& cases) {
   // The weights are larger than a GPU's cache.
   for (int32_t rows : {1, 4, 8, 16, 64}) {
-    cases.push_back(OwnProjection<T>("position-wise projection", {256, rows, 512, 512}));
+    const ProjectionShape positions = {256, rows, 512, 512};
+    cases.push_back(OwnProjection<T>("position-wise projection", positions));
+    cases.push_back(HopperProjection("position-wise projection, hopper", positions));
   }
   for (int32_t n : {4096, 1024}) {  // the sizes of q, and of k and v
     for (int32_t rows : {1, 16, 64, 256, 1024, 8192}) {
       cases.push_back(OwnProjection<T>("dense projection", {1, rows, 4096, n}));
+      cases.push_back(HopperProjection("dense projection, hopper", {1, rows, 4096, n}));
       cases.push_back(LibraryProjection("dense projection", {1, rows, 4096, n}));
     }
   }
@@ -254,7 +286,8 @@ std::vector<Case> CeilingCases(Scale scale) {
                auto* const to = bench.Room<T>(elements);
                return [=, &bench] { bench.stream().CopyOnDevice(to, from, bytes); };
              });
-           }},
+           },
+           /*records=*/false, copy},
           LibraryCase(product, square, /*head=*/false, /*invariant=*/false)};
 }
 

@@ -72,6 +72,11 @@ def figure_of(measurement, peers, predictions, rates):
     same = [m for m in peers if identity(m) == figure["id"]]
     if same:
         figure["peers"] = {m["peer"]: m["value"] for m in same}
+    estimate = predictions["roofline"].get(figure["id"])
+    if estimate and measurement["unit"] == "us":
+        figure["roofline"] = estimate["us"]
+        figure["bound"] = estimate["bound"]
+        figure["of_roofline"] = measurement["value"] / estimate["us"]
     prediction = predictions["by_id"].get(figure["id"])
     if prediction:
         factor = MICROSECONDS.get(prediction["unit"], 1) / MICROSECONDS.get(measurement["unit"], 1)
@@ -88,7 +93,9 @@ def figure_of(measurement, peers, predictions, rates):
 
 def read_predictions():
     table = json.loads((HERE / "predictions.json").read_text())
-    return {**table, "by_id": {case["id"]: case for case in table["cases"]}}
+    estimates = json.loads((HERE / "roofline.json").read_text())["cases"]
+    return {**table, "by_id": {case["id"]: case for case in table["cases"]},
+            "roofline": {case["id"]: case for case in estimates}}
 
 
 def number(value):
@@ -112,12 +119,14 @@ def figure_row(figure):
     spread = (f"{100 * (figure['high'] - figure['low']) / figure['value']:.0f} %"
               if figure.get("high") and figure["value"] else "")
     return (figure["name"], figure["shape"], f"{number(figure['value'])} {figure['unit']}", spread,
-            number(figure.get("floor")), number(figure.get("of_floor")), predicted,
+            number(figure.get("floor")), number(figure.get("of_floor")),
+            f"{number(figure['roofline'])} {figure['bound']}" if "roofline" in figure else "",
+            number(figure.get("of_roofline")), predicted,
             f"{figure['surprise']:.2f}" if "surprise" in figure else "", peers)
 
 
-FIGURE_HEAD = ("what", "shape", "figure", "spread", "floor", "figure / floor", "predicted",
-               "figure / predicted", "peer's time / ours")
+FIGURE_HEAD = ("what", "shape", "figure", "spread", "floor", "figure / floor", "roofline, bound",
+               "figure / roofline", "predicted", "figure / predicted", "peer's time / ours")
 
 
 def surprises(figures):

@@ -89,6 +89,7 @@ absl::StatusOr<ChosenBackend> MakeBackend(const DeviceChoice& choice, const CpuO
       MakeGpuBackend(std::move(device), {.dtype = cuda.dtype,
                                          .dense = cuda.dense,
                                          .algorithms = cuda.algorithms,
+                                         .kernels = cuda.kernels,
                                          .device = absl::StrCat("cuda:", *gpu.index),
                                          .poison = cuda.poison}));
   return chosen;

@@ -124,6 +124,7 @@ InferenceService::Unary* InferenceService::ModelMetadata(Context* context, const
         for (const ModelStats& stats : engine_->Stats()) {
           if (stats.model != *model) continue;
           (*answer->mutable_properties())["attention"] = AttentionVariantName(stats.attention);
+          if (!stats.kernels.empty()) (*answer->mutable_properties())["kernels"] = stats.kernels;
         }
         return absl::OkStatus();
       });

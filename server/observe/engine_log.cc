@@ -45,6 +45,11 @@ void EngineLog::OnReview(const Model& model, const OptimizeReport& report) {
   log_->Info("ladder changed", fields);
 }
 
+void EngineLog::OnKernels(const Model& model, std::string_view kernels) {
+  log_->Info("kernels chosen",
+             {{"model", model.name}, {"version", model.version}, {"kernels", kernels}});
+}
+
 void EngineLog::OnNotice(const Model& model, std::string_view notice) {
   log_->Warn(notice, {{"model", model.name}, {"version", model.version}});
 }

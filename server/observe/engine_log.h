@@ -6,7 +6,8 @@
 
 namespace sluice {
 
-// Thread-safe. Reviews that changed the ladder are logged at level info, others at debug. Plans
+// Thread-safe. Kernels and reviews that changed the ladder are logged at level info, other reviews
+// at debug. Plans
 // that could not be prepared and notices are warnings.
 class EngineLog final : public Observer {
  public:
@@ -14,6 +15,7 @@ class EngineLog final : public Observer {
 
   void OnPlan(const PlanTrace& trace) override;
   void OnReview(const Model& model, const OptimizeReport& report) override;
+  void OnKernels(const Model& model, std::string_view kernels) override;
   void OnNotice(const Model& model, std::string_view notice) override;
 
  private:

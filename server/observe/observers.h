@@ -35,6 +35,9 @@ class Observers final : public Observer {
   void OnReview(const Model& model, const OptimizeReport& report) override {
     for (Observer* observer : observers_) observer->OnReview(model, report);
   }
+  void OnKernels(const Model& model, std::string_view kernels) override {
+    for (Observer* observer : observers_) observer->OnKernels(model, kernels);
+  }
   void OnNotice(const Model& model, std::string_view notice) override {
     for (Observer* observer : observers_) observer->OnNotice(model, notice);
   }

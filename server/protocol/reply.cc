@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
@@ -264,6 +265,11 @@ void ReplyBuilder::Identify(inference::ModelInferResponse* response) const {
 void ReplyBuilder::Build(const TokenBuffer& tokens, const Reply* reply,
                          inference::ModelInferResponse* response) {
   Identify(response);
+  if (reply != nullptr) {
+    const std::vector<int32_t>& lengths = spec_.request->lengths;
+    (*response->mutable_parameters())["prompt_tokens"].set_int64_param(
+        std::accumulate(lengths.begin(), lengths.end(), int64_t{0}));
+  }
   const Generated generated = ByRow(tokens, sent_, spec_.request->num_top);
   ResponseWriter writer(spec_, generated, reply, &texts_, response);
   for (Output output : spec_.outputs) writer.Add(InfoOf(output));

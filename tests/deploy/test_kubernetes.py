@@ -2,14 +2,16 @@
 
 import copy
 import functools
+import json
 import re
 import subprocess
+import sys
 
 import pytest
 import yaml
 
 import schemas
-from processes import DEMO, DEPLOY, SLUICE, SLUICED, Daemon, tool
+from processes import DEMO, DEPLOY, ROOT, SLUICE, SLUICED, Daemon, tool
 
 KUBERNETES = DEPLOY / "kubernetes"
 OVERLAYS = ["cpu", "gpu", "keda", "hpa", "kserve"]
@@ -111,6 +113,37 @@ def test_components_validate(variant, model):
     mount = next(each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "models")
     assert mount == {"name": "models", "mountPath": "/models", "readOnly": True}
     assert [each["name"] for each in pod["volumes"]].count("models") == 1
+
+
+def test_the_gateway_is_admitted_by_the_daemon_and_given_time_to_end(variant):
+    manifests = variant("model_claim", "gateway")
+    for manifest in manifests:
+        schemas.validate(manifest)
+    pod = the("Deployment", manifests, "sluice-gateway")["spec"]["template"]
+    container = pod["spec"]["containers"][0]
+    admitted = the("NetworkPolicy", manifests, "sluice")["spec"]["ingress"][0]["from"]
+    labels = pod["metadata"]["labels"]
+    assert admitted[0]["podSelector"]["matchLabels"].items() <= labels.items()
+    for kind in ("NetworkPolicy", "PodDisruptionBudget", "Service"):
+        spec = the(kind, manifests, "sluice-gateway")["spec"]
+        selector = spec["podSelector" if kind == "NetworkPolicy" else "selector"]
+        selected = selector.get("matchLabels", selector)
+        assert selected == {"app.kubernetes.io/name": "sluice-gateway"} and selected.items() < (
+            labels.items())
+    arguments = json.dumps(container["args"])
+    read = subprocess.run(
+        [sys.executable, "-c", "from sluice_client.gateway import __main__ as gateway\n"
+         f"given = gateway.arguments().parse_args({arguments})\n"
+         "print(given.daemon, given.listen, given.metrics, given.drain_timeout)"],
+        capture_output=True, text=True, env={"PYTHONPATH": str(ROOT / "clients" / "python")})
+    daemon, listen, metrics, drain = read.stdout.split()
+    name, port = daemon.removeprefix("dns:///").split(":")
+    headless = the("Service", manifests, name)["spec"]
+    assert headless["clusterIP"] == "None" and headless["ports"][0]["port"] == int(port)
+    ports = {each["name"]: f"0.0.0.0:{each['containerPort']}" for each in container["ports"]}
+    assert ports == {"http": listen, "metrics": metrics}
+    sleep = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert sleep + int(drain) < pod["spec"]["terminationGracePeriodSeconds"]
 
 
 def test_probes_reach_a_daemon_with_tls(variant):

@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
 
@@ -19,6 +20,10 @@ BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD_DIR", ROOT / "build" / "releas
 SLUICED = BUILD / "server" / "sluiced"
 SLUICE = BUILD / "client" / "sluice"
 DEMO = ROOT / "models" / "demo"
+# The Python client is used from its folder, here and in the programs that tests start.
+CLIENT = ROOT / "clients" / "python"
+sys.path.insert(0, str(CLIENT))
+os.environ["PYTHONPATH"] = str(CLIENT)
 # `./test --sanitizers` sets SLUICE_TEST_SANITIZED. Everything is slower then and takes more memory.
 SANITIZED = os.environ.get("SLUICE_TEST_SANITIZED") == "1"
 SLOWER = 8 if SANITIZED else 1

@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from conftest import BUILD, ROOT, SLUICE, SLUICED, Daemon, free_port
+from gateway import Gateway
 from waiting import PATIENCE_S
 
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
@@ -197,3 +198,71 @@ def test_the_recommend_example_prints_ten_new_items(server):
 def test_the_stream_example_prints_generated_text(server):
     lines = run("stream.py", server, "demo", "In the beginning", "40")
     assert len("\n".join(lines)) >= 30
+
+
+def blocks(page, language):
+    """Returns the code blocks of a page that are marked with `language`."""
+    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)
+
+
+@pytest.fixture(scope="module")
+def gateway(server):
+    template = ROOT / "examples" / "chat.jinja"
+    with Gateway(server, "--chat", f"demo={template}") as started:
+        yield started
+
+
+PROGRAMS = [
+    (page, number)
+    for page in ("README.md", "clients/python/README.md", "docs/api.md", "docs/generation.md",
+                 "docs/http.md", "docs/python.md")
+    for number in range(len(blocks(page, "python")))
+]
+
+
+@pytest.mark.parametrize("page, number", PROGRAMS)
+def test_the_programs_in_pages_run(server, gateway, page, number):
+    program = blocks(page, "python")[number]
+    addresses = {"localhost:8001": server, "localhost:8000": gateway.address}
+    assert any(each in program for each in addresses)
+    for named, real in addresses.items():
+        program = program.replace(named, real)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                            timeout=PATIENCE_S)
+    assert result.returncode == 0 and not result.stderr, result.stdout + result.stderr
+    assert result.stdout.strip() or "except" in program
+
+
+def http_commands():
+    """Yields the commands of curl and of the gateway in pages."""
+    for page in ("README.md", "docs/http.md"):
+        for block in blocks(page, ""):
+            yield from re.findall(r"^(?:curl|sluice-gateway) (?:[^'\n]|'[^']*')*", block, re.M)
+
+
+@pytest.mark.parametrize("command", list(http_commands()))
+def test_the_commands_for_http_run(server, gateway, command):
+    if command.startswith("sluice-gateway"):
+        options = shlex.split(command)[1:]
+        listen = options.index("--listen")
+        assert options[listen + 1] == "localhost:8000"
+        chat = [str(each).replace("=", f"={ROOT}/") for each in options if "=" in each]
+        with Gateway(server, *(["--chat", *chat] if chat else [])) as started:
+            assert started.get("/readyz").status == 200
+        return
+    words = shlex.split(command.replace("localhost:8000", gateway.address))
+    result = subprocess.run([*words, "--silent", "--show-error", "--fail-with-body"],
+                            capture_output=True, text=True, timeout=PATIENCE_S)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.endswith(("}", "data: [DONE]\n\n"))
+
+
+def test_the_page_of_the_gateway_names_its_options_and_defaults():
+    help_text = subprocess.run([sys.executable, "-m", "sluice_client.gateway", "--help"],
+                               capture_output=True, text=True, check=True).stdout
+    known = set(re.findall(r"^  (--[a-z-]+)", help_text, re.M))
+    page = (ROOT / "docs" / "http.md").read_text()
+    named = set(re.findall(r"`(--[a-z-]+)", page))
+    assert named <= known, named - known
+    unnamed = {each for each in known if not re.search(rf"{each}\b", page)}
+    assert unnamed <= {"--help", "--access-log"}, unnamed

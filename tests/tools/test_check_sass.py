@@ -270,3 +270,19 @@ def test_budgets_of_a_source_that_is_gone_fail(copy):
     status, said = run(copy)
     assert status == 1 and "kernels/cuda/sass.json has budgets of planted.cu" in said
     assert run(copy, "--update")[0] == 0 and list(budgets(copy)["sources"]) == ["rest.cu"]
+
+
+def test_tuned_kernels_are_compiled_for_their_architecture_alone(copy):
+    folder = copy / "kernels/cuda"
+    (folder / "CMakeLists.txt").write_text(
+        CMAKE + 'set(SLUICE_HOPPER_ARCHITECTURES "80;90a")\n')
+    (folder / "sources.cmake").write_text("set(SLUICE_CUDA_KERNELS\n  planted.cu)\n"
+                                          "set(SLUICE_HOPPER_KERNELS\n  tuned.cu)\n")
+    (folder / "tuned.cu").write_text(
+        "#if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)\n#error another GPU\n"
+        "#endif\n"
+        "__global__ void TunedKernel(int* out) { out[threadIdx.x] = 1; }\n")
+    status, said = run(copy, "--update")
+    assert status == 0, said
+    assert list(budgets(copy)["sources"]["tuned.cu"]["kernels"]["Tuned"]) == ["sm_90a"]
+    assert list(budgets(copy)["sources"]["planted.cu"]["kernels"]["Count"]) == ["sm_90"]

@@ -262,7 +262,7 @@ class EmulatedDevice final : public SimtDevice {
  public:
   explicit EmulatedDevice(const SimtOptions& options)
       : info_{.name = "SIMT emulator",
-              .architecture = "simt",
+              .architecture = options.architecture,
               .processors = options.processors,
               .memory_bytes = options.memory_bytes,
               .shared_bytes_limit = options.shared_bytes_limit},

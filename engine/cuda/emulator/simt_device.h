@@ -115,8 +115,9 @@ struct SimtCounts {
 SimtCounts operator-(const SimtCounts& after, const SimtCounts& before);
 
 struct SimtOptions {
-  uint64_t seed = 1;       // for the order of blocks and threads, and of work
-  int32_t processors = 1;  // few, so that persistent kernels loop
+  uint64_t seed = 1;                  // for the order of blocks and threads, and of work
+  std::string architecture = "simt";  // DeviceInfo::architecture, which candidates ask for
+  int32_t processors = 1;             // few, so that persistent kernels loop
   int64_t memory_bytes = 1 << 30;
   int64_t graph_bytes = 0;  // the part of memory_bytes that each captured graph takes
   int32_t shared_bytes_limit = 227 << 10;  // of a block

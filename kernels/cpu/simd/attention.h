@@ -21,6 +21,7 @@ static void FillTile(const simd::AttentionBlock& block, int32_t first, int count
                   block.out + offset,
                   block.scores + i * block.score_stride,
                   nullptr,
+                  nullptr,
                   visible,
                   row,
                   head};
@@ -53,14 +54,17 @@ __attribute__((noinline)) static void RunSegment(const simd::AttentionBlock& blo
   const bool own_apart = block.xsa != XsaForm::kOff && block.context == 0;
   const int64_t first = segment.begin / kPageTokens, next = PagesTo(segment.end);
   const float *const k = block.kv->k, *const v = block.kv->v;
+  VecF largest[N];
   if (phase != Phase::kSums) {
     const Following following = phase == Phase::kBoth ? FollowingOf(block, v, first, first)
                                                       : FollowingOf(block, k, next, first);
-    Scores<N>(block, queries, copies, segment, following);
+    Scores<N>(block, queries, copies, segment, following, largest);
   }
   if (phase != Phase::kScores) {
     const Following following = FollowingOf(block, phase == Phase::kBoth ? k : v, next, first);
-    Sums<N>(block, queries, segment, following, own_apart);
+    const bool see_all = queries[0].visible >= segment.end && segment.end % kPageTokens == 0;
+    const bool known = phase == Phase::kBoth && see_all;
+    Sums<N>(block, queries, segment, following, known ? largest : nullptr, own_apart);
   }
 }
 
@@ -86,17 +90,6 @@ struct QueryTile {
   float* running;  // [count] records of the sums over all segments so far
 };
 
-// Folds the sums of a segment into the running ones of the tile's queries from `skip` on.
-static void FoldTile(const simd::AttentionBlock& block, const QueryTile& tile, Query* queries,
-                     int skip) {
-  Folded folded[kQueries];
-  for (int i = skip; i < tile.count; ++i) {
-    folded[i] = {tile.running + i * block.record_stride, queries[i].sums};
-    queries[i].sums = folded[i].sums;
-  }
-  Fold(folded + skip, tile.count - skip, block.kv->head_dim);
-}
-
 // Computes the block's segment `index` for a tile. A query that does not see the segment is left
 // out.
 static void AttendSegment(const simd::AttentionBlock& block, const QueryTile& tile, Query* queries,
@@ -109,16 +102,17 @@ static void AttendSegment(const simd::AttentionBlock& block, const QueryTile& ti
   const int64_t past = begin + kSegmentTokens, visible = queries[count - 1].visible;
   const Segment segment = {begin, visible < past ? visible : past,
                            phase == Phase::kBoth ? begin : 0};
-  // The sums of the first segment are the running ones.
-  float* const sums = index == 0 ? tile.running : block.segment_sums;
   for (int i = skip; i < count; ++i) {
-    queries[i].sums = block.parts != nullptr ? PartOf(block, index, tile.first + i)
-                                             : sums + i * block.record_stride;
+    const int64_t record = i * block.record_stride;
+    float* const part = block.parts == nullptr ? nullptr : PartOf(block, index, tile.first + i);
+    queries[i].running = part != nullptr ? part : tile.running + record;
+    // The sums of the first segment are the running ones.
+    const bool folded = part == nullptr && index != 0;
+    queries[i].sums = folded ? block.segment_sums + record : queries[i].running;
   }
   DispatchSegment<kQueries>(block, queries + skip, count - skip,
                             block.queries + skip * int64_t{simd::kQueryRun}, segment, phase);
   if (phase == Phase::kScores || block.parts != nullptr) return;
-  if (index != 0) FoldTile(block, tile, queries, skip);
   for (int i = skip; i < count; ++i) {
     if (queries[i].visible <= segment.end) Finish(block, queries[i], own[queries[i].row]);
   }
@@ -176,11 +170,12 @@ static void Attention(const simd::AttentionBlock& block) {
 static void FoldAttention(const simd::AttentionBlock& block, int64_t index) {
   Query query;
   FillTile(block, static_cast<int32_t>(index), 1, &query);
-  query.sums = PartOf(block, 0, index);
+  query.running = PartOf(block, 0, index);
+  const int64_t head_dim = block.kv->head_dim;
   const int64_t segments = (query.visible + kSegmentTokens - 1) / kSegmentTokens;
   for (int64_t i = 1; i < segments; ++i) {
-    const Folded folded = {query.sums, PartOf(block, i, index)};
-    Fold(&folded, 1, block.kv->head_dim);
+    query.sums = PartOf(block, i, index);
+    Fold(&query, 1, PrepareFold(&query, 1, head_dim), head_dim);
   }
   const OwnValue own = block.xsa == XsaForm::kOff ? OwnValue{} : OwnValueOf(block, query.row);
   Finish(block, query, own);

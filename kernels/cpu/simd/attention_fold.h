@@ -1,4 +1,4 @@
-// From the sums of segments to outputs: the fold over segments, and XSA. Included by attention.h;
+// From the sums over all segments to outputs, with XSA. Included by attention.h;
 // see vec.h.
 #pragma once
 
@@ -6,40 +6,6 @@
 #include "kernels/cpu/simd/rows.h"
 
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
-
-// A query's sums so far, to which the record of a later segment is added.
-struct Folded {
-  float* sums;
-  const float* part;
-};
-
-// Brings sums and parts to the larger of their largest scores and adds them. The exponentials of
-// all queries are computed at once, so that none waits for its own.
-static void Fold(const Folded* queries, int count, int64_t head_dim) {
-  constexpr int kMost = simd::kAttentionTile;
-  alignas(kCacheLine) float factors[2 * kMost] = {};  // of the sums, then of the parts
-  for (int i = 0; i < count; ++i) {
-    float* const largest = queries[i].sums + head_dim + simd::kRecordMax;
-    const float before = *largest, later = queries[i].part[head_dim + simd::kRecordMax];
-    *largest = later > before ? later : before;
-    factors[i] = before - ShiftOf(*largest);
-    factors[kMost + i] = later - ShiftOf(*largest);
-  }
-  for (int at = 0; at < 2 * kMost; at += kLanes) Store(factors + at, Exp(Load(factors + at)));
-  for (int i = 0; i < count; ++i) {
-    const float keep = factors[i], take = factors[kMost + i];
-    float* const sums = queries[i].sums;
-    const float* const part = queries[i].part;
-    for (int64_t d = head_dim + simd::kRecordSum; d <= head_dim + simd::kRecordOwn; ++d) {
-      sums[d] = FmaScalar(part[d], take, sums[d] * keep);
-    }
-    int64_t d = 0;
-    for (; d + kLanes <= head_dim; d += kLanes) {
-      Store(sums + d, Fma(Load(part + d), Broadcast(take), Load(sums + d) * keep));
-    }
-    for (; d < head_dim; ++d) sums[d] = FmaScalar(part[d], take, sums[d] * keep);
-  }
-}
 
 // The value of a row's own position, which XSA excludes.
 struct OwnValue {
@@ -69,7 +35,7 @@ static void Diagnose(const simd::AttentionBlock& block, const Query& query, cons
   const int64_t at = block.rows[query.row] * block.diagnostics_stride + query.head;
   float dot = 0.0f, square = 0.0f;
   for (int64_t d = 0; d < block.kv->head_dim; ++d) {
-    const float y = FmaScalar(self, own.v[d], query.sums[d]);
+    const float y = FmaScalar(self, own.v[d], query.running[d]);
     dot = FmaScalar(y, own.v[d], dot);
     square = FmaScalar(y, y, square);
   }
@@ -87,39 +53,39 @@ SLUICE_INLINE float OwnShare(const simd::AttentionBlock& block, const Query& que
   if (block.cos_sim != nullptr || block.proj_frac != nullptr) {
     Diagnose(block, query, own, self, inverse);
   }
-  const float dot = Dot(query.sums, own.v, block.kv->head_dim);
+  const float dot = Dot(query.running, own.v, block.kv->head_dim);
   if (block.xsa_gate == nullptr && !own.bounded) return -dot * own.inverse_square;
   const float gate = block.xsa_gate != nullptr ? block.xsa_gate[query.head] : 1.0f;
   const float whole = dot + self * (own.norm * own.norm);
   return self - gate * whole * own.inverse_square;
 }
 
-// Writes out = (y + share * v) * inverse, where y are the query's sums; `v` may be nullptr.
+// Writes out = (y + share * v) * inverse, where y are the running sums; `v` may be nullptr.
 SLUICE_INLINE void WriteOut(const Query& query, const float* v, float share, float inverse,
                             int64_t head_dim) {
   int64_t d = 0;
   for (; d + kLanes <= head_dim; d += kLanes) {
-    VecF y = Load(query.sums + d);
+    VecF y = Load(query.running + d);
     if (v != nullptr) y = Fma(Broadcast(share), Load(v + d), y);
     Store(query.out + d, y * inverse);
   }
   for (; d < head_dim; ++d) {
-    const float y = v != nullptr ? FmaScalar(share, v[d], query.sums[d]) : query.sums[d];
+    const float y = v != nullptr ? FmaScalar(share, v[d], query.running[d]) : query.running[d];
     query.out[d] = y * inverse;
   }
 }
 
-// Writes the output of a query whose record holds the sums of all its segments. `own` belongs to
+// Writes the output of a query whose running sums are those of all its segments. `own` belongs to
 // the query's row and is read only with XSA. With causal XSA the sums lack the own value.
 SLUICE_INLINE void Finish(const simd::AttentionBlock& block, const Query& query,
                           const OwnValue& own) {
   const int64_t head_dim = block.kv->head_dim;
-  const float inverse = 1.0f / query.sums[head_dim + simd::kRecordSum];
+  const float inverse = 1.0f / query.running[head_dim + simd::kRecordSum];
   if (block.xsa == XsaForm::kOff) {
     WriteOut(query, nullptr, 0.0f, inverse, head_dim);
     return;
   }
-  const float self = query.sums[head_dim + simd::kRecordOwn];
+  const float self = query.running[head_dim + simd::kRecordOwn];
   WriteOut(query, own.v, OwnShare(block, query, own, self, inverse), inverse, head_dim);
 }
 

@@ -23,15 +23,18 @@ inline constexpr int64_t kRunFloats = int64_t{simd::kAttentionTile} * simd::kQue
 inline constexpr int kLineFloats = kCacheLine / sizeof(float);
 static_assert(kPageTokens == kLineFloats);
 
+inline constexpr int64_t kSegmentPages = kSegmentTokens / kPageTokens;
+
 // The number of pages whose values are summed while a query's running sums stay in registers.
 inline constexpr int64_t kValuePages = 16;
-static_assert(kSegmentTokens % (kValuePages * kPageTokens) == 0);
+static_assert(kSegmentPages % kValuePages == 0);
 
 struct Query {
   const float* q;   // [head_dim], read before `out` is written
   float* out;       // [head_dim]
   float* scores;    // [score_stride]
   float* sums;      // a record of the segment's sums, see table.h
+  float* running;   // the record into which `sums` is folded, or `sums` itself
   int64_t visible;  // keys [0, visible)
   int32_t row;      // within the block
   int32_t head;
@@ -115,10 +118,13 @@ SLUICE_INLINE void CopyQueries(const simd::AttentionBlock& block, const Query* q
 }
 
 // Computes the scores of the segment's pages. In a query's last page with visible keys, the scores
-// past them are -inf; those of later pages are unspecified. `copies` are those of CopyQueries.
+// past them are -inf; those of later pages are unspecified. `copies` are those of CopyQueries. The
+// lanes of largest[i] hold the largest scores of query i, of all pages.
 template <int N>
 SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* queries,
-                          const float* copies, const Segment& segment, const Following& following) {
+                          const float* copies, const Segment& segment, const Following& following,
+                          VecF* largest) {
+  for (int i = 0; i < N; ++i) largest[i] = Broadcast(-__builtin_inff());
   const int64_t head_dim = block.kv->head_dim;
   const int64_t first = segment.begin / kPageTokens, pages = PagesTo(segment.end);
   for (int64_t page = first; page < pages; page += kPagesAtOnce) {
@@ -162,7 +168,9 @@ SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* querie
 #pragma GCC unroll 4
       for (int c = 0; c < kPagesAtOnce * kPageVectors; ++c) {
         if (c >= vectors) break;
-        Store(queries[i].scores + at + c * kLanes, sum[i][c] * block.scale);
+        const VecF score = sum[i][c] * block.scale;
+        largest[i] = Max(largest[i], score);
+        Store(queries[i].scores + at + c * kLanes, score);
       }
     }
   }
@@ -186,20 +194,40 @@ SLUICE_INLINE void AddWeights(float* scores, VecF shift, VecF* sum) {
   *sum += weight;
 }
 
+// The pages of values that are fetched while the weights of a segment are computed, which reads
+// nothing else from afar.
+inline constexpr int64_t kPagesBeside = 4;
+
+// Prefetches a part of the values of a segment, those of `page` of kSegmentPages. The first
+// kPagesAhead pages of values have been prefetched with the scores.
+SLUICE_INLINE void FetchValuesBeside(const simd::AttentionBlock& block, const Segment& segment,
+                                     int64_t page) {
+  constexpr int64_t kSteps = kSegmentPages / kPagesBeside;  // for one page of values
+  const int64_t fetched = segment.begin / kPageTokens + kPagesAhead + page / kSteps;
+  if (fetched >= block.fetch_pages) return;
+  const int64_t lines = block.kv->head_dim / kSteps;
+  const float* const v =
+      block.kv->v + PageBase(block, fetched) + page % kSteps * lines * kLineFloats;
+  for (int64_t i = 0; i < lines; ++i) __builtin_prefetch(v + i * kLineFloats);
+}
+
 // Replaces the segment's scores by the weights exp(score - largest), and writes the largest score
 // and the sum of the weights to the queries' records. The queries are interleaved, so that none
-// waits for its own previous result.
+// waits for its own previous result. If `largest` is not nullptr, the lanes of largest[i] hold the
+// largest scores of query i, which sees the whole segment.
 template <int N>
 SLUICE_INLINE void Softmax(const simd::AttentionBlock& block, const Query* queries,
-                           const Segment& segment) {
+                           const Segment& segment, const VecF* largest) {
   const int64_t begin = segment.begin - segment.origin;
   const auto end_of = [&](const Query& query) __attribute__((always_inline)) {
     return PagesTo(EndOf(query, segment)) * kPageTokens - segment.origin;
   };
   const int64_t common = end_of(queries[0]);
   VecF shift[N], sum[N] = {};
-  for (int i = 0; i < N; ++i) shift[i] = Broadcast(-__builtin_inff());
-  for (int64_t at = begin; at < common; at += kLanes) {
+  for (int i = 0; i < N; ++i) {
+    shift[i] = largest != nullptr ? largest[i] : Broadcast(-__builtin_inff());
+  }
+  for (int64_t at = begin; at < common && largest == nullptr; at += kLanes) {
 #pragma GCC unroll 8
     for (int i = 0; i < N; ++i) shift[i] = Max(shift[i], Load(queries[i].scores + at));
   }
@@ -207,19 +235,72 @@ SLUICE_INLINE void Softmax(const simd::AttentionBlock& block, const Query* queri
     for (int64_t at = common; at < end_of(queries[i]); at += kLanes) {
       shift[i] = Max(shift[i], Load(queries[i].scores + at));
     }
-    const float largest = MaxLanes(shift[i]);
-    queries[i].sums[block.kv->head_dim + simd::kRecordMax] = largest;
-    shift[i] = Broadcast(ShiftOf(largest));
+    const float whole = MaxLanes(shift[i]);
+    queries[i].sums[block.kv->head_dim + simd::kRecordMax] = whole;
+    shift[i] = Broadcast(ShiftOf(whole));
   }
-  for (int64_t at = begin; at < common; at += kLanes) {
+  // The tiles of a block with several find the values in a near cache.
+  const bool fetches = block.count * block.heads <= kQueries;
+  for (int64_t at = begin; at < common; at += kPageTokens) {
+    if (fetches) FetchValuesBeside(block, segment, (at - begin) / kPageTokens);
+#pragma GCC unroll 4
+    for (int c = 0; c < kPageVectors; ++c) {
 #pragma GCC unroll 8
-    for (int i = 0; i < N; ++i) AddWeights(queries[i].scores + at, shift[i], &sum[i]);
+      for (int i = 0; i < N; ++i) {
+        AddWeights(queries[i].scores + at + c * kLanes, shift[i], &sum[i]);
+      }
+    }
   }
   for (int i = 0; i < N; ++i) {
     for (int64_t at = common; at < end_of(queries[i]); at += kLanes) {
       AddWeights(queries[i].scores + at, shift[i], &sum[i]);
     }
     queries[i].sums[block.kv->head_dim + simd::kRecordSum] = SumLanes(sum[i]);
+  }
+}
+
+// The factors of the queries' running sums and of their segment's sums before these are added.
+struct FoldFactors {
+  alignas(kCacheLine) float all[2 * simd::kAttentionTile];  // of the running sums, then the others
+
+  float& keep(int query) { return all[query]; }
+  float& take(int query) { return all[simd::kAttentionTile + query]; }
+};
+
+// Sets the largest scores of the running records to those with the segment's, and returns the
+// factors that bring both to them. Of the segment it needs the largest scores alone, so that
+// nothing waits for the factors while values are added. The exponentials of all queries are
+// computed at once.
+static FoldFactors PrepareFold(const Query* queries, int count, int64_t head_dim) {
+  constexpr int kMost = simd::kAttentionTile;
+  FoldFactors factors = {};
+  for (int i = 0; i < count; ++i) {
+    float* const largest = queries[i].running + head_dim + simd::kRecordMax;
+    const float before = *largest, later = queries[i].sums[head_dim + simd::kRecordMax];
+    *largest = later > before ? later : before;
+    factors.keep(i) = before - ShiftOf(*largest);
+    factors.take(i) = later - ShiftOf(*largest);
+  }
+  for (int at = 0; at < 2 * kMost; at += kLanes) {
+    Store(factors.all + at, Exp(Load(factors.all + at)));
+  }
+  return factors;
+}
+
+// Adds the sums of the queries' segment to the running ones.
+SLUICE_INLINE void Fold(const Query* queries, int count, FoldFactors factors, int64_t head_dim) {
+  for (int i = 0; i < count; ++i) {
+    const float keep = factors.keep(i), take = factors.take(i);
+    float* const sums = queries[i].running;
+    const float* const part = queries[i].sums;
+    for (int64_t d = head_dim + simd::kRecordSum; d <= head_dim + simd::kRecordOwn; ++d) {
+      sums[d] = FmaScalar(part[d], take, sums[d] * keep);
+    }
+    int64_t d = 0;
+    for (; d + kLanes <= head_dim; d += kLanes) {
+      Store(sums + d, Fma(Load(part + d), Broadcast(take), Load(sums + d) * keep));
+    }
+    for (; d < head_dim; ++d) sums[d] = FmaScalar(part[d], take, sums[d] * keep);
   }
 }
 
@@ -284,17 +365,19 @@ SLUICE_INLINE void AddFeatures(const simd::AttentionBlock& block, const Query* q
   }
 }
 
-// Adds p_j v_j to the sums for j in [begin, end) of the segment, some pages at a time: these stay
-// in a near cache while their features are processed in turn. If begin is `fresh`, the sums begin
-// at 0.
+// Adds p_j v_j to the sums for j in [begin, end) of the segment. If features are processed in turn,
+// then for some pages at a time, which stay in a near cache meanwhile. If begin is `fresh`, the
+// sums begin at 0.
 template <int N>
 SLUICE_INLINE void AddAllValues(const simd::AttentionBlock& block, const Query* queries,
                                 const Segment& segment, const Following& following, int64_t begin,
                                 int64_t end, int64_t fresh) {
   constexpr int kSums = kLanes == 16 ? 16 : 8;  // as many as the registers hold beside the values
   constexpr int kVectors = N == 1 ? 8 : N == 2 ? kSums / 2 : N <= 4 ? kSums / 4 : 2;
+  const bool at_once = block.kv->head_dim <= kVectors * kLanes;
+  const int64_t pages = at_once ? kSegmentPages : kValuePages;
   while (begin < end) {
-    const int64_t past = (begin / kPageTokens + kValuePages) * kPageTokens;
+    const int64_t past = (begin / kPageTokens + pages) * kPageTokens;
     const int64_t stop = past < end ? past : end;
     AddFeatures<N, kVectors>(block, queries, segment, following, begin, stop, fresh, 0);
     begin = stop;
@@ -321,13 +404,18 @@ SLUICE_INLINE void AddLastValues(const simd::AttentionBlock& block, const Query&
   }
 }
 
-// Computes the sums of the segment from its scores. With `own_apart`, a query's last visible key is
-// its row's own: its value is left out, and its weight goes to the record beside the sums.
+// Computes the sums of the segment from its scores and folds them into the running ones. `largest`
+// is as for Softmax. With `own_apart`, a query's last visible key is its row's own: its value is
+// left out, and its weight goes to the record beside the sums.
 template <int N>
 SLUICE_INLINE void Sums(const simd::AttentionBlock& block, const Query* queries,
-                        const Segment& segment, const Following& following, bool own_apart) {
+                        const Segment& segment, const Following& following, const VecF* largest,
+                        bool own_apart) {
   const int64_t head_dim = block.kv->head_dim;
-  Softmax<N>(block, queries, segment);
+  Softmax<N>(block, queries, segment, largest);
+  const bool folds = queries[0].running != queries[0].sums;
+  FoldFactors factors;
+  if (folds) factors = PrepareFold(queries, N, head_dim);
   int64_t ends[N];
   for (int i = 0; i < N; ++i) {
     const Query& query = queries[i];
@@ -343,6 +431,7 @@ SLUICE_INLINE void Sums(const simd::AttentionBlock& block, const Query* queries,
     if (ends[i] > begin) continue;
     for (int64_t d = 0; d < head_dim; ++d) queries[i].sums[d] = 0.0f;
   }
+  if (folds) Fold(queries, N, factors, head_dim);
 }
 
 }  // namespace sluice::kernels::SLUICE_SIMD_NAMESPACE

@@ -18,6 +18,7 @@
 namespace sluice {
 namespace {
 
+using einsum::Home;
 using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -101,6 +102,38 @@ TEST(EstimateAttention, KernelsHaveThePassesOfTheirNames) {
       check({.causal = false, .soft_cap = 30, .query_gain = true, .xsa = xsa, .gate = gate});
     }
   }
+}
+
+TEST(EstimateAttention, SplitsKeepARecordOfEachSegmentHoweverManyRangesTheyHave) {
+  const AttentionWork work = {.sequences = 3, .context = 8192, .group = 8};
+  const auto found = EstimateAttention({}, work, Device(64), 5);
+  ASSERT_TRUE(found.ok()) << found.status();
+  std::map<std::string, int64_t> items;
+  std::map<std::string, double> written;
+  for (const AttentionEstimate& each : found->variants) {
+    items[AttentionVariantName(each.variant)] = each.cost.work_items;
+    written[AttentionVariantName(each.variant)] = each.analysis.traffic.StoresOf(Home::kArena);
+  }
+  // split:auto takes as many as there are segments, of which 64 workers have several.
+  EXPECT_EQ(
+      items,
+      (std::map<std::string, int64_t>{
+          {"one_pass", 3}, {"two_pass", 3}, {"split:2", 6}, {"split:5", 15}, {"split:auto", 48}}));
+  // A largest score, a sum and a row of values for each query of 16 segments.
+  const double records = 3.0 * 16 * 8 * (1 + 1 + 64) * 4;
+  EXPECT_EQ(written["split:2"], written["one_pass"] + records);
+  EXPECT_EQ(written["split:5"], written["split:2"]);
+  EXPECT_EQ(written["split:auto"], written["split:2"]);
+}
+
+TEST(EstimateAttention, KeysThatACacheHoldsComeSooner) {
+  AttentionWork work = {.context = 8192, .group = 8};
+  const auto seconds = [&] {
+    return EstimateAttention({}, work, Device(1)).value().variants[0].cost.seconds;
+  };
+  const double from_memory = seconds();
+  work.resident_bytes = 4 << 20;
+  EXPECT_GT(from_memory / seconds(), 1.5);
 }
 
 TEST(EstimateAttention, RefusesSizesThatAreNone) {

@@ -29,13 +29,15 @@ using ::testing::IsEmpty;
 class CudaModelTest : public ::testing::Test {
  protected:
   void Load(const ModelConfig& config, const simt::SimtOptions& options = {},
-            const std::string& dense = "own", const std::string& algorithms = "") {
+            const std::string& dense = "own", const std::string& algorithms = "",
+            const std::string& kernels = "portable") {
     model_ = RandomModel(config, 3);
     auto device = simt::MakeSimtDevice(options);
     device_ = device.get();
     executable_ = nullptr;  // ends before the backend that made it
-    backend_ = MakeCudaBackend(std::move(device),
-                               {.dtype = "f32", .dense = dense, .algorithms = algorithms})
+    backend_ = MakeCudaBackend(
+                   std::move(device),
+                   {.dtype = "f32", .dense = dense, .algorithms = algorithms, .kernels = kernels})
                    .value();
     auto executable = backend_->Load(model_);
     ASSERT_TRUE(executable.ok()) << executable.status();
@@ -87,6 +89,24 @@ TEST_F(CudaModelTest, ADecodeStepHasNineKernelsALayer) {
           << layers << " layers, library " << library;
     }
   }
+}
+
+// Contexts of several segments of keys are merged by a kernel of their own. Tiles are divided for
+// the second device and not for the first.
+TEST_F(CudaModelTest, LongContextsTakeAKernelMoreAndHaveTheSameBitsHoweverTheyAreDivided) {
+  constexpr int32_t kLength = 600, kPages = 38;
+  ModelConfig config = TinyConfig(1);
+  config.max_positions = kLength;
+  std::vector<std::vector<float>> logits;
+  for (const int32_t processors : {1, 132}) {
+    Load(config, {.processors = processors});
+    const auto slot = executable_->CreateSlot({kLength, 1}, kPages).value();
+    const auto plan = executable_->Prepare({kLength, 1}).value();
+    const simt::SimtCounts before = device_->counts();
+    logits.push_back(Replay(*plan, *slot, kLength).value());
+    EXPECT_EQ((device_->counts() - before).nodes, 2 + 10 + 4);
+  }
+  EXPECT_EQ(logits[0], logits[1]);
 }
 
 TEST_F(CudaModelTest, AScoringStepOf4096RowsWaitsOnce) {
@@ -223,6 +243,53 @@ TEST_F(CudaModelTest, ATableOfAlgorithmsChangesBitsAndTheProfilesName) {
   const auto with = logits();
   EXPECT_NE(with, without);
   for (size_t i = 0; i < with.size(); ++i) EXPECT_NEAR(with[i], without[i], 1e-4) << i;
+}
+
+TEST_F(CudaModelTest, KernelsThatPassATrialServeWithTheSameBits) {
+  const auto logits = [this] {
+    const auto slot = executable_->CreateSlot({8, 1}, 4).value();
+    return Replay(*executable_->Prepare({8, 1}).value(), *slot, 7).value();
+  };
+  Load(TinyConfig(1));
+  EXPECT_EQ(executable_->kernels(), "portable");
+  EXPECT_EQ(executable_->algorithms(), "");
+  const std::vector<float> untried = logits();
+  Load(TinyConfig(1), {}, "own", "", "auto");
+  EXPECT_EQ(executable_->kernels(), "attention portable; products portable");
+  EXPECT_EQ(executable_->algorithms().size(), 16u);
+  EXPECT_EQ(backend_->info().profile, "cuda-simt-f32") << "this GPU has no tuned kernels";
+  EXPECT_EQ(logits(), untried);
+  EXPECT_EQ(MakeCudaBackend(simt::MakeSimtDevice(), {.kernels = "best"}).status(),
+            absl::InvalidArgumentError("cuda kernels is \"best\", must be auto or portable"));
+}
+
+TEST_F(CudaModelTest, ATunedTierIsPartOfTheProfileAndItsUseOfTheAlgorithms) {
+  const auto load = [this](const std::string& architecture, const std::string& kernels) {
+    executable_ = nullptr;
+    backend_ = MakeCudaBackend(simt::MakeSimtDevice({.architecture = architecture}),
+                               {.dtype = "bf16", .dense = "own", .kernels = kernels})
+                   .value();
+    executable_ = backend_->Load(model_).value();
+    return executable_->algorithms();
+  };
+  model_ = RandomModel(TinyConfig(1), 3);
+  const auto logits = [this] {
+    const auto slot = executable_->CreateSlot({8, 1}, 4).value();
+    return Replay(*executable_->Prepare({8, 1}).value(), *slot, 7).value();
+  };
+  const std::string portable = load("sm_80", "auto");
+  EXPECT_EQ(backend_->info().profile, "cuda-sm_80-bf16");
+  const std::vector<float> by_portable = logits();
+  EXPECT_NE(load("sm_90", "auto"), portable);
+  EXPECT_EQ(backend_->info().profile, "cuda-sm_90-bf16-hopper");
+  EXPECT_EQ(executable_->kernels(), "attention portable; products hopper");
+  EXPECT_THAT(executable_->notices(), IsEmpty());
+  // The tuned kernel reads weights as they are, the portable one packed.
+  const std::vector<float> tuned = logits();
+  ASSERT_EQ(tuned.size(), by_portable.size());
+  for (size_t i = 0; i < tuned.size(); ++i) EXPECT_NEAR(tuned[i], by_portable[i], 0.05) << i;
+  EXPECT_EQ(load("sm_90", "portable"), "");
+  EXPECT_EQ(backend_->info().profile, "cuda-sm_90-bf16");
 }
 
 // A slot that is made after a plan has no captured graph of it and launches the kernels one by one.

@@ -9,7 +9,8 @@
 namespace sluice::testing {
 
 std::vector<std::string> SupportedProfiles() {
-  std::vector<std::string> profiles = {"cuda-own-f32", "cuda-own-bf16"};
+  // The last one has the kernels that pass their trial, which may be tuned for this GPU.
+  std::vector<std::string> profiles = {"cuda-own-f32", "cuda-own-bf16", "cuda-own-bf16-tried"};
   const auto device = MakeCudaDevice(0);
   if (device.ok() && (*device)->DenseLibrary().ok()) {
     profiles.insert(profiles.end(), {"cuda-cublaslt-f32", "cuda-cublaslt-bf16"});
@@ -20,8 +21,11 @@ std::vector<std::string> F32Profiles() { return {"cuda-own-f32"}; }
 
 std::unique_ptr<Backend> MakeBackendUnderTest(const CpuOptions& options) {
   const std::vector<std::string> parts = absl::StrSplit(options.profile, '-');
-  auto backend = MakeCudaBackend(MakeCudaDevice(0).value(),
-                                 {.dtype = parts[2], .dense = parts[1], .poison = options.poison});
+  auto backend =
+      MakeCudaBackend(MakeCudaDevice(0).value(), {.dtype = parts[2],
+                                                  .dense = parts[1],
+                                                  .kernels = parts.size() > 3 ? "auto" : "portable",
+                                                  .poison = options.poison});
   SLUICE_CHECK(backend.ok());
   return *std::move(backend);
 }

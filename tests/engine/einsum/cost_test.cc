@@ -71,8 +71,9 @@ DeviceDescription Device(int32_t workers) {
                       .worker_bytes_per_second = 1.3e10}}};
 }
 
-CostEstimate EstimateOf(const std::string& variant, const Sizes& sizes, int32_t workers) {
-  const auto estimate = Estimate(Variant(variant), sizes, Device(workers));
+CostEstimate EstimateOf(const std::string& variant, const Sizes& sizes, int32_t workers,
+                        const Circumstances& circumstances = {}) {
+  const auto estimate = Estimate(Variant(variant), sizes, Device(workers), circumstances);
   EXPECT_TRUE(estimate.ok()) << estimate.status();
   return estimate.ok() ? *estimate : CostEstimate{};
 }
@@ -161,6 +162,41 @@ TEST(Cost, MemoryIsNoFasterForMoreWorkersThanItTakesToSaturateIt) {
   const double many = EstimateOf("one_pass", sizes, 64).passes[0].transfer_seconds;
   EXPECT_GT(many / eight, 0.99);
   EXPECT_GT(EstimateOf("one_pass", sizes, 4).passes[0].transfer_seconds / eight, 1.8);
+}
+
+double TransferSeconds(const CostEstimate& estimate) {
+  double seconds = 0;
+  for (const PassEstimate& pass : estimate.passes) seconds += pass.transfer_seconds;
+  return seconds;
+}
+
+TEST(Cost, KeysComeFromTheLevelThatHoldsAllThatIsReadAgain) {
+  const Sizes sizes = Decode(1, 1, 8192);  // 8 MiB of keys and values
+  const auto seconds = [&](double resident_bytes) {
+    return TransferSeconds(EstimateOf("one_pass", sizes, 1, {.resident_bytes = resident_bytes}));
+  };
+  const double memory = TransferSeconds(EstimateOf("one_pass", sizes, 1));
+  const double from_l3 = seconds(0);
+  EXPECT_NEAR(memory / from_l3, 2e11 / 1.3e10, 0.05);
+  EXPECT_EQ(seconds(16 << 20), from_l3);
+  EXPECT_EQ(seconds((16 << 20) + 1), memory);
+}
+
+TEST(Cost, AWorkersOwnLevelMovesWhatItKeepsBesideTheKeys) {
+  const auto seconds = [](const std::string& variant, int64_t context) {
+    return TransferSeconds(EstimateOf(variant, Decode(1, 1, context), 1));
+  };
+  EXPECT_NEAR(seconds("two_pass", 16384) / seconds("one_pass", 16384), 1, 1e-6);
+  // The scores of so many keys, written and read, come the same way as the keys.
+  const double scores = 131072 * 8 * 4;
+  EXPECT_GE(seconds("two_pass", 131072), seconds("one_pass", 131072) + 2 * scores / 2e11);
+}
+
+TEST(Cost, WorkIsInNoMoreItemsThanItMayBe) {
+  const Sizes sizes = Decode(1, 1, 32768);
+  EXPECT_EQ(EstimateOf("split", sizes, 16, {.most_work_items = 4}).work_items, 4);
+  EXPECT_EQ(EstimateOf("split", sizes, 16, {.most_work_items = 4}).usable_workers, 4);
+  EXPECT_EQ(EstimateOf("split", sizes, 16, {.most_work_items = 100}).work_items, 16);
 }
 
 TEST(Cost, PassesHaveTheLevelThatHoldsTheScores) {

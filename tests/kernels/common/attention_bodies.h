@@ -257,27 +257,27 @@ void ExpectValuesReachOnlyRowsThatSeeThem(const Run& run, std::mt19937_64& rando
   }
 }
 
-// Computes a prompt of `length` tokens in one step, and `count` rows from each of `positions` on in
-// a step of their own; the bits must be the same.
+// Computes the tokens [first, length) of a prompt in one step, and `count` rows from each of
+// `positions` on in a step of their own; the bits must be the same.
 template <typename T, typename Run>
 void ExpectPrefillAndDecodeAgree(const Run& run, std::mt19937_64& random,
                                  const reference::AttentionShape& shape, const XsaCase& xsa,
                                  int32_t length, std::span<const int32_t> positions,
-                                 std::initializer_list<int32_t> counts) {
+                                 std::initializer_list<int32_t> counts, int32_t first = 0) {
   const int64_t q_width = shape.q_heads * shape.head_dim,
                 kv_width = shape.kv_heads * shape.head_dim;
-  const SequenceCase<T> whole = RandomSequence<T>(random, shape, 0, length);
+  const SequenceCase<T> whole = RandomSequence<T>(random, shape, first, length - first);
   const std::vector<T> prefill = run(shape, std::vector{whole}, true, xsa).out[0];
   for (int32_t p : positions) {
     for (int32_t wanted : counts) {
       const int32_t count = std::min(wanted, length - p);
-      const SequenceCase<T> step = {
-          p,
-          count,
-          {whole.q.begin() + p * q_width, whole.q.begin() + (p + count) * q_width},
-          {whole.k.begin(), whole.k.begin() + (p + count) * kv_width},
-          {whole.v.begin(), whole.v.begin() + (p + count) * kv_width}};
-      const auto from = prefill.begin() + p * q_width;
+      const SequenceCase<T> step = {p,
+                                    count,
+                                    {whole.q.begin() + (p - first) * q_width,
+                                     whole.q.begin() + (p - first + count) * q_width},
+                                    {whole.k.begin(), whole.k.begin() + (p + count) * kv_width},
+                                    {whole.v.begin(), whole.v.begin() + (p + count) * kv_width}};
+      const auto from = prefill.begin() + (p - first) * q_width;
       ASSERT_TRUE(
           SameBits(run(shape, std::vector{step}, true, xsa).out[0], {from, from + count * q_width}))
           << count << " from position " << p;

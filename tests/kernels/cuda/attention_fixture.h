@@ -28,16 +28,21 @@ void StoreSequence(DeviceLab& lab, const int32_t* pages, const SequenceCase<T>& 
   }
 }
 
-// All unused places of the pages stay unwritten. A block takes at most `limit` bytes of shared
-// memory.
+// The device on which attention runs: the most shared memory of a block in bytes, and the number of
+// processors, 0 for a random one, by which tiles are divided.
+struct AttentionDevice {
+  int32_t shared_limit = std::numeric_limits<int32_t>::max();
+  int32_t processors = 0;
+  bool wants_diagnostics = true;  // if the model has them
+};
+
+// All unused places of the pages stay unwritten.
 template <typename T>
 AttentionOutputs<T> RunAttention(DeviceLab& lab, std::mt19937_64& random,
                                  const reference::AttentionShape& shape,
                                  const std::vector<SequenceCase<T>>& cases, bool causal,
-                                 const XsaCase& xsa,
-                                 int32_t limit = std::numeric_limits<int32_t>::max()) {
+                                 const XsaCase& xsa, AttentionDevice device = {}) {
   const int64_t dim = shape.head_dim, q_width = shape.q_heads * dim;
-  const auto group = static_cast<int32_t>(shape.q_heads / shape.kv_heads);
   const AttentionLayout layout = LayOut(random, cases, kPageTokens);
   const auto rows = static_cast<int32_t>(layout.rows.size());
   const int64_t cache =
@@ -50,10 +55,22 @@ AttentionOutputs<T> RunAttention(DeviceLab& lab, std::mt19937_64& random,
     StoreSequence(lab, &layout.pages[pages_offset], cases[s], kv);
     steps.push_back({cases[s].first_position, cases[s].count, rows_offset, pages_offset});
   }
-  const auto sequences = static_cast<int32_t>(cases.size());
-  std::vector<AttentionTile> tiles(MaxAttentionTiles(rows + 2, sequences + 1, group));
-  const int32_t tile_count = CutIntoAttentionTiles(steps, group, tiles.data());
+  int32_t longest = 0;
+  for (const SequenceCase<T>& c : cases) longest = std::max(longest, c.length());
+  constexpr int32_t kProcessors[] = {1, 5, 132};
+  if (device.processors == 0) device.processors = kProcessors[random() % 3];
+  const AttentionSizes sizes = {.q_heads = static_cast<int32_t>(shape.q_heads),
+                                .kv_heads = static_cast<int32_t>(shape.kv_heads),
+                                .causal = causal,
+                                .max_context = longest,
+                                .processors = device.processors,
+                                .rows = rows + 2,
+                                .sequences = std::ssize(cases) + 1};
+  std::vector<AttentionTile> tiles(MaxAttentionTiles(sizes));
+  const AttentionTileCounts counts = CutIntoAttentionTiles(steps, sizes, tiles);
+  auto* const taken = lab.Put<int32_t>({0});
   const int64_t diagnostics = rows * shape.q_heads;
+  const std::vector<float> unwritten(diagnostics, kPoison);
   const std::vector<T> queries = QueriesByRow(layout, cases, q_width);
   T* const q = lab.Put(queries);
   const bool in_place = random() % 2 == 0;
@@ -68,7 +85,9 @@ AttentionOutputs<T> RunAttention(DeviceLab& lab, std::mt19937_64& random,
       .sequences = lab.Put(steps),
       .rows = lab.Put(layout.rows),
       .pages = lab.Put(layout.pages),
-      .tiles = {lab.Put(tiles), lab.Put<int32_t>({tile_count}), static_cast<int32_t>(tiles.size())},
+      .tiles = {lab.Put(tiles), lab.Put<AttentionTileCounts>({counts}), taken,
+                static_cast<int32_t>(tiles.size()),
+                static_cast<int32_t>(MaxAttentionRecords(sizes))},
       .kv = kv,
       .q_heads = static_cast<int32_t>(shape.q_heads),
       .q_stride = q_stride,
@@ -77,11 +96,16 @@ AttentionOutputs<T> RunAttention(DeviceLab& lab, std::mt19937_64& random,
       .xsa = {.form = xsa.form,
               .eps = xsa.eps,
               .gate = lab.PutOrNull(xsa.gate),
-              .cos_sim = xsa.diagnostics ? lab.Room<float>(diagnostics) : nullptr,
-              .proj_frac = xsa.diagnostics ? lab.Room<float>(diagnostics) : nullptr},
+              .cos_sim = xsa.diagnostics ? lab.Put(unwritten) : nullptr,
+              .proj_frac = xsa.diagnostics ? lab.Put(unwritten) : nullptr,
+              .wanted = device.wants_diagnostics && random() % 2 == 0
+                            ? nullptr
+                            : lab.Put<int32_t>({device.wants_diagnostics})},
+      .scratch = lab.Room<float>(AttentionScratchFloats(sizes, kv.head_dim)),
       .out = in_place ? q : lab.Room<T>(queries.size())};
-  LimitedStream stream(lab.stream(), limit);
+  LimitedStream stream(lab.stream(), device.shared_limit, device.processors);
   Attention(stream, args);
+  EXPECT_EQ(lab.Get(taken, 1)[0], 0) << "the next launch would skip work";
 
   AttentionOutputs<T> outputs = {
       RowsBySequence(layout, cases, lab.Get(args.out, queries.size()), q_width), {}, {}};

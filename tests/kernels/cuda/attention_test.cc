@@ -1,5 +1,7 @@
 #include "kernels/cuda/attention.h"
 
+#include <gmock/gmock.h>
+
 #include "tests/kernels/cuda/attention_fixture.h"
 
 namespace sluice::kernels::cuda {
@@ -16,13 +18,13 @@ class AttentionTest : public OpTest {
  protected:
   AttentionOutputs<T> Run(const AttentionShape& shape, const std::vector<SequenceCase<T>>& cases,
                           bool causal, const XsaCase& xsa) {
-    return RunAttention(lab_, random_, shape, cases, causal, xsa, shared_limit_);
+    return RunAttention(lab_, random_, shape, cases, causal, xsa, device_);
   }
   auto Runner() {
     return [this](const auto&... arguments) { return Run(arguments...); };
   }
 
-  int32_t shared_limit_ = std::numeric_limits<int32_t>::max();
+  AttentionDevice device_;
 };
 TYPED_TEST_SUITE(AttentionTest, DTypes);
 
@@ -84,10 +86,10 @@ TYPED_TEST(AttentionTest, BitsDoNotDependOnTheSharedMemory) {
   for (int64_t dim : {48, 64, 101, 128, 250, 255, 256}) {
     const AttentionShape shape = {2, 1, dim};
     const auto cases = RandomSequences<TypeParam>(this->random_, shape, {{0, 5}, {30, 3}, {64, 1}});
-    this->shared_limit_ = kSharedLimits[0];
+    this->device_.shared_limit = kSharedLimits[0];
     const auto least = this->Run(shape, cases, true, {}).out;
     for (int32_t limit : {kSharedLimits[1], kSharedLimits[2]}) {
-      this->shared_limit_ = limit;
+      this->device_.shared_limit = limit;
       const auto out = this->Run(shape, cases, true, {}).out;
       for (size_t i = 0; i < cases.size(); ++i) {
         EXPECT_TRUE(SameBits(out[i], least[i])) << "head_dim " << dim << ", limit " << limit;
@@ -104,7 +106,7 @@ TYPED_TEST(AttentionTest, ValuesThatAreNotFiniteReachOnlyRowsThatSeeThem) {
   for (const AttentionShape& shape :
        {AttentionShape{4, 2, 24}, {1, 1, 64}, {2, 1, 128}, {1, 1, 256}}) {
     SCOPED_TRACE(testing::Message() << "head_dim " << shape.head_dim << ", seed " << this->kSeed);
-    this->shared_limit_ = kSharedLimits[shape.head_dim == 256 ? 0 : 2];
+    this->device_.shared_limit = kSharedLimits[shape.head_dim == 256 ? 0 : 2];
     ExpectValuesReachOnlyRowsThatSeeThem<TypeParam>(this->Runner(), this->random_, shape);
   }
 }
@@ -150,6 +152,83 @@ TYPED_TEST(AttentionTest, PrefillAndDecodeGiveTheSameBitsAtRealSizes) {
     SCOPED_TRACE(testing::Message() << "head_dim " << shape.head_dim << ", seed " << this->kSeed);
     ExpectPrefillAndDecodeAgree<TypeParam>(this->Runner(), this->random_, shape, {}, length,
                                            positions, {1, 20});
+  }
+}
+
+// The keys of a few rows fill five segments. Their tiles are divided or not, as the fixture chooses
+// the processors.
+TYPED_TEST(AttentionTest, PrefillAndDecodeGiveTheSameBitsPastFourSegments) {
+  constexpr int32_t kFirst = 2040, kLength = 2056;
+  constexpr int32_t kPositions[] = {2047, 2048, 2055};
+  for (const AttentionShape& shape : RealShapes()) {
+    SCOPED_TRACE(testing::Message() << "head_dim " << shape.head_dim << ", seed " << this->kSeed);
+    ExpectPrefillAndDecodeAgree<TypeParam>(this->Runner(), this->random_, shape,
+                                           {XsaForm::kNorm, 1e-6f, {}, true}, kLength, kPositions,
+                                           {1, 5}, kFirst);
+  }
+}
+
+TYPED_TEST(AttentionTest, EqualsTheReferencePastFourSegments) {
+  for (const AttentionShape& shape :
+       {AttentionShape{4, 2, 16}, {1, 1, 63}, {2, 1, 128}, {1, 1, 127}, {3, 1, 200}, {1, 1, 255}}) {
+    for (const bool causal : {true, false}) {
+      const auto cases = RandomSequences<TypeParam>(this->random_, shape,
+                                                    {{2060, 1}, {500, 30}, {1535, 2}, {0, 7}});
+      ExpectAttentionEqualsReference(this->Runner(), shape, cases, causal,
+                                     {XsaForm::kNorm, 1e-6f, {}, true});
+    }
+  }
+}
+
+TYPED_TEST(AttentionTest, BitsDoNotDependOnHowTilesAreDivided) {
+  for (const AttentionShape& shape : RealShapes()) {
+    SCOPED_TRACE(testing::Message() << "head_dim " << shape.head_dim << ", seed " << this->kSeed);
+    const auto cases = RandomSequences<TypeParam>(this->random_, shape,
+                                                  {{2300, 1}, {1015, 12}, {600, 3}, {0, 20}});
+    const XsaCase xsa = {XsaForm::kNorm, 1e-6f, {}, true};
+    this->device_.processors = 1;
+    const auto whole = this->Run(shape, cases, true, xsa);
+    for (const int32_t processors : {3, 132}) {
+      this->device_.processors = processors;
+      const auto divided = this->Run(shape, cases, true, xsa);
+      for (size_t i = 0; i < cases.size(); ++i) {
+        EXPECT_TRUE(SameBits(divided.out[i], whole.out[i])) << processors << " processors, " << i;
+        EXPECT_TRUE(SameBits(divided.cos_sim[i], whole.cos_sim[i])) << processors << ", " << i;
+        EXPECT_TRUE(SameBits(divided.proj_frac[i], whole.proj_frac[i])) << processors << ", " << i;
+      }
+    }
+  }
+}
+
+// Many sequences of few queries share blocks, a warp for each.
+TYPED_TEST(AttentionTest, ShortSequencesShareBlocks) {
+  this->device_.processors = 1;
+  for (const AttentionShape& shape : RealShapes()) {
+    SCOPED_TRACE(testing::Message() << "head_dim " << shape.head_dim << ", seed " << this->kSeed);
+    std::vector<std::pair<int32_t, int32_t>> places;
+    for (int32_t i = 0; i < 9; ++i) places.emplace_back(i % 3 == 0 ? 0 : 31 * i, 1 + i % 7);
+    const auto cases = RandomSequences<TypeParam>(this->random_, shape, places);
+    ExpectAttentionEqualsReference(this->Runner(), shape, cases, true, {});
+    const auto together = this->Run(shape, cases, true, {});
+    for (size_t i = 0; i < cases.size(); ++i) {
+      EXPECT_TRUE(SameBits(this->Run(shape, {cases[i]}, true, {}).out[0], together.out[i])) << i;
+    }
+  }
+}
+
+TYPED_TEST(AttentionTest, DiagnosticsAreWrittenOnlyIfTheStepWantsThem) {
+  const AttentionShape shape = {4, 2, 24};
+  const auto cases = RandomSequences<TypeParam>(this->random_, shape, {{600, 1}, {0, 9}});
+  const XsaCase xsa = {XsaForm::kNorm, 1e-6f, {}, true};
+  const auto wanted = this->Run(shape, cases, true, xsa);
+  this->device_.wants_diagnostics = false;
+  const auto unwanted = this->Run(shape, cases, true, xsa);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    EXPECT_TRUE(SameBits(unwanted.out[i], wanted.out[i])) << i;
+    EXPECT_THAT(unwanted.cos_sim[i], testing::Each(testing::IsNan())) << i;
+    EXPECT_THAT(unwanted.proj_frac[i], testing::Each(testing::IsNan())) << i;
+    EXPECT_THAT(wanted.cos_sim[i], testing::Each(testing::Not(testing::IsNan()))) << i;
+    EXPECT_THAT(wanted.proj_frac[i], testing::Each(testing::Not(testing::IsNan()))) << i;
   }
 }
 

@@ -7,6 +7,7 @@
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/batched.h"
 #include "kernels/cuda/embedding.h"
+#include "kernels/cuda/hopper_projection.h"
 #include "kernels/cuda/logits.h"
 #include "kernels/cuda/mix.h"
 #include "kernels/cuda/norm.h"
@@ -212,6 +213,29 @@ void AddProjection(Cases& cases, const ProductCase& c, const char* what) {
             });
 }
 
+void AddHopperProjection(Cases& cases, int32_t matrices, int32_t n, const char* what) {
+  constexpr int32_t kDepth = 512;
+  cases.Add(absl::StrCat("HopperProjection bf16", what),
+            absl::StrCat(kRows, " x ", kDepth, " x ", n,
+                         matrices > 1 ? absl::StrCat(", ", matrices, " positions") : ""),
+            [=](DeviceLab& lab, Random& random) {
+              std::vector<RowGroup> groups;
+              for (int32_t m = 0; m < matrices; ++m) {
+                groups.push_back({m, m * kRows / matrices, kRows / matrices});
+              }
+              ProjectOnHopper(lab.stream(), {.x = Values<BFloat16>(lab, random, kRows * kDepth),
+                                             .weight = Values<BFloat16>(
+                                                 lab, random, int64_t{matrices} * kDepth * n),
+                                             .bias = Values<BFloat16>(lab, random, n),
+                                             .bias_stride = 0,
+                                             .k = kDepth,
+                                             .n = n,
+                                             .tiles = TilesOn(lab, groups, kRows),
+                                             .accumulate = false,
+                                             .out = lab.Room<BFloat16>(kRows * n)});
+            });
+}
+
 template <typename T>
 void AddScore(Cases& cases, int32_t rows, int32_t k, const char* what, int32_t processors = 132) {
   constexpr int32_t n = std::is_same_v<T, float> ? 512 : 2048;
@@ -255,7 +279,8 @@ void AddAttention(Cases& cases) {
               absl::StrCat(shape, ", 4/2 heads of ", dim), [=](DeviceLab& lab, Random& random) {
                 const reference::AttentionShape heads = {4, 2, dim};
                 const auto sequences = RandomSequences<T>(random, heads, places);
-                (void)RunAttention<T>(lab, random, heads, sequences, /*causal=*/true, {}, limit);
+                (void)RunAttention<T>(lab, random, heads, sequences, /*causal=*/true, {},
+                                      {limit, lab.device().info().processors});
               });
   };
   const int32_t prompt = std::is_same_v<T, float> ? 32 : 64;
@@ -273,6 +298,17 @@ void AddAttention(Cases& cases) {
     }
   }
   add(" decode", 128, kMost, decode, "8 rows on 128 positions");
+  const auto long_decode = [&](int32_t rows, int64_t dim, int32_t context) {
+    add(absl::StrCat(" decode of ", rows), dim, kMost, Places(rows, {context - 1, 1}),
+        absl::StrCat(rows, rows == 1 ? " row" : " rows", " on ", context, " positions"));
+  };
+  for (const int64_t dim : {64, 256}) {
+    long_decode(1, dim, 1024);
+    long_decode(1, dim - 1, 1024);
+  }
+  long_decode(1, kOddHead, 1024);
+  long_decode(1, kHead, 8192);
+  if constexpr (!std::is_same_v<T, float>) long_decode(8, kHead, 8192);
 }
 
 void AddSampling(Cases& cases) {
@@ -417,6 +453,8 @@ std::vector<CostCase> CostCases() {
   AddProjection<BFloat16, BFloat16>(cases, {1, 1, 4096, 1024}, " of a row");
   AddProjection<BFloat16, BFloat16>(cases, {1, kRows, 512, 1023}, " odd");
   AddProjection<BFloat16, BFloat16>(cases, {1, 128, 512, 1024, 8}, " of many rows");
+  AddHopperProjection(cases, 1, 1024, "");
+  AddHopperProjection(cases, 16, 256, " by position");
   AddProjection<BFloat16, float>(cases, {1, kRows, 512, 1024}, " to f32");
   AddProjection<BFloat16, float>(cases, {1, kRows, 512, 1023}, " to f32 odd");
   AddProjection<BFloat16, float>(cases, {1, 128, 512, 1024, 8}, " to f32 of many rows");

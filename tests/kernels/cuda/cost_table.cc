@@ -97,6 +97,7 @@ has, for a device of 132 processors ([gpu.md](gpu.md#costs)). They are counts, n
 - **atomics**: the most on one address, by one instruction of a warp / in all; in shared memory by a
   block.
 - **accesses by bytes**: instructions of a warp that access global memory, by bytes of a lane.
+- **passes a product**: passes of shared memory over matrix products.
 - **instructions a product**: accesses, collectives, barriers and waits of a warp, over matrix
   products. Arithmetic is not counted.
 
@@ -149,10 +150,12 @@ std::string WriteCostTable(const CostTable& table) {
 std::string DescribeCostTable(const CostTable& table) {
   constexpr int64_t kProcessors = 132;
   std::string text = kIntroduction;
-  absl::StrAppend(&text,
-                  "| launch | shape | blocks with work | sectors over ideal | conflicts | shared "
-                  "atomics | global atomics | accesses by bytes | instructions a product |\n",
-                  "|---|---|---|---|---|---|---|---|---|\n");
+  absl::StrAppend(
+      &text,
+      "| launch | shape | blocks with work | sectors over ideal | conflicts | shared "
+      "atomics | global atomics | accesses by bytes | passes a product | instructions a "
+      "product |\n",
+      "|---|---|---|---|---|---|---|---|---|---|\n");
   for (const auto& [name, row] : table) {
     const int64_t working = ValueOf(row, "working_blocks");
     const int64_t busy = std::min(working, kProcessors) * 100 / kProcessors;
@@ -163,6 +166,7 @@ std::string DescribeCostTable(const CostTable& table) {
                     Ratio(ValueOf(row, "conflicts"), ValueOf(row, "passes")), " | ");
     absl::StrAppend(&text, Atomics(row, "shared_atomics"), " | ", Atomics(row, "global_atomics"),
                     " | ", Widths(row), " | ",
+                    products == 0 ? "-" : Ratio(ValueOf(row, "passes"), products), " | ",
                     Ratio(ValueOf(row, "instructions") - products, products), " |\n");
   }
   return text;

@@ -13,23 +13,27 @@ namespace sluice::kernels::cuda {
 
 using DTypes = testing::Types<float, BFloat16>;
 
-// A device's stream whose blocks may take no more shared memory than `limit` bytes.
+// A device's stream whose blocks may take no more shared memory than `limit` bytes, and whose
+// device seems to have `processors`, unless that is 0.
 class LimitedStream final : public Stream {
  public:
-  LimitedStream(Stream& stream, int32_t limit)
-      : stream_(stream), limit_(std::min(limit, stream.shared_bytes_limit())) {}
+  LimitedStream(Stream& stream, int32_t limit, int32_t processors = 0)
+      : stream_(stream),
+        limit_(std::min(limit, stream.shared_bytes_limit())),
+        processors_(processors > 0 ? processors : stream.processors()) {}
 
   void Launch(const Kernel& kernel, const LaunchShape& shape, const void* argument,
               size_t argument_bytes) override {
     EXPECT_LE(shape.shared_bytes, limit_) << kernel.name;
     stream_.Launch(kernel, shape, argument, argument_bytes);
   }
-  int32_t processors() const override { return stream_.processors(); }
+  int32_t processors() const override { return processors_; }
   int32_t shared_bytes_limit() const override { return limit_; }
 
  private:
   Stream& stream_;
   int32_t limit_;
+  int32_t processors_;
 };
 
 // A device's stream that tells of another number of processors, by which products choose tiles.

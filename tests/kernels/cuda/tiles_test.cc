@@ -1,4 +1,7 @@
 // The tile lists that the host writes.
+#include <gmock/gmock.h>
+
+#include <map>
 #include <numeric>
 #include <vector>
 
@@ -73,60 +76,185 @@ TEST(RowTilesTest, AnyGroupsAreCovered) {
 
 struct AttentionTilesRow {
   const char* name;
-  std::vector<int32_t> counts;  // rows of each sequence
-  int32_t group;
-  std::vector<AttentionTile> tiles;
+  std::vector<std::pair<int32_t, int32_t>> places;  // first position and rows of each sequence
+  AttentionSizes sizes;
+  std::vector<AttentionTile> wide = {}, narrow = {}, divided = {};
 };
 class AttentionTilesTable : public TableTest<AttentionTilesRow> {};
 
-std::vector<AttentionSequence> SequencesWith(const std::vector<int32_t>& counts) {
+std::vector<AttentionSequence> SequencesAt(const std::vector<std::pair<int32_t, int32_t>>& places) {
   std::vector<AttentionSequence> sequences;
-  for (const int32_t count : counts) sequences.push_back({9, count, 0, 0});
+  for (const auto& [first, count] : places) sequences.push_back({first, count, 0, 0});
   return sequences;
 }
 
-TEST_P(AttentionTilesTable, PackedQueriesAreCutInOrder) {
-  std::vector<AttentionTile> tiles(10);
-  tiles.resize(CutIntoAttentionTiles(SequencesWith(row().counts), row().group, tiles.data()));
-  EXPECT_TRUE(SameBits(tiles, row().tiles));
+constexpr AttentionTile kNoTile = {-1, -1, -1, -1, -1, -1};
+
+// The tiles of a step, each kind in its order.
+struct CutTiles {
+  std::vector<AttentionTile> wide, narrow, divided;
+};
+CutTiles Cut(const std::vector<AttentionSequence>& sequences, const AttentionSizes& sizes) {
+  std::vector<AttentionTile> tiles(MaxAttentionTiles(sizes), kNoTile);
+  const AttentionTileCounts counts = CutIntoAttentionTiles(sequences, sizes, tiles);
+  const auto narrow = tiles.begin() + counts.wide, end = narrow + counts.narrow;
+  EXPECT_LE(counts.wide + counts.narrow + counts.divided, std::ssize(tiles));
+  return {
+      {tiles.begin(), narrow}, {narrow, end}, {tiles.rbegin(), tiles.rbegin() + counts.divided}};
 }
 
+TEST_P(AttentionTilesTable, QueriesAreCutAndKeysDivided) {
+  const CutTiles tiles = Cut(SequencesAt(row().places), row().sizes);
+  EXPECT_TRUE(SameBits(tiles.wide, row().wide));
+  EXPECT_TRUE(SameBits(tiles.narrow, row().narrow));
+  EXPECT_TRUE(SameBits(tiles.divided, row().divided));
+}
+
+// The sizes of a step of `rows` rows, on a device that runs 8 blocks at a time.
+constexpr AttentionSizes SizesOf(int32_t q_heads, int32_t kv_heads, int64_t rows,
+                                 int64_t max_context = 4096) {
+  return {.q_heads = q_heads,
+          .kv_heads = kv_heads,
+          .causal = true,
+          .max_context = max_context,
+          .processors = 4,
+          .rows = rows,
+          .sequences = 8};
+}
+
+constexpr AttentionSizes kBothWays = {.q_heads = 2,
+                                      .kv_heads = 2,
+                                      .causal = false,
+                                      .max_context = 512,
+                                      .processors = 4,
+                                      .rows = 100,
+                                      .sequences = 1};
+
 const AttentionTilesRow kAttentionTilesRows[] = {
-    {.name = "NoSequenceHasNoTile", .counts = {}, .group = 4, .tiles = {}},
-    {.name = "ADecodeStepIsATile", .counts = {1}, .group = 4, .tiles = {{0, 0}}},
-    {.name = "AFullTileIsNotCut", .counts = {16}, .group = 4, .tiles = {{0, 0}}},
-    {.name = "OneRowMoreIsATileOfItsOwn", .counts = {17}, .group = 4, .tiles = {{0, 0}, {0, 64}}},
-    {.name = "ARowMayBeCutBetweenItsHeads", .counts = {22}, .group = 3, .tiles = {{0, 0}, {0, 64}}},
-    {.name = "SequencesDoNotShareTiles",
-     .counts = {1, 65, 2},
-     .group = 1,
-     .tiles = {{0, 0}, {1, 0}, {1, 64}, {2, 0}}},
+    {.name = "NoSequenceHasNoTile", .places = {}, .sizes = SizesOf(8, 2, 8)},
+    {.name = "ADecodeStepIsANarrowTile",
+     .places = {{0, 1}},
+     .sizes = SizesOf(8, 2, 8),
+     .narrow = {{0, 0, 1, 0, 1, -1}}},
+    {.name = "AFullTileIsNotCut",
+     .places = {{0, 16}},
+     .sizes = SizesOf(8, 2, 16),
+     .wide = {{0, 0, 16, 0, 1, -1}}},
+    {.name = "OneRowMoreIsANarrowTile",
+     .places = {{0, 17}},
+     .sizes = SizesOf(8, 2, 17),
+     .wide = {{0, 0, 16, 0, 1, -1}},
+     .narrow = {{0, 64, 17, 0, 1, -1}}},
+    {.name = "ARowMayBeCutBetweenItsHeads",
+     .places = {{0, 22}},
+     .sizes = SizesOf(6, 2, 22),
+     .wide = {{0, 0, 22, 0, 1, -1}},
+     .narrow = {{0, 64, 22, 0, 1, -1}}},
+    {.name = "ATileThatSeesMoreComesFirst",
+     .places = {{0, 1}, {7, 65}, {20, 2}},
+     .sizes = SizesOf(2, 2, 68),
+     .wide = {{1, 0, 71, 0, 1, -1}},
+     .narrow = {{1, 64, 72, 0, 1, -1}, {2, 0, 22, 0, 1, -1}, {0, 0, 1, 0, 1, -1}}},
+    {.name = "InBothDirectionsEveryQuerySeesAll",
+     .places = {{0, 100}},
+     .sizes = kBothWays,
+     .wide = {{0, 0, 100, 0, 1, -1}, {0, 64, 100, 0, 1, -1}}},
+    {.name = "SegmentsThatABlockEachCanReadAreApart",
+     .places = {{1024, 1}, {0, 1}},
+     .sizes = SizesOf(8, 2, 8),
+     .narrow =
+         {{0, 0, 1025, 0, 1, 0}, {0, 0, 1025, 1, 2, 0}, {0, 0, 1025, 2, 3, 0}, {1, 0, 1, 0, 1, -1}},
+     .divided = {{0, 0, 1025, 0, 3, 0}}},
+    {.name = "OfMoreSegmentsABlockReadsSeveral",
+     .places = {{4095, 1}, {2047, 1}},
+     .sizes = SizesOf(8, 2, 8),
+     .narrow = {{1, 0, 2048, 0, 4, -1},
+                {0, 0, 4096, 0, 2, 0},
+                {0, 0, 4096, 2, 4, 0},
+                {0, 0, 4096, 4, 6, 0},
+                {0, 0, 4096, 6, 8, 0}},
+     .divided = {{0, 0, 4096, 0, 8, 0}}},
+    {.name = "ATileWithTheWorkOfABlockStaysWhole",
+     .places = {{1023, 1}, {1023, 1}, {1023, 1}, {1023, 1}},
+     .sizes = SizesOf(8, 2, 8),
+     .narrow = {{0, 0, 1024, 0, 2, -1},
+                {1, 0, 1024, 0, 2, -1},
+                {2, 0, 1024, 0, 2, -1},
+                {3, 0, 1024, 0, 2, -1}}},
 };
 SLUICE_TABLE(AttentionTilesTable, kAttentionTilesRows);
 
-TEST(AttentionTilesTest, AnySequencesAreCoveredWithinTheBound) {
+// Every query and KV head reads every segment that its tile sees once, by descending work, and no
+// two tiles share a record.
+TEST(AttentionTilesTest, AnySequencesAreCoveredWithinTheBounds) {
   constexpr uint64_t kSeed = 20261123;
   std::mt19937_64 random(kSeed);
-  for (int trial = 0; trial < 200; ++trial) {
+  int divided = 0, without_room = 0;
+  for (int trial = 0; trial < 500; ++trial) {
     SCOPED_TRACE(testing::Message() << "trial " << trial << ", seed " << kSeed);
-    const int32_t group = RandomInt(random, 1, 16);
-    std::vector<int32_t> counts(RandomInt(random, 0, 30));
-    for (int32_t& count : counts) count = RandomInt(random, 1, RandomInt(random, 1, 200));
-    const int64_t rows = std::accumulate(counts.begin(), counts.end(), int64_t{0});
-    std::vector<AttentionTile> tiles(rows * group + 1, {-1, -1});
-    const int32_t count = CutIntoAttentionTiles(SequencesWith(counts), group, tiles.data());
-    ASSERT_LE(count, MaxAttentionTiles(rows, std::ssize(counts), group));
-    EXPECT_EQ(tiles[count].sequence, -1) << "more was written than counted";
-    int32_t next = 0;
-    for (int32_t s = 0; s < std::ssize(counts); ++s) {
-      for (int32_t first = 0; first < counts[s] * group; first += kTileQueries) {
-        ASSERT_LT(next, count);
-        ASSERT_EQ(tiles[next].sequence, s);
-        ASSERT_EQ(tiles[next++].first, first);
+    const int32_t group = RandomInt(random, 1, 16), kv_heads = RandomInt(random, 1, 8);
+    std::vector<std::pair<int32_t, int32_t>> places(RandomInt(random, 0, 30));
+    AttentionSizes sizes = {.q_heads = group * kv_heads,
+                            .kv_heads = kv_heads,
+                            .causal = random() % 4 != 0,
+                            .max_context = 1,
+                            .processors = RandomInt(random, 1, 200),
+                            .rows = RandomInt(random, 0, 20),
+                            .sequences = std::ssize(places) + RandomInt(random, 0, 5)};
+    const int32_t most = random() % 2 == 0 ? 300 : 20000;
+    for (auto& [first, count] : places) {
+      first = random() % 2 == 0 ? 0 : RandomInt(random, 0, most);
+      count = RandomInt(random, 1, RandomInt(random, 1, 200));
+      sizes.rows += count;
+      sizes.max_context = std::max<int64_t>(sizes.max_context, first + count);
+    }
+    const std::vector<AttentionSequence> sequences = SequencesAt(places);
+    const CutTiles tiles = Cut(sequences, sizes);
+    const int64_t most_records = MaxAttentionRecords(sizes);
+    std::vector<int> taken(most_records);
+    std::map<std::pair<int32_t, int32_t>, std::vector<int>> read;  // by tile, of each segment
+    std::map<std::pair<int32_t, int32_t>, int32_t> whole;          // the records of divided tiles
+    for (const AttentionTile& tile : tiles.divided) {
+      whole[{tile.sequence, tile.first}] = tile.record;
+      const int32_t queries =
+          std::min(kTileQueries, sequences[tile.sequence].count * group - tile.first);
+      const int64_t records = int64_t{queries} * kv_heads * tile.past_segment;
+      ASSERT_LE(tile.record + records, most_records);
+      for (int64_t i = 0; i < records; ++i) ASSERT_EQ(++taken[tile.record + i], 1);
+    }
+    for (const bool narrow : {false, true}) {
+      int64_t before = std::numeric_limits<int64_t>::max();
+      for (const AttentionTile& tile : narrow ? tiles.narrow : tiles.wide) {
+        const AttentionSequence& sequence = sequences[tile.sequence];
+        const int32_t queries = std::min(kTileQueries, sequence.count * group - tile.first);
+        ASSERT_EQ(queries <= kWarpQueries, narrow);
+        const int32_t last = (tile.first + queries - 1) / group;
+        ASSERT_EQ(tile.context,
+                  sequence.first_position + (sizes.causal ? last + 1 : sequence.count));
+        ASSERT_LT(tile.first_segment, tile.past_segment);
+        const auto found = whole.find({tile.sequence, tile.first});
+        ASSERT_EQ(tile.record, found == whole.end() ? -1 : found->second);
+        std::vector<int>& segments = read[{tile.sequence, tile.first}];
+        segments.resize(CeilDiv(tile.context, kSegmentTokens));
+        for (int32_t s = tile.first_segment; s < tile.past_segment; ++s) ++segments[s];
+        const int64_t keys = std::min<int64_t>(tile.context, tile.past_segment * kSegmentTokens) -
+                             tile.first_segment * kSegmentTokens;
+        ASSERT_LE(keys, before);
+        before = keys;
       }
     }
-    EXPECT_EQ(next, count);
+    for (int32_t s = 0; s < std::ssize(places); ++s) {
+      for (int32_t first = 0; first < sequences[s].count * group; first += kTileQueries) {
+        ASSERT_THAT((read[{s, first}]), testing::Each(1));
+        read.erase({s, first});
+      }
+    }
+    ASSERT_TRUE(read.empty());
+    divided += !tiles.divided.empty();
+    without_room += most_records > 0 && tiles.divided.empty();
   }
+  EXPECT_GT(divided, 50);
+  EXPECT_GT(without_room, 5);
 }
 
 }  // namespace

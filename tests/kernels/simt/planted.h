@@ -58,8 +58,39 @@ void SumOverBlocks(Stream& stream, const float* in, int32_t blocks, FenceUse use
 // Counts with an atomic addition, or with a plain one.
 void Count(Stream& stream, bool atomically, int32_t blocks, int32_t* counter);
 
+// Counts for each of 32 numbers the equal ones among them, and sums the numbers. Lanes whose number
+// is 0 take no part if `some_return`.
+void MatchAndAdd(Stream& stream, const uint32_t* in, bool some_return, uint32_t* equal,
+                 uint32_t* sum);
+
+// Copies 32 rows of 8 numbers to shared memory, loads them as four matrices, and writes what each
+// lane holds: out [32, 4] pairs.
+enum class Rows { kWritten, kWithoutBarrier, kNotAligned, kInGlobalMemory };
+void LoadRows(Stream& stream, const uint16_t* in, Rows rows, bool transposed, uint32_t* out);
+
+// Computes Exp2 of 32 numbers, over itself if `divided`, which is 1 if it is not subnormal.
+void PowersOfTwo(Stream& stream, const float* in, bool divided, float* out);
+// Rounds 64 numbers to 32 pairs.
+void RoundToPairs(Stream& stream, const float* in, uint32_t* out);
+
 // Computes d = a b by MultiplyAdd: a [16, 16] and b [16, 8] of bfloat16, d [16, 8].
 void Multiply(Stream& stream, const uint16_t* a, const uint16_t* b, float* d);
+
+// Computes d = a b by a warpgroup: a [64, 32] and b [32, 128] of bfloat16, d [64, 128]. The faults
+// are those that kernels/simt/warpgroup.h forbids.
+enum class GroupFault {
+  kNone,
+  kNoneInBulk,       // nor is there one if bulk copies bring what is multiplied
+  kNotShared,        // what was written is not shared with products
+  kSharedTooLate,    // it is, but without a barrier behind
+  kNotBegun,         // the series of products is not begun
+  kUsedTooEarly,     // d is used before the products were waited for
+  kChangedTooEarly,  // an operand is overwritten before that
+  kChangedByOthers,  // an operand is overwritten without a barrier after waiting
+  kNotWaited,        // the kernel ends before they are done
+};
+void MultiplyByGroup(Stream& stream, const uint16_t* a, const uint16_t* b, GroupFault fault,
+                     float* d);
 
 // Adds to each of 128 numbers its index, in a launch that overlaps the one before and waits for it
 // first, or too late, or not at all.

@@ -243,6 +243,105 @@ TEST_P(PlantedTest, AtomicAdditionsAddUpAndPlainOnesRace) {
   EXPECT_THAT(Fault(), AllOf(HasSubstr("kernel Count"), HasSubstr("no barrier between")));
 }
 
+TEST_P(PlantedTest, LanesAreMatchedAndAdded) {
+  std::mt19937_64 random(GetParam());
+  std::vector<uint32_t> in(32);
+  uint32_t sum = 0;
+  for (uint32_t& value : in) sum += value = random() % 7 + (random() % 2 == 0 ? 0xFFFFFF00u : 0);
+  auto* const equal = lab_.Room<uint32_t>(32);
+  auto* const total = lab_.Room<uint32_t>(1);
+  MatchAndAdd(lab_.stream(), lab_.Put(in), false, equal, total);
+  const std::vector<uint32_t> got = lab_.Get(equal, 32);
+  for (int i = 0; i < 32; ++i) EXPECT_EQ(got[i], std::ranges::count(in, in[i])) << i;
+  EXPECT_EQ(lab_.Get(total, 1)[0], sum);
+}
+
+TEST_P(PlantedTest, AMatchThatLanesDoNotReachIsCaught) {
+  std::vector<uint32_t> in(32, 5);
+  in[9] = 0;
+  MatchAndAdd(lab_.stream(), lab_.Put(in), true, lab_.Room<uint32_t>(32), lab_.Room<uint32_t>(1));
+  EXPECT_THAT(Fault(), AllOf(HasSubstr("kernel Match"), HasSubstr("waits at the collective"),
+                             HasSubstr("it has returned")));
+}
+
+TEST_P(PlantedTest, MatricesAreLoadedPlainAndTransposed) {
+  std::vector<uint16_t> in(256);
+  std::iota(in.begin(), in.end(), uint16_t{1000});
+  for (const bool transposed : {false, true}) {
+    auto* const out = lab_.Room<uint32_t>(128);
+    LoadRows(lab_.stream(), lab_.Put(in), Rows::kWritten, transposed, out);
+    const std::vector<uint32_t> got = lab_.Get(out, 128);
+    for (int lane = 0; lane < 32; ++lane) {
+      for (int matrix = 0; matrix < 4; ++matrix) {
+        for (int half = 0; half < 2; ++half) {
+          const int g = lane / 4, number = lane % 4 * 2 + half;
+          const int place = transposed ? 8 * number + g : 8 * g + number;
+          EXPECT_EQ(got[lane * 4 + matrix] >> 16 * half & 0xFFFF, in[64 * matrix + place])
+              << "lane " << lane << ", matrix " << matrix << (transposed ? " transposed" : "");
+        }
+      }
+    }
+  }
+}
+
+TEST_P(PlantedTest, AMatrixWhoseRowsOtherLanesWroteWithoutABarrierIsCaught) {
+  LoadRows(lab_.stream(), lab_.Put(std::vector<uint16_t>(256, 1)), Rows::kWithoutBarrier, false,
+           lab_.Room<uint32_t>(128));
+  EXPECT_THAT(Fault(), AllOf(HasSubstr("kernel LoadRows"), HasSubstr("with no barrier between")));
+}
+
+TEST_P(PlantedTest, ARowOfAMatrixThatIsNotAlignedIsCaught) {
+  LoadRows(lab_.stream(), lab_.Put(std::vector<uint16_t>(256, 1)), Rows::kNotAligned, true,
+           lab_.Room<uint32_t>(128));
+  EXPECT_THAT(Fault(), HasSubstr("loads a row of a matrix at an address that is no multiple of"));
+}
+
+TEST_P(PlantedTest, ARowOfAMatrixInGlobalMemoryIsCaught) {
+  LoadRows(lab_.stream(), lab_.Put(std::vector<uint16_t>(256, 1)), Rows::kInGlobalMemory, false,
+           lab_.Room<uint32_t>(128));
+  EXPECT_THAT(Fault(), HasSubstr("loads a row of a matrix that is not in shared memory"));
+}
+
+TEST_P(PlantedTest, PowersOfTwoAreThoseOfWholeNumbersAndNearOthers) {
+  std::mt19937_64 random(GetParam());
+  std::uniform_real_distribution<float> uniform(-20, 20);
+  std::vector<float> in = {0.0f, -0.0f, 1, -3, -126, 127, 200, -INFINITY, INFINITY, NAN};
+  while (in.size() < 32) in.push_back(uniform(random));
+  float* out = lab_.Room<float>(32);
+  PowersOfTwo(lab_.stream(), lab_.Put(in), false, out);
+  const std::vector<float> got = lab_.Get(out, 32);
+  for (int i = 0; i < 9; ++i) EXPECT_EQ(got[i], std::exp2(in[i])) << in[i];
+  EXPECT_TRUE(std::isnan(got[9]));
+  for (int i = 10; i < 32; ++i) {
+    const double exact = std::exp2(static_cast<double>(in[i]));
+    EXPECT_NEAR(got[i], exact, exact * 0x1p-22) << in[i];
+  }
+}
+
+// The result would be 1 if powers that are subnormal were not zero.
+TEST_P(PlantedTest, RelianceOnASubnormalPowerOfTwoIsCaught) {
+  float* out = lab_.Room<float>(32);
+  PowersOfTwo(lab_.stream(), lab_.Put(std::vector<float>(32, -126)), true, out);
+  EXPECT_THAT(lab_.Get(out, 32), Each(1));
+  PowersOfTwo(lab_.stream(), lab_.Put(std::vector<float>(32, -126.5f)), true, out);
+  EXPECT_THAT(lab_.Get(out, 32), Each(testing::IsNan()));
+}
+
+TEST_P(PlantedTest, PairsAreRoundedLikeSingleNumbers) {
+  std::mt19937_64 random(GetParam());
+  std::vector<float> in = {1 + 0x1p-8f, 1 + 0x1.8p-7f, -INFINITY, 3e38f, 3.4e38f, -0.0f};
+  while (in.size() < 64) {
+    const auto any = std::bit_cast<float>(static_cast<uint32_t>(random()));
+    if (!std::isnan(any)) in.push_back(any);
+  }
+  auto* const out = lab_.Room<uint32_t>(32);
+  RoundToPairs(lab_.stream(), lab_.Put(in), out);
+  const std::vector<uint32_t> got = lab_.Get(out, 32);
+  for (int i = 0; i < 64; ++i) {
+    EXPECT_EQ(got[i / 2] >> 16 * (i % 2) & 0xFFFF, RoundToBFloat16(in[i]).bits) << in[i];
+  }
+}
+
 TEST_P(PlantedTest, FragmentsMultiplyAsMatrices) {
   std::mt19937_64 random(GetParam());
   std::vector<uint16_t> a(256), b(128);
@@ -261,6 +360,71 @@ TEST_P(PlantedTest, FragmentsMultiplyAsMatrices) {
       EXPECT_EQ(got[row * 8 + column], sum) << row << ", " << column;
     }
   }
+}
+
+// The operands of MultiplyByGroup: small integers, so that sums are exact.
+struct GroupMatrices {
+  explicit GroupMatrices(std::mt19937_64& random) {
+    const auto draw = [&](std::vector<float>& values) {
+      std::vector<uint16_t> bits;
+      for (float& value : values) {
+        value = static_cast<float>(static_cast<int>(random() % 17) - 8);
+        bits.push_back(RoundToBFloat16(value).bits);
+      }
+      return bits;
+    };
+    a = draw(x);
+    b = draw(y);
+  }
+  static constexpr int kRows = 64, kDepth = 32, kColumns = 128;
+  std::vector<float> x = std::vector<float>(kRows * kDepth);
+  std::vector<float> y = std::vector<float>(kDepth * kColumns);
+  std::vector<uint16_t> a, b;
+};
+
+TEST_P(PlantedTest, AWarpgroupMultipliesMatrices) {
+  std::mt19937_64 random(GetParam());
+  const GroupMatrices m(random);
+  float* d = lab_.Room<float>(GroupMatrices::kRows * GroupMatrices::kColumns);
+  for (const GroupFault none : {GroupFault::kNone, GroupFault::kNoneInBulk}) {
+    MultiplyByGroup(lab_.stream(), lab_.Put(m.a), lab_.Put(m.b), none, d);
+    const auto got = lab_.Get(d, GroupMatrices::kRows * GroupMatrices::kColumns);
+    for (int row = 0; row < GroupMatrices::kRows; ++row) {
+      for (int column = 0; column < GroupMatrices::kColumns; ++column) {
+        float sum = 0;
+        for (int k = 0; k < GroupMatrices::kDepth; ++k) {
+          sum += m.x[row * GroupMatrices::kDepth + k] * m.y[k * GroupMatrices::kColumns + column];
+        }
+        ASSERT_EQ(got[row * GroupMatrices::kColumns + column], sum) << row << ", " << column;
+      }
+    }
+  }
+  EXPECT_EQ(Fault(), "");
+}
+
+TEST_P(PlantedTest, WhatAWarpgroupMustNotDoIsCaught) {
+  const std::pair<GroupFault, const char*> kFaults[] = {
+      {GroupFault::kNotShared, "has not shared with products before a barrier"},
+      {GroupFault::kSharedTooLate, "has not shared with products before a barrier"},
+      {GroupFault::kNotBegun, "multiplies without BeginProducts"},
+      {GroupFault::kChangedTooEarly, "overwrites what block 0, thread"},
+      {GroupFault::kChangedByOthers, "with no barrier between"},
+      {GroupFault::kNotWaited, "ends before its products have been waited for"}};
+  for (const auto& [fault, text] : kFaults) {
+    DeviceLab lab(simt::MakeSimtDevice({.seed = GetParam()}));
+    std::mt19937_64 random(GetParam());
+    const GroupMatrices m(random);
+    MultiplyByGroup(lab.stream(), lab.Put(m.a), lab.Put(m.b), fault, lab.Room<float>(64 * 128));
+    EXPECT_THAT(std::string(lab.Finish().message()), HasSubstr(text)) << static_cast<int>(fault);
+  }
+}
+
+TEST_P(PlantedTest, SumsOfAWarpgroupAreNotThereBeforeTheyWereWaitedFor) {
+  std::mt19937_64 random(GetParam());
+  const GroupMatrices m(random);
+  float* d = lab_.Room<float>(64 * 128);
+  MultiplyByGroup(lab_.stream(), lab_.Put(m.a), lab_.Put(m.b), GroupFault::kUsedTooEarly, d);
+  EXPECT_TRUE(std::isnan(lab_.Get(d, 1)[0]));
 }
 
 // Computes one element by MultiplyAdd: the sum of the terms, of which each is a product with 1.

@@ -65,6 +65,15 @@ TEST_F(EngineLogTest, AnUnchangedLadderIsLoggedAtDebugOnly) {
   EXPECT_THAT(Logged("debug", events), HasSubstr("ladder kept model=text version=1"));
 }
 
+TEST_F(EngineLogTest, TellsWhichKernelsServeAModel) {
+  EXPECT_THAT(Logged("info",
+                     [&](EngineLog* log) {
+                       log->OnKernels(*model_, "attention portable; products portable");
+                     }),
+              HasSubstr("kernels chosen model=text version=1 kernels=\"attention portable; "
+                        "products portable\""));
+}
+
 TEST_F(EngineLogTest, NoticesAndFailedPlansAreWarnings) {
   const std::string text = Logged("info", [&](EngineLog* log) {
     log->OnNotice(*model_, "the ladder file is of another model");

@@ -249,5 +249,17 @@ TEST(ReplyTest, ADrawnSeedIsReturned) {
   EXPECT_EQ(Whole(spec, {}, {}).parameters().at("seed").int64_param(), 1234);
 }
 
+TEST(ReplyTest, TheLastResponseCountsThePromptsTokens) {
+  ReplyBuilder builder(Spec({1, 3}, {Output::kSequenceLength}));
+  inference::ModelInferResponse part;
+  builder.Build(Buffer({}), nullptr, &part);
+  EXPECT_EQ(part.parameters().count("prompt_tokens"), 0u);
+  Reply reply;
+  reply.finish = {FinishReason::kLength, FinishReason::kLength};
+  inference::ModelInferResponse last;
+  builder.Build(Buffer({}), &reply, &last);
+  EXPECT_EQ(last.parameters().at("prompt_tokens").int64_param(), 4);
+}
+
 }  // namespace
 }  // namespace sluice

@@ -1,0 +1,70 @@
+"""The client of the Sluice inference daemon.
+
+    from sluice_client import Client
+
+    with Client("localhost:8001") as client:
+        print(client.generate("demo", "In the beginning", max_tokens=40).text)
+
+`AsyncClient` has the same methods for asyncio. `sluice_client.gateway` is the gateway for HTTP.
+"""
+
+from ._channel import Tls
+from .aio import AsyncClient
+from .client import Client
+from .errors import (
+    Cancelled,
+    DeadlineExceeded,
+    InvalidArgument,
+    NotAllowed,
+    NotFound,
+    NotServed,
+    Overloaded,
+    SluiceError,
+    Unavailable,
+)
+from .retry import NEVER, Retry
+from .tasks import (
+    Answer,
+    Candidate,
+    Classification,
+    Embeddings,
+    Generation,
+    IndexEntry,
+    ModelInfo,
+    Ranked,
+    Recommendation,
+    Score,
+    ServerInfo,
+    TensorInfo,
+)
+from .tensors import Tensor
+
+__all__ = [
+    "NEVER",
+    "Answer",
+    "AsyncClient",
+    "Cancelled",
+    "Candidate",
+    "Classification",
+    "Client",
+    "DeadlineExceeded",
+    "Embeddings",
+    "Generation",
+    "IndexEntry",
+    "InvalidArgument",
+    "ModelInfo",
+    "NotAllowed",
+    "NotFound",
+    "NotServed",
+    "Overloaded",
+    "Ranked",
+    "Recommendation",
+    "Retry",
+    "Score",
+    "ServerInfo",
+    "SluiceError",
+    "Tensor",
+    "TensorInfo",
+    "Tls",
+    "Unavailable",
+]

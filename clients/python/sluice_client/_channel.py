@@ -1,0 +1,92 @@
+"""What both clients say when they connect and call."""
+
+from __future__ import annotations
+
+import pathlib
+import time
+from dataclasses import dataclass
+from typing import Any, Mapping, Optional, Sequence, Union
+
+import grpc
+
+from .errors import DeadlineExceeded
+from .retry import Retry
+
+# The daemon's limits of messages hold, not the client's.
+_OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+
+Path = Union[str, "pathlib.Path"]
+
+
+@dataclass(frozen=True)
+class Tls:
+    """How a client knows the daemon, and shows who it is.
+
+    Without `ca_file` the authorities of the system are trusted. `server_name` is the name in the
+    daemon's certificate, where it differs from the address.
+    """
+
+    ca_file: Optional[Path] = None
+    certificate_file: Optional[Path] = None
+    key_file: Optional[Path] = None
+    server_name: str = ""
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        def content(path: Optional[Path]) -> Optional[bytes]:
+            return None if path is None else pathlib.Path(path).read_bytes()
+
+        return grpc.ssl_channel_credentials(
+            content(self.ca_file), content(self.key_file), content(self.certificate_file)
+        )
+
+
+def open_channel(
+    module: Any, address: str, tls: Optional[Tls], options: Sequence[tuple[str, Any]]
+) -> Any:
+    """Opens a channel of `module`, which is grpc or grpc.aio."""
+    settings = [*_OPTIONS, *options]
+    if tls is None:
+        return module.insecure_channel(address, options=settings)
+    if tls.server_name:
+        settings.append(("grpc.ssl_target_name_override", tls.server_name))
+    return module.secure_channel(address, tls.credentials(), options=settings)
+
+
+class Attempts:
+    """The attempts of one call: its deadline, its metadata, and how often it failed."""
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        timeout_s: Optional[float],
+        token: Optional[str],
+        retry: Retry,
+    ) -> None:
+        limit: Optional[float] = options.get("timeout_s", timeout_s)
+        self._until: Optional[float] = None if limit is None else time.monotonic() + limit
+        self._retry = retry
+        self._made = 0
+        self.metadata = [*options.get("metadata", ())]
+        if token is not None:
+            self.metadata.append(("authorization", f"Bearer {token}"))
+
+    def remaining_s(self) -> Optional[float]:
+        """Returns the time until the deadline, None if there is no deadline.
+
+        Raises DeadlineExceeded if it has passed.
+        """
+        if self._until is None:
+            return None
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise DeadlineExceeded("the deadline passed before the call", "DEADLINE_EXCEEDED")
+        return left
+
+    def delay_s(self, error: Any) -> float:
+        """Returns how long to wait before the next attempt, or raises `error` if there is none."""
+        self._made += 1
+        left = float("inf") if self._until is None else self._until - time.monotonic()
+        delay = self._retry.delay_s(error, self._made, left)
+        if delay is None:
+            raise error
+        return delay

@@ -1,0 +1,59 @@
+"""The messages and methods of the Open Inference Protocol, made from their descriptor.
+
+The messages live in a descriptor pool of their own. Other clients of the protocol, such as
+tritonclient, register messages of the same names in Protobuf's default pool, which refuses a second
+definition; so both can be imported into one process. Messages made from a descriptor, rather than
+from generated code, also work with every version of Protobuf since 4.25.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from google.protobuf import descriptor_pool, message_factory
+
+from . import _inference_descriptor
+
+# Message classes are made at run time, so that type checkers know nothing about their fields.
+Message = Any
+
+_SERVICE = "inference.GRPCInferenceService"
+
+_pool = descriptor_pool.DescriptorPool()
+_pool.AddSerializedFile(_inference_descriptor.FILE)
+
+
+class Method:
+    """A method of the service: its path, and what turns messages into bytes and back."""
+
+    def __init__(self, name: str) -> None:
+        method = _pool.FindServiceByName(_SERVICE).methods_by_name[name]
+        self.path = f"/{_SERVICE}/{name}"
+        self.request: Any = message_factory.GetMessageClass(method.input_type)
+        self.response: Any = message_factory.GetMessageClass(method.output_type)
+
+    def on(self, kind: Callable[..., Any]) -> Any:
+        """Returns the method as a callable of a channel; `kind` is the channel's factory for it."""
+        return kind(
+            self.path,
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=self.response.FromString,
+        )
+
+
+SERVER_READY = Method("ServerReady")
+SERVER_METADATA = Method("ServerMetadata")
+MODEL_READY = Method("ModelReady")
+MODEL_METADATA = Method("ModelMetadata")
+MODEL_INFER = Method("ModelInfer")
+MODEL_STREAM_INFER = Method("ModelStreamInfer")
+REPOSITORY_INDEX = Method("RepositoryIndex")
+
+UNARY = (
+    SERVER_READY,
+    SERVER_METADATA,
+    MODEL_READY,
+    MODEL_METADATA,
+    MODEL_INFER,
+    REPOSITORY_INDEX,
+)

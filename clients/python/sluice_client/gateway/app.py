@@ -1,0 +1,89 @@
+"""The routes of the gateway, and its health."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from ..errors import SluiceError
+from . import inference_protocol, openai, rerank
+from .serving import Endpoint, Failure, Gateway, Handler
+
+_READY_TIMEOUT_S = 2.0
+
+_V2_MODEL = ("/v2/models/{model}", "/v2/models/{model}/versions/{version}")
+
+
+def routes(gateway: Gateway) -> list[Route]:
+    """Returns all routes. A path's pattern is its label in metrics."""
+
+    def route(path: str, api: Any, handler: Handler, method: str = "GET") -> Route:
+        return Route(path, Endpoint(gateway, path, api, handler), methods=[method])
+
+    v2, oai = inference_protocol, openai
+    made = [
+        Route("/livez", _livez),
+        Route("/readyz", _readyz(gateway)),
+        route("/v2", v2.error, v2.server),
+        route("/v2/health/live", v2.error, v2.live),
+        route("/v2/health/ready", v2.error, v2.ready),
+        route("/v1/models", oai.error, oai.models),
+        route("/v1/models/{model:path}", oai.error, oai.model),
+        route("/v1/embeddings", oai.error, oai.embeddings, "POST"),
+        route("/v1/completions", oai.error, oai.completions, "POST"),
+        route("/v1/chat/completions", oai.error, oai.chat_completions, "POST"),
+        route("/v1/rerank", rerank.error, rerank.rerank, "POST"),
+    ]
+    for path in _V2_MODEL:
+        made += [
+            route(path, v2.error, v2.model),
+            route(f"{path}/ready", v2.error, v2.model_ready),
+            route(f"{path}/infer", v2.error, v2.infer, "POST"),
+        ]
+    return made
+
+
+def application(gateway: Gateway) -> Starlette:
+    """Returns the ASGI application."""
+    cross_origin = Middleware(
+        CORSMiddleware,
+        allow_origins=sorted(gateway.origins),
+        allow_methods=["GET", "POST"],
+        allow_headers=["*"],
+    )
+    return Starlette(
+        routes=routes(gateway),
+        middleware=[cross_origin] if gateway.origins else [],
+        exception_handlers={HTTPException: _no_route},
+    )
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    """Answers a path or method that there is not, in the shape of the API that it looks like."""
+    assert isinstance(error, HTTPException)
+    api = inference_protocol.error if request.url.path.startswith("/v2") else openai.error
+    failure = Failure(error.status_code, error.detail)
+    return JSONResponse(api(failure), error.status_code, headers=error.headers)
+
+
+async def _livez(request: Request) -> Response:
+    return JSONResponse({"live": True})
+
+
+def _readyz(gateway: Gateway) -> Callable[[Request], Any]:
+    async def readyz(request: Request) -> Response:
+        """Answers 200 if the daemon is ready for calls."""
+        try:
+            ready = await gateway.client.server_ready(timeout_s=_READY_TIMEOUT_S)
+        except SluiceError:
+            ready = False
+        return JSONResponse({"ready": ready}, 200 if ready else 503)
+
+    return readyz

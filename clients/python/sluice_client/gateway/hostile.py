@@ -1,0 +1,288 @@
+"""What is checked of every request: nothing that a caller sends is trusted before.
+
+A body is bounded in bytes and time while it is read, and in depth and values before it is parsed.
+Every field is read by name, type and range. A field that is not known is refused, so that a caller
+never believes that it had an effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+from dataclasses import dataclass
+from typing import Any, Awaitable, Callable, Iterable, Mapping, Optional, Sequence
+
+Receive = Callable[[], Awaitable[Any]]
+
+
+class Refused(Exception):
+    """A request that the gateway refuses itself: the HTTP status, and why."""
+
+    def __init__(self, status: int, message: str, field: Optional[str] = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.field = field
+
+
+class Disconnected(Exception):
+    """The caller went away before its request was complete."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The bounds of requests. Those of texts, rows and tokens are the daemon's."""
+
+    max_body_bytes: int = 4 << 20
+    max_pending_bytes: int = 256 << 20  # the bodies of all calls in progress
+    max_depth: int = 32
+    max_values: int = 200_000  # objects, arrays and texts in a body
+    max_messages: int = 1000  # of a chat
+    max_choices: int = 16  # answers of one call: n times the number of prompts
+    max_in_flight: int = 1024  # calls
+    body_timeout_s: float = 30.0  # for the whole body to arrive
+    timeout_s: float = 60.0  # deadline of a call that gives none
+    max_timeout_s: float = 600.0
+    stall_timeout_s: float = 30.0  # for a piece of an answer to be taken
+
+
+async def read_body(
+    receive: Receive, length: Optional[str], limits: Limits, hold: Callable[[int], None]
+) -> bytes:
+    """Reads a body. `length` is the header content-length, if there is one.
+
+    `hold` is told the size of each piece that arrives, and may refuse it.
+    """
+    too_long = Refused(413, f"the body has more than {limits.max_body_bytes} bytes")
+    if length is not None and length.isdecimal() and int(length[:20]) > limits.max_body_bytes:
+        raise too_long
+    try:
+        return await asyncio.wait_for(
+            _read(receive, limits.max_body_bytes, too_long, hold), limits.body_timeout_s
+        )
+    except asyncio.TimeoutError:
+        raise Refused(
+            408, f"the body did not arrive within {limits.body_timeout_s:g} s"
+        ) from None
+
+
+async def _read(
+    receive: Receive, most: int, too_long: Refused, hold: Callable[[int], None]
+) -> bytes:
+    pieces, size, more = [], 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        piece = message.get("body", b"")
+        size += len(piece)
+        if size > most:
+            raise too_long
+        hold(len(piece))
+        pieces.append(piece)
+        more = message.get("more_body", False)
+    return b"".join(pieces)
+
+
+# A string, or a bracket outside of strings. A string that never ends is no token.
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)
+
+
+def parse_object(body: bytes, limits: Limits) -> Fields:
+    """Parses a body that has to be a JSON object."""
+    _check_structure(body, limits)
+    try:
+        value = json.loads(
+            body.decode("utf-8"),
+            object_pairs_hook=_object,
+            parse_constant=_no_constant,
+        )
+    except UnicodeDecodeError:
+        raise Refused(400, "the body is not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise Refused(400, f"the body is not JSON: {error}") from None
+    except ValueError:  # Python reads integers of some thousand digits, and refuses longer ones.
+        raise Refused(400, "the body has a number of too many digits") from None
+    return Fields(value)
+
+
+def _check_structure(body: bytes, limits: Limits) -> None:
+    """Bounds depth and values before a parser makes an object of each."""
+    depth = 0
+    for count, token in enumerate(_TOKEN.finditer(body)):
+        first = body[token.start()]
+        if first in b"[{":
+            depth += 1
+            if depth > limits.max_depth:
+                raise Refused(400, f"the body is nested more than {limits.max_depth} levels deep")
+        elif first in b"]}":
+            depth -= 1
+        if count > 2 * limits.max_values:  # Each list and object has two brackets.
+            raise Refused(
+                400, f"the body has more than {limits.max_values} objects, arrays and texts"
+            )
+
+
+def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise Refused(400, "an object has a key twice")
+    return made
+
+
+def _no_constant(name: str) -> float:
+    raise Refused(400, f"{name} is no number of JSON")
+
+
+_NONE: Any = object()
+
+
+class Fields:
+    """The fields of a JSON object. Each is read once; `end` refuses those that were not read.
+
+    A field that is null counts as absent. Errors name the field with the way to it, such as
+    `messages[2].content`.
+    """
+
+    def __init__(self, value: Any, where: str = "") -> None:
+        if not isinstance(value, dict):
+            raise Refused(400, f"{where or 'the body'} is not an object", where or None)
+        self._rest = {name: each for name, each in value.items() if each is not None}
+        self._prefix = f"{where}." if where else ""
+
+    def path(self, name: str) -> str:
+        return self._prefix + name
+
+    def has(self, name: str) -> bool:
+        return name in self._rest
+
+    def refuse(self, name: str, why: str) -> Refused:
+        return Refused(400, f"{self.path(name)} {why}", self.path(name))
+
+    def take(self, name: str, default: Any = _NONE) -> Any:
+        """Returns a field of any type."""
+        value = self._rest.pop(name, default)
+        if value is _NONE:
+            raise self.refuse(name, "is missing")
+        return value
+
+    def text(self, name: str, default: Any = _NONE, most: int = 1 << 62) -> Any:
+        """Returns a field that is a text of UTF-8 of at most `most` bytes."""
+        value = self.take(name, default)
+        return value if value is default else check_text(self.path(name), value, most)
+
+    def word(self, name: str, words: Iterable[str], default: Any = _NONE) -> Any:
+        """Returns a field that is one of some words."""
+        value = self.take(name, default)
+        if value is not default and value not in tuple(words):
+            raise self.refuse(name, f"is not one of {', '.join(words)}")
+        return value
+
+    def flag(self, name: str, default: Any = _NONE) -> Any:
+        """Returns a field that is true or false."""
+        value = self.take(name, default)
+        if value is not default and not isinstance(value, bool):
+            raise self.refuse(name, "is not true or false")
+        return value
+
+    def integer(self, name: str, default: Any = _NONE, least: int = 0, most: int = 2**63) -> Any:
+        """Returns a field that is an integer in [least, most]."""
+        value = self.take(name, default)
+        if value is default:
+            return value
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise self.refuse(name, f"is not an integer in [{least}, {most}]")
+        return value
+
+    def number(self, name: str, default: Any = _NONE) -> Any:
+        """Returns a field that is a number, as a float."""
+        value = self.take(name, default)
+        return value if value is default else check_number(self.path(name), value)
+
+    def items(self, name: str, default: Any = _NONE, most: int = 1 << 62) -> Any:
+        """Returns a field that is a list of at most `most` values."""
+        value = self.take(name, default)
+        if value is default:
+            return value
+        if not isinstance(value, list):
+            raise self.refuse(name, "is not a list")
+        if len(value) > most:
+            raise self.refuse(name, f"has {len(value)} values; {most} are allowed")
+        return value
+
+    def objects(self, name: str, default: Any = _NONE, most: int = 1 << 62) -> Any:
+        """Returns a field that is a list of at most `most` objects, as a list of Fields."""
+        value = self.items(name, default, most)
+        if value is default:
+            return value
+        return [Fields(each, f"{self.path(name)}[{i}]") for i, each in enumerate(value)]
+
+    def object(self, name: str, default: Any = _NONE) -> Any:
+        """Returns a field that is an object, as Fields."""
+        value = self.take(name, default)
+        return value if value is default else Fields(value, self.path(name))
+
+    def token_ids(self, name: str, default: Any = _NONE) -> Any:
+        """Returns a field that is a list of token ids."""
+        value = self.items(name, default)
+        return value if value is default else check_token_ids(self.path(name), value)
+
+    def ignore(self, *names: str) -> None:
+        """Reads fields that have no effect by their API's own definition."""
+        for name in names:
+            self._rest.pop(name, None)
+
+    def scalars(self) -> Mapping[str, Any]:
+        """Returns all fields that were not read. Each has to be a text, a number or a flag."""
+        for name, value in self._rest.items():
+            check_text(self.path(name), name)
+            if isinstance(value, str):
+                check_text(self.path(name), value)
+            elif isinstance(value, float):
+                check_number(self.path(name), value)
+            elif not isinstance(value, (bool, int)):
+                raise self.refuse(name, "is not a text, a number or a flag")
+            elif not -(2**63) <= value < 2**64:
+                raise self.refuse(name, "has more than 64 bits")
+        rest, self._rest = self._rest, {}
+        return rest
+
+    def end(self) -> None:
+        """Refuses a field that was not read."""
+        for name in self._rest:
+            raise Refused(
+                400, f"{self.path(name)[:100]!r} is not a field that is served", self.path(name)
+            )
+
+
+def check_text(where: str, value: Any, most: int = 1 << 62) -> str:
+    """Returns a text, which has to be one, of at most `most` bytes of UTF-8."""
+    if not isinstance(value, str):
+        raise Refused(400, f"{where[:100]} is not a text", where)
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        why = f"{where[:100]!r} is not UTF-8: it has half a character"
+        raise Refused(400, why, where) from None
+    if size > most:
+        raise Refused(400, f"{where} has {size} bytes; {most} are allowed", where)
+    return value
+
+
+def check_number(where: str, value: Any) -> float:
+    """Returns a number as a float, which has to be finite."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise Refused(400, f"{where} is not a number", where)
+    if not abs(value) <= sys.float_info.max:
+        raise Refused(400, f"{where} is too large", where)
+    return float(value)
+
+
+def check_token_ids(where: str, value: Sequence[Any]) -> list[int]:
+    """Returns a list of token ids."""
+    for each in value:
+        if isinstance(each, bool) or not isinstance(each, int) or not 0 <= each < 2**31:
+            raise Refused(400, f"{where} has a value that is no token id", where)
+    return list(value)

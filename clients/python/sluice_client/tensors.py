@@ -1,0 +1,137 @@
+"""Tensors of the protocol: names, shapes and little-endian bytes."""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from typing import Any, Iterable, Sequence, Union
+
+# The struct format of an element of each datatype of fixed size. BF16 is the upper half of an FP32.
+_FORMATS = {
+    "BOOL": "?",
+    "INT8": "b",
+    "UINT8": "B",
+    "INT16": "h",
+    "UINT16": "H",
+    "INT32": "i",
+    "UINT32": "I",
+    "INT64": "q",
+    "UINT64": "Q",
+    "FP16": "e",
+    "BF16": "H",
+    "FP32": "f",
+    "FP64": "d",
+}
+DATATYPES = (*_FORMATS, "BYTES")
+
+Value = Union[bool, int, float, bytes]
+
+
+def element_bytes(datatype: str) -> int:
+    """Returns the size of an element, or 0 for BYTES, whose elements differ in size."""
+    return struct.calcsize("<" + _FORMATS[datatype]) if datatype != "BYTES" else 0
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output: elements in row-major order, encoded as the protocol's raw contents.
+
+    `numpy.asarray(tensor)` makes an array of it; nothing else here needs numpy.
+    """
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    raw: bytes
+
+    @staticmethod
+    def of(name: str, datatype: str, shape: Sequence[int], values: Iterable[Any]) -> Tensor:
+        """Returns a tensor of `values`, one for each element. BYTES elements may be str.
+
+        Raises ValueError if a value does not fit the datatype, or if their number does not fit the
+        shape.
+        """
+        elements = list(values)
+        if len(elements) != math.prod(shape):
+            raise ValueError(
+                f"tensor {name}: {len(elements)} values for the shape {list(shape)}"
+            )
+        return Tensor(name, datatype, tuple(shape), _encode(name, datatype, elements))
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    def __len__(self) -> int:
+        """Returns the size of the first dimension."""
+        return self.shape[0]
+
+    def values(self) -> list[Value]:
+        """Returns the elements in row-major order. BYTES elements are bytes."""
+        if self.datatype == "BYTES":
+            return self._byte_strings()
+        values = struct.unpack(f"<{self.size}{_FORMATS[self.datatype]}", self.raw)
+        if self.datatype == "BF16":
+            return list(
+                struct.unpack(f"<{self.size}f", struct.pack(f"<{self.size}I",
+                                                            *(v << 16 for v in values)))
+            )
+        return list(values)
+
+    def row_bytes(self, row: int) -> bytes:
+        """Returns the bytes of one row. Requires a datatype other than BYTES."""
+        size = element_bytes(self.datatype) * math.prod(self.shape[1:])
+        return self.raw[row * size : (row + 1) * size]
+
+    def tolist(self) -> list[Any]:
+        """Returns the elements as lists within lists, one level for each dimension."""
+        nested: list[Any] = self.values()
+        for dimension in range(len(self.shape) - 1, 0, -1):
+            size, rows = self.shape[dimension], math.prod(self.shape[:dimension])
+            nested = [nested[i * size : (i + 1) * size] for i in range(rows)]
+        return nested
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        import numpy
+
+        if self.datatype in ("BYTES", "BF16"):
+            kind = numpy.object_ if self.datatype == "BYTES" else numpy.float32
+            array = numpy.empty(self.size, kind)
+            array[:] = self.values()
+        else:
+            array = numpy.frombuffer(self.raw, "<" + _FORMATS[self.datatype])
+        array = array.reshape(self.shape)
+        return array if dtype is None else array.astype(dtype)
+
+    def _byte_strings(self) -> list[Value]:
+        elements: list[Value] = []
+        at = 0
+        while at < len(self.raw):
+            (size,) = struct.unpack_from("<I", self.raw, at)
+            elements.append(self.raw[at + 4 : at + 4 + size])
+            at += 4 + size
+        return elements
+
+
+def _encode(name: str, datatype: str, values: list[Any]) -> bytes:
+    if datatype == "BYTES":
+        elements = [v.encode() if isinstance(v, str) else bytes(v) for v in values]
+        return b"".join(struct.pack("<I", len(each)) + each for each in elements)
+    if datatype not in _FORMATS:
+        raise ValueError(f"tensor {name}: unknown datatype {datatype!r}")
+    try:
+        if datatype == "BF16":
+            # Rounds to nearest, ties to even.
+            bits = struct.unpack(f"<{len(values)}I", struct.pack(f"<{len(values)}f", *values))
+            values = [_upper_half(each) for each in bits]
+        return struct.pack(f"<{len(values)}{_FORMATS[datatype]}", *values)
+    except (struct.error, OverflowError) as error:
+        raise ValueError(f"tensor {name}: a value is no {datatype}: {error}") from None
+
+
+def _upper_half(bits: int) -> int:
+    if bits & 0x7FFFFFFF > 0x7F800000:
+        return bits >> 16 | 0x40  # a NaN stays one
+    return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16

@@ -1,0 +1,83 @@
+// The inputs with which candidates for attention are tried, and what is expected of them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/cuda/kernel_candidates.h"
+#include "engine/cuda/row_trial.h"
+
+namespace sluice {
+
+// A candidate is tried with a fresh prompt, a long sequence's end and a continued one: together,
+// apart, in another order, and cut into other steps, so that a row's context is in the same step or
+// in the cache. Keys, values and queries are within 1, of which one of each kind is not finite.
+//
+// A row's error before XSA is at most 4 (d^1.5 + context) 2^-24, for scores and sums in float, plus
+// 2^-7 if outputs are bfloat16, since probabilities are rounded to it as well; XSA carries it on.
+template <typename T>
+class AttentionTrial {
+ public:
+  // `gate` is that of the layer on the device, which outlives this; nullptr if it has none.
+  AttentionTrial(const AttentionShape& shape, const float* gate) : shape_(shape), gate_(gate) {}
+
+  absl::Status Prepare(Device& device, DeviceStream& stream);
+  // Returns FailedPrecondition with the fault of the candidate; other errors are those of the
+  // device.
+  absl::Status Check(const AttentionCandidate<T>& candidate, DeviceStream& stream) const;
+
+ private:
+  static constexpr bool kHalf = sizeof(T) == 2;
+
+  // A sequence of which the last `queries` positions have a row of the trial each.
+  struct Sequence {
+    int32_t length, queries;
+    int32_t first_row;
+    int32_t pages_offset;
+    std::vector<T> q;     // [queries, q_heads, head_dim]
+    std::vector<T> k, v;  // [length, kv_heads, head_dim]
+
+    int32_t first_position() const { return length - queries; }
+  };
+  // Rows of a sequence that are one step's.
+  struct Piece {
+    int32_t sequence;
+    int32_t first, count;  // of the sequence's rows
+  };
+  using Pieces = std::vector<Piece>;
+  struct Batch {
+    const T* q;
+    const kernels::cuda::AttentionSequence* sequences;
+    const int32_t* rows;
+    kernels::cuda::AttentionTiles tiles;
+    float* scratch;
+  };
+
+  int64_t q_width() const { return int64_t{shape_.q_heads} * shape_.head_dim; }
+  int64_t kv_width() const { return int64_t{shape_.kv_heads} * shape_.head_dim; }
+
+  void DrawSequences();
+  void AddSequence(int32_t length, int32_t queries);
+  std::vector<Pieces> Batches() const;
+  std::vector<int32_t> RowsOf(const Pieces& pieces) const;
+  int32_t LongestSequence() const;
+  void PutKv();
+  void PutBatch(const Pieces& pieces);
+  void Expect(const Sequence& sequence, const std::vector<double>& gate, RowTrialPlan* plan) const;
+
+  const AttentionShape shape_;
+  const float* const gate_;
+  int32_t processors_ = 1;  // of the device
+  std::vector<Sequence> sequences_;
+  std::vector<int32_t> pages_;
+  std::vector<Batch> batches_;
+  const int32_t* pages_on_device_ = nullptr;
+  const T* k_ = nullptr;
+  const T* v_ = nullptr;
+  std::optional<TrialInputs> inputs_;
+  std::optional<RowTrial> trial_;
+};
+
+}  // namespace sluice

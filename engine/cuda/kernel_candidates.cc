@@ -1,0 +1,113 @@
+#include "engine/cuda/kernel_candidates.h"
+
+#include <type_traits>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/hopper_projection.h"
+
+namespace sluice {
+namespace {
+
+namespace cuda = kernels::cuda;
+using cuda::BFloat16;
+using cuda::Stream;
+
+template <typename T>
+absl::Status PortableAttentionSupports(const DeviceInfo& device, const AttentionShape& shape) {
+  if (shape.head_dim > cuda::kMaxHeadDim) {
+    return absl::UnimplementedError(absl::StrCat(
+        "head_dim is ", shape.head_dim, ", the CUDA kernels go up to ", cuda::kMaxHeadDim));
+  }
+  const int32_t limit = device.shared_bytes_limit;
+  const int32_t bytes = cuda::AttentionSharedBytes<T>(shape.head_dim, limit);
+  if (bytes <= limit) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "head_dim ", shape.head_dim, " in ", sizeof(T) == sizeof(BFloat16) ? "bf16" : "f32",
+      " needs ", bytes, " bytes of shared memory a block, the GPU has ", limit));
+}
+
+constexpr char kHopper[] = "hopper";
+
+bool IsHopper(const DeviceInfo& device) { return device.architecture == "sm_90"; }
+
+absl::Status HopperProductSupports(const DeviceInfo& device, const GroupedProductShape& shape) {
+  constexpr int32_t kAligned = 16 / sizeof(BFloat16);
+  if (!IsHopper(device)) return absl::UnimplementedError("it is for compute capability 9.0");
+  if (shape.k % kAligned != 0 || shape.n % kAligned != 0) {
+    return absl::UnimplementedError(absl::StrCat("widths must be multiples of ", kAligned));
+  }
+  if (cuda::HopperSharedBytes() <= device.shared_bytes_limit) return absl::OkStatus();
+  return absl::UnimplementedError("the GPU has too little shared memory");
+}
+
+const GroupedProductCandidate<BFloat16>& HopperProduct() {
+  static const auto* const candidate = new GroupedProductCandidate<BFloat16>{
+      .tier = kHopper, .supports = &HopperProductSupports, .run = &cuda::ProjectOnHopper};
+  return *candidate;
+}
+
+}  // namespace
+
+std::string ToString(const AttentionShape& shape) {
+  return absl::StrCat("attention of ", shape.q_heads, "/", shape.kv_heads, " heads of ",
+                      shape.head_dim, shape.causal ? "" : ", in both directions",
+                      shape.xsa == kernels::XsaForm::kOff ? "" : ", XSA",
+                      shape.gated ? " with gates" : "");
+}
+
+std::string ToString(const GroupedProductShape& shape) {
+  std::string text = absl::StrCat("the product of ", shape.k, " x ", shape.n);
+  if (shape.matrices > 1) absl::StrAppend(&text, " by ", shape.matrices, " positions");
+  absl::StrAppend(&text, shape.bias ? ", bias" : "", shape.accumulate ? ", accumulate" : "",
+                  shape.activate ? ", activation" : "", shape.gated ? " of a gate" : "");
+  return text;
+}
+
+template <typename T>
+const AttentionCandidate<T>& PortableAttention() {
+  static const auto* const candidate =
+      new AttentionCandidate<T>{.tier = "portable",
+                                .supports = &PortableAttentionSupports<T>,
+                                .run = [](Stream& stream, const cuda::AttentionArgs<T>& args) {
+                                  cuda::Attention(stream, args);
+                                }};
+  return *candidate;
+}
+
+template <typename T>
+const GroupedProductCandidate<T>& PortableProduct() {
+  static const auto* const candidate = new GroupedProductCandidate<T>{
+      .tier = "portable",
+      .packed = true,
+      .supports = [](const DeviceInfo&, const GroupedProductShape&) { return absl::OkStatus(); },
+      .run = [](Stream& stream,
+                const cuda::ProjectionArgs<T>& args) { cuda::Project(stream, args); }};
+  return *candidate;
+}
+
+template <typename T>
+KernelCandidates<T> AllCandidates() {
+  KernelCandidates<T> candidates = {.attention = {PortableAttention<T>()},
+                                    .products = {PortableProduct<T>()}};
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    candidates.products.insert(candidates.products.begin(), HopperProduct());
+  }
+  return candidates;
+}
+
+template <typename T>
+std::vector<std::string> TunedTiers(const DeviceInfo& device) {
+  if (std::is_same_v<T, BFloat16> && IsHopper(device)) return {kHopper};
+  return {};
+}
+
+template const AttentionCandidate<float>& PortableAttention();
+template const AttentionCandidate<BFloat16>& PortableAttention();
+template const GroupedProductCandidate<float>& PortableProduct();
+template const GroupedProductCandidate<BFloat16>& PortableProduct();
+template KernelCandidates<float> AllCandidates();
+template KernelCandidates<BFloat16> AllCandidates();
+template std::vector<std::string> TunedTiers<float>(const DeviceInfo&);
+template std::vector<std::string> TunedTiers<BFloat16>(const DeviceInfo&);
+
+}  // namespace sluice

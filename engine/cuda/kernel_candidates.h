@@ -1,0 +1,88 @@
+// The kernels of this project that may compute the ops of a model: the portable ones, which run on
+// every GPU, and tiers that are tuned for one architecture. A candidate serves only if it passes a
+// trial on the device (kernel_choice.h).
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/cuda/device.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/projection.h"
+
+namespace sluice {
+
+// What tells the attention of one layer from that of another.
+struct AttentionShape {
+  int32_t q_heads, kv_heads, head_dim;
+  int32_t max_positions;  // of a sequence
+  bool causal;
+  kernels::XsaForm xsa = kernels::XsaForm::kOff;
+  float eps = 1e-6f;  // of XSA
+  bool gated = false;
+
+  auto operator<=>(const AttentionShape&) const = default;
+};
+// Returns a text such as "attention of 32/8 heads of 128".
+std::string ToString(const AttentionShape& shape);
+
+// What tells a product by this project's kernels from another.
+struct GroupedProductShape {
+  int32_t k, n;
+  int32_t matrices = 1;  // one for each position, or one alone
+  bool bias = false;
+  bool position_bias = false;
+  bool accumulate = false;
+  bool activate = false;
+  kernels::Activation activation = {};
+  bool gated = false;
+
+  auto operator<=>(const GroupedProductShape&) const = default;
+};
+// Returns a text such as "the product of 512 x 512 by 256 positions".
+std::string ToString(const GroupedProductShape& shape);
+
+// T is float or BFloat16.
+template <typename T>
+struct AttentionCandidate {
+  std::string tier;  // "portable", or the name of a tuned tier
+  // Returns the reason why this cannot compute such attention on such a device.
+  std::function<absl::Status(const DeviceInfo& device, const AttentionShape& shape)> supports;
+  // Queues attention; may be captured.
+  std::function<void(kernels::cuda::Stream& stream, const kernels::cuda::AttentionArgs<T>& args)>
+      run;
+};
+
+template <typename T>
+struct GroupedProductCandidate {
+  std::string tier;
+  bool packed = false;  // whether it reads packed weights (kernels/cuda/packed.h)
+  std::function<absl::Status(const DeviceInfo& device, const GroupedProductShape& shape)> supports;
+  std::function<void(kernels::cuda::Stream& stream, const kernels::cuda::ProjectionArgs<T>& args)>
+      run;
+};
+
+// The candidates in the order in which they are tried; the last ones are portable.
+template <typename T>
+struct KernelCandidates {
+  std::vector<AttentionCandidate<T>> attention;
+  std::vector<GroupedProductCandidate<T>> products;
+};
+
+template <typename T>
+const AttentionCandidate<T>& PortableAttention();
+template <typename T>
+const GroupedProductCandidate<T>& PortableProduct();
+
+// Returns the candidates of this build.
+template <typename T>
+KernelCandidates<T> AllCandidates();
+// Returns the names of the tuned tiers that the device has, such as "hopper"; empty if it has none.
+template <typename T>
+std::vector<std::string> TunedTiers(const DeviceInfo& device);
+
+}  // namespace sluice

@@ -1,0 +1,55 @@
+// The kernels of this project that serve a model.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/cuda/device.h"
+#include "engine/cuda/kernel_candidates.h"
+
+namespace sluice {
+
+// For each shape the first candidate that supports it and passes its trial (row_trial.h) on this
+// device with the model's weights. There is no other way for a tuned kernel to serve.
+template <typename T>
+class KernelChoice {
+ public:
+  // The arguments are not owned; `stream` is used during the calls only.
+  KernelChoice(Device& device, DeviceStream& stream, KernelCandidates<T> candidates)
+      : device_(device), stream_(stream), candidates_(std::move(candidates)) {}
+
+  // Return a candidate that lives as long as this. If none passes, the GPU cannot serve the model,
+  // and the error states why each was refused; other errors are those of the device. `gate` is that
+  // of XSA, or nullptr; `weight` [matrices, k, n] and `bias` are those of a layer of the shape.
+  absl::StatusOr<const AttentionCandidate<T>*> Attention(const AttentionShape& shape,
+                                                         const float* gate);
+  absl::StatusOr<const GroupedProductCandidate<T>*> Product(const GroupedProductShape& shape,
+                                                            const T* weight, const T* bias);
+
+  // Returns the tiers that serve, such as "attention portable; products hopper, portable"; empty if
+  // nothing was asked for.
+  std::string InUse() const;
+  // Returns what distinguishes this choice from another one: the tier of each shape.
+  std::string Fingerprint() const;
+  // Returns a sentence for each candidate that was refused.
+  const std::vector<std::string>& notices() const { return notices_; }
+
+ private:
+  template <typename Shape, typename Candidate, typename Trial>
+  absl::StatusOr<const Candidate*> Choose(const Shape& shape,
+                                          const std::vector<Candidate>& candidates, Trial trial,
+                                          std::map<Shape, const Candidate*>* chosen);
+
+  Device& device_;
+  DeviceStream& stream_;
+  const KernelCandidates<T> candidates_;
+  std::map<AttentionShape, const AttentionCandidate<T>*> attention_;
+  std::map<GroupedProductShape, const GroupedProductCandidate<T>*> products_;
+  std::vector<std::string> notices_;
+};
+
+}  // namespace sluice

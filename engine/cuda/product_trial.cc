@@ -1,0 +1,233 @@
+#include "engine/cuda/product_trial.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <random>
+#include <set>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "kernels/cuda/pack.h"
+#include "kernels/reference/activation.h"
+
+namespace sluice {
+namespace {
+
+namespace cuda = kernels::cuda;
+using cuda::BFloat16;
+using cuda::Narrow;
+using cuda::Widen;
+
+// The rows of the first position are more than a tile has, so that tiles are full, partly full and
+// several.
+constexpr int32_t kRowsOfPositions[] = {cuda::kTileRows + 7, 18, 1};
+constexpr int32_t kComparedOfEach = 4;
+// The rows of the first and of the second position with a value that is not finite, and their
+// neighbours, are compared.
+constexpr std::pair<int32_t, float> kBrokenRows[] = {
+    {1, std::numeric_limits<float>::quiet_NaN()},
+    {kRowsOfPositions[0] + 2, std::numeric_limits<float>::infinity()}};
+
+}  // namespace
+
+template <typename T>
+void ProductTrial<T>::DrawRows() {
+  std::mt19937_64 random(1);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  const auto draw = [&](int32_t width) {
+    std::vector<T> values(width);
+    for (T& value : values) value = Narrow<T>(uniform(random));
+    return values;
+  };
+  const std::set<int32_t> positions = {0, shape_.matrices / 2, shape_.matrices - 1};
+  const int32_t* count = kRowsOfPositions;
+  for (const int32_t position : positions) {
+    for (int32_t i = 0; i < *count; ++i) {
+      rows_.push_back({.position = position,
+                       .compared = i < kComparedOfEach || i + 1 == *count,
+                       .x = draw(shape_.k),
+                       .gate = draw(shape_.gated ? shape_.n : 0)});
+    }
+    ++count;
+  }
+  for (const auto& [row, value] : kBrokenRows) {
+    // An activation of an infinity may be finite or not, by the way it is computed.
+    if (row < std::ssize(rows_) && (std::isnan(value) || !shape_.activate)) {
+      rows_[row].x[shape_.k / 2] = Narrow<T>(value);
+    }
+  }
+}
+
+template <typename T>
+RowTrialPlan ProductTrial<T>::Plan() const {
+  RowTrialPlan plan = {.width = shape_.n,
+                       .half = kHalf,
+                       .initial_byte = shape_.accumulate ? RowTrialPlan::kKept : uint8_t{0xFF}};
+  const auto rows = static_cast<int32_t>(rows_.size());
+  std::vector<int32_t>& all = plan.batches.emplace_back(rows);
+  for (int32_t row = 0; row < rows; ++row) all[row] = row;
+  // Each position's rows in reverse: other places, the same number.
+  std::vector<int32_t> reversed(all.rbegin(), all.rend());
+  std::stable_sort(reversed.begin(), reversed.end(),
+                   [this](int32_t a, int32_t b) { return rows_[a].position < rows_[b].position; });
+  plan.batches.push_back(std::move(reversed));
+  // The last rows of the first position, in numbers around the blocks of matrix products, and some
+  // with a row of the last position.
+  const int32_t first = kRowsOfPositions[0];
+  for (const int32_t count : {1, 7, 8, 9, 16, 17, 33, cuda::kTileRows, cuda::kTileRows + 1}) {
+    std::vector<int32_t>& some = plan.batches.emplace_back();
+    for (int32_t row = first - count; row < first; ++row) some.push_back(row);
+    if (count % 2 == 1 && rows > first) some.push_back(rows - 1);
+  }
+  // The broken row and its neighbours without the others.
+  plan.batches.push_back({0, 1, 2});
+  return plan;
+}
+
+template <typename T>
+absl::Status ProductTrial<T>::Expect(RowTrialPlan* plan) {
+  const int64_t k = shape_.k, n = shape_.n;
+  std::map<int32_t, std::vector<int32_t>> compared;  // rows by position
+  for (int32_t row = 0; row < std::ssize(rows_); ++row) {
+    if (rows_[row].compared) compared[rows_[row].position].push_back(row);
+  }
+  const double kept = shape_.accumulate ? plan->kept() : 0;
+  const double rounding = kHalf ? 0x1p-7 : 0x1p-16;
+  for (const auto& [position, rows] : compared) {
+    std::vector<double> absolute(n), bias(n);
+    std::vector<std::vector<double>> sums(rows.size(), std::vector<double>(n, kept));
+    // The weight is fetched a few rows at a time, since it may be large.
+    const int64_t most = std::max<int64_t>(1, (4 << 20) / (n * sizeof(T)));
+    for (int64_t first = 0; first < k; first += most) {
+      const int64_t count = std::min(most, k - first);
+      SLUICE_ASSIGN_OR_RETURN(const auto bytes, inputs_->Fetch(weight_ + (position * k + first) * n,
+                                                               count * n * sizeof(T)));
+      for (int64_t i = 0; i < count; ++i) {
+        for (int64_t c = 0; c < n; ++c) {
+          const double weight = TrialValue(bytes.data(), i * n + c, kHalf);
+          absolute[c] += std::abs(weight);
+          for (size_t r = 0; r < rows.size(); ++r) {
+            sums[r][c] += double{Widen(rows_[rows[r]].x[first + i])} * weight;
+          }
+        }
+      }
+    }
+    if (bias_ != nullptr) {
+      const T* const from = bias_ + (shape_.position_bias ? position * n : 0);
+      SLUICE_ASSIGN_OR_RETURN(const auto bytes, inputs_->Fetch(from, n * sizeof(T)));
+      for (int64_t c = 0; c < n; ++c) bias[c] = TrialValue(bytes.data(), c, kHalf);
+    }
+    for (size_t r = 0; r < rows.size(); ++r) {
+      RowTrialPlan::Expected& expected = plan->expected.emplace_back();
+      expected.row = rows[r];
+      for (int64_t c = 0; c < n; ++c) {
+        const double sum = sums[r][c] + bias[c];
+        double value = sum,
+               bound = static_cast<double>(k) * 0x1p-24 * absolute[c] + rounding * std::abs(sum);
+        if (shape_.activate) {
+          const auto f = [&](double x) {
+            return kernels::reference::Activate(shape_.activation, x);
+          };
+          if (shape_.gated) {
+            const double factor = f(Widen(rows_[rows[r]].gate[c]));
+            value = factor * sum;
+            bound = std::abs(factor) * bound + rounding * std::abs(value);
+          } else {
+            value = f(sum);
+            bound = std::max(std::abs(f(sum + bound) - value), std::abs(f(sum - bound) - value)) +
+                    bound / 4 + rounding * std::abs(value);
+          }
+        }
+        expected.values.push_back(value);
+        expected.bounds.push_back(bound);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status ProductTrial<T>::PutBatch(const std::vector<int32_t>& rows) {
+  std::vector<T> x, gate;
+  std::vector<kernels::RowGroup> groups;
+  for (int32_t place = 0; place < std::ssize(rows); ++place) {
+    const Row& row = rows_[rows[place]];
+    x.insert(x.end(), row.x.begin(), row.x.end());
+    gate.insert(gate.end(), row.gate.begin(), row.gate.end());
+    if (groups.empty() || groups.back().position != row.position) {
+      groups.push_back({row.position, place, 0});
+    }
+    ++groups.back().count;
+  }
+  std::vector<kernels::RowGroup> tiles(cuda::MaxRowTiles(std::ssize(rows), std::ssize(groups)));
+  const int32_t count = cuda::CutIntoRowTiles(groups, tiles.data());
+  // Every second batch is that of a bucket of many more rows, for which a candidate may launch
+  // another kernel.
+  auto capacity = static_cast<int32_t>(tiles.size());
+  if (batches_.size() % 2 == 1) capacity = std::max(capacity, 2 * processors_);
+  batches_.push_back({.x = inputs_->Put(x),
+                      .gate = inputs_->Put(gate),
+                      .tiles = {inputs_->Put(tiles), inputs_->Put(std::vector<int32_t>{count}),
+                                capacity, /*one_group=*/shape_.matrices == 1}});
+  return inputs_->status();
+}
+
+template <typename T>
+absl::Status ProductTrial<T>::Pack(DeviceStream& stream) {
+  const int64_t count = cuda::PackedElements<T>(shape_.matrices, shape_.k, shape_.n);
+  T* const packed = inputs_->Room<T>(count);
+  SLUICE_RETURN_IF_ERROR(inputs_->status());
+  cuda::PackWeights<T>(
+      stream,
+      {.in = weight_, .matrices = shape_.matrices, .k = shape_.k, .n = shape_.n, .out = packed});
+  packed_ = packed;
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status ProductTrial<T>::Prepare(Device& device, DeviceStream& stream) {
+  inputs_.emplace(device, stream);
+  processors_ = device.info().processors;
+  if (const int64_t bytes = cuda::SplitSumsBytes(shape_.k); bytes > 0) {
+    split_ = {inputs_->Room<float>(bytes / static_cast<int64_t>(sizeof(float))),
+              inputs_->Room<int32_t>(cuda::kMostSplitTiles)};
+    SLUICE_RETURN_IF_ERROR(inputs_->status());
+    stream.Fill(split_.counters, 0, cuda::kMostSplitTiles * sizeof(int32_t));
+  }
+  DrawRows();
+  RowTrialPlan plan = Plan();
+  for (const std::vector<int32_t>& rows : plan.batches) SLUICE_RETURN_IF_ERROR(PutBatch(rows));
+  SLUICE_RETURN_IF_ERROR(Expect(&plan));
+  SLUICE_ASSIGN_OR_RETURN(trial_, RowTrial::Make(std::move(plan), device));
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status ProductTrial<T>::Check(const GroupedProductCandidate<T>& candidate,
+                                    DeviceStream& stream) {
+  if (candidate.packed && packed_ == nullptr) SLUICE_RETURN_IF_ERROR(Pack(stream));
+  return trial_->Check(
+      [&](size_t batch, void* out, DeviceStream& to) {
+        candidate.run(to, {.x = batches_[batch].x,
+                           .weight = candidate.packed ? packed_ : weight_,
+                           .bias = bias_,
+                           .bias_stride = shape_.position_bias ? shape_.n : 0,
+                           .k = shape_.k,
+                           .n = shape_.n,
+                           .tiles = batches_[batch].tiles,
+                           .accumulate = shape_.accumulate,
+                           .out = static_cast<T*>(out),
+                           .activate = shape_.activate,
+                           .activation = shape_.activation,
+                           .gate = batches_[batch].gate,
+                           .split = split_});
+      },
+      stream);
+}
+
+template class ProductTrial<float>;
+template class ProductTrial<BFloat16>;
+
+}  // namespace sluice

@@ -1,0 +1,65 @@
+// The inputs with which candidates for a grouped product are tried, and what is expected of them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/cuda/kernel_candidates.h"
+#include "engine/cuda/row_trial.h"
+#include "kernels/cuda/product_split.h"
+#include "kernels/cuda/row_tiles.h"
+
+namespace sluice {
+
+// A candidate is tried with rows of up to three positions, in batches of other numbers, places and
+// neighbours. The error of a sum is at most k 2^-24 sum|w|, the worst case of float sums of |x| <=
+// 1, plus 2^-7 of it if outputs are bfloat16, which allows for rounding twice, or 2^-16 if they are
+// float; an activation and a gate carry it on.
+template <typename T>
+class ProductTrial {
+ public:
+  // Candidates are tried with `weight` [matrices, k, n], packed for those that read it so, and
+  // `bias` on the device, which outlive this; `bias` is nullptr, [n], or [matrices, n].
+  ProductTrial(const GroupedProductShape& shape, const T* weight, const T* bias)
+      : shape_(shape), weight_(weight), bias_(bias) {}
+
+  absl::Status Prepare(Device& device, DeviceStream& stream);
+  // Returns FailedPrecondition with the fault of the candidate; other errors are those of the
+  // device.
+  absl::Status Check(const GroupedProductCandidate<T>& candidate, DeviceStream& stream);
+
+ private:
+  static constexpr bool kHalf = sizeof(T) == 2;
+
+  struct Row {
+    int32_t position;
+    bool compared;
+    std::vector<T> x, gate;
+  };
+  struct Batch {
+    const T* x;
+    const T* gate;
+    kernels::cuda::RowTiles tiles;
+  };
+
+  void DrawRows();
+  RowTrialPlan Plan() const;
+  absl::Status Expect(RowTrialPlan* plan);
+  absl::Status PutBatch(const std::vector<int32_t>& rows);
+  absl::Status Pack(DeviceStream& stream);
+
+  const GroupedProductShape shape_;
+  const T* const weight_;
+  const T* const bias_;
+  const T* packed_ = nullptr;  // the weight, once a candidate reads it packed
+  kernels::cuda::SplitSums split_;
+  int32_t processors_ = 1;  // of the device
+  std::vector<Row> rows_;
+  std::vector<Batch> batches_;
+  std::optional<TrialInputs> inputs_;
+  std::optional<RowTrial> trial_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,141 @@
+#include "engine/cuda/row_trial.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "kernels/cuda/bfloat16.h"
+
+namespace sluice {
+
+using kernels::cuda::BFloat16;
+
+size_t RowTrialPlan::value_bytes() const { return half ? sizeof(BFloat16) : sizeof(float); }
+
+double RowTrialPlan::kept() const {
+  alignas(float) const uint8_t bytes[] = {kKept, kKept, kKept, kKept};
+  return TrialValue(bytes, 0, half);
+}
+
+double TrialValue(const void* values, size_t i, bool half) {
+  return half ? double{Widen(static_cast<const BFloat16*>(values)[i])}
+              : double{static_cast<const float*>(values)[i]};
+}
+
+absl::StatusOr<RowTrial> RowTrial::Make(RowTrialPlan plan, Device& device) {
+  SLUICE_CHECK(!plan.batches.empty() && plan.width >= 1);
+  RowTrial trial(std::move(plan));
+  const std::vector<int32_t>& all = trial.plan_.batches.front();
+  const size_t bytes = all.size() * trial.plan_.row_bytes();
+  trial.places_.resize(all.size());
+  for (size_t place = 0; place < all.size(); ++place) {
+    trial.places_[all[place]] = static_cast<int32_t>(place);
+  }
+  SLUICE_ASSIGN_OR_RETURN(trial.out_, device.Allocate(bytes));
+  SLUICE_ASSIGN_OR_RETURN(trial.whole_, device.AllocatePinned(bytes));
+  SLUICE_ASSIGN_OR_RETURN(trial.part_, device.AllocatePinned(bytes));
+  return trial;
+}
+
+absl::Status RowTrial::Check(const Run& run, DeviceStream& stream) const {
+  SLUICE_RETURN_IF_ERROR(RunBatch(run, 0, whole_.get(), stream));
+  SLUICE_RETURN_IF_ERROR(CheckValues());
+  for (size_t batch = 1; batch < plan_.batches.size(); ++batch) {
+    SLUICE_RETURN_IF_ERROR(RunBatch(run, batch, part_.get(), stream));
+    SLUICE_RETURN_IF_ERROR(CheckBits(batch));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RowTrial::RunBatch(const Run& run, size_t batch, void* result,
+                                DeviceStream& stream) const {
+  const size_t bytes = plan_.batches[batch].size() * plan_.row_bytes();
+  stream.Fill(out_.get(), plan_.initial_byte, bytes);
+  run(batch, out_.get(), stream);
+  stream.CopyToHost(result, out_.get(), bytes);
+  return stream.Synchronize();
+}
+
+const char* RowTrial::RowOf(int32_t row) const {
+  return static_cast<const char*>(whole_.get()) + places_[row] * plan_.row_bytes();
+}
+
+absl::Status RowTrial::CheckValues() const {
+  for (const RowTrialPlan::Expected& expected : plan_.expected) {
+    const char* const values = RowOf(expected.row);
+    for (int64_t i = 0; i < plan_.width; ++i) {
+      const double value = TrialValue(values, i, plan_.half), wanted = expected.values[i];
+      if (!std::isfinite(wanted)) {
+        if (!std::isfinite(value)) continue;
+        return absl::FailedPreconditionError(absl::StrCat("row ", expected.row, " has ", value,
+                                                          ": a value that is not finite is lost"));
+      }
+      if (std::abs(value - wanted) <= expected.bounds[i]) continue;
+      return absl::FailedPreconditionError(
+          absl::StrCat("row ", expected.row, " has ", value, " in place of ", wanted,
+                       std::isfinite(value) ? "" : ", although all that it reads is finite"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool RowTrial::SameRow(const char* a, const char* b) const {
+  const size_t bytes = plan_.value_bytes();
+  if (std::memcmp(a, b, plan_.row_bytes()) == 0) return true;
+  for (int64_t i = 0; i < plan_.width; ++i) {
+    const bool same = std::memcmp(a + i * bytes, b + i * bytes, bytes) == 0;
+    const auto is_nan = [&](const char* row) { return std::isnan(TrialValue(row, i, plan_.half)); };
+    if (!same && !(is_nan(a) && is_nan(b))) return false;
+  }
+  return true;
+}
+
+absl::Status RowTrial::CheckBits(size_t batch) const {
+  const std::vector<int32_t>& rows = plan_.batches[batch];
+  for (size_t place = 0; place < rows.size(); ++place) {
+    const char* const values = static_cast<const char*>(part_.get()) + place * plan_.row_bytes();
+    if (SameRow(values, RowOf(rows[place]))) continue;
+    const size_t all = plan_.batches.front().size();
+    return absl::FailedPreconditionError(
+        rows.size() == all ? absl::StrCat("row ", rows[place], " has other bits at another place")
+                           : absl::StrCat("row ", rows[place], " has other bits among ",
+                                          rows.size(), " rows than among ", all));
+  }
+  return absl::OkStatus();
+}
+
+void* TrialInputs::Allocate(size_t bytes) {
+  if (!status_.ok() || bytes == 0) return nullptr;
+  absl::StatusOr<DeviceMemory> memory = device_.Allocate(bytes);
+  status_.Update(memory.status());
+  if (!status_.ok()) return nullptr;
+  memory_.push_back(*std::move(memory));
+  return memory_.back().get();
+}
+
+const void* TrialInputs::PutBytes(const void* values, size_t bytes) {
+  void* const memory = Allocate(bytes);
+  if (memory == nullptr) return nullptr;
+  absl::StatusOr<PinnedMemory> staging = device_.AllocatePinned(bytes);
+  status_.Update(staging.status());
+  if (!status_.ok()) return nullptr;
+  std::memcpy(staging->get(), values, bytes);
+  stream_.CopyToDevice(memory, staging->get(), bytes);
+  status_.Update(stream_.Synchronize());
+  return memory;
+}
+
+absl::StatusOr<std::vector<std::byte>> TrialInputs::Fetch(const void* device, size_t bytes) {
+  std::vector<std::byte> values(bytes);
+  SLUICE_ASSIGN_OR_RETURN(auto staging, device_.AllocatePinned(std::max<size_t>(1, bytes)));
+  stream_.CopyToHost(staging.get(), device, bytes);
+  SLUICE_RETURN_IF_ERROR(stream_.Synchronize());
+  std::memcpy(values.data(), staging.get(), bytes);
+  return values;
+}
+
+}  // namespace sluice

@@ -1,0 +1,111 @@
+// A trial whether a candidate computes rows as the engine requires. A candidate is whatever
+// computes the rows of an op: an algorithm of the vendor's library, or a kernel of this project. It
+// serves only if it passes on the device, with the weights and sizes of the model that it will
+// serve:
+//   - The bits of a row are the same in every batch, whatever the number of rows, the row's place
+//     and its neighbours.
+//   - Rows agree with a reference in double, within a bound that the trial's maker states.
+//   - What is not finite reaches the output of its own row, since the engine recognises a broken
+//     row by that, and spoils no other row.
+//
+// The mechanism is the same for every op: its maker says which rows there are, in which batches
+// they are computed, what is expected of some of them, and how a candidate runs on a batch.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/cuda/device.h"
+
+namespace sluice {
+
+struct RowTrialPlan {
+  struct Expected {
+    int32_t row;
+    // The row's outputs in double. Where one is not finite, that of a candidate must not be finite
+    // either; elsewhere it is within `bounds` of it.
+    std::vector<double> values, bounds;
+  };
+
+  // The bytes of outputs to which a candidate adds: as a number they are nearly the same in both
+  // types.
+  static constexpr uint8_t kKept = 0x3F;
+
+  int64_t width = 0;            // the values of a row's output
+  bool half = false;            // whether they are bfloat16, not float
+  uint8_t initial_byte = 0xFF;  // what each byte of the output holds before a run
+  // The rows of each batch, by number, in the order of their outputs. The first has all rows.
+  std::vector<std::vector<int32_t>> batches = {};
+  std::vector<Expected> expected = {};
+
+  size_t value_bytes() const;
+  double kept() const;  // kKept as a number
+  size_t row_bytes() const { return width * value_bytes(); }
+};
+
+class RowTrial {
+ public:
+  // Queues a run of a candidate on one of the plan's batches, which writes the batch's rows to
+  // `out` on the device, one behind the other.
+  using Run = std::function<void(size_t batch, void* out, DeviceStream& stream)>;
+
+  // Allocates the outputs of a trial. Errors are those of the device, which outlives the trial.
+  static absl::StatusOr<RowTrial> Make(RowTrialPlan plan, Device& device);
+
+  const RowTrialPlan& plan() const { return plan_; }
+  // Returns FailedPrecondition with the fault of the candidate; other errors are those of the
+  // device.
+  absl::Status Check(const Run& run, DeviceStream& stream) const;
+
+ private:
+  explicit RowTrial(RowTrialPlan plan) : plan_(std::move(plan)) {}
+
+  absl::Status RunBatch(const Run& run, size_t batch, void* result, DeviceStream& stream) const;
+  absl::Status CheckValues() const;
+  absl::Status CheckBits(size_t batch) const;
+  // Returns whether two rows have the same bits; one NaN is as good as another.
+  bool SameRow(const char* a, const char* b) const;
+  const char* RowOf(int32_t row) const;  // in whole_
+
+  RowTrialPlan plan_;
+  std::vector<int32_t> places_;  // in the first batch, of each row
+  DeviceMemory out_;
+  PinnedMemory whole_, part_;  // the outputs of the first batch, and of another one
+};
+
+// Returns element `i` of an array of bfloat16 or float.
+double TrialValue(const void* values, size_t i, bool half);
+
+// Device memory with a trial's inputs. The first failure is kept, after which Put and Room return
+// nullptr.
+class TrialInputs {
+ public:
+  TrialInputs(Device& device, DeviceStream& stream) : device_(device), stream_(stream) {}
+
+  template <typename T>
+  const T* Put(const std::vector<T>& values) {
+    return static_cast<const T*>(PutBytes(values.data(), values.size() * sizeof(T)));
+  }
+  // Returns memory for `count` values with any content.
+  template <typename T>
+  T* Room(int64_t count) {
+    return static_cast<T*>(Allocate(static_cast<size_t>(count) * sizeof(T)));
+  }
+  // Returns the bytes at `device` on the host.
+  absl::StatusOr<std::vector<std::byte>> Fetch(const void* device, size_t bytes);
+  const absl::Status& status() const { return status_; }
+
+ private:
+  const void* PutBytes(const void* values, size_t bytes);
+  void* Allocate(size_t bytes);
+
+  Device& device_;
+  DeviceStream& stream_;
+  std::vector<DeviceMemory> memory_;
+  absl::Status status_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,345 @@
+// The sums of attention that a warp holds for its 16 queries: the scores and weights of a chunk of
+// keys, those of a segment, and the merge of segments. Device code only.
+//
+// Lane l holds rows l / 4 and l / 4 + 8, like the fragments of MultiplyAdd: element [n][2 i + j] of
+// a row of blocks is row l / 4 + 8 i, column 8 n + l % 4 * 2 + j.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/reduce.h"
+#include "kernels/cuda/vector.h"
+#include "kernels/simt/simt.h"
+
+namespace sluice::kernels::cuda {
+
+inline constexpr int32_t kAttentionThreads = kTileQueries / kWarpQueries * kWarp;
+
+// The widest heads of which registers hold both the sums of a segment and the merged ones. The
+// merged ones of wider heads are in memory.
+inline constexpr int32_t kMostRegisterDims = 64;
+
+// A record of a segment's sums has y in its first features, a multiple of 8, and then this tail.
+inline constexpr int32_t kRecordTail = 8;
+struct alignas(8) RecordTail {
+  float largest;  // score, times log2(e)
+  float sum;      // of the weights
+};
+
+// The place of a query in q and in the output. A query that a tile lacks sees nothing.
+struct alignas(16) QueryPlace {
+  int32_t row, head;
+  int32_t position;
+  int32_t visible;  // the number of keys that it sees
+};
+
+// The factors that bring two parts' sums to their common maximum.
+struct MergeFactors {
+  float keep, take;
+
+  __device__ float Merge(float sum, float part) const { return fmaf(part, take, sum * keep); }
+};
+
+// Returns what is subtracted from scores of which `largest` is the largest. Scores that are all
+// -inf have the weight 0.
+__device__ inline float ShiftOf(float largest) { return largest == -INFINITY ? 0.0f : largest; }
+
+// Adds a later segment and returns the factors for its y.
+__device__ inline MergeFactors AddSegment(RecordTail& merged, const RecordTail& segment) {
+  const float largest = fmaxf(merged.largest, segment.largest), shift = ShiftOf(largest);
+  const MergeFactors factors = {Exp2(merged.largest - shift), Exp2(segment.largest - shift)};
+  merged = {largest, factors.Merge(merged.sum, segment.sum)};
+  return factors;
+}
+
+// The scores of a chunk, and then its weights.
+using Scores = float[kChunk / 8][4];
+
+// Adds q . k for the rows of the warp and kKeys keys, whose first column is 8 first_block. A Row is
+// an array of features.
+template <int32_t kDims, int32_t kKeys, typename Row>
+__device__ inline void AddScores(const Row* q, const Row* keys, Scores& scores,
+                                 int32_t first_block) {
+  if constexpr (sizeof(q[0][0]) == sizeof(float)) {
+    using Four = Floats<4>;
+    SLUICE_UNROLL
+    for (int32_t n = 0; n < kKeys / 8; ++n) {
+      float(&sums)[4] = scores[first_block + n];
+      SLUICE_ROLLED
+      for (int32_t d = 0; d < kDims; d += 4) {
+        Four a[2], b[2];
+        for (int32_t i = 0; i < 2; ++i) {
+          a[i] = Load<4>(&q[Lane() / 4 + 8 * i][d]);
+          b[i] = Load<4>(&keys[n * 8 + Lane() % 4 * 2 + i][d]);
+        }
+        SLUICE_UNROLL
+        for (int32_t e = 0; e < 4; ++e) {
+          SLUICE_UNROLL
+          for (int32_t i = 0; i < 4; ++i) {
+            sums[i] = fmaf(a[i / 2].at[e], b[i % 2].at[e], sums[i]);
+          }
+        }
+      }
+    }
+  } else {
+    SLUICE_UNROLL
+    for (int32_t d = 0; d < kDims; d += 16) {
+      uint32_t a[4];
+      LoadMatrices<false>(&q[Lane() % 16][d + Lane() / 16 * 8], a);
+      SLUICE_UNROLL
+      for (int32_t n = 0; n < kKeys / 8; n += 2) {
+        uint32_t b[4];
+        LoadMatrices<false>(&keys[n * 8 + Lane() / 16 * 8 + Lane() % 8][d + Lane() / 8 % 2 * 8], b);
+        MultiplyAdd(scores[first_block + n], a, {b[0], b[1]});
+        MultiplyAdd(scores[first_block + n + 1], a, {b[2], b[3]});
+      }
+    }
+  }
+}
+
+template <typename T>
+__device__ inline bool IsFinite(T value) {
+  return fabsf(Widen(value)) < INFINITY;
+}
+
+template <typename T, int32_t kDims>
+class WarpSums {
+ public:
+  // `queries` are the warp's, and `totals` the memory of the block for merged sums.
+  __device__ WarpSums(const QueryPlace* queries, float* totals) : totals_(totals) {
+    constexpr int32_t kMost = INT32_MAX;
+    int32_t most = 0;
+    SLUICE_UNROLL
+    for (int32_t i = 0; i < 2; ++i) {
+      const int32_t visible = queries[Lane() / 4 + 8 * i].visible;
+      most = visible > most ? visible : most;
+      visible_[i] = visible == 0 ? kMost : visible;  // a query that is not there needs no care
+    }
+    most_visible_ = LaneReduce(most, Max());
+    least_visible_ = LaneReduce(visible_[0] < visible_[1] ? visible_[0] : visible_[1], Min());
+  }
+
+  // Returns whether a query of the warp sees the position, and all after it up to the next cut.
+  __device__ bool Sees(int32_t position) const { return position < most_visible_; }
+  __device__ int32_t visible(int32_t i) const { return visible_[i]; }
+
+  __device__ void BeginSegment() {
+    SLUICE_UNROLL
+    for (int32_t i = 0; i < 2; ++i) {
+      largest_[i] = -INFINITY;
+      sum_[i] = 0;
+    }
+    ForEach([](int32_t, float& y) { y = 0; });
+  }
+
+  // Replaces the scores of the chunk at `first` by the weights 2^(s - max), where s are the scores
+  // times `scale`, and brings the sums to the new maximum.
+  __device__ void Weigh(float scale, int32_t first, Scores& scores) {
+    SLUICE_UNROLL
+    for (int32_t n = 0; n < kChunk / 8; ++n) {
+      for (int32_t i = 0; i < 4; ++i) scores[n][i] *= scale;
+    }
+    if (first + kChunk > least_visible_) {
+      SLUICE_UNROLL
+      for (int32_t n = 0; n < kChunk / 8; ++n) {
+        for (int32_t i = 0; i < 4; ++i) {
+          const int32_t column = n * 8 + Lane() % 4 * 2 + i % 2;
+          if (first + column >= visible_[i / 2]) scores[n][i] = -INFINITY;
+        }
+      }
+    }
+    float keep[2];
+    SLUICE_UNROLL
+    for (int32_t i = 0; i < 2; ++i) {
+      float largest = largest_[i];
+      SLUICE_UNROLL
+      for (int32_t n = 0; n < kChunk / 8; ++n) {
+        largest = fmaxf(largest, fmaxf(scores[n][2 * i], scores[n][2 * i + 1]));
+      }
+      largest = LaneReduce<4>(largest, Max());
+      const float shift = ShiftOf(largest);
+      keep[i] = Exp2(largest_[i] - shift);
+      largest_[i] = largest;
+      float sum = 0;
+      SLUICE_UNROLL
+      for (int32_t n = 0; n < kChunk / 8; ++n) {
+        for (int32_t j = 0; j < 2; ++j) {
+          float& score = scores[n][2 * i + j];
+          score = Exp2(score - shift);
+          sum += score;
+        }
+      }
+      sum_[i] = fmaf(sum_[i], keep[i], sum);
+    }
+    ForEach([&](int32_t i, float& y) { y *= keep[i]; });
+  }
+
+  // Adds the weighted values of kKeys keys, whose first column is 8 first_block.
+  template <int32_t kKeys, typename Row>
+  __device__ void AddValues(const Row* values, const Scores& weights, int32_t first_block) {
+    if constexpr (sizeof(T) == sizeof(float)) {
+      SLUICE_UNROLL
+      for (int32_t n = 0; n < kKeys / 8; ++n) {
+        const float(&row)[4] = weights[first_block + n];
+        SLUICE_ROLLED
+        for (int32_t key = 0; key < 8; ++key) AddValue(values[n * 8 + key], row, key);
+      }
+    } else {
+      SLUICE_UNROLL
+      for (int32_t k = 0; k < kKeys / 16; ++k) {
+        const float(&low)[4] = weights[first_block + 2 * k];
+        const float(&high)[4] = weights[first_block + 2 * k + 1];
+        const uint32_t a[4] = {RoundToPair(low[0], low[1]), RoundToPair(low[2], low[3]),
+                               RoundToPair(high[0], high[1]), RoundToPair(high[2], high[3])};
+        SLUICE_UNROLL
+        for (int32_t n = 0; n < kDims / 8; n += 2) {
+          uint32_t b[4];
+          LoadMatrices<true>(&values[k * 16 + Lane() % 16][n * 8 + Lane() / 16 * 8], b);
+          MultiplyAdd(y_[n], a, {b[0], b[1]});
+          MultiplyAdd(y_[n + 1], a, {b[2], b[3]});
+        }
+      }
+    }
+  }
+
+  // Adds the values of the chunk at `first` that are not finite, and were replaced by zeros, to the
+  // rows that see them. value_of(position) returns the features of a position below `context`. This
+  // rare path works on copies in memory, so that it takes no registers from the usual one.
+  template <typename ValueOf>
+  __device__ void AddCleared(const Scores& weights, int32_t first, int32_t context, int32_t dim,
+                             ValueOf value_of) {
+    float y[kDims / 8][4], copies[kChunk / 8][4];
+    SLUICE_UNROLL
+    for (int32_t n = 0; n < kDims / 8; ++n) {
+      for (int32_t i = 0; i < 4; ++i) y[n][i] = y_[n][i];
+    }
+    SLUICE_UNROLL
+    for (int32_t n = 0; n < kChunk / 8; ++n) {
+      for (int32_t i = 0; i < 4; ++i) copies[n][i] = weights[n][i];
+    }
+    SLUICE_ROLLED
+    for (int32_t key = 0; key < kChunk && first + key < context; ++key) {
+      const T* const v = value_of(first + key);
+      float weight[2];
+      for (int32_t i = 0; i < 2; ++i) {
+        const float held = copies[key / 8][2 * i + key % 2];
+        weight[i] = Widen(Narrow<T>(Shuffle(held, Lane() / 4 * 4 + key % 8 / 2)));
+      }
+      SLUICE_ROLLED
+      for (int32_t d = Lane() % 4 * 2; d < dim; d += d % 2 == 0 ? 1 : 7) {
+        if (IsFinite(v[d])) continue;
+        for (int32_t i = 0; i < 2; ++i) {
+          float& sum = y[d / 8][2 * i + d % 2];
+          if (first + key < visible_[i]) sum = fmaf(weight[i], Widen(v[d]), sum);
+        }
+      }
+    }
+    SLUICE_UNROLL
+    for (int32_t n = 0; n < kDims / 8; ++n) {
+      for (int32_t i = 0; i < 4; ++i) y_[n][i] = y[n][i];
+    }
+  }
+
+  // Ends the segment, whose sums are merged with those before unless they go to records.
+  __device__ void EndSegment(int32_t segment, bool to_records) {
+    constexpr int32_t kSegment = kSegmentTokens;
+    // Chunks that a row does not see may have changed the sign of its zeros.
+    ForEach([](int32_t, float& y) { y += 0.0f; });
+    SLUICE_UNROLL
+    for (int32_t i = 0; i < 2; ++i) sum_[i] = LaneReduce<4>(sum_[i], Plus());
+    if (to_records) return;
+    const bool last = most_visible_ <= (segment + 1) * kSegment;
+    SLUICE_UNROLL
+    for (int32_t i = 0; i < 2; ++i) {
+      const RecordTail own = {largest_[i], sum_[i]};
+      if (segment == 0) {
+        merged_[i] = own;
+      } else if (visible_[i] > segment * kSegment) {
+        const MergeFactors factors = AddSegment(merged_[i], own);
+        ForRow(i, [&](float& y, float& total) { y = factors.Merge(total, y); });
+      } else {
+        ForRow(i, [](float& y, float& total) { y = total; });
+      }
+    }
+    if (last) return;
+    SLUICE_UNROLL
+    for (int32_t i = 0; i < 2; ++i) {
+      ForRow(i, [](float& y, float& total) { total = y; });
+    }
+  }
+
+  // Returns the sum of the weights of row `i` over all segments.
+  __device__ float sum(int32_t i) const { return merged_[i].sum; }
+
+  // Writes this lane's elements of row `i` below `dims`, a multiple of 8, to `row`.
+  __device__ void Write(int32_t i, float* row, int32_t dims = kDims) const {
+    SLUICE_UNROLL
+    for (int32_t n = 0; n < kDims / 8; ++n) {
+      if (n * 8 >= dims) continue;
+      StoreWhole(Pack<float, 2>{{y_[n][2 * i], y_[n][2 * i + 1]}}, row + n * 8 + Lane() % 4 * 2);
+    }
+  }
+
+  // Writes the segment's sums of row `i` to a record of y's first `dims` features.
+  __device__ void WriteRecord(int32_t i, float* record, int32_t dims) const {
+    Write(i, record, dims);
+    if (Lane() % 4 == 0) StoreWhole(RecordTail{largest_[i], sum_[i]}, record + dims);
+  }
+
+ private:
+  static constexpr bool kInRegisters = kDims <= kMostRegisterDims;
+
+  // Calls f(i, y) for the elements of this lane, where i is 0 or 1 for its rows.
+  template <typename Function>
+  __device__ void ForEach(Function f) {
+    SLUICE_UNROLL
+    for (int32_t n = 0; n < kDims / 8; ++n) {
+      for (int32_t i = 0; i < 4; ++i) f(i / 2, y_[n][i]);
+    }
+  }
+
+  template <typename Row>
+  __device__ void AddValue(const Row& value, const float (&weights)[4], int32_t key) {
+    float weight[2];
+    for (int32_t i = 0; i < 2; ++i) {
+      const float held = key % 2 == 0 ? weights[2 * i] : weights[2 * i + 1];
+      weight[i] = Shuffle(held, Lane() / 4 * 4 + key / 2);
+    }
+    SLUICE_UNROLL
+    for (int32_t n = 0; n < kDims / 8; ++n) {
+      const Floats<2> pair = Load<2>(&value[n * 8 + Lane() % 4 * 2]);
+      for (int32_t i = 0; i < 4; ++i) y_[n][i] = fmaf(weight[i / 2], pair.at[i % 2], y_[n][i]);
+    }
+  }
+
+  // Calls f(y, merged) for the elements of row `i`.
+  template <typename Function>
+  __device__ void ForRow(int32_t i, Function f) {
+    SLUICE_UNROLL
+    for (int32_t n = 0; n < kDims / 8; ++n) {
+      for (int32_t j = 0; j < 2; ++j) f(y_[n][2 * i + j], Total(n, 2 * i + j));
+    }
+  }
+  __device__ float& Total(int32_t n, int32_t i) {
+    if constexpr (kInRegisters) {
+      return total_[n][i];
+    } else {
+      const int64_t element = int64_t{BlockIndex()} * (kDims / 2) + n * 4 + i;
+      return totals_[element * kAttentionThreads + ThreadIndex()];
+    }
+  }
+
+  float* totals_;
+  int32_t visible_[2];
+  int32_t most_visible_, least_visible_;  // of the warp's queries
+  float largest_[2] = {-INFINITY, -INFINITY};
+  float sum_[2] = {};  // of the lane's weights, and at the end of a segment of the row's
+  float y_[kDims / 8][4] = {};
+  RecordTail merged_[2];
+  float total_[kInRegisters ? kDims / 8 : 1][4];
+};
+
+}  // namespace sluice::kernels::cuda

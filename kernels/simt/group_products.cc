@@ -1,0 +1,154 @@
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "kernels/simt/machine.h"
+#include "kernels/simt/product_sums.h"
+#include "kernels/simt/warpgroup.h"
+
+namespace sluice::simt {
+namespace {
+
+using kernels::cuda::CallSite;
+using kernels::cuda::GroupOperand;
+using kernels::cuda::kGroupDepth;
+
+constexpr int32_t kWarpRows = 16, kMatrix = 8, kRowBytes = 16, kGroupWarps = 4;
+
+Machine& Current() {
+  Machine* const machine = Machine::Current();
+  SLUICE_CHECK(machine != nullptr);
+  return *machine;
+}
+
+// Returns the address of 8 neighbouring elements: the depths of a row, for operand a, where `line`
+// is the row and `block` the block of 8 depths; or the columns of a depth, for operand b, where
+// `line` is the depth and `block` the block of 8 columns.
+const std::byte* RowOfA(const GroupOperand& a, int32_t row, int32_t depth_block) {
+  return static_cast<const std::byte*>(a.first) + row / kMatrix * a.across +
+         depth_block * a.along_depth + row % kMatrix * kRowBytes;
+}
+const std::byte* RowOfB(const GroupOperand& b, int32_t depth, int32_t column_block) {
+  return static_cast<const std::byte*>(b.first) + column_block * b.across +
+         depth / kMatrix * b.along_depth + depth % kMatrix * kRowBytes;
+}
+
+float ElementAt(const std::byte* row, int32_t i) {
+  uint16_t bits;
+  std::memcpy(&bits, row + i * sizeof(bits), sizeof(bits));
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
+
+// What each lane of a warp passes to a product.
+struct GroupInputs {
+  GroupOperand a, b;
+  int32_t columns;
+  int32_t first_row;  // of the warp
+};
+
+void MultiplyGroupLanes(const void* const in[32], void* const out[32]) {
+  const auto& inputs = *static_cast<const GroupInputs*>(in[0]);
+  float a[kWarpRows][kGroupDepth], b[kGroupDepth];
+  for (int32_t row = 0; row < kWarpRows; ++row) {
+    for (int32_t k = 0; k < kGroupDepth; ++k) {
+      const std::byte* const from = RowOfA(inputs.a, inputs.first_row + row, k / kMatrix);
+      a[row][k] = ElementAt(from, k % kMatrix);
+    }
+  }
+  for (int32_t column = 0; column < inputs.columns; ++column) {
+    for (int32_t k = 0; k < kGroupDepth; ++k) {
+      b[k] = ElementAt(RowOfB(inputs.b, k, column / kMatrix), column % kMatrix);
+    }
+    for (int32_t row = 0; row < kWarpRows; ++row) {
+      const int32_t lane = row % 8 * 4 + column % 8 / 2;
+      float& sum = static_cast<float*>(out[lane])[column / 8 * 4 + row / 8 * 2 + column % 2];
+      sum = AddProducts(a[row], b, sum);
+    }
+  }
+  if (CostMeter* meter = CostMeter::Current()) meter->Product();
+}
+
+void MeetOnly(const void* const[32], void* const[32]) {}
+
+}  // namespace
+
+void GroupProducts::Clear() {
+  begun_ = false;
+  groups_ = 0;
+  products_.clear();
+  sums_.clear();
+}
+
+void GroupProducts::Issue(float* d, int32_t columns, const GroupOperand& a, const GroupOperand& b,
+                          const CallSite& site) {
+  Machine& machine = Current();
+  const OutsideDeviceCode outside;
+  if (!begun_) machine.Fail("multiplies without BeginProducts");
+  const int32_t first_row = machine.thread() / 32 % kGroupWarps * kWarpRows;
+  Product product = {.d = d, .group = groups_, .pieces = {}};
+  // The lanes of the warp share the reading of its rows of a and of all of b.
+  const int32_t lane = machine.thread() % 32;
+  const int32_t rows = 2 * kWarpRows, pieces = rows + kGroupDepth * columns / kMatrix;
+  for (int32_t i = lane; i < pieces; i += 32) {
+    const std::byte* const from =
+        i < rows ? RowOfA(a, first_row + i / 2, i % 2)
+                 : RowOfB(b, (i - rows) % kGroupDepth, (i - rows) / kGroupDepth);
+    machine.ReadForProduct(from, kPieceBytes, /*issued=*/true);
+    Piece& piece = product.pieces.emplace_back(Piece{.from = from, .seen = {}});
+    std::memcpy(piece.seen, from, kPieceBytes);
+  }
+  products_.push_back(std::move(product));
+  std::vector<float>& sums = sums_.try_emplace(d, d, d + columns / 2).first->second;
+  std::fill_n(d, columns / 2, std::numeric_limits<float>::quiet_NaN());
+  const GroupInputs inputs = {a, b, columns, first_row};
+  machine.Collective(&MultiplyGroupLanes, &inputs, sums.data(), site.file, site.line);
+}
+
+void GroupProducts::Commit() {
+  ++groups_;
+  begun_ = false;
+}
+
+void GroupProducts::Wait(int pending_groups, const CallSite& site) {
+  Machine& machine = Current();
+  const OutsideDeviceCode outside;
+  machine.Collective(&MeetOnly, nullptr, nullptr, site.file, site.line);
+  const auto done = std::find_if(products_.begin(), products_.end(), [&](const Product& product) {
+    return product.group >= groups_ - pending_groups;
+  });
+  for (auto product = products_.begin(); product != done; ++product) {
+    for (const Piece& piece : product->pieces) {
+      machine.ReadForProduct(piece.from, kPieceBytes, /*issued=*/false);
+      if (std::memcmp(piece.seen, piece.from, kPieceBytes) != 0) {
+        machine.Fail("multiplies from what changes before it waits");
+      }
+    }
+  }
+  products_.erase(products_.begin(), done);
+  for (auto sums = sums_.begin(); sums != sums_.end();) {
+    const auto uses = [&](const Product& product) { return product.d == sums->first; };
+    if (std::any_of(products_.begin(), products_.end(), uses)) {
+      ++sums;
+      continue;
+    }
+    std::copy(sums->second.begin(), sums->second.end(), sums->first);
+    sums = sums_.erase(sums);
+  }
+}
+
+void ShareWithProducts() { Current().ShareWithProducts(); }
+void BeginProducts() { Current().products().Begin(); }
+void MultiplyAddGroup(float* d, int32_t columns, const GroupOperand& a, const GroupOperand& b,
+                      const CallSite& site) {
+  Current().products().Issue(d, columns, a, b, site);
+}
+void CommitProducts() { Current().products().Commit(); }
+void WaitProducts(int pending_groups, const CallSite& site) {
+  Current().products().Wait(pending_groups, site);
+}
+
+}  // namespace sluice::simt

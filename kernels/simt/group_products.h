@@ -1,0 +1,76 @@
+// The implementation of kernels/simt/warpgroup.h in the emulator; included by it.
+//
+// A product runs in two halves, so that a missing wait or barrier is found. When it is issued, its
+// sums are computed apart and d is filled with NaN, which it holds until it was waited for. Its
+// operands are read then and again when it is waited for: what was changed, or is being copied to,
+// in between is a fault, and so is what its writer has not shared with products.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "kernels/simt/simt.h"
+
+namespace sluice::kernels::cuda {
+struct GroupOperand;
+}
+
+namespace sluice::simt {
+
+// The products of a thread that are not done. Its methods are called by device code.
+class GroupProducts {
+ public:
+  void Clear();
+  bool empty() const { return products_.empty(); }
+
+  void Begin() { begun_ = true; }
+  void Issue(float* d, int32_t columns, const kernels::cuda::GroupOperand& a,
+             const kernels::cuda::GroupOperand& b, const kernels::cuda::CallSite& site);
+  void Commit();
+  void Wait(int pending_groups, const kernels::cuda::CallSite& site);
+
+ private:
+  static constexpr int32_t kPieceBytes = 16;
+  // A piece of an operand that this thread reads, with its content.
+  struct Piece {
+    const std::byte* from;
+    std::byte seen[kPieceBytes];
+  };
+  struct Product {
+    float* d;
+    int64_t group;
+    std::vector<Piece> pieces;
+  };
+
+  bool begun_ = false;
+  int64_t groups_ = 0;  // committed
+  std::vector<Product> products_;
+  std::map<float*, std::vector<float>> sums_;  // those of products that are not done, by d
+};
+
+void ShareWithProducts();
+void BeginProducts();
+void MultiplyAddGroup(float* d, int32_t columns, const kernels::cuda::GroupOperand& a,
+                      const kernels::cuda::GroupOperand& b, const kernels::cuda::CallSite& site);
+void CommitProducts();
+void WaitProducts(int pending_groups, const kernels::cuda::CallSite& site);
+
+}  // namespace sluice::simt
+
+namespace sluice::kernels::cuda {
+
+inline void ShareWithProducts() { simt::ShareWithProducts(); }
+inline void BeginProducts() { simt::BeginProducts(); }
+template <int32_t kColumns>
+void MultiplyAddGroup(float (&d)[kColumns / 2], const GroupOperand& a, const GroupOperand& b,
+                      CallSite site) {
+  simt::MultiplyAddGroup(d, kColumns, a, b, site);
+}
+inline void CommitProducts() { simt::CommitProducts(); }
+template <int kPending>
+void WaitProducts(CallSite site) {
+  simt::WaitProducts(kPending, site);
+}
+
+}  // namespace sluice::kernels::cuda

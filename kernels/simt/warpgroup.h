@@ -1,0 +1,65 @@
+// What device code for GPUs of compute capability 9.0 (sm_90a) may use beside kernels/simt/simt.h:
+// the matrix products of a warpgroup, which are 4 consecutive warps from a multiple of 4 on. The
+// tensor cores read both operands from shared memory, and run while the warps go on.
+//
+//   BringOperands(stage);              // by all threads
+//   WaitCopies<0>();
+//   ShareWithProducts();
+//   SyncBlock();
+//   BeginProducts();
+//   MultiplyAddGroup<128>(d, a, b);    // any number of times
+//   CommitProducts();
+//   WaitProducts<0>();                 // from here on d may be used, and after another barrier
+//   SyncBlock();                       // the operands' memory as well
+//
+// Semantics are those of wgmma in the PTX ISA ("Asynchronous Warpgroup Level Matrix Instructions").
+// Code that uses this is compiled for other GPUs as well, without a body: SLUICE_HAS_PRODUCTS says
+// where there is one.
+#pragma once
+
+#include "kernels/simt/simt.h"
+
+#if defined(SLUICE_SIMT) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define SLUICE_HAS_PRODUCTS
+#endif
+
+namespace sluice::kernels::cuda {
+
+inline constexpr int32_t kGroupRows = 64, kGroupDepth = 16, kGroupThreads = 128;
+
+// An operand in shared memory: matrices of 8 by 8 bfloat16, each 128 bytes in one piece that begin
+// at a multiple of 16. For a [64, 16] a matrix is 8 rows of 8 depths; for b [16, columns] it is 8
+// depths of 8 columns. The distances from matrix to matrix are multiples of 16 bytes.
+struct GroupOperand {
+  const void* first;
+  int32_t along_depth;  // in bytes, to the matrix of the next 8 depths
+  int32_t across;       // to that of the next 8 rows or columns
+};
+
+// Makes what the calling thread wrote to shared memory, and what its copies wrote that it has
+// waited for, visible to products that are issued after another barrier.
+__device__ void ShareWithProducts();
+
+// Begins a series of products: orders them behind earlier uses of their sums.
+__device__ void BeginProducts();
+// Queues d += a b, collectively for a warpgroup, distributed over it: d[4 c + 2 i + j] is row
+// 16 (Warp() % 4) + Lane() / 4 + 8 i, column 8 c + Lane() % 4 * 2 + j. Each element is one sum
+// whose products are added 16 at a time, in the order of the calls. d must not be used, nor the
+// operands be changed, before the product has been waited for.
+template <int32_t kColumns>  // 128
+__device__ void MultiplyAddGroup(float (&d)[kColumns / 2], const GroupOperand& a,
+                                 const GroupOperand& b, CallSite site = CallSite::Here());
+// Ends the current group of products, which may be empty.
+__device__ void CommitProducts();
+// Waits until all but the last `kPending` groups of the calling warp are done. Those of the other
+// warps need not be: the operands' memory may be changed after another barrier.
+template <int kPending>
+__device__ void WaitProducts(CallSite site = CallSite::Here());
+
+}  // namespace sluice::kernels::cuda
+
+#ifdef SLUICE_SIMT
+#include "kernels/simt/group_products.h"
+#else
+#include "kernels/simt/warpgroup_nvcc.h"
+#endif

@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+"""Compares calls through the gateway for HTTP with the same calls by gRPC.
+
+Starts one sluiced and one gateway and drives both from this process, in closed loops of 1 and 64
+calls in flight. Each round has all cells, so that other work of the machine affects all alike; the
+figures are medians over the rounds. Times of the processors are those of the processes themselves,
+so that they do not depend on how many processors client, gateway and daemon share.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import pathlib
+import random
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+CLIENT = ROOT / "clients" / "python"
+sys.path[:0] = [str(CLIENT), str(ROOT / "loadtest" / "bench" / "kernels")]
+
+import machine  # noqa: E402
+from sluice_client import AsyncClient  # noqa: E402
+
+IN_FLIGHT = (1, 64)
+WAYS = ("gRPC", "HTTP")
+TASKS = ("embed", "generate")
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Process:
+    def __init__(self, command, ready):
+        environment = {**os.environ, "PYTHONPATH": str(CLIENT)}
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL,
+                                        stderr=subprocess.DEVNULL, env=environment)
+        give_up = time.monotonic() + 120
+        while True:
+            try:
+                urllib.request.urlopen(ready, timeout=5).close()
+                return
+            except OSError:
+                if self.process.poll() is not None or time.monotonic() > give_up:
+                    sys.exit(f"gateway.py: {command[0]} does not start")
+                time.sleep(0.05)
+
+    def cpu_s(self):
+        """Returns the time that the process has computed."""
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2]
+        return sum(int(each) for each in fields.split()[11:13]) / TICKS
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(60)
+
+
+class Grpc:
+    """Makes calls with the Python client."""
+
+    def __init__(self, address):
+        self._client = AsyncClient(address)
+
+    async def open(self):
+        return self._client
+
+    @staticmethod
+    async def call(client, task, text, tokens):
+        if task == "embed":
+            return (await client.embed("demo", [text])).raw
+        answer = await client.generate("demo", text, max_tokens=tokens, ignore_eos=True)
+        return answer.text
+
+
+class Http:
+    """Makes calls by HTTP/1.1 on connections that stay open, with as little work as possible."""
+
+    def __init__(self, address):
+        self._address = address.split(":")
+
+    async def open(self):
+        return await asyncio.open_connection(*self._address)
+
+    @staticmethod
+    async def call(connection, task, text, tokens):
+        reader, writer = connection
+        if task == "embed":
+            path, body = "embeddings", {"input": text, "encoding_format": "base64"}
+        else:
+            path, body = "completions", {"prompt": text, "max_tokens": tokens, "temperature": 0,
+                                         "ignore_eos": True}
+        data = json.dumps({"model": "demo", **body}).encode()
+        writer.write(b"POST /v1/%s HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n%s"
+                     % (path.encode(), len(data), data))
+        head = await reader.readuntil(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/1.1 200"):
+            sys.exit(f"gateway.py: {head!r}")
+        length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
+        answer = json.loads(await reader.readexactly(length))
+        return answer["data"] if task == "embed" else answer["choices"][0]["text"]
+
+
+async def cell(way, task, in_flight, options, draw):
+    """Returns the latencies of the calls that a closed loop answers in options.seconds."""
+    latencies = []
+    ends = time.monotonic() + options.seconds
+
+    async def loop(connection):
+        while (began := time.monotonic()) < ends:
+            text = "".join(draw.choices("abcdefgh ", k=options.bytes))
+            await way.call(connection, task, text, options.tokens)
+            latencies.append(time.monotonic() - began)
+
+    connections = [await way.open() for _ in range(in_flight)]
+    await asyncio.gather(*map(loop, connections))
+    for each in connections:
+        if isinstance(each, tuple):
+            each[1].close()
+    return sorted(latencies)
+
+
+async def measure(options, daemon, gateway, addresses):
+    """Yields a row for each cell of each round; the first round warms up and is left out."""
+    ways = {"gRPC": Grpc(addresses[0]), "HTTP": Http(addresses[1])}
+    for number in range(options.rounds + 1):
+        for task in TASKS:
+            for in_flight in IN_FLIGHT:
+                for name in random.Random(number).sample(WAYS, len(WAYS)):
+                    before = daemon.cpu_s(), gateway.cpu_s()
+                    draw = random.Random(f"{options.seed} {number} {task} {in_flight}")
+                    latencies = await cell(ways[name], task, in_flight, options, draw)
+                    after = daemon.cpu_s(), gateway.cpu_s()
+                    if number == 0:
+                        continue
+                    calls = len(latencies)
+                    yield {
+                        "task": task, "in_flight": in_flight, "way": name, "calls": calls,
+                        "calls_per_s": calls / options.seconds,
+                        "p50_ms": 1e3 * latencies[calls // 2],
+                        "p99_ms": 1e3 * latencies[min(calls - 1, calls * 99 // 100)],
+                        "daemon_cpu_ms": 1e3 * (after[0] - before[0]) / calls,
+                        "gateway_cpu_ms": 1e3 * (after[1] - before[1]) / calls,
+                    }
+
+
+def medians(rows):
+    """Returns a row of medians for each cell."""
+    made = []
+    for task in TASKS:
+        for in_flight in IN_FLIGHT:
+            for way in WAYS:
+                of_cell = [row for row in rows
+                           if (row["task"], row["in_flight"], row["way"]) == (task, in_flight, way)]
+                median = {key: statistics.median(row[key] for row in of_cell)
+                          for key in of_cell[0] if key not in ("task", "in_flight", "way")}
+                made.append({"task": task, "in_flight": in_flight, "way": way, **median})
+    return made
+
+
+def table(options, rows):
+    what = {"embed": "one embedding", "generate": f"{options.tokens} tokens generated"}
+    lines = [
+        "# The gateway beside gRPC",
+        "",
+        f"The demo model; prompts of {options.bytes} bytes; closed loops from one process, which"
+        f" shares {os.cpu_count()} processors with gateway and daemon ({machine.processor()})."
+        f" Medians of {options.rounds} interleaved rounds of {options.seconds:g} s a cell, by"
+        " `loadtest/gateway.py`. CPU is that of the process per call.",
+        "",
+        "| call | in flight | by | calls/s | p50 ms | p99 ms | daemon CPU ms | gateway CPU ms |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        lines.append(
+            f"| {what[row['task']]} | {row['in_flight']} | {row['way']} |"
+            f" {row['calls_per_s']:.0f} | {row['p50_ms']:.2f} | {row['p99_ms']:.2f} |"
+            f" {row['daemon_cpu_ms']:.3f} | {row['gateway_cpu_ms']:.3f} |")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    add("--sluiced", default=ROOT / "build" / "release" / "server" / "sluiced", help="the daemon")
+    add("--model", default=ROOT / "models" / "demo", help="its model")
+    add("--seconds", type=float, default=3, help="of a cell")
+    add("--rounds", type=int, default=5)
+    add("--bytes", type=int, default=32, help="of a prompt")
+    add("--tokens", type=int, default=16, help="that a call generates")
+    add("--seed", type=int, default=1)
+    add("--out", help="write the medians and all rounds as JSON")
+    add("--table", help="write the medians as Markdown")
+    options = parser.parse_args()
+    grpc_address, http_address, metrics = (f"127.0.0.1:{free_port()}" for _ in range(3))
+    daemon = Process([options.sluiced, "--model", f"demo={options.model}", "--server.grpc.address",
+                      grpc_address, "--server.metrics.address", metrics, "--server.admin.address=",
+                      # Otherwise the second way of a round would find the first one's prompts.
+                      "--engine.kv.prefix-reuse=false"],
+                     f"http://{metrics}/readyz")
+    gateway = Process([sys.executable, "-m", "sluice_client.gateway", "--daemon", grpc_address,
+                       "--listen", http_address], f"http://{http_address}/readyz")
+
+    async def collect():
+        return [row async for row in measure(options, daemon, gateway,
+                                             (grpc_address, http_address))]
+
+    try:
+        rows = asyncio.run(collect())
+    finally:
+        gateway.stop()
+        daemon.stop()
+    summary = medians(rows)
+    if options.out:
+        report = {"processor": machine.processor(), "processors": os.cpu_count(),
+                  "seconds": options.seconds, "rounds": options.rounds, "bytes": options.bytes,
+                  "tokens": options.tokens, "seed": options.seed, "medians": summary, "all": rows}
+        pathlib.Path(options.out).write_text(json.dumps(report, indent=1) + "\n")
+    if options.table:
+        pathlib.Path(options.table).write_text(table(options, summary))
+    print(table(options, summary), end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""Estimates the time of each timed case of gpu_check on an H200 (loadtest/gpu/roofline.json).
+
+These are predictions: no GPU has run them. A case takes at least the longest of
+
+  memory    its bytes, times the sectors that the emulator counted over the ideal ones, at the rate
+            at which the device copies; or, if few blocks have work, at what their processors can
+            load
+  products  its bfloat16 operations, with the rows that tiles are filled up with, at the peak of the
+            tensor cores on the processors that have work
+  issue     its instructions: those of the hot loop a matrix product (machine code), or else those
+            that the emulator counted a byte, at 4 a cycle and processor
+  shared    its passes of shared memory a matrix product or a byte (emulator), at 1 a cycle and
+            processor
+
+What a launch itself costs, latencies, and how these overlap are not in it: a figure below an
+estimate is a surprise, one far above it shows what the model leaves out. A case without counters,
+such as a layer of the library or a whole step, has the bound of its ideal bytes and operations
+alone.
+
+The cases, with their launches on an H200, are what `gpu_bench work` prints; the counters are those
+of tests/kernels/cuda/costs.json and kernels/cuda/sass.json. --check writes nothing and fails if the
+file is not what would be written.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+OUT = ROOT / "loadtest/gpu/roofline.json"
+
+# An H200. Bytes and operations a second are those of the note in predictions.json; the clock is the
+# one at which 132 processors of 4096 operations a cycle reach NVIDIA's 989 TFLOP/s in bfloat16.
+DEVICE = {
+    "name": "NVIDIA H200", "processors": 132, "bytes_per_second": 4.3e12,
+    "operations_per_second": 790e12, "cycles_per_second": 1.83e9,
+    "instructions_per_cycle": 4, "passes_per_cycle": 1, "bytes_per_cycle": 64,
+}
+# Of a warp's product, if it is not mma.m16n8k16.
+PRODUCT_OPERATIONS = {"HopperProjection": 2 * 16 * 128 * 16}
+MMA_OPERATIONS = 2 * 16 * 8 * 16
+# The rows that a product has at least.
+FRAGMENT_ROWS = {"HopperProjection": 64, "Projection": 8, "ProjectionLarge": 8}
+
+# What a case's counters are: its name, with ", large tiles" if its kernel has them and without
+# ", XSA"; the row of costs.json and the kernel of sass.json, both for widths that allow wide
+# accesses.
+COUNTERS = [
+    ("position-wise projection, hopper", "HopperProjection bf16 by position", "HopperProjection"),
+    ("dense projection, hopper", "HopperProjection bf16", "HopperProjection"),
+    ("position-wise projection", "Projection bf16 by position",
+     "Projection<BFloat16, BFloat16, SmallTile, true>"),
+    ("dense projection", "Projection bf16", "Projection<BFloat16, BFloat16, SmallTile, true>"),
+    ("dense projection, large tiles", "Projection bf16 of many rows",
+     "Projection<BFloat16, BFloat16, LargeTile, true>"),
+    ("head projection", "Projection bf16 to f32", "Projection<BFloat16, float, SmallTile, true>"),
+    ("head projection, large tiles", "Projection bf16 to f32 of many rows",
+     "Projection<BFloat16, float, LargeTile, true>"),
+    ("attention, prefill", "Attention bf16 {dim}", "Attention<BFloat16, {dim}, TwoChunks, async>"),
+    ("attention, decode", "Attention bf16 {dim} decode",
+     "Attention<BFloat16, {dim}, TwoChunks, async>"),
+    ("attention, short", "Attention bf16 {dim}", "Attention<BFloat16, {dim}, TwoChunks, async>"),
+    ("copy (mix)", "Mix bf16", None),
+    ("activation, gated", "Activate bf16", None),
+    ("RMSNorm with residual", "RmsNorm bf16", None),
+    ("LayerNorm", "LayerNorm bf16", None),
+    ("embedding", "Embed bf16", None),
+    ("RoPE and KV write", "RopeAndStore bf16", None),
+    ("XSA, norm form", "ExcludeSelf bf16", None),
+    ("XSA, squared form", "ExcludeSelf bf16", None),
+]
+
+
+class Failure(Exception):
+    """A message for the user."""
+
+
+def read_counters():
+    costs = {row["name"]: row
+             for row in json.loads((ROOT / "tests/kernels/cuda/costs.json").read_text())}
+    sass = {}
+    for source in json.loads((ROOT / "kernels/cuda/sass.json").read_text())["sources"].values():
+        for kernel, figures in source["kernels"].items():
+            sass[kernel] = figures.get("sm_90") or figures.get("sm_90a")
+    return costs, sass
+
+
+def counters_of(name, shape, launched, costs, sass):
+    """Returns the cost row and the machine code of a case's kernel, either of them None."""
+    dim = re.search(r"heads of (\d+)", shape)
+    name = name.removesuffix(", XSA") + (", large tiles" if launched.endswith("Large") else "")
+    for case, row, kernel in COUNTERS:
+        if name == case:
+            dims = {"dim": dim[1] if dim else ""}
+            return costs.get(row.format(**dims)), sass.get((kernel or "").format(**dims))
+    return None, None
+
+
+def filled_up(name, shape, kernel):
+    """Returns how many times as many operations a case takes as it needs, since tiles are full."""
+    if found := re.match(r"L\d+ B(\d+) ", shape):
+        rows, fragment = int(found[1]), FRAGMENT_ROWS.get(kernel, 16)
+    elif found := re.match(r"\d+ x (\d+) of \d+, (\d+)/(\d+) heads", shape):
+        count, heads, kv_heads = map(int, found.groups())
+        rows, fragment = count * heads // kv_heads, 16
+    else:
+        return 1
+    return -(-rows // fragment) * fragment / rows
+
+
+def estimate(case, costs, sass):
+    name, shape = case["case"].split("; ", 1)
+    device, cycle = DEVICE, DEVICE["cycles_per_second"]
+    launches = case["launches"]
+    busy = min(max((each["blocks"] for each in launches), default=device["processors"]),
+               device["processors"])
+    kernel = launches[0]["kernel"] if launches else ""
+    row, code = counters_of(name, shape, kernel, costs, sass)
+    excess = row["sectors"] / row["ideal_sectors"] if row and row.get("ideal_sectors") else 1
+    loads = min(device["bytes_per_second"], busy * device["bytes_per_cycle"] * cycle)
+    seconds = {"memory": case["bytes"] * excess / loads}
+    if case["tensor_cores"] and case["operations"]:
+        operations = case["operations"] * filled_up(name, shape, kernel)
+        seconds["products"] = (operations / device["operations_per_second"] *
+                               device["processors"] / busy)
+        products = operations / PRODUCT_OPERATIONS.get(kernel, MMA_OPERATIONS)
+        if code and "hot_hmma" in code:
+            seconds["issue"] = (products * code["hot_instructions"] / code["hot_hmma"] /
+                                (device["instructions_per_cycle"] * busy * cycle))
+        if row and row.get("products"):
+            seconds["shared"] = (products * row.get("passes", 0) / row["products"] /
+                                 (device["passes_per_cycle"] * busy * cycle))
+    elif row:
+        share = case["bytes"] / row["bytes"]
+        seconds["issue"] = (row["instructions"] * share /
+                            (device["instructions_per_cycle"] * busy * cycle))
+        seconds["shared"] = (row.get("passes", 0) * share /
+                             (device["passes_per_cycle"] * busy * cycle))
+    bound = max(seconds, key=seconds.get)
+    return {"id": case["case"], "us": float(f"{1e6 * seconds[bound]:.3g}"), "bound": bound,
+            "counters": bool(row)}
+
+
+def roofline(program):
+    done = subprocess.run([program, "work"], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Failure(f"{program} work: status {done.returncode}\n{done.stderr}")
+    costs, sass = read_counters()
+    cases = [estimate(json.loads(line), costs, sass) for line in done.stdout.splitlines()]
+    return {"note": "Predictions by loadtest/gpu/roofline.py, which explains them. No GPU has run "
+                    "these cases.", "device": DEVICE, "cases": cases}
+
+
+def render(table):
+    head = json.dumps({key: value for key, value in table.items() if key != "cases"}, indent=1)
+    rows = ",\n".join(f"  {json.dumps(each)}" for each in table["cases"])
+    return f"{head[:-2]},\n \"cases\": [\n{rows}\n ]\n}}\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--program", type=pathlib.Path,
+                        default=ROOT / "build/release/loadtest/gpu/gpu_bench_emulated")
+    options = parser.parse_args()
+    text = render(roofline(options.program))
+    if not options.check:
+        OUT.write_text(text)
+        print(f"wrote {OUT.relative_to(ROOT)}")
+    elif not OUT.exists() or OUT.read_text() != text:
+        raise Failure(f"{OUT.relative_to(ROOT)} is out of date: loadtest/gpu/roofline.py writes it")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Failure as failure:
+        sys.exit(str(failure))

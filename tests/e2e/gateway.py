@@ -1,0 +1,109 @@
+"""Starts the gateway as a process, and sends it HTTP."""
+
+import http.client
+import json
+import signal
+import ssl
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+
+from conftest import free_port
+from waiting import PATIENCE_S, wait_until
+
+# A chat template for the demo model, which knows no roles.
+TEMPLATE = (
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}"
+)
+
+
+class Gateway:
+    """A running gateway before `daemon`, which is a Daemon or an address."""
+
+    def __init__(self, daemon, *options, authority=None):
+        """With `authority`, the file of a certificate, the gateway is asked by HTTPS."""
+        self._tls = authority and ssl.create_default_context(cafile=authority)
+        self._scheme = "https" if authority else "http"
+        port, metrics = free_port(), free_port()
+        self.address = f"127.0.0.1:{port}"
+        self.metrics_address = f"127.0.0.1:{metrics}"
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "sluice_client.gateway", "--listen", self.address,
+             "--metrics", self.metrics_address, "--daemon", getattr(daemon, "grpc", daemon),
+             *map(str, options)],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        wait_until(self._live)
+
+    def _live(self):
+        assert self.process.poll() is None, self.process.stdout.read()
+        try:
+            return self.get("/livez").status == 200
+        except OSError:
+            return False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        assert self.stop() == (0, "")
+
+    def stop(self):
+        """Sends SIGTERM and returns the exit status and the output."""
+        self.process.send_signal(signal.SIGTERM)
+        output, _ = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, output
+
+    def get(self, path, **headers):
+        return self._ask(urllib.request.Request(self._url(path), headers=headers))
+
+    def post(self, path, body, **headers):
+        """Sends `body`, which is bytes or becomes JSON."""
+        if not isinstance(body, bytes):
+            body = json.dumps(body).encode()
+        headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self._ask(urllib.request.Request(self._url(path), body, headers))
+
+    def _url(self, path):
+        return f"{self._scheme}://{self.address}{path}"
+
+    def _ask(self, request):
+        try:
+            return Reply(urllib.request.urlopen(request, timeout=PATIENCE_S, context=self._tls))
+        except urllib.error.HTTPError as error:
+            return Reply(error)
+
+    def connection(self):
+        host, port = self.address.split(":")
+        return http.client.HTTPConnection(host, int(port), timeout=PATIENCE_S)
+
+    def metric(self, sample):
+        """Returns the value of a sample, as /metrics writes its name and labels; 0 without it."""
+        with urllib.request.urlopen(f"http://{self.metrics_address}/metrics",
+                                    timeout=PATIENCE_S) as answer:
+            for line in answer.read().decode().splitlines():
+                if line.startswith(sample + " "):
+                    return float(line.rpartition(" ")[2])
+        return 0.0
+
+
+class Reply:
+    def __init__(self, answer):
+        self.status = answer.status
+        self.headers = answer.headers
+        self.body = answer.read()
+
+    @property
+    def json(self):
+        assert self.headers["content-type"] == "application/json", self.body
+        return json.loads(self.body)
+
+    @property
+    def events(self):
+        """The events of a stream, without the last, which has to be [DONE]."""
+        assert self.headers["content-type"].startswith("text/event-stream"), self.body
+        *events, last = [each.removeprefix("data: ")
+                         for each in self.body.decode().split("\n\n") if each]
+        assert last == "[DONE]"
+        return [json.loads(each) for each in events]

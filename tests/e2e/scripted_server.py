@@ -1,0 +1,94 @@
+"""A server of the protocol whose answers a test writes down beforehand."""
+
+import concurrent.futures
+import dataclasses
+import time
+
+import grpc
+from conftest import free_port
+from sluice_client import Tensor, _protocol
+
+
+@dataclasses.dataclass
+class Refusal:
+    code: str
+    pushback_ms: int | None = None
+
+
+class ScriptedServer:
+    """Answers each call with the next of `script`: a Refusal, or the text of one generated token.
+
+    For each call that came, `arrivals` has the time, `times_left` how long its deadline was away,
+    and `metadata` its metadata."""
+
+    def __init__(self, *script):
+        self.script = list(script)
+        self.arrivals = []
+        self.times_left = []
+        self.metadata = []
+        self.address = f"127.0.0.1:{free_port()}"
+        infer, stream = _protocol.MODEL_INFER, _protocol.MODEL_STREAM_INFER
+        handler = grpc.method_handlers_generic_handler(
+            "inference.GRPCInferenceService",
+            {
+                "ModelInfer": grpc.unary_unary_rpc_method_handler(
+                    self._infer, infer.request.FromString, infer.response.SerializeToString
+                ),
+                "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(
+                    self._stream, stream.request.FromString, stream.response.SerializeToString
+                ),
+            },
+        )
+        self._server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
+        self._server.add_generic_rpc_handlers((handler,))
+        self._server.add_insecure_port(self.address)
+        self._server.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._server.stop(None).wait()
+
+    def _next(self, context):
+        self.arrivals.append(time.monotonic())
+        self.times_left.append(context.time_remaining())
+        self.metadata.append(dict(context.invocation_metadata()))
+        return self.script.pop(0)
+
+    def _infer(self, request, context):
+        step = self._next(context)
+        if isinstance(step, Refusal):
+            if step.pushback_ms is not None:
+                context.set_trailing_metadata(
+                    [("grpc-retry-pushback-ms", str(step.pushback_ms)), ("sluice-reason", "full")]
+                )
+            context.abort(grpc.StatusCode[step.code], "as the script says")
+        return _answer(step)
+
+    def _stream(self, requests, context):
+        next(requests)
+        step = self._next(context)
+        for each in step if isinstance(step, list) else [step]:
+            if not isinstance(each, Refusal):
+                yield _protocol.MODEL_STREAM_INFER.response(infer_response=_answer(each))
+                continue
+            refused = _protocol.MODEL_STREAM_INFER.response(error_message="as the script says")
+            parameters = refused.infer_response.parameters
+            parameters["error_code"].string_param = each.code
+            if each.pushback_ms is not None:
+                parameters["retry_pushback_ms"].int64_param = each.pushback_ms
+            yield refused
+
+
+def _answer(text):
+    answer = _protocol.MODEL_INFER.response(model_name="scripted")
+    for tensor in (
+        Tensor.of("output_ids", "INT32", (1, 1), [1]),
+        Tensor.of("logprobs", "FP32", (1, 1), [-0.5]),
+        Tensor.of("finish_reason", "BYTES", (1, 1), ["length"]),
+        Tensor.of("text_output", "BYTES", (1, 1), [text]),
+    ):
+        answer.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+        answer.raw_output_contents.append(tensor.raw)
+    return answer

@@ -1,0 +1,263 @@
+// The contract of every kernel that may serve (engine/cuda/row_trial.h), for each candidate of this
+// build and for candidates with a planted fault.
+#include "engine/cuda/kernel_choice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <iostream>
+#include <optional>
+#include <random>
+
+#include "engine/cuda/emulator/simt_device.h"
+#include "kernels/cuda/product_split.h"
+#include "tests/engine/cuda/planted_candidates.h"
+#include "tests/support/device_lab.h"
+
+namespace sluice {
+namespace {
+
+namespace cuda = kernels::cuda;
+using cuda::BFloat16;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::PlantRowFault;
+using testing::RowFault;
+using ::testing::StartsWith;
+
+constexpr AttentionShape kHeads = {
+    .q_heads = 4, .kv_heads = 2, .head_dim = 16, .max_positions = 70, .causal = true};
+constexpr GroupedProductShape kPositions = {.k = 40, .n = 72, .matrices = 5, .bias = true};
+
+// Returns the candidate with a fault behind it.
+template <typename T>
+AttentionCandidate<T> Spoilt(AttentionCandidate<T> candidate, RowFault fault) {
+  candidate.tier = std::string(NameOf(fault));
+  candidate.run = [run = candidate.run, fault](cuda::Stream& stream,
+                                               const cuda::AttentionArgs<T>& args) {
+    run(stream, args);
+    int32_t rows = 0;
+    for (int32_t i = 0; i < args.tiles.counts->wide + args.tiles.counts->narrow; ++i) {
+      const cuda::AttentionTile& tile = args.tiles.tiles[i];
+      if (tile.first == 0 && tile.first_segment == 0) rows += args.sequences[tile.sequence].count;
+    }
+    PlantRowFault(stream, fault, rows, args.q_heads * args.kv.head_dim, args.out);
+  };
+  return candidate;
+}
+template <typename T>
+GroupedProductCandidate<T> Spoilt(GroupedProductCandidate<T> candidate, RowFault fault) {
+  candidate.tier = std::string(NameOf(fault));
+  candidate.run = [run = candidate.run, fault](cuda::Stream& stream,
+                                               const cuda::ProjectionArgs<T>& args) {
+    run(stream, args);
+    int32_t rows = 0;
+    for (int32_t i = 0; i < *args.tiles.count; ++i) rows += args.tiles.tiles[i].count;
+    PlantRowFault(stream, fault, rows, args.n, args.out);
+  };
+  return candidate;
+}
+
+template <typename T>
+class KernelChoiceTest : public ::testing::Test {
+ protected:
+  KernelChoiceTest() {
+    std::cout << "seed " << kSeed << "\n";
+    Use("simt");
+  }
+  void Use(const std::string& architecture) {
+    auto device = simt::MakeSimtDevice({.seed = kSeed, .architecture = architecture});
+    device_ = device.get();
+    lab_.emplace(std::move(device));
+  }
+
+  static std::vector<T> Random(std::mt19937_64& random, int64_t n) {
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    std::vector<T> values(static_cast<size_t>(n));
+    for (T& value : values) value = cuda::Narrow<T>(uniform(random));
+    return values;
+  }
+  KernelChoice<T> Offer(KernelCandidates<T> candidates) {
+    return KernelChoice<T>(lab_->device(), lab_->stream(), std::move(candidates));
+  }
+  absl::StatusOr<std::string> Choose(KernelChoice<T>& choice, const AttentionShape& shape) {
+    std::vector<float> gates(static_cast<size_t>(shape.q_heads));
+    for (float& gate : gates) gate = std::uniform_real_distribution<float>(-1, 1)(random_);
+    const auto chosen = choice.Attention(shape, shape.gated ? lab_->Put(gates) : nullptr);
+    if (!chosen.ok()) return chosen.status();
+    return (*chosen)->tier;
+  }
+  absl::StatusOr<std::string> Choose(KernelChoice<T>& choice, const GroupedProductShape& shape) {
+    const int64_t matrices = shape.matrices;
+    const T* const weight = lab_->Put(Random(random_, matrices * shape.k * shape.n));
+    const T* const bias =
+        lab_->Put(Random(random_, (shape.position_bias ? matrices : 1) * shape.n));
+    const auto chosen = choice.Product(shape, weight, shape.bias ? bias : nullptr);
+    if (!chosen.ok()) return chosen.status();
+    return (*chosen)->tier;
+  }
+  // Expects that a candidate with the fault is refused for a reason that matches, and that the one
+  // behind it serves.
+  template <typename Shape>
+  void ExpectRefused(RowFault fault, const Shape& shape, const std::string& reason) {
+    KernelCandidates<T> candidates = AllCandidates<T>();
+    const auto behind = [&](auto& list) { list = {Spoilt(list.back(), fault), list.back()}; };
+    behind(candidates.attention);
+    behind(candidates.products);
+    KernelChoice<T> choice = Offer(candidates);
+    const auto chosen = Choose(choice, shape);
+    ASSERT_TRUE(chosen.ok()) << chosen.status();
+    EXPECT_EQ(*chosen, "portable");
+    EXPECT_THAT(choice.notices(),
+                ElementsAre(AllOf(StartsWith(std::string("the ") + std::string(NameOf(fault)) +
+                                             " kernel is not used for " + ToString(shape)),
+                                  ContainsRegex(reason))));
+    EXPECT_EQ(device_->fault(), "");
+  }
+
+  static constexpr uint64_t kSeed = 20261124;
+  std::mt19937_64 random_{kSeed};
+  std::optional<DeviceLab> lab_;
+  simt::SimtDevice* device_;
+};
+using Types = ::testing::Types<float, BFloat16>;
+TYPED_TEST_SUITE(KernelChoiceTest, Types);
+
+TYPED_TEST(KernelChoiceTest, EveryCandidateOfAttentionPassesItsTrial) {
+  std::vector<AttentionShape> shapes(6, kHeads);
+  shapes[1].head_dim = 24;
+  shapes[1].xsa = kernels::XsaForm::kNorm;
+  shapes[2].xsa = kernels::XsaForm::kSquared;
+  shapes[2].gated = true;
+  shapes[3].causal = false;
+  shapes[4].max_positions = 1;
+  shapes[5] = {.q_heads = 3, .kv_heads = 1, .head_dim = 64, .max_positions = 2000, .causal = true};
+  for (const AttentionCandidate<TypeParam>& candidate : AllCandidates<TypeParam>().attention) {
+    for (const AttentionShape& shape : shapes) {
+      KernelChoice<TypeParam> choice = this->Offer({.attention = {candidate}, .products = {}});
+      const auto chosen = this->Choose(choice, shape);
+      ASSERT_TRUE(chosen.ok()) << chosen.status();
+      EXPECT_EQ(*chosen, candidate.tier);
+    }
+  }
+}
+
+TYPED_TEST(KernelChoiceTest, EveryCandidateOfProductsPassesItsTrial) {
+  this->Use("sm_90");
+  std::vector<GroupedProductShape> shapes(7, kPositions);
+  shapes[1].matrices = 1;
+  shapes[1].bias = false;
+  shapes[2].position_bias = shapes[2].accumulate = true;
+  shapes[3].activate = true;
+  shapes[3].activation = kernels::Activation::kSquaredRelu;
+  shapes[4].activate = shapes[4].gated = true;
+  shapes[4].matrices = 2;
+  shapes[5] = {.k = 33, .n = 65};
+  shapes[6] = {.k = cuda::kLeastSegment + 8, .n = 40};  // blocks may share its sums
+  for (const auto& candidate : AllCandidates<TypeParam>().products) {
+    for (const GroupedProductShape& shape : shapes) {
+      if (!candidate.supports(this->device_->info(), shape).ok()) continue;
+      KernelChoice<TypeParam> choice = this->Offer({.attention = {}, .products = {candidate}});
+      const auto chosen = this->Choose(choice, shape);
+      ASSERT_TRUE(chosen.ok()) << chosen.status();
+      EXPECT_EQ(*chosen, candidate.tier);
+    }
+  }
+}
+
+// The reasons for which a fault is refused, in attention and in products.
+TYPED_TEST(KernelChoiceTest, ACandidateWithAFaultIsRefusedForIt) {
+  const std::pair<RowFault, const char*> kFaults[] = {
+      {RowFault::kOtherOrderOfManyRows, "row [0-9]+ has other bits among [0-9]+ rows than among"},
+      {RowFault::kOtherOrderByPlace, "row [0-9]+ has other bits at another place"},
+      {RowFault::kWrongValue, "row 0 has -?[0-9.]+ in place of -?[0-9.e-]+$"},
+      {RowFault::kDropsNaN, "row [0-9]+ has 0: a value that is not finite is lost"},
+      {RowFault::kSpreadsNaN,
+       "row [0-9]+ has -?nan in place of .*, although all that it reads is "
+       "finite"}};
+  for (const auto& [fault, reason] : kFaults) {
+    this->ExpectRefused(fault, kHeads, reason);
+    this->ExpectRefused(fault, kPositions, reason);
+  }
+}
+
+TYPED_TEST(KernelChoiceTest, AShapeIsTriedOnce) {
+  KernelChoice<TypeParam> choice = this->Offer(AllCandidates<TypeParam>());
+  ASSERT_TRUE(this->Choose(choice, kPositions).ok());
+  const int64_t launches = this->device_->counts().launches;
+  ASSERT_TRUE(this->Choose(choice, kPositions).ok());
+  EXPECT_EQ(this->device_->counts().launches, launches);
+  EXPECT_EQ(choice.InUse(), "products portable");
+  ASSERT_TRUE(this->Choose(choice, kHeads).ok());
+  EXPECT_EQ(choice.InUse(), "attention portable; products portable");
+  EXPECT_THAT(choice.notices(), IsEmpty());
+}
+
+TYPED_TEST(KernelChoiceTest, ACandidateThatDoesNotSupportAShapeIsPassedOver) {
+  KernelCandidates<TypeParam> candidates = AllCandidates<TypeParam>();
+  GroupedProductCandidate<TypeParam> narrow = Spoilt(candidates.products.back(), RowFault::kNone);
+  narrow.supports = [](const DeviceInfo&, const GroupedProductShape& shape) {
+    return shape.n < 72 ? absl::OkStatus() : absl::UnimplementedError("wide");
+  };
+  candidates.products.insert(candidates.products.begin(), narrow);
+  KernelChoice<TypeParam> choice = this->Offer(candidates);
+  EXPECT_EQ(this->Choose(choice, kPositions).value(), "portable");
+  EXPECT_THAT(choice.notices(), IsEmpty());
+  GroupedProductShape less = kPositions;
+  less.n = 64;
+  EXPECT_EQ(this->Choose(choice, less).value(), "none");
+  EXPECT_EQ(choice.InUse(), "products none, portable");
+  EXPECT_THAT(choice.Fingerprint(), HasSubstr("the product of 40 x 64 by 5 positions, bias: none"));
+}
+
+TYPED_TEST(KernelChoiceTest, TunedKernelsServeOnTheirArchitectureAlone) {
+  const bool half = sizeof(TypeParam) == sizeof(BFloat16);
+  for (const auto& [architecture, tier] :
+       {std::pair("sm_80", "portable"), {"sm_90", half ? "hopper" : "portable"}}) {
+    this->Use(architecture);
+    EXPECT_EQ(TunedTiers<TypeParam>(this->device_->info()).size(),
+              tier == std::string("portable") ? 0u : 1u);
+    KernelChoice<TypeParam> choice = this->Offer(AllCandidates<TypeParam>());
+    EXPECT_EQ(this->Choose(choice, kPositions).value(), tier);
+    GroupedProductShape odd = kPositions;
+    odd.n = 65;
+    EXPECT_EQ(this->Choose(choice, odd).value(), "portable");
+  }
+}
+
+TYPED_TEST(KernelChoiceTest, AGpuOnWhichNoKernelPassesServesNoModel) {
+  KernelCandidates<TypeParam> candidates = AllCandidates<TypeParam>();
+  candidates.products = {Spoilt(candidates.products.back(), RowFault::kDropsNaN),
+                         Spoilt(candidates.products.back(), RowFault::kWrongValue)};
+  KernelChoice<TypeParam> choice = this->Offer(candidates);
+  const absl::Status status = this->Choose(choice, kPositions).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(StartsWith("no kernel passes its trial on SIMT emulator: the drops_nan kernel "
+                               "is not used for the product of 40 x 72 by 5 positions, bias: row "),
+                    HasSubstr("; the wrong_value kernel is not used for ")));
+}
+
+TYPED_TEST(KernelChoiceTest, HeadsThatNoKernelSupportsAreRefusedAsThePortableOneStates) {
+  KernelChoice<TypeParam> choice = this->Offer(AllCandidates<TypeParam>());
+  AttentionShape wide = kHeads;
+  wide.head_dim = cuda::kMaxHeadDim + 8;
+  EXPECT_EQ(this->Choose(choice, wide).status(),
+            absl::UnimplementedError("head_dim is 264, the CUDA kernels go up to 256"));
+}
+
+TYPED_TEST(KernelChoiceTest, ReturnsErrorsOfTheDevice) {
+  KernelChoice<TypeParam> choice = this->Offer(AllCandidates<TypeParam>());
+  const TypeParam* const weight = this->lab_->Put(this->Random(this->random_, 5 * 40 * 72));
+  this->device_->Lose("gone");
+  GroupedProductShape shape = kPositions;
+  shape.bias = false;
+  EXPECT_EQ(choice.Product(shape, weight, nullptr).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(choice.Attention(kHeads, nullptr).status().code(), absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace sluice
