@@ -173,8 +173,14 @@ template <typename T>
 int64_t CudaHead<T>::BytesOf(const ModelConfig& config, int32_t most_rows,
                              const HeadWeights<T>& weights) {
   if (weights.weight == nullptr) return 0;
-  const size_t workspace = weights.layer == nullptr ? 0 : weights.layer->workspace_bytes();
-  return CudaHead(config, most_rows, weights).Cut(nullptr) + workspace;
+  CudaHead head(config, most_rows, weights);
+  return head.Cut(nullptr) + head.WorkspaceBytes();
+}
+
+template <typename T>
+size_t CudaHead<T>::WorkspaceBytes() const {
+  return weights_.layer == nullptr ? cuda::SplitSumsBytes(width_)
+                                   : weights_.layer->workspace_bytes();
 }
 
 template <typename T>
@@ -182,7 +188,7 @@ absl::Status CudaHead<T>::Allocate(Device& device) {
   bytes_ = Cut(nullptr);
   SLUICE_ASSIGN_OR_RETURN(memory_, device.Allocate(bytes_));
   Cut(memory_.get());
-  const size_t workspace = weights_.layer == nullptr ? 0 : weights_.layer->workspace_bytes();
+  const size_t workspace = WorkspaceBytes();
   if (workspace == 0) return absl::OkStatus();
   SLUICE_ASSIGN_OR_RETURN(workspace_, device.Allocate(workspace));
   bytes_ += workspace;
@@ -194,6 +200,7 @@ template <typename Cutter>
 typename CudaHead<T>::Input CudaHead<T>::CutInput(Kind kind, Cutter& cutter) const {
   const int64_t rows = MostRows(kind);
   return {.counts = cutter.template Take<int32_t>(3),
+          .split_counters = cutter.template Take<int32_t>(SplitCounters()),
           .tiles = cutter.template Take<kernels::RowGroup>(kernels::CeilDiv(rows, cuda::kTileRows)),
           .row_ids = cutter.template Take<int32_t>(rows),
           .excluded_begin = cutter.template Take<int32_t>(rows + 1),
@@ -267,6 +274,12 @@ void CudaHead<T>::Launch(Kind kind, DeviceStream& stream) const {
 }
 
 template <typename T>
+cuda::RowTiles CudaHead<T>::TilesOf(Kind kind) const {
+  const auto most = static_cast<int32_t>(kernels::CeilDiv(MostRows(kind), cuda::kTileRows));
+  return {input_[kind].tiles, input_[kind].counts + 1, most, /*one_group=*/true};
+}
+
+template <typename T>
 void CudaHead<T>::LaunchProducts(Kind kind, DeviceStream& stream) const {
   const int32_t rows = MostRows(kind);
   if (weights_.layer != nullptr) {
@@ -287,10 +300,10 @@ void CudaHead<T>::LaunchProducts(Kind kind, DeviceStream& stream) const {
                            .bias_stride = 0,
                            .k = width_,
                            .n = columns_,
-                           .tiles = {input.tiles, input.counts + 1,
-                                     static_cast<int32_t>(kernels::CeilDiv(rows, cuda::kTileRows))},
+                           .tiles = TilesOf(kind),
                            .accumulate = false,
-                           .out = output_.logits});
+                           .out = output_.logits,
+                           .split = {static_cast<float*>(workspace_.get()), input.split_counters}});
 }
 
 template <typename T>
@@ -302,10 +315,8 @@ void CudaHead<T>::LaunchScore(DeviceStream& stream) const {
                           .bias = weights_.bias,
                           .k = width_,
                           .n = vocab_,
-                          .weight_stride = columns_,
                           .soft_cap = weights_.soft_cap,
-                          .tiles = {input.tiles, input.counts + 1,
-                                    static_cast<int32_t>(kernels::CeilDiv(rows, cuda::kTileRows))},
+                          .tiles = TilesOf(kScore),
                           .requests = input.requests,
                           .rows = {input.counts, rows},
                           .parts = parts_,
@@ -398,6 +409,7 @@ void CudaHead<T>::Send(const StepBatch& batch, const Run& run, HeadStaging& stag
   Cutter cutter(staging.inputs_ + run.begin.input);
   const Input sent = CutInput(run.kind, cutter);
   const kernels::RowGroup all = {0, 0, run.rows};
+  std::memset(sent.split_counters, 0, SplitCounters() * sizeof(int32_t));
   sent.counts[0] = run.rows;
   sent.counts[2] = run.first;
   sent.counts[1] = cuda::CutIntoRowTiles({&all, 1}, sent.tiles);

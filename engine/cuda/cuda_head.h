@@ -14,6 +14,7 @@
 #include "engine/cuda/device.h"
 #include "engine/model/config.h"
 #include "engine/step_batch.h"
+#include "kernels/cuda/product_split.h"
 #include "kernels/cuda/row_tiles.h"
 #include "kernels/cuda/sample.h"
 #include "kernels/cuda/score.h"
@@ -24,8 +25,8 @@ namespace sluice {
 // The weights of a head, on the device.
 template <typename T>
 struct HeadWeights {
-  // [hidden, PaddedVocab(vocab)], like the bias with zeros behind the vocabulary; nullptr if the
-  // model has no head.
+  // [hidden, PaddedVocab(vocab)], like the bias with zeros behind the vocabulary, and packed if our
+  // kernel reads it; nullptr if the model has no head.
   const T* weight = nullptr;
   const T* bias = nullptr;  // [PaddedVocab(vocab)] or nullptr
   float soft_cap = 0;       // as in HeadOp
@@ -79,6 +80,7 @@ class CudaHead {
   // The input of a run, which the host sends in one copy.
   struct Input {
     int32_t* counts;  // [3]: rows, tiles of our kernel, and the index of the first sampled row
+    int32_t* split_counters;  // [SplitCounters()], zeros (kernels/cuda/product_split.h)
     kernels::RowGroup* tiles;
     int32_t* row_ids;         // [rows]
     int32_t* excluded_begin;  // [rows + 1], into the lists, which are sent separately
@@ -114,6 +116,10 @@ class CudaHead {
   // because such runs round differently.
   bool IsScored(const SampledRow& row) const;
   int32_t MostTop(Kind kind) const { return kind == kManyTop ? vocab_ : std::min(kFewTop, vocab_); }
+  size_t WorkspaceBytes() const;
+  int32_t SplitCounters() const {
+    return kernels::cuda::Segments(width_) > 1 ? kernels::cuda::kMostSplitTiles : 0;
+  }
   // Returns whether a run may hold the row.
   bool Allows(Kind kind, const SampledRow& row) const;
   // Returns the sizes of a staging area.
@@ -131,6 +137,7 @@ class CudaHead {
   void Launch(Kind kind, DeviceStream& stream) const;
   void LaunchProducts(Kind kind, DeviceStream& stream) const;
   void LaunchScore(DeviceStream& stream) const;
+  kernels::cuda::RowTiles TilesOf(Kind kind) const;
   // Returns the run for rows from `first` on, with as many rows as one graph takes and as the
   // staging area has room for, possibly none.
   Run NextRun(const StepBatch& batch, int64_t first, const HeadStaging& staging) const;
@@ -147,7 +154,7 @@ class CudaHead {
   int32_t columns_ = 0;    // of logits on the device: PaddedVocab(vocab_)
   int32_t most_rows_ = 0;  // of a step
   int64_t bytes_ = 0;
-  DeviceMemory memory_, workspace_;  // workspace_ is for the library's layer
+  DeviceMemory memory_, workspace_;  // workspace_ is for the products
   std::array<Input, kKinds> input_ = {};
   T* gathered_ = nullptr;        // [rows, hidden]
   uint64_t* scratch_ = nullptr;  // [kNarrowRows, vocab]

@@ -101,6 +101,20 @@ absl::StatusOr<const T*> DeviceWeights::LoadJoinedBias(const Checkpoint& checkpo
   return values;
 }
 
+template <typename T>
+absl::StatusOr<const T*> DeviceWeights::Pack(const T* weight, int64_t matrices, int32_t k,
+                                             int32_t n) {
+  SLUICE_CHECK(memory_.back().get() == weight);
+  SLUICE_ASSIGN_OR_RETURN(T* const packed,
+                          Allocate<T>(kernels::cuda::PackedElements<T>(matrices, k, n)));
+  kernels::cuda::PackWeights<T>(
+      stream_, {.in = weight, .matrices = matrices, .k = k, .n = n, .out = packed});
+  SLUICE_RETURN_IF_ERROR(stream_.Synchronize());  // nothing reads the weights any more
+  memory_.erase(memory_.end() - 2);
+  bytes_ -= matrices * k * n * kSizeOf<T>;
+  return packed;
+}
+
 absl::StatusOr<const float*> DeviceWeights::Put(const std::vector<float>& values) {
   const int64_t count = std::ssize(values);
   return SendAsIs<float>(
@@ -189,15 +203,16 @@ absl::Status DeviceWeights::SendTransposedTo(const Source& source, T* out, int64
   return absl::OkStatus();
 }
 
-#define SLUICE_INSTANTIATE(T)                                                                 \
-  template absl::StatusOr<const T*> DeviceWeights::Load(const Checkpoint&, const TensorPart&, \
-                                                        int64_t, int64_t);                    \
-  template absl::StatusOr<const T*> DeviceWeights::LoadDense(                                 \
-      const Checkpoint&, const TensorPart&, MatrixLayout, int64_t, int64_t, int64_t);         \
-  template absl::StatusOr<const T*> DeviceWeights::LoadJoined(                                \
-      const Checkpoint&, const std::vector<Columns>&, int64_t);                               \
-  template absl::StatusOr<const T*> DeviceWeights::LoadJoinedBias(const Checkpoint&,          \
-                                                                  const std::vector<Columns>&);
+#define SLUICE_INSTANTIATE(T)                                                                   \
+  template absl::StatusOr<const T*> DeviceWeights::Load(const Checkpoint&, const TensorPart&,   \
+                                                        int64_t, int64_t);                      \
+  template absl::StatusOr<const T*> DeviceWeights::LoadDense(                                   \
+      const Checkpoint&, const TensorPart&, MatrixLayout, int64_t, int64_t, int64_t);           \
+  template absl::StatusOr<const T*> DeviceWeights::LoadJoined(                                  \
+      const Checkpoint&, const std::vector<Columns>&, int64_t);                                 \
+  template absl::StatusOr<const T*> DeviceWeights::LoadJoinedBias(const Checkpoint&,            \
+                                                                  const std::vector<Columns>&); \
+  template absl::StatusOr<const T*> DeviceWeights::Pack(const T*, int64_t, int32_t, int32_t);
 
 SLUICE_INSTANTIATE(float)
 SLUICE_INSTANTIATE(kernels::cuda::BFloat16)

@@ -53,6 +53,10 @@ class DeviceWeights {
   template <typename T>
   absl::StatusOr<const T*> LoadJoinedBias(const Checkpoint& checkpoint,
                                           const std::vector<Columns>& columns);
+  // Packs matrices [matrices, k, n], which are the last weights that were loaded, for a kernel that
+  // reads them so, and releases them.
+  template <typename T>
+  absl::StatusOr<const T*> Pack(const T* weight, int64_t matrices, int32_t k, int32_t n);
   absl::StatusOr<const float*> Put(const std::vector<float>& values);
 
   // Waits until all values have arrived, and releases what loading needed.

@@ -78,6 +78,7 @@ template <typename T>
 const GroupedProductCandidate<T>& PortableProduct() {
   static const auto* const candidate = new GroupedProductCandidate<T>{
       .tier = "portable",
+      .packed = true,
       .supports = [](const DeviceInfo&, const GroupedProductShape&) { return absl::OkStatus(); },
       .run = [](Stream& stream,
                 const cuda::ProjectionArgs<T>& args) { cuda::Project(stream, args); }};

@@ -60,6 +60,7 @@ struct AttentionCandidate {
 template <typename T>
 struct GroupedProductCandidate {
   std::string tier;
+  bool packed = false;  // whether it reads packed weights (kernels/cuda/packed.h)
   std::function<absl::Status(const DeviceInfo& device, const GroupedProductShape& shape)> supports;
   std::function<void(kernels::cuda::Stream& stream, const kernels::cuda::ProjectionArgs<T>& args)>
       run;

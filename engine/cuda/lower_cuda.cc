@@ -108,12 +108,12 @@ class Lowering {
   CudaOpOr operator()(const LinearOp& op) {
     const int32_t k = Width32(op.in), n = Width32(op.out);
     SLUICE_CHECK(RowStride(op.in) == 0 && RowStride(op.out) == 0);
-    SLUICE_ASSIGN_OR_RETURN(const T* const weight, LoadWeight(op, k, n));
     SLUICE_ASSIGN_OR_RETURN(const T* const bias, LoadBias(op, n));
-    SLUICE_ASSIGN_OR_RETURN(const DenseLayer* const layer, LibraryLayer(op, weight, bias));
+    SLUICE_ASSIGN_OR_RETURN(const T* const plain, LoadWeight(op, k, n));
+    SLUICE_ASSIGN_OR_RETURN(const DenseLayer* const layer, LibraryLayer(op, plain, bias));
     if (layer != nullptr) {
       uses_library_ = true;
-      return [op, weight, bias, layer, shape = *ShapeOf(graph_, op, kHalf)](
+      return [op, weight = plain, bias, layer, shape = *ShapeOf(graph_, op, kHalf)](
                  const StepPlace<T>& place, DeviceStream& stream) {
         RunInSlices(*layer, shape,
                     {.x = place.buffer(op.in),
@@ -125,24 +125,29 @@ class Lowering {
                     stream);
       };
     }
+    const auto matrices =
+        static_cast<int32_t>(op.position_wise() ? Elements(op.weight) / (int64_t{k} * n) : 1);
+    workspace_bytes_ = std::max<size_t>(workspace_bytes_, cuda::SplitSumsBytes(k));
     const ActivationOp* const then = ActivationOf(next_, op.out);
     next_is_done_ = then != nullptr;
     const bool activate = then != nullptr;
     const Activation activation = activate ? then->activation : Activation();
     const BufferId gate = activate && then->in != op.out ? then->in : kNoBuffer;
-    SLUICE_ASSIGN_OR_RETURN(
-        const GroupedProductCandidate<T>* const kernel,
-        ProductKernel(
-            {.k = k,
-             .n = n,
-             .matrices = op.position_wise() ? static_cast<int32_t>(op.weight.shape[0]) : 1,
-             .bias = bias != nullptr,
-             .position_bias = op.position_bias,
-             .accumulate = op.accumulate,
-             .activate = activate,
-             .activation = activation,
-             .gated = gate != kNoBuffer},
-            weight, bias));
+    SLUICE_ASSIGN_OR_RETURN(const GroupedProductCandidate<T>* const kernel,
+                            ProductKernel({.k = k,
+                                           .n = n,
+                                           .matrices = matrices,
+                                           .bias = bias != nullptr,
+                                           .position_bias = op.position_bias,
+                                           .accumulate = op.accumulate,
+                                           .activate = activate,
+                                           .activation = activation,
+                                           .gated = gate != kNoBuffer},
+                                          plain, bias));
+    const T* weight = plain;
+    if (kernel->packed) {
+      SLUICE_ASSIGN_OR_RETURN(weight, weights_.Pack(plain, matrices, k, n));
+    }
     return [op, kernel, weight, bias, k, n, activate, activation, gate](const StepPlace<T>& place,
                                                                         Stream& stream) {
       kernel->run(stream, {.x = place.buffer(op.in),
@@ -156,7 +161,8 @@ class Lowering {
                            .out = place.buffer(op.out),
                            .activate = activate,
                            .activation = activation,
-                           .gate = Buffer(gate, place)});
+                           .gate = Buffer(gate, place),
+                           .split = place.split_sums(k)});
     };
   }
 
@@ -260,15 +266,18 @@ class Lowering {
 
   // The head runs separately (engine/cuda/cuda_head.h).
   CudaOpOr operator()(const HeadOp& op) {
-    SLUICE_ASSIGN_OR_RETURN(
-        const auto head,
-        weights_.LoadDense<T>(source_, op.weight, MatrixLayout::kOutIn, Width(op.in),
-                              config_.vocab_size, PaddedVocab(config_.vocab_size)));
-    SLUICE_ASSIGN_OR_RETURN(const auto bias, weights_.Load<T>(source_, op.bias, config_.vocab_size,
-                                                              PaddedVocab(config_.vocab_size)));
+    const int32_t columns = PaddedVocab(config_.vocab_size);
+    SLUICE_ASSIGN_OR_RETURN(const auto bias,
+                            weights_.Load<T>(source_, op.bias, config_.vocab_size, columns));
+    SLUICE_ASSIGN_OR_RETURN(const auto head,
+                            weights_.LoadDense<T>(source_, op.weight, MatrixLayout::kOutIn,
+                                                  Width(op.in), config_.vocab_size, columns));
     head_ = {head, bias, op.soft_cap};
     if (const auto shape = ShapeOf(graph_, op, config_.vocab_size, kHalf); shape && dense_) {
       SLUICE_ASSIGN_OR_RETURN(head_.layer, dense_->Find(*shape, head, nullptr));
+    }
+    if (head_.layer == nullptr) {
+      SLUICE_ASSIGN_OR_RETURN(head_.weight, weights_.Pack(head, 1, Width32(op.in), columns));
     }
     return CudaOp<T>();
   }

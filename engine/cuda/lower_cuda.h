@@ -13,6 +13,7 @@
 #include "engine/model/model.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/kv_cache.h"
+#include "kernels/cuda/product_split.h"
 #include "kernels/cuda/row_tiles.h"
 #include "kernels/simt/stream.h"
 
@@ -37,10 +38,15 @@ struct StepPlace {
   // Returns a reference to device memory.
   const StepCounts& counts() const { return *at<const StepCounts>(layout.counts); }
   void* workspace() const { return arena + layout.workspace; }
+  // Returns the memory by which blocks share the sums of a product over k.
+  kernels::cuda::SplitSums split_sums(int32_t k) const {
+    if (kernels::cuda::SplitSumsBytes(k) == 0) return {};
+    return {static_cast<float*>(workspace()), at<int32_t>(layout.split_counters)};
+  }
   kernels::cuda::LiveRows rows() const { return {&counts().rows, bucket.tokens}; }
   kernels::cuda::RowTiles dense_tiles() const {
     return {at<const kernels::RowGroup>(layout.dense_tiles), &counts().dense_tiles,
-            layout.max_dense_tiles};
+            layout.max_dense_tiles, /*one_group=*/true};
   }
   kernels::cuda::RowTiles group_tiles() const {
     return {at<const kernels::RowGroup>(layout.group_tiles), &counts().group_tiles,
@@ -64,7 +70,7 @@ struct LoweredCudaModel {
   std::vector<CudaOp<T>> ops;  // all but the head
   HeadWeights<T> head;
   bool uses_library = false;   // for layers other than the head
-  size_t workspace_bytes = 0;  // of the library's layers
+  size_t workspace_bytes = 0;  // the most that a product takes
   int32_t processors = 0;      // of the device
 
   StepLayout LayOut(const Model& model, const Bucket& bucket) const {

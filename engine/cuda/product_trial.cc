@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "kernels/cuda/pack.h"
 #include "kernels/reference/activation.h"
 
 namespace sluice {
@@ -162,16 +163,39 @@ absl::Status ProductTrial<T>::PutBatch(const std::vector<int32_t>& rows) {
   }
   std::vector<kernels::RowGroup> tiles(cuda::MaxRowTiles(std::ssize(rows), std::ssize(groups)));
   const int32_t count = cuda::CutIntoRowTiles(groups, tiles.data());
+  // Every second batch is that of a bucket of many more rows, for which a candidate may launch
+  // another kernel.
+  auto capacity = static_cast<int32_t>(tiles.size());
+  if (batches_.size() % 2 == 1) capacity = std::max(capacity, 2 * processors_);
   batches_.push_back({.x = inputs_->Put(x),
                       .gate = inputs_->Put(gate),
                       .tiles = {inputs_->Put(tiles), inputs_->Put(std::vector<int32_t>{count}),
-                                static_cast<int32_t>(tiles.size())}});
+                                capacity, /*one_group=*/shape_.matrices == 1}});
   return inputs_->status();
+}
+
+template <typename T>
+absl::Status ProductTrial<T>::Pack(DeviceStream& stream) {
+  const int64_t count = cuda::PackedElements<T>(shape_.matrices, shape_.k, shape_.n);
+  T* const packed = inputs_->Room<T>(count);
+  SLUICE_RETURN_IF_ERROR(inputs_->status());
+  cuda::PackWeights<T>(
+      stream,
+      {.in = weight_, .matrices = shape_.matrices, .k = shape_.k, .n = shape_.n, .out = packed});
+  packed_ = packed;
+  return absl::OkStatus();
 }
 
 template <typename T>
 absl::Status ProductTrial<T>::Prepare(Device& device, DeviceStream& stream) {
   inputs_.emplace(device, stream);
+  processors_ = device.info().processors;
+  if (const int64_t bytes = cuda::SplitSumsBytes(shape_.k); bytes > 0) {
+    split_ = {inputs_->Room<float>(bytes / static_cast<int64_t>(sizeof(float))),
+              inputs_->Room<int32_t>(cuda::kMostSplitTiles)};
+    SLUICE_RETURN_IF_ERROR(inputs_->status());
+    stream.Fill(split_.counters, 0, cuda::kMostSplitTiles * sizeof(int32_t));
+  }
   DrawRows();
   RowTrialPlan plan = Plan();
   for (const std::vector<int32_t>& rows : plan.batches) SLUICE_RETURN_IF_ERROR(PutBatch(rows));
@@ -182,11 +206,12 @@ absl::Status ProductTrial<T>::Prepare(Device& device, DeviceStream& stream) {
 
 template <typename T>
 absl::Status ProductTrial<T>::Check(const GroupedProductCandidate<T>& candidate,
-                                    DeviceStream& stream) const {
+                                    DeviceStream& stream) {
+  if (candidate.packed && packed_ == nullptr) SLUICE_RETURN_IF_ERROR(Pack(stream));
   return trial_->Check(
       [&](size_t batch, void* out, DeviceStream& to) {
         candidate.run(to, {.x = batches_[batch].x,
-                           .weight = weight_,
+                           .weight = candidate.packed ? packed_ : weight_,
                            .bias = bias_,
                            .bias_stride = shape_.position_bias ? shape_.n : 0,
                            .k = shape_.k,
@@ -196,7 +221,8 @@ absl::Status ProductTrial<T>::Check(const GroupedProductCandidate<T>& candidate,
                            .out = static_cast<T*>(out),
                            .activate = shape_.activate,
                            .activation = shape_.activation,
-                           .gate = batches_[batch].gate});
+                           .gate = batches_[batch].gate,
+                           .split = split_});
       },
       stream);
 }

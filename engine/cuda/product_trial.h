@@ -8,6 +8,8 @@
 #include "absl/status/status.h"
 #include "engine/cuda/kernel_candidates.h"
 #include "engine/cuda/row_trial.h"
+#include "kernels/cuda/product_split.h"
+#include "kernels/cuda/row_tiles.h"
 
 namespace sluice {
 
@@ -18,15 +20,15 @@ namespace sluice {
 template <typename T>
 class ProductTrial {
  public:
-  // Candidates are tried with `weight` [matrices, k, n] and `bias` on the device, which outlive
-  // this; `bias` is nullptr, [n], or [matrices, n].
+  // Candidates are tried with `weight` [matrices, k, n], packed for those that read it so, and
+  // `bias` on the device, which outlive this; `bias` is nullptr, [n], or [matrices, n].
   ProductTrial(const GroupedProductShape& shape, const T* weight, const T* bias)
       : shape_(shape), weight_(weight), bias_(bias) {}
 
   absl::Status Prepare(Device& device, DeviceStream& stream);
   // Returns FailedPrecondition with the fault of the candidate; other errors are those of the
   // device.
-  absl::Status Check(const GroupedProductCandidate<T>& candidate, DeviceStream& stream) const;
+  absl::Status Check(const GroupedProductCandidate<T>& candidate, DeviceStream& stream);
 
  private:
   static constexpr bool kHalf = sizeof(T) == 2;
@@ -46,10 +48,14 @@ class ProductTrial {
   RowTrialPlan Plan() const;
   absl::Status Expect(RowTrialPlan* plan);
   absl::Status PutBatch(const std::vector<int32_t>& rows);
+  absl::Status Pack(DeviceStream& stream);
 
   const GroupedProductShape shape_;
   const T* const weight_;
   const T* const bias_;
+  const T* packed_ = nullptr;  // the weight, once a candidate reads it packed
+  kernels::cuda::SplitSums split_;
+  int32_t processors_ = 1;  // of the device
   std::vector<Row> rows_;
   std::vector<Batch> batches_;
   std::optional<TrialInputs> inputs_;

@@ -108,18 +108,25 @@ absl::Status RowTrial::CheckBits(size_t batch) const {
   return absl::OkStatus();
 }
 
-const void* TrialInputs::PutBytes(const void* values, size_t bytes) {
+void* TrialInputs::Allocate(size_t bytes) {
   if (!status_.ok() || bytes == 0) return nullptr;
   absl::StatusOr<DeviceMemory> memory = device_.Allocate(bytes);
-  absl::StatusOr<PinnedMemory> staging = device_.AllocatePinned(bytes);
   status_.Update(memory.status());
+  if (!status_.ok()) return nullptr;
+  memory_.push_back(*std::move(memory));
+  return memory_.back().get();
+}
+
+const void* TrialInputs::PutBytes(const void* values, size_t bytes) {
+  void* const memory = Allocate(bytes);
+  if (memory == nullptr) return nullptr;
+  absl::StatusOr<PinnedMemory> staging = device_.AllocatePinned(bytes);
   status_.Update(staging.status());
   if (!status_.ok()) return nullptr;
   std::memcpy(staging->get(), values, bytes);
-  stream_.CopyToDevice(memory->get(), staging->get(), bytes);
+  stream_.CopyToDevice(memory, staging->get(), bytes);
   status_.Update(stream_.Synchronize());
-  memory_.push_back(*std::move(memory));
-  return memory_.back().get();
+  return memory;
 }
 
 absl::StatusOr<std::vector<std::byte>> TrialInputs::Fetch(const void* device, size_t bytes) {

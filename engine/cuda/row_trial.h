@@ -79,7 +79,8 @@ class RowTrial {
 // Returns element `i` of an array of bfloat16 or float.
 double TrialValue(const void* values, size_t i, bool half);
 
-// Device memory with a trial's inputs. The first failure is kept, after which Put returns nullptr.
+// Device memory with a trial's inputs. The first failure is kept, after which Put and Room return
+// nullptr.
 class TrialInputs {
  public:
   TrialInputs(Device& device, DeviceStream& stream) : device_(device), stream_(stream) {}
@@ -88,12 +89,18 @@ class TrialInputs {
   const T* Put(const std::vector<T>& values) {
     return static_cast<const T*>(PutBytes(values.data(), values.size() * sizeof(T)));
   }
+  // Returns memory for `count` values with any content.
+  template <typename T>
+  T* Room(int64_t count) {
+    return static_cast<T*>(Allocate(static_cast<size_t>(count) * sizeof(T)));
+  }
   // Returns the bytes at `device` on the host.
   absl::StatusOr<std::vector<std::byte>> Fetch(const void* device, size_t bytes);
   const absl::Status& status() const { return status_; }
 
  private:
   const void* PutBytes(const void* values, size_t bytes);
+  void* Allocate(size_t bytes);
 
   Device& device_;
   DeviceStream& stream_;

@@ -41,18 +41,21 @@ struct StepLayout {
   int64_t dense_tiles;      // [max_dense_tiles]
   int64_t group_tiles;      // [max_group_tiles]
   int64_t attention_tiles;  // [max_attention_tiles]
-  int64_t inputs;           // [tokens, the model's input_width], float
-  int64_t pages;            // [sequences, pages of max_positions]; sent as far as used
+  // [kMostSplitTiles], zeros (kernels/cuda/product_split.h); absent if no product may be split
+  int64_t split_counters;
+  int64_t inputs;  // [tokens, the model's input_width], float
+  int64_t pages;   // [sequences, pages of max_positions]; sent as far as used
 
   int32_t max_dense_tiles;
   int32_t max_group_tiles;
+  int32_t split_counter_count;
   int32_t max_attention_tiles;
   kernels::cuda::AttentionSizes attention;
 
   int64_t cos_sim;    // [layers, tokens, heads]; absent without XSA
   int64_t proj_frac;  // likewise
   int64_t attention_scratch;
-  int64_t workspace;  // of the library's layers; of one size in all buckets
+  int64_t workspace;  // of the products; of one size in all buckets
   int64_t bytes;      // the total; grows with the bucket
 };
 

@@ -1,5 +1,6 @@
 // Grouped GEMM for compute capability 9.0 (sm_90a), tuned where kernels/cuda/projection.h is
-// portable: the same operands and the same result but for its last bits.
+// portable: the same result but for its last bits, of the same operands but for the weight, which
+// is not packed; `split` is not used.
 //
 // A tile's rows are multiplied with kHopperColumns columns by the tensor cores of a warpgroup,
 // which read both operands from shared memory. Each output element is one running sum over k

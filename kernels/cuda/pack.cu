@@ -97,10 +97,44 @@ __global__ void TransposeKernel(TransposeJob<S, T> job) {
   }
 }
 
+// A block writes a slice at a time. Neighbouring lanes read neighbouring columns.
+template <typename T>
+__global__ void PackKernel(PackArgs<T> args) {
+  constexpr int32_t kCount = kCopyElements<T>, kDepth = kSliceDepth<T>;
+  // The depths and columns of 16 bytes of a slice.
+  constexpr int32_t kDown = sizeof(T) == 2 ? 4 : 1, kAcross = kCount / kDown;
+  constexpr int32_t kGroups = kPanelColumns / kAcross;
+  const int32_t slices = Slices<T>(args.k), panels = Panels(args.n);
+  const int64_t all = args.matrices * panels * slices;
+  for (int64_t slice = BlockIndex(); slice < all; slice += GridBlocks()) {
+    const int64_t matrix = slice / slices / panels;
+    const auto panel = static_cast<int32_t>(slice / slices % panels);
+    const auto first = static_cast<int32_t>(slice % slices) * kDepth;
+    const T* const in = args.in + matrix * args.k * args.n;
+    T* const out = args.out + slice * kSliceElements<T>;
+    for (int32_t i = ThreadIndex(); i < kSliceElements<T> / kCount; i += kThreads) {
+      const int32_t depth = i / kGroups * kDown, column = i % kGroups * kAcross;
+      Pack<T> pack;
+      SLUICE_UNROLL
+      for (int32_t j = 0; j < kCount; ++j) {
+        const int32_t k = first + depth + j / kAcross;
+        const int32_t n = panel * kPanelColumns + column + j % kAcross;
+        const bool inside = k < args.k && n < args.n;
+        pack.at[PlaceInSlice(T{}, j / kAcross, j % kAcross)] =
+            inside ? in[int64_t{k} * args.n + n] : Narrow<T>(0.0f);
+      }
+      StoreWhole(pack, out + PlaceInSlice(T{}, depth, column));
+    }
+  }
+}
+
 template <typename S, typename T>
 const Kernel kConvert = KernelOf("Convert", &ConvertKernel<S, T>);
 template <typename S, typename T>
 const Kernel kTranspose = KernelOf("Transpose", &TransposeKernel<S, T>);
+
+template <typename T>
+const Kernel kPack = KernelOf("Pack", &PackKernel<T>);
 
 template <typename S, typename T>
 void LaunchConvert(Stream& stream, const ConvertArgs<T>& args) {
@@ -152,5 +186,14 @@ void Transpose(Stream& stream, const TransposeArgs<T>& args) {
 
 template void Transpose(Stream&, const TransposeArgs<float>&);
 template void Transpose(Stream&, const TransposeArgs<BFloat16>&);
+
+template <typename T>
+void PackWeights(Stream& stream, const PackArgs<T>& args) {
+  const int64_t slices = PackedElements<T>(args.matrices, args.k, args.n) / kSliceElements<T>;
+  Launch(stream, kPack<T>, {PersistentBlocks(stream, slices, kBlocksPerProcessor), kThreads}, args);
+}
+
+template void PackWeights(Stream&, const PackArgs<float>&);
+template void PackWeights(Stream&, const PackArgs<BFloat16>&);
 
 }  // namespace sluice::kernels::cuda

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/packed.h"
 #include "kernels/dtype.h"
 #include "kernels/simt/stream.h"
 
@@ -41,5 +42,18 @@ constexpr int64_t TransposeStride(int64_t columns, DType dtype) {
   const int64_t unit = 16 / DTypeBytes(dtype);
   return (columns + unit - 1) / unit * unit;
 }
+
+template <typename T>
+struct PackArgs {
+  const T* in;  // [matrices, k, n]
+  int64_t matrices;
+  int32_t k;
+  int32_t n;
+  T* out;  // [PackedElements<T>(matrices, k, n)], 16-byte aligned; must not overlap `in`
+};
+
+// Arranges matrices as kernels/cuda/packed.h describes.
+template <typename T>
+void PackWeights(Stream& stream, const PackArgs<T>& args);
 
 }  // namespace sluice::kernels::cuda

@@ -1,91 +1,270 @@
-// The loop of a projection's block over k, which the kernels of kernels/cuda/projection.cu and
-// score.cu share. Device code only.
+// The loop of a product's block, which the kernels of kernels/cuda/projection.cu and score.cu
+// share: over tiles of rows and columns, and over k. Device code only, but for the launch.
+//
+// A block keeps the slices of several steps on their way, across the ends of its tiles. Weights
+// come in bulk copies, since packed slices are contiguous; rows of x come 16 bytes at a time.
 #pragma once
 
+#include "kernels/cuda/product_split.h"
 #include "kernels/cuda/row_tiles.h"
 #include "kernels/cuda/tile.h"
 #include "kernels/simt/simt.h"
 
 namespace sluice::kernels::cuda {
 
-inline constexpr int32_t kProductStages = 4;
-
-// The shared memory of a block; the sums of a tile reuse the memory of its slices.
-template <typename T>
-union ProductShared {
-  Stage<T> stages[kProductStages];
-  float sums[kTileRows][kTileColumns + 8];  // + 8: neighbouring rows begin in other banks
-};
-
-// The work that a block does at a time: the tile's rows by kTileColumns columns.
-struct ProductWork {
-  RowGroup tile;
-  int32_t column;
-};
-
 template <typename T>
 struct Operands {
   const T* x;       // [rows, k]
-  const T* weight;  // [matrices, k, n]
+  const T* weight;  // packed [matrices, k, n]
   int32_t k;
   int32_t n;
+  RowTiles tiles;
+  SplitSums split = {};
 };
 
-// Copies the slices from depth `k` on to shared memory. Rows of x beyond the last block of 16 with
-// a live row are left unchanged, because they are never read.
-template <bool kAsync, typename T>
-__device__ inline void BringStage(const Operands<T>& operands, const ProductWork& work, int32_t k,
-                                  Stage<T>& stage) {
-  constexpr int32_t kElements = kCopyElements<T>;
-  constexpr int32_t kPerRow = Stage<T>::kDepth / kElements;
-  const int32_t rows = (work.tile.count + 15) / 16 * 16;
-  for (int32_t i = ThreadIndex(); i < rows * kPerRow; i += kTileThreads) {
-    const int32_t row = i / kPerRow, column = i % kPerRow * kElements;
-    const T* from = operands.x + int64_t{work.tile.first_row + row} * operands.k + k + column;
-    Bring<T, kAsync>(&stage.x[row][column], from, operands.x,
-                     row < work.tile.count ? operands.k - k - column : 0);
-  }
-  constexpr int32_t kPerDepth = kTileColumns / kElements;
-  const T* matrix = operands.weight + int64_t{work.tile.position} * operands.k * operands.n;
-  for (int32_t i = ThreadIndex(); i < Stage<T>::kDepth * kPerDepth; i += kTileThreads) {
-    const int32_t depth = i / kPerDepth, column = i % kPerDepth * kElements;
-    const T* from = matrix + int64_t{k + depth} * operands.n + work.column + column;
-    Bring<T, kAsync>(&stage.weight[depth][column], from, operands.weight,
-                     k + depth < operands.k ? operands.n - work.column - column : 0);
-  }
-}
+template <typename T, typename Tile>
+struct ProductShared {
+  Stage<T, Tile> stages[Tile::kStages];
+  Arrival arrivals[Tile::kStages];
+  bool last;  // whether the block's segment is the last one of its tile to be ready
+};
 
-// Adds the products of a tile to `sums`; each is one running sum over k ascending. Keeps
-// kProductStages - 1 slices in flight while it multiplies one.
-template <bool kAsync, typename T>
-__device__ inline void MultiplyTile(const Operands<T>& operands, const ProductWork& work,
-                                    ProductShared<T>& shared, Sums<T>& sums) {
-  constexpr int32_t kDepth = Stage<T>::kDepth, kAhead = kProductStages - 1;
-  const int32_t steps = (operands.k + kDepth - 1) / kDepth;
-  for (int32_t step = 0; step < kAhead; ++step) {
-    if (step < steps) BringStage<kAsync>(operands, work, step * kDepth, shared.stages[step]);
-    CommitCopies();
+// The tiles of a launch: `rows` by `columns`, whose segments are shared by `splits` blocks.
+template <typename T, typename Tile>
+struct ProductGrid {
+  int32_t rows, columns, splits;
+  int32_t steps, segment_steps;  // of k: in all, and of a segment
+
+  __device__ explicit ProductGrid(const Operands<T>& operands) {
+    constexpr int32_t kJoined = Tile::kRows / kTileRows;
+    rows = (*operands.tiles.count + kJoined - 1) / kJoined;
+    columns = (operands.n + Tile::kColumns - 1) / Tile::kColumns;
+    steps = Slices<T>(operands.k);
+    segment_steps = SegmentDepth(operands.k) / kSliceDepth<T>;
+    const bool few = kJoined == 1 && int64_t{rows} * columns <= kMostSplitTiles;
+    splits = operands.split.sums != nullptr && few ? Segments(operands.k) : 1;
   }
-  for (int32_t step = 0; step < steps; ++step) {
-    WaitCopies<kAhead - 1>();
-    SyncBlock();  // this step's slices have arrived, and the previous ones are no longer read
-    const int32_t next = step + kAhead;
-    if (next < steps) {
-      BringStage<kAsync>(operands, work, next * kDepth, shared.stages[next % kProductStages]);
+};
+
+// A block's way through the grid: every GridBlocks()th of the tiles' segments, or of the tiles.
+template <typename T, typename Tile>
+class ProductWalk {
+ public:
+  __device__ ProductWalk(const Operands<T>& operands, const ProductGrid<T, Tile>& grid)
+      : operands_(operands), grid_(grid) {
+    Cut(BlockIndex(), row_, column_, segment_);
+    Cut(GridBlocks(), row_step_, column_step_, segment_step_);
+    Begin();
+  }
+
+  __device__ bool done() const { return row_ >= grid_.rows; }
+  __device__ void Next() {
+    segment_ += segment_step_;
+    int32_t carry = segment_ >= grid_.splits;
+    segment_ -= carry * grid_.splits;
+    column_ += column_step_ + carry;
+    carry = column_ >= grid_.columns;
+    column_ -= carry * grid_.columns;
+    row_ += row_step_ + carry;
+    Begin();
+  }
+  __device__ int32_t column() const { return column_ * Tile::kColumns; }
+  __device__ int32_t segment() const { return segment_; }
+  // Returns the number of the tile in the grid.
+  __device__ int32_t tile() const { return row_ * grid_.columns + column_; }
+
+  // Returns the step after those of the segment that begins with `first`.
+  __device__ int32_t SegmentEnd(int32_t first) const {
+    const int32_t left = grid_.steps - first;
+    return first + (left < grid_.segment_steps ? left : grid_.segment_steps);
+  }
+
+  RowGroup rows = {};         // of the tile
+  int32_t step = 0, end = 0;  // of k
+
+ private:
+  __device__ void Cut(int32_t item, int32_t& row, int32_t& column, int32_t& segment) const {
+    segment = item % grid_.splits;
+    column = item / grid_.splits % grid_.columns;
+    row = item / grid_.splits / grid_.columns;
+  }
+  __device__ void Begin() {
+    if (done()) return;
+    const RowTiles& tiles = operands_.tiles;
+    if constexpr (Tile::kRows == kTileRows) {
+      rows = tiles.tiles[row_];
+    } else {
+      rows = tiles.tiles[2 * row_];
+      if (2 * row_ + 1 < *tiles.count) rows.count += tiles.tiles[2 * row_ + 1].count;
     }
-    CommitCopies();
-    sums.Add(shared.stages[step % kProductStages], work.tile.count);
+    step = segment_ * grid_.segment_steps;
+    end = grid_.splits == 1 ? grid_.steps : SegmentEnd(step);
   }
+
+  const Operands<T>& operands_;
+  const ProductGrid<T, Tile>& grid_;
+  int32_t row_, column_, segment_;
+  int32_t row_step_, column_step_, segment_step_;
+};
+
+// What a block copies to shared memory: the slices of a step after another, on its way through the
+// grid. What does not change from step to step is computed once a tile.
+template <bool kAligned, typename T, typename Tile>
+class ProductSlices {
+ public:
+  __device__ ProductSlices(const Operands<T>& operands, const ProductGrid<T, Tile>& grid)
+      : operands_(operands), at_(operands, grid) {
+    Begin();
+  }
+
+  __device__ bool done() const { return at_.done(); }
+
+  // Copies the slices of the next step. Rows of x beyond the last block of 8 with a live row are
+  // left unchanged, because they are never read.
+  __device__ void Bring(Stage<T, Tile>& stage, Arrival& arrival) {
+    SLUICE_UNROLL
+    for (int32_t i = 0; i < kPanels; ++i) {
+      BulkCopy(stage.weight[i], weight_ + i * second_panel_, kSliceElements<T> * sizeof(T),
+               arrival);
+    }
+    SLUICE_UNROLL
+    for (int32_t i = 0; i < Tile::kRows; i += kTogether) {
+      if (i >= brought_rows_) continue;
+      T* const to = &stage.x[i + ThreadIndex() / kChunks][place_];
+      cuda::Bring<T, kAligned>(to, x_ + i * int64_t{operands_.k}, operands_.x,
+                               i < live_rows_ ? depth_left_ : 0);
+    }
+    x_ += kSliceDepth<T>;
+    weight_ += kSliceElements<T>;
+    depth_left_ -= kSliceDepth<T>;
+    if (++at_.step < at_.end) return;
+    at_.Next();
+    Begin();
+  }
+
+ private:
+  static constexpr int32_t kPanels = Tile::kColumns / kPanelColumns;
+  static constexpr int32_t kChunks = kSliceDepth<T> / kCopyElements<T>;
+  static constexpr int32_t kTogether = Tile::kThreads / kChunks;  // rows
+  static_assert(kTogether % 8 == 0);  // so that all rows of a thread have the same ChunkPlace
+
+  __device__ void Begin() {
+    if (done()) return;
+    const int32_t panels = Panels(operands_.n), slices = Slices<T>(operands_.k);
+    const int32_t panel = at_.column() / kPanelColumns;
+    const int64_t slice = (int64_t{at_.rows.position} * panels + panel) * slices + at_.step;
+    weight_ = operands_.weight + slice * kSliceElements<T>;
+    // Columns behind the last panel are those of the last one again, and are not written.
+    second_panel_ = panel + 1 < panels ? int64_t{slices} * kSliceElements<T> : 0;
+    const int32_t row = ThreadIndex() / kChunks, chunk = ThreadIndex() % kChunks;
+    const int32_t k = at_.step * kSliceDepth<T> + chunk * kCopyElements<T>;
+    place_ = ChunkPlace(row, chunk) * kCopyElements<T>;
+    x_ = operands_.x + int64_t{at_.rows.first_row + row} * operands_.k + k;
+    depth_left_ = operands_.k - k;
+    live_rows_ = at_.rows.count - row;
+    brought_rows_ = (at_.rows.count + 7) / 8 * 8 - row;
+  }
+
+  const Operands<T>& operands_;
+  ProductWalk<T, Tile> at_;
+  const T* weight_ = nullptr;
+  const T* x_ = nullptr;  // of the thread's first row and chunk
+  int64_t second_panel_ = 0;
+  int32_t place_ = 0, depth_left_ = 0;
+  int32_t live_rows_ = 0, brought_rows_ = 0;  // counted from the thread's first row
+};
+
+// Hands the sums of a segment to the block that finishes the tile, which is that of the last
+// segment to be ready. Returns whether it is this one; then `sums` are those of all segments.
+template <typename T, typename Tile>
+__device__ inline bool JoinSegments(const SplitSums& split, const ProductGrid<T, Tile>& grid,
+                                    const ProductWalk<T, Tile>& at, ProductShared<T, Tile>& shared,
+                                    Sums<Tile>& sums) {
+  constexpr int32_t kSums = Tile::kRows * Tile::kColumns;
+  float* const of_tile = split.sums + int64_t{at.tile()} * grid.splits * kSums;
+  sums.Save(of_tile + at.segment() * kSums, at.rows.count);
+  SyncBlock();
+  if (ThreadIndex() == 0) {
+    Fence();
+    shared.last = AtomicAdd(&split.counters[at.tile()], 1) == grid.splits - 1;
+    if (shared.last) AtomicAdd(&split.counters[at.tile()], -grid.splits);
+    Fence();
+  }
+  SyncBlock();
+  if (!shared.last) return false;
+  sums.Clear();
+  for (int32_t i = 0; i < grid.splits; ++i) sums.AddSaved(of_tile + i * kSums, at.rows.count);
+  return true;
 }
 
-// Puts the sums of a tile, instead of the slices, in shared memory.
-template <typename T>
-__device__ inline void ShareSums(const ProductWork& work, const Sums<T>& sums,
-                                 ProductShared<T>& shared) {
-  SyncBlock();  // the slices are no longer read
-  sums.ForEach(work.tile.count,
-               [&](int32_t row, int32_t column, float sum) { shared.sums[row][column] = sum; });
+// Calls finish(rows, column, sums) for each of the block's tiles, with the rows and the first
+// column of the tile. The sums of a segment are one running sum over k ascending; those of the
+// segments are added in ascending order.
+template <typename Tile, bool kAligned, typename T, typename Finish>
+__device__ inline void MultiplyTiles(const Operands<T>& operands, ProductShared<T, Tile>& shared,
+                                     Finish finish) {
+  constexpr int32_t kStages = Tile::kStages, kAhead = kStages - 1;
+  if (ThreadIndex() == 0) {
+    for (Arrival& arrival : shared.arrivals) {
+      InitArrival(arrival, Tile::kColumns / kPanelColumns);
+    }
+  }
   SyncBlock();
+  const ProductGrid<T, Tile> grid(operands);
+  ProductSlices<kAligned, T, Tile> slices(operands, grid);
+  ProductWalk<T, Tile> at(operands, grid);
+  for (int32_t i = 0; i < kAhead; ++i) {
+    if (!slices.done()) slices.Bring(shared.stages[i], shared.arrivals[i]);
+    CommitCopies();
+  }
+  int32_t stage = 0, phase = 0;
+  for (; !at.done(); at.Next()) {
+    Sums<Tile> sums, segment;
+    sums.Clear();
+    for (int32_t step = at.step; step < at.end;) {
+      segment.Clear();
+      const int32_t segment_end = at.SegmentEnd(step);
+      SLUICE_ROLLED
+      for (; step < segment_end; ++step) {
+        WaitCopies<kAhead - 1>();
+        WaitArrival(shared.arrivals[stage], phase);
+        SyncBlock();  // this step's slices have arrived, and the previous ones are no longer read
+        const int32_t free = stage == 0 ? kAhead : stage - 1;
+        if (!slices.done()) slices.Bring(shared.stages[free], shared.arrivals[free]);
+        CommitCopies();
+        segment.AddProducts(shared.stages[stage], at.rows.count);
+        if (++stage == kStages) stage = 0, ++phase;
+      }
+      sums.Add(segment);
+    }
+    if (grid.splits > 1 && !JoinSegments(operands.split, grid, at, shared, sums)) continue;
+    finish(at.rows, at.column(), sums);
+  }
+  WaitCopies<0>();
+}
+
+// Launches `small` or `large`, kernels with tiles of these sizes; both have the same bits.
+// `large` is null if there is none.
+template <typename T, typename Argument>
+inline void LaunchProduct(Stream& stream, const Operands<T>& operands, const Kernel& small,
+                          const Kernel* large, const Argument& argument) {
+  const auto tiles = [&](int32_t rows, int32_t columns) {
+    const int64_t down = (operands.tiles.capacity + rows - 1) / rows;
+    return down * ((operands.n + columns - 1) / columns);
+  };
+  const int64_t large_tiles = tiles(LargeTile::kRows / kTileRows, LargeTile::kColumns);
+  if (large != nullptr && operands.tiles.one_group && large_tiles >= stream.processors()) {
+    return Launch(stream, *large,
+                  {PersistentBlocks(stream, large_tiles, 1), LargeTile::kThreads,
+                   sizeof(ProductShared<T, LargeTile>)},
+                  argument);
+  }
+  int64_t items = tiles(1, SmallTile::kColumns);
+  if (operands.split.sums != nullptr) items *= Segments(operands.k);
+  Launch(stream, small,
+         {PersistentBlocks(stream, items, 2), SmallTile::kThreads,
+          sizeof(ProductShared<T, SmallTile>)},
+         argument);
 }
 
 }  // namespace sluice::kernels::cuda

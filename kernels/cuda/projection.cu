@@ -10,89 +10,139 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-// Calls write(element, value) for the element at this row and column of the tile, if there is one;
-// `value` is before any activation.
-template <typename T, typename Out, typename Write>
-__device__ void Finish(const ProjectionArgs<T, Out>& args, const ProductWork& work, int32_t row,
-                       int32_t column, float sum, Write write) {
-  column += work.column;
-  if (column >= args.n) return;
-  const int64_t element = int64_t{work.tile.first_row + row} * args.n + column;
-  if (args.bias != nullptr) {
-    sum += Widen(args.bias[work.tile.position * args.bias_stride + column]);
-  }
-  if (args.accumulate) sum += Widen(args.out[element]);
-  write(element, Narrow<Out>(sum));
-}
-
 template <typename T, typename Out>
-__device__ void WriteSums(const ProjectionArgs<T, Out>& args, const ProductWork& work,
-                          const Sums<T>& sums) {
-  sums.ForEach(work.tile.count, [&](int32_t row, int32_t column, float sum) {
-    Finish(args, work, row, column, sum,
-           [&](int64_t element, Out value) { args.out[element] = value; });
-  });
+SLUICE_HOST_DEVICE Operands<T> OperandsOf(const ProjectionArgs<T, Out>& args) {
+  return {args.x, args.weight, args.k, args.n, args.tiles, args.split};
 }
 
-// Writes the activated outputs by way of shared memory: threads hold their sums in registers, over
-// which loops are unrolled, and the activation functions are long.
-template <typename T, typename Out>
-__device__ void WriteActivated(const ProjectionArgs<T, Out>& args, const ProductWork& work,
-                               const Sums<T>& sums, ProductShared<T>& shared) {
-  ShareSums(work, sums, shared);
-  for (int32_t i = ThreadIndex(); i < work.tile.count * kTileColumns; i += kTileThreads) {
-    const int32_t row = i / kTileColumns, column = i % kTileColumns;
-    Finish(args, work, row, column, shared.sums[row][column], [&](int64_t element, Out value) {
-      const Out in = args.gate == nullptr ? value : args.gate[element];
-      float activated = Apply(args.activation, Widen(in));
-      if (args.gate != nullptr) activated *= Widen(value);
-      args.out[element] = Narrow<Out>(activated);
-    });
-  }
-}
-
-template <typename T, typename Out, bool kAsync>
-__device__ void Multiply(const ProjectionArgs<T, Out>& args, const ProductWork& work,
-                         ProductShared<T>& shared) {
-  Sums<T> sums;
-  MultiplyTile<kAsync>(Operands<T>{args.x, args.weight, args.k, args.n}, work, shared, sums);
-  if (args.activate) {
-    WriteActivated(args, work, sums, shared);
+// Reads the two neighbouring elements at `from`, or only the first.
+template <bool kBoth, typename T>
+__device__ inline Floats<2> LoadTwo(const T* from, bool both) {
+  if constexpr (kBoth) {
+    return Load<2>(from);
   } else {
-    WriteSums(args, work, sums);
+    return {{Widen(from[0]), both ? Widen(from[1]) : 0.0f}};
   }
-  SyncBlock();
+}
+template <bool kBoth, typename T>
+__device__ inline void StoreTwo(const Floats<2>& values, T* to, bool both) {
+  if constexpr (kBoth) {
+    Store<2>(values, to);
+  } else {
+    to[0] = Narrow<T>(values.at[0]);
+    if (both) to[1] = Narrow<T>(values.at[1]);
+  }
 }
 
-template <typename T, typename Out, bool kAsync>
-__global__ void __launch_bounds__(kTileThreads) ProjectionKernel(ProjectionArgs<T, Out> args) {
-  auto& shared = SharedMemory<ProductShared<T>>();
-  const int32_t column_tiles = (args.n + kTileColumns - 1) / kTileColumns;
-  const int64_t items = int64_t{*args.tiles.count} * column_tiles;
-  for (int64_t item = BlockIndex(); item < items; item += GridBlocks()) {
-    const ProductWork work = {args.tiles.tiles[item / column_tiles],
-                              static_cast<int32_t>(item % column_tiles) * kTileColumns};
-    Multiply<T, Out, kAsync>(args, work, shared);
+// The columns and output elements of a thread's sums.
+template <typename T, typename Out, typename Tile>
+struct Place {
+  const ProjectionArgs<T, Out>& args;
+  const RowGroup& rows;
+  int32_t first_column;
+
+  // Calls f(column, element, both) for the sums At(r, i, c), where they are: for two neighbouring
+  // elements, or for one at the end of a row.
+  template <typename Function>
+  __device__ void At(int32_t r, int32_t i, int32_t c, Function f) const {
+    const int32_t row = Sums<Tile>::Row(r, i), column = first_column + Sums<Tile>::Column(c);
+    if (row >= rows.count || column >= args.n) return;
+    f(column, int64_t{rows.first_row + row} * args.n + column, column + 1 < args.n);
   }
+};
+
+// Writes the outputs of a tile as they are before any activation.
+template <bool kAligned, typename T, typename Out, typename Tile>
+__device__ inline void WriteSums(const Place<T, Out, Tile>& place, const Sums<Tile>& sums) {
+  const ProjectionArgs<T, Out>& args = place.args;
+  SLUICE_UNROLL
+  for (int32_t r = 0; r < Sums<Tile>::kRowBlocks; ++r) {
+    SLUICE_UNROLL
+    for (int32_t i = 0; i < 2; ++i) {
+      SLUICE_UNROLL
+      for (int32_t c = 0; c < Sums<Tile>::kColumnBlocks; ++c) {
+        Floats<2> values = sums.At(r, i, c);
+        place.At(r, i, c, [&](int32_t column, int64_t element, bool both) {
+          const auto add = [&](const Floats<2>& more) {
+            for (int32_t j = 0; j < 2; ++j) values.at[j] += more.at[j];
+          };
+          if (args.bias != nullptr) {
+            const T* const bias = args.bias + place.rows.position * args.bias_stride;
+            add(LoadTwo<kAligned>(bias + column, both));
+          }
+          if (args.accumulate) add(LoadTwo<kAligned>(args.out + element, both));
+          StoreTwo<kAligned>(values, args.out + element, both);
+        });
+      }
+    }
+  }
+}
+
+// Applies the activation to the outputs that the calling thread has written. The loop is not
+// unrolled, because the functions are long.
+template <bool kAligned, typename T, typename Out, typename Tile>
+__device__ inline void ActivateWritten(const Place<T, Out, Tile>& place) {
+  const ProjectionArgs<T, Out>& args = place.args;
+  constexpr int32_t kColumnBlocks = Sums<Tile>::kColumnBlocks;
+  SLUICE_ROLLED
+  for (int32_t n = 0; n < Sums<Tile>::kRowBlocks * 2 * kColumnBlocks; ++n) {
+    place.At(n / kColumnBlocks / 2, n / kColumnBlocks % 2, n % kColumnBlocks,
+             [&](int32_t, int64_t element, bool both) {
+               Floats<2> values = LoadTwo<kAligned>(args.out + element, both);
+               Floats<2> in = values;
+               if (args.gate != nullptr) in = LoadTwo<kAligned>(args.gate + element, both);
+               SLUICE_UNROLL
+               for (int32_t j = 0; j < 2; ++j) {
+                 const float activated = Apply(args.activation, in.at[j]);
+                 values.at[j] = args.gate == nullptr ? activated : activated * values.at[j];
+               }
+               StoreTwo<kAligned>(values, args.out + element, both);
+             });
+  }
+}
+
+template <typename T, typename Out, typename Tile, bool kAligned>
+__global__ void __launch_bounds__(Tile::kThreads) ProjectionKernel(ProjectionArgs<T, Out> args) {
+  auto& shared = SharedMemory<ProductShared<T, Tile>>();
+  const Operands<T> operands = OperandsOf(args);
+  MultiplyTiles<Tile, kAligned>(operands, shared,
+                                [&](const RowGroup& rows, int32_t column, const Sums<Tile>& sums) {
+                                  const Place<T, Out, Tile> place = {args, rows, column};
+                                  WriteSums<kAligned>(place, sums);
+                                  if (args.activate) ActivateWritten<kAligned>(place);
+                                });
 }
 
 template <typename T, typename Out>
-const Kernel kProjection = KernelOf("Projection", &ProjectionKernel<T, Out, true>);
+const Kernel kProjection = KernelOf("Projection", &ProjectionKernel<T, Out, SmallTile, true>);
+template <typename T, typename Out>
+const Kernel kProjectionLarge = KernelOf("ProjectionLarge",
+                                         &ProjectionKernel<T, Out, LargeTile, true>);
 template <typename T, typename Out>
 const Kernel kProjectionUnaligned = KernelOf("ProjectionUnaligned",
-                                             &ProjectionKernel<T, Out, false>);
+                                             &ProjectionKernel<T, Out, SmallTile, false>);
+
+// Returns whether all rows are aligned as the fast kernels access them.
+template <typename T, typename Out>
+bool IsAligned(const ProjectionArgs<T, Out>& args) {
+  const auto in_twos = [](const auto* array, int64_t stride) {
+    return stride % 2 == 0 && reinterpret_cast<uintptr_t>(array) % (2 * sizeof(*array)) == 0;
+  };
+  return RowsAligned(args.x, args.k) && in_twos(args.bias, args.bias_stride) &&
+         in_twos(args.out, args.n) && in_twos(args.gate, args.n);
+}
 
 }  // namespace
 
 template <typename T, typename Out>
 void Project(Stream& stream, const ProjectionArgs<T, Out>& args) {
-  SLUICE_CHECK(args.k >= 1 && args.n >= 1);
-  const bool aligned = RowsAligned(args.x, args.k) && RowsAligned(args.weight, args.n);
-  const int64_t column_tiles = (args.n + kTileColumns - 1) / kTileColumns;
-  Launch(stream, aligned ? kProjection<T, Out> : kProjectionUnaligned<T, Out>,
-         {PersistentBlocks(stream, args.tiles.capacity * column_tiles, 4), kTileThreads,
-          sizeof(ProductShared<T>)},
-         args);
+  SLUICE_CHECK(args.k >= 1 && args.n >= 1 && RowsAligned(args.weight, kSliceElements<T>));
+  if (!IsAligned(args)) {
+    return LaunchProduct(stream, OperandsOf(args), kProjectionUnaligned<T, Out>, nullptr, args);
+  }
+  const Kernel* large = nullptr;
+  if constexpr (sizeof(T) == 2) large = &kProjectionLarge<T, Out>;
+  LaunchProduct(stream, OperandsOf(args), kProjection<T, Out>, large, args);
 }
 
 template void Project(Stream&, const ProjectionArgs<float, float>&);

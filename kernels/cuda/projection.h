@@ -5,10 +5,11 @@
 // and then, with an activation, out = f(out), or f(gate) * out. m(r) is the position of the row's
 // tile. The result equals einsum("bld,lde->ble") with rows sorted by position.
 //
-// Each output element is one running sum in float over k ascending, in steps that are the same
-// whatever the number of rows: bfloat16 by mma.m16n8k16, float by fused multiply-adds. So a row's
-// bits do not depend on the other rows. Weights stream through shared memory by asynchronous copies
-// and are read once per tile of kTileRows rows.
+// k is cut into segments that depend on k alone (kernels/cuda/product_split.h). A segment's sum is
+// one running sum in float over k ascending: bfloat16 by mma.m16n8k16, float by fused
+// multiply-adds. The sums of the segments are added in ascending order. So a row's bits depend
+// neither on the other rows nor on which blocks compute it. Weights are packed
+// (kernels/cuda/pack.h) and are read once per tile of rows.
 //
 // An activation is applied to the output as it would have been written: rounded to Out, and rounded
 // again after f. So the bits are those of Project followed by Activate (kernels/cuda/activation.h).
@@ -18,6 +19,7 @@
 
 #include "kernels/activation_kind.h"
 #include "kernels/cuda/bfloat16.h"
+#include "kernels/cuda/product_split.h"
 #include "kernels/cuda/row_tiles.h"
 #include "kernels/simt/stream.h"
 
@@ -27,11 +29,11 @@ namespace sluice::kernels::cuda {
 template <typename T, typename Out = T>
 struct ProjectionArgs {
   const T* x;       // [rows, k]
-  const T* weight;  // [matrices, k, n]
+  const T* weight;  // packed [matrices, k, n], 16-byte aligned
   const T* bias;    // nullptr, or [n] (bias_stride 0), or [matrices, n] (bias_stride n)
   int64_t bias_stride;
-  // k and n are >= 1. The kernel is fast if the rows of x and weight are multiples of 16 bytes and
-  // x and weight are 16-byte aligned; it is correct in any case.
+  // k and n are >= 1. The kernel is fast if the rows of x are multiples of 16 bytes, n is even, and
+  // all arrays are 16-byte aligned; it is correct in any case.
   int32_t k;
   int32_t n;
   RowTiles tiles;
@@ -40,6 +42,7 @@ struct ProjectionArgs {
   bool activate = false;
   Activation activation = {};
   const Out* gate = nullptr;  // [rows, n], the input of f; nullptr means the output itself
+  SplitSums split = {};
 };
 
 template <typename T, typename Out>

@@ -16,6 +16,9 @@ struct RowTiles {
   const RowGroup* tiles;  // [*count]
   const int32_t* count;   // on the device
   int32_t capacity;
+  // Whether they are those of one group, so that each but the last is full and continues in the
+  // next one.
+  bool one_group = false;
 };
 
 // Returns the most tiles that groups with `rows` rows in all can have.

@@ -10,7 +10,6 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-static_assert(kScoreColumns == kTileColumns);
 constexpr int32_t kMergeThreads = 128, kMergeWarps = kMergeThreads / kWarp;
 
 // Returns the part of several columns from their parts `a` and `b`.
@@ -21,61 +20,68 @@ __device__ ScorePart Join(const ScorePart& a, const ScorePart& b) {
   return {largest, a.sum * expf(a.largest - base) + b.sum * expf(b.largest - base)};
 }
 
-// Computes the parts of a tile. Two neighbouring threads share a row, half of the columns each.
-template <typename T>
-__device__ void ScoreTile(const ScoreArgs<T>& args, const ProductWork& work,
-                          ProductShared<T>& shared) {
-  constexpr int32_t kHalf = kTileColumns / 2;
-  const int32_t row = ThreadIndex() / 2, half = ThreadIndex() % 2;
-  const bool live = row < work.tile.count;
-  const int32_t r = work.tile.first_row + row;
-  const int32_t target = live ? args.requests[r].target - work.column : -1;
-  float* const logits = shared.sums[row] + half * kHalf;
-  const int32_t first = half * kHalf, left = args.n - work.column - first;
-  const int32_t columns = !live || left < 0 ? 0 : left < kHalf ? left : kHalf;
-  ScorePart part = {-INFINITY, 0};
-  for (int32_t i = 0; i < columns; ++i) {
-    float z = logits[i];
-    if (args.bias != nullptr) z += Widen(args.bias[work.column + first + i]);
-    if (args.soft_cap != 0) z = args.soft_cap * tanhf(z / args.soft_cap);
-    if (first + i == target) args.target_logits[r] = z;
-    logits[i] = z;
-    part.largest = fmaxf(part.largest, z);
+// Computes the parts of a tile, one of each row by each warp. Eight lanes share a row.
+template <typename Tile, typename T>
+__device__ void ScoreTile(const ScoreArgs<T>& args, const RowGroup& rows, int32_t first_tile_column,
+                          const Sums<Tile>& sums) {
+  constexpr int32_t kColumnBlocks = Sums<Tile>::kColumnBlocks;
+  static_assert(kColumnBlocks * 16 == kScoreColumns);
+  const int64_t blocks = (args.n + kScoreColumns - 1) / kScoreColumns;
+  const int32_t first_column = first_tile_column + Sums<Tile>::FirstColumn();
+  if (first_column >= args.n) return;
+  SLUICE_UNROLL
+  for (int32_t r = 0; r < 2 * Sums<Tile>::kRowBlocks; ++r) {
+    const int32_t row = Sums<Tile>::Row(r / 2, r % 2);
+    const bool live = row < rows.count;
+    const int32_t of_rows = rows.first_row + row;
+    const int32_t target = live ? args.requests[of_rows].target : -1;
+    float logits[kColumnBlocks * 2];
+    ScorePart part = {-INFINITY, 0};
+    SLUICE_UNROLL
+    for (int32_t c = 0; c < kColumnBlocks; ++c) {
+      const Floats<2> two = sums.At(r / 2, r % 2, c);
+      SLUICE_UNROLL
+      for (int32_t j = 0; j < 2; ++j) {
+        const int32_t column = first_tile_column + Sums<Tile>::Column(c) + j;
+        float z = -INFINITY;
+        if (live && column < args.n) {
+          z = two.at[j];
+          if (args.bias != nullptr) z += Widen(args.bias[column]);
+          if (args.soft_cap != 0) z = args.soft_cap * tanhf(z / args.soft_cap);
+          if (column == target) args.target_logits[of_rows] = z;
+        }
+        logits[2 * c + j] = z;
+        part.largest = fmaxf(part.largest, z);
+      }
+    }
+    SLUICE_UNROLL
+    for (const float z : logits) part.sum += z == -INFINITY ? 0.0f : expf(z - part.largest);
+    SLUICE_UNROLL
+    for (int32_t mask = 4; mask < kWarp; mask *= 2) {
+      part = Join(part, {ShuffleXor(part.largest, mask), ShuffleXor(part.sum, mask)});
+    }
+    if (!live || Lane() / 4 != 0) continue;
+    ScorePart& whole = args.parts[of_rows * blocks + first_column / kScoreColumns];
+    whole.largest = part.largest;
+    whole.sum = part.sum;
   }
-  for (int32_t i = 0; i < columns; ++i) {
-    part.sum += logits[i] == -INFINITY ? 0.0f : expf(logits[i] - part.largest);
-  }
-  const ScorePart other = {ShuffleXor(part.largest, 1), ShuffleXor(part.sum, 1)};
-  if (!live || half != 0) return;
-  const int64_t blocks = (args.n + kTileColumns - 1) / kTileColumns;
-  ScorePart& whole = args.parts[r * blocks + work.column / kTileColumns];
-  const ScorePart joined = Join(part, other);
-  whole.largest = joined.largest;
-  whole.sum = joined.sum;
 }
 
-template <typename T, bool kAsync>
-__global__ void __launch_bounds__(kTileThreads) ScoreTilesKernel(ScoreArgs<T> args) {
-  auto& shared = SharedMemory<ProductShared<T>>();
-  const int32_t column_tiles = (args.n + kTileColumns - 1) / kTileColumns;
-  const int64_t items = int64_t{*args.tiles.count} * column_tiles;
-  for (int64_t item = BlockIndex(); item < items; item += GridBlocks()) {
-    const ProductWork work = {args.tiles.tiles[item / column_tiles],
-                              static_cast<int32_t>(item % column_tiles) * kTileColumns};
-    Sums<T> sums;
-    MultiplyTile<kAsync>(Operands<T>{args.x, args.weight, args.k, args.weight_stride}, work, shared,
-                         sums);
-    ShareSums(work, sums, shared);
-    ScoreTile(args, work, shared);
-    SyncBlock();
-  }
+template <typename T, typename Tile, bool kAligned>
+__global__ void __launch_bounds__(Tile::kThreads) ScoreTilesKernel(ScoreArgs<T> args) {
+  auto& shared = SharedMemory<ProductShared<T, Tile>>();
+  const Operands<T> operands = {args.x, args.weight, args.k, args.n, args.tiles};
+  MultiplyTiles<Tile, kAligned>(operands, shared,
+                                [&](const RowGroup& rows, int32_t column, const Sums<Tile>& sums) {
+                                  ScoreTile(args, rows, column, sums);
+                                });
 }
 
 // Adds up the parts of a row, by one warp.
 template <typename T>
 __global__ void __launch_bounds__(kMergeThreads) MergeScoresKernel(ScoreArgs<T> args) {
   const int32_t rows = *args.rows.count;
-  const int64_t blocks = (args.n + kTileColumns - 1) / kTileColumns;
+  const int64_t blocks = (args.n + kScoreColumns - 1) / kScoreColumns;
   for (int32_t r = BlockIndex() * kMergeWarps + Warp(); r < rows; r += GridBlocks() * kMergeWarps) {
     const ScorePart* const parts = args.parts + r * blocks;
     float largest = -INFINITY;
@@ -97,9 +103,12 @@ __global__ void __launch_bounds__(kMergeThreads) MergeScoresKernel(ScoreArgs<T> 
 }
 
 template <typename T>
-const Kernel kScoreTiles = KernelOf("ScoreTiles", &ScoreTilesKernel<T, true>);
+const Kernel kScoreTiles = KernelOf("ScoreTiles", &ScoreTilesKernel<T, SmallTile, true>);
 template <typename T>
-const Kernel kScoreTilesUnaligned = KernelOf("ScoreTilesUnaligned", &ScoreTilesKernel<T, false>);
+const Kernel kScoreTilesLarge = KernelOf("ScoreTilesLarge", &ScoreTilesKernel<T, LargeTile, true>);
+template <typename T>
+const Kernel kScoreTilesUnaligned = KernelOf("ScoreTilesUnaligned",
+                                             &ScoreTilesKernel<T, SmallTile, false>);
 template <typename T>
 const Kernel kMergeScores = KernelOf("MergeScores", &MergeScoresKernel<T>);
 
@@ -108,12 +117,14 @@ const Kernel kMergeScores = KernelOf("MergeScores", &MergeScoresKernel<T>);
 template <typename T>
 void Score(Stream& stream, const ScoreArgs<T>& args) {
   SLUICE_CHECK(args.k >= 1 && args.n >= 1);
-  const bool aligned = RowsAligned(args.x, args.k) && RowsAligned(args.weight, args.weight_stride);
-  const int64_t column_tiles = (args.n + kTileColumns - 1) / kTileColumns;
-  Launch(stream, aligned ? kScoreTiles<T> : kScoreTilesUnaligned<T>,
-         {PersistentBlocks(stream, args.tiles.capacity * column_tiles, 4), kTileThreads,
-          sizeof(ProductShared<T>)},
-         args);
+  const Operands<T> operands = {args.x, args.weight, args.k, args.n, args.tiles};
+  if (!RowsAligned(args.x, args.k)) {
+    LaunchProduct(stream, operands, kScoreTilesUnaligned<T>, nullptr, args);
+  } else {
+    const Kernel* large = nullptr;
+    if constexpr (sizeof(T) == 2) large = &kScoreTilesLarge<T>;
+    LaunchProduct(stream, operands, kScoreTiles<T>, large, args);
+  }
   const int32_t blocks = (args.rows.capacity + kMergeWarps - 1) / kMergeWarps;
   Launch(stream, kMergeScores<T>, {PersistentBlocks(stream, blocks, 16), kMergeThreads}, args);
 }

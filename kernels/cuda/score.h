@@ -3,7 +3,7 @@
 //   logprob[r] = z[r, target[r]] - log sum_j exp z[r, j],  z = cap(x W + bias)
 //
 // with cap(z) = soft_cap tanh(z / soft_cap), or z if soft_cap is 0. Logits are computed as by
-// Project (kernels/cuda/projection.h), with one running sum over k. Their exponentials are summed
+// Project (kernels/cuda/projection.h), with the same bits. Their exponentials are summed
 // in float over fixed blocks of columns, relative to the largest of the block; the blocks' sums are
 // added in double in an order that depends on n alone. So a row's bits do not depend on other rows.
 // They differ by rounding from those of Sample (kernels/cuda/sample.h) for the same logits.
@@ -19,7 +19,7 @@
 
 namespace sluice::kernels::cuda {
 
-inline constexpr int32_t kScoreColumns = 64;  // of a block
+inline constexpr int32_t kScoreColumns = 32;  // of a block
 
 // The exponentials of a row's logits in a block of columns.
 struct ScorePart {
@@ -35,11 +35,10 @@ constexpr int64_t ScoreParts(int64_t rows, int64_t n) {
 template <typename T>  // float, BFloat16
 struct ScoreArgs {
   const T* x;       // [rows, k]
-  const T* weight;  // [k, n], rows `weight_stride` apart; aligned as for Project
+  const T* weight;  // packed [k, n], as for Project; what lies behind n is never counted
   const T* bias;    // [n] or nullptr
   int32_t k;
   int32_t n;
-  int32_t weight_stride;  // >= n
   float soft_cap;
   RowTiles tiles;
   const SampleRequest* requests;  // [rows], each with a target

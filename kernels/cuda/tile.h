@@ -1,103 +1,189 @@
-// The multiplication in a projection's block: [kTileRows, kDepth] by [kDepth, kTileColumns] from
-// shared memory, added to sums that the block's 128 threads hold. Device code only.
+// The multiplication in a product's block: slices of x and of packed weights from shared memory,
+// added to sums that the block's threads hold. Device code only.
 #pragma once
 
 #include <cmath>
 
 #include "kernels/cuda/bring.h"
-#include "kernels/cuda/fragments.h"
+#include "kernels/cuda/packed.h"
 #include "kernels/cuda/row_tiles.h"
+#include "kernels/cuda/vector.h"
 #include "kernels/simt/simt.h"
 
 namespace sluice::kernels::cuda {
 
-inline constexpr int32_t kTileColumns = 64, kTileThreads = 128;
+// What a block computes at a time, and how many slices it has in shared memory. Its warps share the
+// rows and columns: kDown of them by kAcross, each with 32 columns.
+struct SmallTile {
+  static constexpr int32_t kRows = kTileRows, kColumns = kPanelColumns;
+  static constexpr int32_t kDown = 2, kAcross = 2, kThreads = 128, kStages = 6;
+};
+// For many rows of one matrix: two row tiles by two panels, so that less is copied.
+struct LargeTile {
+  static constexpr int32_t kRows = 2 * kTileRows, kColumns = 2 * kPanelColumns;
+  static constexpr int32_t kDown = 2, kAcross = 4, kThreads = 256, kStages = 3;
+};
 
-// Slices of x and of a weight matrix.
-template <typename T>
+// Returns the place of 16 bytes, number `chunk` of the 8 of a row of x, in shared memory. Rows that
+// are read together have theirs in other banks.
+__device__ inline int32_t ChunkPlace(int32_t row, int32_t chunk) {
+  return chunk ^ (row % 2 * 4 + row / 2 % 4);
+}
+
+template <typename T, typename Tile>
 struct Stage {
-  static constexpr int32_t kDepth = 64 / sizeof(T);
-  static constexpr int32_t kXStride = kDepth + kCopyElements<T>;
-  static constexpr int32_t kWeightStride = kTileColumns + kCopyElements<T>;
-  alignas(kCopyBytes) T x[kTileRows][kXStride];
-  alignas(kCopyBytes) T weight[kDepth][kWeightStride];
+  alignas(kCopyBytes) T x[Tile::kRows][kSliceDepth<T>];
+  alignas(kCopyBytes) T weight[Tile::kColumns / kPanelColumns][kSliceElements<T>];
 };
 
-// The sums of a tile. Warp w holds columns [16 w, 16 w + 16). Only sums of rows below `live` are
-// defined.
-template <typename T>
-class Sums;
-
-// Lane i holds column i % 16 of its warp's columns and every second row, from i / 16 on.
-template <>
-class Sums<float> {
+// Sums of a tile, in blocks of 8 rows by 16 columns, distributed like the results of MultiplyAdd,
+// whose rows are columns here: those of x are few, and the product of 16 by 8 has fewer columns. A
+// lane holds two rows and two columns of a block. Only sums of rows below `live` are defined.
+template <typename Tile>
+class Sums {
  public:
-  __device__ void Add(const Stage<float>& stage, int32_t live) {
-    const int32_t column = Warp() * 16 + Lane() % 16, parity = Lane() / 16;
-    for (int32_t k = 0; k < Stage<float>::kDepth; ++k) {
-      const float weight = stage.weight[k][column];
-      SLUICE_UNROLL
-      for (int32_t i = 0; i < kRowsEach; ++i) {
-        const int32_t row = 2 * i + parity;
-        if (row < live) sums_[i] = fmaf(stage.x[row][k], weight, sums_[i]);
-      }
-    }
+  static constexpr int32_t kRowBlocks = Tile::kRows / Tile::kDown / 8;
+  static constexpr int32_t kColumnBlocks = Tile::kColumns / Tile::kAcross / 16;
+  static_assert(Tile::kDown * Tile::kAcross * kWarp == Tile::kThreads);
+
+  // The first row and column of the warp in its tile.
+  static __device__ int32_t FirstRow() { return Warp() / Tile::kAcross * kRowBlocks * 8; }
+  static __device__ int32_t FirstColumn() { return Warp() % Tile::kAcross * kColumnBlocks * 16; }
+
+  // Row `i` of the lane's two in block of rows `r`, and the first of its two columns in block `c`.
+  static __device__ int32_t Row(int32_t r, int32_t i) {
+    return FirstRow() + r * 8 + Lane() % 4 * 2 + i;
+  }
+  static __device__ int32_t Column(int32_t c) { return FirstColumn() + c * 16 + Lane() / 4 * 2; }
+  // Returns the sums of a row and two columns. The arguments are known to the compiler.
+  __device__ Floats<2> At(int32_t r, int32_t i, int32_t c) const {
+    return {{at_[r][c][i], at_[r][c][i + 2]}};
   }
 
-  // Calls write(row, column, sum) for each element of this thread.
-  template <typename Write>
-  __device__ void ForEach(int32_t live, Write write) const {
+  __device__ void Clear() {
+    ForEachBlock([](float(&d)[4], int32_t, int32_t) {
+      for (float& sum : d) sum = 0;
+    });
+  }
+  __device__ void Add(const Sums& other) {
+    ForEachBlock([&](float(&d)[4], int32_t r, int32_t c) {
+      for (int32_t i = 0; i < 4; ++i) d[i] += other.at_[r][c][i];
+    });
+  }
+
+  // Adds the products of a slice in steps of 16 of k, of which two make up each 32 in a fixed way.
+  __device__ void AddProducts(const Stage<BFloat16, Tile>& stage, int32_t live) {
+    if (FirstRow() >= live) return;
+    const int32_t g = Lane() / 4, t = Lane() % 4;
+    const BFloat16* const weight =
+        stage.weight[FirstColumn() / kPanelColumns] +
+        PlaceInSlice(BFloat16(), t * 8, FirstColumn() % kPanelColumns + g * 2);
     SLUICE_UNROLL
-    for (int32_t i = 0; i < kRowsEach; ++i) {
-      const int32_t row = 2 * i + Lane() / 16;
-      if (row < live) write(row, Warp() * 16 + Lane() % 16, sums_[i]);
-    }
-  }
-
- private:
-  static constexpr int32_t kRowsEach = kTileRows / 2;
-  float sums_[kRowsEach] = {};
-};
-
-// Sums are held as fragments of MultiplyAdd: blocks of 16 rows by two blocks of 8 columns.
-template <>
-class Sums<BFloat16> {
- public:
-  __device__ void Add(const Stage<BFloat16>& stage, int32_t live) {
-    using Slices = Stage<BFloat16>;
-    for (int32_t k = 0; k < Slices::kDepth; k += 16) {
-      uint32_t b[kColumnBlocks][2];
-      for (int32_t c = 0; c < kColumnBlocks; ++c) {
-        LoadB(&stage.weight[k][Warp() * 16 + c * 8], Slices::kWeightStride, b[c]);
+    for (int32_t half = 0; half < 2; ++half) {
+      Words a[2][kColumnBlocks];
+      SLUICE_UNROLL
+      for (int32_t step = 0; step < 2; ++step) {
+        SLUICE_UNROLL
+        for (int32_t c = 0; c < kColumnBlocks; ++c) {
+          a[step][c] =
+              LoadWhole<Words>(weight + PlaceInSlice(BFloat16(), half * 32 + step * 4, c * 16));
+        }
       }
+      const BFloat16* const x =
+          &stage.x[FirstRow() + g][ChunkPlace(g, half * 4 + t) * kCopyElements<BFloat16>];
       SLUICE_UNROLL
       for (int32_t r = 0; r < kRowBlocks; ++r) {
-        if (r * 16 >= live) continue;
-        uint32_t a[4];
-        LoadA(&stage.x[r * 16][k], Slices::kXStride, a);
-        for (int32_t c = 0; c < kColumnBlocks; ++c) MultiplyAdd(sums_[r][c], a, b[c]);
-      }
-    }
-  }
-
-  template <typename Write>
-  __device__ void ForEach(int32_t live, Write write) const {
-    SLUICE_UNROLL
-    for (int32_t r = 0; r < kRowBlocks; ++r) {
-      for (int32_t c = 0; c < kColumnBlocks; ++c) {
-        for (int32_t i = 0; i < 4; ++i) {
-          const int32_t row = r * 16 + Lane() / 4 + i / 2 * 8;
-          const int32_t column = Warp() * 16 + c * 8 + Lane() % 4 * 2 + i % 2;
-          if (row < live) write(row, column, sums_[r][c][i]);
+        if (FirstRow() + r * 8 >= live) continue;
+        const Words b = LoadWhole<Words>(x + r * 8 * kSliceDepth<BFloat16>);
+        SLUICE_UNROLL
+        for (int32_t step = 0; step < 2; ++step) {
+          const uint32_t pair[2] = {b.at[2 * step], b.at[2 * step + 1]};
+          SLUICE_UNROLL
+          for (int32_t c = 0; c < kColumnBlocks; ++c) MultiplyAdd(at_[r][c], a[step][c].at, pair);
         }
       }
     }
   }
 
- private:
-  static constexpr int32_t kRowBlocks = kTileRows / 16, kColumnBlocks = 2;
+  // Adds the products of a slice one after another by ascending k.
+  __device__ void AddProducts(const Stage<float, Tile>& stage, int32_t live) {
+    if (FirstRow() >= live) return;
+    SLUICE_ROLLED
+    for (int32_t chunk = 0; chunk < kSliceDepth<float> / 4; ++chunk) {
+      Floats<4> x[kRowBlocks][2] = {};
+      SLUICE_UNROLL
+      for (int32_t r = 0; r < kRowBlocks; ++r) {
+        if (FirstRow() + r * 8 >= live) continue;
+        SLUICE_UNROLL
+        for (int32_t i = 0; i < 2; ++i) {
+          x[r][i] = Load<4>(&stage.x[Row(r, i)][ChunkPlace(Row(r, i), chunk) * 4]);
+        }
+      }
+      SLUICE_UNROLL
+      for (int32_t k = 0; k < 4; ++k) {
+        SLUICE_UNROLL
+        for (int32_t c = 0; c < kColumnBlocks; ++c) {
+          const Floats<2> weight = Load<2>(&stage.weight[Column(c) / kPanelColumns][PlaceInSlice(
+              0.0f, chunk * 4 + k, Column(c) % kPanelColumns)]);
+          SLUICE_UNROLL
+          for (int32_t r = 0; r < kRowBlocks; ++r) {
+            if (FirstRow() + r * 8 >= live) continue;
+            SLUICE_UNROLL
+            for (int32_t j = 0; j < 4; ++j) {
+              at_[r][c][j] = fmaf(x[r][j % 2].at[k], weight.at[j / 2], at_[r][c][j]);
+            }
+          }
+        }
+      }
+    }
+  }
 
-  float sums_[kRowBlocks][kColumnBlocks][4] = {};
+  // Writes the sums of rows below `live` to `to`, where the block's threads lie side by side; and
+  // adds what another block wrote so.
+  __device__ void Save(float* to, int32_t live) const {
+    SLUICE_UNROLL
+    for (int32_t r = 0; r < kRowBlocks; ++r) {
+      if (FirstRow() + r * 8 >= live) continue;
+      SLUICE_UNROLL
+      for (int32_t c = 0; c < kColumnBlocks; ++c) {
+        Floats<4> sums;
+        SLUICE_UNROLL
+        for (int32_t i = 0; i < 4; ++i) sums.at[i] = at_[r][c][i];
+        Store<4>(sums, to + PlaceOf(r, c));
+      }
+    }
+  }
+  __device__ void AddSaved(const float* from, int32_t live) {
+    SLUICE_UNROLL
+    for (int32_t r = 0; r < kRowBlocks; ++r) {
+      if (FirstRow() + r * 8 >= live) continue;
+      SLUICE_UNROLL
+      for (int32_t c = 0; c < kColumnBlocks; ++c) {
+        const Floats<4> sums = Load<4>(from + PlaceOf(r, c));
+        SLUICE_UNROLL
+        for (int32_t i = 0; i < 4; ++i) at_[r][c][i] += sums.at[i];
+      }
+    }
+  }
+
+ private:
+  struct alignas(kCopyBytes) Words {
+    uint32_t at[4];
+  };
+
+  static __device__ int32_t PlaceOf(int32_t r, int32_t c) {
+    return ((r * kColumnBlocks + c) * Tile::kThreads + ThreadIndex()) * 4;
+  }
+  template <typename Function>
+  __device__ void ForEachBlock(Function f) {
+    SLUICE_UNROLL
+    for (int32_t r = 0; r < kRowBlocks; ++r) {
+      SLUICE_UNROLL
+      for (int32_t c = 0; c < kColumnBlocks; ++c) f(at_[r][c], r, c);
+    }
+  }
+
+  float at_[kRowBlocks][kColumnBlocks][4];
 };
 
 }  // namespace sluice::kernels::cuda

@@ -65,6 +65,16 @@ void CostMeter::Copy(int32_t thread, const void* site, uintptr_t to, uintptr_t f
   Note(thread, {site, kWidest, Event::kCopy, Space::kShared, Kind::kWrite}, to, kWidest);
 }
 
+void CostMeter::Bulk(uintptr_t from, size_t bytes) {
+  LaunchCosts& costs = launches_.back();
+  const uintptr_t end = (from + bytes + kSectorBytes - 1) / kSectorBytes;
+  costs.bytes += static_cast<int64_t>(bytes);
+  costs.sectors += static_cast<int64_t>(end - from / kSectorBytes);
+  costs.ideal_sectors += static_cast<int64_t>((bytes + kSectorBytes - 1) / kSectorBytes);
+  costs.wavefronts += static_cast<int64_t>((bytes - 1) / (kBanks * kWordBytes) + 1);
+  ++costs.bulk_copies;
+}
+
 void CostMeter::Other(int32_t thread, const void* site) {
   Note(thread, {site, 0, Event::kOther, Space::kGlobal, Kind::kRead}, 0, 0);
 }

@@ -55,6 +55,7 @@ struct LaunchCosts {
   int64_t ideal_sectors = 0;  // for as many distinct bytes, access by access
   // The number of instructions that access 1, 2, 4, 8 and 16 bytes a lane.
   std::array<int64_t, 5> widths = {};
+  int64_t bulk_copies = 0;
   AtomicCosts global_atomics;
 
   // Shared memory. It has 32 banks of 4 bytes; accesses of 8 and 16 bytes pass in halves and
@@ -94,6 +95,8 @@ class CostMeter {
               size_t bytes);
   // Notes an asynchronous copy, which is one instruction: `bytes` are read, and 16 are written.
   void Copy(int32_t thread, const void* site, uintptr_t to, uintptr_t from, size_t bytes);
+  // Notes a bulk copy to shared memory of whole sectors, by words of all banks.
+  void Bulk(uintptr_t from, size_t bytes);
   // Notes an instruction without an access.
   void Other(int32_t thread, const void* site);
   // The lanes of the warp have met in a collective or a barrier, which is one instruction.

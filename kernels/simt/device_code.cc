@@ -201,6 +201,7 @@ std::byte* Shared(size_t bytes) { return Here().Shared(bytes); }
 
 uint64_t AddAtomically(void* address, size_t bytes, uint64_t value) {
   Here().Touch(reinterpret_cast<uintptr_t>(address), bytes, Access::kAtomic, SLUICE_SITE);
+  Here().NoteAtomic(reinterpret_cast<uintptr_t>(address));
   uint64_t before = 0;
   std::memcpy(&before, address, bytes);
   const uint64_t after = before + value;
@@ -222,6 +223,18 @@ void CopyAsync(void* shared, const void* global, int32_t bytes) {
 }
 void CommitCopies() { Here().CommitCopies(SLUICE_SITE); }
 void WaitCopies(int pending_groups) { Here().WaitCopies(pending_groups, SLUICE_SITE); }
+
+void Fence() { Here().Fence(SLUICE_SITE); }
+
+void InitArrival(void* arrival, int32_t copies) {
+  Here().InitArrival(arrival, copies, SLUICE_SITE);
+}
+void BulkCopy(void* shared, const void* global, int32_t bytes, void* arrival) {
+  Here().BulkCopy(shared, global, bytes, arrival, SLUICE_SITE);
+}
+void WaitArrival(void* arrival, int32_t phase, const CallSite& site) {
+  Here().WaitArrival(arrival, phase, site.file, site.line, SLUICE_SITE);
+}
 
 void MultiplyAdd(float* d, const uint32_t* a, const uint32_t* b, const CallSite& site) {
   Fragments in;

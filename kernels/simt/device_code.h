@@ -31,6 +31,10 @@ void Store(void* to, const void* from, size_t bytes);
 void CopyAsync(void* shared, const void* global, int32_t bytes);
 void CommitCopies();
 void WaitCopies(int pending_groups);
+void Fence();
+void InitArrival(void* arrival, int32_t copies);
+void BulkCopy(void* shared, const void* global, int32_t bytes, void* arrival);
+void WaitArrival(void* arrival, int32_t phase, const kernels::cuda::CallSite& site);
 void LoadMatrices(const void* row, bool transposed, uint32_t* to,
                   const kernels::cuda::CallSite& site);
 void MultiplyAdd(float* d, const uint32_t* a, const uint32_t* b,
@@ -120,6 +124,15 @@ inline void CommitCopies() { simt::CommitCopies(); }
 template <int kPending>
 void WaitCopies() {
   simt::WaitCopies(kPending);
+}
+
+inline void Fence() { simt::Fence(); }
+inline void InitArrival(Arrival& arrival, int32_t copies) { simt::InitArrival(&arrival, copies); }
+inline void BulkCopy(void* shared, const void* global, int32_t bytes, Arrival& arrival) {
+  simt::BulkCopy(shared, global, bytes, &arrival);
+}
+inline void WaitArrival(Arrival& arrival, int32_t phase, CallSite site) {
+  simt::WaitArrival(&arrival, phase, site);
 }
 
 template <bool kTransposed>

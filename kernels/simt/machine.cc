@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "kernels/simt/kernel_registry.h"
+#include "kernels/simt/simt.h"
 #include "kernels/simt/warpgroup.h"
 
 namespace sluice::simt {
@@ -24,7 +25,7 @@ OutsideDeviceCode::OutsideDeviceCode() : machine_(current_machine) { current_mac
 OutsideDeviceCode::~OutsideDeviceCode() { current_machine = machine_; }
 
 struct Machine::Thread {
-  enum class State { kRunnable, kAtBarrier, kAtCollective, kDone };
+  enum class State { kRunnable, kAtBarrier, kAtCollective, kAtArrival, kDone };
   struct Copy {
     std::byte* to;
     const std::byte* from;
@@ -52,6 +53,24 @@ struct Machine::Thread {
   }
 };
 
+struct Machine::ArrivalState {
+  struct Copy {
+    std::byte* to;
+    const std::byte* from;
+    std::vector<std::byte> seen;  // the source at the time of the request
+  };
+  struct Phase {
+    uint32_t number;  // among the phases of the block
+    bool done = false;
+    std::vector<Copy> copies{};
+  };
+
+  int32_t copies;              // of a phase
+  std::vector<int32_t> calls;  // of each thread, in all phases
+  int64_t all_calls = 0;
+  std::vector<Phase> phases{};  // those that have begun
+};
+
 Machine::Machine(Memory& memory, uint64_t seed) : memory_(memory), random_(seed) {}
 Machine::~Machine() {
   if (shared_ != nullptr) memory_.Free(shared_);
@@ -66,6 +85,7 @@ std::string Machine::Run(const LaunchRecord& launch) {
   NoteLaunched(launch.kernel);
   ++launches_;
   launch_ = &launch;
+  memory_.order().BeginLaunch();
   fault_.clear();
   meter_ = CostMeter::Current();
   if (meter_ != nullptr) meter_->BeginLaunch(launch.kernel, shape);
@@ -87,6 +107,8 @@ std::string Machine::Run(const LaunchRecord& launch) {
 void Machine::RunBlock() {
   const int32_t threads = shape().threads;
   memory_.Poison(shared_, shape().shared_bytes);
+  memory_.order().BeginBlock(threads);
+  arrivals_.clear();
   block_epoch_ = 0;
   at_barrier_ = 0;
   warps_.assign(threads / kWarp, WarpState{});
@@ -110,6 +132,10 @@ void Machine::RunBlock() {
     if (fault_.empty()) AfterResume(current_);
   }
   if (fault_.empty()) ReportStuck();
+  for (const auto& [address, arrival] : arrivals_) {
+    if (!fault_.empty() || arrival.phases.empty() || arrival.phases.back().done) continue;
+    fault_ = absl::StrCat(Where(0), " ends before its bulk copies have arrived");
+  }
   if (meter_ != nullptr) meter_->EndBlock();
 }
 
@@ -207,8 +233,16 @@ void Machine::ReportStuck() {
   int32_t other = begin;
   while (other < end && threads_[other]->WaitsWith(thread)) ++other;
   const auto place = [](const Thread& t) { return absl::StrCat(t.file, ":", t.line); };
-  fault_ = absl::StrCat(Where(stuck), " waits at the ", warp ? "collective" : "barrier", " of ",
-                        place(thread), ", to which thread ", other, " does not come: it ",
+  if (thread.state == Thread::State::kAtArrival && other == end) {
+    fault_ = absl::StrCat(Where(stuck), " waits at the arrival of ", place(thread),
+                          " for copies that not all threads start");
+    return;
+  }
+  const char* const what = warp                                        ? "collective"
+                           : thread.state == Thread::State::kAtArrival ? "arrival"
+                                                                       : "barrier";
+  fault_ = absl::StrCat(Where(stuck), " waits at the ", what, " of ", place(thread),
+                        ", to which thread ", other, " does not come: it ",
                         waits(other) ? absl::StrCat("waits at ", place(*threads_[other]))
                                      : std::string("has returned"));
 }
@@ -340,6 +374,100 @@ void Machine::WaitCopies(int pending_groups, const void* site) {
   }
 }
 
+void Machine::Fence(const void* site) {
+  OutsideDeviceCode outside;
+  if (meter_ != nullptr) meter_->Other(current_, site);
+  memory_.order().NoteFence(ActorOf(current_));
+}
+
+void Machine::NoteAtomic(uintptr_t address) {
+  OutsideDeviceCode outside;
+  memory_.order().NoteAtomic(address, ActorOf(current_));
+}
+
+void Machine::InitArrival(void* arrival, int32_t copies, const void* site) {
+  OutsideDeviceCode outside;
+  const auto address = reinterpret_cast<uintptr_t>(arrival);
+  if (meter_ != nullptr) meter_->Other(current_, site);
+  if (!Check(address, sizeof(kernels::cuda::Arrival), Access::kWrite)) {
+    Fail("has an arrival outside shared memory");
+  }
+  arrivals_[address] = {.copies = copies, .calls = std::vector<int32_t>(shape().threads)};
+}
+
+Machine::ArrivalState& Machine::ArrivalAt(void* arrival, const void* site) {
+  const auto address = reinterpret_cast<uintptr_t>(arrival);
+  if (meter_ != nullptr) meter_->Other(current_, site);
+  Check(address, sizeof(kernels::cuda::Arrival), Access::kRead);
+  const auto found = arrivals_.find(address);
+  if (found == arrivals_.end()) Fail("uses an arrival that nobody prepared");
+  return found->second;
+}
+
+// The copy is the first thread's. It ends as late as it may, when a thread waits for it.
+void Machine::BulkCopy(void* shared, const void* global, int32_t bytes, void* arrival,
+                       const void* site) {
+  OutsideDeviceCode outside;
+  ArrivalState& state = ArrivalAt(arrival, site);
+  const int32_t phase = state.calls[current_]++ / state.copies;
+  if (phase > 0 && !state.phases.at(phase - 1).done) {
+    Fail("starts the bulk copies of a phase before those of the last one have arrived");
+  }
+  if (phase == std::ssize(state.phases)) {
+    state.phases.push_back({.number = memory_.order().AddPhase()});
+  }
+  if (current_ == 0) {
+    const auto to = reinterpret_cast<uintptr_t>(shared), from = reinterpret_cast<uintptr_t>(global);
+    if (to % kCopyBytes != 0 || from % kCopyBytes != 0 || bytes % kCopyBytes != 0) {
+      Fail("copies in bulk from or to an odd address, or an odd number of bytes");
+    }
+    Check(from, bytes, Access::kRead);
+    if (!Check(to, bytes, Access::kCopy)) Fail("copies in bulk to other than shared memory");
+    if (meter_ != nullptr) meter_->Bulk(from, bytes);
+    const auto* const source = static_cast<const std::byte*>(global);
+    state.phases[phase].copies.push_back(
+        {.to = static_cast<std::byte*>(shared), .from = source, .seen = {source, source + bytes}});
+  }
+  if (++state.all_calls % (int64_t{state.copies} * shape().threads) != 0) return;
+  for (int32_t t = 0; t < shape().threads; ++t) {
+    if (threads_[t]->state == Thread::State::kAtArrival) Wake(t, 1);
+  }
+}
+
+void Machine::WaitArrival(void* arrival, int32_t phase, const char* file, int line,
+                          const void* site) {
+  OutsideDeviceCode outside;
+  ArrivalState& state = ArrivalAt(arrival, site);
+  const int64_t calls = (int64_t{phase} + 1) * state.copies * shape().threads;
+  while (state.all_calls < calls) {
+    Thread& thread = *threads_[current_];
+    thread.state = Thread::State::kAtArrival;
+    thread.function = nullptr;
+    thread.file = file;
+    thread.line = line;
+    thread.fiber.Suspend();
+  }
+  if (phase + 1 < std::ssize(state.phases)) Fail("waits for a phase after the next one has begun");
+  FinishPhase(state, phase);
+  memory_.order().NoteWait(state.phases[phase].number, ActorOf(current_));
+}
+
+void Machine::FinishPhase(ArrivalState& arrival, int32_t phase) {
+  ArrivalState::Phase& finished = arrival.phases[phase];
+  if (finished.done) return;
+  finished.done = true;
+  Actor writer = ActorOf(current_);
+  writer.thread = Actor::kBulkCopy | finished.number;
+  for (const ArrivalState::Copy& copy : finished.copies) {
+    if (std::memcmp(copy.seen.data(), copy.from, copy.seen.size()) != 0) {
+      Fail("copies in bulk from what changes before it waits");
+    }
+    std::memcpy(copy.to, copy.from, copy.seen.size());
+    memory_.Arrive(reinterpret_cast<uintptr_t>(copy.to), copy.seen.size(), writer);
+  }
+  finished.copies.clear();
+}
+
 GroupProducts& Machine::products() { return threads_[current_]->products; }
 
 void Machine::ShareWithProducts() {
@@ -360,9 +488,10 @@ void Machine::ReadForProduct(const std::byte* from, size_t bytes, bool issued) {
 }
 
 // Returns whether the writer has shared what it wrote, before a barrier that the current thread has
-// passed since.
+// passed since. Bulk copies write as products read, so what they write need not be shared.
 bool Machine::HasShared(const Actor& writer) const {
   if (writer.launch != launches_ || writer.block != static_cast<uint32_t>(block_)) return true;
+  if (writer.is_bulk_copy()) return true;
   const Actor now = ActorOf(current_);
   const std::vector<Actor>& shares = threads_[writer.thread]->shares;
   return std::any_of(shares.rbegin(), shares.rend(), [&](const Actor& share) {

@@ -3,11 +3,12 @@
 //
 // A fault ends the launch where it happens, before it does harm: an access that Memory rejects, a
 // barrier or collective that some threads do not reach or reach elsewhere, a bad asynchronous copy,
-// a launch that overlaps the one before and does not wait for it.
+// an arrival that never comes, a launch that overlaps the one before and does not wait for it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -79,6 +80,11 @@ class Machine {
   void CopyAsync(void* shared, const void* global, int32_t bytes, const void* site);
   void CommitCopies(const void* site);
   void WaitCopies(int pending_groups, const void* site);
+  void Fence(const void* site);
+  void NoteAtomic(uintptr_t address);
+  void InitArrival(void* arrival, int32_t copies, const void* site);
+  void BulkCopy(void* shared, const void* global, int32_t bytes, void* arrival, const void* site);
+  void WaitArrival(void* arrival, int32_t phase, const char* file, int line, const void* site);
   // The products of a warpgroup (kernels/simt/group_products.h).
   GroupProducts& products();
   void ShareWithProducts();
@@ -87,6 +93,7 @@ class Machine {
 
  private:
   struct Thread;
+  struct ArrivalState;
 
   static void EntryPoint(void* machine);
   [[noreturn]] void Park();
@@ -99,6 +106,8 @@ class Machine {
   void Wake(int32_t first, int32_t count);
   void ReportStuck();
   void FinishCopy(Thread& thread);
+  ArrivalState& ArrivalAt(void* arrival, const void* site);
+  void FinishPhase(ArrivalState& arrival, int32_t phase);
   bool OwesWait(const Thread& thread) const;
   bool HasShared(const Actor& writer) const;
   Actor ActorOf(int32_t thread) const;
@@ -127,6 +136,7 @@ class Machine {
     uint32_t epoch = 0;
   };
   std::vector<WarpState> warps_;
+  std::map<uintptr_t, ArrivalState> arrivals_;
 };
 
 }  // namespace sluice::simt

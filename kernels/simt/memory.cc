@@ -10,16 +10,15 @@ namespace {
 
 bool SameWarp(const Actor& a, const Actor& b) { return a.thread / 32 == b.thread / 32; }
 
-// Returns whether the accesses of `a` are known to have happened before those of `b`, or cannot
-// conflict with them.
-bool Ordered(const Actor& a, const Actor& b) {
+}  // namespace
+
+bool Memory::Ordered(const Actor& a, const Actor& b) const {
   if (a.launch != b.launch) return true;
-  if (a.block != b.block) return false;
+  if (a.block != b.block) return order_.IsShown(a, b);
+  if (a.is_bulk_copy()) return order_.HasArrived(a.thread & ~Actor::kBulkCopy, b);
   return a.thread == b.thread || a.block_epoch != b.block_epoch ||
          (SameWarp(a, b) && a.warp_epoch != b.warp_epoch);
 }
-
-}  // namespace
 
 void* Memory::Allocate(size_t bytes) {
   Buffer buffer;
@@ -147,7 +146,7 @@ std::vector<Actor> Memory::WritersOf(uintptr_t address, size_t bytes) {
   return writers;
 }
 
-bool Memory::NoteGranule(Granule& granule, Access access, const Actor& actor) {
+bool Memory::NoteGranule(Granule& granule, Access access, const Actor& actor) const {
   if (access == Access::kRead) {
     // A write since this reader was noted would have been reported as a fault.
     if (granule.reader == actor && granule.state == State::kWritten) return true;
@@ -163,18 +162,18 @@ bool Memory::NoteGranule(Granule& granule, Access access, const Actor& actor) {
   return true;
 }
 
-bool Memory::MayRead(const Granule& granule, Access access, const Actor& actor) {
+bool Memory::MayRead(const Granule& granule, Access access, const Actor& actor) const {
   return granule.state == State::kWritten &&
          (Ordered(granule.writer, actor) || (access == Access::kAtomic && granule.atomic));
 }
 
-bool Memory::MayWrite(const Granule& granule, Access access, const Actor& actor) {
+bool Memory::MayWrite(const Granule& granule, Access access, const Actor& actor) const {
   return granule.state != State::kCopying &&
          (Ordered(granule.writer, actor) || (access == Access::kAtomic && granule.atomic)) &&
          !RacesWithReaders(granule, actor);
 }
 
-std::string Memory::Explain(const Granule& granule, Access access, const Actor& actor) {
+std::string Memory::Explain(const Granule& granule, Access access, const Actor& actor) const {
   if (granule.state == State::kCopying) {
     return absl::StrCat("touches what thread ", granule.writer.thread,
                         " copies to asynchronously and has not waited for");
@@ -186,6 +185,7 @@ std::string Memory::Explain(const Granule& granule, Access access, const Actor& 
                         " with no barrier between");
   };
   if (!Ordered(granule.writer, actor)) {
+    if (granule.writer.is_bulk_copy()) return "touches a bulk copy that it has not waited for";
     return race(access == Access::kRead ? "reads" : "overwrites", granule.writer, "wrote");
   }
   return race("overwrites", granule.reader,
@@ -215,7 +215,7 @@ void Memory::NoteReader(Granule& granule, const Actor& actor) {
   }
 }
 
-bool Memory::RacesWithReaders(const Granule& granule, const Actor& actor) {
+bool Memory::RacesWithReaders(const Granule& granule, const Actor& actor) const {
   const Actor& reader = granule.reader;
   if (reader.launch != actor.launch) return false;
   switch (granule.readers) {

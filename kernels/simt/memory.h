@@ -10,18 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "kernels/simt/block_order.h"
+
 namespace sluice::simt {
-
-// A thread between two of its barriers. Launches count from 1; launch 0 stands for no thread.
-struct Actor {
-  uint32_t launch = 0;
-  uint32_t block = 0;
-  uint32_t block_epoch = 0;  // barriers of the block passed
-  uint32_t warp_epoch = 0;   // barriers of the warp passed
-  uint32_t thread = 0;       // in the block
-
-  bool operator==(const Actor&) const = default;
-};
 
 enum class Access {
   kRead,
@@ -58,6 +49,8 @@ class Memory {
 
   // Returns who last wrote to each granule of these bytes, which lie in a buffer; each writer once.
   std::vector<Actor> WritersOf(uintptr_t address, size_t bytes);
+  // The order of the block that runs, beside that of barriers.
+  BlockOrder& order() { return order_; }
 
   size_t live_bytes() const { return live_bytes_; }
 
@@ -100,13 +93,17 @@ class Memory {
   Buffer* Find(uintptr_t address, size_t bytes);
   std::string Misplaced(uintptr_t address, size_t bytes) const;
   // Notes the access and returns true if it is valid; otherwise notes nothing and returns false.
-  static bool NoteGranule(Granule& granule, Access access, const Actor& actor);
-  static bool MayRead(const Granule& granule, Access access, const Actor& actor);
-  static bool MayWrite(const Granule& granule, Access access, const Actor& actor);
-  static std::string Explain(const Granule& granule, Access access, const Actor& actor);
+  bool NoteGranule(Granule& granule, Access access, const Actor& actor) const;
+  // Returns whether the accesses of `a` are known to have happened before those of `b`, or cannot
+  // conflict with them.
+  bool Ordered(const Actor& a, const Actor& b) const;
+  bool MayRead(const Granule& granule, Access access, const Actor& actor) const;
+  bool MayWrite(const Granule& granule, Access access, const Actor& actor) const;
+  std::string Explain(const Granule& granule, Access access, const Actor& actor) const;
   static void NoteReader(Granule& granule, const Actor& actor);
-  static bool RacesWithReaders(const Granule& granule, const Actor& actor);
+  bool RacesWithReaders(const Granule& granule, const Actor& actor) const;
 
+  BlockOrder order_;
   std::map<uintptr_t, Buffer> buffers_;
   Buffer* last_ = nullptr;  // most accesses are to the same buffer as the previous one
   size_t live_bytes_ = 0;

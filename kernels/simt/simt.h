@@ -90,6 +90,11 @@ __device__ T& SharedMemory();
 __device__ int32_t AtomicAdd(int32_t* address, int32_t value);
 __device__ uint64_t AtomicAdd(uint64_t* address, uint64_t value);
 
+// Shows what the calling thread wrote, and what barriers have shown it of its block's writes, to
+// threads of other blocks: to those that, after this thread has added to an address by AtomicAdd,
+// add to the same address and then call Fence.
+__device__ void Fence();
+
 // Read and write a struct of up to 16 bytes by one access. Require that it is as aligned as it is
 // large, and that the address is a multiple of its size.
 template <typename T>
@@ -107,6 +112,20 @@ __device__ void CommitCopies();
 // Waits until all but the last `kPending` groups of the calling thread have arrived.
 template <int kPending>
 __device__ void WaitCopies();
+
+// A place in shared memory at which bulk copies arrive, in phases that count from 0.
+struct Arrival {
+  uint64_t state;
+};
+// Prepares phases of `copies` copies each. One thread calls it, and a barrier follows.
+__device__ void InitArrival(Arrival& arrival, int32_t copies);
+// Copies asynchronously from global to shared memory, both 16-byte aligned; `bytes` is a multiple
+// of 16. All threads of the block call it with the same arguments. The source must not change
+// before the arrival. Memory that bulk copies write is not written otherwise.
+__device__ void BulkCopy(void* shared, const void* global, int32_t bytes, Arrival& arrival);
+// Waits until all copies of a phase have arrived, which the calling thread then sees. Between the
+// first copies of two phases, every thread waits for the first one and passes a barrier.
+__device__ void WaitArrival(Arrival& arrival, int32_t phase, CallSite site = CallSite::Here());
 
 // Loads four matrices of 8 rows from shared memory, like ldmatrix. A row is 8 numbers of 2 bytes,
 // 16-byte aligned; lane 8 i + r passes the address of row r of matrix i. With g = Lane() / 4 and

@@ -88,6 +88,67 @@ __device__ inline void WaitCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+__device__ inline void Fence() { __threadfence(); }
+
+// From compute capability 9.0 on, one thread starts a copy, and its bytes count as they arrive.
+// Below, each thread copies 16 bytes at a time, and arrives with its part.
+__device__ inline uint32_t SharedAddress(const void* shared) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+}
+__device__ inline void InitArrival(Arrival& arrival, int32_t copies) {
+#if __CUDA_ARCH__ >= 900
+  const int32_t count = copies;
+#else
+  const int32_t count = copies * BlockThreads();
+#endif
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(SharedAddress(&arrival)), "r"(count)
+               : "memory");
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+__device__ inline void BulkCopy(void* shared, const void* global, int32_t bytes, Arrival& arrival) {
+  const uint32_t to = SharedAddress(shared), at = SharedAddress(&arrival);
+#if __CUDA_ARCH__ >= 900
+  if (ThreadIndex() != 0) return;
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(at), "r"(bytes)
+               : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(__cvta_generic_to_global(global)), "r"(bytes), "r"(at)
+      : "memory");
+#else
+  for (int32_t i = ThreadIndex() * 16; i < bytes; i += BlockThreads() * 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + i),
+                 "l"(static_cast<const char*>(global) + i)
+                 : "memory");
+  }
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(at) : "memory");
+#endif
+}
+__device__ inline void WaitArrival(Arrival& arrival, int32_t phase, CallSite) {
+  const uint32_t at = SharedAddress(&arrival), parity = phase & 1;
+  uint32_t arrived;
+  do {
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{ .reg .pred done; mbarrier.try_wait.parity.shared.b64 done, [%1], %2; "
+        "selp.u32 %0, 1, 0, done; }"
+        : "=r"(arrived)
+        : "r"(at), "r"(parity)
+        : "memory");
+#else
+    asm volatile(
+        "{ .reg .pred done; mbarrier.test_wait.parity.shared.b64 done, [%1], %2; "
+        "selp.u32 %0, 1, 0, done; }"
+        : "=r"(arrived)
+        : "r"(at), "r"(parity)
+        : "memory");
+#endif
+  } while (arrived == 0);
+}
+
 template <bool kTransposed>
 __device__ inline void LoadMatrices(const void* row, uint32_t (&to)[4], CallSite) {
   const auto from = static_cast<uint32_t>(__cvta_generic_to_shared(row));

@@ -5,6 +5,7 @@
 #include "engine/cuda/dense_layers.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/hopper_projection.h"
+#include "kernels/cuda/packed.h"
 #include "kernels/cuda/projection.h"
 #include "loadtest/gpu/cases.h"
 
@@ -42,16 +43,22 @@ Case OwnProjection(const char* name, const ProjectionShape& s, Tier tier = Tier:
     for (int32_t g = 0; g < s.groups; ++g) groups.push_back({g, g * s.rows_each, s.rows_each});
     std::vector<kernels::RowGroup> tiles(cuda::MaxRowTiles(rows, s.groups));
     const int32_t count = cuda::CutIntoRowTiles(groups, tiles.data());
+    cuda::SplitSums split;
+    if (const int64_t bytes = cuda::SplitSumsBytes(s.k); bytes > 0) {
+      split = {bench.Room<float>(bytes / static_cast<int64_t>(sizeof(float))),
+               bench.Room<int32_t>(cuda::kMostSplitTiles)};
+    }
     const cuda::ProjectionArgs<T, Out> args = {
         .x = bench.Values<T>(s.x()),
-        .weight = bench.Values<T>(s.weight()),
+        .weight = bench.Values<T>(cuda::PackedElements<T>(s.groups, s.k, s.n)),
         .bias = bench.Values<T>(s.n),
         .bias_stride = 0,
         .k = s.k,
         .n = s.n,
-        .tiles = {bench.Put(tiles), bench.Put(std::vector<int32_t>{count}), count},
+        .tiles = {bench.Put(tiles), bench.Put(std::vector<int32_t>{count}), count, s.groups == 1},
         .accumulate = false,
-        .out = bench.Room<Out>(s.out())};
+        .out = bench.Room<Out>(s.out()),
+        .split = split};
     return [=, &bench] {
       if constexpr (sizeof(Out) == sizeof(T)) {
         if (tier == Tier::kHopper) return cuda::ProjectOnHopper(bench.stream(), args);

@@ -44,17 +44,22 @@ DEVICE = {
 PRODUCT_OPERATIONS = {"HopperProjection": 2 * 16 * 128 * 16}
 MMA_OPERATIONS = 2 * 16 * 8 * 16
 # The rows that a product has at least.
-FRAGMENT_ROWS = {"HopperProjection": 64}
+FRAGMENT_ROWS = {"HopperProjection": 64, "Projection": 8, "ProjectionLarge": 8}
 
-# What a case's counters are: its name without ", XSA", the row of costs.json and the kernel of
-# sass.json, both for widths that allow wide accesses.
+# What a case's counters are: its name, with ", large tiles" if its kernel has them and without
+# ", XSA"; the row of costs.json and the kernel of sass.json, both for widths that allow wide
+# accesses.
 COUNTERS = [
     ("position-wise projection, hopper", "HopperProjection bf16 by position", "HopperProjection"),
     ("dense projection, hopper", "HopperProjection bf16", "HopperProjection"),
     ("position-wise projection", "Projection bf16 by position",
-     "Projection<BFloat16, BFloat16, async>"),
-    ("dense projection", "Projection bf16", "Projection<BFloat16, BFloat16, async>"),
-    ("head projection", "Projection bf16 to f32", "Projection<BFloat16, float, async>"),
+     "Projection<BFloat16, BFloat16, SmallTile, true>"),
+    ("dense projection", "Projection bf16", "Projection<BFloat16, BFloat16, SmallTile, true>"),
+    ("dense projection, large tiles", "Projection bf16 of many rows",
+     "Projection<BFloat16, BFloat16, LargeTile, true>"),
+    ("head projection", "Projection bf16 to f32", "Projection<BFloat16, float, SmallTile, true>"),
+    ("head projection, large tiles", "Projection bf16 to f32 of many rows",
+     "Projection<BFloat16, float, LargeTile, true>"),
     ("attention, prefill", "Attention bf16 {dim}", "Attention<BFloat16, {dim}, TwoChunks, async>"),
     ("attention, decode", "Attention bf16 {dim} decode",
      "Attention<BFloat16, {dim}, TwoChunks, async>"),
@@ -84,11 +89,12 @@ def read_counters():
     return costs, sass
 
 
-def counters_of(name, shape, costs, sass):
+def counters_of(name, shape, launched, costs, sass):
     """Returns the cost row and the machine code of a case's kernel, either of them None."""
     dim = re.search(r"heads of (\d+)", shape)
+    name = name.removesuffix(", XSA") + (", large tiles" if launched.endswith("Large") else "")
     for case, row, kernel in COUNTERS:
-        if name.removesuffix(", XSA") == case:
+        if name == case:
             dims = {"dim": dim[1] if dim else ""}
             return costs.get(row.format(**dims)), sass.get((kernel or "").format(**dims))
     return None, None
@@ -112,8 +118,8 @@ def estimate(case, costs, sass):
     launches = case["launches"]
     busy = min(max((each["blocks"] for each in launches), default=device["processors"]),
                device["processors"])
-    row, code = counters_of(name, shape, costs, sass)
     kernel = launches[0]["kernel"] if launches else ""
+    row, code = counters_of(name, shape, kernel, costs, sass)
     excess = row["sectors"] / row["ideal_sectors"] if row and row.get("ideal_sectors") else 1
     loads = min(device["bytes_per_second"], busy * device["bytes_per_cycle"] * cycle)
     seconds = {"memory": case["bytes"] * excess / loads}

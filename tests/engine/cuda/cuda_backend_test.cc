@@ -269,15 +269,25 @@ TEST_F(CudaModelTest, ATunedTierIsPartOfTheProfileAndItsUseOfTheAlgorithms) {
     backend_ = MakeCudaBackend(simt::MakeSimtDevice({.architecture = architecture}),
                                {.dtype = "bf16", .dense = "own", .kernels = kernels})
                    .value();
-    executable_ = backend_->Load(RandomModel(TinyConfig(1), 3)).value();
+    executable_ = backend_->Load(model_).value();
     return executable_->algorithms();
+  };
+  model_ = RandomModel(TinyConfig(1), 3);
+  const auto logits = [this] {
+    const auto slot = executable_->CreateSlot({8, 1}, 4).value();
+    return Replay(*executable_->Prepare({8, 1}).value(), *slot, 7).value();
   };
   const std::string portable = load("sm_80", "auto");
   EXPECT_EQ(backend_->info().profile, "cuda-sm_80-bf16");
+  const std::vector<float> by_portable = logits();
   EXPECT_NE(load("sm_90", "auto"), portable);
   EXPECT_EQ(backend_->info().profile, "cuda-sm_90-bf16-hopper");
   EXPECT_EQ(executable_->kernels(), "attention portable; products hopper");
   EXPECT_THAT(executable_->notices(), IsEmpty());
+  // The tuned kernel reads weights as they are, the portable one packed.
+  const std::vector<float> tuned = logits();
+  ASSERT_EQ(tuned.size(), by_portable.size());
+  for (size_t i = 0; i < tuned.size(); ++i) EXPECT_NEAR(tuned[i], by_portable[i], 0.05) << i;
   EXPECT_EQ(load("sm_90", "portable"), "");
   EXPECT_EQ(backend_->info().profile, "cuda-sm_90-bf16");
 }

@@ -9,6 +9,7 @@
 
 #include "engine/cuda/emulator/simt_device.h"
 #include "kernels/cuda/bfloat16.h"
+#include "kernels/cuda/packed.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/temporary_directory.h"
 
@@ -155,6 +156,26 @@ TYPED_TEST(DeviceWeightsTest, LoadsJoinedLayersAsColumnsOfOne) {
     this->Expect(this->weights_.template LoadJoinedBias<TypeParam>(this->checkpoint_, columns),
                  expected);
   }
+}
+
+TYPED_TEST(DeviceWeightsTest, PacksWhatWasLoadedLastAndReleasesIt) {
+  constexpr int32_t kIn = 70, kOut = 24;
+  this->Write("F32", {kOut, kIn});
+  std::vector<TypeParam> expected(kernels::cuda::PackedElements<TypeParam>(1, kIn, kOut));
+  for (int32_t k = 0; k < kIn; ++k) {
+    const int32_t depth = kernels::cuda::kSliceDepth<TypeParam>;
+    for (int32_t n = 0; n < kOut; ++n) {
+      expected[k / depth * kernels::cuda::kSliceElements<TypeParam> +
+               kernels::cuda::PlaceInSlice(TypeParam{}, k % depth, n)] = this->Value(n * kIn + k);
+    }
+  }
+  const auto plain = this->weights_.template LoadDense<TypeParam>(this->checkpoint_, this->part_,
+                                                                  MatrixLayout::kOutIn, kIn, kOut);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  this->Expect(this->weights_.Pack(*plain, 1, kIn, kOut), expected);
+  const auto bytes = static_cast<int64_t>(expected.size() * sizeof(TypeParam));
+  EXPECT_EQ(this->weights_.bytes(), bytes);
+  EXPECT_EQ(this->device_->counts().device_bytes, bytes);
 }
 
 TEST(UploadRingTest, GrowsWithThePiecesAndKeepsNothingAfterFinish) {

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "engine/cuda/emulator/simt_device.h"
+#include "kernels/cuda/product_split.h"
 #include "tests/engine/cuda/planted_candidates.h"
 #include "tests/support/device_lab.h"
 
@@ -146,7 +147,7 @@ TYPED_TEST(KernelChoiceTest, EveryCandidateOfAttentionPassesItsTrial) {
 
 TYPED_TEST(KernelChoiceTest, EveryCandidateOfProductsPassesItsTrial) {
   this->Use("sm_90");
-  std::vector<GroupedProductShape> shapes(6, kPositions);
+  std::vector<GroupedProductShape> shapes(7, kPositions);
   shapes[1].matrices = 1;
   shapes[1].bias = false;
   shapes[2].position_bias = shapes[2].accumulate = true;
@@ -155,6 +156,7 @@ TYPED_TEST(KernelChoiceTest, EveryCandidateOfProductsPassesItsTrial) {
   shapes[4].activate = shapes[4].gated = true;
   shapes[4].matrices = 2;
   shapes[5] = {.k = 33, .n = 65};
+  shapes[6] = {.k = cuda::kLeastSegment + 8, .n = 40};  // blocks may share its sums
   for (const auto& candidate : AllCandidates<TypeParam>().products) {
     for (const GroupedProductShape& shape : shapes) {
       if (!candidate.supports(this->device_->info(), shape).ok()) continue;

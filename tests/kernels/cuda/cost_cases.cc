@@ -21,6 +21,7 @@
 #include "kernels/cuda/top_k.h"
 #include "kernels/cuda/xsa.h"
 #include "tests/kernels/cuda/attention_fixture.h"
+#include "tests/kernels/cuda/packed_weights.h"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -169,31 +170,46 @@ void AddHeadOps(Cases& cases) {
 RowTiles TilesOn(DeviceLab& lab, const std::vector<RowGroup>& groups, int32_t rows) {
   std::vector<RowGroup> tiles(MaxRowTiles(rows, std::ssize(groups)));
   const int32_t count = CutIntoRowTiles(groups, tiles.data());
-  return {lab.Put(tiles), lab.Put<int32_t>({count}), static_cast<int32_t>(tiles.size())};
+  return {lab.Put(tiles), lab.Put<int32_t>({count}), static_cast<int32_t>(tiles.size()),
+          groups.size() == 1};
 }
 
-// `matrices` positions share the rows.
+template <typename T>
+T* PackedValues(DeviceLab& lab, Random& random, int64_t matrices, int32_t k, int32_t n) {
+  return lab.Put(Packed(RandomValues<T>(random, matrices * k * n, 1.0f), matrices, k, n));
+}
+
+struct ProductCase {
+  int32_t matrices, rows;  // positions that share the rows
+  int32_t k, n;
+  int32_t processors = 132;
+};
+
 template <typename T, typename Out>
-void AddProjection(Cases& cases, int32_t matrices, int32_t rows, int32_t n, const char* what) {
-  constexpr int32_t kDepth = 512;
+void AddProjection(Cases& cases, const ProductCase& c, const char* what) {
   cases.Add(absl::StrCat("Projection ", NameOf<T>(), what),
-            absl::StrCat(rows, " x ", kDepth, " x ", n,
-                         matrices > 1 ? absl::StrCat(", ", matrices, " positions") : ""),
+            absl::StrCat(c.rows, " x ", c.k, " x ", c.n,
+                         c.matrices > 1 ? absl::StrCat(", ", c.matrices, " positions") : ""),
             [=](DeviceLab& lab, Random& random) {
               std::vector<RowGroup> groups;
-              for (int32_t m = 0; m < matrices; ++m) {
-                groups.push_back({m, m * rows / matrices, rows / matrices});
+              const int32_t each = c.rows / c.matrices;
+              for (int32_t m = 0; m < c.matrices; ++m) groups.push_back({m, m * each, each});
+              SplitSums split;
+              if (const int64_t bytes = SplitSumsBytes(c.k); bytes > 0) {
+                split = {lab.Room<float>(bytes / sizeof(float)),
+                         lab.Put(std::vector<int32_t>(kMostSplitTiles))};
               }
-              Project<T, Out>(lab.stream(),
-                              {.x = Values<T>(lab, random, rows * kDepth),
-                               .weight = Values<T>(lab, random, int64_t{matrices} * kDepth * n),
-                               .bias = Values<T>(lab, random, n),
-                               .bias_stride = 0,
-                               .k = kDepth,
-                               .n = n,
-                               .tiles = TilesOn(lab, groups, rows),
-                               .accumulate = false,
-                               .out = lab.Room<Out>(rows * n)});
+              StreamOfProcessors stream(lab.stream(), c.processors);
+              Project<T, Out>(stream, {.x = Values<T>(lab, random, c.rows * c.k),
+                                       .weight = PackedValues<T>(lab, random, c.matrices, c.k, c.n),
+                                       .bias = Values<T>(lab, random, c.n),
+                                       .bias_stride = 0,
+                                       .k = c.k,
+                                       .n = c.n,
+                                       .tiles = TilesOn(lab, groups, c.rows),
+                                       .accumulate = false,
+                                       .out = lab.Room<Out>(c.rows * c.n),
+                                       .split = split});
             });
 }
 
@@ -221,31 +237,35 @@ void AddHopperProjection(Cases& cases, int32_t matrices, int32_t n, const char* 
 }
 
 template <typename T>
-void AddScore(Cases& cases) {
-  constexpr int32_t kDepth = 256, kColumns = std::is_same_v<T, float> ? 512 : 2048;
-  for (const int32_t n : {kColumns, kColumns - 1}) {
-    cases.Add(absl::StrCat("Score ", NameOf<T>(), n % 2 == 0 ? "" : " odd"),
-              absl::StrCat(kRows, " x ", kDepth, " x ", n), [=](DeviceLab& lab, Random& random) {
-                std::vector<SampleRequest> requests(kRows);
-                for (int32_t r = 0; r < kRows; ++r) {
-                  requests[r] = {.params = {}, .target = RandomInt(random, 0, n - 1), .num_top = 0};
-                }
-                Score<T>(lab.stream(), {.x = Values<T>(lab, random, kRows * kDepth),
-                                        .weight = Values<T>(lab, random, kDepth * n),
-                                        .bias = nullptr,
-                                        .k = kDepth,
-                                        .n = n,
-                                        .weight_stride = n,
-                                        .soft_cap = 0,
-                                        .tiles = TilesOn(lab, {{0, 0, kRows}}, kRows),
-                                        .requests = lab.Put(requests),
-                                        .rows = Live(lab, kRows),
-                                        .parts = lab.Room<ScorePart>(ScoreParts(kRows, n)),
-                                        .target_logits = lab.Room<float>(kRows),
-                                        .first = nullptr,
-                                        .outcomes = lab.Room<SampleOutcome>(kRows)});
-              });
-  }
+void AddScore(Cases& cases, int32_t rows, int32_t k, const char* what, int32_t processors = 132) {
+  constexpr int32_t n = std::is_same_v<T, float> ? 512 : 2048;
+  cases.Add(absl::StrCat("Score ", NameOf<T>(), what), absl::StrCat(rows, " x ", k, " x ", n),
+            [=](DeviceLab& lab, Random& random) {
+              std::vector<SampleRequest> requests(rows);
+              for (int32_t r = 0; r < rows; ++r) {
+                requests[r] = {.params = {}, .target = RandomInt(random, 0, n - 1), .num_top = 0};
+              }
+              StreamOfProcessors stream(lab.stream(), processors);
+              Score<T>(stream, {.x = Values<T>(lab, random, rows * k),
+                                .weight = PackedValues<T>(lab, random, 1, k, n),
+                                .bias = nullptr,
+                                .k = k,
+                                .n = n,
+                                .soft_cap = 0,
+                                .tiles = TilesOn(lab, {{0, 0, rows}}, rows),
+                                .requests = lab.Put(requests),
+                                .rows = Live(lab, rows),
+                                .parts = lab.Room<ScorePart>(ScoreParts(rows, n)),
+                                .target_logits = lab.Room<float>(rows),
+                                .first = nullptr,
+                                .outcomes = lab.Room<SampleOutcome>(rows)});
+            });
+}
+
+template <typename T>
+void AddScores(Cases& cases) {
+  AddScore<T>(cases, kRows, 256, "");
+  AddScore<T>(cases, kRows, 255, " odd");
 }
 
 // A head of each width that has a kernel, with the limits of shared memory that lead to different
@@ -404,6 +424,14 @@ void AddPacking(Cases& cases) {
                                             .out_stride = kSide});
               });
   }
+  cases.Add(absl::StrCat("Pack ", NameOf<T>()), absl::StrCat(kSide, " x ", kSide),
+            [](DeviceLab& lab, Random& random) {
+              PackWeights<T>(lab.stream(), {.in = Values<T>(lab, random, kSide * kSide),
+                                            .matrices = 1,
+                                            .k = kSide,
+                                            .n = kSide,
+                                            .out = lab.Room<T>(kSide * kSide)});
+            });
 }
 
 }  // namespace
@@ -419,17 +447,22 @@ std::vector<CostCase> CostCases() {
   AddHeadOps<float>(cases);
   AddAttention<BFloat16>(cases);
   AddAttention<float>(cases);
-  AddProjection<BFloat16, BFloat16>(cases, 1, kRows, 1024, "");
-  AddProjection<BFloat16, BFloat16>(cases, 16, kRows, 256, " by position");
-  AddProjection<BFloat16, BFloat16>(cases, 1, kRows, 1023, " odd");
+  AddProjection<BFloat16, BFloat16>(cases, {1, kRows, 512, 1024}, "");
+  AddProjection<BFloat16, BFloat16>(cases, {16, kRows, 512, 256}, " by position");
+  AddProjection<BFloat16, BFloat16>(cases, {64, kRows, 512, 512}, " of a row by position");
+  AddProjection<BFloat16, BFloat16>(cases, {1, 1, 4096, 1024}, " of a row");
+  AddProjection<BFloat16, BFloat16>(cases, {1, kRows, 512, 1023}, " odd");
+  AddProjection<BFloat16, BFloat16>(cases, {1, 128, 512, 1024, 8}, " of many rows");
   AddHopperProjection(cases, 1, 1024, "");
   AddHopperProjection(cases, 16, 256, " by position");
-  AddProjection<BFloat16, float>(cases, 1, kRows, 1024, " to f32");
-  AddProjection<BFloat16, float>(cases, 1, kRows, 1023, " to f32 odd");
-  AddProjection<float, float>(cases, 1, kRows, 256, "");
-  AddProjection<float, float>(cases, 1, kRows, 255, " odd");
-  AddScore<BFloat16>(cases);
-  AddScore<float>(cases);
+  AddProjection<BFloat16, float>(cases, {1, kRows, 512, 1024}, " to f32");
+  AddProjection<BFloat16, float>(cases, {1, kRows, 512, 1023}, " to f32 odd");
+  AddProjection<BFloat16, float>(cases, {1, 128, 512, 1024, 8}, " to f32 of many rows");
+  AddProjection<float, float>(cases, {1, kRows, 512, 256}, "");
+  AddProjection<float, float>(cases, {1, kRows, 512, 255}, " odd");
+  AddScores<BFloat16>(cases);
+  AddScore<BFloat16>(cases, 128, 256, " of many rows", 16);
+  AddScores<float>(cases);
   AddFloatOps(cases);
   AddPacking<BFloat16>(cases);
   AddPacking<float>(cases);

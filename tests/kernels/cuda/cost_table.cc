@@ -33,6 +33,7 @@ constexpr Counter kCounters[] = {
     {"width4", "accesses of 4 bytes", 0, [](const Costs& c) { return c.widths[2]; }},
     {"width8", "accesses of 8 bytes", 0, [](const Costs& c) { return c.widths[3]; }},
     {"width16", "accesses of 16 bytes", 0, [](const Costs& c) { return c.widths[4]; }},
+    {"bulk_copies", "bulk copies", 0, [](const Costs& c) { return c.bulk_copies; }},
     {"conflicts", "conflicts of banks", -1, [](const Costs& c) { return c.conflicts; }},
     {"passes", "passes of shared memory", -1, [](const Costs& c) { return c.wavefronts; }},
     {"global_atomics_warp", "global atomics of a warp on one address", -1,

@@ -1,6 +1,8 @@
 // Shared by the tests of the CUDA kernels: dtypes and the device.
 #pragma once
 
+#include <string>
+
 #include "kernels/cuda/rows.h"
 #include "kernels/simt/stream.h"
 #include "tests/kernels/common/values.h"
@@ -33,6 +35,30 @@ class LimitedStream final : public Stream {
   int32_t limit_;
   int32_t processors_;
 };
+
+// A device's stream that tells of another number of processors, by which products choose tiles.
+class StreamOfProcessors final : public Stream {
+ public:
+  StreamOfProcessors(Stream& stream, int32_t processors)
+      : stream_(stream), processors_(processors) {}
+
+  void Launch(const Kernel& kernel, const LaunchShape& shape, const void* argument,
+              size_t argument_bytes) override {
+    kernel_ = kernel.name;
+    stream_.Launch(kernel, shape, argument, argument_bytes);
+  }
+  int32_t processors() const override { return processors_; }
+  int32_t shared_bytes_limit() const override { return stream_.shared_bytes_limit(); }
+  // Returns the last kernel that was launched.
+  const std::string& kernel() const { return kernel_; }
+
+ private:
+  Stream& stream_;
+  int32_t processors_;
+  std::string kernel_;
+};
+// Numbers with which all products with enough rows have large tiles, and none.
+inline constexpr int32_t kFewProcessors = 1, kManyProcessors = 1000;
 
 // A device, a seed that differs between tests but not between runs, and the live rows of a step
 // that is smaller than its bucket.

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "tests/kernels/cuda/op_test.h"
+#include "tests/kernels/cuda/packed_weights.h"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -105,6 +106,25 @@ TYPED_TEST(PackTest, TransposeHasTheBitsOfTheHost) {
           trial % 2 == 0 ? (rows + 7) / 8 * 8 : rows + RandomInt(this->random_, 0, 9);
       this->CheckTranspose(dtype, rows, columns, out_stride, trial % 4 == 2 ? 3 : 0);
     }
+  }
+}
+
+TYPED_TEST(PackTest, PackedMatricesHaveEveryWeightInItsPlaceAndZerosElsewhere) {
+  using T = TypeParam;
+  for (int trial = 0; trial < 12; ++trial) {
+    const int64_t matrices = RandomInt(this->random_, 1, 3);
+    const int32_t k = trial == 0 ? 64 : RandomInt(this->random_, 1, 150);
+    const int32_t n = trial == 0 ? 128 : RandomInt(this->random_, 1, 150);
+    SCOPED_TRACE(testing::Message()
+                 << matrices << " of " << k << " x " << n << ", seed " << this->kSeed);
+    const auto weights = RandomValues<T>(this->random_, matrices * k * n);
+    const std::vector<T> expected = Packed(weights, matrices, k, n);
+    T* const out = this->lab_.template Room<T>(expected.size());
+    PackWeights<T>(
+        this->lab_.stream(),
+        {.in = this->lab_.Put(weights), .matrices = matrices, .k = k, .n = n, .out = out});
+    EXPECT_TRUE(SameBits(this->lab_.Get(out, expected.size()), expected));
+    this->lab_.Clear();
   }
 }
 

@@ -1,10 +1,14 @@
 #include "kernels/cuda/projection.h"
 
 #include <numeric>
+#include <set>
+#include <string>
+#include <tuple>
 
 #include "kernels/cuda/activation.h"
 #include "kernels/reference/linear.h"
 #include "tests/kernels/cuda/op_test.h"
+#include "tests/kernels/cuda/packed_weights.h"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -34,7 +38,14 @@ std::vector<int32_t> PositionsOf(const std::vector<RowGroup>& groups) {
 RowTiles TilesOn(DeviceLab& lab, const std::vector<RowGroup>& groups, int32_t rows) {
   std::vector<RowGroup> tiles(MaxRowTiles(rows, std::ssize(groups)));
   const int32_t count = CutIntoRowTiles(groups, tiles.data());
-  return {lab.Put(tiles), lab.Put<int32_t>({count}), rows};
+  return {lab.Put(tiles), lab.Put<int32_t>({count}), rows, groups.size() == 1};
+}
+
+// Makes room for sums of segments.
+SplitSums SplitOn(DeviceLab& lab, int32_t k) {
+  if (SplitSumsBytes(k) == 0) return {};
+  return {lab.Room<float>(SplitSumsBytes(k) / sizeof(float)),
+          lab.Put(std::vector<int32_t>(kMostSplitTiles))};
 }
 
 enum class Bias { kNone, kShared, kByPosition };
@@ -56,14 +67,15 @@ class ProjectionTest : public OpTest {
     const auto before = RandomValues<T>(random_, rows * n);
     const ProjectionArgs<T> args = {
         .x = lab_.Put(x),
-        .weight = lab_.Put(weight),
+        .weight = lab_.Put(Packed(weight, matrices, k, n)),
         .bias = bias.empty() ? nullptr : lab_.Put(bias),
         .bias_stride = bias_kind == Bias::kByPosition ? n : 0,
         .k = k,
         .n = n,
         .tiles = TilesOn(lab_, groups, rows + 5),
         .accumulate = accumulate,
-        .out = accumulate ? lab_.Put(before) : lab_.template Room<T>(rows * n)};
+        .out = accumulate ? lab_.Put(before) : lab_.template Room<T>(rows * n),
+        .split = SplitOn(lab_, k)};
     Project(lab_.stream(), args);
     std::vector<double> expected =
         reference::PositionWise(ToDouble(x), PositionsOf(groups), ToDouble(weight), ToDouble(bias),
@@ -77,7 +89,8 @@ class ProjectionTest : public OpTest {
     SCOPED_TRACE(testing::Message() << "k " << k << ", n " << n << ", seed " << kSeed);
     const int32_t matrices = 2, position = 1;
     const auto x = RandomValues<T>(random_, int64_t{distinct} * k);
-    const T* weight = lab_.Put(RandomValues<T>(random_, int64_t{matrices} * k * n));
+    const T* weight =
+        lab_.Put(Packed(RandomValues<T>(random_, int64_t{matrices} * k * n), matrices, k, n));
     const auto project = [&](const std::vector<int32_t>& rows) {
       std::vector<T> in;
       for (int32_t row : rows) in.insert(in.end(), &x[int64_t{row} * k], &x[int64_t{row} * k] + k);
@@ -90,7 +103,8 @@ class ProjectionTest : public OpTest {
                                       .n = n,
                                       .tiles = TilesOn(lab_, {{position, 0, count}}, count),
                                       .accumulate = false,
-                                      .out = lab_.template Room<T>(rows.size() * n)};
+                                      .out = lab_.template Room<T>(rows.size() * n),
+                                      .split = SplitOn(lab_, k)};
       Project(lab_.stream(), args);
       return lab_.Get(args.out, rows.size() * n);
     };
@@ -116,6 +130,7 @@ TYPED_TEST(ProjectionTest, EqualsTheReferenceForGroupsOfAllSizes) {
   this->ExpectReference({1, 2, 15, 16, 17, 1}, 64, 64, Bias::kShared, false);
   this->ExpectReference({64, 65, 3}, 40, 72, Bias::kByPosition, false);
   this->ExpectReference({130}, 200, 136, Bias::kShared, true);
+  this->ExpectReference({3, 20}, 1100, 72, Bias::kShared, true);
 }
 
 TYPED_TEST(ProjectionTest, EqualsTheReferenceForOddSizes) {
@@ -138,15 +153,16 @@ TYPED_TEST(ProjectionTest, AFusedActivationHasTheBitsOfTheActivationKernel) {
         // flat, and a NaN.
         auto x = RandomValues<T>(this->random_, rows * k, 4.0f);
         x[0] = Narrow<T>(std::numeric_limits<float>::quiet_NaN());
-        ProjectionArgs<T> args = {.x = this->lab_.Put(x),
-                                  .weight = this->lab_.Put(RandomValues<T>(this->random_, k * n)),
-                                  .bias = this->lab_.Put(RandomValues<T>(this->random_, n)),
-                                  .bias_stride = 0,
-                                  .k = k,
-                                  .n = n,
-                                  .tiles = TilesOn(this->lab_, {{0, 0, rows}}, rows + 5),
-                                  .accumulate = kind % 2 == 0,
-                                  .out = this->lab_.Put(before)};
+        ProjectionArgs<T> args = {
+            .x = this->lab_.Put(x),
+            .weight = this->lab_.Put(Packed(RandomValues<T>(this->random_, k * n), 1, k, n)),
+            .bias = this->lab_.Put(RandomValues<T>(this->random_, n)),
+            .bias_stride = 0,
+            .k = k,
+            .n = n,
+            .tiles = TilesOn(this->lab_, {{0, 0, rows}}, rows + 5),
+            .accumulate = kind % 2 == 0,
+            .out = this->lab_.Put(before)};
         const T* gate =
             gated ? this->lab_.Put(RandomValues<T>(this->random_, rows * n, 4.0f)) : nullptr;
         Project(this->lab_.stream(), args);
@@ -175,7 +191,7 @@ TYPED_TEST(ProjectionTest, FitsTheSharedMemoryOfEveryGpu) {
   LimitedStream stream(this->lab_.stream(), kSharedBytesOfEveryGpu);
   T* out = this->lab_.template Room<T>(1);
   Project<T, T>(stream, {.x = this->lab_.Put(RandomValues<T>(this->random_, 1)),
-                         .weight = this->lab_.Put(RandomValues<T>(this->random_, 1)),
+                         .weight = this->lab_.Put(Packed<T>({T{}}, 1, 1, 1)),
                          .bias = nullptr,
                          .bias_stride = 0,
                          .k = 1,
@@ -186,24 +202,115 @@ TYPED_TEST(ProjectionTest, FitsTheSharedMemoryOfEveryGpu) {
   EXPECT_TRUE(this->lab_.Finish().ok());
 }
 
+// The tiles that few and many processors choose, with and without memory for shared sums, for all
+// numbers of rows.
+TYPED_TEST(ProjectionTest, ARowsBitsDoNotDependOnTheTilesAndOnWhoSharesThem) {
+  using T = TypeParam;
+  // Of 4,096 columns the emulator computes 4, for which k is cut in the same way.
+  const int32_t k = 4096, n = Emulated() ? 4 : 4096, matrices = 2, most = Emulated() ? 130 : 200;
+  const T* const x = this->lab_.Put(RandomValues<T>(this->random_, most * k));
+  const T* const weight = this->lab_.Put(
+      Packed(RandomValues<T>(this->random_, int64_t{matrices} * k * n), matrices, k, n));
+  std::vector<T> expected;
+  std::set<std::string> kernels;
+  for (const int32_t rows : {most, 65, 16, 1}) {
+    for (const int32_t processors : {kFewProcessors, kManyProcessors}) {
+      for (const bool split : {true, false}) {
+        StreamOfProcessors stream(this->lab_.stream(), processors);
+        const SplitSums sums = split ? SplitOn(this->lab_, k) : SplitSums();
+        T* const out = this->lab_.template Room<T>(rows * n);
+        Project<T, T>(stream, {.x = x,
+                               .weight = weight,
+                               .bias = nullptr,
+                               .bias_stride = 0,
+                               .k = k,
+                               .n = n,
+                               .tiles = TilesOn(this->lab_, {{1, 0, rows}}, rows),
+                               .accumulate = false,
+                               .out = out,
+                               .split = sums});
+        const std::vector<T> got = this->lab_.Get(out, rows * n);
+        if (expected.empty()) expected = got;
+        EXPECT_TRUE(SameBits(got, {expected.begin(), expected.begin() + rows * n}))
+            << rows << " rows by " << stream.kernel() << ", split " << split << ", seed "
+            << this->kSeed;
+        if (split) {
+          EXPECT_EQ(this->lab_.Get(sums.counters, kMostSplitTiles),
+                    std::vector<int32_t>(kMostSplitTiles));
+        }
+        kernels.insert(stream.kernel());
+      }
+    }
+  }
+  EXPECT_EQ(kernels.count("ProjectionLarge"), sizeof(T) == 2 ? 1u : 0u);
+  EXPECT_EQ(kernels.count("Projection"), 1u);
+}
+
+// In float the sums are those of a host that adds in the documented order.
+TEST(ProjectionOrderTest, SegmentsAreRunningSumsAndAreAddedInAscendingOrder) {
+  constexpr uint64_t kSeed = 20261124;
+  std::mt19937_64 random(kSeed);
+  for (const int32_t k : {511, 512, 513, 1700, 4096, 4600}) {
+    DeviceLab lab(MakeDeviceUnderTest(kSeed));
+    const int32_t rows = 3, n = 5;
+    const auto x = RandomValues<float>(random, rows * k);
+    const auto weight = RandomValues<float>(random, k * n);
+    float* const out = lab.Room<float>(rows * n);
+    Project<float, float>(lab.stream(), {.x = lab.Put(x),
+                                         .weight = lab.Put(Packed(weight, 1, k, n)),
+                                         .bias = nullptr,
+                                         .bias_stride = 0,
+                                         .k = k,
+                                         .n = n,
+                                         .tiles = TilesOn(lab, {{0, 0, rows}}, rows),
+                                         .accumulate = false,
+                                         .out = out,
+                                         .split = SplitOn(lab, k)});
+    const int32_t depth = k <= 4096 ? 512 : 1024;
+    std::vector<float> expected(rows * n, 0);
+    for (int32_t i = 0; i < rows * n; ++i) {
+      for (int32_t first = 0; first < k; first += depth) {
+        float sum = 0;
+        for (int32_t j = first; j < std::min(k, first + depth); ++j) {
+          sum = std::fma(x[i / n * k + j], weight[j * n + i % n], sum);
+        }
+        expected[i] += sum;
+      }
+    }
+    EXPECT_TRUE(SameBits(lab.Get(out, rows * n), expected)) << "k " << k << ", seed " << kSeed;
+  }
+}
+
+TEST(ProductSplitTest, SegmentsCoverKInMultiplesOfTheirLeastDepth) {
+  for (int32_t k = 1; k < 40000; k += 61) {
+    const int32_t depth = SegmentDepth(k), segments = Segments(k);
+    ASSERT_EQ(depth % kLeastSegment, 0);
+    ASSERT_LE(segments, kMostSegments);
+    ASSERT_LT((segments - 1) * depth, k);
+    ASSERT_GE(segments * depth, k);
+  }
+}
+
 // Logits are float outputs of bfloat16 rows, as in the head.
 TEST(LogitsTest, OfBFloat16RowsKeepTheirPrecision) {
   std::mt19937_64 random(7);
   DeviceLab lab(MakeDeviceUnderTest(7));
   const int32_t rows = 5;
-  for (const auto& [k, n] : {std::pair(64, 72), {33, 5}}) {
+  for (const auto& [k, n, processors] :
+       {std::tuple(64, 72, kFewProcessors), {64, 72, kManyProcessors}, {33, 5, kFewProcessors}}) {
     const auto x = RandomValues<BFloat16>(random, rows * k);
     const auto weight = RandomValues<BFloat16>(random, k * n);
     float* out = lab.Room<float>(rows * n);
-    Project<BFloat16, float>(lab.stream(), {.x = lab.Put(x),
-                                            .weight = lab.Put(weight),
-                                            .bias = nullptr,
-                                            .bias_stride = 0,
-                                            .k = k,
-                                            .n = n,
-                                            .tiles = TilesOn(lab, {{0, 0, rows}}, rows),
-                                            .accumulate = false,
-                                            .out = out});
+    StreamOfProcessors stream(lab.stream(), processors);
+    Project<BFloat16, float>(stream, {.x = lab.Put(x),
+                                      .weight = lab.Put(Packed(weight, 1, k, n)),
+                                      .bias = nullptr,
+                                      .bias_stride = 0,
+                                      .k = k,
+                                      .n = n,
+                                      .tiles = TilesOn(lab, {{0, 0, rows}}, rows),
+                                      .accumulate = false,
+                                      .out = out});
     const std::vector<int32_t> positions(rows, 0);
     EXPECT_TRUE(Matches(
         Op::kGemm, lab.Get(out, rows * n),
@@ -218,8 +325,9 @@ TYPED_TEST(ProjectionTest, ARowsBitsDoNotDependOnItsGroup) {
 
 // In the emulator, k is longer than all stages together, and n wider than a tile of columns.
 TYPED_TEST(ProjectionTest, ARowsBitsDoNotDependOnItsGroupAtRealSizes) {
-  if (Emulated()) return this->ExpectRowsIndependent(200, 136, 5);
-  for (const auto& [k, n] : {std::pair(1024, 4096), {4096, 1024}, {4096, 4096}, {2880, 2048}}) {
+  if (Emulated()) return this->ExpectRowsIndependent(600, 136, 5);
+  for (const auto& [k, n] :
+       {std::pair(1024, 4096), {4096, 1024}, {4096, 4096}, {2880, 2048}, {512, 131072}}) {
     this->ExpectRowsIndependent(k, n, 70);
   }
 }
@@ -233,7 +341,7 @@ TYPED_TEST(ProjectionTest, ACaptureFollowsTheGroupsOfTheStep) {
   auto* tiles = this->lab_.template Room<RowGroup>(capacity);
   auto* tile_count = this->lab_.template Room<int32_t>(1);
   const ProjectionArgs<T> args = {.x = this->lab_.Put(x),
-                                  .weight = this->lab_.Put(weight),
+                                  .weight = this->lab_.Put(Packed(weight, matrices, k, n)),
                                   .bias = nullptr,
                                   .bias_stride = 0,
                                   .k = k,
@@ -271,7 +379,7 @@ TYPED_TEST(ProjectionTest, AColumnDoesNotDependOnTheOthers) {
   const auto joined = RandomValues<T>(this->random_, kDepth * all);
   const auto run = [&](const std::vector<T>& weight, int32_t n) {
     const ProjectionArgs<T> args = {.x = this->lab_.Put(x),
-                                    .weight = this->lab_.Put(weight),
+                                    .weight = this->lab_.Put(Packed(weight, 1, kDepth, n)),
                                     .bias = nullptr,
                                     .bias_stride = 0,
                                     .k = kDepth,

@@ -2,6 +2,7 @@
 
 #include "kernels/reference/sample.h"
 #include "tests/kernels/cuda/op_test.h"
+#include "tests/kernels/cuda/packed_weights.h"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -46,7 +47,8 @@ class ScoreTest : public OpTest {
     return head;
   }
 
-  std::vector<SampleOutcome> Run(const Head<T>& head) {
+  std::vector<SampleOutcome> Run(const Head<T>& head, int32_t processors = kManyProcessors) {
+    StreamOfProcessors stream(lab_.stream(), processors);
     std::vector<SampleRequest> requests;
     for (const int32_t target : head.targets)
       requests.push_back({.params = {}, .target = target, .num_top = 0});
@@ -61,15 +63,14 @@ class ScoreTest : public OpTest {
     for (int32_t i = 0; i < head.k; ++i) {
       std::copy_n(head.weight.begin() + i * head.n, head.n, weight.begin() + i * stride);
     }
-    Score<T>(lab_.stream(),
+    Score<T>(stream,
              {.x = lab_.Put(head.x),
-              .weight = lab_.Put(weight),
+              .weight = lab_.Put(Packed(weight, 1, head.k, stride)),
               .bias = head.bias.empty() ? nullptr : lab_.Put(head.bias),
               .k = head.k,
               .n = head.n,
-              .weight_stride = stride,
               .soft_cap = head.soft_cap,
-              .tiles = {lab_.Put(tiles), lab_.Put(std::vector<int32_t>{count}), count},
+              .tiles = {lab_.Put(tiles), lab_.Put(std::vector<int32_t>{count}), count, true},
               .requests = lab_.Put(requests),
               .rows = Live(head.rows),
               .parts = lab_.template Room<ScorePart>(ScoreParts(head.rows, head.n)),
@@ -109,6 +110,7 @@ TYPED_TEST(ScoreTest, ScoresLikeTheReference) {
 TYPED_TEST(ScoreTest, ARowsScoreDoesNotDependOnItsBatch) {
   const Head<TypeParam> head = this->RandomHead(70, 64, 200, true, 0);
   const std::vector<SampleOutcome> together = this->Run(head);
+  EXPECT_TRUE(SameBits(this->Run(head, kFewProcessors), together)) << "by large tiles";
   for (int32_t r = 0; r < head.rows; r += 13) {
     EXPECT_TRUE(SameBits(this->Run(head.Row(r)), {together[r]})) << "row " << r;
   }

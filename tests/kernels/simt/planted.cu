@@ -113,6 +113,77 @@ __global__ void CopyKernel(CopyArgs args) {
 }
 const Kernel kCopy = KernelOf("Copy", &CopyKernel);
 
+struct BulkArgs {
+  const float* in;
+  BulkUse use;
+  float* out;
+};
+
+struct BulkShared {
+  alignas(16) float values[128];
+  Arrival arrival;
+};
+
+__global__ void BulkKernel(BulkArgs args) {
+  auto& shared = SharedMemory<BulkShared>();
+  const int32_t t = ThreadIndex();
+  if (t == 0) InitArrival(shared.arrival, 2);
+  if (args.use != BulkUse::kNoBarrierBeforeInit) SyncBlock();
+  for (int32_t phase = 0; phase < 2; ++phase) {
+    if (args.use != BulkUse::kHalfTheBlock || t < 64) {
+      for (int32_t half = 0; half < 2; ++half) {
+        BulkCopy(&shared.values[half * 64], args.in + phase * 128 + half * 64, 64 * sizeof(float),
+                 shared.arrival);
+      }
+    }
+    const bool waits = args.use == BulkUse::kWaitInOneThread  ? t == 5
+                       : args.use == BulkUse::kNoWaitAtTheEnd ? phase == 0
+                                                              : args.use != BulkUse::kNoWait;
+    if (waits) WaitArrival(shared.arrival, phase);
+    if (args.use == BulkUse::kNoWaitAtTheEnd && phase == 1) return;
+    args.out[phase * 128 + t] = 2 * shared.values[127 - t];
+    if (args.use != BulkUse::kNoBarrierBetween) SyncBlock();
+  }
+}
+const Kernel kBulk = KernelOf("Bulk", &BulkKernel);
+
+struct SumArgs {
+  const float* in;
+  FenceUse use;
+  float* sums;
+  int32_t* counter;
+  float* out;
+};
+
+struct SumShared {
+  bool last;
+};
+
+__global__ void SumKernel(SumArgs args) {
+  auto& shared = SharedMemory<SumShared>();
+  const FenceUse use = args.use;
+  if (use == FenceUse::kBeforeTheBarrier && ThreadIndex() == 0) Fence();
+  if (ThreadIndex() == 1) {
+    float sum = 0;
+    for (int32_t i = 0; i < 64; ++i) sum += args.in[BlockIndex() * 64 + i];
+    args.sums[BlockIndex()] = sum;
+  }
+  SyncBlock();
+  if (ThreadIndex() == 0) {
+    if (use != FenceUse::kNotBefore && use != FenceUse::kBeforeTheBarrier) Fence();
+    shared.last = AtomicAdd(args.counter, 1) == GridBlocks() - 1;
+    if (use != FenceUse::kNotAfter) Fence();
+  }
+  if (use != FenceUse::kNoBarrierAfter) SyncBlock();
+  if (ThreadIndex() != 2) return;
+  // Without the barrier the flag is no other thread's either.
+  if (use == FenceUse::kNoBarrierAfter ? BlockIndex() == 0 : !shared.last) return;
+  float sum = 0;
+  for (int32_t i = 0; i < GridBlocks(); ++i) sum += args.sums[i];
+  *args.out = sum;
+}
+const Kernel kSum = KernelOf("Sum", &SumKernel);
+
 struct CountArgs {
   bool atomically;
   int32_t* counter;
@@ -239,20 +310,42 @@ struct MultiplyByGroupArgs {
 struct MultiplyByGroupShared {
   alignas(16) uint16_t a[kGroupRows / 8][kGroupK / 8][8][8];
   alignas(16) uint16_t b[kGroupK / 8][kGroupN / 8][8][8];
+  Arrival arrival;
 };
+
+// Brings the operands in bulk copies of 8 numbers.
+__device__ void BringInBulk(const MultiplyByGroupArgs& args, MultiplyByGroupShared& shared) {
+  if (ThreadIndex() == 0) InitArrival(shared.arrival, (kGroupRows + kGroupN) * kGroupK / 8);
+  SyncBlock();
+  for (int32_t row = 0; row < kGroupRows; ++row) {
+    for (int32_t k = 0; k < kGroupK; k += 8) {
+      BulkCopy(shared.a[row / 8][k / 8][row % 8], args.a + row * kGroupK + k, 16, shared.arrival);
+    }
+  }
+  for (int32_t k = 0; k < kGroupK; ++k) {
+    for (int32_t column = 0; column < kGroupN; column += 8) {
+      BulkCopy(shared.b[k / 8][column / 8][k % 8], args.b + k * kGroupN + column, 16,
+               shared.arrival);
+    }
+  }
+  WaitArrival(shared.arrival, 0);
+}
 
 __global__ void MultiplyByGroupKernel(MultiplyByGroupArgs args) {
   auto& shared = SharedMemory<MultiplyByGroupShared>();
   const GroupFault fault = args.fault;
-  for (int32_t i = ThreadIndex(); i < kGroupRows * kGroupK; i += kGroupThreads) {
+  const bool in_bulk = fault == GroupFault::kNoneInBulk;
+  if (in_bulk) BringInBulk(args, shared);
+  for (int32_t i = ThreadIndex(); !in_bulk && i < kGroupRows * kGroupK; i += kGroupThreads) {
     const int32_t row = i / kGroupK, k = i % kGroupK;
     shared.a[row / 8][k / 8][row % 8][k % 8] = args.a[i];
   }
-  for (int32_t i = ThreadIndex(); i < kGroupK * kGroupN; i += kGroupThreads) {
+  for (int32_t i = ThreadIndex(); !in_bulk && i < kGroupK * kGroupN; i += kGroupThreads) {
     const int32_t k = i / kGroupN, column = i % kGroupN;
     shared.b[k / 8][column / 8][k % 8][column % 8] = args.b[i];
   }
-  if (fault != GroupFault::kNotShared && fault != GroupFault::kSharedTooLate) ShareWithProducts();
+  const bool shares = fault != GroupFault::kNotShared && fault != GroupFault::kSharedTooLate;
+  if (shares && !in_bulk) ShareWithProducts();
   SyncBlock();
   if (fault == GroupFault::kSharedTooLate) ShareWithProducts();
   float d[kGroupN / 2] = {};
@@ -410,6 +503,15 @@ void DivergentBarrier(Stream& stream, bool return_early, float* out) {
 
 void DoubleByCopies(Stream& stream, const float* in, int32_t valid, Wait wait, float* out) {
   Launch(stream, kCopy, {1, 64, sizeof(CopyShared)}, CopyArgs{in, valid, wait, out});
+}
+
+void DoubleInBulk(Stream& stream, const float* in, BulkUse use, float* out) {
+  Launch(stream, kBulk, {1, 128, sizeof(BulkShared)}, BulkArgs{in, use, out});
+}
+
+void SumOverBlocks(Stream& stream, const float* in, int32_t blocks, FenceUse use, float* sums,
+                   int32_t* counter, float* out) {
+  Launch(stream, kSum, {blocks, 64, sizeof(SumShared)}, SumArgs{in, use, sums, counter, out});
 }
 
 void Count(Stream& stream, bool atomically, int32_t blocks, int32_t* counter) {

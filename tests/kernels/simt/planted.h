@@ -31,6 +31,30 @@ void DivergentBarrier(Stream& stream, bool return_early, float* out);
 enum class Wait { kBeforeBarrier, kOnly, kNone };
 void DoubleByCopies(Stream& stream, const float* in, int32_t valid, Wait wait, float* out);
 
+// Doubles 256 numbers, which come in two phases of two bulk copies each to the same place.
+enum class BulkUse {
+  kRight,
+  kWaitInOneThread,      // the others neither wait nor pass a barrier
+  kNoWait,               // and no thread waits
+  kNoBarrierBeforeInit,  // the arrival is used before other threads know that it is prepared
+  kNoBarrierBetween,     // the second phase begins while threads may read the first one's data
+  kHalfTheBlock,         // half of the threads do not start the copies
+  kNoWaitAtTheEnd,       // the block ends before the second phase has arrived
+};
+void DoubleInBulk(Stream& stream, const float* in, BulkUse use, float* out);
+
+// Sums 64 numbers of each of `blocks` blocks: each block adds those of its own to `sums` [blocks],
+// and the last one that comes, by `counter`, which is 0, adds up these, by another of its threads.
+enum class FenceUse {
+  kRight,
+  kNotBefore,         // the sum is not shown to other blocks
+  kNotAfter,          // the sums are not seen
+  kBeforeTheBarrier,  // the fence of a thread does not cover what another one writes meanwhile
+  kNoBarrierAfter,    // another thread reads than has seen the sums
+};
+void SumOverBlocks(Stream& stream, const float* in, int32_t blocks, FenceUse use, float* sums,
+                   int32_t* counter, float* out);
+
 // Counts with an atomic addition, or with a plain one.
 void Count(Stream& stream, bool atomically, int32_t blocks, int32_t* counter);
 
@@ -56,6 +80,7 @@ void Multiply(Stream& stream, const uint16_t* a, const uint16_t* b, float* d);
 // are those that kernels/simt/warpgroup.h forbids.
 enum class GroupFault {
   kNone,
+  kNoneInBulk,       // nor is there one if bulk copies bring what is multiplied
   kNotShared,        // what was written is not shared with products
   kSharedTooLate,    // it is, but without a barrier behind
   kNotBegun,         // the series of products is not begun

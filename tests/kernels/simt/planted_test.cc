@@ -8,6 +8,7 @@
 #include <cmath>
 #include <numeric>
 #include <random>
+#include <tuple>
 
 #include "engine/cuda/emulator/simt_device.h"
 #include "kernels/cuda/bfloat16.h"
@@ -135,6 +136,61 @@ TEST_P(PlantedTest, ACopyNotWaitedForIsCaught) {
 TEST_P(PlantedTest, WaitingAloneDoesNotShowACopyToOtherThreads) {
   DoubleByCopies(lab_.stream(), lab_.Put(Ascending(256)), 256, Wait::kOnly, lab_.Room<float>(256));
   EXPECT_NE(Fault(), "");
+}
+
+TEST_P(PlantedTest, BulkCopiesArriveInPhases) {
+  const std::vector<float> in = Ascending(256);
+  float* out = lab_.Room<float>(256);
+  DoubleInBulk(lab_.stream(), lab_.Put(in), BulkUse::kRight, out);
+  const std::vector<float> got = lab_.Get(out, 256);
+  for (int i = 0; i < 256; ++i) EXPECT_EQ(got[i], 2 * in[i / 128 * 128 + 127 - i % 128]) << i;
+}
+
+TEST_P(PlantedTest, FaultsOfBulkCopiesAreCaught) {
+  // Which of several faults comes first depends on the order of the threads.
+  const char *const unwritten = "nobody wrote", *const unseen = "has not waited for";
+  const std::tuple<BulkUse, const char*, const char*> faults[] = {
+      {BulkUse::kWaitInOneThread, unwritten, unseen},
+      {BulkUse::kNoWait, unwritten, unseen},
+      {BulkUse::kNoBarrierBeforeInit, unwritten, "an arrival that nobody prepared"},
+      {BulkUse::kNoBarrierBetween, "after the next one has begun", "with no barrier between"},
+      {BulkUse::kHalfTheBlock, "for copies that not all threads start", ""},
+      {BulkUse::kNoWaitAtTheEnd, "ends before its bulk copies have arrived", ""},
+  };
+  for (const auto& [use, what, or_what] : faults) {
+    DeviceLab lab(simt::MakeSimtDevice({.seed = GetParam()}));
+    DoubleInBulk(lab.stream(), lab.Put(Ascending(256)), use, lab.Room<float>(256));
+    const std::string fault(lab.Finish().message());
+    EXPECT_THAT(fault, HasSubstr("kernel Bulk")) << static_cast<int>(use);
+    const bool named = fault.find(what) != std::string::npos ||
+                       (*or_what != '\0' && fault.find(or_what) != std::string::npos);
+    EXPECT_TRUE(named) << static_cast<int>(use) << ": " << fault;
+  }
+}
+
+TEST_P(PlantedTest, ABulkCopyFromOrToAnOddAddressIsCaught) {
+  DoubleInBulk(lab_.stream(), lab_.Put(Ascending(257)) + 1, BulkUse::kRight, lab_.Room<float>(256));
+  EXPECT_THAT(Fault(), HasSubstr("copies in bulk from or to an odd address"));
+}
+
+TEST_P(PlantedTest, FencesShowSumsToTheLastBlock) {
+  float* out = lab_.Room<float>(1);
+  SumOverBlocks(lab_.stream(), lab_.Put(Ascending(64 * 5)), 5, FenceUse::kRight,
+                lab_.Room<float>(5), lab_.Put<int32_t>({0}), out);
+  EXPECT_EQ(lab_.Get(out, 1)[0], 320 * 321 / 2);
+}
+
+TEST_P(PlantedTest, AMissingFenceIsCaught) {
+  for (const FenceUse use : {FenceUse::kNotBefore, FenceUse::kNotAfter, FenceUse::kBeforeTheBarrier,
+                             FenceUse::kNoBarrierAfter}) {
+    DeviceLab lab(simt::MakeSimtDevice({.seed = GetParam()}));
+    SumOverBlocks(lab.stream(), lab.Put(Ascending(64 * 5)), 5, use, lab.Room<float>(5),
+                  lab.Put<int32_t>({0}), lab.Room<float>(1));
+    EXPECT_THAT(std::string(lab.Finish().message()),
+                AllOf(HasSubstr("kernel Sum"), testing::AnyOf(HasSubstr("with no barrier between"),
+                                                              HasSubstr("nobody wrote"))))
+        << static_cast<int>(use);
+  }
 }
 
 TEST_P(PlantedTest, ALaunchThatWaitsMayOverlapTheOneBefore) {
@@ -330,15 +386,17 @@ TEST_P(PlantedTest, AWarpgroupMultipliesMatrices) {
   std::mt19937_64 random(GetParam());
   const GroupMatrices m(random);
   float* d = lab_.Room<float>(GroupMatrices::kRows * GroupMatrices::kColumns);
-  MultiplyByGroup(lab_.stream(), lab_.Put(m.a), lab_.Put(m.b), GroupFault::kNone, d);
-  const auto got = lab_.Get(d, GroupMatrices::kRows * GroupMatrices::kColumns);
-  for (int row = 0; row < GroupMatrices::kRows; ++row) {
-    for (int column = 0; column < GroupMatrices::kColumns; ++column) {
-      float sum = 0;
-      for (int k = 0; k < GroupMatrices::kDepth; ++k) {
-        sum += m.x[row * GroupMatrices::kDepth + k] * m.y[k * GroupMatrices::kColumns + column];
+  for (const GroupFault none : {GroupFault::kNone, GroupFault::kNoneInBulk}) {
+    MultiplyByGroup(lab_.stream(), lab_.Put(m.a), lab_.Put(m.b), none, d);
+    const auto got = lab_.Get(d, GroupMatrices::kRows * GroupMatrices::kColumns);
+    for (int row = 0; row < GroupMatrices::kRows; ++row) {
+      for (int column = 0; column < GroupMatrices::kColumns; ++column) {
+        float sum = 0;
+        for (int k = 0; k < GroupMatrices::kDepth; ++k) {
+          sum += m.x[row * GroupMatrices::kDepth + k] * m.y[k * GroupMatrices::kColumns + column];
+        }
+        ASSERT_EQ(got[row * GroupMatrices::kColumns + column], sum) << row << ", " << column;
       }
-      ASSERT_EQ(got[row * GroupMatrices::kColumns + column], sum) << row << ", " << column;
     }
   }
   EXPECT_EQ(Fault(), "");
