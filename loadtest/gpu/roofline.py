@@ -60,10 +60,10 @@ COUNTERS = [
     ("head projection", "Projection bf16 to f32", "Projection<BFloat16, float, SmallTile, true>"),
     ("head projection, large tiles", "Projection bf16 to f32 of many rows",
      "Projection<BFloat16, float, LargeTile, true>"),
-    ("attention, prefill", "Attention bf16 {dim}", "Attention<BFloat16, {dim}, TwoChunks, async>"),
+    ("attention, prefill", "Attention bf16 {dim}", "Attention<BFloat16, {dim}, {pieces}, async>"),
     ("attention, decode", "Attention bf16 {dim} decode",
-     "Attention<BFloat16, {dim}, TwoChunks, async>"),
-    ("attention, short", "Attention bf16 {dim}", "Attention<BFloat16, {dim}, TwoChunks, async>"),
+     "Attention<BFloat16, {dim}, {pieces}, async>"),
+    ("attention, short", "Attention bf16 {dim}", "Attention<BFloat16, {dim}, {pieces}, async>"),
     ("copy (mix)", "Mix bf16", None),
     ("activation, gated", "Activate bf16", None),
     ("RMSNorm with residual", "RmsNorm bf16", None),
@@ -73,6 +73,10 @@ COUNTERS = [
     ("XSA, norm form", "ExcludeSelf bf16", None),
     ("XSA, squared form", "ExcludeSelf bf16", None),
 ]
+
+# The rows of a piece of keys, and the pieces in flight, by head dimension, where a block may have
+# the shared memory of an H200 (kernels/cuda/attention.cu).
+PIECES = {"64": "64, 4", "128": "64, 4", "256": "64, 3"}
 
 
 class Failure(Exception):
@@ -95,8 +99,12 @@ def counters_of(name, shape, launched, costs, sass):
     name = name.removesuffix(", XSA") + (", large tiles" if launched.endswith("Large") else "")
     for case, row, kernel in COUNTERS:
         if name == case:
-            dims = {"dim": dim[1] if dim else ""}
-            return costs.get(row.format(**dims)), sass.get((kernel or "").format(**dims))
+            dims = {"dim": dim[1] if dim else "", "pieces": PIECES.get(dim[1]) if dim else ""}
+            code = sass.get((kernel or "").format(**dims))
+            if kernel and not code:
+                missing = kernel.format(**dims)
+                raise Failure(f"{name}; {shape}: sass.json has no {missing} for sm_90")
+            return costs.get(row.format(**dims)), code
     return None, None
 
 
