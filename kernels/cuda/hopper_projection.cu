@@ -9,7 +9,7 @@ namespace sluice::kernels::cuda {
 namespace {
 
 constexpr int32_t kDepth = 64;  // of a stage
-// Of the stages, one is multiplied, one may still be, and the others arrive.
+// The stages of the pipeline: one is multiplied, one may still be, and the others arrive.
 constexpr int32_t kStages = 4;
 constexpr int32_t kThreads = kGroupThreads, kMatrix = 8;
 // A matrix of a GroupOperand, and 16 bytes, so that neighbouring matrices begin in other banks.

@@ -58,9 +58,9 @@ class BlockOrder {
     uint32_t thread, block_epoch;
   };
 
-  // Of the launch: the fences that additions to an address have shown.
+  // The fences that additions to an address have shown, which last as long as the launch. The
+  // members below last as long as a block.
   std::map<uintptr_t, std::vector<Fenced>> additions_;
-  // Of the block.
   size_t threads_ = 0;
   std::vector<Phase> phases_;
   std::map<uint32_t, uint32_t> fences_;               // the epoch of a thread's last fence

@@ -8,7 +8,6 @@ import re
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,9 @@ import urllib.parse
 import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+from ports import first_free
+
 DEPLOY = ROOT / "deploy"
 BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD_DIR", ROOT / "build" / "release"))
 SLUICED = BUILD / "server" / "sluiced"
@@ -37,21 +39,13 @@ def tool(name):
     return path
 
 
-# These ports are below those of the end-to-end tests, which run at the same time, and below the
-# kernel's range for outgoing connections: no other process takes one before its server starts.
+# The end-to-end tests, which run at the same time, have the ports above these.
 PORTS = itertools.cycle(range(12000, 18000))
 
 
 def free_port():
     """Returns a free loopback port, another one each time."""
-    for port in PORTS:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                continue
+    return first_free(PORTS)
 
 
 def wait_until(condition, what, within_s=PATIENCE_S):

@@ -5,7 +5,6 @@ import os
 import pathlib
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,9 @@ DEMO = ROOT / "models" / "demo"
 # The Python client is used from its folder, here and in the programs that tests start.
 CLIENT = ROOT / "clients" / "python"
 sys.path.insert(0, str(CLIENT))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+from ports import first_free
+
 os.environ["PYTHONPATH"] = str(CLIENT)
 # `./test --sanitizers` sets SLUICE_TEST_SANITIZED. Everything is slower then and takes more memory.
 SANITIZED = os.environ.get("SLUICE_TEST_SANITIZED") == "1"
@@ -42,15 +44,7 @@ PORTS = itertools.cycle(
 
 def free_port():
     """Returns a free loopback port that no other test process uses."""
-    for port in PORTS:
-        with socket.socket() as probe:
-            # gRPC and the daemon set this option too, so a port in TIME_WAIT counts as free.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                continue
+    return first_free(PORTS)
 
 
 class Daemon:

@@ -9,8 +9,8 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-// That a row's bits do not depend on its batch is tested with every other candidate
-// (tests/engine/cuda/kernel_choice_test.cc).
+// tests/engine/cuda/kernel_choice_test.cc shows for all candidates that a row's bits do not depend
+// on its batch.
 class HopperProjectionTest : public OpTest {
  protected:
   using T = BFloat16;

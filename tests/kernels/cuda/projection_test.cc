@@ -206,7 +206,7 @@ TYPED_TEST(ProjectionTest, FitsTheSharedMemoryOfEveryGpu) {
 // numbers of rows.
 TYPED_TEST(ProjectionTest, ARowsBitsDoNotDependOnTheTilesAndOnWhoSharesThem) {
   using T = TypeParam;
-  // Of 4,096 columns the emulator computes 4, for which k is cut in the same way.
+  // The emulator computes 4 of the 4,096 columns, for which k is cut in the same way.
   const int32_t k = 4096, n = Emulated() ? 4 : 4096, matrices = 2, most = Emulated() ? 130 : 200;
   const T* const x = this->lab_.Put(RandomValues<T>(this->random_, most * k));
   const T* const weight = this->lab_.Put(

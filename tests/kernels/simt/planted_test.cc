@@ -147,7 +147,7 @@ TEST_P(PlantedTest, BulkCopiesArriveInPhases) {
 }
 
 TEST_P(PlantedTest, FaultsOfBulkCopiesAreCaught) {
-  // Which of several faults comes first depends on the order of the threads.
+  // The order of the threads decides which of several faults comes first.
   const char *const unwritten = "nobody wrote", *const unseen = "has not waited for";
   const std::tuple<BulkUse, const char*, const char*> faults[] = {
       {BulkUse::kWaitInOneThread, unwritten, unseen},
