@@ -25,10 +25,12 @@ def request(rng, max_tokens=0):
 class Outcome:
     """The outcome of the calls.
 
-    `codes` counts the statuses, and `failures` has the details of each status other than OK."""
+    `codes` counts the statuses, `failures` has the details of each status other than OK, and
+    `versions` has the model's version of each answer, in the order of their ends."""
 
     codes: collections.Counter
     failures: list
+    versions: list
     max_in_flight: int
 
     @property
@@ -45,15 +47,16 @@ async def run(address, per_second, count=None, seed=1, until=None, max_tokens=0)
 
     It sends `count` calls, or goes on until the event `until` is set."""
     rng = random.Random(seed)
-    outcome = Outcome(collections.Counter(), [], 0)
+    outcome = Outcome(collections.Counter(), [], [], 0)
     tasks = set()
     async with grpc.aio.insecure_channel(address) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
 
         async def call(message):
             try:
-                await stub.ModelInfer(message, timeout=60)
+                answer = await stub.ModelInfer(message, timeout=60)
                 outcome.codes["OK"] += 1
+                outcome.versions.append(answer.model_version)
             except grpc.aio.AioRpcError as error:
                 outcome.codes[error.code().name] += 1
                 outcome.failures.append(f"{error.code().name}: {error.details()}")
@@ -71,3 +74,18 @@ async def run(address, per_second, count=None, seed=1, until=None, max_tokens=0)
             sent += 1
         await asyncio.gather(*tasks)
     return outcome
+
+
+def during(address, action, **load):
+    """Runs `action` in a thread under open-loop load and returns the load's outcome."""
+
+    async def both():
+        done = asyncio.Event()
+        calls = asyncio.create_task(run(address, until=done, **load))
+        try:
+            await asyncio.to_thread(action)
+        finally:
+            done.set()
+        return await calls
+
+    return asyncio.run(both())

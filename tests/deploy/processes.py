@@ -106,13 +106,14 @@ class Process:
 class Daemon(Process):
     """sluiced with the demo model. `ports` lets a successor take the ports of a predecessor."""
 
-    def __init__(self, folder, *options, ports=None, wait=True):
+    def __init__(self, folder, *options, ports=None, wait=True, model=f"demo={DEMO}"):
         self.ports = ports or (free_port(), free_port())
         self.grpc, self.http = (f"127.0.0.1:{port}" for port in self.ports)
         addresses = ["--server.grpc.address", self.grpc, "--server.metrics.address", self.http,
                      "--server.admin.address="]
         log = folder / f"sluiced-{self.ports[0]}.log"
-        super().__init__([SLUICED, *addresses, "--model", f"demo={DEMO}", *options], log)
+        models = ["--model", model] if model else []
+        super().__init__([SLUICED, *addresses, *models, *options], log)
         if wait:
             self.wait_ready(self.ready)
 
@@ -158,42 +159,3 @@ class Prometheus(Process):
 
     def metric_names(self):
         return set(json.loads(get(self.address, "/api/v1/label/__name__/values"))["data"])
-
-
-class Envoy(Process):
-    def __init__(self, folder, config, admin):
-        self.admin = admin
-        super().__init__(
-            [
-                tool("envoy"),
-                "-c",
-                config,
-                "--concurrency",
-                1,
-                "-l",
-                "warning",
-                "--use-dynamic-base-id",
-            ],
-            folder / "envoy.log",
-        )
-        self.wait_ready(lambda: get(admin, "/ready") is not None)
-
-    def healthy(self):
-        """Returns the number of replicas that take calls."""
-        found = re.findall(
-            r"^sluice::\S+::health_flags::(\S+)$", get(self.admin, "/clusters") or "", re.M
-        )
-        return found.count("healthy")
-
-    def in_flight(self, replica):
-        """Returns the number of calls that Envoy has sent to `replica` and that are unanswered."""
-        found = re.search(
-            rf"^sluice::{re.escape(replica)}::rq_active::(\d+)$", get(self.admin, "/clusters"), re.M
-        )
-        assert found, f"no replica {replica}"
-        return int(found.group(1))
-
-    def statistic(self, name):
-        found = re.search(rf"^{re.escape(name)}: (\d+)$", get(self.admin, "/stats"), re.M)
-        assert found, f"no statistic {name}"
-        return int(found.group(1))

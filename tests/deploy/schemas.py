@@ -4,11 +4,8 @@
 |---|---|
 | Kubernetes' own | kubernetes-validate (PyPI), the OpenAPI schemas of Kubernetes 1.37, strict |
 | KServe | the field tables in KServe's own Python models (PyPI, kserve); pods' parts as above |
-| KEDA, PodMonitor | models generated from their CRDs (PyPI, cloudcoil-models-...) |
-| GRPCRoute | the table below |
-
-No package has the schema of GRPCRoute. The table follows the published CRD of Gateway API 1.3.0,
-standard channel, and is a part of it: the CRD accepts whatever the table accepts.
+| KEDA, PodMonitor, PrometheusRule | models generated from their CRDs (PyPI, cloudcoil-models-...) |
+| GRPCRoute, HTTPRoute, InferencePool | gateway_schemas.py |
 """
 
 import ast
@@ -20,12 +17,15 @@ import sys
 import jsonschema
 import kubernetes_validate
 
+from gateway_schemas import SCHEMAS
+
 KUBERNETES = "1.37"
 _INSTALLED = pathlib.Path(sys.prefix) / "schemas"  # From tools/install_manifest_schemas.sh.
 _KSERVE = _INSTALLED / "kserve" / "models"
 _GENERATED = {
     "ScaledObject": "cloudcoil.models.keda.v1alpha1",
     "PodMonitor": "cloudcoil.models.prometheus_operator.v1",
+    "PrometheusRule": "cloudcoil.models.prometheus_operator.v1",
 }
 
 
@@ -48,8 +48,8 @@ def _validate(manifest):
     kind = manifest["kind"]
     if group == "serving.kserve.io":
         _check_kserve(f"{version.capitalize()}{kind}", manifest, kind)
-    elif group == "gateway.networking.k8s.io":
-        jsonschema.validate(manifest, GRPC_ROUTE)
+    elif kind in SCHEMAS:
+        jsonschema.validate(manifest, SCHEMAS[kind])
     elif kind in _GENERATED:
         _check_generated(manifest)
     else:
@@ -123,80 +123,3 @@ _PARTS = {
     },
     "V1ObjectMeta": lambda value: {"apiVersion": "v1", "kind": "ConfigMap", "metadata": value},
 }
-
-
-def _object(required=(), **properties):
-    return {
-        "type": "object",
-        "required": list(required),
-        "properties": properties,
-        "additionalProperties": False,
-    }
-
-
-_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_DOMAIN = rf"{_LABEL}(\.{_LABEL})*"
-
-
-def _text(most, pattern=None, least=1):
-    return {"type": "string", "minLength": least, "maxLength": most} | (
-        {"pattern": pattern} if pattern else {}
-    )
-
-
-_PORT = {"type": "integer", "minimum": 1, "maximum": 65535}
-_REFERENCE = {
-    "group": _text(253, rf"^$|^{_DOMAIN}$", least=0),
-    "kind": _text(63, r"^[a-zA-Z]([-a-zA-Z0-9]*[a-zA-Z0-9])?$"),
-    "name": _text(253),
-    "namespace": _text(63, rf"^{_LABEL}$"),
-    "port": _PORT,
-}
-
-GRPC_ROUTE = _object(
-    ("apiVersion", "kind", "metadata", "spec"),
-    apiVersion={"const": "gateway.networking.k8s.io/v1"},
-    kind={"const": "GRPCRoute"},
-    metadata={"type": "object"},
-    spec=_object(
-        parentRefs={
-            "type": "array",
-            "maxItems": 32,
-            "items": _object(("name",), **_REFERENCE, sectionName=_text(253, rf"^{_DOMAIN}$")),
-        },
-        hostnames={
-            "type": "array",
-            "maxItems": 16,
-            "items": _text(253, rf"^(\*\.)?{_DOMAIN}$"),
-        },
-        rules={
-            "type": "array",
-            "maxItems": 16,
-            "items": _object(
-                matches={
-                    "type": "array",
-                    "maxItems": 64,
-                    "items": _object(
-                        # The type of a match is Exact, the default.
-                        method=_object(
-                            service=_text(
-                                1024, r"^\.?[A-Za-z_][A-Za-z_0-9]*(\.[A-Za-z_][A-Za-z_0-9]*)*$"
-                            ),
-                            method=_text(1024, r"^[A-Za-z_][A-Za-z_0-9]*$"),
-                        )
-                        | {"minProperties": 1}
-                    ),
-                },
-                backendRefs={
-                    "type": "array",
-                    "maxItems": 16,
-                    "items": _object(
-                        ("name",),
-                        **_REFERENCE,
-                        weight={"type": "integer", "minimum": 0, "maximum": 1000000},
-                    ),
-                },
-            ),
-        },
-    ),
-)

@@ -13,29 +13,12 @@ import yaml
 from tritonclient.grpc import service_pb2_grpc
 
 import open_loop
-from processes import DEPLOY, Daemon, Envoy, free_port, tool, wait_until
+from envoy import CONFIG, Envoy
+from processes import DEPLOY, Daemon, tool, wait_until
 
-CONFIG = DEPLOY / "envoy" / "envoy.yaml"
 PER_SECOND = 60
 # Two failed health checks, one second apart, take a draining replica out of use (see CONFIG).
 DRAIN = ("--server.lifecycle.drain-delay-us", "2500ms")
-
-
-def local_config(replicas, port, admin_port):
-    """Returns the committed configuration with the given ports of this machine."""
-    config = yaml.safe_load(CONFIG.read_text())
-    resources = config["static_resources"]
-    address = {"address": "127.0.0.1", "port_value": port}
-    resources["listeners"][0]["address"]["socket_address"] = address
-    config["admin"]["address"]["socket_address"]["port_value"] = admin_port
-    cluster = resources["clusters"][0]
-    del cluster["cluster_type"]
-    cluster["type"] = "STATIC"
-    cluster["load_assignment"]["endpoints"][0]["lb_endpoints"] = [
-        {"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": each}}}}
-        for each in replicas
-    ]
-    return yaml.safe_dump(config)
 
 
 class Fleet:
@@ -44,11 +27,8 @@ class Fleet:
         self.replicas = [Daemon(folder, *DRAIN, wait=False) for _ in range(3)]
         for each in self.replicas:
             each.wait_ready(each.ready)
-        self.port, admin = free_port(), free_port()
-        self.address = f"127.0.0.1:{self.port}"
-        config = folder / "envoy.yaml"
-        config.write_text(local_config([each.ports[0] for each in self.replicas], self.port, admin))
-        self.envoy = Envoy(folder, config, f"127.0.0.1:{admin}")
+        self.envoy = Envoy(folder, [each.ports[0] for each in self.replicas])
+        self.address = self.envoy.address
         self.wait_healthy(3)
 
     def wait_healthy(self, count):
@@ -72,21 +52,6 @@ def fleet(tmp_path_factory):
     started = Fleet(tmp_path_factory.mktemp("envoy"))
     yield started
     started.close()
-
-
-def during(address, action, **load):
-    """Runs `action` in a thread under open-loop load and returns the load's outcome."""
-
-    async def both():
-        done = asyncio.Event()
-        calls = asyncio.create_task(open_loop.run(address, until=done, **load))
-        try:
-            await asyncio.to_thread(action)
-        finally:
-            done.set()
-        return await calls
-
-    return asyncio.run(both())
 
 
 def test_configuration_is_valid_and_uses_nothing_deprecated():
@@ -123,7 +88,7 @@ def test_a_killed_replica_costs_no_call(fleet):
         for each in ("rq_retry", "cx_destroy_remote_with_active_rq")
     ]
     before = [fleet.envoy.statistic(name) for name in names]
-    outcome = during(fleet.address, kill_and_replace, per_second=PER_SECOND)
+    outcome = open_loop.during(fleet.address, kill_and_replace, per_second=PER_SECOND)
     repeated, cut = (fleet.envoy.statistic(name) - then for name, then in zip(names, before))
     print(
         f"kill: {outcome.total} calls, {outcome.failed} failed, {repeated} repeated on another "
@@ -140,7 +105,7 @@ def test_a_rolling_restart_costs_no_call(fleet):
             fleet.restart(index)
             fleet.wait_healthy(3)
 
-    outcome = during(fleet.address, roll, per_second=PER_SECOND)
+    outcome = open_loop.during(fleet.address, roll, per_second=PER_SECOND)
     print(f"rolling restart: {outcome.total} calls, {outcome.failed} failed")
     assert outcome.failed == 0, outcome.failures
 
@@ -159,13 +124,9 @@ class DeadlineTeller(grpc.GenericRpcHandler):
 
 def test_deadlines_are_passed_on(tmp_path):
     server = grpc.server(concurrent.futures.ThreadPoolExecutor(4), handlers=[DeadlineTeller()])
-    replica, port, admin = server.add_insecure_port("127.0.0.1:0"), free_port(), free_port()
+    replica = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    config = tmp_path / "envoy.yaml"
-    config.write_text(local_config([replica], port, admin))
-    with Envoy(tmp_path, config, f"127.0.0.1:{admin}") as envoy, grpc.insecure_channel(
-        f"127.0.0.1:{port}"
-    ) as channel:
+    with Envoy(tmp_path, [replica]) as envoy, grpc.insecure_channel(envoy.address) as channel:
         wait_until(lambda: envoy.healthy() == 1, "the replica is healthy")
         call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
         # The header of a deadline has whole seconds from 100 s on, rounded up.

@@ -1,7 +1,5 @@
 """Renders the manifests with kubectl's Kustomize, validates them and checks their consistency."""
 
-import copy
-import functools
 import json
 import re
 import subprocess
@@ -11,40 +9,11 @@ import pytest
 import yaml
 
 import schemas
-from processes import DEMO, DEPLOY, ROOT, SLUICE, SLUICED, Daemon, tool
+from manifests import (KUBERNETES, OVERLAYS, POD_LABELS, SCALED, config_map, overlay, render, the,
+                       with_components)
+from processes import DEMO, DEPLOY, ROOT, SLUICE, SLUICED, Daemon
 
-KUBERNETES = DEPLOY / "kubernetes"
-OVERLAYS = ["cpu", "gpu", "keda", "hpa", "kserve"]
-SCALED = ["cpu", "gpu", "keda", "hpa"]  # The overlays with a Deployment of ours.
 MODEL_VOLUMES = ["model_claim", "model_init", "model_image"]
-POD_LABELS = {"app.kubernetes.io/name": "sluice"}
-
-
-@functools.cache
-def _render(folder):
-    result = subprocess.run([tool("kubectl"), "kustomize", folder], capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    assert "deprecated" not in result.stderr, result.stderr
-    return list(yaml.safe_load_all(result.stdout))
-
-
-def render(folder):
-    """Returns the manifests of a kustomization, a fresh copy for each caller."""
-    return copy.deepcopy(_render(folder))
-
-
-def overlay(name):
-    return render(KUBERNETES / "overlays" / name)
-
-
-def the(kind, manifests, name=None):
-    found = [
-        each
-        for each in manifests
-        if each["kind"] == kind and name in (None, each["metadata"]["name"])
-    ]
-    assert len(found) == 1, f"{len(found)} of {kind} {name or ''}"
-    return found[0]
 
 
 def container_and_pod(name):
@@ -75,8 +44,7 @@ def drain_seconds(name):
 
 
 def options(name):
-    data = next(each for each in overlay(name) if each["kind"] == "ConfigMap")["data"]
-    return yaml.safe_load(data["sluice.yaml"])
+    return yaml.safe_load(config_map(overlay(name), "sluice")["sluice.yaml"])
 
 
 @pytest.fixture
@@ -84,16 +52,7 @@ def variant(tmp_path):
     """Renders the base with some components."""
 
     def make(*components):
-        folder = tmp_path / "variant"
-        folder.mkdir()
-        # Kustomize takes relative paths only, but follows links.
-        (tmp_path / "kubernetes").symlink_to(KUBERNETES)
-        text = {
-            "resources": ["../kubernetes/base"],
-            "components": [f"../kubernetes/components/{c}" for c in components],
-        }
-        (folder / "kustomization.yaml").write_text(yaml.safe_dump(text))
-        return render(folder)
+        return with_components(tmp_path / "variant", *components)
 
     return make
 
@@ -106,7 +65,7 @@ def test_overlay_validates(name):
 
 @pytest.mark.parametrize("model", MODEL_VOLUMES)
 def test_components_validate(variant, model):
-    manifests = variant(model, "pod_monitor", "grpc_route")
+    manifests = variant(model, "monitoring", "grpc_route")
     for manifest in manifests:
         schemas.validate(manifest)
     pod = the("Deployment", manifests)["spec"]["template"]["spec"]

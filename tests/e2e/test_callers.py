@@ -9,7 +9,8 @@ import subprocess
 import grpc
 import pytest
 from always import await_balance, undisturbed
-from certificates import Authority, Files, SecureDaemon
+from authority import Authority
+from certificates import Files, SecureDaemon
 from conftest import BUILD, SLUICE, Daemon, free_port
 from http2 import INFER, STREAM_INFER, Connection
 from infer import infer, text_inputs

@@ -14,7 +14,8 @@ import warnings
 import pytest
 import tritonclient.grpc as grpcclient
 from always import undisturbed
-from certificates import Authority, Files, SecureDaemon
+from authority import Authority
+from certificates import Files, SecureDaemon
 from conftest import SLUICE, free_port
 from infer import infer, text_inputs
 from waiting import PATIENCE_S, wait_until

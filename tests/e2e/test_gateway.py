@@ -12,7 +12,8 @@ import openai
 import pytest
 import tritonclient.http as httpclient
 from browser import DESKTOP, Browser
-from certificates import Authority, Files, SecureDaemon
+from authority import Authority
+from certificates import Files, SecureDaemon
 from gateway import TEMPLATE, Gateway
 from infer import ids_inputs, infer, text_inputs
 from scripted_server import Refusal, ScriptedServer

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import sluice_client
 import tritonclient.grpc as grpcclient
-from certificates import Authority, Files, SecureDaemon
+from authority import Authority
+from certificates import Files, SecureDaemon
 from conftest import CLIENT, ROOT, Daemon
 from infer import ids_inputs, infer, tensor, text_inputs
 from scripted_server import Refusal, ScriptedServer

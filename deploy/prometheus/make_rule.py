@@ -1,0 +1,36 @@
+#!/usr/bin/env python3
+"""Writes prometheus_rule.yaml: rules.yml and alerts.yml as an object of the Prometheus operator.
+
+Run it after a change of these files; a test compares the three."""
+
+import pathlib
+import re
+
+HERE = pathlib.Path(__file__).parent
+RULE = HERE / "prometheus_rule.yaml"
+
+_HEAD = """\
+# Written by make_rule.py from rules.yml and alerts.yml. components/monitoring explains the label
+# "release".
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: sluice
+  labels:
+    app.kubernetes.io/name: sluice
+    release: prometheus
+spec:
+  groups:
+"""
+
+
+def rule():
+    """Returns the text of the object, in which each file's groups keep their text and comments."""
+    groups = [
+        (HERE / name).read_text().split("\ngroups:\n", 1)[1] for name in ("rules.yml", "alerts.yml")
+    ]
+    return _HEAD + re.sub(r"^(?=.)", "  ", "".join(groups), flags=re.M)
+
+
+if __name__ == "__main__":
+    RULE.write_text(rule())

@@ -1,0 +1,210 @@
+"""Tests the components and overlays that are added to a deployment, and the Job of models."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+import schemas
+from manifests import (KUBERNETES, POD_LABELS, config_map, container, overlay, render, the,
+                       with_components)
+from processes import DEMO, DEPLOY, ROOT, SLUICED
+
+METRIC_NAMES = ROOT / "proto" / "metric_names.h"
+OPERATOR = "monitoring.coreos.com/v1"
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory):
+    """The CPU overlay with the component inference_pool."""
+    return with_components(tmp_path_factory.mktemp("pool") / "made", "inference_pool",
+                           base="overlays/cpu")
+
+
+@pytest.mark.parametrize("folder", ["overlays/kserve_cluster", "overlays/example", "model_fill"])
+def test_other_kustomizations_validate(folder):
+    for manifest in render(KUBERNETES / folder):
+        schemas.validate(manifest)
+
+
+def test_the_pool_validates(pool):
+    for manifest in pool:
+        schemas.validate(manifest)
+
+
+@pytest.mark.parametrize(
+    "kind, path, value",
+    [
+        ("InferencePool", ("spec", "targetPortNumber"), 8000),
+        ("InferencePool", ("spec", "targetPorts", 0, "number"), 0),
+        ("InferencePool", ("spec", "endpointPickerRef", "failureMode"), "Open"),
+        ("HTTPRoute", ("spec", "rules", 0, "matches", 0, "path", "type"), "Prefix"),
+        ("HTTPRoute", ("spec", "rules", 0, "timeouts", "request"), "300"),
+        ("HTTPRoute", ("spec", "rules", 0, "backendRefs", 0, "nam"), "sluice"),
+        ("PrometheusRule", ("spec", "groups", 0, "rule"), []),
+        ("PrometheusRule", ("spec", "groups", 0, "rules", 0, "expr"), None),
+        ("Role", ("rules", 0, "verb"), ["get"]),
+    ],
+)
+def test_the_validators_find_planted_faults(pool, kind, path, value):
+    manifest = next(each for each in yaml.safe_load(yaml.safe_dump(pool)) if each["kind"] == kind)
+    place = manifest
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    with pytest.raises(schemas.Invalid):
+        schemas.validate(manifest)
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu", "keda", "hpa", "kserve"])
+def test_every_overlay_brings_scraping_rules_and_dashboards(name):
+    manifests = overlay(name)
+    kinds = [each["kind"] for each in manifests if each["apiVersion"] == OPERATOR]
+    assert sorted(kinds) == ["PodMonitor", "PrometheusRule"]
+    groups = the("PrometheusRule", manifests)["spec"]["groups"]
+    files = [DEPLOY / "prometheus" / each for each in ("rules.yml", "alerts.yml")]
+    expected = [group for each in files for group in yaml.safe_load(each.read_text())["groups"]]
+    assert groups == expected, "run deploy/prometheus/make_rule.py"
+    dashboards = the("ConfigMap", manifests, "sluice-dashboards")
+    assert dashboards["metadata"]["labels"] == {"grafana_dashboard": "1"}
+    assert dashboards["data"] == {
+        each.name: each.read_text() for each in (DEPLOY / "grafana" / "dashboards").glob("*.json")
+    }
+
+
+def test_one_patch_sets_the_label_that_a_prometheus_selects():
+    changed = [each for each in overlay("example") if each["apiVersion"] == OPERATOR]
+    assert len(changed) == 4
+    for each in changed:
+        assert each["metadata"]["labels"]["release"] == "my-prometheus"
+
+
+def test_the_rules_select_the_job_of_every_pod_monitor_of_the_daemon():
+    monitor = the("PodMonitor", overlay("cpu"))["spec"]
+    assert POD_LABELS[monitor["jobLabel"]] == "sluice"
+    endpoint = the("PodMonitor", overlay("kserve"))["spec"]["podMetricsEndpoints"][0]
+    assert endpoint["relabelings"] == [{"targetLabel": "job", "replacement": "sluice"}]
+    ports = the("ServingRuntime", overlay("kserve"))["spec"]["containers"][0]["ports"]
+    # KServe sends calls to the first port.
+    assert [each["name"] for each in ports] == ["h2c", endpoint["port"]]
+
+
+def test_the_cluster_runtime_is_the_runtime():
+    cluster = the("ClusterServingRuntime", overlay("kserve_cluster"))
+    assert cluster["spec"] == the("ServingRuntime", overlay("kserve"))["spec"]
+    assert not [each for each in overlay("kserve_cluster") if each["kind"] == "InferenceService"]
+
+
+def test_one_setting_says_where_keda_finds_prometheus():
+    settings = yaml.safe_load((KUBERNETES / "overlays" / "keda" / "settings.yaml").read_text())
+    triggers = the("ScaledObject", overlay("keda"))["spec"]["triggers"]
+    assert {each["metadata"]["serverAddress"] for each in triggers} == {
+        settings["data"]["prometheus"]
+    }
+    assert not [each for each in overlay("keda") if each["metadata"]["name"] == "settings"]
+
+
+def test_the_picker_reads_metrics_that_the_daemon_has(pool):
+    picker = container(the("Deployment", pool, "sluice-endpoint-picker"), "picker")
+    arguments = dict(each.removeprefix("--").split("=", 1) for each in picker["args"])
+    declared = set(re.findall(r'"(sluice_\w+)"', METRIC_NAMES.read_text()))
+    named = {value for key, value in arguments.items() if key.endswith("-metric") and value}
+    assert named == {"sluice_requests_waiting", "sluice_requests_running"} and named <= declared
+    replica = the("Deployment", pool, "sluice")
+    ports = {each["name"]: each["containerPort"] for each in container(replica, "sluiced")["ports"]}
+    assert int(arguments["model-server-metrics-port"]) == ports["metrics"]
+    spec = the("InferencePool", pool)["spec"]
+    assert arguments["pool-name"] == "sluice"
+    assert spec["selector"]["matchLabels"] == POD_LABELS
+    http = container(replica, "gateway")["ports"][0]
+    assert spec["targetPorts"] == [{"number": http["containerPort"]}]
+    service = the("Service", pool, spec["endpointPickerRef"]["name"])["spec"]["ports"][0]
+    assert service["port"] == spec["endpointPickerRef"]["port"]["number"]
+    config = config_map(pool, "sluice-endpoint-picker")["picker.config.yaml"]
+    profiles = yaml.safe_load(config)
+    declared = {each["type"] for each in profiles["plugins"]}
+    assert {each["pluginRef"] for each in profiles["schedulingProfiles"][0]["plugins"]} == declared
+
+
+def test_the_pool_is_reached_by_its_picker_and_by_gateways_only(pool):
+    rules = the("NetworkPolicy", pool, "sluice")["spec"]["ingress"]
+    admitted = {
+        rule["ports"][0]["port"]: [
+            peer.get("podSelector", peer.get("namespaceSelector"))["matchLabels"]
+            for other in rules
+            if other["ports"] == rule["ports"]
+            for peer in other["from"]
+        ]
+        for rule in rules
+    }
+    assert admitted == {
+        "grpc": [{"sluice.io/client": "true"}],
+        "metrics": [{"kubernetes.io/metadata.name": "monitoring"},
+                    {"app.kubernetes.io/name": "sluice-endpoint-picker"}],
+        "http": [{"sluice.io/http-client": "true"}],
+    }
+
+
+def test_the_example_is_accepted_by_the_daemon(tmp_path):
+    options = yaml.safe_load(config_map(overlay("example"), "sluice")["sluice.yaml"])
+    options["models"][0]["path"] = str(DEMO)
+    file = tmp_path / "sluice.yaml"
+    file.write_text(yaml.safe_dump(options))
+    check = subprocess.run([SLUICED, "--config", file, "--check"], capture_output=True, text=True)
+    assert check.returncode == 0, check.stderr
+    base = yaml.safe_load((KUBERNETES / "base" / "sluice.yaml").read_text())
+    assert options["server"]["lifecycle"] == base["server"]["lifecycle"]
+
+
+@pytest.mark.parametrize("name", ["sluice", "sluice-envoy", "sluice-gateway"])
+def test_the_example_has_one_namespace_and_policies_that_fit_each_other(name):
+    manifests = overlay("example")
+    assert {each["metadata"]["namespace"] for each in manifests} == {"inference"}
+    pod = the("Deployment", manifests, name)["spec"]["template"]["metadata"]["labels"]
+    selected = the("NetworkPolicy", manifests, name)["spec"]["podSelector"]["matchLabels"]
+    assert selected.items() <= pod.items()
+    if name != "sluice":
+        callers = the("NetworkPolicy", manifests, "sluice")["spec"]["ingress"][0]["from"][0]
+        assert callers["podSelector"]["matchLabels"].items() <= pod.items()
+
+
+def fill(models, target):
+    """Runs the command of the Job on folders of this machine and returns what it printed."""
+    job = the("Job", render(KUBERNETES / "model_fill"))["spec"]["template"]["spec"]
+    shell, flags, script = job["containers"][0]["command"]
+    script = script.replace("/models/", f"{models}/").replace("/target", str(target))
+    done = subprocess.run([shell, flags, script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_the_job_copies_new_models_and_keeps_those_that_exist(tmp_path):
+    models, target = tmp_path / "models", tmp_path / "target"
+    target.mkdir()
+    for name in ("first", "second"):
+        (models / name).mkdir(parents=True)
+        (models / name / "config.json").write_text(name)
+    (target / ".incoming").mkdir()
+    (target / ".incoming" / "rest of a Job that was killed").write_text("")
+    assert fill(models, target) == ["first copied", "second copied"]
+    (models / "first" / "config.json").write_text("changed")
+    (models / "third").mkdir()
+    assert fill(models, target) == ["first exists", "second exists", "third copied"]
+    assert (target / "first" / "config.json").read_text() == "first"
+    assert sorted(each.name for each in target.iterdir()) == ["first", "second", "third"]
+
+
+def test_the_job_fills_the_claim_that_the_daemons_mount():
+    filled = the("PersistentVolumeClaim", render(KUBERNETES / "model_fill"))
+    mounted = the("PersistentVolumeClaim", overlay("cpu"))
+    assert filled["metadata"]["name"] == mounted["metadata"]["name"]
+    assert filled["spec"] == mounted["spec"]
+
+
+def test_the_object_of_the_operator_is_written_from_the_rules():
+    written = subprocess.run(
+        [sys.executable, "-c", "import make_rule; print(make_rule.rule(), end='')"],
+        cwd=DEPLOY / "prometheus", capture_output=True, text=True, check=True)
+    assert (DEPLOY / "prometheus" / "prometheus_rule.yaml").read_text() == written.stdout
