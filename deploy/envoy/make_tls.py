@@ -9,20 +9,21 @@ HERE = pathlib.Path(__file__).parent
 TLS = HERE / "tls" / "envoy.yaml"
 
 _PLAIN = "      filter_chains:\n        - filters:\n"
+_CONTEXT = "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext"
 # Envoy watches the directory, so that it sees a renewed Secret.
-_WITH_TLS = """\
+_WITH_TLS = f"""\
       filter_chains:
         - transport_socket:
             name: envoy.transport_sockets.tls
             typed_config:
-              "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext
+              "@type": type.googleapis.com/{_CONTEXT}
               common_tls_context:
                 alpn_protocols: [h2]
-                tls_params: {tls_minimum_protocol_version: TLSv1_2}
+                tls_params: {{tls_minimum_protocol_version: TLSv1_2}}
                 tls_certificates:
-                  - certificate_chain: {filename: /etc/envoy-tls/tls.crt}
-                    private_key: {filename: /etc/envoy-tls/tls.key}
-                    watched_directory: {path: /etc/envoy-tls}
+                  - certificate_chain: {{filename: /etc/envoy-tls/tls.crt}}
+                    private_key: {{filename: /etc/envoy-tls/tls.key}}
+                    watched_directory: {{path: /etc/envoy-tls}}
           filters:
 """
 

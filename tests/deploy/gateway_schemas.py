@@ -1,7 +1,8 @@
 """The schemas of GRPCRoute, HTTPRoute and InferencePool, for which there is no package.
 
 The tables follow the published CRDs of Gateway API 1.3.0, standard channel, and of the Inference
-Extension, version v1 of its API, and are parts of them: a CRD accepts whatever its table accepts."""
+Extension, version v1 of its API, and are parts of them: a CRD accepts whatever its table accepts.
+"""
 
 
 def _object(required=(), **properties):

@@ -88,7 +88,8 @@ def check_table(browser, reports):
     assert len(rows) == len(phases) == 3
     for row, (label, phase) in zip(rows, phases):
         assert row[0].startswith(label)
+        # The page shows two digits of numbers below 1, and three of others.
         median = phase["latency_ms"]["p50"]
-        rounding = 0.0501 if median < 1 else 0.00501  # The page shows two digits below 1, else three.
+        rounding = 0.0501 if median < 1 else 0.00501
         assert float(row[3]) == pytest.approx(median, rel=rounding)
         assert row[-1] == phase["verdict"] == "INVALID"
