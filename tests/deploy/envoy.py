@@ -19,7 +19,8 @@ class Envoy(Process):
     `text` is a configuration whose first listener is for callers, whose second has statistics,
     and whose clusters are the replicas and the administration. `change` edits the parsed one."""
 
-    def __init__(self, folder, replicas, text=None, change=lambda config: None):
+    def __init__(self, folder, replicas, text=None, change=lambda config: None,
+                 options=()):
         self.port, operations, admin = free_port(), free_port(), free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.operations, self.admin = (f"127.0.0.1:{each}" for each in (operations, admin))
@@ -39,7 +40,7 @@ class Envoy(Process):
         path = folder / f"envoy-{self.port}.yaml"
         path.write_text(yaml.safe_dump(config))
         command = [tool("envoy"), "-c", path, "--concurrency", 1, "-l", "warning"]
-        super().__init__([*command, "--use-dynamic-base-id"], path.with_suffix(".log"))
+        super().__init__([*command, "--use-dynamic-base-id", *options], path.with_suffix(".log"))
         self.wait_ready(lambda: get(self.admin, "/ready") is not None)
 
     def healthy(self):

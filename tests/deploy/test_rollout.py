@@ -70,18 +70,31 @@ def test_a_rolled_version_of_a_model_costs_no_call(manifests, tmp_path):
 
 
 def test_the_end_of_an_envoy_costs_no_call(tmp_path):
-    """GET /drain, which is the preStop hook, closes callers' connections between calls."""
-    with Daemon(tmp_path) as replica, Envoy(
-        tmp_path, [replica.ports[0]], change=shorten_the_wait
-    ) as envoy:
-        wait_until(lambda: envoy.healthy() == 1, "the replica is healthy")
-        answers = []
-        outcome = open_loop.during(
-            envoy.address, lambda: answers.append(get(envoy.operations, "/drain")), per_second=40)
-        closed = envoy.statistic("http.sluice.downstream_cx_drain_close")
-    assert answers == [""]
-    assert closed > 0, "no connection of a caller was closed"
+    """GET /drain, which is the preStop hook, sends callers to the other Envoy between calls."""
+    with Daemon(tmp_path) as replica:
+        first, second = (
+            Envoy(tmp_path, [replica.ports[0]], change=shorten_the_wait,
+                  options=("--drain-time-s", 1))
+            for _ in range(2)
+        )
+        with first, second:
+            for each in (first, second):
+                wait_until(lambda each=each: each.healthy() == 1, "the replica is healthy")
+
+            def end():
+                wait_until(lambda: calls(first) > 0, "the first Envoy has calls")
+                assert get(first.operations, "/drain") == ""
+                assert first.statistic("http.sluice.downstream_cx_active") == 0
+                first.stop()
+
+            addresses = ",".join(each.address for each in (first, second))
+            outcome = open_loop.during(f"ipv4:{addresses}", end, per_second=40)
+            assert calls(second) > 0
     assert outcome.failed == 0, outcome.failures
+
+
+def calls(envoy):
+    return envoy.statistic("http.sluice.downstream_rq_total")
 
 
 def shorten_the_wait(config):
