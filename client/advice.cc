@@ -18,8 +18,7 @@ namespace {
 using admin::v1::BucketUse;
 using admin::v1::ModelBuckets;
 
-// Counts below these are too small for their figures to mean anything.
-constexpr int64_t kFewBatches = 100;
+// A count of batches below this is too small for the use of single buckets to mean anything.
 constexpr int64_t kBatchesForUse = 1000;
 
 constexpr double kLowHitRate = 0.95;
@@ -117,9 +116,9 @@ std::optional<Advice> AdviseOnUnused(const ModelBuckets& model) {
 }  // namespace
 
 std::vector<Advice> Advise(const ModelBuckets& model) {
-  if (model.batches() < kFewBatches) {
+  if (model.batches() < kBatchesToJudgeBy) {
     return {{absl::StrFormat("Only %d batches were seen, too few to judge by.", model.batches()),
-             absl::StrFormat("Ask again after %d.", kFewBatches)}};
+             absl::StrFormat("Ask again after %d.", kBatchesToJudgeBy)}};
   }
   std::vector<Advice> advice;
   for (const auto& rule : {AdviseOnPaddedLayout, AdviseOnMemory, AdviseOnHits, AdviseOnEfficiency,

@@ -1,12 +1,16 @@
 // Derives advice about a model's buckets from their statistics. The functions are pure.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "proto/admin.pb.h"
 
 namespace sluice::client {
+
+// With fewer batches a model's figures mean nothing.
+inline constexpr int64_t kBatchesToJudgeBy = 100;
 
 struct Advice {
   std::string finding;  // the observation, with its figure

@@ -4,13 +4,20 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <string>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/option_value.h"
 #include "base/status_macros.h"
+#include "base/text_wrap.h"
 #include "base/version.h"
 #include "client/bucket_flags.h"
+#include "client/completion.h"
 #include "client/connection_flags.h"
+#include "client/duration.h"
 #include "client/flag_values.h"
 #include "client/manage_flags.h"
 #include "client/plan_flags.h"
@@ -25,7 +32,11 @@ constexpr char kExitCodes[] =
     "Exit codes: 0 success; 1 a request failed, outputs differ, or the server is not healthy;\n"
     "2 wrong arguments or unreadable input; 3 no server answers, or it is shutting down;\n"
     "130 interrupted.";
-constexpr Integer kDeadline{0, 86'400'000'000, Unit::kMicroseconds};
+constexpr DurationWithUnit kDeadline{0, 86'400'000'000};
+
+constexpr char kMetricsHelp[] =
+    "HOST:PORT of the server's /metrics; none: do not ask. Default: port 8002 on the host of "
+    "--server.";
 
 // The values of the flags before they are checked.
 struct Flags {
@@ -37,8 +48,11 @@ struct Flags {
   bool version = false;
 
   RequestFlags requests;
+  ModelsArguments models;
   StatsArguments stats;
   HealthArguments health;
+  DoctorArguments doctor;
+  std::string shell;
   BucketFlags buckets;
   ManageFlags manage;
   VerifyFlags verify;
@@ -69,17 +83,31 @@ void AddFlags(Flags* flags, CLI::App* app) {
                        "for generate, load and reload."));
   AddConnectionFlags(&flags->connection, app);
   AddRequestCommands(&flags->requests, app);
-  AddCommand("models", "List the models that are served.", app);
+  CLI::App* models = AddCommand("models", "List the models that are served.", app);
+  models->add_option("--model", flags->models.model, "Only this model.");
+  models->add_flag("--json", flags->models.json,
+                   Help("Print JSON, with the types and shapes of inputs and outputs."));
   CLI::App* stats = AddCommand("stats", "Show counts, durations and padding efficiency.", app);
   stats->add_option("--model", flags->stats.model, "Only this model.");
-  stats->add_option("--metrics-address", flags->stats.metrics_address,
-                    Help("HOST:PORT of the server's /metrics; none: do not ask. Default: port 8002 "
-                         "on the host of --server."));
+  stats->add_option("--metrics-address", flags->stats.metrics_address, Help(kMetricsHelp));
   CLI::App* health =
       AddCommand("health", "Succeed if the server is ready, for health checks.", app);
   health->add_option("--service", flags->health.service,
                      Help("sluice.readiness (the same as the default, nothing) or "
                           "sluice.liveness."));
+  CLI::App* doctor = AddCommand(
+      "doctor", "Look at a server, its metrics and its buckets, and say what is odd.", app);
+  doctor->add_option("--admin", flags->doctor.admin,
+                     Help("HOST:PORT of the admin API. Default: SLUICE_ADMIN, or port 8003 on the "
+                          "host of --server."));
+  doctor->add_option("--metrics-address", flags->doctor.metrics_address, Help(kMetricsHelp));
+  doctor->add_flag("--json", flags->doctor.json, "Print JSON.");
+  CLI::App* completion = AddCommand(
+      "completion", "Print a script for a shell to complete commands and flags.", app);
+  completion
+      ->add_option("shell", flags->shell,
+                   Help("One of bash, zsh, fish. For bash: source <(sluice completion bash)"))
+      ->required();
   AddBucketCommands(&flags->buckets, app);
   AddManageCommands(&flags->manage, app);
   AddVerifyCommand(&flags->verify, app);
@@ -129,6 +157,7 @@ absl::StatusOr<Arguments> Read(const Flags& flags, const CLI::App& app) {
                                   &arguments.deadline_us));
   if (command == "models") {
     arguments.command = Arguments::Command::kModels;
+    arguments.models = flags.models;
   } else if (command == "health") {
     arguments.command = Arguments::Command::kHealth;
     arguments.health = flags.health;
@@ -136,6 +165,16 @@ absl::StatusOr<Arguments> Read(const Flags& flags, const CLI::App& app) {
     arguments.command = Arguments::Command::kStats;
     arguments.stats = flags.stats;
     SLUICE_RETURN_IF_ERROR(ReadMetricsAddress(arguments.server, &arguments.stats.metrics_address));
+  } else if (command == "doctor") {
+    arguments.command = Arguments::Command::kDoctor;
+    arguments.doctor = flags.doctor;
+    std::string* const admin = &arguments.doctor.admin;
+    if (admin->empty()) {
+      *admin = flags.admin_server.empty() ? OnHostOf(arguments.server, 8003) : flags.admin_server;
+    }
+    SLUICE_RETURN_IF_ERROR(ReadFlag("--admin", Address{}, *admin, admin));
+    SLUICE_RETURN_IF_ERROR(
+        ReadMetricsAddress(arguments.server, &arguments.doctor.metrics_address));
   } else {
     SLUICE_RETURN_IF_ERROR(ReadRequestCommand(flags.requests, app, &arguments));
     SLUICE_RETURN_IF_ERROR(ReadBucketCommand(flags.buckets, app, &arguments));
@@ -144,6 +183,28 @@ absl::StatusOr<Arguments> Read(const Flags& flags, const CLI::App& app) {
     SLUICE_RETURN_IF_ERROR(ReadPlanCommand(flags.plan, app, &arguments));
   }
   return arguments;
+}
+
+// Returns an error that names the arguments that no command takes, in their order, and a flag that
+// is near to the first.
+absl::Status UnexpectedArguments(const CLI::App& app) {
+  const std::vector<std::string> extras = app.remaining(/*recurse=*/true);
+  std::vector<std::string> flags;
+  std::vector<const CLI::App*> commands = {&app};
+  for (const CLI::App* command : app.get_subcommands()) commands.push_back(command);
+  for (const CLI::App* command : commands) {
+    for (const CLI::Option* option : command->get_options()) {
+      for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+    }
+  }
+  const bool names_command = app.get_subcommands().empty();
+  if (names_command) {
+    for (const CLI::App* command : app.get_subcommands({})) flags.push_back(command->get_name());
+  }
+  const std::string& first = extras.front();
+  return absl::InvalidArgumentError(
+      absl::StrCat(names_command && !absl::StartsWith(first, "-") ? "no command " : "unexpected: ",
+                   absl::StrJoin(extras, " "), Suggestion(first.substr(0, first.find('=')), flags)));
 }
 
 Arguments Print(std::string text) {
@@ -168,12 +229,20 @@ absl::StatusOr<Arguments> ParseArguments(int argc, const char* const* argv,
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     return Print(app.help());
+  } catch (const CLI::ExtrasError&) {
+    return UnexpectedArguments(app);
   } catch (const CLI::ParseError& error) {
     return absl::InvalidArgumentError(error.what());
   }
   if (flags.version) return Print(absl::StrCat("sluice ", Version(), "\n"));
   if (app.get_subcommands().empty()) {
     return absl::InvalidArgumentError("name a command, such as infer; see --help");
+  }
+  if (app.get_subcommands().front()->get_name() == "completion") {
+    const bool known = std::find(std::begin(kShells), std::end(kShells), flags.shell) !=
+                       std::end(kShells);
+    if (!known) return ValueError("completion", "one of bash, zsh, fish", flags.shell);
+    return Print(CompletionScript(app, flags.shell));
   }
   SLUICE_RETURN_IF_ERROR(CompleteConnection(getenv, &flags.connection));
   return Read(flags, *app.get_subcommands().front());

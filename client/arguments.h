@@ -30,9 +30,20 @@ struct GenerateArguments : RequestArguments {
   bool verbose = false;  // print the summary even if the output is not a terminal
 };
 
+struct ModelsArguments {
+  std::string model;  // empty means all
+  bool json = false;
+};
+
 struct StatsArguments {
   std::string model;            // empty means all
   std::string metrics_address;  // empty means that the metrics are not read
+};
+
+struct DoctorArguments {
+  std::string admin;
+  std::string metrics_address;  // empty means that the metrics are not read
+  bool json = false;
 };
 
 struct HealthArguments {
@@ -56,6 +67,7 @@ struct OptimizeArguments {
 
 struct ExplainArguments {
   std::string request_id;
+  std::string model;  // empty means any
   bool json = false;
 };
 
@@ -118,6 +130,7 @@ struct Arguments {
     kModels,
     kStats,
     kHealth,
+    kDoctor,
     kBuckets,
     kOptimize,
     kExplain,
@@ -136,8 +149,10 @@ struct Arguments {
   ConnectionArguments connection;
   InferArguments infer;
   GenerateArguments generate;
+  ModelsArguments models;
   StatsArguments stats;
   HealthArguments health;
+  DoctorArguments doctor;
   BucketsArguments buckets;
   OptimizeArguments optimize;
   ExplainArguments explain;

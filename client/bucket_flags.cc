@@ -140,6 +140,8 @@ void AddBucketCommands(BucketFlags* flags, CLI::App* app) {
       AddCommand("explain", "Say how one of the last requests was scheduled, and why.", app);
   explain->add_option("request_id", flags->request_id, "The id that the request was sent with.")
       ->required();
+  explain->add_option("--model", flags->model,
+                      Help("Only requests to this model. Default: the latest of any."));
   explain->add_flag("--json", flags->json, "Print the whole answer as JSON.");
   AddFit(flags, app);
 }
@@ -157,7 +159,7 @@ absl::Status ReadBucketCommand(const BucketFlags& flags, const CLI::App& command
     arguments->optimize = {flags.model, flags.model_version, flags.force, flags.json};
   } else if (name == "explain") {
     arguments->command = Arguments::Command::kExplain;
-    arguments->explain = {flags.request_id, flags.json};
+    arguments->explain = {flags.request_id, flags.model, flags.json};
   } else if (name == "fit") {
     arguments->command = Arguments::Command::kFit;
     return ReadFit(flags, &arguments->fit);

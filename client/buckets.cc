@@ -76,7 +76,7 @@ int RunOptimize(const Arguments& arguments, const Connection& connection, const 
 
 int RunExplain(const Arguments& arguments, const Connection& connection, const Console& console) {
   const ExplainArguments& own = arguments.explain;
-  const auto response = connection.Explain(own.request_id);
+  const auto response = connection.Explain(own.request_id, own.model);
   if (!response.ok()) return Fail(response.status(), arguments, console);
   *console.out << (own.json ? JsonLine(ToJson(*response))
                             : ExplanationText(own.request_id, *response));

@@ -36,6 +36,11 @@ int Run(const Arguments& arguments, const Console& console) {
       return RunStats(arguments, connection, console);
     case Arguments::Command::kHealth:
       return RunHealth(arguments, connection, console);
+    case Arguments::Command::kDoctor: {
+      Arguments of_admin = arguments;
+      of_admin.server = arguments.doctor.admin;
+      return RunDoctor(arguments, connection, Connection(of_admin, *credentials), console);
+    }
     case Arguments::Command::kBuckets:
       return RunBuckets(arguments, connection, console);
     case Arguments::Command::kOptimize:

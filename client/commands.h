@@ -34,6 +34,9 @@ int RunFile(const Arguments& arguments, const Connection& connection, const Cons
 int RunModels(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunStats(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunHealth(const Arguments& arguments, const Connection& connection, const Console& console);
+// Looks at the server through `connection`, and at its buckets through `admin`.
+int RunDoctor(const Arguments& arguments, const Connection& connection, const Connection& admin,
+              const Console& console);
 int RunBuckets(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunOptimize(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunExplain(const Arguments& arguments, const Connection& connection, const Console& console);

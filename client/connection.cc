@@ -132,9 +132,10 @@ absl::StatusOr<admin::v1::DescribePlanResponse> Connection::DescribePlan(
 }
 
 absl::StatusOr<admin::v1::ExplainResponse> Connection::Explain(
-    const std::string& request_id) const {
+    const std::string& request_id, const std::string& model) const {
   admin::v1::ExplainRequest request;
   request.set_request_id(request_id);
+  request.set_model_name(model);
   return Call(admin_, &admin::v1::Admin::Stub::Explain, request);
 }
 

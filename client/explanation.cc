@@ -58,23 +58,73 @@ std::string Meaning(const std::array<EnumName<E>, n>& meanings, const std::strin
   return std::string(meanings[static_cast<size_t>(*known)].name);
 }
 
+std::string Count(int64_t count, const char* one, const char* several) {
+  return absl::StrCat(count, " ", count == 1 ? one : several);
+}
+
 std::string WaitText(const ExplainResponse::Wait& wait) {
   std::string text = absl::StrCat("waits: ", Meaning(kWaitMeanings, wait.reason()));
   if (wait.until_seconds() >= 0) {
     absl::StrAppend(&text, ", until ", Milliseconds(wait.until_seconds()), " at the latest");
   }
-  absl::StrAppendFormat(&text, "; a batch would have held %d tokens of %d rows",
-                        wait.waiting_tokens(), wait.waiting_rows());
+  absl::StrAppendFormat(&text, "; a batch would have held %s of %s",
+                        Count(wait.waiting_tokens(), "token", "tokens"),
+                        Count(wait.waiting_rows(), "row", "rows"));
   return text;
 }
 
-std::string StepText(const ExplainResponse::Step& step) {
+// Consecutive steps that differ in number and times only. Requires `last` at or after `first`.
+struct AlikeSteps {
+  const ExplainResponse::Step* first;
+  const ExplainResponse::Step* last;
+  int count;
+  double shortest_seconds;
+  double longest_seconds;
+};
+
+bool Alike(const ExplainResponse::Step& a, const ExplainResponse::Step& b) {
+  return a.own_tokens() == b.own_tokens() && a.batch_tokens() == b.batch_tokens() &&
+         a.batch_rows() == b.batch_rows() && BucketName(a.bucket()) == BucketName(b.bucket()) &&
+         a.trigger() == b.trigger() && a.lookup() == b.lookup();
+}
+
+// Returns the steps, with runs of alike ones as one item. A wait between two steps ends a run.
+std::vector<AlikeSteps> Merge(const ExplainResponse& response) {
+  std::vector<AlikeSteps> merged;
+  const auto waited = [&](double from, double to) {
+    return std::any_of(response.waits().begin(), response.waits().end(), [&](const auto& wait) {
+      return wait.at_seconds() >= from && wait.at_seconds() < to;
+    });
+  };
+  for (const auto& step : response.steps()) {
+    const double seconds = step.replay_seconds();
+    if (!merged.empty() && Alike(*merged.back().last, step) &&
+        !waited(merged.back().last->start_seconds(), step.start_seconds())) {
+      AlikeSteps& run = merged.back();
+      run.last = &step;
+      ++run.count;
+      run.shortest_seconds = std::min(run.shortest_seconds, seconds);
+      run.longest_seconds = std::max(run.longest_seconds, seconds);
+    } else {
+      merged.push_back({&step, &step, 1, seconds, seconds});
+    }
+  }
+  return merged;
+}
+
+std::string StepText(const AlikeSteps& steps) {
+  const ExplainResponse::Step& step = *steps.first;
   const int64_t capacity = std::max(step.bucket().tokens(), 1);
+  const std::string which =
+      steps.count == 1
+          ? absl::StrCat("runs in step ", step.step(), " for ", Milliseconds(step.replay_seconds()))
+          : absl::StrFormat("runs in %d steps, %d to %d, for %.3f to %s each", steps.count,
+                            step.step(), steps.last->step(), 1000 * steps.shortest_seconds,
+                            Milliseconds(steps.longest_seconds));
   return absl::StrFormat(
-      "runs in step %d for %s: %d tokens of its own, %d in all of %d rows, in bucket %s (%.1f%% "
-      "used); launched because %s; %s",
-      step.step(), Milliseconds(step.replay_seconds()), step.own_tokens(), step.batch_tokens(),
-      step.batch_rows(), BucketName(step.bucket()),
+      "%s: %s of its own, %d in all of %s, in bucket %s (%.1f%% used); launched because %s; %s",
+      which, Count(step.own_tokens(), "token", "tokens"), step.batch_tokens(),
+      Count(step.batch_rows(), "row", "rows"), BucketName(step.bucket()),
       100.0 * static_cast<double>(step.batch_tokens()) / static_cast<double>(capacity),
       Meaning(kTriggerMeanings, step.trigger()), Meaning(kLookupMeanings, step.lookup()));
 }
@@ -90,8 +140,8 @@ std::string ExplanationText(const std::string& request_id, const ExplainResponse
       Milliseconds(response.queue_seconds()));
   std::vector<std::pair<double, std::string>> events;
   for (const auto& wait : response.waits()) events.emplace_back(wait.at_seconds(), WaitText(wait));
-  for (const auto& step : response.steps()) {
-    events.emplace_back(step.start_seconds(), StepText(step));
+  for (const AlikeSteps& steps : Merge(response)) {
+    events.emplace_back(steps.first->start_seconds(), StepText(steps));
   }
   std::stable_sort(events.begin(), events.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -100,7 +150,7 @@ std::string ExplanationText(const std::string& request_id, const ExplainResponse
   }
   if (response.steps().empty()) absl::StrAppend(&text, "It never ran.\n");
   const int64_t more = response.total_steps() - response.steps_size();
-  if (more > 0) absl::StrAppendFormat(&text, "and %d more steps.\n", more);
+  if (more > 0) absl::StrAppend(&text, "and ", Count(more, "more step", "more steps"), ".\n");
   return text;
 }
 

@@ -12,8 +12,12 @@ namespace {
 // Returns one line with the details that a person wants beside the text.
 std::string Details(const inference::ModelInferResponse& response, const Tensors& tensors,
                     absl::Duration elapsed) {
-  std::string line = absl::StrFormat("%d tokens in %.3f s", GeneratedTokens(tensors),
-                                     absl::ToDoubleSeconds(elapsed));
+  const int64_t generated = GeneratedTokens(tensors);
+  std::string line = absl::StrFormat("%.3f s", absl::ToDoubleSeconds(elapsed));
+  // An encoder and a request that scores generate nothing.
+  if (generated > 0) {
+    line = absl::StrFormat("%d token%s in %s", generated, generated == 1 ? "" : "s", line);
+  }
   const auto cut = response.parameters().find("truncated_tokens");
   if (cut != response.parameters().end()) {
     absl::StrAppendFormat(&line, ", prompt cut by %d tokens", cut->second.int64_param());

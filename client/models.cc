@@ -1,27 +1,81 @@
+#include <nlohmann/json.hpp>
 #include <ostream>
+#include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/text_wrap.h"
 #include "client/commands.h"
 #include "client/exit_code.h"
+#include "client/message_json.h"
+#include "client/response.h"
 #include "client/table.h"
 
 namespace sluice::client {
 namespace {
 
-using TensorMetadata = inference::ModelMetadataResponse::TensorMetadata;
+using inference::ModelMetadataResponse;
+using TensorMetadata = ModelMetadataResponse::TensorMetadata;
+using TensorList = google::protobuf::RepeatedPtrField<TensorMetadata>;
 
-std::string Describe(const google::protobuf::RepeatedPtrField<TensorMetadata>& tensors) {
-  return absl::StrJoin(tensors, " ", [](std::string* out, const TensorMetadata& tensor) {
-    absl::StrAppend(out, tensor.name(), ":", tensor.datatype(), "[",
-                    absl::StrJoin(tensor.shape(), ","), "]");
-  });
-}
+constexpr size_t kNameColumn = 13;  // the width of "  returns    "
+
+// A model of the server's index. A model that is not ready has no metadata.
+struct Listed {
+  inference::RepositoryIndexResponse::ModelIndex index;
+  absl::StatusOr<ModelMetadataResponse> metadata;
+};
 
 // Returns what the server says of the model beside its tensors, or "-".
-std::string PropertyOf(const inference::ModelMetadataResponse& metadata, const std::string& name) {
-  const auto found = metadata.properties().find(name);
-  return found == metadata.properties().end() ? "-" : found->second;
+std::string PropertyOf(const Listed& model, const std::string& name) {
+  if (!model.metadata.ok()) return "-";
+  const auto found = model.metadata->properties().find(name);
+  return found == model.metadata->properties().end() ? "-" : found->second;
+}
+
+// Returns the names of the tensors as lines of at most kTerminalColumns.
+std::string NamesText(const char* heading, const TensorList& tensors) {
+  const std::string names =
+      absl::StrJoin(tensors, ", ", [](std::string* out, const TensorMetadata& tensor) {
+        absl::StrAppend(out, absl::Utf8SafeCHexEscape(tensor.name()));
+      });
+  std::string text;
+  for (const std::string& line : Wrap(names, kTerminalColumns - kNameColumn)) {
+    absl::StrAppendFormat(&text, "  %-*s%s\n", static_cast<int>(kNameColumn - 2),
+                          text.empty() ? heading : "", line);
+  }
+  return text;
+}
+
+std::string ModelsText(const std::vector<Listed>& models) {
+  Table table({"NAME", "VERSION", "STATE", "ATTENTION", "KERNELS"});
+  std::string tensors;
+  for (const Listed& model : models) {
+    const auto& [index, metadata] = model;
+    const std::string state = index.reason().empty()
+                                  ? index.state()
+                                  : absl::StrCat(index.state(), " (", index.reason(), ")");
+    table.AddRow({index.name(), index.version(), state, PropertyOf(model, "attention"),
+                  PropertyOf(model, "kernels")});
+    if (!metadata.ok()) continue;
+    absl::StrAppend(&tensors, "\n", absl::Utf8SafeCHexEscape(index.name()), " ",
+                    absl::Utf8SafeCHexEscape(index.version()), "\n",
+                    NamesText("takes", metadata->inputs()),
+                    NamesText("returns", metadata->outputs()));
+  }
+  return table.Render() + tensors;
+}
+
+nlohmann::json ModelsJson(const std::vector<Listed>& models) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const Listed& model : models) {
+    nlohmann::json json = ToJson(model.index);
+    if (model.metadata.ok()) json["metadata"] = ToJson(*model.metadata);
+    list.push_back(std::move(json));
+  }
+  return {{"models", std::move(list)}};
 }
 
 }  // namespace
@@ -29,21 +83,20 @@ std::string PropertyOf(const inference::ModelMetadataResponse& metadata, const s
 int RunModels(const Arguments& arguments, const Connection& connection, const Console& console) {
   const auto index = connection.Index();
   if (!index.ok()) return Fail(index.status(), arguments, console);
-  Table table(
-      {"NAME", "VERSION", "STATE", "PLATFORM", "ATTENTION", "KERNELS", "INPUTS", "OUTPUTS"});
+  const std::string& wanted = arguments.models.model;
+  std::vector<Listed> models;
   for (const auto& model : index->models()) {
-    const auto metadata = connection.Metadata(model.name(), model.version());
-    // A model that is not ready is listed in the index, but has no metadata.
-    const std::string state = model.reason().empty()
-                                  ? model.state()
-                                  : absl::StrCat(model.state(), " (", model.reason(), ")");
-    table.AddRow({model.name(), model.version(), state, metadata.ok() ? metadata->platform() : "-",
-                  metadata.ok() ? PropertyOf(*metadata, "attention") : "-",
-                  metadata.ok() ? PropertyOf(*metadata, "kernels") : "-",
-                  metadata.ok() ? Describe(metadata->inputs()) : "-",
-                  metadata.ok() ? Describe(metadata->outputs()) : "-"});
+    if (!wanted.empty() && model.name() != wanted) continue;
+    models.push_back({model, connection.Metadata(model.name(), model.version())});
   }
-  *console.out << table.Render();
+  if (models.empty() && !wanted.empty()) {
+    const std::string names =
+        absl::StrJoin(index->models(), ", ",
+                      [](std::string* out, const auto& model) { out->append(model.name()); });
+    return Fail(absl::NotFoundError(absl::StrCat("no model ", wanted, "; there are: ", names)),
+                arguments, console);
+  }
+  *console.out << (arguments.models.json ? JsonLine(ModelsJson(models)) : ModelsText(models));
   return kExitOk;
 }
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/option_value.h"
+#include "client/duration.h"
 #include "base/utf8.h"
 
 namespace sluice::client {
@@ -45,7 +46,7 @@ const char* ExpectedOf(ParameterKind kind) {
     case ParameterKind::kDuration:
       break;
   }
-  return "a duration such as 500ms (plain numbers are microseconds)";
+  return "a duration with its unit, such as 500ms";
 }
 
 const char* ExpectedJsonOf(ParameterKind kind) {
@@ -134,6 +135,10 @@ bool ParseBiases(absl::string_view text, InferParameter* parameter) {
   return true;
 }
 
+// The server knows the range.
+constexpr DurationWithUnit kAnyDuration{std::numeric_limits<int64_t>::min(),
+                                std::numeric_limits<int64_t>::max()};
+
 bool ParseNumber(ParameterKind kind, absl::string_view text, InferParameter* parameter) {
   int64_t integer;
   uint64_t natural;
@@ -144,7 +149,7 @@ bool ParseNumber(ParameterKind kind, absl::string_view text, InferParameter* par
       parameter->set_int64_param(integer);
       return true;
     case ParameterKind::kDuration:
-      if (!ParseQuantity(text, Unit::kMicroseconds, &integer)) return false;
+      if (!kAnyDuration.Parse(text, &integer)) return false;
       parameter->set_int64_param(integer);
       return true;
     case ParameterKind::kUnsigned:
@@ -205,7 +210,7 @@ bool IsFlagForm(ParameterKind kind, const json& value) {
     case ParameterKind::kReal:
       return value.is_number();
     case ParameterKind::kDuration:
-      return value.is_number() || value.is_string();
+      return value == 0 || value.is_string();
     case ParameterKind::kWord:
       return value.is_string();
     case ParameterKind::kSwitch:

@@ -27,10 +27,9 @@ double Bytes(const json& analysis, const char* home) {
 
 std::string Passes(const json& analysis) { return absl::StrCat(analysis.at("passes").get<int>()); }
 
-constexpr size_t kColumns = 100;
 
 std::string Wrapped(const std::string& text) {
-  return absl::StrJoin(Wrap(text, kColumns), "\n") + "\n";
+  return absl::StrJoin(Wrap(text, kTerminalColumns), "\n") + "\n";
 }
 
 std::string Counted(int64_t count, const char* one, const char* many) {

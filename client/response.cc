@@ -1,6 +1,7 @@
 #include "client/response.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -264,12 +265,18 @@ std::string JsonLine(const json& value) {
 std::string ResponseText(const Tensors& tensors, bool all) {
   const std::string candidates = CandidateTable(tensors);
   std::string text = absl::StrCat(MainText(tensors), candidates);
-  // The outputs of a model that generates nothing have no other form.
-  if (!all && !text.empty()) return text;
+  // Beside a text or ids the others that every answer has are left out.
+  constexpr std::array<absl::string_view, 5> kDetails = {"output_ids", "sequence_length", "logprobs",
+                                                         "finish_reason", "prompt_tokens"};
+  const bool brief = !all && !text.empty();
   for (const Tensor& tensor : tensors) {
     const bool in_table =
         !candidates.empty() && (tensor.name == "top_ids" || tensor.name == "top_logprobs");
-    if (tensor.name != "text_output" && !in_table) absl::StrAppend(&text, TensorText(tensor));
+    const bool left_out =
+        brief && std::find(kDetails.begin(), kDetails.end(), tensor.name) != kDetails.end();
+    if (tensor.name != "text_output" && !in_table && !left_out) {
+      absl::StrAppend(&text, TensorText(tensor));
+    }
   }
   return text;
 }

@@ -1,10 +1,14 @@
 // Text columns with a heading, aligned for a terminal.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
 namespace sluice::client {
+
+// The width that text for people is wrapped to.
+inline constexpr size_t kTerminalColumns = 100;
 
 // Formats a share of 1 with one decimal: "12.3%".
 std::string Percent(double share);

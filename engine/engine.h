@@ -125,9 +125,11 @@ class Engine {
   virtual absl::StatusOr<std::string> DescribePlan(std::string_view name, std::string_view version,
                                                    const PlanQuery& query) const;
 
-  // Explains the latest request with this id, if it is among the last requests that ended, whose
-  // histories are kept (HistoryOptions::requests). Returns NotFound otherwise.
-  virtual absl::StatusOr<Explanation> Explain(std::string_view request_id) const = 0;
+  // Explains the latest request with this id to the model of that name, or to any if the name is
+  // empty, if it is among the last requests that ended, whose histories are kept
+  // (HistoryOptions::requests). Returns NotFound otherwise.
+  virtual absl::StatusOr<Explanation> Explain(std::string_view request_id,
+                                              std::string_view model) const = 0;
   virtual const BackendInfo& backend_info() const = 0;
 };
 

@@ -51,7 +51,7 @@ absl::StatusOr<Explanation> DecisionHistory::Find(std::string_view request_id) c
   }
   return absl::NotFoundError(absl::StrCat(
       "no request '", absl::CHexEscape(absl::string_view(request_id.data(), request_id.size())),
-      "' is among the last ", size, " that ended"));
+      "' is among the last ", capacity_, " of a model that had an id and ended"));
 }
 
 }  // namespace sluice

@@ -4,11 +4,14 @@
 #include <atomic>
 #include <charconv>
 #include <cstddef>
+#include <iterator>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "engine/runner/model_table.h"
@@ -128,9 +131,12 @@ class EngineImpl : public Engine {
     return served->runner().executable().DescribePlan(query);
   }
 
-  absl::StatusOr<Explanation> Explain(std::string_view request_id) const override {
-    absl::StatusOr<Explanation> latest = absl::NotFoundError("no model is served");
+  absl::StatusOr<Explanation> Explain(std::string_view request_id,
+                                      std::string_view model) const override {
+    absl::StatusOr<Explanation> latest =
+        model.empty() ? absl::NotFoundError("no model is served") : NoModel(model);
     for (const ModelTable::Lease& served : table_.All()) {
+      if (!model.empty() && served->model()->name != model) continue;
       absl::StatusOr<Explanation> found = served->runner().Explain(request_id);
       const bool later = found.ok() && latest.ok() && found->trace.done > latest->trace.done;
       if (!latest.ok() || later) latest = std::move(found);
@@ -185,8 +191,21 @@ class EngineImpl : public Engine {
             absl::StrCat("model ", Quoted(name), " has no version ", number));
       }
     }
-    if (served == nullptr) return absl::NotFoundError(absl::StrCat("no model ", Quoted(name)));
+    if (served == nullptr) return NoModel(name);
     return served;
+  }
+
+  // Returns NotFound that names some of the models that are served.
+  absl::Status NoModel(std::string_view name) const {
+    constexpr size_t kNamed = 16;
+    std::set<std::string> names;
+    for (const ModelTable::Lease& served : table_.All()) names.insert(served->model()->name);
+    const bool more = names.size() > kNamed;
+    if (more) names.erase(std::next(names.begin(), kNamed), names.end());
+    return absl::NotFoundError(absl::StrCat(
+        "no model ", Quoted(name),
+        names.empty() ? "; none is served" : absl::StrCat("; served: ", absl::StrJoin(names, ", ")),
+        more ? ", ..." : ""));
   }
 
   const EngineOptions options_;

@@ -128,7 +128,7 @@ AdminService::Unary* AdminService::Explain(Context* context, const Bytes* reques
           return absl::InvalidArgumentError(absl::StrCat(
               "request_id: has ", id.size(), " bytes; the limit is ", kMaxRequestIdBytes));
         }
-        const absl::StatusOr<Explanation> explanation = engine_->Explain(id);
+        const absl::StatusOr<Explanation> explanation = engine_->Explain(id, message.model_name());
         if (explanation.ok()) *answer = DescribeRequest(*explanation);
         return explanation.status();
       });

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <span>
+#include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/text_wrap.h"
 #include "engine/parameter_table.h"
 #include "server/common/status.h"
 #include "server/protocol/parameter_list.h"
@@ -19,7 +22,10 @@ namespace {
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
 absl::Status Unknown(absl::string_view name) {
-  return WithReason(absl::InvalidArgumentError(absl::StrCat("unknown parameter ", Printable(name))),
+  std::vector<std::string> known;
+  for (const ParameterInfo& info : RequestParameters()) known.emplace_back(info.name);
+  return WithReason(absl::InvalidArgumentError(absl::StrCat("unknown parameter ", Printable(name),
+                                                            Suggestion(name, known))),
                     "parameter");
 }
 

@@ -267,8 +267,21 @@ const BadArgumentsRow kBadArgumentsRows[] = {
      .error = "--server: expected HOST:PORT, got \"x\""},
     {.name = "ADeadlineThatIsAWord",
      .arguments = {"models", "--deadline=x"},
-     .error = "--deadline: expected a duration in [0, 24h] (us, ms, s, min, h; plain numbers are "
-              "microseconds), got \"x\""},
+     .error = "--deadline: expected a duration in [0, 24h] with its unit: us, ms, s, min or h, got "
+              "\"x\""},
+    {.name = "ADeadlineWithoutItsUnit",
+     .arguments = {"models", "--deadline=1"},
+     .error = "--deadline: expected a duration in [0, 24h] with its unit: us, ms, s, min or h, got "
+              "\"1\""},
+    {.name = "ATimeoutWithoutItsUnit",
+     .arguments = {"infer", "--text=a", "--timeout=1"},
+     .error = "--timeout: timeout: expected a duration with its unit, such as 500ms, got \"1\""},
+    {.name = "AMisspeltFlag",
+     .arguments = {"infer", "--txt", "a", "b", "--max-tokens=2"},
+     .error = "unexpected: --txt a b; did you mean --text?"},
+    {.name = "AMisspeltCommand",
+     .arguments = {"bucket"},
+     .error = "no command bucket; did you mean buckets?"},
     {.name = "AMetricsAddressWithoutPort",
      .arguments = {"stats", "--metrics-address=x"},
      .error = "--metrics-address: expected HOST:PORT, got \"x\""},
@@ -287,6 +300,16 @@ const BadArgumentsRow kBadArgumentsRows[] = {
          "--step-us: a step that costs nothing can have any bucket; give --step-us or --token-us"},
 };
 SLUICE_TABLE(BadArgumentsTable, kBadArgumentsRows);
+
+TEST(ParseArguments, TheDoctorKnowsThreeAddresses) {
+  const auto given = Parse({"doctor", "--server=a:1"}, "b:2");
+  ASSERT_TRUE(given.ok()) << given.status();
+  EXPECT_EQ(given->server, "a:1");
+  EXPECT_EQ(given->doctor.admin, "a:8003");
+  EXPECT_EQ(given->doctor.metrics_address, "a:8002");
+  EXPECT_EQ(Parse({"doctor"}, "b:2", "c:3")->doctor.admin, "c:3");
+  EXPECT_EQ(Parse({"doctor", "--metrics-address=none"})->doctor.metrics_address, "");
+}
 
 TEST(ParseArguments, CommandsTakeTheirOwnFlagsOnly) {
   EXPECT_FALSE(Parse({"fit"}).ok());

@@ -216,11 +216,13 @@ const BadRequestLineRow kBadRequestLineRows[] = {
     {.name = "ANegativeSeed",
      .line = R"({"text": "a", "seed": -1})",
      .error = "seed: expected an integer from 0 to 2^64 - 1, got \"-1\""},
+    {.name = "ATimeoutWithoutItsUnit",
+     .line = R"({"text": "a", "timeout": 5})",
+     .error = "timeout: expected a duration with its unit, such as 500ms"},
     {.name = "ATimeoutInAnUnknownUnit",
      .line = R"({"text": "a", "timeout": "5 parsecs"})",
      .error =
-         "timeout: expected a duration such as 500ms (plain numbers are microseconds), got \"5 "
-         "parsecs\""},
+         "timeout: expected a duration with its unit, such as 500ms, got \"5 parsecs\""},
 };
 SLUICE_TABLE(BadRequestLineTable, kBadRequestLineRows);
 

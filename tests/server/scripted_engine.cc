@@ -72,7 +72,7 @@ absl::StatusOr<OptimizeReport> ScriptedEngine::Optimize(std::string_view, std::s
   return absl::UnimplementedError("scripted");
 }
 
-absl::StatusOr<Explanation> ScriptedEngine::Explain(std::string_view) const {
+absl::StatusOr<Explanation> ScriptedEngine::Explain(std::string_view, std::string_view) const {
   return absl::UnimplementedError("scripted");
 }
 

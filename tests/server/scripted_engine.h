@@ -44,7 +44,8 @@ class ScriptedEngine final : public Engine {
   std::vector<ModelStats> Stats() const override;
   absl::StatusOr<OptimizeReport> Optimize(std::string_view name, std::string_view version,
                                           bool force) override;
-  absl::StatusOr<Explanation> Explain(std::string_view request_id) const override;
+  absl::StatusOr<Explanation> Explain(std::string_view request_id,
+                                      std::string_view model) const override;
   const BackendInfo& backend_info() const override { return info_; }
 
  private:

@@ -71,7 +71,7 @@ TEST(Explain, ListsEveryStepOfTheRequestAndWhatRanWithIt) {
   const auto mate = harness.Submit(request);
   gate.Open();
   for (const auto& waited : {first, sink, mate}) waited->AwaitDone();
-  const absl::StatusOr<Explanation> explained = harness.engine->Explain("the one");
+  const absl::StatusOr<Explanation> explained = harness.engine->Explain("the one", "");
   ASSERT_TRUE(explained.ok()) << explained.status();
   EXPECT_EQ(explained->model, "fake");
   EXPECT_EQ(explained->version, 1);
@@ -85,8 +85,12 @@ TEST(Explain, ListsEveryStepOfTheRequestAndWhatRanWithIt) {
   EXPECT_EQ(step.bucket.tokens, harness.observer.batches()[1].bucket.tokens);
   EXPECT_EQ(step.lookup, Lookup::kHit);
   EXPECT_EQ(explained->steps[1].own_tokens, 2);
-  EXPECT_EQ(harness.engine->Explain("mate")->steps[0].own_tokens, 4);
-  EXPECT_EQ(harness.engine->Explain("nobody").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(harness.engine->Explain("mate", "")->steps[0].own_tokens, 4);
+  EXPECT_EQ(harness.engine->Explain("nobody", "").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(harness.engine->Explain("mate", "fake")->steps[0].own_tokens, 4);
+  const absl::Status other = harness.engine->Explain("mate", "other").status();
+  EXPECT_EQ(other.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(other.message(), "no model 'other'; served: fake");
 }
 
 TEST(Explain, ShowsTheStatusOfARequestThatNeverRan) {
@@ -103,7 +107,7 @@ TEST(Explain, ShowsTheStatusOfARequestThatNeverRan) {
   gate.Open();
   cancelled->AwaitDone();
   running->AwaitDone();
-  const absl::StatusOr<Explanation> explained = harness.engine->Explain("gone");
+  const absl::StatusOr<Explanation> explained = harness.engine->Explain("gone", "");
   ASSERT_TRUE(explained.ok());
   EXPECT_EQ(explained->status.code(), absl::StatusCode::kCancelled);
   EXPECT_TRUE(explained->steps.empty());

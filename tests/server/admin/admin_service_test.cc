@@ -161,7 +161,7 @@ class GatedEngine final : public Engine {
     report.reason = "reviewed";
     return report;
   }
-  absl::StatusOr<Explanation> Explain(std::string_view) const override {
+  absl::StatusOr<Explanation> Explain(std::string_view, std::string_view) const override {
     return absl::NotFoundError("");
   }
   absl::StatusOr<std::string> DescribePlan(std::string_view name, std::string_view version,

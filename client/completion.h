@@ -1,0 +1,14 @@
+// Writes scripts by which shells complete the words of `sluice`. The function is pure.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace sluice::client {
+
+inline constexpr const char* kShells[] = {"bash", "zsh", "fish"};
+
+// Returns the script for one of kShells, with the commands and flags of `app`.
+std::string CompletionScript(const CLI::App& app, const std::string& shell);
+
+}  // namespace sluice::client

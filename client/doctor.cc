@@ -1,0 +1,269 @@
+#include "client/doctor.h"
+
+#include <algorithm>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/text_wrap.h"
+#include "client/advice.h"
+#include "client/table.h"
+#include "proto/metric_names.h"
+
+namespace sluice::client {
+namespace {
+
+using Level = Finding::Level;
+using Findings = std::vector<Finding>;
+
+std::string Printable(absl::string_view text) { return absl::Utf8SafeCHexEscape(text); }
+
+Finding Unanswered(const char* what, const std::string& address, const absl::Status& status,
+                   const char* todo) {
+  return {Level::kBad,
+          absl::StrCat(what, " at ", address, " does not answer: ", Printable(status.message())),
+          todo};
+}
+
+void LookAtServer(const Observation& seen, Findings* findings) {
+  if (!seen.ready.ok()) {
+    findings->push_back(
+        Unanswered("the server", seen.server, seen.ready.status(),
+                   "Check --server, that sluiced runs, and its log for the address it listens on."));
+  } else if (!*seen.ready) {
+    findings->push_back({Level::kBad, absl::StrCat("the server at ", seen.server, " is not ready"),
+                         "It loads models, warms up or drains: its log says which. If steps failed "
+                         "in a row, restart it."});
+  } else {
+    findings->push_back({Level::kGood, absl::StrCat("the server at ", seen.server, " is ready")});
+  }
+}
+
+void LookAtModels(const Observation& seen, Findings* findings) {
+  if (!seen.index.ok()) return;
+  std::vector<std::string> ready;
+  for (const auto& model : seen.index->models()) {
+    const std::string name = Printable(absl::StrCat(model.name(), " version ", model.version()));
+    if (model.state() == "READY") {
+      ready.push_back(name);
+    } else if (!model.reason().empty() && model.reason() != "not loaded") {
+      findings->push_back({Level::kBad,
+                           absl::StrCat("model ", name, ": ", Printable(model.state()), ", ",
+                                        Printable(model.reason())),
+                           "Correct what the reason names, then run sluice load."});
+    }
+  }
+  if (ready.empty()) {
+    findings->push_back({Level::kBad, "no model is served",
+                         "List one under models in the configuration, or run sluice load."});
+  } else {
+    findings->push_back({Level::kGood, absl::StrCat("served: ", absl::StrJoin(ready, ", "))});
+  }
+}
+
+// Looks at the samples of one server.
+class MetricsReader {
+ public:
+  MetricsReader(const Observation& seen, Findings* findings)
+      : seen_(seen), samples_(*seen.metrics), findings_(findings) {}
+
+  void LookAtAll() {
+    const size_t before = findings_->size();
+    LookAtVersion();
+    LookAtReload();
+    LookAtCertificate();
+    LookAtRefusals();
+    LookAtFailures();
+    LookAtQueue();
+    LookAtPages();
+    if (findings_->size() == before) {
+      findings_->push_back({Level::kGood, "the metrics show nothing odd"});
+    }
+  }
+
+ private:
+  double Sum(const metric::Metric& metric, std::map<std::string, std::string> labels = {}) const {
+    return SumOf(samples_, metric.name, labels);
+  }
+
+  void LookAtVersion() {
+    for (const Sample& sample : samples_) {
+      if (sample.name != metric::kBuildInfo.name) continue;
+      const auto version = sample.labels.find("version");
+      if (version == sample.labels.end() || version->second == seen_.client_version) continue;
+      findings_->push_back({Level::kAdvice,
+                            absl::StrCat("the server is version ", Printable(version->second),
+                                         ", this client is ", seen_.client_version),
+                            "Use the client of the server's version."});
+    }
+  }
+
+  void LookAtReload() {
+    for (const Sample& sample : samples_) {
+      if (sample.name == metric::kReloadSuccess.name && sample.value == 0) {
+        findings_->push_back({Level::kBad, "the last reload of the configuration was refused",
+                              "The log names file and line. The old configuration is in use."});
+      }
+    }
+  }
+
+  void LookAtCertificate() {
+    constexpr double kDay = 86400;
+    for (const Sample& sample : samples_) {
+      if (sample.name != metric::kCertificateExpiry.name) continue;
+      const double days = (sample.value - seen_.now_seconds) / kDay;
+      if (days > 14) continue;
+      findings_->push_back({days > 3 ? Level::kAdvice : Level::kBad,
+                            days > 0 ? absl::StrFormat("the certificate expires in %.1f days", days)
+                                     : "the certificate has expired",
+                            "Renew it; the server reads the changed files itself."});
+    }
+  }
+
+  void LookAtRefusals() {
+    struct Reason {
+      const char* label;
+      const char* todo;
+    };
+    constexpr Reason kReasons[] = {
+        {"queue_full",
+         "More arrives than is served: add replicas, or bound the rate of callers (server.rate)."},
+        {"deadline",
+         "Deadlines are shorter than the queue: add replicas, or give calls more time."},
+    };
+    const double admitted = Sum(metric::kAdmitted);
+    for (const auto& [label, todo] : kReasons) {
+      const double refused = Sum(metric::kRejected, {{"reason", label}});
+      if (refused == 0 || refused < 0.001 * (admitted + refused)) continue;
+      findings_->push_back({Level::kAdvice,
+                            absl::StrFormat("%.0f requests were refused for %s, %s of all", refused,
+                                            label, Percent(refused / (admitted + refused))),
+                            todo});
+    }
+  }
+
+  void LookAtFailures() {
+    if (const double errors = Sum(metric::kBackendErrors); errors > 0) {
+      findings_->push_back({Level::kBad, absl::StrFormat("%.0f steps of models failed", errors),
+                            "The log has each with its reason; runbooks.md says what to do."});
+    }
+    const double missed = Sum(metric::kDeadlineMissed);
+    if (const double admitted = Sum(metric::kAdmitted); missed > 0.01 * admitted && missed > 0) {
+      findings_->push_back({Level::kAdvice,
+                            absl::StrFormat("%.0f admitted requests missed their deadlines, %s",
+                                            missed, Percent(admitted > 0 ? missed / admitted : 1)),
+                            "sluice explain ID says where such a request spent its time."});
+    }
+    if (const double dropped = Sum(metric::kLogDropped); dropped > 0) {
+      findings_->push_back({Level::kAdvice, absl::StrFormat("%.0f lines of the log were dropped",
+                                                            dropped),
+                            "Log less (server.log.access_sample), or to a faster place."});
+    }
+  }
+
+  void LookAtQueue() {
+    for (const Sample& sample : samples_) {
+      if (sample.name != metric::kDrain.name || sample.value < 1) continue;
+      const auto model = sample.labels.find("model");
+      findings_->push_back(
+          {Level::kAdvice,
+           absl::StrFormat("the queue of %s takes %.1f s to compute",
+                           model == sample.labels.end() ? "a model" : Printable(model->second),
+                           sample.value),
+           "Add replicas, or bound the queue (engine.queue) so that clients go elsewhere."});
+    }
+  }
+
+  void LookAtPages() {
+    const double preempted = Sum(metric::kPreemptions), steps = Sum(metric::kSteps);
+    if (preempted == 0 || preempted < 0.01 * steps) return;
+    findings_->push_back(
+        {Level::kAdvice,
+         absl::StrFormat("sequences lost their KV pages %.0f times and were computed again",
+                         preempted),
+         "Give KV pages more memory (engine.kv.memory_bytes), or run fewer sequences "
+         "(engine.batch.max_batch_sequences)."});
+  }
+
+  const Observation& seen_;
+  const std::vector<Sample>& samples_;
+  Findings* const findings_;
+};
+
+void LookAtBuckets(const Observation& seen, Findings* findings) {
+  if (!seen.buckets.ok()) {
+    findings->push_back(
+        {Level::kAdvice,
+         absl::StrCat("the admin address ", seen.admin_address,
+                      " does not answer: ", Printable(seen.buckets.status().message())),
+         "Buckets were not looked at. Give SLUICE_ADMIN, or server.admin.address is off."});
+    return;
+  }
+  for (const auto& model : seen.buckets->models()) {
+    if (model.batches() < kBatchesToJudgeBy) {
+      findings->push_back({Level::kGood, absl::StrCat(Printable(model.model_name()), " ran ",
+                                                      model.batches(),
+                                                      " batches, too few to judge buckets by")});
+      continue;
+    }
+    const std::vector<Advice> advice = Advise(model);
+    for (const Advice& each : advice) {
+      findings->push_back({Level::kAdvice,
+                           absl::StrCat("buckets of ", Printable(model.model_name()), ": ",
+                                        each.finding),
+                           each.action});
+    }
+    if (advice.empty()) {
+      findings->push_back({Level::kGood, absl::StrCat("the buckets of ",
+                                                      Printable(model.model_name()),
+                                                      " need no change")});
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Finding> Diagnose(const Observation& observation) {
+  Findings findings;
+  LookAtServer(observation, &findings);
+  if (!observation.ready.ok()) return findings;
+  LookAtModels(observation, &findings);
+  if (observation.metrics.ok()) {
+    MetricsReader(observation, &findings).LookAtAll();
+  } else {
+    findings.push_back({Level::kAdvice,
+                        absl::StrCat("/metrics at ", observation.metrics_address,
+                                     " cannot be read: ",
+                                     Printable(observation.metrics.status().message())),
+                        "Counters were not looked at. Give --metrics-address."});
+  }
+  LookAtBuckets(observation, &findings);
+  return findings;
+}
+
+std::string DiagnosisText(const std::vector<Finding>& findings) {
+  constexpr size_t kIndent = 8;
+  const auto word = [](Level level) {
+    return level == Level::kGood ? "good" : level == Level::kBad ? "BAD" : "advice";
+  };
+  const std::string indent(kIndent, ' ');
+  std::string text;
+  for (const Finding& finding : findings) {
+    absl::StrAppendFormat(&text, "%-*s", static_cast<int>(kIndent), word(finding.level));
+    absl::StrAppend(&text,
+                    absl::StrJoin(Wrap(finding.what, kTerminalColumns - kIndent), "\n" + indent), "\n");
+    for (const std::string& line : Wrap(finding.todo, kTerminalColumns - kIndent - 2)) {
+      absl::StrAppend(&text, indent, "  ", line, "\n");
+    }
+  }
+  const auto count = [&](Level level) {
+    return std::count_if(findings.begin(), findings.end(),
+                         [&](const Finding& finding) { return finding.level == level; });
+  };
+  absl::StrAppendFormat(&text, "%d bad, %d to consider, %d good\n", count(Level::kBad),
+                        count(Level::kAdvice), count(Level::kGood));
+  return text;
+}
+
+}  // namespace sluice::client

@@ -1,0 +1,40 @@
+// Says what is odd about a server, for `sluice doctor`. The function is pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/metrics_text.h"
+#include "proto/admin.pb.h"
+#include "proto/inference.pb.h"
+
+namespace sluice::client {
+
+// What a server answered, or why it did not.
+struct Observation {
+  std::string server;           // the addresses that were asked
+  std::string metrics_address;
+  std::string admin_address;
+  absl::StatusOr<bool> ready;   // whether the server says that it is ready
+  absl::StatusOr<inference::RepositoryIndexResponse> index;
+  absl::StatusOr<std::vector<Sample>> metrics;
+  absl::StatusOr<admin::v1::GetBucketsResponse> buckets;
+  double now_seconds = 0;       // since 1970, for the expiry of certificates
+  std::string client_version;
+};
+
+struct Finding {
+  enum class Level { kGood, kAdvice, kBad };
+  Level level;
+  std::string what;  // the observation, with its figure
+  std::string todo{};  // what to do; empty if all is well
+};
+
+// Returns a finding for each subject that was looked at, in a fixed order.
+std::vector<Finding> Diagnose(const Observation& observation);
+
+// Returns the findings as wrapped text, and a last line that counts them.
+std::string DiagnosisText(const std::vector<Finding>& findings);
+
+}  // namespace sluice::client

@@ -1,0 +1,60 @@
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "base/version.h"
+#include "client/commands.h"
+#include "client/doctor.h"
+#include "client/exit_code.h"
+#include "client/http_get.h"
+#include "client/response.h"
+
+namespace sluice::client {
+namespace {
+
+absl::StatusOr<bool> IsReady(const Connection& connection) {
+  SLUICE_ASSIGN_OR_RETURN(const auto health, connection.Health(""));
+  return health.status() == grpc::health::v1::HealthCheckResponse::SERVING;
+}
+
+absl::StatusOr<std::vector<Sample>> ReadMetrics(const std::string& address) {
+  if (address.empty()) return absl::FailedPreconditionError("not asked");
+  SLUICE_ASSIGN_OR_RETURN(const std::string page, HttpGet(address, "/metrics", absl::Seconds(5)));
+  return ParseMetrics(page);
+}
+
+nlohmann::json FindingsJson(const std::vector<Finding>& findings) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const Finding& finding : findings) {
+    const char* const level = finding.level == Finding::Level::kGood  ? "good"
+                              : finding.level == Finding::Level::kBad ? "bad"
+                                                                      : "advice";
+    list.push_back({{"level", level}, {"what", finding.what}, {"todo", finding.todo}});
+  }
+  return {{"findings", std::move(list)}};
+}
+
+}  // namespace
+
+int RunDoctor(const Arguments& arguments, const Connection& connection, const Connection& admin,
+              const Console& console) {
+  const DoctorArguments& own = arguments.doctor;
+  const std::vector<Finding> findings =
+      Diagnose({.server = arguments.server,
+                .metrics_address = own.metrics_address,
+                .admin_address = own.admin,
+                .ready = IsReady(connection),
+                .index = connection.Index(),
+                .metrics = ReadMetrics(own.metrics_address),
+                .buckets = admin.Buckets("", ""),
+                .now_seconds = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()),
+                .client_version = std::string(Version())});
+  *console.out << (own.json ? JsonLine(FindingsJson(findings)) : DiagnosisText(findings));
+  for (const Finding& finding : findings) {
+    if (finding.level == Finding::Level::kBad) return kExitFailed;
+  }
+  return kExitOk;
+}
+
+}  // namespace sluice::client

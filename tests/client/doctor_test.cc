@@ -1,0 +1,172 @@
+#include "client/doctor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "absl/strings/str_split.h"
+#include "tests/support/table.h"
+
+namespace sluice::client {
+namespace {
+
+using testing::HasSubstr;
+using Level = Finding::Level;
+
+constexpr double kNow = 1e9, kDay = 86400;
+
+// A server of one model with which nothing is wrong.
+Observation HealthyServer() {
+  inference::RepositoryIndexResponse index;
+  auto* model = index.add_models();
+  model->set_name("demo");
+  model->set_version("1");
+  model->set_state("READY");
+  admin::v1::GetBucketsResponse buckets;
+  auto* served = buckets.add_models();
+  served->set_model_name("demo");
+  served->set_policy("cut_and_fill");
+  served->set_strategy("adaptive");
+  served->set_batches(10000);
+  served->set_hit_rate(1);
+  served->set_padding_efficiency(1);
+  served->set_executed_efficiency(1);
+  return {.server = "a:1",
+          .metrics_address = "a:2",
+          .admin_address = "a:3",
+          .ready = true,
+          .index = index,
+          .metrics = std::vector<Sample>{{"sluice_build_info", {{"version", "1.2.3"}}, 1},
+                                         {"sluice_config_reload_success", {}, 1},
+                                         {"sluice_admitted_total", {{"model", "demo"}}, 1000},
+                                         {"sluice_engine_steps_total", {{"model", "demo"}}, 1000}},
+          .buckets = buckets,
+          .now_seconds = kNow,
+          .client_version = "1.2.3"};
+}
+
+void AddSample(const char* name, std::map<std::string, std::string> labels, double value,
+               Observation* seen) {
+  seen->metrics->push_back({name, std::move(labels), value});
+}
+
+TEST(Doctor, FindsNothingOddWithAHealthyServer) {
+  const std::vector<Finding> findings = Diagnose(HealthyServer());
+  EXPECT_TRUE(std::all_of(findings.begin(), findings.end(), [](const Finding& finding) {
+    return finding.level == Level::kGood && finding.todo.empty();
+  })) << DiagnosisText(findings);
+  const std::string text = DiagnosisText(findings);
+  EXPECT_THAT(text, HasSubstr("good    the server at a:1 is ready\n"));
+  EXPECT_THAT(text, HasSubstr("served: demo version 1"));
+  EXPECT_THAT(text, HasSubstr("the metrics show nothing odd"));
+  EXPECT_THAT(text, HasSubstr("0 bad, 0 to consider, 4 good\n"));
+}
+
+struct DoctorRow {
+  const char* name;
+  std::function<void(Observation*)> spoil;
+  Level level;
+  const char* what;  // a part of the only finding that is not good
+};
+class DoctorTable : public TableTest<DoctorRow> {};
+
+TEST_P(DoctorTable, NamesWhatIsOddAndWhatToDo) {
+  Observation seen = HealthyServer();
+  row().spoil(&seen);
+  std::vector<Finding> odd;
+  for (const Finding& finding : Diagnose(seen)) {
+    if (finding.level != Level::kGood) odd.push_back(finding);
+  }
+  ASSERT_EQ(odd.size(), 1u) << DiagnosisText(odd);
+  EXPECT_EQ(odd[0].level, row().level);
+  EXPECT_THAT(odd[0].what, HasSubstr(row().what));
+  EXPECT_FALSE(odd[0].todo.empty());
+}
+
+const DoctorRow kDoctorRows[] = {
+    {"NoServer", [](auto* seen) { seen->ready = absl::UnavailableError("refused"); }, Level::kBad,
+     "the server at a:1 does not answer: refused"},
+    {"NotReady", [](auto* seen) { seen->ready = false; }, Level::kBad, "is not ready"},
+    {"AModelThatFailed",
+     [](auto* seen) {
+       auto* model = seen->index->add_models();
+       model->set_name("bad\x1b");
+       model->set_version("2");
+       model->set_state("UNAVAILABLE");
+       model->set_reason("no config.json");
+     },
+     Level::kBad, "model bad\\x1b version 2: UNAVAILABLE, no config.json"},
+    {"NoModel", [](auto* seen) { seen->index->mutable_models(0)->set_state("UNAVAILABLE"); },
+     Level::kBad, "no model is served"},
+    {"NoMetrics", [](auto* seen) { seen->metrics = absl::UnavailableError("refused"); },
+     Level::kAdvice, "/metrics at a:2 cannot be read: refused"},
+    {"NoAdmin", [](auto* seen) { seen->buckets = absl::UnavailableError("refused"); },
+     Level::kAdvice, "the admin address a:3 does not answer"},
+    {"AnotherVersion", [](auto* seen) { seen->client_version = "1.2.4"; }, Level::kAdvice,
+     "the server is version 1.2.3, this client is 1.2.4"},
+    {"ARefusedReload", [](auto* seen) { (*seen->metrics)[1].value = 0; }, Level::kBad,
+     "the last reload of the configuration was refused"},
+    {"ACertificateForTenDays",
+     [](auto* seen) {
+       AddSample("sluice_certificate_expiry_timestamp_seconds", {}, kNow + 10 * kDay, seen);
+     },
+     Level::kAdvice, "expires in 10.0 days"},
+    {"ACertificateForADay",
+     [](auto* seen) {
+       AddSample("sluice_certificate_expiry_timestamp_seconds", {}, kNow + kDay, seen);
+     },
+     Level::kBad, "expires in 1.0 days"},
+    {"AnOldCertificate",
+     [](auto* seen) {
+       AddSample("sluice_certificate_expiry_timestamp_seconds", {}, kNow - 1, seen);
+     },
+     Level::kBad, "has expired"},
+    {"AFullQueue",
+     [](auto* seen) {
+       AddSample("sluice_rejected_total", {{"model", "demo"}, {"reason", "queue_full"}}, 250, seen);
+     },
+     Level::kAdvice, "250 requests were refused for queue_full, 20.0% of all"},
+    {"FailedSteps",
+     [](auto* seen) { AddSample("sluice_backend_errors_total", {{"kind", "x"}}, 2, seen); },
+     Level::kBad, "2 steps of models failed"},
+    {"MissedDeadlines",
+     [](auto* seen) { AddSample("sluice_deadline_missed_total", {{"stage", "queue"}}, 50, seen); },
+     Level::kAdvice, "50 admitted requests missed their deadlines, 5.0%"},
+    {"ALongQueue",
+     [](auto* seen) {
+       AddSample("sluice_estimated_drain_seconds", {{"model", "demo"}}, 2.5, seen);
+     },
+     Level::kAdvice, "the queue of demo takes 2.5 s to compute"},
+    {"LostPages", [](auto* seen) { AddSample("sluice_preemptions_total", {}, 10, seen); },
+     Level::kAdvice, "lost their KV pages 10 times"},
+    {"ALogThatIsBehind", [](auto* seen) { AddSample("sluice_log_dropped_total", {}, 3, seen); },
+     Level::kAdvice, "3 lines of the log were dropped"},
+};
+SLUICE_TABLE(DoctorTable, kDoctorRows);
+
+TEST(Doctor, IgnoresWhatIsBelowItsLimits) {
+  Observation seen = HealthyServer();
+  AddSample("sluice_certificate_expiry_timestamp_seconds", {}, kNow + 15 * kDay, &seen);
+  AddSample("sluice_rejected_total", {{"reason", "queue_full"}}, 1, &seen);
+  AddSample("sluice_deadline_missed_total", {}, 10, &seen);
+  AddSample("sluice_estimated_drain_seconds", {}, 0.9, &seen);
+  AddSample("sluice_preemptions_total", {}, 9, &seen);
+  const std::vector<Finding> findings = Diagnose(seen);
+  EXPECT_TRUE(std::all_of(findings.begin(), findings.end(), [](const Finding& finding) {
+    return finding.level == Level::kGood;
+  })) << DiagnosisText(findings);
+}
+
+TEST(Doctor, TextIsWrapped) {
+  const std::string longest(60, 'x');
+  const std::string text =
+      DiagnosisText({{Level::kBad, longest + " " + longest, longest + " " + longest}});
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) EXPECT_LE(line.size(), 100u);
+  EXPECT_THAT(text, HasSubstr("BAD     " + longest + "\n        " + longest + "\n          x"));
+  EXPECT_THAT(text, HasSubstr("1 bad, 0 to consider, 0 good"));
+}
+
+}  // namespace
+}  // namespace sluice::client

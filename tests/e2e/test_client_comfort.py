@@ -1,0 +1,119 @@
+"""Tests what a person at a terminal meets in `sluice`: doctor, completion, width and wording."""
+
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+from conftest import SLUICE
+from infer import infer, text_inputs
+from tritonclient.utils import InferenceServerException
+
+
+def sluice(*arguments):
+    return subprocess.run([SLUICE, *arguments], capture_output=True, text=True)
+
+
+def test_the_doctor_is_content_with_a_fresh_daemon(daemon):
+    fresh = daemon()
+    result = sluice("doctor", "--server", fresh.grpc, "--metrics-address", fresh.http,
+                    "--admin", fresh.admin, "--json")
+    assert result.returncode == 0, result.stdout
+    findings = json.loads(result.stdout)["findings"]
+    assert [each["level"] for each in findings] == ["good"] * len(findings), findings
+    assert any("demo version 1" in each["what"] for each in findings)
+
+
+def test_the_doctor_says_what_does_not_answer(demo):
+    result = sluice("doctor", "--server", "127.0.0.1:1", "--deadline", "5s")
+    assert result.returncode == 1
+    assert re.search(r"^BAD +the server at 127.0.0.1:1 does not answer", result.stdout)
+    result = sluice("doctor", "--server", demo.grpc, "--metrics-address", "127.0.0.1:1",
+                    "--admin", "127.0.0.1:1")
+    assert result.returncode == 0
+    assert "0 bad, 2 to consider" in result.stdout
+
+
+def complete(line):
+    """Returns what bash offers after `line`."""
+    words = line.split(" ")
+    quoted = " ".join(f"'{word}'" for word in words)
+    script = f"""
+        source <("{SLUICE}" completion bash)
+        COMP_WORDS=({quoted}) COMP_CWORD={len(words) - 1}
+        _sluice
+        printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    result = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+    assert result.returncode == 0 and not result.stderr, result.stderr
+    return result.stdout.split()
+
+
+def test_bash_completes_commands_and_their_flags():
+    assert {"infer", "doctor", "completion", "--server"} <= set(complete("sluice "))
+    assert complete("sluice gen") == ["generate"]
+    assert complete("sluice infer --max-t") == ["--max-tokens"]
+    assert complete("sluice infer --adv") == []
+    assert complete("sluice --server a:1 buckets --adv") == ["--advise"]
+    assert complete("sluice buckets --serv") == ["--server", "--server-name"]
+
+
+@pytest.mark.parametrize("shell, check", [("fish", ["fish", "-n"]), ("zsh", ["zsh", "-n"])])
+def test_other_shells_have_scripts(shell, check, tmp_path):
+    script = sluice("completion", shell).stdout
+    assert "complete " in script and "generate" in script and "max-tokens" in script
+    if shutil.which(shell):  # Neither shell is needed for anything else.
+        (tmp_path / "script").write_text(script)
+        subprocess.run([*check, tmp_path / "script"], check=True)
+
+
+def test_an_unknown_shell_is_refused():
+    result = sluice("completion", "tcsh")
+    assert result.returncode == 2 and "one of bash, zsh, fish" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["models", "stats", "doctor"])
+def test_tables_fit_a_terminal(demo, command):
+    options = ["--metrics-address", demo.http] if command != "models" else []
+    options += ["--admin", demo.admin] if command == "doctor" else []
+    result = sluice(command, "--server", demo.grpc, *options)
+    assert result.returncode == 0
+    assert max(len(line) for line in result.stdout.splitlines()) <= 100, result.stdout
+
+
+def test_an_unknown_model_is_told_which_are_served(demo):
+    result = sluice("infer", "--server", demo.grpc, "--model", "dmo", "--text", "a")
+    assert result.returncode == 1
+    assert "no model 'dmo'; served: demo" in result.stderr
+
+
+def test_an_unknown_parameter_is_told_a_near_one(demo):
+    with pytest.raises(InferenceServerException, match="did you mean max_tokens?"):
+        infer(demo.client(), text_inputs("a"), max_token=3)
+
+
+def test_alike_steps_are_explained_once_and_for_a_model(demo):
+    sluice("generate", "--server", demo.grpc, "--id", "long", "--max-tokens", "30", "Once")
+    result = sluice("explain", "--server", demo.admin, "long")
+    assert result.returncode == 0
+    steps = re.findall(r"runs in (?:step \d+|(\d+) steps)", result.stdout)
+    # The steps of one request that runs alone differ in their number only, but for the first.
+    assert 2 <= len(steps) <= 4 and max(int(each or 1) for each in steps) > 20, result.stdout
+    result = sluice("explain", "--server", demo.admin, "long", "--model", "other")
+    assert "no model 'other'; served: demo" in result.stderr
+    result = sluice("explain", "--server", demo.admin, "unknown")
+    assert re.search(r"among the last \d\d+ of a model that had an id", result.stderr)
+
+
+def test_scores_of_candidates_are_shown(demo):
+    result = sluice("infer", "--server", demo.grpc, "--ids", "1,2,3", "--candidate-ids", "4,5",
+                    "--max-tokens", "0")
+    assert result.returncode == 0
+    assert re.search(r"candidate_scores FP32 \[1, 2\]\n  -?\d+\.\d+ -?\d+\.\d+\n", result.stdout)
+    assert "0 tokens" not in result.stderr
+
+
+def test_a_duration_needs_its_unit():
+    result = sluice("infer", "--text", "a", "--timeout", "1")
+    assert result.returncode == 2 and "with its unit, such as 500ms" in result.stderr
