@@ -102,8 +102,8 @@ void AddFlags(Flags* flags, CLI::App* app) {
                           "host of --server."));
   doctor->add_option("--metrics-address", flags->doctor.metrics_address, Help(kMetricsHelp));
   doctor->add_flag("--json", flags->doctor.json, "Print JSON.");
-  CLI::App* completion = AddCommand(
-      "completion", "Print a script for a shell to complete commands and flags.", app);
+  CLI::App* completion =
+      AddCommand("completion", "Print a script for a shell to complete commands and flags.", app);
   completion
       ->add_option("shell", flags->shell,
                    Help("One of bash, zsh, fish. For bash: source <(sluice completion bash)"))
@@ -173,8 +173,7 @@ absl::StatusOr<Arguments> Read(const Flags& flags, const CLI::App& app) {
       *admin = flags.admin_server.empty() ? OnHostOf(arguments.server, 8003) : flags.admin_server;
     }
     SLUICE_RETURN_IF_ERROR(ReadFlag("--admin", Address{}, *admin, admin));
-    SLUICE_RETURN_IF_ERROR(
-        ReadMetricsAddress(arguments.server, &arguments.doctor.metrics_address));
+    SLUICE_RETURN_IF_ERROR(ReadMetricsAddress(arguments.server, &arguments.doctor.metrics_address));
   } else {
     SLUICE_RETURN_IF_ERROR(ReadRequestCommand(flags.requests, app, &arguments));
     SLUICE_RETURN_IF_ERROR(ReadBucketCommand(flags.buckets, app, &arguments));
@@ -202,9 +201,9 @@ absl::Status UnexpectedArguments(const CLI::App& app) {
     for (const CLI::App* command : app.get_subcommands({})) flags.push_back(command->get_name());
   }
   const std::string& first = extras.front();
-  return absl::InvalidArgumentError(
-      absl::StrCat(names_command && !absl::StartsWith(first, "-") ? "no command " : "unexpected: ",
-                   absl::StrJoin(extras, " "), Suggestion(first.substr(0, first.find('=')), flags)));
+  return absl::InvalidArgumentError(absl::StrCat(
+      names_command && !absl::StartsWith(first, "-") ? "no command " : "unexpected: ",
+      absl::StrJoin(extras, " "), Suggestion(first.substr(0, first.find('=')), flags)));
 }
 
 Arguments Print(std::string text) {
@@ -239,8 +238,8 @@ absl::StatusOr<Arguments> ParseArguments(int argc, const char* const* argv,
     return absl::InvalidArgumentError("name a command, such as infer; see --help");
   }
   if (app.get_subcommands().front()->get_name() == "completion") {
-    const bool known = std::find(std::begin(kShells), std::end(kShells), flags.shell) !=
-                       std::end(kShells);
+    const bool known =
+        std::find(std::begin(kShells), std::end(kShells), flags.shell) != std::end(kShells);
     if (!known) return ValueError("completion", "one of bash, zsh, fish", flags.shell);
     return Print(CompletionScript(app, flags.shell));
   }

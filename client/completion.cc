@@ -71,7 +71,8 @@ std::string FishScript(const CLI::App& app) {
   for (const CLI::App* command : CommandsOf(app)) {
     absl::StrAppend(&script, "complete -c sluice -n __fish_use_subcommand -a ", command->get_name(),
                     " -d ", FishText(command->get_description()), "\n");
-    add_flags(*command, absl::StrCat(" -n '__fish_seen_subcommand_from ", command->get_name(), "'"));
+    add_flags(*command,
+              absl::StrCat(" -n '__fish_seen_subcommand_from ", command->get_name(), "'"));
   }
   return script;
 }

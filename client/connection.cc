@@ -131,8 +131,8 @@ absl::StatusOr<admin::v1::DescribePlanResponse> Connection::DescribePlan(
   return Call(admin_, &admin::v1::Admin::Stub::DescribePlan, request);
 }
 
-absl::StatusOr<admin::v1::ExplainResponse> Connection::Explain(
-    const std::string& request_id, const std::string& model) const {
+absl::StatusOr<admin::v1::ExplainResponse> Connection::Explain(const std::string& request_id,
+                                                               const std::string& model) const {
   admin::v1::ExplainRequest request;
   request.set_request_id(request_id);
   request.set_model_name(model);

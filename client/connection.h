@@ -43,7 +43,7 @@ class Connection {
   absl::StatusOr<admin::v1::DescribePlanResponse> DescribePlan(
       const admin::v1::DescribePlanRequest& request) const;
   absl::StatusOr<admin::v1::ExplainResponse> Explain(const std::string& request_id,
-                                                      const std::string& model) const;
+                                                     const std::string& model) const;
   // Version 0 stands for no version, as in the protocol.
   absl::Status Load(const std::string& model, int64_t version) const;
   absl::Status Unload(const std::string& model, int64_t version) const;

@@ -28,9 +28,9 @@ Finding Unanswered(const char* what, const std::string& address, const absl::Sta
 
 void LookAtServer(const Observation& seen, Findings* findings) {
   if (!seen.ready.ok()) {
-    findings->push_back(
-        Unanswered("the server", seen.server, seen.ready.status(),
-                   "Check --server, that sluiced runs, and its log for the address it listens on."));
+    findings->push_back(Unanswered(
+        "the server", seen.server, seen.ready.status(),
+        "Check --server, that sluiced runs, and its log for the address it listens on."));
   } else if (!*seen.ready) {
     findings->push_back({Level::kBad, absl::StrCat("the server at ", seen.server, " is not ready"),
                          "It loads models, warms up or drains: its log says which. If steps failed "
@@ -156,8 +156,8 @@ class MetricsReader {
                             "sluice explain ID says where such a request spent its time."});
     }
     if (const double dropped = Sum(metric::kLogDropped); dropped > 0) {
-      findings_->push_back({Level::kAdvice, absl::StrFormat("%.0f lines of the log were dropped",
-                                                            dropped),
+      findings_->push_back({Level::kAdvice,
+                            absl::StrFormat("%.0f lines of the log were dropped", dropped),
                             "Log less (server.log.access_sample), or to a faster place."});
     }
   }
@@ -202,22 +202,22 @@ void LookAtBuckets(const Observation& seen, Findings* findings) {
   }
   for (const auto& model : seen.buckets->models()) {
     if (model.batches() < kBatchesToJudgeBy) {
-      findings->push_back({Level::kGood, absl::StrCat(Printable(model.model_name()), " ran ",
-                                                      model.batches(),
-                                                      " batches, too few to judge buckets by")});
+      findings->push_back(
+          {Level::kGood, absl::StrCat(Printable(model.model_name()), " ran ", model.batches(),
+                                      " batches, too few to judge buckets by")});
       continue;
     }
     const std::vector<Advice> advice = Advise(model);
     for (const Advice& each : advice) {
-      findings->push_back({Level::kAdvice,
-                           absl::StrCat("buckets of ", Printable(model.model_name()), ": ",
-                                        each.finding),
-                           each.action});
+      findings->push_back(
+          {Level::kAdvice,
+           absl::StrCat("buckets of ", Printable(model.model_name()), ": ", each.finding),
+           each.action});
     }
     if (advice.empty()) {
-      findings->push_back({Level::kGood, absl::StrCat("the buckets of ",
-                                                      Printable(model.model_name()),
-                                                      " need no change")});
+      findings->push_back(
+          {Level::kGood,
+           absl::StrCat("the buckets of ", Printable(model.model_name()), " need no change")});
     }
   }
 }
@@ -232,11 +232,11 @@ std::vector<Finding> Diagnose(const Observation& observation) {
   if (observation.metrics.ok()) {
     MetricsReader(observation, &findings).LookAtAll();
   } else {
-    findings.push_back({Level::kAdvice,
-                        absl::StrCat("/metrics at ", observation.metrics_address,
-                                     " cannot be read: ",
-                                     Printable(observation.metrics.status().message())),
-                        "Counters were not looked at. Give --metrics-address."});
+    findings.push_back(
+        {Level::kAdvice,
+         absl::StrCat("/metrics at ", observation.metrics_address,
+                      " cannot be read: ", Printable(observation.metrics.status().message())),
+         "Counters were not looked at. Give --metrics-address."});
   }
   LookAtBuckets(observation, &findings);
   return findings;
@@ -251,8 +251,8 @@ std::string DiagnosisText(const std::vector<Finding>& findings) {
   std::string text;
   for (const Finding& finding : findings) {
     absl::StrAppendFormat(&text, "%-*s", static_cast<int>(kIndent), word(finding.level));
-    absl::StrAppend(&text,
-                    absl::StrJoin(Wrap(finding.what, kTerminalColumns - kIndent), "\n" + indent), "\n");
+    absl::StrAppend(
+        &text, absl::StrJoin(Wrap(finding.what, kTerminalColumns - kIndent), "\n" + indent), "\n");
     for (const std::string& line : Wrap(finding.todo, kTerminalColumns - kIndent - 2)) {
       absl::StrAppend(&text, indent, "  ", line, "\n");
     }

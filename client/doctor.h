@@ -13,21 +13,21 @@ namespace sluice::client {
 
 // What a server answered, or why it did not.
 struct Observation {
-  std::string server;           // the addresses that were asked
+  std::string server;  // the addresses that were asked
   std::string metrics_address;
   std::string admin_address;
-  absl::StatusOr<bool> ready;   // whether the server says that it is ready
+  absl::StatusOr<bool> ready;  // whether the server says that it is ready
   absl::StatusOr<inference::RepositoryIndexResponse> index;
   absl::StatusOr<std::vector<Sample>> metrics;
   absl::StatusOr<admin::v1::GetBucketsResponse> buckets;
-  double now_seconds = 0;       // since 1970, for the expiry of certificates
+  double now_seconds = 0;  // since 1970, for the expiry of certificates
   std::string client_version;
 };
 
 struct Finding {
   enum class Level { kGood, kAdvice, kBad };
   Level level;
-  std::string what;  // the observation, with its figure
+  std::string what;    // the observation, with its figure
   std::string todo{};  // what to do; empty if all is well
 };
 

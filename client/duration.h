@@ -11,8 +11,8 @@
 
 namespace sluice::client {
 
-// A kind of value as those in base/option_value.h. The text has its unit, so that 1 is taken neither
-// for a second nor for a microsecond; 0 needs none.
+// A kind of value as those in base/option_value.h. The text has its unit, so that 1 is taken
+// neither for a second nor for a microsecond; 0 needs none.
 struct DurationWithUnit {
   int64_t min_us;
   int64_t max_us;

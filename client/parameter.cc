@@ -13,8 +13,8 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/option_value.h"
-#include "client/duration.h"
 #include "base/utf8.h"
+#include "client/duration.h"
 
 namespace sluice::client {
 namespace {
@@ -137,7 +137,7 @@ bool ParseBiases(absl::string_view text, InferParameter* parameter) {
 
 // The server knows the range.
 constexpr DurationWithUnit kAnyDuration{std::numeric_limits<int64_t>::min(),
-                                std::numeric_limits<int64_t>::max()};
+                                        std::numeric_limits<int64_t>::max()};
 
 bool ParseNumber(ParameterKind kind, absl::string_view text, InferParameter* parameter) {
   int64_t integer;

@@ -27,7 +27,6 @@ double Bytes(const json& analysis, const char* home) {
 
 std::string Passes(const json& analysis) { return absl::StrCat(analysis.at("passes").get<int>()); }
 
-
 std::string Wrapped(const std::string& text) {
   return absl::StrJoin(Wrap(text, kTerminalColumns), "\n") + "\n";
 }

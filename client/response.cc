@@ -266,8 +266,8 @@ std::string ResponseText(const Tensors& tensors, bool all) {
   const std::string candidates = CandidateTable(tensors);
   std::string text = absl::StrCat(MainText(tensors), candidates);
   // Beside a text or ids the others that every answer has are left out.
-  constexpr std::array<absl::string_view, 5> kDetails = {"output_ids", "sequence_length", "logprobs",
-                                                         "finish_reason", "prompt_tokens"};
+  constexpr std::array<absl::string_view, 5> kDetails = {
+      "output_ids", "sequence_length", "logprobs", "finish_reason", "prompt_tokens"};
   const bool brief = !all && !text.empty();
   for (const Tensor& tensor : tensors) {
     const bool in_table =

@@ -129,10 +129,14 @@ const DoctorRow kDoctorRows[] = {
      },
      Level::kAdvice, "250 requests were refused for queue_full, 20.0% of all"},
     {"FailedSteps",
-     [](auto* seen) { AddSample("sluice_backend_errors_total", {{"kind", "x"}}, 2, seen); },
+     [](auto* seen) {
+       AddSample("sluice_backend_errors_total", {{"kind", "x"}}, 2, seen);
+     },
      Level::kBad, "2 steps of models failed"},
     {"MissedDeadlines",
-     [](auto* seen) { AddSample("sluice_deadline_missed_total", {{"stage", "queue"}}, 50, seen); },
+     [](auto* seen) {
+       AddSample("sluice_deadline_missed_total", {{"stage", "queue"}}, 50, seen);
+     },
      Level::kAdvice, "50 admitted requests missed their deadlines, 5.0%"},
     {"ALongQueue",
      [](auto* seen) {

@@ -73,8 +73,9 @@ TEST(ExplanationText, TellsAlikeStepsOnce) {
   wait->set_reason("empty");
   response.set_total_steps(5);
   const std::string text = ExplanationText("r", response);
-  EXPECT_THAT(text, HasSubstr("    1.000 ms  runs in 3 steps, 3 to 6, for 0.050 to 0.070 ms each: "
-                              "1 token of its own, 1 in all of 1 row, in bucket 16x16 (6.2% used)"));
+  EXPECT_THAT(text,
+              HasSubstr("    1.000 ms  runs in 3 steps, 3 to 6, for 0.050 to 0.070 ms each: "
+                        "1 token of its own, 1 in all of 1 row, in bucket 16x16 (6.2% used)"));
   EXPECT_THAT(text, HasSubstr("    4.000 ms  runs in step 7 for 0.060 ms: 1 token of its own, 2 in "
                               "all of 2 rows"));
   EXPECT_THAT(text, HasSubstr("    5.000 ms  runs in step 8"));

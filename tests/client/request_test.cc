@@ -221,8 +221,7 @@ const BadRequestLineRow kBadRequestLineRows[] = {
      .error = "timeout: expected a duration with its unit, such as 500ms"},
     {.name = "ATimeoutInAnUnknownUnit",
      .line = R"({"text": "a", "timeout": "5 parsecs"})",
-     .error =
-         "timeout: expected a duration with its unit, such as 500ms, got \"5 parsecs\""},
+     .error = "timeout: expected a duration with its unit, such as 500ms, got \"5 parsecs\""},
 };
 SLUICE_TABLE(BadRequestLineTable, kBadRequestLineRows);
 
