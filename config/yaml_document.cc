@@ -12,6 +12,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "base/option_value.h"
 #include "base/status_macros.h"
 #include "base/utf8.h"
@@ -36,6 +37,18 @@ absl::Status CheckText(absl::string_view text, const std::string& file) {
   return ErrorAt(file, static_cast<int>(line),
                  control < end ? absl::StrFormat("a control character, 0x%02x", *control)
                                : "text that is not UTF-8");
+}
+
+// Returns the number, from 1, of the first line up to `last` that is indented by a tab, or 0. Tabs
+// are what most often makes the parser fail, and its own messages do not name them.
+int LineIndentedByTab(absl::string_view text, int last) {
+  int number = 0;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (++number > last) break;
+    const size_t indented = std::min(line.find_first_not_of(" \t"), line.size());
+    if (line.substr(0, indented).find('\t') != line.npos && indented < line.size()) return number;
+  }
+  return 0;
 }
 
 // Builds the tree from the parser's events. Further events after the first error are ignored,
@@ -159,6 +172,9 @@ absl::StatusOr<YamlNode> ParseYaml(absl::string_view text, const std::string& fi
     }
   } catch (const YAML::Exception& error) {
     if (!builder.status().ok()) return builder.status();
+    if (const int line = LineIndentedByTab(text, error.mark.line + 1); line > 0) {
+      return ErrorAt(file, line, "indented by a tab; YAML is indented by spaces");
+    }
     // The message may quote text that is cut within a character.
     return ErrorAt(file, error.mark.line + 1, absl::CHexEscape(error.msg));
   } catch (const std::exception& error) {

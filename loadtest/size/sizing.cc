@@ -19,6 +19,23 @@
 namespace sluice::loadtest {
 namespace {
 
+// Requires arrivals that ascend in time, at least one.
+RecordedLoad LoadOf(std::span<const Arrival> arrivals) {
+  RecordedLoad load;
+  load.seconds = Seconds(arrivals.back().at - arrivals.front().at);
+  int64_t tokens = 0;
+  size_t first = 0;  // of the second that ends with the arrival at hand
+  for (size_t i = 0; i < arrivals.size(); ++i) {
+    tokens += arrivals[i].tokens;
+    while (arrivals[i].at - arrivals[first].at >= std::chrono::seconds(1)) ++first;
+    load.busiest_second = std::max(load.busiest_second, static_cast<double>(i - first + 1));
+  }
+  if (load.seconds == 0) return load;
+  load.sequences_per_second = static_cast<double>(arrivals.size()) / load.seconds;
+  load.tokens_per_second = static_cast<double>(tokens) / load.seconds;
+  return load;
+}
+
 // The largest ratio between the smallest growth that is not borne and the largest that is.
 constexpr double kPrecision = 1.02;
 constexpr double kMostGrowth = 1e6;
@@ -54,7 +71,8 @@ class Sizer {
   }
 
   Sizing Run() const {
-    Sizing sizing{.rows = {}, .replicas = 0, .bears = 0, .ladder = *ladder_};
+    Sizing sizing{
+        .recorded = LoadOf(arrivals_), .rows = {}, .replicas = 0, .bears = 0, .ladder = *ladder_};
     for (int replicas = 1; replicas <= options_.max_replicas; ++replicas) {
       sizing.rows.push_back(Try(replicas, options_.growth));
       if (!sizing.rows.back().meets) continue;

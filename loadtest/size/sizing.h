@@ -39,7 +39,16 @@ struct SizingRow {
   bool meets = false;
 };
 
+// The load as it was recorded, without `growth`.
+struct RecordedLoad {
+  double seconds = 0;  // from the first arrival to the last
+  double sequences_per_second = 0;
+  double busiest_second = 0;     // the most sequences within any one second
+  double tokens_per_second = 0;  // of first steps
+};
+
 struct Sizing {
+  RecordedLoad recorded;
   std::vector<SizingRow> rows;  // the counts tried, ascending
   int replicas = 0;             // the fewest that meet it; 0 if max_replicas do not
   double bears = 0;             // the growth up to which they meet it, within about 2%

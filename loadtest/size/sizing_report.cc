@@ -18,7 +18,13 @@ std::vector<int32_t> Capacities(const Ladder& ladder) {
 }  // namespace
 
 std::string SizingTable(const Sizing& sizing, const SizingOptions& options) {
-  std::string text = "replicas    p50 ms    p99 ms  utilisation  padding eff.  within objective\n";
+  const RecordedLoad& recorded = sizing.recorded;
+  std::string text = absl::StrFormat(
+      "Recorded: %.4g s, %.4g sequences/s (%.4g in the busiest second), %.4g tokens/s.\n",
+      recorded.seconds, recorded.sequences_per_second, recorded.busiest_second,
+      recorded.tokens_per_second);
+  absl::StrAppend(&text,
+                  "replicas    p50 ms    p99 ms  utilisation  padding eff.  within objective\n");
   for (const SizingRow& row : sizing.rows) {
     absl::StrAppendFormat(&text, "%8d %9.3f %9.3f %12.3f %13.3f %10.4f  %s\n", row.replicas,
                           row.p50_seconds * 1e3, row.p99_seconds * 1e3, row.utilisation,
@@ -57,7 +63,12 @@ nlohmann::json SizingToJson(const Sizing& sizing, const SizingOptions& options) 
                     {"share_within", row.share_within},
                     {"meets", row.meets}});
   }
-  return {{"objective_ms", options.objective_seconds * 1e3},
+  return {{"recorded",
+           {{"seconds", sizing.recorded.seconds},
+            {"sequences_per_second", sizing.recorded.sequences_per_second},
+            {"busiest_second", sizing.recorded.busiest_second},
+            {"tokens_per_second", sizing.recorded.tokens_per_second}}},
+          {"objective_ms", options.objective_seconds * 1e3},
           {"share", options.share},
           {"growth", options.growth},
           {"replicas", sizing.replicas},

@@ -56,6 +56,22 @@ TEST(SizeReplicas, FindsTheFewestThatBearTheLoad) {
   EXPECT_GT(SizeReplicas(arrivals, grown)->replicas, sizing->replicas);
 }
 
+TEST(SizeReplicas, TellsTheRecordedRateAndItsPeak) {
+  std::vector<Arrival> arrivals;
+  for (const int milliseconds : {0, 900, 1000, 1400, 1800, 2500, 4000}) {
+    arrivals.push_back({.at = MonoTime(std::chrono::milliseconds(milliseconds)), .tokens = 8});
+  }
+  SizingOptions options = Options();
+  options.growth = 3;  // The figures are of the load as it was recorded.
+  const auto sizing = SizeReplicas(arrivals, options);
+  ASSERT_TRUE(sizing.ok()) << sizing.status();
+  EXPECT_EQ(sizing->recorded.seconds, 4);
+  EXPECT_EQ(sizing->recorded.sequences_per_second, 7.0 / 4);
+  EXPECT_EQ(sizing->recorded.busiest_second, 4) << "900, 1000, 1400 and 1800 ms";
+  EXPECT_EQ(sizing->recorded.tokens_per_second, 14);
+  EXPECT_THAT(SizingTable(*sizing, options), HasSubstr("1.75 sequences/s (4 in the busiest"));
+}
+
 TEST(SizeReplicas, ReportsAnObjectiveThatNoReplicaCanMeet) {
   SizingOptions options = Options();
   options.objective_seconds = 1e-6;
