@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
@@ -40,21 +41,23 @@ nlohmann::json FindingsJson(const std::vector<Finding>& findings) {
 int RunDoctor(const Arguments& arguments, const Connection& connection, const Connection& admin,
               const Console& console) {
   const DoctorArguments& own = arguments.doctor;
-  const std::vector<Finding> findings =
-      Diagnose({.server = arguments.server,
-                .metrics_address = own.metrics_address,
-                .admin_address = own.admin,
-                .ready = IsReady(connection),
-                .index = connection.Index(),
-                .metrics = ReadMetrics(own.metrics_address),
-                .buckets = admin.Buckets("", ""),
-                .now_seconds = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()),
-                .client_version = std::string(Version())});
+  const Observation seen = {
+      .server = arguments.server,
+      .metrics_address = own.metrics_address,
+      .admin_address = own.admin,
+      .ready = IsReady(connection),
+      .index = connection.Index(),
+      .metrics = ReadMetrics(own.metrics_address),
+      .buckets = admin.Buckets("", ""),
+      .now_seconds = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()),
+      .client_version = std::string(Version())};
+  const std::vector<Finding> findings = Diagnose(seen);
   *console.out << (own.json ? JsonLine(FindingsJson(findings)) : DiagnosisText(findings));
-  for (const Finding& finding : findings) {
-    if (finding.level == Finding::Level::kBad) return kExitFailed;
-  }
-  return kExitOk;
+  if (!seen.ready.ok()) return ExitCodeOf(seen.ready.status());
+  const bool bad = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
+    return finding.level == Finding::Level::kBad;
+  });
+  return bad ? kExitFailed : kExitOk;
 }
 
 }  // namespace sluice::client

@@ -27,7 +27,7 @@ def test_the_doctor_is_content_with_a_fresh_daemon(daemon):
 
 def test_the_doctor_says_what_does_not_answer(demo):
     result = sluice("doctor", "--server", "127.0.0.1:1", "--deadline", "5s")
-    assert result.returncode == 1
+    assert result.returncode == 3
     assert re.search(r"^BAD +the server at 127.0.0.1:1 does not answer", result.stdout)
     result = sluice("doctor", "--server", demo.grpc, "--metrics-address", "127.0.0.1:1",
                     "--admin", "127.0.0.1:1")
