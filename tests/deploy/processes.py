@@ -106,11 +106,12 @@ class Process:
 class Daemon(Process):
     """sluiced with the demo model. `ports` lets a successor take the ports of a predecessor."""
 
-    def __init__(self, folder, *options, ports=None, wait=True, model=f"demo={DEMO}"):
+    def __init__(self, folder, *options, ports=None, wait=True, model=f"demo={DEMO}",
+                 admin=""):
         self.ports = ports or (free_port(), free_port())
         self.grpc, self.http = (f"127.0.0.1:{port}" for port in self.ports)
         addresses = ["--server.grpc.address", self.grpc, "--server.metrics.address", self.http,
-                     "--server.admin.address="]
+                     "--server.admin.address", admin]
         log = folder / f"sluiced-{self.ports[0]}.log"
         models = ["--model", model] if model else []
         super().__init__([SLUICED, *addresses, *models, *options], log)

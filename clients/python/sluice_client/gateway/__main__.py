@@ -18,6 +18,7 @@ from .app import application
 from .chat import ChatTemplate
 from .hostile import Limits
 from .serving import ABORT, Gateway
+from .tracing import Tracing
 
 _MAX_HEAD_BYTES = 16 << 10
 
@@ -70,6 +71,9 @@ def arguments() -> argparse.ArgumentParser:
     add("--daemon-certificate", metavar="FILE", help="certificate to show to the daemon")
     add("--daemon-key", metavar="FILE", help="key of that certificate")
     add("--daemon-name", default="", metavar="NAME", help="the name in the daemon's certificate")
+    add("--otlp-endpoint", default="", metavar="URL",
+        help="send a span of each request there by OTLP over HTTP, such as"
+             " http://localhost:4318/v1/traces; needs the extra [tracing]")
     add("--access-log", action="store_true", help="log each request")
     return parser
 
@@ -147,6 +151,10 @@ async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
     tls = None
     if given.daemon_tls or given.daemon_ca or given.daemon_certificate:
         tls = Tls(given.daemon_ca, given.daemon_certificate, given.daemon_key, given.daemon_name)
+    try:
+        tracing = Tracing(given.otlp_endpoint)
+    except ImportError as error:
+        parser.error(f"--otlp-endpoint: {error}: install sluice-client[gateway,tracing]")
     # Refusals are passed on, with the time after which to try again: it is the caller that waits.
     async with AsyncClient(
         given.daemon,
@@ -162,6 +170,7 @@ async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
             templates=_templates(parser, given.chat),
             origins=frozenset(given.allow_origin),
             default_max_tokens=given.default_max_tokens,
+            tracing=tracing,
         )
         if given.metrics:
             host, port = _address(parser, given.metrics)
@@ -185,6 +194,7 @@ async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
             ssl_keyfile=given.key,
         )
         await uvicorn.Server(config).serve()
+    await asyncio.to_thread(tracing.close)
 
 
 def main() -> None:

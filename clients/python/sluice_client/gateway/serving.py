@@ -24,6 +24,7 @@ from ..aio import AsyncClient
 from ..errors import SluiceError
 from .chat import ChatTemplate
 from .hostile import Disconnected, Limits, Refused, read_body
+from .tracing import Span, Tracing
 
 _log = logging.getLogger("sluice_client.gateway")
 
@@ -149,12 +150,14 @@ class Gateway:
         templates: Mapping[str, ChatTemplate] = {},
         origins: frozenset[str] = frozenset(),
         default_max_tokens: int = 128,
+        tracing: Optional[Tracing] = None,
     ) -> None:
         self.client = client
         self.limits = limits
         self.templates = templates
         self.origins = origins
         self.default_max_tokens = default_max_tokens
+        self.tracing = tracing or Tracing()
         self.metrics = Metrics()
         self.started = int(time.time())
         self.in_flight = 0
@@ -185,8 +188,13 @@ class Endpoint:
             held += size
             gateway.pending_bytes += size
 
+        headers = Headers(scope=scope)
         try:
-            await self._serve(scope, receive, writer, hold)
+            with gateway.tracing.span(scope["method"], self._route, headers) as span:
+                try:
+                    await self._serve(headers, scope, receive, writer, hold, span)
+                finally:
+                    span.end(writer.status or GONE)
         finally:
             gateway.pending_bytes -= held
             gateway.in_flight -= 1
@@ -195,13 +203,18 @@ class Endpoint:
             gateway.metrics.duration.labels(self._route).observe(time.monotonic() - began)
 
     async def _serve(
-        self, scope: Any, receive: Any, writer: _Writer, hold: Callable[[int], None]
+        self,
+        headers: Headers,
+        scope: Any,
+        receive: Any,
+        writer: _Writer,
+        hold: Callable[[int], None],
+        span: Span,
     ) -> None:
-        headers = Headers(scope=scope)
         limits = self._gateway.limits
         try:
             self._admit(headers)
-            options = call_options(headers, limits)
+            options = call_options(headers, limits, span.traceparent())
             body = await read_body(receive, headers.get("content-length"), limits, hold)
         except Disconnected:
             return
@@ -346,11 +359,13 @@ def to_json(value: Any) -> bytes:
     return text.encode(errors="replace")
 
 
-def call_options(headers: Headers, limits: Limits) -> dict[str, Any]:
+def call_options(
+    headers: Headers, limits: Limits, traceparent: Optional[str] = None
+) -> dict[str, Any]:
     """Returns what the headers of a request say about the calls of the daemon.
 
     `x-request-timeout-ms` is a deadline, `x-request-id` names the request, and `authorization`,
-    `traceparent` and `tracestate` are passed on.
+    `traceparent` and `tracestate` are passed on. `traceparent` replaces the caller's.
     """
     timeout_s = limits.timeout_s
     if (asked := headers.get("x-request-timeout-ms")) is not None:
@@ -367,6 +382,9 @@ def call_options(headers: Headers, limits: Limits) -> dict[str, Any]:
             if not _printable(value):
                 raise Refused(400, f"{name} has characters other than printable ones of ASCII")
             passed.append((name, value))
+    if traceparent is not None:
+        passed = [each for each in passed if each[0] != "traceparent"]
+        passed.append(("traceparent", traceparent))
     return {"timeout_s": timeout_s, "request_id": request_id, "metadata": passed}
 
 

@@ -1,0 +1,144 @@
+"""Follows one request through gateway, Envoy, queue and steps by its trace and its id."""
+
+import http.server
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import urllib.request
+
+import pytest
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
+
+from envoy import Envoy
+from processes import PATIENCE_S, ROOT, SLUICE, Daemon, Process, free_port, get, wait_until
+
+CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+class Collector(http.server.ThreadingHTTPServer):
+    """A collector of OTLP over HTTP. It keeps the spans that arrive."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), _Collect)
+        self.spans = []
+        self.url = f"http://127.0.0.1:{self.server_address[1]}/v1/traces"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def __exit__(self, *exit):
+        self.shutdown()
+        super().__exit__(*exit)
+
+
+class _Collect(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["content-length"]))
+        request = trace_service_pb2.ExportTraceServiceRequest.FromString(body)
+        for resource in request.resource_spans:
+            for scope in resource.scope_spans:
+                self.server.spans += scope.spans
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def gateway(folder, daemon, *options):
+    """Starts a gateway before `daemon`, an address, and returns it with its own address."""
+    address = f"127.0.0.1:{free_port()}"
+    command = ["env", f"PYTHONPATH={ROOT / 'clients' / 'python'}", sys.executable, "-m",
+               "sluice_client.gateway", "--daemon", daemon, "--listen", address, *options]
+    started = Process(command, folder / "gateway.log")
+    started.wait_ready(lambda: get(address, "/livez") is not None)
+    return started, address
+
+
+def complete(address, **headers):
+    """Sends a completion and returns the status."""
+    body = json.dumps({"model": "demo", "prompt": "Once", "max_tokens": 12}).encode()
+    request = urllib.request.Request(f"http://{address}/v1/completions", body,
+                                     {"content-type": "application/json", **headers})
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+        return answer.status
+
+
+def attributes(span):
+    values = {each.key: each.value for each in span.attributes}
+    return {key: value.string_value or value.int_value for key, value in values.items()}
+
+
+@pytest.fixture
+def admin():
+    return f"127.0.0.1:{free_port()}"
+
+
+def test_one_request_is_followed_from_its_caller_to_its_steps(tmp_path, admin):
+    logged = ("--server.log.format", "json", "--server.log.access-sample", "1")
+    with Collector() as collector, Daemon(tmp_path, *logged, admin=admin) as daemon, Envoy(
+        tmp_path, [daemon.ports[0]]
+    ) as envoy:
+        wait_until(lambda: envoy.healthy() == 1, "the replica is healthy")
+        process, address = gateway(tmp_path, envoy.address, "--otlp-endpoint", collector.url)
+        with process:
+            status = complete(address, traceparent=CALLER, **{"x-request-id": "followed"})
+            assert status == 200
+            assert process.stop() == 0, process.log.read_text()
+        # The gateway sends what waits before it ends.
+        (span,) = collector.spans
+        _, trace_id, parent_id, _ = CALLER.split("-")
+        assert span.name == "POST /v1/completions"
+        assert (span.trace_id.hex(), span.parent_span_id.hex()) == (trace_id, parent_id)
+        assert attributes(span) == {
+            "http.request.method": "POST", "http.route": "/v1/completions",
+            "http.response.status_code": 200, "sluice.request_id": "followed"}
+        # Envoy passes trace and id on, and the daemon logs both, with the times of its stages.
+        wait_until(lambda: "followed" in daemon.log.read_text(), "the access log has the request")
+        (line,) = [each for each in daemon.log.read_text().splitlines() if '"followed"' in each]
+        entry = json.loads(line)
+        assert entry["trace_id"] == trace_id
+        took_us = (span.end_time_unix_nano - span.start_time_unix_nano) / 1000
+        assert 0 < entry["queue_us"] + entry["compute_us"] <= entry["total_us"] <= took_us
+        assert entry["generated_tokens"] == 12
+        explained = subprocess.run([SLUICE, "--server", admin, "explain", "followed", "--json"],
+                                   capture_output=True, text=True)
+        assert explained.returncode == 0, explained.stderr
+        assert int(json.loads(explained.stdout)["total_steps"]) == entry["steps"] == 12
+
+
+def test_a_request_without_a_trace_begins_one_and_a_failure_is_marked(tmp_path):
+    with Collector() as collector, Daemon(tmp_path) as daemon:
+        process, address = gateway(tmp_path, daemon.grpc, "--otlp-endpoint", collector.url)
+        with process:
+            assert complete(address) == 200
+            daemon.kill()
+            with pytest.raises(urllib.error.HTTPError, match="503"):
+                complete(address)
+            assert process.stop() == 0
+        good, failed = sorted(collector.spans, key=lambda span: span.start_time_unix_nano)
+        assert any(good.trace_id) and not good.parent_span_id
+        assert good.trace_id != failed.trace_id
+        assert (good.status.code, failed.status.code) == (0, 2)  # 2 is an error.
+
+
+def test_a_collector_that_is_away_disturbs_no_request(tmp_path):
+    with Daemon(tmp_path) as daemon:
+        nowhere = f"http://127.0.0.1:{free_port()}/v1/traces"
+        process, address = gateway(tmp_path, daemon.grpc, "--otlp-endpoint", nowhere)
+        with process:
+            assert complete(address) == 200
+            assert process.stop() == 0
+
+
+def test_the_extra_is_asked_for_by_name(tmp_path):
+    hidden = tmp_path / "opentelemetry"
+    hidden.mkdir()
+    (hidden / "__init__.py").write_text("raise ImportError('no opentelemetry')")
+    path = os.pathsep.join([str(tmp_path), str(ROOT / "clients" / "python")])
+    refused = subprocess.run(
+        [sys.executable, "-m", "sluice_client.gateway", "--otlp-endpoint", "http://a"],
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
+    assert refused.returncode == 2
+    assert re.search(r"--otlp-endpoint: .*install sluice-client\[gateway,tracing\]", refused.stderr)
