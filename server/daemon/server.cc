@@ -1,7 +1,9 @@
 #include "server/daemon/server.h"
 
+#include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,6 +21,15 @@ constexpr std::chrono::seconds kReplyGrace{1};
 // would only mean longer waits; callers should try again later.
 constexpr size_t kMaxWaitingLoads = 8;
 constexpr size_t kMaxWaitingLookups = 64;
+
+// The number of messages that may wait to be read. They are in gRPC's memory quota.
+constexpr size_t kMaxWaitingMessages = 4096;
+
+// Returns the threads that read long messages: half of the machine's, so that steps get the other
+// half, and at least two, so that one slow text does not stop all others.
+int PreparationThreads() {
+  return std::max(2, static_cast<int>(std::thread::hardware_concurrency()) / 2);
+}
 
 RequestLimits LimitsOf(const GrpcOptions& options) {
   return {.max_rows = options.max_rows, .max_reply_bytes = options.max_message_bytes};
@@ -59,9 +70,11 @@ Server::Server(const ServerOptions& options, const std::string& version,
       security_(std::move(security)),
       collector_(parts.engine, [log = parts.log] { return log->dropped(); }),
       frontend_(LimitsOf(options.grpc), StallTimeoutOf(options.grpc), parts.engine, parts.clock,
-                parts.replies, parts.metrics, &health_, callers()),
+                parts.replies, &preparations_, parts.metrics, &health_, callers()),
       admin_frontend_(LimitsOf(options.grpc), StallTimeoutOf(options.grpc), parts.engine,
-                      parts.clock, parts.replies, parts.metrics, &health_, admin_callers()),
+                      parts.clock, parts.replies, &preparations_, parts.metrics, &health_,
+                      admin_callers()),
+      preparations_({.threads = PreparationThreads(), .max_waiting = kMaxWaitingMessages}),
       models_(parts.engine, parts.log),
       loads_(kMaxWaitingLoads),
       lookups_(kMaxWaitingLookups),

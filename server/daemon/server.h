@@ -108,6 +108,7 @@ class Server {
   Health health_;
   InferenceFrontend frontend_;
   InferenceFrontend admin_frontend_;
+  JobPool preparations_;  // ends before the frontends, which its jobs use
   ModelManager models_;
   JobQueue loads_;    // loads models and configurations
   JobQueue lookups_;  // reads the repository on disk

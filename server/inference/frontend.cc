@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/random/random.h"
+#include "base/interruption.h"
 #include "base/status_macros.h"
 #include "server/common/status.h"
 
@@ -28,6 +29,15 @@ MonoTime ToMonotonic(std::chrono::system_clock::time_point deadline, MonoTime no
   // More than a year away counts as no deadline, which also keeps the sum from overflowing.
   if (deadline - wall > std::chrono::hours(24 * 365)) return MonoTime::max();
   return now + std::chrono::duration_cast<nanoseconds>(std::max(deadline - wall, {}));
+}
+
+// The size up to which a message is read and validated on the thread on which it arrives.
+constexpr size_t kBytesAtOnce = 4096;
+
+// Returns whose turn it is when callers take turns: the caller, or the host of an anonymous one.
+std::string OwnerOf(const CallContext& call, const std::string& peer) {
+  if (call.caller != nullptr && call.caller->name() != kAnonymous) return call.caller->name();
+  return peer.substr(0, peer.rfind(':'));
 }
 
 int64_t DrawSeed() {
@@ -92,23 +102,41 @@ absl::Status InferenceFrontend::Enter(const CallContext& call) {
   return status;
 }
 
+absl::Status InferenceFrontend::Prepare(const grpc::ByteBuffer& bytes, const CallContext& call,
+                                        const std::string& peer,
+                                        std::function<absl::Status()> check,
+                                        std::function<void()> prepare) {
+  if (bytes.Length() <= kBytesAtOnce) {
+    prepare();
+    return absl::OkStatus();
+  }
+  auto job = [this, deadline = call.rpc_deadline, check = std::move(check),
+              prepare = std::move(prepare)] {
+    const Interruptible scope([&]() -> absl::Status {
+      SLUICE_RETURN_IF_ERROR(check());
+      if (clock_->Now() < deadline) return absl::OkStatus();
+      return absl::DeadlineExceededError("the deadline passed before the request was queued");
+    });
+    prepare();
+  };
+  if (preparations_->Post(OwnerOf(call, peer), std::move(job))) return absl::OkStatus();
+  absl::Status status =
+      WithReason(absl::ResourceExhaustedError("too many messages wait to be read"), "too_busy");
+  Refuse(status);
+  return status;
+}
+
 absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferRequest& message,
                                                     CallContext call, MakeSink make_sink) {
-  const RequestLimits limits{.max_rows = max_rows_, .max_reply_bytes = max_reply_bytes_};
-  int64_t taken = 0;  // the tokens taken from the caller's limit
+  int64_t taken = 0;  // the tokens taken from the caller's limit that the engine's refusal returns
   const auto make =
       [&](const std::shared_ptr<const Model>& model) -> absl::StatusOr<Engine::Submission> {
+    SLUICE_RETURN_IF_ERROR(CheckInterruption());
     call.model = model;
-    absl::StatusOr<ValidRequest> valid = Validate(message, limits, call);
+    absl::StatusOr<ValidRequest> valid = ValidateAndCharge(message, &call, &taken);
     if (!valid.ok()) {
       refusals_->OnRefused(model->name, ReasonOf(valid.status()));
       return valid.status();
-    }
-    if (call.caller != nullptr) {
-      const int64_t tokens = TokensOf(valid->request);
-      SLUICE_RETURN_IF_ERROR(TakeTokens(tokens, call));
-      taken = tokens;
-      valid->request.caller = call.caller->name();
     }
     return Engine::Submission{std::move(valid->request), make_sink(std::move(valid->reply))};
   };
@@ -126,10 +154,26 @@ absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferR
   return id;
 }
 
-absl::Status InferenceFrontend::TakeTokens(int64_t tokens, const CallContext& call) {
-  absl::Status status = call.caller->TakeTokens(tokens, call.received);
-  if (!status.ok()) refusals_->OnRefused(call.model->name, ReasonOf(status));
-  return status;
+absl::StatusOr<ValidRequest> InferenceFrontend::ValidateAndCharge(
+    const inference::ModelInferRequest& message, CallContext* call, int64_t* taken) const {
+  const RequestLimits limits{.max_rows = max_rows_, .max_reply_bytes = max_reply_bytes_};
+  if (call->caller == nullptr) return Validate(message, limits, *call);
+  const Caller& caller = *call->caller;
+  int64_t least = 0;
+  call->before_encoding = [&](int64_t tokens) {
+    least = tokens;
+    return caller.TakeTokens(tokens, call->received);
+  };
+  SLUICE_ASSIGN_OR_RETURN(ValidRequest valid, Validate(message, limits, *call));
+  if (least > 0) caller.ReturnTokens(least);
+  const int64_t tokens = TokensOf(valid.request);
+  if (absl::Status status = caller.TakeTokens(tokens, call->received); !status.ok()) {
+    if (least > 0) caller.TakeTokens(least, call->received).IgnoreError();
+    return status;
+  }
+  *taken = tokens;
+  valid.request.caller = caller.name();
+  return valid;
 }
 
 void InferenceFrontend::Refuse(const absl::Status& status) {

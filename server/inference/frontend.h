@@ -2,15 +2,19 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/job_pool.h"
 #include "base/mutex.h"
 #include "engine/engine.h"
 #include "grpcpp/server_context.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "server/calls/reply_thread.h"
 #include "server/inference/health.h"
 #include "server/observe/refusal_observer.h"
@@ -25,14 +29,16 @@ class InferenceFrontend {
   // `stream_stall_timeout` is described in GrpcOptions. `callers` is nullptr where callers are not
   // identified.
   InferenceFrontend(const RequestLimits& limits, nanoseconds stream_stall_timeout, Engine* engine,
-                    Clock* clock, ReplyThread* replies, RefusalObserver* refusals,
-                    const Health* health, const Callers* callers = nullptr)
+                    Clock* clock, ReplyThread* replies, JobPool* preparations,
+                    RefusalObserver* refusals, const Health* health,
+                    const Callers* callers = nullptr)
       : max_rows_(limits.max_rows),
         max_reply_bytes_(limits.max_reply_bytes),
         stream_stall_timeout_(stream_stall_timeout),
         engine_(engine),
         clock_(clock),
         replies_(replies),
+        preparations_(preparations),
         refusals_(refusals),
         health_(health),
         callers_(callers) {}
@@ -55,6 +61,14 @@ class InferenceFrontend {
   // Caller::TakeRequest, and counts them. Should be called before the message is read, where that
   // is possible.
   absl::Status Enter(const CallContext& call);
+
+  // Runs `prepare`, which parses and submits the message in `bytes`: at once if that takes no time
+  // worth speaking of, and otherwise on a thread of its own, where the callers take turns. It is
+  // run in the scope of `check` (base/interruption.h) and of the call's deadline. Returns
+  // ResourceExhausted if too many messages wait. `caller` and `peer` name the caller.
+  absl::Status Prepare(const grpc::ByteBuffer& bytes, const CallContext& call,
+                       const std::string& peer, std::function<absl::Status()> check,
+                       std::function<void()> prepare);
 
   // Resolves the model, validates, counts the tokens against the caller's limit and submits. While
   // models are still being loaded, a model that is not there yet is Unavailable rather than
@@ -83,8 +97,11 @@ class InferenceFrontend {
   int64_t max_reply_bytes() const { return max_reply_bytes_; }
 
  private:
-  // Takes a request's tokens from its caller's limit. Counts errors.
-  absl::Status TakeTokens(int64_t tokens, const CallContext& call);
+  // Validates, and takes the request's tokens from its caller's limit: first those that its texts
+  // have at least, which stay taken after an error because texts have been encoded. Sets `taken` to
+  // all of them.
+  absl::StatusOr<ValidRequest> ValidateAndCharge(const inference::ModelInferRequest& message,
+                                                 CallContext* call, int64_t* taken) const;
 
   std::atomic<int32_t> max_rows_;
   const int64_t max_reply_bytes_;
@@ -92,6 +109,7 @@ class InferenceFrontend {
   Engine* const engine_;
   Clock* const clock_;
   ReplyThread* const replies_;
+  JobPool* const preparations_;
   RefusalObserver* const refusals_;
   const Health* const health_;
   const Callers* const callers_;

@@ -28,15 +28,42 @@ void StreamSession::OnRead(bool ok) {
     ticket = next_ticket_++;
     running_.emplace(ticket, Running{});
   }
+  CallContext call = frontend_->Arrive(*context_);
+  if (absl::Status known = Identify(&call); !known.ok()) return RefuseRead(ticket, known, "");
+  const auto self = shared_from_this();
+  const auto check = [self]() -> absl::Status {
+    MutexLock lock(&self->mu_);
+    return self->reactor_ == nullptr ? absl::CancelledError("cancelled by the caller")
+                                     : absl::OkStatus();
+  };
+  const absl::Status posted =
+      frontend_->Prepare(incoming_, call, context_->peer(), check,
+                         [self, ticket, call] { self->Prepare(ticket, call); });
+  if (!posted.ok()) RefuseRead(ticket, posted, "");
+}
+
+absl::Status StreamSession::Identify(CallContext* call) {
+  SLUICE_ASSIGN_OR_RETURN(call->caller, frontend_->Identify(*context_));
+  return absl::OkStatus();
+}
+
+void StreamSession::Prepare(Ticket ticket, CallContext call) {
   std::string id;
-  const absl::Status status = Submit(ticket, frontend_->Arrive(*context_), &id);
-  if (!status.ok()) {
-    const auto refused = std::make_shared<RequestSpec>();
-    refused->id = std::move(id);
-    std::make_shared<StreamSink>(ReplySpec{.request = refused}, frontend_->replies(),
-                                 shared_from_this(), ticket)
-        ->OnDone(status, {}, {});
-  }
+  const absl::Status status = Submit(ticket, std::move(call), &id);
+  if (!status.ok()) return RefuseRead(ticket, status, std::move(id));
+  EndRead();
+}
+
+void StreamSession::RefuseRead(Ticket ticket, const absl::Status& status, std::string id) {
+  const auto refused = std::make_shared<RequestSpec>();
+  refused->id = std::move(id);
+  std::make_shared<StreamSink>(ReplySpec{.request = refused}, frontend_->replies(),
+                               shared_from_this(), ticket)
+      ->OnDone(status, {}, {});
+  EndRead();
+}
+
+void StreamSession::EndRead() {
   MutexLock lock(&mu_);
   // Set only after incoming_ was parsed, because a response that ends may read the next message.
   reading_ = false;
@@ -50,7 +77,6 @@ absl::Status StreamSession::Submit(Ticket ticket, CallContext call, std::string*
     return status;
   }
   *id = message.id();
-  SLUICE_ASSIGN_OR_RETURN(call.caller, frontend_->Identify(*context_));
   SLUICE_RETURN_IF_ERROR(frontend_->Enter(call));
   const auto make_sink = [&](ReplySpec spec) {
     Expect(ticket, spec.max_bytes);

@@ -85,6 +85,12 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
     int64_t reply_bytes = 0;
   };
 
+  absl::Status Identify(CallContext* call);
+  // Parses, validates and submits the message that was read, then reads the next one.
+  void Prepare(Ticket ticket, CallContext call);
+  // Answers the message that was read with an error, then reads the next one.
+  void RefuseRead(Ticket ticket, const absl::Status& status, std::string id);
+  void EndRead();
   absl::Status Submit(Ticket ticket, CallContext call, std::string* id);
   void Admitted(Ticket ticket, RequestId id);
 

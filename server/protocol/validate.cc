@@ -266,7 +266,10 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
   const RequestedExtras extras{.top = spec->num_top > 0,
                                .candidates = inputs.has(Input::kCandidateIds)};
   SLUICE_RETURN_IF_ERROR(ReadOutputs(message, model, extras, &reply.outputs));
-  SLUICE_RETURN_IF_ERROR(prompt.Encode(model));
+  if (const int64_t least = prompt.LeastEncoded(model); least > 0 && call.before_encoding) {
+    SLUICE_RETURN_IF_ERROR(call.before_encoding(least));
+  }
+  SLUICE_RETURN_IF_ERROR(prompt.Encode(model, spec->truncate));
   SLUICE_RETURN_IF_ERROR(CheckStop(spec->stop, model));
   request.outputs = MaskOf(reply.outputs);
   if ((request.outputs & kOutputTokens) == 0 && !message.parameters().contains("max_tokens")) {

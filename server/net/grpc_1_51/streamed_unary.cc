@@ -41,6 +41,7 @@ class StreamedUnary final : public Stream, private grpc::ServerCallbackUnary {
           absl::InvalidArgumentError("the call ended without a message"), {}, context_));
     }
     unary_ = (*handler_)(context_, &request_, &response_, caller_);
+    request_.Clear();  // the handler has read it or has copied references
     BindReactor(unary_);
     if (bound_or_cancelled_.exchange(true)) unary_->OnCancel();
   }

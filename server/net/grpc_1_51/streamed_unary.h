@@ -22,9 +22,9 @@
 namespace sluice {
 
 // A handler with the signature and the contract of gRPC's handlers of raw unary methods: it is
-// called once with the whole message and returns a reactor whose Finish says how the call ends. In
-// addition it gets the caller that was identified when the call began, or nullptr where callers are
-// not identified.
+// called once with the whole message and returns a reactor whose Finish says how the call ends. The
+// message is gone when it returns. In addition it gets the caller that was identified when the call
+// began, or nullptr where callers are not identified.
 using UnaryHandler = std::function<grpc::ServerUnaryReactor*(
     grpc::CallbackServerContext*, const grpc::ByteBuffer*, grpc::ByteBuffer*,
     const std::shared_ptr<const Caller>& caller)>;
