@@ -16,6 +16,7 @@
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "server/calls/reply_thread.h"
+#include "server/calls/wire_scan.h"
 #include "server/inference/health.h"
 #include "server/observe/refusal_observer.h"
 #include "server/protocol/validate.h"
@@ -94,6 +95,12 @@ class InferenceFrontend {
   MonoTime Now() const { return clock_->Now(); }
   nanoseconds stream_stall_timeout() const { return stream_stall_timeout_; }
   int32_t max_rows() const { return max_rows_; }
+  // Returns the limits of requests as they are parsed: numbers as a list of varints may take several
+  // times their bytes, lists that double their room twice of those.
+  WireLimits wire_limits() const {
+    return {.parts = WireLimits{}.parts + max_rows_,
+            .bytes = WireLimits{}.bytes + 2 * max_reply_bytes_};
+  }
   int64_t max_reply_bytes() const { return max_reply_bytes_; }
 
  private:

@@ -72,7 +72,7 @@ void StreamSession::EndRead() {
 
 absl::Status StreamSession::Submit(Ticket ticket, CallContext call, std::string* id) {
   inference::ModelInferRequest message;
-  if (absl::Status status = Parse(incoming_, &message); !status.ok()) {
+  if (absl::Status status = Parse(incoming_, &message, frontend_->wire_limits()); !status.ok()) {
     frontend_->Refuse(status);
     return status;
   }

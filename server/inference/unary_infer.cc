@@ -115,7 +115,7 @@ class UnaryInfer final : public grpc::ServerUnaryReactor {
 
 absl::StatusOr<RequestId> UnarySink::Submit(const grpc::ByteBuffer& bytes, CallContext context) {
   inference::ModelInferRequest message;
-  if (absl::Status status = Parse(bytes, &message); !status.ok()) {
+  if (absl::Status status = Parse(bytes, &message, frontend_->wire_limits()); !status.ok()) {
     frontend_->Refuse(status);
     return status;
   }
