@@ -41,9 +41,9 @@ class WireScan {
   }
 
  private:
-  static absl::Status Malformed() {
-    return WithReason(absl::InvalidArgumentError("the request is not a well-formed message"),
-                      "malformed");
+  static absl::Status Malformed(
+      absl::string_view problem = "the request is not a well-formed message") {
+    return WithReason(absl::InvalidArgumentError(problem), "malformed");
   }
 
   absl::Status Add(int64_t parts, int64_t bytes) {
@@ -76,7 +76,8 @@ class WireScan {
     const bool skipped = (wire == WireFormatLite::WIRETYPE_VARINT && in_.ReadVarint64(&varint)) ||
                          (wire == WireFormatLite::WIRETYPE_FIXED64 && in_.Skip(sizeof(uint64_t))) ||
                          (wire == WireFormatLite::WIRETYPE_FIXED32 && in_.Skip(sizeof(uint32_t)));
-    if (!skipped) return Malformed();  // groups are none of this protocol's
+    if (wire == WireFormatLite::WIRETYPE_START_GROUP) return Malformed("the request has a group");
+    if (!skipped) return Malformed();
     if (field == nullptr || WireFormatLite::WireTypeForFieldType(TypeOf(*field)) != wire) {
       return Add(1, kUnknownBytes);
     }
@@ -92,6 +93,8 @@ class WireScan {
     if (!in_.ReadVarintSizeAsInt(&size)) return Malformed();
     if (field != nullptr && field->message_type() != nullptr) {
       SLUICE_RETURN_IF_ERROR(Add(1, kMessageBytes));
+      const int rest = in_.BytesUntilLimit();  // -1 where there is no limit
+      if (rest >= 0 && size > rest) return Malformed();
       const auto outer = in_.PushLimit(size);
       SLUICE_RETURN_IF_ERROR(ScanMessage(*field->message_type()));
       if (!in_.ConsumedEntireMessage() || in_.BytesUntilLimit() != 0) return Malformed();

@@ -95,8 +95,8 @@ class InferenceFrontend {
   MonoTime Now() const { return clock_->Now(); }
   nanoseconds stream_stall_timeout() const { return stream_stall_timeout_; }
   int32_t max_rows() const { return max_rows_; }
-  // Returns the limits of requests as they are parsed: numbers as a list of varints may take several
-  // times their bytes, lists that double their room twice of those.
+  // Returns the limits of requests as they are parsed: lists of numbers may take twice the bytes of
+  // the largest message.
   WireLimits wire_limits() const {
     return {.parts = WireLimits{}.parts + max_rows_,
             .bytes = WireLimits{}.bytes + 2 * max_reply_bytes_};
