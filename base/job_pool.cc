@@ -4,7 +4,7 @@
 
 namespace sluice {
 
-JobPool::JobPool(const Options& options) : options_(options) {
+JobPool::JobPool(const Options& options) : places_(options.max_waiting) {
   threads_.reserve(options.threads);
   for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { Loop(); });
 }
@@ -20,23 +20,17 @@ JobPool::~JobPool() {
 
 bool JobPool::Post(std::string_view owner, Job job) {
   MutexLock lock(&mu_);
-  const auto own = jobs_.find(absl::string_view(owner.data(), owner.size()));
-  const size_t owned = own == jobs_.end() ? 0 : own->second.size();
-  if (waiting_ + owned >= options_.max_waiting) return false;
-  if (own != jobs_.end()) {
-    own->second.push_back(std::move(job));
-  } else {
-    jobs_[std::string(owner)].push_back(std::move(job));
-    turns_.emplace_back(owner);
-  }
-  ++waiting_;
+  if (!places_.Take(owner, 1)) return false;
+  std::deque<Job>& jobs = jobs_[absl::string_view(owner.data(), owner.size())];
+  if (jobs.empty()) turns_.emplace_back(owner);
+  jobs.push_back(std::move(job));
   changed_.Signal();
   return true;
 }
 
-size_t JobPool::waiting() const {
+int64_t JobPool::waiting() const {
   MutexLock lock(&mu_);
-  return waiting_;
+  return places_.used();
 }
 
 JobPool::Job JobPool::AwaitJob() {
@@ -48,7 +42,7 @@ JobPool::Job JobPool::AwaitJob() {
   const auto jobs = jobs_.find(owner);
   Job job = std::move(jobs->second.front());
   jobs->second.pop_front();
-  --waiting_;
+  places_.Return(owner, 1);
   if (jobs->second.empty()) {
     jobs_.erase(jobs);
   } else {

@@ -4,7 +4,6 @@
 //   if (!pool.Post("alice", [] { ... })) return absl::ResourceExhaustedError("too many jobs wait");
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "base/fair_share.h"
 #include "base/mutex.h"
 
 namespace sluice {
@@ -25,7 +25,7 @@ class JobPool {
  public:
   struct Options {
     int threads = 1;
-    size_t max_waiting = 0;
+    int64_t max_waiting = 0;
   };
   using Job = std::function<void()>;
 
@@ -34,22 +34,19 @@ class JobPool {
   JobPool(const JobPool&) = delete;
   JobPool& operator=(const JobPool&) = delete;
 
-  // Returns false, and drops `job`, if `owner` has as many jobs waiting as there are free places: a
-  // single owner gets half of all places, and the next one half of the rest.
+  // Returns false, and drops `job`, if `owner` has as many jobs waiting as there are free places.
   bool Post(std::string_view owner, Job job);
 
-  size_t waiting() const;
+  int64_t waiting() const;
 
  private:
   void Loop();
   // Returns an empty function when the pool ends.
   Job AwaitJob();
 
-  const Options options_;
-
   mutable Mutex mu_;
   CondVar changed_;
-  size_t waiting_ ABSL_GUARDED_BY(mu_) = 0;
+  FairShare places_ ABSL_GUARDED_BY(mu_);                                        // of waiting jobs
   absl::flat_hash_map<std::string, std::deque<Job>> jobs_ ABSL_GUARDED_BY(mu_);  // none empty
   std::deque<std::string> turns_ ABSL_GUARDED_BY(mu_);  // the owners in jobs_, the next one first
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

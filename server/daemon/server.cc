@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
+#include "server/net/grpc_limits.h"
 
 namespace sluice {
 namespace {
@@ -23,7 +24,7 @@ constexpr size_t kMaxWaitingLoads = 8;
 constexpr size_t kMaxWaitingLookups = 64;
 
 // The number of messages that may wait to be read. They are in gRPC's memory quota.
-constexpr size_t kMaxWaitingMessages = 4096;
+constexpr int64_t kMaxWaitingMessages = 4096;
 
 // Returns the threads that read long messages: half of the machine's, so that steps get the other
 // half, and at least two, so that one slow text does not stop all others.
@@ -69,10 +70,11 @@ Server::Server(const ServerOptions& options, const std::string& version,
       parts_(parts),
       security_(std::move(security)),
       collector_(parts.engine, [log = parts.log] { return log->dropped(); }),
+      unread_(MaxUnreadBytes(options.grpc)),
       frontend_(LimitsOf(options.grpc), StallTimeoutOf(options.grpc), parts.engine, parts.clock,
-                parts.replies, &preparations_, parts.metrics, &health_, callers()),
+                parts.replies, &preparations_, &unread_, parts.metrics, &health_, callers()),
       admin_frontend_(LimitsOf(options.grpc), StallTimeoutOf(options.grpc), parts.engine,
-                      parts.clock, parts.replies, &preparations_, parts.metrics, &health_,
+                      parts.clock, parts.replies, &preparations_, &unread_, parts.metrics, &health_,
                       admin_callers()),
       preparations_({.threads = PreparationThreads(), .max_waiting = kMaxWaitingMessages}),
       models_(parts.engine, parts.log),
@@ -95,7 +97,7 @@ Server::Server(const ServerOptions& options, const std::string& version,
                .activity = parts.activity,
                .phase = [this] { return phase(); }}),
       lifecycle_(options.lifecycle),
-      edge_collector_(&ports_, callers(), &transfers_, &idle_streams_) {
+      edge_collector_(&ports_, callers(), &transfers_, &idle_streams_, &unread_) {
   if (parts.engine_health != nullptr) parts.engine_health->Attach(&health_);
 }
 

@@ -106,6 +106,7 @@ class Server {
   const std::unique_ptr<Security> security_;
   EngineCollector collector_;
   Health health_;
+  MemoryBudget unread_;
   InferenceFrontend frontend_;
   InferenceFrontend admin_frontend_;
   JobPool preparations_;  // ends before the frontends, which its jobs use

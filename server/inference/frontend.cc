@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/random/random.h"
+#include "absl/strings/str_cat.h"
 #include "base/interruption.h"
 #include "base/status_macros.h"
 #include "server/common/status.h"
@@ -46,9 +47,9 @@ bool IsQuick(const grpc::ByteBuffer& bytes) {
 }
 
 // Returns whose turn it is when callers take turns: the caller, or the host of an anonymous one.
-std::string OwnerOf(const CallContext& call, const std::string& peer) {
+std::string OwnerOf(const CallContext& call) {
   if (call.caller != nullptr && call.caller->name() != kAnonymous) return call.caller->name();
-  return peer.substr(0, peer.rfind(':'));
+  return call.peer.substr(0, call.peer.rfind(':'));
 }
 
 int64_t DrawSeed() {
@@ -89,6 +90,7 @@ CallContext InferenceFrontend::Arrive(const grpc::CallbackServerContext& context
   CallContext call;
   call.received = clock_->Now();
   call.rpc_deadline = ToMonotonic(context.deadline(), call.received);
+  call.peer = context.peer();
   call.fresh_seed = DrawSeed();
   const auto traceparent = context.client_metadata().find("traceparent");
   if (traceparent != context.client_metadata().end()) {
@@ -114,7 +116,6 @@ absl::Status InferenceFrontend::Enter(const CallContext& call) {
 }
 
 absl::Status InferenceFrontend::Prepare(const grpc::ByteBuffer& bytes, const CallContext& call,
-                                        const std::string& peer,
                                         std::function<absl::Status()> check,
                                         std::function<void()> prepare) {
   if (IsQuick(bytes)) {
@@ -130,7 +131,7 @@ absl::Status InferenceFrontend::Prepare(const grpc::ByteBuffer& bytes, const Cal
     });
     prepare();
   };
-  if (preparations_->Post(OwnerOf(call, peer), std::move(job))) return absl::OkStatus();
+  if (preparations_->Post(OwnerOf(call), std::move(job))) return absl::OkStatus();
   absl::Status status =
       WithReason(absl::ResourceExhaustedError("too many messages wait to be read"), "too_busy");
   Refuse(status);
@@ -149,7 +150,10 @@ absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferR
       refusals_->OnRefused(model->name, ReasonOf(valid.status()));
       return valid.status();
     }
-    return Engine::Submission{std::move(valid->request), make_sink(std::move(valid->reply))};
+    MemoryShare unread = unread_->Take(OwnerOf(call), valid->reply.max_bytes);
+    if (!unread) return RefuseUnread(*model, valid->reply.max_bytes);
+    return Engine::Submission{std::move(valid->request),
+                              make_sink(std::move(valid->reply), std::move(unread))};
   };
   absl::StatusOr<RequestId> id =
       engine_->ResolveAndSubmit(message.model_name(), message.model_version(), make, call.received);
@@ -185,6 +189,23 @@ absl::StatusOr<ValidRequest> InferenceFrontend::ValidateAndCharge(
   *taken = tokens;
   valid.request.caller = caller.name();
   return valid;
+}
+
+absl::Status InferenceFrontend::RefuseUnread(const Model& model, int64_t bytes) {
+  const std::string need = absl::StrCat("the reply may need ", bytes, " bytes");
+  const absl::Status status =
+      bytes > unread_->limit()
+          ? WithReason(absl::InvalidArgumentError(
+                           absl::StrCat(need, "; the limit of all replies is ", unread_->limit(),
+                                        " (server.grpc.max_unread_bytes)")),
+                       "request")
+          : WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                           need,
+                           "; too many answers of this caller or of all wait to be made or "
+                           "read (server.grpc.max_unread_bytes)")),
+                       "unread_answers");
+  refusals_->OnRefused(model.name, ReasonOf(status));
+  return status;
 }
 
 void InferenceFrontend::Refuse(const absl::Status& status) {

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/job_pool.h"
+#include "base/memory_budget.h"
 #include "base/mutex.h"
 #include "engine/engine.h"
 #include "grpcpp/server_context.h"
@@ -30,7 +31,7 @@ class InferenceFrontend {
   // `stream_stall_timeout` is described in GrpcOptions. `callers` is nullptr where callers are not
   // identified.
   InferenceFrontend(const RequestLimits& limits, nanoseconds stream_stall_timeout, Engine* engine,
-                    Clock* clock, ReplyThread* replies, JobPool* preparations,
+                    Clock* clock, ReplyThread* replies, JobPool* preparations, MemoryBudget* unread,
                     RefusalObserver* refusals, const Health* health,
                     const Callers* callers = nullptr)
       : max_rows_(limits.max_rows),
@@ -40,6 +41,7 @@ class InferenceFrontend {
         clock_(clock),
         replies_(replies),
         preparations_(preparations),
+        unread_(unread),
         refusals_(refusals),
         health_(health),
         callers_(callers) {}
@@ -66,15 +68,16 @@ class InferenceFrontend {
   // Runs `prepare`, which parses and submits the message in `bytes`: at once if that takes no time
   // worth speaking of, and otherwise on a thread of its own, where the callers take turns. It is
   // run in the scope of `check` (base/interruption.h) and of the call's deadline. Returns
-  // ResourceExhausted if too many messages wait. `caller` and `peer` name the caller.
+  // ResourceExhausted if too many messages wait.
   absl::Status Prepare(const grpc::ByteBuffer& bytes, const CallContext& call,
-                       const std::string& peer, std::function<absl::Status()> check,
-                       std::function<void()> prepare);
+                       std::function<absl::Status()> check, std::function<void()> prepare);
 
   // Resolves the model, validates, counts the tokens against the caller's limit and submits. While
   // models are still being loaded, a model that is not there yet is Unavailable rather than
   // NotFound. After an error, the sink that `make_sink` may have made is never called.
-  using MakeSink = absl::FunctionRef<std::shared_ptr<Sink>(ReplySpec)>;
+  // `unread` is the memory that the answer may take; the sink gives it back when the caller has
+  // taken the answer.
+  using MakeSink = absl::FunctionRef<std::shared_ptr<Sink>(ReplySpec reply, MemoryShare unread)>;
   absl::StatusOr<RequestId> Submit(const inference::ModelInferRequest& message, CallContext call,
                                    MakeSink make_sink);
 
@@ -110,6 +113,9 @@ class InferenceFrontend {
   absl::StatusOr<ValidRequest> ValidateAndCharge(const inference::ModelInferRequest& message,
                                                  CallContext* call, int64_t* taken) const;
 
+  // Returns the error of a request for whose answer no memory is left, and counts it.
+  absl::Status RefuseUnread(const Model& model, int64_t bytes);
+
   std::atomic<int32_t> max_rows_;
   const int64_t max_reply_bytes_;
   std::atomic<nanoseconds> stream_stall_timeout_;
@@ -117,6 +123,7 @@ class InferenceFrontend {
   Clock* const clock_;
   ReplyThread* const replies_;
   JobPool* const preparations_;
+  MemoryBudget* const unread_;
   RefusalObserver* const refusals_;
   const Health* const health_;
   const Callers* const callers_;

@@ -36,9 +36,8 @@ void StreamSession::OnRead(bool ok) {
     return self->reactor_ == nullptr ? absl::CancelledError("cancelled by the caller")
                                      : absl::OkStatus();
   };
-  const absl::Status posted =
-      frontend_->Prepare(incoming_, call, context_->peer(), check,
-                         [self, ticket, call] { self->Prepare(ticket, call); });
+  const absl::Status posted = frontend_->Prepare(
+      incoming_, call, check, [self, ticket, call] { self->Prepare(ticket, call); });
   if (!posted.ok()) RefuseRead(ticket, posted, "");
 }
 
@@ -78,10 +77,10 @@ absl::Status StreamSession::Submit(Ticket ticket, CallContext call, std::string*
   }
   *id = message.id();
   SLUICE_RETURN_IF_ERROR(frontend_->Enter(call));
-  const auto make_sink = [&](ReplySpec spec) {
+  const auto make_sink = [&](ReplySpec spec, MemoryShare unread) {
     Expect(ticket, spec.max_bytes);
     return std::make_shared<StreamSink>(std::move(spec), frontend_->replies(), shared_from_this(),
-                                        ticket);
+                                        ticket, std::move(unread));
   };
   absl::StatusOr<RequestId> admitted = frontend_->Submit(message, std::move(call), make_sink);
   if (admitted.ok()) Admitted(ticket, *admitted);
@@ -152,6 +151,7 @@ void StreamSession::StartWrite(const std::shared_ptr<StreamSink>& sink,
                                const StreamSink::Response& response) {
   MutexLock lock(&mu_);
   if (reactor_ == nullptr) return;
+  writing_sink_ = sink;
   outgoing_ = response.bytes;  // copies references to the slices; ByteBuffer has no move
   if (response.more_at_once) ready_.push_back(sink);
   if (response.last) Answered(sink->ticket());
@@ -165,6 +165,7 @@ void StreamSession::OnWritten(bool ok) {
   MutexLock lock(&mu_);
   writing_ = false;
   writing_since_.reset();
+  writing_sink_.reset();
   outgoing_.Clear();
   if (!ok) return GiveUp();
   if (reactor_ == nullptr) return;

@@ -53,7 +53,9 @@ class UnarySink final : public Sink,
   InferenceFrontend* const frontend_;  // may be gone once the call has ended and was prepared
   ReplyThread* const replies_;
   const MonoTime deadline_;
-  std::optional<ReplyBuilder> builder_;  // set before the engine has the sink
+  // These are set before the engine has the sink.
+  std::optional<ReplyBuilder> builder_;
+  MemoryShare unread_;
   TokenBuffer tokens_;
   absl::Status status_;
   Reply reply_;
@@ -81,8 +83,8 @@ class UnaryInfer final : public grpc::ServerUnaryReactor {
       return sink->claimed() ? absl::CancelledError("cancelled by the caller") : absl::OkStatus();
     };
     // The call, and `bytes` with it, may end at any time from here on.
-    const absl::Status posted = frontend_->Prepare(
-        bytes, call, context_->peer(), check, [sink, bytes, call] { sink->Prepare(bytes, call); });
+    const absl::Status posted =
+        frontend_->Prepare(bytes, call, check, [sink, bytes, call] { sink->Prepare(bytes, call); });
     if (posted.ok()) return;
     sink->Claim();
     End(posted);
@@ -97,6 +99,8 @@ class UnaryInfer final : public grpc::ServerUnaryReactor {
   }
 
   grpc::ByteBuffer* response() { return response_; }
+  // Keeps the memory of the answer until gRPC is done with the call.
+  void Hold(MemoryShare unread) { unread_ = std::move(unread); }
 
   void OnCancel() override {
     if (sink_ == nullptr || sink_->claimed()) return;  // the call was refused
@@ -111,6 +115,7 @@ class UnaryInfer final : public grpc::ServerUnaryReactor {
   grpc::CallbackServerContext* const context_;
   grpc::ByteBuffer* const response_;
   std::shared_ptr<UnarySink> sink_;  // only Start writes it
+  MemoryShare unread_;
 };
 
 absl::StatusOr<RequestId> UnarySink::Submit(const grpc::ByteBuffer& bytes, CallContext context) {
@@ -119,8 +124,9 @@ absl::StatusOr<RequestId> UnarySink::Submit(const grpc::ByteBuffer& bytes, CallC
     frontend_->Refuse(status);
     return status;
   }
-  return frontend_->Submit(message, std::move(context), [this](ReplySpec spec) {
+  return frontend_->Submit(message, std::move(context), [this](ReplySpec spec, MemoryShare unread) {
     builder_.emplace(std::move(spec));
+    unread_ = std::move(unread);
     return shared_from_this();
   });
 }
@@ -146,9 +152,18 @@ void UnarySink::Deliver() {
   UnaryInfer* call = Claim();
   if (call == nullptr) return;
   if (!status_.ok()) return call->End(status_);
-  inference::ModelInferResponse response;
-  builder_->Build(tokens_, &reply_, &response);
-  call->End(Serialize(response, call->response()));
+  absl::Status status;
+  {
+    inference::ModelInferResponse response;
+    builder_->Build(tokens_, &reply_, &response);
+    status = Serialize(response, call->response());
+  }
+  unread_.Shrink(static_cast<int64_t>(call->response()->Length()));
+  call->Hold(std::move(unread_));
+  // What the engine still refers to shall not keep what was sent.
+  reply_ = Reply();
+  tokens_.Clear();
+  call->End(status);
 }
 
 }  // namespace

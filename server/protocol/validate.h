@@ -33,6 +33,7 @@ struct RequestLimits {
 struct CallContext {
   MonoTime received{};
   MonoTime rpc_deadline = MonoTime::max();
+  std::string peer{};  // as gRPC writes it: "ipv4:192.0.2.1:54321"
   TraceContext trace{};
   int64_t fresh_seed = 0;  // >= 0, from entropy; used if the request needs a seed and has none
   std::shared_ptr<const Caller> caller{};  // nullptr where callers are not identified

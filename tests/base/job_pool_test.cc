@@ -57,9 +57,9 @@ TEST_F(BusyPoolTest, OneOwnerHasHalfOfThePlacesAndTheNextFindsSome) {
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(Post("b", "b"));
   EXPECT_FALSE(Post("b", "refused"));
   EXPECT_TRUE(Post("c", "c"));
-  EXPECT_EQ(pool_.waiting(), 7u);
+  EXPECT_EQ(pool_.waiting(), 7);
   EXPECT_THAT(Run(7), ElementsAre("a", "b", "c", "a", "b", "a", "a"));
-  EXPECT_EQ(pool_.waiting(), 0u);
+  EXPECT_EQ(pool_.waiting(), 0);
   EXPECT_TRUE(Post("a", "a place that was given back"));
 }
 
