@@ -30,6 +30,10 @@ const std::vector<OptionSpec<ConnectionOptions>>& OptionSpecs<ConnectionOptions>
       SLUICE_OPTION(max, Count(1, 1 << 20),
                     "Connections at a time; more are closed at once. Each takes a descriptor: "
                     "where the system allows fewer, they are fewer, and a warning says so."),
+      SLUICE_OPTION(max_per_address, Count(0, 1 << 20),
+                    "Connections from one address at a time; more are closed at once. 0: all but a "
+                    "tenth of max, so that no address has all of them. Set it to max behind a "
+                    "proxy, and lower where callers connect by themselves."),
       SLUICE_OPTION(handshake_timeout_us, Timeout(10 * kMinuteUs),
                     "Time for a new connection to finish its TLS and HTTP/2 handshakes."),
       SLUICE_OPTION(idle_timeout_us, Duration(kDayUs),

@@ -21,6 +21,7 @@ struct ModelSpec {
 // a connection without using it.
 struct ConnectionOptions {
   int32_t max = 10'000;
+  int32_t max_per_address = 0;
   int64_t handshake_timeout_us = 10'000'000;
   int64_t idle_timeout_us = 600'000'000;
   int64_t max_age_us = 0;

@@ -15,7 +15,7 @@
 namespace sluice {
 namespace {
 
-// The time that replies still on the wire get after the engine has drained.
+// The least time that replies still on the wire get after the engine has drained.
 constexpr std::chrono::seconds kReplyGrace{1};
 
 // The numbers of loads and of lookups that may wait. Each kind runs one at a time, so longer queues
@@ -70,6 +70,11 @@ Server::Server(const ServerOptions& options, const std::string& version,
       parts_(parts),
       security_(std::move(security)),
       collector_(parts.engine, [log = parts.log] { return log->dropped(); }),
+      transfers_(std::chrono::microseconds(options.grpc.transfer_timeout_us),
+                 "server.grpc.transfer_timeout_us", parts.clock),
+      idle_streams_(std::chrono::microseconds(options.grpc.stream_idle_timeout_us),
+                    "server.grpc.stream_idle_timeout_us", parts.clock),
+      health_(&transfers_),
       unread_(MaxUnreadBytes(options.grpc)),
       frontend_(LimitsOf(options.grpc), StallTimeoutOf(options.grpc), parts.engine, parts.clock,
                 parts.replies, &preparations_, &unread_, parts.metrics, &health_, callers()),
@@ -80,10 +85,6 @@ Server::Server(const ServerOptions& options, const std::string& version,
       models_(parts.engine, parts.log),
       loads_(kMaxWaitingLoads),
       lookups_(kMaxWaitingLookups),
-      transfers_(std::chrono::microseconds(options.grpc.transfer_timeout_us),
-                 "server.grpc.transfer_timeout_us", parts.clock),
-      idle_streams_(std::chrono::microseconds(options.grpc.stream_idle_timeout_us),
-                    "server.grpc.stream_idle_timeout_us", parts.clock),
       service_(engine_options.batch.max_queue_delay_us, version, Management::kDenied,
                Parts(&frontend_, callers())),
       admin_service_(engine_options.batch.max_queue_delay_us, version, Management::kAllowed,
@@ -121,8 +122,10 @@ InferenceParts Server::Parts(InferenceFrontend* frontend, const Callers* callers
 }
 
 absl::StatusOr<std::function<void()>> Server::Prepare(const ServerOptions& options) {
-  SLUICE_RETURN_IF_ERROR(security_->Look());
+  SLUICE_RETURN_IF_ERROR(security_->Check());
   return [this, options] {
+    // Were they spoiled since, the last good ones would stay in use, and the log would say so.
+    security_->Look().IgnoreError();
     for (InferenceFrontend* frontend : {&frontend_, &admin_frontend_}) {
       frontend->SetLimits(LimitsOf(options.grpc), StallTimeoutOf(options.grpc));
     }
@@ -176,7 +179,11 @@ absl::Status Server::StartGrpc() {
 }
 
 void Server::StopGrpc(nanoseconds grace) {
-  ports_.Stop(grace, [this] { health_.EndWatches(); });
+  ports_.Stop(grace, [this] {
+    health_.EndWatches();
+    transfers_.EndIncoming();
+    idle_streams_.EndIncoming();
+  });
 }
 
 Server::~Server() {
@@ -200,8 +207,9 @@ void Server::Drain() {
     const MonoTime end = parts_.clock->Now() + std::chrono::microseconds(lifecycle.drain_delay_us);
     while (parts_.clock->Now() < end) parts_.clock->WaitUntil(&never, &mu, end);
   }
-  parts_.engine->Drain(parts_.clock->Now() + std::chrono::microseconds(lifecycle.drain_timeout_us));
-  StopGrpc(kReplyGrace);
+  const MonoTime end = parts_.clock->Now() + std::chrono::microseconds(lifecycle.drain_timeout_us);
+  parts_.engine->Drain(end);
+  StopGrpc(std::max<nanoseconds>(end - parts_.clock->Now(), kReplyGrace));
 }
 
 }  // namespace sluice

@@ -1,6 +1,5 @@
 // Tests of answers that callers do not read: what they may hold, and when it is given back.
 #include <gmock/gmock.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "server/common/status.h"
+#include "tests/server/daemon/lazy_call.h"
 #include "tests/server/daemon/server_fixture.h"
 #include "tests/server/protocol/messages.h"
 
@@ -18,71 +18,14 @@ namespace {
 using inference::ModelInferRequest;
 using inference::ModelStreamInferResponse;
 using ::testing::HasSubstr;
+using testing::LazyCall;
 using testing::TestDaemon;
 
 constexpr int kRows = 512;
 // The logits of all rows, and some bytes: far more than the windows of HTTP/2 take.
 constexpr int64_t kAnswerBytes = int64_t{4} * kRows * 258;
 
-ModelInferRequest LogitsRequest(const std::string& id) {
-  ModelInferRequest request;
-  request.set_model_name("text");
-  request.set_id(id);
-  testing::AddInput(&request, "input_ids", "INT32", {kRows, 1},
-                    testing::Bytes(std::vector<int32_t>(kRows, 1)));
-  testing::SetInt(&request, "max_tokens", 1);
-  request.add_outputs()->set_name("logits");
-  return request;
-}
-
-// A unary call whose answer is read only when the test says so.
-class LazyCall {
- public:
-  LazyCall(const std::shared_ptr<grpc::Channel>& channel, const ModelInferRequest& request)
-      : stub_(channel),
-        call_(stub_.PrepareCall(&context_, "/inference.GRPCInferenceService/ModelInfer", &queue_)) {
-    call_->StartCall(Next());
-    Await();
-    const grpc::Slice slice(request.SerializeAsString());
-    call_->WriteLast(grpc::ByteBuffer(&slice, 1), grpc::WriteOptions(), Next());
-    Await();
-  }
-  ~LazyCall() {
-    context_.TryCancel();
-    queue_.Shutdown();
-    void* tag = nullptr;
-    bool ok = false;
-    while (queue_.Next(&tag, &ok)) {
-    }
-  }
-
-  grpc::Status Read() {
-    grpc::ByteBuffer answer;
-    grpc::Status status;
-    call_->Read(&answer, Next());
-    Await();
-    call_->Finish(&status, Next());
-    Await();
-    bytes_ = static_cast<int64_t>(answer.Length());
-    return status;
-  }
-  int64_t bytes() const { return bytes_; }  // of the answer that was read
-  std::string Reason() const { return testing::Trailer(context_, kReasonTrailer); }
-
- private:
-  void* Next() { return this; }
-  void Await() {
-    void* tag = nullptr;
-    bool ok = false;
-    queue_.Next(&tag, &ok);
-  }
-
-  grpc::ClientContext context_;
-  grpc::CompletionQueue queue_;
-  grpc::GenericStub stub_;
-  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
-  int64_t bytes_ = 0;
-};
+ModelInferRequest LogitsRequest(const std::string& id) { return testing::LogitsRequest(id, kRows); }
 
 class UnreadAnswersTest : public ::testing::Test {
  protected:
