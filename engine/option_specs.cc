@@ -185,6 +185,9 @@ const std::vector<OptionSpec<HistoryOptions>>& OptionSpecs<HistoryOptions>() {
                     "measured step is appended, for the simulator and for sizing. A relative path "
                     "starts at the working directory. Models after the first append their number: "
                     "FILE.1. Empty: nothing is written."),
+      SLUICE_OPTION(journal_bytes, Size(1 << 20, kTebibyte),
+                    "Size of a journal from which on its lines are dropped and counted. Move the "
+                    "file away and restart, or reload the model, to begin another one."),
   }));
   return specs;
 }

@@ -100,6 +100,7 @@ struct KvOptions {
 struct HistoryOptions {
   int32_t requests = 1024;
   std::string journal{};
+  int64_t journal_bytes = int64_t{4} << 30;
 };
 
 // The kernel of attention on the CPU; a GPU has one order, one_pass.

@@ -171,6 +171,11 @@ inline constexpr Metric kIdleStreamsEnded{
     "sluice_idle_streams_ended_total",
     "Streams ended because nothing was in progress and no message arrived in whole within "
     "server.grpc.stream_idle_timeout_us."};
+inline constexpr Metric kMemoryBytes{
+    "sluice_memory_bytes",
+    "Memory that is taken from a bound of the daemon, by use: unread_answers "
+    "(server.grpc.max_unread_bytes)."};
+inline constexpr Metric kMemoryLimitBytes{"sluice_memory_limit_bytes", "The bounds, by use."};
 inline constexpr Metric kCallerRequests{
     "sluice_caller_requests_total",
     "Requests that the caller's limits admitted; callers as server.auth.callers_file names them."};

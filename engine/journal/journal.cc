@@ -36,6 +36,20 @@ std::string StartLine(const Journal::Start& start) {
   return line.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace) + "\n";
 }
 
+// Cuts a file after its last newline. Returns its size then, or -1 after an error.
+int64_t CutToLines(int file) {
+  int64_t end = lseek(file, 0, SEEK_END);
+  char block[4096];
+  while (end > 0) {
+    const int64_t begin = std::max<int64_t>(end - std::ssize(block), 0);
+    const ssize_t count = pread(file, block, end - begin, begin);
+    if (count != end - begin) return -1;
+    while (end > begin && block[end - begin - 1] != '\n') --end;
+    if (end > begin) break;
+  }
+  return end < 0 || ftruncate(file, end) != 0 ? -1 : end;
+}
+
 }  // namespace
 
 // Appends one line to a string, without allocating as long as its capacity suffices.
@@ -96,19 +110,22 @@ class Journal::Line {
 
 absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(
     const std::string& path, const Start& start, std::function<void(std::string_view)> notice) {
-  const int file = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-  if (file < 0) {
+  Descriptor file(open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
+  const int64_t bytes = file.get() < 0 ? -1 : CutToLines(file.get());
+  if (bytes < 0) {
     return absl::UnavailableError(
         absl::StrCat("history.journal: ", path, ": ", std::strerror(errno)));
   }
-  std::unique_ptr<Journal> journal(new Journal(file, std::move(notice)));
+  std::unique_ptr<Journal> journal(
+      new Journal(std::move(file), bytes, start.most_bytes, std::move(notice)));
   const std::string line = StartLine(start);
   journal->Append(line.size(), [&](std::string* out) { out->append(line); });
   return journal;
 }
 
-Journal::Journal(int file, std::function<void(std::string_view)> notice)
-    : file_(file), notice_(std::move(notice)) {
+Journal::Journal(Descriptor file, int64_t bytes, int64_t most_bytes,
+                 std::function<void(std::string_view)> notice)
+    : file_(std::move(file)), most_bytes_(most_bytes), notice_(std::move(notice)), bytes_(bytes) {
   buffer_.reserve(kBufferBytes);
   writing_.reserve(kBufferBytes);
   writer_.emplace(Clock::Real(), /*first=*/MonoTime::max(), [this] {
@@ -120,7 +137,6 @@ Journal::Journal(int file, std::function<void(std::string_view)> notice)
 Journal::~Journal() {
   writer_.reset();
   WriteLines();
-  close(file_);
 }
 
 template <typename Write>
@@ -244,14 +260,23 @@ void Journal::WriteLines() {
   }
 }
 
-bool Journal::WriteAll(std::string_view bytes) const {
-  while (!bytes.empty()) {
-    const ssize_t written = write(file_, bytes.data(), bytes.size());
+bool Journal::WriteAll(std::string_view lines) {
+  if (bytes_ + std::ssize(lines) > most_bytes_) return false;
+  std::string_view rest = lines;
+  while (!rest.empty()) {
+    const ssize_t written = write(file_.get(), rest.data(), rest.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return false;
-    bytes.remove_prefix(written);
+    if (written <= 0) break;
+    rest.remove_prefix(written);
   }
-  return true;
+  if (rest.empty()) {
+    bytes_ += std::ssize(lines);
+    return true;
+  }
+  if (rest.size() < lines.size() && ftruncate(file_.get(), bytes_) != 0) {
+    bytes_ = most_bytes_;  // what follows a part of a line could not be read
+  }
+  return false;
 }
 
 }  // namespace sluice

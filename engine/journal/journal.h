@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/descriptor.h"
 #include "base/mutex.h"
 #include "base/periodic_thread.h"
 #include "engine/backend.h"
@@ -24,7 +26,9 @@ namespace sluice {
 //     size, and neither allocates nor waits for the disk. A line that does not fit is dropped and
 //     counted.
 //   * One thread writes. After an error it drops the lines that it could not write, counts them,
-//     and goes on.
+//     and goes on. The file always has whole lines: a line that was written in part, now or by an
+//     earlier process, is cut off.
+//   * Once the file has `most_bytes`, lines are dropped as if they could not be written.
 //   * The destructor writes what is buffered.
 class Journal : public SchedulerObserver {
  public:
@@ -36,9 +40,11 @@ class Journal : public SchedulerObserver {
     nanoseconds half_life;
     BatchOptions batch;
     CostState costs;
+    int64_t most_bytes = std::numeric_limits<int64_t>::max();  // of the file
   };
-  // Opens `path` for appending and writes the start line. `notice` is called once, on the writing
-  // thread, if lines were lost. Returns Unavailable that names the path.
+  // Opens `path` for appending, cuts off a line without an end, and writes the start line. `notice`
+  // is called once, on the writing thread, if lines were lost. Returns Unavailable that names the
+  // path.
   static absl::StatusOr<std::unique_ptr<Journal>> Open(
       const std::string& path, const Start& start, std::function<void(std::string_view)> notice);
   ~Journal() override;
@@ -56,16 +62,19 @@ class Journal : public SchedulerObserver {
  private:
   class Line;
 
-  Journal(int file, std::function<void(std::string_view)> notice);
+  Journal(Descriptor file, int64_t bytes, int64_t most_bytes,
+          std::function<void(std::string_view)> notice);
 
   // Appends a line of at most `most_bytes` to the buffer by `write`, or counts it as dropped.
   template <typename Write>
   void Append(size_t most_bytes, const Write& write);
   // Empties the buffer. Called by the thread, and once after its end.
   void WriteLines();
-  bool WriteAll(std::string_view bytes) const;
+  // Writes all of `lines` or, as far as that can be undone, nothing.
+  bool WriteAll(std::string_view lines);
 
-  const int file_;
+  const Descriptor file_;
+  const int64_t most_bytes_;
   const std::function<void(std::string_view)> notice_;
 
   mutable Mutex mu_;
@@ -75,6 +84,7 @@ class Journal : public SchedulerObserver {
 
   // Used by WriteLines alone.
   std::string writing_;
+  int64_t bytes_;  // of the file
   bool noticed_loss_ = false;
 
   std::optional<PeriodicThread> writer_;  // woken when the buffer is no longer empty

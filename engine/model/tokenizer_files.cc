@@ -32,8 +32,8 @@ class BoundedTokenizer final : public Tokenizer {
   BoundedTokenizer(std::unique_ptr<const Tokenizer> tokenizer, int64_t vocab_size)
       : tokenizer_(std::move(tokenizer)), vocab_size_(vocab_size) {}
 
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override {
-    SLUICE_ASSIGN_OR_RETURN(std::vector<int32_t> ids, tokenizer_->Encode(text));
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, int64_t most) const override {
+    SLUICE_ASSIGN_OR_RETURN(std::vector<int32_t> ids, tokenizer_->Encode(text, most));
     for (const int32_t id : ids) {
       if (id < vocab_size_) continue;
       return absl::OutOfRangeError(
@@ -49,6 +49,7 @@ class BoundedTokenizer final : public Tokenizer {
     return tokenizer_->DecodeBytes(ids);
   }
   bool TextIsUtf8() const override { return tokenizer_->TextIsUtf8(); }
+  int64_t longest_token_bytes() const override { return tokenizer_->longest_token_bytes(); }
 
  private:
   std::unique_ptr<const Tokenizer> tokenizer_;

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/atomic_file.h"
 #include "base/json_reader.h"
 #include "base/stable_hash.h"
 #include "base/status_macros.h"
@@ -133,16 +133,8 @@ absl::Status LadderFile::Write(const Ladder& ladder, const CostState& costs) con
                          {"for", std::move(key)},
                          {"ladder", BucketsToJson(ladder.buckets())},
                          {"costs", CostsToJson(costs)}};
-  const std::string temporary = path_ + ".tmp";
-  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-  file << document.dump(1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace) << '\n';
-  file.close();
-  if (!file || std::rename(temporary.c_str(), path_.c_str()) != 0) {
-    const int error = errno;
-    std::remove(temporary.c_str());
-    return absl::UnavailableError(absl::StrCat(path_, ": ", std::strerror(error)));
-  }
-  return absl::OkStatus();
+  return ReplaceFile(
+      path_, document.dump(1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace sluice

@@ -20,7 +20,8 @@ absl::StatusOr<std::unique_ptr<Journal>> OpenJournal(const std::shared_ptr<const
        .backend = &info,
        .half_life = std::chrono::microseconds(options.ladder.review.half_life_us),
        .batch = options.batch,
-       .costs = prepared.costs.state()},
+       .costs = prepared.costs.state(),
+       .most_bytes = options.history.journal_bytes},
       [model, observer](std::string_view notice) { observer->OnNotice(*model, notice); });
 }
 

@@ -3,6 +3,7 @@
 #include <climits>
 
 #include "absl/strings/str_cat.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "grpcpp/support/proto_buffer_reader.h"
 #include "grpcpp/support/proto_buffer_writer.h"
 #include "server/common/status.h"
@@ -10,24 +11,39 @@
 namespace sluice {
 namespace {
 
-bool ParseSlices(const grpc::ByteBuffer& bytes, google::protobuf::MessageLite* message) {
-  grpc::Slice slice;
-  if (bytes.TrySingleSlice(&slice).ok()) {
-    if (slice.size() > INT_MAX) return false;
-    return message->ParseFromArray(slice.begin(), static_cast<int>(slice.size()));
-  }
-  grpc::ByteBuffer copy = bytes;  // copies references only: the reader needs a mutable buffer
-  grpc::ProtoBufferReader reader(&copy);
-  return reader.status().ok() && message->ParseFromZeroCopyStream(&reader);
+absl::Status Malformed(const google::protobuf::Message& message) {
+  return WithReason(absl::InvalidArgumentError(absl::StrCat("the request is not a well-formed ",
+                                                            message.GetTypeName(), " message")),
+                    "malformed");
+}
+
+// Scans the bytes of `scanned` and parses those of `parsed`, which are the same.
+absl::Status ScanAndParse(google::protobuf::io::ZeroCopyInputStream* scanned,
+                          google::protobuf::io::ZeroCopyInputStream* parsed,
+                          const WireLimits& limits, google::protobuf::Message* message) {
+  const absl::Status scan = ScanWire(scanned, *message->GetDescriptor(), limits).status();
+  if (!scan.ok()) return AttachedReason(scan) == "malformed" ? Malformed(*message) : scan;
+  return message->ParseFromZeroCopyStream(parsed) ? absl::OkStatus() : Malformed(*message);
 }
 
 }  // namespace
 
-absl::Status Parse(const grpc::ByteBuffer& bytes, google::protobuf::MessageLite* message) {
-  if (ParseSlices(bytes, message)) return absl::OkStatus();
-  return WithReason(absl::InvalidArgumentError(absl::StrCat("the request is not a well-formed ",
-                                                            message->GetTypeName(), " message")),
-                    "malformed");
+absl::Status Parse(const grpc::ByteBuffer& bytes, google::protobuf::Message* message,
+                   const WireLimits& limits) {
+  grpc::Slice slice;
+  if (bytes.TrySingleSlice(&slice).ok() && slice.size() <= INT_MAX) {
+    const int size = static_cast<int>(slice.size());
+    google::protobuf::io::ArrayInputStream scanned(slice.begin(), size);
+    google::protobuf::io::ArrayInputStream parsed(slice.begin(), size);
+    return ScanAndParse(&scanned, &parsed, limits, message);
+  }
+  // Copies references only: each reader needs a mutable buffer.
+  grpc::ByteBuffer first = bytes;
+  grpc::ByteBuffer second = bytes;
+  grpc::ProtoBufferReader scanned(&first);
+  grpc::ProtoBufferReader parsed(&second);
+  if (!scanned.status().ok() || !parsed.status().ok()) return Malformed(*message);
+  return ScanAndParse(&scanned, &parsed, limits, message);
 }
 
 absl::Status Serialize(const google::protobuf::MessageLite& message, grpc::ByteBuffer* bytes) {

@@ -2,15 +2,18 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "google/protobuf/message_lite.h"
+#include "google/protobuf/message.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "server/calls/wire_scan.h"
 
 namespace sluice {
 
 // Parses `bytes` into `message`. Returns InvalidArgument ("malformed") if the bytes are not such a
 // message; the parsing in gRPC's typed callback API would answer UNIMPLEMENTED with an empty text
-// instead.
-absl::Status Parse(const grpc::ByteBuffer& bytes, google::protobuf::MessageLite* message);
+// instead. Returns InvalidArgument ("request"), before anything is allocated, if the message would
+// exceed `limits`, whose defaults suit the messages that carry no tensors.
+absl::Status Parse(const grpc::ByteBuffer& bytes, google::protobuf::Message* message,
+                   const WireLimits& limits = {});
 
 // Serialises `message` into `bytes`. Returns Internal if the message exceeds 2 GiB, Protobuf's
 // limit.

@@ -30,6 +30,10 @@ const std::vector<OptionSpec<ConnectionOptions>>& OptionSpecs<ConnectionOptions>
       SLUICE_OPTION(max, Count(1, 1 << 20),
                     "Connections at a time; more are closed at once. Each takes a descriptor: "
                     "where the system allows fewer, they are fewer, and a warning says so."),
+      SLUICE_OPTION(max_per_address, Count(0, 1 << 20),
+                    "Connections from one address at a time; more are closed at once. 0: all but a "
+                    "tenth of max, so that no address has all of them. Set it to max behind a "
+                    "proxy, and lower where callers connect by themselves."),
       SLUICE_OPTION(handshake_timeout_us, Timeout(10 * kMinuteUs),
                     "Time for a new connection to finish its TLS and HTTP/2 handshakes."),
       SLUICE_OPTION(idle_timeout_us, Duration(kDayUs),
@@ -65,6 +69,12 @@ const std::vector<OptionSpec<GrpcOptions>>& OptionSpecs<GrpcOptions>() {
                     "Memory that gRPC may use for all calls together. At the limit calls are "
                     "refused or slowed down, the daemon keeps its size. 0: a quarter of the "
                     "cgroup's or the machine's memory."),
+      SLUICE_OPTION(max_unread_bytes, Size(0, 16 * kTebibyte),
+                    "Memory of all answers that are not yet sent to callers or that these have not "
+                    "read. A request takes from it what its answer may need; where too little is "
+                    "left it is RESOURCE_EXHAUSTED, reason unread_answers. One caller gets no more "
+                    "than it leaves to others. 0: an eighth of the cgroup's or the machine's "
+                    "memory."),
       SLUICE_OPTION(max_metadata_bytes, Size(1 << 10, 1 << 24),
                     "Largest sum of a call's metadata: names, values and 32 bytes for each. "
                     "Clients that know HTTP/2 send no more; the connection of one that does is "

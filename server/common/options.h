@@ -21,6 +21,7 @@ struct ModelSpec {
 // a connection without using it.
 struct ConnectionOptions {
   int32_t max = 10'000;
+  int32_t max_per_address = 0;
   int64_t handshake_timeout_us = 10'000'000;
   int64_t idle_timeout_us = 600'000'000;
   int64_t max_age_us = 0;
@@ -34,6 +35,7 @@ struct GrpcOptions {
   std::string address = "0.0.0.0:8001";
   int64_t max_message_bytes = 64 << 20;
   int64_t memory_quota_bytes = 0;
+  int64_t max_unread_bytes = 0;
   int64_t max_metadata_bytes = 8 << 10;
   int32_t max_streams = 1024;
   int64_t transfer_timeout_us = 60'000'000;

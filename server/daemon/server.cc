@@ -1,24 +1,36 @@
 #include "server/daemon/server.h"
 
+#include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
+#include "server/net/grpc_limits.h"
 
 namespace sluice {
 namespace {
 
-// The time that replies still on the wire get after the engine has drained.
+// The least time that replies still on the wire get after the engine has drained.
 constexpr std::chrono::seconds kReplyGrace{1};
 
 // The numbers of loads and of lookups that may wait. Each kind runs one at a time, so longer queues
 // would only mean longer waits; callers should try again later.
 constexpr size_t kMaxWaitingLoads = 8;
 constexpr size_t kMaxWaitingLookups = 64;
+
+// The number of messages that may wait to be read. They are in gRPC's memory quota.
+constexpr int64_t kMaxWaitingMessages = 4096;
+
+// Returns the threads that read long messages: half of the machine's, so that steps get the other
+// half, and at least two, so that one slow text does not stop all others.
+int PreparationThreads() {
+  return std::max(2, static_cast<int>(std::thread::hardware_concurrency()) / 2);
+}
 
 RequestLimits LimitsOf(const GrpcOptions& options) {
   return {.max_rows = options.max_rows, .max_reply_bytes = options.max_message_bytes};
@@ -58,17 +70,21 @@ Server::Server(const ServerOptions& options, const std::string& version,
       parts_(parts),
       security_(std::move(security)),
       collector_(parts.engine, [log = parts.log] { return log->dropped(); }),
-      frontend_(LimitsOf(options.grpc), StallTimeoutOf(options.grpc), parts.engine, parts.clock,
-                parts.replies, parts.metrics, &health_, callers()),
-      admin_frontend_(LimitsOf(options.grpc), StallTimeoutOf(options.grpc), parts.engine,
-                      parts.clock, parts.replies, parts.metrics, &health_, admin_callers()),
-      models_(parts.engine, parts.log),
-      loads_(kMaxWaitingLoads),
-      lookups_(kMaxWaitingLookups),
       transfers_(std::chrono::microseconds(options.grpc.transfer_timeout_us),
                  "server.grpc.transfer_timeout_us", parts.clock),
       idle_streams_(std::chrono::microseconds(options.grpc.stream_idle_timeout_us),
                     "server.grpc.stream_idle_timeout_us", parts.clock),
+      health_(&transfers_),
+      unread_(MaxUnreadBytes(options.grpc)),
+      frontend_(LimitsOf(options.grpc), StallTimeoutOf(options.grpc), parts.engine, parts.clock,
+                parts.replies, &preparations_, &unread_, parts.metrics, &health_, callers()),
+      admin_frontend_(LimitsOf(options.grpc), StallTimeoutOf(options.grpc), parts.engine,
+                      parts.clock, parts.replies, &preparations_, &unread_, parts.metrics, &health_,
+                      admin_callers()),
+      preparations_({.threads = PreparationThreads(), .max_waiting = kMaxWaitingMessages}),
+      models_(parts.engine, parts.log),
+      loads_(kMaxWaitingLoads),
+      lookups_(kMaxWaitingLookups),
       service_(engine_options.batch.max_queue_delay_us, version, Management::kDenied,
                Parts(&frontend_, callers())),
       admin_service_(engine_options.batch.max_queue_delay_us, version, Management::kAllowed,
@@ -82,7 +98,7 @@ Server::Server(const ServerOptions& options, const std::string& version,
                .activity = parts.activity,
                .phase = [this] { return phase(); }}),
       lifecycle_(options.lifecycle),
-      edge_collector_(&ports_, callers(), &transfers_, &idle_streams_) {
+      edge_collector_(&ports_, callers(), &transfers_, &idle_streams_, &unread_) {
   if (parts.engine_health != nullptr) parts.engine_health->Attach(&health_);
 }
 
@@ -106,8 +122,10 @@ InferenceParts Server::Parts(InferenceFrontend* frontend, const Callers* callers
 }
 
 absl::StatusOr<std::function<void()>> Server::Prepare(const ServerOptions& options) {
-  SLUICE_RETURN_IF_ERROR(security_->Look());
+  SLUICE_RETURN_IF_ERROR(security_->Check());
   return [this, options] {
+    // Were they spoiled since, the last good ones would stay in use, and the log would say so.
+    security_->Look().IgnoreError();
     for (InferenceFrontend* frontend : {&frontend_, &admin_frontend_}) {
       frontend->SetLimits(LimitsOf(options.grpc), StallTimeoutOf(options.grpc));
     }
@@ -161,7 +179,11 @@ absl::Status Server::StartGrpc() {
 }
 
 void Server::StopGrpc(nanoseconds grace) {
-  ports_.Stop(grace, [this] { health_.EndWatches(); });
+  ports_.Stop(grace, [this] {
+    health_.EndWatches();
+    transfers_.EndIncoming();
+    idle_streams_.EndIncoming();
+  });
 }
 
 Server::~Server() {
@@ -185,8 +207,9 @@ void Server::Drain() {
     const MonoTime end = parts_.clock->Now() + std::chrono::microseconds(lifecycle.drain_delay_us);
     while (parts_.clock->Now() < end) parts_.clock->WaitUntil(&never, &mu, end);
   }
-  parts_.engine->Drain(parts_.clock->Now() + std::chrono::microseconds(lifecycle.drain_timeout_us));
-  StopGrpc(kReplyGrace);
+  const MonoTime end = parts_.clock->Now() + std::chrono::microseconds(lifecycle.drain_timeout_us);
+  parts_.engine->Drain(end);
+  StopGrpc(std::max<nanoseconds>(end - parts_.clock->Now(), kReplyGrace));
 }
 
 }  // namespace sluice

@@ -4,9 +4,10 @@
 // that uses them, then a Server. The server is destroyed first, then the engine, then the others.
 //
 // Order of Drain: the daemon becomes not ready; requests are still accepted for drain_delay; the
-// engine stops admission and finishes the requests that it has accepted; health watches end; gRPC
-// stops. gRPC's shutdown returns when every call has finished. Calls that have not finished by its
-// deadline are cancelled, which finishes them.
+// engine stops admission and finishes the requests that it has accepted; health watches, streams in
+// which nothing is in progress and calls whose message has not arrived end; gRPC stops. gRPC's
+// shutdown returns when every call has finished, which is when the callers have taken their
+// answers. Calls that have not finished by its deadline are cancelled, which finishes them.
 #pragma once
 
 #include <atomic>
@@ -77,7 +78,8 @@ class Server {
   // Reads the files of TLS and of callers again, and returns an error if they are invalid.
   absl::StatusOr<std::function<void()>> Prepare(const ServerOptions& options);
 
-  // Drains in the order above. Blocks for at most drain_delay + drain_timeout + 1 s.
+  // Drains in the order above. Blocks for at most drain_delay + drain_timeout + 1 s: what the
+  // engine leaves of the timeout, and at least 1 s, is the callers' time to take their answers.
   void Drain();
 
   // Each returns 0 if there is no such port.
@@ -105,14 +107,16 @@ class Server {
   const ServerParts parts_;
   const std::unique_ptr<Security> security_;
   EngineCollector collector_;
+  TransferWatch transfers_;
+  TransferWatch idle_streams_;
   Health health_;
+  MemoryBudget unread_;
   InferenceFrontend frontend_;
   InferenceFrontend admin_frontend_;
+  JobPool preparations_;  // ends before the frontends, which its jobs use
   ModelManager models_;
   JobQueue loads_;    // loads models and configurations
   JobQueue lookups_;  // reads the repository on disk
-  TransferWatch transfers_;
-  TransferWatch idle_streams_;
   InferenceService service_;
   InferenceService admin_service_;  // like service_, with loading and unloading of models
   AdminService admin_;

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "absl/random/random.h"
+#include "absl/strings/str_cat.h"
+#include "base/interruption.h"
 #include "base/status_macros.h"
 #include "server/common/status.h"
 
@@ -28,6 +30,26 @@ MonoTime ToMonotonic(std::chrono::system_clock::time_point deadline, MonoTime no
   // More than a year away counts as no deadline, which also keeps the sum from overflowing.
   if (deadline - wall > std::chrono::hours(24 * 365)) return MonoTime::max();
   return now + std::chrono::duration_cast<nanoseconds>(std::max(deadline - wall, {}));
+}
+
+// The size up to which a message is read and validated on the thread on which it arrives.
+constexpr size_t kBytesAtOnce = 4096;
+
+// Returns whether a message is short and has no texts to encode. The search may be wrong in favour
+// of texts, which does no harm.
+bool IsQuick(const grpc::ByteBuffer& bytes) {
+  constexpr std::string_view kText = "text_input";
+  if (bytes.Length() > kBytesAtOnce) return false;
+  grpc::Slice slice;
+  if (!bytes.TrySingleSlice(&slice).ok() && !bytes.DumpToSingleSlice(&slice).ok()) return false;
+  const std::string_view text(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  return text.find(kText) == std::string_view::npos;
+}
+
+// Returns whose turn it is when callers take turns: the caller, or the host of an anonymous one.
+std::string OwnerOf(const CallContext& call) {
+  if (call.caller != nullptr && call.caller->name() != kAnonymous) return call.caller->name();
+  return call.peer.substr(0, call.peer.rfind(':'));
 }
 
 int64_t DrawSeed() {
@@ -68,6 +90,7 @@ CallContext InferenceFrontend::Arrive(const grpc::CallbackServerContext& context
   CallContext call;
   call.received = clock_->Now();
   call.rpc_deadline = ToMonotonic(context.deadline(), call.received);
+  call.peer = context.peer();
   call.fresh_seed = DrawSeed();
   const auto traceparent = context.client_metadata().find("traceparent");
   if (traceparent != context.client_metadata().end()) {
@@ -92,25 +115,45 @@ absl::Status InferenceFrontend::Enter(const CallContext& call) {
   return status;
 }
 
+absl::Status InferenceFrontend::Prepare(const grpc::ByteBuffer& bytes, const CallContext& call,
+                                        std::function<absl::Status()> check,
+                                        std::function<void()> prepare) {
+  if (IsQuick(bytes)) {
+    prepare();
+    return absl::OkStatus();
+  }
+  auto job = [this, deadline = call.rpc_deadline, check = std::move(check),
+              prepare = std::move(prepare)] {
+    const Interruptible scope([&]() -> absl::Status {
+      SLUICE_RETURN_IF_ERROR(check());
+      if (clock_->Now() < deadline) return absl::OkStatus();
+      return absl::DeadlineExceededError("the deadline passed before the request was queued");
+    });
+    prepare();
+  };
+  if (preparations_->Post(OwnerOf(call), std::move(job))) return absl::OkStatus();
+  absl::Status status =
+      WithReason(absl::ResourceExhaustedError("too many messages wait to be read"), "too_busy");
+  Refuse(status);
+  return status;
+}
+
 absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferRequest& message,
                                                     CallContext call, MakeSink make_sink) {
-  const RequestLimits limits{.max_rows = max_rows_, .max_reply_bytes = max_reply_bytes_};
-  int64_t taken = 0;  // the tokens taken from the caller's limit
+  int64_t taken = 0;  // the tokens taken from the caller's limit that the engine's refusal returns
   const auto make =
       [&](const std::shared_ptr<const Model>& model) -> absl::StatusOr<Engine::Submission> {
+    SLUICE_RETURN_IF_ERROR(CheckInterruption());
     call.model = model;
-    absl::StatusOr<ValidRequest> valid = Validate(message, limits, call);
+    absl::StatusOr<ValidRequest> valid = ValidateAndCharge(message, &call, &taken);
     if (!valid.ok()) {
       refusals_->OnRefused(model->name, ReasonOf(valid.status()));
       return valid.status();
     }
-    if (call.caller != nullptr) {
-      const int64_t tokens = TokensOf(valid->request);
-      SLUICE_RETURN_IF_ERROR(TakeTokens(tokens, call));
-      taken = tokens;
-      valid->request.caller = call.caller->name();
-    }
-    return Engine::Submission{std::move(valid->request), make_sink(std::move(valid->reply))};
+    MemoryShare unread = unread_->Take(OwnerOf(call), valid->reply.max_bytes);
+    if (!unread) return RefuseUnread(*model, valid->reply.max_bytes);
+    return Engine::Submission{std::move(valid->request),
+                              make_sink(std::move(valid->reply), std::move(unread))};
   };
   absl::StatusOr<RequestId> id =
       engine_->ResolveAndSubmit(message.model_name(), message.model_version(), make, call.received);
@@ -126,9 +169,42 @@ absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferR
   return id;
 }
 
-absl::Status InferenceFrontend::TakeTokens(int64_t tokens, const CallContext& call) {
-  absl::Status status = call.caller->TakeTokens(tokens, call.received);
-  if (!status.ok()) refusals_->OnRefused(call.model->name, ReasonOf(status));
+absl::StatusOr<ValidRequest> InferenceFrontend::ValidateAndCharge(
+    const inference::ModelInferRequest& message, CallContext* call, int64_t* taken) const {
+  const RequestLimits limits{.max_rows = max_rows_, .max_reply_bytes = max_reply_bytes_};
+  if (call->caller == nullptr) return Validate(message, limits, *call);
+  const Caller& caller = *call->caller;
+  int64_t least = 0;
+  call->before_encoding = [&](int64_t tokens) {
+    least = tokens;
+    return caller.TakeTokens(tokens, call->received);
+  };
+  SLUICE_ASSIGN_OR_RETURN(ValidRequest valid, Validate(message, limits, *call));
+  if (least > 0) caller.ReturnTokens(least);
+  const int64_t tokens = TokensOf(valid.request);
+  if (absl::Status status = caller.TakeTokens(tokens, call->received); !status.ok()) {
+    if (least > 0) caller.TakeTokens(least, call->received).IgnoreError();
+    return status;
+  }
+  *taken = tokens;
+  valid.request.caller = caller.name();
+  return valid;
+}
+
+absl::Status InferenceFrontend::RefuseUnread(const Model& model, int64_t bytes) {
+  const std::string need = absl::StrCat("the reply may need ", bytes, " bytes");
+  const absl::Status status =
+      bytes > unread_->limit()
+          ? WithReason(absl::InvalidArgumentError(
+                           absl::StrCat(need, "; the limit of all replies is ", unread_->limit(),
+                                        " (server.grpc.max_unread_bytes)")),
+                       "request")
+          : WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                           need,
+                           "; too many answers of this caller or of all wait to be made or "
+                           "read (server.grpc.max_unread_bytes)")),
+                       "unread_answers");
+  refusals_->OnRefused(model.name, ReasonOf(status));
   return status;
 }
 

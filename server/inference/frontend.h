@@ -2,16 +2,22 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/job_pool.h"
+#include "base/memory_budget.h"
 #include "base/mutex.h"
 #include "engine/engine.h"
 #include "grpcpp/server_context.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "server/calls/reply_thread.h"
+#include "server/calls/wire_scan.h"
 #include "server/inference/health.h"
 #include "server/observe/refusal_observer.h"
 #include "server/protocol/validate.h"
@@ -25,14 +31,17 @@ class InferenceFrontend {
   // `stream_stall_timeout` is described in GrpcOptions. `callers` is nullptr where callers are not
   // identified.
   InferenceFrontend(const RequestLimits& limits, nanoseconds stream_stall_timeout, Engine* engine,
-                    Clock* clock, ReplyThread* replies, RefusalObserver* refusals,
-                    const Health* health, const Callers* callers = nullptr)
+                    Clock* clock, ReplyThread* replies, JobPool* preparations, MemoryBudget* unread,
+                    RefusalObserver* refusals, const Health* health,
+                    const Callers* callers = nullptr)
       : max_rows_(limits.max_rows),
         max_reply_bytes_(limits.max_reply_bytes),
         stream_stall_timeout_(stream_stall_timeout),
         engine_(engine),
         clock_(clock),
         replies_(replies),
+        preparations_(preparations),
+        unread_(unread),
         refusals_(refusals),
         health_(health),
         callers_(callers) {}
@@ -56,10 +65,19 @@ class InferenceFrontend {
   // is possible.
   absl::Status Enter(const CallContext& call);
 
+  // Runs `prepare`, which parses and submits the message in `bytes`: at once if that takes no time
+  // worth speaking of, and otherwise on a thread of its own, where the callers take turns. It is
+  // run in the scope of `check` (base/interruption.h) and of the call's deadline. Returns
+  // ResourceExhausted if too many messages wait.
+  absl::Status Prepare(const grpc::ByteBuffer& bytes, const CallContext& call,
+                       std::function<absl::Status()> check, std::function<void()> prepare);
+
   // Resolves the model, validates, counts the tokens against the caller's limit and submits. While
   // models are still being loaded, a model that is not there yet is Unavailable rather than
   // NotFound. After an error, the sink that `make_sink` may have made is never called.
-  using MakeSink = absl::FunctionRef<std::shared_ptr<Sink>(ReplySpec)>;
+  // `unread` is the memory that the answer may take; the sink gives it back when the caller has
+  // taken the answer.
+  using MakeSink = absl::FunctionRef<std::shared_ptr<Sink>(ReplySpec reply, MemoryShare unread)>;
   absl::StatusOr<RequestId> Submit(const inference::ModelInferRequest& message, CallContext call,
                                    MakeSink make_sink);
 
@@ -80,11 +98,23 @@ class InferenceFrontend {
   MonoTime Now() const { return clock_->Now(); }
   nanoseconds stream_stall_timeout() const { return stream_stall_timeout_; }
   int32_t max_rows() const { return max_rows_; }
+  // Returns the limits of requests as they are parsed: lists of numbers may take twice the bytes of
+  // the largest message.
+  WireLimits wire_limits() const {
+    return {.parts = WireLimits{}.parts + max_rows_,
+            .bytes = WireLimits{}.bytes + 2 * max_reply_bytes_};
+  }
   int64_t max_reply_bytes() const { return max_reply_bytes_; }
 
  private:
-  // Takes a request's tokens from its caller's limit. Counts errors.
-  absl::Status TakeTokens(int64_t tokens, const CallContext& call);
+  // Validates, and takes the request's tokens from its caller's limit: first those that its texts
+  // have at least, which stay taken after an error because texts have been encoded. Sets `taken` to
+  // all of them.
+  absl::StatusOr<ValidRequest> ValidateAndCharge(const inference::ModelInferRequest& message,
+                                                 CallContext* call, int64_t* taken) const;
+
+  // Returns the error of a request for whose answer no memory is left, and counts it.
+  absl::Status RefuseUnread(const Model& model, int64_t bytes);
 
   std::atomic<int32_t> max_rows_;
   const int64_t max_reply_bytes_;
@@ -92,6 +122,8 @@ class InferenceFrontend {
   Engine* const engine_;
   Clock* const clock_;
   ReplyThread* const replies_;
+  JobPool* const preparations_;
+  MemoryBudget* const unread_;
   RefusalObserver* const refusals_;
   const Health* const health_;
   const Callers* const callers_;

@@ -3,6 +3,8 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "server/calls/wire.h"
 #include "server/common/status.h"
 
 namespace sluice {
@@ -10,27 +12,63 @@ namespace sluice {
 using grpc::health::v1::HealthCheckRequest;
 using grpc::health::v1::HealthCheckResponse;
 
-// One watch. health->mu_ guards all its members. A watcher is in watchers_ until Finish is called.
-// It deletes itself in OnDone, which gRPC calls after that.
-class Health::Watcher final : public grpc::ServerWriteReactor<HealthCheckResponse> {
+namespace {
+
+constexpr WireLimits kHealthLimits = {.parts = 4, .bytes = 4 * kMaxHealthBytes};
+
+absl::Status ParseCheck(const grpc::ByteBuffer& bytes, HealthCheckRequest* request) {
+  if (static_cast<int64_t>(bytes.Length()) > kMaxHealthBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the message has ", bytes.Length(), " bytes; the limit is ", kMaxHealthBytes));
+  }
+  return Parse(bytes, request, kHealthLimits);
+}
+
+}  // namespace
+
+// One watch. health->mu_ guards all its members but the wait. A watcher is in watchers_ until
+// Finish is called. It deletes itself in OnDone, which gRPC calls after that.
+class Health::Watcher final : public grpc::ServerBidiReactor<Bytes, Bytes> {
  public:
-  Watcher(Health* health, std::string service) : health_(health), service_(std::move(service)) {
+  Watcher(Health* health, grpc::CallbackServerContext* context)
+      : health_(health), peer_(context->peer()) {
     MutexLock lock(&health_->mu_);
     health_->watchers_.insert(this);
+    if (++health_->watches_[peer_] > kMaxWatches) {
+      EndLocked(absl::ResourceExhaustedError(
+          absl::StrCat("a connection has at most ", kMaxWatches, " watches")));
+      return;
+    }
     if (health_->ended_) {
       EndLocked(absl::UnavailableError("shutting down"));
-    } else {
-      NotifyLocked();
+      return;
     }
+    health_->watch()->Begin(context->c_call(), "the watch's message did not arrive", &wait_);
+    StartRead(&request_);
+  }
+
+  void OnReadDone(bool ok) override {
+    health_->watch()->End(&wait_);
+    HealthCheckRequest request;
+    absl::Status status = ok ? ParseCheck(request_, &request)
+                             : absl::InvalidArgumentError("the call ended without a message");
+    MutexLock lock(&health_->mu_);
+    if (!status.ok()) return EndLocked(status);
+    service_ = std::move(*request.mutable_service());
+    watching_ = true;
+    NotifyLocked();
   }
 
   // Writes the present status, unless that was the last status told or a write is in progress.
   void NotifyLocked() {
+    if (!watching_ || writing_ || !health_->watchers_.contains(this)) return;
     const Health::Status now = health_->StatusOf(service_);
-    if (writing_ || told_ == now) return;
+    if (told_ == now) return;
     told_ = now;
     writing_ = true;
-    response_.set_status(now);
+    HealthCheckResponse response;
+    response.set_status(now);
+    Serialize(response, &response_).IgnoreError();  // it is small
     StartWrite(&response_);
   }
 
@@ -42,7 +80,7 @@ class Health::Watcher final : public grpc::ServerWriteReactor<HealthCheckRespons
     MutexLock lock(&health_->mu_);
     writing_ = false;
     if (!ok) return EndLocked(absl::CancelledError("the watcher left"));
-    if (health_->watchers_.contains(this)) NotifyLocked();
+    NotifyLocked();
   }
 
   void OnCancel() override {
@@ -50,15 +88,34 @@ class Health::Watcher final : public grpc::ServerWriteReactor<HealthCheckRespons
     EndLocked(absl::CancelledError("the watcher left"));
   }
 
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    health_->watch()->End(&wait_);
+    {
+      MutexLock lock(&health_->mu_);
+      const auto watches = health_->watches_.find(peer_);
+      if (--watches->second == 0) health_->watches_.erase(watches);
+    }
+    delete this;
+  }
 
  private:
   Health* const health_;
-  const std::string service_;
-  HealthCheckResponse response_;  // belongs to the write in progress
+  const std::string peer_;
+  TransferWatch::Wait wait_;
+  Bytes request_;
+  std::string service_;
+  Bytes response_;  // belongs to the write in progress
+  bool watching_ = false;
   bool writing_ = false;
   std::optional<Health::Status> told_;
 };
+
+Health::Health(TransferWatch* transfers)
+    : StreamedUnaryService(internal::GrpcHealth::service_full_name(), transfers,
+                           /*callers=*/nullptr) {
+  Stream("Check", &Health::Check);
+  StreamAnswers("Watch", &Health::StartWatch);
+}
 
 Health::Status Health::StatusOf(std::string_view service) const {
   const bool liveness = service == kLivenessService;
@@ -97,25 +154,27 @@ void Health::EndWatches() {
   }
 }
 
-grpc::ServerUnaryReactor* Health::Check(grpc::CallbackServerContext* context,
-                                        const HealthCheckRequest* request,
-                                        HealthCheckResponse* response) {
+grpc::ServerUnaryReactor* Health::Check(grpc::CallbackServerContext* context, const Bytes* request,
+                                        Bytes* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  MutexLock lock(&mu_);
-  const Status status = StatusOf(request->service());
-  if (status == HealthCheckResponse::SERVICE_UNKNOWN) {
-    reactor->Finish(
-        ToGrpc(absl::NotFoundError("unknown service " + Printable(request->service()))));
-  } else {
-    response->set_status(status);
-    reactor->Finish(grpc::Status::OK);
+  HealthCheckRequest message;
+  absl::Status status = ParseCheck(*request, &message);
+  HealthCheckResponse answer;
+  if (status.ok()) {
+    MutexLock lock(&mu_);
+    answer.set_status(StatusOf(message.service()));
   }
+  if (answer.status() == HealthCheckResponse::SERVICE_UNKNOWN) {
+    status = absl::NotFoundError("unknown service " + Printable(message.service()));
+  }
+  if (status.ok()) status = Serialize(answer, response);
+  reactor->Finish(ToGrpc(status));
   return reactor;
 }
 
-grpc::ServerWriteReactor<HealthCheckResponse>* Health::Watch(grpc::CallbackServerContext* context,
-                                                             const HealthCheckRequest* request) {
-  return new Watcher(this, request->service());
+grpc::ServerBidiReactor<Health::Bytes, Health::Bytes>* Health::StartWatch(
+    grpc::CallbackServerContext* context) {
+  return new Watcher(this, context);
 }
 
 }  // namespace sluice

@@ -1,23 +1,43 @@
 // The readiness of the server, and grpc.health.v1.Health, which reports it.
 //
 // Thread-safe. gRPC's own health service is not used, because its watches would delay a graceful
-// shutdown until the deadline: they must be ended first.
+// shutdown until the deadline: they must be ended first. Its methods are raw and watched like those
+// of inference, because everybody may call them: a message of a check has no more than
+// kMaxHealthBytes, it arrives within the watch's patience, and a connection has a bounded number of
+// watches.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <string_view>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "base/mutex.h"
 #include "proto/health.grpc.pb.h"
+#include "server/net/grpc_1_51/streamed_unary.h"
 
 namespace sluice {
 
 inline constexpr std::string_view kReadinessService = "sluice.readiness";
 inline constexpr std::string_view kLivenessService = "sluice.liveness";
+inline constexpr int64_t kMaxHealthBytes = 1024;
+inline constexpr int kMaxWatches = 16;  // of one connection
 
-class Health final : public grpc::health::v1::Health::CallbackService {
+namespace internal {
+using GrpcHealth = grpc::health::v1::Health;
+using RawHealth = GrpcHealth::WithRawCallbackMethod_Check<
+    GrpcHealth::WithRawCallbackMethod_Watch<GrpcHealth::Service>>;
+}  // namespace internal
+
+class Health final : public StreamedUnaryService<internal::RawHealth> {
  public:
+  using Bytes = grpc::ByteBuffer;
+
+  // `transfers` is not owned and outlives the calls.
+  explicit Health(TransferWatch* transfers);
+
   // Sets the readiness, which begins as not ready. Watchers hear of each change that lasts.
   void SetReady(bool ready);
   // Returns whether SetReady(true) was called and nothing is wrong with the engine.
@@ -33,17 +53,14 @@ class Health final : public grpc::health::v1::Health::CallbackService {
   // Ends all watches, present and future, with UNAVAILABLE.
   void EndWatches();
 
-  grpc::ServerUnaryReactor* Check(grpc::CallbackServerContext* context,
-                                  const grpc::health::v1::HealthCheckRequest* request,
-                                  grpc::health::v1::HealthCheckResponse* response) override;
-  grpc::ServerWriteReactor<grpc::health::v1::HealthCheckResponse>* Watch(
-      grpc::CallbackServerContext* context,
-      const grpc::health::v1::HealthCheckRequest* request) override;
+  grpc::ServerUnaryReactor* Check(grpc::CallbackServerContext* context, const Bytes* request,
+                                  Bytes* response) override;
 
  private:
   class Watcher;
   using Status = grpc::health::v1::HealthCheckResponse::ServingStatus;
 
+  grpc::ServerBidiReactor<Bytes, Bytes>* StartWatch(grpc::CallbackServerContext* context);
   // Returns SERVICE_UNKNOWN for a name that is not served.
   Status StatusOf(std::string_view service) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Set(bool* flag, bool value);
@@ -57,6 +74,8 @@ class Health final : public grpc::health::v1::Health::CallbackService {
   bool hung_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   absl::flat_hash_set<Watcher*> watchers_ ABSL_GUARDED_BY(mu_);  // not finished yet
+  // The number of watches of each connection, by its peer, that gRPC has not ended.
+  absl::flat_hash_map<std::string, int> watches_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace sluice

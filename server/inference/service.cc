@@ -172,8 +172,10 @@ InferenceService::Unary* InferenceService::RepositoryIndex(Context* context, con
                                                            Bytes* response) {
   return AnswerLater<inference::RepositoryIndexRequest, inference::RepositoryIndexResponse>(
       context, *request, response, absl::OkStatus(), lookups_,
-      [models = models_](const auto& message, auto* answer) {
-        return ListModels(message, models, answer);
+      [models = models_, reasons = management_ == Management::kAllowed
+                                       ? Reasons::kInFull
+                                       : Reasons::kInAWord](const auto& message, auto* answer) {
+        return ListModels(message, models, reasons, answer);
       });
 }
 

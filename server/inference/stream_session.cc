@@ -28,15 +28,41 @@ void StreamSession::OnRead(bool ok) {
     ticket = next_ticket_++;
     running_.emplace(ticket, Running{});
   }
+  CallContext call = frontend_->Arrive(*context_);
+  if (absl::Status known = Identify(&call); !known.ok()) return RefuseRead(ticket, known, "");
+  const auto self = shared_from_this();
+  const auto check = [self]() -> absl::Status {
+    MutexLock lock(&self->mu_);
+    return self->reactor_ == nullptr ? absl::CancelledError("cancelled by the caller")
+                                     : absl::OkStatus();
+  };
+  const absl::Status posted = frontend_->Prepare(
+      incoming_, call, check, [self, ticket, call] { self->Prepare(ticket, call); });
+  if (!posted.ok()) RefuseRead(ticket, posted, "");
+}
+
+absl::Status StreamSession::Identify(CallContext* call) {
+  SLUICE_ASSIGN_OR_RETURN(call->caller, frontend_->Identify(*context_));
+  return absl::OkStatus();
+}
+
+void StreamSession::Prepare(Ticket ticket, CallContext call) {
   std::string id;
-  const absl::Status status = Submit(ticket, frontend_->Arrive(*context_), &id);
-  if (!status.ok()) {
-    const auto refused = std::make_shared<RequestSpec>();
-    refused->id = std::move(id);
-    std::make_shared<StreamSink>(ReplySpec{.request = refused}, frontend_->replies(),
-                                 shared_from_this(), ticket)
-        ->OnDone(status, {}, {});
-  }
+  const absl::Status status = Submit(ticket, std::move(call), &id);
+  if (!status.ok()) return RefuseRead(ticket, status, std::move(id));
+  EndRead();
+}
+
+void StreamSession::RefuseRead(Ticket ticket, const absl::Status& status, std::string id) {
+  const auto refused = std::make_shared<RequestSpec>();
+  refused->id = std::move(id);
+  std::make_shared<StreamSink>(ReplySpec{.request = refused}, frontend_->replies(),
+                               shared_from_this(), ticket)
+      ->OnDone(status, {}, {});
+  EndRead();
+}
+
+void StreamSession::EndRead() {
   MutexLock lock(&mu_);
   // Set only after incoming_ was parsed, because a response that ends may read the next message.
   reading_ = false;
@@ -45,17 +71,16 @@ void StreamSession::OnRead(bool ok) {
 
 absl::Status StreamSession::Submit(Ticket ticket, CallContext call, std::string* id) {
   inference::ModelInferRequest message;
-  if (absl::Status status = Parse(incoming_, &message); !status.ok()) {
+  if (absl::Status status = Parse(incoming_, &message, frontend_->wire_limits()); !status.ok()) {
     frontend_->Refuse(status);
     return status;
   }
   *id = message.id();
-  SLUICE_ASSIGN_OR_RETURN(call.caller, frontend_->Identify(*context_));
   SLUICE_RETURN_IF_ERROR(frontend_->Enter(call));
-  const auto make_sink = [&](ReplySpec spec) {
+  const auto make_sink = [&](ReplySpec spec, MemoryShare unread) {
     Expect(ticket, spec.max_bytes);
     return std::make_shared<StreamSink>(std::move(spec), frontend_->replies(), shared_from_this(),
-                                        ticket);
+                                        ticket, std::move(unread));
   };
   absl::StatusOr<RequestId> admitted = frontend_->Submit(message, std::move(call), make_sink);
   if (admitted.ok()) Admitted(ticket, *admitted);
@@ -126,6 +151,7 @@ void StreamSession::StartWrite(const std::shared_ptr<StreamSink>& sink,
                                const StreamSink::Response& response) {
   MutexLock lock(&mu_);
   if (reactor_ == nullptr) return;
+  writing_sink_ = sink;
   outgoing_ = response.bytes;  // copies references to the slices; ByteBuffer has no move
   if (response.more_at_once) ready_.push_back(sink);
   if (response.last) Answered(sink->ticket());
@@ -139,6 +165,7 @@ void StreamSession::OnWritten(bool ok) {
   MutexLock lock(&mu_);
   writing_ = false;
   writing_since_.reset();
+  writing_sink_.reset();
   outgoing_.Clear();
   if (!ok) return GiveUp();
   if (reactor_ == nullptr) return;

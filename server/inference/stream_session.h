@@ -85,6 +85,12 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
     int64_t reply_bytes = 0;
   };
 
+  absl::Status Identify(CallContext* call);
+  // Parses, validates and submits the message that was read, then reads the next one.
+  void Prepare(Ticket ticket, CallContext call);
+  // Answers the message that was read with an error, then reads the next one.
+  void RefuseRead(Ticket ticket, const absl::Status& status, std::string id);
+  void EndRead();
   absl::Status Submit(Ticket ticket, CallContext call, std::string* id);
   void Admitted(Ticket ticket, RequestId id);
 
@@ -126,6 +132,8 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
   std::deque<std::shared_ptr<StreamSink>> ready_ ABSL_GUARDED_BY(mu_);
   Ticket next_ticket_ ABSL_GUARDED_BY(mu_) = 0;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;  // a write is in progress or claimed
+  // Has the memory of the response in flight.
+  std::shared_ptr<StreamSink> writing_sink_ ABSL_GUARDED_BY(mu_);
   // The time since which the response in flight waits for the caller, and the time of the next
   // check.
   std::optional<MonoTime> writing_since_ ABSL_GUARDED_BY(mu_);

@@ -20,11 +20,12 @@ void SetFinal(bool final, ModelStreamInferResponse* response) {
 }  // namespace
 
 StreamSink::StreamSink(ReplySpec spec, ReplyThread* replies, std::shared_ptr<StreamSession> session,
-                       Ticket ticket)
+                       Ticket ticket, MemoryShare unread)
     : builder_(std::move(spec)),
       replies_(replies),
       session_(std::move(session)),
       ticket_(ticket),
+      unread_(std::move(unread)),
       streams_(builder_.spec().request->max_tokens > 1) {}
 
 void StreamSink::OnTokens(const GeneratedToken* tokens, int count) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "base/memory_budget.h"
 #include "base/mutex.h"
 #include "engine/request.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -31,8 +32,9 @@ class StreamSink final : public Sink,
   using Ticket = uint64_t;  // identifies a request within its stream
 
   // Makes the sink. For a request that is refused, and thus done at once, `spec` needs only the id.
+  // The sink keeps `unread`, the memory of its responses, until it is gone.
   StreamSink(ReplySpec spec, ReplyThread* replies, std::shared_ptr<StreamSession> session,
-             Ticket ticket);
+             Ticket ticket, MemoryShare unread = {});
 
   Ticket ticket() const { return ticket_; }
 
@@ -63,6 +65,7 @@ class StreamSink final : public Sink,
   ReplyThread* const replies_;
   const std::shared_ptr<StreamSession> session_;
   const Ticket ticket_;
+  const MemoryShare unread_;
   const bool streams_;  // responses carry the tokens of each step, not all of them at the end
 
   Mutex mu_;

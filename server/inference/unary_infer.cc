@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "server/calls/wire.h"
@@ -14,16 +15,20 @@ namespace {
 
 class UnaryInfer;
 
-// The sink of a call: collects results on the engine's thread and answers on the reply thread.
+// The sink of a call: prepares the request, collects results on the engine's thread and answers on
+// the reply thread. Outlives the call until the engine has ended the request.
 class UnarySink final : public Sink,
                         public Delivery,
                         public std::enable_shared_from_this<UnarySink> {
  public:
-  UnarySink(ReplySpec spec, ReplyThread* replies, UnaryInfer* call)
-      : builder_(std::move(spec)), replies_(replies), call_(call) {}
+  UnarySink(InferenceFrontend* frontend, MonoTime deadline, UnaryInfer* call)
+      : frontend_(frontend), replies_(frontend->replies()), deadline_(deadline), call_(call) {}
+
+  // Parses, validates and submits the message. Ends the call after an error.
+  void Prepare(const grpc::ByteBuffer& bytes, CallContext context);
 
   void OnTokens(const GeneratedToken* tokens, int count) override {
-    tokens_.Append(tokens, count, builder_.spec().request->num_top);
+    tokens_.Append(tokens, count, builder_->spec().request->num_top);
   }
 
   void OnDone(const absl::Status& status, Reply reply, const RequestTrace& trace) override {
@@ -36,14 +41,29 @@ class UnarySink final : public Sink,
 
   // Claims the right to call Finish. Returns nullptr if it has been claimed already.
   UnaryInfer* Claim() { return call_.exchange(nullptr); }
+  bool claimed() const { return call_ == nullptr; }
+
+  // Cancels the request, or sees to it that it is cancelled as soon as it is submitted. Returns the
+  // status with which the call ends.
+  absl::Status GiveUp();
 
  private:
-  ReplyBuilder builder_;
+  absl::StatusOr<RequestId> Submit(const grpc::ByteBuffer& bytes, CallContext context);
+
+  InferenceFrontend* const frontend_;  // may be gone once the call has ended and was prepared
   ReplyThread* const replies_;
+  const MonoTime deadline_;
+  // These are set before the engine has the sink.
+  std::optional<ReplyBuilder> builder_;
+  MemoryShare unread_;
   TokenBuffer tokens_;
   absl::Status status_;
   Reply reply_;
   std::atomic<UnaryInfer*> call_;
+
+  Mutex mu_;
+  RequestId id_ ABSL_GUARDED_BY(mu_) = 0;  // 0 until it was submitted
+  bool given_up_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 class UnaryInfer final : public grpc::ServerUnaryReactor {
@@ -52,28 +72,22 @@ class UnaryInfer final : public grpc::ServerUnaryReactor {
              grpc::ByteBuffer* response)
       : frontend_(frontend), context_(context), response_(response) {}
 
-  // Parses, validates and submits the request. gRPC calls OnCancel only after the handler has
-  // returned, so nothing here races with it.
+  // gRPC calls OnCancel only after the handler has returned, so nothing here races with it.
   void Start(const grpc::ByteBuffer& bytes, std::shared_ptr<const Caller> caller) {
     CallContext call = frontend_->Arrive(*context_);
     call.caller = std::move(caller);
-    deadline_ = call.rpc_deadline;
     if (absl::Status status = frontend_->Enter(call); !status.ok()) return End(status);
-    inference::ModelInferRequest message;
-    if (absl::Status status = Parse(bytes, &message); !status.ok()) {
-      frontend_->Refuse(status);
-      return End(status);
-    }
-    const auto make_sink = [this](ReplySpec spec) {
-      sink_ = std::make_shared<UnarySink>(std::move(spec), frontend_->replies(), this);
-      return sink_;
+    const auto sink = std::make_shared<UnarySink>(frontend_, call.rpc_deadline, this);
+    sink_ = sink;
+    const auto check = [sink] {
+      return sink->claimed() ? absl::CancelledError("cancelled by the caller") : absl::OkStatus();
     };
-    absl::StatusOr<RequestId> id = frontend_->Submit(message, std::move(call), make_sink);
-    if (!id.ok()) {
-      sink_.reset();
-      return End(id.status());
-    }
-    id_ = *id;
+    // The call, and `bytes` with it, may end at any time from here on.
+    const absl::Status posted =
+        frontend_->Prepare(bytes, call, check, [sink, bytes, call] { sink->Prepare(bytes, call); });
+    if (posted.ok()) return;
+    sink->Claim();
+    End(posted);
   }
 
   // Ends the call. Requires that the sink's Claim granted the right to do so, or that there is no
@@ -85,10 +99,12 @@ class UnaryInfer final : public grpc::ServerUnaryReactor {
   }
 
   grpc::ByteBuffer* response() { return response_; }
+  // Keeps the memory of the answer until gRPC is done with the call.
+  void Hold(MemoryShare unread) { unread_ = std::move(unread); }
 
   void OnCancel() override {
-    if (sink_ == nullptr) return;  // the call was refused and finished in Start
-    const absl::Status status = frontend_->GiveUp(id_, deadline_);
+    if (sink_ == nullptr || sink_->claimed()) return;  // the call was refused
+    const absl::Status status = sink_->GiveUp();
     if (UnaryInfer* call = sink_->Claim()) call->End(status);
   }
 
@@ -98,19 +114,56 @@ class UnaryInfer final : public grpc::ServerUnaryReactor {
   InferenceFrontend* const frontend_;
   grpc::CallbackServerContext* const context_;
   grpc::ByteBuffer* const response_;
-  // Only Start writes these.
-  std::shared_ptr<UnarySink> sink_;
-  RequestId id_ = 0;
-  MonoTime deadline_ = MonoTime::max();
+  std::shared_ptr<UnarySink> sink_;  // only Start writes it
+  MemoryShare unread_;
 };
+
+absl::StatusOr<RequestId> UnarySink::Submit(const grpc::ByteBuffer& bytes, CallContext context) {
+  inference::ModelInferRequest message;
+  if (absl::Status status = Parse(bytes, &message, frontend_->wire_limits()); !status.ok()) {
+    frontend_->Refuse(status);
+    return status;
+  }
+  return frontend_->Submit(message, std::move(context), [this](ReplySpec spec, MemoryShare unread) {
+    builder_.emplace(std::move(spec));
+    unread_ = std::move(unread);
+    return shared_from_this();
+  });
+}
+
+void UnarySink::Prepare(const grpc::ByteBuffer& bytes, CallContext context) {
+  const absl::StatusOr<RequestId> id = Submit(bytes, std::move(context));
+  if (!id.ok()) {
+    if (UnaryInfer* call = Claim()) call->End(id.status());
+    return;
+  }
+  MutexLock lock(&mu_);
+  id_ = *id;
+  if (given_up_) frontend_->GiveUp(id_, deadline_).IgnoreError();
+}
+
+absl::Status UnarySink::GiveUp() {
+  MutexLock lock(&mu_);
+  given_up_ = true;
+  return frontend_->GiveUp(id_, deadline_);
+}
 
 void UnarySink::Deliver() {
   UnaryInfer* call = Claim();
   if (call == nullptr) return;
   if (!status_.ok()) return call->End(status_);
-  inference::ModelInferResponse response;
-  builder_.Build(tokens_, &reply_, &response);
-  call->End(Serialize(response, call->response()));
+  absl::Status status;
+  {
+    inference::ModelInferResponse response;
+    builder_->Build(tokens_, &reply_, &response);
+    status = Serialize(response, call->response());
+  }
+  unread_.Shrink(static_cast<int64_t>(call->response()->Length()));
+  call->Hold(std::move(unread_));
+  // What the engine still refers to shall not keep what was sent.
+  reply_ = Reply();
+  tokens_.Clear();
+  call->End(status);
 }
 
 }  // namespace

@@ -3,7 +3,9 @@
 // Three parties act on a call: the reactor (owned by gRPC until its OnDone), the engine with the
 // call's sink, and the caller, who may cancel. The states of a call:
 //
-//     reading --refused--> finished          Finish in the handler, with the error
+//     reading --refused--> finished          Finish with the error, where the message is prepared
+//     reading --cancelled> finished          Finish in OnCancel; encoding texts stops soon, and a
+//                                            request that is submitted anyway is cancelled
 //     reading --admitted-> running           the engine has the sink
 //     running --done-----> finished          Finish by the sink, on the reply thread
 //     running --cancelled> finished          Finish in OnCancel; the engine ends the request later,

@@ -71,7 +71,7 @@ absl::Status UnloadModelOf(const inference::RepositoryModelUnloadRequest& reques
 }
 
 absl::Status ListModels(const inference::RepositoryIndexRequest& request, ModelManager* models,
-                        inference::RepositoryIndexResponse* response) {
+                        Reasons reasons, inference::RepositoryIndexResponse* response) {
   SLUICE_RETURN_IF_ERROR(CheckRepository(request.repository_name()));
   SLUICE_ASSIGN_OR_RETURN(const std::vector<ModelManager::Entry> index, models->Index());
   for (const ModelManager::Entry& entry : index) {
@@ -80,7 +80,10 @@ absl::Status ListModels(const inference::RepositoryIndexRequest& request, ModelM
     model->set_name(entry.name);
     if (entry.version != 0) model->set_version(absl::StrCat(entry.version));
     model->set_state(entry.ready ? "READY" : "UNAVAILABLE");
-    model->set_reason(entry.reason);
+    const bool in_full = entry.reason.empty() || reasons == Reasons::kInFull;
+    model->set_reason(
+        in_full ? entry.reason
+                : "its files are refused, or it is not loaded; the admin address tells why");
   }
   return absl::OkStatus();
 }

@@ -16,9 +16,13 @@ absl::Status LoadModelOf(const inference::RepositoryModelLoadRequest& request,
 absl::Status UnloadModelOf(const inference::RepositoryModelUnloadRequest& request,
                            ModelManager* models);
 
+// What a listing says of a model that is not served or whose newer files are refused. Reasons name
+// paths of the daemon's host, which are none of a caller's business who may only infer.
+enum class Reasons { kInFull, kInAWord };
+
 // Lists the models. Those that are not served are UNAVAILABLE with a reason; `ready` leaves them
 // out.
 absl::Status ListModels(const inference::RepositoryIndexRequest& request, ModelManager* models,
-                        inference::RepositoryIndexResponse* response);
+                        Reasons reasons, inference::RepositoryIndexResponse* response);
 
 }  // namespace sluice

@@ -28,9 +28,7 @@ int Milliseconds(int64_t us) {
 void LimitMemory(const GrpcOptions& options, grpc::ServerBuilder* builder) {
   // A message limit alone does not bound memory: data is buffered before its length is checked.
   grpc::ResourceQuota quota("sluice");
-  const int64_t bytes =
-      options.memory_quota_bytes > 0 ? options.memory_quota_bytes : DefaultMemoryQuota();
-  quota.Resize(bytes / 100 * kCountedPercent);
+  quota.Resize(MemoryQuota(options) / 100 * kCountedPercent);
   builder->SetResourceQuota(quota);
   builder->SetMaxReceiveMessageSize(options.max_message_bytes);
   builder->SetMaxSendMessageSize(options.max_message_bytes);
@@ -68,9 +66,17 @@ void ApplyLimits(const GrpcOptions& options, grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }
 
-int64_t DefaultMemoryQuota() {
+int64_t AvailableMemory() {
   const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
-  return std::min(machine, CgroupMemory(ReadSystemFile).value_or(machine)) / 4;
+  return std::min(machine, CgroupMemory(ReadSystemFile).value_or(machine));
+}
+
+int64_t MemoryQuota(const GrpcOptions& options) {
+  return options.memory_quota_bytes > 0 ? options.memory_quota_bytes : AvailableMemory() / 4;
+}
+
+int64_t MaxUnreadBytes(const GrpcOptions& options) {
+  return options.max_unread_bytes > 0 ? options.max_unread_bytes : AvailableMemory() / 8;
 }
 
 }  // namespace sluice

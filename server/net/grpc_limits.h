@@ -13,7 +13,11 @@ namespace sluice {
 // Never lets two servers share a port.
 void ApplyLimits(const GrpcOptions& options, grpc::ServerBuilder* builder);
 
-// Returns a quarter of the memory of the cgroup or, without a limit there, of the machine.
-int64_t DefaultMemoryQuota();
+// Returns the memory of the cgroup or, without a limit there, of the machine.
+int64_t AvailableMemory();
+
+// Return the options of their names, or what stands for 0.
+int64_t MemoryQuota(const GrpcOptions& options);
+int64_t MaxUnreadBytes(const GrpcOptions& options);
 
 }  // namespace sluice

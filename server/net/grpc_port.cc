@@ -19,8 +19,7 @@ constexpr int64_t kLiveCallsPerStream = 2;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GrpcPort>> GrpcPort::Start(const Options& options) {
-  SLUICE_ASSIGN_OR_RETURN(auto listener,
-                          GrpcListener::Bind(options.address, options.max_connections));
+  SLUICE_ASSIGN_OR_RETURN(auto listener, GrpcListener::Bind(options.address, options.connections));
   std::unique_ptr<GrpcPort> port(new GrpcPort(std::move(listener), options.credentials));
   grpc::ServerBuilder builder;
   ApplyLimits(options.limits, &builder);

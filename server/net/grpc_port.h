@@ -21,7 +21,7 @@ class GrpcPort {
   struct Options {
     std::string address;
     const GrpcOptions& limits;
-    int64_t max_connections;
+    GrpcListener::Limits connections;
     bool reflection;
     std::shared_ptr<grpc::ServerCredentials> credentials;
     // Not owned; they outlive the port. Several ports may share a service.

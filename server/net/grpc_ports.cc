@@ -10,16 +10,19 @@ namespace {
 
 constexpr int64_t kMaxAdminConnections = 256;
 constexpr int64_t kMaxProbeConnections = 64;
+constexpr int64_t kMaxProbeBytes = 1024;  // of a message
 
 // Returns the configured number of connections, or fewer if the process cannot open so many
 // descriptors.
-int64_t ConnectionsFor(const ConnectionOptions& options, Log* log) {
+GrpcListener::Limits ConnectionsFor(const ConnectionOptions& options, Log* log) {
   const int64_t connections = ReserveDescriptors(options.max);
   if (connections < options.max) {
     log->Warn("fewer connections than configured: descriptors are limited (ulimit -n)",
               {{"connections", connections}, {"server.grpc.connection.max", options.max}});
   }
-  return connections;
+  const int64_t others = connections / 10;
+  return {connections,
+          options.max_per_address > 0 ? options.max_per_address : connections - others};
 }
 
 }  // namespace
@@ -30,7 +33,7 @@ absl::Status GrpcPorts::Start(const ServerOptions& options, const Services& serv
   absl::Status status =
       Open({.address = options.grpc.address,
             .limits = options.grpc,
-            .max_connections = ConnectionsFor(options.grpc.connection, log),
+            .connections = ConnectionsFor(options.grpc.connection, log),
             .reflection = admin.on_grpc_address && admin.reflection,
             .credentials = security.Credentials(),
             .services = admin.on_grpc_address ? services.admin : services.inference},
@@ -39,16 +42,18 @@ absl::Status GrpcPorts::Start(const ServerOptions& options, const Services& serv
     status = Open(
         {.address = admin.address,
          .limits = options.grpc,
-         .max_connections = kMaxAdminConnections,
+         .connections = {kMaxAdminConnections, kMaxAdminConnections},
          .reflection = admin.reflection,
          .credentials = admin.secured ? security.Credentials() : grpc::InsecureServerCredentials(),
          .services = services.admin},
         "admin", &admin_);
   }
   if (status.ok() && !options.grpc.health_address.empty()) {
+    GrpcOptions probes = options.grpc;  // nobody is identified there
+    probes.max_message_bytes = kMaxProbeBytes;
     status = Open({.address = options.grpc.health_address,
-                   .limits = options.grpc,
-                   .max_connections = kMaxProbeConnections,
+                   .limits = probes,
+                   .connections = {kMaxProbeConnections, kMaxProbeConnections},
                    .reflection = false,
                    .credentials = grpc::InsecureServerCredentials(),
                    .services = services.health},

@@ -35,6 +35,9 @@ std::vector<prometheus::MetricFamily> EdgeCollector::Collect() const {
   for (const ListenerStats& stats : ports_->Stats()) AddListener(stats, &snapshot);
   snapshot.Counter(metric::kTransfersCancelled, {}, static_cast<double>(transfers_->cancelled()));
   snapshot.Counter(metric::kIdleStreamsEnded, {}, static_cast<double>(idle_streams_->cancelled()));
+  const MetricSnapshot::Labels unread = {{"use", "unread_answers"}};
+  snapshot.Gauge(metric::kMemoryBytes, unread, static_cast<double>(unread_->used()));
+  snapshot.Gauge(metric::kMemoryLimitBytes, unread, static_cast<double>(unread_->limit()));
   for (const CallerStats& stats : callers_->Stats()) AddCaller(stats, &snapshot);
   snapshot.Counter(metric::kUnauthenticated, {{"reason", "token_unknown"}},
                    static_cast<double>(callers_->unknown_tokens()));

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "base/memory_budget.h"
 #include "prometheus/metric_family.h"
 #include "server/net/grpc_1_51/transfer_watch.h"
 #include "server/net/grpc_ports.h"
@@ -15,8 +16,12 @@ namespace sluice {
 class EdgeCollector {
  public:
   EdgeCollector(const GrpcPorts* ports, const Callers* callers, const TransferWatch* transfers,
-                const TransferWatch* idle_streams)
-      : ports_(ports), callers_(callers), transfers_(transfers), idle_streams_(idle_streams) {}
+                const TransferWatch* idle_streams, const MemoryBudget* unread)
+      : ports_(ports),
+        callers_(callers),
+        transfers_(transfers),
+        idle_streams_(idle_streams),
+        unread_(unread) {}
 
   std::vector<prometheus::MetricFamily> Collect() const;
 
@@ -25,6 +30,7 @@ class EdgeCollector {
   const Callers* const callers_;
   const TransferWatch* const transfers_;
   const TransferWatch* const idle_streams_;
+  const MemoryBudget* const unread_;
 };
 
 }  // namespace sluice

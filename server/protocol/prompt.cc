@@ -2,17 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/interruption.h"
 #include "base/status_macros.h"
 
 namespace sluice {
 namespace {
 
-// An upper bound of the bytes in a token, by which overlong texts are refused before they are
-// encoded.
-constexpr int64_t kMaxBytesPerToken = 256;
+// Where texts are cut, how many bytes they may at least have for each of the model's positions.
+constexpr int64_t kCutBytesPerToken = 256;
 
 // The limit on the length of a row before it is cut, which may exceed the model's positions. No
 // message is large enough to reach it.
@@ -75,25 +76,46 @@ absl::Status Prompt::ReadLengths(const InputTensor& tensor, int64_t rows, int64_
   return absl::OkStatus();
 }
 
-absl::Status Prompt::Encode(const Model& model) {
-  const int64_t most_bytes = model.config.max_positions * kMaxBytesPerToken;
+int64_t Prompt::LeastEncoded(const Model& model) const {
+  int64_t bytes = 0;
+  for (const std::string_view text : texts_) bytes += std::ssize(text);
+  return texts_.empty() ? 0 : bytes / model.tokenizer->longest_token_bytes();
+}
+
+absl::Status Prompt::EncodeRow(const Model& model, bool cuts, size_t row) {
+  const std::string_view text = texts_[row];
+  const int64_t positions = model.config.max_positions;
+  const int64_t longest = model.tokenizer->longest_token_bytes();
+  const int64_t most_bytes = positions * (cuts ? std::max(longest, kCutBytesPerToken) : longest);
+  if (std::ssize(text) > most_bytes) {
+    return InputError(
+        "text_input",
+        absl::StrCat("[", row, "] has ", text.size(), " bytes; the limit is ", most_bytes, " (",
+                     most_bytes / positions, " for each of the model's max_positions)"));
+  }
+  const int64_t most = cuts ? std::numeric_limits<int32_t>::max() : positions;
+  const absl::StatusOr<std::vector<int32_t>> tokens = model.tokenizer->Encode(text, most);
+  SLUICE_RETURN_IF_ERROR(CheckInterruption());
+  if (!tokens.ok()) {
+    return InputError("text_input",
+                      absl::StrCat("[", row, "] is refused: ", tokens.status().message()));
+  }
+  if (tokens->empty() || std::ssize(*tokens) > most) {
+    return InputError(
+        "text_input",
+        absl::StrCat("[", row, "] has ", tokens->empty() ? "0" : absl::StrCat("more than ", most),
+                     " tokens; expected 1 to ", positions,
+                     " (the model's max_positions; the parameter truncate has longer rows cut)"));
+  }
+  encoded_.insert(encoded_.end(), tokens->begin(), tokens->end());
+  lengths_.push_back(std::ssize(*tokens));
+  return absl::OkStatus();
+}
+
+absl::Status Prompt::Encode(const Model& model, Truncation truncation) {
   for (size_t row = 0; row < texts_.size(); ++row) {
-    if (std::ssize(texts_[row]) > most_bytes) {
-      return InputError("text_input", absl::StrCat("[", row, "] has ", texts_[row].size(),
-                                                   " bytes; the limit is ", most_bytes));
-    }
-    const absl::StatusOr<std::vector<int32_t>> tokens = model.tokenizer->Encode(texts_[row]);
-    if (!tokens.ok()) {
-      return InputError("text_input",
-                        absl::StrCat("[", row, "] is refused: ", tokens.status().message()));
-    }
-    if (tokens->empty()) {
-      return InputError("text_input",
-                        absl::StrCat("[", row, "] has 0 tokens; expected 1 to ",
-                                     model.config.max_positions, " (the model's max_positions)"));
-    }
-    encoded_.insert(encoded_.end(), tokens->begin(), tokens->end());
-    lengths_.push_back(std::ssize(*tokens));
+    SLUICE_RETURN_IF_ERROR(CheckInterruption());
+    SLUICE_RETURN_IF_ERROR(EncodeRow(model, truncation != Truncation::kError, row));
   }
   return absl::OkStatus();
 }

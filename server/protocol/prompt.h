@@ -26,8 +26,13 @@ class Prompt {
   int64_t rows() const { return rows_; }
   bool embeds() const { return floats_.data != nullptr; }
 
-  // Encodes texts as tokens; has no effect on other prompts.
-  absl::Status Encode(const Model& model);
+  // Encodes texts as tokens, no more than are needed to find that one of them is too long unless
+  // `truncation` has it cut; has no effect on other prompts. Returns the errors of
+  // CheckInterruption.
+  absl::Status Encode(const Model& model, Truncation truncation);
+  // Returns a lower bound of the tokens that Encode makes, by the bytes of the texts; 0 for other
+  // prompts.
+  int64_t LeastEncoded(const Model& model) const;
   // Cuts rows longer than `most` as `truncation` says, or returns an error for them.
   absl::Status Cut(Truncation truncation, int64_t most);
   // Fills the request's tokens or inputs.
@@ -40,6 +45,7 @@ class Prompt {
   std::vector<int32_t> TakeLengths() { return std::move(lengths_); }
 
  private:
+  absl::Status EncodeRow(const Model& model, bool cuts, size_t row);
   absl::Status ReadLengths(const InputTensor& tensor, int64_t rows, int64_t columns);
   absl::Status CopyIds(const Model& model, Request* request) const;
   absl::Status CopyFloats(Request* request) const;

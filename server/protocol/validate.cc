@@ -98,6 +98,7 @@ uint32_t MaskOf(const std::vector<Output>& outputs) {
 // integers.
 struct ReplyExtents {
   const ModelConfig& config;
+  double text;  // the most bytes that a token adds to a text
   double rows;
   double longest;  // the longest prompt
   double generated;
@@ -107,7 +108,10 @@ struct ReplyExtents {
 
 ReplyExtents ExtentsOf(const Model& model, const Prompt& prompt, const RequestSpec& spec,
                        const Request& request) {
+  // Bytes that are not UTF-8 become U+FFFD, of 3 bytes, and some decoders put spaces before tokens.
+  const int64_t longest = model.tokenizer == nullptr ? 0 : model.tokenizer->longest_token_bytes();
   return {.config = model.config,
+          .text = static_cast<double>(std::max<int64_t>(longest, 3) + 1),
           .rows = static_cast<double>(prompt.rows()),
           .longest = static_cast<double>(prompt.longest()),
           .generated = static_cast<double>(spec.max_tokens),
@@ -126,7 +130,7 @@ double OutputBytes(Output output, const ReplyExtents& of) {
     case Output::kFinishReason:
       return 16 * of.rows;
     case Output::kTextOutput:
-      return of.rows * (4 + 4 * of.generated);
+      return of.rows * (4 + of.text * of.generated);
     case Output::kTopIds:
     case Output::kTopLogprobs:
     case Output::kTopScores:
@@ -266,7 +270,10 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
   const RequestedExtras extras{.top = spec->num_top > 0,
                                .candidates = inputs.has(Input::kCandidateIds)};
   SLUICE_RETURN_IF_ERROR(ReadOutputs(message, model, extras, &reply.outputs));
-  SLUICE_RETURN_IF_ERROR(prompt.Encode(model));
+  if (const int64_t least = prompt.LeastEncoded(model); least > 0 && call.before_encoding) {
+    SLUICE_RETURN_IF_ERROR(call.before_encoding(least));
+  }
+  SLUICE_RETURN_IF_ERROR(prompt.Encode(model, spec->truncate));
   SLUICE_RETURN_IF_ERROR(CheckStop(spec->stop, model));
   request.outputs = MaskOf(reply.outputs);
   if ((request.outputs & kOutputTokens) == 0 && !message.parameters().contains("max_tokens")) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,10 +33,13 @@ struct RequestLimits {
 struct CallContext {
   MonoTime received{};
   MonoTime rpc_deadline = MonoTime::max();
+  std::string peer{};  // as gRPC writes it: "ipv4:192.0.2.1:54321"
   TraceContext trace{};
   int64_t fresh_seed = 0;  // >= 0, from entropy; used if the request needs a seed and has none
   std::shared_ptr<const Caller> caller{};  // nullptr where callers are not identified
   std::shared_ptr<const Model> model{};    // the model that the message names
+  // Called before texts are encoded, with a lower bound of their tokens. May refuse the request.
+  std::function<absl::Status(int64_t tokens)> before_encoding{};
 };
 
 // The part of a request that the reply needs.
@@ -53,7 +57,8 @@ struct ValidRequest {
 };
 
 // Validates a message. Requires call.model. Returns InvalidArgument that names the field and the
-// limit, with the reason "input", "parameter", "output" or "request".
+// limit, with the reason "input", "parameter", "output" or "request", or the errors of
+// call.before_encoding and, while it encodes texts, of CheckInterruption.
 absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& message,
                                       const RequestLimits& limits, const CallContext& call);
 

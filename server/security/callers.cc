@@ -31,8 +31,8 @@ RateOptions Merge(const RateOptions& defaults, const RateOverrides& own) {
           .tokens_burst = own.tokens_burst.value_or(defaults.tokens_burst)};
 }
 
-// Returns the text after "Bearer " in the call's authorization, or nullopt if there is no such
-// header.
+// Returns the text after "Bearer " in the call's authorization, an empty one for any other scheme,
+// or nullopt if there is no such header.
 std::optional<absl::string_view> BearerToken(const grpc::ServerContextBase& context) {
   constexpr absl::string_view kScheme = "bearer ";
   const auto& metadata = context.client_metadata();
@@ -126,6 +126,12 @@ absl::Status Callers::Look() {
   return outcome;
 }
 
+absl::Status Callers::Check() const {
+  if (auth_.callers_file.empty()) return absl::OkStatus();
+  SLUICE_ASSIGN_OR_RETURN(const std::string text, ReadSecretFile(auth_.callers_file));
+  return ParseCallers(text, auth_.callers_file).status();
+}
+
 void Callers::SetRates(const RateOptions& rates) {
   MutexLock look(&look_mu_);
   rates_ = rates;
@@ -159,7 +165,8 @@ absl::StatusOr<std::shared_ptr<const Caller>> Callers::Identify(
   const std::shared_ptr<const Table> known = table();
   if (auth_.callers_file.empty()) return known->callers.front();
   if (const std::optional<absl::string_view> token = BearerToken(context)) {
-    const auto found = known->file.tokens.find(DigestOf(*token));
+    const auto found = token->size() < kMinTokenBytes ? known->file.tokens.end()
+                                                      : known->file.tokens.find(DigestOf(*token));
     if (found != known->file.tokens.end()) return known->callers[found->second];
     unknown_tokens_.fetch_add(1, std::memory_order_relaxed);
     return WithReason(absl::UnauthenticatedError("the bearer token is unknown"), "token_unknown");

@@ -76,6 +76,9 @@ class Callers {
   // Looks at the file again, and returns what is wrong with its present contents.
   absl::Status Look();
 
+  // Returns what is wrong with the file's present contents, and changes nothing.
+  absl::Status Check() const;
+
   // Sets the default limits, for callers whose lines give none, from now on.
   void SetRates(const RateOptions& rates);
 

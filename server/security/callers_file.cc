@@ -96,6 +96,7 @@ class Parser {
     }
     const std::string bytes = absl::HexStringToBytes(hex);
     std::copy(bytes.begin(), bytes.end(), digest.begin());
+    if (digest == DigestOf("")) return Problem("this is the hash of an empty token");
     return Add(digest, caller);
   }
 

@@ -39,6 +39,13 @@ absl::Status Security::Look() {
   return callers.ok() ? callers : In("server.auth", callers);
 }
 
+absl::Status Security::Check() const {
+  const absl::Status tls = tls_ == nullptr ? absl::OkStatus() : tls_->Check();
+  if (!tls.ok()) return In("server.tls", tls);
+  const absl::Status callers = callers_->Check();
+  return callers.ok() ? callers : In("server.auth", callers);
+}
+
 std::shared_ptr<grpc::ServerCredentials> Security::Credentials() const {
   return tls_ == nullptr ? grpc::InsecureServerCredentials() : tls_->Credentials();
 }

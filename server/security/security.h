@@ -30,6 +30,9 @@ class Security {
   // Looks at all files now, and returns the first error. Valid files are used from then on.
   absl::Status Look();
 
+  // Returns the first error in the files as they are now, and changes nothing.
+  absl::Status Check() const;
+
   Callers* callers() { return callers_.get(); }
 
   // Returns the credentials for one port; see TlsFiles::Credentials. Without TLS, they are

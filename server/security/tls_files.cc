@@ -92,6 +92,11 @@ absl::Status TlsFiles::Look() {
   return outcome;
 }
 
+absl::Status TlsFiles::Check() const {
+  SLUICE_ASSIGN_OR_RETURN(TlsIdentity found, ReadTlsFiles(options_));
+  return CheckTlsIdentity(options_, std::chrono::system_clock::now(), &found);
+}
+
 std::shared_ptr<const TlsIdentity> TlsFiles::shown() const {
   MutexLock lock(&mu_);
   return shown_;

@@ -27,6 +27,9 @@ class TlsFiles {
   // Looks at the files again, and returns what is wrong with their present contents.
   absl::Status Look();
 
+  // Returns what is wrong with the files' present contents, and changes nothing.
+  absl::Status Check() const;
+
   std::shared_ptr<const TlsIdentity> shown() const;
 
   // Returns credentials for one port of a server, with at least TLS 1.2. This object outlives the

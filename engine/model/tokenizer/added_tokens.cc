@@ -91,6 +91,7 @@ absl::StatusOr<AddedTokens> AddedTokens::Parse(const nlohmann::json* list,
     if (content.ok() && !content->empty()) {
       (token.normalized ? added.normalized_ : added.raw_).Add(*content, i);
     }
+    added.longest_bytes_ = std::max(added.longest_bytes_, std::ssize(token.content));
     added.tokens_.push_back(std::move(token));
   }
   SLUICE_RETURN_IF_ERROR(status);
@@ -106,6 +107,7 @@ void AddedTokens::AddSpecial(int32_t id, std::string content) {
   const int32_t index = std::ssize(tokens_);
   if (content.empty() || !by_id_.try_emplace(id, tokens_.size()).second) return;
   raw_.Add(content, index);
+  longest_bytes_ = std::max(longest_bytes_, std::ssize(content));
   AddedToken& token = tokens_.emplace_back();
   token.id = id;
   token.content = std::move(content);

@@ -46,6 +46,8 @@ class AddedTokens {
 
   // Returns nullptr if the id is not that of an added token.
   const AddedToken* Get(int32_t id) const;
+  int64_t longest_bytes() const { return longest_bytes_; }
+
   // Returns kNoToken if there is no such token.
   int32_t IdOf(std::string_view content) const;
 
@@ -56,6 +58,7 @@ class AddedTokens {
   absl::flat_hash_map<int32_t, size_t> by_id_;
   Trie raw_;  // values are indices of tokens_
   Trie normalized_;
+  int64_t longest_bytes_ = 0;
 };
 
 }  // namespace sluice::tokenize

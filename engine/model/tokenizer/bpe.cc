@@ -2,6 +2,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/model/tokenizer/merging.h"
 #include "engine/model/tokenizer/steps.h"
 #include "engine/model/tokenizer/subword_model.h"
@@ -47,9 +48,9 @@ class Bpe final : public SubwordModel {
       }
     }
     std::vector<Symbol> symbols = Characters(piece);
-    MergeLoop(&symbols, [this](const Symbol& left, const Symbol& right) {
-      return table_(left, right);
-    }).Run();
+    MergeLoop merges(
+        &symbols, [this](const Symbol& left, const Symbol& right) { return table_(left, right); });
+    SLUICE_RETURN_IF_ERROR(merges.Run());
     for (const Symbol& symbol : symbols) {
       if (symbol.bytes > 0) ids->push_back(symbol.id);
     }
@@ -57,6 +58,9 @@ class Bpe final : public SubwordModel {
   }
 
   const Vocabulary& vocabulary() const override { return vocabulary_; }
+  bool joins_unknown() const override {
+    return options_.unknown != kNoToken && options_.fuse_unknown;
+  }
 
  private:
   std::vector<Symbol> Characters(std::string_view piece) const {

@@ -1,10 +1,12 @@
 #include "engine/model/tokenizer/hugging_face.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/interruption.h"
 #include "base/json_reader.h"
 #include "base/status_macros.h"
 #include "engine/model/tokenizer/added_tokens.h"
@@ -32,7 +34,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
  public:
   explicit HuggingFaceTokenizer(Parts parts) : parts_(std::move(parts)) {}
 
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override {
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, int64_t most) const override {
     std::vector<int32_t> ids = parts_.post_processor.prefix;
     const std::string valid = ToValidUtf8(text);
     for (const AddedTokens::Part& part : parts_.added.FindRaw(valid)) {
@@ -41,7 +43,8 @@ class HuggingFaceTokenizer final : public Tokenizer {
         continue;
       }
       const bool first = part.text.data() == valid.data();
-      SLUICE_RETURN_IF_ERROR(EncodeBetween(part.text, first, &ids));
+      SLUICE_RETURN_IF_ERROR(EncodeBetween(part.text, first, most, &ids));
+      if (std::ssize(ids) > most) return ids;
     }
     ids.insert(ids.end(), parts_.post_processor.suffix.begin(), parts_.post_processor.suffix.end());
     return ids;
@@ -54,6 +57,9 @@ class HuggingFaceTokenizer final : public Tokenizer {
     return parts_.decoder.Apply(TextsOf(ids), /*keep_bytes=*/true);
   }
   bool TextIsUtf8() const override { return true; }
+  int64_t longest_token_bytes() const override {
+    return std::max(LongestTokenBytes(*parts_.model), parts_.added.longest_bytes());
+  }
 
  private:
   std::vector<std::string> TextsOf(std::span<const int32_t> ids) const {
@@ -70,7 +76,9 @@ class HuggingFaceTokenizer final : public Tokenizer {
     return tokens;
   }
 
-  absl::Status EncodeBetween(std::string_view text, bool first, std::vector<int32_t>* ids) const {
+  absl::Status EncodeBetween(std::string_view text, bool first, int64_t most,
+                             std::vector<int32_t>* ids) const {
+    SLUICE_RETURN_IF_ERROR(CheckInterruption());
     SLUICE_ASSIGN_OR_RETURN(const std::string normal, parts_.normalizer.Apply(text));
     for (const AddedTokens::Part& part : parts_.added.FindNormalized(normal)) {
       if (part.id != kNoToken) {
@@ -80,7 +88,10 @@ class HuggingFaceTokenizer final : public Tokenizer {
       std::vector<Piece> pieces;
       pieces.push_back({std::string(part.text), first && part.text.data() == normal.data()});
       SLUICE_RETURN_IF_ERROR(parts_.pre_tokenizer.Apply(&pieces));
+      InterruptionCounter counter;
       for (const Piece& piece : pieces) {
+        if (std::ssize(*ids) > most) return absl::OkStatus();
+        SLUICE_RETURN_IF_ERROR(counter.Check());
         if (!piece.text.empty()) SLUICE_RETURN_IF_ERROR(parts_.model->Encode(piece.text, ids));
       }
     }

@@ -6,6 +6,10 @@
 #include <queue>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "base/interruption.h"
+#include "base/status_macros.h"
+
 namespace sluice::tokenize {
 
 struct Symbol {
@@ -35,8 +39,11 @@ class MergeLoop {
     for (int32_t i = 0; i < count; ++i) Consider(i);
   }
 
-  void Run() {
+  // Returns the errors of CheckInterruption.
+  absl::Status Run() {
+    InterruptionCounter counter;
     while (!candidates_.empty()) {
+      SLUICE_RETURN_IF_ERROR(counter.Check());
       const Candidate best = candidates_.top();
       candidates_.pop();
       Symbol& left = symbols_[best.left];
@@ -51,6 +58,7 @@ class MergeLoop {
       if (left.previous >= 0) Consider(left.previous);
       Consider(best.left);
     }
+    return absl::OkStatus();
   }
 
  private:

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/interruption.h"
+#include "base/status_macros.h"
 #include "engine/model/tokenizer/unicode.h"
 
 namespace sluice::tokenize {
@@ -93,12 +95,16 @@ class RegexPattern final : public Pattern {
     const std::unique_ptr<icu::RegexMatcher> matcher(pattern_->matcher(wide, error));
     if (U_SUCCESS(error)) matcher->setTimeLimit(kMaxMatchSteps, error);
     if (U_SUCCESS(error)) matcher->setStackLimit(kMaxStackBytes, error);
+    if (U_SUCCESS(error)) matcher->setMatchCallback(&GoesOn, nullptr, error);
     std::vector<Span> spans;
     PlaceInUtf8 place(text);
+    InterruptionCounter counter;
     while (U_SUCCESS(error) && matcher->find(error) != 0) {
+      SLUICE_RETURN_IF_ERROR(counter.Check());
       const size_t begin = place.Of(matcher->start(error));
       AddMatch(begin, place.Of(matcher->end(error)), &spans);
     }
+    if (error == U_REGEX_STOPPED_BY_CALLER) return CheckInterruption();
     if (U_FAILURE(error)) {
       return absl::ResourceExhaustedError(absl::StrCat(
           "a regular expression of the tokenizer takes too long here: ", u_errorName(error)));
@@ -108,6 +114,11 @@ class RegexPattern final : public Pattern {
   }
 
  private:
+  // ICU asks this after each unit of steps.
+  static UBool U_CALLCONV GoesOn(const void* /*context*/, int32_t /*steps*/) {
+    return CheckInterruption().ok() ? 1 : 0;
+  }
+
   std::unique_ptr<const icu::RegexPattern> pattern_;
 };
 

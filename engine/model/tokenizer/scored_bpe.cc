@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "base/status_macros.h"
 #include "engine/model/tokenizer/merging.h"
 #include "engine/model/tokenizer/subword_model.h"
 #include "engine/model/tokenizer/trie.h"
@@ -16,9 +17,10 @@ class ScoredBpe final : public SubwordModel {
 
   absl::Status Encode(std::string_view piece, std::vector<int32_t>* ids) const override {
     std::vector<Symbol> symbols = Split(piece);
-    MergeLoop(&symbols, [this, piece](const Symbol& left, const Symbol& right) {
+    MergeLoop merges(&symbols, [this, piece](const Symbol& left, const Symbol& right) {
       return Find(piece, left, right);
-    }).Run();
+    });
+    SLUICE_RETURN_IF_ERROR(merges.Run());
     bool after_unknown = false;
     for (const Symbol& symbol : symbols) {
       if (symbol.bytes == 0) continue;
@@ -35,6 +37,7 @@ class ScoredBpe final : public SubwordModel {
   }
 
   const Vocabulary& vocabulary() const override { return pieces_.vocabulary; }
+  bool joins_unknown() const override { return !pieces_.byte_fallback; }
 
  private:
   // A symbol that never merges has an id below kNoToken.

@@ -95,7 +95,8 @@ class SentencePieceTokenizer final : public Tokenizer {
         model_(std::move(model)),
         post_processor_(std::move(post_processor)) {}
 
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override {
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
+                                              int64_t /*most*/) const override {
     std::vector<int32_t> ids = post_processor_.prefix;
     const std::string normal = normalizer_.Apply(ToValidUtf8(text));
     if (!normal.empty()) {
@@ -112,6 +113,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     return Join(ids, /*keep_bytes=*/true);
   }
   bool TextIsUtf8() const override { return true; }
+  int64_t longest_token_bytes() const override { return LongestTokenBytes(*model_); }
 
  private:
   std::string Join(std::span<const int32_t> ids, bool keep_bytes) const {

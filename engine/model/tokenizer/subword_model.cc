@@ -1,5 +1,7 @@
 #include "engine/model/tokenizer/subword_model.h"
 
+#include <algorithm>
+
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -15,7 +17,15 @@ std::string TypeOf(ObjectReader& fields) {
   return fields.Has("vocab") && fields.Find("vocab")->is_array() ? "Unigram" : "WordPiece";
 }
 
+// What one token for unknown characters counts as.
+constexpr size_t kJoinedBytes = 256;
+
 }  // namespace
+
+int64_t LongestTokenBytes(const SubwordModel& model) {
+  const size_t longest = model.vocabulary().longest_bytes();
+  return std::max(longest, model.joins_unknown() ? kJoinedBytes : 1);
+}
 
 absl::StatusOr<std::unique_ptr<const SubwordModel>> ParseSubwordModel(
     const nlohmann::json* object) {

@@ -22,7 +22,13 @@ class SubwordModel {
   // piece is not in the vocabulary and there is no unknown token.
   virtual absl::Status Encode(std::string_view piece, std::vector<int32_t>* ids) const = 0;
   virtual const Vocabulary& vocabulary() const = 0;
+  // Returns whether one token may stand for any number of unknown characters.
+  virtual bool joins_unknown() const = 0;
 };
+
+// Returns the most bytes of text that a token of the model stands for. A token that joins unknown
+// characters counts as one of 256 bytes if the vocabulary has none as long.
+int64_t LongestTokenBytes(const SubwordModel& model);
 
 // Reads the `model` of a tokenizer.json: BPE, WordPiece, Unigram or WordLevel. Errors, such as an
 // unsupported type or a setting that makes encoding random, name the field.

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/interruption.h"
 #include "base/status_macros.h"
 #include "engine/model/tokenizer/steps.h"
 #include "engine/model/tokenizer/subword_model.h"
@@ -22,7 +23,7 @@ class Unigram final : public SubwordModel {
   }
 
   absl::Status Encode(std::string_view piece, std::vector<int32_t>* ids) const override {
-    const std::vector<Node> best = BestPaths(piece);
+    SLUICE_ASSIGN_OR_RETURN(const std::vector<Node> best, BestPaths(piece));
     std::vector<std::string_view> parts;
     bool after_unknown = false;
     for (size_t end = piece.size(); end > 0; end = best[end].begin) {
@@ -43,6 +44,7 @@ class Unigram final : public SubwordModel {
   }
 
   const Vocabulary& vocabulary() const override { return pieces_.vocabulary; }
+  bool joins_unknown() const override { return !pieces_.byte_fallback; }
 
  private:
   // The last token of the best path that ends at a byte.
@@ -53,9 +55,11 @@ class Unigram final : public SubwordModel {
     bool reached = false;
   };
 
-  std::vector<Node> BestPaths(std::string_view piece) const {
+  absl::StatusOr<std::vector<Node>> BestPaths(std::string_view piece) const {
     std::vector<Node> best(piece.size() + 1);
+    InterruptionCounter counter;
     for (size_t at = 0; at < piece.size();) {
+      SLUICE_RETURN_IF_ERROR(counter.Check());
       size_t next = at;
       NextCodePoint(piece, &next);
       const double before = best[at].score;

@@ -34,6 +34,7 @@ class WordPiece final : public SubwordModel {
   }
 
   const Vocabulary& vocabulary() const override { return vocabulary_; }
+  bool joins_unknown() const override { return true; }
 
  private:
   // Appends the longest token that begins `rest` and returns its length, or 0 if there is none.
@@ -71,6 +72,7 @@ class WordLevel final : public SubwordModel {
   }
 
   const Vocabulary& vocabulary() const override { return vocabulary_; }
+  bool joins_unknown() const override { return true; }
 
  private:
   Vocabulary vocabulary_;

@@ -67,15 +67,18 @@ std::string PeerOf(int fd) {
   return absl::StrCat("ipv6:%5B", text, "%5D:", ntohs(v6->sin6_port));
 }
 
+// Returns the peer without its port.
+std::string HostOf(const std::string& peer) { return peer.substr(0, peer.rfind(':')); }
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GrpcListener>> GrpcListener::Bind(const std::string& address,
-                                                                 int64_t max_connections) {
+                                                                 const Limits& limits) {
   SLUICE_ASSIGN_OR_RETURN(ListeningSockets sockets, ListenOn(address));
   Descriptor stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (stop.get() < 0) return absl::UnavailableError("no descriptor left for eventfd");
   return std::unique_ptr<GrpcListener>(
-      new GrpcListener(std::move(sockets), std::move(stop), max_connections));
+      new GrpcListener(std::move(sockets), std::move(stop), limits));
 }
 
 void GrpcListener::Start(std::unique_ptr<Acceptor> acceptor) {
@@ -85,6 +88,7 @@ void GrpcListener::Start(std::unique_ptr<Acceptor> acceptor) {
 
 void GrpcListener::Stop() {
   if (thread_.joinable()) {
+    stopping_ = true;
     SLUICE_CHECK(eventfd_write(stop_.get(), 1) == 0);
     thread_.join();
   }
@@ -108,7 +112,7 @@ void GrpcListener::Run() {
 }
 
 bool GrpcListener::AcceptAll(int listener) {
-  for (;;) {
+  while (!stopping_) {
     Descriptor connection(Accept(listener));
     if (connection.get() >= 0) {
       Take(listener, std::move(connection));
@@ -119,18 +123,23 @@ bool GrpcListener::AcceptAll(int listener) {
       return false;
     }
   }
+  return true;
 }
 
 void GrpcListener::Take(int listener, Descriptor connection) {
+  const int fd = connection.get();
+  std::string peer = PeerOf(fd);
+  std::string host = HostOf(peer);
   {
     MutexLock lock(&mu_);
-    // An earlier connection with this descriptor has ended.
-    connections_.erase(connection.get());
-    if (!HasRoom()) {
+    Erase(fd);  // an earlier connection with this descriptor has ended
+    if (!HasRoomFor(host)) {
       refused_.fetch_add(1, std::memory_order_relaxed);
       return;
     }
-    connections_.emplace(connection.get(), InodeOf(connection.get()));
+    ++by_host_[host];
+    by_peer_[peer] = fd;
+    connections_[fd] = {InodeOf(fd), std::move(peer)};
   }
   Acceptor::NewConnectionParameters parameters;
   parameters.listener_fd = listener;
@@ -138,9 +147,11 @@ void GrpcListener::Take(int listener, Descriptor connection) {
   acceptor_->HandleNewConnection(&parameters);
 }
 
-bool GrpcListener::HasRoom() {
+bool GrpcListener::HasRoomFor(const std::string& host) {
   const auto has_room = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return std::ssize(connections_) < max_connections_;
+    const auto own = by_host_.find(host);
+    return std::ssize(connections_) < limits_.max_connections &&
+           (own == by_host_.end() || own->second < limits_.max_per_host);
   };
   if (has_room()) return true;
   const MonoTime now = Clock::Real()->Now();
@@ -151,17 +162,32 @@ bool GrpcListener::HasRoom() {
 }
 
 void GrpcListener::Forget() const {
-  absl::erase_if(connections_, [](const auto& each) { return InodeOf(each.first) != each.second; });
+  std::vector<int> closed;
+  for (const auto& [fd, connection] : connections_) {
+    if (InodeOf(fd) != connection.inode) closed.push_back(fd);
+  }
+  for (const int fd : closed) Erase(fd);
+}
+
+void GrpcListener::Erase(int fd) const {
+  const auto found = connections_.find(fd);
+  if (found == connections_.end()) return;
+  const std::string& peer = found->second.peer;
+  const auto own = by_peer_.find(peer);
+  if (own != by_peer_.end() && own->second == fd) by_peer_.erase(own);
+  const auto host = by_host_.find(HostOf(peer));
+  if (--host->second == 0) by_host_.erase(host);
+  connections_.erase(found);
 }
 
 void GrpcListener::Close(const std::string& peer) {
   MutexLock lock(&mu_);
-  for (const auto& [fd, inode] : connections_) {
-    if (InodeOf(fd) != inode || PeerOf(fd) != peer) continue;
-    shutdown(fd, SHUT_RDWR);
-    broken_off_.fetch_add(1, std::memory_order_relaxed);
+  const auto found = by_peer_.find(peer);
+  if (found == by_peer_.end() || InodeOf(found->second) != connections_[found->second].inode) {
     return;
   }
+  shutdown(found->second, SHUT_RDWR);
+  broken_off_.fetch_add(1, std::memory_order_relaxed);
 }
 
 int64_t GrpcListener::open() const {

@@ -5,7 +5,7 @@
 // after a failure it tries again a little later.
 //
 // gRPC does not report when it closes a connection. Each connection is therefore remembered by its
-// descriptor and inode. When the bound is reached, those whose descriptor is closed, or refers to
+// descriptor and inode. When a bound is reached, those whose descriptor is closed, or refers to
 // something else by then, are forgotten.
 //
 // One thread accepts. Start and Stop are called once each, in this order, by one thread. All other
@@ -33,11 +33,15 @@ namespace sluice {
 class GrpcListener {
  public:
   using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
+  struct Limits {
+    int64_t max_connections;
+    int64_t max_per_host;  // of them, from one address
+  };
 
   // Listens. Clients may connect from then on, and wait until Start. Returns the errors of
   // ListenOn.
   static absl::StatusOr<std::unique_ptr<GrpcListener>> Bind(const std::string& address,
-                                                            int64_t max_connections);
+                                                            const Limits& limits);
   ~GrpcListener() { Stop(); }
 
   // Hands over the waiting connections and all later ones to `acceptor`, whose server has started.
@@ -48,33 +52,35 @@ class GrpcListener {
   void Stop();
 
   // Breaks off the connection whose other end is `peer`, as gRPC writes it: "ipv4:192.0.2.1:54321".
-  // gRPC finds the connection closed and ends its calls. Takes some milliseconds when there are
-  // thousands of connections.
+  // gRPC finds the connection closed and ends its calls.
   void Close(const std::string& peer);
 
   int port() const { return sockets_.port; }
   int64_t open() const;  // the number of open connections
-  // The numbers of connections closed because there were max_connections, of failures to accept,
+  // The numbers of connections closed because of the limits, of failures to accept,
   // and of connections that Close broke off.
   int64_t refused() const { return refused_.load(std::memory_order_relaxed); }
   int64_t failed_accepts() const { return failed_accepts_.load(std::memory_order_relaxed); }
   int64_t broken_off() const { return broken_off_.load(std::memory_order_relaxed); }
 
  private:
-  GrpcListener(ListeningSockets sockets, Descriptor stop, int64_t max_connections)
-      : max_connections_(max_connections), sockets_(std::move(sockets)), stop_(std::move(stop)) {}
+  GrpcListener(ListeningSockets sockets, Descriptor stop, const Limits& limits)
+      : limits_(limits), sockets_(std::move(sockets)), stop_(std::move(stop)) {}
 
   void Run();
   // Accepts until no connection waits. Returns false if accepting fails, for lack of descriptors or
   // any other reason; the caller then tries again a little later.
   bool AcceptAll(int listener);
   void Take(int listener, Descriptor connection);
-  bool HasRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns whether one more connection of `host` is within the bounds.
+  bool HasRoomFor(const std::string& host) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Forget() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Erase(int fd) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const int64_t max_connections_;
+  const Limits limits_;
   ListeningSockets sockets_;
   const Descriptor stop_;  // readable once the listener is to stop
+  std::atomic<bool> stopping_ = false;
   std::unique_ptr<Acceptor> acceptor_;
   std::atomic<int64_t> refused_ = 0;
   std::atomic<int64_t> failed_accepts_ = 0;
@@ -82,7 +88,13 @@ class GrpcListener {
   std::thread thread_;
 
   mutable Mutex mu_;
-  mutable absl::flat_hash_map<int, ino_t> connections_ ABSL_GUARDED_BY(mu_);  // fd -> inode
+  struct Connection {
+    ino_t inode;
+    std::string peer;
+  };
+  mutable absl::flat_hash_map<int, Connection> connections_ ABSL_GUARDED_BY(mu_);  // by descriptor
+  mutable absl::flat_hash_map<std::string, int> by_peer_ ABSL_GUARDED_BY(mu_);  // the descriptors
+  mutable absl::flat_hash_map<std::string, int64_t> by_host_ ABSL_GUARDED_BY(mu_);  // their numbers
   MonoTime forgot_ ABSL_GUARDED_BY(mu_){};
 };
 

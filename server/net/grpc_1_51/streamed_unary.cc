@@ -41,6 +41,7 @@ class StreamedUnary final : public Stream, private grpc::ServerCallbackUnary {
           absl::InvalidArgumentError("the call ended without a message"), {}, context_));
     }
     unary_ = (*handler_)(context_, &request_, &response_, caller_);
+    request_.Clear();  // the handler has read it or has copied references
     BindReactor(unary_);
     if (bound_or_cancelled_.exchange(true)) unary_->OnCancel();
   }
@@ -57,7 +58,8 @@ class StreamedUnary final : public Stream, private grpc::ServerCallbackUnary {
 
  private:
   void Finish(grpc::Status status) override {
-    watch_->Begin(context_->c_call(), "the call's answer was not taken", &wait_);
+    watch_->Begin(context_->c_call(), "the call's answer was not taken", &wait_,
+                  TransferWatch::Kind::kOutgoing);
     if (!status.ok()) return Stream::Finish(std::move(status));
     StartWriteAndFinish(&response_, grpc::WriteOptions(), std::move(status));
   }

@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "google/protobuf/descriptor.h"
+#include "grpcpp/impl/codegen/server_callback_handlers.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
@@ -22,9 +23,9 @@
 namespace sluice {
 
 // A handler with the signature and the contract of gRPC's handlers of raw unary methods: it is
-// called once with the whole message and returns a reactor whose Finish says how the call ends. In
-// addition it gets the caller that was identified when the call began, or nullptr where callers are
-// not identified.
+// called once with the whole message and returns a reactor whose Finish says how the call ends. The
+// message is gone when it returns. In addition it gets the caller that was identified when the call
+// began, or nullptr where callers are not identified.
 using UnaryHandler = std::function<grpc::ServerUnaryReactor*(
     grpc::CallbackServerContext*, const grpc::ByteBuffer*, grpc::ByteBuffer*,
     const std::shared_ptr<const Caller>& caller)>;
@@ -61,14 +62,30 @@ class StreamedUnaryService : public Base {
     });
   }
   void Stream(const char* method, UnaryHandler handler) {
+    StreamBy(method, MakeStreamedUnary(std::move(handler), watch_, callers_));
+  }
+  // Makes `method`, which answers one message with a stream, call `make` of this object as soon as
+  // a call's headers arrive. The reactor reads the message itself.
+  template <typename Service>
+  void StreamAnswers(const char* method,
+                     grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* (Service::*make)(
+                         grpc::CallbackServerContext*)) {
+    auto* const self = static_cast<Service*>(this);
+    StreamBy(
+        method,
+        std::make_unique<grpc::internal::CallbackBidiHandler<grpc::ByteBuffer, grpc::ByteBuffer>>(
+            [self, make](grpc::CallbackServerContext* context) { return (self->*make)(context); }));
+  }
+  TransferWatch* watch() const { return watch_; }
+
+ private:
+  void StreamBy(const char* method, std::unique_ptr<grpc::internal::MethodHandler> handler) {
     const google::protobuf::MethodDescriptor* const found = descriptor_->FindMethodByName(method);
     SLUICE_CHECK(found != nullptr);
     this->MarkMethodStreamed(found->index(), nullptr);  // gRPC's server then treats it as a stream
-    this->MarkMethodRawCallback(found->index(),
-                                MakeStreamedUnary(std::move(handler), watch_, callers_).release());
+    this->MarkMethodRawCallback(found->index(), handler.release());
   }
 
- private:
   const google::protobuf::ServiceDescriptor* const descriptor_;
   TransferWatch* const watch_;
   const Callers* const callers_;

@@ -8,6 +8,11 @@
 #include "server/net/grpc_1_51/version.h"
 
 namespace sluice {
+namespace {
+
+constexpr char kShuttingDown[] = "the server is shutting down";
+
+}  // namespace
 
 TransferWatch::TransferWatch(nanoseconds patience, const char* option, Clock* clock)
     : patience_(patience), option_(option), clock_(clock) {
@@ -15,15 +20,17 @@ TransferWatch::TransferWatch(nanoseconds patience, const char* option, Clock* cl
   thread_.emplace(clock_, clock_->Now() + patience_, [this] { return CancelExpired(); });
 }
 
-void TransferWatch::Begin(grpc_call* call, const char* what, Wait* wait) {
+void TransferWatch::Begin(grpc_call* call, const char* what, Wait* wait, Kind kind) {
   wait->call_ = call;
   wait->what_ = what;
+  wait->kind_ = kind;
   MutexLock lock(&mu_);
   wait->end_ = clock_->Now() + patience_;
   wait->next_ = &queue_;
   wait->previous_ = queue_.previous_;
   queue_.previous_->next_ = wait;
   queue_.previous_ = wait;
+  if (ended_ && kind == Kind::kIncoming) Cancel(wait, GRPC_STATUS_UNAVAILABLE, kShuttingDown);
 }
 
 void TransferWatch::End(Wait* wait) {
@@ -41,24 +48,37 @@ MonoTime TransferWatch::CancelExpired() {
   MutexLock lock(&mu_);
   for (;;) {
     const MonoTime now = clock_->Now();
-    if (queue_.next_ == &queue_) return now + patience_;
-    if (queue_.next_->end_ > now) return queue_.next_->end_;
-    CancelFirst();
+    Wait* const first = queue_.next_;
+    if (first == &queue_) return now + patience_;
+    if (first->end_ > now) return first->end_;
+    const std::string message =
+        absl::StrCat(first->what_, " within ", absl::FormatDuration(absl::FromChrono(patience_)),
+                     " (", option_, ")");
+    cancelled_.fetch_add(1, std::memory_order_relaxed);
+    Cancel(first, GRPC_STATUS_RESOURCE_EXHAUSTED, message);
   }
 }
 
-void TransferWatch::CancelFirst() {
-  Wait* const wait = queue_.next_;
+void TransferWatch::EndIncoming() {
+  MutexLock lock(&mu_);
+  ended_ = true;
+  for (Wait* wait = queue_.next_; wait != &queue_;) {
+    if (wait->kind_ == Kind::kOutgoing) {
+      wait = wait->next_;
+      continue;
+    }
+    Cancel(wait, GRPC_STATUS_UNAVAILABLE, kShuttingDown);
+    wait = queue_.next_;  // the queue may have changed while the lock was released
+  }
+}
+
+void TransferWatch::Cancel(Wait* wait, int code, const std::string& message) {
   grpc_call* const call = wait->call_;
-  const std::string message =
-      absl::StrCat(wait->what_, " within ", absl::FormatDuration(absl::FromChrono(patience_)), " (",
-                   option_, ")");
   Unlink(wait);
   grpc_call_ref(call);  // its owner may end it as soon as the lock is released
   mu_.Unlock();
-  grpc_call_cancel_with_status(call, GRPC_STATUS_RESOURCE_EXHAUSTED, message.c_str(), nullptr);
+  grpc_call_cancel_with_status(call, static_cast<grpc_status_code>(code), message.c_str(), nullptr);
   grpc_call_unref(call);
-  cancelled_.fetch_add(1, std::memory_order_relaxed);
   mu_.Lock();
 }
 

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "base/clock.h"
 #include "base/mutex.h"
@@ -22,6 +23,9 @@ namespace sluice {
 
 class TransferWatch {
  public:
+  // What a wait is for: a message of the peer, or that it takes an answer.
+  enum class Kind { kIncoming, kOutgoing };
+
   // The place of one call in the queue. Its owner never uses it from two threads at once.
   class Wait {
    public:
@@ -33,6 +37,7 @@ class TransferWatch {
     friend class TransferWatch;
     grpc_call* call_ = nullptr;
     const char* what_ = nullptr;
+    Kind kind_ = Kind::kIncoming;
     MonoTime end_;
     Wait* previous_ = nullptr;  // both are null outside the queue
     Wait* next_ = nullptr;
@@ -44,11 +49,14 @@ class TransferWatch {
 
   // Begins a wait: unless End follows within the patience, cancels `call` with RESOURCE_EXHAUSTED
   // and a message that begins with the static text `what`.
-  void Begin(grpc_call* call, const char* what, Wait* wait);
+  void Begin(grpc_call* call, const char* what, Wait* wait, Kind kind = Kind::kIncoming);
   // Ends a wait. Does nothing if it has not begun or has ended.
   void End(Wait* wait);
 
-  // The number of calls cancelled so far.
+  // Cancels, with UNAVAILABLE, the calls of all incoming waits, and of those that begin later.
+  void EndIncoming();
+
+  // The number of calls cancelled so far because a wait lasted too long.
   int64_t cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
  private:
@@ -56,15 +64,17 @@ class TransferWatch {
   // remaining waits ends; no wait that begins later ends before it.
   MonoTime CancelExpired();
   void Unlink(Wait* wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void CancelFirst() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Takes the wait from the queue and cancels its call; releases the lock meanwhile.
+  void Cancel(Wait* wait, int code, const std::string& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const nanoseconds patience_;
   const char* const option_;
   Clock* const clock_;
   std::atomic<int64_t> cancelled_ = 0;
   Mutex mu_;
-  Wait queue_ ABSL_GUARDED_BY(mu_);       // its next_ is the head, its previous_ the tail
-  std::optional<PeriodicThread> thread_;  // last, so that it ends before the other members
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;  // EndIncoming was called
+  Wait queue_ ABSL_GUARDED_BY(mu_);          // its next_ is the head, its previous_ the tail
+  std::optional<PeriodicThread> thread_;     // last, so that it ends before the other members
 };
 
 }  // namespace sluice

@@ -72,6 +72,43 @@ TEST(Journal, AFreshSchedulerDecidesTheSame) {
   }
 }
 
+// A process that is killed while it writes leaves a part of a line.
+TEST(Journal, ALineThatWasWrittenInPartIsCutOff) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  TemporaryDirectory directory;
+  EngineOptions options = SmallOptions();
+  options.history.journal = directory.File("journal");
+  ServeWithJournal(1, options);
+  const std::string whole = ReadTestFile(options.history.journal);
+  for (int round = 0; round < 20; ++round) {
+    const size_t end = 1 + random() % whole.size();
+    WriteTestFile(options.history.journal, whole.substr(0, end));
+    ServeWithJournal(2, options);
+    const std::string text = ReadTestFile(options.history.journal);
+    const size_t kept = whole.rfind('\n', end - 1) + 1;
+    ASSERT_EQ(text.substr(0, kept), whole.substr(0, kept));
+    const std::string next = text.substr(kept, text.find('\n', kept) - kept);
+    ASSERT_THAT(next, HasSubstr("\"op\":\"start\""));
+    ASSERT_TRUE(Replay(options.history.journal).ok()) << end;
+  }
+}
+
+TEST(Journal, AFileOfItsMostBytesGetsNoMoreLines) {
+  TemporaryDirectory directory;
+  EngineOptions options = SmallOptions();
+  options.history.journal = directory.File("journal");
+  ServeWithJournal(1, options);
+  options.history.journal_bytes = std::ssize(ReadTestFile(options.history.journal));
+  ServeWithJournal(2, options);
+  EXPECT_EQ(std::ssize(ReadTestFile(options.history.journal)), options.history.journal_bytes);
+  options.history.journal_bytes += 2000;
+  ServeWithJournal(3, options);
+  EXPECT_LE(std::ssize(ReadTestFile(options.history.journal)), options.history.journal_bytes);
+  EXPECT_TRUE(Replay(options.history.journal).ok());
+}
+
 TEST(Journal, AJournalOfAPaddedPolicyIsReplayed) {
   TemporaryDirectory directory;
   EngineOptions options = SmallOptions();

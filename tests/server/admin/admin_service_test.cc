@@ -6,6 +6,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <future>
 #include <vector>
 
@@ -214,10 +215,9 @@ class SlowReviewTest : public ::testing::Test {
 
   const v1::OptimizeBucketsRequest request_;
   GatedEngine engine_;
-  Health health_;
+  TransferWatch transfers_{std::chrono::minutes(1), "an option", Clock::Real()};
+  Health health_{&transfers_};
   JobQueue loads_{1};
-  TransferWatch transfers_{std::chrono::minutes(1), "server.grpc.transfer_timeout_us",
-                           Clock::Real()};
   AdminService service_{{}, &engine_, Clock::Real(), &health_, &loads_, &transfers_};
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<v1::Admin::Stub> stub_;

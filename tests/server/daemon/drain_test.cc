@@ -7,6 +7,7 @@
 #include <future>
 #include <vector>
 
+#include "tests/server/daemon/lazy_call.h"
 #include "tests/server/daemon/server_fixture.h"
 #include "tests/server/observe/scrape.h"
 #include "tests/server/protocol/messages.h"
@@ -88,6 +89,35 @@ TEST_F(DrainTest, WatchesReportTheDrainAndDoNotDelayIt) {
   EXPECT_FALSE(watch->Read(&response));
   EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
   drained.get();
+}
+
+TEST_F(DrainTest, AnAnswerIsDeliveredWhileItsCallerTakesIt) {
+  gate_.Open();
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // a small window, which the answer fills
+  testing::LazyCall call(daemon_.Channel(arguments), testing::LogitsRequest("slow", 512));
+  daemon_.AwaitMetric("sluice_requests_total", 1);
+  std::future<void> drained = std::async(std::launch::async, [&] { daemon_.server().Drain(); });
+  // Longer than the least time that answers get.
+  EXPECT_EQ(drained.wait_for(std::chrono::milliseconds(1500)), std::future_status::timeout);
+  EXPECT_TRUE(call.Read().ok());
+  EXPECT_GT(call.bytes(), 4 * 512 * 258);
+  drained.get();
+}
+
+TEST_F(DrainTest, IdleStreamsAndCallsWithoutAMessageDoNotDelayIt) {
+  const auto stub = daemon_.Stub();
+  grpc::ClientContext context;
+  const auto stream = stub->ModelStreamInfer(&context);
+  gate_.Open();
+  inference::ModelStreamInferResponse response;
+  ASSERT_TRUE(stream->Write(IdsRequest({1})));
+  ASSERT_TRUE(stream->Read(&response));
+  testing::LazyCall half_sent(daemon_.Channel());
+  daemon_.server().Drain();  // its timeout of 30 s is not used up
+  EXPECT_FALSE(stream->Read(&response));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(half_sent.Read().error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
 class ImpatientDrainTest : public DrainTest {

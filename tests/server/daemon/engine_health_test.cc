@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <memory>
 
 #include "tests/support/fake_backend.h"
@@ -28,7 +29,8 @@ class EngineHealthTest : public ::testing::Test {
   const std::shared_ptr<const Model> other_ = FakeModel(FakeConfig(), "other");
   std::unique_ptr<Log> log_;
   int hangs_ = 0;
-  Health health_;
+  TransferWatch transfers_{std::chrono::minutes(1), "an option", Clock::Real()};
+  Health health_{&transfers_};
   std::unique_ptr<EngineHealth> observer_;
 };
 
@@ -87,7 +89,8 @@ TEST_F(EngineHealthTest, ALostDeviceIsFinalAndEndsTheProcessOnce) {
 TEST_F(EngineHealthTest, FailuresBeforeAttachCount) {
   EngineHealth early(1, log_.get(), [] {});
   early.OnStepFailed(*one_, absl::InternalError("lost"), 1);
-  Health health;
+  TransferWatch transfers{std::chrono::minutes(1), "an option", Clock::Real()};
+  Health health{&transfers};
   health.SetReady(true);
   early.Attach(&health);
   EXPECT_FALSE(health.ready());

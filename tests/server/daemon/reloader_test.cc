@@ -5,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/daemon/server_fixture.h"
+#include "tests/server/protocol/messages.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/temporary_directory.h"
 
@@ -78,6 +79,61 @@ TEST_F(ReloaderTest, AnErrorChangesNothing) {
   on_disk_ = running_;
   EXPECT_TRUE(reloader_->Reload().ok());
   EXPECT_TRUE(Success());
+}
+
+// A daemon whose callers are in a file.
+class ReloadedCallersTest : public ::testing::Test {
+ protected:
+  static constexpr char kAlice[] = "alice-0123456789";
+  static constexpr char kMallory[] = "mallory-0123456789";
+
+  ReloadedCallersTest() {
+    running_.server = Options().server;
+    reloader_.emplace(
+        running_, [this] { return on_disk_; }, &daemon_.server(), &metrics_, log_.get());
+  }
+  testing::TestDaemon::Options Options() {
+    Let(kAlice);
+    testing::TestDaemon::Options options;
+    options.server.auth = {.callers_file = file_, .anonymous = false};
+    options.server.secrets.poll_interval_us = 3'600'000'000;
+    return options;
+  }
+  void Let(const std::string& token) { WriteTestFile(file_, "caller: token:" + token); }
+  // Whether the caller is known; its model may be unloaded.
+  bool IsServed(const std::string& token) const {
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", "Bearer " + token);
+    context.set_wait_for_ready(true);
+    inference::ModelInferResponse response;
+    const grpc::Status status = daemon_.Infer(testing::IdsRequest({1}), &response, &context);
+    return status.error_code() != grpc::StatusCode::UNAUTHENTICATED;
+  }
+
+  const TemporaryDirectory directory_;
+  const std::string file_ = directory_.File("callers");
+  testing::TestDaemon daemon_{Options()};
+  Metrics metrics_{"fake", "1.2.3"};
+  const std::unique_ptr<Log> log_ = *Log::Create({.level = "error"});
+  Config running_;
+  absl::StatusOr<Config> on_disk_;
+  std::optional<Reloader> reloader_;
+};
+
+TEST_F(ReloadedCallersTest, CallersChangeWithTheWholeReloadOrNotAtAll) {
+  on_disk_ = running_;
+  on_disk_->models.push_back({"absent", directory_.File("nowhere"), 1});
+  Let(kMallory);
+  EXPECT_FALSE(reloader_->Reload().ok());
+  EXPECT_TRUE(IsServed(kAlice)) << "the reload failed";
+  EXPECT_FALSE(IsServed(kMallory));
+  on_disk_ = running_;
+  EXPECT_TRUE(reloader_->Reload().ok());
+  EXPECT_FALSE(IsServed(kAlice));
+  EXPECT_TRUE(IsServed(kMallory));
+  WriteTestFile(file_, "nonsense");
+  EXPECT_THAT(std::string(reloader_->Reload().status().message()), HasSubstr("callers:1"));
+  EXPECT_TRUE(IsServed(kMallory));
 }
 
 TEST_F(ReloaderTest, LoadsAndUnloadsModelsAsConfigured) {

@@ -14,7 +14,7 @@
 
 namespace sluice::testing {
 
-TestDaemon::Options::Options() {
+TestDaemon::Options::Options() : model(TextModel()) {
   server.grpc.address = "127.0.0.1:0";
   server.metrics.address = "";
   server.admin.address = "";
@@ -39,7 +39,7 @@ TestDaemon::TestDaemon(const Options& options)
       {engine_.get(), Clock::Real(), &metrics_, &statistics_, &activity_, &replies_, log_.get()});
   SLUICE_CHECK(server.ok());
   server_ = *std::move(server);
-  SLUICE_CHECK(engine_->Serve(TextModel()).ok());
+  SLUICE_CHECK(engine_->Serve(options.model).ok());
   backend_.ForgetBatches();
   server_->SetReady();
 }

@@ -28,6 +28,7 @@ class TestDaemon {
     EngineOptions engine;
     ServerOptions server;
     FakeBackend::Options backend;
+    std::shared_ptr<const Model> model;  // TextModel()
     Options();  // gRPC on a free loopback port, no HTTP, only errors are logged
     static Options WithHttp();
   };

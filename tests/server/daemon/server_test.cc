@@ -197,8 +197,8 @@ TEST(ServerTest, AnIdleStreamDoesNotDelayOtherCalls) {
 }
 
 TEST(ServerTest, TheDefaultQuotaIsAPlausiblePartOfTheMemory) {
-  EXPECT_GT(DefaultMemoryQuota(), int64_t{16} << 20);
-  EXPECT_LT(DefaultMemoryQuota(), int64_t{1} << 44);
+  EXPECT_GT(MemoryQuota({}), int64_t{16} << 20);
+  EXPECT_LT(MemoryQuota({}), int64_t{1} << 44);
 }
 
 }  // namespace

@@ -1,9 +1,18 @@
 #include "server/inference/health.h"
 
+#include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstring>
+#include <future>
+#include <thread>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
+#include "tests/server/daemon/lazy_call.h"
+#include "tests/support/fake_clock.h"
 
 namespace sluice {
 namespace {
@@ -20,7 +29,8 @@ class HealthTest : public ::testing::Test {
     builder.RegisterService(&health_);
     server_ = builder.BuildAndStart();
     stub_ = grpc::health::v1::Health::NewStub(
-        grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
+        channel_ = grpc::CreateChannel(absl::StrCat("127.0.0.1:", port),
+                                       grpc::InsecureChannelCredentials()));
   }
 
   grpc::Status Check(const std::string& service, HealthCheckResponse* response) {
@@ -43,7 +53,10 @@ class HealthTest : public ::testing::Test {
     return stub_->Watch(context, request);
   }
 
-  Health health_;
+  FakeClock clock_;
+  TransferWatch transfers_{std::chrono::minutes(1), "an option", &clock_};
+  Health health_{&transfers_};
+  std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<grpc::health::v1::Health::Stub> stub_;
 };
@@ -112,6 +125,57 @@ TEST_F(HealthTest, WatchesDoNotDelayAShutdown) {
   EXPECT_EQ(first->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(Watch(&late, "")->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
   server_->Shutdown();  // would hang forever if a watch were open
+}
+
+class HalfSentHealthTest : public HealthTest, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(HalfSentHealthTest, EndsWhenItsMessageDoesNotArrive) {
+  testing::LazyCall call(channel_, GetParam());
+  std::future<grpc::Status> ended = std::async(std::launch::async, [&] { return call.Read(); });
+  while (ended.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    clock_.Advance(std::chrono::seconds(30));
+    std::this_thread::yield();
+  }
+  const grpc::Status status = ended.get();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), ::testing::HasSubstr("message did not arrive within 1m"));
+}
+
+TEST_P(HalfSentHealthTest, AnOverlongMessageIsInvalid) {
+  HealthCheckRequest request;
+  request.set_service(std::string(kMaxHealthBytes, 's'));
+  testing::LazyCall call(channel_, request, GetParam());
+  EXPECT_EQ(call.Read().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Methods, HalfSentHealthTest,
+    ::testing::Values("/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"),
+    [](const auto& method) {
+      return std::string(method.param).substr(strlen("/grpc.health.v1.Health/"));
+    });
+
+TEST_F(HealthTest, AConnectionHasABoundedNumberOfWatches) {
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<HealthCheckResponse>>> watches;
+  HealthCheckResponse response;
+  for (int i = 0; i < kMaxWatches; ++i) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    watches.push_back(Watch(contexts.back().get(), ""));
+    ASSERT_TRUE(watches.back()->Read(&response));
+  }
+  grpc::ClientContext context;
+  auto refused = Watch(&context, "");
+  EXPECT_FALSE(refused->Read(&response));
+  EXPECT_EQ(refused->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_TRUE(Check("sluice.liveness", &response).ok()) << "checks are not bounded";
+  contexts.front()->TryCancel();
+  watches.front()->Finish();
+  for (bool read = false; !read;) {  // until the daemon has heard of it
+    grpc::ClientContext next;
+    read = Watch(&next, "")->Read(&response);
+    next.TryCancel();
+  }
 }
 
 }  // namespace

@@ -97,7 +97,7 @@ TEST(UnaryInferTest, MalformedProtobufIsInvalidAndNeverQueued) {
   const auto channel = daemon.Channel();
   const std::string good = IdsRequest({1}).SerializeAsString();
   for (const std::string& bytes : {std::string("\xff\xff\xff"), good.substr(0, good.size() - 1),
-                                   std::string(100'000, '\x0a'), std::string("\x0a\x02\xc3\x28")}) {
+                                   std::string(10'000, '\x0a'), std::string("\x0a\x02\xc3\x28")}) {
     grpc::ClientContext context;
     const grpc::Status status =
         testing::RawCall(channel, "/inference.GRPCInferenceService/ModelInfer", bytes, &context);

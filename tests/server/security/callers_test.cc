@@ -49,6 +49,15 @@ class CallersTest : public ::testing::Test {
   std::unique_ptr<Callers> callers_;
 };
 
+// The file knows the hash of a token of 15 bytes and that of one of 16.
+TEST_F(CallersTest, ShortTokensAreUnknownWhateverTheFileSays) {
+  ASSERT_EQ(Open("a: sha256:b670825c8f110a2eabfb68acbebf2497ca3c91d3ba8c532a5c213d46f5eaac21\n"
+                 "b: sha256:9c5729595fb287cc2a2256280448bbe706c0a866f0372515c7483de2af4e6532"),
+            absl::OkStatus());
+  EXPECT_EQ(NameOf("Bearer " + std::string(15, 'x')), "token_unknown");
+  EXPECT_EQ(NameOf("Bearer " + std::string(16, 'x')), "b");
+}
+
 TEST_F(CallersTest, ATokenIdentifiesItsCallerAndAWrongOneIsRefused) {
   ASSERT_EQ(Open(std::string("alice: ") + kAlice + "\nbob: " + kBob), absl::OkStatus());
   EXPECT_EQ(NameOf("Bearer alice-0123456789"), "alice");

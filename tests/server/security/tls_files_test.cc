@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 #include <sys/stat.h>
 
+#include <chrono>
 #include <filesystem>
 
 #include "gmock/gmock.h"
@@ -165,7 +166,8 @@ TEST_F(TlsFilesTest, TheLastValidPairStaysInUseUntilTheNext) {
 // New connections get the certificate that is valid by then, over a real handshake.
 TEST_F(TlsFilesTest, HandshakesShowTheLatestCertificate) {
   ASSERT_EQ(Open(), absl::OkStatus());
-  Health health;
+  TransferWatch transfers{std::chrono::minutes(1), "an option", Clock::Real()};
+  Health health{&transfers};
   grpc::ServerBuilder builder;
   int port = 0;
   const auto credentials = files_->Credentials();

@@ -7,10 +7,12 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <future>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/fault_injection.h"
+#include "tests/support/gate.h"
 
 namespace sluice {
 namespace {
@@ -50,8 +52,15 @@ class Holder {
   std::vector<Descriptor> held_ ABSL_GUARDED_BY(mu_);
 };
 
-Descriptor Connect(int family, int port) {
+// Connects from the IPv4 address `from`, or from any.
+Descriptor Connect(int family, int port, in_addr_t from = INADDR_ANY) {
   Descriptor fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (from != INADDR_ANY) {
+    sockaddr_in near{};
+    near.sin_family = AF_INET;
+    near.sin_addr.s_addr = htonl(from);
+    EXPECT_EQ(bind(fd.get(), reinterpret_cast<sockaddr*>(&near), sizeof near), 0);
+  }
   sockaddr_in v4{};
   v4.sin_family = AF_INET;
   v4.sin_port = htons(static_cast<in_port_t>(port));
@@ -82,7 +91,7 @@ std::string NameOf(const Descriptor& connection) {
 
 class GrpcListenerTest : public ::testing::Test {
  protected:
-  GrpcListenerTest() : listener_(*GrpcListener::Bind("127.0.0.1:0", 3)) {
+  GrpcListenerTest() : listener_(*GrpcListener::Bind("127.0.0.1:0", {3, 3})) {
     listener_->Start(holder_.MakeAcceptor());
   }
   Descriptor Connect() const { return sluice::Connect(AF_INET, listener_->port()); }
@@ -164,10 +173,58 @@ TEST_F(GrpcListenerTest, AfterStopConnectionsAreRefused) {
   EXPECT_FALSE(IsClosed(client)) << "what was handed over stays";
 }
 
+TEST(GrpcListenerHostTest, OneAddressHasNoMoreThanItsShareOfTheConnections) {
+  Holder holder;
+  const auto listener = *GrpcListener::Bind("127.0.0.1:0", {4, 2});
+  listener->Start(holder.MakeAcceptor());
+  const in_addr_t other = INADDR_LOOPBACK + 1;
+  std::vector<Descriptor> clients, taken;
+  for (const in_addr_t from : {INADDR_LOOPBACK, INADDR_LOOPBACK, other}) {
+    clients.push_back(Connect(AF_INET, listener->port(), from));
+    taken.push_back(holder.Next());
+  }
+  EXPECT_TRUE(IsClosed(Connect(AF_INET, listener->port(), INADDR_LOOPBACK)));
+  EXPECT_EQ(listener->refused(), 1);
+  clients.push_back(Connect(AF_INET, listener->port(), other));
+  taken.push_back(holder.Next());
+  EXPECT_TRUE(IsClosed(Connect(AF_INET, listener->port(), other + 1))) << "all are taken";
+  taken.erase(taken.begin());
+  EXPECT_EQ(listener->open(), 3);
+  clients.push_back(Connect(AF_INET, listener->port(), INADDR_LOOPBACK));
+  taken.push_back(holder.Next());
+}
+
+// An acceptor that makes another connection whenever it is given one, so that one always waits.
+class Flood final : public GrpcListener::Acceptor {
+ public:
+  Flood(int port, Gate* gate) : port_(port), gate_(gate) {}
+  void HandleNewConnection(NewConnectionParameters* connection) override {
+    const Descriptor taken(connection->fd);
+    clients_.push_back(Connect(AF_INET, port_));
+    if (clients_.size() == 3) gate_->Pass();
+  }
+
+ private:
+  const int port_;
+  Gate* const gate_;
+  std::vector<Descriptor> clients_;
+};
+
+TEST(GrpcListenerFloodTest, StopEndsAFlood) {
+  Gate gate;
+  const auto listener = *GrpcListener::Bind("127.0.0.1:0", {100'000, 100'000});
+  listener->Start(std::make_unique<Flood>(listener->port(), &gate));
+  const Descriptor first = Connect(AF_INET, listener->port());
+  gate.AwaitArrivals(1);
+  std::future<void> stopped = std::async(std::launch::async, [&] { listener->Stop(); });
+  gate.Open();
+  stopped.get();
+}
+
 TEST(GrpcListenerBindTest, AWildcardListensOnBothFamilies) {
   for (const char* address : {"0.0.0.0:0", "[::]:0"}) {
     Holder holder;
-    auto listener = *GrpcListener::Bind(address, 10);
+    auto listener = *GrpcListener::Bind(address, {10, 10});
     listener->Start(holder.MakeAcceptor());
     EXPECT_GE(Connect(AF_INET, listener->port()).get(), 0);
     const Descriptor loopback(socket(AF_INET6, SOCK_STREAM, 0));
@@ -180,16 +237,16 @@ TEST(GrpcListenerBindTest, AWildcardListensOnBothFamilies) {
 }
 
 TEST(GrpcListenerBindTest, ErrorsNameTheAddress) {
-  auto first = *GrpcListener::Bind("127.0.0.1:0", 1);
+  auto first = *GrpcListener::Bind("127.0.0.1:0", {1, 1});
   const std::string taken = absl::StrCat("127.0.0.1:", first->port());
   for (const std::string& address :
        {taken, std::string("192.0.2.1:1"), std::string("no.such.host.invalid:1"),
         std::string("nonsense"), std::string("127.0.0.1:99999999")}) {
-    const auto listener = GrpcListener::Bind(address, 1);
+    const auto listener = GrpcListener::Bind(address, {1, 1});
     EXPECT_FALSE(listener.ok()) << address;
     EXPECT_THAT(std::string(listener.status().message()), HasSubstr(address));
   }
-  EXPECT_EQ(GrpcListener::Bind(taken, 1).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(GrpcListener::Bind(taken, {1, 1}).status().code(), absl::StatusCode::kUnavailable);
 }
 
 TEST(ReserveDescriptorsTest, ReservesAsManyAsTheHardLimitAllows) {

@@ -1,0 +1,49 @@
+// Long work that can be broken off.
+//
+//   const Interruptible scope([&] { return late() ? DeadlineError() : absl::OkStatus(); });
+//   ...                                             // deep inside of the work, now and then:
+//   SLUICE_RETURN_IF_ERROR(CheckInterruption());
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "absl/status/status.h"
+
+namespace sluice {
+
+// A scope in which the work of this thread asks `check` whether to go on. Scopes may be nested; the
+// innermost is asked.
+class Interruptible {
+ public:
+  explicit Interruptible(std::function<absl::Status()> check);
+  ~Interruptible();
+  Interruptible(const Interruptible&) = delete;
+  Interruptible& operator=(const Interruptible&) = delete;
+
+ private:
+  friend absl::Status CheckInterruption();
+  static thread_local const Interruptible* innermost;
+
+  const std::function<absl::Status()> check_;
+  const Interruptible* const outer_;
+};
+
+// Returns OK where the work goes on, or the error with which it ends. Always returns OK outside of
+// every scope.
+absl::Status CheckInterruption();
+
+// Asks once in some thousand short steps, so that the question costs next to nothing.
+class InterruptionCounter {
+ public:
+  absl::Status Check() {
+    if (++steps_ % kStepsBetween != 0) return absl::OkStatus();
+    return CheckInterruption();
+  }
+
+ private:
+  static constexpr uint32_t kStepsBetween = 4096;  // of at most a microsecond: some milliseconds
+  uint32_t steps_ = 0;
+};
+
+}  // namespace sluice

@@ -1,0 +1,35 @@
+#include "base/memory_budget.h"
+
+namespace sluice {
+
+MemoryShare MemoryBudget::Take(std::string_view owner, int64_t bytes) {
+  MemoryShare share;
+  MutexLock lock(&state_->mu);
+  if (!state_->share.Take(owner, bytes)) {
+    ++state_->refused;
+    return share;
+  }
+  share.state_ = state_;
+  share.owner_ = owner;
+  share.bytes_ = bytes;
+  return share;
+}
+
+int64_t MemoryBudget::used() const {
+  MutexLock lock(&state_->mu);
+  return state_->share.used();
+}
+
+int64_t MemoryBudget::refused() const {
+  MutexLock lock(&state_->mu);
+  return state_->refused;
+}
+
+void MemoryShare::Shrink(int64_t bytes) {
+  if (bytes >= bytes_) return;
+  MutexLock lock(&state_->mu);
+  state_->share.Return(owner_, bytes_ - bytes);
+  bytes_ = bytes;
+}
+
+}  // namespace sluice

@@ -1,0 +1,73 @@
+// A bound on memory that is taken before it exists and given back when it is gone.
+//
+//   MemoryBudget budget(64 << 20);
+//   MemoryShare share = budget.Take("alice", bytes);
+//   if (!share) return absl::ResourceExhaustedError("no memory left for this caller");
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/fair_share.h"
+#include "base/mutex.h"
+
+namespace sluice {
+
+class MemoryShare;
+
+// Thread-safe. Owners share the budget as in FairShare.
+class MemoryBudget {
+ public:
+  explicit MemoryBudget(int64_t bytes) : state_(std::make_shared<State>(bytes)) {}
+
+  // Returns an empty share if the owner cannot have so much.
+  MemoryShare Take(std::string_view owner, int64_t bytes);
+
+  int64_t limit() const { return state_->limit; }
+  int64_t used() const;
+  // The number of times that Take has returned an empty share.
+  int64_t refused() const;
+
+ private:
+  friend class MemoryShare;
+  struct State {
+    explicit State(int64_t bytes) : limit(bytes), share(bytes) {}
+    const int64_t limit;
+    Mutex mu;
+    FairShare share ABSL_GUARDED_BY(mu);
+    int64_t refused ABSL_GUARDED_BY(mu) = 0;
+  };
+  const std::shared_ptr<State> state_;  // shares may outlive the budget
+};
+
+// A part of a budget, which its destruction gives back. Movable.
+class MemoryShare {
+ public:
+  MemoryShare() = default;  // an empty one
+  MemoryShare(MemoryShare&& other) noexcept { *this = std::move(other); }
+  MemoryShare& operator=(MemoryShare&& other) noexcept {
+    if (this == &other) return *this;
+    Shrink(0);
+    state_ = std::move(other.state_);
+    owner_ = std::move(other.owner_);
+    bytes_ = std::exchange(other.bytes_, 0);
+    return *this;
+  }
+  ~MemoryShare() { Shrink(0); }
+
+  explicit operator bool() const { return state_ != nullptr; }
+  int64_t bytes() const { return bytes_; }
+  // Gives back all but `bytes`, if it has more.
+  void Shrink(int64_t bytes);
+
+ private:
+  friend class MemoryBudget;
+  std::shared_ptr<MemoryBudget::State> state_;
+  std::string owner_;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace sluice
