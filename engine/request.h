@@ -109,6 +109,8 @@ struct Request {
   std::vector<int32_t> tokens;  // of all rows, one after another: [sum of lengths]
   // Vectors instead of tokens, which are then 0: [tokens.size(), input_width], finite.
   std::vector<float> inputs;
+  // The type (BERT's segment) of each token, [tokens.size()]; empty if all are of type 0.
+  std::vector<int32_t> types;
 
   uint32_t outputs = kOutputTokens;
   TokenLists candidates;  // for kOutputCandidates; the score of token -1 is -inf

@@ -30,10 +30,12 @@ absl::Status Named(const char* file, const absl::Status& status) {
 class BoundedTokenizer final : public Tokenizer {
  public:
   BoundedTokenizer(std::unique_ptr<const Tokenizer> tokenizer, int64_t vocab_size)
-      : tokenizer_(std::move(tokenizer)), vocab_size_(vocab_size) {}
+      : Tokenizer(tokenizer->templates()),
+        tokenizer_(std::move(tokenizer)),
+        vocab_size_(vocab_size) {}
 
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override {
-    SLUICE_ASSIGN_OR_RETURN(std::vector<int32_t> ids, tokenizer_->Encode(text));
+  absl::StatusOr<std::vector<int32_t>> EncodeBare(std::string_view text) const override {
+    SLUICE_ASSIGN_OR_RETURN(std::vector<int32_t> ids, tokenizer_->EncodeBare(text));
     for (const int32_t id : ids) {
       if (id < vocab_size_) continue;
       return absl::OutOfRangeError(
@@ -54,6 +56,15 @@ class BoundedTokenizer final : public Tokenizer {
   std::unique_ptr<const Tokenizer> tokenizer_;
   int64_t vocab_size_;
 };
+
+absl::Status CheckTemplate(const TextTemplate& texts, int64_t vocab_size) {
+  for (const TextTemplate::Part& part : texts.parts) {
+    if (part.text != TextTemplate::kNoText || part.token < vocab_size) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "post_processor adds token ", part.token, ", which is not among the model's ", vocab_size));
+  }
+  return absl::OkStatus();
+}
 
 // Returns an empty object if the file is not there.
 absl::StatusOr<json> ReadSettings(const Directory& directory, const char* file) {
@@ -122,6 +133,10 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTokenizer(const Directory& 
   auto tokenizer = hugging_face ? tokenize::ParseHuggingFace(bytes, specials)
                                 : tokenize::ParseSentencePiece(bytes, specials);
   if (!tokenizer.ok()) return Named(file, tokenizer.status());
+  const TextTemplates& templates = (*tokenizer)->templates();
+  absl::Status status = CheckTemplate(templates.single, vocab_size);
+  if (templates.pair) status.Update(CheckTemplate(*templates.pair, vocab_size));
+  if (!status.ok()) return Named(file, status);
   return std::make_unique<BoundedTokenizer>(*std::move(tokenizer), vocab_size);
 }
 

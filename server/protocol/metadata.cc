@@ -13,9 +13,11 @@ namespace {
 constexpr char kPlatform[] = "sluice_safetensors";
 constexpr char kBackend[] = "sluice";
 
-// Whether ModelConfig lists an input. It lists the inputs that may be a prompt, all of them as
+// Whether ModelConfig lists an input. It lists the inputs that may be of a prompt, all of them as
 // optional, because a request has one of several.
 bool Lists(const Model& model, const InputInfo& info) {
+  const bool pairs = model.tokenizer != nullptr && model.tokenizer->templates().pair;
+  if (info.input == Input::kTextPairInput && !pairs) return false;
   return info.of_prompt && Takes(model, info);
 }
 
@@ -23,6 +25,7 @@ std::vector<int64_t> ShapeOf(const Model& model, const InputInfo& info) {
   switch (info.input) {
     case Input::kInputLengths:
     case Input::kTextInput:
+    case Input::kTextPairInput:
       return {1};
     case Input::kInputsEmbeds:
       return {-1, model.config.input_width};

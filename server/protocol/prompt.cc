@@ -10,10 +10,6 @@
 namespace sluice {
 namespace {
 
-// An upper bound of the bytes in a token, by which overlong texts are refused before they are
-// encoded.
-constexpr int64_t kMaxBytesPerToken = 256;
-
 // The limit on the length of a row before it is cut, which may exceed the model's positions. No
 // message is large enough to reach it.
 constexpr int64_t kMaxColumns = int64_t{1} << 28;
@@ -37,8 +33,8 @@ absl::StatusOr<Prompt> Prompt::Read(const InputTensors& inputs, const Model& mod
   const Extent columns{1, kMaxColumns};
   Prompt prompt;
   if (inputs.has(Input::kTextInput)) {
-    SLUICE_ASSIGN_OR_RETURN(prompt.texts_, ReadStrings(inputs.of(Input::kTextInput), rows));
-    prompt.rows_ = std::ssize(prompt.texts_);
+    SLUICE_ASSIGN_OR_RETURN(prompt.texts_, TextRows::Read(inputs, model, rows));
+    prompt.rows_ = prompt.texts_.rows();
     return prompt;
   }
   int64_t length = 0;
@@ -56,6 +52,11 @@ absl::StatusOr<Prompt> Prompt::Read(const InputTensors& inputs, const Model& mod
     length = ids.columns;
   }
   SLUICE_RETURN_IF_ERROR(prompt.ReadLengths(inputs.of(Input::kInputLengths), prompt.rows_, length));
+  if (inputs.has(Input::kTokenTypeIds)) {
+    SLUICE_ASSIGN_OR_RETURN(prompt.types_,
+                            ReadInts(inputs.of(Input::kTokenTypeIds), /*int64_allowed=*/true,
+                                     {prompt.rows_, prompt.rows_}, {length, length}));
+  }
   return prompt;
 }
 
@@ -75,56 +76,65 @@ absl::Status Prompt::ReadLengths(const InputTensor& tensor, int64_t rows, int64_
   return absl::OkStatus();
 }
 
-absl::Status Prompt::Encode(const Model& model) {
-  const int64_t most_bytes = model.config.max_positions * kMaxBytesPerToken;
-  for (size_t row = 0; row < texts_.size(); ++row) {
-    if (std::ssize(texts_[row]) > most_bytes) {
-      return InputError("text_input", absl::StrCat("[", row, "] has ", texts_[row].size(),
-                                                   " bytes; the limit is ", most_bytes));
-    }
-    const absl::StatusOr<std::vector<int32_t>> tokens = model.tokenizer->Encode(texts_[row]);
-    if (!tokens.ok()) {
-      return InputError("text_input",
-                        absl::StrCat("[", row, "] is refused: ", tokens.status().message()));
-    }
-    if (tokens->empty()) {
-      return InputError("text_input",
-                        absl::StrCat("[", row, "] has 0 tokens; expected 1 to ",
-                                     model.config.max_positions, " (the model's max_positions)"));
-    }
-    encoded_.insert(encoded_.end(), tokens->begin(), tokens->end());
-    lengths_.push_back(std::ssize(*tokens));
+absl::Status Prompt::Encode() {
+  if (texts_.rows() == 0) return absl::OkStatus();
+  SLUICE_RETURN_IF_ERROR(texts_.Encode());
+  for (int64_t row = 0; row < rows_; ++row) {
+    lengths_.push_back(static_cast<int32_t>(texts_.LengthOf(row)));
   }
   return absl::OkStatus();
+}
+
+absl::Status Prompt::TooLong(int64_t row, int64_t most) const {
+  const absl::string_view name =
+      texts_.rows() > 0 ? "text_input" : (embeds() ? "inputs_embeds" : "input_ids");
+  return InputError(
+      name, absl::StrCat("[", row, "] has ", lengths_[row], " tokens",
+                         texts_.pairs() ? " with its pair" : "", "; expected 1 to ", most,
+                         " (the model's max_positions; the parameter truncate has longer rows "
+                         "cut)"));
 }
 
 absl::Status Prompt::Cut(Truncation truncation, int64_t most) {
   const auto longest = std::max_element(lengths_.begin(), lengths_.end());
   if (*longest <= most) return absl::OkStatus();
-  if (truncation == Truncation::kError) {
-    const absl::string_view name =
-        !texts_.empty() ? "text_input" : (embeds() ? "inputs_embeds" : "input_ids");
-    return InputError(name, absl::StrCat("[", longest - lengths_.begin(), "] has ", *longest,
-                                         " tokens; expected 1 to ", most,
-                                         " (the model's max_positions; the parameter truncate has "
-                                         "longer rows cut)"));
-  }
-  whole_ = lengths_;
+  if (truncation == Truncation::kError) return TooLong(longest - lengths_.begin(), most);
   skipped_.assign(lengths_.size(), 0);
   for (size_t row = 0; row < lengths_.size(); ++row) {
     const int64_t cut = std::max<int64_t>(lengths_[row] - most, 0);
+    if (cut == 0) continue;
     cut_tokens_ += cut;
     lengths_[row] -= cut;
     if (truncation == Truncation::kLeft) skipped_[row] = cut;
+    if (texts_.rows() > 0) SLUICE_RETURN_IF_ERROR(texts_.Cut(row, truncation, most));
   }
   return absl::OkStatus();
 }
 
 absl::Status Prompt::Copy(const Model& model, Request* request) const {
+  if (texts_.rows() > 0) return texts_.Copy(request);
   request->tokens.reserve(Sum(lengths_));
-  if (embeds()) return CopyFloats(request);
-  if (texts_.empty()) return CopyIds(model, request);
-  CopyEncoded(request);
+  SLUICE_RETURN_IF_ERROR(embeds() ? CopyFloats(request) : CopyIds(model, request));
+  return types_.data == nullptr ? absl::OkStatus() : CopyTypes(model, request);
+}
+
+// Types that are all 0 are left out, as if the input were absent.
+absl::Status Prompt::CopyTypes(const Model& model, Request* request) const {
+  bool any = false;
+  for (int64_t row = 0; row < rows_; ++row) {
+    const int32_t first = skipped_.empty() ? 0 : skipped_[row];
+    for (int32_t position = first; position < first + lengths_[row]; ++position) {
+      const int64_t type = types_.At(row, position);
+      if (type < 0 || type >= model.config.token_types) {
+        return InputError("token_type_ids",
+                          absl::StrCat("[", row, ", ", position, "] is ", type, "; expected 0 to ",
+                                       model.config.token_types - 1));
+      }
+      any |= type != 0;
+      request->types.push_back(static_cast<int32_t>(type));
+    }
+  }
+  if (!any) request->types.clear();
   return absl::OkStatus();
 }
 
@@ -158,15 +168,6 @@ absl::Status Prompt::CopyFloats(Request* request) const {
     }
   }
   return absl::OkStatus();
-}
-
-void Prompt::CopyEncoded(Request* request) const {
-  auto text = encoded_.begin();
-  for (size_t row = 0; row < lengths_.size(); ++row) {
-    const auto first = text + (skipped_.empty() ? 0 : skipped_[row]);
-    request->tokens.insert(request->tokens.end(), first, first + lengths_[row]);
-    text += whole_.empty() ? lengths_[row] : whole_[row];
-  }
 }
 
 }  // namespace sluice

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "engine/request.h"
 #include "server/protocol/inputs.h"
 #include "server/protocol/tensors.h"
+#include "server/protocol/text_rows.h"
 
 namespace sluice {
 
@@ -27,10 +27,11 @@ class Prompt {
   bool embeds() const { return floats_.data != nullptr; }
 
   // Encodes texts as tokens; has no effect on other prompts.
-  absl::Status Encode(const Model& model);
-  // Cuts rows longer than `most` as `truncation` says, or returns an error for them.
+  absl::Status Encode();
+  // Cuts rows longer than `most` as `truncation` says, or returns an error for them. Of texts, the
+  // tokens that their template puts around them stay.
   absl::Status Cut(Truncation truncation, int64_t most);
-  // Fills the request's tokens or inputs.
+  // Fills the request's tokens, inputs and types.
   absl::Status Copy(const Model& model, Request* request) const;
 
   // These require that Cut has been called.
@@ -43,16 +44,16 @@ class Prompt {
   absl::Status ReadLengths(const InputTensor& tensor, int64_t rows, int64_t columns);
   absl::Status CopyIds(const Model& model, Request* request) const;
   absl::Status CopyFloats(Request* request) const;
-  void CopyEncoded(Request* request) const;
+  absl::Status CopyTypes(const Model& model, Request* request) const;
+  absl::Status TooLong(int64_t row, int64_t most) const;
 
   int64_t rows_ = 0;
   IntMatrix ids_;
   FloatRows floats_;
-  std::vector<std::string_view> texts_;
-  std::vector<int32_t> encoded_;  // the tokens of all texts
+  IntMatrix types_;
+  TextRows texts_;                // without rows if the prompt is no text
   std::vector<int32_t> lengths_;  // per row
   std::vector<int32_t> skipped_;  // per row, the tokens cut at its beginning; empty if none are
-  std::vector<int32_t> whole_;    // lengths before the cut; empty if nothing was cut
   int64_t cut_tokens_ = 0;
 };
 

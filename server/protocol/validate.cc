@@ -266,7 +266,7 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
   const RequestedExtras extras{.top = spec->num_top > 0,
                                .candidates = inputs.has(Input::kCandidateIds)};
   SLUICE_RETURN_IF_ERROR(ReadOutputs(message, model, extras, &reply.outputs));
-  SLUICE_RETURN_IF_ERROR(prompt.Encode(model));
+  SLUICE_RETURN_IF_ERROR(prompt.Encode());
   SLUICE_RETURN_IF_ERROR(CheckStop(spec->stop, model));
   request.outputs = MaskOf(reply.outputs);
   if ((request.outputs & kOutputTokens) == 0 && !message.parameters().contains("max_tokens")) {
