@@ -35,6 +35,7 @@ const char* ExpectedOf(ParameterKind kind) {
     case ParameterKind::kSwitch:
       return "true or false";
     case ParameterKind::kWord:
+    case ParameterKind::kName:
       return "a word in UTF-8";
     case ParameterKind::kIds:
       return "token ids with commas between";
@@ -171,6 +172,7 @@ bool Parse(ParameterKind kind, absl::Span<const std::string> values, InferParame
       parameter->set_bool_param(text == "true");
       return text == "true" || text == "false";
     case ParameterKind::kWord:
+    case ParameterKind::kName:
       parameter->set_string_param(values.front());
       return IsUtf8(values.front());
     default:
@@ -207,6 +209,7 @@ bool IsFlagForm(ParameterKind kind, const json& value) {
     case ParameterKind::kDuration:
       return value.is_number() || value.is_string();
     case ParameterKind::kWord:
+    case ParameterKind::kName:
       return value.is_string();
     case ParameterKind::kSwitch:
       return value.is_boolean();

@@ -241,6 +241,11 @@ struct ModelConfig {
   // Returns the number of layers whose output returns, weighted, in the second half.
   int64_t skips() const { return skip_weights ? layers / 2 : 0; }
   bool embeds_ids() const { return input != InputKind::kEmbeds; }
+  // Returns the number of values of an embedding.
+  int64_t embedding_size() const {
+    return serving.dense.empty() ? hidden_size * std::ssize(serving.pooling.all)
+                                 : serving.dense.back().out;
+  }
 };
 
 // Reads the text of a config.json and checks every value against its range. Errors name the key and

@@ -172,7 +172,7 @@ void ActiveRequest::AllocateReply() {
   const auto numbers = [this](OutputMask output, int64_t per_row) {
     return Wants(output) ? rows.size() * per_row : 0;
   };
-  reply.embedding.resize(numbers(kOutputEmbedding, config.hidden_size));
+  reply.embedding.resize(numbers(kOutputEmbedding, EmbeddingSize(*request.spec)));
   reply.scores.resize(numbers(kOutputScores, config.serving.classifier.labels));
   if (Wants(kOutputCandidates)) reply.candidate_scores.resize(request.candidates.tokens.size());
   if (Wants(kOutputPromptLogprobs)) reply.prompt_logprobs.assign(request.tokens.size(), 0.0f);

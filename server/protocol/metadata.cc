@@ -1,5 +1,6 @@
 #include "server/protocol/metadata.h"
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,21 @@ inference::DataType TypeOf(std::string_view datatype) {
   return inference::TYPE_STRING;
 }
 
+// Adds what a client must know to use embeddings and scores: the names of labels and of prompts, as
+// lists of JSON, and how embeddings are compared.
+void AddProperties(const Model& model, inference::ModelMetadataResponse* response) {
+  const ServingConfig& serving = model.config.serving;
+  auto& properties = *response->mutable_properties();
+  const auto list = [](const auto& names) {
+    return nlohmann::json(names).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  };
+  if (!serving.classifier.names.empty()) properties["labels"] = list(serving.classifier.names);
+  std::vector<std::string> prompts;
+  for (const NamedPrompt& prompt : serving.prompts) prompts.push_back(prompt.name);
+  if (!prompts.empty()) properties["prompts"] = list(prompts);
+  if (!serving.similarity.empty()) properties["similarity"] = serving.similarity;
+}
+
 }  // namespace
 
 inference::ModelMetadataResponse DescribeModel(const Model& model,
@@ -63,6 +79,7 @@ inference::ModelMetadataResponse DescribeModel(const Model& model,
     if (!IsDefaultOf(info, model)) continue;
     describe(response.add_outputs(), info.name, info.datatype, {ColumnsOf(info, model)});
   }
+  AddProperties(model, &response);
   return response;
 }
 

@@ -76,13 +76,22 @@ absl::Status Prompt::ReadLengths(const InputTensor& tensor, int64_t rows, int64_
   return absl::OkStatus();
 }
 
-absl::Status Prompt::Encode() {
+absl::Status Prompt::Encode(std::string_view prompt) {
   if (texts_.rows() == 0) return absl::OkStatus();
-  SLUICE_RETURN_IF_ERROR(texts_.Encode());
+  SLUICE_RETURN_IF_ERROR(texts_.Encode(prompt));
   for (int64_t row = 0; row < rows_; ++row) {
     lengths_.push_back(static_cast<int32_t>(texts_.LengthOf(row)));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<int32_t> Prompt::LengthOfPrompt() const {
+  const int64_t length = texts_.rows() > 0 ? texts_.LengthOfPrompt() : 0;
+  const auto shortest = std::min_element(lengths_.begin(), lengths_.end());
+  if (*shortest > length) return static_cast<int32_t>(length);
+  return InputError("text_input", absl::StrCat("[", shortest - lengths_.begin(), "] has ",
+                                               *shortest, " tokens, and the embedding leaves out ",
+                                               length, " of the prompt; expected more"));
 }
 
 absl::Status Prompt::TooLong(int64_t row, int64_t most) const {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,8 +27,11 @@ class Prompt {
   int64_t rows() const { return rows_; }
   bool embeds() const { return floats_.data != nullptr; }
 
-  // Encodes texts as tokens; has no effect on other prompts.
-  absl::Status Encode();
+  // Whether the model's prompts may be put before it.
+  bool takes_prompt() const { return texts_.rows() > 0 && !texts_.pairs(); }
+  // Encodes texts as tokens, those that are no pairs with `prompt` before them; has no effect on
+  // other prompts.
+  absl::Status Encode(std::string_view prompt);
   // Cuts rows longer than `most` as `truncation` says, or returns an error for them. Of texts, the
   // tokens that their template puts around them stay.
   absl::Status Cut(Truncation truncation, int64_t most);
@@ -35,6 +39,9 @@ class Prompt {
   absl::Status Copy(const Model& model, Request* request) const;
 
   // These require that Cut has been called.
+  // Returns the tokens before those of the texts, if a prompt was put there, or 0. Returns an error
+  // for a row that has no more tokens.
+  absl::StatusOr<int32_t> LengthOfPrompt() const;
   int32_t longest() const { return *std::max_element(lengths_.begin(), lengths_.end()); }
   int64_t cut_tokens() const { return cut_tokens_; }  // over all rows
   // Returns the lengths of the rows. Must be called last.

@@ -1,6 +1,7 @@
 #include "server/protocol/text_rows.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,9 +16,11 @@ constexpr int64_t kMaxBytesPerToken = 256;
 
 constexpr Input kInputOf[] = {Input::kTextInput, Input::kTextPairInput};
 
+absl::string_view AsView(std::string_view text) { return {text.data(), text.size()}; }
+
 absl::Status TextError(Input input, int64_t index, absl::string_view problem) {
-  const std::string_view name = Inputs()[static_cast<size_t>(input)].name;
-  return InputError({name.data(), name.size()}, absl::StrCat("[", index, "] ", problem));
+  return InputError(AsView(Inputs()[static_cast<size_t>(input)].name),
+                    absl::StrCat("[", index, "] ", problem));
 }
 
 // Returns how many tokens of a pair's texts of `a` and `b` tokens stay where `most` of both may:
@@ -74,12 +77,25 @@ absl::StatusOr<TextRows::Kept> TextRows::EncodeText(Input input, int64_t index,
   return kept;
 }
 
-absl::Status TextRows::Encode() {
+absl::Status TextRows::MeasurePrompt(std::string_view prompt) {
+  SLUICE_ASSIGN_OR_RETURN(const auto tokens, model_->tokenizer->EncodeBare(prompt));
+  const std::vector<TextTemplate::Part>& parts = RowTemplate().parts;
+  const auto text =
+      std::find_if(parts.begin(), parts.end(), [](const auto& part) { return part.text == 0; });
+  prompt_tokens_ = std::ssize(tokens) + (text - parts.begin());
+  return absl::OkStatus();
+}
+
+absl::Status TextRows::Encode(std::string_view prompt) {
+  const bool prompted = !prompt.empty() && !pairs();
+  if (prompted) SLUICE_RETURN_IF_ERROR(MeasurePrompt(prompt));
   for (size_t side = 0; side < texts_.size(); ++side) {
     std::vector<Kept>& kept = kept_.emplace_back();
     for (const std::string_view text : texts_[side]) {
-      SLUICE_ASSIGN_OR_RETURN(kept.emplace_back(),
-                              EncodeText(kInputOf[side], std::ssize(kept), text));
+      const std::string whole = prompted ? absl::StrCat(AsView(prompt), AsView(text)) : "";
+      SLUICE_ASSIGN_OR_RETURN(
+          const Kept tokens, EncodeText(kInputOf[side], std::ssize(kept), prompted ? whole : text));
+      kept.push_back(tokens);
     }
     kept.resize(rows(), kept.front());
   }

@@ -24,8 +24,10 @@ class TextRows {
   int64_t rows() const { return std::ssize(texts_.back()); }
   bool pairs() const { return texts_.size() > 1; }
 
-  // Encodes the texts, each once.
-  absl::Status Encode();
+  // Encodes the texts, each once, those that are no pairs with `prompt` before them.
+  absl::Status Encode(std::string_view prompt);
+  // Returns the tokens of a row before those of its text, the prompt's among them; 0 without one.
+  int64_t LengthOfPrompt() const { return prompt_tokens_; }
   // Returns the tokens of a row, with those of its template.
   int64_t LengthOf(int64_t row) const;
   // Takes tokens from the beginning or the end of the row's texts until it has at most `most`, of a
@@ -42,10 +44,12 @@ class TextRows {
   };
 
   const TextTemplate& RowTemplate() const;
+  absl::Status MeasurePrompt(std::string_view prompt);
   absl::StatusOr<Kept> EncodeText(Input input, int64_t index, std::string_view text);
   absl::Status CheckTypes(const std::vector<int32_t>& types) const;
 
   const Model* model_ = nullptr;
+  int64_t prompt_tokens_ = 0;
   std::vector<std::vector<std::string_view>> texts_ = {
       {}};                               // the first ones and, of pairs, the others
   std::vector<int32_t> tokens_;          // of all texts
