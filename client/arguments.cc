@@ -15,6 +15,7 @@
 #include "client/manage_flags.h"
 #include "client/plan_flags.h"
 #include "client/request_flags.h"
+#include "client/task_flags.h"
 #include "client/verify_flags.h"
 
 namespace sluice::client {
@@ -37,6 +38,7 @@ struct Flags {
   bool version = false;
 
   RequestFlags requests;
+  TasksFlags tasks;
   StatsArguments stats;
   HealthArguments health;
   BucketFlags buckets;
@@ -69,6 +71,7 @@ void AddFlags(Flags* flags, CLI::App* app) {
                        "for generate, load and reload."));
   AddConnectionFlags(&flags->connection, app);
   AddRequestCommands(&flags->requests, app);
+  AddTaskCommands(&flags->tasks, app);
   AddCommand("models", "List the models that are served.", app);
   CLI::App* stats = AddCommand("stats", "Show counts, durations and padding efficiency.", app);
   stats->add_option("--model", flags->stats.model, "Only this model.");
@@ -138,6 +141,7 @@ absl::StatusOr<Arguments> Read(const Flags& flags, const CLI::App& app) {
     SLUICE_RETURN_IF_ERROR(ReadMetricsAddress(arguments.server, &arguments.stats.metrics_address));
   } else {
     SLUICE_RETURN_IF_ERROR(ReadRequestCommand(flags.requests, app, &arguments));
+    SLUICE_RETURN_IF_ERROR(ReadTaskCommand(flags.tasks, app, &arguments));
     SLUICE_RETURN_IF_ERROR(ReadBucketCommand(flags.buckets, app, &arguments));
     SLUICE_RETURN_IF_ERROR(ReadManageCommand(flags.manage, app, &arguments));
     SLUICE_RETURN_IF_ERROR(ReadVerifyCommand(flags.verify, app, &arguments));

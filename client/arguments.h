@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "client/credentials.h"
@@ -28,6 +30,16 @@ struct InferArguments : RequestArguments {
 struct GenerateArguments : RequestArguments {
   bool json = false;
   bool verbose = false;  // print the summary even if the output is not a terminal
+};
+
+// Of embed, rerank and classify.
+struct TaskArguments : RequestArguments {
+  std::vector<std::string> texts;   // the documents of rerank
+  bool texts_from_input = false;    // the texts are the lines of standard input
+  std::string query;                // of rerank
+  std::optional<std::string> pair;  // of classify: the second text of each pair
+  int32_t top = 0;                  // of rerank: the number of documents to show; 0 means all
+  bool json = false;
 };
 
 struct StatsArguments {
@@ -115,6 +127,9 @@ struct Arguments {
     kPrint,
     kInfer,
     kGenerate,
+    kEmbed,
+    kRerank,
+    kClassify,
     kModels,
     kStats,
     kHealth,
@@ -136,6 +151,7 @@ struct Arguments {
   ConnectionArguments connection;
   InferArguments infer;
   GenerateArguments generate;
+  TaskArguments task;
   StatsArguments stats;
   HealthArguments health;
   BucketsArguments buckets;

@@ -181,11 +181,11 @@ class SentenceFiles {
                                                    absl::CEscape(module.type), ", ", problem));
   }
 
-  // A module without settings may lack its folder.
+  // Normalize may lack its folder, which has no file in older schemas.
   absl::Status ReadModule(const Module& module,
                           void (SentenceFiles::*read)(const std::string& path, ObjectReader&)) {
     json document = json::object();
-    if (directory_.Has(module.path)) {
+    if (module.type != "Normalize" || directory_.Has(module.path)) {
       SLUICE_ASSIGN_OR_RETURN(const Directory folder, directory_.OpenFolder(module.path));
       auto settings = ReadSettings(folder, "config.json");
       if (!settings.ok()) return OfFile(module.path, settings.status());

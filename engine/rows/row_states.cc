@@ -50,12 +50,13 @@ StatePool::StatePool(Pooling pooling, int32_t first, int32_t length, int64_t wid
 
 void StatePool::Add(std::span<const double> sum, int32_t count) {
   SLUICE_CHECK(count == 1 || added_ == 0);
-  const double weight = pooling_ == Pooling::kWeightedMean ? first_ + added_ + 1.0 : count;
+  const bool weighted = pooling_ == Pooling::kWeightedMean && count_ > 1;
+  const double weight = weighted ? first_ + added_ + 1.0 : count;
   const bool first = added_ == 0;
   for (size_t i = 0; i < value_.size(); ++i) {
     if (pooling_ == Pooling::kMax) {
       value_[i] = first ? sum[i] : std::max(value_[i], sum[i]);
-    } else if (pooling_ == Pooling::kWeightedMean) {
+    } else if (weighted) {
       value_[i] += weight * sum[i];
     } else {
       value_[i] += sum[i];

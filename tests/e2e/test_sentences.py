@@ -4,9 +4,11 @@ import json
 
 import numpy as np
 import pytest
+import tritonclient.grpc as grpcclient
 from conftest import Daemon
 from infer import infer, tensor, text_inputs
 from sentence_models import EXPECTED, SENTENCES, lay
+from sluice_client import Client
 from tritonclient.utils import InferenceServerException
 
 VARIANTS = sorted(EXPECTED["variants"])
@@ -16,14 +18,19 @@ PAIRS = EXPECTED["pairs"]
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory):
+def address(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sentences")
     models = [(name, lay(folder / name, name)) for name in VARIANTS]
     daemon = Daemon(models=[*models, *((name, SENTENCES / name) for name in CROSSES)])
-    with daemon.client() as client:
-        yield client
+    yield daemon.grpc
     status, output = daemon.stop()
     assert status == 0, output
+
+
+@pytest.fixture(scope="module")
+def served(address):
+    with grpcclient.InferenceServerClient(address) as client:
+        yield client
 
 
 def embed(client, model, texts, **parameters):
@@ -102,22 +109,47 @@ def test_scores_are_scaled_as_the_files_say(served):
     np.testing.assert_allclose(scaled, 1 / (1 + np.exp(-raw)), rtol=1e-5)
 
 
-def test_labels_have_their_names(served):
+def test_labels_have_their_names(served, address):
     answer = infer(served, pairs(PAIRS["queries"][1], PAIRS["documents"]), model="cross_3")
     names = ["contradiction", "entailment", "neutral"]
     assert [label.decode() for label in answer["label"][:, 0]] == [
         names[best] for best in answer["scores"].argmax(axis=1)]
     assert len({*answer["label"][:, 0]}) > 1
-    properties = served.get_model_metadata("cross_3").properties
-    assert json.loads(properties["labels"]) == names
+    with Client(address) as client:
+        assert json.loads(client.metadata("cross_3").properties["labels"]) == names
     message = refused(served, text_inputs("a"), "cross_1", prompt_name="query")
     assert "the model has no prompt" in message
 
 
-def test_metadata_lists_what_the_files_say(served):
-    metadata = served.get_model_metadata("dense")
+def test_metadata_lists_what_the_files_say(address):
+    with Client(address) as client:
+        metadata = client.metadata("dense")
     assert {i.name for i in metadata.inputs} >= {"text_input", "text_pair_input", "token_type_ids"}
     (embedding,) = metadata.outputs
     assert (embedding.name, [*embedding.shape]) == ("embedding", [-1, 16])
     assert json.loads(metadata.properties["prompts"]) == ["document", "query", "short"]
     assert metadata.properties["similarity"] == "dot"
+
+
+def test_a_cross_encoder_ranks_documents_by_their_pairs(address):
+    query, scores = PAIRS["queries"][2], np.array(PAIRS["models"]["cross_1"][2])
+    with Client(address) as client:
+        ranked = client.rerank("cross_1", query, PAIRS["documents"], top_n=9)
+        with pytest.raises(TypeError, match="only texts can be pairs"):
+            client.rerank("cross_1", [1], [[2]])
+        pair = (query, PAIRS["documents"][0])
+        (classified,) = client.classify("cross_3", [pair])
+    assert [each.document for each in ranked] == list(np.argsort(-scores.ravel())[:9])
+    assert classified.name in ("contradiction", "entailment", "neutral")
+    assert classified.scores[classified.label] == max(classified.scores)
+
+
+def test_a_query_and_documents_have_their_prompts(served, address):
+    query, documents = TEXTS[0], TEXTS[1:4]
+    with Client(address) as client:
+        ranked = client.rerank("dense", query, documents)
+    first = embed(served, "dense", [query], prompt_name="query")
+    others = embed(served, "dense", documents, prompt_name="document")
+    cosines = (others @ first.T)[:, 0]
+    assert [each.document for each in ranked] == list(np.argsort(-cosines))
+    np.testing.assert_allclose([each.score for each in ranked], np.sort(cosines)[::-1], atol=1e-6)
