@@ -22,6 +22,7 @@
 #include "client/manage_flags.h"
 #include "client/plan_flags.h"
 #include "client/request_flags.h"
+#include "client/task_flags.h"
 #include "client/verify_flags.h"
 
 namespace sluice::client {
@@ -49,6 +50,7 @@ struct Flags {
 
   RequestFlags requests;
   ModelsArguments models;
+  TasksFlags tasks;
   StatsArguments stats;
   HealthArguments health;
   DoctorArguments doctor;
@@ -83,6 +85,7 @@ void AddFlags(Flags* flags, CLI::App* app) {
                        "for generate, load and reload."));
   AddConnectionFlags(&flags->connection, app);
   AddRequestCommands(&flags->requests, app);
+  AddTaskCommands(&flags->tasks, app);
   CLI::App* models = AddCommand("models", "List the models that are served.", app);
   models->add_option("--model", flags->models.model, "Only this model.");
   models->add_flag("--json", flags->models.json,
@@ -176,6 +179,7 @@ absl::StatusOr<Arguments> Read(const Flags& flags, const CLI::App& app) {
     SLUICE_RETURN_IF_ERROR(ReadMetricsAddress(arguments.server, &arguments.doctor.metrics_address));
   } else {
     SLUICE_RETURN_IF_ERROR(ReadRequestCommand(flags.requests, app, &arguments));
+    SLUICE_RETURN_IF_ERROR(ReadTaskCommand(flags.tasks, app, &arguments));
     SLUICE_RETURN_IF_ERROR(ReadBucketCommand(flags.buckets, app, &arguments));
     SLUICE_RETURN_IF_ERROR(ReadManageCommand(flags.manage, app, &arguments));
     SLUICE_RETURN_IF_ERROR(ReadVerifyCommand(flags.verify, app, &arguments));

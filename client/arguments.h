@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "client/credentials.h"
@@ -32,6 +34,16 @@ struct GenerateArguments : RequestArguments {
 
 struct ModelsArguments {
   std::string model;  // empty means all
+  bool json = false;
+};
+
+// Of embed, rerank and classify.
+struct TaskArguments : RequestArguments {
+  std::vector<std::string> texts;   // the documents of rerank
+  bool texts_from_input = false;    // the texts are the lines of standard input
+  std::string query;                // of rerank
+  std::optional<std::string> pair;  // of classify: the second text of each pair
+  int32_t top = 0;                  // of rerank: the number of documents to show; 0 means all
   bool json = false;
 };
 
@@ -127,6 +139,9 @@ struct Arguments {
     kPrint,
     kInfer,
     kGenerate,
+    kEmbed,
+    kRerank,
+    kClassify,
     kModels,
     kStats,
     kHealth,
@@ -150,6 +165,7 @@ struct Arguments {
   InferArguments infer;
   GenerateArguments generate;
   ModelsArguments models;
+  TaskArguments task;
   StatsArguments stats;
   HealthArguments health;
   DoctorArguments doctor;

@@ -30,6 +30,12 @@ int Run(const Arguments& arguments, const Console& console) {
                                           : RunFile(arguments, connection, console);
     case Arguments::Command::kGenerate:
       return RunGenerate(arguments, connection, console);
+    case Arguments::Command::kEmbed:
+      return RunEmbed(arguments, connection, console);
+    case Arguments::Command::kRerank:
+      return RunRerank(arguments, connection, console);
+    case Arguments::Command::kClassify:
+      return RunClassify(arguments, connection, console);
     case Arguments::Command::kModels:
       return RunModels(arguments, connection, console);
     case Arguments::Command::kStats:

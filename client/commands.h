@@ -30,6 +30,9 @@ int Run(const Arguments& arguments, const Console& console);
 
 int RunInfer(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunGenerate(const Arguments& arguments, const Connection& connection, const Console& console);
+int RunEmbed(const Arguments& arguments, const Connection& connection, const Console& console);
+int RunRerank(const Arguments& arguments, const Connection& connection, const Console& console);
+int RunClassify(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunFile(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunModels(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunStats(const Arguments& arguments, const Connection& connection, const Console& console);

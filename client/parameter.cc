@@ -36,6 +36,7 @@ const char* ExpectedOf(ParameterKind kind) {
     case ParameterKind::kSwitch:
       return "true or false";
     case ParameterKind::kWord:
+    case ParameterKind::kName:
       return "a word in UTF-8";
     case ParameterKind::kIds:
       return "token ids with commas between";
@@ -176,6 +177,7 @@ bool Parse(ParameterKind kind, absl::Span<const std::string> values, InferParame
       parameter->set_bool_param(text == "true");
       return text == "true" || text == "false";
     case ParameterKind::kWord:
+    case ParameterKind::kName:
       parameter->set_string_param(values.front());
       return IsUtf8(values.front());
     default:
@@ -212,6 +214,7 @@ bool IsFlagForm(ParameterKind kind, const json& value) {
     case ParameterKind::kDuration:
       return value == 0 || value.is_string();
     case ParameterKind::kWord:
+    case ParameterKind::kName:
       return value.is_string();
     case ParameterKind::kSwitch:
       return value.is_boolean();

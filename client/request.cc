@@ -90,14 +90,15 @@ absl::Status SetVectorsFromJson(const json& value, ModelInferRequest* request) {
 // Returns the number of inputs that give a prompt.
 int Prompts(const ModelInferRequest& request) {
   return std::count_if(request.inputs().begin(), request.inputs().end(), [](const auto& input) {
-    return input.name() != "candidate_ids" && input.name() != "exclude_ids";
+    return input.name() != "candidate_ids" && input.name() != "exclude_ids" &&
+           input.name() != "text_pair_input";
   });
 }
 
 absl::Status UnknownKey(const std::string& key) {
-  std::vector<std::string> known = {"text",          "ids",         "inputs_embeds",
-                                    "candidate_ids", "exclude_ids", "id",
-                                    "model",         "version",     "outputs"};
+  std::vector<std::string> known = {"text",          "text_pair",   "ids", "inputs_embeds",
+                                    "candidate_ids", "exclude_ids", "id",  "model",
+                                    "version",       "outputs"};
   for (const ParameterInfo* info : Parameters()) known.emplace_back(info->client_name);
   return absl::InvalidArgumentError(
       absl::StrCat("unknown key ", Quote(key.substr(0, 80)), Suggestion(key, known)));
@@ -115,10 +116,11 @@ absl::Status SetFromJson(const std::string& key, const json& value, ModelInferRe
     items ? SetItems(key, ids, request) : SetIds(ids, request);
     return absl::OkStatus();
   }
-  const bool known = key == "text" || key == "id" || key == "model" || key == "version";
+  const bool text = key == "text" || key == "text_pair";
+  const bool known = text || key == "id" || key == "model" || key == "version";
   if (!known) return UnknownKey(key);
   if (!value.is_string()) return KeyError(key, "expected a string");
-  if (key == "text") SetText(value.get<std::string>(), request);
+  if (text) SetTexts(key + "_input", {value.get<std::string>()}, request);
   if (key == "id") request->set_id(value.get<std::string>());
   if (key == "model") request->set_model_name(value.get<std::string>());
   if (key == "version") request->set_model_version(value.get<std::string>());
@@ -133,15 +135,21 @@ void AppendLength(size_t length, std::string* raw) {
 
 }  // namespace
 
+void SetTexts(const std::string& name, const std::vector<std::string>& texts,
+              ModelInferRequest* request) {
+  const int at = ClearedInput(name, "BYTES", request);
+  request->mutable_inputs(at)->add_shape(std::ssize(texts));
+  request->mutable_inputs(at)->add_shape(1);
+  std::string* const raw = request->mutable_raw_input_contents(at);
+  raw->clear();
+  for (const std::string& text : texts) {
+    AppendLength(text.size(), raw);
+    raw->append(text);
+  }
+}
+
 void SetText(absl::string_view text, ModelInferRequest* request) {
-  auto* input = request->add_inputs();
-  input->set_name("text_input");
-  input->set_datatype("BYTES");
-  input->add_shape(1);
-  input->add_shape(1);
-  std::string* raw = request->add_raw_input_contents();
-  AppendLength(text.size(), raw);
-  raw->append(text.data(), text.size());
+  SetTexts("text_input", {std::string(text)}, request);
 }
 
 absl::Status ReadText(std::istream& in, ModelInferRequest* request) {

@@ -19,6 +19,10 @@ namespace sluice::client {
 void SetText(absl::string_view text, inference::ModelInferRequest* request);
 void SetIds(absl::Span<const int32_t> ids, inference::ModelInferRequest* request);
 
+// Sets an input of texts, BYTES [n, 1].
+void SetTexts(const std::string& name, const std::vector<std::string>& texts,
+              inference::ModelInferRequest* request);
+
 // Sets candidate_ids or exclude_ids, INT32 [1, n], in place of those that the request has.
 void SetItems(const std::string& name, absl::Span<const int32_t> ids,
               inference::ModelInferRequest* request);
@@ -35,8 +39,8 @@ void AddOutput(const std::string& name, inference::ModelInferRequest* request);
 // Parses ids such as "1,2,3". Requires at least one.
 absl::StatusOr<std::vector<int32_t>> ParseIds(absl::string_view text);
 
-// Reads a JSON object with `text`, `ids` or `inputs_embeds` and, optionally, `candidate_ids`,
-// `exclude_ids`, `id`, `model`, `version`, `outputs` and the names of Parameters()
+// Reads a JSON object with `text`, `ids` or `inputs_embeds` and, optionally, `text_pair`,
+// `candidate_ids`, `exclude_ids`, `id`, `model`, `version`, `outputs` and the names of Parameters()
 // (client/parameter.h). Anything else is as in `defaults`. Returns InvalidArgument that names the
 // key.
 absl::StatusOr<inference::ModelInferRequest> ParseRequestLine(

@@ -6,7 +6,6 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "client/flag_values.h"
-#include "client/parameter.h"
 #include "client/request.h"
 
 namespace sluice::client {
@@ -14,7 +13,8 @@ namespace {
 
 constexpr char kInferFooter[] =
     "A line of FILE is a JSON object with \"text\", \"ids\" or \"inputs_embeds\" and, optionally,\n"
-    "\"candidate_ids\", \"exclude_ids\", \"id\", \"model\", \"version\", \"outputs\" and the\n"
+    "\"text_pair\", \"candidate_ids\", \"exclude_ids\", \"id\", \"model\", \"version\", "
+    "\"outputs\" and the\n"
     "parameters that are flags, with _ for -: \"max_tokens\". Flags\n"
     "stand for what a line leaves out. \"stop\" is a string or a list, ids are lists, "
     "\"logit_bias\"\n"
@@ -33,25 +33,11 @@ constexpr char kGenerateFooter[] =
 constexpr int64_t kGenerateTokens = 64;
 constexpr Integer kConcurrency{1, 1024};
 
-void AddParameters(RequestFlags* flags, CLI::App* command) {
-  flags->parameters.resize(Parameters().size());
-  for (size_t i = 0; i < Parameters().size(); ++i) {
-    const ParameterInfo& info = *Parameters()[i];
-    std::vector<std::string>* values = &flags->parameters[i];
-    if (info.kind() == ParameterKind::kSwitch) {
-      command->add_flag_callback(
-          FlagOf(info), [values] { *values = {"true"}; }, Help(HelpOf(info)));
-      continue;
-    }
-    CLI::Option* option = command->add_option(FlagOf(info), *values, Help(HelpOf(info)));
-    if (info.kind() != ParameterKind::kTexts) option->expected(1);
-    option->allow_extra_args(false);  // each --flag takes one value, not all the words that follow
-  }
-}
-
 void AddRequest(RequestFlags* flags, CLI::App* command) {
   command->add_option("--text", flags->text,
                       Help("The prompt, for models with a tokenizer; - for standard input."));
+  command->add_option("--text-pair", flags->pair,
+                      Help("A second text beside --text, for models of pairs."));
   command->add_option("--ids", flags->ids, "The prompt as token ids: 1,2,3.");
   command->add_option("--inputs-embeds", flags->vectors,
                       Help("The prompt as vectors, where the model takes such: a JSON list of "
@@ -64,11 +50,12 @@ void AddRequest(RequestFlags* flags, CLI::App* command) {
                       Help("The model; may be left out when the server has only one."));
   command->add_option("--model-version", flags->model_version, "Default: the highest.");
   command->add_option("--id", flags->id, Help("A name for the request in logs; returned."));
-  AddParameters(flags, command);
+  AddParameterFlags({}, &flags->parameters, command);
   command->add_option(
       "--outputs", flags->outputs,
       Help("The outputs wanted, with commas between, instead of the default ones: "
-           "output_ids, sequence_length, logprobs, finish_reason, text_output, scores, embedding, "
+           "output_ids, sequence_length, logprobs, finish_reason, text_output, scores, label, "
+           "embedding, "
            "top_ids, top_logprobs, top_scores, candidate_scores, logits, prompt_logprobs, "
            "xsa_cos_sim, xsa_proj_frac."));
 }
@@ -93,6 +80,7 @@ absl::Status SetPrompt(const RequestFlags& flags, RequestArguments* arguments) {
   } else if (flags.text.has_value()) {
     SetText(*flags.text, &arguments->request);
   }
+  if (flags.pair.has_value()) SetTexts("text_pair_input", {*flags.pair}, &arguments->request);
   if (flags.vectors.has_value()) {
     absl::Status status = SetVectors(*flags.vectors, &arguments->request);
     if (!status.ok()) return FlagError("--inputs-embeds", status.message());
@@ -115,13 +103,7 @@ absl::Status ReadRequest(const RequestFlags& flags, RequestArguments* arguments)
        std::vector<std::string>(absl::StrSplit(flags.outputs, ',', absl::SkipEmpty()))) {
     AddOutput(name, request);
   }
-  for (size_t i = 0; i < Parameters().size(); ++i) {
-    if (flags.parameters[i].empty()) continue;
-    const ParameterInfo& info = *Parameters()[i];
-    const absl::Status status = SetParameter(info, flags.parameters[i], request);
-    if (!status.ok()) return FlagError(FlagOf(info), status.message());
-  }
-  return absl::OkStatus();
+  return SetParameters(flags.parameters, request);
 }
 
 int PromptFlags(const RequestFlags& flags) {

@@ -8,12 +8,14 @@
 
 #include "absl/status/status.h"
 #include "client/arguments.h"
+#include "client/parameter_flags.h"
 
 namespace sluice::client {
 
 // The values of the flags before they are checked.
 struct RequestFlags {
   std::optional<std::string> text;
+  std::optional<std::string> pair;
   std::optional<std::string> ids;
   std::optional<std::string> vectors;
   std::optional<std::string> candidates;
@@ -22,7 +24,7 @@ struct RequestFlags {
   std::string model_version;
   std::string id;
   std::string outputs;
-  std::vector<std::vector<std::string>> parameters;  // parallel to Parameters(); empty if not given
+  ParameterFlags parameters;
   bool json = false;
 
   std::string file;                   // of infer

@@ -14,6 +14,11 @@ constexpr double kDayUs = 24.0 * 60 * 60 * 1'000'000;
 constexpr std::string_view kScaleWords[] = {"none", "softmax", "sigmoid"};  // as ScoreScale
 constexpr std::string_view kCandidateScaleWords[] = {"none", "log_softmax"};
 
+constexpr ModelBound kVocabulary{"vocab", [](const ModelConfig& c) { return c.vocab_size; }};
+constexpr ModelBound kPositions{"max_positions",
+                                [](const ModelConfig& c) { return c.max_positions; }};
+constexpr ModelBound kEmbeddingSize{"d", [](const ModelConfig& c) { return c.embedding_size(); }};
+
 #define FIELD(path) (+[](RequestSpec & spec) -> auto& { return spec.path; })
 
 // The field is an enum whose values are in the order of the words.
@@ -26,16 +31,20 @@ void StoreCandidateScale(RequestSpec& spec, size_t word) {
   spec.states.candidates = word == 0 ? ScoreScale::kRaw : ScoreScale::kLogSoftmax;
 }
 
+void StorePooling(RequestSpec& spec, size_t word) {
+  spec.states.pooling = static_cast<Pooling>(word);
+}
+
 constexpr ParameterInfo kTable[] = {
     {.name = "max_tokens",
      .field = FIELD(max_tokens),
-     .range = {.model_max = &ModelConfig::max_positions},
+     .range = {.model_max = &kPositions},
      .if_absent = "1, or 0 where no output of tokens is returned",
      .help = "Most tokens that a row generates; 0: score only. Above 0 only for models that "
              "generate."},
     {.name = "min_tokens",
      .field = FIELD(stop.min_tokens),
-     .range = {.model_max = &ModelConfig::max_positions},
+     .range = {.model_max = &kPositions},
      .help = "Nothing ends the row before this many tokens; at most max_tokens."},
     {.name = "temperature",
      .field = FIELD(sampling.temperature),
@@ -45,7 +54,7 @@ constexpr ParameterInfo kTable[] = {
      .help = "Higher: more varied."},
     {.name = "top_k",
      .field = FIELD(sampling.top_k),
-     .range = {.model_max = &ModelConfig::vocab_size},
+     .range = {.model_max = &kVocabulary},
      .default_means = "off",
      .help = "Sample among the k most likely tokens."},
     {.name = "top_p",
@@ -91,7 +100,7 @@ constexpr ParameterInfo kTable[] = {
      .help = "Added to the logits of tokens, each in [-100, 100] or a ban: null, or \"-inf\"."},
     {.name = "allowed_token_ids",
      .field = FIELD(edits.allowed),
-     .range = {.min = 1, .model_max = &ModelConfig::vocab_size},
+     .range = {.min = 1, .model_max = &kVocabulary},
      .if_absent = "all",
      .help = "No other token is drawn."},
     {.name = "stop",
@@ -109,7 +118,7 @@ constexpr ParameterInfo kTable[] = {
      .help = "Go on where the model would end, for benchmarks."},
     {.name = "num_top_logprobs",
      .field = FIELD(num_top),
-     .range = {.model_max = &ModelConfig::vocab_size},
+     .range = {.model_max = &kVocabulary},
      .help = "Candidates to return for each generated token.",
      .client_name = "num_top"},
     {.name = "truncate",
@@ -120,19 +129,28 @@ constexpr ParameterInfo kTable[] = {
              "until it and max_tokens fit. How many were cut, of all rows, is the response "
              "parameter truncated_tokens."},
     {.name = "pooling",
-     .field = WORD(states.pooling),
+     .field = StorePooling,
      .words = kPoolingNames,
-     .if_absent = "the model's sluice.embedding; without it last where attention is causal, else "
-                  "mean",
-     .help = "The states that an embedding is made of: of all positions, the first or the last."},
+     .if_absent = "the model's; without it last where attention is causal, else mean",
+     .help = "How the states of a prompt become an embedding."},
     {.name = "normalize",
      .field = FIELD(states.normalize),
-     .if_absent = "the model's sluice.embedding; without it false",
+     .if_absent = "the model's; without it false",
      .help = "Embeddings of length 1."},
+    {.name = "dimensions",
+     .field = FIELD(states.dimensions),
+     .range = {.min = 1, .model_max = &kEmbeddingSize},
+     .if_absent = "all",
+     .help = "Cuts embeddings to their first values, before they are normalised, for models that "
+             "are trained for it (Matryoshka)."},
+    {.name = "prompt_name",
+     .field = FIELD(prompt_name),
+     .if_absent = "the model's default_prompt_name; without it none",
+     .help = "One of the model's prompts, which is put before each text; an empty name puts none."},
     {.name = "activation",
      .field = WORD(states.scores),
      .words = kScaleWords,
-     .if_absent = "none",
+     .if_absent = "the model's; without it none",
      .help = "Applied to a classifier's scores, over a row's labels."},
     {.name = "candidate_activation",
      .field = StoreCandidateScale,
@@ -184,6 +202,7 @@ struct DefaultWriter {
 
   std::string operator()(FieldOf<bool> field) const { return field(spec) ? "true" : "false"; }
   std::string operator()(StoreWord) const { return ""; }
+  std::string operator()(FieldOf<std::string>) const { return ""; }
   template <typename T>
   std::string operator()(FieldOf<std::vector<T>>) const {
     return "";
@@ -197,18 +216,18 @@ struct DefaultWriter {
 }  // namespace
 
 ParameterKind ParameterInfo::kind() const {
-  constexpr ParameterKind kKinds[] = {
-      ParameterKind::kInteger, ParameterKind::kInteger, ParameterKind::kUnsigned,
-      ParameterKind::kReal,    ParameterKind::kSwitch,  ParameterKind::kIds,
-      ParameterKind::kBiases,  ParameterKind::kTexts,   ParameterKind::kWord};
+  constexpr ParameterKind kKinds[] = {ParameterKind::kInteger,  ParameterKind::kInteger,
+                                      ParameterKind::kUnsigned, ParameterKind::kReal,
+                                      ParameterKind::kSwitch,   ParameterKind::kIds,
+                                      ParameterKind::kBiases,   ParameterKind::kTexts,
+                                      ParameterKind::kWord,     ParameterKind::kName};
   static_assert(std::size(kKinds) == std::variant_size_v<ParameterField>);
   return microseconds ? ParameterKind::kDuration : kKinds[field.index()];
 }
 
 std::string ParameterInfo::RangeText() const {
   std::string max = NumberText(kind(), range.max);
-  if (range.model_max == &ModelConfig::vocab_size) max = "vocab";
-  if (range.model_max == &ModelConfig::max_positions) max = "max_positions";
+  if (range.model_max != nullptr) max = std::string(range.model_max->name);
   return absl::StrCat(range.zero_too ? "0 or " : "", range.above_min ? "(" : "[",
                       NumberText(kind(), range.min), ", ", max, "]");
 }

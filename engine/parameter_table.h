@@ -33,6 +33,7 @@ enum class ParameterKind {
   kIds,       // token ids: text, [1, 2] or 1,2
   kBiases,    // text, JSON {"ID": bias}
   kWord,      // one of a few
+  kName,      // a text that names something of the model
   kTexts,     // text, or JSON ["text", ..]
 };
 
@@ -41,21 +42,28 @@ template <typename T>
 using FieldOf = T& (*)(RequestSpec& spec);
 // Stores the word of this index, for a parameter of kind kWord.
 using StoreWord = void (*)(RequestSpec& spec, size_t word);
-using ParameterField = std::variant<FieldOf<int32_t>, FieldOf<int64_t>, FieldOf<uint64_t>,
-                                    FieldOf<float>, FieldOf<bool>, FieldOf<std::vector<int32_t>>,
-                                    FieldOf<std::vector<kernels::TokenBias>>,
-                                    FieldOf<std::vector<std::string>>, StoreWord>;
+using ParameterField =
+    std::variant<FieldOf<int32_t>, FieldOf<int64_t>, FieldOf<uint64_t>, FieldOf<float>,
+                 FieldOf<bool>, FieldOf<std::vector<int32_t>>,
+                 FieldOf<std::vector<kernels::TokenBias>>, FieldOf<std::vector<std::string>>,
+                 StoreWord, FieldOf<std::string>>;
+
+// A number of a model that ends a range.
+struct ModelBound {
+  std::string_view name;  // as documented
+  int64_t (*of)(const ModelConfig& config);
+};
 
 // The values that a number may have, or the numbers of entries that a list may have.
 struct ParameterRange {
   double min = 0;
   double max = 0;
-  int64_t ModelConfig::*model_max = nullptr;  // the end of the range instead of `max`, if not null
-  bool above_min = false;                     // min itself is out of range
-  bool zero_too = false;                      // 0 is allowed beside a range that begins above it
+  const ModelBound* model_max = nullptr;  // the end of the range instead of `max`, if not null
+  bool above_min = false;                 // min itself is out of range
+  bool zero_too = false;                  // 0 is allowed beside a range that begins above it
 
   double MaxFor(const ModelConfig& config) const {
-    return model_max == nullptr ? max : static_cast<double>(config.*model_max);
+    return model_max == nullptr ? max : static_cast<double>(model_max->of(config));
   }
 };
 

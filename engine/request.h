@@ -55,13 +55,12 @@ struct EditRules {
   std::vector<int32_t> allowed;          // ascending, distinct; empty: all
 };
 
-// The scaling of a row's scores, all of them together, before they are returned.
-enum class ScoreScale { kRaw, kSoftmax, kSigmoid, kLogSoftmax };
-
 // The rules by which states behind the last norm become outputs.
 struct StateRules {
-  Pooling pooling = Pooling::kLast;  // for the embedding
-  bool normalize = false;            // scales the embedding to length 1
+  Poolings pooling;          // for the embedding
+  int32_t first_pooled = 0;  // the first position that counts for it; below the rows' lengths
+  int32_t dimensions = 0;    // of the embedding, which is cut to its first ones; 0: all
+  bool normalize = false;    // scales the embedding to length 1, after the cut
   ScoreScale scores = ScoreScale::kRaw;
   ScoreScale candidates = ScoreScale::kRaw;  // kRaw or kLogSoftmax
 };
@@ -92,12 +91,18 @@ struct RequestSpec {
   EditRules edits;
   StopRules stop;
   StateRules states;
+  std::string prompt_name;  // of the prompt before its texts; empty: none
   Truncation truncate = Truncation::kError;
   // Whether a stream's request ends with a response without outputs.
   bool empty_final_response = false;
   int priority = kDefaultPriority;
   int64_t timeout_us = 0;  // from arrival, part of Request::deadline; 0 means none
 };
+
+// Returns the number of values of each embedding of the request.
+inline int64_t EmbeddingSize(const RequestSpec& spec) {
+  return spec.states.dimensions > 0 ? spec.states.dimensions : spec.model->config.embedding_size();
+}
 
 // A request with its prompts. Rows are independent sequences. The server has validated every field
 // against the model, so the engine only checks invariants.
@@ -109,6 +114,8 @@ struct Request {
   std::vector<int32_t> tokens;  // of all rows, one after another: [sum of lengths]
   // Vectors instead of tokens, which are then 0: [tokens.size(), input_width], finite.
   std::vector<float> inputs;
+  // The type (BERT's segment) of each token, [tokens.size()]; empty if all are of type 0.
+  std::vector<int32_t> types;
 
   uint32_t outputs = kOutputTokens;
   TokenLists candidates;  // for kOutputCandidates; the score of token -1 is -inf
@@ -146,7 +153,7 @@ struct Reply {
   std::vector<float> prompt_logprobs;   // [sum of lengths]; 0 at each first position
   std::vector<float> xsa_cos_sim;       // [layers, length, heads] of each row, row by row
   std::vector<float> xsa_proj_frac;     // likewise
-  std::vector<float> embedding;         // [rows, hidden_size]
+  std::vector<float> embedding;         // [rows, EmbeddingSize]
   std::vector<float> scores;            // [rows, labels]
   std::vector<float> candidate_scores;  // in the order of Request::candidates
 };

@@ -26,6 +26,7 @@ StepBatch::StepBatch(int32_t max_tokens, int32_t max_sequences, int32_t max_posi
       input_width_(input_width),
       next_row_(max_positions) {
   token_ids_.reserve(max_tokens);
+  types_.reserve(max_tokens);
   inputs_.reserve(size_t{1} * max_tokens * input_width);
   positions_.reserve(max_tokens);
   kv_slots_.reserve(max_tokens);
@@ -61,6 +62,7 @@ void StepBatch::Assign(std::span<const StepSequence> sequences, std::span<const 
   order == RowOrder::kPositionMajor ? NumberByPosition() : NumberBySequence();
   FillRows(sequences);
   if (input_width_ > 0) FillInputs(sequences);
+  FillTypes(sequences);
   FillGroups();
   sampled_.assign(sampled.begin(), sampled.end());
   states_.assign(states.begin(), states.end());
@@ -74,6 +76,7 @@ void StepBatch::Place(const StepSequence& sequence) {
   SLUICE_CHECK(sequence.position_offset >= 0 && sequence.position_offset < max_positions_);
   SLUICE_CHECK(sequence.input_count >= 0 && sequence.input_count <= sequence.count);
   SLUICE_CHECK(sequence.input_count == 0 || input_width_ > 0);
+  SLUICE_CHECK(sequence.type_count >= 0 && sequence.type_count <= sequence.count);
   const int32_t context = sequence.first_position + sequence.count;
   const int32_t pages = CeilDiv(context, page_tokens_);
   SLUICE_CHECK(pages_.size() + pages <= pages_.capacity());
@@ -146,6 +149,18 @@ void StepBatch::FillInputs(std::span<const StepSequence> sequences) {
       } else {
         std::fill_n(to, width, 0.0f);
       }
+    }
+  }
+}
+
+void StepBatch::FillTypes(std::span<const StepSequence> sequences) {
+  types_.clear();
+  const auto typed = [](const StepSequence& sequence) { return sequence.type_count > 0; };
+  if (std::none_of(sequences.begin(), sequences.end(), typed)) return;
+  types_.resize(tokens_);  // with zeros
+  for (size_t s = 0; s < sequences_.size(); ++s) {
+    for (int32_t i = 0; i < sequences[s].type_count; ++i) {
+      types_[sequence_rows_[sequences_[s].rows_offset + i]] = sequences[s].types[i];
     }
   }
 }

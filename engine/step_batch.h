@@ -27,6 +27,9 @@ struct StepSequence {
   // The first `input_count` rows are vectors, [input_count, input_width]; their tokens are ignored.
   int32_t input_count = 0;
   const float* inputs = nullptr;
+  // The types of the first `type_count` tokens; the others are of type 0.
+  int32_t type_count = 0;
+  const int32_t* types = nullptr;
   // If not negative, the last token is not known yet: the sampled row of this index in the step
   // before, of the same slot, draws it. It is then not read from `tokens`. Requires a backend that
   // runs steps ahead.
@@ -111,6 +114,8 @@ class StepBatch {
   // Per row. A row that is a vector has token -1; a row that is a token has a zero vector. A row
   // whose token the step before draws has the token DrawnBy.
   std::span<const int32_t> token_ids() const { return token_ids_; }
+  // Empty if every token is of type 0.
+  std::span<const int32_t> types() const { return types_; }
   std::span<const float> inputs() const { return inputs_; }  // [tokens(), input_width]
   // The positions with the offset of their sequence; padding stays at the last position of the
   // model.
@@ -148,6 +153,7 @@ class StepBatch {
   void FillRows(std::span<const StepSequence> sequences);
   void FillGroups();
   void FillInputs(std::span<const StepSequence> sequences);
+  void FillTypes(std::span<const StepSequence> sequences);
   void FindRows();
 
   int32_t page_tokens_;
@@ -159,7 +165,8 @@ class StepBatch {
   int32_t max_context_ = 0;
   int32_t end_position_ = 0;  // one behind the largest position
   int32_t longest_ = 0;
-  std::vector<int32_t> token_ids_, positions_, kv_slots_, sequence_rows_, pages_, sampled_rows_;
+  std::vector<int32_t> token_ids_, types_, positions_, kv_slots_, sequence_rows_, pages_,
+      sampled_rows_;
   std::vector<int32_t> offsets_;  // per sequence
   std::vector<float> inputs_;
   std::vector<kernels::RowGroup> groups_;

@@ -35,10 +35,10 @@ class CpuEmbed final : public CpuOp {
         return batch.token_ids().data();
       case EmbedIndex::kPosition:
         return batch.positions().data();
-      case EmbedIndex::kFirst:
+      case EmbedIndex::kType:
         break;
     }
-    return nullptr;
+    return batch.types().empty() ? nullptr : batch.types().data();
   }
 
   EmbedOp op_;

@@ -296,10 +296,10 @@ class Lowering {
         return place.template at<const int32_t>(place.layout.token_ids);
       case EmbedIndex::kPosition:
         return place.template at<const int32_t>(place.layout.positions);
-      case EmbedIndex::kFirst:
+      case EmbedIndex::kType:
         break;
     }
-    return nullptr;
+    return place.template at<const int32_t>(place.layout.types);
   }
   static const T* Buffer(BufferId id, const StepPlace<T>& place) {
     return id == kNoBuffer ? nullptr : place.buffer(id);

@@ -75,6 +75,7 @@ StepLayout LayOutStep(const ModelConfig& config, const Graph& graph, const Bucke
   }
   layout.input = layout.counts = take(1, sizeof(StepCounts));
   layout.token_ids = take(tokens, kInt);
+  layout.types = take(config.token_types > 0 ? tokens : 0, kInt);
   layout.positions = take(tokens, kInt);
   layout.kv_slots = take(tokens, kInt);
   layout.sequence_rows = take(tokens, kInt);
@@ -128,6 +129,11 @@ void WriteInput(const StepBatch& batch, const StepLayout& layout, char* input) {
   std::memcpy(at(layout.counts), &counts, sizeof(counts));
   std::memset(at(layout.split_counters), 0, layout.split_counter_count * sizeof(int32_t));
   Copy(batch.token_ids(), at(layout.token_ids));
+  if (batch.types().empty()) {
+    std::memset(at(layout.types), 0, layout.positions - layout.types);
+  } else {
+    Copy(batch.types(), at(layout.types));
+  }
   Copy(batch.positions(), at(layout.positions));
   Copy(batch.kv_slots(), at(layout.kv_slots));
   Copy(batch.sequence_rows(), at(layout.sequence_rows));

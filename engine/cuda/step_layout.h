@@ -32,6 +32,7 @@ struct StepLayout {
   int64_t input_bytes;
   int64_t counts;         // StepCounts
   int64_t token_ids;      // [tokens]
+  int64_t types;          // [tokens]; absent in models without types
   int64_t positions;      // [tokens]
   int64_t kv_slots;       // [tokens]
   int64_t sequence_rows;  // [tokens]

@@ -47,6 +47,7 @@
 //   "residual_mix": false                   x = m0 * x + m1 * x0 before each layer, x0: embedded
 //   "skip_weights": false                   U-Net: x += w[i] * output of layer (first half - 1 - i)
 //   "embedding_scale": 1.0                  of token embeddings
+//   "token_types": 0                        rows of a table of segments, added to embeddings
 //   "logit_soft_cap": 0                     c tanh(logits / c); 0 for none
 // The same object describes prompts and outputs: engine/model/serving_config.h.
 // Unknown keys inside "sluice" are errors. Unknown keys of the families are ignored, as by every
@@ -194,7 +195,7 @@ struct ModelConfig {
   RopeConfig rope;
   int64_t position_rows = 0;    // rows of the table of learned positions
   int64_t position_offset = 0;  // the row of position 0 in that table
-  int64_t token_types = 0;      // rows of BERT's table, or 0; every token is of type 0
+  int64_t token_types = 0;      // rows of the table of BERT's segments, or 0
 
   bool causal = true;  // if false, every position attends to the whole sequence
   bool qk_norm = false;
@@ -240,6 +241,11 @@ struct ModelConfig {
   // Returns the number of layers whose output returns, weighted, in the second half.
   int64_t skips() const { return skip_weights ? layers / 2 : 0; }
   bool embeds_ids() const { return input != InputKind::kEmbeds; }
+  // Returns the number of values of an embedding.
+  int64_t embedding_size() const {
+    return serving.dense.empty() ? hidden_size * std::ssize(serving.pooling.all)
+                                 : serving.dense.back().out;
+  }
 };
 
 // Reads the text of a config.json and checks every value against its range. Errors name the key and

@@ -81,6 +81,7 @@ void ReadResidual(ObjectReader& extensions, ModelConfig& config) {
   config.residual_mix = extensions.Boolean("residual_mix", false);
   config.skip_weights = extensions.Boolean("skip_weights", false);
   config.embedding_scale = static_cast<float>(extensions.Number("embedding_scale", -1e6, 1e6, 1.0));
+  config.token_types = extensions.Integer("token_types", 0, kMaxWidth, 0);
   config.logit_soft_cap = static_cast<float>(extensions.Number("logit_soft_cap", 0, 1e6, 0));
   if (config.parallel_blocks && config.norm.order != NormOrder::kPre) {
     extensions.Fail("block", "parallel needs norm.order \"pre\"");
@@ -90,10 +91,11 @@ void ReadResidual(ObjectReader& extensions, ModelConfig& config) {
 }  // namespace
 
 void ReadSluice(ObjectReader& root, ObjectReader& extensions, ModelConfig& config) {
-  extensions.AllowOnly({"tokenizer", "input", "position_wise", "xsa", "norm", "positions",
-                        "attention", "mlp", "biases", "block", "branch_scale", "residual_mix",
-                        "skip_weights", "embedding_scale", "logit_soft_cap", "embedding",
-                        "classifier", "position_alignment", "truncate"});
+  extensions.AllowOnly({"tokenizer",    "input",           "position_wise",      "xsa",
+                        "norm",         "positions",       "attention",          "mlp",
+                        "biases",       "block",           "branch_scale",       "residual_mix",
+                        "skip_weights", "embedding_scale", "token_types",        "logit_soft_cap",
+                        "embedding",    "classifier",      "position_alignment", "truncate"});
   ReadNorm(extensions, config.norm);
   ReadPositions(root, extensions, config);
   ReadAttention(extensions, config);

@@ -20,8 +20,14 @@ constexpr size_t kMaxModelFiles = 16384;
 // Returns whether the file has an effect on the answers of a model.
 bool BelongsToModel(const std::string& name) {
   return name == "config.json" || name == "generation_config.json" ||
-         name == "special_tokens_map.json" || name.starts_with("tokenizer") ||
-         name.find(".safetensors") != std::string::npos;
+         name == "special_tokens_map.json" || name == "modules.json" ||
+         name == "config_sentence_transformers.json" || name.starts_with("sentence_") ||
+         name.starts_with("tokenizer") || name.find(".safetensors") != std::string::npos;
+}
+
+// Returns whether it is the name of a folder of sentence-transformers, such as 1_Pooling.
+bool IsNumbered(const std::string& name) {
+  return !name.empty() && name[0] >= '0' && name[0] <= '9' && name.find('_') != std::string::npos;
 }
 
 // Returns a name that a file may have given in a form fit for a message.
@@ -100,6 +106,14 @@ absl::StatusOr<Descriptor> Directory::OpenEntry(const std::string& name, int fla
   return entry;
 }
 
+absl::StatusOr<Directory> Directory::OpenFolder(const std::string& name) const {
+  SLUICE_ASSIGN_OR_RETURN(Descriptor descriptor, OpenEntry(name, O_RDONLY | O_DIRECTORY));
+  Directory folder(std::move(descriptor));
+  folder.root_ = root_;
+  folder.path_ = root_ == nullptr ? "" : absl::StrCat(path_, "/", name);
+  return folder;
+}
+
 // Returns true for a link, although Map may refuse it.
 bool Directory::Has(const std::string& name) const {
   struct stat info;
@@ -112,18 +126,31 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> Directory::Map(const std::stri
   return MappedFile::Map(file, name);
 }
 
-absl::StatusOr<std::string> Directory::Fingerprint() const {
+absl::Status Directory::AppendFingerprint(const std::string& folder,
+                                          std::string* fingerprint) const {
   SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
                           ListNames(descriptor_, kMaxModelFiles));
-  std::string fingerprint;
   for (const std::string& name : names) {
+    if (folder.empty() && IsNumbered(name)) {
+      const absl::StatusOr<Directory> inner = OpenFolder(name);
+      if (inner.ok()) {
+        SLUICE_RETURN_IF_ERROR(inner->AppendFingerprint(name + "/", fingerprint));
+        continue;
+      }
+    }
     if (!BelongsToModel(name)) continue;
     const absl::StatusOr<Descriptor> file = OpenEntry(name, O_RDONLY);
     struct stat info {};
     if (!file.ok() || fstat(file->get(), &info) != 0) continue;  // loading reports the error
-    absl::StrAppend(&fingerprint, name, ":", info.st_dev, ":", info.st_ino, ":", info.st_size, ":",
-                    info.st_mtim.tv_sec, ".", info.st_mtim.tv_nsec, ";");
+    absl::StrAppend(fingerprint, folder, name, ":", info.st_dev, ":", info.st_ino, ":",
+                    info.st_size, ":", info.st_mtim.tv_sec, ".", info.st_mtim.tv_nsec, ";");
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> Directory::Fingerprint() const {
+  std::string fingerprint;
+  SLUICE_RETURN_IF_ERROR(AppendFingerprint("", &fingerprint));
   return fingerprint;
 }
 

@@ -44,18 +44,22 @@ class Directory {
                                                const std::string& path);
 
   bool Has(const std::string& name) const;
+  // Opens a direct entry that is a directory.
+  absl::StatusOr<Directory> OpenFolder(const std::string& name) const;
   absl::StatusOr<std::shared_ptr<const MappedFile>> Map(const std::string& name) const;
   // Returns a copy, which no truncation can affect. Returns InvalidArgument for a file above
   // `max_bytes`.
   absl::StatusOr<std::string> Read(const std::string& name, size_t max_bytes) const;
 
   // Returns a text that changes when a file of a model in it is replaced or written. It has the
-  // places, sizes and times of config.json, the safetensors and the tokenizer's files.
+  // places, sizes and times of config.json, the safetensors and the files of the tokenizer and of
+  // sentence-transformers, those in its numbered folders among them.
   absl::StatusOr<std::string> Fingerprint() const;
 
  private:
   explicit Directory(Descriptor descriptor) : descriptor_(std::move(descriptor)) {}
   absl::StatusOr<Descriptor> OpenEntry(const std::string& name, int flags) const;
+  absl::Status AppendFingerprint(const std::string& folder, std::string* fingerprint) const;
 
   Descriptor descriptor_;
   std::shared_ptr<const RootDirectory> root_;  // nullptr if entries may not be links

@@ -167,7 +167,7 @@ class Builder {
                   .scale = config_.embedding_scale});
     }
     if (config_.token_types > 0) {
-      AddTable(Table(names_.token_types, config_.token_types), EmbedIndex::kFirst);
+      AddTable(Table(names_.token_types, config_.token_types), EmbedIndex::kType);
     }
     if (config_.positions == PositionKind::kLearned) {
       AddTable(Table(names_.positions, config_.position_rows, config_.position_offset),

@@ -40,7 +40,7 @@ struct TensorPart {
 enum class EmbedIndex {
   kToken,  // the row's token; rows with a negative one (float rows, see InputOp) keep their values
   kPosition,  // StepBatch::positions()
-  kFirst,     // row 0 for every token
+  kType,      // StepBatch::types()
 };
 
 // out (+)= scale * table[index]

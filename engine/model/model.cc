@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "engine/model/directory.h"
+#include "engine/model/sentence_files.h"
 #include "engine/model/tensor_names.h"
 #include "engine/model/tokenizer_files.h"
 
@@ -39,7 +40,8 @@ absl::Status LoadTextFiles(const Directory& directory, Model* model) {
     return absl::OkStatus();
   }
   if (config.no_tokenizer) return absl::OkStatus();
-  SLUICE_ASSIGN_OR_RETURN(model->tokenizer, LoadTokenizer(directory, config.vocab_size));
+  SLUICE_ASSIGN_OR_RETURN(model->tokenizer,
+                          LoadTokenizer(directory, config.vocab_size, config.serving.lower_case));
   return absl::OkStatus();
 }
 
@@ -48,8 +50,11 @@ absl::Status LoadTextFiles(const Directory& directory, Model* model) {
 absl::StatusOr<ModelConfig> ReadModelConfig(const Directory& directory) {
   SLUICE_ASSIGN_OR_RETURN(auto text, directory.Read(kConfigFile, kMaxConfigBytes));
   auto config = ParseModelConfig(text);
-  if (config.ok()) return config;
-  return absl::InvalidArgumentError(absl::StrCat(kConfigFile, ": ", config.status().message()));
+  if (!config.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(kConfigFile, ": ", config.status().message()));
+  }
+  SLUICE_RETURN_IF_ERROR(ReadSentenceFiles(directory, &*config));
+  return config;
 }
 
 absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, int64_t version,
@@ -71,6 +76,7 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
                             }));
   model->config = std::move(config);
   model->checkpoint = std::move(checkpoint);
+  SLUICE_ASSIGN_OR_RETURN(model->embedding, EmbeddingHead::Load(model->config.serving, directory));
   SLUICE_RETURN_IF_ERROR(FindOutputHeads(model.get()));
   SLUICE_RETURN_IF_ERROR(LoadTextFiles(directory, model.get()));
   return model;

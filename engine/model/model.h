@@ -10,6 +10,7 @@
 #include "engine/model/checkpoint.h"
 #include "engine/model/config.h"
 #include "engine/model/directory.h"
+#include "engine/model/embedding_head.h"
 #include "engine/model/graph.h"
 #include "engine/model/output_heads.h"
 #include "engine/model/tokenizer/tokenizer.h"
@@ -25,6 +26,7 @@ struct Model {
   Graph graph;
   Checkpoint checkpoint;
   std::unique_ptr<const Tokenizer> tokenizer;  // nullptr if prompts are token ids only
+  EmbeddingHead embedding;                     // without layers if the config has none
   std::optional<Classifier> classifier;        // if the config has one
   std::optional<ItemHead> items;               // if the graph has a head
 
@@ -32,7 +34,7 @@ struct Model {
   bool generates() const { return config.has_lm_head && config.causal; }
 };
 
-// Reads config.json alone.
+// Reads config.json, and the files of sentence-transformers if there are any.
 absl::StatusOr<ModelConfig> ReadModelConfig(const Directory& directory);
 
 // Reads `directory` (config.json, model.safetensors or shards with an index file). No file outside

@@ -1,10 +1,16 @@
 #include "engine/model/serving_config.h"
 
+#include <algorithm>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "base/json_reader.h"
 #include "engine/model/config.h"
 
 namespace sluice {
 namespace {
+
+constexpr size_t kMaxLabelBytes = 1024;
 
 Pooling ReadPooling(ObjectReader& object, Pooling fallback) {
   if (!object.Has("pooling")) return fallback;
@@ -17,21 +23,65 @@ ClassifierConfig ReadClassifier(ObjectReader& extensions, const ModelConfig& con
   ObjectReader object = extensions.Object("classifier");
   object.AllowOnly({"labels", "pooling", "pooler", "bias"});
   classifier.labels = object.Integer("labels", 1, kMaxLabels);
-  classifier.pooling = ReadPooling(object, config.causal ? Pooling::kLast : Pooling::kCls);
+  classifier.pooling = config.causal ? Pooling::kLast : Pooling::kCls;
+  if (object.Has("pooling")) {
+    classifier.pooling = static_cast<Pooling>(object.Choice("pooling", {"mean", "cls", "last"}));
+  }
   classifier.pooler = object.Choice("pooler", {"none", "tanh"}) == 1;
   classifier.bias = object.Boolean("bias", true);
   return classifier;
 }
 
+// Reads {"0": "name", ..}.
+std::vector<std::string> ReadLabelNames(ObjectReader& root) {
+  std::vector<std::string> names(root.Size("id2label", 1, kMaxLabels));
+  ObjectReader object = root.Object("id2label");
+  for (size_t i = 0; i < names.size(); ++i) {
+    names[i] = object.String(absl::StrCat(i), kMaxLabelBytes);
+  }
+  return names;
+}
+
 // Hugging Face writes the names of the labels, except for two labels without names.
 ClassifierConfig ReadBertClassifier(ObjectReader& root) {
   constexpr int64_t kDefaultLabels = 2;
-  int64_t labels = root.Integer("num_labels", 1, kMaxLabels, kDefaultLabels);
-  if (root.Has("id2label")) labels = root.Size("id2label", 1, kMaxLabels);
-  return {.labels = labels, .pooling = Pooling::kCls, .pooler = true, .bias = true};
+  ClassifierConfig classifier;
+  classifier.labels = root.Integer("num_labels", 1, kMaxLabels, kDefaultLabels);
+  classifier.pooling = Pooling::kCls;
+  classifier.pooler = classifier.bias = true;
+  if (root.Has("id2label")) {
+    classifier.names = ReadLabelNames(root);
+    classifier.labels = std::ssize(classifier.names);
+  }
+  // A cross-encoder of sentence-transformers names its scale here, in two schemas.
+  constexpr char kOldKey[] = "sbert_ce_default_activation_function";
+  ObjectReader sentence = root.Object("sentence_transformers");
+  if (sentence.Has("activation_fn")) {
+    classifier.scale = ReadScoreScale(sentence, "activation_fn");
+  } else if (root.Has(kOldKey)) {
+    classifier.scale = ReadScoreScale(root, kOldKey);
+  }
+  return classifier;
 }
 
 }  // namespace
+
+const NamedPrompt* ServingConfig::FindPrompt(std::string_view name) const {
+  const auto found =
+      std::find_if(prompts.begin(), prompts.end(),
+                   [name](const NamedPrompt& prompt) { return prompt.name == name; });
+  return found == prompts.end() ? nullptr : &*found;
+}
+
+ScoreScale ReadScoreScale(ObjectReader& object, const std::string& key) {
+  const std::string path = object.String(key, kMaxLabelBytes);
+  const std::string name = path.substr(path.rfind('.') + 1);
+  if (path.starts_with("torch.nn.") && name == "Identity") return ScoreScale::kRaw;
+  if (path.starts_with("torch.nn.") && name == "Sigmoid") return ScoreScale::kSigmoid;
+  if (path.starts_with("torch.nn.") && name == "Softmax") return ScoreScale::kSoftmax;
+  object.Fail(key, absl::StrCat("\"", absl::CEscape(path), "\" is not supported"));
+  return ScoreScale::kRaw;
+}
 
 ServingConfig ReadServing(ObjectReader& root, ObjectReader& extensions, const ModelConfig& config) {
   ServingConfig serving;
@@ -44,7 +94,7 @@ ServingConfig ReadServing(ObjectReader& root, ObjectReader& extensions, const Mo
     serving.classifier = ReadBertClassifier(root);
   }
   serving.alignment = extensions.Enum<PositionAlignment>("position_alignment");
-  serving.truncate = extensions.Enum<Truncation>("truncate");
+  if (extensions.Has("truncate")) serving.truncate = extensions.Enum<Truncation>("truncate");
   return serving;
 }
 

@@ -2,7 +2,7 @@
 //
 // These keys are in the object "sluice", beside those of the architecture (engine/model/config.h):
 //   "embedding": {
-//     "pooling": "mean" | "cls" | "last",   default: last if attention is causal, else mean
+//     "pooling": a name of Pooling,         default: last if attention is causal, else mean
 //     "normalize": false }                  to length 1
 //   "classifier": {                         scores of a pooled state; the keys of
 //                                           BertForSequenceClassification stand for it too
@@ -12,11 +12,15 @@
 //     "bias": true }                        classifier.bias [labels]
 //   "position_alignment": "start" | "end"   end: the last token of a prompt has the last position
 //   "truncate": "error" | "left" | "right"  for too long prompts; a request may override it
+// In a directory of sentence-transformers its files replace them: engine/model/sentence_files.h.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/enum_names.h"
 
@@ -25,13 +29,28 @@ namespace sluice {
 class ObjectReader;
 struct ModelConfig;
 
-// The states that make an embedding: the mean over all positions, the first one, or the last one.
-enum class Pooling { kMean, kCls, kLast };
+// The way in which states become one: their mean, the first or the last one, the largest value of
+// each feature, the mean in which the state of position p counts p + 1 times, or their sum over the
+// root of their number.
+enum class Pooling { kMean, kCls, kLast, kMax, kWeightedMean, kMeanSqrtLen };
 constexpr auto EnumNamesOf(Pooling) {
   using enum Pooling;
-  return EnumNameTable<Pooling>({{kMean, "mean"}, {kCls, "cls"}, {kLast, "last"}});
+  return EnumNameTable<Pooling>({{kMean, "mean"},
+                                 {kCls, "cls"},
+                                 {kLast, "last"},
+                                 {kMax, "max"},
+                                 {kWeightedMean, "weighted_mean"},
+                                 {kMeanSqrtLen, "mean_sqrt_len"}});
 }
 inline constexpr std::span<const std::string_view> kPoolingNames = kNamesOf<Pooling>;
+
+// Poolings whose results are concatenated.
+struct Poolings {
+  Poolings(Pooling one = Pooling::kLast) : all{one} {}  // NOLINT(google-explicit-constructor)
+  std::vector<Pooling> all;
+
+  bool operator==(const Poolings&) const = default;
+};
 
 // The treatment of a prompt that is too long: it is refused, or loses its first or its last tokens.
 enum class Truncation { kError, kLeft, kRight };
@@ -49,22 +68,57 @@ constexpr auto EnumNamesOf(PositionAlignment) {
   return EnumNameTable<PositionAlignment>({{kStart, "start"}, {kEnd, "end"}});
 }
 
+// The scaling of a row's scores, all of them together, before they are returned.
+enum class ScoreScale { kRaw, kSoftmax, kSigmoid, kLogSoftmax };
+
 struct ClassifierConfig {
   int64_t labels = 0;  // 0 if there is none
   Pooling pooling = Pooling::kCls;
   bool pooler = false;
   bool bias = true;
+  ScoreScale scale = ScoreScale::kRaw;  // of requests that state none
+  std::vector<std::string> names;       // [labels], or empty if labels have no names
+};
+
+// The function of a dense layer behind the pooling.
+enum class DenseFunction { kIdentity, kTanh, kRelu, kGelu, kSigmoid, kSilu };
+
+// A dense layer behind the pooling.
+struct DenseConfig {
+  std::string folder;  // of its weights, within the model's
+  int64_t in = 0;
+  int64_t out = 0;
+  bool bias = true;
+  DenseFunction function = DenseFunction::kTanh;
+};
+
+// A text that a request may have put before its texts.
+struct NamedPrompt {
+  std::string name;
+  std::string text;
 };
 
 struct ServingConfig {
-  Pooling pooling = Pooling::kLast;
+  Poolings pooling;
+  std::vector<DenseConfig> dense;  // of the pooled states, one after the other
   bool normalize = false;
+  std::vector<NamedPrompt> prompts;
+  std::string default_prompt;  // the name of the prompt of requests that name none; may be empty
+  bool pools_prompt = true;    // whether the tokens of a prompt count for the embedding
+  std::string similarity;      // the comparison of embeddings that the files name; may be empty
+  bool lower_case = false;     // whether texts are in lower case before they are encoded
   ClassifierConfig classifier;
   PositionAlignment alignment = PositionAlignment::kStart;
-  Truncation truncate = Truncation::kError;
+  std::optional<Truncation> truncate;  // kError if absent
+
+  // Returns the prompt of this name, or nullptr.
+  const NamedPrompt* FindPrompt(std::string_view name) const;
 };
 
 inline constexpr int64_t kMaxLabels = 1 << 20;
+
+// Reads the class of torch.nn that scales scores: Identity, Sigmoid or Softmax.
+ScoreScale ReadScoreScale(ObjectReader& object, const std::string& key);
 
 // Requires that `extensions` is the object "sluice" of `root`, and that the architecture was read
 // into `config`.

@@ -30,6 +30,7 @@ struct TensorNames {
 
   // Llama's names alone have a place for everything that a Sluice model may have:
   //   model.input_adapter.{weight, bias} or .{position_weight, position_bias}
+  //   model.embed_token_types.weight [token_types, hidden]
   //   model.skip_weights [layers / 2, hidden]
   //   model.layers.N.residual_mix [2, hidden], .attention_scale [hidden], .mlp_scale [hidden]
   //   model.layers.N.self_attn.q_gain [heads], .xsa_alpha [heads]

@@ -7,8 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/json_reader.h"
 #include "base/status_macros.h"
+#include "engine/model/settings_file.h"
 #include "engine/model/tokenizer/hugging_face.h"
 #include "engine/model/tokenizer/sentencepiece.h"
+#include "engine/model/tokenizer/unicode.h"
 
 namespace sluice {
 namespace {
@@ -17,23 +19,25 @@ using nlohmann::json;
 using tokenize::SpecialTokens;
 
 constexpr size_t kMaxTokenizerBytes = size_t{64} << 20;
-constexpr size_t kMaxSettingsBytes = size_t{8} << 20;
 constexpr size_t kMaxTextBytes = 1024;
 constexpr size_t kMaxEndTokens = 64;
-constexpr int kMaxSidecarDepth = 32;
 
-absl::Status Named(const char* file, const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrCat(file, ": ", status.message()));
-}
-
-// Refuses tokens beyond the vocabulary, which would read or write past tables of its size.
+// Refuses tokens beyond the vocabulary, which would read or write past tables of its size; encodes
+// texts in lower case if that is wanted.
 class BoundedTokenizer final : public Tokenizer {
  public:
-  BoundedTokenizer(std::unique_ptr<const Tokenizer> tokenizer, int64_t vocab_size)
-      : tokenizer_(std::move(tokenizer)), vocab_size_(vocab_size) {}
+  BoundedTokenizer(std::unique_ptr<const Tokenizer> tokenizer, int64_t vocab_size, bool lower_case)
+      : Tokenizer(tokenizer->templates()),
+        tokenizer_(std::move(tokenizer)),
+        vocab_size_(vocab_size),
+        lower_case_(lower_case) {}
 
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, int64_t most) const override {
-    SLUICE_ASSIGN_OR_RETURN(std::vector<int32_t> ids, tokenizer_->Encode(text, most));
+  absl::StatusOr<std::vector<int32_t>> EncodeBare(std::string_view text,
+                                                  int64_t most) const override {
+    SLUICE_ASSIGN_OR_RETURN(
+        std::vector<int32_t> ids,
+        tokenizer_->EncodeBare(lower_case_ ? tokenize::ToLower(tokenize::ToValidUtf8(text)) : text,
+                               most));
     for (const int32_t id : ids) {
       if (id < vocab_size_) continue;
       return absl::OutOfRangeError(
@@ -54,18 +58,16 @@ class BoundedTokenizer final : public Tokenizer {
  private:
   std::unique_ptr<const Tokenizer> tokenizer_;
   int64_t vocab_size_;
+  bool lower_case_;
 };
 
-// Returns an empty object if the file is not there.
-absl::StatusOr<json> ReadSettings(const Directory& directory, const char* file) {
-  if (!directory.Has(file)) return json::object();
-  SLUICE_ASSIGN_OR_RETURN(const auto text, directory.Read(file, kMaxSettingsBytes));
-  auto document = ParseJson(text, kMaxSidecarDepth);
-  if (!document.ok()) return Named(file, document.status());
-  if (!document->is_object()) {
-    return absl::InvalidArgumentError(absl::StrCat(file, " is not a JSON object"));
+absl::Status CheckTemplate(const TextTemplate& texts, int64_t vocab_size) {
+  for (const TextTemplate::Part& part : texts.parts) {
+    if (part.text != TextTemplate::kNoText || part.token < vocab_size) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "post_processor adds token ", part.token, ", which is not among the model's ", vocab_size));
   }
-  return document;
+  return absl::OkStatus();
 }
 
 // Returns the token's text, written as "text" or as an object with a `content`.
@@ -112,7 +114,8 @@ absl::StatusOr<SpecialTokens> ReadSpecialTokens(const Directory& directory) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTokenizer(const Directory& directory,
-                                                               int64_t vocab_size) {
+                                                               int64_t vocab_size,
+                                                               bool lower_case) {
   constexpr char kHuggingFace[] = "tokenizer.json";
   constexpr char kSentencePiece[] = "tokenizer.model";
   const bool hugging_face = directory.Has(kHuggingFace);
@@ -122,8 +125,12 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTokenizer(const Directory& 
   SLUICE_ASSIGN_OR_RETURN(const auto specials, ReadSpecialTokens(directory));
   auto tokenizer = hugging_face ? tokenize::ParseHuggingFace(bytes, specials)
                                 : tokenize::ParseSentencePiece(bytes, specials);
-  if (!tokenizer.ok()) return Named(file, tokenizer.status());
-  return std::make_unique<BoundedTokenizer>(*std::move(tokenizer), vocab_size);
+  if (!tokenizer.ok()) return OfFile(file, tokenizer.status());
+  const TextTemplates& templates = (*tokenizer)->templates();
+  absl::Status status = CheckTemplate(templates.single, vocab_size);
+  if (templates.pair) status.Update(CheckTemplate(*templates.pair, vocab_size));
+  if (!status.ok()) return OfFile(file, status);
+  return std::make_unique<BoundedTokenizer>(*std::move(tokenizer), vocab_size, lower_case);
 }
 
 absl::StatusOr<std::vector<int32_t>> LoadEndTokens(const Directory& directory, int64_t vocab_size) {

@@ -14,9 +14,11 @@ namespace sluice {
 // Makes the tokenizer of tokenizer.json, else of tokenizer.model (SentencePiece); returns nullptr
 // if neither file is there. tokenizer_config.json and special_tokens_map.json may say which tokens
 // are special, and whether a text begins with bos and ends with eos. Chat templates are ignored. A
-// text that has a token of `vocab_size` or above is refused. Errors name the file and the field.
+// text that has a token of `vocab_size` or above is refused. `lower_case` has texts in lower case
+// before they are encoded. Errors name the file and the field.
 absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTokenizer(const Directory& directory,
-                                                               int64_t vocab_size);
+                                                               int64_t vocab_size,
+                                                               bool lower_case = false);
 
 // Returns the tokens that end a text according to generation_config.json; empty if it names none.
 absl::StatusOr<std::vector<int32_t>> LoadEndTokens(const Directory& directory, int64_t vocab_size);

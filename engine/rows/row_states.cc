@@ -41,78 +41,101 @@ bool Write(std::span<const double> values, float* out) {
 
 }  // namespace
 
-StatePool::StatePool(Pooling pooling, int32_t length, int64_t width)
-    : first_(pooling == Pooling::kLast ? length - 1 : 0),
-      count_(pooling == Pooling::kMean ? length : 1),
-      sum_(width) {}
-
-bool StatePool::Wants(int32_t position) const {
-  return position >= first_ + added_ && position < first_ + count_;
-}
+StatePool::StatePool(Pooling pooling, int32_t first, int32_t length, int64_t width)
+    : pooling_(pooling),
+      sums_(pooling != Pooling::kMax && pooling != Pooling::kWeightedMean),
+      first_(pooling == Pooling::kLast ? length - 1 : first),
+      count_(pooling == Pooling::kLast || pooling == Pooling::kCls ? 1 : length - first),
+      value_(width) {}
 
 void StatePool::Add(std::span<const double> sum, int32_t count) {
   SLUICE_CHECK(count == 1 || added_ == 0);
-  for (size_t i = 0; i < sum_.size(); ++i) sum_[i] += sum[i];
+  const bool weighted = pooling_ == Pooling::kWeightedMean && count_ > 1;
+  const double weight = weighted ? first_ + added_ + 1.0 : count;
+  const bool first = added_ == 0;
+  for (size_t i = 0; i < value_.size(); ++i) {
+    if (pooling_ == Pooling::kMax) {
+      value_[i] = first ? sum[i] : std::max(value_[i], sum[i]);
+    } else if (weighted) {
+      value_[i] += weight * sum[i];
+    } else {
+      value_[i] += sum[i];
+    }
+  }
+  weight_ += weight;
   added_ += count;
 }
 
-std::span<const double> StatePool::Mean() {
+std::span<const double> StatePool::Result() {
   SLUICE_CHECK(complete());
+  double divisor = pooling_ == Pooling::kMax ? 1 : weight_;
+  if (pooling_ == Pooling::kMeanSqrtLen) divisor = std::sqrt(weight_);
   if (count_ > 1) {
-    for (double& value : sum_) value /= count_;
+    for (double& value : value_) value /= divisor;
   }
-  return sum_;
+  return value_;
 }
 
 bool RowStates::Wanted(const Request& request) { return (request.outputs & kOfStates) != 0; }
 
 int64_t RowStates::Bytes(const Request& request) {
-  constexpr int64_t kPools = 3;
-  const ModelConfig& config = request.spec->model->config;
-  return kSizeOf<RowStates> + kPools * config.hidden_size * kSizeOf<double> +
-         (config.hidden_size + config.serving.classifier.labels) * kSizeOf<float>;
+  const RequestSpec& spec = *request.spec;
+  const ModelConfig& config = spec.model->config;
+  const int64_t pools = std::ssize(spec.states.pooling.all) + 2;
+  return kSizeOf<RowStates> + pools *
+                                  (kSizeOf<StatePool> + config.hidden_size * kSizeOf<double>)+(
+                                      EmbeddingSize(spec) + config.serving.classifier.labels) *
+                                  kSizeOf<float>;
 }
 
 RowStates::RowStates(const Request& request, int32_t length) : request_(request), length_(length) {
   const ModelConfig& config = request.spec->model->config;
-  const auto want = [&](std::optional<StatePool>* pool, OutputMask output, Pooling pooling) {
+  const auto want = [&](OutputMask output, Pooling pooling, int32_t first) {
     if ((request.outputs & output) == 0) return;
-    pool->emplace(pooling, length, config.hidden_size);
+    pools_.emplace_back(pooling, first, length, config.hidden_size);
     only_last_ &= pooling == Pooling::kLast;
   };
-  want(&embedding_, kOutputEmbedding, request.spec->states.pooling);
-  want(&classified_, kOutputScores, config.serving.classifier.pooling);
-  want(&last_, kOutputCandidates, Pooling::kLast);
-}
-
-// Returns whether a pool wants the state of the position by itself; `all_summed` is whether those
-// that want all states have their sum.
-bool RowStates::Wants(int32_t position, bool all_summed) const {
-  const auto wants = [=](const std::optional<StatePool>& pool) {
-    return pool && pool->Wants(position) && !(all_summed && pool->WantsAll());
-  };
-  return wants(embedding_) || wants(classified_) || wants(last_);
+  for (const Pooling pooling : request.spec->states.pooling.all) {
+    want(kOutputEmbedding, pooling, request.spec->states.first_pooled);
+  }
+  embeddings_ = pools_.size();
+  want(kOutputScores, config.serving.classifier.pooling, 0);
+  want(kOutputCandidates, Pooling::kLast, 0);
 }
 
 void RowStates::AppendWanted(int32_t begin, int32_t end, std::vector<Positions>* wanted) const {
-  const auto wants_all = [](const auto& pool) { return pool && pool->WantsAll(); };
+  const auto each = [](const StatePool& pool) { return pool.WantsEach(); };
   const bool whole = begin == 0 && end == length_;
-  const bool sum = whole && (wants_all(embedding_) || wants_all(classified_) || wants_all(last_));
-  if (sum) wanted->push_back({0, length_});
-  for (int32_t position = begin; position < end; ++position) {
-    if (Wants(position, sum)) wanted->push_back({position, 1});
-    // What is wanted by itself of a whole prompt is its first and its last state.
-    if (sum && position < length_ - 2) position = length_ - 2;
+  if (!whole || std::any_of(pools_.begin(), pools_.end(), each)) {
+    for (int32_t position = begin; position < end; ++position) {
+      const auto wants = [=](const StatePool& pool) { return pool.Wants(position); };
+      if (std::any_of(pools_.begin(), pools_.end(), wants)) wanted->push_back({position, 1});
+    }
+    return;
+  }
+  const size_t first = wanted->size();
+  const auto want = [&](const Positions& positions) {
+    const auto begin_of_row = wanted->begin() + static_cast<int64_t>(first);
+    if (std::find(begin_of_row, wanted->end(), positions) == wanted->end()) {
+      wanted->push_back(positions);
+    }
+  };
+  for (const StatePool& pool : pools_) {
+    if (pool.WantsSum()) want({pool.first(), pool.count()});
+  }
+  for (const StatePool& pool : pools_) {
+    if (pool.count() == 1 && !pool.complete()) want({pool.first(), 1});
   }
 }
 
 // The sum of finite floats does not overflow a double, and that of others is not finite.
 bool RowStates::Take(const Positions& positions, std::span<const double> sum) {
   if (!std::all_of(sum.begin(), sum.end(), [](double x) { return std::isfinite(x); })) return false;
-  for (std::optional<StatePool>* pool : {&embedding_, &classified_, &last_}) {
-    if (!*pool) continue;
-    const bool takes = positions.count > 1 ? (*pool)->WantsAll() : (*pool)->Wants(positions.first);
-    if (takes) (*pool)->Add(sum, positions.count);
+  for (StatePool& pool : pools_) {
+    const bool all = pool.WantsSum() && positions == Positions{pool.first(), pool.count()};
+    if (all || (positions.count == 1 && pool.Wants(positions.first))) {
+      pool.Add(sum, positions.count);
+    }
   }
   return true;
 }
@@ -120,13 +143,20 @@ bool RowStates::Take(const Positions& positions, std::span<const double> sum) {
 bool RowStates::Finish(int32_t row, Reply* reply) {
   if (finished_) return true;
   finished_ = true;
-  return (!embedding_ || WriteEmbedding(row, reply)) && (!classified_ || WriteScores(row, reply)) &&
-         (!last_ || WriteCandidates(row, reply));
+  const auto wants = [this](OutputMask output) { return (request_.outputs & output) != 0; };
+  return (!wants(kOutputEmbedding) || WriteEmbedding(row, reply)) &&
+         (!wants(kOutputScores) || WriteScores(row, reply)) &&
+         (!wants(kOutputCandidates) || WriteCandidates(row, reply));
 }
 
 bool RowStates::WriteEmbedding(int32_t row, Reply* reply) {
-  const std::span<const double> mean = embedding_->Mean();
-  std::vector<double> state(mean.begin(), mean.end());
+  std::vector<double> state;
+  for (size_t i = 0; i < embeddings_; ++i) {
+    const std::span<const double> pooled = pools_[i].Result();
+    state.insert(state.end(), pooled.begin(), pooled.end());
+  }
+  request_.spec->model->embedding.Apply(&state);
+  state.resize(EmbeddingSize(*request_.spec));
   if (request_.spec->states.normalize) {
     double squares = 0;
     for (const double value : state) squares += value * value;
@@ -138,13 +168,13 @@ bool RowStates::WriteEmbedding(int32_t row, Reply* reply) {
 
 bool RowStates::WriteScores(int32_t row, Reply* reply) {
   std::vector<double> scores;
-  request_.spec->model->classifier->Score(classified_->Mean(), &scores);
+  request_.spec->model->classifier->Score(pools_[embeddings_].Result(), &scores);
   Rescale(request_.spec->states.scores, scores);
   return Write(scores, reply->scores.data() + row * scores.size());
 }
 
 bool RowStates::WriteCandidates(int32_t row, Reply* reply) {
-  const std::span<const double> state = last_->Mean();
+  const std::span<const double> state = pools_.back().Result();
   std::vector<double> scores;
   for (const int32_t id : request_.candidates.Of(row)) {
     scores.push_back(id < 0 ? -std::numeric_limits<double>::infinity()

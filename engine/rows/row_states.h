@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -11,27 +10,36 @@
 
 namespace sluice {
 
-// Pools states by summing them in double, in the order of positions, each of which counts once. So
-// the result has the same bits however the prompt was cut and however often parts of it were
-// computed.
+// Pools states in double, in the order of positions, each of which counts once. So the result has
+// the same bits however the prompt was cut and however often parts of it were computed.
 class StatePool {
  public:
-  StatePool(Pooling pooling, int32_t length, int64_t width);
+  // Pools the positions from `first` on, which is below `length`.
+  StatePool(Pooling pooling, int32_t first, int32_t length, int64_t width);
 
-  bool Wants(int32_t position) const;
-  // Returns whether it pools several states, and has none of them yet.
-  bool WantsAll() const { return count_ > 1 && added_ == 0; }
+  int32_t first() const { return first_; }
+  int32_t count() const { return count_; }
+  bool Wants(int32_t position) const {
+    return position >= first_ + added_ && position < first_ + count_;
+  }
+  // Returns whether it takes the sum of its states in place of each, and has none of them yet.
+  bool WantsSum() const { return sums_ && count_ > 1 && added_ == 0; }
+  // Returns whether it takes its states one by one, and has not all of them.
+  bool WantsEach() const { return count_ > 1 && !complete() && !WantsSum(); }
   // Adds the sum of the states of `count` positions from the next one that is wanted on. Requires
   // that it is the first sum or that of one position.
   void Add(std::span<const double> sum, int32_t count);
-  // Returns the mean of the added states. Requires complete(); called once.
-  std::span<const double> Mean();
+  // Returns what the added states become. Requires complete(); called once.
+  std::span<const double> Result();
   bool complete() const { return added_ == count_; }
 
  private:
+  const Pooling pooling_;
+  const bool sums_;              // whether the result is one of a sum
   const int32_t first_, count_;  // the positions to pool
   int32_t added_ = 0;
-  std::vector<double> sum_;
+  double weight_ = 0;  // the sum of the weights of the added states
+  std::vector<double> value_;
 };
 
 class RowStates {
@@ -65,13 +73,14 @@ class RowStates {
   bool WriteScores(int32_t row, Reply* reply);
   bool WriteCandidates(int32_t row, Reply* reply);
 
-  bool Wants(int32_t position, bool all_summed) const;
-
   const Request& request_;
   const int32_t length_;
   bool only_last_ = true;
   bool finished_ = false;
-  std::optional<StatePool> embedding_, classified_, last_;  // empty if not wanted
+  // The pools of the embedding, then that of the classifier, then that of the candidates, as far as
+  // these are wanted.
+  std::vector<StatePool> pools_;
+  size_t embeddings_ = 0;  // the number of the first
 };
 
 }  // namespace sluice

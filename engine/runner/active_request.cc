@@ -22,7 +22,7 @@ int64_t FixedBytes(const Request& request) {
   const RequestSpec& spec = *request.spec;
   bytes += BytesOf(spec.edits.bias) + BytesOf(spec.edits.allowed) + BytesOf(spec.stop.ids);
   for (const std::string& text : spec.stop.texts) bytes += std::ssize(text);
-  bytes += BytesOf(request.inputs);
+  bytes += BytesOf(request.inputs) + BytesOf(request.types);
   for (const TokenLists* lists : {&request.candidates, &request.excluded}) {
     bytes += BytesOf(lists->tokens) + BytesOf(lists->begin);
   }
@@ -126,9 +126,10 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
     if (RowStates::Wanted(request)) {
       row.states = std::make_unique<RowStates>(request, row.prompt.length);
     }
-    // Positions that are reported must be computed, and prompts of vectors are not looked up.
+    // Positions that are reported must be computed. Prompts are looked up by their tokens alone, so
+    // those of vectors and those with types are not.
     row.sequence.reuse = !row.sequence.scored && !Wants(kOutputDiagnostics) &&
-                         request.inputs.empty() &&
+                         request.inputs.empty() && request.types.empty() &&
                          (row.states == nullptr || row.states->OnlyLast());
     PrepareGeneration(&row);
     offset += row.prompt.length;
@@ -171,7 +172,7 @@ void ActiveRequest::AllocateReply() {
   const auto numbers = [this](OutputMask output, int64_t per_row) {
     return Wants(output) ? rows.size() * per_row : 0;
   };
-  reply.embedding.resize(numbers(kOutputEmbedding, config.hidden_size));
+  reply.embedding.resize(numbers(kOutputEmbedding, EmbeddingSize(*request.spec)));
   reply.scores.resize(numbers(kOutputScores, config.serving.classifier.labels));
   if (Wants(kOutputCandidates)) reply.candidate_scores.resize(request.candidates.tokens.size());
   if (Wants(kOutputPromptLogprobs)) reply.prompt_logprobs.assign(request.tokens.size(), 0.0f);

@@ -126,12 +126,18 @@ void ExecutionSlot::AddRow(const RequestRow& row, const Bucket& bucket) {
 void ExecutionSlot::Describe(const RequestRow& row) {
   StepSequence& sequence = sequences_.back();
   sequence.position_offset = row.sequence.waiting.position_offset;
-  const std::vector<float>& inputs = row.owner->request.inputs;
-  if (inputs.empty()) return;
-  const int32_t live = std::min(row.step_end(), row.prompt.length) - sequence.first_position;
-  sequence.input_count = std::max(live, 0);
-  sequence.inputs =
-      inputs.data() + (row.prompt.offset + sequence.first_position) * model_->config.input_width;
+  const Request& request = row.owner->request;
+  const int32_t live =
+      std::max(std::min(row.step_end(), row.prompt.length) - sequence.first_position, 0);
+  const int64_t first = row.prompt.offset + sequence.first_position;
+  if (!request.inputs.empty()) {
+    sequence.input_count = live;
+    sequence.inputs = request.inputs.data() + first * model_->config.input_width;
+  }
+  if (!request.types.empty()) {
+    sequence.type_count = live;
+    sequence.types = request.types.data() + first;
+  }
 }
 
 const int32_t* ExecutionSlot::Padded(const RequestRow* row, int32_t positions) {

@@ -24,6 +24,7 @@ void CheckInvariants(const Request& request) {
   SLUICE_CHECK(tokens == std::ssize(request.tokens));
   const int64_t width = request.spec->model->config.input_width;
   SLUICE_CHECK(request.inputs.empty() || std::ssize(request.inputs) == tokens * width);
+  SLUICE_CHECK(request.types.empty() || std::ssize(request.types) == tokens);
 }
 
 // Returns the pages of a row's last step. The last token that it may generate is never computed.

@@ -14,7 +14,9 @@ constexpr InputInfo kTable[] = {
     {Input::kInputIds, "input_ids", "INT32", "INT32, INT64", "[n, length]", true},
     {Input::kInputsEmbeds, "inputs_embeds", "FP32", "FP32, BF16", "[n, length, width]", true},
     {Input::kInputLengths, "input_lengths", "INT32", "INT32", "[n, 1]", true},
+    {Input::kTokenTypeIds, "token_type_ids", "INT32", "INT32, INT64", "[n, length]", true},
     {Input::kTextInput, "text_input", "BYTES", "BYTES", "[n, 1]", true},
+    {Input::kTextPairInput, "text_pair_input", "BYTES", "BYTES", "[n, 1]", true},
     {Input::kCandidateIds, "candidate_ids", "INT32", "INT32, INT64", "[n, c]", false},
     {Input::kExcludeIds, "exclude_ids", "INT32", "INT32, INT64", "[n, x]", false},
 };
@@ -43,6 +45,18 @@ absl::Status CheckPrompt(const InputTensors& inputs, const Model& model) {
   return InputError(given[1], absl::StrCat("excludes ", given[0], "; give one of them"));
 }
 
+// Checks that each input that says more about another one has that beside it.
+absl::Status CheckCompanions(const InputTensors& inputs) {
+  for (const Input input : {Input::kInputLengths, Input::kTokenTypeIds}) {
+    if (!inputs.has(input) || !inputs.has(Input::kTextInput)) continue;
+    return InputError(Name(input), "belongs to input_ids, which is absent");
+  }
+  if (inputs.has(Input::kTextPairInput) && !inputs.has(Input::kTextInput)) {
+    return InputError("text_pair_input", "belongs to text_input, which is absent");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::span<const InputInfo> Inputs() { return kTable; }
@@ -53,7 +67,10 @@ bool Takes(const Model& model, const InputInfo& info) {
     case Input::kInputIds:
       return ids;
     case Input::kTextInput:
+    case Input::kTextPairInput:
       return ids && model.tokenizer != nullptr;
+    case Input::kTokenTypeIds:
+      return model.config.token_types > 0;
     case Input::kInputsEmbeds:
       return model.config.input_width > 0;
     case Input::kInputLengths:
@@ -81,9 +98,7 @@ absl::StatusOr<InputTensors> ReadInputs(const inference::ModelInferRequest& mess
     inputs.tensors[static_cast<int>(taken[i])] = found[i];
   }
   SLUICE_RETURN_IF_ERROR(CheckPrompt(inputs, model));
-  if (inputs.has(Input::kTextInput) && inputs.has(Input::kInputLengths)) {
-    return InputError("input_lengths", "belongs to input_ids, which is absent");
-  }
+  SLUICE_RETURN_IF_ERROR(CheckCompanions(inputs));
   return inputs;
 }
 

@@ -16,11 +16,13 @@ enum class Input {
   kInputIds,
   kInputsEmbeds,
   kInputLengths,
+  kTokenTypeIds,
   kTextInput,
+  kTextPairInput,
   kCandidateIds,
   kExcludeIds,
 };
-inline constexpr size_t kInputs = 6;
+inline constexpr size_t kInputs = 8;
 
 struct InputInfo {
   Input input;

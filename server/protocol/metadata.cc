@@ -1,5 +1,6 @@
 #include "server/protocol/metadata.h"
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -13,9 +14,11 @@ namespace {
 constexpr char kPlatform[] = "sluice_safetensors";
 constexpr char kBackend[] = "sluice";
 
-// Whether ModelConfig lists an input. It lists the inputs that may be a prompt, all of them as
+// Whether ModelConfig lists an input. It lists the inputs that may be of a prompt, all of them as
 // optional, because a request has one of several.
 bool Lists(const Model& model, const InputInfo& info) {
+  const bool pairs = model.tokenizer != nullptr && model.tokenizer->templates().pair;
+  if (info.input == Input::kTextPairInput && !pairs) return false;
   return info.of_prompt && Takes(model, info);
 }
 
@@ -23,6 +26,7 @@ std::vector<int64_t> ShapeOf(const Model& model, const InputInfo& info) {
   switch (info.input) {
     case Input::kInputLengths:
     case Input::kTextInput:
+    case Input::kTextPairInput:
       return {1};
     case Input::kInputsEmbeds:
       return {-1, model.config.input_width};
@@ -35,6 +39,21 @@ inference::DataType TypeOf(std::string_view datatype) {
   if (datatype == "INT32") return inference::TYPE_INT32;
   if (datatype == "FP32") return inference::TYPE_FP32;
   return inference::TYPE_STRING;
+}
+
+// Adds what a client must know to use embeddings and scores: the names of labels and of prompts, as
+// lists of JSON, and how embeddings are compared.
+void AddProperties(const Model& model, inference::ModelMetadataResponse* response) {
+  const ServingConfig& serving = model.config.serving;
+  auto& properties = *response->mutable_properties();
+  const auto list = [](const auto& names) {
+    return nlohmann::json(names).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  };
+  if (!serving.classifier.names.empty()) properties["labels"] = list(serving.classifier.names);
+  std::vector<std::string> prompts;
+  for (const NamedPrompt& prompt : serving.prompts) prompts.push_back(prompt.name);
+  if (!prompts.empty()) properties["prompts"] = list(prompts);
+  if (!serving.similarity.empty()) properties["similarity"] = serving.similarity;
 }
 
 }  // namespace
@@ -60,6 +79,7 @@ inference::ModelMetadataResponse DescribeModel(const Model& model,
     if (!IsDefaultOf(info, model)) continue;
     describe(response.add_outputs(), info.name, info.datatype, {ColumnsOf(info, model)});
   }
+  AddProperties(model, &response);
   return response;
 }
 

@@ -19,6 +19,7 @@ constexpr OutputInfo kOutputs[] = {
     {Output::kFinishReason, "finish_reason", "BYTES", "[n, 1]", kOutputTokens, Provider::kTokens},
     {Output::kTextOutput, "text_output", "BYTES", "[n, 1]", kOutputTokens, Provider::kText},
     {Output::kScores, "scores", "FP32", "[n, labels]", kOutputScores, Provider::kClassifier},
+    {Output::kLabel, "label", "BYTES", "[n, 1]", kOutputScores, Provider::kLabelNames},
     {Output::kEmbedding, "embedding", "FP32", "[n, d]", kOutputEmbedding, Provider::kAnyModel},
     {Output::kTopIds, "top_ids", "INT32", "[n, t, k]", kTop, Provider::kTokens},
     {Output::kTopLogprobs, "top_logprobs", "FP32", "[n, t, k]", kTop, Provider::kTokens},
@@ -58,6 +59,8 @@ bool Has(const Model& model, const OutputInfo& info) {
       return model.config.xsa.Any();
     case Provider::kClassifier:
       return model.config.serving.classifier.labels > 0;
+    case Provider::kLabelNames:
+      return model.config.serving.classifier.names.size() > 1;
     case Provider::kAnyModel:
       return true;
   }
@@ -74,6 +77,7 @@ const OutputInfo* FindOutput(std::string_view name, const Model& model) {
 bool IsDefaultOf(const OutputInfo& info, const Model& model) {
   const bool scores = model.config.serving.classifier.labels > 0;
   if (info.output == Output::kScores) return scores;
+  if (info.output == Output::kLabel) return Has(model, info);
   if (info.output == Output::kEmbedding) return !scores && !model.generates();
   return !scores && info.mask == kOutputTokens && Has(model, info);
 }
@@ -83,11 +87,12 @@ int64_t ColumnsOf(const OutputInfo& info, const Model& model) {
     case Output::kSequenceLength:
     case Output::kFinishReason:
     case Output::kTextOutput:
+    case Output::kLabel:
       return 1;
     case Output::kScores:
       return model.config.serving.classifier.labels;
     case Output::kEmbedding:
-      return model.config.hidden_size;
+      return model.config.embedding_size();
     default:
       return -1;
   }

@@ -26,6 +26,7 @@ enum class Output {
   kScores,
   kCandidateScores,
   kTopScores,
+  kLabel,
 };
 
 // What a model must have to provide an output.
@@ -36,6 +37,7 @@ enum class Provider {
   kHead,      // logits
   kXsa,
   kClassifier,
+  kLabelNames,  // a classifier whose labels have names, and more than one
   kAnyModel,
 };
 
@@ -60,8 +62,8 @@ bool Has(const Model& model, const OutputInfo& info);
 const OutputInfo* FindOutput(std::string_view name, const Model& model);
 
 // Whether the output is returned for a request that names none. The default outputs are the scores
-// of a model with a classifier, the generated tokens of a model that generates, and the embedding
-// of any other model.
+// of a model with a classifier, and the label if labels have names; the generated tokens of a model
+// that generates; and the embedding of any other model.
 bool IsDefaultOf(const OutputInfo& info, const Model& model);
 
 // Returns the number of columns of a default output [n, columns], or -1 if it varies.

@@ -90,6 +90,13 @@ struct Reading {
   absl::Status operator()(FieldOf<std::vector<std::string>> field) const {
     return ReadTexts(name(), value, &field(spec));
   }
+  absl::Status operator()(FieldOf<std::string> field) const {
+    if (value.parameter_choice_case() != inference::InferParameter::kStringParam) {
+      return Expected(name(), value, "a text");
+    }
+    field(spec) = value.string_param();
+    return absl::OkStatus();
+  }
   absl::Status operator()(StoreWord store) const {
     const absl::StatusOr<size_t> word = ReadWord(info, value);
     if (word.ok()) store(spec, *word);
@@ -110,6 +117,27 @@ absl::Status CheckChoice(const RequestSpec& spec, const ModelConfig& config) {
   return ParameterError(allowed.empty() ? "logit_bias" : "allowed_token_ids",
                         "leaves no token to be drawn; logit_bias bans tokens, and min_tokens those "
                         "that would end a row");
+}
+
+absl::Status CheckNamesPrompt(const RequestSpec& spec, const ServingConfig& serving) {
+  if (spec.prompt_name.empty() || serving.FindPrompt(spec.prompt_name) != nullptr) {
+    return absl::OkStatus();
+  }
+  std::string names;
+  for (const NamedPrompt& prompt : serving.prompts) {
+    absl::StrAppend(&names, names.empty() ? "" : ", ", prompt.name);
+  }
+  return ParameterError("prompt_name",
+                        absl::StrCat("the model has no prompt ", Printable(spec.prompt_name),
+                                     names.empty() ? "; it has none" : "; it has ", names));
+}
+
+// Another pooling would not fit the layers behind it.
+absl::Status CheckPooling(const ServingConfig& serving) {
+  if (serving.dense.empty() && serving.pooling.all.size() == 1) return absl::OkStatus();
+  return ParameterError("pooling",
+                        "the model's files fix the pooling, which dense layers or "
+                        "concatenation follow");
 }
 
 absl::Status CheckTogether(const RequestSpec& spec, const ModelConfig& config) {
@@ -141,14 +169,19 @@ std::vector<int32_t> ForbiddenTokens(const RequestSpec& spec, const ModelConfig&
 }
 
 absl::Status ReadParameters(const ParameterMap& map, const ModelConfig& config, RequestSpec* spec) {
-  spec->truncate = config.serving.truncate;
-  spec->states.pooling = config.serving.pooling;
-  spec->states.normalize = config.serving.normalize;
+  const ServingConfig& serving = config.serving;
+  spec->truncate = serving.truncate.value_or(Truncation::kError);
+  spec->states.pooling = serving.pooling;
+  spec->states.normalize = serving.normalize;
+  spec->states.scores = serving.classifier.scale;
+  spec->prompt_name = serving.default_prompt;
   for (const auto& [name, value] : map) {
     const ParameterInfo* const info = FindParameter(name);
     if (info == nullptr) return Unknown(name);
     SLUICE_RETURN_IF_ERROR(std::visit(Reading{*info, value, config, *spec}, info->field));
   }
+  if (map.contains("pooling")) SLUICE_RETURN_IF_ERROR(CheckPooling(serving));
+  SLUICE_RETURN_IF_ERROR(CheckNamesPrompt(*spec, serving));
   return CheckTogether(*spec, config);
 }
 

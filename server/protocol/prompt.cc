@@ -12,9 +12,6 @@
 namespace sluice {
 namespace {
 
-// Where texts are cut, how many bytes they may at least have for each of the model's positions.
-constexpr int64_t kCutBytesPerToken = 256;
-
 // The limit on the length of a row before it is cut, which may exceed the model's positions. No
 // message is large enough to reach it.
 constexpr int64_t kMaxColumns = int64_t{1} << 28;
@@ -38,8 +35,8 @@ absl::StatusOr<Prompt> Prompt::Read(const InputTensors& inputs, const Model& mod
   const Extent columns{1, kMaxColumns};
   Prompt prompt;
   if (inputs.has(Input::kTextInput)) {
-    SLUICE_ASSIGN_OR_RETURN(prompt.texts_, ReadStrings(inputs.of(Input::kTextInput), rows));
-    prompt.rows_ = std::ssize(prompt.texts_);
+    SLUICE_ASSIGN_OR_RETURN(prompt.texts_, TextRows::Read(inputs, model, rows));
+    prompt.rows_ = prompt.texts_.rows();
     return prompt;
   }
   int64_t length = 0;
@@ -57,6 +54,11 @@ absl::StatusOr<Prompt> Prompt::Read(const InputTensors& inputs, const Model& mod
     length = ids.columns;
   }
   SLUICE_RETURN_IF_ERROR(prompt.ReadLengths(inputs.of(Input::kInputLengths), prompt.rows_, length));
+  if (inputs.has(Input::kTokenTypeIds)) {
+    SLUICE_ASSIGN_OR_RETURN(prompt.types_,
+                            ReadInts(inputs.of(Input::kTokenTypeIds), /*int64_allowed=*/true,
+                                     {prompt.rows_, prompt.rows_}, {length, length}));
+  }
   return prompt;
 }
 
@@ -77,76 +79,77 @@ absl::Status Prompt::ReadLengths(const InputTensor& tensor, int64_t rows, int64_
 }
 
 int64_t Prompt::LeastEncoded(const Model& model) const {
-  int64_t bytes = 0;
-  for (const std::string_view text : texts_) bytes += std::ssize(text);
-  return texts_.empty() ? 0 : bytes / model.tokenizer->longest_token_bytes();
+  return texts_.rows() == 0 ? 0 : texts_.bytes() / model.tokenizer->longest_token_bytes();
 }
 
-absl::Status Prompt::EncodeRow(const Model& model, bool cuts, size_t row) {
-  const std::string_view text = texts_[row];
-  const int64_t positions = model.config.max_positions;
-  const int64_t longest = model.tokenizer->longest_token_bytes();
-  const int64_t most_bytes = positions * (cuts ? std::max(longest, kCutBytesPerToken) : longest);
-  if (std::ssize(text) > most_bytes) {
-    return InputError(
-        "text_input",
-        absl::StrCat("[", row, "] has ", text.size(), " bytes; the limit is ", most_bytes, " (",
-                     most_bytes / positions, " for each of the model's max_positions)"));
+absl::Status Prompt::Encode(std::string_view prompt, Truncation truncation) {
+  if (texts_.rows() == 0) return absl::OkStatus();
+  SLUICE_RETURN_IF_ERROR(texts_.Encode(prompt, truncation));
+  for (int64_t row = 0; row < rows_; ++row) {
+    lengths_.push_back(static_cast<int32_t>(texts_.LengthOf(row)));
   }
-  const int64_t most = cuts ? std::numeric_limits<int32_t>::max() : positions;
-  const absl::StatusOr<std::vector<int32_t>> tokens = model.tokenizer->Encode(text, most);
-  SLUICE_RETURN_IF_ERROR(CheckInterruption());
-  if (!tokens.ok()) {
-    return InputError("text_input",
-                      absl::StrCat("[", row, "] is refused: ", tokens.status().message()));
-  }
-  if (tokens->empty() || std::ssize(*tokens) > most) {
-    return InputError(
-        "text_input",
-        absl::StrCat("[", row, "] has ", tokens->empty() ? "0" : absl::StrCat("more than ", most),
-                     " tokens; expected 1 to ", positions,
-                     " (the model's max_positions; the parameter truncate has longer rows cut)"));
-  }
-  encoded_.insert(encoded_.end(), tokens->begin(), tokens->end());
-  lengths_.push_back(std::ssize(*tokens));
   return absl::OkStatus();
 }
 
-absl::Status Prompt::Encode(const Model& model, Truncation truncation) {
-  for (size_t row = 0; row < texts_.size(); ++row) {
-    SLUICE_RETURN_IF_ERROR(CheckInterruption());
-    SLUICE_RETURN_IF_ERROR(EncodeRow(model, truncation != Truncation::kError, row));
-  }
-  return absl::OkStatus();
+absl::StatusOr<int32_t> Prompt::LengthOfPrompt() const {
+  const int64_t length = texts_.rows() > 0 ? texts_.LengthOfPrompt() : 0;
+  const auto shortest = std::min_element(lengths_.begin(), lengths_.end());
+  if (*shortest > length) return static_cast<int32_t>(length);
+  return InputError("text_input", absl::StrCat("[", shortest - lengths_.begin(), "] has ",
+                                               *shortest, " tokens, and the embedding leaves out ",
+                                               length, " of the prompt; expected more"));
+}
+
+absl::Status Prompt::TooLong(int64_t row, int64_t most) const {
+  const absl::string_view name =
+      texts_.rows() > 0 ? "text_input" : (embeds() ? "inputs_embeds" : "input_ids");
+  return InputError(
+      name, absl::StrCat("[", row, "] has ", lengths_[row], " tokens",
+                         texts_.pairs() ? " with its pair" : "", "; expected 1 to ", most,
+                         " (the model's max_positions; the parameter truncate has longer rows "
+                         "cut)"));
 }
 
 absl::Status Prompt::Cut(Truncation truncation, int64_t most) {
   const auto longest = std::max_element(lengths_.begin(), lengths_.end());
   if (*longest <= most) return absl::OkStatus();
-  if (truncation == Truncation::kError) {
-    const absl::string_view name =
-        !texts_.empty() ? "text_input" : (embeds() ? "inputs_embeds" : "input_ids");
-    return InputError(name, absl::StrCat("[", longest - lengths_.begin(), "] has ", *longest,
-                                         " tokens; expected 1 to ", most,
-                                         " (the model's max_positions; the parameter truncate has "
-                                         "longer rows cut)"));
-  }
-  whole_ = lengths_;
+  if (truncation == Truncation::kError) return TooLong(longest - lengths_.begin(), most);
   skipped_.assign(lengths_.size(), 0);
   for (size_t row = 0; row < lengths_.size(); ++row) {
     const int64_t cut = std::max<int64_t>(lengths_[row] - most, 0);
+    if (cut == 0) continue;
     cut_tokens_ += cut;
     lengths_[row] -= cut;
     if (truncation == Truncation::kLeft) skipped_[row] = cut;
+    if (texts_.rows() > 0) SLUICE_RETURN_IF_ERROR(texts_.Cut(row, truncation, most));
   }
   return absl::OkStatus();
 }
 
 absl::Status Prompt::Copy(const Model& model, Request* request) const {
+  if (texts_.rows() > 0) return texts_.Copy(request);
   request->tokens.reserve(Sum(lengths_));
-  if (embeds()) return CopyFloats(request);
-  if (texts_.empty()) return CopyIds(model, request);
-  CopyEncoded(request);
+  SLUICE_RETURN_IF_ERROR(embeds() ? CopyFloats(request) : CopyIds(model, request));
+  return types_.data == nullptr ? absl::OkStatus() : CopyTypes(model, request);
+}
+
+// Types that are all 0 are left out, as if the input were absent.
+absl::Status Prompt::CopyTypes(const Model& model, Request* request) const {
+  bool any = false;
+  for (int64_t row = 0; row < rows_; ++row) {
+    const int32_t first = skipped_.empty() ? 0 : skipped_[row];
+    for (int32_t position = first; position < first + lengths_[row]; ++position) {
+      const int64_t type = types_.At(row, position);
+      if (type < 0 || type >= model.config.token_types) {
+        return InputError("token_type_ids",
+                          absl::StrCat("[", row, ", ", position, "] is ", type, "; expected 0 to ",
+                                       model.config.token_types - 1));
+      }
+      any |= type != 0;
+      request->types.push_back(static_cast<int32_t>(type));
+    }
+  }
+  if (!any) request->types.clear();
   return absl::OkStatus();
 }
 
@@ -180,15 +183,6 @@ absl::Status Prompt::CopyFloats(Request* request) const {
     }
   }
   return absl::OkStatus();
-}
-
-void Prompt::CopyEncoded(Request* request) const {
-  auto text = encoded_.begin();
-  for (size_t row = 0; row < lengths_.size(); ++row) {
-    const auto first = text + (skipped_.empty() ? 0 : skipped_[row]);
-    request->tokens.insert(request->tokens.end(), first, first + lengths_[row]);
-    text += whole_.empty() ? lengths_[row] : whole_[row];
-  }
 }
 
 }  // namespace sluice

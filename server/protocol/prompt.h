@@ -15,6 +15,7 @@
 #include "engine/request.h"
 #include "server/protocol/inputs.h"
 #include "server/protocol/tensors.h"
+#include "server/protocol/text_rows.h"
 
 namespace sluice {
 
@@ -26,19 +27,25 @@ class Prompt {
   int64_t rows() const { return rows_; }
   bool embeds() const { return floats_.data != nullptr; }
 
-  // Encodes texts as tokens, no more than are needed to find that one of them is too long unless
-  // `truncation` has it cut; has no effect on other prompts. Returns the errors of
-  // CheckInterruption.
-  absl::Status Encode(const Model& model, Truncation truncation);
-  // Returns a lower bound of the tokens that Encode makes, by the bytes of the texts; 0 for other
+  // Whether the model's prompts may be put before it.
+  bool takes_prompt() const { return texts_.rows() > 0 && !texts_.pairs(); }
+  // Returns a lower bound of the tokens that Encode makes of the texts, by their bytes; 0 for other
   // prompts.
   int64_t LeastEncoded(const Model& model) const;
-  // Cuts rows longer than `most` as `truncation` says, or returns an error for them.
+  // Encodes texts as tokens, those that are no pairs with `prompt` before them, and no more than are
+  // needed to find that a text is too long unless `truncation` has it cut; has no effect on other
+  // prompts. Returns the errors of CheckInterruption.
+  absl::Status Encode(std::string_view prompt, Truncation truncation);
+  // Cuts rows longer than `most` as `truncation` says, or returns an error for them. Of texts, the
+  // tokens that their template puts around them stay.
   absl::Status Cut(Truncation truncation, int64_t most);
-  // Fills the request's tokens or inputs.
+  // Fills the request's tokens, inputs and types.
   absl::Status Copy(const Model& model, Request* request) const;
 
   // These require that Cut has been called.
+  // Returns the tokens before those of the texts, if a prompt was put there, or 0. Returns an error
+  // for a row that has no more tokens.
+  absl::StatusOr<int32_t> LengthOfPrompt() const;
   int32_t longest() const { return *std::max_element(lengths_.begin(), lengths_.end()); }
   int64_t cut_tokens() const { return cut_tokens_; }  // over all rows
   // Returns the lengths of the rows. Must be called last.
@@ -49,16 +56,16 @@ class Prompt {
   absl::Status ReadLengths(const InputTensor& tensor, int64_t rows, int64_t columns);
   absl::Status CopyIds(const Model& model, Request* request) const;
   absl::Status CopyFloats(Request* request) const;
-  void CopyEncoded(Request* request) const;
+  absl::Status CopyTypes(const Model& model, Request* request) const;
+  absl::Status TooLong(int64_t row, int64_t most) const;
 
   int64_t rows_ = 0;
   IntMatrix ids_;
   FloatRows floats_;
-  std::vector<std::string_view> texts_;
-  std::vector<int32_t> encoded_;  // the tokens of all texts
+  IntMatrix types_;
+  TextRows texts_;                // without rows if the prompt is no text
   std::vector<int32_t> lengths_;  // per row
   std::vector<int32_t> skipped_;  // per row, the tokens cut at its beginning; empty if none are
-  std::vector<int32_t> whole_;    // lengths before the cut; empty if nothing was cut
   int64_t cut_tokens_ = 0;
 };
 

@@ -93,6 +93,7 @@ class ResponseWriter {
 
   void AddFinishReasons(std::string* raw);
   void AddTexts(std::string* raw);
+  void AddLabels(std::string* raw);
   void AddOfPrompt(const OutputInfo& info);
   void AddRows(const OutputInfo& info, const std::vector<float>& values);
   void AddDiagnostic(const OutputInfo& info, const std::vector<float>& values);
@@ -161,6 +162,17 @@ void ResponseWriter::AddTexts(std::string* raw) {
   }
 }
 
+// Of equal scores the first one counts.
+void ResponseWriter::AddLabels(std::string* raw) {
+  const std::vector<std::string>& names = spec_.request->model->config.serving.classifier.names;
+  const auto labels = std::ssize(names);
+  SLUICE_CHECK(std::ssize(reply_->scores) == rows_ * labels);
+  for (int64_t row = 0; row < rows_; ++row) {
+    const auto scores = reply_->scores.begin() + row * labels;
+    AppendElement(names[std::max_element(scores, scores + labels) - scores], raw);
+  }
+}
+
 void ResponseWriter::AddDiagnostic(const OutputInfo& info, const std::vector<float>& values) {
   const int64_t layers = spec_.request->model->config.layers;
   const int64_t heads = spec_.request->model->config.heads;
@@ -199,6 +211,7 @@ void ResponseWriter::Add(const OutputInfo& info) {
     case Output::kXsaProjFrac:
     case Output::kEmbedding:
     case Output::kScores:
+    case Output::kLabel:
     case Output::kCandidateScores:
       if (reply_ != nullptr) AddOfPrompt(info);
   }
@@ -219,6 +232,8 @@ void ResponseWriter::AddOfPrompt(const OutputInfo& info) {
       return AddRows(info, reply_->embedding);
     case Output::kScores:
       return AddRows(info, reply_->scores);
+    case Output::kLabel:
+      return AddLabels(Declare(info, {rows_, 1}));
     case Output::kCandidateScores:
       return AddRows(info, reply_->candidate_scores);
     case Output::kPromptLogprobs:

@@ -104,6 +104,7 @@ struct ReplyExtents {
   double generated;
   double top;
   double candidates;
+  double embedding;  // values of one
 };
 
 ReplyExtents ExtentsOf(const Model& model, const Prompt& prompt, const RequestSpec& spec,
@@ -116,7 +117,15 @@ ReplyExtents ExtentsOf(const Model& model, const Prompt& prompt, const RequestSp
           .longest = static_cast<double>(prompt.longest()),
           .generated = static_cast<double>(spec.max_tokens),
           .top = static_cast<double>(spec.num_top),
-          .candidates = static_cast<double>(request.candidates.tokens.size())};
+          .candidates = static_cast<double>(request.candidates.tokens.size()),
+          .embedding = static_cast<double>(
+              spec.states.dimensions > 0 ? spec.states.dimensions : model.config.embedding_size())};
+}
+
+double LongestName(const ClassifierConfig& classifier) {
+  size_t longest = 0;
+  for (const std::string& name : classifier.names) longest = std::max(longest, name.size());
+  return static_cast<double>(longest);
 }
 
 // Returns an upper bound of an output's bytes.
@@ -140,9 +149,11 @@ double OutputBytes(Output output, const ReplyExtents& of) {
     case Output::kPromptLogprobs:
       return 4 * of.rows * of.longest;
     case Output::kEmbedding:
-      return 4 * of.rows * static_cast<double>(of.config.hidden_size);
+      return 4 * of.rows * of.embedding;
     case Output::kScores:
       return 4 * of.rows * static_cast<double>(of.config.serving.classifier.labels);
+    case Output::kLabel:
+      return of.rows * (4 + LongestName(of.config.serving.classifier));
     case Output::kCandidateScores:
       return 4 * of.candidates;
     case Output::kXsaCosSim:
@@ -241,6 +252,18 @@ void ApplyDefaults(const inference::ModelInferRequest& message, const CallContex
   }
 }
 
+absl::Status CheckPromptName(const inference::ModelInferRequest& message, const Prompt& prompt) {
+  if (prompt.takes_prompt() || !message.parameters().contains("prompt_name")) {
+    return absl::OkStatus();
+  }
+  return ParameterError("prompt_name", "belongs to text_input without text_pair_input");
+}
+
+std::string_view PromptText(const RequestSpec& spec, const Model& model) {
+  const NamedPrompt* const prompt = model.config.serving.FindPrompt(spec.prompt_name);
+  return prompt == nullptr ? std::string_view() : std::string_view(prompt->text);
+}
+
 MonoTime DeadlineOf(const CallContext& call, int64_t timeout_us) {
   if (timeout_us == 0) return call.rpc_deadline;
   return std::min(call.rpc_deadline, call.received + std::chrono::microseconds(timeout_us));
@@ -270,16 +293,20 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
   const RequestedExtras extras{.top = spec->num_top > 0,
                                .candidates = inputs.has(Input::kCandidateIds)};
   SLUICE_RETURN_IF_ERROR(ReadOutputs(message, model, extras, &reply.outputs));
+  SLUICE_RETURN_IF_ERROR(CheckPromptName(message, prompt));
   if (const int64_t least = prompt.LeastEncoded(model); least > 0 && call.before_encoding) {
     SLUICE_RETURN_IF_ERROR(call.before_encoding(least));
   }
-  SLUICE_RETURN_IF_ERROR(prompt.Encode(model, spec->truncate));
+  SLUICE_RETURN_IF_ERROR(prompt.Encode(PromptText(*spec, model), spec->truncate));
   SLUICE_RETURN_IF_ERROR(CheckStop(spec->stop, model));
   request.outputs = MaskOf(reply.outputs);
   if ((request.outputs & kOutputTokens) == 0 && !message.parameters().contains("max_tokens")) {
     spec->max_tokens = 0;
   }
   SLUICE_RETURN_IF_ERROR(CheckRoom(*spec, model, request.outputs, &prompt));
+  if ((request.outputs & kOutputEmbedding) != 0 && !model.config.serving.pools_prompt) {
+    SLUICE_ASSIGN_OR_RETURN(spec->states.first_pooled, prompt.LengthOfPrompt());
+  }
   SLUICE_RETURN_IF_ERROR(ReadItemLists(inputs, prompt.rows(), model.config, *spec, &request));
   ApplyDefaults(message, call, spec.get(), &reply);
   SLUICE_RETURN_IF_ERROR(CheckReplySize(ExtentsOf(model, prompt, *spec, request), limits, &reply));

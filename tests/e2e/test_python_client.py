@@ -169,9 +169,9 @@ def test_documents_are_ranked_by_the_cosine_of_their_embeddings(served, connect)
     assert best == ranked[:1]
 
 
-def test_a_classifier_does_not_rank_documents(served, connect):
+def test_a_classifier_of_several_labels_does_not_rank_documents(served, connect):
     with connect(served.grpc) as client:
-        with pytest.raises(errors.NotServed, match="takes no pairs"):
+        with pytest.raises(errors.NotServed, match="a classifier of 3 labels"):
             client.rerank("classifier", [1], [[2]])
 
 

@@ -74,7 +74,7 @@ TEST(ParameterTable, WordsAreStoredAsTheirValues) {
   store("truncate", 2);
   EXPECT_EQ(spec.states.candidates, ScoreScale::kLogSoftmax);
   EXPECT_EQ(spec.states.scores, ScoreScale::kSigmoid);
-  EXPECT_EQ(spec.states.pooling, Pooling::kCls);
+  EXPECT_EQ(spec.states.pooling, Poolings(Pooling::kCls));
   EXPECT_EQ(spec.truncate, Truncation::kRight);
 }
 

@@ -87,6 +87,7 @@ void AddExplicit(const ModelConfig& config, json& extensions) {
   extensions["residual_mix"] = config.residual_mix;
   extensions["skip_weights"] = config.skip_weights;
   extensions["embedding_scale"] = config.embedding_scale;
+  extensions["token_types"] = config.token_types;
   extensions["logit_soft_cap"] = config.logit_soft_cap;
 }
 

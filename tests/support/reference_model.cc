@@ -26,11 +26,12 @@ using Values = std::vector<double>;
 class Execution {
  public:
   Execution(const Model& model, std::span<const int32_t> tokens, int32_t first_position,
-            std::span<const float> inputs)
+            std::span<const float> inputs, std::span<const int32_t> types)
       : model_(model),
         config_(model.config),
         tokens_(tokens),
         inputs_(inputs),
+        types_(types),
         positions_(tokens.size()),
         buffers_(model.graph.buffers.size()),
         shape_{config_.heads, config_.kv_heads, config_.head_dim} {
@@ -60,7 +61,8 @@ class Execution {
     for (int64_t r = 0; r < Length(); ++r) {
       const int64_t entry = op.index == EmbedIndex::kToken      ? tokens_[r]
                             : op.index == EmbedIndex::kPosition ? positions_[r]
-                                                                : 0;
+                            : types_.empty()                    ? 0
+                                                                : types_[r];
       if (entry < 0) continue;
       for (int64_t d = 0; d < width; ++d) {
         double& value = out[r * width + d];
@@ -211,6 +213,7 @@ class Execution {
   const ModelConfig& config_;
   std::span<const int32_t> tokens_;
   std::span<const float> inputs_;
+  std::span<const int32_t> types_;  // empty: all 0
   std::vector<int32_t> positions_;
   std::vector<Values> buffers_;
   Values keys_, values_;  // of the current layer
@@ -222,8 +225,9 @@ class Execution {
 }  // namespace
 
 ReferenceAnswer RunReference(const Model& model, std::span<const int32_t> tokens,
-                             int32_t first_position, std::span<const float> inputs) {
-  Execution execution(model, tokens, first_position, inputs);
+                             int32_t first_position, std::span<const float> inputs,
+                             std::span<const int32_t> types) {
+  Execution execution(model, tokens, first_position, inputs, types);
   for (const GraphOp& op : model.graph.ops) std::visit(execution, op);
   return std::move(execution).Take();
 }

@@ -18,8 +18,9 @@ struct ReferenceAnswer {
 
 // Runs the model. `tokens` are at positions first_position, first_position + 1, ..., which learned
 // positions, rope and position-wise layers see. A negative token's row comes from `inputs` [length,
-// input_width]. A missing tensor fails a CHECK.
+// input_width]. Without `types` every token is of type 0. A missing tensor fails a CHECK.
 ReferenceAnswer RunReference(const Model& model, std::span<const int32_t> tokens,
-                             int32_t first_position = 0, std::span<const float> inputs = {});
+                             int32_t first_position = 0, std::span<const float> inputs = {},
+                             std::span<const int32_t> types = {});
 
 }  // namespace sluice::testing

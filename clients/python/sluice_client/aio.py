@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, AsyncGenerator, Iterable, Mapping, Optional, Sequence
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    AsyncGenerator,
+    Iterable,
+    Mapping,
+    Optional,
+    Sequence,
+    Union,
+)
 
 import grpc
 import grpc.aio
@@ -87,7 +96,8 @@ class AsyncClient:
         return await self._run(tasks.embed(model, inputs, options), options)
 
     async def classify(
-        self, model: str, inputs: Sequence[tasks.Prompt], **options: Unpack[tasks.ClassifyOptions]
+        self, model: str, inputs: Sequence[Union[tasks.Prompt, tasks.Pair]],
+        **options: Unpack[tasks.ClassifyOptions],
     ) -> list[tasks.Classification]:
         """Returns the classifier's scores for each input."""
         tasks.check_options(tasks.ClassifyOptions, options)
@@ -95,13 +105,14 @@ class AsyncClient:
 
     async def rerank(
         self, model: str, query: tasks.Prompt, documents: Sequence[tasks.Prompt], *,
-        top_n: Optional[int] = None, **options: Unpack[tasks.EmbedOptions],
+        top_n: Optional[int] = None, **options: Unpack[tasks.RerankOptions],
     ) -> list[tasks.Ranked]:
-        """Ranks documents by the cosine of their embeddings and the query's, the best first.
+        """Ranks documents by their relevance to the query, the best first.
 
-        Raises NotServed for a model with a classifier, since the daemon takes no pairs.
+        A cross-encoder scores the pairs; otherwise cosines of embeddings are compared. Raises
+        NotServed for other classifiers.
         """
-        tasks.check_options(tasks.EmbedOptions, options)
+        tasks.check_options(tasks.RerankOptions, options)
         return await self._run(tasks.rerank(model, query, documents, top_n, options), options)
 
     async def recommend(

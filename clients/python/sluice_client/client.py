@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Generator, Iterable, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Generator, Iterable, Mapping, Optional, Sequence, Union
 
 import grpc
 
@@ -92,7 +92,8 @@ class Client:
         return self._run(tasks.embed(model, inputs, options), options)
 
     def classify(
-        self, model: str, inputs: Sequence[tasks.Prompt], **options: Unpack[tasks.ClassifyOptions]
+        self, model: str, inputs: Sequence[Union[tasks.Prompt, tasks.Pair]],
+        **options: Unpack[tasks.ClassifyOptions],
     ) -> list[tasks.Classification]:
         """Returns the classifier's scores for each input."""
         tasks.check_options(tasks.ClassifyOptions, options)
@@ -100,13 +101,14 @@ class Client:
 
     def rerank(
         self, model: str, query: tasks.Prompt, documents: Sequence[tasks.Prompt], *,
-        top_n: Optional[int] = None, **options: Unpack[tasks.EmbedOptions],
+        top_n: Optional[int] = None, **options: Unpack[tasks.RerankOptions],
     ) -> list[tasks.Ranked]:
-        """Ranks documents by the cosine of their embeddings and the query's, the best first.
+        """Ranks documents by their relevance to the query, the best first.
 
-        Raises NotServed for a model with a classifier, since the daemon takes no pairs.
+        A cross-encoder scores the pairs; otherwise cosines of embeddings are compared. Raises
+        NotServed for other classifiers.
         """
-        tasks.check_options(tasks.EmbedOptions, options)
+        tasks.check_options(tasks.RerankOptions, options)
         return self._run(tasks.rerank(model, query, documents, top_n, options), options)
 
     def recommend(

@@ -21,6 +21,7 @@ from typing import (
     TypedDict,
     TypeVar,
     Union,
+    get_args,
 )
 
 from . import _protocol
@@ -32,6 +33,10 @@ T = TypeVar("T")
 
 # A text, or token ids.
 Prompt = Union[str, bytes, Sequence[int]]
+# Two texts that a model reads as one row, such as a query and a document.
+Pair = tuple[Union[str, bytes], Union[str, bytes]]
+PoolingName = Literal["mean", "cls", "last", "max", "weighted_mean", "mean_sqrt_len"]
+POOLINGS = get_args(PoolingName)
 
 MAX_INT64 = 2**63 - 1
 
@@ -86,8 +91,17 @@ class GenerateOptions(PromptOptions, total=False):
 class EmbedOptions(PromptOptions, total=False):
     """How embeddings are made; docs/api.md describes the parameters."""
 
-    pooling: Literal["mean", "cls", "last"]
+    pooling: PoolingName
     normalize: bool
+    dimensions: int
+    prompt_name: str
+
+
+class RerankOptions(PromptOptions, total=False):
+    """How documents are compared with a query; pooling and dimensions concern embeddings."""
+
+    pooling: PoolingName
+    dimensions: int
 
 
 class ClassifyOptions(PromptOptions, total=False):
@@ -140,6 +154,7 @@ class Classification(NamedTuple):
 
     label: int  # the label with the highest score
     scores: list[float]
+    name: str = ""  # of the label, where the model's labels have names
 
 
 class Ranked(NamedTuple):
@@ -409,14 +424,36 @@ def embed(model: str, inputs: Sequence[Prompt], options: Mapping[str, Any]) -> T
     return Embeddings(tensor.name, tensor.datatype, tensor.shape, tensor.raw, tokens)
 
 
-def classify(
-    model: str, inputs: Sequence[Prompt], options: Mapping[str, Any]
-) -> Task[list[Classification]]:
-    """Classifies each input."""
-    answer = yield from _ask(model, prompt_inputs(inputs), ["scores"], options)
+def pair_inputs(firsts: Sequence[Any], seconds: Sequence[Any]) -> list[Tensor]:
+    """Returns the inputs for pairs of texts; one first text may stand before all the others."""
+    if not all(isinstance(text, (str, bytes)) for text in (*firsts, *seconds)):
+        raise TypeError("only texts can be pairs")
     return [
-        Classification(max(range(len(scores)), key=scores.__getitem__), scores)
-        for scores in answer.outputs["scores"].tolist()
+        Tensor.of("text_input", "BYTES", (len(firsts), 1), firsts),
+        Tensor.of("text_pair_input", "BYTES", (len(seconds), 1), seconds),
+    ]
+
+
+def classify(
+    model: str, inputs: Sequence[Union[Prompt, Pair]], options: Mapping[str, Any]
+) -> Task[list[Classification]]:
+    """Classifies each input: a prompt, or a pair of texts."""
+    pairs = [
+        each for each in inputs if isinstance(each, tuple) and isinstance(each[0], (str, bytes))
+    ]
+    if pairs and len(pairs) < len(inputs):
+        raise TypeError("the inputs are pairs and others: send them in two calls")
+    tensors = pair_inputs(*zip(*pairs)) if pairs else prompt_inputs(inputs)  # type: ignore[arg-type]
+    answer = yield from _ask(model, tensors, (), options)
+    if "scores" not in answer.outputs:
+        raise NotServed(f"the model {model} has no classifier", "UNIMPLEMENTED")
+    scores = answer.outputs["scores"].tolist()
+    names: list[Any] = [b""] * len(scores)
+    if "label" in answer.outputs:
+        names = answer.outputs["label"].values()
+    return [
+        Classification(max(range(len(row)), key=row.__getitem__), row, name.decode())
+        for row, name in zip(scores, names)
     ]
 
 
@@ -424,26 +461,46 @@ def rerank(
     model: str, query: Prompt, documents: Sequence[Prompt], top_n: Optional[int],
     options: Mapping[str, Any],
 ) -> Task[list[Ranked]]:
-    """Ranks documents by the cosine of their embeddings and the query's.
+    """Ranks documents by a cross-encoder's scores of their pairs with the query.
 
-    Raises NotServed for a model with a classifier: a cross-encoder has to see query and document in
-    one sequence, as a pair, and the daemon takes no pairs. Its embeddings would give an order too,
-    but not the one that it was trained for.
+    A model without a classifier ranks them by the cosine of their embeddings and the query's, each
+    with the prompt that the model has for queries and for documents.
+
+    Raises NotServed for a classifier of several labels, none of which is the score of a pair, and
+    for one that takes no pairs.
     """
     info = yield from metadata(model, options)
-    if any(output.name == "scores" for output in info.outputs):
+    labels = [output.shape[-1] for output in info.outputs if output.name == "scores"]
+    if not labels:
+        scores: list[Any] = yield from _cosines(model, query, documents, info, options)
+    elif labels == [1] and any(each.name == "text_pair_input" for each in info.inputs):
+        answer = yield from _ask(model, pair_inputs([query], documents), ["scores"], options)
+        scores = answer.outputs["scores"].values()
+    else:
         raise NotServed(
-            f"the model {model} has a classifier, which would have to score pairs of query and"
-            " document; the daemon takes no pairs. Rerank with a model of embeddings.",
+            f"the model {model} has a classifier of {labels[0]} labels that gives no score of a"
+            " pair; rerank with a cross-encoder or a model of embeddings",
             "UNIMPLEMENTED",
         )
-    vectors = yield from embed(model, [query, *documents], {**options, "normalize": True})
-    first, *others = vectors.tolist()
-    ranked = [
-        Ranked(index, math.fsum(a * b for a, b in zip(first, vector)))
-        for index, vector in enumerate(others)
-    ]
+    ranked = [Ranked(index, score) for index, score in enumerate(scores)]
     return sorted(ranked, key=lambda each: -each.score)[:top_n]
+
+
+def _cosines(
+    model: str, query: Prompt, documents: Sequence[Prompt], info: ModelInfo,
+    options: Mapping[str, Any],
+) -> Task[list[float]]:
+    prompts = json.loads(info.properties.get("prompts", "[]"))
+    unit = {**options, "normalize": True}
+    if not {"query", "document"} & {*prompts}:
+        vectors = (yield from embed(model, [query, *documents], unit)).tolist()
+    else:
+        named = [{**unit, "prompt_name": name} if name in prompts else {**unit, "prompt_name": ""}
+                 for name in ("query", "document")]
+        vectors = (yield from embed(model, [query], named[0])).tolist()
+        vectors += (yield from embed(model, documents, named[1])).tolist()
+    first, *others = vectors
+    return [math.fsum(a * b for a, b in zip(first, vector)) for vector in others]
 
 
 def recommend(

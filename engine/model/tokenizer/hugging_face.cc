@@ -26,16 +26,18 @@ struct Parts {
   AddedTokens added;
   PreTokenizer pre_tokenizer;
   std::unique_ptr<const SubwordModel> model;
-  PostProcessor post_processor;
+  TextTemplates templates;
   Decoder decoder;
 };
 
 class HuggingFaceTokenizer final : public Tokenizer {
  public:
-  explicit HuggingFaceTokenizer(Parts parts) : parts_(std::move(parts)) {}
+  explicit HuggingFaceTokenizer(Parts parts)
+      : Tokenizer(std::move(parts.templates)), parts_(std::move(parts)) {}
 
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, int64_t most) const override {
-    std::vector<int32_t> ids = parts_.post_processor.prefix;
+  absl::StatusOr<std::vector<int32_t>> EncodeBare(std::string_view text,
+                                                  int64_t most) const override {
+    std::vector<int32_t> ids;
     const std::string valid = ToValidUtf8(text);
     for (const AddedTokens::Part& part : parts_.added.FindRaw(valid)) {
       if (part.id != kNoToken) {
@@ -46,7 +48,6 @@ class HuggingFaceTokenizer final : public Tokenizer {
       SLUICE_RETURN_IF_ERROR(EncodeBetween(part.text, first, most, &ids));
       if (std::ssize(ids) > most) return ids;
     }
-    ids.insert(ids.end(), parts_.post_processor.suffix.begin(), parts_.post_processor.suffix.end());
     return ids;
   }
 
@@ -124,8 +125,8 @@ void AddSpecials(const SpecialTokens& specials, Parts* parts) {
     const int32_t id = IdOf(*parts, token);
     if (id != kNoToken && parts->added.Get(id) == nullptr) parts->added.AddSpecial(id, token);
   }
-  if (specials.add_bos) parts->post_processor.SetBos(IdOf(*parts, specials.bos), *specials.add_bos);
-  if (specials.add_eos) parts->post_processor.SetEos(IdOf(*parts, specials.eos), *specials.add_eos);
+  if (specials.add_bos) SetBos(IdOf(*parts, specials.bos), *specials.add_bos, &parts->templates);
+  if (specials.add_eos) SetEos(IdOf(*parts, specials.eos), *specials.add_eos, &parts->templates);
 }
 
 }  // namespace
@@ -141,7 +142,7 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> ParseHuggingFace(std::string_vi
        &status);
   Take(PreTokenizer::Parse(FieldOf(document, "pre_tokenizer")), &parts.pre_tokenizer, &status);
   Take(ParseSubwordModel(FieldOf(document, "model")), &parts.model, &status);
-  Take(ParsePostProcessor(FieldOf(document, "post_processor")), &parts.post_processor, &status);
+  Take(ParsePostProcessor(FieldOf(document, "post_processor")), &parts.templates, &status);
   Take(Decoder::Parse(FieldOf(document, "decoder")), &parts.decoder, &status);
   SLUICE_RETURN_IF_ERROR(status);
   AddSpecials(specials, &parts);

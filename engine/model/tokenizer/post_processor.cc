@@ -1,6 +1,7 @@
 #include "engine/model/tokenizer/post_processor.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -11,7 +12,10 @@
 namespace sluice::tokenize {
 namespace {
 
+using Part = TextTemplate::Part;
+
 constexpr size_t kMaxFrame = 256;
+constexpr int64_t kMaxTypeId = 65535;
 
 // Reads the id of ["text", id].
 int32_t ReadPair(const std::string& key, ObjectReader& fields) {
@@ -23,8 +27,24 @@ int32_t ReadPair(const std::string& key, ObjectReader& fields) {
   return kNoToken;
 }
 
-PostProcessor ReadBert(ObjectReader& fields) {
-  return {{ReadPair("cls", fields)}, {ReadPair("sep", fields)}};
+TextTemplates ReadBert(ObjectReader& fields) {
+  const int32_t cls = ReadPair("cls", fields), sep = ReadPair("sep", fields);
+  const TextTemplate single{{{.token = cls}, {.text = 0}, {.token = sep}}};
+  TextTemplate pair = single;
+  pair.parts.push_back({.text = 1, .type = 1});
+  pair.parts.push_back({.token = sep, .type = 1});
+  return {single, pair};
+}
+
+// A pair has two separators between its texts, and no types.
+TextTemplates ReadRoberta(ObjectReader& fields) {
+  const int32_t cls = ReadPair("cls", fields), sep = ReadPair("sep", fields);
+  const TextTemplate single{{{.token = cls}, {.text = 0}, {.token = sep}}};
+  TextTemplate pair = single;
+  for (const Part& part : {Part{.token = sep}, Part{.text = 1}, Part{.token = sep}}) {
+    pair.parts.push_back(part);
+  }
+  return {single, pair};
 }
 
 std::vector<int32_t> ReadIds(const std::string& token, ObjectReader& specials) {
@@ -34,78 +54,131 @@ std::vector<int32_t> ReadIds(const std::string& token, ObjectReader& specials) {
   return {wide.begin(), wide.end()};
 }
 
-PostProcessor ReadTemplate(ObjectReader& fields) {
-  PostProcessor post_processor;
-  const nlohmann::json* single = fields.Find("single");
-  if (single == nullptr || !single->is_array() || single->size() > kMaxFrame) {
-    fields.Fail("single", absl::StrCat("is not a list of at most ", kMaxFrame));
-    return post_processor;
+// Reads a list of {"Sequence": {"id": "A", "type_id": 0}} and {"SpecialToken": {..}}, which has
+// each of `texts` texts once.
+TextTemplate ReadParts(const std::string& key, int texts, ObjectReader& fields) {
+  const nlohmann::json* const list = fields.Find(key);
+  if (list == nullptr || !list->is_array() || list->size() > kMaxFrame) {
+    fields.Fail(key, absl::StrCat("is not a list of at most ", kMaxFrame));
+    return TextTemplate::Bare();
   }
   ObjectReader specials = fields.Object("special_tokens");
-  int texts = 0;
-  for (const nlohmann::json& part : *single) {
-    if (part.is_object() && part.contains("Sequence")) {
-      ++texts;
-    } else if (part.is_object() && part.contains("SpecialToken") &&
-               part["SpecialToken"].is_object()) {
-      const std::string id = part["SpecialToken"].value("id", nlohmann::json()).is_string()
-                                 ? part["SpecialToken"]["id"].get<std::string>()
-                                 : std::string();
-      std::vector<int32_t>& side = texts == 0 ? post_processor.prefix : post_processor.suffix;
-      for (const int32_t token : ReadIds(id, specials)) side.push_back(token);
+  TextTemplate read;
+  int times[] = {0, 0};
+  for (const nlohmann::json& part : *list) {
+    const bool text = part.is_object() && part.contains("Sequence");
+    const char* const kind = text ? "Sequence" : "SpecialToken";
+    if (!part.is_object() || !part.contains(kind) || !part[kind].is_object()) {
+      fields.Fail(key, "has a part that is neither Sequence nor SpecialToken");
+      continue;
+    }
+    absl::Status status;
+    ObjectReader object(part[kind], fields.PathOf(key) + ".", &status);
+    const auto type = static_cast<int32_t>(object.Integer("type_id", 0, kMaxTypeId, 0));
+    const int which = text ? object.Choice("id", {"A", "B"}) : 0;
+    const std::string id = text ? "" : object.String("id", kMaxTokenBytes);
+    if (!status.ok()) {
+      fields.Fail(key, std::string(status.message()));
+    } else if (text) {
+      ++times[which];
+      read.parts.push_back({.text = which, .type = type});
     } else {
-      fields.Fail("single", "has a part that is neither Sequence nor SpecialToken");
+      for (const int32_t token : ReadIds(id, specials)) {
+        read.parts.push_back({.token = token, .type = type});
+      }
     }
   }
-  if (texts != 1) fields.Fail("single", absl::StrCat("has the text ", texts, " times"));
-  return post_processor;
+  for (int text = 0; text < 2; ++text) {
+    if (times[text] == (text < texts ? 1 : 0)) continue;
+    fields.Fail(key, absl::StrCat("has the text ", text == 0 ? "A " : "B ", times[text], " times"));
+  }
+  return read;
 }
 
-PostProcessor Read(const std::string& type, ObjectReader& fields) {
-  if (type == "TemplateProcessing") return ReadTemplate(fields);
-  if (type == "BertProcessing" || type == "RobertaProcessing") return ReadBert(fields);
-  if (type == "ByteLevel") return {};  // it only changes offsets in the text
+TextTemplates ReadTemplates(ObjectReader& fields) {
+  TextTemplates templates;
+  templates.single = ReadParts("single", 1, fields);
+  if (fields.Has("pair")) templates.pair = ReadParts("pair", 2, fields);
+  return templates;
+}
+
+// Returns nothing for a type that adds no tokens.
+std::optional<TextTemplates> Read(const std::string& type, ObjectReader& fields) {
+  if (type == "TemplateProcessing") return ReadTemplates(fields);
+  if (type == "BertProcessing") return ReadBert(fields);
+  if (type == "RobertaProcessing") return ReadRoberta(fields);
+  if (type == "ByteLevel") return std::nullopt;  // it only changes offsets in the text
   fields.Fail("type", absl::StrCat("\"", absl::CEscape(type), "\" is not supported"));
-  return {};
+  return std::nullopt;
+}
+
+// Puts `outer` around the text that `inner` frames already.
+TextTemplate Around(const TextTemplate& outer, const TextTemplate& inner) {
+  TextTemplate around;
+  for (const Part& part : outer.parts) {
+    if (part.text == TextTemplate::kNoText) {
+      around.parts.push_back(part);
+    } else {
+      around.parts.insert(around.parts.end(), inner.parts.begin(), inner.parts.end());
+    }
+  }
+  return around;
+}
+
+// Makes a pair of two single texts, one after the other.
+void PairSingles(TextTemplates* templates) {
+  if (!templates->pair) return;
+  templates->pair = templates->single;
+  for (Part part : templates->single.parts) {
+    if (part.text == 0) part.text = 1;
+    part.type = 1;
+    templates->pair->parts.push_back(part);
+  }
+}
+
+bool IsToken(const Part& part, int32_t token) {
+  return part.text == TextTemplate::kNoText && part.token == token;
 }
 
 }  // namespace
 
-void PostProcessor::SetBos(int32_t bos, bool wanted) {
-  const bool has = !prefix.empty() && prefix.front() == bos;
-  if (bos == kNoToken || has == wanted) return;
+void SetBos(int32_t bos, bool wanted, TextTemplates* templates) {
+  std::vector<Part>& parts = templates->single.parts;
+  if (bos == kNoToken || IsToken(parts.front(), bos) == wanted) return;
   if (wanted) {
-    prefix.insert(prefix.begin(), bos);
+    parts.insert(parts.begin(), {.token = bos});
   } else {
-    prefix.erase(prefix.begin());
+    parts.erase(parts.begin());
   }
+  PairSingles(templates);
 }
 
-void PostProcessor::SetEos(int32_t eos, bool wanted) {
-  const bool has = !suffix.empty() && suffix.back() == eos;
-  if (eos == kNoToken || has == wanted) return;
+void SetEos(int32_t eos, bool wanted, TextTemplates* templates) {
+  std::vector<Part>& parts = templates->single.parts;
+  if (eos == kNoToken || IsToken(parts.back(), eos) == wanted) return;
   if (wanted) {
-    suffix.push_back(eos);
+    parts.push_back({.token = eos});
   } else {
-    suffix.pop_back();
+    parts.pop_back();
   }
+  PairSingles(templates);
 }
 
-absl::StatusOr<PostProcessor> ParsePostProcessor(const nlohmann::json* object) {
+absl::StatusOr<TextTemplates> ParsePostProcessor(const nlohmann::json* object) {
   absl::Status status;
-  PostProcessor post_processor;
+  std::optional<TextTemplates> templates;
   VisitMembers(
       object, "post_processor", "processors",
       [&](const std::string& type, ObjectReader& fields) {
-        const PostProcessor outer = Read(type, fields);
-        post_processor.prefix.insert(post_processor.prefix.begin(), outer.prefix.begin(),
-                                     outer.prefix.end());
-        post_processor.suffix.insert(post_processor.suffix.end(), outer.suffix.begin(),
-                                     outer.suffix.end());
+        std::optional<TextTemplates> outer = Read(type, fields);
+        if (!outer) return;
+        // How two processors frame a pair together is not defined here.
+        templates = !templates ? std::move(*outer)
+                               : TextTemplates{Around(outer->single, templates->single), {}};
       },
       &status);
   SLUICE_RETURN_IF_ERROR(status);
-  return post_processor;
+  return templates.value_or(TextTemplates());
 }
 
 }  // namespace sluice::tokenize

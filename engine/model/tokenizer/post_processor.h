@@ -1,4 +1,4 @@
-// The tokens to put around a text.
+// The tokens to put around texts, according to the files of a tokenizer.
 #pragma once
 
 #include <cstdint>
@@ -8,22 +8,20 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/model/tokenizer/text_template.h"
 
 namespace sluice::tokenize {
 
-struct PostProcessor {
-  std::vector<int32_t> prefix;
-  std::vector<int32_t> suffix;
+// These put `bos` before each text and `eos` behind it, or remove them. If that changes the
+// template of one text, a pair becomes two such texts, the second one of type 1. A token of
+// kNoToken is ignored.
+void SetBos(int32_t bos, bool wanted, TextTemplates* templates);
+void SetEos(int32_t eos, bool wanted, TextTemplates* templates);
 
-  // These put `bos` first and `eos` last, or remove them. A token of kNoToken is ignored.
-  void SetBos(int32_t bos, bool wanted);
-  void SetEos(int32_t eos, bool wanted);
-};
-
-// Reads the `post_processor` of a tokenizer.json for one text: TemplateProcessing, BertProcessing,
+// Reads the `post_processor` of a tokenizer.json: TemplateProcessing, BertProcessing,
 // RobertaProcessing, ByteLevel (which adds no tokens) and Sequences of these. nullptr adds no
-// tokens. Errors, such as an unsupported type, name the field.
-absl::StatusOr<PostProcessor> ParsePostProcessor(const nlohmann::json* object);
+// tokens, and has no template of a pair. Errors, such as an unsupported type, name the field.
+absl::StatusOr<TextTemplates> ParsePostProcessor(const nlohmann::json* object);
 
 // The special tokens according to the files beside the tokenizer's: tokenizer_config.json and
 // special_tokens_map.json.

@@ -89,20 +89,19 @@ class SpaceNormalizer {
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   SentencePieceTokenizer(SentencePieceFile file, std::unique_ptr<const SubwordModel> model,
-                         PostProcessor post_processor)
-      : file_(std::move(file)),
+                         TextTemplates templates)
+      : Tokenizer(std::move(templates)),
+        file_(std::move(file)),
         normalizer_(file_),
-        model_(std::move(model)),
-        post_processor_(std::move(post_processor)) {}
+        model_(std::move(model)) {}
 
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
-                                              int64_t /*most*/) const override {
-    std::vector<int32_t> ids = post_processor_.prefix;
+  absl::StatusOr<std::vector<int32_t>> EncodeBare(std::string_view text,
+                                                  int64_t /*most*/) const override {
+    std::vector<int32_t> ids;
     const std::string normal = normalizer_.Apply(ToValidUtf8(text));
     if (!normal.empty()) {
       SLUICE_RETURN_IF_ERROR(model_->Encode(normal, &ids));
     }
-    ids.insert(ids.end(), post_processor_.suffix.begin(), post_processor_.suffix.end());
     return ids;
   }
 
@@ -166,7 +165,6 @@ class SentencePieceTokenizer final : public Tokenizer {
   SentencePieceFile file_;
   SpaceNormalizer normalizer_;
   std::unique_ptr<const SubwordModel> model_;
-  PostProcessor post_processor_;
 };
 
 std::vector<bool> OfTypes(const SentencePieceFile& file, std::initializer_list<Type> types) {
@@ -218,16 +216,16 @@ std::unique_ptr<const SubwordModel> MakeUnigramModel(const SentencePieceFile& fi
   return MakeUnigram(std::move(pieces));
 }
 
-PostProcessor PostProcessorOf(const SentencePieceFile& file, const SpecialTokens& specials) {
+TextTemplates TemplatesOf(const SentencePieceFile& file, const SpecialTokens& specials) {
   const auto is = [&](const char* name) {
     return specials.tokenizer_class.find(name) != std::string::npos;
   };
-  PostProcessor post_processor;
-  post_processor.SetBos(file.vocabulary.IdOf(specials.bos.empty() ? file.bos : specials.bos),
-                        specials.add_bos.value_or(is("Llama") || is("Gemma")));
-  post_processor.SetEos(file.vocabulary.IdOf(specials.eos.empty() ? file.eos : specials.eos),
-                        specials.add_eos.value_or(is("T5")));
-  return post_processor;
+  TextTemplates templates;
+  SetBos(file.vocabulary.IdOf(specials.bos.empty() ? file.bos : specials.bos),
+         specials.add_bos.value_or(is("Llama") || is("Gemma")), &templates);
+  SetEos(file.vocabulary.IdOf(specials.eos.empty() ? file.eos : specials.eos),
+         specials.add_eos.value_or(is("T5")), &templates);
+  return templates;
 }
 
 }  // namespace
@@ -240,11 +238,11 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> ParseSentencePiece(std::string_
       return absl::InvalidArgumentError(absl::StrCat("piece ", id, " is no byte"));
     }
   }
-  PostProcessor post_processor = PostProcessorOf(file, specials);
+  TextTemplates templates = TemplatesOf(file, specials);
   std::unique_ptr<const SubwordModel> model =
       file.model == SentencePieceFile::Model::kBpe ? MakeBpe(file) : MakeUnigramModel(file);
   return std::make_unique<SentencePieceTokenizer>(std::move(file), std::move(model),
-                                                  std::move(post_processor));
+                                                  std::move(templates));
 }
 
 }  // namespace sluice::tokenize

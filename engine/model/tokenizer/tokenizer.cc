@@ -1,5 +1,7 @@
 #include "engine/model/tokenizer/tokenizer.h"
 
+#include "base/status_macros.h"
+
 namespace sluice {
 namespace {
 
@@ -7,13 +9,13 @@ constexpr int32_t kBytes = 256;
 
 class ByteTokenizer final : public Tokenizer {
  public:
-  explicit ByteTokenizer(int32_t bos) : bos_(bos) {}
+  explicit ByteTokenizer(TextTemplates templates) : Tokenizer(std::move(templates)) {}
 
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, int64_t most) const override {
+  absl::StatusOr<std::vector<int32_t>> EncodeBare(std::string_view text,
+                                                  int64_t most) const override {
     if (std::ssize(text) > most) text = text.substr(0, most + 1);
     std::vector<int32_t> ids;
-    ids.reserve(text.size() + 1);
-    if (bos_ >= 0) ids.push_back(bos_);
+    ids.reserve(text.size());
     for (char c : text) ids.push_back(static_cast<unsigned char>(c));
     return ids;
   }
@@ -28,15 +30,22 @@ class ByteTokenizer final : public Tokenizer {
     }
     return text;
   }
-
- private:
-  int32_t bos_;
 };
 
 }  // namespace
 
+absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, int64_t most) const {
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<int32_t> bare, EncodeBare(text, most));
+  const std::span<const int32_t> ids = bare;
+  TypedTokens row;
+  templates_.single.Append({&ids, 1}, &row);
+  return std::move(row.ids);
+}
+
 std::unique_ptr<const Tokenizer> MakeByteTokenizer(int32_t bos) {
-  return std::make_unique<ByteTokenizer>(bos);
+  TextTemplates templates;
+  if (bos >= 0) templates.single.parts.insert(templates.single.parts.begin(), {.token = bos});
+  return std::make_unique<ByteTokenizer>(std::move(templates));
 }
 
 }  // namespace sluice

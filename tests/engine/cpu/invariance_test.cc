@@ -86,6 +86,7 @@ ModelConfig EncoderConfig() {
   config.positions = PositionKind::kNone;
   config.causal = false;
   config.parallel_blocks = true;
+  config.token_types = 3;
   config.input = InputKind::kBoth;
   config.input_width = 21;
   config.input_adapter = InputAdapter::kPositionWise;
@@ -115,6 +116,9 @@ ModelConfig ConfigOf(const std::string& kind) {
 // Returns a prompt of tokens or, for a model that takes vectors, of vectors in half of the cases.
 Prompt RandomPrompt(std::mt19937_64& random, int64_t length, const ModelConfig& config) {
   Prompt prompt{RandomTokens(random, length, config.vocab_size)};
+  if (config.token_types > 0 && random() % 2 == 0) {
+    prompt.types = RandomTokens(random, length, config.token_types);
+  }
   if (config.input_width == 0 || random() % 2 == 0) return prompt;
   std::normal_distribution<float> normal;
   prompt.inputs.resize(length * config.input_width);

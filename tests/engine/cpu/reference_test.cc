@@ -52,6 +52,7 @@ void DrawExplicit(std::mt19937_64& random, ModelConfig& config) {
   config.residual_mix = flip();
   config.skip_weights = flip();
   config.embedding_scale = flip() ? 1.0f : 2.5f;
+  config.token_types = below(2) * (1 + below(4));
   draw(config.input);
   if (config.input == InputKind::kIds) return;
   config.input_adapter = static_cast<InputAdapter>(below(config.position_wise.Any() ? 3 : 2));
@@ -105,6 +106,9 @@ std::vector<Prompt> RandomPrompts(std::mt19937_64& random, const ModelConfig& co
       prompt.inputs.resize(length * config.input_width);
       for (float& value : prompt.inputs) value = normal(random);
     }
+    if (config.token_types > 0 && random() % 4 > 0) {
+      prompt.types = RandomTokens(random, length, config.token_types);
+    }
     prompts.push_back(std::move(prompt));
   }
   return prompts;
@@ -113,7 +117,7 @@ std::vector<Prompt> RandomPrompts(std::mt19937_64& random, const ModelConfig& co
 ReferenceAnswer ReferenceOf(const Model& model, const Prompt& prompt) {
   std::vector<int32_t> tokens = prompt.tokens;
   if (!prompt.inputs.empty()) tokens.assign(tokens.size(), -1);
-  return RunReference(model, tokens, prompt.position_offset, prompt.inputs);
+  return RunReference(model, tokens, prompt.position_offset, prompt.inputs, prompt.types);
 }
 
 ::testing::AssertionResult Near(const std::vector<float>& actual,

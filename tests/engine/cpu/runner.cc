@@ -121,7 +121,9 @@ std::unique_ptr<Runner::Step> Runner::Lay(const std::vector<Prompt>& prompts, co
                                .pages = free_pages,
                                .position_offset = prompt.position_offset,
                                .input_count = prompt.inputs.empty() ? 0 : length,
-                               .inputs = prompt.inputs.data()});
+                               .inputs = prompt.inputs.data(),
+                               .type_count = static_cast<int32_t>(prompt.types.size()),
+                               .types = prompt.types.data()});
     free_pages += (length + kernels::kPageTokens - 1) / kernels::kPageTokens;
     AddSampledRows(prompt, params, step.get());
   }

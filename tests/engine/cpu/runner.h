@@ -52,6 +52,7 @@ struct Prompt {
   std::vector<int32_t> tokens;
   std::vector<float> inputs = {};
   int32_t position_offset = 0;
+  std::vector<int32_t> types = {};  // of the first tokens; the others are of type 0
 };
 
 // All outputs for one sequence.

@@ -31,13 +31,13 @@ absl::StatusOr<ModelConfig> Parse(json document, const char* key, const json& va
 TEST(ServingConfigTest, DefaultsFollowTheAttention) {
   const auto causal = ParseModelConfig(Document().dump());
   ASSERT_TRUE(causal.ok()) << causal.status();
-  EXPECT_EQ(causal->serving.pooling, Pooling::kLast);
+  EXPECT_EQ(causal->serving.pooling, Poolings(Pooling::kLast));
   EXPECT_EQ(causal->serving.classifier.labels, 0);
   EXPECT_EQ(causal->serving.alignment, PositionAlignment::kStart);
-  EXPECT_EQ(causal->serving.truncate, Truncation::kError);
+  EXPECT_EQ(causal->serving.truncate, std::nullopt);
   const auto both = Parse(Document(false), "classifier", {{"labels", 4}});
   ASSERT_TRUE(both.ok()) << both.status();
-  EXPECT_EQ(both->serving.pooling, Pooling::kMean);
+  EXPECT_EQ(both->serving.pooling, Poolings(Pooling::kMean));
   EXPECT_EQ(both->serving.classifier.pooling, Pooling::kCls);
   EXPECT_TRUE(both->serving.classifier.bias);
   EXPECT_FALSE(both->serving.classifier.pooler);
@@ -46,7 +46,7 @@ TEST(ServingConfigTest, DefaultsFollowTheAttention) {
 TEST(ServingConfigTest, EveryKeyIsRead) {
   const auto embedding =
       Parse(Document(), "embedding", {{"pooling", "cls"}, {"normalize", true}})->serving;
-  EXPECT_EQ(embedding.pooling, Pooling::kCls);
+  EXPECT_EQ(embedding.pooling, Poolings(Pooling::kCls));
   EXPECT_TRUE(embedding.normalize);
   const json keys = {{"labels", 7}, {"pooling", "mean"}, {"pooler", "tanh"}, {"bias", false}};
   const ClassifierConfig classifier = Parse(Document(), "classifier", keys)->serving.classifier;
@@ -76,7 +76,7 @@ TEST_P(BadServingConfigTable, TheErrorNamesTheKey) {
 const BadServingConfigRow kBadServingConfigRows[] = {
     {.name = "AnUnknownPoolingIsRefused",
      .key = "embedding",
-     .value = {{"pooling", "max"}},
+     .value = {{"pooling", "median"}},
      .named = "sluice.embedding.pooling"},
     {.name = "AnUnknownKeyOfTheEmbeddingIsRefused",
      .key = "embedding",

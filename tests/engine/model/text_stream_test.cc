@@ -42,7 +42,7 @@ bool IsUtf8(std::string_view text) {
 class PieceTokenizer final : public Tokenizer {
  public:
   explicit PieceTokenizer(std::vector<std::string> pieces) : pieces_(std::move(pieces)) {}
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view, int64_t) const override {
+  absl::StatusOr<std::vector<int32_t>> EncodeBare(std::string_view, int64_t) const override {
     return std::vector<int32_t>();
   }
   int64_t longest_token_bytes() const override { return 4; }
@@ -67,7 +67,7 @@ class SpaceAndByteTokenizer final : public Tokenizer {
   static constexpr int32_t kControl = 256;
   explicit SpaceAndByteTokenizer(std::vector<std::string> pieces, bool drops_all = false)
       : pieces_(std::move(pieces)), drops_all_(drops_all) {}
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view, int64_t) const override {
+  absl::StatusOr<std::vector<int32_t>> EncodeBare(std::string_view, int64_t) const override {
     return std::vector<int32_t>();
   }
   int64_t longest_token_bytes() const override { return 4; }

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <random>
 
 #include "tests/support/fake_backend.h"
@@ -14,7 +16,7 @@ namespace {
 
 constexpr int32_t kLength = 7;
 
-Request RequestFor(uint32_t outputs, Pooling pooling, bool normalize = false) {
+Request RequestFor(uint32_t outputs, const Poolings& pooling, bool normalize = false) {
   Request request;
   Mutable(request.spec).model = FakeModel(FakeConfig());
   request.outputs = outputs;
@@ -54,9 +56,9 @@ void Feed(const std::vector<std::vector<float>>& states, int32_t begin, int32_t 
   }
 }
 
-std::vector<float> EmbeddingOf(RowStates* row) {
+std::vector<float> EmbeddingOf(RowStates* row, size_t poolings = 1) {
   Reply reply;
-  reply.embedding.resize(FakeConfig().hidden_size);
+  reply.embedding.resize(FakeConfig().hidden_size * poolings);
   EXPECT_TRUE(row->Finish(0, &reply));
   return reply.embedding;
 }
@@ -71,6 +73,24 @@ std::vector<float> MeanOf(const std::vector<std::vector<float>>& states) {
   return mean;
 }
 
+std::vector<float> MaxOf(const std::vector<std::vector<float>>& states) {
+  std::vector<float> most = states[0];
+  for (const auto& state : states) {
+    for (size_t i = 0; i < most.size(); ++i) most[i] = std::max(most[i], state[i]);
+  }
+  return most;
+}
+
+// Returns the sum of the states, each times its weight.
+std::vector<float> SumOf(const std::vector<std::vector<float>>& states,
+                         const std::function<double(size_t)>& weight) {
+  std::vector<double> sum(states[0].size());
+  for (size_t i = 0; i < states.size(); ++i) {
+    for (size_t j = 0; j < sum.size(); ++j) sum[j] += weight(i) * states[i][j];
+  }
+  return {sum.begin(), sum.end()};
+}
+
 struct PoolingRow {
   const char* name;
   Pooling pooling;
@@ -83,7 +103,11 @@ TEST_P(PoolingTable, GivesTheEmbedding) {
   RowStates states(request, kLength);
   EXPECT_EQ(states.OnlyLast(), row().pooling == Pooling::kLast);
   Feed(RandomStates(1), 0, kLength, &states);
-  EXPECT_EQ(EmbeddingOf(&states), row().expected);
+  const std::vector<float> embedding = EmbeddingOf(&states);
+  ASSERT_EQ(embedding.size(), row().expected.size());
+  for (size_t i = 0; i < embedding.size(); ++i) {
+    EXPECT_FLOAT_EQ(embedding[i], row().expected[i]);
+  }
 }
 
 const PoolingRow kPoolingRows[] = {
@@ -92,6 +116,15 @@ const PoolingRow kPoolingRows[] = {
      .expected = MeanOf(RandomStates(1))},
     {.name = "ClsIsTheFirstPosition", .pooling = Pooling::kCls, .expected = RandomStates(1)[0]},
     {.name = "LastIsTheLastPosition", .pooling = Pooling::kLast, .expected = RandomStates(1)[6]},
+    {.name = "MaxIsTheLargestOfEachFeature",
+     .pooling = Pooling::kMax,
+     .expected = MaxOf(RandomStates(1))},
+    {.name = "LaterPositionsWeighMore",
+     .pooling = Pooling::kWeightedMean,
+     .expected = SumOf(RandomStates(1), [](size_t i) { return (i + 1) / 28.0; })},
+    {.name = "MeanSqrtLenIsASumOverTheRootOfTheLength",
+     .pooling = Pooling::kMeanSqrtLen,
+     .expected = SumOf(RandomStates(1), [](size_t) { return 1 / std::sqrt(7.0); })},
 };
 SLUICE_TABLE(PoolingTable, kPoolingRows);
 
@@ -101,8 +134,15 @@ TEST(RowStatesTest, CutsAndRecomputationsChangeNoBit) {
   std::mt19937_64 random(seed);
   const auto states = RandomStates(2);
   for (int round = 0; round < 200; ++round) {
-    for (const Pooling pooling : {Pooling::kMean, Pooling::kCls, Pooling::kLast}) {
-      const Request request = RequestFor(kOutputEmbedding, pooling);
+    Poolings poolings;
+    poolings.all.resize(1 + random() % 4);
+    for (Pooling& pooling : poolings.all) pooling = static_cast<Pooling>(random() % 6);
+    {
+      Request request = RequestFor(kOutputEmbedding, poolings);
+      ModelConfig config = FakeConfig();
+      config.serving.pooling = poolings;
+      Mutable(request.spec).model = FakeModel(config);
+      Mutable(request.spec).states.first_pooled = static_cast<int32_t>(random() % kLength);
       RowStates whole(request, kLength), cut(request, kLength);
       Feed(states, 0, kLength, &whole);
       int32_t at = 0;
@@ -112,7 +152,8 @@ TEST(RowStatesTest, CutsAndRecomputationsChangeNoBit) {
         Feed(states, at, end, &cut);
         at = end;
       }
-      ASSERT_EQ(EmbeddingOf(&whole), EmbeddingOf(&cut));
+      const size_t count = poolings.all.size();
+      ASSERT_EQ(EmbeddingOf(&whole, count), EmbeddingOf(&cut, count));
     }
   }
 }
@@ -146,6 +187,26 @@ TEST(RowStatesTest, WantsEachPositionOfThePromptOnce) {
   EXPECT_EQ(WantedOf(row, 0, 4), (Wanted{{3, 1}}));
   Feed(states, 3, kLength, &row);
   EXPECT_EQ(WantedOf(row, 0, kLength), Wanted());
+}
+
+// A step has room for as many sums as it has tokens and sequences.
+TEST(RowStatesTest, WantsAtMostOneSumMoreThanPositions) {
+  constexpr uint64_t kSeed = 78;
+  SCOPED_TRACE(kSeed);
+  std::mt19937_64 random(kSeed);
+  for (int round = 0; round < 2000; ++round) {
+    Poolings poolings;
+    poolings.all.resize(1 + random() % 6);
+    for (Pooling& pooling : poolings.all) pooling = static_cast<Pooling>(random() % 6);
+    ModelConfig config = FakeConfig();
+    config.serving.classifier.pooling = static_cast<Pooling>(random() % 3);
+    Request request = RequestFor(kOutputEmbedding | kOutputScores | kOutputCandidates, poolings);
+    Mutable(request.spec).model = FakeModel(config);
+    const auto length = static_cast<int32_t>(1 + random() % 5);
+    Mutable(request.spec).states.first_pooled = static_cast<int32_t>(random() % length);
+    const RowStates row(request, length);
+    ASSERT_LE(std::ssize(WantedOf(row, 0, length)), length + 1);
+  }
 }
 
 struct WantedRow {

@@ -104,6 +104,41 @@ TEST(EngineOnCpu, PaddedLayoutsGiveTheBitsOfThePackedOne) {
   }
 }
 
+// The model is causal, so that its rows could share pages.
+TEST(EngineOnCpu, RowsOfOtherTypesShareNothing) {
+  const auto backend = MakeCpuBackend({.threads = 2, .poison = true});
+  ASSERT_TRUE(backend.ok()) << backend.status();
+  ModelConfig config = testing::TinySluiceConfig(2);
+  config.token_types = 2;
+  config.max_positions = 64;
+  const auto model = testing::RandomModel(config, 8);
+  Served served({}, backend->get(), model);
+  Request untyped;
+  RequestSpec& spec = Mutable(untyped.spec);
+  spec.model = model;
+  spec.lengths = {60};
+  spec.max_tokens = 0;
+  for (int32_t i = 0; i < 60; ++i) untyped.tokens.push_back(i % 7);
+  untyped.outputs = kOutputEmbedding;
+  Request typed = untyped, likewise = untyped;
+  typed.types.assign(60, 0);
+  typed.types[3] = 1;
+  likewise.types = typed.types;
+  likewise.types[50] = 1;
+  std::vector<std::vector<float>> answers;
+  for (const Request* request : {&untyped, &typed, &likewise, &untyped, &typed}) {
+    const auto sink = served.Submit(*request);
+    sink->AwaitDone();
+    ASSERT_TRUE(sink->status().ok()) << sink->status();
+    answers.push_back(sink->reply().embedding);
+    EXPECT_EQ(sink->trace().reused_tokens > 0, answers.size() == 4);
+  }
+  EXPECT_EQ(answers[0], answers[3]);
+  EXPECT_EQ(answers[1], answers[4]);
+  EXPECT_NE(answers[0], answers[1]);
+  EXPECT_NE(answers[1], answers[2]);
+}
+
 TEST(EngineOnCpu, RequestsOfAHundredLengthsPrepareNoPlans) {
   const auto backend = MakeCpuBackend({.threads = 2});
   ASSERT_TRUE(backend.ok()) << backend.status();

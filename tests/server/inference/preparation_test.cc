@@ -39,7 +39,7 @@ class SlowTokenizer final : public Tokenizer {
   };
   explicit SlowTokenizer(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view, int64_t) const override {
+  absl::StatusOr<std::vector<int32_t>> EncodeBare(std::string_view, int64_t) const override {
     ++state_->begun;
     while (!state_->open) {
       if (absl::Status status = CheckInterruption(); !status.ok()) {

@@ -63,6 +63,8 @@ std::string ValuesOf(const ParameterInfo& info) {
       return absl::StrCat("text, JSON `{\"ID\": bias}`", most());
     case ParameterKind::kTexts:
       return absl::StrCat("text, or JSON `[\"text\", ..]`", most());
+    case ParameterKind::kName:
+      return "text";
     case ParameterKind::kWord:
       break;
   }

@@ -104,7 +104,7 @@ TEST(ValidateOutputsTest, ParametersOfStatesReachTheEngine) {
     config->serving.pooling = Pooling::kCls;
     config->serving.normalize = true;
   };
-  EXPECT_EQ(Check(message, defaults)->request.spec->states.pooling, Pooling::kCls);
+  EXPECT_EQ(Check(message, defaults)->request.spec->states.pooling, Poolings(Pooling::kCls));
   EXPECT_TRUE(Check(message, defaults)->request.spec->states.normalize);
   SetText(&message, "pooling", "last");
   SetText(&message, "activation", "sigmoid");
@@ -112,12 +112,13 @@ TEST(ValidateOutputsTest, ParametersOfStatesReachTheEngine) {
   SetInt(&message, "normalize", 0);
   const auto valid = Check(message, defaults);
   ASSERT_TRUE(valid.ok()) << valid.status();
-  EXPECT_EQ(valid->request.spec->states.pooling, Pooling::kLast);
+  EXPECT_EQ(valid->request.spec->states.pooling, Poolings(Pooling::kLast));
   EXPECT_FALSE(valid->request.spec->states.normalize);
   EXPECT_EQ(valid->request.spec->states.scores, ScoreScale::kSigmoid);
   EXPECT_EQ(valid->request.spec->states.candidates, ScoreScale::kLogSoftmax);
-  SetText(&message, "pooling", "max");
-  EXPECT_THAT(ErrorOf(message), HasSubstr("pooling is \"max\"; expected one of mean, cls, last"));
+  SetText(&message, "pooling", "median");
+  EXPECT_THAT(ErrorOf(message),
+              HasSubstr("pooling is \"median\"; expected one of mean, cls, last, max"));
 }
 
 TEST(ValidateOutputsTest, OnlyVectorsWithinTheLengthsAreCopied) {

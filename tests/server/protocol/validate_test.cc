@@ -282,7 +282,7 @@ std::vector<BadInputRow> BadInputs() {
       {.name = "ATextOfTooManyTokens",
        .good = text,
        .spoil = raw(BytesElement(std::string(64, 'x'))),
-       .error = "has more than 64 tokens; expected 1 to 64"},
+       .error = "65 tokens; expected 1 to 64"},
       {.name = "AHugeText",
        .good = text,
        .spoil = raw(BytesElement(std::string(64 * 256 + 1, 'x'))),

@@ -14,7 +14,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, AsyncGenerator, Callable, Mapping, Optional, Sequence, Union
 
-from ..tasks import Generation, Prompt
+from ..tasks import POOLINGS, Generation, Prompt
 from .hostile import (
     Fields,
     Refused,
@@ -64,13 +64,13 @@ async def embeddings(gateway: Gateway, call: HttpCall) -> Answer:
     inputs = _prompts(fields, "input")
     form = fields.word("encoding_format", ("float", "base64"), "float")
     options = {
-        "pooling": fields.word("pooling", ("mean", "cls", "last"), None),
+        "pooling": fields.word("pooling", POOLINGS, None),
         "normalize": fields.flag("normalize", None),
+        "dimensions": fields.integer("dimensions", None, 1),
+        "prompt_name": fields.text("prompt_name", None, most=256),
         **_prompt_options(fields),
     }
     fields.ignore("user")
-    if fields.has("dimensions"):
-        raise fields.refuse("dimensions", "is not served: embeddings have the model's width")
     fields.end()
     tensor = await gateway.client.embed(name, inputs, **options, **call.options)
     if form == "base64":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
+from ..tasks import POOLINGS
 from .hostile import Fields, check_text, parse_object
 from .serving import Answer, Failure, Gateway, HttpCall, Whole
 
@@ -20,7 +21,7 @@ async def rerank(gateway: Gateway, call: HttpCall) -> Answer:
     top_n = fields.integer("top_n", None, 1)
     return_documents = fields.flag("return_documents", False)
     options = {
-        "pooling": fields.word("pooling", ("mean", "cls", "last"), None),
+        "pooling": fields.word("pooling", POOLINGS, None),
         "truncate": fields.word("truncate", ("error", "left", "right"), None),
     }
     fields.end()

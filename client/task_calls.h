@@ -1,0 +1,39 @@
+// Calls a model for texts, as many at a time as one request may have, and collects the rows.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/connection.h"
+#include "proto/inference.pb.h"
+
+namespace sluice::client {
+
+// The rows of the output `embedding` or `scores`, and the names of `label` if the model has them.
+struct TextRows {
+  std::vector<std::vector<float>> values;
+  std::vector<std::string> labels;  // as many, or empty
+};
+
+// Asks for the default outputs of `request` with `texts` as rows. With a `partner`, the rows are
+// pairs: the partner is the first text of each if `partner_first`, else the second. Returns
+// InvalidArgument if the answer lacks `output`.
+struct TextCall {
+  inference::ModelInferRequest request;  // the model and the parameters
+  std::string output;                    // embedding or scores
+  const std::string* partner = nullptr;
+  bool partner_first = true;
+};
+absl::StatusOr<TextRows> CallForTexts(const Connection& connection, const TextCall& call,
+                                      const std::vector<std::string>& texts);
+
+// Returns the score of each document for the query: of the pairs if the model is a cross-encoder,
+// else the cosines of embeddings.
+absl::StatusOr<std::vector<double>> Relevances(const Connection& connection,
+                                               const inference::ModelInferRequest& request,
+                                               const std::string& query,
+                                               const std::vector<std::string>& documents);
+
+}  // namespace sluice::client

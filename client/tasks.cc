@@ -1,0 +1,130 @@
+#include <algorithm>
+#include <istream>
+#include <numeric>
+#include <ostream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/commands.h"
+#include "client/exit_code.h"
+#include "client/response.h"
+#include "client/table.h"
+#include "client/task_calls.h"
+
+namespace sluice::client {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kShownBytes = 60;  // of a text in a table
+constexpr size_t kShownValues = 4;  // of an embedding in a table
+constexpr size_t kMaxTexts = 100'000;
+
+// Returns the beginning of a text, without a part of a character at its end.
+std::string Shown(const std::string& text) {
+  if (text.size() <= kShownBytes) return text;
+  size_t end = kShownBytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return absl::StrCat(text.substr(0, end), "...");
+}
+
+// Completes the model's name, and reads the texts from standard input if they are to come from
+// there. Prints any failure. Returns its exit code, or kExitOk.
+int CompleteTask(const Arguments& arguments, const Connection& connection, const Console& console,
+                 TaskArguments* task) {
+  *task = arguments.task;
+  std::string line;
+  while (task->texts_from_input && task->texts.size() <= kMaxTexts &&
+         std::getline(*console.in, line)) {
+    task->texts.push_back(line);
+  }
+  if (task->texts.empty() || task->texts.size() > kMaxTexts) {
+    *console.error << "sluice: there are " << (task->texts.empty() ? "no" : "too many")
+                   << " texts; 1 to " << kMaxTexts << " are taken\n";
+    return kExitUsage;
+  }
+  return CompleteRequest(*task, arguments, connection, console, &task->request);
+}
+
+}  // namespace
+
+int RunEmbed(const Arguments& arguments, const Connection& connection, const Console& console) {
+  TaskArguments task;
+  const int code = CompleteTask(arguments, connection, console, &task);
+  if (code != kExitOk) return code;
+  const auto rows =
+      CallForTexts(connection, {.request = task.request, .output = "embedding"}, task.texts);
+  if (!rows.ok()) return Fail(rows.status(), arguments, console);
+  Table table({"TEXT", "VALUES", "FIRST VALUES"});
+  for (size_t i = 0; i < task.texts.size(); ++i) {
+    const std::vector<float>& values = rows->values[i];
+    if (task.json) {
+      *console.out << JsonLine({{"text", task.texts[i]}, {"embedding", values}});
+      continue;
+    }
+    std::string first;
+    for (size_t j = 0; j < std::min(values.size(), kShownValues); ++j) {
+      absl::StrAppendFormat(&first, "%s%.6f", j == 0 ? "" : " ", values[j]);
+    }
+    table.AddRow({Shown(task.texts[i]), absl::StrCat(values.size()), first});
+  }
+  if (!task.json) *console.out << table.Render();
+  return kExitOk;
+}
+
+int RunRerank(const Arguments& arguments, const Connection& connection, const Console& console) {
+  TaskArguments task;
+  const int code = CompleteTask(arguments, connection, console, &task);
+  if (code != kExitOk) return code;
+  const auto scores = Relevances(connection, task.request, task.query, task.texts);
+  if (!scores.ok()) return Fail(scores.status(), arguments, console);
+  std::vector<size_t> order(task.texts.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return (*scores)[a] > (*scores)[b]; });
+  if (task.top > 0) order.resize(std::min<size_t>(order.size(), task.top));
+  Table table({"RANK", "SCORE", "DOCUMENT", "TEXT"});
+  for (size_t rank = 0; rank < order.size(); ++rank) {
+    const size_t document = order[rank];
+    const double score = (*scores)[document];
+    if (task.json) {
+      *console.out << JsonLine(
+          {{"document", document}, {"score", score}, {"text", task.texts[document]}});
+      continue;
+    }
+    table.AddRow({absl::StrCat(rank + 1), absl::StrFormat("%.6f", score), absl::StrCat(document),
+                  Shown(task.texts[document])});
+  }
+  if (!task.json) *console.out << table.Render();
+  return kExitOk;
+}
+
+int RunClassify(const Arguments& arguments, const Connection& connection, const Console& console) {
+  TaskArguments task;
+  const int code = CompleteTask(arguments, connection, console, &task);
+  if (code != kExitOk) return code;
+  const TextCall call{.request = task.request,
+                      .output = "scores",
+                      .partner = task.pair ? &*task.pair : nullptr,
+                      .partner_first = false};
+  const auto rows = CallForTexts(connection, call, task.texts);
+  if (!rows.ok()) return Fail(rows.status(), arguments, console);
+  Table table({"LABEL", "SCORE", "TEXT"});
+  for (size_t i = 0; i < task.texts.size(); ++i) {
+    const std::vector<float>& scores = rows->values[i];
+    const auto best = std::max_element(scores.begin(), scores.end());
+    const auto label = best - scores.begin();
+    json line = {{"text", task.texts[i]}, {"label", label}, {"scores", scores}};
+    if (!rows->labels.empty()) line["name"] = rows->labels[i];
+    if (task.json) {
+      *console.out << JsonLine(line);
+      continue;
+    }
+    table.AddRow({rows->labels.empty() ? absl::StrCat(label) : rows->labels[i],
+                  absl::StrFormat("%.6f", scores.empty() ? 0.0 : *best), Shown(task.texts[i])});
+  }
+  if (!task.json) *console.out << table.Render();
+  return kExitOk;
+}
+
+}  // namespace sluice::client

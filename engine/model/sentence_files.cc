@@ -1,0 +1,338 @@
+#include "engine/model/sentence_files.h"
+
+#include <algorithm>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "base/json_reader.h"
+#include "base/status_macros.h"
+#include "engine/model/config_reader.h"
+#include "engine/model/settings_file.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kModulesFile[] = "modules.json";
+constexpr char kPromptsFile[] = "config_sentence_transformers.json";
+constexpr char kTokenizerFile[] = "tokenizer_config.json";
+constexpr size_t kMaxModulesBytes = size_t{1} << 20;
+constexpr int kMaxModulesDepth = 8;
+constexpr size_t kMaxModules = 16;
+constexpr size_t kMaxPrompts = 256;
+constexpr size_t kMaxPromptBytes = 16384;
+constexpr size_t kMaxNamedBytes = 256;
+
+// The names of pooling, and the older keys that are true or false, in the order in which the states
+// of several are concatenated.
+struct PoolingName {
+  std::string_view name;
+  const char* flag;
+  Pooling pooling;
+};
+constexpr PoolingName kPoolingModes[] = {
+    {"cls", "pooling_mode_cls_token", Pooling::kCls},
+    {"max", "pooling_mode_max_tokens", Pooling::kMax},
+    {"mean", "pooling_mode_mean_tokens", Pooling::kMean},
+    {"mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens", Pooling::kMeanSqrtLen},
+    {"weightedmean", "pooling_mode_weightedmean_tokens", Pooling::kWeightedMean},
+    {"lasttoken", "pooling_mode_lasttoken", Pooling::kLast},
+};
+
+struct FunctionName {
+  std::string_view name;  // a class of torch.nn
+  DenseFunction function;
+};
+constexpr FunctionName kDenseFunctions[] = {
+    {"Tanh", DenseFunction::kTanh},       {"Identity", DenseFunction::kIdentity},
+    {"ReLU", DenseFunction::kRelu},       {"GELU", DenseFunction::kGelu},
+    {"Sigmoid", DenseFunction::kSigmoid}, {"SiLU", DenseFunction::kSilu},
+};
+
+// Returns what follows the last dot.
+std::string_view ClassName(std::string_view path) { return path.substr(path.rfind('.') + 1); }
+
+// Fails for a value of `key` other than `only`.
+void RequireOnly(ObjectReader& object, const std::string& key, const json& only) {
+  const json* const value = object.Find(key);
+  if (value == nullptr || *value == only) return;
+  object.Fail(key, absl::StrCat("is ", value->dump(-1, ' ', true).substr(0, 80), "; only ",
+                                only.dump(), " is supported"));
+}
+
+DenseFunction ReadFunction(ObjectReader& object, const std::string& key) {
+  const std::string path = object.String(key, kMaxNamedBytes, "torch.nn.modules.activation.Tanh");
+  for (const FunctionName& known : kDenseFunctions) {
+    if (path.starts_with("torch.nn.") && ClassName(path) == known.name) return known.function;
+  }
+  object.Fail(key, absl::StrCat("\"", absl::CEscape(path), "\" is not supported"));
+  return DenseFunction::kTanh;
+}
+
+Poolings ReadPoolings(ObjectReader& object) {
+  Poolings poolings;
+  poolings.all.clear();
+  const json* const mode = object.Find("pooling_mode");
+  if (mode == nullptr) {
+    for (const PoolingName& known : kPoolingModes) {
+      if (object.Boolean(known.flag, false)) poolings.all.push_back(known.pooling);
+    }
+    return poolings.all.empty() ? Pooling::kMean : poolings;
+  }
+  const json list = mode->is_array() ? *mode : json::array({*mode});
+  if (list.empty() || list.size() > std::size(kPoolingModes)) {
+    object.Fail("pooling_mode", absl::StrCat("has ", list.size(), " modes; expected 1 to ",
+                                             std::size(kPoolingModes)));
+    return Pooling::kMean;
+  }
+  for (const json& name : list) {
+    const auto known = std::find_if(
+        std::begin(kPoolingModes), std::end(kPoolingModes), [&](const PoolingName& pooling) {
+          return name.is_string() && name.get_ref<const std::string&>() == pooling.name;
+        });
+    if (known == std::end(kPoolingModes)) {
+      object.Fail("pooling_mode", absl::StrCat("has ", name.dump(-1, ' ', true).substr(0, 80),
+                                               ", which is not supported"));
+      return Pooling::kMean;
+    }
+    poolings.all.push_back(known->pooling);
+  }
+  return poolings;
+}
+
+// Reads the files one after another into the config.
+class SentenceFiles {
+ public:
+  SentenceFiles(const Directory& directory, ModelConfig* config)
+      : directory_(directory), config_(*config), serving_(config->serving) {}
+
+  absl::Status Read() {
+    SLUICE_RETURN_IF_ERROR(ReadModules());
+    SLUICE_RETURN_IF_ERROR(ReadPrompts());
+    return ReadLengths();
+  }
+
+ private:
+  struct Module {
+    std::string type;  // the name of its class
+    std::string path;
+  };
+
+  absl::StatusOr<std::vector<Module>> ListModules() const {
+    SLUICE_ASSIGN_OR_RETURN(const auto text, directory_.Read(kModulesFile, kMaxModulesBytes));
+    auto document = ParseJson(text, kMaxModulesDepth);
+    if (!document.ok()) return OfFile(kModulesFile, document.status());
+    if (!document->is_array() || document->empty() || document->size() > kMaxModules) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(kModulesFile, " is not a list of 1 to ", kMaxModules, " modules"));
+    }
+    std::vector<Module> modules;
+    for (const json& entry : *document) {
+      absl::Status status;
+      const std::string place = absl::StrCat("module ", modules.size());
+      if (!entry.is_object()) {
+        return absl::InvalidArgumentError(absl::StrCat(kModulesFile, ": ", place, " is no object"));
+      }
+      ObjectReader object(entry, place + ": ", &status);
+      object.AllowOnly({"idx", "name", "path", "type", "kwargs"});
+      RequireOnly(object, "kwargs", json::array());
+      const std::string type = object.String("type", kMaxNamedBytes);
+      if (!type.starts_with("sentence_transformers.")) {
+        object.Fail("type", absl::StrCat("\"", absl::CEscape(type), "\" is not supported"));
+      }
+      modules.push_back({std::string(ClassName(type)), object.String("path", kMaxNamedBytes, "")});
+      if (!status.ok()) return OfFile(kModulesFile, status);
+    }
+    return modules;
+  }
+
+  absl::Status ReadModules() {
+    SLUICE_ASSIGN_OR_RETURN(const std::vector<Module> modules, ListModules());
+    if (modules.front().type != "Transformer" || !modules.front().path.empty()) {
+      return Wrong(0, modules.front(), "must be Transformer with the path \"\"");
+    }
+    for (size_t i = 1; i < modules.size(); ++i) {
+      const Module& module = modules[i];
+      if (normalizes_) return Wrong(i, module, "is not supported behind Normalize");
+      if (module.type == "Pooling" && width_ == 0) {
+        SLUICE_RETURN_IF_ERROR(ReadModule(module, &SentenceFiles::ReadPooling));
+      } else if (module.type == "Dense" && width_ > 0) {
+        SLUICE_RETURN_IF_ERROR(ReadModule(module, &SentenceFiles::ReadDense));
+      } else if (module.type == "Normalize" && width_ > 0) {
+        SLUICE_RETURN_IF_ERROR(ReadModule(module, &SentenceFiles::ReadNormalize));
+      } else if (module.type != "Dropout") {
+        return Wrong(i, module, "is not supported here");
+      }
+    }
+    if (width_ == 0 && serving_.classifier.labels == 0) {
+      return absl::InvalidArgumentError(absl::StrCat(kModulesFile, " has no Pooling"));
+    }
+    if (width_ > 0) serving_.normalize = normalizes_;
+    return absl::OkStatus();
+  }
+
+  static absl::Status Wrong(size_t index, const Module& module, absl::string_view problem) {
+    return absl::InvalidArgumentError(absl::StrCat(kModulesFile, ": module ", index, ", ",
+                                                   absl::CEscape(module.type), ", ", problem));
+  }
+
+  // Normalize may lack its folder, which has no file in older schemas.
+  absl::Status ReadModule(const Module& module,
+                          void (SentenceFiles::*read)(const std::string& path, ObjectReader&)) {
+    json document = json::object();
+    if (module.type != "Normalize" || directory_.Has(module.path)) {
+      SLUICE_ASSIGN_OR_RETURN(const Directory folder, directory_.OpenFolder(module.path));
+      auto settings = ReadSettings(folder, "config.json");
+      if (!settings.ok()) return OfFile(module.path, settings.status());
+      document = *std::move(settings);
+    }
+    absl::Status status;
+    ObjectReader object(document, "", &status);
+    (this->*read)(module.path, object);
+    return status.ok() ? status : OfFile(absl::StrCat(module.path, "/config.json"), status);
+  }
+
+  void ReadPooling(const std::string& /*path*/, ObjectReader& object) {
+    object.AllowOnly({"embedding_dimension", "word_embedding_dimension", "pooling_mode",
+                      "include_prompt", "pooling_mode_cls_token", "pooling_mode_max_tokens",
+                      "pooling_mode_mean_tokens", "pooling_mode_mean_sqrt_len_tokens",
+                      "pooling_mode_weightedmean_tokens", "pooling_mode_lasttoken"});
+    for (const char* const key : {"embedding_dimension", "word_embedding_dimension"}) {
+      RequireOnly(object, key, config_.hidden_size);
+    }
+    serving_.pooling = ReadPoolings(object);
+    serving_.pools_prompt = object.Boolean("include_prompt", true);
+    width_ = config_.hidden_size * std::ssize(serving_.pooling.all);
+  }
+
+  void ReadDense(const std::string& path, ObjectReader& object) {
+    object.AllowOnly({"in_features", "out_features", "bias", "activation_function",
+                      "module_input_name", "module_output_name", "use_residual"});
+    RequireOfSentences(object);
+    RequireOnly(object, "use_residual", false);
+    DenseConfig dense;
+    dense.folder = path;
+    dense.in = object.Integer("in_features", 1, kMaxEmbedding);
+    dense.out = object.Integer("out_features", 1, kMaxEmbedding);
+    dense.bias = object.Boolean("bias", true);
+    dense.function = ReadFunction(object, "activation_function");
+    if (dense.in != width_) {
+      object.Fail("in_features",
+                  absl::StrCat("is ", dense.in, "; the module before it has ", width_));
+    }
+    width_ = dense.out;
+    serving_.dense.push_back(std::move(dense));
+  }
+
+  void ReadNormalize(const std::string& /*path*/, ObjectReader& object) {
+    object.AllowOnly({"module_input_name", "module_output_name"});
+    RequireOfSentences(object);
+    normalizes_ = true;
+  }
+
+  static void RequireOfSentences(ObjectReader& object) {
+    for (const char* const key : {"module_input_name", "module_output_name"}) {
+      RequireOnly(object, key, "sentence_embedding");
+    }
+  }
+
+  absl::Status ReadPrompts() {
+    SLUICE_ASSIGN_OR_RETURN(const json document, ReadSettings(directory_, kPromptsFile));
+    absl::Status status;
+    ObjectReader root(document, "", &status);
+    root.AllowOnly({"__version__", "prompts", "default_prompt_name", "similarity_fn_name",
+                    "model_type", "activation_fn"});
+    const bool classifies = serving_.classifier.labels > 0;
+    RequireOnly(root, "model_type", classifies ? "CrossEncoder" : "SentenceTransformer");
+    if (root.Has("activation_fn")) {
+      serving_.classifier.scale = ReadScoreScale(root, "activation_fn");
+    }
+    constexpr std::string_view kSimilarities[] = {"cosine", "dot", "euclidean", "manhattan"};
+    if (root.Has("similarity_fn_name")) {
+      serving_.similarity = kSimilarities[root.Choice("similarity_fn_name", kSimilarities)];
+    }
+    ObjectReader prompts = root.Object("prompts");
+    const json* const named = root.Find("prompts");
+    if (named != nullptr && named->is_object()) {
+      if (named->size() > kMaxPrompts) {
+        root.Fail("prompts", absl::StrCat("has ", named->size(), "; the limit is ", kMaxPrompts));
+      }
+      for (const auto& [name, text] : named->items()) {
+        if (name.size() > kMaxNamedBytes) root.Fail("prompts", "has a name above 256 bytes");
+        serving_.prompts.push_back({name, prompts.String(name, kMaxPromptBytes, "")});
+      }
+    }
+    serving_.default_prompt = root.String("default_prompt_name", kMaxNamedBytes, "");
+    if (!serving_.default_prompt.empty() &&
+        serving_.FindPrompt(serving_.default_prompt) == nullptr) {
+      root.Fail("default_prompt_name", "is none of the prompts");
+    }
+    return status.ok() ? status : OfFile(kPromptsFile, status);
+  }
+
+  // Returns the name of the file of the Transformer's settings, which older releases named after
+  // the family.
+  std::string SettingsName() const {
+    for (const char* const family :
+         {"roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"}) {
+      const std::string name = absl::StrCat("sentence_", family, "_config.json");
+      if (directory_.Has(name)) return name;
+    }
+    return "sentence_bert_config.json";
+  }
+
+  absl::Status ReadLengths() {
+    const std::string file = SettingsName();
+    SLUICE_ASSIGN_OR_RETURN(const json settings, ReadSettings(directory_, file));
+    SLUICE_ASSIGN_OR_RETURN(const json tokenizer, ReadSettings(directory_, kTokenizerFile));
+    absl::Status status;
+    ObjectReader object(settings, "", &status);
+    object.AllowOnly({"max_seq_length", "do_lower_case", "transformer_task", "modality_config",
+                      "module_output_name"});
+    const bool classifies = serving_.classifier.labels > 0;
+    const char* const output = classifies ? "logits" : "last_hidden_state";
+    RequireOnly(object, "transformer_task",
+                classifies ? "sequence-classification" : "feature-extraction");
+    RequireOnly(object, "modality_config",
+                {{"text", {{"method", "forward"}, {"method_output_name", output}}}});
+    RequireOnly(object, "module_output_name", classifies ? "scores" : "token_embeddings");
+    serving_.lower_case = object.Boolean("do_lower_case", false);
+    int64_t longest = kMaxModelPositions;
+    if (object.Has("max_seq_length")) {
+      longest = object.Integer("max_seq_length", 1, kMaxModelPositions);
+    }
+    if (!status.ok()) return OfFile(file, status);
+    // Hugging Face writes a number beyond any length where it knows none.
+    const json length = tokenizer.value("model_max_length", json());
+    if (!object.Has("max_seq_length") && length.is_number() && length.get<double>() >= 1 &&
+        length.get<double>() < static_cast<double>(longest)) {
+      longest = length.get<int64_t>();
+    }
+    config_.max_positions = std::min(config_.max_positions, longest);
+    const bool left = tokenizer.value("truncation_side", json()) == "left";
+    if (!serving_.truncate) serving_.truncate = left ? Truncation::kLeft : Truncation::kRight;
+    return absl::OkStatus();
+  }
+
+  static constexpr int64_t kMaxEmbedding = kMaxWidth * std::ssize(kPoolingModes);
+
+  const Directory& directory_;
+  ModelConfig& config_;
+  ServingConfig& serving_;
+  int64_t width_ = 0;  // of an embedding behind the modules so far; 0 before the pooling
+  bool normalizes_ = false;
+};
+
+}  // namespace
+
+absl::Status ReadSentenceFiles(const Directory& directory, ModelConfig* config) {
+  if (!directory.Has(kModulesFile)) return absl::OkStatus();
+  return SentenceFiles(directory, config).Read();
+}
+
+}  // namespace sluice

@@ -1,0 +1,25 @@
+// The files that sentence-transformers writes into a model's directory, in the schemas of its
+// releases up to 6.2:
+//   modules.json                    what follows the model: Transformer, Pooling, Dense, Dropout
+//                                   and Normalize, by their class names
+//   N_Pooling/config.json           one or more of the modes of pooling, and include_prompt
+//   N_Dense/config.json             sizes and activation; weights in its own safetensors
+//   config_sentence_transformers.json   prompts, default_prompt_name, similarity_fn_name, and
+//                                   activation_fn of a cross-encoder
+//   sentence_bert_config.json       max_seq_length and do_lower_case
+// Where max_seq_length is absent, model_max_length of tokenizer_config.json stands for it. Texts
+// that are longer are cut as truncation_side of that file says.
+#pragma once
+
+#include "absl/status/status.h"
+#include "engine/model/config.h"
+#include "engine/model/directory.h"
+
+namespace sluice {
+
+// Changes `config`, which was read from config.json, as the files say; has no effect without a
+// modules.json. Returns InvalidArgument that names the file and the key for a module or a key that
+// is not known, and for a value that is not supported.
+absl::Status ReadSentenceFiles(const Directory& directory, ModelConfig* config);
+
+}  // namespace sluice

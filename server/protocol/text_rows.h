@@ -1,0 +1,63 @@
+// The rows of a request that are texts, each of one text or of a pair, on their way to tokens.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/request.h"
+#include "server/protocol/inputs.h"
+#include "server/protocol/tensors.h"
+
+namespace sluice {
+
+class TextRows {
+ public:
+  TextRows() = default;
+  // Reads text_input and text_pair_input. One text_input may stand before all texts of
+  // text_pair_input. Requires that text_input is present.
+  static absl::StatusOr<TextRows> Read(const InputTensors& inputs, const Model& model, Extent rows);
+
+  int64_t rows() const { return std::ssize(texts_.back()); }
+  bool pairs() const { return texts_.size() > 1; }
+
+  // Returns the bytes of the texts.
+  int64_t bytes() const;
+  // Encodes the texts, each once, those that are no pairs with `prompt` before them. Returns an
+  // error for a text that is too long to fit, unless `truncation` has it cut, and the errors of
+  // CheckInterruption.
+  absl::Status Encode(std::string_view prompt, Truncation truncation);
+  // Returns the tokens of a row before those of its text, the prompt's among them; 0 without one.
+  int64_t LengthOfPrompt() const { return prompt_tokens_; }
+  // Returns the tokens of a row, with those of its template.
+  int64_t LengthOf(int64_t row) const;
+  // Takes tokens from the beginning or the end of the row's texts until it has at most `most`, of a
+  // pair from the longer text first. The tokens of the template stay. Returns an error if these are
+  // more than `most` already.
+  absl::Status Cut(int64_t row, Truncation truncation, int64_t most);
+  // Fills the tokens and, if one is not 0, the types of the request.
+  absl::Status Copy(Request* request) const;
+
+ private:
+  // The tokens of a text that its row keeps.
+  struct Kept {
+    int64_t begin, count;  // in tokens_
+  };
+
+  const TextTemplate& RowTemplate() const;
+  absl::Status MeasurePrompt(std::string_view prompt);
+  absl::StatusOr<Kept> EncodeText(Input input, int64_t index, std::string_view text, bool cuts);
+  absl::Status CheckTypes(const std::vector<int32_t>& types) const;
+
+  const Model* model_ = nullptr;
+  int64_t prompt_tokens_ = 0;
+  std::vector<std::vector<std::string_view>> texts_ = {
+      {}};                               // the first ones and, of pairs, the others
+  std::vector<int32_t> tokens_;          // of all texts
+  std::vector<std::vector<Kept>> kept_;  // the first ones and the others, by row
+};
+
+}  // namespace sluice

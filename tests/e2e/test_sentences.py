@@ -1,0 +1,155 @@
+"""Compares embeddings and the scores of pairs with those of sentence-transformers."""
+
+import json
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpcclient
+from conftest import Daemon
+from infer import infer, tensor, text_inputs
+from sentence_models import EXPECTED, SENTENCES, lay
+from sluice_client import Client
+from tritonclient.utils import InferenceServerException
+
+VARIANTS = sorted(EXPECTED["variants"])
+CROSSES = sorted(EXPECTED["pairs"]["models"])
+TEXTS = EXPECTED["texts"]
+PAIRS = EXPECTED["pairs"]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sentences")
+    models = [(name, lay(folder / name, name)) for name in VARIANTS]
+    daemon = Daemon(models=[*models, *((name, SENTENCES / name) for name in CROSSES)])
+    yield daemon.grpc
+    status, output = daemon.stop()
+    assert status == 0, output
+
+
+@pytest.fixture(scope="module")
+def served(address):
+    with grpcclient.InferenceServerClient(address) as client:
+        yield client
+
+
+def embed(client, model, texts, **parameters):
+    parameters = {name: value for name, value in parameters.items() if value is not None}
+    return infer(client, text_inputs(*texts), model=model, **parameters)["embedding"]
+
+
+def pairs(query, documents):
+    column = np.array([[text.encode()] for text in documents], np.object_)
+    return [*text_inputs(query), tensor("text_pair_input", column, "BYTES")]
+
+
+def refused(client, inputs, model, **parameters):
+    with pytest.raises(InferenceServerException) as error:
+        infer(client, inputs, model=model, **parameters)
+    assert error.value.status() == "StatusCode.INVALID_ARGUMENT"
+    return error.value.message()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_embeddings_equal_those_of_sentence_transformers(served, variant):
+    for answer in EXPECTED["variants"][variant]["answers"]:
+        together = embed(served, variant, TEXTS, prompt_name=answer["prompt_name"])
+        expected = np.array(answer["rows"])
+        scale = np.maximum(np.abs(expected).max(axis=1, keepdims=True), 1)
+        np.testing.assert_allclose(together / scale, expected / scale, rtol=0, atol=1e-6)
+        alone = [embed(served, variant, [text], prompt_name=answer["prompt_name"])[0]
+                 for text in TEXTS]
+        np.testing.assert_array_equal(together, alone)
+
+
+def test_an_empty_name_puts_no_prompt(served):
+    bare = embed(served, "dense", TEXTS, prompt_name="")
+    prompted = embed(served, "dense", TEXTS)
+    np.testing.assert_array_equal(embed(served, "dense", TEXTS, prompt_name="document"), bare)
+    assert np.abs(bare - prompted).max() > 0.01
+    message = refused(served, text_inputs("a"), "dense", prompt_name="passage")
+    assert 'the model has no prompt "passage"; it has document, query, short' in message
+
+
+def test_dimensions_cut_and_normalise_again(served):
+    whole = embed(served, "dense", TEXTS)
+    cut = embed(served, "dense", TEXTS, dimensions=5)
+    expected = whole[:, :5] / np.linalg.norm(whole[:, :5], axis=1, keepdims=True)
+    np.testing.assert_allclose(cut, expected, rtol=1e-6, atol=1e-6)
+    raw = embed(served, "max", TEXTS)
+    np.testing.assert_array_equal(embed(served, "max", TEXTS, dimensions=5), raw[:, :5])
+    assert "dimensions is 17; expected" in refused(served, text_inputs("a"), "dense",
+                                                   dimensions=17)
+
+
+def test_a_pooling_that_layers_follow_is_fixed(served):
+    assert "the model's files fix the pooling" in refused(served, text_inputs("a"), "dense",
+                                                          pooling="mean")
+    np.testing.assert_array_equal(embed(served, "cls", TEXTS, pooling="max"),
+                                  embed(served, "max", TEXTS))
+
+
+@pytest.mark.parametrize("model", CROSSES)
+def test_scores_of_pairs_and_their_order_equal_those_of_a_cross_encoder(served, model):
+    for query, expected in zip(PAIRS["queries"], np.array(PAIRS["models"][model])):
+        expected = expected.reshape(len(PAIRS["documents"]), -1)
+        together = infer(served, pairs(query, PAIRS["documents"]), model=model,
+                         activation="none")["scores"]
+        np.testing.assert_allclose(together, expected, rtol=0, atol=1e-5)
+        np.testing.assert_array_equal(np.argsort(-together[:, 0]), np.argsort(-expected[:, 0]))
+        alone = [infer(served, pairs(query, [document]), ["scores"], model=model,
+                       activation="none")["scores"][0] for document in PAIRS["documents"][:7]]
+        np.testing.assert_array_equal(together[:7], alone)
+
+
+def test_scores_are_scaled_as_the_files_say(served):
+    inputs = pairs(PAIRS["queries"][0], PAIRS["documents"])
+    raw = infer(served, inputs, model="cross_1", activation="none")["scores"]
+    scaled = infer(served, inputs, model="cross_1")["scores"]
+    np.testing.assert_allclose(scaled, 1 / (1 + np.exp(-raw)), rtol=1e-5)
+
+
+def test_labels_have_their_names(served, address):
+    answer = infer(served, pairs(PAIRS["queries"][1], PAIRS["documents"]), model="cross_3")
+    names = ["contradiction", "entailment", "neutral"]
+    assert [label.decode() for label in answer["label"][:, 0]] == [
+        names[best] for best in answer["scores"].argmax(axis=1)]
+    assert len({*answer["label"][:, 0]}) > 1
+    with Client(address) as client:
+        assert json.loads(client.metadata("cross_3").properties["labels"]) == names
+    message = refused(served, text_inputs("a"), "cross_1", prompt_name="query")
+    assert "the model has no prompt" in message
+
+
+def test_metadata_lists_what_the_files_say(address):
+    with Client(address) as client:
+        metadata = client.metadata("dense")
+    assert {i.name for i in metadata.inputs} >= {"text_input", "text_pair_input", "token_type_ids"}
+    (embedding,) = metadata.outputs
+    assert (embedding.name, [*embedding.shape]) == ("embedding", [-1, 16])
+    assert json.loads(metadata.properties["prompts"]) == ["document", "query", "short"]
+    assert metadata.properties["similarity"] == "dot"
+
+
+def test_a_cross_encoder_ranks_documents_by_their_pairs(address):
+    query, scores = PAIRS["queries"][2], np.array(PAIRS["models"]["cross_1"][2])
+    with Client(address) as client:
+        ranked = client.rerank("cross_1", query, PAIRS["documents"], top_n=9)
+        with pytest.raises(TypeError, match="only texts can be pairs"):
+            client.rerank("cross_1", [1], [[2]])
+        pair = (query, PAIRS["documents"][0])
+        (classified,) = client.classify("cross_3", [pair])
+    assert [each.document for each in ranked] == list(np.argsort(-scores.ravel())[:9])
+    assert classified.name in ("contradiction", "entailment", "neutral")
+    assert classified.scores[classified.label] == max(classified.scores)
+
+
+def test_a_query_and_documents_have_their_prompts(served, address):
+    query, documents = TEXTS[0], TEXTS[1:4]
+    with Client(address) as client:
+        ranked = client.rerank("dense", query, documents)
+    first = embed(served, "dense", [query], prompt_name="query")
+    others = embed(served, "dense", documents, prompt_name="document")
+    cosines = (others @ first.T)[:, 0]
+    assert [each.document for each in ranked] == list(np.argsort(-cosines))
+    np.testing.assert_allclose([each.score for each in ranked], np.sort(cosines)[::-1], atol=1e-6)

@@ -1,0 +1,93 @@
+"""The commands embed, rerank and classify, against a daemon with models of sentence-transformers."""
+
+import json
+import subprocess
+
+import numpy as np
+import pytest
+from conftest import SLUICE, Daemon
+from infer import infer, tensor, text_inputs
+from sentence_models import EXPECTED, SENTENCES, lay
+
+TEXTS = EXPECTED["texts"]
+PAIRS = EXPECTED["pairs"]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    daemon = Daemon(models=[("dense", lay(folder / "dense", "dense")),
+                            *((name, SENTENCES / name) for name in ("cross_1", "cross_3"))])
+    yield daemon
+    status, output = daemon.stop()
+    assert status == 0, output
+
+
+def run(served, command, *words, text="", status=0):
+    done = subprocess.run([SLUICE, "--server", served.grpc, command, *words], input=text,
+                          capture_output=True, text=True)
+    assert done.returncode == status, done.stderr
+    return done.stdout if status == 0 else done.stderr
+
+
+def lines(output):
+    return [json.loads(line) for line in output.splitlines()]
+
+
+def test_embed_shows_the_embeddings_of_texts(served):
+    words = ("--model", "dense", "--prompt-name", "short", "--dimensions", "7")
+    answers = lines(run(served, "embed", *words, "--json", *TEXTS[:3]))
+    with served.client() as client:
+        expected = infer(client, text_inputs(*TEXTS[:3]), model="dense", prompt_name="short",
+                         dimensions=7)
+    assert [each["text"] for each in answers] == TEXTS[:3]
+    np.testing.assert_array_equal(np.float32([each["embedding"] for each in answers]),
+                                  expected["embedding"])
+    heading, first, *_ = run(served, "embed", *words, *TEXTS[:3]).splitlines()
+    assert heading.split() == ["TEXT", "VALUES", "FIRST", "VALUES"] and " 7 " in first
+
+
+def test_many_texts_come_from_standard_input(served):
+    many = [f"{TEXTS[0]} {i}" for i in range(300)]  # more than one request has
+    answers = lines(run(served, "embed", "--model", "dense", "--json", "-", text="\n".join(many)))
+    assert [each["text"] for each in answers] == many
+    assert "there are no texts" in run(served, "embed", "--model", "dense", "-", status=2)
+
+
+def test_rerank_orders_documents_by_the_scores_of_their_pairs(served):
+    documents, expected = PAIRS["documents"], np.array(PAIRS["models"]["cross_1"][3]).ravel()
+    words = ("rerank", "--model", "cross_1", "--activation", "none")
+    answers = lines(run(served, *words, "--json", PAIRS["queries"][3], "-",
+                        text="\n".join(documents)))
+    assert [each["document"] for each in answers] == list(np.argsort(-expected))
+    np.testing.assert_allclose([each["score"] for each in answers], -np.sort(-expected), atol=1e-5)
+    table = run(served, *words, "--top", "2", PAIRS["queries"][3], *documents).splitlines()
+    assert len(table) == 3 and table[1].split()[0] == "1"
+    assert "3 labels" in run(served, "rerank", "--model", "cross_3", "a", "b", status=1)
+
+
+def test_rerank_compares_embeddings_where_there_is_no_classifier(served):
+    answers = lines(run(served, "rerank", "--model", "dense", "--json", *TEXTS[:4]))
+    with served.client() as client:
+        query, documents = (
+            infer(client, text_inputs(*texts), model="dense", prompt_name=name)["embedding"]
+            for texts, name in ((TEXTS[:1], "query"), (TEXTS[1:4], "document")))
+    cosines = (documents @ query.T)[:, 0]
+    assert [each["document"] for each in answers] == list(np.argsort(-cosines))
+
+
+def test_classify_names_labels(served):
+    texts, pair = PAIRS["documents"][:3], PAIRS["queries"][0]
+    answers = lines(run(served, "classify", "--model", "cross_3", "--json", "--pair", pair, *texts))
+    column = np.array([[pair.encode()]] * 3, np.object_)
+    with served.client() as client:
+        expected = infer(client, [*text_inputs(*texts), tensor("text_pair_input", column, "BYTES")],
+                         model="cross_3")
+    assert [each["name"] for each in answers] == [x.decode() for x in expected["label"][:, 0]]
+    np.testing.assert_array_equal(np.float32([each["scores"] for each in answers]),
+                                  expected["scores"])
+    (one,) = lines(run(served, "infer", "--model", "cross_3", "--text", texts[0], "--text-pair",
+                       pair, "--json"))
+    assert one["outputs"]["label"] == [answers[0]["name"]]
+    table = run(served, "classify", "--model", "cross_3", *texts)
+    assert table.splitlines()[0].split() == ["LABEL", "SCORE", "TEXT"]
