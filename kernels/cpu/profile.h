@@ -46,6 +46,18 @@ bool ProfileSupported(Profile profile);
 // Returns whether the profile multiplies bf16 matrices by activations rounded to bf16.
 bool MultipliesInBf16(Profile profile);
 
+// The instructions that multiply in int8. All of them give the same bits, so that the choice is no
+// part of a profile.
+enum class Int8Unit {
+  kPairs,      // PMADDWD
+  kPairsAvx2,  // VPMADDWD
+  kDots,       // VPDPBUSD of AVX-512 VNNI
+  kTiles,      // TDPBUSD of AMX
+};
+
+// Returns the fastest unit of this machine that uses no wider instructions than `profile`.
+Int8Unit Int8UnitOf(Profile profile);
+
 // Returns the last supported profile of kProfiles that computes everything in f32, which is the
 // fastest such profile.
 Profile BestProfile();
