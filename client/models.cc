@@ -29,8 +29,8 @@ std::string PropertyOf(const inference::ModelMetadataResponse& metadata, const s
 int RunModels(const Arguments& arguments, const Connection& connection, const Console& console) {
   const auto index = connection.Index();
   if (!index.ok()) return Fail(index.status(), arguments, console);
-  Table table(
-      {"NAME", "VERSION", "STATE", "PLATFORM", "ATTENTION", "KERNELS", "INPUTS", "OUTPUTS"});
+  Table table({"NAME", "VERSION", "STATE", "PLATFORM", "PROFILE", "ATTENTION", "KERNELS", "INPUTS",
+               "OUTPUTS"});
   for (const auto& model : index->models()) {
     const auto metadata = connection.Metadata(model.name(), model.version());
     // A model that is not ready is listed in the index, but has no metadata.
@@ -38,6 +38,7 @@ int RunModels(const Arguments& arguments, const Connection& connection, const Co
                                   ? model.state()
                                   : absl::StrCat(model.state(), " (", model.reason(), ")");
     table.AddRow({model.name(), model.version(), state, metadata.ok() ? metadata->platform() : "-",
+                  metadata.ok() ? PropertyOf(*metadata, "profile") : "-",
                   metadata.ok() ? PropertyOf(*metadata, "attention") : "-",
                   metadata.ok() ? PropertyOf(*metadata, "kernels") : "-",
                   metadata.ok() ? Describe(metadata->inputs()) : "-",

@@ -33,12 +33,12 @@ int64_t QuantizedRows::Bytes(Profile profile, int64_t rows, int64_t k) {
   return ScaleBytes(rows) + (rows + table.slack_rows) * StrideOf(table, k);
 }
 
-void QuantizeRow(Profile profile, const float* x, int64_t row, QuantizedRows& out) {
+void QuantizeRow(Profile profile, const float* x, int64_t row, const QuantizedRows& out) {
   simd::Int8TableFor(profile).quantize_row(x, out.k(), out.row(row), out.scales() + row);
 }
 
 void QuantizeRows(const Context& context, const float* x, int64_t ldx, int64_t rows,
-                  QuantizedRows out) {
+                  const QuantizedRows& out) {
   constexpr int64_t kElementsPerTask = 16384;
   const int64_t grain = std::max<int64_t>(1, kElementsPerTask / out.k());
   context.pool->ParallelFor(rows, grain, [&](int64_t begin, int64_t end, int) {

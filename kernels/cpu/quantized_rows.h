@@ -14,7 +14,7 @@
 
 namespace sluice::kernels {
 
-// A view of memory for rows of k values.
+// A view of memory for rows of k values, or of nothing.
 class QuantizedRows {
  public:
   QuantizedRows() = default;
@@ -22,12 +22,11 @@ class QuantizedRows {
   QuantizedRows(Profile profile, int64_t rows, int64_t k, std::byte* memory);
   static int64_t Bytes(Profile profile, int64_t rows, int64_t k);
 
+  bool present() const { return k_ > 0; }
   int64_t k() const { return k_; }
   int64_t stride() const { return stride_; }  // bytes
-  const std::byte* row(int64_t r) const { return values_ + r * stride_; }
-  std::byte* row(int64_t r) { return values_ + r * stride_; }
-  const float* scales() const { return scales_; }
-  float* scales() { return scales_; }
+  std::byte* row(int64_t r) const { return values_ + r * stride_; }
+  float* scales() const { return scales_; }
 
  private:
   int64_t k_ = 0, stride_ = 0;
@@ -37,8 +36,8 @@ class QuantizedRows {
 
 // Quantises x, [rows, k] with the row stride ldx.
 void QuantizeRows(const Context& context, const float* x, int64_t ldx, int64_t rows,
-                  QuantizedRows out);
+                  const QuantizedRows& out);
 // Quantises one row on the calling thread.
-void QuantizeRow(Profile profile, const float* x, int64_t row, QuantizedRows& out);
+void QuantizeRow(Profile profile, const float* x, int64_t row, const QuantizedRows& out);
 
 }  // namespace sluice::kernels

@@ -30,7 +30,14 @@ absl::StatusOr<ModelManager::Target> ModelManager::FromSpec(const ModelSpec& spe
     return absl::Status(fingerprint.status().code(),
                         absl::StrCat("model ", spec.name, ": ", Text(fingerprint.status())));
   }
-  return Target{{spec.name, spec.version}, spec.path, *std::move(folder), *std::move(fingerprint)};
+  const QuantizationConfig quantization = {spec.quantization, spec.quantize_head};
+  absl::StrAppend(&*fingerprint, " ", std::string(NameOf(spec.quantization)),
+                  spec.quantize_head ? " with head" : "");
+  return Target{{spec.name, spec.version},
+                spec.path,
+                *std::move(folder),
+                *std::move(fingerprint),
+                {.quantization = quantization}};
 }
 
 absl::StatusOr<ModelManager::Target> ModelManager::FromRepository(
@@ -166,7 +173,7 @@ absl::Status ModelManager::Serve(const std::vector<Target>& targets,
 absl::Status ModelManager::LoadAll(const std::vector<Target>& targets, ModelChange* change) {
   for (const Target& target : targets) {
     absl::StatusOr<std::shared_ptr<const Model>> model =
-        LoadModel(target.key.first, target.key.second, target.folder);
+        LoadModel(target.key.first, target.key.second, target.folder, target.options);
     if (!model.ok()) {
       return absl::Status(model.status().code(),
                           absl::StrCat("model ", target.key.first, " version ", target.key.second,
