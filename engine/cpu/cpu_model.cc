@@ -79,9 +79,14 @@ std::string CpuModel::algorithms() const {
   return absl::StrCat("attention ", AttentionVariantName(attention_.variant));
 }
 
-std::string CpuModel::profile_suffix() const {
-  if (!AnyInInt8(*model_)) return "";
-  return model_->config.quantization.head ? "-int8-head" : "-int8";
+std::string CpuModel::profile() const {
+  kernels::Profile profile = context_.profile;
+  if (kernels::MultipliesInBf16(profile) && !lowered_.in_bf16) {
+    profile = kernels::Profile::kAvx512F32;  // the same kernels, and bits
+  }
+  std::string name(kernels::ProfileName(profile));
+  if (AnyInInt8(*model_)) name += model_->config.quantization.head ? "-int8-head" : "-int8";
+  return name;
 }
 
 RowOrder CpuModel::row_order() const {

@@ -94,6 +94,7 @@ class CpuLowering {
     return MakeCpuHead(op.in, std::move(head), {std::move(bias), op.soft_cap});
   }
 
+  bool in_bf16() const { return weights_.in_bf16(); }
   int64_t bytes() const { return weights_.bytes() + (rope_ ? rope_->bytes() : 0); }
 
  private:
@@ -132,6 +133,7 @@ absl::StatusOr<LoweredModel> Lower(const Model& model, const kernels::Context& c
   const GraphBuffer& states = model.graph.buffers[output];
   lowered.ops.push_back(MakeCpuState(output, states.width));
   lowered.weight_bytes = lowering.bytes();
+  lowered.in_bf16 = lowering.in_bf16();
   return lowered;
 }
 

@@ -39,6 +39,8 @@ class WeightLoader {
 
   // Returns the size of all that was loaded so far, as packed.
   int64_t bytes() const { return bytes_; }
+  // Returns whether any matrix is packed in bf16.
+  bool in_bf16() const { return in_bf16_; }
 
  private:
   absl::StatusOr<kernels::PackedWeights> StoredInt8(const TensorPart& part, MatrixLayout layout);
@@ -47,6 +49,7 @@ class WeightLoader {
   const Checkpoint& checkpoint_;
   const kernels::Context& context_;
   int64_t bytes_ = 0;
+  bool in_bf16_ = false;
 };
 
 }  // namespace sluice

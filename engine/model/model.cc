@@ -63,9 +63,7 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
                                                        const Directory& directory,
                                                        const ModelOptions& options) {
   SLUICE_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(directory));
-  if (options.quantization.projections != Quantization::kNone) {
-    config.quantization = options.quantization;
-  }
+  if (options.quantization) config.quantization = *options.quantization;
   SLUICE_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(directory));
 
   auto model = std::make_shared<Model>();

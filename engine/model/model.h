@@ -34,7 +34,7 @@ struct Model {
 
 // What the configuration of a model that is served says beyond its directory.
 struct ModelOptions {
-  QuantizationConfig quantization{};  // in place of config.json's, unless it is none
+  std::optional<QuantizationConfig> quantization{};  // in place of config.json's
 
   bool operator==(const ModelOptions&) const = default;
 };

@@ -56,6 +56,15 @@ bool HasAmx() {
 #endif
 }
 
+// Returns whether the processor has AMX, whether or not it can be used.
+bool ProcessorHasAmx() {
+#ifdef SLUICE_AVX512_BY_AVX2
+  return true;
+#else
+  return CpuHas(kAmxBf16 | kAmxTile);
+#endif
+}
+
 bool HasInt8Dots() {
 #ifdef SLUICE_AVX512_BY_AVX2
   return HasAvx2();
@@ -109,11 +118,18 @@ Profile BestProfile() {
   });
 }
 
+Profile StoredPrecisionProfile() {
+  if (ProfileSupported(Profile::kAmxBf16)) return Profile::kAmxBf16;
+  const bool fast = ProfileSupported(Profile::kAvx512Bf16) && !ProcessorHasAmx();
+  return fast ? Profile::kAvx512Bf16 : BestProfile();
+}
+
 absl::StatusOr<Profile> ParseProfile(std::string_view name) {
-  if (name == "auto") return BestProfile();
+  if (name == "auto") return StoredPrecisionProfile();
+  if (name == "f32") return BestProfile();
   if (name == "bf16" && ProfileSupported(Profile::kAmxBf16)) return Profile::kAmxBf16;
   if (name == "bf16") name = ProfileName(Profile::kAvx512Bf16);
-  std::string known = "auto, bf16";
+  std::string known = "auto, f32, bf16";
   for (Profile profile : kProfiles) {
     known.append(", ").append(ProfileName(profile));
     if (name != ProfileName(profile)) continue;

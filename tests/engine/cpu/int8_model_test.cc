@@ -168,9 +168,10 @@ TEST_P(Int8ModelTest, AStoredCheckpointGivesTheBitsOfQuantisingOnLoad) {
   Runner expected(on_load, options, bucket), runner(*stored, options, bucket);
   EXPECT_TRUE(SameBits(runner.Run(prompts)[0], expected.Run(prompts)[0]));
   EXPECT_EQ(runner.executable().weight_bytes(), expected.executable().weight_bytes());
-  EXPECT_EQ(runner.executable().profile_suffix(), "-int8");
+  // The head is in bf16, as the profile's name says where it is multiplied so.
+  EXPECT_EQ(runner.executable().profile(), GetParam() + "-int8");
   Runner plain(stored_as_bf16, options, bucket);
-  EXPECT_EQ(plain.executable().profile_suffix(), "");
+  EXPECT_EQ(plain.executable().profile(), GetParam());
 }
 
 TEST(Int8ModelErrors, NameTheTensor) {
