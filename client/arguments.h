@@ -100,6 +100,10 @@ struct VerifyArguments {
   std::string golden;
   double tolerance = 0;
   std::string profile;
+  // Texts to compare the model's precision with f32 on; then there is no golden.
+  std::string text;
+  std::string quantization;  // empty for what config.json says
+  bool quantize_head = false;
 };
 
 struct PlanArguments {

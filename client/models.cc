@@ -50,15 +50,15 @@ std::string NamesText(const char* heading, const TensorList& tensors) {
 }
 
 std::string ModelsText(const std::vector<Listed>& models) {
-  Table table({"NAME", "VERSION", "STATE", "ATTENTION", "KERNELS"});
+  Table table({"NAME", "VERSION", "STATE", "PROFILE", "ATTENTION", "KERNELS"});
   std::string tensors;
   for (const Listed& model : models) {
     const auto& [index, metadata] = model;
     const std::string state = index.reason().empty()
                                   ? index.state()
                                   : absl::StrCat(index.state(), " (", index.reason(), ")");
-    table.AddRow({index.name(), index.version(), state, PropertyOf(model, "attention"),
-                  PropertyOf(model, "kernels")});
+    table.AddRow({index.name(), index.version(), state, PropertyOf(model, "profile"),
+                  PropertyOf(model, "attention"), PropertyOf(model, "kernels")});
     if (!metadata.ok()) continue;
     absl::StrAppend(&tensors, "\n", absl::Utf8SafeCHexEscape(index.name()), " ",
                     absl::Utf8SafeCHexEscape(index.version()), "\n",

@@ -57,7 +57,7 @@ absl::StatusOr<std::string> ReadText(const std::string& path, std::istream* stan
 absl::StatusOr<DeviceDescription> DeviceFor(const std::string& device, int threads) {
   if (device.empty() || device == "cpu") {
     kernels::ThreadPool pool(threads > 0 ? threads : kernels::AvailableCpus());
-    return ProbeDevice({kernels::BestProfile(), &pool});
+    return ProbeDevice({kernels::StoredPrecisionProfile(), &pool});
   }
   return ReadDeviceFile(device);
 }

@@ -2,6 +2,7 @@
 
 #include "client/commands.h"
 #include "client/exit_code.h"
+#include "verify/agreement.h"
 #include "verify/report.h"
 
 namespace sluice::client {
@@ -10,9 +11,16 @@ int RunVerify(const Arguments& arguments, const Console& console) {
   const VerifyArguments& verify = arguments.verify;
   CpuOptions options;
   options.profile = verify.profile;
-  bool same = false;
+  const bool against = !verify.text.empty();
+  bool same = against;
+  ModelOptions model;
+  if (const auto wanted = EnumOf<Quantization>(verify.quantization)) {
+    model.quantization = {.projections = *wanted, .head = verify.quantize_head};
+  }
   const auto report =
-      verify::Verify(verify.model_directory, verify.golden, verify.tolerance, options, &same);
+      against
+          ? verify::VerifyAgainstF32(verify.model_directory, verify.text, options, model)
+          : verify::Verify(verify.model_directory, verify.golden, verify.tolerance, options, &same);
   if (!report.ok()) {
     *console.error << "sluice: " << report.status().message() << "\n";
     return kExitUsage;

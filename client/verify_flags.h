@@ -13,7 +13,11 @@ struct VerifyFlags {
   std::string model_directory;
   std::string golden;
   std::string tolerance = "1e-5";
-  std::string profile = "auto";
+  std::string profile;
+  std::string against;
+  std::string text;
+  std::string quantization;
+  bool quantize_head = false;
 };
 
 // Requires that `flags` outlives `app`.

@@ -27,6 +27,11 @@ absl::Status ValidateModels(const Config& config, const Origins& origins) {
   }
   std::set<std::pair<std::string, int64_t>> seen;
   for (const ModelSpec& model : config.models) {
+    if (model.quantize_head && model.quantization == Quantization::kNone) {
+      return ErrorIn(
+          origins, "models",
+          absl::StrFormat("quantize_head of the model %s needs quantization: int8", model.name));
+    }
     if (!seen.emplace(model.name, model.version).second) {
       return ErrorIn(origins, "models",
                      absl::StrFormat("the model %s with version %d is given twice", model.name,

@@ -99,6 +99,9 @@ class ExecutableModel {
   // Returns a digest of the algorithms that were chosen for this model. They decide the times of
   // its steps and, with the profile, its bits.
   virtual std::string algorithms() const { return ""; }
+  // Returns the model's own numerics profile, which says what it multiplies in which precision;
+  // empty if it is the backend's.
+  virtual std::string profile() const { return ""; }
   // Returns which of several implementations compute the model, such as "attention portable;
   // products hopper"; empty where there is one alone.
   virtual std::string kernels() const { return ""; }

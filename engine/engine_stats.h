@@ -101,6 +101,7 @@ struct ModelStats {
   int64_t plan_memory_bytes = 0;
   SlotMemory slot_memory;
   int64_t weight_bytes = 0;
+  std::string profile;  // the numerics profile of the backend, with what the model adds to it
   AttentionVariant attention{AttentionVariant::Kind::kOnePass};
   std::string kernels;  // ExecutableModel::kernels
   KvStats kv;

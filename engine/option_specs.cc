@@ -252,9 +252,10 @@ const std::vector<OptionSpec<CpuOptions>>& OptionSpecs<CpuOptions>() {
                     "allow."),
       SLUICE_OPTION(profile, Name{64},
                     "Numerics profile by name (instruction set, types and algorithms). auto: the "
-                    "fastest that this processor runs and that computes in f32. bf16: the fastest "
-                    "that multiplies weights stored as bf16 in bf16, an error where there is none. "
-                    "Outputs are bitwise stable within a profile."),
+                    "fastest that multiplies weights in the precision in which they are stored, "
+                    "so that those stored as bf16 are multiplied in bf16 where the processor can. "
+                    "f32: the fastest that computes everything in f32. bf16: as auto, but an error "
+                    "where the processor cannot. Outputs are bitwise stable within a profile."),
       SLUICE_OPTION(poison, Boolean{}, kPoisonHelp),
   }));
   return specs;

@@ -52,6 +52,9 @@ void ConvertToFloat(const void* data, DType dtype, int64_t first, int64_t n, flo
     case DType::kBF16:
       Convert16<FromBFloat16>(begin, n, out);
       break;
+    case DType::kI8:
+      for (int64_t i = 0; i < n; ++i) out[i] = static_cast<signed char>(begin[i]);
+      break;
   }
 }
 

@@ -6,11 +6,13 @@
 
 namespace sluice::kernels {
 
-enum class DType { kF32, kF16, kBF16 };
+enum class DType { kF32, kF16, kBF16, kI8 };
 
-constexpr int64_t DTypeBytes(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
+constexpr int64_t DTypeBytes(DType dtype) {
+  return dtype == DType::kF32 ? 4 : dtype == DType::kI8 ? 1 : 2;
+}
 
-// Returns element `i` of a little-endian array of `dtype`, widened; exact for all three types.
+// Returns element `i` of a little-endian array of `dtype`, widened, which is exact.
 // `data` need not be aligned.
 float LoadAsFloat(const void* data, DType dtype, int64_t i);
 

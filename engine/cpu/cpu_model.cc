@@ -79,6 +79,16 @@ std::string CpuModel::algorithms() const {
   return absl::StrCat("attention ", AttentionVariantName(attention_.variant));
 }
 
+std::string CpuModel::profile() const {
+  kernels::Profile profile = context_.profile;
+  if (kernels::MultipliesInBf16(profile) && !lowered_.in_bf16) {
+    profile = kernels::Profile::kAvx512F32;  // the same kernels, and bits
+  }
+  std::string name(kernels::ProfileName(profile));
+  if (AnyInInt8(*model_)) name += model_->config.quantization.head ? "-int8-head" : "-int8";
+  return name;
+}
+
 RowOrder CpuModel::row_order() const {
   return model_->config.position_wise.Any() ? RowOrder::kPositionMajor : RowOrder::kSequenceMajor;
 }
@@ -105,7 +115,7 @@ absl::StatusOr<std::string> CpuModel::DescribePlan(const PlanQuery& query) const
 }
 
 ArenaLayout CpuModel::LayOut(const Bucket& bucket) const {
-  return LayOutArena(*model_, bucket, context_.pool->threads(), KernelChoice(attention_.variant));
+  return LayOutArena(*model_, bucket, context_, KernelChoice(attention_.variant));
 }
 
 int64_t CpuModel::page_bytes() const { return CpuSlot::PageBytes(model_->config); }

@@ -23,6 +23,7 @@ class CpuModel final : public ExecutableModel {
 
   int64_t weight_bytes() const override { return lowered_.weight_bytes; }
   std::string algorithms() const override;
+  std::string profile() const override;
   AttentionVariant attention() const override { return attention_.variant; }
   absl::StatusOr<std::string> DescribePlan(const PlanQuery& query) const override;
   RowOrder row_order() const override;

@@ -1,6 +1,7 @@
 // An op of a model's graph, lowered to CPU kernels with its weights bound.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "engine/cpu/cpu_slot.h"
@@ -8,6 +9,7 @@
 #include "engine/model/graph.h"
 #include "engine/step_batch.h"
 #include "kernels/cpu/context.h"
+#include "kernels/cpu/quantized_rows.h"
 
 namespace sluice {
 
@@ -21,6 +23,10 @@ struct StepRun {
   int64_t rows() const { return batch.tokens(); }
   float* at(int64_t offset) const { return slot.arena() + offset; }
   float* buffer(BufferId id) const { return at(layout.buffers[id]); }
+  // Returns the step's rows of k values in int8; see engine/cpu/int8_plan.h.
+  kernels::QuantizedRows quantized(int64_t k) const {
+    return {context.profile, rows(), k, reinterpret_cast<std::byte*>(at(layout.quantized))};
+  }
 };
 
 // An immutable op. Execute allocates nothing and may run for several slots at once.

@@ -171,6 +171,8 @@ einsum::DeviceDescription ProbeDevice(const kernels::Context& context) {
     device.bf16_flops_per_second =
         Rate([&] { return kernels::RunMultiplyAdds(context.profile, kMultiplySteps); });
   }
+  device.int8_flops_per_second =
+      Rate([&] { return kernels::RunInt8MultiplyAdds(context.profile, kMultiplySteps); });
   device.exponentials_per_second =
       Rate([&] { return kernels::RunExponentials(profile, kExponentialRounds); });
   device.launch_seconds = LeastLaunchSeconds(context.pool);

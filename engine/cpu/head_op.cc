@@ -80,10 +80,17 @@ class CpuHead final : public CpuOp {
         logits += head_.n();
       }
     }
+    kernels::QuantizedRows quantized;
+    if (head_.dtype() == kernels::DType::kI8) {
+      quantized = {run.context.profile, kernels::kHeadRows, hidden,
+                   reinterpret_cast<std::byte*>(run.at(run.layout.head_quantized))};
+      kernels::QuantizeRows(run.context, gathered, hidden, rows, quantized);
+    }
     kernels::Head(run.context, head_,
                   {.x = gathered,
                    .bias = finish_.bias.empty() ? nullptr : finish_.bias.data(),
-                   .soft_cap = finish_.soft_cap},
+                   .soft_cap = finish_.soft_cap,
+                   .quantized = quantized},
                   std::span(wanted.data(), rows),
                   reinterpret_cast<std::byte*>(run.at(run.layout.head_scratch)), results.data());
     const auto answer = [&](int64_t begin, int64_t end, int worker) {

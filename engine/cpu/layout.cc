@@ -1,10 +1,13 @@
 #include "engine/cpu/layout.h"
 
+#include "base/ceil_div.h"
 #include "base/size_of.h"
 #include "engine/cpu/float_buffer.h"
+#include "engine/cpu/int8_plan.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/head.h"
 #include "kernels/cpu/kv_cache.h"
+#include "kernels/cpu/quantized_rows.h"
 #include "kernels/cpu/sample.h"
 
 namespace sluice {
@@ -14,8 +17,9 @@ int64_t RoundUp(int64_t n, int64_t step) { return (n + step - 1) / step * step; 
 
 }  // namespace
 
-ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, int threads,
+ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, const kernels::Context& context,
                         const kernels::AttentionChoice& attention) {
+  const int threads = context.pool->threads();
   int64_t end = 0;
   const auto take = [&end](int64_t floats) {
     const int64_t offset = end;
@@ -27,6 +31,12 @@ ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, int threads,
   for (const GraphBuffer& buffer : model.graph.buffers) {
     layout.buffers.push_back(take(bucket.tokens * buffer.width));
   }
+  const auto take_quantized = [&](int64_t rows, int64_t k) {
+    if (k == 0) return end;
+    return take(
+        kernels::CeilDiv(kernels::QuantizedRows::Bytes(context.profile, rows, k), kSizeOf<float>));
+  };
+  layout.quantized = take_quantized(bucket.tokens, WidestQuantizedRow(model));
   layout.attention_scratch = take(
       kernels::AttentionScratchFloats(attention, {.q_heads = static_cast<int32_t>(config.heads),
                                                   .kv_heads = static_cast<int32_t>(config.kv_heads),
@@ -34,6 +44,8 @@ ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, int threads,
                                                   .max_context = config.max_positions,
                                                   .threads = threads}));
   layout.head_rows = take(kernels::kHeadRows * config.hidden_size);
+  layout.head_quantized =
+      take_quantized(kernels::kHeadRows, AnyInInt8(model) ? config.hidden_size : 0);
   layout.head_logits = take(kLogitRows * config.vocab_size);
   layout.head_scratch = take(kernels::HeadScratch(config.vocab_size, threads) / kSizeOf<float>);
   constexpr int64_t kFloatsPerWord = sizeof(uint64_t) / sizeof(float);

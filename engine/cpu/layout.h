@@ -7,6 +7,7 @@
 #include "engine/backend.h"
 #include "engine/model/model.h"
 #include "kernels/cpu/attention_plan.h"
+#include "kernels/cpu/context.h"
 
 namespace sluice {
 
@@ -16,8 +17,10 @@ inline constexpr int64_t kLogitRows = 32;
 // Offsets in floats, each at the beginning of a cache line.
 struct ArenaLayout {
   std::vector<int64_t> buffers;  // per graph buffer: [bucket.tokens, width]
+  int64_t quantized;             // QuantizedRows of bucket.tokens rows, the widest of the model
   int64_t attention_scratch;     // AttentionScratchFloats
   int64_t head_rows;             // [kernels::kHeadRows, hidden]
+  int64_t head_quantized;        // QuantizedRows of them
   int64_t head_logits;           // [kLogitRows, vocab]
   int64_t head_scratch;          // HeadScratch(vocab, threads)
   int64_t sample_scratch;        // [threads, sample_stride]
@@ -25,7 +28,7 @@ struct ArenaLayout {
   int64_t floats;  // of the whole arena; grows with the bucket
 };
 
-ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, int threads,
+ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, const kernels::Context& context,
                         const kernels::AttentionChoice& attention);
 
 }  // namespace sluice

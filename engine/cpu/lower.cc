@@ -8,6 +8,7 @@
 #include "engine/cpu/attention_choice.h"
 #include "engine/cpu/attention_ops.h"
 #include "engine/cpu/head_op.h"
+#include "engine/cpu/int8_plan.h"
 #include "engine/cpu/row_ops.h"
 #include "engine/cpu/weights.h"
 
@@ -21,10 +22,17 @@ class CpuLowering {
  public:
   CpuLowering(const Model& model, const kernels::Context& context,
               const AttentionVariant& attention)
-      : config_(model.config),
+      : model_(model),
+        config_(model.config),
         graph_(model.graph),
         weights_(model.checkpoint, context),
-        attention_(KernelChoice(attention)) {}
+        attention_(KernelChoice(attention)),
+        quantizes_(PlanQuantization(model)) {}
+
+  CpuOpOr Lower(size_t op) {
+    op_ = op;
+    return std::visit(*this, graph_.ops[op]);
+  }
 
   CpuOpOr operator()(const EmbedOp& op) {
     SLUICE_ASSIGN_OR_RETURN(auto table, weights_.AsStored(op.table));
@@ -39,7 +47,8 @@ class CpuLowering {
     if (op.scale != 1 && weight.empty()) weight.assign(op.width, 1);
     for (float& value : weight) value *= op.scale;
     for (float& value : bias) value *= op.scale;
-    return MakeCpuNorm(op, Width(op.in) / op.width, std::move(weight), std::move(bias));
+    return MakeCpuNorm(op, Width(op.in) / op.width, std::move(weight), std::move(bias),
+                       quantizes_[op_]);
   }
 
   CpuOpOr operator()(const LinearOp& op) {
@@ -47,10 +56,11 @@ class CpuLowering {
     const int64_t n = Width(op.out);
     SLUICE_ASSIGN_OR_RETURN(auto bias,
                             weights_.Floats(op.bias, op.position_bias ? op.bias.shape[0] * n : n));
+    const bool in_int8 = IsInInt8(model_, op);
     SLUICE_ASSIGN_OR_RETURN(auto packed, op.position_wise()
-                                             ? weights_.PositionWise(op.weight)
-                                             : weights_.Dense(op.weight, op.layout, k, n));
-    return MakeCpuLinear(op, std::move(packed), std::move(bias));
+                                             ? weights_.PositionWise(op.weight, in_int8)
+                                             : weights_.Dense(op.weight, op.layout, k, n, in_int8));
+    return MakeCpuLinear(op, std::move(packed), std::move(bias), quantizes_[op_]);
   }
 
   CpuOpOr operator()(const RopeStoreOp& op) {
@@ -67,7 +77,9 @@ class CpuLowering {
     return MakeCpuAttention(op, config_, std::move(gate), attention_);
   }
 
-  CpuOpOr operator()(const ActivationOp& op) { return MakeCpuActivation(op, Width(op.in)); }
+  CpuOpOr operator()(const ActivationOp& op) {
+    return MakeCpuActivation(op, Width(op.in), quantizes_[op_]);
+  }
 
   CpuOpOr operator()(const MixOp& op) {
     SLUICE_ASSIGN_OR_RETURN(auto a_weight, MixWeight(op.a_weight, op));
@@ -78,10 +90,11 @@ class CpuLowering {
   CpuOpOr operator()(const HeadOp& op) {
     SLUICE_ASSIGN_OR_RETURN(auto bias, weights_.Floats(op.bias, config_.vocab_size));
     SLUICE_ASSIGN_OR_RETURN(auto head, weights_.Dense(op.weight, MatrixLayout::kOutIn, Width(op.in),
-                                                      config_.vocab_size));
+                                                      config_.vocab_size, IsInInt8(model_, op)));
     return MakeCpuHead(op.in, std::move(head), {std::move(bias), op.soft_cap});
   }
 
+  bool in_bf16() const { return weights_.in_bf16(); }
   int64_t bytes() const { return weights_.bytes() + (rope_ ? rope_->bytes() : 0); }
 
  private:
@@ -96,10 +109,13 @@ class CpuLowering {
 
   int64_t Width(BufferId id) const { return graph_.buffers[id].width; }
 
+  const Model& model_;
   const ModelConfig& config_;
   const Graph& graph_;
   WeightLoader weights_;
   const kernels::AttentionChoice attention_;
+  const std::vector<bool> quantizes_;  // of each op; see PlanQuantization
+  size_t op_ = 0;                      // the op that is lowered
   std::shared_ptr<const RopeTables> rope_;
 };
 
@@ -109,14 +125,15 @@ absl::StatusOr<LoweredModel> Lower(const Model& model, const kernels::Context& c
                                    const AttentionVariant& attention) {
   CpuLowering lowering(model, context, attention);
   LoweredModel lowered;
-  for (const GraphOp& op : model.graph.ops) {
-    SLUICE_ASSIGN_OR_RETURN(auto cpu_op, std::visit(lowering, op));
+  for (size_t i = 0; i < model.graph.ops.size(); ++i) {
+    SLUICE_ASSIGN_OR_RETURN(auto cpu_op, lowering.Lower(i));
     lowered.ops.push_back(std::move(cpu_op));
   }
   const BufferId output = model.graph.output;
   const GraphBuffer& states = model.graph.buffers[output];
   lowered.ops.push_back(MakeCpuState(output, states.width));
   lowered.weight_bytes = lowering.bytes();
+  lowered.in_bf16 = lowering.in_bf16();
   return lowered;
 }
 

@@ -61,20 +61,27 @@ class CpuInput final : public CpuOp {
 
 class CpuNorm final : public CpuOp {
  public:
-  CpuNorm(const NormOp& op, int64_t groups, std::vector<float> weight, std::vector<float> bias)
-      : op_(op), groups_(groups), weight_(std::move(weight)), bias_(std::move(bias)) {}
+  CpuNorm(const NormOp& op, int64_t groups, std::vector<float> weight, std::vector<float> bias,
+          bool quantizes)
+      : op_(op),
+        groups_(groups),
+        weight_(std::move(weight)),
+        bias_(std::move(bias)),
+        quantizes_(quantizes) {}
 
   void Execute(const StepRun& run) const override {
     const int64_t rows = run.rows() * groups_;
     const float* weight = weight_.empty() ? nullptr : weight_.data();
+    const kernels::QuantizedRows quantized =
+        quantizes_ ? run.quantized(op_.width) : kernels::QuantizedRows();
     switch (op_.kind) {
       case NormKind::kRms:
         return kernels::RmsNorm(run.context, run.buffer(op_.in), weight, op_.eps, rows, op_.width,
-                                run.buffer(op_.out));
+                                run.buffer(op_.out), quantized);
       case NormKind::kLayer:
         return kernels::LayerNorm(run.context, run.buffer(op_.in), weight,
                                   bias_.empty() ? nullptr : bias_.data(), op_.eps, rows, op_.width,
-                                  run.buffer(op_.out));
+                                  run.buffer(op_.out), quantized);
     }
   }
 
@@ -82,29 +89,35 @@ class CpuNorm final : public CpuOp {
   NormOp op_;
   int64_t groups_;
   std::vector<float> weight_, bias_;
+  bool quantizes_;
 };
 
 // A dense layer, with one matrix for all rows, or a position-wise projection, with one for each
 // position.
 class CpuLinear final : public CpuOp {
  public:
-  CpuLinear(const LinearOp& op, kernels::PackedWeights weights, std::vector<float> bias)
+  CpuLinear(const LinearOp& op, kernels::PackedWeights weights, std::vector<float> bias,
+            bool quantizes)
       : in_(op.in),
         out_(op.out),
         accumulate_(op.accumulate),
         by_position_(op.position_wise()),
         weights_(std::move(weights)),
         bias_stride_(op.position_bias ? weights_.n() : 0),
-        bias_(std::move(bias)) {}
+        bias_(std::move(bias)),
+        quantizes_(quantizes) {}
 
   void Execute(const StepRun& run) const override {
-    const kernels::GemmArgs args = {.x = run.buffer(in_),
-                                    .ldx = weights_.k(),
-                                    .bias = bias_.empty() ? nullptr : bias_.data(),
-                                    .bias_stride = bias_stride_,
-                                    .out = run.buffer(out_),
-                                    .ldo = weights_.n(),
-                                    .accumulate = accumulate_};
+    kernels::GemmArgs args = {.x = run.buffer(in_),
+                              .ldx = weights_.k(),
+                              .bias = bias_.empty() ? nullptr : bias_.data(),
+                              .bias_stride = bias_stride_,
+                              .out = run.buffer(out_),
+                              .ldo = weights_.n(),
+                              .accumulate = accumulate_};
+    if (weights_.dtype() == kernels::DType::kI8) args.quantized = run.quantized(weights_.k());
+    if (quantizes_)
+      kernels::QuantizeRows(run.context, args.x, args.ldx, run.rows(), args.quantized);
     if (by_position_) {
       kernels::GroupedGemm(run.context, weights_, run.batch.groups(), args);
     } else {
@@ -118,21 +131,25 @@ class CpuLinear final : public CpuOp {
   kernels::PackedWeights weights_;
   int64_t bias_stride_;
   std::vector<float> bias_;  // empty, [n] or [positions, n]
+  bool quantizes_;
 };
 
 class CpuActivation final : public CpuOp {
  public:
-  CpuActivation(const ActivationOp& op, int64_t width) : op_(op), width_(width) {}
+  CpuActivation(const ActivationOp& op, int64_t width, bool quantizes)
+      : op_(op), width_(width), quantizes_(quantizes) {}
 
   void Execute(const StepRun& run) const override {
     kernels::Activate(run.context, op_.activation, run.buffer(op_.in),
                       op_.up == kNoBuffer ? nullptr : run.buffer(op_.up), run.rows(), width_,
-                      run.buffer(op_.out));
+                      run.buffer(op_.out),
+                      quantizes_ ? run.quantized(width_) : kernels::QuantizedRows());
   }
 
  private:
   ActivationOp op_;
   int64_t width_;
+  bool quantizes_;
 };
 
 class CpuMix final : public CpuOp {
@@ -167,17 +184,19 @@ std::unique_ptr<const CpuOp> MakeCpuInput(const InputOp& op) {
 }
 
 std::unique_ptr<const CpuOp> MakeCpuNorm(const NormOp& op, int64_t groups,
-                                         std::vector<float> weight, std::vector<float> bias) {
-  return std::make_unique<CpuNorm>(op, groups, std::move(weight), std::move(bias));
+                                         std::vector<float> weight, std::vector<float> bias,
+                                         bool quantizes) {
+  return std::make_unique<CpuNorm>(op, groups, std::move(weight), std::move(bias), quantizes);
 }
 
 std::unique_ptr<const CpuOp> MakeCpuLinear(const LinearOp& op, kernels::PackedWeights weights,
-                                           std::vector<float> bias) {
-  return std::make_unique<CpuLinear>(op, std::move(weights), std::move(bias));
+                                           std::vector<float> bias, bool quantizes) {
+  return std::make_unique<CpuLinear>(op, std::move(weights), std::move(bias), quantizes);
 }
 
-std::unique_ptr<const CpuOp> MakeCpuActivation(const ActivationOp& op, int64_t width) {
-  return std::make_unique<CpuActivation>(op, width);
+std::unique_ptr<const CpuOp> MakeCpuActivation(const ActivationOp& op, int64_t width,
+                                               bool quantizes) {
+  return std::make_unique<CpuActivation>(op, width, quantizes);
 }
 
 std::unique_ptr<const CpuOp> MakeCpuMix(const MixOp& op, int64_t width, std::vector<float> a_weight,

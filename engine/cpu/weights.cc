@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 
@@ -29,7 +30,8 @@ absl::StatusOr<StoredTensor> WeightLoader::AsStored(const TensorPart& part) {
 
 absl::StatusOr<kernels::PackedWeights> WeightLoader::Dense(const TensorPart& part,
                                                            MatrixLayout layout, int64_t k,
-                                                           int64_t n) {
+                                                           int64_t n, bool in_int8) {
+  if (in_int8 && checkpoint_.IsInt8(part.name)) return StoredInt8(part, layout);
   SLUICE_ASSIGN_OR_RETURN(auto tensor, checkpoint_.Find(part.name, part.shape));
   const int64_t element = kernels::DTypeBytes(tensor.dtype);
   const auto* data = static_cast<const std::byte*>(tensor.data) + part.first * element;
@@ -47,22 +49,46 @@ absl::StatusOr<kernels::PackedWeights> WeightLoader::Dense(const TensorPart& par
                .matrices = 1,
                .k = k,
                .n = n,
-               .transposed = layout == MatrixLayout::kOutIn});
+               .transposed = layout == MatrixLayout::kOutIn},
+              in_int8);
 }
 
-absl::StatusOr<kernels::PackedWeights> WeightLoader::PositionWise(const TensorPart& part) {
+absl::StatusOr<kernels::PackedWeights> WeightLoader::StoredInt8(const TensorPart& part,
+                                                                MatrixLayout layout) {
+  if (layout != MatrixLayout::kOutIn) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tensor ", part.name, " has dtype I8, which is read for layers stored [out, in] alone"));
+  }
+  SLUICE_ASSIGN_OR_RETURN(const auto stored, checkpoint_.FindInt8(part.name, part.shape));
+  std::vector<float> scales(part.shape[0]);
+  kernels::ConvertToFloat(stored.scales.data, stored.scales.dtype, 0, part.shape[0], scales.data());
+  return Pack({.data = stored.values.data,
+               .dtype = stored.values.dtype,
+               .matrices = 1,
+               .k = part.shape[1],
+               .n = part.shape[0],
+               .transposed = true,
+               .scales = scales.data()},
+              true);
+}
+
+absl::StatusOr<kernels::PackedWeights> WeightLoader::PositionWise(const TensorPart& part,
+                                                                  bool in_int8) {
   SLUICE_ASSIGN_OR_RETURN(auto tensor, checkpoint_.Find(part.name, part.shape));
   return Pack({.data = tensor.data,
                .dtype = tensor.dtype,
                .matrices = part.shape[0],
                .k = part.shape[1],
                .n = part.shape[2],
-               .transposed = false});
+               .transposed = false},
+              in_int8);
 }
 
-kernels::PackedWeights WeightLoader::Pack(const kernels::WeightSource& source) {
-  kernels::PackedWeights packed = kernels::PackedWeights::Pack(context_, source);
+kernels::PackedWeights WeightLoader::Pack(const kernels::WeightSource& source, bool in_int8) {
+  kernels::PackedWeights packed = in_int8 ? kernels::PackedWeights::PackInt8(context_, source)
+                                          : kernels::PackedWeights::Pack(context_, source);
   bytes_ += packed.bytes();
+  in_bf16_ |= packed.dtype() == kernels::DType::kBF16;
   return packed;
 }
 

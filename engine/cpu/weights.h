@@ -30,21 +30,26 @@ class WeightLoader {
   absl::StatusOr<std::vector<float>> Floats(const TensorPart& part, int64_t count);
   // Returns all values from the part's first on.
   absl::StatusOr<StoredTensor> AsStored(const TensorPart& part);
-  // Returns [k -> n], stored as the layout says: kOutIn or kInOut.
+  // Returns [k -> n], stored as the layout says: kOutIn or kInOut. In int8 it is quantised unless
+  // it is stored so.
   absl::StatusOr<kernels::PackedWeights> Dense(const TensorPart& part, MatrixLayout layout,
-                                               int64_t k, int64_t n);
+                                               int64_t k, int64_t n, bool in_int8 = false);
   // Returns weights that are stored as [positions, k, n].
-  absl::StatusOr<kernels::PackedWeights> PositionWise(const TensorPart& part);
+  absl::StatusOr<kernels::PackedWeights> PositionWise(const TensorPart& part, bool in_int8 = false);
 
   // Returns the size of all that was loaded so far, as packed.
   int64_t bytes() const { return bytes_; }
+  // Returns whether any matrix is packed in bf16.
+  bool in_bf16() const { return in_bf16_; }
 
  private:
-  kernels::PackedWeights Pack(const kernels::WeightSource& source);
+  absl::StatusOr<kernels::PackedWeights> StoredInt8(const TensorPart& part, MatrixLayout layout);
+  kernels::PackedWeights Pack(const kernels::WeightSource& source, bool in_int8);
 
   const Checkpoint& checkpoint_;
   const kernels::Context& context_;
   int64_t bytes_ = 0;
+  bool in_bf16_ = false;
 };
 
 }  // namespace sluice

@@ -87,13 +87,18 @@ double KeptBytes(const Analysis& analysis, int pass) {
   return bytes;
 }
 
-// Whether the einsum multiplies by a weight of two bytes a value.
-bool ReadsHalfWeights(const Cascade& cascade, const Einsum& einsum) {
-  return std::ranges::any_of(einsum.in, [&](const Access& access) {
+// Returns the rate of the einsum's operations, by the bytes of a value of the weights that it
+// multiplies by.
+double FlopsRate(const Cascade& cascade, const Einsum& einsum, const DeviceDescription& device) {
+  for (const Access& access : einsum.in) {
     const auto tensor = std::ranges::find(cascade.tensors, access.tensor, &Tensor::name);
-    return tensor != cascade.tensors.end() && tensor->home == Home::kWeight &&
-           tensor->bytes_per_value == 2;
-  });
+    if (tensor == cascade.tensors.end() || tensor->home != Home::kWeight) continue;
+    const double rate = tensor->bytes_per_value == 1   ? device.int8_flops_per_second
+                        : tensor->bytes_per_value == 2 ? device.bf16_flops_per_second
+                                                       : 0;
+    if (rate > 0) return rate;
+  }
+  return device.flops_per_second;
 }
 
 // Returns the time that the operations of some passes take one worker.
@@ -104,9 +109,7 @@ double FlopsSeconds(const Cascade& cascade, const Analysis& analysis,
   for (size_t i = 0; i < einsums.size(); ++i) {
     const EinsumFacts& facts = analysis.einsums[i];
     if (facts.level < first_pass || facts.level > last_pass) continue;
-    const bool halved =
-        device.bf16_flops_per_second > 0 && ReadsHalfWeights(cascade, *einsums[i].einsum);
-    seconds += facts.work.flops / (halved ? device.bf16_flops_per_second : device.flops_per_second);
+    seconds += facts.work.flops / FlopsRate(cascade, *einsums[i].einsum, device);
   }
   return seconds;
 }

@@ -40,12 +40,14 @@ absl::StatusOr<DeviceDescription> ReadDeviceDescription(std::string_view json) {
   absl::Status status;
   ObjectReader reader(root, "", &status);
   reader.AllowOnly({"name", "workers", "flops_per_second", "bf16_flops_per_second",
-                    "exponentials_per_second", "launch_seconds", "levels"});
+                    "int8_flops_per_second", "exponentials_per_second", "launch_seconds",
+                    "levels"});
   DeviceDescription device{
       .name = reader.String("name", kLongestName),
       .workers = static_cast<int32_t>(reader.Integer("workers", 1, kMostWorkers)),
       .flops_per_second = reader.Number("flops_per_second", kSlowest, kFastest),
       .bf16_flops_per_second = reader.Number("bf16_flops_per_second", 0, kFastest, 0),
+      .int8_flops_per_second = reader.Number("int8_flops_per_second", 0, kFastest, 0),
       .exponentials_per_second = reader.Number("exponentials_per_second", kSlowest, kFastest),
       .launch_seconds = reader.Number("launch_seconds", 0, kLongestLaunch)};
   const nlohmann::json* levels = reader.Find("levels");
@@ -82,6 +84,7 @@ std::string DeviceDescriptionJson(const DeviceDescription& device) {
                                        {"workers", device.workers},
                                        {"flops_per_second", device.flops_per_second},
                                        {"bf16_flops_per_second", device.bf16_flops_per_second},
+                                       {"int8_flops_per_second", device.int8_flops_per_second},
                                        {"exponentials_per_second", device.exponentials_per_second},
                                        {"launch_seconds", device.launch_seconds},
                                        {"levels", levels}};

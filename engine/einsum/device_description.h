@@ -25,10 +25,11 @@ struct DeviceDescription {
 
   std::string name;
   int32_t workers = 1;
-  // The rates are those of one worker. Products whose weights have two bytes a value have a rate of
-  // their own, which is 0 if they are no faster than those in f32.
+  // The rates are those of one worker. Products whose weights have two bytes a value, or one, have
+  // rates of their own, which are 0 if they are no faster than those in f32.
   double flops_per_second = 0;
   double bf16_flops_per_second = 0;
+  double int8_flops_per_second = 0;
   double exponentials_per_second = 0;
   double launch_seconds = 0;       // to start all workers and wait for them
   std::vector<Level> levels = {};  // the nearest first; the last is the memory, which holds all

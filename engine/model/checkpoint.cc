@@ -25,6 +25,7 @@ std::optional<kernels::DType> WeightDType(const std::string& dtype) {
   if (dtype == "F32") return kernels::DType::kF32;
   if (dtype == "F16") return kernels::DType::kF16;
   if (dtype == "BF16") return kernels::DType::kBF16;
+  if (dtype == "I8") return kernels::DType::kI8;
   return std::nullopt;
 }
 
@@ -61,6 +62,11 @@ absl::StatusOr<Shards> ParseIndex(std::string_view text) {
 
 std::string ShapeText(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+absl::Status WrongDType(const std::string& name, const std::string& dtype, const char* wanted) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("tensor ", name, " has dtype ", dtype, ", must be ", wanted));
 }
 
 }  // namespace
@@ -140,16 +146,35 @@ absl::Status Checkpoint::AddShards(const Directory& directory) {
 
 bool Checkpoint::Has(const std::string& name) const { return tensors_.contains(name); }
 
+bool Checkpoint::IsInt8(const std::string& name) const {
+  const auto it = tensors_.find(name);
+  return it != tensors_.end() && it->second.dtype == kernels::DType::kI8;
+}
+
 absl::StatusOr<Tensor> Checkpoint::Find(const std::string& name,
                                         const std::vector<int64_t>& shape) const {
+  SLUICE_ASSIGN_OR_RETURN(Tensor tensor, FindAny(name, shape));
+  if (tensor.dtype == kernels::DType::kI8) return WrongDType(name, "I8", "F32, F16 or BF16");
+  return tensor;
+}
+
+absl::StatusOr<Checkpoint::Int8Tensor> Checkpoint::FindInt8(
+    const std::string& name, const std::vector<int64_t>& shape) const {
+  SLUICE_ASSIGN_OR_RETURN(Tensor values, FindAny(name, shape));
+  if (values.dtype != kernels::DType::kI8) return WrongDType(name, "a float", "I8");
+  SLUICE_ASSIGN_OR_RETURN(Tensor scales, Find(name + "_scale", {shape.front(), 1}));
+  return Int8Tensor{.values = std::move(values), .scales = std::move(scales)};
+}
+
+absl::StatusOr<Tensor> Checkpoint::FindAny(const std::string& name,
+                                           const std::vector<int64_t>& shape) const {
   const auto it = tensors_.find(name);
   if (it == tensors_.end()) {
     const auto other = unsupported_.find(name);
     if (other == unsupported_.end()) {
       return absl::NotFoundError(absl::StrCat("tensor ", name, " is missing"));
     }
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor ", name, " has dtype ", other->second, ", must be F32, F16 or BF16"));
+    return WrongDType(name, other->second, "F32, F16 or BF16");
   }
   if (it->second.shape != shape) {
     return absl::InvalidArgumentError(absl::StrCat("tensor ", name, " has shape ",

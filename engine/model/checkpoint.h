@@ -24,8 +24,8 @@ struct Tensor {
 
 // The tensors of a model directory: those of model.safetensors, or of the shards that
 // model.safetensors.index.json lists (its list must be exactly the content of the shards). Every
-// offset, size, dtype and overlap is checked at Open. Tensors of other dtypes than F32, F16 and
-// BF16 are kept out of the table, and their dtype is kept for the error of Find. Errors name the
+// offset, size, dtype and overlap is checked at Open. Tensors of other dtypes than F32, F16, BF16
+// and I8 are kept out of the table, and their dtype is kept for the error of Find. Errors name the
 // file.
 class Checkpoint {
  public:
@@ -40,12 +40,22 @@ class Checkpoint {
   Checkpoint& operator=(Checkpoint&&) = default;
 
   bool Has(const std::string& name) const;
-  // Returns NotFound if the tensor is missing, and InvalidArgument if its shape or dtype differs;
-  // both name the tensor.
+  // Returns whether there is such a tensor in int8.
+  bool IsInt8(const std::string& name) const;
+  // Returns a tensor of floats. Returns NotFound if it is missing, and InvalidArgument if its shape
+  // or dtype differs; both name the tensor.
   absl::StatusOr<Tensor> Find(const std::string& name, const std::vector<int64_t>& shape) const;
+  // A matrix in int8, [out, in], and the scales of its rows, [out, 1], which compressed-tensors
+  // calls NAME_scale.
+  struct Int8Tensor {
+    Tensor values, scales;
+  };
+  absl::StatusOr<Int8Tensor> FindInt8(const std::string& name,
+                                      const std::vector<int64_t>& shape) const;
   const absl::flat_hash_map<std::string, Tensor>& tensors() const { return tensors_; }
 
  private:
+  absl::StatusOr<Tensor> FindAny(const std::string& name, const std::vector<int64_t>& shape) const;
   // Adds the tensors of one file; `file_name` is for errors.
   absl::Status Add(std::shared_ptr<const MappedFile> file, const std::string& file_name);
   absl::Status AddShards(const Directory& directory);

@@ -58,7 +58,6 @@ const json& NeutralValues() {
                                              {"partial_rotary_factor", 1.0},
                                              {"position_embedding_type", "absolute"},
                                              {"qk_norm", false},
-                                             {"quantization_config", nullptr},
                                              {"residual_multiplier", 1.0},
                                              {"rope_interleaved", false},
                                              {"scale_attn_by_inverse_layer_idx", false},
@@ -207,7 +206,7 @@ void ReadExtensions(ObjectReader& root, ObjectReader& extensions, ModelConfig& c
     ReadSluice(root, extensions, config);
   } else {
     extensions.AllowOnly({"tokenizer", "input", "position_wise", "xsa", "embedding", "classifier",
-                          "position_alignment", "truncate"});
+                          "position_alignment", "truncate", "quantization", "quantize_head"});
   }
   ReadByteTokenizer(extensions, config);
   ReadPositionWise(extensions, config);
@@ -278,6 +277,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
   ReadExtensions(root, extensions, config);
   CheckRotations(root, config);
   config.serving = ReadServing(root, extensions, config);
+  config.quantization = ReadQuantization(root, extensions);
   SLUICE_RETURN_IF_ERROR(status);
   return config;
 }

@@ -49,7 +49,8 @@
 //   "embedding_scale": 1.0                  of token embeddings
 //   "token_types": 0                        rows of a table of segments, added to embeddings
 //   "logit_soft_cap": 0                     c tanh(logits / c); 0 for none
-// The same object describes prompts and outputs: engine/model/serving_config.h.
+// The same object describes prompts and outputs (engine/model/serving_config.h), and in which
+// precision projections are computed (engine/model/quantization.h).
 // Unknown keys inside "sluice" are errors. Unknown keys of the families are ignored, as by every
 // reader of such files, except that unsupported keys that would change the result are errors.
 // Tensor names are in engine/model/tensor_names.h.
@@ -63,6 +64,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/enum_names.h"
+#include "engine/model/quantization.h"
 #include "engine/model/serving_config.h"
 #include "kernels/activation_kind.h"
 
@@ -235,6 +237,7 @@ struct ModelConfig {
   PositionWiseConfig position_wise;
   XsaConfig xsa;
   ServingConfig serving;
+  QuantizationConfig quantization;
 
   // Returns the number of rotated features of a head, or 0.
   int64_t rotary_dim() const;

@@ -95,7 +95,8 @@ void ReadSluice(ObjectReader& root, ObjectReader& extensions, ModelConfig& confi
                         "norm",         "positions",       "attention",          "mlp",
                         "biases",       "block",           "branch_scale",       "residual_mix",
                         "skip_weights", "embedding_scale", "token_types",        "logit_soft_cap",
-                        "embedding",    "classifier",      "position_alignment", "truncate"});
+                        "embedding",    "classifier",      "position_alignment", "truncate",
+                        "quantization", "quantize_head"});
   ReadNorm(extensions, config.norm);
   ReadPositions(root, extensions, config);
   ReadAttention(extensions, config);

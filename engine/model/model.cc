@@ -58,14 +58,17 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const Directory& directory) {
 }
 
 absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, int64_t version,
-                                                       const std::string& path) {
+                                                       const std::string& path,
+                                                       const ModelOptions& options) {
   SLUICE_ASSIGN_OR_RETURN(const auto directory, Directory::Open(path));
-  return LoadModel(name, version, directory);
+  return LoadModel(name, version, directory, options);
 }
 
 absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, int64_t version,
-                                                       const Directory& directory) {
+                                                       const Directory& directory,
+                                                       const ModelOptions& options) {
   SLUICE_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(directory));
+  if (options.quantization) config.quantization = *options.quantization;
   SLUICE_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(directory));
 
   auto model = std::make_shared<Model>();

@@ -34,14 +34,23 @@ struct Model {
   bool generates() const { return config.has_lm_head && config.causal; }
 };
 
+// What the configuration of a model that is served says beyond its directory.
+struct ModelOptions {
+  std::optional<QuantizationConfig> quantization{};  // in place of config.json's
+
+  bool operator==(const ModelOptions&) const = default;
+};
+
 // Reads config.json, and the files of sentence-transformers if there are any.
 absl::StatusOr<ModelConfig> ReadModelConfig(const Directory& directory);
 
 // Reads `directory` (config.json, model.safetensors or shards with an index file). No file outside
 // the directory is opened. Errors name the file and the field or tensor.
 absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, int64_t version,
-                                                       const std::string& directory);
+                                                       const std::string& directory,
+                                                       const ModelOptions& options = {});
 absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, int64_t version,
-                                                       const Directory& directory);
+                                                       const Directory& directory,
+                                                       const ModelOptions& options = {});
 
 }  // namespace sluice

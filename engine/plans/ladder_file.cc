@@ -41,8 +41,8 @@ std::string Fingerprint(const Model& model) {
     hash.Add(name);
     hash.Add(static_cast<int64_t>(tensor->dtype));
     for (const int64_t extent : tensor->shape) hash.Add(extent);
-    // An element has at least two bytes.
-    const size_t bytes = std::min<size_t>(kBytesOfTensor, 2 * tensor->elements());
+    const size_t bytes =
+        std::min<size_t>(kBytesOfTensor, kernels::DTypeBytes(tensor->dtype) * tensor->elements());
     hash.Add(std::string_view(static_cast<const char*>(tensor->data), bytes));
   }
   return absl::StrCat(absl::Hex(hash.value(), absl::kZeroPad16));

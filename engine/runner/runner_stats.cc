@@ -61,6 +61,7 @@ ModelStats StatsOf(const PreparedModel& prepared, const RunnerState& state, Mono
   stats.buckets = prepared.plans->Stats();
   stats.plan_memory_bytes = prepared.plans->memory_bytes();
   stats.slot_memory = prepared.slots.front()->memory();
+  stats.profile = prepared.info.profile;
   stats.weight_bytes = prepared.executable->weight_bytes();
   stats.attention = prepared.executable->attention();
   stats.kernels = prepared.executable->kernels();

@@ -10,14 +10,13 @@ namespace {
 
 absl::StatusOr<std::unique_ptr<Journal>> OpenJournal(const std::shared_ptr<const Model>& model,
                                                      const EngineOptions& options,
-                                                     const BackendInfo& info,
                                                      const PreparedModel& prepared,
                                                      Observer* observer) {
   if (options.history.journal.empty()) return nullptr;
   return Journal::Open(
       options.history.journal,
       {.model = model.get(),
-       .backend = &info,
+       .backend = &prepared.info,
        .half_life = std::chrono::microseconds(options.ladder.review.half_life_us),
        .batch = options.batch,
        .costs = prepared.costs.state(),
@@ -34,7 +33,7 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Create(RequestId first
                                                                  Observer* observer) {
   SLUICE_ASSIGN_OR_RETURN(PreparedModel prepared, WarmUp(model, options, backend, clock, observer));
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Journal> journal,
-                          OpenJournal(model, options, backend->info(), prepared, observer));
+                          OpenJournal(model, options, prepared, observer));
   std::optional<LadderFile> file = std::move(prepared.file);
   return std::unique_ptr<ServedModel>(
       new ServedModel(first_id, std::move(model), std::move(prepared), std::move(file),

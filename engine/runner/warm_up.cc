@@ -246,9 +246,13 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
 
   SLUICE_RETURN_IF_ERROR(MeetStartFault(FaultPoint::kLoad));
   SLUICE_ASSIGN_OR_RETURN(prepared.executable, backend->Load(model));
+  prepared.info = info;
+  if (const std::string own = prepared.executable->profile(); !own.empty()) {
+    prepared.info.profile = own;
+  }
   if (!options.ladder.file.empty()) {
-    prepared.file.emplace(options.ladder.file, *model, info, prepared.executable->algorithms(),
-                          prepared.limits, options.batch.policy);
+    prepared.file.emplace(options.ladder.file, *model, prepared.info,
+                          prepared.executable->algorithms(), prepared.limits, options.batch.policy);
     ReadFile(*prepared.file, options, *model, observer, &wanted, &prepared.costs);
   }
   if (const std::string kernels = prepared.executable->kernels(); !kernels.empty()) {

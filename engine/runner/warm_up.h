@@ -22,6 +22,7 @@ namespace sluice {
 // Members are destroyed in the reverse order, users before what they use.
 struct PreparedModel {
   std::unique_ptr<ExecutableModel> executable;
+  BackendInfo info;  // of the backend, with what the model adds to its profile
   LadderLimits limits;
   std::shared_ptr<const Ladder> ladder;
   std::unique_ptr<PlanCache> plans;  // one for each bucket of the ladder

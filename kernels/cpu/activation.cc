@@ -1,15 +1,29 @@
 #include "kernels/cpu/activation.h"
 
+#include <algorithm>
+
 #include "kernels/cpu/simd/dispatch.h"
 
 namespace sluice::kernels {
 
 void Activate(const Context& context, Activation activation, const float* in, const float* up,
-              int64_t rows, int64_t dim, float* out) {
+              int64_t rows, int64_t dim, float* out, const QuantizedRows& quantized) {
   constexpr int64_t kElementsPerTask = 8192;
-  const auto activate = simd::TableFor(context.profile).activate[static_cast<int>(activation)];
-  context.pool->ParallelFor(rows * dim, kElementsPerTask, [&](int64_t begin, int64_t end, int) {
-    activate(in + begin, up == nullptr ? nullptr : up + begin, end - begin, out + begin);
+  const auto function = simd::TableFor(context.profile).activate[static_cast<int>(activation)];
+  const auto activate = [&](int64_t begin, int64_t end) {
+    function(in + begin, up == nullptr ? nullptr : up + begin, end - begin, out + begin);
+  };
+  if (!quantized.present()) {
+    context.pool->ParallelFor(rows * dim, kElementsPerTask,
+                              [&](int64_t begin, int64_t end, int) { activate(begin, end); });
+    return;
+  }
+  const int64_t grain = std::max<int64_t>(1, kElementsPerTask / dim);
+  context.pool->ParallelFor(rows, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      activate(r * dim, (r + 1) * dim);
+      QuantizeRow(context.profile, out + r * dim, r, quantized);
+    }
   });
 }
 

@@ -1,127 +1,114 @@
 #include "kernels/cpu/gemm.h"
 
 #include <algorithm>
-#include <bit>
-#include <cstddef>
-#include <cstdlib>
 
 #include "base/ceil_div.h"
 #include "base/check.h"
-#include "kernels/cpu/memory.h"
 #include "kernels/cpu/simd/dispatch.h"
 
 namespace sluice::kernels {
 namespace {
 
-// The ways in which a panel holds its elements; see simd::Table.
-struct F32Panel {
-  using Element = float;
-  static float Narrow(float value) { return value; }
-  static int64_t Slot(int64_t row, int64_t col, int64_t width) { return row * width + col; }
-  static int64_t Rows(int64_t k) { return k; }
-};
-struct BF16Panel {
-  using Element = uint16_t;
-  // Requires a value that was widened from bf16, so that nothing is lost.
-  static uint16_t Narrow(float value) {
-    return static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
-  }
-  static int64_t Slot(int64_t row, int64_t col, int64_t width) {
-    return row * width + (col < width / 2 ? 2 * col : 2 * col - width + 1);
-  }
-  static int64_t Rows(int64_t k) { return k; }
-};
-struct PairsPanel : BF16Panel {
-  static int64_t Slot(int64_t row, int64_t col, int64_t width) {
-    return row / 2 * 2 * width + 2 * col + row % 2;
-  }
-  static int64_t Rows(int64_t k) { return CeilDiv(k, simd::kPairsDepth) * simd::kPairsDepth; }
+// A part of a product. The bias, if any, and `out` are those of its first row and column.
+struct Part {
+  int64_t matrix, row, rows, col, cols;
+  const float* bias;
+  float* out;
+  int64_t ldo;
+  bool accumulate;
 };
 
-// Calls `use` with the panel type of weights of `dtype` under `table`.
-template <typename Use>
-auto WithPanelType(DType dtype, const simd::Table& table, Use use) {
-  if (dtype != DType::kBF16) return use(F32Panel{});
-  return table.pairs ? use(PairsPanel{}) : use(BF16Panel{});
-}
+// The kernel of a profile for a matrix, and the parts that it takes at once.
+class Multiplier {
+ public:
+  Multiplier(const Context& context, const PackedWeights& weights)
+      : table_(simd::TableFor(context.profile)),
+        int8_(simd::Int8TableFor(context.profile)),
+        weights_(weights) {}
 
-// Copies columns [col, col + cols) of one source matrix to a panel, with zeros after `cols` and k.
-template <typename Panel>
-void PackPanel(const WeightSource& source, int64_t matrix, int64_t col, int64_t cols, int64_t width,
-               typename Panel::Element* panel) {
-  constexpr int64_t kRun = 64;
-  float run[kRun];
-  SLUICE_CHECK(width <= kRun);
-  const int64_t rows = Panel::Rows(source.k);
-  if (cols < width || source.k < rows) {
-    std::fill(panel, panel + rows * width, typename Panel::Element{});
-  }
-  const int64_t base = matrix * source.k * source.n;
-  if (!source.transposed) {
-    for (int64_t row = 0; row < source.k; ++row) {
-      ConvertToFloat(source.data, source.dtype, base + row * source.n + col, cols, run);
-      for (int64_t c = 0; c < cols; ++c) panel[Panel::Slot(row, c, width)] = Panel::Narrow(run[c]);
+  bool in_int8() const { return weights_.dtype() == DType::kI8; }
+  bool in_pairs() const { return table_.pairs && weights_.dtype() == DType::kBF16; }
+  int64_t panel_cols() const { return in_int8() ? int8_.panel_cols : table_.panel_cols; }
+
+  // Returns the number of rows of x that fit the second-level cache beside a panel.
+  int64_t RowsAtOnce() const {
+    const int64_t k = weights_.k();
+    if (in_pairs()) {
+      const int64_t depth = CeilDiv(k, simd::kPairsDepth) * simd::kPairsDepth;
+      return std::clamp(simd::kPairsArea / depth / simd::kPairsFewRows * simd::kPairsFewRows,
+                        simd::kPairsFewRows, simd::kPairsRows);
     }
-    return;
+    const int64_t tile_rows = in_int8() ? int8_.tile_rows : table_.tile_rows;
+    const int64_t values = in_int8() ? kInt8Bytes / int8_.value_bytes : kFloats;
+    return std::clamp<int64_t>(values / k, 2 * tile_rows, 16 * tile_rows);
   }
-  for (int64_t first = 0; first < source.k; first += kRun) {
-    const int64_t count = std::min(kRun, source.k - first);
-    for (int64_t c = 0; c < cols; ++c) {
-      ConvertToFloat(source.data, source.dtype, base + (col + c) * source.k + first, count, run);
-      for (int64_t i = 0; i < count; ++i) {
-        panel[Panel::Slot(first + i, c, width)] = Panel::Narrow(run[i]);
-      }
-    }
+
+  // Returns the number of columns that rows not in pairs are multiplied with at a time.
+  int64_t ColumnsAtOnce() const {
+    return in_int8() ? kInt8Columns : 4 * int64_t{table_.panel_cols};
   }
-}
 
-// Packs panels [begin, end), counted over all matrices; the first matrix begins at `packed`.
-template <typename Panel>
-void PackPanels(const WeightSource& source, int64_t width, int64_t begin, int64_t end,
-                std::byte* packed) {
-  const int64_t panels = CeilDiv(source.n, width);
-  auto* elements = reinterpret_cast<typename Panel::Element*>(packed);
-  for (int64_t i = begin; i < end; ++i) {
-    const int64_t col = i % panels * width;
-    PackPanel<Panel>(source, i / panels, col, std::min(width, source.n - col), width,
-                     elements + i * width * Panel::Rows(source.k));
+  template <typename Args>  // GemmArgs or TiledGemmArgs
+  void Multiply(const Part& part, const Args& args) const {
+    if (in_int8()) return MultiplyInt8(part, args.quantized);
+    (weights_.dtype() == DType::kBF16 ? table_.gemm_bf16 : table_.gemm_f32)(
+        {.x = args.x + part.row * args.ldx,
+         .ldx = args.ldx,
+         .rows = part.rows,
+         .panels = weights_.panels(part.matrix, part.col),
+         .k = weights_.k(),
+         .cols = part.cols,
+         .bias = part.bias,
+         .out = part.out,
+         .ldo = part.ldo,
+         .accumulate = part.accumulate});
   }
-}
 
-bool InPairs(const PackedWeights& weights, const simd::Table& table) {
-  return table.pairs && weights.dtype() == DType::kBF16;
-}
+ private:
+  static constexpr int64_t kFloats = int64_t{1} << 16;
+  static constexpr int64_t kInt8Bytes = int64_t{1} << 18;
+  static constexpr int64_t kInt8Columns = 128;
 
-// Returns the number of rows of x that fit the second-level cache beside a panel.
-int64_t RowsAtOnce(const PackedWeights& weights, const simd::Table& table) {
-  const int64_t k = weights.k();
-  if (!InPairs(weights, table)) {
-    return std::clamp<int64_t>((int64_t{1} << 16) / k, 2 * table.tile_rows, 16 * table.tile_rows);
+  void MultiplyInt8(const Part& part, const QuantizedRows& rows) const {
+    SLUICE_CHECK(rows.k() == weights_.k());
+    int8_.gemm({.x = rows.row(part.row),
+                .stride = rows.stride(),
+                .row_scales = rows.scales() + part.row,
+                .rows = part.rows,
+                .panels = weights_.panels(part.matrix, part.col),
+                .k = CeilDiv(weights_.k(), simd::kInt8Depth) * (simd::kInt8Depth / kFour),
+                .cols = part.cols,
+                .scales = weights_.scales(part.matrix, part.col),
+                .corrections = weights_.corrections(part.matrix, part.col),
+                .bias = part.bias,
+                .out = part.out,
+                .ldo = part.ldo,
+                .accumulate = part.accumulate});
   }
-  return std::clamp(
-      simd::kPairsArea / PairsPanel::Rows(k) / simd::kPairsFewRows * simd::kPairsFewRows,
-      simd::kPairsFewRows, simd::kPairsRows);
-}
 
-// Returns the number of columns that rows not in pairs are multiplied with at a time.
-int64_t ColumnsAtOnce(const simd::Table& table) { return 4 * table.panel_cols; }
+  static constexpr int64_t kFour = 4;
+
+  const simd::Table& table_;
+  const simd::Int8Table& int8_;
+  const PackedWeights& weights_;
+};
 
 // The work of a GEMM in units of one row block by one chunk of columns. The chunks of a row block
 // are neighbours. The position of the cuts does not influence results.
 class Blocks {
  public:
-  Blocks(const PackedWeights& weights, const simd::Table& table, std::span<const RowGroup> groups,
-         int threads)
-      : groups_(groups), rows_(RowsAtOnce(weights, table)), cols_(ColumnsAtOnce(table)) {
+  Blocks(const Multiplier& multiplier, int64_t n, std::span<const RowGroup> groups, int threads)
+      : groups_(groups), rows_(multiplier.RowsAtOnce()), cols_(multiplier.ColumnsAtOnce()) {
     int64_t row_blocks = 0;
     for (const RowGroup& group : groups) row_blocks += CeilDiv(group.count, rows_);
-    if (InPairs(weights, table) && row_blocks > 0) {
+    if (multiplier.in_pairs() && row_blocks > 0) {
       // Each chunk rounds the rows again, so the chunks are as few as keep all threads busy.
       const int64_t chunks = CeilDiv(kUnitsPerThread * threads, row_blocks);
-      const int64_t panels = CeilDiv(CeilDiv(weights.n(), chunks), table.panel_cols);
-      cols_ = std::clamp<int64_t>(panels * table.panel_cols, cols_, simd::kPairsCols);
+      const int64_t width = multiplier.panel_cols();
+      const int64_t panels = CeilDiv(CeilDiv(n, chunks), width);
+      cols_ = std::clamp<int64_t>(panels * width, cols_, simd::kPairsCols);
     }
-    chunks_ = CeilDiv(weights.n(), cols_);
+    chunks_ = CeilDiv(n, cols_);
     count_ = row_blocks * chunks_;
   }
 
@@ -172,52 +159,25 @@ Tiling TilingOf(int64_t rows, int64_t n, int threads) {
 
 }  // namespace
 
-void PackedWeights::Free::operator()(std::byte* p) const { std::free(p); }
-
-PackedWeights PackedWeights::Pack(const Context& context, const WeightSource& source) {
-  SLUICE_CHECK(source.matrices >= 1 && source.k >= 1 && source.n >= 1);
-  const simd::Table& table = simd::TableFor(context.profile);
-  const int64_t width = table.panel_cols;
-  const int64_t panels = CeilDiv(source.n, width);
-  PackedWeights packed;
-  packed.matrices_ = source.matrices;
-  packed.k_ = source.k;
-  packed.n_ = source.n;
-  packed.dtype_ = source.dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
-  packed.panel_rows_ = WithPanelType(packed.dtype_, table,
-                                     [&]<typename Panel>(Panel) { return Panel::Rows(source.k); });
-  packed.stride_ = panels * width * packed.panel_rows_;
-  packed.bytes_ = source.matrices * packed.stride_ * DTypeBytes(packed.dtype_);
-  packed.data_.reset(static_cast<std::byte*>(AllocateMemory(packed.bytes_)));
-  SLUICE_CHECK(packed.data_ != nullptr);
-  const auto pack =
-      WithPanelType(packed.dtype_, table, []<typename Panel>(Panel) { return &PackPanels<Panel>; });
-  context.pool->ParallelFor(source.matrices * panels, 1, [&](int64_t begin, int64_t end, int) {
-    pack(source, width, begin, end, packed.data_.get());
-  });
-  return packed;
-}
-
 void GroupedGemm(const Context& context, const PackedWeights& weights,
                  std::span<const RowGroup> groups, const GemmArgs& args) {
   constexpr int64_t kRangesPerThread = 8;
-  const simd::Table& table = simd::TableFor(context.profile);
-  const auto gemm = weights.dtype() == DType::kBF16 ? table.gemm_bf16 : table.gemm_f32;
-  const Blocks blocks(weights, table, groups, context.pool->threads());
+  const Multiplier multiplier(context, weights);
+  const Blocks blocks(multiplier, weights.n(), groups, context.pool->threads());
   const auto run = [&](const RowGroup& group, int64_t row, int64_t rows, int64_t col) {
     SLUICE_CHECK(group.position < weights.matrices());
     const float* bias = args.bias;
     if (bias != nullptr) bias += group.position * args.bias_stride + col;
-    gemm({.x = args.x + row * args.ldx,
-          .ldx = args.ldx,
-          .rows = rows,
-          .panels = weights.panels(group.position, col),
-          .k = weights.k(),
-          .cols = std::min(blocks.cols(), weights.n() - col),
-          .bias = bias,
-          .out = args.out + row * args.ldo + col,
-          .ldo = args.ldo,
-          .accumulate = args.accumulate});
+    multiplier.Multiply({.matrix = group.position,
+                         .row = row,
+                         .rows = rows,
+                         .col = col,
+                         .cols = std::min(blocks.cols(), weights.n() - col),
+                         .bias = bias,
+                         .out = args.out + row * args.ldo + col,
+                         .ldo = args.ldo,
+                         .accumulate = args.accumulate},
+                        args);
   };
   const int64_t grain =
       std::max<int64_t>(1, blocks.count() / (context.pool->threads() * kRangesPerThread));
@@ -234,22 +194,22 @@ void Gemm(const Context& context, const PackedWeights& weights, int64_t rows,
 
 void GemmByTiles(const Context& context, const PackedWeights& weights, int64_t rows,
                  const TiledGemmArgs& args, absl::FunctionRef<void(const GemmTile&)> use) {
-  const simd::Table& table = simd::TableFor(context.profile);
-  SLUICE_CHECK(kGemmTileStep % table.panel_cols == 0 && weights.matrices() == 1);
-  const auto gemm = weights.dtype() == DType::kBF16 ? table.gemm_bf16 : table.gemm_f32;
-  const int64_t rows_at_once = RowsAtOnce(weights, table);
-  const int64_t cols_at_once = InPairs(weights, table) ? simd::kPairsCols : ColumnsAtOnce(table);
+  const Multiplier multiplier(context, weights);
+  SLUICE_CHECK(kGemmTileStep % multiplier.panel_cols() == 0 && weights.matrices() == 1);
+  const int64_t rows_at_once = multiplier.RowsAtOnce();
+  const int64_t cols_at_once =
+      multiplier.in_pairs() ? simd::kPairsCols : multiplier.ColumnsAtOnce();
   const auto compute = [&](const GemmTile& tile, int64_t row, int64_t col) {
-    gemm({.x = args.x + (tile.row + row) * args.ldx,
-          .ldx = args.ldx,
-          .rows = std::min(rows_at_once, tile.rows - row),
-          .panels = weights.panels(0, tile.col + col),
-          .k = weights.k(),
-          .cols = std::min(cols_at_once, tile.cols - col),
-          .bias = args.bias == nullptr ? nullptr : args.bias + tile.col + col,
-          .out = tile.out + row * kGemmTileStride + col,
-          .ldo = kGemmTileStride,
-          .accumulate = false});
+    multiplier.Multiply({.matrix = 0,
+                         .row = tile.row + row,
+                         .rows = std::min(rows_at_once, tile.rows - row),
+                         .col = tile.col + col,
+                         .cols = std::min(cols_at_once, tile.cols - col),
+                         .bias = args.bias == nullptr ? nullptr : args.bias + tile.col + col,
+                         .out = tile.out + row * kGemmTileStride + col,
+                         .ldo = kGemmTileStride,
+                         .accumulate = false},
+                        args);
   };
   const Tiling tiling = TilingOf(rows, weights.n(), context.pool->threads());
   const auto run = [&](int64_t begin, int64_t end, int worker) {

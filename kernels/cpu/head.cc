@@ -165,7 +165,11 @@ void Head(const Context& context, const PackedWeights& weights, const HeadArgs& 
   SLUICE_CHECK(count <= kHeadRows);
   const HeadRun run(context, weights.n(), args.soft_cap, rows, scratch, results);
   GemmByTiles(context, weights, count,
-              {.x = args.x, .ldx = weights.k(), .bias = args.bias, .tiles = run.tiles()},
+              {.x = args.x,
+               .ldx = weights.k(),
+               .bias = args.bias,
+               .tiles = run.tiles(),
+               .quantized = args.quantized},
               [&](const GemmTile& tile) { run.Use(tile); });
   context.pool->ParallelFor(count, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) run.Summarise(row);

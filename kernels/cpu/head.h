@@ -16,9 +16,10 @@ inline constexpr int64_t kHeadRows = kGemmTileRows;  // most rows of a call
 inline constexpr int64_t kMostBest = 64;             // most best tokens of a row
 
 struct HeadArgs {
-  const float* x;     // [rows, k], row stride k
-  const float* bias;  // [n] or nullptr
-  float soft_cap;     // logits become cap * tanh(logits / cap); 0 means no cap
+  const float* x;                // [rows, k], row stride k
+  const float* bias;             // [n] or nullptr
+  float soft_cap;                // logits become cap * tanh(logits / cap); 0 means no cap
+  QuantizedRows quantized = {};  // the rows in place of x, if the weights are int8
 };
 
 struct HeadRow {

@@ -66,11 +66,52 @@ __attribute__((target("avx512f,avx512bf16"))) void MultiplyAvx512Bf16(int64_t st
   for (__m512& s : sum) Keep(s);
 }
 
+void MultiplyInt8Pairs(int64_t steps) {
+  __m128i sum[kChains] = {};
+  for (__m128i& s : sum) Keep(s);
+  __m128i factor = _mm_set1_epi16(3);
+  for (int64_t i = 0; i < steps; ++i) {
+#pragma GCC unroll 12
+    for (__m128i& s : sum) {
+      asm volatile("" : "+x"(factor));  // each product is computed
+      s = _mm_add_epi32(s, _mm_madd_epi16(factor, factor));
+    }
+  }
+  for (__m128i& s : sum) Keep(s);
+}
+
+__attribute__((target("avx2"))) void MultiplyInt8PairsAvx2(int64_t steps) {
+  __m256i sum[kChains] = {};
+  for (__m256i& s : sum) Keep(s);
+  __m256i factor = _mm256_set1_epi16(3);
+  for (int64_t i = 0; i < steps; ++i) {
+#pragma GCC unroll 12
+    for (__m256i& s : sum) {
+      asm volatile("" : "+x"(factor));
+      s = _mm256_add_epi32(s, _mm256_madd_epi16(factor, factor));
+    }
+  }
+  for (__m256i& s : sum) Keep(s);
+}
+
+__attribute__((target("avx512f,avx512vnni"))) void MultiplyInt8Dots(int64_t steps) {
+  __m512i sum[kChains] = {};
+  for (__m512i& s : sum) Keep(s);
+  __m512i factor = _mm512_set1_epi8(3);
+  Keep(factor);
+  for (int64_t i = 0; i < steps; ++i) {
+#pragma GCC unroll 12
+    for (__m512i& s : sum) s = _mm512_dpbusd_epi32(s, factor, factor);
+  }
+  for (__m512i& s : sum) Keep(s);
+}
+
 constexpr int kTileChains = 4;
 
-// Multiplies as the GEMM does, two tiles by two. It is assembly because the intrinsics need a
+// Runs `multiply(steps)` with AMX's tiles configured. It is assembly because the intrinsics need a
 // source file with its own compiler flags.
-void MultiplyAmx(int64_t steps) {
+template <typename Multiply>
+void WithTiles(int64_t steps, Multiply multiply) {
   struct alignas(64) Config {
     uint8_t palette = 1, reserved[15] = {};
     uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
@@ -78,14 +119,29 @@ void MultiplyAmx(int64_t steps) {
   };
   static constexpr Config kConfig;
   asm volatile("ldtilecfg %0" : : "m"(kConfig));
-  for (int64_t i = 0; i < steps; ++i) {
+  for (int64_t i = 0; i < steps; ++i) multiply();
+  asm volatile("tilerelease");
+}
+
+// Multiplies as the GEMM does, two tiles by two.
+void MultiplyAmx(int64_t steps) {
+  WithTiles(steps, [] {
     asm volatile(
         "tdpbf16ps %tmm6, %tmm4, %tmm0\n\t"
         "tdpbf16ps %tmm7, %tmm4, %tmm1\n\t"
         "tdpbf16ps %tmm6, %tmm5, %tmm2\n\t"
         "tdpbf16ps %tmm7, %tmm5, %tmm3");
-  }
-  asm volatile("tilerelease");
+  });
+}
+
+void MultiplyInt8Amx(int64_t steps) {
+  WithTiles(steps, [] {
+    asm volatile(
+        "tdpbusd %tmm6, %tmm4, %tmm0\n\t"
+        "tdpbusd %tmm7, %tmm4, %tmm1\n\t"
+        "tdpbusd %tmm6, %tmm5, %tmm2\n\t"
+        "tdpbusd %tmm7, %tmm5, %tmm3");
+  });
 }
 
 struct MultiplyAdds {
@@ -108,6 +164,21 @@ MultiplyAdds MultiplyAddsOf(Profile profile) {
       return {MultiplyAmx, kTileFlops * kTileChains};
   }
   return {MultiplyPortable, 2.0 * 4 * kChains};
+}
+
+MultiplyAdds Int8MultiplyAddsOf(Profile profile) {
+  constexpr double kTileOps = 2.0 * 16 * 16 * 64;
+  switch (Int8UnitOf(profile)) {
+    case Int8Unit::kPairs:
+      break;
+    case Int8Unit::kPairsAvx2:
+      return {MultiplyInt8PairsAvx2, 2.0 * 16 * kChains};
+    case Int8Unit::kDots:
+      return {MultiplyInt8Dots, 2.0 * 64 * kChains};
+    case Int8Unit::kTiles:
+      return {MultiplyInt8Amx, kTileOps * kTileChains};
+  }
+  return {MultiplyInt8Pairs, 2.0 * 8 * kChains};
 }
 
 constexpr int kStreams = 4;  // a single stream would wait for its prefetcher
@@ -181,6 +252,12 @@ auto ReaderOf(Profile profile) {
 
 double RunMultiplyAdds(Profile profile, int64_t steps) {
   const MultiplyAdds multiply_adds = MultiplyAddsOf(profile);
+  multiply_adds.run(steps);
+  return multiply_adds.flops * static_cast<double>(steps);
+}
+
+double RunInt8MultiplyAdds(Profile profile, int64_t steps) {
+  const MultiplyAdds multiply_adds = Int8MultiplyAddsOf(profile);
   multiply_adds.run(steps);
   return multiply_adds.flops * static_cast<double>(steps);
 }

@@ -13,6 +13,10 @@ namespace sluice::kernels {
 // multiplies in bf16. Returns the number of floating-point operations.
 double RunMultiplyAdds(Profile profile, int64_t steps);
 
+// The same in int8, with the instructions of the profile's unit (Int8UnitOf). Returns the number of
+// multiplications and additions of values.
+double RunInt8MultiplyAdds(Profile profile, int64_t steps);
+
 // Reads `bytes` from `begin` on as the kernels read panels, in several streams with the profile's
 // widest loads. Requires that `begin` is aligned to a cache line. Returns the number of bytes read,
 // which is at most 255 less than `bytes`.

@@ -14,11 +14,13 @@ namespace sluice::kernels {
 namespace {
 
 #ifndef SLUICE_AVX512_BY_AVX2
-// Returns whether the CPU has AMX-BF16 and AMX-TILE: leaf 7 of CPUID, EDX.
-bool CpuHasAmx() {
-  constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24;
+// Bits of leaf 7 of CPUID, EDX.
+constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kAmxInt8 = 1u << 25;
+
+// Returns whether the CPU has all of these bits.
+bool CpuHas(unsigned bits) {
   unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kBf16) != 0 && (d & kTile) != 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & bits) == bits;
 }
 #endif
 
@@ -48,8 +50,34 @@ bool HasAmx() {
   return HasAvx2();
 #else
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // of arch_prctl, since Linux 5.16
-  static const bool has =
-      HasAvx512Bf16() && CpuHasAmx() && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  static const bool has = HasAvx512Bf16() && CpuHas(kAmxBf16 | kAmxTile) &&
+                          syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return has;
+#endif
+}
+
+// Returns whether the processor has AMX, whether or not it can be used.
+bool ProcessorHasAmx() {
+#ifdef SLUICE_AVX512_BY_AVX2
+  return true;
+#else
+  return CpuHas(kAmxBf16 | kAmxTile);
+#endif
+}
+
+bool HasInt8Dots() {
+#ifdef SLUICE_AVX512_BY_AVX2
+  return HasAvx2();
+#else
+  return HasAvx512() && __builtin_cpu_supports("avx512vnni");
+#endif
+}
+
+bool HasInt8Tiles() {
+#ifdef SLUICE_AVX512_BY_AVX2
+  return HasAvx2();
+#else
+  static const bool has = HasAmx() && HasInt8Dots() && CpuHas(kAmxInt8);
   return has;
 #endif
 }
@@ -76,17 +104,32 @@ bool MultipliesInBf16(Profile profile) {
   return profile == Profile::kAvx512Bf16 || profile == Profile::kAmxBf16;
 }
 
+Int8Unit Int8UnitOf(Profile profile) {
+  if (profile == Profile::kPortableF32) return Int8Unit::kPairs;
+  if (profile == Profile::kAvx2F32) return Int8Unit::kPairsAvx2;
+  if (profile == Profile::kAmxBf16 && HasInt8Tiles()) return Int8Unit::kTiles;
+  static const bool dots = HasInt8Dots();
+  return dots ? Int8Unit::kDots : Int8Unit::kPairsAvx2;
+}
+
 Profile BestProfile() {
   return *std::find_if(std::rbegin(kProfiles), std::rend(kProfiles), [](Profile profile) {
     return ProfileSupported(profile) && !MultipliesInBf16(profile);
   });
 }
 
+Profile StoredPrecisionProfile() {
+  if (ProfileSupported(Profile::kAmxBf16)) return Profile::kAmxBf16;
+  const bool fast = ProfileSupported(Profile::kAvx512Bf16) && !ProcessorHasAmx();
+  return fast ? Profile::kAvx512Bf16 : BestProfile();
+}
+
 absl::StatusOr<Profile> ParseProfile(std::string_view name) {
-  if (name == "auto") return BestProfile();
+  if (name == "auto") return StoredPrecisionProfile();
+  if (name == "f32") return BestProfile();
   if (name == "bf16" && ProfileSupported(Profile::kAmxBf16)) return Profile::kAmxBf16;
   if (name == "bf16") name = ProfileName(Profile::kAvx512Bf16);
-  std::string known = "auto, bf16";
+  std::string known = "auto, f32, bf16";
   for (Profile profile : kProfiles) {
     known.append(", ").append(ProfileName(profile));
     if (name != ProfileName(profile)) continue;

@@ -46,12 +46,29 @@ bool ProfileSupported(Profile profile);
 // Returns whether the profile multiplies bf16 matrices by activations rounded to bf16.
 bool MultipliesInBf16(Profile profile);
 
+// The instructions that multiply in int8. All of them give the same bits, so that the choice is no
+// part of a profile.
+enum class Int8Unit {
+  kPairs,      // PMADDWD
+  kPairsAvx2,  // VPMADDWD
+  kDots,       // VPDPBUSD of AVX-512 VNNI
+  kTiles,      // TDPBUSD of AMX
+};
+
+// Returns the fastest unit of this machine that uses no wider instructions than `profile`.
+Int8Unit Int8UnitOf(Profile profile);
+
 // Returns the last supported profile of kProfiles that computes everything in f32, which is the
 // fastest such profile.
 Profile BestProfile();
 
-// Parses "auto" (BestProfile), "bf16" (the last supported profile that multiplies in bf16) or a
-// profile's name. Returns InvalidArgument for an unknown name (the message lists the known ones)
+// Returns the fastest profile that multiplies weights in the precision in which they are stored: the
+// last supported one that multiplies in bf16, and BestProfile where there is none, or where the
+// processor has AMX that this process may not use, because VDPBF16PS is then no faster than f32.
+Profile StoredPrecisionProfile();
+
+// Parses "auto" (StoredPrecisionProfile), "f32" (BestProfile), "bf16" (the last supported profile
+// that multiplies in bf16) or a profile's name. Returns InvalidArgument for an unknown name (the message lists the known ones)
 // and FailedPrecondition for a profile that this machine cannot execute.
 absl::StatusOr<Profile> ParseProfile(std::string_view name);
 

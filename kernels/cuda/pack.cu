@@ -166,6 +166,8 @@ void Convert(Stream& stream, const ConvertArgs<T>& args) {
       return LaunchConvert<Float16>(stream, args);
     case DType::kBF16:
       return LaunchConvert<BFloat16>(stream, args);
+    case DType::kI8:
+      break;  // a layer in int8 is refused before
   }
 }
 
@@ -181,6 +183,8 @@ void Transpose(Stream& stream, const TransposeArgs<T>& args) {
       return LaunchTranspose<Float16>(stream, args);
     case DType::kBF16:
       return LaunchTranspose<BFloat16>(stream, args);
+    case DType::kI8:
+      break;
   }
 }
 

@@ -19,6 +19,13 @@ const std::vector<OptionSpec<ModelSpec>>& OptionSpecs<ModelSpec>() {
                     "path starts at the directory of the file."),
       SLUICE_OPTION(version, Count(1, std::numeric_limits<int32_t>::max()),
                     "Two models may have one name, but not one name and version."),
+      SLUICE_OPTION(quantization, Choice<Quantization>{},
+                    "The precision of the projections. int8: weights in int8 by output channel and "
+                    "activations in int8 by row, on a CPU alone; none: as the tensors are stored, "
+                    "or as config.json says. Part of the numerics profile."),
+      SLUICE_OPTION(quantize_head, Boolean{},
+                    "Quantise the head too, with quantization: int8. Without it the head stays as "
+                    "it is stored; the embedding always does."),
   }));
   return specs;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/enum_names.h"
+#include "engine/model/quantization.h"
 
 namespace sluice {
 
@@ -15,6 +16,10 @@ struct ModelSpec {
   std::string name;
   std::string path;
   int64_t version = 1;
+  Quantization quantization = Quantization::kNone;
+  bool quantize_head = false;
+
+  bool operator==(const ModelSpec&) const = default;
 };
 
 // The connections to the gRPC service. All peers share the daemon's resources, so no peer may keep

@@ -7,16 +7,6 @@
 #include "config/option.h"
 
 namespace sluice {
-namespace {
-
-bool SameModels(const std::vector<ModelSpec>& a, const std::vector<ModelSpec>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const ModelSpec& x, const ModelSpec& y) {
-                      return x.name == y.name && x.path == y.path && x.version == y.version;
-                    });
-}
-
-}  // namespace
 
 Reloader::Reloader(Config running, Read read, Server* server, Metrics* metrics, Log* log)
     : read_(std::move(read)),
@@ -57,7 +47,7 @@ absl::StatusOr<ReloadReport> Reloader::TryReload() {
     (option.live ? report.applied : report.needs_restart).push_back(option.path);
   }
   next.models = loaded.models;
-  if (!SameModels(next.models, running_.models)) report.applied.emplace_back("models");
+  if (next.models != running_.models) report.applied.emplace_back("models");
   // All steps that can fail come before any change that is visible from outside.
   SLUICE_ASSIGN_OR_RETURN(const std::function<void()> apply, server_->Prepare(next.server));
   SLUICE_RETURN_IF_ERROR(server_->models().Apply(next.models, next.model_repository));

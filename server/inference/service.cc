@@ -123,6 +123,7 @@ InferenceService::Unary* InferenceService::ModelMetadata(Context* context, const
         *answer = DescribeModel(**model, VersionsOf((*model)->name));
         for (const ModelStats& stats : engine_->Stats()) {
           if (stats.model != *model) continue;
+          (*answer->mutable_properties())["profile"] = stats.profile;
           (*answer->mutable_properties())["attention"] = AttentionVariantName(stats.attention);
           if (!stats.kernels.empty()) (*answer->mutable_properties())["kernels"] = stats.kernels;
         }

@@ -30,7 +30,14 @@ absl::StatusOr<ModelManager::Target> ModelManager::FromSpec(const ModelSpec& spe
     return absl::Status(fingerprint.status().code(),
                         absl::StrCat("model ", spec.name, ": ", Text(fingerprint.status())));
   }
-  return Target{{spec.name, spec.version}, spec.path, *std::move(folder), *std::move(fingerprint)};
+  ModelOptions options;
+  if (spec.quantization != Quantization::kNone) {
+    options.quantization = {.projections = spec.quantization, .head = spec.quantize_head};
+  }
+  absl::StrAppend(&*fingerprint, " ", std::string(NameOf(spec.quantization)),
+                  spec.quantize_head ? " with head" : "");
+  return Target{
+      {spec.name, spec.version}, spec.path, *std::move(folder), *std::move(fingerprint), options};
 }
 
 absl::StatusOr<ModelManager::Target> ModelManager::FromRepository(
@@ -166,7 +173,7 @@ absl::Status ModelManager::Serve(const std::vector<Target>& targets,
 absl::Status ModelManager::LoadAll(const std::vector<Target>& targets, ModelChange* change) {
   for (const Target& target : targets) {
     absl::StatusOr<std::shared_ptr<const Model>> model =
-        LoadModel(target.key.first, target.key.second, target.folder);
+        LoadModel(target.key.first, target.key.second, target.folder, target.options);
     if (!model.ok()) {
       return absl::Status(model.status().code(),
                           absl::StrCat("model ", target.key.first, " version ", target.key.second,
@@ -178,13 +185,16 @@ absl::Status ModelManager::LoadAll(const std::vector<Target>& targets, ModelChan
 }
 
 void ModelManager::LogChange(const ModelChange& change) {
-  const auto log_each = [this](const char* message, const auto& models) {
-    for (const std::shared_ptr<const Model>& model : models) {
-      log_->Info(message, {{"model", model->name}, {"version", model->version}});
-    }
-  };
-  log_each("model ready", change.serve);
-  log_each("model unloaded", change.withdraw);
+  const std::vector<ModelStats> served = engine_->Stats();
+  for (const std::shared_ptr<const Model>& model : change.serve) {
+    const auto stats = std::ranges::find(served, model, &ModelStats::model);
+    log_->Info("model ready", {{"model", model->name},
+                               {"version", model->version},
+                               {"profile", stats == served.end() ? "" : stats->profile}});
+  }
+  for (const std::shared_ptr<const Model>& model : change.withdraw) {
+    log_->Info("model unloaded", {{"model", model->name}, {"version", model->version}});
+  }
 }
 
 void ModelManager::Note(const Key& key, const std::string& reason) {

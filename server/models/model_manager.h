@@ -56,7 +56,8 @@ class ModelManager {
     Key key;
     std::string place;  // where the model is, for messages
     Directory folder;
-    std::string fingerprint;
+    std::string fingerprint;  // of the files and the options
+    ModelOptions options{};
   };
 
   static absl::StatusOr<Target> FromSpec(const ModelSpec& spec);

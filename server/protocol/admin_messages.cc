@@ -113,7 +113,7 @@ v1::ModelBuckets DescribeBuckets(const ModelStats& stats, const BackendInfo& bac
   out.set_model_name(stats.model->name);
   out.set_model_version(absl::StrCat(stats.model->version));
   out.set_device(backend.device);
-  out.set_profile(backend.profile);
+  out.set_profile(stats.profile);
   out.set_attention(AttentionVariantName(stats.attention));
   out.set_policy(std::string(NameOf(options.batch.policy)));
   out.set_strategy(std::string(NameOf(options.ladder.strategy)));

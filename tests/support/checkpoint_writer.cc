@@ -52,6 +52,10 @@ json Extensions(const ModelConfig& config) {
                            {"adapter", NameOf(config.input_adapter)},
                            {"bias", config.input_adapter_bias}};
   }
+  if (config.quantization.projections != Quantization::kNone) {
+    extensions["quantization"] = NameOf(config.quantization.projections);
+    extensions["quantize_head"] = config.quantization.head;
+  }
   return extensions;
 }
 
@@ -151,6 +155,8 @@ const char* DTypeName(kernels::DType dtype) {
       return "F16";
     case kernels::DType::kBF16:
       return "BF16";
+    case kernels::DType::kI8:
+      return "I8";
   }
   SLUICE_CHECK(false);
 }

@@ -3,20 +3,10 @@
 // by FMA in vectors instead; the arithmetic of TDPBF16PS is known to the bit.
 #define SLUICE_SIMD_LANES 16
 #define SLUICE_SIMD_NAMESPACE simd_amx
+#include "kernels/cpu/simd/amx_config.h"
 #include "kernels/cpu/simd/gemm_pairs.h"
 
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
-
-// All eight tiles have 16 rows of 64 bytes.
-struct alignas(kCacheLine) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-static_assert(sizeof(TileConfig) == 64);
-inline constexpr TileConfig kTileConfig;
 
 // Treats denormal inputs and results as 0 from its construction until End, for everything loaded
 // and stored in between.

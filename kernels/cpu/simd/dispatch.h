@@ -1,7 +1,8 @@
-// The kernel table of a profile.
+// The kernel tables of a profile.
 #pragma once
 
 #include "kernels/cpu/profile.h"
+#include "kernels/cpu/simd/int8.h"
 #include "kernels/cpu/simd/table.h"
 
 namespace sluice::kernels::simd {
@@ -20,6 +21,20 @@ inline const Table& TableFor(Profile profile) {
       break;
   }
   return kPortable;
+}
+
+inline const Int8Table& Int8TableFor(Profile profile) {
+  switch (Int8UnitOf(profile)) {
+    case Int8Unit::kPairsAvx2:
+      return kInt8Avx2;
+    case Int8Unit::kDots:
+      return kInt8Dots;
+    case Int8Unit::kTiles:
+      return kInt8Tiles;
+    case Int8Unit::kPairs:
+      break;
+  }
+  return kInt8Portable;
 }
 
 }  // namespace sluice::kernels::simd

@@ -1,13 +1,17 @@
-// Times GEMM over bf16 panels and over f32 panels of the same values, alternating. Arguments:
-// profile, threads, rows of each group, k, n, matrices (one group for each). With one matrix it is
+// Times GEMM over bf16 panels, over f32 panels of the same values, and over int8 panels with rows
+// that are quantised already, and the quantisation of the rows, alternating. Arguments: profile, threads, rows of each group, k, n, matrices (one group for each). With one matrix it is
 // a dense layer; with enough matrices to exceed the caches it is a position-wise projection or a
 // decode step through many layers.
 #include <benchmark/benchmark.h>
 
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/memory.h"
 #include "loadtest/bench/kernels/roofline.h"
 
 namespace sluice::kernels {
@@ -24,6 +28,13 @@ PackedWeights Pack(const Context& context, DType dtype, int64_t matrices, int64_
   return PackedWeights::Pack(context, {data, dtype, matrices, k, n, false});
 }
 
+PackedWeights PackInt8(const Context& context, int64_t matrices, int64_t k, int64_t n) {
+  const std::vector<int8_t> values(static_cast<size_t>(matrices * k * n), 3);
+  const std::vector<float> scales(static_cast<size_t>(matrices * n), 0.003f);
+  return PackedWeights::PackInt8(context,
+                                 {values.data(), DType::kI8, matrices, k, n, false, scales.data()});
+}
+
 void BM_Gemm(benchmark::State& state) {
   const Profile profile = kProfiles[state.range(0)];
   const int32_t rows = static_cast<int32_t>(state.range(2));
@@ -36,6 +47,7 @@ void BM_Gemm(benchmark::State& state) {
   const Context context = {profile, &pool};
   const PackedWeights bf16 = Pack(context, DType::kBF16, matrices, k, n);
   const PackedWeights f32 = Pack(context, DType::kF32, matrices, k, n);
+  const PackedWeights int8 = PackInt8(context, matrices, k, n);
   std::vector<RowGroup> groups;
   groups.reserve(static_cast<size_t>(matrices));
   for (int32_t i = 0; i < matrices; ++i) groups.push_back({i, i * rows, rows});
@@ -43,22 +55,39 @@ void BM_Gemm(benchmark::State& state) {
   std::vector<float> out(static_cast<size_t>(matrices * rows * n));
   const GemmArgs args = {x.data(), k, nullptr, 0, out.data(), n, false};
 
-  Roofline roofline(context);
-  Series times_bf16, times_f32;
+  const int64_t room = QuantizedRows::Bytes(profile, matrices * rows, k);
+  const std::unique_ptr<std::byte, decltype(&std::free)> memory(
+      static_cast<std::byte*>(AllocateMemory(room)), &std::free);
+  GemmArgs int8_args = args;
+  int8_args.quantized = QuantizedRows(profile, matrices * rows, k, memory.get());
+  QuantizeRows(context, x.data(), k, matrices * rows, int8_args.quantized);
+
+  Roofline roofline(context), int8_roofline(context, Peak::kInt8);
+  Series times_bf16, times_f32, times_int8, times_quantize;
   for (auto _ : state) {
     Measure(context, times_bf16, [&] { GroupedGemm(context, bf16, groups, args); });
     Measure(context, times_f32, [&] { GroupedGemm(context, f32, groups, args); });
+    Measure(context, times_int8, [&] { GroupedGemm(context, int8, groups, int8_args); });
+    Measure(context, times_quantize,
+            [&] { QuantizeRows(context, x.data(), k, matrices * rows, int8_args.quantized); });
     roofline.Probe();
+    int8_roofline.Probe();
   }
   const double flops = 2.0 * static_cast<double>(matrices * rows * k * n);
+  const double bytes_int8 = static_cast<double>(room + int8.bytes()) + 4.0 * out.size();
   const double activations = 4.0 * static_cast<double>(x.size() + out.size());
   const double bytes_bf16 = activations + static_cast<double>(bf16.bytes());
   const double bytes_f32 = activations + static_cast<double>(f32.bytes());
   roofline.Report(state);
+  int8_roofline.Report(state);
+  int8_roofline.Report(state, "int8", times_int8, flops, bytes_int8);
   roofline.Report(state, "bf16", times_bf16, flops, bytes_bf16);
   roofline.Report(state, "f32", times_f32, flops, bytes_f32);
   state.counters["MB_bf16"] = bytes_bf16 / 1e6;
   state.counters["MB_f32"] = bytes_f32 / 1e6;
+  state.counters["MB_int8"] = bytes_int8 / 1e6;
+  state.counters["quantize_us"] = 1e6 * times_quantize.Median();
+  state.counters["bf16_over_int8"] = times_bf16.Median() / times_int8.Median();
   state.counters["MFLOP"] = flops / 1e6;
   state.counters["f32_over_bf16"] = times_f32.Median() / times_bf16.Median();
   state.SetLabel(std::string(ProfileName(profile)));
@@ -79,6 +108,9 @@ SLUICE_GEMM_BENCH("Large")->ArgsProduct(
 SLUICE_GEMM_BENCH("Head")->ArgsProduct({{1, 2, 3, 4}, {1, 2}, {1, 4, 8}, {512}, {32768}, {4}});
 SLUICE_GEMM_BENCH("PositionWise")
     ->ArgsProduct({{1, 2, 3, 4}, {1, 2}, {1, 4, 8, 64}, {512}, {512}, {64, 256}});
+// The layers of a small encoder.
+SLUICE_GEMM_BENCH("Encoder")->ArgsProduct(
+    {{1, 2, 3, 4}, {1}, {64, 512}, {384, 1536}, {384, 1536}, {1}});
 
 }  // namespace
 }  // namespace sluice::kernels

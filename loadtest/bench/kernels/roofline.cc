@@ -43,14 +43,15 @@ double Series::Median() const {
   return *middle;
 }
 
-Roofline::Roofline(const Context& context)
-    : context_(context), memory_(static_cast<std::byte*>(AllocateMemory(kReadBytes))) {
+Roofline::Roofline(const Context& context, Peak peak)
+    : context_(context), peak_(peak), memory_(static_cast<std::byte*>(AllocateMemory(kReadBytes))) {
   SLUICE_CHECK(memory_ != nullptr);
   std::fill_n(memory_.get(), kReadBytes, std::byte{1});
 }
 
 double Roofline::Multiply() const {
-  return RunTasks(context_, [&](int64_t) { return RunMultiplyAdds(context_.profile, kPeakSteps); });
+  const auto run = peak_ == Peak::kInt8 ? RunInt8MultiplyAdds : RunMultiplyAdds;
+  return RunTasks(context_, [&](int64_t) { return run(context_.profile, kPeakSteps); });
 }
 
 double Roofline::Read() const {
@@ -71,7 +72,8 @@ void Roofline::Probe() {
 }
 
 void Roofline::Report(benchmark::State& state) const {
-  state.counters["peak_GFLOPs"] = flops_ / multiply_.Median() / 1e9;
+  state.counters[peak_ == Peak::kInt8 ? "peak_int8_GFLOPs" : "peak_GFLOPs"] =
+      flops_ / multiply_.Median() / 1e9;
   state.counters["read_GBps"] = bytes_ / read_.Median() / 1e9;
 }
 

@@ -46,17 +46,20 @@ void Measure(const Context& context, Series& series, Run run) {
   series.Add(elapsed / calls);
 }
 
-// The peaks of all threads of a pool together: multiply-adds in registers with the profile's
-// fastest instructions (bf16 if it multiplies in bf16), and reads of memory far larger than the
-// caches.
+// The instructions whose peak is measured: the profile's fastest (bf16 if it multiplies in bf16), or
+// those of its unit of int8.
+enum class Peak { kProfile, kInt8 };
+
+// The peaks of all threads of a pool together: multiply-adds in registers, and reads of memory far
+// larger than the caches.
 class Roofline {
  public:
-  explicit Roofline(const Context& context);
+  explicit Roofline(const Context& context, Peak peak = Peak::kProfile);
 
   // Measures both peaks once more. Call it between the runs of the contenders.
   void Probe();
 
-  // Adds the counters peak_GFLOPs and read_GBps.
+  // Adds the counters peak_GFLOPs (peak_int8_GFLOPs for int8) and read_GBps.
   void Report(benchmark::State& state) const;
   // Adds the counter <name>_us and its fractions of the peaks, <name>_of_flops and <name>_of_read.
   void Report(benchmark::State& state, const char* name, const Series& times, double flops,
@@ -72,6 +75,7 @@ class Roofline {
   };
 
   const Context context_;
+  const Peak peak_;
   const std::unique_ptr<std::byte, Free> memory_;
   Series multiply_, read_;
   double flops_ = 0, bytes_ = 0;  // of one probe

@@ -40,6 +40,7 @@ Effort EffortOfTests() {
           .random_models = 30,
           .greedy_steps = 8,
           .every_kind = true,
+          .in_int8 = true,
           .threads = {1, 2},
           .sequences = upto64,
           .real_sizes = {{.head_dim = 128,

@@ -40,6 +40,18 @@ TEST(MakeCpuBackendTest, ChecksItsOptions) {
   }
 }
 
+// The kernels and the bits of such a model are those of the f32 profile.
+TEST(CpuModelProfile, AModelWithoutBF16NamesNoBF16InItsProfile) {
+  for (const kernels::DType dtype : {kernels::DType::kF32, kernels::DType::kBF16}) {
+    const auto model = RandomModel(TinyConfig(1), 1, dtype);
+    for (const std::string& profile : SupportedProfiles()) {
+      const bool widens = dtype == kernels::DType::kF32 && profile.ends_with("-bf16");
+      Runner runner(model, {.threads = 1, .profile = profile}, {4, 1});
+      EXPECT_EQ(runner.executable().profile(), widens ? "cpu-avx512-f32" : profile);
+    }
+  }
+}
+
 // Returns the error of loading a model whose weights were written for the config `written` and
 // whose config.json was replaced by that of `loaded`.
 std::string LoadError(const ModelConfig& written, const ModelConfig& loaded) {

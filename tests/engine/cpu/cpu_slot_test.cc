@@ -75,9 +75,11 @@ TEST(CpuSlotTest, LayersDoNotShareMemory) {
 
 TEST(LayoutTest, RegionsAreDisjointAlignedAndGrow) {
   const auto model = RandomModel(TinyConfig(1), 2);
+  kernels::ThreadPool pool(3);
+  const kernels::Context context = {kernels::Profile::kPortableF32, &pool};
   ArenaLayout last{};
   for (int32_t tokens : {1, 7, 16, 100}) {
-    const ArenaLayout layout = LayOutArena(*model, {tokens, 4}, 3, {});
+    const ArenaLayout layout = LayOutArena(*model, {tokens, 4}, context, {});
     int64_t end = 0;
     for (size_t b = 0; b < layout.buffers.size(); ++b) {
       EXPECT_EQ(layout.buffers[b] % 16, 0);

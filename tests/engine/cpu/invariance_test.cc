@@ -9,6 +9,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -97,10 +98,20 @@ ModelConfig EncoderConfig() {
 std::vector<std::string> Kinds() {
   std::vector<std::string> kinds = {"dense", "position_wise", "xsa_lm", "sasrec", "encoder"};
   if (EffortOfTests().every_kind) kinds.insert(kinds.end(), {"gpt2", "bert"});
+  if (EffortOfTests().in_int8) {
+    kinds.insert(kinds.end(), {"int8_dense", "int8_position_wise", "int8_bert", "int8_encoder"});
+  }
   return kinds;
 }
 
+// "int8_" before a kind means that its projections and its head are multiplied in int8.
 ModelConfig ConfigOf(const std::string& kind) {
+  constexpr std::string_view kInt8 = "int8_";
+  if (kind.starts_with(kInt8)) {
+    ModelConfig config = ConfigOf(kind.substr(kInt8.size()));
+    config.quantization = {.projections = Quantization::kInt8, .head = true};
+    return config;
+  }
   ModelConfig config = kind == "xsa_lm"    ? XsaLmConfig()
                        : kind == "gpt2"    ? ClassicConfig(NormOrder::kPre)
                        : kind == "bert"    ? ClassicConfig(NormOrder::kPost)

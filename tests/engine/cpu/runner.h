@@ -35,6 +35,7 @@ struct Effort {
   int greedy_steps;             // steps generated for each golden sequence
   // Whether invariance is tried for every kind of model, or only for those with ops of their own.
   bool every_kind;
+  bool in_int8;                    // whether the backend multiplies in int8
   std::vector<int> threads;        // numbers of threads that may make a difference
   std::vector<int32_t> sequences;  // tried numbers of sequences in a batch, ascending
   std::vector<RealSize> real_sizes;

@@ -35,6 +35,7 @@ Effort EffortOfTests() {
           .random_models = 3,
           .greedy_steps = 1,
           .every_kind = false,
+          .in_int8 = false,
           .threads = {2},
           .sequences = {1, 17, 33},
           .real_sizes = {{.head_dim = 64,

@@ -38,6 +38,7 @@ Effort EffortOfTests() {
           .random_models = 30,
           .greedy_steps = 8,
           .every_kind = true,
+          .in_int8 = false,
           .threads = {1},
           .sequences = upto64,
           .real_sizes = {{.head_dim = 64,

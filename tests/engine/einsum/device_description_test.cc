@@ -14,6 +14,7 @@ DeviceDescription Described() {
           .workers = 2,
           .flops_per_second = 1.5e11,
           .bf16_flops_per_second = 3e11,
+          .int8_flops_per_second = 7e11,
           .exponentials_per_second = 2e9,
           .launch_seconds = 4e-6,
           .levels = {{.name = "L2", .bytes = 1 << 20, .bytes_per_second = 1e11},

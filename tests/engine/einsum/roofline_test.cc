@@ -12,12 +12,14 @@ namespace {
 
 constexpr double kMib = 1 << 20;
 
-// Two workers, whose peaks together are 2e11 operations in f32, 4e11 in bf16 and 4e9 exponentials.
+// Two workers, whose peaks together are 2e11 operations in f32, 4e11 in bf16, 8e11 in int8 and 4e9
+// exponentials.
 DeviceDescription Device() {
   return {.name = "test",
           .workers = 2,
           .flops_per_second = 1e11,
           .bf16_flops_per_second = 2e11,
+          .int8_flops_per_second = 4e11,
           .exponentials_per_second = 2e9,
           .launch_seconds = 1,  // no part of a roofline
           .levels = {{.name = "L1", .bytes = 1 << 15, .bytes_per_second = 1e12},
@@ -67,6 +69,8 @@ const RooflineRow kRooflineRows[] = {
      1024 * (2 * kMib - 1024) / 2e11},
     {"ProductsInBf16HaveTheirOwnPeak", 1024, 2, 100 * kMib, "multiply-adds",
      1024 * (2 * kMib - 1024) / 4e11},
+    {"ProductsInInt8HaveTheirOwnPeak", 1024, 1, 100 * kMib, "multiply-adds",
+     1024 * (2 * kMib - 1024) / 8e11},
 };
 SLUICE_TABLE(RooflineTable, kRooflineRows);
 

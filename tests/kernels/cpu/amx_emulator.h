@@ -65,15 +65,35 @@ inline void MultiplyAdd(int sums, int a, int b) {
   _mm_setcsr(control);
 }
 
+// Computes sums[m][n] += sum over k of a[m][4 k + i] b[k][4 n + i], i in [0, 4), of unsigned by
+// signed bytes, in integers that wrap.
+inline void MultiplyAddBytes(int sums, int a, int b) {
+  for (int m = 0; m < 16; ++m) {
+    for (int n = 0; n < 16; ++n) {
+      uint32_t sum;
+      memcpy(&sum, &tiles[sums].rows[m][4 * n], sizeof(sum));
+      for (int k = 0; k < 16; ++k) {
+        for (int i = 0; i < 4; ++i) {
+          const auto w = static_cast<int8_t>(tiles[b].rows[k][4 * n + i]);
+          sum += static_cast<uint32_t>(tiles[a].rows[m][4 * k + i] * w);
+        }
+      }
+      memcpy(&tiles[sums].rows[m][4 * n], &sum, sizeof(sum));
+    }
+  }
+}
+
 }  // namespace sluice::kernels::amx_emulator
 
 #undef _tile_zero
 #undef _tile_loadd
 #undef _tile_stored
 #undef _tile_dpbf16ps
+#undef _tile_dpbusd
 #define _tile_loadconfig(config) (void)(config), sluice::kernels::amx_emulator::Configure()
 #define _tile_release() sluice::kernels::amx_emulator::Release()
 #define _tile_zero(tile) sluice::kernels::amx_emulator::Zero(tile)
 #define _tile_loadd(tile, from, stride) sluice::kernels::amx_emulator::Load(tile, from, stride)
 #define _tile_stored(tile, to, stride) sluice::kernels::amx_emulator::Store(tile, to, stride)
 #define _tile_dpbf16ps(sums, a, b) sluice::kernels::amx_emulator::MultiplyAdd(sums, a, b)
+#define _tile_dpbusd(sums, a, b) sluice::kernels::amx_emulator::MultiplyAddBytes(sums, a, b)

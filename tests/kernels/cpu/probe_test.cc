@@ -15,6 +15,8 @@ TEST(Probe, ReturnsTheWorkThatItDid) {
     SCOPED_TRACE(ProfileName(profile));
     EXPECT_GT(RunMultiplyAdds(profile, 1), 0);
     EXPECT_EQ(RunMultiplyAdds(profile, 6), 6 * RunMultiplyAdds(profile, 1));
+    EXPECT_GT(RunInt8MultiplyAdds(profile, 1), RunMultiplyAdds(profile, 1));
+    EXPECT_EQ(RunInt8MultiplyAdds(profile, 6), 6 * RunInt8MultiplyAdds(profile, 1));
     EXPECT_EQ(RunReads(profile, memory.data(), 1024), 1024);
     EXPECT_EQ(RunReads(profile, memory.data(), 1023), 768);
     EXPECT_EQ(RunReads(profile, memory.data(), 255), 0);

@@ -31,13 +31,24 @@ TEST(ProfileTest, ParsesTheNamesThatItPrints) {
   }
 }
 
-TEST(ProfileTest, AutoIsTheLastSupportedF32Profile) {
-  const Profile best = ParseProfile("auto").value();
+TEST(ProfileTest, F32IsTheLastSupportedF32Profile) {
+  const Profile best = ParseProfile("f32").value();
   EXPECT_EQ(best, BestProfile());
   EXPECT_FALSE(MultipliesInBf16(best));
   for (const Profile profile : SupportedProfiles()) {
     EXPECT_TRUE(profile <= best || MultipliesInBf16(profile)) << ProfileName(profile);
   }
+}
+
+TEST(ProfileTest, AutoMultipliesInBF16WhereThatIsSupported) {
+  const Profile chosen = ParseProfile("auto").value();
+  EXPECT_TRUE(ProfileSupported(chosen));
+  if (ProfileSupported(Profile::kAmxBf16)) {
+    EXPECT_EQ(chosen, Profile::kAmxBf16);
+  } else if (chosen != Profile::kAvx512Bf16) {
+    EXPECT_EQ(chosen, BestProfile());
+  }
+  EXPECT_TRUE(chosen == BestProfile() || MultipliesInBf16(chosen));
 }
 
 TEST(ProfileTest, BF16IsTheLastSupportedProfileIfItMultipliesInBF16) {
@@ -54,8 +65,8 @@ TEST(ProfileTest, AnUnknownNameListsTheKnownOnes) {
   const absl::Status status = ParseProfile("cpu-avx3").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   const std::string message(status.message());
-  for (const char* word : {"cpu-avx3", "auto", "cpu-portable-f32", "cpu-avx2-f32", "cpu-avx512-f32",
-                           "cpu-avx512-bf16", "cpu-amx-bf16"}) {
+  for (const char* word : {"cpu-avx3", "auto", "f32", "cpu-portable-f32", "cpu-avx2-f32",
+                           "cpu-avx512-f32", "cpu-avx512-bf16", "cpu-amx-bf16"}) {
     EXPECT_NE(message.find(word), std::string::npos) << message;
   }
 }

@@ -1,0 +1,49 @@
+#include "kernels/cpu/quantized_rows.h"
+
+#include <algorithm>
+
+#include "base/ceil_div.h"
+#include "base/size_of.h"
+#include "kernels/cpu/simd/dispatch.h"
+
+namespace sluice::kernels {
+namespace {
+
+constexpr int64_t kRowGap = 64;  // a cache line
+
+// Returns the bytes from one row to the next. The line between two rows makes the same column of
+// several rows fall into different cache sets.
+int64_t StrideOf(const simd::Int8Table& table, int64_t k) {
+  const int64_t padded = CeilDiv(k, simd::kInt8Depth) * simd::kInt8Depth;
+  return padded * table.value_bytes + kRowGap;
+}
+
+int64_t ScaleBytes(int64_t rows) { return CeilDiv(rows * kSizeOf<float>, kRowGap) * kRowGap; }
+
+}  // namespace
+
+QuantizedRows::QuantizedRows(Profile profile, int64_t rows, int64_t k, std::byte* memory)
+    : k_(k),
+      stride_(StrideOf(simd::Int8TableFor(profile), k)),
+      scales_(reinterpret_cast<float*>(memory)),
+      values_(memory + ScaleBytes(rows)) {}
+
+int64_t QuantizedRows::Bytes(Profile profile, int64_t rows, int64_t k) {
+  const simd::Int8Table& table = simd::Int8TableFor(profile);
+  return ScaleBytes(rows) + (rows + table.slack_rows) * StrideOf(table, k);
+}
+
+void QuantizeRow(Profile profile, const float* x, int64_t row, const QuantizedRows& out) {
+  simd::Int8TableFor(profile).quantize_row(x, out.k(), out.row(row), out.scales() + row);
+}
+
+void QuantizeRows(const Context& context, const float* x, int64_t ldx, int64_t rows,
+                  const QuantizedRows& out) {
+  constexpr int64_t kElementsPerTask = 16384;
+  const int64_t grain = std::max<int64_t>(1, kElementsPerTask / out.k());
+  context.pool->ParallelFor(rows, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) QuantizeRow(context.profile, x + r * ldx, r, out);
+  });
+}
+
+}  // namespace sluice::kernels

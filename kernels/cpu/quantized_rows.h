@@ -1,0 +1,43 @@
+// Rows of activations in int8, each with a scale of its own, so that no row depends on its batch.
+//
+//   value = round(x * (127 / max|x|)), ties to even; scale = max|x| / 127
+//
+// A row whose largest magnitude is below 2^-100 counts as zeros, and a row with a value that is not
+// finite has a scale of NaN. Values and scales have the same bits under all profiles; how values
+// are encoded in memory is private to the profile's kernels.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/context.h"
+
+namespace sluice::kernels {
+
+// A view of memory for rows of k values, or of nothing.
+class QuantizedRows {
+ public:
+  QuantizedRows() = default;
+  // Requires Bytes(profile, rows, k) bytes at `memory`, aligned to cache lines.
+  QuantizedRows(Profile profile, int64_t rows, int64_t k, std::byte* memory);
+  static int64_t Bytes(Profile profile, int64_t rows, int64_t k);
+
+  bool present() const { return k_ > 0; }
+  int64_t k() const { return k_; }
+  int64_t stride() const { return stride_; }  // bytes
+  std::byte* row(int64_t r) const { return values_ + r * stride_; }
+  float* scales() const { return scales_; }
+
+ private:
+  int64_t k_ = 0, stride_ = 0;
+  float* scales_ = nullptr;      // [rows]
+  std::byte* values_ = nullptr;  // [rows, stride]
+};
+
+// Quantises x, [rows, k] with the row stride ldx.
+void QuantizeRows(const Context& context, const float* x, int64_t ldx, int64_t rows,
+                  const QuantizedRows& out);
+// Quantises one row on the calling thread.
+void QuantizeRow(Profile profile, const float* x, int64_t row, const QuantizedRows& out);
+
+}  // namespace sluice::kernels

@@ -1,0 +1,82 @@
+// The parts of the products in int8 that units share. See vec.h for the rules and int8.h for the
+// arithmetic.
+#pragma once
+
+#include "kernels/cpu/simd/gemm_tiles.h"
+#include "kernels/cpu/simd/int8.h"
+
+namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
+
+// Returns the largest bits of a magnitude, which are those of the largest magnitude; NaN is above
+// all numbers.
+static int32_t LargestBits(const float* x, int64_t k) {
+  VecI largest = {};
+  for (int64_t i = 0; i < k; i += kLanes) {
+    const VecF v = k - i >= kLanes ? Load(x + i) : LoadPartial(x + i, k - i, 0.0f);
+    const VecI bits = reinterpret_cast<VecI>(v) & 0x7FFFFFFF;
+    largest = bits > largest ? bits : largest;
+  }
+  int32_t most = 0;
+  for (int i = 0; i < kLanes; ++i) most = largest[i] > most ? largest[i] : most;
+  return most;
+}
+
+// Quantises a row into values of type T, each with `offset` added.
+template <typename T, int32_t kOffset>
+static void QuantizeRow(const float* x, int64_t k, void* out, float* scale) {
+  typedef T Values __attribute__((vector_size(sizeof(T) * kLanes), aligned(1), may_alias));
+  constexpr int32_t kInfinity = 0x7F800000;
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to integers
+  const int32_t bits = LargestBits(x, k);
+  float largest;
+  __builtin_memcpy(&largest, &bits, sizeof(largest));
+  const bool counts = bits < kInfinity && largest >= simd::kInt8Least;
+  const VecF inverse = Broadcast(counts ? simd::kInt8Most / largest : 0.0f);
+  *scale = bits >= kInfinity ? __builtin_nanf("") : counts ? largest / simd::kInt8Most : 0.0f;
+  T* const to = static_cast<T*>(out);
+  const int64_t padded = (k + simd::kInt8Depth - 1) / simd::kInt8Depth * simd::kInt8Depth;
+  for (int64_t i = 0; i < padded; i += kLanes) {
+    const VecF v = k - i >= kLanes ? Load(x + i) : LoadPartial(x + i, k - i, 0.0f);
+    const VecF rounded = (counts ? v : VecF{}) * inverse + kRound;
+    const VecI value = reinterpret_cast<VecI>(rounded) - (0x4B400000 - kOffset);
+    *reinterpret_cast<Values*>(to + i) = __builtin_convertvector(value, Values);
+  }
+}
+
+// Completes finished sums [rows, width] of x plus kOffset, and writes them.
+template <int32_t kOffset>
+__attribute__((noinline)) static void WriteInt8Tile(const simd::Int8Block& block, int64_t row,
+                                                    int64_t rows, int64_t col, int64_t width,
+                                                    const int32_t* sums) {
+  const int64_t cols = block.cols - col < width ? block.cols - col : width;
+  for (int64_t r = 0; r < rows; ++r) {
+    const VecF row_scale = Broadcast(block.row_scales[row + r]);
+    float* const out = block.out + (row + r) * block.ldo + col;
+    for (int64_t c = 0; c < cols; c += kLanes) {
+      const int64_t n = cols - c;
+      VecI sum = LoadInts(sums + r * width + c);
+      if constexpr (kOffset != 0) sum -= LoadInts(block.corrections + col + c);
+      VecF y = __builtin_convertvector(sum, VecF) * row_scale * Load(block.scales + col + c);
+      if (block.bias != nullptr) y = y + LoadUpTo(block.bias + col + c, n);
+      if (block.accumulate) y = LoadUpTo(out + c, n) + y;
+      StoreUpTo(out + c, y, n);
+    }
+  }
+}
+
+// What the units share. An element of a panel is four values of a column.
+template <int32_t kOffset>
+struct Int8Sums {
+  typedef simd::Int8Block Block;
+  typedef int32_t Element;
+  typedef VecI Column;
+  typedef VecI Sum;
+  typedef int32_t Total;
+
+  static void WriteTile(const Block& block, int64_t row, int64_t rows, int64_t col, int64_t width,
+                        const int32_t* sums) {
+    WriteInt8Tile<kOffset>(block, row, rows, col, width, sums);
+  }
+};
+
+}  // namespace sluice::kernels::SLUICE_SIMD_NAMESPACE

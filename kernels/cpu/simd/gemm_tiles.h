@@ -1,0 +1,177 @@
+// Products of rows by packed panels, for every way in which panels hold their elements. See vec.h
+// for the rules.
+//
+// A tile keeps R x P panels of running sums in registers while k ascends: x is broadcast, the
+// panels stream. Every (R, P) does the same arithmetic per element, so a row's bits do not depend
+// on how many rows it is computed with.
+//
+// A `Unit` says how:
+//   Block                    the argument of its kernel (rows, cols, k in elements, panels)
+//   X, Element               an element of x, and of a panel
+//   Column, Sum, Total       a vector of panel elements, of running sums, and a finished sum
+//   kPanelCols               columns, and elements, of a row of a panel; it has kPanelVectors sums
+//   kAtOnce                  rows of a panel that a tile takes at a time, so that fewer
+//                            instructions surround the products (measured to be best)
+//   XOf, Stride              the block's rows of x, and the elements between two
+//   Widen, Spread, Add       loads a row of a panel; broadcasts an element of x; adds a product
+//   StorePanel, WriteTile    stores the sums of a panel; completes and writes those of a tile
+#pragma once
+
+#include "kernels/cpu/simd/table.h"
+#include "kernels/cpu/simd/vec.h"
+
+namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
+
+inline constexpr int kPanelVectors = 2;
+inline constexpr int kTileRows = kLanes == 16 ? 12 : kLanes == 8 ? 6 : 4;
+
+// Returns the number of panels that a tile of `rows` rows takes at once. With few rows, several
+// panels keep enough sums in flight to hide the latency of the products, as long as the sums, the
+// panels' columns and an element of x fit the registers.
+inline constexpr int PanelsAtOnce(int64_t rows) {
+  constexpr int kRegisters = kLanes == 16 ? 32 : 16;
+  if (rows == 1) return 4;
+  return (rows + 1) * 2 * kPanelVectors + 1 <= kRegisters ? 2 : 1;
+}
+
+// The memory that a tile prefetches into the second-level cache for the tiles after it.
+struct Ahead {
+  const char* begin;
+  int64_t step;  // bytes to prefetch for each row of the tile's own panel
+};
+
+SLUICE_INLINE VecF LoadUpTo(const float* p, int64_t n) {
+  return n >= kLanes ? Load(p) : LoadPartial(p, n, 0.0f);
+}
+
+SLUICE_INLINE void StoreUpTo(float* p, VecF v, int64_t n) {
+  if (n >= kLanes) {
+    Store(p, v);
+  } else {
+    StorePartial(p, v, n);
+  }
+}
+
+// R rows of x, addressed by a pointer for every three rows plus zero, one or two strides.
+template <typename Unit, int R>
+struct RowsOf {
+  typedef typename Unit::X X;
+  const X* third[(R + 2) / 3];
+  int64_t stride;
+
+  SLUICE_INLINE_MEMBER RowsOf(const X* x, int64_t ldx) : stride(ldx) {
+#pragma GCC unroll 4
+    for (int i = 0; i < (R + 2) / 3; ++i) third[i] = x + 3 * i * ldx;
+  }
+  SLUICE_INLINE_MEMBER const X& At(int row, int column) const {
+    return third[row / 3][row % 3 * stride + column];
+  }
+  SLUICE_INLINE_MEMBER void Advance(int64_t columns) {
+#pragma GCC unroll 4
+    for (const X*& rows : third) rows += columns;
+    KeepAsItIs();
+  }
+  // Keeps the compiler from computing the address of each element before a loop; the registers
+  // cannot hold them all.
+  SLUICE_INLINE_MEMBER void KeepAsItIs() {
+#pragma GCC unroll 4
+    for (const X*& rows : third) asm("" : "+r"(rows));
+    asm("" : "+r"(stride));
+  }
+};
+
+// Adds column `i` of x times a row of P panels, of `panel` elements each, to `sum`.
+template <typename Unit, int R, int P>
+SLUICE_INLINE void AddProducts(const RowsOf<Unit, R>& x, int i, const typename Unit::Element* w,
+                               int64_t panel, typename Unit::Sum (&sum)[R][P * kPanelVectors]) {
+  typename Unit::Column column[P * kPanelVectors];
+#pragma GCC unroll 4
+  for (int p = 0; p < P; ++p) Unit::Widen(w + p * panel, column + p * kPanelVectors);
+#pragma GCC unroll 12
+  for (int r = 0; r < R; ++r) {
+    const typename Unit::Column a = Unit::Spread(x.At(r, i));
+#pragma GCC unroll 8
+    for (int c = 0; c < P * kPanelVectors; ++c) sum[r][c] = Unit::Add(a, column[c], sum[r][c]);
+  }
+}
+
+// Computes rows [row, row + R) by P panels from column `col` on.
+template <typename Unit, int R, int P>
+static void Tile(const typename Unit::Block& block, const Ahead& ahead, int64_t row, int64_t col) {
+  constexpr int kPanelCols = Unit::kPanelCols;
+  constexpr int64_t kRowBytes = kPanelCols * sizeof(typename Unit::Element);
+  constexpr int64_t kAhead = 2048 / sizeof(typename Unit::Element);
+  constexpr int kRows = R == 1 ? 1 : Unit::kAtOnce;  // a single row is bound by memory anyway
+  const int64_t k = block.k, panel = k * kPanelCols;
+  RowsOf<Unit, R> x(Unit::XOf(block) + row * Unit::Stride(block), Unit::Stride(block));
+  const auto* w = static_cast<const typename Unit::Element*>(block.panels) + col * k;
+  const char* next = ahead.begin;
+  typename Unit::Sum sum[R][P * kPanelVectors] = {};
+  int64_t i = 0;
+  for (; i + kRows <= k; i += kRows, w += kRows * kPanelCols) {
+#pragma GCC unroll 8
+    for (int u = 0; u < kRows; ++u) {
+      const typename Unit::Element* row_of_panel = w + u * kPanelCols;
+      if constexpr (P == 1) {
+        if (u * kRowBytes % kCacheLine == 0) __builtin_prefetch(next + u * ahead.step, 0, 2);
+      } else {
+        // Bound by memory. Hardware prefetchers stop at page boundaries, which panels cross all the
+        // time.
+#pragma GCC unroll 4
+        for (int p = 0; p < P; ++p) __builtin_prefetch(row_of_panel + p * panel + kAhead);
+      }
+      AddProducts<Unit, R, P>(x, u, row_of_panel, panel, sum);
+    }
+    next += kRows * ahead.step;
+    x.Advance(kRows);
+  }
+  for (; i < k; ++i, w += kPanelCols, x.Advance(1)) AddProducts<Unit, R, P>(x, 0, w, panel, sum);
+  typename Unit::Total sums[R][P * kPanelCols];
+#pragma GCC unroll 12
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) {
+      Unit::StorePanel(sums[r] + p * kPanelCols, &sum[r][p * kPanelVectors]);
+    }
+  }
+  Unit::WriteTile(block, row, R, col, P * kPanelCols, sums[0]);
+}
+
+// Calls the tile function for `rows` in [1, R].
+template <typename Unit, int R>
+static void DispatchTile(const typename Unit::Block& block, const Ahead& ahead, int64_t row,
+                         int64_t rows, int panels, int64_t col) {
+  if (rows < R) {
+    if constexpr (R > 1) DispatchTile<Unit, R - 1>(block, ahead, row, rows, panels, col);
+  } else if (panels == PanelsAtOnce(R)) {
+    Tile<Unit, R, PanelsAtOnce(R)>(block, ahead, row, col);
+  } else {
+    for (int p = 0; p < panels; ++p) {
+      Tile<Unit, R, 1>(block, ahead, row, col + p * Unit::kPanelCols);
+    }
+  }
+}
+
+// Computes a block. While the tiles of a panel are computed, each prefetches its share of the next
+// panel, so that its beginning need not wait for memory. The prefetches behind the last panel are
+// useless and harmless.
+template <typename Unit>
+static void Gemm(const typename Unit::Block& block) {
+  constexpr int64_t kRowBytes = Unit::kPanelCols * sizeof(typename Unit::Element);
+  const int64_t tiles = (block.rows + kTileRows - 1) / kTileRows;
+  const int64_t panels = (block.cols + Unit::kPanelCols - 1) / Unit::kPanelCols;
+  const int64_t step = block.rows < kTileRows ? PanelsAtOnce(block.rows) : 1;
+  const char* following = static_cast<const char*>(block.panels);
+  for (int64_t p = 0; p < panels; p += step) {
+    const int count = static_cast<int>(panels - p < step ? panels - p : step);
+    const int64_t row_bytes = count * kRowBytes;
+    following += row_bytes * block.k;
+    for (int64_t t = 0; t < tiles; ++t) {  // tiles of nearly equal heights
+      const int64_t row = block.rows * t / tiles, end = block.rows * (t + 1) / tiles;
+      const Ahead ahead = {following + row_bytes * block.k * t / tiles, row_bytes / tiles};
+      DispatchTile<Unit, kTileRows>(block, ahead, row, end - row, count, p * Unit::kPanelCols);
+    }
+  }
+}
+
+}  // namespace sluice::kernels::SLUICE_SIMD_NAMESPACE

@@ -1,0 +1,57 @@
+// Products in int8: rows of x that are quantised at run time by weights that were quantised before,
+// summed in int32. The sums are exact, and the few f32 operations around them are rounded one by
+// one (the build never contracts them), so that every unit gives the same bits.
+#pragma once
+
+#include <stdint.h>
+
+namespace sluice::kernels::simd {
+
+// Consecutive panels of a packed int8 matrix times some quantised rows:
+//   out[r, c] = f32(sum_k x[r, k] w[k, c]) row_scales[r] scales[c] (+ bias[c]) (+ out[r, c])
+// with the products and sums of f32 taken from left to right, and out first in the last one.
+struct Int8Block {
+  const void* x;  // [rows, stride bytes], as the unit's quantize_row writes them
+  int64_t stride;
+  const float* row_scales;  // [rows]
+  int64_t rows;
+  const void* panels;  // [ceil(cols / panel_cols), k, panel_cols, 4]
+  int64_t k;           // in fours: the depth of a padded row over 4
+  int64_t cols;
+  // Each has values up to the end of the last panel.
+  const float* scales;         // [cols]
+  const int32_t* corrections;  // [cols], kInt8Offset times the sum of a column
+  const float* bias;           // [cols] or nullptr
+  float* out;                  // [rows, cols], row stride ldo
+  int64_t ldo;
+  bool accumulate;
+};
+
+// A quantised row has zeros up to a multiple of this.
+inline constexpr int64_t kInt8Depth = 64;
+
+// A row whose largest magnitude is below this counts as zeros: a scale for it would be denormal.
+inline constexpr float kInt8Least = 0x1p-100f;
+inline constexpr float kInt8Most = 127.0f;
+
+// What is added to the values of x where an instruction reads them as unsigned.
+inline constexpr int32_t kInt8Offset = 128;
+
+struct Int8Table {
+  int32_t panel_cols;
+  int32_t tile_rows;
+  int32_t value_bytes;  // of a value of a quantised row
+  // Rows behind the last one that a kernel may read, whatever they hold.
+  int32_t slack_rows;
+  // Quantises a row of k values: value = round(x * (127 / max|x|)), ties to even, and
+  // *scale = max|x| / 127. A row with a value that is not finite has a scale of NaN.
+  void (*quantize_row)(const float* x, int64_t k, void* out, float* scale);
+  void (*gemm)(const Int8Block& block);
+};
+
+extern const Int8Table kInt8Portable;  // pairs in int16 by SSE2
+extern const Int8Table kInt8Avx2;      // pairs in int16
+extern const Int8Table kInt8Dots;      // fours by AVX-512 VNNI
+extern const Int8Table kInt8Tiles;     // AMX, and VNNI for single rows
+
+}  // namespace sluice::kernels::simd

@@ -1,0 +1,236 @@
+// Models whose projections are multiplied in int8: each projection has the bits of the reference in
+// integers, whichever op quantised its rows, and stored checkpoints give the bits of quantising on
+// load.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "engine/cpu/cpu_model.h"
+#include "engine/cpu/int8_plan.h"
+#include "kernels/cpu/kv_cache.h"
+#include "kernels/reference/int8.h"
+#include "tests/engine/cpu/runner.h"
+#include "tests/support/checkpoint_writer.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/tensor_bytes.h"
+
+namespace sluice::testing {
+namespace {
+
+using kernels::reference::Int8Product;
+using kernels::reference::Quantize;
+using kernels::reference::Quantized;
+using ::testing::HasSubstr;
+
+// Returns a model with every kind of projection that reads rows of its own or of another op.
+ModelConfig Int8Config(NormOrder order, bool gated) {
+  ModelConfig config = TinySluiceConfig(2);
+  config.norm.kind = NormKind::kLayer;
+  config.norm.bias = true;
+  config.norm.order = order;
+  config.gated_mlp = gated;
+  config.qkv_bias = config.output_bias = config.mlp_bias = true;
+  config.position_wise.layers[static_cast<int>(Projection::kUp)] = {false, true};
+  config.position_wise.max_positions = config.max_positions;
+  config.position_wise.bias = PositionWiseBias::kPositionFeature;
+  config.quantization.projections = Quantization::kInt8;
+  return config;
+}
+
+// Returns column `col` of the matrix of a position.
+Quantized Column(const Model& model, const LinearOp& op, int64_t position, int64_t col) {
+  const Tensor tensor = model.checkpoint.Find(op.weight.name, op.weight.shape).value();
+  const int64_t k = model.graph.buffers[op.in].width, n = model.graph.buffers[op.out].width;
+  std::vector<float> values;
+  for (int64_t row = 0; row < k; ++row) {
+    const int64_t at = op.position_wise() ? (position * k + row) * n + col : col * k + row;
+    values.push_back(kernels::LoadAsFloat(tensor.data, tensor.dtype, at));
+  }
+  return Quantize(values);
+}
+
+float Bias(const Model& model, const LinearOp& op, int64_t position, int64_t col) {
+  if (!op.bias.present()) return 0;
+  const Tensor tensor = model.checkpoint.Find(op.bias.name, op.bias.shape).value();
+  const int64_t row = op.position_bias ? position : 0;
+  return kernels::LoadAsFloat(tensor.data, tensor.dtype,
+                              row * model.graph.buffers[op.out].width + col);
+}
+
+class Int8ModelTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Int8ModelTest, EveryProjectionHasTheBitsOfTheReference) {
+  for (const auto& [order, gated] :
+       {std::pair{NormOrder::kPre, true}, {NormOrder::kPost, false}, {NormOrder::kQuery, false}}) {
+    SCOPED_TRACE(std::string(NameOf(order)));
+    const auto model = RandomModel(Int8Config(order, gated), 5, kernels::DType::kBF16);
+    constexpr int32_t kRowsOfStep = 9;
+    Runner runner(model, {.threads = 2, .profile = GetParam(), .poison = true}, {kRowsOfStep, 1});
+    const auto& executable = static_cast<const CpuModel&>(runner.executable());
+    const auto plan = executable.Prepare({kRowsOfStep, 1});
+    std::mt19937_64 random(6);
+    const std::vector<int32_t> tokens = RandomTokens(random, kRowsOfStep, model->config.vocab_size);
+    std::vector<int32_t> pages(kernels::kPageTokens, 0);
+    const StepSequence sequence{0, kRowsOfStep, tokens.data(), pages.data()};
+    StepBatch batch(kRowsOfStep, 1, model->config.max_positions, kernels::kPageTokens);
+    batch.Assign({&sequence, 1}, {}, executable.row_order());
+    std::vector<std::vector<float>> buffers(model->graph.buffers.size());  // before the op
+    int projections = 0;
+    const auto check = [&](size_t index, const StepRun& run) {
+      const auto* op = std::get_if<LinearOp>(&model->graph.ops[index]);
+      if (op != nullptr) {
+        ++projections;
+        const int64_t k = model->graph.buffers[op->in].width;
+        const int64_t n = model->graph.buffers[op->out].width;
+        for (int64_t r = 0; r < kRowsOfStep; ++r) {
+          const Quantized x = Quantize({run.buffer(op->in) + r * k, static_cast<size_t>(k)});
+          const int32_t position = batch.positions()[r];
+          for (int64_t c = 0; c < n; ++c) {
+            float expected = Int8Product(x, Column(*model, *op, position, c));
+            if (op->bias.present()) expected = expected + Bias(*model, *op, position, c);
+            if (op->accumulate) expected = buffers[op->out][r * n + c] + expected;
+            ASSERT_EQ(std::bit_cast<uint32_t>(run.buffer(op->out)[r * n + c]),
+                      std::bit_cast<uint32_t>(expected))
+                << op->weight.name << ", row " << r << ", column " << c;
+          }
+        }
+      }
+      for (size_t b = 0; b < buffers.size(); ++b) {
+        const float* const from = run.buffer(static_cast<BufferId>(b));
+        buffers[b].assign(from, from + kRowsOfStep * model->graph.buffers[b].width);
+      }
+    };
+    ASSERT_TRUE(executable.Trace(**plan, runner.slot(), batch, check).ok());
+    EXPECT_EQ(projections, 2 * (gated ? 7 : 6));
+  }
+}
+
+// Writes the tensors of a model, those of its layers in int8 as compressed-tensors stores them.
+// `change` may edit them.
+void WriteStored(const Model& model, const std::string& directory,
+                 const std::function<void(std::vector<TensorBytes>&)>& change = nullptr) {
+  std::vector<TensorBytes> tensors;
+  const auto is_layer = [&](const std::string& name) {
+    return std::ranges::any_of(model.graph.ops, [&](const GraphOp& op) {
+      const auto* const linear = std::get_if<LinearOp>(&op);
+      return linear != nullptr && linear->weight.name == name;
+    });
+  };
+  for (const auto& [name, tensor] : model.checkpoint.tensors()) {
+    if (!is_layer(name)) {
+      const auto* const data = static_cast<const char*>(tensor.data);
+      tensors.push_back({name,
+                         "BF16",
+                         tensor.shape,
+                         {data, data + tensor.elements() * kernels::DTypeBytes(tensor.dtype)}});
+      continue;
+    }
+    const int64_t out = tensor.shape[0], in = tensor.shape[1];
+    TensorBytes values{name, "I8", tensor.shape, ""}, scales{name + "_scale", "F32", {out, 1}, ""};
+    std::vector<float> row(in);
+    for (int64_t r = 0; r < out; ++r) {
+      kernels::ConvertToFloat(tensor.data, tensor.dtype, r * in, in, row.data());
+      const Quantized quantized = Quantize(row);
+      values.data.append(quantized.values.begin(), quantized.values.end());
+      scales.data.append(reinterpret_cast<const char*>(&quantized.scale), sizeof(float));
+    }
+    tensors.push_back(std::move(values));
+    tensors.push_back(std::move(scales));
+  }
+  if (change) change(tensors);
+  WriteTestFile(directory + "/model.safetensors", SafetensorsFile(tensors));
+}
+
+TEST_P(Int8ModelTest, AStoredCheckpointGivesTheBitsOfQuantisingOnLoad) {
+  ModelConfig config = TinyConfig(2);
+  const auto stored_as_bf16 = RandomModel(config, 8, kernels::DType::kBF16);
+  config.quantization.projections = Quantization::kInt8;
+  const auto on_load = RandomModel(config, 8, kernels::DType::kBF16);
+  const TemporaryDirectory directory;
+  config.quantization = {};
+  WriteTestFile(directory.File("config.json"), ConfigJson(config));
+  WriteStored(*stored_as_bf16, directory.path());
+  const auto stored = LoadModel("m", 1, directory.path());
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  const CpuOptions options = {.threads = 2, .profile = GetParam(), .poison = true};
+  std::mt19937_64 random(9);
+  const std::vector<std::vector<int32_t>> prompts = {RandomTokens(random, 11, config.vocab_size)};
+  const Bucket bucket{11, 1};
+  Runner expected(on_load, options, bucket), runner(*stored, options, bucket);
+  EXPECT_TRUE(SameBits(runner.Run(prompts)[0], expected.Run(prompts)[0]));
+  EXPECT_EQ(runner.executable().weight_bytes(), expected.executable().weight_bytes());
+  // The head is in bf16, as the profile's name says where it is multiplied so.
+  EXPECT_EQ(runner.executable().profile(), GetParam() + "-int8");
+  Runner plain(stored_as_bf16, options, bucket);
+  EXPECT_EQ(plain.executable().profile(), GetParam());
+}
+
+TEST(Int8ModelErrors, NameTheTensor) {
+  const auto model = RandomModel(TinyConfig(1), 8, kernels::DType::kBF16);
+  const std::string q = "model.layers.0.self_attn.q_proj.weight";
+  const auto error = [&](const std::function<void(std::vector<TensorBytes>&)>& change) {
+    const TemporaryDirectory directory;
+    WriteTestFile(directory.File("config.json"), ConfigJson(TinyConfig(1)));
+    WriteStored(*model, directory.path(), change);
+    const auto loaded = LoadModel("m", 1, directory.path());
+    if (!loaded.ok()) return loaded.status().ToString();
+    const auto backend = MakeBackendUnderTest({.threads = 1, .profile = "cpu-portable-f32"});
+    return backend->Load(*loaded).status().ToString();
+  };
+  const auto of = [](std::vector<TensorBytes>& tensors, const std::string& name) {
+    return std::ranges::find(tensors, name, &TensorBytes::name);
+  };
+  EXPECT_EQ(error(nullptr), "OK");
+  EXPECT_THAT(error([&](auto& tensors) { tensors.erase(of(tensors, q + "_scale")); }),
+              HasSubstr("tensor " + q + "_scale is missing"));
+  EXPECT_THAT(error([&](auto& tensors) {
+                of(tensors, q + "_scale")->shape = {1, 32};
+              }),
+              HasSubstr("tensor " + q + "_scale has shape [1, 32], must be [32, 1]"));
+  EXPECT_THAT(error([&](auto& tensors) {
+                of(tensors, q)->shape = {16, 64};
+              }),
+              HasSubstr("tensor " + q + " has shape [16, 64], must be [32, 32]"));
+  EXPECT_THAT(error([&](auto& tensors) {
+                auto& norm = *of(tensors, "model.norm.weight");
+                norm.dtype = "I8";
+                norm.data.resize(norm.data.size() / 2);
+              }),
+              HasSubstr("tensor model.norm.weight has dtype I8, must be F32, F16 or BF16"));
+}
+
+TEST(QuantizationPlan, RowsAreQuantisedWhereTheyAreWrittenAndOnceForAllLayersThatReadThem) {
+  const auto model = RandomModel(Int8Config(NormOrder::kPre, true), 1);
+  const std::vector<bool> plan = PlanQuantization(*model);
+  ASSERT_EQ(plan.size(), model->graph.ops.size());
+  int norms = 0, layers = 0, activations = 0;
+  for (size_t i = 0; i < plan.size(); ++i) {
+    if (!plan[i]) continue;
+    const GraphOp& op = model->graph.ops[i];
+    norms += std::holds_alternative<NormOp>(op);
+    activations += std::holds_alternative<ActivationOp>(op);
+    layers += std::holds_alternative<LinearOp>(op);
+  }
+  EXPECT_EQ(norms, 4);        // two of each layer, whose rows q, k and v, or gate and up, read
+  EXPECT_EQ(activations, 2);  // for down
+  EXPECT_EQ(layers, 2);       // o, whose rows attention writes
+  EXPECT_EQ(WidestQuantizedRow(*model), model->config.intermediate_size);
+}
+
+std::string Int8ProfileName(const ::testing::TestParamInfo<std::string>& param) {
+  return TestName(param.param);
+}
+INSTANTIATE_TEST_SUITE_P(Profiles, Int8ModelTest, ::testing::ValuesIn(SupportedProfiles()),
+                         Int8ProfileName);
+
+}  // namespace
+}  // namespace sluice::testing

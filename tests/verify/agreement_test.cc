@@ -1,0 +1,114 @@
+#include "verify/agreement.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "tests/support/checkpoint_writer.h"
+#include "tests/support/temporary_directory.h"
+
+namespace sluice::verify {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TextOutputs At(double angle, std::vector<double> logprobs = {}, std::vector<double> scores = {}) {
+  return {std::move(logprobs), {std::cos(angle), std::sin(angle)}, std::move(scores)};
+}
+
+TEST(AgreementTest, TellsTheDifferencesOfLogProbabilitiesAndBits) {
+  const std::vector<Text> texts = {{{1, 2, 3}, 4}, {{1, 2}, 4}};
+  const std::vector<TextOutputs> f32 = {At(0, {-1, -2}), At(0, {-3})};
+  const std::vector<TextOutputs> faster = {At(0, {-1.5, -2}), At(0, {-2.75})};
+  const Agreement agreement = Compare(texts, f32, faster);
+  ASSERT_TRUE(agreement.tokens.has_value());
+  EXPECT_EQ(agreement.tokens->tokens, 3);
+  EXPECT_EQ(agreement.tokens->bytes, 8);
+  EXPECT_DOUBLE_EQ(agreement.tokens->largest, 0.5);
+  EXPECT_DOUBLE_EQ(agreement.tokens->mean, 0.25);
+  EXPECT_DOUBLE_EQ(agreement.tokens->bits_f32, 6 / std::log(2));
+  EXPECT_DOUBLE_EQ(agreement.tokens->bits, 6.25 / std::log(2));
+  EXPECT_FALSE(agreement.labels.has_value());
+}
+
+TEST(AgreementTest, BytesAreUnknownIfThoseOfATextAre) {
+  const std::vector<Text> texts = {{{1, 2}, 4}, {{1, 2}, 0}};
+  const std::vector<TextOutputs> outputs = {At(0, {-1}), At(0, {-3})};
+  EXPECT_EQ(Compare(texts, outputs, outputs).tokens->bytes, 0);
+}
+
+// Thirteen texts at angles that grow, so that each one's nearest are its neighbours.
+TEST(AgreementTest, TellsCosinesAndTheNearestTexts) {
+  constexpr int kTexts = 13;
+  const std::vector<Text> texts(kTexts, {{1}, 1});
+  std::vector<TextOutputs> f32;
+  for (int i = 0; i < kTexts; ++i) f32.push_back(At(0.01 * i * (i + 1)));
+  Agreement agreement = Compare(texts, f32, f32);
+  EXPECT_EQ(agreement.nearest, 10);
+  EXPECT_EQ(agreement.same_nearest, 1);
+  EXPECT_EQ(agreement.nearest_in_common, 1);
+  EXPECT_NEAR(agreement.mean_cosine, 1, 1e-12);
+
+  std::vector<TextOutputs> faster = f32;
+  faster[0] = At(0.01 * kTexts * (kTexts + 1));  // behind the last
+  agreement = Compare(texts, f32, faster);
+  EXPECT_NEAR(agreement.least_cosine, std::cos(0.01 * kTexts * (kTexts + 1)), 1e-12);
+  EXPECT_LT(agreement.same_nearest, 1);
+  EXPECT_GT(agreement.nearest_in_common, 0.8);
+  for (TextOutputs& each : faster) {
+    for (double& value : each.embedding) value *= 3;
+  }
+  EXPECT_EQ(Compare(texts, f32, faster).nearest_in_common, agreement.nearest_in_common);
+}
+
+TEST(AgreementTest, CountsTheLabelsThatFlip) {
+  const std::vector<Text> texts(2, {{1}, 1});
+  const std::vector<TextOutputs> f32 = {At(0, {}, {1, 2}), At(0, {}, {5, 1})};
+  const std::vector<TextOutputs> faster = {At(0, {}, {2, 1}), At(0, {}, {5, 1})};
+  const Agreement agreement = Compare(texts, f32, faster);
+  ASSERT_TRUE(agreement.labels.has_value());
+  EXPECT_EQ(agreement.labels->flips, 1);
+  EXPECT_EQ(agreement.labels->largest, 1);
+  EXPECT_EQ(agreement.labels->mean, 0.5);
+  EXPECT_FALSE(agreement.tokens.has_value());
+}
+
+std::string Error(const std::string& directory, const std::string& text) {
+  const auto report = VerifyAgainstF32(directory, text, {.threads = 1, .profile = "f32"}, {});
+  return report.ok() ? *report : std::string(report.status().message());
+}
+
+TEST(VerifyAgainstF32Test, ErrorsNameTheFileAndTheLine) {
+  const TemporaryDirectory directory;
+  testing::WriteModel(testing::TinyConfig(1), 1, kernels::DType::kBF16, directory.path());
+  const std::string text = directory.File("text");
+  EXPECT_EQ(Error(directory.path(), text), text + ": cannot be opened");
+  WriteTestFile(text, "1 2 3\n4 61\n");
+  EXPECT_EQ(Error(directory.path(), text),
+            text + ": line 2: is not a list of token ids in [0, 60]; the model has no tokenizer");
+  WriteTestFile(text, "\n");
+  EXPECT_EQ(Error(directory.path(), text), text + ": has no text");
+  EXPECT_THAT(Error("nowhere", text), HasSubstr("nowhere"));
+}
+
+TEST(VerifyAgainstF32Test, Int8DiffersFromF32AndF32DoesNot) {
+  const TemporaryDirectory directory;
+  testing::WriteModel(testing::TinyConfig(1), 1, kernels::DType::kBF16, directory.path());
+  const std::string text = directory.File("text");
+  WriteTestFile(text, "1 2 3\n4 5 6 7\n8 9\n");
+  EXPECT_THAT(Error(directory.path(), text), HasSubstr("largest difference 0, mean 0"));
+  const auto int8 =
+      VerifyAgainstF32(directory.path(), text, {.threads = 1, .profile = "f32"},
+                       {.quantization = QuantizationConfig{Quantization::kInt8, true}});
+  ASSERT_TRUE(int8.ok()) << int8.status();
+  EXPECT_THAT(*int8, Not(HasSubstr("largest difference 0,")));
+  EXPECT_THAT(*int8, HasSubstr("of 6 next tokens"));
+  EXPECT_THAT(*int8, HasSubstr("embeddings of 3 texts: mean cosine 0.99"));
+}
+
+}  // namespace
+}  // namespace sluice::verify

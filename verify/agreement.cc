@@ -1,0 +1,319 @@
+#include "verify/agreement.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <memory>
+#include <numbers>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "engine/cpu/cpu_backend.h"
+#include "kernels/cpu/kv_cache.h"
+
+namespace sluice::verify {
+namespace {
+
+constexpr int64_t kNearest = 10;
+constexpr size_t kMostTexts = 100'000;
+
+// Gathers the differences of pairs of values.
+struct Differences {
+  double largest = 0, sum = 0;
+  int64_t count = 0;
+
+  void Add(double a, double b) {
+    largest = std::max(largest, std::abs(a - b));
+    sum += std::abs(a - b);
+    ++count;
+  }
+  double mean() const { return count == 0 ? 0 : sum / static_cast<double>(count); }
+};
+
+double Dot(std::span<const double> a, std::span<const double> b) {
+  return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
+}
+
+// Returns the embeddings, each at length 1 unless it is zero.
+std::vector<std::vector<double>> Normalized(std::span<const TextOutputs> outputs) {
+  std::vector<std::vector<double>> all;
+  for (const TextOutputs& each : outputs) {
+    std::vector<double>& embedding = all.emplace_back(each.embedding);
+    const double length = std::sqrt(Dot(embedding, embedding));
+    for (double& value : embedding) value /= length > 0 ? length : 1;
+  }
+  return all;
+}
+
+// Returns the indices of the `count` texts nearest to `text`, ascending. Of equally near ones those
+// of lower index count as nearer.
+std::vector<size_t> NearestTo(size_t text, const std::vector<std::vector<double>>& embeddings,
+                              int64_t count) {
+  std::vector<std::pair<double, size_t>> others;
+  for (size_t i = 0; i < embeddings.size(); ++i) {
+    if (i != text) others.emplace_back(-Dot(embeddings[text], embeddings[i]), i);
+  }
+  std::partial_sort(others.begin(), others.begin() + count, others.end());
+  std::vector<size_t> nearest;
+  for (int64_t i = 0; i < count; ++i) nearest.push_back(others[i].second);
+  std::sort(nearest.begin(), nearest.end());
+  return nearest;
+}
+
+void CompareEmbeddings(std::span<const TextOutputs> f32, std::span<const TextOutputs> faster,
+                       Agreement* agreement) {
+  const auto texts = std::ssize(f32);
+  const std::vector<std::vector<double>> a = Normalized(f32), b = Normalized(faster);
+  agreement->nearest = std::clamp<int64_t>(texts - 1, 0, kNearest);
+  double cosines = 0, same = 0, common = 0;
+  for (int64_t i = 0; i < texts; ++i) {
+    const double cosine = Dot(a[i], b[i]);
+    cosines += cosine;
+    agreement->least_cosine = std::min(agreement->least_cosine, cosine);
+    if (agreement->nearest == 0) continue;
+    const std::vector<size_t> of_a = NearestTo(i, a, agreement->nearest);
+    const std::vector<size_t> of_b = NearestTo(i, b, agreement->nearest);
+    std::vector<size_t> both;
+    std::ranges::set_intersection(of_a, of_b, std::back_inserter(both));
+    same += of_a == of_b ? 1 : 0;
+    common += static_cast<double>(both.size()) / static_cast<double>(agreement->nearest);
+  }
+  agreement->mean_cosine = cosines / static_cast<double>(texts);
+  agreement->same_nearest = same / static_cast<double>(texts);
+  agreement->nearest_in_common = common / static_cast<double>(texts);
+}
+
+// Computes texts one after another in a slot of its own.
+class TextRunner {
+ public:
+  static absl::StatusOr<TextRunner> Make(std::shared_ptr<const Model> model, int32_t longest,
+                                         const CpuOptions& options) {
+    TextRunner runner(std::move(model));
+    SLUICE_ASSIGN_OR_RETURN(runner.backend_, MakeCpuBackend(options));
+    SLUICE_ASSIGN_OR_RETURN(runner.executable_, runner.backend_->Load(runner.model_));
+    const Bucket bucket = {longest, 1};
+    SLUICE_ASSIGN_OR_RETURN(runner.plan_, runner.executable_->Prepare(bucket));
+    SLUICE_ASSIGN_OR_RETURN(runner.slot_, runner.executable_->CreateSlot(
+                                              bucket, MostPages(bucket, kernels::kPageTokens)));
+    return runner;
+  }
+
+  absl::StatusOr<TextOutputs> Run(const std::vector<int32_t>& tokens) {
+    const ModelConfig& config = model_->config;
+    const auto length = static_cast<int32_t>(tokens.size());
+    std::vector<int32_t> pages(slot_->pages());
+    std::iota(pages.begin(), pages.end(), 0);
+    StepSequence step{0, length, tokens.data(), pages.data()};
+    if (config.serving.alignment == PositionAlignment::kEnd) {
+      step.position_offset = static_cast<int32_t>(config.max_positions) - length;
+    }
+    std::vector<kernels::SampleResult> results(tokens.size());
+    std::vector<SampledRow> sampled;
+    for (int32_t i = 0; model_->generates() && i + 1 < length; ++i) {
+      sampled.push_back({.position = i, .target = tokens[i + 1], .result = &results[i]});
+    }
+    std::vector<double> classified(config.hidden_size);
+    TextOutputs outputs;
+    outputs.embedding.resize(config.hidden_size);
+    std::vector<StateSum> states = {
+        SumOf(config.serving.pooling, length, outputs.embedding.data())};
+    if (model_->classifier) {
+      states.push_back(SumOf(config.serving.classifier.pooling, length, classified.data()));
+    }
+    StepBatch batch(length, 1, static_cast<int32_t>(config.max_positions), kernels::kPageTokens,
+                    static_cast<int32_t>(config.input_width));
+    batch.Assign({&step, 1}, sampled, executable_->row_order(), states);
+    SLUICE_RETURN_IF_ERROR(executable_->Replay(*plan_, *slot_, batch));
+    for (size_t i = 0; i < sampled.size(); ++i) outputs.logprobs.push_back(results[i].logprob);
+    for (double& value : outputs.embedding) value /= states[0].count;
+    if (model_->classifier) {
+      for (double& value : classified) value /= states[1].count;
+      model_->classifier->Score(classified, &outputs.scores);
+    }
+    return outputs;
+  }
+
+ private:
+  explicit TextRunner(std::shared_ptr<const Model> model) : model_(std::move(model)) {}
+
+  static StateSum SumOf(Pooling pooling, int32_t length, double* out) {
+    switch (pooling) {
+      case Pooling::kMean:
+        return {.sequence = 0, .position = 0, .out = out, .count = length};
+      case Pooling::kCls:
+        return {.sequence = 0, .position = 0, .out = out};
+      case Pooling::kLast:
+        break;
+    }
+    return {.sequence = 0, .position = length - 1, .out = out};
+  }
+
+  std::shared_ptr<const Model> model_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<ExecutableModel> executable_;
+  std::unique_ptr<Plan> plan_;
+  std::unique_ptr<Slot> slot_;
+};
+
+absl::StatusOr<std::vector<int32_t>> TokensOf(const Model& model, const std::string& line) {
+  if (model.tokenizer != nullptr) return model.tokenizer->Encode(line);
+  std::vector<int32_t> tokens;
+  for (const absl::string_view word : absl::StrSplit(line, ' ', absl::SkipEmpty())) {
+    int32_t& token = tokens.emplace_back();
+    if (absl::SimpleAtoi(word, &token) && token >= 0 && token < model.config.vocab_size) continue;
+    return absl::InvalidArgumentError(absl::StrCat("is not a list of token ids in [0, ",
+                                                   model.config.vocab_size - 1,
+                                                   "]; the model has no tokenizer"));
+  }
+  return tokens;
+}
+
+absl::StatusOr<std::vector<Text>> ReadTexts(const Model& model, const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return absl::NotFoundError(absl::StrCat(path, ": cannot be opened"));
+  std::vector<Text> texts;
+  std::string line;
+  for (int64_t number = 1; std::getline(file, line) && texts.size() < kMostTexts; ++number) {
+    absl::StatusOr<std::vector<int32_t>> tokens = TokensOf(model, line);
+    if (!tokens.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": line ", number, ": ", tokens.status().message()));
+    }
+    if (line.empty() || tokens->empty()) continue;
+    Text text = {.tokens = *std::move(tokens), .bytes = std::ssize(line)};
+    if (std::ssize(text.tokens) > model.config.max_positions) {
+      text.tokens.resize(model.config.max_positions);
+      if (model.tokenizer != nullptr) text.bytes = std::ssize(model.tokenizer->DecodeBytes(text.tokens));
+    }
+    if (model.tokenizer == nullptr) text.bytes = 0;
+    texts.push_back(std::move(text));
+  }
+  if (texts.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": has no text"));
+  return texts;
+}
+
+std::string Report(const Agreement& agreement) {
+  std::string text;
+  if (agreement.tokens) {
+    const Agreement::OfTokens& of = *agreement.tokens;
+    absl::StrAppendFormat(
+        &text, "log-probabilities of %d next tokens: largest difference %.3g, mean %.3g\n",
+        of.tokens, of.largest, of.mean);
+    const auto count = static_cast<double>(of.tokens);
+    const double ratio = std::exp2((of.bits - of.bits_f32) / count);
+    absl::StrAppendFormat(&text, "perplexity: %.6g, in f32 %.6g (%.5f times)\n",
+                          std::exp2(of.bits / count), std::exp2(of.bits_f32 / count), ratio);
+    if (of.bytes > 0) {
+      const auto bytes = static_cast<double>(of.bytes);
+      absl::StrAppendFormat(&text, "bits per byte: %.5f, in f32 %.5f (%+.5f)\n", of.bits / bytes,
+                            of.bits_f32 / bytes, (of.bits - of.bits_f32) / bytes);
+    }
+  }
+  absl::StrAppendFormat(&text, "embeddings of %d texts: mean cosine %.6f, least %.6f\n",
+                        agreement.texts, agreement.mean_cosine, agreement.least_cosine);
+  if (agreement.nearest > 0) {
+    absl::StrAppendFormat(
+        &text, "nearest %d texts of each: the same for %.1f %% of them, %.2f %% in common\n",
+        agreement.nearest, 100 * agreement.same_nearest, 100 * agreement.nearest_in_common);
+  }
+  if (agreement.labels) {
+    absl::StrAppendFormat(&text, "labels: %d of %d differ; scores by at most %.3g, mean %.3g\n",
+                          agreement.labels->flips, agreement.texts, agreement.labels->largest,
+                          agreement.labels->mean);
+  }
+  return text;
+}
+
+}  // namespace
+
+Agreement Compare(std::span<const Text> texts, std::span<const TextOutputs> f32,
+                  std::span<const TextOutputs> faster) {
+  SLUICE_CHECK(texts.size() == f32.size() && f32.size() == faster.size() && !texts.empty());
+  Agreement agreement;
+  agreement.texts = std::ssize(texts);
+  Differences logprobs, scores;
+  Agreement::OfTokens tokens;
+  Agreement::OfLabels labels;
+  bool bytes_known = true;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    for (size_t j = 0; j < f32[i].logprobs.size(); ++j) {
+      logprobs.Add(f32[i].logprobs[j], faster[i].logprobs[j]);
+      tokens.bits_f32 -= f32[i].logprobs[j] / std::numbers::ln2;
+      tokens.bits -= faster[i].logprobs[j] / std::numbers::ln2;
+    }
+    tokens.bytes += texts[i].bytes;
+    bytes_known = bytes_known && texts[i].bytes > 0;
+    for (size_t j = 0; j < f32[i].scores.size(); ++j)
+      scores.Add(f32[i].scores[j], faster[i].scores[j]);
+    if (f32[i].scores.empty()) continue;
+    const auto label = [](const std::vector<double>& of) {
+      return std::ranges::max_element(of) - of.begin();
+    };
+    labels.flips += label(f32[i].scores) != label(faster[i].scores) ? 1 : 0;
+  }
+  if (logprobs.count > 0) {
+    tokens.tokens = logprobs.count;
+    tokens.largest = logprobs.largest;
+    tokens.mean = logprobs.mean();
+    if (!bytes_known) tokens.bytes = 0;
+    agreement.tokens = tokens;
+  }
+  if (scores.count > 0) {
+    labels.largest = scores.largest;
+    labels.mean = scores.mean();
+    agreement.labels = labels;
+  }
+  CompareEmbeddings(f32, faster, &agreement);
+  return agreement;
+}
+
+absl::StatusOr<std::vector<TextOutputs>> ComputeOutputs(std::shared_ptr<const Model> model,
+                                                        std::span<const Text> texts,
+                                                        const CpuOptions& options) {
+  int32_t longest = 1;
+  for (const Text& text : texts) {
+    longest = std::max(longest, static_cast<int32_t>(text.tokens.size()));
+  }
+  SLUICE_ASSIGN_OR_RETURN(TextRunner runner, TextRunner::Make(std::move(model), longest, options));
+  std::vector<TextOutputs> outputs;
+  outputs.reserve(texts.size());
+  for (const Text& text : texts) {
+    SLUICE_ASSIGN_OR_RETURN(TextOutputs of_text, runner.Run(text.tokens));
+    outputs.push_back(std::move(of_text));
+  }
+  return outputs;
+}
+
+absl::StatusOr<std::string> VerifyAgainstF32(const std::string& model_directory,
+                                             const std::string& text, const CpuOptions& options,
+                                             const ModelOptions& model) {
+  const auto named = [&](const absl::Status& status) {
+    return absl::Status(status.code(), absl::StrCat(model_directory, ": ", status.message()));
+  };
+  const auto faster = LoadModel("verified", 1, model_directory, model);
+  if (!faster.ok()) return named(faster.status());
+  const auto stored =
+      LoadModel("verified", 1, model_directory, {.quantization = QuantizationConfig()});
+  if (!stored.ok()) return named(stored.status());
+  if (!(*stored)->config.embeds_ids()) {
+    return absl::InvalidArgumentError("a model without token ids cannot be compared so");
+  }
+  if (AnyInInt8(**stored)) {
+    return named(absl::InvalidArgumentError(
+        "is stored in int8, so that there are no weights in f32 to compare with"));
+  }
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<Text> texts, ReadTexts(**faster, text));
+  CpuOptions in_f32 = options;
+  in_f32.profile = "f32";
+  SLUICE_ASSIGN_OR_RETURN(const auto expected, ComputeOutputs(*stored, texts, in_f32));
+  SLUICE_ASSIGN_OR_RETURN(const auto found, ComputeOutputs(*faster, texts, options));
+  return Report(Compare(texts, expected, found));
+}
+
+}  // namespace sluice::verify
