@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "base/enum_names.h"
 #include "client/buckets_view.h"
+#include "client/table.h"
 #include "engine/engine_stats.h"
 #include "engine/schedule/batch_former.h"
 
@@ -58,18 +59,14 @@ std::string Meaning(const std::array<EnumName<E>, n>& meanings, const std::strin
   return std::string(meanings[static_cast<size_t>(*known)].name);
 }
 
-std::string Count(int64_t count, const char* one, const char* several) {
-  return absl::StrCat(count, " ", count == 1 ? one : several);
-}
-
 std::string WaitText(const ExplainResponse::Wait& wait) {
   std::string text = absl::StrCat("waits: ", Meaning(kWaitMeanings, wait.reason()));
   if (wait.until_seconds() >= 0) {
     absl::StrAppend(&text, ", until ", Milliseconds(wait.until_seconds()), " at the latest");
   }
   absl::StrAppendFormat(&text, "; a batch would have held %s of %s",
-                        Count(wait.waiting_tokens(), "token", "tokens"),
-                        Count(wait.waiting_rows(), "row", "rows"));
+                        Counted(wait.waiting_tokens(), "token", "tokens"),
+                        Counted(wait.waiting_rows(), "row", "rows"));
   return text;
 }
 
@@ -123,8 +120,8 @@ std::string StepText(const AlikeSteps& steps) {
                             Milliseconds(steps.longest_seconds));
   return absl::StrFormat(
       "%s: %s of its own, %d in all of %s, in bucket %s (%.1f%% used); launched because %s; %s",
-      which, Count(step.own_tokens(), "token", "tokens"), step.batch_tokens(),
-      Count(step.batch_rows(), "row", "rows"), BucketName(step.bucket()),
+      which, Counted(step.own_tokens(), "token", "tokens"), step.batch_tokens(),
+      Counted(step.batch_rows(), "row", "rows"), BucketName(step.bucket()),
       100.0 * static_cast<double>(step.batch_tokens()) / static_cast<double>(capacity),
       Meaning(kTriggerMeanings, step.trigger()), Meaning(kLookupMeanings, step.lookup()));
 }
@@ -150,7 +147,7 @@ std::string ExplanationText(const std::string& request_id, const ExplainResponse
   }
   if (response.steps().empty()) absl::StrAppend(&text, "It never ran.\n");
   const int64_t more = response.total_steps() - response.steps_size();
-  if (more > 0) absl::StrAppend(&text, "and ", Count(more, "more step", "more steps"), ".\n");
+  if (more > 0) absl::StrAppend(&text, "and ", Counted(more, "more step", "more steps"), ".\n");
   return text;
 }
 

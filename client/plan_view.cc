@@ -31,10 +31,6 @@ std::string Wrapped(const std::string& text) {
   return absl::StrJoin(Wrap(text, kTerminalColumns), "\n") + "\n";
 }
 
-std::string Counted(int64_t count, const char* one, const char* many) {
-  return absl::StrCat(count, " ", count == 1 ? one : many);
-}
-
 std::string NameOfOp(const json& op) {
   const std::string matrix = op.at("matrix");
   return absl::StrCat(op.at("kind").get<std::string>(), matrix.empty() ? "" : " ", matrix);

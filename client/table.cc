@@ -19,6 +19,10 @@ bool LooksNumeric(const std::string& cell) {
 
 }  // namespace
 
+std::string Counted(int64_t count, const char* one, const char* several) {
+  return absl::StrCat(count, " ", count == 1 ? one : several);
+}
+
 std::string Percent(double share) { return absl::StrFormat("%.1f%%", 100 * share); }
 
 Table::Table(std::vector<std::string> headings) : rows_{std::move(headings)} {}

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,9 @@ inline constexpr size_t kTerminalColumns = 100;
 
 // Formats a share of 1 with one decimal: "12.3%".
 std::string Percent(double share);
+
+// Returns the number with the noun: "1 row", "2 rows".
+std::string Counted(int64_t count, const char* one, const char* several);
 
 class Table {
  public:

@@ -114,7 +114,15 @@ FOLDERS = {
         "server/admin",
     ],
     "config": ["base", "engine", "server/common"],
-    "verify": ["base", "kernels", "kernels/cpu", "engine/model", "engine", "engine/cpu"],
+    "verify": [
+        "base",
+        "kernels",
+        "kernels/cpu",
+        "engine/model",
+        "engine",
+        "engine/rows",
+        "engine/cpu",
+    ],
     "client": [
         *PURE,
         "engine/einsum",

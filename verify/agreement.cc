@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "engine/cpu/cpu_backend.h"
+#include "engine/rows/row_states.h"
 #include "kernels/cpu/kv_cache.h"
 
 namespace sluice::verify {
@@ -118,41 +119,46 @@ class TextRunner {
     for (int32_t i = 0; model_->generates() && i + 1 < length; ++i) {
       sampled.push_back({.position = i, .target = tokens[i + 1], .result = &results[i]});
     }
-    std::vector<double> classified(config.hidden_size);
-    TextOutputs outputs;
-    outputs.embedding.resize(config.hidden_size);
-    std::vector<StateSum> states = {
-        SumOf(config.serving.pooling, length, outputs.embedding.data())};
-    if (model_->classifier) {
-      states.push_back(SumOf(config.serving.classifier.pooling, length, classified.data()));
+    Request request;
+    const auto spec = std::make_shared<RequestSpec>();
+    spec->model = model_;
+    spec->states.pooling = config.serving.pooling;
+    request.spec = spec;
+    request.outputs = kOutputEmbedding | (model_->classifier ? kOutputScores : OutputMask{0});
+    Reply reply;
+    reply.embedding.resize(EmbeddingSize(*spec));
+    reply.scores.resize(config.serving.classifier.labels);
+    RowStates pooled(request, length);
+    std::vector<RowStates::Positions> wanted;
+    pooled.AppendWanted(0, length, &wanted);
+    std::vector<double> sums(wanted.size() * config.hidden_size);
+    std::vector<StateSum> states;
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      states.push_back({.sequence = 0,
+                        .position = wanted[i].first,
+                        .out = sums.data() + i * config.hidden_size,
+                        .count = wanted[i].count});
     }
     StepBatch batch(length, 1, static_cast<int32_t>(config.max_positions), kernels::kPageTokens,
                     static_cast<int32_t>(config.input_width));
     batch.Assign({&step, 1}, sampled, executable_->row_order(), states);
     SLUICE_RETURN_IF_ERROR(executable_->Replay(*plan_, *slot_, batch));
-    for (size_t i = 0; i < sampled.size(); ++i) outputs.logprobs.push_back(results[i].logprob);
-    for (double& value : outputs.embedding) value /= states[0].count;
-    if (model_->classifier) {
-      for (double& value : classified) value /= states[1].count;
-      model_->classifier->Score(classified, &outputs.scores);
+    bool finite = true;
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      finite &= pooled.Take(wanted[i], {states[i].out, static_cast<size_t>(config.hidden_size)});
     }
+    if (!finite || !pooled.Finish(0, &reply)) {
+      return absl::OutOfRangeError("the model's states are not finite");
+    }
+    TextOutputs outputs;
+    for (size_t i = 0; i < sampled.size(); ++i) outputs.logprobs.push_back(results[i].logprob);
+    outputs.embedding.assign(reply.embedding.begin(), reply.embedding.end());
+    outputs.scores.assign(reply.scores.begin(), reply.scores.end());
     return outputs;
   }
 
  private:
   explicit TextRunner(std::shared_ptr<const Model> model) : model_(std::move(model)) {}
-
-  static StateSum SumOf(Pooling pooling, int32_t length, double* out) {
-    switch (pooling) {
-      case Pooling::kMean:
-        return {.sequence = 0, .position = 0, .out = out, .count = length};
-      case Pooling::kCls:
-        return {.sequence = 0, .position = 0, .out = out};
-      case Pooling::kLast:
-        break;
-    }
-    return {.sequence = 0, .position = length - 1, .out = out};
-  }
 
   std::shared_ptr<const Model> model_;
   std::unique_ptr<Backend> backend_;

@@ -107,6 +107,10 @@ const std::vector<OptionSpec<GrpcOptions>>& OptionSpecs<GrpcOptions>() {
       SLUICE_OPTION(health_address, Address{.may_be_empty = true},
                     "Address of the gRPC health service alone, without TLS and tokens, for probes; "
                     "port 0 picks a free one; empty: there is none."),
+      SLUICE_OPTION(reflection, Boolean{},
+                    "Offer gRPC server reflection at server.grpc.address, for clients such as "
+                    "grpcurl that have no description of the protocol. Reflection needs no "
+                    "credential."),
       SLUICE_SECTION(connection),
   }));
   return specs;

@@ -52,6 +52,7 @@ struct GrpcOptions {
   // memory.
   int64_t stream_idle_timeout_us = 600'000'000;
   std::string health_address{};
+  bool reflection = false;
   ConnectionOptions connection;
 };
 

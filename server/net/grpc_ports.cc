@@ -34,7 +34,7 @@ absl::Status GrpcPorts::Start(const ServerOptions& options, const Services& serv
       Open({.address = options.grpc.address,
             .limits = options.grpc,
             .connections = ConnectionsFor(options.grpc.connection, log),
-            .reflection = admin.on_grpc_address && admin.reflection,
+            .reflection = options.grpc.reflection || (admin.on_grpc_address && admin.reflection),
             .credentials = security.Credentials(),
             .services = admin.on_grpc_address ? services.admin : services.inference},
            "grpc", &inference_);

@@ -89,6 +89,21 @@ TEST_F(AdminAddressTest, TheInferencePortRefusesAdminCalls) {
   }
 }
 
+TEST(ServerTest, ReflectionAtTheInferencePortIsAChoice) {
+  TestDaemon::Options options;
+  options.server.admin = {.address = "127.0.0.1:0"};
+  options.server.grpc.reflection = true;
+  TestDaemon daemon(options);
+  const auto code = [&](const std::string& method) {
+    grpc::ClientContext context;
+    return testing::RawCall(daemon.Channel(), method, "", &context).error_code();
+  };
+  EXPECT_NE(code("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"),
+            grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(code("/sluice.admin.v1.Admin/GetBuckets"), grpc::StatusCode::UNIMPLEMENTED)
+      << "reflection brings no other service";
+}
+
 TEST_F(AdminAddressTest, TheAdminPortServesAllServices) {
   const auto channel = AdminChannel();
   EXPECT_EQ(Call(channel, "/sluice.admin.v1.Admin/GetBuckets"), grpc::StatusCode::OK);

@@ -67,6 +67,7 @@ class PreparationTest : public ::testing::Test {
         .graph = {},
         .checkpoint = {},
         .tokenizer = std::make_unique<SlowTokenizer>(state_),
+        .embedding = {},
         .classifier = std::nullopt,
         .items = std::nullopt,
     });
