@@ -122,6 +122,10 @@ const std::vector<OptionSpec<AdminOptions>>& OptionSpecs<AdminOptions>() {
       SLUICE_OPTION(secured, Boolean{},
                     "server.tls and server.auth hold at server.admin.address too. Set it if that "
                     "is not a loopback address."),
+      SLUICE_OPTION(open_to_network, Boolean{},
+                    "Serve without `secured` at an address that is not a loopback one. Whoever "
+                    "reaches it can then change what is served; without this the daemon does not "
+                    "start."),
   }));
   return specs;
 }

@@ -57,6 +57,7 @@ struct AdminOptions {
   bool on_grpc_address = false;
   bool reflection = true;
   bool secured = false;
+  bool open_to_network = false;
 };
 
 // TLS of the gRPC servers. While the daemon runs, the files are read again when they change; if

@@ -461,5 +461,25 @@ TEST(ValidateTest, TheEarlierDeadlineApplies) {
   EXPECT_EQ(deadline(now + microseconds(600)), now + microseconds(600));
 }
 
+TEST(CallerPriorityTest, AMoreUrgentLevelIsDeniedAndTheDefaultIsWithinTheLimit) {
+  const std::shared_ptr<const Model> model = testing::TextModel();
+  const auto priority_of = [&](int most_urgent, int asked) -> int {
+    inference::ModelInferRequest message = testing::IdsRequest({1});
+    if (asked > 0) testing::SetInt(&message, "priority", asked);
+    const auto valid = Validate(message, {}, {.max_priority = most_urgent, .model = model});
+    if (valid.ok()) return valid->request.spec->priority;
+    EXPECT_EQ(valid.status().code(), absl::StatusCode::kPermissionDenied);
+    EXPECT_THAT(std::string(valid.status().message()), HasSubstr("priority is"));
+    return -1;
+  };
+  EXPECT_EQ(priority_of(1, 1), 1);
+  EXPECT_EQ(priority_of(2, 1), -1);
+  EXPECT_EQ(priority_of(2, 2), 2);
+  EXPECT_EQ(priority_of(3, 2), -1);
+  EXPECT_EQ(priority_of(3, 3), 3);
+  EXPECT_EQ(priority_of(1, 0), 2);
+  EXPECT_EQ(priority_of(3, 0), 3);
+}
+
 }  // namespace
 }  // namespace sluice
