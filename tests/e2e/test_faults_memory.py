@@ -1,9 +1,11 @@
 """Tests what a peer can make the daemon hold: entries 28 to 30 of tests/faults.md."""
 
+import json
 import struct
 
 import pytest
 from always import await_balance, undisturbed
+from conftest import DEMO
 from http2 import END_STREAM, INFER, INITIAL_WINDOW_SIZE, Connection, message
 from limits import MIB, grown, resident
 from tritonclient.grpc import service_pb2
@@ -42,9 +44,7 @@ def test_answers_that_nobody_reads_hold_a_bounded_amount(daemon):
     server = daemon("--server.grpc.max-unread-bytes", "8MiB",
                     "--server.grpc.transfer-timeout-us", "5s")
     body = logits(1024)
-    with Connection(server.grpc) as connection:
-        assert connection.call(1, INFER, body)["grpc-status"] == "0"
-        size = len(connection.data[1])
+    size = 4 * 1024 * json.loads((DEMO / "config.json").read_text())["vocab_size"]
     with undisturbed(server), Connection(server.grpc, [(INITIAL_WINDOW_SIZE, 0)]) as connection:
         before = resident(server)
         streams = range(1, 2 * 95, 2)
