@@ -92,6 +92,7 @@ struct MetricsOptions {
 
 struct HttpOptions {
   bool status_page = true;
+  std::string host = "localhost";
 };
 
 struct LogOptions {
