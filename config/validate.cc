@@ -110,6 +110,25 @@ absl::Status ValidateTls(const Config& config, const Origins& origins) {
   return absl::OkStatus();
 }
 
+// Returns whether only processes of this host reach the address HOST:PORT.
+bool IsLoopback(absl::string_view address) {
+  return absl::StartsWith(address, "127.") || absl::StartsWith(address, "localhost:") ||
+         absl::StartsWith(address, "[::1]:");
+}
+
+absl::Status ValidateAdmin(const Config& config, const Origins& origins) {
+  const AdminOptions& admin = config.server.admin;
+  if (admin.address.empty() || IsLoopback(admin.address)) return absl::OkStatus();
+  const bool guarded =
+      admin.secured && (!config.server.tls.client_ca_file.empty() || !config.server.auth.anonymous);
+  if (guarded || admin.open_to_network) return absl::OkStatus();
+  return ErrorIn(origins, "server.admin.address",
+                 absl::StrCat(admin.address,
+                              " is not a loopback address, and whoever reaches it "
+                              "may change what is served: set server.admin.secured, with callers "
+                              "that must identify themselves, or server.admin.open_to_network"));
+}
+
 absl::Status ValidateServer(const Config& config, const Origins& origins) {
   const GrpcOptions& grpc = config.server.grpc;
   if (grpc.memory_quota_bytes != 0 && grpc.memory_quota_bytes < grpc.max_message_bytes) {
@@ -124,8 +143,8 @@ absl::Status ValidateServer(const Config& config, const Origins& origins) {
 }  // namespace
 
 absl::Status ValidateConfig(const Config& config, const Origins& origins) {
-  for (const auto& validate :
-       {ValidateModels, ValidateLadder, ValidateFiles, ValidateTls, ValidateServer}) {
+  for (const auto& validate : {ValidateModels, ValidateLadder, ValidateFiles, ValidateTls,
+                               ValidateServer, ValidateAdmin}) {
     SLUICE_RETURN_IF_ERROR(validate(config, origins));
   }
   return absl::OkStatus();

@@ -164,6 +164,15 @@ const std::vector<OptionSpec<QueueOptions>>& OptionSpecs<QueueOptions>() {
                     "Memory of the waiting and running requests, with their replies at their "
                     "longest; a request that would exceed it is RESOURCE_EXHAUSTED, one that takes "
                     "more by itself INVALID_ARGUMENT."),
+      SLUICE_OPTION(max_wait_us, Duration(kHourUs),
+                    "A request without a deadline is RESOURCE_EXHAUSTED if the prompts that wait "
+                    "would by themselves take longer than this, at the measured costs: longer "
+                    "waits help nobody, and a daemon that was overloaded is back so soon after. "
+                    "Set it to what your callers wait. Deadlines have their own forecast. 0: no "
+                    "bound."),
+      SLUICE_OPTION(max_caller_share, (Real{0.0, 1.0, /*above_min=*/true}),
+                    "The share of each bound of the queue that the requests of one caller "
+                    "(server.auth.callers_file) may fill, so that none has all of it. 1: all."),
       SLUICE_OPTION(priority_share, (Real{0.0, 1.0, /*above_min=*/true}),
                     "Each priority level below the most urgent may fill this share of what the "
                     "level above may, of each bound of the queue, so that the rest is kept for "

@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/interruption.h"
 #include "base/status_macros.h"
 #include "engine/cpu/attention_choice.h"
 #include "engine/cpu/attention_ops.h"
@@ -126,6 +127,7 @@ absl::StatusOr<LoweredModel> Lower(const Model& model, const kernels::Context& c
   CpuLowering lowering(model, context, attention);
   LoweredModel lowered;
   for (size_t i = 0; i < model.graph.ops.size(); ++i) {
+    SLUICE_RETURN_IF_ERROR(CheckInterruption());
     SLUICE_ASSIGN_OR_RETURN(auto cpu_op, lowering.Lower(i));
     lowered.ops.push_back(std::move(cpu_op));
   }

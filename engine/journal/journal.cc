@@ -1,6 +1,7 @@
 #include "engine/journal/journal.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,8 +37,12 @@ std::string StartLine(const Journal::Start& start) {
   return line.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace) + "\n";
 }
 
-// Cuts a file after its last newline. Returns its size then, or -1 after an error.
+// Cuts a file after its last newline. Returns its size then, 0 for a device or a pipe, or -1 after
+// an error.
 int64_t CutToLines(int file) {
+  struct stat status {};
+  if (fstat(file, &status) != 0) return -1;
+  if (!S_ISREG(status.st_mode)) return 0;
   int64_t end = lseek(file, 0, SEEK_END);
   char block[4096];
   while (end > 0) {
@@ -261,7 +266,10 @@ void Journal::WriteLines() {
 }
 
 bool Journal::WriteAll(std::string_view lines) {
-  if (bytes_ + std::ssize(lines) > most_bytes_) return false;
+  if (bytes_ + std::ssize(lines) > most_bytes_) {
+    bytes_ = most_bytes_;  // shorter lines that would still fit would not fit to what is there
+    return false;
+  }
   std::string_view rest = lines;
   while (!rest.empty()) {
     const ssize_t written = write(file_.get(), rest.data(), rest.size());

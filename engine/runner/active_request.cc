@@ -190,7 +190,8 @@ RequestLoad LoadOf(const Request& request) {
   return {.tokens = tokens + generated,
           .bytes = FixedBytes(request) + rows * RowBytes(request) +
                    tokens * PromptTokenBytes(request) + generated * GeneratedTokenBytes(request),
-          .priority = request.spec->priority};
+          .priority = request.spec->priority,
+          .caller = request.caller};
 }
 
 }  // namespace sluice

@@ -30,6 +30,13 @@ absl::Status UnreachableError() {
       RejectionName(Rejection::kDeadlineUnreachable).data());
 }
 
+absl::Status TooLongError(nanoseconds max_wait, int priority) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("queue.max_wait_us of ",
+                   std::chrono::duration_cast<std::chrono::microseconds>(max_wait).count(),
+                   " reached for requests of priority ", priority, " without a deadline"));
+}
+
 }  // namespace
 
 absl::Status HungError() {
@@ -59,9 +66,18 @@ AdmissionControl::Refusal AdmissionControl::Reserve(const Request& request, cons
   if (request.deadline != MonoTime::max() && OutOfReach(request, scheduler, running, now, needed)) {
     return {Rejection::kDeadlineUnreachable, UnreachableError()};
   }
+  if (request.deadline == MonoTime::max() && WaitsTooLong(load.priority, scheduler)) {
+    return {Rejection::kQueueFull, TooLongError(max_wait_, load.priority)};
+  }
   absl::Status taken = budget_.Take(load);
   const bool too_large = absl::IsInvalidArgument(taken);
   return {too_large ? Rejection::kTooLarge : Rejection::kQueueFull, std::move(taken)};
+}
+
+bool AdmissionControl::WaitsTooLong(int priority, const Scheduler& scheduler) const {
+  if (max_wait_ == nanoseconds(0)) return false;
+  const double share = budget_.LevelShare(priority);
+  return Seconds(TimeOfPrompts(scheduler)) > share * Seconds(max_wait_);
 }
 
 bool AdmissionControl::OutOfReach(const Request& request, const Scheduler& scheduler,

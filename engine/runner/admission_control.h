@@ -2,6 +2,7 @@
 // requests.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -49,7 +50,9 @@ class AdmissionControl {
 
   // With `reuses_prefixes`, only the last token of each prompt is sure to be computed.
   AdmissionControl(const QueueOptions& options, bool reuses_prefixes)
-      : reuses_prefixes_(reuses_prefixes), budget_(options) {}
+      : reuses_prefixes_(reuses_prefixes),
+        max_wait_(std::chrono::microseconds(options.max_wait_us)),
+        budget_(options) {}
 
   // Refuse every request from now on: because the model drains, or because its device hangs.
   void Drain() { draining_ = true; }
@@ -62,7 +65,8 @@ class AdmissionControl {
   // positions, or the deadline has passed.
   static Refusal Examine(const Request& request, int64_t max_positions, MonoTime now);
   // Takes `load` from the budget, or refuses the request: because the model is closed, the deadline
-  // is out of reach or a bound would be exceeded. `running` is the number of running sequences.
+  // is out of reach, what waits would take longer than a request without a deadline may wait, or a
+  // bound would be exceeded. `running` is the number of running sequences.
   // Sets `needed` to the forecast if the request has a deadline.
   Refusal Reserve(const Request& request, const RequestLoad& load, const Scheduler& scheduler,
                   int64_t running, MonoTime now, nanoseconds* needed);
@@ -80,10 +84,13 @@ class AdmissionControl {
   int64_t bytes() const { return budget_.bytes(); }
 
  private:
+  // Returns whether the prompts that wait take longer than requests of this priority may wait.
+  bool WaitsTooLong(int priority, const Scheduler& scheduler) const;
   bool OutOfReach(const Request& request, const Scheduler& scheduler, int64_t running, MonoTime now,
                   nanoseconds* needed) const;
 
   const bool reuses_prefixes_;
+  const nanoseconds max_wait_;  // 0: any time
   AdmissionBudget budget_;
   ForecastError forecast_error_;
   bool draining_ = false;

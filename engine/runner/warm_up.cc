@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/fault_injection.h"
+#include "base/interruption.h"
 #include "base/status_macros.h"
 #include "engine/option_specs.h"
 #include "engine/schedule/scheduler.h"
@@ -60,6 +61,7 @@ absl::StatusOr<Ladder> PreparePlans(const Ladder& wanted, int64_t limit_bytes, c
   SLUICE_RETURN_IF_ERROR(status);
   std::vector<Bucket> kept;
   for (const Bucket& bucket : wanted.buckets().first(wanted.buckets().size() - 1)) {
+    SLUICE_RETURN_IF_ERROR(CheckInterruption());
     status = plans->Prepare(bucket);
     if (absl::IsResourceExhausted(status)) {
       observer->OnNotice(model, absl::StrCat("the ladder is cut short at ", bucket.tokens,
@@ -284,6 +286,7 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
     SLUICE_RETURN_IF_ERROR(TimePlan(prepared.ladder->largest(), model, clock, rise, &prepared));
   }
   for (const Bucket& bucket : prepared.ladder->buckets()) {
+    SLUICE_RETURN_IF_ERROR(CheckInterruption());
     SLUICE_RETURN_IF_ERROR(TimePlan(bucket, model, clock, {.runs = info.timed_runs}, &prepared));
   }
   return prepared;

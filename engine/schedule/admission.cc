@@ -6,12 +6,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status_macros.h"
 
 namespace sluice {
 namespace {
 
 // The most tokens that a forecast looks at; beyond, it is too late anyway.
 constexpr double kMostBetween = 1e12;
+
+// An hour is longer than any deadline or wait that is of interest.
+constexpr double kMostSeconds = 3600;
 
 double SecondsOf(nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -26,9 +30,10 @@ absl::Status TooLarge(absl::string_view bound, int64_t limit, absl::string_view 
                                                  ", more than queue.", bound, " of ", limit));
 }
 
-absl::Status Full(absl::string_view bound, int64_t limit, absl::string_view unit, int priority) {
-  return absl::ResourceExhaustedError(absl::StrCat("queue.", bound, " of ", limit, " ", unit,
-                                                   " reached for requests of priority ", priority));
+absl::Status Full(absl::string_view bound, int64_t limit, absl::string_view unit,
+                  absl::string_view who) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("queue.", bound, " of ", limit, " ", unit, " reached for requests of ", who));
 }
 
 // Returns the cost of a step in which so many sequences generate a token each, or of several steps
@@ -53,8 +58,30 @@ double StepSeconds(int64_t sequences, int64_t context, const Scheduler& schedule
 AdmissionBudget::AdmissionBudget(const QueueOptions& options) : options_(options) {}
 
 double AdmissionBudget::ShareOf(int priority) const {
+  return total_.requests == 0 ? 1 : LevelShare(priority);
+}
+
+double AdmissionBudget::LevelShare(int priority) const {
   SLUICE_CHECK(priority >= 1 && priority <= kPriorityLevels);
-  return requests_ == 0 ? 1 : std::pow(options_.priority_share, priority - 1);
+  return std::pow(options_.priority_share, priority - 1);
+}
+
+absl::Status AdmissionBudget::Check(const RequestLoad& load, const Total& total, double share,
+                                    absl::string_view who) const {
+  const int64_t requests = Part(options_.max_requests, share);
+  const int64_t tokens = Part(options_.max_tokens, share);
+  const int64_t bytes = Part(options_.max_bytes, share);
+  if (total.requests >= requests) return Full("max_requests", requests, "requests", who);
+  if (load.tokens > tokens - total.tokens) return Full("max_tokens", tokens, "tokens", who);
+  if (load.bytes > bytes - total.bytes) return Full("max_bytes", bytes, "bytes", who);
+  return absl::OkStatus();
+}
+
+void AdmissionBudget::Add(const RequestLoad& load, int64_t sign, Total* total) {
+  total->requests += sign;
+  total->tokens += sign * load.tokens;
+  total->bytes += sign * load.bytes;
+  SLUICE_CHECK(total->requests >= 0 && total->tokens >= 0 && total->bytes >= 0);
 }
 
 absl::Status AdmissionBudget::Take(const RequestLoad& load) {
@@ -64,24 +91,34 @@ absl::Status AdmissionBudget::Take(const RequestLoad& load) {
   if (load.bytes > options_.max_bytes) {
     return TooLarge("max_bytes", options_.max_bytes, "bytes", load.bytes);
   }
-  const double share = ShareOf(load.priority);
-  const int64_t requests = Part(options_.max_requests, share);
-  const int64_t tokens = Part(options_.max_tokens, share);
-  const int64_t bytes = Part(options_.max_bytes, share);
-  if (requests_ >= requests) return Full("max_requests", requests, "requests", load.priority);
-  if (load.tokens > tokens - tokens_) return Full("max_tokens", tokens, "tokens", load.priority);
-  if (load.bytes > bytes - bytes_) return Full("max_bytes", bytes, "bytes", load.priority);
-  ++requests_;
-  tokens_ += load.tokens;
-  bytes_ += load.bytes;
+  SLUICE_RETURN_IF_ERROR(
+      Check(load, total_, ShareOf(load.priority), absl::StrCat("priority ", load.priority)));
+  if (SharesAmongCallers(load)) {
+    Total& own = callers_[load.caller];
+    // A caller whose share is empty gets one request in, however large.
+    absl::Status status = own.requests == 0 ? absl::OkStatus()
+                                            : Check(load, own, options_.max_caller_share,
+                                                    absl::StrCat("caller ", load.caller));
+    if (!status.ok()) return status;
+    Add(load, 1, &own);
+  }
+  Add(load, 1, &total_);
   return absl::OkStatus();
 }
 
 void AdmissionBudget::Return(const RequestLoad& load) {
-  --requests_;
-  tokens_ -= load.tokens;
-  bytes_ -= load.bytes;
-  SLUICE_CHECK(requests_ >= 0 && tokens_ >= 0 && bytes_ >= 0);
+  Add(load, -1, &total_);
+  if (!SharesAmongCallers(load)) return;
+  const auto own = callers_.find(load.caller);
+  Add(load, -1, &own->second);
+  if (own->second.requests == 0) callers_.erase(own);
+}
+
+nanoseconds TimeOfPrompts(const Scheduler& scheduler) {
+  const double seconds =
+      scheduler.costs().EstimateDrain(scheduler.queue().tokens(), scheduler.ladder()->largest());
+  return std::chrono::duration_cast<nanoseconds>(
+      std::chrono::duration<double>(std::min(seconds, kMostSeconds)));
 }
 
 nanoseconds TimeNeeded(const Due& due, int64_t running, const Scheduler& scheduler) {
@@ -94,9 +131,8 @@ nanoseconds TimeNeeded(const Due& due, int64_t running, const Scheduler& schedul
       ahead.tokens + due.tokens + std::llround(std::min(between, kMostBetween)),
       scheduler.ladder()->largest());
   const double later = steps * StepSeconds(riding + due.rows, due.context, scheduler);
-  // An hour is longer than any deadline that is of interest.
   return std::chrono::duration_cast<nanoseconds>(
-      std::chrono::duration<double>(std::min(prompts + later, 3600.0)));
+      std::chrono::duration<double>(std::min(prompts + later, kMostSeconds)));
 }
 
 double ForecastError::factor() const { return std::clamp(mean_ + 2 * deviation_, 0.25, 8.0); }

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "base/clock.h"
 #include "engine/options.h"
 #include "engine/schedule/scheduler.h"
@@ -15,12 +18,14 @@ struct RequestLoad {
   int64_t tokens = 0;  // of the prompts, and each row's max_tokens
   int64_t bytes = 0;
   int priority = kDefaultPriority;
+  std::string caller{};  // empty where callers are not told apart
 };
 
 // The bounds of the queue: requests that wait or run, their tokens and their memory. A request of
 // level p is taken if the total stays at most at priority_share^(p - 1) of each bound (rounded up),
-// so that the last part is kept for more urgent levels. A request that has the queue to itself may
-// take all of it. Not thread-safe.
+// so that the last part is kept for more urgent levels. All requests of one caller take at most
+// max_caller_share of each bound. A request that has the queue to itself may take all of it. Not
+// thread-safe.
 class AdmissionBudget {
  public:
   explicit AdmissionBudget(const QueueOptions& options);
@@ -30,16 +35,32 @@ class AdmissionBudget {
   absl::Status Take(const RequestLoad& load);
   void Return(const RequestLoad& load);
 
-  int64_t bytes() const { return bytes_; }
+  int64_t bytes() const { return total_.bytes; }
+  // Returns the share of each bound that a level may fill beside others.
+  double LevelShare(int priority) const;
 
  private:
+  struct Total {
+    int64_t requests = 0;
+    int64_t tokens = 0;
+    int64_t bytes = 0;
+  };
   double ShareOf(int priority) const;
+  // Returns an error if `load` on top of `total` exceeds `share` of a bound; `who` is in the error.
+  absl::Status Check(const RequestLoad& load, const Total& total, double share,
+                     absl::string_view who) const;
+  static void Add(const RequestLoad& load, int64_t sign, Total* total);
+  bool SharesAmongCallers(const RequestLoad& load) const {
+    return options_.max_caller_share < 1 && !load.caller.empty();
+  }
 
   const QueueOptions options_;
-  int64_t requests_ = 0;
-  int64_t tokens_ = 0;
-  int64_t bytes_ = 0;
+  Total total_;
+  absl::flat_hash_map<std::string, Total> callers_;  // those that have any
 };
+
+// Returns the time that the queued prompts take at the measured costs.
+nanoseconds TimeOfPrompts(const Scheduler& scheduler);
 
 // A request with a deadline that asks to be admitted.
 struct Due {

@@ -133,6 +133,10 @@ const std::vector<OptionSpec<AdminOptions>>& OptionSpecs<AdminOptions>() {
       SLUICE_OPTION(secured, Boolean{},
                     "server.tls and server.auth hold at server.admin.address too. Set it if that "
                     "is not a loopback address."),
+      SLUICE_OPTION(open_to_network, Boolean{},
+                    "Serve without `secured` at an address that is not a loopback one. Whoever "
+                    "reaches it can then change what is served; without this the daemon does not "
+                    "start."),
   }));
   return specs;
 }
@@ -220,6 +224,12 @@ const std::vector<OptionSpec<HttpOptions>>& OptionSpecs<HttpOptions>() {
       SLUICE_OPTION(status_page, Boolean{},
                     "Serve the status page (/ and /status.json) beside /metrics. It shows names of "
                     "models, buckets and traffic, but no content of requests."),
+      SLUICE_OPTION(host, Name{253},
+                    "A public name by which browsers and scrapers may address the HTTP port. IP "
+                    "addresses, names without a dot and names of private domains (.local, "
+                    ".internal, .svc and what ends in .cluster.local) are always taken; any other "
+                    "Host is refused, so that no page of the internet can read this one through "
+                    "a name of its own."),
   }));
   return specs;
 }

@@ -63,6 +63,7 @@ struct AdminOptions {
   bool on_grpc_address = false;
   bool reflection = true;
   bool secured = false;
+  bool open_to_network = false;
 };
 
 // TLS of the gRPC servers. While the daemon runs, the files are read again when they change; if
@@ -97,6 +98,7 @@ struct MetricsOptions {
 
 struct HttpOptions {
   bool status_page = true;
+  std::string host = "localhost";
 };
 
 struct LogOptions {

@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <thread>
+#include <utility>
 
 #include "base/check.h"
 
@@ -22,15 +23,7 @@ sigset_t TerminationSignals() {
 
 void ExitAtOnce(int signal) { _exit(128 + signal); }
 
-}  // namespace
-
-void BlockSignals() {
-  sigset_t signals = TerminationSignals();
-  sigaddset(&signals, SIGHUP);
-  SLUICE_CHECK(pthread_sigmask(SIG_BLOCK, &signals, nullptr) == 0);
-  ::signal(SIGPIPE, SIG_IGN);
-}
-
+// Waits for SIGTERM or SIGINT and returns it.
 int WaitForTermination(const std::function<void()>& on_hangup) {
   const sigset_t signals = TerminationSignals();
   sigset_t awaited = signals;
@@ -47,6 +40,29 @@ int WaitForTermination(const std::function<void()>& on_hangup) {
   SLUICE_CHECK(sigaction(SIGINT, &action, nullptr) == 0);
   SLUICE_CHECK(pthread_sigmask(SIG_UNBLOCK, &signals, nullptr) == 0);
   return received;
+}
+
+}  // namespace
+
+void BlockSignals() {
+  sigset_t signals = TerminationSignals();
+  sigaddset(&signals, SIGHUP);
+  SLUICE_CHECK(pthread_sigmask(SIG_BLOCK, &signals, nullptr) == 0);
+  ::signal(SIGPIPE, SIG_IGN);
+}
+
+Termination::Termination(std::function<void()> on_hangup) : state_(std::make_shared<State>()) {
+  state_->on_hangup = std::move(on_hangup);
+  std::thread([state = state_] {
+    const int received = WaitForTermination(state->on_hangup);
+    state->signal = received;
+    state->signal.notify_all();
+  }).detach();
+}
+
+int Termination::Await() {
+  state_->signal.wait(0);
+  return state_->signal;
 }
 
 void ExitAfter(nanoseconds delay) {

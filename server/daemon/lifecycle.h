@@ -2,7 +2,9 @@
 // and a part that hangs does not keep it from ending. SIGHUP reloads.
 #pragma once
 
+#include <atomic>
 #include <functional>
+#include <memory>
 
 #include "base/clock.h"
 
@@ -12,10 +14,26 @@ namespace sluice {
 // and ignores SIGPIPE. Must be called before any other thread exists.
 void BlockSignals();
 
-// Waits for SIGTERM or SIGINT and returns it. Until then, calls `on_hangup`, which must return
-// quickly, for each SIGHUP. After the return, the next SIGTERM or SIGINT ends the process with the
-// status 128 + signal, whatever the drain is doing.
-int WaitForTermination(const std::function<void()>& on_hangup);
+// Waits for SIGTERM and SIGINT on a thread of its own from its construction on, so that they are
+// heard while the daemon starts. Calls `on_hangup`, which must return quickly, for each SIGHUP
+// until then. After the first of the two signals the next one ends the process with the status
+// 128 + signal, whatever the drain is doing. Thread-safe; there is one in a process.
+class Termination {
+ public:
+  explicit Termination(std::function<void()> on_hangup);
+
+  bool requested() const { return state_->signal != 0; }
+  // Returns the signal, once it has come.
+  int Await();
+
+ private:
+  // Outlives the object where no signal comes: the thread then waits until the process ends.
+  struct State {
+    std::function<void()> on_hangup;
+    std::atomic<int> signal = 0;
+  };
+  const std::shared_ptr<State> state_;
+};
 
 // The exit status of the process when a part of it hung.
 inline constexpr int kHungStatus = 70;

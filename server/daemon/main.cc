@@ -1,5 +1,6 @@
 // The main program of sluiced. It puts the daemon together and is the only place that knows every
 // part.
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "base/fault_injection.h"
+#include "base/interruption.h"
 #include "base/periodic_thread.h"
 #include "base/status_macros.h"
 #include "base/version.h"
@@ -89,24 +91,39 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   const std::unique_ptr<Engine> engine =
       Engine::Create(config.engine, backend, Clock::Real(), &observers);
 
-  std::optional<Reloader> reloader;  // outlives the server, whose Reload method uses it
+  std::optional<Reloader> reloader;     // outlives the server, whose Reload method uses it
+  JobQueue hangups(/*max_waiting=*/1);  // one waiting reload covers all further hangups
+  const Reload reload = [&reloader] { return reloader->Reload(); };
+  std::atomic<bool> loaded = false;
+  Termination termination([&] {
+    if (loaded) hangups.Post([&] { reload().status().IgnoreError(); });
+  });
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Server> server,
                           Server::Start(config.server, version, config.engine,
                                         {engine.get(), Clock::Real(), &metrics, &statistics,
                                          &activity, &replies, log.get(), &engine_health}));
   reloader.emplace(config, read, server.get(), &metrics, log.get());
-  SLUICE_RETURN_IF_ERROR(reloader->LoadModels());
+  {
+    const Interruptible loading([&termination] {
+      return termination.requested() ? absl::CancelledError("the process was told to end")
+                                     : absl::OkStatus();
+    });
+    const absl::Status status = reloader->LoadModels();
+    if (termination.requested()) {
+      log->Info("ended while models were loaded", {{"signal", termination.Await()}});
+      return absl::OkStatus();
+    }
+    SLUICE_RETURN_IF_ERROR(status);
+  }
   const PeriodicThread trims(Clock::Real(), kTrimInterval, TrimHeaps);
-  JobQueue hangups(/*max_waiting=*/1);  // one waiting reload covers all further hangups
-  const Reload reload = [&reloader] { return reloader->Reload(); };
   server->SetReload(reload);
   server->SetReady();
   std::printf("sluiced %s ready: gRPC on port %d, HTTP on port %d\n", version.c_str(),
               server->grpc_port(), server->http_port());
   std::fflush(stdout);
+  loaded = true;
 
-  const int signal =
-      WaitForTermination([&] { hangups.Post([&] { reload().status().IgnoreError(); }); });
+  const int signal = termination.Await();
   log->Info("draining", {{"signal", signal}});
   ExitAfter(LongestEnd(server->lifecycle()));
   server->Drain();

@@ -165,6 +165,7 @@ absl::Status Server::StartHttp() {
   HttpHandlers handlers{.metrics = render,
                         .ready = [this] { return health_.ready(); },
                         .live = [this] { return health_.live(); }};
+  handlers.host = options_.http.host;
   if (options_.http.status_page) handlers.status = [this] { return status_.Json(); };
   SLUICE_ASSIGN_OR_RETURN(http_, HttpServer::Start(options_.metrics.address, std::move(handlers)));
   return absl::OkStatus();

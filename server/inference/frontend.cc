@@ -174,6 +174,7 @@ absl::StatusOr<ValidRequest> InferenceFrontend::ValidateAndCharge(
   const RequestLimits limits{.max_rows = max_rows_, .max_reply_bytes = max_reply_bytes_};
   if (call->caller == nullptr) return Validate(message, limits, *call);
   const Caller& caller = *call->caller;
+  call->max_priority = caller.max_priority();
   int64_t least = 0;
   call->before_encoding = [&](int64_t tokens) {
     least = tokens;

@@ -239,13 +239,20 @@ absl::Status CheckRoom(const RequestSpec& spec, const Model& model, uint32_t out
       "parameter");
 }
 
+// A priority of 0 stands for the default.
+bool AsksForPriority(const inference::ModelInferRequest& message, const RequestSpec& spec) {
+  return spec.priority != 0 && message.parameters().contains("priority");
+}
+
 // Replaces the values that stand for a default, once all that the defaults depend on is known.
 void ApplyDefaults(const inference::ModelInferRequest& message, const CallContext& call,
                    RequestSpec* spec, ReplySpec* reply) {
   // Without outputs of tokens there may be no tokens at all, whatever their parameters say.
   spec->stop.min_tokens = std::min(spec->stop.min_tokens, spec->max_tokens);
   if ((MaskOf(reply->outputs) & kOutputTopCandidates) == 0) spec->num_top = 0;
-  if (spec->priority == 0) spec->priority = kDefaultPriority;
+  if (!AsksForPriority(message, *spec)) {
+    spec->priority = std::max(kDefaultPriority, call.max_priority);
+  }
   if (spec->sampling.temperature > 0 && !message.parameters().contains("seed")) {
     spec->sampling.seed = call.fresh_seed;
     reply->drawn_seed = call.fresh_seed;
@@ -269,6 +276,17 @@ MonoTime DeadlineOf(const CallContext& call, int64_t timeout_us) {
   return std::min(call.rpc_deadline, call.received + std::chrono::microseconds(timeout_us));
 }
 
+absl::Status CheckPriority(const inference::ModelInferRequest& message, const RequestSpec& spec,
+                           const CallContext& call) {
+  if (!AsksForPriority(message, spec) || spec.priority >= call.max_priority) {
+    return absl::OkStatus();
+  }
+  return WithReason(absl::PermissionDeniedError(absl::StrCat(
+                        "parameter priority is ", spec.priority,
+                        "; the most urgent level of this caller is ", call.max_priority)),
+                    "priority");
+}
+
 absl::Status CheckId(const std::string& id) {
   if (id.size() <= kMaxRequestIdBytes) return absl::OkStatus();
   return WithReason(absl::InvalidArgumentError(absl::StrCat(
@@ -290,6 +308,7 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
   SLUICE_ASSIGN_OR_RETURN(const InputTensors inputs, ReadInputs(message, model));
   SLUICE_ASSIGN_OR_RETURN(Prompt prompt, Prompt::Read(inputs, model, limits.max_rows));
   SLUICE_RETURN_IF_ERROR(ReadParameters(message.parameters(), model.config, spec.get()));
+  SLUICE_RETURN_IF_ERROR(CheckPriority(message, *spec, call));
   const RequestedExtras extras{.top = spec->num_top > 0,
                                .candidates = inputs.has(Input::kCandidateIds)};
   SLUICE_RETURN_IF_ERROR(ReadOutputs(message, model, extras, &reply.outputs));

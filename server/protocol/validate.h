@@ -35,6 +35,7 @@ struct CallContext {
   MonoTime rpc_deadline = MonoTime::max();
   std::string peer{};  // as gRPC writes it: "ipv4:192.0.2.1:54321"
   TraceContext trace{};
+  int max_priority = 1;    // the most urgent level that the caller may ask for
   int64_t fresh_seed = 0;  // >= 0, from entropy; used if the request needs a seed and has none
   std::shared_ptr<const Caller> caller{};  // nullptr where callers are not identified
   std::shared_ptr<const Model> model{};    // the model that the message names
@@ -57,8 +58,9 @@ struct ValidRequest {
 };
 
 // Validates a message. Requires call.model. Returns InvalidArgument that names the field and the
-// limit, with the reason "input", "parameter", "output" or "request", or the errors of
-// call.before_encoding and, while it encodes texts, of CheckInterruption.
+// limit, with the reason "input", "parameter", "output" or "request", PermissionDenied with the
+// reason "priority" for a level that the caller may not have, or the errors of call.before_encoding
+// and, while it encodes texts, of CheckInterruption.
 absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& message,
                                       const RequestLimits& limits, const CallContext& call);
 

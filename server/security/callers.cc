@@ -60,10 +60,12 @@ std::optional<size_t> CertificateOwner(const grpc::ServerContextBase& context,
 
 }  // namespace
 
-Caller::Caller(std::string name, const RateOptions& rates, std::shared_ptr<CallerAccount> account)
+Caller::Caller(std::string name, const RateOptions& rates, int max_priority,
+               std::shared_ptr<CallerAccount> account)
     : name_(std::move(name)),
       requests_(RateOf(rates.requests_per_second, rates.requests_burst)),
       tokens_(RateOf(rates.tokens_per_second, rates.tokens_burst)),
+      max_priority_(max_priority),
       account_(std::move(account)) {}
 
 absl::Status Caller::Refuse(const char* unit, const BucketRate& rate, nanoseconds wait) const {
@@ -147,8 +149,8 @@ void Callers::Publish(CallersFile file) {
   for (const CallersFile::Entry& entry : file.callers) {
     std::shared_ptr<CallerAccount>& account = accounts[entry.name];
     if (account == nullptr) account = std::make_shared<CallerAccount>();
-    next->callers.push_back(
-        std::make_shared<const Caller>(entry.name, Merge(rates_, entry.rates), account));
+    next->callers.push_back(std::make_shared<const Caller>(
+        entry.name, Merge(rates_, entry.rates), entry.rates.max_priority.value_or(1), account));
   }
   next->file = std::move(file);
   MutexLock lock(&mu_);

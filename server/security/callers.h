@@ -29,9 +29,12 @@ struct CallerAccount {
 // A caller: a name with its limits. Thread-safe.
 class Caller {
  public:
-  Caller(std::string name, const RateOptions& rates, std::shared_ptr<CallerAccount> account);
+  Caller(std::string name, const RateOptions& rates, int max_priority,
+         std::shared_ptr<CallerAccount> account);
 
   const std::string& name() const { return name_; }
+  // The most urgent level that it may ask for.
+  int max_priority() const { return max_priority_; }
   const std::shared_ptr<CallerAccount>& account() const { return account_; }
 
   // Takes one request from the limit at `now`. Returns ResourceExhausted with the reason
@@ -49,6 +52,7 @@ class Caller {
   const std::string name_;
   const BucketRate requests_;
   const BucketRate tokens_;
+  const int max_priority_;
   const std::shared_ptr<CallerAccount> account_;
 };
 

@@ -10,10 +10,12 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
+#include "engine/schedule_values.h"
 #include "server/common/option_specs.h"
 
 namespace sluice {
@@ -118,6 +120,7 @@ class Parser {
     const std::pair<absl::string_view, absl::string_view> parts =
         absl::StrSplit(word, absl::MaxSplits('=', 1));
     RateOverrides& rates = file_.callers[caller].rates;
+    if (parts.first == "max_priority") return MaxPriority(parts.second, &rates.max_priority);
     const std::pair<absl::string_view, std::optional<double>*> limits[] = {
         {"requests_per_second", &rates.requests_per_second},
         {"requests_burst", &rates.requests_burst},
@@ -136,7 +139,17 @@ class Parser {
     }
     return Problem(
         "a limit is one of requests_per_second, requests_burst, tokens_per_second, tokens_burst, "
-        "followed by = and a number");
+        "max_priority, followed by = and a number");
+  }
+
+  static absl::Status MaxPriority(absl::string_view text, std::optional<int>* most) {
+    int level = 0;
+    if (!absl::SimpleAtoi(text, &level) || level < 1 || level > kPriorityLevels) {
+      return Problem(absl::StrCat("max_priority is a level from 1 to ", kPriorityLevels));
+    }
+    if (most->has_value()) return Problem("max_priority was given before");
+    *most = level;
+    return absl::OkStatus();
   }
 
   CallersFile file_;

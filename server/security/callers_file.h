@@ -7,6 +7,8 @@
 //   batch: certificate:batch.example.org tokens_per_second=1e5
 //   anonymous: none requests_per_second=5  # callers without any of these
 //
+//   batch: certificate:other max_priority=3        # the most urgent level that it may ask for
+//
 // A name may have several credentials, so that they can be replaced one at a time. Each of its
 // lines may set limits for the name.
 #pragma once
@@ -46,6 +48,7 @@ struct RateOverrides {
   std::optional<double> requests_burst;
   std::optional<double> tokens_per_second;
   std::optional<double> tokens_burst;
+  std::optional<int> max_priority;
 };
 
 struct CallersFile {

@@ -83,7 +83,8 @@ TEST(KeysUnder, ListsSectionsAndOptionsOnce) {
   EXPECT_THAT(KeysUnder("engine.ladder.review"),
               ElementsAre("interval_us", "half_life_us", "min_gain"));
   EXPECT_THAT(KeysUnder("engine.queue"),
-              ElementsAre("max_requests", "max_tokens", "max_bytes", "priority_share"));
+              ElementsAre("max_requests", "max_tokens", "max_bytes", "max_wait_us",
+                          "max_caller_share", "priority_share"));
   EXPECT_THAT(KeysUnder("engine.queue.max_tokens"), IsEmpty());
   EXPECT_THAT(KeysUnder("eng"), IsEmpty());
 }

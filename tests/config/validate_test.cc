@@ -125,6 +125,57 @@ const ConfigClashRow kConfigClashRows[] = {
 
 SLUICE_TABLE(ConfigClashTable, kConfigClashRows);
 
+struct AdminAddressRow {
+  const char* name;
+  const char* address;
+  std::function<void(ServerOptions*)> change = [](ServerOptions*) {};
+  bool valid = false;
+};
+class AdminAddressTable : public TableTest<AdminAddressRow> {};
+
+TEST_P(AdminAddressTable, BeyondTheHostIsSecuredOrAskedFor) {
+  Config config = Valid();
+  config.server.admin.address = row().address;
+  row().change(&config.server);
+  const absl::Status status = ValidateConfig(config, {});
+  EXPECT_EQ(status.ok(), row().valid) << status;
+  if (!row().valid) {
+    EXPECT_THAT(std::string(status.message()),
+                ::testing::HasSubstr("server.admin.open_to_network"));
+  }
+}
+
+void RequireCallers(ServerOptions* server) {
+  server->admin.secured = true;
+  server->auth = {.callers_file = "callers", .anonymous = false};
+}
+
+const AdminAddressRow kAdminAddressRows[] = {
+    {.name = "LoopbackIsWithin", .address = "127.0.0.1:8003", .valid = true},
+    {.name = "SoIsThatOfIpv6", .address = "[::1]:8003", .valid = true},
+    {.name = "EveryAddressIsBeyond", .address = "0.0.0.0:8003"},
+    {.name = "AllOfIpv6IsBeyond", .address = "[::]:8003"},
+    {.name = "AskedForItIsServed",
+     .address = "0.0.0.0:8003",
+     .change = [](ServerOptions* s) { s->admin.open_to_network = true; },
+     .valid = true},
+    {.name = "SecuredWithCallersItIsServed",
+     .address = "0.0.0.0:8003",
+     .change = RequireCallers,
+     .valid = true},
+    {.name = "SecuredForAnonymousCallersItIsOpen",
+     .address = "0.0.0.0:8003",
+     .change = [](ServerOptions* s) { s->admin.secured = true; }},
+    {.name = "CallersThatNeedNotBeKnownThereDoNotHelp",
+     .address = "0.0.0.0:8003",
+     .change =
+         [](ServerOptions* s) {
+           RequireCallers(s);
+           s->admin.secured = false;
+         }},
+};
+SLUICE_TABLE(AdminAddressTable, kAdminAddressRows);
+
 TEST(CheckModelDirectories, NeedsDirectoryAndConfig) {
   const std::filesystem::path root = std::filesystem::path(testing::TempDir()) / "validate_test";
   std::filesystem::remove_all(root);

@@ -172,6 +172,18 @@ def test_only_inference_is_routed(fleet, method, codes):
     assert code in codes
 
 
+def test_headers_that_envoy_lets_through_are_within_the_daemons_limit():
+    listener = yaml.safe_load(CONFIG.read_text())["static_resources"]["listeners"][0]
+    manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
+    options = yaml.safe_load((DEPLOY.parent / "config" / "sluice.yaml").read_text())
+    limit = options["server"]["grpc"]["max_metadata_bytes"]
+    assert limit == "8KiB"
+    # What Envoy adds: its x-headers, te, the path and the like, with generous values.
+    added_headers, added_bytes = 16, 1024
+    count = manager["common_http_protocol_options"]["max_headers_count"] + added_headers
+    assert manager["max_request_headers_kb"] * 1024 + added_bytes + 32 * count <= 8192
+
+
 def test_the_drain_delay_covers_the_health_checks():
     """A replica that says NOT_SERVING must go on until the checks have taken it out of use."""
     check = yaml.safe_load(CONFIG.read_text())["static_resources"]["clusters"][0]["health_checks"][

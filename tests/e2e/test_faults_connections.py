@@ -192,7 +192,8 @@ def test_two_thousand_idle_connections_disturb_no_call(daemon):
 
 
 def test_connections_beyond_the_limit_are_closed_and_accepted_later(daemon):
-    server = daemon("--server.grpc.connection.max", "50")
+    server = daemon("--server.grpc.connection.max", "50",
+                    "--server.grpc.connection.max-per-address", "50")
     with server.client() as client:
         infer(client, text_inputs("And"), max_tokens=1)
         connections = [Connection(server.grpc).__enter__() for _ in range(49)]

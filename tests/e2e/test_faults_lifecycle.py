@@ -130,6 +130,23 @@ def serves_and_ends(server):
         assert server.process.wait(PATIENCE_S) == 0
 
 
+def test_sigterm_is_heard_while_models_are_loaded():
+    http_address = f"127.0.0.1:{free_port()}"
+    process = subprocess.Popen(
+        [SLUICED, "--model", f"demo={DEMO}", "--server.grpc.address", "127.0.0.1:0",
+         "--server.metrics.address", http_address, "--server.admin.address="],
+        env={**os.environ, "SLUICE_TEST_FAULTS": "load:delay=1000"},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    server = Daemon.__new__(Daemon)
+    server.http, server.process = http_address, process
+    wait_until(server.live)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, output
+    assert "ended while models were loaded" in output
+    assert " ready: " not in output
+
+
 def test_an_unwritable_log_does_not_stop_the_daemon():
     with open("/dev/full", "w") as full:
         server = started(stdout=full, stderr=full)

@@ -1,8 +1,13 @@
 #include "server/admin/status_page/http.h"
 
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "civetweb.h"
 #include "server/admin/status_page/status_page.h"
@@ -42,9 +47,38 @@ bool RefuseMethod(mg_connection* connection) {
   return true;
 }
 
+bool IsAddress(const std::string& host) {
+  in6_addr address{};
+  return inet_pton(AF_INET, host.c_str(), &address) == 1 ||
+         inet_pton(AF_INET6, host.c_str(), &address) == 1;
+}
+
+// Returns the name or address in a Host header, without port and brackets, in lower case.
+std::string NameIn(std::string_view host) {
+  std::string name = absl::AsciiStrToLower(absl::string_view(host.data(), host.size()));
+  if (name.starts_with('[')) return name.substr(1, name.find(']') - 1);
+  return name.substr(0, name.find(':'));
+}
+
 int IgnoreMessage(const mg_connection* connection, const char* message) { return 1; }
 
 }  // namespace
+
+bool IsOwnHost(std::string_view host, std::string_view own) {
+  constexpr std::string_view kPrivate[] = {".localhost", ".local", ".internal", ".svc"};
+  const std::string name = NameIn(host);
+  if (IsAddress(name) || name == NameIn(own) || name.find('.') == std::string::npos) return true;
+  return std::any_of(std::begin(kPrivate), std::end(kPrivate),
+                     [&](std::string_view domain) { return name.ends_with(domain); });
+}
+
+bool HttpServer::Refuse(mg_connection* connection) const {
+  if (RefuseMethod(connection)) return true;
+  const char* const host = mg_get_header(connection, "Host");
+  if (host == nullptr || IsOwnHost(host, handlers_.host)) return false;
+  Answer(connection, 421, kTextType, "the Host is not this daemon's (server.http.host)\n");
+  return true;
+}
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& address,
                                                               HttpHandlers handlers) {
@@ -79,7 +113,7 @@ HttpServer::~HttpServer() {
 }
 
 int HttpServer::Metrics(mg_connection* connection, void* self) {
-  if (RefuseMethod(connection)) return 405;
+  if (static_cast<HttpServer*>(self)->Refuse(connection)) return 400;
   return Answer(connection, 200, kMetricsType, static_cast<HttpServer*>(self)->handlers_.metrics());
 }
 
@@ -96,14 +130,14 @@ int HttpServer::Ready(mg_connection* connection, void* self) {
 }
 
 int HttpServer::Page(mg_connection* connection, void* self) {
-  if (RefuseMethod(connection)) return 405;
+  if (static_cast<HttpServer*>(self)->Refuse(connection)) return 400;
   return Answer(connection, 200, kPageType, kStatusPage,
                 absl::StrCat("Content-Security-Policy: ", kStatusPagePolicy,
                              "\r\nReferrer-Policy: no-referrer\r\n"));
 }
 
 int HttpServer::Status(mg_connection* connection, void* self) {
-  if (RefuseMethod(connection)) return 405;
+  if (static_cast<HttpServer*>(self)->Refuse(connection)) return 400;
   return Answer(connection, 200, kJsonType, static_cast<HttpServer*>(self)->handlers_.status());
 }
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 
@@ -20,7 +21,13 @@ struct HttpHandlers {
   // Returns the body of /status.json. If empty, neither /status.json nor the page that reads it, /,
   // is served.
   std::function<std::string()> status = nullptr;
+  std::string host = "localhost";  // HttpOptions::host
 };
+
+// Returns whether `host`, the value of a Host header, names this daemon as HttpOptions::host says.
+// A page from elsewhere that has a name of its own resolve to the daemon's address (DNS rebinding)
+// sends that name.
+bool IsOwnHost(std::string_view host, std::string_view own);
 
 // Serves until it is destroyed. The number of threads, a limit of 16 KiB for request headers and a
 // limit of one second per request bound what slow or idle callers can hold. Such callers can delay
@@ -38,6 +45,8 @@ class HttpServer {
  private:
   explicit HttpServer(HttpHandlers handlers) : handlers_(std::move(handlers)) {}
 
+  // Answers with an error and returns true if the method or the Host is not served.
+  bool Refuse(mg_connection* connection) const;
   static int Metrics(mg_connection* connection, void* self);
   static int Live(mg_connection* connection, void* self);
   static int Ready(mg_connection* connection, void* self);

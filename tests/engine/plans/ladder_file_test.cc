@@ -240,6 +240,25 @@ TEST_F(LadderFileTest, AnEngineStartsWithTheLadderAndCostsOfTheFile) {
   EXPECT_THAT(harness.observer.notices()[0], HasSubstr("is ignored"));
 }
 
+TEST_F(LadderFileTest, ALadderOfExactlyTheMostBucketsIsTaken) {
+  EngineOptions options = OptionsWith(directory_.File("ladder.json"));
+  const Ladder fitted({{.tokens = 11, .sequences = 4},
+                       {.tokens = 40, .sequences = 4},
+                       {.tokens = 64, .sequences = 4}});
+  ASSERT_TRUE(FileFor(*model_).Write(fitted, costs_.state()).ok());
+  options.ladder.max_buckets = 3;
+  {
+    Harness harness(options);
+    EXPECT_TRUE(harness.observer.notices().empty());
+    EXPECT_EQ(harness.engine->Stats()[0].buckets[0].bucket.tokens, 11);
+  }
+  ASSERT_TRUE(FileFor(*model_).Write(fitted, costs_.state()).ok());
+  options.ladder.max_buckets = 2;
+  Harness harness(options);
+  ASSERT_EQ(harness.observer.notices().size(), 1u);
+  EXPECT_THAT(harness.observer.notices()[0], HasSubstr("more than ladder.max_buckets of 2"));
+}
+
 TEST_F(LadderFileTest, AFixedLadderTakesOnlyTheCosts) {
   EngineOptions options = OptionsWith(directory_.File("ladder.json"));
   const Ladder fitted({{.tokens = 11, .sequences = 4}, {.tokens = 64, .sequences = 4}});

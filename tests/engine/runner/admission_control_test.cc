@@ -122,6 +122,35 @@ const AdmissionControlRow kAdmissionControlRows[] = {
 };
 SLUICE_TABLE(AdmissionControlTable, kAdmissionControlRows);
 
+// The scheduler takes a millisecond for a token.
+TEST(AdmissionControl, WhatWaitsBoundsRequestsWithoutADeadline) {
+  AdmissionControl admission({.max_wait_us = 50'000, .priority_share = 0.8},
+                             /*reuses_prefixes=*/false);
+  Scheduler scheduler = SchedulerWithCosts();
+  const auto reserve = [&](int priority, MonoTime deadline = MonoTime::max()) {
+    nanoseconds needed(0);
+    return admission.Reserve(RequestWith({4}, deadline), {.tokens = 5, .priority = priority},
+                             scheduler, 0, kNow, &needed);
+  };
+  WaitingSequence first, second;
+  first.ticket = 1;
+  first.tokens = 45;
+  first.queued = second.queued = kNow;
+  scheduler.Arrive(&first);
+  EXPECT_FALSE(reserve(1).refused()) << "45 of 50 ms";
+  EXPECT_TRUE(reserve(2).refused()) << "45 of 40 ms";
+  second.ticket = 2;
+  second.tokens = 15;
+  scheduler.Arrive(&second);
+  const AdmissionControl::Refusal refusal = reserve(1);
+  EXPECT_EQ(refusal.reason, Rejection::kQueueFull);
+  EXPECT_EQ(refusal.status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refusal.status.message()), HasSubstr("queue.max_wait_us of 50000"));
+  EXPECT_FALSE(reserve(2, kNow + std::chrono::minutes(1)).refused()) << "a deadline decides alone";
+  scheduler.Remove(&first);
+  EXPECT_FALSE(reserve(2).refused());
+}
+
 TEST(AdmissionControl, ReturningALoadMakesRoom) {
   AdmissionControl admission({.max_requests = 1}, /*reuses_prefixes=*/false);
   const Scheduler scheduler = SchedulerWithCosts();

@@ -3,6 +3,7 @@
 #include <random>
 #include <thread>
 
+#include "base/interruption.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
@@ -63,6 +64,20 @@ TEST(Exchange, AReplacedModelTakesARequestThatWasMadeForItBefore) {
   ASSERT_TRUE(harness.engine->ResolveAndSubmit("fake", "", make, harness.clock.Now()).ok());
   sink->AwaitDone();
   EXPECT_EQ(sink->row_tokens(0), Greedy({1, 2}, 5));
+}
+
+TEST(Exchange, AnInterruptionEndsALoadAndChangesNothing) {
+  Harness harness;
+  int checks = 0;
+  {
+    const Interruptible loading(
+        [&] { return ++checks > 1 ? absl::CancelledError("told to end") : absl::OkStatus(); });
+    const absl::Status status = harness.engine->Serve(ModelWithVocabulary(13));
+    EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
+  }
+  EXPECT_EQ(checks, 2) << "it ended at the first refusal";
+  EXPECT_EQ(*harness.engine->Resolve("fake", ""), harness.model);
+  EXPECT_TRUE(harness.engine->Serve(ModelWithVocabulary(13)).ok());
 }
 
 TEST(Exchange, ARequestOfAnAbsentModelIsNotMade) {

@@ -48,6 +48,33 @@ TEST(AdmissionBudget, ErrorsNameTheBoundThatIsReached) {
   EXPECT_TRUE(budget.Take(Load(60, 500)).ok());
 }
 
+RequestLoad LoadOfCaller(const std::string& caller, int64_t tokens) {
+  return {.tokens = tokens, .bytes = 1, .priority = 1, .caller = caller};
+}
+
+TEST(AdmissionBudget, ACallerFillsItsShareAlone) {
+  AdmissionBudget budget(
+      {.max_requests = 10, .max_tokens = 100, .max_bytes = 1000, .max_caller_share = 0.5});
+  EXPECT_TRUE(budget.Take(LoadOfCaller("a", 30)).ok());
+  EXPECT_TRUE(budget.Take(LoadOfCaller("a", 20)).ok()) << "exactly the share";
+  const absl::Status refused = budget.Take(LoadOfCaller("a", 1));
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("queue.max_tokens of 50 tokens reached for requests of caller a"));
+  EXPECT_TRUE(budget.Take(LoadOfCaller("b", 50)).ok());
+  budget.Return(LoadOfCaller("a", 30));
+  EXPECT_TRUE(budget.Take(LoadOfCaller("a", 30)).ok());
+  EXPECT_EQ(budget.bytes(), 3);
+  for (const auto& [caller, tokens] :
+       {std::pair("a", 30), std::pair("a", 20), std::pair("b", 50)}) {
+    budget.Return(LoadOfCaller(caller, tokens));
+  }
+  EXPECT_EQ(budget.bytes(), 0);
+  EXPECT_TRUE(budget.Take(LoadOfCaller("a", 90)).ok()) << "one request, with the queue to itself";
+  EXPECT_FALSE(budget.Take(LoadOfCaller("a", 1)).ok());
+  EXPECT_TRUE(budget.Take(LoadOfCaller("", 10)).ok()) << "callers that are not told apart";
+}
+
 TEST(AdmissionBudget, ALoadThatNeverFitsIsInvalid) {
   AdmissionBudget budget({.max_requests = 10, .max_tokens = 100, .max_bytes = 1000});
   for (int i = 0; i < 2; ++i) {  // whatever is queued

@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/models/repository_calls.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/fake_backend.h"
 #include "tests/support/recording_observer.h"
@@ -66,6 +67,27 @@ class ModelManagerTest : public ::testing::Test {
       Engine::Create(OfLittleWork(), &backend_, Clock::Real(), &observer_);
   ModelManager manager_{engine_.get(), log_.get()};
 };
+
+// Returns the reasons of all models that ListModels gives, in one text.
+std::string ReasonsOf(ModelManager* manager, Reasons reasons) {
+  inference::RepositoryIndexResponse index;
+  EXPECT_TRUE(ListModels({}, manager, reasons, &index).ok());
+  std::string all;
+  for (const auto& model : index.models()) all += model.reason() + "\n";
+  return all;
+}
+
+TEST_F(ModelManagerTest, AnIndexTellsNoPathsToThoseWhoMayOnlyInfer) {
+  AddModel("a/1");
+  ASSERT_EQ(manager_.Apply({}, root_.path()), absl::OkStatus());
+  std::filesystem::create_directories(root_.File("a/2"));
+  EXPECT_FALSE(manager_.Load("a", 2).ok());
+  EXPECT_THAT(ReasonsOf(&manager_, Reasons::kInFull), HasSubstr("config.json"));
+  const std::string word = ReasonsOf(&manager_, Reasons::kInAWord);
+  EXPECT_THAT(word, HasSubstr("the admin address tells why"));
+  EXPECT_EQ(word.find('.'), std::string::npos) << word;
+  EXPECT_EQ(word.find('/'), std::string::npos) << word;
+}
 
 TEST_F(ModelManagerTest, ServesTheListedModelsAndTheHighestVersions) {
   const TemporaryDirectory elsewhere;

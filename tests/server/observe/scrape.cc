@@ -26,12 +26,12 @@ std::string SortLabels(const std::string& series) {
 
 }  // namespace
 
-HttpAnswer HttpCall(int port, const std::string& method, const std::string& path) {
+HttpAnswer HttpCall(int port, const std::string& method, const std::string& path,
+                    const std::string& host) {
   char error[256] = "";
-  mg_connection* connection =
-      mg_download("127.0.0.1", port, 0, error, sizeof(error),
-                  "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", method.c_str(),
-                  path.c_str());
+  mg_connection* connection = mg_download("127.0.0.1", port, 0, error, sizeof(error),
+                                          "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n",
+                                          method.c_str(), path.c_str(), host.c_str());
   if (connection == nullptr) return {};
   HttpAnswer answer;
   const mg_response_info* info = mg_get_response_info(connection);

@@ -13,7 +13,8 @@ struct HttpAnswer {
   std::string body;
 };
 
-HttpAnswer HttpCall(int port, const std::string& method, const std::string& path);
+HttpAnswer HttpCall(int port, const std::string& method, const std::string& path,
+                    const std::string& host = "localhost");
 inline HttpAnswer HttpGet(int port, const std::string& path) { return HttpCall(port, "GET", path); }
 
 // Returns the samples by `name{label="value",...}`, with labels in alphabetical order. Fails the

@@ -104,6 +104,23 @@ TEST(ValidateTest, TextIsTokenized) {
   EXPECT_THAT(Check(typed)->request.tokens, ElementsAre(256, 'a', 'b'));
 }
 
+TEST(ValidateTest, ATextBehindOneThatIsCutKeepsItsTokens) {
+  for (const bool left : {false, true}) {
+    ModelInferRequest message;
+    AddInput(&message, "text_input", "BYTES", {2, 1},
+             BytesElement(std::string(100, 'a')) + BytesElement("bc"));
+    (*message.mutable_parameters())["truncate"].set_string_param(left ? "left" : "right");
+    testing::SetInt(&message, "max_tokens", 1);
+    const absl::StatusOr<ValidRequest> valid = Check(message);
+    ASSERT_TRUE(valid.ok()) << valid.status();
+    std::vector<int32_t> expected(64, 'a');
+    if (!left) expected[0] = 256;
+    expected.insert(expected.end(), {256, 'b', 'c'});
+    EXPECT_EQ(valid->request.tokens, expected);
+    EXPECT_EQ(valid->reply.cut_tokens, 37);
+  }
+}
+
 TEST(ValidateTest, TextNeedsAModelWithATokenizer) {
   const auto model = FakeModel(FakeConfig());
   const absl::Status status = Validate(TextRequest("a"), kLimits, {.model = model}).status();
@@ -459,6 +476,54 @@ TEST(ValidateTest, TheEarlierDeadlineApplies) {
   EXPECT_EQ(deadline(now + microseconds(600)), now + microseconds(500));
   SetInt(&message, "timeout", 0);
   EXPECT_EQ(deadline(now + microseconds(600)), now + microseconds(600));
+}
+
+// A tokenizer whose longest token has 1000 bytes.
+class LongTokenTokenizer final : public Tokenizer {
+ public:
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view, int64_t) const override {
+    return std::vector<int32_t>{1};
+  }
+  int64_t longest_token_bytes() const override { return 1000; }
+  std::string Decode(std::span<const int32_t>) const override { return ""; }
+};
+
+TEST(ReplyBoundTest, ALongTokenCountsInTheReplysBound) {
+  const std::shared_ptr<const Model> bytes = testing::TextModel();
+  auto model = std::make_shared<Model>();
+  model->name = "text";
+  model->config = bytes->config;
+  model->tokenizer = std::make_unique<LongTokenTokenizer>();
+  inference::ModelInferRequest message = testing::IdsRequest({1});
+  testing::SetInt(&message, "max_tokens", 40);
+  const RequestLimits limits{.max_rows = 4, .max_reply_bytes = 40 * 1000};
+  EXPECT_TRUE(Validate(message, limits, {.model = bytes}).ok());
+  EXPECT_THAT(std::string(Validate(message, limits, {.model = model}).status().message()),
+              HasSubstr("the reply may need"));
+  testing::SetInt(&message, "max_tokens", 30);
+  const auto valid = Validate(message, limits, {.model = model});
+  ASSERT_TRUE(valid.ok()) << valid.status();
+  EXPECT_GE(valid->reply.max_bytes, 30 * 1000);
+}
+
+TEST(CallerPriorityTest, AMoreUrgentLevelIsDeniedAndTheDefaultIsWithinTheLimit) {
+  const std::shared_ptr<const Model> model = testing::TextModel();
+  const auto priority_of = [&](int most_urgent, int asked) -> int {
+    inference::ModelInferRequest message = testing::IdsRequest({1});
+    if (asked > 0) testing::SetInt(&message, "priority", asked);
+    const auto valid = Validate(message, {}, {.max_priority = most_urgent, .model = model});
+    if (valid.ok()) return valid->request.spec->priority;
+    EXPECT_EQ(valid.status().code(), absl::StatusCode::kPermissionDenied);
+    EXPECT_THAT(std::string(valid.status().message()), HasSubstr("priority is"));
+    return -1;
+  };
+  EXPECT_EQ(priority_of(1, 1), 1);
+  EXPECT_EQ(priority_of(2, 1), -1);
+  EXPECT_EQ(priority_of(2, 2), 2);
+  EXPECT_EQ(priority_of(3, 2), -1);
+  EXPECT_EQ(priority_of(3, 3), 3);
+  EXPECT_EQ(priority_of(1, 0), 2);
+  EXPECT_EQ(priority_of(3, 0), 3);
 }
 
 }  // namespace

@@ -49,6 +49,22 @@ class CallersTest : public ::testing::Test {
   std::unique_ptr<Callers> callers_;
 };
 
+TEST_F(CallersTest, TheDefaultBurstOfTokensIsThatOfASecondOfTokens) {
+  rates_ = {.requests_per_second = 1000, .requests_burst = 2000, .tokens_per_second = 10};
+  ASSERT_EQ(Open(std::string("alice: ") + kAlice), absl::OkStatus());
+  const auto alice = Identify("Bearer alice-0123456789").value();
+  EXPECT_TRUE(alice->TakeTokens(10, kNow).ok());
+  EXPECT_FALSE(alice->TakeTokens(1, kNow).ok());
+  EXPECT_TRUE(alice->TakeTokens(10, kNow + std::chrono::seconds(1)).ok());
+}
+
+TEST_F(CallersTest, TheMostUrgentLevelIsThatOfTheFile) {
+  ASSERT_EQ(Open(std::string("alice: ") + kAlice + " max_priority=3\nbob: " + kBob),
+            absl::OkStatus());
+  EXPECT_EQ((*Identify("Bearer alice-0123456789"))->max_priority(), 3);
+  EXPECT_EQ((*Identify("Bearer bob-0123456789abc"))->max_priority(), 1);
+}
+
 // The file knows the hash of a token of 15 bytes and that of one of 16.
 TEST_F(CallersTest, ShortTokensAreUnknownWhateverTheFileSays) {
   ASSERT_EQ(Open("a: sha256:b670825c8f110a2eabfb68acbebf2497ca3c91d3ba8c532a5c213d46f5eaac21\n"

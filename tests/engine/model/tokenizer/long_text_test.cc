@@ -57,6 +57,24 @@ TEST(LongTextTest, TheByteTokenizerStopsToo) {
   EXPECT_EQ(MakeByteTokenizer(-1)->Encode(std::string(64, 'x'), 64)->size(), 64u);
 }
 
+TEST(UnknownCharactersTest, AreJoinedOnlyIfTheFileSaysSo) {
+  json document = Words();
+  document["model"]["fuse_unk"] = true;
+  EXPECT_THAT(Parsed(document)->Encode("axyzab xy").value(), ::testing::ElementsAre(0, 3, 2, 3));
+  document["model"]["fuse_unk"] = false;
+  EXPECT_THAT(Parsed(document)->Encode("axyzab").value(), ::testing::ElementsAre(0, 3, 3, 3, 2));
+}
+
+TEST(WordPieceLimitTest, AWordOfExactlyTheMostCharactersIsEncoded) {
+  json document = Words();
+  document["added_tokens"] = json::array();
+  document["model"] = json::parse(R"({"type": "WordPiece", "max_input_chars_per_word": 4,
+                                      "vocab": {"[UNK]": 0, "ä": 1, "##ä": 2}})");
+  const auto tokenizer = Parsed(document);
+  EXPECT_THAT(tokenizer->Encode("ääää").value(), ::testing::ElementsAre(1, 2, 2, 2));
+  EXPECT_THAT(tokenizer->Encode("äääää").value(), ::testing::ElementsAre(0));
+}
+
 struct LongestRow {
   const char* name;
   const char* model;

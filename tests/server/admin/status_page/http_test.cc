@@ -43,6 +43,26 @@ TEST_F(HttpTest, ReadinessAndLivenessAreSeparate) {
   EXPECT_EQ(HttpGet(http_->port(), "/livez").status, 503);
 }
 
+TEST_F(HttpTest, OtherHostsAreRefusedButForProbes) {
+  EXPECT_EQ(HttpCall(http_->port(), "GET", "/metrics", "evil.example").status, 421);
+  EXPECT_EQ(HttpCall(http_->port(), "GET", "/metrics", "127.0.0.1:8002").status, 200);
+  EXPECT_EQ(HttpCall(http_->port(), "GET", "/livez", "evil.example").status, 200);
+}
+
+TEST(IsOwnHostTest, TakesAddressesPrivateNamesAndTheGivenOne) {
+  for (const char* own :
+       {"127.0.0.1", "192.0.2.1:8002", "[::1]:8002", "[2001:db8::1]", "localhost:8002", "sluice",
+        "sluice.prod.svc:8002", "sluice.prod.svc.cluster.local", "printer.local", "a.internal",
+        "status.example.org", "STATUS.example.org:443"}) {
+    EXPECT_TRUE(IsOwnHost(own, "status.example.org")) << own;
+  }
+  for (const char* other :
+       {"evil.example", "evil.example:8002", "127.0.0.1.evil.example", "localhost.evil.example",
+        "xlocal.example", "status.example.org.evil.example", "example.org", "1.2.3.4.5"}) {
+    EXPECT_FALSE(IsOwnHost(other, "status.example.org")) << other;
+  }
+}
+
 TEST_F(HttpTest, OtherPathsAndMethodsAreRefused) {
   for (const char* path :
        {"/", "/metrics/x", "/metricsx", "/../etc/passwd", "/%2e%2e/etc/passwd"}) {

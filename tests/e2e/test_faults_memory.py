@@ -1,0 +1,77 @@
+"""Tests what a peer can make the daemon hold: entries 28 to 30 of tests/faults.md."""
+
+import json
+import struct
+
+import pytest
+from always import await_balance, undisturbed
+from conftest import DEMO
+from http2 import END_STREAM, INFER, INITIAL_WINDOW_SIZE, Connection, message
+from limits import MIB, grown, resident
+from tritonclient.grpc import service_pb2
+
+HEALTH_CHECK = "/grpc.health.v1.Health/Check"
+
+
+@pytest.mark.parametrize("unit", [b"\x2a\x00", b"\x32\x00", b"\x22\x00", b"\x78\x01"],
+                         ids=["inputs", "outputs", "parameters", "unknown"])
+def test_floods_of_small_parts_take_no_memory(daemon, unit):
+    """2 MiB of two-byte parts would take a hundred times as much once they are parsed."""
+    server = daemon()
+    body = unit * MIB
+    with undisturbed(server), Connection(server.grpc) as connection:
+        ended = connection.call(1, INFER, unit)
+        assert ended["grpc-status"] != "0"
+        before = resident(server)
+        for i in range(20):
+            ended = connection.call(2 * i + 3, INFER, body)
+            assert ended["grpc-status"] == "3", ended
+            assert ended["sluice-reason"] == "request"
+        # The messages themselves, and what gRPC keeps of them.
+        assert grown(server, before) < 24 * MIB
+
+
+def logits(rows):
+    built = service_pb2.ModelInferRequest(model_name="demo")
+    built.inputs.add(name="input_ids", datatype="INT32", shape=[rows, 1])
+    built.raw_input_contents.append(struct.pack("<i", 1) * rows)
+    built.parameters["max_tokens"].int64_param = 1
+    built.outputs.add(name="logits")
+    return built.SerializeToString()
+
+
+def test_answers_that_nobody_reads_hold_a_bounded_amount(daemon):
+    server = daemon("--server.grpc.max-unread-bytes", "8MiB",
+                    "--server.grpc.transfer-timeout-us", "5s")
+    body = logits(1024)
+    size = 4 * 1024 * json.loads((DEMO / "config.json").read_text())["vocab_size"]
+    # Nobody else is asked meanwhile: to the daemon all callers of this host are one.
+    with Connection(server.grpc, [(INITIAL_WINDOW_SIZE, 0)]) as connection:
+        before = resident(server)
+        streams = range(1, 2 * 95, 2)
+        refused = 0
+        for stream in streams:
+            connection.open(stream, INFER)
+            connection.send(stream, message(body), END_STREAM)
+        for stream in streams:
+            ended = connection.end(stream)
+            assert ended["grpc-status"] == "8", ended
+            refused += ended.get("sluice-reason") == "unread_answers"
+        assert refused >= 95 - 8 * MIB // size, "those that found room end after transfer_timeout"
+        assert grown(server, before) < 8 * MIB + 16 * MIB
+    with undisturbed(server):
+        pass
+    await_balance(server)
+
+
+def test_health_checks_hold_little_and_end(daemon):
+    server = daemon("--server.grpc.transfer-timeout-us", "1s")
+    with undisturbed(server), Connection(server.grpc) as connection:
+        for i in range(64):
+            connection.open(2 * i + 1, HEALTH_CHECK)
+            connection.send(2 * i + 1, message(b"", length=1 << 20))  # the rest never comes
+        for i in range(64):
+            assert connection.end(2 * i + 1)["grpc-status"] == "8"
+        ended = connection.call(1001, HEALTH_CHECK, b"\x0a\x80\x10" + b"s" * 2048)
+        assert ended["grpc-status"] == "3", ended
+        assert connection.call(1003, HEALTH_CHECK, b"")["grpc-status"] == "0"
