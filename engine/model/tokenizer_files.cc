@@ -37,11 +37,16 @@ class BoundedTokenizer final : public Tokenizer {
         std::vector<int32_t> ids,
         tokenizer_->EncodeBare(lower_case_ ? tokenize::ToLower(tokenize::ToValidUtf8(text))
                                            : text));
-    for (const int32_t id : ids) {
-      if (id < vocab_size_) continue;
-      return absl::OutOfRangeError(
-          absl::StrCat("token ", id, " of it is not among the model's ", vocab_size_));
-    }
+    SLUICE_RETURN_IF_ERROR(CheckIds(ids));
+    return ids;
+  }
+
+  absl::StatusOr<std::vector<int32_t>> EncodeLocated(
+      std::string_view text, std::vector<ByteRange>* ranges) const override {
+    // In lower case a text may have other places.
+    if (lower_case_) return Tokenizer::EncodeLocated(text, ranges);
+    SLUICE_ASSIGN_OR_RETURN(std::vector<int32_t> ids, tokenizer_->EncodeLocated(text, ranges));
+    SLUICE_RETURN_IF_ERROR(CheckIds(ids));
     return ids;
   }
 
@@ -54,6 +59,15 @@ class BoundedTokenizer final : public Tokenizer {
   bool TextIsUtf8() const override { return tokenizer_->TextIsUtf8(); }
 
  private:
+  absl::Status CheckIds(const std::vector<int32_t>& ids) const {
+    for (const int32_t id : ids) {
+      if (id < vocab_size_) continue;
+      return absl::OutOfRangeError(
+          absl::StrCat("token ", id, " of it is not among the model's ", vocab_size_));
+    }
+    return absl::OkStatus();
+  }
+
   std::unique_ptr<const Tokenizer> tokenizer_;
   int64_t vocab_size_;
   bool lower_case_;

@@ -76,9 +76,9 @@ absl::Status Prompt::ReadLengths(const InputTensor& tensor, int64_t rows, int64_
   return absl::OkStatus();
 }
 
-absl::Status Prompt::Encode(std::string_view prompt) {
+absl::Status Prompt::Encode(std::string_view prompt, bool located) {
   if (texts_.rows() == 0) return absl::OkStatus();
-  SLUICE_RETURN_IF_ERROR(texts_.Encode(prompt));
+  SLUICE_RETURN_IF_ERROR(texts_.Encode(prompt, located));
   for (int64_t row = 0; row < rows_; ++row) {
     lengths_.push_back(static_cast<int32_t>(texts_.LengthOf(row)));
   }

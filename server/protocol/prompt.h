@@ -30,8 +30,8 @@ class Prompt {
   // Whether the model's prompts may be put before it.
   bool takes_prompt() const { return texts_.rows() > 0 && !texts_.pairs(); }
   // Encodes texts as tokens, those that are no pairs with `prompt` before them; has no effect on
-  // other prompts.
-  absl::Status Encode(std::string_view prompt);
+  // other prompts. `located` records which bytes of its text each token stands for.
+  absl::Status Encode(std::string_view prompt, bool located);
   // Cuts rows longer than `most` as `truncation` says, or returns an error for them. Of texts, the
   // tokens that their template puts around them stay.
   absl::Status Cut(Truncation truncation, int64_t most);
@@ -44,6 +44,8 @@ class Prompt {
   absl::StatusOr<int32_t> LengthOfPrompt() const;
   int32_t longest() const { return *std::max_element(lengths_.begin(), lengths_.end()); }
   int64_t cut_tokens() const { return cut_tokens_; }  // over all rows
+  // Returns the bytes that each token stands for. Requires texts that were encoded as located.
+  std::vector<ByteRange> Ranges() const { return texts_.Ranges(); }
   // Returns the lengths of the rows. Must be called last.
   std::vector<int32_t> TakeLengths() { return std::move(lengths_); }
 

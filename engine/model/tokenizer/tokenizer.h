@@ -14,6 +14,13 @@
 
 namespace sluice {
 
+// The bytes of a text that a token stands for; -1 and -1 if it stands for none, or if they are not
+// known.
+struct ByteRange {
+  int32_t begin = -1;
+  int32_t end = -1;
+};
+
 class Tokenizer {
  public:
   explicit Tokenizer(TextTemplates templates = {}) : templates_(std::move(templates)) {}
@@ -22,6 +29,10 @@ class Tokenizer {
   // the byte tokenizer. Errors are for the caller: the vocabulary has no token for a part of the
   // text, or an expression takes too long.
   virtual absl::StatusOr<std::vector<int32_t>> EncodeBare(std::string_view text) const = 0;
+  // Works as EncodeBare, and appends the bytes of each token, without white space around them. Bytes
+  // are not known where the normalisation of the text cannot be followed.
+  virtual absl::StatusOr<std::vector<int32_t>> EncodeLocated(std::string_view text,
+                                                             std::vector<ByteRange>* ranges) const;
   // Returns the special tokens that the files of the model ask for around texts, such as bos.
   const TextTemplates& templates() const { return templates_; }
   // Encodes a text, with the tokens of its template around it.
