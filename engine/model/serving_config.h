@@ -4,8 +4,8 @@
 //   "embedding": {
 //     "pooling": a name of Pooling,         default: last if attention is causal, else mean
 //     "normalize": false }                  to length 1
-//   "classifier": {                         scores of a pooled state or of each token's; the keys of
-//                                           BertForSequenceClassification and of
+//   "classifier": {                         scores of a pooled state, or of that of each token; the
+//                                           keys of BertForSequenceClassification and of
 //                                           BertForTokenClassification stand for it too
 //     "of": "rows" | "tokens",              tokens: no pooling and no pooler
 //     "labels": n,                          rows of classifier.weight [labels, hidden]

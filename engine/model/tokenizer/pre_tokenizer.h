@@ -16,7 +16,7 @@ struct Piece {
   std::string text;    // UTF-8
   bool first = false;  // whether it begins the text
   // Where it comes from, for the places of tokens: the byte of the normalised text at which it
-  // begins, the bytes at its beginning that were put before that text, and what its bytes stand for.
+  // begins, the bytes at its beginning that were put before it, and what its bytes stand for.
   size_t begin = 0;
   size_t inserted = 0;
   std::string mark = {};    // if not empty, it stands for one byte, a space

@@ -29,8 +29,8 @@ class Tokenizer {
   // the byte tokenizer. Errors are for the caller: the vocabulary has no token for a part of the
   // text, or an expression takes too long.
   virtual absl::StatusOr<std::vector<int32_t>> EncodeBare(std::string_view text) const = 0;
-  // Works as EncodeBare, and appends the bytes of each token, without white space around them. Bytes
-  // are not known where the normalisation of the text cannot be followed.
+  // Works as EncodeBare, and appends the bytes of each token, without white space around them. They
+  // are unknown where the normalisation of the text cannot be followed.
   virtual absl::StatusOr<std::vector<int32_t>> EncodeLocated(std::string_view text,
                                                              std::vector<ByteRange>* ranges) const;
   // Returns the special tokens that the files of the model ask for around texts, such as bos.
