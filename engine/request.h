@@ -28,6 +28,7 @@ enum OutputMask : uint32_t {
   kOutputScores = 1u << 6,          // scores of the model's classifier
   kOutputCandidates = 1u << 7,      // scores of given tokens as the next token
   kOutputTopScores = 1u << 8,       // logits of the num_top candidates
+  kOutputTokenScores = 1u << 9,     // scores of the model's classifier of tokens
 };
 
 // W3C traceparent, passed through; all zero when the caller sent none.
@@ -155,6 +156,7 @@ struct Reply {
   std::vector<float> xsa_proj_frac;     // likewise
   std::vector<float> embedding;         // [rows, EmbeddingSize]
   std::vector<float> scores;            // [rows, labels]
+  std::vector<float> token_scores;      // [sum of lengths, labels]
   std::vector<float> candidate_scores;  // in the order of Request::candidates
 };
 

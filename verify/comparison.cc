@@ -177,7 +177,8 @@ class Comparer {
       logits_ = AddHead("logits", golden.outputs);
       if (!logits_) unproven_.push_back("logits");
     }
-    if (model.classifier) AddClassifier(*model.classifier);
+    if (ClassifiesRows()) AddClassifier(*model.classifier);
+    if (model.classifier && !ClassifiesRows()) unproven_.push_back("token_scores");
   }
 
   bool WantsLogits() const { return logits_.has_value(); }
@@ -212,7 +213,7 @@ class Comparer {
         CompareRow(i, sequence, position, probe.column, RowOf(run, probe.buffer, position));
       }
     }
-    if (!model_.classifier || op != FinalOp(model_.graph)) return;
+    if (!ClassifiesRows() || op != FinalOp(model_.graph)) return;
     for (int32_t position = 0; position < run.batch.tokens(); ++position) {
       pooled_.Add(RowOf(run, model_.graph.output, position));
     }
@@ -227,7 +228,7 @@ class Comparer {
 
   // Compares the classifier's outputs after the last op of the replay of one sequence.
   void LookAtClassifier(size_t sequence) {
-    if (!model_.classifier) return;
+    if (!ClassifiesRows()) return;
     const std::vector<double> pooled = pooled_.Mean();
     pooled_.Clear();
     std::vector<double> scores;
@@ -262,6 +263,10 @@ class Comparer {
     const auto it = outputs.find(name);
     if (it == outputs.end()) return std::nullopt;
     return AddOutput(name, static_cast<int32_t>(model_.config.layers), it->second);
+  }
+
+  bool ClassifiesRows() const {
+    return model_.classifier && !model_.config.serving.classifier.of_tokens;
   }
 
   void AddClassifier(const Classifier& classifier) {

@@ -31,6 +31,7 @@ constexpr Architecture kArchitectures[] = {
     {"GPT2Model", Family::kGpt2, "gpt2", false},
     {"BertForMaskedLM", Family::kBert, "bert", true},
     {"BertForSequenceClassification", Family::kBert, "bert", false},
+    {"BertForTokenClassification", Family::kBert, "bert", false},
     {"BertModel", Family::kBert, "bert", false},
     {"SluiceForCausalLM", Family::kSluice, "sluice", true},
     {"SluiceModel", Family::kSluice, "sluice", false},

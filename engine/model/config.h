@@ -3,7 +3,8 @@
 // `architectures` names the family:
 //   LlamaForCausalLM, Qwen2ForCausalLM   keys and tensor names of Hugging Face
 //   GPT2LMHeadModel, GPT2Model           the same
-//   BertForMaskedLM, BertForSequenceClassification, BertModel   the same
+//   BertForMaskedLM, BertModel, BertForSequenceClassification,
+//   BertForTokenClassification           the same
 //   SluiceForCausalLM, SluiceModel       explicit: Llama's keys for sizes, the rest in "sluice"
 //
 // Every family reads these keys of the object "sluice":

@@ -21,7 +21,13 @@ ClassifierConfig ReadClassifier(ObjectReader& extensions, const ModelConfig& con
   ClassifierConfig classifier;
   if (!extensions.Has("classifier")) return classifier;
   ObjectReader object = extensions.Object("classifier");
-  object.AllowOnly({"labels", "pooling", "pooler", "bias"});
+  object.AllowOnly({"of", "labels", "pooling", "pooler", "bias"});
+  classifier.of_tokens = object.Choice("of", {"rows", "tokens"}) == 1;
+  if (classifier.of_tokens) {
+    for (const char* const key : {"pooling", "pooler"}) {
+      if (object.Has(key)) object.Fail(key, "needs a classifier of rows");
+    }
+  }
   classifier.labels = object.Integer("labels", 1, kMaxLabels);
   classifier.pooling = config.causal ? Pooling::kLast : Pooling::kCls;
   if (object.Has("pooling")) {
@@ -90,8 +96,12 @@ ServingConfig ReadServing(ObjectReader& root, ObjectReader& extensions, const Mo
   serving.pooling = ReadPooling(embedding, config.causal ? Pooling::kLast : Pooling::kMean);
   serving.normalize = embedding.Boolean("normalize", false);
   serving.classifier = ReadClassifier(extensions, config);
-  if (config.architecture == "BertForSequenceClassification" && !extensions.Has("classifier")) {
+  const bool of_tokens = config.architecture == "BertForTokenClassification";
+  const bool named = of_tokens || config.architecture == "BertForSequenceClassification";
+  if (named && !extensions.Has("classifier")) {
     serving.classifier = ReadBertClassifier(root);
+    serving.classifier.of_tokens = of_tokens;
+    if (of_tokens) serving.classifier.pooler = false;
   }
   serving.alignment = extensions.Enum<PositionAlignment>("position_alignment");
   if (extensions.Has("truncate")) serving.truncate = extensions.Enum<Truncation>("truncate");

@@ -4,8 +4,10 @@
 //   "embedding": {
 //     "pooling": a name of Pooling,         default: last if attention is causal, else mean
 //     "normalize": false }                  to length 1
-//   "classifier": {                         scores of a pooled state; the keys of
-//                                           BertForSequenceClassification stand for it too
+//   "classifier": {                         scores of a pooled state, or of that of each token; the
+//                                           keys of BertForSequenceClassification and of
+//                                           BertForTokenClassification stand for it too
+//     "of": "rows" | "tokens",              tokens: no pooling and no pooler
 //     "labels": n,                          rows of classifier.weight [labels, hidden]
 //     "pooling": "cls" | "mean" | "last",   default: last if attention is causal, else cls
 //     "pooler": "none" | "tanh",            tanh: pooler.dense [hidden, hidden], bias, tanh
@@ -72,7 +74,8 @@ constexpr auto EnumNamesOf(PositionAlignment) {
 enum class ScoreScale { kRaw, kSoftmax, kSigmoid, kLogSoftmax };
 
 struct ClassifierConfig {
-  int64_t labels = 0;  // 0 if there is none
+  int64_t labels = 0;      // 0 if there is none
+  bool of_tokens = false;  // whether each token has scores, in place of each row
   Pooling pooling = Pooling::kCls;
   bool pooler = false;
   bool bias = true;

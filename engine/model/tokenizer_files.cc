@@ -38,11 +38,17 @@ class BoundedTokenizer final : public Tokenizer {
         std::vector<int32_t> ids,
         tokenizer_->EncodeBare(lower_case_ ? tokenize::ToLower(tokenize::ToValidUtf8(text)) : text,
                                most));
-    for (const int32_t id : ids) {
-      if (id < vocab_size_) continue;
-      return absl::OutOfRangeError(
-          absl::StrCat("token ", id, " of it is not among the model's ", vocab_size_));
-    }
+    SLUICE_RETURN_IF_ERROR(CheckIds(ids));
+    return ids;
+  }
+
+  absl::StatusOr<std::vector<int32_t>> EncodeLocated(
+      std::string_view text, int64_t most, std::vector<ByteRange>* ranges) const override {
+    // In lower case a text may have other places.
+    if (lower_case_) return Tokenizer::EncodeLocated(text, most, ranges);
+    SLUICE_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
+                            tokenizer_->EncodeLocated(text, most, ranges));
+    SLUICE_RETURN_IF_ERROR(CheckIds(ids));
     return ids;
   }
 
@@ -56,6 +62,15 @@ class BoundedTokenizer final : public Tokenizer {
   int64_t longest_token_bytes() const override { return tokenizer_->longest_token_bytes(); }
 
  private:
+  absl::Status CheckIds(const std::vector<int32_t>& ids) const {
+    for (const int32_t id : ids) {
+      if (id < vocab_size_) continue;
+      return absl::OutOfRangeError(
+          absl::StrCat("token ", id, " of it is not among the model's ", vocab_size_));
+    }
+    return absl::OkStatus();
+  }
+
   std::unique_ptr<const Tokenizer> tokenizer_;
   int64_t vocab_size_;
   bool lower_case_;

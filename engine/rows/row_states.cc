@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "base/check.h"
 #include "base/size_of.h"
@@ -11,7 +12,8 @@
 namespace sluice {
 namespace {
 
-constexpr uint32_t kOfStates = kOutputEmbedding | kOutputScores | kOutputCandidates;
+constexpr uint32_t kOfStates =
+    kOutputEmbedding | kOutputScores | kOutputCandidates | kOutputTokenScores;
 
 // The default of PyTorch's normalize.
 constexpr double kLeastLength = 1e-12;
@@ -101,15 +103,21 @@ RowStates::RowStates(const Request& request, int32_t length) : request_(request)
   embeddings_ = pools_.size();
   want(kOutputScores, config.serving.classifier.pooling, 0);
   want(kOutputCandidates, Pooling::kLast, 0);
+  if (WantsTokens()) {
+    token_scores_.reserve(length * config.serving.classifier.labels);
+    only_last_ = false;
+  }
 }
 
 void RowStates::AppendWanted(int32_t begin, int32_t end, std::vector<Positions>* wanted) const {
   const auto each = [](const StatePool& pool) { return pool.WantsEach(); };
   const bool whole = begin == 0 && end == length_;
-  if (!whole || std::any_of(pools_.begin(), pools_.end(), each)) {
+  if (!whole || WantsTokens() || std::any_of(pools_.begin(), pools_.end(), each)) {
     for (int32_t position = begin; position < end; ++position) {
       const auto wants = [=](const StatePool& pool) { return pool.Wants(position); };
-      if (std::any_of(pools_.begin(), pools_.end(), wants)) wanted->push_back({position, 1});
+      if (WantsToken(position) || std::any_of(pools_.begin(), pools_.end(), wants)) {
+        wanted->push_back({position, 1});
+      }
     }
     return;
   }
@@ -131,6 +139,7 @@ void RowStates::AppendWanted(int32_t begin, int32_t end, std::vector<Positions>*
 // The sum of finite floats does not overflow a double, and that of others is not finite.
 bool RowStates::Take(const Positions& positions, std::span<const double> sum) {
   if (!std::all_of(sum.begin(), sum.end(), [](double x) { return std::isfinite(x); })) return false;
+  if (positions.count == 1 && WantsToken(positions.first)) TakeToken(sum);
   for (StatePool& pool : pools_) {
     const bool all = pool.WantsSum() && positions == Positions{pool.first(), pool.count()};
     if (all || (positions.count == 1 && pool.Wants(positions.first))) {
@@ -140,12 +149,37 @@ bool RowStates::Take(const Positions& positions, std::span<const double> sum) {
   return true;
 }
 
+// Tokens are scored in the order of positions, each once.
+bool RowStates::WantsToken(int32_t position) const {
+  const int64_t labels = request_.spec->model->config.serving.classifier.labels;
+  return WantsTokens() && position * labels >= std::ssize(token_scores_);
+}
+
+void RowStates::TakeToken(std::span<const double> state) {
+  std::vector<double> scores;
+  request_.spec->model->classifier->Score(state, &scores);
+  Rescale(request_.spec->states.scores, scores);
+  for (const double score : scores) token_scores_.push_back(static_cast<float>(score));
+}
+
+bool RowStates::WriteTokenScores(int32_t row, Reply* reply) {
+  const std::vector<int32_t>& lengths = request_.spec->lengths;
+  const int64_t before = std::accumulate(lengths.begin(), lengths.begin() + row, int64_t{0});
+  const int64_t labels = request_.spec->model->config.serving.classifier.labels;
+  SLUICE_CHECK(std::ssize(token_scores_) == length_ * labels);
+  std::copy(token_scores_.begin(), token_scores_.end(),
+            reply->token_scores.begin() + before * labels);
+  return std::all_of(token_scores_.begin(), token_scores_.end(),
+                     [](float score) { return std::isfinite(score); });
+}
+
 bool RowStates::Finish(int32_t row, Reply* reply) {
   if (finished_) return true;
   finished_ = true;
   const auto wants = [this](OutputMask output) { return (request_.outputs & output) != 0; };
   return (!wants(kOutputEmbedding) || WriteEmbedding(row, reply)) &&
          (!wants(kOutputScores) || WriteScores(row, reply)) &&
+         (!WantsTokens() || WriteTokenScores(row, reply)) &&
          (!wants(kOutputCandidates) || WriteCandidates(row, reply));
 }
 

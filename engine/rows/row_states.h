@@ -71,7 +71,12 @@ class RowStates {
  private:
   bool WriteEmbedding(int32_t row, Reply* reply);
   bool WriteScores(int32_t row, Reply* reply);
+  bool WriteTokenScores(int32_t row, Reply* reply);
   bool WriteCandidates(int32_t row, Reply* reply);
+
+  bool WantsTokens() const { return (request_.outputs & kOutputTokenScores) != 0; }
+  bool WantsToken(int32_t position) const;
+  void TakeToken(std::span<const double> state);
 
   const Request& request_;
   const int32_t length_;
@@ -81,6 +86,8 @@ class RowStates {
   // these are wanted.
   std::vector<StatePool> pools_;
   size_t embeddings_ = 0;  // the number of the first
+  // The scores of the first tokens, [.., labels], if those of tokens are wanted.
+  std::vector<float> token_scores_;
 };
 
 }  // namespace sluice

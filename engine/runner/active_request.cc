@@ -57,6 +57,9 @@ int64_t PromptTokenBytes(const Request& request) {
   if (request.spec->edits.repetition_penalty != 1.0f) bytes += kSeenBytes;
   if ((request.outputs & kOutputPromptLogprobs) != 0) bytes += sizeof(float);
   const ModelConfig& config = request.spec->model->config;
+  if ((request.outputs & kOutputTokenScores) != 0) {
+    bytes += 2 * config.serving.classifier.labels * kSizeOf<float>;  // until the row has ended
+  }
   if ((request.outputs & kOutputDiagnostics) != 0 && config.xsa.Any()) {
     bytes += 2 * config.layers * config.heads * kSizeOf<float>;
   }
@@ -174,6 +177,9 @@ void ActiveRequest::AllocateReply() {
   };
   reply.embedding.resize(numbers(kOutputEmbedding, EmbeddingSize(*request.spec)));
   reply.scores.resize(numbers(kOutputScores, config.serving.classifier.labels));
+  if (Wants(kOutputTokenScores)) {
+    reply.token_scores.resize(request.tokens.size() * config.serving.classifier.labels);
+  }
   if (Wants(kOutputCandidates)) reply.candidate_scores.resize(request.candidates.tokens.size());
   if (Wants(kOutputPromptLogprobs)) reply.prompt_logprobs.assign(request.tokens.size(), 0.0f);
   if (Wants(kOutputDiagnostics) && config.xsa.Any()) {

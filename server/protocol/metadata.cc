@@ -22,7 +22,7 @@ bool Lists(const Model& model, const InputInfo& info) {
   return info.of_prompt && Takes(model, info);
 }
 
-std::vector<int64_t> ShapeOf(const Model& model, const InputInfo& info) {
+std::vector<int64_t> InputShape(const Model& model, const InputInfo& info) {
   switch (info.input) {
     case Input::kInputLengths:
     case Input::kTextInput:
@@ -73,11 +73,11 @@ inference::ModelMetadataResponse DescribeModel(const Model& model,
   };
   for (const InputInfo& info : Inputs()) {
     if (!Lists(model, info)) continue;
-    describe(response.add_inputs(), info.name, info.datatype, ShapeOf(model, info));
+    describe(response.add_inputs(), info.name, info.datatype, InputShape(model, info));
   }
   for (const OutputInfo& info : Outputs()) {
     if (!IsDefaultOf(info, model)) continue;
-    describe(response.add_outputs(), info.name, info.datatype, {ColumnsOf(info, model)});
+    describe(response.add_outputs(), info.name, info.datatype, ShapeOf(info, model));
   }
   AddProperties(model, &response);
   return response;
@@ -103,12 +103,12 @@ inference::ModelConfig ConfigureModel(const Model& model, int32_t max_rows,
   for (const InputInfo& info : Inputs()) {
     if (!Lists(model, info)) continue;
     inference::ModelInput* input = config.add_input();
-    configure(input, info.name, info.datatype, ShapeOf(model, info));
+    configure(input, info.name, info.datatype, InputShape(model, info));
     input->set_optional(true);
   }
   for (const OutputInfo& info : Outputs()) {
     if (!IsDefaultOf(info, model)) continue;
-    configure(config.add_output(), info.name, info.datatype, {ColumnsOf(info, model)});
+    configure(config.add_output(), info.name, info.datatype, ShapeOf(info, model));
   }
   return config;
 }

@@ -20,6 +20,14 @@ constexpr OutputInfo kOutputs[] = {
     {Output::kTextOutput, "text_output", "BYTES", "[n, 1]", kOutputTokens, Provider::kText},
     {Output::kScores, "scores", "FP32", "[n, labels]", kOutputScores, Provider::kClassifier},
     {Output::kLabel, "label", "BYTES", "[n, 1]", kOutputScores, Provider::kLabelNames},
+    {Output::kTokenCount, "token_count", "INT32", "[n, 1]", kOutputTokenScores,
+     Provider::kTokenClassifier},
+    {Output::kTokenScores, "token_scores", "FP32", "[n, length, labels]", kOutputTokenScores,
+     Provider::kTokenClassifier},
+    {Output::kTokenLabels, "token_labels", "BYTES", "[n, length]", kOutputTokenScores,
+     Provider::kTokenLabelNames},
+    {Output::kTokenOffsets, "token_offsets", "INT32", "[n, length, 2]", kOutputTokenScores,
+     Provider::kTokenOffsets},
     {Output::kEmbedding, "embedding", "FP32", "[n, d]", kOutputEmbedding, Provider::kAnyModel},
     {Output::kTopIds, "top_ids", "INT32", "[n, t, k]", kTop, Provider::kTokens},
     {Output::kTopLogprobs, "top_logprobs", "FP32", "[n, t, k]", kTop, Provider::kTokens},
@@ -46,6 +54,7 @@ const OutputInfo& InfoOf(Output output) {
 }
 
 bool Has(const Model& model, const OutputInfo& info) {
+  const ClassifierConfig& classifier = model.config.serving.classifier;
   switch (info.provider) {
     case Provider::kTokens:
       return model.generates();
@@ -58,9 +67,15 @@ bool Has(const Model& model, const OutputInfo& info) {
     case Provider::kXsa:
       return model.config.xsa.Any();
     case Provider::kClassifier:
-      return model.config.serving.classifier.labels > 0;
+      return classifier.labels > 0 && !classifier.of_tokens;
     case Provider::kLabelNames:
-      return model.config.serving.classifier.names.size() > 1;
+      return classifier.names.size() > 1 && !classifier.of_tokens;
+    case Provider::kTokenClassifier:
+      return classifier.of_tokens;
+    case Provider::kTokenLabelNames:
+      return classifier.of_tokens && !classifier.names.empty();
+    case Provider::kTokenOffsets:
+      return classifier.of_tokens && model.tokenizer != nullptr;
     case Provider::kAnyModel:
       return true;
   }
@@ -76,25 +91,30 @@ const OutputInfo* FindOutput(std::string_view name, const Model& model) {
 
 bool IsDefaultOf(const OutputInfo& info, const Model& model) {
   const bool scores = model.config.serving.classifier.labels > 0;
-  if (info.output == Output::kScores) return scores;
-  if (info.output == Output::kLabel) return Has(model, info);
+  if ((info.mask & (kOutputScores | kOutputTokenScores)) != 0) return Has(model, info);
   if (info.output == Output::kEmbedding) return !scores && !model.generates();
   return !scores && info.mask == kOutputTokens && Has(model, info);
 }
 
-int64_t ColumnsOf(const OutputInfo& info, const Model& model) {
+std::vector<int64_t> ShapeOf(const OutputInfo& info, const Model& model) {
+  const int64_t labels = model.config.serving.classifier.labels;
   switch (info.output) {
     case Output::kSequenceLength:
     case Output::kFinishReason:
     case Output::kTextOutput:
     case Output::kLabel:
-      return 1;
+    case Output::kTokenCount:
+      return {1};
     case Output::kScores:
-      return model.config.serving.classifier.labels;
+      return {labels};
+    case Output::kTokenScores:
+      return {-1, labels};
+    case Output::kTokenOffsets:
+      return {-1, 2};
     case Output::kEmbedding:
-      return model.config.embedding_size();
+      return {model.config.embedding_size()};
     default:
-      return -1;
+      return {-1};
   }
 }
 

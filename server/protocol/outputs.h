@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "engine/model/model.h"
 
@@ -27,6 +28,10 @@ enum class Output {
   kCandidateScores,
   kTopScores,
   kLabel,
+  kTokenScores,
+  kTokenLabels,
+  kTokenOffsets,
+  kTokenCount,
 };
 
 // What a model must have to provide an output.
@@ -38,6 +43,9 @@ enum class Provider {
   kXsa,
   kClassifier,
   kLabelNames,  // a classifier whose labels have names, and more than one
+  kTokenClassifier,
+  kTokenLabelNames,  // a classifier of tokens whose labels have names
+  kTokenOffsets,     // a classifier of tokens, and a tokenizer
   kAnyModel,
 };
 
@@ -62,11 +70,12 @@ bool Has(const Model& model, const OutputInfo& info);
 const OutputInfo* FindOutput(std::string_view name, const Model& model);
 
 // Whether the output is returned for a request that names none. The default outputs are the scores
-// of a model with a classifier, and the label if labels have names; the generated tokens of a model
-// that generates; and the embedding of any other model.
+// of a model with a classifier, and the label if labels have names, with the offsets of tokens if
+// these are classified; the generated tokens of a model that generates; and the embedding of any
+// other model.
 bool IsDefaultOf(const OutputInfo& info, const Model& model);
 
-// Returns the number of columns of a default output [n, columns], or -1 if it varies.
-int64_t ColumnsOf(const OutputInfo& info, const Model& model);
+// Returns the shape of a default output behind the rows; -1 stands for a size that varies.
+std::vector<int64_t> ShapeOf(const OutputInfo& info, const Model& model);
 
 }  // namespace sluice

@@ -82,9 +82,9 @@ int64_t Prompt::LeastEncoded(const Model& model) const {
   return texts_.rows() == 0 ? 0 : texts_.bytes() / model.tokenizer->longest_token_bytes();
 }
 
-absl::Status Prompt::Encode(std::string_view prompt, Truncation truncation) {
+absl::Status Prompt::Encode(std::string_view prompt, Truncation truncation, bool located) {
   if (texts_.rows() == 0) return absl::OkStatus();
-  SLUICE_RETURN_IF_ERROR(texts_.Encode(prompt, truncation));
+  SLUICE_RETURN_IF_ERROR(texts_.Encode(prompt, truncation, located));
   for (int64_t row = 0; row < rows_; ++row) {
     lengths_.push_back(static_cast<int32_t>(texts_.LengthOf(row)));
   }

@@ -34,8 +34,9 @@ class Prompt {
   int64_t LeastEncoded(const Model& model) const;
   // Encodes texts as tokens, those that are no pairs with `prompt` before them, and no more than are
   // needed to find that a text is too long unless `truncation` has it cut; has no effect on other
-  // prompts. Returns the errors of CheckInterruption.
-  absl::Status Encode(std::string_view prompt, Truncation truncation);
+  // prompts. `located` records which bytes of its text each token stands for. Returns the errors of
+  // CheckInterruption.
+  absl::Status Encode(std::string_view prompt, Truncation truncation, bool located);
   // Cuts rows longer than `most` as `truncation` says, or returns an error for them. Of texts, the
   // tokens that their template puts around them stay.
   absl::Status Cut(Truncation truncation, int64_t most);
@@ -48,6 +49,8 @@ class Prompt {
   absl::StatusOr<int32_t> LengthOfPrompt() const;
   int32_t longest() const { return *std::max_element(lengths_.begin(), lengths_.end()); }
   int64_t cut_tokens() const { return cut_tokens_; }  // over all rows
+  // Returns the bytes that each token stands for. Requires texts that were encoded as located.
+  std::vector<ByteRange> Ranges() const { return texts_.Ranges(); }
   // Returns the lengths of the rows. Must be called last.
   std::vector<int32_t> TakeLengths() { return std::move(lengths_); }
 

@@ -94,6 +94,8 @@ class ResponseWriter {
   void AddFinishReasons(std::string* raw);
   void AddTexts(std::string* raw);
   void AddLabels(std::string* raw);
+  void AddTokenLabels(std::string* raw);
+  void AddTokens(const OutputInfo& info);
   void AddOfPrompt(const OutputInfo& info);
   void AddRows(const OutputInfo& info, const std::vector<float>& values);
   void AddDiagnostic(const OutputInfo& info, const std::vector<float>& values);
@@ -162,15 +164,51 @@ void ResponseWriter::AddTexts(std::string* raw) {
   }
 }
 
-// Of equal scores the first one counts.
+// Returns the name of the highest score; of equal scores the first one counts.
+const std::string& BestName(const std::vector<std::string>& names, const float* scores) {
+  return names[std::max_element(scores, scores + names.size()) - scores];
+}
+
 void ResponseWriter::AddLabels(std::string* raw) {
   const std::vector<std::string>& names = spec_.request->model->config.serving.classifier.names;
-  const auto labels = std::ssize(names);
-  SLUICE_CHECK(std::ssize(reply_->scores) == rows_ * labels);
+  SLUICE_CHECK(reply_->scores.size() == rows_ * names.size());
   for (int64_t row = 0; row < rows_; ++row) {
-    const auto scores = reply_->scores.begin() + row * labels;
-    AppendElement(names[std::max_element(scores, scores + labels) - scores], raw);
+    AppendElement(BestName(names, reply_->scores.data() + row * names.size()), raw);
   }
+}
+
+void ResponseWriter::AddTokenLabels(std::string* raw) {
+  const std::vector<std::string>& names = spec_.request->model->config.serving.classifier.names;
+  const float* scores = reply_->token_scores.data();
+  for (const int32_t length : spec_.request->lengths) {
+    for (int64_t position = 0; position < longest_; ++position) {
+      const bool live = position < length;
+      AppendElement(live ? std::string_view(BestName(names, scores)) : "", raw);
+      if (live) scores += names.size();
+    }
+  }
+}
+
+void ResponseWriter::AddTokens(const OutputInfo& info) {
+  const std::vector<int32_t>& lengths = spec_.request->lengths;
+  const int64_t labels = spec_.request->model->config.serving.classifier.labels;
+  switch (info.output) {
+    case Output::kTokenScores:
+      return Pad(reply_->token_scores, lengths, 1, longest_, labels, 0.0f,
+                 Declare(info, {rows_, longest_, labels}));
+    case Output::kTokenLabels:
+      return AddTokenLabels(Declare(info, {rows_, longest_}));
+    case Output::kTokenCount:
+      return AppendBytes(lengths.data(), rows_, Declare(info, {rows_, 1}));
+    default:
+      break;
+  }
+  std::vector<int32_t> offsets;
+  for (const ByteRange& range : spec_.ranges) {
+    offsets.push_back(range.begin);
+    offsets.push_back(range.end);
+  }
+  Pad(offsets, lengths, 1, longest_, 2, -1, Declare(info, {rows_, longest_, 2}));
 }
 
 void ResponseWriter::AddDiagnostic(const OutputInfo& info, const std::vector<float>& values) {
@@ -212,6 +250,10 @@ void ResponseWriter::Add(const OutputInfo& info) {
     case Output::kEmbedding:
     case Output::kScores:
     case Output::kLabel:
+    case Output::kTokenScores:
+    case Output::kTokenLabels:
+    case Output::kTokenOffsets:
+    case Output::kTokenCount:
     case Output::kCandidateScores:
       if (reply_ != nullptr) AddOfPrompt(info);
   }
@@ -232,6 +274,11 @@ void ResponseWriter::AddOfPrompt(const OutputInfo& info) {
       return AddRows(info, reply_->embedding);
     case Output::kScores:
       return AddRows(info, reply_->scores);
+    case Output::kTokenScores:
+    case Output::kTokenLabels:
+    case Output::kTokenOffsets:
+    case Output::kTokenCount:
+      return AddTokens(info);
     case Output::kLabel:
       return AddLabels(Declare(info, {rows_, 1}));
     case Output::kCandidateScores:

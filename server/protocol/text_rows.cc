@@ -74,7 +74,8 @@ absl::StatusOr<TextRows::Kept> TextRows::EncodeText(Input input, int64_t index,
                      most_bytes / positions, " for each of the model's max_positions)"));
   }
   const int64_t most = cuts ? std::numeric_limits<int32_t>::max() : positions;
-  const auto tokens = model_->tokenizer->EncodeBare(text, most);
+  const auto tokens = located_ ? model_->tokenizer->EncodeLocated(text, most, &ranges_)
+                               : model_->tokenizer->EncodeBare(text, most);
   SLUICE_RETURN_IF_ERROR(CheckInterruption());
   if (!tokens.ok()) {
     return TextError(input, index, absl::StrCat("is refused: ", tokens.status().message()));
@@ -108,9 +109,11 @@ int64_t TextRows::bytes() const {
   return bytes;
 }
 
-absl::Status TextRows::Encode(std::string_view prompt, Truncation truncation) {
+absl::Status TextRows::Encode(std::string_view prompt, Truncation truncation, bool located) {
+  located_ = located;
   const bool prompted = !prompt.empty() && !pairs();
   if (prompted) SLUICE_RETURN_IF_ERROR(MeasurePrompt(prompt));
+  prompt_bytes_ = prompted ? static_cast<int32_t>(prompt.size()) : 0;
   for (size_t side = 0; side < texts_.size(); ++side) {
     std::vector<Kept>& kept = kept_.emplace_back();
     for (const std::string_view text : texts_[side]) {
@@ -154,6 +157,27 @@ absl::Status TextRows::Cut(int64_t row, Truncation truncation, int64_t most) {
   cut(kept_[0][row], first_kept);
   if (pairs()) cut(kept_[1][row], second_kept);
   return absl::OkStatus();
+}
+
+std::vector<ByteRange> TextRows::Ranges() const {
+  std::vector<ByteRange> all;
+  for (int64_t row = 0; row < rows(); ++row) {
+    for (const TextTemplate::Part& part : RowTemplate().parts) {
+      if (part.text == TextTemplate::kNoText) {
+        all.push_back(ByteRange());
+        continue;
+      }
+      const Kept& kept = kept_[0][row];
+      for (int64_t i = kept.begin; i < kept.begin + kept.count; ++i) {
+        const ByteRange range = ranges_[i];
+        const bool of_prompt = range.begin < prompt_bytes_;
+        all.push_back(of_prompt
+                          ? ByteRange()
+                          : ByteRange{range.begin - prompt_bytes_, range.end - prompt_bytes_});
+      }
+    }
+  }
+  return all;
 }
 
 absl::Status TextRows::CheckTypes(const std::vector<int32_t>& types) const {

@@ -26,10 +26,10 @@ class TextRows {
 
   // Returns the bytes of the texts.
   int64_t bytes() const;
-  // Encodes the texts, each once, those that are no pairs with `prompt` before them. Returns an
-  // error for a text that is too long to fit, unless `truncation` has it cut, and the errors of
-  // CheckInterruption.
-  absl::Status Encode(std::string_view prompt, Truncation truncation);
+  // Encodes the texts, each once, those that are no pairs with `prompt` before them. `located`
+  // records which bytes of its text each token stands for. Returns an error for a text that is too
+  // long to fit, unless `truncation` has it cut, and the errors of CheckInterruption.
+  absl::Status Encode(std::string_view prompt, Truncation truncation, bool located);
   // Returns the tokens of a row before those of its text, the prompt's among them; 0 without one.
   int64_t LengthOfPrompt() const { return prompt_tokens_; }
   // Returns the tokens of a row, with those of its template.
@@ -40,6 +40,9 @@ class TextRows {
   absl::Status Cut(int64_t row, Truncation truncation, int64_t most);
   // Fills the tokens and, if one is not 0, the types of the request.
   absl::Status Copy(Request* request) const;
+  // Returns the bytes that the tokens of all rows stand for, those of no prompt. Requires that the
+  // texts are no pairs and were encoded as located.
+  std::vector<ByteRange> Ranges() const;
 
  private:
   // The tokens of a text that its row keeps.
@@ -54,9 +57,12 @@ class TextRows {
 
   const Model* model_ = nullptr;
   int64_t prompt_tokens_ = 0;
+  int32_t prompt_bytes_ = 0;
+  bool located_ = false;
   std::vector<std::vector<std::string_view>> texts_ = {
       {}};                               // the first ones and, of pairs, the others
   std::vector<int32_t> tokens_;          // of all texts
+  std::vector<ByteRange> ranges_;        // of these; empty unless they are located
   std::vector<std::vector<Kept>> kept_;  // the first ones and the others, by row
 };
 

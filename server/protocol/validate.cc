@@ -36,6 +36,7 @@ std::string NamesOf(const Model& model) {
 struct RequestedExtras {
   bool top = false;         // num_top_logprobs
   bool candidates = false;  // candidate_ids
+  bool located = false;     // tokens are those of one text for each row
 };
 
 bool IsTop(const OutputInfo& info) { return (info.mask & kOutputTopCandidates) != 0; }
@@ -46,6 +47,9 @@ absl::Status CheckNeeds(const OutputInfo& info, absl::string_view name,
   if (info.output == Output::kCandidateScores && !extras.candidates) {
     return OutputError(name, "needs the input candidate_ids");
   }
+  if (info.output == Output::kTokenOffsets && !extras.located) {
+    return OutputError(name, "needs text_input without text_pair_input");
+  }
   return absl::OkStatus();
 }
 
@@ -55,6 +59,7 @@ std::vector<Output> DefaultOutputs(const Model& model, const RequestedExtras& ex
   for (const OutputInfo& info : Outputs()) {
     const bool top = extras.top && IsTop(info) && info.output != Output::kTopScores;
     const bool candidates = extras.candidates && info.output == Output::kCandidateScores;
+    if (info.output == Output::kTokenOffsets && !extras.located) continue;
     if (IsDefaultOf(info, model) || (Has(model, info) && (top || candidates))) {
       outputs.push_back(info.output);
     }
@@ -154,6 +159,14 @@ double OutputBytes(Output output, const ReplyExtents& of) {
       return 4 * of.rows * static_cast<double>(of.config.serving.classifier.labels);
     case Output::kLabel:
       return of.rows * (4 + LongestName(of.config.serving.classifier));
+    case Output::kTokenCount:
+      return 4 * of.rows;
+    case Output::kTokenScores:
+      return 4 * of.rows * of.longest * static_cast<double>(of.config.serving.classifier.labels);
+    case Output::kTokenLabels:
+      return of.rows * of.longest * (4 + LongestName(of.config.serving.classifier));
+    case Output::kTokenOffsets:
+      return 8 * of.rows * of.longest;
     case Output::kCandidateScores:
       return 4 * of.candidates;
     case Output::kXsaCosSim:
@@ -310,13 +323,16 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
   SLUICE_RETURN_IF_ERROR(ReadParameters(message.parameters(), model.config, spec.get()));
   SLUICE_RETURN_IF_ERROR(CheckPriority(message, *spec, call));
   const RequestedExtras extras{.top = spec->num_top > 0,
-                               .candidates = inputs.has(Input::kCandidateIds)};
+                               .candidates = inputs.has(Input::kCandidateIds),
+                               .located = prompt.takes_prompt()};
   SLUICE_RETURN_IF_ERROR(ReadOutputs(message, model, extras, &reply.outputs));
   SLUICE_RETURN_IF_ERROR(CheckPromptName(message, prompt));
   if (const int64_t least = prompt.LeastEncoded(model); least > 0 && call.before_encoding) {
     SLUICE_RETURN_IF_ERROR(call.before_encoding(least));
   }
-  SLUICE_RETURN_IF_ERROR(prompt.Encode(PromptText(*spec, model), spec->truncate));
+  const bool located =
+      std::count(reply.outputs.begin(), reply.outputs.end(), Output::kTokenOffsets) != 0;
+  SLUICE_RETURN_IF_ERROR(prompt.Encode(PromptText(*spec, model), spec->truncate, located));
   SLUICE_RETURN_IF_ERROR(CheckStop(spec->stop, model));
   request.outputs = MaskOf(reply.outputs);
   if ((request.outputs & kOutputTokens) == 0 && !message.parameters().contains("max_tokens")) {
@@ -330,6 +346,7 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
   ApplyDefaults(message, call, spec.get(), &reply);
   SLUICE_RETURN_IF_ERROR(CheckReplySize(ExtentsOf(model, prompt, *spec, request), limits, &reply));
   SLUICE_RETURN_IF_ERROR(prompt.Copy(model, &request));
+  if (located) reply.ranges = prompt.Ranges();
   reply.cut_tokens = prompt.cut_tokens();
   spec->id = message.id();
   spec->model = call.model;

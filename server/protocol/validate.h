@@ -48,6 +48,7 @@ struct ReplySpec {
   std::shared_ptr<const RequestSpec> request;
   std::vector<Output> outputs = {};                  // in the order of the response
   std::optional<int64_t> drawn_seed = std::nullopt;  // the seed to return, if one was drawn
+  std::vector<ByteRange> ranges = {};                // of the tokens, for token_offsets
   int64_t cut_tokens = 0;                            // over all rows; returned unless 0
   int64_t max_bytes = 0;                             // the limit on the whole reply
 };

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 from conftest import Daemon
-from infer import infer, tensor, text_inputs
+from infer import ids_inputs, infer, tensor, text_inputs
 from sentence_models import EXPECTED, SENTENCES, lay
 from sluice_client import Client
 from tritonclient.utils import InferenceServerException
@@ -21,7 +21,8 @@ PAIRS = EXPECTED["pairs"]
 def address(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sentences")
     models = [(name, lay(folder / name, name)) for name in VARIANTS]
-    daemon = Daemon(models=[*models, *((name, SENTENCES / name) for name in CROSSES)])
+    others = [(name, SENTENCES / name) for name in (*CROSSES, "tokens")]
+    daemon = Daemon(models=[*models, *others])
     yield daemon.grpc
     status, output = daemon.stop()
     assert status == 0, output
@@ -43,9 +44,9 @@ def pairs(query, documents):
     return [*text_inputs(query), tensor("text_pair_input", column, "BYTES")]
 
 
-def refused(client, inputs, model, **parameters):
+def refused(client, inputs, model, outputs=None, **parameters):
     with pytest.raises(InferenceServerException) as error:
-        infer(client, inputs, model=model, **parameters)
+        infer(client, inputs, outputs, model=model, **parameters)
     assert error.value.status() == "StatusCode.INVALID_ARGUMENT"
     return error.value.message()
 
@@ -153,3 +154,25 @@ def test_a_query_and_documents_have_their_prompts(served, address):
     cosines = (others @ first.T)[:, 0]
     assert [each.document for each in ranked] == list(np.argsort(-cosines))
     np.testing.assert_allclose([each.score for each in ranked], np.sort(cosines)[::-1], atol=1e-6)
+
+
+def test_tokens_have_scores_labels_and_places(served):
+    names = ["O", "B-PER", "I-PER", "B-LOC"]
+    answer = infer(served, text_inputs(*TEXTS), model="tokens", truncate="right")
+    assert {*answer} == {"token_count", "token_scores", "token_labels", "token_offsets"}
+    for row, (text, expected) in enumerate(zip(TEXTS, EXPECTED["tokens"])):
+        count = answer["token_count"][row, 0]
+        assert count == len(expected)
+        scores, offsets = answer["token_scores"][row], answer["token_offsets"][row]
+        np.testing.assert_allclose(scores[:count], expected, rtol=0, atol=1e-5)
+        assert not scores[count:].any() and (offsets[count:] == -1).all()
+        assert [x.decode() for x in answer["token_labels"][row]] == [
+            *(names[best] for best in scores[:count].argmax(1)), *[""] * (len(scores) - count)]
+        assert (offsets[[0, count - 1]] == -1).all()  # [CLS] and [SEP]
+        places = [text.encode()[begin:end].decode() for begin, end in offsets[1:count - 1]]
+        assert "".join(text.split()).startswith("".join(places))
+        alone = infer(served, text_inputs(text), model="tokens", truncate="right")
+        np.testing.assert_array_equal(alone["token_scores"][0], scores[:count])
+    message = refused(served, ids_inputs([[1, 2]]), "tokens", outputs=["token_offsets"])
+    assert "needs text_input without text_pair_input" in message
+    assert {*infer(served, ids_inputs([[1, 2]]), model="tokens")} == {*answer} - {"token_offsets"}

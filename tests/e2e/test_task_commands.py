@@ -1,4 +1,4 @@
-"""The commands embed, rerank and classify, against a daemon with models of sentence-transformers."""
+"""The commands embed, rerank and classify against a daemon with small models."""
 
 import json
 import subprocess

@@ -25,6 +25,7 @@ from torch import nn
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
+    BertForTokenClassification,
     BertModel,
     PreTrainedTokenizerFast,
 )
@@ -201,6 +202,22 @@ def make_crosses(scratch: pathlib.Path) -> dict:
     return made
 
 
+def make_tokens(sentences: list[str]) -> list:
+    """Makes a model that classifies tokens; returns the scores of each token of each text."""
+    names = {i: name for i, name in enumerate(("O", "B-PER", "I-PER", "B-LOC"))}
+    config = BertConfig(**SIZES, id2label=names, label2id={v: k for k, v in names.items()})
+    model = draw(BertForTokenClassification(config), 73)
+    model.save_pretrained(OUT / "tokens")
+    shutil.copy(HERE / "tokenizers" / "bert_uncased.json", OUT / "tokens" / "tokenizer.json")
+    encode = tokenizer("bert_uncased")
+    made = []
+    for text in sentences:
+        inputs = encode(text, return_tensors="pt", truncation=True, max_length=24)
+        scores = model.double()(**inputs).logits[0].tolist()
+        made.append([[round(x, 9) for x in row] for row in scores])
+    return made
+
+
 def main() -> None:
     torch.manual_seed(SEED)
     torch.set_grad_enabled(False)
@@ -221,6 +238,7 @@ def main() -> None:
                 old["answers"] = answers(scratch / f"{name}_old", sentences, [None])
                 expected["variants"][f"{name}_old"] = old
         expected["pairs"] = make_crosses(scratch)
+    expected["tokens"] = make_tokens(sentences)
     (OUT / "expected.json").write_text(json.dumps(expected, separators=(",", ":")) + "\n")
 
 

@@ -443,7 +443,10 @@ def classify(
     ]
     if pairs and len(pairs) < len(inputs):
         raise TypeError("the inputs are pairs and others: send them in two calls")
-    tensors = pair_inputs(*zip(*pairs)) if pairs else prompt_inputs(inputs)  # type: ignore[arg-type]
+    if pairs:
+        tensors = pair_inputs(*zip(*pairs))
+    else:
+        tensors = prompt_inputs(inputs)  # type: ignore[arg-type]
     answer = yield from _ask(model, tensors, (), options)
     if "scores" not in answer.outputs:
         raise NotServed(f"the model {model} has no classifier", "UNIMPLEMENTED")

@@ -1,6 +1,8 @@
 #include "engine/model/tokenizer/hugging_face.h"
 
 #include <algorithm>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "engine/model/tokenizer/added_tokens.h"
 #include "engine/model/tokenizer/decoder.h"
 #include "engine/model/tokenizer/normalizer.h"
+#include "engine/model/tokenizer/places.h"
 #include "engine/model/tokenizer/pre_tokenizer.h"
 #include "engine/model/tokenizer/subword_model.h"
 #include "engine/model/tokenizer/unicode.h"
@@ -37,18 +40,11 @@ class HuggingFaceTokenizer final : public Tokenizer {
 
   absl::StatusOr<std::vector<int32_t>> EncodeBare(std::string_view text,
                                                   int64_t most) const override {
-    std::vector<int32_t> ids;
-    const std::string valid = ToValidUtf8(text);
-    for (const AddedTokens::Part& part : parts_.added.FindRaw(valid)) {
-      if (part.id != kNoToken) {
-        ids.push_back(part.id);
-        continue;
-      }
-      const bool first = part.text.data() == valid.data();
-      SLUICE_RETURN_IF_ERROR(EncodeBetween(part.text, first, most, &ids));
-      if (std::ssize(ids) > most) return ids;
-    }
-    return ids;
+    return EncodeText(text, most, nullptr);
+  }
+  absl::StatusOr<std::vector<int32_t>> EncodeLocated(
+      std::string_view text, int64_t most, std::vector<ByteRange>* ranges) const override {
+    return EncodeText(text, most, ranges);
   }
 
   std::string Decode(std::span<const int32_t> ids) const override {
@@ -63,6 +59,27 @@ class HuggingFaceTokenizer final : public Tokenizer {
   }
 
  private:
+  // `ranges` is nullptr if places are not wanted.
+  absl::StatusOr<std::vector<int32_t>> EncodeText(std::string_view text, int64_t most,
+                                                  std::vector<ByteRange>* ranges) const {
+    std::vector<int32_t> ids;
+    const std::string valid = ToValidUtf8(text);
+    for (const AddedTokens::Part& part : parts_.added.FindRaw(valid)) {
+      const size_t begin = part.text.data() - valid.data();
+      if (part.id != kNoToken) {
+        ids.push_back(part.id);
+        if (ranges != nullptr) ranges->push_back(TrimmedRange(part.text, begin));
+        continue;
+      }
+      SLUICE_RETURN_IF_ERROR(EncodeBetween(part.text, begin == 0, most, &ids, ranges));
+      if (ranges != nullptr && begin > 0) Shift(ranges, ids.size(), begin);
+      if (std::ssize(ids) > most) break;
+    }
+    // In a text with bytes that are no UTF-8, places are those of another text.
+    if (ranges != nullptr && valid != text) Forget(ranges, ids.size());
+    return ids;
+  }
+
   std::vector<std::string> TextsOf(std::span<const int32_t> ids) const {
     const Vocabulary& vocabulary = parts_.model->vocabulary();
     std::vector<std::string> tokens;
@@ -78,22 +95,36 @@ class HuggingFaceTokenizer final : public Tokenizer {
   }
 
   absl::Status EncodeBetween(std::string_view text, bool first, int64_t most,
-                             std::vector<int32_t>* ids) const {
+                             std::vector<int32_t>* ids, std::vector<ByteRange>* ranges) const {
     SLUICE_RETURN_IF_ERROR(CheckInterruption());
     SLUICE_ASSIGN_OR_RETURN(const std::string normal, parts_.normalizer.Apply(text));
+    std::optional<PlaceMap> places;
+    if (ranges != nullptr) {
+      SLUICE_ASSIGN_OR_RETURN(places, PlaceMap::Make(text, normal, parts_.normalizer));
+    }
     for (const AddedTokens::Part& part : parts_.added.FindNormalized(normal)) {
+      const size_t begin = part.text.data() - normal.data();
       if (part.id != kNoToken) {
         ids->push_back(part.id);
+        if (places) ranges->push_back(places->Of(begin, begin + part.text.size()));
         continue;
       }
       std::vector<Piece> pieces;
-      pieces.push_back({std::string(part.text), first && part.text.data() == normal.data()});
+      pieces.push_back(
+          {.text = std::string(part.text), .first = first && begin == 0, .begin = begin});
       SLUICE_RETURN_IF_ERROR(parts_.pre_tokenizer.Apply(&pieces));
       InterruptionCounter counter;
       for (const Piece& piece : pieces) {
         if (std::ssize(*ids) > most) return absl::OkStatus();
         SLUICE_RETURN_IF_ERROR(counter.Check());
-        if (!piece.text.empty()) SLUICE_RETURN_IF_ERROR(parts_.model->Encode(piece.text, ids));
+        if (piece.text.empty()) continue;
+        const size_t before = ids->size();
+        SLUICE_RETURN_IF_ERROR(parts_.model->Encode(piece.text, ids));
+        if (!places) continue;
+        const std::span<const int32_t> of_piece = std::span(*ids).subspan(before);
+        for (const auto& [from, to] : SpansOf(of_piece, piece, parts_.model->vocabulary())) {
+          ranges->push_back(places->Of(from, to));
+        }
       }
     }
     return absl::OkStatus();

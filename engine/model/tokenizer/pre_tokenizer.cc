@@ -30,7 +30,12 @@ struct Cut {
     SLUICE_ASSIGN_OR_RETURN(auto spans, pattern->Find(piece.text));
     for (Span& span : spans) span.match = span.match != invert;
     for (const std::string_view part : Split(piece.text, spans, behavior)) {
-      out->push_back({std::string(part), piece.first && part.data() == piece.text.data()});
+      const size_t at = part.data() - piece.text.data();
+      Piece& cut = out->emplace_back(piece);
+      cut.text = std::string(part);
+      cut.first = piece.first && at == 0;
+      cut.inserted = at == 0 ? piece.inserted : 0;
+      cut.begin += SourceBytes(piece, at);
     }
     return absl::OkStatus();
   }
@@ -52,7 +57,10 @@ SplitTransform MakeByteLevel(ObjectReader& fields) {
   const Cut cut{Builtin(kByteLevelWords)};
   return [=](const Piece& piece, std::vector<Piece>* out) {
     Piece whole = piece;
-    if (prefix && !whole.text.starts_with(' ')) whole.text.insert(0, 1, ' ');
+    if (prefix && !whole.text.starts_with(' ')) {
+      whole.text.insert(0, 1, ' ');
+      whole.inserted = 1;
+    }
     const size_t begin = out->size();
     absl::Status status;
     if (words) {
@@ -61,7 +69,11 @@ SplitTransform MakeByteLevel(ObjectReader& fields) {
       out->push_back(std::move(whole));
     }
     for (size_t i = begin; i < out->size(); ++i) {
-      (*out)[i].text = BytesToCharacters((*out)[i].text);
+      Piece& made = (*out)[i];
+      made.text = BytesToCharacters(made.text);
+      made.byte_level = true;
+      // The space that was put before the text is a character of two bytes now.
+      if (made.inserted > 0) made.inserted = BytesToCharacters(" ").size();
     }
     return status;
   };
@@ -91,8 +103,13 @@ SplitTransform MakeMetaspace(ObjectReader& fields) {
     const auto spans = space->Find(piece.text);
     SLUICE_ASSIGN_OR_RETURN(auto text, Replace(piece.text, *spans, mark));
     const bool wanted = prepend == Prepend::kAlways || (prepend == Prepend::kFirst && piece.first);
-    Piece marked{std::move(text), piece.first};
-    if (wanted && !marked.text.starts_with(mark)) marked.text.insert(0, mark);
+    Piece marked = piece;
+    marked.text = std::move(text);
+    marked.mark = mark;
+    if (wanted && !marked.text.starts_with(mark)) {
+      marked.text.insert(0, mark);
+      marked.inserted = mark.size();
+    }
     if (split) return cut(marked, out);
     out->push_back(std::move(marked));
     return absl::OkStatus();
@@ -147,6 +164,19 @@ void MakeSplitTransforms(const std::string& type, ObjectReader& fields,
 }
 
 }  // namespace
+
+size_t SourceBytes(const Piece& piece, size_t bytes) {
+  if (bytes <= piece.inserted) return 0;
+  const std::string_view text =
+      std::string_view(piece.text).substr(piece.inserted, bytes - piece.inserted);
+  if (piece.byte_level) return CountCodePoints(text);
+  if (piece.mark.empty()) return text.size();
+  size_t marks = 0;
+  for (size_t at = text.find(piece.mark); at != text.npos; at = text.find(piece.mark, at + 1)) {
+    ++marks;
+  }
+  return text.size() - marks * (piece.mark.size() - 1);
+}
 
 absl::StatusOr<PreTokenizer> PreTokenizer::Parse(const nlohmann::json* object) {
   absl::Status status;

@@ -15,7 +15,16 @@ namespace sluice::tokenize {
 struct Piece {
   std::string text;    // UTF-8
   bool first = false;  // whether it begins the text
+  // Where it comes from, for the places of tokens: the byte of the normalised text at which it
+  // begins, the bytes at its beginning that were put before it, and what its bytes stand for.
+  size_t begin = 0;
+  size_t inserted = 0;
+  std::string mark = {};    // if not empty, it stands for one byte, a space
+  bool byte_level = false;  // each character stands for one byte
 };
+
+// Returns how many bytes of the normalised text the first `bytes` of a piece stand for.
+size_t SourceBytes(const Piece& piece, size_t bytes);
 
 // Supports ByteLevel, Metaspace, Whitespace, WhitespaceSplit, BertPreTokenizer, Split, Punctuation,
 // Digits and Sequences of these.

@@ -34,6 +34,13 @@ class ByteTokenizer final : public Tokenizer {
 
 }  // namespace
 
+absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodeLocated(
+    std::string_view text, int64_t most, std::vector<ByteRange>* ranges) const {
+  SLUICE_ASSIGN_OR_RETURN(std::vector<int32_t> ids, EncodeBare(text, most));
+  ranges->resize(ranges->size() + ids.size());
+  return ids;
+}
+
 absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, int64_t most) const {
   SLUICE_ASSIGN_OR_RETURN(const std::vector<int32_t> bare, EncodeBare(text, most));
   const std::span<const int32_t> ids = bare;

@@ -15,6 +15,13 @@
 
 namespace sluice {
 
+// The bytes of a text that a token stands for; -1 and -1 if it stands for none, or if they are not
+// known.
+struct ByteRange {
+  int32_t begin = -1;
+  int32_t end = -1;
+};
+
 class Tokenizer {
  public:
   explicit Tokenizer(TextTemplates templates = {}) : templates_(std::move(templates)) {}
@@ -28,6 +35,10 @@ class Tokenizer {
   // `most` + 1. Ends with the error of CheckInterruption (base/interruption.h).
   virtual absl::StatusOr<std::vector<int32_t>> EncodeBare(std::string_view text,
                                                           int64_t most) const = 0;
+  // Works as EncodeBare, and appends the bytes of each token, without white space around them. They
+  // are unknown where the normalisation of the text cannot be followed.
+  virtual absl::StatusOr<std::vector<int32_t>> EncodeLocated(std::string_view text, int64_t most,
+                                                             std::vector<ByteRange>* ranges) const;
   // Returns the most bytes of text that a token stands for. A token for unknown characters may
   // stand for more of them.
   virtual int64_t longest_token_bytes() const = 0;

@@ -1,0 +1,107 @@
+#include "engine/model/tokenizer/places.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/status_macros.h"
+#include "engine/model/tokenizer/unicode.h"
+
+namespace sluice::tokenize {
+namespace {
+
+constexpr std::string_view kContinuing = "##";
+
+// Returns the bytes at the beginning of `rest` that a token of the text `token` is, or 0.
+size_t Match(std::string_view rest, std::string_view token) {
+  if (rest.starts_with(token)) return token.size();
+  if (token.starts_with(kContinuing) && rest.starts_with(token.substr(kContinuing.size()))) {
+    return token.size() - kContinuing.size();
+  }
+  // The last token of a word may have a suffix that is no part of it.
+  return token.starts_with(rest) ? rest.size() : 0;
+}
+
+}  // namespace
+
+ByteRange TrimmedRange(std::string_view text, size_t begin) {
+  size_t first = 0, end = 0;
+  bool any = false;
+  for (size_t at = 0; at < text.size();) {
+    const size_t character = at;
+    if (IsSpace(NextCodePoint(text, &at))) continue;
+    if (!any) first = character;
+    any = true;
+    end = at;
+  }
+  if (!any) return ByteRange();
+  return {static_cast<int32_t>(begin + first), static_cast<int32_t>(begin + end)};
+}
+
+void Shift(std::vector<ByteRange>* ranges, size_t count, size_t bytes) {
+  for (size_t i = ranges->size() - std::min(count, ranges->size()); i < ranges->size(); ++i) {
+    ByteRange& range = (*ranges)[i];
+    if (range.begin < 0) continue;
+    range.begin += static_cast<int32_t>(bytes);
+    range.end += static_cast<int32_t>(bytes);
+  }
+}
+
+void Forget(std::vector<ByteRange>* ranges, size_t count) {
+  std::fill(ranges->end() - static_cast<int64_t>(count), ranges->end(), ByteRange());
+}
+
+absl::StatusOr<PlaceMap> PlaceMap::Make(std::string_view text, std::string_view normal,
+                                        const Normalizer& normalizer) {
+  PlaceMap map(text);
+  size_t made = 0;
+  for (size_t at = 0; at < text.size();) {
+    const size_t begin = at;
+    NextCodePoint(text, &at);
+    for (size_t next = at; next < text.size() && IsMark(NextCodePoint(text, &next));) at = next;
+    map.starts_.emplace_back(begin, made);
+    SLUICE_ASSIGN_OR_RETURN(const std::string part,
+                            normalizer.Apply(text.substr(begin, at - begin)));
+    if (!normal.substr(std::min(made, normal.size())).starts_with(part)) return PlaceMap(text);
+    made += part.size();
+  }
+  if (made != normal.size()) return PlaceMap(text);
+  map.starts_.emplace_back(text.size(), normal.size());
+  return map;
+}
+
+ByteRange PlaceMap::Of(size_t from, size_t to) const {
+  if (starts_.empty() || from >= to) return ByteRange();
+  const auto by_normal = [](size_t byte, const auto& start) { return byte < start.second; };
+  const auto first = std::upper_bound(starts_.begin(), starts_.end(), from, by_normal) - 1;
+  // Characters that became nothing are not part of what is before them.
+  auto last = std::upper_bound(starts_.begin(), starts_.end(), to - 1, by_normal) - 1;
+  if (last + 1 == starts_.end()) return ByteRange();
+  const size_t begin = first->first;
+  return TrimmedRange(text_.substr(begin, (last + 1)->first - begin), begin);
+}
+
+std::vector<std::pair<size_t, size_t>> SpansOf(std::span<const int32_t> ids, const Piece& piece,
+                                               const Vocabulary& vocabulary) {
+  std::vector<std::pair<size_t, size_t>> spans;
+  const std::string_view text = piece.text;
+  size_t at = 0;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const std::string_view rest = text.substr(at);
+    const std::string& token = vocabulary.TextOf(ids[i]);
+    size_t bytes = token.empty() ? 0 : Match(rest, token);
+    if (bytes == 0 && ByteOf(token) >= 0) bytes = std::min<size_t>(rest.size(), 1);
+    if (bytes == 0 && i + 1 == ids.size()) bytes = rest.size();
+    if (bytes == 0) {
+      // An unknown token stands for all before the next one that is known.
+      const std::string& next = vocabulary.TextOf(ids[i + 1]);
+      const size_t found = next.empty() ? rest.npos : rest.find(next, 1);
+      bytes = found == rest.npos ? rest.size() : found;
+    }
+    const size_t begin = piece.begin + SourceBytes(piece, at);
+    at += bytes;
+    spans.emplace_back(begin, piece.begin + SourceBytes(piece, at));
+  }
+  return spans;
+}
+
+}  // namespace sluice::tokenize

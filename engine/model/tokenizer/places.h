@@ -1,0 +1,48 @@
+// The places of tokens in the text that they were made of.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/model/tokenizer/normalizer.h"
+#include "engine/model/tokenizer/pre_tokenizer.h"
+#include "engine/model/tokenizer/tokenizer.h"
+#include "engine/model/tokenizer/vocabulary.h"
+
+namespace sluice::tokenize {
+
+// Returns the range of `text`, which begins at byte `begin`, without white space around it.
+ByteRange TrimmedRange(std::string_view text, size_t begin);
+// These change the last `count` ranges: add `bytes` to those that are known, or make them unknown.
+void Shift(std::vector<ByteRange>* ranges, size_t count, size_t bytes);
+void Forget(std::vector<ByteRange>* ranges, size_t count);
+
+// Maps bytes of a normalised text to those of the text before. The text is cut into characters with
+// the marks behind each. If what these become one by one is together the normalised text, each byte
+// of it comes from one of them; otherwise nothing is known.
+class PlaceMap {
+ public:
+  // `text` outlives it. Returns the errors of the normalizer.
+  static absl::StatusOr<PlaceMap> Make(std::string_view text, std::string_view normal,
+                                       const Normalizer& normalizer);
+  // Returns the range of the characters that became the bytes [from, to).
+  ByteRange Of(size_t from, size_t to) const;
+
+ private:
+  explicit PlaceMap(std::string_view text) : text_(text) {}
+
+  std::string_view text_;
+  // By character: the first byte, in the text and in the normalised one; then their ends. Empty if
+  // nothing is known.
+  std::vector<std::pair<size_t, size_t>> starts_;
+};
+
+// Returns the bytes of the normalised text that each token of a piece stands for.
+std::vector<std::pair<size_t, size_t>> SpansOf(std::span<const int32_t> ids, const Piece& piece,
+                                               const Vocabulary& vocabulary);
+
+}  // namespace sluice::tokenize
