@@ -202,10 +202,12 @@ TEST_F(CommandsTest, ModelsListsAllAndThoseWithoutMetadata) {
   service_.models = {"demo", "loading"};
   EXPECT_EQ(RunWith({"models"}), kExitOk);
   EXPECT_EQ(out_,
-            "NAME     VERSION  STATE  PLATFORM  ATTENTION  KERNELS  INPUTS                  "
-            "OUTPUTS\n"
-            "demo           1  READY  sluice    -          -        input_ids:INT32[-1,-1]\n"
-            "loading        1  READY  -         -          -        -                       -\n");
+            "NAME     VERSION  STATE  PLATFORM  PROFILE  ATTENTION  KERNELS  "
+            "INPUTS                  OUTPUTS\n"
+            "demo           1  READY  sluice    -        -          -        "
+            "input_ids:INT32[-1,-1]\n"
+            "loading        1  READY  -         -        -          -        "
+            "-                       -\n");
 }
 
 TEST_F(CommandsTest, StatsShowsCountsEvenWithoutMetrics) {
