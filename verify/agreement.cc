@@ -189,7 +189,8 @@ absl::StatusOr<std::vector<Text>> ReadTexts(const Model& model, const std::strin
     Text text = {.tokens = *std::move(tokens), .bytes = std::ssize(line)};
     if (std::ssize(text.tokens) > model.config.max_positions) {
       text.tokens.resize(model.config.max_positions);
-      if (model.tokenizer != nullptr) text.bytes = std::ssize(model.tokenizer->DecodeBytes(text.tokens));
+      if (model.tokenizer != nullptr)
+        text.bytes = std::ssize(model.tokenizer->DecodeBytes(text.tokens));
     }
     if (model.tokenizer == nullptr) text.bytes = 0;
     texts.push_back(std::move(text));

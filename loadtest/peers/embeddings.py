@@ -167,7 +167,8 @@ def table(made: dict) -> str:
         "rate over it, the median of the rounds' ratios. Sluice serves through gRPC; the libraries",
         "run in process with the given batch. Cosine: of one text's embedding to Sluice's in f32.",
         "",
-        f"| contender | batch | texts/s | cosine | {' | '.join(f'{each} over it' for each in ours)} |",
+        "| contender | batch | texts/s | cosine | " + " | ".join(
+            f"{each} over it" for each in ours) + " |",
         "|---|---|---|---|" + "---|" * len(ours),
     ]
     for name, rates in made["rates"].items():

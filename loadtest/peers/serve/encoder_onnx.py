@@ -113,7 +113,8 @@ class Graph:
         row = ["n", "length"]
         graph = helper.make_graph(
             self._nodes, "encoder",
-            [helper.make_tensor_value_info(name, TensorProto.INT64, row) for name in ("ids", "mask")],
+            [helper.make_tensor_value_info(name, TensorProto.INT64, row)
+             for name in ("ids", "mask")],
             [helper.make_tensor_value_info("embedding", TensorProto.FLOAT,
                                            ["n", self._shape.hidden])],
             list(self._constants.values()))
