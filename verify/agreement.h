@@ -55,9 +55,9 @@ absl::StatusOr<std::vector<TextOutputs>> ComputeOutputs(std::shared_ptr<const Mo
                                                         std::span<const Text> texts,
                                                         const CpuOptions& options);
 
-// Does all of `sluice verify --against f32`: reads the texts, a line each, computes both and returns
-// the report. A text that is longer than the model's longest sequence is cut. Errors name the file,
-// and the line if it is one line's.
+// Does all of `sluice verify --against f32`: reads the texts, a line each, computes both and
+// returns the report. A text that is longer than the model's longest sequence is cut. Errors name
+// the file, and the line if it is one line's.
 absl::StatusOr<std::string> VerifyAgainstF32(const std::string& model_directory,
                                              const std::string& text, const CpuOptions& options,
                                              const ModelOptions& model);

@@ -62,14 +62,15 @@ Int8Unit Int8UnitOf(Profile profile);
 // fastest such profile.
 Profile BestProfile();
 
-// Returns the fastest profile that multiplies weights in the precision in which they are stored: the
-// last supported one that multiplies in bf16, and BestProfile where there is none, or where the
+// Returns the fastest profile that multiplies weights in the precision in which they are stored:
+// the last supported one that multiplies in bf16, and BestProfile where there is none, or where the
 // processor has AMX that this process may not use, because VDPBF16PS is then no faster than f32.
 Profile StoredPrecisionProfile();
 
 // Parses "auto" (StoredPrecisionProfile), "f32" (BestProfile), "bf16" (the last supported profile
-// that multiplies in bf16) or a profile's name. Returns InvalidArgument for an unknown name (the message lists the known ones)
-// and FailedPrecondition for a profile that this machine cannot execute.
+// that multiplies in bf16) or a profile's name. Returns InvalidArgument for an unknown name (the
+// message lists the known ones) and FailedPrecondition for a profile that this machine cannot
+// execute.
 absl::StatusOr<Profile> ParseProfile(std::string_view name);
 
 }  // namespace sluice::kernels

@@ -74,6 +74,8 @@ class Daemon:
         environment = {**os.environ, "SLUICE_TEST_FAULTS": faults}
         if "until=" in faults:  # A slow test may hold a step for long.
             environment.setdefault("SLUICE_ENGINE_WATCHDOG_HANG_US", "1h")
+        # What the tests expect was computed in f32.
+        environment.setdefault("SLUICE_CPU_PROFILE", "f32")
         if "--config" not in options:  # This makes warming up four times as fast.
             environment.setdefault("SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS", "1024")
         self.process = subprocess.Popen([*map(str, command), *options], stdout=subprocess.PIPE,

@@ -1,11 +1,14 @@
-"""Tests the bf16 profiles, and that processors without the instructions refuse them."""
+"""Tests the bf16 profiles, int8, and that processors without the instructions refuse them."""
 
 import concurrent.futures
 import pathlib
+import subprocess
 
 import numpy as np
 import pytest
+from conftest import ROOT, SLUICE
 from test_invariance import ask, make_requests, same
+from waiting import PATIENCE_S
 
 FLAGS = pathlib.Path("/proc/cpuinfo").read_text().split()
 NEEDS = {"cpu-avx512-bf16": "avx512_bf16", "cpu-amx-bf16": "amx_bf16"}
@@ -40,8 +43,44 @@ def test_a_bf16_profile_serves_its_own_bits_or_is_refused(daemon, demo, profile)
     assert 1e-4 < max(moved) < 0.5
 
 
+def named_models(server):
+    return subprocess.run([SLUICE, "models", "--server", server.grpc], capture_output=True,
+                          text=True, timeout=PATIENCE_S, check=True).stdout
+
+
+def test_the_default_multiplies_weights_in_the_precision_in_which_they_are_stored(daemon):
+    server = daemon("--cpu.profile", "auto")
+    stored = [profile for profile, flag in NEEDS.items() if flag in FLAGS]
+    names = named_models(server)
+    assert any(profile in names for profile in stored) or not stored, names
+    assert stored or "-f32" in names, names
+
+
+def test_a_model_in_int8_serves_its_own_bits_and_is_named_so(daemon, demo, tmp_path):
+    config = tmp_path / "sluice.yaml"
+    config.write_text(
+        f"models:\n  - name: demo\n    path: {ROOT / 'models' / 'demo'}\n    quantization: int8\n")
+    server = daemon("--config", str(config), models=())
+    requests = list(make_requests())[:REQUESTS]
+    wanted = ["output_ids", "logprobs", "logits", "prompt_logprobs"]
+    alone = [ask(server, request, wanted) for request in requests]
+    with concurrent.futures.ThreadPoolExecutor(REQUESTS) as pool:
+        crowd = list(pool.map(lambda request: ask(server, request, wanted), requests))
+    assert all(same(one, other) for one, other in zip(alone, crowd, strict=True))
+    moved = [
+        np.nanmax(np.abs(ask(demo, request, wanted)["prompt_logprobs"] - answer["prompt_logprobs"]))
+        for request, answer in zip(requests, alone, strict=True)
+        if len(request[0][0]) > 1
+    ]
+    assert 1e-4 < max(moved) < 2
+    assert "-int8 " in named_models(server)
+    status, output = server.stop()
+    assert status == 0, output
+    assert "-int8" in next(line for line in output.splitlines() if "model ready" in line)
+
+
 def test_an_unknown_profile_is_refused_with_the_known_ones(daemon):
     with pytest.raises(
-        AssertionError, match="unknown numerics profile 'cpu-avx9'; known are auto, bf16, cpu-"
+        AssertionError, match="unknown numerics profile 'cpu-avx9'; known are auto, f32, bf16, cpu-"
     ):
         daemon("--cpu.profile", "cpu-avx9")

@@ -1,6 +1,7 @@
 """Tests `sluice verify` on checkpoints of transformers with outputs that PyTorch computed."""
 
 import json
+import re
 import shutil
 import subprocess
 
@@ -248,3 +249,32 @@ def test_a_golden_that_cannot_be_compared_is_refused_with_the_reason(model):
         "--tolerance: expected a number"
         in verify(model, GPT2 / "golden.npz", "--tolerance", "x").stderr
     )
+
+
+def test_a_precision_is_compared_with_f32_on_texts(tmp_path):
+    text = ROOT / "models" / "demo" / "heldout.txt"
+    result = subprocess.run(
+        [SLUICE, "verify", ROOT / "models" / "demo", "--against", "f32", "--text", text,
+         "--quantization", "int8"], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert result.returncode == 0, result.stdout + result.stderr
+    change = re.search(r"bits per byte: .* \(([+-][\d.]+)\)", result.stdout)
+    assert change and abs(float(change[1])) < 0.005, result.stdout
+    assert float(re.search(r"mean cosine ([\d.]+)", result.stdout)[1]) > 0.999
+
+
+@pytest.mark.parametrize(
+    "options, error",
+    [
+        (["--against", "f32"], "--text"),
+        (["--against", "f16", "--text", "x"], "--against: expected f32"),
+        ([], "--golden"),
+        (["--golden", "x", "--quantization", "int8"], "--quantization"),
+        (["--against", "f32", "--text", "x", "--quantization", "int4"], "--quantization"),
+        (["--against", "f32", "--text", "x", "--quantize-head"], "--quantize-head"),
+    ],
+)
+def test_flags_that_do_not_belong_together_are_refused(options, error):
+    result = subprocess.run([SLUICE, "verify", GPT2, *options], capture_output=True, text=True,
+                            timeout=PATIENCE_S)
+    assert result.returncode == 2
+    assert error in result.stderr

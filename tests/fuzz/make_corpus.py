@@ -66,6 +66,15 @@ def model_config_seeds():
             yield folder.name, json.dumps(json.loads((folder / "config.json").read_text())).encode()
     demo = json.loads((ROOT / "models" / "demo" / "config.json").read_text())
     yield "demo", json.dumps(demo).encode()
+    quantized = demo["sluice"] | {"quantization": "int8", "quantize_head": True}
+    yield "int8", json.dumps(demo | {"sluice": quantized}).encode()
+    values = {"num_bits": 8, "type": "int", "symmetric": True}
+    group = {"targets": ["Linear"],
+             "weights": values | {"strategy": "channel", "dynamic": False},
+             "input_activations": values | {"strategy": "token", "dynamic": True}}
+    stored = {"quant_method": "compressed-tensors", "format": "int-quantized",
+              "ignore": ["lm_head"], "config_groups": {"group_0": group}}
+    yield "stored_int8", json.dumps(demo | {"quantization_config": stored}).encode()
     yield "eos_list", json.dumps(demo | {"eos_token_id": [1, 257], "bos_token_id": None}).encode()
 
 

@@ -1,7 +1,8 @@
 // Times GEMM over bf16 panels, over f32 panels of the same values, and over int8 panels with rows
-// that are quantised already, and the quantisation of the rows, alternating. Arguments: profile, threads, rows of each group, k, n, matrices (one group for each). With one matrix it is
-// a dense layer; with enough matrices to exceed the caches it is a position-wise projection or a
-// decode step through many layers.
+// that are quantised already, and the quantisation of the rows, alternating. Arguments: profile,
+// threads, rows of each group, k, n, matrices (one group for each). With one matrix it is a dense
+// layer; with enough matrices to exceed the caches it is a position-wise projection or a decode
+// step through many layers.
 #include <benchmark/benchmark.h>
 
 #include <cstddef>

@@ -46,8 +46,8 @@ void Measure(const Context& context, Series& series, Run run) {
   series.Add(elapsed / calls);
 }
 
-// The instructions whose peak is measured: the profile's fastest (bf16 if it multiplies in bf16), or
-// those of its unit of int8.
+// The instructions whose peak is measured: the profile's fastest (bf16 if it multiplies in bf16),
+// or those of its unit of int8.
 enum class Peak { kProfile, kInt8 };
 
 // The peaks of all threads of a pool together: multiply-adds in registers, and reads of memory far

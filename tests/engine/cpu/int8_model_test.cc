@@ -226,6 +226,22 @@ TEST(QuantizationPlan, RowsAreQuantisedWhereTheyAreWrittenAndOnceForAllLayersTha
   EXPECT_EQ(WidestQuantizedRow(*model), model->config.intermediate_size);
 }
 
+TEST(QuantizationPlan, RowsThatAnOpChangedAreQuantisedAgain) {
+  Model model;
+  model.config.quantization.projections = Quantization::kInt8;
+  model.graph.buffers = {{"x", 8}, {"y", 8}};
+  const LinearOp linear = {.in = 0,
+                           .out = 1,
+                           .weight = {"w", {8, 8}},
+                           .layout = MatrixLayout::kOutIn,
+                           .bias = {},
+                           .position_bias = false,
+                           .accumulate = false};
+  const MixOp mix = {.a = 0, .b = 1, .out = 0, .a_weight = {}, .b_weight = {}};
+  model.graph.ops = {linear, linear, mix, linear};
+  EXPECT_THAT(PlanQuantization(model), ::testing::ElementsAre(true, false, false, true));
+}
+
 std::string Int8ProfileName(const ::testing::TestParamInfo<std::string>& param) {
   return TestName(param.param);
 }

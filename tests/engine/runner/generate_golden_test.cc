@@ -56,7 +56,7 @@ TEST_P(GenerateGolden, GreedyTokensAreThoseOfHuggingFace) {
   const TemporaryDirectory scratch;
   const std::shared_ptr<const Model> model = LoadLongModel(GetParam(), scratch);
   ASSERT_NE(model, nullptr);
-  const auto backend = MakeCpuBackend({.threads = 2, .poison = true});
+  const auto backend = MakeCpuBackend({.threads = 2, .profile = "f32", .poison = true});
   ASSERT_TRUE(backend.ok()) << backend.status();
   RecordingObserver observer;
   EngineOptions options;

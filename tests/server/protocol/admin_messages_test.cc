@@ -15,13 +15,14 @@ using testing::ExampleStats;
 const MonoTime kStart{std::chrono::hours(1)};
 
 TEST(DescribeBuckets, DescribesEachBucketAndTheirTotals) {
-  const BackendInfo backend{.device = "cpu", .profile = "p", .tile_tokens = 8, .page_tokens = 4};
+  const BackendInfo backend{.device = "cpu", .profile = "b", .tile_tokens = 8, .page_tokens = 4};
   EngineOptions options;
   options.ladder.strategy = StrategyKind::kMemoryOptimal;
   options.ladder.memory_limit_bytes = 999;
   options.batch.policy = PolicyKind::kStaticPadded;
   ModelStats stats = ExampleStats(kStart);
   stats.attention = {AttentionVariant::Kind::kTwoPass};
+  stats.profile = "p";
   const auto model = DescribeBuckets(stats, backend, options, kStart);
   EXPECT_EQ(model.model_name(), "text");
   EXPECT_EQ(model.model_version(), "3");
