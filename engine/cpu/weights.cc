@@ -12,7 +12,12 @@ absl::StatusOr<std::vector<float>> WeightLoader::Floats(const TensorPart& part, 
   SLUICE_ASSIGN_OR_RETURN(auto tensor, checkpoint_.Find(part.name, part.shape));
   SLUICE_CHECK(part.first + count <= tensor.elements());
   std::vector<float> values(count);
-  kernels::ConvertToFloat(tensor.data, tensor.dtype, part.first, count, values.data());
+  if (part.run > 0) {
+    kernels::ConvertToFloat(Collect(tensor, part, count).data(), tensor.dtype, 0, count,
+                            values.data());
+  } else {
+    kernels::ConvertToFloat(tensor.data, tensor.dtype, part.first, count, values.data());
+  }
   bytes_ += values.size() * sizeof(float);
   return values;
 }
@@ -33,7 +38,11 @@ absl::StatusOr<kernels::PackedWeights> WeightLoader::Dense(const TensorPart& par
   SLUICE_ASSIGN_OR_RETURN(auto tensor, checkpoint_.Find(part.name, part.shape));
   const int64_t element = kernels::DTypeBytes(tensor.dtype);
   const auto* data = static_cast<const std::byte*>(tensor.data) + part.first * element;
-  std::vector<std::byte> columns;  // the columns of one part of a fused [in, out]
+  std::vector<std::byte> columns;  // those of one part of a fused tensor
+  if (part.run > 0) {
+    columns = Collect(tensor, part, k * n);
+    data = columns.data();
+  }
   if (layout == MatrixLayout::kInOut && part.shape[1] != n) {
     columns.resize(k * n * element);
     for (int64_t row = 0; row < k; ++row) {
@@ -58,6 +67,18 @@ absl::StatusOr<kernels::PackedWeights> WeightLoader::PositionWise(const TensorPa
                .k = part.shape[1],
                .n = part.shape[2],
                .transposed = false});
+}
+
+std::vector<std::byte> WeightLoader::Collect(const Tensor& tensor, const TensorPart& part,
+                                             int64_t count) {
+  const int64_t element = kernels::DTypeBytes(tensor.dtype);
+  const auto* const data = static_cast<const std::byte*>(tensor.data);
+  std::vector<std::byte> values;
+  values.reserve(count * element);
+  for (int64_t first = part.first; count > 0; first += part.stride, count -= part.run) {
+    values.insert(values.end(), data + first * element, data + (first + part.run) * element);
+  }
+  return values;
 }
 
 kernels::PackedWeights WeightLoader::Pack(const kernels::WeightSource& source) {

@@ -41,6 +41,9 @@ class WeightLoader {
 
  private:
   kernels::PackedWeights Pack(const kernels::WeightSource& source);
+  // Returns the `count` values of a part that is runs of a tensor, one behind the other.
+  static std::vector<std::byte> Collect(const Tensor& tensor, const TensorPart& part,
+                                        int64_t count);
 
   const Checkpoint& checkpoint_;
   const kernels::Context& context_;

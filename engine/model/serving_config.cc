@@ -24,24 +24,26 @@ ClassifierConfig ReadClassifier(ObjectReader& extensions, const ModelConfig& con
 }
 
 // Hugging Face writes the names of the labels, except for two labels without names.
-ClassifierConfig ReadBertClassifier(ObjectReader& root) {
+int64_t ReadLabels(ObjectReader& root) {
   constexpr int64_t kDefaultLabels = 2;
   int64_t labels = root.Integer("num_labels", 1, kMaxLabels, kDefaultLabels);
   if (root.Has("id2label")) labels = root.Size("id2label", 1, kMaxLabels);
-  return {.labels = labels, .pooling = Pooling::kCls, .pooler = true, .bias = true};
+  return labels;
 }
 
 }  // namespace
 
-ServingConfig ReadServing(ObjectReader& root, ObjectReader& extensions, const ModelConfig& config) {
+ServingConfig ReadServing(ObjectReader& root, ObjectReader& extensions, const ModelConfig& config,
+                          bool scores) {
   ServingConfig serving;
   ObjectReader embedding = extensions.Object("embedding");
   embedding.AllowOnly({"pooling", "normalize"});
   serving.pooling = ReadPooling(embedding, config.causal ? Pooling::kLast : Pooling::kMean);
   serving.normalize = embedding.Boolean("normalize", false);
   serving.classifier = ReadClassifier(extensions, config);
-  if (config.architecture == "BertForSequenceClassification" && !extensions.Has("classifier")) {
-    serving.classifier = ReadBertClassifier(root);
+  if (scores && !extensions.Has("classifier")) {
+    serving.classifier = config.serving.classifier;
+    serving.classifier.labels = ReadLabels(root);
   }
   serving.alignment = extensions.Enum<PositionAlignment>("position_alignment");
   serving.truncate = extensions.Enum<Truncation>("truncate");

@@ -4,8 +4,8 @@
 //   "embedding": {
 //     "pooling": "mean" | "cls" | "last",   default: last if attention is causal, else mean
 //     "normalize": false }                  to length 1
-//   "classifier": {                         scores of a pooled state; the keys of
-//                                           BertForSequenceClassification stand for it too
+//   "classifier": {                         scores of a pooled state; an architecture for sequence
+//                                           classification has it without these keys
 //     "labels": n,                          rows of classifier.weight [labels, hidden]
 //     "pooling": "cls" | "mean" | "last",   default: last if attention is causal, else cls
 //     "pooler": "none" | "tanh",            tanh: pooler.dense [hidden, hidden], bias, tanh
@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "base/enum_names.h"
@@ -49,11 +50,20 @@ constexpr auto EnumNamesOf(PositionAlignment) {
   return EnumNameTable<PositionAlignment>({{kStart, "start"}, {kEnd, "end"}});
 }
 
+enum class PoolerActivation { kTanh, kRelu, kGelu };
+
+// Scores are rows of `module`, of a pooled state or, with a pooler, of a dense layer, an activation
+// and perhaps a layer norm behind it.
 struct ClassifierConfig {
   int64_t labels = 0;  // 0 if there is none
   Pooling pooling = Pooling::kCls;
   bool pooler = false;
   bool bias = true;
+  std::string module = "classifier";
+  std::string pooler_module = "pooler.dense";  // a checkpoint may have the family's prefix
+  bool pooler_bias = true;
+  PoolerActivation activation = PoolerActivation::kTanh;
+  std::string norm_module = {};  // empty for none; it has a bias as config.norm says
 };
 
 struct ServingConfig {
@@ -67,7 +77,8 @@ struct ServingConfig {
 inline constexpr int64_t kMaxLabels = 1 << 20;
 
 // Requires that `extensions` is the object "sluice" of `root`, and that the architecture was read
-// into `config`.
-ServingConfig ReadServing(ObjectReader& root, ObjectReader& extensions, const ModelConfig& config);
+// into `config`, whose classifier is the family's. `scores` says whether the architecture has it.
+ServingConfig ReadServing(ObjectReader& root, ObjectReader& extensions, const ModelConfig& config,
+                          bool scores = false);
 
 }  // namespace sluice
