@@ -1,5 +1,6 @@
 """Makes docs/options.md from config/sluice.yaml and docs/metrics.md from proto/metric_names.h, and
-renews in docs/cascades.md what the commands that it shows print.
+renews the table of families in docs/models.md from engine/model/families, and in docs/cascades.md
+what the commands that it shows print.
 
 `--check` writes nothing and names the pages that are out of date. A test runs it. `--sluice` is the
 client that runs the commands.
@@ -143,6 +144,44 @@ def cascades_page(sluice):
     return re.sub(r"```\n\$ (sluice (?:.*\\\n)*.*)\n(?:.*\n)*?```", printed, text)
 
 
+def families():
+    """Yields (title, architectures by output, first comment of the file) for each family."""
+    folder = ROOT / "engine" / "model" / "families"
+    order = re.findall(r"&k(\w+)Family", (folder / "families.cc").read_text())
+    found = {}
+    for path in folder.glob("*.cc"):
+        text = path.read_text()
+        comment = " ".join(re.findall(r"^// ?(.*)$", text.split("#include")[0], re.MULTILINE))
+        lists = dict(re.findall(r"Architecture (k\w+)\[\] = \{(.*?)\};", text, re.DOTALL))
+        for name, body in re.findall(
+            r"ModelFamily k(\w+)Family = \{(.*?)^\};", text, re.DOTALL | re.MULTILINE
+        ):
+            title = re.search(r'\.title = "(.*?)"', body)[1]
+            rows = lists[re.search(r"\.architectures = (k\w+)", body)[1]]
+            by_output = {}
+            for row in re.finditer(r'\{"(\w+)", "[^"]*", OutputKind::k(\w+)\}', rows):
+                by_output.setdefault(row[2], []).append(row[1])
+            found[name] = (title, by_output, comment)
+    return [found[name] for name in order]
+
+
+def models_page():
+    begin, end = "<!-- families: made by tools/make_docs.py -->\n", "<!-- end of families -->\n"
+    text = (ROOT / "docs" / "models.md").read_text()
+    before, rest = text.split(begin)
+    lines = [
+        "| family | generates, or fills masks | scores | states | what it is |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for title, outputs, comment in families():
+        names = [
+            ", ".join(f"`{name}`" for name in outputs.get(kind, []))
+            for kind in ("Tokens", "Scores", "States")
+        ]
+        lines.append(f"| {title} | {' | '.join(names)} | {cell(comment)} |")
+    return before + begin + "\n".join(lines) + "\n" + end + rest.split(end)[1]
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -153,6 +192,7 @@ def main():
     pages = {
         "options.md": options_page,
         "metrics.md": metrics_page,
+        "models.md": models_page,
         "cascades.md": lambda: cascades_page(arguments.sluice),
     }
     stale = 0

@@ -4,8 +4,7 @@
   python tools/save_golden.py MODEL_DIR golden.npz --text "A text." --text "Another."
 
 Needs torch and transformers. Each sequence runs alone, in float64 unless --dtype says otherwise;
-the
-results are saved as float32. They are the logits, the residual stream before the first layer
+the results are saved as float32. They are the logits, the residual stream before the first layer
 (state_0) and after each layer (state_1, ...), the state after the last norm (final), and the output
 of each module with weights (module:NAME). A classifier has its scores (scores) and the outputs of
 its own modules, [n, width] each, instead of logits.
@@ -72,8 +71,10 @@ def record(model, sequences, layers=None, final=None):
     for n, ids in enumerate(sequences):
         arrays["input_ids"][n, :len(ids)] = ids
     for name in rows[0]:
+        if not all(name in row for row in rows):
+            continue  # The shape of one sequence's output was that of positions by chance.
         if rows[0][name].ndim == 1:
-            if all(name in row and row[name].ndim == 1 for row in rows):
+            if all(row[name].ndim == 1 for row in rows):
                 arrays[name] = np.stack([row[name] for row in rows])
             continue
         padded = np.zeros((len(rows), longest, rows[0][name].shape[-1]), np.float32)
@@ -86,7 +87,8 @@ def record(model, sequences, layers=None, final=None):
 def final_norm(model):
     """Returns the norm after the layers, found by its name in the known families, or None."""
     for name, module in model.named_modules():
-        if name.split(".")[-1] in ("norm", "ln_f") and "layers" not in name and ".h." not in name:
+        last = name.split(".")[-1] in ("norm", "ln_f", "final_norm", "final_layer_norm")
+        if last and not any(part in name for part in ("layers", ".h.", "block", "embeddings")):
             return module
     return None
 

@@ -115,9 +115,22 @@ class Probes {
     const std::string module = std::visit(ModuleOf(), graph_op);
     if (module.empty()) return;
     const auto* linear = std::get_if<LinearOp>(&graph_op);
-    const bool columns = linear != nullptr && linear->layout == MatrixLayout::kInOut;
+    if (linear != nullptr && linear->weight.run > 0) return;  // its outputs are not neighbours
     Add(op, std::visit(OutOf(), graph_op), absl::StrCat("module:", module),
-        columns ? linear->weight.first : 0);
+        linear == nullptr ? 0 : FirstColumn(*linear));
+  }
+
+  // Returns the first output of the layer among those of its module.
+  static int64_t FirstColumn(const LinearOp& op) {
+    switch (op.layout) {
+      case MatrixLayout::kInOut:
+        return op.weight.first;
+      case MatrixLayout::kOutIn:
+        return op.weight.first / op.weight.shape[1];
+      case MatrixLayout::kPositionInOut:
+        break;
+    }
+    return 0;
   }
 
   void AddStates(size_t op) {
@@ -273,7 +286,7 @@ class Comparer {
     if (!classifier.pooler_module().empty()) {
       pooler_ = AddHead("module:" + classifier.pooler_module(), golden_.sequence_outputs);
     }
-    classifier_ = AddHead("module:classifier", golden_.sequence_outputs);
+    classifier_ = AddHead("module:" + classifier.module(), golden_.sequence_outputs);
     scores_ = AddHead("scores", golden_.sequence_outputs);
     if (!classifier_ && !scores_) unproven_.push_back("scores");
   }

@@ -8,6 +8,7 @@
 #include "engine/cascade/cascade_builder.h"
 #include "engine/einsum/attention_terms.h"
 #include "engine/einsum/lower.h"
+#include "engine/model/rope.h"
 
 namespace sluice {
 namespace {
@@ -58,7 +59,9 @@ class CascadeMaker {
     std::string y = out.Chain(x, Op::kDivide, "R[t,n]", "N[t,n,d]");
     if (op.weight.present()) {
       out.Tensor("W", {"d"}, Home::kWeight, options_.weight_bytes);
-      y = out.Chain(y, Op::kMultiply, "W[d]", "G[t,n,d]");
+      const bool offset = op.weight_offset != 0;
+      if (offset) out.Map("F[d]", "W[d]", Op::kAdd, double{op.weight_offset});
+      y = out.Chain(y, Op::kMultiply, offset ? "F[d]" : "W[d]", "G[t,n,d]");
     }
     if (op.bias.present()) {
       out.Tensor("B", {"d"}, Home::kWeight, options_.weight_bytes);
@@ -112,7 +115,7 @@ class CascadeMaker {
     out.Rank("t", {"rows"}).Rank("e", {"", config_.head_dim}).Rank("v", {"", Width(op.v)});
     out.Rank("h", {"", Width(op.q) / config_.head_dim});
     out.Rank("k", {"", Width(op.k) / config_.head_dim});
-    const int64_t half = config_.rotary_dim() / 2;
+    const int64_t half = FindRope(op, config_).dims / 2;
     if (half > 0) {
       out.Rank("i", {"", half});
       out.Tensor("C", {"t", "i"}, Home::kWeight, 4).Tensor("S", {"t", "i"}, Home::kWeight, 4);
@@ -276,8 +279,12 @@ einsum::Sizes SizesOf(const ModelConfig& config, const StepSizes& step) {
 
 einsum::AttentionShape AttentionShapeOf(const AttentionOp& op, const ModelConfig& config,
                                         const CascadeOptions& options) {
+  const double usual = 1 / std::sqrt(static_cast<double>(config.head_dim));
   einsum::AttentionShape shape = {.causal = op.causal,
-                                  .scale = 1 / std::sqrt(static_cast<double>(config.head_dim)),
+                                  .window = op.window,
+                                  .scale = config.score_scale > 0 ? op.scale : usual,
+                                  .soft_cap = op.soft_cap,
+                                  .bias = op.relative_bias.present(),
                                   .gate = !op.xsa_gate.empty(),
                                   .kv_bytes_per_value = options.kv_bytes};
   if (op.xsa) {

@@ -1,10 +1,8 @@
 #include "engine/cpu/attention_ops.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
-#include "engine/model/rope.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/rope.h"
 
@@ -13,13 +11,12 @@ namespace {
 
 class CpuRopeStore final : public CpuOp {
  public:
-  CpuRopeStore(const RopeStoreOp& op, const ModelConfig& config,
-               std::shared_ptr<const RopeTables> tables)
+  CpuRopeStore(const RopeStoreOp& op, const ModelConfig& config, int32_t rotary_dim,
+               std::shared_ptr<const RopeTable> values)
       : op_(op),
         heads_(config.heads),
-        tables_(std::move(tables)),
-        table_{tables_->cos.data(), tables_->sin.data(),
-               static_cast<int32_t>(config.rotary_dim())} {}
+        values_(std::move(values)),
+        table_{values_->cos.data(), values_->sin.data(), rotary_dim} {}
 
   void Execute(const StepRun& run) const override {
     kernels::RopeAndStore(run.context, table_, run.batch.positions().data(),
@@ -30,7 +27,7 @@ class CpuRopeStore final : public CpuOp {
  private:
   RopeStoreOp op_;
   int32_t heads_;
-  std::shared_ptr<const RopeTables> tables_;
+  std::shared_ptr<const RopeTable> values_;
   kernels::RopeTable table_;
 };
 
@@ -42,16 +39,21 @@ kernels::XsaForm XsaFormOf(const ModelConfig& config, const AttentionOp& op) {
 
 class CpuAttention final : public CpuOp {
  public:
-  // `gate` is [heads], after tanh; empty for none.
   CpuAttention(const AttentionOp& op, const ModelConfig& config, std::vector<float> gate,
+               std::shared_ptr<const std::vector<float>> bias,
                const kernels::AttentionChoice& choice)
       : op_(op),
         gate_(std::move(gate)),
+        bias_(std::move(bias)),
         args_{.q = nullptr,
               .out = nullptr,
               .q_heads = static_cast<int32_t>(config.heads),
-              .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim))),
+              .scale = op.scale,
               .causal = op.causal,
+              .window = static_cast<int32_t>(op.window),
+              .soft_cap = op.soft_cap,
+              .bias = bias_ == nullptr ? nullptr : bias_->data(),
+              .bias_positions = static_cast<int32_t>(config.max_positions),
               .xsa = XsaFormOf(config, op),
               .xsa_eps = config.xsa.eps,
               .xsa_gate = gate_.empty() ? nullptr : gate_.data(),
@@ -82,34 +84,23 @@ class CpuAttention final : public CpuOp {
 
   AttentionOp op_;
   std::vector<float> gate_;
+  std::shared_ptr<const std::vector<float>> bias_;
   kernels::AttentionArgs args_;  // the part that is the same in all runs
 };
 
 }  // namespace
 
-std::shared_ptr<const RopeTables> RopeTables::Make(const ModelConfig& config) {
-  const std::vector<double> frequencies = RopeFrequencies(config.rope, config.rotary_dim());
-  const double direction = config.rope.reversed ? -1 : 1;
-  auto tables = std::make_shared<RopeTables>();
-  for (int64_t position = 0; position < config.max_positions; ++position) {
-    for (double frequency : frequencies) {
-      const double angle = static_cast<double>(position) * frequency;
-      tables->cos.push_back(static_cast<float>(std::cos(angle)));
-      tables->sin.push_back(static_cast<float>(std::sin(direction * angle)));
-    }
-  }
-  return tables;
-}
-
 std::unique_ptr<const CpuOp> MakeCpuRopeStore(const RopeStoreOp& op, const ModelConfig& config,
-                                              std::shared_ptr<const RopeTables> tables) {
-  return std::make_unique<CpuRopeStore>(op, config, std::move(tables));
+                                              int32_t rotary_dim,
+                                              std::shared_ptr<const RopeTable> table) {
+  return std::make_unique<CpuRopeStore>(op, config, rotary_dim, std::move(table));
 }
 
 std::unique_ptr<const CpuOp> MakeCpuAttention(const AttentionOp& op, const ModelConfig& config,
                                               std::vector<float> gate,
+                                              std::shared_ptr<const std::vector<float>> bias,
                                               const kernels::AttentionChoice& choice) {
-  return std::make_unique<CpuAttention>(op, config, std::move(gate), choice);
+  return std::make_unique<CpuAttention>(op, config, std::move(gate), std::move(bias), choice);
 }
 
 }  // namespace sluice

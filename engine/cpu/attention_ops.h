@@ -7,25 +7,21 @@
 
 #include "engine/cpu/cpu_op.h"
 #include "engine/model/config.h"
+#include "engine/model/rope.h"
 #include "kernels/cpu/attention_plan.h"
 
 namespace sluice {
 
-// The cosines and sines of every position, computed in double and rounded once; all layers share
-// them.
-struct RopeTables {
-  std::vector<float> cos, sin;  // [max_positions, head_dim / 2]
-
-  static std::shared_ptr<const RopeTables> Make(const ModelConfig& config);
-  int64_t bytes() const { return 2 * cos.size() * sizeof(float); }
-};
-
+// `rotary_dim` features of a head are rotated; layers share their table.
 std::unique_ptr<const CpuOp> MakeCpuRopeStore(const RopeStoreOp& op, const ModelConfig& config,
-                                              std::shared_ptr<const RopeTables> tables);
+                                              int32_t rotary_dim,
+                                              std::shared_ptr<const RopeTable> table);
 
-// `gate` is [heads], after tanh; empty for none.
+// `gate` is [heads], after tanh; empty for none. `bias` is as BiasByDistance returns it, or
+// nullptr.
 std::unique_ptr<const CpuOp> MakeCpuAttention(const AttentionOp& op, const ModelConfig& config,
                                               std::vector<float> gate,
+                                              std::shared_ptr<const std::vector<float>> bias,
                                               const kernels::AttentionChoice& choice);
 
 }  // namespace sluice

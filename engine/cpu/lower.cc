@@ -1,10 +1,12 @@
 #include "engine/cpu/lower.h"
 
+#include <array>
 #include <cmath>
 #include <utility>
 #include <variant>
 
 #include "base/interruption.h"
+#include "base/size_of.h"
 #include "base/status_macros.h"
 #include "engine/cpu/attention_choice.h"
 #include "engine/cpu/attention_ops.h"
@@ -12,6 +14,8 @@
 #include "engine/cpu/int8_plan.h"
 #include "engine/cpu/row_ops.h"
 #include "engine/cpu/weights.h"
+#include "engine/model/relative_bias.h"
+#include "engine/model/rope.h"
 
 namespace sluice {
 namespace {
@@ -46,7 +50,7 @@ class CpuLowering {
     SLUICE_ASSIGN_OR_RETURN(auto weight, weights_.Floats(op.weight, op.width));
     SLUICE_ASSIGN_OR_RETURN(auto bias, weights_.Floats(op.bias, op.width));
     if (op.scale != 1 && weight.empty()) weight.assign(op.width, 1);
-    for (float& value : weight) value *= op.scale;
+    for (float& value : weight) value = (op.weight_offset + value) * op.scale;
     for (float& value : bias) value *= op.scale;
     return MakeCpuNorm(op, Width(op.in) / op.width, std::move(weight), std::move(bias),
                        quantizes_[op_]);
@@ -65,8 +69,13 @@ class CpuLowering {
   }
 
   CpuOpOr operator()(const RopeStoreOp& op) {
-    if (rope_ == nullptr) rope_ = RopeTables::Make(config_);
-    return MakeCpuRopeStore(op, config_, rope_);
+    std::shared_ptr<const RopeTable>& table = rope_[static_cast<size_t>(op.rope)];
+    const RopeOf rope = FindRope(op, config_);
+    if (table == nullptr) {
+      table = std::make_shared<RopeTable>(
+          MakeRopeTable(*rope.rope, rope.dims, rope.dims == 0 ? 0 : config_.max_positions));
+    }
+    return MakeCpuRopeStore(op, config_, static_cast<int32_t>(rope.dims), table);
   }
 
   CpuOpOr operator()(const AttentionOp& op) {
@@ -75,7 +84,8 @@ class CpuLowering {
       SLUICE_ASSIGN_OR_RETURN(gate, weights_.Floats({op.xsa_gate, {config_.heads}}, config_.heads));
       for (float& value : gate) value = static_cast<float>(std::tanh(static_cast<double>(value)));
     }
-    return MakeCpuAttention(op, config_, std::move(gate), attention_);
+    SLUICE_ASSIGN_OR_RETURN(auto bias, RelativeBias(op));
+    return MakeCpuAttention(op, config_, std::move(gate), std::move(bias), attention_);
   }
 
   CpuOpOr operator()(const ActivationOp& op) {
@@ -96,9 +106,27 @@ class CpuLowering {
   }
 
   bool in_bf16() const { return weights_.in_bf16(); }
-  int64_t bytes() const { return weights_.bytes() + (rope_ ? rope_->bytes() : 0); }
+  int64_t bytes() const {
+    int64_t bytes = weights_.bytes();
+    for (const auto& table : rope_) {
+      if (table != nullptr) bytes += 2 * std::ssize(table->cos) * kSizeOf<float>;
+    }
+    if (bias_ != nullptr) bytes += std::ssize(*bias_) * kSizeOf<float>;
+    return bytes;
+  }
 
  private:
+  // Returns the bias by distance, which all layers share; nullptr if the op has none.
+  absl::StatusOr<std::shared_ptr<const std::vector<float>>> RelativeBias(const AttentionOp& op) {
+    if (!op.relative_bias.present() || bias_ != nullptr) return bias_;
+    const int64_t buckets = op.relative_bias.shape[0];
+    SLUICE_ASSIGN_OR_RETURN(const auto table,
+                            weights_.Floats(op.relative_bias, buckets * config_.heads));
+    bias_ = std::make_shared<std::vector<float>>(
+        BiasByDistance(table, config_.heads, op.relative_distance, config_.max_positions));
+    return bias_;
+  }
+
   // Returns [width] values, each repeated as often as the op says.
   absl::StatusOr<std::vector<float>> MixWeight(const TensorPart& part, const MixOp& op) {
     auto values = weights_.Floats(part, Width(op.out) / op.repeat);
@@ -115,9 +143,10 @@ class CpuLowering {
   const Graph& graph_;
   WeightLoader weights_;
   const kernels::AttentionChoice attention_;
-  const std::vector<bool> quantizes_;  // of each op; see PlanQuantization
-  size_t op_ = 0;                      // the op that is lowered
-  std::shared_ptr<const RopeTables> rope_;
+  const std::vector<bool> quantizes_;                     // of each op; see PlanQuantization
+  size_t op_ = 0;                                         // the op that is lowered
+  std::array<std::shared_ptr<const RopeTable>, 3> rope_;  // by RopeUse
+  std::shared_ptr<const std::vector<float>> bias_;
 };
 
 }  // namespace

@@ -13,7 +13,12 @@ absl::StatusOr<std::vector<float>> WeightLoader::Floats(const TensorPart& part, 
   SLUICE_ASSIGN_OR_RETURN(auto tensor, checkpoint_.Find(part.name, part.shape));
   SLUICE_CHECK(part.first + count <= tensor.elements());
   std::vector<float> values(count);
-  kernels::ConvertToFloat(tensor.data, tensor.dtype, part.first, count, values.data());
+  if (part.run > 0) {
+    kernels::ConvertToFloat(Collect(tensor, part, count).data(), tensor.dtype, 0, count,
+                            values.data());
+  } else {
+    kernels::ConvertToFloat(tensor.data, tensor.dtype, part.first, count, values.data());
+  }
   bytes_ += values.size() * sizeof(float);
   return values;
 }
@@ -31,11 +36,15 @@ absl::StatusOr<StoredTensor> WeightLoader::AsStored(const TensorPart& part) {
 absl::StatusOr<kernels::PackedWeights> WeightLoader::Dense(const TensorPart& part,
                                                            MatrixLayout layout, int64_t k,
                                                            int64_t n, bool in_int8) {
-  if (in_int8 && checkpoint_.IsInt8(part.name)) return StoredInt8(part, layout);
+  if (in_int8 && checkpoint_.IsInt8(part.name)) return StoredInt8(part, layout, n);
   SLUICE_ASSIGN_OR_RETURN(auto tensor, checkpoint_.Find(part.name, part.shape));
   const int64_t element = kernels::DTypeBytes(tensor.dtype);
   const auto* data = static_cast<const std::byte*>(tensor.data) + part.first * element;
-  std::vector<std::byte> columns;  // the columns of one part of a fused [in, out]
+  std::vector<std::byte> columns;  // those of one part of a fused tensor
+  if (part.run > 0) {
+    columns = Collect(tensor, part, k * n);
+    data = columns.data();
+  }
   if (layout == MatrixLayout::kInOut && part.shape[1] != n) {
     columns.resize(k * n * element);
     for (int64_t row = 0; row < k; ++row) {
@@ -54,19 +63,22 @@ absl::StatusOr<kernels::PackedWeights> WeightLoader::Dense(const TensorPart& par
 }
 
 absl::StatusOr<kernels::PackedWeights> WeightLoader::StoredInt8(const TensorPart& part,
-                                                                MatrixLayout layout) {
-  if (layout != MatrixLayout::kOutIn) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "tensor ", part.name, " has dtype I8, which is read for layers stored [out, in] alone"));
+                                                                MatrixLayout layout, int64_t n) {
+  if (layout != MatrixLayout::kOutIn || part.run > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor ", part.name, " has dtype I8, which is read for layers stored [out, ",
+                     "in] alone, whose rows are not interleaved with those of others"));
   }
   SLUICE_ASSIGN_OR_RETURN(const auto stored, checkpoint_.FindInt8(part.name, part.shape));
-  std::vector<float> scales(part.shape[0]);
-  kernels::ConvertToFloat(stored.scales.data, stored.scales.dtype, 0, part.shape[0], scales.data());
-  return Pack({.data = stored.values.data,
+  const int64_t k = part.shape[1];
+  std::vector<float> scales(n);
+  kernels::ConvertToFloat(stored.scales.data, stored.scales.dtype, part.first / k, n,
+                          scales.data());
+  return Pack({.data = static_cast<const std::byte*>(stored.values.data) + part.first,
                .dtype = stored.values.dtype,
                .matrices = 1,
-               .k = part.shape[1],
-               .n = part.shape[0],
+               .k = k,
+               .n = n,
                .transposed = true,
                .scales = scales.data()},
               true);
@@ -82,6 +94,18 @@ absl::StatusOr<kernels::PackedWeights> WeightLoader::PositionWise(const TensorPa
                .n = part.shape[2],
                .transposed = false},
               in_int8);
+}
+
+std::vector<std::byte> WeightLoader::Collect(const Tensor& tensor, const TensorPart& part,
+                                             int64_t count) {
+  const int64_t element = kernels::DTypeBytes(tensor.dtype);
+  const auto* const data = static_cast<const std::byte*>(tensor.data);
+  std::vector<std::byte> values;
+  values.reserve(count * element);
+  for (int64_t first = part.first; count > 0; first += part.stride, count -= part.run) {
+    values.insert(values.end(), data + first * element, data + (first + part.run) * element);
+  }
+  return values;
 }
 
 kernels::PackedWeights WeightLoader::Pack(const kernels::WeightSource& source, bool in_int8) {

@@ -43,8 +43,12 @@ class WeightLoader {
   bool in_bf16() const { return in_bf16_; }
 
  private:
-  absl::StatusOr<kernels::PackedWeights> StoredInt8(const TensorPart& part, MatrixLayout layout);
+  absl::StatusOr<kernels::PackedWeights> StoredInt8(const TensorPart& part, MatrixLayout layout,
+                                                    int64_t n);
   kernels::PackedWeights Pack(const kernels::WeightSource& source, bool in_int8);
+  // Returns the `count` values of a part that is runs of a tensor, one behind the other.
+  static std::vector<std::byte> Collect(const Tensor& tensor, const TensorPart& part,
+                                        int64_t count);
 
   const Checkpoint& checkpoint_;
   const kernels::Context& context_;

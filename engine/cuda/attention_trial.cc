@@ -172,14 +172,20 @@ void AttentionTrial<T>::PutBatch(const Pieces& pieces) {
 
 template <typename T>
 void AttentionTrial<T>::Expect(const Sequence& sequence, const std::vector<double>& gate,
-                               RowTrialPlan* plan) const {
-  const kernels::reference::AttentionShape heads = {shape_.q_heads, shape_.kv_heads,
-                                                    shape_.head_dim};
+                               const std::vector<double>& bias, RowTrialPlan* plan) const {
+  const std::vector<float> narrow_bias(bias.begin(), bias.end());
+  const kernels::reference::AttentionShape heads = {.q_heads = shape_.q_heads,
+                                                    .kv_heads = shape_.kv_heads,
+                                                    .head_dim = shape_.head_dim,
+                                                    .window = shape_.window,
+                                                    .soft_cap = shape_.soft_cap,
+                                                    .bias = narrow_bias,
+                                                    .bias_positions = shape_.max_positions};
   const double dim = shape_.head_dim;
   const std::vector<double> v = Wide(sequence.v);
   const std::vector<double> y =
       kernels::reference::Attention(heads, Wide(sequence.q), Wide(sequence.k), v,
-                                    sequence.first_position(), shape_.causal, 1 / std::sqrt(dim));
+                                    sequence.first_position(), shape_.causal, shape_.ScoreScale());
   const std::span<const double> own = std::span(v).subspan(sequence.first_position() * kv_width());
   const auto z = kernels::reference::ExcludeSelf(heads, {shape_.xsa, shape_.eps, gate}, y, own).out;
   const double rounding = kHalf ? 0x1p-7 : 0x1p-20;
@@ -212,6 +218,17 @@ void AttentionTrial<T>::Expect(const Sequence& sequence, const std::vector<doubl
 }
 
 template <typename T>
+absl::StatusOr<std::vector<double>> AttentionTrial<T>::Fetch(const float* from, int64_t count) {
+  std::vector<double> values;
+  if (from == nullptr) return values;
+  SLUICE_ASSIGN_OR_RETURN(const auto bytes, inputs_->Fetch(from, count * sizeof(float)));
+  for (int64_t i = 0; i < count; ++i) {
+    values.push_back(TrialValue(bytes.data(), i, /*half=*/false));
+  }
+  return values;
+}
+
+template <typename T>
 absl::Status AttentionTrial<T>::Prepare(Device& device, DeviceStream& stream) {
   inputs_.emplace(device, stream);
   processors_ = device.info().processors;
@@ -223,15 +240,9 @@ absl::Status AttentionTrial<T>::Prepare(Device& device, DeviceStream& stream) {
     PutBatch(pieces);
   }
   SLUICE_RETURN_IF_ERROR(inputs_->status());
-  std::vector<double> gate;
-  if (gate_ != nullptr) {
-    SLUICE_ASSIGN_OR_RETURN(const auto bytes,
-                            inputs_->Fetch(gate_, shape_.q_heads * sizeof(float)));
-    for (int32_t h = 0; h < shape_.q_heads; ++h) {
-      gate.push_back(TrialValue(bytes.data(), h, /*half=*/false));
-    }
-  }
-  for (const Sequence& sequence : sequences_) Expect(sequence, gate, &plan);
+  SLUICE_ASSIGN_OR_RETURN(const auto gate, Fetch(tensors_.gate, shape_.q_heads));
+  SLUICE_ASSIGN_OR_RETURN(const auto bias, Fetch(tensors_.bias, bias_values()));
+  for (const Sequence& sequence : sequences_) Expect(sequence, gate, bias, &plan);
   SLUICE_ASSIGN_OR_RETURN(trial_, RowTrial::Make(std::move(plan), device));
   return absl::OkStatus();
 }
@@ -250,9 +261,13 @@ absl::Status AttentionTrial<T>::Check(const AttentionCandidate<T>& candidate,
                  .tiles = inputs.tiles,
                  .kv = {const_cast<T*>(k_), const_cast<T*>(v_), shape_.kv_heads, shape_.head_dim},
                  .q_heads = shape_.q_heads,
-                 .scale = static_cast<float>(1 / std::sqrt(double{1} * shape_.head_dim)),
+                 .scale = shape_.ScoreScale(),
                  .causal = shape_.causal,
-                 .xsa = {.form = shape_.xsa, .eps = shape_.eps, .gate = gate_},
+                 .window = shape_.window,
+                 .soft_cap = shape_.soft_cap,
+                 .bias = tensors_.bias,
+                 .bias_positions = shape_.max_positions,
+                 .xsa = {.form = shape_.xsa, .eps = shape_.eps, .gate = tensors_.gate},
                  .scratch = inputs.scratch,
                  .out = static_cast<T*>(out)});
       },

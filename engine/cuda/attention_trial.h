@@ -20,8 +20,9 @@ namespace sluice {
 template <typename T>
 class AttentionTrial {
  public:
-  // `gate` is that of the layer on the device, which outlives this; nullptr if it has none.
-  AttentionTrial(const AttentionShape& shape, const float* gate) : shape_(shape), gate_(gate) {}
+  // `tensors` are those of the layer on the device, which outlive this.
+  AttentionTrial(const AttentionShape& shape, const AttentionTensors& tensors)
+      : shape_(shape), tensors_(tensors) {}
 
   absl::Status Prepare(Device& device, DeviceStream& stream);
   // Returns FailedPrecondition with the fault of the candidate; other errors are those of the
@@ -65,10 +66,16 @@ class AttentionTrial {
   int32_t LongestSequence() const;
   void PutKv();
   void PutBatch(const Pieces& pieces);
-  void Expect(const Sequence& sequence, const std::vector<double>& gate, RowTrialPlan* plan) const;
+  int64_t bias_values() const {
+    return shape_.q_heads * (2 * int64_t{shape_.max_positions} + kernels::cuda::kBiasSlack);
+  }
+  // Returns `count` numbers that are on the device; none if `from` is nullptr.
+  absl::StatusOr<std::vector<double>> Fetch(const float* from, int64_t count);
+  void Expect(const Sequence& sequence, const std::vector<double>& gate,
+              const std::vector<double>& bias, RowTrialPlan* plan) const;
 
   const AttentionShape shape_;
-  const float* const gate_;
+  const AttentionTensors tensors_;
   int32_t processors_ = 1;  // of the device
   std::vector<Sequence> sequences_;
   std::vector<int32_t> pages_;

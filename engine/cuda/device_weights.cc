@@ -33,12 +33,7 @@ absl::StatusOr<const T*> DeviceWeights::Load(const Checkpoint& checkpoint, const
   if (!part.present()) return nullptr;
   SLUICE_ASSIGN_OR_RETURN(const Tensor tensor, checkpoint.Find(part.name, part.shape));
   SLUICE_CHECK(part.first + count <= tensor.elements());
-  return SendAsIs<T>({.data = ElementOf(tensor.data, tensor.dtype, part.first),
-                      .dtype = tensor.dtype,
-                      .rows = 1,
-                      .columns = count,
-                      .stride = count},
-                     padded);
+  return SendAsIs<T>(SourceOf(tensor, part, count), padded);
 }
 
 template <typename T>
@@ -56,9 +51,7 @@ absl::StatusOr<const T*> DeviceWeights::LoadDense(const Checkpoint& checkpoint,
   }
   const int64_t stride = std::max(padded, out);
   SLUICE_ASSIGN_OR_RETURN(T* const values, AllocatePadded<T>(out * in, stride * in));
-  SLUICE_RETURN_IF_ERROR(SendTransposedTo<T>(
-      {.data = tensor.data, .dtype = tensor.dtype, .rows = out, .columns = in, .stride = in},
-      values, stride));
+  SLUICE_RETURN_IF_ERROR(SendColumnsTo<T>(tensor, part, out, in, values, stride));
   return values;
 }
 
@@ -72,9 +65,7 @@ absl::StatusOr<const T*> DeviceWeights::LoadJoined(const Checkpoint& checkpoint,
   int64_t first = 0;
   for (const auto& [part, count] : columns) {
     SLUICE_ASSIGN_OR_RETURN(const Tensor tensor, checkpoint.Find(part->name, part->shape));
-    SLUICE_RETURN_IF_ERROR(SendTransposedTo<T>(
-        {.data = tensor.data, .dtype = tensor.dtype, .rows = count, .columns = in, .stride = in},
-        values + first, all));
+    SLUICE_RETURN_IF_ERROR(SendColumnsTo<T>(tensor, *part, count, in, values + first, all));
     first += count;
   }
   return values;
@@ -90,12 +81,7 @@ absl::StatusOr<const T*> DeviceWeights::LoadJoinedBias(const Checkpoint& checkpo
   int64_t first = 0;
   for (const auto& [part, count] : columns) {
     SLUICE_ASSIGN_OR_RETURN(const Tensor tensor, checkpoint.Find(part->name, part->shape));
-    SLUICE_RETURN_IF_ERROR(SendAsIsTo<T>({.data = ElementOf(tensor.data, tensor.dtype, part->first),
-                                          .dtype = tensor.dtype,
-                                          .rows = 1,
-                                          .columns = count,
-                                          .stride = count},
-                                         values + first));
+    SLUICE_RETURN_IF_ERROR(SendAsIsTo<T>(SourceOf(tensor, *part, count), values + first));
     first += count;
   }
   return values;
@@ -119,6 +105,33 @@ absl::StatusOr<const float*> DeviceWeights::Put(const std::vector<float>& values
   const int64_t count = std::ssize(values);
   return SendAsIs<float>(
       {.data = values.data(), .dtype = DType::kF32, .rows = 1, .columns = count, .stride = count});
+}
+
+DeviceWeights::Source DeviceWeights::SourceOf(const Tensor& tensor, const TensorPart& part,
+                                              int64_t count) {
+  const int64_t run = part.run > 0 ? part.run : count;
+  return {.data = ElementOf(tensor.data, tensor.dtype, part.first),
+          .dtype = tensor.dtype,
+          .rows = count / run,
+          .columns = run,
+          .stride = part.run > 0 ? part.stride : count};
+}
+
+template <typename T>
+absl::Status DeviceWeights::SendColumnsTo(const Tensor& tensor, const TensorPart& part,
+                                          int64_t columns, int64_t in, T* out, int64_t out_stride) {
+  const int64_t run = part.run > 0 ? part.run / in : columns;
+  for (int64_t first = 0; first < columns; first += run) {
+    const int64_t element = part.first + first / run * part.stride;
+    SLUICE_RETURN_IF_ERROR(
+        SendTransposedTo<T>({.data = ElementOf(tensor.data, tensor.dtype, element),
+                             .dtype = tensor.dtype,
+                             .rows = run,
+                             .columns = in,
+                             .stride = in},
+                            out + first, out_stride));
+  }
+  return absl::OkStatus();
 }
 
 void DeviceWeights::Gather(const Source& source, int64_t first, int64_t count, void* to) {

@@ -72,6 +72,12 @@ class DeviceWeights {
     kernels::DType dtype;
     int64_t rows, columns, stride;
   };
+  // Returns the `count` values of a part as they lie in its tensor.
+  static Source SourceOf(const Tensor& tensor, const TensorPart& part, int64_t count);
+  // Writes the columns [out, in] of a part that is stored as kOutIn to `out`.
+  template <typename T>
+  absl::Status SendColumnsTo(const Tensor& tensor, const TensorPart& part, int64_t columns,
+                             int64_t in, T* out, int64_t out_stride);
   // Copies `count` values from the `first` on, counted without those between the rows.
   static void Gather(const Source& source, int64_t first, int64_t count, void* to);
 

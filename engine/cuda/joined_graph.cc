@@ -7,6 +7,8 @@
 #include <variant>
 #include <vector>
 
+#include "kernels/cuda/norm.h"
+
 namespace sluice {
 namespace {
 
@@ -78,6 +80,11 @@ class Joiner {
   bool MayJoin(std::span<const BufferId> parts) const {
     for (const BufferId part : parts) {
       if (graph_.buffers[part].width % kAlignedColumns != 0) return false;
+    }
+    for (const GraphOp& op : graph_.ops) {
+      const auto* const norm = As<NormOp>(op);
+      if (norm == nullptr || norm->width <= kernels::cuda::kMostStridedDim) continue;
+      if (std::ranges::find(parts, norm->in) != parts.end()) return false;
     }
     size_t joined = 0, writers = 0;
     for (size_t i = 0; i < graph_.ops.size(); ++i) {

@@ -1,5 +1,7 @@
 #include "engine/cuda/kernel_candidates.h"
 
+#include <cmath>
+
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
@@ -52,7 +54,13 @@ std::string ToString(const AttentionShape& shape) {
   return absl::StrCat("attention of ", shape.q_heads, "/", shape.kv_heads, " heads of ",
                       shape.head_dim, shape.causal ? "" : ", in both directions",
                       shape.xsa == kernels::XsaForm::kOff ? "" : ", XSA",
-                      shape.gated ? " with gates" : "");
+                      shape.gated ? " with gates" : "",
+                      shape.window == 0 ? "" : absl::StrCat(", window ", shape.window),
+                      shape.soft_cap == 0 ? "" : ", soft cap", shape.biased ? ", bias" : "");
+}
+
+float AttentionShape::ScoreScale() const {
+  return scale != 0 ? scale : static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim)));
 }
 
 std::string ToString(const GroupedProductShape& shape) {

@@ -24,8 +24,18 @@ struct AttentionShape {
   kernels::XsaForm xsa = kernels::XsaForm::kOff;
   float eps = 1e-6f;  // of XSA
   bool gated = false;
+  int32_t window = 0;
+  float soft_cap = 0;
+  float scale = 0;  // 0 for 1 / sqrt(head_dim)
+  bool biased = false;
 
+  float ScoreScale() const;
   auto operator<=>(const AttentionShape&) const = default;
+};
+// What the attention of a layer reads beside its inputs, on the device.
+struct AttentionTensors {
+  const float* gate = nullptr;  // [q_heads]
+  const float* bias = nullptr;  // [q_heads, 2 * max_positions + kBiasSlack]
 };
 // Returns a text such as "attention of 32/8 heads of 128".
 std::string ToString(const AttentionShape& shape);

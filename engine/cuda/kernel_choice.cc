@@ -53,9 +53,9 @@ absl::StatusOr<const Candidate*> KernelChoice<T>::Choose(
 }
 
 template <typename T>
-absl::StatusOr<const AttentionCandidate<T>*> KernelChoice<T>::Attention(const AttentionShape& shape,
-                                                                        const float* gate) {
-  return Choose(shape, candidates_.attention, AttentionTrial<T>(shape, gate), &attention_);
+absl::StatusOr<const AttentionCandidate<T>*> KernelChoice<T>::Attention(
+    const AttentionShape& shape, const AttentionTensors& tensors) {
+  return Choose(shape, candidates_.attention, AttentionTrial<T>(shape, tensors), &attention_);
 }
 
 template <typename T>

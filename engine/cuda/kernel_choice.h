@@ -23,10 +23,10 @@ class KernelChoice {
       : device_(device), stream_(stream), candidates_(std::move(candidates)) {}
 
   // Return a candidate that lives as long as this. If none passes, the GPU cannot serve the model,
-  // and the error states why each was refused; other errors are those of the device. `gate` is that
-  // of XSA, or nullptr; `weight` [matrices, k, n] and `bias` are those of a layer of the shape.
+  // and the error states why each was refused; other errors are those of the device. `tensors`,
+  // `weight` [matrices, k, n] and `bias` are those of a layer of the shape.
   absl::StatusOr<const AttentionCandidate<T>*> Attention(const AttentionShape& shape,
-                                                         const float* gate);
+                                                         const AttentionTensors& tensors);
   absl::StatusOr<const GroupedProductCandidate<T>*> Product(const GroupedProductShape& shape,
                                                             const T* weight, const T* bias);
 

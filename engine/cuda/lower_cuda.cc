@@ -1,6 +1,7 @@
 #include "engine/cuda/lower_cuda.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <numeric>
@@ -14,6 +15,7 @@
 #include "base/status_macros.h"
 #include "engine/cuda/dense_shapes.h"
 #include "engine/cuda/joined_graph.h"
+#include "engine/model/relative_bias.h"
 #include "engine/model/rope.h"
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/embedding.h"
@@ -89,6 +91,7 @@ class Lowering {
       const cuda::NormArgs<T> args = {.x = place.buffer(op.in),
                                       .weight = weight,
                                       .bias = bias,
+                                      .weight_offset = op.weight_offset,
                                       .eps = op.eps,
                                       .scale = op.scale,
                                       .dim = dim,
@@ -167,15 +170,14 @@ class Lowering {
   }
 
   CudaOpOr operator()(const RopeStoreOp& op) {
-    SLUICE_RETURN_IF_ERROR(MakeRopeTables());
-    const int32_t dim = config_.rotary_dim(), heads = config_.heads;
+    SLUICE_ASSIGN_OR_RETURN(const DeviceRope rope, RopeTablesOf(op));
+    const int32_t heads = config_.heads;
     const int64_t stride = RowStride(op.q);
-    return [op, cos = cos_, sin = sin_, dim, heads, stride](const StepPlace<T>& place,
-                                                            Stream& stream) {
+    return [op, rope, heads, stride](const StepPlace<T>& place, Stream& stream) {
       cuda::RopeAndStore<T>(stream,
-                            {.cos = cos,
-                             .sin = sin,
-                             .rotary_dim = dim,
+                            {.cos = rope.cos,
+                             .sin = rope.sin,
+                             .rotary_dim = rope.dims,
                              .positions = place.template at<const int32_t>(place.layout.positions),
                              .kv_slots = place.template at<const int32_t>(place.layout.kv_slots),
                              .q_heads = heads,
@@ -193,21 +195,24 @@ class Lowering {
     if (!op.xsa_gate.empty()) {
       SLUICE_ASSIGN_OR_RETURN(xsa.gate, LoadGate(op.xsa_gate));
     }
-    const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim)));
-    const int32_t heads = config_.heads;
-    SLUICE_ASSIGN_OR_RETURN(
-        const AttentionCandidate<T>* const kernel,
-        AttentionKernel({.q_heads = heads,
-                         .kv_heads = static_cast<int32_t>(config_.kv_heads),
-                         .head_dim = static_cast<int32_t>(config_.head_dim),
-                         .max_positions = static_cast<int32_t>(config_.max_positions),
-                         .causal = op.causal,
-                         .xsa = xsa.form,
-                         .eps = xsa.eps,
-                         .gated = xsa.gate != nullptr},
-                        xsa.gate));
-    return [op, kernel, xsa, scale, heads, stride = RowStride(op.q)](const StepPlace<T>& place,
-                                                                     Stream& stream) {
+    SLUICE_ASSIGN_OR_RETURN(const float* const bias, LoadRelativeBias(op));
+    const int32_t heads = config_.heads, positions = config_.max_positions;
+    SLUICE_ASSIGN_OR_RETURN(const AttentionCandidate<T>* const kernel,
+                            AttentionKernel({.q_heads = heads,
+                                             .kv_heads = static_cast<int32_t>(config_.kv_heads),
+                                             .head_dim = static_cast<int32_t>(config_.head_dim),
+                                             .max_positions = positions,
+                                             .causal = op.causal,
+                                             .xsa = xsa.form,
+                                             .eps = xsa.eps,
+                                             .gated = xsa.gate != nullptr,
+                                             .window = static_cast<int32_t>(op.window),
+                                             .soft_cap = op.soft_cap,
+                                             .scale = op.scale,
+                                             .biased = bias != nullptr},
+                                            {.gate = xsa.gate, .bias = bias}));
+    return [op, kernel, xsa, bias, positions, heads, stride = RowStride(op.q)](
+               const StepPlace<T>& place, Stream& stream) {
       cuda::AttentionArgs<T> args = {
           .q = place.buffer(op.q),
           .sequences = place.template at<const cuda::AttentionSequence>(place.layout.sequences),
@@ -217,8 +222,12 @@ class Lowering {
           .kv = place.kv[op.layer],
           .q_heads = heads,
           .q_stride = stride,
-          .scale = scale,
+          .scale = op.scale,
           .causal = op.causal,
+          .window = static_cast<int32_t>(op.window),
+          .soft_cap = op.soft_cap,
+          .bias = bias,
+          .bias_positions = positions,
           .xsa = xsa,
           .scratch = place.template at<float>(place.layout.attention_scratch),
           .out = place.buffer(op.out)};
@@ -350,8 +359,8 @@ class Lowering {
   }
 
   absl::StatusOr<const AttentionCandidate<T>*> AttentionKernel(const AttentionShape& shape,
-                                                               const float* gate) {
-    if (kernels_ != nullptr) return kernels_->Attention(shape, gate);
+                                                               const AttentionTensors& tensors) {
+    if (kernels_ != nullptr) return kernels_->Attention(shape, tensors);
     SLUICE_RETURN_IF_ERROR(PortableAttention<T>().supports(weights_.device_info(), shape));
     return &PortableAttention<T>();
   }
@@ -391,32 +400,44 @@ class Lowering {
     return weights_.Put(gate);
   }
 
-  // Makes the tables of every position, in double and rounded once; all layers share them.
-  absl::Status MakeRopeTables() {
-    if (cos_ != nullptr || config_.rotary_dim() == 0) return absl::OkStatus();
-    const std::vector<double> frequencies = RopeFrequencies(config_.rope, config_.rotary_dim());
-    const double direction = config_.rope.reversed ? -1 : 1;
-    std::vector<float> cos, sin;
-    for (int64_t position = 0; position < config_.max_positions; ++position) {
-      for (double frequency : frequencies) {
-        const double angle = static_cast<double>(position) * frequency;
-        cos.push_back(static_cast<float>(std::cos(angle)));
-        sin.push_back(static_cast<float>(std::sin(direction * angle)));
-      }
-    }
-    SLUICE_ASSIGN_OR_RETURN(cos_, weights_.Put(cos));
-    SLUICE_ASSIGN_OR_RETURN(sin_, weights_.Put(sin));
-    return absl::OkStatus();
+  // Returns the bias by distance, which all layers share; nullptr if the op has none.
+  absl::StatusOr<const float*> LoadRelativeBias(const AttentionOp& op) {
+    if (!op.relative_bias.present() || bias_ != nullptr) return bias_;
+    SLUICE_ASSIGN_OR_RETURN(const Tensor tensor,
+                            source_.Find(op.relative_bias.name, op.relative_bias.shape));
+    std::vector<float> table(tensor.elements());
+    kernels::ConvertToFloat(tensor.data, tensor.dtype, 0, tensor.elements(), table.data());
+    SLUICE_ASSIGN_OR_RETURN(bias_,
+                            weights_.Put(BiasByDistance(table, config_.heads, op.relative_distance,
+                                                        config_.max_positions)));
+    return bias_;
+  }
+
+  // The cosines and sines of positions, which layers share.
+  struct DeviceRope {
+    const float* cos = nullptr;
+    const float* sin = nullptr;
+    int32_t dims = 0;
+  };
+  absl::StatusOr<DeviceRope> RopeTablesOf(const RopeStoreOp& op) {
+    DeviceRope& tables = rope_[static_cast<size_t>(op.rope)];
+    const RopeOf rope = FindRope(op, config_);
+    if (tables.cos != nullptr || rope.dims == 0) return tables;
+    const RopeTable values = MakeRopeTable(*rope.rope, rope.dims, config_.max_positions);
+    tables.dims = rope.dims;
+    SLUICE_ASSIGN_OR_RETURN(tables.cos, weights_.Put(values.cos));
+    SLUICE_ASSIGN_OR_RETURN(tables.sin, weights_.Put(values.sin));
+    return tables;
   }
 
   const ModelConfig& config_;
   const Graph& graph_;
   const Checkpoint& source_;
   DeviceWeights& weights_;
-  DenseLayers* dense_;        // nullptr if there are none
-  KernelChoice<T>* kernels_;  // nullptr if the portable ones serve without a trial
-  const float* cos_ = nullptr;
-  const float* sin_ = nullptr;
+  DenseLayers* dense_;              // nullptr if there are none
+  KernelChoice<T>* kernels_;        // nullptr if the portable ones serve without a trial
+  std::array<DeviceRope, 3> rope_;  // by RopeUse
+  const float* bias_ = nullptr;
   HeadWeights<T> head_;
   bool uses_library_ = false;
   size_t workspace_bytes_ = 0;     // the most that a layer takes

@@ -1,5 +1,6 @@
 #include "engine/einsum/attention_terms.h"
 
+#include <utility>
 #include <vector>
 
 #include "engine/einsum/lower_fuse.h"
@@ -38,6 +39,11 @@ TermId Scores(TermPool& pool, const AttentionShape& shape) {
     const TermId squashed = pool.Unary(Function::kTanh, pool.Map(Op::kDivide, scores, cap));
     scores = pool.Map(Op::kMultiply, squashed, cap);
   }
+  if (shape.bias) {
+    const TermId bias =
+        pool.Input({.name = "R", .ranks = {"h", "g", "p", "m"}, .home = Home::kWeight});
+    scores = pool.Map(Op::kAdd, scores, bias);
+  }
   return scores;
 }
 
@@ -64,6 +70,11 @@ TermId AttentionTerm(TermPool& pool, const AttentionShape& shape) {
   DeclareRanks(pool);
   std::vector<Condition> where;
   if (shape.causal) where.push_back(CausalCondition());
+  if (shape.window > 0) {
+    for (Condition& each : WindowConditions(shape.window, shape.causal)) {
+      where.push_back(std::move(each));
+    }
+  }
   const TermId scores = Scores(pool, shape);
   const TermId max = pool.Reduce(Op::kMax, "m", scores, where);
   const TermId weight = pool.Unary(Function::kExp, pool.Map(Op::kSubtract, scores, max));
@@ -74,6 +85,17 @@ TermId AttentionTerm(TermPool& pool, const AttentionShape& shape) {
                                     .bytes_per_value = shape.kv_bytes_per_value});
   const TermId y = pool.Reduce(Op::kAdd, "m", pool.Map(Op::kMultiply, share, values), where);
   return ExcludeOwnValue(pool, shape, y);
+}
+
+std::vector<Condition> WindowConditions(int64_t window, bool causal) {
+  const auto less = [&](const char* near, const char* far) {
+    return Condition{.left = {.terms = {{near}}, .end_of = far},
+                     .comparison = Comparison::kLess,
+                     .right = {.terms = {{far}}, .offset = window, .end_of = near}};
+  };
+  std::vector<Condition> conditions = {less("p", "m")};
+  if (!causal) conditions.push_back(less("m", "p"));
+  return conditions;
 }
 
 Condition CausalCondition() {

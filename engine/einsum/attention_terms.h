@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/enum_names.h"
 #include "engine/einsum/rewrites.h"
@@ -27,8 +28,10 @@ constexpr auto EnumNamesOf(XsaForm) {
 
 struct AttentionShape {
   bool causal = true;
-  double scale = 1;         // of scores; 1 leaves it out
-  double soft_cap = 0;      // of scores; 0 leaves it out
+  int64_t window = 0;   // admits only keys that are fewer than `window` positions away; 0 for all
+  double scale = 1;     // of scores; 1 leaves it out
+  double soft_cap = 0;  // of scores; 0 leaves it out
+  bool bias = false;    // an input R[h,g,p,m], which is added to scores
   bool query_gain = false;  // an input C[h,g], by which scores are multiplied
   XsaForm xsa = XsaForm::kNone;
   bool gate = false;  // an input W[h,g], g above
@@ -40,6 +43,9 @@ TermId AttentionTerm(TermPool& pool, const AttentionShape& shape);
 
 // Returns what XSA of this shape leaves of y, the result of attention; all of it for kNone.
 TermId ExcludeOwnValue(TermPool& pool, const AttentionShape& shape, TermId y);
+
+// Returns the conditions of a window: m > p - window and, in both directions, m < p + window.
+std::vector<Condition> WindowConditions(int64_t window, bool causal);
 
 // Returns the condition that a causal query admits a key: m <= p, counted from the ends.
 Condition CausalCondition();

@@ -162,8 +162,8 @@ void Journal::Append(size_t most_bytes, const Write& write) {
 
 void Journal::OnPush(const WaitingSequence& sequence, bool arrival) {
   Append(kPlainLine, [&](std::string* out) {
-    Line(out, "push")
-        .Add("arrival", arrival)
+    Line line(out, "push");
+    line.Add("arrival", arrival)
         .Add("ticket", sequence.ticket)
         .Add("priority", sequence.priority)
         .Add("first", sequence.first_position)
@@ -177,6 +177,8 @@ void Journal::OnPush(const WaitingSequence& sequence, bool arrival) {
         .AddTime("queued", sequence.queued)
         .AddTime("deadline", sequence.deadline)
         .Add("overtaken", sequence.overtaken);
+    if (sequence.reach == AttentionReach()) return;
+    line.Add("window", sequence.reach.window).Add("windowed", sequence.reach.windowed);
   });
 }
 

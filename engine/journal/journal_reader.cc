@@ -76,6 +76,8 @@ JournalEntry ReadPush(ObjectReader* reader) {
       .ticket = Ticket(reader),
       .priority = Int32(reader, "priority", 1, kPriorityLevels),
       .first_position = Int32(reader, "first", 0, kMostJournalTokens),
+      .reach = {.window = static_cast<int32_t>(reader->Integer("window", 0, kMostJournalTokens, 0)),
+                .windowed = reader->Number("windowed", 0, 1, 0)},
       .tokens = Int32(reader, "tokens", 1, kMostJournalTokens),
       .later_tokens = Int32(reader, "later", 0, kMostJournalTokens),
       .sampled_rows = Int32(reader, "sampled", 0),

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "engine/model/config_reader.h"
+#include "engine/model/families/family.h"
 
 namespace sluice {
 namespace {
@@ -16,26 +17,6 @@ constexpr int kMaxConfigDepth = 16;
 // The bound of the tables of cosines and sines of all positions: 1 GiB.
 constexpr int64_t kMaxRotations = int64_t{1} << 28;
 constexpr size_t kMaxEosTokens = 256;
-
-struct Architecture {
-  const char* name;
-  Family family;
-  const char* model_type;
-  bool lm_head;
-};
-
-constexpr Architecture kArchitectures[] = {
-    {"LlamaForCausalLM", Family::kLlama, "llama", true},
-    {"Qwen2ForCausalLM", Family::kQwen2, "qwen2", true},
-    {"GPT2LMHeadModel", Family::kGpt2, "gpt2", true},
-    {"GPT2Model", Family::kGpt2, "gpt2", false},
-    {"BertForMaskedLM", Family::kBert, "bert", true},
-    {"BertForSequenceClassification", Family::kBert, "bert", false},
-    {"BertForTokenClassification", Family::kBert, "bert", false},
-    {"BertModel", Family::kBert, "bert", false},
-    {"SluiceForCausalLM", Family::kSluice, "sluice", true},
-    {"SluiceModel", Family::kSluice, "sluice", false},
-};
 
 // Returns the unsupported keys that change a result, each with the one value (besides null) that
 // has no effect, or null if there is no such value.
@@ -64,37 +45,50 @@ const json& NeutralValues() {
                                              {"scale_attn_by_inverse_layer_idx", false},
                                              {"scale_attn_weights", true},
                                              {"sliding_window", nullptr},
+                                             {"use_bidirectional_attention", false},
                                              {"use_qk_norm", false},
                                              {"use_sliding_window", false}};
   return *values;
 }
 
+struct Known {
+  const ModelFamily* family;
+  const Architecture* architecture;
+};
+
 // Returns the first architecture of the document that is known.
-const Architecture& FindArchitecture(const json& document, ObjectReader& root) {
+Known FindArchitecture(const json& document, ObjectReader& root) {
   const json named = document.value("architectures", json());
-  if (named.is_array()) {
-    for (const Architecture& known : kArchitectures) {
-      if (std::find(named.begin(), named.end(), json(known.name)) != named.end()) return known;
+  std::string names;
+  for (const ModelFamily* const family : AllFamilies()) {
+    for (const Architecture& known : family->architectures) {
+      if (named.is_array() &&
+          std::find(named.begin(), named.end(), json(known.name)) != named.end()) {
+        return {family, &known};
+      }
+      absl::StrAppend(&names, names.empty() ? "" : ", ", known.name);
     }
   }
-  std::string names;
-  for (const Architecture& known : kArchitectures) {
-    absl::StrAppend(&names, names.empty() ? "" : ", ", known.name);
-  }
   root.Fail("architectures", absl::StrCat("has none of those that are supported: ", names));
-  return kArchitectures[0];
+  return {&kLlamaFamily, &kLlamaFamily.architectures[0]};
 }
 
-void RefuseUnsupported(const json& document, const Architecture& architecture, ObjectReader& root) {
+void RefuseUnsupported(const json& document, const Known& known, ObjectReader& root) {
+  const auto own = [&](std::string_view key) {
+    const auto keys = known.family->own_keys;
+    return std::find(keys.begin(), keys.end(), key) != keys.end();
+  };
   for (const auto& [key, neutral] : NeutralValues().items()) {
-    // Qwen2 files have the window even if use_sliding_window turns it off.
-    if (architecture.family == Family::kQwen2 && key == "sliding_window") continue;
-    if (root.Has(key) && document[key] != neutral) root.Fail(key, "is not supported");
+    if (root.Has(key) && !own(key) && document[key] != neutral) {
+      root.Fail(key, "is not supported");
+    }
   }
+  const Architecture& architecture = *known.architecture;
   if (root.Has("model_type") && document["model_type"] != architecture.model_type) {
     root.Fail("model_type", absl::StrCat("is not supported, must be \"", architecture.model_type,
                                          "\" for ", architecture.name));
   }
+  if (own("layer_types")) return;
   const json layer_types = document.value("layer_types", json::array());
   for (const json& type : layer_types) {
     if (type != "full_attention") root.Fail("layer_types", "has more than full_attention");
@@ -190,7 +184,7 @@ void ReadByteTokenizer(ObjectReader& extensions, ModelConfig& config) {
 
 // Refuses extensions in families whose tensor names have no place for them.
 void RefuseExtensions(ObjectReader& extensions, const ModelConfig& config) {
-  if (config.family != Family::kGpt2 && config.family != Family::kBert) return;
+  if (config.family->takes_extensions) return;
   for (const char* key : {"position_wise", "xsa"}) {
     if (extensions.Has(key)) {
       extensions.Fail(key, absl::StrCat("is not supported for ", config.architecture));
@@ -203,11 +197,12 @@ void RefuseExtensions(ObjectReader& extensions, const ModelConfig& config) {
 }
 
 void ReadExtensions(ObjectReader& root, ObjectReader& extensions, ModelConfig& config) {
-  if (config.family == Family::kSluice) {
+  if (config.family->explicit_keys) {
     ReadSluice(root, extensions, config);
   } else {
     extensions.AllowOnly({"tokenizer", "input", "position_wise", "xsa", "embedding", "classifier",
-                          "position_alignment", "truncate", "quantization", "quantize_head"});
+                          "position_alignment", "truncate", "long_context", "quantization",
+                          "quantize_head"});
   }
   ReadByteTokenizer(extensions, config);
   ReadPositionWise(extensions, config);
@@ -216,30 +211,20 @@ void ReadExtensions(ObjectReader& root, ObjectReader& extensions, ModelConfig& c
   RefuseExtensions(extensions, config);
 }
 
-void ReadFamily(ObjectReader& root, ModelConfig& config) {
-  switch (config.family) {
-    case Family::kLlama:
-      return ReadLlama(root, config);
-    case Family::kQwen2:
-      return ReadQwen2(root, config);
-    case Family::kGpt2:
-      return ReadGpt2(root, config);
-    case Family::kBert:
-      return ReadBert(root, config);
-    case Family::kSluice:
-      return ReadLlamaSizes(root, config);
-  }
-}
-
 void CheckRotations(ObjectReader& root, const ModelConfig& config) {
-  if (config.rope.dims == 0 && config.rotary_dim() % 2 != 0) {
-    root.Fail("head_dim", absl::StrCat("is ", config.head_dim, ", must be even for RoPE"));
-  }
   const int64_t rotations = config.max_positions * config.rotary_dim();
   if (rotations <= kMaxRotations) return;
-  root.Fail("max_position_embeddings",
-            absl::StrCat("times ", config.rope.dims == 0 ? "head_dim" : "positions.dims", " is ",
-                         rotations, ", must be at most ", kMaxRotations));
+  root.Fail(
+      "max_position_embeddings",
+      absl::StrCat("times ", config.rotary_dim() == config.head_dim ? "head_dim" : "positions.dims",
+                   " is ", rotations, ", must be at most ", kMaxRotations));
+}
+
+// Forgets windows that hide no key of any sequence.
+void DropIdleWindows(ModelConfig& config) {
+  if (config.window < config.max_positions) return;
+  config.window = 0;
+  config.windowed.clear();
 }
 
 bool AnySet(const std::vector<bool>& flags) {
@@ -265,19 +250,20 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
 
   absl::Status status;
   ObjectReader root(document, "", &status);
-  const Architecture& architecture = FindArchitecture(document, root);
-  RefuseUnsupported(document, architecture, root);
+  const Known known = FindArchitecture(document, root);
+  RefuseUnsupported(document, known, root);
   ModelConfig config;
-  config.architecture = architecture.name;
-  config.family = architecture.family;
-  config.has_lm_head = architecture.lm_head;
-  ReadFamily(root, config);
+  config.architecture = known.architecture->name;
+  config.family = known.family;
+  config.has_lm_head = known.architecture->output == OutputKind::kTokens;
+  known.family->read(root, config);
   ReadTokens(root, config);
   ReadDType(root, config);
   ObjectReader extensions = root.Object("sluice");
   ReadExtensions(root, extensions, config);
   CheckRotations(root, config);
-  config.serving = ReadServing(root, extensions, config);
+  DropIdleWindows(config);
+  config.serving = ReadServing(root, extensions, config, known.architecture->classifier());
   config.quantization = ReadQuantization(root, extensions);
   SLUICE_RETURN_IF_ERROR(status);
   return config;

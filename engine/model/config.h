@@ -1,11 +1,8 @@
 // The architecture of a model, read from a config.json in the style of Hugging Face.
 //
-// `architectures` names the family:
-//   LlamaForCausalLM, Qwen2ForCausalLM   keys and tensor names of Hugging Face
-//   GPT2LMHeadModel, GPT2Model           the same
-//   BertForMaskedLM, BertModel, BertForSequenceClassification,
-//   BertForTokenClassification           the same
-//   SluiceForCausalLM, SluiceModel       explicit: Llama's keys for sizes, the rest in "sluice"
+// `architectures` names the family (engine/model/families/). Most families have the keys and tensor
+// names of Hugging Face; SluiceForCausalLM and SluiceModel are explicit: they have Llama's keys for
+// sizes, and the rest in the object "sluice".
 //
 // Every family reads these keys of the object "sluice":
 //   "tokenizer": "byte" | "none"            byte: ids 0..255 are bytes, bos and eos are the
@@ -15,7 +12,7 @@
 //     "width": n,                           values of a row; default hidden_size
 //     "adapter": "none" | "dense" | "position_wise",   maps a row to hidden_size; none: unchanged
 //     "bias": false }                       of a dense adapter
-// The families with the tensor names of Llama (Llama, Qwen2, Sluice) also read:
+// The families whose tensor names have a place for them (Llama, Qwen2, Sluice) also read:
 //   "position_wise": {
 //     "projections": {"q": [layers], "k": [..], "v": [..], "o": [..],
 //                     "gate": [..], "up": [..], "down": [..]},
@@ -27,23 +24,34 @@
 //   "norm": {
 //     "kind": "rms" | "layer", "eps": 1e-6,
 //     "weight": true, "bias": false,        bias: layer norm only
-//     "order": "pre" | "post" | "query",    see NormOrder
+//     "unit_offset": false,                 multiplies by 1 + weight
+//     "order": "pre" | "post" | "query" | "around" | "after",   see NormOrder
 //     "embedding": false, "final": true,    norms after the embedding and after the last layer
+//     "first": true,                        the norm before the first layer's attention
 //     "depth_scale": false }                layer n's norms times 1/sqrt(n + 1)
 //   "positions": {
 //     "kind": "rope" | "learned" | "none",
 //     "dims": head_dim, "reversed": false,  rope: rotated features of a head; by -angle
+//     "local_theta": rope_theta,            rope: the base in layers with a window, unscaled
+//     "unrotated": [..],                    rope: layers without positions
 //     "offset": 0 }                         learned: row of position 0
 //   "attention": {
 //     "causal": true,
+//     "window": 0, "windowed": [..],        layers in which a position sees only keys that are
+//                                           fewer than `window` positions away
+//     "scale": 1/sqrt(head_dim),            of scores
+//     "soft_cap": 0,                        c tanh(score / c); 0 for none
+//     "relative_bias": {"buckets": n, "max_distance": m},   added to scores, as in T5
 //     "qk_norm": false,                     q and k heads over their root mean square, before rope
 //     "qk_norm_eps": 1.1920929e-07,
+//     "qk_norm_weight": "none" | "head" | "all",   see QkNormWeight
 //     "query_gain": false }                 each query head times a learned number
 //   "mlp": {
 //     "activation": "silu" | "gelu" | "gelu_tanh" | "relu" | "squared_relu",
 //     "gated": true }                       act(x G) * (x U), else act(x U)
-//   "biases": {"qkv": false, "o": false, "mlp": false, "head": false}
-//   "block": "sequential" | "parallel"      parallel: x + attention(n(x)) + mlp(n(x)), one norm
+//   "biases": {"qkv": false, "o": false, "mlp": false, "down": mlp, "head": false}
+//   "block": "sequential" | "parallel" | "parallel_norms"   parallel: x + attention(n(x)) +
+//                                           mlp(n(x)) with one norm, or with one for each
 //   "branch_scale": false                   outputs of attention and MLP times vectors
 //   "residual_mix": false                   x = m0 * x + m1 * x0 before each layer, x0: embedded
 //   "skip_weights": false                   U-Net: x += w[i] * output of layer (first half - 1 - i)
@@ -57,6 +65,7 @@
 // Tensor names are in engine/model/tensor_names.h.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -83,7 +92,8 @@ constexpr auto EnumNamesOf(Activation) {
 
 namespace sluice {
 
-enum class Family { kLlama, kQwen2, kGpt2, kBert, kSluice };
+struct ModelFamily;
+extern const ModelFamily kLlamaFamily;
 
 enum class Projection { kQ, kK, kV, kO, kGate, kUp, kDown };
 inline constexpr int kProjections = 7;
@@ -128,6 +138,20 @@ struct RopeConfig {
   double theta = 10000.0;
   int64_t dims = 0;       // rotated features at the front of a head; 0 for all
   bool reversed = false;  // rotates by -angle
+  // Each frequency is divided by its own of these; empty for none. This is how the scaling "linear"
+  // and "longrope" are stated.
+  std::vector<double> divisors = {};
+  double attention_factor = 1;  // multiplies cosines and sines
+  // YaRN (arXiv 2309.00071): frequencies of more than beta_fast turns over the original positions
+  // are kept, those of fewer than beta_slow are divided by the factor.
+  struct Yarn {
+    double factor;
+    double beta_fast;
+    double beta_slow;
+    int64_t original_max_positions;
+    bool truncate;  // whether the range between is widened to whole features
+  };
+  std::optional<Yarn> yarn = {};
   // The frequency scaling of Llama 3.1, if any.
   struct Llama3 {
     double factor;
@@ -135,7 +159,7 @@ struct RopeConfig {
     double high_freq_factor;
     int64_t original_max_positions;
   };
-  std::optional<Llama3> llama3;
+  std::optional<Llama3> llama3 = {};
 };
 
 enum class NormKind { kRms, kLayer };
@@ -148,21 +172,40 @@ constexpr auto EnumNamesOf(NormKind) {
 //   kPre:    x += f(n(x)), as GPT-2 and Llama
 //   kPost:   x = n(x + f(x)), as BERT
 //   kQuery:  y = n1(x); x = y + attention(q of y; k and v of x); x = n2(x); x += mlp(x), as SASRec
-enum class NormOrder { kPre, kPost, kQuery };
+//   kAround: x += m(f(n(x))), with another norm m, as Gemma 2
+//   kAfter:  x += m(f(x)), as OLMo 2
+enum class NormOrder { kPre, kPost, kQuery, kAround, kAfter };
 constexpr auto EnumNamesOf(NormOrder) {
   using enum NormOrder;
-  return EnumNameTable<NormOrder>({{kPre, "pre"}, {kPost, "post"}, {kQuery, "query"}});
+  return EnumNameTable<NormOrder>(
+      {{kPre, "pre"}, {kPost, "post"}, {kQuery, "query"}, {kAround, "around"}, {kAfter, "after"}});
 }
 
 struct NormConfig {
   NormKind kind = NormKind::kRms;
   float eps = 1e-6f;
   bool weight = true;
-  bool bias = false;  // kLayer only
+  bool bias = false;         // kLayer only
+  bool unit_offset = false;  // multiplies by 1 + weight, in the norms of q and k too
   NormOrder order = NormOrder::kPre;
   bool embedding = false;
   bool final = true;
+  bool first = true;  // the norm before the first layer's attention
   bool depth_scale = false;
+};
+
+// The weights of the norms of q and k: none, [head_dim] for all heads, or one for each feature of
+// all heads, over which the mean square is taken too.
+enum class QkNormWeight { kNone, kHead, kAll };
+constexpr auto EnumNamesOf(QkNormWeight) {
+  using enum QkNormWeight;
+  return EnumNameTable<QkNormWeight>({{kNone, "none"}, {kHead, "head"}, {kAll, "all"}});
+}
+
+// A number for each query head and bucket of distances, added to scores (T5, arXiv 1910.10683).
+struct RelativeBiasConfig {
+  int64_t buckets = 0;  // 0 for no bias
+  int64_t max_distance = 128;
 };
 
 using kernels::Activation;
@@ -183,7 +226,7 @@ constexpr auto EnumNamesOf(InputAdapter) {
 
 struct ModelConfig {
   std::string architecture = "LlamaForCausalLM";  // the one of `architectures` that is known
-  Family family = Family::kLlama;
+  const ModelFamily* family = &kLlamaFamily;
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
@@ -196,12 +239,21 @@ struct ModelConfig {
   NormConfig norm;
   PositionKind positions = PositionKind::kRope;
   RopeConfig rope;
-  int64_t position_rows = 0;    // rows of the table of learned positions
-  int64_t position_offset = 0;  // the row of position 0 in that table
-  int64_t token_types = 0;      // rows of the table of BERT's segments, or 0
+  std::optional<RopeConfig> local_rope;  // in layers with a window, if they have their own
+  std::vector<bool> unrotated;           // [layers] without rope; empty for none
+  int64_t position_rows = 0;             // rows of the table of learned positions
+  int64_t position_offset = 0;           // the row of position 0 in that table
+  int64_t token_types = 0;               // rows of the table of BERT's segments, or 0
 
   bool causal = true;  // if false, every position attends to the whole sequence
+  // In layers with a window a position sees the keys that are fewer than `window` positions away.
+  int64_t window = 0;
+  std::vector<bool> windowed;  // [layers]; empty for none
+  float score_scale = 0;       // 0 for 1 / sqrt(head_dim)
+  float score_soft_cap = 0;    // 0 for none
+  RelativeBiasConfig relative_bias;
   bool qk_norm = false;
+  QkNormWeight qk_norm_weight = QkNormWeight::kNone;
   float qk_norm_eps = 1.1920929e-07f;
   bool query_gain = false;
 
@@ -210,8 +262,10 @@ struct ModelConfig {
   bool qkv_bias = false;
   bool output_bias = false;  // of projection o
   bool mlp_bias = false;
+  bool down_bias = false;  // of projection down, even without mlp_bias
 
   bool parallel_blocks = false;
+  bool parallel_norms = false;  // of attention and of the MLP apart; with parallel_blocks
   bool branch_scale = false;
   bool residual_mix = false;
   bool skip_weights = false;
@@ -220,6 +274,10 @@ struct ModelConfig {
   bool has_lm_head = true;
   bool tie_word_embeddings = false;
   bool head_bias = false;
+  // A dense layer, an activation and a norm before the head, as in masked language models.
+  bool head_transform = false;
+  bool head_transform_bias = true;
+  Activation head_activation = Activation::kGelu;
   float logit_soft_cap = 0;  // 0 for none
 
   InputKind input = InputKind::kIds;
@@ -242,6 +300,14 @@ struct ModelConfig {
 
   // Returns the number of rotated features of a head, or 0.
   int64_t rotary_dim() const;
+  // Returns the window of a layer, or 0.
+  int64_t window_of(int64_t layer) const {
+    return window > 0 && !windowed.empty() && windowed[layer] ? window : 0;
+  }
+  // Returns the number of layers with a window.
+  int64_t windowed_layers() const {
+    return window > 0 ? std::count(windowed.begin(), windowed.end(), true) : 0;
+  }
   // Returns the number of layers whose output returns, weighted, in the second half.
   int64_t skips() const { return skip_weights ? layers / 2 : 0; }
   bool embeds_ids() const { return input != InputKind::kEmbeds; }

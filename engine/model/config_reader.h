@@ -1,8 +1,9 @@
-// The parts of reading config.json: those that families share, and one for each family. Errors go
-// to the status of the readers; values stay in their range in any case.
+// The parts of reading config.json that families share (engine/model/families/). Errors go to the
+// status of the readers; values stay in their range in any case.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "base/json_reader.h"
 #include "engine/model/config.h"
@@ -10,19 +11,72 @@
 namespace sluice {
 
 inline constexpr int64_t kMaxWidth = 65536;
+inline constexpr int64_t kMaxLayers = 1024;
 inline constexpr int64_t kMaxModelPositions = int64_t{1} << 20;
 
-// Reads the sizes under Llama's keys, and the heads.
-void ReadLlamaSizes(ObjectReader& root, ModelConfig& config);
-// Checks the bounds of `heads`, `kv_heads` and `head_dim`; `heads_key` is for errors.
-void CheckHeads(ObjectReader& root, const char* heads_key, const ModelConfig& config);
-// Reads rope_theta and rope_scaling, or rope_parameters, which has both.
-void ReadRope(ObjectReader& root, RopeConfig& rope);
+// The keys of a family's sizes.
+struct SizeKeys {
+  const char* hidden = "hidden_size";
+  const char* intermediate = "intermediate_size";
+  const char* layers = "num_hidden_layers";
+  const char* heads = "num_attention_heads";
+  const char* positions = "max_position_embeddings";
+  const char* head_dim = "head_dim";
+  int64_t intermediate_factor = 0;  // the default, in hidden sizes; 0 for none
+  int64_t fallback_positions = 0;   // 0 for none
+};
 
-void ReadLlama(ObjectReader& root, ModelConfig& config);
-void ReadQwen2(ObjectReader& root, ModelConfig& config);
-void ReadGpt2(ObjectReader& root, ModelConfig& config);
-void ReadBert(ObjectReader& root, ModelConfig& config);
+// Reads sizes, without grouped queries.
+void ReadSizes(ObjectReader& root, ModelConfig& config, const SizeKeys& keys);
+// Reads the sizes under Llama's keys, and the heads, of which queries may be grouped.
+void ReadLlamaSizes(ObjectReader& root, ModelConfig& config);
+// Sets what GPT-2 and BERT share: layer norms with weight and bias, a plain MLP, biases everywhere
+// and learned positions.
+void SetClassic(ModelConfig& config);
+// Sets what BERT's relatives share, or also reads it under BERT's keys.
+void SetBertLike(ModelConfig& config);
+void ReadBertLike(ObjectReader& root, ModelConfig& config);
+// Moves learned positions behind the padding's row, as in RoBERTa.
+void OffsetPositions(ObjectReader& root, ModelConfig& config);
+// Scores are those of `classifier.out_proj` behind tanh of `classifier.dense`.
+void UseClassifierOfTwoLayers(ModelConfig& config);
+// Norms of q and k have weights and the eps of the other norms.
+void UseQkNorm(ModelConfig& config, QkNormWeight weight);
+
+// Reads the sizes of a table of relative positions. `distance_key` may be nullptr for the default.
+void ReadRelativeBias(ObjectReader& root, const char* buckets_key, const char* distance_key,
+                      ModelConfig& config);
+
+float ReadEps(ObjectReader& root, const char* key, double fallback);
+Activation ReadActivation(ObjectReader& root, const char* key, const char* usual);
+
+// The keys of rotary positions and the defaults of their values.
+struct RopeKeys {
+  const char* theta_key = "rope_theta";
+  double theta = 10000;
+  // The share of a head's features that are rotated; 1 if the family has no such key, and then
+  // rope_parameters may not say otherwise.
+  const char* part_key = nullptr;
+  double part = 1;
+  int64_t dims = 0;  // the number of these, if it is known already
+};
+
+// Reads Llama's sizes, its activation, norms and rotary positions.
+void ReadLlamaLike(ObjectReader& root, ModelConfig& config, const RopeKeys& rope = {});
+// Reads the theta and rope_scaling, or rope_parameters, which has both, or an object with both for
+// each type of layers, of which those of "full_attention" are read.
+void ReadRope(ObjectReader& root, ModelConfig& config, const RopeKeys& keys = {});
+// Reads the base of layers with a window: rope_parameters of "sliding_attention", or `key`.
+void ReadLocalRope(ObjectReader& root, const char* key, ModelConfig& config);
+
+// Reads which layers have a window from `layer_types`. Without this key they are those of which
+// `usual` is true.
+void ReadLayerTypes(ObjectReader& root, ModelConfig& config,
+                    const std::function<bool(int64_t)>& usual);
+// Reads these and sliding_window, without which no layer has a window.
+void ReadWindows(ObjectReader& root, ModelConfig& config,
+                 const std::function<bool(int64_t)>& usual);
+
 // Requires that `extensions` is the object "sluice" of `root`.
 void ReadSluice(ObjectReader& root, ObjectReader& extensions, ModelConfig& config);
 

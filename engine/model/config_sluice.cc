@@ -9,30 +9,42 @@ namespace {
 
 void ReadNorm(ObjectReader& extensions, NormConfig& norm) {
   ObjectReader object = extensions.Object("norm");
-  object.AllowOnly({"kind", "eps", "weight", "bias", "order", "embedding", "final", "depth_scale"});
+  object.AllowOnly({"kind", "eps", "weight", "bias", "unit_offset", "order", "embedding", "final",
+                    "first", "depth_scale"});
   norm.kind = object.Enum<NormKind>("kind");
   norm.eps = static_cast<float>(object.Number("eps", 1e-20, 1.0, 1e-6));
   norm.weight = object.Boolean("weight", true);
   norm.bias = object.Boolean("bias", false);
+  norm.unit_offset = object.Boolean("unit_offset", false);
   norm.order = object.Enum<NormOrder>("order");
   norm.embedding = object.Boolean("embedding", false);
   norm.final = object.Boolean("final", true);
+  norm.first = object.Boolean("first", true);
   norm.depth_scale = object.Boolean("depth_scale", false);
   if (norm.bias && norm.kind == NormKind::kRms) object.Fail("bias", "needs kind \"layer\"");
+  if (norm.unit_offset && !norm.weight) object.Fail("unit_offset", "needs a weight");
+  if (!norm.first && norm.order != NormOrder::kPre) object.Fail("first", "needs order \"pre\"");
 }
 
 void ReadRotation(ObjectReader& root, ObjectReader& object, ModelConfig& config) {
-  ReadRope(root, config.rope);
-  config.rope.dims = object.Integer("dims", 1, config.head_dim, config.head_dim);
-  config.rope.reversed = object.Boolean("reversed", false);
-  if (config.rope.dims % 2 != 0) {
-    object.Fail("dims", absl::StrCat("is ", config.rope.dims, ", must be even"));
+  const int64_t dims = object.Integer("dims", 1, config.head_dim, config.head_dim);
+  if (dims % 2 != 0) {
+    object.Fail("dims", absl::StrCat("is ", dims, ", must be even"));
+    return;
   }
+  ReadRope(root, config, {.dims = dims});
+  config.rope.reversed = object.Boolean("reversed", false);
+  const std::vector<bool> unrotated = object.Flags("unrotated", config.layers);
+  if (object.Has("unrotated")) config.unrotated = unrotated;
+  if (!object.Has("local_theta")) return;
+  config.local_rope = {.theta = object.Number("local_theta", 1.0, 1e12),
+                       .dims = dims,
+                       .reversed = config.rope.reversed};
 }
 
 void ReadPositions(ObjectReader& root, ObjectReader& extensions, ModelConfig& config) {
   ObjectReader object = extensions.Object("positions");
-  object.AllowOnly({"kind", "dims", "reversed", "offset"});
+  object.AllowOnly({"kind", "dims", "reversed", "local_theta", "unrotated", "offset"});
   config.positions = object.Enum<PositionKind>("kind");
   if (config.positions == PositionKind::kRope) ReadRotation(root, object, config);
   if (config.positions == PositionKind::kLearned) {
@@ -40,7 +52,7 @@ void ReadPositions(ObjectReader& root, ObjectReader& extensions, ModelConfig& co
     config.position_rows = config.max_positions + config.position_offset;
   }
   if (config.positions != PositionKind::kRope) {
-    for (const char* key : {"dims", "reversed"}) {
+    for (const char* key : {"dims", "reversed", "local_theta", "unrotated"}) {
       if (object.Has(key)) object.Fail(key, "needs kind \"rope\"");
     }
   }
@@ -51,9 +63,24 @@ void ReadPositions(ObjectReader& root, ObjectReader& extensions, ModelConfig& co
 
 void ReadAttention(ObjectReader& extensions, ModelConfig& config) {
   ObjectReader object = extensions.Object("attention");
-  object.AllowOnly({"causal", "qk_norm", "qk_norm_eps", "query_gain"});
+  object.AllowOnly({"causal", "window", "windowed", "scale", "soft_cap", "relative_bias", "qk_norm",
+                    "qk_norm_eps", "qk_norm_weight", "query_gain"});
   config.causal = object.Boolean("causal", true);
+  config.window = object.Integer("window", 0, kMaxModelPositions, 0);
+  config.windowed = object.Flags("windowed", config.layers);
+  if (object.Has("windowed") != (config.window > 0)) {
+    object.Fail("windowed", "and attention.window need each other");
+  }
+  config.score_scale = static_cast<float>(object.Number("scale", 1e-6, 1e6, 0));
+  config.score_soft_cap = static_cast<float>(object.Number("soft_cap", 0, 1e6, 0));
+  if (object.Has("relative_bias")) {
+    ObjectReader bias = object.Object("relative_bias");
+    bias.AllowOnly({"buckets", "max_distance"});
+    ReadRelativeBias(bias, "buckets", "max_distance", config);
+    if (config.causal) object.Fail("relative_bias", "needs causal false");
+  }
   config.qk_norm = object.Boolean("qk_norm", false);
+  config.qk_norm_weight = object.Enum<QkNormWeight>("qk_norm_weight");
   config.qk_norm_eps =
       static_cast<float>(object.Number("qk_norm_eps", 1e-20, 1.0, config.qk_norm_eps));
   config.query_gain = object.Boolean("query_gain", false);
@@ -68,15 +95,18 @@ void ReadMlp(ObjectReader& extensions, ModelConfig& config) {
 
 void ReadBiases(ObjectReader& extensions, ModelConfig& config) {
   ObjectReader object = extensions.Object("biases");
-  object.AllowOnly({"qkv", "o", "mlp", "head"});
+  object.AllowOnly({"qkv", "o", "mlp", "down", "head"});
   config.qkv_bias = object.Boolean("qkv", false);
   config.output_bias = object.Boolean("o", false);
   config.mlp_bias = object.Boolean("mlp", false);
+  config.down_bias = object.Boolean("down", config.mlp_bias);
   config.head_bias = object.Boolean("head", false);
 }
 
 void ReadResidual(ObjectReader& extensions, ModelConfig& config) {
-  config.parallel_blocks = extensions.Choice("block", {"sequential", "parallel"}) == 1;
+  const int block = extensions.Choice("block", {"sequential", "parallel", "parallel_norms"});
+  config.parallel_blocks = block > 0;
+  config.parallel_norms = block == 2;
   config.branch_scale = extensions.Boolean("branch_scale", false);
   config.residual_mix = extensions.Boolean("residual_mix", false);
   config.skip_weights = extensions.Boolean("skip_weights", false);
@@ -85,6 +115,9 @@ void ReadResidual(ObjectReader& extensions, ModelConfig& config) {
   config.logit_soft_cap = static_cast<float>(extensions.Number("logit_soft_cap", 0, 1e6, 0));
   if (config.parallel_blocks && config.norm.order != NormOrder::kPre) {
     extensions.Fail("block", "parallel needs norm.order \"pre\"");
+  }
+  if (config.parallel_blocks && !config.norm.first) {
+    extensions.Fail("block", "parallel needs norm.first");
   }
 }
 
@@ -96,7 +129,7 @@ void ReadSluice(ObjectReader& root, ObjectReader& extensions, ModelConfig& confi
                         "biases",       "block",           "branch_scale",       "residual_mix",
                         "skip_weights", "embedding_scale", "token_types",        "logit_soft_cap",
                         "embedding",    "classifier",      "position_alignment", "truncate",
-                        "quantization", "quantize_head"});
+                        "quantization", "quantize_head",   "long_context"});
   ReadNorm(extensions, config.norm);
   ReadPositions(root, extensions, config);
   ReadAttention(extensions, config);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/model/families/family.h"
 
 namespace sluice {
 namespace {
@@ -12,7 +13,7 @@ class Builder {
  public:
   Builder(const ModelConfig& config, const TensorSpelling& spelling)
       : config_(config),
-        names_(NamesOf(config.family)),
+        names_(config.family->names),
         spelling_(spelling),
         prefix_(spelling.without_prefix ? "" : names_.prefix) {
     residual_ = AddBuffer("residual", config.hidden_size);
@@ -22,7 +23,8 @@ class Builder {
     v_ = AddBuffer("v", config.kv_heads * config.head_dim);
     if (config.gated_mlp) gate_ = AddBuffer("gate", config.intermediate_size);
     up_ = AddBuffer("up", config.intermediate_size);
-    if (config.branch_scale) branch_ = AddBuffer("branch", config.hidden_size);
+    if (config.branch_scale || NormsBehind()) branch_ = AddBuffer("branch", config.hidden_size);
+    if (config.parallel_norms) normed_too_ = AddBuffer("normed_too", config.hidden_size);
     if (config.residual_mix) embedded_ = AddBuffer("embedded", config.hidden_size);
     for (int64_t i = 0; i < config.skips(); ++i) {
       skips_.push_back(AddBuffer(absl::StrCat("skip_", i), config.hidden_size));
@@ -38,7 +40,7 @@ class Builder {
     }
     graph_.output = residual_;
     if (config_.norm.final) {
-      Norm(residual_, normed_, prefix_ + names_.final_norm, 1);
+      Norm(residual_, normed_, prefix_ + names_.final_norm);
       graph_.output = normed_;
     }
     if (config_.has_lm_head) AddHead();
@@ -58,6 +60,11 @@ class Builder {
 
   void MarkState() { graph_.states.push_back({graph_.ops.size(), residual_}); }
 
+  // Returns whether branches end with a norm of their own.
+  bool NormsBehind() const {
+    return config_.norm.order == NormOrder::kAround || config_.norm.order == NormOrder::kAfter;
+  }
+
   int64_t Width(BufferId id) const { return graph_.buffers[id].width; }
   std::string LayerPrefix(int32_t layer) const {
     return absl::StrCat(prefix_, names_.layer, layer, ".");
@@ -69,19 +76,27 @@ class Builder {
     return {absl::StrCat(prefix_, module, ".weight"), {rows, width}, first_row * width};
   }
 
-  void Norm(BufferId in, BufferId out, const std::string& module, float scale) {
+  void Norm(BufferId in, BufferId out, const std::string& module, float scale = 1) {
     const NormConfig& norm = config_.norm;
-    const int64_t width = config_.hidden_size;
+    Add(NormOf(norm.kind, in, out, norm.weight ? module : "", norm.bias ? module : "", norm.eps,
+               config_.hidden_size, scale));
+  }
+
+  // Returns a norm of each `width` values; the modules are empty for one without weights or bias.
+  NormOp NormOf(NormKind kind, BufferId in, BufferId out, const std::string& module,
+                const std::string& bias_module, float eps, int64_t width, float scale) const {
     const char* const weight = spelling_.gamma_beta ? ".gamma" : ".weight";
     const char* const bias = spelling_.gamma_beta ? ".beta" : ".bias";
-    Add(NormOp{.in = in,
-               .out = out,
-               .kind = norm.kind,
-               .weight = norm.weight ? TensorPart{module + weight, {width}} : TensorPart{},
-               .bias = norm.bias ? TensorPart{module + bias, {width}} : TensorPart{},
-               .eps = norm.eps,
-               .width = width,
-               .scale = scale});
+    const bool weighted = !module.empty();
+    return {.in = in,
+            .out = out,
+            .kind = kind,
+            .weight = weighted ? TensorPart{module + weight, {width}} : TensorPart{},
+            .bias = bias_module.empty() ? TensorPart{} : TensorPart{bias_module + bias, {width}},
+            .eps = eps,
+            .width = width,
+            .scale = scale,
+            .weight_offset = weighted && config_.norm.unit_offset ? 1.0f : 0.0f};
   }
 
   // Adds out += b * weight, where the weight is row `row` of a tensor.
@@ -122,15 +137,26 @@ class Builder {
                  .accumulate = accumulate});
   }
 
-  // Adds q, k and v as consecutive columns of one tensor.
-  void Fused(BufferId in, BufferId out, const std::string& module, int64_t first) {
-    const int64_t all = Width(q_) + Width(k_) + Width(v_);
+  // The place of a matrix in a tensor of `all` outputs: `run` outputs from `first` on, and again
+  // each `stride` outputs if that is not 0.
+  struct Outputs {
+    int64_t all, first;
+    int64_t run = 0, stride = 0;
+  };
+
+  // Adds a layer that is a part of a tensor.
+  void Fused(BufferId in, BufferId out, const std::string& module, const Outputs& outputs,
+             bool bias) {
+    const int64_t k = Width(in);
+    const auto [all, first, run, stride] = outputs;
     Add(LinearOp{
         .in = in,
         .out = out,
-        .weight = {module + ".weight", {Width(in), all}, first},
-        .layout = MatrixLayout::kInOut,
-        .bias = config_.qkv_bias ? TensorPart{module + ".bias", {all}, first} : TensorPart{},
+        .weight = names_.in_out
+                      ? TensorPart{module + ".weight", {k, all}, first}
+                      : TensorPart{module + ".weight", {all, k}, first * k, run * k, stride * k},
+        .layout = names_.in_out ? MatrixLayout::kInOut : MatrixLayout::kOutIn,
+        .bias = bias ? TensorPart{module + ".bias", {all}, first, run, stride} : TensorPart{},
         .position_bias = false,
         .accumulate = false});
   }
@@ -174,7 +200,7 @@ class Builder {
                EmbedIndex::kPosition);
     }
     if (config_.norm.embedding) {
-      Norm(residual_, residual_, prefix_ + names_.embedding_norm, 1);
+      Norm(residual_, residual_, prefix_ + names_.embedding_norm);
     }
     if (config_.residual_mix) Copy(residual_, embedded_);
   }
@@ -211,58 +237,96 @@ class Builder {
     return config_.norm.depth_scale ? static_cast<float>(1 / std::sqrt(layer + 1.0)) : 1.0f;
   }
 
-  // Adds the output of `projection` for `in` to the residual.
-  void AddBranch(int32_t layer, Projection projection, BufferId in, bool bias, const char* scale) {
-    if (!config_.branch_scale) return Project(layer, projection, in, residual_, bias, true);
+  // Adds the output of `projection` for `in` to the residual, behind the norm `behind` if there is
+  // one.
+  void AddBranch(int32_t layer, Projection projection, BufferId in, bool bias, const char* behind,
+                 const char* scale) {
+    if (branch_ == kNoBuffer) return Project(layer, projection, in, residual_, bias, true);
     Project(layer, projection, in, branch_, bias);
-    AddScaled(residual_, branch_, {LayerPrefix(layer) + scale, {config_.hidden_size}});
+    if (NormsBehind()) Norm(branch_, branch_, LayerPrefix(layer) + behind, NormScale(layer));
+    AddScaled(residual_, branch_,
+              config_.branch_scale ? TensorPart{LayerPrefix(layer) + scale, {config_.hidden_size}}
+                                   : TensorPart{});
   }
 
   void AddAttention(int32_t layer) {
     const NormOrder order = config_.norm.order;
     const std::string norm = LayerPrefix(layer) + names_.attention_norm;
-    if (order != NormOrder::kPost) Norm(residual_, normed_, norm, NormScale(layer));
-    AddQkv(layer, order == NormOrder::kPost ? residual_ : normed_,
-           order == NormOrder::kPre ? normed_ : residual_);
+    const bool normed = order == NormOrder::kQuery || order == NormOrder::kAround ||
+                        (order == NormOrder::kPre && (layer > 0 || config_.norm.first));
+    if (normed) Norm(residual_, normed_, norm, NormScale(layer));
+    if (config_.parallel_norms) {
+      Norm(residual_, normed_too_, LayerPrefix(layer) + names_.mlp_norm, NormScale(layer));
+    }
+    AddQkv(layer, normed ? normed_ : residual_,
+           normed && order != NormOrder::kQuery ? normed_ : residual_);
     AddHeadwise(layer);
-    Add(RopeStoreOp{layer, q_, k_, v_});
-    const bool xsa = config_.xsa.layers[layer];
-    Add(AttentionOp{
-        .layer = layer,
-        .q = q_,
-        .out = q_,
-        .causal = config_.causal,
-        .xsa = xsa,
-        .xsa_gate = xsa && config_.xsa.gate ? LayerPrefix(layer) + "self_attn.xsa_alpha" : ""});
+    Add(RopeStoreOp{layer, q_, k_, v_, RopeUseOf(layer)});
+    Add(AttentionOf(layer));
     if (order == NormOrder::kQuery) std::swap(residual_, normed_);
-    AddBranch(layer, Projection::kO, q_, config_.output_bias, "attention_scale");
+    AddBranch(layer, Projection::kO, q_, config_.output_bias, names_.attention_norm_behind,
+              "attention_scale");
     if (order == NormOrder::kPost) Norm(residual_, residual_, norm, NormScale(layer));
   }
 
+  RopeUse RopeUseOf(int32_t layer) const {
+    if (config_.positions != PositionKind::kRope) return RopeUse::kNone;
+    if (!config_.unrotated.empty() && config_.unrotated[layer]) return RopeUse::kNone;
+    const bool windowed = !config_.windowed.empty() && config_.windowed[layer];
+    return windowed && config_.local_rope ? RopeUse::kLocal : RopeUse::kMain;
+  }
+
+  AttentionOp AttentionOf(int32_t layer) const {
+    const bool xsa = config_.xsa.layers[layer];
+    const RelativeBiasConfig& bias = config_.relative_bias;
+    const double usual = 1 / std::sqrt(static_cast<double>(config_.head_dim));
+    return {.layer = layer,
+            .q = q_,
+            .out = q_,
+            .causal = config_.causal,
+            .scale = config_.score_scale > 0 ? config_.score_scale : static_cast<float>(usual),
+            .window = config_.window_of(layer),
+            .soft_cap = config_.score_soft_cap,
+            .relative_bias = bias.buckets > 0
+                                 ? TensorPart{prefix_ + names_.relative_bias + ".weight",
+                                              {bias.buckets, config_.heads}}
+                                 : TensorPart{},
+            .relative_distance = bias.max_distance,
+            .xsa = xsa,
+            .xsa_gate = xsa && config_.xsa.gate ? LayerPrefix(layer) + "self_attn.xsa_alpha" : ""};
+  }
+
   void AddQkv(int32_t layer, BufferId q_in, BufferId kv_in) {
-    if (names_.fused_qkv) {
-      const std::string module =
-          LayerPrefix(layer) + names_.projections[static_cast<int>(Projection::kQ)];
-      Fused(q_in, q_, module, 0);
-      Fused(kv_in, k_, module, Width(q_));
-      return Fused(kv_in, v_, module, Width(q_) + Width(k_));
-    }
+    if (names_.fused_qkv != FusedQkv::kNone) return AddFusedQkv(layer, q_in, kv_in);
     Project(layer, Projection::kQ, q_in, q_, config_.qkv_bias);
     Project(layer, Projection::kK, kv_in, k_, config_.qkv_bias);
     Project(layer, Projection::kV, kv_in, v_, config_.qkv_bias);
   }
 
+  void AddFusedQkv(int32_t layer, BufferId q_in, BufferId kv_in) {
+    const std::string module =
+        LayerPrefix(layer) + names_.projections[static_cast<int>(Projection::kQ)];
+    Outputs outputs = {.all = Width(q_) + Width(k_) + Width(v_), .first = 0};
+    const bool by_head = names_.fused_qkv == FusedQkv::kByHead;
+    if (by_head) {
+      outputs.run = config_.head_dim;
+      outputs.stride = 3 * config_.head_dim;
+    }
+    for (const BufferId out : {q_, k_, v_}) {
+      Fused(out == q_ ? q_in : kv_in, out, module, outputs, config_.qkv_bias);
+      outputs.first += by_head ? config_.head_dim : Width(out);
+    }
+  }
+
   void AddHeadwise(int32_t layer) {
     if (config_.qk_norm) {
+      const QkNormWeight weight = config_.qk_norm_weight;
       for (const BufferId heads : {q_, k_}) {
-        Add(NormOp{.in = heads,
-                   .out = heads,
-                   .kind = NormKind::kRms,
-                   .weight = {},
-                   .bias = {},
-                   .eps = config_.qk_norm_eps,
-                   .width = config_.head_dim,
-                   .scale = 1});
+        const std::string module =
+            LayerPrefix(layer) + (heads == q_ ? names_.q_norm : names_.k_norm);
+        Add(NormOf(NormKind::kRms, heads, heads, weight == QkNormWeight::kNone ? "" : module, "",
+                   config_.qk_norm_eps,
+                   weight == QkNormWeight::kAll ? Width(heads) : config_.head_dim, 1));
       }
     }
     if (config_.query_gain) {
@@ -278,24 +342,40 @@ class Builder {
   void AddMlp(int32_t layer) {
     const NormOrder order = config_.norm.order;
     const std::string norm = LayerPrefix(layer) + names_.mlp_norm;
-    BufferId in = residual_;
-    if (order == NormOrder::kPre) {
-      in = normed_;
+    BufferId in = config_.parallel_norms ? normed_too_ : residual_;
+    if (order == NormOrder::kPre || order == NormOrder::kAround) {
       if (!config_.parallel_blocks) Norm(residual_, normed_, norm, NormScale(layer));
+      if (!config_.parallel_norms) in = normed_;
     }
     if (order == NormOrder::kQuery) Norm(residual_, residual_, norm, NormScale(layer));
-    if (config_.gated_mlp) Project(layer, Projection::kGate, in, gate_, config_.mlp_bias);
-    Project(layer, Projection::kUp, in, up_, config_.mlp_bias);
+    AddGateUp(layer, in);
     Add(ActivationOp{.activation = config_.activation,
                      .in = config_.gated_mlp ? gate_ : up_,
                      .up = config_.gated_mlp ? up_ : kNoBuffer,
                      .out = up_});
-    AddBranch(layer, Projection::kDown, up_, config_.mlp_bias, "mlp_scale");
+    AddBranch(layer, Projection::kDown, up_, config_.mlp_bias || config_.down_bias,
+              names_.mlp_norm_behind, "mlp_scale");
     if (order == NormOrder::kPost) Norm(residual_, residual_, norm, NormScale(layer));
   }
 
+  void AddGateUp(int32_t layer, BufferId in) {
+    if (names_.fused_gate_up != FusedGateUp::kNone) {
+      const std::string module =
+          LayerPrefix(layer) + names_.projections[static_cast<int>(Projection::kGate)];
+      const int64_t width = config_.intermediate_size;
+      const bool gate_first = names_.fused_gate_up == FusedGateUp::kGateFirst;
+      Fused(in, gate_, module, {2 * width, gate_first ? 0 : width}, config_.mlp_bias);
+      return Fused(in, up_, module, {2 * width, gate_first ? width : 0}, config_.mlp_bias);
+    }
+    if (config_.gated_mlp) Project(layer, Projection::kGate, in, gate_, config_.mlp_bias);
+    if (!config_.gated_mlp && *names_.ungated_up != '\0') {
+      return Dense(in, up_, LayerPrefix(layer) + names_.ungated_up, config_.mlp_bias, false);
+    }
+    Project(layer, Projection::kUp, in, up_, config_.mlp_bias);
+  }
+
   void AddHead() {
-    if (config_.family == Family::kBert) AddBertTransform();
+    if (config_.head_transform) AddHeadTransform();
     TensorPart weight = {names_.head, {config_.vocab_size, config_.hidden_size}};
     if (config_.tie_word_embeddings) weight = Table(names_.embedding, config_.vocab_size);
     Add(HeadOp{.in = graph_.output,
@@ -306,12 +386,12 @@ class Builder {
   }
 
   // Adds the transform of a masked language model before its head.
-  void AddBertTransform() {
-    const std::string module = "cls.predictions.transform.";
-    Dense(graph_.output, normed_, module + "dense", true, false);
-    Add(ActivationOp{config_.activation, normed_, kNoBuffer, normed_});
-    Norm(normed_, normed_, module + "LayerNorm", 1);
-    graph_.output = normed_;
+  void AddHeadTransform() {
+    const BufferId out = AddBuffer("transformed", config_.hidden_size);
+    Dense(graph_.output, out, names_.head_dense, config_.head_transform_bias, false);
+    Add(ActivationOp{config_.head_activation, out, kNoBuffer, out});
+    Norm(out, out, names_.head_norm);
+    graph_.output = out;
   }
 
   const ModelConfig& config_;
@@ -320,7 +400,7 @@ class Builder {
   const std::string prefix_;
   Graph graph_;
   BufferId residual_, normed_, q_, k_, v_, up_;
-  BufferId gate_ = kNoBuffer, branch_ = kNoBuffer, embedded_ = kNoBuffer;
+  BufferId gate_ = kNoBuffer, branch_ = kNoBuffer, embedded_ = kNoBuffer, normed_too_ = kNoBuffer;
   std::vector<BufferId> skips_;
 };
 

@@ -32,6 +32,10 @@ struct TensorPart {
   std::string name;  // empty if the op has no such values
   std::vector<int64_t> shape = {};
   int64_t first = 0;
+  // If not 0, the values are runs of `run` elements, `stride` apart. Runs of weights are whole
+  // rows.
+  int64_t run = 0;
+  int64_t stride = 0;
 
   bool present() const { return !name.empty(); }
 };
@@ -59,8 +63,9 @@ struct InputOp {
 };
 
 // For each `width` values of a row in turn, x:
-//   kRms:    out = x / sqrt(mean(x^2) + eps) * weight * scale
-//   kLayer:  out = ((x - mean(x)) / sqrt(variance(x) + eps) * weight + bias) * scale
+//   kRms:    out = x / sqrt(mean(x^2) + eps) * (weight_offset + weight) * scale
+//   kLayer:  out = ((x - mean(x)) / sqrt(variance(x) + eps) * (weight_offset + weight) + bias)
+//                  * scale
 struct NormOp {
   BufferId in, out;  // may be the same
   NormKind kind;
@@ -69,10 +74,11 @@ struct NormOp {
   float eps;
   int64_t width;  // divides the width of the buffers
   float scale;
+  float weight_offset = 0;  // 0 without a weight
 };
 
 enum class MatrixLayout {
-  kOutIn,          // [out, in], the whole tensor
+  kOutIn,          // [out, in], or rows of a longer tensor
   kInOut,          // [in, out], or the columns of a wider tensor from `first` on
   kPositionInOut,  // [positions, in, out], position-wise: a matrix for each position
 };
@@ -97,17 +103,27 @@ struct LinearOp {
   bool position_wise() const { return layout == MatrixLayout::kPositionInOut; }
 };
 
+// The rotary positions of a layer: those of the config, those for layers with a window, or none.
+enum class RopeUse { kMain, kLocal, kNone };
+
 // Rotates q, and writes rotated k, and v, to the KV pages of the layer.
 struct RopeStoreOp {
   int32_t layer;
   BufferId q, k, v;
+  RopeUse rope = RopeUse::kMain;
 };
 
-// out = attention(q, KV pages of the layer), with XSA if the layer has it.
+// out = attention(q, KV pages of the layer), with XSA if the layer has it. The score of a key that
+// is seen is c tanh(scale q . k / c), for the soft cap c, plus the relative bias.
 struct AttentionOp {
   int32_t layer;
   BufferId q, out;
   bool causal;
+  float scale;
+  int64_t window = 0;             // sees keys fewer than `window` positions away; 0 for all
+  float soft_cap = 0;             // 0 for none
+  TensorPart relative_bias = {};  // [buckets, heads]
+  int64_t relative_distance = 0;  // from which on all distances share a bucket
   bool xsa;
   std::string xsa_gate;  // name of the tensor alpha [heads]; empty for none
 };

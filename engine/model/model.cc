@@ -74,7 +74,7 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
   auto model = std::make_shared<Model>();
   model->name = name;
   model->version = version;
-  model->graph = BuildGraph(config, FindSpelling(config.family, [&](const std::string& tensor) {
+  model->graph = BuildGraph(config, FindSpelling(*config.family, [&](const std::string& tensor) {
                               return checkpoint.Has(tensor);
                             }));
   model->config = std::move(config);

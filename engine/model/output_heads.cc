@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <utility>
 
 #include "base/status_macros.h"
+#include "engine/model/families/family.h"
 
 namespace sluice {
 namespace {
@@ -32,6 +34,38 @@ double LogSum(std::span<const double> values) {
   double sum = 0;
   for (const double value : values) sum += std::exp(value - most);
   return most + std::log(sum);
+}
+
+absl::StatusOr<std::vector<float>> FindFloats(const Checkpoint& checkpoint, const std::string& name,
+                                              int64_t count) {
+  SLUICE_ASSIGN_OR_RETURN(const Tensor tensor, checkpoint.Find(name, {count}));
+  std::vector<float> values(count);
+  kernels::ConvertToFloat(tensor.data, tensor.dtype, 0, count, values.data());
+  return values;
+}
+
+double Activate(PoolerActivation activation, double value) {
+  switch (activation) {
+    case PoolerActivation::kTanh:
+      return std::tanh(value);
+    case PoolerActivation::kRelu:
+      return std::max(value, 0.0);
+    case PoolerActivation::kGelu:
+      return value / 2 * std::erfc(-value * std::numbers::sqrt2 / 2);
+  }
+  return value;
+}
+
+void LayerNorm(double eps, std::span<const float> weight, std::span<const float> bias,
+               std::span<double> state) {
+  const auto size = static_cast<double>(state.size());
+  double mean = 0, square = 0;
+  for (const double value : state) mean += value / size;
+  for (const double value : state) square += (value - mean) * (value - mean) / size;
+  for (size_t i = 0; i < state.size(); ++i) {
+    state[i] = (state[i] - mean) / std::sqrt(square + eps) * weight[i];
+    if (!bias.empty()) state[i] += bias[i];
+  }
 }
 
 }  // namespace
@@ -67,16 +101,29 @@ absl::StatusOr<Classifier> Classifier::Find(const ModelConfig& config,
   const ClassifierConfig& wanted = config.serving.classifier;
   const int64_t width = config.hidden_size;
   if (wanted.pooler) {
-    const std::string module =
-        checkpoint.Has("bert.pooler.dense.weight") ? "bert.pooler.dense" : "pooler.dense";
+    std::string module = config.family->names.prefix + wanted.pooler_module;
+    if (!checkpoint.Has(module + ".weight")) module = wanted.pooler_module;
     classifier.pooler_module_ = module;
-    SLUICE_ASSIGN_OR_RETURN(classifier.pooler_, StoredLinear::Find(checkpoint, module + ".weight",
-                                                                   module + ".bias", width, width));
+    classifier.activation_ = wanted.activation;
+    SLUICE_ASSIGN_OR_RETURN(
+        classifier.pooler_,
+        StoredLinear::Find(checkpoint, module + ".weight",
+                           wanted.pooler_bias ? module + ".bias" : "", width, width));
   }
+  if (!wanted.norm_module.empty()) {
+    classifier.norm_eps_ = config.norm.eps;
+    SLUICE_ASSIGN_OR_RETURN(classifier.norm_weight_,
+                            FindFloats(checkpoint, wanted.norm_module + ".weight", width));
+    if (config.norm.bias) {
+      SLUICE_ASSIGN_OR_RETURN(classifier.norm_bias_,
+                              FindFloats(checkpoint, wanted.norm_module + ".bias", width));
+    }
+  }
+  classifier.module_ = wanted.module;
   SLUICE_ASSIGN_OR_RETURN(
       classifier.classifier_,
-      StoredLinear::Find(checkpoint, "classifier.weight", wanted.bias ? "classifier.bias" : "",
-                         wanted.labels, width));
+      StoredLinear::Find(checkpoint, wanted.module + ".weight",
+                         wanted.bias ? wanted.module + ".bias" : "", wanted.labels, width));
   return classifier;
 }
 
@@ -89,8 +136,9 @@ std::vector<double> Classifier::Pooler(std::span<const double> pooled) const {
 
 void Classifier::Score(std::span<const double> pooled, std::vector<double>* scores) const {
   std::vector<double> state = Pooler(pooled);
-  for (double& value : state) value = std::tanh(value);
+  for (double& value : state) value = Activate(activation_, value);
   if (!pooler_) state.assign(pooled.begin(), pooled.end());
+  if (!norm_weight_.empty()) LayerNorm(norm_eps_, norm_weight_, norm_bias_, state);
   scores->clear();
   for (int64_t i = 0; i < classifier_->rows(); ++i) scores->push_back(classifier_->At(i, state));
 }

@@ -36,7 +36,7 @@ class StoredLinear {
   std::optional<Tensor> bias_;
 };
 
-// The classifier, after tanh(pooler) if there is a pooler.
+// The classifier, after the pooler and its activation if there is a pooler.
 class Classifier {
  public:
   // Requires that `config` has a classifier.
@@ -47,13 +47,19 @@ class Classifier {
 
   // Returns the pooler's module, as in "bert.pooler.dense"; empty if there is none.
   const std::string& pooler_module() const { return pooler_module_; }
-  // Returns the output of the pooler's module before tanh, [hidden]; empty if there is none.
+  // Returns the module of the scores, as in "classifier".
+  const std::string& module() const { return module_; }
+  // Returns the output of the pooler's module before its activation, [hidden]; empty if there is
+  // none.
   std::vector<double> Pooler(std::span<const double> pooled) const;
 
  private:
-  std::string pooler_module_;
+  std::string module_, pooler_module_;
   std::optional<StoredLinear> pooler_;
   std::optional<StoredLinear> classifier_;
+  PoolerActivation activation_ = PoolerActivation::kTanh;
+  std::vector<float> norm_weight_, norm_bias_;  // empty for none
+  double norm_eps_ = 0;
 };
 
 // Single rows of the head of a model.

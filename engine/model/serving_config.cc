@@ -48,13 +48,11 @@ std::vector<std::string> ReadLabelNames(ObjectReader& root) {
   return names;
 }
 
+// Reads the labels, their names and the scale of their scores into the classifier of a family.
 // Hugging Face writes the names of the labels, except for two labels without names.
-ClassifierConfig ReadBertClassifier(ObjectReader& root) {
+void ReadLabels(ObjectReader& root, ClassifierConfig& classifier) {
   constexpr int64_t kDefaultLabels = 2;
-  ClassifierConfig classifier;
   classifier.labels = root.Integer("num_labels", 1, kMaxLabels, kDefaultLabels);
-  classifier.pooling = Pooling::kCls;
-  classifier.pooler = classifier.bias = true;
   if (root.Has("id2label")) {
     classifier.names = ReadLabelNames(root);
     classifier.labels = std::ssize(classifier.names);
@@ -67,7 +65,6 @@ ClassifierConfig ReadBertClassifier(ObjectReader& root) {
   } else if (root.Has(kOldKey)) {
     classifier.scale = ReadScoreScale(root, kOldKey);
   }
-  return classifier;
 }
 
 }  // namespace
@@ -89,19 +86,18 @@ ScoreScale ReadScoreScale(ObjectReader& object, const std::string& key) {
   return ScoreScale::kRaw;
 }
 
-ServingConfig ReadServing(ObjectReader& root, ObjectReader& extensions, const ModelConfig& config) {
+ServingConfig ReadServing(ObjectReader& root, ObjectReader& extensions, const ModelConfig& config,
+                          ClassifierOf classifier) {
   ServingConfig serving;
   ObjectReader embedding = extensions.Object("embedding");
   embedding.AllowOnly({"pooling", "normalize"});
   serving.pooling = ReadPooling(embedding, config.causal ? Pooling::kLast : Pooling::kMean);
   serving.normalize = embedding.Boolean("normalize", false);
   serving.classifier = ReadClassifier(extensions, config);
-  const bool of_tokens = config.architecture == "BertForTokenClassification";
-  const bool named = of_tokens || config.architecture == "BertForSequenceClassification";
-  if (named && !extensions.Has("classifier")) {
-    serving.classifier = ReadBertClassifier(root);
-    serving.classifier.of_tokens = of_tokens;
-    if (of_tokens) serving.classifier.pooler = false;
+  if (classifier != ClassifierOf::kNothing && !extensions.Has("classifier")) {
+    if (classifier == ClassifierOf::kRows) serving.classifier = config.serving.classifier;
+    serving.classifier.of_tokens = classifier == ClassifierOf::kTokens;
+    ReadLabels(root, serving.classifier);
   }
   serving.alignment = extensions.Enum<PositionAlignment>("position_alignment");
   if (extensions.Has("truncate")) serving.truncate = extensions.Enum<Truncation>("truncate");

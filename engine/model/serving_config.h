@@ -4,9 +4,9 @@
 //   "embedding": {
 //     "pooling": a name of Pooling,         default: last if attention is causal, else mean
 //     "normalize": false }                  to length 1
-//   "classifier": {                         scores of a pooled state, or of that of each token; the
-//                                           keys of BertForSequenceClassification and of
-//                                           BertForTokenClassification stand for it too
+//   "classifier": {                         scores of a pooled state, or of that of each token; an
+//                                           architecture for sequence or token classification has
+//                                           it without these keys
 //     "of": "rows" | "tokens",              tokens: no pooling and no pooler
 //     "labels": n,                          rows of classifier.weight [labels, hidden]
 //     "pooling": "cls" | "mean" | "last",   default: last if attention is causal, else cls
@@ -73,14 +73,23 @@ constexpr auto EnumNamesOf(PositionAlignment) {
 // The scaling of a row's scores, all of them together, before they are returned.
 enum class ScoreScale { kRaw, kSoftmax, kSigmoid, kLogSoftmax };
 
+enum class PoolerActivation { kTanh, kRelu, kGelu };
+
+// Scores are rows of `module`, of a pooled state or, with a pooler, of a dense layer, an activation
+// and perhaps a layer norm behind it.
 struct ClassifierConfig {
   int64_t labels = 0;      // 0 if there is none
   bool of_tokens = false;  // whether each token has scores, in place of each row
   Pooling pooling = Pooling::kCls;
   bool pooler = false;
   bool bias = true;
+  std::string module = "classifier";
+  std::string pooler_module = "pooler.dense";  // a checkpoint may have the family's prefix
+  bool pooler_bias = true;
+  PoolerActivation activation = PoolerActivation::kTanh;
+  std::string norm_module = {};         // empty for none; it has a bias as config.norm says
   ScoreScale scale = ScoreScale::kRaw;  // of requests that state none
-  std::vector<std::string> names;       // [labels], or empty if labels have no names
+  std::vector<std::string> names = {};  // [labels], or empty if labels have no names
 };
 
 // The function of a dense layer behind the pooling.
@@ -123,8 +132,12 @@ inline constexpr int64_t kMaxLabels = 1 << 20;
 // Reads the class of torch.nn that scales scores: Identity, Sigmoid or Softmax.
 ScoreScale ReadScoreScale(ObjectReader& object, const std::string& key);
 
+// What an architecture classifies.
+enum class ClassifierOf { kNothing, kRows, kTokens };
+
 // Requires that `extensions` is the object "sluice" of `root`, and that the architecture was read
-// into `config`.
-ServingConfig ReadServing(ObjectReader& root, ObjectReader& extensions, const ModelConfig& config);
+// into `config`, whose classifier is the family's for rows.
+ServingConfig ReadServing(ObjectReader& root, ObjectReader& extensions, const ModelConfig& config,
+                          ClassifierOf classifier = ClassifierOf::kNothing);
 
 }  // namespace sluice

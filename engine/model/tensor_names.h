@@ -9,24 +9,44 @@
 
 namespace sluice {
 
+// How q, k and v lie in one tensor.
+enum class FusedQkv {
+  kNone,
+  kInTurn,  // all of q, then all of k, then all of v
+  kByHead,  // for each head its q, k and v
+};
+
+// How the gate and up matrices lie in one tensor, which is named as the gate.
+enum class FusedGateUp { kNone, kGateFirst, kUpFirst };
+
 // The names of modules, whose tensors are `.weight` and `.bias`. A name is empty if the family has
 // no such tensor. The names of a layer follow its prefix.
 struct TensorNames {
   // The prefix of all names; checkpoints of a family may or may not have it.
-  const char* prefix;
-  const char* embedding;
-  const char* positions;
-  const char* token_types;
-  const char* embedding_norm;
-  const char* layer;                      // the index of the layer and a dot follow
-  const char* projections[kProjections];  // q, k, v, o, gate, up, down
-  bool fused_qkv;                         // q, k and v are columns of one tensor, in this order
-  bool in_out;  // whether dense weights are [in, out]; else they are [out, in]
-  const char* attention_norm;
-  const char* mlp_norm;
-  const char* final_norm;
-  const char* head;  // without the prefix, like head_bias
-  const char* head_bias;
+  const char* prefix = "";
+  const char* embedding = "";
+  const char* positions = "";
+  const char* token_types = "";
+  const char* embedding_norm = "";
+  const char* layer = "";                      // the index of the layer and a dot follow
+  const char* projections[kProjections] = {};  // q, k, v, o, gate, up, down
+  const char* ungated_up = "";                 // the name of up in an MLP without gate, if another
+  FusedQkv fused_qkv = FusedQkv::kNone;
+  FusedGateUp fused_gate_up = FusedGateUp::kNone;
+  bool in_out = false;  // whether dense weights are [in, out]; else they are [out, in]
+  const char* attention_norm = "";
+  const char* attention_norm_behind = "";  // of the orders kAround and kAfter
+  const char* mlp_norm = "";
+  const char* mlp_norm_behind = "";
+  const char* q_norm = "";
+  const char* k_norm = "";
+  const char* final_norm = "";
+  const char* relative_bias = "";  // [buckets, heads], one for all layers
+  // These have no prefix.
+  const char* head_dense = "";  // of the transform before the head
+  const char* head_norm = "";
+  const char* head = "";  // with `.weight`, like head_bias with `.bias`
+  const char* head_bias = "";
 
   // Llama's names alone have a place for everything that a Sluice model may have:
   //   model.input_adapter.{weight, bias} or .{position_weight, position_bias}
@@ -38,8 +58,6 @@ struct TensorNames {
   // bias `.bias` [out] or `.position_bias` [positions, out].
 };
 
-const TensorNames& NamesOf(Family family);
-
 // The deviations of one checkpoint from the table.
 struct TensorSpelling {
   bool without_prefix = false;
@@ -47,6 +65,7 @@ struct TensorSpelling {
 };
 
 // Returns the deviations of a checkpoint; `has` returns whether it has a tensor of a name.
-TensorSpelling FindSpelling(Family family, const std::function<bool(const std::string&)>& has);
+TensorSpelling FindSpelling(const ModelFamily& family,
+                            const std::function<bool(const std::string&)>& has);
 
 }  // namespace sluice

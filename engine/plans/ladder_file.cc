@@ -34,6 +34,10 @@ std::string Fingerprint(const Model& model) {
         config.position_wise.max_positions, int64_t{config.causal}, int64_t{config.xsa.Any()}}) {
     hash.Add(size);
   }
+  if (config.window > 0) {
+    hash.Add(config.window);
+    hash.Add(config.windowed_layers());
+  }
   std::vector<std::pair<std::string, const Tensor*>> tensors;
   for (const auto& [name, tensor] : model.checkpoint.tensors()) tensors.push_back({name, &tensor});
   std::sort(tensors.begin(), tensors.end());

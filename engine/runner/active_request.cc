@@ -83,6 +83,13 @@ void AlignRow(const ModelConfig& config, RequestRow* row) {
 
 }  // namespace
 
+AttentionReach ReachOf(const ModelConfig& config) {
+  const int64_t windowed = config.windowed_layers();
+  if (windowed == 0) return {};
+  return {.window = static_cast<int32_t>(config.window),
+          .windowed = static_cast<double>(windowed) / static_cast<double>(config.layers)};
+}
+
 bool RequestRow::Keep(int32_t token) {
   ++generation.count;
   sequence.scored = false;
@@ -123,6 +130,7 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
     row.sequence.waiting.deadline = request.deadline;
     row.sequence.history = std::span(request.tokens).subspan(offset, row.prompt.length);
     AlignRow(request.spec->model->config, &row);
+    row.sequence.waiting.reach = ReachOf(request.spec->model->config);
     row.sequence.waiting.generates = row.generation.limit > 1;
     row.sequence.scored = Wants(kOutputPromptLogprobs);
     row.sequence.sampled_end = row.generation.limit > 0 || Wants(kOutputLogits);

@@ -20,6 +20,9 @@ namespace sluice {
 
 struct ActiveRequest;
 
+// Returns how far back the attention of a model reads.
+AttentionReach ReachOf(const ModelConfig& config);
+
 // A row of a request: its part of the prompt, the tokens that it generates, and the sequence by
 // which the scheduler knows it. `state` is guarded by the runner's lock. While it is kRunning the
 // other fields belong to the scheduling thread, otherwise to the holder of the lock.

@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/reason.h"
 
+#include "engine/runner/active_request.h"
+
 namespace sluice {
 namespace {
 
@@ -90,7 +92,8 @@ bool AdmissionControl::OutOfReach(const Request& request, const Scheduler& sched
                 .rows = rows,
                 .tokens = reuses_prefixes_ ? rows : tokens,
                 .steps = steps,
-                .context = tokens / rows + steps / 2,
+                .context = ReachOf(request.spec->model->config)
+                               .ContextOf(std::max<int64_t>(tokens / rows + steps / 2 - 1, 0), 1),
                 .prompts_per_step = mean_prompt_ / std::max(mean_steps_, 1.0)};
   *needed = TimeNeeded(due, running, scheduler);
   const std::chrono::duration<double> forecast(*needed);

@@ -26,6 +26,11 @@ bool KeepsPages(const BatchOptions& options, const ModelConfig& config) {
   return options.policy == PolicyKind::kCutAndFill && config.causal;
 }
 
+// Returns the most positions that a token attends to, or 0 if some layer reads all.
+int32_t AttentionWindow(const ModelConfig& config) {
+  return config.windowed_layers() == config.layers ? static_cast<int32_t>(config.window) : 0;
+}
+
 // Returns the tokens of the largest bucket, so that every sequence of the model fits it unless
 // prompts are cut.
 absl::StatusOr<int32_t> MaxBatchTokens(const BatchOptions& options, const ModelConfig& config) {
@@ -184,6 +189,7 @@ absl::StatusOr<PagedScheduler::Options> PlanPages(const EngineOptions& options,
                              .pages = least,
                              .step_pages = step_pages,
                              .page_tokens = info.page_tokens,
+                             .attention_window = AttentionWindow(config),
                              .prefix_reuse = options.kv.prefix_reuse};
   if (!kv.keeps_pages) return kv;
   int64_t pages = options.kv.memory_bytes / page_bytes;

@@ -15,9 +15,10 @@ constexpr size_t kSlotsPerPage = 2;
 
 }  // namespace
 
-KvCache::KvCache(int32_t pages, int32_t page_tokens, bool reuse)
+KvCache::KvCache(int32_t pages, int32_t page_tokens, bool reuse, bool gives_back)
     : page_tokens_(page_tokens),
       reuse_(reuse),
+      gives_back_(gives_back),
       pages_(pages),
       index_(0, KeyHash{this}, KeyEqual{this}) {
   SLUICE_CHECK(pages >= 0 && page_tokens >= 1);
@@ -41,16 +42,24 @@ int32_t KvCache::Lookup(const Key& key) const {
   return found == index_.end() ? kNone : *found;
 }
 
+bool KvCache::IsWhole(int32_t page) const {
+  for (; At(page).ahead != kNone; page = At(page).ahead) {
+    if (At(At(page).ahead).content != At(page).parent) return false;
+  }
+  return true;
+}
+
 // If a page is published so are the pages ahead of it, which are evicted later; and if one is held
 // so are those ahead of it. Hence only the last page of an earlier result is looked at, and idle
-// pages are counted back from the end.
+// pages are counted back from the end. Neither is so if pages are given back from the first on.
 KvCache::Prefix KvCache::Find(std::span<const int32_t> tokens, uint64_t root,
                               const Prefix& before) const {
   SLUICE_CHECK(root < kMostRoots);
   Prefix prefix;
   if (!reuse_) return prefix;
   prefix.content = root;
-  if (before.pages > 0 && At(before.last).content == before.content) {
+  if (before.pages > 0 && At(before.last).content == before.content &&
+      (!gives_back_ || IsWhole(before.last))) {
     prefix = before;
     prefix.idle = 0;
   }
@@ -62,8 +71,12 @@ KvCache::Prefix KvCache::Find(std::span<const int32_t> tokens, uint64_t root,
     prefix.content = At(page).content;
     found += page_tokens_;
   }
-  for (int32_t page = prefix.last; page != kNone && At(page).holders == 0; page = At(page).ahead) {
-    ++prefix.idle;
+  for (int32_t page = prefix.last; page != kNone; page = At(page).ahead) {
+    if (At(page).holders == 0) {
+      ++prefix.idle;
+    } else if (!gives_back_) {
+      break;
+    }
   }
   return prefix;
 }
@@ -114,10 +127,21 @@ void KvCache::Publish(std::span<const int32_t> tokens, int32_t computed, Sequenc
   }
 }
 
+void KvCache::ReleaseBefore(int32_t position, SequencePages* pages) {
+  SLUICE_CHECK(gives_back_);
+  const auto held = static_cast<int32_t>(pages->ids.size());
+  const int32_t past = std::min(position / page_tokens_, held);
+  for (; pages->released < past; ++pages->released) LetGo(pages->ids[pages->released]);
+}
+
 // Pages are released from the last to the first, so that no page is idle for longer than the pages
 // that follow it: an evicted page leaves none behind that cannot be found.
 void KvCache::Release(SequencePages* pages) {
-  for (; !pages->ids.empty(); pages->ids.pop_back()) LetGo(pages->ids.back());
+  for (; std::ssize(pages->ids) > pages->released; pages->ids.pop_back()) {
+    LetGo(pages->ids.back());
+  }
+  pages->ids.clear();
+  pages->released = 0;
   pages->published = 0;
 }
 

@@ -12,6 +12,10 @@
 // A full page whose positions were computed is published under all tokens up to its end, compared
 // token by token (no hash is trusted), so that equal pages are the same page. A published page is
 // never written to: only full pages are published, and a sequence continues in a page of its own.
+//
+// Where attention has a window in every layer, sequences give back the pages before it, the first
+// ones first (ReleaseBefore). A prefix is then found only as long as all of its pages are
+// published, though a sequence that begins with it needs the last of them alone.
 #pragma once
 
 #include <cstddef>
@@ -28,6 +32,7 @@ struct SequencePages {
   // In the order of positions. The owner reserves room for all pages that the sequence may ever
   // have.
   std::vector<int32_t> ids;
+  int32_t released = 0;   // the number of leading pages that were given back; their ids are stale
   int32_t published = 0;  // the number of leading pages that are published
   uint64_t content = 0;   // names all tokens of the published pages, if there are any
   // Stands for everything besides tokens that decides the contents of its pages, such as its
@@ -40,8 +45,8 @@ class KvCache {
   static constexpr uint64_t kMostRoots = uint64_t{1} << 32;
   static constexpr int32_t kNone = -1;  // no page
 
-  // Without `reuse` no page is published or found.
-  KvCache(int32_t pages, int32_t page_tokens, bool reuse);
+  // Without `reuse` no page is published or found. `gives_back` says whether ReleaseBefore is used.
+  KvCache(int32_t pages, int32_t page_tokens, bool reuse, bool gives_back = false);
   KvCache(const KvCache&) = delete;
   KvCache& operator=(const KvCache&) = delete;
 
@@ -67,6 +72,10 @@ class KvCache {
   // sequence's pages. Where an equal page was published before, the sequence continues with that
   // one and its own page is freed.
   void Publish(std::span<const int32_t> tokens, int32_t computed, SequencePages* pages);
+
+  // Gives back the pages that lie wholly before `position`, which the sequence must not read any
+  // more. Requires that those of a sequence that publishes are published.
+  void ReleaseBefore(int32_t position, SequencePages* pages);
 
   // Releases all pages of the sequence. No effect if it has none.
   void Release(SequencePages* pages);
@@ -119,6 +128,9 @@ class KvCache {
   int64_t TokensBegin(int32_t page) const { return int64_t{page} * page_tokens_; }
   Page& At(int32_t page) { return pages_[page]; }
   const Page& At(int32_t page) const { return pages_[page]; }
+  // Returns whether the pages ahead of a published page are still those that it was published
+  // behind.
+  bool IsWhole(int32_t page) const;
   int32_t Lookup(const Key& key) const;  // kNone if it is not published
   void Hold(int32_t page);
   void LetGo(int32_t page);
@@ -129,6 +141,7 @@ class KvCache {
 
   const int32_t page_tokens_;
   const bool reuse_;
+  const bool gives_back_;
   std::vector<Page> pages_;
   std::vector<int32_t> tokens_;  // [pages, page_tokens], of published pages
   absl::flat_hash_set<int32_t, KeyHash, KeyEqual> index_;  // published pages

@@ -34,8 +34,10 @@ PagedScheduler::PagedScheduler(const BatchOptions& batch, const Options& options
                                         : std::numeric_limits<int32_t>::max()),
       whole_tokens_(options.keeps_pages ? ladder->largest().tokens : chunk_tokens_),
       step_pages_(options.step_pages),
+      attention_window_(options.keeps_pages ? options.attention_window : 0),
       window_(std::max(kLeastWindow, size_t{2} * batch.max_batch_sequences)),
-      kv_(keeps_pages_ ? options.pages : 0, std::max(options.page_tokens, 1), prefix_reuse_),
+      kv_(keeps_pages_ ? options.pages : 0, std::max(options.page_tokens, 1), prefix_reuse_,
+          attention_window_ > 0),
       scheduler_(batch, half_life, std::move(ladder), std::move(costs), observer) {
   front_.reserve(window_);
 }
@@ -107,6 +109,10 @@ void PagedScheduler::Computed(PagedSequence* sequence) {
     waiting.first_position = computed;
   }
   if (keeps_pages_ && sequence->reuse) kv_.Publish(sequence->history, computed, &sequence->kv);
+  // Later steps begin at `computed`, even those that are in progress already.
+  if (attention_window_ > 0 && computed >= attention_window_) {
+    kv_.ReleaseBefore(computed - attention_window_ + 1, &sequence->kv);
+  }
 }
 
 void PagedScheduler::Return(PagedSequence* sequence) {

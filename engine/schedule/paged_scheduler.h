@@ -61,6 +61,9 @@ class PagedScheduler {
     int32_t pages = 0;       // at least what the longest sequence needs (CHECK)
     int32_t step_pages = 0;  // the pages that new sequences of one step may take; <= pages
     int32_t page_tokens = 0;
+    // The most positions that a token attends to, itself included, if that is so in every layer; 0
+    // if some layer reads all. Pages that no later step reads are given back.
+    int32_t attention_window = 0;
     bool prefix_reuse = true;
   };
 
@@ -142,6 +145,7 @@ class PagedScheduler {
   const bool prefix_reuse_;
   const int32_t chunk_tokens_, whole_tokens_;
   const int32_t step_pages_;
+  const int32_t attention_window_;
   const size_t window_;  // the length of the queue's front in which prefixes are looked up again
   KvCache kv_;
   Scheduler scheduler_;

@@ -11,6 +11,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "base/clock.h"
+#include "engine/schedule/attention_reach.h"
 #include "engine/schedule_values.h"
 
 namespace sluice {
@@ -24,6 +25,7 @@ struct WaitingSequence {
   int priority = kDefaultPriority;
   int32_t first_position = 0;   // the first position that its next step computes
   int32_t position_offset = 0;  // added to a position to choose position-wise weights
+  AttentionReach reach = {};    // of its model
   int32_t tokens = 0;           // the number of tokens that its next step computes
   int32_t later_tokens = 0;     // the prompt tokens that steps after the next one compute
   int32_t sampled_rows = 1;     // in its next step

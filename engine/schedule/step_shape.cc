@@ -7,13 +7,6 @@
 namespace sluice {
 namespace {
 
-// Returns the number of positions that the next tokens of a sequence attend to, summed over the
-// tokens.
-int64_t ContextOf(const WaitingSequence& sequence) {
-  const int64_t count = sequence.tokens;
-  return count * sequence.first_position + count * (count + 1) / 2;
-}
-
 int32_t DistinctPositions(std::span<WaitingSequence* const> batch) {
   // Static, so that only the largest batch so far allocates.
   thread_local std::vector<std::pair<int32_t, int32_t>> ranges;
@@ -41,7 +34,7 @@ StepShape EstimatedShapeOf(std::span<WaitingSequence* const> batch, const Bucket
   int32_t end = 0;
   for (const WaitingSequence* sequence : batch) {
     shape.computed_tokens += sequence->tokens;
-    shape.context_tokens += ContextOf(*sequence);
+    shape.context_tokens += sequence->reach.ContextOf(sequence->first_position, sequence->tokens);
     shape.sampled_rows += sequence->sampled_rows;
     end = std::max(end, sequence->first_position + sequence->tokens);
     if (sequence->first_position == 0) {

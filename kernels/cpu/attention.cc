@@ -64,6 +64,10 @@ class Step {
                   .first_position = 0,
                   .context = 0,
                   .scale = args.scale,
+                  .window = args.window,
+                  .soft_cap = args.soft_cap,
+                  .bias = args.bias,
+                  .bias_positions = args.bias_positions,
                   .kv = &kv,
                   .kv_head = 0,
                   .pages = nullptr,
@@ -111,6 +115,7 @@ class Step {
     const int64_t head = int64_t{block.kv_head} * block.heads;
     block.q += head * block.kv->head_dim;
     block.out += head * block.kv->head_dim;
+    if (block.bias != nullptr) block.bias += head * block.bias_stride();
     if (block.xsa_gate != nullptr) block.xsa_gate += head;
     if (block.cos_sim != nullptr) block.cos_sim += head;
     if (block.proj_frac != nullptr) block.proj_frac += head;
@@ -155,14 +160,16 @@ void Attention(const Context& context, const AttentionArgs& args, const KvLayer&
                std::span<const AttentionSequence> sequences, int64_t max_context, float* scratch) {
   SLUICE_CHECK(args.q_heads % kv.kv_heads == 0);
   for (const AttentionSequence& sequence : sequences) {
-    SLUICE_CHECK(sequence.first_position + sequence.count <= max_context);
+    const int64_t past = sequence.first_position + sequence.count;
+    SLUICE_CHECK(past <= max_context && (args.bias == nullptr || past <= args.bias_positions));
   }
   const AttentionSizes sizes = {.q_heads = args.q_heads,
                                 .kv_heads = kv.kv_heads,
                                 .head_dim = kv.head_dim,
                                 .max_context = max_context,
                                 .threads = context.pool->threads(),
-                                .causal = args.causal};
+                                .causal = args.causal,
+                                .window = args.window};
   Step(context, args, kv, sequences, sizes, scratch).Run();
 }
 

@@ -1,7 +1,9 @@
 // Causal or bidirectional attention over paged KV with grouped queries, with XSA in its epilogue.
 //
 // For a query row at position p and head h (KV head h / (q_heads / kv_heads)):
-//   s_j = scale * q . k_j for the visible keys j (j <= p if causal, else the whole sequence)
+//   s_j = scale * q . k_j for the visible keys j (j <= p if causal, else the whole sequence; with a
+//     window those of |p - j| < window), then c tanh(s_j / c) with a soft cap c, then the addition
+//     of bias[h, j - p]
 //   y = sum_j exp(s_j - max s) v_j / sum_j exp(s_j - max s)
 //   XSA (exclusive self attention, arXiv 2603.09078), v = v_p:
 //     form kNorm:    v^ = v / max(|v|, eps),  z = y - g (y . v^) v^
@@ -32,6 +34,11 @@ struct AttentionArgs {
   int32_t q_heads;  // a multiple of kv.kv_heads
   float scale;
   bool causal;
+  int32_t window = 0;           // 0 for all keys
+  float soft_cap = 0;           // 0 for none
+  const float* bias = nullptr;  // [q_heads, 2 * bias_positions + kPageTokens], from j - p =
+                                // -bias_positions on, or nullptr
+  int32_t bias_positions = 0;   // above every position
   XsaForm xsa;
   float xsa_eps;  // >= 1e-18; a smaller one would be compared with a |v|^2 that fp32 has lost
   const float* xsa_gate;  // [q_heads] or nullptr

@@ -123,15 +123,21 @@ AttentionPlan::Division AttentionPlan::DivisionOf(const AttentionSequence& seque
   const int64_t rows = std::min(sequence.count, block_rows_);
   const int64_t queries = rows * sizes_.group();
   const int64_t segments = SegmentsOf(sequence.first_position + sequence.count);
+  int64_t seen = segments;
+  if (sizes_.window > 0) {
+    const int64_t keys = int64_t{sizes_.window} * (sizes_.causal ? 1 : 2) + rows;
+    seen = std::min(segments, SegmentsOf(keys) + 1);
+  }
   int64_t parts = parts_;
   if (part_work_ > 0) {
-    const auto work = static_cast<double>(segments * CeilDiv(queries, simd::kAttentionTile));
+    const auto work = static_cast<double>(seen * CeilDiv(queries, simd::kAttentionTile));
     parts = static_cast<int64_t>(work / part_work_ + 0.5);
   }
   return {.blocks = CeilDiv(sequence.count, block_rows_) * int64_t{sizes_.kv_heads},
           .block_queries = queries,
           .segments = segments,
-          .parts = std::clamp<int64_t>(parts, 1, segments)};
+          .seen = seen,
+          .parts = std::clamp<int64_t>(parts, 1, seen)};
 }
 
 AttentionItem AttentionPlan::ItemOf(const Place& at, const Division& division, int64_t block,
@@ -139,16 +145,22 @@ AttentionItem AttentionPlan::ItemOf(const Place& at, const Division& division, i
   const AttentionSequence& sequence = sequences_[at.sequence];
   const auto first = static_cast<int32_t>(block / sizes_.kv_heads * block_rows_);
   const int32_t rows = std::min(block_rows_, sequence.count - first);
-  const int64_t visible = sequence.first_position + (sizes_.causal ? first + rows : sequence.count);
-  const int64_t segments = SegmentsOf(visible);
+  int64_t visible = sequence.first_position + (sizes_.causal ? first + rows : sequence.count);
+  int64_t skipped = 0;  // segments that a window hides from all rows
+  if (sizes_.window > 0) {
+    const int64_t position = sequence.first_position + first;
+    visible = std::min(visible, position + rows - 1 + sizes_.window);
+    skipped = std::max<int64_t>(0, position - sizes_.window + 1) / kSegmentTokens;
+  }
+  const int64_t segments = SegmentsOf(visible) - skipped;
   const int64_t record = at.record + block * division.block_queries * division.segments;
   return {.sequence = &sequence,
           .first_row = first,
           .rows = rows,
           .kv_head = static_cast<int32_t>(block % sizes_.kv_heads),
           .visible = visible,
-          .first_segment = segments * part / division.parts,
-          .past_segment = segments * (part + 1) / division.parts,
+          .first_segment = skipped + segments * part / division.parts,
+          .past_segment = skipped + segments * (part + 1) / division.parts,
           .record = division.parts > 1 ? record : -1};
 }
 

@@ -48,6 +48,7 @@ struct AttentionSizes {
   int64_t max_context;  // >= the context of every sequence
   int threads;
   bool causal = true;
+  int32_t window = 0;  // see AttentionArgs
 
   int32_t group() const { return q_heads / kv_heads; }
 };
@@ -122,6 +123,7 @@ class AttentionPlan {
     int64_t blocks;
     int64_t block_queries;  // the most of a block
     int64_t segments;       // of the sequence's keys
+    int64_t seen;           // the most segments that a block reads
     int64_t parts;          // of each block
   };
 

@@ -15,7 +15,6 @@ namespace {
 
 constexpr int32_t kThreads = kAttentionThreads, kWarps = kThreads / kWarp;
 constexpr int32_t kSegment = kSegmentTokens;
-constexpr float kLog2E = 1.44269504f;
 
 // Keys and values pass through a ring of pieces: those of kKeys positions, or, where each warp
 // works on a tile of its own, those of kPageTokens positions in the warp's part of the ring. All
@@ -57,32 +56,48 @@ struct Work {
   AttentionSequence sequence;
   int32_t queries;  // of the tile
   int32_t kv_head;
-  int32_t common;  // the number of positions that all queries see
+  int32_t common;        // the number of positions before which all queries see
+  int32_t lowest = 0;    // the first position that a query sees
+  int32_t all_from = 0;  // the position from which on all queries' windows have begun
 
   // Returns whether some queries see positions of the chunk that others do not.
   __device__ bool Divides(int32_t chunk) const {
+    if (chunk * kChunk < all_from) return true;
     return common < tile.context && common < (chunk + 1) * kChunk;
   }
   __device__ int32_t Segments() const { return (tile.context + kSegment - 1) / kSegment; }
 };
 
-template <typename T>
+template <bool kShaped, typename T>
 __device__ Work WorkOf(const AttentionArgs<T>& args, const AttentionTile& tile, int32_t kv_head) {
   const int32_t group = args.q_heads / args.kv.kv_heads;
   Work work = {tile, args.sequences[tile.sequence], 0, kv_head, tile.context};
   const int32_t left = work.sequence.count * group - tile.first;
   work.queries = left < kTileQueries ? left : kTileQueries;
-  if (args.causal) work.common = work.sequence.first_position + tile.first / group + 1;
+  const int32_t first = work.sequence.first_position + tile.first / group;
+  if (args.causal) work.common = first + 1;
+  if (kShaped && args.window != 0) {
+    const int32_t last = work.sequence.first_position + (tile.first + work.queries - 1) / group;
+    work.lowest = FirstKey(first, args.window);
+    work.all_from = FirstKey(last, args.window);
+    const int32_t past = last + args.window;
+    if (past < work.tile.context) work.tile.context = past;
+    if (!args.causal && first + args.window < work.common) work.common = first + args.window;
+  }
   return work;
 }
 
-template <typename T>
+template <bool kShaped, typename T>
 __device__ QueryPlace PlaceOf(const AttentionArgs<T>& args, const Work& work, int32_t query) {
   if (query >= work.queries) return {0, 0, 0, 0};
   const int32_t group = args.q_heads / args.kv.kv_heads, packed = work.tile.first + query;
   const int32_t row = packed / group, position = work.sequence.first_position + row;
+  int32_t visible = args.causal ? position + 1 : work.tile.context;
+  if (kShaped && args.window != 0 && position + args.window < visible) {
+    visible = position + args.window;
+  }
   return {args.rows[work.sequence.rows_offset + row], work.kv_head * group + packed % group,
-          position, args.causal ? position + 1 : work.tile.context};
+          position, visible};
 }
 
 // Returns the index of the first feature of a position's key and value.
@@ -114,7 +129,7 @@ struct Team {
 
 // The pieces of keys and values that a team reads, in order: for each chunk the pieces of its keys,
 // then those of its values.
-template <typename T, bool kAsync, typename Shared, typename Team>
+template <typename T, bool kAsync, bool kShaped, typename Shared, typename Team>
 class Pieces {
  public:
   using Rows = const T (*)[Shared::kStride];
@@ -131,6 +146,7 @@ class Pieces {
     const int32_t keys = work.tile.past_segment * kSegment;
     const int32_t end = keys < work.tile.context ? keys : work.tile.context;
     past_chunk_ = (end + kChunk - 1) / kChunk;
+    if (kShaped && chunk_ < work.lowest / kChunk) chunk_ = work.lowest / kChunk;
   }
 
   // Requests the first pieces, and what was requested before with the first of them.
@@ -183,7 +199,9 @@ class Pieces {
     SLUICE_UNROLL
     for (int32_t page = 0; page < Team::kPieceKeys / kPageTokens; ++page) {
       const int32_t position = first + page * kPageTokens;
-      const int32_t seen = work_.tile.context - position;  // positions of the page
+      int32_t seen = work_.tile.context - position;  // positions of the page
+      // A page before all windows may belong to another sequence by now.
+      if (kShaped && position + kPageTokens <= work_.lowest) seen = 0;
       const T* from = layer;
       if (seen > 0) {
         const int32_t id = args_.pages[work_.sequence.pages_offset + position / kPageTokens];
@@ -344,14 +362,23 @@ __device__ float* RecordOf(const KernelArgs<T>& args, const Work& work, int32_t 
   return args.records + index * args.record_stride;
 }
 
+template <typename T>
+__device__ ScoreShape ShapeOf(const AttentionArgs<T>& args) {
+  ScoreShape shape = {args.scale, args.soft_cap, args.window, nullptr, 0};
+  if (args.bias == nullptr) return shape;
+  shape.bias = args.bias + args.bias_positions;
+  shape.bias_stride = 2 * int64_t{args.bias_positions} + kBiasSlack;
+  return shape;
+}
+
 // Does the work by a team: all of the block's threads, or the calling thread's warp.
-template <bool kBlock, bool kAsync, typename T, typename Shared>
+template <bool kBlock, bool kAsync, bool kShaped, typename T, typename Shared>
 __device__ void Attend(const KernelArgs<T>& args, const Work& work, Shared& shared) {
   using Threads = Team<Shared, kBlock>;
   const AttentionArgs<T>& op = args.op;
   const int32_t first_query = Threads::FirstQuery();
   for (int32_t i = Threads::Thread(); i < Threads::kQueries; i += Threads::kThreads) {
-    StoreWhole(PlaceOf(op, work, i), &shared.queries[first_query + i]);
+    StoreWhole(PlaceOf<kShaped>(op, work, i), &shared.queries[first_query + i]);
   }
   Threads::Sync();
   constexpr int32_t kPerRow = Shared::kDims / kCopyElements<T>;
@@ -363,19 +390,24 @@ __device__ void Attend(const KernelArgs<T>& args, const Work& work, Shared& shar
     Bring<T, kAsync>(&shared.q[query][d], op.q + place.row * stride + place.head * dim + d, op.q,
                      place.visible > 0 ? dim - d : 0);
   }
-  Pieces<T, kAsync, Shared, Threads> pieces(op, work, shared);
+  Pieces<T, kAsync, kShaped, Shared, Threads> pieces(op, work, shared);
   pieces.Begin();
 
   const int32_t first_row = Warp() * kWarpQueries;
-  WarpSums<T, Shared::kDims> sums(shared.queries + first_row, op.scratch);
+  const ScoreShape shape = ShapeOf(op);
+  WarpSums<T, Shared::kDims, kShaped> sums(shared.queries + first_row, op.scratch, shape);
   const bool divided = work.tile.record >= 0;
-  for (int32_t segment = work.tile.first_segment; segment < work.tile.past_segment; ++segment) {
+  int32_t segment = work.tile.first_segment;
+  if (kShaped && segment < work.lowest / kSegment) segment = work.lowest / kSegment;
+  for (; segment < work.tile.past_segment; ++segment) {
     const int32_t past = (segment + 1) * kSegment;
     const int32_t end = past < work.tile.context ? past : work.tile.context;
-    const bool sees_segment = sums.Sees(segment * kSegment);
+    const bool sees_segment = sums.Sees(segment * kSegment, kSegment);
     if (sees_segment) sums.BeginSegment();
-    for (int32_t first = segment * kSegment; first < end; first += kChunk) {
-      const bool sees = sums.Sees(first), divides = work.Divides(first / kChunk);
+    int32_t first = segment * kSegment;
+    if (kShaped && first < work.lowest) first = work.lowest / kChunk * kChunk;
+    for (; first < end; first += kChunk) {
+      const bool sees = sums.Sees(first, kChunk), divides = work.Divides(first / kChunk);
       Scores scores = {};
       SLUICE_UNROLL
       for (int32_t piece = 0; piece < Threads::kPieces; ++piece) {
@@ -385,7 +417,7 @@ __device__ void Attend(const KernelArgs<T>& args, const Work& work, Shared& shar
                                                         piece * (Threads::kPieceKeys / 8));
         }
       }
-      if (sees) sums.Weigh(op.scale * kLog2E, first, scores);
+      if (sees) sums.Weigh(first, scores);
       int32_t cleared = 0;
       SLUICE_UNROLL
       for (int32_t piece = 0; piece < Threads::kPieces; ++piece) {
@@ -401,7 +433,7 @@ __device__ void Attend(const KernelArgs<T>& args, const Work& work, Shared& shar
         Threads::Sync();  // the next piece may be cleared
       }
       if (sees && cleared != 0) {
-        sums.AddCleared(scores, first, work.tile.context, op.kv.head_dim,
+        sums.AddCleared(scores, first, work.lowest, work.tile.context, op.kv.head_dim,
                         [&](int32_t position) { return op.kv.v + OffsetOf(op, work, position); });
       }
     }
@@ -410,7 +442,7 @@ __device__ void Attend(const KernelArgs<T>& args, const Work& work, Shared& shar
     if (!divided) continue;
     for (int32_t i = 0; i < 2; ++i) {
       const int32_t query = (kBlock ? first_row : 0) + Lane() / 4 + 8 * i;
-      if (query >= work.queries || sums.visible(i) <= segment * kSegment) continue;
+      if (query >= work.queries || !sums.SeesSegment(i, segment)) continue;
       sums.WriteRecord(i, RecordOf(args, work, segment, query), args.record_stride - kRecordTail);
     }
   }
@@ -428,7 +460,7 @@ __device__ inline int32_t TakeWork(int32_t* taken, int32_t items) {
 
 // A block takes a wide tile with a KV head, or, if there are more narrow ones than blocks, a narrow
 // one for each warp.
-template <typename T, int32_t kDims, int32_t kKeys, int32_t kRing, bool kAsync>
+template <typename T, int32_t kDims, int32_t kKeys, int32_t kRing, bool kAsync, bool kShaped>
 __global__ void __launch_bounds__(kThreads) AttentionKernel(KernelArgs<T> args) {
   using Shared = AttentionShared<T, kDims, kKeys, kRing>;
   auto& shared = SharedMemory<Shared>();
@@ -436,7 +468,7 @@ __global__ void __launch_bounds__(kThreads) AttentionKernel(KernelArgs<T> args) 
   const int32_t kv_heads = args.op.kv.kv_heads;
   const int32_t wide = tiles.counts->wide * kv_heads, narrow = tiles.counts->narrow * kv_heads;
   const auto work_of = [&](int32_t index) {
-    return WorkOf(args.op, tiles.tiles[index / kv_heads], index % kv_heads);
+    return WorkOf<kShaped>(args.op, tiles.tiles[index / kv_heads], index % kv_heads);
   };
   int32_t shares = (narrow + GridBlocks() - 1) / GridBlocks();
   shares = shares < 1 ? 1 : shares < Shared::kTeams ? shares : Shared::kTeams;
@@ -446,11 +478,11 @@ __global__ void __launch_bounds__(kThreads) AttentionKernel(KernelArgs<T> args) 
     SyncBlock();
     if (ThreadIndex() == 0) shared.next = TakeWork(tiles.taken, items);
     if (item < wide || shares == 1) {
-      Attend<true, kAsync>(args, work_of(item), shared);
+      Attend<true, kAsync, kShaped>(args, work_of(item), shared);
     } else if constexpr (Shared::kTeams > 1) {
       const int32_t own = wide + (item - wide) * shares + Warp();
       if (Warp() < shares && own < wide + narrow) {
-        Attend<false, kAsync>(args, work_of(own), shared);
+        Attend<false, kAsync, kShaped>(args, work_of(own), shared);
       }
     }
     SyncBlock();
@@ -458,12 +490,14 @@ __global__ void __launch_bounds__(kThreads) AttentionKernel(KernelArgs<T> args) 
   }
 }
 
-template <typename T, int32_t kDims, int32_t kKeys, int32_t kRing, bool kAsync>
-const Kernel kAttention = KernelOf(kAsync ? "Attention" : "AttentionUnaligned",
-                                   &AttentionKernel<T, kDims, kKeys, kRing, kAsync>);
+template <typename T, int32_t kDims, int32_t kKeys, int32_t kRing, bool kAsync, bool kShaped>
+const Kernel kAttention = KernelOf(kShaped ? kAsync ? "ShapedAttention" : "ShapedAttentionUnaligned"
+                                   : kAsync ? "Attention"
+                                            : "AttentionUnaligned",
+                                   &AttentionKernel<T, kDims, kKeys, kRing, kAsync, kShaped>);
 
 // Merges the records of the divided tiles, by a warp for each query.
-template <typename T, int32_t kDims, bool kAligned>
+template <typename T, int32_t kDims, bool kAligned, bool kShaped>
 __global__ void __launch_bounds__(kThreads) MergeKernel(KernelArgs<T> args) {
   WaitForPrevious();
   constexpr int32_t kEach = kDims / kWarp, kAtOnce = 8;
@@ -472,12 +506,13 @@ __global__ void __launch_bounds__(kThreads) MergeKernel(KernelArgs<T> args) {
   const int32_t items = op.tiles.counts->divided * kv_heads * kTileQueries;
   for (int32_t i = BlockIndex() * kWarps + Warp(); i < items; i += GridBlocks() * kWarps) {
     const int32_t tile = i / kTileQueries / kv_heads, index = i % kTileQueries;
-    const Work work =
-        WorkOf(op, op.tiles.tiles[op.tiles.capacity - 1 - tile], i / kTileQueries % kv_heads);
+    const Work work = WorkOf<kShaped>(op, op.tiles.tiles[op.tiles.capacity - 1 - tile],
+                                      i / kTileQueries % kv_heads);
     if (index >= work.queries) continue;
-    const QueryPlace query = PlaceOf(op, work, index);
-    const int32_t segments = (query.visible + kSegment - 1) / kSegment;
-    const float* record = RecordOf(args, work, 0, index);
+    const QueryPlace query = PlaceOf<kShaped>(op, work, index);
+    const int32_t begin = kShaped ? FirstKey(query.position, op.window) / kSegment : 0;
+    const int32_t segments = (query.visible + kSegment - 1) / kSegment - begin;
+    const float* record = RecordOf(args, work, begin, index);
     const int64_t step = int64_t{work.queries} * args.record_stride;
     Floats<kEach> y = {};
     RecordTail merged = {};
@@ -508,9 +543,12 @@ __global__ void __launch_bounds__(kThreads) MergeKernel(KernelArgs<T> args) {
   }
 }
 
-template <typename T, int32_t kDims, bool kAligned>
-const Kernel kMerge = KernelOf(kAligned ? "MergeAttention" : "MergeAttentionUnaligned",
-                               &MergeKernel<T, kDims, kAligned>);
+template <typename T, int32_t kDims, bool kAligned, bool kShaped>
+const Kernel kMerge = KernelOf(kShaped    ? kAligned ? "MergeShapedAttention"
+                                                     : "MergeShapedAttentionUnaligned"
+                               : kAligned ? "MergeAttention"
+                                          : "MergeAttentionUnaligned",
+                               &MergeKernel<T, kDims, kAligned, kShaped>);
 
 // The kernels for heads of up to kDims features, and the shared memory of the first in bytes.
 struct AttentionVariant {
@@ -520,36 +558,41 @@ struct AttentionVariant {
 };
 
 template <typename T, int32_t kDims, int32_t kKeys, int32_t kRing, bool kAsync>
-AttentionVariant Variant() {
-  return {kAttention<T, kDims, kKeys, kRing, kAsync>, kMerge<T, kDims, kAsync>,
-          sizeof(AttentionShared<T, kDims, kKeys, kRing>)};
+AttentionVariant Variant(bool shaped) {
+  constexpr int32_t kBytes = sizeof(AttentionShared<T, kDims, kKeys, kRing>);
+  if (shaped) {
+    return {kAttention<T, kDims, kKeys, kRing, kAsync, true>, kMerge<T, kDims, kAsync, true>,
+            kBytes};
+  }
+  return {kAttention<T, kDims, kKeys, kRing, kAsync, false>, kMerge<T, kDims, kAsync, false>,
+          kBytes};
 }
 
 // Returns the variant whose ring is as large as `limit` allows, or the one that fits every GPU.
 // Rows that cannot be copied asynchronously do not profit from a large ring.
 template <typename T, int32_t kDims, int32_t kKeys, int32_t kRing, int32_t kLeastKeys,
           int32_t kLeastRing>
-AttentionVariant VariantFor(int32_t limit, bool aligned) {
+AttentionVariant VariantFor(int32_t limit, bool aligned, bool shaped) {
   static_assert(sizeof(AttentionShared<T, kDims, kLeastKeys, kLeastRing>) <=
                 kSharedBytesOfEveryGpu);
-  if (!aligned) return Variant<T, kDims, kLeastKeys, kLeastRing, false>();
+  if (!aligned) return Variant<T, kDims, kLeastKeys, kLeastRing, false>(shaped);
   if (limit >= static_cast<int32_t>(sizeof(AttentionShared<T, kDims, kKeys, kRing>))) {
-    return Variant<T, kDims, kKeys, kRing, true>();
+    return Variant<T, kDims, kKeys, kRing, true>(shaped);
   }
-  return Variant<T, kDims, kLeastKeys, kLeastRing, true>();
+  return Variant<T, kDims, kLeastKeys, kLeastRing, true>(shaped);
 }
 
 template <typename T>
-AttentionVariant VariantFor(int32_t head_dim, int32_t limit, bool aligned) {
+AttentionVariant VariantFor(int32_t head_dim, int32_t limit, bool aligned, bool shaped) {
   SLUICE_CHECK(head_dim >= 1 && head_dim <= kMaxHeadDim);
   if constexpr (sizeof(T) == sizeof(float)) {
-    if (head_dim <= 64) return VariantFor<T, 64, 64, 4, 64, 4>(limit, aligned);
-    if (head_dim <= 128) return VariantFor<T, 128, 64, 3, 32, 3>(limit, aligned);
-    return VariantFor<T, 256, 32, 2, 16, 2>(limit, aligned);
+    if (head_dim <= 64) return VariantFor<T, 64, 64, 4, 64, 4>(limit, aligned, shaped);
+    if (head_dim <= 128) return VariantFor<T, 128, 64, 3, 32, 3>(limit, aligned, shaped);
+    return VariantFor<T, 256, 32, 2, 16, 2>(limit, aligned, shaped);
   } else {
-    if (head_dim <= 64) return VariantFor<T, 64, 64, 4, 64, 4>(limit, aligned);
-    if (head_dim <= 128) return VariantFor<T, 128, 64, 4, 64, 4>(limit, aligned);
-    return VariantFor<T, 256, 64, 3, 32, 3>(limit, aligned);
+    if (head_dim <= 64) return VariantFor<T, 64, 64, 4, 64, 4>(limit, aligned, shaped);
+    if (head_dim <= 128) return VariantFor<T, 128, 64, 4, 64, 4>(limit, aligned, shaped);
+    return VariantFor<T, 256, 64, 3, 32, 3>(limit, aligned, shaped);
   }
 }
 
@@ -563,7 +606,7 @@ int64_t AttentionScratchFloats(const AttentionSizes& sizes, int32_t head_dim) {
 
 template <typename T>
 int32_t AttentionSharedBytes(int32_t head_dim, int32_t limit) {
-  return VariantFor<T>(head_dim, limit, /*aligned=*/true).shared_bytes;
+  return VariantFor<T>(head_dim, limit, /*aligned=*/true, /*shaped=*/false).shared_bytes;
 }
 
 template <typename T>
@@ -573,7 +616,7 @@ void Attention(Stream& stream, const AttentionArgs<T>& args) {
   const bool aligned = RowsAligned(args.q, dim) && RowsAligned(args.q, args.q_stride) &&
                        RowsAligned(args.kv.k, dim) && RowsAligned(args.kv.v, dim) &&
                        RowsAligned(args.out, dim);
-  const AttentionVariant variant = VariantFor<T>(dim, limit, aligned);
+  const AttentionVariant variant = VariantFor<T>(dim, limit, aligned, args.shaped());
   const int64_t totals = args.tiles.records == 0
                              ? 0
                              : TotalFloats(dim, int64_t{kAttentionBlocks} * stream.processors());

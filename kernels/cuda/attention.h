@@ -2,7 +2,9 @@
 // attention (kernels/cuda/xsa.h) in its epilogue.
 //
 // For a query row at position p and head h (KV head h / (q_heads / kv_heads)):
-//   s_j = scale * q . k_j for the visible keys j (j <= p if causal, else the whole sequence)
+//   s_j = scale * q . k_j for the visible keys j (j <= p if causal, else the whole sequence; with a
+//     window those of |p - j| < window), then c tanh(s_j / c) with a soft cap c, then the addition
+//     of bias[h, j - p]
 //   y = sum_j exp(s_j - max s) v_j / sum_j exp(s_j - max s), then XSA with v = v_p
 //
 // The sums have one tree whose cuts are absolute positions. The keys of a sequence are summed in
@@ -26,7 +28,8 @@
 
 namespace sluice::kernels::cuda {
 
-inline constexpr int32_t kChunk = 64;        // positions; a multiple of kPageTokens
+inline constexpr int32_t kChunk = 64;  // positions; a multiple of kPageTokens
+inline constexpr int32_t kBiasSlack = 16;
 inline constexpr int32_t kMaxHeadDim = 256;  // the kernel is compiled for up to 64, 128 and 256
 static_assert(kSegmentTokens % kChunk == 0);
 
@@ -42,9 +45,17 @@ struct AttentionArgs {
   int64_t q_stride = 0;  // from row to row of q; 0 if q is contiguous
   float scale;
   bool causal;
+  int32_t window = 0;           // 0 for all keys; pages that it hides from all rows are not read
+  float soft_cap = 0;           // 0 for none
+  const float* bias = nullptr;  // [q_heads, 2 * bias_positions + kBiasSlack], from j - p =
+                                // -bias_positions on, or nullptr
+  int32_t bias_positions = 0;   // above every position
   Xsa xsa;
   float* scratch;  // AttentionScratchFloats
   T* out;          // [rows, q_heads, head_dim]; may be q if that is contiguous
+
+  // Returns whether scores or visible keys are not the usual ones.
+  bool shaped() const { return window != 0 || soft_cap != 0 || bias != nullptr; }
 };
 
 // Returns the floats of scratch memory that steps within `sizes` take: the records of divided

@@ -16,6 +16,8 @@
 
 namespace sluice::kernels::cuda {
 
+inline constexpr float kLog2E = 1.44269504f;
+
 inline constexpr int32_t kAttentionThreads = kTileQueries / kWarpQueries * kWarp;
 
 // The widest heads of which registers hold both the sums of a segment and the merged ones. The
@@ -27,6 +29,21 @@ inline constexpr int32_t kRecordTail = 8;
 struct alignas(8) RecordTail {
   float largest;  // score, times log2(e)
   float sum;      // of the weights
+};
+
+// Returns the first key that a query at `position` sees.
+__device__ inline int32_t FirstKey(int32_t position, int32_t window) {
+  return window == 0 || position < window ? 0 : position - window + 1;
+}
+
+// How the scores of a tile's queries become those of the softmax. Only `scale` is read where
+// attention is not shaped.
+struct ScoreShape {
+  float scale;
+  float soft_cap;
+  int32_t window;
+  const float* bias;  // of head 0 and key 0 seen from position 0, or nullptr
+  int64_t bias_stride;
 };
 
 // The place of a query in q and in the output. A query that a tile lacks sees nothing.
@@ -105,11 +122,13 @@ __device__ inline bool IsFinite(T value) {
   return fabsf(Widen(value)) < INFINITY;
 }
 
-template <typename T, int32_t kDims>
+// With kShaped, there may be windows, soft caps and biases.
+template <typename T, int32_t kDims, bool kShaped>
 class WarpSums {
  public:
   // `queries` are the warp's, and `totals` the memory of the block for merged sums.
-  __device__ WarpSums(const QueryPlace* queries, float* totals) : totals_(totals) {
+  __device__ WarpSums(const QueryPlace* queries, float* totals, const ScoreShape& shape)
+      : totals_(totals), shape_(shape) {
     constexpr int32_t kMost = INT32_MAX;
     int32_t most = 0;
     SLUICE_UNROLL
@@ -120,11 +139,34 @@ class WarpSums {
     }
     most_visible_ = LaneReduce(most, Max());
     least_visible_ = LaneReduce(visible_[0] < visible_[1] ? visible_[0] : visible_[1], Min());
+    if constexpr (kShaped) {
+      int32_t last = 0;
+      SLUICE_UNROLL
+      for (int32_t i = 0; i < 2; ++i) {
+        const QueryPlace query = queries[Lane() / 4 + 8 * i];
+        const bool there = query.visible > 0;
+        first_[i] = there ? FirstKey(query.position, shape.window) : kMost;
+        if (there) last = first_[i] > last ? first_[i] : last;
+        const bool biased = there && shape.bias != nullptr;
+        bias_[i] = biased ? shape.bias + query.head * shape.bias_stride - query.position : nullptr;
+      }
+      least_first_ = LaneReduce(first_[0] < first_[1] ? first_[0] : first_[1], Min());
+      most_first_ = LaneReduce(last, Max());
+    }
   }
 
-  // Returns whether a query of the warp sees the position, and all after it up to the next cut.
-  __device__ bool Sees(int32_t position) const { return position < most_visible_; }
-  __device__ int32_t visible(int32_t i) const { return visible_[i]; }
+  // Returns whether a query of the warp sees some of the `count` positions from `first` on, which
+  // end at a cut.
+  __device__ bool Sees(int32_t first, int32_t count) const {
+    if (kShaped && first + count <= least_first_) return false;
+    return first < most_visible_;
+  }
+  // Returns whether row `i` sees a position of the segment.
+  __device__ bool SeesSegment(int32_t i, int32_t segment) const {
+    constexpr int32_t kSegment = kSegmentTokens;
+    if (kShaped && first_[i] >= (segment + 1) * kSegment) return false;
+    return visible_[i] > segment * kSegment;
+  }
 
   __device__ void BeginSegment() {
     SLUICE_UNROLL
@@ -136,11 +178,15 @@ class WarpSums {
   }
 
   // Replaces the scores of the chunk at `first` by the weights 2^(s - max), where s are the scores
-  // times `scale`, and brings the sums to the new maximum.
-  __device__ void Weigh(float scale, int32_t first, Scores& scores) {
-    SLUICE_UNROLL
-    for (int32_t n = 0; n < kChunk / 8; ++n) {
-      for (int32_t i = 0; i < 4; ++i) scores[n][i] *= scale;
+  // with their scale and shape, times log2(e), and brings the sums to the new maximum.
+  __device__ void Weigh(int32_t first, Scores& scores) {
+    if constexpr (kShaped) {
+      Shape(first, scores);
+    } else {
+      SLUICE_UNROLL
+      for (int32_t n = 0; n < kChunk / 8; ++n) {
+        for (int32_t i = 0; i < 4; ++i) scores[n][i] *= shape_.scale * kLog2E;
+      }
     }
     if (first + kChunk > least_visible_) {
       SLUICE_UNROLL
@@ -148,6 +194,15 @@ class WarpSums {
         for (int32_t i = 0; i < 4; ++i) {
           const int32_t column = n * 8 + Lane() % 4 * 2 + i % 2;
           if (first + column >= visible_[i / 2]) scores[n][i] = -INFINITY;
+        }
+      }
+    }
+    if (kShaped && first < most_first_) {
+      SLUICE_UNROLL
+      for (int32_t n = 0; n < kChunk / 8; ++n) {
+        for (int32_t i = 0; i < 4; ++i) {
+          const int32_t column = n * 8 + Lane() % 4 * 2 + i % 2;
+          if (first + column < first_[i / 2]) scores[n][i] = -INFINITY;
         }
       }
     }
@@ -206,11 +261,12 @@ class WarpSums {
   }
 
   // Adds the values of the chunk at `first` that are not finite, and were replaced by zeros, to the
-  // rows that see them. value_of(position) returns the features of a position below `context`. This
-  // rare path works on copies in memory, so that it takes no registers from the usual one.
+  // rows that see them. value_of(position) returns the features of a position from `lowest` on and
+  // below `context`. This rare path works on copies in memory, so that it takes no registers from
+  // the usual one.
   template <typename ValueOf>
-  __device__ void AddCleared(const Scores& weights, int32_t first, int32_t context, int32_t dim,
-                             ValueOf value_of) {
+  __device__ void AddCleared(const Scores& weights, int32_t first, int32_t lowest, int32_t context,
+                             int32_t dim, ValueOf value_of) {
     float y[kDims / 8][4], copies[kChunk / 8][4];
     SLUICE_UNROLL
     for (int32_t n = 0; n < kDims / 8; ++n) {
@@ -221,7 +277,8 @@ class WarpSums {
       for (int32_t i = 0; i < 4; ++i) copies[n][i] = weights[n][i];
     }
     SLUICE_ROLLED
-    for (int32_t key = 0; key < kChunk && first + key < context; ++key) {
+    for (int32_t key = first < lowest ? lowest - first : 0; key < kChunk && first + key < context;
+         ++key) {
       const T* const v = value_of(first + key);
       float weight[2];
       for (int32_t i = 0; i < 2; ++i) {
@@ -233,6 +290,7 @@ class WarpSums {
         if (IsFinite(v[d])) continue;
         for (int32_t i = 0; i < 2; ++i) {
           float& sum = y[d / 8][2 * i + d % 2];
+          if (kShaped && first + key < first_[i]) continue;
           if (first + key < visible_[i]) sum = fmaf(weight[i], Widen(v[d]), sum);
         }
       }
@@ -255,7 +313,7 @@ class WarpSums {
     SLUICE_UNROLL
     for (int32_t i = 0; i < 2; ++i) {
       const RecordTail own = {largest_[i], sum_[i]};
-      if (segment == 0) {
+      if (segment <= FirstSegment(i)) {
         merged_[i] = own;
       } else if (visible_[i] > segment * kSegment) {
         const MergeFactors factors = AddSegment(merged_[i], own);
@@ -290,6 +348,27 @@ class WarpSums {
   }
 
  private:
+  // Returns the first segment that row `i` sees.
+  __device__ int32_t FirstSegment(int32_t i) const {
+    constexpr int32_t kSegment = kSegmentTokens;
+    return kShaped ? first_[i] / kSegment : 0;
+  }
+
+  // Applies scale, soft cap and bias, and multiplies by log2(e).
+  __device__ void Shape(int32_t first, Scores& scores) const {
+    SLUICE_UNROLL
+    for (int32_t n = 0; n < kChunk / 8; ++n) {
+      for (int32_t i = 0; i < 4; ++i) {
+        float& score = scores[n][i];
+        score *= shape_.scale;
+        if (shape_.soft_cap != 0) score = shape_.soft_cap * tanhf(score / shape_.soft_cap);
+        const int32_t key = first + n * 8 + Lane() % 4 * 2 + i % 2;
+        if (bias_[i / 2] != nullptr && key < visible_[i / 2]) score += bias_[i / 2][key];
+        score *= kLog2E;
+      }
+    }
+  }
+
   static constexpr bool kInRegisters = kDims <= kMostRegisterDims;
 
   // Calls f(i, y) for the elements of this lane, where i is 0 or 1 for its rows.
@@ -333,6 +412,10 @@ class WarpSums {
   }
 
   float* totals_;
+  const ScoreShape& shape_;
+  // The first keys that rows see, and their bias by key; not used unless kShaped.
+  int32_t first_[2], least_first_, most_first_;
+  const float* bias_[2];
   int32_t visible_[2];
   int32_t most_visible_, least_visible_;  // of the warp's queries
   float largest_[2] = {-INFINITY, -INFINITY};

@@ -112,7 +112,7 @@ class NormTeam {
     Part<kElements> bias(team_, args_.dim, 0, first);
     if (has_bias) bias.Load(args_.bias);
     part.ForEach([&](T& element, int32_t i) {
-      float value = (Widen(element) - mean) * scale * weight.At(i);
+      float value = (Widen(element) - mean) * scale * (args_.weight_offset + weight.At(i));
       if (has_bias) value += bias.At(i);
       element = Narrow<T>(value * args_.scale);
     });

@@ -1,8 +1,8 @@
 // RMSNorm (arXiv 1910.07467) and LayerNorm (arXiv 1607.06450) of rows, with an optional residual
 // added first:
 //   s = x + residual, rounded to T
-//   RmsNorm:    out = s / sqrt(mean(s^2) + eps) * weight * scale
-//   LayerNorm:  out = ((s - mean(s)) / sqrt(variance(s) + eps) * weight + bias) * scale
+//   RmsNorm:    out = s / sqrt(mean(s^2) + eps) * (offset + weight) * scale
+//   LayerNorm:  out = ((s - mean(s)) / sqrt(variance(s) + eps) * (offset + weight) + bias) * scale
 // If a row consists of several `groups` of dim values, such as heads, each group is normalised
 // separately. Everything is computed in float, in an order that depends on `dim` alone.
 #pragma once
@@ -24,6 +24,7 @@ struct NormArgs {
   T* sum = nullptr;             // receives s; only with a residual. May be x or residual
   const T* weight = nullptr;    // [dim]; nullptr means ones
   const T* bias = nullptr;      // [dim]; nullptr means zeros. LayerNorm only
+  float weight_offset = 0;      // 0 without a weight
   float eps;
   float scale = 1;
   int32_t dim;

@@ -20,6 +20,22 @@ std::span<const double> Head(std::span<const double> x, int64_t heads, int64_t h
 
 }  // namespace
 
+std::pair<int64_t, int64_t> AttentionShape::Visible(int64_t position, int64_t context,
+                                                    bool causal) const {
+  int64_t first = 0, past = causal ? position + 1 : context;
+  if (window > 0) {
+    first = std::max<int64_t>(0, position - window + 1);
+    past = std::min(past, position + window);
+  }
+  return {first, past};
+}
+
+double AttentionShape::ScoreOf(double product, int64_t head, int64_t distance) const {
+  const double score = soft_cap == 0 ? product : soft_cap * std::tanh(product / soft_cap);
+  if (bias.empty()) return score;
+  return score + bias[head * (2 * bias_positions + 16) + bias_positions + distance];
+}
+
 std::vector<double> Attention(const AttentionShape& shape, std::span<const double> q,
                               std::span<const double> k, std::span<const double> v,
                               int64_t first_position, bool causal, double scale) {
@@ -28,20 +44,22 @@ std::vector<double> Attention(const AttentionShape& shape, std::span<const doubl
   const int64_t context = std::ssize(k) / (shape.kv_heads * head_dim);
   std::vector<double> out(q.size(), 0.0);
   for (int64_t r = 0; r < rows; ++r) {
-    const int64_t visible = causal ? first_position + r + 1 : context;
+    const int64_t position = first_position + r;
+    const auto [first, past] = shape.Visible(position, context, causal);
     for (int64_t h = 0; h < shape.q_heads; ++h) {
-      std::vector<double> p(static_cast<size_t>(visible));
-      for (int64_t j = 0; j < visible; ++j) {
-        p[j] = scale * Dot(Head(q, shape.q_heads, head_dim, r, h),
-                           Head(k, shape.kv_heads, head_dim, j, h / group));
+      std::vector<double> p(static_cast<size_t>(past - first));
+      for (int64_t j = first; j < past; ++j) {
+        const double product = Dot(Head(q, shape.q_heads, head_dim, r, h),
+                                   Head(k, shape.kv_heads, head_dim, j, h / group));
+        p[j - first] = shape.ScoreOf(scale * product, h, j - position);
       }
       const double largest = *std::max_element(p.begin(), p.end());
       double sum = 0;
       for (double& s : p) sum += s = std::exp(s - largest);
-      for (int64_t j = 0; j < visible; ++j) {
+      for (int64_t j = first; j < past; ++j) {
         const std::span<const double> value = Head(v, shape.kv_heads, head_dim, j, h / group);
         for (int64_t d = 0; d < head_dim; ++d) {
-          out[(r * shape.q_heads + h) * head_dim + d] += p[j] / sum * value[d];
+          out[(r * shape.q_heads + h) * head_dim + d] += p[j - first] / sum * value[d];
         }
       }
     }

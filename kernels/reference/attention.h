@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/xsa_form.h"
@@ -14,12 +15,21 @@ struct AttentionShape {
   int64_t q_heads;
   int64_t kv_heads;  // divides q_heads
   int64_t head_dim;
+  int64_t window = 0;  // see kernels/cpu/attention.h, like the following
+  double soft_cap = 0;
+  std::span<const float> bias = {};  // [q_heads, 2 * bias_positions + 16], or empty
+  int64_t bias_positions = 0;
+
+  // Returns the keys that a row at `position` sees, [first, past).
+  std::pair<int64_t, int64_t> Visible(int64_t position, int64_t context, bool causal) const;
+  // Returns the number that the softmax sees for a product times the scale.
+  double ScoreOf(double product, int64_t head, int64_t distance) const;
 };
 
 // Returns the attention output, in the shape of q. The rows of q are at positions first_position,
 // first_position + 1, ...; k and v hold all positions from 0 on.
 //   q: [rows, q_heads, head_dim]   k, v: [context, kv_heads, head_dim]
-// A causal row sees the keys up to its own position, other rows see all keys.
+// A causal row sees the keys up to its own position, other rows see all keys, within the window.
 std::vector<double> Attention(const AttentionShape& shape, std::span<const double> q,
                               std::span<const double> k, std::span<const double> v,
                               int64_t first_position, bool causal, double scale);

@@ -32,10 +32,10 @@ class Prompt {
   // Returns a lower bound of the tokens that Encode makes of the texts, by their bytes; 0 for other
   // prompts.
   int64_t LeastEncoded(const Model& model) const;
-  // Encodes texts as tokens, those that are no pairs with `prompt` before them, and no more than are
-  // needed to find that a text is too long unless `truncation` has it cut; has no effect on other
-  // prompts. `located` records which bytes of its text each token stands for. Returns the errors of
-  // CheckInterruption.
+  // Encodes texts as tokens, those that are no pairs with `prompt` before them, and no more than
+  // are needed to find that a text is too long unless `truncation` has it cut; has no effect on
+  // other prompts. `located` records which bytes of its text each token stands for. Returns the
+  // errors of CheckInterruption.
   absl::Status Encode(std::string_view prompt, Truncation truncation, bool located);
   // Cuts rows longer than `most` as `truncation` says, or returns an error for them. Of texts, the
   // tokens that their template puts around them stay.

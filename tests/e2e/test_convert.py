@@ -4,6 +4,7 @@ import importlib.util
 import json
 import re
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -13,6 +14,9 @@ from conftest import ROOT, SLUICE
 from waiting import PATIENCE_S
 
 GOLDENS = ROOT / "tests" / "goldens"
+
+sys.path.insert(0, str(ROOT / "tools" / "convert"))
+import known_families  # noqa: E402, the folder is no package
 
 SPEC = importlib.util.spec_from_file_location("convert", ROOT / "tools" / "convert" / "convert.py")
 convert = importlib.util.module_from_spec(SPEC)
@@ -213,3 +217,38 @@ def test_errors_name_the_part_of_the_map_to_correct(tmp_path, capsys):
         "two tensors become b"
         in run(tmp_path, capsys, random_state(1, x0=4, x1=4), tmp_path / "map.yaml")[1]
     )
+
+
+def known_directory(path, architecture="RobertaModel"):
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps({"architectures": [architecture]}))
+    (path / "tokenizer.json").write_text("{}")
+    (path / "pytorch_model.bin.index.json").write_text("{}")
+    for shard in (1, 2):
+        (path / f"pytorch_model-{shard}-of-2.bin").write_bytes(bytes([shard]))
+    return path
+
+
+def test_shards_of_a_known_family_need_no_map(tmp_path):
+    source, out, saved = known_directory(tmp_path / "source"), tmp_path / "out", {}
+    count = known_families.convert_directory(
+        source, out, load=lambda path: {f"tensor.{path.read_bytes()[0]}": path.name},
+        save=lambda tensors, path: saved.update(tensors, path=path))
+    assert count == 2
+    assert saved["path"] == out / "model.safetensors"
+    assert saved["tensor.1"] == "pytorch_model-1-of-2.bin"
+    assert sorted(path.name for path in out.iterdir()) == ["config.json", "tokenizer.json"]
+
+
+def test_a_tensor_in_two_shards_is_an_error(tmp_path):
+    source = known_directory(tmp_path / "source")
+    with pytest.raises(ValueError, match="2-of-2.bin: tensor same is in another shard"):
+        known_families.convert_directory(
+            source, tmp_path / "out", load=lambda _: {"same": 1}, save=None)
+
+
+def test_without_a_map_the_family_must_be_known(tmp_path, capsys):
+    source = known_directory(tmp_path / "source", "FalconForCausalLM")
+    assert convert.main([str(source), str(tmp_path / "out")]) == 1
+    assert "names a known family" in capsys.readouterr().out
+    assert {"BertModel", "Qwen3ForCausalLM", "T5EncoderModel"} <= known_families.architectures()

@@ -4,6 +4,7 @@
 
 #include "engine/model/config.h"
 #include "engine/model/graph.h"
+#include "engine/model/relative_bias.h"
 #include "engine/model/rope.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -41,6 +42,10 @@ struct PartsFit {
       SLUICE_CHECK(size >= 1 && elements <= (int64_t{1} << 62) / size);
       elements *= size;
     }
+    if (part.run > 0) {
+      SLUICE_CHECK(least % part.run == 0 && part.run <= part.stride);
+      least = (least / part.run - 1) * part.stride + part.run;
+    }
     SLUICE_CHECK(part.first >= 0 && least <= elements - part.first);
   }
 
@@ -58,7 +63,16 @@ struct PartsFit {
     Check(op.bias, op.position_bias ? op.bias.shape[0] * out : out);
   }
   void operator()(const RopeStoreOp& op) const { SLUICE_CHECK(Width(op.k) == Width(op.v)); }
-  void operator()(const AttentionOp& op) const { SLUICE_CHECK(Width(op.q) == Width(op.out)); }
+  void operator()(const AttentionOp& op) const {
+    SLUICE_CHECK(Width(op.q) == Width(op.out) && op.scale > 0 && op.window >= 0);
+    if (!op.relative_bias.present()) return;
+    const int64_t buckets = op.relative_bias.shape[0];
+    for (const int64_t d :
+         {int64_t{0}, int64_t{1}, int64_t{-1}, op.relative_distance, -(int64_t{1} << 20)}) {
+      const int64_t bucket = RelativeBucket(d, buckets, op.relative_distance);
+      SLUICE_CHECK(bucket >= 0 && bucket < buckets);
+    }
+  }
   void operator()(const ActivationOp& op) const { SLUICE_CHECK(Width(op.in) == Width(op.out)); }
   void operator()(const MixOp& op) const {
     SLUICE_CHECK(Width(op.a) == Width(op.out) && Width(op.out) % op.repeat == 0);
@@ -78,7 +92,7 @@ void CheckGraph(const ModelConfig& config) {
   SLUICE_CHECK(graph.ops.size() <= 64 * static_cast<size_t>(config.layers) + 64);
   for (const GraphOp& op : graph.ops) std::visit(PartsFit{graph}, op);
   for (const double frequency : RopeFrequencies(config.rope, config.rotary_dim())) {
-    SLUICE_CHECK(std::isfinite(frequency) && frequency >= 0 && frequency <= 1);
+    SLUICE_CHECK(std::isfinite(frequency) && frequency >= 0);
   }
 }
 

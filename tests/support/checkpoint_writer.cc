@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "base/check.h"
+#include "engine/model/families/family.h"
 #include "engine/model/graph.h"
 #include "tests/support/temporary_directory.h"
 
@@ -64,6 +65,8 @@ json Positions(const ModelConfig& config) {
   if (config.positions == PositionKind::kRope) {
     positions["dims"] = config.rotary_dim();
     positions["reversed"] = config.rope.reversed;
+    if (config.local_rope) positions["local_theta"] = config.local_rope->theta;
+    if (!config.unrotated.empty()) positions["unrotated"] = Indices(config.unrotated);
   }
   if (config.positions == PositionKind::kLearned) positions["offset"] = config.position_offset;
   return positions;
@@ -71,22 +74,40 @@ json Positions(const ModelConfig& config) {
 
 // Adds the fields that only the Sluice architectures have.
 void AddExplicit(const ModelConfig& config, json& extensions) {
-  extensions["norm"] = {
-      {"kind", NameOf(config.norm.kind)},   {"eps", config.norm.eps},
-      {"weight", config.norm.weight},       {"bias", config.norm.bias},
-      {"order", NameOf(config.norm.order)}, {"embedding", config.norm.embedding},
-      {"final", config.norm.final},         {"depth_scale", config.norm.depth_scale}};
+  extensions["norm"] = {{"kind", NameOf(config.norm.kind)},
+                        {"eps", config.norm.eps},
+                        {"weight", config.norm.weight},
+                        {"bias", config.norm.bias},
+                        {"unit_offset", config.norm.unit_offset},
+                        {"first", config.norm.first},
+                        {"order", NameOf(config.norm.order)},
+                        {"embedding", config.norm.embedding},
+                        {"final", config.norm.final},
+                        {"depth_scale", config.norm.depth_scale}};
   extensions["positions"] = Positions(config);
-  extensions["attention"] = {{"causal", config.causal},
-                             {"qk_norm", config.qk_norm},
-                             {"qk_norm_eps", config.qk_norm_eps},
-                             {"query_gain", config.query_gain}};
+  extensions["attention"] = {
+      {"causal", config.causal},           {"qk_norm", config.qk_norm},
+      {"qk_norm_eps", config.qk_norm_eps}, {"qk_norm_weight", NameOf(config.qk_norm_weight)},
+      {"soft_cap", config.score_soft_cap}, {"query_gain", config.query_gain}};
+  json& attention = extensions["attention"];
+  if (config.score_scale > 0) attention["scale"] = config.score_scale;
+  if (config.window > 0) {
+    attention["window"] = config.window;
+    attention["windowed"] = Indices(config.windowed);
+  }
+  if (config.relative_bias.buckets > 0) {
+    attention["relative_bias"] = {{"buckets", config.relative_bias.buckets},
+                                  {"max_distance", config.relative_bias.max_distance}};
+  }
   extensions["mlp"] = {{"activation", NameOf(config.activation)}, {"gated", config.gated_mlp}};
   extensions["biases"] = {{"qkv", config.qkv_bias},
                           {"o", config.output_bias},
                           {"mlp", config.mlp_bias},
+                          {"down", config.mlp_bias || config.down_bias},
                           {"head", config.head_bias}};
-  extensions["block"] = config.parallel_blocks ? "parallel" : "sequential";
+  extensions["block"] = !config.parallel_blocks ? "sequential"
+                        : config.parallel_norms ? "parallel_norms"
+                                                : "parallel";
   extensions["branch_scale"] = config.branch_scale;
   extensions["residual_mix"] = config.residual_mix;
   extensions["skip_weights"] = config.skip_weights;
@@ -111,7 +132,7 @@ class Specs {
 
   void operator()(const EmbedOp& op) { Add(op.table, 0, 0.5f); }
   void operator()(const NormOp& op) {
-    Add(op.weight, 1, 0.2f);
+    Add(op.weight, 1 - op.weight_offset, 0.2f);
     Add(op.bias, 0, 0.2f);
   }
   void operator()(const LinearOp& op) {
@@ -119,6 +140,7 @@ class Specs {
     Add(op.bias, 0, 0.2f);
   }
   void operator()(const AttentionOp& op) {
+    Add(op.relative_bias, 0, 0.5f);
     if (!op.xsa_gate.empty()) Add({op.xsa_gate, {config_.heads}}, 0, 1);
   }
   void operator()(const MixOp& op) {
@@ -210,7 +232,7 @@ std::string SafetensorsFile(const std::vector<TensorBytes>& tensors) {
 ModelConfig TinySluiceConfig(int64_t layers) {
   ModelConfig config = TinyConfig(layers);
   config.architecture = "SluiceForCausalLM";
-  config.family = Family::kSluice;
+  config.family = &kSluiceFamily;
   return config;
 }
 
@@ -230,7 +252,7 @@ ModelConfig TinyConfig(int64_t layers) {
 }
 
 std::string ConfigJson(const ModelConfig& config) {
-  SLUICE_CHECK(config.family == Family::kLlama || config.family == Family::kSluice);
+  SLUICE_CHECK(config.family->takes_extensions);
   json object = {{"architectures", {config.architecture}},
                  {"vocab_size", config.vocab_size},
                  {"hidden_size", config.hidden_size},
@@ -244,7 +266,7 @@ std::string ConfigJson(const ModelConfig& config) {
                  {"tie_word_embeddings", config.tie_word_embeddings},
                  {"eos_token_id", config.eos_token_ids},
                  {"sluice", Extensions(config)}};
-  if (config.family == Family::kLlama) {
+  if (config.family == &kLlamaFamily) {
     object["rms_norm_eps"] = config.norm.eps;
     object["attention_bias"] = config.qkv_bias;
     object["mlp_bias"] = config.mlp_bias;

@@ -1,6 +1,8 @@
 #include "tests/support/golden_file.h"
 
+#include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "base/check.h"
@@ -19,6 +21,15 @@ std::vector<T> Copy(const SafetensorsEntry& entry) {
 
 std::string GoldenPath(const std::string& name) {
   return std::string(SLUICE_SOURCE_DIR) + "/tests/goldens/" + name;
+}
+
+std::vector<std::string> FamilyGoldens() {
+  std::vector<std::string> names;
+  for (const auto& each : std::filesystem::directory_iterator(GoldenPath("families"))) {
+    names.push_back(each.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 GoldenFile::GoldenFile(const std::string& path) {

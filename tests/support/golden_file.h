@@ -15,6 +15,9 @@ namespace sluice::testing {
 // Returns the path tests/goldens/`name`.
 std::string GoldenPath(const std::string& name);
 
+// Returns the names of the folders in tests/goldens/families, in alphabetical order.
+std::vector<std::string> FamilyGoldens();
+
 // A safetensors file with F32 and I32 tensors. A missing tensor or another dtype fails a CHECK.
 class GoldenFile {
  public:

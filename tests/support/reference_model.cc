@@ -10,6 +10,8 @@
 #include <variant>
 
 #include "base/check.h"
+#include "engine/model/relative_bias.h"
+#include "engine/model/rope.h"
 #include "kernels/reference/activation.h"
 #include "kernels/reference/attention.h"
 #include "kernels/reference/linear.h"
@@ -38,17 +40,6 @@ class Execution {
     std::iota(positions_.begin(), positions_.end(), first_position);
     answer_.xsa_cos_sim.assign(config_.layers * Length() * config_.heads, 0);
     answer_.xsa_proj_frac = answer_.xsa_cos_sim;
-    std::optional<kernels::reference::Llama3Scaling> scaling;
-    if (config_.rope.llama3) {
-      scaling = {config_.rope.llama3->factor, config_.rope.llama3->low_freq_factor,
-                 config_.rope.llama3->high_freq_factor,
-                 static_cast<double>(config_.rope.llama3->original_max_positions)};
-    }
-    frequencies_ =
-        kernels::reference::InverseFrequencies(config_.rotary_dim(), config_.rope.theta, scaling);
-    if (config_.rope.reversed) {
-      for (double& frequency : frequencies_) frequency = -frequency;
-    }
     for (size_t b = 0; b < buffers_.size(); ++b) {
       buffers_[b].assign(Length() * model_.graph.buffers[b].width, 0);
     }
@@ -81,7 +72,8 @@ class Execution {
   }
 
   void operator()(const NormOp& op) {
-    const Values weight = Weight(op.weight);
+    Values weight = Weight(op.weight);
+    for (double& value : weight) value += op.weight_offset;
     Values out;
     switch (op.kind) {
       case NormKind::kRms:
@@ -114,16 +106,27 @@ class Execution {
   }
 
   void operator()(const RopeStoreOp& op) {
-    Rotate(buffers_[op.q]);
+    const RopeOf rope = FindRope(op, config_);
+    Rotate(rope, buffers_[op.q]);
     keys_ = buffers_[op.k];
-    Rotate(keys_);
+    Rotate(rope, keys_);
     values_ = buffers_[op.v];
   }
 
   void operator()(const AttentionOp& op) {
-    const double scale = 1 / std::sqrt(static_cast<double>(config_.head_dim));
-    Values y =
-        kernels::reference::Attention(shape_, buffers_[op.q], keys_, values_, 0, op.causal, scale);
+    kernels::reference::AttentionShape shape = shape_;
+    shape.window = op.window;
+    shape.soft_cap = op.soft_cap;
+    std::vector<float> bias;
+    if (op.relative_bias.present()) {
+      const Values table = Weight(op.relative_bias);
+      bias = BiasByDistance(std::vector<float>(table.begin(), table.end()), config_.heads,
+                            op.relative_distance, config_.max_positions);
+      shape.bias = bias;
+      shape.bias_positions = config_.max_positions;
+    }
+    Values y = kernels::reference::Attention(shape, buffers_[op.q], keys_, values_, 0, op.causal,
+                                             op.scale);
     if (!op.xsa) {
       buffers_[op.out] = std::move(y);
       return;
@@ -176,15 +179,16 @@ class Execution {
   int64_t Length() const { return static_cast<int64_t>(tokens_.size()); }
   int64_t Width(BufferId id) const { return model_.graph.buffers[id].width; }
 
-  // Returns the values from the part's first to the tensor's last; empty if the part is absent.
+  // Returns the values from the part's first to the tensor's last, or those of its runs; empty if
+  // the part is absent.
   Values Weight(const TensorPart& part) const {
     if (!part.present()) return {};
     const auto it = model_.checkpoint.tensors().find(part.name);
     SLUICE_CHECK(it != model_.checkpoint.tensors().end());
-    Values values(it->second.elements() - part.first);
-    for (size_t i = 0; i < values.size(); ++i) {
-      values[i] = kernels::LoadAsFloat(it->second.data, it->second.dtype,
-                                       part.first + static_cast<int64_t>(i));
+    Values values;
+    for (int64_t i = part.first; i < it->second.elements(); ++i) {
+      if (part.run > 0 && (i - part.first) % part.stride >= part.run) continue;
+      values.push_back(kernels::LoadAsFloat(it->second.data, it->second.dtype, i));
     }
     return values;
   }
@@ -200,13 +204,35 @@ class Execution {
     return matrix;
   }
 
-  void Rotate(Values& rows) const {
+  void Rotate(const RopeOf& rope, Values& rows) const {
+    if (rope.dims == 0) return;
+    const Values frequencies = FrequenciesOf(*rope.rope, rope.dims);
     const int64_t width = static_cast<int64_t>(rows.size()) / Length();
     for (int64_t offset = 0; offset < static_cast<int64_t>(rows.size());
          offset += config_.head_dim) {
       const std::span<double> head(rows.data() + offset, config_.head_dim);
-      kernels::reference::Rotate(head, frequencies_, positions_[offset / width]);
+      kernels::reference::Rotate(head, frequencies, positions_[offset / width]);
+      for (double& value : head.first(rope.dims)) value *= rope.rope->attention_factor;
     }
+  }
+
+  // Frequencies that only the goldens of transformers state apart are those of the engine.
+  static Values FrequenciesOf(const RopeConfig& rope, int64_t dims) {
+    Values frequencies;
+    if (rope.yarn || !rope.divisors.empty()) {
+      frequencies = RopeFrequencies(rope, dims);
+    } else {
+      std::optional<kernels::reference::Llama3Scaling> scaling;
+      if (rope.llama3) {
+        scaling = {rope.llama3->factor, rope.llama3->low_freq_factor, rope.llama3->high_freq_factor,
+                   static_cast<double>(rope.llama3->original_max_positions)};
+      }
+      frequencies = kernels::reference::InverseFrequencies(dims, rope.theta, scaling);
+    }
+    if (rope.reversed) {
+      for (double& frequency : frequencies) frequency = -frequency;
+    }
+    return frequencies;
   }
 
   const Model& model_;
@@ -217,7 +243,6 @@ class Execution {
   std::vector<int32_t> positions_;
   std::vector<Values> buffers_;
   Values keys_, values_;  // of the current layer
-  Values frequencies_;
   kernels::reference::AttentionShape shape_;
   ReferenceAnswer answer_;
 };

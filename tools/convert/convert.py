@@ -33,6 +33,8 @@ import numpy as np
 import safetensors.numpy
 import yaml
 
+import known_families
+
 MAPS = pathlib.Path(__file__).parent / "maps"
 TARGET_KEYS = {"name", "transpose", "reshape", "slice", "squeeze", "scale", "scale_by"}
 RULE_KEYS = TARGET_KEYS - {"name"} | {"from", "to", "optional"}
@@ -273,7 +275,29 @@ def write(conversion, out):
     )
 
 
+def convert_known(arguments):
+    """Converts a checkpoint without a map, if its family needs none."""
+    source = arguments.checkpoint
+    architecture = known_families.known_architecture(source) if source.is_dir() else None
+    if architecture is None:
+        raise ConvertError("without --map, give a directory whose config.json names a known family")
+    if not known_families.shards_of(source):
+        raise ConvertError(f"{source} has no .bin or .pt files; serve its safetensors as they are")
+    if arguments.dry_run:
+        print(f"{architecture} of {len(known_families.shards_of(source))} files needs no map")
+        return
+    try:
+        count = known_families.convert_directory(source, arguments.out)
+    except ImportError as error:
+        raise ConvertError(f"{source} needs PyTorch to be read; install torch") from error
+    except ValueError as error:
+        raise ConvertError(str(error)) from error
+    print(f"{arguments.out}: {architecture} with {count} tensors in model.safetensors")
+
+
 def convert(arguments):
+    if arguments.map is None:
+        return convert_known(arguments)
     state = read_checkpoint(arguments.checkpoint)
     print(
         f"{arguments.checkpoint}: {len(state)} tensors, "
@@ -307,7 +331,9 @@ def main(argv=None):
     )
     parser.add_argument("out", type=pathlib.Path, help="directory that is written")
     parser.add_argument(
-        "--map", required=True, help="a file, or the name of one that comes with it"
+        "--map",
+        help="a file, or the name of one that comes with it; not needed for a directory of .bin or "
+        ".pt files with the config.json of a known family",
     )
     parser.add_argument(
         "--set",

@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/simd/attention_fold.h"
 #include "kernels/cpu/simd/attention_segment.h"
+#include "kernels/cpu/simd/attention_values.h"
 
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
@@ -16,12 +17,16 @@ static void FillTile(const simd::AttentionBlock& block, int32_t first, int count
   int32_t row = first / block.heads, head = first % block.heads;
   for (int i = 0; i < count; ++i) {
     const int64_t offset = block.rows[row] * block.row_stride + head * head_dim;
-    const int64_t visible = block.context != 0 ? block.context : block.first_position + row + 1;
+    const int64_t position = block.first_position + row, window = block.window;
+    int64_t visible = block.context != 0 ? block.context : position + 1;
+    if (window != 0 && position + window < visible) visible = position + window;
+    const int64_t lowest = window != 0 && position >= window ? position - window + 1 : 0;
     queries[i] = {block.q + offset,
                   block.out + offset,
                   block.scores + i * block.score_stride,
                   nullptr,
                   nullptr,
+                  lowest,
                   visible,
                   row,
                   head};
@@ -63,7 +68,7 @@ __attribute__((noinline)) static void RunSegment(const simd::AttentionBlock& blo
   if (phase != Phase::kScores) {
     const Following following = FollowingOf(block, phase == Phase::kBoth ? k : v, next, first);
     const bool see_all = queries[0].visible >= segment.end && segment.end % kPageTokens == 0;
-    const bool known = phase == Phase::kBoth && see_all;
+    const bool known = phase == Phase::kBoth && see_all && queries[N - 1].first <= segment.begin;
     Sums<N>(block, queries, segment, following, known ? largest : nullptr, own_apart);
   }
 }
@@ -90,31 +95,38 @@ struct QueryTile {
   float* running;  // [count] records of the sums over all segments so far
 };
 
-// Computes the block's segment `index` for a tile. A query that does not see the segment is left
-// out.
+// Computes the block's segment `index` for a tile. Queries that do not see the segment are left
+// out. Those of which it is the first segment have nothing to fold it into, and come last.
 static void AttendSegment(const simd::AttentionBlock& block, const QueryTile& tile, Query* queries,
                           int64_t index, const OwnValue* own, Phase phase) {
-  const int64_t begin = index * kSegmentTokens;
-  const int count = tile.count;
-  int skip = 0;
-  while (skip < count && queries[skip].visible <= begin) ++skip;
-  if (skip == count) return;
-  const int64_t past = begin + kSegmentTokens, visible = queries[count - 1].visible;
-  const Segment segment = {begin, visible < past ? visible : past,
-                           phase == Phase::kBoth ? begin : 0};
-  for (int i = skip; i < count; ++i) {
+  const int64_t begin = index * kSegmentTokens, past = begin + kSegmentTokens;
+  int skip = 0, end = tile.count;
+  while (skip < end && queries[skip].visible <= begin) ++skip;
+  while (skip < end && queries[end - 1].first >= past) --end;
+  int folded = skip;  // past the last query with earlier segments
+  for (int i = skip; i < end; ++i) {
     const int64_t record = i * block.record_stride;
     float* const part = block.parts == nullptr ? nullptr : PartOf(block, index, tile.first + i);
     queries[i].running = part != nullptr ? part : tile.running + record;
-    // The sums of the first segment are the running ones.
-    const bool folded = part == nullptr && index != 0;
-    queries[i].sums = folded ? block.segment_sums + record : queries[i].running;
+    queries[i].sums = queries[i].running;
+    if (part != nullptr || queries[i].first >= begin) continue;
+    queries[i].sums = block.segment_sums + record;
+    folded = i + 1;
   }
-  DispatchSegment<kQueries>(block, queries + skip, count - skip,
-                            block.queries + skip * int64_t{simd::kQueryRun}, segment, phase);
+  const auto dispatch = [&](int from, int to) {
+    if (from == to) return;
+    const int64_t first = queries[from].first / kPageTokens * kPageTokens;
+    const int64_t visible = queries[to - 1].visible;
+    const Segment segment = {first > begin ? first : begin, visible < past ? visible : past,
+                             phase == Phase::kBoth ? begin : 0};
+    DispatchSegment<kQueries>(block, queries + from, to - from,
+                              block.queries + from * int64_t{simd::kQueryRun}, segment, phase);
+  };
+  dispatch(skip, folded);
+  dispatch(folded, end);
   if (phase == Phase::kScores || block.parts != nullptr) return;
-  for (int i = skip; i < count; ++i) {
-    if (queries[i].visible <= segment.end) Finish(block, queries[i], own[queries[i].row]);
+  for (int i = skip; i < end; ++i) {
+    if (queries[i].visible <= past) Finish(block, queries[i], own[queries[i].row]);
   }
 }
 
@@ -170,10 +182,11 @@ static void Attention(const simd::AttentionBlock& block) {
 static void FoldAttention(const simd::AttentionBlock& block, int64_t index) {
   Query query;
   FillTile(block, static_cast<int32_t>(index), 1, &query);
-  query.running = PartOf(block, 0, index);
+  const int64_t first = query.first / kSegmentTokens;
+  query.running = PartOf(block, first, index);
   const int64_t head_dim = block.kv->head_dim;
   const int64_t segments = (query.visible + kSegmentTokens - 1) / kSegmentTokens;
-  for (int64_t i = 1; i < segments; ++i) {
+  for (int64_t i = first + 1; i < segments; ++i) {
     query.sums = PartOf(block, i, index);
     Fold(&query, 1, PrepareFold(&query, 1, head_dim), head_dim);
   }

@@ -1,4 +1,5 @@
-// The sums of some queries over one segment of keys. Included by attention.h; see vec.h.
+// The scores and weights of some queries over one segment of keys. Included by attention.h; see
+// vec.h.
 //
 // The keys of a sequence are cut into segments at absolute positions, each query's weights are
 // relative to the largest score of their segment, and the segments' sums are folded in ascending
@@ -6,6 +7,7 @@
 // computed.
 #pragma once
 
+#include "kernels/cpu/simd/activations.h"
 #include "kernels/cpu/simd/table.h"
 #include "kernels/cpu/simd/vec.h"
 
@@ -30,18 +32,19 @@ inline constexpr int64_t kValuePages = 16;
 static_assert(kSegmentPages % kValuePages == 0);
 
 struct Query {
-  const float* q;   // [head_dim], read before `out` is written
-  float* out;       // [head_dim]
-  float* scores;    // [score_stride]
-  float* sums;      // a record of the segment's sums, see table.h
-  float* running;   // the record into which `sums` is folded, or `sums` itself
-  int64_t visible;  // keys [0, visible)
-  int32_t row;      // within the block
+  const float* q;  // [head_dim], read before `out` is written
+  float* out;      // [head_dim]
+  float* scores;   // [score_stride]
+  float* sums;     // a record of the segment's sums, see table.h
+  float* running;  // the record into which `sums` is folded, or `sums` itself
+  int64_t first;   // keys [first, visible)
+  int64_t visible;
+  int32_t row;  // within the block
   int32_t head;
 };
 
-// The keys [begin, end) of a block's sequence; `end` is at most the largest `visible` of its
-// queries. The score of key j is at scores[j - origin].
+// The keys [begin, end) of a block's sequence; `begin` is that of a page, and `end` is at most the
+// largest `visible` of its queries. The score of key j is at scores[j - origin].
 struct Segment {
   int64_t begin;
   int64_t end;
@@ -51,6 +54,11 @@ struct Segment {
 // Returns the past-the-end key of the segment that the query sees.
 SLUICE_INLINE int64_t EndOf(const Query& query, const Segment& segment) {
   return query.visible < segment.end ? query.visible : segment.end;
+}
+
+// Returns the first key of the segment that the query sees.
+SLUICE_INLINE int64_t BeginOf(const Query& query, const Segment& segment) {
+  return query.first > segment.begin ? query.first : segment.begin;
 }
 
 SLUICE_INLINE int64_t PagesTo(int64_t key) { return (key + kPageTokens - 1) / kPageTokens; }
@@ -117,9 +125,30 @@ SLUICE_INLINE void CopyQueries(const simd::AttentionBlock& block, const Query* q
   }
 }
 
+// Applies the soft cap and the bias to the scores of the segment's pages, and computes the lanes of
+// their largest anew.
+static void ShapeScores(const simd::AttentionBlock& block, const Query& query,
+                        const Segment& segment, VecF* largest) {
+  const int64_t position = block.first_position + query.row;
+  const float* const bias = block.bias == nullptr ? nullptr
+                                                  : block.bias + query.head * block.bias_stride() +
+                                                        block.bias_positions - position;
+  *largest = Broadcast(-__builtin_inff());
+  const int64_t end = PagesTo(segment.end) * kPageTokens;
+  for (int64_t at = segment.begin; at < end; at += kLanes) {
+    float* const scores = query.scores + at - segment.origin;
+    VecF score = Load(scores);
+    if (block.soft_cap != 0) score = block.soft_cap * Tanh(score / block.soft_cap);
+    if (bias != nullptr) score += Load(bias + at);
+    *largest = Max(*largest, score);
+    Store(scores, score);
+  }
+}
+
 // Computes the scores of the segment's pages. In a query's last page with visible keys, the scores
-// past them are -inf; those of later pages are unspecified. `copies` are those of CopyQueries. The
-// lanes of largest[i] hold the largest scores of query i, of all pages.
+// past them are -inf, and so are those before its first one; those of later pages are unspecified.
+// `copies` are those of CopyQueries. The lanes of largest[i] hold the largest scores of query i, of
+// all pages.
 template <int N>
 SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* queries,
                           const float* copies, const Segment& segment, const Following& following,
@@ -174,7 +203,12 @@ SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* querie
       }
     }
   }
+  const bool shaped = block.soft_cap != 0 || block.bias != nullptr;
   for (int i = 0; i < N; ++i) {
+    if (shaped) ShapeScores(block, queries[i], segment, &largest[i]);
+    for (int64_t at = segment.begin; at < queries[i].first; ++at) {
+      queries[i].scores[at - segment.origin] = -__builtin_inff();
+    }
     const int64_t end = EndOf(queries[i], segment);
     const int64_t last = (end - 1) / kPageTokens * kPageTokens;
     for (int64_t at = last; at < last + kPageTokens; at += kLanes) {
@@ -302,136 +336,6 @@ SLUICE_INLINE void Fold(const Query* queries, int count, FoldFactors factors, in
     }
     for (; d < head_dim; ++d) sums[d] = FmaScalar(part[d], take, sums[d] * keep);
   }
-}
-
-// Adds p_j v_j[d] to the sums for the keys [begin, end) of the segment and the features
-// [d, d + C * kLanes). If begin is `fresh`, the sums begin at 0.
-template <int N, int C>
-SLUICE_INLINE void AddValues(const simd::AttentionBlock& block, const Query* queries,
-                             const Segment& segment, const Following& following, int64_t begin,
-                             int64_t end, int64_t fresh, int64_t d) {
-  const int64_t head_dim = block.kv->head_dim;
-  const int64_t pages = PagesTo(end), past = PagesTo(segment.end);
-  VecF sum[N][C] = {};
-  if (begin != fresh) {
-    for (int i = 0; i < N; ++i) {
-      for (int c = 0; c < C; ++c) sum[i][c] = Load(queries[i].sums + d + c * kLanes);
-    }
-  }
-  for (int64_t page = begin / kPageTokens; page < pages; ++page) {
-    const int64_t page_begin = page * kPageTokens, page_end = page_begin + kPageTokens;
-    const int64_t first = page_begin < begin ? begin : page_begin;
-    const int64_t stop = page_end < end ? page_end : end;
-    const int64_t offset = (first - page_begin) * head_dim + d;
-    const int64_t at = first - segment.origin, keys = stop - first;
-    const float* v = block.kv->v + PageBase(block, page) + offset;
-    const float* ahead = SlabAhead(block, block.kv->v, following, page, past) + offset;
-    for (int64_t j = 0; j < keys; ++j, v += head_dim, ahead += head_dim) {
-#pragma GCC unroll 8
-      for (int c = 0; c < C * kLanes; c += kLineFloats) __builtin_prefetch(ahead + c);
-#pragma GCC unroll 8
-      for (int i = 0; i < N; ++i) {
-        const VecF weight = Broadcast(queries[i].scores[at + j]);
-#pragma GCC unroll 8
-        for (int c = 0; c < C; ++c) sum[i][c] = Fma(weight, Load(v + c * kLanes), sum[i][c]);
-      }
-    }
-  }
-  for (int i = 0; i < N; ++i) {
-    for (int c = 0; c < C; ++c) Store(queries[i].sums + d + c * kLanes, sum[i][c]);
-  }
-}
-
-// Adds all features from d on, C vectors at a time, then fewer.
-template <int N, int C>
-SLUICE_INLINE void AddFeatures(const simd::AttentionBlock& block, const Query* queries,
-                               const Segment& segment, const Following& following, int64_t begin,
-                               int64_t end, int64_t fresh, int64_t d) {
-  for (; d + C * kLanes <= block.kv->head_dim; d += C * kLanes) {
-    AddValues<N, C>(block, queries, segment, following, begin, end, fresh, d);
-  }
-  if constexpr (C > 1) {
-    AddFeatures<N, C / 2>(block, queries, segment, following, begin, end, fresh, d);
-  } else {
-    for (; d < block.kv->head_dim; ++d) {
-      for (int i = 0; i < N; ++i) {
-        float sum = begin == fresh ? 0.0f : queries[i].sums[d];
-        for (int64_t j = begin; j < end; ++j) {
-          sum = FmaScalar(queries[i].scores[j - segment.origin], ValueAt(block, j)[d], sum);
-        }
-        queries[i].sums[d] = sum;
-      }
-    }
-  }
-}
-
-// Adds p_j v_j to the sums for j in [begin, end) of the segment. If features are processed in turn,
-// then for some pages at a time, which stay in a near cache meanwhile. If begin is `fresh`, the
-// sums begin at 0.
-template <int N>
-SLUICE_INLINE void AddAllValues(const simd::AttentionBlock& block, const Query* queries,
-                                const Segment& segment, const Following& following, int64_t begin,
-                                int64_t end, int64_t fresh) {
-  constexpr int kSums = kLanes == 16 ? 16 : 8;  // as many as the registers hold beside the values
-  constexpr int kVectors = N == 1 ? 8 : N == 2 ? kSums / 2 : N <= 4 ? kSums / 4 : 2;
-  const bool at_once = block.kv->head_dim <= kVectors * kLanes;
-  const int64_t pages = at_once ? kSegmentPages : kValuePages;
-  while (begin < end) {
-    const int64_t past = (begin / kPageTokens + pages) * kPageTokens;
-    const int64_t stop = past < end ? past : end;
-    AddFeatures<N, kVectors>(block, queries, segment, following, begin, stop, fresh, 0);
-    begin = stop;
-  }
-}
-
-// Adds p_j v_j for the keys [begin, end) of the segment, which only some queries of the tile see:
-// mostly one, the row's own.
-SLUICE_INLINE void AddLastValues(const simd::AttentionBlock& block, const Query& query,
-                                 const Segment& segment, int64_t begin, int64_t end) {
-  const int64_t head_dim = block.kv->head_dim;
-  for (int64_t j = begin; j < end; ++j) {
-    const float* const v = ValueAt(block, j);
-    const float weight = query.scores[j - segment.origin];
-    const bool fresh = j == segment.begin;
-    int64_t d = 0;
-    for (; d + kLanes <= head_dim; d += kLanes) {
-      const VecF sum = fresh ? VecF{} : Load(query.sums + d);
-      Store(query.sums + d, Fma(Broadcast(weight), Load(v + d), sum));
-    }
-    for (; d < head_dim; ++d) {
-      query.sums[d] = FmaScalar(weight, v[d], fresh ? 0.0f : query.sums[d]);
-    }
-  }
-}
-
-// Computes the sums of the segment from its scores and folds them into the running ones. `largest`
-// is as for Softmax. With `own_apart`, a query's last visible key is its row's own: its value is
-// left out, and its weight goes to the record beside the sums.
-template <int N>
-SLUICE_INLINE void Sums(const simd::AttentionBlock& block, const Query* queries,
-                        const Segment& segment, const Following& following, const VecF* largest,
-                        bool own_apart) {
-  const int64_t head_dim = block.kv->head_dim;
-  Softmax<N>(block, queries, segment, largest);
-  const bool folds = queries[0].running != queries[0].sums;
-  FoldFactors factors;
-  if (folds) factors = PrepareFold(queries, N, head_dim);
-  int64_t ends[N];
-  for (int i = 0; i < N; ++i) {
-    const Query& query = queries[i];
-    ends[i] = EndOf(query, segment);
-    const bool apart = own_apart && query.visible == ends[i];
-    if (apart) --ends[i];
-    query.sums[head_dim + simd::kRecordOwn] = apart ? query.scores[ends[i] - segment.origin] : 0.0f;
-  }
-  const int64_t begin = segment.begin;
-  AddAllValues<N>(block, queries, segment, following, begin, ends[0], begin);
-  for (int i = 0; i < N; ++i) {
-    AddLastValues(block, queries[i], segment, ends[0], ends[i]);
-    if (ends[i] > begin) continue;
-    for (int64_t d = 0; d < head_dim; ++d) queries[i].sums[d] = 0.0f;
-  }
-  if (folds) Fold(queries, N, factors, head_dim);
 }
 
 }  // namespace sluice::kernels::SLUICE_SIMD_NAMESPACE

@@ -38,6 +38,12 @@ struct AttentionBlock {
   int32_t first_position;  // of rows[0]
   int32_t context;         // visible keys of a bidirectional row; 0 means causal
   float scale;
+  int32_t window;     // 0 for all keys, see AttentionArgs
+  float soft_cap;     // 0 for none
+  const float* bias;  // [heads, bias_stride()] or nullptr
+  int32_t bias_positions;
+
+  int64_t bias_stride() const { return 2 * int64_t{bias_positions} + kPageTokens; }
 
   const KvLayer* kv;
   int32_t kv_head;

@@ -82,8 +82,16 @@ class Attending {
   }
 
   void Run(XsaForm xsa) {
-    const AttentionArgs args = {q_.data(), out_.data(), shape_.q_heads, 0.125f,  true,
-                                xsa,       1e-6f,       nullptr,        nullptr, nullptr};
+    const AttentionArgs args = {.q = q_.data(),
+                                .out = out_.data(),
+                                .q_heads = shape_.q_heads,
+                                .scale = 0.125f,
+                                .causal = true,
+                                .xsa = xsa,
+                                .xsa_eps = 1e-6f,
+                                .xsa_gate = nullptr,
+                                .cos_sim = nullptr,
+                                .proj_frac = nullptr};
     const KvLayer kv = {k_.data(), v_.data(), shape_.kv_heads, kAttentionHeadDim};
     Attention(context_, args, kv, sequences_, shape_.context, scratch_.data());
   }

@@ -132,6 +132,11 @@ TEST_F(CascadeOfTest, NormsAreThoseOfTheReference) {
   op.bias = {"b", {4}};
   got = Compute(op);
   ExpectNear(got, reference::LayerNorm(inputs_["X"], inputs_["W"], inputs_["B"], 0.125, 4));
+  op.weight_offset = 1;
+  Doubles more = inputs_["W"];
+  for (double& value : more) value += 1;
+  ExpectNear(Compute(op), reference::LayerNorm(inputs_["X"], more, inputs_["B"], 0.125, 4));
+  op.weight_offset = 0;
   op.scale = 0.5f;
   Doubles half = reference::LayerNorm(inputs_["X"], inputs_["W"], inputs_["B"], 0.125, 4);
   for (double& value : half) value /= 2;
@@ -228,7 +233,7 @@ TEST_F(CascadeOfTest, RotationIsThatOfTheReference) {
         inputs_["S"].push_back(std::sin(static_cast<double>(row) * frequency));
       }
     }
-    const RopeStoreOp op{0, q, k, v};
+    const RopeStoreOp op{.layer = 0, .q = q, .k = k, .v = v};
     for (const auto& [x, heads] : std::map<std::string, int64_t>{{"Q", 4}, {"K", 2}}) {
       Doubles parts[3];
       if (rotated > 0) parts[0] = Compute(op, x + "1");
@@ -296,7 +301,13 @@ TEST_F(CascadeOfTest, AttentionWithXsaIsThatOfTheReference) {
           const Doubles v = Part(inputs_["V"], b, 3);
           inputs_["O"].insert(inputs_["O"].end(), v.end() - 2 * 2 * 6, v.end());
         }
-        const Doubles got = Compute(AttentionOp{0, q, q, causal, xsa > 0, gated ? "alpha" : ""});
+        const Doubles got = Compute(AttentionOp{.layer = 0,
+                                                .q = q,
+                                                .out = q,
+                                                .causal = causal,
+                                                .scale = 1,
+                                                .xsa = xsa > 0,
+                                                .xsa_gate = gated ? "alpha" : ""});
         Doubles expected;
         for (int64_t b = 0; b < 3; ++b) {
           const Doubles y =
@@ -315,6 +326,54 @@ TEST_F(CascadeOfTest, AttentionWithXsaIsThatOfTheReference) {
         }
         ExpectNear(RowsFirst(got, 2, 4, 6), expected, 1e-10);
       }
+    }
+  }
+}
+
+TEST_F(CascadeOfTest, WindowsSoftCapsAndBiasesAreThoseOfTheReference) {
+  const BufferId q = AddBuffer(24);
+  config_.score_scale = 0.5f;
+  for (const bool causal : {true, false}) {
+    for (const int64_t window : {0, 1, 3}) {
+      inputs_.clear();
+      const AttentionOp op = {.layer = 0,
+                              .q = q,
+                              .out = q,
+                              .causal = causal,
+                              .scale = 0.5f,
+                              .window = window,
+                              .soft_cap = 1.5f,
+                              .relative_bias = {"bias", {8, 4}},
+                              .xsa = false,
+                              .xsa_gate = ""};
+      // The bias of each head and distance, and that of each head, query and key.
+      constexpr int64_t kPositions = 5, kRow = 2 * kPositions + 16;
+      const Doubles drawn = Draw(4 * kRow);
+      const std::vector<float> by_distance(drawn.begin(), drawn.end());
+      for (int64_t head = 0; head < 4; ++head) {
+        for (int64_t row = 0; row < 2; ++row) {
+          for (int64_t key = 0; key < 5; ++key) {
+            inputs_["R"].push_back(by_distance[head * kRow + kPositions + key - (3 + row)]);
+          }
+        }
+      }
+      const Doubles got = Compute(op);
+      const reference::AttentionShape shape = {.q_heads = 4,
+                                               .kv_heads = 2,
+                                               .head_dim = 6,
+                                               .window = window,
+                                               .soft_cap = 1.5,
+                                               .bias = by_distance,
+                                               .bias_positions = kPositions};
+      Doubles expected;
+      for (int64_t b = 0; b < 3; ++b) {
+        const Doubles y =
+            reference::Attention(shape, Part(inputs_["Q"], b, 3), Part(inputs_["K"], b, 3),
+                                 Part(inputs_["V"], b, 3), 3, causal, 0.5);
+        expected.insert(expected.end(), y.begin(), y.end());
+      }
+      SCOPED_TRACE(testing::Message() << "window " << window << (causal ? ", causal" : ""));
+      ExpectNear(RowsFirst(got, 2, 4, 6), expected, 1e-10);
     }
   }
 }

@@ -95,8 +95,27 @@ ModelConfig EncoderConfig() {
   return config;
 }
 
+// Returns a config with windows in two of three layers, norms around the branches and all that may
+// shape scores, like Gemma 3, or in both directions with a relative bias, like a T5 with windows.
+ModelConfig WindowedConfig(bool causal) {
+  ModelConfig config = TinySluiceConfig(3);
+  config.causal = causal;
+  config.norm.order = NormOrder::kAround;
+  config.norm.unit_offset = true;
+  config.window = 9;
+  config.windowed = {true, false, true};
+  config.local_rope = RopeConfig{.theta = 50};
+  config.score_soft_cap = 1.5f;
+  config.score_scale = 0.5f;
+  config.qk_norm = true;
+  config.qk_norm_weight = causal ? QkNormWeight::kHead : QkNormWeight::kAll;
+  if (!causal) config.relative_bias = {.buckets = 8, .max_distance = 20};
+  return config;
+}
+
 std::vector<std::string> Kinds() {
-  std::vector<std::string> kinds = {"dense", "position_wise", "xsa_lm", "sasrec", "encoder"};
+  std::vector<std::string> kinds = {"dense",   "position_wise", "xsa_lm",          "sasrec",
+                                    "encoder", "windowed",      "windowed_encoder"};
   if (EffortOfTests().every_kind) kinds.insert(kinds.end(), {"gpt2", "bert"});
   if (EffortOfTests().in_int8) {
     kinds.insert(kinds.end(), {"int8_dense", "int8_position_wise", "int8_bert", "int8_encoder"});
@@ -112,12 +131,13 @@ ModelConfig ConfigOf(const std::string& kind) {
     config.quantization = {.projections = Quantization::kInt8, .head = true};
     return config;
   }
-  ModelConfig config = kind == "xsa_lm"    ? XsaLmConfig()
-                       : kind == "gpt2"    ? ClassicConfig(NormOrder::kPre)
-                       : kind == "bert"    ? ClassicConfig(NormOrder::kPost)
-                       : kind == "sasrec"  ? ClassicConfig(NormOrder::kQuery)
-                       : kind == "encoder" ? EncoderConfig()
-                                           : WideConfig(kind == "position_wise");
+  ModelConfig config = kind == "xsa_lm"               ? XsaLmConfig()
+                       : kind == "gpt2"               ? ClassicConfig(NormOrder::kPre)
+                       : kind == "bert"               ? ClassicConfig(NormOrder::kPost)
+                       : kind == "sasrec"             ? ClassicConfig(NormOrder::kQuery)
+                       : kind == "encoder"            ? EncoderConfig()
+                       : kind.starts_with("windowed") ? WindowedConfig(kind == "windowed")
+                                                      : WideConfig(kind == "position_wise");
   config.max_positions = kPositions;
   if (config.positions == PositionKind::kLearned) config.position_rows = kPositions;
   if (config.position_wise.Any()) config.position_wise.max_positions = kPositions;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/model/families/family.h"
 #include "tests/engine/cpu/runner.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/reference_model.h"
@@ -22,7 +23,7 @@ void DrawExplicit(std::mt19937_64& random, ModelConfig& config) {
     value = static_cast<E>(below(CountEnumerators<E>()));
   };
   config.architecture = "SluiceForCausalLM";
-  config.family = Family::kSluice;
+  config.family = &kSluiceFamily;
   draw(config.norm.kind);
   config.norm.weight = flip();
   config.norm.bias = config.norm.kind == NormKind::kLayer && flip();
@@ -40,7 +41,20 @@ void DrawExplicit(std::mt19937_64& random, ModelConfig& config) {
   }
   config.causal = below(3) > 0;
   config.qk_norm = flip();
+  draw(config.qk_norm_weight);
   config.query_gain = flip();
+  config.norm.unit_offset = config.norm.weight && flip();
+  if (flip()) {
+    config.window = 1 + below(20);
+    config.windowed.assign(config.layers, false);
+    config.windowed[below(config.layers)] = true;
+    if (flip()) config.local_rope = RopeConfig{.theta = 30.0, .reversed = config.rope.reversed};
+  }
+  if (flip()) config.unrotated = std::vector<bool>(config.layers, flip());
+  config.score_scale = flip() ? 0.0f : 0.5f;
+  config.score_soft_cap = flip() ? 0.0f : 2.0f;
+  if (!config.causal && flip()) config.relative_bias = {.buckets = 8, .max_distance = 20};
+  config.down_bias = flip();
   draw(config.activation);
   config.gated_mlp = flip();
   if (!config.gated_mlp) {
@@ -48,6 +62,8 @@ void DrawExplicit(std::mt19937_64& random, ModelConfig& config) {
   }
   config.output_bias = flip();
   config.parallel_blocks = config.norm.order == NormOrder::kPre && flip();
+  config.parallel_norms = config.parallel_blocks && flip();
+  config.norm.first = config.norm.order != NormOrder::kPre || config.parallel_blocks || flip();
   config.branch_scale = flip();
   config.residual_mix = flip();
   config.skip_weights = flip();

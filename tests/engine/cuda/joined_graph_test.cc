@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/model/families/family.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/table.h"
 
@@ -15,7 +16,7 @@ namespace {
 ModelConfig With(void (*change)(ModelConfig&), bool fused = false) {
   ModelConfig config = TinySluiceConfig(2);
   config.gated_mlp = true;
-  if (fused) config.family = Family::kGpt2;
+  if (fused) config.family = &kGpt2Family;
   change(config);
   return config;
 }
@@ -99,6 +100,13 @@ const JoinRow kJoinRows[] = {
                                        config.qk_norm = true;
                                        config.query_gain = true;
                                      })},
+    {.name = "NormsOverAllHeadsThatAreTooWideToBeColumns",
+     .config = With([](ModelConfig& config) {
+       config.head_dim = 80;
+       config.qk_norm = true;
+       config.qk_norm_weight = QkNormWeight::kAll;
+     }),
+     .qkv = 0},
 };
 SLUICE_TABLE(JoinTable, kJoinRows);
 

@@ -86,7 +86,14 @@ class KernelChoiceTest : public ::testing::Test {
   absl::StatusOr<std::string> Choose(KernelChoice<T>& choice, const AttentionShape& shape) {
     std::vector<float> gates(static_cast<size_t>(shape.q_heads));
     for (float& gate : gates) gate = std::uniform_real_distribution<float>(-1, 1)(random_);
-    const auto chosen = choice.Attention(shape, shape.gated ? lab_->Put(gates) : nullptr);
+    AttentionTensors tensors;
+    if (shape.gated) tensors.gate = lab_->Put(gates);
+    if (shape.biased) {
+      std::vector<float> bias(shape.q_heads * (2 * shape.max_positions + cuda::kBiasSlack));
+      for (float& value : bias) value = std::uniform_real_distribution<float>(-1, 1)(random_);
+      tensors.bias = lab_->Put(bias);
+    }
+    const auto chosen = choice.Attention(shape, tensors);
     if (!chosen.ok()) return chosen.status();
     return (*chosen)->tier;
   }
@@ -127,7 +134,7 @@ using Types = ::testing::Types<float, BFloat16>;
 TYPED_TEST_SUITE(KernelChoiceTest, Types);
 
 TYPED_TEST(KernelChoiceTest, EveryCandidateOfAttentionPassesItsTrial) {
-  std::vector<AttentionShape> shapes(6, kHeads);
+  std::vector<AttentionShape> shapes(8, kHeads);
   shapes[1].head_dim = 24;
   shapes[1].xsa = kernels::XsaForm::kNorm;
   shapes[2].xsa = kernels::XsaForm::kSquared;
@@ -135,6 +142,11 @@ TYPED_TEST(KernelChoiceTest, EveryCandidateOfAttentionPassesItsTrial) {
   shapes[3].causal = false;
   shapes[4].max_positions = 1;
   shapes[5] = {.q_heads = 3, .kv_heads = 1, .head_dim = 64, .max_positions = 2000, .causal = true};
+  shapes[6].window = 20;
+  shapes[6].soft_cap = 1.5f;
+  shapes[7].causal = false;
+  shapes[7].window = 9;
+  shapes[7].biased = true;
   for (const AttentionCandidate<TypeParam>& candidate : AllCandidates<TypeParam>().attention) {
     for (const AttentionShape& shape : shapes) {
       KernelChoice<TypeParam> choice = this->Offer({.attention = {candidate}, .products = {}});
@@ -256,7 +268,7 @@ TYPED_TEST(KernelChoiceTest, ReturnsErrorsOfTheDevice) {
   GroupedProductShape shape = kPositions;
   shape.bias = false;
   EXPECT_EQ(choice.Product(shape, weight, nullptr).status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(choice.Attention(kHeads, nullptr).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(choice.Attention(kHeads, {}).status().code(), absl::StatusCode::kUnavailable);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/model/config.h"
+#include "engine/model/families/family.h"
 #include "engine/model/graph.h"
 #include "engine/model/tensor_names.h"
 #include "tests/support/checkpoint_writer.h"
@@ -45,7 +46,7 @@ std::string Sluice(const std::string& object) {
 
 TEST(FamiliesTest, ReadsTheConfigOfGpt2) {
   const ModelConfig config = Parse(std::string(kGpt2) + "}");
-  EXPECT_EQ(config.family, Family::kGpt2);
+  EXPECT_EQ(config.family, &kGpt2Family);
   EXPECT_EQ(config.intermediate_size, 96);  // 4 times the width
   EXPECT_EQ(config.head_dim, 8);
   EXPECT_EQ(config.norm.kind, NormKind::kLayer);
@@ -76,8 +77,11 @@ TEST(FamiliesTest, Qwen2HasBiasesOfQkvAlone) {
   EXPECT_TRUE(config.qkv_bias);
   EXPECT_FALSE(config.output_bias || config.mlp_bias);
   EXPECT_EQ(config.rope.theta, 1e6);
-  const auto windowed = ParseModelConfig(Qwen2(R"(, "use_sliding_window": true)"));
-  EXPECT_THAT(std::string(windowed.status().message()), HasSubstr("use_sliding_window"));
+  EXPECT_EQ(config.window_of(3), 0);  // use_sliding_window is false
+  const ModelConfig windowed =
+      Parse(Qwen2(R"(, "use_sliding_window": true, "sliding_window": 8, "max_window_layers": 2)"));
+  EXPECT_EQ(windowed.window_of(1), 0);
+  EXPECT_EQ(windowed.window_of(2), 8);
 }
 
 TEST(FamiliesTest, SluiceReadsEveryKey) {
@@ -116,7 +120,7 @@ TEST(FamiliesTest, SluiceReadsEveryKey) {
 TEST(FamiliesTest, SluiceWithoutKeysIsAPlainLlama) {
   const ModelConfig config = Parse(Sluice("{}"));
   ModelConfig llama = config;
-  llama.family = Family::kLlama;
+  llama.family = &kLlamaFamily;
   EXPECT_EQ(BuildGraph(config).ops.size(), BuildGraph(llama).ops.size());
   EXPECT_EQ(config.rotary_dim(), config.head_dim);
   EXPECT_TRUE(config.causal && config.gated_mlp && config.norm.weight && config.norm.final);
@@ -308,15 +312,15 @@ TEST(FamiliesTest, SkipConnectionsAreReadInReverseOrder) {
 }
 
 TEST(FamiliesTest, TheCheckpointsTensorNamesDetermineTheSpelling) {
-  const auto spelling = [](Family family, std::set<std::string> names) {
+  const auto spelling = [](const ModelFamily& family, std::set<std::string> names) {
     return FindSpelling(family, [names](const std::string& name) { return names.contains(name); });
   };
-  EXPECT_FALSE(spelling(Family::kGpt2, {"transformer.wte.weight"}).without_prefix);
-  EXPECT_TRUE(spelling(Family::kGpt2, {"wte.weight"}).without_prefix);
-  EXPECT_FALSE(spelling(Family::kGpt2, {}).without_prefix);
+  EXPECT_FALSE(spelling(kGpt2Family, {"transformer.wte.weight"}).without_prefix);
+  EXPECT_TRUE(spelling(kGpt2Family, {"wte.weight"}).without_prefix);
+  EXPECT_FALSE(spelling(kGpt2Family, {}).without_prefix);
   const std::string norm = "embeddings.LayerNorm.gamma";
-  EXPECT_TRUE(spelling(Family::kBert, {"bert." + norm}).gamma_beta);
-  const TensorSpelling early = spelling(Family::kBert, {"embeddings.word_embeddings.weight", norm});
+  EXPECT_TRUE(spelling(kBertFamily, {"bert." + norm}).gamma_beta);
+  const TensorSpelling early = spelling(kBertFamily, {"embeddings.word_embeddings.weight", norm});
   EXPECT_TRUE(early.without_prefix && early.gamma_beta);
 }
 

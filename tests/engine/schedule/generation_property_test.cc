@@ -51,10 +51,14 @@ class Memory {
  public:
   explicit Memory(const PagedScheduler::Options& options)
       : page_tokens_(static_cast<size_t>(options.page_tokens)),
+        window_(options.attention_window),
         slots_(static_cast<size_t>(options.pages) * page_tokens_) {}
 
+  // Checks what the sequence's next step reads, which begins at its first position.
   void ExpectComputed(const Sequence& sequence) {
-    for (size_t p = 0; p < static_cast<size_t>(sequence.waiting.first_position); ++p) {
+    const int32_t first = window_ == 0 ? 0 : sequence.waiting.first_position - window_ + 1;
+    for (size_t p = static_cast<size_t>(std::max(first, 0));
+         p < static_cast<size_t>(sequence.waiting.first_position); ++p) {
       ASSERT_EQ(Slot(sequence, p), sequence.names[p])
           << "ticket " << sequence.waiting.ticket << " at " << p;
     }
@@ -73,6 +77,7 @@ class Memory {
   }
 
   const size_t page_tokens_;
+  const int32_t window_;
   std::vector<uint64_t> slots_;
 };
 
@@ -94,6 +99,7 @@ struct Load {
     paged.pages = least * one_of({1, 1, 2, 4, 16});
     paged.step_pages = least;
     paged.prefix_reuse = one_of({0, 1, 1}) == 1;
+    paged.attention_window = one_of({0, 0, 1, 3, 9});
     batch.max_batch_sequences = one_of({1, 3, 8, 16});
     batch.prefill_tokens = one_of({0, 1, 3, 7, 16});
     batch.max_overtakes = one_of({0, 2, 64});
@@ -112,7 +118,7 @@ struct Load {
 // Counts of events over all runs. An event that never happened was not tested.
 struct Coverage {
   int64_t preemptions = 0, reused = 0, evicted = 0, removed = 0, cancelled = 0, failed = 0,
-          ahead = 0, continued_ahead = 0;
+          ahead = 0, continued_ahead = 0, given_back = 0;
 };
 
 class Simulation {
@@ -317,7 +323,15 @@ class Simulation {
   void CheckPages() {
     std::map<int32_t, int32_t> holders;
     for (const Sequence& sequence : live_) {
-      for (const int32_t page : sequence.kv.ids) ++holders[page];
+      const std::span<const int32_t> ids = sequence.kv.ids;
+      for (const int32_t page : ids.subspan(sequence.kv.released)) ++holders[page];
+      if (load_.paged.attention_window == 0) {
+        ASSERT_EQ(sequence.kv.released, 0);
+      } else if (!ids.empty() && !sequence.in_step) {
+        const int32_t first = sequence.waiting.first_position - load_.paged.attention_window + 1;
+        ASSERT_EQ(sequence.kv.released, std::max(first, 0) / load_.paged.page_tokens);
+      }
+      coverage_.given_back += sequence.kv.released;
       ASSERT_TRUE(sequence.waiting.running || sequence.in_step || sequence.kv.ids.empty());
     }
     ASSERT_EQ(scheduler_.kv().available() + static_cast<int32_t>(holders.size()),
@@ -326,7 +340,8 @@ class Simulation {
       ASSERT_TRUE(sequence.reuse || sequence.kv.published == 0);
       ASSERT_LE(sequence.kv.published * load_.paged.page_tokens, sequence.waiting.first_position);
       const auto published = static_cast<size_t>(sequence.kv.published);
-      for (size_t i = published; i < sequence.kv.ids.size(); ++i) {
+      const auto released = static_cast<size_t>(sequence.kv.released);
+      for (size_t i = std::max(published, released); i < sequence.kv.ids.size(); ++i) {
         ASSERT_EQ(holders[sequence.kv.ids[i]], 1);
       }
     }
@@ -426,7 +441,7 @@ class Simulation {
 
 TEST(GenerationProperty, EverySequenceEndsAndEveryPageIsRight) {
   Coverage coverage;
-  for (uint64_t seed = 1; seed <= 400; ++seed) {
+  for (uint64_t seed = 1; seed <= 500; ++seed) {
     SCOPED_TRACE(seed);
     Simulation(seed, &coverage).Run();
     if (HasFailure()) return;
@@ -439,6 +454,7 @@ TEST(GenerationProperty, EverySequenceEndsAndEveryPageIsRight) {
   EXPECT_GT(coverage.failed, 100);
   EXPECT_GT(coverage.ahead, 100);
   EXPECT_GT(coverage.continued_ahead, 1000);
+  EXPECT_GT(coverage.given_back, 1000);
 }
 
 }  // namespace

@@ -66,6 +66,16 @@ std::vector<SequenceCase<T>> RandomSequences(
   return cases;
 }
 
+// Returns the first key of the first page that the step reads. Pages before it may be given back,
+// so that tests leave them unwritten.
+template <typename T>
+int32_t FirstKeptKey(const reference::AttentionShape& shape, const SequenceCase<T>& c,
+                     int32_t page_tokens) {
+  const auto first =
+      static_cast<int32_t>(shape.Visible(c.first_position, c.length(), /*causal=*/true).first);
+  return first / page_tokens * page_tokens;
+}
+
 template <typename T>
 AttentionLayout LayOut(std::mt19937_64& random, const std::vector<SequenceCase<T>>& cases,
                        int32_t page_tokens) {
@@ -141,6 +151,73 @@ void ExpectAttentionEqualsReference(const Run& run, const reference::AttentionSh
     EXPECT_TRUE((Matches<float, T>(Op::kDiagnostics, outputs.cos_sim[i], expected.cos_sim)));
     EXPECT_TRUE((Matches<float, T>(Op::kDiagnostics, outputs.proj_frac[i], expected.proj_frac)));
   }
+}
+
+// Heads with a window, a soft cap and a bias, of which each may be missing.
+struct ShapedHeads {
+  std::vector<float> bias;
+  reference::AttentionShape shape;
+
+  ShapedHeads(std::mt19937_64& random, int64_t head_dim, int32_t longest) {
+    constexpr int64_t kWindows[] = {0, 1, 2, 7, 16, 40, 100, 512, 600};
+    shape = {.q_heads = 2 + 2 * static_cast<int64_t>(random() % 3),
+             .kv_heads = 2,
+             .head_dim = head_dim,
+             .window = kWindows[random() % std::size(kWindows)],
+             .soft_cap = random() % 2 == 0 ? 0.0 : 1.5};
+    if (random() % 3 > 0) return;
+    shape.bias_positions = longest + static_cast<int64_t>(random() % 20);
+    bias = RandomValues<float>(random, shape.q_heads * (2 * shape.bias_positions + 16));
+    shape.bias = bias;
+  }
+  ShapedHeads(const ShapedHeads&) = delete;
+  ShapedHeads& operator=(const ShapedHeads&) = delete;
+};
+
+// Checks windows, soft caps and biases, over contexts of up to three segments of keys. Pages that a
+// window hides are never written.
+template <typename T, typename Run>
+void ExpectShapedScoresEqualReference(const Run& run, std::mt19937_64& random, int trials) {
+  constexpr int64_t kDims[] = {8, 24, 64, 80, 136};
+  for (int trial = 0; trial < trials; ++trial) {
+    const bool causal = random() % 3 > 0;
+    const auto below = [&](int32_t n) { return static_cast<int32_t>(random() % n); };
+    std::vector<std::pair<int32_t, int32_t>> places;
+    int32_t longest = 0;
+    for (int i = 0; i <= trial % 3; ++i) {
+      const int32_t first = !causal ? 0 : below(3) == 0 ? below(30) : 470 + below(700);
+      const int32_t count = causal ? 1 + below(below(2) == 0 ? 4 : 60) : 1 + below(700);
+      places.emplace_back(first, count);
+      longest = std::max(longest, first + count);
+    }
+    const ShapedHeads heads(random, kDims[random() % std::size(kDims)], longest);
+    const reference::AttentionShape& shape = heads.shape;
+    SCOPED_TRACE(testing::Message() << "window " << shape.window << ", cap " << shape.soft_cap
+                                    << (shape.bias.empty() ? "" : ", bias"));
+    XsaCase xsa;
+    if (random() % 4 == 0) xsa.form = XsaForm::kNorm;
+    ExpectAttentionEqualsReference<T>(run, shape, RandomSequences<T>(random, shape, places), causal,
+                                      xsa);
+  }
+}
+
+// Keys before a row's window may hold anything, even NaN of its own sequence.
+template <typename T, typename Run>
+void ExpectPositionsBeforeTheWindowDoNotInfluenceARow(const Run& run, std::mt19937_64& random,
+                                                      reference::AttentionShape shape) {
+  shape.window = 10;
+  const int32_t first = 3, count = 60, unseen = 30;
+  const SequenceCase<T> clean = RandomSequence<T>(random, shape, first, count);
+  SequenceCase<T> dirty = clean;
+  const int64_t width = shape.kv_heads * shape.head_dim;
+  std::fill_n(dirty.k.begin(), unseen * width, cuda::Narrow<T>(kPoison));
+  std::fill_n(dirty.v.begin(), unseen * width, cuda::Narrow<T>(kPoison));
+  const auto out = run(shape, std::vector{clean, dirty}, true, XsaCase{}).out;
+  const int64_t row = shape.q_heads * shape.head_dim;
+  const int64_t clear = (unseen + shape.window - 1 - first) * row;  // the first row that sees none
+  EXPECT_TRUE(
+      SameBits<T>({out[0].begin() + clear, out[0].end()}, {out[1].begin() + clear, out[1].end()}));
+  EXPECT_TRUE(std::isnan(cuda::Widen(out[1][clear - 1])));
 }
 
 // Checks both forms, without and with a gate.

@@ -30,7 +30,7 @@ inline AttentionOutputs<float> RunAttention(const Context& context, std::mt19937
     const SequenceCase<float>& c = cases[s];
     const int32_t* const pages = &layout.pages[layout.sequences[s].pages_offset];
     max_context = std::max<int64_t>(max_context, c.length());
-    for (int64_t j = 0; j < c.length(); ++j) {
+    for (int64_t j = FirstKeptKey(shape, c, kPageTokens); j < c.length(); ++j) {
       for (int64_t h = 0; h < shape.kv_heads; ++h) {
         const int64_t slab = pages[j / kPageTokens] * page_floats + h * dim * kPageTokens;
         for (int64_t d = 0; d < dim; ++d) {
@@ -51,7 +51,9 @@ inline AttentionOutputs<float> RunAttention(const Context& context, std::mt19937
                                       .kv_heads = static_cast<int32_t>(shape.kv_heads),
                                       .head_dim = static_cast<int32_t>(dim),
                                       .max_context = max_context,
-                                      .threads = context.pool->threads()}),
+                                      .threads = context.pool->threads(),
+                                      .causal = causal,
+                                      .window = static_cast<int32_t>(shape.window)}),
       kPoison);
   const bool in_place = random() % 2 == 0;
   const KvLayer kv = {k.data(), v.data(), static_cast<int32_t>(shape.kv_heads),
@@ -62,6 +64,10 @@ inline AttentionOutputs<float> RunAttention(const Context& context, std::mt19937
              .q_heads = static_cast<int32_t>(shape.q_heads),
              .scale = 1.0f / std::sqrt(static_cast<float>(dim)),
              .causal = causal,
+             .window = static_cast<int32_t>(shape.window),
+             .soft_cap = static_cast<float>(shape.soft_cap),
+             .bias = shape.bias.empty() ? nullptr : shape.bias.data(),
+             .bias_positions = static_cast<int32_t>(shape.bias_positions),
              .xsa = xsa.form,
              .xsa_eps = xsa.eps,
              .xsa_gate = xsa.gate.empty() ? nullptr : xsa.gate.data(),

@@ -10,9 +10,9 @@ namespace sluice::kernels::cuda {
 // Writes the keys and values of a sequence to its slots and to no others, page by page.
 template <typename T>
 void StoreSequence(DeviceLab& lab, const int32_t* pages, const SequenceCase<T>& c,
-                   const KvLayer<T>& kv) {
+                   const KvLayer<T>& kv, int32_t from_key = 0) {
   const int64_t dim = kv.head_dim;
-  for (int32_t first = 0; first < c.length(); first += kPageTokens) {
+  for (int32_t first = from_key; first < c.length(); first += kPageTokens) {
     const int32_t count = std::min(kPageTokens, c.length() - first);
     for (int32_t h = 0; h < kv.kv_heads; ++h) {
       std::vector<T> k, v;  // of this page and head
@@ -52,7 +52,8 @@ AttentionOutputs<T> RunAttention(DeviceLab& lab, std::mt19937_64& random,
   std::vector<AttentionSequence> steps;
   for (size_t s = 0; s < cases.size(); ++s) {
     const auto& [rows_offset, pages_offset] = layout.sequences[s];
-    StoreSequence(lab, &layout.pages[pages_offset], cases[s], kv);
+    StoreSequence(lab, &layout.pages[pages_offset], cases[s], kv,
+                  FirstKeptKey(shape, cases[s], kPageTokens));
     steps.push_back({cases[s].first_position, cases[s].count, rows_offset, pages_offset});
   }
   int32_t longest = 0;
@@ -93,6 +94,10 @@ AttentionOutputs<T> RunAttention(DeviceLab& lab, std::mt19937_64& random,
       .q_stride = q_stride,
       .scale = 1.0f / std::sqrt(static_cast<float>(dim)),
       .causal = causal,
+      .window = static_cast<int32_t>(shape.window),
+      .soft_cap = static_cast<float>(shape.soft_cap),
+      .bias = lab.PutOrNull(std::vector<float>(shape.bias.begin(), shape.bias.end())),
+      .bias_positions = static_cast<int32_t>(shape.bias_positions),
       .xsa = {.form = xsa.form,
               .eps = xsa.eps,
               .gate = lab.PutOrNull(xsa.gate),

@@ -269,15 +269,20 @@ void AddScores(Cases& cases) {
 }
 
 // A head of each width that has a kernel, with the limits of shared memory that lead to different
-// ones.
+// ones. With `window`, scores have a soft cap too.
 template <typename T>
-void AddAttention(Cases& cases) {
+void AddAttention(Cases& cases, int64_t window) {
   using Places = std::vector<std::pair<int32_t, int32_t>>;
   const auto add = [&](const std::string& which, int64_t dim, int32_t limit, const Places& places,
                        const std::string& shape) {
-    cases.Add(absl::StrCat("Attention ", NameOf<T>(), " ", dim, which),
+    cases.Add(absl::StrCat(window == 0 ? "Attention " : "Attention in a window ", NameOf<T>(), " ",
+                           dim, which),
               absl::StrCat(shape, ", 4/2 heads of ", dim), [=](DeviceLab& lab, Random& random) {
-                const reference::AttentionShape heads = {4, 2, dim};
+                const reference::AttentionShape heads = {.q_heads = 4,
+                                                         .kv_heads = 2,
+                                                         .head_dim = dim,
+                                                         .window = window,
+                                                         .soft_cap = window == 0 ? 0.0 : 30.0};
                 const auto sequences = RandomSequences<T>(random, heads, places);
                 (void)RunAttention<T>(lab, random, heads, sequences, /*causal=*/true, {},
                                       {limit, lab.device().info().processors});
@@ -307,6 +312,7 @@ void AddAttention(Cases& cases) {
     long_decode(1, dim - 1, 1024);
   }
   long_decode(1, kOddHead, 1024);
+  if (window != 0) return long_decode(1, kHead, 1024);
   long_decode(1, kHead, 8192);
   if constexpr (!std::is_same_v<T, float>) long_decode(8, kHead, 8192);
 }
@@ -445,8 +451,10 @@ std::vector<CostCase> CostCases() {
   AddHeadOps<BFloat16>(cases);
   AddPooling<float>(cases);
   AddHeadOps<float>(cases);
-  AddAttention<BFloat16>(cases);
-  AddAttention<float>(cases);
+  for (const int64_t window : {0, 700}) {
+    AddAttention<BFloat16>(cases, window);
+    AddAttention<float>(cases, window);
+  }
   AddProjection<BFloat16, BFloat16>(cases, {1, kRows, 512, 1024}, "");
   AddProjection<BFloat16, BFloat16>(cases, {16, kRows, 512, 256}, " by position");
   AddProjection<BFloat16, BFloat16>(cases, {64, kRows, 512, 512}, " of a row by position");

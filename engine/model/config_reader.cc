@@ -1,0 +1,192 @@
+#include "engine/model/config_reader.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+namespace {
+
+constexpr int64_t kMaxHeadDim = 1024;
+constexpr int64_t kMaxHeads = 4096;
+constexpr int64_t kMaxVocab = int64_t{1} << 24;
+constexpr double kLeastEps = 1e-20;
+
+void ReadHeadDim(ObjectReader& root, const SizeKeys& keys, ModelConfig& config) {
+  if (root.Has(keys.head_dim)) {
+    config.head_dim = root.Integer(keys.head_dim, 1, kMaxHeadDim);
+  } else if (config.hidden_size % config.heads == 0) {
+    config.head_dim = config.hidden_size / config.heads;
+  } else {
+    root.Fail(keys.heads, absl::StrCat("is ", config.heads, ", must divide ", keys.hidden, " ",
+                                       config.hidden_size, " when head_dim is absent"));
+    config.head_dim = 1;
+  }
+  if (config.head_dim > kMaxHeadDim) {
+    root.Fail(keys.head_dim,
+              absl::StrCat("is ", config.head_dim, ", must be at most ", kMaxHeadDim));
+  }
+  if (config.heads * config.head_dim > kMaxWidth) {
+    root.Fail(keys.heads, absl::StrCat("times head_dim is ", config.heads * config.head_dim,
+                                       ", must be at most ", kMaxWidth));
+  }
+}
+
+}  // namespace
+
+void ReadSizes(ObjectReader& root, ModelConfig& config, const SizeKeys& keys) {
+  const auto fallback = [](int64_t value) {
+    return value > 0 ? std::optional<int64_t>(value) : std::nullopt;
+  };
+  config.vocab_size = root.Integer("vocab_size", 1, kMaxVocab);
+  config.hidden_size = root.Integer(keys.hidden, 1, kMaxWidth);
+  config.intermediate_size = root.Integer(keys.intermediate, 1, 4 * kMaxWidth,
+                                          fallback(keys.intermediate_factor * config.hidden_size));
+  config.layers = root.Integer(keys.layers, 1, kMaxLayers);
+  config.max_positions =
+      root.Integer(keys.positions, 1, kMaxModelPositions, fallback(keys.fallback_positions));
+  config.heads = config.kv_heads = root.Integer(keys.heads, 1, kMaxHeads);
+  ReadHeadDim(root, keys, config);
+}
+
+void ReadLlamaSizes(ObjectReader& root, ModelConfig& config) {
+  ReadSizes(root, config, {});
+  config.tie_word_embeddings = root.Boolean("tie_word_embeddings", false);
+  config.kv_heads = root.Integer("num_key_value_heads", 1, kMaxHeads, config.heads);
+  if (config.heads % config.kv_heads != 0) {
+    root.Fail("num_key_value_heads", absl::StrCat("is ", config.kv_heads, ", must divide the ",
+                                                  config.heads, " num_attention_heads"));
+  }
+  config.serving.classifier = {.pooling = Pooling::kLast, .bias = false, .module = "score"};
+}
+
+void ReadLlamaLike(ObjectReader& root, ModelConfig& config, const RopeKeys& rope) {
+  ReadLlamaSizes(root, config);
+  root.Choice("hidden_act", {"silu"});
+  config.norm.eps = ReadEps(root, "rms_norm_eps", 1e-6);
+  ReadRope(root, config, rope);
+}
+
+void SetClassic(ModelConfig& config) {
+  config.positions = PositionKind::kLearned;
+  config.position_rows = config.max_positions;
+  config.norm.kind = NormKind::kLayer;
+  config.norm.bias = true;
+  config.gated_mlp = false;
+  config.qkv_bias = config.output_bias = config.mlp_bias = true;
+}
+
+void SetBertLike(ModelConfig& config) {
+  SetClassic(config);
+  config.norm.order = NormOrder::kPost;
+  config.norm.embedding = true;
+  config.norm.final = false;
+  config.causal = false;
+  config.head_bias = true;
+  config.head_transform = true;
+  config.serving.classifier.pooler = true;
+}
+
+void ReadBertLike(ObjectReader& root, ModelConfig& config) {
+  ReadSizes(root, config, {});
+  SetBertLike(config);
+  config.norm.eps = ReadEps(root, "layer_norm_eps", 1e-12);
+  config.activation = ReadActivation(root, "hidden_act", "gelu");
+  config.tie_word_embeddings = root.Boolean("tie_word_embeddings", true);
+}
+
+void OffsetPositions(ObjectReader& root, ModelConfig& config) {
+  config.position_offset = root.Integer("pad_token_id", 0, config.vocab_size - 1, 1) + 1;
+  if (config.position_offset >= config.max_positions) {
+    root.Fail("max_position_embeddings",
+              absl::StrCat("is ", config.max_positions, ", must be above pad_token_id + 1"));
+    return;
+  }
+  config.max_positions -= config.position_offset;
+}
+
+void UseClassifierOfTwoLayers(ModelConfig& config) {
+  config.serving.classifier.pooler_module = "classifier.dense";
+  config.serving.classifier.module = "classifier.out_proj";
+}
+
+void UseQkNorm(ModelConfig& config, QkNormWeight weight) {
+  config.qk_norm = true;
+  config.qk_norm_weight = weight;
+  config.qk_norm_eps = config.norm.eps;
+}
+
+void ReadRelativeBias(ObjectReader& root, const char* buckets_key, const char* distance_key,
+                      ModelConfig& config) {
+  RelativeBiasConfig& bias = config.relative_bias;
+  bias.buckets = root.Integer(buckets_key, 4, 4096, 32);
+  if (distance_key == nullptr) {
+    if (bias.buckets / 4 < bias.max_distance) return;
+    root.Fail(buckets_key,
+              absl::StrCat("is ", bias.buckets, ", must be below ", 4 * bias.max_distance));
+    bias.max_distance = bias.buckets;
+    return;
+  }
+  // The first quarter of the buckets has a distance each.
+  bias.max_distance = root.Integer(distance_key, bias.buckets / 4 + 1, kMaxModelPositions,
+                                   std::max<int64_t>(bias.max_distance, bias.buckets / 4 + 1));
+}
+
+float ReadEps(ObjectReader& root, const char* key, double fallback) {
+  return static_cast<float>(root.Number(key, kLeastEps, 1.0, fallback));
+}
+
+Activation ReadActivation(ObjectReader& root, const char* key, const char* usual) {
+  constexpr std::pair<std::string_view, Activation> kNames[] = {
+      {"gelu", Activation::kGelu},
+      {"gelu_new", Activation::kGeluTanh},
+      {"gelu_pytorch_tanh", Activation::kGeluTanh},
+      {"gelu_fast", Activation::kGeluTanh},
+      {"relu", Activation::kRelu},
+      {"relu2", Activation::kSquaredRelu},
+      {"silu", Activation::kSilu},
+      {"swish", Activation::kSilu}};
+  const auto of = [&](std::string_view name) {
+    return std::ranges::find(kNames, name, &std::pair<std::string_view, Activation>::first);
+  };
+  std::vector<std::string_view> names = {usual};  // the first one is the default
+  for (const auto& [name, activation] : kNames) names.push_back(name);
+  return of(names[root.Choice(key, names)])->second;
+}
+
+void ReadLayerTypes(ObjectReader& root, ModelConfig& config,
+                    const std::function<bool(int64_t)>& usual) {
+  config.windowed.assign(config.layers, false);
+  const nlohmann::json* const types = root.Find("layer_types");
+  if (types != nullptr && (!types->is_array() || std::ssize(*types) != config.layers)) {
+    root.Fail("layer_types", "must be a list with a type for each layer");
+    return;
+  }
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    if (types == nullptr) {
+      config.windowed[layer] = usual(layer);
+      continue;
+    }
+    const nlohmann::json& type = (*types)[layer];
+    config.windowed[layer] = type == "sliding_attention";
+    if (!config.windowed[layer] && type != "full_attention") {
+      root.Fail("layer_types", "has more than full_attention and sliding_attention");
+    }
+  }
+}
+
+void ReadWindows(ObjectReader& root, ModelConfig& config,
+                 const std::function<bool(int64_t)>& usual) {
+  ReadLayerTypes(root, config, usual);
+  const bool any = std::ranges::find(config.windowed, true) != config.windowed.end();
+  if (!any || !root.Has("sliding_window")) {
+    if (root.Has("layer_types") && any) root.Fail("layer_types", "needs a sliding_window");
+    config.windowed.clear();
+    config.window = 0;
+    return;
+  }
+  config.window = root.Integer("sliding_window", 1, int64_t{1} << 40);
+}
+
+}  // namespace sluice

@@ -1,0 +1,82 @@
+// The families of checkpoints that are served: the names of their architectures and tensors, and
+// how a config.json of theirs becomes a ModelConfig. Each family is one file of this folder; the
+// layer graph and the backends know none of them.
+//
+// A family reads its keys with ObjectReader and the parts of engine/model/config_reader.h. It
+// refuses by name what it cannot state as a ModelConfig.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/json_reader.h"
+#include "engine/model/config.h"
+#include "engine/model/tensor_names.h"
+
+namespace sluice {
+
+// What an architecture computes from the states of its base model.
+enum class OutputKind { kStates, kTokens, kScores, kTokenScores };
+
+struct Architecture {
+  const char* name;        // in "architectures"
+  const char* model_type;  // in "model_type"
+  OutputKind output;
+
+  ClassifierOf classifier() const {
+    if (output == OutputKind::kScores) return ClassifierOf::kRows;
+    return output == OutputKind::kTokenScores ? ClassifierOf::kTokens : ClassifierOf::kNothing;
+  }
+};
+
+struct ModelFamily {
+  const char* title;  // for documents
+  std::span<const Architecture> architectures;
+  TensorNames names;
+  // Reads the keys of the family. What is common to all (dtype, tokens, "sluice") comes after it.
+  void (*read)(ObjectReader& root, ModelConfig& config);
+  // Keys that `read` treats, of those that are refused elsewhere unless they have no effect.
+  std::span<const std::string_view> own_keys = {};
+  // Whether the tensor names have a place for position-wise layers, XSA and input adapters.
+  bool takes_extensions = false;
+  bool explicit_keys = false;  // Sluice's own keys
+};
+
+// Returns all families, in the order of docs/models.md.
+std::span<const ModelFamily* const> AllFamilies();
+
+extern const ModelFamily kSluiceFamily, kQwen2Family, kQwen3Family, kMistralFamily, kSmolLm3Family,
+    kPhi3Family, kOlmo2Family, kOlmo3Family, kGemmaFamily, kGemma2Family, kGemma3Family,
+    kGptNeoXFamily, kOptFamily, kGpt2Family, kBertFamily, kRobertaFamily, kDistilBertFamily,
+    kMpnetFamily, kModernBertFamily, kNomicBertFamily, kGteFamily, kT5Family;
+
+// Llama's tensor names, which many families share or alter.
+constexpr TensorNames LlamaNames() {
+  return {
+      .prefix = "model.",
+      .embedding = "embed_tokens",
+      .positions = "embed_positions",
+      .embedding_norm = "embed_norm",
+      .layer = "layers.",
+      .projections = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+                      "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"},
+      .attention_norm = "input_layernorm",
+      .mlp_norm = "post_attention_layernorm",
+      .q_norm = "self_attn.q_norm",
+      .k_norm = "self_attn.k_norm",
+      .final_norm = "norm",
+      .head = "lm_head.weight",
+  };
+}
+
+// Llama's names with the norms of Gemma 2 and OLMo 2 behind the branches.
+constexpr TensorNames NormsBehindNames() {
+  TensorNames names = LlamaNames();
+  names.attention_norm_behind = "post_attention_layernorm";
+  names.mlp_norm = "pre_feedforward_layernorm";
+  names.mlp_norm_behind = "post_feedforward_layernorm";
+  return names;
+}
+
+}  // namespace sluice

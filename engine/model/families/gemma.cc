@@ -1,0 +1,94 @@
+// Gemma 1 to 3, for text: a scaled embedding and norms with 1 + weight. Gemma 2 has norms before
+// and behind attention and MLP, windows in some layers and soft caps; Gemma 3 norms of q and k and
+// two bases of rotary positions.
+#include <cmath>
+
+#include "engine/model/config_reader.h"
+#include "engine/model/families/family.h"
+
+namespace sluice {
+namespace {
+
+constexpr Architecture kGemmaArchitectures[] = {
+    {"GemmaForCausalLM", "gemma", OutputKind::kTokens},
+    {"GemmaForSequenceClassification", "gemma", OutputKind::kScores},
+    {"GemmaModel", "gemma", OutputKind::kStates},
+};
+constexpr Architecture kGemma2Architectures[] = {
+    {"Gemma2ForCausalLM", "gemma2", OutputKind::kTokens},
+    {"Gemma2ForSequenceClassification", "gemma2", OutputKind::kScores},
+    {"Gemma2Model", "gemma2", OutputKind::kStates},
+};
+constexpr Architecture kGemma3Architectures[] = {
+    {"Gemma3ForCausalLM", "gemma3_text", OutputKind::kTokens},
+    {"Gemma3TextForSequenceClassification", "gemma3_text", OutputKind::kScores},
+    {"Gemma3TextModel", "gemma3_text", OutputKind::kStates},
+};
+constexpr std::string_view kGemmaKeys[] = {"use_bidirectional_attention"};
+constexpr std::string_view kGemma2Keys[] = {"attn_logit_softcapping", "final_logit_softcapping",
+                                            "layer_types", "sliding_window",
+                                            "use_bidirectional_attention"};
+
+void ReadGemma(ObjectReader& root, ModelConfig& config) {
+  ReadLlamaSizes(root, config);
+  config.tie_word_embeddings = root.Boolean("tie_word_embeddings", true);
+  // The key hidden_act of early files, which say "gelu", means the approximation too.
+  config.activation = Activation::kGeluTanh;
+  root.Choice("hidden_activation", {"gelu_pytorch_tanh"});
+  if (!root.Has("hidden_activation")) root.Choice("hidden_act", {"gelu_pytorch_tanh", "gelu"});
+  config.norm.eps = ReadEps(root, "rms_norm_eps", 1e-6);
+  config.norm.unit_offset = true;
+  config.qkv_bias = config.output_bias = root.Boolean("attention_bias", false);
+  config.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(config.hidden_size)));
+  config.causal = !root.Boolean("use_bidirectional_attention", false);
+  ReadRope(root, config);
+}
+
+void ReadGemma2(ObjectReader& root, ModelConfig& config) {
+  ReadGemma(root, config);
+  config.norm.order = NormOrder::kAround;
+  const double query_scalar = root.Number("query_pre_attn_scalar", 1e-6, 1e12, 256);
+  config.score_scale = static_cast<float>(1 / std::sqrt(query_scalar));
+  config.score_soft_cap = static_cast<float>(root.Number("attn_logit_softcapping", 1e-6, 1e6, 0));
+  config.logit_soft_cap = static_cast<float>(root.Number("final_logit_softcapping", 1e-6, 1e6, 0));
+  ReadWindows(root, config, [](int64_t layer) { return layer % 2 == 0; });
+}
+
+void ReadGemma3(ObjectReader& root, ModelConfig& config) {
+  ReadGemma2(root, config);
+  UseQkNorm(config, QkNormWeight::kHead);
+  const int64_t pattern = root.Integer(
+      root.Has("sliding_window_pattern") ? "sliding_window_pattern" : "_sliding_window_pattern", 1,
+      kMaxLayers, 6);
+  ReadWindows(root, config, [pattern](int64_t layer) { return (layer + 1) % pattern != 0; });
+  if (!config.causal) config.window = config.window / 2 + 1;
+  ReadLocalRope(root, "rope_local_base_freq", config);
+}
+
+}  // namespace
+
+const ModelFamily kGemmaFamily = {
+    .title = "Gemma",
+    .architectures = kGemmaArchitectures,
+    .names = LlamaNames(),
+    .read = ReadGemma,
+    .own_keys = kGemmaKeys,
+};
+
+const ModelFamily kGemma2Family = {
+    .title = "Gemma 2",
+    .architectures = kGemma2Architectures,
+    .names = NormsBehindNames(),
+    .read = ReadGemma2,
+    .own_keys = kGemma2Keys,
+};
+
+const ModelFamily kGemma3Family = {
+    .title = "Gemma 3 (text), EmbeddingGemma",
+    .architectures = kGemma3Architectures,
+    .names = NormsBehindNames(),
+    .read = ReadGemma3,
+    .own_keys = kGemma2Keys,
+};
+
+}  // namespace sluice

@@ -1,0 +1,53 @@
+// Llama, and Sluice's explicit architecture, which has its names.
+#include "engine/model/config_reader.h"
+#include "engine/model/families/family.h"
+
+namespace sluice {
+namespace {
+
+constexpr Architecture kLlamaArchitectures[] = {
+    {"LlamaForCausalLM", "llama", OutputKind::kTokens},
+    {"LlamaForSequenceClassification", "llama", OutputKind::kScores},
+    {"LlamaModel", "llama", OutputKind::kStates},
+};
+constexpr Architecture kSluiceArchitectures[] = {
+    {"SluiceForCausalLM", "sluice", OutputKind::kTokens},
+    {"SluiceModel", "sluice", OutputKind::kStates},
+};
+
+void ReadLlama(ObjectReader& root, ModelConfig& config) {
+  ReadLlamaLike(root, config);
+  config.qkv_bias = config.output_bias = root.Boolean("attention_bias", false);
+  config.mlp_bias = root.Boolean("mlp_bias", false);
+}
+
+constexpr TensorNames SluiceNames() {
+  TensorNames names = NormsBehindNames();
+  names.mlp_norm = LlamaNames().mlp_norm;
+  names.attention_norm_behind = "attention_norm_behind";
+  names.mlp_norm_behind = "mlp_norm_behind";
+  names.relative_bias = "relative_attention_bias";
+  names.head_bias = "lm_head.bias";
+  return names;
+}
+
+}  // namespace
+
+const ModelFamily kLlamaFamily = {
+    .title = "Llama",
+    .architectures = kLlamaArchitectures,
+    .names = LlamaNames(),
+    .read = ReadLlama,
+    .takes_extensions = true,
+};
+
+const ModelFamily kSluiceFamily = {
+    .title = "the explicit architecture",
+    .architectures = kSluiceArchitectures,
+    .names = SluiceNames(),
+    .read = ReadLlamaSizes,
+    .takes_extensions = true,
+    .explicit_keys = true,
+};
+
+}  // namespace sluice

@@ -1,0 +1,62 @@
+// Mistral and SmolLM3: Llama with a window in all layers, or without positions in some.
+#include "engine/model/config_reader.h"
+#include "engine/model/families/family.h"
+
+namespace sluice {
+namespace {
+
+constexpr Architecture kMistralArchitectures[] = {
+    {"MistralForCausalLM", "mistral", OutputKind::kTokens},
+    {"MistralForSequenceClassification", "mistral", OutputKind::kScores},
+    {"MistralModel", "mistral", OutputKind::kStates},
+};
+constexpr Architecture kSmolLm3Architectures[] = {
+    {"SmolLM3ForCausalLM", "smollm3", OutputKind::kTokens},
+    {"SmolLM3ForSequenceClassification", "smollm3", OutputKind::kScores},
+    {"SmolLM3Model", "smollm3", OutputKind::kStates},
+};
+constexpr std::string_view kMistralKeys[] = {"sliding_window"};
+constexpr std::string_view kSmolLm3Keys[] = {"no_rope_layers"};
+
+void ReadMistral(ObjectReader& root, ModelConfig& config) {
+  ReadLlamaLike(root, config);
+  ReadWindows(root, config, [](int64_t) { return true; });
+}
+
+// no_rope_layers has a 1 for each layer with positions.
+void ReadSmolLm3(ObjectReader& root, ModelConfig& config) {
+  ReadLlamaLike(root, config);
+  config.qkv_bias = config.output_bias = root.Boolean("attention_bias", false);
+  config.mlp_bias = root.Boolean("mlp_bias", false);
+  const std::vector<int64_t> rotated = root.Integers("no_rope_layers", 0, 1);
+  if (!rotated.empty() && std::ssize(rotated) != config.layers) {
+    root.Fail("no_rope_layers", "must have a number for each layer");
+    return;
+  }
+  for (const int64_t flag : rotated) config.unrotated.push_back(flag == 0);
+  if (!rotated.empty()) return;
+  const int64_t interval = root.Integer("no_rope_layer_interval", 1, kMaxLayers, 4);
+  for (int64_t n = 1; n <= config.layers; ++n) config.unrotated.push_back(n % interval == 0);
+}
+
+}  // namespace
+
+const ModelFamily kMistralFamily = {
+    .title = "Mistral",
+    .architectures = kMistralArchitectures,
+    .names = LlamaNames(),
+    .read = ReadMistral,
+    .own_keys = kMistralKeys,
+    .takes_extensions = true,
+};
+
+const ModelFamily kSmolLm3Family = {
+    .title = "SmolLM3",
+    .architectures = kSmolLm3Architectures,
+    .names = LlamaNames(),
+    .read = ReadSmolLm3,
+    .own_keys = kSmolLm3Keys,
+    .takes_extensions = true,
+};
+
+}  // namespace sluice

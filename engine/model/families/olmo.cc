@@ -1,0 +1,50 @@
+// OLMo 2 and 3: Llama with norms behind attention and MLP, and norms of q and k over all heads.
+#include "engine/model/config_reader.h"
+#include "engine/model/families/family.h"
+
+namespace sluice {
+namespace {
+
+constexpr Architecture kOlmo2Architectures[] = {
+    {"Olmo2ForCausalLM", "olmo2", OutputKind::kTokens},
+    {"Olmo2ForSequenceClassification", "olmo2", OutputKind::kScores},
+    {"Olmo2Model", "olmo2", OutputKind::kStates},
+};
+constexpr Architecture kOlmo3Architectures[] = {
+    {"Olmo3ForCausalLM", "olmo3", OutputKind::kTokens},
+    {"Olmo3ForSequenceClassification", "olmo3", OutputKind::kScores},
+    {"Olmo3Model", "olmo3", OutputKind::kStates},
+};
+constexpr std::string_view kOlmo3Keys[] = {"layer_types", "sliding_window"};
+
+void ReadOlmo2(ObjectReader& root, ModelConfig& config) {
+  ReadLlamaLike(root, config);
+  config.qkv_bias = config.output_bias = root.Boolean("attention_bias", false);
+  config.norm.order = NormOrder::kAfter;
+  UseQkNorm(config, QkNormWeight::kAll);
+}
+
+// Three of four layers have a window, unless layer_types says otherwise.
+void ReadOlmo3(ObjectReader& root, ModelConfig& config) {
+  ReadOlmo2(root, config);
+  ReadWindows(root, config, [](int64_t layer) { return (layer + 1) % 4 != 0; });
+}
+
+}  // namespace
+
+const ModelFamily kOlmo2Family = {
+    .title = "OLMo 2",
+    .architectures = kOlmo2Architectures,
+    .names = NormsBehindNames(),
+    .read = ReadOlmo2,
+};
+
+const ModelFamily kOlmo3Family = {
+    .title = "OLMo 3",
+    .architectures = kOlmo3Architectures,
+    .names = NormsBehindNames(),
+    .read = ReadOlmo3,
+    .own_keys = kOlmo3Keys,
+};
+
+}  // namespace sluice

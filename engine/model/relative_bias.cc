@@ -1,0 +1,34 @@
+#include "engine/model/relative_bias.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+namespace sluice {
+
+int64_t RelativeBucket(int64_t distance, int64_t buckets, int64_t max_distance) {
+  const int64_t half = buckets / 2, exact = half / 2, size = std::abs(distance);
+  const int64_t base = distance > 0 ? half : 0;
+  if (size < exact) return base + size;
+  // The original computes this in float, which decides the borders of the buckets.
+  const float scale =
+      std::log(static_cast<float>(size) / static_cast<float>(exact)) /
+      static_cast<float>(std::log(static_cast<double>(max_distance) / static_cast<double>(exact))) *
+      static_cast<float>(half - exact);
+  return base + std::min(exact + static_cast<int64_t>(scale), half - 1);
+}
+
+std::vector<float> BiasByDistance(std::span<const float> table, int64_t heads, int64_t max_distance,
+                                  int64_t positions) {
+  const int64_t buckets = std::ssize(table) / heads, row = 2 * positions + kBiasSlack;
+  std::vector<float> bias(heads * row);
+  for (int64_t d = -positions; d < positions; ++d) {
+    const int64_t bucket = RelativeBucket(d, buckets, max_distance);
+    for (int64_t h = 0; h < heads; ++h) {
+      bias[h * row + positions + d] = table[bucket * heads + h];
+    }
+  }
+  return bias;
+}
+
+}  // namespace sluice

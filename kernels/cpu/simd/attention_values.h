@@ -1,0 +1,164 @@
+// The weighted sums of values of some queries over one segment of keys. Included by attention.h;
+// see vec.h.
+#pragma once
+
+#include "kernels/cpu/simd/attention_segment.h"
+
+namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
+
+// Adds p_j v_j[d] to the sums for the keys [begin, end) of the segment and the features
+// [d, d + C * kLanes). If begin is `fresh`, the sums begin at 0.
+template <int N, int C>
+SLUICE_INLINE void AddValues(const simd::AttentionBlock& block, const Query* queries,
+                             const Segment& segment, const Following& following, int64_t begin,
+                             int64_t end, int64_t fresh, int64_t d) {
+  const int64_t head_dim = block.kv->head_dim;
+  const int64_t pages = PagesTo(end), past = PagesTo(segment.end);
+  VecF sum[N][C] = {};
+  if (begin != fresh) {
+    for (int i = 0; i < N; ++i) {
+      for (int c = 0; c < C; ++c) sum[i][c] = Load(queries[i].sums + d + c * kLanes);
+    }
+  }
+  for (int64_t page = begin / kPageTokens; page < pages; ++page) {
+    const int64_t page_begin = page * kPageTokens, page_end = page_begin + kPageTokens;
+    const int64_t first = page_begin < begin ? begin : page_begin;
+    const int64_t stop = page_end < end ? page_end : end;
+    const int64_t offset = (first - page_begin) * head_dim + d;
+    const int64_t at = first - segment.origin, keys = stop - first;
+    const float* v = block.kv->v + PageBase(block, page) + offset;
+    const float* ahead = SlabAhead(block, block.kv->v, following, page, past) + offset;
+    for (int64_t j = 0; j < keys; ++j, v += head_dim, ahead += head_dim) {
+#pragma GCC unroll 8
+      for (int c = 0; c < C * kLanes; c += kLineFloats) __builtin_prefetch(ahead + c);
+#pragma GCC unroll 8
+      for (int i = 0; i < N; ++i) {
+        const VecF weight = Broadcast(queries[i].scores[at + j]);
+#pragma GCC unroll 8
+        for (int c = 0; c < C; ++c) sum[i][c] = Fma(weight, Load(v + c * kLanes), sum[i][c]);
+      }
+    }
+  }
+  for (int i = 0; i < N; ++i) {
+    for (int c = 0; c < C; ++c) Store(queries[i].sums + d + c * kLanes, sum[i][c]);
+  }
+}
+
+// Adds all features from d on, C vectors at a time, then fewer.
+template <int N, int C>
+SLUICE_INLINE void AddFeatures(const simd::AttentionBlock& block, const Query* queries,
+                               const Segment& segment, const Following& following, int64_t begin,
+                               int64_t end, int64_t fresh, int64_t d) {
+  for (; d + C * kLanes <= block.kv->head_dim; d += C * kLanes) {
+    AddValues<N, C>(block, queries, segment, following, begin, end, fresh, d);
+  }
+  if constexpr (C > 1) {
+    AddFeatures<N, C / 2>(block, queries, segment, following, begin, end, fresh, d);
+  } else {
+    for (; d < block.kv->head_dim; ++d) {
+      for (int i = 0; i < N; ++i) {
+        float sum = begin == fresh ? 0.0f : queries[i].sums[d];
+        for (int64_t j = begin; j < end; ++j) {
+          sum = FmaScalar(queries[i].scores[j - segment.origin], ValueAt(block, j)[d], sum);
+        }
+        queries[i].sums[d] = sum;
+      }
+    }
+  }
+}
+
+// Adds p_j v_j to the sums for j in [begin, end) of the segment. If features are processed in turn,
+// then for some pages at a time, which stay in a near cache meanwhile. If begin is `fresh`, the
+// sums begin at 0.
+template <int N>
+SLUICE_INLINE void AddAllValues(const simd::AttentionBlock& block, const Query* queries,
+                                const Segment& segment, const Following& following, int64_t begin,
+                                int64_t end, int64_t fresh) {
+  constexpr int kSums = kLanes == 16 ? 16 : 8;  // as many as the registers hold beside the values
+  constexpr int kVectors = N == 1 ? 8 : N == 2 ? kSums / 2 : N <= 4 ? kSums / 4 : 2;
+  const bool at_once = block.kv->head_dim <= kVectors * kLanes;
+  const int64_t pages = at_once ? kSegmentPages : kValuePages;
+  while (begin < end) {
+    const int64_t past = (begin / kPageTokens + pages) * kPageTokens;
+    const int64_t stop = past < end ? past : end;
+    AddFeatures<N, kVectors>(block, queries, segment, following, begin, stop, fresh, 0);
+    begin = stop;
+  }
+}
+
+// Adds p_j v_j for the keys [begin, end) of the segment, which only some queries of the tile see:
+// mostly one, the row's own. The sums begin at 0 before the key `first`.
+SLUICE_INLINE void AddOwnValues(const simd::AttentionBlock& block, const Query& query,
+                                const Segment& segment, int64_t begin, int64_t end, int64_t first) {
+  const int64_t head_dim = block.kv->head_dim;
+  for (int64_t j = begin; j < end; ++j) {
+    const float* const v = ValueAt(block, j);
+    const float weight = query.scores[j - segment.origin];
+    const bool fresh = j == first;
+    int64_t d = 0;
+    for (; d + kLanes <= head_dim; d += kLanes) {
+      const VecF sum = fresh ? VecF{} : Load(query.sums + d);
+      Store(query.sums + d, Fma(Broadcast(weight), Load(v + d), sum));
+    }
+    for (; d < head_dim; ++d) {
+      query.sums[d] = FmaScalar(weight, v[d], fresh ? 0.0f : query.sums[d]);
+    }
+  }
+}
+
+SLUICE_INLINE void ClearSums(const Query& query, int64_t head_dim) {
+  for (int64_t d = 0; d < head_dim; ++d) query.sums[d] = 0.0f;
+}
+
+// Sets the sums of p_j v_j over the segment's keys that each query sees, up to its end. Those that
+// all see are added together; both borders of windows and the last keys are added one by one.
+template <int N>
+SLUICE_INLINE void AddSegmentValues(const simd::AttentionBlock& block, const Query* queries,
+                                    const Segment& segment, const Following& following,
+                                    const int64_t* ends) {
+  const int64_t head_dim = block.kv->head_dim;
+  // Later rows have later windows.
+  const int64_t all = BeginOf(queries[N - 1], segment), begin = BeginOf(queries[0], segment);
+  if (begin == all) {
+    AddAllValues<N>(block, queries, segment, following, all, ends[0], all);
+  } else {
+    for (int i = 0; i < N; ++i) {
+      const int64_t own = BeginOf(queries[i], segment);
+      const int64_t stop = all < ends[i] ? all : ends[i];
+      AddOwnValues(block, queries[i], segment, own, stop, own);
+      if (stop <= own) ClearSums(queries[i], head_dim);
+    }
+    AddAllValues<N>(block, queries, segment, following, all, ends[0], -1);
+  }
+  for (int i = 0; i < N; ++i) {
+    const int64_t done = all > ends[0] ? all : ends[0];
+    AddOwnValues(block, queries[i], segment, done, ends[i], begin == all ? all : -1);
+    if (begin == all && ends[i] <= all) ClearSums(queries[i], head_dim);
+  }
+}
+
+// Computes the sums of the segment from its scores and folds them into the running ones. `largest`
+// is as for Softmax. With `own_apart`, a query's last visible key is its row's own: its value is
+// left out, and its weight goes to the record beside the sums.
+template <int N>
+SLUICE_INLINE void Sums(const simd::AttentionBlock& block, const Query* queries,
+                        const Segment& segment, const Following& following, const VecF* largest,
+                        bool own_apart) {
+  const int64_t head_dim = block.kv->head_dim;
+  Softmax<N>(block, queries, segment, largest);
+  const bool folds = queries[0].running != queries[0].sums;
+  FoldFactors factors;
+  if (folds) factors = PrepareFold(queries, N, head_dim);
+  int64_t ends[N];
+  for (int i = 0; i < N; ++i) {
+    const Query& query = queries[i];
+    ends[i] = EndOf(query, segment);
+    const bool apart = own_apart && query.visible == ends[i];
+    if (apart) --ends[i];
+    query.sums[head_dim + simd::kRecordOwn] = apart ? query.scores[ends[i] - segment.origin] : 0.0f;
+  }
+  AddSegmentValues<N>(block, queries, segment, following, ends);
+  if (folds) Fold(queries, N, factors, head_dim);
+}
+
+}  // namespace sluice::kernels::SLUICE_SIMD_NAMESPACE

@@ -1,0 +1,118 @@
+// Compares each family of checkpoints with what transformers computes (tests/goldens/families).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "engine/model/model.h"
+#include "tests/engine/cpu/runner.h"
+#include "tests/support/golden_file.h"
+
+namespace sluice::testing {
+namespace {
+
+constexpr double kFamilyTolerance = 1e-5;  // relative to the largest magnitude
+
+::testing::AssertionResult EqualsGolden(const std::vector<float>& got,
+                                        const std::vector<float>& want) {
+  if (got.size() != want.size()) {
+    return ::testing::AssertionFailure() << got.size() << " values, not " << want.size();
+  }
+  double magnitude = 0, worst = 0;
+  for (const float value : want) magnitude = std::max(magnitude, std::abs(double{value}));
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double difference = std::abs(double{got[i]} - double{want[i]});
+    if (!(difference <= worst)) worst = difference;  // keeps a NaN
+  }
+  if (worst <= kFamilyTolerance * magnitude) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << "off by " << worst << " of " << magnitude;
+}
+
+class FamilyGoldenTest : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
+ protected:
+  void SetUp() override {
+    const std::string name = "families/" + std::get<0>(GetParam());
+    auto model = LoadModel(name, 1, GoldenPath(name));
+    ASSERT_TRUE(model.ok()) << model.status();
+    model_ = *std::move(model);
+    golden_ = std::make_unique<GoldenFile>(GoldenPath(name + "/expected.safetensors"));
+    const std::vector<int32_t> ids = golden_->Ints("input_ids");
+    auto first = ids.begin();
+    for (const int32_t length : golden_->Ints("lengths")) {
+      sequences_.emplace_back(first, first + length);
+      first += length;
+    }
+    runner_ = std::make_unique<Runner>(
+        model_, CpuOptions{.threads = 2, .profile = std::get<1>(GetParam()), .poison = true},
+        Bucket{static_cast<int32_t>(ids.size()), static_cast<int32_t>(sequences_.size())});
+  }
+
+  // Returns the scores of a sequence by its states.
+  std::vector<float> ScoresOf(const Answer& answer) const {
+    const int64_t hidden = model_->config.hidden_size;
+    const int64_t length = std::ssize(answer.states) / hidden;
+    std::vector<double> pooled(hidden), scores;
+    for (int64_t p = 0; p < length; ++p) {
+      const Pooling pooling = model_->config.serving.classifier.pooling;
+      const int64_t only = pooling == Pooling::kCls ? 0 : length - 1;
+      if (pooling != Pooling::kMean && p != only) continue;
+      const double share = pooling == Pooling::kMean ? static_cast<double>(length) : 1;
+      for (int64_t d = 0; d < hidden; ++d) pooled[d] += answer.states[p * hidden + d] / share;
+    }
+    model_->classifier->Score(pooled, &scores);
+    return {scores.begin(), scores.end()};
+  }
+
+  std::shared_ptr<const Model> model_;
+  std::unique_ptr<GoldenFile> golden_;
+  std::vector<std::vector<int32_t>> sequences_;
+  std::unique_ptr<Runner> runner_;
+};
+
+TEST_P(FamilyGoldenTest, StatesLogitsAndScoresEqualThoseOfTransformers) {
+  std::vector<float> states, logits, scores;
+  for (const Answer& answer : runner_->Run(sequences_)) {
+    states.insert(states.end(), answer.states.begin(), answer.states.end());
+    logits.insert(logits.end(), answer.logits.begin(), answer.logits.end());
+    if (!model_->classifier) continue;
+    const std::vector<float> own = ScoresOf(answer);
+    scores.insert(scores.end(), own.begin(), own.end());
+  }
+  if (golden_->Has("states")) {
+    EXPECT_TRUE(EqualsGolden(states, golden_->Floats("states")));
+  }
+  ASSERT_EQ(golden_->Has("logits"), model_->config.has_lm_head);
+  if (golden_->Has("logits")) {
+    EXPECT_TRUE(EqualsGolden(logits, golden_->Floats("logits")));
+  }
+  ASSERT_EQ(golden_->Has("scores"), model_->classifier.has_value());
+  if (golden_->Has("scores")) {
+    EXPECT_TRUE(EqualsGolden(scores, golden_->Floats("scores")));
+  }
+}
+
+TEST_P(FamilyGoldenTest, GreedyTokensEqualThoseOfGenerate) {
+  if (!golden_->Has("greedy")) return;
+  const std::vector<int32_t> greedy = golden_->Ints("greedy");
+  const int64_t width = golden_->Shape("greedy")[1], steps = EffortOfTests().greedy_steps;
+  for (size_t s = 0; s < sequences_.size(); ++s) {
+    const auto first = greedy.begin() + s * width;
+    EXPECT_EQ(runner_->Generate(sequences_[s], static_cast<int>(steps)),
+              std::vector<int32_t>(first, first + steps))
+        << "sequence " << s;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, FamilyGoldenTest,
+                         ::testing::Combine(::testing::ValuesIn(FamilyGoldens()),
+                                            ::testing::ValuesIn(F32Profiles())),
+                         [](const auto& test) {
+                           return TestName(std::get<0>(test.param) + "_" + std::get<1>(test.param));
+                         });
+
+}  // namespace
+}  // namespace sluice::testing

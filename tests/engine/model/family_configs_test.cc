@@ -1,0 +1,209 @@
+// Tests what the families of engine/model/families read and refuse. That they compute the right
+// numbers is shown by tests/goldens/families.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/model/config.h"
+#include "engine/model/families/family.h"
+#include "engine/model/graph.h"
+#include "engine/model/relative_bias.h"
+#include "engine/model/rope.h"
+#include "tests/support/checkpoint_writer.h"
+#include "tests/support/table.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kLlamaSizes[] = R"("vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 4,
+  "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 40,
+  "max_position_embeddings": 64)";
+
+std::string Config(const std::string& architecture, const std::string& more) {
+  return R"({"architectures": [")" + architecture + R"("], )" + kLlamaSizes + more + "}";
+}
+
+ModelConfig ParseFamily(const std::string& architecture, const std::string& more = "") {
+  auto config = ParseModelConfig(Config(architecture, more));
+  EXPECT_TRUE(config.ok()) << config.status();
+  return config.ok() ? *config : testing::TinyConfig(1);
+}
+
+std::vector<int64_t> WindowsOf(const ModelConfig& config) {
+  std::vector<int64_t> windows;
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    windows.push_back(config.window_of(layer));
+  }
+  return windows;
+}
+
+TEST(FamilyConfigsTest, ArchitecturesAreNamedOnce) {
+  std::set<std::string> names;
+  for (const ModelFamily* const family : AllFamilies()) {
+    for (const Architecture& architecture : family->architectures) {
+      EXPECT_TRUE(names.insert(architecture.name).second) << architecture.name;
+    }
+  }
+}
+
+TEST(FamilyConfigsTest, RobertaPositionsBeginBehindThePadding) {
+  const ModelConfig config = ParseFamily("RobertaModel", R"(, "pad_token_id": 3)");
+  EXPECT_EQ(config.position_offset, 4);
+  EXPECT_EQ(config.position_rows, 64);
+  EXPECT_EQ(config.max_positions, 60);
+}
+
+TEST(FamilyConfigsTest, AMistralWindowIsThatOfEveryLayer) {
+  EXPECT_EQ(WindowsOf(ParseFamily("MistralForCausalLM", R"(, "sliding_window": 7)")),
+            (std::vector<int64_t>{7, 7, 7, 7}));
+  EXPECT_EQ(ParseFamily("MistralForCausalLM", R"(, "sliding_window": null)").window, 0);
+  // It hides nothing.
+  EXPECT_EQ(ParseFamily("MistralForCausalLM", R"(, "sliding_window": 64)").window, 0);
+}
+
+TEST(FamilyConfigsTest, LayerTypesSayWhichLayersHaveAWindow) {
+  EXPECT_EQ(WindowsOf(ParseFamily("Gemma2ForCausalLM", R"(, "sliding_window": 7)")),
+            (std::vector<int64_t>{7, 0, 7, 0}));
+  EXPECT_EQ(WindowsOf(ParseFamily("Gemma2ForCausalLM", R"(, "sliding_window": 7, "layer_types":
+        ["full_attention", "full_attention", "sliding_attention", "full_attention"])")),
+            (std::vector<int64_t>{0, 0, 7, 0}));
+  EXPECT_EQ(WindowsOf(ParseFamily("Olmo3ForCausalLM", R"(, "sliding_window": 5)")),
+            (std::vector<int64_t>{5, 5, 5, 0}));
+  EXPECT_EQ(WindowsOf(ParseFamily("ModernBertModel", R"(, "local_attention": 8)")),
+            (std::vector<int64_t>{0, 5, 5, 0}));
+}
+
+TEST(FamilyConfigsTest, LayersWithAWindowHaveABaseOfTheirOwn) {
+  const ModelConfig published = ParseFamily("Gemma3ForCausalLM", R"(, "sliding_window": 7,
+    "rope_theta": 1e6, "rope_local_base_freq": 500, "rope_scaling": {"rope_type": "linear",
+    "factor": 8})");
+  const ModelConfig saved = ParseFamily("Gemma3ForCausalLM", R"(, "sliding_window": 7,
+    "rope_parameters": {"full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8},
+                        "sliding_attention": {"rope_type": "default", "rope_theta": 500}})");
+  for (const ModelConfig& config : {published, saved}) {
+    EXPECT_EQ(config.rope.theta, 1e6);
+    EXPECT_EQ(config.rope.divisors, (std::vector<double>{8, 8, 8}));
+    ASSERT_TRUE(config.local_rope.has_value());
+    EXPECT_EQ(config.local_rope->theta, 500);
+    EXPECT_TRUE(config.local_rope->divisors.empty());
+  }
+}
+
+TEST(FamilyConfigsTest, LongRopeTakesTheShortFactorsUpToTheTrainedLength) {
+  const std::string scaling = R"(, "original_max_position_embeddings": 16, "rope_scaling":
+    {"type": "longrope", "short_factor": [1, 2, 3], "long_factor": [4, 5, 6]})";
+  const ModelConfig usual = ParseFamily("Phi3ForCausalLM", scaling);
+  EXPECT_EQ(usual.max_positions, 16);
+  EXPECT_EQ(usual.rope.divisors, (std::vector<double>{1, 2, 3}));
+  EXPECT_NEAR(usual.rope.attention_factor, 1.2247448713915890, 1e-12);  // sqrt(1 + ln 4 / ln 16)
+  const ModelConfig all =
+      ParseFamily("Phi3ForCausalLM", scaling + R"(, "sluice": {"long_context": true})");
+  EXPECT_EQ(all.max_positions, 64);
+  EXPECT_EQ(all.rope.divisors, (std::vector<double>{4, 5, 6}));
+}
+
+TEST(FamilyConfigsTest, SmolLm3LeavesSomeLayersWithoutPositions) {
+  const ModelConfig config =
+      ParseFamily("SmolLM3ForCausalLM", R"(, "no_rope_layers": [1, 0, 1, 0])");
+  std::vector<RopeUse> uses;
+  for (const GraphOp& op : BuildGraph(config).ops) {
+    if (const auto* rope = std::get_if<RopeStoreOp>(&op)) uses.push_back(rope->rope);
+  }
+  EXPECT_EQ(uses,
+            (std::vector<RopeUse>{RopeUse::kMain, RopeUse::kNone, RopeUse::kMain, RopeUse::kNone}));
+}
+
+TEST(FamilyConfigsTest, AClassifierOfACausalModelScoresTheLastState) {
+  const ClassifierConfig& classifier =
+      ParseFamily("Qwen3ForSequenceClassification", R"(, "num_labels": 5)").serving.classifier;
+  EXPECT_EQ(classifier.labels, 5);
+  EXPECT_EQ(classifier.pooling, Pooling::kLast);
+  EXPECT_EQ(classifier.module, "score");
+  EXPECT_FALSE(classifier.bias || classifier.pooler);
+  EXPECT_EQ(ParseFamily("Qwen3ForCausalLM").serving.classifier.labels, 0);
+}
+
+TEST(RelativeBiasTest, DistancesShareBucketsFromTheLongestOn) {
+  // Of 8 buckets 4 are for each direction: distances 0 and 1, those up to 20, and all others.
+  EXPECT_EQ(RelativeBucket(0, 8, 20), 0);
+  EXPECT_EQ(RelativeBucket(-1, 8, 20), 1);
+  EXPECT_EQ(RelativeBucket(1, 8, 20), 5);
+  EXPECT_EQ(RelativeBucket(-2, 8, 20), 2);
+  EXPECT_EQ(RelativeBucket(-20, 8, 20), 3);
+  EXPECT_EQ(RelativeBucket(1000, 8, 20), 7);
+}
+
+struct BadFamilyRow {
+  const char* name;
+  std::string text;
+  const char* error;
+};
+class RefusedFamilyTable : public TableTest<BadFamilyRow> {};
+
+TEST_P(RefusedFamilyTable, TheErrorNamesTheKey) {
+  const auto config = ParseModelConfig(row().text);
+  EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(config.status().message()), HasSubstr(row().error));
+}
+
+const BadFamilyRow kRefusedFamilyRows[] = {
+    {.name = "AModelTypeOfAnotherFamilyIsRefused",
+     .text = Config("RobertaModel", R"(, "model_type": "xlm-roberta")"),
+     .error = "model_type is not supported, must be \"roberta\" for RobertaModel"},
+    {.name = "PositionsThatPaddingUsesUpAreRefused",
+     .text = R"({"architectures": ["RobertaModel"], "vocab_size": 50, "hidden_size": 24,
+       "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 40,
+       "max_position_embeddings": 20, "pad_token_id": 19})",
+     .error = "max_position_embeddings is 20, must be above pad_token_id + 1"},
+    {.name = "AnUnknownTypeOfLayerIsRefused",
+     .text = Config("Gemma2ForCausalLM", R"(, "sliding_window": 7, "layer_types":
+       ["full_attention", "chunked_attention", "full_attention", "full_attention"])"),
+     .error = "layer_types has more than full_attention and sliding_attention"},
+    {.name = "TooFewTypesOfLayersAreRefused",
+     .text = Config("Qwen3ForCausalLM", R"(, "use_sliding_window": true, "sliding_window": 7,
+       "layer_types": ["full_attention"])"),
+     .error = "layer_types must be a list with a type for each layer"},
+    {.name = "AWindowOfLlamaIsRefused",
+     .text = Config("LlamaForCausalLM", R"(, "sliding_window": 7)"),
+     .error = "sliding_window is not supported"},
+    {.name = "FactorsOfAnotherNumberOfFeaturesAreRefused",
+     .text = Config("Phi3ForCausalLM", R"(, "rope_scaling": {"type": "longrope",
+       "short_factor": [1, 2], "long_factor": [1, 2]})"),
+     .error = "rope_scaling.short_factor must be a list of 3 positive numbers"},
+    {.name = "OptWithNormsBehindTheBranchesIsRefused",
+     .text = Config("OPTForCausalLM", R"(, "ffn_dim": 40, "do_layer_norm_before": false)"),
+     .error = "do_layer_norm_before is not supported unless true"},
+    {.name = "OptWithANarrowerEmbeddingIsRefused",
+     .text = Config("OPTForCausalLM", R"(, "ffn_dim": 40, "word_embed_proj_dim": 12)"),
+     .error = "word_embed_proj_dim is 12, must be hidden_size 24"},
+    {.name = "AnotherActivationOfTheClassifierOfModernBertIsRefused",
+     .text = Config("ModernBertModel", R"(, "classifier_activation": "relu")"),
+     .error = "classifier_activation is not supported unless gelu"},
+    {.name = "NomicBertWithTheKeysOfGpt2IsRefused",
+     .text = Config("NomicBertModel", R"(, "n_embd": 24)"),
+     .error = "n_embd is not supported"},
+    {.name = "AWindowWithoutItsLayersIsRefused",
+     .text = Config("SluiceForCausalLM", R"(, "sluice": {"attention": {"window": 7}})"),
+     .error = "sluice.attention.windowed and attention.window need each other"},
+    {.name = "ARelativeBiasOfCausalAttentionIsRefused",
+     .text = Config("SluiceForCausalLM",
+                    R"(, "sluice": {"attention": {"relative_bias": {"buckets": 8}}})"),
+     .error = "sluice.attention.relative_bias needs causal false"},
+    {.name = "AUnitOffsetWithoutAWeightIsRefused",
+     .text = Config("SluiceForCausalLM",
+                    R"(, "sluice": {"norm": {"unit_offset": true, "weight": false}})"),
+     .error = "sluice.norm.unit_offset needs a weight"},
+    {.name = "AParallelBlockWithoutItsFirstNormIsRefused",
+     .text = Config("SluiceForCausalLM",
+                    R"(, "sluice": {"block": "parallel", "norm": {"first": false}})"),
+     .error = "sluice.block parallel needs norm.first"},
+};
+SLUICE_TABLE(RefusedFamilyTable, kRefusedFamilyRows);
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,353 @@
+"""Makes the golden models of tests/goldens/families: every family that transformers knows, by name.
+
+For each family three configurations are drawn from the seeds 1, 2 and 3, and weights from the same
+seeds. The models are computed in float64 with eager attention: the residual stream before the first
+layer and after each, the states after the last norm, logits or scores, and the tokens that
+`generate` appends greedily. The daemon's tests read the committed files and never run this script.
+
+  python make_transformers.py [--only roberta,qwen3] [--out FOLDER]
+"""
+
+import argparse
+import contextlib
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+LENGTHS = (1, 2, 9, 23)
+GREEDY_STEPS = 8
+GREEDY_MARGIN = 1e-3
+SEEDS = (1, 2, 3)
+FLOAT32 = torch.float32
+FIRST_ID = 5  # Ids below are padding, ends and masks, which some families place apart.
+
+
+class Draw:
+    """Draws the choices of a configuration."""
+
+    def __init__(self, seed: int):
+        self.rng = np.random.default_rng(seed)
+        self.seed = seed
+
+    def __call__(self, *values):
+        return values[self.rng.integers(len(values))]
+
+    def sizes(self, **more) -> dict:
+        """Returns the sizes that most families have under these keys."""
+        heads = self(2, 4)
+        return {"vocab_size": self(41, 48), "hidden_size": heads * self(6, 8),
+                "num_hidden_layers": self(2, 3), "num_attention_heads": heads,
+                "intermediate_size": self(20, 28), "max_position_embeddings": 40,
+                "pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3} | more
+
+    def grouped(self, **more) -> dict:
+        """Returns `sizes` with grouped queries."""
+        return self.sizes(num_key_value_heads=self(1, 2), tie_word_embeddings=self(True, False),
+                          rms_norm_eps=self(1e-5, 1e-6)) | more
+
+
+
+def bert_like(d: Draw) -> dict:
+    return d.sizes(hidden_act=d("gelu", "gelu_new", "relu"), type_vocab_size=d(1, 2),
+                   layer_norm_eps=d(1e-5, 1e-12), num_labels=d(1, 3))
+
+
+def distilbert(d: Draw) -> dict:
+    heads = d(2, 4)
+    return {"vocab_size": d(41, 48), "dim": heads * d(6, 8), "n_heads": heads, "n_layers": d(2, 3),
+            "hidden_dim": d(20, 28), "max_position_embeddings": 40, "activation": d("gelu", "relu"),
+            "sinusoidal_pos_embds": d(True, False), "num_labels": d(1, 3)}
+
+
+def llama3(d: Draw) -> dict:
+    scalings = (
+        {"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0,
+         "high_freq_factor": 4.0, "original_max_position_embeddings": 16},
+        {"rope_type": "yarn", "rope_theta": 1e3, "factor": 4.0, "beta_fast": 2.0,
+         "original_max_position_embeddings": 32},
+        {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0})
+    return d.grouped(head_dim=d(6, 10), rope_parameters=scalings[d.seed % 3],
+                     attention_bias=d(True, False), mlp_bias=d(True, False))
+
+
+def windows(d: Draw, layers: int) -> dict:
+    """Returns layers with and without a window, of each at least one."""
+    types = [d("sliding_attention", "full_attention") for _ in range(layers)]
+    types[:2] = ["sliding_attention", "full_attention"]
+    return {"sliding_window": d(4, 7), "layer_types": types}
+
+
+def qwen3(d: Draw) -> dict:
+    sizes = d.grouped(head_dim=d(6, 10), attention_bias=d(True, False), num_labels=d(1, 3))
+    return sizes | (windows(d, sizes["num_hidden_layers"]) | {"use_sliding_window": True}
+                    if d(True, False) else {})
+
+
+def two_bases(types: list[str], local: float, whole: float) -> dict:
+    return {"rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": local},
+        "full_attention": {"rope_type": "default", "rope_theta": whole}}}
+
+
+def gemma2(d: Draw) -> dict:
+    sizes = d.grouped(head_dim=d(6, 10), query_pre_attn_scalar=d(5, 13), num_labels=2,
+                      final_logit_softcapping=d(None, 3.0), attn_logit_softcapping=d(None, 1.5))
+    return sizes | windows(d, sizes["num_hidden_layers"])
+
+
+def gemma3(d: Draw) -> dict:
+    sizes = d.grouped(head_dim=d(6, 10), query_pre_attn_scalar=d(5, 13))
+    layers = windows(d, sizes["num_hidden_layers"])
+    return sizes | layers | two_bases(layers["layer_types"], 50.0, 1000.0)
+
+
+def olmo3(d: Draw) -> dict:
+    sizes = d.grouped()
+    layers = windows(d, sizes["num_hidden_layers"])
+    return sizes | layers | two_bases(layers["layer_types"], 1000.0, 1000.0)
+
+
+def modernbert(d: Draw) -> dict:
+    sizes = d.sizes(hidden_activation="gelu", norm_eps=1e-5, norm_bias=d(True, False),
+                    attention_bias=d(True, False), mlp_bias=d(True, False),
+                    classifier_pooling=d("cls", "mean"), classifier_bias=d(True, False),
+                    cls_token_id=2, sep_token_id=3, num_labels=3)
+    layers = windows(d, sizes["num_hidden_layers"])
+    layers |= {"local_attention": 2 * layers.pop("sliding_window")}
+    return sizes | layers | two_bases(layers["layer_types"], 50.0, 1000.0)
+
+
+def phi3(d: Draw) -> dict:
+    sizes = d.grouped(sliding_window=d(None, 5))
+    half = sizes["hidden_size"] // sizes["num_attention_heads"] // 2
+    partial = 1.0 if half < 4 else d(1.0, 0.5)
+    rope = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": partial}
+    if d(True, False):
+        factors = int(half * partial)
+        rope |= {"rope_type": "longrope", "original_max_position_embeddings": 40,
+                 "short_factor": [1.0 + 0.2 * i for i in range(factors)],
+                 "long_factor": [2.0 + 0.5 * i for i in range(factors)]}
+    return sizes | {"rope_parameters": rope, "original_max_position_embeddings": 40}
+
+
+def gpt_neox(d: Draw) -> dict:
+    heads = d(2, 4)
+    return d.sizes(hidden_size=8 * heads, num_attention_heads=heads, hidden_act=d("gelu", "relu"),
+                   use_parallel_residual=d(True, False), attention_bias=d(True, False),
+                   rope_parameters={"rope_type": "default", "rope_theta": 1e4,
+                                    "partial_rotary_factor": d(0.25, 0.5, 1.0)})
+
+
+def opt(d: Draw) -> dict:
+    sizes = d.sizes(activation_function=d("relu", "gelu"))
+    inner = sizes.pop("intermediate_size")
+    return sizes | {"ffn_dim": inner, "word_embed_proj_dim": sizes["hidden_size"]}
+
+
+def t5(d: Draw) -> dict:
+    return {"vocab_size": d(41, 48), "d_model": d(20, 24), "d_kv": d(6, 9), "d_ff": d(20, 28),
+            "num_layers": d(2, 3), "num_heads": d(2, 3), "relative_attention_num_buckets": d(8, 12),
+            "relative_attention_max_distance": d(12, 20), "n_positions": 40,
+            "feed_forward_proj": d("relu", "gated-gelu"), "pad_token_id": 0, "eos_token_id": 1}
+
+
+def gte(d: Draw) -> dict:
+    return d.sizes(hidden_act="gelu", type_vocab_size=d(1, 2), layer_norm_eps=1e-12,
+                   rope_parameters={"rope_type": "default", "rope_theta": d(1e3, 1e4)})
+
+
+# The configuration's class, its draw, and the classes of models, one for each seed.
+FAMILIES = {
+    "roberta": ("RobertaConfig", bert_like, (
+        "RobertaForMaskedLM", "RobertaForSequenceClassification", "RobertaModel")),
+    "xlm_roberta": ("XLMRobertaConfig", bert_like, (
+        "XLMRobertaForSequenceClassification", "XLMRobertaModel", "XLMRobertaForMaskedLM")),
+    "camembert": ("CamembertConfig", bert_like, (
+        "CamembertForMaskedLM", "CamembertModel", "CamembertForSequenceClassification")),
+    "distilbert": ("DistilBertConfig", distilbert, (
+        "DistilBertForMaskedLM", "DistilBertForSequenceClassification", "DistilBertModel")),
+    "mpnet": ("MPNetConfig", bert_like, (
+        "MPNetForMaskedLM", "MPNetForSequenceClassification", "MPNetModel")),
+    "qwen3": ("Qwen3Config", qwen3, (
+        "Qwen3ForCausalLM", "Qwen3Model", "Qwen3ForSequenceClassification")),
+    "mistral": ("MistralConfig", lambda d: d.grouped(head_dim=d(6, 10), sliding_window=d(4, 7)), (
+        "MistralForCausalLM", "MistralModel", "MistralForCausalLM")),
+    "llama3": ("LlamaConfig", llama3, (
+        "LlamaForCausalLM", "LlamaForSequenceClassification", "LlamaForCausalLM")),
+    "modernbert": ("ModernBertConfig", modernbert, (
+        "ModernBertForMaskedLM", "ModernBertForSequenceClassification", "ModernBertModel")),
+    "phi3": ("Phi3Config", phi3, ("Phi3ForCausalLM",)),
+    "olmo2": ("Olmo2Config", lambda d: d.grouped(), ("Olmo2ForCausalLM",)),
+    "olmo3": ("Olmo3Config", olmo3, ("Olmo3ForCausalLM",)),
+    "gemma": ("GemmaConfig", lambda d: d.grouped(head_dim=d(6, 10)), ("GemmaForCausalLM",)),
+    "gemma2": ("Gemma2Config", gemma2, ("Gemma2ForCausalLM",)),
+    "gemma3": ("Gemma3TextConfig", gemma3, (
+        "Gemma3ForCausalLM", "Gemma3TextModel", "Gemma3ForCausalLM")),
+    "nomic_bert": ("NomicBertConfig", lambda d: d.sizes(hidden_act=d("silu", "gelu")), (
+        "NomicBertModel", "NomicBertForMaskedLM", "NomicBertModel")),
+    "gte": ("GteConfig", gte, ("GteModel", "GteForSequenceClassification", "GteForMaskedLM")),
+    "gpt_neox": ("GPTNeoXConfig", gpt_neox, ("GPTNeoXForCausalLM",)),
+    "opt": ("OPTConfig", opt, ("OPTForCausalLM",)),
+    "t5": ("T5Config", t5, ("T5EncoderModel",)),
+}
+
+
+def redraw(model, rng) -> None:
+    """Draws larger weights: most initial weights are too small to affect an output."""
+    for name, parameter in model.named_parameters():
+        shape = tuple(parameter.shape)
+        values = torch.from_numpy(rng.standard_normal(shape)).float()
+        if len(shape) == 1:
+            centre = 0 if name.endswith("bias") or parameter.mean() == 0 else 1
+            values = centre + 0.2 * values
+        else:
+            table = "emb" in name or "shared" in name or "wte" in name or "relative" in name
+            values *= 0.5 if table else 1.2 / shape[-1] ** 0.5
+        parameter.data.copy_(values)
+
+
+def layers_of(model):
+    lists = [m for m in model.modules() if isinstance(m, torch.nn.ModuleList)]
+    return max(lists, key=lambda found: sum(p.numel() for p in found.parameters()))
+
+
+def head_input_of(model):
+    """Returns the module whose input is the state that the daemon calls the output, or None."""
+    embeddings = model.get_output_embeddings()
+    return None if embeddings is None else embeddings
+
+
+def run(model, ids: torch.Tensor) -> dict:
+    """Returns {name: output} of one sequence."""
+    seen, handles = {}, []
+
+    def first(output):
+        return (output if isinstance(output, torch.Tensor) else output[0])[0].detach()
+
+    def keep(key):
+        return lambda _, __, output: seen.__setitem__(key, first(output))
+
+    layers = layers_of(model)
+    handles.append(layers[0].register_forward_pre_hook(
+        lambda _, inputs, keywords: seen.__setitem__(
+            "state_0", first(inputs[0] if inputs else keywords["hidden_states"])),
+        with_kwargs=True))
+    for k, layer in enumerate(layers):
+        handles.append(layer.register_forward_hook(keep(f"state_{k + 1}")))
+    head = head_input_of(model)
+    if head is not None:
+        handles.append(head.register_forward_pre_hook(
+            lambda _, inputs: seen.__setitem__("states", first(inputs[0]))))
+    output = model(ids[None])
+    for handle in handles:
+        handle.remove()
+    logits = getattr(output, "logits", None)
+    if logits is None:
+        seen["states"] = output.last_hidden_state[0]
+    elif logits.dim() == 3:
+        seen["logits"] = logits[0]
+    else:
+        seen["scores"] = logits[0]
+    return seen
+
+
+def greedy(model, ids: torch.Tensor) -> torch.Tensor | None:
+    """Returns the tokens that `generate` appends, or None where a token wins by too little."""
+    out = model.generate(ids[None], attention_mask=torch.ones_like(ids[None]), do_sample=False,
+                         max_new_tokens=GREEDY_STEPS, min_new_tokens=GREEDY_STEPS,
+                         eos_token_id=None, output_logits=True, return_dict_in_generate=True)
+    best = torch.stack(out.logits)[:, 0].topk(2).values
+    return out.sequences[0, len(ids):] if (best[:, 0] - best[:, 1]).min() > GREEDY_MARGIN else None
+
+
+@contextlib.contextmanager
+def all_in_double(family: str):
+    """Lets transformers compute in float64 also what it computes in float32 in any model: softmax,
+    norms and rotary positions. Buckets of relative positions stay in float32, which decides their
+    borders."""
+    saved = torch.float, torch.float32, torch.Tensor.float
+    torch.float = torch.float32 = torch.float64
+    if family not in ("t5", "mpnet"):
+        torch.Tensor.float = torch.Tensor.double
+    try:
+        yield
+    finally:
+        torch.float, torch.float32, torch.Tensor.float = saved
+
+
+def expected_of(model, causal: bool, vocab: int, rng) -> dict:
+    rows, sequences = [], []
+    for length in LENGTHS:
+        for _ in range(50):
+            ids = torch.from_numpy(rng.integers(FIRST_ID, vocab, length))
+            row = run(model, ids)
+            if causal and "logits" in row:
+                row["greedy"] = greedy(model, ids)
+                if row["greedy"] is None:
+                    continue
+            break
+        else:
+            raise SystemExit("no sequence has clear greedy tokens")
+        rows.append(row)
+        sequences.append(ids)
+    expected = {"lengths": torch.tensor(LENGTHS, dtype=torch.int32),
+                "input_ids": torch.cat(sequences).int()}
+    for key in rows[0]:
+        if key == "greedy":
+            expected[key] = torch.stack([row[key] for row in rows]).int()
+        elif key == "scores":
+            expected[key] = torch.stack([row[key] for row in rows]).to(FLOAT32)
+        else:
+            expected[key] = torch.cat([row[key] for row in rows]).to(FLOAT32)
+    return {name: values.contiguous() for name, values in expected.items()}
+
+
+def make(path: Path, family: str, seed: int) -> str:
+    config_class, draw, classes = FAMILIES[family]
+    d = Draw(1000 * (1 + list(FAMILIES).index(family)) + seed)
+    architecture = classes[(seed - 1) % len(classes)]
+    config = getattr(transformers, config_class)(**draw(d))
+    if family == "gemma3" and architecture == "Gemma3TextModel":  # As in EmbeddingGemma.
+        config = type(config)(**(config.to_dict() | {"use_bidirectional_attention": True}))
+    model = getattr(transformers, architecture)._from_config(config, attn_implementation="eager")
+    model = model.eval()
+    redraw(model, d.rng)
+    model.save_pretrained(path)
+    (path / "generation_config.json").unlink(missing_ok=True)
+    text = json.loads((path / "config.json").read_text())
+    text.pop("transformers_version", None)
+    (path / "config.json").write_text(json.dumps(text, indent=2, sort_keys=True) + "\n")
+    causal = "Causal" in architecture
+    with all_in_double(family):
+        double = type(model)._from_config(config, attn_implementation="eager").double().eval()
+        double.load_state_dict(model.state_dict())
+        expected = expected_of(double, causal, config.vocab_size, d.rng)
+    save_file(expected, path / "expected.safetensors")
+    return architecture
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "families")
+    parser.add_argument("--only", default="", help="families, with commas between them")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)  # More threads would change the order of sums.
+    torch.set_grad_enabled(False)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    chosen = arguments.only.split(",") if arguments.only else FAMILIES
+    for family in chosen:
+        for seed in SEEDS:
+            path = arguments.out / f"{family}_{seed}"
+            shutil.rmtree(path, ignore_errors=True)
+            path.mkdir(parents=True)
+            print(f"{path.name:16} {make(path, family, seed)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

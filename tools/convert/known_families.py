@@ -1,0 +1,68 @@
+"""Converts a checkpoint of .bin or .pt shards whose family Sluice knows: no map is needed, because
+its names and its config.json are read as they are."""
+
+import json
+import pathlib
+import re
+import shutil
+
+FAMILIES = pathlib.Path(__file__).parents[2] / "engine" / "model" / "families"
+# What may lie beside the weights and is served with them.
+TEXTS = ("*.json", "*.txt", "*.model")
+
+
+def architectures():
+    """Returns the architectures that the daemon knows."""
+    names = set()
+    for path in FAMILIES.glob("*.cc"):
+        names.update(re.findall(r'\{"(\w+)", "[^"]*", OutputKind::', path.read_text()))
+    return names
+
+
+def shards_of(source):
+    """Returns the files with weights in a directory, in the order of their names."""
+    files = sorted(source.glob("pytorch_model*.bin")) or sorted(source.glob("*.bin"))
+    return files or sorted(source.glob("*.pt"))
+
+
+def known_architecture(source):
+    """Returns the architecture of the directory's config.json that the daemon knows, or None."""
+    path = source / "config.json"
+    if not path.is_file():
+        return None
+    named = json.loads(path.read_text()).get("architectures") or []
+    return next((name for name in named if name in architectures()), None)
+
+
+def load_with_torch(path):
+    import torch
+
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def save_with_torch(tensors, path):
+    from safetensors.torch import save_file
+
+    # Tied tensors share memory, which the format does not allow.
+    save_file({name: value.contiguous().clone() for name, value in tensors.items()}, path,
+              metadata={"format": "pt"})
+
+
+def convert_directory(source, out, load=load_with_torch, save=save_with_torch):
+    """Writes the directory's weights as model.safetensors, in their dtypes, beside its texts.
+
+    Returns the number of tensors. A tensor that two shards have is an error.
+    """
+    tensors = {}
+    for path in shards_of(source):
+        for name, value in load(path).items():
+            if name in tensors:
+                raise ValueError(f"{path.name}: tensor {name} is in another shard too")
+            tensors[name] = value
+    out.mkdir(parents=True, exist_ok=True)
+    for pattern in TEXTS:
+        for path in source.glob(pattern):
+            if not path.name.endswith(".index.json"):
+                shutil.copy(path, out / path.name)
+    save(tensors, out / "model.safetensors")
+    return len(tensors)
