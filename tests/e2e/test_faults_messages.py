@@ -89,7 +89,7 @@ good = request()
 
 
 @pytest.mark.parametrize("body", [
-    b"\xff\xff\xff", good[:-1], b"\x0a" * 50_000, b"\x0a\x02\xc3\x28", b"\x0a\xff\xff\xff\xff\x0f",
+    b"\xff\xff\xff", good[:-1], b"\x0a" * 5_000, b"\x0a\x02\xc3\x28", b"\x0a\xff\xff\xff\xff\x0f",
     b"\x2b" * 10_000, b"\x08\x01",
 ], ids=["garbage", "truncated", "nested", "not_utf8", "length_4_gib", "groups", "wrong_type"])
 def test_a_malformed_message_is_never_queued(server, body):
