@@ -129,6 +129,7 @@ def files(tmp_path):
     shutil.copytree(ROOT / "tests" / "goldens" / "verify", tmp_path / "models" / "mine")
     shutil.copy(tmp_path / "models" / "mine" / "golden.npz", tmp_path)
     (tmp_path / "requests.jsonl").write_text('{"text": "a"}\n')
+    (tmp_path / "texts.txt").write_text("1 2 3\n4 5\n")  # the model has no tokenizer
     for name in ("FILE", "lengths.txt"):
         (tmp_path / name).write_text("5\n7\n100\n")
     (tmp_path / "trace.csv").write_text("TIMESTAMP,ContextTokens\n0,5\n1,7\n")
