@@ -170,7 +170,8 @@ def test_tokens_have_scores_labels_and_places(served):
             *(names[best] for best in scores[:count].argmax(1)), *[""] * (len(scores) - count)]
         assert (offsets[[0, count - 1]] == -1).all()  # [CLS] and [SEP]
         places = [text.encode()[begin:end].decode() for begin, end in offsets[1:count - 1]]
-        assert "".join(text.split()).startswith("".join(places))
+        left = iter(text)  # a token leaves out the marks that the normalisation takes away
+        assert all(each in left for each in "".join(places)) and all(places)
         alone = infer(served, text_inputs(text), model="tokens", truncate="right")
         np.testing.assert_array_equal(alone["token_scores"][0], scores[:count])
     message = refused(served, ids_inputs([[1, 2]]), "tokens", outputs=["token_offsets"])
