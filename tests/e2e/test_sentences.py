@@ -169,8 +169,9 @@ def test_tokens_have_scores_labels_and_places(served):
         assert [x.decode() for x in answer["token_labels"][row]] == [
             *(names[best] for best in scores[:count].argmax(1)), *[""] * (len(scores) - count)]
         assert (offsets[[0, count - 1]] == -1).all()  # [CLS] and [SEP]
-        places = [text.encode()[begin:end].decode() for begin, end in offsets[1:count - 1]]
-        assert "".join(text.split()).startswith("".join(places))
+        known = offsets[1:count - 1][offsets[1:count - 1, 0] >= 0]
+        assert (known[:, 0] < known[:, 1]).all() and (known <= len(text.encode())).all()
+        assert (np.diff(known[:, 0]) >= 0).all()
         alone = infer(served, text_inputs(text), model="tokens", truncate="right")
         np.testing.assert_array_equal(alone["token_scores"][0], scores[:count])
     message = refused(served, ids_inputs([[1, 2]]), "tokens", outputs=["token_offsets"])

@@ -71,8 +71,9 @@ class HuggingFaceTokenizer final : public Tokenizer {
         if (ranges != nullptr) ranges->push_back(TrimmedRange(part.text, begin));
         continue;
       }
+      const size_t before = ids.size();
       SLUICE_RETURN_IF_ERROR(EncodeBetween(part.text, begin == 0, most, &ids, ranges));
-      if (ranges != nullptr && begin > 0) Shift(ranges, ids.size(), begin);
+      if (ranges != nullptr) Shift(ranges, ids.size() - before, begin);
       if (std::ssize(ids) > most) break;
     }
     // In a text with bytes that are no UTF-8, places are those of another text.

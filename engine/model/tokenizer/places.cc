@@ -53,20 +53,31 @@ void Forget(std::vector<ByteRange>* ranges, size_t count) {
 absl::StatusOr<PlaceMap> PlaceMap::Make(std::string_view text, std::string_view normal,
                                         const Normalizer& normalizer) {
   PlaceMap map(text);
+  SLUICE_RETURN_IF_ERROR(map.Cut(normal, normalizer, /*with_marks=*/false));
+  if (map.starts_.empty()) SLUICE_RETURN_IF_ERROR(map.Cut(normal, normalizer, /*with_marks=*/true));
+  return map;
+}
+
+absl::Status PlaceMap::Cut(std::string_view normal, const Normalizer& normalizer, bool with_marks) {
+  std::vector<std::pair<size_t, size_t>> starts;
   size_t made = 0;
-  for (size_t at = 0; at < text.size();) {
+  for (size_t at = 0; at < text_.size();) {
     const size_t begin = at;
-    NextCodePoint(text, &at);
-    for (size_t next = at; next < text.size() && IsMark(NextCodePoint(text, &next));) at = next;
-    map.starts_.emplace_back(begin, made);
+    NextCodePoint(text_, &at);
+    for (size_t next = at;
+         with_marks && next < text_.size() && IsMark(NextCodePoint(text_, &next));) {
+      at = next;
+    }
+    starts.emplace_back(begin, made);
     SLUICE_ASSIGN_OR_RETURN(const std::string part,
-                            normalizer.Apply(text.substr(begin, at - begin)));
-    if (!normal.substr(std::min(made, normal.size())).starts_with(part)) return PlaceMap(text);
+                            normalizer.Apply(text_.substr(begin, at - begin)));
+    if (!normal.substr(std::min(made, normal.size())).starts_with(part)) return absl::OkStatus();
     made += part.size();
   }
-  if (made != normal.size()) return PlaceMap(text);
-  map.starts_.emplace_back(text.size(), normal.size());
-  return map;
+  if (made != normal.size()) return absl::OkStatus();
+  starts.emplace_back(text_.size(), normal.size());
+  starts_ = std::move(starts);
+  return absl::OkStatus();
 }
 
 ByteRange PlaceMap::Of(size_t from, size_t to) const {
@@ -83,6 +94,8 @@ ByteRange PlaceMap::Of(size_t from, size_t to) const {
 std::vector<std::pair<size_t, size_t>> SpansOf(std::span<const int32_t> ids, const Piece& piece,
                                                const Vocabulary& vocabulary) {
   std::vector<std::pair<size_t, size_t>> spans;
+  if (!piece.located) spans.resize(ids.size());
+  if (!piece.located) return spans;
   const std::string_view text = piece.text;
   size_t at = 0;
   for (size_t i = 0; i < ids.size(); ++i) {

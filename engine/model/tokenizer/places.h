@@ -21,27 +21,31 @@ ByteRange TrimmedRange(std::string_view text, size_t begin);
 void Shift(std::vector<ByteRange>* ranges, size_t count, size_t bytes);
 void Forget(std::vector<ByteRange>* ranges, size_t count);
 
-// Maps bytes of a normalised text to those of the text before. The text is cut into characters with
-// the marks behind each. If what these become one by one is together the normalised text, each byte
-// of it comes from one of them; otherwise nothing is known.
+// Maps bytes of a normalised text to those of the text before. The text is cut into code points or,
+// failing these, into code points with the marks behind each. If what the parts become one by one
+// is together the normalised text, each byte of it comes from one of them; otherwise nothing is
+// known.
 class PlaceMap {
  public:
   // `text` outlives it. Returns the errors of the normalizer.
   static absl::StatusOr<PlaceMap> Make(std::string_view text, std::string_view normal,
                                        const Normalizer& normalizer);
-  // Returns the range of the characters that became the bytes [from, to).
+  // Returns the range of the parts that became the bytes [from, to).
   ByteRange Of(size_t from, size_t to) const;
 
  private:
   explicit PlaceMap(std::string_view text) : text_(text) {}
+  // Fills starts_, or leaves it empty if the parts do not make the normalised text.
+  absl::Status Cut(std::string_view normal, const Normalizer& normalizer, bool with_marks);
 
   std::string_view text_;
-  // By character: the first byte, in the text and in the normalised one; then their ends. Empty if
+  // By part: the first byte, in the text and in the normalised one; then their ends. Empty if
   // nothing is known.
   std::vector<std::pair<size_t, size_t>> starts_;
 };
 
-// Returns the bytes of the normalised text that each token of a piece stands for.
+// Returns the bytes of the normalised text that each token of a piece stands for; none if they are
+// not known.
 std::vector<std::pair<size_t, size_t>> SpansOf(std::span<const int32_t> ids, const Piece& piece,
                                                const Vocabulary& vocabulary);
 

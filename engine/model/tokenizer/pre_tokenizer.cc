@@ -106,6 +106,7 @@ SplitTransform MakeMetaspace(ObjectReader& fields) {
     Piece marked = piece;
     marked.text = std::move(text);
     marked.mark = mark;
+    marked.located = piece.located && piece.text.find(mark) == piece.text.npos;
     if (wanted && !marked.text.starts_with(mark)) {
       marked.text.insert(0, mark);
       marked.inserted = mark.size();

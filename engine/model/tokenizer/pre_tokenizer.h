@@ -19,6 +19,7 @@ struct Piece {
   // begins, the bytes at its beginning that were put before it, and what its bytes stand for.
   size_t begin = 0;
   size_t inserted = 0;
+  bool located = true;      // whether these are known
   std::string mark = {};    // if not empty, it stands for one byte, a space
   bool byte_level = false;  // each character stands for one byte
 };

