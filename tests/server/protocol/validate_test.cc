@@ -481,7 +481,7 @@ TEST(ValidateTest, TheEarlierDeadlineApplies) {
 // A tokenizer whose longest token has 1000 bytes.
 class LongTokenTokenizer final : public Tokenizer {
  public:
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view, int64_t) const override {
+  absl::StatusOr<std::vector<int32_t>> EncodeBare(std::string_view, int64_t) const override {
     return std::vector<int32_t>{1};
   }
   int64_t longest_token_bytes() const override { return 1000; }
