@@ -68,10 +68,10 @@ absl::StatusOr<TextRows::Kept> TextRows::EncodeText(Input input, int64_t index,
   const int64_t longest = model_->tokenizer->longest_token_bytes();
   const int64_t most_bytes = positions * (cuts ? std::max(longest, kCutBytesPerToken) : longest);
   if (std::ssize(text) > most_bytes) {
-    return TextError(
-        input, index,
-        absl::StrCat("has ", text.size(), " bytes; the limit is ", most_bytes, " (",
-                     most_bytes / positions, " for each of the model's max_positions)"));
+    return TextError(input, index,
+                     absl::StrCat("has ", text.size(), " bytes; the limit is ", most_bytes, " (",
+                                  most_bytes / positions, " for each of the model's max_positions",
+                                  cuts ? "" : "; the parameter truncate has longer rows cut", ")"));
   }
   const int64_t most = cuts ? std::numeric_limits<int32_t>::max() : positions;
   const auto tokens = located_ ? model_->tokenizer->EncodeLocated(text, most, &ranges_)

@@ -1,0 +1,212 @@
+"""Deadlines, cancellation, connections and ends of the gateway for HTTP."""
+
+import json
+import socket
+
+import pytest
+from authority import Authority
+from browser import DESKTOP, Browser
+from certificates import Files, SecureDaemon
+from gateway import Gateway
+from gateway_fixtures import gateway, page, template
+from scripted_server import Refusal, ScriptedServer
+from waiting import PATIENCE_S, wait_until
+
+
+def test_a_refusal_says_when_to_try_again():
+    with ScriptedServer(
+        Refusal("RESOURCE_EXHAUSTED", 1500), Refusal("UNAVAILABLE"), [Refusal("UNAVAILABLE")],
+        ["a", Refusal("INTERNAL")],
+    ) as server, Gateway(server.address) as gateway:
+        asked = {"model": "scripted", "prompt": "a", "max_tokens": 1}
+        refused = gateway.post("/v1/completions", asked)
+        assert refused.status == 429 and refused.headers["retry-after"] == "2"
+        assert refused.headers["retry-after-ms"] == "1500"
+        assert refused.json["error"]["type"] == "rate_limit_error"
+        assert gateway.post("/v1/completions", asked).status == 503
+        # A stream that fails before its first part has the status of its error.
+        assert gateway.post("/v1/completions", {**asked, "stream": True}).status == 503
+        later = gateway.post("/v1/completions", {**asked, "stream": True})
+        assert later.status == 200
+        first, error = [json.loads(each.removeprefix(b"data: "))
+                        for each in later.body.split(b"\n\n")[:2]]
+        assert first["choices"][0]["text"] == "a" and error["error"]["type"] == "server_error"
+        assert not server.script
+
+
+def test_deadlines_and_headers_are_passed_on():
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    with ScriptedServer("a", "b", "c") as server, Gateway(
+        server.address, "--timeout", 50, "--max-timeout", 70
+    ) as gateway:
+        asked = {"model": "scripted", "prompt": "a", "max_tokens": 1}
+        for milliseconds in ("20000", "90000"):
+            gateway.post("/v1/completions", asked, x_request_timeout_ms=milliseconds,
+                         authorization="Bearer secret", traceparent=trace)
+        gateway.post("/v1/completions", asked)
+        bounds = [(0, 20), (25, 70), (25, 50)]
+        for left, (low, high) in zip(server.times_left, bounds):
+            assert low < left < high + 1, server.times_left  # gRPC rounds deadlines up.
+        assert server.metadata[0]["authorization"] == "Bearer secret"
+        assert server.metadata[0]["traceparent"] == trace
+
+
+def test_a_deadline_that_passes_is_504(gateway):
+    late = gateway.post("/v1/completions", {"model": "demo", "prompt": "a", "max_tokens": 250,
+                                            "ignore_eos": True}, x_request_timeout_ms="1")
+    assert late.status == 504
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_caller_that_leaves_cancels_its_request(daemon, gate, stream):
+    amid = gate("amid")
+    server = daemon(faults=f"deliver@s:delay=0*3;deliver@s:{amid}*1;deliver@s:delay=20")
+    with Gateway(server) as gateway:
+        connection = gateway.connection()
+        asked = {"model": "demo", "prompt": "a", "max_tokens": 250, "ignore_eos": True,
+                 "stream": stream}
+        connection.request("POST", "/v1/completions", json.dumps(asked), {"x-request-id": "s"})
+        amid.await_met()
+        if stream:
+            connection.getresponse().read(1)
+        connection.close()
+        # The gateway has noticed once it counts the request.
+        sample = 'sluice_gateway_requests_total{code="499",route="/v1/completions"}'
+        wait_until(lambda: gateway.metric(sample) == 1)
+        assert gateway.metric("sluice_gateway_requests_in_flight") == 0
+        amid.open()
+        wait_until(lambda: server.metric("sluice_requests_total", code="CANCELLED") == 1)
+
+
+def test_a_caller_that_does_not_take_its_answer_is_given_up(daemon):
+    started = daemon()
+    with Gateway(started, "--stall-timeout", 0.3) as gateway:
+        # An answer of some 12 MB, which no buffer on the way holds.
+        asked = {"inputs": [{"name": "input_ids", "datatype": "INT32", "shape": [300, 64],
+                             "data": [1] * (300 * 64)}],
+                 "outputs": [{"name": "xsa_cos_sim"}, {"name": "xsa_proj_frac"}]}
+        body = json.dumps(asked).encode()
+        with socket.socket() as idle:
+            idle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            host, port = gateway.address.split(":")
+            idle.connect((host, int(port)))
+            idle.sendall(b"POST /v2/models/demo/infer HTTP/1.1\r\nhost: a\r\n"
+                         b"content-length: %d\r\n\r\n%s" % (len(body), body))
+            route = "/v2/models/{model}/infer"
+            sample = f'sluice_gateway_requests_total{{code="499",route="{route}"}}'
+            wait_until(lambda: gateway.metric(sample) == 1)
+            assert gateway.metric("sluice_gateway_requests_in_flight") == 0
+            received = b""
+            while piece := idle.recv(1 << 20):
+                received += piece
+            head, _, body = received.partition(b"\r\n\r\n")
+            assert len(body) < int(head.partition(b"content-length: ")[2].split(b"\r\n")[0])
+
+
+def test_the_gateway_speaks_tls_on_both_sides(tmp_path):
+    authority = Authority()
+    files = Files(tmp_path, authority)
+    token = "a-token-of-the-tests"
+    (tmp_path / "callers").write_text(f"alice: token:{token}\n")
+    own = tmp_path / "own.crt", tmp_path / "own.key"
+    for file, content in zip(own, authority.pair(name="gateway")):
+        file.write_bytes(content)
+    server = SecureDaemon(
+        authority.certificate, *files.options(), "--server.tls.client-ca-file", str(files.ca),
+        "--server.auth.callers-file", str(tmp_path / "callers"), "--server.auth.anonymous", "false")
+    try:
+        with Gateway(server, "--certificate", files.crt, "--key", files.key, "--daemon-ca",
+                     files.ca, "--daemon-certificate", own[0], "--daemon-key", own[1],
+                     "--daemon-name", "localhost", authority=files.ca) as gateway:
+            asked = {"model": "demo", "prompt": "a", "max_tokens": 1}
+            answer = gateway.post("/v1/completions", asked, authorization=f"Bearer {token}")
+            assert answer.status == 200 and answer.json["usage"]["completion_tokens"] == 1
+            refused = gateway.post("/v1/completions", asked)
+            assert refused.status == 401
+            assert refused.json["error"]["type"] == "authentication_error"
+            assert refused.json["error"]["code"] == "credential_missing"
+    finally:
+        server.stop()
+
+
+def test_connections_that_send_nothing_end():
+    with ScriptedServer("a") as server, Gateway(server.address, "--head-timeout", 0.2,
+                                                "--body-timeout", 0.2) as gateway:
+        host, port = gateway.address.split(":")
+        for sent in (b"", b"POST /v1/compl", b"GET /livez HTTP/1.1\r\nhost: a\r\n\r\nGET /li"):
+            with socket.create_connection((host, int(port)), PATIENCE_S) as slow:
+                slow.sendall(sent)
+                received = b""
+                while piece := slow.recv(1 << 16):
+                    received += piece
+                assert received.count(b"HTTP/1.1") == sent.count(b"\r\n\r\n")
+        with socket.create_connection((host, int(port)), PATIENCE_S) as slow:
+            slow.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n{")
+            assert slow.recv(1 << 16).startswith(b"HTTP/1.1 408")
+
+
+def test_calls_in_progress_are_bounded():
+    with ScriptedServer() as server, Gateway(server.address, "--max-in-flight", 1) as gateway:
+        host, port = gateway.address.split(":")
+        head = b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n{"
+        with socket.create_connection((host, int(port)), PATIENCE_S) as first:
+            first.sendall(head)
+            wait_until(lambda: gateway.metric("sluice_gateway_requests_in_flight") == 1)
+            refused = gateway.post("/v1/completions", {})
+            assert refused.status == 503 and "--max-in-flight" in refused.json["error"]["message"]
+        wait_until(lambda: gateway.metric("sluice_gateway_requests_in_flight") == 0)
+
+
+def test_readiness_is_that_of_the_daemon(daemon):
+    started = daemon()
+    with Gateway(started) as gateway:
+        assert gateway.get("/readyz").status == 200
+        assert gateway.get("/v2/health/ready").json == {"ready": True}
+        started.stop()
+        assert gateway.get("/readyz").status == 503
+        assert gateway.get("/livez").status == gateway.get("/v2/health/live").status == 200
+        assert gateway.get("/v1/models").status == 503
+
+
+def test_a_page_streams_text_if_its_origin_is_allowed(gateway, page, tmp_path):
+    stream = """(async () => {
+      const answer = await fetch("http://%s/v1/chat/completions", {method: "POST",
+        headers: {"content-type": "application/json"},
+        body: JSON.stringify({model: "demo", stream: true, max_tokens: 30, temperature: 0,
+                              messages: [{role: "user", content: "In the beginning"}]})});
+      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+      let text = "", rest = "";
+      for (;;) {
+        const {value, done} = await reader.read();
+        if (done) return text;
+        const events = (rest + value).split("\\n\\n");
+        rest = events.pop();
+        for (const event of events) {
+          const data = event.slice("data: ".length);
+          if (data !== "[DONE]") text += JSON.parse(data).choices[0].delta.content;
+        }
+      }
+    })()""" % gateway.address
+    asked = {"model": "demo", "max_tokens": 30, "temperature": 0,
+             "messages": [{"role": "user", "content": "In the beginning"}]}
+    expected = gateway.post("/v1/chat/completions", asked).json["choices"][0]["message"]["content"]
+    with Browser(tmp_path) as browser:
+        browser.show(page + "/", DESKTOP)
+        assert browser.value(stream) == expected
+        assert not browser.errors
+    # Another page is refused even where a browser would send its request without asking first.
+    refused = gateway.post("/v1/completions", {"model": "demo", "prompt": "a"},
+                           origin="http://evil.example", content_type="text/plain")
+    assert refused.status == 403 and "--allow-origin" in refused.json["error"]["message"]
+
+
+def test_sigterm_lets_calls_end(daemon):
+    started = daemon()
+    gateway = Gateway(started)
+    connection = gateway.connection()
+    connection.request("POST", "/v1/completions", json.dumps(
+        {"model": "demo", "prompt": "a", "max_tokens": 200, "ignore_eos": True, "stream": True}))
+    answer = connection.getresponse()
+    gateway.process.terminate()
+    assert answer.read().endswith(b"data: [DONE]\n\n")
+    assert gateway.process.wait(PATIENCE_S) == 0
