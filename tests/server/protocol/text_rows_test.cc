@@ -171,6 +171,8 @@ TEST(TextRowsTest, ATextKeepsTheTokensAroundItWhenItIsCut) {
   ModelInferRequest message = Texts({text}, {});
   (*message.mutable_parameters())["truncate"].set_string_param("right");
   EXPECT_THAT(ErrorOf(model, message), HasSubstr("cannot be cut to 1 tokens"));
+  EXPECT_THAT(ErrorOf(model, Texts({text}, {text})), HasSubstr("has more than 1 tokens"));
+  model->config.max_positions = static_cast<int64_t>(whole.size());
   EXPECT_THAT(ErrorOf(model, Texts({text}, {text})), HasSubstr("tokens with its pair"));
 }
 

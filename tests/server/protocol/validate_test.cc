@@ -114,7 +114,7 @@ TEST(ValidateTest, ATextBehindOneThatIsCutKeepsItsTokens) {
     const absl::StatusOr<ValidRequest> valid = Check(message);
     ASSERT_TRUE(valid.ok()) << valid.status();
     std::vector<int32_t> expected(64, 'a');
-    if (!left) expected[0] = 256;
+    expected[0] = 256;  // The tokens of the template stay on either side.
     expected.insert(expected.end(), {256, 'b', 'c'});
     EXPECT_EQ(valid->request.tokens, expected);
     EXPECT_EQ(valid->reply.cut_tokens, 37);
