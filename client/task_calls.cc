@@ -122,6 +122,7 @@ absl::StatusOr<std::vector<double>> Relevances(const Connection& connection,
   const TextCall call{.request = request, .output = "scores", .partner = &query};
   SLUICE_ASSIGN_OR_RETURN(const TextRows rows, CallForTexts(connection, call, documents));
   std::vector<double> relevances;
+  relevances.reserve(rows.values.size());
   for (const std::vector<float>& row : rows.values) {
     relevances.push_back(row.empty() ? 0 : row.front());
   }

@@ -51,6 +51,7 @@ void AddProperties(const Model& model, inference::ModelMetadataResponse* respons
   };
   if (!serving.classifier.names.empty()) properties["labels"] = list(serving.classifier.names);
   std::vector<std::string> prompts;
+  prompts.reserve(serving.prompts.size());
   for (const NamedPrompt& prompt : serving.prompts) prompts.push_back(prompt.name);
   if (!prompts.empty()) properties["prompts"] = list(prompts);
   if (!serving.similarity.empty()) properties["similarity"] = serving.similarity;
