@@ -125,24 +125,26 @@ SLUICE_INLINE void CopyQueries(const simd::AttentionBlock& block, const Query* q
   }
 }
 
-// Applies the soft cap and the bias to the scores of the segment's pages, and computes the lanes of
-// their largest anew.
-static void ShapeScores(const simd::AttentionBlock& block, const Query& query,
-                        const Segment& segment, VecF* largest) {
+// Applies the soft cap and the bias to the scores of the segment's pages, and returns the lanes of
+// their largest. These are returned by value, so that other queries' stay in registers.
+__attribute__((noinline, cold)) static VecF ShapeScores(const simd::AttentionBlock& block,
+                                                        const Query& query,
+                                                        const Segment& segment) {
   const int64_t position = block.first_position + query.row;
   const float* const bias = block.bias == nullptr ? nullptr
                                                   : block.bias + query.head * block.bias_stride() +
                                                         block.bias_positions - position;
-  *largest = Broadcast(-__builtin_inff());
+  VecF largest = Broadcast(-__builtin_inff());
   const int64_t end = PagesTo(segment.end) * kPageTokens;
   for (int64_t at = segment.begin; at < end; at += kLanes) {
     float* const scores = query.scores + at - segment.origin;
     VecF score = Load(scores);
     if (block.soft_cap != 0) score = block.soft_cap * Tanh(score / block.soft_cap);
     if (bias != nullptr) score += Load(bias + at);
-    *largest = Max(*largest, score);
+    largest = Max(largest, score);
     Store(scores, score);
   }
+  return largest;
 }
 
 // Computes the scores of the segment's pages. In a query's last page with visible keys, the scores
@@ -205,7 +207,7 @@ SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* querie
   }
   const bool shaped = block.soft_cap != 0 || block.bias != nullptr;
   for (int i = 0; i < N; ++i) {
-    if (shaped) ShapeScores(block, queries[i], segment, &largest[i]);
+    if (shaped) largest[i] = ShapeScores(block, queries[i], segment);
     for (int64_t at = segment.begin; at < queries[i].first; ++at) {
       queries[i].scores[at - segment.origin] = -__builtin_inff();
     }

@@ -110,30 +110,42 @@ SLUICE_INLINE void ClearSums(const Query& query, int64_t head_dim) {
   for (int64_t d = 0; d < head_dim; ++d) query.sums[d] = 0.0f;
 }
 
+// Does what AddSegmentValues says where the windows of the queries begin at different keys of the
+// segment. It has a copy of the inner loops of its own, apart from those of all other queries.
+template <int N>
+__attribute__((noinline, cold)) static void AddWindowedValues(const simd::AttentionBlock& block,
+                                                              const Query* queries,
+                                                              const Segment& segment,
+                                                              const Following& following,
+                                                              const int64_t* ends) {
+  const int64_t head_dim = block.kv->head_dim;
+  const int64_t all = BeginOf(queries[N - 1], segment);  // Later rows have later windows.
+  for (int i = 0; i < N; ++i) {
+    const int64_t own = BeginOf(queries[i], segment);
+    const int64_t stop = all < ends[i] ? all : ends[i];
+    AddOwnValues(block, queries[i], segment, own, stop, own);
+    if (stop <= own) ClearSums(queries[i], head_dim);
+  }
+  AddAllValues<N>(block, queries, segment, following, all, ends[0], -1);
+  const int64_t done = all > ends[0] ? all : ends[0];
+  for (int i = 0; i < N; ++i) AddOwnValues(block, queries[i], segment, done, ends[i], -1);
+}
+
 // Sets the sums of p_j v_j over the segment's keys that each query sees, up to its end. Those that
 // all see are added together; both borders of windows and the last keys are added one by one.
 template <int N>
 SLUICE_INLINE void AddSegmentValues(const simd::AttentionBlock& block, const Query* queries,
                                     const Segment& segment, const Following& following,
                                     const int64_t* ends) {
-  const int64_t head_dim = block.kv->head_dim;
-  // Later rows have later windows.
-  const int64_t all = BeginOf(queries[N - 1], segment), begin = BeginOf(queries[0], segment);
-  if (begin == all) {
-    AddAllValues<N>(block, queries, segment, following, all, ends[0], all);
-  } else {
-    for (int i = 0; i < N; ++i) {
-      const int64_t own = BeginOf(queries[i], segment);
-      const int64_t stop = all < ends[i] ? all : ends[i];
-      AddOwnValues(block, queries[i], segment, own, stop, own);
-      if (stop <= own) ClearSums(queries[i], head_dim);
-    }
-    AddAllValues<N>(block, queries, segment, following, all, ends[0], -1);
+  const int64_t begin = BeginOf(queries[0], segment);
+  if (BeginOf(queries[N - 1], segment) != begin) {
+    return AddWindowedValues<N>(block, queries, segment, following, ends);
   }
+  AddAllValues<N>(block, queries, segment, following, begin, ends[0], begin);
+  const int64_t done = begin > ends[0] ? begin : ends[0];
   for (int i = 0; i < N; ++i) {
-    const int64_t done = all > ends[0] ? all : ends[0];
-    AddOwnValues(block, queries[i], segment, done, ends[i], begin == all ? all : -1);
-    if (begin == all && ends[i] <= all) ClearSums(queries[i], head_dim);
+    AddOwnValues(block, queries[i], segment, done, ends[i], begin);
+    if (ends[i] <= begin) ClearSums(queries[i], block.kv->head_dim);
   }
 }
 
