@@ -17,10 +17,10 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::internal::WireFormatLite;
 using WireType = WireFormatLite::WireType;
 
-// What a text takes beside its characters: the string, a pointer to it in a list that may have
-// doubled its room, and the overhead of two allocations.
+// The bytes that a text takes beside its characters: the string, a pointer to it in a list that may
+// have doubled its room, and the overhead of two allocations.
 constexpr int64_t kTextBytes = 32 + 2 * 8 + 2 * 16;
-// Likewise what an unknown field takes.
+// The same for an unknown field, which holds a text.
 constexpr int64_t kUnknownBytes = 2 * 16 + kTextBytes;
 // Lists double their room when they grow.
 constexpr int64_t kGrowth = 2;

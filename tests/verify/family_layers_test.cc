@@ -19,7 +19,7 @@ using sluice::testing::GoldenFile;
 using sluice::testing::GoldenPath;
 
 constexpr double kTolerance = 1e-5;
-// Of logits and scores, in which the errors of a state's features add up.
+// The tolerance of logits and scores, in which the errors of a state's features add up.
 constexpr double kHeadTolerance = 2e-5;
 
 // Returns rows of sequences, one behind the other, as [n, longest, width].

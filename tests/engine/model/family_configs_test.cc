@@ -129,7 +129,7 @@ TEST(FamilyConfigsTest, AClassifierOfACausalModelScoresTheLastState) {
 }
 
 TEST(RelativeBiasTest, DistancesShareBucketsFromTheLongestOn) {
-  // Of 8 buckets 4 are for each direction: distances 0 and 1, those up to 20, and all others.
+  // Each direction has 4 of the 8 buckets: distances 0 and 1, those up to 20, and all others.
   EXPECT_EQ(RelativeBucket(0, 8, 20), 0);
   EXPECT_EQ(RelativeBucket(-1, 8, 20), 1);
   EXPECT_EQ(RelativeBucket(1, 8, 20), 5);

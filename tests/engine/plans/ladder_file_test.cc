@@ -203,7 +203,7 @@ TEST_F(LadderFileTest, RefusesAFileThatIsNotJson) {
   }
 }
 
-// That a failed write leaves the old file is tested in tests/base/atomic_file_test.cc.
+// tests/base/atomic_file_test.cc tests that a failed write leaves the old file.
 TEST_F(LadderFileTest, AWriteThatFailsSaysSo) {
   const LadderFile nowhere(directory_.File("no/such/directory"), *model_, backend_.info(),
                            algorithms_, kLimits, PolicyKind::kCutAndFill);
