@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/size_of.h"
 #include "engine/model/output_heads.h"
+#include "kernels/choose_diverse.h"
 
 namespace sluice {
 namespace {
@@ -215,7 +216,36 @@ bool RowStates::WriteCandidates(int32_t row, Reply* reply) {
                             : request_.spec->model->items->Score(id, state));
   }
   Rescale(request_.spec->states.candidates, scores);
-  return Write(scores, reply->candidate_scores.data() + request_.candidates.begin[row]);
+  if (!Write(scores, reply->candidate_scores.data() + request_.candidates.begin[row])) return false;
+  if ((request_.outputs & kOutputCandidateOrder) != 0) OrderCandidates(row, reply);
+  return true;
+}
+
+void RowStates::OrderCandidates(int32_t row, Reply* reply) const {
+  const std::span<const int32_t> ids = request_.candidates.Of(row);
+  const int32_t begin = request_.candidates.begin[row];
+  const float* const scores = reply->candidate_scores.data() + begin;
+  std::vector<int32_t> places;  // of those that are not padding, by descending score
+  for (int32_t i = 0; i < std::ssize(ids); ++i) {
+    if (ids[i] >= 0) places.push_back(i);
+  }
+  std::stable_sort(places.begin(), places.end(),
+                   [&](int32_t a, int32_t b) { return scores[a] > scores[b]; });
+  std::vector<float> sorted;
+  for (const int32_t place : places) sorted.push_back(scores[place]);
+  const ItemHead& items = *request_.spec->model->items;
+  const auto product = [&](int64_t i, int64_t j) {
+    return items.Product(ids[places[i]], ids[places[j]]);
+  };
+  std::vector<int32_t> chosen(places.size());
+  std::iota(chosen.begin(), chosen.end(), 0);
+  if (const double diversity = request_.spec->diversity; diversity > 0) {
+    std::vector<double> scratch(kernels::DiverseScratch(std::ssize(places), std::ssize(places)));
+    kernels::ChooseDiverse(sorted, diversity, product, chosen, scratch.data());
+  }
+  int32_t* const order = reply->candidate_order.data() + begin;
+  std::fill_n(order, ids.size(), -1);
+  for (size_t i = 0; i < chosen.size(); ++i) order[i] = places[chosen[i]];
 }
 
 }  // namespace sluice

@@ -73,6 +73,7 @@ class RowStates {
   bool WriteScores(int32_t row, Reply* reply);
   bool WriteTokenScores(int32_t row, Reply* reply);
   bool WriteCandidates(int32_t row, Reply* reply);
+  void OrderCandidates(int32_t row, Reply* reply) const;
 
   bool WantsTokens() const { return (request_.outputs & kOutputTokenScores) != 0; }
   bool WantsToken(int32_t position) const;

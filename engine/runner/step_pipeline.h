@@ -14,6 +14,7 @@
 #include "engine/options.h"
 #include "engine/plans/plan_cache.h"
 #include "engine/runner/active_request.h"
+#include "engine/runner/company_of_steps.h"
 #include "engine/runner/delivery.h"
 #include "engine/runner/execution_slot.h"
 #include "engine/runner/heartbeat.h"
@@ -140,6 +141,7 @@ class StepPipeline {
   Clock* const clock_;
   Observer* const observer_;
   const RecentWaits* const waits_;
+  CompanyOfSteps company_;
   RunnerState* const state_;
   Heartbeat* const heartbeat_;
 

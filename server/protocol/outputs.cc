@@ -35,6 +35,8 @@ constexpr OutputInfo kOutputs[] = {
      Provider::kTokens},
     {Output::kCandidateScores, "candidate_scores", "FP32", "[n, c]", kOutputCandidates,
      Provider::kHead},
+    {Output::kCandidateOrder, "candidate_order", "INT32", "[n, c]",
+     kOutputCandidates | kOutputCandidateOrder, Provider::kHead},
     {Output::kLogits, "logits", "FP32", "[n, vocab]", kOutputLogits, Provider::kHead},
     {Output::kPromptLogprobs, "prompt_logprobs", "FP32", "[n, length]", kOutputPromptLogprobs,
      Provider::kTokenIds},
