@@ -173,6 +173,21 @@ void ActiveRequest::PrepareGeneration(RequestRow* row) {
   }
 }
 
+int32_t ActiveRequest::SharedTokens(int32_t page_tokens) const {
+  const RequestRow& first = rows.front();
+  size_t shared = first.history().size() - 1;  // of each row at least one token is computed
+  for (const RequestRow& row : rows) {
+    if (!row.sequence.reuse || row.sequence.kv.root != first.sequence.kv.root) return 0;
+    const std::span<const int32_t> tokens = row.history().first(row.history().size() - 1);
+    const auto differs = std::mismatch(tokens.begin(), tokens.end(), first.history().begin(),
+                                       first.history().begin() + shared);
+    shared = differs.first - tokens.begin();
+  }
+  shared -= shared % page_tokens;
+  const int64_t saved = static_cast<int64_t>(shared) * (std::ssize(rows) - 1);
+  return 2 * saved >= std::ssize(request.tokens) ? static_cast<int32_t>(shared) : 0;
+}
+
 void ActiveRequest::AllocateReply() {
   if (std::exchange(reply_allocated, true)) return;
   const ModelConfig& config = request.spec->model->config;

@@ -20,6 +20,9 @@ namespace sluice {
 // fails keeps its first error: its waiting rows are done at once, those in a step when the step
 // ends. Every admitted request is taken exactly once, by TakeEnded or TakeAll.
 //
+// Where the rows of a request begin alike, the first one computes what they share, and the others
+// wait until its pages are published, so that they begin with them.
+//
 // Not thread-safe: the runner's lock guards it, the scheduler and the admission control together.
 class RequestTable {
  public:
@@ -73,6 +76,8 @@ class RequestTable {
   int64_t steps() const { return steps_; }                        // steps that ended
 
  private:
+  void Hold(ActiveRequest* request);
+  void ReleaseHeld(ActiveRequest* request);
   void UpdateRemaining(RequestRow* row);
   void Done(RequestRow* row);
 
