@@ -59,6 +59,7 @@ struct RequestRow {
   // step before, kRewound if that step is to run again.
   enum class Void { kNo, kEnded, kRewound };
   Void is_void = Void::kNo;
+  bool scoring = false;  // whether its candidates were handed to the scorer
   int32_t draw = 0;  // the index of its draw among the sampled rows of its latest step
   Prompt prompt;
   Generation generation;
@@ -89,6 +90,8 @@ struct ActiveRequest {
   ActiveRequest& operator=(const ActiveRequest&) = delete;
 
   bool Wants(OutputMask output) const { return (request.outputs & output) != 0; }
+  // Makes its prompts reuse pages of its own caller alone, and of none if that is anonymous.
+  void KeepPrefixesPrivate();
   // Allocates the parts of the reply whose sizes do not depend on what is generated; once.
   void AllocateReply();
 
@@ -99,7 +102,8 @@ struct ActiveRequest {
 
   // Guarded by the runner's lock.
   absl::Status status;    // the first failure, cancellation or expiry
-  int32_t rows_left = 0;  // rows that are not kDone
+  // The rows that are not kDone, and those whose candidates are being scored.
+  int32_t parts_left = 0;
   bool began = false;     // whether a step has carried one of its rows
   nanoseconds needed{0};  // the forecast of AdmissionControl::Reserve
 
