@@ -15,6 +15,9 @@ namespace {
 constexpr uint32_t kOfStates =
     kOutputEmbedding | kOutputScores | kOutputCandidates | kOutputTokenScores;
 
+// The number of candidates that a thread scores at a time.
+constexpr int64_t kScoredTogether = 32;
+
 // The default of PyTorch's normalize.
 constexpr double kLeastLength = 1e-12;
 
@@ -177,10 +180,10 @@ bool RowStates::Finish(int32_t row, Reply* reply) {
   if (finished_) return true;
   finished_ = true;
   const auto wants = [this](OutputMask output) { return (request_.outputs & output) != 0; };
+  if (wants(kOutputCandidates)) unscored_ = std::ssize(request_.candidates.Of(row));
   return (!wants(kOutputEmbedding) || WriteEmbedding(row, reply)) &&
          (!wants(kOutputScores) || WriteScores(row, reply)) &&
-         (!WantsTokens() || WriteTokenScores(row, reply)) &&
-         (!wants(kOutputCandidates) || WriteCandidates(row, reply));
+         (!WantsTokens() || WriteTokenScores(row, reply));
 }
 
 bool RowStates::WriteEmbedding(int32_t row, Reply* reply) {
@@ -207,15 +210,24 @@ bool RowStates::WriteScores(int32_t row, Reply* reply) {
   return Write(scores, reply->scores.data() + row * scores.size());
 }
 
-bool RowStates::WriteCandidates(int32_t row, Reply* reply) {
+bool RowStates::ScoreCandidates(int32_t row, int64_t count, const ExecutableModel& executable,
+                                Reply* reply) {
+  SLUICE_CHECK(count <= unscored_);
+  const std::span<const int32_t> ids = request_.candidates.Of(row);
+  const int64_t first = std::ssize(candidate_scores_);
+  candidate_scores_.resize(first + count, -std::numeric_limits<double>::infinity());
   const std::span<const double> state = pools_.back().Result();
-  std::vector<double> scores;
-  for (const int32_t id : request_.candidates.Of(row)) {
-    scores.push_back(id < 0 ? -std::numeric_limits<double>::infinity()
-                            : request_.spec->model->items->Score(id, state));
-  }
-  Rescale(request_.spec->states.candidates, scores);
-  return Write(scores, reply->candidate_scores.data() + request_.candidates.begin[row]);
+  const ItemHead& items = *request_.spec->model->items;
+  executable.ParallelFor(count, kScoredTogether, [&](int64_t begin, int64_t end) {
+    for (int64_t i = first + begin; i < first + end; ++i) {
+      if (ids[i] >= 0) candidate_scores_[i] = items.Score(ids[i], state);
+    }
+  });
+  unscored_ -= count;
+  if (unscored_ > 0) return true;
+  Rescale(request_.spec->states.candidates, candidate_scores_);
+  return Write(candidate_scores_,
+               reply->candidate_scores.data() + request_.candidates.begin[row]);
 }
 
 }  // namespace sluice

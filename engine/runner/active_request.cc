@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/size_of.h"
+#include "base/stable_hash.h"
 
 namespace sluice {
 namespace {
@@ -26,7 +28,8 @@ int64_t FixedBytes(const Request& request) {
   for (const TokenLists* lists : {&request.candidates, &request.excluded}) {
     bytes += BytesOf(lists->tokens) + BytesOf(lists->begin);
   }
-  if ((request.outputs & kOutputCandidates) != 0) bytes += BytesOf(request.candidates.tokens);
+  // The scores in double, and those of the reply.
+  bytes += WantedCandidates(request) * (kSizeOf<double> + kSizeOf<float>);
   return bytes + RequestHistory::kSteps * kSizeOf<ExplainedStep>;
 }
 
@@ -74,6 +77,14 @@ int64_t GeneratedTokenBytes(const Request& request) {
   return bytes + request.spec->num_top * TopBytes(request);
 }
 
+// Returns a number for the scheduler; 0 for callers that are not told apart.
+uint32_t CallerKey(std::string_view caller) {
+  if (caller.empty()) return 0;
+  StableHash hash;
+  hash.Add(caller);
+  return std::max(static_cast<uint32_t>(hash.value()), 1u);
+}
+
 // Makes only rows of equal offset share pages: at other positions the contents of a page differ.
 void AlignRow(const ModelConfig& config, RequestRow* row) {
   if (config.serving.alignment == PositionAlignment::kStart) return;
@@ -105,7 +116,7 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
     : request(std::move(accepted)),
       load(LoadOf(request)),
       sink(std::move(receiver)),
-      rows_left(request.rows()),
+      parts_left(request.rows()),
       rows(request.rows()) {
   trace.received = received;
   trace.queued = queued;
@@ -126,6 +137,7 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
     row.generation.limit =
         std::min(request.spec->max_tokens, max_positions + 1 - row.prompt.length);
     row.sequence.waiting.priority = request.spec->priority;
+    row.sequence.waiting.caller = CallerKey(request.caller);
     row.sequence.waiting.queued = queued;
     row.sequence.waiting.deadline = request.deadline;
     row.sequence.history = std::span(request.tokens).subspan(offset, row.prompt.length);
@@ -147,6 +159,14 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
   }
   const size_t steps = rows.size() * std::max(request.spec->max_tokens, 1);
   history.steps.reserve(std::min(steps, RequestHistory::kSteps));
+}
+
+void ActiveRequest::KeepPrefixesPrivate() {
+  constexpr int kOffsetBits = 24;  // positions take less
+  for (RequestRow& row : rows) {
+    row.sequence.kv.root |= uint64_t{row.sequence.waiting.caller} << kOffsetBits;
+    row.sequence.reuse &= !request.anonymous;
+  }
 }
 
 void ActiveRequest::PrepareGeneration(RequestRow* row) {
@@ -216,9 +236,10 @@ RequestLoad LoadOf(const Request& request) {
   const auto tokens = std::ssize(request.tokens);
   const int64_t rows = request.rows();
   const int64_t generated = rows * request.spec->max_tokens;
-  return {.tokens = tokens + generated,
+  return {.tokens = tokens + generated + ScoringTokens(request),
           .bytes = FixedBytes(request) + rows * RowBytes(request) +
                    tokens * PromptTokenBytes(request) + generated * GeneratedTokenBytes(request),
+          .candidates = WantedCandidates(request),
           .priority = request.spec->priority,
           .caller = request.caller};
 }
