@@ -39,7 +39,7 @@ constexpr auto kLookupMeanings = [] {
        {kMissNotCaptured, "the ladder's own choice was still being prepared"},
        {kMissEvicted, "the ladder's own choice had been evicted"},
        {kMissOverCapacity, "the batch was larger than every bucket"},
-       {kMissGuard, "a constraint of an operator ruled the ladder's own choice out"},
+       {kMissGuard, "a constraint of an operator did not hold for what was prepared"},
        {kMissMemory,
         "the device had no memory to prepare it, and its steps were launched op by op"}});
 }();

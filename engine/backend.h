@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/attention_variant.h"
@@ -120,6 +121,13 @@ class ExecutableModel {
     return absl::UnimplementedError("plans are described for models on a CPU alone");
   }
   virtual RowOrder row_order() const = 0;
+
+  // Calls body(begin, end) for disjoint ranges that cover [0, n). Where several threads of the host
+  // compute steps they share the ranges, which are at most `grain` long. For work between steps.
+  virtual void ParallelFor(int64_t n, int64_t grain,
+                           absl::FunctionRef<void(int64_t begin, int64_t end)> body) const {
+    if (n > 0) body(0, n);
+  }
 
   virtual int64_t page_bytes() const = 0;  // the bytes of a KV page, all layers together
   // Returns the bytes that the activations of a slot for `largest` will take.

@@ -98,6 +98,8 @@ struct ModelStats {
   // The time to compute all admitted requests at the measured costs, if none ends before
   // max_tokens.
   nanoseconds estimated_drain{0};
+  // The time until a request that is admitted now is at the head of the queue, at those costs.
+  nanoseconds estimated_wait{0};
   int64_t steps = 0;
   int64_t plan_memory_bytes = 0;
   SlotMemory slot_memory;

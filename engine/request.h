@@ -113,7 +113,8 @@ inline int64_t EmbeddingSize(const RequestSpec& spec) {
 struct Request {
   std::shared_ptr<const RequestSpec> spec;  // never null once the request is submitted
   std::string adapter;                      // empty means the base model; others do not exist yet
-  std::string caller;                       // for logs; empty if callers are not identified
+  std::string caller;                       // empty if callers are not identified
+  bool anonymous = false;  // whether `caller` stands for all who are not known
 
   std::vector<int32_t> tokens;  // of all rows, one after another: [sum of lengths]
   // Vectors instead of tokens, which are then 0: [tokens.size(), input_width], finite.
@@ -131,6 +132,23 @@ struct Request {
 
   int32_t rows() const { return std::ssize(spec->lengths); }
 };
+
+// Returns the number of candidates that a request wants scores of.
+inline int64_t WantedCandidates(const Request& request) {
+  return (request.outputs & kOutputCandidates) != 0 ? std::ssize(request.candidates.tokens) : 0;
+}
+
+// Returns the tokens that the scores of the request's candidates count as. The draw of a token
+// computes the whole head, so a row's candidates count as the heads that they fill, rounded up.
+inline int64_t ScoringTokens(const Request& request) {
+  if (WantedCandidates(request) == 0) return 0;
+  const int64_t vocab = request.spec->model->config.vocab_size;
+  int64_t tokens = 0;
+  for (int32_t row = 0; row < request.rows(); ++row) {
+    tokens += (std::ssize(request.candidates.Of(row)) + vocab - 1) / vocab;
+  }
+  return tokens;
+}
 
 struct GeneratedToken {
   int32_t row;

@@ -8,13 +8,15 @@
 #include "base/check.h"
 #include "base/size_of.h"
 #include "engine/model/output_heads.h"
-#include "kernels/choose_diverse.h"
 
 namespace sluice {
 namespace {
 
 constexpr uint32_t kOfStates =
     kOutputEmbedding | kOutputScores | kOutputCandidates | kOutputTokenScores;
+
+// The number of candidates that a thread scores at a time.
+constexpr int64_t kScoredTogether = 32;
 
 // The default of PyTorch's normalize.
 constexpr double kLeastLength = 1e-12;
@@ -178,10 +180,10 @@ bool RowStates::Finish(int32_t row, Reply* reply) {
   if (finished_) return true;
   finished_ = true;
   const auto wants = [this](OutputMask output) { return (request_.outputs & output) != 0; };
+  if (wants(kOutputCandidates)) unscored_ = std::ssize(request_.candidates.Of(row));
   return (!wants(kOutputEmbedding) || WriteEmbedding(row, reply)) &&
          (!wants(kOutputScores) || WriteScores(row, reply)) &&
-         (!WantsTokens() || WriteTokenScores(row, reply)) &&
-         (!wants(kOutputCandidates) || WriteCandidates(row, reply));
+         (!WantsTokens() || WriteTokenScores(row, reply));
 }
 
 bool RowStates::WriteEmbedding(int32_t row, Reply* reply) {
@@ -208,44 +210,42 @@ bool RowStates::WriteScores(int32_t row, Reply* reply) {
   return Write(scores, reply->scores.data() + row * scores.size());
 }
 
-bool RowStates::WriteCandidates(int32_t row, Reply* reply) {
-  const std::span<const double> state = pools_.back().Result();
-  std::vector<double> scores;
-  for (const int32_t id : request_.candidates.Of(row)) {
-    scores.push_back(id < 0 ? -std::numeric_limits<double>::infinity()
-                            : request_.spec->model->items->Score(id, state));
+bool RowStates::ScoreCandidates(int32_t row, int64_t count, const ExecutableModel& executable,
+                                Reply* reply) {
+  SLUICE_CHECK(count <= unscored_);
+  if (order_) {
+    ChooseCandidates(row, count, reply);
+    return true;
   }
-  Rescale(request_.spec->states.candidates, scores);
-  if (!Write(scores, reply->candidate_scores.data() + request_.candidates.begin[row])) return false;
-  if ((request_.outputs & kOutputCandidateOrder) != 0) OrderCandidates(row, reply);
+  const std::span<const int32_t> ids = request_.candidates.Of(row);
+  const int64_t first = std::ssize(candidate_scores_);
+  candidate_scores_.resize(first + count, -std::numeric_limits<double>::infinity());
+  const std::span<const double> state = pools_.back().Result();
+  const ItemHead& items = *request_.spec->model->items;
+  executable.ParallelFor(count, kScoredTogether, [&](int64_t begin, int64_t end) {
+    for (int64_t i = first + begin; i < first + end; ++i) {
+      if (ids[i] >= 0) candidate_scores_[i] = items.Score(ids[i], state);
+    }
+  });
+  unscored_ -= count;
+  if (unscored_ > 0) return true;
+  Rescale(request_.spec->states.candidates, candidate_scores_);
+  float* const scores = reply->candidate_scores.data() + request_.candidates.begin[row];
+  if (!Write(candidate_scores_, scores)) return false;
+  if ((request_.outputs & kOutputCandidateOrder) != 0) {
+    order_.emplace(ids, std::span<const float>(scores, ids.size()), request_.spec->diversity);
+    ChooseCandidates(row, 0, reply);
+  }
   return true;
 }
 
-void RowStates::OrderCandidates(int32_t row, Reply* reply) const {
-  const std::span<const int32_t> ids = request_.candidates.Of(row);
-  const int32_t begin = request_.candidates.begin[row];
-  const float* const scores = reply->candidate_scores.data() + begin;
-  std::vector<int32_t> places;  // of those that are not padding, by descending score
-  for (int32_t i = 0; i < std::ssize(ids); ++i) {
-    if (ids[i] >= 0) places.push_back(i);
+void RowStates::ChooseCandidates(int32_t row, int64_t count, Reply* reply) {
+  const auto candidates = std::ssize(request_.candidates.Of(row));
+  for (; count > 0; count -= candidates) order_->ChooseNext(*request_.spec->model->items);
+  unscored_ = order_->left() * candidates;
+  if (unscored_ == 0) {
+    order_->Write(reply->candidate_order.data() + request_.candidates.begin[row]);
   }
-  std::stable_sort(places.begin(), places.end(),
-                   [&](int32_t a, int32_t b) { return scores[a] > scores[b]; });
-  std::vector<float> sorted;
-  for (const int32_t place : places) sorted.push_back(scores[place]);
-  const ItemHead& items = *request_.spec->model->items;
-  const auto product = [&](int64_t i, int64_t j) {
-    return items.Product(ids[places[i]], ids[places[j]]);
-  };
-  std::vector<int32_t> chosen(places.size());
-  std::iota(chosen.begin(), chosen.end(), 0);
-  if (const double diversity = request_.spec->diversity; diversity > 0) {
-    std::vector<double> scratch(kernels::DiverseScratch(std::ssize(places), std::ssize(places)));
-    kernels::ChooseDiverse(sorted, diversity, product, chosen, scratch.data());
-  }
-  int32_t* const order = reply->candidate_order.data() + begin;
-  std::fill_n(order, ids.size(), -1);
-  for (size_t i = 0; i < chosen.size(); ++i) order[i] = places[chosen[i]];
 }
 
 }  // namespace sluice

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/size_of.h"
+#include "base/stable_hash.h"
+#include "engine/rows/candidate_order.h"
 #include "kernels/choose_diverse.h"
 #include "kernels/diversity.h"
 
@@ -28,8 +31,13 @@ int64_t FixedBytes(const Request& request) {
   for (const TokenLists* lists : {&request.candidates, &request.excluded}) {
     bytes += BytesOf(lists->tokens) + BytesOf(lists->begin);
   }
-  for (const OutputMask output : {kOutputCandidates, kOutputCandidateOrder}) {
-    if ((request.outputs & output) != 0) bytes += BytesOf(request.candidates.tokens);
+  // The scores in double, and those of the reply.
+  bytes += WantedCandidates(request) * (kSizeOf<double> + kSizeOf<float>);
+  if ((request.outputs & kOutputCandidateOrder) != 0) {
+    bytes += BytesOf(request.candidates.tokens);
+    for (int32_t row = 0; row < request.rows(); ++row) {
+      bytes += CandidateOrder::Bytes(std::ssize(request.candidates.Of(row)), spec.diversity);
+    }
   }
   return bytes + RequestHistory::kSteps * kSizeOf<ExplainedStep> +
          RequestHistory::kWaits * kSizeOf<ExplainedWait>;
@@ -99,6 +107,14 @@ std::shared_ptr<const RequestName> NameOfRequest(const Request& request) {
   return std::make_shared<const RequestName>(request.spec->id, request.caller);
 }
 
+// Returns a number for the scheduler; 0 for callers that are not told apart.
+uint32_t CallerKey(std::string_view caller) {
+  if (caller.empty()) return 0;
+  StableHash hash;
+  hash.Add(caller);
+  return std::max(static_cast<uint32_t>(hash.value()), 1u);
+}
+
 // Makes only rows of equal offset share pages: at other positions the contents of a page differ.
 void AlignRow(const ModelConfig& config, RequestRow* row) {
   if (config.serving.alignment == PositionAlignment::kStart) return;
@@ -130,7 +146,7 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
     : request(std::move(accepted)),
       load(LoadOf(request)),
       sink(std::move(receiver)),
-      rows_left(request.rows()),
+      parts_left(request.rows()),
       rows(request.rows()),
       name(NameOfRequest(request)) {
   trace.received = received;
@@ -153,6 +169,7 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
     row.generation.limit =
         std::min(request.spec->max_tokens, max_positions + 1 - row.prompt.length);
     row.sequence.waiting.priority = request.spec->priority;
+    row.sequence.waiting.caller = CallerKey(request.caller);
     row.sequence.waiting.queued = queued;
     row.sequence.waiting.deadline = request.deadline;
     row.sequence.history = std::span(request.tokens).subspan(offset, row.prompt.length);
@@ -176,6 +193,14 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
   }
   const size_t steps = rows.size() * std::max(request.spec->max_tokens, 1);
   history.steps.reserve(std::min(steps, RequestHistory::kSteps));
+}
+
+void ActiveRequest::KeepPrefixesPrivate() {
+  constexpr int kOffsetBits = 24;  // positions take less
+  for (RequestRow& row : rows) {
+    row.sequence.kv.root |= uint64_t{row.sequence.waiting.caller} << kOffsetBits;
+    row.sequence.reuse &= !request.anonymous;
+  }
 }
 
 void ActiveRequest::PrepareGeneration(RequestRow* row) {
@@ -207,6 +232,21 @@ void ActiveRequest::PrepareGeneration(RequestRow* row) {
       row->candidates.scratch.resize(kernels::DiverseScratch(row->candidates.pool, spec.num_top));
     }
   }
+}
+
+int32_t ActiveRequest::SharedTokens(int32_t page_tokens) const {
+  const RequestRow& first = rows.front();
+  size_t shared = first.history().size() - 1;  // of each row at least one token is computed
+  for (const RequestRow& row : rows) {
+    if (!row.sequence.reuse || row.sequence.kv.root != first.sequence.kv.root) return 0;
+    const std::span<const int32_t> tokens = row.history().first(row.history().size() - 1);
+    const auto differs = std::mismatch(tokens.begin(), tokens.end(), first.history().begin(),
+                                       first.history().begin() + shared);
+    shared = differs.first - tokens.begin();
+  }
+  shared -= shared % page_tokens;
+  const int64_t saved = static_cast<int64_t>(shared) * (std::ssize(rows) - 1);
+  return 2 * saved >= std::ssize(request.tokens) ? static_cast<int32_t>(shared) : 0;
 }
 
 void ActiveRequest::AllocateReply() {
@@ -260,9 +300,10 @@ RequestLoad LoadOf(const Request& request) {
   const auto tokens = std::ssize(request.tokens);
   const int64_t rows = request.rows();
   const int64_t generated = rows * request.spec->max_tokens;
-  return {.tokens = tokens + generated,
+  return {.tokens = tokens + generated + ScoringTokens(request),
           .bytes = FixedBytes(request) + rows * RowBytes(request) +
                    tokens * PromptTokenBytes(request) + generated * GeneratedTokenBytes(request),
+          .candidates = WantedCandidates(request),
           .priority = request.spec->priority,
           .caller = request.caller};
 }

@@ -28,7 +28,8 @@ AttentionReach ReachOf(const ModelConfig& config);
 // which the scheduler knows it. `state` is guarded by the runner's lock. While it is kRunning the
 // other fields belong to the scheduling thread, otherwise to the holder of the lock.
 struct RequestRow {
-  enum class State { kWaiting, kRunning, kDone };
+  // kHeld: not known to the scheduler yet, see ActiveRequest::held_until.
+  enum class State { kHeld, kWaiting, kRunning, kDone };
   // The outcome of the row's latest step.
   enum class Outcome { kDropped, kContinues, kFinished, kNotFinite };
   struct Prompt {
@@ -65,6 +66,7 @@ struct RequestRow {
   // step before, kRewound if that step is to run again.
   enum class Void { kNo, kEnded, kRewound };
   Void is_void = Void::kNo;
+  bool scoring = false;  // whether its candidates were handed to the scorer
   int32_t draw = 0;  // the index of its draw among the sampled rows of its latest step
   Prompt prompt;
   Generation generation;
@@ -102,6 +104,12 @@ struct ActiveRequest {
   ActiveRequest& operator=(const ActiveRequest&) = delete;
 
   bool Wants(OutputMask output) const { return (request.outputs & output) != 0; }
+  // Returns the number of first tokens that all rows share in pages of `page_tokens`, if so many
+  // are worth a step of their own: at least half of the prompts' tokens need then not be computed.
+  // Else returns 0.
+  int32_t SharedTokens(int32_t page_tokens) const;
+  // Makes its prompts reuse pages of its own caller alone, and of none if that is anonymous.
+  void KeepPrefixesPrivate();
   // Allocates the parts of the reply whose sizes do not depend on what is generated; once.
   void AllocateReply();
   // Cuts the diagnostics to the positions that were computed, once nothing more is computed.
@@ -113,10 +121,12 @@ struct ActiveRequest {
   std::shared_ptr<Sink> sink;
 
   // Guarded by the runner's lock.
-  absl::Status status;    // the first failure, cancellation or expiry
-  int32_t rows_left = 0;  // rows that are not kDone
-  bool began = false;     // whether a step has carried one of its rows
-  nanoseconds needed{0};  // the forecast of AdmissionControl::Reserve
+  absl::Status status;  // the first failure, cancellation or expiry
+  // The rows that are not kDone, and those whose candidates are being scored.
+  int32_t parts_left = 0;
+  bool began = false;      // whether a step has carried one of its rows
+  int32_t held_until = 0;  // the tokens that the first row computes while the others are kHeld
+  nanoseconds needed{0};   // the forecast of AdmissionControl::Reserve
 
   // Used by the scheduling thread.
   std::vector<RequestRow> rows;

@@ -74,6 +74,7 @@ ModelStats StatsOf(const PreparedModel& prepared, const RunnerState& state, Mono
   stats.estimated_drain = std::chrono::duration_cast<nanoseconds>(
       std::chrono::duration<double>(scheduler.costs().EstimateDrain(
           state.requests.remaining_tokens(), scheduler.ladder()->largest())));
+  stats.estimated_wait = state.admission.Wait(state.requests.running_sequences(), scheduler);
   stats.costs = scheduler.costs().state();
   if (prepared.kv.keeps_pages) stats.kv = DescribeKv(state.scheduler);
   stats.traffic = DescribeTraffic(scheduler.traffic(), now);

@@ -58,7 +58,8 @@ StepPipeline::StepPipeline(const Model* model, const PreparedModel* prepared, in
       observer_(observer),
       waits_(waits),
       state_(state),
-      heartbeat_(heartbeat) {
+      heartbeat_(heartbeat),
+      scorer_(prepared_.executable.get(), model, clock, state) {
   const size_t sequences = prepared_.ladder->max_sequences();
   SLUICE_CHECK(prepared_.slots.size() <= 2);
   steps_.reserve(prepared_.slots.size());  // pointers to them stay valid
@@ -300,6 +301,7 @@ bool StepPipeline::Conclude(InFlightStep* step, const absl::Status& status) {
   }
   FailExpiredRows(rows.rows, absl::OkStatus(), timing.end);
   step->delivery.Collect(rows.rows, timing.end, step->slot);
+  scorer_.EndStep(timing.end - timing.begin);
   RequeueOrFinishRows(rows.rows, &timing.shape, timing.end - timing.begin);
   step->trace = TraceOf(*step, useful);
   step->trace.deliver = clock_->Now() - timing.end;
@@ -469,6 +471,7 @@ void StepPipeline::RequeueOrFinishRows(std::span<RequestRow* const> rows, const 
       state_->requests.Fail(request, absl::InternalError(absl::StrCat("logits of row ", row->index,
                                                                       " are not finite")));
     }
+    if (request->status.ok()) scorer_.Take(row);
     if (row->outcome == RequestRow::Outcome::kContinues && request->status.ok()) {
       state_->requests.Requeue(row);
     } else {

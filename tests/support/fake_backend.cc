@@ -145,6 +145,11 @@ class FakeBackend::Executable : public ExecutableModel {
 
   int64_t weight_bytes() const override { return 1000; }
   RowOrder row_order() const override { return backend_->options_.order; }
+  void ParallelFor(int64_t n, int64_t grain,
+                   absl::FunctionRef<void(int64_t, int64_t)> body) const override {
+    backend_->NoteParallelFor(n);
+    ExecutableModel::ParallelFor(n, grain, body);
+  }
 
   absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const override {
     SLUICE_RETURN_IF_ERROR(backend_->BeginPrepare(bucket));
@@ -294,6 +299,20 @@ absl::StatusOr<std::unique_ptr<ExecutableModel>> FakeBackend::Load(
 void FakeBackend::OnReplay(std::function<absl::Status(const RecordedBatch&)> hook) {
   MutexLock lock(&mu_);
   on_replay_ = std::move(hook);
+}
+
+void FakeBackend::OnParallelFor(std::function<void(int64_t)> hook) {
+  MutexLock lock(&mu_);
+  on_parallel_for_ = std::move(hook);
+}
+
+void FakeBackend::NoteParallelFor(int64_t n) {
+  std::function<void(int64_t)> hook;
+  {
+    MutexLock lock(&mu_);
+    hook = on_parallel_for_;
+  }
+  if (hook) hook(n);
 }
 
 void FakeBackend::OnStart(std::function<void(int32_t)> hook) {

@@ -103,6 +103,14 @@ class AsyncClient:
         tasks.check_options(tasks.ClassifyOptions, options)
         return await self._run(tasks.classify(model, inputs, options), options)
 
+    async def tag(
+        self, model: str, texts: Sequence[Union[str, bytes]],
+        **options: Unpack[tasks.ClassifyOptions],
+    ) -> list[list[tasks.Entity]]:
+        """Returns the entities that a classifier of tokens finds in each text."""
+        tasks.check_options(tasks.ClassifyOptions, options)
+        return await self._run(tasks.tag(model, texts, options), options)
+
     async def rerank(
         self, model: str, query: tasks.Prompt, documents: Sequence[tasks.Prompt], *,
         top_n: Optional[int] = None, **options: Unpack[tasks.RerankOptions],

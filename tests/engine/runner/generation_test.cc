@@ -221,6 +221,32 @@ TEST(Generation, ChunksPreemptionAndReuseChangeNoToken) {
   EXPECT_GT(reused, 0);
 }
 
+TEST(Generation, PrefixesArePrivateToACaller) {
+  const std::vector<int32_t> prompt = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  for (const bool is_private : {true, false}) {
+    SCOPED_TRACE(is_private);
+    EngineOptions options = SmallOptions();
+    options.kv.private_prefixes = is_private;
+    Harness harness(options);
+    const auto reused = [&](const char* caller, bool anonymous = false) {
+      Request request = harness.MakeRequest({prompt});
+      request.caller = caller;
+      request.anonymous = anonymous;
+      const auto sink = harness.Submit(std::move(request));
+      sink->AwaitDone();
+      EXPECT_EQ(sink->row_tokens(0), Greedy(prompt, 1));
+      return sink->trace().reused_tokens;
+    };
+    EXPECT_EQ(reused("alice"), 0);
+    EXPECT_EQ(reused("alice"), 8);
+    EXPECT_EQ(reused("mallory"), is_private ? 0 : 8);
+    EXPECT_EQ(reused("anonymous", true), is_private ? 0 : 8);
+    EXPECT_EQ(reused("anonymous", true), is_private ? 0 : 8);
+    EXPECT_EQ(reused(""), is_private ? 0 : 8) << "callers that are not told apart";
+    EXPECT_EQ(reused(""), 8);
+  }
+}
+
 TEST(Generation, ReusesPagesOfEarlierPromptsUnlessEveryPositionIsReported) {
   Harness harness;
   const std::vector<int32_t> prompt = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
