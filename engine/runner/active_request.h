@@ -1,6 +1,7 @@
 // An admitted request on its way through the engine.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -38,16 +39,21 @@ struct RequestRow {
   struct Generation {
     int32_t count = 0;  // tokens drawn and kept so far
     int32_t limit = 0;  // max_tokens, or fewer if the model's positions end before
+    // The most positions that are computed for the row, whose prompt has `length`: the last token
+    // is not computed.
+    int32_t MostPositions(int32_t length) const { return length + std::max(limit - 1, 0); }
     // Prompt and generated tokens; empty if the row computes its prompt alone.
     std::vector<int32_t> tokens;
     std::unique_ptr<RowEdits> edits;   // nullptr if there are none
     std::unique_ptr<TextStream> text;  // nullptr if no text ends the row
   };
-  // The candidates of the latest step, [num_top] each; empty if they are not wanted.
+  // The candidates of the latest step, [num_top] of [pool] each; empty if they are not wanted.
   struct Candidates {
+    int32_t pool = 0;  // num_top, or more if diverse ones are chosen among them
     std::vector<int32_t> ids;
     std::vector<float> logprobs;
     std::vector<float> scores;
+    std::vector<double> scratch;  // of that choice
   };
 
   ActiveRequest* owner = nullptr;
@@ -64,6 +70,13 @@ struct RequestRow {
   int32_t draw = 0;  // the index of its draw among the sampled rows of its latest step
   Prompt prompt;
   Generation generation;
+  // Its diagnostics in the reply: they begin behind those of this many positions of earlier rows,
+  // and the first `positions` are there.
+  struct Diagnostics {
+    int64_t begin = 0;
+    int32_t positions = 0;
+  };
+  Diagnostics diagnostics;
   Candidates candidates;
   std::unique_ptr<RowStates> states;  // nullptr if no state is wanted
   PagedSequence sequence;
@@ -99,6 +112,8 @@ struct ActiveRequest {
   void KeepPrefixesPrivate();
   // Allocates the parts of the reply whose sizes do not depend on what is generated; once.
   void AllocateReply();
+  // Cuts the diagnostics to the positions that were computed, once nothing more is computed.
+  void CompleteReply();
 
   RequestId id = 0;
   const Request request;
@@ -119,6 +134,7 @@ struct ActiveRequest {
   bool reply_allocated = false;
   RequestTrace trace;
   RequestHistory history;
+  const std::shared_ptr<const RequestName> name;  // nullptr without an id
 
  private:
   void PrepareGeneration(RequestRow* row);
