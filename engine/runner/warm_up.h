@@ -30,10 +30,8 @@ struct PreparedModel {
   std::vector<std::unique_ptr<ExecutionSlot>> slots;  // one for each step that may be in progress
   CostModel costs;                 // has observed each bucket once filled and once in another shape
   std::optional<LadderFile> file;  // if the options name one
+  LadderChoice ladder_kept;        // the choice in the file, which is applied
 };
-
-// Returns whether the policy computes rectangles; its ladder is then fixed.
-bool IsPadded(PolicyKind policy);
 
 // Prepares a model; takes seconds. Begins with the ladder (for kAdaptive) and the costs of the
 // ladder file if the file applies; if it does not, it is ignored with a notice to the observer.
