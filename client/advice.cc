@@ -1,7 +1,6 @@
 #include "client/advice.h"
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -10,7 +9,7 @@
 #include "base/text_wrap.h"
 #include "client/buckets_view.h"
 #include "client/table.h"
-#include "engine/options.h"
+#include "client/trials.h"
 
 namespace sluice::client {
 namespace {
@@ -24,7 +23,8 @@ constexpr int64_t kBatchesForUse = 1000;
 constexpr double kLowHitRate = 0.95;
 constexpr double kLowPaddingEfficiency = 0.85;
 constexpr double kLowExecutedEfficiency = 0.9;
-constexpr double kManySizesPerBucket = 4;
+constexpr double kNothingLost = 0.995;
+constexpr int64_t kWorthFreeing = 1 << 20;  // bytes
 constexpr double kNearMemoryLimit = 0.9;
 constexpr size_t kWidth = 96;
 
@@ -69,27 +69,88 @@ std::optional<Advice> AdviseOnHits(const ModelBuckets& model) {
       "(engine.ladder.review.interval_us), or allow it more memory."};
 }
 
-std::optional<Advice> AdviseOnEfficiency(const ModelBuckets& model) {
-  if (Padded(model) || model.padding_efficiency() >= kLowPaddingEfficiency) return std::nullopt;
-  return Advice{absl::StrCat("Low efficiency: ", Percent(1 - model.padding_efficiency()),
-                             " of the bucket tokens were not used."),
-                EnumOf<StrategyKind>(model.strategy()) == StrategyKind::kAdaptive
-                    ? "Fit the ladder to the traffic now: sluice optimize --force. If that changes "
-                      "nothing, allow more buckets: engine.ladder.max_buckets."
-                    : "Let the ladder follow the traffic: engine.ladder.strategy: adaptive."};
+// Returns the tokens that at most half of the recent batches exceed, or 0 if none ran.
+int64_t TypicalBatch(const ModelBuckets& model) {
+  double total = 0, sum = 0;
+  for (const admin::v1::SizeCount& size : model.batch_totals()) total += size.weight();
+  for (const admin::v1::SizeCount& size : model.batch_totals()) {
+    sum += size.weight();
+    if (2 * sum >= total) return size.tokens();
+  }
+  return 0;
 }
 
-std::optional<Advice> AdviseOnEntropy(const ModelBuckets& model) {
-  const double sizes = std::exp2(model.shape_entropy_bits());
-  const int buckets = LadderSize(model);
-  if (Padded(model) || buckets == 0 || sizes < kManySizesPerBucket * buckets) return std::nullopt;
-  if (model.padding_efficiency() >= (1 + kLowPaddingEfficiency) / 2) return std::nullopt;
-  return Advice{
-      absl::StrFormat("High shape entropy: batch sizes vary as if %.0f of them were equally likely "
-                      "(%.1f bits), for %d buckets.",
-                      sizes, model.shape_entropy_bits(), buckets),
-      "Allow more buckets (engine.ladder.max_buckets), or let requests wait for company "
-      "(engine.batch.max_queue_delay_us), which makes batches fuller and more alike."};
+int64_t SmallestCapacity(const ModelBuckets& model) {
+  for (const BucketUse& use : model.buckets()) {
+    if (use.in_ladder()) return use.bucket().tokens();
+  }
+  return 0;
+}
+
+// Returns why batches leave buckets empty, and what that costs, as far as the statistics say;
+// `better` is a ladder that gains, or nullptr.
+std::string CauseOf(const ModelBuckets& model, const StrategyTrial* better) {
+  std::string cause;
+  const int64_t typical = TypicalBatch(model);
+  const int64_t smallest = SmallestCapacity(model);
+  if (typical > 0 && 2 * typical <= smallest) {
+    absl::StrAppendFormat(
+        &cause,
+        " Half of the batches have at most %d tokens, and the smallest bucket has "
+        "%d (engine.ladder.min_tokens).",
+        typical, smallest);
+  }
+  if (model.ladder_changes().evicted() > 0) {
+    absl::StrAppendFormat(&cause, " %d buckets were dropped for engine.ladder.memory_limit_bytes.",
+                          model.ladder_changes().evicted());
+  }
+  if (better != nullptr && better->name == model.strategy()) {
+    absl::StrAppendFormat(&cause, " The ladder follows the traffic too slowly: %d reviews so far.",
+                          model.ladder_changes().reviews());
+  }
+  if (model.executed_efficiency() >= kNothingLost) {
+    absl::StrAppend(&cause, " Nothing is computed in vain (executed efficiency ",
+                    Percent(model.executed_efficiency()),
+                    "): the empty part of a bucket takes no time here.");
+  }
+  return cause;
+}
+
+std::string ActionOn(const ModelBuckets& model, const StrategyTrials* trials,
+                     const StrategyTrial* better) {
+  if (trials == nullptr) {
+    return model.executed_efficiency() >= kNothingLost
+               ? "Leave the ladder as it is."
+               : "Once 100 sequences have arrived, sluice ladder try shows what gains.";
+  }
+  if (better == nullptr) {
+    return absl::StrFormat(
+        "Leave the ladder as it is: on the last %d arrivals no strategy gains more than the %s "
+        "that may be chance, by simulation with the measured costs.",
+        trials->arrivals, Percent(trials->margin));
+  }
+  const std::string gain =
+      absl::StrFormat("gains %s on the last %d arrivals, by simulation with the measured costs",
+                      Percent(better->gain), trials->arrivals);
+  if (better->name == model.strategy()) {
+    return absl::StrCat("A ladder fitted now ", gain,
+                        ": sluice optimize --force. Let reviews come more often "
+                        "(engine.ladder.review.interval_us) or forget sooner (half_life_us).");
+  }
+  return absl::StrCat("\"", better->name, "\" ", gain, ": sluice ladder set ", model.model_name(),
+                      " ", ChoiceFlags(better->choice), ".");
+}
+
+std::optional<Advice> AdviseOnLadder(const ModelBuckets& model, const StrategyTrials* trials) {
+  if (Padded(model) && trials == nullptr) return std::nullopt;
+  const StrategyTrial* better = nullptr;
+  if (trials != nullptr && trials->best != trials->trials.front().name) better = &BestOf(*trials);
+  const bool low = model.padding_efficiency() < kLowPaddingEfficiency;
+  if (!low && better == nullptr) return std::nullopt;
+  return Advice{absl::StrCat(low ? "Low efficiency: " : "The ladder could fit better: ",
+                             Percent(1 - model.padding_efficiency()),
+                             " of the bucket tokens were not used.", CauseOf(model, better)),
+                ActionOn(model, trials, better)};
 }
 
 std::optional<Advice> AdviseOnUnused(const ModelBuckets& model) {
@@ -103,10 +164,9 @@ std::optional<Advice> AdviseOnUnused(const ModelBuckets& model) {
     unused.push_back(BucketName(use.bucket()));
     bytes += use.memory_bytes();
   }
-  if (unused.empty()) return std::nullopt;
+  if (bytes < kWorthFreeing) return std::nullopt;
   const char* action =
-      Padded(model) ? "The padded ladder is fixed; a packed policy keeps only what it needs: "
-                      "engine.batch.policy: cut_and_fill."
+      Padded(model) ? "A packed policy keeps only what it needs: engine.batch.policy: cut_and_fill."
                     : "Drop what is rarely used: engine.ladder.min_bucket_usage: 0.001.";
   return Advice{absl::StrFormat("Unused: %s held %.1f MiB and served no batch.",
                                 absl::StrJoin(unused, ", "), Mebibytes(bytes)),
@@ -115,16 +175,20 @@ std::optional<Advice> AdviseOnUnused(const ModelBuckets& model) {
 
 }  // namespace
 
-std::vector<Advice> Advise(const ModelBuckets& model) {
+std::vector<Advice> Advise(const ModelBuckets& model, const StrategyTrials* trials) {
   if (model.batches() < kBatchesToJudgeBy) {
     return {{absl::StrFormat("Only %d batches were seen, too few to judge by.", model.batches()),
              absl::StrFormat("Ask again after %d.", kBatchesToJudgeBy)}};
   }
   std::vector<Advice> advice;
-  for (const auto& rule : {AdviseOnPaddedLayout, AdviseOnMemory, AdviseOnHits, AdviseOnEfficiency,
-                           AdviseOnEntropy, AdviseOnUnused}) {
-    if (std::optional<Advice> found = rule(model)) advice.push_back(*std::move(found));
-  }
+  const auto add = [&advice](std::optional<Advice> found) {
+    if (found.has_value()) advice.push_back(*std::move(found));
+  };
+  add(AdviseOnPaddedLayout(model));
+  add(AdviseOnMemory(model));
+  add(AdviseOnHits(model));
+  add(AdviseOnLadder(model, trials));
+  add(AdviseOnUnused(model));
   return advice;
 }
 

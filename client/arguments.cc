@@ -19,6 +19,7 @@
 #include "client/connection_flags.h"
 #include "client/duration.h"
 #include "client/flag_values.h"
+#include "client/ladder_flags.h"
 #include "client/manage_flags.h"
 #include "client/plan_flags.h"
 #include "client/request_flags.h"
@@ -56,6 +57,7 @@ struct Flags {
   DoctorArguments doctor;
   std::string shell;
   BucketFlags buckets;
+  LadderFlags ladder;
   ManageFlags manage;
   VerifyFlags verify;
   PlanFlags plan;
@@ -76,10 +78,9 @@ void AddFlags(Flags* flags, CLI::App* app) {
   app->add_flag("--version", flags->version, "Print the version, and exit.");
   app->add_option("--server", flags->server,
                   Help("HOST:PORT of the server. Default: SLUICE_SERVER in the environment, or "
-                       "localhost:8001. For buckets, optimize, explain, plan, load, unload and "
-                       "reload: its admin "
-                       "address; "
-                       "default: SLUICE_ADMIN, or port 8003 on the host of the server."));
+                       "localhost:8001. For buckets, optimize, ladder, explain, plan, load, unload "
+                       "and reload: its admin address; default: SLUICE_ADMIN, or port 8003 on the "
+                       "host of the server."));
   app->add_option("--deadline", flags->deadline,
                   Help("End a call after this long, e.g. 500ms; 0: never. Default: 60s, and never "
                        "for generate, load and reload."));
@@ -112,6 +113,7 @@ void AddFlags(Flags* flags, CLI::App* app) {
                    Help("One of bash, zsh, fish. For bash: source <(sluice completion bash)"))
       ->required();
   AddBucketCommands(&flags->buckets, app);
+  AddLadderCommand(&flags->ladder, app);
   AddManageCommands(&flags->manage, app);
   AddVerifyCommand(&flags->verify, app);
   AddPlanCommands(&flags->plan, app);
@@ -133,8 +135,8 @@ absl::Status ReadMetricsAddress(const std::string& server, std::string* address)
 }
 
 bool IsAdminCommand(const std::string& command) {
-  constexpr const char* kCommands[] = {"buckets", "optimize", "explain", "load",
-                                       "unload",  "reload",   "plan"};
+  constexpr const char* kCommands[] = {"buckets", "optimize", "ladder", "explain",
+                                       "load",    "unload",   "reload", "plan"};
   return std::find(std::begin(kCommands), std::end(kCommands), command) != std::end(kCommands);
 }
 
@@ -181,6 +183,7 @@ absl::StatusOr<Arguments> Read(const Flags& flags, const CLI::App& app) {
     SLUICE_RETURN_IF_ERROR(ReadRequestCommand(flags.requests, app, &arguments));
     SLUICE_RETURN_IF_ERROR(ReadTaskCommand(flags.tasks, app, &arguments));
     SLUICE_RETURN_IF_ERROR(ReadBucketCommand(flags.buckets, app, &arguments));
+    SLUICE_RETURN_IF_ERROR(ReadLadderCommand(flags.ladder, app, &arguments));
     SLUICE_RETURN_IF_ERROR(ReadManageCommand(flags.manage, app, &arguments));
     SLUICE_RETURN_IF_ERROR(ReadVerifyCommand(flags.verify, app, &arguments));
     SLUICE_RETURN_IF_ERROR(ReadPlanCommand(flags.plan, app, &arguments));

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/credentials.h"
+#include "engine/ladder_choice.h"
 #include "engine/options.h"
 #include "proto/inference.pb.h"
 
@@ -77,21 +78,44 @@ struct OptimizeArguments {
   bool json = false;
 };
 
+struct LadderArguments {
+  enum class Action { kShow, kTry, kSet, kReset };
+  Action action = Action::kShow;
+  std::string model;  // empty means the only one that is served
+  std::string model_version;
+  LadderChoice options;  // of kSet
+  bool keep = false;
+  bool json = false;
+};
+constexpr auto EnumNamesOf(LadderArguments::Action) {
+  using enum LadderArguments::Action;
+  return EnumNameTable<LadderArguments::Action>(
+      {{kShow, "show"}, {kTry, "try"}, {kSet, "set"}, {kReset, "reset"}});
+}
+
 struct ExplainArguments {
   std::string request_id;
   std::string model;  // empty means any
   bool json = false;
 };
 
+// One of `lengths`, `trace` and `journal` is given.
 struct FitArguments {
   std::string lengths;  // a file, or "-" for standard input
-  std::string column;   // a number or a name; empty if each line is just a length
+  std::string trace;
+  std::string journal;
+  std::string column;  // a number or a name; empty if each line is just a length
   bool clip = false;
   LadderOptions ladder;
   BatchOptions batch{.max_batch_tokens = 4096};
+  std::string strategy;  // of the ladder to print, or "all" for the best of all
+  // What a step costs: base, for each token of its bucket, for each token that it computes. With a
+  // journal all are 0 if none was given, and the journal's own costs count.
   double step_us = 0;
   double token_us = 0;
-  double load = 0;
+  double computed_token_us = 0;
+  double capture_ms = 0;
+  double load = 0;  // 0 for the recorded times
   std::string out;  // a file beside standard output; empty means none
 };
 
@@ -153,6 +177,7 @@ struct Arguments {
     kDoctor,
     kBuckets,
     kOptimize,
+    kLadder,
     kExplain,
     kLoad,
     kUnload,
@@ -176,6 +201,7 @@ struct Arguments {
   DoctorArguments doctor;
   BucketsArguments buckets;
   OptimizeArguments optimize;
+  LadderArguments ladder;
   ExplainArguments explain;
   FitArguments fit;
   VerifyArguments verify;

@@ -11,6 +11,7 @@ namespace {
 
 constexpr char kWatch[] = "--watch";
 constexpr int64_t kDefaultWatchUs = 2'000'000;
+constexpr double kDefaultLoad = 0.85;
 
 // Reads an interval. A plain number is in seconds.
 struct WatchInterval {
@@ -42,11 +43,21 @@ void AddOptionFlag(const char* path, const S& defaults, CLI::App* command,
 
 void AddFit(BucketFlags* flags, CLI::App* app) {
   CLI::App* fit = AddCommand(
-      "fit", "Fit a ladder to sample lengths; needs no server. Prints configuration.", app);
+      "fit", "Fit a ladder to lengths or recorded traffic; needs no server. Prints configuration.",
+      app);
   fit->add_option("--lengths", flags->lengths,
                   Help("File of sequence lengths in order of arrival, one a line; - for standard "
-                       "input."))
-      ->required();
+                       "input. They arrive at random."));
+  fit->add_option("--trace", flags->trace,
+                  Help("File of arrivals at their times: CSV with columns arrival_s and "
+                       "input_tokens, or Mooncake's JSON lines with timestamp and input_length."));
+  fit->add_option("--journal", flags->journal,
+                  Help("File that a daemon recorded (engine.history.journal), with its measured "
+                       "costs unless others are given."));
+  fit->add_option("--strategy", flags->strategy,
+                  Help("The strategy whose ladder is printed, unless another is better on this "
+                       "traffic; all: every strategy side by side, and the best one. Default "
+                       "adaptive."));
   fit->add_option("--column", flags->column,
                   Help("The lines are comma-separated: the column's number from 1, or its name in "
                        "the first line."));
@@ -60,14 +71,19 @@ void AddFit(BucketFlags* flags, CLI::App* app) {
   AddOptionFlag<LadderOptions>("max_buckets", FitArguments().ladder, fit, &flags->max_buckets);
   AddOptionFlag<LadderOptions>("min_tokens", FitArguments().ladder, fit, &flags->min_tokens);
   fit->add_option("--step-us", flags->step_us,
-                  Help("What a step costs whatever its size, in microseconds. Default 60."));
-  fit->add_option(
-      "--token-us", flags->token_us,
-      Help("What each token of its bucket adds. Default 0.04. sluice buckets shows what "
-           "was measured."));
+                  Help("What a step costs whatever its size, in microseconds. Default 60. sluice "
+                       "buckets shows what was measured, as step cost."));
+  fit->add_option("--token-us", flags->token_us,
+                  Help("What each token of its bucket adds, as where a captured graph computes its "
+                       "whole bucket. Default 0.04, or 0 with --computed-token-us."));
+  fit->add_option("--computed-token-us", flags->computed_token_us,
+                  Help("What each token that it computes adds, as on a CPU. Default 0."));
+  fit->add_option("--capture-ms", flags->capture_ms,
+                  Help("What it takes to prepare a plan, in milliseconds, for the table. Default "
+                       "0."));
   fit->add_option("--load", flags->load,
-                  Help("Load to fit for: share of the device's capacity at full batches that "
-                       "arrives. Default 0.85."));
+                  Help("Share of the device's capacity at full batches that arrives. Default: the "
+                       "recorded times, or 0.85 for lengths without times."));
   fit->add_option("--out", flags->out, Help("Write the configuration to this file as well."));
 }
 
@@ -96,7 +112,19 @@ absl::Status ReadMaxBatchTokens(const BucketFlags& flags, FitArguments* fit) {
 absl::Status ReadFit(const BucketFlags& flags, FitArguments* fit) {
   constexpr Real kMicroseconds{0.0, 1e6};
   constexpr Real kLoad{0.0, 1.0, /*above_min=*/true, /*below_max=*/true};
+  if ((flags.lengths.empty() ? 0 : 1) + (flags.trace.empty() ? 0 : 1) +
+          (flags.journal.empty() ? 0 : 1) !=
+      1) {
+    return FlagError("--lengths", "give one of --lengths, --trace and --journal");
+  }
+  std::vector<std::string> strategies = Choice<StrategyKind>().Words();
+  strategies.push_back("all");
+  // A journal has costs of its own.
+  const bool own_costs = !flags.journal.empty() && !flags.step_us.has_value() &&
+                         !flags.token_us.has_value() && !flags.computed_token_us.has_value();
   fit->lengths = flags.lengths;
+  fit->trace = flags.trace;
+  fit->journal = flags.journal;
   fit->column = flags.column;
   fit->clip = flags.clip;
   fit->out = flags.out;
@@ -105,9 +133,16 @@ absl::Status ReadFit(const BucketFlags& flags, FitArguments* fit) {
         ReadOption("max_batch_sequences", flags.max_batch_sequences, &fit->batch),
         ReadOption("max_buckets", flags.max_buckets, &fit->ladder),
         ReadOption("min_tokens", flags.min_tokens, &fit->ladder),
-        ReadFlag("--step-us", kMicroseconds, flags.step_us, &fit->step_us),
-        ReadFlag("--token-us", kMicroseconds, flags.token_us, &fit->token_us),
-        ReadFlag("--load", kLoad, flags.load, &fit->load)}) {
+        ReadFlag("--step-us", kMicroseconds, flags.step_us.value_or(own_costs ? "0" : "60"),
+                 &fit->step_us),
+        ReadFlag("--token-us", kMicroseconds,
+                 flags.token_us.value_or(own_costs || flags.computed_token_us.has_value() ? "0"
+                                                                                          : "0.04"),
+                 &fit->token_us),
+        ReadFlag("--computed-token-us", kMicroseconds, flags.computed_token_us.value_or("0"),
+                 &fit->computed_token_us),
+        ReadFlag("--capture-ms", kMicroseconds, flags.capture_ms, &fit->capture_ms),
+        ReadFlag("--strategy", OneOf{strategies}, flags.strategy, &fit->strategy)}) {
     SLUICE_RETURN_IF_ERROR(status);
   }
   const int32_t min_tokens = fit->ladder.min_tokens, max_tokens = fit->batch.max_batch_tokens;
@@ -115,7 +150,12 @@ absl::Status ReadFit(const BucketFlags& flags, FitArguments* fit) {
     return FlagError("--min-tokens",
                      absl::StrCat(min_tokens, " is above --max-batch-tokens, ", max_tokens));
   }
-  if (fit->step_us + fit->token_us == 0) {
+  if (flags.load.has_value()) {
+    SLUICE_RETURN_IF_ERROR(ReadFlag("--load", kLoad, *flags.load, &fit->load));
+  } else if (!flags.lengths.empty()) {
+    fit->load = kDefaultLoad;
+  }
+  if (!own_costs && fit->step_us + fit->token_us + fit->computed_token_us == 0) {
     return FlagError("--step-us",
                      "a step that costs nothing can have any bucket; give --step-us "
                      "or --token-us");

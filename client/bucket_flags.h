@@ -28,9 +28,14 @@ struct BucketFlags {
   std::optional<std::string> max_batch_sequences;
   std::optional<std::string> max_buckets;
   std::optional<std::string> min_tokens;
-  std::string step_us = "60";
-  std::string token_us = "0.04";
-  std::string load = "0.85";
+  std::string trace;
+  std::string journal;
+  std::string strategy = "adaptive";
+  std::optional<std::string> step_us;
+  std::optional<std::string> token_us;
+  std::optional<std::string> computed_token_us;
+  std::string capture_ms = "0";
+  std::optional<std::string> load;
   std::string out;
 };
 

@@ -1,5 +1,7 @@
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
+#include <vector>
 
 #include "client/advice.h"
 #include "client/buckets_view.h"
@@ -8,6 +10,7 @@
 #include "client/explanation.h"
 #include "client/message_json.h"
 #include "client/response.h"
+#include "client/trials.h"
 
 namespace sluice::client {
 namespace {
@@ -16,12 +19,29 @@ using admin::v1::GetBucketsResponse;
 
 constexpr char kClearTerminal[] = "\x1b[H\x1b[2J";
 
-nlohmann::json BucketsJson(const GetBucketsResponse& response, bool advise) {
+// Returns the advice on each model. A daemon tries the strategies for it, which takes it a while,
+// so it is asked once and not while its figures are watched.
+std::vector<std::vector<Advice>> AdviseAll(const GetBucketsResponse& response,
+                                           const BucketsArguments& arguments,
+                                           const Connection& connection) {
+  std::vector<std::vector<Advice>> all;
+  for (const admin::v1::ModelBuckets& model : response.models()) {
+    std::optional<StrategyTrials> trials;
+    if (arguments.watch_us == 0 && model.batches() >= kBatchesToJudgeBy) {
+      const auto tried = connection.TryStrategies(model.model_name(), model.model_version());
+      if (tried.ok() && tried->trials_size() > 0) trials = TrialsOf(*tried);
+    }
+    all.push_back(Advise(model, trials.has_value() ? &*trials : nullptr));
+  }
+  return all;
+}
+
+nlohmann::json BucketsJson(const GetBucketsResponse& response,
+                           const std::vector<std::vector<Advice>>& all) {
   nlohmann::json json = ToJson(response);
-  if (!advise || !json.is_object()) return json;
-  for (int i = 0; i < response.models_size(); ++i) {
+  for (size_t i = 0; i < all.size(); ++i) {
     nlohmann::json& advice = json["models"][i]["advice"] = nlohmann::json::array();
-    for (const Advice& each : Advise(response.models(i))) {
+    for (const Advice& each : all[i]) {
       advice.push_back({{"finding", each.finding}, {"action", each.action}});
     }
   }
@@ -29,15 +49,17 @@ nlohmann::json BucketsJson(const GetBucketsResponse& response, bool advise) {
 }
 
 void Print(const GetBucketsResponse& response, const BucketsArguments& arguments,
-           std::ostream* out) {
+           const Connection& connection, std::ostream* out) {
+  std::vector<std::vector<Advice>> all;
+  if (arguments.advise) all = AdviseAll(response, arguments, connection);
   if (arguments.json) {
-    *out << JsonLine(BucketsJson(response, arguments.advise));
+    *out << JsonLine(BucketsJson(response, all));
     return;
   }
   for (int i = 0; i < response.models_size(); ++i) {
     if (i > 0) *out << "\n";
     *out << BucketsText(response.models(i));
-    if (arguments.advise) *out << "\n" << AdviceText(Advise(response.models(i)));
+    if (arguments.advise) *out << "\n" << AdviceText(all[i]);
   }
 }
 
@@ -50,7 +72,7 @@ int RunBuckets(const Arguments& arguments, const Connection& connection, const C
     if (!response.ok()) return Fail(response.status(), arguments, console);
     const bool watch = own.watch_us > 0;
     if (watch && console.terminal && !own.json) *console.out << kClearTerminal;
-    Print(*response, own, console.out);
+    Print(*response, own, connection, console.out);
     console.out->flush();
     if (!watch || !console.pause || !console.pause(absl::Microseconds(own.watch_us))) {
       return kExitOk;

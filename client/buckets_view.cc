@@ -98,7 +98,8 @@ std::string TotalsText(const v1::ModelBuckets& model) {
                         Percent(model.memory_overhead()));
   absl::StrAppendFormat(&text, "arrivals    %.1f sequences/s, %.0f tokens/s\n",
                         model.sequences_per_second(), model.tokens_per_second());
-  absl::StrAppend(&text, "lengths     ", QuantilesText(model.lengths()), "\n");
+  absl::StrAppendFormat(&text, "lengths     %s; entropy %.2f bits\n",
+                        QuantilesText(model.lengths()), model.length_entropy_bits());
   absl::StrAppendFormat(&text, "batch size  %s; entropy %.2f bits\n",
                         QuantilesText(model.batch_totals()), model.shape_entropy_bits());
   const v1::LadderChanges& changes = model.ladder_changes();
@@ -165,7 +166,8 @@ std::string OptimizeText(const v1::OptimizeBucketsResponse& response) {
   line("merged      ", response.merged());
   line("split       ", response.split());
   absl::StrAppendFormat(&text,
-                        "gain        %s of the device time of the recent traffic\n"
+                        "gain        %s of device time and mean latency (geometric mean) on the "
+                        "recent traffic\n"
                         "efficiency  padding %s before, %s after, on the recent traffic\n",
                         Percent(response.gain()), Percent(response.efficiency_before()),
                         Percent(response.efficiency_after()));

@@ -53,6 +53,8 @@ int Run(const Arguments& arguments, const Console& console) {
       return RunBuckets(arguments, connection, console);
     case Arguments::Command::kOptimize:
       return RunOptimize(arguments, connection, console);
+    case Arguments::Command::kLadder:
+      return RunLadder(arguments, connection, console);
     case Arguments::Command::kExplain:
       return RunExplain(arguments, connection, console);
     case Arguments::Command::kLoad:

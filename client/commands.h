@@ -43,6 +43,7 @@ int RunDoctor(const Arguments& arguments, const Connection& connection, const Co
               const Console& console);
 int RunBuckets(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunOptimize(const Arguments& arguments, const Connection& connection, const Console& console);
+int RunLadder(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunExplain(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunLoad(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunUnload(const Arguments& arguments, const Connection& connection, const Console& console);

@@ -126,6 +126,19 @@ absl::StatusOr<admin::v1::OptimizeBucketsResponse> Connection::Optimize(const st
   return Call(admin_, &admin::v1::Admin::Stub::OptimizeBuckets, request);
 }
 
+absl::StatusOr<admin::v1::OptimizeBucketsResponse> Connection::SetLadder(
+    const admin::v1::SetLadderRequest& request) const {
+  return Call(admin_, &admin::v1::Admin::Stub::SetLadder, request);
+}
+
+absl::StatusOr<admin::v1::TryStrategiesResponse> Connection::TryStrategies(
+    const std::string& model, const std::string& version) const {
+  admin::v1::TryStrategiesRequest request;
+  request.set_model_name(model);
+  request.set_model_version(version);
+  return Call(admin_, &admin::v1::Admin::Stub::TryStrategies, request);
+}
+
 absl::StatusOr<admin::v1::DescribePlanResponse> Connection::DescribePlan(
     const admin::v1::DescribePlanRequest& request) const {
   return Call(admin_, &admin::v1::Admin::Stub::DescribePlan, request);

@@ -40,6 +40,10 @@ class Connection {
   absl::StatusOr<admin::v1::OptimizeBucketsResponse> Optimize(const std::string& model,
                                                               const std::string& version,
                                                               bool force) const;
+  absl::StatusOr<admin::v1::OptimizeBucketsResponse> SetLadder(
+      const admin::v1::SetLadderRequest& request) const;
+  absl::StatusOr<admin::v1::TryStrategiesResponse> TryStrategies(const std::string& model,
+                                                                 const std::string& version) const;
   absl::StatusOr<admin::v1::DescribePlanResponse> DescribePlan(
       const admin::v1::DescribePlanRequest& request) const;
   absl::StatusOr<admin::v1::ExplainResponse> Explain(const std::string& request_id,

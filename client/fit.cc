@@ -1,6 +1,7 @@
 #include "client/fit.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <ostream>
@@ -8,111 +9,191 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
+#include "base/text_wrap.h"
 #include "client/commands.h"
 #include "client/exit_code.h"
 #include "client/lengths.h"
+#include "client/trials.h"
+#include "engine/journal/recorded.h"
 #include "engine/option_specs.h"
-#include "engine/review/adaptive.h"
-#include "engine/review/ladder_trial.h"
+#include "engine/review/strategies.h"
 
 namespace sluice::client {
 namespace {
 
 constexpr size_t kMaxSamples = 50'000;
+constexpr size_t kLeastSamples = 1000;
 constexpr uint64_t kSeed = 1;
-
-std::vector<int32_t> SampleOf(std::span<const int32_t> lengths) {
-  const size_t count = std::min(lengths.size(), kMaxSamples);
-  std::vector<int32_t> sample(count);
-  for (size_t i = 0; i < count; ++i) sample[i] = lengths[i * lengths.size() / count];
-  return sample;
-}
+constexpr size_t kWidth = 98;  // beside "# "
+// The bytes of a plan that a bucket token stands for: only ratios between ladders are shown.
+constexpr int64_t kPlanBytesPerToken = 1;
 
 CostModel Law(const FitArguments& arguments) {
   CostState state;
   state.law[0] = arguments.step_us * 1e-6;
   state.law[1] = arguments.token_us * 1e-6;
+  state.law[2] = arguments.computed_token_us * 1e-6;
   CostModel costs;
   costs.Restore(state);
   return costs;
 }
 
-// Returns arrivals at `load` times the rate that full batches sustain.
-std::vector<Arrival> PoissonArrivals(std::span<const int32_t> lengths,
-                                     const FitArguments& arguments) {
-  const double step_seconds =
-      1e-6 * (arguments.step_us + arguments.token_us * arguments.batch.max_batch_tokens);
-  const double tokens_per_second = arguments.load * arguments.batch.max_batch_tokens / step_seconds;
+bool HasCosts(const FitArguments& arguments) {
+  return arguments.step_us + arguments.token_us + arguments.computed_token_us > 0;
+}
+
+// Returns the tokens per second at the share `load` of what full batches can serve.
+double TokensPerSecond(const FitArguments& arguments, const CostModel& law) {
+  const int32_t tokens = arguments.batch.max_batch_tokens;
+  const Bucket largest{.tokens = tokens, .sequences = arguments.batch.max_batch_sequences};
+  return arguments.load * tokens / law.Estimate({.bucket = largest, .computed_tokens = tokens});
+}
+
+// Stretches the times evenly, so that the tokens arrive at the load of the arguments.
+void StretchToLoad(const FitArguments& arguments, const CostModel& law,
+                   std::vector<Arrival>* arrivals) {
   double tokens = 0;
-  for (int32_t length : lengths) tokens += length;
-  std::mt19937_64 random(kSeed);
-  std::exponential_distribution<double> gap(tokens_per_second *
-                                            static_cast<double>(lengths.size()) / tokens);
-  double seconds = 0;
-  std::vector<Arrival> arrivals;
-  arrivals.reserve(lengths.size());
-  for (int32_t length : lengths) {
-    seconds += gap(random);
-    arrivals.push_back(
-        {.at = MonoTime(nanoseconds(static_cast<int64_t>(1e9 * seconds))), .tokens = length});
+  for (const Arrival& arrival : *arrivals) tokens += arrival.tokens;
+  const MonoTime first = arrivals->front().at;
+  const double span = std::chrono::duration<double>(arrivals->back().at - first).count();
+  if (span <= 0) return;
+  const double factor = tokens / TokensPerSecond(arguments, law) / span;
+  for (Arrival& arrival : *arrivals) {
+    arrival.at =
+        first +
+        nanoseconds(std::llround(static_cast<double>((arrival.at - first).count()) * factor));
   }
-  return arrivals;
 }
 
-// Returns a geometric ladder of `count` buckets.
-Ladder Geometric(size_t count, const LadderOptions& base, const LadderLimits& limits) {
-  LadderOptions options = base;
-  options.strategy = StrategyKind::kGeometric;
-  options.max_buckets = count;
-  const double span = static_cast<double>(limits.max_tokens) / options.min_tokens;
-  const double steps = std::max<double>(1, static_cast<double>(count) - 1);
-  options.ratio =
-      std::clamp(std::pow(span, 1 / steps), 1.001, OptionSpecOf<LadderOptions>("ratio").real->max);
-  return *BuildLadder(options, limits);
+// Drops all but the latest arrivals. A sample over all of them would arrive at another rate.
+void KeepLatest(std::vector<Arrival>* arrivals) {
+  if (arrivals->size() <= kMaxSamples) return;
+  arrivals->erase(arrivals->begin(), arrivals->end() - kMaxSamples);
 }
 
-std::vector<int32_t> Capacities(const Ladder& ladder) {
-  std::vector<int32_t> capacities;
-  for (const Bucket& bucket : ladder.buckets()) capacities.push_back(bucket.tokens);
-  return capacities;
+std::string Comment(absl::string_view text) {
+  std::string lines;
+  for (const std::string& line : Wrap(text, kWidth)) absl::StrAppend(&lines, "# ", line, "\n");
+  return lines;
 }
 
-std::string ReadProblem(const std::string& path) {
-  return absl::StrCat("sluice: ", path, ": cannot be read\n");
+std::string CommentLines(const std::string& text) {
+  std::string lines;
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    absl::StrAppend(&lines, "# ", line, "\n");
+  }
+  return lines;
+}
+
+const StrategyTrial& Named(const StrategyTrials& trials, const std::string& name) {
+  return *std::ranges::find(trials.trials, name, &StrategyTrial::name);
+}
+
+// Returns the name of the trial of a strategy as it is configured.
+std::string TrialOf(const std::string& strategy, const StrategyTrials& trials) {
+  for (const StrategyTrial& trial : trials.trials) {
+    const auto chosen = trial.choice.find("strategy");
+    if (chosen->second == strategy && strategy != "fixed") return trial.name;
+  }
+  return trials.trials.front().name;  // fixed: one bucket
 }
 
 }  // namespace
 
-FitReport Fit(std::span<const int32_t> lengths, const FitArguments& arguments) {
-  const std::vector<int32_t> sample = SampleOf(lengths);
-  const LadderOptions& options = arguments.ladder;
-  const BatchOptions& batch = arguments.batch;
-  const LadderLimits limits = {.max_tokens = batch.max_batch_tokens,
-                               .max_sequences = batch.max_batch_sequences,
-                               .tile_tokens = 1};
-  const CostModel costs = Law(arguments);
-  const std::vector<Arrival> arrivals = PoissonArrivals(sample, arguments);
-  const Ladder fitted = FitLadder(sample, options, batch, limits, costs);
-  const Ladder geometric = Geometric(fitted.buckets().size(), options, limits);
-  return {.lengths = sample.size(),
-          .fitted = Capacities(fitted),
-          .geometric = Capacities(geometric),
-          .fitted_efficiency = TryLadder(fitted, arrivals, batch, costs).efficiency,
-          .geometric_efficiency = TryLadder(geometric, arrivals, batch, costs).efficiency};
+FitInput InputOf(std::span<const int32_t> lengths, const FitArguments& arguments) {
+  FitInput input{.arrivals = {}, .law = Law(arguments)};
+  const size_t count = std::clamp(lengths.size(), kLeastSamples, kMaxSamples);
+  std::vector<int32_t> sample(count);
+  for (size_t i = 0; i < count; ++i) {
+    sample[i] =
+        lengths.size() < count ? lengths[i % lengths.size()] : lengths[i * lengths.size() / count];
+  }
+  double tokens = 0;
+  for (const int32_t length : sample) tokens += length;
+  std::mt19937_64 random(kSeed);
+  std::exponential_distribution<double> gap(TokensPerSecond(arguments, input.law) *
+                                            static_cast<double>(count) / tokens);
+  double seconds = 0;
+  for (const int32_t length : sample) {
+    seconds += gap(random);
+    input.arrivals.push_back(
+        {.at = MonoTime(nanoseconds(std::llround(1e9 * seconds))), .tokens = length});
+  }
+  return input;
+}
+
+absl::StatusOr<FitInput> ReadInput(const FitArguments& arguments) {
+  const int32_t most = arguments.batch.max_batch_tokens;
+  FitInput input{.arrivals = {}, .law = Law(arguments)};
+  if (!arguments.trace.empty()) {
+    SLUICE_ASSIGN_OR_RETURN(input.arrivals,
+                            ReadTraceArrivals(arguments.trace, most, /*generate=*/false));
+  } else {
+    SLUICE_ASSIGN_OR_RETURN(RecordedRun run, ReadJournalRun(arguments.journal));
+    input.arrivals = std::move(run.arrivals);
+    for (Arrival& arrival : input.arrivals) {
+      arrival.tokens = std::min(arrival.tokens, most);
+      arrival.deadline = MonoTime::max();
+    }
+    if (!HasCosts(arguments)) input.law = std::move(run.costs);
+  }
+  KeepLatest(&input.arrivals);
+  if (arguments.load > 0) StretchToLoad(arguments, input.law, &input.arrivals);
+  return input;
+}
+
+absl::StatusOr<FitReport> Fit(const FitInput& input, const FitArguments& arguments) {
+  StrategyContest contest{
+      .ladder = arguments.ladder,
+      .batch = arguments.batch,
+      .limits = {.max_tokens = arguments.batch.max_batch_tokens,
+                 .max_sequences = arguments.batch.max_batch_sequences,
+                 .tile_tokens = 1},
+      .costs = input.law,
+      .prices = {
+          .capture_seconds = [&](const Bucket&) { return arguments.capture_ms * 1e-3; },
+          .memory_bytes = [](const Bucket& bucket) { return kPlanBytesPerToken * bucket.tokens; }}};
+  // Nothing that was recorded is forgotten.
+  contest.ladder.review.half_life_us =
+      OptionSpecOf<LadderOptions>("review.half_life_us").integer->max;
+  FitReport report;
+  SLUICE_ASSIGN_OR_RETURN(report.trials,
+                          TryStrategies(contest, input.arrivals, /*present=*/nullptr));
+  report.taken = report.trials.best;
+  if (arguments.strategy == "all") return report;
+  const std::string wanted = TrialOf(arguments.strategy, report.trials);
+  const double lead = Named(report.trials, report.taken).gain - Named(report.trials, wanted).gain;
+  if (lead <= report.trials.margin) report.taken = wanted;
+  return report;
 }
 
 std::string FitText(const FitReport& report, const FitArguments& arguments) {
-  std::string text = absl::StrFormat(
-      "# A ladder fitted to %d lengths by sluice fit. Simulated at load %g with steps of %g us +\n"
-      "# %g us a bucket token, batches would use %.1f%% of their buckets' tokens; with the "
-      "geometric\n"
-      "# ladder of %d buckets %.1f%%.\n",
-      report.lengths, arguments.load, arguments.step_us, arguments.token_us,
-      100 * report.fitted_efficiency, report.geometric.size(), 100 * report.geometric_efficiency);
+  const StrategyTrials& trials = report.trials;
+  const StrategyTrial& taken = Named(trials, report.taken);
+  std::string text = Comment(absl::StrFormat(
+      "A ladder by sluice fit, \"%s\". In simulation its batches use %s of their buckets' tokens, "
+      "on the second half of the arrivals, %d; it was fitted to the first.",
+      taken.name, Percent(taken.padding_efficiency), trials.arrivals));
+  if (arguments.strategy == "all") {
+    text += CommentLines(TrialsTable(trials));
+    text += Comment(
+        "PLANS MIB counts a byte for each bucket token: the memory of plans, as a ratio. GAIN is "
+        "1 - sqrt(device time ratio x mean latency ratio) over the first line.");
+    text += Comment(VerdictText(trials));
+  } else if (report.taken != TrialOf(arguments.strategy, trials)) {
+    const StrategyTrial& wanted = Named(trials, TrialOf(arguments.strategy, trials));
+    text += Comment(absl::StrFormat(
+        "\"%s\" would gain %s over one bucket, this ladder %s: it is printed in its place.",
+        wanted.name, Percent(wanted.gain), Percent(taken.gain)));
+  }
   LadderOptions ladder = arguments.ladder;
   ladder.strategy = StrategyKind::kFixed;
-  ladder.fixed_tokens = report.fitted;
-  ladder.max_buckets = std::max<size_t>(report.fitted.size(), 1);
+  ladder.fixed_tokens.clear();
+  for (const Bucket& bucket : taken.buckets) ladder.fixed_tokens.push_back(bucket.tokens);
+  ladder.max_buckets = static_cast<int32_t>(taken.buckets.size());
   absl::StrAppend(
       &text, "engine:\n  ladder:\n",
       FormatOptions(ladder, {"strategy", "fixed_tokens", "max_buckets", "min_tokens"},
@@ -122,24 +203,36 @@ std::string FitText(const FitReport& report, const FitArguments& arguments) {
   return text;
 }
 
-int RunFit(const Arguments& arguments, const Console& console) {
-  const FitArguments& own = arguments.fit;
+namespace {
+
+absl::StatusOr<FitInput> ReadAll(const FitArguments& own, const Console& console) {
+  if (own.lengths.empty()) return ReadInput(own);
   std::ifstream file;
   const bool standard_input = own.lengths == "-";
   if (!standard_input) file.open(own.lengths);
   std::istream* const in = standard_input ? console.in : &file;
   if (!in->good()) {
-    *console.error << ReadProblem(own.lengths);
-    return kExitUsage;
+    return absl::InvalidArgumentError(absl::StrCat(own.lengths, ": cannot be read"));
   }
-  const auto lengths =
+  SLUICE_ASSIGN_OR_RETURN(
+      const std::vector<int32_t> lengths,
       ReadLengths(in, own.lengths,
-                  {.column = own.column, .maximum = own.batch.max_batch_tokens, .clip = own.clip});
-  if (!lengths.ok()) {
-    *console.error << "sluice: " << lengths.status().message() << "\n";
+                  {.column = own.column, .maximum = own.batch.max_batch_tokens, .clip = own.clip}));
+  return InputOf(lengths, own);
+}
+
+}  // namespace
+
+int RunFit(const Arguments& arguments, const Console& console) {
+  const FitArguments& own = arguments.fit;
+  const absl::StatusOr<FitInput> input = ReadAll(own, console);
+  const absl::StatusOr<FitReport> report =
+      input.ok() ? Fit(*input, own) : absl::StatusOr<FitReport>(input.status());
+  if (!report.ok()) {
+    *console.error << "sluice: " << report.status().message() << "\n";
     return kExitUsage;
   }
-  const std::string text = FitText(Fit(*lengths, own), own);
+  const std::string text = FitText(*report, own);
   *console.out << text;
   if (own.out.empty()) return kExitOk;
   std::ofstream out(own.out);

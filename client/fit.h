@@ -1,4 +1,5 @@
-// Fits a ladder to sample lengths with the code by which the daemon adapts its ladders.
+// Fits a ladder to recorded or sample lengths, with the code by which the daemon adapts its
+// ladders, and compares it with every other strategy.
 #pragma once
 
 #include <cstdint>
@@ -6,27 +7,42 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "client/arguments.h"
+#include "engine/engine_stats.h"
+#include "engine/schedule/cost_model.h"
+#include "engine/schedule/traffic.h"
 
 namespace sluice::client {
 
-struct FitReport {
-  size_t lengths = 0;              // the number of lengths that the ladder was fitted to
-  std::vector<int32_t> fitted;     // capacities in tokens, ascending; the last is max_batch_tokens
-  std::vector<int32_t> geometric;  // as many buckets, or one less if rounding makes two equal
-  // The padding efficiency of the batches that the cut-and-fill scheduler makes of the lengths, in
-  // their order. They arrive at random (Poisson, with a fixed seed) at `load`, and a step costs
-  // step_us + token_us * bucket tokens.
-  double fitted_efficiency = 0;
-  double geometric_efficiency = 0;
+// Arrivals, and the cost of a step that serves them.
+struct FitInput {
+  std::vector<Arrival> arrivals;  // ascending in time
+  CostModel law;
 };
 
-// Requires that `lengths` is not empty and that each is in [1, max_batch_tokens]. Evenly spaced
-// ones are used if there are very many.
-FitReport Fit(std::span<const int32_t> lengths, const FitArguments& arguments);
+// Returns arrivals of these lengths, at random times (Poisson, with a fixed seed) at the share
+// `load` of what full batches can serve. Lengths are repeated up to a least number, and thinned
+// evenly if there are very many. Requires lengths in [1, max_batch_tokens].
+FitInput InputOf(std::span<const int32_t> lengths, const FitArguments& arguments);
 
-// Returns the report as YAML comments, then the options `engine.ladder` and `engine.batch` that
-// give the fitted ladder.
+// Reads the arrivals of the trace or the journal that the arguments name; a journal brings its
+// costs unless others were given. Their times are the recorded ones, or with a load stretched
+// evenly to it. Returns InvalidArgument that names the file and the problem.
+absl::StatusOr<FitInput> ReadInput(const FitArguments& arguments);
+
+struct FitReport {
+  StrategyTrials trials;
+  // The trial of the strategy that was asked for, or of the best one if that is better beyond
+  // chance.
+  std::string taken;
+};
+
+// Tries all strategies. Returns FailedPrecondition if there are too few arrivals.
+absl::StatusOr<FitReport> Fit(const FitInput& input, const FitArguments& arguments);
+
+// Returns the report as YAML comments, then the options of engine.ladder and engine.batch that give
+// the ladder. Requires that `taken` names a trial.
 std::string FitText(const FitReport& report, const FitArguments& arguments);
 
 }  // namespace sluice::client

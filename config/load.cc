@@ -120,11 +120,30 @@ class Loader {
     for (const OptionSpec<ModelSpec>& spec : OptionSpecs<ModelSpec>()) {
       known.push_back(spec.path);
       if (field.key != spec.path) continue;
+      if (field.key == "ladder" && field.kind == YamlNode::Kind::kMap) {
+        return LoadLadder(field, path, &model->ladder);
+      }
       const bool scalar = field.kind == YamlNode::Kind::kScalar;
       if (scalar && spec.parse(field.scalar, model)) return absl::OkStatus();
       return ErrorAt(field, path, Expected(spec.expected, field));
     }
     return ErrorAt(field, path, absl::StrCat("unknown key", Suggestion(field.key, known)));
+  }
+
+  // Reads the options of engine.ladder that a model has for itself.
+  absl::Status LoadLadder(const YamlNode& map, const std::string& path, LadderChoice* choice) {
+    for (const YamlNode& entry : map.children) {
+      std::string value = entry.scalar;
+      if (entry.kind == YamlNode::Kind::kList) {
+        value = absl::StrJoin(entry.children, ",", [](std::string* out, const YamlNode& item) {
+          out->append(item.scalar);
+        });
+      }
+      const absl::Status valid = Apply({{entry.key, value}}, {}).status();
+      if (!valid.ok()) return ErrorAt(entry, path, valid.message());
+      (*choice)[entry.key] = std::move(value);
+    }
+    return absl::OkStatus();
   }
 
   const std::string& file_;

@@ -29,9 +29,10 @@ constexpr absl::string_view kPreamble =
 # The models to serve, each with a name (A-Z a-z 0-9 _ . -, at most 128), the path of its directory
 # (config.json, model.safetensors; relative to this file) and a version (an integer from 1 on,
 # 1 where it is left out). quantization: int8 multiplies its projections in int8 on a CPU, and
-# quantize_head: true its head as well; none, the default, leaves that to config.json. As a flag:
-# --model NAME=DIR or NAME:VERSION=DIR, repeatable; in the environment: SLUICE_MODELS,
-# comma-separated. A reload (SIGHUP, sluice reload) applies it.
+# quantize_head: true its head as well; none, the default, leaves that to config.json. ladder:
+# options of engine.ladder that this model has in place of those below. As a flag: --model NAME=DIR
+# or NAME:VERSION=DIR, repeatable; in the environment: SLUICE_MODELS, comma-separated. A reload
+# (SIGHUP, sluice reload) applies it.
 #
 #   models:
 #     - name: demo
@@ -39,6 +40,7 @@ constexpr absl::string_view kPreamble =
 #       version: 1
 #       quantization: none
 #       quantize_head: false
+#       ladder: {strategy: geometric, ratio: 2}
 models: []
 )";
 
@@ -72,9 +74,17 @@ std::string RenderModels(const Config& config, const std::string& origin) {
   for (const ModelSpec& model : config.models) {
     absl::StrAppend(&out, "  - name: ", Quote(model.name), "\n    path: ", Quote(model.path),
                     "\n    version: ", model.version, "\n");
-    if (model.quantization == Quantization::kNone) continue;
-    absl::StrAppend(&out, "    quantization: ", std::string(NameOf(model.quantization)),
-                    "\n    quantize_head: ", model.quantize_head ? "true" : "false", "\n");
+    if (model.quantization != Quantization::kNone) {
+      absl::StrAppend(&out, "    quantization: ", std::string(NameOf(model.quantization)),
+                      "\n    quantize_head: ", model.quantize_head ? "true" : "false", "\n");
+    }
+    if (model.ladder.empty()) continue;
+    absl::StrAppend(&out, "    ladder:\n");
+    const LadderOptions ladder = *Apply(model.ladder, {});
+    for (const auto& [option, value] : model.ladder) {
+      absl::StrAppend(&out, "      ", option, ": ",
+                      OptionSpecOf<LadderOptions>(option).format(ladder), "\n");
+    }
   }
   return out;
 }

@@ -14,6 +14,16 @@ absl::StatusOr<RequestId> Engine::ResolveAndSubmit(std::string_view name, std::s
   return Submit(std::move(made.request), std::move(made.sink), received);
 }
 
+absl::StatusOr<OptimizeReport> Engine::ChooseLadder(std::string_view name, std::string_view version,
+                                                    const LadderChoice& choice, bool keep) {
+  return absl::UnimplementedError("this engine has fixed ladders");
+}
+
+absl::StatusOr<StrategyTrials> Engine::TryStrategies(std::string_view name,
+                                                     std::string_view version) const {
+  return absl::UnimplementedError("this engine tries no strategies");
+}
+
 absl::StatusOr<std::string> Engine::DescribePlan(std::string_view name, std::string_view version,
                                                  const PlanQuery& query) const {
   return absl::UnimplementedError("this engine describes no plans");

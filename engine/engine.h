@@ -30,6 +30,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -42,6 +43,7 @@
 #include "base/clock.h"
 #include "engine/backend.h"
 #include "engine/engine_stats.h"
+#include "engine/ladder_choice.h"
 #include "engine/observer.h"
 #include "engine/options.h"
 #include "engine/request.h"
@@ -56,6 +58,8 @@ struct ModelChange {
   // Each replaces the served model of the same name and version, if there is one.
   std::vector<std::shared_ptr<const Model>> serve;
   std::vector<std::shared_ptr<const Model>> withdraw;  // each is served
+  // The ladders of models of `serve`; the others have that of EngineOptions.
+  std::map<const Model*, LadderChoice> ladders{};
 };
 
 class Engine {
@@ -113,10 +117,26 @@ class Engine {
   // have ended, unless another has its name and version.
   virtual std::vector<ModelStats> Stats() const = 0;
 
+  // Replaces the model's ladder by one that is chosen by `choice`, whose options take the place of
+  // the configuration's from now on; an empty choice returns to the configuration. Requests are
+  // served as before while the new plans are prepared. With `keep`, the choice is written to the
+  // ladder file and holds after a restart. Returns NotFound, InvalidArgument that names an option,
+  // FailedPrecondition (no ladder file to keep it in, or a policy of one column), or the error of
+  // preparing a plan; the ladder is then as before.
+  virtual absl::StatusOr<OptimizeReport> ChooseLadder(std::string_view name,
+                                                      std::string_view version,
+                                                      const LadderChoice& choice, bool keep);
+
+  // Tries every strategy on the recent traffic, with the measured costs of steps. May take seconds.
+  // The name and version are as in Resolve. Returns NotFound, or FailedPrecondition where too
+  // little has arrived or the ladder cannot be chosen.
+  virtual absl::StatusOr<StrategyTrials> TryStrategies(std::string_view name,
+                                                       std::string_view version) const;
+
   // Reviews the ladder now. Returns once a better ladder is in use, or if none was found. With
   // `force`, any gain is enough. May take seconds; concurrent calls for one model run one after
-  // another. The name and version are as in Resolve. Returns NotFound, or FailedPrecondition for a
-  // padded policy, whose ladder is fixed.
+  // another. The name and version are as in Resolve. Returns NotFound, or FailedPrecondition for
+  // a policy of one column, whose ladder is fixed.
   virtual absl::StatusOr<OptimizeReport> Optimize(std::string_view name, std::string_view version,
                                                   bool force) = 0;
 

@@ -14,6 +14,7 @@
 #include "engine/attention_variant.h"
 #include "engine/backend.h"
 #include "engine/bucket.h"
+#include "engine/ladder_choice.h"
 #include "engine/model/model.h"
 #include "engine/request.h"
 #include "engine/schedule_values.h"
@@ -63,6 +64,7 @@ struct TrafficStats {
   std::vector<TokenWeight> lengths;       // of sequences
   std::vector<TokenWeight> batch_tokens;  // useful tokens of step batches
   double shape_entropy_bits = 0;          // of batch_tokens
+  double length_entropy_bits = 0;         // of lengths
   ArrivalRate arrivals{};
 };
 
@@ -113,6 +115,32 @@ struct ModelStats {
   TrafficStats traffic;
   CostState costs;
   LadderChanges ladder_changes;
+  LadderOptions ladder_options;  // those in effect for this model
+  LadderChoice ladder_kept;      // what a restart chooses again; empty if it is the configuration
+};
+
+// A ladder on the recent traffic: the second half of the recent arrivals, run on virtual time with
+// the measured costs. What a ladder is fitted to is the first half.
+struct StrategyTrial {
+  std::string name;     // "present", or the strategy and what makes it differ
+  LadderChoice choice;  // empty for the present ladder
+  std::vector<Bucket> buckets;
+  double padding_efficiency = 0;
+  double device_seconds = 0;
+  double mean_latency_seconds = 0, p50_latency_seconds = 0, p99_latency_seconds = 0;
+  int64_t batches = 0;
+  int64_t plan_bytes = 0;  // of all its plans
+  int64_t captures = 0;    // plans that it would have prepared anew, all of them if none is present
+  double capture_seconds = 0;  // to prepare these
+  double gain = 0;  // over the first trial: 1 - sqrt(device time ratio * mean latency ratio)
+};
+struct StrategyTrials {
+  int64_t arrivals = 0;  // that were measured
+  double margin = 0;     // gains up to this may be chance
+  std::vector<StrategyTrial> trials;
+  // The name of the trial to take: the first one unless another gains more than the margin; of
+  // those within the margin of the best the one whose plans take the least memory.
+  std::string best;
 };
 
 // The outcome of a review of the ladder.

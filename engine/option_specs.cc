@@ -44,8 +44,9 @@ const std::vector<OptionSpec<LadderOptions>>& OptionSpecs<LadderOptions>() {
                     "ladder, or that of file, and fits it to the traffic; fixed: those of "
                     "fixed_tokens; geometric: each is ratio times the one before; hardware_aware: "
                     "multiples of the processor's tiles; memory_optimal: ratio 1.5. The exact "
-                    "maximum is always a bucket. Padded policies have ladders of their own and "
-                    "ignore this."),
+                    "maximum is always a bucket. Under padded_buckets the capacities are the "
+                    "positions of the ladder's columns, and max_buckets bounds the columns; "
+                    "static_padded has one column and ignores this."),
       SLUICE_OPTION(fixed_tokens, (IntegerList{Count(1, kMostTokens)}),
                     "Capacities in tokens for the fixed strategy, ascending, none above "
                     "engine.batch.max_batch_tokens. Other strategies ignore it."),
@@ -61,6 +62,10 @@ const std::vector<OptionSpec<LadderOptions>>& OptionSpecs<LadderOptions>() {
       SLUICE_OPTION(max_buckets, Count(1, 1024),
                     "The most buckets that are kept. A denser ladder is thinned evenly, its ends "
                     "are kept."),
+      SLUICE_OPTION(whole_tiles, Boolean{},
+                    "Round every capacity but the exact maximum and those of fixed_tokens up to a "
+                    "multiple of the rows that the device computes together; hardware_aware does "
+                    "so in any case."),
       SLUICE_OPTION(min_bucket_usage, (Real{0.0, 1.0, false, /*below_max=*/true}),
                     "A review drops the buckets that served a smaller share of the recent batches, "
                     "never the maximum. 0: no bucket is dropped for that reason."),
@@ -92,9 +97,10 @@ const std::vector<OptionSpec<BatchOptions>>& OptionSpecs<BatchOptions>() {
       SLUICE_OPTION(policy, Choice<PolicyKind>{},
                     "How batches are formed. cut_and_fill: packed, the most useful tokens per "
                     "measured time. The others exist for comparisons: fifo_packed: "
-                    "packed, the longest prefix of the queue; padded_buckets: rectangles whose "
-                    "rows and positions are powers of two, of the first sequence and those whose "
-                    "length rounds up alike; static_padded: rectangles as wide as the model's "
+                    "packed, the longest prefix of the queue; padded_buckets: rectangles of a "
+                    "power of two of rows, whose positions ladder.strategy chooses, of the first "
+                    "sequence and those whose length rounds up alike; static_padded: rectangles as "
+                    "wide as the model's "
                     "longest sequence, with rows rounded up to powers of two."),
       SLUICE_OPTION(max_batch_tokens, Count(0, kMostTokens),
                     "The most tokens in a step batch, and so the largest bucket. Longer prompts "

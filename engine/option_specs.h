@@ -7,6 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "base/option_spec.h"
 #include "engine/device_options.h"
+#include "engine/ladder_choice.h"
 #include "engine/options.h"
 
 namespace sluice {
@@ -33,6 +34,15 @@ template <>
 const std::vector<OptionSpec<CpuOptions>>& OptionSpecs<CpuOptions>();
 template <>
 const std::vector<OptionSpec<CudaOptions>>& OptionSpecs<CudaOptions>();
+
+// A kind of option value, a choice of ladder: "strategy=geometric ratio=2", separated by spaces.
+struct LadderChoiceValue {
+  static constexpr Shape kShape = Shape::kScalar;
+
+  std::string Expected() const;
+  bool Parse(absl::string_view text, LadderChoice* value) const;
+  std::string Format(const LadderChoice& value) const;
+};
 
 // A kind of option value: "auto", "cpu" or "cuda:N"; "cuda" is cuda:0.
 struct DeviceName {

@@ -36,6 +36,7 @@ struct LadderOptions {
   int32_t min_tokens = 16;
   int32_t cap_tokens = 0;
   int32_t max_buckets = 16;
+  bool whole_tiles = false;
   double min_bucket_usage = 0;
   int64_t memory_limit_bytes = 0;
   int64_t warm_up_us = 500'000;
@@ -51,6 +52,11 @@ constexpr auto EnumNamesOf(PolicyKind) {
                                     {kFifoPacked, "fifo_packed"},
                                     {kPaddedBuckets, "padded_buckets"},
                                     {kStaticPadded, "static_padded"}});
+}
+
+// Returns whether the policy computes rectangles, so that its ladder is padded.
+constexpr bool IsPadded(PolicyKind policy) {
+  return policy == PolicyKind::kPaddedBuckets || policy == PolicyKind::kStaticPadded;
 }
 
 // The content of the padding in a padded layout.

@@ -125,6 +125,7 @@ FOLDERS = {
     ],
     "client": [
         *PURE,
+        "engine/journal",
         "engine/einsum",
         "engine/cascade",
         "engine/cpu",

@@ -18,8 +18,10 @@ namespace sluice {
 namespace {
 
 constexpr int32_t kMaxThreads = 1024;
-// A multiple of the rows of a GEMM tile in each profile.
-constexpr int32_t kTileTokens = 12;
+// Multiples of the rows that products compute together: those of a GEMM tile of vectors in each
+// profile, and those of a tile register of AMX.
+constexpr int32_t kVectorTileTokens = 12;
+constexpr int32_t kAmxTileTokens = 16;
 
 class CpuBackend final : public Backend {
  public:
@@ -33,7 +35,7 @@ class CpuBackend final : public Backend {
         device_(std::move(device)) {
     info_.device = "cpu";
     info_.profile = std::string(kernels::ProfileName(profile));
-    info_.tile_tokens = kTileTokens;
+    info_.tile_tokens = profile == kernels::Profile::kAmxBf16 ? kAmxTileTokens : kVectorTileTokens;
     info_.page_tokens = kernels::kPageTokens;
     info_.row_multiple = 1;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -32,6 +33,21 @@ bool Ascends(const Bucket& before, const Bucket& next) {
                                             : before.positions < next.positions;
 }
 
+std::vector<int32_t> CapacitiesOf(const Ladder& ladder) {
+  std::vector<int32_t> capacities;
+  for (const Bucket& bucket : ladder.buckets()) capacities.push_back(bucket.tokens);
+  return capacities;
+}
+
+// Returns the buckets of `ladder` that the other one lacks, in ascending order.
+std::vector<Bucket> Missing(const Ladder& ladder, const Ladder& other) {
+  std::vector<Bucket> missing;
+  std::ranges::copy_if(ladder.buckets(), std::back_inserter(missing),
+                       [&](const Bucket& bucket) { return !other.Contains(bucket); });
+  std::ranges::sort(missing);
+  return missing;
+}
+
 // Returns `highest` and the powers of two below it, ascending.
 std::vector<int32_t> PowersUpTo(int32_t highest) {
   std::vector<int32_t> powers;
@@ -57,6 +73,10 @@ std::optional<size_t> FirstOutOfOrder(std::span<const Bucket> buckets) {
 Ladder::Ladder(std::vector<Bucket> buckets) : buckets_(std::move(buckets)) {
   SLUICE_CHECK(!buckets_.empty() && !FirstOutOfOrder(buckets_));
   for (const Bucket& bucket : buckets_) max_sequences_ = std::max(max_sequences_, bucket.sequences);
+}
+
+bool Ladder::Contains(const Bucket& bucket) const {
+  return std::ranges::find(buckets_, bucket) != buckets_.end();
 }
 
 const Bucket* Ladder::Choose(const BatchSize& size) const {
@@ -91,6 +111,12 @@ Ladder MakePackedLadder(std::vector<int32_t> capacities, const LadderLimits& lim
   return Ladder(std::move(buckets));
 }
 
+int32_t Rounded(int32_t tokens, const LadderOptions& options, const LadderLimits& limits) {
+  const int64_t tile = options.whole_tiles ? limits.tile_tokens : 1;
+  return static_cast<int32_t>(
+      std::min<int64_t>((tokens + tile - 1) / tile * tile, limits.max_tokens));
+}
+
 absl::StatusOr<Ladder> BuildLadder(const LadderOptions& options, const LadderLimits& limits) {
   for (const auto& [path, value] : {std::pair("max_buckets", options.max_buckets),
                                     std::pair("min_tokens", options.min_tokens)}) {
@@ -102,21 +128,17 @@ absl::StatusOr<Ladder> BuildLadder(const LadderOptions& options, const LadderLim
   }
   SLUICE_ASSIGN_OR_RETURN(std::vector<int32_t> capacities,
                           MakeLadderStrategy(options)->Capacities(limits));
+  if (options.strategy != StrategyKind::kFixed) {
+    for (int32_t& tokens : capacities) tokens = Rounded(tokens, options, limits);
+  }
   const Ladder dense = MakePackedLadder(std::move(capacities), limits);
-  std::vector<int32_t> ascending;
-  for (const Bucket& bucket : dense.buckets()) ascending.push_back(bucket.tokens);
-  return MakePackedLadder(Thin(ascending, options.max_buckets), limits);
+  return MakePackedLadder(Thin(CapacitiesOf(dense), options.max_buckets), limits);
 }
 
-Ladder BuildPaddedLadder(PolicyKind policy, const LadderLimits& limits, int32_t max_positions) {
-  SLUICE_CHECK(policy == PolicyKind::kPaddedBuckets || policy == PolicyKind::kStaticPadded);
-  SLUICE_CHECK(max_positions >= 1 && max_positions <= limits.max_tokens);
-  SLUICE_CHECK(limits.max_sequences >= 1);
-  const std::vector<int32_t> widths = policy == PolicyKind::kStaticPadded
-                                          ? std::vector<int32_t>{max_positions}
-                                          : PowersUpTo(max_positions);
+Ladder MakePaddedLadder(std::span<const int32_t> widths, const LadderLimits& limits) {
   std::vector<Bucket> buckets;
   for (const int32_t positions : widths) {
+    SLUICE_CHECK(positions >= 1 && positions <= limits.max_tokens && limits.max_sequences >= 1);
     const int32_t tallest = std::min(limits.max_sequences, limits.max_tokens / positions);
     for (const int32_t sequences : PowersUpTo(tallest)) {
       buckets.push_back(Bucket::Padded(sequences, positions));
@@ -125,9 +147,25 @@ Ladder BuildPaddedLadder(PolicyKind policy, const LadderLimits& limits, int32_t 
   return Ladder(std::move(buckets));
 }
 
+absl::StatusOr<Ladder> BuildLadder(const LadderOptions& options, PolicyKind policy,
+                                   const LadderLimits& limits) {
+  if (!IsPadded(policy)) return BuildLadder(options, limits);
+  if (policy == PolicyKind::kStaticPadded)
+    return MakePaddedLadder({{limits.max_positions}}, limits);
+  LadderLimits columns = limits;
+  columns.max_tokens = limits.max_positions;
+  SLUICE_ASSIGN_OR_RETURN(const Ladder packed, BuildLadder(options, columns));
+  return MakePaddedLadder(CapacitiesOf(packed), limits);
+}
+
 LadderDiff CompareLadders(const Ladder& before, const Ladder& after) {
-  SLUICE_CHECK(!before.padded() && !after.padded());
+  SLUICE_CHECK(before.padded() == after.padded());
   LadderDiff diff;
+  if (before.padded()) {
+    diff.added = Missing(after, before);
+    diff.removed = Missing(before, after);
+    return diff;
+  }
   auto old_bucket = before.buckets().begin();
   auto new_bucket = after.buckets().begin();
   const auto old_end = before.buckets().end();

@@ -35,6 +35,7 @@ class Ladder {
   // the widest column.
   const Bucket& largest() const { return buckets_.back(); }
   int32_t max_sequences() const { return max_sequences_; }
+  bool Contains(const Bucket& bucket) const;
   std::span<const Bucket> buckets() const { return buckets_; }
 
   bool operator==(const Ladder& other) const { return buckets_ == other.buckets_; }
@@ -48,18 +49,27 @@ class Ladder {
 // above the maximum are dropped. All are >= 1.
 Ladder MakePackedLadder(std::vector<int32_t> capacities, const LadderLimits& limits);
 
+// Returns `tokens`, or with whole_tiles the next multiple of the tile, at most the exact maximum.
+int32_t Rounded(int32_t tokens, const LadderOptions& options, const LadderLimits& limits);
+
 // Returns the packed ladder of `options`: at most max_buckets buckets, the exact maximum among
 // them. Returns InvalidArgument that names an option out of its range. memory_limit_bytes is
 // applied later, to prepared plans; kAdaptive gives the ladder to begin with.
 absl::StatusOr<Ladder> BuildLadder(const LadderOptions& options, const LadderLimits& limits);
 
-// Returns the ladder of a padded policy: kPaddedBuckets has columns at powers of two up to
-// max_positions, kStaticPadded one column of max_positions; both have rows at powers of two, as
-// many as max_tokens and max_sequences allow in the column, and that number itself. Requires
-// max_positions <= max_tokens.
-Ladder BuildPaddedLadder(PolicyKind policy, const LadderLimits& limits, int32_t max_positions);
+// Returns the padded ladder with columns of these widths, which ascend: each has rows at powers of
+// two, as many as max_tokens and max_sequences allow in the column, and that number itself.
+// Requires widths in [1, max_tokens].
+Ladder MakePaddedLadder(std::span<const int32_t> widths, const LadderLimits& limits);
 
-// The changes that lead from one packed ladder to another.
+// Returns the ladder of a policy: the packed one of `options`; for kPaddedBuckets a padded one
+// whose columns are the capacities that `options` choose for up to max_positions; for kStaticPadded
+// one with a single column of max_positions. Returns errors as the other BuildLadder.
+absl::StatusOr<Ladder> BuildLadder(const LadderOptions& options, PolicyKind policy,
+                                   const LadderLimits& limits);
+
+// The changes that lead from one ladder to another of the same layout. Padded buckets are only
+// added and removed.
 LadderDiff CompareLadders(const Ladder& before, const Ladder& after);
 
 }  // namespace sluice

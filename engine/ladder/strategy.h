@@ -16,6 +16,9 @@ struct LadderLimits {
   int32_t
       max_sequences;    // of any bucket; a bucket of fewer tokens holds as many sequences as tokens
   int32_t tile_tokens;  // rows that the device computes together
+  // The tokens of the longest sequence, and so the widest column of a padded ladder; at most
+  // max_tokens there.
+  int32_t max_positions = 1;
 };
 
 class LadderStrategy {

@@ -127,16 +127,25 @@ absl::StatusOr<LadderFile::Content> LadderFile::Read() const {
   SLUICE_ASSIGN_OR_RETURN(Ladder ladder, LadderFromJson(ObjectAt(document, "ladder")));
   SLUICE_ASSIGN_OR_RETURN(CostState costs, CostsFromJson(ObjectAt(document, "costs")));
   SLUICE_RETURN_IF_ERROR(CheckLargest(ladder, limits_));
-  return Content{std::move(ladder), std::move(costs)};
+  LadderChoice kept;
+  const json chosen = ObjectAt(document, "kept");
+  for (const auto& [option, value] : chosen.items()) {
+    if (!value.is_string())
+      return absl::InvalidArgumentError("\"kept\" has a value that is no text");
+    kept[option] = value.get<std::string>();
+  }
+  return Content{std::move(ladder), std::move(costs), std::move(kept)};
 }
 
-absl::Status LadderFile::Write(const Ladder& ladder, const CostState& costs) const {
+absl::Status LadderFile::Write(const Ladder& ladder, const CostState& costs,
+                               const LadderChoice& kept) const {
   json key = json::object();
   for (const auto& [name, value] : key_) key[name] = value;
-  const json document = {{"sluice_ladder", kFormat},
-                         {"for", std::move(key)},
-                         {"ladder", BucketsToJson(ladder.buckets())},
-                         {"costs", CostsToJson(costs)}};
+  json document = {{"sluice_ladder", kFormat},
+                   {"for", std::move(key)},
+                   {"ladder", BucketsToJson(ladder.buckets())},
+                   {"costs", CostsToJson(costs)}};
+  if (!kept.empty()) document["kept"] = kept;
   return ReplaceFile(
       path_, document.dump(1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace) + "\n");
 }

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "engine/backend.h"
 #include "engine/ladder/ladder.h"
+#include "engine/ladder_choice.h"
 #include "engine/schedule/cost_model.h"
 
 namespace sluice {
@@ -21,7 +22,8 @@ namespace sluice {
 //    "for": {"model", "version", "weights", "build", "device", "profile", "algorithms", "policy",
 //            "max_tokens", "max_sequences"},            all strings
 //    "ladder": see BucketsToJson,
-//    "costs": see CostsToJson}
+//    "costs": see CostsToJson,
+//    "kept": options of engine.ladder and their values, if a choice is kept}
 // It is only used if all of "for" is the same. "weights" is a fingerprint of the architecture and
 // of the names, types, shapes and first bytes of the tensors, not of their whole content: it tells
 // models apart, and is no defence against a deliberate confusion.
@@ -34,6 +36,7 @@ class LadderFile {
   struct Content {
     Ladder ladder;
     CostState costs;
+    LadderChoice kept{};
   };
   // Returns NotFound if there is no file, FailedPrecondition if it was written for something else,
   // which the message names, and InvalidArgument if it is damaged or its largest bucket is not that
@@ -41,7 +44,8 @@ class LadderFile {
   absl::StatusOr<Content> Read() const;
 
   // Replaces the file atomically.
-  absl::Status Write(const Ladder& ladder, const CostState& costs) const;
+  absl::Status Write(const Ladder& ladder, const CostState& costs,
+                     const LadderChoice& kept = {}) const;
 
   const std::string& path() const { return path_; }
 

@@ -4,12 +4,15 @@
 #include <chrono>
 #include <cmath>
 #include <iterator>
+#include <map>
 #include <random>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/check.h"
+#include "base/status_macros.h"
 #include "engine/review/ladder_fitter.h"
 #include "engine/review/ladder_trial.h"
 #include "engine/schedule/step_budget.h"
@@ -48,6 +51,7 @@ Ladder DenseLadder(const LadderOptions& options, const LadderLimits& limits) {
 }
 
 double SpanSeconds(std::span<const Arrival> arrivals) {
+  if (arrivals.empty()) return 0;
   const auto [first, last] = std::ranges::minmax(arrivals, {}, &Arrival::at);
   return std::chrono::duration<double>(last.at - first.at).count();
 }
@@ -95,8 +99,13 @@ class Search {
     const auto consider = [&best](Candidate candidate) {
       if (candidate.Cost() < best.Cost()) best = std::move(candidate);
     };
-    consider(
-        Try(fitter_.Prune(*BuildLadder(GeometricOptions(options_), limits_), best.trial.totals)));
+    const Ladder geometric =
+        *BuildLadder(GeometricOptions(options_), batch_options_.policy, limits_);
+    consider(Try(Pruned(geometric, best.trial.totals)));
+    if (present_.padded()) {
+      consider(Try(FittedColumns()));
+      return best;
+    }
     // Boundaries change the batches that they are fitted to, hence the iteration.
     std::vector<std::vector<WeightedSize>> seen = {
         TryLadder(DenseLadder(options_, limits_), arrivals_, batch_options_, law_).totals};
@@ -108,13 +117,29 @@ class Search {
     return best;
   }
 
-  const LadderFitter& fitter() const { return fitter_; }
+  // Returns the ladder without the buckets that usage or memory do not allow. A padded one stays.
+  Ladder Pruned(const Ladder& ladder, std::span<const WeightedSize> totals) const {
+    return ladder.padded() ? ladder : fitter_.Prune(ladder, totals);
+  }
 
  private:
+  // Returns the padded ladder whose columns pad the lengths of the arrivals least.
+  Ladder FittedColumns() const {
+    std::map<int32_t, double> counts;
+    LadderLimits columns = limits_;
+    columns.max_tokens = limits_.max_positions;
+    for (const Arrival& arrival : arrivals_) ++counts[Rounded(arrival.tokens, options_, columns)];
+    std::vector<WeightedSize> lengths;
+    for (const auto& [tokens, count] : counts) lengths.push_back({tokens, count});
+    return MakePaddedLadder(
+        FitCapacities(
+            lengths, limits_.max_positions, options_.max_buckets,
+            [](int32_t width) { return double{1} * width; }, [](int32_t) { return 0.0; }),
+        limits_);
+  }
+
   double CaptureSeconds(const Bucket& bucket) const {
-    return std::ranges::binary_search(present_.buckets(), bucket)
-               ? 0
-               : capture_share_ * plan_prices_.capture_seconds(bucket);
+    return present_.Contains(bucket) ? 0 : capture_share_ * plan_prices_.capture_seconds(bucket);
   }
 
   const LadderOptions& options_;
@@ -209,7 +234,6 @@ LadderReview Stays(std::string reason) {
 LadderReview ReviewLadder(const LadderOptions& ladder_options, const BatchOptions& batch_options,
                           const LadderLimits& limits, const Ladder& present, const CostModel& costs,
                           const Traffic& traffic, const PlanPrices& prices, bool force) {
-  SLUICE_CHECK(!present.padded());
   const CostModel law = LawOf(costs);
   const std::vector<Arrival> arrivals = FreshArrivals(
       traffic, ladder_options.review, RunLimitsOf(batch_options, present.largest()).chunk_tokens);
@@ -218,7 +242,7 @@ LadderReview ReviewLadder(const LadderOptions& ladder_options, const BatchOption
 
   const Search search(ladder_options, batch_options, limits, law, present, arrivals, prices);
   const bool adaptive = ladder_options.strategy == StrategyKind::kAdaptive;
-  const Ladder pruned = search.fitter().Prune(present, RanTotals(traffic, limits));
+  const Ladder pruned = search.Pruned(present, RanTotals(traffic, limits));
   const Candidate before = search.Try(present);
   Candidate after = search.Try(pruned);
   if (adaptive) after = search.Best(std::move(after));
@@ -242,6 +266,44 @@ LadderReview ReviewLadder(const LadderOptions& ladder_options, const BatchOption
                                     must_change ? "buckets had to go; gains" : "gains",
                                     100 * review.gain, arrivals.size());
     review.ladder = std::make_shared<const Ladder>(std::move(after.ladder));
+  }
+  return review;
+}
+
+absl::StatusOr<LadderReview> AdoptLadder(const LadderOptions& ladder_options,
+                                         const BatchOptions& batch_options,
+                                         const LadderLimits& limits, const Ladder& present,
+                                         const CostModel& costs, const Traffic& traffic,
+                                         const PlanPrices& prices) {
+  SLUICE_ASSIGN_OR_RETURN(const Ladder built,
+                          BuildLadder(ladder_options, batch_options.policy, limits));
+  const LadderReview fitted = ReviewLadder(ladder_options, batch_options, limits, built, costs,
+                                           traffic, prices, /*force=*/true);
+  const CostModel law = LawOf(costs);
+  const std::vector<Arrival> arrivals = FreshArrivals(
+      traffic, ladder_options.review, RunLimitsOf(batch_options, present.largest()).chunk_tokens);
+  const Search search(ladder_options, batch_options, limits, law, present, arrivals, prices);
+  // Without traffic the review looked at nothing, and the memory limit holds all the same.
+  Ladder wanted =
+      search.Pruned(fitted.ladder == nullptr ? built : *fitted.ladder, RanTotals(traffic, limits));
+  LadderReview review;
+  if (!arrivals.empty() && law.Estimate({.bucket = present.largest()}) > 0) {
+    const Candidate before = search.Try(present);
+    const Candidate after = search.Try(wanted);
+    review.gain = 1 - after.Cost() / before.Cost();
+    review.efficiency_before = before.trial.efficiency;
+    review.efficiency_after = after.trial.efficiency;
+    review.reason = absl::StrFormat("chosen: %s; gains %.2f%% on the last %d arrivals",
+                                    std::string(NameOf(ladder_options.strategy)), 100 * review.gain,
+                                    arrivals.size());
+  } else {
+    review.reason = absl::StrCat("chosen: ", std::string(NameOf(ladder_options.strategy)));
+  }
+  if (wanted == present) {
+    absl::StrAppend(&review.reason, "; the ladder is the same");
+  } else {
+    review.diff = CompareLadders(present, wanted);
+    review.ladder = std::make_shared<const Ladder>(std::move(wanted));
   }
   return review;
 }

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "engine/ladder/ladder.h"
 #include "engine/options.h"
 #include "engine/schedule/cost_model.h"
@@ -35,17 +36,29 @@ struct LadderReview {
   std::string reason;  // a sentence for logs and `sluice buckets`
 };
 
-// Reviews a packed ladder on a copy of the traffic; takes milliseconds to a second, off the serving
-// path. Candidates are fitted to the totals of the batches that the batch former makes of the
-// recent arrivals, keep a coarse geometric floor and the exact maximum, respect max_buckets and
+// Reviews a ladder on a copy of the traffic; takes milliseconds to a second, off the serving path.
+// Candidates are fitted to the totals of the batches that the batch former makes of the recent
+// arrivals, keep a coarse geometric floor and the exact maximum, respect max_buckets and
 // memory_limit_bytes (evicting by least benefit per MiB), and are scored by running the batch
 // former over the recent arrivals again. The best is adopted if it gains more than review.min_gain
 // and than what a fit to so few arrivals always seems to gain, or anything at all with `force`.
 // Strategies other than kAdaptive only lose buckets: to min_bucket_usage, once there are enough
-// batches to tell, and to memory_limit_bytes. Pure: the same arguments give the same review.
+// batches to tell, and to memory_limit_bytes. The candidates for a padded ladder have columns that
+// pad the recent lengths least, at most max_buckets; usage and memory do not change it. Pure: the
+// same arguments give the same review.
 LadderReview ReviewLadder(const LadderOptions& ladder_options, const BatchOptions& batch_options,
                           const LadderLimits& limits, const Ladder& present, const CostModel& costs,
                           const Traffic& traffic, const PlanPrices& prices, bool force);
+
+// Returns the review that adopts the ladder which `ladder_options` choose, whatever it gains: the
+// strategy's own; under kAdaptive the one that a review makes of the strategy's for the recent
+// traffic. The memory limit holds. The gain is over `present`, and 0 without traffic. Returns
+// InvalidArgument that names an option out of its range.
+absl::StatusOr<LadderReview> AdoptLadder(const LadderOptions& ladder_options,
+                                         const BatchOptions& batch_options,
+                                         const LadderLimits& limits, const Ladder& present,
+                                         const CostModel& costs, const Traffic& traffic,
+                                         const PlanPrices& prices);
 
 // Returns a packed ladder for sequences of these lengths when nothing else is known, for `sluice
 // fit` and a new deployment. It is fitted to what the batch former makes of a sample of them, in

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 
+#include "base/quantile.h"
 #include "engine/review/virtual_run.h"
 #include "engine/schedule/step_budget.h"
 
@@ -29,6 +30,11 @@ LadderTrial TryLadder(const Ladder& ladder, std::span<const Arrival> arrivals,
   run.cost = [&](const StepShape& step) { return law.Estimate(step); };
   run.recompute = options.policy != PolicyKind::kCutAndFill;
   run.chunk_tokens = RunLimitsOf(options, ladder.largest()).chunk_tokens;
+  std::vector<double> latencies;
+  latencies.reserve(patient.size());
+  run.on_done = [&](size_t i, MonoTime end, bool) {
+    latencies.push_back(std::chrono::duration<double>(end - patient[i].at).count());
+  };
   run.on_batch = [&](const VirtualBatch& batch) { ++totals[batch.decision.size.tokens]; };
   Scheduler scheduler(options, std::chrono::hours(1), std::make_shared<const Ladder>(ladder), law,
                       /*observer=*/nullptr);
@@ -39,6 +45,10 @@ LadderTrial TryLadder(const Ladder& ladder, std::span<const Arrival> arrivals,
   trial.device_seconds = result.busy_seconds;
   trial.mean_latency_seconds =
       result.latency_sum_seconds / static_cast<double>(std::max<int64_t>(result.sequences, 1));
+  std::ranges::sort(latencies);
+  trial.p50_latency_seconds = QuantileOfSorted<double>(latencies, 0.5);
+  trial.p99_latency_seconds = QuantileOfSorted<double>(latencies, 0.99);
+  trial.batches = result.batches;
   trial.efficiency = result.padding_efficiency();
   return trial;
 }

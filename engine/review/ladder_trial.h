@@ -19,7 +19,8 @@ CostModel LawOf(const CostModel& costs);
 struct LadderTrial {
   std::vector<WeightedSize> totals;  // useful tokens of the batches, ascending
   double device_seconds = 0;
-  double mean_latency_seconds = 0;
+  double mean_latency_seconds = 0, p50_latency_seconds = 0, p99_latency_seconds = 0;
+  int64_t batches = 0;
   double efficiency = 0;  // padding efficiency
 };
 

@@ -35,6 +35,11 @@ absl::StatusOr<int64_t> ParseVersion(std::string_view text) {
   return version;
 }
 
+LadderChoice LadderOf(const ModelChange& change, const Model* model) {
+  const auto found = change.ladders.find(model);
+  return found == change.ladders.end() ? LadderChoice() : found->second;
+}
+
 // Each served model has files of its own: the first one the path given, the others that and their
 // slot.
 std::string PathOf(const std::string& path, size_t slot) {
@@ -54,8 +59,8 @@ class EngineImpl : public Engine {
     std::vector<ModelTable::Addition> added;
     absl::Status status;
     for (const std::shared_ptr<const Model>& model : change.serve) {
-      status =
-          draining_ ? absl::UnavailableError("the engine is draining") : Prepare(model, &added);
+      status = draining_ ? absl::UnavailableError("the engine is draining")
+                         : Prepare(model, LadderOf(change, model.get()), &added);
       if (!status.ok()) break;
     }
     std::vector<ModelTable::Place> places;
@@ -125,6 +130,18 @@ class EngineImpl : public Engine {
     return served->reviewer().Review(force);
   }
 
+  absl::StatusOr<OptimizeReport> ChooseLadder(std::string_view name, std::string_view version,
+                                              const LadderChoice& choice, bool keep) override {
+    SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Named(name, version));
+    return served->reviewer().Choose(choice, keep);
+  }
+
+  absl::StatusOr<StrategyTrials> TryStrategies(std::string_view name,
+                                               std::string_view version) const override {
+    SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Named(name, version));
+    return served->reviewer().TryStrategies();
+  }
+
   absl::StatusOr<std::string> DescribePlan(std::string_view name, std::string_view version,
                                            const PlanQuery& query) const override {
     SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Named(name, version));
@@ -148,10 +165,11 @@ class EngineImpl : public Engine {
 
  private:
   // Warms up, beside all that serves.
-  absl::Status Prepare(const std::shared_ptr<const Model>& model,
+  absl::Status Prepare(const std::shared_ptr<const Model>& model, const LadderChoice& ladder,
                        std::vector<ModelTable::Addition>* added) {
-    const ModelTable::Place place = table_.Reserve();
     EngineOptions options = options_;
+    SLUICE_ASSIGN_OR_RETURN(options.ladder, Apply(ladder, options.ladder));
+    const ModelTable::Place place = table_.Reserve();
     options.ladder.file = PathOf(options_.ladder.file, place.slot);
     options.history.journal = PathOf(options_.history.journal, place.slot);
     absl::StatusOr<std::unique_ptr<ServedModel>> served =

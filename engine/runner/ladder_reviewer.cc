@@ -8,16 +8,21 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status_macros.h"
 #include "base/thread_priority.h"
-#include "engine/review/adaptive.h"
+#include "engine/review/strategies.h"
 
 namespace sluice {
 namespace {
 
-bool ReviewsByItself(const EngineOptions& options) {
-  const LadderOptions& ladder = options.ladder;
+bool ReviewsByItself(const LadderOptions& ladder, PolicyKind policy) {
   const bool changes = ladder.strategy == StrategyKind::kAdaptive || ladder.min_bucket_usage > 0;
-  return changes && ladder.review.interval_us > 0 && !IsPadded(options.batch.policy);
+  return changes && ladder.review.interval_us > 0 && policy != PolicyKind::kStaticPadded;
+}
+
+absl::Status CheckChoice(PolicyKind policy) {
+  if (policy != PolicyKind::kStaticPadded) return absl::OkStatus();
+  return absl::FailedPreconditionError("the ladder of static_padded, one column, is fixed");
 }
 
 // Returns `value` of a bucket that was prepared, or interpolates it by the number of tokens.
@@ -55,24 +60,21 @@ std::vector<Bucket> BucketsOf(const Ladder& ladder) {
   return {ladder.buckets().begin(), ladder.buckets().end()};
 }
 
-bool Has(const Ladder& ladder, const Bucket& bucket) {
-  return std::binary_search(ladder.buckets().begin(), ladder.buckets().end(), bucket);
-}
-
 }  // namespace
 
 LadderReviewer::LadderReviewer(ModelRunner* runner, LaterPlans* later_plans,
                                const EngineOptions& options, std::optional<LadderFile> file,
-                               Clock* clock, Observer* observer)
+                               LadderChoice kept, Clock* clock, Observer* observer)
     : runner_(runner),
       later_plans_(later_plans),
       options_(options),
       file_(std::move(file)),
       clock_(clock),
-      observer_(observer) {
-  if (!ReviewsByItself(options_)) return;
-  thread_.emplace(clock_, std::chrono::microseconds(options_.ladder.review.interval_us),
-                  [this] { ReviewNewArrivals(); });
+      observer_(observer),
+      ladder_(*Apply(kept, options.ladder)),
+      kept_(std::move(kept)) {
+  MutexLock turn(&turn_mu_);
+  StartReviews();
 }
 
 LadderReviewer::~LadderReviewer() {
@@ -80,57 +82,112 @@ LadderReviewer::~LadderReviewer() {
   Save();
 }
 
+LadderOptions LadderReviewer::ladder_options() const {
+  MutexLock lock(&mu_);
+  return ladder_;
+}
+
+void LadderReviewer::StartReviews() {
+  if (thread_.has_value() || !ReviewsByItself(ladder_options(), options_.batch.policy)) return;
+  thread_.emplace(clock_, std::chrono::microseconds(options_.ladder.review.interval_us),
+                  [this] { ReviewNewArrivals(); });
+}
+
 void LadderReviewer::ReviewNewArrivals() {
   LowerThreadPriority();
+  if (!ReviewsByItself(ladder_options(), options_.batch.policy)) return;
   const uint64_t arrivals = runner_->Arrivals();
   if (std::exchange(reviewed_arrivals_, arrivals) == arrivals) return;
   const absl::StatusOr<OptimizeReport> report = Review(/*force=*/false);
-  SLUICE_CHECK(report.ok());  // the layout is packed
+  SLUICE_CHECK(report.ok());  // the policy has a choice of ladder
 }
 
+PlanPrices LadderReviewer::Prices() const { return PricesFrom(runner_->plans()->Stats()); }
+
 absl::StatusOr<OptimizeReport> LadderReviewer::Review(bool force) {
-  if (IsPadded(options_.batch.policy)) {
-    return absl::FailedPreconditionError("the ladder of a padded policy is fixed");
-  }
+  SLUICE_RETURN_IF_ERROR(CheckChoice(options_.batch.policy));
   MutexLock turn(&turn_mu_);
   later_plans_->Finish();
   const ModelRunner::ReviewState state = runner_->StateForReview();
   // If the largest bucket is eager, memory may have come free. It serves either way.
   runner_->plans()->Prepare(state.ladder->largest()).IgnoreError();
-  const PlanPrices prices = PricesFrom(runner_->plans()->Stats());
-  LadderReview review = ReviewLadder(options_.ladder, options_.batch, runner_->limits(),
-                                     *state.ladder, state.costs, state.traffic, prices, force);
+  LadderReview review = ReviewLadder(ladder_options(), options_.batch, runner_->limits(),
+                                     *state.ladder, state.costs, state.traffic, Prices(), force);
   OptimizeReport report;
-  report.before = report.after = BucketsOf(*state.ladder);
-  report.gain = review.gain;
-  report.efficiency_before = review.efficiency_before;
-  report.efficiency_after = review.efficiency_after;
-  report.reason = std::move(review.reason);
-  bool over_limit = false;
-  if (review.ladder != nullptr) {
-    const absl::Status prepared = Prepare(*state.ladder, *review.ladder);
-    if (prepared.ok()) {
-      report.changed = true;
-      report.after = BucketsOf(*review.ladder);
-      report.diff = std::move(review.diff);
-      const int64_t limit = options_.ladder.memory_limit_bytes;
-      over_limit = limit > 0 && runner_->plans()->memory_bytes() > limit;
-      runner_->SetLadder(review.ladder);
-      Withdraw(*state.ladder, *review.ladder);
-    } else {
-      report.reason = absl::StrCat("a plan could not be prepared: ", prepared.message());
-    }
+  const absl::Status adopted = Adopt(state, std::move(review), &report);
+  if (!adopted.ok()) {
+    report.reason = absl::StrCat("a plan could not be prepared: ", adopted.message());
   }
-  Count(report, over_limit);
   observer_->OnReview(*runner_->model(), report);
   if (report.changed) Save();
   return report;
 }
 
+absl::StatusOr<OptimizeReport> LadderReviewer::Choose(const LadderChoice& choice, bool keep) {
+  SLUICE_RETURN_IF_ERROR(CheckChoice(options_.batch.policy));
+  if (keep && !file_.has_value()) {
+    return absl::FailedPreconditionError(
+        "keep: engine.ladder.file is empty, so that nothing outlasts a restart");
+  }
+  SLUICE_ASSIGN_OR_RETURN(LadderOptions chosen, Apply(choice, options_.ladder));
+  MutexLock turn(&turn_mu_);
+  later_plans_->Finish();
+  const ModelRunner::ReviewState state = runner_->StateForReview();
+  SLUICE_ASSIGN_OR_RETURN(LadderReview review,
+                          AdoptLadder(chosen, options_.batch, runner_->limits(), *state.ladder,
+                                      state.costs, state.traffic, Prices()));
+  OptimizeReport report;
+  SLUICE_RETURN_IF_ERROR(Adopt(state, std::move(review), &report));
+  {
+    MutexLock lock(&mu_);
+    ladder_ = std::move(chosen);
+    if (keep) kept_ = choice;
+  }
+  StartReviews();
+  observer_->OnReview(*runner_->model(), report);
+  Save();
+  return report;
+}
+
+absl::StatusOr<StrategyTrials> LadderReviewer::TryStrategies() const {
+  const ModelRunner::ReviewState state = runner_->StateForReview();
+  std::vector<Arrival> arrivals = state.traffic.RecentArrivals();
+  std::ranges::stable_sort(arrivals, {}, &Arrival::at);
+  const StrategyContest contest{.ladder = ladder_options(),
+                                .batch = options_.batch,
+                                .limits = runner_->limits(),
+                                .costs = state.costs,
+                                .prices = Prices()};
+  return sluice::TryStrategies(contest, arrivals, state.ladder.get());
+}
+
+absl::Status LadderReviewer::Adopt(const ModelRunner::ReviewState& state, LadderReview review,
+                                   OptimizeReport* report) {
+  report->before = report->after = BucketsOf(*state.ladder);
+  report->gain = review.gain;
+  report->efficiency_before = review.efficiency_before;
+  report->efficiency_after = review.efficiency_after;
+  report->reason = std::move(review.reason);
+  bool over_limit = false;
+  absl::Status prepared;
+  if (review.ladder != nullptr) prepared = Prepare(*state.ladder, *review.ladder);
+  if (review.ladder != nullptr && prepared.ok()) {
+    report->changed = true;
+    report->after = BucketsOf(*review.ladder);
+    report->diff = std::move(review.diff);
+    const int64_t limit = options_.ladder.memory_limit_bytes;
+    over_limit = limit > 0 && runner_->plans()->memory_bytes() > limit;
+    runner_->SetLadder(review.ladder);
+    Withdraw(*state.ladder, *review.ladder);
+  }
+  Count(*report, over_limit);
+  return prepared;
+}
+
 absl::Status LadderReviewer::Prepare(const Ladder& present, const Ladder& ladder) {
   std::vector<Bucket> prepared;
   for (const Bucket& bucket : ladder.buckets()) {
-    if (Has(present, bucket)) continue;
+    if (present.Contains(bucket)) continue;
     const absl::Status status = runner_->plans()->Prepare(bucket);
     if (!status.ok()) {
       for (const Bucket& unused : prepared) runner_->plans()->Withdraw(unused);
@@ -143,7 +200,7 @@ absl::Status LadderReviewer::Prepare(const Ladder& present, const Ladder& ladder
 
 void LadderReviewer::Withdraw(const Ladder& former, const Ladder& ladder) {
   for (const Bucket& bucket : former.buckets()) {
-    if (!Has(ladder, bucket)) runner_->plans()->Withdraw(bucket);
+    if (!ladder.Contains(bucket)) runner_->plans()->Withdraw(bucket);
   }
   runner_->ReleaseWithdrawnPlans();
 }
@@ -158,15 +215,22 @@ void LadderReviewer::Count(const OptimizeReport& report, bool over_memory_limit)
   if (over_memory_limit) changes_.evicted += std::ssize(report.diff.removed);
 }
 
-LadderChanges LadderReviewer::changes() const {
+void LadderReviewer::Describe(ModelStats* stats) const {
   MutexLock lock(&mu_);
-  return changes_;
+  stats->ladder_changes = changes_;
+  stats->ladder_options = ladder_;
+  stats->ladder_kept = kept_;
 }
 
 void LadderReviewer::Save() {
   if (!file_) return;
   const ModelRunner::ReviewState state = runner_->StateForReview();
-  const absl::Status written = file_->Write(*state.ladder, state.costs.state());
+  LadderChoice kept;
+  {
+    MutexLock lock(&mu_);
+    kept = kept_;
+  }
+  const absl::Status written = file_->Write(*state.ladder, state.costs.state(), kept);
   if (!written.ok()) {
     observer_->OnNotice(*runner_->model(),
                         absl::StrCat("the ladder file was not written: ", written.message()));

@@ -25,6 +25,7 @@ TrafficStats DescribeTraffic(const Traffic& traffic, MonoTime now) {
   return {.lengths = traffic.lengths().Entries(),
           .batch_tokens = traffic.batch_tokens().Entries(),
           .shape_entropy_bits = traffic.batch_tokens().Entropy(),
+          .length_entropy_bits = traffic.lengths().Entropy(),
           .arrivals = traffic.Rate(now)};
 }
 

@@ -35,20 +35,22 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Create(RequestId first
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Journal> journal,
                           OpenJournal(model, options, prepared, observer));
   std::optional<LadderFile> file = std::move(prepared.file);
-  return std::unique_ptr<ServedModel>(
-      new ServedModel(first_id, std::move(model), std::move(prepared), std::move(file),
-                      std::move(journal), options, backend->info(), clock, observer));
+  LadderChoice kept = std::move(prepared.ladder_kept);
+  return std::unique_ptr<ServedModel>(new ServedModel(
+      first_id, std::move(model), std::move(prepared), std::move(file), std::move(kept),
+      std::move(journal), options, backend->info(), clock, observer));
 }
 
 ServedModel::ServedModel(RequestId first_id, std::shared_ptr<const Model> model,
-                         PreparedModel prepared, std::optional<LadderFile> file,
+                         PreparedModel prepared, std::optional<LadderFile> file, LadderChoice kept,
                          std::unique_ptr<Journal> journal, const EngineOptions& options,
                          const BackendInfo& info, Clock* clock, Observer* observer)
     : journal_(std::move(journal)),
       runner_(first_id, std::move(model), std::move(prepared), options, info, clock, observer,
               journal_.get()),
       later_plans_(&runner_, options.ladder.memory_limit_bytes, observer),
-      reviewer_(&runner_, &later_plans_, options, std::move(file), clock, observer) {
+      reviewer_(&runner_, &later_plans_, options, std::move(file), std::move(kept), clock,
+                observer) {
   if (options.watchdog.hang_us == 0) return;
   watchdog_.emplace(std::chrono::microseconds(options.watchdog.hang_us), &runner_.heartbeat(),
                     clock, [this, observer](const Heartbeat::Sample& sample, const Hang& hang) {
@@ -59,7 +61,7 @@ ServedModel::ServedModel(RequestId first_id, std::shared_ptr<const Model> model,
 
 ModelStats ServedModel::Stats() const {
   ModelStats stats = runner_.Stats();
-  stats.ladder_changes = reviewer_.changes();
+  reviewer_.Describe(&stats);
   return stats;
 }
 

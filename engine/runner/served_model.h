@@ -38,7 +38,7 @@ class ServedModel {
 
  private:
   ServedModel(RequestId first_id, std::shared_ptr<const Model> model, PreparedModel prepared,
-              std::optional<LadderFile> file, std::unique_ptr<Journal> journal,
+              std::optional<LadderFile> file, LadderChoice kept, std::unique_ptr<Journal> journal,
               const EngineOptions& options, const BackendInfo& info, Clock* clock,
               Observer* observer);
 

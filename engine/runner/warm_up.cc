@@ -252,14 +252,11 @@ class BucketWarmUp {
   nanoseconds took_{0};  // how long that took
 };
 
-absl::StatusOr<Ladder> ChooseLadder(const EngineOptions& options, const LadderLimits& limits,
-                                    const ModelConfig& config) {
-  if (!IsPadded(options.batch.policy)) return BuildLadder(options.ladder, limits);
-  if (!config.causal) {
-    return absl::InvalidArgumentError(
-        "a padded batch.policy needs a causal model: padding is masked by causality alone");
-  }
-  return BuildPaddedLadder(options.batch.policy, limits, config.max_positions);
+// Refuses a policy that the model cannot have.
+absl::Status CheckPolicy(PolicyKind policy, const ModelConfig& config) {
+  if (!IsPadded(policy) || config.causal) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "a padded batch.policy needs a causal model: padding is masked by causality alone");
 }
 
 // Returns the number of KV pages and what is done with them.
@@ -295,11 +292,25 @@ absl::StatusOr<PagedScheduler::Options> PlanPages(const EngineOptions& options,
   return kv;
 }
 
-// Replaces the ladder and the costs by what an earlier run wrote. Returns whether the file applies.
+// Replaces the ladder, the costs and the choice by what an earlier run wrote. Returns whether the
+// file applies.
 bool ReadFile(const LadderFile& file, const EngineOptions& options, const Model& model,
-              Observer* observer, Ladder* ladder, CostModel* costs) {
+              Observer* observer, Ladder* ladder, PreparedModel* prepared) {
   absl::StatusOr<LadderFile::Content> content = file.Read();
-  const int64_t most_buckets = options.ladder.max_buckets;
+  LadderOptions chosen = options.ladder;
+  if (content.ok() && !content->kept.empty()) {
+    absl::StatusOr<LadderOptions> kept = Apply(content->kept, options.ladder);
+    absl::StatusOr<Ladder> built =
+        kept.ok() ? BuildLadder(*kept, options.batch.policy, prepared->limits) : kept.status();
+    if (built.ok()) {
+      chosen = *std::move(kept);
+      *ladder = *std::move(built);
+      prepared->ladder_kept = std::move(content->kept);
+    } else {
+      content = built.status();
+    }
+  }
+  const int64_t most_buckets = chosen.max_buckets;
   if (content.ok() && std::ssize(content->ladder.buckets()) > most_buckets) {
     content = absl::FailedPreconditionError(
         absl::StrCat("it has more than ladder.max_buckets of ", most_buckets, " buckets"));
@@ -310,8 +321,8 @@ bool ReadFile(const LadderFile& file, const EngineOptions& options, const Model&
                                            " is ignored: ", content.status().message()));
     return false;
   }
-  costs->Restore(content->costs);
-  const bool fitted = options.ladder.strategy == StrategyKind::kAdaptive;
+  prepared->costs.Restore(content->costs);
+  const bool fitted = chosen.strategy == StrategyKind::kAdaptive;
   if (fitted && !content->ladder.padded() && !IsPadded(options.batch.policy)) {
     *ladder = std::move(content->ladder);
   }
@@ -325,10 +336,6 @@ absl::Status MeetStartFault(FaultPoint point) {
 
 }  // namespace
 
-bool IsPadded(PolicyKind policy) {
-  return policy == PolicyKind::kPaddedBuckets || policy == PolicyKind::kStaticPadded;
-}
-
 absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
                                      const EngineOptions& options, Backend* backend, Clock* clock,
                                      Observer* observer) {
@@ -338,8 +345,11 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
   PreparedModel prepared;
   prepared.limits = {.max_tokens = max_tokens,
                      .max_sequences = options.batch.max_batch_sequences,
-                     .tile_tokens = info.tile_tokens};
-  SLUICE_ASSIGN_OR_RETURN(Ladder wanted, ChooseLadder(options, prepared.limits, model->config));
+                     .tile_tokens = info.tile_tokens,
+                     .max_positions = static_cast<int32_t>(model->config.max_positions)};
+  SLUICE_RETURN_IF_ERROR(CheckPolicy(options.batch.policy, model->config));
+  SLUICE_ASSIGN_OR_RETURN(Ladder wanted,
+                          BuildLadder(options.ladder, options.batch.policy, prepared.limits));
 
   SLUICE_RETURN_IF_ERROR(MeetStartFault(FaultPoint::kLoad));
   SLUICE_ASSIGN_OR_RETURN(prepared.executable, backend->Load(model));
@@ -351,7 +361,7 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
   if (!options.ladder.file.empty()) {
     prepared.file.emplace(options.ladder.file, *model, prepared.info,
                           prepared.executable->algorithms(), prepared.limits, options.batch.policy);
-    costs_known = ReadFile(*prepared.file, options, *model, observer, &wanted, &prepared.costs);
+    costs_known = ReadFile(*prepared.file, options, *model, observer, &wanted, &prepared);
   }
   if (const std::string kernels = prepared.executable->kernels(); !kernels.empty()) {
     observer->OnKernels(*model, kernels);
@@ -361,12 +371,14 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
   }
   prepared.plans =
       std::make_unique<PlanCache>(model.get(), prepared.executable.get(), clock, observer);
-  SLUICE_ASSIGN_OR_RETURN(prepared.kv, PlanPages(options, model->config, wanted, info,
+  // Its bucket holds the batches of every ladder of these limits, whatever is chosen later.
+  const Ladder room = MakePackedLadder({}, prepared.limits);
+  SLUICE_ASSIGN_OR_RETURN(prepared.kv, PlanPages(options, model->config, room, info,
                                                  backend->FreeMemory(), *prepared.executable));
   SLUICE_RETURN_IF_ERROR(MeetStartFault(FaultPoint::kAllocate));
   // Before the plans: a device prepares them for the slots that there are.
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<ExecutionSlot> slot,
-                          ExecutionSlot::Create(prepared.executable.get(), model.get(), wanted,
+                          ExecutionSlot::Create(prepared.executable.get(), model.get(), room,
                                                 {.padding = options.batch.padding,
                                                  .page_tokens = prepared.kv.page_tokens,
                                                  .pages = prepared.kv.pages}));

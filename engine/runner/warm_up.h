@@ -32,11 +32,9 @@ struct PreparedModel {
   // and once in another shape.
   CostModel costs;
   std::optional<LadderFile> file;  // if the options name one
+  LadderChoice ladder_kept;        // the choice in the file, which is applied
   nanoseconds duration{0};         // of WarmUp
 };
-
-// Returns whether the policy computes rectangles; its ladder is then fixed.
-bool IsPadded(PolicyKind policy);
 
 // Prepares a model: loads it, and then takes options.ladder.warm_up_us, or what the largest plan
 // and the smallest steps take if that is more. Buckets beyond that are left to LaterPlans; a padded

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/enum_names.h"
-#include "loadtest/trace/trace_file.h"
+#include "base/trace_file.h"
 
 namespace sluice::load {
 

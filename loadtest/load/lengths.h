@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "loadtest/trace/trace_file.h"
+#include "base/trace_file.h"
 
 namespace sluice::load {
 

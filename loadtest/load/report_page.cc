@@ -3,9 +3,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
+#include "base/trace_file.h"
 #include "loadtest/load/page_template.h"
 #include "loadtest/load/report_json.h"
-#include "loadtest/trace/trace_file.h"
 
 namespace sluice::load {
 namespace {

@@ -14,6 +14,7 @@
 #include "base/quantile.h"
 #include "base/status_macros.h"
 #include "engine/option_specs.h"
+#include "loadtest/simulate/fixed_sets.h"
 
 namespace sluice::loadtest {
 namespace {
@@ -71,6 +72,8 @@ constexpr Field kFields[] = {
     {"late", [](const Measurement& m) { return static_cast<double>(m.late); }},
     {"batches", [](const Measurement& m) { return static_cast<double>(m.batches); }},
     {"captures", [](const Measurement& m) { return static_cast<double>(m.captures); }},
+    {"plans", [](const Measurement& m) { return static_cast<double>(m.plans); }},
+    {"planned_share", [](const Measurement& m) { return m.planned_share; }},
     {"ladder_changes", [](const Measurement& m) { return static_cast<double>(m.changes); }},
 };
 
@@ -94,6 +97,10 @@ absl::Status SetLadder(const std::string& name, ExperimentOptions* experiment) {
   if (strategy == StrategyKind::kFixed && parts.size() > 1) {
     ladder.strategy = *strategy;
     return set("fixed_tokens", absl::StrJoin(parts.begin() + 1, parts.end(), ","));
+  }
+  if (strategy == StrategyKind::kAdaptive && parts.size() == 2) {
+    ladder.strategy = *strategy;
+    return set("max_buckets", parts[1]);
   }
   if (name == kind &&
       (strategy == StrategyKind::kMemoryOptimal || strategy == StrategyKind::kHardwareAware)) {
@@ -189,8 +196,11 @@ absl::StatusOr<std::vector<Contender>> Contenders(const ComparisonOptions& optio
     SLUICE_ASSIGN_OR_RETURN(const PolicyKind kind, FindEnum<PolicyKind>(policy));
     Contender contender{.policy = policy, .ladder = "own", .experiment = options.experiment};
     contender.experiment.batch.policy = kind;
-    if (kind == PolicyKind::kPaddedBuckets || kind == PolicyKind::kStaticPadded) {
+    if (IsPadded(kind)) {  // columns at powers of two
       contender.experiment.ladder.strategy = StrategyKind::kGeometric;
+      contender.experiment.ladder.ratio = 2;
+      contender.experiment.ladder.min_tokens = 1;
+      contender.experiment.ladder.max_buckets = 1024;
       contenders.push_back(contender);
       continue;
     }
@@ -204,11 +214,43 @@ absl::StatusOr<std::vector<Contender>> Contenders(const ComparisonOptions& optio
   return contenders;
 }
 
+// The most plans of an adaptive ladder beside a fixed set.
+constexpr int64_t kMostPlans = 64;
+
+// Adds an arm for each fixed set, and after it cut and fill with an adaptive ladder of as many
+// plans, or of kMostPlans. The graphs of a model take the same memory each, because their
+// activations are shared.
+absl::Status AddFixedSets(const ComparisonOptions& options, std::vector<Contender>* contenders) {
+  const LadderLimits limits{.max_tokens = options.experiment.batch.max_batch_tokens,
+                            .max_sequences = options.experiment.batch.max_batch_sequences,
+                            .tile_tokens = 1,
+                            .max_positions = options.experiment.max_positions};
+  for (const std::string& name : options.fixed_sets) {
+    const std::optional<FixedSet> set = FixedSetOf(name, limits);
+    if (!set.has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat("no fixed set is called ", name));
+    }
+    Contender contender{.policy = "fifo_packed", .ladder = name, .experiment = options.experiment};
+    contender.experiment.batch.policy = PolicyKind::kFifoPacked;
+    contender.experiment.ladder.strategy = StrategyKind::kGeometric;
+    contender.experiment.fixed_set = name;
+    contenders->push_back(contender);
+    if (set->graphs == 0) continue;
+    contender = {.policy = "cut_and_fill",
+                 .ladder = absl::StrCat("adaptive:", std::min(set->graphs, kMostPlans)),
+                 .experiment = options.experiment};
+    SLUICE_RETURN_IF_ERROR(SetLadder(contender.ladder, &contender.experiment));
+    contenders->push_back(contender);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<nlohmann::json> Compare(const ComparisonOptions& options) {
   SLUICE_ASSIGN_OR_RETURN(const Workload workload, LoadWorkload(options));
-  SLUICE_ASSIGN_OR_RETURN(const std::vector<Contender> contenders, Contenders(options));
+  SLUICE_ASSIGN_OR_RETURN(std::vector<Contender> contenders, Contenders(options));
+  SLUICE_RETURN_IF_ERROR(AddFixedSets(options, &contenders));
   nlohmann::json rows = nlohmann::json::array();
   for (const std::string& order : options.orders) {
     SLUICE_ASSIGN_OR_RETURN(const bool shuffled, Find(kOrders, order));
@@ -229,6 +271,33 @@ absl::StatusOr<nlohmann::json> Compare(const ComparisonOptions& options) {
     }
   }
   return rows;
+}
+
+std::string PlansToMarkdown(const nlohmann::json& rows) {
+  constexpr double kLeastCaptureSeconds = 0.055;
+  constexpr double kMostCaptureSeconds = 0.110;
+  std::string text, heading;
+  for (const nlohmann::json& row : rows) {
+    const std::string here = absl::StrFormat("Load %.2f, order %s", row["load"].get<double>(),
+                                             row["order"].get<std::string>());
+    if (here != heading) {
+      heading = here;
+      absl::StrAppend(
+          &text, text.empty() ? "" : "\n", heading, "\n\n",
+          "| policy | ladder | padding waste | batches in a graph | graphs | captures | "
+          "capture s | p50 ms | p99 ms |\n|---|---|---|---|---|---|---|---|---|\n");
+    }
+    const double captures = row["captures"].get<double>();
+    absl::StrAppend(
+        &text, absl::StrFormat(
+                   "| %s | %s | %.1f%% | %.1f%% | %.0f | %.0f | %.1f to %.1f | %.3f | %.3f |\n",
+                   row["policy"].get<std::string>(), row["ladder"].get<std::string>(),
+                   100 * (1 - row["padding_efficiency"].get<double>()),
+                   100 * row["planned_share"].get<double>(), row["plans"].get<double>(), captures,
+                   kLeastCaptureSeconds * captures, kMostCaptureSeconds * captures,
+                   row["p50_ms"].get<double>(), row["p99_ms"].get<double>()));
+  }
+  return text;
 }
 
 std::string ToMarkdown(const nlohmann::json& rows) {

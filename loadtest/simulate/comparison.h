@@ -28,10 +28,13 @@ struct ComparisonOptions {
   double deadline_seconds = 0;  // of every sequence, from its arrival; 0 means none
   std::vector<std::string> policies{kNamesOf<PolicyKind>.begin(), kNamesOf<PolicyKind>.end()};
   // The ladders: fixed:A:B.., geometric:RATIO, memory_optimal, hardware_aware, adaptive (reviewed
-  // in the first part only), adaptive_live (reviewed in both), foreseen (reviewed on the second
-  // part itself before it is measured) or oracle (then also searched, see SearchLadder). Padded
-  // policies have their own ladder.
+  // in the first part only), adaptive:BUCKETS (the same with so many buckets), adaptive_live
+  // (reviewed in both), foreseen (reviewed on the second part itself before it is measured) or
+  // oracle (then also searched, see SearchLadder). Padded policies have their own ladder.
   std::vector<std::string> ladders = {"adaptive", "geometric:1.4142135623730951"};
+  // The sets of other servers, each beside cut and fill with as many adaptive buckets; see
+  // FixedSetOf.
+  std::vector<std::string> fixed_sets{};
   ExperimentOptions experiment{};  // all but the policy and the strategy
 };
 
@@ -40,6 +43,10 @@ struct ComparisonOptions {
 // the second is measured. The load is in useful tokens per second, relative to endless full batches
 // without their fixed cost. Returns InvalidArgument if an option is wrong.
 absl::StatusOr<nlohmann::json> Compare(const ComparisonOptions& options);
+
+// Returns a Markdown table for each load and order of what the plans of each row waste and cost: a
+// capture takes 55 to 110 ms.
+std::string PlansToMarkdown(const nlohmann::json& rows);
 
 // Returns a Markdown table for each load and order of the rows that Compare returned.
 std::string ToMarkdown(const nlohmann::json& rows);

@@ -4,28 +4,36 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "engine/review/adaptive.h"
 #include "engine/review/ladder_trial.h"
 #include "engine/review/virtual_run.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/schedule/step_budget.h"
+#include "loadtest/simulate/fixed_sets.h"
 #include "loadtest/simulate/oracle.h"
 
 namespace sluice::loadtest {
 namespace {
 
-bool IsPadded(PolicyKind policy) {
-  return policy == PolicyKind::kPaddedBuckets || policy == PolicyKind::kStaticPadded;
-}
+// The graphs of a fixed set.
+struct Graphs {
+  int64_t count;
+  int32_t largest;  // in tokens
+};
 
 class Experiment {
  public:
-  Experiment(const ExperimentOptions& options, const LadderLimits& limits, Ladder ladder)
+  // `ladder` is of the options, or of a fixed set with so many graphs.
+  Experiment(const ExperimentOptions& options, const LadderLimits& limits, Ladder ladder,
+             std::optional<Graphs> graphs)
       : options_(options),
         limits_(limits),
+        graphs_(graphs),
         scheduler_(options.batch, std::chrono::microseconds(options.ladder.review.half_life_us),
                    std::make_shared<const Ladder>(std::move(ladder)), CostModel(), nullptr) {
     WarmUp();
@@ -58,7 +66,15 @@ class Experiment {
         tokens_in_time += arrivals[i].tokens;
       }
     };
+    int64_t in_plans = 0;
+    run.on_batch = [&](const VirtualBatch& batch) {
+      in_plans += !graphs_.has_value() || batch.decision.bucket.tokens <= graphs_->largest ? 1 : 0;
+    };
     const VirtualResult result = RunVirtually(arrivals, run, &scheduler_);
+    if (result.batches > 0) {
+      measurement_.planned_share =
+          static_cast<double>(in_plans) / static_cast<double>(result.batches);
+    }
     Fill(result, tokens_in_time, std::move(latencies));
     return std::exchange(measurement_, {});
   }
@@ -75,6 +91,7 @@ class Experiment {
   // Times every plan, as the daemon's warm-up does.
   void WarmUp() {
     for (const Bucket& bucket : scheduler_.ladder()->buckets()) Capture(bucket);
+    if (graphs_.has_value()) measurement_.captures = graphs_->count;
   }
 
   void Capture(const Bucket& bucket) {
@@ -132,11 +149,15 @@ class Experiment {
     m.sequences = result.sequences;
     m.expired = result.expired;
     m.batches = result.batches;
-    for (const Bucket& bucket : scheduler_.ladder()->buckets()) m.ladder.push_back(bucket.tokens);
+    const std::span<const Bucket> buckets = scheduler_.ladder()->buckets();
+    m.plans = graphs_.has_value() ? graphs_->count : std::ssize(buckets);
+    if (graphs_.has_value()) return;
+    for (const Bucket& bucket : buckets) m.ladder.push_back(bucket.tokens);
   }
 
   const ExperimentOptions& options_;
   const LadderLimits limits_;
+  const std::optional<Graphs> graphs_;
   Scheduler scheduler_;
   Measurement measurement_;
 };
@@ -144,12 +165,22 @@ class Experiment {
 LadderLimits LimitsOf(const ExperimentOptions& options) {
   return {.max_tokens = options.batch.max_batch_tokens,
           .max_sequences = options.batch.max_batch_sequences,
-          .tile_tokens = options.tile_tokens};
+          .tile_tokens = options.tile_tokens,
+          .max_positions = options.max_positions};
 }
 
-absl::StatusOr<Ladder> FirstLadder(const ExperimentOptions& options, const LadderLimits& limits) {
-  if (!IsPadded(options.batch.policy)) return BuildLadder(options.ladder, limits);
-  return BuildPaddedLadder(options.batch.policy, limits, options.max_positions);
+absl::StatusOr<std::unique_ptr<Experiment>> MakeExperiment(const ExperimentOptions& options) {
+  const LadderLimits limits = LimitsOf(options);
+  if (!options.fixed_set.empty()) {
+    std::optional<FixedSet> set = FixedSetOf(options.fixed_set, limits);
+    if (!set.has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat("no fixed set is called ", options.fixed_set));
+    }
+    return std::make_unique<Experiment>(options, limits, std::move(set->ladder),
+                                        Graphs{set->graphs, set->largest_graph});
+  }
+  SLUICE_ASSIGN_OR_RETURN(Ladder ladder, BuildLadder(options.ladder, options.batch.policy, limits));
+  return std::make_unique<Experiment>(options, limits, std::move(ladder), std::nullopt);
 }
 
 }  // namespace
@@ -178,22 +209,18 @@ absl::StatusOr<Measurement> RunExperiment(const ExperimentOptions& options,
                                           std::span<const Arrival> first,
                                           std::span<const Arrival> second) {
   using Foresight = ExperimentOptions::Foresight;
-  const LadderLimits limits = LimitsOf(options);
-  SLUICE_ASSIGN_OR_RETURN(Ladder ladder, FirstLadder(options, limits));
-  Experiment experiment(options, limits, std::move(ladder));
-  experiment.Settle(options.foresight == Foresight::kNone ? first : second);
-  if (options.foresight == Foresight::kSearched) experiment.Improve(second);
-  return experiment.Measure(second, options.review_second);
+  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<Experiment> experiment, MakeExperiment(options));
+  experiment->Settle(options.foresight == Foresight::kNone ? first : second);
+  if (options.foresight == Foresight::kSearched) experiment->Improve(second);
+  return experiment->Measure(second, options.review_second);
 }
 
 absl::StatusOr<std::vector<Measurement>> RunPhases(const ExperimentOptions& options,
                                                    std::span<const std::vector<Arrival>> phases) {
-  const LadderLimits limits = LimitsOf(options);
-  SLUICE_ASSIGN_OR_RETURN(Ladder ladder, FirstLadder(options, limits));
-  Experiment experiment(options, limits, std::move(ladder));
+  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<Experiment> experiment, MakeExperiment(options));
   std::vector<Measurement> measurements;
   for (const std::vector<Arrival>& phase : phases) {
-    measurements.push_back(experiment.Measure(phase, /*review=*/true));
+    measurements.push_back(experiment->Measure(phase, /*review=*/true));
   }
   return measurements;
 }

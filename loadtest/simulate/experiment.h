@@ -40,6 +40,7 @@ struct ExperimentOptions {
   enum class Foresight { kNone, kFitted, kSearched } foresight = Foresight::kNone;
   nanoseconds review_interval{50'000'000};
   double capture_seconds = 0;  // of one plan, for the price of a change
+  std::string fixed_set{};     // in place of a ladder of the options; see FixedSetOf
 
   // Returns the throughput of endless full batches without their fixed cost, which is load 1.
   double FullTokensPerSecond() const;
@@ -54,7 +55,9 @@ struct Measurement {
   int64_t sequences = 0, expired = 0, late = 0, batches = 0;
   int64_t captures = 0;         // plans prepared for the initial ladder and for changes
   int64_t changes = 0;          // of the ladder
-  std::vector<int32_t> ladder;  // capacities in tokens at the end
+  int64_t plans = 0;            // of the ladder at the end
+  double planned_share = 0;     // of the batches, those that ran in a plan
+  std::vector<int32_t> ladder;  // capacities in tokens at the end; empty for a fixed set
 };
 
 // Returns the first value of `sorted`, which ascends, that more than `share` of the values do not

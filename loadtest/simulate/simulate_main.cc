@@ -54,9 +54,14 @@ void AddContenders(CLI::App* app, ComparisonOptions* o) {
   app->add_option(
          "--ladder", o->ladders,
          "fixed:A:B.., geometric:RATIO, memory_optimal, hardware_aware, adaptive (settles in "
-         "the first half), adaptive_live, foreseen, oracle (settle on what is measured)")
+         "the first half), adaptive:BUCKETS, adaptive_live, foreseen, oracle (settle on what is "
+         "measured)")
       ->delimiter(',')
       ->capture_default_str();
+  app->add_option("--fixed-sets", o->fixed_sets,
+                  "of other servers: vllm, tensorrt_llm, tensorrt_llm_64, sglang, tei; each beside "
+                  "cut_and_fill with as many adaptive buckets. The table then is of the plans")
+      ->delimiter(',');
   LadderOptions* const ladder = &o->experiment.ladder;
   AddOptionFlag(app, "max_buckets", ladder);
   AddOptionFlag(app, "min_tokens", ladder);
@@ -123,7 +128,8 @@ int Simulate(const ComparisonOptions& options, const Output& output) {
   const absl::StatusOr<nlohmann::json> rows = Compare(options);
   if (!rows.ok()) return FailWith(rows.status());
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  const int status = Write(*rows, ToMarkdown(*rows), output);
+  const std::string table = options.fixed_sets.empty() ? ToMarkdown(*rows) : PlansToMarkdown(*rows);
+  const int status = Write(*rows, table, output);
   std::cerr << rows->size() << " rows of " << options.seeds << " runs took " << took.count()
             << " s\n";
   return status;

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "loadtest/trace/trace_file.h"
+#include "base/trace_file.h"
 
 namespace sluice::loadtest {
 namespace {
@@ -33,14 +33,14 @@ int32_t RecommendationLength(std::mt19937_64* random) {
 }  // namespace
 
 absl::StatusOr<std::vector<int32_t>> ReadTraceLengths(const std::string& path, int32_t cap) {
-  SLUICE_ASSIGN_OR_RETURN(const std::string text, load::ReadFile(path));
-  const absl::StatusOr<std::vector<load::TraceRow>> rows = load::ParseTrace(text);
+  SLUICE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  const absl::StatusOr<std::vector<TraceRow>> rows = ParseTrace(text);
   if (!rows.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", rows.status().message()));
   }
   std::vector<int32_t> lengths;
   lengths.reserve(rows->size());
-  for (const load::TraceRow& row : *rows) {
+  for (const TraceRow& row : *rows) {
     if (row.input_tokens < 1) {
       return absl::InvalidArgumentError(absl::StrCat(path, ": has a row without input tokens"));
     }

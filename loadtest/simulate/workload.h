@@ -13,7 +13,7 @@
 
 namespace sluice::loadtest {
 
-// Returns the input lengths of a trace (see load::ParseTrace), reduced to `cap` where they exceed
+// Returns the input lengths of a trace (see ParseTrace), reduced to `cap` where they exceed
 // it, or InvalidArgument with the file and the problem. A sequence without tokens is an error.
 absl::StatusOr<std::vector<int32_t>> ReadTraceLengths(const std::string& path, int32_t cap);
 

@@ -11,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/version.h"
+#include "engine/journal/recorded.h"
 #include "loadtest/simulate/cost_flags.h"
 #include "loadtest/simulate/option_flags.h"
-#include "loadtest/size/recorded.h"
 #include "loadtest/size/sizing.h"
 #include "loadtest/size/sizing_report.h"
 

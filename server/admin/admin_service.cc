@@ -24,6 +24,9 @@ using admin::v1::OptimizeBucketsRequest;
 using admin::v1::OptimizeBucketsResponse;
 using admin::v1::ReloadRequest;
 using admin::v1::ReloadResponse;
+using admin::v1::SetLadderRequest;
+using admin::v1::TryStrategiesRequest;
+using admin::v1::TryStrategiesResponse;
 
 // The number of reviews that may wait, and of descriptions of plans. They run one at a time, so a
 // longer queue would only mean longer waits; callers should try again later.
@@ -44,6 +47,8 @@ AdminService::AdminService(EngineOptions options, Engine* engine, Clock* clock,
       planner_(kMaxWaiting) {
   Stream("GetBuckets", &AdminService::GetBuckets);
   Stream("OptimizeBuckets", &AdminService::OptimizeBuckets);
+  Stream("SetLadder", &AdminService::SetLadder);
+  Stream("TryStrategies", &AdminService::TryStrategies);
   Stream("DescribePlan", &AdminService::DescribePlan);
   Stream("Explain", &AdminService::Explain);
   Stream("Reload", &AdminService::Reload);
@@ -85,6 +90,33 @@ AdminService::Unary* AdminService::OptimizeBuckets(Context* context, const Bytes
             engine->Optimize(message.model_name(), message.model_version(), message.force());
         if (report.ok()) *answer = DescribeReview(*report);
         return report.status();
+      });
+}
+
+AdminService::Unary* AdminService::SetLadder(Context* context, const Bytes* request,
+                                             Bytes* response) {
+  return AnswerLater<SetLadderRequest, OptimizeBucketsResponse>(
+      context, *request, response, Ready(), &optimizer_,
+      [engine = engine_](const auto& message, auto* answer) {
+        const LadderChoice choice(message.options().begin(), message.options().end());
+        SLUICE_ASSIGN_OR_RETURN(const OptimizeReport report,
+                                engine->ChooseLadder(message.model_name(), message.model_version(),
+                                                     choice, message.keep()));
+        *answer = DescribeReview(report);
+        return absl::OkStatus();
+      });
+}
+
+AdminService::Unary* AdminService::TryStrategies(Context* context, const Bytes* request,
+                                                 Bytes* response) {
+  return AnswerLater<TryStrategiesRequest, TryStrategiesResponse>(
+      context, *request, response, Ready(), &optimizer_,
+      [engine = engine_](const auto& message, auto* answer) {
+        SLUICE_ASSIGN_OR_RETURN(
+            const StrategyTrials trials,
+            engine->TryStrategies(message.model_name(), message.model_version()));
+        *answer = DescribeTrials(trials);
+        return absl::OkStatus();
       });
 }
 

@@ -18,10 +18,11 @@ namespace sluice {
 
 namespace internal {
 using AdminGrpc = admin::v1::Admin;
-using RawAdmin =
-    AdminGrpc::WithRawCallbackMethod_GetBuckets<AdminGrpc::WithRawCallbackMethod_OptimizeBuckets<
-        AdminGrpc::WithRawCallbackMethod_DescribePlan<AdminGrpc::WithRawCallbackMethod_Explain<
-            AdminGrpc::WithRawCallbackMethod_Reload<AdminGrpc::Service>>>>>;
+using RawLadders = AdminGrpc::WithRawCallbackMethod_GetBuckets<
+    AdminGrpc::WithRawCallbackMethod_OptimizeBuckets<AdminGrpc::WithRawCallbackMethod_SetLadder<
+        AdminGrpc::WithRawCallbackMethod_TryStrategies<AdminGrpc::Service>>>>;
+using RawAdmin = AdminGrpc::WithRawCallbackMethod_DescribePlan<
+    AdminGrpc::WithRawCallbackMethod_Explain<AdminGrpc::WithRawCallbackMethod_Reload<RawLadders>>>;
 }  // namespace internal
 
 // The result of a reload: the paths of the changed options, as messages and logs name them.
@@ -31,9 +32,10 @@ struct ReloadReport {
 };
 using Reload = std::function<absl::StatusOr<ReloadReport>()>;  // it blocks
 
-// Thread-safe; no method blocks. OptimizeBuckets and DescribePlan run on a thread each, one call at
-// a time. A few further calls may wait; any beyond those get RESOURCE_EXHAUSTED. The constructor's
-// arguments outlive the service, and gRPC has finished all its calls before it is destroyed.
+// Thread-safe; no method blocks. The calls about ladders run on a thread of theirs, and
+// DescribePlan on another, one call at a time. A few further calls may wait; any beyond those get
+// RESOURCE_EXHAUSTED. The constructor's arguments outlive the service, and gRPC has finished all
+// its calls before it is destroyed.
 class AdminService final : public StreamedUnaryService<internal::RawAdmin> {
  public:
   // Reloads run on `loads`. `watch` bounds how long the messages of the service's calls may take.
@@ -51,6 +53,8 @@ class AdminService final : public StreamedUnaryService<internal::RawAdmin> {
 
   Unary* GetBuckets(Context* context, const Bytes* request, Bytes* response) override;
   Unary* OptimizeBuckets(Context* context, const Bytes* request, Bytes* response) override;
+  Unary* SetLadder(Context* context, const Bytes* request, Bytes* response) override;
+  Unary* TryStrategies(Context* context, const Bytes* request, Bytes* response) override;
   Unary* DescribePlan(Context* context, const Bytes* request, Bytes* response) override;
   Unary* Explain(Context* context, const Bytes* request, Bytes* response) override;
   Unary* Reload(Context* context, const Bytes* request, Bytes* response) override;

@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "engine/option_specs.h"
+
 namespace sluice {
 namespace {
 
@@ -26,6 +28,9 @@ const std::vector<OptionSpec<ModelSpec>>& OptionSpecs<ModelSpec>() {
       SLUICE_OPTION(quantize_head, Boolean{},
                     "Quantise the head too, with quantization: int8. Without it the head stays as "
                     "it is stored; the embedding always does."),
+      SLUICE_OPTION(ladder, LadderChoiceValue{},
+                    "Options of engine.ladder that this model has in place of those of all models; "
+                    "in a file a map. sluice ladder set changes them while the model is served."),
   }));
   return specs;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/enum_names.h"
+#include "engine/ladder_choice.h"
 #include "engine/model/quantization.h"
 
 namespace sluice {
@@ -18,6 +19,7 @@ struct ModelSpec {
   int64_t version = 1;
   Quantization quantization = Quantization::kNone;
   bool quantize_head = false;
+  LadderChoice ladder{};
 
   bool operator==(const ModelSpec&) const = default;
 };

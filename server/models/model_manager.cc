@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "engine/option_specs.h"
 #include "server/common/status.h"
 
 namespace sluice {
@@ -36,8 +37,11 @@ absl::StatusOr<ModelManager::Target> ModelManager::FromSpec(const ModelSpec& spe
   }
   absl::StrAppend(&*fingerprint, " ", std::string(NameOf(spec.quantization)),
                   spec.quantize_head ? " with head" : "");
-  return Target{
-      {spec.name, spec.version}, spec.path, *std::move(folder), *std::move(fingerprint), options};
+  if (!spec.ladder.empty()) {
+    absl::StrAppend(&*fingerprint, " ladder ", LadderChoiceValue().Format(spec.ladder));
+  }
+  return Target{{spec.name, spec.version}, spec.path, *std::move(folder),
+                *std::move(fingerprint),   options,   spec.ladder};
 }
 
 absl::StatusOr<ModelManager::Target> ModelManager::FromRepository(
@@ -179,6 +183,7 @@ absl::Status ModelManager::LoadAll(const std::vector<Target>& targets, ModelChan
                           absl::StrCat("model ", target.key.first, " version ", target.key.second,
                                        " from ", target.place, ": ", Text(model.status())));
     }
+    if (!target.ladder.empty()) change->ladders[model->get()] = target.ladder;
     change->serve.push_back(*std::move(model));
   }
   return absl::OkStatus();

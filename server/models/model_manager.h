@@ -58,6 +58,7 @@ class ModelManager {
     Directory folder;
     std::string fingerprint;  // of the files and the options
     ModelOptions options{};
+    LadderChoice ladder{};
   };
 
   static absl::StatusOr<Target> FromSpec(const ModelSpec& spec);

@@ -75,6 +75,7 @@ void Write(const CostState& costs, v1::CostLaw* out) {
 
 void Write(const TrafficStats& traffic, v1::ModelBuckets* out) {
   out->set_shape_entropy_bits(traffic.shape_entropy_bits);
+  out->set_length_entropy_bits(traffic.length_entropy_bits);
   Write(traffic.lengths, out->mutable_lengths());
   Write(traffic.batch_tokens, out->mutable_batch_totals());
   out->set_sequences_per_second(traffic.arrivals.sequences_per_second);
@@ -140,7 +141,7 @@ v1::ModelBuckets DescribeBuckets(const ModelStats& stats, const BackendInfo& bac
   out.set_profile(stats.profile);
   out.set_attention(AttentionVariantName(stats.attention));
   out.set_policy(std::string(NameOf(options.batch.policy)));
-  out.set_strategy(std::string(NameOf(options.ladder.strategy)));
+  out.set_strategy(std::string(NameOf(stats.ladder_options.strategy)));
   out.set_memory_limit_bytes(options.ladder.memory_limit_bytes);
   for (const BucketStats& bucket : stats.buckets) Write(bucket, now, out.add_buckets());
   const BucketSummary all = Summarize(stats.buckets);
@@ -156,6 +157,9 @@ v1::ModelBuckets DescribeBuckets(const ModelStats& stats, const BackendInfo& bac
   out.set_activation_memory_bytes(slot.activations);
   out.set_kv_memory_bytes(slot.kv);
   out.set_pinned_memory_bytes(slot.pinned);
+  const LadderChoice chosen = ChoiceOf(stats.ladder_options);
+  out.mutable_ladder_options()->insert(chosen.begin(), chosen.end());
+  out.mutable_ladder_kept()->insert(stats.ladder_kept.begin(), stats.ladder_kept.end());
   Write(stats.traffic, &out);
   Write(stats.ladder_changes, out.mutable_ladder_changes());
   Write(stats.costs, out.mutable_cost_law());
@@ -175,6 +179,30 @@ v1::OptimizeBucketsResponse DescribeReview(const OptimizeReport& report) {
   out.set_gain(report.gain);
   out.set_efficiency_before(report.efficiency_before);
   out.set_efficiency_after(report.efficiency_after);
+  return out;
+}
+
+v1::TryStrategiesResponse DescribeTrials(const StrategyTrials& trials) {
+  v1::TryStrategiesResponse out;
+  out.set_arrivals(trials.arrivals);
+  out.set_margin(trials.margin);
+  out.set_best(trials.best);
+  for (const StrategyTrial& trial : trials.trials) {
+    v1::StrategyTrial* const each = out.add_trials();
+    each->set_name(trial.name);
+    each->mutable_options()->insert(trial.choice.begin(), trial.choice.end());
+    Write(trial.buckets, each->mutable_buckets());
+    each->set_padding_efficiency(trial.padding_efficiency);
+    each->set_device_seconds(trial.device_seconds);
+    each->set_mean_latency_seconds(trial.mean_latency_seconds);
+    each->set_p50_latency_seconds(trial.p50_latency_seconds);
+    each->set_p99_latency_seconds(trial.p99_latency_seconds);
+    each->set_batches(trial.batches);
+    each->set_plan_bytes(trial.plan_bytes);
+    each->set_captures(trial.captures);
+    each->set_capture_seconds(trial.capture_seconds);
+    each->set_gain(trial.gain);
+  }
   return out;
 }
 

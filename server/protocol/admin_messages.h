@@ -16,6 +16,8 @@ admin::v1::ModelBuckets DescribeBuckets(const ModelStats& stats, const BackendIn
 
 admin::v1::OptimizeBucketsResponse DescribeReview(const OptimizeReport& report);
 
+admin::v1::TryStrategiesResponse DescribeTrials(const StrategyTrials& trials);
+
 // Describes a request. Times are relative to its arrival.
 admin::v1::ExplainResponse DescribeRequest(const Explanation& explanation);
 

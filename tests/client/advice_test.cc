@@ -102,28 +102,38 @@ const AdviseRow kAdviseRows[] = {
     {.name = "ALowHitRateIsNamed",
      .spoil = [](ModelBuckets* m) { m->set_hit_rate(0.9); },
      .words = {{"90.0%", "engine.ladder.file"}}},
-    {.name = "LowEfficiencyAsksAnAdaptiveLadderToOptimize",
-     .spoil = [](ModelBuckets* m) { m->set_padding_efficiency(0.7); },
-     .words = {{"30.0%", "sluice optimize --force"}}},
-    {.name = "LowEfficiencyAsksAnotherLadderToAdapt",
+    {.name = "LowEfficiencyWithoutTrialsNamesNoLadder",
      .spoil =
          [](ModelBuckets* m) {
            m->set_padding_efficiency(0.7);
-           m->set_strategy("geometric");
+           m->set_executed_efficiency(0.7);
          },
-     .words = {{"30.0%", "engine.ladder.strategy: adaptive"}}},
-    {.name = "ManyShapesAreNamed",
+     .words = {{"30.0%", "sluice ladder try"}}},
+    {.name = "LowEfficiencyOnADeviceThatComputesLiveRowsLosesNothing",
+     .spoil = [](ModelBuckets* m) { m->set_padding_efficiency(0.2); },
+     .words = {{"80.0%", "Nothing is computed in vain", "Leave the ladder as it is."}}},
+    {.name = "SmallBatchesAreNamedAsTheCause",
      .spoil =
          [](ModelBuckets* m) {
-           m->set_shape_entropy_bits(8);
-           m->set_padding_efficiency(0.9);
+           m->set_padding_efficiency(0.1);
+           m->set_executed_efficiency(0.1);
+           auto* size = m->add_batch_totals();
+           size->set_tokens(1);
+           size->set_weight(70);
+           size = m->add_batch_totals();
+           size->set_tokens(200);
+           size->set_weight(30);
          },
-     .words = {{"256 of them", "8.0 bits", "2 buckets", "max_queue_delay_us"}}},
-    {.name = "ManyShapesThatCostNothingAreNot",
-     .spoil = [](ModelBuckets* m) { m->set_shape_entropy_bits(8); }},
+     .words = {{"at most 1 tokens", "smallest bucket has 64", "min_tokens"}}},
     {.name = "AnUnusedBucketIsNamed",
      .spoil = [](ModelBuckets* m) { m->mutable_buckets(0)->set_batches(0); },
      .words = {{"64x8", "1.0 MiB", "min_bucket_usage"}}},
+    {.name = "AnUnusedBucketThatTakesNextToNothingIsNot",
+     .spoil =
+         [](ModelBuckets* m) {
+           m->mutable_buckets(0)->set_batches(0);
+           m->mutable_buckets(0)->set_memory_bytes(176);
+         }},
     {.name = "AnUnusedMaximumIsNot",
      .spoil = [](ModelBuckets* m) { m->mutable_buckets(1)->set_batches(0); }},
     {.name = "AnUnusedWithdrawnBucketIsNot",
@@ -143,11 +153,59 @@ const AdviseRow kAdviseRows[] = {
          [](ModelBuckets* m) {
            m->set_hit_rate(0.5);
            m->set_padding_efficiency(0.5);
-           m->set_shape_entropy_bits(9);
          },
-     .words = {{"hit rate"}, {"Low efficiency"}, {"entropy"}}},
+     .words = {{"hit rate"}, {"Low efficiency"}}},
 };
 SLUICE_TABLE(AdviseTable, kAdviseRows);
+
+// The trials of the ladder in use and of one other, which gains so much.
+StrategyTrials Trials(const std::string& other, double gain, const LadderChoice& choice) {
+  StrategyTrials trials;
+  trials.arrivals = 400;
+  trials.margin = 0.025;
+  trials.trials.resize(2);
+  trials.trials[0].name = "present";
+  trials.trials[1].name = other;
+  trials.trials[1].choice = choice;
+  trials.trials[1].gain = gain;
+  trials.best = gain > trials.margin ? other : "present";
+  return trials;
+}
+
+TEST(AdviseWithTrials, ProposesWhatGainsAndSaysByHowMuch) {
+  ModelBuckets model = Healthy();
+  model.set_model_name("m");
+  model.set_padding_efficiency(0.7);
+  model.set_executed_efficiency(0.7);
+  const StrategyTrials trials =
+      Trials("geometric 2", 0.125, {{"strategy", "geometric"}, {"ratio", "2"}});
+  const std::vector<Advice> advice = Advise(model, &trials);
+  ASSERT_EQ(advice.size(), 1u);
+  EXPECT_EQ(advice[0].action,
+            "\"geometric 2\" gains 12.5% on the last 400 arrivals, by simulation with the measured "
+            "costs: sluice ladder set m --ratio 2 --strategy geometric.");
+}
+
+TEST(AdviseWithTrials, AnAdaptiveLadderThatAFitWouldBeatFollowsTooSlowly) {
+  ModelBuckets model = Healthy();
+  model.mutable_ladder_changes()->set_reviews(7);
+  const StrategyTrials trials = Trials("adaptive", 0.1, {{"strategy", "adaptive"}});
+  const std::vector<Advice> advice = Advise(model, &trials);
+  ASSERT_EQ(advice.size(), 1u) << "although its efficiency is high";
+  EXPECT_THAT(advice[0].finding, HasSubstr("too slowly: 7 reviews"));
+  EXPECT_THAT(advice[0].action, HasSubstr("gains 10.0%"));
+  EXPECT_THAT(advice[0].action, HasSubstr("sluice optimize --force"));
+}
+
+TEST(AdviseWithTrials, ProposesNothingThatDoesNotGain) {
+  ModelBuckets model = Healthy();
+  const StrategyTrials trials = Trials("adaptive", 0.02, {{"strategy", "adaptive"}});
+  EXPECT_TRUE(Advise(model, &trials).empty());
+  model.set_padding_efficiency(0.5);
+  const std::vector<Advice> advice = Advise(model, &trials);
+  ASSERT_EQ(advice.size(), 1u);
+  EXPECT_THAT(advice[0].action, HasSubstr("Leave the ladder as it is: on the last 400 arrivals"));
+}
 
 TEST(AdviceText, ListsTheAdviceOrSaysThatAllIsWell) {
   EXPECT_EQ(AdviceText({}), "Nothing to change: the buckets fit the traffic.\n");

@@ -202,6 +202,18 @@ TEST(ParseArguments, ReadsTheFlagsOfBucketCommands) {
   EXPECT_EQ(fit->fit.ladder.max_buckets, 3);
   EXPECT_EQ(fit->fit.token_us, 0.04);
   EXPECT_TRUE(fit->fit.clip);
+  EXPECT_EQ(fit->fit.load, 0.85);
+  // The costs of a CPU are those of computed tokens, and a journal has its own.
+  const auto computed = Parse({"fit", "--trace=f", "--computed-token-us=2", "--strategy=all"});
+  ASSERT_TRUE(computed.ok()) << computed.status();
+  EXPECT_EQ(computed->fit.token_us, 0);
+  EXPECT_EQ(computed->fit.computed_token_us, 2);
+  EXPECT_EQ(computed->fit.load, 0) << "the recorded times";
+  EXPECT_EQ(Parse({"fit", "--journal=f"})->fit.step_us, 0);
+  const auto ladder = Parse({"ladder", "set", "m", "--strategy=geometric", "--ratio=2", "--keep"});
+  ASSERT_TRUE(ladder.ok()) << ladder.status();
+  EXPECT_EQ(ladder->ladder.options, (LadderChoice{{"strategy", "geometric"}, {"ratio", "2"}}));
+  EXPECT_TRUE(ladder->ladder.keep);
 }
 
 TEST(ParseArguments, ServerAndDeadlineStandAnywhere) {
@@ -288,6 +300,21 @@ const BadArgumentsRow kBadArgumentsRows[] = {
     {.name = "WatchingAtAWord",
      .arguments = {"buckets", "--watch", "x"},
      .error = "--watch: expected a number in [0.1, 3600], in seconds, got \"x\""},
+    {.name = "TwoSourcesToFitTo",
+     .arguments = {"fit", "--lengths=f", "--trace=g"},
+     .error = "--lengths: give one of --lengths, --trace and --journal"},
+    {.name = "ALadderSetToNothing",
+     .arguments = {"ladder", "set", "m"},
+     .error = "--strategy: set needs at least one option"},
+    {.name = "ARatioBeyondItsRange",
+     .arguments = {"ladder", "set", "m", "--ratio=1"},
+     .error = "--ratio: expected a number in (1, 16], got \"1\""},
+    {.name = "AnOptionForALadderThatIsShown",
+     .arguments = {"ladder", "show", "--ratio=2"},
+     .error = "--ratio: only set takes it"},
+    {.name = "AnActionThatIsNone",
+     .arguments = {"ladder", "raise"},
+     .error = "ACTION: expected one of show, try, set, reset, got \"raise\""},
     {.name = "ALoadOfOne",
      .arguments = {"fit", "--lengths=f", "--load=1"},
      .error = "--load: expected a number in (0, 1), got \"1\""},

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -25,11 +26,39 @@ class FakeAdmin : public v1::Admin::Service {
     auto* model = response->add_models();
     model->set_model_name("demo");
     model->set_batches(++calls);
+    (*model->mutable_ladder_options())["ratio"] = "1.5";
+    (*model->mutable_ladder_kept())["strategy"] = "geometric";
     return grpc::Status::OK;
   }
   grpc::Status OptimizeBuckets(grpc::ServerContext*, const v1::OptimizeBucketsRequest* request,
                                v1::OptimizeBucketsResponse* response) override {
     response->set_reason(absl::StrCat(request->model_name(), request->force() ? " forced" : ""));
+    return grpc::Status::OK;
+  }
+  grpc::Status SetLadder(grpc::ServerContext*, const v1::SetLadderRequest* request,
+                         v1::OptimizeBucketsResponse* response) override {
+    std::map<std::string, std::string> options(request->options().begin(),
+                                               request->options().end());
+    response->set_reason(absl::StrCat(request->model_name(), request->keep() ? " kept" : "", ":"));
+    for (const auto& [option, value] : options) {
+      absl::StrAppend(response->mutable_reason(), " ", option, "=", value);
+    }
+    return grpc::Status::OK;
+  }
+  grpc::Status TryStrategies(grpc::ServerContext*, const v1::TryStrategiesRequest* request,
+                             v1::TryStrategiesResponse* response) override {
+    if (request->model_name() == "new") {
+      return {grpc::StatusCode::FAILED_PRECONDITION, "only 3 sequences arrived"};
+    }
+    response->set_arrivals(500);
+    response->set_margin(0.02);
+    response->set_best("geometric 2");
+    response->add_trials()->set_name("present");
+    v1::StrategyTrial* const trial = response->add_trials();
+    trial->set_name("geometric 2");
+    trial->set_gain(0.25);
+    (*trial->mutable_options())["strategy"] = "geometric";
+    (*trial->mutable_options())["ratio"] = "2";
     return grpc::Status::OK;
   }
   grpc::Status Explain(grpc::ServerContext*, const v1::ExplainRequest* request,
@@ -103,6 +132,34 @@ TEST_F(BucketCommandsTest, OptimizePrintsItsResult) {
   EXPECT_EQ(out_, "Unchanged: m\n");
   EXPECT_EQ(RunWith({"optimize", "--model", "m", "--force", "--json"}), kExitOk);
   EXPECT_EQ(json::parse(out_)["reason"], "m forced");
+}
+
+TEST_F(BucketCommandsTest, LadderSetSendsTheOptionsThatWereGiven) {
+  EXPECT_EQ(RunWith({"ladder", "set", "m", "--strategy", "geometric", "--ratio", "2", "--keep"}),
+            kExitOk);
+  EXPECT_EQ(out_, "Unchanged: m kept: ratio=2 strategy=geometric\n");
+  EXPECT_EQ(RunWith({"ladder", "set", "m", "--fixed-tokens", "16,64", "--strategy", "fixed"}),
+            kExitOk);
+  EXPECT_EQ(out_, "Unchanged: m: fixed_tokens=16,64 strategy=fixed\n");
+  EXPECT_EQ(RunWith({"ladder", "reset", "m"}), kExitOk);
+  EXPECT_EQ(out_, "Unchanged: m:\n");
+}
+
+TEST_F(BucketCommandsTest, LadderTryNamesTheBestAndHowToChooseIt) {
+  EXPECT_EQ(RunWith({"ladder", "try", "m"}), kExitOk);
+  EXPECT_THAT(out_, HasSubstr("Take \"geometric 2\": it gains 25.0% over \"present\""));
+  EXPECT_THAT(out_, HasSubstr("sluice ladder set m --ratio 2 --strategy geometric\n"));
+  EXPECT_EQ(RunWith({"ladder", "try", "m", "--json"}), kExitOk);
+  EXPECT_EQ(json::parse(out_)["best"], "geometric 2");
+  EXPECT_EQ(RunWith({"ladder", "try", "new"}), kExitFailed);
+  EXPECT_THAT(error_, HasSubstr("only 3 sequences arrived"));
+}
+
+TEST_F(BucketCommandsTest, LadderShowPrintsOptionsBucketsAndWhatIsKept) {
+  EXPECT_EQ(RunWith({"ladder", "show"}), kExitOk);
+  EXPECT_THAT(out_, HasSubstr("model       demo"));
+  EXPECT_THAT(out_, HasSubstr("ratio               1.5\n"));
+  EXPECT_THAT(out_, HasSubstr("restart     keeps --strategy geometric\n"));
 }
 
 TEST_F(BucketCommandsTest, ReloadSaysWhatItDid) {

@@ -73,7 +73,7 @@ TEST(BucketsText, HasALineForEachBucket) {
 
 TEST(BucketsText, SumsUp) {
   const std::string text = BucketsText(Model());
-  EXPECT_THAT(text, HasSubstr("lengths     p50 50, p90 90, p99 99, largest 100\n"));
+  EXPECT_THAT(text, HasSubstr("lengths     p50 50, p90 90, p99 99, largest 100; entropy "));
   EXPECT_THAT(text, HasSubstr("batch size  none yet; entropy 0.00 bits\n"));
   EXPECT_THAT(text, HasSubstr("step cost   60 us + 0.04 us/computed token\n"));
 }

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <fstream>
 #include <random>
 
 #include "config/load.h"
@@ -20,53 +22,118 @@ FitArguments Options() {
   options.step_us = 60;
   options.token_us = 1;
   options.load = 0.5;
+  options.strategy = "adaptive";
   return options;
 }
 
+const StrategyTrial& Taken(const FitReport& report) {
+  return *std::ranges::find(report.trials.trials, report.taken, &StrategyTrial::name);
+}
+
+std::vector<int32_t> TwoLengths(int count) {
+  std::vector<int32_t> lengths;
+  for (int i = 0; i < count; ++i) lengths.push_back(i % 2 == 0 ? 70 : 290);
+  return lengths;
+}
+
 TEST(Fit, GivesALadderWithinItsBounds) {
-  for (uint64_t seed = 1; seed <= 5; ++seed) {
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     std::vector<int32_t> lengths(2000);
     for (int32_t& length : lengths) length = 1 + static_cast<int32_t>(random() % 300);
-    const FitReport report = Fit(lengths, Options());
-    ASSERT_FALSE(report.fitted.empty());
-    EXPECT_LE(report.fitted.size(), 6u);
-    EXPECT_TRUE(std::is_sorted(report.fitted.begin(), report.fitted.end()));
-    EXPECT_EQ(report.fitted.back(), 1024);
-    EXPECT_LE(report.geometric.size(), report.fitted.size());
-    for (double efficiency : {report.fitted_efficiency, report.geometric_efficiency}) {
-      EXPECT_GT(efficiency, 0);
-      EXPECT_LE(efficiency, 1);
-    }
+    const FitReport report = *Fit(InputOf(lengths, Options()), Options());
+    const StrategyTrial& taken = Taken(report);
+    EXPECT_LE(taken.buckets.size(), 12u) << "at most twice max_buckets";
+    EXPECT_EQ(taken.buckets.back().tokens, 1024);
+    EXPECT_GT(taken.padding_efficiency, 0);
+    EXPECT_LE(taken.padding_efficiency, 1);
     // The same lengths give the same answer.
-    EXPECT_EQ(Fit(lengths, Options()).fitted_efficiency, report.fitted_efficiency);
+    EXPECT_EQ(FitText(*Fit(InputOf(lengths, Options()), Options()), Options()),
+              FitText(report, Options()));
   }
 }
 
-TEST(Fit, BeatsGeometricOnLengthsBetweenItsBuckets) {
+TEST(Fit, TakesTheFittedLadderForLengthsBetweenTheOthersBuckets) {
   FitArguments options = Options();
   options.load = 0.05;  // requests are mostly alone, so that a bucket per length is best
-  std::vector<int32_t> lengths;
-  for (int i = 0; i < 4000; ++i) lengths.push_back(i % 2 == 0 ? 70 : 290);
-  const FitReport report = Fit(lengths, options);
-  EXPECT_GT(report.fitted_efficiency, report.geometric_efficiency + 0.05);
+  const FitReport report = *Fit(InputOf(TwoLengths(4000), options), options);
+  EXPECT_THAT(report.taken, testing::HasSubstr("adaptive"));
+  EXPECT_GT(Taken(report).padding_efficiency, 0.9);
+}
+
+// Wherever it was asked for a strategy, no other that it tried is better beyond chance.
+TEST(Fit, NeverPrintsALadderThatIsWorseByItsOwnFigures) {
+  for (const char* strategy : {"adaptive", "geometric", "memory_optimal", "fixed", "all"}) {
+    SCOPED_TRACE(strategy);
+    FitArguments options = Options();
+    options.strategy = strategy;
+    options.load = 0.1;
+    const FitReport report = *Fit(InputOf(TwoLengths(2000), options), options);
+    for (const StrategyTrial& trial : report.trials.trials) {
+      EXPECT_LE(trial.gain, Taken(report).gain + report.trials.margin) << trial.name;
+    }
+  }
+}
+
+// A step on a CPU costs what it computes, whatever its bucket.
+TEST(Fit, SaysWhenBucketingBuysNothing) {
+  FitArguments options = Options();
+  options.strategy = "all";
+  options.token_us = 0;
+  options.computed_token_us = 1;
+  const FitReport report = *Fit(InputOf(TwoLengths(2000), options), options);
+  EXPECT_EQ(report.taken, "one bucket");
+  const std::string text = FitText(report, options);
+  EXPECT_THAT(text, testing::HasSubstr("# Bucketing buys nothing here"));
+  EXPECT_THAT(text, testing::HasSubstr("fixed_tokens: [1024]"));
+}
+
+TEST(Fit, ReadsATraceAtItsTimes) {
+  const std::string path = testing::TempDir() + "/fit_test_trace.jsonl";
+  std::ofstream file(path);
+  for (int i = 0; i < 400; ++i) {
+    file << "{\"timestamp\": " << 10 * i << ", \"input_length\": " << (i % 2 == 0 ? 70 : 2900)
+         << ", \"output_length\": 5, \"hash_ids\": [1]}\n";
+  }
+  file.close();
+  FitArguments options = Options();
+  options.trace = path;
+  options.load = 0;
+  absl::StatusOr<FitInput> input = ReadInput(options);
+  ASSERT_TRUE(input.ok()) << input.status();
+  ASSERT_EQ(input->arrivals.size(), 400u);
+  EXPECT_EQ(input->arrivals[1].tokens, 1024) << "reduced to the batch";
+  EXPECT_EQ(input->arrivals[1].at - input->arrivals[0].at, std::chrono::milliseconds(10));
+  EXPECT_TRUE(Fit(*input, options).ok());
+  options.load = 0.5;  // (70 + 1024) / 2 tokens every 1.1 ms: half of 1024 every 1.084 ms
+  input = ReadInput(options);
+  const std::chrono::duration<double> span = input->arrivals[399].at - input->arrivals[0].at;
+  EXPECT_NEAR(span.count(), 400 * 547 / (0.5 * 1024 / 1084e-6), 1e-6);
+  options.trace = "/nonexistent";
+  EXPECT_FALSE(ReadInput(options).ok());
+}
+
+TEST(Fit, NeedsSomeArrivals) {
+  FitInput input = InputOf(TwoLengths(10), Options());
+  EXPECT_TRUE(Fit(input, Options()).ok()) << "a few lengths are repeated";
+  input.arrivals.resize(99);
+  EXPECT_THAT(Fit(input, Options()).status().message(), testing::HasSubstr("only 99"));
 }
 
 TEST(FitText, IsConfigurationThatGivesTheLadder) {
-  FitReport report;
-  report.lengths = 3;
-  report.fitted = {24, 100, 1024};
-  report.geometric = {16, 128, 1024};
-  report.fitted_efficiency = 0.95;
-  report.geometric_efficiency = 0.8;
-  const std::string text = FitText(report, Options());
-  EXPECT_THAT(text, testing::HasSubstr("95.0%"));
+  FitArguments options = Options();
+  options.strategy = "all";
+  const FitReport report = *Fit(InputOf(TwoLengths(2000), options), options);
+  const std::string text = FitText(report, options);
+  EXPECT_THAT(text, testing::HasSubstr("PADDING EFF"));
   Config config;
   Origins origins;
-  ASSERT_EQ(LoadYaml(text, "fit.yaml", &config, &origins), absl::OkStatus());
+  ASSERT_EQ(LoadYaml(text, "fit.yaml", &config, &origins), absl::OkStatus()) << text;
   EXPECT_EQ(config.engine.ladder.strategy, StrategyKind::kFixed);
-  EXPECT_EQ(config.engine.ladder.fixed_tokens, report.fitted);
+  std::vector<int32_t> tokens;
+  for (const Bucket& bucket : Taken(report).buckets) tokens.push_back(bucket.tokens);
+  EXPECT_EQ(config.engine.ladder.fixed_tokens, tokens);
   EXPECT_EQ(config.engine.batch.max_batch_tokens, 1024);
   EXPECT_EQ(config.engine.batch.max_batch_sequences, 64);
 }

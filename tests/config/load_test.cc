@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "config/render.h"
 #include "tests/support/table.h"
 
 namespace sluice {
@@ -180,6 +181,15 @@ constexpr BadConfigFileRow kBadConfigFileRows[] = {
      .text = "models:\n  - name: a\n    path: \"x\\0y\"\n",
      .message = "f.yaml:3: models[0].path: expected a path of 1 to 4096 bytes of UTF-8 without "
                 "control characters, got \"x\\x00y\""},
+    {.name = "AnOptionThatNoModelHasForItself",
+     .text = "models:\n  - name: a\n    path: b\n    ladder: {file: x}\n",
+     .message =
+         "f.yaml:4: models[0].ladder: \"file\" cannot be chosen for a model; expected one of "
+         "strategy, fixed_tokens, ratio, min_tokens, cap_tokens, max_buckets, whole_tiles, "
+         "min_bucket_usage"},
+    {.name = "AnOptionOfAModelsLadderBeyondItsRange",
+     .text = "models:\n  - name: a\n    path: b\n    ladder:\n      ratio: 1\n",
+     .message = "f.yaml:5: models[0].ladder: ratio: expected a number in (1, 16], got \"1\""},
     {.name = "AVersionBelowItsRange",
      .text = "models:\n  - name: a\n    path: b\n    version: 0\n",
      .message = "f.yaml:4: models[0].version: expected an integer in [1, 2147483647], got \"0\""},
@@ -220,6 +230,25 @@ TEST(LoadYamlFile, ReadsAFileAndBoundsItsSize) {
   // Endless input does not block.
   EXPECT_FALSE(LoadYamlFile("/dev/zero", &config, &origins).ok());
   std::filesystem::remove(path);
+}
+
+TEST(LoadYaml, ReadsTheLadderOfAModel) {
+  Config config;
+  const absl::Status status = Load(
+      "models:\n"
+      "  - name: a\n    path: b\n    ladder: {strategy: fixed, fixed_tokens: [16, 64]}\n"
+      "  - name: c\n    path: d\n    ladder: strategy=geometric ratio=2\n",
+      &config);
+  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_EQ(config.models.size(), 2u);
+  EXPECT_EQ(config.models[0].ladder,
+            (LadderChoice{{"strategy", "fixed"}, {"fixed_tokens", "16,64"}}));
+  EXPECT_EQ(config.models[1].ladder, (LadderChoice{{"strategy", "geometric"}, {"ratio", "2"}}));
+  // What is shown as the configuration in effect gives it again.
+  Config again;
+  Origins origins;
+  ASSERT_TRUE(LoadYaml(RenderEffectiveConfig(config, origins), "g.yaml", &again, &origins).ok());
+  EXPECT_EQ(again.models, config.models);
 }
 
 TEST(ParseModelSpec, ReadsNameVersionAndPath) {

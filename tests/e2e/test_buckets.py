@@ -76,8 +76,8 @@ def test_optimize_fits_the_ladder_to_the_traffic(daemon):
         score(client, 37)
 
 
-def test_a_padded_ladder_cannot_be_optimized(daemon):
-    served = daemon("--engine.batch.policy", "padded_buckets")
+def test_a_ladder_of_one_column_cannot_be_optimized(daemon):
+    served = daemon("--engine.batch.policy", "static_padded")
     with served.client() as client:
         score(client, 20)
     model = buckets(served)

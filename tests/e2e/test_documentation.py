@@ -1,5 +1,6 @@
 """Tests that generated pages are current, links lead to files, and examples and commands run."""
 
+import json
 import os
 import pathlib
 import re
@@ -133,7 +134,22 @@ def files(tmp_path):
     for name in ("FILE", "lengths.txt"):
         (tmp_path / name).write_text("5\n7\n100\n")
     (tmp_path / "trace.csv").write_text("TIMESTAMP,ContextTokens\n0,5\n1,7\n")
+    (tmp_path / "arrivals.csv").write_text(
+        "arrival_s,input_tokens\n" + "".join(f"{at / 100},{5 + at % 90}\n" for at in range(200)))
+    (tmp_path / "journal.jsonl").write_text(journal(arrivals=200))
     return tmp_path
+
+
+def journal(arrivals):
+    """Returns a journal of a daemon that served so many sequences."""
+    recorded = (ROOT / "tests" / "fuzz" / "corpus" / "journal" / "seed_run").read_text()
+    start, ladder, push = recorded.splitlines()[:3]
+    pushes = [
+        json.dumps(json.loads(push) | {"ticket": at, "queued": 10**9 + at * 10**6,
+                                       "tokens": 5 + at % 90, "steps": 1, "pages": 6})
+        for at in range(1, arrivals + 1)
+    ]
+    return "\n".join([start, ladder, *pushes]) + "\n"
 
 
 def test_the_pages_show_every_command_of_the_client():

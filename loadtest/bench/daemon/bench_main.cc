@@ -83,14 +83,20 @@ struct Generate {
 struct Buckets {
   BucketsOptions options;
   double seconds = 4;
+  std::string strategies;
 
   CLI::App* AddTo(CLI::App& app) {
     CLI::App* command = app.add_subcommand(
         "buckets", "padded and packed policies and ladders on the lengths of a trace");
     command->add_option("--sluiced", options.sluiced, "path of the daemon")->required();
     command->add_option("--model", options.model, "model directory")->required();
-    command->add_option("--trace", options.trace, "CSV with arrival_s and input_tokens")
+    command
+        ->add_option("--trace,--shapes", options.trace,
+                     "lengths: CSV with arrival_s and input_tokens, or JSON lines with timestamp "
+                     "and input_length")
         ->required();
+    command->add_option("--strategies", strategies,
+                        "all: every strategy of the ladder, packed, instead of the policies");
     command->add_option("--cap", options.cap, "traced tokens that become the model's positions")
         ->capture_default_str();
     command->add_option("--outstanding", options.outstanding, "calls in flight at the peak")
@@ -104,6 +110,11 @@ struct Buckets {
 
   absl::StatusOr<nlohmann::json> Run() {
     options.phase = absl::Seconds(seconds);
+    if (!strategies.empty() && strategies != "all") {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--strategies: expected all, got ", strategies));
+    }
+    options.strategies = !strategies.empty();
     return RunBuckets(options);
   }
 };

@@ -54,7 +54,8 @@ struct BucketsOptions {
   absl::Duration phase = absl::Seconds(4);
   absl::Duration warm_up = absl::Milliseconds(500);  // of each phase, before `phase`
   uint64_t seed = 1;
-  std::string table;  // file for the figures as Markdown; empty means none
+  bool strategies = false;  // compare the strategies of ladders instead of the policies
+  std::string table;        // file for the figures as Markdown; empty means none
 };
 
 // Measures padded and packed policies, and ladders, on requests with the lengths of a trace:

@@ -14,22 +14,37 @@ namespace sluice::loadtest {
 namespace {
 
 std::vector<std::string> Flags(const ArmOptions& options) {
-  return {"--engine.batch.policy",
-          std::string(NameOf(options.policy)),
-          "--engine.batch.max-queue-delay-us",
-          absl::StrCat(options.max_queue_delay_us),
-          "--engine.ladder.strategy",
-          std::string(NameOf(options.strategy)),
-          "--engine.ladder.review.interval-us",
-          "0"};
+  std::vector<std::string> flags = {"--engine.batch.policy",
+                                    std::string(NameOf(options.policy)),
+                                    "--engine.batch.max-queue-delay-us",
+                                    absl::StrCat(options.max_queue_delay_us),
+                                    "--engine.ladder.strategy",
+                                    std::string(NameOf(options.strategy)),
+                                    "--engine.ladder.review.interval-us",
+                                    "0"};
+  if (options.max_buckets > 0) {
+    flags.insert(flags.end(), {"--engine.ladder.max-buckets", absl::StrCat(options.max_buckets)});
+  }
+  if (IsPadded(options.policy)) {  // columns at powers of two
+    flags.insert(flags.end(), {"--engine.ladder.ratio", "2", "--engine.ladder.min-tokens", "1",
+                               "--engine.ladder.max-buckets", "1024"});
+  }
+  return flags;
 }
 
 }  // namespace
 
-std::vector<ArmOptions> BucketArms() {
+std::vector<ArmOptions> BucketArms(bool strategies) {
   constexpr int64_t kDelayUs = 5000;
   using enum PolicyKind;
   using enum StrategyKind;
+  if (strategies) {
+    return {{"one_bucket", "one_bucket", kCutAndFill, kGeometric, 0, /*max_buckets=*/1},
+            {"geometric", "geometric", kCutAndFill, kGeometric},
+            {"memory_optimal", "memory_optimal", kCutAndFill, kMemoryOptimal},
+            {"hardware_aware", "hardware_aware", kCutAndFill, kHardwareAware},
+            {"adaptive", "adaptive", kCutAndFill, kAdaptive}};
+  }
   return {
       {"static_padded", "static_padded", kStaticPadded, kGeometric},
       {"static_padded_5ms", "static_padded", kStaticPadded, kGeometric, kDelayUs},

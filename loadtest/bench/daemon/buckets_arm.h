@@ -21,11 +21,13 @@ struct ArmOptions {
   PolicyKind policy;
   StrategyKind strategy;
   int64_t max_queue_delay_us = 0;
+  int32_t max_buckets = 0;  // 0 for the default
 };
 
-// Returns the contestants: each baseline with and without a delay, and cut and fill on either
-// ladder.
-std::vector<ArmOptions> BucketArms();
+// Returns the contestants, the adaptive ladder last: each baseline with and without a delay, and
+// cut and fill on either ladder; or with `strategies` cut and fill with one bucket and on the
+// ladder of each strategy.
+std::vector<ArmOptions> BucketArms(bool strategies);
 
 // The figures of one phase of traffic.
 struct Measurement {

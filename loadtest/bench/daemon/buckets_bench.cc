@@ -36,7 +36,7 @@ constexpr int kMostReviews = 8;
 class BucketsBench {
  public:
   BucketsBench(const BucketsOptions& options, std::shared_ptr<const Model> model,
-               std::vector<load::TraceRow> trace)
+               std::vector<TraceRow> trace)
       : options_(options),
         model_(std::move(model)),
         workload_(std::move(trace), static_cast<int32_t>(model_->config.max_positions),
@@ -82,7 +82,7 @@ absl::Status BucketsBench::Run() {
 }
 
 absl::Status BucketsBench::StartArms() {
-  for (const ArmOptions& options : BucketArms()) {
+  for (const ArmOptions& options : BucketArms(options_.strategies)) {
     SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Arm> arm,
                             Arm::Start(options, options_.sluiced, options_.model));
     arms_.push_back(std::move(arm));
@@ -228,10 +228,10 @@ json BucketsBench::Report() const {
   return report;
 }
 
-absl::StatusOr<std::vector<load::TraceRow>> ReadScaled(const std::string& path, int32_t cap,
-                                                       int64_t positions) {
-  SLUICE_ASSIGN_OR_RETURN(const std::string text, load::ReadFile(path));
-  absl::StatusOr<std::vector<load::TraceRow>> trace = load::ParseTrace(text);
+absl::StatusOr<std::vector<TraceRow>> ReadScaled(const std::string& path, int32_t cap,
+                                                 int64_t positions) {
+  SLUICE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  absl::StatusOr<std::vector<TraceRow>> trace = ParseTrace(text);
   if (!trace.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", trace.status().message()));
   }
@@ -249,7 +249,7 @@ absl::StatusOr<json> RunBuckets(const BucketsOptions& options) {
     return absl::InvalidArgumentError("rounds, outstanding and seconds must be above 0");
   }
   SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<const Model> model, LoadModel("model", 1, options.model));
-  SLUICE_ASSIGN_OR_RETURN(std::vector<load::TraceRow> trace,
+  SLUICE_ASSIGN_OR_RETURN(std::vector<TraceRow> trace,
                           ReadScaled(options.trace, options.cap, model->config.max_positions));
   BucketsBench bench(options, std::move(model), std::move(trace));
   SLUICE_RETURN_IF_ERROR(bench.Run());

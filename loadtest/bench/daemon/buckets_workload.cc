@@ -22,23 +22,22 @@ load::PayloadOptions LengthRequests(int32_t vocab, uint64_t seed) {
 
 }  // namespace
 
-std::vector<load::TraceRow> ScaleTrace(std::vector<load::TraceRow> trace, int32_t cap,
-                                       int32_t positions) {
+std::vector<TraceRow> ScaleTrace(std::vector<TraceRow> trace, int32_t cap, int32_t positions) {
   SLUICE_CHECK(1 <= positions && positions <= cap);
-  for (load::TraceRow& row : trace) {
+  for (TraceRow& row : trace) {
     const int64_t tokens = std::clamp(row.input_tokens, 1, cap);
     row.input_tokens = static_cast<int32_t>((tokens * positions + cap - 1) / cap);
   }
   return trace;
 }
 
-BucketsWorkload::BucketsWorkload(std::vector<load::TraceRow> trace, int32_t positions,
-                                 int32_t vocab, uint64_t seed)
+BucketsWorkload::BucketsWorkload(std::vector<TraceRow> trace, int32_t positions, int32_t vocab,
+                                 uint64_t seed)
     : Workload(positions, LengthRequests(vocab, seed)), trace_(std::move(trace)) {
   SLUICE_CHECK(!trace_.empty());
 }
 
-std::vector<load::TraceRow> BucketsWorkload::Lengths(load::WorkloadOptions* options) {
+std::vector<TraceRow> BucketsWorkload::Lengths(load::WorkloadOptions* options) {
   options->max_tokens = 1;
   return trace_;
 }
@@ -50,13 +49,13 @@ void BucketsWorkload::OnPhase(const std::vector<load::Arrival>& arrivals,
 
 int32_t BucketsWorkload::DistinctLengths() const {
   std::set<int32_t> lengths;
-  for (const load::TraceRow& row : trace_) lengths.insert(row.input_tokens);
+  for (const TraceRow& row : trace_) lengths.insert(row.input_tokens);
   return static_cast<int32_t>(lengths.size());
 }
 
 double BucketsWorkload::MeanLength() const {
   double sum = 0;
-  for (const load::TraceRow& row : trace_) sum += row.input_tokens;
+  for (const TraceRow& row : trace_) sum += row.input_tokens;
   return sum / static_cast<double>(trace_.size());
 }
 

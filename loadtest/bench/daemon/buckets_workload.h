@@ -11,25 +11,23 @@ namespace sluice::loadtest {
 
 // Returns the trace with inputs reduced to `cap` tokens and then shrunk by positions / cap, rounded
 // up: at least 1, at most `positions`. Requires 1 <= positions <= cap.
-std::vector<load::TraceRow> ScaleTrace(std::vector<load::TraceRow> trace, int32_t cap,
-                                       int32_t positions);
+std::vector<TraceRow> ScaleTrace(std::vector<TraceRow> trace, int32_t cap, int32_t positions);
 
 // Makes phases from a scaled trace. Each phase continues the lengths where the one before stopped.
 // Every request scores its prompt and generates one token.
 class BucketsWorkload : public Workload {
  public:
-  BucketsWorkload(std::vector<load::TraceRow> trace, int32_t positions, int32_t vocab,
-                  uint64_t seed);
+  BucketsWorkload(std::vector<TraceRow> trace, int32_t positions, int32_t vocab, uint64_t seed);
 
   int32_t DistinctLengths() const;  // in the whole trace
   double MeanLength() const;
 
  private:
-  std::vector<load::TraceRow> Lengths(load::WorkloadOptions* options) override;
+  std::vector<TraceRow> Lengths(load::WorkloadOptions* options) override;
   void OnPhase(const std::vector<load::Arrival>& arrivals,
                const std::vector<uint32_t>& payloads) override;
 
-  std::vector<load::TraceRow> trace_;
+  std::vector<TraceRow> trace_;
 };
 
 }  // namespace sluice::loadtest

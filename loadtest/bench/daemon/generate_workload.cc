@@ -25,12 +25,12 @@ load::PayloadOptions AnswerRequests(int32_t vocab, uint64_t seed) {
 
 }  // namespace
 
-std::vector<load::TraceRow> DrawConversations(int count, uint64_t seed) {
+std::vector<TraceRow> DrawConversations(int count, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::uniform_int_distribution<int32_t> prompt(kLeastPrompt, kMostPrompt);
   std::geometric_distribution<int32_t> more(1 / (1 + kMeanBeyondLeast));
-  std::vector<load::TraceRow> rows(count);
-  for (load::TraceRow& row : rows) {
+  std::vector<TraceRow> rows(count);
+  for (TraceRow& row : rows) {
     row.input_tokens = prompt(random);
     // A number that is too long is drawn again; reducing it would accumulate answers at the limit.
     do {
@@ -45,7 +45,7 @@ GenerateWorkload::GenerateWorkload(int32_t positions, int32_t vocab, uint64_t se
   SLUICE_CHECK(positions >= kMostPrompt + kMostAnswer);
 }
 
-std::vector<load::TraceRow> GenerateWorkload::Lengths(load::WorkloadOptions* options) {
+std::vector<TraceRow> GenerateWorkload::Lengths(load::WorkloadOptions* options) {
   constexpr int kConversations = 10'000;
   options->max_tokens_from_trace = true;
   return DrawConversations(kConversations, options->seed);

@@ -11,7 +11,7 @@ namespace sluice::loadtest {
 
 // Returns `count` conversations. Prompts have 8 to 48 tokens, each length alike. Answers have 8 to
 // 200: 8 and a geometric number, so that most are short and a few are long.
-std::vector<load::TraceRow> DrawConversations(int count, uint64_t seed);
+std::vector<TraceRow> DrawConversations(int count, uint64_t seed);
 
 // Makes requests that generate exactly their tokens, greedily, and stream them. Each phase has
 // different requests.
@@ -24,7 +24,7 @@ class GenerateWorkload : public Workload {
   const std::vector<int32_t>& answer_tokens() const { return answer_tokens_; }
 
  private:
-  std::vector<load::TraceRow> Lengths(load::WorkloadOptions* options) override;
+  std::vector<TraceRow> Lengths(load::WorkloadOptions* options) override;
   void OnPhase(const std::vector<load::Arrival>& arrivals,
                const std::vector<uint32_t>& payloads) override;
 

@@ -21,7 +21,7 @@ absl::StatusOr<Traffic> Workload::Make(double rate, load::nanoseconds duration) 
   options.lengths = "trace";
   options.cap = positions_ + 1;
   options.seed = seed_++;
-  const std::vector<load::TraceRow> lengths = Lengths(&options);
+  const std::vector<TraceRow> lengths = Lengths(&options);
   SLUICE_ASSIGN_OR_RETURN(std::vector<load::Arrival> arrivals,
                           load::MakeSchedule(options, lengths, rate, duration));
   if (arrivals.empty()) return absl::InvalidArgumentError("no request arrives in a phase");

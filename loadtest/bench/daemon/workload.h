@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/trace_file.h"
 #include "loadtest/bench/daemon/traffic.h"
 #include "loadtest/load/arrivals.h"
 #include "loadtest/load/payload.h"
-#include "loadtest/trace/trace_file.h"
 
 namespace sluice::loadtest {
 
@@ -32,7 +32,7 @@ class Workload {
       : positions_(positions), seed_(requests.seed), pool_(requests) {}
 
   // Returns the lengths of a phase. May change the other options of the phase.
-  virtual std::vector<load::TraceRow> Lengths(load::WorkloadOptions* options) = 0;
+  virtual std::vector<TraceRow> Lengths(load::WorkloadOptions* options) = 0;
   // Called with the requests of a phase and the payload of each.
   virtual void OnPhase(const std::vector<load::Arrival>& arrivals,
                        const std::vector<uint32_t>& payloads) = 0;

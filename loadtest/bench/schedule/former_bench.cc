@@ -19,12 +19,11 @@ constexpr size_t kMostRunning = 256;
 constexpr int32_t kChunkTokens = 512;
 
 Ladder LadderOf(PolicyKind policy, Workload workload) {
-  const LadderLimits limits{
-      .max_tokens = 16384, .max_sequences = workload == kRunning ? 512 : 256, .tile_tokens = 32};
-  if (policy == PolicyKind::kPaddedBuckets || policy == PolicyKind::kStaticPadded) {
-    return BuildPaddedLadder(policy, limits, /*max_positions=*/8192);
-  }
-  return *BuildLadder({.strategy = StrategyKind::kGeometric}, limits);
+  const LadderLimits limits{.max_tokens = 16384,
+                            .max_sequences = workload == kRunning ? 512 : 256,
+                            .tile_tokens = 32,
+                            .max_positions = 8192};
+  return *BuildLadder({.strategy = StrategyKind::kGeometric}, policy, limits);
 }
 
 // A queue of `count` sequences of the workload, packed, with the ladder of ratio sqrt(2) to 16,384

@@ -157,6 +157,8 @@ json DescribeModel(const ModelStatus& model, MonoTime now) {
           {"lengths", Sizes(stats.traffic.lengths)},
           {"batch_tokens", Sizes(stats.traffic.batch_tokens)},
           {"entropy_bits", stats.traffic.shape_entropy_bits},
+          {"length_entropy_bits", stats.traffic.length_entropy_bits},
+          {"strategy", NameOf(stats.ladder_options.strategy)},
           {"sequences_per_second", stats.traffic.arrivals.sequences_per_second},
           {"tokens_per_second", stats.traffic.arrivals.tokens_per_second},
           {"latency", DescribeLatency(model.recent.requests)},

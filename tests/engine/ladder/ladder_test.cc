@@ -138,42 +138,81 @@ TEST(MakePackedLadder, SortsTheSizesAndEndsWithTheMaximum) {
   EXPECT_THAT(TokensOf(MakePackedLadder({}, kLimits).buckets()), ElementsAre(1000));
 }
 
-TEST(BuildPaddedLadder, HasOneColumnForStaticPaddingAndSeveralOtherwise) {
+TEST(MakePaddedLadder, HasPowersOfTwoOfRowsInEachColumn) {
   const LadderLimits limits{.max_tokens = 24, .max_sequences = 5, .tile_tokens = 1};
-  EXPECT_THAT(BuildPaddedLadder(PolicyKind::kStaticPadded, limits, 6).buckets(),
-              ElementsAre(Bucket::Padded(1, 6), Bucket::Padded(2, 6), Bucket::Padded(4, 6)));
-  EXPECT_THAT(BuildPaddedLadder(PolicyKind::kPaddedBuckets, limits, 12).buckets(),
-              ElementsAre(Bucket::Padded(1, 1), Bucket::Padded(2, 1), Bucket::Padded(4, 1),
-                          Bucket::Padded(5, 1), Bucket::Padded(1, 2), Bucket::Padded(2, 2),
-                          Bucket::Padded(4, 2), Bucket::Padded(5, 2), Bucket::Padded(1, 4),
-                          Bucket::Padded(2, 4), Bucket::Padded(4, 4), Bucket::Padded(5, 4),
-                          Bucket::Padded(1, 8), Bucket::Padded(2, 8), Bucket::Padded(3, 8),
-                          Bucket::Padded(1, 12), Bucket::Padded(2, 12)));
+  EXPECT_THAT(MakePaddedLadder({{4, 12}}, limits).buckets(),
+              ElementsAre(Bucket::Padded(1, 4), Bucket::Padded(2, 4), Bucket::Padded(4, 4),
+                          Bucket::Padded(5, 4), Bucket::Padded(1, 12), Bucket::Padded(2, 12)));
 }
 
-TEST(BuildPaddedLadder, BuildsALadderForAnyLimits) {
+TEST(BuildLadder, HasOneColumnForStaticPadding) {
+  const LadderLimits limits{
+      .max_tokens = 24, .max_sequences = 5, .tile_tokens = 1, .max_positions = 6};
+  EXPECT_THAT(BuildLadder({}, PolicyKind::kStaticPadded, limits)->buckets(),
+              ElementsAre(Bucket::Padded(1, 6), Bucket::Padded(2, 6), Bucket::Padded(4, 6)));
+}
+
+// Every strategy chooses columns of the padded layout as it chooses capacities of the packed one.
+TEST(BuildLadder, ChoosesThePaddedColumnsByTheStrategy) {
   for (uint64_t seed = 1; seed <= 500; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     const auto draw = [&](int32_t high) { return 1 + static_cast<int32_t>(random() % high); };
-    const LadderLimits limits{
-        .max_tokens = draw(5000), .max_sequences = draw(70), .tile_tokens = 1};
-    const int32_t max_positions = draw(limits.max_tokens);
-    for (const PolicyKind policy : {PolicyKind::kPaddedBuckets, PolicyKind::kStaticPadded}) {
-      const Ladder ladder = BuildPaddedLadder(policy, limits, max_positions);
-      EXPECT_EQ(ladder.largest().positions, max_positions);
-      for (const Bucket& bucket : ladder.buckets()) {
-        EXPECT_LE(bucket.tokens, limits.max_tokens);
-        EXPECT_LE(bucket.sequences, limits.max_sequences);
-      }
-      const int32_t longest = draw(max_positions);
-      const Bucket* chosen = ladder.Choose({.tokens = longest, .sequences = 1, .longest = longest});
-      ASSERT_NE(chosen, nullptr);
-      EXPECT_EQ(chosen->sequences, 1);
-      EXPECT_LT(chosen->positions,
-                policy == PolicyKind::kStaticPadded ? max_positions + 1 : 2 * longest);
+    LadderLimits limits{
+        .max_tokens = draw(5000), .max_sequences = draw(70), .tile_tokens = draw(20)};
+    limits.max_positions = draw(limits.max_tokens);
+    LadderOptions options{.strategy = static_cast<StrategyKind>(random() % 5),
+                          .ratio = 1 + draw(30) / 10.0,
+                          .min_tokens = draw(100),
+                          .max_buckets = draw(30),
+                          .whole_tiles = random() % 2 == 0};
+    if (options.strategy == StrategyKind::kFixed) options.fixed_tokens = {limits.max_positions};
+    const absl::StatusOr<Ladder> ladder = BuildLadder(options, PolicyKind::kPaddedBuckets, limits);
+    ASSERT_TRUE(ladder.ok()) << ladder.status();
+    LadderLimits columns = limits;
+    columns.max_tokens = limits.max_positions;
+    const Ladder packed = *BuildLadder(options, columns);
+    std::set<int32_t> widths;
+    for (const Bucket& bucket : ladder->buckets()) {
+      widths.insert(bucket.positions);
+      EXPECT_LE(bucket.tokens, limits.max_tokens);
+      EXPECT_LE(bucket.sequences, limits.max_sequences);
     }
+    std::set<int32_t> expected;
+    for (const Bucket& bucket : packed.buckets()) expected.insert(bucket.tokens);
+    EXPECT_EQ(widths, expected);
+    EXPECT_LE(std::ssize(widths), options.max_buckets);
+    EXPECT_EQ(ladder->largest().positions, limits.max_positions);
   }
+}
+
+TEST(BuildLadder, KeepsToWholeTilesIfAsked) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const LadderLimits limits{.max_tokens = 1 + static_cast<int32_t>(random() % 5000),
+                              .max_sequences = 64,
+                              .tile_tokens = 1 + static_cast<int32_t>(random() % 64)};
+    const LadderOptions options{
+        .strategy = random() % 2 == 0 ? StrategyKind::kGeometric : StrategyKind::kAdaptive,
+        .min_tokens = 1 + static_cast<int32_t>(random() % 50),
+        .whole_tiles = true};
+    const Ladder ladder = *BuildLadder(options, limits);
+    for (const Bucket& bucket : ladder.buckets().first(ladder.buckets().size() - 1)) {
+      EXPECT_EQ(bucket.tokens % limits.tile_tokens, 0);
+    }
+    EXPECT_EQ(ladder.largest().tokens, limits.max_tokens);
+  }
+}
+
+TEST(CompareLadders, OnlyAddsAndRemovesPaddedBuckets) {
+  const LadderLimits limits{.max_tokens = 8, .max_sequences = 2, .tile_tokens = 1};
+  const LadderDiff diff =
+      CompareLadders(MakePaddedLadder({{2, 8}}, limits), MakePaddedLadder({{3, 8}}, limits));
+  EXPECT_THAT(diff.added, ElementsAre(Bucket::Padded(1, 3), Bucket::Padded(2, 3)));
+  EXPECT_THAT(diff.removed, ElementsAre(Bucket::Padded(1, 2), Bucket::Padded(2, 2)));
+  EXPECT_TRUE(diff.merged.empty());
+  EXPECT_TRUE(diff.split.empty());
 }
 
 LadderDiff Compare(std::vector<int32_t> before, std::vector<int32_t> after) {

@@ -37,12 +37,10 @@ Scenario RandomScenario(uint64_t seed) {
   scenario.batch.priority_step_us = static_cast<int64_t>(random() % 5000);
   const LadderLimits limits{.max_tokens = 2048,
                             .max_sequences = 1 + static_cast<int32_t>(random() % 64),
-                            .tile_tokens = 32};
-  const bool padded = scenario.batch.policy == PolicyKind::kPaddedBuckets ||
-                      scenario.batch.policy == PolicyKind::kStaticPadded;
-  scenario.ladder = std::make_shared<const Ladder>(
-      padded ? BuildPaddedLadder(scenario.batch.policy, limits, 1024)
-             : *BuildLadder({.strategy = StrategyKind::kGeometric, .ratio = 2}, limits));
+                            .tile_tokens = 32,
+                            .max_positions = 1024};
+  scenario.ladder = std::make_shared<const Ladder>(*BuildLadder(
+      {.strategy = StrategyKind::kGeometric, .ratio = 2}, scenario.batch.policy, limits));
   const bool deadlines = random() % 2 == 0;
   const bool steps = random() % 2 == 0;
   scenario.recompute = random() % 2 == 0;

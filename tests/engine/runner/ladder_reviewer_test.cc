@@ -5,64 +5,13 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/engine/runner/harness.h"
-#include "tests/support/request_spec.h"
+#include "tests/engine/runner/reviewed_engine.h"
 
 namespace sluice {
 namespace {
 
-using std::chrono::microseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
-
-EngineOptions AdaptiveOptions() {
-  EngineOptions options = SmallOptions();
-  options.ladder.strategy = StrategyKind::kAdaptive;
-  options.ladder.min_tokens = 8;
-  options.ladder.review.interval_us = 0;
-  return options;
-}
-
-// An engine on a device whose steps take a time that depends on their bucket, from the warm-up on.
-class ReviewedEngine {
- public:
-  explicit ReviewedEngine(const EngineOptions& options) {
-    backend.OnReplay([this](const RecordedBatch& batch) {
-      clock.Advance(microseconds(100 + 20 * batch.bucket.tokens));
-      return absl::OkStatus();
-    });
-    engine = Engine::Create(options, &backend, &clock, &observer);
-    EXPECT_TRUE(engine->Serve(model).ok());
-  }
-
-  // Serves `count` requests of this length, one after another.
-  void Serve(int32_t length, int count) {
-    for (int i = 0; i < count; ++i) {
-      Request request;
-      Mutable(request.spec).model = model;
-      request.tokens.assign(static_cast<size_t>(length), i % 90);
-      Mutable(request.spec).lengths = {length};
-      const auto sink = std::make_shared<RecordingSink>();
-      ASSERT_TRUE(engine->Submit(request, sink, clock.Now()).ok());
-      sink->AwaitDone();
-      ASSERT_TRUE(sink->status().ok());
-      EXPECT_EQ(sink->row_tokens(0), Greedy(request.tokens, 1));
-    }
-  }
-
-  bool HasBucket(int32_t tokens) const {
-    const std::vector<BucketStats> buckets = engine->Stats()[0].buckets;
-    return std::any_of(buckets.begin(), buckets.end(), [&](const BucketStats& bucket) {
-      return bucket.bucket.tokens == tokens && bucket.in_ladder && bucket.ready;
-    });
-  }
-
-  FakeClock clock;
-  RecordingObserver observer;
-  FakeBackend backend;
-  const std::shared_ptr<const Model> model = FakeModel(FakeConfig());
-  std::unique_ptr<Engine> engine;
-};
 
 TEST(LadderReviewer, FitsTheLadderToTheTraffic) {
   ReviewedEngine served(AdaptiveOptions());
@@ -145,16 +94,37 @@ TEST(LadderReviewer, ALadderWhosePlansCannotBePreparedIsNotAdopted) {
   served.Serve(37, 3);
 }
 
-TEST(LadderReviewer, APaddedLadderIsNeverReviewed) {
+TEST(LadderReviewer, ALadderOfOneColumnIsNeitherReviewedNorChosen) {
+  EngineOptions options = AdaptiveOptions();
+  options.batch.policy = PolicyKind::kStaticPadded;
+  Harness harness(options);
+  for (const absl::Status& status :
+       {harness.engine->Optimize("fake", "", true).status(),
+        harness.engine->ChooseLadder("fake", "", {{"ratio", "2"}}, false).status(),
+        harness.engine->TryStrategies("fake", "").status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  }
+  for (const absl::Status& status : {harness.engine->Optimize("other", "", true).status(),
+                                     harness.engine->Optimize("fake", "9", true).status(),
+                                     harness.engine->ChooseLadder("fake", "9", {}, false).status(),
+                                     harness.engine->TryStrategies("other", "").status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  }
+}
+
+TEST(LadderReviewer, FitsTheColumnsOfAPaddedLadder) {
   EngineOptions options = AdaptiveOptions();
   options.batch.policy = PolicyKind::kPaddedBuckets;
-  Harness harness(options);
-  EXPECT_EQ(harness.engine->Optimize("fake", "", true).status().code(),
-            absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(harness.engine->Optimize("other", "", true).status().code(),
-            absl::StatusCode::kNotFound);
-  EXPECT_EQ(harness.engine->Optimize("fake", "9", true).status().code(),
-            absl::StatusCode::kNotFound);
+  ReviewedEngine served(options);
+  served.Serve(37, 400);
+  const absl::StatusOr<OptimizeReport> report = served.engine->Optimize("fake", "", true);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_TRUE(report->changed) << report->reason;
+  EXPECT_GT(report->gain, 0);
+  EXPECT_EQ(std::ranges::count(report->after, 37, &Bucket::positions), 1) << "64 tokens hold one";
+  EXPECT_EQ(std::ranges::count(report->after, 64, &Bucket::positions), 1) << "the widest column";
+  served.Serve(37, 3);
+  EXPECT_EQ(served.observer.batches().back().bucket, Bucket::Padded(1, 37));
 }
 
 // A plan that is withdrawn while the engine is idle ends without waiting for the next request.

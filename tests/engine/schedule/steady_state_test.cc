@@ -11,14 +11,12 @@
 namespace sluice {
 namespace {
 
-constexpr LadderLimits kLimits{.max_tokens = 4096, .max_sequences = 512, .tile_tokens = 32};
 constexpr int32_t kMaxPositions = 1024;
+constexpr LadderLimits kLimits{
+    .max_tokens = 4096, .max_sequences = 512, .tile_tokens = 32, .max_positions = kMaxPositions};
 
 Ladder LadderOf(PolicyKind policy) {
-  if (policy == PolicyKind::kPaddedBuckets || policy == PolicyKind::kStaticPadded) {
-    return BuildPaddedLadder(policy, kLimits, kMaxPositions);
-  }
-  return *BuildLadder({.strategy = StrategyKind::kGeometric}, kLimits);
+  return *BuildLadder({.strategy = StrategyKind::kGeometric}, policy, kLimits);
 }
 
 // Sequences that arrive, run and may return for another step. All sizes are multiples of 64, so

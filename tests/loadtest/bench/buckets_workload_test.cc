@@ -7,7 +7,7 @@
 namespace sluice::loadtest {
 namespace {
 
-using load::TraceRow;
+using TraceRow;
 
 TEST(ScaleTraceTest, ShrinksByPositionsOverCapAndRoundsUp) {
   const std::vector<TraceRow> scaled = ScaleTrace(

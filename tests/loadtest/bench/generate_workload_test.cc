@@ -12,9 +12,9 @@ namespace {
 constexpr int32_t kPositions = 256, kVocab = 258;
 
 TEST(DrawConversationsTest, MostAnswersAreShortAndAFewAreLong) {
-  const std::vector<load::TraceRow> rows = DrawConversations(20'000, 5);
+  const std::vector<TraceRow> rows = DrawConversations(20'000, 5);
   std::vector<int32_t> answers;
-  for (const load::TraceRow& row : rows) {
+  for (const TraceRow& row : rows) {
     ASSERT_GE(row.input_tokens, 8);
     ASSERT_LE(row.input_tokens, 48);
     answers.push_back(row.output_tokens);

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "engine/journal/recorded.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "loadtest/simulate/workload.h"
-#include "loadtest/size/recorded.h"
 #include "loadtest/size/sizing_report.h"
 
 namespace sluice::loadtest {

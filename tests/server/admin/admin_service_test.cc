@@ -118,6 +118,51 @@ TEST_F(AdminTest, OptimizeBucketsGivesTheReason) {
             grpc::StatusCode::NOT_FOUND);
 }
 
+TEST_F(AdminTest, SetLadderChoosesTheLadderOfAServedModel) {
+  v1::SetLadderRequest request;
+  request.set_model_name("text");
+  (*request.mutable_options())["strategy"] = "fixed";
+  (*request.mutable_options())["fixed_tokens"] = "5,9";
+  v1::OptimizeBucketsResponse response;
+  const grpc::Status status = Call(&v1::Admin::Stub::SetLadder, request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_TRUE(response.changed());
+  ASSERT_EQ(response.after_size(), 3);
+  EXPECT_EQ(response.after(0).tokens(), 5);
+  Infer("a", {1, 2, 3});
+  v1::GetBucketsResponse buckets;
+  ASSERT_TRUE(Call(&v1::Admin::Stub::GetBuckets, v1::GetBucketsRequest(), &buckets).ok());
+  EXPECT_EQ(buckets.models(0).strategy(), "fixed");
+  EXPECT_EQ(buckets.models(0).ladder_options().at("fixed_tokens"), "[5, 9]");
+
+  (*request.mutable_options())["strategy"] = "none";
+  const grpc::Status wrong = Call(&v1::Admin::Stub::SetLadder, request, &response);
+  EXPECT_EQ(wrong.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(wrong.error_message(), ::testing::HasSubstr("strategy: expected one of"));
+  request.clear_options();
+  request.set_keep(true);
+  EXPECT_EQ(Call(&v1::Admin::Stub::SetLadder, request, &response).error_code(),
+            grpc::StatusCode::FAILED_PRECONDITION);
+  request.set_model_name("absent");
+  EXPECT_EQ(Call(&v1::Admin::Stub::SetLadder, request, &response).error_code(),
+            grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(AdminTest, TryStrategiesNeedsTraffic) {
+  v1::TryStrategiesRequest request;
+  request.set_model_name("text");
+  v1::TryStrategiesResponse response;
+  EXPECT_EQ(Call(&v1::Admin::Stub::TryStrategies, request, &response).error_code(),
+            grpc::StatusCode::FAILED_PRECONDITION);
+  for (int i = 0; i < 100; ++i) Infer(absl::StrCat(i), {1, 2, 3});
+  const grpc::Status status = Call(&v1::Admin::Stub::TryStrategies, request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(response.arrivals(), 50);
+  EXPECT_GT(response.trials_size(), 5);
+  EXPECT_EQ(response.trials(0).name(), "present");
+  EXPECT_FALSE(response.best().empty());
+}
+
 TEST_F(AdminTest, DescribePlanNeedsAServedModelOnACpu) {
   v1::DescribePlanRequest request;
   v1::DescribePlanResponse response;
@@ -132,8 +177,8 @@ TEST_F(AdminTest, DescribePlanNeedsAServedModelOnACpu) {
 
 TEST_F(AdminTest, EveryMethodRefusesMalformedProtobufAsInvalid) {
   const auto channel = daemon_.Channel();
-  for (const char* method :
-       {"GetBuckets", "OptimizeBuckets", "DescribePlan", "Explain", "Reload"}) {
+  for (const char* method : {"GetBuckets", "OptimizeBuckets", "SetLadder", "TryStrategies",
+                             "DescribePlan", "Explain", "Reload"}) {
     grpc::ClientContext context;
     const grpc::Status status = testing::RawCall(
         channel, std::string("/sluice.admin.v1.Admin/") + method, "\xff\xff", &context);

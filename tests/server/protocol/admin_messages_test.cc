@@ -17,12 +17,13 @@ const MonoTime kStart{std::chrono::hours(1)};
 TEST(DescribeBuckets, DescribesEachBucketAndTheirTotals) {
   const BackendInfo backend{.device = "cpu", .profile = "b", .tile_tokens = 8, .page_tokens = 4};
   EngineOptions options;
-  options.ladder.strategy = StrategyKind::kMemoryOptimal;
   options.ladder.memory_limit_bytes = 999;
   options.batch.policy = PolicyKind::kStaticPadded;
   ModelStats stats = ExampleStats(kStart);
   stats.attention = {AttentionVariant::Kind::kTwoPass};
   stats.profile = "p";
+  stats.ladder_options.strategy = StrategyKind::kMemoryOptimal;
+  stats.ladder_kept = {{"ratio", "3"}};
   const auto model = DescribeBuckets(stats, backend, options, kStart);
   EXPECT_EQ(model.model_name(), "text");
   EXPECT_EQ(model.model_version(), "3");
@@ -31,6 +32,9 @@ TEST(DescribeBuckets, DescribesEachBucketAndTheirTotals) {
   EXPECT_EQ(model.attention(), "two_pass");
   EXPECT_EQ(model.policy(), "static_padded");
   EXPECT_EQ(model.strategy(), "memory_optimal");
+  EXPECT_EQ(model.ladder_options().at("strategy"), "memory_optimal");
+  EXPECT_EQ(model.ladder_options().at("max_buckets"), "16");
+  EXPECT_EQ(model.ladder_kept().at("ratio"), "3");
   EXPECT_EQ(model.memory_limit_bytes(), 999);
   ASSERT_EQ(model.buckets_size(), 2);
   const auto& used = model.buckets(0);

@@ -1,4 +1,4 @@
-#include "loadtest/trace/trace_file.h"
+#include "base/trace_file.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,15 +7,18 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/json_reader.h"
 #include "base/status_macros.h"
 
-namespace sluice::load {
+namespace sluice {
 namespace {
 
-constexpr double kMaxTokens = 1 << 24;
+constexpr int64_t kMaxTokens = 1 << 24;
+constexpr int kMaxJsonDepth = 4;
 constexpr size_t kMaxRows = 20'000'000;
 constexpr size_t kMaxLineBytes = 1 << 16;
 constexpr std::streamoff kMaxBytes = std::streamoff{1} << 30;
@@ -100,10 +103,57 @@ absl::StatusOr<TraceRow> ReadRow(const CsvReader& reader, int arrival, int input
   return TraceRow{at, static_cast<int32_t>(tokens), static_cast<int32_t>(generated)};
 }
 
+absl::Status WrongLine(size_t line, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("line ", line, ": ", what));
+}
+
+// Reads a line of Mooncake's traces. The hashes of its blocks are not read.
+absl::StatusOr<TraceRow> ReadJsonRow(absl::string_view line) {
+  SLUICE_ASSIGN_OR_RETURN(const nlohmann::json object,
+                          ParseJson({line.data(), line.size()}, kMaxJsonDepth));
+  if (!object.is_object()) return absl::InvalidArgumentError("expected an object");
+  absl::Status status;
+  ObjectReader reader(object, "", &status);
+  const TraceRow row{
+      .arrival_s = reader.Number("timestamp", 0, 1e12) / 1000,
+      .input_tokens = static_cast<int32_t>(reader.Integer("input_length", 0, kMaxTokens)),
+      .output_tokens = static_cast<int32_t>(reader.Integer("output_length", 0, kMaxTokens, 0))};
+  SLUICE_RETURN_IF_ERROR(status);
+  return row;
+}
+
+absl::StatusOr<std::vector<TraceRow>> ParseJsonLines(absl::string_view text) {
+  std::vector<TraceRow> rows;
+  double first = 0;
+  size_t number = 0;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    line = absl::StripAsciiWhitespace(line);
+    if (line.empty()) continue;
+    if (line.size() > kMaxLineBytes) {
+      return WrongLine(number,
+                       absl::StrCat("has ", line.size(), " bytes, the limit is ", kMaxLineBytes));
+    }
+    absl::StatusOr<TraceRow> row = ReadJsonRow(line);
+    if (!row.ok()) return WrongLine(number, row.status().message());
+    if (rows.empty()) first = row->arrival_s;
+    row->arrival_s -= first;
+    if (!rows.empty() && row->arrival_s < rows.back().arrival_s) {
+      return WrongLine(number, "timestamp decreases");
+    }
+    if (rows.size() == kMaxRows) {
+      return WrongLine(number, absl::StrCat("a trace has at most ", kMaxRows, " rows"));
+    }
+    rows.push_back(*row);
+  }
+  return rows;  // the text has a line that is not blank
+}
+
 }  // namespace
 
-absl::StatusOr<std::vector<TraceRow>> ParseTrace(absl::string_view csv) {
-  CsvReader reader(csv);
+absl::StatusOr<std::vector<TraceRow>> ParseTrace(absl::string_view text) {
+  if (absl::StartsWith(absl::StripLeadingAsciiWhitespace(text), "{")) return ParseJsonLines(text);
+  CsvReader reader(text);
   SLUICE_RETURN_IF_ERROR(reader.ReadHeading());
   SLUICE_ASSIGN_OR_RETURN(const int arrival, reader.Required("arrival_s"));
   SLUICE_ASSIGN_OR_RETURN(const int input, reader.Required("input_tokens"));
@@ -160,4 +210,4 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return text;
 }
 
-}  // namespace sluice::load
+}  // namespace sluice

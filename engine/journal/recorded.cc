@@ -1,4 +1,4 @@
-#include "loadtest/size/recorded.h"
+#include "engine/journal/recorded.h"
 
 #include <algorithm>
 #include <chrono>
@@ -10,10 +10,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/trace_file.h"
 #include "engine/journal/journal_reader.h"
-#include "loadtest/trace/trace_file.h"
 
-namespace sluice::loadtest {
+namespace sluice {
 namespace {
 
 // Has one overload for each kind of line.
@@ -70,14 +70,14 @@ class Recorder {
 
 absl::StatusOr<std::vector<Arrival>> ReadTraceArrivals(const std::string& path, int32_t cap,
                                                        bool generate) {
-  SLUICE_ASSIGN_OR_RETURN(const std::string text, load::ReadFile(path));
-  const absl::StatusOr<std::vector<load::TraceRow>> rows = load::ParseTrace(text);
+  SLUICE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  const absl::StatusOr<std::vector<TraceRow>> rows = ParseTrace(text);
   if (!rows.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", rows.status().message()));
   }
   std::vector<Arrival> arrivals;
   arrivals.reserve(rows->size());
-  for (const load::TraceRow& row : *rows) {
+  for (const TraceRow& row : *rows) {
     const int32_t tokens = std::clamp(row.input_tokens, 1, cap);
     const int32_t steps = generate ? std::clamp(row.output_tokens, 1, cap - tokens + 1) : 1;
     arrivals.push_back({.at = MonoTime(nanoseconds(std::llround(row.arrival_s * 1e9))),
@@ -102,4 +102,4 @@ absl::StatusOr<RecordedRun> ReadJournalRun(const std::string& path) {
   return run;
 }
 
-}  // namespace sluice::loadtest
+}  // namespace sluice

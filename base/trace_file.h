@@ -1,5 +1,7 @@
-// Reads traces of arrivals: CSV with a heading that has the columns arrival_s, input_tokens and,
-// optionally, output_tokens, in any order and among others.
+// Reads traces of arrivals. They are CSV with a heading that has the columns arrival_s,
+// input_tokens and, optionally, output_tokens, in any order and among others; or JSON lines as in
+// the traces of Mooncake, objects with timestamp (in milliseconds), input_length and, optionally,
+// output_length.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace sluice::load {
+namespace sluice {
 
 struct TraceRow {
   double arrival_s = 0;  // counted from the first row; does not decrease
@@ -20,7 +22,7 @@ struct TraceRow {
 // Parses a trace of at most 20 million rows of at most 64 KiB. Numbers must be finite, tokens in
 // [0, 2^24], arrivals must not decrease, and there must be a row. Returns InvalidArgument that
 // names line and column.
-absl::StatusOr<std::vector<TraceRow>> ParseTrace(absl::string_view csv);
+absl::StatusOr<std::vector<TraceRow>> ParseTrace(absl::string_view text);
 
 // An entry of a histogram of lengths, which is CSV with the columns tokens and count.
 struct LengthCount {
@@ -35,4 +37,4 @@ absl::StatusOr<std::vector<LengthCount>> ParseLengthCounts(absl::string_view csv
 // Returns the contents of a file, NotFound, or InvalidArgument if it is larger than 1 GiB.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 
-}  // namespace sluice::load
+}  // namespace sluice

@@ -1,11 +1,11 @@
-#include "loadtest/trace/trace_file.h"
+#include "base/trace_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/table.h"
 
-namespace sluice::load {
+namespace sluice {
 namespace {
 
 TEST(ParseTrace, FindsItsColumnsByName) {
@@ -20,6 +20,30 @@ TEST(ParseTrace, FindsItsColumnsByName) {
   EXPECT_EQ((*rows)[0].input_tokens, 17);
   EXPECT_EQ((*rows)[0].output_tokens, 4);
   EXPECT_EQ((*rows)[1].arrival_s, 0.5);
+}
+
+TEST(ParseTrace, ReadsJsonLines) {
+  const auto rows = ParseTrace(
+      "\n{\"timestamp\": 27482, \"input_length\": 6955, \"output_length\": 52, "
+      "\"hash_ids\": [46, 47]}\r\n"
+      "\n{\"timestamp\": 30535, \"input_length\": 6472}\n");
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  ASSERT_EQ(rows->size(), 2u);
+  EXPECT_EQ((*rows)[0].arrival_s, 0);
+  EXPECT_EQ((*rows)[0].input_tokens, 6955);
+  EXPECT_EQ((*rows)[0].output_tokens, 52);
+  EXPECT_NEAR((*rows)[1].arrival_s, 3.053, 1e-9);
+  EXPECT_EQ((*rows)[1].output_tokens, 0);
+  const auto error = [](const std::string& lines) {
+    return std::string(ParseTrace(lines).status().message());
+  };
+  EXPECT_THAT(error("{\"timestamp\": 1}"), testing::HasSubstr("line 1: "));
+  EXPECT_THAT(error("{\"timestamp\": 1}"), testing::HasSubstr("input_length"));
+  EXPECT_THAT(error("{\"timestamp\": 2, \"input_length\": 1}\n"
+                    "{\"timestamp\": 1, \"input_length\": 1}\n"),
+              testing::HasSubstr("line 2: timestamp decreases"));
+  EXPECT_THAT(error("{\"timestamp\": 2, \"input_length\": 1}\n[]\n"),
+              testing::HasSubstr("line 2: expected an object"));
 }
 
 TEST(ParseTrace, OutputTokensAreOptional) {
@@ -91,4 +115,4 @@ TEST(ParseLengthCounts, SaysWhereItIsWrong) {
 }
 
 }  // namespace
-}  // namespace sluice::load
+}  // namespace sluice

@@ -10,7 +10,7 @@
 #include "engine/schedule/cost_model.h"
 #include "engine/schedule/traffic.h"
 
-namespace sluice::loadtest {
+namespace sluice {
 
 // Returns the arrivals of a trace at their recorded times, with inputs reduced to `cap`. A sequence
 // has one step, or with `generate` as many as the trace has output tokens, as long as it stays
@@ -29,4 +29,4 @@ struct RecordedRun {
 // Returns the reader's errors, and InvalidArgument if nothing arrived.
 absl::StatusOr<RecordedRun> ReadJournalRun(const std::string& path);
 
-}  // namespace sluice::loadtest
+}  // namespace sluice

@@ -1,0 +1,158 @@
+#include "engine/review/strategies.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "engine/option_specs.h"
+#include "engine/review/ladder_trial.h"
+
+namespace sluice {
+namespace {
+
+// What a fit to n arrivals seems to gain by chance is below this over the root of n; see
+// ReviewLadder.
+constexpr double kChance = 0.5;
+
+struct Arm {
+  std::string name;
+  LadderChoice choice;
+};
+
+std::string Text(auto value) { return absl::StrCat(value); }
+
+std::vector<Arm> ArmsOf(const StrategyContest& contest) {
+  const LadderOptions& ladder = contest.ladder;
+  const int32_t largest =
+      IsPadded(contest.batch.policy) ? contest.limits.max_positions : contest.limits.max_tokens;
+  std::vector<Arm> arms = {
+      {"one bucket", {{"strategy", "fixed"}, {"fixed_tokens", Text(largest)}}},
+      {"adaptive", {{"strategy", "adaptive"}}},
+      {absl::StrCat("geometric ", OptionSpecOf<LadderOptions>("ratio").format(ladder)),
+       {{"strategy", "geometric"}}},
+      {"geometric 2", {{"strategy", "geometric"}, {"ratio", "2"}}},
+      {"memory_optimal", {{"strategy", "memory_optimal"}}},
+      {"hardware_aware", {{"strategy", "hardware_aware"}}}};
+  const int32_t more = 2 * ladder.max_buckets;
+  if (OptionSpecOf<LadderOptions>("max_buckets").integer->Contains(more)) {
+    arms.push_back({absl::StrCat("adaptive, ", more, " buckets"),
+                    {{"strategy", "adaptive"}, {"max_buckets", Text(more)}}});
+  }
+  if (ladder.min_tokens > 1) {
+    arms.push_back({"adaptive, from 1 token", {{"strategy", "adaptive"}, {"min_tokens", "1"}}});
+  }
+  if (contest.limits.tile_tokens > 1 && !ladder.whole_tiles) {
+    arms.push_back({"adaptive, whole tiles", {{"strategy", "adaptive"}, {"whole_tiles", "true"}}});
+  }
+  return arms;
+}
+
+class Contest {
+ public:
+  Contest(const StrategyContest& contest, std::span<const Arrival> arrivals, const Ladder* present)
+      : contest_(contest),
+        law_(LawOf(contest.costs)),
+        traffic_(std::chrono::hours(1)),
+        measured_(arrivals.subspan(arrivals.size() / 2)),
+        present_(present) {
+    for (const Arrival& arrival : arrivals.first(arrivals.size() / 2)) traffic_.OnArrival(arrival);
+  }
+
+  absl::StatusOr<StrategyTrial> Try(const Arm& arm) const {
+    SLUICE_ASSIGN_OR_RETURN(const LadderOptions options, Apply(arm.choice, contest_.ladder));
+    SLUICE_ASSIGN_OR_RETURN(Ladder ladder,
+                            BuildLadder(options, contest_.batch.policy, contest_.limits));
+    if (options.strategy == StrategyKind::kAdaptive) {
+      const LadderReview review = ReviewLadder(options, contest_.batch, contest_.limits, ladder,
+                                               law_, traffic_, contest_.prices, /*force=*/true);
+      if (review.ladder != nullptr) ladder = *review.ladder;
+    }
+    return Measure(arm, ladder);
+  }
+
+  StrategyTrial Measure(const Arm& arm, const Ladder& ladder) const {
+    const LadderTrial run = TryLadder(ladder, measured_, contest_.batch, law_);
+    StrategyTrial trial{.name = arm.name,
+                        .choice = arm.choice,
+                        .buckets = {ladder.buckets().begin(), ladder.buckets().end()},
+                        .padding_efficiency = run.efficiency,
+                        .device_seconds = run.device_seconds,
+                        .mean_latency_seconds = run.mean_latency_seconds,
+                        .p50_latency_seconds = run.p50_latency_seconds,
+                        .p99_latency_seconds = run.p99_latency_seconds,
+                        .batches = run.batches};
+    for (const Bucket& bucket : ladder.buckets()) {
+      trial.plan_bytes += contest_.prices.memory_bytes(bucket);
+      if (present_ != nullptr && present_->Contains(bucket)) continue;
+      ++trial.captures;
+      trial.capture_seconds += contest_.prices.capture_seconds(bucket);
+    }
+    return trial;
+  }
+
+ private:
+  const StrategyContest& contest_;
+  const CostModel law_;
+  Traffic traffic_;
+  const std::span<const Arrival> measured_;
+  const Ladder* const present_;
+};
+
+double CostOf(const StrategyTrial& trial) {
+  return std::sqrt(trial.device_seconds * trial.mean_latency_seconds);
+}
+
+// Returns the trial to take; see StrategyTrials.
+const StrategyTrial& BestTrial(const StrategyTrials& trials) {
+  double best = 0;
+  for (const StrategyTrial& trial : trials.trials) best = std::max(best, trial.gain);
+  const StrategyTrial* taken = &trials.trials.front();
+  if (best <= trials.margin) return *taken;
+  taken = nullptr;
+  for (const StrategyTrial& trial : trials.trials) {
+    if (trial.gain < best - trials.margin || trial.gain <= 0) continue;
+    if (taken == nullptr || trial.plan_bytes < taken->plan_bytes) taken = &trial;
+  }
+  return *taken;
+}
+
+}  // namespace
+
+absl::StatusOr<StrategyTrials> TryStrategies(const StrategyContest& contest,
+                                             std::span<const Arrival> arrivals,
+                                             const Ladder* present) {
+  if (contest.batch.policy == PolicyKind::kStaticPadded) {
+    return absl::FailedPreconditionError(
+        "static_padded has one column: there is nothing to choose");
+  }
+  if (std::ssize(arrivals) < kLeastArrivals) {
+    return absl::FailedPreconditionError(absl::StrCat("only ", arrivals.size(),
+                                                      " sequences arrived; ", kLeastArrivals,
+                                                      " are the least to try strategies on"));
+  }
+  const Bucket largest{.tokens = contest.limits.max_tokens,
+                       .sequences = contest.limits.max_sequences};
+  if (contest.costs.Estimate({.bucket = largest, .computed_tokens = largest.tokens}) <= 0) {
+    return absl::FailedPreconditionError("no step was measured yet");
+  }
+  const Contest field(contest, arrivals, present);
+  StrategyTrials result;
+  result.arrivals = std::ssize(arrivals) - std::ssize(arrivals) / 2;
+  result.margin = kChance / std::sqrt(static_cast<double>(result.arrivals));
+  if (present != nullptr) result.trials.push_back(field.Measure({"present", {}}, *present));
+  for (const Arm& arm : ArmsOf(contest)) {
+    SLUICE_ASSIGN_OR_RETURN(StrategyTrial trial, field.Try(arm));
+    result.trials.push_back(std::move(trial));
+  }
+  const double first = CostOf(result.trials.front());
+  for (StrategyTrial& trial : result.trials) trial.gain = 1 - CostOf(trial) / first;
+  result.best = BestTrial(result).name;
+  return result;
+}
+
+}  // namespace sluice

@@ -1,0 +1,104 @@
+"""Tests `sluice ladder` on real daemons: strategies that are chosen while requests are served."""
+
+import json
+import random
+import threading
+
+from infer import ids_inputs, infer
+from test_buckets import buckets, sluice
+
+CHOICES = (
+    ("--strategy", "geometric", "--ratio", "2"),
+    ("--strategy", "memory_optimal"),
+    ("--strategy", "fixed", "--fixed-tokens", "24,100,1000"),
+    ("--strategy", "hardware_aware", "--max-buckets", "8"),
+    ("--strategy", "adaptive", "--whole-tiles", "true"),
+)
+
+
+def answer(client, prompt):
+    result = infer(client, ids_inputs([prompt]), ["output_ids", "prompt_logprobs"], max_tokens=4)
+    return (result["output_ids"].tolist(),
+            result["prompt_logprobs"].tobytes())
+
+
+def prompts(seed, count):
+    draw = random.Random(seed)
+    return [[256] + [draw.randrange(256) for _ in range(draw.randrange(1, 200))]
+            for _ in range(count)]
+
+
+def test_no_call_fails_or_changes_while_ladders_are_chosen(daemon):
+    served = daemon("--engine.kv.prefix-reuse", "false")
+    lists = [prompts(seed, 40) for seed in (1, 2, 3)]
+    with served.client() as client:
+        expected = [[answer(client, prompt) for prompt in each] for each in lists]
+    got = [[] for _ in lists]
+
+    def serve(index):
+        with served.client() as client:
+            while not chosen.is_set() or len(got[index]) < 2 * len(lists[index]):
+                got[index].append(answer(client, lists[index][len(got[index]) % 40]))
+
+    chosen = threading.Event()
+    callers = [threading.Thread(target=serve, args=(index,)) for index in range(len(lists))]
+    for caller in callers:
+        caller.start()
+    try:
+        for choice in CHOICES:
+            run = sluice("ladder", "set", "demo", *choice, "--server", served.admin)
+            assert run.returncode == 0, run.stderr
+            model = buckets(served)
+            assert model["strategy"] == choice[1]
+        run = sluice("ladder", "reset", "demo", "--server", served.admin)
+        assert run.returncode == 0, run.stderr
+    finally:
+        chosen.set()
+        for caller in callers:
+            caller.join()
+    for index, answers in enumerate(got):
+        assert len(answers) >= 80, "a call failed"
+        for at, each in enumerate(answers):
+            assert each == expected[index][at % 40], f"seed {index + 1}, prompt {at % 40}"
+    assert served.metric("sluice_requests_total") == sum(map(len, got + expected))
+
+
+def test_a_choice_outlasts_a_restart_if_it_is_kept(daemon, tmp_path):
+    options = ("--engine.ladder.file", str(tmp_path / "ladder.json"))
+    served = daemon(*options)
+    run = sluice("ladder", "set", "demo", "--strategy", "geometric", "--ratio", "2", "--keep",
+                 "--server", served.admin)
+    assert run.returncode == 0, run.stderr
+    served.stop()
+    served = daemon(*options)
+    run = sluice("ladder", "show", "--json", "--server", served.admin)
+    (model,) = json.loads(run.stdout)["models"]
+    assert model["ladder_options"]["strategy"] == "geometric"
+    assert model["ladder_kept"] == {"strategy": "geometric", "ratio": "2"}
+    assert "restart     keeps --ratio 2 --strategy geometric" in sluice(
+        "ladder", "show", "demo", "--server", served.admin).stdout
+
+
+def test_keeping_needs_a_ladder_file(demo):
+    run = sluice("ladder", "set", "demo", "--ratio", "2", "--keep", "--server", demo.admin)
+    assert run.returncode == 1 and "engine.ladder.file is empty" in run.stderr
+
+
+def test_strategies_are_tried_on_the_recorded_traffic(daemon):
+    served = daemon("--engine.ladder.review.interval-us", "0")
+    run = sluice("ladder", "try", "demo", "--server", served.admin)
+    assert run.returncode == 1 and "only 0 sequences arrived" in run.stderr
+    with served.client() as client:
+        for at in range(120):
+            infer(client, ids_inputs([[256] + [65] * (at % 50)]), ["prompt_logprobs"],
+                  max_tokens=0)
+    run = sluice("ladder", "try", "demo", "--json", "--server", served.admin)
+    assert run.returncode == 0, run.stderr
+    trials = json.loads(run.stdout)
+    names = [trial["name"] for trial in trials["trials"]]
+    assert names[:3] == ["present", "one bucket", "adaptive"] and trials["best"] in names
+    gains = {trial["name"]: trial["gain"] for trial in trials["trials"]}
+    assert max(gains.values()) <= gains[trials["best"]] + trials["margin"]
+    run = sluice("ladder", "try", "demo", "--server", served.admin)
+    assert "PADDING EFF" in run.stdout
+    assert "over a single bucket" in run.stdout or "buys nothing" in run.stdout
