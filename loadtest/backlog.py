@@ -3,7 +3,7 @@
 
 Starts one sluiced with its defaults. A closed loop finds the capacity. Then a steady open loop at a
 share of it runs for the whole round, and beside it for some seconds another one at ten times the
-capacity; no call has a deadline. The table has the steady calls by the second in which they were
+capacity. They are streamed, because a unary call of sluice-load has a deadline. The table has the steady calls by the second in which they were
 sent, and the answers to all calls during the overload over the capacity.
 """
 
@@ -29,7 +29,7 @@ class Calls:
     def start(self, name, seed, seconds, *load):
         out = pathlib.Path(self.scratch, f"{name}.json")
         command = [
-            self.options.sluice_load, "run", "--server", self.daemon.grpc, "--lengths",
+            self.options.sluice_load, "run", "--server", self.daemon.grpc, "--streaming", "--lengths",
             f"uniform:{self.options.prompt // 2}:{self.options.prompt}", "--max-tokens",
             self.options.tokens, "--parameter", "ignore_eos", "true", "--cap", "256", "--duration",
             seconds, "--drain", "60", "--seed", seed, "--quiet", "--out", out, *load]
