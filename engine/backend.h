@@ -48,7 +48,8 @@ struct BackendInfo {
 // The requirements of a step batch on a plan.
 struct StepNeeds {
   BatchSize size{};
-  int32_t num_top = 0;  // the largest number of candidates that a row reports
+  // The largest number of candidates that a row reports; diverse ones have sizes of their own.
+  int32_t num_top = 0;
 };
 
 // A model that is prepared for steps within one bucket. Immutable.
@@ -60,6 +61,10 @@ class Plan {
   // Returns whether the constraints of the ops hold for a step whose size fits the bucket (top-k
   // needs n >= k). These are range guards.
   virtual bool Accepts(const StepNeeds& needs) const = 0;
+  // Returns whether what was prepared runs all of a step that the plan accepts. Otherwise an op
+  // whose range guard does not hold (a captured top-k has room for the n best, and k is above n) is
+  // launched on its own.
+  virtual bool Captures(const StepNeeds& needs) const { return true; }
   // Returns whether the ops are launched one by one, since nothing was captured.
   virtual bool eager() const { return false; }
 };

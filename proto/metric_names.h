@@ -137,6 +137,16 @@ inline constexpr Metric kPreemptions{
     "sluice_preemptions_total",
     "Running sequences that gave their pages up for others, to be computed again."};
 
+// Diagnostics of exclusive self attention, of the requests that asked for them.
+inline constexpr Metric kXsaCosSim{
+    "sluice_xsa_cos_sim",
+    "Mean of the output xsa_cos_sim over the heads and positions of all requests that asked for "
+    "it, by layer (from 0); docs/api.md says how to read it."};
+inline constexpr Metric kXsaProjFrac{"sluice_xsa_proj_frac",
+                                     "Mean of the output xsa_proj_frac, likewise."};
+inline constexpr Metric kXsaPositions{"sluice_xsa_positions_total",
+                                      "Positions that these means are of."};
+
 // The daemon.
 inline constexpr Metric kLogDropped{"sluice_log_dropped_total",
                                     "Log records dropped because the writer was behind."};

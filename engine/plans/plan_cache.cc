@@ -138,6 +138,12 @@ void PlanCache::Reader::Refresh() {
   version_ = cache_->version_.load(std::memory_order_relaxed);
 }
 
+// Returns the outcome of a lookup that found the ladder's choice, which accepts the step.
+Lookup LookupOf(const Plan& plan, const StepNeeds& needs) {
+  if (plan.eager()) return Lookup::kMissMemory;
+  return plan.Captures(needs) ? Lookup::kHit : Lookup::kMissGuard;
+}
+
 PlanCache::Found PlanCache::Reader::Find(const Bucket& wanted, const StepNeeds& needs, Cost cost) {
   Refresh();
   if (snapshot_ == nullptr) return {};
@@ -147,8 +153,7 @@ PlanCache::Found PlanCache::Reader::Find(const Bucket& wanted, const StepNeeds& 
   });
   if (it != plans.end() && (*it)->plan().bucket() == wanted) {
     const Plan& plan = (*it)->plan();
-    const Lookup lookup = plan.eager() ? Lookup::kMissMemory : Lookup::kHit;
-    if (plan.Accepts(needs)) return {.plan = it->get(), .lookup = lookup};
+    if (plan.Accepts(needs)) return {.plan = it->get(), .lookup = LookupOf(plan, needs)};
     return Fallback(needs, cost, Lookup::kMissGuard);
   }
   const auto& withdrawn = snapshot_->withdrawn;

@@ -213,6 +213,10 @@ bool RowStates::WriteScores(int32_t row, Reply* reply) {
 bool RowStates::ScoreCandidates(int32_t row, int64_t count, const ExecutableModel& executable,
                                 Reply* reply) {
   SLUICE_CHECK(count <= unscored_);
+  if (order_) {
+    ChooseCandidates(row, count, reply);
+    return true;
+  }
   const std::span<const int32_t> ids = request_.candidates.Of(row);
   const int64_t first = std::ssize(candidate_scores_);
   candidate_scores_.resize(first + count, -std::numeric_limits<double>::infinity());
@@ -226,8 +230,22 @@ bool RowStates::ScoreCandidates(int32_t row, int64_t count, const ExecutableMode
   unscored_ -= count;
   if (unscored_ > 0) return true;
   Rescale(request_.spec->states.candidates, candidate_scores_);
-  return Write(candidate_scores_,
-               reply->candidate_scores.data() + request_.candidates.begin[row]);
+  float* const scores = reply->candidate_scores.data() + request_.candidates.begin[row];
+  if (!Write(candidate_scores_, scores)) return false;
+  if ((request_.outputs & kOutputCandidateOrder) != 0) {
+    order_.emplace(ids, std::span<const float>(scores, ids.size()), request_.spec->diversity);
+    ChooseCandidates(row, 0, reply);
+  }
+  return true;
+}
+
+void RowStates::ChooseCandidates(int32_t row, int64_t count, Reply* reply) {
+  const auto candidates = std::ssize(request_.candidates.Of(row));
+  for (; count > 0; count -= candidates) order_->ChooseNext(*request_.spec->model->items);
+  unscored_ = order_->left() * candidates;
+  if (unscored_ == 0) {
+    order_->Write(reply->candidate_order.data() + request_.candidates.begin[row]);
+  }
 }
 
 }  // namespace sluice

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "engine/backend.h"
 #include "engine/request.h"
+#include "engine/rows/candidate_order.h"
 
 namespace sluice {
 
@@ -69,15 +71,18 @@ class RowStates {
   // Returns false if a result is not finite.
   bool Finish(int32_t row, Reply* reply);
 
-  // Returns the number of candidates that are to be scored, which is 0 until Finish.
+  // Returns the number of candidates that are to be scored, which is 0 until Finish. A choice among
+  // candidates for their order counts as scoring all of them.
   int64_t unscored() const { return unscored_; }
-  // Scores the next `count` candidates of row `row`, with the last of them writes all scores to the
-  // reply. Requires that no more are left. Returns false if a result is not finite.
+  // Scores the next `count` candidates of row `row`, or makes choices among them, and with the last
+  // one writes scores and order to the reply. Requires that no more are left. Returns false if a
+  // result is not finite.
   bool ScoreCandidates(int32_t row, int64_t count, const ExecutableModel& executable, Reply* reply);
 
  private:
   bool WriteEmbedding(int32_t row, Reply* reply);
   bool WriteScores(int32_t row, Reply* reply);
+  void ChooseCandidates(int32_t row, int64_t count, Reply* reply);
   bool WriteTokenScores(int32_t row, Reply* reply);
 
   bool WantsTokens() const { return (request_.outputs & kOutputTokenScores) != 0; }
@@ -96,6 +101,7 @@ class RowStates {
   std::vector<float> token_scores_;
   int64_t unscored_ = 0;
   std::vector<double> candidate_scores_;  // of the row's first candidates
+  std::optional<CandidateOrder> order_;   // once all are scored, if their order is wanted
 };
 
 }  // namespace sluice

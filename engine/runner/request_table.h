@@ -21,6 +21,9 @@ namespace sluice {
 // ends. A request whose candidates are still being scored ends after that.
 // Every admitted request is taken exactly once, by TakeEnded or TakeAll.
 //
+// Where the rows of a request begin alike, the first one computes what they share, and the others
+// wait until its pages are published, so that they begin with them.
+//
 // Not thread-safe: the runner's lock guards it, the scheduler and the admission control together.
 class RequestTable {
  public:
@@ -79,6 +82,8 @@ class RequestTable {
   int64_t steps() const { return steps_; }                        // steps that ended
 
  private:
+  void Hold(ActiveRequest* request);
+  void ReleaseHeld(ActiveRequest* request);
   void UpdateRemaining(RequestRow* row);
   void Done(RequestRow* row);
   void EndPart(ActiveRequest* request);

@@ -117,6 +117,7 @@ bool SchedulingLoop::Decide(MonoTime now) {
 
 void SchedulingLoop::EndFinished() {
   for (std::unique_ptr<ActiveRequest>& request : finished_) {
+    request->CompleteReply();
     EndRequest(request.get(), std::move(request->reply));
   }
   finished_.clear();
@@ -132,7 +133,10 @@ void SchedulingLoop::EndRequest(ActiveRequest* request, Reply reply) {
     request->trace.preemptions += row.sequence.preemptions;
   }
   observer_->OnRequestDone(request->request, request->status, request->trace);
-  if (request->trace.steps == 0) request->history.waits = waits_.Since(request->trace.queued);
+  if (request->trace.steps == 0) request->history.AddWaits(waits_, request->trace.queued);
+  if (request->status.ok() && !reply.xsa_cos_sim.empty()) {
+    observer_->OnDiagnostics(*request->request.spec->model, reply);
+  }
   history_->Add(request->request, request->status, request->trace, std::move(request->history));
   request->sink->OnDone(request->status, std::move(reply), request->trace);
 }

@@ -372,7 +372,7 @@ StepNeeds StepPipeline::Needs(const StepRows& rows) const {
   StepNeeds needs{.size = rows.size};
   for (const RequestRow* row : rows.rows) {
     const ActiveRequest& active = *row->owner;
-    if (active.Wants(kOutputTopCandidates)) {
+    if (active.Wants(kOutputTopCandidates) && active.request.spec->diversity == 0) {
       needs.num_top = std::max(needs.num_top, active.request.spec->num_top);
     }
   }
@@ -397,11 +397,15 @@ void StepPipeline::RecordOutcome(const absl::Status& status, bool split) {
 void StepPipeline::RecordStep(const InFlightStep& step) {
   const StepTiming& timing = step.timing;
   const std::span<RequestRow* const> rows = step.running.rows;
+  const std::shared_ptr<const StepCompany> company = company_.Of(rows);
   for (size_t i = 0; i < rows.size();) {
     ActiveRequest* const request = rows[i]->owner;
     ExplainedStep own{.step = step.number,
                       .start = timing.begin,
                       .replay = timing.end - timing.begin,
+                      .last_step = step.number,
+                      .longest = timing.end - timing.begin,
+                      .company = company,
                       .bucket = timing.bucket(),
                       .batch = step.running.size,
                       .trigger = step.decision.trigger,
@@ -414,10 +418,8 @@ void StepPipeline::RecordStep(const InFlightStep& step) {
     }
     if (!wanted) continue;
     RequestTrace& trace = request->trace;
-    if (trace.steps++ == 0) {
-      trace.first_run = timing.begin;
-      request->history.waits = waits_->Since(trace.queued);
-    }
+    if (trace.steps++ == 0) trace.first_run = timing.begin;
+    request->history.AddWaits(*waits_, trace.queued);
     trace.bucket_tokens = timing.bucket().tokens;
     trace.compute += own.replay;
     request->history.Add(own);

@@ -15,6 +15,7 @@
 #include "engine/plans/plan_cache.h"
 #include "engine/runner/active_request.h"
 #include "engine/runner/candidate_scorer.h"
+#include "engine/runner/company_of_steps.h"
 #include "engine/runner/delivery.h"
 #include "engine/runner/execution_slot.h"
 #include "engine/runner/heartbeat.h"
@@ -144,6 +145,7 @@ class StepPipeline {
   Clock* const clock_;
   Observer* const observer_;
   const RecentWaits* const waits_;
+  CompanyOfSteps company_;
   RunnerState* const state_;
   Heartbeat* const heartbeat_;
   CandidateScorer scorer_;

@@ -217,7 +217,7 @@ class FakeBackend::Executable : public ExecutableModel {
         }
       }
     }
-    if (batch.xsa_cos_sim != nullptr) Diagnose(batch);
+    if (batch.xsa_cos_sim != nullptr) Diagnose(batch, cache);
     return absl::OkStatus();
   }
 
@@ -262,13 +262,13 @@ class FakeBackend::Executable : public ExecutableModel {
     }
   }
 
-  void Diagnose(const StepBatch& batch) const {
+  void Diagnose(const StepBatch& batch, const std::vector<int32_t>& cache) const {
     const int64_t heads = model_->config.heads;
     for (int64_t layer = 0; layer < model_->config.layers; ++layer) {
       for (int32_t row = 0; row < batch.tokens(); ++row) {
         for (int64_t head = 0; head < heads; ++head) {
           const int64_t at = (layer * batch.tokens() + row) * heads + head;
-          const int32_t token = batch.token_ids()[row];
+          const int32_t token = cache[static_cast<size_t>(batch.kv_slots()[row])];
           const int32_t position = batch.positions()[row];
           batch.xsa_cos_sim[at] = fake::CosSim(layer, token, position, head);
           batch.xsa_proj_frac[at] = fake::ProjFrac(layer, token, position, head);

@@ -265,6 +265,39 @@ TEST(Generation, ReusesPagesOfEarlierPromptsUnlessEveryPositionIsReported) {
   }
 }
 
+// The fake backend diagnoses each position by its token, so that a position at a wrong place shows.
+TEST(Generation, DiagnosticsCoverTheTokensThatAreComputed) {
+  Harness harness;
+  const std::vector<std::vector<int32_t>> prompts = {{1, 2, 3}, {4}, {5, 6, 7, 8, 9}};
+  for (const int32_t max_tokens : {0, 1, 5}) {
+    Request request = harness.MakeRequest(prompts, max_tokens);
+    request.outputs |= kOutputDiagnostics;
+    // The second row ends before its third token, which is drawn and not returned.
+    const std::vector<int32_t> second = Greedy({4}, 3);
+    Mutable(request.spec).stop.ids = {second[2]};
+    const auto sink = harness.Submit(request);
+    sink->AwaitDone();
+    ASSERT_TRUE(sink->status().ok()) << sink->status();
+    const Reply reply = sink->reply();
+    std::vector<float> expected;
+    for (int32_t row = 0; row < 3; ++row) {
+      std::vector<int32_t> tokens = prompts[row];
+      const std::vector<int32_t> drawn = sink->row_tokens(row);
+      tokens.insert(tokens.end(), drawn.begin(), drawn.end());
+      if (reply.finish[row] == FinishReason::kLength) tokens.pop_back();
+      EXPECT_EQ(reply.xsa_positions[row], std::ssize(tokens));
+      for (int64_t layer = 0; layer < 2; ++layer) {
+        for (int32_t p = 0; p < std::ssize(tokens); ++p) {
+          for (int64_t head = 0; head < 3; ++head) {
+            expected.push_back(fake::CosSim(layer, tokens[p], p, head));
+          }
+        }
+      }
+    }
+    EXPECT_EQ(reply.xsa_cos_sim, expected) << max_tokens << " tokens";
+  }
+}
+
 TEST(Generation, ACancelledRequestFreesItsPages) {
   Harness harness;
   Gate gate;
