@@ -114,7 +114,7 @@ struct Request {
   std::shared_ptr<const RequestSpec> spec;  // never null once the request is submitted
   std::string adapter;                      // empty means the base model; others do not exist yet
   std::string caller;                       // empty if callers are not identified
-  bool anonymous = false;  // whether `caller` stands for all who are not known
+  bool anonymous = false;                   // whether `caller` stands for all who are not known
 
   std::vector<int32_t> tokens;  // of all rows, one after another: [sum of lengths]
   // Vectors instead of tokens, which are then 0: [tokens.size(), input_width], finite.

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Measures how long a daemon with its defaults serves late after an overload without deadlines.
+"""Measures how long a daemon with its defaults serves late after an overload.
 
 Starts one sluiced with its defaults. A closed loop finds the capacity. Then a steady open loop at a
 share of it runs for the whole round, and beside it for some seconds another one at ten times the
-capacity; no call has a deadline. The table has the steady calls by the second in which they were
-sent, and the answers to all calls during the overload over the capacity.
+capacity. The deadline of a call is a minute behind the end of its load, unless `--streaming` sends
+calls without one, which then also wait in the streams of the client. The table has the steady calls
+by the second in which they were sent, and the answers to all calls during the overload over the
+capacity.
 """
 
 import argparse
@@ -33,6 +35,8 @@ class Calls:
             f"uniform:{self.options.prompt // 2}:{self.options.prompt}", "--max-tokens",
             self.options.tokens, "--parameter", "ignore_eos", "true", "--cap", "256", "--duration",
             seconds, "--drain", "60", "--seed", seed, "--quiet", "--out", out, *load]
+        if self.options.streaming:
+            command.append("--streaming")
         return subprocess.Popen([str(part) for part in command], stderr=subprocess.PIPE), out
 
     def finish(self, started):
@@ -72,7 +76,7 @@ def measure_round(options, calls, seed):
 
 def table(options, rounds):
     lines = [
-        "# Backlog after an overload without deadlines",
+        "# Backlog after an overload",
         "",
         f"{options.label}; defaults; prompts of {options.prompt // 2} to {options.prompt} tokens, "
         f"{options.tokens} generated. {options.seconds} s at {options.times} times the capacity, "
@@ -113,6 +117,7 @@ def main():
     parser.add_argument("--times", type=float, default=10, help="overload over capacity")
     parser.add_argument("--share", type=float, default=0.2, help="steady load over capacity")
     parser.add_argument("--seconds", type=int, default=10, help="length of the overload")
+    parser.add_argument("--streaming", action="store_true", help="calls on streams")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", help="write the JSON report to this file")
     parser.add_argument("--table", help="write the figures as Markdown to this file")

@@ -67,7 +67,7 @@ struct RequestRow {
   enum class Void { kNo, kEnded, kRewound };
   Void is_void = Void::kNo;
   bool scoring = false;  // whether its candidates were handed to the scorer
-  int32_t draw = 0;  // the index of its draw among the sampled rows of its latest step
+  int32_t draw = 0;      // the index of its draw among the sampled rows of its latest step
   Prompt prompt;
   Generation generation;
   // Its diagnostics in the reply: they begin behind those of this many positions of earlier rows,

@@ -76,7 +76,8 @@ AdmissionControl::Refusal AdmissionControl::Reserve(const Request& request, cons
   return {too_large ? Rejection::kTooLarge : Rejection::kQueueFull, std::move(taken)};
 }
 
-bool AdmissionControl::WaitsTooLong(int priority, int64_t running, const Scheduler& scheduler) const {
+bool AdmissionControl::WaitsTooLong(int priority, int64_t running,
+                                    const Scheduler& scheduler) const {
   if (max_wait_ == nanoseconds(0)) return false;
   const double share = budget_.LevelShare(priority);
   return Seconds(Wait(running, scheduler)) > share * Seconds(max_wait_);
@@ -115,7 +116,8 @@ nanoseconds AdmissionControl::TimeOfScores(int64_t count) const {
 }
 
 nanoseconds AdmissionControl::Wait(int64_t running, const Scheduler& scheduler) const {
-  return TimeOfQueue(running, std::llround(mean_context_), scheduler) + TimeOfScores(budget_.candidates());
+  return TimeOfQueue(running, std::llround(mean_context_), scheduler) +
+         TimeOfScores(budget_.candidates());
 }
 
 void AdmissionControl::Learn(const Outcome& outcome) {

@@ -65,7 +65,8 @@ SchedulingLoop::Work SchedulingLoop::NextWork() {
     const bool device_idle = pipeline_.runs_ahead() && !pipeline_.has_step_under_way();
     const bool under_way = pipeline_.has_step_under_way();
     // A step that the host computes and that is under way has only been laid out.
-    const bool score = pipeline_.scorer().IsDue(under_way) && (pipeline_.runs_ahead() || !under_way);
+    const bool score =
+        pipeline_.scorer().IsDue(under_way) && (pipeline_.runs_ahead() || !under_way);
     const bool may_launch = device_idle || (all_told && (pipeline_.runs_ahead() || !score));
     if (may_launch && pipeline_.MayDecide(now) && Decide(now)) return Work::kLaunch;
     if (pipeline_.has_undelivered()) return Work::kDeliver;

@@ -18,8 +18,8 @@
 namespace sluice {
 
 // Decides again and again what to do next: decide and launch a batch, finish a step, deliver its
-// results, end requests, score candidates, release withdrawn plans, or wait until one of these is due. It alone calls
-// sinks, except for EndRequest below.
+// results, end requests, score candidates, release withdrawn plans, or wait until one of these is
+// due. It alone calls sinks, except for EndRequest below.
 class SchedulingLoop {
  public:
   // Starts the thread. Nothing is owned; all outlive the loop.

@@ -69,9 +69,9 @@ class AdmissionBudget {
 };
 
 // Returns the time until the sequences that wait have begun, at the measured costs, while `running`
-// others run: their prompts in full batches, and for those for which no place is free the steps that
-// they are expected to take, of as many sequences as run together. Each of these attends to about
-// `context` positions.
+// others run: their prompts in full batches, and for those for which no place is free the steps
+// that they are expected to take, of as many sequences as run together. Each of these attends to
+// about `context` positions.
 nanoseconds TimeOfQueue(int64_t running, int64_t context, const Scheduler& scheduler);
 
 // A request with a deadline that asks to be admitted.

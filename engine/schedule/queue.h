@@ -48,10 +48,10 @@ struct WaitingSequence {
   PagedSequence* paged = nullptr;  // the sequence with pages that this is part of, if any
 };
 
-// A queue ordered by arrival (with `deferred`), where each priority level below the first counts as a later arrival
-// by `priority_step`, and by ticket among equals. So no stream of urgent requests starves the
-// others. It owns nothing: a sequence must exist until it has left the queue. Not thread-safe. Push
-// and Remove are O(log n), and allocate only when more is queued than ever before.
+// A queue ordered by arrival and `deferred`, where each priority level below the first counts as a
+// later arrival by `priority_step`, and by ticket among equals. So no stream of urgent requests
+// starves the others. It owns nothing: a sequence must exist until it has left the queue. Not
+// thread-safe. Push and Remove are O(log n), and allocate only if more is queued than ever before.
 class SequenceQueue {
  public:
   explicit SequenceQueue(nanoseconds priority_step) : priority_step_(priority_step) {}
@@ -126,7 +126,8 @@ class SequenceQueue {
                                 Allocator<std::pair<const Key, WaitingSequence*>>>;
 
   Key OrderKey(const WaitingSequence& sequence) const {
-    return {sequence.queued + sequence.deferred + (sequence.priority - 1) * priority_step_, sequence.ticket};
+    const MonoTime arrival = sequence.queued + sequence.deferred;
+    return {arrival + (sequence.priority - 1) * priority_step_, sequence.ticket};
   }
   void EraseFromIndices(const WaitingSequence& sequence);
   // Adds the sequence's next step to the totals, or takes it out of them.

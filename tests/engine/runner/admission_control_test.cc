@@ -189,9 +189,9 @@ TEST(AdmissionControl, CandidatesThatAreToBeScoredCount) {
   EXPECT_EQ(admission.Wait(0, scheduler), nanoseconds(0)) << "their cost is not known";
   admission.Learn(AdmissionControl::ScoredCandidates{.count = 100, .duration = milliseconds(6)});
   EXPECT_EQ(admission.Wait(0, scheduler), milliseconds(60));
-  EXPECT_TRUE(admission.Reserve(RequestWith({4}), {.tokens = 5, .priority = 1}, scheduler, 0, kNow,
-                                &needed)
-                  .refused());
+  EXPECT_TRUE(
+      admission.Reserve(RequestWith({4}), {.tokens = 5, .priority = 1}, scheduler, 0, kNow, &needed)
+          .refused());
   admission.Return(scoring);
   EXPECT_EQ(admission.Wait(0, scheduler), nanoseconds(0));
 }

@@ -110,8 +110,7 @@ TEST_P(CandidateScorerTest, SlicesGiveTheBitsOfEachCandidateAlone) {
   const Reply reply = scoring->reply();
   for (size_t i = 0; i < request.candidates.tokens.size(); i += 997) {
     const int32_t id = request.candidates.tokens[i];
-    const float expected =
-        id < 0 ? -INFINITY : static_cast<float>(model->items->Score(id, state));
+    const float expected = id < 0 ? -INFINITY : static_cast<float>(model->items->Score(id, state));
     ASSERT_EQ(reply.candidate_scores[i], expected) << i;
   }
 }

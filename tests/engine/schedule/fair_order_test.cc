@@ -21,12 +21,12 @@ double Cost(const StepShape& step) { return 1e-3 + 2e-6 * step.computed_tokens; 
 constexpr double kFullStep = 1e-3 + 2e-6 * kStepTokens;
 
 std::shared_ptr<const Ladder> LadderOf256() {
-  return std::make_shared<const Ladder>(
-      std::vector<Bucket>{{.tokens = 256, .sequences = 64}, {.tokens = kStepTokens, .sequences = 64}});
+  return std::make_shared<const Ladder>(std::vector<Bucket>{
+      {.tokens = 256, .sequences = 64}, {.tokens = kStepTokens, .sequences = 64}});
 }
 
 struct Load {
-  uint32_t flooding = 1;      // callers that send `times` what the device can do, together
+  uint32_t flooding = 1;  // callers that send `times` what the device can do, together
   double times = 5;
   int32_t max_overtakes = 64;
   bool told_apart = true;
@@ -103,8 +103,8 @@ TEST(FairOrder, CallersGetEqualShares) {
     for (uint32_t caller = 1; caller <= callers; ++caller) {
       const int32_t longest = 10 << caller;
       for (int32_t tokens = 0; tokens < 100'000;) {
-        arrivals.push_back({.tokens = 1 + static_cast<int32_t>(random() % longest),
-                            .caller = caller});
+        arrivals.push_back(
+            {.tokens = 1 + static_cast<int32_t>(random() % longest), .caller = caller});
         tokens += arrivals.back().tokens;
       }
     }
