@@ -66,6 +66,18 @@ TEST(FamilyConfigsTest, AMistralWindowIsThatOfEveryLayer) {
   EXPECT_EQ(ParseFamily("MistralForCausalLM", R"(, "sliding_window": 64)").window, 0);
 }
 
+TEST(FamilyConfigsTest, AWindowThatIsNotStatedIsThatOfTransformers) {
+  const std::string longer = R"(, "max_position_embeddings": 8192)";
+  EXPECT_EQ(WindowsOf(ParseFamily("MistralForCausalLM", longer)),
+            (std::vector<int64_t>{4096, 4096, 4096, 4096}));
+  EXPECT_EQ(WindowsOf(ParseFamily("Gemma2ForCausalLM", longer)),
+            (std::vector<int64_t>{4096, 0, 4096, 0}));
+  for (const char* const family : {"MistralForCausalLM", "Gemma2ForCausalLM"}) {
+    EXPECT_EQ(ParseFamily(family, longer + R"(, "sliding_window": null)").window, 0);
+  }
+  EXPECT_EQ(ParseFamily("Phi3ForCausalLM", longer).window, 0);
+}
+
 TEST(FamilyConfigsTest, LayerTypesSayWhichLayersHaveAWindow) {
   EXPECT_EQ(WindowsOf(ParseFamily("Gemma2ForCausalLM", R"(, "sliding_window": 7)")),
             (std::vector<int64_t>{7, 0, 7, 0}));
