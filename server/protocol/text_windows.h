@@ -4,7 +4,7 @@
 // text. The request has a row for each window; the answer has one for each text:
 // - its scores are the means of its windows' scores;
 // - each token has the scores of the window in which it is farther from an end: of the tokens that
-//   two windows share, the first half is of the first one;
+//   two windows share, the first half is of the first one, and so is a middle one;
 // - the tokens of the template are those of the first window and, behind the text, of the last one.
 #pragma once
 

@@ -33,13 +33,12 @@ TEST(TextWindowsTest, TokensHaveTheScoresOfTheWindowInWhichTheyAreFartherFromAnE
               ElementsAre(10, 0, 1, 2, 103, 104, 205, 206, 31, 32, 40, 300, 41, 42));
 }
 
-TEST(TextWindowsTest, AnOddOverlapGivesItsMiddleToTheSecondWindow) {
+TEST(TextWindowsTest, AnOddOverlapGivesItsMiddleToTheFirstWindow) {
   const TextWindows windows{.counts = {2}, .overlap = 1};
   const RequestSpec spec = SpecOf({3, 2}, 2);
   Reply reply;
   reply.token_scores = {0, 1, 2, 3, 4, 5, 14, 15, 6, 7};
-  EXPECT_THAT(ReplyOfTexts(windows, spec, reply).token_scores,
-              ElementsAre(0, 1, 2, 3, 14, 15, 6, 7));
+  EXPECT_THAT(ReplyOfTexts(windows, spec, reply).token_scores, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
 TEST(TextWindowsTest, TextsHaveTheMeanScoresOfTheirWindows) {
