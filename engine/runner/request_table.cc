@@ -100,7 +100,9 @@ void RequestTable::Finish(RequestRow* row, bool computed) {
       admission_->Learn(AdmissionControl::GeneratedRow{
           .tokens = row->generation.count,
           .most_tokens = row->generation.limit,
-          .computed_prompt = row->prompt.length - row->sequence.reused_tokens});
+          .computed_prompt = row->prompt.length - row->sequence.reused_tokens,
+          .context = row->sequence.waiting.reach.ContextOf(
+              row->prompt.length + row->generation.count / 2, 1)});
     }
   }
   if (row->steps > 0) {
@@ -115,8 +117,16 @@ void RequestTable::Finish(RequestRow* row, bool computed) {
 void RequestTable::Done(RequestRow* row) {
   row->state = RequestRow::State::kDone;
   remaining_tokens_ -= row->remaining_tokens;
-  ActiveRequest* const request = row->owner;
-  if (--request->rows_left > 0) return;
+  EndPart(row->owner);
+}
+
+void RequestTable::BeginScoring(RequestRow* row) {
+  row->scoring = true;
+  ++row->owner->parts_left;
+}
+
+void RequestTable::EndPart(ActiveRequest* request) {
+  if (--request->parts_left > 0) return;
   if (request->began) --running_requests_;
   admission_->Return(request->load);
   if (request->request.deadline != MonoTime::max()) {

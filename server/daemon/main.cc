@@ -101,7 +101,7 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Server> server,
                           Server::Start(config.server, version, config.engine,
                                         {engine.get(), Clock::Real(), &metrics, &statistics,
-                                         &activity, &replies, log.get(), &engine_health}));
+                                         &activity, &replies, log.get(), &access, &engine_health}));
   reloader.emplace(config, read, server.get(), &metrics, log.get());
   {
     const Interruptible loading([&termination] {

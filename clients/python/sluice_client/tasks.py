@@ -88,6 +88,12 @@ class GenerateOptions(PromptOptions, total=False):
     num_top_logprobs: int
 
 
+class RecommendOptions(PromptOptions, total=False):
+    """How items are chosen; docs/api.md describes the parameters."""
+
+    diversity: float
+
+
 class EmbedOptions(PromptOptions, total=False):
     """How embeddings are made; docs/api.md describes the parameters."""
 
@@ -578,7 +584,7 @@ def recommend(
     candidates: Optional[Sequence[int]],
     options: Mapping[str, Any],
 ) -> Task[list[Recommendation]]:
-    """Recommends items that follow a history, the best first."""
+    """Recommends items that follow a history, the best first, or as they were chosen."""
     inputs = prompt_inputs([history])
     left_out = sorted(set(exclude))
     if candidates is None:
@@ -591,10 +597,13 @@ def recommend(
     else:
         items = [item for item in candidates if item not in set(left_out)]
         inputs.append(_id_rows("candidate_ids", [items], len(items), -1))
-        answer = yield from _ask(model, inputs, ["candidate_scores"], options, max_tokens=0)
-        scores = answer.outputs["candidate_scores"].tolist()[0]
-    pairs = [Recommendation(*pair) for pair in zip(items, scores)]
-    return sorted(pairs, key=lambda each: -each.score)[:count]
+        answer = yield from _ask(
+            model, inputs, ["candidate_scores", "candidate_order"], options, max_tokens=0
+        )
+        order = answer.outputs["candidate_order"].tolist()[0]
+        scores = [answer.outputs["candidate_scores"].tolist()[0][place] for place in order]
+        items = [items[place] for place in order]
+    return [Recommendation(*pair) for pair in zip(items, scores)][:count]
 
 
 def metadata(model: str, options: Mapping[str, Any]) -> Task[ModelInfo]:

@@ -121,7 +121,7 @@ class RandomOperations {
       EXPECT_FALSE(expected.ended) << "taken twice: " << request->id;
       expected.ended = true;
       EXPECT_EQ(request->status.code(), expected.code);
-      EXPECT_EQ(request->rows_left, 0);
+      EXPECT_EQ(request->parts_left, 0);
       for (const RequestRow& row : request->rows) {
         EXPECT_EQ(row.state, RequestRow::State::kDone);
         EXPECT_TRUE(row.sequence.kv.ids.empty());
