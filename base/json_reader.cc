@@ -89,6 +89,11 @@ const json* ObjectReader::Find(const std::string& key) const {
   return it == object_->end() || it->is_null() ? nullptr : &*it;
 }
 
+bool ObjectReader::IsNull(const std::string& key) const {
+  const auto it = object_->find(key);
+  return it != object_->end() && it->is_null();
+}
+
 void ObjectReader::Fail(const std::string& key, const std::string& what) {
   status_->Update(absl::InvalidArgumentError(absl::StrCat(path_, key, " ", what)));
 }

@@ -29,6 +29,8 @@ class ObjectReader {
   ObjectReader(const nlohmann::json& object, std::string path, absl::Status* status);
 
   bool Has(const std::string& key) const { return Find(key) != nullptr; }
+  // Returns whether the key is there and null, which Has and Find take for absent.
+  bool IsNull(const std::string& key) const;
   // Returns nullptr if the key is absent.
   const nlohmann::json* Find(const std::string& key) const;
   // Returns the key with the prefix, as in errors.

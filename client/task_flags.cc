@@ -69,7 +69,8 @@ void AddTaskCommands(TasksFlags* flags, CLI::App* app) {
   classify->add_option("TEXT", flags->classify.texts, Help(kTextsHelp))->required();
   classify->add_option("--pair", flags->classify.pair,
                        Help("A second text beside each, for models of pairs."));
-  AddParameterFlags({"activation", "truncate", "priority"}, &flags->classify.parameters, classify);
+  AddParameterFlags({"activation", "truncate", "window_overlap", "priority"},
+                    &flags->classify.parameters, classify);
 
   CLI::App* tag = AddTask(
       "tag", "Show the entities that a classifier of tokens finds in texts.",
@@ -79,7 +80,8 @@ void AddTaskCommands(TasksFlags* flags, CLI::App* app) {
       "Example: sluice tag \"Ada Lovelace lived in London.\"",
       &flags->tag, app);
   tag->add_option("TEXT", flags->tag.texts, Help(kTextsHelp))->required();
-  AddParameterFlags({"activation", "truncate", "priority"}, &flags->tag.parameters, tag);
+  AddParameterFlags({"activation", "truncate", "window_overlap", "priority"},
+                    &flags->tag.parameters, tag);
 }
 
 absl::Status ReadTaskCommand(const TasksFlags& flags, const CLI::App& command,

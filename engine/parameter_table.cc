@@ -135,6 +135,13 @@ constexpr ParameterInfo kTable[] = {
      .help = "Whether a prompt that is too long is refused, or loses its first or its last tokens "
              "until it and max_tokens fit. How many were cut, of all rows, is the response "
              "parameter truncated_tokens."},
+    {.name = "window_overlap",
+     .field = FIELD(window_overlap),
+     .range = {.model_max = &kPositions},
+     .default_means = "off",
+     .help = "A text that is too long for a classifier is read in windows, of which neighbours "
+             "share so many tokens. A text's scores are the means of its windows'; a token has "
+             "those of the window in which it is farther from an end."},
     {.name = "pooling",
      .field = StorePooling,
      .words = kPoolingNames,

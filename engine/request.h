@@ -30,6 +30,7 @@ enum OutputMask : uint32_t {
   kOutputTopScores = 1u << 8,        // logits of the num_top candidates
   kOutputTokenScores = 1u << 9,      // scores of the model's classifier of tokens
   kOutputCandidateOrder = 1u << 10,  // the places of the candidates, the best first
+  kOutputTokenStates = 1u << 11,     // an embedding of each token of the prompt
 };
 
 // W3C traceparent, passed through; all zero when the caller sent none.
@@ -97,6 +98,9 @@ struct RequestSpec {
   StateRules states;
   std::string prompt_name;  // of the prompt before its texts; empty: none
   Truncation truncate = Truncation::kError;
+  // The tokens that neighbouring windows of a text share; the rows of the request are then these
+  // windows. 0: texts are not read in windows.
+  int32_t window_overlap = 0;
   // Whether a stream's request ends with a response without outputs.
   bool empty_final_response = false;
   int priority = kDefaultPriority;
@@ -179,6 +183,7 @@ struct Reply {
   std::vector<float> embedding;         // [rows, EmbeddingSize]
   std::vector<float> scores;            // [rows, labels]
   std::vector<float> token_scores;      // [sum of lengths, labels]
+  std::vector<float> token_states;      // [sum of lengths, token_embedding_size]
   std::vector<float> candidate_scores;  // in the order of Request::candidates
   // Likewise: of each row the indexes into its candidates, then -1 for those that are none.
   std::vector<int32_t> candidate_order;

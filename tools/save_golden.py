@@ -5,12 +5,13 @@
   python tools/save_golden.py MODEL_DIR golden.npz --pair "A query." "A document."
 
 Needs torch and transformers, and sentence-transformers for a directory with a modules.json. Each
-sequence runs alone, in float64 unless --dtype says otherwise;
-the results are saved as float32. They are the logits, the residual stream before the first layer
-(state_0) and after each layer (state_1, ...), the state after the last norm (final), and the output
-of each module with weights (module:NAME). A classifier has its scores (scores) and the outputs of
-its own modules, [n, width] each, instead of logits, and a classifier of tokens their scores
-(token_scores). A directory of sentence-transformers has the embeddings (embedding), [n, width].
+sequence runs alone, in float64 unless --dtype says otherwise; the results are saved as float32.
+They are the logits, the residual stream before the first layer (state_0) and after each layer
+(state_1, ...), the state after the last norm (final), and the output of each module with weights
+(module:NAME). A classifier has its scores (scores) and the outputs of its own modules, [n, width]
+each, instead of logits, and a classifier of tokens their scores (token_scores). A directory of
+sentence-transformers has the embeddings (embedding, [n, width]; of a multi-vector model
+token_embeddings, [n, length, width]).
 
 For a model of your own, call `record` with the model and the list of its layers.
 """
@@ -107,17 +108,25 @@ def final_norm(model):
 
 
 def embeddings(directory, sequences, types, dtype):
-    """Returns the embeddings that sentence-transformers computes, [n, width]."""
-    from sentence_transformers import SentenceTransformer
-    model = SentenceTransformer(directory, device="cpu").to(dtype).eval()
+    """Returns the embeddings that sentence-transformers computes, of each text or of its tokens."""
+    import sentence_transformers
+    modules = (pathlib.Path(directory) / "modules.json").read_text()
+    kind = "SentenceTransformer" if ".Pooling" in modules else "MultiVectorEncoder"
+    model = getattr(sentence_transformers, kind)(directory, device="cpu").to(dtype).eval()
     rows = []
     for ids, of in zip(sequences, types):
         inputs = {"input_ids": torch.tensor([ids]), "attention_mask": torch.ones((1, len(ids)))}
         if of:
             inputs["token_type_ids"] = torch.tensor([of])
         with torch.no_grad():
-            rows.append(model(inputs)["sentence_embedding"][0].to(torch.float32).numpy())
-    return np.stack(rows)
+            features = model(inputs)
+        key = "sentence_embedding" if kind == "SentenceTransformer" else "token_embeddings"
+        rows.append(features[key][0].to(torch.float32).numpy())
+    if kind == "SentenceTransformer":
+        return {"embedding": np.stack(rows)}
+    longest = max(map(len, rows))
+    return {"token_embeddings": np.stack(
+        [np.pad(row, ((0, longest - len(row)), (0, 0))) for row in rows])}
 
 
 def main():
@@ -155,7 +164,7 @@ def main():
     arrays = record(model, sequences, final=final_norm(model), types=types)
     if (pathlib.Path(arguments.model_directory) / "modules.json").exists():
         if not config.architectures[0].endswith("Classification"):
-            arrays["embedding"] = embeddings(arguments.model_directory, sequences, types, dtype)
+            arrays |= embeddings(arguments.model_directory, sequences, types, dtype)
     np.savez(arguments.out, **arrays)
     outputs = arrays.keys() - {"input_ids", "input_lengths", "token_type_ids"}
     print(f"{arguments.out}: {len(sequences)} sequences, {len(outputs)} outputs")

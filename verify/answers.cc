@@ -20,6 +20,7 @@ std::vector<std::string> NamesOfAnswer(const Model& model) {
     return {config.serving.classifier.of_tokens ? "token_scores" : "scores",
             absl::StrCat("module:", model.classifier->module())};
   }
+  if (config.serving.multi_vector) return {"token_embeddings"};
   if (config.serving.sentence_modules) return {"embedding"};
   if (config.has_lm_head) return {"logits"};
   std::vector<std::string> names = {"embedding", "final"};
@@ -31,7 +32,7 @@ AnswerStates::AnswerStates(std::shared_ptr<const Model> model) {
   const auto spec = std::make_shared<RequestSpec>();
   spec->states.pooling = model->config.serving.pooling;
   spec->states.normalize = model->config.serving.normalize;
-  request_.outputs = kOutputEmbedding;
+  request_.outputs = model->config.serving.multi_vector ? kOutputTokenStates : kOutputEmbedding;
   if (model->classifier) {
     request_.outputs |= ClassifiesRows(*model) ? kOutputScores : kOutputTokenScores;
   }
@@ -65,7 +66,11 @@ AnswerStates::Outputs AnswerStates::Finish() {
   const auto labels = static_cast<size_t>(model.config.serving.classifier.labels);
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   Reply reply;
-  reply.embedding.resize(EmbeddingSize(*request_.spec), kNan);
+  if (model.config.serving.multi_vector) {
+    reply.token_states.resize(model.config.token_embedding_size() * length_, kNan);
+  } else {
+    reply.embedding.resize(EmbeddingSize(*request_.spec), kNan);
+  }
   if (pooled_) {
     reply.scores.resize(labels, kNan);
   } else if (model.classifier) {
@@ -79,6 +84,7 @@ AnswerStates::Outputs AnswerStates::Finish() {
     outputs.pooler.resize(model.config.hidden_size, kNan);
   }
   outputs.embedding = std::move(reply.embedding);
+  outputs.token_embeddings = std::move(reply.token_states);
   outputs.scores = std::move(reply.scores);
   outputs.token_scores = std::move(reply.token_scores);
   return outputs;

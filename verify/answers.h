@@ -29,9 +29,10 @@ class AnswerStates {
   // The outputs of one sequence, NaN if a state is not finite.
   struct Outputs {
     std::vector<float> embedding;
-    std::vector<float> scores;        // [labels], if the model has a classifier of rows
-    std::vector<float> token_scores;  // [length, labels], if it has one of tokens
-    std::vector<float> pooler;        // before its activation, if the classifier of rows has one
+    std::vector<float> token_embeddings;  // [length, width], of a multi-vector model
+    std::vector<float> scores;            // [labels], if the model has a classifier of rows
+    std::vector<float> token_scores;      // [length, labels], if it has one of tokens
+    std::vector<float> pooler;  // before its activation, if the classifier of rows has one
   };
   // Returns them after the last position.
   Outputs Finish();

@@ -49,8 +49,13 @@ class Comparer {
       AddOutput(probe.name, probe.layer, golden.outputs.at(probe.name));
     }
     logits_ = model_.config.has_lm_head ? AddHead("logits", golden.outputs) : std::nullopt;
-    AddAnswer("embedding", golden.sequence_outputs, model_.config.embedding_size(),
-              &AnswerStates::Outputs::embedding);
+    if (!model_.config.serving.multi_vector) {
+      AddAnswer("embedding", golden.sequence_outputs, model_.config.embedding_size(),
+                &AnswerStates::Outputs::embedding);
+    } else {
+      AddAnswer("token_embeddings", golden.outputs, model_.config.token_embedding_size(),
+                &AnswerStates::Outputs::token_embeddings);
+    }
     if (model_.classifier) AddClassifier(*model_.classifier);
     FindUnproven();
   }
@@ -174,9 +179,11 @@ class Comparer {
     if (model_.config.has_lm_head && !logits_ && missing_answer_ != "logits") {
       unproven_.push_back("logits");
     }
-    if (!model_.config.serving.dense.empty() && !Compares("embedding") &&
-        missing_answer_ != "embedding") {
-      unproven_.push_back("embedding");
+    const char* const embedding =
+        model_.config.serving.multi_vector ? "token_embeddings" : "embedding";
+    if (!model_.config.serving.dense.empty() && !Compares(embedding) &&
+        missing_answer_ != embedding) {
+      unproven_.push_back(embedding);
     }
   }
 

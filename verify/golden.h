@@ -15,6 +15,7 @@ namespace sluice::verify {
 // Outputs of every position are [n, length, width]; rows after a sequence's end are not compared:
 //   logits          the logits
 //   token_scores    the scores of a classifier of tokens, before any softmax
+//   token_embeddings   what a multi-vector model answers with
 //   state_0         the residual stream after the embedding
 //   state_K         the residual stream after layer K, counted from 1
 //   final           the state after the last norm

@@ -316,6 +316,10 @@ struct ModelConfig {
     return serving.dense.empty() ? hidden_size * std::ssize(serving.pooling.all)
                                  : serving.dense.back().out;
   }
+  // Returns the number of values of the embedding of one token.
+  int64_t token_embedding_size() const {
+    return serving.multi_vector && !serving.dense.empty() ? serving.dense.back().out : hidden_size;
+  }
 };
 
 // Reads the text of a config.json and checks every value against its range. Errors name the key and

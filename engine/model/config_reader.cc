@@ -177,17 +177,18 @@ void ReadLayerTypes(ObjectReader& root, ModelConfig& config,
   }
 }
 
-void ReadWindows(ObjectReader& root, ModelConfig& config,
-                 const std::function<bool(int64_t)>& usual) {
+void ReadWindows(ObjectReader& root, ModelConfig& config, const std::function<bool(int64_t)>& usual,
+                 int64_t absent) {
   ReadLayerTypes(root, config, usual);
   const bool any = std::ranges::find(config.windowed, true) != config.windowed.end();
-  if (!any || !root.Has("sliding_window")) {
+  const bool stated = root.Has("sliding_window") || (absent > 0 && !root.IsNull("sliding_window"));
+  if (!any || !stated) {
     if (root.Has("layer_types") && any) root.Fail("layer_types", "needs a sliding_window");
     config.windowed.clear();
     config.window = 0;
     return;
   }
-  config.window = root.Integer("sliding_window", 1, int64_t{1} << 40);
+  config.window = root.Integer("sliding_window", 1, int64_t{1} << 40, absent);
 }
 
 }  // namespace sluice

@@ -73,9 +73,12 @@ void ReadLocalRope(ObjectReader& root, const char* key, ModelConfig& config);
 // `usual` is true.
 void ReadLayerTypes(ObjectReader& root, ModelConfig& config,
                     const std::function<bool(int64_t)>& usual);
-// Reads these and sliding_window, without which no layer has a window.
-void ReadWindows(ObjectReader& root, ModelConfig& config,
-                 const std::function<bool(int64_t)>& usual);
+// The window that transformers gives the layers of most families whose config states none.
+inline constexpr int64_t kUsualWindow = 4096;
+
+// Reads these and sliding_window; null, or `absent` of 0, stands for no window in any layer.
+void ReadWindows(ObjectReader& root, ModelConfig& config, const std::function<bool(int64_t)>& usual,
+                 int64_t absent = kUsualWindow);
 
 // Requires that `extensions` is the object "sluice" of `root`.
 void ReadSluice(ObjectReader& root, ObjectReader& extensions, ModelConfig& config);

@@ -159,12 +159,20 @@ class SentenceFiles {
     for (size_t i = 1; i < modules.size(); ++i) {
       const Module& module = modules[i];
       if (normalizes_) return Wrong(i, module, "is not supported behind Normalize");
+      const bool of_tokens =
+          module.type == "Dense" || module.type == "Normalize" || module.type == "MultiVectorMask";
+      if (width_ == 0 && of_tokens && serving_.classifier.labels == 0) {
+        serving_.multi_vector = true;
+        width_ = config_.hidden_size;
+      }
       if (module.type == "Pooling" && width_ == 0) {
         SLUICE_RETURN_IF_ERROR(ReadModule(module, &SentenceFiles::ReadPooling));
       } else if (module.type == "Dense" && width_ > 0) {
         SLUICE_RETURN_IF_ERROR(ReadModule(module, &SentenceFiles::ReadDense));
       } else if (module.type == "Normalize" && width_ > 0) {
         SLUICE_RETURN_IF_ERROR(ReadModule(module, &SentenceFiles::ReadNormalize));
+      } else if (module.type == "MultiVectorMask" && serving_.multi_vector) {
+        SLUICE_RETURN_IF_ERROR(ReadModule(module, &SentenceFiles::ReadMask));
       } else if (module.type != "Dropout") {
         return Wrong(i, module, "is not supported here");
       }
@@ -214,7 +222,7 @@ class SentenceFiles {
   void ReadDense(const std::string& path, ObjectReader& object) {
     object.AllowOnly({"in_features", "out_features", "bias", "activation_function",
                       "module_input_name", "module_output_name", "use_residual"});
-    RequireOfSentences(object);
+    RequireItsInput(object);
     RequireOnly(object, "use_residual", false);
     DenseConfig dense;
     dense.folder = path;
@@ -232,13 +240,25 @@ class SentenceFiles {
 
   void ReadNormalize(const std::string& /*path*/, ObjectReader& object) {
     object.AllowOnly({"module_input_name", "module_output_name"});
-    RequireOfSentences(object);
+    RequireItsInput(object);
     normalizes_ = true;
   }
 
-  static void RequireOfSentences(ObjectReader& object) {
+  // The mask that leaves out no token.
+  void ReadMask(const std::string& /*path*/, ObjectReader& object) {
+    object.AllowOnly({"skiplist_words", "skiplist_tasks", "keep_only_token_ids"});
+    RequireOnly(object, "skiplist_words", json::array());
+    RequireOnly(object, "keep_only_token_ids", nullptr);
+  }
+
+  // Modules behind a pooling are of its result, others of the tokens, which they have to say.
+  void RequireItsInput(ObjectReader& object) const {
+    const char* const input = serving_.multi_vector ? "token_embeddings" : "sentence_embedding";
+    if (serving_.multi_vector && !object.Has("module_input_name")) {
+      object.Fail("module_input_name", "is missing, and no Pooling precedes");
+    }
     for (const char* const key : {"module_input_name", "module_output_name"}) {
-      RequireOnly(object, key, "sentence_embedding");
+      RequireOnly(object, key, input);
     }
   }
 
@@ -249,7 +269,10 @@ class SentenceFiles {
     root.AllowOnly({"__version__", "prompts", "default_prompt_name", "similarity_fn_name",
                     "model_type", "activation_fn"});
     const bool classifies = serving_.classifier.labels > 0;
-    RequireOnly(root, "model_type", classifies ? "CrossEncoder" : "SentenceTransformer");
+    RequireOnly(root, "model_type",
+                classifies
+                    ? "CrossEncoder"
+                    : (serving_.multi_vector ? "MultiVectorEncoder" : "SentenceTransformer"));
     if (root.Has("activation_fn")) {
       serving_.classifier.scale = ReadScoreScale(root, "activation_fn");
     }

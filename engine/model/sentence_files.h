@@ -1,9 +1,11 @@
 // The files that sentence-transformers writes into a model's directory, in the schemas of its
 // releases up to 6.2:
-//   modules.json                    what follows the model: Transformer, Pooling, Dense, Dropout
-//                                   and Normalize, by their class names
+//   modules.json                    what follows the model: Transformer, Pooling, Dense, Dropout,
+//                                   MultiVectorMask and Normalize, by their class names
 //   N_Pooling/config.json           one or more of the modes of pooling, and include_prompt
-//   N_Dense/config.json             sizes and activation; weights in its own safetensors
+//   N_Dense/config.json             sizes and activation; weights in its own safetensors. Without a
+//                                   Pooling it is of token_embeddings, as those of multi-vector
+//                                   models, and so is Normalize
 //   config_sentence_transformers.json   prompts, default_prompt_name, similarity_fn_name, and
 //                                   activation_fn of a cross-encoder
 //   sentence_bert_config.json       max_seq_length and do_lower_case

@@ -114,6 +114,8 @@ struct ServingConfig {
   Poolings pooling;
   std::vector<DenseConfig> dense;  // of the pooled states, one after the other
   bool normalize = false;
+  bool multi_vector =
+      false;  // whether `dense` and `normalize` are of each token, without a pooling
   std::vector<NamedPrompt> prompts;
   std::string default_prompt;  // the name of the prompt of requests that name none; may be empty
   bool pools_prompt = true;    // whether the tokens of a prompt count for the embedding

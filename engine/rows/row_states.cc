@@ -13,7 +13,7 @@ namespace sluice {
 namespace {
 
 constexpr uint32_t kOfStates =
-    kOutputEmbedding | kOutputScores | kOutputCandidates | kOutputTokenScores;
+    kOutputEmbedding | kOutputScores | kOutputCandidates | kOutputTokenScores | kOutputTokenStates;
 
 // The number of candidates that a thread scores at a time.
 constexpr int64_t kScoredTogether = 32;
@@ -42,6 +42,13 @@ bool Write(std::span<const double> values, float* out) {
     ++out;
   }
   return true;
+}
+
+void Normalize(std::span<double> values) {
+  double squares = 0;
+  for (const double value : values) squares += value * value;
+  const double length = std::max(std::sqrt(squares), kLeastLength);
+  for (double& value : values) value /= length;
 }
 
 }  // namespace
@@ -107,7 +114,11 @@ RowStates::RowStates(const Request& request, int32_t length) : request_(request)
   want(kOutputScores, config.serving.classifier.pooling, 0);
   want(kOutputCandidates, Pooling::kLast, 0);
   if (WantsTokens()) {
-    token_scores_.reserve(length * config.serving.classifier.labels);
+    const auto reserve = [&](OutputMask output, int64_t width, std::vector<float>* values) {
+      if ((request.outputs & output) != 0) values->reserve(length * width);
+    };
+    reserve(kOutputTokenScores, config.serving.classifier.labels, &token_scores_);
+    reserve(kOutputTokenStates, config.token_embedding_size(), &token_states_);
     only_last_ = false;
   }
 }
@@ -152,28 +163,38 @@ bool RowStates::Take(const Positions& positions, std::span<const double> sum) {
   return true;
 }
 
-// Tokens are scored in the order of positions, each once.
-bool RowStates::WantsToken(int32_t position) const {
-  const int64_t labels = request_.spec->model->config.serving.classifier.labels;
-  return WantsTokens() && position * labels >= std::ssize(token_scores_);
-}
+// Tokens are taken in the order of positions, each once.
+bool RowStates::WantsToken(int32_t position) const { return WantsTokens() && position >= tokens_; }
 
 void RowStates::TakeToken(std::span<const double> state) {
-  std::vector<double> scores;
-  request_.spec->model->classifier->Score(state, &scores);
-  Rescale(request_.spec->states.scores, scores);
-  for (const double score : scores) token_scores_.push_back(static_cast<float>(score));
+  ++tokens_;
+  const Model& model = *request_.spec->model;
+  if ((request_.outputs & kOutputTokenScores) != 0) {
+    std::vector<double> scores;
+    model.classifier->Score(state, &scores);
+    Rescale(request_.spec->states.scores, scores);
+    for (const double score : scores) token_scores_.push_back(static_cast<float>(score));
+  }
+  if ((request_.outputs & kOutputTokenStates) != 0) {
+    std::vector<double> embedding(state.begin(), state.end());
+    if (model.config.serving.multi_vector) model.embedding.Apply(&embedding);
+    if (request_.spec->states.normalize) Normalize(embedding);
+    for (const double value : embedding) token_states_.push_back(static_cast<float>(value));
+  }
 }
 
-bool RowStates::WriteTokenScores(int32_t row, Reply* reply) {
+bool RowStates::WriteTokens(int32_t row, Reply* reply) {
   const std::vector<int32_t>& lengths = request_.spec->lengths;
   const int64_t before = std::accumulate(lengths.begin(), lengths.begin() + row, int64_t{0});
-  const int64_t labels = request_.spec->model->config.serving.classifier.labels;
-  SLUICE_CHECK(std::ssize(token_scores_) == length_ * labels);
-  std::copy(token_scores_.begin(), token_scores_.end(),
-            reply->token_scores.begin() + before * labels);
-  return std::all_of(token_scores_.begin(), token_scores_.end(),
-                     [](float score) { return std::isfinite(score); });
+  const ModelConfig& config = request_.spec->model->config;
+  SLUICE_CHECK(tokens_ == length_);
+  const auto write = [&](const std::vector<float>& values, int64_t width, std::vector<float>* out) {
+    if (values.empty()) return true;  // it is not wanted
+    std::copy(values.begin(), values.end(), out->begin() + before * width);
+    return std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
+  };
+  return write(token_scores_, config.serving.classifier.labels, &reply->token_scores) &&
+         write(token_states_, config.token_embedding_size(), &reply->token_states);
 }
 
 bool RowStates::Finish(int32_t row, Reply* reply) {
@@ -183,7 +204,7 @@ bool RowStates::Finish(int32_t row, Reply* reply) {
   if (wants(kOutputCandidates)) unscored_ = std::ssize(request_.candidates.Of(row));
   return (!wants(kOutputEmbedding) || WriteEmbedding(row, reply)) &&
          (!wants(kOutputScores) || WriteScores(row, reply)) &&
-         (!WantsTokens() || WriteTokenScores(row, reply));
+         (!WantsTokens() || WriteTokens(row, reply));
 }
 
 bool RowStates::WriteEmbedding(int32_t row, Reply* reply) {
@@ -194,12 +215,7 @@ bool RowStates::WriteEmbedding(int32_t row, Reply* reply) {
   }
   request_.spec->model->embedding.Apply(&state);
   state.resize(EmbeddingSize(*request_.spec));
-  if (request_.spec->states.normalize) {
-    double squares = 0;
-    for (const double value : state) squares += value * value;
-    const double length = std::max(std::sqrt(squares), kLeastLength);
-    for (double& value : state) value /= length;
-  }
+  if (request_.spec->states.normalize) Normalize(state);
   return Write(state, reply->embedding.data() + row * state.size());
 }
 

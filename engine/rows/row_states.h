@@ -1,5 +1,5 @@
 // The results that a request wants from the states behind the last norm of one of its prompts: the
-// embedding, the scores of the classifier and those of its candidates.
+// embedding, the scores of the classifier and those of its candidates, and of single tokens.
 #pragma once
 
 #include <cstdint>
@@ -82,10 +82,12 @@ class RowStates {
  private:
   bool WriteEmbedding(int32_t row, Reply* reply);
   bool WriteScores(int32_t row, Reply* reply);
+  bool WriteTokens(int32_t row, Reply* reply);
   void ChooseCandidates(int32_t row, int64_t count, Reply* reply);
-  bool WriteTokenScores(int32_t row, Reply* reply);
 
-  bool WantsTokens() const { return (request_.outputs & kOutputTokenScores) != 0; }
+  bool WantsTokens() const {
+    return (request_.outputs & (kOutputTokenScores | kOutputTokenStates)) != 0;
+  }
   bool WantsToken(int32_t position) const;
   void TakeToken(std::span<const double> state);
 
@@ -97,8 +99,9 @@ class RowStates {
   // these are wanted.
   std::vector<StatePool> pools_;
   size_t embeddings_ = 0;  // the number of the first
-  // The scores of the first tokens, [.., labels], if those of tokens are wanted.
-  std::vector<float> token_scores_;
+  // The scores and the embeddings of the first `tokens_` tokens, as far as they are wanted.
+  int32_t tokens_ = 0;
+  std::vector<float> token_scores_, token_states_;
   int64_t unscored_ = 0;
   std::vector<double> candidate_scores_;  // of the row's first candidates
   std::optional<CandidateOrder> order_;   // once all are scored, if their order is wanted

@@ -91,6 +91,9 @@ int64_t PromptTokenBytes(const Request& request) {
   if ((request.outputs & kOutputTokenScores) != 0) {
     bytes += 2 * config.serving.classifier.labels * kSizeOf<float>;  // until the row has ended
   }
+  if ((request.outputs & kOutputTokenStates) != 0) {
+    bytes += 2 * config.token_embedding_size() * kSizeOf<float>;
+  }
   return bytes + DiagnosticBytes(request);
 }
 
@@ -263,6 +266,9 @@ void ActiveRequest::AllocateReply() {
   reply.scores.resize(numbers(kOutputScores, config.serving.classifier.labels));
   if (Wants(kOutputTokenScores)) {
     reply.token_scores.resize(request.tokens.size() * config.serving.classifier.labels);
+  }
+  if (Wants(kOutputTokenStates)) {
+    reply.token_states.resize(request.tokens.size() * config.token_embedding_size());
   }
   if (Wants(kOutputCandidates)) reply.candidate_scores.resize(request.candidates.tokens.size());
   if (Wants(kOutputCandidateOrder)) reply.candidate_order.resize(request.candidates.tokens.size());

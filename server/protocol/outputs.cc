@@ -20,15 +20,16 @@ constexpr OutputInfo kOutputs[] = {
     {Output::kTextOutput, "text_output", "BYTES", "[n, 1]", kOutputTokens, Provider::kText},
     {Output::kScores, "scores", "FP32", "[n, labels]", kOutputScores, Provider::kClassifier},
     {Output::kLabel, "label", "BYTES", "[n, 1]", kOutputScores, Provider::kLabelNames},
-    {Output::kTokenCount, "token_count", "INT32", "[n, 1]", kOutputTokenScores,
-     Provider::kTokenClassifier},
+    {Output::kTokenCount, "token_count", "INT32", "[n, 1]", 0, Provider::kAnyModel},
     {Output::kTokenScores, "token_scores", "FP32", "[n, length, labels]", kOutputTokenScores,
      Provider::kTokenClassifier},
     {Output::kTokenLabels, "token_labels", "BYTES", "[n, length]", kOutputTokenScores,
      Provider::kTokenLabelNames},
     {Output::kTokenOffsets, "token_offsets", "INT32", "[n, length, 2]", kOutputTokenScores,
      Provider::kTokenOffsets},
-    {Output::kEmbedding, "embedding", "FP32", "[n, d]", kOutputEmbedding, Provider::kAnyModel},
+    {Output::kTokenEmbeddings, "token_embeddings", "FP32", "[n, length, d]", kOutputTokenStates,
+     Provider::kAnyModel},
+    {Output::kEmbedding, "embedding", "FP32", "[n, d]", kOutputEmbedding, Provider::kEmbedding},
     {Output::kTopIds, "top_ids", "INT32", "[n, t, k]", kTop, Provider::kTokens},
     {Output::kTopLogprobs, "top_logprobs", "FP32", "[n, t, k]", kTop, Provider::kTokens},
     {Output::kTopScores, "top_scores", "FP32", "[n, t, k]", kTop | kOutputTopScores,
@@ -78,6 +79,8 @@ bool Has(const Model& model, const OutputInfo& info) {
       return classifier.of_tokens && !classifier.names.empty();
     case Provider::kTokenOffsets:
       return classifier.of_tokens && model.tokenizer != nullptr;
+    case Provider::kEmbedding:
+      return !model.config.serving.multi_vector;
     case Provider::kAnyModel:
       return true;
   }
@@ -92,7 +95,13 @@ const OutputInfo* FindOutput(std::string_view name, const Model& model) {
 }
 
 bool IsDefaultOf(const OutputInfo& info, const Model& model) {
-  const bool scores = model.config.serving.classifier.labels > 0;
+  const ServingConfig& serving = model.config.serving;
+  const bool scores = serving.classifier.labels > 0;
+  if (info.output == Output::kTokenCount) {
+    return serving.classifier.of_tokens || serving.multi_vector;
+  }
+  if (info.output == Output::kTokenEmbeddings) return serving.multi_vector;
+  if (serving.multi_vector) return false;
   if ((info.mask & (kOutputScores | kOutputTokenScores)) != 0) return Has(model, info);
   if (info.output == Output::kEmbedding) return !scores && !model.generates();
   return !scores && info.mask == kOutputTokens && Has(model, info);
@@ -111,6 +120,8 @@ std::vector<int64_t> ShapeOf(const OutputInfo& info, const Model& model) {
       return {labels};
     case Output::kTokenScores:
       return {-1, labels};
+    case Output::kTokenEmbeddings:
+      return {-1, model.config.token_embedding_size()};
     case Output::kTokenOffsets:
       return {-1, 2};
     case Output::kEmbedding:

@@ -33,6 +33,7 @@ enum class Output {
   kTokenLabels,
   kTokenOffsets,
   kTokenCount,
+  kTokenEmbeddings,
 };
 
 // What a model must have to provide an output.
@@ -47,6 +48,7 @@ enum class Provider {
   kTokenClassifier,
   kTokenLabelNames,  // a classifier of tokens whose labels have names
   kTokenOffsets,     // a classifier of tokens, and a tokenizer
+  kEmbedding,        // no embeddings of tokens in place of one of the row
   kAnyModel,
 };
 
@@ -72,8 +74,8 @@ const OutputInfo* FindOutput(std::string_view name, const Model& model);
 
 // Whether the output is returned for a request that names none. The default outputs are the scores
 // of a model with a classifier, and the label if labels have names, with the offsets of tokens if
-// these are classified; the generated tokens of a model that generates; and the embedding of any
-// other model.
+// these are classified; the generated tokens of a model that generates; the embeddings of tokens of
+// a multi-vector model; and the embedding of any other model.
 bool IsDefaultOf(const OutputInfo& info, const Model& model);
 
 // Returns the shape of a default output behind the rows; -1 stands for a size that varies.

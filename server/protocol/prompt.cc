@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -124,6 +125,16 @@ absl::Status Prompt::Cut(Truncation truncation, int64_t most) {
     if (texts_.rows() > 0) SLUICE_RETURN_IF_ERROR(texts_.Cut(row, truncation, most));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<TextWindows> Prompt::Split(int32_t overlap, int64_t most, int64_t most_rows) {
+  SLUICE_ASSIGN_OR_RETURN(TextWindows windows, texts_.Split(overlap, most, most_rows));
+  lengths_.clear();
+  const int64_t rows = std::accumulate(windows.counts.begin(), windows.counts.end(), int64_t{0});
+  for (int64_t row = 0; row < rows; ++row) {
+    lengths_.push_back(static_cast<int32_t>(texts_.LengthOfWindow(row)));
+  }
+  return windows;
 }
 
 absl::Status Prompt::Copy(const Model& model, Request* request) const {

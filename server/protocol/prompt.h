@@ -40,14 +40,21 @@ class Prompt {
   // Cuts rows longer than `most` as `truncation` says, or returns an error for them. Of texts, the
   // tokens that their template puts around them stay.
   absl::Status Cut(Truncation truncation, int64_t most);
+  // Makes rows of the windows of each text in place of Cut; see TextRows::Split. Ranges must be
+  // called before it.
+  absl::StatusOr<TextWindows> Split(int32_t overlap, int64_t most, int64_t most_rows);
   // Fills the request's tokens, inputs and types.
   absl::Status Copy(const Model& model, Request* request) const;
 
-  // These require that Cut has been called.
+  // These require that Cut or Split has been called.
   // Returns the tokens before those of the texts, if a prompt was put there, or 0. Returns an error
   // for a row that has no more tokens.
   absl::StatusOr<int32_t> LengthOfPrompt() const;
   int32_t longest() const { return *std::max_element(lengths_.begin(), lengths_.end()); }
+  // Returns the lengths of the texts of which Split has made these windows.
+  std::vector<int32_t> LengthsOf(const TextWindows& windows) const {
+    return LengthsOfTexts(windows, lengths_);
+  }
   int64_t cut_tokens() const { return cut_tokens_; }  // over all rows
   // Returns the bytes that each token stands for. Requires texts that were encoded as located.
   std::vector<ByteRange> Ranges() const { return texts_.Ranges(); }

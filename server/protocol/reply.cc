@@ -199,6 +199,11 @@ void ResponseWriter::AddTokens(const OutputInfo& info) {
                  Declare(info, {rows_, longest_, labels}));
     case Output::kTokenLabels:
       return AddTokenLabels(Declare(info, {rows_, longest_}));
+    case Output::kTokenEmbeddings: {
+      const int64_t width = spec_.request->model->config.token_embedding_size();
+      return Pad(reply_->token_states, lengths, 1, longest_, width, 0.0f,
+                 Declare(info, {rows_, longest_, width}));
+    }
     case Output::kTokenCount:
       return AppendBytes(lengths.data(), rows_, Declare(info, {rows_, 1}));
     default:
@@ -257,6 +262,7 @@ void ResponseWriter::Add(const OutputInfo& info) {
     case Output::kTokenLabels:
     case Output::kTokenOffsets:
     case Output::kTokenCount:
+    case Output::kTokenEmbeddings:
     case Output::kCandidateScores:
     case Output::kCandidateOrder:
       if (reply_ != nullptr) AddOfPrompt(info);
@@ -283,6 +289,7 @@ void ResponseWriter::AddOfPrompt(const OutputInfo& info) {
     case Output::kTokenLabels:
     case Output::kTokenOffsets:
     case Output::kTokenCount:
+    case Output::kTokenEmbeddings:
       return AddTokens(info);
     case Output::kLabel:
       return AddLabels(Declare(info, {rows_, 1}));
@@ -339,10 +346,22 @@ void ReplyBuilder::Build(const TokenBuffer& tokens, const Reply* reply,
     (*response->mutable_parameters())["prompt_tokens"].set_int64_param(
         std::accumulate(lengths.begin(), lengths.end(), int64_t{0}));
   }
+  if (!spec_.windows.counts.empty()) return BuildOfWindows(reply, response);
   const Generated generated = ByRow(tokens, sent_, spec_.request->num_top);
   ResponseWriter writer(spec_, generated, reply, &texts_, response);
   for (Output output : spec_.outputs) writer.Add(InfoOf(output));
   for (size_t row = 0; row < sent_.size(); ++row) sent_[row] += generated.counts[row];
+}
+
+void ReplyBuilder::BuildOfWindows(const Reply* reply, inference::ModelInferResponse* response) {
+  if (reply == nullptr) return;
+  ReplySpec spec = spec_;
+  spec.request = SpecOfTexts(spec_.windows, *spec_.request);
+  const Reply merged = ReplyOfTexts(spec_.windows, *spec_.request, *reply);
+  Generated none;
+  none.counts.resize(spec.request->lengths.size());
+  ResponseWriter writer(spec, none, &merged, &texts_, response);
+  for (const Output output : spec.outputs) writer.Add(InfoOf(output));
 }
 
 }  // namespace sluice

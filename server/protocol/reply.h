@@ -35,6 +35,8 @@ class ReplyBuilder {
              inference::ModelInferResponse* response);
 
  private:
+  void BuildOfWindows(const Reply* reply, inference::ModelInferResponse* response);
+
   const ReplySpec spec_;
   std::vector<int32_t> sent_;      // per row, the tokens in earlier responses
   std::vector<TextStream> texts_;  // per row, if text is requested

@@ -159,6 +159,35 @@ absl::Status TextRows::Cut(int64_t row, Truncation truncation, int64_t most) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<TextWindows> TextRows::Split(int32_t overlap, int64_t most, int64_t most_rows) {
+  const std::vector<TextTemplate::Part>& parts = RowTemplate().parts;
+  const auto text =
+      std::find_if(parts.begin(), parts.end(), [](const auto& part) { return part.text == 0; });
+  TextWindows windows{.overlap = overlap,
+                      .before = static_cast<int32_t>(text - parts.begin()),
+                      .behind = static_cast<int32_t>(parts.end() - text - 1)};
+  const int64_t room = most - RowTemplate().specials(), step = room - overlap;
+  if (step <= 0) {
+    return InputError("window_overlap", absl::StrCat("is ", overlap, "; a window has ", room,
+                                                     " tokens of a text, and must have more"));
+  }
+  std::vector<Kept> all;
+  for (const Kept& whole : kept_[0]) {
+    const int64_t rest = std::max<int64_t>(whole.count - room, 0);
+    windows.counts.push_back(static_cast<int32_t>(1 + (rest + step - 1) / step));
+    if (std::ssize(all) + windows.counts.back() > most_rows) {
+      return TextError(Input::kTextInput, std::ssize(windows.counts) - 1,
+                       absl::StrCat("brings the request to more than ", most_rows,
+                                    " windows, each of which is a row (max_rows)"));
+    }
+    for (int64_t i = 0; i < windows.counts.back(); ++i) {
+      all.push_back({whole.begin + i * step, std::min(room, whole.count - i * step)});
+    }
+  }
+  kept_[0] = std::move(all);
+  return windows;
+}
+
 std::vector<ByteRange> TextRows::Ranges() const {
   std::vector<ByteRange> all;
   for (int64_t row = 0; row < rows(); ++row) {
@@ -190,7 +219,7 @@ absl::Status TextRows::CheckTypes(const std::vector<int32_t>& types) const {
 
 absl::Status TextRows::Copy(Request* request) const {
   TypedTokens all;
-  for (int64_t row = 0; row < rows(); ++row) {
+  for (size_t row = 0; row < kept_.front().size(); ++row) {
     std::span<const int32_t> texts[2];
     for (size_t side = 0; side < kept_.size(); ++side) {
       const Kept& kept = kept_[side][row];

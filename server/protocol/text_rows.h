@@ -11,6 +11,7 @@
 #include "engine/request.h"
 #include "server/protocol/inputs.h"
 #include "server/protocol/tensors.h"
+#include "server/protocol/text_windows.h"
 
 namespace sluice {
 
@@ -38,6 +39,14 @@ class TextRows {
   // pair from the longer text first. The tokens of the template stay. Returns an error if these are
   // more than `most` already.
   absl::Status Cut(int64_t row, Truncation truncation, int64_t most);
+  // Makes rows of the windows of each text, of at most `most` tokens with their template, of which
+  // neighbours share `overlap`; no other function but Copy may follow. Returns an error if windows
+  // would not move on, or if there are more than `most_rows`. Requires that the texts are no pairs.
+  absl::StatusOr<TextWindows> Split(int32_t overlap, int64_t most, int64_t most_rows);
+  // Returns the tokens of a row of Split's.
+  int64_t LengthOfWindow(int64_t row) const {
+    return RowTemplate().specials() + kept_[0][row].count;
+  }
   // Fills the tokens and, if one is not 0, the types of the request.
   absl::Status Copy(Request* request) const;
   // Returns the bytes that the tokens of all rows stand for, those of no prompt. Requires that the

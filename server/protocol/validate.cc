@@ -132,21 +132,21 @@ struct ReplyExtents {
   const ModelConfig& config;
   double text;  // the most bytes that a token adds to a text
   double rows;
-  double longest;  // the longest prompt
+  double longest;  // the longest prompt, of windows the longest text
   double generated;
   double top;
   double candidates;
   double embedding;  // values of one
 };
 
-ReplyExtents ExtentsOf(const Model& model, const Prompt& prompt, const RequestSpec& spec,
-                       const Request& request) {
+ReplyExtents ExtentsOf(const Model& model, const Prompt& prompt, int32_t longest_row,
+                       const RequestSpec& spec, const Request& request) {
   // Bytes that are not UTF-8 become U+FFFD, of 3 bytes, and some decoders put spaces before tokens.
   const int64_t longest = model.tokenizer == nullptr ? 0 : model.tokenizer->longest_token_bytes();
   return {.config = model.config,
           .text = static_cast<double>(std::max<int64_t>(longest, 3) + 1),
           .rows = static_cast<double>(prompt.rows()),
-          .longest = static_cast<double>(prompt.longest()),
+          .longest = static_cast<double>(longest_row),
           .generated = static_cast<double>(spec.max_tokens),
           .top = static_cast<double>(spec.num_top),
           .candidates = static_cast<double>(request.candidates.tokens.size()),
@@ -192,6 +192,8 @@ double OutputBytes(Output output, const ReplyExtents& of) {
       return 4 * of.rows * of.longest * static_cast<double>(of.config.serving.classifier.labels);
     case Output::kTokenLabels:
       return of.rows * of.longest * (4 + LongestName(of.config.serving.classifier));
+    case Output::kTokenEmbeddings:
+      return 4 * of.rows * of.longest * static_cast<double>(of.config.token_embedding_size());
     case Output::kTokenOffsets:
       return 8 * of.rows * of.longest;
     case Output::kCandidateScores:
@@ -307,6 +309,20 @@ absl::Status CheckPromptName(const inference::ModelInferRequest& message, const 
   return ParameterError("prompt_name", "belongs to text_input without text_pair_input");
 }
 
+// Checks that what is wanted of texts in windows can be made of the windows' results.
+absl::Status CheckWindows(const inference::ModelInferRequest& message, const RequestSpec& spec,
+                          const Prompt& prompt, uint32_t outputs) {
+  if (spec.window_overlap == 0) return absl::OkStatus();
+  if (!prompt.takes_prompt()) {
+    return ParameterError("window_overlap", "belongs to text_input without text_pair_input");
+  }
+  if (message.parameters().contains("truncate")) {
+    return ParameterError("window_overlap", "excludes truncate; give one of them");
+  }
+  if ((outputs & ~(kOutputScores | kOutputTokenScores)) == 0) return absl::OkStatus();
+  return ParameterError("window_overlap", "is for the outputs of classifiers only");
+}
+
 std::string_view PromptText(const RequestSpec& spec, const Model& model) {
   const NamedPrompt* const prompt = model.config.serving.FindPrompt(spec.prompt_name);
   return prompt == nullptr ? std::string_view() : std::string_view(prompt->text);
@@ -361,11 +377,19 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
   }
   const bool located =
       std::count(reply.outputs.begin(), reply.outputs.end(), Output::kTokenOffsets) != 0;
+  request.outputs = MaskOf(reply.outputs);
+  SLUICE_RETURN_IF_ERROR(CheckWindows(message, *spec, prompt, request.outputs));
+  if (spec->window_overlap > 0) spec->truncate = Truncation::kRight;  // but nothing is cut
   SLUICE_RETURN_IF_ERROR(prompt.Encode(PromptText(*spec, model), spec->truncate, located));
   SLUICE_RETURN_IF_ERROR(CheckStop(spec->stop, model));
-  request.outputs = MaskOf(reply.outputs);
   if ((request.outputs & kOutputTokens) == 0 && !message.parameters().contains("max_tokens")) {
     spec->max_tokens = 0;
+  }
+  if (spec->window_overlap > 0) {
+    if (located) reply.ranges = prompt.Ranges();
+    SLUICE_ASSIGN_OR_RETURN(
+        reply.windows,
+        prompt.Split(spec->window_overlap, model.config.max_positions, limits.max_rows));
   }
   SLUICE_RETURN_IF_ERROR(CheckRoom(*spec, model, request.outputs, &prompt));
   if ((request.outputs & kOutputEmbedding) != 0 && !model.config.serving.pools_prompt) {
@@ -374,9 +398,12 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
   SLUICE_RETURN_IF_ERROR(ReadItemLists(inputs, prompt.rows(), model.config, *spec, &request));
   SLUICE_RETURN_IF_ERROR(CheckDiversity(*spec, request));
   ApplyDefaults(message, call, spec.get(), &reply);
-  SLUICE_RETURN_IF_ERROR(CheckReplySize(ExtentsOf(model, prompt, *spec, request), limits, &reply));
+  int32_t longest = prompt.longest();
+  if (spec->window_overlap > 0) longest = std::ranges::max(prompt.LengthsOf(reply.windows));
+  SLUICE_RETURN_IF_ERROR(
+      CheckReplySize(ExtentsOf(model, prompt, longest, *spec, request), limits, &reply));
   SLUICE_RETURN_IF_ERROR(prompt.Copy(model, &request));
-  if (located) reply.ranges = prompt.Ranges();
+  if (located && spec->window_overlap == 0) reply.ranges = prompt.Ranges();
   reply.cut_tokens = prompt.cut_tokens();
   spec->id = message.id();
   spec->model = call.model;

@@ -16,6 +16,7 @@
 #include "engine/request.h"
 #include "proto/inference.pb.h"
 #include "server/protocol/outputs.h"
+#include "server/protocol/text_windows.h"
 
 namespace sluice {
 
@@ -49,6 +50,7 @@ struct ReplySpec {
   std::vector<Output> outputs = {};                  // in the order of the response
   std::optional<int64_t> drawn_seed = std::nullopt;  // the seed to return, if one was drawn
   std::vector<ByteRange> ranges = {};                // of the tokens, for token_offsets
+  TextWindows windows = {};                          // of which the rows of `request` are
   int64_t cut_tokens = 0;                            // over all rows; returned unless 0
   int64_t max_bytes = 0;                             // the limit on the whole reply
 };

@@ -13,6 +13,7 @@ import pytest
 
 from conftest import BUILD, ROOT, SLUICE, SLUICED, Daemon, free_port
 from gateway import Gateway
+from sentence_models import EXPECTED, SENTENCES, lay
 from waiting import PATIENCE_S
 
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
@@ -179,11 +180,13 @@ def test_documented_commands_are_accepted(files, page, words):
 
 
 @pytest.fixture(scope="module")
-def server():
+def server(tmp_path_factory):
     daemon = Daemon(
         models=[
             ("demo", ROOT / "models" / "demo"),
             ("recommender", ROOT / "models" / "recommender"),
+            ("encoder", lay(tmp_path_factory.mktemp("encoder") / "mean", "mean")),
+            *((name, SENTENCES / name) for name in ("cross_1", "tokens")),
         ]
     )
     yield daemon.grpc
@@ -218,6 +221,32 @@ def test_the_recommend_example_prints_ten_new_items(server):
     items, scores = zip(*(map(float, line.split()) for line in lines))
     assert len(items) == 10 and not {0, 5, 80, 8, 83, 11} & set(items)
     assert list(scores) == sorted(scores, reverse=True)
+
+
+def test_the_search_example_finds_lines_and_puts_them_in_order(server, tmp_path):
+    texts = [text.replace("\n", " ").strip() or "-" for text in EXPECTED["texts"]]
+    lines = [*texts, "", *(f"{text} again" for text in texts)]
+    (tmp_path / "notes.txt").write_text("\n".join(lines))
+    for models in (["encoder"], ["encoder", "cross_1"]):
+        model, *reranker = models
+        printed = run("search.py", server, model, tmp_path / "notes.txt", texts[0], *reranker)
+        scores = [float(line.split()[0]) for line in printed]
+        assert len(printed) == 10 and scores == sorted(scores, reverse=True)
+        for line in printed:
+            number, text = line.split(maxsplit=1)[1].split(": ", 1)
+            assert lines[int(number) - 1] == text
+        if not reranker:
+            assert printed[0].endswith(f"1: {texts[0]}") and scores[0] == pytest.approx(1, abs=1e-3)
+
+
+def test_the_entities_example_prints_parts_of_texts(server):
+    text = " ".join(EXPECTED["texts"][:4])  # longer than the model's longest row
+    first, *entities = run("entities.py", server, "tokens", text)
+    assert first == text and entities
+    for line in entities:
+        kind, score, place, entity = line.split(maxsplit=3)
+        begin, end = map(int, place.split("-"))
+        assert kind in ("PER", "LOC") and 0 < float(score) <= 1 and text[begin:end] == entity
 
 
 def test_the_stream_example_prints_generated_text(server):

@@ -7,8 +7,9 @@ import pytest
 import tritonclient.grpc as grpcclient
 from conftest import Daemon
 from infer import ids_inputs, infer, tensor, text_inputs
-from sentence_models import EXPECTED, SENTENCES, lay
+from sentence_models import EXPECTED, SENTENCES, lay, write_json
 from sluice_client import Client
+from tiny_model import write_safetensors
 from tritonclient.utils import InferenceServerException
 
 VARIANTS = sorted(EXPECTED["variants"])
@@ -177,3 +178,78 @@ def test_tokens_have_scores_labels_and_places(served):
     message = refused(served, ids_inputs([[1, 2]]), "tokens", outputs=["token_offsets"])
     assert "needs text_input without text_pair_input" in message
     assert {*infer(served, ids_inputs([[1, 2]]), model="tokens")} == {*answer} - {"token_offsets"}
+
+
+def test_a_long_text_is_read_in_windows(served):
+    """The text is as long as makes two windows what it loses on either side."""
+    room, words = 22, [word for text in TEXTS for word in text.split()]  # 24 but [CLS] and [SEP]
+    for count in range(8, len(words)):
+        text = " ".join(words[:count])
+        long = infer(served, text_inputs(text), model="tokens", window_overlap=4)
+        tokens = long["token_count"][0, 0] - 2
+        if tokens > room + 5:
+            break
+    overlap = int(2 * room - tokens)
+    assert 0 < overlap < room
+    short, first, last = (
+        infer(served, text_inputs(TEXTS[0] if part == "short" else text), model="tokens", **more)
+        for part, more in (("short", {}), ("", {"truncate": "right"}), ("", {"truncate": "left"})))
+    both = infer(served, text_inputs(TEXTS[0], text), model="tokens", window_overlap=overlap)
+    assert both["token_count"].ravel().tolist() == [short["token_count"][0, 0], tokens + 2]
+    for name in ("token_scores", "token_labels", "token_offsets"):
+        np.testing.assert_array_equal(both[name][0, :short["token_count"][0, 0]], short[name][0])
+        left, right = 1 + room - overlap // 2, 1 + overlap - overlap // 2
+        np.testing.assert_array_equal(both[name][1, :left], first[name][0, :left])
+        np.testing.assert_array_equal(both[name][1, left:], last[name][0, right:])
+
+
+def test_the_scores_of_a_long_text_are_the_means_of_its_windows(served):
+    text = " ".join(TEXTS[:3])
+    answer = infer(served, text_inputs(text), model="cross_3", window_overlap=21)
+    assert answer["scores"].shape == (1, 3) and answer["label"].shape == (1, 1)
+    for mistake, parameters in (
+            ("excludes truncate", {"window_overlap": 2, "truncate": "left"}),
+            ("a window has 22 tokens of a text", {"window_overlap": 22}),
+            ("outputs of classifiers only", {"window_overlap": 2, "outputs": ["embedding"]})):
+        outputs = parameters.pop("outputs", None)
+        assert mistake in refused(served, text_inputs(text), "cross_3", outputs, **parameters)
+    with pytest.raises(InferenceServerException, match="without text_pair_input"):
+        infer(served, pairs("a", ["b"]), model="cross_3", window_overlap=2)
+
+
+def test_a_multi_vector_model_answers_with_an_embedding_of_each_token(tmp_path):
+    draw = np.random.default_rng(8)
+    weight = draw.standard_normal((5, 24), np.float32)
+    folder = lay(tmp_path / "vectors", "cls")
+    path = "sentence_transformers.base.modules"
+    write_json(folder / "modules.json", [
+        {"idx": 0, "name": "0", "path": "", "type": f"{path}.transformer.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Dense", "type": f"{path}.dense.Dense"},
+        {"idx": 2, "name": "2", "path": "2_Mask", "type":
+         "sentence_transformers.multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask"},
+        {"idx": 3, "name": "3", "path": "3_Normalize", "type": f"{path}.normalize.Normalize"}])
+    of_tokens = {f"module_{end}_name": "token_embeddings" for end in ("input", "output")}
+    write_json(folder / "1_Dense" / "config.json", {
+        "in_features": 24, "out_features": 5, "bias": False,
+        "activation_function": "torch.nn.modules.linear.Identity", **of_tokens})
+    write_json(folder / "2_Mask" / "config.json",
+               {"skiplist_words": [], "skiplist_tasks": ["document"], "keep_only_token_ids": None})
+    write_json(folder / "3_Normalize" / "config.json", of_tokens)
+    write_json(folder / "config_sentence_transformers.json", {"model_type": "MultiVectorEncoder"})
+    write_safetensors(folder / "1_Dense" / "model.safetensors", {"linear.weight": weight})
+    plain = lay(tmp_path / "plain", "cls")
+    daemon = Daemon(models=[("vectors", folder), ("plain", plain)])
+    with grpcclient.InferenceServerClient(daemon.grpc) as client:
+        answer = infer(client, text_inputs(*TEXTS[:3]), model="vectors")
+        states = infer(client, text_inputs(*TEXTS[:3]), ["token_embeddings", "embedding"],
+                       model="plain")
+        alone = infer(client, text_inputs(TEXTS[1]), model="vectors")["token_embeddings"][0]
+    assert daemon.stop()[0] == 0
+    assert {*answer} == {"token_count", "token_embeddings"}
+    np.testing.assert_array_equal(states["token_embeddings"][:, 0], states["embedding"])
+    for row, count in enumerate(answer["token_count"].ravel()):
+        expected = states["token_embeddings"][row, :count].astype(np.float64) @ weight.T
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+        np.testing.assert_allclose(answer["token_embeddings"][row, :count], expected, atol=1e-6)
+        assert not answer["token_embeddings"][row, count:].any()
+    np.testing.assert_array_equal(alone, answer["token_embeddings"][1, :len(alone)])

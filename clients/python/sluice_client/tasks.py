@@ -114,6 +114,7 @@ class ClassifyOptions(PromptOptions, total=False):
     """How a classifier's scores are given; docs/api.md describes the parameters."""
 
     activation: Literal["none", "softmax", "sigmoid"]
+    window_overlap: int
 
 
 _CALL_OPTIONS = frozenset(CallOptions.__annotations__) - {"priority"}

@@ -15,7 +15,8 @@ constexpr std::string_view kPhi3Keys[] = {"partial_rotary_factor", "sliding_wind
 
 void ReadPhi3(ObjectReader& root, ModelConfig& config) {
   ReadLlamaLike(root, config, {.part_key = "partial_rotary_factor"});
-  ReadWindows(root, config, [](int64_t) { return true; });
+  ReadWindows(
+      root, config, [](int64_t) { return true; }, /*absent=*/0);
 }
 
 constexpr TensorNames Phi3Names() {

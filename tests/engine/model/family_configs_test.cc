@@ -66,6 +66,23 @@ TEST(FamilyConfigsTest, AMistralWindowIsThatOfEveryLayer) {
   EXPECT_EQ(ParseFamily("MistralForCausalLM", R"(, "sliding_window": 64)").window, 0);
 }
 
+// Returns the config with so many positions that a usual window hides some.
+ModelConfig ParseLong(const std::string& architecture, const std::string& more = "") {
+  std::string text = Config(architecture, more);
+  text.replace(text.find("64"), 2, "8192");
+  const auto config = ParseModelConfig(text);
+  EXPECT_TRUE(config.ok()) << config.status();
+  return config.ok() ? *config : testing::TinyConfig(1);
+}
+
+TEST(FamilyConfigsTest, AWindowThatIsNotStatedIsThatOfTransformers) {
+  EXPECT_EQ(WindowsOf(ParseLong("MistralForCausalLM")),
+            (std::vector<int64_t>{4096, 4096, 4096, 4096}));
+  EXPECT_EQ(WindowsOf(ParseLong("Gemma2ForCausalLM")), (std::vector<int64_t>{4096, 0, 4096, 0}));
+  EXPECT_EQ(ParseLong("MistralForCausalLM", R"(, "sliding_window": null)").window, 0);
+  EXPECT_EQ(ParseLong("Phi3ForCausalLM").window, 0);
+}
+
 TEST(FamilyConfigsTest, LayerTypesSayWhichLayersHaveAWindow) {
   EXPECT_EQ(WindowsOf(ParseFamily("Gemma2ForCausalLM", R"(, "sliding_window": 7)")),
             (std::vector<int64_t>{7, 0, 7, 0}));

@@ -94,7 +94,7 @@ TEST(ValidateOutputsTest, TheErrorSaysWhyAModelGeneratesNothing) {
   ModelInferRequest named = IdsRequest({1, 2});
   named.add_outputs()->set_name("output_ids");
   EXPECT_THAT(ErrorOf(named, Headless),
-              HasSubstr("\"output_ids\" is unknown to this model, which has embedding, xsa"));
+              HasSubstr("\"output_ids\" is unknown to this model, which has token_count, token_"));
 }
 
 TEST(ValidateOutputsTest, ParametersOfStatesReachTheEngine) {
