@@ -5,8 +5,9 @@
 //
 // Score computes whole prompts of mixed lengths in one step, with every next token's
 // log-probability. Next draws one token after each of the same prompts. Decode computes one token
-// after a context that is in the KV pages. Arguments: threads, and how often the prompts' lengths
-// are repeated (for Decode, the tokens of context).
+// after a context that is in the KV pages. Rows draws one token after each of some prompts of at
+// most 64 tokens, for steps from one row on. Arguments: threads, and how often the prompts' lengths
+// are repeated (for Decode the tokens of context, for Rows those of the step).
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
@@ -211,6 +212,17 @@ void Decode(benchmark::State& state, const Subject& subject) {
   Time(state, forward);
 }
 
+void Rows(benchmark::State& state, const Subject& subject) {
+  constexpr int32_t kLongest = 64;
+  const auto rows = static_cast<int32_t>(state.range(1));
+  std::vector<int32_t> lengths(rows / kLongest, kLongest);
+  if (rows % kLongest > 0) lengths.push_back(rows % kLongest);
+  Forward forward(subject, static_cast<int32_t>(state.range(0)), rows,
+                  static_cast<int32_t>(lengths.size()));
+  forward.AssignPrompts(lengths, false);
+  Time(state, forward);
+}
+
 void Register(const Subject& subject) {
   const auto prompts = [&](const char* name, bool score) {
     benchmark::RegisterBenchmark(name,
@@ -226,6 +238,10 @@ void Register(const Subject& subject) {
       ->Iterations(kRounds)
       ->ArgNames({"threads", "context"})
       ->ArgsProduct({{1, 2}, {127}});
+  benchmark::RegisterBenchmark("Rows", [=](benchmark::State& state) { Rows(state, subject); })
+      ->Iterations(kRounds)
+      ->ArgNames({"threads", "rows"})
+      ->ArgsProduct({{1, 2}, {1, 2, 4, 8, 16, 32, 64, 256, 1024}});
 }
 
 int Main(int argc, char** argv) {

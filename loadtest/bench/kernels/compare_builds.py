@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the kernel benchmarks of two builds of Sluice in alternating rounds.
+"""Compares the benchmarks of two builds of Sluice in alternating rounds.
 
     loadtest/bench/kernels/compare_builds.py --old OTHER/build/release --new build/release \\
         --old-name COMMIT --binary attention_bench --out loadtest/results/attention_builds
@@ -21,11 +21,12 @@ import sys
 import machine
 
 
-def run(build, binary, pattern):
+def run(build, binary, arguments, pattern):
     """Returns the medians, in microseconds, of each case's series."""
     done = subprocess.run(
         [
-            build / "loadtest" / "bench" / "kernels" / binary,
+            next((build / "loadtest" / "bench").glob(f"*/{binary}")),
+            *arguments,
             f"--benchmark_filter={pattern}",
             "--benchmark_format=json",
         ],
@@ -44,7 +45,7 @@ def run(build, binary, pattern):
 
 def markdown(made):
     lines = [
-        f"# {made['binary']}: this build beside {made['old_name']}",
+        f"# {' '.join([made['binary'], *made['arguments']])}: this build beside {made['old_name']}",
         "",
         f"{made['date']}, {made['processor']}. Made by `loadtest/bench/kernels/compare_builds.py`,",
         f"{made['rounds']} alternating rounds. Ratio: the older build's time over this build's,",
@@ -70,6 +71,7 @@ def main():
     parser.add_argument("--new", type=pathlib.Path, required=True, help="build folder")
     parser.add_argument("--old-name", required=True, help="the older build, for the report")
     parser.add_argument("--binary", default="attention_bench")
+    parser.add_argument("--argument", action="append", default=[], help="of the benchmark")
     parser.add_argument("--filter", default=".", help="cases, as a regular expression")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--out", type=pathlib.Path, required=True, help="less .json, .md")
@@ -79,7 +81,10 @@ def main():
     for number in range(arguments.rounds):
         order = ["old", "new"] if number % 2 == 0 else ["new", "old"]
         print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr, flush=True)
-        times = {which: run(builds[which], arguments.binary, arguments.filter) for which in order}
+        times = {
+            which: run(builds[which], arguments.binary, arguments.argument, arguments.filter)
+            for which in order
+        }
         rounds.append(times)
     cases = {}
     for name in rounds[0]["new"]:
@@ -94,6 +99,7 @@ def main():
         "date": datetime.date.today().isoformat(),
         "processor": machine.processor(),
         "binary": arguments.binary,
+        "arguments": [pathlib.Path(argument).name for argument in arguments.argument],
         "old_name": arguments.old_name,
         "rounds": arguments.rounds,
         "cases": cases,
