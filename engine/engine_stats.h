@@ -107,6 +107,8 @@ struct ModelStats {
   std::string profile;  // the numerics profile of the backend, with what the model adds to it
   AttentionVariant attention{AttentionVariant::Kind::kOnePass};
   std::string kernels;  // ExecutableModel::kernels
+  // From the begin of packing its weights until the model was ready, with its files read before.
+  nanoseconds time_to_ready{0};
   KvStats kv;
   TrafficStats traffic;
   CostState costs;

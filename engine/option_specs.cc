@@ -68,6 +68,12 @@ const std::vector<OptionSpec<LadderOptions>>& OptionSpecs<LadderOptions>() {
                     "Buckets, never the maximum, are dropped while their plans would need more "
                     "memory than this: at first the largest, later those of the least benefit per "
                     "MiB. 0: no limit."),
+      SLUICE_OPTION(warm_up_us, Duration(600 * kSecondUs),
+                    "How long buckets are prepared and timed, from the smallest on, before a model "
+                    "is ready. The plan of the largest is always ready, and the smallest is timed. "
+                    "The rest is prepared while the model serves, first what its traffic asks for; "
+                    "meanwhile larger buckets serve, with the same results. Padded policies wait "
+                    "for all of their buckets."),
       SLUICE_OPTION(file, Path{},
                     "File that keeps the ladder and the measured costs between runs, so that a new "
                     "process starts warm: it is read before warm-up if it was written for the same "

@@ -38,6 +38,7 @@ struct LadderOptions {
   int32_t max_buckets = 16;
   double min_bucket_usage = 0;
   int64_t memory_limit_bytes = 0;
+  int64_t warm_up_us = 500'000;
   std::string file{};
   ReviewOptions review{};
 };

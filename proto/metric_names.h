@@ -117,6 +117,9 @@ inline constexpr Metric kOldestAge{"sluice_queue_oldest_age_seconds",
                                    "Age of the oldest waiting request."};
 inline constexpr Metric kDrain{"sluice_estimated_drain_seconds",
                                "Estimated time to work off the queue; for autoscaling."};
+inline constexpr Metric kTimeToReady{
+    "sluice_time_to_ready_seconds",
+    "Time from the begin of packing the weights until the model was ready."};
 inline constexpr Metric kSteps{"sluice_engine_steps_total", "Runs of the model."};
 inline constexpr Metric kPlanMemory{"sluice_plan_memory_bytes", "Memory of all prepared plans."};
 inline constexpr Metric kDeviceMemory{"sluice_device_memory_bytes",

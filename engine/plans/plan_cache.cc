@@ -35,7 +35,7 @@ PlanCache::PlanCache(const Model* model, const ExecutableModel* executable, Cloc
 
 absl::Status PlanCache::Known(const Bucket& bucket) const {
   const auto it = entries_.find(bucket);
-  if (it == entries_.end() || it->second.withdrawn() ||
+  if (it == entries_.end() || it->second.withdrawn() || it->second.awaited ||
       absl::IsResourceExhausted(it->second.status)) {
     return absl::FailedPreconditionError("not prepared");
   }
@@ -61,10 +61,10 @@ absl::Status PlanCache::Prepare(const Bucket& bucket) {
   Entry& entry = entries_[bucket];
   entry.prepare_time = duration;
   entry.status = plan.status();
-  if (!plan.ok()) return entry.status;
-  entry.plan = std::make_shared<const CachedPlan>(*std::move(plan), entry.use);
+  entry.awaited = false;
+  if (plan.ok()) entry.plan = std::make_shared<const CachedPlan>(*std::move(plan), entry.use);
   Publish();
-  return absl::OkStatus();
+  return entry.status;
 }
 
 absl::Status PlanCache::PublishEager(const Bucket& bucket) {
@@ -76,11 +76,41 @@ absl::Status PlanCache::PublishEager(const Bucket& bucket) {
   return absl::OkStatus();
 }
 
+void PlanCache::Await(std::span<const Bucket> buckets) {
+  MutexLock lock(&mu_);
+  for (const Bucket& bucket : buckets) {
+    const auto [it, added] = entries_.try_emplace(bucket);
+    SLUICE_CHECK(added);
+    it->second.awaited = true;
+  }
+  Publish();
+}
+
+std::vector<Bucket> PlanCache::Awaited() const {
+  MutexLock lock(&mu_);
+  std::vector<Bucket> buckets;
+  for (const auto& [bucket, use] : snapshot_->awaited) buckets.push_back(bucket);
+  return buckets;
+}
+
+std::optional<Bucket> PlanCache::MostAsked() const {
+  MutexLock lock(&mu_);
+  std::optional<Bucket> most;
+  int64_t most_asked = -1;
+  for (const auto& [bucket, use] : snapshot_->awaited) {
+    if (use->asked() <= most_asked) continue;
+    most = bucket;
+    most_asked = use->asked();
+  }
+  return most;
+}
+
 void PlanCache::Withdraw(const Bucket& bucket) {
   MutexLock lock(&mu_);
   const auto it = entries_.find(bucket);
-  SLUICE_CHECK(it != entries_.end() && it->second.plan != nullptr);
+  SLUICE_CHECK(it != entries_.end() && !it->second.withdrawn());
   it->second.plan = nullptr;
+  it->second.awaited = false;
   it->second.status = absl::OkStatus();
   ForgetLongestUnused();
   Publish();
@@ -126,6 +156,7 @@ void PlanCache::Publish() {
   for (const auto& [bucket, entry] : entries_) {
     if (entry.plan != nullptr) snapshot->plans.push_back(entry.plan);
     if (entry.withdrawn()) snapshot->withdrawn.push_back(bucket);
+    if (entry.awaited) snapshot->awaited.emplace_back(bucket, entry.use);
   }
   snapshot_ = std::move(snapshot);
   version_.fetch_add(1, std::memory_order_release);
@@ -156,6 +187,10 @@ PlanCache::Found PlanCache::Reader::Find(const Bucket& wanted, const StepNeeds& 
     if (plan.Accepts(needs)) return {.plan = it->get(), .lookup = LookupOf(plan, needs)};
     return Fallback(needs, cost, Lookup::kMissGuard);
   }
+  const auto& awaited = snapshot_->awaited;
+  const auto asked = std::partition_point(awaited.begin(), awaited.end(),
+                                          [&](const auto& entry) { return entry.first < wanted; });
+  if (asked != awaited.end() && asked->first == wanted) asked->second->Ask();
   const auto& withdrawn = snapshot_->withdrawn;
   const bool evicted = std::binary_search(withdrawn.begin(), withdrawn.end(), wanted);
   return Fallback(needs, cost, evicted ? Lookup::kMissEvicted : Lookup::kMissNotCaptured);

@@ -65,6 +65,7 @@ ModelStats StatsOf(const PreparedModel& prepared, const RunnerState& state, Mono
   stats.weight_bytes = prepared.executable->weight_bytes();
   stats.attention = prepared.executable->attention();
   stats.kernels = prepared.executable->kernels();
+  stats.time_to_ready = prepared.duration;
 
   MutexLock lock(&state.mu);
   const Scheduler& scheduler = state.scheduler.scheduler();
