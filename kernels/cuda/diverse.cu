@@ -43,6 +43,7 @@ __device__ double WeightAt(const DiverseArgs<T>& args, int32_t depth, int32_t co
 template <typename T>
 __device__ double ProductOf(const DiverseArgs<T>& args, int32_t a, int32_t b) {
   double sum = 0;
+  SLUICE_ROLLED
   for (int32_t depth = Lane(); depth < args.k; depth += kWarp) {
     sum += WeightAt(args, depth, a) * WeightAt(args, depth, b);
   }
