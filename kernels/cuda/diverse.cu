@@ -14,7 +14,7 @@ static_assert(kMostDiverse <= kThreads);
 
 struct DiverseShared {
   double rest[kMostDiversePool];     // -1 of a chosen candidate
-  double length[kMostDiversePool];   // of the vectors
+  double inverse[kMostDiversePool];  // of the lengths of the vectors, 0 for 0
   double product[kMostDiversePool];  // of the vectors with that of the latest choice
   float scores[kMostDiversePool];
   int32_t ids[kMostDiversePool];
@@ -43,6 +43,7 @@ __device__ double WeightAt(const DiverseArgs<T>& args, int32_t depth, int32_t co
 template <typename T>
 __device__ double ProductOf(const DiverseArgs<T>& args, int32_t a, int32_t b) {
   double sum = 0;
+  SLUICE_ROLLED
   for (int32_t depth = Lane(); depth < args.k; depth += kWarp) {
     sum += WeightAt(args, depth, a) * WeightAt(args, depth, b);
   }
@@ -70,15 +71,16 @@ __device__ void AddRow(const DiverseArgs<T>& args, const DiverseRequest& request
     if (Lane() == 0) shared.product[i] = product;
   }
   SyncBlock();
+  const double scale = 1 / sqrt(rest);
   double* const row = factor + int64_t{rows} * pool;
   for (int32_t i = ThreadIndex(); i < pool; i += kThreads) {
     if (shared.rest[i] < 0) continue;
-    const double lengths = shared.length[i] * shared.length[j];
-    double value = (1 + (lengths > 0 ? shared.product[i] / lengths : 0)) / 2;
+    const double cosine = shared.product[i] * shared.inverse[i] * shared.inverse[j];
+    double value = (1 + cosine) / 2;
     for (int32_t r = 0; r < rows; ++r) {
       value -= factor[int64_t{r} * pool + j] * factor[int64_t{r} * pool + i];
     }
-    value /= sqrt(rest);
+    value *= scale;
     row[i] = value;
     const double left = shared.rest[i] - value * value;
     shared.rest[i] = left > 0 ? left : 0;
@@ -101,7 +103,7 @@ __device__ void DiversifyRow(const DiverseArgs<T>& args, int32_t r, DiverseShare
   SyncBlock();
   for (int32_t i = Warp(); i < request.pool; i += kThreads / kWarp) {
     const double squares = ProductOf(args, shared.ids[i], shared.ids[i]);
-    if (Lane() == 0) shared.length[i] = sqrt(squares);
+    if (Lane() == 0) shared.inverse[i] = squares > 0 ? 1 / sqrt(squares) : 0;
   }
   int32_t rows = 0;
   for (int32_t step = 0; step < request.count; ++step) {

@@ -45,7 +45,7 @@ struct DiverseArgs {
 };
 
 // Returns the numbers of scratch of a row.
-constexpr int64_t DiverseFactor(int32_t max_top) {
+SLUICE_HOST_DEVICE constexpr int64_t DiverseFactor(int32_t max_top) {
   const int64_t pool = max_top < kMostDiversePool ? max_top : kMostDiversePool;
   return pool * (pool < kMostDiverse ? pool : kMostDiverse);
 }

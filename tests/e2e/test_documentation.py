@@ -298,11 +298,13 @@ def http_commands():
 @pytest.mark.parametrize("command", list(http_commands()))
 def test_the_commands_for_http_run(server, gateway, command):
     if command.startswith("sluice-gateway"):
-        options = shlex.split(command)[1:]
-        listen = options.index("--listen")
-        assert options[listen + 1] == "localhost:8000"
-        chat = [str(each).replace("=", f"={ROOT}/") for each in options if "=" in each]
-        with Gateway(server, *(["--chat", *chat] if chat else [])) as started:
+        words = shlex.split(command)[1:]
+        options = dict(zip(words[::2], words[1::2]))
+        assert options.pop("--daemon") == "localhost:8001"
+        assert options.pop("--listen", "localhost:8000") == "localhost:8000"
+        if "--chat" in options:
+            options["--chat"] = options["--chat"].replace("=", f"={ROOT}/")
+        with Gateway(server, *(word for pair in options.items() for word in pair)) as started:
             assert started.get("/readyz").status == 200
         return
     words = shlex.split(command.replace("localhost:8000", gateway.address))

@@ -277,7 +277,7 @@ TEST(CudaMemoryTest, ServeFailsWithoutMemoryForWeightsOrSlots) {
 TEST(CudaMemoryTest, AReviewWithoutMemoryLeavesTheLadderUnchanged) {
   for (const int64_t room : {0, 1}) {
     SCOPED_TRACE(::testing::Message() << "room for " << room);
-    Served served(8);
+    Served served(9);
     ASSERT_TRUE(served.status.ok()) << served.status;
     const auto expected = served.Answers();
     for (int i = 0; i < 8; ++i) {
