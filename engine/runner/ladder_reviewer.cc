@@ -53,6 +53,18 @@ PlanPrices PricesFrom(std::vector<BucketStats> stats) {
               }};
 }
 
+// Returns the options with the memory that is left for plans: memory_limit_bytes without the
+// activations, which the maximum needs with any ladder.
+LadderOptions WithoutActivations(LadderOptions options, const Ladder& ladder,
+                                 const std::vector<BucketStats>& known) {
+  if (options.memory_limit_bytes == 0) return options;
+  const auto largest = std::ranges::find(known, ladder.largest(), &BucketStats::bucket);
+  SLUICE_CHECK(largest != known.end());
+  options.memory_limit_bytes =
+      std::max<int64_t>(options.memory_limit_bytes - largest->activation_bytes, 1);
+  return options;
+}
+
 std::vector<Bucket> BucketsOf(const Ladder& ladder) {
   return {ladder.buckets().begin(), ladder.buckets().end()};
 }
@@ -103,31 +115,29 @@ absl::StatusOr<OptimizeReport> LadderReviewer::Review(bool force) {
   const ModelRunner::ReviewState state = runner_->StateForReview();
   // If the largest bucket is eager, memory may have come free. It serves either way.
   runner_->plans()->Prepare(state.ladder->largest()).IgnoreError();
-  const PlanPrices prices = PricesFrom(runner_->plans()->Stats());
-  LadderReview review = ReviewLadder(options_.ladder, options_.batch, runner_->limits(),
-                                     *state.ladder, state.costs, state.traffic, prices, force);
+  const std::vector<BucketStats> known = runner_->plans()->Stats();
+  LadderReview review = ReviewLadder(WithoutActivations(options_.ladder, *state.ladder, known),
+                                     options_.batch, runner_->limits(), *state.ladder, state.costs,
+                                     state.traffic, PricesFrom(known), force);
   OptimizeReport report;
   report.before = report.after = BucketsOf(*state.ladder);
   report.gain = review.gain;
   report.efficiency_before = review.efficiency_before;
   report.efficiency_after = review.efficiency_after;
   report.reason = std::move(review.reason);
-  bool over_limit = false;
   if (review.ladder != nullptr) {
     const absl::Status prepared = Prepare(*state.ladder, *review.ladder);
     if (prepared.ok()) {
       report.changed = true;
       report.after = BucketsOf(*review.ladder);
       report.diff = std::move(review.diff);
-      const int64_t limit = options_.ladder.memory_limit_bytes;
-      over_limit = limit > 0 && runner_->plans()->memory_bytes() > limit;
       runner_->SetLadder(review.ladder);
       Withdraw(*state.ladder, *review.ladder);
     } else {
       report.reason = absl::StrCat("a plan could not be prepared: ", prepared.message());
     }
   }
-  Count(report, over_limit);
+  Count(report, report.changed ? review.evicted : 0);
   observer_->OnReview(*runner_->model(), report);
   if (report.changed) Save();
   return report;
@@ -154,14 +164,14 @@ void LadderReviewer::Withdraw(const Ladder& former, const Ladder& ladder) {
   runner_->ReleaseWithdrawnPlans();
 }
 
-void LadderReviewer::Count(const OptimizeReport& report, bool over_memory_limit) {
+void LadderReviewer::Count(const OptimizeReport& report, int64_t evicted) {
   MutexLock lock(&mu_);
   ++changes_.reviews;
   changes_.added += std::ssize(report.diff.added);
   changes_.removed += std::ssize(report.diff.removed);
   changes_.merged += std::ssize(report.diff.merged);
   changes_.split += std::ssize(report.diff.split);
-  if (over_memory_limit) changes_.evicted += std::ssize(report.diff.removed);
+  changes_.evicted += evicted;
 }
 
 LadderChanges LadderReviewer::changes() const {

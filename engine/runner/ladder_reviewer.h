@@ -44,7 +44,7 @@ class LadderReviewer {
   // Prepares the plans of `ladder` that `present` lacks; after an error, withdraws them again.
   absl::Status Prepare(const Ladder& present, const Ladder& ladder);
   void Withdraw(const Ladder& former, const Ladder& ladder);
-  void Count(const OptimizeReport& report, bool over_memory_limit);
+  void Count(const OptimizeReport& report, int64_t evicted);
   void Save();
 
   ModelRunner* const runner_;

@@ -58,7 +58,9 @@ ServedModel::ServedModel(RequestId first_id, std::shared_ptr<const Model> model,
 
 ModelStats ServedModel::Stats() const {
   ModelStats stats = runner_.Stats();
+  const int64_t at_warm_up = stats.ladder_changes.evicted;
   stats.ladder_changes = reviewer_.changes();
+  stats.ladder_changes.evicted += at_warm_up;
   return stats;
 }
 

@@ -53,10 +53,13 @@ absl::StatusOr<int32_t> MaxBatchTokens(const BatchOptions& options, const ModelC
   return static_cast<int32_t>(limit);
 }
 
-// Prepares the maximum and then the others from the smallest on, until the limit is reached or the
-// device has no memory left. Returns the ladder of those that are kept.
+// Prepares the maximum and then the others from the smallest on, until the plans and the
+// activations reach the limit or the device has no memory left. Returns the ladder of those that
+// are kept, and sets `evicted` to the number of those that the limit kept out.
 absl::StatusOr<Ladder> PreparePlans(const Ladder& wanted, int64_t limit_bytes, const Model& model,
-                                    PlanCache* plans, Observer* observer) {
+                                    PreparedModel* prepared, Observer* observer) {
+  PlanCache* const plans = prepared->plans.get();
+  const int64_t activations = prepared->executable->activation_bytes(wanted.largest());
   absl::Status status = plans->Prepare(wanted.largest());
   if (absl::IsResourceExhausted(status)) {
     observer->OnNotice(model, absl::StrCat("the ladder's maximum runs without a plan, op by op: ",
@@ -74,8 +77,9 @@ absl::StatusOr<Ladder> PreparePlans(const Ladder& wanted, int64_t limit_bytes, c
       break;
     }
     SLUICE_RETURN_IF_ERROR(status);
-    if (limit_bytes > 0 && plans->memory_bytes() > limit_bytes) {
+    if (limit_bytes > 0 && plans->memory_bytes() + activations > limit_bytes) {
       plans->Withdraw(bucket);
+      prepared->evicted = std::ssize(wanted.buckets()) - 1 - std::ssize(kept);
       break;
     }
     kept.push_back(bucket);
@@ -163,6 +167,35 @@ absl::Status TimePlan(const Bucket& bucket, const std::shared_ptr<const Model>& 
   const int32_t half = bucket.tokens / 2;
   const int32_t even = std::min((half + bucket.sequences - 1) / bucket.sequences, longest);
   return TimeStep(Rows(half, even, bucket, model), bucket, clock, timing, prepared);
+}
+
+// Returns the tokens of the largest bucket whose activations memory_limit_bytes has room for: those
+// of `limits`, or a part of them if neither the options nor the model demand so many.
+int32_t TokensWithinLimit(const EngineOptions& options, const ModelConfig& config,
+                          const LadderLimits& limits, const ExecutableModel& executable) {
+  const int64_t bytes = options.ladder.memory_limit_bytes;
+  int32_t tokens = limits.max_tokens;
+  if (bytes == 0 || options.batch.max_batch_tokens > 0) return tokens;
+  const int64_t least = KeepsPages(options.batch, config)
+                            ? std::max(options.ladder.min_tokens, limits.tile_tokens)
+                            : config.max_positions;
+  const auto activations = [&] {
+    return executable.activation_bytes(
+        {.tokens = tokens, .sequences = std::min(tokens, limits.max_sequences)});
+  };
+  while (tokens / 2 >= least && activations() > bytes) tokens /= 2;
+  return tokens;
+}
+
+// Returns ResourceExhausted if the slots of the model do not fit the free memory.
+absl::Status CheckRoom(const ExecutableModel& executable, const Bucket& capacity, int64_t pages,
+                       int64_t free_bytes) {
+  const int64_t activations = executable.activation_bytes(capacity);
+  const int64_t kv = pages * executable.page_bytes();
+  if (activations + kv <= free_bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the model takes ", activations, " bytes of activations (engine.batch.max_batch_tokens) and ",
+      kv, " of KV pages (engine.kv.memory_bytes), but only ", free_bytes, " are free for models"));
 }
 
 absl::StatusOr<Ladder> ChooseLadder(const EngineOptions& options, const LadderLimits& limits,
@@ -254,6 +287,12 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
 
   SLUICE_RETURN_IF_ERROR(MeetStartFault(FaultPoint::kLoad));
   SLUICE_ASSIGN_OR_RETURN(prepared.executable, backend->Load(model));
+  const int32_t tokens =
+      TokensWithinLimit(options, model->config, prepared.limits, *prepared.executable);
+  if (tokens < prepared.limits.max_tokens) {
+    prepared.limits.max_tokens = tokens;
+    SLUICE_ASSIGN_OR_RETURN(wanted, ChooseLadder(options, prepared.limits, model->config));
+  }
   prepared.info = info;
   if (const std::string own = prepared.executable->profile(); !own.empty()) {
     prepared.info.profile = own;
@@ -271,8 +310,11 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
   }
   prepared.plans =
       std::make_unique<PlanCache>(model.get(), prepared.executable.get(), clock, observer);
-  SLUICE_ASSIGN_OR_RETURN(prepared.kv, PlanPages(options, model->config, wanted, info,
-                                                 backend->FreeMemory(), *prepared.executable));
+  const int64_t free_bytes = backend->FreeMemory();
+  SLUICE_ASSIGN_OR_RETURN(prepared.kv, PlanPages(options, model->config, wanted, info, free_bytes,
+                                                 *prepared.executable));
+  SLUICE_RETURN_IF_ERROR(CheckRoom(*prepared.executable, ExecutionSlot::CapacityOf(wanted),
+                                   prepared.kv.pages, free_bytes));
   SLUICE_RETURN_IF_ERROR(MeetStartFault(FaultPoint::kAllocate));
   // Before the plans: a device prepares them for the slots that there are.
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<ExecutionSlot> slot,
@@ -285,7 +327,7 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
     prepared.slots.push_back(prepared.slots.front()->Beside());
   }
   SLUICE_ASSIGN_OR_RETURN(Ladder ladder, PreparePlans(wanted, options.ladder.memory_limit_bytes,
-                                                      *model, prepared.plans.get(), observer));
+                                                      *model, &prepared, observer));
   prepared.ladder = std::make_shared<const Ladder>(std::move(ladder));
   if (info.timed_runs > 1) {
     const Timing rise = {.runs = 0, .warm_for = kClockRise};

@@ -24,8 +24,8 @@ struct RequestLoad {
 // The bounds of the queue: requests that wait or run, their tokens and their memory. A request of
 // level p is taken if the total stays at most at priority_share^(p - 1) of each bound (rounded up),
 // so that the last part is kept for more urgent levels. All requests of one caller take at most
-// max_caller_share of each bound. A request that has the queue to itself may take all of it. Not
-// thread-safe.
+// max_caller_share of each bound. A request that has the queue to itself may take all of it. Where
+// max_bytes is 0, bytes are counted and not bounded. Not thread-safe.
 class AdmissionBudget {
  public:
   explicit AdmissionBudget(const QueueOptions& options);

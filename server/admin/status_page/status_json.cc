@@ -169,7 +169,9 @@ json DescribeModel(const ModelStatus& model, MonoTime now) {
             {"plans", stats.plan_memory_bytes},
             {"activations", stats.slot_memory.activations},
             {"kv", stats.slot_memory.kv},
-            {"pinned", stats.slot_memory.pinned}}}};
+            {"pinned", stats.slot_memory.pinned},
+            {"mapped", stats.mapped_bytes},
+            {"copied", stats.copied_bytes}}}};
 }
 
 json DescribeDaemon(const DaemonStatus& daemon) {

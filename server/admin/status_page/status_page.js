@@ -289,7 +289,9 @@ function memoryCard({memory}) {
     ['plans', 'plans', bytes(memory.plans)],
     ['activations', 'activations', bytes(memory.activations)],
     ['KV pages', 'kv', bytes(memory.kv)],
-    ['pinned host memory', 'pinned', bytes(memory.pinned)]]));
+    ['pinned host memory', 'pinned', bytes(memory.pinned)],
+    ['mapped files', 'mapped', bytes(memory.mapped)],
+    ['copied files', 'copied', bytes(memory.copied)]]));
 }
 function cards(model) {
   const carried = model.batch_tokens.map(([size, weight]) => [size, size * weight]);
