@@ -88,10 +88,13 @@ std::string TotalsText(const v1::ModelBuckets& model) {
   if (model.memory_limit_bytes() > 0) {
     absl::StrAppendFormat(&text, " (both at most %.2f MiB)", Mebibytes(model.memory_limit_bytes()));
   }
-  const std::pair<const char*, int64_t> uses[] = {
-      {"weights", model.weight_memory_bytes()},      {"KV pages", model.kv_memory_bytes()},
-      {"requests", model.queued_memory_bytes()},     {"mapped files", model.mapped_memory_bytes()},
-      {"copied files", model.copied_memory_bytes()}, {"pinned", model.pinned_memory_bytes()}};
+  const std::pair<const char*, int64_t> uses[] = {{"weights", model.weight_memory_bytes()},
+                                                  {"KV pages", model.kv_memory_bytes()},
+                                                  {"requests", model.queued_memory_bytes()},
+                                                  {"mapped files", model.mapped_memory_bytes()},
+                                                  {"copied files", model.copied_memory_bytes()},
+                                                  {"pinned", model.pinned_memory_bytes()},
+                                                  {"head graphs", model.head_graph_memory_bytes()}};
   for (const auto& [use, bytes] : uses) {
     if (bytes > 0) absl::StrAppendFormat(&text, ", %s %.2f MiB", use, Mebibytes(bytes));
   }

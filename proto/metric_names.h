@@ -122,10 +122,11 @@ inline constexpr Metric kDrain{"sluice_estimated_drain_seconds",
                                "Estimated time to work off the queue; for autoscaling."};
 inline constexpr Metric kSteps{"sluice_engine_steps_total", "Runs of the model."};
 inline constexpr Metric kPlanMemory{"sluice_plan_memory_bytes", "Memory of all prepared plans."};
-inline constexpr Metric kDeviceMemory{"sluice_device_memory_bytes",
-                                      "By state: weights, plans, activations, kv; and of the host "
-                                      "pinned, copied (files of weights in memory) and mapped "
-                                      "(files of weights, which the system may drop)."};
+inline constexpr Metric kDeviceMemory{
+    "sluice_device_memory_bytes",
+    "By state: weights, plans, activations, head_graphs, kv; and of the host "
+    "pinned, copied (files of weights in memory) and mapped "
+    "(files of weights, which the system may drop)."};
 
 // KV pages. All of these are 0 if no pages are kept between steps.
 inline constexpr Metric kKvPages{

@@ -89,13 +89,17 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   const ServerOptions server_options = WithMemoryShares(config.server);
   const EngineOptions engine_options =
       WithMemoryShares(config.engine, server_options.memory.limit_bytes);
-  const int64_t configured = std::max<int64_t>(std::ssize(config.models), 1);
-  const MemoryPlan plan = PlanMemory(server_options, engine_options.queue.max_bytes, configured,
-                                     /*process_bytes=*/0);
+  const Engine* serving = nullptr;
+  const auto free_memory = [&] {
+    const int64_t served = serving == nullptr ? 0 : std::ssize(serving->Models());
+    const MemoryPlan plan = PlanMemory(server_options, engine_options.queue.max_bytes,
+                                       std::max<int64_t>(std::ssize(config.models), served + 1),
+                                       /*process_bytes=*/ResidentBytes());
+    return plan.limit - plan.sum();
+  };
   SLUICE_ASSIGN_OR_RETURN(
       const ChosenBackend chosen,
-      MakeBackend(config.device, config.cpu, config.cuda, config.engine.attention,
-                  [&plan] { return plan.limit - plan.sum() - ResidentBytes(); }));
+      MakeBackend(config.device, config.cpu, config.cuda, config.engine.attention, free_memory));
   Backend* const backend = chosen.backend.get();
   LogDevice(chosen, *log);
 
@@ -112,6 +116,7 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   ReplyThread replies;
   const std::unique_ptr<Engine> engine =
       Engine::Create(engine_options, backend, Clock::Real(), &observers);
+  serving = engine.get();
 
   std::optional<Reloader> reloader;     // outlives the server, whose Reload method uses it
   JobQueue hangups(/*max_waiting=*/1);  // one waiting reload covers all further hangups

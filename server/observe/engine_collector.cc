@@ -106,6 +106,7 @@ void AddModel(const ModelStats& stats, const Labels& labels, MetricSnapshot* sna
   memory("weights", stats.weight_bytes);
   memory("plans", stats.plan_memory_bytes);
   memory("activations", stats.slot_memory.activations);
+  memory("head_graphs", stats.slot_memory.graphs);
   memory("kv", stats.slot_memory.kv);
   memory("pinned", stats.slot_memory.pinned);
   memory("mapped", stats.mapped_bytes);

@@ -63,6 +63,7 @@ inference::ModelStatistics Statistics::Describe(const ModelStats& stats) {
   memory("weights", stats.weight_bytes);
   memory("plans", stats.plan_memory_bytes);
   memory("activations", stats.slot_memory.activations);
+  memory("head_graphs", stats.slot_memory.graphs);
   memory("kv", stats.slot_memory.kv);
   memory("pinned", stats.slot_memory.pinned);
   memory("mapped", stats.mapped_bytes);

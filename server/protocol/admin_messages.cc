@@ -133,6 +133,7 @@ v1::ModelBuckets DescribeBuckets(const ModelStats& stats, const BackendInfo& bac
   out.set_activation_memory_bytes(slot.activations);
   out.set_kv_memory_bytes(slot.kv);
   out.set_pinned_memory_bytes(slot.pinned);
+  out.set_head_graph_memory_bytes(slot.graphs);
   out.set_mapped_memory_bytes(stats.mapped_bytes);
   out.set_copied_memory_bytes(stats.copied_bytes);
   out.set_queued_memory_bytes(stats.queued_bytes);

@@ -168,6 +168,7 @@ json DescribeModel(const ModelStatus& model, MonoTime now) {
            {{"weights", stats.weight_bytes},
             {"plans", stats.plan_memory_bytes},
             {"activations", stats.slot_memory.activations},
+            {"head_graphs", stats.slot_memory.graphs},
             {"kv", stats.slot_memory.kv},
             {"pinned", stats.slot_memory.pinned},
             {"mapped", stats.mapped_bytes},

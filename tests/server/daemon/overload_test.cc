@@ -91,6 +91,7 @@ TEST_F(OverloadedDaemonTest, TheLargestUnreadAnswerIsCut) {
   LazyCall large(Channel(), testing::LogitsRequest("large", 3072));
   large.AwaitHeaders();
   cuts_once_ = true;
+  daemon_.AwaitMetric("sluice_answers_cut_total", 1);
   const grpc::Status cut = large.Read();
   EXPECT_EQ(cut.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(cut.error_message(), HasSubstr("server.memory.limit_bytes"));
