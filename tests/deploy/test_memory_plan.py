@@ -41,9 +41,8 @@ def test_the_memory_of_a_pod_fits_the_plan(name, tmp_path):
     for line in daemon.stdout:  # The log is written a little later than the line of readiness.
         printed += line
         if "gRPC on port" in line:
-            break
-    daemon.terminate()
-    printed += daemon.communicate(timeout=PATIENCE_S)[0]
+            daemon.terminate()
+    daemon.wait(PATIENCE_S)
     plan = re.search(r"memory plan.*?(\d+\.\d) MiB of (\d+\.\d) MiB", printed)
     assert plan, printed
     assert float(plan[1]) <= float(plan[2])
