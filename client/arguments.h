@@ -37,7 +37,7 @@ struct ModelsArguments {
   bool json = false;
 };
 
-// The arguments of embed, rerank and classify.
+// The arguments of embed, rerank, classify and tag.
 struct TaskArguments : RequestArguments {
   std::vector<std::string> texts;   // the documents of rerank
   bool texts_from_input = false;    // the texts are the lines of standard input
@@ -146,6 +146,7 @@ struct Arguments {
     kEmbed,
     kRerank,
     kClassify,
+    kTag,
     kModels,
     kStats,
     kHealth,

@@ -36,6 +36,8 @@ int Run(const Arguments& arguments, const Console& console) {
       return RunRerank(arguments, connection, console);
     case Arguments::Command::kClassify:
       return RunClassify(arguments, connection, console);
+    case Arguments::Command::kTag:
+      return RunTag(arguments, connection, console);
     case Arguments::Command::kModels:
       return RunModels(arguments, connection, console);
     case Arguments::Command::kStats:

@@ -33,6 +33,7 @@ int RunGenerate(const Arguments& arguments, const Connection& connection, const 
 int RunEmbed(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunRerank(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunClassify(const Arguments& arguments, const Connection& connection, const Console& console);
+int RunTag(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunFile(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunModels(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunStats(const Arguments& arguments, const Connection& connection, const Console& console);

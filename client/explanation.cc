@@ -39,7 +39,7 @@ constexpr auto kLookupMeanings = [] {
        {kMissNotCaptured, "the ladder's own choice was still being prepared"},
        {kMissEvicted, "the ladder's own choice had been evicted"},
        {kMissOverCapacity, "the batch was larger than every bucket"},
-       {kMissGuard, "a constraint of an operator ruled the ladder's own choice out"},
+       {kMissGuard, "a constraint of an operator did not hold for what was prepared"},
        {kMissMemory,
         "the device had no memory to prepare it, and its steps were launched op by op"}});
 }();
@@ -70,60 +70,35 @@ std::string WaitText(const ExplainResponse::Wait& wait) {
   return text;
 }
 
-// Consecutive steps that differ in number and times only. Requires `last` at or after `first`.
-struct AlikeSteps {
-  const ExplainResponse::Step* first;
-  const ExplainResponse::Step* last;
-  int count;
-  double shortest_seconds;
-  double longest_seconds;
-};
-
-bool Alike(const ExplainResponse::Step& a, const ExplainResponse::Step& b) {
-  return a.own_tokens() == b.own_tokens() && a.batch_tokens() == b.batch_tokens() &&
-         a.batch_rows() == b.batch_rows() && BucketName(a.bucket()) == BucketName(b.bucket()) &&
-         a.trigger() == b.trigger() && a.lookup() == b.lookup();
-}
-
-// Returns the steps, with runs of alike ones as one item. A wait between two steps ends a run.
-std::vector<AlikeSteps> Merge(const ExplainResponse& response) {
-  std::vector<AlikeSteps> merged;
-  const auto waited = [&](double from, double to) {
-    return std::any_of(response.waits().begin(), response.waits().end(), [&](const auto& wait) {
-      return wait.at_seconds() >= from && wait.at_seconds() < to;
-    });
-  };
-  for (const auto& step : response.steps()) {
-    const double seconds = step.replay_seconds();
-    if (!merged.empty() && Alike(*merged.back().last, step) &&
-        !waited(merged.back().last->start_seconds(), step.start_seconds())) {
-      AlikeSteps& run = merged.back();
-      run.last = &step;
-      ++run.count;
-      run.shortest_seconds = std::min(run.shortest_seconds, seconds);
-      run.longest_seconds = std::max(run.longest_seconds, seconds);
-    } else {
-      merged.push_back({&step, &step, 1, seconds, seconds});
-    }
+// Returns "; with request a, b and 3 others", or "" for a batch of one request.
+std::string CompanyText(const ExplainResponse::Step& step) {
+  if (step.other_requests() == 0) return "";
+  const int64_t more = step.other_requests() - step.shared_with_size();
+  if (step.shared_with().empty()) return absl::StrCat("; with ", Counted(more, "other", "others"));
+  std::string text = step.shared_with_size() == 1 ? "; with request " : "; with requests ";
+  for (const std::string& name : step.shared_with()) {
+    absl::StrAppend(&text, &name == &step.shared_with(0) ? "" : ", ",
+                    absl::Utf8SafeCHexEscape(name));
   }
-  return merged;
+  if (more > 0) absl::StrAppend(&text, " and ", Counted(more, "other", "others"));
+  return text;
 }
 
-std::string StepText(const AlikeSteps& steps) {
-  const ExplainResponse::Step& step = *steps.first;
+std::string StepText(const ExplainResponse::Step& step) {
   const int64_t capacity = std::max(step.bucket().tokens(), 1);
   const std::string which =
-      steps.count == 1
+      step.steps() <= 1
           ? absl::StrCat("runs in step ", step.step(), " for ", Milliseconds(step.replay_seconds()))
-          : absl::StrFormat("runs in %d steps, %d to %d, for %.3f to %s each", steps.count,
-                            step.step(), steps.last->step(), 1000 * steps.shortest_seconds,
-                            Milliseconds(steps.longest_seconds));
+          : absl::StrFormat("runs in %d steps, %d to %d, for %.3f to %s each", step.steps(),
+                            step.step(), step.last_step(), 1000 * step.replay_seconds(),
+                            Milliseconds(step.longest_replay_seconds()));
   return absl::StrFormat(
-      "%s: %s of its own, %d in all of %s, in bucket %s (%.1f%% used); launched because %s; %s",
+      "%s: %s of its own, %d in all of %s, in bucket %s (%.1f%% used)%s; launched because %s; %s",
       which, Counted(step.own_tokens(), "token", "tokens"), step.batch_tokens(),
       Counted(step.batch_rows(), "row", "rows"), BucketName(step.bucket()),
       100.0 * static_cast<double>(step.batch_tokens()) / static_cast<double>(capacity),
-      Meaning(kTriggerMeanings, step.trigger()), Meaning(kLookupMeanings, step.lookup()));
+      CompanyText(step), Meaning(kTriggerMeanings, step.trigger()),
+      Meaning(kLookupMeanings, step.lookup()));
 }
 
 }  // namespace
@@ -137,8 +112,10 @@ std::string ExplanationText(const std::string& request_id, const ExplainResponse
       Milliseconds(response.queue_seconds()));
   std::vector<std::pair<double, std::string>> events;
   for (const auto& wait : response.waits()) events.emplace_back(wait.at_seconds(), WaitText(wait));
-  for (const AlikeSteps& steps : Merge(response)) {
-    events.emplace_back(steps.first->start_seconds(), StepText(steps));
+  int64_t told = 0;
+  for (const auto& step : response.steps()) {
+    events.emplace_back(step.start_seconds(), StepText(step));
+    told += std::max<int64_t>(step.steps(), 1);
   }
   std::stable_sort(events.begin(), events.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -146,7 +123,7 @@ std::string ExplanationText(const std::string& request_id, const ExplainResponse
     absl::StrAppendFormat(&text, "%12s  %s\n", Milliseconds(at), what);
   }
   if (response.steps().empty()) absl::StrAppend(&text, "It never ran.\n");
-  const int64_t more = response.total_steps() - response.steps_size();
+  const int64_t more = response.total_steps() - told;
   if (more > 0) absl::StrAppend(&text, "and ", Counted(more, "more step", "more steps"), ".\n");
   return text;
 }

@@ -50,7 +50,7 @@ std::string NamesText(const char* heading, const TensorList& tensors) {
 }
 
 std::string ModelsText(const std::vector<Listed>& models) {
-  Table table({"NAME", "VERSION", "STATE", "PROFILE", "ATTENTION", "KERNELS"});
+  Table table({"NAME", "VERSION", "STATE", "PROFILE", "ATTENTION", "KERNELS", "READY AFTER"});
   std::string tensors;
   for (const Listed& model : models) {
     const auto& [index, metadata] = model;
@@ -58,7 +58,8 @@ std::string ModelsText(const std::vector<Listed>& models) {
                                   ? index.state()
                                   : absl::StrCat(index.state(), " (", index.reason(), ")");
     table.AddRow({index.name(), index.version(), state, PropertyOf(model, "profile"),
-                  PropertyOf(model, "attention"), PropertyOf(model, "kernels")});
+                  PropertyOf(model, "attention"), PropertyOf(model, "kernels"),
+                  PropertyOf(model, "ready_after")});
     if (!metadata.ok()) continue;
     absl::StrAppend(&tensors, "\n", absl::Utf8SafeCHexEscape(index.name()), " ",
                     absl::Utf8SafeCHexEscape(index.version()), "\n",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -47,6 +48,64 @@ absl::Status Append(const inference::ModelInferResponse& response, const std::st
   return absl::OkStatus();
 }
 
+// Returns the values of an output, or nullptr if it is absent or of another type.
+template <typename T>
+const std::vector<T>* ValuesOf(const Tensors& tensors, absl::string_view name, size_t count) {
+  const Tensor* const tensor = FindTensor(tensors, name);
+  const auto* values = tensor == nullptr ? nullptr : std::get_if<std::vector<T>>(&tensor->values);
+  return values != nullptr && values->size() == count ? values : nullptr;
+}
+
+absl::Status AppendTokens(const inference::ModelInferResponse& response, size_t rows,
+                          std::vector<std::vector<LabelledToken>>* all) {
+  SLUICE_ASSIGN_OR_RETURN(const Tensors tensors, DecodeOutputs(response));
+  const Tensor* const scores = FindTensor(tensors, "token_scores");
+  const bool shaped = scores != nullptr && scores->shape.size() == 3;
+  const auto longest = shaped ? static_cast<size_t>(scores->shape[1]) : 0;
+  const auto labels = shaped ? static_cast<size_t>(scores->shape[2]) : 0;
+  const size_t tokens = rows * longest;
+  const auto* values = ValuesOf<float>(tensors, "token_scores", tokens * labels);
+  const auto* names = ValuesOf<std::string>(tensors, "token_labels", tokens);
+  const auto* offsets = ValuesOf<int32_t>(tensors, "token_offsets", 2 * tokens);
+  const auto* counts = ValuesOf<int32_t>(tensors, "token_count", rows);
+  if (values == nullptr || names == nullptr || offsets == nullptr || counts == nullptr ||
+      labels == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the model ", response.model_name(),
+                     " has no classifier of tokens whose labels have names"));
+  }
+  for (size_t row = 0; row < rows; ++row) {
+    std::vector<LabelledToken>& of_row = all->emplace_back();
+    const auto count = std::min(longest, static_cast<size_t>(std::max((*counts)[row], 0)));
+    for (size_t i = row * longest; i < row * longest + count; ++i) {
+      const auto first = values->begin() + static_cast<int64_t>(i * labels);
+      of_row.push_back({.label = (*names)[i],
+                        .score = *std::max_element(first, first + static_cast<int64_t>(labels)),
+                        .begin = (*offsets)[2 * i],
+                        .end = (*offsets)[2 * i + 1]});
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Calls the model for a part of the texts after another one, as many as one request may have.
+// `fill` puts a part into a request, and `take` takes its rows from the response.
+absl::Status ForParts(
+    const Connection& connection, const inference::ModelInferRequest& base,
+    const std::vector<std::string>& texts,
+    const std::function<void(const std::vector<std::string>&, inference::ModelInferRequest*)>& fill,
+    const std::function<absl::Status(const inference::ModelInferResponse&, size_t)>& take) {
+  for (size_t first = 0; first < texts.size(); first += kRowsAtOnce) {
+    const size_t rows = std::min(kRowsAtOnce, texts.size() - first);
+    const auto begin = texts.begin() + static_cast<int64_t>(first);
+    inference::ModelInferRequest request = base;
+    fill({begin, begin + static_cast<int64_t>(rows)}, &request);
+    SLUICE_ASSIGN_OR_RETURN(const auto response, connection.Infer(request));
+    SLUICE_RETURN_IF_ERROR(take(response, rows));
+  }
+  return absl::OkStatus();
+}
+
 // Returns the value of the prompt's parameter: the name if the model has it, else none.
 std::string PromptOf(const inference::ModelMetadataResponse& metadata, const std::string& name) {
   const auto found = metadata.properties().find("prompts");
@@ -85,23 +144,42 @@ absl::StatusOr<std::vector<double>> Cosines(const Connection& connection,
 absl::StatusOr<TextRows> CallForTexts(const Connection& connection, const TextCall& call,
                                       const std::vector<std::string>& texts) {
   TextRows all;
-  for (size_t first = 0; first < texts.size(); first += kRowsAtOnce) {
-    const size_t rows = std::min(kRowsAtOnce, texts.size() - first);
-    const auto begin = texts.begin() + static_cast<int64_t>(first);
-    const std::vector<std::string> part(begin, begin + static_cast<int64_t>(rows));
-    inference::ModelInferRequest request = call.request;
-    if (call.partner == nullptr) {
-      SetTexts("text_input", part, &request);
-    } else if (call.partner_first) {
-      SetTexts("text_input", {*call.partner}, &request);
-      SetTexts("text_pair_input", part, &request);
-    } else {
-      SetTexts("text_input", part, &request);
-      SetTexts("text_pair_input", std::vector<std::string>(rows, *call.partner), &request);
-    }
-    SLUICE_ASSIGN_OR_RETURN(const auto response, connection.Infer(request));
-    SLUICE_RETURN_IF_ERROR(Append(response, call.output, rows, &all));
+  SLUICE_RETURN_IF_ERROR(ForParts(
+      connection, call.request, texts,
+      [&](const std::vector<std::string>& part, inference::ModelInferRequest* request) {
+        if (call.partner == nullptr) {
+          SetTexts("text_input", part, request);
+        } else if (call.partner_first) {
+          SetTexts("text_input", {*call.partner}, request);
+          SetTexts("text_pair_input", part, request);
+        } else {
+          SetTexts("text_input", part, request);
+          SetTexts("text_pair_input", std::vector<std::string>(part.size(), *call.partner),
+                   request);
+        }
+      },
+      [&](const inference::ModelInferResponse& response, size_t rows) {
+        return Append(response, call.output, rows, &all);
+      }));
+  return all;
+}
+
+absl::StatusOr<std::vector<std::vector<LabelledToken>>> LabelTokens(
+    const Connection& connection, const inference::ModelInferRequest& request,
+    const std::vector<std::string>& texts) {
+  inference::ModelInferRequest base = request;
+  if (!base.parameters().contains("activation")) {
+    (*base.mutable_parameters())["activation"].set_string_param("softmax");
   }
+  std::vector<std::vector<LabelledToken>> all;
+  SLUICE_RETURN_IF_ERROR(ForParts(
+      connection, base, texts,
+      [](const std::vector<std::string>& part, inference::ModelInferRequest* filled) {
+        SetTexts("text_input", part, filled);
+      },
+      [&](const inference::ModelInferResponse& response, size_t rows) {
+        return AppendTokens(response, rows, &all);
+      }));
   return all;
 }
 

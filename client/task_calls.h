@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/connection.h"
+#include "client/entities.h"
 #include "proto/inference.pb.h"
 
 namespace sluice::client {
@@ -35,5 +36,11 @@ absl::StatusOr<std::vector<double>> Relevances(const Connection& connection,
                                                const inference::ModelInferRequest& request,
                                                const std::string& query,
                                                const std::vector<std::string>& documents);
+
+// Returns the tokens of each text, which the model classifies. Their scores are probabilities
+// unless `request` says otherwise.
+absl::StatusOr<std::vector<std::vector<LabelledToken>>> LabelTokens(
+    const Connection& connection, const inference::ModelInferRequest& request,
+    const std::vector<std::string>& texts);
 
 }  // namespace sluice::client

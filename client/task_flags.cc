@@ -70,6 +70,16 @@ void AddTaskCommands(TasksFlags* flags, CLI::App* app) {
   classify->add_option("--pair", flags->classify.pair,
                        Help("A second text beside each, for models of pairs."));
   AddParameterFlags({"activation", "truncate", "priority"}, &flags->classify.parameters, classify);
+
+  CLI::App* tag = AddTask(
+      "tag", "Show the entities that a classifier of tokens finds in texts.",
+      "Neighbouring tokens with labels of one type, such as B-PER and I-PER, are one entity. Its\n"
+      "score is their mean probability.\n"
+      "\n"
+      "Example: sluice tag \"Ada Lovelace lived in London.\"",
+      &flags->tag, app);
+  tag->add_option("TEXT", flags->tag.texts, Help(kTextsHelp))->required();
+  AddParameterFlags({"activation", "truncate", "priority"}, &flags->tag.parameters, tag);
 }
 
 absl::Status ReadTaskCommand(const TasksFlags& flags, const CLI::App& command,
@@ -85,6 +95,10 @@ absl::Status ReadTaskCommand(const TasksFlags& flags, const CLI::App& command,
   if (command.get_name() == "classify") {
     arguments->command = Arguments::Command::kClassify;
     return ReadTask(flags.classify, &arguments->task);
+  }
+  if (command.get_name() == "tag") {
+    arguments->command = Arguments::Command::kTag;
+    return ReadTask(flags.tag, &arguments->task);
   }
   return absl::OkStatus();
 }

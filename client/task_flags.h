@@ -1,4 +1,4 @@
-// Reads the flags of the commands that ask about texts: embed, rerank and classify.
+// Reads the flags of the commands that ask about texts: embed, rerank, classify and tag.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -25,7 +25,7 @@ struct TaskFlags {
 
 // The flags of each of the commands, which share no values.
 struct TasksFlags {
-  TaskFlags embed, rerank, classify;
+  TaskFlags embed, rerank, classify, tag;
 };
 
 void AddTaskCommands(TasksFlags* flags, CLI::App* app);

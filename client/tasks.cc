@@ -127,4 +127,31 @@ int RunClassify(const Arguments& arguments, const Connection& connection, const 
   return kExitOk;
 }
 
+int RunTag(const Arguments& arguments, const Connection& connection, const Console& console) {
+  TaskArguments task;
+  const int code = CompleteTask(arguments, connection, console, &task);
+  if (code != kExitOk) return code;
+  const auto tokens = LabelTokens(connection, task.request, task.texts);
+  if (!tokens.ok()) return Fail(tokens.status(), arguments, console);
+  Table table({"TYPE", "SCORE", "BYTES", "ENTITY", "TEXT"});
+  for (size_t i = 0; i < task.texts.size(); ++i) {
+    const std::string& text = task.texts[i];
+    json line = {{"text", text}, {"entities", json::array()}};
+    for (const Entity& entity : EntitiesOf((*tokens)[i])) {
+      const size_t begin = std::min(text.size(), static_cast<size_t>(entity.begin));
+      const std::string part = text.substr(begin, std::max(entity.end - entity.begin, 0));
+      line["entities"].push_back({{"type", entity.type},
+                                  {"score", entity.score},
+                                  {"begin", entity.begin},
+                                  {"end", entity.end},
+                                  {"text", part}});
+      table.AddRow({entity.type, absl::StrFormat("%.6f", entity.score),
+                    absl::StrCat(entity.begin, "-", entity.end), Shown(part), Shown(text)});
+    }
+    if (task.json) *console.out << JsonLine(line);
+  }
+  if (!task.json) *console.out << table.Render();
+  return kExitOk;
+}
+
 }  // namespace sluice::client

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/attention_variant.h"
@@ -47,7 +48,8 @@ struct BackendInfo {
 // The requirements of a step batch on a plan.
 struct StepNeeds {
   BatchSize size{};
-  int32_t num_top = 0;  // the largest number of candidates that a row reports
+  // The largest number of candidates that a row reports; diverse ones have sizes of their own.
+  int32_t num_top = 0;
 };
 
 // A model that is prepared for steps within one bucket. Immutable.
@@ -59,6 +61,10 @@ class Plan {
   // Returns whether the constraints of the ops hold for a step whose size fits the bucket (top-k
   // needs n >= k). These are range guards.
   virtual bool Accepts(const StepNeeds& needs) const = 0;
+  // Returns whether what was prepared runs all of a step that the plan accepts. Otherwise an op
+  // whose range guard does not hold (a captured top-k has room for the n best, and k is above n) is
+  // launched on its own.
+  virtual bool Captures(const StepNeeds& needs) const { return true; }
   // Returns whether the ops are launched one by one, since nothing was captured.
   virtual bool eager() const { return false; }
 };
@@ -116,6 +122,13 @@ class ExecutableModel {
     return absl::UnimplementedError("plans are described for models on a CPU alone");
   }
   virtual RowOrder row_order() const = 0;
+
+  // Calls body(begin, end) for disjoint ranges that cover [0, n). Where several threads of the host
+  // compute steps they share the ranges, which are at most `grain` long. For work between steps.
+  virtual void ParallelFor(int64_t n, int64_t grain,
+                           absl::FunctionRef<void(int64_t begin, int64_t end)> body) const {
+    if (n > 0) body(0, n);
+  }
 
   virtual int64_t page_bytes() const = 0;  // the bytes of a KV page, all layers together
   // Returns the bytes that the activations of a slot for `largest` will take.

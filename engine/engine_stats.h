@@ -26,8 +26,9 @@ enum class Lookup {
   kMissNotCaptured,   // its plan is still being prepared; a larger bucket served
   kMissEvicted,       // its plan was evicted; a larger bucket served
   kMissOverCapacity,  // larger than every bucket
-  kMissGuard,         // the sizes fit but a constraint of an op does not hold (top-k needs n >= k)
-  kMissMemory,        // memory did not suffice to prepare it; its ops were launched one by one
+  // The sizes fit but a constraint of an op does not hold (k above the n of a captured top-k).
+  kMissGuard,
+  kMissMemory,  // memory did not suffice to prepare it; its ops were launched one by one
 };
 constexpr auto EnumNamesOf(Lookup) {
   using enum Lookup;
@@ -101,6 +102,8 @@ struct ModelStats {
   // The time to compute all admitted requests at the measured costs, if none ends before
   // max_tokens.
   nanoseconds estimated_drain{0};
+  // The time until a request that is admitted now is at the head of the queue, at those costs.
+  nanoseconds estimated_wait{0};
   int64_t steps = 0;
   int64_t plan_memory_bytes = 0;
   SlotMemory slot_memory;
@@ -110,6 +113,8 @@ struct ModelStats {
   std::string profile;       // the numerics profile of the backend, with what the model adds to it
   AttentionVariant attention{AttentionVariant::Kind::kOnePass};
   std::string kernels;  // ExecutableModel::kernels
+  // From the begin of packing its weights until the model was ready, with its files read before.
+  nanoseconds time_to_ready{0};
   KvStats kv;
   TrafficStats traffic;
   CostState costs;
@@ -133,11 +138,30 @@ struct ExplainedWait {
   WaitReason reason = WaitReason::kEmpty;
   BatchSize waiting{};  // the batch that would have been launched
 };
-// A step that carried the request.
+// The id of a request, which is not empty, and its caller.
+struct RequestName {
+  std::string id;
+  std::string caller;  // empty if callers are not identified
+};
+
+// The requests of a step. Those of equal steps share one.
+struct StepCompany {
+  static constexpr size_t kMostNamed = 64;
+
+  std::vector<std::shared_ptr<const RequestName>> named;  // the first ones that have an id
+  int32_t requests = 0;                                   // in all
+};
+
+// A step that carried the request, or consecutive ones that differ in number and times alone and
+// between which nothing was decided to wait.
 struct ExplainedStep {
-  int64_t step = 0;  // number of the step batch, from 1
-  MonoTime start{};
-  nanoseconds replay{0};
+  int64_t step = 0;       // number of the first step batch, from 1
+  MonoTime start{};       // likewise
+  nanoseconds replay{0};  // of the shortest
+  int64_t last_step = 0;
+  nanoseconds longest{0};
+  int32_t count = 1;
+  std::shared_ptr<const StepCompany> company = nullptr;
   Bucket bucket{};    // the bucket that served
   BatchSize batch{};  // all rows, those of other requests included
   int32_t own_tokens = 0;
@@ -147,12 +171,13 @@ struct ExplainedStep {
 // The history of one of the last requests.
 struct Explanation {
   std::string request_id;
+  std::string caller;
   std::string model;
   int64_t version = 0;
   absl::Status status;
   RequestTrace trace;
-  std::vector<ExplainedWait> waits;  // the last 16 before its first step
-  std::vector<ExplainedStep> steps;  // the first 32 that carried the request
+  std::vector<ExplainedWait> waits;  // the first 64 from its admission on
+  std::vector<ExplainedStep> steps;  // the first 64, alike ones as one
 };
 
 }  // namespace sluice

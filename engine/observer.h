@@ -76,6 +76,9 @@ class Observer {
   virtual void OnRequestDone(const Request& request, const absl::Status& status,
                              const RequestTrace& trace) {}
   virtual void OnBatch(const BatchTrace& trace) {}
+  // A request ended without error whose reply has diagnostics of attention. Comes after
+  // OnRequestDone.
+  virtual void OnDiagnostics(const Model& model, const Reply& reply) {}
   virtual void OnPlan(const PlanTrace& trace) {}
   // No plan serves a step; `lookup`, which is not kHit, says why. Its rows are tried again in
   // parts; a row that is alone in its part fails.

@@ -69,6 +69,12 @@ const std::vector<OptionSpec<LadderOptions>>& OptionSpecs<LadderOptions>() {
                     "of the ladder need more memory than this: at first the largest, later those "
                     "of the least benefit per MiB. The maximum itself is made smaller at start "
                     "unless batch.max_batch_tokens or the model demands it. 0: no limit."),
+      SLUICE_OPTION(warm_up_us, Duration(600 * kSecondUs),
+                    "How long buckets are prepared and timed, from the smallest on, before a model "
+                    "is ready. The plan of the largest is always ready, and the smallest is timed. "
+                    "The rest is prepared while the model serves, first what its traffic asks for; "
+                    "meanwhile larger buckets serve, with the same results. Padded policies wait "
+                    "for all of their buckets."),
       SLUICE_OPTION(file, Path{},
                     "File that keeps the ladder and the measured costs between runs, so that a new "
                     "process starts warm: it is read before warm-up if it was written for the same "
@@ -147,6 +153,11 @@ const std::vector<OptionSpec<KvOptions>>& OptionSpecs<KvOptions>() {
           "A sequence whose first tokens are those of an earlier one uses its pages, so that "
           "shared prompts are computed once: less time to first token, and more "
           "throughput. No result depends on it."),
+      SLUICE_OPTION(
+          private_prefixes, Boolean{},
+          "Pages are reused by requests of the same caller (server.auth.callers_file) alone, and "
+          "never by anonymous ones, because the time of a first token tells whether a prefix was "
+          "sent before. Where callers are not identified all share. false: all share always."),
   }));
   return specs;
 }
@@ -167,14 +178,16 @@ const std::vector<OptionSpec<QueueOptions>>& OptionSpecs<QueueOptions>() {
                     "more by itself INVALID_ARGUMENT. 0: a sixteenth of server.memory.limit_bytes, "
                     "at most 1 GiB."),
       SLUICE_OPTION(max_wait_us, Duration(kHourUs),
-                    "A request without a deadline is RESOURCE_EXHAUSTED if the prompts that wait "
-                    "would by themselves take longer than this, at the measured costs: longer "
-                    "waits help nobody, and a daemon that was overloaded is back so soon after. "
-                    "Set it to what your callers wait. Deadlines have their own forecast. 0: no "
-                    "bound."),
+                    "A request without a deadline is RESOURCE_EXHAUSTED if the requests that wait "
+                    "would take longer than this, with the tokens that they are expected to "
+                    "generate, at the measured costs: longer waits help nobody, and a daemon that "
+                    "was overloaded is back so soon after. Set it to the objective: what your "
+                    "callers wait. Deadlines have their own forecast. 0: no bound."),
       SLUICE_OPTION(max_caller_share, (Real{0.0, 1.0, /*above_min=*/true}),
                     "The share of each bound of the queue that the requests of one caller "
-                    "(server.auth.callers_file) may fill, so that none has all of it. 1: all."),
+                    "(server.auth.callers_file) may fill alone. Several callers share the bound "
+                    "equally, and a rest is left for those that have none: with 0.95, one fills "
+                    "95 %, ten fill 9.9 % each. 1: one may fill all."),
       SLUICE_OPTION(priority_share, (Real{0.0, 1.0, /*above_min=*/true}),
                     "Each priority level below the most urgent may fill this share of what the "
                     "level above may, of each bound of the queue, so that the rest is kept for "

@@ -38,6 +38,7 @@ struct LadderOptions {
   int32_t max_buckets = 16;
   double min_bucket_usage = 0;
   int64_t memory_limit_bytes = 0;
+  int64_t warm_up_us = 500'000;
   std::string file{};
   ReviewOptions review{};
 };
@@ -79,7 +80,7 @@ struct QueueOptions {
   int64_t max_tokens = 1 << 22;
   int64_t max_bytes = 0;
   int64_t max_wait_us = 2'000'000;
-  double max_caller_share = 1;
+  double max_caller_share = 0.95;
   double priority_share = 0.9;
 };
 
@@ -96,6 +97,7 @@ struct WatchdogOptions {
 struct KvOptions {
   int64_t memory_bytes = 0;
   bool prefix_reuse = true;
+  bool private_prefixes = true;
 };
 
 // The records of past decisions.

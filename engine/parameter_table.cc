@@ -121,6 +121,13 @@ constexpr ParameterInfo kTable[] = {
      .range = {.model_max = &kVocabulary},
      .help = "Candidates to return for each generated token.",
      .client_name = "num_top"},
+    {.name = "diversity",
+     .field = FIELD(diversity),
+     .range = {.max = 1},
+     .default_means = "the best ones",
+     .help = "Above 0: candidates that are good and unlike each other. It is the weight of their "
+             "diversity against their scores; 1 counts diversity alone, among 4 times as many of "
+             "the best tokens. At most 128 num_top_logprobs, 512 candidate_ids a row."},
     {.name = "truncate",
      .field = WORD(truncate),
      .words = kTruncationNames,

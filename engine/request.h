@@ -19,16 +19,17 @@ namespace sluice {
 
 // The outputs that a request asks for; a bit mask.
 enum OutputMask : uint32_t {
-  kOutputTokens = 1u << 0,          // sampled tokens with their log-probabilities
-  kOutputTopCandidates = 1u << 1,   // num_top candidates per generated token
-  kOutputLogits = 1u << 2,          // logits at the last position of the prompt
-  kOutputPromptLogprobs = 1u << 3,  // log-probability of each prompt token given those before it
-  kOutputDiagnostics = 1u << 4,     // XSA cos_sim and proj_frac of the prompt
-  kOutputEmbedding = 1u << 5,       // a pooled state of the prompt
-  kOutputScores = 1u << 6,          // scores of the model's classifier
-  kOutputCandidates = 1u << 7,      // scores of given tokens as the next token
-  kOutputTopScores = 1u << 8,       // logits of the num_top candidates
-  kOutputTokenScores = 1u << 9,     // scores of the model's classifier of tokens
+  kOutputTokens = 1u << 0,           // sampled tokens with their log-probabilities
+  kOutputTopCandidates = 1u << 1,    // num_top candidates per generated token
+  kOutputLogits = 1u << 2,           // logits at the last position of the prompt
+  kOutputPromptLogprobs = 1u << 3,   // log-probability of each prompt token given those before it
+  kOutputDiagnostics = 1u << 4,      // XSA cos_sim and proj_frac of the computed positions
+  kOutputEmbedding = 1u << 5,        // a pooled state of the prompt
+  kOutputScores = 1u << 6,           // scores of the model's classifier
+  kOutputCandidates = 1u << 7,       // scores of given tokens as the next token
+  kOutputTopScores = 1u << 8,        // logits of the num_top candidates
+  kOutputTokenScores = 1u << 9,      // scores of the model's classifier of tokens
+  kOutputCandidateOrder = 1u << 10,  // the places of the candidates, the best first
 };
 
 // W3C traceparent, passed through; all zero when the caller sent none.
@@ -88,6 +89,8 @@ struct RequestSpec {
 
   int32_t max_tokens = 1;  // per row; 0 only scores. length + max_tokens <= max_positions + 1
   int32_t num_top = 0;
+  // Of the num_top candidates, and of the order of given ones; see kernels/diversity.h.
+  float diversity = 0;
   kernels::SampleParams sampling;  // token_index and sample are set by the engine
   EditRules edits;
   StopRules stop;
@@ -110,7 +113,8 @@ inline int64_t EmbeddingSize(const RequestSpec& spec) {
 struct Request {
   std::shared_ptr<const RequestSpec> spec;  // never null once the request is submitted
   std::string adapter;                      // empty means the base model; others do not exist yet
-  std::string caller;                       // for logs; empty if callers are not identified
+  std::string caller;                       // empty if callers are not identified
+  bool anonymous = false;                   // whether `caller` stands for all who are not known
 
   std::vector<int32_t> tokens;  // of all rows, one after another: [sum of lengths]
   // Vectors instead of tokens, which are then 0: [tokens.size(), input_width], finite.
@@ -128,6 +132,23 @@ struct Request {
 
   int32_t rows() const { return std::ssize(spec->lengths); }
 };
+
+// Returns the number of candidates that a request wants scores of.
+inline int64_t WantedCandidates(const Request& request) {
+  return (request.outputs & kOutputCandidates) != 0 ? std::ssize(request.candidates.tokens) : 0;
+}
+
+// Returns the tokens that the scores of the request's candidates count as. The draw of a token
+// computes the whole head, so a row's candidates count as the heads that they fill, rounded up.
+inline int64_t ScoringTokens(const Request& request) {
+  if (WantedCandidates(request) == 0) return 0;
+  const int64_t vocab = request.spec->model->config.vocab_size;
+  int64_t tokens = 0;
+  for (int32_t row = 0; row < request.rows(); ++row) {
+    tokens += (std::ssize(request.candidates.Of(row)) + vocab - 1) / vocab;
+  }
+  return tokens;
+}
 
 struct GeneratedToken {
   int32_t row;
@@ -152,12 +173,15 @@ struct Reply {
   std::vector<FinishReason> finish;     // [rows]
   std::vector<float> logits;            // [rows, vocab]
   std::vector<float> prompt_logprobs;   // [sum of lengths]; 0 at each first position
-  std::vector<float> xsa_cos_sim;       // [layers, length, heads] of each row, row by row
+  std::vector<float> xsa_cos_sim;       // [layers, xsa_positions, heads] of each row, row by row
   std::vector<float> xsa_proj_frac;     // likewise
+  std::vector<int32_t> xsa_positions;   // [rows], the positions of prompt and answer computed
   std::vector<float> embedding;         // [rows, EmbeddingSize]
   std::vector<float> scores;            // [rows, labels]
   std::vector<float> token_scores;      // [sum of lengths, labels]
   std::vector<float> candidate_scores;  // in the order of Request::candidates
+  // Likewise: of each row the indexes into its candidates, then -1 for those that are none.
+  std::vector<int32_t> candidate_order;
 };
 
 // Timestamps are written once. Metrics, statistics and logs of a request read them from here.

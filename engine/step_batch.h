@@ -47,12 +47,20 @@ struct SampledRow {
   // The tokens that must not be drawn: their logits are -inf. Ascending, distinct.
   std::span<const int32_t> excluded = {};
   int32_t num_top = 0;            // number of candidates to report
-  int32_t* top_ids = nullptr;     // [num_top]
-  float* top_logprobs = nullptr;  // [num_top]
-  float* top_scores = nullptr;    // [num_top], the logits; nullptr if not wanted
-  float* logits = nullptr;        // [vocab]; nullptr if not wanted
+  int32_t* top_ids = nullptr;     // [num_pool()]
+  float* top_logprobs = nullptr;  // [num_pool()]
+  float* top_scores = nullptr;    // [num_pool()], the logits; nullptr if not wanted
+  // If it is above 0, the candidates are chosen among the `pool` best (kernels/diversity.h), and
+  // scores are wanted.
+  float diversity = 0;
+  int32_t pool = 0;
+  double* diverse_scratch = nullptr;  // [kernels::DiverseScratch(pool, num_top)]
+  float* logits = nullptr;            // [vocab]; nullptr if not wanted
   // The target or the drawn token, and its log-probability. Required.
   kernels::SampleResult* result = nullptr;
+
+  // Returns how many of the best tokens are found.
+  int32_t num_pool() const { return diversity > 0 ? pool : num_top; }
 };
 
 // The wanted sum of the states behind the last norm of consecutive positions: for one position its

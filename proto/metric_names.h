@@ -120,6 +120,9 @@ inline constexpr Metric kOldestAge{"sluice_queue_oldest_age_seconds",
                                    "Age of the oldest waiting request."};
 inline constexpr Metric kDrain{"sluice_estimated_drain_seconds",
                                "Estimated time to work off the queue; for autoscaling."};
+inline constexpr Metric kTimeToReady{
+    "sluice_time_to_ready_seconds",
+    "Time from the begin of packing the weights until the model was ready."};
 inline constexpr Metric kSteps{"sluice_engine_steps_total", "Runs of the model."};
 inline constexpr Metric kPlanMemory{"sluice_plan_memory_bytes", "Memory of all prepared plans."};
 inline constexpr Metric kDeviceMemory{
@@ -141,6 +144,16 @@ inline constexpr Metric kPrefixTokens{
 inline constexpr Metric kPreemptions{
     "sluice_preemptions_total",
     "Running sequences that gave their pages up for others, to be computed again."};
+
+// Diagnostics of exclusive self attention, of the requests that asked for them.
+inline constexpr Metric kXsaCosSim{
+    "sluice_xsa_cos_sim",
+    "Mean of the output xsa_cos_sim over the heads and positions of all requests that asked for "
+    "it, by layer (from 0); docs/api.md says how to read it."};
+inline constexpr Metric kXsaProjFrac{"sluice_xsa_proj_frac",
+                                     "Mean of the output xsa_proj_frac, likewise."};
+inline constexpr Metric kXsaPositions{"sluice_xsa_positions_total",
+                                      "Positions that these means are of."};
 
 // The daemon.
 inline constexpr Metric kLogDropped{"sluice_log_dropped_total",

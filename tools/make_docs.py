@@ -170,13 +170,13 @@ def models_page():
     text = (ROOT / "docs" / "models.md").read_text()
     before, rest = text.split(begin)
     lines = [
-        "| family | generates, or fills masks | scores | states | what it is |",
-        "| --- | --- | --- | --- | --- |",
+        "| family | generates, or fills masks | scores | scores tokens | states | what it is |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
     for title, outputs, comment in families():
         names = [
             ", ".join(f"`{name}`" for name in outputs.get(kind, []))
-            for kind in ("Tokens", "Scores", "States")
+            for kind in ("Tokens", "Scores", "TokenScores", "States")
         ]
         lines.append(f"| {title} | {' | '.join(names)} | {cell(comment)} |")
     return before + begin + "\n".join(lines) + "\n" + end + rest.split(end)[1]

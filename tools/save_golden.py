@@ -2,17 +2,21 @@
 
   python tools/save_golden.py MODEL_DIR golden.npz --ids 3,14,15 --ids 9,2,6,5
   python tools/save_golden.py MODEL_DIR golden.npz --text "A text." --text "Another."
+  python tools/save_golden.py MODEL_DIR golden.npz --pair "A query." "A document."
 
-Needs torch and transformers. Each sequence runs alone, in float64 unless --dtype says otherwise;
+Needs torch and transformers, and sentence-transformers for a directory with a modules.json. Each
+sequence runs alone, in float64 unless --dtype says otherwise;
 the results are saved as float32. They are the logits, the residual stream before the first layer
 (state_0) and after each layer (state_1, ...), the state after the last norm (final), and the output
 of each module with weights (module:NAME). A classifier has its scores (scores) and the outputs of
-its own modules, [n, width] each, instead of logits.
+its own modules, [n, width] each, instead of logits, and a classifier of tokens their scores
+(token_scores). A directory of sentence-transformers has the embeddings (embedding), [n, width].
 
 For a model of your own, call `record` with the model and the list of its layers.
 """
 
 import argparse
+import pathlib
 
 import numpy as np
 import torch
@@ -28,7 +32,7 @@ def tensor_of(value):
     return value if isinstance(value, torch.Tensor) else value[0]
 
 
-def record_one(model, ids, layers, final):
+def record_one(model, ids, layers, final, types=None):
     """Returns {name: output} for one sequence: [length, width] each, or [width] if pooled."""
     seen, handles = {}, []
 
@@ -52,24 +56,33 @@ def record_one(model, ids, layers, final):
     if final is not None:
         handles.append(final.register_forward_hook(keep("final")))
     with torch.no_grad():
-        output = model(torch.tensor([ids]))
+        more = {"token_type_ids": torch.tensor([types])} if types else {}
+        output = model(torch.tensor([ids]), **more)
     for handle in handles:
         handle.remove()
     logits = output if isinstance(output, torch.Tensor) else getattr(output, "logits", None)
     if logits is not None:
-        seen["logits" if logits.dim() == 3 else "scores"] = logits[0].detach()
+        of_tokens = type(model).__name__.endswith("ForTokenClassification")
+        of_positions = "token_scores" if of_tokens else "logits"
+        seen[of_positions if logits.dim() == 3 else "scores"] = logits[0].detach()
     return {name: value.to(torch.float32).numpy() for name, value in seen.items()}
 
 
-def record(model, sequences, layers=None, final=None):
-    """Returns arrays for numpy.savez. `final` is the module that computes the last norm."""
+def record(model, sequences, layers=None, final=None, types=None):
+    """Returns arrays for numpy.savez. `final` is the module that computes the last norm, and
+    `types` has the types of each sequence's tokens if they are not all 0."""
     layers = layers_of(model) if layers is None else layers
-    rows = [record_one(model, ids, layers, final) for ids in sequences]
+    types = types or [None] * len(sequences)
+    rows = [record_one(model, ids, layers, final, of) for ids, of in zip(sequences, types)]
     longest = max(map(len, sequences))
     arrays = {"input_ids": np.zeros((len(rows), longest), np.int64),
               "input_lengths": np.array([[len(ids)] for ids in sequences], np.int64)}
     for n, ids in enumerate(sequences):
         arrays["input_ids"][n, :len(ids)] = ids
+    if any(types):
+        arrays["token_type_ids"] = np.zeros((len(rows), longest), np.int64)
+        for n, of in enumerate(types):
+            arrays["token_type_ids"][n, :len(of or [])] = of or []
     for name in rows[0]:
         if not all(name in row for row in rows):
             continue  # The shape of one sequence's output was that of positions by chance.
@@ -93,6 +106,20 @@ def final_norm(model):
     return None
 
 
+def embeddings(directory, sequences, types, dtype):
+    """Returns the embeddings that sentence-transformers computes, [n, width]."""
+    from sentence_transformers import SentenceTransformer
+    model = SentenceTransformer(directory, device="cpu").to(dtype).eval()
+    rows = []
+    for ids, of in zip(sequences, types):
+        inputs = {"input_ids": torch.tensor([ids]), "attention_mask": torch.ones((1, len(ids)))}
+        if of:
+            inputs["token_type_ids"] = torch.tensor([of])
+        with torch.no_grad():
+            rows.append(model(inputs)["sentence_embedding"][0].to(torch.float32).numpy())
+    return np.stack(rows)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model_directory")
@@ -103,6 +130,9 @@ def main():
     parser.add_argument(
         "--text", action="append", default=[], help="a text, by the model's tokenizer"
     )
+    parser.add_argument(
+        "--pair", action="append", default=[], nargs=2, help="two texts as one sequence"
+    )
     parser.add_argument("--dtype", default="float64", choices=["float32", "float64"])
     arguments = parser.parse_args()
 
@@ -110,16 +140,25 @@ def main():
     config = transformers.AutoConfig.from_pretrained(arguments.model_directory)
     model_class = getattr(transformers, config.architectures[0])
     model = model_class.from_pretrained(arguments.model_directory, attn_implementation="eager")
-    model = model.to(getattr(torch, arguments.dtype)).eval()
+    dtype = getattr(torch, arguments.dtype)
+    model = model.to(dtype).eval()
     sequences = [[int(number) for number in ids.split(",")] for ids in arguments.ids]
-    if arguments.text:
+    types = [None] * len(sequences)
+    texts = [(text,) for text in arguments.text] + [tuple(pair) for pair in arguments.pair]
+    if texts:
         tokenizer = transformers.AutoTokenizer.from_pretrained(arguments.model_directory)
-        sequences += [tokenizer(text)["input_ids"] for text in arguments.text]
+        encoded = [tokenizer(*text) for text in texts]
+        sequences += [of["input_ids"] for of in encoded]
+        types += [of.get("token_type_ids") for of in encoded]
     if not sequences:
-        parser.error("give --ids or --text")
-    arrays = record(model, sequences, final=final_norm(model))
+        parser.error("give --ids, --text or --pair")
+    arrays = record(model, sequences, final=final_norm(model), types=types)
+    if (pathlib.Path(arguments.model_directory) / "modules.json").exists():
+        if not config.architectures[0].endswith("Classification"):
+            arrays["embedding"] = embeddings(arguments.model_directory, sequences, types, dtype)
     np.savez(arguments.out, **arrays)
-    print(f"{arguments.out}: {len(sequences)} sequences, {len(arrays) - 2} outputs")
+    outputs = arrays.keys() - {"input_ids", "input_lengths", "token_type_ids"}
+    print(f"{arguments.out}: {len(sequences)} sequences, {len(outputs)} outputs")
 
 
 if __name__ == "__main__":

@@ -90,6 +90,18 @@ void CompareEmbeddings(std::span<const TextOutputs> f32, std::span<const TextOut
   agreement->nearest_in_common = common / static_cast<double>(texts);
 }
 
+// Counts the labels, and those that differ.
+void CompareLabels(const TextOutputs& f32, const TextOutputs& faster, Agreement::OfLabels* labels) {
+  const auto label = [labels = f32.labels](const std::vector<double>& scores, int64_t first) {
+    const auto begin = scores.begin() + first;
+    return std::max_element(begin, begin + labels) - begin;
+  };
+  for (int64_t first = 0; first < std::ssize(f32.scores); first += f32.labels) {
+    ++labels->labels;
+    labels->flips += label(f32.scores, first) != label(faster.scores, first) ? 1 : 0;
+  }
+}
+
 // Computes texts one after another in a slot of its own.
 class TextRunner {
  public:
@@ -123,11 +135,19 @@ class TextRunner {
     const auto spec = std::make_shared<RequestSpec>();
     spec->model = model_;
     spec->states.pooling = config.serving.pooling;
+    spec->lengths = {length};
     request.spec = spec;
-    request.outputs = kOutputEmbedding | (model_->classifier ? kOutputScores : OutputMask{0});
+    request.outputs = kOutputEmbedding;
     Reply reply;
     reply.embedding.resize(EmbeddingSize(*spec));
-    reply.scores.resize(config.serving.classifier.labels);
+    const ClassifierConfig& classifier = config.serving.classifier;
+    if (model_->classifier && classifier.of_tokens) {
+      request.outputs |= kOutputTokenScores;
+      reply.token_scores.resize(length * classifier.labels);
+    } else if (model_->classifier) {
+      request.outputs |= kOutputScores;
+      reply.scores.resize(classifier.labels);
+    }
     RowStates pooled(request, length);
     std::vector<RowStates::Positions> wanted;
     pooled.AppendWanted(0, length, &wanted);
@@ -153,7 +173,9 @@ class TextRunner {
     TextOutputs outputs;
     for (size_t i = 0; i < sampled.size(); ++i) outputs.logprobs.push_back(results[i].logprob);
     outputs.embedding.assign(reply.embedding.begin(), reply.embedding.end());
-    outputs.scores.assign(reply.scores.begin(), reply.scores.end());
+    const std::vector<float>& scores = classifier.of_tokens ? reply.token_scores : reply.scores;
+    outputs.labels = classifier.labels;
+    outputs.scores.assign(scores.begin(), scores.end());
     return outputs;
   }
 
@@ -231,8 +253,8 @@ std::string Report(const Agreement& agreement) {
   }
   if (agreement.labels) {
     absl::StrAppendFormat(&text, "labels: %d of %d differ; scores by at most %.3g, mean %.3g\n",
-                          agreement.labels->flips, agreement.texts, agreement.labels->largest,
-                          agreement.labels->mean);
+                          agreement.labels->flips, agreement.labels->labels,
+                          agreement.labels->largest, agreement.labels->mean);
   }
   return text;
 }
@@ -258,11 +280,7 @@ Agreement Compare(std::span<const Text> texts, std::span<const TextOutputs> f32,
     bytes_known = bytes_known && texts[i].bytes > 0;
     for (size_t j = 0; j < f32[i].scores.size(); ++j)
       scores.Add(f32[i].scores[j], faster[i].scores[j]);
-    if (f32[i].scores.empty()) continue;
-    const auto label = [](const std::vector<double>& of) {
-      return std::ranges::max_element(of) - of.begin();
-    };
-    labels.flips += label(f32[i].scores) != label(faster[i].scores) ? 1 : 0;
+    CompareLabels(f32[i], faster[i], &labels);
   }
   if (logprobs.count > 0) {
     tokens.tokens = logprobs.count;

@@ -17,7 +17,9 @@ namespace sluice::verify {
 struct TextOutputs {
   std::vector<double> logprobs;   // of each token after the first, if it is causal with a head
   std::vector<double> embedding;  // [hidden]
-  std::vector<double> scores;     // [labels], if it has a classifier
+  // Those of a classifier, [labels], or [tokens, labels] if it is one of tokens.
+  std::vector<double> scores;
+  int64_t labels = 0;
 };
 
 struct Text {
@@ -40,7 +42,8 @@ struct Agreement {
   double same_nearest = 0;       // the share of texts whose nearest are the same ones
   double nearest_in_common = 0;  // the mean share of the nearest that are the same
   struct OfLabels {
-    int64_t flips = 0;             // texts whose first label differs
+    int64_t labels = 0;            // of texts, or of all tokens
+    int64_t flips = 0;             // those whose label of the largest score differs
     double largest = 0, mean = 0;  // difference of scores
   };
   std::optional<OfLabels> labels;

@@ -9,7 +9,6 @@
 #include <set>
 #include <span>
 #include <utility>
-#include <variant>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -17,145 +16,11 @@
 #include "engine/cpu/cpu_backend.h"
 #include "engine/cpu/cpu_model.h"
 #include "kernels/cpu/kv_cache.h"
+#include "verify/answers.h"
+#include "verify/probes.h"
 
 namespace sluice::verify {
 namespace {
-
-// Columns of a golden output to compare after an op has run; a buffer's row covers all of them.
-struct Probe {
-  size_t op;
-  BufferId buffer;
-  std::string name;
-  int64_t column = 0;
-  int32_t layer = 0;
-};
-
-// Returns the module whose output an op gives unchanged; empty if there is none.
-struct ModuleOf {
-  std::string operator()(const LinearOp& op) const {
-    return op.accumulate ? "" : Module(op.weight.name);
-  }
-  std::string operator()(const NormOp& op) const {
-    return op.scale == 1 ? Module(op.weight.name) : "";
-  }
-  std::string operator()(const EmbedOp& op) const {
-    return op.accumulate || op.scale != 1 ? "" : Module(op.table.name);
-  }
-  template <typename Op>
-  std::string operator()(const Op&) const {
-    return "";
-  }
-
- private:
-  static std::string Module(const std::string& tensor) {
-    return tensor.substr(0, tensor.rfind('.'));
-  }
-};
-
-struct OutOf {
-  template <typename Op>
-  BufferId operator()(const Op& op) const {
-    if constexpr (requires { op.out; }) {
-      return op.out;
-    } else {
-      return kNoBuffer;
-    }
-  }
-};
-
-// Returns the op whose output is the state after the last norm.
-size_t FinalOp(const Graph& graph) {
-  const size_t head = std::holds_alternative<HeadOp>(graph.ops.back()) ? 1 : 0;
-  return graph.ops.size() - 1 - head;
-}
-
-// Pools the state of one sequence for a classifier. Positions come in ascending order.
-class PooledState {
- public:
-  PooledState(Pooling pooling, int64_t width)
-      : pooling_(pooling), sum_(static_cast<size_t>(width)) {}
-
-  void Clear() {
-    std::fill(sum_.begin(), sum_.end(), 0.0);
-    positions_ = 0;
-  }
-  void Add(std::span<const float> state) {
-    if (pooling_ == Pooling::kLast) Clear();
-    if (pooling_ == Pooling::kCls && positions_ > 0) return;
-    for (size_t i = 0; i < sum_.size(); ++i) sum_[i] += state[i];
-    ++positions_;
-  }
-  std::vector<double> Mean() const {
-    std::vector<double> mean = sum_;
-    for (double& value : mean) value /= static_cast<double>(positions_);
-    return mean;
-  }
-
- private:
-  const Pooling pooling_;
-  std::vector<double> sum_;
-  int64_t positions_ = 0;
-};
-
-class Probes {
- public:
-  Probes(const Model& model, const Golden& golden) : model_(model), golden_(golden) {
-    const Graph& graph = model.graph;
-    for (size_t op = 0; op < graph.ops.size(); ++op) {
-      AddModule(op);
-      AddStates(op);
-    }
-  }
-
-  const std::vector<Probe>& all() const { return probes_; }
-
- private:
-  void AddModule(size_t op) {
-    const GraphOp& graph_op = model_.graph.ops[op];
-    const std::string module = std::visit(ModuleOf(), graph_op);
-    if (module.empty()) return;
-    const auto* linear = std::get_if<LinearOp>(&graph_op);
-    if (linear != nullptr && linear->weight.run > 0) return;  // its outputs are not neighbours
-    Add(op, std::visit(OutOf(), graph_op), absl::StrCat("module:", module),
-        linear == nullptr ? 0 : FirstColumn(*linear));
-  }
-
-  // Returns the first output of the layer among those of its module.
-  static int64_t FirstColumn(const LinearOp& op) {
-    switch (op.layout) {
-      case MatrixLayout::kInOut:
-        return op.weight.first;
-      case MatrixLayout::kOutIn:
-        return op.weight.first / op.weight.shape[1];
-      case MatrixLayout::kPositionInOut:
-        break;
-    }
-    return 0;
-  }
-
-  void AddStates(size_t op) {
-    const std::vector<GraphState>& states = model_.graph.states;
-    for (size_t k = 0; k < states.size(); ++k) {
-      if (states[k].ops == op + 1) Add(op, states[k].buffer, absl::StrCat("state_", k), 0);
-    }
-    if (op == FinalOp(model_.graph)) Add(op, model_.graph.output, "final", 0);
-  }
-
-  void Add(size_t op, BufferId buffer, std::string name, int64_t column) {
-    if (!golden_.outputs.contains(name)) return;
-    probes_.push_back({op, buffer, std::move(name), column, LayerOf(op)});
-  }
-
-  int32_t LayerOf(size_t op) const {
-    int32_t layer = -1;
-    for (const GraphState& state : model_.graph.states) layer += op >= state.ops ? 1 : 0;
-    return layer;
-  }
-
-  const Model& model_;
-  const Golden& golden_;
-  std::vector<Probe> probes_;
-};
 
 double Scale(const Array& want) {
   double squares = 0;
@@ -178,57 +43,51 @@ double ErrorOf(double got, double want, double scale) {
 
 class Comparer {
  public:
-  Comparer(const Model& model, const Golden& golden)
-      : model_(model),
-        golden_(golden),
-        probes_(model, golden),
-        pooled_(model.config.serving.classifier.pooling, model.config.hidden_size) {
-    for (const Probe& probe : probes_.all()) {
+  Comparer(std::shared_ptr<const Model> model, const Golden& golden)
+      : model_(*model), golden_(golden), probes_(FindProbes(*model, golden)), answers_(model) {
+    for (const Probe& probe : probes_) {
       AddOutput(probe.name, probe.layer, golden.outputs.at(probe.name));
     }
-    if (model.config.has_lm_head) {
-      logits_ = AddHead("logits", golden.outputs);
-      if (!logits_) unproven_.push_back("logits");
-    }
-    if (ClassifiesRows()) AddClassifier(*model.classifier);
-    if (model.classifier && !ClassifiesRows()) unproven_.push_back("token_scores");
+    logits_ = model_.config.has_lm_head ? AddHead("logits", golden.outputs) : std::nullopt;
+    AddAnswer("embedding", golden.sequence_outputs, model_.config.embedding_size(),
+              &AnswerStates::Outputs::embedding);
+    if (model_.classifier) AddClassifier(*model_.classifier);
+    FindUnproven();
   }
 
   bool WantsLogits() const { return logits_.has_value(); }
 
   absl::Status CheckWidths() const {
-    for (const Probe& probe : probes_.all()) {
+    for (const Probe& probe : probes_) {
       const int64_t width = golden_.outputs.at(probe.name).shape[2];
       const int64_t needed = probe.column + Width(probe.buffer);
       const bool whole = probe.column > 0 || probe.name.starts_with("module:");
       if (whole ? width >= needed : width == needed) continue;
       return WidthError(probe.name, width, needed);
     }
-    const int64_t labels = model_.config.serving.classifier.labels;
-    const std::pair<std::optional<size_t>, int64_t> heads[] = {{logits_, model_.config.vocab_size},
-                                                               {pooler_, model_.config.hidden_size},
-                                                               {classifier_, labels},
-                                                               {scores_, labels}};
-    for (const auto& [output, needed] : heads) {
-      if (!output) continue;
-      const int64_t width = wanted_[*output]->shape.back();
-      if (width != needed) return WidthError(outputs_[*output].name, width, needed);
+    if (logits_) SLUICE_RETURN_IF_ERROR(CheckWidth(*logits_, model_.config.vocab_size));
+    for (const Answer& answer : compared_) {
+      SLUICE_RETURN_IF_ERROR(CheckWidth(answer.output, answer.width));
     }
     return absl::OkStatus();
   }
 
+  void Begin(const std::vector<int32_t>& tokens) {
+    answers_.Begin(static_cast<int32_t>(tokens.size()));
+  }
+
   // Compares the outputs after op `op` of the replay of one sequence.
   void Look(size_t sequence, size_t op, const StepRun& run) {
-    for (size_t i = 0; i < probes_.all().size(); ++i) {
-      const Probe& probe = probes_.all()[i];
-      if (probe.op != op) continue;
+    for (size_t i = 0; i < probes_.size(); ++i) {
+      if (probes_[i].op != op) continue;
       for (int32_t position = 0; position < run.batch.tokens(); ++position) {
-        CompareRow(i, sequence, position, probe.column, RowOf(run, probe.buffer, position));
+        CompareRow(i, sequence, position, probes_[i].column,
+                   RowOf(run, probes_[i].buffer, position));
       }
     }
-    if (!ClassifiesRows() || op != FinalOp(model_.graph)) return;
+    if (op != FinalOp(model_.graph)) return;
     for (int32_t position = 0; position < run.batch.tokens(); ++position) {
-      pooled_.Add(RowOf(run, model_.graph.output, position));
+      answers_.Add(RowOf(run, model_.graph.output, position));
     }
   }
 
@@ -239,27 +98,31 @@ class Comparer {
     }
   }
 
-  // Compares the classifier's outputs after the last op of the replay of one sequence.
-  void LookAtClassifier(size_t sequence) {
-    if (!ClassifiesRows()) return;
-    const std::vector<double> pooled = pooled_.Mean();
-    pooled_.Clear();
-    std::vector<double> scores;
-    model_.classifier->Score(pooled, &scores);
-    const auto compare = [&](std::optional<size_t> output, std::span<const double> values) {
-      if (output) CompareRow(*output, sequence, 0, 0, values);
-    };
-    if (pooler_) compare(pooler_, model_.classifier->Pooler(pooled));
-    compare(classifier_, scores);
-    compare(scores_, scores);
+  // Compares what follows the last op of the replay of one sequence.
+  void LookAtAnswers(size_t sequence) {
+    const AnswerStates::Outputs found = answers_.Finish();
+    for (const Answer& answer : compared_) {
+      const std::span<const float> values = found.*answer.values;
+      for (size_t at = 0; at < values.size(); at += answer.width) {
+        CompareRow(answer.output, sequence, at / answer.width, 0, values.subspan(at, answer.width));
+      }
+    }
   }
 
   Comparison Result() && {
     std::vector<std::string> unknown = Unknown();
-    return {std::move(outputs_), std::move(unknown), std::move(unproven_)};
+    return {std::move(outputs_), std::move(unknown), std::move(unproven_),
+            std::move(missing_answer_)};
   }
 
  private:
+  // An output that the host computes from states.
+  struct Answer {
+    size_t output;
+    int64_t width;
+    std::vector<float> AnswerStates::Outputs::*values;
+  };
+
   size_t AddOutput(const std::string& name, int32_t layer, const Array& want) {
     Worst& worst = outputs_.emplace_back();
     worst.name = name;
@@ -278,17 +141,43 @@ class Comparer {
     return AddOutput(name, static_cast<int32_t>(model_.config.layers), it->second);
   }
 
-  bool ClassifiesRows() const {
-    return model_.classifier && !model_.config.serving.classifier.of_tokens;
+  void AddAnswer(const std::string& name, const std::map<std::string, Array>& outputs,
+                 int64_t width, std::vector<float> AnswerStates::Outputs::*values) {
+    if (const auto output = AddHead(name, outputs)) compared_.push_back({*output, width, values});
   }
 
   void AddClassifier(const Classifier& classifier) {
-    if (!classifier.pooler_module().empty()) {
-      pooler_ = AddHead("module:" + classifier.pooler_module(), golden_.sequence_outputs);
+    const int64_t labels = model_.config.serving.classifier.labels;
+    const std::string module = "module:" + classifier.module();
+    if (model_.config.serving.classifier.of_tokens) {
+      AddAnswer(module, golden_.outputs, labels, &AnswerStates::Outputs::token_scores);
+      AddAnswer("token_scores", golden_.outputs, labels, &AnswerStates::Outputs::token_scores);
+      return;
     }
-    classifier_ = AddHead("module:" + classifier.module(), golden_.sequence_outputs);
-    scores_ = AddHead("scores", golden_.sequence_outputs);
-    if (!classifier_ && !scores_) unproven_.push_back("scores");
+    if (!classifier.pooler_module().empty()) {
+      AddAnswer("module:" + classifier.pooler_module(), golden_.sequence_outputs,
+                model_.config.hidden_size, &AnswerStates::Outputs::pooler);
+    }
+    AddAnswer(module, golden_.sequence_outputs, labels, &AnswerStates::Outputs::scores);
+    AddAnswer("scores", golden_.sequence_outputs, labels, &AnswerStates::Outputs::scores);
+  }
+
+  bool Compares(const std::string& name) const {
+    return std::any_of(outputs_.begin(), outputs_.end(),
+                       [&](const Worst& worst) { return worst.name == name; });
+  }
+
+  void FindUnproven() {
+    const std::vector<std::string> names = NamesOfAnswer(model_);
+    const auto compared = [this](const std::string& name) { return Compares(name); };
+    if (std::none_of(names.begin(), names.end(), compared)) missing_answer_ = names.front();
+    if (model_.config.has_lm_head && !logits_ && missing_answer_ != "logits") {
+      unproven_.push_back("logits");
+    }
+    if (!model_.config.serving.dense.empty() && !Compares("embedding") &&
+        missing_answer_ != "embedding") {
+      unproven_.push_back("embedding");
+    }
   }
 
   // Returns the names of the golden's outputs that are not compared.
@@ -311,6 +200,12 @@ class Comparer {
     const int64_t width = Width(buffer);
     const int64_t row = run.batch.sequence_rows()[static_cast<size_t>(position)];
     return {run.buffer(buffer) + row * width, static_cast<size_t>(width)};
+  }
+
+  absl::Status CheckWidth(size_t output, int64_t needed) const {
+    const int64_t width = wanted_[output]->shape.back();
+    if (width == needed) return absl::OkStatus();
+    return WidthError(outputs_[output].name, width, needed);
   }
 
   static absl::Status WidthError(const std::string& name, int64_t width, int64_t needed) {
@@ -341,15 +236,17 @@ class Comparer {
 
   const Model& model_;
   const Golden& golden_;
-  Probes probes_;
-  PooledState pooled_;
+  const std::vector<Probe> probes_;
+  AnswerStates answers_;
   // Parallel arrays: first one element for each probe, in the order of the probes, then those of
   // the heads, whose indices follow.
   std::vector<Worst> outputs_;
   std::vector<const Array*> wanted_;
   std::vector<double> scales_;
-  std::optional<size_t> logits_, pooler_, classifier_, scores_;
+  std::optional<size_t> logits_;
+  std::vector<Answer> compared_;
   std::vector<std::string> unproven_;
+  std::string missing_answer_;
 };
 
 // Returns a bucket that holds the longest sequence alone.
@@ -360,8 +257,9 @@ Bucket BucketFor(const Golden& golden) {
 }
 
 absl::Status RunSequence(const CpuModel& executable, const Model& model, size_t sequence,
-                         const std::vector<int32_t>& tokens, const Plan& plan, Slot& slot,
-                         Comparer* comparer) {
+                         const Golden& golden, const Plan& plan, Slot& slot, Comparer* comparer) {
+  const std::vector<int32_t>& tokens = golden.sequences[sequence];
+  comparer->Begin(tokens);
   const auto length = static_cast<int32_t>(tokens.size());
   std::vector<int32_t> pages(slot.pages());
   std::iota(pages.begin(), pages.end(), 0);
@@ -381,6 +279,10 @@ absl::Status RunSequence(const CpuModel& executable, const Model& model, size_t 
   StepBatch batch(length, 1, static_cast<int32_t>(model.config.max_positions), kernels::kPageTokens,
                   static_cast<int32_t>(model.config.input_width));
   StepSequence step{0, length, tokens.data(), pages.data()};
+  if (!golden.types.empty()) {
+    step.type_count = length;
+    step.types = golden.types[sequence].data();
+  }
   if (model.config.serving.alignment == PositionAlignment::kEnd) {
     step.position_offset = static_cast<int32_t>(model.config.max_positions) - length;
   }
@@ -389,7 +291,7 @@ absl::Status RunSequence(const CpuModel& executable, const Model& model, size_t 
     comparer->Look(sequence, op, run);
   }));
   comparer->LookAtLogits(sequence, logits);
-  comparer->LookAtClassifier(sequence);
+  comparer->LookAtAnswers(sequence);
   return absl::OkStatus();
 }
 
@@ -402,12 +304,16 @@ const Worst* Comparison::FirstAbove(double tolerance) const {
   return nullptr;
 }
 
+bool Comparison::Same(double tolerance) const {
+  return missing_answer.empty() && FirstAbove(tolerance) == nullptr;
+}
+
 absl::StatusOr<Comparison> Compare(std::shared_ptr<const Model> model, const Golden& golden,
                                    const CpuOptions& options) {
   if (!model->config.embeds_ids()) {
     return absl::InvalidArgumentError("a model without token ids cannot be compared so");
   }
-  Comparer comparer(*model, golden);
+  Comparer comparer(model, golden);
   SLUICE_RETURN_IF_ERROR(comparer.CheckWidths());
   SLUICE_ASSIGN_OR_RETURN(auto backend, MakeCpuBackend(options));
   SLUICE_ASSIGN_OR_RETURN(auto loaded, backend->Load(model));
@@ -417,8 +323,7 @@ absl::StatusOr<Comparison> Compare(std::shared_ptr<const Model> model, const Gol
   SLUICE_ASSIGN_OR_RETURN(auto slot,
                           executable.CreateSlot(bucket, MostPages(bucket, kernels::kPageTokens)));
   for (size_t i = 0; i < golden.sequences.size(); ++i) {
-    SLUICE_RETURN_IF_ERROR(
-        RunSequence(executable, *model, i, golden.sequences[i], *plan, *slot, &comparer));
+    SLUICE_RETURN_IF_ERROR(RunSequence(executable, *model, i, golden, *plan, *slot, &comparer));
   }
   return std::move(comparer).Result();
 }

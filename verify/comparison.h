@@ -28,12 +28,17 @@ struct Worst {
 struct Comparison {
   std::vector<Worst> outputs;        // in the order in which the model computes them
   std::vector<std::string> unknown;  // names in the golden that this model does not have
-  // The outputs of the model's heads, "logits" or "scores", that the golden lacks. The weights of
-  // these heads are not verified.
+  // The outputs, "logits" or "embedding", that the golden lacks beside what the model answers with.
+  // The weights behind them are not verified.
   std::vector<std::string> unproven;
+  // The output that the model answers with ("scores", "token_scores", "embedding" or "logits") if
+  // the golden lacks it, else empty. Nothing is verified without it.
+  std::string missing_answer;
 
   // Returns the first output whose error is above the tolerance, or nullptr if there is none.
   const Worst* FirstAbove(double tolerance) const;
+  // Returns whether what the model answers with was compared, and no error is above the tolerance.
+  bool Same(double tolerance) const;
 };
 
 // Computes each sequence alone. Returns InvalidArgument that names an output whose width differs

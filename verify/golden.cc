@@ -1,5 +1,6 @@
 #include "verify/golden.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -36,6 +37,27 @@ absl::StatusOr<std::vector<int64_t>> Lengths(const std::map<std::string, Array>&
   return lengths;
 }
 
+// Reads the first numbers of each row, as many as its length, which are in [0, below).
+absl::StatusOr<std::vector<std::vector<int32_t>>> ReadRows(const std::string& name,
+                                                           const Array& array,
+                                                           const std::vector<int64_t>& lengths,
+                                                           int64_t below) {
+  std::vector<std::vector<int32_t>> rows;
+  for (size_t row = 0; row < lengths.size(); ++row) {
+    std::vector<int32_t>& values = rows.emplace_back();
+    for (int64_t position = 0; position < lengths[row]; ++position) {
+      const auto place = static_cast<size_t>(static_cast<int64_t>(row) * array.shape[1] + position);
+      const int64_t value = Whole(array.values[place], 0, below - 1);
+      if (value < 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(name, "[", row, ", ", position, "] is not in [0, ", below - 1, "]"));
+      }
+      values.push_back(static_cast<int32_t>(value));
+    }
+  }
+  return rows;
+}
+
 absl::Status ReadSequences(const std::map<std::string, Array>& arrays, const ModelConfig& config,
                            Golden* golden) {
   const auto it = arrays.find("input_ids");
@@ -49,23 +71,23 @@ absl::Status ReadSequences(const std::map<std::string, Array>& arrays, const Mod
       return absl::InvalidArgumentError(absl::StrCat(
           "input_ids has ", lengths[row], " positions; the model has ", config.max_positions));
     }
-    std::vector<int32_t>& sequence = golden->sequences.emplace_back();
-    for (int64_t position = 0; position < lengths[row]; ++position) {
-      const auto place = static_cast<size_t>(static_cast<int64_t>(row) * ids.shape[1] + position);
-      const int64_t id = Whole(ids.values[place], 0, config.vocab_size - 1);
-      if (id < 0) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "input_ids[", row, ", ", position, "] is not in [0, ", config.vocab_size - 1, "]"));
-      }
-      sequence.push_back(static_cast<int32_t>(id));
-    }
   }
+  SLUICE_ASSIGN_OR_RETURN(golden->sequences,
+                          ReadRows("input_ids", ids, lengths, config.vocab_size));
+  const auto types = arrays.find("token_type_ids");
+  if (types == arrays.end()) return absl::OkStatus();
+  if (types->second.shape != ids.shape) {
+    return absl::InvalidArgumentError("token_type_ids is not of the shape of input_ids");
+  }
+  SLUICE_ASSIGN_OR_RETURN(golden->types, ReadRows("token_type_ids", types->second, lengths,
+                                                  std::max<int64_t>(config.token_types, 1)));
   return absl::OkStatus();
 }
 
 // Tells outputs of sequences, [n, width], from those of positions, [n, length, width].
 bool IsOfSequences(const std::string& name, const Array& array) {
-  return name == "scores" || (name.starts_with("module:") && array.shape.size() == 2);
+  return name == "scores" || name == "embedding" ||
+         (name.starts_with("module:") && array.shape.size() == 2);
 }
 
 absl::Status CheckShape(const std::string& name, const Array& array,
@@ -89,7 +111,7 @@ absl::StatusOr<Golden> ParseGolden(std::map<std::string, Array> arrays, const Mo
   SLUICE_RETURN_IF_ERROR(ReadSequences(arrays, config, &golden));
   const std::vector<int64_t> shape = arrays["input_ids"].shape;
   for (auto& [name, array] : arrays) {
-    if (name == "input_ids" || name == "input_lengths") continue;
+    if (name == "input_ids" || name == "input_lengths" || name == "token_type_ids") continue;
     SLUICE_RETURN_IF_ERROR(CheckShape(name, array, shape));
     auto& outputs = IsOfSequences(name, array) ? golden.sequence_outputs : golden.outputs;
     outputs[name] = std::move(array);

@@ -40,10 +40,14 @@ std::string Report(const Comparison& comparison, int64_t layers, double toleranc
                     ": the weights behind them are not checked.\n");
   }
   const Worst* first = comparison.FirstAbove(tolerance);
-  if (first == nullptr) {
+  if (!comparison.missing_answer.empty()) {
+    absl::StrAppend(&text, "Not verified: the model answers with ", comparison.missing_answer,
+                    ", which the golden does not have.\n");
+  }
+  if (comparison.Same(tolerance)) {
     absl::StrAppendFormat(&text, "The same within %g: %d outputs.\n", tolerance,
                           comparison.outputs.size());
-  } else {
+  } else if (first != nullptr) {
     absl::StrAppendFormat(
         &text, "Differs first at %s, %s: sequence %d, %sfeature %d is %.9g, expected %.9g.\n",
         LayerName(first->layer, layers), absl::CHexEscape(first->name), first->sequence,
@@ -67,7 +71,7 @@ absl::StatusOr<std::string> Verify(const std::string& model_directory, const std
     return absl::InvalidArgumentError(
         absl::StrCat(golden, ": has no output that the model computes"));
   }
-  *same = comparison.FirstAbove(tolerance) == nullptr;
+  *same = comparison.Same(tolerance);
   return Report(comparison, (*model)->config.layers, tolerance);
 }
 

@@ -12,7 +12,8 @@ namespace sluice::verify {
 std::string Report(const Comparison& comparison, int64_t layers, double tolerance);
 
 // Does all of `sluice verify`: reads both files, compares them and returns the report. Sets `*same`
-// to whether all outputs are within the tolerance. Errors name the file.
+// to whether what the model answers with was compared, and all outputs are within the tolerance.
+// Errors name the file.
 absl::StatusOr<std::string> Verify(const std::string& model_directory, const std::string& golden,
                                    double tolerance, const CpuOptions& options, bool* same);
 

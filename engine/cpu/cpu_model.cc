@@ -93,6 +93,12 @@ RowOrder CpuModel::row_order() const {
   return model_->config.position_wise.Any() ? RowOrder::kPositionMajor : RowOrder::kSequenceMajor;
 }
 
+void CpuModel::ParallelFor(int64_t n, int64_t grain,
+                           absl::FunctionRef<void(int64_t begin, int64_t end)> body) const {
+  context_.pool->ParallelFor(n, grain,
+                             [body](int64_t begin, int64_t end, int) { body(begin, end); });
+}
+
 absl::StatusOr<std::unique_ptr<Plan>> CpuModel::Prepare(const Bucket& bucket) const {
   SLUICE_RETURN_IF_ERROR(CheckBucket(bucket));
   return std::make_unique<CpuPlan>(this, bucket, model_->config.vocab_size, LayOut(bucket));

@@ -27,6 +27,8 @@ class CpuModel final : public ExecutableModel {
   AttentionVariant attention() const override { return attention_.variant; }
   absl::StatusOr<std::string> DescribePlan(const PlanQuery& query) const override;
   RowOrder row_order() const override;
+  void ParallelFor(int64_t n, int64_t grain,
+                   absl::FunctionRef<void(int64_t begin, int64_t end)> body) const override;
   absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const override;
   int64_t page_bytes() const override;
   int64_t activation_bytes(const Bucket& largest) const override;

@@ -6,11 +6,14 @@
 #include <cstddef>
 #include <limits>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include "base/ceil_div.h"
+#include "kernels/choose_diverse.h"
 #include "kernels/cpu/head.h"
 #include "kernels/cpu/sample.h"
+#include "kernels/diversity.h"
 
 namespace sluice {
 namespace {
@@ -19,7 +22,7 @@ using kernels::kHeadRows;
 
 // Returns whether the answer of the row needs all of its logits.
 bool NeedsLogits(const SampledRow& row, int64_t vocab) {
-  if (row.logits != nullptr || row.num_top > kernels::kMostBest) return true;
+  if (row.logits != nullptr || row.num_pool() > kernels::kMostBest) return true;
   if (row.target >= 0) return false;
   const int64_t candidates = kernels::CandidatesToDraw(row.params, vocab);
   return row.edits != nullptr || candidates == 0 || candidates > kernels::kMostBest;
@@ -27,8 +30,28 @@ bool NeedsLogits(const SampledRow& row, int64_t vocab) {
 
 // Returns the number of most likely tokens that the answer of the row needs otherwise.
 int64_t BestOf(const SampledRow& row, int64_t vocab) {
-  const int64_t top = row.num_top;
+  const int64_t top = row.num_pool();
   return row.target >= 0 ? top : std::max(top, kernels::CandidatesToDraw(row.params, vocab));
+}
+
+// Leaves, of the pool of best tokens that the row's lists hold, the diverse ones among them.
+void Diversify(const SampledRow& row, const ItemHead& items) {
+  if (!(row.diversity > 0)) return;
+  int32_t chosen[kernels::kMostDiverse];
+  const auto product = [&](int64_t i, int64_t j) {
+    return items.Product(row.top_ids[i], row.top_ids[j]);
+  };
+  const std::span<int32_t> places(chosen, static_cast<size_t>(row.num_top));
+  kernels::ChooseDiverse({row.top_scores, static_cast<size_t>(row.pool)}, row.diversity, product,
+                         places, row.diverse_scratch);
+  const auto keep = [&](auto* list) {
+    std::array<std::remove_reference_t<decltype(*list)>, kernels::kMostDiverse> kept;
+    for (size_t i = 0; i < places.size(); ++i) kept[i] = list[places[i]];
+    std::copy_n(kept.begin(), places.size(), list);
+  };
+  keep(row.top_ids);
+  keep(row.top_logprobs);
+  keep(row.top_scores);
 }
 
 constexpr kernels::SampleResult kNoToken = {-1, std::numeric_limits<float>::quiet_NaN()};
@@ -104,6 +127,7 @@ class CpuHead final : public CpuOp {
         } else {
           Answer(run.context.profile, sampled, results[i]);
         }
+        if (sampled.result->token >= 0) Diversify(sampled, *finish_.items);
       }
     };
     run.context.pool->ParallelFor(rows, 1, answer);
@@ -117,7 +141,7 @@ class CpuHead final : public CpuOp {
       return;
     }
     const auto logprob = [&](float logit) { return static_cast<float>(logit - found.log_sum); };
-    for (int32_t i = 0; i < sampled.num_top; ++i) {
+    for (int32_t i = 0; i < sampled.num_pool(); ++i) {
       sampled.top_ids[i] = found.best_ids[i];
       sampled.top_logprobs[i] = logprob(found.best_logits[i]);
       if (sampled.top_scores != nullptr) sampled.top_scores[i] = found.best_logits[i];
@@ -138,14 +162,14 @@ class CpuHead final : public CpuOp {
                      uint64_t* scratch) {
     const kernels::SampleRow row{.logits = logits.data(),
                                  .n = std::ssize(logits),
-                                 .num_top = sampled.num_top,
+                                 .num_top = sampled.num_pool(),
                                  .top_ids = sampled.top_ids,
                                  .top_logprobs = sampled.top_logprobs,
                                  .edits = sampled.target < 0 ? sampled.edits : nullptr};
     if (sampled.target < 0) {
       *sampled.result = kernels::Sample(profile, sampled.params, row, scratch);
       if (sampled.result->token < 0) return;  // there are no candidates then
-      for (int32_t k = 0; sampled.top_scores != nullptr && k < sampled.num_top; ++k) {
+      for (int32_t k = 0; sampled.top_scores != nullptr && k < sampled.num_pool(); ++k) {
         sampled.top_scores[k] = logits[sampled.top_ids[k]];
       }
       return;

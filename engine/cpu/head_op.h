@@ -6,14 +6,16 @@
 #include <vector>
 
 #include "engine/cpu/cpu_op.h"
+#include "engine/model/output_heads.h"
 #include "kernels/cpu/gemm.h"
 
 namespace sluice {
 
 // The parts of a head beside its matrix; see HeadOp.
 struct HeadFinish {
-  std::vector<float> bias;  // [vocab] or empty
-  float soft_cap = 0;       // 0 for none
+  std::vector<float> bias;          // [vocab] or empty
+  float soft_cap = 0;               // 0 for none
+  const ItemHead* items = nullptr;  // has the rows as stored; outlives the op
 };
 
 // `head` is [hidden -> vocab]; `in` holds the rows after the last norm.

@@ -102,7 +102,8 @@ class CpuLowering {
     SLUICE_ASSIGN_OR_RETURN(auto bias, weights_.Floats(op.bias, config_.vocab_size));
     SLUICE_ASSIGN_OR_RETURN(auto head, weights_.Dense(op.weight, MatrixLayout::kOutIn, Width(op.in),
                                                       config_.vocab_size, IsInInt8(model_, op)));
-    return MakeCpuHead(op.in, std::move(head), {std::move(bias), op.soft_cap});
+    return MakeCpuHead(op.in, std::move(head),
+                       {std::move(bias), op.soft_cap, model_.items ? &*model_.items : nullptr});
   }
 
   bool in_bf16() const { return weights_.in_bf16(); }

@@ -91,12 +91,10 @@ cuda::DrawEdits Write(const kernels::LogitEdits& edits, ListWriter* lists) {
 }
 
 cuda::SampleRequest RequestOf(const SampledRow& row) {
-  return {.params = row.params, .target = row.target, .num_top = row.num_top};
+  return {.params = row.params, .target = row.target, .num_top = row.num_pool()};
 }
 
-bool WantsLogits(const SampledRow& row) {
-  return row.logits != nullptr || row.top_scores != nullptr;
-}
+bool WantsLogits(const SampledRow& row) { return row.logits != nullptr; }
 
 }  // namespace
 
@@ -123,7 +121,7 @@ absl::StatusOr<std::unique_ptr<CudaHead<T>>> CudaHead<T>::Create(const ModelConf
   std::unique_ptr<CudaHead> head(new CudaHead(config, most_rows, weights));
   head->hidden_ = hidden;
   SLUICE_RETURN_IF_ERROR(head->Allocate(device));
-  for (const Kind kind : {kWide, kNarrow, kScore}) {
+  for (const Kind kind : {kWide, kNarrow, kScore, kDiverse}) {
     if (!head->Uses(kind)) continue;
     stream.BeginCapture();
     head->Launch(kind, stream);
@@ -158,21 +156,24 @@ template <typename T>
 int64_t CudaHead<T>::Cut(void* memory) {
   const int64_t rows = Uses(kWide) ? kWideRows : kNarrowRows;
   Cutter cutter(memory);
-  for (const Kind kind : {kWide, kNarrow, kManyTop, kScore}) {
+  for (const Kind kind : {kWide, kNarrow, kManyTop, kScore, kDiverse}) {
     if (Uses(kind)) input_[kind] = CutInput(kind, cutter);
   }
   gathered_ = cutter.Take<T>(rows * width_);
   scratch_ = cutter.Take<uint64_t>(int64_t{kNarrowRows} * vocab_);
   lists_ = cutter.Take<int32_t>(Capacity().lists);
-  const int64_t top = std::max(rows * MostTop(kNarrow), int64_t{kNarrowRows} * vocab_);
+  const int64_t top = std::max({rows * MostTop(kNarrow), int64_t{kNarrowRows} * vocab_,
+                                int64_t{kDiverseRows} * MostTop(kDiverse)});
   output_.outcomes = cutter.Take<cuda::SampleOutcome>(most_rows_);
   output_.top_ids = cutter.Take<int32_t>(top);
   output_.top_logprobs = cutter.Take<float>(top);
+  output_.top_scores = cutter.Take<float>(top);
   output_.logits = cutter.Take<float>(rows * columns_);
   if (Uses(kScore)) {
     parts_ = cutter.Take<cuda::ScorePart>(cuda::ScoreParts(rows, vocab_));
     target_logits_ = cutter.Take<float>(rows);
   }
+  factors_ = cutter.Take<double>(kDiverseRows * cuda::DiverseFactor(MostTop(kDiverse)));
   return cutter.end();
 }
 
@@ -212,7 +213,8 @@ typename CudaHead<T>::Input CudaHead<T>::CutInput(Kind kind, Cutter& cutter) con
           .row_ids = cutter.template Take<int32_t>(rows),
           .excluded_begin = cutter.template Take<int32_t>(rows + 1),
           .requests = cutter.template Take<cuda::SampleRequest>(rows),
-          .edits = cutter.template Take<cuda::DrawEdits>(rows == kWideRows ? 0 : rows)};
+          .edits = cutter.template Take<cuda::DrawEdits>(rows == kWideRows ? 0 : rows),
+          .diverse = cutter.template Take<cuda::DiverseRequest>(kind == kDiverse ? rows : 0)};
 }
 
 template <typename T>
@@ -231,6 +233,7 @@ int64_t CudaHead<T>::CutStaging(void* memory, HeadStaging* staging) const {
   staging->output_.outcomes = cutter.Take<cuda::SampleOutcome>(capacity.outcomes);
   staging->output_.top_ids = cutter.Take<int32_t>(capacity.top);
   staging->output_.top_logprobs = cutter.Take<float>(capacity.top);
+  staging->output_.top_scores = cutter.Take<float>(capacity.top);
   staging->output_.logits = cutter.Take<float>(capacity.logits);
   return cutter.end();
 }
@@ -277,7 +280,27 @@ void CudaHead<T>::Launch(Kind kind, DeviceStream& stream) const {
                         .first = input.counts + 2,
                         .outcomes = output_.outcomes,
                         .top_ids = output_.top_ids,
-                        .top_logprobs = output_.top_logprobs});
+                        .top_logprobs = output_.top_logprobs,
+                        .top_scores = output_.top_scores});
+  if (kind == kDiverse) LaunchDiverse(stream);
+}
+
+template <typename T>
+void CudaHead<T>::LaunchDiverse(DeviceStream& stream) const {
+  const Input& input = input_[kDiverse];
+  cuda::Diversify<T>(stream, {.weight = weights_.weight,
+                              .packed = weights_.layer == nullptr,
+                              .k = width_,
+                              .columns = columns_,
+                              .requests = input.diverse,
+                              .rows = {input.counts, kDiverseRows},
+                              .first = input.counts + 2,
+                              .outcomes = output_.outcomes,
+                              .max_top = MostTop(kDiverse),
+                              .factors = factors_,
+                              .top_ids = output_.top_ids,
+                              .top_logprobs = output_.top_logprobs,
+                              .top_scores = output_.top_scores});
 }
 
 template <typename T>
@@ -341,7 +364,8 @@ bool CudaHead<T>::IsScored(const SampledRow& row) const {
 template <typename T>
 bool CudaHead<T>::Allows(Kind kind, const SampledRow& row) const {
   if ((kind == kScore) != IsScored(row)) return false;
-  if (row.num_top > MostTop(kind)) return false;
+  if ((kind == kDiverse) != (row.diversity > 0)) return false;
+  if (row.num_pool() > MostTop(kind)) return false;
   if (kind != kWide) return true;
   return EditsOf(row) == nullptr && !WantsLogits(row);
 }
@@ -373,6 +397,8 @@ typename CudaHead<T>::Run CudaHead<T>::NextRun(const StepBatch& batch, int64_t f
                                                const HeadStaging& staging) const {
   const Run score = RunOf(kScore, batch, first, staging);
   if (score.rows > 0) return score;
+  const Run diverse = RunOf(kDiverse, batch, first, staging);
+  if (diverse.rows > 0) return diverse;
   const Run narrow = RunOf(kNarrow, batch, first, staging);
   if (narrow.rows == 0) return RunOf(kManyTop, batch, first, staging);
   if (narrow.rows < kNarrowRows || !Uses(kWide)) return narrow;
@@ -394,7 +420,7 @@ typename CudaHead<T>::Run CudaHead<T>::RunOf(Kind kind, const StepBatch& batch, 
     Taken end = run.end;
     ++end.outcomes;
     end.lists += ListWords(row, vocab_);
-    if (kind == kManyTop) {
+    if (FetchesByRow(kind)) {
       end.top += row.num_top;
     } else if (any_top) {
       end.top = run.begin.top + (run.rows + 1) * int64_t{MostTop(kind)};
@@ -422,7 +448,9 @@ void CudaHead<T>::Send(const StepBatch& batch, const Run& run, HeadStaging& stag
   sent.counts[1] = cuda::CutIntoRowTiles({&all, 1}, sent.tiles);
   for (int32_t i = 0; i < run.rows; ++i) {
     sent.row_ids[i] = batch.sampled_rows()[run.first + i];
-    sent.requests[i] = RequestOf(batch.sampled()[run.first + i]);
+    const SampledRow& row = batch.sampled()[run.first + i];
+    sent.requests[i] = RequestOf(row);
+    if (run.kind == kDiverse) sent.diverse[i] = {row.diversity, row.pool, row.num_top};
   }
   SendLists(batch, run, sent, staging, stream);
   stream.CopyToDevice(input_[run.kind].counts, sent.counts, InputBytes(run.kind));
@@ -454,18 +482,24 @@ void CudaHead<T>::Fetch(const StepBatch& batch, const Run& run, HeadStaging& sta
   const Output& fetched = staging.output_;
   stream.CopyToHost(fetched.outcomes + run.begin.outcomes, output_.outcomes + run.first,
                     run.rows * sizeof(cuda::SampleOutcome));
+  const auto rows = batch.sampled().subspan(run.first, run.rows);
+  const bool scores = std::any_of(rows.begin(), rows.end(),
+                                  [](const SampledRow& row) { return row.top_scores != nullptr; });
   const auto fetch_top = [&](int64_t to, int64_t from, int64_t count) {
     if (count == 0) return;
+    if (scores) {
+      stream.CopyToHost(fetched.top_scores + to, output_.top_scores + from, count * sizeof(float));
+    }
     stream.CopyToHost(fetched.top_ids + to, output_.top_ids + from, count * sizeof(int32_t));
     stream.CopyToHost(fetched.top_logprobs + to, output_.top_logprobs + from,
                       count * sizeof(float));
   };
   int64_t top = run.begin.top, logits = run.begin.logits;
-  if (run.kind != kManyTop) fetch_top(top, 0, run.end.top - top);
+  if (!FetchesByRow(run.kind)) fetch_top(top, 0, run.end.top - top);
   for (int32_t i = 0; i < run.rows; ++i) {
     const SampledRow& row = batch.sampled()[run.first + i];
-    if (run.kind == kManyTop) {
-      fetch_top(top, int64_t{i} * vocab_, row.num_top);
+    if (FetchesByRow(run.kind)) {
+      fetch_top(top, int64_t{i} * MostTop(run.kind), row.num_top);
       top += row.num_top;
     }
     if (WantsLogits(row)) {
@@ -490,16 +524,15 @@ void CudaHead<T>::DeliverRun(const StepBatch& batch, const Run& run,
     const SampledRow& row = batch.sampled()[run.first + i];
     const cuda::SampleOutcome& outcome = fetched.outcomes[run.begin.outcomes + i];
     *row.result = {outcome.token, outcome.logprob};
-    const float* const all = fetched.logits + logits;
-    if (row.logits != nullptr) std::copy_n(all, vocab_, row.logits);
+    if (row.logits != nullptr) std::copy_n(fetched.logits + logits, vocab_, row.logits);
     if (outcome.token >= 0) {  // otherwise there are no candidates
       std::copy_n(fetched.top_ids + top, row.num_top, row.top_ids);
       std::copy_n(fetched.top_logprobs + top, row.num_top, row.top_logprobs);
-      for (int32_t k = 0; row.top_scores != nullptr && k < row.num_top; ++k) {
-        row.top_scores[k] = all[row.top_ids[k]];
+      if (row.top_scores != nullptr) {
+        std::copy_n(fetched.top_scores + top, row.num_top, row.top_scores);
       }
     }
-    top += run.kind == kManyTop ? row.num_top : MostTop(run.kind);
+    top += FetchesByRow(run.kind) ? row.num_top : MostTop(run.kind);
     if (WantsLogits(row)) logits += vocab_;
   }
 }

@@ -14,6 +14,7 @@
 #include "engine/cuda/device.h"
 #include "engine/model/config.h"
 #include "engine/step_batch.h"
+#include "kernels/cuda/diverse.h"
 #include "kernels/cuda/product_split.h"
 #include "kernels/cuda/row_tiles.h"
 #include "kernels/cuda/sample.h"
@@ -39,6 +40,8 @@ class CudaHead {
  public:
   // The most rows of a run, and of one with edits, logits or many candidates.
   static constexpr int32_t kWideRows = 256, kNarrowRows = 32;
+  // The most rows of a run that chooses diverse candidates.
+  static constexpr int32_t kDiverseRows = 8;
   // The most candidates of a row in a run that does not allow more.
   static constexpr int32_t kFewTop = 64;
 
@@ -75,8 +78,9 @@ class CudaHead {
 
  private:
   // The kinds of runs. Those with many candidates are rare and not captured. kScore, which our
-  // kernels have, computes log-probabilities of given tokens and writes no logits.
-  enum Kind { kWide, kNarrow, kManyTop, kScore, kKinds };
+  // kernels have, computes log-probabilities of given tokens and writes no logits. kDiverse chooses
+  // candidates, of all numbers that a request may ask for.
+  enum Kind { kWide, kNarrow, kManyTop, kScore, kDiverse, kKinds };
 
   // The input of a run, which the host sends in one copy.
   struct Input {
@@ -87,6 +91,7 @@ class CudaHead {
     int32_t* excluded_begin;  // [rows + 1], into the lists, which are sent separately
     kernels::cuda::SampleRequest* requests;  // [rows]
     kernels::cuda::DrawEdits* edits;         // [rows], of the rows that have edits; unless wide
+    kernels::cuda::DiverseRequest* diverse;  // [rows], of kDiverse
   };
   // The output of a run. The outcomes are those of the step: a row's is at its index among the
   // sampled rows.
@@ -94,6 +99,7 @@ class CudaHead {
     kernels::cuda::SampleOutcome* outcomes;  // [most_rows]
     int32_t* top_ids;                        // [rows, MostTop()]
     float* top_logprobs;                     // [rows, MostTop()]
+    float* top_scores;                       // [rows, MostTop()]
     float* logits;                           // [rows, columns_] on the device, else [rows, vocab]
   };
   // The parts of the staging arrays that runs take: bytes of input, words of lists, rows, entries
@@ -111,12 +117,18 @@ class CudaHead {
 
   bool Uses(Kind kind) const;
   int32_t MostRows(Kind kind) const {
+    if (kind == kDiverse) return kDiverseRows;
     return kind == kWide || (kind == kScore && Uses(kWide)) ? kWideRows : kNarrowRows;
   }
   // Returns whether the row's answer is that of a run of kScore. That depends on the row alone,
   // because such runs round differently.
   bool IsScored(const SampledRow& row) const;
-  int32_t MostTop(Kind kind) const { return kind == kManyTop ? vocab_ : std::min(kFewTop, vocab_); }
+  int32_t MostTop(Kind kind) const {
+    if (kind == kManyTop) return vocab_;
+    return std::min(kind == kDiverse ? kernels::kMostDiversePool : kFewTop, vocab_);
+  }
+  // Returns whether the candidates of each row are fetched by themselves.
+  static bool FetchesByRow(Kind kind) { return kind == kManyTop || kind == kDiverse; }
   size_t WorkspaceBytes() const;
   int32_t SplitCounters() const {
     return kernels::cuda::Segments(width_) > 1 ? kernels::cuda::kMostSplitTiles : 0;
@@ -138,6 +150,7 @@ class CudaHead {
   void Launch(Kind kind, DeviceStream& stream) const;
   void LaunchProducts(Kind kind, DeviceStream& stream) const;
   void LaunchScore(DeviceStream& stream) const;
+  void LaunchDiverse(DeviceStream& stream) const;
   kernels::cuda::RowTiles TilesOf(Kind kind) const;
   // Returns the run for rows from `first` on, with as many rows as one graph takes and as the
   // staging area has room for, possibly none.
@@ -164,6 +177,7 @@ class CudaHead {
   int32_t* lists_ = nullptr;
   kernels::cuda::ScorePart* parts_ = nullptr;  // of runs of kScore, like target_logits_
   float* target_logits_ = nullptr;             // [rows]
+  double* factors_ = nullptr;                  // of runs of kDiverse
   Output output_ = {};
   std::array<std::unique_ptr<DeviceGraph>, kKinds> graphs_;  // nullptr where none was captured
 };

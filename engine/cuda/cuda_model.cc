@@ -31,6 +31,9 @@ class CudaPlan final : public Plan {
     return bytes;
   }
   bool Accepts(const StepNeeds& needs) const override { return needs.num_top <= vocab_size_; }
+  bool Captures(const StepNeeds& needs) const override {
+    return needs.num_top <= CudaHead<float>::kFewTop;
+  }
   bool eager() const override { return eager_; }
 
   const ExecutableModel* model() const { return model_; }

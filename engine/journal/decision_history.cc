@@ -18,6 +18,36 @@ std::vector<ExplainedWait> RecentWaits::Since(MonoTime since) const {
   return waits;
 }
 
+void RequestHistory::Add(const ExplainedStep& step) {
+  const auto alike = [&](const ExplainedStep& last) {
+    return last.own_tokens == step.own_tokens && last.batch == step.batch &&
+           last.bucket == step.bucket && last.trigger == step.trigger &&
+           last.lookup == step.lookup && last.company == step.company;
+  };
+  const bool waited = std::exchange(waited_, false);
+  if (complete_) return;
+  if (!steps.empty() && !waited && alike(steps.back())) {
+    ExplainedStep& last = steps.back();
+    last.last_step = step.last_step;
+    last.replay = std::min(last.replay, step.replay);
+    last.longest = std::max(last.longest, step.longest);
+    last.count += step.count;
+  } else if (steps.size() < kSteps) {
+    steps.push_back(step);
+  } else {
+    complete_ = true;
+  }
+}
+
+void RequestHistory::AddWaits(const RecentWaits& recent, MonoTime queued) {
+  if (!recent.AnySince(std::max(seen_, queued))) return;
+  for (const ExplainedWait& wait : recent.Since(std::max(seen_, queued))) {
+    seen_ = wait.at + nanoseconds(1);
+    waited_ = true;
+    if (waits.size() < kWaits) waits.push_back(wait);
+  }
+}
+
 void DecisionHistory::Add(const Request& request, const absl::Status& status,
                           const RequestTrace& trace, RequestHistory history) {
   if (capacity_ == 0 || request.spec->id.empty()) return;
@@ -30,6 +60,7 @@ void DecisionHistory::Add(const Request& request, const absl::Status& status,
   hashes_[next_] = hash;
   Explanation& explanation = explanations_[next_];
   explanation.request_id = request.spec->id;
+  explanation.caller = request.caller;
   explanation.model = request.spec->model->name;
   explanation.version = request.spec->model->version;
   explanation.status = status;

@@ -14,32 +14,39 @@
 
 namespace sluice {
 
-// The decisions about one request so far. Used by the scheduling thread alone.
-struct RequestHistory {
-  static constexpr size_t kSteps = 32;  // the first steps are kept
-
-  void Add(const ExplainedStep& step) {
-    if (steps.size() < kSteps) steps.push_back(step);
-  }
-
-  std::vector<ExplainedWait> waits;
-  std::vector<ExplainedStep> steps;
-};
-
-// The latest decisions to wait. A ring of as many as an explanation lists suffices: the waits of a
-// request before its first step are the latest ones at that time. Used by the scheduling thread
-// alone.
+// The latest decisions to wait: as many as a request keeps. Used by the scheduling thread alone.
 class RecentWaits {
  public:
-  static constexpr size_t kWaits = 16;
+  static constexpr size_t kWaits = 64;
 
   void Add(const ExplainedWait& wait) { waits_[count_++ % kWaits] = wait; }
+  bool AnySince(MonoTime since) const {
+    return count_ > 0 && waits_[(count_ - 1) % kWaits].at >= since;
+  }
   // Returns the waits at `since` or later, in order.
   std::vector<ExplainedWait> Since(MonoTime since) const;
 
  private:
   std::array<ExplainedWait, kWaits> waits_;
   size_t count_ = 0;
+};
+
+// The decisions about one request so far. Used by the scheduling thread alone.
+struct RequestHistory {
+  static constexpr size_t kSteps = 64, kWaits = 64;  // the first ones are kept
+
+  // Adds a step, as one more of the last one if they are alike.
+  void Add(const ExplainedStep& step);
+  // Adds the waits that were decided since the last call.
+  void AddWaits(const RecentWaits& recent, MonoTime queued);
+
+  std::vector<ExplainedWait> waits;
+  std::vector<ExplainedStep> steps;
+
+ private:
+  MonoTime seen_{};        // waits before it are added
+  bool waited_ = false;    // whether one was added since the last step
+  bool complete_ = false;  // whether a step was not kept; no later one is
 };
 
 // A ring of the requests that ended last. Thread-safe.

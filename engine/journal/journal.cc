@@ -177,6 +177,8 @@ void Journal::OnPush(const WaitingSequence& sequence, bool arrival) {
         .AddTime("queued", sequence.queued)
         .AddTime("deadline", sequence.deadline)
         .Add("overtaken", sequence.overtaken);
+    if (sequence.caller != 0) line.Add("caller", sequence.caller);
+    if (!arrival && sequence.deferred.count() != 0) line.Add("deferred", sequence.deferred.count());
     if (sequence.reach == AttentionReach()) return;
     line.Add("window", sequence.reach.window).Add("windowed", sequence.reach.windowed);
   });

@@ -16,6 +16,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kMostDepth = 4;
+constexpr int64_t kMostDeferred = int64_t{1} << 60;  // nanoseconds
 constexpr int64_t kMost32 = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMostJournalTokens = 1 << 20;
 // About 73 years: sums with any option stay far from overflow.
@@ -75,6 +76,8 @@ JournalEntry ReadPush(ObjectReader* reader) {
   push.sequence = {
       .ticket = Ticket(reader),
       .priority = Int32(reader, "priority", 1, kPriorityLevels),
+      .caller = static_cast<uint32_t>(
+          reader->Integer("caller", 0, std::numeric_limits<uint32_t>::max(), 0)),
       .first_position = Int32(reader, "first", 0, kMostJournalTokens),
       .reach = {.window = static_cast<int32_t>(reader->Integer("window", 0, kMostJournalTokens, 0)),
                 .windowed = reader->Number("windowed", 0, 1, 0)},
@@ -86,6 +89,7 @@ JournalEntry ReadPush(ObjectReader* reader) {
       .generates = reader->Boolean("generates", false),
       .expected_steps = Int32(reader, "steps", 1, kMostJournalTokens),
       .queued = Time(reader, "queued"),
+      .deferred = nanoseconds(reader->Integer("deferred", -kMostDeferred, kMostDeferred, 0)),
       .deadline = Time(reader, "deadline"),
       .overtaken = Int32(reader, "overtaken", 0),
   };

@@ -59,6 +59,7 @@ void ReadLlamaSizes(ObjectReader& root, ModelConfig& config) {
                                                   config.heads, " num_attention_heads"));
   }
   config.serving.classifier = {.pooling = Pooling::kLast, .bias = false, .module = "score"};
+  config.serving.token_classifier = {.module = "score"};
 }
 
 void ReadLlamaLike(ObjectReader& root, ModelConfig& config, const RopeKeys& rope) {

@@ -11,16 +11,22 @@
 namespace sluice {
 namespace {
 
+// The values of a row that are converted at a time.
+constexpr int64_t kBlock = 512;
+
 // Returns the product over `count` stored values, summed in lanes, which the compiler may keep in
 // registers.
-double DotBlock(const float* row, const double* state, int64_t count) {
+template <typename T>
+double DotBlock(const float* row, const T* state, int64_t count) {
   constexpr int64_t kLanes = 8;
   double sums[kLanes] = {};
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += row[i + lane] * state[i + lane];
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      sums[lane] += double{row[i + lane]} * state[i + lane];
+    }
   }
-  for (int64_t lane = 0; i < count; ++i, ++lane) sums[lane] += row[i] * state[i];
+  for (int64_t lane = 0; i < count; ++i, ++lane) sums[lane] += double{row[i]} * state[i];
   double sum = 0;
   for (const double lane : sums) sum += lane;
   return sum;
@@ -82,7 +88,6 @@ absl::StatusOr<StoredLinear> StoredLinear::Find(const Checkpoint& checkpoint,
 }
 
 double StoredLinear::At(int64_t row, std::span<const double> state) const {
-  constexpr int64_t kBlock = 512;
   float values[kBlock];
   const auto width = std::ssize(state);
   double sum = 0;
@@ -92,6 +97,19 @@ double StoredLinear::At(int64_t row, std::span<const double> state) const {
     sum += DotBlock(values, state.data() + first, count);
   }
   if (bias_) sum += kernels::LoadAsFloat(bias_->data, bias_->dtype, row);
+  return sum;
+}
+
+double StoredLinear::Product(int64_t a, int64_t b) const {
+  float of_a[kBlock], of_b[kBlock];
+  const int64_t width = weight_.shape[1];
+  double sum = 0;
+  for (int64_t first = 0; first < width; first += kBlock) {
+    const int64_t count = std::min(kBlock, width - first);
+    kernels::ConvertToFloat(weight_.data, weight_.dtype, a * width + first, count, of_a);
+    kernels::ConvertToFloat(weight_.data, weight_.dtype, b * width + first, count, of_b);
+    sum += DotBlock(of_a, of_b, count);
+  }
   return sum;
 }
 

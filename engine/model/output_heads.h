@@ -30,6 +30,8 @@ class StoredLinear {
   int64_t rows() const { return weight_.shape[0]; }
   // Returns row . state + bias; `state` is [width].
   double At(int64_t row, std::span<const double> state) const;
+  // Returns the inner product of two rows, without bias.
+  double Product(int64_t a, int64_t b) const;
 
  private:
   Tensor weight_;
@@ -71,6 +73,8 @@ class ItemHead {
 
   // Returns the logit of `id`, which is in [0, vocab).
   double Score(int32_t id, std::span<const double> state) const;
+  // Returns the inner product of the rows of two items, which are their vectors.
+  double Product(int32_t a, int32_t b) const { return rows_->Product(a, b); }
 
  private:
   std::optional<StoredLinear> rows_;

@@ -173,6 +173,7 @@ class SentenceFiles {
       return absl::InvalidArgumentError(absl::StrCat(kModulesFile, " has no Pooling"));
     }
     if (width_ > 0) serving_.normalize = normalizes_;
+    serving_.sentence_modules = true;
     return absl::OkStatus();
   }
 

@@ -95,8 +95,9 @@ ServingConfig ReadServing(ObjectReader& root, ObjectReader& extensions, const Mo
   serving.normalize = embedding.Boolean("normalize", false);
   serving.classifier = ReadClassifier(extensions, config);
   if (classifier != ClassifierOf::kNothing && !extensions.Has("classifier")) {
-    if (classifier == ClassifierOf::kRows) serving.classifier = config.serving.classifier;
-    serving.classifier.of_tokens = classifier == ClassifierOf::kTokens;
+    const bool of_tokens = classifier == ClassifierOf::kTokens;
+    serving.classifier = of_tokens ? config.serving.token_classifier : config.serving.classifier;
+    serving.classifier.of_tokens = of_tokens;
     ReadLabels(root, serving.classifier);
   }
   serving.alignment = extensions.Enum<PositionAlignment>("position_alignment");

@@ -120,6 +120,10 @@ struct ServingConfig {
   std::string similarity;      // the comparison of embeddings that the files name; may be empty
   bool lower_case = false;     // whether texts are in lower case before they are encoded
   ClassifierConfig classifier;
+  // The classifier that a family's architecture for token classification has. It is read before the
+  // architecture is known, and `classifier` is the one in use.
+  ClassifierConfig token_classifier;
+  bool sentence_modules = false;  // whether a modules.json says what becomes of the states
   PositionAlignment alignment = PositionAlignment::kStart;
   std::optional<Truncation> truncate;  // kError if absent
 
@@ -136,7 +140,7 @@ ScoreScale ReadScoreScale(ObjectReader& object, const std::string& key);
 enum class ClassifierOf { kNothing, kRows, kTokens };
 
 // Requires that `extensions` is the object "sluice" of `root`, and that the architecture was read
-// into `config`, whose classifier is the family's for rows.
+// into `config`, whose classifiers are the family's.
 ServingConfig ReadServing(ObjectReader& root, ObjectReader& extensions, const ModelConfig& config,
                           ClassifierOf classifier = ClassifierOf::kNothing);
 

@@ -42,7 +42,7 @@ PlanCache::PlanCache(const Model* model, const ExecutableModel* executable, Cloc
 
 absl::Status PlanCache::Known(const Bucket& bucket) const {
   const auto it = entries_.find(bucket);
-  if (it == entries_.end() || it->second.withdrawn() ||
+  if (it == entries_.end() || it->second.withdrawn() || it->second.awaited ||
       absl::IsResourceExhausted(it->second.status)) {
     return absl::FailedPreconditionError("not prepared");
   }
@@ -69,11 +69,13 @@ absl::Status PlanCache::Prepare(const Bucket& bucket) {
   Entry& entry = entries_[bucket];
   entry.prepare_time = duration;
   entry.status = plan.status();
-  if (!plan.ok()) return entry.status;
-  entry.plan = std::make_shared<const CachedPlan>(*std::move(plan), entry.use);
-  entry.activation_bytes = activation_bytes;
+  entry.awaited = false;
+  if (plan.ok()) {
+    entry.plan = std::make_shared<const CachedPlan>(*std::move(plan), entry.use);
+    entry.activation_bytes = activation_bytes;
+  }
   Publish();
-  return absl::OkStatus();
+  return entry.status;
 }
 
 absl::Status PlanCache::PublishEager(const Bucket& bucket) {
@@ -86,11 +88,41 @@ absl::Status PlanCache::PublishEager(const Bucket& bucket) {
   return absl::OkStatus();
 }
 
+void PlanCache::Await(std::span<const Bucket> buckets) {
+  MutexLock lock(&mu_);
+  for (const Bucket& bucket : buckets) {
+    const auto [it, added] = entries_.try_emplace(bucket);
+    SLUICE_CHECK(added);
+    it->second.awaited = true;
+  }
+  Publish();
+}
+
+std::vector<Bucket> PlanCache::Awaited() const {
+  MutexLock lock(&mu_);
+  std::vector<Bucket> buckets;
+  for (const auto& [bucket, use] : snapshot_->awaited) buckets.push_back(bucket);
+  return buckets;
+}
+
+std::optional<Bucket> PlanCache::MostAsked() const {
+  MutexLock lock(&mu_);
+  std::optional<Bucket> most;
+  int64_t most_asked = -1;
+  for (const auto& [bucket, use] : snapshot_->awaited) {
+    if (use->asked() <= most_asked) continue;
+    most = bucket;
+    most_asked = use->asked();
+  }
+  return most;
+}
+
 void PlanCache::Withdraw(const Bucket& bucket) {
   MutexLock lock(&mu_);
   const auto it = entries_.find(bucket);
-  SLUICE_CHECK(it != entries_.end() && it->second.plan != nullptr);
+  SLUICE_CHECK(it != entries_.end() && !it->second.withdrawn());
   it->second.plan = nullptr;
+  it->second.awaited = false;
   it->second.status = absl::OkStatus();
   ForgetLongestUnused();
   Publish();
@@ -143,11 +175,23 @@ int64_t PlanCache::memory_bytes() const {
   return bytes;
 }
 
+int64_t PlanCache::ladder_bytes() const {
+  MutexLock lock(&mu_);
+  int64_t plans = 0, activations = 0;
+  for (const auto& [bucket, entry] : entries_) {
+    if (entry.plan == nullptr) continue;
+    plans += entry.plan->plan().memory_bytes();
+    activations = std::max(activations, entry.activation_bytes);
+  }
+  return plans + activations;
+}
+
 void PlanCache::Publish() {
   auto snapshot = std::make_shared<Snapshot>();
   for (const auto& [bucket, entry] : entries_) {
     if (entry.plan != nullptr) snapshot->plans.push_back(entry.plan);
     if (entry.withdrawn()) snapshot->withdrawn.push_back(bucket);
+    if (entry.awaited) snapshot->awaited.emplace_back(bucket, entry.use);
   }
   snapshot_ = std::move(snapshot);
   version_.fetch_add(1, std::memory_order_release);
@@ -160,6 +204,12 @@ void PlanCache::Reader::Refresh() {
   version_ = cache_->version_.load(std::memory_order_relaxed);
 }
 
+// Returns the outcome of a lookup that found the ladder's choice, which accepts the step.
+Lookup LookupOf(const Plan& plan, const StepNeeds& needs) {
+  if (plan.eager()) return Lookup::kMissMemory;
+  return plan.Captures(needs) ? Lookup::kHit : Lookup::kMissGuard;
+}
+
 PlanCache::Found PlanCache::Reader::Find(const Bucket& wanted, const StepNeeds& needs, Cost cost) {
   Refresh();
   if (snapshot_ == nullptr) return {};
@@ -169,10 +219,13 @@ PlanCache::Found PlanCache::Reader::Find(const Bucket& wanted, const StepNeeds& 
   });
   if (it != plans.end() && (*it)->plan().bucket() == wanted) {
     const Plan& plan = (*it)->plan();
-    const Lookup lookup = plan.eager() ? Lookup::kMissMemory : Lookup::kHit;
-    if (plan.Accepts(needs)) return {.plan = it->get(), .lookup = lookup};
+    if (plan.Accepts(needs)) return {.plan = it->get(), .lookup = LookupOf(plan, needs)};
     return Fallback(needs, cost, Lookup::kMissGuard);
   }
+  const auto& awaited = snapshot_->awaited;
+  const auto asked = std::partition_point(awaited.begin(), awaited.end(),
+                                          [&](const auto& entry) { return entry.first < wanted; });
+  if (asked != awaited.end() && asked->first == wanted) asked->second->Ask();
   const auto& withdrawn = snapshot_->withdrawn;
   const bool evicted = std::binary_search(withdrawn.begin(), withdrawn.end(), wanted);
   return Fallback(needs, cost, evicted ? Lookup::kMissEvicted : Lookup::kMissNotCaptured);

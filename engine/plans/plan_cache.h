@@ -1,6 +1,6 @@
 // The prepared plans of one model on one device: on CUDA, captured graphs.
 //
-// Warm-up (engine/runner/warm_up.h) and reviews (engine/runner/ladder_reviewer.h) have plans
+// Warm-up (engine/runner/warm_up.h, later_plans.h) and reviews (ladder_reviewer.h) have plans
 // prepared; a review withdraws those of buckets that it drops.
 //
 // Concurrency contract
@@ -15,6 +15,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/container/btree_map.h"
@@ -34,6 +37,9 @@ class BucketUse {
  public:
   // Called by one thread.
   void Record(const BatchTrace& batch);
+  // Counts a step that ran in another bucket because the plan of this one was not ready yet.
+  void Ask() { asked_.fetch_add(1, std::memory_order_relaxed); }
+  int64_t asked() const { return asked_.load(std::memory_order_relaxed); }
   // Returns the counts; the other fields have their defaults.
   BucketStats Stats(const Bucket& bucket) const;
 
@@ -43,6 +49,7 @@ class BucketUse {
   std::atomic<int64_t> useful_tokens_{0};
   std::atomic<int64_t> computed_tokens_{0};
   std::atomic<int64_t> sequences_{0};
+  std::atomic<int64_t> asked_{0};
   std::atomic<MonoTime::rep> last_used_{0};
 };
 
@@ -63,8 +70,9 @@ class CachedPlan {
 class PlanCache {
  private:
   struct Snapshot {
-    std::vector<std::shared_ptr<const CachedPlan>> plans;  // ascending by bucket
-    std::vector<Bucket> withdrawn;                         // ascending
+    std::vector<std::shared_ptr<const CachedPlan>> plans;                // ascending by bucket
+    std::vector<Bucket> withdrawn;                                       // ascending
+    std::vector<std::pair<Bucket, std::shared_ptr<BucketUse>>> awaited;  // ascending
   };
 
  public:
@@ -85,7 +93,16 @@ class PlanCache {
   // Prepare succeeds.
   absl::Status PublishEager(const Bucket& bucket);
 
-  // Withdraws a published plan. Readers that found it may use it until their next lookup.
+  // Announces plans that are to be prepared later. Lookups of such a bucket count until it is
+  // prepared. Requires that none of them has been asked for.
+  void Await(std::span<const Bucket> buckets);
+  std::vector<Bucket> Awaited() const;  // ascending
+  // Returns the awaited bucket with the most lookups, of equal ones the smallest; nullopt if no
+  // bucket is awaited.
+  std::optional<Bucket> MostAsked() const;
+
+  // Withdraws a published plan, or a bucket that is awaited or whose preparation failed. Readers
+  // that found the plan may use it until their next lookup.
   void Withdraw(const Bucket& bucket);
 
   // Returns the statistics of all buckets ever asked for (see kMostWithdrawn), ascending; those
@@ -94,6 +111,8 @@ class PlanCache {
   std::vector<BucketStats> Stats() const;
   const Model& model() const { return *model_; }
   int64_t memory_bytes() const;  // of the published plans
+  // Returns the memory of the published plans and of a slot for the largest of them.
+  int64_t ladder_bytes() const;
 
   struct Found {
     const CachedPlan* plan = nullptr;  // nullptr if none serves; valid until the reader's next call
@@ -128,16 +147,17 @@ class PlanCache {
   };
 
  private:
-  // The state of a bucket that was asked for: ready, failed (`status` is the error, a plan is
-  // eager), or withdrawn (neither plan nor error).
+  // The state of a bucket that was asked for: awaited, ready, failed (`status` is the error, a plan
+  // is eager), or withdrawn (neither plan nor error).
   struct Entry {
     absl::Status status;
     std::shared_ptr<const CachedPlan> plan;
     std::shared_ptr<BucketUse> use = std::make_shared<BucketUse>();
     nanoseconds prepare_time{0};
     int64_t activation_bytes = 0;
+    bool awaited = false;
 
-    bool withdrawn() const { return plan == nullptr && status.ok(); }
+    bool withdrawn() const { return plan == nullptr && status.ok() && !awaited; }
   };
 
   // Returns the outcome for the bucket if it is settled; FailedPrecondition if it is to be

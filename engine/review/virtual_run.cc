@@ -62,6 +62,7 @@ class VirtualRun {
     SLUICE_CHECK(next_ == 0 || arrivals_[next_ - 1].at <= arrival.at);
     live_[next_] = {.sequence = {.ticket = next_,
                                  .priority = arrival.priority,
+                                 .caller = arrival.caller,
                                  .generates = arrival.steps > 1 && !options_.recompute,
                                  .expected_steps = arrival.steps,
                                  .queued = arrival.at,

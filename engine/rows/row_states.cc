@@ -15,6 +15,9 @@ namespace {
 constexpr uint32_t kOfStates =
     kOutputEmbedding | kOutputScores | kOutputCandidates | kOutputTokenScores;
 
+// The number of candidates that a thread scores at a time.
+constexpr int64_t kScoredTogether = 32;
+
 // The default of PyTorch's normalize.
 constexpr double kLeastLength = 1e-12;
 
@@ -177,10 +180,10 @@ bool RowStates::Finish(int32_t row, Reply* reply) {
   if (finished_) return true;
   finished_ = true;
   const auto wants = [this](OutputMask output) { return (request_.outputs & output) != 0; };
+  if (wants(kOutputCandidates)) unscored_ = std::ssize(request_.candidates.Of(row));
   return (!wants(kOutputEmbedding) || WriteEmbedding(row, reply)) &&
          (!wants(kOutputScores) || WriteScores(row, reply)) &&
-         (!WantsTokens() || WriteTokenScores(row, reply)) &&
-         (!wants(kOutputCandidates) || WriteCandidates(row, reply));
+         (!WantsTokens() || WriteTokenScores(row, reply));
 }
 
 bool RowStates::WriteEmbedding(int32_t row, Reply* reply) {
@@ -207,15 +210,42 @@ bool RowStates::WriteScores(int32_t row, Reply* reply) {
   return Write(scores, reply->scores.data() + row * scores.size());
 }
 
-bool RowStates::WriteCandidates(int32_t row, Reply* reply) {
-  const std::span<const double> state = pools_.back().Result();
-  std::vector<double> scores;
-  for (const int32_t id : request_.candidates.Of(row)) {
-    scores.push_back(id < 0 ? -std::numeric_limits<double>::infinity()
-                            : request_.spec->model->items->Score(id, state));
+bool RowStates::ScoreCandidates(int32_t row, int64_t count, const ExecutableModel& executable,
+                                Reply* reply) {
+  SLUICE_CHECK(count <= unscored_);
+  if (order_) {
+    ChooseCandidates(row, count, reply);
+    return true;
   }
-  Rescale(request_.spec->states.candidates, scores);
-  return Write(scores, reply->candidate_scores.data() + request_.candidates.begin[row]);
+  const std::span<const int32_t> ids = request_.candidates.Of(row);
+  const int64_t first = std::ssize(candidate_scores_);
+  candidate_scores_.resize(first + count, -std::numeric_limits<double>::infinity());
+  const std::span<const double> state = pools_.back().Result();
+  const ItemHead& items = *request_.spec->model->items;
+  executable.ParallelFor(count, kScoredTogether, [&](int64_t begin, int64_t end) {
+    for (int64_t i = first + begin; i < first + end; ++i) {
+      if (ids[i] >= 0) candidate_scores_[i] = items.Score(ids[i], state);
+    }
+  });
+  unscored_ -= count;
+  if (unscored_ > 0) return true;
+  Rescale(request_.spec->states.candidates, candidate_scores_);
+  float* const scores = reply->candidate_scores.data() + request_.candidates.begin[row];
+  if (!Write(candidate_scores_, scores)) return false;
+  if ((request_.outputs & kOutputCandidateOrder) != 0) {
+    order_.emplace(ids, std::span<const float>(scores, ids.size()), request_.spec->diversity);
+    ChooseCandidates(row, 0, reply);
+  }
+  return true;
+}
+
+void RowStates::ChooseCandidates(int32_t row, int64_t count, Reply* reply) {
+  const auto candidates = std::ssize(request_.candidates.Of(row));
+  for (; count > 0; count -= candidates) order_->ChooseNext(*request_.spec->model->items);
+  unscored_ = order_->left() * candidates;
+  if (unscored_ == 0) {
+    order_->Write(reply->candidate_order.data() + request_.candidates.begin[row]);
+  }
 }
 
 }  // namespace sluice

@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "engine/backend.h"
 #include "engine/request.h"
+#include "engine/rows/candidate_order.h"
 
 namespace sluice {
 
@@ -29,7 +32,7 @@ class StatePool {
   // Adds the sum of the states of `count` positions from the next one that is wanted on. Requires
   // that it is the first sum or that of one position.
   void Add(std::span<const double> sum, int32_t count);
-  // Returns what the added states become. Requires complete(); called once.
+  // Returns what the added states become. Requires complete(); called once, unless count() is 1.
   std::span<const double> Result();
   bool complete() const { return added_ == count_; }
 
@@ -63,16 +66,24 @@ class RowStates {
   // Takes a sum that was wanted when its step was laid out, in the order of AppendWanted. Returns
   // false if it is not finite.
   bool Take(const Positions& positions, std::span<const double> sum);
-  // Writes the results of row `row` of the request to its reply, after the last position. Later
-  // calls, for a prompt that is computed again, change nothing. Returns false if a result is not
-  // finite.
+  // Writes the results of row `row` of the request to its reply, after the last position, except
+  // the scores of its candidates. Later calls, for a prompt that is computed again, change nothing.
+  // Returns false if a result is not finite.
   bool Finish(int32_t row, Reply* reply);
+
+  // Returns the number of candidates that are to be scored, which is 0 until Finish. A choice among
+  // candidates for their order counts as scoring all of them.
+  int64_t unscored() const { return unscored_; }
+  // Scores the next `count` candidates of row `row`, or makes choices among them, and with the last
+  // one writes scores and order to the reply. Requires that no more are left. Returns false if a
+  // result is not finite.
+  bool ScoreCandidates(int32_t row, int64_t count, const ExecutableModel& executable, Reply* reply);
 
  private:
   bool WriteEmbedding(int32_t row, Reply* reply);
   bool WriteScores(int32_t row, Reply* reply);
+  void ChooseCandidates(int32_t row, int64_t count, Reply* reply);
   bool WriteTokenScores(int32_t row, Reply* reply);
-  bool WriteCandidates(int32_t row, Reply* reply);
 
   bool WantsTokens() const { return (request_.outputs & kOutputTokenScores) != 0; }
   bool WantsToken(int32_t position) const;
@@ -88,6 +99,9 @@ class RowStates {
   size_t embeddings_ = 0;  // the number of the first
   // The scores of the first tokens, [.., labels], if those of tokens are wanted.
   std::vector<float> token_scores_;
+  int64_t unscored_ = 0;
+  std::vector<double> candidate_scores_;  // of the row's first candidates
+  std::optional<CandidateOrder> order_;   // once all are scored, if their order is wanted
 };
 
 }  // namespace sluice

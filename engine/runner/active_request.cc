@@ -2,10 +2,15 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/size_of.h"
+#include "base/stable_hash.h"
+#include "engine/rows/candidate_order.h"
+#include "kernels/choose_diverse.h"
+#include "kernels/diversity.h"
 
 namespace sluice {
 namespace {
@@ -26,21 +31,47 @@ int64_t FixedBytes(const Request& request) {
   for (const TokenLists* lists : {&request.candidates, &request.excluded}) {
     bytes += BytesOf(lists->tokens) + BytesOf(lists->begin);
   }
-  if ((request.outputs & kOutputCandidates) != 0) bytes += BytesOf(request.candidates.tokens);
-  return bytes + RequestHistory::kSteps * kSizeOf<ExplainedStep>;
+  // The scores in double, and those of the reply.
+  bytes += WantedCandidates(request) * (kSizeOf<double> + kSizeOf<float>);
+  if ((request.outputs & kOutputCandidateOrder) != 0) {
+    bytes += BytesOf(request.candidates.tokens);
+    for (int32_t row = 0; row < request.rows(); ++row) {
+      bytes += CandidateOrder::Bytes(std::ssize(request.candidates.Of(row)), spec.diversity);
+    }
+  }
+  return bytes + RequestHistory::kSteps * kSizeOf<ExplainedStep> +
+         RequestHistory::kWaits * kSizeOf<ExplainedWait>;
 }
 
 // Returns the bytes of one candidate.
 int64_t TopBytes(const Request& request) {
-  const int64_t scores = (request.outputs & kOutputTopScores) != 0 ? 1 : 0;
-  return kSizeOf<int32_t> + (1 + scores) * kSizeOf<float>;
+  const bool scores = (request.outputs & kOutputTopScores) != 0 || request.spec->diversity > 0;
+  return kSizeOf<int32_t> + (scores ? 2 : 1) * kSizeOf<float>;
+}
+
+// Returns the number of best tokens that are found for the candidates.
+int32_t PoolOf(const RequestSpec& spec) {
+  const auto vocab = static_cast<int32_t>(spec.model->config.vocab_size);
+  return spec.diversity > 0 ? kernels::DiversePool(spec.num_top, vocab) : spec.num_top;
+}
+
+int64_t DiverseBytes(const RequestSpec& spec) {
+  if (spec.diversity == 0) return 0;
+  return kernels::DiverseScratch(PoolOf(spec), spec.num_top) * kSizeOf<double>;
+}
+
+// Returns the bytes of the diagnostics of a position.
+int64_t DiagnosticBytes(const Request& request) {
+  const ModelConfig& config = request.spec->model->config;
+  if ((request.outputs & kOutputDiagnostics) == 0 || !config.xsa.Any()) return 0;
+  return 2 * config.layers * config.heads * kSizeOf<float>;
 }
 
 int64_t RowBytes(const Request& request) {
   int64_t bytes = sizeof(RequestRow) + sizeof(int32_t);
   if (RowEdits::Wanted(*request.spec)) bytes += kSizeOf<RowEdits>;
   if (!request.spec->stop.texts.empty()) bytes += kSizeOf<TextStream>;
-  bytes += request.spec->num_top * TopBytes(request);
+  bytes += PoolOf(*request.spec) * TopBytes(request) + DiverseBytes(*request.spec);
   if (RowStates::Wanted(request)) bytes += RowStates::Bytes(request);
   if ((request.outputs & kOutputLogits) != 0) {
     bytes += request.spec->model->config.vocab_size * kSizeOf<float>;
@@ -60,10 +91,7 @@ int64_t PromptTokenBytes(const Request& request) {
   if ((request.outputs & kOutputTokenScores) != 0) {
     bytes += 2 * config.serving.classifier.labels * kSizeOf<float>;  // until the row has ended
   }
-  if ((request.outputs & kOutputDiagnostics) != 0 && config.xsa.Any()) {
-    bytes += 2 * config.layers * config.heads * kSizeOf<float>;
-  }
-  return bytes;
+  return bytes + DiagnosticBytes(request);
 }
 
 // Counts what the row keeps, and the sink until the answer is written.
@@ -71,7 +99,20 @@ int64_t GeneratedTokenBytes(const Request& request) {
   int64_t bytes = sizeof(GeneratedToken);
   if (Generates(request)) bytes += sizeof(int32_t);
   if (RowEdits::Wanted(*request.spec)) bytes += kSeenBytes;
-  return bytes + request.spec->num_top * TopBytes(request);
+  return bytes + request.spec->num_top * TopBytes(request) + DiagnosticBytes(request);
+}
+
+std::shared_ptr<const RequestName> NameOfRequest(const Request& request) {
+  if (request.spec->id.empty()) return nullptr;
+  return std::make_shared<const RequestName>(request.spec->id, request.caller);
+}
+
+// Returns a number for the scheduler; 0 for callers that are not told apart.
+uint32_t CallerKey(std::string_view caller) {
+  if (caller.empty()) return 0;
+  StableHash hash;
+  hash.Add(caller);
+  return std::max(static_cast<uint32_t>(hash.value()), 1u);
 }
 
 // Makes only rows of equal offset share pages: at other positions the contents of a page differ.
@@ -105,8 +146,9 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
     : request(std::move(accepted)),
       load(LoadOf(request)),
       sink(std::move(receiver)),
-      rows_left(request.rows()),
-      rows(request.rows()) {
+      parts_left(request.rows()),
+      rows(request.rows()),
+      name(NameOfRequest(request)) {
   trace.received = received;
   trace.queued = queued;
   trace.prompt_tokens = std::ssize(request.tokens);
@@ -115,6 +157,7 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
     stop_texts_ = std::make_shared<const StopTexts>(request.spec->stop.texts);
   }
   int32_t offset = 0;
+  int64_t positions = 0;
   for (int32_t i = 0; i < request.rows(); ++i) {
     RequestRow& row = rows[i];
     row.owner = this;
@@ -126,6 +169,7 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
     row.generation.limit =
         std::min(request.spec->max_tokens, max_positions + 1 - row.prompt.length);
     row.sequence.waiting.priority = request.spec->priority;
+    row.sequence.waiting.caller = CallerKey(request.caller);
     row.sequence.waiting.queued = queued;
     row.sequence.waiting.deadline = request.deadline;
     row.sequence.history = std::span(request.tokens).subspan(offset, row.prompt.length);
@@ -144,9 +188,19 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
                          (row.states == nullptr || row.states->OnlyLast());
     PrepareGeneration(&row);
     offset += row.prompt.length;
+    row.diagnostics.begin = positions;
+    positions += row.generation.MostPositions(row.prompt.length);
   }
   const size_t steps = rows.size() * std::max(request.spec->max_tokens, 1);
   history.steps.reserve(std::min(steps, RequestHistory::kSteps));
+}
+
+void ActiveRequest::KeepPrefixesPrivate() {
+  constexpr int kOffsetBits = 24;  // positions take less
+  for (RequestRow& row : rows) {
+    row.sequence.kv.root |= uint64_t{row.sequence.waiting.caller} << kOffsetBits;
+    row.sequence.reuse &= !request.anonymous;
+  }
 }
 
 void ActiveRequest::PrepareGeneration(RequestRow* row) {
@@ -167,10 +221,32 @@ void ActiveRequest::PrepareGeneration(RequestRow* row) {
                                                         stop_texts_, request.spec->stop.min_tokens);
   }
   if (Wants(kOutputTopCandidates)) {
-    row->candidates.ids.resize(request.spec->num_top);
-    row->candidates.logprobs.resize(row->candidates.ids.size());
-    if (Wants(kOutputTopScores)) row->candidates.scores.resize(row->candidates.ids.size());
+    const RequestSpec& spec = *request.spec;
+    row->candidates.pool = PoolOf(spec);
+    row->candidates.ids.resize(row->candidates.pool);
+    row->candidates.logprobs.resize(row->candidates.pool);
+    if (Wants(kOutputTopScores) || spec.diversity > 0) {
+      row->candidates.scores.resize(row->candidates.pool);
+    }
+    if (spec.diversity > 0) {
+      row->candidates.scratch.resize(kernels::DiverseScratch(row->candidates.pool, spec.num_top));
+    }
   }
+}
+
+int32_t ActiveRequest::SharedTokens(int32_t page_tokens) const {
+  const RequestRow& first = rows.front();
+  size_t shared = first.history().size() - 1;  // of each row at least one token is computed
+  for (const RequestRow& row : rows) {
+    if (!row.sequence.reuse || row.sequence.kv.root != first.sequence.kv.root) return 0;
+    const std::span<const int32_t> tokens = row.history().first(row.history().size() - 1);
+    const auto differs = std::mismatch(tokens.begin(), tokens.end(), first.history().begin(),
+                                       first.history().begin() + shared);
+    shared = differs.first - tokens.begin();
+  }
+  shared -= shared % page_tokens;
+  const int64_t saved = static_cast<int64_t>(shared) * (std::ssize(rows) - 1);
+  return 2 * saved >= std::ssize(request.tokens) ? static_cast<int32_t>(shared) : 0;
 }
 
 void ActiveRequest::AllocateReply() {
@@ -189,21 +265,45 @@ void ActiveRequest::AllocateReply() {
     reply.token_scores.resize(request.tokens.size() * config.serving.classifier.labels);
   }
   if (Wants(kOutputCandidates)) reply.candidate_scores.resize(request.candidates.tokens.size());
+  if (Wants(kOutputCandidateOrder)) reply.candidate_order.resize(request.candidates.tokens.size());
   if (Wants(kOutputPromptLogprobs)) reply.prompt_logprobs.assign(request.tokens.size(), 0.0f);
   if (Wants(kOutputDiagnostics) && config.xsa.Any()) {
-    const int64_t per_token = config.layers * config.heads;
-    reply.xsa_cos_sim.resize(request.tokens.size() * per_token);
-    reply.xsa_proj_frac.resize(request.tokens.size() * per_token);
+    const RequestRow& last = rows.back();
+    const int64_t positions =
+        last.diagnostics.begin + last.generation.MostPositions(last.prompt.length);
+    const int64_t per_position = config.layers * config.heads;
+    reply.xsa_cos_sim.resize(positions * per_position);
+    reply.xsa_proj_frac.resize(positions * per_position);
   }
+}
+
+void ActiveRequest::CompleteReply() {
+  if (reply.xsa_cos_sim.empty()) return;
+  const ModelConfig& config = request.spec->model->config;
+  reply.xsa_positions.clear();
+  for (std::vector<float>* values : {&reply.xsa_cos_sim, &reply.xsa_proj_frac}) {
+    float* to = values->data();
+    for (const RequestRow& row : rows) {
+      const int64_t room = row.generation.MostPositions(row.prompt.length);
+      for (int64_t layer = 0; layer < config.layers; ++layer) {
+        const int64_t from = row.diagnostics.begin * config.layers + layer * room;
+        const int64_t count = row.diagnostics.positions * config.heads;
+        to = std::copy_n(values->data() + from * config.heads, count, to);
+      }
+    }
+    values->resize(to - values->data());
+  }
+  for (const RequestRow& row : rows) reply.xsa_positions.push_back(row.diagnostics.positions);
 }
 
 RequestLoad LoadOf(const Request& request) {
   const auto tokens = std::ssize(request.tokens);
   const int64_t rows = request.rows();
   const int64_t generated = rows * request.spec->max_tokens;
-  return {.tokens = tokens + generated,
+  return {.tokens = tokens + generated + ScoringTokens(request),
           .bytes = FixedBytes(request) + rows * RowBytes(request) +
                    tokens * PromptTokenBytes(request) + generated * GeneratedTokenBytes(request),
+          .candidates = WantedCandidates(request),
           .priority = request.spec->priority,
           .caller = request.caller};
 }

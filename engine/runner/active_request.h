@@ -1,6 +1,7 @@
 // An admitted request on its way through the engine.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -27,7 +28,8 @@ AttentionReach ReachOf(const ModelConfig& config);
 // which the scheduler knows it. `state` is guarded by the runner's lock. While it is kRunning the
 // other fields belong to the scheduling thread, otherwise to the holder of the lock.
 struct RequestRow {
-  enum class State { kWaiting, kRunning, kDone };
+  // kHeld: not known to the scheduler yet, see ActiveRequest::held_until.
+  enum class State { kHeld, kWaiting, kRunning, kDone };
   // The outcome of the row's latest step.
   enum class Outcome { kDropped, kContinues, kFinished, kNotFinite };
   struct Prompt {
@@ -37,16 +39,21 @@ struct RequestRow {
   struct Generation {
     int32_t count = 0;  // tokens drawn and kept so far
     int32_t limit = 0;  // max_tokens, or fewer if the model's positions end before
+    // The most positions that are computed for the row, whose prompt has `length`: the last token
+    // is not computed.
+    int32_t MostPositions(int32_t length) const { return length + std::max(limit - 1, 0); }
     // Prompt and generated tokens; empty if the row computes its prompt alone.
     std::vector<int32_t> tokens;
     std::unique_ptr<RowEdits> edits;   // nullptr if there are none
     std::unique_ptr<TextStream> text;  // nullptr if no text ends the row
   };
-  // The candidates of the latest step, [num_top] each; empty if they are not wanted.
+  // The candidates of the latest step, [num_top] of [pool] each; empty if they are not wanted.
   struct Candidates {
+    int32_t pool = 0;  // num_top, or more if diverse ones are chosen among them
     std::vector<int32_t> ids;
     std::vector<float> logprobs;
     std::vector<float> scores;
+    std::vector<double> scratch;  // of that choice
   };
 
   ActiveRequest* owner = nullptr;
@@ -59,9 +66,17 @@ struct RequestRow {
   // step before, kRewound if that step is to run again.
   enum class Void { kNo, kEnded, kRewound };
   Void is_void = Void::kNo;
-  int32_t draw = 0;  // the index of its draw among the sampled rows of its latest step
+  bool scoring = false;  // whether its candidates were handed to the scorer
+  int32_t draw = 0;      // the index of its draw among the sampled rows of its latest step
   Prompt prompt;
   Generation generation;
+  // Its diagnostics in the reply: they begin behind those of this many positions of earlier rows,
+  // and the first `positions` are there.
+  struct Diagnostics {
+    int64_t begin = 0;
+    int32_t positions = 0;
+  };
+  Diagnostics diagnostics;
   Candidates candidates;
   std::unique_ptr<RowStates> states;  // nullptr if no state is wanted
   PagedSequence sequence;
@@ -89,8 +104,16 @@ struct ActiveRequest {
   ActiveRequest& operator=(const ActiveRequest&) = delete;
 
   bool Wants(OutputMask output) const { return (request.outputs & output) != 0; }
+  // Returns the number of first tokens that all rows share in pages of `page_tokens`, if so many
+  // are worth a step of their own: at least half of the prompts' tokens need then not be computed.
+  // Else returns 0.
+  int32_t SharedTokens(int32_t page_tokens) const;
+  // Makes its prompts reuse pages of its own caller alone, and of none if that is anonymous.
+  void KeepPrefixesPrivate();
   // Allocates the parts of the reply whose sizes do not depend on what is generated; once.
   void AllocateReply();
+  // Cuts the diagnostics to the positions that were computed, once nothing more is computed.
+  void CompleteReply();
 
   RequestId id = 0;
   const Request request;
@@ -98,10 +121,12 @@ struct ActiveRequest {
   std::shared_ptr<Sink> sink;
 
   // Guarded by the runner's lock.
-  absl::Status status;    // the first failure, cancellation or expiry
-  int32_t rows_left = 0;  // rows that are not kDone
-  bool began = false;     // whether a step has carried one of its rows
-  nanoseconds needed{0};  // the forecast of AdmissionControl::Reserve
+  absl::Status status;  // the first failure, cancellation or expiry
+  // The rows that are not kDone, and those whose candidates are being scored.
+  int32_t parts_left = 0;
+  bool began = false;      // whether a step has carried one of its rows
+  int32_t held_until = 0;  // the tokens that the first row computes while the others are kHeld
+  nanoseconds needed{0};   // the forecast of AdmissionControl::Reserve
 
   // Used by the scheduling thread.
   std::vector<RequestRow> rows;
@@ -109,6 +134,7 @@ struct ActiveRequest {
   bool reply_allocated = false;
   RequestTrace trace;
   RequestHistory history;
+  const std::shared_ptr<const RequestName> name;  // nullptr without an id
 
  private:
   void PrepareGeneration(RequestRow* row);

@@ -68,7 +68,7 @@ AdmissionControl::Refusal AdmissionControl::Reserve(const Request& request, cons
   if (request.deadline != MonoTime::max() && OutOfReach(request, scheduler, running, now, needed)) {
     return {Rejection::kDeadlineUnreachable, UnreachableError()};
   }
-  if (request.deadline == MonoTime::max() && WaitsTooLong(load.priority, scheduler)) {
+  if (request.deadline == MonoTime::max() && WaitsTooLong(load.priority, running, scheduler)) {
     return {Rejection::kQueueFull, TooLongError(max_wait_, load.priority)};
   }
   absl::Status taken = budget_.Take(load);
@@ -76,10 +76,11 @@ AdmissionControl::Refusal AdmissionControl::Reserve(const Request& request, cons
   return {too_large ? Rejection::kTooLarge : Rejection::kQueueFull, std::move(taken)};
 }
 
-bool AdmissionControl::WaitsTooLong(int priority, const Scheduler& scheduler) const {
+bool AdmissionControl::WaitsTooLong(int priority, int64_t running,
+                                    const Scheduler& scheduler) const {
   if (max_wait_ == nanoseconds(0)) return false;
   const double share = budget_.LevelShare(priority);
-  return Seconds(TimeOfPrompts(scheduler)) > share * Seconds(max_wait_);
+  return Seconds(Wait(running, scheduler)) > share * Seconds(max_wait_);
 }
 
 bool AdmissionControl::OutOfReach(const Request& request, const Scheduler& scheduler,
@@ -96,8 +97,27 @@ bool AdmissionControl::OutOfReach(const Request& request, const Scheduler& sched
                                .ContextOf(std::max<int64_t>(tokens / rows + steps / 2 - 1, 0), 1),
                 .prompts_per_step = mean_prompt_ / std::max(mean_steps_, 1.0)};
   *needed = TimeNeeded(due, running, scheduler);
+  if (const int64_t own = WantedCandidates(request); own > 0) {
+    *needed += TimeOfScores(own + budget_.candidates());
+  }
   const std::chrono::duration<double> forecast(*needed);
   return forecast_error_.factor() * forecast > request.deadline - now;
+}
+
+void AdmissionControl::Learn(const ScoredCandidates& scored) {
+  constexpr double kWeight = 1.0 / 16;
+  const double seconds = Seconds(scored.duration) / static_cast<double>(scored.count);
+  const bool first = seconds_per_candidate_ == 0;
+  seconds_per_candidate_ += (first ? 1 : kWeight) * (seconds - seconds_per_candidate_);
+}
+
+nanoseconds AdmissionControl::TimeOfScores(int64_t count) const {
+  return nanoseconds(std::llround(1e9 * seconds_per_candidate_ * static_cast<double>(count)));
+}
+
+nanoseconds AdmissionControl::Wait(int64_t running, const Scheduler& scheduler) const {
+  return TimeOfQueue(running, std::llround(mean_context_), scheduler) +
+         TimeOfScores(budget_.candidates());
 }
 
 void AdmissionControl::Learn(const Outcome& outcome) {
@@ -115,6 +135,7 @@ void AdmissionControl::Learn(const GeneratedRow& row) {
   const auto most = static_cast<double>(row.most_tokens - 1);
   generated_share_ += kWeight * (steps / most - generated_share_);
   mean_steps_ += kWeight * (steps - mean_steps_);
+  mean_context_ += kWeight * (static_cast<double>(row.context) - mean_context_);
   mean_prompt_ += kWeight * (static_cast<double>(row.computed_prompt) - mean_prompt_);
 }
 

@@ -46,6 +46,7 @@ class AdmissionControl {
     int64_t tokens = 0;           // the tokens that it generated
     int64_t most_tokens = 0;      // the most that it was allowed, > 1
     int64_t computed_prompt = 0;  // prompt tokens that were not found in the cache
+    int64_t context = 0;          // the positions that a middle step of it attended to
   };
 
   // With `reuses_prefixes`, only the last token of each prompt is sure to be computed.
@@ -72,6 +73,18 @@ class AdmissionControl {
                   int64_t running, MonoTime now, nanoseconds* needed);
   void Return(const RequestLoad& load) { budget_.Return(load); }
 
+  // A number of candidates that were scored, and the time that this took.
+  struct ScoredCandidates {
+    int64_t count = 0;
+    nanoseconds duration{0};
+  };
+  // Learns what the score of a candidate costs.
+  void Learn(const ScoredCandidates& scored);
+  // Returns the time that `count` candidates take.
+  nanoseconds TimeOfScores(int64_t count) const;
+  // Returns about how long a request that is admitted now waits behind the others.
+  nanoseconds Wait(int64_t running, const Scheduler& scheduler) const;
+
   // Learns how far off the forecast of a request was.
   void Learn(const Outcome& outcome);
   // Learns how many steps a generating row takes.
@@ -84,8 +97,8 @@ class AdmissionControl {
   int64_t bytes() const { return budget_.bytes(); }
 
  private:
-  // Returns whether the prompts that wait take longer than requests of this priority may wait.
-  bool WaitsTooLong(int priority, const Scheduler& scheduler) const;
+  // Returns whether what waits takes longer than requests of this priority may wait.
+  bool WaitsTooLong(int priority, int64_t running, const Scheduler& scheduler) const;
   bool OutOfReach(const Request& request, const Scheduler& scheduler, int64_t running, MonoTime now,
                   nanoseconds* needed) const;
 
@@ -95,10 +108,13 @@ class AdmissionControl {
   ForecastError forecast_error_;
   bool draining_ = false;
   bool hung_ = false;
+  double seconds_per_candidate_ = 0;  // a decayed mean; 0 if none was scored
   // Decayed means over rows that generated: the share of the allowed steps that they took, their
-  // steps after the prompt, and the prompt tokens that were computed.
+  // steps after the prompt, the positions that such a step attends to, and the prompt tokens that
+  // were computed.
   double generated_share_ = 1;
   double mean_steps_ = 0;
+  double mean_context_ = 0;
   double mean_prompt_ = 0;
 };
 

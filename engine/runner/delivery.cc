@@ -41,14 +41,14 @@ void StepDelivery::CollectRow(size_t i, RequestRow* row, ExecutionSlot* slot) {
   const int32_t token = result.drawn->token;
   if (Ends(*row->owner->request.spec, token)) return Finish(row, FinishReason::kStop);
   const bool candidates = !row->candidates.ids.empty();
-  tokens_.push_back(
-      {.row = row->index,
-       .index = row->generation.count,
-       .token = token,
-       .logprob = result.drawn->logprob,
-       .top_ids = candidates ? row->candidates.ids.data() : nullptr,
-       .top_logprobs = candidates ? row->candidates.logprobs.data() : nullptr,
-       .top_scores = row->candidates.scores.empty() ? nullptr : row->candidates.scores.data()});
+  const bool scores = candidates && row->owner->Wants(kOutputTopScores);
+  tokens_.push_back({.row = row->index,
+                     .index = row->generation.count,
+                     .token = token,
+                     .logprob = result.drawn->logprob,
+                     .top_ids = candidates ? row->candidates.ids.data() : nullptr,
+                     .top_logprobs = candidates ? row->candidates.logprobs.data() : nullptr,
+                     .top_scores = scores ? row->candidates.scores.data() : nullptr});
   row->outcome = RequestRow::Outcome::kContinues;
   const bool more = row->Keep(token);
   if (EndsText(row, token, &text_)) return Finish(row, FinishReason::kStop);

@@ -95,7 +95,7 @@ void ExecutionSlot::Assign(std::span<RequestRow* const> rows, const Bucket& buck
     AppendStates(*row, i);
     states_begin_.push_back(states_.size());
     useful_tokens_ += row->step_tokens();
-    diagnostics_wanted_ |= row->drawn() == 0 && !row->owner->reply.xsa_cos_sim.empty();
+    diagnostics_wanted_ |= !row->owner->reply.xsa_cos_sim.empty();
   }
   while (bucket.padded() && std::ssize(sequences_) < bucket.sequences) {
     Place(Padded(nullptr, bucket.positions), bucket.positions);
@@ -198,6 +198,9 @@ void ExecutionSlot::AppendDraw(RequestRow* row, int32_t sequence) {
     last.top_ids = row->candidates.ids.data();
     last.top_logprobs = row->candidates.logprobs.data();
     if (!row->candidates.scores.empty()) last.top_scores = row->candidates.scores.data();
+    last.diversity = request.spec->diversity;
+    last.pool = row->candidates.pool;
+    last.diverse_scratch = row->candidates.scratch.data();
   }
   row->draw = std::ssize(sampled_);
   AppendSampledRow(last);
@@ -242,9 +245,11 @@ ExecutionSlot::Result ExecutionSlot::Collect(size_t i) {
       result.drawn = &results_[s];
     }
   }
-  if (row->generation.count == 0 && !reply.xsa_cos_sim.empty()) {
+  if (!reply.xsa_cos_sim.empty()) {
     ScatterDiagnostics(i, xsa_cos_sim_.data(), &reply.xsa_cos_sim);
     ScatterDiagnostics(i, xsa_proj_frac_.data(), &reply.xsa_proj_frac);
+    const int32_t step_end = row_steps_[i].first_position + row_steps_[i].tokens;
+    row->diagnostics.positions = std::max(row->diagnostics.positions, step_end);
   }
   return result;
 }
@@ -269,11 +274,12 @@ void ExecutionSlot::ScatterDiagnostics(size_t i, const float* source,
   const RequestRow& row = *rows_[i];
   const auto steps =
       batch_.sequence_rows().subspan(batch_.sequences()[i].rows_offset, row_steps_[i].tokens);
-  // [layers, length, heads] of the row
-  float* const of_row = reply->data() + config.layers * config.heads * row.prompt.offset;
+  // [layers, room, heads] of the row
+  const int64_t room = row.generation.MostPositions(row.prompt.length);
+  float* const of_row = reply->data() + config.layers * config.heads * row.diagnostics.begin;
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     const float* of_layer = source + layer * batch_.tokens() * config.heads;  // [tokens, heads]
-    float* out = of_row + (layer * row.prompt.length + row_steps_[i].first_position) * config.heads;
+    float* out = of_row + (layer * room + row_steps_[i].first_position) * config.heads;
     for (int32_t step_row : steps) {
       out = std::copy_n(of_layer + step_row * config.heads, config.heads, out);
     }

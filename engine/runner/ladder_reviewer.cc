@@ -1,8 +1,5 @@
 #include "engine/runner/ladder_reviewer.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <string>
@@ -11,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/thread_priority.h"
 #include "engine/review/adaptive.h"
 
 namespace sluice {
@@ -69,22 +67,17 @@ std::vector<Bucket> BucketsOf(const Ladder& ladder) {
   return {ladder.buckets().begin(), ladder.buckets().end()};
 }
 
-// Lets the serving threads run first while a review computes. On Linux the nice value belongs to
-// the thread; failing to change it does no harm.
-void LowerPriority() {
-  constexpr int kNice = 10;
-  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
-}
-
 bool Has(const Ladder& ladder, const Bucket& bucket) {
   return std::binary_search(ladder.buckets().begin(), ladder.buckets().end(), bucket);
 }
 
 }  // namespace
 
-LadderReviewer::LadderReviewer(ModelRunner* runner, const EngineOptions& options,
-                               std::optional<LadderFile> file, Clock* clock, Observer* observer)
+LadderReviewer::LadderReviewer(ModelRunner* runner, LaterPlans* later_plans,
+                               const EngineOptions& options, std::optional<LadderFile> file,
+                               Clock* clock, Observer* observer)
     : runner_(runner),
+      later_plans_(later_plans),
       options_(options),
       file_(std::move(file)),
       clock_(clock),
@@ -100,7 +93,7 @@ LadderReviewer::~LadderReviewer() {
 }
 
 void LadderReviewer::ReviewNewArrivals() {
-  LowerPriority();
+  LowerThreadPriority();
   const uint64_t arrivals = runner_->Arrivals();
   if (std::exchange(reviewed_arrivals_, arrivals) == arrivals) return;
   const absl::StatusOr<OptimizeReport> report = Review(/*force=*/false);
@@ -112,6 +105,7 @@ absl::StatusOr<OptimizeReport> LadderReviewer::Review(bool force) {
     return absl::FailedPreconditionError("the ladder of a padded policy is fixed");
   }
   MutexLock turn(&turn_mu_);
+  later_plans_->Finish();
   const ModelRunner::ReviewState state = runner_->StateForReview();
   // If the largest bucket is eager, memory may have come free. It serves either way.
   runner_->plans()->Prepare(state.ladder->largest()).IgnoreError();

@@ -10,6 +10,7 @@
 #include "engine/observer.h"
 #include "engine/options.h"
 #include "engine/plans/ladder_file.h"
+#include "engine/runner/later_plans.h"
 #include "engine/runner/model_runner.h"
 
 namespace sluice {
@@ -18,6 +19,7 @@ namespace sluice {
 //   * If the strategy or min_bucket_usage asks for reviews and the layout is packed, a thread of
 //     low priority reviews the ladder every review.interval_us, unless nothing arrived since the
 //     last review. Review may be called from any thread besides. Reviews run one after another.
+//   * Reviews begin once the plans that the model was ready without are prepared.
 //   * A review copies its inputs under the runner's lock, and decides and prepares plans without
 //     it. Only when every plan of the changed ladder is ready does the runner switch to it; then
 //     the plans that are no longer needed are withdrawn. While the plans of both ladders exist
@@ -27,8 +29,8 @@ namespace sluice {
 class LadderReviewer {
  public:
   // Nothing is owned; all outlive the reviewer. Without a `file` no file is written.
-  LadderReviewer(ModelRunner* runner, const EngineOptions& options, std::optional<LadderFile> file,
-                 Clock* clock, Observer* observer);
+  LadderReviewer(ModelRunner* runner, LaterPlans* later_plans, const EngineOptions& options,
+                 std::optional<LadderFile> file, Clock* clock, Observer* observer);
   // Waits for a review in progress, and writes the ladder and the costs to the file.
   ~LadderReviewer();
 
@@ -48,6 +50,7 @@ class LadderReviewer {
   void Save();
 
   ModelRunner* const runner_;
+  LaterPlans* const later_plans_;
   const EngineOptions options_;
   const std::optional<LadderFile> file_;
   Clock* const clock_;

@@ -47,6 +47,7 @@ ModelRunner::ModelRunner(RequestId first_id, std::shared_ptr<const Model> model,
     : model_(std::move(model)),
       clock_(clock),
       observer_(observer),
+      private_prefixes_(options.kv.private_prefixes),
       prepared_(std::move(prepared)),
       state_(AdmissionControl(options.queue, prepared_.kv.keeps_pages && prepared_.kv.prefix_reuse),
              first_id, prepared_.kv.keeps_pages, options.batch, prepared_.kv,
@@ -84,6 +85,7 @@ absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<S
   if (refusal.refused()) return Refuse(refusal);
   auto active = std::make_unique<ActiveRequest>(std::move(request), std::move(sink), received, now);
   active->needed = needed;
+  if (private_prefixes_) active->KeepPrefixesPrivate();
   for (RequestRow& row : active->rows) {
     row.sequence.kv.ids.reserve(MostPagesOf(row, prepared_.kv.page_tokens));
   }

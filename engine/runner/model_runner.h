@@ -91,6 +91,7 @@ class ModelRunner {
   const std::shared_ptr<const Model> model_;
   Clock* const clock_;
   Observer* const observer_;
+  const bool private_prefixes_;
   const PreparedModel prepared_;  // its slots are used by the scheduling thread alone
   RunnerState state_;
   // Requests whose rows are in a step that was given up.

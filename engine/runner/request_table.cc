@@ -7,16 +7,36 @@ namespace sluice {
 
 RequestId RequestTable::Admit(std::unique_ptr<ActiveRequest> request) {
   request->id = ++last_id_;
+  Hold(request.get());
   for (RequestRow& row : request->rows) {
     WaitingSequence& waiting = row.sequence.waiting;
     waiting.ticket = ++last_ticket_;
     waiting.expected_steps = 1 + admission_->LaterSteps(row.generation.limit);
-    scheduler_->Arrive(&row.sequence);
+    if (row.state == RequestRow::State::kWaiting) scheduler_->Arrive(&row.sequence);
     UpdateRemaining(&row);
   }
   const RequestId id = request->id;
   requests_.emplace(id, std::move(request));
   return id;
+}
+
+void RequestTable::Hold(ActiveRequest* request) {
+  if (!scheduler_->reuses_prefixes() || request->rows.size() == 1) return;
+  request->held_until = request->SharedTokens(scheduler_->kv().page_tokens());
+  if (request->held_until == 0) return;
+  for (RequestRow& row : std::span(request->rows).subspan(1)) {
+    row.state = RequestRow::State::kHeld;
+  }
+}
+
+void RequestTable::ReleaseHeld(ActiveRequest* request) {
+  request->held_until = 0;
+  for (RequestRow& row : request->rows) {
+    if (row.state != RequestRow::State::kHeld) continue;
+    row.state = RequestRow::State::kWaiting;
+    scheduler_->Arrive(&row.sequence);
+    UpdateRemaining(&row);
+  }
 }
 
 ActiveRequest* RequestTable::Find(RequestId id) const {
@@ -28,8 +48,11 @@ void RequestTable::Fail(ActiveRequest* request, const absl::Status& status) {
   if (!request->status.ok()) return;
   request->status = status;
   for (RequestRow& row : request->rows) {
-    if (row.state != RequestRow::State::kWaiting) continue;
-    scheduler_->Remove(&row.sequence);
+    if (row.state == RequestRow::State::kWaiting) {
+      scheduler_->Remove(&row.sequence);
+    } else if (row.state != RequestRow::State::kHeld) {
+      continue;
+    }
     Done(&row);
   }
 }
@@ -59,6 +82,9 @@ void RequestTable::Leave(RequestRow* row) {
 
 void RequestTable::Requeue(RequestRow* row) {
   scheduler_->Computed(&row->sequence);
+  ActiveRequest* const request = row->owner;
+  const int32_t published = row->sequence.kv.published * scheduler_->kv().page_tokens();
+  if (request->held_until > 0 && published >= request->held_until) ReleaseHeld(request);
   if (row->steps == 0) {
     row->state = RequestRow::State::kWaiting;
     scheduler_->Return(&row->sequence);
@@ -74,7 +100,9 @@ void RequestTable::Finish(RequestRow* row, bool computed) {
       admission_->Learn(AdmissionControl::GeneratedRow{
           .tokens = row->generation.count,
           .most_tokens = row->generation.limit,
-          .computed_prompt = row->prompt.length - row->sequence.reused_tokens});
+          .computed_prompt = row->prompt.length - row->sequence.reused_tokens,
+          .context = row->sequence.waiting.reach.ContextOf(
+              row->prompt.length + row->generation.count / 2, 1)});
     }
   }
   if (row->steps > 0) {
@@ -82,14 +110,23 @@ void RequestTable::Finish(RequestRow* row, bool computed) {
     return;
   }
   scheduler_->End(&row->sequence);
+  if (row->owner->held_until > 0) ReleaseHeld(row->owner);
   Done(row);
 }
 
 void RequestTable::Done(RequestRow* row) {
   row->state = RequestRow::State::kDone;
   remaining_tokens_ -= row->remaining_tokens;
-  ActiveRequest* const request = row->owner;
-  if (--request->rows_left > 0) return;
+  EndPart(row->owner);
+}
+
+void RequestTable::BeginScoring(RequestRow* row) {
+  row->scoring = true;
+  ++row->owner->parts_left;
+}
+
+void RequestTable::EndPart(ActiveRequest* request) {
+  if (--request->parts_left > 0) return;
   if (request->began) --running_requests_;
   admission_->Return(request->load);
   if (request->request.deadline != MonoTime::max()) {

@@ -18,7 +18,11 @@ namespace sluice {
 // Owns admitted requests until they have ended and are taken. The rows of a request wait in the
 // scheduler, run in a step or are done; the request ends when its last row is done. A request that
 // fails keeps its first error: its waiting rows are done at once, those in a step when the step
-// ends. Every admitted request is taken exactly once, by TakeEnded or TakeAll.
+// ends. A request whose candidates are still being scored ends after that.
+// Every admitted request is taken exactly once, by TakeEnded or TakeAll.
+//
+// Where the rows of a request begin alike, the first one computes what they share, and the others
+// wait until its pages are published, so that they begin with them.
 //
 // Not thread-safe: the runner's lock guards it, the scheduler and the admission control together.
 class RequestTable {
@@ -54,6 +58,11 @@ class RequestTable {
   // carries it, its part in that becomes void and it ends when it leaves that one.
   void Finish(RequestRow* row, bool computed);
 
+  // Keep the request of a row until the row's candidates are scored, and end that. They are scored
+  // once the row's prompt is computed, and need none of its pages.
+  void BeginScoring(RequestRow* row);
+  void EndScoring(RequestRow* row) { EndPart(row->owner); }
+
   // has_ended returns whether any request has ended and was not taken yet; TakeEnded replaces
   // `taken` by all such requests.
   bool has_ended() const { return !ended_.empty(); }
@@ -73,8 +82,11 @@ class RequestTable {
   int64_t steps() const { return steps_; }                        // steps that ended
 
  private:
+  void Hold(ActiveRequest* request);
+  void ReleaseHeld(ActiveRequest* request);
   void UpdateRemaining(RequestRow* row);
   void Done(RequestRow* row);
+  void EndPart(ActiveRequest* request);
 
   const bool keeps_pages_;
   PagedScheduler* const scheduler_;

@@ -68,6 +68,7 @@ ModelStats StatsOf(const PreparedModel& prepared, const RunnerState& state, Mono
   stats.ladder_changes.evicted = prepared.evicted;
   stats.attention = prepared.executable->attention();
   stats.kernels = prepared.executable->kernels();
+  stats.time_to_ready = prepared.duration;
 
   MutexLock lock(&state.mu);
   const Scheduler& scheduler = state.scheduler.scheduler();
@@ -77,6 +78,7 @@ ModelStats StatsOf(const PreparedModel& prepared, const RunnerState& state, Mono
   stats.estimated_drain = std::chrono::duration_cast<nanoseconds>(
       std::chrono::duration<double>(scheduler.costs().EstimateDrain(
           state.requests.remaining_tokens(), scheduler.ladder()->largest())));
+  stats.estimated_wait = state.admission.Wait(state.requests.running_sequences(), scheduler);
   stats.costs = scheduler.costs().state();
   if (prepared.kv.keeps_pages) stats.kv = DescribeKv(state.scheduler);
   stats.traffic = DescribeTraffic(scheduler.traffic(), now);

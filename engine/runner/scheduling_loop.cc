@@ -44,6 +44,9 @@ void SchedulingLoop::Run() {
       case Work::kEnd:
         EndFinished();
         break;
+      case Work::kScore:
+        pipeline_.scorer().ScoreSlice();
+        break;
       case Work::kReleasePlans:
         pipeline_.ReleaseStalePlans();
         break;
@@ -60,14 +63,21 @@ SchedulingLoop::Work SchedulingLoop::NextWork() {
     ExpireWaiting(now);
     const bool all_told = !pipeline_.has_undelivered() && !state_->requests.has_ended();
     const bool device_idle = pipeline_.runs_ahead() && !pipeline_.has_step_under_way();
-    if ((all_told || device_idle) && pipeline_.MayDecide(now) && Decide(now)) return Work::kLaunch;
+    const bool under_way = pipeline_.has_step_under_way();
+    // A step that the host computes and that is under way has only been laid out.
+    const bool score =
+        pipeline_.scorer().IsDue(under_way) && (pipeline_.runs_ahead() || !under_way);
+    const bool may_launch = device_idle || (all_told && (pipeline_.runs_ahead() || !score));
+    if (may_launch && pipeline_.MayDecide(now) && Decide(now)) return Work::kLaunch;
     if (pipeline_.has_undelivered()) return Work::kDeliver;
     if (state_->requests.has_ended()) {
       state_->requests.TakeEnded(&finished_);
       state_->ending = true;
       return Work::kEnd;
     }
+    if (score) return Work::kScore;
     if (pipeline_.has_step_under_way()) return Work::kFinish;
+    if (!pipeline_.scorer().empty()) return Work::kScore;
     if (pipeline_.HasStalePlans()) return Work::kReleasePlans;
     if (state_->stopping) {
       heartbeat_->Idle();
@@ -108,6 +118,7 @@ bool SchedulingLoop::Decide(MonoTime now) {
 
 void SchedulingLoop::EndFinished() {
   for (std::unique_ptr<ActiveRequest>& request : finished_) {
+    request->CompleteReply();
     EndRequest(request.get(), std::move(request->reply));
   }
   finished_.clear();
@@ -123,7 +134,10 @@ void SchedulingLoop::EndRequest(ActiveRequest* request, Reply reply) {
     request->trace.preemptions += row.sequence.preemptions;
   }
   observer_->OnRequestDone(request->request, request->status, request->trace);
-  if (request->trace.steps == 0) request->history.waits = waits_.Since(request->trace.queued);
+  if (request->trace.steps == 0) request->history.AddWaits(waits_, request->trace.queued);
+  if (request->status.ok() && !reply.xsa_cos_sim.empty()) {
+    observer_->OnDiagnostics(*request->request.spec->model, reply);
+  }
   history_->Add(request->request, request->status, request->trace, std::move(request->history));
   request->sink->OnDone(request->status, std::move(reply), request->trace);
 }

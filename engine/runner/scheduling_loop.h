@@ -18,7 +18,7 @@
 namespace sluice {
 
 // Decides again and again what to do next: decide and launch a batch, finish a step, deliver its
-// results, end requests, release withdrawn plans, or wait until one of these is due. It alone calls
+// results, end requests, score candidates, release withdrawn plans, or wait until one of these is due. It alone calls
 // sinks, except for EndRequest below.
 class SchedulingLoop {
  public:
@@ -36,12 +36,12 @@ class SchedulingLoop {
   void EndRequest(ActiveRequest* request, Reply reply);
 
  private:
-  enum class Work { kLaunch, kFinish, kDeliver, kEnd, kReleasePlans, kStop };
+  enum class Work { kLaunch, kFinish, kDeliver, kEnd, kScore, kReleasePlans, kStop };
 
   void Run();
   // Waits until there is something to do. Results of a finished step come first, so that they do
   // not wait for the next batch to be launched, except while the device is idle and could work
-  // meanwhile.
+  // meanwhile. Candidates are scored in their turn, beside a step if the device is not the host.
   Work NextWork();
   void Sleep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
   void EndFinished();

@@ -47,7 +47,8 @@ ServedModel::ServedModel(RequestId first_id, std::shared_ptr<const Model> model,
     : journal_(std::move(journal)),
       runner_(first_id, std::move(model), std::move(prepared), options, info, clock, observer,
               journal_.get()),
-      reviewer_(&runner_, options, std::move(file), clock, observer) {
+      later_plans_(&runner_, options.ladder.memory_limit_bytes, observer),
+      reviewer_(&runner_, &later_plans_, options, std::move(file), clock, observer) {
   if (options.watchdog.hang_us == 0) return;
   watchdog_.emplace(std::chrono::microseconds(options.watchdog.hang_us), &runner_.heartbeat(),
                     clock, [this, observer](const Heartbeat::Sample& sample, const Hang& hang) {
@@ -60,7 +61,7 @@ ModelStats ServedModel::Stats() const {
   ModelStats stats = runner_.Stats();
   const int64_t at_warm_up = stats.ladder_changes.evicted;
   stats.ladder_changes = reviewer_.changes();
-  stats.ladder_changes.evicted += at_warm_up;
+  stats.ladder_changes.evicted += at_warm_up + later_plans_.evicted();
   return stats;
 }
 

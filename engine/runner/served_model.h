@@ -8,6 +8,7 @@
 #include "engine/journal/journal.h"
 #include "engine/runner/hang_detector.h"
 #include "engine/runner/ladder_reviewer.h"
+#include "engine/runner/later_plans.h"
 #include "engine/runner/model_runner.h"
 
 namespace sluice {
@@ -21,8 +22,12 @@ class ServedModel {
                                                              const EngineOptions& options,
                                                              Backend* backend, Clock* clock,
                                                              Observer* observer);
-  // Stops the scheduling thread before the reviews, so that they may use the runner until they end.
-  ~ServedModel() { runner_.Stop(); }
+  // Stops the scheduling thread before the reviews, so that they may use the runner until they end;
+  // they wait for later plans, so these are given up.
+  ~ServedModel() {
+    runner_.Stop();
+    later_plans_.Stop();
+  }
 
   const std::shared_ptr<const Model>& model() const { return runner_.model(); }
   ModelRunner& runner() { return runner_; }
@@ -40,6 +45,7 @@ class ServedModel {
   // Destroyed in the reverse order, users before what they use.
   const std::unique_ptr<Journal> journal_;  // nullptr if there is none
   ModelRunner runner_;
+  LaterPlans later_plans_;
   LadderReviewer reviewer_;
   std::optional<Watchdog> watchdog_;  // also watches while the runner stops
 };

@@ -58,7 +58,8 @@ StepPipeline::StepPipeline(const Model* model, const PreparedModel* prepared, in
       observer_(observer),
       waits_(waits),
       state_(state),
-      heartbeat_(heartbeat) {
+      heartbeat_(heartbeat),
+      scorer_(prepared_.executable.get(), model, clock, state) {
   const size_t sequences = prepared_.ladder->max_sequences();
   SLUICE_CHECK(prepared_.slots.size() <= 2);
   steps_.reserve(prepared_.slots.size());  // pointers to them stay valid
@@ -300,6 +301,7 @@ bool StepPipeline::Conclude(InFlightStep* step, const absl::Status& status) {
   }
   FailExpiredRows(rows.rows, absl::OkStatus(), timing.end);
   step->delivery.Collect(rows.rows, timing.end, step->slot);
+  scorer_.EndStep(timing.end - timing.begin);
   RequeueOrFinishRows(rows.rows, &timing.shape, timing.end - timing.begin);
   step->trace = TraceOf(*step, useful);
   step->trace.deliver = clock_->Now() - timing.end;
@@ -370,7 +372,7 @@ StepNeeds StepPipeline::Needs(const StepRows& rows) const {
   StepNeeds needs{.size = rows.size};
   for (const RequestRow* row : rows.rows) {
     const ActiveRequest& active = *row->owner;
-    if (active.Wants(kOutputTopCandidates)) {
+    if (active.Wants(kOutputTopCandidates) && active.request.spec->diversity == 0) {
       needs.num_top = std::max(needs.num_top, active.request.spec->num_top);
     }
   }
@@ -395,11 +397,15 @@ void StepPipeline::RecordOutcome(const absl::Status& status, bool split) {
 void StepPipeline::RecordStep(const InFlightStep& step) {
   const StepTiming& timing = step.timing;
   const std::span<RequestRow* const> rows = step.running.rows;
+  const std::shared_ptr<const StepCompany> company = company_.Of(rows);
   for (size_t i = 0; i < rows.size();) {
     ActiveRequest* const request = rows[i]->owner;
     ExplainedStep own{.step = step.number,
                       .start = timing.begin,
                       .replay = timing.end - timing.begin,
+                      .last_step = step.number,
+                      .longest = timing.end - timing.begin,
+                      .company = company,
                       .bucket = timing.bucket(),
                       .batch = step.running.size,
                       .trigger = step.decision.trigger,
@@ -412,10 +418,8 @@ void StepPipeline::RecordStep(const InFlightStep& step) {
     }
     if (!wanted) continue;
     RequestTrace& trace = request->trace;
-    if (trace.steps++ == 0) {
-      trace.first_run = timing.begin;
-      request->history.waits = waits_->Since(trace.queued);
-    }
+    if (trace.steps++ == 0) trace.first_run = timing.begin;
+    request->history.AddWaits(*waits_, trace.queued);
     trace.bucket_tokens = timing.bucket().tokens;
     trace.compute += own.replay;
     request->history.Add(own);
@@ -467,6 +471,7 @@ void StepPipeline::RequeueOrFinishRows(std::span<RequestRow* const> rows, const 
       state_->requests.Fail(request, absl::InternalError(absl::StrCat("logits of row ", row->index,
                                                                       " are not finite")));
     }
+    if (request->status.ok()) scorer_.Take(row);
     if (row->outcome == RequestRow::Outcome::kContinues && request->status.ok()) {
       state_->requests.Requeue(row);
     } else {

@@ -14,6 +14,8 @@
 #include "engine/options.h"
 #include "engine/plans/plan_cache.h"
 #include "engine/runner/active_request.h"
+#include "engine/runner/candidate_scorer.h"
+#include "engine/runner/company_of_steps.h"
 #include "engine/runner/delivery.h"
 #include "engine/runner/execution_slot.h"
 #include "engine/runner/heartbeat.h"
@@ -91,6 +93,9 @@ class StepPipeline {
   bool has_step_under_way() const { return !under_way_.empty(); }
   bool has_undelivered() const { return finished_ != nullptr; }
 
+  // Scores what the steps leave to it.
+  CandidateScorer& scorer() { return scorer_; }
+
   // HasStalePlans returns whether the pipeline still holds plans that were withdrawn;
   // ReleaseStalePlans releases them. Both require that no step is in progress.
   bool HasStalePlans() const;
@@ -140,8 +145,10 @@ class StepPipeline {
   Clock* const clock_;
   Observer* const observer_;
   const RecentWaits* const waits_;
+  CompanyOfSteps company_;
   RunnerState* const state_;
   Heartbeat* const heartbeat_;
+  CandidateScorer scorer_;
 
   std::vector<InFlightStep> steps_;       // one per slot
   std::vector<InFlightStep*> under_way_;  // started, the oldest first

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -51,41 +52,6 @@ absl::StatusOr<int32_t> MaxBatchTokens(const BatchOptions& options, const ModelC
                      config.max_positions, " must be within [1, ", most, "]"));
   }
   return static_cast<int32_t>(limit);
-}
-
-// Prepares the maximum and then the others from the smallest on, until the plans and the
-// activations reach the limit or the device has no memory left. Returns the ladder of those that
-// are kept, and sets `evicted` to the number of those that the limit kept out.
-absl::StatusOr<Ladder> PreparePlans(const Ladder& wanted, int64_t limit_bytes, const Model& model,
-                                    PreparedModel* prepared, Observer* observer) {
-  PlanCache* const plans = prepared->plans.get();
-  const int64_t activations = prepared->executable->activation_bytes(wanted.largest());
-  absl::Status status = plans->Prepare(wanted.largest());
-  if (absl::IsResourceExhausted(status)) {
-    observer->OnNotice(model, absl::StrCat("the ladder's maximum runs without a plan, op by op: ",
-                                           status.message()));
-    status = plans->PublishEager(wanted.largest());
-  }
-  SLUICE_RETURN_IF_ERROR(status);
-  std::vector<Bucket> kept;
-  for (const Bucket& bucket : wanted.buckets().first(wanted.buckets().size() - 1)) {
-    SLUICE_RETURN_IF_ERROR(CheckInterruption());
-    status = plans->Prepare(bucket);
-    if (absl::IsResourceExhausted(status)) {
-      observer->OnNotice(model, absl::StrCat("the ladder is cut short at ", bucket.tokens,
-                                             " tokens, but for the maximum: ", status.message()));
-      break;
-    }
-    SLUICE_RETURN_IF_ERROR(status);
-    if (limit_bytes > 0 && plans->memory_bytes() + activations > limit_bytes) {
-      plans->Withdraw(bucket);
-      prepared->evicted = std::ssize(wanted.buckets()) - 1 - std::ssize(kept);
-      break;
-    }
-    kept.push_back(bucket);
-  }
-  kept.push_back(wanted.largest());
-  return Ladder(std::move(kept));
 }
 
 // A request of rows of at most `longest` tokens, `tokens` of them or as many as the bucket's
@@ -154,17 +120,19 @@ absl::Status TimeStep(Request request, const Bucket& bucket, Clock* clock, const
   return absl::OkStatus();
 }
 
-// Times the bucket filled by the fewest rows, which have the most context, and half filled by as
-// many as it holds, which sample the most: so that the terms of the cost law can be told apart.
-absl::Status TimePlan(const Bucket& bucket, const std::shared_ptr<const Model>& model, Clock* clock,
-                      const Timing& timing, PreparedModel* prepared) {
+// Times `tokens` of the bucket in the fewest rows, which have the most context, and half of them in
+// as many rows as the bucket holds, which sample the most: so that the terms of the cost law can be
+// told apart.
+absl::Status TimeTokens(int32_t tokens, const Bucket& bucket,
+                        const std::shared_ptr<const Model>& model, Clock* clock,
+                        const Timing& timing, PreparedModel* prepared) {
   const int32_t longest = bucket.padded()
                               ? bucket.positions
                               : std::min<int64_t>(bucket.tokens, model->config.max_positions);
   SLUICE_RETURN_IF_ERROR(
-      TimeStep(Rows(bucket.tokens, longest, bucket, model), bucket, clock, timing, prepared));
-  if (bucket.tokens < 2) return absl::OkStatus();
-  const int32_t half = bucket.tokens / 2;
+      TimeStep(Rows(tokens, longest, bucket, model), bucket, clock, timing, prepared));
+  if (tokens < 2) return absl::OkStatus();
+  const int32_t half = tokens / 2;
   const int32_t even = std::min((half + bucket.sequences - 1) / bucket.sequences, longest);
   return TimeStep(Rows(half, even, bucket, model), bucket, clock, timing, prepared);
 }
@@ -197,6 +165,124 @@ absl::Status CheckRoom(const ExecutableModel& executable, const Bucket& capacity
       "the model takes ", activations, " bytes of activations (engine.batch.max_batch_tokens) and ",
       kv, " of KV pages (engine.kv.memory_bytes), but only ", free_bytes, " are free for models"));
 }
+
+// Prepares and times the buckets of a ladder as far as the time goes.
+class BucketWarmUp {
+ public:
+  // Costs that are `known` are not measured again. Nothing is owned.
+  BucketWarmUp(const std::shared_ptr<const Model>& model, const LadderOptions& options,
+               const Timing& timing, bool known, Clock* clock, Observer* observer,
+               PreparedModel* prepared)
+      : model_(model),
+        limit_bytes_(options.memory_limit_bytes),
+        timing_(timing),
+        known_(known),
+        clock_(clock),
+        observer_(observer),
+        prepared_(prepared),
+        end_(clock->Now() + std::chrono::microseconds(options.warm_up_us)) {}
+
+  // Prepares the maximum, and then prepares and times the others from the smallest on, the maximum
+  // last, until the time is over, plans and activations reach the limit or the device has no memory
+  // left. Buckets that the time leaves out are awaited; those without memory are left out of the
+  // ladder that it returns, and evicted if the limit keeps them out.
+  absl::StatusOr<Ladder> Run(const Ladder& wanted) {
+    const Bucket& largest = wanted.largest();
+    SLUICE_RETURN_IF_ERROR(PrepareLargest(largest));
+    if (timing_.runs > 1) {
+      const Timing rise = {.runs = 0, .warm_for = kClockRise};
+      SLUICE_RETURN_IF_ERROR(TimeTokens(largest.tokens, largest, model_, clock_, rise, prepared_));
+    }
+    const std::span<const Bucket> others = wanted.buckets().first(wanted.buckets().size() - 1);
+    std::vector<Bucket> kept;
+    size_t next = 0;
+    bool memory = true;
+    for (; next < others.size() && memory && (wanted.padded() || HasTime(others[next])); ++next) {
+      SLUICE_ASSIGN_OR_RETURN(memory, Prepare(others[next]));
+      if (!memory) break;
+      kept.push_back(others[next]);
+      SLUICE_RETURN_IF_ERROR(Time(others[next], wanted.padded()));
+    }
+    if (memory) {
+      const std::span<const Bucket> later = others.subspan(next);
+      prepared_->plans->Await(later);
+      kept.insert(kept.end(), later.begin(), later.end());
+    }
+    if (over_limit_) prepared_->evicted = std::ssize(others) - std::ssize(kept);
+    kept.push_back(largest);
+    if (next == others.size() || !memory) {
+      SLUICE_RETURN_IF_ERROR(Time(largest, wanted.padded()));
+    }
+    return Ladder(std::move(kept));
+  }
+
+ private:
+  // The tokens that are timed first, in whatever bucket.
+  static constexpr int32_t kFirstTokens = 16;
+
+  absl::Status PrepareLargest(const Bucket& largest) {
+    PlanCache* const plans = prepared_->plans.get();
+    const absl::Status status = plans->Prepare(largest);
+    if (!absl::IsResourceExhausted(status)) return status;
+    observer_->OnNotice(
+        *model_,
+        absl::StrCat("the ladder's maximum runs without a plan, op by op: ", status.message()));
+    return plans->PublishEager(largest);
+  }
+
+  // Returns false if there is no memory for the plan.
+  absl::StatusOr<bool> Prepare(const Bucket& bucket) {
+    SLUICE_RETURN_IF_ERROR(CheckInterruption());
+    PlanCache* const plans = prepared_->plans.get();
+    const absl::Status status = plans->Prepare(bucket);
+    if (absl::IsResourceExhausted(status)) {
+      observer_->OnNotice(*model_,
+                          absl::StrCat("the ladder is cut short at ", bucket.tokens,
+                                       " tokens, but for the maximum: ", status.message()));
+      return false;
+    }
+    SLUICE_RETURN_IF_ERROR(status);
+    if (limit_bytes_ == 0 || plans->ladder_bytes() <= limit_bytes_) return true;
+    plans->Withdraw(bucket);
+    over_limit_ = true;
+    return false;
+  }
+
+  // Times as many tokens as the bucket holds, and before that fewer ones in steps of two: only if
+  // these are quick enough are there more.
+  absl::Status Time(const Bucket& bucket, bool whole) {
+    while (timed_ < bucket.tokens || whole) {
+      SLUICE_RETURN_IF_ERROR(CheckInterruption());
+      const int32_t tokens =
+          whole ? bucket.tokens : std::min(bucket.tokens, std::max(kFirstTokens, 2 * timed_));
+      if (!whole && timed_ > 0 && (known_ || !HasTimeFor(tokens))) return absl::OkStatus();
+      const MonoTime begin = clock_->Now();
+      SLUICE_RETURN_IF_ERROR(TimeTokens(tokens, bucket, model_, clock_, timing_, prepared_));
+      took_ = clock_->Now() - begin;
+      timed_ = tokens;
+      if (whole) break;
+    }
+    return absl::OkStatus();
+  }
+
+  bool HasTime(const Bucket& bucket) const {
+    return timed_ == 0 || (known_ ? clock_->Now() < end_ : HasTimeFor(bucket.tokens));
+  }
+  // Returns whether timing these tokens is likely to end in time, judged by the last ones.
+  bool HasTimeFor(int32_t tokens) const { return clock_->Now() + took_ / timed_ * tokens < end_; }
+
+  const std::shared_ptr<const Model>& model_;
+  const int64_t limit_bytes_;
+  const Timing timing_;
+  const bool known_;
+  Clock* const clock_;
+  Observer* const observer_;
+  PreparedModel* const prepared_;
+  const MonoTime end_;
+  bool over_limit_ = false;
+  int32_t timed_ = 0;    // the tokens that were timed last
+  nanoseconds took_{0};  // how long that took
+};
 
 absl::StatusOr<Ladder> ChooseLadder(const EngineOptions& options, const LadderLimits& limits,
                                     const ModelConfig& config) {
@@ -241,8 +327,8 @@ absl::StatusOr<PagedScheduler::Options> PlanPages(const EngineOptions& options,
   return kv;
 }
 
-// Replaces the ladder and the costs by what an earlier run wrote, where that applies.
-void ReadFile(const LadderFile& file, const EngineOptions& options, const Model& model,
+// Replaces the ladder and the costs by what an earlier run wrote. Returns whether the file applies.
+bool ReadFile(const LadderFile& file, const EngineOptions& options, const Model& model,
               Observer* observer, Ladder* ladder, CostModel* costs) {
   absl::StatusOr<LadderFile::Content> content = file.Read();
   const int64_t most_buckets = options.ladder.max_buckets;
@@ -251,16 +337,17 @@ void ReadFile(const LadderFile& file, const EngineOptions& options, const Model&
         absl::StrCat("it has more than ladder.max_buckets of ", most_buckets, " buckets"));
   }
   if (!content.ok()) {
-    if (absl::IsNotFound(content.status())) return;  // the first run
+    if (absl::IsNotFound(content.status())) return false;  // the first run
     observer->OnNotice(model, absl::StrCat("the ladder file ", file.path(),
                                            " is ignored: ", content.status().message()));
-    return;
+    return false;
   }
   costs->Restore(content->costs);
   const bool fitted = options.ladder.strategy == StrategyKind::kAdaptive;
   if (fitted && !content->ladder.padded() && !IsPadded(options.batch.policy)) {
     *ladder = std::move(content->ladder);
   }
+  return true;
 }
 
 absl::Status MeetStartFault(FaultPoint point) {
@@ -277,6 +364,7 @@ bool IsPadded(PolicyKind policy) {
 absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
                                      const EngineOptions& options, Backend* backend, Clock* clock,
                                      Observer* observer) {
+  const MonoTime begin = clock->Now();
   const BackendInfo& info = backend->info();
   SLUICE_ASSIGN_OR_RETURN(const int32_t max_tokens, MaxBatchTokens(options.batch, model->config));
   PreparedModel prepared;
@@ -297,10 +385,11 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
   if (const std::string own = prepared.executable->profile(); !own.empty()) {
     prepared.info.profile = own;
   }
+  bool costs_known = false;
   if (!options.ladder.file.empty()) {
     prepared.file.emplace(options.ladder.file, *model, prepared.info,
                           prepared.executable->algorithms(), prepared.limits, options.batch.policy);
-    ReadFile(*prepared.file, options, *model, observer, &wanted, &prepared.costs);
+    costs_known = ReadFile(*prepared.file, options, *model, observer, &wanted, &prepared.costs);
   }
   if (const std::string kernels = prepared.executable->kernels(); !kernels.empty()) {
     observer->OnKernels(*model, kernels);
@@ -326,17 +415,11 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
   for (int32_t i = 0; i < info.steps_ahead; ++i) {
     prepared.slots.push_back(prepared.slots.front()->Beside());
   }
-  SLUICE_ASSIGN_OR_RETURN(Ladder ladder, PreparePlans(wanted, options.ladder.memory_limit_bytes,
-                                                      *model, &prepared, observer));
+  BucketWarmUp buckets(model, options.ladder, {.runs = info.timed_runs}, costs_known, clock,
+                       observer, &prepared);
+  SLUICE_ASSIGN_OR_RETURN(Ladder ladder, buckets.Run(wanted));
   prepared.ladder = std::make_shared<const Ladder>(std::move(ladder));
-  if (info.timed_runs > 1) {
-    const Timing rise = {.runs = 0, .warm_for = kClockRise};
-    SLUICE_RETURN_IF_ERROR(TimePlan(prepared.ladder->largest(), model, clock, rise, &prepared));
-  }
-  for (const Bucket& bucket : prepared.ladder->buckets()) {
-    SLUICE_RETURN_IF_ERROR(CheckInterruption());
-    SLUICE_RETURN_IF_ERROR(TimePlan(bucket, model, clock, {.runs = info.timed_runs}, &prepared));
-  }
+  prepared.duration = clock->Now() - begin;
   return prepared;
 }
 

@@ -1,5 +1,5 @@
-// Makes a loaded model ready to serve: its weights packed, a ladder whose plans are all prepared
-// and timed, and slots to run them in.
+// Makes a loaded model ready to serve: its weights packed, the plan of the largest bucket and as
+// many others as options.ladder.warm_up_us allows, a law of costs, and slots to run steps in.
 #pragma once
 
 #include <memory>
@@ -25,19 +25,25 @@ struct PreparedModel {
   BackendInfo info;  // of the backend, with what the model adds to its profile
   LadderLimits limits;
   std::shared_ptr<const Ladder> ladder;
-  std::unique_ptr<PlanCache> plans;  // one for each bucket of the ladder
+  std::unique_ptr<PlanCache> plans;  // one for each bucket of the ladder, prepared or awaited
   int64_t evicted = 0;               // the buckets for which memory_limit_bytes left no room
   PagedScheduler::Options kv;
   std::vector<std::unique_ptr<ExecutionSlot>> slots;  // one for each step that may be in progress
-  CostModel costs;                 // has observed each bucket once filled and once in another shape
+  // Restored from the ladder file, or has observed at least the smallest bucket, each once filled
+  // and once in another shape.
+  CostModel costs;
   std::optional<LadderFile> file;  // if the options name one
+  nanoseconds duration{0};         // of WarmUp
 };
 
 // Returns whether the policy computes rectangles; its ladder is then fixed.
 bool IsPadded(PolicyKind policy);
 
-// Prepares a model; takes seconds. Begins with the ladder (for kAdaptive) and the costs of the
-// ladder file if the file applies; if it does not, it is ignored with a notice to the observer.
+// Prepares a model: loads it, and then takes options.ladder.warm_up_us, or what the largest plan
+// and the smallest steps take if that is more. Buckets beyond that are left to LaterPlans; a padded
+// ladder is prepared whole. Begins with the ladder (for kAdaptive) and the costs of the ladder file
+// if the file applies; if it does not, it is ignored with a notice to the observer. Costs of a file
+// are not measured again.
 // Returns the backend's errors, or InvalidArgument that names an option out of its range. Nothing
 // is owned; all outlive the result.
 absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,

@@ -65,8 +65,11 @@ AdmissionBudget::AdmissionBudget(const QueueOptions& options)
         return bounded;
       }()) {}
 
-double AdmissionBudget::ShareOf(int priority) const {
-  return total_.requests == 0 ? 1 : LevelShare(priority);
+AdmissionBudget::Bounds AdmissionBudget::BoundsOf(int priority) const {
+  const double share = total_.requests == 0 ? 1 : LevelShare(priority);
+  return {.requests = Part(options_.max_requests, share),
+          .tokens = Part(options_.max_tokens, share),
+          .bytes = Part(options_.max_bytes, share)};
 }
 
 double AdmissionBudget::LevelShare(int priority) const {
@@ -74,21 +77,42 @@ double AdmissionBudget::LevelShare(int priority) const {
   return std::pow(options_.priority_share, priority - 1);
 }
 
-absl::Status AdmissionBudget::Check(const RequestLoad& load, const Total& total, double share,
-                                    absl::string_view who) const {
-  const int64_t requests = Part(options_.max_requests, share);
-  const int64_t tokens = Part(options_.max_tokens, share);
-  const int64_t bytes = Part(options_.max_bytes, share);
-  if (total.requests >= requests) return Full("max_requests", requests, "requests", who);
-  if (load.tokens > tokens - total.tokens) return Full("max_tokens", tokens, "tokens", who);
-  if (load.bytes > bytes - total.bytes) return Full("max_bytes", bytes, "bytes", who);
+absl::Status AdmissionBudget::CheckTotal(const RequestLoad& load) const {
+  const Bounds bounds = BoundsOf(load.priority);
+  const std::string who = absl::StrCat("priority ", load.priority);
+  if (total_.requests >= bounds.requests) {
+    return Full("max_requests", bounds.requests, "requests", who);
+  }
+  if (load.tokens > bounds.tokens - total_.tokens) {
+    return Full("max_tokens", bounds.tokens, "tokens", who);
+  }
+  if (load.bytes > bounds.bytes - total_.bytes) {
+    return Full("max_bytes", bounds.bytes, "bytes", who);
+  }
   return absl::OkStatus();
 }
 
-void AdmissionBudget::Add(const RequestLoad& load, int64_t sign, Total* total) {
+absl::Status AdmissionBudget::CheckShare(const RequestLoad& load, const Bounds& own) const {
+  const Bounds bounds = BoundsOf(load.priority);
+  const double share = options_.max_caller_share;
+  const auto exceeds = [share](int64_t of_caller, int64_t rest) {
+    return static_cast<double>(of_caller) * (1 - share) > share * static_cast<double>(rest);
+  };
+  absl::string_view bound;
+  if (exceeds(own.requests, bounds.requests - total_.requests - 1)) bound = "max_requests";
+  if (exceeds(own.tokens, bounds.tokens - total_.tokens - load.tokens)) bound = "max_tokens";
+  if (exceeds(own.bytes, bounds.bytes - total_.bytes - load.bytes)) bound = "max_bytes";
+  if (bound.empty()) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the requests of caller ", load.caller, " have their share of queue.", bound,
+                   ", whose rest is kept for other callers (queue.max_caller_share)"));
+}
+
+void AdmissionBudget::Add(const RequestLoad& load, int64_t sign, Bounds* total) {
   total->requests += sign;
   total->tokens += sign * load.tokens;
   total->bytes += sign * load.bytes;
+  total->candidates += sign * load.candidates;
   SLUICE_CHECK(total->requests >= 0 && total->tokens >= 0 && total->bytes >= 0);
 }
 
@@ -99,16 +123,11 @@ absl::Status AdmissionBudget::Take(const RequestLoad& load) {
   if (load.bytes > options_.max_bytes) {
     return TooLarge("max_bytes", options_.max_bytes, "bytes", load.bytes);
   }
-  SLUICE_RETURN_IF_ERROR(
-      Check(load, total_, ShareOf(load.priority), absl::StrCat("priority ", load.priority)));
+  SLUICE_RETURN_IF_ERROR(CheckTotal(load));
   if (SharesAmongCallers(load)) {
-    Total& own = callers_[load.caller];
-    // A caller whose share is empty gets one request in, however large.
-    absl::Status status = own.requests == 0 ? absl::OkStatus()
-                                            : Check(load, own, options_.max_caller_share,
-                                                    absl::StrCat("caller ", load.caller));
-    if (!status.ok()) return status;
-    Add(load, 1, &own);
+    const auto own = callers_.find(load.caller);
+    if (own != callers_.end()) SLUICE_RETURN_IF_ERROR(CheckShare(load, own->second));
+    Add(load, 1, &callers_[load.caller]);
   }
   Add(load, 1, &total_);
   return absl::OkStatus();
@@ -122,15 +141,24 @@ void AdmissionBudget::Return(const RequestLoad& load) {
   if (own->second.requests == 0) callers_.erase(own);
 }
 
-nanoseconds TimeOfPrompts(const Scheduler& scheduler) {
-  const double seconds =
-      scheduler.costs().EstimateDrain(scheduler.queue().tokens(), scheduler.ladder()->largest());
+nanoseconds TimeOfQueue(int64_t running, int64_t context, const Scheduler& scheduler) {
+  const SequenceQueue& queue = scheduler.queue();
+  const Bucket& largest = scheduler.ladder()->largest();
+  const auto [tokens, steps] = queue.fresh_work();
+  double seconds = scheduler.costs().EstimateDrain(tokens, largest);
+  const int64_t places = std::min(largest.tokens, largest.sequences) - running;
+  const int64_t waiting = queue.size() - queue.running();
+  const int64_t without_place = waiting - std::max<int64_t>(places, 0);
+  if (without_place > 0 && steps > 0) {
+    const double part = static_cast<double>(without_place) / static_cast<double>(waiting);
+    seconds += part * StepSeconds(steps, context, scheduler);
+  }
   return std::chrono::duration_cast<nanoseconds>(
       std::chrono::duration<double>(std::min(seconds, kMostSeconds)));
 }
 
 nanoseconds TimeNeeded(const Due& due, int64_t running, const Scheduler& scheduler) {
-  const SequenceQueue::Prompts ahead = scheduler.queue().PromptsDueBy(due.deadline, due.priority);
+  const DueTotals::Total ahead = scheduler.queue().PromptsDueBy(due.deadline, due.priority);
   const int64_t riding = due.steps > 0 ? running + ahead.sequences : 0;
   if (ahead.tokens + riding == 0) return nanoseconds(0);
   const auto steps = static_cast<double>(due.steps);

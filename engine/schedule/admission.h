@@ -17,15 +17,21 @@ namespace sluice {
 struct RequestLoad {
   int64_t tokens = 0;  // of the prompts, and each row's max_tokens
   int64_t bytes = 0;
+  int64_t candidates = 0;  // to be scored
   int priority = kDefaultPriority;
   std::string caller{};  // empty where callers are not told apart
 };
 
 // The bounds of the queue: requests that wait or run, their tokens and their memory. A request of
 // level p is taken if the total stays at most at priority_share^(p - 1) of each bound (rounded up),
-// so that the last part is kept for more urgent levels. All requests of one caller take at most
-// max_caller_share of each bound. A request that has the queue to itself may take all of it. Where
-// max_bytes is 0, bytes are counted and not bounded. Not thread-safe.
+// so that the last part is kept for more urgent levels. A request that has the queue to itself may
+// take all of it.
+//
+// A caller that has requests already gets another one in while it has at most s / (1 - s) times of
+// what is then left, s = max_caller_share (the dynamic thresholds of Choudhury and Hahne, 1998). So
+// one caller alone fills s of each bound, n callers share all but 1 / (1 + n s / (1 - s)) of it
+// equally, and a caller that has none finds room. Where max_bytes is 0, bytes are counted and not
+// bounded. Not thread-safe.
 class AdmissionBudget {
  public:
   explicit AdmissionBudget(const QueueOptions& options);
@@ -36,31 +42,38 @@ class AdmissionBudget {
   void Return(const RequestLoad& load);
 
   int64_t bytes() const { return total_.bytes; }
+  int64_t candidates() const { return total_.candidates; }
   // Returns the share of each bound that a level may fill beside others.
   double LevelShare(int priority) const;
 
  private:
-  struct Total {
+  struct Bounds {
     int64_t requests = 0;
     int64_t tokens = 0;
     int64_t bytes = 0;
+    int64_t candidates = 0;  // not bounded
   };
-  double ShareOf(int priority) const;
-  // Returns an error if `load` on top of `total` exceeds `share` of a bound; `who` is in the error.
-  absl::Status Check(const RequestLoad& load, const Total& total, double share,
-                     absl::string_view who) const;
-  static void Add(const RequestLoad& load, int64_t sign, Total* total);
+  // Returns what the requests of a level may fill.
+  Bounds BoundsOf(int priority) const;
+  // Return an error if `load` on top of all would exceed a bound, or if its caller, who has `own`
+  // already, would have more than its share.
+  absl::Status CheckTotal(const RequestLoad& load) const;
+  absl::Status CheckShare(const RequestLoad& load, const Bounds& own) const;
+  static void Add(const RequestLoad& load, int64_t sign, Bounds* total);
   bool SharesAmongCallers(const RequestLoad& load) const {
     return options_.max_caller_share < 1 && !load.caller.empty();
   }
 
   const QueueOptions options_;
-  Total total_;
-  absl::flat_hash_map<std::string, Total> callers_;  // those that have any
+  Bounds total_;
+  absl::flat_hash_map<std::string, Bounds> callers_;  // those that have any
 };
 
-// Returns the time that the queued prompts take at the measured costs.
-nanoseconds TimeOfPrompts(const Scheduler& scheduler);
+// Returns the time until the sequences that wait have begun, at the measured costs, while `running`
+// others run: their prompts in full batches, and for those for which no place is free the steps that
+// they are expected to take, of as many sequences as run together. Each of these attends to about
+// `context` positions.
+nanoseconds TimeOfQueue(int64_t running, int64_t context, const Scheduler& scheduler);
 
 // A request with a deadline that asks to be admitted.
 struct Due {

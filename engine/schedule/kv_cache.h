@@ -42,7 +42,7 @@ struct SequencePages {
 
 class KvCache {
  public:
-  static constexpr uint64_t kMostRoots = uint64_t{1} << 32;
+  static constexpr uint64_t kMostRoots = uint64_t{1} << 60;
   static constexpr int32_t kNone = -1;  // no page
 
   // Without `reuse` no page is published or found. `gives_back` says whether ReleaseBefore is used.

@@ -112,6 +112,7 @@ class PagedScheduler {
   const Scheduler& scheduler() const { return scheduler_; }
 
   const KvCache& kv() const { return kv_; }
+  bool reuses_prefixes() const { return prefix_reuse_; }
   struct Counts {
     int64_t preemptions = 0;
     int64_t prefix_tokens = 0;  // tokens of begun prompts that might have been found

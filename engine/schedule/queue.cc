@@ -46,16 +46,32 @@ void SequenceQueue::EraseFromIndices(const WaitingSequence& sequence) {
 
 void SequenceQueue::AddStep(WaitingSequence* sequence) {
   tokens_ += sequence->tokens;
-  if (!sequence->running) return;
+  if (!sequence->running) {
+    AddFresh(*sequence, 1);
+    if (sequence->deadline == MonoTime::max()) return;
+    due_[sequence->priority - 1].Insert({sequence->deadline, sequence->ticket},
+                                        int64_t{sequence->tokens} + sequence->later_tokens);
+    return;
+  }
   running_.try_emplace(OrderKey(*sequence), sequence);
   running_pages_ += sequence->pages;
 }
 
 void SequenceQueue::EraseStep(const WaitingSequence& sequence) {
   tokens_ -= sequence.tokens;
-  if (!sequence.running) return;
+  if (!sequence.running) {
+    AddFresh(sequence, -1);
+    if (sequence.deadline == MonoTime::max()) return;
+    due_[sequence.priority - 1].Erase({sequence.deadline, sequence.ticket});
+    return;
+  }
   running_.erase(OrderKey(sequence));
   running_pages_ -= sequence.pages;
+}
+
+void SequenceQueue::AddFresh(const WaitingSequence& sequence, int64_t sign) {
+  fresh_work_.prompt_tokens += sign * (int64_t{sequence.tokens} + sequence.later_tokens);
+  fresh_work_.later_steps += sign * (int64_t{sequence.expected_steps} - 1);
 }
 
 void SequenceQueue::Revise(WaitingSequence* sequence, const NextStep& next) {
@@ -112,13 +128,12 @@ MonoTime SequenceQueue::OldestArrival() const {
   return arrivals_.empty() ? MonoTime::max() : arrivals_.begin()->first;
 }
 
-SequenceQueue::Prompts SequenceQueue::PromptsDueBy(MonoTime deadline, int priority) const {
-  Prompts prompts;
-  for (auto it = deadlines_.begin(); it != deadlines_.end() && it->first.first <= deadline; ++it) {
-    const WaitingSequence& sequence = *it->second;
-    if (sequence.running || sequence.priority > priority) continue;
-    ++prompts.sequences;
-    prompts.tokens += int64_t{sequence.tokens} + sequence.later_tokens;
+DueTotals::Total SequenceQueue::PromptsDueBy(MonoTime deadline, int priority) const {
+  DueTotals::Total prompts;
+  for (int level = 1; level <= priority; ++level) {
+    const DueTotals::Total due = due_[level - 1].DueBy(deadline);
+    prompts.sequences += due.sequences;
+    prompts.tokens += due.tokens;
   }
   return prompts;
 }

@@ -1,6 +1,7 @@
 // The sequences that wait to be computed, in the order in which they should be.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory_resource>
@@ -12,6 +13,7 @@
 #include "absl/container/btree_set.h"
 #include "base/clock.h"
 #include "engine/schedule/attention_reach.h"
+#include "engine/schedule/due_totals.h"
 #include "engine/schedule_values.h"
 
 namespace sluice {
@@ -23,6 +25,7 @@ struct PagedSequence;
 struct WaitingSequence {
   uint64_t ticket = 0;  // the number of its arrival, unique; kept when it returns for another step
   int priority = kDefaultPriority;
+  uint32_t caller = 0;          // a hash of the caller's name; 0 where callers are not told apart
   int32_t first_position = 0;   // the first position that its next step computes
   int32_t position_offset = 0;  // added to a position to choose position-wise weights
   AttentionReach reach = {};    // of its model
@@ -37,13 +40,15 @@ struct WaitingSequence {
   // reviews of the ladder.
   int32_t expected_steps = 1;
   MonoTime queued{};  // arrival
+  // How much later than its arrival it counts in the order, see FairOrder. May be negative.
+  nanoseconds deferred{0};
   MonoTime deadline = MonoTime::max();
   // The number of sequences behind it that were taken since its last Push; kept by the queue.
   int32_t overtaken = 0;
   PagedSequence* paged = nullptr;  // the sequence with pages that this is part of, if any
 };
 
-// A queue ordered by arrival, where each priority level below the first counts as a later arrival
+// A queue ordered by arrival (with `deferred`), where each priority level below the first counts as a later arrival
 // by `priority_step`, and by ticket among equals. So no stream of urgent requests starves the
 // others. It owns nothing: a sequence must exist until it has left the queue. Not thread-safe. Push
 // and Remove are O(log n), and allocate only when more is queued than ever before.
@@ -80,6 +85,8 @@ class SequenceQueue {
   int64_t running() const { return std::ssize(running_); }
   int64_t running_pages() const { return running_pages_; }  // pages that their next steps need
 
+  // Returns the first sequence in order, or nullptr.
+  const WaitingSequence* First() const { return empty() ? nullptr : order_.begin()->second; }
   // Replaces `out` by the first sequences in order, at most `count`.
   void Front(size_t count, std::vector<WaitingSequence*>* out) const;
   // Replaces `out` by the sequences with a deadline at or before `until`, at most `count`, the
@@ -99,14 +106,17 @@ class SequenceQueue {
   bool empty() const { return order_.empty(); }
   int64_t size() const { return std::ssize(order_); }
   int64_t tokens() const { return tokens_; }
+  // The work of the sequences that have not begun: the tokens of their prompts, and the steps that
+  // they are expected to take after these.
+  struct Work {
+    int64_t prompt_tokens = 0;
+    int64_t later_steps = 0;
+  };
+  const Work& fresh_work() const { return fresh_work_; }
 
   // Returns the total of queued prompts that have not begun, are due at or before `deadline` and
-  // have `priority` or a more urgent one. O(those due).
-  struct Prompts {
-    int64_t sequences = 0;
-    int64_t tokens = 0;  // yet to be computed
-  };
-  Prompts PromptsDueBy(MonoTime deadline, int priority) const;
+  // have `priority` or a more urgent one; their tokens are those yet to be computed. O(log n).
+  DueTotals::Total PromptsDueBy(MonoTime deadline, int priority) const;
 
  private:
   using Key = std::pair<MonoTime, uint64_t>;  // a time and the ticket
@@ -116,12 +126,13 @@ class SequenceQueue {
                                 Allocator<std::pair<const Key, WaitingSequence*>>>;
 
   Key OrderKey(const WaitingSequence& sequence) const {
-    return {sequence.queued + (sequence.priority - 1) * priority_step_, sequence.ticket};
+    return {sequence.queued + sequence.deferred + (sequence.priority - 1) * priority_step_, sequence.ticket};
   }
   void EraseFromIndices(const WaitingSequence& sequence);
   // Adds the sequence's next step to the totals, or takes it out of them.
   void AddStep(WaitingSequence* sequence);
   void EraseStep(const WaitingSequence& sequence);
+  void AddFresh(const WaitingSequence& sequence, int64_t sign);
 
   const nanoseconds priority_step_;
   std::pmr::unsynchronized_pool_resource nodes_;  // of the indices
@@ -129,7 +140,9 @@ class SequenceQueue {
   Index deadlines_{Allocator<Index::value_type>(&nodes_)};  // finite ones only
   Index running_{Allocator<Index::value_type>(&nodes_)};
   absl::btree_set<Key, std::less<Key>, Allocator<Key>> arrivals_{Allocator<Key>(&nodes_)};
+  std::array<DueTotals, kPriorityLevels> due_;  // of prompts that have not begun, by level
   int64_t tokens_ = 0;
+  Work fresh_work_;
   int64_t running_pages_ = 0;
 };
 

@@ -1,11 +1,21 @@
 #include "engine/schedule/scheduler.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 #include "base/check.h"
 
 namespace sluice {
+namespace {
+
+// Stands for the cost of a token while none is known; fair shares need its ratio alone.
+constexpr double kFirstSecondsOfToken = 1e-6;
+constexpr double kMostSecondsOfService = 3600;
+
+}  // namespace
+
 Scheduler::Scheduler(const BatchOptions& options, nanoseconds half_life,
                      std::shared_ptr<const Ladder> ladder, CostModel costs,
                      SchedulerObserver* observer)
@@ -24,8 +34,22 @@ void Scheduler::Arrive(WaitingSequence* sequence) {
                       .tokens = sequence->tokens + sequence->later_tokens,
                       .steps = sequence->expected_steps,
                       .priority = sequence->priority,
+                      .caller = sequence->caller,
                       .deadline = sequence->deadline});
+  if (sequence->caller != 0) {
+    fair_order_.Arrive(ServiceOf(*sequence), queue_.empty(), sequence);
+  }
   queue_.Push(sequence);
+}
+
+nanoseconds Scheduler::ServiceOf(const WaitingSequence& sequence) const {
+  const Bucket& largest = ladder_->largest();
+  const double full = costs_.EstimateDrain(largest.tokens, largest);
+  const double of_token = full > 0 ? full / largest.tokens : kFirstSecondsOfToken;
+  const int64_t tokens =
+      int64_t{sequence.tokens} + sequence.later_tokens + sequence.expected_steps - 1;
+  const double seconds = std::min(of_token * static_cast<double>(tokens), kMostSecondsOfService);
+  return nanoseconds(std::llround(1e9 * seconds));
 }
 
 void Scheduler::Return(WaitingSequence* sequence) {
@@ -63,6 +87,9 @@ BatchDecision Scheduler::Decide(const DecisionTime& at, std::vector<WaitingSeque
   if (observer_ != nullptr) observer_->OnDecide(at, decision, *batch);
   if (decision.launch) {
     queue_.Take(*batch);
+    const auto begins = [](const WaitingSequence* sequence) { return !sequence->running; };
+    const auto first = std::find_if(batch->begin(), batch->end(), begins);
+    if (first != batch->end()) fair_order_.Take(**first);
     traffic_.OnBatch(decision.size, decision.bucket, at.now);
   }
   return decision;

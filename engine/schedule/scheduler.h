@@ -21,6 +21,7 @@
 #include "engine/ladder/ladder.h"
 #include "engine/schedule/batch_former.h"
 #include "engine/schedule/cost_model.h"
+#include "engine/schedule/fair_order.h"
 #include "engine/schedule/queue.h"
 #include "engine/schedule/step_shape.h"
 #include "engine/schedule/traffic.h"
@@ -61,7 +62,7 @@ class Scheduler {
   Scheduler(const BatchOptions& options, nanoseconds half_life,
             std::shared_ptr<const Ladder> ladder, CostModel costs, SchedulerObserver* observer);
 
-  // Queues a new sequence, which counts as an arrival.
+  // Queues a new sequence, which counts as an arrival, and sets its `deferred`.
   void Arrive(WaitingSequence* sequence);
   // Queues a sequence that returns for its next step.
   void Return(WaitingSequence* sequence);
@@ -95,7 +96,11 @@ class Scheduler {
   const Traffic& traffic() const { return traffic_; }
 
  private:
+  // Returns about how long all steps of a sequence take the device, in full batches.
+  nanoseconds ServiceOf(const WaitingSequence& sequence) const;
+
   SequenceQueue queue_;
+  FairOrder fair_order_;
   const std::unique_ptr<BatchFormer> former_;
   std::shared_ptr<const Ladder> ladder_;
   CostModel costs_;

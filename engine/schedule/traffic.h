@@ -37,6 +37,7 @@ struct Arrival {
   int32_t tokens = 0;  // tokens of its first step
   int32_t steps = 1;   // step batches that carry it; see RunVirtually
   int priority = kDefaultPriority;
+  uint32_t caller = 0;  // see WaitingSequence
   MonoTime deadline = MonoTime::max();
 
   bool operator==(const Arrival&) const = default;

@@ -232,6 +232,7 @@ __device__ void SampleRow(const SampleArgs& args, int32_t r, SampleShared& share
       const int32_t index = IndexOf(largest_few.keys[i]);
       args.top_ids[place + i] = index;
       args.top_logprobs[place + i] = static_cast<float>(row.x[index] - log_sum);
+      args.top_scores[place + i] = row.x[index];
     }
   }
 }

@@ -67,6 +67,7 @@ struct SampleArgs {
   // beyond num_top, and rows whose logits are not finite, stay unchanged.
   int32_t* top_ids;
   float* top_logprobs;
+  float* top_scores;  // the logits
 };
 
 void Sample(Stream& stream, const SampleArgs& args);

@@ -3,7 +3,7 @@
 set(SLUICE_CUDA_KERNELS
   activation.cu
   attention.cu
-  batched.cu
+  diverse.cu
   embedding.cu
   mix.cu
   logits.cu
@@ -12,10 +12,8 @@ set(SLUICE_CUDA_KERNELS
   pool.cu
   projection.cu
   rope.cu
-  row_reduce.cu
   sample.cu
   score.cu
-  top_k.cu
   xsa.cu)
 list(TRANSFORM SLUICE_CUDA_KERNELS PREPEND ${PROJECT_SOURCE_DIR}/kernels/cuda/)
 

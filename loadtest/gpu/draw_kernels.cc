@@ -1,9 +1,7 @@
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/batched.h"
+#include "kernels/cuda/diverse.h"
 #include "kernels/cuda/logits.h"
-#include "kernels/cuda/row_reduce.h"
 #include "kernels/cuda/sample.h"
-#include "kernels/cuda/top_k.h"
 #include "loadtest/gpu/cases.h"
 
 namespace sluice::gpu {
@@ -52,37 +50,9 @@ Case Sampling(const DrawSizes& s, const Draw& draw) {
                                    .first = nullptr,
                                    .outcomes = bench.Room<cuda::SampleOutcome>(s.rows),
                                    .top_ids = nullptr,
-                                   .top_logprobs = nullptr};
+                                   .top_logprobs = nullptr,
+                                   .top_scores = nullptr};
     return [=, &bench] { cuda::Sample(bench.stream(), args); };
-  });
-}
-
-Case TopK(const DrawSizes& s) {
-  constexpr int32_t kK = 50;
-  const int32_t k = std::min(kK, s.n);
-  return KernelCase(s.Moves("top-k 50", 1), [=](Bench& bench) {
-    const std::vector<cuda::TopKSizes> sizes = {{s.rows, s.n, k}};
-    const cuda::TopKArgs args = {.x = bench.Values<float>(s.elements()),
-                                 .row_stride = s.n,
-                                 .sizes = bench.Put(sizes),
-                                 .max_rows = s.rows,
-                                 .max_k = k,
-                                 .scratch = bench.Room<uint64_t>(int64_t{s.rows} * k),
-                                 .values = bench.Room<float>(int64_t{s.rows} * k),
-                                 .ids = bench.Room<int32_t>(int64_t{s.rows} * k)};
-    return [=, &bench] { cuda::TopK(bench.stream(), args); };
-  });
-}
-
-Case Reduction(const DrawSizes& s, bool norm) {
-  return KernelCase(s.Moves(norm ? "row norm" : "row maximum", 1), [=](Bench& bench) {
-    const std::vector<cuda::RowReduceSizes> sizes = {{s.rows, s.n}};
-    const cuda::RowReduceArgs args = {.x = bench.Values<float>(s.elements()),
-                                      .row_stride = s.n,
-                                      .sizes = bench.Put(sizes),
-                                      .max_rows = s.rows,
-                                      .out = bench.Room<float>(s.rows)};
-    return [=, &bench] { (norm ? cuda::RowNorm : cuda::RowMax)(bench.stream(), args); };
   });
 }
 
@@ -99,39 +69,34 @@ Case SoftCap(const DrawSizes& s) {
   });
 }
 
-Case BatchedProduct(int32_t batch, int32_t n) {
-  const int64_t elements = int64_t{batch} * n * n;
-  return KernelCase({.part = "draws",
-                     .name = "batched product",
-                     .shape = absl::StrCat(batch, " of ", n, " x ", n, " float"),
-                     .bytes = 3.0 * static_cast<double>(elements) * sizeof(float),
-                     .operations = 2.0 * static_cast<double>(elements) * n},
-                    [=](Bench& bench) {
-                      const std::vector<cuda::MatMulSizes> sizes = {{batch, n, n, n}};
-                      const cuda::MatMulArgs args = {
-                          bench.Values<float>(elements), bench.Values<float>(elements),
-                          bench.Put(sizes), elements, bench.Room<float>(elements)};
-                      return [=, &bench] { cuda::BatchedMatMul(bench.stream(), args); };
-                    });
-}
-
-Case CholeskyRoot(int32_t batch, int32_t n) {
-  const int64_t elements = int64_t{batch} * n * n;
-  return KernelCase({.part = "draws",
-                     .name = "Cholesky",
-                     .shape = absl::StrCat(batch, " of ", n, " x ", n, " float"),
-                     .bytes = 2.0 * static_cast<double>(elements) * sizeof(float),
-                     .operations = static_cast<double>(elements) * n / 3},
-                    [=](Bench& bench) {
-                      std::vector<float> definite(elements, 0.5f);
-                      for (int64_t i = 0; i < int64_t{batch} * n; ++i) {
-                        definite[i * n + i % n] = static_cast<float>(n);
-                      }
-                      const std::vector<cuda::CholeskySizes> sizes = {{batch, n}};
-                      const cuda::CholeskyArgs args = {bench.Put(definite), bench.Put(sizes), batch,
-                                                       bench.Room<float>(elements)};
-                      return [=, &bench] { cuda::Cholesky(bench.stream(), args); };
-                    });
+// Chooses 16 of 64 items in each of 8 rows.
+Case DiverseChoice(int32_t width, int32_t items) {
+  constexpr int32_t kRows = 8, kPool = 64, kCount = 16;
+  return KernelCase(
+      {.part = "draws",
+       .name = "diverse 16 of 64",
+       .shape = absl::StrCat(kRows, " rows, items of ", width, " float"),
+       .bytes = 2.0 * kRows * kPool * kCount * width * sizeof(float)},
+      [=](Bench& bench) {
+        std::vector<int32_t> ids(kRows * kPool);
+        for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i) * 7 % items;
+        const std::vector<cuda::DiverseRequest> requests(kRows, {0.5f, kPool, kCount});
+        const cuda::DiverseArgs<float> args = {
+            .weight = bench.Values<float>(int64_t{width} * items),
+            .packed = false,
+            .k = width,
+            .columns = items,
+            .requests = bench.Put(requests),
+            .rows = bench.Rows(kRows),
+            .first = nullptr,
+            .outcomes = bench.Put(std::vector<cuda::SampleOutcome>(kRows)),
+            .max_top = kPool,
+            .factors = bench.Room<double>(kRows * cuda::DiverseFactor(kPool)),
+            .top_ids = bench.Put(ids),
+            .top_logprobs = bench.Values<float>(kRows * kPool),
+            .top_scores = bench.Values<float>(kRows * kPool)};
+        return [=, &bench] { cuda::Diversify(bench.stream(), args); };
+      });
 }
 
 }  // namespace
@@ -150,12 +115,8 @@ std::vector<Case> DrawCases(Scale scale) {
                            Draw{"sampling, top-p 0.9", 1, 0, 0.9f}}) {
     cases.push_back(Sampling(sizes, draw));
   }
-  cases.push_back(TopK(sizes));
-  cases.push_back(Reduction(sizes, /*norm=*/false));
-  cases.push_back(Reduction(sizes, /*norm=*/true));
   cases.push_back(SoftCap(sizes));
-  cases.push_back(gpu ? BatchedProduct(64, 256) : BatchedProduct(2, 8));
-  cases.push_back(gpu ? CholeskyRoot(64, 256) : CholeskyRoot(2, 8));
+  cases.push_back(gpu ? DiverseChoice(1024, 32768) : DiverseChoice(16, 200));
   return cases;
 }
 

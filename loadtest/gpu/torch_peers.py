@@ -28,7 +28,7 @@ BATCHES = 15
 GROUPS = {}
 # The groups in the order of their importance.
 ORDER = ["ceilings", "decode_attention", "prefill_attention", "dense", "draws", "xsa",
-         "position_wise", "heads", "short_attention", "small_algebra"]
+         "position_wise", "heads", "short_attention"]
 
 
 def group(function):
@@ -528,38 +528,6 @@ def draws(report):
     shape = f"{rows} x {n} float"
     report.time("sampling, top-k 50", shape, "topk and multinomial", draw_of(of_top_k, rows, n))
     report.time("sampling, greedy", shape, "argmax", draw_of(lambda x: x.argmax(-1), rows, n))
-
-    def reduction(function):
-
-        def make():
-            x = random(rows, n, dtype=torch.float32)
-            return lambda: function(x), lambda: function(x.double())
-
-        return make
-
-    report.time("top-k 50", shape, "topk", reduction(lambda x: torch.topk(x, 50).values))
-    report.time("row maximum", shape, "amax", reduction(lambda x: x.amax(-1)))
-    report.time("row norm", shape, "norm",
-                reduction(lambda x: torch.linalg.vector_norm(x, dim=-1)))
-
-
-@group
-def small_algebra(report):
-    batch, n = of(64, 2), of(256, 16)
-
-    def product():
-        a, b = (random(batch, n, n, dtype=torch.float32) for _ in range(2))
-        return lambda: torch.bmm(a, b), lambda: torch.bmm(a.double(), b.double())
-
-    def root():
-        a = random(batch, n, n, dtype=torch.float32)
-        definite = a @ a.transpose(1, 2) + n * torch.eye(n, device=DEVICE)
-        return (lambda: torch.linalg.cholesky(definite),
-                lambda: torch.linalg.cholesky(definite.double()))
-
-    shape = f"{batch} of {n} x {n} float"
-    report.time("batched product", shape, "bmm", product)
-    report.time("Cholesky", shape, "cholesky", root)
 
 
 def main():

@@ -241,9 +241,9 @@ const std::vector<OptionSpec<LogOptions>>& OptionSpecs<LogOptions>() {
                          "Least severity that is logged.")),
       SLUICE_OPTION(format, Choice<LogOptions::Format>{},
                     "One line per record: text, or JSON for collectors."),
-      SLUICE_OPTION(access_sample, (Real{0.0, 1.0}),
-                    "Share of requests written to the access log, chosen by hashing the request "
-                    "id."),
+      Live(SLUICE_OPTION(access_sample, (Real{0.0, 1.0}),
+                         "Share of requests written to the access log, chosen by hashing the "
+                         "request id.")),
       SLUICE_OPTION(queue_records, Count(64, 1 << 20),
                     "Records that may wait for the writer; when full the oldest is dropped and "
                     "counted."),

@@ -129,7 +129,7 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
       std::unique_ptr<Server> server,
       Server::Start(server_options, version, engine_options,
                     {engine.get(), Clock::Real(), &metrics, &statistics, &activity, &replies,
-                     log.get(), ResidentBytes, &engine_health}));
+                     log.get(), &access, ResidentBytes, &engine_health}));
   reloader.emplace(config, read, server.get(), &metrics, log.get());
   {
     const Interruptible loading([&termination] {

@@ -36,6 +36,7 @@
 #include "server/models/model_manager.h"
 #include "server/net/grpc_1_51/transfer_watch.h"
 #include "server/net/grpc_ports.h"
+#include "server/observe/access_log.h"
 #include "server/observe/edge_collector.h"
 #include "server/observe/engine_collector.h"
 #include "server/observe/metrics.h"
@@ -54,6 +55,7 @@ struct ServerParts {
   RecentActivity* activity;
   ReplyThread* replies;
   Log* log;
+  AccessLog* access;
   std::function<int64_t()> resident = ResidentBytes;  // the memory of the process
   EngineHealth* engine_health = nullptr;  // attached to the server's health while the server lives
 };

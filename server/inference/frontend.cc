@@ -83,11 +83,12 @@ int64_t DrawSeed() {
   return absl::Uniform<int64_t>(absl::IntervalClosed, generator, 0, INT64_MAX);
 }
 
-// Returns the number of tokens in the request's prompts plus the most that its rows may generate.
+// Returns the number of tokens in the request's prompts, plus the most that its rows may generate,
+// plus those that the scores of its candidates count as.
 int64_t TokensOf(const Request& request) {
   const int64_t prompts =
       std::accumulate(request.spec->lengths.begin(), request.spec->lengths.end(), int64_t{0});
-  return prompts + int64_t{request.rows()} * request.spec->max_tokens;
+  return prompts + int64_t{request.rows()} * request.spec->max_tokens + ScoringTokens(request);
 }
 
 bool ParseHex(std::string_view text, uint8_t* bytes) {
@@ -238,6 +239,7 @@ absl::StatusOr<ValidRequest> InferenceFrontend::ValidateAndCharge(
   }
   *taken = tokens;
   valid.request.caller = caller.name();
+  valid.request.anonymous = caller.name() == kAnonymous;
   return valid;
 }
 
@@ -268,9 +270,12 @@ absl::Duration InferenceFrontend::Pushback() {
   MutexLock lock(&mu_);
   const MonoTime now = clock_->Now();
   if (estimated_ != MonoTime{} && now - estimated_ < kPushbackAge) return pushback_;
-  nanoseconds drain{0};
-  for (const ModelStats& stats : engine_->Stats()) drain = std::max(drain, stats.estimated_drain);
-  pushback_ = std::clamp(absl::FromChrono(drain), kMinPushback, kMaxPushback);
+  nanoseconds wait{0};
+  for (const ModelStats& stats : engine_->Stats()) {
+    const bool waits = stats.estimated_wait > nanoseconds(0);
+    wait = std::max(wait, waits ? stats.estimated_wait : stats.estimated_drain);
+  }
+  pushback_ = std::clamp(absl::FromChrono(wait), kMinPushback, kMaxPushback);
   estimated_ = now;
   return pushback_;
 }

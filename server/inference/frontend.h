@@ -94,8 +94,8 @@ class InferenceFrontend {
   // expired.
   absl::Status GiveUp(RequestId id, MonoTime deadline);
 
-  // Returns how long a refused caller should wait: the engine's estimate of the time until its
-  // queue is empty.
+  // Returns how long a refused caller should wait: the engine's forecast of the time that what
+  // waits takes, or what runs if nothing waits.
   absl::Duration Pushback();
 
   ReplyThread* replies() const { return replies_; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "server/calls/answer.h"
 #include "server/calls/answer_later.h"
@@ -125,6 +126,8 @@ InferenceService::Unary* InferenceService::ModelMetadata(Context* context, const
           if (stats.model != *model) continue;
           (*answer->mutable_properties())["profile"] = stats.profile;
           (*answer->mutable_properties())["attention"] = AttentionVariantName(stats.attention);
+          (*answer->mutable_properties())["ready_after"] =
+              absl::StrFormat("%.1fs", Seconds(stats.time_to_ready));
           if (!stats.kernels.empty()) (*answer->mutable_properties())["kernels"] = stats.kernels;
         }
         return absl::OkStatus();

@@ -1,6 +1,7 @@
 // The access log: an observer of traces that logs a line for each request of a sample.
 #pragma once
 
+#include <atomic>
 #include <string_view>
 
 #include "engine/observer.h"
@@ -18,11 +19,14 @@ class AccessLog final : public Observer {
  public:
   AccessLog(double share, Log* log) : share_(share), log_(log) {}
 
+  // The new share holds for requests that end from now on.
+  void SetShare(double share) { share_ = share; }
+
   void OnRequestDone(const Request& request, const absl::Status& status,
                      const RequestTrace& trace) override;
 
  private:
-  const double share_;
+  std::atomic<double> share_;
   Log* const log_;
 };
 

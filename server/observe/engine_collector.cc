@@ -96,6 +96,7 @@ void AddModel(const ModelStats& stats, const Labels& labels, MetricSnapshot* sna
   gauge(metric::kOldestAge, Seconds(stats.oldest_age));
   gauge(metric::kDrain, Seconds(stats.estimated_drain));
   gauge(metric::kPlanMemory, stats.plan_memory_bytes);
+  gauge(metric::kTimeToReady, Seconds(stats.time_to_ready));
   snapshot->Counter(metric::kSteps, labels, static_cast<double>(stats.steps));
   const auto memory = [&](const char* state, int64_t bytes) {
     snapshot->Gauge(metric::kDeviceMemory, With(labels, "state", state),

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <sstream>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
@@ -92,6 +93,9 @@ struct Metrics::Families {
   prometheus::Family<Counter>& plan_lookups = AddCounter(metric::kPlanLookups);
   prometheus::Family<Counter>& plan_captures = AddCounter(metric::kPlanCaptures);
   prometheus::Family<Histogram>& plan_capture_seconds = AddHistogram(metric::kPlanCaptureSeconds);
+  prometheus::Family<Gauge>& xsa_cos_sim = AddGauge(metric::kXsaCosSim);
+  prometheus::Family<Gauge>& xsa_proj_frac = AddGauge(metric::kXsaProjFrac);
+  prometheus::Family<Counter>& xsa_positions = AddCounter(metric::kXsaPositions);
   prometheus::Family<Counter>& reloads = AddCounter(metric::kReloads);
   Gauge& reload_success = AddGauge(metric::kReloadSuccess).Add({});
   prometheus::Family<Gauge>& certificate_expiry = AddGauge(metric::kCertificateExpiry);
@@ -122,6 +126,25 @@ class Metrics::OwnSeries {
  private:
   Mutex mu_;
   absl::flat_hash_map<const void*, std::function<void()>> removals_ ABSL_GUARDED_BY(mu_);
+};
+
+// The sums of the diagnostics of a layer.
+struct XsaSums {
+  double cos_sim = 0, proj_frac = 0;
+  int64_t values = 0;
+
+  void Add(const Reply& reply, int64_t layer, const ModelConfig& config) {
+    int64_t begin = 0;  // of the row's values
+    for (const int32_t positions : reply.xsa_positions) {
+      const int64_t count = positions * config.heads, first = begin + layer * count;
+      for (int64_t i = first; i < first + count; ++i) {
+        cos_sim += reply.xsa_cos_sim[i];
+        proj_frac += reply.xsa_proj_frac[i];
+      }
+      values += count;
+      begin += config.layers * count;
+    }
+  }
 };
 
 // The series of one model.
@@ -180,6 +203,8 @@ struct Metrics::Series {
   Histogram& batch_tokens = own.Add(families.batch_tokens, labels, PowersOfTwo(20));
   std::array<Counter*, kTriggers> batches;
   std::array<Counter*, kLookups> lookups;
+  Mutex xsa_mu;
+  std::vector<XsaSums> xsa ABSL_GUARDED_BY(xsa_mu);  // by layer; empty if no request asked
   Histogram& capture_seconds = own.Add(families.plan_capture_seconds, labels, kLong);
 };
 
@@ -286,6 +311,24 @@ void Metrics::OnBatch(const BatchTrace& trace) {
   series.form.Observe(Seconds(trace.form));
   series.replay.Observe(Seconds(trace.replay));
   series.deliver.Observe(Seconds(trace.deliver));
+}
+
+void Metrics::OnDiagnostics(const Model& model, const Reply& reply) {
+  const std::shared_ptr<Series> held = For(model);
+  Series& series = *held;
+  MutexLock lock(&series.xsa_mu);
+  series.xsa.resize(model.config.layers);
+  for (int64_t layer = 0; layer < model.config.layers; ++layer) {
+    if (!model.config.xsa.layers[layer]) continue;
+    series.xsa[layer].Add(reply, layer, model.config);
+    const SeriesLabels labels = With(series.labels, "layer", absl::StrCat(layer));
+    const auto values = static_cast<double>(series.xsa[layer].values);
+    series.own.Add(families_->xsa_cos_sim, labels).Set(series.xsa[layer].cos_sim / values);
+    series.own.Add(families_->xsa_proj_frac, labels).Set(series.xsa[layer].proj_frac / values);
+  }
+  int64_t positions = 0;
+  for (const int32_t of_row : reply.xsa_positions) positions += of_row;
+  series.own.Add(families_->xsa_positions, series.labels).Increment(static_cast<double>(positions));
 }
 
 void Metrics::OnNoPlan(const Model& model, Lookup lookup) {

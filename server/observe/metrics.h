@@ -33,6 +33,7 @@ class Metrics final : public Observer, public RefusalObserver {
   void OnRequestDone(const Request& request, const absl::Status& status,
                      const RequestTrace& trace) override;
   void OnBatch(const BatchTrace& trace) override;
+  void OnDiagnostics(const Model& model, const Reply& reply) override;
   void OnPlan(const PlanTrace& trace) override;
   void OnNoPlan(const Model& model, Lookup lookup) override;
   void OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) override;

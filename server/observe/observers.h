@@ -29,6 +29,9 @@ class Observers final : public Observer {
   void OnPlan(const PlanTrace& trace) override {
     for (Observer* observer : observers_) observer->OnPlan(trace);
   }
+  void OnDiagnostics(const Model& model, const Reply& reply) override {
+    for (Observer* observer : observers_) observer->OnDiagnostics(model, reply);
+  }
   void OnNoPlan(const Model& model, Lookup lookup) override {
     for (Observer* observer : observers_) observer->OnNoPlan(model, lookup);
   }

@@ -1,8 +1,10 @@
 #include "server/protocol/admin_messages.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
 
+#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "server/common/durations.h"
 #include "server/common/status.h"
@@ -89,7 +91,25 @@ void Write(const ExplainedWait& wait, MonoTime arrival, v1::ExplainResponse::Wai
   out->set_waiting_rows(wait.waiting.sequences);
 }
 
-void Write(const ExplainedStep& step, MonoTime arrival, v1::ExplainResponse::Step* out) {
+// Names a request to the caller of another one.
+std::string NameFor(const std::string& caller, const RequestName& name) {
+  if (name.caller == caller) return name.id;
+  return absl::StrCat("#", absl::Hex(absl::HashOf(name.caller, name.id), absl::kZeroPad16));
+}
+
+void WriteCompany(const Explanation& of, const StepCompany& company,
+                  v1::ExplainResponse::Step* out) {
+  out->set_other_requests(company.requests - 1);
+  bool own = false;  // whether the request itself was met; another one may have its id
+  for (const std::shared_ptr<const RequestName>& name : company.named) {
+    const bool is_own = !own && name->id == of.request_id && name->caller == of.caller;
+    own |= is_own;
+    if (!is_own) out->add_shared_with(NameFor(of.caller, *name));
+  }
+}
+
+void Write(const ExplainedStep& step, const Explanation& of, v1::ExplainResponse::Step* out) {
+  const MonoTime arrival = of.trace.received;
   out->set_step(step.step);
   out->set_start_seconds(Seconds(step.start - arrival));
   out->set_replay_seconds(Seconds(step.replay));
@@ -99,6 +119,10 @@ void Write(const ExplainedStep& step, MonoTime arrival, v1::ExplainResponse::Ste
   out->set_own_tokens(step.own_tokens);
   out->set_trigger(std::string(NameOf(step.trigger)));
   out->set_lookup(std::string(NameOf(step.lookup)));
+  out->set_steps(step.count);
+  out->set_last_step(step.last_step);
+  out->set_longest_replay_seconds(Seconds(step.longest));
+  if (step.company != nullptr) WriteCompany(of, *step.company, out);
 }
 
 std::string StatusText(const absl::Status& status) {
@@ -170,7 +194,7 @@ v1::ExplainResponse DescribeRequest(const Explanation& explanation) {
   out.set_queue_seconds(Seconds(queue_end - trace.queued));
   out.set_total_seconds(Seconds(trace.done - trace.received));
   for (const ExplainedWait& wait : explanation.waits) Write(wait, trace.received, out.add_waits());
-  for (const ExplainedStep& step : explanation.steps) Write(step, trace.received, out.add_steps());
+  for (const ExplainedStep& step : explanation.steps) Write(step, explanation, out.add_steps());
   out.set_total_steps(trace.steps);
   return out;
 }

@@ -35,13 +35,15 @@ constexpr OutputInfo kOutputs[] = {
      Provider::kTokens},
     {Output::kCandidateScores, "candidate_scores", "FP32", "[n, c]", kOutputCandidates,
      Provider::kHead},
+    {Output::kCandidateOrder, "candidate_order", "INT32", "[n, c]",
+     kOutputCandidates | kOutputCandidateOrder, Provider::kHead},
     {Output::kLogits, "logits", "FP32", "[n, vocab]", kOutputLogits, Provider::kHead},
     {Output::kPromptLogprobs, "prompt_logprobs", "FP32", "[n, length]", kOutputPromptLogprobs,
      Provider::kTokenIds},
-    {Output::kXsaCosSim, "xsa_cos_sim", "FP32", "[n, layers, length, heads]", kOutputDiagnostics,
+    {Output::kXsaCosSim, "xsa_cos_sim", "FP32", "[n, layers, p, heads]", kOutputDiagnostics,
      Provider::kXsa},
-    {Output::kXsaProjFrac, "xsa_proj_frac", "FP32", "[n, layers, length, heads]",
-     kOutputDiagnostics, Provider::kXsa},
+    {Output::kXsaProjFrac, "xsa_proj_frac", "FP32", "[n, layers, p, heads]", kOutputDiagnostics,
+     Provider::kXsa},
 };
 
 }  // namespace

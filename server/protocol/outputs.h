@@ -26,6 +26,7 @@ enum class Output {
   kEmbedding,
   kScores,
   kCandidateScores,
+  kCandidateOrder,
   kTopScores,
   kLabel,
   kTokenScores,

@@ -97,7 +97,8 @@ class ResponseWriter {
   void AddTokenLabels(std::string* raw);
   void AddTokens(const OutputInfo& info);
   void AddOfPrompt(const OutputInfo& info);
-  void AddRows(const OutputInfo& info, const std::vector<float>& values);
+  template <typename T>
+  void AddRows(const OutputInfo& info, const std::vector<T>& values);
   void AddDiagnostic(const OutputInfo& info, const std::vector<float>& values);
 
   const ReplySpec& spec_;
@@ -214,8 +215,10 @@ void ResponseWriter::AddTokens(const OutputInfo& info) {
 void ResponseWriter::AddDiagnostic(const OutputInfo& info, const std::vector<float>& values) {
   const int64_t layers = spec_.request->model->config.layers;
   const int64_t heads = spec_.request->model->config.heads;
-  std::string* raw = Declare(info, {rows_, layers, longest_, heads});
-  Pad(values, spec_.request->lengths, layers, longest_, heads, 0.0f, raw);
+  const std::vector<int32_t>& positions = reply_->xsa_positions;
+  const int64_t most = *std::max_element(positions.begin(), positions.end());
+  std::string* raw = Declare(info, {rows_, layers, most, heads});
+  Pad(values, positions, layers, most, heads, 0.0f, raw);
 }
 
 void ResponseWriter::Add(const OutputInfo& info) {
@@ -255,12 +258,14 @@ void ResponseWriter::Add(const OutputInfo& info) {
     case Output::kTokenOffsets:
     case Output::kTokenCount:
     case Output::kCandidateScores:
+    case Output::kCandidateOrder:
       if (reply_ != nullptr) AddOfPrompt(info);
   }
 }
 
 // Adds an output that has equally many values in each row.
-void ResponseWriter::AddRows(const OutputInfo& info, const std::vector<float>& values) {
+template <typename T>
+void ResponseWriter::AddRows(const OutputInfo& info, const std::vector<T>& values) {
   const auto count = std::ssize(values);
   SLUICE_CHECK(count % rows_ == 0);
   AppendBytes(values.data(), count, Declare(info, {rows_, count / rows_}));
@@ -283,6 +288,8 @@ void ResponseWriter::AddOfPrompt(const OutputInfo& info) {
       return AddLabels(Declare(info, {rows_, 1}));
     case Output::kCandidateScores:
       return AddRows(info, reply_->candidate_scores);
+    case Output::kCandidateOrder:
+      return AddRows(info, reply_->candidate_order);
     case Output::kPromptLogprobs:
       return Pad(reply_->prompt_logprobs, spec_.request->lengths, 1, longest_, 1, 0.0f,
                  Declare(info, {rows_, longest_}));

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "kernels/diversity.h"
 #include "server/common/status.h"
 #include "server/protocol/inputs.h"
 #include "server/protocol/item_lists.h"
@@ -36,15 +37,22 @@ std::string NamesOf(const Model& model) {
 struct RequestedExtras {
   bool top = false;         // num_top_logprobs
   bool candidates = false;  // candidate_ids
+  bool diverse = false;     // diversity
   bool located = false;     // tokens are those of one text for each row
 };
+
+uint32_t MaskOf(const std::vector<Output>& outputs) {
+  uint32_t mask = 0;
+  for (const Output output : outputs) mask |= InfoOf(output).mask;
+  return mask;
+}
 
 bool IsTop(const OutputInfo& info) { return (info.mask & kOutputTopCandidates) != 0; }
 
 absl::Status CheckNeeds(const OutputInfo& info, absl::string_view name,
                         const RequestedExtras& extras) {
   if (IsTop(info) && !extras.top) return OutputError(name, "needs the parameter num_top_logprobs");
-  if (info.output == Output::kCandidateScores && !extras.candidates) {
+  if ((info.mask & kOutputCandidates) != 0 && !extras.candidates) {
     return OutputError(name, "needs the input candidate_ids");
   }
   if (info.output == Output::kTokenOffsets && !extras.located) {
@@ -58,7 +66,9 @@ std::vector<Output> DefaultOutputs(const Model& model, const RequestedExtras& ex
   std::vector<Output> outputs;
   for (const OutputInfo& info : Outputs()) {
     const bool top = extras.top && IsTop(info) && info.output != Output::kTopScores;
-    const bool candidates = extras.candidates && info.output == Output::kCandidateScores;
+    const bool candidates =
+        extras.candidates && (info.output == Output::kCandidateScores ||
+                              (extras.diverse && info.output == Output::kCandidateOrder));
     if (info.output == Output::kTokenOffsets && !extras.located) continue;
     if (IsDefaultOf(info, model) || (Has(model, info) && (top || candidates))) {
       outputs.push_back(info.output);
@@ -85,18 +95,35 @@ absl::Status ReadOutputs(const inference::ModelInferRequest& message, const Mode
     outputs->push_back(info->output);
   }
   if (outputs->empty()) *outputs = DefaultOutputs(model, extras);
-  const bool scored = std::count(outputs->begin(), outputs->end(), Output::kCandidateScores) != 0;
-  if (extras.candidates && !scored) {
+  if (extras.candidates && (MaskOf(*outputs) & kOutputCandidates) == 0) {
     return InputError("candidate_ids",
-                      "belongs to the output candidate_scores, which is not wanted");
+                      "belongs to the outputs candidate_scores and candidate_order, neither of "
+                      "which is wanted");
   }
   return absl::OkStatus();
 }
 
-uint32_t MaskOf(const std::vector<Output>& outputs) {
-  uint32_t mask = 0;
-  for (const Output output : outputs) mask |= InfoOf(output).mask;
-  return mask;
+// Checks what the diversity applies to, and how much of it. `request` has its candidates.
+absl::Status CheckDiversity(const RequestSpec& spec, const Request& request) {
+  if (spec.diversity == 0) return absl::OkStatus();
+  const bool top = (request.outputs & kOutputTopCandidates) != 0;
+  if (!top && (request.outputs & kOutputCandidateOrder) == 0) {
+    return ParameterError("diversity",
+                          "belongs to the outputs top_ids, top_logprobs, top_scores and "
+                          "candidate_order, none of which is wanted");
+  }
+  if (top && spec.num_top > kernels::kMostDiverse) {
+    return ParameterError("num_top_logprobs",
+                          absl::StrCat("is ", spec.num_top, "; with diversity it is at most ",
+                                       kernels::kMostDiverse));
+  }
+  const auto candidates = std::ssize(request.candidates.Of(0));
+  if (candidates > kernels::kMostDiversePool) {
+    return InputError("candidate_ids",
+                      absl::StrCat("has ", candidates, " a row; with diversity it has at most ",
+                                   kernels::kMostDiversePool));
+  }
+  return absl::OkStatus();
 }
 
 // The numbers that bound the size of a reply, in floating point: their products may overflow
@@ -168,10 +195,11 @@ double OutputBytes(Output output, const ReplyExtents& of) {
     case Output::kTokenOffsets:
       return 8 * of.rows * of.longest;
     case Output::kCandidateScores:
+    case Output::kCandidateOrder:
       return 4 * of.candidates;
     case Output::kXsaCosSim:
     case Output::kXsaProjFrac:
-      return 4 * of.rows * of.longest * static_cast<double>(of.config.layers) *
+      return 4 * of.rows * (of.longest + of.generated) * static_cast<double>(of.config.layers) *
              static_cast<double>(of.config.heads);
   }
   return 0;
@@ -324,6 +352,7 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
   SLUICE_RETURN_IF_ERROR(CheckPriority(message, *spec, call));
   const RequestedExtras extras{.top = spec->num_top > 0,
                                .candidates = inputs.has(Input::kCandidateIds),
+                               .diverse = spec->diversity > 0,
                                .located = prompt.takes_prompt()};
   SLUICE_RETURN_IF_ERROR(ReadOutputs(message, model, extras, &reply.outputs));
   SLUICE_RETURN_IF_ERROR(CheckPromptName(message, prompt));
@@ -343,6 +372,7 @@ absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& messag
     SLUICE_ASSIGN_OR_RETURN(spec->states.first_pooled, prompt.LengthOfPrompt());
   }
   SLUICE_RETURN_IF_ERROR(ReadItemLists(inputs, prompt.rows(), model.config, *spec, &request));
+  SLUICE_RETURN_IF_ERROR(CheckDiversity(*spec, request));
   ApplyDefaults(message, call, spec.get(), &reply);
   SLUICE_RETURN_IF_ERROR(CheckReplySize(ExtentsOf(model, prompt, *spec, request), limits, &reply));
   SLUICE_RETURN_IF_ERROR(prompt.Copy(model, &request));

@@ -202,9 +202,9 @@ TEST_F(CommandsTest, ModelsListsAllAndThoseWithoutMetadata) {
   service_.models = {"demo", "loading"};
   EXPECT_EQ(RunWith({"models"}), kExitOk);
   EXPECT_EQ(out_,
-            "NAME     VERSION  STATE  PROFILE  ATTENTION  KERNELS\n"
-            "demo           1  READY  -        -          -\n"
-            "loading        1  READY  -        -          -\n"
+            "NAME     VERSION  STATE  PROFILE  ATTENTION  KERNELS  READY AFTER\n"
+            "demo           1  READY  -        -          -        -\n"
+            "loading        1  READY  -        -          -        -\n"
             "\n"
             "demo 1\n"
             "  takes      input_ids\n");

@@ -7,6 +7,7 @@ namespace sluice::client {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(ExplanationText, TellsWaitsAndStepsInTheOrderOfTime) {
   admin::v1::ExplainResponse response;
@@ -45,40 +46,37 @@ TEST(ExplanationText, TellsWaitsAndStepsInTheOrderOfTime) {
       "and 2 more steps.\n");
 }
 
-void AddDecode(int64_t number, double start, double seconds, int64_t batch_tokens,
-               admin::v1::ExplainResponse* response) {
-  auto* step = response->add_steps();
-  step->set_step(number);
-  step->set_start_seconds(start);
-  step->set_replay_seconds(seconds);
+TEST(ExplanationText, TellsAlikeStepsOnceAndTheRequestsThatSharedThem) {
+  admin::v1::ExplainResponse response;
+  auto* step = response.add_steps();
+  step->set_step(3);
+  step->set_last_step(6);
+  step->set_steps(3);
+  step->set_start_seconds(0.001);
+  step->set_replay_seconds(0.00005);
+  step->set_longest_replay_seconds(0.00007);
   step->mutable_bucket()->set_tokens(16);
   step->mutable_bucket()->set_rows(16);
-  step->set_batch_tokens(batch_tokens);
-  step->set_batch_rows(static_cast<int32_t>(batch_tokens));
+  step->set_batch_tokens(5);
+  step->set_batch_rows(5);
   step->set_own_tokens(1);
   step->set_trigger("idle");
   step->set_lookup("hit");
-}
-
-TEST(ExplanationText, TellsAlikeStepsOnce) {
-  admin::v1::ExplainResponse response;
-  AddDecode(3, 0.001, 0.00005, 1, &response);
-  AddDecode(4, 0.002, 0.00007, 1, &response);
-  AddDecode(6, 0.003, 0.00006, 1, &response);
-  AddDecode(7, 0.004, 0.00006, 2, &response);
-  AddDecode(8, 0.005, 0.00006, 2, &response);
-  auto* wait = response.add_waits();
-  wait->set_at_seconds(0.0045);
-  wait->set_until_seconds(-1);
-  wait->set_reason("empty");
-  response.set_total_steps(5);
+  step->set_other_requests(4);
+  step->add_shared_with("a\x1b");
+  step->add_shared_with("#00ff");
+  response.set_total_steps(3);
   const std::string text = ExplanationText("r", response);
   EXPECT_THAT(text,
               HasSubstr("    1.000 ms  runs in 3 steps, 3 to 6, for 0.050 to 0.070 ms each: "
-                        "1 token of its own, 1 in all of 1 row, in bucket 16x16 (6.2% used)"));
-  EXPECT_THAT(text, HasSubstr("    4.000 ms  runs in step 7 for 0.060 ms: 1 token of its own, 2 in "
-                              "all of 2 rows"));
-  EXPECT_THAT(text, HasSubstr("    5.000 ms  runs in step 8"));
+                        "1 token of its own, 5 in all of 5 rows, in bucket 16x16 (31.2% used); "
+                        "with requests a\\x1b, #00ff and 2 others; launched because "));
+  EXPECT_THAT(text, Not(HasSubstr("more step")));
+  step->clear_shared_with();
+  step->set_other_requests(1);
+  EXPECT_THAT(ExplanationText("r", response), HasSubstr("; with 1 other; launched"));
+  step->add_shared_with("b");
+  EXPECT_THAT(ExplanationText("r", response), HasSubstr("; with request b; launched"));
 }
 
 TEST(ExplanationText, UnknownWordsOfANewerServerAreShownUnchanged) {

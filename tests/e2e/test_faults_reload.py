@@ -6,6 +6,7 @@ import subprocess
 import pytest
 from always import undisturbed
 from conftest import DEMO, SLUICE
+from infer import text_inputs
 from waiting import PATIENCE_S, wait_until
 
 
@@ -100,6 +101,23 @@ def test_a_reload_applies_options_or_names_those_that_need_a_restart(configured)
             assert client.get_model_config("demo").config.max_batch_size == 7
         # Every reload before the restart names the option again.
         assert "engine.batch.max_batch_sequences" in reload(server).stdout
+
+
+def test_a_reload_changes_the_share_of_requests_in_the_access_log(configured):
+    server, write, _ = configured
+
+    def asked(name, share):
+        write(f"server:\n  log: {{access_sample: {share}}}\n")
+        assert "applied: server.log.access_sample" in reload(server).stdout
+        with server.client() as client:
+            client.infer("demo", text_inputs("And"), request_id=name)
+
+    asked("unseen", 0)
+    asked("seen", 1)
+    asked("unseen-again", 0)
+    _, log = server.stop()
+    assert "id=seen " in log
+    assert "unseen" not in log
 
 
 def test_a_hangup_logs_applied_options_and_those_that_need_a_restart(configured):

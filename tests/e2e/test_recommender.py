@@ -1,12 +1,16 @@
 """Tests the served recommender that models/recommender/train.py trained."""
 
 import json
+import random
+import sys
 
 import numpy as np
 import pytest
+from tritonclient.utils import InferenceServerException
 
 from conftest import ROOT, Daemon
-from infer import ids_inputs, infer
+from infer import ids_inputs, infer, tensor
+from sluice_client import Client
 
 RECOMMENDER = ROOT / "models" / "recommender"
 
@@ -43,3 +47,55 @@ def test_a_long_history_is_truncated_to_its_end(daemon):
     whole, end = (infer(client, ids_inputs([items]), ["logits"], "recommender")["logits"]
                   for items in (history, history[-16:]))
     np.testing.assert_array_equal(whole, end)
+
+
+def test_diverse_lists_equal_those_of_numpy_and_are_less_alike(daemon):
+    held_out = json.loads((RECOMMENDER / "heldout.json").read_text())
+    sys.path.append(str(RECOMMENDER))
+    import diversity
+
+    with Client(daemon.grpc) as client:
+        plain, half, whole = diversity.compare(client, [0, 0.5, 1], held_out["histories"][:60],
+                                               held_out["followed"][:60])
+    assert [differ for *_, differ in (plain, half, whole)] == [0, 0, 0]
+    assert plain[1] > half[1] > whole[1], "mean cosines"
+    assert plain[2] >= half[2] >= whole[2], "hit rates"
+
+
+def test_the_order_of_candidates_is_that_of_numpy(daemon):
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    draw = np.random.default_rng(seed)
+    sys.path.append(str(RECOMMENDER))
+    import diversity
+
+    client = daemon.client()
+    vectors = diversity.item_vectors()
+    for amount in (0.0, 0.3, 1.0):
+        ids = draw.permutation(np.arange(1, 201))[:24].astype(np.int64)
+        ids[[3, 17]] = -1
+        answer = infer(client, [*ids_inputs([[5, 80, 8, 83, 11]]),
+                                tensor("candidate_ids", ids[None], "INT64")],
+                       ["candidate_scores", "candidate_order"], "recommender", diversity=amount)
+        scores, order = answer["candidate_scores"][0], answer["candidate_order"][0]
+        places = [place for place in np.argsort(-scores, kind="stable") if ids[place] >= 0]
+        chosen = diversity.choose(scores[places].astype(float), vectors[ids[places]], amount,
+                                  len(places))
+        assert order.tolist() == [*(places[each] for each in chosen), -1, -1]
+
+
+@pytest.mark.parametrize(
+    "parameters, candidates, error",
+    [
+        ({"diversity": 1.5, "num_top_logprobs": 3}, 0, "diversity is 1.5"),
+        ({"diversity": 0.5}, 0, "belongs to the outputs top_ids"),
+        ({"diversity": 0.5, "num_top_logprobs": 129}, 0, "with diversity it is at most 128"),
+        ({"diversity": 0.5}, 513, "candidate_ids has 513 a row; with diversity it has at most 512"),
+    ],
+)
+def test_what_diversity_does_not_do_is_refused(daemon, parameters, candidates, error):
+    inputs = ids_inputs([[5, 80]])
+    if candidates:
+        inputs.append(tensor("candidate_ids", np.ones((1, candidates), np.int32), "INT32"))
+    with pytest.raises(InferenceServerException, match=error):
+        infer(daemon.client(), inputs, None, "recommender", **parameters)

@@ -1,4 +1,4 @@
-"""The commands embed, rerank and classify against a daemon with small models."""
+"""The commands embed, rerank, classify and tag against a daemon with small models."""
 
 import json
 import subprocess
@@ -8,6 +8,7 @@ import pytest
 from conftest import SLUICE, Daemon
 from infer import infer, tensor, text_inputs
 from sentence_models import EXPECTED, SENTENCES, lay
+from sluice_client import Client, NotServed
 
 TEXTS = EXPECTED["texts"]
 PAIRS = EXPECTED["pairs"]
@@ -17,7 +18,8 @@ PAIRS = EXPECTED["pairs"]
 def served(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     daemon = Daemon(models=[("dense", lay(folder / "dense", "dense")),
-                            *((name, SENTENCES / name) for name in ("cross_1", "cross_3"))])
+                            *((name, SENTENCES / name)
+                              for name in ("cross_1", "cross_3", "tokens"))])
     yield daemon
     status, output = daemon.stop()
     assert status == 0, output
@@ -91,3 +93,25 @@ def test_classify_names_labels(served):
     assert one["outputs"]["label"] == [answers[0]["name"]]
     table = run(served, "classify", "--model", "cross_3", *texts)
     assert table.splitlines()[0].split() == ["LABEL", "SCORE", "TEXT"]
+
+
+def test_tag_shows_the_entities_of_texts(served):
+    text = "İstanbul'da ✨ fährt isn't"
+    (answer,) = lines(run(served, "tag", "--model", "tokens", "--json", text))
+    with Client(served.grpc) as client:
+        (found,) = client.tag("tokens", [text])
+        with pytest.raises(NotServed, match="no classifier of tokens"):
+            client.tag("cross_3", [text])
+    with served.client() as client:
+        labels = infer(client, text_inputs(text), model="tokens")["token_labels"][0]
+    assert found and {each.type for each in found} <= {
+        label.decode().removeprefix("B-").removeprefix("I-") for label in labels}
+    raw = text.encode()
+    for each, entity in zip(answer["entities"], found, strict=True):
+        assert each["text"] == raw[each["begin"]:each["end"]].decode() == entity.text
+        assert text[entity.begin:entity.end] == entity.text and each["type"] == entity.type
+        assert each["score"] == pytest.approx(entity.score, rel=1e-6) and 0 < entity.score <= 1
+    heading, *rows = run(served, "tag", "--model", "tokens", text).splitlines()
+    assert heading.split() == ["TYPE", "SCORE", "BYTES", "ENTITY", "TEXT"]
+    assert len(rows) == len(found)
+    assert "no classifier of tokens" in run(served, "tag", "--model", "cross_3", "a", status=1)

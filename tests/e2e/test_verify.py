@@ -10,6 +10,7 @@ import pytest
 import safetensors.numpy
 
 from conftest import ROOT, SLUICE
+from sentence_models import write_json
 from waiting import PATIENCE_S
 
 GPT2 = ROOT / "tests" / "goldens" / "verify"
@@ -186,21 +187,105 @@ def test_each_pooling_of_a_classifier_equals_that_of_numpy(classifier, pooling):
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_a_golden_without_scores_or_logits_is_reported_as_incomplete(classifier, model):
-    def without(folder, *names):
-        with np.load(folder / "golden.npz") as golden:
-            np.savez(
-                folder / "some.npz", **{name: golden[name] for name in golden if name not in names}
-            )
-        result = verify(folder, folder / "some.npz", "--tolerance", "1e-4")
-        assert result.returncode == 0, result.stdout + result.stderr
-        return result.stdout
-    scores = "The golden has no scores: the weights behind them are not checked."
-    assert scores in without(classifier, "scores", "module:classifier")
-    assert scores not in without(classifier, "scores")
-    assert "The golden has no logits: the weights behind them are not checked." in without(
-        model, "logits"
-    )
+def verify_some(folder, without=(), **more):
+    """Verifies with the arrays of golden.npz other than those named, and with more."""
+    with np.load(folder / "golden.npz") as golden:
+        some = {name: golden[name] for name in golden if name not in without}
+    np.savez(folder / "some.npz", **(some | more))
+    return verify(folder, folder / "some.npz", "--tolerance", "1e-4")
+
+
+def passed(result):
+    assert result.returncode in (0, 1), result.stdout + result.stderr
+    assert ("The same within" in result.stdout) == (result.returncode == 0), result.stdout
+    return result.returncode == 0
+
+
+def test_a_golden_without_what_the_model_answers_with_verifies_nothing(classifier, model):
+    result = verify_some(classifier, without=("scores", "module:classifier"))
+    assert not passed(result)
+    assert "Not verified: the model answers with scores, which" in result.stdout
+    assert "Differs" not in result.stdout
+    assert passed(verify_some(classifier, without=("scores",)))
+    result = verify_some(model, without=("logits",))
+    assert not passed(result) and "answers with logits, which" in result.stdout
+    config = json.loads((classifier / "config.json").read_text())
+    (classifier / "config.json").write_text(
+        json.dumps(config | {"architectures": ["BertModel"]}))
+    heads = ("scores", "module:classifier", "module:pooler.dense")
+    assert passed(verify_some(classifier, without=heads)), "embeddings follow from the last states"
+    with np.load(classifier / "golden.npz") as golden:
+        first = golden["final"] * 0
+    result = verify_some(classifier, without=(*heads, "final"), state_0=first)
+    assert not passed(result) and "answers with embedding, which" in result.stdout
+
+
+def test_the_scores_of_tokens_are_compared(classifier):
+    config = json.loads((classifier / "config.json").read_text())
+    config["architectures"] = ["BertForTokenClassification"]
+    (classifier / "config.json").write_text(json.dumps(config))
+    tensors = safetensors.numpy.load_file(classifier / "model.safetensors")
+    with np.load(classifier / "golden.npz") as golden:
+        final = golden["final"].astype(np.float64)
+    scores = final @ tensors["classifier.weight"].T + tensors["classifier.bias"]
+    heads = ("scores", "module:classifier", "module:pooler.dense")
+    result = verify_some(classifier, without=heads)
+    assert not passed(result) and "answers with token_scores, which" in result.stdout
+    assert passed(verify_some(classifier, without=heads, token_scores=scores))
+    assert passed(verify_some(classifier, without=heads, **{"module:classifier": scores}))
+
+    def overwrite(values):
+        values[:] = np.random.default_rng(9).standard_normal(values.shape, np.float32)
+    change(classifier, "classifier.weight", overwrite)
+    result = verify_some(classifier, without=heads, token_scores=scores)
+    assert not passed(result) and "Differs first at head, token_scores: seq" in result.stdout
+
+
+def test_embeddings_of_a_directory_of_sentence_transformers_are_compared(classifier):
+    config = json.loads((classifier / "config.json").read_text())
+    config["architectures"] = ["BertModel"]
+    (classifier / "config.json").write_text(json.dumps(config))
+    width = config["hidden_size"]
+    path = "sentence_transformers.models"
+    write_json(classifier / "modules.json", [
+        {"idx": 0, "name": "0", "path": "", "type": f"{path}.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": f"{path}.Pooling"},
+        {"idx": 2, "name": "2", "path": "2_Dense", "type": f"{path}.Dense"},
+        {"idx": 3, "name": "3", "path": "3_Normalize", "type": f"{path}.Normalize"}])
+    write_json(classifier / "1_Pooling" / "config.json",
+               {"word_embedding_dimension": width, "pooling_mode_max_tokens": True})
+    write_json(classifier / "2_Dense" / "config.json",
+               {"in_features": width, "out_features": 5, "bias": False,
+                "activation_function": "torch.nn.modules.activation.Tanh"})
+    dense = np.random.default_rng(6).standard_normal((5, width), np.float32)
+    weights = classifier / "2_Dense" / "model.safetensors"
+    safetensors.numpy.save_file({"linear.weight": dense}, weights, metadata={"format": "pt"})
+    with np.load(classifier / "golden.npz") as golden:
+        pooled = [states[:length].max(0) for states, (length,) in
+                  zip(golden["final"], golden["input_lengths"])]
+    embedding = np.tanh(np.array(pooled, np.float64) @ dense.T)
+    embedding /= np.linalg.norm(embedding, axis=1, keepdims=True)
+    heads = ("scores", "module:classifier", "module:pooler.dense")
+    result = verify_some(classifier, without=heads)
+    assert not passed(result) and "answers with embedding, which" in result.stdout
+    assert passed(verify_some(classifier, without=heads, embedding=embedding))
+    safetensors.numpy.save_file({"linear.weight": dense[::-1].copy()}, weights,
+                                metadata={"format": "pt"})
+    result = verify_some(classifier, without=heads, embedding=embedding)
+    assert not passed(result) and "Differs first at head, embedding: seq" in result.stdout
+
+
+def test_the_types_of_tokens_are_those_of_the_golden(classifier):
+    """Exchanges the two rows of the table of types, so that type 1 is what 0 was."""
+    def exchange(values):
+        values[:] = values[::-1].copy()
+    change(classifier, "embeddings.token_type_embeddings.weight", exchange)
+    with np.load(classifier / "golden.npz") as golden:
+        ids = golden["input_ids"]
+    assert not passed(verify_some(classifier))
+    assert passed(verify_some(classifier, token_type_ids=np.ones_like(ids)))
+    result = verify_some(classifier, token_type_ids=np.full_like(ids, 2))
+    assert result.returncode == 2 and "token_type_ids[0, 0] is not in [0, 1]" in result.stderr
 
 
 def test_scores_of_another_shape_are_refused(classifier):

@@ -1,9 +1,10 @@
 """Makes the golden models of tests/goldens/families: every family that transformers knows, by name.
 
-For each family three configurations are drawn from the seeds 1, 2 and 3, and weights from the same
-seeds. The models are computed in float64 with eager attention: the residual stream before the first
-layer and after each, the states after the last norm, logits or scores, and the tokens that
-`generate` appends greedily. The daemon's tests read the committed files and never run this script.
+For each family three configurations, or one for each of its classes if these are more, are drawn
+from the seeds 1, 2, .., and weights from the same seeds. The models are computed in float64 with
+eager attention: the residual stream before the first layer and after each, the states after the
+last norm, logits or scores, and the tokens that `generate` appends greedily. The daemon's tests
+read the committed files and never run this script.
 
   python make_transformers.py [--only roberta,qwen3] [--out FOLDER]
 """
@@ -22,7 +23,7 @@ from safetensors.torch import load_file, save_file
 LENGTHS = (1, 2, 9, 23)
 GREEDY_STEPS = 8
 GREEDY_MARGIN = 1e-3
-SEEDS = (1, 2, 3)
+SEEDS = 3
 FLOAT32 = torch.float32
 FIRST_ID = 5  # Ids below are padding, ends and masks, which some families place apart.
 
@@ -164,23 +165,30 @@ def gte(d: Draw) -> dict:
 # The configuration's class, its draw, and the classes of models, one for each seed.
 FAMILIES = {
     "roberta": ("RobertaConfig", bert_like, (
-        "RobertaForMaskedLM", "RobertaForSequenceClassification", "RobertaModel")),
+        "RobertaForMaskedLM", "RobertaForSequenceClassification", "RobertaModel",
+        "RobertaForTokenClassification")),
     "xlm_roberta": ("XLMRobertaConfig", bert_like, (
-        "XLMRobertaForSequenceClassification", "XLMRobertaModel", "XLMRobertaForMaskedLM")),
+        "XLMRobertaForSequenceClassification", "XLMRobertaModel", "XLMRobertaForMaskedLM",
+        "XLMRobertaForTokenClassification")),
     "camembert": ("CamembertConfig", bert_like, (
-        "CamembertForMaskedLM", "CamembertModel", "CamembertForSequenceClassification")),
+        "CamembertForMaskedLM", "CamembertModel", "CamembertForSequenceClassification",
+        "CamembertForTokenClassification")),
     "distilbert": ("DistilBertConfig", distilbert, (
-        "DistilBertForMaskedLM", "DistilBertForSequenceClassification", "DistilBertModel")),
+        "DistilBertForMaskedLM", "DistilBertForSequenceClassification", "DistilBertModel",
+        "DistilBertForTokenClassification")),
     "mpnet": ("MPNetConfig", bert_like, (
-        "MPNetForMaskedLM", "MPNetForSequenceClassification", "MPNetModel")),
+        "MPNetForMaskedLM", "MPNetForSequenceClassification", "MPNetModel",
+        "MPNetForTokenClassification")),
     "qwen3": ("Qwen3Config", qwen3, (
-        "Qwen3ForCausalLM", "Qwen3Model", "Qwen3ForSequenceClassification")),
+        "Qwen3ForCausalLM", "Qwen3Model", "Qwen3ForSequenceClassification",
+        "Qwen3ForTokenClassification")),
     "mistral": ("MistralConfig", lambda d: d.grouped(head_dim=d(6, 10), sliding_window=d(4, 7)), (
         "MistralForCausalLM", "MistralModel", "MistralForCausalLM")),
     "llama3": ("LlamaConfig", llama3, (
         "LlamaForCausalLM", "LlamaForSequenceClassification", "LlamaForCausalLM")),
     "modernbert": ("ModernBertConfig", modernbert, (
-        "ModernBertForMaskedLM", "ModernBertForSequenceClassification", "ModernBertModel")),
+        "ModernBertForMaskedLM", "ModernBertForSequenceClassification", "ModernBertModel",
+        "ModernBertForTokenClassification")),
     "phi3": ("Phi3Config", phi3, ("Phi3ForCausalLM",)),
     "olmo2": ("Olmo2Config", lambda d: d.grouped(), ("Olmo2ForCausalLM",)),
     "olmo3": ("Olmo3Config", olmo3, ("Olmo3ForCausalLM",)),
@@ -189,11 +197,14 @@ FAMILIES = {
     "gemma3": ("Gemma3TextConfig", gemma3, (
         "Gemma3ForCausalLM", "Gemma3TextModel", "Gemma3ForCausalLM")),
     "nomic_bert": ("NomicBertConfig", lambda d: d.sizes(hidden_act=d("silu", "gelu")), (
-        "NomicBertModel", "NomicBertForMaskedLM", "NomicBertModel")),
-    "gte": ("GteConfig", gte, ("GteModel", "GteForSequenceClassification", "GteForMaskedLM")),
+        "NomicBertModel", "NomicBertForMaskedLM", "NomicBertModel",
+        "NomicBertForTokenClassification")),
+    "gte": ("GteConfig", gte, (
+        "GteModel", "GteForSequenceClassification", "GteForMaskedLM", "GteForTokenClassification")),
     "gpt_neox": ("GPTNeoXConfig", gpt_neox, ("GPTNeoXForCausalLM",)),
     "opt": ("OPTConfig", opt, ("OPTForCausalLM",)),
-    "t5": ("T5Config", t5, ("T5EncoderModel",)),
+    "t5": ("T5Config", t5, (
+        "T5EncoderModel", "T5EncoderModel", "T5EncoderModel", "T5ForTokenClassification")),
 }
 
 
@@ -250,7 +261,8 @@ def run(model, ids: torch.Tensor) -> dict:
     if logits is None:
         seen["states"] = output.last_hidden_state[0]
     elif logits.dim() == 3:
-        seen["logits"] = logits[0]
+        of_tokens = type(model).__name__.endswith("ForTokenClassification")
+        seen["token_scores" if of_tokens else "logits"] = logits[0]
     else:
         seen["scores"] = logits[0]
     return seen
@@ -342,7 +354,7 @@ def main() -> None:
     transformers.logging.disable_progress_bar()
     chosen = arguments.only.split(",") if arguments.only else FAMILIES
     for family in chosen:
-        for seed in SEEDS:
+        for seed in range(1, max(SEEDS, len(FAMILIES[family][2])) + 1):
             path = arguments.out / f"{family}_{seed}"
             shutil.rmtree(path, ignore_errors=True)
             path.mkdir(parents=True)

@@ -150,6 +150,11 @@ class FakeBackend::Executable : public ExecutableModel {
 
   int64_t weight_bytes() const override { return 1000; }
   RowOrder row_order() const override { return backend_->options_.order; }
+  void ParallelFor(int64_t n, int64_t grain,
+                   absl::FunctionRef<void(int64_t, int64_t)> body) const override {
+    backend_->NoteParallelFor(n);
+    ExecutableModel::ParallelFor(n, grain, body);
+  }
 
   absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const override {
     SLUICE_RETURN_IF_ERROR(backend_->BeginPrepare(bucket));
@@ -220,7 +225,7 @@ class FakeBackend::Executable : public ExecutableModel {
         }
       }
     }
-    if (batch.xsa_cos_sim != nullptr) Diagnose(batch);
+    if (batch.xsa_cos_sim != nullptr) Diagnose(batch, cache);
     return absl::OkStatus();
   }
 
@@ -265,13 +270,13 @@ class FakeBackend::Executable : public ExecutableModel {
     }
   }
 
-  void Diagnose(const StepBatch& batch) const {
+  void Diagnose(const StepBatch& batch, const std::vector<int32_t>& cache) const {
     const int64_t heads = model_->config.heads;
     for (int64_t layer = 0; layer < model_->config.layers; ++layer) {
       for (int32_t row = 0; row < batch.tokens(); ++row) {
         for (int64_t head = 0; head < heads; ++head) {
           const int64_t at = (layer * batch.tokens() + row) * heads + head;
-          const int32_t token = batch.token_ids()[row];
+          const int32_t token = cache[static_cast<size_t>(batch.kv_slots()[row])];
           const int32_t position = batch.positions()[row];
           batch.xsa_cos_sim[at] = fake::CosSim(layer, token, position, head);
           batch.xsa_proj_frac[at] = fake::ProjFrac(layer, token, position, head);
@@ -302,6 +307,20 @@ absl::StatusOr<std::unique_ptr<ExecutableModel>> FakeBackend::Load(
 void FakeBackend::OnReplay(std::function<absl::Status(const RecordedBatch&)> hook) {
   MutexLock lock(&mu_);
   on_replay_ = std::move(hook);
+}
+
+void FakeBackend::OnParallelFor(std::function<void(int64_t)> hook) {
+  MutexLock lock(&mu_);
+  on_parallel_for_ = std::move(hook);
+}
+
+void FakeBackend::NoteParallelFor(int64_t n) {
+  std::function<void(int64_t)> hook;
+  {
+    MutexLock lock(&mu_);
+    hook = on_parallel_for_;
+  }
+  if (hook) hook(n);
 }
 
 void FakeBackend::OnStart(std::function<void(int32_t)> hook) {

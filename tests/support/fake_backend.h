@@ -69,6 +69,8 @@ class FakeBackend : public Backend {
 
   // Sets a hook that is called when a step is started, with the number of its sequences.
   void OnStart(std::function<void(int32_t)> hook);
+  // Sets a hook that is called when work between steps is divided, with its size, on that thread.
+  void OnParallelFor(std::function<void(int64_t)> hook);
   // Sets a hook that is called when a step runs, which is when its end is awaited. It runs on that
   // thread and may block. Its error is the step's result.
   void OnReplay(std::function<absl::Status(const RecordedBatch&)> hook);
@@ -91,6 +93,7 @@ class FakeBackend : public Backend {
   class FakePlan;
 
   void NoteStart(int32_t sequences, bool ahead);
+  void NoteParallelFor(int64_t n);
   absl::Status BeginReplay(RecordedBatch batch);
   absl::Status BeginPrepare(const Bucket& bucket);
   void CountPlans(int change);
@@ -103,6 +106,7 @@ class FakeBackend : public Backend {
   int started_ahead_ ABSL_GUARDED_BY(mu_) = 0;
   int live_plans_ ABSL_GUARDED_BY(mu_) = 0;
   std::function<void(int32_t)> on_start_ ABSL_GUARDED_BY(mu_);
+  std::function<void(int64_t)> on_parallel_for_ ABSL_GUARDED_BY(mu_);
   std::function<absl::Status(const RecordedBatch&)> on_replay_ ABSL_GUARDED_BY(mu_);
   std::function<absl::Status(const Bucket&)> on_prepare_ ABSL_GUARDED_BY(mu_);
   std::vector<RecordedBatch> batches_ ABSL_GUARDED_BY(mu_);

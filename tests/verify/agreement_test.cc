@@ -17,7 +17,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 TextOutputs At(double angle, std::vector<double> logprobs = {}, std::vector<double> scores = {}) {
-  return {std::move(logprobs), {std::cos(angle), std::sin(angle)}, std::move(scores)};
+  const int64_t labels = std::ssize(scores);
+  return {std::move(logprobs), {std::cos(angle), std::sin(angle)}, std::move(scores), labels};
 }
 
 TEST(AgreementTest, TellsTheDifferencesOfLogProbabilitiesAndBits) {

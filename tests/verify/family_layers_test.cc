@@ -56,7 +56,10 @@ TEST_P(FamilyLayersTest, EveryLayerEqualsThatOfTransformers) {
     const std::string state = "state_" + std::to_string(k);
     golden.outputs[state] = Padded(file, state, lengths);
   }
-  if (file.Has("logits")) golden.outputs["logits"] = Padded(file, "logits", lengths);
+  if (file.Has("states")) golden.outputs["final"] = Padded(file, "states", lengths);
+  for (const char* const output : {"logits", "token_scores"}) {
+    if (file.Has(output)) golden.outputs[output] = Padded(file, output, lengths);
+  }
   if (file.Has("scores")) {
     const std::vector<float> scores = file.Floats("scores");
     golden.sequence_outputs["scores"] = {.shape = file.Shape("scores"),
@@ -66,6 +69,7 @@ TEST_P(FamilyLayersTest, EveryLayerEqualsThatOfTransformers) {
   ASSERT_TRUE(comparison.ok()) << comparison.status();
   EXPECT_TRUE(comparison->unknown.empty());
   EXPECT_TRUE(comparison->unproven.empty());
+  EXPECT_EQ(comparison->missing_answer, "");
   EXPECT_GT(std::ssize(comparison->outputs), layers);
   for (const Worst& worst : comparison->outputs) {
     EXPECT_LE(worst.error, worst.name.starts_with("state_") ? kTolerance : kHeadTolerance)

@@ -99,6 +99,14 @@ class Client:
         tasks.check_options(tasks.ClassifyOptions, options)
         return self._run(tasks.classify(model, inputs, options), options)
 
+    def tag(
+        self, model: str, texts: Sequence[Union[str, bytes]],
+        **options: Unpack[tasks.ClassifyOptions],
+    ) -> list[list[tasks.Entity]]:
+        """Returns the entities that a classifier of tokens finds in each text."""
+        tasks.check_options(tasks.ClassifyOptions, options)
+        return self._run(tasks.tag(model, texts, options), options)
+
     def rerank(
         self, model: str, query: tasks.Prompt, documents: Sequence[tasks.Prompt], *,
         top_n: Optional[int] = None, **options: Unpack[tasks.RerankOptions],
@@ -113,10 +121,13 @@ class Client:
 
     def recommend(
         self, model: str, history: Sequence[int], *, count: int = 10, exclude: Sequence[int] = (),
-        candidates: Optional[Sequence[int]] = None, **options: Unpack[tasks.PromptOptions],
+        candidates: Optional[Sequence[int]] = None, **options: Unpack[tasks.RecommendOptions],
     ) -> list[tasks.Recommendation]:
-        """Returns the items that follow a history best, of all items or of `candidates`."""
-        tasks.check_options(tasks.PromptOptions, options)
+        """Returns the items that follow a history best, of all items or of `candidates`.
+
+        With `diversity` they are good and unlike each other, in the order in which they are chosen.
+        """
+        tasks.check_options(tasks.RecommendOptions, options)
         return self._run(
             tasks.recommend(model, history, count, exclude, candidates, options), options
         )

@@ -88,6 +88,12 @@ class GenerateOptions(PromptOptions, total=False):
     num_top_logprobs: int
 
 
+class RecommendOptions(PromptOptions, total=False):
+    """How items are chosen; docs/api.md describes the parameters."""
+
+    diversity: float
+
+
 class EmbedOptions(PromptOptions, total=False):
     """How embeddings are made; docs/api.md describes the parameters."""
 
@@ -155,6 +161,16 @@ class Classification(NamedTuple):
     label: int  # the label with the highest score
     scores: list[float]
     name: str = ""  # of the label, where the model's labels have names
+
+
+class Entity(NamedTuple):
+    """A part of a text that a classifier of tokens names, such as a person."""
+
+    type: str  # the label of its tokens, without B- or I-
+    score: float  # the mean probability of that label
+    begin: int  # the characters of the text that it is
+    end: int
+    text: str
 
 
 class Ranked(NamedTuple):
@@ -460,6 +476,59 @@ def classify(
     ]
 
 
+def tag(
+    model: str, texts: Sequence[Union[str, bytes]], options: Mapping[str, Any]
+) -> Task[list[list[Entity]]]:
+    """Finds the entities of each text."""
+    outputs = ["token_count", "token_scores", "token_labels", "token_offsets"]
+    info = yield from metadata(model, options)
+    if not {*outputs} <= {each.name for each in info.outputs}:
+        raise NotServed(f"the model {model} has no classifier of tokens whose labels have names",
+                        "UNIMPLEMENTED")
+    answer = yield from _ask(
+        model, prompt_inputs(texts), outputs, {"activation": "softmax", **options})
+    counts, *columns = (answer.outputs[name].tolist() for name in outputs)
+    rows = zip(texts, counts, *columns)
+    return [
+        entities_of(text if isinstance(text, bytes) else text.encode(), *(
+            column[:count] for column in (scores, labels, offsets)))
+        for text, (count,), scores, labels, offsets in rows
+    ]
+
+
+def entities_of(
+    text: bytes, scores: Sequence[Any], labels: Sequence[bytes], offsets: Sequence[Any]
+) -> list[Entity]:
+    """Joins the tokens of a text that have a label.
+
+    Neighbours of one type are one entity, except that B- begins another one where it does not stand
+    within a word.
+    """
+    found: list[tuple[str, int, int, list[float]]] = []
+    open_type = ""  # of the entity that the next token may continue
+    for row, label, (begin, end) in zip(scores, labels, offsets):
+        prefix, dash, name = label.decode().partition("-")
+        kind = name if dash and prefix in ("B", "I") else label.decode()
+        if begin < 0:
+            continue
+        if kind == "O":
+            open_type = ""
+        elif kind == open_type and (prefix != "B" or begin == found[-1][2]):
+            found[-1] = (kind, found[-1][1], end, [*found[-1][3], max(row)])
+        else:
+            found.append((kind, begin, end, [max(row)]))
+            open_type = kind
+
+    def place(byte: int) -> int:
+        return len(text[:byte].decode(errors="replace"))
+
+    return [
+        Entity(kind, math.fsum(each) / len(each), place(begin), place(end),
+               text[begin:end].decode(errors="replace"))
+        for kind, begin, end, each in found
+    ]
+
+
 def rerank(
     model: str, query: Prompt, documents: Sequence[Prompt], top_n: Optional[int],
     options: Mapping[str, Any],
@@ -514,7 +583,7 @@ def recommend(
     candidates: Optional[Sequence[int]],
     options: Mapping[str, Any],
 ) -> Task[list[Recommendation]]:
-    """Recommends items that follow a history, the best first."""
+    """Recommends items that follow a history, the best first, or as they were chosen."""
     inputs = prompt_inputs([history])
     left_out = sorted(set(exclude))
     if candidates is None:
@@ -527,10 +596,13 @@ def recommend(
     else:
         items = [item for item in candidates if item not in set(left_out)]
         inputs.append(_id_rows("candidate_ids", [items], len(items), -1))
-        answer = yield from _ask(model, inputs, ["candidate_scores"], options, max_tokens=0)
-        scores = answer.outputs["candidate_scores"].tolist()[0]
-    pairs = [Recommendation(*pair) for pair in zip(items, scores)]
-    return sorted(pairs, key=lambda each: -each.score)[:count]
+        answer = yield from _ask(
+            model, inputs, ["candidate_scores", "candidate_order"], options, max_tokens=0
+        )
+        order = answer.outputs["candidate_order"].tolist()[0]
+        scores = [answer.outputs["candidate_scores"].tolist()[0][place] for place in order]
+        items = [items[place] for place in order]
+    return [Recommendation(*pair) for pair in zip(items, scores)][:count]
 
 
 def metadata(model: str, options: Mapping[str, Any]) -> Task[ModelInfo]:

@@ -8,6 +8,7 @@ namespace {
 constexpr Architecture kDistilBertArchitectures[] = {
     {"DistilBertForMaskedLM", "distilbert", OutputKind::kTokens},
     {"DistilBertForSequenceClassification", "distilbert", OutputKind::kScores},
+    {"DistilBertForTokenClassification", "distilbert", OutputKind::kTokenScores},
     {"DistilBertModel", "distilbert", OutputKind::kStates},
 };
 

@@ -12,11 +12,13 @@ namespace {
 constexpr Architecture kGemmaArchitectures[] = {
     {"GemmaForCausalLM", "gemma", OutputKind::kTokens},
     {"GemmaForSequenceClassification", "gemma", OutputKind::kScores},
+    {"GemmaForTokenClassification", "gemma", OutputKind::kTokenScores},
     {"GemmaModel", "gemma", OutputKind::kStates},
 };
 constexpr Architecture kGemma2Architectures[] = {
     {"Gemma2ForCausalLM", "gemma2", OutputKind::kTokens},
     {"Gemma2ForSequenceClassification", "gemma2", OutputKind::kScores},
+    {"Gemma2ForTokenClassification", "gemma2", OutputKind::kTokenScores},
     {"Gemma2Model", "gemma2", OutputKind::kStates},
 };
 constexpr Architecture kGemma3Architectures[] = {

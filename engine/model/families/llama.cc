@@ -8,6 +8,7 @@ namespace {
 constexpr Architecture kLlamaArchitectures[] = {
     {"LlamaForCausalLM", "llama", OutputKind::kTokens},
     {"LlamaForSequenceClassification", "llama", OutputKind::kScores},
+    {"LlamaForTokenClassification", "llama", OutputKind::kTokenScores},
     {"LlamaModel", "llama", OutputKind::kStates},
 };
 constexpr Architecture kSluiceArchitectures[] = {

@@ -8,11 +8,13 @@ namespace {
 constexpr Architecture kMistralArchitectures[] = {
     {"MistralForCausalLM", "mistral", OutputKind::kTokens},
     {"MistralForSequenceClassification", "mistral", OutputKind::kScores},
+    {"MistralForTokenClassification", "mistral", OutputKind::kTokenScores},
     {"MistralModel", "mistral", OutputKind::kStates},
 };
 constexpr Architecture kSmolLm3Architectures[] = {
     {"SmolLM3ForCausalLM", "smollm3", OutputKind::kTokens},
     {"SmolLM3ForSequenceClassification", "smollm3", OutputKind::kScores},
+    {"SmolLM3ForTokenClassification", "smollm3", OutputKind::kTokenScores},
     {"SmolLM3Model", "smollm3", OutputKind::kStates},
 };
 constexpr std::string_view kMistralKeys[] = {"sliding_window"};

@@ -9,6 +9,7 @@ namespace {
 constexpr Architecture kModernBertArchitectures[] = {
     {"ModernBertForMaskedLM", "modernbert", OutputKind::kTokens},
     {"ModernBertForSequenceClassification", "modernbert", OutputKind::kScores},
+    {"ModernBertForTokenClassification", "modernbert", OutputKind::kTokenScores},
     {"ModernBertModel", "modernbert", OutputKind::kStates},
 };
 constexpr std::string_view kModernBertKeys[] = {"layer_types"};
@@ -29,6 +30,7 @@ void ReadHeads(ObjectReader& root, ModelConfig& config) {
   classifier.pooler_module = "head.dense";
   classifier.pooler_bias = config.head_transform_bias;
   classifier.norm_module = "head.norm";
+  config.serving.token_classifier = classifier;
 }
 
 void ReadModernBert(ObjectReader& root, ModelConfig& config) {

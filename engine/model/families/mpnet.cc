@@ -8,6 +8,7 @@ namespace {
 constexpr Architecture kMpnetArchitectures[] = {
     {"MPNetForMaskedLM", "mpnet", OutputKind::kTokens},
     {"MPNetForSequenceClassification", "mpnet", OutputKind::kScores},
+    {"MPNetForTokenClassification", "mpnet", OutputKind::kTokenScores},
     {"MPNetModel", "mpnet", OutputKind::kStates},
 };
 

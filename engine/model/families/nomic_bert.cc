@@ -7,11 +7,13 @@ namespace {
 
 constexpr Architecture kNomicBertArchitectures[] = {
     {"NomicBertForMaskedLM", "nomic_bert", OutputKind::kTokens},
+    {"NomicBertForTokenClassification", "nomic_bert", OutputKind::kTokenScores},
     {"NomicBertModel", "nomic_bert", OutputKind::kStates},
 };
 constexpr Architecture kGteArchitectures[] = {
     {"GteForMaskedLM", "gte", OutputKind::kTokens},
     {"GteForSequenceClassification", "gte", OutputKind::kScores},
+    {"GteForTokenClassification", "gte", OutputKind::kTokenScores},
     {"GteModel", "gte", OutputKind::kStates},
 };
 

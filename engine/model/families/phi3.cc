@@ -8,6 +8,7 @@ namespace {
 constexpr Architecture kPhi3Architectures[] = {
     {"Phi3ForCausalLM", "phi3", OutputKind::kTokens},
     {"Phi3ForSequenceClassification", "phi3", OutputKind::kScores},
+    {"Phi3ForTokenClassification", "phi3", OutputKind::kTokenScores},
     {"Phi3Model", "phi3", OutputKind::kStates},
 };
 constexpr std::string_view kPhi3Keys[] = {"partial_rotary_factor", "sliding_window"};

@@ -8,11 +8,13 @@ namespace {
 constexpr Architecture kQwen2Architectures[] = {
     {"Qwen2ForCausalLM", "qwen2", OutputKind::kTokens},
     {"Qwen2ForSequenceClassification", "qwen2", OutputKind::kScores},
+    {"Qwen2ForTokenClassification", "qwen2", OutputKind::kTokenScores},
     {"Qwen2Model", "qwen2", OutputKind::kStates},
 };
 constexpr Architecture kQwen3Architectures[] = {
     {"Qwen3ForCausalLM", "qwen3", OutputKind::kTokens},
     {"Qwen3ForSequenceClassification", "qwen3", OutputKind::kScores},
+    {"Qwen3ForTokenClassification", "qwen3", OutputKind::kTokenScores},
     {"Qwen3Model", "qwen3", OutputKind::kStates},
 };
 constexpr std::string_view kQwenKeys[] = {"layer_types", "sliding_window", "use_sliding_window"};

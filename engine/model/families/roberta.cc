@@ -9,12 +9,15 @@ namespace {
 constexpr Architecture kRobertaArchitectures[] = {
     {"RobertaForMaskedLM", "roberta", OutputKind::kTokens},
     {"RobertaForSequenceClassification", "roberta", OutputKind::kScores},
+    {"RobertaForTokenClassification", "roberta", OutputKind::kTokenScores},
     {"RobertaModel", "roberta", OutputKind::kStates},
     {"XLMRobertaForMaskedLM", "xlm-roberta", OutputKind::kTokens},
     {"XLMRobertaForSequenceClassification", "xlm-roberta", OutputKind::kScores},
+    {"XLMRobertaForTokenClassification", "xlm-roberta", OutputKind::kTokenScores},
     {"XLMRobertaModel", "xlm-roberta", OutputKind::kStates},
     {"CamembertForMaskedLM", "camembert", OutputKind::kTokens},
     {"CamembertForSequenceClassification", "camembert", OutputKind::kScores},
+    {"CamembertForTokenClassification", "camembert", OutputKind::kTokenScores},
     {"CamembertModel", "camembert", OutputKind::kStates},
 };
 

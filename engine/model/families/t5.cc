@@ -6,7 +6,10 @@
 namespace sluice {
 namespace {
 
-constexpr Architecture kT5Architectures[] = {{"T5EncoderModel", "t5", OutputKind::kStates}};
+constexpr Architecture kT5Architectures[] = {
+    {"T5ForTokenClassification", "t5", OutputKind::kTokenScores},
+    {"T5EncoderModel", "t5", OutputKind::kStates},
+};
 constexpr std::string_view kT5Keys[] = {"is_encoder_decoder"};
 
 // The files state no longest sequence that binds; n_positions is that of training.
@@ -44,6 +47,7 @@ const ModelFamily kT5Family = {
     .architectures = kT5Architectures,
     .names =
         {
+            .prefix = "transformer.",
             .embedding = "shared",
             .layer = "encoder.block.",
             .projections = {"layer.0.SelfAttention.q", "layer.0.SelfAttention.k",

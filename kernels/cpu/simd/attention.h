@@ -119,8 +119,15 @@ static void AttendSegment(const simd::AttentionBlock& block, const QueryTile& ti
     const int64_t visible = queries[to - 1].visible;
     const Segment segment = {first > begin ? first : begin, visible < past ? visible : past,
                              phase == Phase::kBoth ? begin : 0};
-    DispatchSegment<kQueries>(block, queries + from, to - from,
-                              block.queries + from * int64_t{simd::kQueryRun}, segment, phase);
+    const auto run = [&](Phase part) {
+      DispatchSegment<kQueries>(block, queries + from, to - from,
+                                block.queries + from * int64_t{simd::kQueryRun}, segment, part);
+    };
+    const bool shaped = block.soft_cap != 0 || block.bias != nullptr;
+    if (!shaped || phase == Phase::kSums) return run(phase);
+    run(Phase::kScores);
+    ShapeScores(block, queries + from, to - from, segment);
+    if (phase == Phase::kBoth) run(Phase::kSums);
   };
   dispatch(skip, folded);
   dispatch(folded, end);
@@ -159,6 +166,8 @@ static void Attention(const simd::AttentionBlock& block) {
   for (int64_t i = block.first_segment; i < block.past_segment; i += at_once) {
     for (int32_t tile = 0; tile < tiles; ++tile, ++turn) {
       Query* const now = queries[turn % 2];
+      const QueryTile all = tile_of(tile);
+      CopyQueries(block, now, all.count);  // before they would wait behind the next tile's
       const bool last = tile + 1 == tiles;
       if (!last || i + at_once < block.past_segment) {
         const int32_t after = last ? 0 : tile + 1;
@@ -167,8 +176,6 @@ static void Attention(const simd::AttentionBlock& block) {
         FillTile(block, begin(after), count, next);
         FetchTile(next, count, block.kv->head_dim);
       }
-      const QueryTile all = tile_of(tile);
-      CopyQueries(block, now, all.count);
       const auto attend = [&](Phase phase) {
         for (int64_t s = i; s < i + at_once; ++s) AttendSegment(block, all, now, s, own, phase);
       };

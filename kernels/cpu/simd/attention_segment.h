@@ -125,26 +125,41 @@ SLUICE_INLINE void CopyQueries(const simd::AttentionBlock& block, const Query* q
   }
 }
 
-// Applies the soft cap and the bias to the scores of the segment's pages, and returns the lanes of
-// their largest. These are returned by value, so that other queries' stay in registers.
-__attribute__((noinline, cold)) static VecF ShapeScores(const simd::AttentionBlock& block,
-                                                        const Query& query,
-                                                        const Segment& segment) {
-  const int64_t position = block.first_position + query.row;
-  const float* const bias = block.bias == nullptr ? nullptr
-                                                  : block.bias + query.head * block.bias_stride() +
-                                                        block.bias_positions - position;
-  VecF largest = Broadcast(-__builtin_inff());
-  const int64_t end = PagesTo(segment.end) * kPageTokens;
-  for (int64_t at = segment.begin; at < end; at += kLanes) {
-    float* const scores = query.scores + at - segment.origin;
-    VecF score = Load(scores);
-    if (block.soft_cap != 0) score = block.soft_cap * Tanh(score / block.soft_cap);
-    if (bias != nullptr) score += Load(bias + at);
-    largest = Max(largest, score);
-    Store(scores, score);
+// Sets to -inf the scores of the segment's keys before the query's first one and, in its last page
+// with visible keys, of those past them.
+SLUICE_INLINE void HideScores(const Query& query, const Segment& segment) {
+  for (int64_t at = segment.begin; at < query.first; ++at) {
+    query.scores[at - segment.origin] = -__builtin_inff();
   }
-  return largest;
+  const int64_t end = EndOf(query, segment);
+  const int64_t last = (end - 1) / kPageTokens * kPageTokens;
+  for (int64_t at = last; at < last + kPageTokens; at += kLanes) {
+    float* const scores = query.scores + at - segment.origin;
+    Store(scores, KeepFirst(Load(scores), end - at, -__builtin_inff()));
+  }
+}
+
+// Applies the block's soft cap and bias to the scores of the segment's pages. It stands apart from
+// the loops that compute them, whose registers a call between them would spill.
+__attribute__((noinline, cold)) static void ShapeScores(const simd::AttentionBlock& block,
+                                                        const Query* queries, int count,
+                                                        const Segment& segment) {
+  const int64_t end = PagesTo(segment.end) * kPageTokens;
+  for (int i = 0; i < count; ++i) {
+    const int64_t position = block.first_position + queries[i].row;
+    const float* const bias =
+        block.bias == nullptr
+            ? nullptr
+            : block.bias + queries[i].head * block.bias_stride() + block.bias_positions - position;
+    for (int64_t at = segment.begin; at < end; at += kLanes) {
+      float* const scores = queries[i].scores + at - segment.origin;
+      VecF score = Load(scores);
+      if (block.soft_cap != 0) score = block.soft_cap * Tanh(score / block.soft_cap);
+      if (bias != nullptr) score += Load(bias + at);
+      Store(scores, score);
+    }
+    HideScores(queries[i], segment);
+  }
 }
 
 // Computes the scores of the segment's pages. In a query's last page with visible keys, the scores
@@ -205,19 +220,7 @@ SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* querie
       }
     }
   }
-  const bool shaped = block.soft_cap != 0 || block.bias != nullptr;
-  for (int i = 0; i < N; ++i) {
-    if (shaped) largest[i] = ShapeScores(block, queries[i], segment);
-    for (int64_t at = segment.begin; at < queries[i].first; ++at) {
-      queries[i].scores[at - segment.origin] = -__builtin_inff();
-    }
-    const int64_t end = EndOf(queries[i], segment);
-    const int64_t last = (end - 1) / kPageTokens * kPageTokens;
-    for (int64_t at = last; at < last + kPageTokens; at += kLanes) {
-      float* const scores = queries[i].scores + at - segment.origin;
-      Store(scores, KeepFirst(Load(scores), end - at, -__builtin_inff()));
-    }
-  }
+  for (int i = 0; i < N; ++i) HideScores(queries[i], segment);
 }
 
 // Returns the number that is subtracted from scores of which `largest` is the largest. Scores that

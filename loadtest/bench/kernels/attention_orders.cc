@@ -12,6 +12,7 @@
 #include <iostream>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -187,14 +188,12 @@ struct Agreement {
   }
 };
 
-// Returns the estimate of an order. Where other sequences keep all threads busy, split:auto is one
-// pass and has none of its own.
-double SecondsOf(const AttentionEstimates& estimates, const std::string& name) {
+// Returns the estimate of an order, or nullopt where it has none.
+std::optional<double> SecondsOf(const AttentionEstimates& estimates, const std::string& name) {
   for (const AttentionEstimate& estimate : estimates.variants) {
     if (AttentionVariantName(estimate.variant) == name) return estimate.cost.seconds;
   }
-  SLUICE_CHECK(name == "split:auto");
-  return SecondsOf(estimates, "one_pass");
+  return std::nullopt;
 }
 
 // Whether the device's shared levels give all workers more than those of the other.
@@ -207,7 +206,8 @@ bool IsQuicker(const einsum::DeviceDescription& device, const einsum::DeviceDesc
   return shared(device) > shared(other);
 }
 
-// Adds the estimates of the cell's orders.
+// Adds the estimates of the cell's orders. Where other sequences keep all threads busy, split:auto
+// runs what one pass runs: it has no estimate of its own there, and is left out.
 void EstimateCell(const Cell& cell, const einsum::DeviceDescription& device,
                   std::vector<Contender>* contenders) {
   const AttentionWork work = {
@@ -219,8 +219,11 @@ void EstimateCell(const Cell& cell, const einsum::DeviceDescription& device,
       .head_dim = kHeadDim,
       .resident_bytes = 2.0 * sizeof(float) * static_cast<double>(cell.kv_floats())};
   const AttentionEstimates estimates = EstimateAttention({.scale = 0.125}, work, device, 8).value();
+  std::erase_if(*contenders, [&](const Contender& contender) {
+    return !SecondsOf(estimates, contender.name).has_value();
+  });
   for (Contender& contender : *contenders) {
-    contender.estimate = SecondsOf(estimates, contender.name);
+    contender.estimate = *SecondsOf(estimates, contender.name);
   }
 }
 

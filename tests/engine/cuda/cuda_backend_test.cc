@@ -145,7 +145,8 @@ TEST_F(CudaModelTest, EachPlanIsCapturedOnceForASlotAndNeverDuringReplays) {
   Load(TinyConfig(1));
   const auto slot = executable_->CreateSlot({40, 1}, 4).value();
   const int64_t head = device_->captures();
-  EXPECT_EQ(head, 3) << "a slot's head is captured with it, for few rows, for many and for scoring";
+  EXPECT_EQ(head, 4) << "a slot's head is captured with it, for few rows, for many, for scoring "
+                        "and for diverse candidates";
   const auto small = executable_->Prepare({8, 1}).value();
   const auto large = executable_->Prepare({40, 1}).value();
   EXPECT_EQ(device_->captures(), head + 2);
@@ -172,7 +173,8 @@ TEST_F(CudaModelTest, TheLibraryGivesARowTheSameBitsInEveryBucket) {
   const auto logits = Replay(*small, *slot, 7).value();
   EXPECT_EQ(Replay(*large, *slot, 7).value(), logits);
   for (size_t i = 0; i < own.size(); ++i) EXPECT_NEAR(logits[i], own[i], 1e-4) << i;
-  EXPECT_EQ(device_->captures(), 4) << "a head for few rows and for many, and two plans";
+  EXPECT_EQ(device_->captures(), 5)
+      << "a head for few rows, for many and for diverse candidates, and two plans";
 }
 
 // The streams of two slots run concurrently.
@@ -366,7 +368,7 @@ TEST_F(CudaModelTest, ASlotWithoutMemoryFailsAlone) {
 // which still run after a third plan failed.
 TEST_F(CudaModelTest, APlanWithoutMemoryForItsGraphFailsAlone) {
   constexpr int64_t kGraph = 8 << 20;
-  Load(TinyConfig(1), {.memory_bytes = (4 << 20) + 5 * kGraph, .graph_bytes = kGraph});
+  Load(TinyConfig(1), {.memory_bytes = (4 << 20) + 6 * kGraph, .graph_bytes = kGraph});
   const auto slot = executable_->CreateSlot({40, 1}, 4).value();
   const auto small = executable_->Prepare({8, 1}).value();
   auto large = executable_->Prepare({40, 1}).value();

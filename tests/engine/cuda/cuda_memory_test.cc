@@ -24,7 +24,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // The bytes of a captured graph. Everything else fits in half of that.
-constexpr int64_t kGraph = 2 << 20;
+constexpr int64_t kGraph = 4 << 20;
 constexpr int32_t kLongest = 40;
 
 EngineOptions SmallLadder() {
@@ -93,7 +93,7 @@ class TimedBackend final : public Backend {
   BackendInfo info_;
 };
 
-constexpr int64_t kHeadGraphs = 3;  // for few rows, for many, and for scoring
+constexpr int64_t kHeadGraphs = 4;  // for few rows, for many, for scoring, for diverse lists
 
 // An engine on a device with memory for `graphs` graphs, the head's included, of which
 // `taken_graphs` are occupied until GiveBack.

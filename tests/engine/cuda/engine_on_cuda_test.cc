@@ -1,6 +1,7 @@
 // Runs the engine on an emulated GPU: a request gets the same bits whether or not the next step
 // begins before its tokens are known to the host.
 #include <random>
+#include <set>
 
 #include "base/fault_injection.h"
 #include "base/reason.h"
@@ -60,6 +61,52 @@ TEST(EngineOnCuda, StepsAheadChangeNoBit) {
   }
   EXPECT_EQ(one.inputs_ahead, 0);
   EXPECT_GT(ahead.inputs_ahead, 8);
+}
+
+// A head is captured for lists of 64. A longer one is launched op by op, which the lookup of its
+// step tells, and diverse lists of any length are not.
+TEST(EngineOnCuda, CandidatesOfAllNumbersNeedNoCapture) {
+  ModelConfig config = TinyConfig(1);
+  config.vocab_size = 150;
+  const std::shared_ptr<const Model> model = RandomModel(config, 3);
+  auto device = simt::MakeSimtDevice();
+  simt::SimtDevice& observed = *device;
+  const std::unique_ptr<Backend> backend =
+      MakeCudaBackend(std::move(device), {.dtype = "f32", .poison = true}).value();
+  RecordingObserver observer;
+  EngineOptions options;
+  options.batch.max_batch_tokens = 16;
+  options.ladder.strategy = StrategyKind::kFixed;
+  const auto engine = Engine::Create(options, backend.get(), Clock::Real(), &observer);
+  ASSERT_TRUE(engine->Serve(model).ok());
+  const int64_t captures = observed.captures();
+  const auto candidates = [&](int32_t count, float diversity) {
+    Request request;
+    Mutable(request.spec).model = model;
+    Mutable(request.spec).lengths = {3};
+    Mutable(request.spec).num_top = count;
+    Mutable(request.spec).diversity = diversity;
+    request.tokens = {5, 6, 7};
+    request.outputs = kOutputTokens | kOutputTopCandidates;
+    const auto sink = SubmitTo(engine.get(), request);
+    sink->AwaitDone();
+    EXPECT_TRUE(sink->status().ok()) << sink->status();
+    return sink->row_top_ids(0);
+  };
+  const std::vector<int32_t> all = candidates(150, 0);
+  for (int32_t count = 1; count <= 100; ++count) {
+    const Lookup expected = count > 64 ? Lookup::kMissGuard : Lookup::kHit;
+    ASSERT_EQ(candidates(count, 0), std::vector<int32_t>(all.begin(), all.begin() + count));
+    EXPECT_EQ(observer.batches().back().lookup, expected) << count;
+    const std::vector<int32_t> diverse = candidates(count, 0.5f);
+    EXPECT_EQ(observer.batches().back().lookup, Lookup::kHit) << count;
+    ASSERT_EQ(std::ssize(diverse), count);
+    EXPECT_EQ(diverse.front(), all.front());
+    const std::set<int32_t> distinct(diverse.begin(), diverse.end());
+    EXPECT_EQ(std::ssize(distinct), count);
+  }
+  EXPECT_EQ(observed.captures(), captures);
+  EXPECT_EQ(observed.fault(), "");
 }
 
 TEST(EngineOnCuda, AnIllegalAccessEndsRequestsAsUnavailable) {

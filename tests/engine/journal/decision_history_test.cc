@@ -13,13 +13,54 @@ using std::chrono::milliseconds;
 TEST(RecentWaits, KeepsTheLatestWaitsInOrder) {
   RecentWaits waits;
   EXPECT_TRUE(waits.Since(MonoTime()).empty());
-  for (int i = 1; i <= 20; ++i) waits.Add({.at = MonoTime(milliseconds(i))});
+  for (int i = 1; i <= 68; ++i) waits.Add({.at = MonoTime(milliseconds(i))});
   const std::vector<ExplainedWait> all = waits.Since(MonoTime());
   ASSERT_EQ(all.size(), RecentWaits::kWaits);
   EXPECT_EQ(all.front().at, MonoTime(milliseconds(5)));
-  EXPECT_EQ(all.back().at, MonoTime(milliseconds(20)));
-  EXPECT_EQ(waits.Since(MonoTime(milliseconds(19))).size(), 2u);
-  EXPECT_TRUE(waits.Since(MonoTime(milliseconds(21))).empty());
+  EXPECT_EQ(all.back().at, MonoTime(milliseconds(68)));
+  EXPECT_EQ(waits.Since(MonoTime(milliseconds(67))).size(), 2u);
+  EXPECT_TRUE(waits.Since(MonoTime(milliseconds(69))).empty());
+}
+
+TEST(RequestHistory, AlikeStepsAreOneUnlessTheRequestWaitedBetweenThem) {
+  RecentWaits waits;
+  RequestHistory history;
+  const auto company = std::make_shared<const StepCompany>();
+  const auto add = [&](int64_t number, int64_t took, auto with) {
+    history.AddWaits(waits, MonoTime(milliseconds(10)));
+    history.Add({.step = number,
+                 .replay = milliseconds(took),
+                 .last_step = number,
+                 .longest = milliseconds(took),
+                 .company = with});
+  };
+  waits.Add({.at = MonoTime(milliseconds(9))});  // before the request came
+  add(3, 5, company);
+  add(4, 2, company);
+  add(7, 9, company);
+  ASSERT_EQ(history.steps.size(), 1u);
+  EXPECT_EQ(history.steps[0].step, 3);
+  EXPECT_EQ(history.steps[0].last_step, 7);
+  EXPECT_EQ(history.steps[0].count, 3);
+  EXPECT_EQ(history.steps[0].replay, milliseconds(2));
+  EXPECT_EQ(history.steps[0].longest, milliseconds(9));
+  waits.Add({.at = MonoTime(milliseconds(30))});
+  add(8, 1, company);
+  add(9, 1, std::make_shared<const StepCompany>());
+  ASSERT_EQ(history.steps.size(), 3u);
+  ASSERT_EQ(history.waits.size(), 1u);
+  EXPECT_EQ(history.waits[0].at, MonoTime(milliseconds(30)));
+}
+
+// What comes behind a step that was not kept is no continuation of the last one that was.
+TEST(RequestHistory, KeepsTheFirstSteps) {
+  RequestHistory history;
+  for (int64_t number = 0; number < 80; ++number) {
+    history.Add({.step = number, .own_tokens = static_cast<int32_t>(number)});
+  }
+  history.Add({.step = 80, .own_tokens = RequestHistory::kSteps - 1});
+  ASSERT_EQ(history.steps.size(), RequestHistory::kSteps);
+  EXPECT_EQ(history.steps.back().count, 1);
 }
 
 class DecisionHistoryTest : public ::testing::Test {
@@ -84,6 +125,12 @@ TEST(Explain, ListsEveryStepOfTheRequestAndWhatRanWithIt) {
   EXPECT_EQ(step.batch, (BatchSize{.tokens = 9, .sequences = 3, .longest = 4}));
   EXPECT_EQ(step.bucket.tokens, harness.observer.batches()[1].bucket.tokens);
   EXPECT_EQ(step.lookup, Lookup::kHit);
+  ASSERT_NE(step.company, nullptr);
+  EXPECT_EQ(step.company->requests, 2);
+  ASSERT_EQ(step.company->named.size(), 2u);
+  EXPECT_EQ(step.company->named[0]->id, "the one");
+  EXPECT_EQ(step.company->named[1]->id, "mate");
+  EXPECT_EQ(explained->steps[1].company->named.size(), 1u);
   EXPECT_EQ(explained->steps[1].own_tokens, 2);
   EXPECT_EQ(harness.engine->Explain("mate", "")->steps[0].own_tokens, 4);
   EXPECT_EQ(harness.engine->Explain("nobody", "").status().code(), absl::StatusCode::kNotFound);

@@ -86,6 +86,32 @@ TEST_F(PlanCacheTest, FindsTheWantedOrTheNextLargerReadyPlan) {
   EXPECT_EQ(Find(&reader, {.tokens = 257, .sequences = 1}).plan, nullptr);
 }
 
+TEST_F(PlanCacheTest, AwaitedBucketsAreOrderedByTheLookupsThatMissedThem) {
+  const Bucket huge{.tokens = 512, .sequences = 8};
+  ASSERT_TRUE(cache_->Prepare(huge).ok());
+  cache_->Await(std::vector<Bucket>{kSmall, kMiddle, kLarge});
+  PlanCache::Reader reader(cache_.get());
+  EXPECT_EQ(cache_->MostAsked(), kSmall) << "of equal ones the smallest";
+  EXPECT_EQ(Find(&reader, kMiddle).lookup, Lookup::kMissNotCaptured);
+  for (int i = 0; i < 2; ++i) {
+    const PlanCache::Found found = Find(&reader, kLarge);
+    EXPECT_EQ(found.plan->plan().bucket(), huge);
+    EXPECT_EQ(found.lookup, Lookup::kMissNotCaptured);
+  }
+  EXPECT_EQ(cache_->Stats().size(), 4u);
+  EXPECT_FALSE(cache_->Stats().front().ready);
+  EXPECT_EQ(cache_->MostAsked(), kLarge);
+  ASSERT_TRUE(cache_->Prepare(kLarge).ok());
+  EXPECT_EQ(Find(&reader, kLarge).lookup, Lookup::kHit);
+  EXPECT_EQ(cache_->MostAsked(), kMiddle);
+  cache_->Withdraw(kMiddle);
+  EXPECT_EQ(Find(&reader, kMiddle).lookup, Lookup::kMissEvicted);
+  backend_.OnPrepare([](const Bucket&) { return absl::InternalError("cannot be built"); });
+  EXPECT_EQ(cache_->Awaited(), std::vector<Bucket>{kSmall});
+  EXPECT_FALSE(cache_->Prepare(kSmall).ok());
+  EXPECT_EQ(cache_->MostAsked(), std::nullopt) << "a failed bucket is not awaited any more";
+}
+
 TEST_F(PlanCacheTest, PreparesEachBucketOnceAndReportsIt) {
   backend_.OnPrepare([this](const Bucket&) {
     clock_.Advance(std::chrono::milliseconds(70));

@@ -151,6 +151,51 @@ TEST(AdmissionControl, WhatWaitsBoundsRequestsWithoutADeadline) {
   EXPECT_FALSE(reserve(2).refused());
 }
 
+// A step of four sequences takes four milliseconds, and a generation has 40 steps.
+TEST(AdmissionControl, GenerationsThatWaitForAPlaceCountWithTheirSteps) {
+  AdmissionControl admission({.max_wait_us = 50'000, .priority_share = 1},
+                             /*reuses_prefixes=*/false);
+  Scheduler scheduler = SchedulerWithCosts();
+  WaitingSequence sequences[2];
+  for (uint64_t i = 0; i < 2; ++i) {
+    sequences[i].ticket = i;
+    sequences[i].tokens = 4;
+    sequences[i].expected_steps = 41;
+    sequences[i].queued = kNow;
+    scheduler.Arrive(&sequences[i]);
+  }
+  const auto wait_ms = [&](int64_t running) {
+    return std::chrono::duration<double, std::milli>(admission.Wait(running, scheduler)).count();
+  };
+  EXPECT_NEAR(wait_ms(0), 8, 1) << "places are free";
+  EXPECT_NEAR(wait_ms(2), 8, 1) << "exactly two";
+  EXPECT_NEAR(wait_ms(3), 8 + 40, 2) << "one is not";
+  EXPECT_NEAR(wait_ms(4), 8 + 80, 4);
+  nanoseconds needed(0);
+  const auto refused = [&](int64_t running) {
+    return admission.Reserve(RequestWith({4}), {.tokens = 5}, scheduler, running, kNow, &needed)
+        .refused();
+  };
+  EXPECT_FALSE(refused(3));
+  EXPECT_TRUE(refused(4));
+}
+
+TEST(AdmissionControl, CandidatesThatAreToBeScoredCount) {
+  AdmissionControl admission({.max_wait_us = 50'000}, /*reuses_prefixes=*/false);
+  const Scheduler scheduler = SchedulerWithCosts();
+  nanoseconds needed(0);
+  const RequestLoad scoring{.tokens = 5, .candidates = 1000, .priority = 1};
+  EXPECT_FALSE(admission.Reserve(RequestWith({4}), scoring, scheduler, 0, kNow, &needed).refused());
+  EXPECT_EQ(admission.Wait(0, scheduler), nanoseconds(0)) << "their cost is not known";
+  admission.Learn(AdmissionControl::ScoredCandidates{.count = 100, .duration = milliseconds(6)});
+  EXPECT_EQ(admission.Wait(0, scheduler), milliseconds(60));
+  EXPECT_TRUE(
+      admission.Reserve(RequestWith({4}), {.tokens = 5, .priority = 1}, scheduler, 0, kNow, &needed)
+          .refused());
+  admission.Return(scoring);
+  EXPECT_EQ(admission.Wait(0, scheduler), nanoseconds(0));
+}
+
 TEST(AdmissionControl, ReturningALoadMakesRoom) {
   AdmissionControl admission({.max_requests = 1}, /*reuses_prefixes=*/false);
   const Scheduler scheduler = SchedulerWithCosts();

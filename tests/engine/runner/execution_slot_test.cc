@@ -68,9 +68,11 @@ class ExecutionSlotTest : public ::testing::TestWithParam<RowOrder> {
     for (int64_t id = 0; id < 97; ++id) {
       ASSERT_EQ(active.reply.logits[index * 97 + static_cast<size_t>(id)], fake::Logit(tokens, id));
     }
-    const float* cos_sim = active.reply.xsa_cos_sim.data() + 6 * row.prompt.offset;
-    const float* proj_frac = active.reply.xsa_proj_frac.data() + 6 * row.prompt.offset;
+    const int64_t room = row.generation.MostPositions(row.prompt.length);
     for (int64_t layer = 0; layer < 2; ++layer) {
+      const int64_t begin = 3 * (2 * row.diagnostics.begin + layer * room);
+      const float* cos_sim = active.reply.xsa_cos_sim.data() + begin;
+      const float* proj_frac = active.reply.xsa_proj_frac.data() + begin;
       for (size_t p = 0; p < tokens.size(); ++p) {
         for (int64_t head = 0; head < 3; ++head) {
           ASSERT_EQ(*cos_sim++, fake::CosSim(layer, tokens[p], static_cast<int32_t>(p), head));

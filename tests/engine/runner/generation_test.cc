@@ -221,6 +221,32 @@ TEST(Generation, ChunksPreemptionAndReuseChangeNoToken) {
   EXPECT_GT(reused, 0);
 }
 
+TEST(Generation, PrefixesArePrivateToACaller) {
+  const std::vector<int32_t> prompt = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  for (const bool is_private : {true, false}) {
+    SCOPED_TRACE(is_private);
+    EngineOptions options = SmallOptions();
+    options.kv.private_prefixes = is_private;
+    Harness harness(options);
+    const auto reused = [&](const char* caller, bool anonymous = false) {
+      Request request = harness.MakeRequest({prompt});
+      request.caller = caller;
+      request.anonymous = anonymous;
+      const auto sink = harness.Submit(std::move(request));
+      sink->AwaitDone();
+      EXPECT_EQ(sink->row_tokens(0), Greedy(prompt, 1));
+      return sink->trace().reused_tokens;
+    };
+    EXPECT_EQ(reused("alice"), 0);
+    EXPECT_EQ(reused("alice"), 8);
+    EXPECT_EQ(reused("mallory"), is_private ? 0 : 8);
+    EXPECT_EQ(reused("anonymous", true), is_private ? 0 : 8);
+    EXPECT_EQ(reused("anonymous", true), is_private ? 0 : 8);
+    EXPECT_EQ(reused(""), is_private ? 0 : 8) << "callers that are not told apart";
+    EXPECT_EQ(reused(""), 8);
+  }
+}
+
 TEST(Generation, ReusesPagesOfEarlierPromptsUnlessEveryPositionIsReported) {
   Harness harness;
   const std::vector<int32_t> prompt = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
@@ -236,6 +262,39 @@ TEST(Generation, ReusesPagesOfEarlierPromptsUnlessEveryPositionIsReported) {
     sink->AwaitDone();
     EXPECT_EQ(sink->trace().reused_tokens, 0);
     EXPECT_EQ(sink->row_tokens(0), Greedy(prompt, 1));
+  }
+}
+
+// The fake backend diagnoses each position by its token, so that a position at a wrong place shows.
+TEST(Generation, DiagnosticsCoverTheTokensThatAreComputed) {
+  Harness harness;
+  const std::vector<std::vector<int32_t>> prompts = {{1, 2, 3}, {4}, {5, 6, 7, 8, 9}};
+  for (const int32_t max_tokens : {0, 1, 5}) {
+    Request request = harness.MakeRequest(prompts, max_tokens);
+    request.outputs |= kOutputDiagnostics;
+    // The second row ends before its third token, which is drawn and not returned.
+    const std::vector<int32_t> second = Greedy({4}, 3);
+    Mutable(request.spec).stop.ids = {second[2]};
+    const auto sink = harness.Submit(request);
+    sink->AwaitDone();
+    ASSERT_TRUE(sink->status().ok()) << sink->status();
+    const Reply reply = sink->reply();
+    std::vector<float> expected;
+    for (int32_t row = 0; row < 3; ++row) {
+      std::vector<int32_t> tokens = prompts[row];
+      const std::vector<int32_t> drawn = sink->row_tokens(row);
+      tokens.insert(tokens.end(), drawn.begin(), drawn.end());
+      if (reply.finish[row] == FinishReason::kLength) tokens.pop_back();
+      EXPECT_EQ(reply.xsa_positions[row], std::ssize(tokens));
+      for (int64_t layer = 0; layer < 2; ++layer) {
+        for (int32_t p = 0; p < std::ssize(tokens); ++p) {
+          for (int64_t head = 0; head < 3; ++head) {
+            expected.push_back(fake::CosSim(layer, tokens[p], p, head));
+          }
+        }
+      }
+    }
+    EXPECT_EQ(reply.xsa_cos_sim, expected) << max_tokens << " tokens";
   }
 }
 

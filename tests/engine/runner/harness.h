@@ -25,6 +25,7 @@ inline EngineOptions SmallOptions() {
   options.ladder.min_tokens = 8;
   options.batch.max_batch_tokens = 64;
   options.batch.max_batch_sequences = 4;
+  options.ladder.warm_up_us = 60'000'000;  // all buckets are ready at once
   return options;
 }
 

@@ -81,6 +81,77 @@ TEST_F(WarmUpTest, ADeviceWhoseClockRisesIsWarmedAndTimedByTheMedian) {
   }
 }
 
+// A step takes a millisecond per token of its bucket, and each bucket runs four times: 32 ms for
+// the smallest, 64 ms for the next, and so on.
+struct TimeRow {
+  const char* name;
+  int64_t warm_up_ms;
+  std::vector<int32_t> timed;  // whose costs are known
+  std::vector<int32_t> awaited;
+};
+class TimeTable : public TableTest<TimeRow, WarmUpTest> {};
+
+TEST_P(TimeTable, WhatTheTimeLeavesOutIsAwaited) {
+  backend_.OnReplay([this](const RecordedBatch& batch) {
+    clock_.Advance(std::chrono::milliseconds(batch.bucket.tokens));
+    return absl::OkStatus();
+  });
+  EngineOptions options = SmallOptions();
+  options.ladder.warm_up_us = row().warm_up_ms * 1000;
+  const MonoTime begin = clock_.Now();
+  const absl::StatusOr<PreparedModel> prepared = Run(options);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_THAT(TokensOf(prepared->ladder->buckets()), ElementsAre(8, 16, 32, 64));
+  EXPECT_EQ(TokensOf(prepared->plans->Awaited()), row().awaited);
+  std::vector<int32_t> timed;
+  for (const BucketCost& cost : prepared->costs.state().buckets) {
+    timed.push_back(cost.bucket.tokens);
+  }
+  EXPECT_EQ(timed, row().timed);
+  EXPECT_GT(prepared->costs.Estimate({.bucket = {.tokens = 64, .sequences = 4}}), 0);
+  EXPECT_EQ(prepared->duration, clock_.Now() - begin);
+}
+
+const TimeRow kTimeRows[] = {
+    {.name = "WithoutTimeTheSmallestIsTimed", .warm_up_ms = 0, .timed = {8}, .awaited = {16, 32}},
+    {.name = "AStepThatWouldEndTooLateIsNotBegun",
+     .warm_up_ms = 32 + 64,
+     .timed = {8},
+     .awaited = {16, 32}},
+    {.name = "AStepThatEndsInTimeIs", .warm_up_ms = 97, .timed = {8, 16}, .awaited = {32}},
+    {.name = "TheLargestIsTimedLast", .warm_up_ms = 225, .timed = {8, 16, 32}, .awaited = {}},
+    {.name = "WithTimeAllAreTimed", .warm_up_ms = 481, .timed = {8, 16, 32, 64}, .awaited = {}},
+};
+SLUICE_TABLE(TimeTable, kTimeRows);
+
+// A ladder of one large bucket is timed at sizes that double, as far as the time goes.
+TEST_F(WarmUpTest, ALargeBucketIsTimedAtSmallSizesFirst) {
+  backend_.OnReplay([this](const RecordedBatch& batch) {
+    for (const auto& sequence : batch.sequences) {
+      clock_.Advance(std::chrono::milliseconds(sequence.size()));
+    }
+    return absl::OkStatus();
+  });
+  EngineOptions options = SmallOptions();
+  options.ladder.max_buckets = 1;
+  options.ladder.warm_up_us = 400'000;
+  ASSERT_TRUE(Run(options).ok());
+  int32_t most = 0;
+  for (const RecordedBatch& batch : backend_.batches()) {
+    EXPECT_EQ(batch.bucket.tokens, 64);
+    int32_t tokens = 0;
+    for (const auto& sequence : batch.sequences) tokens += static_cast<int32_t>(sequence.size());
+    most = std::max(most, tokens);
+  }
+  // Each size runs twice filled and twice half: 16 take 48 ms and 32 take 96 ms, 64 would take 192.
+  EXPECT_EQ(backend_.batches().size(), 3u * 4u);
+  EXPECT_EQ(most, 64);
+  backend_.ForgetBatches();
+  options.ladder.warm_up_us = 300'000;
+  ASSERT_TRUE(Run(options).ok());
+  EXPECT_EQ(backend_.batches().size(), 2u * 4u);
+}
+
 TEST_F(WarmUpTest, FillsBucketsAsFarAsTheSequencesAllow) {
   EngineOptions options = SmallOptions();
   options.batch.max_batch_tokens = 4096;  // 4 sequences of 64 positions fill 256
@@ -93,8 +164,10 @@ TEST_F(WarmUpTest, APaddedPolicyHasRectanglesUpToTheModelsLongestSequence) {
   EngineOptions options = SmallOptions();
   options.batch.max_batch_tokens = 256;
   options.batch.policy = PolicyKind::kStaticPadded;
+  options.ladder.warm_up_us = 0;
   const absl::StatusOr<PreparedModel> fixed = Run(options);
   ASSERT_TRUE(fixed.ok()) << fixed.status();
+  EXPECT_TRUE(fixed->plans->Awaited().empty()) << "a padded ladder is prepared whole";
   for (const Bucket& bucket : fixed->ladder->buckets()) EXPECT_EQ(bucket.positions, 64);
   EXPECT_EQ(fixed->ladder->largest(), Bucket::Padded(4, 64));
   options.batch.policy = PolicyKind::kPaddedBuckets;

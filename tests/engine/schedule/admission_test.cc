@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -60,19 +61,42 @@ TEST(AdmissionBudget, ACallerFillsItsShareAlone) {
   const absl::Status refused = budget.Take(LoadOfCaller("a", 1));
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.message()),
-              HasSubstr("queue.max_tokens of 50 tokens reached for requests of caller a"));
+              HasSubstr("the requests of caller a have their share of queue.max_tokens"));
   EXPECT_TRUE(budget.Take(LoadOfCaller("b", 50)).ok());
   budget.Return(LoadOfCaller("a", 30));
-  EXPECT_TRUE(budget.Take(LoadOfCaller("a", 30)).ok());
+  EXPECT_FALSE(budget.Take(LoadOfCaller("a", 11)).ok()) << "it has 20, and 19 would be left";
+  EXPECT_TRUE(budget.Take(LoadOfCaller("a", 10)).ok());
   EXPECT_EQ(budget.bytes(), 3);
   for (const auto& [caller, tokens] :
-       {std::pair("a", 30), std::pair("a", 20), std::pair("b", 50)}) {
+       {std::pair("a", 10), std::pair("a", 20), std::pair("b", 50)}) {
     budget.Return(LoadOfCaller(caller, tokens));
   }
   EXPECT_EQ(budget.bytes(), 0);
   EXPECT_TRUE(budget.Take(LoadOfCaller("a", 90)).ok()) << "one request, with the queue to itself";
   EXPECT_FALSE(budget.Take(LoadOfCaller("a", 1)).ok());
   EXPECT_TRUE(budget.Take(LoadOfCaller("", 10)).ok()) << "callers that are not told apart";
+}
+
+// Callers that send as much as they may leave room for one that has none.
+TEST(AdmissionBudget, ACallerThatHasNoneFindsRoom) {
+  for (int callers = 1; callers <= 20; ++callers) {
+    SCOPED_TRACE(callers);
+    AdmissionBudget budget({.max_requests = 1000});
+    std::vector<int> taken(callers);
+    bool any = true;
+    while (any) {
+      any = false;
+      for (int i = 0; i < callers; ++i) {
+        if (!budget.Take(LoadOfCaller("caller" + std::to_string(i), 1)).ok()) continue;
+        ++taken[i];
+        any = true;
+      }
+    }
+    const auto [least, most] = std::minmax_element(taken.begin(), taken.end());
+    EXPECT_LE(*most, *least + 1) << "equal shares";
+    EXPECT_GE(*least, 940 / callers);
+    EXPECT_TRUE(budget.Take(LoadOfCaller("new", 1)).ok());
+  }
 }
 
 TEST(AdmissionBudget, ALoadThatNeverFitsIsInvalid) {

@@ -21,8 +21,8 @@ MonoTime At(int64_t ms) { return MonoTime(std::chrono::milliseconds(ms)); }
 class NaiveQueue {
  public:
   static bool Before(const WaitingSequence& a, const WaitingSequence& b) {
-    return std::pair(a.queued + a.priority * kStep, a.ticket) <
-           std::pair(b.queued + b.priority * kStep, b.ticket);
+    return std::pair(a.queued + a.deferred + a.priority * kStep, a.ticket) <
+           std::pair(b.queued + b.deferred + b.priority * kStep, b.ticket);
   }
 
   void Push(WaitingSequence* sequence) { sequences_.push_back(sequence); }
@@ -59,6 +59,16 @@ class NaiveQueue {
     std::erase_if(running, [](const auto* sequence) { return !sequence->running; });
     return running;
   }
+  DueTotals::Total DueBy(MonoTime deadline, int priority) const {
+    DueTotals::Total due;
+    for (const auto* sequence : sequences_) {
+      if (sequence->running || sequence->deadline == MonoTime::max()) continue;
+      if (sequence->deadline > deadline || sequence->priority > priority) continue;
+      ++due.sequences;
+      due.tokens += sequence->tokens + sequence->later_tokens;
+    }
+    return due;
+  }
   int64_t tokens() const {
     int64_t tokens = 0;
     for (const auto* sequence : sequences_) tokens += sequence->tokens;
@@ -92,6 +102,13 @@ void ExpectSame(const SequenceQueue& queue, const NaiveQueue& naive, size_t wind
   int64_t pages = 0;
   for (const auto* sequence : running) pages += sequence->pages;
   EXPECT_EQ(queue.running_pages(), pages);
+  for (int level = 1; level <= kPriorityLevels; ++level) {
+    // Deadlines are whole milliseconds, so that some are equal to this one.
+    const MonoTime deadline = now + level * kStep;
+    const DueTotals::Total due = queue.PromptsDueBy(deadline, level);
+    EXPECT_EQ(due.sequences, naive.DueBy(deadline, level).sequences);
+    EXPECT_EQ(due.tokens, naive.DueBy(deadline, level).tokens);
+  }
   const WaitingSequence* expired = queue.Expired(now);
   EXPECT_EQ(expired != nullptr, naive.EarliestDeadline() <= now);
   if (expired != nullptr) {
@@ -108,6 +125,7 @@ std::unique_ptr<WaitingSequence> RandomSequence(std::mt19937_64* random, uint64_
   sequence->pages = static_cast<int32_t>((*random)() % 5);
   sequence->running = (*random)() % 3 == 0;
   sequence->queued = now;
+  sequence->deferred = kStep * (static_cast<int64_t>((*random)() % 5) - 2);
   if ((*random)() % 2 == 0) sequence->deadline = At(static_cast<int64_t>((*random)() % 400));
   return sequence;
 }
@@ -250,7 +268,7 @@ TEST(SequenceQueue, CountsThePromptsDueByATime) {
   for (WaitingSequence* sequence : {&early, &urgent, &running, &endless}) queue.Push(sequence);
   using Counts = std::pair<int64_t, int64_t>;
   const auto due_by = [&queue](int64_t ms, int priority) {
-    const SequenceQueue::Prompts prompts = queue.PromptsDueBy(At(ms), priority);
+    const DueTotals::Total prompts = queue.PromptsDueBy(At(ms), priority);
     return Counts(prompts.sequences, prompts.tokens);
   };
   EXPECT_EQ(due_by(4, 3), Counts(0, 0));

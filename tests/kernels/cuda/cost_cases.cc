@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/activation.h"
-#include "kernels/cuda/batched.h"
+#include "kernels/cuda/diverse.h"
 #include "kernels/cuda/embedding.h"
 #include "kernels/cuda/hopper_projection.h"
 #include "kernels/cuda/logits.h"
@@ -15,10 +15,8 @@
 #include "kernels/cuda/pool.h"
 #include "kernels/cuda/projection.h"
 #include "kernels/cuda/rope.h"
-#include "kernels/cuda/row_reduce.h"
 #include "kernels/cuda/sample.h"
 #include "kernels/cuda/score.h"
-#include "kernels/cuda/top_k.h"
 #include "kernels/cuda/xsa.h"
 #include "tests/kernels/cuda/attention_fixture.h"
 #include "tests/kernels/cuda/packed_weights.h"
@@ -339,7 +337,8 @@ void AddSampling(Cases& cases) {
                         .first = nullptr,
                         .outcomes = lab.Room<SampleOutcome>(kRows),
                         .top_ids = lab.Room<int32_t>(kRows * num_top),
-                        .top_logprobs = lab.Room<float>(kRows * num_top)});
+                        .top_logprobs = lab.Room<float>(kRows * num_top),
+                        .top_scores = lab.Room<float>(kRows * num_top)});
               });
   };
   add("at temperature 1", {.temperature = 1, .seed = 1}, 0);
@@ -363,43 +362,33 @@ void AddFloatOps(Cases& cases) {
                                 .begin = lab.Put(begin),
                                 .rows = Live(lab, kRows)});
   });
-  for (const bool norm : {false, true}) {
-    cases.Add(norm ? "RowNorm" : "RowMax", absl::StrCat(kRows, " rows of ", kDim),
-              [=](DeviceLab& lab, Random& random) {
-                const RowReduceArgs args = {.x = Values<float>(lab, random, kRows * kDim),
-                                            .row_stride = kDim,
-                                            .sizes = lab.Put<RowReduceSizes>({{kRows, kDim}}),
-                                            .max_rows = kRows,
-                                            .out = lab.Room<float>(kRows)};
-                norm ? RowNorm(lab.stream(), args) : RowMax(lab.stream(), args);
-              });
-  }
-  cases.Add("TopK", absl::StrCat("50 of ", kRows, " rows of ", kDim),
-            [](DeviceLab& lab, Random& random) {
-              TopK(lab.stream(), {.x = Values<float>(lab, random, kRows * kDim),
-                                  .row_stride = kDim,
-                                  .sizes = lab.Put<TopKSizes>({{kRows, kDim, 50}}),
-                                  .max_rows = kRows,
-                                  .max_k = 50,
-                                  .scratch = lab.Room<uint64_t>(kRows * 50),
-                                  .values = lab.Room<float>(kRows * 50),
-                                  .ids = lab.Room<int32_t>(kRows * 50)});
-            });
-  cases.Add("BatchedMatMul", "16 of 32 x 64 x 32", [](DeviceLab& lab, Random& random) {
-    BatchedMatMul(lab.stream(), {.a = Values<float>(lab, random, 16 * 32 * 64),
-                                 .b = Values<float>(lab, random, 16 * 64 * 32),
-                                 .sizes = lab.Put<MatMulSizes>({{16, 32, 32, 64}}),
-                                 .max_elements = 16 * 32 * 32,
-                                 .out = lab.Room<float>(16 * 32 * 32)});
-  });
-  cases.Add("Cholesky", "16 of 32 x 32", [](DeviceLab& lab, Random&) {
-    std::vector<float> a(16 * 32 * 32);
-    for (int32_t i = 0; i < 16 * 32; ++i) a[i * 32 + i % 32] = 2;
-    Cholesky(lab.stream(), {.a = lab.Put(a),
-                            .sizes = lab.Put<CholeskySizes>({{16, 32}}),
-                            .max_batch = 16,
-                            .out = lab.Room<float>(a.size())});
-  });
+}
+
+template <typename T>
+void AddDiverse(Cases& cases) {
+  constexpr int32_t kItems = 256, kPool = 64, kCount = 16, kDiverseRows = 8;
+  cases.Add(
+      absl::StrCat("Diversify ", NameOf<T>()),
+      absl::StrCat(kCount, " of ", kPool, " in ", kDiverseRows, " rows, items of 128"),
+      [](DeviceLab& lab, Random& random) {
+        std::vector<int32_t> ids(kDiverseRows * kPool);
+        for (int32_t i = 0; i < std::ssize(ids); ++i) ids[i] = i * 5 % kItems;
+        Diversify<T>(
+            lab.stream(),
+            {.weight = PackedValues<T>(lab, random, 1, 128, kItems),
+             .packed = true,
+             .k = 128,
+             .columns = kItems,
+             .requests = lab.Put(std::vector<DiverseRequest>(kDiverseRows, {0.5f, kPool, kCount})),
+             .rows = Live(lab, kDiverseRows),
+             .first = nullptr,
+             .outcomes = lab.Put(std::vector<SampleOutcome>(kDiverseRows)),
+             .max_top = kPool,
+             .factors = lab.Room<double>(kDiverseRows * DiverseFactor(kPool)),
+             .top_ids = lab.Put(ids),
+             .top_logprobs = Values<float>(lab, random, kDiverseRows * kPool),
+             .top_scores = Values<float>(lab, random, kDiverseRows * kPool)});
+      });
 }
 
 template <typename T>
@@ -473,6 +462,8 @@ std::vector<CostCase> CostCases() {
   AddScores<float>(cases);
   AddFloatOps(cases);
   AddPacking<BFloat16>(cases);
+  AddDiverse<float>(cases);
+  AddDiverse<BFloat16>(cases);
   AddPacking<float>(cases);
   return cases.Take();
 }

@@ -43,13 +43,18 @@ class SampleTest : public OpTest {
         .first = lab_.Put<int32_t>({kFirst}),
         .outcomes = lab_.Room<SampleOutcome>(kFirst + rows),
         .top_ids = lab_.Put(std::vector<int32_t>(rows * max_top, kUnwrittenId)),
-        .top_logprobs = lab_.Put(std::vector<float>(rows * max_top, kPoison))};
+        .top_logprobs = lab_.Put(std::vector<float>(rows * max_top, kPoison)),
+        .top_scores = lab_.Put(std::vector<float>(rows * max_top, kPoison))};
     Sample(lab_.stream(), args);
     Outcomes outcomes = {lab_.Get(args.outcomes + kFirst, rows), {}, {}};
     EXPECT_TRUE(SameBits(lab_.Get(args.logits, apart.size()), apart)) << "the logits changed";
     const auto ids = lab_.Get(args.top_ids, rows * max_top);
     const auto logprobs = lab_.Get(args.top_logprobs, rows * max_top);
+    const auto scores = lab_.Get(args.top_scores, rows * max_top);
     for (int32_t r = 0; r < rows; ++r) {
+      for (int32_t i = r * max_top; i < (r + 1) * max_top && ids[i] != kUnwrittenId; ++i) {
+        EXPECT_EQ(scores[i], logits[r * n + ids[i]]);
+      }
       outcomes.top_ids.emplace_back(ids.begin() + r * max_top, ids.begin() + (r + 1) * max_top);
       outcomes.top_logprobs.emplace_back(logprobs.begin() + r * max_top,
                                          logprobs.begin() + (r + 1) * max_top);

@@ -37,7 +37,7 @@ TestDaemon::TestDaemon(const Options& options)
       engine_(Engine::Create(options.engine, &backend_, Clock::Real(), &observers_)) {
   auto server = Server::Start(options.server, "1.2.3", options.engine,
                               {engine_.get(), Clock::Real(), &metrics_, &statistics_, &activity_,
-                               &replies_, log_.get(), options.resident});
+                               &replies_, log_.get(), /*access=*/nullptr, options.resident});
   SLUICE_CHECK(server.ok());
   server_ = *std::move(server);
   SLUICE_CHECK(engine_->Serve(options.model).ok());

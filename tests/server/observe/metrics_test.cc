@@ -158,6 +158,29 @@ TEST_F(MetricsTest, CountsBatchesAndPlans) {
   EXPECT_DOUBLE_EQ(SumOf(samples, "sluice_stage_duration_seconds_sum", "stage=\"deliver\""), 0.006);
 }
 
+TEST_F(MetricsTest, DiagnosticsAreMeansByLayerOfAllRequests) {
+  auto model = std::make_shared<Model>();
+  model->name = "deep";
+  model->config.layers = 2;
+  model->config.heads = 1;
+  model->config.xsa.layers = {false, true};
+  Reply reply;
+  reply.xsa_positions = {1, 2};
+  reply.xsa_cos_sim = {0, 3, 0, 0, 6, 9};
+  reply.xsa_proj_frac = {0, 0.25f, 0, 0, 0.25f, 1};
+  metrics_.OnDiagnostics(*model, reply);
+  EXPECT_DOUBLE_EQ(Sum("sluice_xsa_cos_sim", "layer=\"1\""), 6);
+  EXPECT_DOUBLE_EQ(Sum("sluice_xsa_proj_frac", "layer=\"1\""), 0.5);
+  reply.xsa_positions = {1};
+  reply.xsa_cos_sim = {0, 2};
+  reply.xsa_proj_frac = {0, 0.5f};
+  metrics_.OnDiagnostics(*model, reply);
+  const auto samples = Samples();
+  EXPECT_DOUBLE_EQ(SumOf(samples, "sluice_xsa_cos_sim", "layer=\"1\""), 5);
+  EXPECT_EQ(SumOf(samples, "sluice_xsa_positions_total"), 4);
+  EXPECT_EQ(SumOf(samples, "sluice_xsa_cos_sim", "layer=\"0\""), 0) << "a layer without XSA";
+}
+
 TEST_F(MetricsTest, EveryTriggerAndLookupHasASeries) {
   BatchTrace batch{};
   batch.model = model_.get();

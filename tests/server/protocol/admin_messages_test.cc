@@ -139,6 +139,30 @@ TEST(DescribeRequest, TimesAreRelativeToTheArrival) {
   EXPECT_EQ(step.lookup(), "guard");
 }
 
+TEST(DescribeRequest, NamesRequestsThatSharedAStepAndHidesThoseOfOtherCallers) {
+  Explanation explanation = Explained();
+  explanation.caller = "ann";
+  const auto company = std::make_shared<StepCompany>();
+  company->requests = 5;
+  for (const RequestName& name : std::vector<RequestName>{
+           {"mine", "ann"}, {"r", "ann"}, {"secret", "bob"}, {"secret", "eve"}}) {
+    company->named.push_back(std::make_shared<const RequestName>(name));
+  }
+  explanation.steps[0].company = company;
+  explanation.steps[0].count = 3;
+  explanation.steps[0].last_step = 9;
+  const auto& step = DescribeRequest(explanation).steps(0);
+  EXPECT_EQ(step.steps(), 3);
+  EXPECT_EQ(step.last_step(), 9);
+  EXPECT_EQ(step.other_requests(), 4);
+  ASSERT_EQ(step.shared_with_size(), 3);
+  EXPECT_EQ(step.shared_with(0), "mine");
+  EXPECT_THAT(step.shared_with(1), testing::MatchesRegex("#[0-9a-f]+"));
+  EXPECT_EQ(step.shared_with(1).size(), 17u);
+  EXPECT_NE(step.shared_with(1), step.shared_with(2));
+  EXPECT_EQ(DescribeRequest(explanation).steps(0).shared_with(1), step.shared_with(1));
+}
+
 TEST(DescribeRequest, ARequestThatNeverRanWaitedUntilItsEnd) {
   Explanation explanation = Explained();
   explanation.status = absl::DeadlineExceededError("too late");

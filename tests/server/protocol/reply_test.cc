@@ -102,10 +102,12 @@ TEST(ReplyTest, CandidatesOfRowsOfDifferentLengthsArePadded) {
               ElementsAre(-5, -6, 0, 0, -7, -9, -8, -4));
 }
 
+// Row 0 has generated, so that more of its positions were computed than its prompt has.
 TEST(ReplyTest, DiagnosticsArePaddedPerLayer) {
   const std::vector<int32_t> lengths = {2, 3};
   const int64_t layers = 2, heads = 3, longest = 3;
   Reply reply;
+  reply.xsa_positions = lengths;
   std::mt19937_64 random(7);
   for (int32_t length : lengths) {
     for (int64_t i = 0; i < layers * length * heads; ++i) {
@@ -113,7 +115,7 @@ TEST(ReplyTest, DiagnosticsArePaddedPerLayer) {
     }
   }
   const inference::ModelInferResponse response =
-      Whole(Spec(lengths, {Output::kXsaCosSim}), {}, reply);
+      Whole(Spec({1, 3}, {Output::kXsaCosSim}), {}, reply);
   EXPECT_THAT(ShapeOf(response, "xsa_cos_sim"), ElementsAre(2, layers, longest, heads));
   const std::vector<float> padded = Values<float>(RawOutput(response, "xsa_cos_sim"));
   ASSERT_EQ(padded.size(), 2u * layers * longest * heads);

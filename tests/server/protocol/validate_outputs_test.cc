@@ -250,7 +250,7 @@ TEST(ValidateOutputsTest, CandidatesAreScoredRowByRow) {
   EXPECT_NE(valid->request.outputs & kOutputCandidates, 0u);
   ModelInferRequest unwanted = message;
   unwanted.add_outputs()->set_name("logits");
-  EXPECT_THAT(ErrorOf(unwanted), HasSubstr("candidate_scores, which is not wanted"));
+  EXPECT_THAT(ErrorOf(unwanted), HasSubstr("candidate_scores and candidate_order, neither"));
   ModelInferRequest without = IdsRequest({1});
   without.add_outputs()->set_name("candidate_scores");
   EXPECT_THAT(ErrorOf(without), HasSubstr("needs the input candidate_ids"));

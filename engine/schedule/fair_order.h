@@ -1,0 +1,46 @@
+// The order of arrival, corrected so that callers get equal shares of the device.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "base/clock.h"
+#include "engine/schedule/queue.h"
+
+namespace sluice {
+
+// Start-time fair queueing (Goyal, Vin and Cheng, 1996), which is deficit round robin where
+// sequences differ in length. A caller's sequence counts as having arrived when the device would
+// have served the caller's earlier ones of its level, if every caller with sequences in the queue
+// got the same time. So a sequence of a caller with nothing else in the queue is behind at most one
+// sequence of each other caller of its level, however many these have sent, and the next step's
+// company. Sequences whose callers are not told apart count as they arrive. Not thread-safe.
+class FairOrder {
+ public:
+  // Sets the place in the order of a sequence that arrives and takes the device for `service`.
+  // `idle` says whether no other sequence waits.
+  void Arrive(nanoseconds service, bool idle, WaitingSequence* sequence) {
+    if (sequence->caller == 0) return;
+    if (idle) now_ = std::max(now_, sequence->queued);
+    MonoTime& busy_until = busy_until_[Flow{sequence->caller, sequence->priority}];
+    const MonoTime start = std::max(now_, busy_until);
+    busy_until = start + service;
+    sequence->deferred = start - sequence->queued;
+  }
+
+  // Tells that a sequence begins, the first in the order of those that do.
+  void Take(const WaitingSequence& sequence) {
+    if (sequence.caller == 0) return;
+    now_ = std::max(now_, sequence.queued + sequence.deferred);
+  }
+
+ private:
+  using Flow = std::pair<uint32_t, int>;  // the caller and the level
+
+  MonoTime now_{};  // virtual: the start of the sequence that began last
+  absl::flat_hash_map<Flow, MonoTime> busy_until_;  // virtual
+};
+
+}  // namespace sluice

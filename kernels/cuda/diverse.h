@@ -1,0 +1,56 @@
+// Diverse selection among the candidates of each row (kernels/diversity.h has the formula): the
+// lists that Sample wrote are cut to the chosen candidates, in the order in which they are chosen.
+// The vectors are columns of the head's matrix. Products are summed in double, each by one warp,
+// and nothing depends on other rows. The sizes of a row are read on the device, so that one
+// captured graph serves all of them.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/bfloat16.h"
+#include "kernels/cuda/rows.h"
+#include "kernels/cuda/sample.h"
+#include "kernels/diversity.h"
+#include "kernels/simt/stream.h"
+
+namespace sluice::kernels::cuda {
+
+struct DiverseRequest {
+  float diversity;  // [0, 1]; 0 leaves the row's lists as they are
+  int32_t pool;   // the candidates that the row's lists have, at most kMostDiversePool and max_top
+  int32_t count;  // of them are chosen, at most `pool` and kMostDiverse
+};
+
+// Returns whether a graph that was captured with `max_top` serves the row.
+constexpr bool Accepts(int32_t max_top, const DiverseRequest& request) {
+  return request.pool >= 1 && request.pool <= max_top && request.pool <= kMostDiversePool &&
+         request.count >= 1 && request.count <= request.pool && request.count <= kMostDiverse;
+}
+
+template <typename T>  // float, BFloat16
+struct DiverseArgs {
+  const T* weight;  // [k, columns], or packed (kernels/cuda/packed.h)
+  bool packed;
+  int32_t k;
+  int32_t columns;
+  const DiverseRequest* requests;  // [rows]
+  LiveRows rows;
+  const int32_t* first;           // as of Sample, like `outcomes`
+  const SampleOutcome* outcomes;  // a row without a token keeps its lists
+  int32_t max_top;
+  double* factors;   // [rows.capacity, DiverseFactor(max_top)] of scratch
+  int32_t* top_ids;  // [rows, max_top], like the others; ids of columns
+  float* top_logprobs;
+  float* top_scores;  // not NaN
+};
+
+// Returns the numbers of scratch of a row.
+constexpr int64_t DiverseFactor(int32_t max_top) {
+  const int64_t pool = max_top < kMostDiversePool ? max_top : kMostDiversePool;
+  return pool * (pool < kMostDiverse ? pool : kMostDiverse);
+}
+
+template <typename T>
+void Diversify(Stream& stream, const DiverseArgs<T>& args);
+
+}  // namespace sluice::kernels::cuda

@@ -1,0 +1,52 @@
+// Diverse selection: of candidates with scores and vectors, the ones that are best together.
+//
+// It maximises, greedily, the log-probability of a determinantal point process (Kulesza and Taskar
+// 2012, arXiv 1207.6083) with the trade-off of Chen, Zhang and Zhou (NeurIPS 2018, arXiv
+// 1709.05135):
+//
+//   (1 - d) sum of s_i + d log det S_Y   over the chosen candidates i in Y
+//   S_ij = (1 + cos(v_i, v_j)) / 2, S_ii = 1
+//
+// with the diversity d in [0, 1], the scores s (logits) and the vectors v of the candidates. At
+// d = 1/2 this is the process of the kernel sqrt(p_i) S_ij sqrt(p_j), where p_i is proportional to
+// exp(s_i). A vector of zeros has a cosine of 0 with every other.
+//
+// Each step chooses the candidate of the largest gain
+//
+//   g_i = (1 - d) s_i + d log max(r_i, kLeastRest)
+//
+// where r_i is what of S_ii the chosen candidates do not explain. r and the rows c of the Cholesky
+// factor of S_Y are kept from step to step: once j is chosen,
+//
+//   e_i = (S_ji - sum over earlier rows c of c_j c_i) / sqrt(r_j),  r_i -= e_i^2
+//
+// and e is the next row. A candidate with r_j < kLeastRest adds no row. Gains are compared as
+// floats, and of equal ones the candidate that comes first is chosen. So d = 0 keeps the order of
+// the scores, and whatever the chosen ones explain follows by score. A score of -inf is chosen
+// after all others.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace sluice::kernels {
+
+inline constexpr double kLeastRest = 1e-10;
+
+// The most tokens that a diverse top list has, and that it is chosen from.
+inline constexpr int32_t kMostDiverse = 128, kMostDiversePool = 512;
+
+// Returns the number of best tokens, of n, among which `count` diverse ones are chosen.
+constexpr int32_t DiversePool(int32_t count, int32_t n) {
+  return std::min({4 * count, kMostDiversePool, n});
+}
+
+// Returns the gain of a candidate that is not chosen yet.
+inline float DiverseGain(float score, double rest, double diversity) {
+  if (diversity == 0 || std::isinf(score)) return score;
+  const double logarithm = std::log(std::max(rest, kLeastRest));
+  return static_cast<float>((1 - diversity) * score + diversity * logarithm);
+}
+
+}  // namespace sluice::kernels

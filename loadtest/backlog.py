@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Measures how long a daemon with its defaults serves late after an overload without deadlines.
+
+Starts one sluiced with its defaults. A closed loop finds the capacity. Then a steady open loop at a
+share of it runs for the whole round, and beside it for some seconds another one at ten times the
+capacity; no call has a deadline. The table has the steady calls by the second in which they were
+sent, and the answers to all calls during the overload over the capacity.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from overload import Daemon
+
+BEFORE_S = 3  # seconds of the steady load before the overload
+AFTER_S = 6
+
+
+class Calls:
+    def __init__(self, options, daemon, scratch):
+        self.options, self.daemon, self.scratch = options, daemon, scratch
+
+    def start(self, name, seed, seconds, *load):
+        out = pathlib.Path(self.scratch, f"{name}.json")
+        command = [
+            self.options.sluice_load, "run", "--server", self.daemon.grpc, "--lengths",
+            f"uniform:{self.options.prompt // 2}:{self.options.prompt}", "--max-tokens",
+            self.options.tokens, "--parameter", "ignore_eos", "true", "--cap", "256", "--duration",
+            seconds, "--drain", "60", "--seed", seed, "--quiet", "--out", out, *load]
+        return subprocess.Popen([str(part) for part in command], stderr=subprocess.PIPE), out
+
+    def finish(self, started):
+        process, out = started
+        _, errors = process.communicate()
+        if process.returncode > 1:
+            sys.exit(f"backlog.py: {errors.decode()}")
+        return json.loads(out.read_text())
+
+    def run(self, *arguments):
+        return self.finish(self.start(*arguments))
+
+
+def measure_round(options, calls, seed):
+    closed = calls.run("closed", seed, options.seconds, "--concurrency", options.concurrency,
+                       "--warm-up", 2)
+    capacity = closed["phases"][0]["answered_per_s"]
+    steady = calls.start("steady", seed, BEFORE_S + options.seconds + AFTER_S, "--rate",
+                         f"{options.share * capacity:.1f}", "--warm-up", 0)
+    time.sleep(BEFORE_S)
+    flood = calls.run("flood", seed + 1, options.seconds, "--rate",
+                      f"{options.times * capacity:.1f}", "--warm-up", 0)
+    report = calls.finish(steady)
+    seconds = report["phases"][0]["seconds"]
+    during = range(BEFORE_S, BEFORE_S + options.seconds)
+    steady_ok = sum(seconds[second]["outcomes"].get("ok", 0) for second in during)
+    flood_ok = flood["phases"][0]["outcomes"].get("ok", 0)
+    return {
+        "host": closed["host"], "commit": closed["commit"], "started": closed["started"],
+        "capacity_per_s": capacity,
+        "during": (steady_ok + flood_ok) / options.seconds / capacity,
+        "flood": flood["phases"][0]["outcomes"],
+        "seconds": [{"after_s": number - BEFORE_S - options.seconds, **second}
+                    for number, second in enumerate(seconds)],
+    }
+
+
+def table(options, rounds):
+    lines = [
+        "# Backlog after an overload without deadlines",
+        "",
+        f"{options.label}; defaults; prompts of {options.prompt // 2} to {options.prompt} tokens, "
+        f"{options.tokens} generated. {options.seconds} s at {options.times} times the capacity, "
+        f"beside a steady load of {options.share:g} of it, whose calls the table shows by the "
+        "second in which they were sent. Client and daemon share "
+        f"{rounds[0]['host']['processors']} processors. Medians of {len(rounds)} rounds.",
+        "",
+        "Answers during the overload over the capacity: "
+        f"{statistics.median(each['during'] for each in rounds):.2f}.",
+        "",
+        "| seconds after the end | answered | refused | p50 ms | p99 ms |",
+        "|---|---|---|---|---|",
+    ]
+    for number, second in enumerate(rounds[0]["seconds"]):
+        same = [each["seconds"][number] for each in rounds if number < len(each["seconds"])]
+
+        def median(key, same=same):
+            values = [each[key] for each in same if key in each]
+            return f"{statistics.median(values):.1f}" if values else ""
+
+        def outcome(key, same=same):
+            return f"{statistics.median(each['outcomes'].get(key, 0) for each in same):.0f}"
+
+        lines.append(f"| {second['after_s']} | {outcome('ok')} | {outcome('rejected')} | "
+                     f"{median('p50_ms')} | {median('p99_ms')} |")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sluiced", required=True, help="path of the daemon")
+    parser.add_argument("--sluice-load", required=True, help="path of the load generator")
+    parser.add_argument("--model", required=True, help="model directory, 256 positions or more")
+    parser.add_argument("--label", default="The demo model", help="what the table calls the model")
+    parser.add_argument("--prompt", type=int, default=64, help="longest prompt, tokens")
+    parser.add_argument("--tokens", type=int, default=128, help="tokens of an answer")
+    parser.add_argument("--concurrency", type=int, default=48, help="of the closed loop")
+    parser.add_argument("--times", type=float, default=10, help="overload over capacity")
+    parser.add_argument("--share", type=float, default=0.2, help="steady load over capacity")
+    parser.add_argument("--seconds", type=int, default=10, help="length of the overload")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", help="write the JSON report to this file")
+    parser.add_argument("--table", help="write the figures as Markdown to this file")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        daemon = Daemon(options.sluiced, options.model)
+        try:
+            calls = Calls(options, daemon, scratch)
+            rounds = [measure_round(options, calls, 2 * number) for number in range(options.rounds)]
+        finally:
+            daemon.stop()
+    if options.out:
+        pathlib.Path(options.out).write_text(
+            json.dumps({"benchmark": "backlog", "rounds": rounds}, indent=1) + "\n")
+    text = table(options, rounds)
+    if options.table:
+        pathlib.Path(options.table).write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""Tests that each command in a page is run or checked, or is an exception with a reason.
+
+test_documentation.py runs the commands of `sluice` and those for HTTP.
+"""
+
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from conftest import BUILD, ROOT, SLUICED, Daemon
+from waiting import PATIENCE_S
+
+# Commands that no test runs, by how they begin.
+EXCEPTIONS = {
+    "./run": "builds everything",
+    "./test": "runs this test",
+    "apt install": "changes the machine",
+    "build/cuda/": "needs a build with nvcc and a GPU",
+    "build/peers/": "installs other servers",
+    "build/venv/bin/python loadtest/soak.py": "takes 20 minutes; its verdict has tests",
+    "cp -r deploy": "is a step of the deployment that tests/deploy renders",
+    "docker run": "needs the image, which tests/deploy checks",
+    "for work in": "measures other servers for hours",
+    "grpcurl": "is not installed; test_reflection.py makes these calls",
+    "kubectl": "needs a cluster; tests/deploy renders what is applied",
+    "loadtest/gpu_check.sh": "needs a GPU; test_gpu_check.py rehearses it",
+    "python evaluate.py": "needs PyTorch",
+    "python tools/save_golden.py": "needs PyTorch; test_verify.py has goldens of it",
+    "python tools/convert": "needs a checkpoint; test_convert.py converts them",
+    "python3 -m venv": "makes a folder for other servers",
+    "tests/fuzz/run.sh": "needs libFuzzer and hours; ./test tries altered seeds",
+}
+RUN_ELSEWHERE = ("sluice ", "curl ", "sluice-gateway ")
+TOOLS = {
+    "sluice-bench": "loadtest/bench/daemon/sluice-bench",
+    "sluice-load": "loadtest/load/sluice-load",
+    "sluice-scale": "loadtest/scale/sluice-scale",
+    "sluice-simulate": "loadtest/simulate/sluice-simulate",
+    "sluice-size": "loadtest/size/sluice-size",
+}
+STARTS = re.compile(
+    r"(sluiced?|sluice-\w+|curl|pip|python3?|\./\w+|(tools|loadtest|build|tests|deploy)/\S+|kubectl"
+    r"|helm|docker|cmake|grpcurl|apt|cp|for \w+ in)\s"
+)
+
+
+def commands():
+    """Yields (page, command) for each command in a block of a page that has no language."""
+    for page in sorted(ROOT.glob("**/*.md")):
+        if {"build", "node_modules"} & set(page.relative_to(ROOT).parts):
+            continue
+        for language, block in re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.M | re.S):
+            if language or not STARTS.match(block.removeprefix("$ ")):
+                continue  # output, a configuration or a formula
+            for line in block.replace("\\\n", " ").splitlines():
+                line = line.removeprefix("$ ")
+                if STARTS.match(line + " "):
+                    yield page, line
+
+
+COMMANDS = list(commands())
+
+
+def of(*starts):
+    return [line for _, line in COMMANDS if line.startswith(starts)]
+
+
+def words_of(command):
+    words = shlex.split(command.partition(" > ")[0], comments=True)
+    return [word for word in words if word not in ("&", "...")]
+
+
+def run(words, **options):
+    return subprocess.run([str(word) for word in words], capture_output=True, text=True,
+                          timeout=PATIENCE_S, **options)
+
+
+def test_each_command_has_a_test_or_a_reason():
+    checked = (*RUN_ELSEWHERE, "sluiced ", "pip install", "cmake ", "python examples/",
+               "python models/recommender/diversity.py",
+               "build/release/", "build/venv/bin/python loadtest/", "loadtest/",
+               *(f"{tool} " for tool in TOOLS))
+    exceptions = tuple(EXCEPTIONS)
+    unknown = [f"{page.name}: {line}" for page, line in COMMANDS
+               if not line.startswith(checked) and not line.startswith(exceptions)]
+    assert not unknown
+    assert len(COMMANDS) > 90
+    for start in exceptions:
+        assert of(start), f"no command begins with {start}"
+
+
+@pytest.mark.parametrize("command", of("sluiced "))
+def test_documented_daemons_would_start(tmp_path, command):
+    shutil.copytree(ROOT / "models", tmp_path / "models")
+    shutil.copytree(ROOT / "tests" / "goldens" / "verify", tmp_path / "models" / "mine")
+    shutil.copytree(ROOT / "models" / "demo", tmp_path / "DIR")
+    checked = run([SLUICED, *words_of(command)[1:], "--check"], cwd=tmp_path)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def flags_in(text):
+    return set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text))
+
+
+@pytest.mark.parametrize("command", of(*(f"{tool} " for tool in TOOLS), "build/release/"))
+def test_flags_of_documented_tools_exist(command):
+    name, *words = words_of(command)
+    program = BUILD / TOOLS.get(name, pathlib.PurePath(name).relative_to("build/release")
+                                if name.startswith("build/") else "")
+    sub = [word for word in words[:1] if not word.startswith("-")]
+    printed = run([program, *sub, "--help"])
+    assert printed.returncode == 0, printed.stderr
+    missing = flags_in(" ".join(words)) - flags_in(printed.stdout)
+    assert not missing, missing
+
+
+@pytest.mark.parametrize(
+    "command", [line for line in of("loadtest/", "build/venv/bin/python loadtest/")
+                if not line.startswith(tuple(EXCEPTIONS))])
+def test_flags_of_documented_scripts_exist(command):
+    words = words_of(command)
+    script = next(word for word in words if word.startswith("loadtest/"))
+    printed = run([sys.executable, ROOT / script, "--help"])
+    assert printed.returncode == 0, printed.stderr
+    missing = flags_in(" ".join(words)) - flags_in(printed.stdout)
+    assert not missing, missing
+
+
+@pytest.mark.parametrize("command", sorted(set(of("pip install"))))
+def test_documented_packages_exist(command):
+    """What comes from PyPI is not installed here; what is a folder must offer what is named."""
+    for word in words_of(command)[2:]:
+        folder, _, extras = word.partition("[")
+        if folder.startswith("."):
+            project = (ROOT / folder / "pyproject.toml").read_text()
+            for extra in filter(None, extras.removesuffix("]").split(",")):
+                assert re.search(rf"^{extra} = \[", project, re.M), extra
+
+
+@pytest.mark.parametrize("command", sorted(set(of("cmake "))))
+def test_documented_build_targets_exist(command):
+    lists = "".join(path.read_text() for path in ROOT.glob("**/CMakeLists.txt")
+                    if "build" not in path.relative_to(ROOT).parts)
+    presets = (ROOT / "CMakePresets.json").read_text()
+    for part in command.split("&&"):
+        words = words_of(part)
+        if "--preset" in words:
+            assert f'"name": "{words[words.index("--preset") + 1]}"' in presets
+        for target in words[words.index("--target") + 1:] if "--target" in words else ():
+            assert re.search(rf"\(\s*{target}\s", lists), target
+
+
+@pytest.fixture(scope="module")
+def server():
+    daemon = Daemon(models=[(name, ROOT / "models" / name) for name in ("demo", "recommender")])
+    yield daemon.grpc
+    daemon.stop()
+
+
+def examples():
+    """Yields the commands of pages and of the examples themselves."""
+    yield from of("python examples/", "python models/recommender/diversity.py")
+    for example in sorted((ROOT / "examples").glob("*.py")):
+        found = re.findall(r"^  (python examples/.*)$", example.read_text(), re.M)
+        assert found, f"{example.name} shows no command"
+        yield from found
+
+
+@pytest.mark.parametrize("command", sorted(set(examples())))
+def test_documented_examples_run(server, command):
+    words = words_of(command.replace("localhost:8001", server))
+    result = run([sys.executable, *words[1:]], cwd=ROOT, env=os.environ)
+    assert result.returncode == 0 and result.stdout, result.stdout + result.stderr
