@@ -157,7 +157,7 @@ TEST(DescribeRequest, NamesRequestsThatSharedAStepAndHidesThoseOfOtherCallers) {
   EXPECT_EQ(step.other_requests(), 4);
   ASSERT_EQ(step.shared_with_size(), 3);
   EXPECT_EQ(step.shared_with(0), "mine");
-  EXPECT_THAT(step.shared_with(1), testing::MatchesRegex("#[0-9a-f]+"));
+  EXPECT_THAT(step.shared_with(1), ::testing::MatchesRegex("#[0-9a-f]+"));
   EXPECT_EQ(step.shared_with(1).size(), 17u);
   EXPECT_NE(step.shared_with(1), step.shared_with(2));
   EXPECT_EQ(DescribeRequest(explanation).steps(0).shared_with(1), step.shared_with(1));
