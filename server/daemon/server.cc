@@ -131,7 +131,7 @@ absl::StatusOr<std::function<void()>> Server::Prepare(const ServerOptions& optio
     }
     security_->callers()->SetRates(options.rate);
     parts_.log->SetLevel(options.log.level);
-    parts_.access->SetShare(options.log.access_sample);
+    if (parts_.access != nullptr) parts_.access->SetShare(options.log.access_sample);
     MutexLock lock(&mu_);
     lifecycle_ = options.lifecycle;
   };

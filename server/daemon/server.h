@@ -55,7 +55,7 @@ struct ServerParts {
   RecentActivity* activity;
   ReplyThread* replies;
   Log* log;
-  AccessLog* access;
+  AccessLog* access = nullptr;
   std::function<int64_t()> resident = ResidentBytes;  // the memory of the process
   EngineHealth* engine_health = nullptr;  // attached to the server's health while the server lives
 };
