@@ -48,12 +48,12 @@ std::optional<Advice> AdviseOnPaddedLayout(const ModelBuckets& model) {
 
 std::optional<Advice> AdviseOnMemory(const ModelBuckets& model) {
   const double limit = static_cast<double>(model.memory_limit_bytes());
-  const double used = static_cast<double>(model.plan_memory_bytes());
+  const double used = static_cast<double>(model.ladder_memory_bytes());
   if (limit == 0 || used < kNearMemoryLimit * limit) return std::nullopt;
   return Advice{
-      absl::StrFormat("Plans take %.1f MiB %s the limit of %.1f MiB; %d buckets were evicted for "
-                      "it.",
-                      Mebibytes(model.plan_memory_bytes()), used > limit ? "and exceed" : "near",
+      absl::StrFormat("Plans and activations take %.1f MiB %s the limit of %.1f MiB; %d buckets "
+                      "were evicted for it.",
+                      Mebibytes(model.ladder_memory_bytes()), used > limit ? "and exceed" : "near",
                       Mebibytes(model.memory_limit_bytes()), model.ladder_changes().evicted()),
       "Raise engine.ladder.memory_limit_bytes, or lower engine.ladder.max_buckets so that the "
       "buckets that stay are chosen for it."};

@@ -82,17 +82,21 @@ std::string TotalsText(const v1::ModelBuckets& model) {
   absl::StrAppendFormat(&text, "efficiency  padding %s, executed %s\n",
                         PercentWithBar(model.padding_efficiency()),
                         Percent(model.executed_efficiency()));
-  absl::StrAppendFormat(&text, "memory      plans %.2f MiB", Mebibytes(model.plan_memory_bytes()));
+  absl::StrAppendFormat(&text, "memory      plans %.2f MiB, activations %.2f MiB",
+                        Mebibytes(model.plan_memory_bytes()),
+                        Mebibytes(model.activation_memory_bytes()));
   if (model.memory_limit_bytes() > 0) {
-    absl::StrAppendFormat(&text, " of at most %.2f MiB", Mebibytes(model.memory_limit_bytes()));
+    absl::StrAppendFormat(&text, " (both at most %.2f MiB)", Mebibytes(model.memory_limit_bytes()));
   }
-  absl::StrAppendFormat(&text, ", weights %.2f MiB, activations %.2f MiB, KV pages %.2f MiB",
-                        Mebibytes(model.weight_memory_bytes()),
-                        Mebibytes(model.activation_memory_bytes()),
-                        Mebibytes(model.kv_memory_bytes()));
-  if (model.pinned_memory_bytes() > 0) {
-    absl::StrAppendFormat(&text, ", pinned host memory %.2f MiB",
-                          Mebibytes(model.pinned_memory_bytes()));
+  const std::pair<const char*, int64_t> uses[] = {{"weights", model.weight_memory_bytes()},
+                                                  {"KV pages", model.kv_memory_bytes()},
+                                                  {"requests", model.queued_memory_bytes()},
+                                                  {"mapped files", model.mapped_memory_bytes()},
+                                                  {"copied files", model.copied_memory_bytes()},
+                                                  {"pinned", model.pinned_memory_bytes()},
+                                                  {"head graphs", model.head_graph_memory_bytes()}};
+  for (const auto& [use, bytes] : uses) {
+    if (bytes > 0) absl::StrAppendFormat(&text, ", %s %.2f MiB", use, Mebibytes(bytes));
   }
   absl::StrAppendFormat(&text, "; activations %s above exact sizes\n",
                         Percent(model.memory_overhead()));

@@ -72,6 +72,7 @@ class Plan {
 // The memory of a slot, in bytes.
 struct SlotMemory {
   int64_t activations = 0;  // and what the head needs beside them
+  int64_t graphs = 0;       // captured graphs of the head, which all plans share
   int64_t kv = 0;
   int64_t pinned = 0;  // of the host, for copies to and from the device
 };

@@ -53,7 +53,11 @@ struct BucketStats {
   int64_t computed_tokens = 0;
   int64_t bucket_tokens = 0;  // batches * bucket.tokens
   int64_t sequences = 0;
-  int64_t memory_bytes = 0;
+  int64_t memory_bytes = 0;      // of its plan
+  int64_t activation_bytes = 0;  // what a slot takes whose largest bucket it is
+  // What slots for exactly the tokens and rows of its batches would take, summed over the batches,
+  // each with their means.
+  int64_t exact_activation_bytes = 0;
   double cost_seconds = 0;  // the decayed mean of the replay time; 0 if it never ran
   MonoTime last_used{};     // start of the latest batch; zero if there was none
   nanoseconds prepare_time{0};
@@ -71,7 +75,7 @@ struct TrafficStats {
 // Changes of the ladder since warm-up, by kind; see LadderDiff.
 struct LadderChanges {
   int64_t added = 0, removed = 0, merged = 0, split = 0;
-  int64_t evicted = 0;  // how many of `removed` were removed because of memory_limit_bytes
+  int64_t evicted = 0;  // how many buckets memory_limit_bytes alone kept out or removed
   int64_t reviews = 0;  // reviews that ended, adopted or not
 };
 
@@ -105,8 +109,10 @@ struct ModelStats {
   int64_t steps = 0;
   int64_t plan_memory_bytes = 0;
   SlotMemory slot_memory;
-  int64_t weight_bytes = 0;
-  std::string profile;  // the numerics profile of the backend, with what the model adds to it
+  int64_t weight_bytes = 0;  // packed, or on the device
+  int64_t mapped_bytes = 0;  // the model's files, of which the system keeps as much as it likes
+  int64_t copied_bytes = 0;  // the model's files if they were copied to memory
+  std::string profile;       // the numerics profile of the backend, with what the model adds to it
   AttentionVariant attention{AttentionVariant::Kind::kOnePass};
   std::string kernels;  // ExecutableModel::kernels
   // From the begin of packing its weights until the model was ready, with its files read before.

@@ -70,9 +70,10 @@ const std::vector<OptionSpec<LadderOptions>>& OptionSpecs<LadderOptions>() {
                     "A review drops the buckets that served a smaller share of the recent batches, "
                     "never the maximum. 0: no bucket is dropped for that reason."),
       SLUICE_OPTION(memory_limit_bytes, Size(0, 16 * kTebibyte),
-                    "Buckets, never the maximum, are dropped while their plans would need more "
-                    "memory than this: at first the largest, later those of the least benefit per "
-                    "MiB. 0: no limit."),
+                    "Buckets, never the maximum, are dropped while the plans and the activations "
+                    "of the ladder need more memory than this: at first the largest, later those "
+                    "of the least benefit per MiB. The maximum itself is made smaller at start "
+                    "unless batch.max_batch_tokens or the model demands it. 0: no limit."),
       SLUICE_OPTION(warm_up_us, Duration(600 * kSecondUs),
                     "How long buckets are prepared and timed, from the smallest on, before a model "
                     "is ready. The plan of the largest is always ready, and the smallest is timed. "
@@ -177,10 +178,11 @@ const std::vector<OptionSpec<QueueOptions>>& OptionSpecs<QueueOptions>() {
                     "Tokens of the waiting and running requests, with the max_tokens of each row; "
                     "a request that would exceed it is RESOURCE_EXHAUSTED, one that has more by "
                     "itself INVALID_ARGUMENT."),
-      SLUICE_OPTION(max_bytes, Size(1 << 20, kMostMemory),
-                    "Memory of the waiting and running requests, with their replies at their "
+      SLUICE_OPTION(max_bytes, Size(0, kMostMemory),
+                    "Memory of a model's waiting and running requests, with their replies at their "
                     "longest; a request that would exceed it is RESOURCE_EXHAUSTED, one that takes "
-                    "more by itself INVALID_ARGUMENT."),
+                    "more by itself INVALID_ARGUMENT. 0: a sixteenth of server.memory.limit_bytes, "
+                    "at most 1 GiB."),
       SLUICE_OPTION(max_wait_us, Duration(kHourUs),
                     "A request without a deadline is RESOURCE_EXHAUSTED if the requests that wait "
                     "would take longer than this, with the tokens that they are expected to "

@@ -77,6 +77,9 @@ inline constexpr Metric kBucketHits{"sluice_bucket_hit_ratio",
 inline constexpr Metric kBucketBatches{"sluice_bucket_batches_total", "Batches that used it."};
 inline constexpr Metric kBucketCost{"sluice_bucket_cost_seconds", "Decayed mean replay time."};
 inline constexpr Metric kBucketMemory{"sluice_bucket_memory_bytes", "Memory of its plan."};
+inline constexpr Metric kBucketActivations{
+    "sluice_bucket_activation_bytes",
+    "Activations of a slot whose largest bucket it is; all buckets share one slot's."};
 inline constexpr Metric kBucketReady{"sluice_bucket_ready",
                                      "1 when its plan is prepared and published, else 0."};
 
@@ -91,7 +94,7 @@ inline constexpr Metric kLadderReviews{"sluice_ladder_reviews_total",
                                        "Reviews of the ladder, adopted or not."};
 inline constexpr Metric kMemoryOverhead{
     "sluice_memory_overhead",
-    "Activation memory of the buckets used / that of their batches' exact sizes, - 1."};
+    "Bytes of activations of the buckets used / those of their batches' exact sizes, - 1."};
 inline constexpr Metric kShapeEntropy{"sluice_shape_entropy_bits",
                                       "Entropy of the recent batches' useful tokens."};
 inline constexpr Metric kArrivalSequences{"sluice_arrival_sequences_per_second",
@@ -122,9 +125,11 @@ inline constexpr Metric kTimeToReady{
     "Time from the begin of packing the weights until the model was ready."};
 inline constexpr Metric kSteps{"sluice_engine_steps_total", "Runs of the model."};
 inline constexpr Metric kPlanMemory{"sluice_plan_memory_bytes", "Memory of all prepared plans."};
-inline constexpr Metric kDeviceMemory{"sluice_device_memory_bytes",
-                                      "By state: weights, plans, activations, kv, and pinned, "
-                                      "which is the host's."};
+inline constexpr Metric kDeviceMemory{
+    "sluice_device_memory_bytes",
+    "By state: weights, plans, activations, head_graphs, kv; and of the host "
+    "pinned, copied (files of weights in memory) and mapped "
+    "(files of weights, which the system may drop)."};
 
 // KV pages. All of these are 0 if no pages are kept between steps.
 inline constexpr Metric kKvPages{
@@ -172,7 +177,7 @@ inline constexpr Metric kConnectionsOpen{"sluice_connections_open",
 inline constexpr Metric kConnectionsRefused{
     "sluice_connections_refused_total",
     "Connections that were not taken, by reason: limit (server.grpc.connection.max, closed at "
-    "once) "
+    "once), memory (near server.memory.limit_bytes, closed at once), "
     "or accept_failed (accepting failed in the system, usually for lack of descriptors)."};
 inline constexpr Metric kConnectionsBrokenOff{
     "sluice_connections_broken_off_total",
@@ -186,9 +191,17 @@ inline constexpr Metric kIdleStreamsEnded{
     "server.grpc.stream_idle_timeout_us."};
 inline constexpr Metric kMemoryBytes{
     "sluice_memory_bytes",
-    "Memory that is taken from a bound of the daemon, by use: unread_answers "
-    "(server.grpc.max_unread_bytes)."};
-inline constexpr Metric kMemoryLimitBytes{"sluice_memory_limit_bytes", "The bounds, by use."};
+    "Memory in use now, by use: those lines of the plan that are counted as they are taken, and "
+    "all, which is what the process has resident."};
+inline constexpr Metric kMemoryLimitBytes{
+    "sluice_memory_limit_bytes",
+    "The lines of the memory plan, by use; all is server.memory.limit_bytes."};
+inline constexpr Metric kOverload{
+    "sluice_memory_overload",
+    "What the daemon gives up for lack of memory: 0 nothing, 1 new connections, 2 requests too, 3 "
+    "the largest unread answers too."};
+inline constexpr Metric kAnswersCut{"sluice_answers_cut_total",
+                                    "Answers ended unread for lack of memory."};
 inline constexpr Metric kCallerRequests{
     "sluice_caller_requests_total",
     "Requests that the caller's limits admitted; callers as server.auth.callers_file names them."};

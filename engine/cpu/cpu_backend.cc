@@ -1,5 +1,7 @@
 #include "engine/cpu/cpu_backend.h"
 
+#include <algorithm>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -27,8 +29,10 @@ class CpuBackend final : public Backend {
  public:
   // `device` is nullptr if it is to be measured.
   CpuBackend(kernels::Profile profile, int threads, bool poison, AttentionVariant attention,
-             std::shared_ptr<const einsum::DeviceDescription> device)
-      : pool_(threads),
+             std::shared_ptr<const einsum::DeviceDescription> device,
+             std::function<int64_t()> free_memory)
+      : free_memory_(std::move(free_memory)),
+        pool_(threads),
         context_{profile, &pool_},
         poison_(poison),
         attention_(attention),
@@ -38,16 +42,20 @@ class CpuBackend final : public Backend {
     info_.tile_tokens = profile == kernels::Profile::kAmxBf16 ? kAmxTileTokens : kVectorTileTokens;
     info_.page_tokens = kernels::kPageTokens;
     info_.row_multiple = 1;
+    info_.kv_memory_percent = free_memory_ == nullptr ? 25 : 50;
   }
 
   const BackendInfo& info() const override { return info_; }
   int64_t FreeMemory() const override {
     constexpr int64_t kUnknown = int64_t{1} << 30;
-    return CgroupFreeMemory(ReadSystemFile).value_or(kUnknown);
+    const int64_t granted = CgroupFreeMemory(ReadSystemFile).value_or(kUnknown);
+    return free_memory_ == nullptr ? granted
+                                   : std::max<int64_t>(std::min(granted, free_memory_()), 0);
   }
 
   absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
       std::shared_ptr<const Model> model) override {
+    SLUICE_RETURN_IF_ERROR(CheckWeights(*model));
     AttentionDecision attention =
         ChooseAttention(attention_, model->config, [&]() -> const einsum::DeviceDescription& {
           return device_ != nullptr ? *device_ : DeviceOfThisMachine(context_);
@@ -58,6 +66,18 @@ class CpuBackend final : public Backend {
   }
 
  private:
+  // Returns ResourceExhausted if the weights, packed as they are stored, do not fit.
+  absl::Status CheckWeights(const Model& model) const {
+    if (model.config.quantization.projections != Quantization::kNone) return absl::OkStatus();
+    const int64_t bytes = model.checkpoint.bytes();
+    const int64_t free_bytes = FreeMemory();
+    if (bytes <= free_bytes) return absl::OkStatus();
+    return absl::ResourceExhaustedError(absl::StrCat("the model's weights take ", bytes,
+                                                     " bytes, but only ", free_bytes,
+                                                     " are free for models"));
+  }
+
+  const std::function<int64_t()> free_memory_;  // nullptr if the system alone bounds it
   kernels::ThreadPool pool_;
   kernels::Context context_;
   bool poison_;
@@ -69,7 +89,8 @@ class CpuBackend final : public Backend {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& options,
-                                                        const AttentionOptions& attention) {
+                                                        const AttentionOptions& attention,
+                                                        std::function<int64_t()> free_memory) {
   if (options.threads < 0 || options.threads > kMaxThreads) {
     return absl::InvalidArgumentError(
         absl::StrCat("cpu threads is ", options.threads, ", must be in [0, ", kMaxThreads, "]"));
@@ -82,7 +103,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& option
     device = std::make_shared<const einsum::DeviceDescription>(std::move(read));
   }
   return std::make_unique<CpuBackend>(profile, threads, options.poison, attention.variant,
-                                      std::move(device));
+                                      std::move(device), std::move(free_memory));
 }
 
 }  // namespace sluice

@@ -146,6 +146,13 @@ typename CudaHead<T>::Taken CudaHead<T>::Capacity() const {
 }
 
 template <typename T>
+int64_t CudaHead<T>::graph_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& graph : graphs_) bytes += graph == nullptr ? 0 : graph->memory_bytes();
+  return bytes;
+}
+
+template <typename T>
 int64_t CudaHead<T>::Cut(void* memory) {
   const int64_t rows = Uses(kWide) ? kWideRows : kNarrowRows;
   Cutter cutter(memory);

@@ -69,8 +69,9 @@ class CudaHead {
   // the head, [most_rows].
   const kernels::cuda::SampleOutcome* outcomes() const { return output_.outcomes; }
 
-  int64_t bytes() const { return bytes_; }  // on the device
-  int64_t staging_bytes() const;            // of a staging area
+  int64_t bytes() const { return bytes_; }  // on the device, without the graphs
+  int64_t graph_bytes() const;
+  int64_t staging_bytes() const;  // of a staging area
   // Returns the bytes on the device of the head that Create would make.
   static int64_t BytesOf(const ModelConfig& config, int32_t most_rows,
                          const HeadWeights<T>& weights);

@@ -130,6 +130,7 @@ template <typename T>
 SlotMemory CudaSlot<T>::memory() const {
   return {.activations = arena_bytes_ + ahead_bytes_ + (head_ == nullptr ? 0 : head_->bytes()) +
                          sums_bytes_.load(std::memory_order_relaxed),
+          .graphs = head_ == nullptr ? 0 : head_->graph_bytes(),
           .kv = kv_bytes_,
           .pinned = pinned_bytes_.load(std::memory_order_relaxed)};
 }

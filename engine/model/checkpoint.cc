@@ -81,13 +81,14 @@ bool Checkpoint::IsIn(const Directory& directory) {
   return directory.Has(kSingleFile) || directory.Has(kIndexFile);
 }
 
-absl::StatusOr<Checkpoint> Checkpoint::Open(const Directory& directory) {
+absl::StatusOr<Checkpoint> Checkpoint::Open(const Directory& directory, FileAccess access) {
   Checkpoint checkpoint;
+  checkpoint.access_ = access;
   if (!directory.Has(kSingleFile) && directory.Has(kIndexFile)) {
     SLUICE_RETURN_IF_ERROR(checkpoint.AddShards(directory));
     return checkpoint;
   }
-  SLUICE_ASSIGN_OR_RETURN(auto file, directory.Map(kSingleFile));
+  SLUICE_ASSIGN_OR_RETURN(auto file, directory.Map(kSingleFile, access));
   SLUICE_RETURN_IF_ERROR(checkpoint.Add(file, kSingleFile));
   return checkpoint;
 }
@@ -97,6 +98,12 @@ absl::StatusOr<Checkpoint> Checkpoint::OpenFile(const std::string& path) {
   Checkpoint checkpoint;
   SLUICE_RETURN_IF_ERROR(checkpoint.Add(file, path));
   return checkpoint;
+}
+
+int64_t Checkpoint::bytes() const {
+  int64_t bytes = 0;
+  for (const auto& file : files_) bytes += std::ssize(file->bytes());
+  return bytes;
 }
 
 absl::Status Checkpoint::Add(std::shared_ptr<const MappedFile> file, const std::string& file_name) {
@@ -126,7 +133,7 @@ absl::Status Checkpoint::AddShards(const Directory& directory) {
 
   size_t found = 0;
   for (const auto& [shard, tensors] : *shards) {
-    SLUICE_ASSIGN_OR_RETURN(auto file, directory.Map(shard));
+    SLUICE_ASSIGN_OR_RETURN(auto file, directory.Map(shard, access_));
     SLUICE_RETURN_IF_ERROR(Add(file, shard));
     for (const std::string& tensor : tensors) {
       if (Has(tensor) || unsupported_.contains(tensor)) continue;

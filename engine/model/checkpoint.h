@@ -29,7 +29,8 @@ struct Tensor {
 // file.
 class Checkpoint {
  public:
-  static absl::StatusOr<Checkpoint> Open(const Directory& directory);
+  static absl::StatusOr<Checkpoint> Open(const Directory& directory,
+                                         FileAccess access = FileAccess::kMap);
   // Returns whether the directory has one of the files that Open reads.
   static bool IsIn(const Directory& directory);
   // Opens one file of any name.
@@ -54,12 +55,22 @@ class Checkpoint {
                                       const std::vector<int64_t>& shape) const;
   const absl::flat_hash_map<std::string, Tensor>& tensors() const { return tensors_; }
 
+  // Adds to what is told of a fault in one of the files.
+  void SetOwner(const std::string& owner) const {
+    for (const auto& file : files_) file->SetOwner(owner);
+  }
+  // Returns the bytes of the files.
+  int64_t bytes() const;
+  // Returns whether the files were copied rather than mapped.
+  bool copied() const { return access_ == FileAccess::kCopy; }
+
  private:
   absl::StatusOr<Tensor> FindAny(const std::string& name, const std::vector<int64_t>& shape) const;
   // Adds the tensors of one file; `file_name` is for errors.
   absl::Status Add(std::shared_ptr<const MappedFile> file, const std::string& file_name);
   absl::Status AddShards(const Directory& directory);
 
+  FileAccess access_ = FileAccess::kMap;
   std::vector<std::shared_ptr<const MappedFile>> files_;
   absl::flat_hash_map<std::string, Tensor> tensors_;
   absl::flat_hash_map<std::string, std::string> unsupported_;  // name -> dtype

@@ -51,25 +51,56 @@ absl::StatusOr<size_t> SizeOf(const Descriptor& file, const std::string& name) {
   return absl::InvalidArgumentError(absl::StrCat(Shown(name), " is not a regular file"));
 }
 
+// Reads `size` bytes, or as many as the file has. Returns their number.
+absl::StatusOr<size_t> ReadAll(const Descriptor& file, const std::string& name, char* into,
+                               size_t size) {
+  size_t have = 0;
+  while (have < size) {
+    const ssize_t got = pread(file.get(), into + have, size - have, static_cast<off_t>(have));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", Shown(name)));
+    if (got == 0) break;
+    have += got;
+  }
+  return have;
+}
+
+// Returns the path of an open file, or `name` if the system does not tell it.
+std::string PathOf(const Descriptor& file, const std::string& name) {
+  char path[4096];
+  const ssize_t size =
+      readlink(absl::StrCat("/proc/self/fd/", file.get()).c_str(), path, sizeof path);
+  return size > 0 ? std::string(path, size) : name;
+}
+
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::string& path) {
+absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::string& path,
+                                                                   FileAccess access) {
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", Shown(path)));
-  return Map(file, path);
+  return Map(file, path, access);
 }
 
 absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Map(const Descriptor& file,
-                                                                  const std::string& name) {
+                                                                  const std::string& name,
+                                                                  FileAccess access) {
   SLUICE_ASSIGN_OR_RETURN(const size_t size, SizeOf(file, name));
+  const bool copies = access == FileAccess::kCopy;
   void* data = nullptr;
   if (size > 0) {  // an empty file cannot be mapped
-    data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+    data = copies ? mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                  : mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
     if (data == MAP_FAILED) {
       return absl::ErrnoToStatus(errno, absl::StrCat("cannot map ", Shown(name)));
     }
   }
-  return std::shared_ptr<const MappedFile>(new MappedFile(data, size));
+  std::shared_ptr<const MappedFile> mapped(new MappedFile(data, size, PathOf(file, name)));
+  if (!copies) return mapped;
+  SLUICE_ASSIGN_OR_RETURN(const size_t have, ReadAll(file, name, static_cast<char*>(data), size));
+  if (have < size)
+    return absl::DataLossError(absl::StrCat(Shown(name), " was cut while it was read"));
+  return mapped;
 }
 
 MappedFile::~MappedFile() {
@@ -121,9 +152,10 @@ bool Directory::Has(const std::string& name) const {
          fstatat(descriptor_.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-absl::StatusOr<std::shared_ptr<const MappedFile>> Directory::Map(const std::string& name) const {
+absl::StatusOr<std::shared_ptr<const MappedFile>> Directory::Map(const std::string& name,
+                                                                 FileAccess access) const {
   SLUICE_ASSIGN_OR_RETURN(const Descriptor file, OpenEntry(name, O_RDONLY));
-  return MappedFile::Map(file, name);
+  return MappedFile::Map(file, name, access);
 }
 
 absl::Status Directory::AppendFingerprint(const std::string& folder,
@@ -162,16 +194,8 @@ absl::StatusOr<std::string> Directory::Read(const std::string& name, size_t max_
         absl::StrCat(Shown(name), " has ", size, " bytes, the limit is ", max_bytes));
   }
   std::string text(size, '\0');
-  size_t have = 0;
-  while (have < text.size()) {
-    const ssize_t got =
-        pread(file.get(), text.data() + have, text.size() - have, static_cast<off_t>(have));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", Shown(name)));
-    if (got == 0) break;  // the file was truncated meanwhile
-    have += got;
-  }
-  text.resize(have);
+  SLUICE_ASSIGN_OR_RETURN(const size_t have, ReadAll(file, name, text.data(), text.size()));
+  text.resize(have);  // less if the file was truncated meanwhile
   return text;
 }
 

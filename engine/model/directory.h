@@ -5,32 +5,45 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/statusor.h"
+#include "base/mapped_files.h"
 #include "engine/model/root_directory.h"
 
 namespace sluice {
 
-// A regular file that is mapped read-only while this object lives. Truncating the file meanwhile
-// kills the process (SIGBUS), as with every mapping: model files are replaced by renaming.
+// How the bytes of a file come into memory: by a mapping of the file, or by a copy.
+enum class FileAccess { kMap, kCopy };
+
+// A regular file whose bytes are in memory while this object lives. Truncating a file that is
+// mapped meanwhile kills the process (SIGBUS), as with every mapping: model files are replaced by
+// renaming. base/mapped_files.h then names the file.
 class MappedFile {
  public:
   // Opens a path and follows symbolic links.
-  static absl::StatusOr<std::shared_ptr<const MappedFile>> Open(const std::string& path);
+  static absl::StatusOr<std::shared_ptr<const MappedFile>> Open(
+      const std::string& path, FileAccess access = FileAccess::kMap);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
   std::string_view bytes() const { return {static_cast<const char*>(data_), size_}; }
+  // Adds to what is told of a fault in this file.
+  void SetOwner(const std::string& owner) const { name_.Set(owner + ", file " + place_); }
 
  private:
   friend class Directory;
-  MappedFile(const void* data, size_t size) : data_(data), size_(size) {}
+  MappedFile(const void* data, size_t size, std::string place)
+      : data_(data), size_(size), place_(std::move(place)), name_(data, size, place_) {}
   static absl::StatusOr<std::shared_ptr<const MappedFile>> Map(const Descriptor& file,
-                                                               const std::string& name);
+                                                               const std::string& name,
+                                                               FileAccess access);
 
   const void* data_;
   size_t size_;
+  std::string place_;  // the file's path where the system tells it
+  MappingName name_;
 };
 
 // An open directory. Errors name the file. A name is that of a direct entry: a name with a slash,
@@ -46,7 +59,8 @@ class Directory {
   bool Has(const std::string& name) const;
   // Opens a direct entry that is a directory.
   absl::StatusOr<Directory> OpenFolder(const std::string& name) const;
-  absl::StatusOr<std::shared_ptr<const MappedFile>> Map(const std::string& name) const;
+  absl::StatusOr<std::shared_ptr<const MappedFile>> Map(const std::string& name,
+                                                        FileAccess access = FileAccess::kMap) const;
   // Returns a copy, which no truncation can affect. Returns InvalidArgument for a file above
   // `max_bytes`.
   absl::StatusOr<std::string> Read(const std::string& name, size_t max_bytes) const;

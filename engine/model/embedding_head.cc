@@ -30,11 +30,11 @@ double Evaluate(DenseFunction function, double x) {
 }  // namespace
 
 absl::StatusOr<EmbeddingHead> EmbeddingHead::Load(const ServingConfig& config,
-                                                  const Directory& directory) {
+                                                  const Directory& directory, FileAccess access) {
   EmbeddingHead head;
   for (const DenseConfig& dense : config.dense) {
     SLUICE_ASSIGN_OR_RETURN(const Directory folder, directory.OpenFolder(dense.folder));
-    absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(folder);
+    absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(folder, access);
     if (!checkpoint.ok()) return OfFile(dense.folder, checkpoint.status());
     absl::StatusOr<StoredLinear> linear = StoredLinear::Find(
         *checkpoint, "linear.weight", dense.bias ? "linear.bias" : "", dense.out, dense.in);

@@ -18,8 +18,8 @@ class EmbeddingHead {
   EmbeddingHead() = default;  // without layers
   // Reads the weights of the config's layers from their folders in `directory`. Errors name the
   // folder.
-  static absl::StatusOr<EmbeddingHead> Load(const ServingConfig& config,
-                                            const Directory& directory);
+  static absl::StatusOr<EmbeddingHead> Load(const ServingConfig& config, const Directory& directory,
+                                            FileAccess access);
 
   // Replaces the pooled states with the output of the last layer.
   void Apply(std::vector<double>* state) const;

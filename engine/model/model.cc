@@ -69,7 +69,8 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
                                                        const ModelOptions& options) {
   SLUICE_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(directory));
   if (options.quantization) config.quantization = *options.quantization;
-  SLUICE_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(directory));
+  SLUICE_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(directory, options.weights));
+  checkpoint.SetOwner(absl::StrCat("model ", name, " version ", version));
 
   auto model = std::make_shared<Model>();
   model->name = name;
@@ -79,7 +80,8 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
                             }));
   model->config = std::move(config);
   model->checkpoint = std::move(checkpoint);
-  SLUICE_ASSIGN_OR_RETURN(model->embedding, EmbeddingHead::Load(model->config.serving, directory));
+  SLUICE_ASSIGN_OR_RETURN(model->embedding,
+                          EmbeddingHead::Load(model->config.serving, directory, options.weights));
   SLUICE_RETURN_IF_ERROR(FindOutputHeads(model.get()));
   SLUICE_RETURN_IF_ERROR(LoadTextFiles(directory, model.get()));
   return model;

@@ -7,6 +7,13 @@
 #include "base/status_macros.h"
 
 namespace sluice {
+namespace {
+
+int32_t Mean(int64_t sum, int64_t count) {
+  return static_cast<int32_t>(std::max<int64_t>((sum + count / 2) / count, 1));
+}
+
+}  // namespace
 
 void BucketUse::Record(const BatchTrace& batch) {
   batches_.fetch_add(1, std::memory_order_relaxed);
@@ -57,12 +64,16 @@ absl::Status PlanCache::Prepare(const Bucket& bucket) {
                      .ok = plan.ok(),
                      .duration = duration,
                      .memory_bytes = plan.ok() ? (*plan)->memory_bytes() : 0});
+  const int64_t activation_bytes = executable_->activation_bytes(bucket);
   MutexLock lock(&mu_);
   Entry& entry = entries_[bucket];
   entry.prepare_time = duration;
   entry.status = plan.status();
   entry.awaited = false;
-  if (plan.ok()) entry.plan = std::make_shared<const CachedPlan>(*std::move(plan), entry.use);
+  if (plan.ok()) {
+    entry.plan = std::make_shared<const CachedPlan>(*std::move(plan), entry.use);
+    entry.activation_bytes = activation_bytes;
+  }
   Publish();
   return entry.status;
 }
@@ -72,6 +83,7 @@ absl::Status PlanCache::PublishEager(const Bucket& bucket) {
   MutexLock lock(&mu_);
   Entry& entry = entries_[bucket];
   entry.plan = std::make_shared<const CachedPlan>(std::move(plan), entry.use);
+  entry.activation_bytes = executable_->activation_bytes(bucket);
   Publish();
   return absl::OkStatus();
 }
@@ -132,12 +144,24 @@ void PlanCache::ForgetLongestUnused() {
 }
 
 std::vector<BucketStats> PlanCache::Stats() const {
+  std::vector<BucketStats> stats = Counts();
+  for (BucketStats& bucket : stats) {
+    if (bucket.batches == 0) continue;
+    const Bucket mean = {.tokens = Mean(bucket.useful_tokens, bucket.batches),
+                         .sequences = Mean(bucket.sequences, bucket.batches)};
+    bucket.exact_activation_bytes = bucket.batches * executable_->activation_bytes(mean);
+  }
+  return stats;
+}
+
+std::vector<BucketStats> PlanCache::Counts() const {
   MutexLock lock(&mu_);
   std::vector<BucketStats> stats;
   stats.reserve(entries_.size());
   for (const auto& [bucket, entry] : entries_) {
     BucketStats& of_bucket = stats.emplace_back(entry.use->Stats(bucket));
     of_bucket.prepare_time = entry.prepare_time;
+    of_bucket.activation_bytes = entry.activation_bytes;
     of_bucket.ready = entry.plan != nullptr;
     if (of_bucket.ready) of_bucket.memory_bytes = entry.plan->plan().memory_bytes();
   }
@@ -149,6 +173,17 @@ int64_t PlanCache::memory_bytes() const {
   int64_t bytes = 0;
   for (const auto& cached : snapshot_->plans) bytes += cached->plan().memory_bytes();
   return bytes;
+}
+
+int64_t PlanCache::ladder_bytes() const {
+  MutexLock lock(&mu_);
+  int64_t plans = 0, activations = 0;
+  for (const auto& [bucket, entry] : entries_) {
+    if (entry.plan == nullptr) continue;
+    plans += entry.plan->plan().memory_bytes();
+    activations = std::max(activations, entry.activation_bytes);
+  }
+  return plans + activations;
 }
 
 void PlanCache::Publish() {

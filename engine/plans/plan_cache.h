@@ -109,7 +109,10 @@ class PlanCache {
   // without a plan are not ready. The fields that only the scheduler knows, in_ladder and
   // cost_seconds, have their defaults.
   std::vector<BucketStats> Stats() const;
+  const Model& model() const { return *model_; }
   int64_t memory_bytes() const;  // of the published plans
+  // Returns the memory of the published plans and of a slot for the largest of them.
+  int64_t ladder_bytes() const;
 
   struct Found {
     const CachedPlan* plan = nullptr;  // nullptr if none serves; valid until the reader's next call
@@ -151,6 +154,7 @@ class PlanCache {
     std::shared_ptr<const CachedPlan> plan;
     std::shared_ptr<BucketUse> use = std::make_shared<BucketUse>();
     nanoseconds prepare_time{0};
+    int64_t activation_bytes = 0;
     bool awaited = false;
 
     bool withdrawn() const { return plan == nullptr && status.ok() && !awaited; }
@@ -159,6 +163,8 @@ class PlanCache {
   // Returns the outcome for the bucket if it is settled; FailedPrecondition if it is to be
   // prepared.
   absl::Status Known(const Bucket& bucket) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns what Stats returns without the sums of exact sizes.
+  std::vector<BucketStats> Counts() const;
   void ForgetLongestUnused() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -265,6 +265,9 @@ LadderReview ReviewLadder(const LadderOptions& ladder_options, const BatchOption
     review.reason = absl::StrFormat("%s %.2f%% on the last %d arrivals",
                                     must_change ? "buckets had to go; gains" : "gains",
                                     100 * review.gain, arrivals.size());
+    for (const Bucket& bucket : search.fitter().Evicted(present, RanTotals(traffic, limits))) {
+      review.evicted += std::ranges::binary_search(after.ladder.buckets(), bucket) ? 0 : 1;
+    }
     review.ladder = std::make_shared<const Ladder>(std::move(after.ladder));
   }
   return review;

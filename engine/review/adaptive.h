@@ -25,6 +25,7 @@ struct LadderReview {
   // nullptr if the present ladder stays.
   std::shared_ptr<const Ladder> ladder;
   LadderDiff diff{};
+  int64_t evicted = 0;  // the buckets that go because of memory_limit_bytes alone
   // The share of the recent traffic's device time (captures paid) and of its mean latency that the
   // change would have saved: 1 - sqrt(share of the one that is left * share of the other that is
   // left). Both count, because a busy device turns saved time into smaller batches that start

@@ -86,6 +86,20 @@ Ladder LadderFitter::Prune(const Ladder& ladder, std::span<const WeightedSize> t
   return Ladder(std::move(kept));
 }
 
+std::vector<Bucket> LadderFitter::Evicted(const Ladder& ladder,
+                                          std::span<const WeightedSize> totals) const {
+  std::vector<Rung> used = Rungs(ladder, totals);
+  DropUnused(&used);
+  std::vector<Rung> kept = used;
+  DropToMemory(&kept);
+  std::vector<Bucket> evicted;
+  for (const Rung& rung : used) {
+    const bool stays = std::ranges::find(kept, rung.bucket, &Rung::bucket) != kept.end();
+    if (!stays) evicted.push_back(rung.bucket);
+  }
+  return evicted;
+}
+
 std::vector<LadderFitter::Rung> LadderFitter::Rungs(const Ladder& ladder,
                                                     std::span<const WeightedSize> totals) const {
   std::vector<Rung> rungs;

@@ -39,6 +39,9 @@ class LadderFitter {
   // need more than memory_limit_bytes; never without the largest.
   Ladder Prune(const Ladder& ladder, std::span<const WeightedSize> totals) const;
 
+  // Returns the buckets of `ladder` that Prune removes for memory_limit_bytes alone.
+  std::vector<Bucket> Evicted(const Ladder& ladder, std::span<const WeightedSize> totals) const;
+
  private:
   double FloorRatio() const;
   double PaddingCost(int32_t capacity) const;

@@ -56,6 +56,18 @@ PlanPrices PricesFrom(std::vector<BucketStats> stats) {
               }};
 }
 
+// Returns the options with the memory that is left for plans: memory_limit_bytes without the
+// activations, which the maximum needs with any ladder.
+LadderOptions WithoutActivations(LadderOptions options, const Ladder& ladder,
+                                 const std::vector<BucketStats>& known) {
+  if (options.memory_limit_bytes == 0) return options;
+  const auto largest = std::ranges::find(known, ladder.largest(), &BucketStats::bucket);
+  SLUICE_CHECK(largest != known.end());
+  options.memory_limit_bytes =
+      std::max<int64_t>(options.memory_limit_bytes - largest->activation_bytes, 1);
+  return options;
+}
+
 std::vector<Bucket> BucketsOf(const Ladder& ladder) {
   return {ladder.buckets().begin(), ladder.buckets().end()};
 }
@@ -102,8 +114,6 @@ void LadderReviewer::ReviewNewArrivals() {
   SLUICE_CHECK(report.ok());  // the policy has a choice of ladder
 }
 
-PlanPrices LadderReviewer::Prices() const { return PricesFrom(runner_->plans()->Stats()); }
-
 absl::StatusOr<OptimizeReport> LadderReviewer::Review(bool force) {
   SLUICE_RETURN_IF_ERROR(CheckChoice(options_.batch.policy));
   MutexLock turn(&turn_mu_);
@@ -111,8 +121,10 @@ absl::StatusOr<OptimizeReport> LadderReviewer::Review(bool force) {
   const ModelRunner::ReviewState state = runner_->StateForReview();
   // If the largest bucket is eager, memory may have come free. It serves either way.
   runner_->plans()->Prepare(state.ladder->largest()).IgnoreError();
-  LadderReview review = ReviewLadder(ladder_options(), options_.batch, runner_->limits(),
-                                     *state.ladder, state.costs, state.traffic, Prices(), force);
+  const std::vector<BucketStats> known = runner_->plans()->Stats();
+  LadderReview review = ReviewLadder(WithoutActivations(ladder_options(), *state.ladder, known),
+                                     options_.batch, runner_->limits(), *state.ladder, state.costs,
+                                     state.traffic, PricesFrom(known), force);
   OptimizeReport report;
   const absl::Status adopted = Adopt(state, std::move(review), &report);
   if (!adopted.ok()) {
@@ -133,9 +145,11 @@ absl::StatusOr<OptimizeReport> LadderReviewer::Choose(const LadderChoice& choice
   MutexLock turn(&turn_mu_);
   later_plans_->Finish();
   const ModelRunner::ReviewState state = runner_->StateForReview();
+  const std::vector<BucketStats> known = runner_->plans()->Stats();
   SLUICE_ASSIGN_OR_RETURN(LadderReview review,
-                          AdoptLadder(chosen, options_.batch, runner_->limits(), *state.ladder,
-                                      state.costs, state.traffic, Prices()));
+                          AdoptLadder(WithoutActivations(chosen, *state.ladder, known),
+                                      options_.batch, runner_->limits(), *state.ladder, state.costs,
+                                      state.traffic, PricesFrom(known)));
   OptimizeReport report;
   SLUICE_RETURN_IF_ERROR(Adopt(state, std::move(review), &report));
   {
@@ -153,11 +167,12 @@ absl::StatusOr<StrategyTrials> LadderReviewer::TryStrategies() const {
   const ModelRunner::ReviewState state = runner_->StateForReview();
   std::vector<Arrival> arrivals = state.traffic.RecentArrivals();
   std::ranges::stable_sort(arrivals, {}, &Arrival::at);
-  const StrategyContest contest{.ladder = ladder_options(),
+  const std::vector<BucketStats> known = runner_->plans()->Stats();
+  const StrategyContest contest{.ladder = WithoutActivations(ladder_options(), *state.ladder, known),
                                 .batch = options_.batch,
                                 .limits = runner_->limits(),
                                 .costs = state.costs,
-                                .prices = Prices()};
+                                .prices = PricesFrom(known)};
   return sluice::TryStrategies(contest, arrivals, state.ladder.get());
 }
 
@@ -168,19 +183,16 @@ absl::Status LadderReviewer::Adopt(const ModelRunner::ReviewState& state, Ladder
   report->efficiency_before = review.efficiency_before;
   report->efficiency_after = review.efficiency_after;
   report->reason = std::move(review.reason);
-  bool over_limit = false;
   absl::Status prepared;
   if (review.ladder != nullptr) prepared = Prepare(*state.ladder, *review.ladder);
   if (review.ladder != nullptr && prepared.ok()) {
     report->changed = true;
     report->after = BucketsOf(*review.ladder);
     report->diff = std::move(review.diff);
-    const int64_t limit = options_.ladder.memory_limit_bytes;
-    over_limit = limit > 0 && runner_->plans()->memory_bytes() > limit;
     runner_->SetLadder(review.ladder);
     Withdraw(*state.ladder, *review.ladder);
   }
-  Count(*report, over_limit);
+  Count(*report, report->changed ? review.evicted : 0);
   return prepared;
 }
 
@@ -205,14 +217,14 @@ void LadderReviewer::Withdraw(const Ladder& former, const Ladder& ladder) {
   runner_->ReleaseWithdrawnPlans();
 }
 
-void LadderReviewer::Count(const OptimizeReport& report, bool over_memory_limit) {
+void LadderReviewer::Count(const OptimizeReport& report, int64_t evicted) {
   MutexLock lock(&mu_);
   ++changes_.reviews;
   changes_.added += std::ssize(report.diff.added);
   changes_.removed += std::ssize(report.diff.removed);
   changes_.merged += std::ssize(report.diff.merged);
   changes_.split += std::ssize(report.diff.split);
-  if (over_memory_limit) changes_.evicted += std::ssize(report.diff.removed);
+  changes_.evicted += evicted;
 }
 
 void LadderReviewer::Describe(ModelStats* stats) const {

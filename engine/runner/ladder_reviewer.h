@@ -54,7 +54,6 @@ class LadderReviewer {
   void StartReviews() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);
   // Reviews the ladder if anything has arrived since the last time.
   void ReviewNewArrivals();
-  PlanPrices Prices() const;
   // Switches to the ladder that was decided on, if there is one. Returns the error of preparing a
   // plan, and then everything is as before.
   absl::Status Adopt(const ModelRunner::ReviewState& state, LadderReview review,
@@ -62,7 +61,7 @@ class LadderReviewer {
   // Prepares the plans of `ladder` that `present` lacks; after an error, withdraws them again.
   absl::Status Prepare(const Ladder& present, const Ladder& ladder);
   void Withdraw(const Ladder& former, const Ladder& ladder);
-  void Count(const OptimizeReport& report, bool over_memory_limit);
+  void Count(const OptimizeReport& report, int64_t evicted);
   void Save();
 
   ModelRunner* const runner_;

@@ -41,6 +41,7 @@ void LaterPlans::Run() {
     observer_->OnNotice(*runner_->model(),
                         absl::StrCat("the ladder loses ", dropped.size(), " buckets at ",
                                      bucket->tokens, " tokens: ", status.message()));
+    if (over_limit_) evicted_ += std::ssize(dropped);
     Drop(dropped);
   }
 }
@@ -48,7 +49,8 @@ void LaterPlans::Run() {
 absl::Status LaterPlans::Prepare(const Bucket& bucket) {
   PlanCache* const plans = runner_->plans();
   absl::Status status = plans->Prepare(bucket);
-  if (status.ok() && limit_bytes_ > 0 && plans->memory_bytes() > limit_bytes_) {
+  if (status.ok() && limit_bytes_ > 0 && plans->ladder_bytes() > limit_bytes_) {
+    over_limit_ = true;
     status = absl::ResourceExhaustedError("its plan exceeds ladder.memory_limit_bytes");
   }
   return status;

@@ -31,6 +31,8 @@ class LaterPlans {
   void Finish();
   // Ends the thread once the plan in work is prepared; the others stay awaited.
   void Stop();
+  // Returns the number of buckets that left the ladder for the limit.
+  int64_t evicted() const { return evicted_; }
 
  private:
   void Run();
@@ -42,6 +44,8 @@ class LaterPlans {
   const int64_t limit_bytes_;
   Observer* const observer_;
   std::atomic<bool> stopping_ = false;
+  bool over_limit_ = false;  // used by the thread
+  std::atomic<int64_t> evicted_ = 0;
 
   Mutex join_mu_;
   std::thread thread_ ABSL_GUARDED_BY(join_mu_);  // last: starts when all else is built

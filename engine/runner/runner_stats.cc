@@ -64,6 +64,9 @@ ModelStats StatsOf(const PreparedModel& prepared, const RunnerState& state, Mono
   stats.slot_memory = prepared.slots.front()->memory();
   stats.profile = prepared.info.profile;
   stats.weight_bytes = prepared.executable->weight_bytes();
+  const Checkpoint& files = prepared.plans->model().checkpoint;
+  (files.copied() ? stats.copied_bytes : stats.mapped_bytes) = files.bytes();
+  stats.ladder_changes.evicted = prepared.evicted;
   stats.attention = prepared.executable->attention();
   stats.kernels = prepared.executable->kernels();
   stats.time_to_ready = prepared.duration;

@@ -61,7 +61,9 @@ ServedModel::ServedModel(RequestId first_id, std::shared_ptr<const Model> model,
 
 ModelStats ServedModel::Stats() const {
   ModelStats stats = runner_.Stats();
+  const int64_t at_warm_up = stats.ladder_changes.evicted;
   reviewer_.Describe(&stats);
+  stats.ladder_changes.evicted += at_warm_up + later_plans_.evicted();
   return stats;
 }
 

@@ -137,6 +137,35 @@ absl::Status TimeTokens(int32_t tokens, const Bucket& bucket,
   return TimeStep(Rows(half, even, bucket, model), bucket, clock, timing, prepared);
 }
 
+// Returns the tokens of the largest bucket whose activations memory_limit_bytes has room for: those
+// of `limits`, or a part of them if neither the options nor the model demand so many.
+int32_t TokensWithinLimit(const EngineOptions& options, const ModelConfig& config,
+                          const LadderLimits& limits, const ExecutableModel& executable) {
+  const int64_t bytes = options.ladder.memory_limit_bytes;
+  int32_t tokens = limits.max_tokens;
+  if (bytes == 0 || options.batch.max_batch_tokens > 0) return tokens;
+  const int64_t least = KeepsPages(options.batch, config)
+                            ? std::max(options.ladder.min_tokens, limits.tile_tokens)
+                            : config.max_positions;
+  const auto activations = [&] {
+    return executable.activation_bytes(
+        {.tokens = tokens, .sequences = std::min(tokens, limits.max_sequences)});
+  };
+  while (tokens / 2 >= least && activations() > bytes) tokens /= 2;
+  return tokens;
+}
+
+// Returns ResourceExhausted if the slots of the model do not fit the free memory.
+absl::Status CheckRoom(const ExecutableModel& executable, const Bucket& capacity, int64_t pages,
+                       int64_t free_bytes) {
+  const int64_t activations = executable.activation_bytes(capacity);
+  const int64_t kv = pages * executable.page_bytes();
+  if (activations + kv <= free_bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the model takes ", activations, " bytes of activations (engine.batch.max_batch_tokens) and ",
+      kv, " of KV pages (engine.kv.memory_bytes), but only ", free_bytes, " are free for models"));
+}
+
 // Prepares and times the buckets of a ladder as far as the time goes.
 class BucketWarmUp {
  public:
@@ -154,9 +183,9 @@ class BucketWarmUp {
         end_(clock->Now() + std::chrono::microseconds(options.warm_up_us)) {}
 
   // Prepares the maximum, and then prepares and times the others from the smallest on, the maximum
-  // last, until the time is over, the limit is reached or the device has no memory left. Buckets
-  // that the time leaves out are awaited; those without memory are left out of the ladder that it
-  // returns.
+  // last, until the time is over, plans and activations reach the limit or the device has no memory
+  // left. Buckets that the time leaves out are awaited; those without memory are left out of the
+  // ladder that it returns, and evicted if the limit keeps them out.
   absl::StatusOr<Ladder> Run(const Ladder& wanted) {
     const Bucket& largest = wanted.largest();
     SLUICE_RETURN_IF_ERROR(PrepareLargest(largest));
@@ -179,6 +208,7 @@ class BucketWarmUp {
       prepared_->plans->Await(later);
       kept.insert(kept.end(), later.begin(), later.end());
     }
+    if (over_limit_) prepared_->evicted = std::ssize(others) - std::ssize(kept);
     kept.push_back(largest);
     if (next == others.size() || !memory) {
       SLUICE_RETURN_IF_ERROR(Time(largest, wanted.padded()));
@@ -212,8 +242,9 @@ class BucketWarmUp {
       return false;
     }
     SLUICE_RETURN_IF_ERROR(status);
-    if (limit_bytes_ == 0 || plans->memory_bytes() <= limit_bytes_) return true;
+    if (limit_bytes_ == 0 || plans->ladder_bytes() <= limit_bytes_) return true;
     plans->Withdraw(bucket);
+    over_limit_ = true;
     return false;
   }
 
@@ -248,6 +279,7 @@ class BucketWarmUp {
   Observer* const observer_;
   PreparedModel* const prepared_;
   const MonoTime end_;
+  bool over_limit_ = false;
   int32_t timed_ = 0;    // the tokens that were timed last
   nanoseconds took_{0};  // how long that took
 };
@@ -353,6 +385,13 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
 
   SLUICE_RETURN_IF_ERROR(MeetStartFault(FaultPoint::kLoad));
   SLUICE_ASSIGN_OR_RETURN(prepared.executable, backend->Load(model));
+  const int32_t tokens =
+      TokensWithinLimit(options, model->config, prepared.limits, *prepared.executable);
+  if (tokens < prepared.limits.max_tokens) {
+    prepared.limits.max_tokens = tokens;
+    SLUICE_ASSIGN_OR_RETURN(
+        wanted, BuildLadder(options.ladder, options.batch.policy, prepared.limits));
+  }
   prepared.info = info;
   if (const std::string own = prepared.executable->profile(); !own.empty()) {
     prepared.info.profile = own;
@@ -373,8 +412,11 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
       std::make_unique<PlanCache>(model.get(), prepared.executable.get(), clock, observer);
   // Its bucket holds the batches of every ladder of these limits, whatever is chosen later.
   const Ladder room = MakePackedLadder({}, prepared.limits);
-  SLUICE_ASSIGN_OR_RETURN(prepared.kv, PlanPages(options, model->config, room, info,
-                                                 backend->FreeMemory(), *prepared.executable));
+  const int64_t free_bytes = backend->FreeMemory();
+  SLUICE_ASSIGN_OR_RETURN(prepared.kv, PlanPages(options, model->config, room, info, free_bytes,
+                                                 *prepared.executable));
+  SLUICE_RETURN_IF_ERROR(CheckRoom(*prepared.executable, ExecutionSlot::CapacityOf(room),
+                                   prepared.kv.pages, free_bytes));
   SLUICE_RETURN_IF_ERROR(MeetStartFault(FaultPoint::kAllocate));
   // Before the plans: a device prepares them for the slots that there are.
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<ExecutionSlot> slot,

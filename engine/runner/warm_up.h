@@ -26,6 +26,7 @@ struct PreparedModel {
   LadderLimits limits;
   std::shared_ptr<const Ladder> ladder;
   std::unique_ptr<PlanCache> plans;  // one for each bucket of the ladder, prepared or awaited
+  int64_t evicted = 0;               // the buckets for which memory_limit_bytes left no room
   PagedScheduler::Options kv;
   std::vector<std::unique_ptr<ExecutionSlot>> slots;  // one for each step that may be in progress
   // Restored from the ladder file, or has observed at least the smallest bucket, each once filled

@@ -14,6 +14,9 @@ namespace {
 // The most tokens that a forecast looks at; beyond, it is too late anyway.
 constexpr double kMostBetween = 1e12;
 
+// More bytes than any machine has.
+constexpr int64_t kUnbounded = int64_t{1} << 50;
+
 // An hour is longer than any deadline or wait that is of interest.
 constexpr double kMostSeconds = 3600;
 
@@ -55,7 +58,12 @@ double StepSeconds(int64_t sequences, int64_t context, const Scheduler& schedule
 
 }  // namespace
 
-AdmissionBudget::AdmissionBudget(const QueueOptions& options) : options_(options) {}
+AdmissionBudget::AdmissionBudget(const QueueOptions& options)
+    : options_([&options] {
+        QueueOptions bounded = options;
+        if (bounded.max_bytes == 0) bounded.max_bytes = kUnbounded;
+        return bounded;
+      }()) {}
 
 AdmissionBudget::Bounds AdmissionBudget::BoundsOf(int priority) const {
   const double share = total_.requests == 0 ? 1 : LevelShare(priority);

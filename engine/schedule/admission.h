@@ -30,7 +30,8 @@ struct RequestLoad {
 // A caller that has requests already gets another one in while it has at most s / (1 - s) times of
 // what is then left, s = max_caller_share (the dynamic thresholds of Choudhury and Hahne, 1998). So
 // one caller alone fills s of each bound, n callers share all but 1 / (1 + n s / (1 - s)) of it
-// equally, and a caller that has none finds room. Not thread-safe.
+// equally, and a caller that has none finds room. Where max_bytes is 0, bytes are counted and not
+// bounded. Not thread-safe.
 class AdmissionBudget {
  public:
   explicit AdmissionBudget(const QueueOptions& options);

@@ -3,6 +3,7 @@
 #include <climits>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "grpcpp/support/proto_buffer_reader.h"
 #include "grpcpp/support/proto_buffer_writer.h"
@@ -20,22 +21,26 @@ absl::Status Malformed(const google::protobuf::Message& message) {
 // Scans the bytes of `scanned` and parses those of `parsed`, which are the same.
 absl::Status ScanAndParse(google::protobuf::io::ZeroCopyInputStream* scanned,
                           google::protobuf::io::ZeroCopyInputStream* parsed,
-                          const WireLimits& limits, google::protobuf::Message* message) {
-  const absl::Status scan = ScanWire(scanned, *message->GetDescriptor(), limits).status();
-  if (!scan.ok()) return AttachedReason(scan) == "malformed" ? Malformed(*message) : scan;
+                          const WireLimits& limits, Admit admit,
+                          google::protobuf::Message* message) {
+  const absl::StatusOr<WireCost> scan = ScanWire(scanned, *message->GetDescriptor(), limits);
+  if (!scan.ok()) {
+    return AttachedReason(scan.status()) == "malformed" ? Malformed(*message) : scan.status();
+  }
+  SLUICE_RETURN_IF_ERROR(admit(*scan));
   return message->ParseFromZeroCopyStream(parsed) ? absl::OkStatus() : Malformed(*message);
 }
 
 }  // namespace
 
 absl::Status Parse(const grpc::ByteBuffer& bytes, google::protobuf::Message* message,
-                   const WireLimits& limits) {
+                   const WireLimits& limits, Admit admit) {
   grpc::Slice slice;
   if (bytes.TrySingleSlice(&slice).ok() && slice.size() <= INT_MAX) {
     const int size = static_cast<int>(slice.size());
     google::protobuf::io::ArrayInputStream scanned(slice.begin(), size);
     google::protobuf::io::ArrayInputStream parsed(slice.begin(), size);
-    return ScanAndParse(&scanned, &parsed, limits, message);
+    return ScanAndParse(&scanned, &parsed, limits, admit, message);
   }
   // Copies references only: each reader needs a mutable buffer.
   grpc::ByteBuffer first = bytes;
@@ -43,7 +48,7 @@ absl::Status Parse(const grpc::ByteBuffer& bytes, google::protobuf::Message* mes
   grpc::ProtoBufferReader scanned(&first);
   grpc::ProtoBufferReader parsed(&second);
   if (!scanned.status().ok() || !parsed.status().ok()) return Malformed(*message);
-  return ScanAndParse(&scanned, &parsed, limits, message);
+  return ScanAndParse(&scanned, &parsed, limits, admit, message);
 }
 
 absl::Status Serialize(const google::protobuf::MessageLite& message, grpc::ByteBuffer* bytes) {

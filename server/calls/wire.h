@@ -1,6 +1,7 @@
 // Conversion between Protobuf messages and the byte buffers of gRPC.
 #pragma once
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "google/protobuf/message.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -8,12 +9,17 @@
 
 namespace sluice {
 
+// Decides, before anything is allocated, whether a message that takes so much is parsed.
+using Admit = absl::FunctionRef<absl::Status(const WireCost&)>;
+inline absl::Status AdmitAll(const WireCost&) { return absl::OkStatus(); }
+
 // Parses `bytes` into `message`. Returns InvalidArgument ("malformed") if the bytes are not such a
 // message; the parsing in gRPC's typed callback API would answer UNIMPLEMENTED with an empty text
 // instead. Returns InvalidArgument ("request"), before anything is allocated, if the message would
-// exceed `limits`, whose defaults suit the messages that carry no tensors.
+// exceed `limits`, whose defaults suit the messages that carry no tensors, and the errors of
+// `admit`.
 absl::Status Parse(const grpc::ByteBuffer& bytes, google::protobuf::Message* message,
-                   const WireLimits& limits = {});
+                   const WireLimits& limits = {}, Admit admit = AdmitAll);
 
 // Serialises `message` into `bytes`. Returns Internal if the message exceeds 2 GiB, Protobuf's
 // limit.

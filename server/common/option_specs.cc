@@ -79,14 +79,13 @@ const std::vector<OptionSpec<GrpcOptions>>& OptionSpecs<GrpcOptions>() {
                     "Largest message in and out; larger ones are RESOURCE_EXHAUSTED."),
       SLUICE_OPTION(memory_quota_bytes, Size(0, 16 * kTebibyte),
                     "Memory that gRPC may use for all calls together. At the limit calls are "
-                    "refused or slowed down, the daemon keeps its size. 0: a quarter of the "
-                    "cgroup's or the machine's memory."),
+                    "refused or slowed down, the daemon keeps its size. 0: a quarter of "
+                    "server.memory.limit_bytes."),
       SLUICE_OPTION(max_unread_bytes, Size(0, 16 * kTebibyte),
                     "Memory of all answers that are not yet sent to callers or that these have not "
                     "read. A request takes from it what its answer may need; where too little is "
                     "left it is RESOURCE_EXHAUSTED, reason unread_answers. One caller gets no more "
-                    "than it leaves to others. 0: an eighth of the cgroup's or the machine's "
-                    "memory."),
+                    "than it leaves to others. 0: an eighth of server.memory.limit_bytes."),
       SLUICE_OPTION(max_metadata_bytes, Size(1 << 10, 1 << 24),
                     "Largest sum of a call's metadata: names, values and 32 bytes for each. "
                     "Clients that know HTTP/2 send no more; the connection of one that does is "
@@ -272,12 +271,30 @@ const std::vector<OptionSpec<LifecycleOptions>>& OptionSpecs<LifecycleOptions>()
 }
 
 template <>
+const std::vector<OptionSpec<MemoryOptions>>& OptionSpecs<MemoryOptions>() {
+  using S = MemoryOptions;
+  static const auto& specs = *new auto(SpecsOfAllMembers<S>({
+      SLUICE_OPTION(limit_bytes, Size(0, 16 * kTebibyte),
+                    "Memory of the whole process. Models, calls, answers and the queue have their "
+                    "parts of it, which the log prints at start; what does not fit is refused. "
+                    "Near it, no connection is accepted, then requests are RESOURCE_EXHAUSTED, "
+                    "then the largest unread answers are cut. 0: the memory of the cgroup or, "
+                    "without a limit there, of the machine."),
+      SLUICE_OPTION(copy_weights, Boolean{},
+                    "Read the files of weights into memory instead of mapping them, so that a file "
+                    "that is cut while the daemon runs does no harm. It takes the bytes of the "
+                    "files for as long as the model is served."),
+  }));
+  return specs;
+}
+
+template <>
 const std::vector<OptionSpec<ServerOptions>>& OptionSpecs<ServerOptions>() {
   using S = ServerOptions;
   static const auto& specs = *new auto(SpecsOfAllMembers<S>(
-      {SLUICE_SECTION(grpc), SLUICE_SECTION(admin), SLUICE_SECTION(tls), SLUICE_SECTION(auth),
-       SLUICE_SECTION(rate), SLUICE_SECTION(secrets), SLUICE_SECTION(metrics), SLUICE_SECTION(http),
-       SLUICE_SECTION(log), SLUICE_SECTION(lifecycle)}));
+      {SLUICE_SECTION(memory), SLUICE_SECTION(grpc), SLUICE_SECTION(admin), SLUICE_SECTION(tls),
+       SLUICE_SECTION(auth), SLUICE_SECTION(rate), SLUICE_SECTION(secrets), SLUICE_SECTION(metrics),
+       SLUICE_SECTION(http), SLUICE_SECTION(log), SLUICE_SECTION(lifecycle)}));
   return specs;
 }
 

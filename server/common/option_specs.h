@@ -11,6 +11,8 @@ namespace sluice {
 template <>
 const std::vector<OptionSpec<ModelSpec>>& OptionSpecs<ModelSpec>();
 template <>
+const std::vector<OptionSpec<MemoryOptions>>& OptionSpecs<MemoryOptions>();
+template <>
 const std::vector<OptionSpec<ConnectionOptions>>& OptionSpecs<ConnectionOptions>();
 template <>
 const std::vector<OptionSpec<GrpcOptions>>& OptionSpecs<GrpcOptions>();

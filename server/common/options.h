@@ -120,7 +120,14 @@ struct LifecycleOptions {
   int64_t drain_timeout_us = 30'000'000;
 };
 
+// The memory of the process as a whole.
+struct MemoryOptions {
+  int64_t limit_bytes = 0;
+  bool copy_weights = false;
+};
+
 struct ServerOptions {
+  MemoryOptions memory;
   GrpcOptions grpc;
   AdminOptions admin;
   TlsOptions tls;

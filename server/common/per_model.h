@@ -1,6 +1,7 @@
-// A value for each model that was ever seen, by name and version.
+// A value for each model that was seen, by name and version.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -8,29 +9,48 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
+#include "base/clock.h"
 #include "base/mutex.h"
-#include "engine/model/model.h"
 
 namespace sluice {
 
-// Thread-safe. Entries keep their addresses and are never removed, so that what was counted for a
-// model survives its reload. Models are few and trusted: they come from the configuration.
+// Returns whether a version of a model is served.
+using IsServed = absl::FunctionRef<bool(std::string_view name, int64_t version)>;
+
+// Thread-safe. What was counted for a model survives its reload, and goes some time after the model
+// was unloaded: see Retire.
 template <typename T>
 class PerModel {
  public:
   // Returns the value of the model. The first call for a model creates it with `make()`, which
   // returns unique_ptr<T>.
   template <typename Make>
-  T& Get(const Model& model, Make make) {
-    const Key key{model.name, model.version};
+  std::shared_ptr<T> Get(std::string_view name, int64_t version, Make make) {
+    const Key key{name, version};
     MutexLock lock(&mu_);
     if (const auto found = entries_.find(key); found != entries_.end()) {
-      return *found->second->value;
+      return found->second->value;
     }
-    auto entry = std::make_unique<Entry>(Entry{model.name, make()});
-    T& value = *entry->value;
-    entries_.emplace(Key{entry->name, model.version}, std::move(entry));
+    auto entry = std::make_unique<Entry>(Entry{std::string(name), make()});
+    std::shared_ptr<T> value = entry->value;
+    entries_.emplace(Key{entry->name, version}, std::move(entry));
     return value;
+  }
+
+  // Drops the values of models that have not been served for `keep`, as far as the calls of this
+  // method show, and that nobody holds.
+  void Retire(IsServed is_served, MonoTime now, nanoseconds keep) {
+    MutexLock lock(&mu_);
+    absl::erase_if(entries_, [&](const auto& item) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      Entry& entry = *item.second;
+      if (is_served(item.first.name, item.first.version)) {
+        entry.unserved_since = MonoTime::max();
+        return false;
+      }
+      entry.unserved_since = std::min(entry.unserved_since, now);
+      return now - entry.unserved_since >= keep && entry.value.use_count() == 1;
+    });
   }
 
  private:
@@ -46,7 +66,8 @@ class PerModel {
   };
   struct Entry {
     std::string name;
-    std::unique_ptr<T> value;
+    std::shared_ptr<T> value;
+    MonoTime unserved_since = MonoTime::max();  // the maximum while it is served
   };
 
   Mutex mu_;

@@ -65,7 +65,8 @@ absl::Status CheckGpuAttention(const AttentionOptions& attention, int gpu) {
 
 absl::StatusOr<ChosenBackend> MakeBackend(const DeviceChoice& choice, const CpuOptions& cpu,
                                           const CudaOptions& cuda,
-                                          const AttentionOptions& attention) {
+                                          const AttentionOptions& attention,
+                                          std::function<int64_t()> free_memory) {
   std::unique_ptr<Device> device;
   const auto open = [&](int index) {
     SLUICE_ASSIGN_OR_RETURN(device, OpenGpu(index, {.spin = cuda.wait == "spin"}));
@@ -78,7 +79,7 @@ absl::StatusOr<ChosenBackend> MakeBackend(const DeviceChoice& choice, const CpuO
     chosen.warnings.push_back(absl::StrCat("device: auto serves on the CPU: ", gpu.warning));
   }
   if (!gpu.index.has_value()) {
-    SLUICE_ASSIGN_OR_RETURN(chosen.backend, MakeCpuBackend(cpu, attention));
+    SLUICE_ASSIGN_OR_RETURN(chosen.backend, MakeCpuBackend(cpu, attention, std::move(free_memory)));
     return chosen;
   }
   SLUICE_RETURN_IF_ERROR(CheckGpuAttention(attention, *gpu.index));

@@ -38,11 +38,12 @@ struct ChosenBackend {
   std::vector<KernelInfo> kernels;  // those of a GPU
 };
 
-// Makes the backend that `choice` asks for. Returns FailedPrecondition for an order of attention
-// that the device does not have.
+// Makes the backend that `choice` asks for. `free_memory` is that of MakeCpuBackend. Returns
+// FailedPrecondition for an order of attention that the device does not have.
 absl::StatusOr<ChosenBackend> MakeBackend(const DeviceChoice& choice, const CpuOptions& cpu,
                                           const CudaOptions& cuda,
-                                          const AttentionOptions& attention);
+                                          const AttentionOptions& attention,
+                                          std::function<int64_t()> free_memory = {});
 // Returns an error that names the option, unless a GPU can serve `attention`.
 absl::Status CheckGpuAttention(const AttentionOptions& attention, int gpu);
 

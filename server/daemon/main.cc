@@ -1,17 +1,22 @@
 // The main program of sluiced. It puts the daemon together and is the only place that knows every
 // part.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/fault_injection.h"
 #include "base/interruption.h"
+#include "base/mapped_files.h"
 #include "base/periodic_thread.h"
+#include "base/resident_memory.h"
 #include "base/status_macros.h"
 #include "base/version.h"
 #include "base/work_queue.h"
@@ -19,6 +24,7 @@
 #include "engine/engine.h"
 #include "server/calls/reply_thread.h"
 #include "server/common/log.h"
+#include "server/common/memory_plan.h"
 #include "server/daemon/device.h"
 #include "server/daemon/engine_health.h"
 #include "server/daemon/lifecycle.h"
@@ -35,7 +41,9 @@
 namespace sluice {
 namespace {
 
-constexpr std::chrono::seconds kTrimInterval{10};
+constexpr std::chrono::seconds kUpkeepInterval{10};
+// How long the counts of a model that was unloaded are shown.
+constexpr std::chrono::minutes kKeepUnloaded{10};
 
 // Returns the longest time from the signal to the end of the process: the drain, then the last
 // answers and the destruction of the other parts.
@@ -63,6 +71,13 @@ void LogDevice(const ChosenBackend& chosen, Log& log) {
   }
 }
 
+// Adds the memory plan to an error of memory.
+absl::Status WithPlan(const absl::Status& status, const Server& server) {
+  if (!absl::IsResourceExhausted(status)) return status;
+  return absl::ResourceExhaustedError(
+      absl::StrCat(status.message(), "; the plan: ", server.memory_plan().Text()));
+}
+
 // Runs the daemon. The parts are destroyed in reverse order, as their contracts require: the
 // server, the engine, then what they use. `read` returns the configuration as it is on disk.
 absl::Status Run(const Config& config, const Reloader::Read& read) {
@@ -71,9 +86,20 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   if (FaultsOn()) {
     log->Warn("TEST FAULTS ARE ON: this daemon fails on purpose", {{"variable", kFaultsVariable}});
   }
+  const ServerOptions server_options = WithMemoryShares(config.server);
+  const EngineOptions engine_options =
+      WithMemoryShares(config.engine, server_options.memory.limit_bytes);
+  const Engine* serving = nullptr;
+  const auto free_memory = [&] {
+    const int64_t served = serving == nullptr ? 0 : std::ssize(serving->Models());
+    const MemoryPlan plan = PlanMemory(server_options, engine_options.queue.max_bytes,
+                                       std::max<int64_t>(std::ssize(config.models), served + 1),
+                                       /*process_bytes=*/ResidentBytes());
+    return plan.limit - plan.sum();
+  };
   SLUICE_ASSIGN_OR_RETURN(
       const ChosenBackend chosen,
-      MakeBackend(config.device, config.cpu, config.cuda, config.engine.attention));
+      MakeBackend(config.device, config.cpu, config.cuda, config.engine.attention, free_memory));
   Backend* const backend = chosen.backend.get();
   LogDevice(chosen, *log);
 
@@ -89,7 +115,8 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   Observers observers({&metrics, &statistics, &activity, &access, &engine_log, &engine_health});
   ReplyThread replies;
   const std::unique_ptr<Engine> engine =
-      Engine::Create(config.engine, backend, Clock::Real(), &observers);
+      Engine::Create(engine_options, backend, Clock::Real(), &observers);
+  serving = engine.get();
 
   std::optional<Reloader> reloader;     // outlives the server, whose Reload method uses it
   JobQueue hangups(/*max_waiting=*/1);  // one waiting reload covers all further hangups
@@ -98,10 +125,11 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   Termination termination([&] {
     if (loaded) hangups.Post([&] { reload().status().IgnoreError(); });
   });
-  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Server> server,
-                          Server::Start(config.server, version, config.engine,
-                                        {engine.get(), Clock::Real(), &metrics, &statistics,
-                                         &activity, &replies, log.get(), &access, &engine_health}));
+  SLUICE_ASSIGN_OR_RETURN(
+      std::unique_ptr<Server> server,
+      Server::Start(server_options, version, engine_options,
+                    {engine.get(), Clock::Real(), &metrics, &statistics, &activity, &replies,
+                     log.get(), &access, ResidentBytes, &engine_health}));
   reloader.emplace(config, read, server.get(), &metrics, log.get());
   {
     const Interruptible loading([&termination] {
@@ -113,9 +141,22 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
       log->Info("ended while models were loaded", {{"signal", termination.Await()}});
       return absl::OkStatus();
     }
-    SLUICE_RETURN_IF_ERROR(status);
+    SLUICE_RETURN_IF_ERROR(WithPlan(status, *server));
   }
-  const PeriodicThread trims(Clock::Real(), kTrimInterval, TrimHeaps);
+  SLUICE_RETURN_IF_ERROR(server->memory_plan().Check());
+  log->Info("memory plan", {{"plan", server->memory_plan().Text()}});
+  const auto is_served = [&engine](std::string_view name, int64_t number) {
+    return std::ranges::any_of(engine->Models(), [&](const std::shared_ptr<const Model>& model) {
+      return model->name == name && (number == 0 || model->version == number);
+    });
+  };
+  const PeriodicThread upkeep(Clock::Real(), kUpkeepInterval, [&] {
+    TrimHeaps();
+    const MonoTime now = Clock::Real()->Now();
+    metrics.Retire(is_served, now, kKeepUnloaded);
+    statistics.Retire(is_served, now, kKeepUnloaded);
+    activity.Retire(is_served, now, kKeepUnloaded);
+  });
   server->SetReload(reload);
   server->SetReady();
   std::printf("sluiced %s ready: gRPC on port %d, HTTP on port %d\n", version.c_str(),
@@ -137,6 +178,7 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
 int main(int argc, char** argv) {
   sluice::TuneProcess();
   sluice::BlockSignals();
+  sluice::NameMappingsOnFault();
   const auto read = [argc, argv] {
     return sluice::ParseCommandLine(
         argc, argv, [](const char* name) -> const char* { return std::getenv(name); });

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -25,12 +24,6 @@ constexpr size_t kMaxWaitingLookups = 64;
 
 // The number of messages that may wait to be read. They are in gRPC's memory quota.
 constexpr int64_t kMaxWaitingMessages = 4096;
-
-// Returns the threads that read long messages: half of the machine's, so that steps get the other
-// half, and at least two, so that one slow text does not stop all others.
-int PreparationThreads() {
-  return std::max(2, static_cast<int>(std::thread::hardware_concurrency()) / 2);
-}
 
 RequestLimits LimitsOf(const GrpcOptions& options) {
   return {.max_rows = options.max_rows, .max_reply_bytes = options.max_message_bytes};
@@ -75,14 +68,20 @@ Server::Server(const ServerOptions& options, const std::string& version,
       idle_streams_(std::chrono::microseconds(options.grpc.stream_idle_timeout_us),
                     "server.grpc.stream_idle_timeout_us", parts.clock),
       health_(&transfers_),
-      unread_(MaxUnreadBytes(options.grpc)),
+      queue_bytes_(engine_options.queue.max_bytes),
+      process_bytes_(parts.resident()),
+      memory_(ParsedBytes(options_), options_.grpc.max_unread_bytes,
+              {.limit = options_.memory.limit_bytes,
+               .resident = parts.resident,
+               .cut = [this](int64_t bytes) { transfers_.CutLargest(bytes); }}),
       frontend_(LimitsOf(options.grpc), StallTimeoutOf(options.grpc), parts.engine, parts.clock,
-                parts.replies, &preparations_, &unread_, parts.metrics, &health_, callers()),
+                parts.replies, &preparations_, &memory_, parts.metrics, &health_, callers()),
       admin_frontend_(LimitsOf(options.grpc), StallTimeoutOf(options.grpc), parts.engine,
-                      parts.clock, parts.replies, &preparations_, &unread_, parts.metrics, &health_,
+                      parts.clock, parts.replies, &preparations_, &memory_, parts.metrics, &health_,
                       admin_callers()),
       preparations_({.threads = PreparationThreads(), .max_waiting = kMaxWaitingMessages}),
-      models_(parts.engine, parts.log),
+      models_(parts.engine, parts.log,
+              options.memory.copy_weights ? FileAccess::kCopy : FileAccess::kMap),
       loads_(kMaxWaitingLoads),
       lookups_(kMaxWaitingLookups),
       service_(engine_options.batch.max_queue_delay_us, version, Management::kDenied,
@@ -98,7 +97,8 @@ Server::Server(const ServerOptions& options, const std::string& version,
                .activity = parts.activity,
                .phase = [this] { return phase(); }}),
       lifecycle_(options.lifecycle),
-      edge_collector_(&ports_, callers(), &transfers_, &idle_streams_, &unread_) {
+      edge_collector_(&ports_, callers(), &transfers_, &idle_streams_, &memory_,
+                      [this] { return memory_plan(); }) {
   if (parts.engine_health != nullptr) parts.engine_health->Attach(&health_);
 }
 
@@ -131,7 +131,7 @@ absl::StatusOr<std::function<void()>> Server::Prepare(const ServerOptions& optio
     }
     security_->callers()->SetRates(options.rate);
     parts_.log->SetLevel(options.log.level);
-    parts_.access->SetShare(options.log.access_sample);
+    if (parts_.access != nullptr) parts_.access->SetShare(options.log.access_sample);
     MutexLock lock(&mu_);
     lifecycle_ = options.lifecycle;
   };
@@ -148,11 +148,26 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
                                                       const ServerParts& parts) {
   SLUICE_ASSIGN_OR_RETURN(auto security,
                           Security::Open(options, parts.clock, TellOf(parts.metrics, parts.log)));
+  const ServerOptions shared = WithMemoryShares(options);
   std::unique_ptr<Server> server(
-      new Server(options, version, engine_options, parts, std::move(security)));
+      new Server(shared, version, WithMemoryShares(engine_options, shared.memory.limit_bytes),
+                 parts, std::move(security)));
+  SLUICE_RETURN_IF_ERROR(server->memory_plan().Check());
   SLUICE_RETURN_IF_ERROR(server->StartHttp());
   SLUICE_RETURN_IF_ERROR(server->StartGrpc());
+  server->memory_looks_.emplace(parts.clock, kOverloadInterval, [server = server.get()] {
+    server->memory_.overload.Look();
+    server->ports_.RefuseConnections(server->memory_.overload.refuses_connections());
+  });
   return server;
+}
+
+MemoryPlan Server::memory_plan() const {
+  const std::vector<ModelStats> models = parts_.engine->Stats();
+  MemoryPlan plan =
+      PlanMemory(options_, queue_bytes_, std::max<int64_t>(std::ssize(models), 1), process_bytes_);
+  AddModels(models, parts_.engine->backend_info().device == "cpu", &plan);
+  return plan;
 }
 
 absl::Status Server::StartHttp() {
@@ -189,6 +204,7 @@ void Server::StopGrpc(nanoseconds grace) {
 }
 
 Server::~Server() {
+  memory_looks_.reset();
   if (parts_.engine_health != nullptr) parts_.engine_health->Attach(nullptr);
   StopGrpc(nanoseconds(0));
 }

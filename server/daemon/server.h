@@ -13,17 +13,22 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/periodic_thread.h"
+#include "base/resident_memory.h"
 #include "base/work_queue.h"
 #include "engine/engine.h"
 #include "server/admin/admin_service.h"
 #include "server/admin/status_page/http.h"
 #include "server/admin/status_page/status_page.h"
 #include "server/calls/reply_thread.h"
+#include "server/common/call_memory.h"
 #include "server/common/log.h"
+#include "server/common/memory_plan.h"
 #include "server/common/options.h"
 #include "server/daemon/engine_health.h"
 #include "server/inference/health.h"
@@ -50,15 +55,16 @@ struct ServerParts {
   RecentActivity* activity;
   ReplyThread* replies;
   Log* log;
-  AccessLog* access;
+  AccessLog* access = nullptr;
+  std::function<int64_t()> resident = ResidentBytes;  // the memory of the process
   EngineHealth* engine_health = nullptr;  // attached to the server's health while the server lives
 };
 
 class Server {
  public:
   // Returns a server that listens and is not ready yet. Returns Unavailable, naming the address, if
-  // a port is taken, and the errors of Security::Open for files. `version` is the daemon's version;
-  // `engine_options` are shown to clients.
+  // a port is taken, and the errors of MemoryPlan::Check and, for files, of Security::Open.
+  // `version` is the daemon's version; `engine_options` are shown to clients.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
                                                        const std::string& version,
                                                        const EngineOptions& engine_options,
@@ -68,6 +74,9 @@ class Server {
   void SetReady() { health_.SetReady(true); }
 
   ModelManager& models() { return models_; }
+
+  // Returns the plan with the models that are served now.
+  MemoryPlan memory_plan() const;
 
   // Sets what Admin.Reload does. Must be called before SetReady; until then, Admin.Reload returns
   // UNAVAILABLE.
@@ -112,7 +121,9 @@ class Server {
   TransferWatch transfers_;
   TransferWatch idle_streams_;
   Health health_;
-  MemoryBudget unread_;
+  const int64_t queue_bytes_;    // of each model
+  const int64_t process_bytes_;  // what the process took before it served
+  CallMemory memory_;
   InferenceFrontend frontend_;
   InferenceFrontend admin_frontend_;
   JobPool preparations_;  // ends before the frontends, which its jobs use
@@ -129,6 +140,7 @@ class Server {
   GrpcPorts ports_;
   EdgeCollector edge_collector_;
   std::unique_ptr<HttpServer> http_;
+  std::optional<PeriodicThread> memory_looks_;  // ends before all that it acts on
 };
 
 }  // namespace sluice

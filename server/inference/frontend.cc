@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/interruption.h"
 #include "base/status_macros.h"
+#include "server/calls/wire.h"
 #include "server/common/status.h"
 
 namespace sluice {
@@ -32,6 +33,9 @@ MonoTime ToMonotonic(std::chrono::system_clock::time_point deadline, MonoTime no
   return now + std::chrono::duration_cast<nanoseconds>(std::max(deadline - wall, {}));
 }
 
+// How often the content of a message is in memory while it is read: parsed, and as a request.
+constexpr int64_t kCopies = 2;
+
 // The size up to which a message is read and validated on the thread on which it arrives.
 constexpr size_t kBytesAtOnce = 4096;
 
@@ -50,6 +54,28 @@ bool IsQuick(const grpc::ByteBuffer& bytes) {
 std::string OwnerOf(const CallContext& call) {
   if (call.caller != nullptr && call.caller->name() != kAnonymous) return call.caller->name();
   return call.peer.substr(0, call.peer.rfind(':'));
+}
+
+// The words of an error about memory.
+struct Shortage {
+  const char* what;    // that needs memory
+  const char* others;  // why there is too little
+  const char* option;  // the option of the budget
+  const char* reason;
+};
+
+// Returns ResourceExhausted, or InvalidArgument if the whole budget would not suffice.
+absl::Status NoRoom(const MemoryBudget& budget, int64_t bytes, const Shortage& shortage) {
+  const std::string need = absl::StrCat(shortage.what, " may need ", bytes, " bytes; ");
+  if (bytes > budget.limit()) {
+    return WithReason(
+        absl::InvalidArgumentError(absl::StrCat(need, "the limit of all together is ",
+                                                budget.limit(), " (", shortage.option, ")")),
+        "request");
+  }
+  return WithReason(
+      absl::ResourceExhaustedError(absl::StrCat(need, shortage.others, " (", shortage.option, ")")),
+      shortage.reason);
 }
 
 int64_t DrawSeed() {
@@ -110,6 +136,11 @@ absl::StatusOr<std::shared_ptr<const Caller>> InferenceFrontend::Identify(
 }
 
 absl::Status InferenceFrontend::Enter(const CallContext& call) {
+  if (memory_->overload.refuses_requests()) {
+    absl::Status status = memory_->overload.Refusal();
+    Refuse(status);
+    return status;
+  }
   if (call.caller == nullptr) return absl::OkStatus();
   absl::Status status = call.caller->TakeRequest(call.received);
   if (!status.ok()) Refuse(status);
@@ -139,6 +170,24 @@ absl::Status InferenceFrontend::Prepare(const grpc::ByteBuffer& bytes, const Cal
   return status;
 }
 
+absl::Status InferenceFrontend::Read(const grpc::ByteBuffer& bytes, const CallContext& call,
+                                     inference::ModelInferRequest* message, MemoryShare* parsed) {
+  const auto admit = [&](const WireCost& cost) {
+    if (bytes.Length() <= kBytesAtOnce) return absl::OkStatus();
+    const int64_t needed = kCopies * cost.bytes;
+    *parsed = memory_->parsed.Take(OwnerOf(call), needed);
+    return *parsed ? absl::OkStatus()
+                   : NoRoom(memory_->parsed, needed,
+                            {.what = "the request, while it is read,",
+                             .others = "too many requests of this caller or of all are being read",
+                             .option = "server.memory.limit_bytes",
+                             .reason = "memory"});
+  };
+  absl::Status status = Parse(bytes, message, wire_limits(), admit);
+  if (!status.ok()) Refuse(status);
+  return status;
+}
+
 absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferRequest& message,
                                                     CallContext call, MakeSink make_sink) {
   int64_t taken = 0;  // the tokens taken from the caller's limit that the engine's refusal returns
@@ -151,7 +200,7 @@ absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferR
       refusals_->OnRefused(model->name, ReasonOf(valid.status()));
       return valid.status();
     }
-    MemoryShare unread = unread_->Take(OwnerOf(call), valid->reply.max_bytes);
+    MemoryShare unread = memory_->unread.Take(OwnerOf(call), valid->reply.max_bytes);
     if (!unread) return RefuseUnread(*model, valid->reply.max_bytes);
     return Engine::Submission{std::move(valid->request),
                               make_sink(std::move(valid->reply), std::move(unread))};
@@ -195,18 +244,12 @@ absl::StatusOr<ValidRequest> InferenceFrontend::ValidateAndCharge(
 }
 
 absl::Status InferenceFrontend::RefuseUnread(const Model& model, int64_t bytes) {
-  const std::string need = absl::StrCat("the reply may need ", bytes, " bytes");
   const absl::Status status =
-      bytes > unread_->limit()
-          ? WithReason(absl::InvalidArgumentError(
-                           absl::StrCat(need, "; the limit of all replies is ", unread_->limit(),
-                                        " (server.grpc.max_unread_bytes)")),
-                       "request")
-          : WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                           need,
-                           "; too many answers of this caller or of all wait to be made or "
-                           "read (server.grpc.max_unread_bytes)")),
-                       "unread_answers");
+      NoRoom(memory_->unread, bytes,
+             {.what = "the reply",
+              .others = "too many answers of this caller or of all wait to be made or read",
+              .option = "server.grpc.max_unread_bytes",
+              .reason = "unread_answers"});
   refusals_->OnRefused(model.name, ReasonOf(status));
   return status;
 }

@@ -18,6 +18,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "server/calls/reply_thread.h"
 #include "server/calls/wire_scan.h"
+#include "server/common/call_memory.h"
 #include "server/inference/health.h"
 #include "server/observe/refusal_observer.h"
 #include "server/protocol/validate.h"
@@ -31,7 +32,7 @@ class InferenceFrontend {
   // `stream_stall_timeout` is described in GrpcOptions. `callers` is nullptr where callers are not
   // identified.
   InferenceFrontend(const RequestLimits& limits, nanoseconds stream_stall_timeout, Engine* engine,
-                    Clock* clock, ReplyThread* replies, JobPool* preparations, MemoryBudget* unread,
+                    Clock* clock, ReplyThread* replies, JobPool* preparations, CallMemory* memory,
                     RefusalObserver* refusals, const Health* health,
                     const Callers* callers = nullptr)
       : max_rows_(limits.max_rows),
@@ -41,7 +42,7 @@ class InferenceFrontend {
         clock_(clock),
         replies_(replies),
         preparations_(preparations),
-        unread_(unread),
+        memory_(memory),
         refusals_(refusals),
         health_(health),
         callers_(callers) {}
@@ -61,8 +62,8 @@ class InferenceFrontend {
       const grpc::CallbackServerContext& context);
 
   // Counts a request of the call's caller against its limit. Returns the errors of
-  // Caller::TakeRequest, and counts them. Should be called before the message is read, where that
-  // is possible.
+  // Caller::TakeRequest, or of Overload::Refusal, and counts them. Should be called before the
+  // message is read, where that is possible.
   absl::Status Enter(const CallContext& call);
 
   // Runs `prepare`, which parses and submits the message in `bytes`: at once if that takes no time
@@ -72,6 +73,12 @@ class InferenceFrontend {
   absl::Status Prepare(const grpc::ByteBuffer& bytes, const CallContext& call,
                        std::function<absl::Status()> check, std::function<void()> prepare);
 
+  // Parses a message, within the limits of requests, and sets `parsed` to the memory that it and
+  // what is made of it take; that of short messages is not counted. Returns the errors of Parse,
+  // and those of a message for which there is no memory, and counts them.
+  absl::Status Read(const grpc::ByteBuffer& bytes, const CallContext& call,
+                    inference::ModelInferRequest* message, MemoryShare* parsed);
+
   // Resolves the model, validates, counts the tokens against the caller's limit and submits. While
   // models are still being loaded, a model that is not there yet is Unavailable rather than
   // NotFound. After an error, the sink that `make_sink` may have made is never called.
@@ -80,9 +87,6 @@ class InferenceFrontend {
   using MakeSink = absl::FunctionRef<std::shared_ptr<Sink>(ReplySpec reply, MemoryShare unread)>;
   absl::StatusOr<RequestId> Submit(const inference::ModelInferRequest& message, CallContext call,
                                    MakeSink make_sink);
-
-  // Counts a call as refused because its bytes are not a message.
-  void Refuse(const absl::Status& status);
 
   // Cancels a request that its caller has given up, and returns the status with which its call
   // ends. gRPC reports a cancellation and an expired deadline in the same way, but the counts
@@ -98,12 +102,6 @@ class InferenceFrontend {
   MonoTime Now() const { return clock_->Now(); }
   nanoseconds stream_stall_timeout() const { return stream_stall_timeout_; }
   int32_t max_rows() const { return max_rows_; }
-  // Returns the limits of requests as they are parsed: lists of numbers may take twice the bytes of
-  // the largest message.
-  WireLimits wire_limits() const {
-    return {.parts = WireLimits{}.parts + max_rows_,
-            .bytes = WireLimits{}.bytes + 2 * max_reply_bytes_};
-  }
   int64_t max_reply_bytes() const { return max_reply_bytes_; }
 
  private:
@@ -112,6 +110,16 @@ class InferenceFrontend {
   // all of them.
   absl::StatusOr<ValidRequest> ValidateAndCharge(const inference::ModelInferRequest& message,
                                                  CallContext* call, int64_t* taken) const;
+
+  // Counts a call that was refused before its model is known.
+  void Refuse(const absl::Status& status);
+
+  // Returns the limits of requests as they are parsed: lists of numbers may take twice the bytes of
+  // the largest message.
+  WireLimits wire_limits() const {
+    return {.parts = WireLimits{}.parts + max_rows_,
+            .bytes = WireLimits{}.bytes + 2 * max_reply_bytes_};
+  }
 
   // Returns the error of a request for whose answer no memory is left, and counts it.
   absl::Status RefuseUnread(const Model& model, int64_t bytes);
@@ -123,7 +131,7 @@ class InferenceFrontend {
   Clock* const clock_;
   ReplyThread* const replies_;
   JobPool* const preparations_;
-  MemoryBudget* const unread_;
+  CallMemory* const memory_;
   RefusalObserver* const refusals_;
   const Health* const health_;
   const Callers* const callers_;

@@ -71,10 +71,8 @@ void StreamSession::EndRead() {
 
 absl::Status StreamSession::Submit(Ticket ticket, CallContext call, std::string* id) {
   inference::ModelInferRequest message;
-  if (absl::Status status = Parse(incoming_, &message, frontend_->wire_limits()); !status.ok()) {
-    frontend_->Refuse(status);
-    return status;
-  }
+  MemoryShare parsed;
+  SLUICE_RETURN_IF_ERROR(frontend_->Read(incoming_, call, &message, &parsed));
   *id = message.id();
   SLUICE_RETURN_IF_ERROR(frontend_->Enter(call));
   const auto make_sink = [&](ReplySpec spec, MemoryShare unread) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "server/calls/wire.h"
 #include "server/common/status.h"
 #include "server/protocol/reply.h"
@@ -120,10 +121,8 @@ class UnaryInfer final : public grpc::ServerUnaryReactor {
 
 absl::StatusOr<RequestId> UnarySink::Submit(const grpc::ByteBuffer& bytes, CallContext context) {
   inference::ModelInferRequest message;
-  if (absl::Status status = Parse(bytes, &message, frontend_->wire_limits()); !status.ok()) {
-    frontend_->Refuse(status);
-    return status;
-  }
+  MemoryShare parsed;
+  SLUICE_RETURN_IF_ERROR(frontend_->Read(bytes, context, &message, &parsed));
   return frontend_->Submit(message, std::move(context), [this](ReplySpec spec, MemoryShare unread) {
     builder_.emplace(std::move(spec));
     unread_ = std::move(unread);

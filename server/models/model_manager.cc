@@ -174,10 +174,12 @@ absl::Status ModelManager::Serve(const std::vector<Target>& targets,
   return status;
 }
 
-absl::Status ModelManager::LoadAll(const std::vector<Target>& targets, ModelChange* change) {
+absl::Status ModelManager::LoadAll(const std::vector<Target>& targets, ModelChange* change) const {
   for (const Target& target : targets) {
+    ModelOptions options = target.options;
+    options.weights = weights_;
     absl::StatusOr<std::shared_ptr<const Model>> model =
-        LoadModel(target.key.first, target.key.second, target.folder, target.options);
+        LoadModel(target.key.first, target.key.second, target.folder, options);
     if (!model.ok()) {
       return absl::Status(model.status().code(),
                           absl::StrCat("model ", target.key.first, " version ", target.key.second,

@@ -25,8 +25,9 @@ namespace sluice {
 // is served as before. Index reads the disk, but does not wait for the other three.
 class ModelManager {
  public:
-  // Neither is owned; both outlive the manager.
-  ModelManager(Engine* engine, Log* log) : engine_(engine), log_(log) {}
+  // Neither is owned; both outlive the manager. `weights` is how files of weights are read.
+  ModelManager(Engine* engine, Log* log, FileAccess weights = FileAccess::kMap)
+      : engine_(engine), log_(log), weights_(weights) {}
 
   // Serves `models` and the highest version of each model in `repository`, and nothing else. There
   // is no repository if `repository` is empty. A model that is served already and has not changed
@@ -73,13 +74,14 @@ class ModelManager {
   absl::Status Serve(const std::vector<Target>& targets,
                      std::vector<std::shared_ptr<const Model>> withdraw)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);
-  static absl::Status LoadAll(const std::vector<Target>& targets, ModelChange* change);
+  absl::Status LoadAll(const std::vector<Target>& targets, ModelChange* change) const;
   void LogChange(const ModelChange& change);
   void Note(const Key& key, const std::string& reason);  // an empty reason removes the note
   std::optional<ModelRepository> repository() const;
 
   Engine* const engine_;
   Log* const log_;
+  const FileAccess weights_;
 
   Mutex turn_mu_;  // held during a whole operation
   std::vector<ModelSpec> models_ ABSL_GUARDED_BY(turn_mu_);

@@ -1,11 +1,8 @@
 #include "server/net/grpc_limits.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <climits>
 
-#include "base/cgroup.h"
 #include "grpc/impl/codegen/compression_types.h"
 #include "grpcpp/resource_quota.h"
 
@@ -28,7 +25,9 @@ int Milliseconds(int64_t us) {
 void LimitMemory(const GrpcOptions& options, grpc::ServerBuilder* builder) {
   // A message limit alone does not bound memory: data is buffered before its length is checked.
   grpc::ResourceQuota quota("sluice");
-  quota.Resize(MemoryQuota(options) / 100 * kCountedPercent);
+  if (options.memory_quota_bytes > 0) {
+    quota.Resize(options.memory_quota_bytes / 100 * kCountedPercent);
+  }
   builder->SetResourceQuota(quota);
   builder->SetMaxReceiveMessageSize(options.max_message_bytes);
   builder->SetMaxSendMessageSize(options.max_message_bytes);
@@ -64,19 +63,6 @@ void ApplyLimits(const GrpcOptions& options, grpc::ServerBuilder* builder) {
   LimitConnections(options.connection, builder);
   // Otherwise two daemons could share a port without an error.
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-}
-
-int64_t AvailableMemory() {
-  const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
-  return std::min(machine, CgroupMemory(ReadSystemFile).value_or(machine));
-}
-
-int64_t MemoryQuota(const GrpcOptions& options) {
-  return options.memory_quota_bytes > 0 ? options.memory_quota_bytes : AvailableMemory() / 4;
-}
-
-int64_t MaxUnreadBytes(const GrpcOptions& options) {
-  return options.max_unread_bytes > 0 ? options.max_unread_bytes : AvailableMemory() / 8;
 }
 
 }  // namespace sluice

@@ -34,6 +34,7 @@ class GrpcPort {
   int port() const { return listener_->port(); }
   const GrpcListener& listener() const { return *listener_; }
 
+  void RefuseConnections(bool refuse) { listener_->Refuse(refuse); }
   void StopAccepting() { listener_->Stop(); }
 
   // Returns when all calls have ended. Calls that are still running at `deadline` are cancelled.

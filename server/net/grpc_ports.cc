@@ -82,6 +82,13 @@ void GrpcPorts::Stop(nanoseconds grace, const std::function<void()>& end_watches
   }
 }
 
+void GrpcPorts::RefuseConnections(bool refuse) {
+  MutexLock lock(&mu_);
+  for (const auto& [name, port] : open_) {
+    if (port == inference_.get()) port->RefuseConnections(refuse);
+  }
+}
+
 std::vector<ListenerStats> GrpcPorts::Stats() const {
   MutexLock lock(&mu_);
   std::vector<ListenerStats> all;
@@ -90,6 +97,7 @@ std::vector<ListenerStats> GrpcPorts::Stats() const {
     all.push_back({.listener = name,
                    .open = listener.open(),
                    .refused = listener.refused(),
+                   .refused_for_memory = listener.refused_for_memory(),
                    .failed_accepts = listener.failed_accepts(),
                    .broken_off = listener.broken_off()});
   }

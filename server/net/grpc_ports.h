@@ -20,6 +20,7 @@ struct ListenerStats {
   const char* listener;  // "grpc", "admin" or "health"
   int64_t open = 0;      // connections that are open
   int64_t refused = 0;   // connections closed because there were too many
+  int64_t refused_for_memory = 0;
   int64_t failed_accepts = 0;
   int64_t broken_off = 0;
 };
@@ -43,6 +44,10 @@ class GrpcPorts {
   // still running after `grace` are cancelled.
   void Stop(nanoseconds grace, const std::function<void()>& end_watches);
 
+  // Closes new connections for inference at once while `refuse` is set; those of operators and
+  // probes are accepted. Thread-safe.
+  void RefuseConnections(bool refuse);
+
   // Each returns 0 if there is no such port.
   int inference() const { return PortOf(inference_); }
   int admin() const { return PortOf(admin_); }
@@ -60,7 +65,7 @@ class GrpcPorts {
   std::unique_ptr<GrpcPort> inference_, admin_, health_;
 
   mutable Mutex mu_;
-  std::vector<std::pair<const char*, const GrpcPort*>> open_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::pair<const char*, GrpcPort*>> open_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace sluice

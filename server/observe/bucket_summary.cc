@@ -18,6 +18,7 @@ std::string BucketLabel(const Bucket& bucket) {
 
 BucketSummary Summarize(std::span<const BucketStats> buckets) {
   int64_t batches = 0, hits = 0, useful = 0, computed = 0, capacity = 0, rows = 0, row_capacity = 0;
+  int64_t activations = 0, exact = 0;
   for (const BucketStats& bucket : buckets) {
     batches += bucket.batches;
     hits += bucket.hits;
@@ -25,6 +26,8 @@ BucketSummary Summarize(std::span<const BucketStats> buckets) {
     computed += bucket.computed_tokens;
     capacity += bucket.bucket_tokens;
     rows += bucket.sequences;
+    activations += bucket.batches * bucket.activation_bytes;
+    exact += bucket.exact_activation_bytes;
     row_capacity += bucket.batches * bucket.bucket.sequences;
   }
   return {.batches = batches,
@@ -32,7 +35,7 @@ BucketSummary Summarize(std::span<const BucketStats> buckets) {
           .padding_efficiency = Ratio(useful, capacity),
           .executed_efficiency = Ratio(useful, computed),
           .row_efficiency = Ratio(rows, row_capacity),
-          .memory_overhead = useful == 0 ? 0 : Ratio(capacity, useful) - 1};
+          .memory_overhead = exact == 0 ? 0 : Ratio(activations, exact) - 1};
 }
 
 std::vector<TokenWeight> Coarsen(std::span<const TokenWeight> entries, size_t count) {

@@ -20,9 +20,8 @@ struct BucketSummary {
   double padding_efficiency = 0;   // useful / bucket tokens
   double executed_efficiency = 0;  // useful / computed tokens
   double row_efficiency = 0;       // sequences / bucket sequences
-  // Sum over all batches of bucket tokens / sum of useful tokens, - 1. Activations grow with the
-  // tokens that a plan is laid out for, so this is the share of memory that batches in buckets take
-  // beyond plans of their exact sizes.
+  // Bytes of activations that the buckets of all batches take / those that their exact sizes would
+  // take, - 1.
   double memory_overhead = 0;
 };
 BucketSummary Summarize(std::span<const BucketStats> buckets);

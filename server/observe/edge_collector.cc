@@ -17,6 +17,7 @@ void AddListener(const ListenerStats& stats, MetricSnapshot* snapshot) {
   };
   snapshot->Gauge(metric::kConnectionsOpen, labels, static_cast<double>(stats.open));
   refused("limit", stats.refused);
+  refused("memory", stats.refused_for_memory);
   refused("accept_failed", stats.failed_accepts);
   snapshot->Counter(metric::kConnectionsBrokenOff, labels, static_cast<double>(stats.broken_off));
 }
@@ -28,6 +29,21 @@ void AddCaller(const CallerStats& stats, MetricSnapshot* snapshot) {
   snapshot->Counter(metric::kCallerRefused, labels, static_cast<double>(stats.refused));
 }
 
+void AddMemory(const MemoryPlan& plan, const CallMemory& memory, MetricSnapshot* snapshot) {
+  for (const MemoryLine& line : plan.lines) {
+    snapshot->Gauge(metric::kMemoryLimitBytes, {{"use", line.use}},
+                    static_cast<double>(line.bytes));
+  }
+  snapshot->Gauge(metric::kMemoryLimitBytes, {{"use", "all"}}, static_cast<double>(plan.limit));
+  const auto used = [&](const char* use, int64_t bytes) {
+    snapshot->Gauge(metric::kMemoryBytes, {{"use", use}}, static_cast<double>(bytes));
+  };
+  used("all", memory.overload.resident());
+  used("parsed_requests", memory.parsed.used());
+  used("unread_answers", memory.unread.used());
+  snapshot->Gauge(metric::kOverload, {}, static_cast<double>(memory.overload.level()));
+}
+
 }  // namespace
 
 std::vector<prometheus::MetricFamily> EdgeCollector::Collect() const {
@@ -35,9 +51,8 @@ std::vector<prometheus::MetricFamily> EdgeCollector::Collect() const {
   for (const ListenerStats& stats : ports_->Stats()) AddListener(stats, &snapshot);
   snapshot.Counter(metric::kTransfersCancelled, {}, static_cast<double>(transfers_->cancelled()));
   snapshot.Counter(metric::kIdleStreamsEnded, {}, static_cast<double>(idle_streams_->cancelled()));
-  const MetricSnapshot::Labels unread = {{"use", "unread_answers"}};
-  snapshot.Gauge(metric::kMemoryBytes, unread, static_cast<double>(unread_->used()));
-  snapshot.Gauge(metric::kMemoryLimitBytes, unread, static_cast<double>(unread_->limit()));
+  AddMemory(plan_(), *memory_, &snapshot);
+  snapshot.Counter(metric::kAnswersCut, {}, static_cast<double>(transfers_->cut()));
   for (const CallerStats& stats : callers_->Stats()) AddCaller(stats, &snapshot);
   snapshot.Counter(metric::kUnauthenticated, {{"reason", "token_unknown"}},
                    static_cast<double>(callers_->unknown_tokens()));

@@ -1,10 +1,13 @@
 // Metrics of connections, calls and callers, which those parts of the server count by themselves.
 #pragma once
 
+#include <functional>
+#include <utility>
 #include <vector>
 
-#include "base/memory_budget.h"
 #include "prometheus/metric_family.h"
+#include "server/common/call_memory.h"
+#include "server/common/memory_plan.h"
 #include "server/net/grpc_1_51/transfer_watch.h"
 #include "server/net/grpc_ports.h"
 #include "server/security/callers.h"
@@ -16,12 +19,14 @@ namespace sluice {
 class EdgeCollector {
  public:
   EdgeCollector(const GrpcPorts* ports, const Callers* callers, const TransferWatch* transfers,
-                const TransferWatch* idle_streams, const MemoryBudget* unread)
+                const TransferWatch* idle_streams, const CallMemory* memory,
+                std::function<MemoryPlan()> plan)
       : ports_(ports),
         callers_(callers),
         transfers_(transfers),
         idle_streams_(idle_streams),
-        unread_(unread) {}
+        memory_(memory),
+        plan_(std::move(plan)) {}
 
   std::vector<prometheus::MetricFamily> Collect() const;
 
@@ -30,7 +35,8 @@ class EdgeCollector {
   const Callers* const callers_;
   const TransferWatch* const transfers_;
   const TransferWatch* const idle_streams_;
-  const MemoryBudget* const unread_;
+  const CallMemory* const memory_;
+  const std::function<MemoryPlan()> plan_;
 };
 
 }  // namespace sluice

@@ -25,6 +25,7 @@ void AddBucket(const BucketStats& stats, const Labels& model, MetricSnapshot* sn
   snapshot->Gauge(metric::kBucketRows, labels, stats.bucket.sequences);
   snapshot->Counter(metric::kBucketBatches, labels, static_cast<double>(stats.batches));
   snapshot->Gauge(metric::kBucketMemory, labels, static_cast<double>(stats.memory_bytes));
+  snapshot->Gauge(metric::kBucketActivations, labels, static_cast<double>(stats.activation_bytes));
   snapshot->Gauge(metric::kBucketReady, labels, stats.ready ? 1 : 0);
   if (stats.batches == 0) return;
   const BucketSummary summary = Summarize({&stats, 1});
@@ -106,8 +107,11 @@ void AddModel(const ModelStats& stats, const Labels& labels, MetricSnapshot* sna
   memory("weights", stats.weight_bytes);
   memory("plans", stats.plan_memory_bytes);
   memory("activations", stats.slot_memory.activations);
+  memory("head_graphs", stats.slot_memory.graphs);
   memory("kv", stats.slot_memory.kv);
   memory("pinned", stats.slot_memory.pinned);
+  memory("mapped", stats.mapped_bytes);
+  memory("copied", stats.copied_bytes);
   AddKv(stats.kv, labels, snapshot);
   AddLadder(stats, labels, snapshot);
   AddTraffic(stats, labels, snapshot);

@@ -2,11 +2,13 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <iterator>
 #include <sstream>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
@@ -100,6 +102,32 @@ struct Metrics::Families {
   prometheus::Family<Counter>& secret_reads = AddCounter(metric::kSecretReads);
 };
 
+// Series that go when this object goes. Thread-safe.
+class Metrics::OwnSeries {
+ public:
+  OwnSeries() = default;
+  OwnSeries(const OwnSeries&) = delete;
+  OwnSeries& operator=(const OwnSeries&) = delete;
+  ~OwnSeries() {
+    for (const auto& [series, remove] : removals_) remove();
+  }
+
+  // Returns the series of these labels, and makes it if it is not there.
+  template <typename T, typename... Arguments>
+  T& Add(prometheus::Family<T>& family, const SeriesLabels& labels, const Arguments&... arguments) {
+    T& series = family.Add(labels, arguments...);
+    MutexLock lock(&mu_);
+    if (const auto [place, made] = removals_.try_emplace(&series); made) {
+      place->second = [&family, &series] { family.Remove(&series); };
+    }
+    return series;
+  }
+
+ private:
+  Mutex mu_;
+  absl::flat_hash_map<const void*, std::function<void()>> removals_ ABSL_GUARDED_BY(mu_);
+};
+
 // The sums of the diagnostics of a layer.
 struct XsaSums {
   double cos_sim = 0, proj_frac = 0;
@@ -123,14 +151,15 @@ struct XsaSums {
 struct Metrics::Series {
   Series(Families* all, const SeriesLabels& base) : families(*all), labels(base) {
     for (int i = 0; i < kTriggers; ++i) {
-      batches[i] = &families.batches.Add(With(base, "trigger", NameOf(Trigger{i})));
+      batches[i] = &own.Add(families.batches, With(base, "trigger", NameOf(Trigger{i})));
     }
     for (int i = 0; i < kLookups; ++i) {
       const bool hit = Lookup{i} == Lookup::kHit;
       const SeriesLabels result = With(base, "result", hit ? "hit" : "miss");
-      lookups[i] = &families.plan_lookups.Add(With(result, "reason", hit ? "" : NameOf(Lookup{i})));
+      lookups[i] =
+          &own.Add(families.plan_lookups, With(result, "reason", hit ? "" : NameOf(Lookup{i})));
     }
-    requests[0] = &families.requests.Add(With(base, "code", "OK"));
+    requests[0] = &own.Add(families.requests, With(base, "code", "OK"));
   }
 
   // Returns the counter of requests that ended with `code`. It is created at the first such
@@ -139,27 +168,30 @@ struct Metrics::Series {
     std::atomic<Counter*>& cached = requests[static_cast<int>(code) % kCodes];
     Counter* counter = cached.load(std::memory_order_acquire);
     if (counter == nullptr) {
-      counter = &families.requests.Add(With(labels, "code", CodeName(code)));
+      counter = &own.Add(families.requests, With(labels, "code", CodeName(code)));
       cached.store(counter, std::memory_order_release);
     }
     return *counter;
   }
 
   Histogram& Stage(std::string_view stage) {
-    return families.stage_duration.Add(With(labels, "stage", stage), kShort);
+    return own.Add(families.stage_duration, With(labels, "stage", stage), kShort);
   }
 
-  Counter& Tokens(std::string_view kind) { return families.tokens.Add(With(labels, "kind", kind)); }
+  Counter& Tokens(std::string_view kind) {
+    return own.Add(families.tokens, With(labels, "kind", kind));
+  }
 
   Families& families;
   const SeriesLabels labels;
-  Counter& admitted = families.admitted.Add(labels);
+  OwnSeries own;
+  Counter& admitted = own.Add(families.admitted, labels);
   std::array<std::atomic<Counter*>, kCodes> requests{};
-  Histogram& request_duration = families.request_duration.Add(labels, kLong);
-  Histogram& queue_duration = families.queue_duration.Add(labels, kShort);
-  Histogram& inference_duration = families.inference_duration.Add(labels, kLong);
-  Histogram& first_token = families.first_token.Add(labels, kLong);
-  Histogram& inter_token = families.inter_token.Add(labels, kShort);
+  Histogram& request_duration = own.Add(families.request_duration, labels, kLong);
+  Histogram& queue_duration = own.Add(families.queue_duration, labels, kShort);
+  Histogram& inference_duration = own.Add(families.inference_duration, labels, kLong);
+  Histogram& first_token = own.Add(families.first_token, labels, kLong);
+  Histogram& inter_token = own.Add(families.inter_token, labels, kShort);
   Histogram& admit = Stage("admit");
   Histogram& form = Stage("form");
   Histogram& replay = Stage("replay");
@@ -167,13 +199,13 @@ struct Metrics::Series {
   Counter& useful = Tokens("useful");
   Counter& computed = Tokens("computed");
   Counter& bucket = Tokens("bucket");
-  Histogram& batch_rows = families.batch_rows.Add(labels, PowersOfTwo(16));
-  Histogram& batch_tokens = families.batch_tokens.Add(labels, PowersOfTwo(20));
+  Histogram& batch_rows = own.Add(families.batch_rows, labels, PowersOfTwo(16));
+  Histogram& batch_tokens = own.Add(families.batch_tokens, labels, PowersOfTwo(20));
   std::array<Counter*, kTriggers> batches;
   std::array<Counter*, kLookups> lookups;
   Mutex xsa_mu;
   std::vector<XsaSums> xsa ABSL_GUARDED_BY(xsa_mu);  // by layer; empty if no request asked
-  Histogram& capture_seconds = families.plan_capture_seconds.Add(labels, kLong);
+  Histogram& capture_seconds = own.Add(families.plan_capture_seconds, labels, kLong);
 };
 
 Metrics::Metrics(const std::string& device, const std::string& version)
@@ -188,6 +220,14 @@ Metrics::Metrics(const std::string& device, const std::string& version)
 }
 
 Metrics::~Metrics() = default;
+
+void Metrics::Retire(IsServed is_served, MonoTime now, nanoseconds keep) {
+  series_.Retire(is_served, now, keep);
+  // Refusals before a model is known have no name.
+  rejections_.Retire([&](std::string_view name,
+                         int64_t version) { return name.empty() || is_served(name, version); },
+                     now, keep);
+}
 
 void Metrics::OnReload(bool ok) {
   families_->reload_success.Set(ok ? 1 : 0);
@@ -204,8 +244,8 @@ void Metrics::SetCertificateExpiry(std::chrono::system_clock::time_point expires
       std::chrono::duration<double>(expires.time_since_epoch()).count());
 }
 
-Metrics::Series& Metrics::For(const Model& model) {
-  return series_.Get(model, [&] {
+std::shared_ptr<Metrics::Series> Metrics::For(const Model& model) {
+  return series_.Get(model.name, model.version, [&] {
     return std::make_unique<Series>(
         families_.get(),
         SeriesLabels{
@@ -221,7 +261,9 @@ std::string Metrics::Render(std::vector<prometheus::MetricFamily> more) const {
   return text.str();
 }
 
-void Metrics::OnAdmitted(const Request& request) { For(*request.spec->model).admitted.Increment(); }
+void Metrics::OnAdmitted(const Request& request) {
+  For(*request.spec->model)->admitted.Increment();
+}
 
 void Metrics::OnRejected(std::string_view model, Rejection reason) {
   // The name of an unknown model is made up by the caller and must not become a label.
@@ -229,19 +271,23 @@ void Metrics::OnRejected(std::string_view model, Rejection reason) {
 }
 
 void Metrics::OnRefused(std::string_view model, std::string_view reason) {
-  families_->rejected.Add({{"model", std::string(model)}, {"reason", std::string(reason)}})
+  const std::shared_ptr<OwnSeries> series =
+      rejections_.Get(model, 0, [] { return std::make_unique<OwnSeries>(); });
+  series->Add(families_->rejected, {{"model", std::string(model)}, {"reason", std::string(reason)}})
       .Increment();
 }
 
 void Metrics::OnRequestDone(const Request& request, const absl::Status& status,
                             const RequestTrace& trace) {
-  Series& series = For(*request.spec->model);
+  const std::shared_ptr<Series> held = For(*request.spec->model);
+  Series& series = *held;
   series.Requests(status.code()).Increment();
   series.admit.Observe(Seconds(trace.queued - trace.received));
   if (status.code() == absl::StatusCode::kCancelled) {
-    families_->cancelled.Add(With(series.labels, "stage", StageOf(trace))).Increment();
+    series.own.Add(families_->cancelled, With(series.labels, "stage", StageOf(trace))).Increment();
   } else if (status.code() == absl::StatusCode::kDeadlineExceeded) {
-    families_->deadline_missed.Add(With(series.labels, "stage", StageOf(trace))).Increment();
+    series.own.Add(families_->deadline_missed, With(series.labels, "stage", StageOf(trace)))
+        .Increment();
   }
   if (!status.ok()) return;
   series.request_duration.Observe(Seconds(trace.done - trace.received));
@@ -253,7 +299,8 @@ void Metrics::OnRequestDone(const Request& request, const absl::Status& status,
 }
 
 void Metrics::OnBatch(const BatchTrace& trace) {
-  Series& series = For(*trace.model);
+  const std::shared_ptr<Series> held = For(*trace.model);
+  Series& series = *held;
   series.useful.Increment(static_cast<double>(trace.useful_tokens));
   series.computed.Increment(static_cast<double>(trace.computed_tokens));
   series.bucket.Increment(trace.bucket.tokens);
@@ -267,7 +314,8 @@ void Metrics::OnBatch(const BatchTrace& trace) {
 }
 
 void Metrics::OnDiagnostics(const Model& model, const Reply& reply) {
-  Series& series = For(model);
+  const std::shared_ptr<Series> held = For(model);
+  Series& series = *held;
   MutexLock lock(&series.xsa_mu);
   series.xsa.resize(model.config.layers);
   for (int64_t layer = 0; layer < model.config.layers; ++layer) {
@@ -275,27 +323,29 @@ void Metrics::OnDiagnostics(const Model& model, const Reply& reply) {
     series.xsa[layer].Add(reply, layer, model.config);
     const SeriesLabels labels = With(series.labels, "layer", absl::StrCat(layer));
     const auto values = static_cast<double>(series.xsa[layer].values);
-    families_->xsa_cos_sim.Add(labels).Set(series.xsa[layer].cos_sim / values);
-    families_->xsa_proj_frac.Add(labels).Set(series.xsa[layer].proj_frac / values);
+    series.own.Add(families_->xsa_cos_sim, labels).Set(series.xsa[layer].cos_sim / values);
+    series.own.Add(families_->xsa_proj_frac, labels).Set(series.xsa[layer].proj_frac / values);
   }
   int64_t positions = 0;
   for (const int32_t of_row : reply.xsa_positions) positions += of_row;
-  families_->xsa_positions.Add(series.labels).Increment(static_cast<double>(positions));
+  series.own.Add(families_->xsa_positions, series.labels).Increment(static_cast<double>(positions));
 }
 
 void Metrics::OnNoPlan(const Model& model, Lookup lookup) {
-  For(model).lookups[static_cast<int>(lookup)]->Increment();
+  For(model)->lookups[static_cast<int>(lookup)]->Increment();
 }
 
 void Metrics::OnPlan(const PlanTrace& trace) {
-  Series& series = For(*trace.model);
-  families_->plan_captures.Add(With(series.labels, "result", trace.ok ? "ok" : "error"))
+  const std::shared_ptr<Series> held = For(*trace.model);
+  Series& series = *held;
+  series.own.Add(families_->plan_captures, With(series.labels, "result", trace.ok ? "ok" : "error"))
       .Increment();
   series.capture_seconds.Observe(Seconds(trace.duration));
 }
 
 void Metrics::CountError(const Model& model, const std::string& kind) {
-  families_->backend_errors.Add(With(For(model).labels, "kind", kind)).Increment();
+  const std::shared_ptr<Series> series = For(model);
+  series->own.Add(families_->backend_errors, With(series->labels, "kind", kind)).Increment();
 }
 
 void Metrics::OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) {

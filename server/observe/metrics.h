@@ -38,6 +38,8 @@ class Metrics final : public Observer, public RefusalObserver {
   void OnNoPlan(const Model& model, Lookup lookup) override;
   void OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) override;
   void OnHang(const Model& model, const Hang& hang) override;
+  // Drops the series of models as PerModel::Retire does.
+  void Retire(IsServed is_served, MonoTime now, nanoseconds keep);
   void OnReload(bool ok);
   // Counts a read of a secret file. `kind` is "certificate" or "callers".
   void OnSecretRead(std::string_view kind, bool ok);
@@ -45,15 +47,17 @@ class Metrics final : public Observer, public RefusalObserver {
 
  private:
   struct Families;
+  class OwnSeries;
   struct Series;
 
-  Series& For(const Model& model);
+  std::shared_ptr<Series> For(const Model& model);
   void CountError(const Model& model, const std::string& kind);
 
   const std::string device_;
   prometheus::Registry registry_;
   const std::unique_ptr<Families> families_;
   PerModel<Series> series_;
+  PerModel<OwnSeries> rejections_;  // by name alone, as version 0
 };
 
 }  // namespace sluice

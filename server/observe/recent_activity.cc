@@ -7,14 +7,14 @@
 
 namespace sluice {
 
-RecentActivity::OfModel& RecentActivity::For(const Model& model) {
-  return models_.Get(model, [] { return std::make_unique<OfModel>(); });
+std::shared_ptr<RecentActivity::OfModel> RecentActivity::For(const Model& model) {
+  return models_.Get(model.name, model.version, [] { return std::make_unique<OfModel>(); });
 }
 
 RecentActivity::View RecentActivity::Of(const Model& model) {
-  OfModel& recent = For(model);
-  MutexLock lock(&recent.mu);
-  return {recent.batches.Latest(), recent.requests.Latest(), recent.review};
+  const std::shared_ptr<OfModel> recent = For(model);
+  MutexLock lock(&recent->mu);
+  return {recent->batches.Latest(), recent->requests.Latest(), recent->review};
 }
 
 void RecentActivity::OnRequestDone(const Request& request, const absl::Status& status,
@@ -27,24 +27,24 @@ void RecentActivity::OnRequestDone(const Request& request, const absl::Status& s
   if (trace.first_token != MonoTime{}) {
     latency.first_token = Seconds(trace.first_token - trace.received);
   }
-  OfModel& recent = For(*request.spec->model);
-  MutexLock lock(&recent.mu);
-  recent.requests.Add(latency);
+  const std::shared_ptr<OfModel> recent = For(*request.spec->model);
+  MutexLock lock(&recent->mu);
+  recent->requests.Add(latency);
 }
 
 void RecentActivity::OnBatch(const BatchTrace& trace) {
   BatchTrace kept = trace;
   kept.model = nullptr;  // the model may be destroyed before this copy
-  OfModel& recent = For(*trace.model);
-  MutexLock lock(&recent.mu);
-  recent.batches.Add(kept);
+  const std::shared_ptr<OfModel> recent = For(*trace.model);
+  MutexLock lock(&recent->mu);
+  recent->batches.Add(kept);
 }
 
 void RecentActivity::OnReview(const Model& model, const OptimizeReport& report) {
   Review review{clock_->Now(), report};
-  OfModel& recent = For(model);
-  MutexLock lock(&recent.mu);
-  recent.review = std::move(review);
+  const std::shared_ptr<OfModel> recent = For(model);
+  MutexLock lock(&recent->mu);
+  recent->review = std::move(review);
 }
 
 }  // namespace sluice

@@ -62,6 +62,11 @@ class RecentActivity final : public Observer {
 
   View Of(const Model& model);
 
+  // Forgets models as PerModel::Retire does.
+  void Retire(IsServed is_served, MonoTime now, nanoseconds keep) {
+    models_.Retire(is_served, now, keep);
+  }
+
   void OnRequestDone(const Request& request, const absl::Status& status,
                      const RequestTrace& trace) override;
   void OnBatch(const BatchTrace& trace) override;
@@ -75,7 +80,7 @@ class RecentActivity final : public Observer {
     std::optional<Review> review ABSL_GUARDED_BY(mu);
   };
 
-  OfModel& For(const Model& model);
+  std::shared_ptr<OfModel> For(const Model& model);
 
   const Clock* const clock_;
   PerModel<OfModel> models_;

@@ -17,13 +17,14 @@ void Statistics::Total::Write(inference::StatisticDuration* out) const {
   out->set_ns(time.count());
 }
 
-Statistics::OfModel& Statistics::For(const Model& model) {
-  return models_.Get(model, [] { return std::make_unique<OfModel>(); });
+std::shared_ptr<Statistics::OfModel> Statistics::For(const Model& model) {
+  return models_.Get(model.name, model.version, [] { return std::make_unique<OfModel>(); });
 }
 
 void Statistics::OnRequestDone(const Request& request, const absl::Status& status,
                                const RequestTrace& trace) {
-  OfModel& model = For(*request.spec->model);
+  const std::shared_ptr<OfModel> held = For(*request.spec->model);
+  OfModel& model = *held;
   MutexLock lock(&model.mu);
   if (!status.ok()) {
     model.fail.Add(trace.done - trace.received);
@@ -39,7 +40,8 @@ void Statistics::OnRequestDone(const Request& request, const absl::Status& statu
 
 void Statistics::OnBatch(const BatchTrace& trace) {
   const auto wall = std::chrono::system_clock::now().time_since_epoch();
-  OfModel& model = For(*trace.model);
+  const std::shared_ptr<OfModel> held = For(*trace.model);
+  OfModel& model = *held;
   MutexLock lock(&model.mu);
   model.last_inference_ms = std::chrono::duration_cast<std::chrono::milliseconds>(wall).count();
   ++model.batches;
@@ -61,10 +63,14 @@ inference::ModelStatistics Statistics::Describe(const ModelStats& stats) {
   memory("weights", stats.weight_bytes);
   memory("plans", stats.plan_memory_bytes);
   memory("activations", stats.slot_memory.activations);
+  memory("head_graphs", stats.slot_memory.graphs);
   memory("kv", stats.slot_memory.kv);
   memory("pinned", stats.slot_memory.pinned);
+  memory("mapped", stats.mapped_bytes);
+  memory("copied", stats.copied_bytes);
 
-  OfModel& model = For(*stats.model);
+  const std::shared_ptr<OfModel> held = For(*stats.model);
+  OfModel& model = *held;
   MutexLock lock(&model.mu);
   out.set_last_inference(model.last_inference_ms);
   out.set_inference_count(model.rows);

@@ -19,6 +19,11 @@ class Statistics final : public Observer {
   // zero for a model that was never seen.
   inference::ModelStatistics Describe(const ModelStats& stats);
 
+  // Forgets models as PerModel::Retire does.
+  void Retire(IsServed is_served, MonoTime now, nanoseconds keep) {
+    models_.Retire(is_served, now, keep);
+  }
+
   void OnRequestDone(const Request& request, const absl::Status& status,
                      const RequestTrace& trace) override;
   void OnBatch(const BatchTrace& trace) override;
@@ -44,7 +49,7 @@ class Statistics final : public Observer {
     std::map<int32_t, OfBatchSize> by_batch_size ABSL_GUARDED_BY(mu);
   };
 
-  OfModel& For(const Model& model);
+  std::shared_ptr<OfModel> For(const Model& model);
 
   PerModel<OfModel> models_;
 };

@@ -50,6 +50,7 @@ void Write(const BucketStats& stats, MonoTime now, v1::BucketUse* out) {
   out->set_hit_rate(summary.hit_rate);
   out->set_cost_seconds(stats.cost_seconds);
   out->set_memory_bytes(stats.memory_bytes);
+  out->set_activation_memory_bytes(stats.activation_bytes);
   out->set_prepare_seconds(Seconds(stats.prepare_time));
   const bool used = stats.last_used != MonoTime{};
   out->set_last_used_age_seconds(used ? std::max(0.0, Seconds(now - stats.last_used)) : -1);
@@ -160,6 +161,11 @@ v1::ModelBuckets DescribeBuckets(const ModelStats& stats, const BackendInfo& bac
   const LadderChoice chosen = ChoiceOf(stats.ladder_options);
   out.mutable_ladder_options()->insert(chosen.begin(), chosen.end());
   out.mutable_ladder_kept()->insert(stats.ladder_kept.begin(), stats.ladder_kept.end());
+  out.set_head_graph_memory_bytes(slot.graphs);
+  out.set_mapped_memory_bytes(stats.mapped_bytes);
+  out.set_copied_memory_bytes(stats.copied_bytes);
+  out.set_queued_memory_bytes(stats.queued_bytes);
+  out.set_ladder_memory_bytes(stats.plan_memory_bytes + slot.activations);
   Write(stats.traffic, &out);
   Write(stats.ladder_changes, out.mutable_ladder_changes());
   Write(stats.costs, out.mutable_cost_law());

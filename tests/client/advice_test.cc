@@ -82,7 +82,7 @@ const AdviseRow kAdviseRows[] = {
      .spoil =
          [](ModelBuckets* m) {
            m->set_memory_limit_bytes(10 * kMiB);
-           m->set_plan_memory_bytes(9 * kMiB);
+           m->set_ladder_memory_bytes(9 * kMiB);
            m->mutable_ladder_changes()->set_evicted(3);
          },
      .words = {{"9.0 MiB near the limit of 10.0", "3 buckets", "memory_limit_bytes"}}},
@@ -90,14 +90,14 @@ const AdviseRow kAdviseRows[] = {
      .spoil =
          [](ModelBuckets* m) {
            m->set_memory_limit_bytes(10 * kMiB);
-           m->set_plan_memory_bytes(11 * kMiB);
+           m->set_ladder_memory_bytes(11 * kMiB);
          },
      .words = {{"exceed", "memory_limit_bytes"}}},
     {.name = "MemoryBelowTheLimitIsNot",
      .spoil =
          [](ModelBuckets* m) {
            m->set_memory_limit_bytes(10 * kMiB);
-           m->set_plan_memory_bytes(8 * kMiB);
+           m->set_ladder_memory_bytes(8 * kMiB);
          }},
     {.name = "ALowHitRateIsNamed",
      .spoil = [](ModelBuckets* m) { m->set_hit_rate(0.9); },

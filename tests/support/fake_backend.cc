@@ -32,10 +32,14 @@ constexpr int32_t kNoDraw = 1;
 
 class FakeSlot : public Slot {
  public:
-  FakeSlot(int32_t pages, int32_t page_tokens)
-      : tokens(static_cast<size_t>(pages * page_tokens), -1), pages_(pages) {}
+  FakeSlot(int32_t pages, int32_t page_tokens, int64_t activations)
+      : tokens(static_cast<size_t>(pages * page_tokens), -1),
+        pages_(pages),
+        activations_(activations) {}
   int32_t pages() const override { return pages_; }
-  SlotMemory memory() const override { return {.kv = static_cast<int64_t>(tokens.size() * 4)}; }
+  SlotMemory memory() const override {
+    return {.activations = activations_, .kv = static_cast<int64_t>(tokens.size() * 4)};
+  }
 
   std::vector<int32_t> tokens;  // [pages, page_tokens]
   // The steps started, oldest first.
@@ -48,6 +52,7 @@ class FakeSlot : public Slot {
 
  private:
   const int32_t pages_;
+  const int64_t activations_;
 };
 
 }  // namespace
@@ -161,10 +166,13 @@ class FakeBackend::Executable : public ExecutableModel {
   }
 
   int64_t page_bytes() const override { return backend_->info_.page_tokens; }
-  int64_t activation_bytes(const Bucket&) const override { return 0; }
+  int64_t activation_bytes(const Bucket& bucket) const override {
+    return bucket.tokens * backend_->options_.activation_bytes_per_token;
+  }
   absl::StatusOr<std::unique_ptr<Slot>> CreateSlot(const Bucket& largest,
                                                    int32_t pages) const override {
-    return std::make_unique<FakeSlot>(pages, backend_->info_.page_tokens);
+    return std::make_unique<FakeSlot>(pages, backend_->info_.page_tokens,
+                                      activation_bytes(largest));
   }
 
   void Start(const Plan& plan, Slot& slot, const StepBatch& batch) const override {

@@ -52,6 +52,7 @@ class FakeBackend : public Backend {
     int32_t page_tokens = 4;
     RowOrder order = RowOrder::kPositionMajor;
     int64_t plan_bytes_per_token = 10;
+    int64_t activation_bytes_per_token = 0;
     int32_t top_needs_tokens = 0;   // plans of smaller buckets refuse steps with candidates
     int64_t free_memory = 1 << 20;  // bytes; a page takes one per token
     int32_t poison_token = -1;      // rows that see this token are not finite

@@ -170,8 +170,11 @@ json DescribeModel(const ModelStatus& model, MonoTime now) {
            {{"weights", stats.weight_bytes},
             {"plans", stats.plan_memory_bytes},
             {"activations", stats.slot_memory.activations},
+            {"head_graphs", stats.slot_memory.graphs},
             {"kv", stats.slot_memory.kv},
-            {"pinned", stats.slot_memory.pinned}}}};
+            {"pinned", stats.slot_memory.pinned},
+            {"mapped", stats.mapped_bytes},
+            {"copied", stats.copied_bytes}}}};
 }
 
 json DescribeDaemon(const DaemonStatus& daemon) {

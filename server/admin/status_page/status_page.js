@@ -288,8 +288,11 @@ function memoryCard({memory}) {
     ['weights', 'weights', bytes(memory.weights)],
     ['plans', 'plans', bytes(memory.plans)],
     ['activations', 'activations', bytes(memory.activations)],
+    ['graphs of the head', 'head_graphs', bytes(memory.head_graphs)],
     ['KV pages', 'kv', bytes(memory.kv)],
-    ['pinned host memory', 'pinned', bytes(memory.pinned)]]));
+    ['pinned host memory', 'pinned', bytes(memory.pinned)],
+    ['mapped files', 'mapped', bytes(memory.mapped)],
+    ['copied files', 'copied', bytes(memory.copied)]]));
 }
 function cards(model) {
   const carried = model.batch_tokens.map(([size, weight]) => [size, size * weight]);

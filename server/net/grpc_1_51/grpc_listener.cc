@@ -127,6 +127,10 @@ bool GrpcListener::AcceptAll(int listener) {
 }
 
 void GrpcListener::Take(int listener, Descriptor connection) {
+  if (refusing_.load(std::memory_order_relaxed)) {
+    refused_for_memory_.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
   const int fd = connection.get();
   std::string peer = PeerOf(fd);
   std::string host = HostOf(peer);

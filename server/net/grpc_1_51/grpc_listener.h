@@ -55,11 +55,15 @@ class GrpcListener {
   // gRPC finds the connection closed and ends its calls.
   void Close(const std::string& peer);
 
+  // Closes all new connections at once while `refuse` is set.
+  void Refuse(bool refuse) { refusing_.store(refuse, std::memory_order_relaxed); }
+
   int port() const { return sockets_.port; }
   int64_t open() const;  // the number of open connections
-  // The numbers of connections closed because of the limits, of failures to accept,
+  // The numbers of connections closed because of the limits or of Refuse, of failures to accept,
   // and of connections that Close broke off.
   int64_t refused() const { return refused_.load(std::memory_order_relaxed); }
+  int64_t refused_for_memory() const { return refused_for_memory_.load(std::memory_order_relaxed); }
   int64_t failed_accepts() const { return failed_accepts_.load(std::memory_order_relaxed); }
   int64_t broken_off() const { return broken_off_.load(std::memory_order_relaxed); }
 
@@ -82,7 +86,9 @@ class GrpcListener {
   const Descriptor stop_;  // readable once the listener is to stop
   std::atomic<bool> stopping_ = false;
   std::unique_ptr<Acceptor> acceptor_;
+  std::atomic<bool> refusing_ = false;
   std::atomic<int64_t> refused_ = 0;
+  std::atomic<int64_t> refused_for_memory_ = 0;
   std::atomic<int64_t> failed_accepts_ = 0;
   std::atomic<int64_t> broken_off_ = 0;
   std::thread thread_;

@@ -59,7 +59,7 @@ class StreamedUnary final : public Stream, private grpc::ServerCallbackUnary {
  private:
   void Finish(grpc::Status status) override {
     watch_->Begin(context_->c_call(), "the call's answer was not taken", &wait_,
-                  TransferWatch::Kind::kOutgoing);
+                  TransferWatch::Kind::kOutgoing, static_cast<int64_t>(response_.Length()));
     if (!status.ok()) return Stream::Finish(std::move(status));
     StartWriteAndFinish(&response_, grpc::WriteOptions(), std::move(status));
   }

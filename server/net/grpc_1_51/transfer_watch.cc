@@ -20,10 +20,11 @@ TransferWatch::TransferWatch(nanoseconds patience, const char* option, Clock* cl
   thread_.emplace(clock_, clock_->Now() + patience_, [this] { return CancelExpired(); });
 }
 
-void TransferWatch::Begin(grpc_call* call, const char* what, Wait* wait, Kind kind) {
+void TransferWatch::Begin(grpc_call* call, const char* what, Wait* wait, Kind kind, int64_t bytes) {
   wait->call_ = call;
   wait->what_ = what;
   wait->kind_ = kind;
+  wait->bytes_ = bytes;
   MutexLock lock(&mu_);
   wait->end_ = clock_->Now() + patience_;
   wait->next_ = &queue_;
@@ -56,6 +57,22 @@ MonoTime TransferWatch::CancelExpired() {
                      " (", option_, ")");
     cancelled_.fetch_add(1, std::memory_order_relaxed);
     Cancel(first, GRPC_STATUS_RESOURCE_EXHAUSTED, message);
+  }
+}
+
+void TransferWatch::CutLargest(int64_t bytes) {
+  MutexLock lock(&mu_);
+  while (bytes > 0) {
+    Wait* largest = nullptr;
+    for (Wait* wait = queue_.next_; wait != &queue_; wait = wait->next_) {
+      if (wait->bytes_ > (largest == nullptr ? 0 : largest->bytes_)) largest = wait;
+    }
+    if (largest == nullptr) return;
+    bytes -= largest->bytes_;
+    cut_.fetch_add(1, std::memory_order_relaxed);
+    Cancel(largest, GRPC_STATUS_RESOURCE_EXHAUSTED,
+           "the answer was not taken, and the daemon is short of memory "
+           "(server.memory.limit_bytes)");
   }
 }
 

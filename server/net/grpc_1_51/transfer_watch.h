@@ -38,6 +38,7 @@ class TransferWatch {
     grpc_call* call_ = nullptr;
     const char* what_ = nullptr;
     Kind kind_ = Kind::kIncoming;
+    int64_t bytes_ = 0;
     MonoTime end_;
     Wait* previous_ = nullptr;  // both are null outside the queue
     Wait* next_ = nullptr;
@@ -48,14 +49,22 @@ class TransferWatch {
   TransferWatch(nanoseconds patience, const char* option, Clock* clock);
 
   // Begins a wait: unless End follows within the patience, cancels `call` with RESOURCE_EXHAUSTED
-  // and a message that begins with the static text `what`.
-  void Begin(grpc_call* call, const char* what, Wait* wait, Kind kind = Kind::kIncoming);
+  // and a message that begins with the static text `what`. `bytes` is the memory that an answer
+  // holds meanwhile.
+  void Begin(grpc_call* call, const char* what, Wait* wait, Kind kind = Kind::kIncoming,
+             int64_t bytes = 0);
   // Ends a wait. Does nothing if it has not begun or has ended.
   void End(Wait* wait);
+
+  // Cancels, with RESOURCE_EXHAUSTED, the calls of the largest outgoing waits, until they held
+  // `bytes` or there are none.
+  void CutLargest(int64_t bytes);
 
   // Cancels, with UNAVAILABLE, the calls of all incoming waits, and of those that begin later.
   void EndIncoming();
 
+  // The number of calls that CutLargest has cancelled.
+  int64_t cut() const { return cut_.load(std::memory_order_relaxed); }
   // The number of calls cancelled so far because a wait lasted too long.
   int64_t cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
@@ -71,6 +80,7 @@ class TransferWatch {
   const char* const option_;
   Clock* const clock_;
   std::atomic<int64_t> cancelled_ = 0;
+  std::atomic<int64_t> cut_ = 0;
   Mutex mu_;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;  // EndIncoming was called
   Wait queue_ ABSL_GUARDED_BY(mu_);          // its next_ is the head, its previous_ the tail

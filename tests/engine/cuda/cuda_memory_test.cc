@@ -163,6 +163,22 @@ class Served {
   absl::Status status;             // the result of Serve
 };
 
+// What the account tells is what the device has lost, with KV pages in all that was left.
+TEST(CudaMemoryTest, TheAccountOfAFullModelIsWhatTheDeviceLacks) {
+  constexpr int64_t kGraphs = 60;
+  const Served full(kGraphs);
+  ASSERT_TRUE(full.status.ok()) << full.status;
+  const ModelStats stats = full.engine->Stats()[0];
+  const int64_t taken = kGraphs * kGraph + kGraph / 2 - full.device().FreeMemory();
+  const int64_t account = stats.weight_bytes + stats.plan_memory_bytes +
+                          stats.slot_memory.activations + stats.slot_memory.graphs +
+                          stats.slot_memory.kv;
+  EXPECT_NEAR(static_cast<double>(account) / static_cast<double>(taken), 1, 0.05)
+      << "the account has " << account << " bytes, the device lacks " << taken << ": weights "
+      << stats.weight_bytes << ", activations " << stats.slot_memory.activations << ", KV "
+      << stats.slot_memory.kv << ", plans " << stats.plan_memory_bytes;
+}
+
 // The largest bucket is captured first, then the others from the smallest on. If there is no memory
 // for the graph of the largest bucket, or even of the head, their kernels are launched one by one.
 TEST(CudaMemoryTest, AtTheStartTheLadderHasTheBucketsThatMemoryAllows) {

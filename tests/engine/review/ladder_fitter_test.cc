@@ -110,6 +110,20 @@ TEST_F(LadderFitterTest, DropsTheLeastBenefitPerByteUntilMemorySuffices) {
   EXPECT_THAT(Prune({100, 400, 600}, {}), ElementsAre(100, 400, 1000));
 }
 
+TEST_F(LadderFitterTest, OnlyBucketsThatMemoryRemovesAreEvicted) {
+  const std::vector<WeightedSize> totals = {{100, 10}, {400, 1}, {600, 30}};
+  const auto evicted = [&](double least_usage, int64_t limit_bytes) {
+    options_.min_bucket_usage = least_usage;
+    options_.memory_limit_bytes = limit_bytes;
+    return TokensOf(LadderFitter(options_, kLimits, costs_, prices_)
+                        .Evicted(MakePackedLadder({100, 400, 600, 1000}, kLimits), totals));
+  };
+  EXPECT_THAT(evicted(0, 0), ElementsAre());
+  EXPECT_THAT(evicted(0, 2099), ElementsAre(400));
+  EXPECT_THAT(evicted(0.1, 2099), ElementsAre()) << "it goes because it is not used";
+  EXPECT_THAT(evicted(0.1, 1500), ElementsAre(600));
+}
+
 TEST(Pool, AveragesTheWeightsOfEachTotal) {
   const std::vector<WeightedSize> pooled = Pool({{{{5, 2}, {7, 4}}, {{7, 2}, {9, 2}}}});
   ASSERT_EQ(pooled.size(), 3u);

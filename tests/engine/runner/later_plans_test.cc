@@ -110,6 +110,7 @@ TEST_F(LaterPlansTest, ThePlanThatExceedsTheLimitIsGivenBack) {
   Finish();
   EXPECT_THAT(Ladder(&ready_), ElementsAre(8, 16, 128));
   EXPECT_EQ(engine_->Stats().front().plan_memory_bytes, 1520);
+  EXPECT_EQ(engine_->Stats().front().ladder_changes.evicted, 2);
   EXPECT_THAT(observer_.notices(), ElementsAre(HasSubstr("memory_limit_bytes")));
   backend_.AwaitLivePlans(3);
 }

@@ -217,6 +217,59 @@ const MemoryLimitRow kMemoryLimitRows[] = {
 };
 SLUICE_TABLE(MemoryLimitTable, kMemoryLimitRows);
 
+// Plans take 10 bytes per token, and the activations of the maximum 2 more.
+TEST_F(WarmUpTest, TheLimitCountsActivationsAndTheBucketsThatItKeepsOutAreEvicted) {
+  FakeBackend device(FakeBackend::Options{.activation_bytes_per_token = 2});
+  EngineOptions options = SmallOptions();
+  const auto run = [&](int64_t limit_bytes) {
+    options.ladder.memory_limit_bytes = limit_bytes;
+    return WarmUp(model_, options, &device, &clock_, &observer_);
+  };
+  const absl::StatusOr<PreparedModel> all = run(1200 + 128);
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_THAT(TokensOf(all->ladder->buckets()), ElementsAre(8, 16, 32, 64));
+  EXPECT_EQ(all->evicted, 0);
+  const absl::StatusOr<PreparedModel> fewer = run(1200 + 127);
+  EXPECT_THAT(TokensOf(fewer->ladder->buckets()), ElementsAre(8, 16, 64));
+  EXPECT_EQ(fewer->evicted, 1);
+  EXPECT_EQ(run(1)->evicted, 3);
+}
+
+// The activations take 2 bytes per token of the largest bucket.
+TEST_F(WarmUpTest, AMaximumThatNobodyDemandsFitsTheLimit) {
+  FakeBackend device(
+      FakeBackend::Options{.plan_bytes_per_token = 0, .activation_bytes_per_token = 2});
+  EngineOptions options = SmallOptions();
+  options.batch.max_batch_tokens = 0;
+  const auto largest = [&](int64_t limit_bytes) {
+    options.ladder.memory_limit_bytes = limit_bytes;
+    const auto prepared = WarmUp(model_, options, &device, &clock_, &observer_);
+    EXPECT_TRUE(prepared.ok()) << prepared.status();
+    return prepared->ladder->largest().tokens;
+  };
+  EXPECT_EQ(largest(0), 4096);
+  EXPECT_EQ(largest(8192), 4096);
+  EXPECT_EQ(largest(8191), 2048);
+  EXPECT_EQ(largest(1000), 256);
+  options.batch.max_batch_tokens = 512;
+  EXPECT_EQ(largest(1000), 512) << "what is demanded stays";
+}
+
+TEST_F(WarmUpTest, AModelThatDoesNotFitTheFreeMemoryIsRefused) {
+  EngineOptions options = SmallOptions();
+  for (const bool fits : {true, false}) {
+    FakeBackend device(FakeBackend::Options{.activation_bytes_per_token = 10,
+                                            .free_memory = fits ? 1 << 20 : 640});
+    const auto prepared = WarmUp(model_, options, &device, &clock_, &observer_);
+    EXPECT_EQ(prepared.ok(), fits);
+    if (fits) continue;
+    EXPECT_TRUE(absl::IsResourceExhausted(prepared.status()));
+    const std::string message(prepared.status().message());
+    EXPECT_THAT(message, HasSubstr("640 bytes of activations (engine.batch.max_batch_tokens)"));
+    EXPECT_THAT(message, HasSubstr("(engine.kv.memory_bytes), but only 640 are free"));
+  }
+}
+
 TEST_F(WarmUpTest, TheDefaultBatchHoldsTheLongestSequenceIfThatIsNotCut) {
   EngineOptions options = SmallOptions();
   options.batch.max_batch_tokens = 0;
@@ -316,8 +369,8 @@ TEST(WarmUp, TakesAQuarterOfLittleFreeMemory) {
     return WarmUp(FakeModel(FakeConfig()), options, &backend, &clock, &observer)->kv.pages;
   };
   EXPECT_EQ(pages(SmallOptions()), 25);
-  FakeBackend full(FakeBackend::Options{.free_memory = 0});
-  EXPECT_EQ(WarmUp(FakeModel(FakeConfig()), SmallOptions(), &full, &clock, &observer)->kv.pages,
+  FakeBackend least(FakeBackend::Options{.free_memory = 4 * 19});
+  EXPECT_EQ(WarmUp(FakeModel(FakeConfig()), SmallOptions(), &least, &clock, &observer)->kv.pages,
             19);
 }
 

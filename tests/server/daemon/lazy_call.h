@@ -53,6 +53,11 @@ class LazyCall {
     }
   }
 
+  // Waits until the daemon has begun to answer.
+  void AwaitHeaders() {
+    call_->ReadInitialMetadata(this);
+    Await();
+  }
   // Reads the answer, if there is one, and the end of the call.
   grpc::Status Read() {
     grpc::ByteBuffer answer;

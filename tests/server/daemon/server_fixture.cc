@@ -20,6 +20,7 @@ TestDaemon::Options::Options() : model(TextModel()) {
   server.admin.address = "";
   server.admin.on_grpc_address = true;
   server.log.level = "error";
+  backend.activation_bytes_per_token = 4;
 }
 
 TestDaemon::Options TestDaemon::Options::WithHttp() {
@@ -34,9 +35,9 @@ TestDaemon::TestDaemon(const Options& options)
       metrics_(backend_.info().device, "1.2.3"),
       observers_({&metrics_, &statistics_, &activity_}),
       engine_(Engine::Create(options.engine, &backend_, Clock::Real(), &observers_)) {
-  auto server = Server::Start(
-      options.server, "1.2.3", options.engine,
-      {engine_.get(), Clock::Real(), &metrics_, &statistics_, &activity_, &replies_, log_.get()});
+  auto server = Server::Start(options.server, "1.2.3", options.engine,
+                              {engine_.get(), Clock::Real(), &metrics_, &statistics_, &activity_,
+                               &replies_, log_.get(), /*access=*/nullptr, options.resident});
   SLUICE_CHECK(server.ok());
   server_ = *std::move(server);
   SLUICE_CHECK(engine_->Serve(options.model).ok());

@@ -3,11 +3,13 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/resident_memory.h"
 #include "engine/engine.h"
 #include "proto/health.grpc.pb.h"
 #include "proto/inference.grpc.pb.h"
@@ -28,6 +30,7 @@ class TestDaemon {
     EngineOptions engine;
     ServerOptions server;
     FakeBackend::Options backend;
+    std::function<int64_t()> resident = ResidentBytes;
     std::shared_ptr<const Model> model;  // TextModel()
     Options();  // gRPC on a free loopback port, no HTTP, only errors are logged
     static Options WithHttp();

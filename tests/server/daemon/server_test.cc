@@ -212,8 +212,9 @@ TEST(ServerTest, AnIdleStreamDoesNotDelayOtherCalls) {
 }
 
 TEST(ServerTest, TheDefaultQuotaIsAPlausiblePartOfTheMemory) {
-  EXPECT_GT(MemoryQuota({}), int64_t{16} << 20);
-  EXPECT_LT(MemoryQuota({}), int64_t{1} << 44);
+  const int64_t quota = WithMemoryShares(ServerOptions()).grpc.memory_quota_bytes;
+  EXPECT_GT(quota, int64_t{16} << 20);
+  EXPECT_LT(quota, int64_t{1} << 44);
 }
 
 }  // namespace

@@ -17,7 +17,9 @@ BucketStats Used(Bucket bucket, int64_t batches, int64_t hits, int64_t useful, i
           .useful_tokens = useful,
           .computed_tokens = computed,
           .bucket_tokens = batches * bucket.tokens,
-          .sequences = sequences};
+          .sequences = sequences,
+          .activation_bytes = 1000 + 7 * bucket.tokens,
+          .exact_activation_bytes = batches * 1000 + 7 * useful};
 }
 
 TEST(BucketLabel, DistinguishesTheLayouts) {
@@ -36,7 +38,7 @@ TEST(Summarize, WeighsBucketsByTheirTokens) {
   EXPECT_DOUBLE_EQ(all.padding_efficiency, 140.0 / 200);
   EXPECT_DOUBLE_EQ(all.executed_efficiency, 140.0 / 145);
   EXPECT_DOUBLE_EQ(all.row_efficiency, 22.0 / 48);
-  EXPECT_DOUBLE_EQ(all.memory_overhead, 200.0 / 140 - 1);
+  EXPECT_DOUBLE_EQ(all.memory_overhead, (11'000.0 + 7 * 200) / (11'000 + 7 * 140) - 1);
 }
 
 TEST(Summarize, WithoutBatchesAllRatiosAreZero) {

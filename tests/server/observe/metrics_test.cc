@@ -41,6 +41,40 @@ class MetricsTest : public ::testing::Test {
   RequestTrace trace_;
 };
 
+TEST_F(MetricsTest, ASeriesEndsSomeTimeAfterItsModel) {
+  const auto count = [&] {
+    metrics_.OnAdmitted(request_);
+    metrics_.OnRequestDone(request_, absl::CancelledError(""), trace_);
+    metrics_.OnRequestDone(request_, absl::DeadlineExceededError(""), trace_);
+    metrics_.OnRefused("text", "memory");
+    metrics_.OnRefused("", "malformed");
+    metrics_.OnStepFailed(*model_, absl::InternalError(""), 1);
+    metrics_.OnPlan({model_.get(), {}, /*ok=*/true, milliseconds(1), /*memory_bytes=*/1});
+  };
+  const auto retire = [&](bool served, int minute) {
+    metrics_.Retire([=](std::string_view, int64_t) { return served; },
+                    MonoTime(std::chrono::minutes(minute)), std::chrono::minutes(10));
+  };
+  const auto of_model = [&] {
+    int series = 0;
+    for (const auto& [name, value] : Samples()) series += name.find("model=\"text\"") != name.npos;
+    return series;
+  };
+  count();
+  const int all = of_model();
+  EXPECT_GT(all, 20);
+  retire(true, 0);
+  retire(false, 60);
+  retire(false, 69);
+  EXPECT_EQ(of_model(), all);
+  retire(false, 70);
+  EXPECT_EQ(of_model(), 0);
+  EXPECT_EQ(Sum("sluice_rejected_total"), 1) << "the refusal without a model";
+  count();
+  EXPECT_EQ(of_model(), all);
+  EXPECT_EQ(Sum("sluice_admitted_total"), 1) << "it begins anew";
+}
+
 TEST_F(MetricsTest, EndedRequestsAreCountedByCodeAndStage) {
   for (int i = 0; i < 6; ++i) metrics_.OnAdmitted(request_);
   metrics_.OnRequestDone(request_, absl::OkStatus(), trace_);

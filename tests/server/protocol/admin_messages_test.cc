@@ -51,7 +51,12 @@ TEST(DescribeBuckets, DescribesEachBucketAndTheirTotals) {
   EXPECT_FALSE(model.buckets(1).in_ladder());
   EXPECT_LT(model.buckets(1).last_used_age_seconds(), 0);
   EXPECT_EQ(model.batches(), 4);
-  EXPECT_DOUBLE_EQ(model.memory_overhead(), 64.0 / 48 - 1);
+  EXPECT_DOUBLE_EQ(model.memory_overhead(), 4 * 200.0 / 600 - 1);
+  EXPECT_EQ(used.activation_memory_bytes(), 200);
+  EXPECT_EQ(model.ladder_memory_bytes(), 20 + 21);
+  EXPECT_EQ(model.mapped_memory_bytes(), 25);
+  EXPECT_EQ(model.copied_memory_bytes(), 26);
+  EXPECT_EQ(model.queued_memory_bytes(), 16);
   ASSERT_EQ(model.lengths_size(), 2);
   EXPECT_EQ(model.lengths(1).tokens(), 7);
   EXPECT_EQ(model.tokens_per_second(), 70);
@@ -156,7 +161,7 @@ TEST(DescribeRequest, NamesRequestsThatSharedAStepAndHidesThoseOfOtherCallers) {
   EXPECT_EQ(step.other_requests(), 4);
   ASSERT_EQ(step.shared_with_size(), 3);
   EXPECT_EQ(step.shared_with(0), "mine");
-  EXPECT_THAT(step.shared_with(1), testing::MatchesRegex("#[0-9a-f]+"));
+  EXPECT_THAT(step.shared_with(1), ::testing::MatchesRegex("#[0-9a-f]+"));
   EXPECT_EQ(step.shared_with(1).size(), 17u);
   EXPECT_NE(step.shared_with(1), step.shared_with(2));
   EXPECT_EQ(DescribeRequest(explanation).steps(0).shared_with(1), step.shared_with(1));

@@ -33,6 +33,8 @@ ModelStats ExampleStats(MonoTime now, const std::string& name) {
                     .bucket_tokens = 64,
                     .sequences = 9,
                     .memory_bytes = 100,
+                    .activation_bytes = 200,
+                    .exact_activation_bytes = 600,
                     .cost_seconds = 0.25,
                     .last_used = now - std::chrono::seconds(5),
                     .prepare_time = std::chrono::milliseconds(20)},
@@ -47,8 +49,10 @@ ModelStats ExampleStats(MonoTime now, const std::string& name) {
   stats.estimated_drain = std::chrono::milliseconds(180);
   stats.steps = 19;
   stats.plan_memory_bytes = 20;
-  stats.slot_memory = {.activations = 21, .kv = 23, .pinned = 24};
+  stats.slot_memory = {.activations = 21, .graphs = 27, .kv = 23, .pinned = 24};
   stats.weight_bytes = 22;
+  stats.mapped_bytes = 25;
+  stats.copied_bytes = 26;
   stats.traffic.lengths = {{3, 1.5}, {7, 2}};
   stats.traffic.shape_entropy_bits = 2.5;
   stats.traffic.arrivals = {.sequences_per_second = 10, .tokens_per_second = 70};

@@ -55,9 +55,14 @@ TEST(StatusJson, QueueAndTotalsEqualTheEnginesStatistics) {
                                   {"bytes", 16},
                                   {"oldest_age", 0.17},
                                   {"drain", 0.18}}));
-  EXPECT_EQ(
-      model["memory"],
-      json({{"plans", 20}, {"weights", 22}, {"activations", 21}, {"kv", 23}, {"pinned", 24}}));
+  EXPECT_EQ(model["memory"], json({{"plans", 20},
+                                   {"weights", 22},
+                                   {"activations", 21},
+                                   {"kv", 23},
+                                   {"pinned", 24},
+                                   {"head_graphs", 27},
+                                   {"mapped", 25},
+                                   {"copied", 26}}));
   EXPECT_EQ(model["ladder"], json({{"added", 1},
                                    {"removed", 2},
                                    {"merged", 3},

@@ -1,0 +1,120 @@
+#include "server/common/memory_plan.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/cgroup.h"
+
+namespace sluice {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kMostQueueBytes = int64_t{1} << 30;
+// What freed memory the heaps keep, and what connections, headers and threads take.
+constexpr int64_t kReserveShare = 8;
+constexpr int64_t kMostReserve = 512 * kMiB;
+constexpr int64_t kParsedShare = 8;
+// A message takes about its bytes again as Protobuf, and once more as the request made of it.
+constexpr int64_t kParsedFactor = 3;
+
+std::string Mebibytes(int64_t bytes) {
+  return absl::StrFormat("%.1f MiB", static_cast<double>(bytes) / static_cast<double>(kMiB));
+}
+
+}  // namespace
+
+int64_t MemoryPlan::sum() const {
+  int64_t bytes = 0;
+  for (const MemoryLine& line : lines) bytes += line.bytes;
+  return bytes;
+}
+
+int64_t MemoryPlan::Of(std::string_view use) const {
+  const auto found =
+      std::find_if(lines.begin(), lines.end(), [&](const auto& line) { return line.use == use; });
+  return found == lines.end() ? 0 : found->bytes;
+}
+
+std::string MemoryPlan::Text() const {
+  std::string text =
+      absl::StrCat(Mebibytes(sum()), " of ", Mebibytes(limit), " (server.memory.limit_bytes)");
+  const char* separator = ": ";
+  for (const MemoryLine& line : lines) {
+    absl::StrAppend(&text, separator, line.use, " ", Mebibytes(line.bytes), " (", line.option, ")");
+    separator = ", ";
+  }
+  return text;
+}
+
+absl::Status MemoryPlan::Check() const {
+  if (sum() <= limit) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the memory does not suffice for what is configured: ", Text()));
+}
+
+int64_t MemoryLimit(const MemoryOptions& options) {
+  if (options.limit_bytes > 0) return options.limit_bytes;
+  const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
+  return std::min(machine, CgroupMemory(ReadSystemFile).value_or(machine));
+}
+
+ServerOptions WithMemoryShares(ServerOptions options) {
+  options.memory.limit_bytes = MemoryLimit(options.memory);
+  const int64_t limit = options.memory.limit_bytes;
+  if (options.grpc.memory_quota_bytes == 0) options.grpc.memory_quota_bytes = limit / 4;
+  if (options.grpc.max_unread_bytes == 0) options.grpc.max_unread_bytes = limit / 8;
+  return options;
+}
+
+EngineOptions WithMemoryShares(EngineOptions options, int64_t limit) {
+  if (options.queue.max_bytes == 0) options.queue.max_bytes = std::min(limit / 16, kMostQueueBytes);
+  return options;
+}
+
+int PreparationThreads() {
+  return std::max(2, static_cast<int>(std::thread::hardware_concurrency()) / 2);
+}
+
+int64_t ParsedBytes(const ServerOptions& options) {
+  return std::min(PreparationThreads() * options.grpc.max_message_bytes * kParsedFactor,
+                  options.memory.limit_bytes / kParsedShare);
+}
+
+MemoryPlan PlanMemory(const ServerOptions& options, int64_t queue_bytes, int64_t models,
+                      int64_t process_bytes) {
+  const int64_t limit = options.memory.limit_bytes;
+  return {.limit = limit,
+          .lines = {
+              {"process", process_bytes, "cpu.threads"},
+              {"heaps", std::min(limit / kReserveShare, kMostReserve), "server.memory.limit_bytes"},
+              {"messages", options.grpc.memory_quota_bytes, "server.grpc.memory_quota_bytes"},
+              {"parsed_requests", ParsedBytes(options), "server.grpc.max_message_bytes"},
+              {"unread_answers", options.grpc.max_unread_bytes, "server.grpc.max_unread_bytes"},
+              {"queue", queue_bytes * models, "engine.queue.max_bytes"},
+          }};
+}
+
+void AddModels(std::span<const ModelStats> models, bool on_cpu, MemoryPlan* plan) {
+  int64_t weights = 0, plans = 0, activations = 0, kv = 0, pinned = 0;
+  for (const ModelStats& stats : models) {
+    weights += stats.copied_bytes;
+    pinned += stats.slot_memory.pinned;
+    if (!on_cpu) continue;
+    weights += stats.weight_bytes;
+    plans += stats.plan_memory_bytes;
+    activations += stats.slot_memory.activations;
+    kv += stats.slot_memory.kv;
+  }
+  plan->lines.push_back({"weights", weights, "models, server.memory.copy_weights"});
+  plan->lines.push_back({"activations", activations, "engine.batch.max_batch_tokens"});
+  plan->lines.push_back({"kv", kv, "engine.kv.memory_bytes"});
+  plan->lines.push_back({"plans", plans, "engine.ladder.memory_limit_bytes"});
+  plan->lines.push_back({"pinned", pinned, "engine.batch.max_batch_tokens"});
+}
+
+}  // namespace sluice

@@ -1,0 +1,64 @@
+// The plan of the process's memory: what each use may take at most.
+//
+//   options = WithMemoryShares(options);
+//   const MemoryPlan plan = PlanMemory(options, queue_bytes, models, ResidentBytes());
+//   SLUICE_RETURN_IF_ERROR(plan.Check());
+//
+// A line is a bound that something keeps: gRPC's quota, a MemoryBudget, the queue's max_bytes, or
+// what a model took when it was loaded.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/engine_stats.h"
+#include "engine/options.h"
+#include "server/common/options.h"
+
+namespace sluice {
+
+struct MemoryLine {
+  const char* use;  // a label of metrics
+  int64_t bytes;
+  const char* option;  // the option that makes the line smaller
+};
+
+struct MemoryPlan {
+  int64_t limit = 0;
+  std::vector<MemoryLine> lines{};
+
+  int64_t sum() const;
+  // Returns the bytes of a line, or 0 if there is none of this use.
+  int64_t Of(std::string_view use) const;
+  // Returns "limit 2048 MiB (...): messages 512 MiB (server.grpc.memory_quota_bytes), ...".
+  std::string Text() const;
+  // Returns ResourceExhausted, with all lines and their options, if the sum exceeds the limit.
+  absl::Status Check() const;
+};
+
+// Returns limit_bytes or, if it is 0, the memory of the cgroup or the machine.
+int64_t MemoryLimit(const MemoryOptions& options);
+
+// Replaces each 0 that means a share of the memory by its number of bytes.
+ServerOptions WithMemoryShares(ServerOptions options);
+EngineOptions WithMemoryShares(EngineOptions options, int64_t limit);
+
+// Returns the number of threads that read messages: half of the machine's, so that steps get the
+// other half, and at least two, so that one slow text does not stop all others.
+int PreparationThreads();
+
+// Returns the bytes that messages may take while they are parsed and validated.
+int64_t ParsedBytes(const ServerOptions& options);
+
+// Returns the plan without models, for `models` queues of `queue_bytes` each. `process_bytes` is
+// what the process takes before it serves. Requires that `options` are WithMemoryShares.
+MemoryPlan PlanMemory(const ServerOptions& options, int64_t queue_bytes, int64_t models,
+                      int64_t process_bytes);
+
+// Adds the memory that the models of the host take; on a GPU this is pinned memory alone.
+void AddModels(std::span<const ModelStats> models, bool on_cpu, MemoryPlan* plan);
+
+}  // namespace sluice

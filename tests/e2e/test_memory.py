@@ -1,0 +1,168 @@
+"""Tests the memory plan of the process, and what a peer can do against it."""
+
+import contextlib
+import os
+import re
+import shutil
+import struct
+import subprocess
+import threading
+
+import grpc
+import numpy as np
+import pytest
+from always import await_balance
+from conftest import SANITIZED, SLUICED, free_port
+from http2 import END_STREAM, INFER, INITIAL_WINDOW_SIZE, Connection, message
+from infer import ids_inputs, infer, tensor
+from limits import MIB, resident
+from test_recommender import RECOMMENDER
+from tritonclient.grpc import service_pb2
+from tritonclient.utils import InferenceServerException
+from waiting import PATIENCE_S, wait_until
+
+LIMIT = "--server.memory.limit-bytes"
+
+
+def plan(server):
+    """Returns the lines of the plan by their use."""
+    return {dict(labels)["use"]: value for (name, labels), value in server.metrics().items()
+            if name == "sluice_memory_limit_bytes"}
+
+
+def test_the_plan_is_exported_and_printed(daemon):
+    server = daemon(LIMIT, "1GiB")
+    lines = plan(server)
+    limit = lines.pop("all")
+    assert limit == 1 << 30
+    assert lines["messages"] == limit // 4
+    assert lines["unread_answers"] == limit // 8
+    assert lines["queue"] == limit // 16
+    assert lines["weights"] > 0 and lines["kv"] > 0 and lines["activations"] > 0
+    assert sum(lines.values()) <= limit
+    used = server.metric("sluice_memory_bytes", use="all")
+    assert 0 < used < limit
+    status, output = server.stop()
+    assert status == 0
+    printed = re.search(r"memory plan.*", output).group(0)
+    for use in lines:
+        assert f"{use} " in printed, printed
+
+
+@pytest.mark.parametrize("options, words", [
+    (["--server.grpc.memory-quota-bytes", "500MiB"],
+     ["messages 500.0 MiB (server.grpc.memory_quota_bytes)", "of 512.0 MiB"]),
+    (["--engine.kv.memory-bytes", "400MiB"], ["engine.kv.memory_bytes", "queue 32.0 MiB"]),
+], ids=["bounds_of_calls", "kv"])
+def test_a_plan_that_does_not_fit_is_refused(options, words):
+    run = subprocess.run(
+        [SLUICED, "--server.grpc.address", f"127.0.0.1:{free_port()}", "--server.metrics.address",
+         "", "--server.admin.address", "", "--model", f"recommender={RECOMMENDER}", LIMIT,
+         "512MiB", *options],
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert run.returncode == 1, run.stdout + run.stderr
+    for word in words:
+        assert word in run.stderr, run.stderr
+
+
+def logits(rows):
+    built = service_pb2.ModelInferRequest(model_name="demo")
+    built.inputs.add(name="input_ids", datatype="INT32", shape=[rows, 1])
+    built.raw_input_contents.append(struct.pack("<i", 1) * rows)
+    built.parameters["max_tokens"].int64_param = 1
+    built.outputs.add(name="logits")
+    return built.SerializeToString()
+
+
+def numbers(count):
+    """Returns a message whose numbers take eight times its bytes once it is parsed."""
+    built = service_pb2.ModelInferRequest(model_name="demo")
+    values = built.inputs.add(name="input_ids", datatype="INT64", shape=[1, count])
+    values.contents.int64_contents.extend([1] * count)
+    return built.SerializeToString()
+
+
+def text(size):
+    built = service_pb2.ModelInferRequest(model_name="demo")
+    values = built.inputs.add(name="text_input", datatype="BYTES", shape=[1, 1])
+    values.contents.bytes_contents.append(b"a" * size)
+    return built.SerializeToString()
+
+
+def send_half(server):
+    """Begins messages that never end, on one connection."""
+    with contextlib.suppress(OSError), Connection(server.grpc) as connection:
+        for stream in range(1, 16, 2):
+            connection.open(stream, INFER)
+            connection.send(stream, message(b"x" * MIB, length=60 * MIB))
+        connection.wait(lambda: False, 3)
+
+
+def read_nothing(server, body):
+    """Makes calls on one connection and takes no answer."""
+    with (contextlib.suppress(OSError),
+          Connection(server.grpc, [(INITIAL_WINDOW_SIZE, 0)]) as connection):
+        for stream in range(1, 400, 2):
+            connection.open(stream, INFER)
+            connection.send(stream, message(body), END_STREAM)
+        connection.wait(lambda: False, 3)
+
+
+def call(server, body):
+    """Makes calls at the same time and reads their answers."""
+    with grpc.insecure_channel(server.grpc, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        calls = [channel.unary_unary(INFER).future(body) for _ in range(8)]
+        for each in calls:
+            each.exception()
+
+
+@pytest.mark.skipif(SANITIZED, reason="sanitizers take memory of their own")
+def test_an_adversary_stays_below_the_plan(daemon):
+    server = daemon(LIMIT, "512MiB", "--server.grpc.transfer-timeout-us", "5s")
+    limit = plan(server)["all"]
+    answer, long_list, long_text = logits(1024), numbers(4 * MIB), text(16 * MIB)
+    attacks = [(send_half,), (read_nothing, answer), (call, long_list), (call, long_text)]
+    threads = [threading.Thread(target=each[0], args=(server, *each[1:])) for each in attacks * 5]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert resident(server, "VmHWM") <= limit
+    wait_until(lambda: server.metric("sluice_memory_overload") == 0, what="memory stays short")
+    with server.client() as client:
+        assert infer(client, ids_inputs([[1, 2]]), max_tokens=1)
+    await_balance(server)
+
+
+@pytest.fixture
+def recommender(tmp_path):
+    """A copy of the model that a test may spoil."""
+    return shutil.copytree(RECOMMENDER, tmp_path / "recommender")
+
+
+def scores(client):
+    candidates = tensor("candidate_ids", np.array([[7, 9]], np.int32), "INT32")
+    return infer(client, [*ids_inputs([[1, 2, 3]]), candidates], ["candidate_scores"],
+                 "recommender")["candidate_scores"]
+
+
+def test_a_mapped_file_that_is_cut_is_named(daemon, recommender):
+    server = daemon(models=[("recommender", recommender)])
+    with server.client() as client:
+        scores(client)
+        os.truncate(recommender / "model.safetensors", 0)
+        with pytest.raises(InferenceServerException):
+            scores(client)
+    output, _ = server.process.communicate(timeout=PATIENCE_S)
+    assert server.process.returncode == -7, output
+    assert f"model recommender version 1, file {recommender}/model.safetensors" in output
+
+
+def test_a_copied_file_may_be_cut(daemon, recommender):
+    server = daemon("--server.memory.copy-weights", "true", models=[("recommender", recommender)])
+    size = os.path.getsize(recommender / "model.safetensors")
+    assert server.metric("sluice_device_memory_bytes", state="copied") == size
+    with server.client() as client:
+        before = scores(client)
+        os.truncate(recommender / "model.safetensors", 0)
+        np.testing.assert_array_equal(scores(client), before)

@@ -1,0 +1,78 @@
+// Fills a model on the CPU and compares what its account says with what the process takes.
+#include <malloc.h>
+
+#include <random>
+
+#include "base/resident_memory.h"
+#include "engine/cpu/cpu_backend.h"
+#include "engine/engine.h"
+#include "gtest/gtest.h"
+#include "tests/support/checkpoint_writer.h"
+#include "tests/support/random_requests.h"
+#include "tests/support/recording_observer.h"
+
+namespace sluice {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+int64_t Resident() {
+  malloc_trim(0);
+  return ResidentBytes();
+}
+
+// Runs prompts of random tokens until no KV page was free, so that one that was kept had to go.
+void FillPages(Engine* engine, const std::shared_ptr<const Model>& model) {
+  std::mt19937 random(11);
+  std::uniform_int_distribution<int32_t> token(0,
+                                               static_cast<int32_t>(model->config.vocab_size) - 1);
+  for (int i = 0; i < 100; ++i) {
+    if (engine->Stats()[0].kv.evicted > 0) return;
+    auto spec = std::make_shared<RequestSpec>();
+    spec->model = model;
+    spec->lengths = {static_cast<int32_t>(model->config.max_positions) - 1};
+    spec->max_tokens = 1;
+    Request request;
+    request.spec = std::move(spec);
+    for (int32_t j = 0; j < request.spec->lengths[0]; ++j) request.tokens.push_back(token(random));
+    SubmitTo(engine, request)->AwaitDone();
+  }
+  FAIL() << "pages stay free";
+}
+
+TEST(MemoryAccount, EqualsWhatAFullModelAddsToTheProcess) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers take memory of their own";
+#endif
+  ModelConfig config = testing::TinyConfig(4);
+  config.vocab_size = 4096;
+  config.hidden_size = 256;
+  config.intermediate_size = 1024;
+  config.heads = config.kv_heads = 4;
+  config.head_dim = 64;
+  config.max_positions = 512;
+  const auto model = testing::RandomModel(config, 5);
+  const auto backend = MakeCpuBackend({.threads = 2});
+  ASSERT_TRUE(backend.ok()) << backend.status();
+  RecordingObserver observer;
+  EngineOptions options;
+  options.kv.memory_bytes = 48 * kMiB;
+  options.batch.max_batch_tokens = 1024;
+  const auto engine = Engine::Create(options, backend->get(), Clock::Real(), &observer);
+  const int64_t before = Resident();
+  const absl::Status served = engine->Serve(model);
+  ASSERT_TRUE(served.ok()) << served;
+  FillPages(engine.get(), model);
+  const int64_t grown = Resident() - before;
+  const ModelStats stats = engine->Stats()[0];
+  EXPECT_GE(stats.slot_memory.kv, 47 * kMiB);
+  const int64_t account = stats.weight_bytes + stats.plan_memory_bytes +
+                          stats.slot_memory.activations + stats.slot_memory.kv;
+  EXPECT_NEAR(static_cast<double>(account) / static_cast<double>(grown), 1, 0.05)
+      << "the account has " << account << " bytes, the process grew by " << grown << ": weights "
+      << stats.weight_bytes << ", activations " << stats.slot_memory.activations << ", KV "
+      << stats.slot_memory.kv << ", plans " << stats.plan_memory_bytes;
+}
+
+}  // namespace
+}  // namespace sluice
