@@ -1,5 +1,6 @@
 #include "server/protocol/admin_messages.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -146,13 +147,14 @@ TEST(DescribeRequest, NamesRequestsThatSharedAStepAndHidesThoseOfOtherCallers) {
   explanation.steps[0].company = company;
   explanation.steps[0].count = 3;
   explanation.steps[0].last_step = 9;
-  const auto& step = DescribeRequest(explanation).steps(0);
+  const auto response = DescribeRequest(explanation);
+  const auto& step = response.steps(0);
   EXPECT_EQ(step.steps(), 3);
   EXPECT_EQ(step.last_step(), 9);
   EXPECT_EQ(step.other_requests(), 4);
   ASSERT_EQ(step.shared_with_size(), 3);
   EXPECT_EQ(step.shared_with(0), "mine");
-  EXPECT_THAT(step.shared_with(1), testing::MatchesRegex("#[0-9a-f]+"));
+  EXPECT_THAT(step.shared_with(1), ::testing::MatchesRegex("#[0-9a-f]+"));
   EXPECT_EQ(step.shared_with(1).size(), 17u);
   EXPECT_NE(step.shared_with(1), step.shared_with(2));
   EXPECT_EQ(DescribeRequest(explanation).steps(0).shared_with(1), step.shared_with(1));
