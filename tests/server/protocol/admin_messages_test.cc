@@ -1,5 +1,6 @@
 #include "server/protocol/admin_messages.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -155,7 +156,8 @@ TEST(DescribeRequest, NamesRequestsThatSharedAStepAndHidesThoseOfOtherCallers) {
   explanation.steps[0].company = company;
   explanation.steps[0].count = 3;
   explanation.steps[0].last_step = 9;
-  const auto& step = DescribeRequest(explanation).steps(0);
+  const auto response = DescribeRequest(explanation);
+  const auto& step = response.steps(0);
   EXPECT_EQ(step.steps(), 3);
   EXPECT_EQ(step.last_step(), 9);
   EXPECT_EQ(step.other_requests(), 4);
