@@ -122,6 +122,11 @@ class Search {
     return ladder.padded() ? ladder : fitter_.Prune(ladder, totals);
   }
 
+  // Returns the ladder's buckets that go because of the memory limit alone.
+  std::vector<Bucket> Evicted(const Ladder& ladder, std::span<const WeightedSize> totals) const {
+    return ladder.padded() ? std::vector<Bucket>() : fitter_.Evicted(ladder, totals);
+  }
+
  private:
   // Returns the padded ladder whose columns pad the lengths of the arrivals least.
   Ladder FittedColumns() const {
@@ -265,7 +270,7 @@ LadderReview ReviewLadder(const LadderOptions& ladder_options, const BatchOption
     review.reason = absl::StrFormat("%s %.2f%% on the last %d arrivals",
                                     must_change ? "buckets had to go; gains" : "gains",
                                     100 * review.gain, arrivals.size());
-    for (const Bucket& bucket : search.fitter().Evicted(present, RanTotals(traffic, limits))) {
+    for (const Bucket& bucket : search.Evicted(present, RanTotals(traffic, limits))) {
       review.evicted += std::ranges::binary_search(after.ladder.buckets(), bucket) ? 0 : 1;
     }
     review.ladder = std::make_shared<const Ladder>(std::move(after.ladder));

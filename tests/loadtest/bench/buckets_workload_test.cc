@@ -7,8 +7,6 @@
 namespace sluice::loadtest {
 namespace {
 
-using TraceRow;
-
 TEST(ScaleTraceTest, ShrinksByPositionsOverCapAndRoundsUp) {
   const std::vector<TraceRow> scaled = ScaleTrace(
       {{0, 0, 5}, {1, 1, 5}, {2, 32, 5}, {3, 33, 5}, {4, 8192, 5}, {5, 14050, 5}}, 8192, 256);
