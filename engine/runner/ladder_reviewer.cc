@@ -146,10 +146,10 @@ absl::StatusOr<OptimizeReport> LadderReviewer::Choose(const LadderChoice& choice
   later_plans_->Finish();
   const ModelRunner::ReviewState state = runner_->StateForReview();
   const std::vector<BucketStats> known = runner_->plans()->Stats();
-  SLUICE_ASSIGN_OR_RETURN(LadderReview review,
-                          AdoptLadder(WithoutActivations(chosen, *state.ladder, known),
-                                      options_.batch, runner_->limits(), *state.ladder, state.costs,
-                                      state.traffic, PricesFrom(known)));
+  SLUICE_ASSIGN_OR_RETURN(
+      LadderReview review,
+      AdoptLadder(WithoutActivations(chosen, *state.ladder, known), options_.batch,
+                  runner_->limits(), *state.ladder, state.costs, state.traffic, PricesFrom(known)));
   OptimizeReport report;
   SLUICE_RETURN_IF_ERROR(Adopt(state, std::move(review), &report));
   {
@@ -168,11 +168,12 @@ absl::StatusOr<StrategyTrials> LadderReviewer::TryStrategies() const {
   std::vector<Arrival> arrivals = state.traffic.RecentArrivals();
   std::ranges::stable_sort(arrivals, {}, &Arrival::at);
   const std::vector<BucketStats> known = runner_->plans()->Stats();
-  const StrategyContest contest{.ladder = WithoutActivations(ladder_options(), *state.ladder, known),
-                                .batch = options_.batch,
-                                .limits = runner_->limits(),
-                                .costs = state.costs,
-                                .prices = PricesFrom(known)};
+  const StrategyContest contest{
+      .ladder = WithoutActivations(ladder_options(), *state.ladder, known),
+      .batch = options_.batch,
+      .limits = runner_->limits(),
+      .costs = state.costs,
+      .prices = PricesFrom(known)};
   return sluice::TryStrategies(contest, arrivals, state.ladder.get());
 }
 

@@ -389,8 +389,8 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
       TokensWithinLimit(options, model->config, prepared.limits, *prepared.executable);
   if (tokens < prepared.limits.max_tokens) {
     prepared.limits.max_tokens = tokens;
-    SLUICE_ASSIGN_OR_RETURN(
-        wanted, BuildLadder(options.ladder, options.batch.policy, prepared.limits));
+    SLUICE_ASSIGN_OR_RETURN(wanted,
+                            BuildLadder(options.ladder, options.batch.policy, prepared.limits));
   }
   prepared.info = info;
   if (const std::string own = prepared.executable->profile(); !own.empty()) {
@@ -413,8 +413,8 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
   // Its bucket holds the batches of every ladder of these limits, whatever is chosen later.
   const Ladder room = MakePackedLadder({}, prepared.limits);
   const int64_t free_bytes = backend->FreeMemory();
-  SLUICE_ASSIGN_OR_RETURN(prepared.kv, PlanPages(options, model->config, room, info, free_bytes,
-                                                 *prepared.executable));
+  SLUICE_ASSIGN_OR_RETURN(
+      prepared.kv, PlanPages(options, model->config, room, info, free_bytes, *prepared.executable));
   SLUICE_RETURN_IF_ERROR(CheckRoom(*prepared.executable, ExecutionSlot::CapacityOf(room),
                                    prepared.kv.pages, free_bytes));
   SLUICE_RETURN_IF_ERROR(MeetStartFault(FaultPoint::kAllocate));
