@@ -51,20 +51,25 @@ class FamilyGoldenTest : public ::testing::TestWithParam<std::tuple<std::string,
         Bucket{static_cast<int32_t>(ids.size()), static_cast<int32_t>(sequences_.size())});
   }
 
-  // Returns the scores of a sequence by its states.
-  std::vector<float> ScoresOf(const Answer& answer) const {
+  // Returns the scores of a sequence, or of its tokens one after another, by its states.
+  std::vector<float> ScoresOf(const Answer& answer, bool by_token) const {
     const int64_t hidden = model_->config.hidden_size;
     const int64_t length = std::ssize(answer.states) / hidden;
+    const Pooling pooling = model_->config.serving.classifier.pooling;
+    const int64_t only = pooling == Pooling::kCls ? 0 : length - 1;
     std::vector<double> pooled(hidden), scores;
+    std::vector<float> all;
     for (int64_t p = 0; p < length; ++p) {
-      const Pooling pooling = model_->config.serving.classifier.pooling;
-      const int64_t only = pooling == Pooling::kCls ? 0 : length - 1;
-      if (pooling != Pooling::kMean && p != only) continue;
-      const double share = pooling == Pooling::kMean ? static_cast<double>(length) : 1;
+      const bool mean = !by_token && pooling == Pooling::kMean;
+      if (!by_token && !mean && p != only) continue;
+      if (by_token) pooled.assign(hidden, 0);
+      const double share = mean ? static_cast<double>(length) : 1;
       for (int64_t d = 0; d < hidden; ++d) pooled[d] += answer.states[p * hidden + d] / share;
+      if (!by_token && p + 1 < length && mean) continue;
+      model_->classifier->Score(pooled, &scores);
+      all.insert(all.end(), scores.begin(), scores.end());
     }
-    model_->classifier->Score(pooled, &scores);
-    return {scores.begin(), scores.end()};
+    return all;
   }
 
   std::shared_ptr<const Model> model_;
@@ -74,12 +79,13 @@ class FamilyGoldenTest : public ::testing::TestWithParam<std::tuple<std::string,
 };
 
 TEST_P(FamilyGoldenTest, StatesLogitsAndScoresEqualThoseOfTransformers) {
+  const bool by_token = golden_->Has("token_scores");
   std::vector<float> states, logits, scores;
   for (const Answer& answer : runner_->Run(sequences_)) {
     states.insert(states.end(), answer.states.begin(), answer.states.end());
     logits.insert(logits.end(), answer.logits.begin(), answer.logits.end());
     if (!model_->classifier) continue;
-    const std::vector<float> own = ScoresOf(answer);
+    const std::vector<float> own = ScoresOf(answer, by_token);
     scores.insert(scores.end(), own.begin(), own.end());
   }
   if (golden_->Has("states")) {
@@ -89,9 +95,9 @@ TEST_P(FamilyGoldenTest, StatesLogitsAndScoresEqualThoseOfTransformers) {
   if (golden_->Has("logits")) {
     EXPECT_TRUE(EqualsGolden(logits, golden_->Floats("logits")));
   }
-  ASSERT_EQ(golden_->Has("scores"), model_->classifier.has_value());
-  if (golden_->Has("scores")) {
-    EXPECT_TRUE(EqualsGolden(scores, golden_->Floats("scores")));
+  ASSERT_EQ(golden_->Has("scores") || by_token, model_->classifier.has_value());
+  if (model_->classifier) {
+    EXPECT_TRUE(EqualsGolden(scores, golden_->Floats(by_token ? "token_scores" : "scores")));
   }
 }
 
