@@ -182,7 +182,7 @@ const std::vector<OptionSpec<QueueOptions>>& OptionSpecs<QueueOptions>() {
                     "Memory of a model's waiting and running requests, with their replies at their "
                     "longest; a request that would exceed it is RESOURCE_EXHAUSTED, one that takes "
                     "more by itself INVALID_ARGUMENT. 0: a sixteenth of server.memory.limit_bytes, "
-                    "at most 1 GiB."),
+                    "at most 1 GiB, and of all configured models together at most a quarter."),
       SLUICE_OPTION(max_wait_us, Duration(kHourUs),
                     "A request without a deadline is RESOURCE_EXHAUSTED if the requests that wait "
                     "would take longer than this, with the tokens that they are expected to "

@@ -71,8 +71,11 @@ ServerOptions WithMemoryShares(ServerOptions options) {
   return options;
 }
 
-EngineOptions WithMemoryShares(EngineOptions options, int64_t limit) {
-  if (options.queue.max_bytes == 0) options.queue.max_bytes = std::min(limit / 16, kMostQueueBytes);
+EngineOptions WithMemoryShares(EngineOptions options, int64_t limit, int64_t models) {
+  if (options.queue.max_bytes == 0) {
+    const int64_t of_all = limit / 4 / std::max<int64_t>(models, 1);
+    options.queue.max_bytes = std::min({limit / 16, of_all, kMostQueueBytes});
+  }
   return options;
 }
 

@@ -44,7 +44,7 @@ int64_t MemoryLimit(const MemoryOptions& options);
 
 // Replaces each 0 that means a share of the memory by its number of bytes.
 ServerOptions WithMemoryShares(ServerOptions options);
-EngineOptions WithMemoryShares(EngineOptions options, int64_t limit);
+EngineOptions WithMemoryShares(EngineOptions options, int64_t limit, int64_t models);
 
 // Returns the number of threads that read messages: half of the machine's, so that steps get the
 // other half, and at least two, so that one slow text does not stop all others.

@@ -87,8 +87,10 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
     log->Warn("TEST FAULTS ARE ON: this daemon fails on purpose", {{"variable", kFaultsVariable}});
   }
   const ServerOptions server_options = WithMemoryShares(config.server);
-  const EngineOptions engine_options =
-      WithMemoryShares(config.engine, server_options.memory.limit_bytes);
+  EngineOptions engine_options =
+      WithMemoryShares(config.engine, server_options.memory.limit_bytes, std::ssize(config.models));
+  // Where callers are not identified all of them are one.
+  if (config.server.auth.callers_file.empty()) engine_options.kv.private_prefixes = false;
   const Engine* serving = nullptr;
   const auto free_memory = [&] {
     const int64_t served = serving == nullptr ? 0 : std::ssize(serving->Models());

@@ -149,9 +149,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   SLUICE_ASSIGN_OR_RETURN(auto security,
                           Security::Open(options, parts.clock, TellOf(parts.metrics, parts.log)));
   const ServerOptions shared = WithMemoryShares(options);
-  std::unique_ptr<Server> server(
-      new Server(shared, version, WithMemoryShares(engine_options, shared.memory.limit_bytes),
-                 parts, std::move(security)));
+  std::unique_ptr<Server> server(new Server(
+      shared, version, WithMemoryShares(engine_options, shared.memory.limit_bytes, /*models=*/1),
+      parts, std::move(security)));
   SLUICE_RETURN_IF_ERROR(server->memory_plan().Check());
   SLUICE_RETURN_IF_ERROR(server->StartHttp());
   SLUICE_RETURN_IF_ERROR(server->StartGrpc());

@@ -24,13 +24,23 @@ TEST(MemoryPlanTest, TheDefaultsAreSharesOfTheLimitAndFitIt) {
     const ServerOptions options = Limited(mib * kMiB);
     EXPECT_EQ(options.grpc.memory_quota_bytes, mib * kMiB / 4);
     EXPECT_EQ(options.grpc.max_unread_bytes, mib * kMiB / 8);
-    const EngineOptions engine = WithMemoryShares(EngineOptions(), mib * kMiB);
+    const EngineOptions engine = WithMemoryShares(EngineOptions(), mib * kMiB, 1);
     EXPECT_EQ(engine.queue.max_bytes, std::min(mib * kMiB / 16, 1024 * kMiB));
     const MemoryPlan plan = PlanMemory(options, engine.queue.max_bytes, 1, 50 * kMiB);
     EXPECT_TRUE(plan.Check().ok()) << plan.Text();
     EXPECT_GT(plan.sum(), mib * kMiB * 3 / 8) << "the two shares alone";
   }
   EXPECT_GT(MemoryLimit({}), 64 * kMiB) << "of the machine or the cgroup";
+}
+
+TEST(MemoryPlanTest, TheQueuesOfManyModelsShareAQuarter) {
+  for (const int64_t models : {1, 4, 5, 20, 100}) {
+    const ServerOptions options = Limited(2048 * kMiB);
+    const int64_t queue = WithMemoryShares(EngineOptions(), 2048 * kMiB, models).queue.max_bytes;
+    EXPECT_EQ(queue, models <= 4 ? 128 * kMiB : 512 * kMiB / models) << models;
+    const MemoryPlan plan = PlanMemory(options, queue, models, 50 * kMiB);
+    EXPECT_TRUE(plan.Check().ok()) << plan.Text();
+  }
 }
 
 TEST(MemoryPlanTest, WhatIsConfiguredStays) {
@@ -41,7 +51,7 @@ TEST(MemoryPlanTest, WhatIsConfiguredStays) {
   EngineOptions engine;
   engine.queue.max_bytes = 13;
   const MemoryPlan plan = PlanMemory(WithMemoryShares(options),
-                                     WithMemoryShares(engine, 1024 * kMiB).queue.max_bytes, 3, 14);
+                                     WithMemoryShares(engine, 1024 * kMiB, 3).queue.max_bytes, 3, 14);
   EXPECT_EQ(plan.Of("messages"), 11);
   EXPECT_EQ(plan.Of("unread_answers"), 12);
   EXPECT_EQ(plan.Of("queue"), 39);
