@@ -50,8 +50,8 @@ TEST(MemoryPlanTest, WhatIsConfiguredStays) {
   options.grpc.max_unread_bytes = 12;
   EngineOptions engine;
   engine.queue.max_bytes = 13;
-  const MemoryPlan plan = PlanMemory(WithMemoryShares(options),
-                                     WithMemoryShares(engine, 1024 * kMiB, 3).queue.max_bytes, 3, 14);
+  const MemoryPlan plan = PlanMemory(
+      WithMemoryShares(options), WithMemoryShares(engine, 1024 * kMiB, 3).queue.max_bytes, 3, 14);
   EXPECT_EQ(plan.Of("messages"), 11);
   EXPECT_EQ(plan.Of("unread_answers"), 12);
   EXPECT_EQ(plan.Of("queue"), 39);
