@@ -135,6 +135,7 @@ class Search {
     columns.max_tokens = limits_.max_positions;
     for (const Arrival& arrival : arrivals_) ++counts[Rounded(arrival.tokens, options_, columns)];
     std::vector<WeightedSize> lengths;
+    lengths.reserve(counts.size());
     for (const auto& [tokens, count] : counts) lengths.push_back({tokens, count});
     return MakePaddedLadder(
         FitCapacities(
