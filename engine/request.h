@@ -90,7 +90,8 @@ struct RequestSpec {
 
   int32_t max_tokens = 1;  // per row; 0 only scores. length + max_tokens <= max_positions + 1
   int32_t num_top = 0;
-  // Of the num_top candidates, and of the order of given ones; see kernels/diversity.h.
+  // How unlike the num_top candidates are, and the first ones in the order of given candidates; 0
+  // for those of the best scores. See kernels/diversity.h.
   float diversity = 0;
   kernels::SampleParams sampling;  // token_index and sample are set by the engine
   EditRules edits;
@@ -185,7 +186,8 @@ struct Reply {
   std::vector<float> token_scores;      // [sum of lengths, labels]
   std::vector<float> token_states;      // [sum of lengths, token_embedding_size]
   std::vector<float> candidate_scores;  // in the order of Request::candidates
-  // Likewise: of each row the indexes into its candidates, then -1 for those that are none.
+  // It is as long as candidate_scores. Each row has the indexes into its candidates, in the order
+  // of choice, and then -1 for those that were not chosen.
   std::vector<int32_t> candidate_order;
 };
 

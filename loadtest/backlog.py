@@ -5,11 +5,10 @@ Starts one sluiced with its defaults. A closed loop finds the capacity. Then a s
 share of it runs for the whole round, and beside it for some seconds another one at ten times the
 capacity. The deadline of a call is a minute behind the end of its load, unless `--streaming` sends
 calls without one, which then also wait in the streams of the client. The table has the steady calls
-by the second in which they were sent, and the answers to all calls during the overload over the
-capacity.
+by the second in which they were sent, and the answers to all calls that were sent during the
+overload, over the capacity; late answers count too, so that it may exceed 1.
 """
 
-import argparse
 import json
 import pathlib
 import statistics
@@ -18,7 +17,7 @@ import sys
 import tempfile
 import time
 
-from overload import Daemon
+from overload import Daemon, parser_of
 
 BEFORE_S = 3  # seconds of the steady load before the overload
 AFTER_S = 6
@@ -84,7 +83,7 @@ def table(options, rounds):
         "second in which they were sent. Client and daemon share "
         f"{rounds[0]['host']['processors']} processors. Medians of {len(rounds)} rounds.",
         "",
-        "Answers during the overload over the capacity: "
+        "Answers to the calls of the overload, late ones too, over the capacity of its seconds: "
         f"{statistics.median(each['during'] for each in rounds):.2f}.",
         "",
         "| seconds after the end | answered | refused | p50 ms | p99 ms |",
@@ -106,14 +105,7 @@ def table(options, rounds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sluiced", required=True, help="path of the daemon")
-    parser.add_argument("--sluice-load", required=True, help="path of the load generator")
-    parser.add_argument("--model", required=True, help="model directory, 256 positions or more")
-    parser.add_argument("--label", default="The demo model", help="what the table calls the model")
-    parser.add_argument("--prompt", type=int, default=64, help="longest prompt, tokens")
-    parser.add_argument("--tokens", type=int, default=128, help="tokens of an answer")
-    parser.add_argument("--concurrency", type=int, default=48, help="of the closed loop")
+    parser = parser_of(__doc__)
     parser.add_argument("--times", type=float, default=10, help="overload over capacity")
     parser.add_argument("--share", type=float, default=0.2, help="steady load over capacity")
     parser.add_argument("--seconds", type=int, default=10, help="length of the overload")

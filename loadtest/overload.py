@@ -180,8 +180,9 @@ def table(report):
     return "\n".join(lines) + "\n"
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def parser_of(doc):
+    """Returns a parser of the options that all measurements of an overload have."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--sluiced", required=True, help="path of the daemon")
     parser.add_argument("--sluice-load", required=True, help="path of the load generator")
     parser.add_argument("--model", required=True, help="model directory, 256 positions or more")
@@ -189,6 +190,11 @@ def main():
     parser.add_argument("--prompt", type=int, default=64, help="longest prompt, tokens")
     parser.add_argument("--tokens", type=int, default=128, help="tokens of an answer")
     parser.add_argument("--concurrency", type=int, default=48, help="of the closed loop")
+    return parser
+
+
+def main():
+    parser = parser_of(__doc__)
     parser.add_argument("--objective-ms", type=int, default=2000)
     parser.add_argument("--seconds", type=int, default=10, help="length of a phase")
     parser.add_argument("--warm-up", type=int, default=3, help="seconds before each phase")

@@ -5,12 +5,14 @@
 #include <functional>
 #include <iterator>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "base/quantile.h"
 #include "base/status_macros.h"
 #include "engine/option_specs.h"
@@ -245,6 +247,17 @@ absl::Status AddFixedSets(const ComparisonOptions& options, std::vector<Contende
   return absl::OkStatus();
 }
 
+// Appends the heading of the row's load and order and the `columns` of its table, unless the row
+// belongs to the table under the present heading.
+void BeginTable(const nlohmann::json& row, absl::string_view columns, std::string* heading,
+                std::string* text) {
+  std::string here = absl::StrFormat("Load %.2f, order %s", row["load"].get<double>(),
+                                     row["order"].get<std::string>());
+  if (here == *heading) return;
+  *heading = std::move(here);
+  absl::StrAppend(text, text->empty() ? "" : "\n", *heading, "\n\n", columns);
+}
+
 }  // namespace
 
 absl::StatusOr<nlohmann::json> Compare(const ComparisonOptions& options) {
@@ -278,15 +291,10 @@ std::string PlansToMarkdown(const nlohmann::json& rows) {
   constexpr double kMostCaptureSeconds = 0.110;
   std::string text, heading;
   for (const nlohmann::json& row : rows) {
-    const std::string here = absl::StrFormat("Load %.2f, order %s", row["load"].get<double>(),
-                                             row["order"].get<std::string>());
-    if (here != heading) {
-      heading = here;
-      absl::StrAppend(
-          &text, text.empty() ? "" : "\n", heading, "\n\n",
-          "| policy | ladder | padding waste | batches in a graph | graphs | captures | "
-          "capture s | p50 ms | p99 ms |\n|---|---|---|---|---|---|---|---|---|\n");
-    }
+    BeginTable(row,
+               "| policy | ladder | padding waste | batches in a graph | graphs | captures | "
+               "capture s | p50 ms | p99 ms |\n|---|---|---|---|---|---|---|---|---|\n",
+               &heading, &text);
     const double captures = row["captures"].get<double>();
     absl::StrAppend(
         &text, absl::StrFormat(
@@ -303,15 +311,10 @@ std::string PlansToMarkdown(const nlohmann::json& rows) {
 std::string ToMarkdown(const nlohmann::json& rows) {
   std::string text, heading;
   for (const nlohmann::json& row : rows) {
-    const std::string here = absl::StrFormat("Load %.2f, order %s", row["load"].get<double>(),
-                                             row["order"].get<std::string>());
-    if (here != heading) {
-      heading = here;
-      absl::StrAppend(
-          &text, text.empty() ? "" : "\n", heading, "\n\n",
-          "| policy | ladder | padding eff. | executed eff. | Mtok/s in time | p50 ms | "
-          "p99 ms | batches | captures |\n|---|---|---|---|---|---|---|---|---|\n");
-    }
+    BeginTable(row,
+               "| policy | ladder | padding eff. | executed eff. | Mtok/s in time | p50 ms | "
+               "p99 ms | batches | captures |\n|---|---|---|---|---|---|---|---|---|\n",
+               &heading, &text);
     absl::StrAppend(
         &text, absl::StrFormat("| %s | %s | %.3f | %.3f | %.2f | %.3f | %.3f | %.0f | %.0f |\n",
                                row["policy"].get<std::string>(), row["ladder"].get<std::string>(),

@@ -1,7 +1,10 @@
 """Helpers that make tritonclient's tensors and calls."""
 
+import struct
+
 import numpy as np
 import tritonclient.grpc as grpcclient
+from tritonclient.grpc import service_pb2
 
 
 def tensor(name, array, datatype):
@@ -35,3 +38,13 @@ def infer(client, inputs, outputs=None, model="demo", timeout=None, priority=0, 
         parameters=parameters or None,
     )
     return {output.name: result.as_numpy(output.name) for output in result.get_response().outputs}
+
+
+def logits_message(rows):
+    """Returns a serialized call whose answer, the logits of each row, is far larger than itself."""
+    built = service_pb2.ModelInferRequest(model_name="demo")
+    built.inputs.add(name="input_ids", datatype="INT32", shape=[rows, 1])
+    built.raw_input_contents.append(struct.pack("<i", 1) * rows)
+    built.parameters["max_tokens"].int64_param = 1
+    built.outputs.add(name="logits")
+    return built.SerializeToString()

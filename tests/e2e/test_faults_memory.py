@@ -1,14 +1,13 @@
 """Tests what a peer can make the daemon hold: entries 28 to 30 of tests/faults.md."""
 
 import json
-import struct
 
 import pytest
 from always import await_balance, undisturbed
 from conftest import DEMO
 from http2 import END_STREAM, INFER, INITIAL_WINDOW_SIZE, Connection, message
+from infer import logits_message
 from limits import MIB, grown, resident
-from tritonclient.grpc import service_pb2
 
 HEALTH_CHECK = "/grpc.health.v1.Health/Check"
 
@@ -31,19 +30,10 @@ def test_floods_of_small_parts_take_no_memory(daemon, unit):
         assert grown(server, before) < 24 * MIB
 
 
-def logits(rows):
-    built = service_pb2.ModelInferRequest(model_name="demo")
-    built.inputs.add(name="input_ids", datatype="INT32", shape=[rows, 1])
-    built.raw_input_contents.append(struct.pack("<i", 1) * rows)
-    built.parameters["max_tokens"].int64_param = 1
-    built.outputs.add(name="logits")
-    return built.SerializeToString()
-
-
 def test_answers_that_nobody_reads_hold_a_bounded_amount(daemon):
     server = daemon("--server.grpc.max-unread-bytes", "8MiB",
                     "--server.grpc.transfer-timeout-us", "5s")
-    body = logits(1024)
+    body = logits_message(1024)
     size = 4 * 1024 * json.loads((DEMO / "config.json").read_text())["vocab_size"]
     # Nobody else is asked meanwhile: to the daemon all callers of this host are one.
     with Connection(server.grpc, [(INITIAL_WINDOW_SIZE, 0)]) as connection:

@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 import shutil
-import struct
 import subprocess
 import threading
 
@@ -14,7 +13,7 @@ import pytest
 from always import await_balance
 from conftest import SANITIZED, SLUICED, free_port
 from http2 import END_STREAM, INFER, INITIAL_WINDOW_SIZE, Connection, message
-from infer import ids_inputs, infer, tensor
+from infer import ids_inputs, infer, logits_message, tensor
 from limits import MIB, resident
 from test_recommender import RECOMMENDER
 from tritonclient.grpc import service_pb2
@@ -65,15 +64,6 @@ def test_a_plan_that_does_not_fit_is_refused(options, words):
         assert word in run.stderr, run.stderr
 
 
-def logits(rows):
-    built = service_pb2.ModelInferRequest(model_name="demo")
-    built.inputs.add(name="input_ids", datatype="INT32", shape=[rows, 1])
-    built.raw_input_contents.append(struct.pack("<i", 1) * rows)
-    built.parameters["max_tokens"].int64_param = 1
-    built.outputs.add(name="logits")
-    return built.SerializeToString()
-
-
 def numbers(count):
     """Returns a message whose numbers take eight times its bytes once it is parsed."""
     built = service_pb2.ModelInferRequest(model_name="demo")
@@ -120,7 +110,7 @@ def call(server, body):
 def test_an_adversary_stays_below_the_plan(daemon):
     server = daemon(LIMIT, "512MiB", "--server.grpc.transfer-timeout-us", "5s")
     limit = plan(server)["all"]
-    answer, long_list, long_text = logits(1024), numbers(4 * MIB), text(16 * MIB)
+    answer, long_list, long_text = logits_message(1024), numbers(4 * MIB), text(16 * MIB)
     attacks = [(send_half,), (read_nothing, answer), (call, long_list), (call, long_text)]
     threads = [threading.Thread(target=each[0], args=(server, *each[1:])) for each in attacks * 5]
     for thread in threads:

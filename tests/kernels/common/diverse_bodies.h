@@ -77,7 +77,7 @@ void ExpectNoDiversityKeepsTheOrder(const Run& run, std::mt19937_64& random) {
   EXPECT_EQ(run({of}).front(), best);
 }
 
-// Of two alike and one that differs, the second choice at diversity 1 is the one that differs.
+// Expects that of two candidates alike and one that differs, the latter is the second choice.
 template <typename Run>
 void ExpectTheLikeOfAChoiceComesLast(const Run& run) {
   const DiverseCase of = {
