@@ -190,11 +190,12 @@ const std::vector<OptionSpec<QueueOptions>>& OptionSpecs<QueueOptions>() {
                     "back so soon after. Set it to the objective: what your callers wait. A "
                     "nearer deadline has its own forecast instead; a later one changes nothing. "
                     "0: no bound."),
-      SLUICE_OPTION(max_caller_share, (Real{0.0, 1.0, /*above_min=*/true}),
-                    "The share of each bound of the queue, max_wait_us too, that the requests of "
-                    "one caller (server.auth.callers_file) may fill alone. Several callers share the bound "
-                    "equally, and a rest is left for those that have none: with 0.95, one fills "
-                    "95 %, ten fill 9.9 % each. 1: one may fill all."),
+      SLUICE_OPTION(
+          max_caller_share, (Real{0.0, 1.0, /*above_min=*/true}),
+          "The share of each bound of the queue, max_wait_us too, that the requests of "
+          "one caller (server.auth.callers_file) may fill alone. Several callers share the bound "
+          "equally, and a rest is left for those that have none: with 0.95, one fills "
+          "95 %, ten fill 9.9 % each. 1: one may fill all."),
       SLUICE_OPTION(priority_share, (Real{0.0, 1.0, /*above_min=*/true}),
                     "Each priority level below the most urgent may fill this share of what the "
                     "level above may, of each bound of the queue, so that the rest is kept for "

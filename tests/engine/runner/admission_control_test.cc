@@ -193,7 +193,9 @@ TEST(AdmissionControl, AnOverloadLeavesNoMoreThanTheBound) {
     for (MonoTime now = kNow; now < kNow + std::chrono::seconds(2); now += milliseconds(1)) {
       const size_t tokens = 1 + random() % kLongest.count();
       const MonoTime deadline =
-          random() % 2 == 0 ? MonoTime::max() : now + kBound + milliseconds(static_cast<int64_t>(1 + random() % 60'000));
+          random() % 2 == 0
+              ? MonoTime::max()
+              : now + kBound + milliseconds(static_cast<int64_t>(1 + random() % 60'000));
       nanoseconds needed(0);
       const AdmissionControl::Refusal refusal =
           admission.Reserve(RequestWith({tokens}, deadline), {.tokens = 1, .priority = 1},
