@@ -1,9 +1,14 @@
 #include "config/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <optional>
+#include <set>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -20,8 +25,6 @@
 
 namespace sluice {
 namespace {
-
-using GetEnv = std::function<const char*(const char*)>;
 
 constexpr char kDescription[] =
     "sluiced serves models over variable-length sequences by the Open Inference Protocol on gRPC.";
@@ -133,18 +136,47 @@ absl::Status SetModels(const std::vector<std::string>& texts, const std::string&
   return absl::OkStatus();
 }
 
-absl::Status ApplyEnvironment(const GetEnv& getenv, Config* config, Origins* origins) {
+// Returns whether Kubernetes sets the variable, in pods beside a service with such a name.
+bool IsServiceLink(absl::string_view name) {
+  return absl::StrContains(name, "_SERVICE_HOST") || absl::StrContains(name, "_SERVICE_PORT") ||
+         absl::StrContains(name, "_TCP") || absl::EndsWith(name, "_PORT");
+}
+
+// Returns an error if a variable is named like an option of a section and stands for none.
+absl::Status CheckNames(const Environment& environment) {
+  std::set<std::string> sections;
+  std::vector<std::string> known;
   for (const Option& option : Options()) {
-    const std::string name = option.Environment();
-    const char* value = getenv(name.c_str());
-    if (value == nullptr) continue;
-    const std::string origin = absl::StrCat("environment ", name);
-    SLUICE_RETURN_IF_ERROR(SetOption(option, value, origin, config, origins));
+    known.push_back(option.Environment());
+    if (const size_t dot = option.path.find('.'); dot != std::string::npos) {
+      sections.insert(
+          absl::StrCat("SLUICE_", absl::AsciiStrToUpper(option.path.substr(0, dot)), "_"));
+    }
   }
-  const char* models = getenv("SLUICE_MODELS");
-  if (models == nullptr) return absl::OkStatus();
-  return SetModels(absl::StrSplit(models, ',', absl::SkipEmpty()), "environment SLUICE_MODELS",
-                   config, origins);
+  for (const auto& [name, value] : environment) {
+    const bool in_section = std::any_of(
+        sections.begin(), sections.end(),
+        [&name = name](const std::string& section) { return name.starts_with(section); });
+    if (!in_section || IsServiceLink(name)) continue;
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    return absl::InvalidArgumentError(absl::StrCat("environment ", name.substr(0, 80),
+                                                   ": is no option", Suggestion(name, known)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ApplyEnvironment(const Environment& environment, Config* config, Origins* origins) {
+  SLUICE_RETURN_IF_ERROR(CheckNames(environment));
+  for (const Option& option : Options()) {
+    const auto variable = environment.find(option.Environment());
+    if (variable == environment.end()) continue;
+    const std::string origin = absl::StrCat("environment ", variable->first);
+    SLUICE_RETURN_IF_ERROR(SetOption(option, variable->second, origin, config, origins));
+  }
+  const auto models = environment.find("SLUICE_MODELS");
+  if (models == environment.end()) return absl::OkStatus();
+  return SetModels(absl::StrSplit(models->second, ',', absl::SkipEmpty()),
+                   "environment SLUICE_MODELS", config, origins);
 }
 
 absl::Status ApplyFlags(const Flags& flags, Config* config, Origins* origins) {
@@ -160,12 +192,14 @@ absl::Status ApplyFlags(const Flags& flags, Config* config, Origins* origins) {
   return SetModels(flags.models, "flag --model", config, origins);
 }
 
-absl::Status LoadAll(const Flags& flags, const GetEnv& getenv, Config* config, Origins* origins) {
+absl::Status LoadAll(const Flags& flags, const Environment& environment, Config* config,
+                     Origins* origins) {
   std::string file = flags.config_file;
-  if (const char* named = getenv("SLUICE_CONFIG"); file.empty() && named != nullptr) file = named;
+  const auto named = environment.find("SLUICE_CONFIG");
+  if (file.empty() && named != environment.end()) file = named->second;
   absl::Status status;
   if (!file.empty()) status = LoadYamlFile(file, config, origins);
-  if (status.ok()) status = ApplyEnvironment(getenv, config, origins);
+  if (status.ok()) status = ApplyEnvironment(environment, config, origins);
   if (status.ok()) status = ApplyFlags(flags, config, origins);
   return status;
 }
@@ -179,8 +213,19 @@ CommandLine Print(std::string text) {
 
 }  // namespace
 
+Environment EnvironmentOf(const char* const* variables) {
+  Environment environment;
+  for (; *variables != nullptr; ++variables) {
+    const std::string_view variable = *variables;
+    const size_t equals = std::min(variable.find('='), variable.size());
+    if (!variable.starts_with("SLUICE_") || equals == variable.size()) continue;
+    environment.emplace(variable.substr(0, equals), variable.substr(equals + 1));
+  }
+  return environment;
+}
+
 absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv,
-                                             const GetEnv& getenv) {
+                                             const Environment& environment) {
   Flags flags;
   SLUICE_ASSIGN_OR_RETURN(const std::optional<std::string> help, ParseFlags(argc, argv, &flags));
   if (help) return Print(*help);
@@ -189,7 +234,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv,
 
   CommandLine line;
   Origins origins;
-  SLUICE_RETURN_IF_ERROR(LoadAll(flags, getenv, &line.config, &origins));
+  SLUICE_RETURN_IF_ERROR(LoadAll(flags, environment, &line.config, &origins));
   // The configuration is printed before the rules across options are checked, so that it helps to
   // find the option that breaks one.
   if (flags.print_config) return Print(RenderEffectiveConfig(line.config, origins));

@@ -1,7 +1,7 @@
 // Parses the command line of sluiced: what it shall do, and with which configuration.
 #pragma once
 
-#include <functional>
+#include <map>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -20,9 +20,15 @@ struct CommandLine {
   std::string text;
 };
 
-// Parses the arguments. `getenv` is std::getenv or a fake; a variable that is set but empty counts
-// as set. An error names the flag, the environment variable or file and line, the option and the
-// limit; the caller prints it and exits with status 2.
+// The variables of the environment whose names begin with SLUICE_.
+using Environment = std::map<std::string, std::string>;
+// Returns those of `variables`, which ends with nullptr as environ does.
+Environment EnvironmentOf(const char* const* variables);
+
+// Parses the arguments. A variable that is set but empty counts as set. One that is named like an
+// option of a section and stands for none is an error. An error names the flag, the environment
+// variable or file and line, the option and the limit; the caller prints it and exits with status
+// 2.
 //
 //   --config FILE          YAML; environment SLUICE_CONFIG
 //   --model NAME=DIR       repeatable, NAME:VERSION=DIR for a version other than 1; replaces the
@@ -33,6 +39,6 @@ struct CommandLine {
 //   --print-default-config the commented default file
 //   --help, --version
 absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv,
-                                             const std::function<const char*(const char*)>& getenv);
+                                             const Environment& environment);
 
 }  // namespace sluice

@@ -36,7 +36,7 @@ absl::Status TooLongError(nanoseconds max_wait, int priority) {
   return absl::ResourceExhaustedError(
       absl::StrCat("queue.max_wait_us of ",
                    std::chrono::duration_cast<std::chrono::microseconds>(max_wait).count(),
-                   " reached for requests of priority ", priority, " without a deadline"));
+                   " reached for requests of priority ", priority, " without a nearer deadline"));
 }
 
 }  // namespace
@@ -68,7 +68,8 @@ AdmissionControl::Refusal AdmissionControl::Reserve(const Request& request, cons
   if (request.deadline != MonoTime::max() && OutOfReach(request, scheduler, running, now, needed)) {
     return {Rejection::kDeadlineUnreachable, UnreachableError()};
   }
-  if (request.deadline == MonoTime::max() && WaitsTooLong(load.priority, running, scheduler)) {
+  const nanoseconds allowed = request.deadline - now;
+  if (WaitsTooLong(load, allowed, running, scheduler)) {
     return {Rejection::kQueueFull, TooLongError(max_wait_, load.priority)};
   }
   absl::Status taken = budget_.Take(load);
@@ -76,11 +77,13 @@ AdmissionControl::Refusal AdmissionControl::Reserve(const Request& request, cons
   return {too_large ? Rejection::kTooLarge : Rejection::kQueueFull, std::move(taken)};
 }
 
-bool AdmissionControl::WaitsTooLong(int priority, int64_t running,
+bool AdmissionControl::WaitsTooLong(const RequestLoad& load, nanoseconds allowed, int64_t running,
                                     const Scheduler& scheduler) const {
   if (max_wait_ == nanoseconds(0)) return false;
-  const double share = budget_.LevelShare(priority);
-  return Seconds(Wait(running, scheduler)) > share * Seconds(max_wait_);
+  const double bound = budget_.LevelShare(load.priority) * Seconds(max_wait_);
+  if (Seconds(allowed) <= bound) return false;
+  const double wait = Seconds(Wait(running, scheduler));
+  return wait > bound || budget_.ExceedsShare(load, budget_.PartOf(load) * wait, bound - wait);
 }
 
 bool AdmissionControl::OutOfReach(const Request& request, const Scheduler& scheduler,

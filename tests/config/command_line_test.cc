@@ -5,7 +5,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "base/version.h"
@@ -17,7 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 using testing::StartsWith;
-using Variables = std::map<std::string, std::string>;
+using Variables = Environment;
 using Action = CommandLine::Action;
 
 class CommandLineTest : public testing::Test {
@@ -34,10 +33,7 @@ class CommandLineTest : public testing::Test {
                                            const Variables& variables = {}) {
     std::vector<const char*> argv = {"sluiced"};
     for (const std::string& argument : arguments) argv.push_back(argument.c_str());
-    return ParseCommandLine(static_cast<int>(argv.size()), argv.data(), [&](const char* name) {
-      const auto found = variables.find(name);
-      return found == variables.end() ? nullptr : found->second.c_str();
-    });
+    return ParseCommandLine(static_cast<int>(argv.size()), argv.data(), variables);
   }
 
   static std::string Error(const std::vector<std::string>& arguments,
@@ -114,6 +110,26 @@ TEST_F(CommandLineTest, SwitchesAndEmptyValues) {
   EXPECT_EQ(Parse({"--model=m=d"}, {{"SLUICE_SERVER_METRICS_ADDRESS", ""}})
                 ->config.server.metrics.address,
             "");
+}
+
+TEST_F(CommandLineTest, MisspeltVariablesAreNamed) {
+  EXPECT_EQ(Error({"--model=m=d"}, {{"SLUICE_ENGINE_BATCH_MAX_BATCH_TOKEN", "1"}}),
+            "environment SLUICE_ENGINE_BATCH_MAX_BATCH_TOKEN: is no option; did you mean "
+            "SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS?");
+  EXPECT_THAT(Error({"--model=m=d"}, {{"SLUICE_CPU_", ""}}), StartsWith("environment SLUICE_CPU_"));
+  // These are of the client, of tests, and of a service beside the pod.
+  EXPECT_TRUE(Parse({"--model=m=d"}, {{"SLUICE_SERVER", "host:8001"},
+                                      {"SLUICE_TOKEN", "x"},
+                                      {"SLUICE_TEST_FAULTS", ""},
+                                      {"SLUICE_SERVER_SERVICE_HOST", "10.0.0.1"},
+                                      {"SLUICE_SERVER_PORT", "tcp://10.0.0.1:8001"},
+                                      {"SLUICE_SERVER_PORT_8001_TCP_PROTO", "tcp"}})
+                  .ok());
+}
+
+TEST(EnvironmentOfTest, TakesTheVariablesOfSluice) {
+  const char* const variables[] = {"PATH=/bin", "SLUICE_A=b=c", "SLUICE_B=", "SLUICE_C", nullptr};
+  EXPECT_EQ(EnvironmentOf(variables), (Environment{{"SLUICE_A", "b=c"}, {"SLUICE_B", ""}}));
 }
 
 TEST_F(CommandLineTest, WrongArgumentsAreNamed) {
