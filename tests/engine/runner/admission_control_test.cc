@@ -145,7 +145,8 @@ TEST(AdmissionControl, WhatWaitsBoundsRequestsWithoutADeadline) {
   const AdmissionControl::Refusal refusal = reserve(1);
   EXPECT_EQ(refusal.reason, Rejection::kQueueFull);
   EXPECT_EQ(refusal.status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(refusal.status.message()), HasSubstr("queue.max_wait_us of 50000"));
+  EXPECT_THAT(std::string(refusal.status.message()),
+              HasSubstr("engine.queue.max_wait_us of 50000"));
   EXPECT_FALSE(reserve(2, kNow + std::chrono::minutes(1)).refused()) << "a deadline decides alone";
   scheduler.Remove(&first);
   EXPECT_FALSE(reserve(2).refused());
