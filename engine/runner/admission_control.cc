@@ -34,7 +34,7 @@ absl::Status UnreachableError() {
 
 absl::Status TooLongError(nanoseconds max_wait, int priority) {
   return absl::ResourceExhaustedError(
-      absl::StrCat("queue.max_wait_us of ",
+      absl::StrCat("engine.queue.max_wait_us of ",
                    std::chrono::duration_cast<std::chrono::microseconds>(max_wait).count(),
                    " reached for requests of priority ", priority, " without a nearer deadline"));
 }
