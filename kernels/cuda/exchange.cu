@@ -15,14 +15,18 @@ __global__ void ExchangeKernel(OverRows<ExchangeArgs<T>> args) {
   const int32_t width = op.tokens * op.block;
   if (feature >= width) return;
   const int32_t from = feature / op.block, within = feature % op.block;
+  int32_t token = walk.row % op.tokens;
+  const int32_t next = walk.step % op.tokens;
   for (int32_t r = walk.row; r < rows; r += walk.step) {
-    const int32_t first = r / op.tokens * op.tokens, token = r - first;
+    const int32_t first = r - token;
     Pack<T, kWidth> values = {};
     if (first + from < rows) {
       const int64_t row = op.places[first + from];
       values = LoadWhole<Pack<T, kWidth>>(op.in + row * width + token * op.block + within);
     }
     StoreWhole(values, op.out + int64_t{op.places[r]} * width + feature);
+    token += next;
+    if (token >= op.tokens) token -= op.tokens;
   }
 }
 
