@@ -112,7 +112,7 @@ kernels::PackedWeights WeightLoader::Pack(const kernels::WeightSource& source, b
   kernels::PackedWeights packed = in_int8 ? kernels::PackedWeights::PackInt8(context_, source)
                                           : kernels::PackedWeights::Pack(context_, source);
   bytes_ += packed.bytes();
-  in_bf16_ |= packed.dtype() == kernels::DType::kBF16;
+  in_bf16_ |= packed.format() == kernels::WeightFormat::kBF16;
   return packed;
 }
 
