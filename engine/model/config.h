@@ -297,6 +297,7 @@ struct ModelConfig {
   XsaConfig xsa;
   ServingConfig serving;
   QuantizationConfig quantization;
+  StoredQuantization stored_quantization;
 
   // Returns the number of rotated features of a head, or 0.
   int64_t rotary_dim() const;

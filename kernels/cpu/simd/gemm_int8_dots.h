@@ -39,10 +39,12 @@ struct Int8Dots : Int8Sums<simd::kInt8Offset> {
   }
 };
 
-// Codes are the unsigned operand and values of x the signed one, whose offset is taken away as they
-// are broadcast: it is the sign bit.
+// Codes that are not expanded are the unsigned operand and values of x the signed one, whose offset
+// is taken away as they are broadcast: it is the sign bit.
 struct Int4Dots : Int8Dots {
   static constexpr int kRows = 6;
+  static constexpr int kManyRows = 6;
+  static constexpr int32_t kOffset = simd::kInt8Offset;
   static constexpr int kTotals = kPanelVectors;
 
   SLUICE_INLINE const X* XOf(const simd::Int4Block& block) {
@@ -59,13 +61,29 @@ struct Int4Dots : Int8Dots {
       second[c] = both >> 4 & 0x0F0F0F0F;
     }
   }
+  SLUICE_INLINE void Expand(const uint8_t* codes, VecI* first, VecI* second) {
+    Unpack(codes, first, second);
+#pragma GCC unroll 2
+    for (int c = 0; c < kPanelVectors; ++c) {
+      first[c] = SubtractEight(first[c]);
+      second[c] = SubtractEight(second[c]);
+    }
+  }
   SLUICE_INLINE VecI SpreadSigned(int32_t x) {
     return (x ^ static_cast<int32_t>(0x80808080)) - VecI{};
   }
   SLUICE_INLINE VecI AddCodes(VecI x, VecI codes, VecI sum) { return AddFours(codes, x, sum); }
+  SLUICE_INLINE VecI AddExpanded(VecI x, VecI w, VecI sum) { return AddFours(x, w, sum); }
   SLUICE_INLINE void Finish(const VecI* sum, VecI* total) {
 #pragma GCC unroll 2
     for (int c = 0; c < kPanelVectors; ++c) total[c] = sum[c];
+  }
+
+ private:
+  // Subtracts 8 from every byte, each of which is below 16.
+  SLUICE_INLINE VecI SubtractEight(VecI bytes) {
+    typedef int8_t Bytes __attribute__((vector_size(4 * SLUICE_SIMD_LANES)));
+    return reinterpret_cast<VecI>(reinterpret_cast<Bytes>(bytes) - int8_t{8});
   }
 };
 
