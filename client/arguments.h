@@ -129,6 +129,7 @@ struct VerifyArguments {
   std::string text;
   std::string quantization;  // empty for what config.json says
   bool quantize_head = false;
+  int64_t quantization_group = 0;  // 0 for the default
 };
 
 struct PlanArguments {

@@ -16,6 +16,7 @@ int RunVerify(const Arguments& arguments, const Console& console) {
   ModelOptions model;
   if (const auto wanted = EnumOf<Quantization>(verify.quantization)) {
     model.quantization = {.projections = *wanted, .head = verify.quantize_head};
+    if (verify.quantization_group != 0) model.quantization->group = verify.quantization_group;
   }
   const auto report =
       against

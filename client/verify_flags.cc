@@ -28,10 +28,14 @@ void AddVerifyCommand(VerifyFlags* flags, CLI::App* app) {
   verify->add_option("--text", flags->text,
                      Help("File with a text in each line; of a model without a tokenizer, with "
                           "token ids."));
-  verify->add_option("--quantization", flags->quantization,
-                     Help("As of a served model: none or int8. Default: as config.json says."));
+  verify->add_option(
+      "--quantization", flags->quantization,
+      Help("As of a served model: none, int8 or int4. Default: as config.json says."));
   verify->add_flag("--quantize-head", flags->quantize_head,
-                   Help("Quantise the head too, with --quantization int8."));
+                   Help("Quantise the head too, with --quantization int8 or int4."));
+  verify->add_option("--quantization-group", flags->quantization_group,
+                     Help("Rows of a group, with --quantization int4: 32, 64 or 128. Default: "
+                          "64."));
 }
 
 absl::Status ReadVerifyCommand(const VerifyFlags& flags, const CLI::App& command,
@@ -48,7 +52,8 @@ absl::Status ReadVerifyCommand(const VerifyFlags& flags, const CLI::App& command
                                               : "f32",
             .text = flags.text,
             .quantization = flags.quantization,
-            .quantize_head = flags.quantize_head};
+            .quantize_head = flags.quantize_head,
+            .quantization_group = flags.quantization_group};
   if (against && flags.against != "f32") return FlagError("--against", "expected f32");
   if (against == flags.text.empty())
     return FlagError("--text", "is needed with --against, and no other");
@@ -57,10 +62,15 @@ absl::Status ReadVerifyCommand(const VerifyFlags& flags, const CLI::App& command
   }
   const auto quantization = EnumOf<Quantization>(verify.quantization);
   if (!verify.quantization.empty() && (!quantization.has_value() || !against)) {
-    return FlagError("--quantization", "expected none or int8, with --against f32");
+    return FlagError("--quantization", "expected none, int8 or int4, with --against f32");
   }
-  if (verify.quantize_head && quantization != Quantization::kInt8) {
-    return FlagError("--quantize-head", "needs --quantization int8");
+  const bool quantizes = quantization.value_or(Quantization::kNone) != Quantization::kNone;
+  if (verify.quantize_head && !quantizes) {
+    return FlagError("--quantize-head", "needs --quantization int8 or int4");
+  }
+  if (verify.quantization_group != 0 &&
+      (quantization != Quantization::kInt4 || !IsQuantizationGroup(verify.quantization_group))) {
+    return FlagError("--quantization-group", "expected 32, 64 or 128, with --quantization int4");
   }
   if (absl::SimpleAtod(flags.tolerance, &verify.tolerance) && verify.tolerance >= 0) {
     return absl::OkStatus();

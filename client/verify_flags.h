@@ -18,6 +18,7 @@ struct VerifyFlags {
   std::string text;
   std::string quantization;
   bool quantize_head = false;
+  int64_t quantization_group = 0;
 };
 
 // Requires that `flags` outlives `app`.

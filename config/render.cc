@@ -28,10 +28,11 @@ constexpr absl::string_view kPreamble =
 
 # The models to serve, each with a name (A-Z a-z 0-9 _ . -, at most 128), the path of its directory
 # (config.json, model.safetensors; relative to this file) and a version (an integer from 1 on,
-# 1 where it is left out). quantization: int8 multiplies its projections in int8 on a CPU, and
-# quantize_head: true its head as well; none, the default, leaves that to config.json. ladder:
-# options of engine.ladder that this model has in place of those below. As a flag: --model NAME=DIR
-# or NAME:VERSION=DIR, repeatable; in the environment: SLUICE_MODELS, comma-separated. A reload
+# 1 where it is left out). quantization: int8 multiplies its projections in int8 on a CPU, int4 by
+# weights in int4 in groups of quantization_group rows (32, 64 or 128), and quantize_head: true its
+# head in int8 as well; none, the default, leaves that to config.json. ladder: options of
+# engine.ladder that this model has in place of those below. As a flag: --model NAME=DIR or
+# NAME:VERSION=DIR, repeatable; in the environment: SLUICE_MODELS, comma-separated. A reload
 # (SIGHUP, sluice reload) applies it.
 #
 #   models:
@@ -40,6 +41,7 @@ constexpr absl::string_view kPreamble =
 #       version: 1
 #       quantization: none
 #       quantize_head: false
+#       quantization_group: 64
 #       ladder: {strategy: geometric, ratio: 2}
 models: []
 )";
@@ -76,7 +78,8 @@ std::string RenderModels(const Config& config, const std::string& origin) {
                     "\n    version: ", model.version, "\n");
     if (model.quantization != Quantization::kNone) {
       absl::StrAppend(&out, "    quantization: ", std::string(NameOf(model.quantization)),
-                      "\n    quantize_head: ", model.quantize_head ? "true" : "false", "\n");
+                      "\n    quantize_head: ", model.quantize_head ? "true" : "false",
+                      "\n    quantization_group: ", model.quantization_group, "\n");
     }
     if (model.ladder.empty()) continue;
     absl::StrAppend(&out, "    ladder:\n");

@@ -30,7 +30,20 @@ absl::Status ValidateModels(const Config& config, const Origins& origins) {
     if (model.quantize_head && model.quantization == Quantization::kNone) {
       return ErrorIn(
           origins, "models",
-          absl::StrFormat("quantize_head of the model %s needs quantization: int8", model.name));
+          absl::StrFormat("quantize_head of the model %s needs quantization: int8 or int4",
+                          model.name));
+    }
+    if (!IsQuantizationGroup(model.quantization_group)) {
+      return ErrorIn(origins, "models",
+                     absl::StrFormat("quantization_group of the model %s is %d, must be 32, 64 or "
+                                     "128",
+                                     model.name, model.quantization_group));
+    }
+    if (model.quantization_group != kQuantizationGroup &&
+        model.quantization != Quantization::kInt4) {
+      return ErrorIn(origins, "models",
+                     absl::StrFormat("quantization_group of the model %s needs quantization: int4",
+                                     model.name));
     }
     if (!seen.emplace(model.name, model.version).second) {
       return ErrorIn(origins, "models",

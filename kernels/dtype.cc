@@ -3,6 +3,8 @@
 #include <bit>
 #include <cstring>
 
+#include "base/check.h"
+
 namespace sluice::kernels {
 namespace {
 
@@ -55,6 +57,8 @@ void ConvertToFloat(const void* data, DType dtype, int64_t first, int64_t n, flo
     case DType::kI8:
       for (int64_t i = 0; i < n; ++i) out[i] = static_cast<signed char>(begin[i]);
       break;
+    case DType::kI32:
+      SLUICE_CHECK(dtype != DType::kI32);
   }
 }
 

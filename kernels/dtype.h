@@ -6,17 +6,20 @@
 
 namespace sluice::kernels {
 
-enum class DType { kF32, kF16, kBF16, kI8 };
+// kI32: words of packed values; no weights by themselves.
+enum class DType { kF32, kF16, kBF16, kI8, kI32 };
 
 constexpr int64_t DTypeBytes(DType dtype) {
-  return dtype == DType::kF32 ? 4 : dtype == DType::kI8 ? 1 : 2;
+  if (dtype == DType::kF32 || dtype == DType::kI32) return 4;
+  return dtype == DType::kI8 ? 1 : 2;
 }
 
 // Returns element `i` of a little-endian array of `dtype`, widened, which is exact.
 // `data` need not be aligned.
 float LoadAsFloat(const void* data, DType dtype, int64_t i);
 
-// Widens `n` elements, beginning with element `first`, into `out`.
+// Widens `n` elements, beginning with element `first`, into `out`. Requires another dtype
+// than kI32.
 void ConvertToFloat(const void* data, DType dtype, int64_t first, int64_t n, float* out);
 
 }  // namespace sluice::kernels

@@ -329,9 +329,9 @@ absl::StatusOr<std::string> VerifyAgainstF32(const std::string& model_directory,
   if (!(*stored)->config.embeds_ids()) {
     return absl::InvalidArgumentError("a model without token ids cannot be compared so");
   }
-  if (AnyInInt8(**stored)) {
+  if (AnyQuantized(**stored)) {
     return named(absl::InvalidArgumentError(
-        "is stored in int8, so that there are no weights in f32 to compare with"));
+        "is stored quantised, so that there are no weights in f32 to compare with"));
   }
   SLUICE_ASSIGN_OR_RETURN(const std::vector<Text> texts, ReadTexts(**faster, text));
   CpuOptions in_f32 = options;

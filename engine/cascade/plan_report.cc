@@ -19,8 +19,8 @@ namespace {
 using nlohmann::json;
 using Kind = AttentionVariant::Kind;
 
-// Returns the bytes of a value of the op's weights as backends keep them: one in int8, bf16 stays
-// as it is stored, a table stays in any dtype, and all else is f32.
+// Returns the bytes of a value of the op's weights as backends keep them: one in int8 and, rounded
+// up, in int4; bf16 stays as it is stored, a table stays in any dtype, and all else is f32.
 int32_t WeightBytes(const GraphOp& op, const Model& model) {
   const auto stored = [&](const TensorPart& part, bool any_dtype) -> int32_t {
     const auto tensor = model.checkpoint.tensors().find(part.name);
@@ -29,12 +29,15 @@ int32_t WeightBytes(const GraphOp& op, const Model& model) {
     const bool kept = any_dtype || dtype == kernels::DType::kBF16;
     return kept ? static_cast<int32_t>(kernels::DTypeBytes(dtype)) : 4;
   };
+  const auto quantized = [&](const auto& op_of_weights) {
+    return PrecisionOf(model, op_of_weights).quantization != Quantization::kNone;
+  };
   if (const auto* embed = std::get_if<EmbedOp>(&op)) return stored(embed->table, true);
   if (const auto* linear = std::get_if<LinearOp>(&op)) {
-    return IsInInt8(model, *linear) ? 1 : stored(linear->weight, false);
+    return quantized(*linear) ? 1 : stored(linear->weight, false);
   }
   if (const auto* head = std::get_if<HeadOp>(&op)) {
-    return IsInInt8(model, *head) ? 1 : stored(head->weight, false);
+    return quantized(*head) ? 1 : stored(head->weight, false);
   }
   return 4;
 }

@@ -84,9 +84,7 @@ std::string CpuModel::profile() const {
   if (kernels::MultipliesInBf16(profile) && !lowered_.in_bf16) {
     profile = kernels::Profile::kAvx512F32;  // the same kernels, and bits
   }
-  std::string name(kernels::ProfileName(profile));
-  if (AnyInInt8(*model_)) name += model_->config.quantization.head ? "-int8-head" : "-int8";
-  return name;
+  return absl::StrCat(std::string(kernels::ProfileName(profile)), QuantizationSuffix(*model_));
 }
 
 RowOrder CpuModel::row_order() const {

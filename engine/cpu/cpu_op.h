@@ -25,7 +25,8 @@ struct StepRun {
   float* buffer(BufferId id) const { return at(layout.buffers[id]); }
   // Returns the step's rows of k values in int8; see engine/cpu/int8_plan.h.
   kernels::QuantizedRows quantized(int64_t k) const {
-    return {context.profile, rows(), k, reinterpret_cast<std::byte*>(at(layout.quantized))};
+    return {context.profile, rows(), k, layout.sums,
+            reinterpret_cast<std::byte*>(at(layout.quantized))};
   }
 };
 

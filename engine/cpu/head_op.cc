@@ -105,8 +105,8 @@ class CpuHead final : public CpuOp {
       }
     }
     kernels::QuantizedRows quantized;
-    if (head_.dtype() == kernels::DType::kI8) {
-      quantized = {run.context.profile, kernels::kHeadRows, hidden,
+    if (head_.quantized()) {
+      quantized = {run.context.profile, kernels::kHeadRows, hidden, false,
                    reinterpret_cast<std::byte*>(run.at(run.layout.head_quantized))};
       kernels::QuantizeRows(run.context, gathered, hidden, rows, quantized);
     }

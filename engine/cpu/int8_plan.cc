@@ -25,6 +25,10 @@ bool CanQuantize(const GraphOp& op, BufferId buffer, const Graph& graph) {
   return activation != nullptr && activation->out == buffer;
 }
 
+bool IsQuantized(const Model& model, const LinearOp& op) {
+  return PrecisionOf(model, op).quantization != Quantization::kNone;
+}
+
 }  // namespace
 
 std::vector<bool> PlanQuantization(const Model& model) {
@@ -33,7 +37,7 @@ std::vector<bool> PlanQuantization(const Model& model) {
   BufferId quantized = kNoBuffer;  // the buffer whose rows are quantised at this point
   for (size_t i = 0; i < ops.size(); ++i) {
     const auto* const linear = std::get_if<LinearOp>(&ops[i]);
-    if (linear != nullptr && IsInInt8(model, *linear) && linear->in != quantized) {
+    if (linear != nullptr && IsQuantized(model, *linear) && linear->in != quantized) {
       const bool before = i > 0 && CanQuantize(ops[i - 1], linear->in, model.graph);
       quantizes[before ? i - 1 : i] = true;
       quantized = linear->in;
@@ -49,7 +53,7 @@ int64_t WidestQuantizedRow(const Model& model) {
   int64_t widest = 0;
   for (const GraphOp& op : model.graph.ops) {
     const auto* const linear = std::get_if<LinearOp>(&op);
-    if (linear == nullptr || !IsInInt8(model, *linear)) continue;
+    if (linear == nullptr || !IsQuantized(model, *linear)) continue;
     widest = std::max(widest, model.graph.buffers[linear->in].width);
   }
   return widest;

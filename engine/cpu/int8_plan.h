@@ -1,4 +1,4 @@
-// Where a step quantises the rows that it multiplies in int8.
+// Where a step quantises the rows that it multiplies by weights in int8 or int4.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@ namespace sluice {
 // quantised rows at a time.
 std::vector<bool> PlanQuantization(const Model& model);
 
-// Returns the widest rows that a layer of the model multiplies in int8, or 0.
+// Returns the widest rows that a layer of the model multiplies so, or 0.
 int64_t WidestQuantizedRow(const Model& model);
 
 }  // namespace sluice

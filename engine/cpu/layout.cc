@@ -31,12 +31,13 @@ ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, const kernels:
   for (const GraphBuffer& buffer : model.graph.buffers) {
     layout.buffers.push_back(take(bucket.tokens * buffer.width));
   }
-  const auto take_quantized = [&](int64_t rows, int64_t k) {
+  const auto take_quantized = [&](int64_t rows, int64_t k, bool sums) {
     if (k == 0) return end;
-    return take(
-        kernels::CeilDiv(kernels::QuantizedRows::Bytes(context.profile, rows, k), kSizeOf<float>));
+    return take(kernels::CeilDiv(kernels::QuantizedRows::Bytes(context.profile, rows, k, sums),
+                                 kSizeOf<float>));
   };
-  layout.quantized = take_quantized(bucket.tokens, WidestQuantizedRow(model));
+  layout.sums = AnyIn(model, Quantization::kInt4);
+  layout.quantized = take_quantized(bucket.tokens, WidestQuantizedRow(model), layout.sums);
   layout.attention_scratch = take(
       kernels::AttentionScratchFloats(attention, {.q_heads = static_cast<int32_t>(config.heads),
                                                   .kv_heads = static_cast<int32_t>(config.kv_heads),
@@ -45,7 +46,7 @@ ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, const kernels:
                                                   .threads = threads}));
   layout.head_rows = take(kernels::kHeadRows * config.hidden_size);
   layout.head_quantized =
-      take_quantized(kernels::kHeadRows, AnyInInt8(model) ? config.hidden_size : 0);
+      take_quantized(kernels::kHeadRows, AnyQuantized(model) ? config.hidden_size : 0, false);
   layout.head_logits = take(kLogitRows * config.vocab_size);
   layout.head_scratch = take(kernels::HeadScratch(config.vocab_size, threads) / kSizeOf<float>);
   constexpr int64_t kFloatsPerWord = sizeof(uint64_t) / sizeof(float);

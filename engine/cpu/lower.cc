@@ -30,7 +30,7 @@ class CpuLowering {
       : model_(model),
         config_(model.config),
         graph_(model.graph),
-        weights_(model.checkpoint, context),
+        weights_(model.checkpoint, model.config.stored_quantization, context),
         attention_(KernelChoice(attention)),
         quantizes_(PlanQuantization(model)) {}
 
@@ -61,10 +61,10 @@ class CpuLowering {
     const int64_t n = Width(op.out);
     SLUICE_ASSIGN_OR_RETURN(auto bias,
                             weights_.Floats(op.bias, op.position_bias ? op.bias.shape[0] * n : n));
-    const bool in_int8 = IsInInt8(model_, op);
-    SLUICE_ASSIGN_OR_RETURN(auto packed, op.position_wise()
-                                             ? weights_.PositionWise(op.weight, in_int8)
-                                             : weights_.Dense(op.weight, op.layout, k, n, in_int8));
+    const WeightPrecision precision = PrecisionOf(model_, op);
+    SLUICE_ASSIGN_OR_RETURN(
+        auto packed, op.position_wise() ? weights_.PositionWise(op.weight, precision)
+                                        : weights_.Dense(op.weight, op.layout, k, n, precision));
     return MakeCpuLinear(op, std::move(packed), std::move(bias), quantizes_[op_]);
   }
 
@@ -103,7 +103,7 @@ class CpuLowering {
   CpuOpOr operator()(const HeadOp& op) {
     SLUICE_ASSIGN_OR_RETURN(auto bias, weights_.Floats(op.bias, config_.vocab_size));
     SLUICE_ASSIGN_OR_RETURN(auto head, weights_.Dense(op.weight, MatrixLayout::kOutIn, Width(op.in),
-                                                      config_.vocab_size, IsInInt8(model_, op)));
+                                                      config_.vocab_size, PrecisionOf(model_, op)));
     return MakeCpuHead(op.in, std::move(head),
                        {std::move(bias), op.soft_cap, model_.items ? &*model_.items : nullptr});
   }

@@ -116,7 +116,7 @@ class CpuLinear final : public CpuOp {
                               .out = run.buffer(out_),
                               .ldo = weights_.n(),
                               .accumulate = accumulate_};
-    if (weights_.dtype() == kernels::DType::kI8) args.quantized = run.quantized(weights_.k());
+    if (weights_.quantized()) args.quantized = run.quantized(weights_.k());
     if (quantizes_)
       kernels::QuantizeRows(run.context, args.x, args.ldx, run.rows(), args.quantized);
     if (by_position_) {

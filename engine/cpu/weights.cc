@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "engine/model/stored_int4.h"
 
 namespace sluice {
 
@@ -35,8 +36,16 @@ absl::StatusOr<StoredTensor> WeightLoader::AsStored(const TensorPart& part) {
 
 absl::StatusOr<kernels::PackedWeights> WeightLoader::Dense(const TensorPart& part,
                                                            MatrixLayout layout, int64_t k,
-                                                           int64_t n, bool in_int8) {
-  if (in_int8 && checkpoint_.IsInt8(part.name)) return StoredInt8(part, layout, n);
+                                                           int64_t n,
+                                                           const WeightPrecision& precision) {
+  if (precision.stored) {
+    if (layout != MatrixLayout::kOutIn || part.run > 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "tensor ", part.name, " is stored quantised, which is read for layers stored [out, in] ",
+          "alone, whose rows are not interleaved with those of others"));
+    }
+    return Stored(part, n, precision.quantization);
+  }
   SLUICE_ASSIGN_OR_RETURN(auto tensor, checkpoint_.Find(part.name, part.shape));
   const int64_t element = kernels::DTypeBytes(tensor.dtype);
   const auto* data = static_cast<const std::byte*>(tensor.data) + part.first * element;
@@ -59,15 +68,23 @@ absl::StatusOr<kernels::PackedWeights> WeightLoader::Dense(const TensorPart& par
                .k = k,
                .n = n,
                .transposed = layout == MatrixLayout::kOutIn},
-              in_int8);
+              precision);
 }
 
-absl::StatusOr<kernels::PackedWeights> WeightLoader::StoredInt8(const TensorPart& part,
-                                                                MatrixLayout layout, int64_t n) {
-  if (layout != MatrixLayout::kOutIn || part.run > 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor ", part.name, " has dtype I8, which is read for layers stored [out, ",
-                     "in] alone, whose rows are not interleaved with those of others"));
+absl::StatusOr<kernels::PackedWeights> WeightLoader::Stored(const TensorPart& part, int64_t n,
+                                                            Quantization quantization) {
+  if (quantization == Quantization::kInt4) {
+    const int64_t in = part.shape[1];
+    SLUICE_ASSIGN_OR_RETURN(
+        const StoredInt4 stored,
+        ReadStoredInt4(checkpoint_, stored_, part.name, part.shape[0], in, part.first / in, n));
+    return Counted(kernels::PackedWeights::PackInt4(
+        context_, {.k = in,
+                   .n = n,
+                   .group = stored.group,
+                   .codes = stored.codes.data(),
+                   .scales = stored.scales.data(),
+                   .zeros = stored.zeros.empty() ? nullptr : stored.zeros.data()}));
   }
   SLUICE_ASSIGN_OR_RETURN(const auto stored, checkpoint_.FindInt8(part.name, part.shape));
   const int64_t k = part.shape[1];
@@ -81,11 +98,11 @@ absl::StatusOr<kernels::PackedWeights> WeightLoader::StoredInt8(const TensorPart
                .n = n,
                .transposed = true,
                .scales = scales.data()},
-              true);
+              {.quantization = Quantization::kInt8});
 }
 
-absl::StatusOr<kernels::PackedWeights> WeightLoader::PositionWise(const TensorPart& part,
-                                                                  bool in_int8) {
+absl::StatusOr<kernels::PackedWeights> WeightLoader::PositionWise(
+    const TensorPart& part, const WeightPrecision& precision) {
   SLUICE_ASSIGN_OR_RETURN(auto tensor, checkpoint_.Find(part.name, part.shape));
   return Pack({.data = tensor.data,
                .dtype = tensor.dtype,
@@ -93,7 +110,7 @@ absl::StatusOr<kernels::PackedWeights> WeightLoader::PositionWise(const TensorPa
                .k = part.shape[1],
                .n = part.shape[2],
                .transposed = false},
-              in_int8);
+              precision);
 }
 
 std::vector<std::byte> WeightLoader::Collect(const Tensor& tensor, const TensorPart& part,
@@ -108,11 +125,22 @@ std::vector<std::byte> WeightLoader::Collect(const Tensor& tensor, const TensorP
   return values;
 }
 
-kernels::PackedWeights WeightLoader::Pack(const kernels::WeightSource& source, bool in_int8) {
-  kernels::PackedWeights packed = in_int8 ? kernels::PackedWeights::PackInt8(context_, source)
-                                          : kernels::PackedWeights::Pack(context_, source);
+kernels::PackedWeights WeightLoader::Pack(const kernels::WeightSource& source,
+                                          const WeightPrecision& precision) {
+  switch (precision.quantization) {
+    case Quantization::kNone:
+      break;
+    case Quantization::kInt8:
+      return Counted(kernels::PackedWeights::PackInt8(context_, source));
+    case Quantization::kInt4:
+      return Counted(kernels::PackedWeights::PackInt4(context_, source, precision.group));
+  }
+  return Counted(kernels::PackedWeights::Pack(context_, source));
+}
+
+kernels::PackedWeights WeightLoader::Counted(kernels::PackedWeights packed) {
   bytes_ += packed.bytes();
-  in_bf16_ |= packed.dtype() == kernels::DType::kBF16;
+  in_bf16_ |= packed.format() == kernels::WeightFormat::kBF16;
   return packed;
 }
 

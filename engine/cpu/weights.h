@@ -23,19 +23,22 @@ struct StoredTensor {
 class WeightLoader {
  public:
   // The arguments are not owned.
-  WeightLoader(const Checkpoint& checkpoint, const kernels::Context& context)
-      : checkpoint_(checkpoint), context_(context) {}
+  WeightLoader(const Checkpoint& checkpoint, const StoredQuantization& stored,
+               const kernels::Context& context)
+      : checkpoint_(checkpoint), stored_(stored), context_(context) {}
 
   // Returns `count` values, widened to f32; empty if the part is absent.
   absl::StatusOr<std::vector<float>> Floats(const TensorPart& part, int64_t count);
   // Returns all values from the part's first on.
   absl::StatusOr<StoredTensor> AsStored(const TensorPart& part);
-  // Returns [k -> n], stored as the layout says: kOutIn or kInOut. In int8 it is quantised unless
-  // it is stored so.
+  // Returns [k -> n], stored as the layout says: kOutIn or kInOut, in the precision that it is
+  // multiplied in.
   absl::StatusOr<kernels::PackedWeights> Dense(const TensorPart& part, MatrixLayout layout,
-                                               int64_t k, int64_t n, bool in_int8 = false);
+                                               int64_t k, int64_t n,
+                                               const WeightPrecision& precision = {});
   // Returns weights that are stored as [positions, k, n].
-  absl::StatusOr<kernels::PackedWeights> PositionWise(const TensorPart& part, bool in_int8 = false);
+  absl::StatusOr<kernels::PackedWeights> PositionWise(const TensorPart& part,
+                                                      const WeightPrecision& precision = {});
 
   // Returns the size of all that was loaded so far, as packed.
   int64_t bytes() const { return bytes_; }
@@ -43,14 +46,18 @@ class WeightLoader {
   bool in_bf16() const { return in_bf16_; }
 
  private:
-  absl::StatusOr<kernels::PackedWeights> StoredInt8(const TensorPart& part, MatrixLayout layout,
-                                                    int64_t n);
-  kernels::PackedWeights Pack(const kernels::WeightSource& source, bool in_int8);
+  // Returns [k -> n] of a tensor that is stored quantised.
+  absl::StatusOr<kernels::PackedWeights> Stored(const TensorPart& part, int64_t n,
+                                                Quantization quantization);
+  kernels::PackedWeights Pack(const kernels::WeightSource& source,
+                              const WeightPrecision& precision);
+  kernels::PackedWeights Counted(kernels::PackedWeights packed);
   // Returns the `count` values of a part that is runs of a tensor, one behind the other.
   static std::vector<std::byte> Collect(const Tensor& tensor, const TensorPart& part,
                                         int64_t count);
 
   const Checkpoint& checkpoint_;
+  const StoredQuantization& stored_;
   const kernels::Context& context_;
   int64_t bytes_ = 0;
   bool in_bf16_ = false;

@@ -65,10 +65,10 @@ class CudaBackend final : public Backend {
 
   absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
       std::shared_ptr<const Model> model) override {
-    if (AnyInInt8(*model)) {
+    if (AnyQuantized(*model)) {
       return absl::InvalidArgumentError(
-          "quantization: int8 is computed on a CPU alone; serve the model as it is stored, or with "
-          "device: cpu");
+          "quantised projections are computed on a CPU alone; serve the model with device: cpu, or "
+          "one that is not quantised");
     }
     return half_ ? LoadAs<kernels::cuda::BFloat16>(std::move(model))
                  : LoadAs<float>(std::move(model));

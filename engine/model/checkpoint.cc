@@ -26,6 +26,7 @@ std::optional<kernels::DType> WeightDType(const std::string& dtype) {
   if (dtype == "F16") return kernels::DType::kF16;
   if (dtype == "BF16") return kernels::DType::kBF16;
   if (dtype == "I8") return kernels::DType::kI8;
+  if (dtype == "I32") return kernels::DType::kI32;
   return std::nullopt;
 }
 
@@ -162,6 +163,14 @@ absl::StatusOr<Tensor> Checkpoint::Find(const std::string& name,
                                         const std::vector<int64_t>& shape) const {
   SLUICE_ASSIGN_OR_RETURN(Tensor tensor, FindAny(name, shape));
   if (tensor.dtype == kernels::DType::kI8) return WrongDType(name, "I8", "F32, F16 or BF16");
+  if (tensor.dtype == kernels::DType::kI32) return WrongDType(name, "I32", "F32, F16 or BF16");
+  return tensor;
+}
+
+absl::StatusOr<Tensor> Checkpoint::FindWords(const std::string& name,
+                                             const std::vector<int64_t>& shape) const {
+  SLUICE_ASSIGN_OR_RETURN(Tensor tensor, FindAny(name, shape));
+  if (tensor.dtype != kernels::DType::kI32) return WrongDType(name, "another", "I32");
   return tensor;
 }
 

@@ -24,9 +24,9 @@ struct Tensor {
 
 // The tensors of a model directory: those of model.safetensors, or of the shards that
 // model.safetensors.index.json lists (its list must be exactly the content of the shards). Every
-// offset, size, dtype and overlap is checked at Open. Tensors of other dtypes than F32, F16, BF16
-// and I8 are kept out of the table, and their dtype is kept for the error of Find. Errors name the
-// file.
+// offset, size, dtype and overlap is checked at Open. Tensors of other dtypes than F32, F16, BF16,
+// I8 and I32 are kept out of the table, and their dtype is kept for the error of Find. Errors name
+// the file.
 class Checkpoint {
  public:
   static absl::StatusOr<Checkpoint> Open(const Directory& directory,
@@ -53,6 +53,9 @@ class Checkpoint {
   };
   absl::StatusOr<Int8Tensor> FindInt8(const std::string& name,
                                       const std::vector<int64_t>& shape) const;
+  // Returns a tensor of I32, whose words have packed values.
+  absl::StatusOr<Tensor> FindWords(const std::string& name,
+                                   const std::vector<int64_t>& shape) const;
   const absl::flat_hash_map<std::string, Tensor>& tensors() const { return tensors_; }
 
   // Adds to what is told of a fault in one of the files.

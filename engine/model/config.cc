@@ -204,7 +204,7 @@ void ReadExtensions(ObjectReader& root, ObjectReader& extensions, ModelConfig& c
   } else {
     extensions.AllowOnly({"tokenizer", "input", "position_wise", "xsa", "embedding", "classifier",
                           "position_alignment", "truncate", "long_context", "quantization",
-                          "quantize_head"});
+                          "quantization_group", "quantize_head"});
   }
   ReadByteTokenizer(extensions, config);
   ReadPositionWise(extensions, config);
@@ -300,7 +300,8 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
   CheckRotations(root, config);
   DropIdleWindows(config);
   config.serving = ReadServing(root, extensions, config, known.architecture->classifier());
-  config.quantization = ReadQuantization(root, extensions);
+  config.quantization = ReadQuantization(extensions);
+  config.stored_quantization = ReadStoredQuantization(root);
   SLUICE_RETURN_IF_ERROR(status);
   return config;
 }

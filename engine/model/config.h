@@ -316,6 +316,7 @@ struct ModelConfig {
   XsaConfig xsa;
   ServingConfig serving;
   QuantizationConfig quantization;
+  StoredQuantization stored_quantization;
 
   // Returns the length that every sequence must have, or 0.
   int64_t only_length() const { return mixer == MixerKind::kExchange ? max_positions : 0; }

@@ -136,12 +136,31 @@ void ReadResidual(ObjectReader& extensions, ModelConfig& config) {
 }  // namespace
 
 void ReadSluice(ObjectReader& root, ObjectReader& extensions, ModelConfig& config) {
-  extensions.AllowOnly({"tokenizer",    "input",           "position_wise",      "xsa",
-                        "norm",         "positions",       "attention",          "mlp",
-                        "biases",       "block",           "branch_scale",       "residual_mix",
-                        "skip_weights", "embedding_scale", "token_types",        "logit_soft_cap",
-                        "embedding",    "classifier",      "position_alignment", "truncate",
-                        "quantization", "quantize_head",   "long_context",       "mixer"});
+  extensions.AllowOnly({"tokenizer",
+                        "input",
+                        "position_wise",
+                        "xsa",
+                        "norm",
+                        "positions",
+                        "attention",
+                        "mlp",
+                        "biases",
+                        "block",
+                        "branch_scale",
+                        "residual_mix",
+                        "skip_weights",
+                        "embedding_scale",
+                        "token_types",
+                        "logit_soft_cap",
+                        "embedding",
+                        "classifier",
+                        "position_alignment",
+                        "truncate",
+                        "quantization",
+                        "quantization_group",
+                        "quantize_head",
+                        "long_context",
+                        "mixer"});
   ReadNorm(extensions, config.norm);
   ReadPositions(root, extensions, config);
   ReadAttention(extensions, config);

@@ -1,14 +1,16 @@
 // The precision in which a model's projections are computed, where it is not that of its tensors.
 //
 // Quantisation is never chosen silently. It is chosen by
-//   "quantization": "none" | "int8"   in the object "sluice" of config.json, or in the
+//   "quantization": "none" | "int8" | "int4"   in the object "sluice" of config.json, or in the
 //                                     configuration of the daemon (ModelOptions)
-//   "quantize_head": false            the head too, which otherwise stays as it is stored
+//   "quantization_group": 64          the rows of a group in int4: 32, 64 or 128
+//   "quantize_head": false            the head too, in int8; otherwise it stays as it is stored
 // or by a checkpoint that stores quantised tensors, as "quantization_config" says
-// (compressed-tensors, int-quantized). The embedding always stays as it is stored.
+// (compressed-tensors, AWQ and GPTQ). The embedding always stays as it is stored.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "base/enum_names.h"
@@ -20,28 +22,66 @@ struct Model;
 struct LinearOp;
 struct HeadOp;
 
-// kInt8: weights in int8 by output channel, activations in int8 by row, products in integers.
-enum class Quantization { kNone, kInt8 };
+// kInt8: weights in int8 by output channel; kInt4: weights in int4 by output channel, in groups.
+// Activations are in int8 by row, and products in integers.
+enum class Quantization { kNone, kInt8, kInt4 };
 constexpr auto EnumNamesOf(Quantization) {
   using enum Quantization;
-  return EnumNameTable<Quantization>({{kNone, "none"}, {kInt8, "int8"}});
+  return EnumNameTable<Quantization>({{kNone, "none"}, {kInt8, "int8"}, {kInt4, "int4"}});
+}
+
+inline constexpr int64_t kQuantizationGroup = 64;
+// Returns whether int4 is computed in groups of this size.
+constexpr bool IsQuantizationGroup(int64_t group) {
+  return group == 32 || group == 64 || group == 128;
 }
 
 struct QuantizationConfig {
   Quantization projections = Quantization::kNone;
-  bool head = false;  // as the projections
+  bool head = false;  // in int8, if the projections are quantised
+  int64_t group = kQuantizationGroup;
 
   bool operator==(const QuantizationConfig&) const = default;
 };
 
-// Reads the keys above. `extensions` is the object "sluice" of `root`.
-QuantizationConfig ReadQuantization(ObjectReader& root, ObjectReader& extensions);
+// How a checkpoint stores quantised layers. Which layers are quantised is told by the tensors.
+struct StoredQuantization {
+  enum class Format {
+    kNone,
+    kInt8,    // compressed-tensors, int-quantized
+    kPacked,  // compressed-tensors, pack-quantized
+    kAwq,
+    kGptq,    // zero points are stored less one
+    kGptqV2,  // and here as they are
+  };
+  Format format = Format::kNone;
+  int64_t group = 0;   // rows of a group in int4; 0 for a whole column
+  bool zeros = false;  // zero points are stored, else all are 8
 
-// Return whether the op's weights are multiplied in int8: they are stored so, or are to be
-// quantised.
-bool IsInInt8(const Model& model, const LinearOp& op);
-bool IsInInt8(const Model& model, const HeadOp& op);
-// Returns whether any op's weights are.
-bool AnyInInt8(const Model& model);
+  bool operator==(const StoredQuantization&) const = default;
+};
+
+// Reads the keys above. `extensions` is the object "sluice" of `root`.
+QuantizationConfig ReadQuantization(ObjectReader& extensions);
+StoredQuantization ReadStoredQuantization(ObjectReader& root);
+
+// How the weights of an op are multiplied.
+struct WeightPrecision {
+  Quantization quantization = Quantization::kNone;
+  int64_t group = 0;    // of kInt4
+  bool stored = false;  // the checkpoint has them so
+
+  bool operator==(const WeightPrecision&) const = default;
+};
+WeightPrecision PrecisionOf(const Model& model, const LinearOp& op);
+WeightPrecision PrecisionOf(const Model& model, const HeadOp& op);
+// Returns whether any op's weights are multiplied so.
+bool AnyIn(const Model& model, Quantization quantization);
+inline bool AnyQuantized(const Model& model) {
+  return AnyIn(model, Quantization::kInt8) || AnyIn(model, Quantization::kInt4);
+}
+// Returns what the name of a profile gains: nothing, or "-int8", "-int4-g64", with "-head" where
+// the head is quantised too.
+std::string QuantizationSuffix(const Model& model);
 
 }  // namespace sluice

@@ -26,9 +26,9 @@ class Multiplier {
         int8_(simd::Int8TableFor(context.profile)),
         weights_(weights) {}
 
-  bool in_int8() const { return weights_.dtype() == DType::kI8; }
-  bool in_pairs() const { return table_.pairs && weights_.dtype() == DType::kBF16; }
-  int64_t panel_cols() const { return in_int8() ? int8_.panel_cols : table_.panel_cols; }
+  bool quantized() const { return weights_.quantized(); }
+  bool in_pairs() const { return table_.pairs && weights_.format() == WeightFormat::kBF16; }
+  int64_t panel_cols() const { return quantized() ? int8_.panel_cols : table_.panel_cols; }
 
   // Returns the number of rows of x that fit the second-level cache beside a panel.
   int64_t RowsAtOnce() const {
@@ -38,20 +38,21 @@ class Multiplier {
       return std::clamp(simd::kPairsArea / depth / simd::kPairsFewRows * simd::kPairsFewRows,
                         simd::kPairsFewRows, simd::kPairsRows);
     }
-    const int64_t tile_rows = in_int8() ? int8_.tile_rows : table_.tile_rows;
-    const int64_t values = in_int8() ? kInt8Bytes / int8_.value_bytes : kFloats;
+    const int64_t tile_rows = quantized() ? int8_.tile_rows : table_.tile_rows;
+    const int64_t values = quantized() ? kInt8Bytes / int8_.value_bytes : kFloats;
     return std::clamp<int64_t>(values / k, 2 * tile_rows, 16 * tile_rows);
   }
 
   // Returns the number of columns that rows not in pairs are multiplied with at a time.
   int64_t ColumnsAtOnce() const {
-    return in_int8() ? kInt8Columns : 4 * int64_t{table_.panel_cols};
+    return quantized() ? kInt8Columns : 4 * int64_t{table_.panel_cols};
   }
 
   template <typename Args>  // GemmArgs or TiledGemmArgs
   void Multiply(const Part& part, const Args& args) const {
-    if (in_int8()) return MultiplyInt8(part, args.quantized);
-    (weights_.dtype() == DType::kBF16 ? table_.gemm_bf16 : table_.gemm_f32)(
+    if (weights_.format() == WeightFormat::kInt8) return MultiplyInt8(part, args.quantized);
+    if (weights_.format() == WeightFormat::kInt4) return MultiplyInt4(part, args.quantized);
+    (weights_.format() == WeightFormat::kBF16 ? table_.gemm_bf16 : table_.gemm_f32)(
         {.x = args.x + part.row * args.ldx,
          .ldx = args.ldx,
          .rows = part.rows,
@@ -84,6 +85,26 @@ class Multiplier {
                 .out = part.out,
                 .ldo = part.ldo,
                 .accumulate = part.accumulate});
+  }
+
+  void MultiplyInt4(const Part& part, const QuantizedRows& rows) const {
+    SLUICE_CHECK(rows.k() == weights_.k() && rows.sums(0) != nullptr);
+    int8_.gemm_int4({.x = rows.row(part.row),
+                     .stride = rows.stride(),
+                     .row_scales = rows.scales() + part.row,
+                     .sums = rows.sums(part.row),
+                     .sums_stride = rows.sums_stride(),
+                     .rows = part.rows,
+                     .panels = weights_.panels(part.matrix, part.col),
+                     .k = CeilDiv(weights_.k(), simd::kInt8Depth) * simd::kInt8Depth,
+                     .group = weights_.group(),
+                     .cols = part.cols,
+                     .scales = weights_.group_scales(part.matrix, part.col),
+                     .zeros = weights_.group_zeros(part.matrix, part.col),
+                     .bias = part.bias,
+                     .out = part.out,
+                     .ldo = part.ldo,
+                     .accumulate = part.accumulate});
   }
 
   static constexpr int64_t kFour = 4;

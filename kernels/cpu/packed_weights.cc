@@ -170,20 +170,35 @@ void PackInt8Panels(const WeightSource& source, int64_t width, int64_t begin, in
   }
 }
 
+int64_t BitsOf(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kF32:
+      return 32;
+    case WeightFormat::kBF16:
+      return 16;
+    case WeightFormat::kInt8:
+      return 8;
+    case WeightFormat::kInt4:
+      break;
+  }
+  return 4;
+}
+
 }  // namespace
 
 void PackedWeights::Free::operator()(std::byte* p) const { std::free(p); }
 
-PackedWeights::PackedWeights(const WeightSource& source, DType dtype, int64_t width,
+PackedWeights::PackedWeights(const Shape& shape, WeightFormat format, int64_t width,
                              int64_t panel_rows)
-    : dtype_(dtype),
-      matrices_(source.matrices),
-      k_(source.k),
-      n_(source.n),
+    : format_(format),
+      bits_(BitsOf(format)),
+      matrices_(shape.matrices),
+      k_(shape.k),
+      n_(shape.n),
       panel_rows_(panel_rows) {
-  SLUICE_CHECK(source.matrices >= 1 && source.k >= 1 && source.n >= 1);
-  padded_n_ = CeilDiv(source.n, width) * width;
-  bytes_ = matrices_ * padded_n_ * panel_rows_ * DTypeBytes(dtype_);
+  SLUICE_CHECK(matrices_ >= 1 && k_ >= 1 && n_ >= 1);
+  padded_n_ = CeilDiv(n_, width) * width;
+  bytes_ = matrices_ * padded_n_ * panel_rows_ * bits_ / 8;
   data_ = Allocate(bytes_);
 }
 
@@ -199,7 +214,8 @@ PackedWeights PackedWeights::Pack(const Context& context, const WeightSource& so
   const int64_t width = table.panel_cols;
   const DType dtype = source.dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
   PackedWeights packed(
-      source, dtype, width,
+      {source.matrices, source.k, source.n},
+      dtype == DType::kBF16 ? WeightFormat::kBF16 : WeightFormat::kF32, width,
       WithPanelType(dtype, table, [&]<typename Panel>(Panel) { return Panel::Rows(source.k); }));
   const auto pack =
       WithPanelType(dtype, table, []<typename Panel>(Panel) { return &PackPanels<Panel>; });
@@ -213,7 +229,8 @@ PackedWeights PackedWeights::Pack(const Context& context, const WeightSource& so
 PackedWeights PackedWeights::PackInt8(const Context& context, const WeightSource& source) {
   SLUICE_CHECK((source.dtype == DType::kI8) == (source.scales != nullptr));
   const int64_t width = simd::Int8TableFor(context.profile).panel_cols;
-  PackedWeights packed(source, DType::kI8, width, Int8Panel::Rows(source.k));
+  PackedWeights packed({source.matrices, source.k, source.n}, WeightFormat::kInt8, width,
+                       Int8Panel::Rows(source.k));
   const int64_t columns = packed.matrices_ * packed.padded_n_;
   packed.scales_ = Allocate(columns * kSizeOf<float>);
   packed.corrections_ = Allocate(columns * kSizeOf<int32_t>);

@@ -22,6 +22,20 @@ struct WeightSource {
   const float* scales = nullptr;  // [matrices, n], of columns that are stored as kI8
 };
 
+// The source of a matrix whose columns are stored in int4, in groups along k with a scale and a
+// zero point each: a weight is (code - zero) * scale.
+struct Int4Source {
+  int64_t k;
+  int64_t n;
+  int64_t group;         // 32, 64 or 128 rows; the last group of a column may be shorter
+  const uint8_t* codes;  // [n, k], each below 16
+  const float* scales;   // [n, ceil(k / group)]
+  const uint8_t* zeros;  // like scales, each at most 16, or nullptr where all are 8
+};
+
+// How packed weights are held.
+enum class WeightFormat { kF32, kBF16, kInt8, kInt4 };
+
 // Immutable weights in panels, the profile's tile order. Move-only.
 class PackedWeights {
  public:
@@ -33,16 +47,30 @@ class PackedWeights {
   // ties to even, and the column's scale is max|w| / 127. A column with a value that is not finite
   // has a scale of NaN. What is stored as kI8 is kept with its scales.
   static PackedWeights PackInt8(const Context& context, const WeightSource& source);
+  // Quantises to int4 by columns, in groups of `group` rows (32, 64 or 128): with m the value of
+  // the largest magnitude in a group (the first of equal ones), its scale is m / -8 and a code is
+  // round(w * (-8 / m)) + 8, ties to even, at most 15. Groups whose m is below 2^-100 count as
+  // zeros, and one with a value that is not finite has a scale of NaN. Requires another dtype than
+  // kI8.
+  static PackedWeights PackInt4(const Context& context, const WeightSource& source, int64_t group);
+  // Keeps what is stored.
+  static PackedWeights PackInt4(const Context& context, const Int4Source& source);
 
   int64_t matrices() const { return matrices_; }
   int64_t k() const { return k_; }
   int64_t n() const { return n_; }
   int64_t bytes() const { return bytes_; }
-  DType dtype() const { return dtype_; }  // as packed: kF32, kBF16 or kI8
+  WeightFormat format() const { return format_; }
+  // Returns whether rows must be quantised to be multiplied with these weights.
+  bool quantized() const {
+    return format_ == WeightFormat::kInt8 || format_ == WeightFormat::kInt4;
+  }
+  // Returns the rows of a group if the weights are int4.
+  int64_t group() const { return group_; }
   // Returns matrix `i` from column `col` on, which must be the first column of a panel. The layout
   // is private to the kernels of `profile`.
   const void* panels(int64_t i, int64_t col) const {
-    return data_.get() + (i * padded_n_ + col) * panel_rows_ * DTypeBytes(dtype_);
+    return data_.get() + (i * padded_n_ + col) * panel_rows_ * bits_ / 8;
   }
   // Returns what int8 panels have for each column, from column `col` of matrix `i` on, up to the
   // end of the last panel: scales, and corrections as simd/int8.h says.
@@ -52,6 +80,15 @@ class PackedWeights {
   const int32_t* corrections(int64_t i, int64_t col) const {
     return reinterpret_cast<const int32_t*>(corrections_.get()) + i * padded_n_ + col;
   }
+  // Returns what int4 panels have for each group and column, from the panel of column `col` of
+  // matrix `i` on: [panels, groups, panel's columns]. The zero points are nullptr if all are 8.
+  const float* group_scales(int64_t i, int64_t col) const {
+    return reinterpret_cast<const float*>(scales_.get()) + (i * padded_n_ + col) * groups_;
+  }
+  const uint8_t* group_zeros(int64_t i, int64_t col) const {
+    if (zeros_ == nullptr) return nullptr;
+    return reinterpret_cast<const uint8_t*>(zeros_.get()) + (i * padded_n_ + col) * groups_;
+  }
 
  private:
   struct Free {
@@ -59,14 +96,24 @@ class PackedWeights {
   };
   using Memory = std::unique_ptr<std::byte, Free>;
 
-  PackedWeights(const WeightSource& source, DType dtype, int64_t width, int64_t panel_rows);
+  struct Shape {
+    int64_t matrices, k, n;
+  };
+  PackedWeights(const Shape& shape, WeightFormat format, int64_t width, int64_t panel_rows);
+  // Returns int4 weights whose panels are not written yet.
+  static PackedWeights Int4(const Context& context, const Shape& shape, int64_t group, bool zeros);
   static Memory Allocate(int64_t bytes);
+  // Calls fill(panel, matrix, column, column in the panel) for every column.
+  template <typename Fill>
+  void FillInt4(const Context& context, const Fill& fill);
 
-  Memory data_, scales_, corrections_;
-  DType dtype_ = DType::kF32;
+  Memory data_, scales_, corrections_, zeros_;
+  WeightFormat format_ = WeightFormat::kF32;
+  int64_t bits_ = 0;  // of a value
   int64_t matrices_ = 0, k_ = 0, n_ = 0, bytes_ = 0;
   int64_t padded_n_ = 0;    // n, up to the end of the last panel
   int64_t panel_rows_ = 0;  // k, plus rows of zeros where the panels need them
+  int64_t group_ = 0, groups_ = 0;
 };
 
 }  // namespace sluice::kernels

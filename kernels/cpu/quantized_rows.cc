@@ -20,21 +20,39 @@ int64_t StrideOf(const simd::Int8Table& table, int64_t k) {
 
 int64_t ScaleBytes(int64_t rows) { return CeilDiv(rows * kSizeOf<float>, kRowGap) * kRowGap; }
 
+// Returns the sums of a row of k values, up to those of the padding.
+int64_t SumsOf(int64_t k) {
+  return CeilDiv(k, simd::kInt8Depth) * (simd::kInt8Depth / QuantizedRows::kSummed);
+}
+static_assert(simd::kInt8Depth % QuantizedRows::kSummed == 0);
+
+int64_t SumBytes(int64_t rows, int64_t k) {
+  return CeilDiv(rows * SumsOf(k) * kSizeOf<int32_t>, kRowGap) * kRowGap;
+}
+
 }  // namespace
 
-QuantizedRows::QuantizedRows(Profile profile, int64_t rows, int64_t k, std::byte* memory)
+QuantizedRows::QuantizedRows(Profile profile, int64_t rows, int64_t k, bool sums, std::byte* memory)
     : k_(k),
       stride_(StrideOf(simd::Int8TableFor(profile), k)),
       scales_(reinterpret_cast<float*>(memory)),
-      values_(memory + ScaleBytes(rows)) {}
+      values_(memory + ScaleBytes(rows)) {
+  if (!sums) return;
+  sums_stride_ = SumsOf(k);
+  sums_ = reinterpret_cast<int32_t*>(values_);
+  values_ += SumBytes(rows, k);
+}
 
-int64_t QuantizedRows::Bytes(Profile profile, int64_t rows, int64_t k) {
+int64_t QuantizedRows::Bytes(Profile profile, int64_t rows, int64_t k, bool sums) {
   const simd::Int8Table& table = simd::Int8TableFor(profile);
-  return ScaleBytes(rows) + (rows + table.slack_rows) * StrideOf(table, k);
+  return ScaleBytes(rows) + (sums ? SumBytes(rows, k) : 0) +
+         (rows + table.slack_rows) * StrideOf(table, k);
 }
 
 void QuantizeRow(Profile profile, const float* x, int64_t row, const QuantizedRows& out) {
-  simd::Int8TableFor(profile).quantize_row(x, out.k(), out.row(row), out.scales() + row);
+  const simd::Int8Table& table = simd::Int8TableFor(profile);
+  table.quantize_row(x, out.k(), out.row(row), out.scales() + row);
+  if (int32_t* const sums = out.sums(row)) table.sum_row(out.row(row), out.k(), sums);
 }
 
 void QuantizeRows(const Context& context, const float* x, int64_t ldx, int64_t rows,

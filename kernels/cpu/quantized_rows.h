@@ -14,23 +14,31 @@
 
 namespace sluice::kernels {
 
-// A view of memory for rows of k values, or of nothing.
+// A view of memory for rows of k values, or of nothing. Rows may have the sums of each kSummed of
+// their values, which products by weights in int4 need.
 class QuantizedRows {
  public:
+  static constexpr int64_t kSummed = 32;
+
   QuantizedRows() = default;
-  // Requires Bytes(profile, rows, k) bytes at `memory`, aligned to cache lines.
-  QuantizedRows(Profile profile, int64_t rows, int64_t k, std::byte* memory);
-  static int64_t Bytes(Profile profile, int64_t rows, int64_t k);
+  // Requires Bytes(profile, rows, k, sums) bytes at `memory`, aligned to cache lines.
+  QuantizedRows(Profile profile, int64_t rows, int64_t k, bool sums, std::byte* memory);
+  static int64_t Bytes(Profile profile, int64_t rows, int64_t k, bool sums);
 
   bool present() const { return k_ > 0; }
   int64_t k() const { return k_; }
   int64_t stride() const { return stride_; }  // bytes
   std::byte* row(int64_t r) const { return values_ + r * stride_; }
   float* scales() const { return scales_; }
+  int64_t sums_stride() const { return sums_stride_; }
+  int32_t* sums(int64_t r) const {  // nullptr if the rows have none
+    return sums_ == nullptr ? nullptr : sums_ + r * sums_stride_;
+  }
 
  private:
-  int64_t k_ = 0, stride_ = 0;
+  int64_t k_ = 0, stride_ = 0, sums_stride_ = 0;
   float* scales_ = nullptr;      // [rows]
+  int32_t* sums_ = nullptr;      // [rows, sums_stride]
   std::byte* values_ = nullptr;  // [rows, stride]
 };
 

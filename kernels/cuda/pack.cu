@@ -167,7 +167,8 @@ void Convert(Stream& stream, const ConvertArgs<T>& args) {
     case DType::kBF16:
       return LaunchConvert<BFloat16>(stream, args);
     case DType::kI8:
-      break;  // a layer in int8 is refused before
+    case DType::kI32:
+      break;  // quantised layers are refused before
   }
 }
 
@@ -184,6 +185,7 @@ void Transpose(Stream& stream, const TransposeArgs<T>& args) {
     case DType::kBF16:
       return LaunchTranspose<BFloat16>(stream, args);
     case DType::kI8:
+    case DType::kI32:
       break;
   }
 }

@@ -19,6 +19,7 @@ struct ModelSpec {
   int64_t version = 1;
   Quantization quantization = Quantization::kNone;
   bool quantize_head = false;
+  int32_t quantization_group = kQuantizationGroup;
   LadderChoice ladder{};
 
   bool operator==(const ModelSpec&) const = default;

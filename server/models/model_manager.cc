@@ -33,10 +33,12 @@ absl::StatusOr<ModelManager::Target> ModelManager::FromSpec(const ModelSpec& spe
   }
   ModelOptions options;
   if (spec.quantization != Quantization::kNone) {
-    options.quantization = {.projections = spec.quantization, .head = spec.quantize_head};
+    options.quantization = {.projections = spec.quantization,
+                            .head = spec.quantize_head,
+                            .group = spec.quantization_group};
   }
-  absl::StrAppend(&*fingerprint, " ", std::string(NameOf(spec.quantization)),
-                  spec.quantize_head ? " with head" : "");
+  absl::StrAppend(&*fingerprint, " ", std::string(NameOf(spec.quantization)), " ",
+                  spec.quantization_group, spec.quantize_head ? " with head" : "");
   if (!spec.ladder.empty()) {
     absl::StrAppend(&*fingerprint, " ladder ", LadderChoiceValue().Format(spec.ladder));
   }

@@ -56,10 +56,14 @@ def test_the_default_multiplies_weights_in_the_precision_in_which_they_are_store
     assert stored or "-f32" in names, names
 
 
-def test_a_model_in_int8_serves_its_own_bits_and_is_named_so(daemon, demo, tmp_path):
+@pytest.mark.parametrize("quantization, suffix, most_moved",
+                         [("int8", "-int8", 2), ("int4", "-int4-g64", 20)])
+def test_a_quantised_model_serves_its_own_bits_and_is_named_so(daemon, demo, tmp_path, quantization,
+                                                               suffix, most_moved):
     config = tmp_path / "sluice.yaml"
     config.write_text(
-        f"models:\n  - name: demo\n    path: {ROOT / 'models' / 'demo'}\n    quantization: int8\n")
+        f"models:\n  - name: demo\n    path: {ROOT / 'models' / 'demo'}\n"
+        f"    quantization: {quantization}\n")
     server = daemon("--config", str(config), models=())
     requests = list(make_requests())[:REQUESTS]
     wanted = ["output_ids", "logprobs", "logits", "prompt_logprobs"]
@@ -72,11 +76,11 @@ def test_a_model_in_int8_serves_its_own_bits_and_is_named_so(daemon, demo, tmp_p
         for request, answer in zip(requests, alone, strict=True)
         if len(request[0][0]) > 1
     ]
-    assert 1e-4 < max(moved) < 2
-    assert "-int8 " in named_models(server)
+    assert 1e-4 < max(moved) < most_moved
+    assert f"{suffix} " in named_models(server)
     status, output = server.stop()
     assert status == 0, output
-    assert "-int8" in next(line for line in output.splitlines() if "model ready" in line)
+    assert suffix in next(line for line in output.splitlines() if "model ready" in line)
 
 
 def test_an_unknown_profile_is_refused_with_the_known_ones(daemon):

@@ -336,15 +336,20 @@ def test_a_golden_that_cannot_be_compared_is_refused_with_the_reason(model):
     )
 
 
-def test_a_precision_is_compared_with_f32_on_texts(tmp_path):
+@pytest.mark.parametrize("options, bits, cosine", [
+    (["int8"], 0.005, 0.999),
+    (["int4"], 0.02, 0.99),
+    (["int4", "--quantization-group", "32"], 0.02, 0.99),
+])
+def test_a_precision_is_compared_with_f32_on_texts(options, bits, cosine):
     text = ROOT / "models" / "demo" / "heldout.txt"
     result = subprocess.run(
         [SLUICE, "verify", ROOT / "models" / "demo", "--against", "f32", "--text", text,
-         "--quantization", "int8"], capture_output=True, text=True, timeout=PATIENCE_S)
+         "--quantization", *options], capture_output=True, text=True, timeout=PATIENCE_S)
     assert result.returncode == 0, result.stdout + result.stderr
     change = re.search(r"bits per byte: .* \(([+-][\d.]+)\)", result.stdout)
-    assert change and abs(float(change[1])) < 0.005, result.stdout
-    assert float(re.search(r"mean cosine ([\d.]+)", result.stdout)[1]) > 0.999
+    assert change and 0 != abs(float(change[1])) < bits, result.stdout
+    assert float(re.search(r"mean cosine ([\d.]+)", result.stdout)[1]) > cosine
 
 
 @pytest.mark.parametrize(
@@ -354,7 +359,11 @@ def test_a_precision_is_compared_with_f32_on_texts(tmp_path):
         (["--against", "f16", "--text", "x"], "--against: expected f32"),
         ([], "--golden"),
         (["--golden", "x", "--quantization", "int8"], "--quantization"),
-        (["--against", "f32", "--text", "x", "--quantization", "int4"], "--quantization"),
+        (["--against", "f32", "--text", "x", "--quantization", "int3"], "--quantization"),
+        (["--against", "f32", "--text", "x", "--quantization", "int4", "--quantization-group",
+          "48"], "--quantization-group"),
+        (["--against", "f32", "--text", "x", "--quantization", "int8", "--quantization-group",
+          "32"], "--quantization-group"),
         (["--against", "f32", "--text", "x", "--quantize-head"], "--quantize-head"),
     ],
 )

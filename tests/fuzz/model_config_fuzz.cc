@@ -20,7 +20,7 @@ void CheckShape(const ModelConfig& config) {
   SLUICE_CHECK(config.head_dim >= 1 && config.rotary_dim() <= config.head_dim);
   SLUICE_CHECK(config.heads * config.head_dim <= 65536);
   SLUICE_CHECK(config.norm.eps > 0 && config.xsa.eps > 0);
-  SLUICE_CHECK(!config.quantization.head || config.quantization.projections == Quantization::kInt8);
+  SLUICE_CHECK(!config.quantization.head || config.quantization.projections != Quantization::kNone);
   SLUICE_CHECK(!config.byte_tokenizer || config.vocab_size >= 256);
 }
 

@@ -56,6 +56,9 @@ json Extensions(const ModelConfig& config) {
   if (config.quantization.projections != Quantization::kNone) {
     extensions["quantization"] = NameOf(config.quantization.projections);
     extensions["quantize_head"] = config.quantization.head;
+    if (config.quantization.projections == Quantization::kInt4) {
+      extensions["quantization_group"] = config.quantization.group;
+    }
   }
   return extensions;
 }
@@ -189,6 +192,8 @@ const char* DTypeName(kernels::DType dtype) {
       return "BF16";
     case kernels::DType::kI8:
       return "I8";
+    case kernels::DType::kI32:
+      return "I32";
   }
   SLUICE_CHECK(false);
 }

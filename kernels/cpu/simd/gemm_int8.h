@@ -43,6 +43,18 @@ static void QuantizeRow(const float* x, int64_t k, void* out, float* scale) {
   }
 }
 
+// Sums each kInt4Summed values of a quantised row, from whose values it subtracts the offset.
+template <typename T, int32_t kOffset>
+static void SumRow(const void* row, int64_t k, int32_t* sums) {
+  const T* const values = static_cast<const T*>(row);
+  const int64_t padded = (k + simd::kInt8Depth - 1) / simd::kInt8Depth * simd::kInt8Depth;
+  for (int64_t i = 0; i < padded / simd::kInt4Summed; ++i) {
+    int32_t sum = 0;
+    for (int64_t j = 0; j < simd::kInt4Summed; ++j) sum += values[i * simd::kInt4Summed + j];
+    sums[i] = sum - kOffset * static_cast<int32_t>(simd::kInt4Summed);
+  }
+}
+
 // Completes finished sums [rows, width] of x plus kOffset, and writes them.
 template <int32_t kOffset>
 __attribute__((noinline)) static void WriteInt8Tile(const simd::Int8Block& block, int64_t row,

@@ -27,6 +27,34 @@ struct Int8Block {
   bool accumulate;
 };
 
+// Consecutive panels of a packed int4 matrix times some quantised rows, in groups of k:
+//   out[r, c] = (sum over groups of f32(sum_k x[r, k] (code[k, c] - zero[g, c])) scales[g, c])
+//               row_scales[r] (+ bias[c]) (+ out[r, c])
+// with the sum over a group in integers and exact, and the operations on f32 taken from left to
+// right and from +0 on.
+struct Int4Block {
+  const void* x;  // as of an Int8Block
+  int64_t stride;
+  const float* row_scales;
+  const int32_t* sums;  // [rows, sums_stride], of each kInt4Summed values of a row
+  int64_t sums_stride;
+  int64_t rows;
+  // [ceil(cols / panel_cols), k / 8, panel_cols, 4] bytes. The low half of byte i has the code of
+  // the i-th of eight rows, and the high half that of the row four after it.
+  const void* panels;
+  int64_t k;      // the depth of a padded row
+  int64_t group;  // a multiple of kInt4Summed
+  int64_t cols;
+  const float* scales;   // [ceil(cols / panel_cols), ceil(k / group), panel_cols]
+  const uint8_t* zeros;  // like scales, or nullptr where all are 8
+  const float* bias;     // [cols] or nullptr
+  float* out;            // [rows, cols], row stride ldo
+  int64_t ldo;
+  bool accumulate;
+};
+
+inline constexpr int64_t kInt4Summed = 32;
+
 // A quantised row has zeros up to a multiple of this.
 inline constexpr int64_t kInt8Depth = 64;
 
@@ -47,6 +75,9 @@ struct Int8Table {
   // *scale = max|x| / 127. A row with a value that is not finite has a scale of NaN.
   void (*quantize_row)(const float* x, int64_t k, void* out, float* scale);
   void (*gemm)(const Int8Block& block);
+  // Sums each kInt4Summed values of a quantised row, those of its padding included.
+  void (*sum_row)(const void* row, int64_t k, int32_t* sums);
+  void (*gemm_int4)(const Int4Block& block);
 };
 
 extern const Int8Table kInt8Portable;  // pairs in int16 by SSE2

@@ -80,6 +80,8 @@ constexpr Int8Table kInt8Tiles = {
     .slack_rows = SLUICE_SIMD_NAMESPACE::kRowsOfTile - 1,
     .quantize_row = SLUICE_SIMD_NAMESPACE::QuantizeRow<uint8_t, kInt8Offset>,
     .gemm = SLUICE_SIMD_NAMESPACE::GemmByTiles,
+    .sum_row = SLUICE_SIMD_NAMESPACE::SumRow<uint8_t, kInt8Offset>,
+    .gemm_int4 = SLUICE_SIMD_NAMESPACE::Int4Gemm<SLUICE_SIMD_NAMESPACE::Int4Dots>,
 };
 
 }  // namespace sluice::kernels::simd

@@ -36,6 +36,12 @@ PackedWeights PackInt8(const Context& context, int64_t matrices, int64_t k, int6
                                  {values.data(), DType::kI8, matrices, k, n, false, scales.data()});
 }
 
+// Groups of 64, as the engine quantises by default.
+PackedWeights PackInt4(const Context& context, int64_t matrices, int64_t k, int64_t n) {
+  const std::vector<float> values(static_cast<size_t>(matrices * k * n), 0.00995f);
+  return PackedWeights::PackInt4(context, {values.data(), DType::kF32, matrices, k, n, false}, 64);
+}
+
 void BM_Gemm(benchmark::State& state) {
   const Profile profile = kProfiles[state.range(0)];
   const int32_t rows = static_cast<int32_t>(state.range(2));
@@ -49,6 +55,7 @@ void BM_Gemm(benchmark::State& state) {
   const PackedWeights bf16 = Pack(context, DType::kBF16, matrices, k, n);
   const PackedWeights f32 = Pack(context, DType::kF32, matrices, k, n);
   const PackedWeights int8 = PackInt8(context, matrices, k, n);
+  const PackedWeights int4 = PackInt4(context, matrices, k, n);
   std::vector<RowGroup> groups;
   groups.reserve(static_cast<size_t>(matrices));
   for (int32_t i = 0; i < matrices; ++i) groups.push_back({i, i * rows, rows});
@@ -56,19 +63,20 @@ void BM_Gemm(benchmark::State& state) {
   std::vector<float> out(static_cast<size_t>(matrices * rows * n));
   const GemmArgs args = {x.data(), k, nullptr, 0, out.data(), n, false};
 
-  const int64_t room = QuantizedRows::Bytes(profile, matrices * rows, k);
+  const int64_t room = QuantizedRows::Bytes(profile, matrices * rows, k, true);
   const std::unique_ptr<std::byte, decltype(&std::free)> memory(
       static_cast<std::byte*>(AllocateMemory(room)), &std::free);
   GemmArgs int8_args = args;
-  int8_args.quantized = QuantizedRows(profile, matrices * rows, k, memory.get());
+  int8_args.quantized = QuantizedRows(profile, matrices * rows, k, true, memory.get());
   QuantizeRows(context, x.data(), k, matrices * rows, int8_args.quantized);
 
   Roofline roofline(context), int8_roofline(context, Peak::kInt8);
-  Series times_bf16, times_f32, times_int8, times_quantize;
+  Series times_bf16, times_f32, times_int8, times_int4, times_quantize;
   for (auto _ : state) {
     Measure(context, times_bf16, [&] { GroupedGemm(context, bf16, groups, args); });
     Measure(context, times_f32, [&] { GroupedGemm(context, f32, groups, args); });
     Measure(context, times_int8, [&] { GroupedGemm(context, int8, groups, int8_args); });
+    Measure(context, times_int4, [&] { GroupedGemm(context, int4, groups, int8_args); });
     Measure(context, times_quantize,
             [&] { QuantizeRows(context, x.data(), k, matrices * rows, int8_args.quantized); });
     roofline.Probe();
@@ -82,11 +90,15 @@ void BM_Gemm(benchmark::State& state) {
   roofline.Report(state);
   int8_roofline.Report(state);
   int8_roofline.Report(state, "int8", times_int8, flops, bytes_int8);
+  const double bytes_int4 = static_cast<double>(room + int4.bytes()) + 4.0 * out.size();
+  int8_roofline.Report(state, "int4", times_int4, flops, bytes_int4);
   roofline.Report(state, "bf16", times_bf16, flops, bytes_bf16);
   roofline.Report(state, "f32", times_f32, flops, bytes_f32);
   state.counters["MB_bf16"] = bytes_bf16 / 1e6;
   state.counters["MB_f32"] = bytes_f32 / 1e6;
   state.counters["MB_int8"] = bytes_int8 / 1e6;
+  state.counters["MB_int4"] = bytes_int4 / 1e6;
+  state.counters["int8_over_int4"] = times_int8.Median() / times_int4.Median();
   state.counters["quantize_us"] = 1e6 * times_quantize.Median();
   state.counters["bf16_over_int8"] = times_bf16.Median() / times_int8.Median();
   state.counters["MFLOP"] = flops / 1e6;

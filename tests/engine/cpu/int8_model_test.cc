@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
 #include <functional>
 #include <random>
 #include <span>
@@ -16,8 +15,8 @@
 
 #include "engine/cpu/cpu_model.h"
 #include "engine/cpu/int8_plan.h"
-#include "kernels/cpu/kv_cache.h"
 #include "kernels/reference/int8.h"
+#include "tests/engine/cpu/projections.h"
 #include "tests/engine/cpu/runner.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/temporary_directory.h"
@@ -58,14 +57,6 @@ Quantized Column(const Model& model, const LinearOp& op, int64_t position, int64
   return Quantize(values);
 }
 
-float Bias(const Model& model, const LinearOp& op, int64_t position, int64_t col) {
-  if (!op.bias.present()) return 0;
-  const Tensor tensor = model.checkpoint.Find(op.bias.name, op.bias.shape).value();
-  const int64_t row = op.position_bias ? position : 0;
-  return kernels::LoadAsFloat(tensor.data, tensor.dtype,
-                              row * model.graph.buffers[op.out].width + col);
-}
-
 class Int8ModelTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Int8ModelTest, EveryProjectionHasTheBitsOfTheReference) {
@@ -73,43 +64,11 @@ TEST_P(Int8ModelTest, EveryProjectionHasTheBitsOfTheReference) {
        {std::pair{NormOrder::kPre, true}, {NormOrder::kPost, false}, {NormOrder::kQuery, false}}) {
     SCOPED_TRACE(std::string(NameOf(order)));
     const auto model = RandomModel(Int8Config(order, gated), 5, kernels::DType::kBF16);
-    constexpr int32_t kRowsOfStep = 9;
-    Runner runner(model, {.threads = 2, .profile = GetParam(), .poison = true}, {kRowsOfStep, 1});
-    const auto& executable = static_cast<const CpuModel&>(runner.executable());
-    const auto plan = executable.Prepare({kRowsOfStep, 1});
-    std::mt19937_64 random(6);
-    const std::vector<int32_t> tokens = RandomTokens(random, kRowsOfStep, model->config.vocab_size);
-    std::vector<int32_t> pages(kernels::kPageTokens, 0);
-    const StepSequence sequence{0, kRowsOfStep, tokens.data(), pages.data()};
-    StepBatch batch(kRowsOfStep, 1, model->config.max_positions, kernels::kPageTokens);
-    batch.Assign({&sequence, 1}, {}, executable.row_order());
-    std::vector<std::vector<float>> buffers(model->graph.buffers.size());  // before the op
-    int projections = 0;
-    const auto check = [&](size_t index, const StepRun& run) {
-      const auto* op = std::get_if<LinearOp>(&model->graph.ops[index]);
-      if (op != nullptr) {
-        ++projections;
-        const int64_t k = model->graph.buffers[op->in].width;
-        const int64_t n = model->graph.buffers[op->out].width;
-        for (int64_t r = 0; r < kRowsOfStep; ++r) {
-          const Quantized x = Quantize({run.buffer(op->in) + r * k, static_cast<size_t>(k)});
-          const int32_t position = batch.positions()[r];
-          for (int64_t c = 0; c < n; ++c) {
-            float expected = Int8Product(x, Column(*model, *op, position, c));
-            if (op->bias.present()) expected = expected + Bias(*model, *op, position, c);
-            if (op->accumulate) expected = buffers[op->out][r * n + c] + expected;
-            ASSERT_EQ(std::bit_cast<uint32_t>(run.buffer(op->out)[r * n + c]),
-                      std::bit_cast<uint32_t>(expected))
-                << op->weight.name << ", row " << r << ", column " << c;
-          }
-        }
-      }
-      for (size_t b = 0; b < buffers.size(); ++b) {
-        const float* const from = run.buffer(static_cast<BufferId>(b));
-        buffers[b].assign(from, from + kRowsOfStep * model->graph.buffers[b].width);
-      }
-    };
-    ASSERT_TRUE(executable.Trace(**plan, runner.slot(), batch, check).ok());
+    const int projections = CheckProjections(
+        model, GetParam(),
+        [&](const LinearOp& op, int64_t position, int64_t col, const Quantized& x) {
+          return Int8Product(x, Column(*model, op, position, col));
+        });
     EXPECT_EQ(projections, 2 * (gated ? 7 : 6));
   }
 }

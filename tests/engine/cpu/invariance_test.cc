@@ -118,17 +118,20 @@ std::vector<std::string> Kinds() {
                                     "encoder", "windowed",      "windowed_encoder"};
   if (EffortOfTests().every_kind) kinds.insert(kinds.end(), {"gpt2", "bert"});
   if (EffortOfTests().in_int8) {
-    kinds.insert(kinds.end(), {"int8_dense", "int8_position_wise", "int8_bert", "int8_encoder"});
+    kinds.insert(kinds.end(), {"int8_dense", "int8_position_wise", "int8_bert", "int8_encoder",
+                               "int4_dense", "int4_position_wise"});
   }
   return kinds;
 }
 
-// "int8_" before a kind means that its projections and its head are multiplied in int8.
+// "int8_" or "int4_" before a kind means that its projections are multiplied so, and its head in
+// int8.
 ModelConfig ConfigOf(const std::string& kind) {
-  constexpr std::string_view kInt8 = "int8_";
-  if (kind.starts_with(kInt8)) {
-    ModelConfig config = ConfigOf(kind.substr(kInt8.size()));
-    config.quantization = {.projections = Quantization::kInt8, .head = true};
+  for (const Quantization quantization : {Quantization::kInt8, Quantization::kInt4}) {
+    const std::string prefix = std::string(NameOf(quantization)) + "_";
+    if (!kind.starts_with(prefix)) continue;
+    ModelConfig config = ConfigOf(kind.substr(prefix.size()));
+    config.quantization = {.projections = quantization, .head = true};
     return config;
   }
   ModelConfig config = kind == "xsa_lm"               ? XsaLmConfig()

@@ -53,6 +53,7 @@ TEST(QuantizationConfigTest, AcceptsACheckpointInInt8) {
   const auto config = Parse(Stored(), json::object());
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->quantization, QuantizationConfig());  // the tensors' dtypes say which
+  EXPECT_EQ(config->stored_quantization.format, StoredQuantization::Format::kInt8);
 }
 
 struct QuantizationRow {
@@ -73,11 +74,13 @@ const QuantizationRow kQuantizationRows[] = {
     {.name = "AnotherMethod",
      .path = "/quant_method",
      .value = "bitsandbytes",
-     .error = "quantization_config.quant_method is not supported, must be \"compressed-tensors\""},
+     .error = "quantization_config.quant_method is not supported, must be \"compressed-tensors\", "
+              "\"awq\" or \"gptq\""},
     {.name = "AnotherFormat",
      .path = "/format",
      .value = "float-quantized",
-     .error = "quantization_config.format is not supported, must be \"int-quantized\""},
+     .error = "quantization_config.format is not supported, must be \"int-quantized\" or "
+              "\"pack-quantized\""},
     {.name = "QuantisedKeysAndValues",
      .path = "/kv_cache_scheme",
      .value = {{"num_bits", 8}},
@@ -111,9 +114,104 @@ const QuantizationRow kQuantizationRows[] = {
 };
 SLUICE_TABLE(QuantizationTable, kQuantizationRows);
 
+TEST(QuantizationConfigTest, ReadsGroupsOfInt4) {
+  const auto config = Parse(nullptr, {{"quantization", "int4"}, {"quantization_group", 128}});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->quantization, (QuantizationConfig{Quantization::kInt4, false, 128}));
+  EXPECT_EQ(
+      Parse(nullptr, {{"quantization", "int4"}, {"quantization_group", 48}}).status().message(),
+      "sluice.quantization_group is 48, must be 32, 64 or 128");
+  EXPECT_EQ(
+      Parse(nullptr, {{"quantization", "int8"}, {"quantization_group", 32}}).status().message(),
+      "sluice.quantization_group needs quantization \"int4\"");
+}
+
+// Returns a quantization_config of weights in int4 alone, as compressed-tensors writes it.
+json Packed() {
+  json stored = Stored();
+  stored["format"] = "pack-quantized";
+  json& group = stored["config_groups"]["group_0"];
+  group["input_activations"] = nullptr;
+  group["weights"].update({{"num_bits", 4}, {"strategy", "group"}, {"group_size", 128}});
+  return stored;
+}
+
+TEST(QuantizationConfigTest, AcceptsCheckpointsInInt4) {
+  using Format = StoredQuantization::Format;
+  const auto read = [](const json& stored) {
+    const auto config = Parse(stored, json::object());
+    EXPECT_TRUE(config.ok()) << config.status();
+    return config.ok() ? config->stored_quantization : StoredQuantization();
+  };
+  EXPECT_EQ(read(Packed()), (StoredQuantization{Format::kPacked, 128, false}));
+  json zeros = Packed();
+  zeros["config_groups"]["group_0"]["weights"]["symmetric"] = false;
+  EXPECT_EQ(read(zeros), (StoredQuantization{Format::kPacked, 128, true}));
+  EXPECT_EQ(read({{"quant_method", "awq"},
+                  {"bits", 4},
+                  {"group_size", 64},
+                  {"version", "gemm"},
+                  {"zero_point", true}}),
+            (StoredQuantization{Format::kAwq, 64, true}));
+  EXPECT_EQ(read({{"quant_method", "gptq"}, {"bits", 4}, {"group_size", -1}, {"desc_act", false}}),
+            (StoredQuantization{Format::kGptq, 0, true}));
+  EXPECT_EQ(read({{"quant_method", "gptq"},
+                  {"bits", 4},
+                  {"group_size", 32},
+                  {"checkpoint_format", "gptq_v2"}}),
+            (StoredQuantization{Format::kGptqV2, 32, true}));
+}
+
+struct Int4Row {
+  const char* name;
+  json stored;
+  const char* error;
+};
+class Int4Table : public TableTest<Int4Row> {};
+
+TEST_P(Int4Table, WhatIsNotComputedIsRefused) {
+  EXPECT_EQ(Parse(row().stored, json::object()).status().message(), row().error);
+}
+
+json Changed(const char* path, const json& value) {
+  json stored = Packed();
+  stored[json::json_pointer(path)] = value;
+  return stored;
+}
+
+const Int4Row kInt4Rows[] = {
+    {.name = "EightBits",
+     .stored = Changed("/config_groups/group_0/weights/num_bits", 8),
+     .error = "quantization_config.config_groups.group_0.weights.num_bits is not supported, must "
+              "be 4"},
+    {.name = "Blocks",
+     .stored = Changed("/config_groups/group_0/weights/strategy", "block"),
+     .error = "quantization_config.config_groups.group_0.weights.strategy is not supported, must "
+              "be \"group\" or \"channel\""},
+    {.name = "OddGroups",
+     .stored = Changed("/config_groups/group_0/weights/group_size", 48),
+     .error = "quantization_config.config_groups.group_0.weights.group_size is 48, must be 32, 64 "
+              "or a multiple of 128"},
+    {.name = "Activations",
+     .stored = Changed("/config_groups/group_0/input_activations", {{"num_bits", 8}}),
+     .error = "quantization_config.config_groups.group_0.input_activations is not supported beside "
+              "weights of 4 bits"},
+    {.name = "AwqOfThreeBits",
+     .stored = {{"quant_method", "awq"}, {"bits", 3}, {"group_size", 64}},
+     .error = "quantization_config.bits is not supported, must be 4"},
+    {.name = "AnotherVersionOfAwq",
+     .stored = {{"quant_method", "awq"}, {"bits", 4}, {"group_size", 64}, {"version", "gemv"}},
+     .error = "quantization_config.version is not supported, must be \"gemm\""},
+    {.name = "AnotherFormatOfGptq",
+     .stored = {{"quant_method", "gptq"}, {"bits", 4}, {"checkpoint_format", "marlin"}},
+     .error = "quantization_config.checkpoint_format is not supported, must be \"gptq\" or "
+              "\"gptq_v2\""},
+};
+SLUICE_TABLE(Int4Table, kInt4Rows);
+
 TEST(QuantizationConfigTest, TheHeadIsNotQuantisedAlone) {
   EXPECT_EQ(Parse(nullptr, {{"quantize_head", true}}).status().message(),
-            "sluice.quantize_head needs quantization \"int8\"");
+            "sluice.quantize_head needs quantization \"int8\" or \"int4\"");
 }
 
 }  // namespace

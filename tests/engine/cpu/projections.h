@@ -1,0 +1,76 @@
+// Compares the quantised projections of a model, as a step computes them, with a statement of each.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <functional>
+#include <random>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "engine/cpu/cpu_model.h"
+#include "kernels/cpu/kv_cache.h"
+#include "kernels/reference/int8.h"
+#include "tests/engine/cpu/runner.h"
+
+namespace sluice::testing {
+
+inline float Bias(const Model& model, const LinearOp& op, int64_t position, int64_t col) {
+  if (!op.bias.present()) return 0;
+  const Tensor tensor = model.checkpoint.Find(op.bias.name, op.bias.shape).value();
+  const int64_t row = op.position_bias ? position : 0;
+  return kernels::LoadAsFloat(tensor.data, tensor.dtype,
+                              row * model.graph.buffers[op.out].width + col);
+}
+
+// Returns what a quantised row gives with a column of the matrix of a position.
+using ColumnProduct = std::function<float(const LinearOp& op, int64_t position, int64_t col,
+                                          const kernels::reference::Quantized& x)>;
+
+// Checks every projection of a step of a random prompt bit by bit, and returns their number.
+inline int CheckProjections(const std::shared_ptr<const Model>& model, const std::string& profile,
+                            const ColumnProduct& product) {
+  constexpr int32_t kRowsOfStep = 9;
+  Runner runner(model, {.threads = 2, .profile = profile, .poison = true}, {kRowsOfStep, 1});
+  const auto& executable = static_cast<const CpuModel&>(runner.executable());
+  const auto plan = executable.Prepare({kRowsOfStep, 1});
+  std::mt19937_64 random(6);
+  const std::vector<int32_t> tokens = RandomTokens(random, kRowsOfStep, model->config.vocab_size);
+  std::vector<int32_t> pages(kernels::kPageTokens, 0);
+  const StepSequence sequence{0, kRowsOfStep, tokens.data(), pages.data()};
+  StepBatch batch(kRowsOfStep, 1, model->config.max_positions, kernels::kPageTokens);
+  batch.Assign({&sequence, 1}, {}, executable.row_order());
+  std::vector<std::vector<float>> buffers(model->graph.buffers.size());  // before the op
+  int projections = 0;
+  const auto check_op = [&](const LinearOp& op, const StepRun& run) {
+    ++projections;
+    const int64_t k = model->graph.buffers[op.in].width, n = model->graph.buffers[op.out].width;
+    for (int64_t r = 0; r < kRowsOfStep; ++r) {
+      const auto x =
+          kernels::reference::Quantize({run.buffer(op.in) + r * k, static_cast<size_t>(k)});
+      const int32_t position = batch.positions()[r];
+      for (int64_t c = 0; c < n; ++c) {
+        float expected = product(op, position, c, x);
+        if (op.bias.present()) expected = expected + Bias(*model, op, position, c);
+        if (op.accumulate) expected = buffers[op.out][r * n + c] + expected;
+        ASSERT_EQ(std::bit_cast<uint32_t>(run.buffer(op.out)[r * n + c]),
+                  std::bit_cast<uint32_t>(expected))
+            << op.weight.name << ", row " << r << ", column " << c;
+      }
+    }
+  };
+  const auto check = [&](size_t index, const StepRun& run) {
+    if (const auto* op = std::get_if<LinearOp>(&model->graph.ops[index])) check_op(*op, run);
+    for (size_t b = 0; b < buffers.size(); ++b) {
+      const float* const from = run.buffer(static_cast<BufferId>(b));
+      buffers[b].assign(from, from + kRowsOfStep * model->graph.buffers[b].width);
+    }
+  };
+  EXPECT_TRUE(executable.Trace(**plan, runner.slot(), batch, check).ok());
+  return projections;
+}
+
+}  // namespace sluice::testing

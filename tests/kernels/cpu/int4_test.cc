@@ -1,0 +1,203 @@
+// Products in int4 have the bits of the reference in integers, on every unit, in any batch. Each
+// suite prints its seed.
+#include <limits>
+
+#include "kernels/cpu/gemm.h"
+#include "kernels/reference/int8.h"
+#include "tests/kernels/cpu/quantized_fixture.h"
+#include "tests/support/invariance.h"
+
+namespace sluice::kernels {
+namespace {
+
+using reference::Int4Column;
+using reference::Int4Product;
+using reference::QuantizeInt4;
+using Int4Test = QuantizedTest;
+
+int64_t RandomGroup(std::mt19937_64& random) { return int64_t{32} << random() % 3; }
+
+// Matrices quantised as they are packed.
+struct Matrices {
+  std::vector<Int4Column> columns;  // [matrices * n]
+  PackedWeights packed;
+
+  Matrices(const Context& context, std::mt19937_64& random, int64_t matrices, int64_t k, int64_t n,
+           int64_t group) {
+    const bool transposed = random() % 2 != 0;
+    const std::vector<float> values = RandomRows(random, matrices * n, k);
+    std::vector<float> stored(values.size());
+    for (int64_t i = 0; i < matrices * n; ++i) {
+      columns.push_back(QuantizeInt4({&values[i * k], static_cast<size_t>(k)}, group));
+      for (int64_t row = 0; row < k; ++row) {
+        const int64_t base = i / n * k * n;
+        stored[base + (transposed ? i % n * k + row : row * n + i % n)] = values[i * k + row];
+      }
+    }
+    packed = PackedWeights::PackInt4(
+        context, {stored.data(), DType::kF32, matrices, k, n, transposed}, group);
+  }
+};
+
+// One matrix whose codes, scales and zero points are drawn.
+struct Stored {
+  std::vector<Int4Column> columns;
+  PackedWeights packed;
+
+  Stored(const Context& context, std::mt19937_64& random, int64_t k, int64_t n, int64_t group,
+         bool zeros) {
+    const int64_t groups = (k + group - 1) / group;
+    std::vector<uint8_t> codes, zero_points;
+    std::vector<float> scales;
+    for (int64_t c = 0; c < n; ++c) {
+      Int4Column column = {{}, group, RandomFloats(random, groups), {}};
+      for (int64_t i = 0; i < k; ++i) column.codes.push_back(random() % 16);
+      for (int64_t g = 0; g < groups; ++g) column.zeros.push_back(zeros ? random() % 17 : 8);
+      codes.insert(codes.end(), column.codes.begin(), column.codes.end());
+      scales.insert(scales.end(), column.scales.begin(), column.scales.end());
+      zero_points.insert(zero_points.end(), column.zeros.begin(), column.zeros.end());
+      columns.push_back(std::move(column));
+    }
+    packed = PackedWeights::PackInt4(
+        context, {k, n, group, codes.data(), scales.data(), zeros ? zero_points.data() : nullptr});
+  }
+};
+
+// Checks a product of one matrix against the reference.
+void CheckProduct(const Context& context, std::mt19937_64& random, const PackedWeights& packed,
+                  std::span<const Int4Column> columns, int64_t rows) {
+  const int64_t k = packed.k(), n = packed.n();
+  const bool biased = random() % 2 != 0, accumulate = random() % 2 != 0;
+  const std::vector<float> x = RandomRows(random, rows, k), bias = RandomFloats(random, n);
+  const std::vector<float> before = RandomFloats(random, rows * n);
+  const Rows quantized(context, x, rows, k, true);
+  std::vector<float> out = before;
+  Gemm(
+      context, packed, rows,
+      {nullptr, 0, biased ? bias.data() : nullptr, 0, out.data(), n, accumulate, quantized.rows()});
+  const std::vector<Quantized> expected_rows = QuantizeEach(x, k);
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < n; ++c) {
+      float expected = Int4Product(expected_rows[r], columns[c]);
+      if (biased) expected = expected + bias[c];
+      if (accumulate) expected = before[r * n + c] + expected;
+      ASSERT_TRUE(SameBits(out[r * n + c], expected))
+          << "row " << r << " column " << c << ": " << Bits(out[r * n + c]) << ", not "
+          << Bits(expected);
+    }
+  }
+}
+
+std::vector<Shape> Shapes(std::mt19937_64& random) {
+  std::vector<Shape> shapes = {{1, 1, 1},     {3, 5, 300},  {33, 64, 32},
+                               {40, 63, 31},  {1, 96, 300}, {31, 65, 33},
+                               {17, 384, 70}, {5, 4099, 9}, {2, 65536, 3}};
+  for (int i = 0; i < 12; ++i) {
+    shapes.push_back(
+        {RandomInt(random, 1, 70), RandomInt(random, 1, 700), RandomInt(random, 1, 200)});
+  }
+  return shapes;
+}
+
+TEST_P(Int4Test, ProductsHaveTheBitsOfTheReference) {
+  for (const auto& [rows, k, n] : Shapes(random_)) {
+    const int64_t group = RandomGroup(random_);
+    SCOPED_TRACE(Trace() << ", " << rows << " x " << k << " x " << n << " by " << group);
+    const Matrices weights(Two(), random_, 1, k, n, group);
+    CheckProduct(Two(), random_, weights.packed, weights.columns, rows);
+  }
+}
+
+TEST_P(Int4Test, StoredCodesKeepTheirScalesAndZeroPoints) {
+  for (const auto& [rows, k, n] : Shapes(random_)) {
+    const int64_t group = RandomGroup(random_);
+    const bool zeros = random_() % 4 != 0;
+    SCOPED_TRACE(Trace() << ", " << rows << " x " << k << " x " << n << " by " << group);
+    const Stored weights(One(), random_, k, n, group, zeros);
+    CheckProduct(Two(), random_, weights.packed, weights.columns, rows);
+  }
+}
+
+TEST_P(Int4Test, GroupsUseTheirPositionsMatrix) {
+  SCOPED_TRACE(Trace());
+  constexpr int64_t kMatrices = 5, kK = 70, kN = 45;
+  const Matrices weights(Two(), random_, kMatrices, kK, kN, 32);
+  std::vector<RowGroup> groups;
+  int32_t rows = 1;  // rows in no group stay as they are
+  for (int32_t position = 0; position < kMatrices; position += 2) {
+    groups.push_back({position, rows, static_cast<int32_t>(RandomInt(random_, 0, 60))});
+    rows += groups.back().count + 1;
+  }
+  const std::vector<float> x = RandomRows(random_, rows, kK);
+  const Rows quantized(Two(), x, rows, kK, true);
+  std::vector<float> out(rows * kN, kPoison);
+  GroupedGemm(Two(), weights.packed, groups,
+              {nullptr, 0, nullptr, 0, out.data(), kN, false, quantized.rows()});
+  const std::vector<Quantized> expected = QuantizeEach(x, kK);
+  std::vector<bool> written(rows, false);
+  for (const RowGroup& group : groups) {
+    for (int32_t r = group.first_row; r < group.first_row + group.count; ++r) {
+      written[r] = true;
+      for (int64_t c = 0; c < kN; ++c) {
+        const float want = Int4Product(expected[r], weights.columns[group.position * kN + c]);
+        ASSERT_TRUE(SameBits(out[r * kN + c], want)) << "row " << r << " column " << c;
+      }
+    }
+  }
+  for (int32_t r = 0; r < rows; ++r) EXPECT_TRUE(written[r] || std::isnan(out[r * kN])) << r;
+}
+
+TEST_P(Int4Test, RowsDoNotDependOnTheirBatchOrOnThreads) {
+  SCOPED_TRACE(Trace());
+  for (const Shape& shape : {Shape{70, 100, 70}, Shape{70, 515, 129}, Shape{70, 2048, 16}}) {
+    const auto [all, k, n] = shape;
+    const Stored weights(One(), random_, k, n, RandomGroup(random_), random_() % 2 != 0);
+    const std::vector<float> x = RandomRows(random_, all, k);
+    bool two = false;
+    const RowsOp op = [&](std::span<const int32_t> rows) {
+      std::vector<float> in, out(rows.size() * n, 0.25f);
+      for (const int32_t row : rows) in.insert(in.end(), &x[row * k], &x[row * k] + k);
+      const Context context = (two = !two) ? Two() : One();
+      const Rows quantized(context, in, std::ssize(rows), k, true);
+      Gemm(context, weights.packed, std::ssize(rows),
+           {nullptr, 0, nullptr, 0, out.data(), n, true, quantized.rows()});
+      return out;
+    };
+    EXPECT_TRUE(RowsAreInvariant(op)) << k << " x " << n;
+  }
+}
+
+TEST_P(Int4Test, ValuesThatAreNotFiniteMakeTheirRowOrColumnNaNAndNoOther) {
+  constexpr int64_t kK = 66, kN = 35, kRows = 20;
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  std::vector<float> x = RandomFloats(random_, kRows * kK), w = RandomFloats(random_, kN * kK);
+  x[3 * kK + 65] = kPoison;
+  w[7 * kK + 1] = kInfinity;
+  w[8 * kK + 65] = kPoison;
+  std::fill_n(&w[9 * kK], kK, 0x1p-140f);  // counts as zeros
+  std::fill_n(&x[5 * kK], kK, 0.0f);
+  const PackedWeights packed =
+      PackedWeights::PackInt4(One(), {w.data(), DType::kF32, 1, kK, kN, true}, 32);
+  const Rows quantized(One(), x, kRows, kK, true);
+  std::vector<float> out(kRows * kN);
+  Gemm(One(), packed, kRows, {nullptr, 0, nullptr, 0, out.data(), kN, false, quantized.rows()});
+  for (int64_t r = 0; r < kRows; ++r) {
+    for (int64_t c = 0; c < kN; ++c) {
+      const float y = out[r * kN + c];
+      EXPECT_EQ(std::isnan(y), r == 3 || c == 7 || c == 8) << r << " " << c;
+      EXPECT_TRUE((r != 5 && c != 9) || std::isnan(y) || y == 0) << r << " " << c;
+    }
+  }
+}
+
+TEST_P(Int4Test, MemoryIsHalfAByteAWeightAndAScaleAGroup) {
+  const std::vector<float> w(256 * 128, 1.0f);
+  const PackedWeights packed =
+      PackedWeights::PackInt4(One(), {w.data(), DType::kF32, 1, 256, 128, true}, 64);
+  EXPECT_EQ(packed.bytes(), 256 * 128 / 2 + 256 * 128 / 64 * 4);
+}
+
+SLUICE_EVERY_PROFILE(Int4Test);
+
+}  // namespace
+}  // namespace sluice::kernels
