@@ -27,7 +27,7 @@ void AddVerifyCommand(VerifyFlags* flags, CLI::App* app) {
                      Help("f32: compare the profile and the quantization with f32 on --text."));
   verify->add_option("--text", flags->text,
                      Help("File with a text in each line; of a model without a tokenizer, with "
-                          "token ids."));
+                          "token ids; of a classifier of pairs, with a tab between two texts."));
   verify->add_option(
       "--quantization", flags->quantization,
       Help("As of a served model: none, int8 or int4. Default: as config.json says."));

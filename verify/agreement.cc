@@ -6,6 +6,7 @@
 #include <memory>
 #include <numbers>
 #include <numeric>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -117,12 +118,15 @@ class TextRunner {
     return runner;
   }
 
-  absl::StatusOr<TextOutputs> Run(const std::vector<int32_t>& tokens) {
+  absl::StatusOr<TextOutputs> Run(const Text& text) {
+    const std::vector<int32_t>& tokens = text.tokens;
     const ModelConfig& config = model_->config;
     const auto length = static_cast<int32_t>(tokens.size());
     std::vector<int32_t> pages(slot_->pages());
     std::iota(pages.begin(), pages.end(), 0);
     StepSequence step{0, length, tokens.data(), pages.data()};
+    step.type_count = static_cast<int32_t>(std::ssize(text.types));
+    step.types = text.types.data();
     if (config.serving.alignment == PositionAlignment::kEnd) {
       step.position_offset = static_cast<int32_t>(config.max_positions) - length;
     }
@@ -202,26 +206,57 @@ absl::StatusOr<std::vector<int32_t>> TokensOf(const Model& model, const std::str
   return tokens;
 }
 
+// Reads a pair of texts. If it is too long, the longer text is cut, or both to one length.
+absl::StatusOr<Text> PairOf(const Model& model, std::string_view first, std::string_view second) {
+  const TextTemplate& row = *model.tokenizer->templates().pair;
+  SLUICE_ASSIGN_OR_RETURN(std::vector<int32_t> a,
+                          model.tokenizer->EncodeBare(first, Tokenizer::kNoLimit));
+  SLUICE_ASSIGN_OR_RETURN(std::vector<int32_t> b,
+                          model.tokenizer->EncodeBare(second, Tokenizer::kNoLimit));
+  const int64_t most = model.config.max_positions - row.specials();
+  while (std::ssize(a) + std::ssize(b) > std::max<int64_t>(most, 0)) {
+    (a.size() > b.size() ? a : b).pop_back();
+  }
+  const std::span<const int32_t> texts[] = {a, b};
+  TypedTokens typed;
+  row.Append(texts, &typed);
+  Text text = {.tokens = std::move(typed.ids)};
+  if (model.config.token_types > 1) text.types = std::move(typed.types);
+  return text;
+}
+
+// Returns the text of a line, which is a pair if a tab divides it and the model classifies pairs.
+absl::StatusOr<Text> TextOf(const Model& model, const std::string& line) {
+  const size_t tab = line.find('\t');
+  const bool of_rows = model.classifier && !model.config.serving.classifier.of_tokens;
+  if (tab != std::string::npos && of_rows && model.tokenizer != nullptr &&
+      model.tokenizer->templates().pair) {
+    const std::string_view both = line;
+    return PairOf(model, both.substr(0, tab), both.substr(tab + 1));
+  }
+  SLUICE_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, TokensOf(model, line));
+  Text text = {.tokens = std::move(tokens), .bytes = std::ssize(line)};
+  if (std::ssize(text.tokens) > model.config.max_positions) {
+    text.tokens.resize(model.config.max_positions);
+    if (model.tokenizer != nullptr)
+      text.bytes = std::ssize(model.tokenizer->DecodeBytes(text.tokens));
+  }
+  if (model.tokenizer == nullptr) text.bytes = 0;
+  return text;
+}
+
 absl::StatusOr<std::vector<Text>> ReadTexts(const Model& model, const std::string& path) {
   std::ifstream file(path);
   if (!file) return absl::NotFoundError(absl::StrCat(path, ": cannot be opened"));
   std::vector<Text> texts;
   std::string line;
   for (int64_t number = 1; std::getline(file, line) && texts.size() < kMostTexts; ++number) {
-    absl::StatusOr<std::vector<int32_t>> tokens = TokensOf(model, line);
-    if (!tokens.ok()) {
+    absl::StatusOr<Text> text = TextOf(model, line);
+    if (!text.ok()) {
       return absl::InvalidArgumentError(
-          absl::StrCat(path, ": line ", number, ": ", tokens.status().message()));
+          absl::StrCat(path, ": line ", number, ": ", text.status().message()));
     }
-    if (line.empty() || tokens->empty()) continue;
-    Text text = {.tokens = *std::move(tokens), .bytes = std::ssize(line)};
-    if (std::ssize(text.tokens) > model.config.max_positions) {
-      text.tokens.resize(model.config.max_positions);
-      if (model.tokenizer != nullptr)
-        text.bytes = std::ssize(model.tokenizer->DecodeBytes(text.tokens));
-    }
-    if (model.tokenizer == nullptr) text.bytes = 0;
-    texts.push_back(std::move(text));
+    if (!line.empty() && !text->tokens.empty()) texts.push_back(*std::move(text));
   }
   if (texts.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": has no text"));
   return texts;
@@ -309,7 +344,7 @@ absl::StatusOr<std::vector<TextOutputs>> ComputeOutputs(std::shared_ptr<const Mo
   std::vector<TextOutputs> outputs;
   outputs.reserve(texts.size());
   for (const Text& text : texts) {
-    SLUICE_ASSIGN_OR_RETURN(TextOutputs of_text, runner.Run(text.tokens));
+    SLUICE_ASSIGN_OR_RETURN(TextOutputs of_text, runner.Run(text));
     outputs.push_back(std::move(of_text));
   }
   return outputs;

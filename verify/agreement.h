@@ -24,7 +24,8 @@ struct TextOutputs {
 
 struct Text {
   std::vector<int32_t> tokens;
-  int64_t bytes = 0;  // 0 if it was given as tokens
+  int64_t bytes = 0;                // 0 if it was given as tokens, or is a pair
+  std::vector<int32_t> types = {};  // of each token; empty if all are 0
 };
 
 struct Agreement {
@@ -59,8 +60,9 @@ absl::StatusOr<std::vector<TextOutputs>> ComputeOutputs(std::shared_ptr<const Mo
                                                         const CpuOptions& options);
 
 // Does all of `sluice verify --against f32`: reads the texts, a line each, computes both and
-// returns the report. A text that is longer than the model's longest sequence is cut. Errors name
-// the file, and the line if it is one line's.
+// returns the report. For a classifier of pairs, a tab divides the two texts of a line. A text that
+// is longer than the model's longest sequence is cut. Errors name the file, and the line if it is
+// one line's.
 absl::StatusOr<std::string> VerifyAgainstF32(const std::string& model_directory,
                                              const std::string& text, const CpuOptions& options,
                                              const ModelOptions& model);

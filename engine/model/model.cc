@@ -45,16 +45,22 @@ absl::Status LoadTextFiles(const Directory& directory, Model* model) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<ModelConfig> ReadModelConfig(const Directory& directory) {
-  SLUICE_ASSIGN_OR_RETURN(auto text, directory.Read(kConfigFile, kMaxConfigBytes));
+absl::StatusOr<ModelConfig> ReadModelConfig(const Directory& directory,
+                                            const Directory& transformer) {
+  SLUICE_ASSIGN_OR_RETURN(auto text, transformer.Read(kConfigFile, kMaxConfigBytes));
   auto config = ParseModelConfig(text);
   if (!config.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(kConfigFile, ": ", config.status().message()));
   }
-  SLUICE_RETURN_IF_ERROR(ReadSentenceFiles(directory, &*config));
+  SLUICE_RETURN_IF_ERROR(ReadSentenceFiles(directory, transformer, &*config));
   return config;
+}
+
+}  // namespace
+
+absl::StatusOr<ModelConfig> ReadModelConfig(const Directory& directory) {
+  SLUICE_ASSIGN_OR_RETURN(const std::optional<Directory> inner, OpenTransformerFolder(directory));
+  return ReadModelConfig(directory, inner ? *inner : directory);
 }
 
 absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, int64_t version,
@@ -67,9 +73,11 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
 absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, int64_t version,
                                                        const Directory& directory,
                                                        const ModelOptions& options) {
-  SLUICE_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(directory));
+  SLUICE_ASSIGN_OR_RETURN(const std::optional<Directory> inner, OpenTransformerFolder(directory));
+  const Directory& transformer = inner ? *inner : directory;
+  SLUICE_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(directory, transformer));
   if (options.quantization) config.quantization = *options.quantization;
-  SLUICE_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(directory, options.weights));
+  SLUICE_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(transformer, options.weights));
   checkpoint.SetOwner(absl::StrCat("model ", name, " version ", version));
 
   auto model = std::make_shared<Model>();
@@ -83,7 +91,7 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
   SLUICE_ASSIGN_OR_RETURN(model->embedding,
                           EmbeddingHead::Load(model->config.serving, directory, options.weights));
   SLUICE_RETURN_IF_ERROR(FindOutputHeads(model.get()));
-  SLUICE_RETURN_IF_ERROR(LoadTextFiles(directory, model.get()));
+  SLUICE_RETURN_IF_ERROR(LoadTextFiles(transformer, model.get()));
   return model;
 }
 

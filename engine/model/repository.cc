@@ -77,7 +77,11 @@ ModelRepository::Found ModelRepository::Inspect(const std::string& name) const {
     found.status = entries.status();
     return found;
   }
-  if (std::binary_search(entries->begin(), entries->end(), "config.json")) {
+  const auto has = [&](const char* file) {
+    return std::binary_search(entries->begin(), entries->end(), file);
+  };
+  // A directory of sentence-transformers may have its config.json in a folder.
+  if (has("config.json") || has("modules.json")) {
     found.versions = {1};
     return found;
   }

@@ -105,11 +105,47 @@ Poolings ReadPoolings(ObjectReader& object) {
   return poolings;
 }
 
+struct Module {
+  std::string type;  // the name of its class
+  std::string path;
+};
+
+absl::StatusOr<std::vector<Module>> ListModules(const Directory& directory) {
+  SLUICE_ASSIGN_OR_RETURN(const auto text, directory.Read(kModulesFile, kMaxModulesBytes));
+  auto document = ParseJson(text, kMaxModulesDepth);
+  if (!document.ok()) return OfFile(kModulesFile, document.status());
+  if (!document->is_array() || document->empty() || document->size() > kMaxModules) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kModulesFile, " is not a list of 1 to ", kMaxModules, " modules"));
+  }
+  std::vector<Module> modules;
+  for (const json& entry : *document) {
+    absl::Status status;
+    const std::string place = absl::StrCat("module ", modules.size());
+    if (!entry.is_object()) {
+      return absl::InvalidArgumentError(absl::StrCat(kModulesFile, ": ", place, " is no object"));
+    }
+    ObjectReader object(entry, place + ": ", &status);
+    object.AllowOnly({"idx", "name", "path", "type", "kwargs"});
+    RequireOnly(object, "kwargs", json::array());
+    const std::string type = object.String("type", kMaxNamedBytes);
+    if (!type.starts_with("sentence_transformers.")) {
+      object.Fail("type", absl::StrCat("\"", absl::CEscape(type), "\" is not supported"));
+    }
+    modules.push_back({std::string(ClassName(type)), object.String("path", kMaxNamedBytes, "")});
+    if (!status.ok()) return OfFile(kModulesFile, status);
+  }
+  return modules;
+}
+
 // Reads the files one after another into the config.
 class SentenceFiles {
  public:
-  SentenceFiles(const Directory& directory, ModelConfig* config)
-      : directory_(directory), config_(*config), serving_(config->serving) {}
+  SentenceFiles(const Directory& directory, const Directory& transformer, ModelConfig* config)
+      : directory_(directory),
+        transformer_(transformer),
+        config_(*config),
+        serving_(config->serving) {}
 
   absl::Status Read() {
     SLUICE_RETURN_IF_ERROR(ReadModules());
@@ -118,44 +154,11 @@ class SentenceFiles {
   }
 
  private:
-  struct Module {
-    std::string type;  // the name of its class
-    std::string path;
-  };
-
-  absl::StatusOr<std::vector<Module>> ListModules() const {
-    SLUICE_ASSIGN_OR_RETURN(const auto text, directory_.Read(kModulesFile, kMaxModulesBytes));
-    auto document = ParseJson(text, kMaxModulesDepth);
-    if (!document.ok()) return OfFile(kModulesFile, document.status());
-    if (!document->is_array() || document->empty() || document->size() > kMaxModules) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(kModulesFile, " is not a list of 1 to ", kMaxModules, " modules"));
-    }
-    std::vector<Module> modules;
-    for (const json& entry : *document) {
-      absl::Status status;
-      const std::string place = absl::StrCat("module ", modules.size());
-      if (!entry.is_object()) {
-        return absl::InvalidArgumentError(absl::StrCat(kModulesFile, ": ", place, " is no object"));
-      }
-      ObjectReader object(entry, place + ": ", &status);
-      object.AllowOnly({"idx", "name", "path", "type", "kwargs"});
-      RequireOnly(object, "kwargs", json::array());
-      const std::string type = object.String("type", kMaxNamedBytes);
-      if (!type.starts_with("sentence_transformers.")) {
-        object.Fail("type", absl::StrCat("\"", absl::CEscape(type), "\" is not supported"));
-      }
-      modules.push_back({std::string(ClassName(type)), object.String("path", kMaxNamedBytes, "")});
-      if (!status.ok()) return OfFile(kModulesFile, status);
-    }
-    return modules;
-  }
-
   absl::Status ReadModules() {
-    SLUICE_ASSIGN_OR_RETURN(const std::vector<Module> modules, ListModules());
+    SLUICE_ASSIGN_OR_RETURN(const std::vector<Module> modules, ListModules(directory_));
     const bool fills_masks = modules.front().type == "MLMTransformer" && config_.has_lm_head;
-    if ((modules.front().type != "Transformer" && !fills_masks) || !modules.front().path.empty()) {
-      return Wrong(0, modules.front(), "must be Transformer with the path \"\"");
+    if (modules.front().type != "Transformer" && !fills_masks) {
+      return Wrong(0, modules.front(), "must be Transformer");
     }
     for (size_t i = 1; i < modules.size(); ++i) {
       const Module& module = modules[i];
@@ -323,15 +326,15 @@ class SentenceFiles {
     for (const char* const family :
          {"roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"}) {
       const std::string name = absl::StrCat("sentence_", family, "_config.json");
-      if (directory_.Has(name)) return name;
+      if (transformer_.Has(name)) return name;
     }
     return "sentence_bert_config.json";
   }
 
   absl::Status ReadLengths() {
     const std::string file = SettingsName();
-    SLUICE_ASSIGN_OR_RETURN(const json settings, ReadSettings(directory_, file));
-    SLUICE_ASSIGN_OR_RETURN(const json tokenizer, ReadSettings(directory_, kTokenizerFile));
+    SLUICE_ASSIGN_OR_RETURN(const json settings, ReadSettings(transformer_, file));
+    SLUICE_ASSIGN_OR_RETURN(const json tokenizer, ReadSettings(transformer_, kTokenizerFile));
     absl::Status status;
     ObjectReader object(settings, "", &status);
     object.AllowOnly({"max_seq_length", "do_lower_case", "transformer_task", "modality_config",
@@ -366,6 +369,7 @@ class SentenceFiles {
   static constexpr int64_t kMaxEmbedding = kMaxWidth * std::ssize(kPoolingModes);
 
   const Directory& directory_;
+  const Directory& transformer_;
   ModelConfig& config_;
   ServingConfig& serving_;
   int64_t width_ = 0;  // of an embedding behind the modules so far; 0 before the pooling
@@ -374,9 +378,17 @@ class SentenceFiles {
 
 }  // namespace
 
-absl::Status ReadSentenceFiles(const Directory& directory, ModelConfig* config) {
+absl::StatusOr<std::optional<Directory>> OpenTransformerFolder(const Directory& directory) {
+  if (!directory.Has(kModulesFile)) return std::nullopt;
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<Module> modules, ListModules(directory));
+  if (modules.front().path.empty()) return std::nullopt;
+  return directory.OpenFolder(modules.front().path);
+}
+
+absl::Status ReadSentenceFiles(const Directory& directory, const Directory& transformer,
+                               ModelConfig* config) {
   if (!directory.Has(kModulesFile)) return absl::OkStatus();
-  return SentenceFiles(directory, config).Read();
+  return SentenceFiles(directory, transformer, config).Read();
 }
 
 }  // namespace sluice

@@ -13,15 +13,24 @@
 // that are longer are cut as truncation_side of that file says.
 #pragma once
 
+#include <optional>
+
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "engine/model/config.h"
 #include "engine/model/directory.h"
 
 namespace sluice {
 
+// Returns the folder of the Transformer, with its config.json, weights and tokenizer, if
+// modules.json puts it into a folder of its own, such as 0_Transformer of early releases.
+absl::StatusOr<std::optional<Directory>> OpenTransformerFolder(const Directory& directory);
+
 // Changes `config`, which was read from config.json, as the files say; has no effect without a
 // modules.json. Returns InvalidArgument that names the file and the key for a module or a key that
-// is not known, and for a value that is not supported.
-absl::Status ReadSentenceFiles(const Directory& directory, ModelConfig* config);
+// is not known, and for a value that is not supported. `transformer` is the Transformer's folder,
+// or `directory` itself.
+absl::Status ReadSentenceFiles(const Directory& directory, const Directory& transformer,
+                               ModelConfig* config);
 
 }  // namespace sluice

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/support/checkpoint_writer.h"
+#include "tests/support/golden_file.h"
 #include "tests/support/temporary_directory.h"
 
 namespace sluice::verify {
@@ -94,6 +95,27 @@ TEST(VerifyAgainstF32Test, ErrorsNameTheFileAndTheLine) {
   WriteTestFile(text, "\n");
   EXPECT_EQ(Error(directory.path(), text), text + ": has no text");
   EXPECT_THAT(Error("nowhere", text), HasSubstr("nowhere"));
+}
+
+// A tab divides a pair: the report has another score than for the same words as one text.
+TEST(VerifyAgainstF32Test, LinesWithATabArePairsForAClassifierOfPairs) {
+  const std::string model = testing::GoldenPath("sentences/cross_1");
+  const TemporaryDirectory directory;
+  const std::string text = directory.File("text");
+  const auto int8 = [&](const std::string& line) {
+    WriteTestFile(text, line);
+    const auto report =
+        VerifyAgainstF32(model, text, {.threads = 1, .profile = "f32"},
+                         {.quantization = QuantizationConfig{Quantization::kInt8, true}});
+    EXPECT_TRUE(report.ok()) << report.status();
+    return *report;
+  };
+  const std::string pair = int8("the server\tanswers the request\n");
+  EXPECT_THAT(pair, HasSubstr("labels: 0 of 1 differ"));
+  EXPECT_NE(pair, int8("the server answers the request\n"));
+  std::string longer = "the server\t";
+  for (int i = 0; i < 200; ++i) longer += "answers ";
+  EXPECT_THAT(int8(longer + "\n"), HasSubstr("labels: 0 of 1 differ"));
 }
 
 TEST(VerifyAgainstF32Test, Int8DiffersFromF32AndF32DoesNot) {

@@ -101,11 +101,13 @@ TEST_P(FamilyGoldenTest, StatesLogitsAndScoresEqualThoseOfTransformers) {
   }
 }
 
-// All sequences of the golden in one step, and each alone.
+// All sequences of the golden in one step, and each alone in another bucket and on one thread.
 TEST_P(FamilyGoldenTest, ASequenceHasTheSameBitsAloneAndInABatch) {
   const std::vector<Answer> together = runner_->Run(sequences_);
+  Runner other(model_, CpuOptions{.threads = 1, .profile = std::get<1>(GetParam()), .poison = true},
+               Bucket{64, 2});
   for (size_t s = 0; s < sequences_.size(); ++s) {
-    const std::vector<Answer> alone = runner_->Run({sequences_[s]});
+    const std::vector<Answer> alone = other.Run({sequences_[s]});
     EXPECT_EQ(alone[0].states, together[s].states) << "sequence " << s;
     EXPECT_EQ(alone[0].logits, together[s].logits) << "sequence " << s;
   }

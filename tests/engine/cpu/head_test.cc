@@ -90,6 +90,32 @@ TEST(HeadTest, StatesHaveTheSameBitsHoweverThePromptIsCut) {
   }
 }
 
+// More positions than logits that are in memory at a time; a second run changes nothing.
+TEST(HeadTest, PeaksAreTheLargestLogitsOverPositions) {
+  std::mt19937_64 random(33);
+  constexpr int32_t kLength = 39;
+  for (const ModelConfig& config : {TinyConfig(2), Capped()}) {
+    Replayer replayer(config);
+    const std::vector<int32_t> tokens = RandomTokens(random, kLength, config.vocab_size);
+    const auto vocab = static_cast<size_t>(config.vocab_size);
+    std::vector<float> logits(kLength * vocab), expected(vocab, -INFINITY), peaks = expected;
+    std::vector<kernels::SampleResult> results(kLength);
+    std::vector<SampledRow> all, raised;
+    for (int32_t i = 0; i < kLength; ++i) {
+      all.push_back({.position = i, .logits = &logits[i * vocab], .result = &results[i]});
+      raised.push_back({.position = i, .target = 0, .peaks = peaks.data(), .result = &results[i]});
+    }
+    replayer.Replay(tokens, 0, kLength, all, {});
+    for (size_t i = 0; i < logits.size(); ++i) {
+      expected[i % vocab] = std::max(expected[i % vocab], logits[i]);
+    }
+    for (int run = 0; run < 2; ++run) {
+      replayer.Replay(tokens, 0, kLength, raised, {});
+      EXPECT_EQ(peaks, expected);
+    }
+  }
+}
+
 TEST(HeadTest, LogitsAreTheStateTimesTheHeadWithBiasAndSoftCap) {
   std::mt19937_64 random(32);
   for (const ModelConfig& config : {TinyConfig(2), Capped()}) {

@@ -68,6 +68,10 @@ void DrawExplicit(std::mt19937_64& random, ModelConfig& config) {
   config.residual_mix = flip();
   config.skip_weights = flip();
   config.embedding_scale = flip() ? 1.0f : 2.5f;
+  config.attention_gate = config.norm.order == NormOrder::kPre && below(3) == 0;
+  config.qkv_silu = below(3) == 0;
+  if (!config.xsa.Any() && flip()) config.attention_divisor = 1.0 + below(30);
+  config.has_mlp = config.parallel_blocks || below(4) > 0;
   config.token_types = below(2) * (1 + below(4));
   draw(config.input);
   if (config.input == InputKind::kIds) return;

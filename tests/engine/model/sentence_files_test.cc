@@ -70,6 +70,25 @@ class SentenceFilesTest : public ::testing::Test {
   TemporaryDirectory folder_;
 };
 
+// Early releases keep the Transformer's files in a folder, and other keys in the config.json beside
+// it.
+TEST_F(SentenceFilesTest, ATransformerInAFolderIsTheSameModel) {
+  Files files = Good();
+  files["modules.json"][0]["path"] = "0_Transformer";
+  for (const char* const name :
+       {"config.json", "sentence_bert_config.json", "tokenizer_config.json"}) {
+    files[std::string("0_Transformer/") + name] = files[name];
+    files.erase(name);
+  }
+  files["config.json"] = {{"__version__", "0.2.5"}};
+  const auto config = Read(files);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->max_positions, 12);
+  EXPECT_TRUE(config->serving.lower_case);
+  EXPECT_EQ(config->serving.truncate, Truncation::kLeft);
+  EXPECT_EQ(config->serving.pooling, Poolings(Pooling::kCls));
+}
+
 TEST_F(SentenceFilesTest, EveryFileIsRead) {
   const auto config = Read(Good());
   ASSERT_TRUE(config.ok()) << config.status();
@@ -178,11 +197,16 @@ const BadFilesRow kBadFiles[] = {
      .pointer = "/1/type",
      .value = "custom_code.Pooling",
      .error = "modules.json: module 1: type \"custom_code.Pooling\" is not supported"},
-    {.name = "ATransformerElsewhereIsRefused",
+    {.name = "ATransformerInAMissingFolderIsRefused",
      .file = "modules.json",
      .pointer = "/0/path",
      .value = "0_Transformer",
-     .error = "module 0, Transformer, must be Transformer with the path"},
+     .error = "0_Transformer"},
+    {.name = "ASparseEncoderWithoutAHeadIsRefused",
+     .file = "modules.json",
+     .pointer = "/0/type",
+     .value = "sentence_transformers.sparse_encoder.modules.MLMTransformer",
+     .error = "module 0, MLMTransformer, must be Transformer"},
     {.name = "ASecondPoolingIsRefused",
      .file = "modules.json",
      .pointer = "/2/type",
