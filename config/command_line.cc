@@ -1,9 +1,14 @@
 #include "config/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstring>
 #include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -20,8 +25,6 @@
 
 namespace sluice {
 namespace {
-
-using GetEnv = std::function<const char*(const char*)>;
 
 constexpr char kDescription[] =
     "sluiced serves models over variable-length sequences by the Open Inference Protocol on gRPC.";
@@ -133,18 +136,41 @@ absl::Status SetModels(const std::vector<std::string>& texts, const std::string&
   return absl::OkStatus();
 }
 
-absl::Status ApplyEnvironment(const GetEnv& getenv, Config* config, Origins* origins) {
+// Returns InvalidArgument for a variable that is named like an option and is none. Those that
+// Kubernetes sets for a Service are not taken for misspelt options.
+absl::Status CheckVariables(const Environment& environment) {
+  std::vector<std::string> names;
+  std::set<std::string> sections;
   for (const Option& option : Options()) {
-    const std::string name = option.Environment();
-    const char* value = getenv(name.c_str());
-    if (value == nullptr) continue;
-    const std::string origin = absl::StrCat("environment ", name);
-    SLUICE_RETURN_IF_ERROR(SetOption(option, value, origin, config, origins));
+    names.push_back(option.Environment());
+    const size_t root = option.path.find('.');
+    if (root != option.path.npos)
+      sections.insert(names.back().substr(0, strlen("SLUICE_") + root + 1));
   }
-  const char* models = getenv("SLUICE_MODELS");
-  if (models == nullptr) return absl::OkStatus();
-  return SetModels(absl::StrSplit(models, ',', absl::SkipEmpty()), "environment SLUICE_MODELS",
-                   config, origins);
+  for (const auto& [name, value] : environment) {
+    const bool of_a_section = std::ranges::any_of(
+        sections, [&](const std::string& section) { return absl::StartsWith(name, section); });
+    const bool of_a_service =
+        absl::StrContains(name, "_SERVICE_") || absl::StrContains(name, "_PORT");
+    if (!of_a_section || of_a_service || absl::c_linear_search(names, name)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("environment ", name, ": no such option", Suggestion(name, names)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ApplyEnvironment(const Environment& environment, Config* config, Origins* origins) {
+  SLUICE_RETURN_IF_ERROR(CheckVariables(environment));
+  for (const Option& option : Options()) {
+    const auto found = environment.find(option.Environment());
+    if (found == environment.end()) continue;
+    const std::string origin = absl::StrCat("environment ", found->first);
+    SLUICE_RETURN_IF_ERROR(SetOption(option, found->second, origin, config, origins));
+  }
+  const auto models = environment.find("SLUICE_MODELS");
+  if (models == environment.end()) return absl::OkStatus();
+  return SetModels(absl::StrSplit(models->second, ',', absl::SkipEmpty()),
+                   "environment SLUICE_MODELS", config, origins);
 }
 
 absl::Status ApplyFlags(const Flags& flags, Config* config, Origins* origins) {
@@ -160,12 +186,14 @@ absl::Status ApplyFlags(const Flags& flags, Config* config, Origins* origins) {
   return SetModels(flags.models, "flag --model", config, origins);
 }
 
-absl::Status LoadAll(const Flags& flags, const GetEnv& getenv, Config* config, Origins* origins) {
+absl::Status LoadAll(const Flags& flags, const Environment& environment, Config* config,
+                     Origins* origins) {
   std::string file = flags.config_file;
-  if (const char* named = getenv("SLUICE_CONFIG"); file.empty() && named != nullptr) file = named;
+  const auto named = environment.find("SLUICE_CONFIG");
+  if (file.empty() && named != environment.end()) file = named->second;
   absl::Status status;
   if (!file.empty()) status = LoadYamlFile(file, config, origins);
-  if (status.ok()) status = ApplyEnvironment(getenv, config, origins);
+  if (status.ok()) status = ApplyEnvironment(environment, config, origins);
   if (status.ok()) status = ApplyFlags(flags, config, origins);
   return status;
 }
@@ -179,8 +207,16 @@ CommandLine Print(std::string text) {
 
 }  // namespace
 
+Environment EnvironmentOf(const char* const* variables) {
+  Environment environment;
+  for (; *variables != nullptr; ++variables) {
+    environment.insert(absl::StrSplit(*variables, absl::MaxSplits('=', 1)));
+  }
+  return environment;
+}
+
 absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv,
-                                             const GetEnv& getenv) {
+                                             const Environment& environment) {
   Flags flags;
   SLUICE_ASSIGN_OR_RETURN(const std::optional<std::string> help, ParseFlags(argc, argv, &flags));
   if (help) return Print(*help);
@@ -189,7 +225,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv,
 
   CommandLine line;
   Origins origins;
-  SLUICE_RETURN_IF_ERROR(LoadAll(flags, getenv, &line.config, &origins));
+  SLUICE_RETURN_IF_ERROR(LoadAll(flags, environment, &line.config, &origins));
   // The configuration is printed before the rules across options are checked, so that it helps to
   // find the option that breaks one.
   if (flags.print_config) return Print(RenderEffectiveConfig(line.config, origins));

@@ -1,7 +1,7 @@
 // Parses the command line of sluiced: what it shall do, and with which configuration.
 #pragma once
 
-#include <functional>
+#include <map>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -20,9 +20,16 @@ struct CommandLine {
   std::string text;
 };
 
-// Parses the arguments. `getenv` is std::getenv or a fake; a variable that is set but empty counts
-// as set. An error names the flag, the environment variable or file and line, the option and the
-// limit; the caller prints it and exits with status 2.
+// Variables and their values.
+using Environment = std::map<std::string, std::string>;
+
+// Returns the variables in a list of "NAME=VALUE" that ends with nullptr, such as `environ`.
+Environment EnvironmentOf(const char* const* variables);
+
+// Parses the arguments. A variable that is set but empty counts as set; one that begins like those
+// of options (SLUICE_ENGINE_) and is none of them is an error. An error names the flag, the
+// environment variable or file and line, the option and the limit; the caller prints it and exits
+// with status 2.
 //
 //   --config FILE          YAML; environment SLUICE_CONFIG
 //   --model NAME=DIR       repeatable, NAME:VERSION=DIR for a version other than 1; replaces the
@@ -33,6 +40,6 @@ struct CommandLine {
 //   --print-default-config the commented default file
 //   --help, --version
 absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv,
-                                             const std::function<const char*(const char*)>& getenv);
+                                             const Environment& environment);
 
 }  // namespace sluice

@@ -1,5 +1,7 @@
 // The main program of sluiced. It puts the daemon together and is the only place that knows every
 // part.
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -182,8 +184,7 @@ int main(int argc, char** argv) {
   sluice::BlockSignals();
   sluice::NameMappingsOnFault();
   const auto read = [argc, argv] {
-    return sluice::ParseCommandLine(
-        argc, argv, [](const char* name) -> const char* { return std::getenv(name); });
+    return sluice::ParseCommandLine(argc, argv, sluice::EnvironmentOf(environ));
   };
   absl::StatusOr<sluice::CommandLine> command = read();
   if (!command.ok()) {

@@ -5,7 +5,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "base/version.h"
@@ -17,7 +16,6 @@ namespace {
 
 using testing::HasSubstr;
 using testing::StartsWith;
-using Variables = std::map<std::string, std::string>;
 using Action = CommandLine::Action;
 
 class CommandLineTest : public testing::Test {
@@ -31,17 +29,14 @@ class CommandLineTest : public testing::Test {
   void WriteFile(const std::string& text) { std::ofstream(file_) << text; }
 
   static absl::StatusOr<CommandLine> Parse(std::vector<std::string> arguments,
-                                           const Variables& variables = {}) {
+                                           const Environment& variables = {}) {
     std::vector<const char*> argv = {"sluiced"};
     for (const std::string& argument : arguments) argv.push_back(argument.c_str());
-    return ParseCommandLine(static_cast<int>(argv.size()), argv.data(), [&](const char* name) {
-      const auto found = variables.find(name);
-      return found == variables.end() ? nullptr : found->second.c_str();
-    });
+    return ParseCommandLine(static_cast<int>(argv.size()), argv.data(), variables);
   }
 
   static std::string Error(const std::vector<std::string>& arguments,
-                           const Variables& variables = {}) {
+                           const Environment& variables = {}) {
     return std::string(Parse(arguments, variables).status().message());
   }
 
@@ -57,13 +52,33 @@ TEST_F(CommandLineTest, AModelAloneIsEnough) {
   EXPECT_EQ(line->config.models[0].path, "models/demo");
 }
 
+TEST_F(CommandLineTest, AVariableThatIsNoOptionIsAnError) {
+  const std::vector<std::string> model = {"--model", "demo=models/demo"};
+  EXPECT_EQ(Error(model, {{"SLUICE_ENGINE_BATCH_MAX_BATCH_TOKEN", "5"}}),
+            "environment SLUICE_ENGINE_BATCH_MAX_BATCH_TOKEN: no such option; did you mean "
+            "SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS?");
+  EXPECT_THAT(Error(model, {{"SLUICE_CPU_", ""}}), HasSubstr("no such option"));
+  // Variables of clients, of tests and those that Kubernetes sets for a Service are others'.
+  for (const char* name :
+       {"SLUICE_SERVER", "SLUICE_TOKEN", "SLUICE_FAULTS", "SLUICE_SERVER_SERVICE_HOST",
+        "SLUICE_SERVER_PORT_8001_TCP_ADDR", "XSLUICE_ENGINE_A", "PATH"}) {
+    EXPECT_EQ(Error(model, {{name, "x"}}), "") << name;
+  }
+}
+
+TEST_F(CommandLineTest, EnvironmentsAreListsOfVariables) {
+  const char* const variables[] = {"A=1", "B=", "C=x=y", "D", nullptr};
+  EXPECT_EQ(EnvironmentOf(variables),
+            (Environment{{"A", "1"}, {"B", ""}, {"C", "x=y"}, {"D", ""}}));
+}
+
 TEST_F(CommandLineTest, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
   WriteFile(
       "models: [{name: m, path: d}]\n"
       "cpu: {threads: 2}\n"
       "engine: {queue: {max_requests: 20}, ladder: {min_tokens: 20}}\n");
-  const Variables variables = {{"SLUICE_ENGINE_QUEUE_MAX_REQUESTS", "30"},
-                               {"SLUICE_ENGINE_LADDER_MIN_TOKENS", "30"}};
+  const Environment variables = {{"SLUICE_ENGINE_QUEUE_MAX_REQUESTS", "30"},
+                                 {"SLUICE_ENGINE_LADDER_MIN_TOKENS", "30"}};
   const auto line = Parse({"--config", file_, "--engine.ladder.min-tokens", "40"}, variables);
   ASSERT_TRUE(line.ok()) << line.status();
   EXPECT_EQ(line->config.engine.ladder.max_buckets, LadderOptions().max_buckets);
@@ -74,8 +89,8 @@ TEST_F(CommandLineTest, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
 
 TEST_F(CommandLineTest, ModelsOfFlagsReplaceThoseOfEnvironmentAndFile) {
   WriteFile("models: [{name: file, path: d}]\n");
-  const Variables variables = {{"SLUICE_CONFIG", file_}};
-  Variables more = variables;
+  const Environment variables = {{"SLUICE_CONFIG", file_}};
+  Environment more = variables;
   more["SLUICE_MODELS"] = "one=a,two:3=b";
   EXPECT_EQ(Parse({}, variables)->config.models[0].name, "file");
   const auto from_environment = Parse({}, more);

@@ -45,7 +45,7 @@ def validate(manifest):
 
 
 def assert_finds(manifest, path, value):
-    """Asserts that a valid manifest is Invalid once `value` is planted at `path` in a copy of it."""
+    """Asserts that a valid manifest is Invalid once `value` is planted at `path` in a copy."""
     validate(manifest)
     planted = place = copy.deepcopy(manifest)
     for key in path[:-1]:
