@@ -2,13 +2,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -136,36 +136,42 @@ absl::Status SetModels(const std::vector<std::string>& texts, const std::string&
   return absl::OkStatus();
 }
 
-// Returns InvalidArgument for a variable that is named like an option and is none. Those that
-// Kubernetes sets for a Service are not taken for misspelt options.
-absl::Status CheckVariables(const Environment& environment) {
-  std::vector<std::string> names;
+// Returns whether Kubernetes sets the variable, in pods beside a service with such a name.
+bool IsServiceLink(absl::string_view name) {
+  return absl::StrContains(name, "_SERVICE_HOST") || absl::StrContains(name, "_SERVICE_PORT") ||
+         absl::StrContains(name, "_TCP") || absl::EndsWith(name, "_PORT");
+}
+
+// Returns an error if a variable is named like an option of a section and stands for none.
+absl::Status CheckNames(const Environment& environment) {
   std::set<std::string> sections;
+  std::vector<std::string> known;
   for (const Option& option : Options()) {
-    names.push_back(option.Environment());
-    const size_t root = option.path.find('.');
-    if (root != option.path.npos)
-      sections.insert(names.back().substr(0, strlen("SLUICE_") + root + 1));
+    known.push_back(option.Environment());
+    if (const size_t dot = option.path.find('.'); dot != std::string::npos) {
+      sections.insert(
+          absl::StrCat("SLUICE_", absl::AsciiStrToUpper(option.path.substr(0, dot)), "_"));
+    }
   }
   for (const auto& [name, value] : environment) {
-    const bool of_a_section = std::ranges::any_of(
-        sections, [&](const std::string& section) { return absl::StartsWith(name, section); });
-    const bool of_a_service =
-        absl::StrContains(name, "_SERVICE_") || absl::StrContains(name, "_PORT");
-    if (!of_a_section || of_a_service || absl::c_linear_search(names, name)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("environment ", name, ": no such option", Suggestion(name, names)));
+    const bool in_section = std::any_of(
+        sections.begin(), sections.end(),
+        [&name = name](const std::string& section) { return name.starts_with(section); });
+    if (!in_section || IsServiceLink(name)) continue;
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    return absl::InvalidArgumentError(absl::StrCat("environment ", name.substr(0, 80),
+                                                   ": is no option", Suggestion(name, known)));
   }
   return absl::OkStatus();
 }
 
 absl::Status ApplyEnvironment(const Environment& environment, Config* config, Origins* origins) {
-  SLUICE_RETURN_IF_ERROR(CheckVariables(environment));
+  SLUICE_RETURN_IF_ERROR(CheckNames(environment));
   for (const Option& option : Options()) {
-    const auto found = environment.find(option.Environment());
-    if (found == environment.end()) continue;
-    const std::string origin = absl::StrCat("environment ", found->first);
-    SLUICE_RETURN_IF_ERROR(SetOption(option, found->second, origin, config, origins));
+    const auto variable = environment.find(option.Environment());
+    if (variable == environment.end()) continue;
+    const std::string origin = absl::StrCat("environment ", variable->first);
+    SLUICE_RETURN_IF_ERROR(SetOption(option, variable->second, origin, config, origins));
   }
   const auto models = environment.find("SLUICE_MODELS");
   if (models == environment.end()) return absl::OkStatus();
@@ -210,7 +216,10 @@ CommandLine Print(std::string text) {
 Environment EnvironmentOf(const char* const* variables) {
   Environment environment;
   for (; *variables != nullptr; ++variables) {
-    environment.insert(absl::StrSplit(*variables, absl::MaxSplits('=', 1)));
+    const std::string_view variable = *variables;
+    const size_t equals = std::min(variable.find('='), variable.size());
+    if (!variable.starts_with("SLUICE_") || equals == variable.size()) continue;
+    environment.emplace(variable.substr(0, equals), variable.substr(equals + 1));
   }
   return environment;
 }

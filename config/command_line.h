@@ -20,16 +20,15 @@ struct CommandLine {
   std::string text;
 };
 
-// Variables and their values.
+// The variables of the environment whose names begin with SLUICE_.
 using Environment = std::map<std::string, std::string>;
-
-// Returns the variables in a list of "NAME=VALUE" that ends with nullptr, such as `environ`.
+// Returns those of `variables`, which ends with nullptr as environ does.
 Environment EnvironmentOf(const char* const* variables);
 
-// Parses the arguments. A variable that is set but empty counts as set; one that begins like those
-// of options (SLUICE_ENGINE_) and is none of them is an error. An error names the flag, the
-// environment variable or file and line, the option and the limit; the caller prints it and exits
-// with status 2.
+// Parses the arguments. A variable that is set but empty counts as set. One that is named like an
+// option of a section and stands for none is an error. An error names the flag, the environment
+// variable or file and line, the option and the limit; the caller prints it and exits with status
+// 2.
 //
 //   --config FILE          YAML; environment SLUICE_CONFIG
 //   --model NAME=DIR       repeatable, NAME:VERSION=DIR for a version other than 1; replaces the

@@ -185,16 +185,18 @@ const std::vector<OptionSpec<QueueOptions>>& OptionSpecs<QueueOptions>() {
                     "more by itself INVALID_ARGUMENT. 0: a sixteenth of server.memory.limit_bytes, "
                     "at most 1 GiB, and of all configured models together at most a quarter."),
       SLUICE_OPTION(max_wait_us, Duration(kHourUs),
-                    "A request without a deadline is RESOURCE_EXHAUSTED if the requests that wait "
-                    "would take longer than this, with the tokens that they are expected to "
-                    "generate, at the measured costs: longer waits help nobody, and a daemon that "
-                    "was overloaded is back so soon after. Set it to the objective: what your "
-                    "callers wait. Deadlines have their own forecast. 0: no bound."),
-      SLUICE_OPTION(max_caller_share, (Real{0.0, 1.0, /*above_min=*/true}),
-                    "The share of each bound of the queue that the requests of one caller "
-                    "(server.auth.callers_file) may fill alone. Several callers share the bound "
-                    "equally, and a rest is left for those that have none: with 0.95, one fills "
-                    "95 %, ten fill 9.9 % each. 1: one may fill all."),
+                    "A request is RESOURCE_EXHAUSTED if the requests that wait would take longer "
+                    "than this, with the tokens that they are expected to generate, at the "
+                    "measured costs: longer waits help nobody, and a daemon that was overloaded is "
+                    "back so soon after. Set it to the objective: what your callers wait. A "
+                    "nearer deadline has its own forecast instead; a later one changes nothing. "
+                    "0: no bound."),
+      SLUICE_OPTION(
+          max_caller_share, (Real{0.0, 1.0, /*above_min=*/true}),
+          "The share of each bound of the queue, max_wait_us too, that the requests of "
+          "one caller (server.auth.callers_file) may fill alone. Several callers share the bound "
+          "equally, and a rest is left for those that have none: with 0.95, one fills "
+          "95 %, ten fill 9.9 % each. 1: one may fill all."),
       SLUICE_OPTION(priority_share, (Real{0.0, 1.0, /*above_min=*/true}),
                     "Each priority level below the most urgent may fill this share of what the "
                     "level above may, of each bound of the queue, so that the rest is kept for "

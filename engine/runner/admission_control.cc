@@ -13,13 +13,18 @@
 namespace sluice {
 namespace {
 
-// Every row must fit the model's positions, and so the largest bucket.
-absl::Status CheckLengths(const Request& request, int64_t max_positions) {
+// Every row must fit the model's positions, and so the largest bucket. If `only_length` is not 0,
+// every row must be that long.
+absl::Status CheckLengths(const Request& request, int64_t max_positions, int64_t only_length) {
   for (int32_t row = 0; row < request.rows(); ++row) {
     const int32_t length = request.spec->lengths[row];
     if (length > max_positions) {
       return absl::InvalidArgumentError(absl::StrCat(
           "row ", row, " has ", length, " tokens, more than the model's limit of ", max_positions));
+    }
+    if (only_length > 0 && length != only_length) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("row ", row, " has ", length, " tokens, the model takes ", only_length));
     }
   }
   return absl::OkStatus();
@@ -36,7 +41,7 @@ absl::Status TooLongError(nanoseconds max_wait, int priority) {
   return absl::ResourceExhaustedError(
       absl::StrCat("engine.queue.max_wait_us of ",
                    std::chrono::duration_cast<std::chrono::microseconds>(max_wait).count(),
-                   " reached for requests of priority ", priority, " without a deadline"));
+                   " reached for requests of priority ", priority, " without a nearer deadline"));
 }
 
 }  // namespace
@@ -53,8 +58,8 @@ AdmissionControl::Refusal AdmissionControl::Closed() const {
 }
 
 AdmissionControl::Refusal AdmissionControl::Examine(const Request& request, int64_t max_positions,
-                                                    MonoTime now) {
-  absl::Status fits = CheckLengths(request, max_positions);
+                                                    MonoTime now, int64_t only_length) {
+  absl::Status fits = CheckLengths(request, max_positions, only_length);
   if (!fits.ok()) return {Rejection::kTooLarge, std::move(fits)};
   if (request.deadline > now) return {};
   return {Rejection::kDeadline,
@@ -68,7 +73,8 @@ AdmissionControl::Refusal AdmissionControl::Reserve(const Request& request, cons
   if (request.deadline != MonoTime::max() && OutOfReach(request, scheduler, running, now, needed)) {
     return {Rejection::kDeadlineUnreachable, UnreachableError()};
   }
-  if (request.deadline == MonoTime::max() && WaitsTooLong(load.priority, running, scheduler)) {
+  const nanoseconds allowed = request.deadline - now;
+  if (WaitsTooLong(load, allowed, running, scheduler)) {
     return {Rejection::kQueueFull, TooLongError(max_wait_, load.priority)};
   }
   absl::Status taken = budget_.Take(load);
@@ -76,11 +82,13 @@ AdmissionControl::Refusal AdmissionControl::Reserve(const Request& request, cons
   return {too_large ? Rejection::kTooLarge : Rejection::kQueueFull, std::move(taken)};
 }
 
-bool AdmissionControl::WaitsTooLong(int priority, int64_t running,
+bool AdmissionControl::WaitsTooLong(const RequestLoad& load, nanoseconds allowed, int64_t running,
                                     const Scheduler& scheduler) const {
   if (max_wait_ == nanoseconds(0)) return false;
-  const double share = budget_.LevelShare(priority);
-  return Seconds(Wait(running, scheduler)) > share * Seconds(max_wait_);
+  const double bound = budget_.LevelShare(load.priority) * Seconds(max_wait_);
+  if (Seconds(allowed) <= bound) return false;
+  const double wait = Seconds(Wait(running, scheduler));
+  return wait > bound || budget_.ExceedsShare(load, budget_.PartOf(load) * wait, bound - wait);
 }
 
 bool AdmissionControl::OutOfReach(const Request& request, const Scheduler& scheduler,

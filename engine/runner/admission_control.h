@@ -64,10 +64,11 @@ class AdmissionControl {
   Refusal Closed() const;
   // Returns a refusal if the request alone requires one: a row is longer than the model's
   // positions, or the deadline has passed.
-  static Refusal Examine(const Request& request, int64_t max_positions, MonoTime now);
+  static Refusal Examine(const Request& request, int64_t max_positions, MonoTime now,
+                         int64_t only_length = 0);
   // Takes `load` from the budget, or refuses the request: because the model is closed, the deadline
-  // is out of reach, what waits would take longer than a request without a deadline may wait, or a
-  // bound would be exceeded. `running` is the number of running sequences.
+  // is out of reach, what waits would take longer than requests may wait (a nearer deadline is
+  // judged by itself), or a bound would be exceeded. `running` is the number of running sequences.
   // Sets `needed` to the forecast if the request has a deadline.
   Refusal Reserve(const Request& request, const RequestLoad& load, const Scheduler& scheduler,
                   int64_t running, MonoTime now, nanoseconds* needed);
@@ -97,8 +98,10 @@ class AdmissionControl {
   int64_t bytes() const { return budget_.bytes(); }
 
  private:
-  // Returns whether what waits takes longer than requests of this priority may wait.
-  bool WaitsTooLong(int priority, int64_t running, const Scheduler& scheduler) const;
+  // Returns whether a request that may wait for `allowed` would wait for longer than those of its
+  // priority may. Its caller has no more than a share of that time where callers are told apart.
+  bool WaitsTooLong(const RequestLoad& load, nanoseconds allowed, int64_t running,
+                    const Scheduler& scheduler) const;
   bool OutOfReach(const Request& request, const Scheduler& scheduler, int64_t running, MonoTime now,
                   nanoseconds* needed) const;
 

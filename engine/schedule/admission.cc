@@ -77,6 +77,13 @@ double AdmissionBudget::LevelShare(int priority) const {
   return std::pow(options_.priority_share, priority - 1);
 }
 
+double AdmissionBudget::PartOf(const RequestLoad& load) const {
+  const auto own = callers_.find(load.caller);
+  if (own == callers_.end()) return 0;
+  return static_cast<double>(own->second.tokens) /
+         static_cast<double>(std::max<int64_t>(total_.tokens, 1));
+}
+
 absl::Status AdmissionBudget::CheckTotal(const RequestLoad& load) const {
   const Bounds bounds = BoundsOf(load.priority);
   const std::string who = absl::StrCat("priority ", load.priority);
@@ -94,9 +101,8 @@ absl::Status AdmissionBudget::CheckTotal(const RequestLoad& load) const {
 
 absl::Status AdmissionBudget::CheckShare(const RequestLoad& load, const Bounds& own) const {
   const Bounds bounds = BoundsOf(load.priority);
-  const double share = options_.max_caller_share;
-  const auto exceeds = [share](int64_t of_caller, int64_t rest) {
-    return static_cast<double>(of_caller) * (1 - share) > share * static_cast<double>(rest);
+  const auto exceeds = [&](int64_t of_caller, int64_t rest) {
+    return ExceedsShare(load, static_cast<double>(of_caller), static_cast<double>(rest));
   };
   absl::string_view bound;
   if (exceeds(own.requests, bounds.requests - total_.requests - 1))

@@ -45,6 +45,14 @@ class AdmissionBudget {
   int64_t candidates() const { return total_.candidates; }
   // Returns the share of each bound that a level may fill beside others.
   double LevelShare(int priority) const;
+  // Returns the part of all tokens that the caller of `load` has, 0 to 1.
+  double PartOf(const RequestLoad& load) const;
+  // Returns whether the caller of `load` has more than its share of something of which it has `own`
+  // and `rest` is left; never where callers are not told apart.
+  bool ExceedsShare(const RequestLoad& load, double own, double rest) const {
+    const double share = options_.max_caller_share;
+    return SharesAmongCallers(load) && own * (1 - share) > share * rest;
+  }
 
  private:
   struct Bounds {

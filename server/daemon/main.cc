@@ -1,7 +1,5 @@
 // The main program of sluiced. It puts the daemon together and is the only place that knows every
 // part.
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -13,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/fault_injection.h"
 #include "base/interruption.h"
@@ -85,6 +84,10 @@ absl::Status WithPlan(const absl::Status& status, const Server& server) {
 absl::Status Run(const Config& config, const Reloader::Read& read) {
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Log> log, Log::Create(config.server.log));
   log->CaptureGrpc();
+  bool drained = false;
+  const absl::Cleanup last_word = [&] {
+    if (drained) log->Info("exits");
+  };
   if (FaultsOn()) {
     log->Warn("TEST FAULTS ARE ON: this daemon fails on purpose", {{"variable", kFaultsVariable}});
   }
@@ -173,6 +176,7 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   ExitAfter(LongestEnd(server->lifecycle()));
   server->Drain();
   log->Info("drained");
+  drained = true;
   return absl::OkStatus();
 }
 

@@ -228,6 +228,7 @@ void Server::Drain() {
   const MonoTime end = parts_.clock->Now() + std::chrono::microseconds(lifecycle.drain_timeout_us);
   parts_.engine->Drain(end);
   StopGrpc(std::max<nanoseconds>(end - parts_.clock->Now(), kReplyGrace));
+  http_.reset();
 }
 
 }  // namespace sluice

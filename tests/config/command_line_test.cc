@@ -16,6 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 using testing::StartsWith;
+using Variables = Environment;
 using Action = CommandLine::Action;
 
 class CommandLineTest : public testing::Test {
@@ -29,14 +30,14 @@ class CommandLineTest : public testing::Test {
   void WriteFile(const std::string& text) { std::ofstream(file_) << text; }
 
   static absl::StatusOr<CommandLine> Parse(std::vector<std::string> arguments,
-                                           const Environment& variables = {}) {
+                                           const Variables& variables = {}) {
     std::vector<const char*> argv = {"sluiced"};
     for (const std::string& argument : arguments) argv.push_back(argument.c_str());
     return ParseCommandLine(static_cast<int>(argv.size()), argv.data(), variables);
   }
 
   static std::string Error(const std::vector<std::string>& arguments,
-                           const Environment& variables = {}) {
+                           const Variables& variables = {}) {
     return std::string(Parse(arguments, variables).status().message());
   }
 
@@ -52,33 +53,13 @@ TEST_F(CommandLineTest, AModelAloneIsEnough) {
   EXPECT_EQ(line->config.models[0].path, "models/demo");
 }
 
-TEST_F(CommandLineTest, AVariableThatIsNoOptionIsAnError) {
-  const std::vector<std::string> model = {"--model", "demo=models/demo"};
-  EXPECT_EQ(Error(model, {{"SLUICE_ENGINE_BATCH_MAX_BATCH_TOKEN", "5"}}),
-            "environment SLUICE_ENGINE_BATCH_MAX_BATCH_TOKEN: no such option; did you mean "
-            "SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS?");
-  EXPECT_THAT(Error(model, {{"SLUICE_CPU_", ""}}), HasSubstr("no such option"));
-  // Variables of clients, of tests and those that Kubernetes sets for a Service are others'.
-  for (const char* name :
-       {"SLUICE_SERVER", "SLUICE_TOKEN", "SLUICE_FAULTS", "SLUICE_SERVER_SERVICE_HOST",
-        "SLUICE_SERVER_PORT_8001_TCP_ADDR", "XSLUICE_ENGINE_A", "PATH"}) {
-    EXPECT_EQ(Error(model, {{name, "x"}}), "") << name;
-  }
-}
-
-TEST_F(CommandLineTest, EnvironmentsAreListsOfVariables) {
-  const char* const variables[] = {"A=1", "B=", "C=x=y", "D", nullptr};
-  EXPECT_EQ(EnvironmentOf(variables),
-            (Environment{{"A", "1"}, {"B", ""}, {"C", "x=y"}, {"D", ""}}));
-}
-
 TEST_F(CommandLineTest, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
   WriteFile(
       "models: [{name: m, path: d}]\n"
       "cpu: {threads: 2}\n"
       "engine: {queue: {max_requests: 20}, ladder: {min_tokens: 20}}\n");
-  const Environment variables = {{"SLUICE_ENGINE_QUEUE_MAX_REQUESTS", "30"},
-                                 {"SLUICE_ENGINE_LADDER_MIN_TOKENS", "30"}};
+  const Variables variables = {{"SLUICE_ENGINE_QUEUE_MAX_REQUESTS", "30"},
+                               {"SLUICE_ENGINE_LADDER_MIN_TOKENS", "30"}};
   const auto line = Parse({"--config", file_, "--engine.ladder.min-tokens", "40"}, variables);
   ASSERT_TRUE(line.ok()) << line.status();
   EXPECT_EQ(line->config.engine.ladder.max_buckets, LadderOptions().max_buckets);
@@ -89,8 +70,8 @@ TEST_F(CommandLineTest, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
 
 TEST_F(CommandLineTest, ModelsOfFlagsReplaceThoseOfEnvironmentAndFile) {
   WriteFile("models: [{name: file, path: d}]\n");
-  const Environment variables = {{"SLUICE_CONFIG", file_}};
-  Environment more = variables;
+  const Variables variables = {{"SLUICE_CONFIG", file_}};
+  Variables more = variables;
   more["SLUICE_MODELS"] = "one=a,two:3=b";
   EXPECT_EQ(Parse({}, variables)->config.models[0].name, "file");
   const auto from_environment = Parse({}, more);
@@ -129,6 +110,26 @@ TEST_F(CommandLineTest, SwitchesAndEmptyValues) {
   EXPECT_EQ(Parse({"--model=m=d"}, {{"SLUICE_SERVER_METRICS_ADDRESS", ""}})
                 ->config.server.metrics.address,
             "");
+}
+
+TEST_F(CommandLineTest, MisspeltVariablesAreNamed) {
+  EXPECT_EQ(Error({"--model=m=d"}, {{"SLUICE_ENGINE_BATCH_MAX_BATCH_TOKEN", "1"}}),
+            "environment SLUICE_ENGINE_BATCH_MAX_BATCH_TOKEN: is no option; did you mean "
+            "SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS?");
+  EXPECT_THAT(Error({"--model=m=d"}, {{"SLUICE_CPU_", ""}}), StartsWith("environment SLUICE_CPU_"));
+  // These are of the client, of tests, and of a service beside the pod.
+  EXPECT_TRUE(Parse({"--model=m=d"}, {{"SLUICE_SERVER", "host:8001"},
+                                      {"SLUICE_TOKEN", "x"},
+                                      {"SLUICE_TEST_FAULTS", ""},
+                                      {"SLUICE_SERVER_SERVICE_HOST", "10.0.0.1"},
+                                      {"SLUICE_SERVER_PORT", "tcp://10.0.0.1:8001"},
+                                      {"SLUICE_SERVER_PORT_8001_TCP_PROTO", "tcp"}})
+                  .ok());
+}
+
+TEST(EnvironmentOfTest, TakesTheVariablesOfSluice) {
+  const char* const variables[] = {"PATH=/bin", "SLUICE_A=b=c", "SLUICE_B=", "SLUICE_C", nullptr};
+  EXPECT_EQ(EnvironmentOf(variables), (Environment{{"SLUICE_A", "b=c"}, {"SLUICE_B", ""}}));
 }
 
 TEST_F(CommandLineTest, WrongArgumentsAreNamed) {

@@ -176,7 +176,8 @@ def test_the_route_validator_finds_planted_faults(variant, path, value):
 def test_grace_period_covers_the_drain(name):
     _, pod = container_and_pod(name)
     delay, timeout = drain_seconds(name)
-    assert delay + timeout < pod["terminationGracePeriodSeconds"]
+    # The daemon ends 5 s after both at the latest, whatever hangs in it (docs/operations.md).
+    assert delay + timeout + 5 < pod["terminationGracePeriodSeconds"]
     # The endpoints change only some time after a pod has become unready or was deleted.
     assert delay >= 5
 

@@ -1,6 +1,8 @@
 """Tests how the daemon starts, stops and refuses to start."""
 
 import concurrent.futures
+import signal
+import socket
 import subprocess
 
 import pytest
@@ -23,6 +25,21 @@ def test_after_sigterm_accepted_requests_finish_and_the_exit_status_is_0(daemon)
         for call in calls:
             assert call.result(PATIENCE_S)["sequence_length"][0, 0] > 0
     assert status == 0, output
+
+
+def test_the_ports_are_free_when_the_daemon_says_that_it_has_drained(daemon):
+    server = daemon()
+    assert server.live()
+    server.metrics()
+    server.process.send_signal(signal.SIGTERM)
+    for line in server.process.stdout:
+        if "drained" in line:
+            break
+    for address in (server.grpc, server.http):
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address.rsplit(":", 1), timeout=PATIENCE_S)
+    assert server.process.stdout.read().splitlines()[-1].endswith(" info exits")
+    assert server.process.wait(PATIENCE_S) == 0
 
 
 def test_a_taken_port_is_a_clear_error(demo):

@@ -318,7 +318,7 @@ def test_the_options_are_the_parameters_of_the_daemon():
     table = (ROOT / "docs" / "api.md").read_text().partition("## Parameters")[2]
     served = set(re.findall(r"^\| `(\w+)` \|", table, re.M))
     kinds = (options.GenerateOptions, options.EmbedOptions, options.ClassifyOptions,
-             options.RecommendOptions)
+             options.RecommendOptions, options.SparseOptions)
     offered = set().union(*(kind.__annotations__ for kind in kinds))
     # A call's deadline takes the place of `timeout`; recommend has candidates' logits only.
     elsewhere = {"max_tokens", "timeout", "triton_enable_empty_final_response",

@@ -96,6 +96,14 @@ class AsyncClient:
         kinds.check_options(kinds.EmbedOptions, options)
         return await self._run(tasks.embed(model, inputs, options), options)
 
+    async def embed_sparse(
+        self, model: str, inputs: Sequence[kinds.Prompt],
+        **options: Unpack[kinds.SparseOptions],
+    ) -> list[dict[int, float]]:
+        """Returns the weights of the terms (SPLADE) that a masked language model gives inputs."""
+        kinds.check_options(kinds.SparseOptions, options)
+        return await self._run(tasks.embed_sparse(model, inputs, options), options)
+
     async def classify(
         self, model: str, inputs: Sequence[Union[kinds.Prompt, kinds.Pair]],
         **options: Unpack[kinds.ClassifyOptions],

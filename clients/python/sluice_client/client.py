@@ -92,6 +92,14 @@ class Client:
         kinds.check_options(kinds.EmbedOptions, options)
         return self._run(tasks.embed(model, inputs, options), options)
 
+    def embed_sparse(
+        self, model: str, inputs: Sequence[kinds.Prompt],
+        **options: Unpack[kinds.SparseOptions],
+    ) -> list[dict[int, float]]:
+        """Returns the weights of the terms (SPLADE) that a masked language model gives inputs."""
+        kinds.check_options(kinds.SparseOptions, options)
+        return self._run(tasks.embed_sparse(model, inputs, options), options)
+
     def classify(
         self, model: str, inputs: Sequence[Union[kinds.Prompt, kinds.Pair]],
         **options: Unpack[kinds.ClassifyOptions],

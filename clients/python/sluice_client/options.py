@@ -64,6 +64,13 @@ class EmbedOptions(PromptOptions, total=False):
     prompt_name: str
 
 
+class SparseOptions(PromptOptions, total=False):
+    """How sparse embeddings are made; docs/api.md describes the parameters."""
+
+    max_active_dims: int
+    prompt_name: str
+
+
 class RerankOptions(PromptOptions, total=False):
     """How documents are compared with a query; pooling and dimensions concern embeddings."""
 

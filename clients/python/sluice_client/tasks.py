@@ -76,6 +76,18 @@ def embed(
     return results.Embeddings(tensor.name, tensor.datatype, tensor.shape, tensor.raw, tokens)
 
 
+def embed_sparse(
+    model: str, inputs: Sequence[Prompt], options: Mapping[str, Any]
+) -> Task[list[dict[int, float]]]:
+    """Embeds each input as terms of the vocabulary."""
+    outputs = ["sparse_ids", "sparse_weights"]
+    answer = yield from infer(model, prompt_inputs(inputs), outputs, options)
+    ids, weights = (answer.outputs[name].tolist() for name in outputs)
+    return [
+        {term: weight for term, weight in zip(*row) if term >= 0} for row in zip(ids, weights)
+    ]
+
+
 def classify(
     model: str, inputs: Sequence[Union[Prompt, Pair]], options: Mapping[str, Any]
 ) -> Task[list[results.Classification]]:

@@ -3,17 +3,18 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/statusor.h"
-
-struct mg_context;
-struct mg_connection;
+#include "server/admin/status_page/http_connections.h"
 
 namespace sluice {
 
-// The functions that produce the pages. They are called on the HTTP threads.
+// The functions that produce the pages. `metrics` and `status` are called on one thread, the others
+// on another, which they must not hold up.
 struct HttpHandlers {
   std::function<std::string()> metrics;  // returns the body of /metrics
   std::function<bool()> ready;           // whether /readyz answers 200 rather than 503
@@ -29,33 +30,28 @@ struct HttpHandlers {
 // sends that name.
 bool IsOwnHost(std::string_view host, std::string_view own);
 
-// Serves until it is destroyed. The number of threads, a limit of 16 KiB for request headers and a
-// limit of one second per request bound what slow or idle callers can hold. Such callers can delay
-// scrapes and probes, but never inference.
+// Serves until it is destroyed, which takes no longer than a page that is in the making. Probes are
+// answered on a thread that waits for nobody, whatever other callers do.
 class HttpServer {
  public:
   // Requires `address` to be HOST:PORT; port 0 picks a free one. Returns Unavailable, naming the
-  // port, if it is taken.
+  // address, if it is taken.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& address,
+                                                           HttpHandlers handlers,
+                                                           const HttpConnections::Limits& limits);
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& address,
                                                            HttpHandlers handlers);
-  ~HttpServer();
 
-  int port() const { return port_; }
+  int port() const { return connections_->port(); }
 
  private:
   explicit HttpServer(HttpHandlers handlers) : handlers_(std::move(handlers)) {}
 
-  // Answers with an error and returns true if the method or the Host is not served.
-  bool Refuse(mg_connection* connection) const;
-  static int Metrics(mg_connection* connection, void* self);
-  static int Live(mg_connection* connection, void* self);
-  static int Ready(mg_connection* connection, void* self);
-  static int Page(mg_connection* connection, void* self);
-  static int Status(mg_connection* connection, void* self);
+  std::optional<HttpResponse> AnswerAtOnce(const HttpRequest& request) const;
+  HttpResponse AnswerLate(const HttpRequest& request) const;
 
   const HttpHandlers handlers_;
-  mg_context* context_ = nullptr;
-  int port_ = 0;
+  std::unique_ptr<HttpConnections> connections_;  // last: it calls the handlers
 };
 
 }  // namespace sluice

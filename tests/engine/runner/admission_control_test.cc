@@ -1,6 +1,9 @@
 #include "engine/runner/admission_control.h"
 
+#include <algorithm>
 #include <chrono>
+#include <deque>
+#include <random>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -147,9 +150,75 @@ TEST(AdmissionControl, WhatWaitsBoundsRequestsWithoutADeadline) {
   EXPECT_EQ(refusal.status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refusal.status.message()),
               HasSubstr("engine.queue.max_wait_us of 50000"));
-  EXPECT_FALSE(reserve(2, kNow + std::chrono::minutes(1)).refused()) << "a deadline decides alone";
+  EXPECT_FALSE(reserve(2, kNow + milliseconds(40)).refused()) << "a near deadline decides alone";
+  EXPECT_TRUE(reserve(2, kNow + milliseconds(41)).refused()) << "a later one bounds nothing";
+  EXPECT_TRUE(reserve(2, kNow + std::chrono::minutes(1)).refused());
   scheduler.Remove(&first);
   EXPECT_FALSE(reserve(2).refused());
+}
+
+// Of what waits, 45 ms are of one caller.
+TEST(AdmissionControl, ACallerHasNoMoreThanItsShareOfTheWait) {
+  AdmissionControl admission({.max_wait_us = 50'000, .max_caller_share = 0.8},
+                             /*reuses_prefixes=*/false);
+  Scheduler scheduler = SchedulerWithCosts();
+  const auto reserve = [&](const char* caller) {
+    nanoseconds needed(0);
+    return admission.Reserve(RequestWith({4}), {.tokens = 5, .priority = 1, .caller = caller},
+                             scheduler, 0, kNow, &needed);
+  };
+  EXPECT_FALSE(reserve("greedy").refused());
+  WaitingSequence sequence;
+  sequence.ticket = 1;
+  sequence.tokens = 45;
+  sequence.queued = kNow;
+  scheduler.Arrive(&sequence);
+  EXPECT_TRUE(reserve("greedy").refused()) << "it has more than 40 of 50 ms";
+  EXPECT_FALSE(reserve("").refused()) << "callers are not told apart";
+  EXPECT_FALSE(reserve("modest").refused());
+}
+
+// Ten times the capacity for two seconds of virtual time, without deadlines or with far ones: what
+// is admitted begins within the bound, and nothing but the bound is left when the overload ends.
+TEST(AdmissionControl, AnOverloadLeavesNoMoreThanTheBound) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    constexpr milliseconds kBound(50), kLongest(20);
+    AdmissionControl admission({.max_wait_us = 50'000, .priority_share = 1},
+                               /*reuses_prefixes=*/false);
+    Scheduler scheduler = SchedulerWithCosts();
+    std::deque<WaitingSequence> sequences;
+    size_t begun = 0;
+    MonoTime device_free = kNow, longest = kNow;
+    for (MonoTime now = kNow; now < kNow + std::chrono::seconds(2); now += milliseconds(1)) {
+      const size_t tokens = 1 + random() % kLongest.count();
+      const MonoTime deadline =
+          random() % 2 == 0
+              ? MonoTime::max()
+              : now + kBound + milliseconds(static_cast<int64_t>(1 + random() % 60'000));
+      nanoseconds needed(0);
+      const AdmissionControl::Refusal refusal =
+          admission.Reserve(RequestWith({tokens}, deadline), {.tokens = 1, .priority = 1},
+                            scheduler, 0, now, &needed);
+      if (!refusal.refused()) {
+        WaitingSequence& arrived = sequences.emplace_back();
+        arrived.ticket = sequences.size();
+        arrived.tokens = static_cast<int32_t>(tokens);
+        arrived.queued = now;
+        scheduler.Arrive(&arrived);
+      }
+      for (; device_free <= now && begun < sequences.size(); ++begun) {
+        WaitingSequence& first = sequences[begun];
+        EXPECT_LE(std::max(device_free, first.queued), first.queued + kBound + 2 * kLongest);
+        device_free = std::max(device_free, first.queued) + milliseconds(first.tokens);
+        scheduler.Remove(&first);
+      }
+      longest = std::max(longest, kNow + admission.Wait(0, scheduler));
+    }
+    EXPECT_LE(longest, kNow + kBound + kLongest);
+    EXPECT_GT(longest, kNow + kBound - kLongest) << "there was no overload";
+  }
 }
 
 // A step of four sequences takes four milliseconds, and a generation has 40 steps.
