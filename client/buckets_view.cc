@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/text_wrap.h"
 #include "client/table.h"
 
 namespace sluice::client {
@@ -34,8 +35,8 @@ std::vector<std::string> Row(const v1::BucketUse& use, int64_t all_batches) {
   return {BucketName(use.bucket()),
           StateOf(use),
           absl::StrCat(use.batches()),
-          PercentWithBar(all_batches == 0 ? 0 : batches / static_cast<double>(all_batches)),
-          if_used(PercentWithBar(use.padding_efficiency())),
+          Percent(all_batches == 0 ? 0 : batches / static_cast<double>(all_batches)),
+          if_used(Percent(use.padding_efficiency())),
           if_used(Percent(use.executed_efficiency())),
           if_used(Percent(use.hit_rate())),
           if_used(absl::StrFormat("%.1f", static_cast<double>(use.rows()) / batches)),
@@ -76,17 +77,26 @@ std::string CostText(const v1::CostLaw& law) {
   return terms.empty() ? "not measured yet" : absl::StrJoin(terms, " + ");
 }
 
+// Returns the lines of a text that is too long for one, under a label.
+std::string Labelled(const char* label, const std::string& text) {
+  constexpr size_t kIndent = 12;
+  return absl::StrFormat("%-*s", static_cast<int>(kIndent), label) +
+         absl::StrJoin(Wrap(text, kTerminalColumns - kIndent), "\n" + std::string(kIndent, ' ')) +
+         "\n";
+}
+
 std::string TotalsText(const v1::ModelBuckets& model) {
   std::string text = absl::StrFormat("batches     %d, plan cache hit rate %s\n", model.batches(),
                                      model.batches() == 0 ? "-" : Percent(model.hit_rate()));
   absl::StrAppendFormat(&text, "efficiency  padding %s, executed %s\n",
                         PercentWithBar(model.padding_efficiency()),
                         Percent(model.executed_efficiency()));
-  absl::StrAppendFormat(&text, "memory      plans %.2f MiB, activations %.2f MiB",
-                        Mebibytes(model.plan_memory_bytes()),
-                        Mebibytes(model.activation_memory_bytes()));
+  std::string memory =
+      absl::StrFormat("plans %.2f MiB, activations %.2f MiB", Mebibytes(model.plan_memory_bytes()),
+                      Mebibytes(model.activation_memory_bytes()));
   if (model.memory_limit_bytes() > 0) {
-    absl::StrAppendFormat(&text, " (both at most %.2f MiB)", Mebibytes(model.memory_limit_bytes()));
+    absl::StrAppendFormat(&memory, " (both at most %.2f MiB)",
+                          Mebibytes(model.memory_limit_bytes()));
   }
   const std::pair<const char*, int64_t> uses[] = {{"weights", model.weight_memory_bytes()},
                                                   {"KV pages", model.kv_memory_bytes()},
@@ -96,10 +106,11 @@ std::string TotalsText(const v1::ModelBuckets& model) {
                                                   {"pinned", model.pinned_memory_bytes()},
                                                   {"head graphs", model.head_graph_memory_bytes()}};
   for (const auto& [use, bytes] : uses) {
-    if (bytes > 0) absl::StrAppendFormat(&text, ", %s %.2f MiB", use, Mebibytes(bytes));
+    if (bytes > 0) absl::StrAppendFormat(&memory, ", %s %.2f MiB", use, Mebibytes(bytes));
   }
-  absl::StrAppendFormat(&text, "; activations %s above exact sizes\n",
+  absl::StrAppendFormat(&memory, "; activations %s above exact sizes",
                         Percent(model.memory_overhead()));
+  absl::StrAppend(&text, Labelled("memory", memory));
   absl::StrAppendFormat(&text, "arrivals    %.1f sequences/s, %.0f tokens/s\n",
                         model.sequences_per_second(), model.tokens_per_second());
   absl::StrAppendFormat(&text, "lengths     %s; entropy %.2f bits\n",
@@ -111,7 +122,7 @@ std::string TotalsText(const v1::ModelBuckets& model) {
       &text, "ladder      %d reviews; %d added, %d removed (%d for memory), %d merged, %d split\n",
       changes.reviews(), changes.added(), changes.removed(), changes.evicted(), changes.merged(),
       changes.split());
-  return absl::StrCat(text, "step cost   ", CostText(model.cost_law()), "\n");
+  return absl::StrCat(text, Labelled("step cost", CostText(model.cost_law())));
 }
 
 std::string Names(const Buckets& buckets) {
@@ -144,8 +155,8 @@ std::string AgeText(double seconds) {
 }
 
 std::string BucketsText(const v1::ModelBuckets& model) {
-  Table table({"BUCKET", "STATE", "BATCHES", "SHARE", "PADDING EFF", "EXECUTED EFF", "HITS",
-               "ROWS/BATCH", "COST MS", "MEMORY MIB", "LAST USED"});
+  Table table({"BUCKET", "STATE", "BATCHES", "SHARE", "PADDING", "EXECUTED", "HITS", "ROWS",
+               "COST MS", "MIB", "USED"});
   for (const v1::BucketUse& use : model.buckets()) table.AddRow(Row(use, model.batches()));
   const auto in_ladder = std::count_if(model.buckets().begin(), model.buckets().end(),
                                        [](const v1::BucketUse& use) { return use.in_ladder(); });

@@ -187,6 +187,8 @@ absl::StatusOr<TextRows> CallForTexts(const Connection& connection, const TextCa
   SLUICE_RETURN_IF_ERROR(ForParts(
       connection, call.request, texts,
       [&](const std::vector<std::string>& part, inference::ModelInferRequest* request) {
+        // Models that generate return embeddings only if these are asked for.
+        if (call.output == "embedding") request->add_outputs()->set_name(call.output);
         if (call.partner == nullptr) {
           SetTexts("text_input", part, request);
         } else if (call.partner_first) {

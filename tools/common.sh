@@ -2,7 +2,7 @@
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
-say() { printf '\033[1m== %s\033[0m\n' "$*"; }
+say() { if [ -t 1 ]; then printf '\033[1m== %s\033[0m\n' "$*"; else printf '== %s\n' "$*"; fi; }
 fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
 as_root() {

@@ -45,6 +45,19 @@ def options_page():
     lines = [
         "# Options of the daemon",
         "",
+        "```yaml",
+        "models:",
+        "  - {name: demo, path: models/demo}",
+        "engine:",
+        "  queue: {max_wait_us: 500ms}",
+        "server:",
+        "  log: {access_sample: 0.1}",
+        "```",
+        "```",
+        "sluiced --config sluice.yaml --check   # names what is wrong, and starts nothing",
+        "sluiced --config sluice.yaml --engine.queue.max-wait-us 1s",
+        "```",
+        "",
         "Made by `tools/make_docs.py` of what `sluiced --print-default-config` prints, like",
         "`config/sluice.yaml`.",
         "",
@@ -111,6 +124,13 @@ def metrics(text):
 def metrics_page():
     lines = [
         "# Metrics",
+        "",
+        "```",
+        "sluice stats   # the most asked for of these, summed up",
+        "```",
+        "```promql",
+        "histogram_quantile(0.99, sum by (le) (rate(sluice_request_duration_seconds_bucket[5m])))",
+        "```",
         "",
         "At `/metrics` of the address `server.metrics.address`, in the text format of Prometheus. "
         "Made by",

@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <string>
+
+#include "absl/strings/str_split.h"
+#include "client/table.h"
 
 namespace sluice::client {
 namespace {
@@ -63,12 +67,36 @@ v1::ModelBuckets Model() {
 
 TEST(BucketsText, HasALineForEachBucket) {
   const std::string text = BucketsText(Model());
-  EXPECT_THAT(text,
-              HasSubstr("64x8    ready            3  [########..]  75.0%  [#####.....]  50.0%  "
-                        "100.0%        100.0%  2.0         2.100"));
-  EXPECT_THAT(text, HasSubstr("4x8p    withdrawn        0  [..........]   0.0%  -"));
+  EXPECT_THAT(
+      text, HasSubstr("64x8    ready            3  75.0%  50.0%    100.0%    100.0%  2.0   2.100"));
+  EXPECT_THAT(text, HasSubstr("4x8p    withdrawn        0   0.0%  -"));
   EXPECT_THAT(text, HasSubstr("never"));
   EXPECT_THAT(text, testing::Not(HasSubstr("\x1b"))) << "a server's text reaches no terminal raw";
+}
+
+TEST(BucketsText, FitsATerminal) {
+  v1::ModelBuckets model = Model();
+  auto* large = model.add_buckets();
+  *large = model.buckets(0);
+  large->mutable_bucket()->set_tokens(1 << 20);
+  large->mutable_bucket()->set_rows(256);
+  large->set_in_ladder(false);
+  large->set_batches(99'999'999);
+  large->set_rows(100 * large->batches());
+  large->set_cost_seconds(9.9999);
+  large->set_memory_bytes(int64_t{9999} << 20);
+  model.set_plan_memory_bytes(int64_t{99'999} << 20);
+  model.set_activation_memory_bytes(int64_t{99'999} << 20);
+  model.set_memory_limit_bytes(int64_t{99'999} << 20);
+  model.set_weight_memory_bytes(int64_t{99'999} << 20);
+  model.set_kv_memory_bytes(int64_t{99'999} << 20);
+  model.mutable_cost_law()->set_per_bucket_token(1.23e-6);
+  model.mutable_cost_law()->set_per_context_token(1.23e-6);
+  model.mutable_cost_law()->set_per_distinct_position(1.23e-6);
+  model.mutable_cost_law()->set_per_sampled_row(1.23e-6);
+  for (const std::string& line : absl::StrSplit(BucketsText(model), '\n')) {
+    EXPECT_LE(line.size(), kTerminalColumns) << line;
+  }
 }
 
 TEST(BucketsText, SumsUp) {

@@ -126,7 +126,7 @@ TEST(FitText, IsConfigurationThatGivesTheLadder) {
   options.strategy = "all";
   const FitReport report = *Fit(InputOf(TwoLengths(2000), options), options);
   const std::string text = FitText(report, options);
-  EXPECT_THAT(text, testing::HasSubstr("PADDING EFF"));
+  EXPECT_THAT(text, testing::HasSubstr("PADDING"));
   Config config;
   Origins origins;
   ASSERT_EQ(LoadYaml(text, "fit.yaml", &config, &origins), absl::OkStatus()) << text;

@@ -47,68 +47,33 @@ _BACKENDS = {
     ),
 }
 
-_GRPC_ROUTE = _object(
-    ("apiVersion", "kind", "metadata", "spec"),
-    apiVersion={"const": "gateway.networking.k8s.io/v1"},
-    kind={"const": "GRPCRoute"},
-    metadata={"type": "object"},
-    spec=_object(
-        parentRefs=_PARENTS,
-        hostnames=_HOSTNAMES,
-        rules={
-            "type": "array",
-            "maxItems": 16,
-            "items": _object(
-                matches={
-                    "type": "array",
-                    "maxItems": 64,
-                    "items": _object(
-                        # The type of a match is Exact, the default.
-                        method=_object(
-                            service=_text(
-                                1024, r"^\.?[A-Za-z_][A-Za-z_0-9]*(\.[A-Za-z_][A-Za-z_0-9]*)*$"
-                            ),
-                            method=_text(1024, r"^[A-Za-z_][A-Za-z_0-9]*$"),
-                        )
-                        | {"minProperties": 1}
-                    ),
-                },
-                backendRefs=_BACKENDS,
-            ),
-        },
-    ),
-)
 
-_HTTP_ROUTE = _object(
-    ("apiVersion", "kind", "metadata", "spec"),
-    apiVersion={"const": "gateway.networking.k8s.io/v1"},
-    kind={"const": "HTTPRoute"},
-    metadata={"type": "object"},
-    spec=_object(
-        parentRefs=_PARENTS,
-        hostnames=_HOSTNAMES,
-        rules={
-            "type": "array",
-            "maxItems": 16,
-            "items": _object(
-                matches={
-                    "type": "array",
-                    "maxItems": 64,
-                    "items": _object(
-                        path=_object(
-                            type={"enum": ["Exact", "PathPrefix"]}, value=_text(1024, r"^/")
-                        )
-                    ),
-                },
-                backendRefs=_BACKENDS,
-                timeouts=_object(
-                    request=_text(10, r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"),
-                    backendRequest=_text(10, r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"),
-                ),
-            ),
-        },
-    ),
-)
+def _route(kind, matches, **of_a_rule):
+    rule = _object(
+        matches={"type": "array", "maxItems": 64, "items": matches},
+        backendRefs=_BACKENDS,
+        **of_a_rule,
+    )
+    return _object(
+        ("apiVersion", "kind", "metadata", "spec"),
+        apiVersion={"const": "gateway.networking.k8s.io/v1"},
+        kind={"const": kind},
+        metadata={"type": "object"},
+        spec=_object(
+            parentRefs=_PARENTS,
+            hostnames=_HOSTNAMES,
+            rules={"type": "array", "maxItems": 16, "items": rule},
+        ),
+    )
+
+
+# The type of a match is Exact, the default.
+_METHOD = _object(
+    service=_text(1024, r"^\.?[A-Za-z_][A-Za-z_0-9]*(\.[A-Za-z_][A-Za-z_0-9]*)*$"),
+    method=_text(1024, r"^[A-Za-z_][A-Za-z_0-9]*$"),
+) | {"minProperties": 1}
+_PATH = _object(type={"enum": ["Exact", "PathPrefix"]}, value=_text(1024, r"^/"))
+_DURATION = _text(10, r"^([0-9]{1,5}(h|m|s|ms)){1,4}$")
 
 _INFERENCE_POOL = _object(
     ("apiVersion", "kind", "metadata", "spec"),
@@ -139,7 +104,11 @@ _INFERENCE_POOL = _object(
 )
 
 SCHEMAS = {
-    "GRPCRoute": _GRPC_ROUTE,
-    "HTTPRoute": _HTTP_ROUTE,
+    "GRPCRoute": _route("GRPCRoute", _object(method=_METHOD)),
+    "HTTPRoute": _route(
+        "HTTPRoute",
+        _object(path=_PATH),
+        timeouts=_object(request=_DURATION, backendRequest=_DURATION),
+    ),
     "InferencePool": _INFERENCE_POOL,
 }

@@ -9,6 +9,7 @@
 """
 
 import ast
+import copy
 import importlib
 import pathlib
 import re
@@ -41,6 +42,20 @@ def validate(manifest):
         _validate(manifest)
     except (jsonschema.ValidationError, ValueError) as error:  # pydantic raises a ValueError.
         raise Invalid(f"{manifest['kind']} {manifest['metadata'].get('name')}: {error}") from error
+
+
+def assert_finds(manifest, path, value):
+    """Asserts that a valid manifest is Invalid once `value` is planted at `path` in a copy."""
+    validate(manifest)
+    planted = place = copy.deepcopy(manifest)
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    try:
+        validate(planted)
+    except Invalid:
+        return
+    raise AssertionError(f"{value!r} at {path} passes")
 
 
 def _validate(manifest):

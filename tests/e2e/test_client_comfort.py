@@ -5,9 +5,11 @@ import re
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
 from conftest import SLUICE
 from infer import infer, text_inputs
+from sluice_client import Client
 from tritonclient.utils import InferenceServerException
 
 
@@ -73,13 +75,31 @@ def test_an_unknown_shell_is_refused():
     assert result.returncode == 2 and "one of bash, zsh, fish" in result.stderr
 
 
-@pytest.mark.parametrize("command", ["models", "stats", "doctor"])
-def test_tables_fit_a_terminal(demo, command):
-    options = ["--metrics-address", demo.http] if command != "models" else []
-    options += ["--admin", demo.admin] if command == "doctor" else []
-    result = sluice(command, "--server", demo.grpc, *options)
-    assert result.returncode == 0
+@pytest.mark.parametrize("command", [
+    ["models"], ["stats", "--metrics-address", "HTTP"],
+    ["doctor", "--metrics-address", "HTTP", "--admin", "ADMIN"], ["buckets"],
+    ["buckets", "--advise"], ["explain", "fits"], ["optimize", "--force"], ["ladder", "show"],
+    ["embed", "In the beginning " * 9], ["plan", "--model", "demo"],
+    ["rerank", "Who was in the beginning?", "Jerusalem " * 9, "the Word"],
+], ids=lambda words: " ".join(words[:2])[:20])
+def test_what_is_shown_fits_a_terminal(demo, command):
+    sluice("generate", "--server", demo.grpc, "--id", "fits", "--max-tokens", "9", "Once")
+    admin = command[0] in ("buckets", "explain", "optimize", "ladder", "plan")
+    addresses = {"HTTP": demo.http, "ADMIN": demo.admin}
+    words = [addresses.get(word, word) for word in command]
+    result = sluice(*words, "--server", demo.admin if admin else demo.grpc)
+    assert result.returncode == 0, result.stderr
     assert max(len(line) for line in result.stdout.splitlines()) <= 100, result.stdout
+    assert "\x1b" not in result.stdout + result.stderr  # no colours where no terminal is
+
+
+def test_a_model_that_generates_embeds_when_asked(demo):
+    with Client(demo.grpc) as client:
+        (expected,) = client.embed("demo", ["And God said"]).tolist()
+    result = sluice("embed", "--server", demo.grpc, "--json", "And God said")
+    assert result.returncode == 0, result.stderr
+    np.testing.assert_array_equal(np.float32(json.loads(result.stdout)["embedding"]),
+                                  np.float32(expected))
 
 
 def test_an_unknown_model_is_told_which_are_served(demo):

@@ -17,6 +17,7 @@ from sentence_models import EXPECTED, SENTENCES, lay
 from waiting import PATIENCE_S
 
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
+LISTS = ("dependencies.md", "gpu_costs.md")
 
 
 def test_generated_tables_and_printed_output_match_the_code():
@@ -37,6 +38,14 @@ def test_generated_tables_and_printed_output_match_the_code():
     assert len(names) > 50
     for name in names:
         assert f"`{name}`" in metrics
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name not in LISTS], ids=lambda page: page.name)
+def test_a_page_begins_with_an_example(page):
+    """A block of code, or a formula, stands among the first lines."""
+    first = page.read_text().splitlines()[:25]
+    assert any(re.match(r"```| {4}\S", line) for line in first)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -102,6 +102,9 @@ def test_documented_daemons_would_start(tmp_path, command):
     shutil.copytree(ROOT / "models", tmp_path / "models")
     shutil.copytree(ROOT / "tests" / "goldens" / "verify", tmp_path / "models" / "mine")
     shutil.copytree(ROOT / "models" / "demo", tmp_path / "DIR")
+    page = (ROOT / "docs" / "options.md").read_text()
+    example = re.search(r"^```yaml\n(.*?)^```", page, re.M | re.S)
+    (tmp_path / "sluice.yaml").write_text(example[1])
     # Dots stand for options that the page does not concern itself with.
     more = ["--model", "demo=models/demo"] if command.endswith(" ...") else []
     checked = run([SLUICED, *words_of(command)[1:], *more, "--check"], cwd=tmp_path)

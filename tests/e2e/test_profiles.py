@@ -15,6 +15,25 @@ NEEDS = {"cpu-avx512-bf16": "avx512_bf16", "cpu-amx-bf16": "amx_bf16"}
 REQUESTS = 24
 
 
+def distance_of_invariant_answers(server, other):
+    """Asks `server` one request at a time, then all at once, which has to change no bit.
+
+    Returns how far the log-probabilities are from those of `other`.
+    """
+    requests = list(make_requests())[:REQUESTS]
+    wanted = ["output_ids", "logprobs", "logits", "prompt_logprobs"]
+    alone = [ask(server, request, wanted) for request in requests]
+    with concurrent.futures.ThreadPoolExecutor(REQUESTS) as pool:
+        crowd = list(pool.map(lambda request: ask(server, request, wanted), requests))
+    assert all(same(one, another) for one, another in zip(alone, crowd, strict=True))
+    return max(
+        np.nanmax(np.abs(ask(other, request, wanted)["prompt_logprobs"]
+                         - answer["prompt_logprobs"]))
+        for request, answer in zip(requests, alone, strict=True)
+        if len(request[0][0]) > 1
+    )
+
+
 @pytest.mark.parametrize("profile", NEEDS)
 def test_a_bf16_profile_serves_its_own_bits_or_is_refused(daemon, demo, profile):
     if NEEDS[profile] not in FLAGS:
@@ -26,21 +45,8 @@ def test_a_bf16_profile_serves_its_own_bits_or_is_refused(daemon, demo, profile)
     server = daemon("--cpu.profile", profile, "--cpu.poison", "true",
                     "--engine.batch.max-queue-delay-us", "5ms")
     assert server.metric("sluice_backend_info", profile=profile) == 1
-    requests = list(make_requests())[:REQUESTS]
-    wanted = ["output_ids", "logprobs", "logits", "prompt_logprobs"]
-
-    alone = [ask(server, request, wanted) for request in requests]
-    with concurrent.futures.ThreadPoolExecutor(REQUESTS) as pool:
-        crowd = list(pool.map(lambda request: ask(server, request, wanted), requests))
-    assert all(same(one, other) for one, other in zip(alone, crowd, strict=True))
-
     # The demo model is stored in bf16. Rounding its inputs, too, changes the answers a little.
-    moved = [
-        np.nanmax(np.abs(ask(demo, request, wanted)["prompt_logprobs"] - answer["prompt_logprobs"]))
-        for request, answer in zip(requests, alone, strict=True)
-        if len(request[0][0]) > 1
-    ]
-    assert 1e-4 < max(moved) < 0.5
+    assert 1e-4 < distance_of_invariant_answers(server, demo) < 0.5
 
 
 def named_models(server):
@@ -65,18 +71,7 @@ def test_a_quantised_model_serves_its_own_bits_and_is_named_so(daemon, demo, tmp
         f"models:\n  - name: demo\n    path: {ROOT / 'models' / 'demo'}\n"
         f"    quantization: {quantization}\n")
     server = daemon("--config", str(config), models=())
-    requests = list(make_requests())[:REQUESTS]
-    wanted = ["output_ids", "logprobs", "logits", "prompt_logprobs"]
-    alone = [ask(server, request, wanted) for request in requests]
-    with concurrent.futures.ThreadPoolExecutor(REQUESTS) as pool:
-        crowd = list(pool.map(lambda request: ask(server, request, wanted), requests))
-    assert all(same(one, other) for one, other in zip(alone, crowd, strict=True))
-    moved = [
-        np.nanmax(np.abs(ask(demo, request, wanted)["prompt_logprobs"] - answer["prompt_logprobs"]))
-        for request, answer in zip(requests, alone, strict=True)
-        if len(request[0][0]) > 1
-    ]
-    assert 1e-4 < max(moved) < most_moved
+    assert 1e-4 < distance_of_invariant_answers(server, demo) < most_moved
     assert f"{suffix} " in named_models(server)
     status, output = server.stop()
     assert status == 0, output

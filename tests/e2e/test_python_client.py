@@ -18,7 +18,7 @@ from certificates import Files, SecureDaemon
 from conftest import CLIENT, ROOT, Daemon
 from infer import ids_inputs, infer, tensor, text_inputs
 from scripted_server import Refusal, ScriptedServer
-from sluice_client import NEVER, Retry, Tensor, errors, tasks
+from sluice_client import NEVER, Retry, Tensor, errors, options
 from tiny_model import TinyModel
 from waiting import PATIENCE_S, wait_until
 
@@ -317,8 +317,8 @@ def test_waiting_between_attempts_ends_and_grows():
 def test_the_options_are_the_parameters_of_the_daemon():
     table = (ROOT / "docs" / "api.md").read_text().partition("## Parameters")[2]
     served = set(re.findall(r"^\| `(\w+)` \|", table, re.M))
-    kinds = (tasks.GenerateOptions, tasks.EmbedOptions, tasks.ClassifyOptions,
-             tasks.RecommendOptions)
+    kinds = (options.GenerateOptions, options.EmbedOptions, options.ClassifyOptions,
+             options.RecommendOptions, options.SparseOptions)
     offered = set().union(*(kind.__annotations__ for kind in kinds))
     # A call's deadline takes the place of `timeout`; recommend has candidates' logits only.
     elsewhere = {"max_tokens", "timeout", "triton_enable_empty_final_response",

@@ -22,8 +22,7 @@ from .errors import (
     SluiceError,
     Unavailable,
 )
-from .retry import NEVER, Retry
-from .tasks import (
+from .results import (
     Answer,
     Candidate,
     Classification,
@@ -38,6 +37,7 @@ from .tasks import (
     ServerInfo,
     TensorInfo,
 )
+from .retry import NEVER, Retry
 from .tensors import Tensor
 
 __all__ = [

@@ -17,7 +17,8 @@ from typing import (
 import grpc
 import grpc.aio
 
-from . import _protocol, tasks
+from . import _protocol, messages, results, tasks
+from . import options as kinds
 from ._channel import Attempts, Tls, open_channel
 from .errors import SluiceError, error_of_rpc
 from .retry import Retry
@@ -61,126 +62,123 @@ class AsyncClient:
         await self._channel.close()
 
     async def generate(
-        self, model: str, prompt: tasks.Prompt, *, max_tokens: int,
-        **options: Unpack[tasks.GenerateOptions],
-    ) -> tasks.Generation:
+        self, model: str, prompt: kinds.Prompt, *, max_tokens: int,
+        **options: Unpack[kinds.GenerateOptions],
+    ) -> results.Generation:
         """Generates an answer to a prompt."""
-        tasks.check_options(tasks.GenerateOptions, options)
+        kinds.check_options(kinds.GenerateOptions, options)
         return await self._run(tasks.generate(model, prompt, max_tokens, options), options)
 
     def stream(
-        self, model: str, prompt: tasks.Prompt, *, max_tokens: int,
-        **options: Unpack[tasks.GenerateOptions],
-    ) -> AsyncGenerator[tasks.Generation, None]:
+        self, model: str, prompt: kinds.Prompt, *, max_tokens: int,
+        **options: Unpack[kinds.GenerateOptions],
+    ) -> AsyncGenerator[results.Generation, None]:
         """Yields the parts of an answer while it is generated. Closing the iterator cancels it.
 
         The call is made when the first part is asked for. It is repeated only if it failed before
         that part.
         """
-        tasks.check_options(tasks.GenerateOptions, options)
-        request = tasks.generate_request(model, prompt, max_tokens, options)
+        kinds.check_options(kinds.GenerateOptions, options)
+        request = messages.generate_request(model, prompt, max_tokens, options)
         return self._parts(request, options)
 
     async def score(
-        self, model: str, prompt: tasks.Prompt, **options: Unpack[tasks.PromptOptions]
-    ) -> tasks.Score:
+        self, model: str, prompt: kinds.Prompt, **options: Unpack[kinds.PromptOptions]
+    ) -> results.Score:
         """Returns the log-probability that a language model gives to each token of a prompt."""
-        tasks.check_options(tasks.PromptOptions, options)
+        kinds.check_options(kinds.PromptOptions, options)
         return await self._run(tasks.score(model, prompt, options), options)
 
     async def embed(
-        self, model: str, inputs: Sequence[tasks.Prompt], **options: Unpack[tasks.EmbedOptions]
-    ) -> tasks.Embeddings:
+        self, model: str, inputs: Sequence[kinds.Prompt], **options: Unpack[kinds.EmbedOptions]
+    ) -> results.Embeddings:
         """Returns a tensor [inputs, width] of embeddings."""
-        tasks.check_options(tasks.EmbedOptions, options)
+        kinds.check_options(kinds.EmbedOptions, options)
         return await self._run(tasks.embed(model, inputs, options), options)
 
     async def embed_sparse(
-        self, model: str, inputs: Sequence[tasks.Prompt],
-        **options: Unpack[tasks.SparseOptions],
+        self, model: str, inputs: Sequence[kinds.Prompt],
+        **options: Unpack[kinds.SparseOptions],
     ) -> list[dict[int, float]]:
         """Returns the weights of the terms (SPLADE) that a masked language model gives inputs."""
-        tasks.check_options(tasks.SparseOptions, options)
+        kinds.check_options(kinds.SparseOptions, options)
         return await self._run(tasks.embed_sparse(model, inputs, options), options)
 
     async def classify(
-        self, model: str, inputs: Sequence[Union[tasks.Prompt, tasks.Pair]],
-        **options: Unpack[tasks.ClassifyOptions],
-    ) -> list[tasks.Classification]:
+        self, model: str, inputs: Sequence[Union[kinds.Prompt, kinds.Pair]],
+        **options: Unpack[kinds.ClassifyOptions],
+    ) -> list[results.Classification]:
         """Returns the classifier's scores for each input."""
-        tasks.check_options(tasks.ClassifyOptions, options)
+        kinds.check_options(kinds.ClassifyOptions, options)
         return await self._run(tasks.classify(model, inputs, options), options)
 
     async def tag(
         self, model: str, texts: Sequence[Union[str, bytes]],
-        **options: Unpack[tasks.ClassifyOptions],
-    ) -> list[list[tasks.Entity]]:
+        **options: Unpack[kinds.ClassifyOptions],
+    ) -> list[list[results.Entity]]:
         """Returns the entities that a classifier of tokens finds in each text."""
-        tasks.check_options(tasks.ClassifyOptions, options)
+        kinds.check_options(kinds.ClassifyOptions, options)
         return await self._run(tasks.tag(model, texts, options), options)
 
     async def rerank(
-        self, model: str, query: tasks.Prompt, documents: Sequence[tasks.Prompt], *,
-        top_n: Optional[int] = None, **options: Unpack[tasks.RerankOptions],
-    ) -> list[tasks.Ranked]:
+        self, model: str, query: kinds.Prompt, documents: Sequence[kinds.Prompt], *,
+        top_n: Optional[int] = None, **options: Unpack[kinds.RerankOptions],
+    ) -> list[results.Ranked]:
         """Ranks documents by their relevance to the query, the best first.
 
         A cross-encoder scores the pairs; otherwise cosines of embeddings are compared. Raises
         NotServed for other classifiers.
         """
-        tasks.check_options(tasks.RerankOptions, options)
+        kinds.check_options(kinds.RerankOptions, options)
         return await self._run(tasks.rerank(model, query, documents, top_n, options), options)
 
     async def recommend(
         self, model: str, history: Sequence[int], *, count: int = 10, exclude: Sequence[int] = (),
-        candidates: Optional[Sequence[int]] = None, **options: Unpack[tasks.RecommendOptions],
-    ) -> list[tasks.Recommendation]:
+        candidates: Optional[Sequence[int]] = None, **options: Unpack[kinds.RecommendOptions],
+    ) -> list[results.Recommendation]:
         """Returns the items that follow a history best, of all items or of `candidates`.
 
         With `diversity` they are good and unlike each other, in the order in which they are chosen.
         """
-        tasks.check_options(tasks.RecommendOptions, options)
+        kinds.check_options(kinds.RecommendOptions, options)
         return await self._run(
             tasks.recommend(model, history, count, exclude, candidates, options), options
         )
 
     async def infer(
         self, model: str, inputs: Iterable[Tensor], *, outputs: Iterable[str] = (),
-        parameters: Mapping[str, Any] = {}, **options: Unpack[tasks.CallOptions],
-    ) -> tasks.Answer:
+        parameters: Mapping[str, Any] = {}, **options: Unpack[kinds.CallOptions],
+    ) -> results.Answer:
         """Calls ModelInfer with tensors and parameters, whatever they are."""
-        tasks.check_options(tasks.CallOptions, options)
-        task = tasks.infer(
-            model, inputs, outputs, {**parameters, **tasks.parameters_of(options)},
-            options.get("model_version", ""), options.get("request_id", ""),
-        )
+        kinds.check_options(kinds.CallOptions, options)
+        task = tasks.infer(model, inputs, outputs, options, **parameters)
         return await self._run(task, options)
 
     async def models(
-        self, *, ready: bool = False, **options: Unpack[tasks.CallOptions]
-    ) -> list[tasks.IndexEntry]:
+        self, *, ready: bool = False, **options: Unpack[kinds.CallOptions]
+    ) -> list[results.IndexEntry]:
         """Lists the models that the daemon knows, or only those that are ready."""
-        tasks.check_options(tasks.CallOptions, options)
+        kinds.check_options(kinds.CallOptions, options)
         return await self._run(tasks.models(ready), options)
 
-    async def metadata(self, model: str, **options: Unpack[tasks.CallOptions]) -> tasks.ModelInfo:
+    async def metadata(self, model: str, **options: Unpack[kinds.CallOptions]) -> results.ModelInfo:
         """Returns what a model takes and returns."""
-        tasks.check_options(tasks.CallOptions, options)
+        kinds.check_options(kinds.CallOptions, options)
         return await self._run(tasks.metadata(model, options), options)
 
-    async def model_ready(self, model: str, **options: Unpack[tasks.CallOptions]) -> bool:
+    async def model_ready(self, model: str, **options: Unpack[kinds.CallOptions]) -> bool:
         """Returns whether a model is ready; one that is not served is not."""
-        tasks.check_options(tasks.CallOptions, options)
+        kinds.check_options(kinds.CallOptions, options)
         return await self._run(tasks.model_ready(model, options), options)
 
-    async def server_ready(self, **options: Unpack[tasks.CallOptions]) -> bool:
+    async def server_ready(self, **options: Unpack[kinds.CallOptions]) -> bool:
         """Returns whether the daemon is ready."""
-        tasks.check_options(tasks.CallOptions, options)
+        kinds.check_options(kinds.CallOptions, options)
         return await self._run(tasks.server_ready(), options)
 
-    async def server_info(self, **options: Unpack[tasks.CallOptions]) -> tasks.ServerInfo:
+    async def server_info(self, **options: Unpack[kinds.CallOptions]) -> results.ServerInfo:
         """Returns the daemon's name, version and extensions of the protocol."""
-        tasks.check_options(tasks.CallOptions, options)
+        kinds.check_options(kinds.CallOptions, options)
         return await self._run(tasks.server_info(), options)
 
     async def _run(self, task: Task[T], options: Mapping[str, Any]) -> T:
@@ -205,7 +203,7 @@ class AsyncClient:
 
     async def _parts(
         self, request: _protocol.Message, options: Mapping[str, Any]
-    ) -> AsyncGenerator[tasks.Generation, None]:
+    ) -> AsyncGenerator[results.Generation, None]:
         attempts = Attempts(options, *self._defaults)
         begun = False
         while True:
@@ -214,7 +212,7 @@ class AsyncClient:
             )
             try:
                 async for response in call:
-                    part = tasks.generation_of(tasks.part_of(response))
+                    part = messages.generation_of(messages.part_of(response))
                     begun = True
                     yield part
                 return

@@ -4,7 +4,7 @@
 | --- | --- |
 | `hostile` | what is checked of every request before anything else is done with it |
 | `serving` | one HTTP call from its first byte to its last, whichever API it is of |
-| `inference_protocol`, `openai`, `rerank` | the APIs |
+| `inference_protocol`, `openai`, `completions`, `rerank` | the APIs |
 | `chat` | templates that turn messages into a prompt |
 | `app` | the routes, health and metrics |
 """

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..errors import SluiceError
-from . import inference_protocol, openai, rerank
+from . import completions, inference_protocol, openai, rerank
 from .serving import Endpoint, Failure, Gateway, Handler
 
 _READY_TIMEOUT_S = 2.0
@@ -37,8 +37,8 @@ def routes(gateway: Gateway) -> list[Route]:
         route("/v1/models", oai.error, oai.models),
         route("/v1/models/{model:path}", oai.error, oai.model),
         route("/v1/embeddings", oai.error, oai.embeddings, "POST"),
-        route("/v1/completions", oai.error, oai.completions, "POST"),
-        route("/v1/chat/completions", oai.error, oai.chat_completions, "POST"),
+        route("/v1/completions", oai.error, completions.completions, "POST"),
+        route("/v1/chat/completions", oai.error, completions.chat_completions, "POST"),
         route("/v1/rerank", rerank.error, rerank.rerank, "POST"),
     ]
     for path in _V2_MODEL:

@@ -6,7 +6,7 @@ import math
 import sys
 from typing import Any, Mapping, Optional
 
-from ..tasks import TensorInfo
+from ..results import TensorInfo
 from ..tensors import DATATYPES, Tensor, element_bytes
 from .hostile import Fields, Refused, parse_object
 from .serving import Answer, Failure, Gateway, HttpCall, Whole, to_json

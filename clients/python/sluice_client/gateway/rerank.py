@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-from ..tasks import POOLINGS
+from ..options import POOLINGS
 from .hostile import Fields, check_text, parse_object
 from .serving import Answer, Failure, Gateway, HttpCall, Whole
 

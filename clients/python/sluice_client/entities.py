@@ -1,0 +1,41 @@
+"""Joins the tokens that a classifier labels to the entities of a text."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Sequence
+
+from .results import Entity
+
+
+def entities_of(
+    text: bytes, scores: Sequence[Any], labels: Sequence[bytes], offsets: Sequence[Any]
+) -> list[Entity]:
+    """Joins the tokens of a text that have a label.
+
+    Neighbours of one type are one entity, except that B- begins another one where it does not stand
+    within a word.
+    """
+    found: list[tuple[str, int, int, list[float]]] = []
+    open_type = ""  # of the entity that the next token may continue
+    for row, label, (begin, end) in zip(scores, labels, offsets):
+        prefix, dash, name = label.decode().partition("-")
+        kind = name if dash and prefix in ("B", "I") else label.decode()
+        if begin < 0:
+            continue
+        if kind == "O":
+            open_type = ""
+        elif kind == open_type and (prefix != "B" or begin == found[-1][2]):
+            found[-1] = (kind, found[-1][1], end, [*found[-1][3], max(row)])
+        else:
+            found.append((kind, begin, end, [max(row)]))
+            open_type = kind
+
+    def place(byte: int) -> int:
+        return len(text[:byte].decode(errors="replace"))
+
+    return [
+        Entity(kind, math.fsum(each) / len(each), place(begin), place(end),
+               text[begin:end].decode(errors="replace"))
+        for kind, begin, end, each in found
+    ]

@@ -1,0 +1,337 @@
+"""OpenAI's /v1/completions and /v1/chat/completions, whole and as events."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any, AsyncGenerator, Callable, Mapping, Optional, Sequence, Union
+
+from ..options import Prompt
+from ..results import Generation
+from .hostile import Fields, Refused, check_number, check_text, parse_object
+from .openai import prompt_options, prompts_of
+from .serving import Answer, Events, Gateway, HttpCall, Whole
+
+_MOST_STOPS = 16
+_MOST_TOP = 20
+_SEEDS = 2**64
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What a completion asks for, of either kind."""
+
+    model: str
+    prompts: list[Prompt]
+    choices: int  # for each prompt
+    max_tokens: int
+    options: Mapping[str, Any]
+    stream: bool
+    include_usage: bool  # in a last event of a stream
+
+    def starts(self) -> list[tuple[Prompt, Mapping[str, Any]]]:
+        """Returns the prompt and the options of each answer."""
+        seed = self.options.get("seed")
+        each: list[tuple[Prompt, Mapping[str, Any]]] = []
+        for prompt in self.prompts:
+            for choice in range(self.choices):
+                own = {} if seed is None else {"seed": (seed + choice) % _SEEDS}
+                each.append((prompt, {**self.options, **own}))
+        return each
+
+
+def _job(
+    gateway: Gateway,
+    call: HttpCall,
+    fields: Fields,
+    model_name: str,
+    prompts: list[Prompt],
+    max_tokens: int,
+    num_top: Optional[int],
+) -> _Job:
+    """Reads the fields that completions of both kinds have, and refuses the others."""
+    choices = fields.integer("n", 1, 1, gateway.limits.max_choices)
+    if choices * len(prompts) > gateway.limits.max_choices:
+        raise Refused(400, f"{choices * len(prompts)} answers are asked for;"
+                      f" {gateway.limits.max_choices} are allowed", "n")
+    stop = fields.take("stop", None)
+    if stop is not None:
+        texts = [stop] if isinstance(stop, str) else stop
+        if not isinstance(texts, list) or len(texts) > _MOST_STOPS:
+            raise fields.refuse("stop", f"is not a text or a list of at most {_MOST_STOPS} texts")
+        stop = [check_text("stop", each, 256) for each in texts]
+    seed = fields.integer("seed", None, -(2**63), _SEEDS - 1)
+    options = {
+        "temperature": fields.number("temperature", 1.0),
+        "top_p": fields.number("top_p", None),
+        "presence_penalty": fields.number("presence_penalty", None),
+        "frequency_penalty": fields.number("frequency_penalty", None),
+        "seed": None if seed is None else seed % _SEEDS,
+        "stop": stop or None,
+        "logit_bias": _logit_bias(fields),
+        "num_top_logprobs": num_top,
+        "min_tokens": fields.integer("min_tokens", None),
+        "top_k": fields.integer("top_k", None),
+        "min_p": fields.number("min_p", None),
+        "typical_p": fields.number("typical_p", None),
+        "repetition_penalty": fields.number("repetition_penalty", None),
+        "allowed_token_ids": fields.token_ids("allowed_token_ids", None),
+        "stop_token_ids": fields.token_ids("stop_token_ids", None),
+        "ignore_eos": fields.flag("ignore_eos", None),
+        **prompt_options(fields),
+    }
+    stream = fields.flag("stream", False)
+    include_usage = False
+    if (settings := fields.object("stream_options", None)) is not None:
+        include_usage = settings.flag("include_usage", False)
+        settings.ignore("include_obfuscation")
+        settings.end()
+    fields.ignore("user", "metadata", "store", "service_tier")
+    fields.end()
+    given = {key: value for key, value in options.items() if value is not None}
+    return _Job(model_name, prompts, choices, max_tokens, {**given, **call.options}, stream,
+                include_usage)
+
+
+def _logit_bias(fields: Fields) -> Optional[dict[int, float]]:
+    value = fields.take("logit_bias", None)
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise fields.refuse("logit_bias", "is not an object")
+    made = {}
+    for token, bias in value.items():
+        if not (token.isascii() and token.isdecimal()) or len(token) > 10:
+            raise fields.refuse("logit_bias", "has a key that is no token id")
+        made[int(token)] = check_number("logit_bias", bias)
+    return made or None
+
+
+def _named(token_id: int) -> str:
+    """Returns how a token is written: the gateway has no tokenizer, and ids have no doubt."""
+    return f"token_id:{token_id}"
+
+
+async def completions(gateway: Gateway, call: HttpCall) -> Answer:
+    fields = parse_object(call.body, gateway.limits)
+    prompts = prompts_of(fields, "prompt")
+    max_tokens = fields.integer("max_tokens", 16)
+    num_top = fields.integer("logprobs", None, 0, _MOST_TOP)
+    if fields.integer("best_of", 1) != 1 or fields.flag("echo", False) or fields.has("suffix"):
+        raise Refused(400, "best_of, echo and suffix are not served")
+    job = _job(gateway, call, fields, fields.text("model", most=256), prompts, max_tokens, num_top)
+
+    def choice(index: int, part: Generation) -> Mapping[str, Any]:
+        return {
+            "index": index,
+            "text": part.text,
+            "logprobs": None if num_top is None else _completion_logprobs(part),
+            "finish_reason": part.finish_reason or None,
+        }
+
+    head = _head(call, "cmpl", "text_completion", job.model)
+    if job.stream:
+        return _events(gateway, job, head, choice)
+    parts = await _all(gateway, job)
+    choices = [choice(i, part) for i, part in enumerate(parts)]
+    return Whole({**head, "choices": choices, "usage": _usage(job, parts)})
+
+
+def _completion_logprobs(part: Generation) -> Mapping[str, Any]:
+    return {
+        "tokens": [_named(each) for each in part.token_ids],
+        "token_logprobs": part.logprobs,
+        "top_logprobs": [
+            {_named(each.token_id): each.logprob for each in top} for top in part.top
+        ] or None,
+        "text_offset": None,
+    }
+
+
+async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
+    fields = parse_object(call.body, gateway.limits)
+    most = gateway.limits.max_messages
+    messages = [_message(each) for each in fields.objects("messages", most=most)]
+    max_tokens = fields.integer(
+        "max_completion_tokens", fields.integer("max_tokens", gateway.default_max_tokens)
+    )
+    logprobs = fields.flag("logprobs", False)
+    top = fields.integer("top_logprobs", 0, 0, _MOST_TOP)
+    name = fields.text("model", most=256)
+    template = gateway.templates.get(name)
+    if template is None:
+        raise Refused(
+            404, f"the gateway has no chat template for the model {name[:100]!r} (--chat)", "model"
+        )
+    if not messages:
+        raise fields.refuse("messages", "is empty")
+    prompt = template.prompt(messages)
+    job = _job(gateway, call, fields, name, [prompt], max_tokens, top if logprobs else None)
+
+    def contents(part: Generation) -> Optional[Mapping[str, Any]]:
+        return {"content": _chat_logprobs(part), "refusal": None} if logprobs else None
+
+    def choice(index: int, part: Generation) -> Mapping[str, Any]:
+        return {
+            "index": index,
+            "delta": {"content": part.text},
+            "logprobs": contents(part),
+            "finish_reason": part.finish_reason or None,
+        }
+
+    if job.stream:
+        head = _head(call, "chatcmpl", "chat.completion.chunk", job.model)
+        first = [
+            {"index": i, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
+            for i in range(job.choices)
+        ]
+        return _events(gateway, job, head, choice, first)
+    parts = await _all(gateway, job)
+    return Whole(
+        {
+            **_head(call, "chatcmpl", "chat.completion", job.model),
+            "choices": [
+                {
+                    "index": i,
+                    "message": {"role": "assistant", "content": part.text, "refusal": None},
+                    "logprobs": contents(part),
+                    "finish_reason": part.finish_reason,
+                }
+                for i, part in enumerate(parts)
+            ],
+            "usage": _usage(job, parts),
+        }
+    )
+
+
+_ROLES = ("system", "developer", "user", "assistant")
+
+
+def _message(fields: Fields) -> Mapping[str, str]:
+    """Returns a message. Its content is a text, or a list of parts that are texts."""
+    role = fields.word("role", _ROLES)
+    content = fields.take("content")
+    where = fields.path("content")
+    if isinstance(content, list):
+        texts = []
+        for i, part in enumerate(content):
+            piece = Fields(part, f"{where}[{i}]")
+            piece.word("type", ("text",))
+            texts.append(piece.text("text"))
+            piece.end()
+        content = "".join(texts)
+    fields.end()
+    return {"role": role, "content": check_text(where, content)}
+
+
+def _chat_logprobs(part: Generation) -> Sequence[Mapping[str, Any]]:
+    top = part.top or [[] for _ in part.token_ids]
+    return [
+        {
+            "token": _named(token),
+            "logprob": logprob,
+            "bytes": None,
+            "top_logprobs": [
+                {"token": _named(each.token_id), "logprob": each.logprob, "bytes": None}
+                for each in candidates
+            ],
+        }
+        for token, logprob, candidates in zip(part.token_ids, part.logprobs, top)
+    ]
+
+
+def _head(call: HttpCall, prefix: str, kind: str, model_name: str) -> Mapping[str, Any]:
+    return {
+        "id": f"{prefix}-{call.options['request_id'] or uuid.uuid4().hex}",
+        "object": kind,
+        "created": int(time.time()),
+        "model": model_name,
+    }
+
+
+def _usage(job: _Job, parts: Sequence[Generation]) -> Mapping[str, int]:
+    """Counts tokens. A prompt with several answers counts once."""
+    prompts = sum(part.prompt_tokens for part in parts) // job.choices
+    answers = sum(len(part.token_ids) for part in parts)
+    return {
+        "prompt_tokens": prompts,
+        "completion_tokens": answers,
+        "total_tokens": prompts + answers,
+    }
+
+
+async def _all(gateway: Gateway, job: _Job) -> list[Generation]:
+    """Generates all answers at once. When one fails, the others are cancelled."""
+    calls = [
+        asyncio.ensure_future(
+            gateway.client.generate(job.model, prompt, max_tokens=job.max_tokens, **options)
+        )
+        for prompt, options in job.starts()
+    ]
+    try:
+        return list(await asyncio.gather(*calls))
+    finally:
+        for each in calls:
+            each.cancel()
+        await asyncio.wait(calls)
+
+
+async def _events(
+    gateway: Gateway,
+    job: _Job,
+    head: Mapping[str, Any],
+    choice: Callable[[int, Generation], Mapping[str, Any]],
+    first: Sequence[Mapping[str, Any]] = (),
+) -> Events:
+    """Yields the events of all answers. Those of `first` come once the daemon has answered."""
+    counted = []
+    async with aclosing(_merged(gateway, job)) as parts:
+        async for index, part in parts:
+            for each in first:
+                yield {**head, "choices": [each]}
+            first = ()
+            yield {**head, "choices": [choice(index, part)]}
+            counted.append(replace(part, text="", logprobs=[], top=[]))
+    if job.include_usage:
+        yield {**head, "choices": [], "usage": _usage(job, counted)}
+    yield "[DONE]"
+
+
+async def _merged(gateway: Gateway, job: _Job) -> AsyncGenerator[tuple[int, Generation], None]:
+    """Yields the parts of all answers as they come, each with the index of its answer."""
+    # One place: a caller that takes nothing holds up all answers, in the end within the daemon.
+    parts: asyncio.Queue[Union[tuple[int, Generation], Exception, None]] = asyncio.Queue(1)
+
+    async def read(index: int, prompt: Prompt, options: Mapping[str, Any]) -> None:
+        try:
+            stream = gateway.client.stream(
+                job.model, prompt, max_tokens=job.max_tokens, **options
+            )
+            async with aclosing(stream):
+                async for part in stream:
+                    await parts.put((index, part))
+            await parts.put(None)
+        except Exception as failed:
+            await parts.put(failed)
+
+    readers = [
+        asyncio.ensure_future(read(index, prompt, options))
+        for index, (prompt, options) in enumerate(job.starts())
+    ]
+    try:
+        unfinished = len(readers)
+        while unfinished:
+            part = await parts.get()
+            if isinstance(part, Exception):
+                raise part
+            if part is None:
+                unfinished -= 1
+            else:
+                yield part
+    finally:
+        for each in readers:
+            each.cancel()
+        await asyncio.wait(readers)

@@ -1,0 +1,156 @@
+"""Makes the messages of inference calls, and reads their responses."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Iterable, Mapping, Sequence
+
+from . import _protocol
+from ._protocol import Message
+from .errors import NotServed, error_of
+from .options import Prompt, parameters_of
+from .results import Answer, Candidate, Generation
+from .tensors import Tensor
+
+MAX_INT64 = 2**63 - 1
+
+
+def infer_request(
+    model: str,
+    inputs: Iterable[Tensor],
+    outputs: Iterable[str],
+    options: Mapping[str, Any],
+    parameters: Mapping[str, Any],
+) -> Message:
+    """Returns the message of a call of ModelInfer with these options and parameters."""
+    request = _protocol.MODEL_INFER.request(
+        model_name=model,
+        model_version=options.get("model_version", ""),
+        id=options.get("request_id", ""),
+    )
+    for tensor in inputs:
+        request.inputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+        request.raw_input_contents.append(tensor.raw)
+    for name in outputs:
+        request.outputs.add(name=name)
+    for name, value in {**parameters_of(options), **parameters}.items():
+        _set_parameter(request.parameters[name], name, value)
+    return request
+
+
+def _set_parameter(parameter: Message, name: str, value: Any) -> None:
+    """Sets a parameter of a request. Lists and maps are sent as JSON, as docs/api.md says."""
+    if isinstance(value, bool):
+        parameter.bool_param = value
+    elif isinstance(value, int):
+        if not -(2**63) <= value < 2**64:
+            raise ValueError(f"parameter {name}: {value} has more than 64 bits")
+        setattr(parameter, "int64_param" if value <= MAX_INT64 else "uint64_param", value)
+    elif isinstance(value, float):
+        parameter.double_param = value
+    elif isinstance(value, str):
+        parameter.string_param = value
+    elif isinstance(value, Mapping):
+        parameter.string_param = json.dumps({str(key): each for key, each in value.items()})
+    else:
+        parameter.string_param = json.dumps(list(value))
+
+
+def answer_of(response: Message) -> Answer:
+    """Returns the answer that a ModelInferResponse holds."""
+    return Answer(
+        response.model_name,
+        response.model_version,
+        response.id,
+        {
+            output.name: Tensor(output.name, output.datatype, tuple(output.shape), raw)
+            for output, raw in zip(response.outputs, response.raw_output_contents)
+        },
+        {
+            name: getattr(value, value.WhichOneof("parameter_choice"))
+            for name, value in response.parameters.items()
+        },
+    )
+
+
+def prompt_inputs(prompts: Sequence[Prompt]) -> list[Tensor]:
+    """Returns the inputs for prompts, one row each: all texts, or all token ids."""
+    texts = [isinstance(prompt, (str, bytes)) for prompt in prompts]
+    if not prompts:
+        raise ValueError("there is no prompt")
+    if all(texts):
+        return [Tensor.of("text_input", "BYTES", (len(prompts), 1), prompts)]
+    if any(texts):
+        raise TypeError("the prompts are texts and token ids: send them in two calls")
+    longest = max(map(len, prompts))
+    return [
+        id_rows("input_ids", prompts, longest, 0),
+        Tensor.of("input_lengths", "INT32", (len(prompts), 1), map(len, prompts)),
+    ]
+
+
+def id_rows(
+    name: str, rows: Sequence[Sequence[Any]], longest: int, padding: int
+) -> Tensor:
+    padded = [each for row in rows for each in (*row, *[padding] * (longest - len(row)))]
+    return Tensor.of(name, "INT32", (len(rows), longest), padded)
+
+
+def pair_inputs(firsts: Sequence[Any], seconds: Sequence[Any]) -> list[Tensor]:
+    """Returns the inputs for pairs of texts; one first text may stand before all the others."""
+    if not all(isinstance(text, (str, bytes)) for text in (*firsts, *seconds)):
+        raise TypeError("only texts can be pairs")
+    return [
+        Tensor.of("text_input", "BYTES", (len(firsts), 1), firsts),
+        Tensor.of("text_pair_input", "BYTES", (len(seconds), 1), seconds),
+    ]
+
+
+def generate_request(
+    model: str, prompt: Prompt, max_tokens: int, options: Mapping[str, Any]
+) -> Message:
+    """Returns the request of one generated answer, streamed or not."""
+    return infer_request(
+        model, prompt_inputs([prompt]), (), options, {"max_tokens": max_tokens}
+    )
+
+
+def part_of(response: Message) -> Answer:
+    """Returns the answer in a response of a stream, or raises the error in it."""
+    answer = answer_of(response.infer_response)
+    if response.error_message:
+        raise error_of(
+            str(answer.parameters.get("error_code", "UNKNOWN")),
+            response.error_message,
+            retry_after_ms=str(answer.parameters.get("retry_pushback_ms", "")),
+        )
+    return answer
+
+
+def generation_of(answer: Answer) -> Generation:
+    """Returns what an answer of one row generated."""
+    outputs = answer.outputs
+    if "output_ids" not in outputs:
+        raise NotServed(
+            f"the model {answer.model_name} does not generate; it returns {', '.join(outputs)}",
+            "UNIMPLEMENTED",
+        )
+    text = outputs["text_output"].values()[0] if "text_output" in outputs else b""
+    seed, cut = answer.parameters.get("seed"), answer.parameters.get("truncated_tokens", 0)
+    return Generation(
+        text.decode(errors="replace"),  # type: ignore[union-attr]
+        outputs["output_ids"].values(),  # type: ignore[arg-type]
+        outputs["logprobs"].values(),  # type: ignore[arg-type]
+        outputs["finish_reason"].values()[0].decode(),  # type: ignore[union-attr]
+        _top_of(outputs),
+        None if seed is None else int(seed),
+        int(cut),
+        int(answer.parameters.get("prompt_tokens", 0)),
+    )
+
+
+def _top_of(outputs: Mapping[str, Tensor]) -> list[list[Candidate]]:
+    if "top_ids" not in outputs:
+        return []
+    ids, logprobs = outputs["top_ids"].tolist()[0], outputs["top_logprobs"].tolist()[0]
+    return [[Candidate(*pair) for pair in zip(*both)] for both in zip(ids, logprobs)]

@@ -1,0 +1,105 @@
+"""What callers choose: prompts, and the options of each kind of call."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Mapping, Optional, Sequence, TypedDict, Union, get_args
+
+# A text, or token ids.
+Prompt = Union[str, bytes, Sequence[int]]
+# Two texts that a model reads as one row, such as a query and a document.
+Pair = tuple[Union[str, bytes], Union[str, bytes]]
+PoolingName = Literal["mean", "cls", "last", "max", "weighted_mean", "mean_sqrt_len"]
+POOLINGS = get_args(PoolingName)
+
+
+class CallOptions(TypedDict, total=False):
+    """What every call takes."""
+
+    model_version: str  # a decimal number; without it the highest that is served
+    request_id: str
+    timeout_s: float  # for the whole task, repeated attempts included
+    metadata: Sequence[tuple[str, str]]
+    priority: int
+
+
+class PromptOptions(CallOptions, total=False):
+    """What every call with prompts takes; docs/api.md describes the parameters."""
+
+    truncate: Literal["error", "left", "right"]
+
+
+class GenerateOptions(PromptOptions, total=False):
+    """How tokens are drawn and what ends an answer; docs/api.md describes the parameters."""
+
+    min_tokens: int
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    typical_p: float
+    seed: int
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    logit_bias: Mapping[int, Optional[float]]
+    allowed_token_ids: Sequence[int]
+    stop: Union[str, Sequence[str]]
+    stop_token_ids: Sequence[int]
+    ignore_eos: bool
+    num_top_logprobs: int
+
+
+class RecommendOptions(PromptOptions, total=False):
+    """How items are chosen; docs/api.md describes the parameters."""
+
+    diversity: float
+
+
+class EmbedOptions(PromptOptions, total=False):
+    """How embeddings are made; docs/api.md describes the parameters."""
+
+    pooling: PoolingName
+    normalize: bool
+    dimensions: int
+    prompt_name: str
+
+
+class SparseOptions(PromptOptions, total=False):
+    """How sparse embeddings are made; docs/api.md describes the parameters."""
+
+    max_active_dims: int
+    prompt_name: str
+
+
+class RerankOptions(PromptOptions, total=False):
+    """How documents are compared with a query; pooling and dimensions concern embeddings."""
+
+    pooling: PoolingName
+    dimensions: int
+
+
+class ClassifyOptions(PromptOptions, total=False):
+    """How a classifier's scores are given; docs/api.md describes the parameters."""
+
+    activation: Literal["none", "softmax", "sigmoid"]
+    window_overlap: int
+
+
+_CALL_OPTIONS = frozenset(CallOptions.__annotations__) - {"priority"}
+
+
+def parameters_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the request parameters among the options of a call."""
+    return {
+        name: value
+        for name, value in options.items()
+        if name not in _CALL_OPTIONS and value is not None
+    }
+
+
+def check_options(kind: type, options: Mapping[str, Any]) -> None:
+    """Raises TypeError for an option that the kind, a TypedDict, does not have."""
+    known = kind.__annotations__  # those of a TypedDict include its bases'
+    for name in options:
+        if name not in known:
+            raise TypeError(f"unknown option {name!r}; known are {', '.join(sorted(known))}")

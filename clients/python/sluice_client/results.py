@@ -1,0 +1,125 @@
+"""What calls return."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional, Union
+
+from .tensors import Tensor
+
+
+class Candidate(NamedTuple):
+    """A token that might have been drawn."""
+
+    token_id: int
+    logprob: float
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A generated answer, or the part of it that a stream yields at once."""
+
+    text: str  # empty for a model without a tokenizer
+    token_ids: list[int]
+    logprobs: list[float]  # natural logarithms, of each token at temperature 1
+    finish_reason: str  # "length" or "stop"; empty in a part that is not the last
+    top: list[list[Candidate]] = field(default_factory=list)  # with num_top_logprobs
+    seed: Optional[int] = None  # the one that was drawn, if none was given
+    truncated_tokens: int = 0  # of the prompt
+    prompt_tokens: int = 0  # 0 in a part that is not the last
+
+
+@dataclass(frozen=True)
+class Score:
+    """The log-probabilities of a prompt."""
+
+    logprobs: list[float]  # of each token given those before it; 0 for the first
+    total: float
+
+
+@dataclass(frozen=True)
+class Embeddings(Tensor):
+    """A tensor [inputs, width] of embeddings, which also counts the tokens of the inputs."""
+
+    prompt_tokens: int = 0
+
+
+class Classification(NamedTuple):
+    """The scores of a classifier for one input."""
+
+    label: int  # the label with the highest score
+    scores: list[float]
+    name: str = ""  # of the label, where the model's labels have names
+
+
+class Entity(NamedTuple):
+    """A part of a text that a classifier of tokens names, such as a person."""
+
+    type: str  # the label of its tokens, without B- or I-
+    score: float  # the mean probability of that label
+    begin: int  # the characters of the text that it is
+    end: int
+    text: str
+
+
+class Ranked(NamedTuple):
+    """A document's place in the list that was given, and its score."""
+
+    document: int
+    score: float
+
+
+class Recommendation(NamedTuple):
+    """An item and its score, a logit."""
+
+    item: int
+    score: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The response of ModelInfer."""
+
+    model_name: str
+    model_version: str
+    request_id: str
+    outputs: dict[str, Tensor]
+    parameters: dict[str, Union[bool, int, float, str]]
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """An input or output of a model; -1 in its shape means any size."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What the daemon tells about a model."""
+
+    name: str
+    versions: list[str]
+    platform: str
+    inputs: list[TensorInfo]
+    outputs: list[TensorInfo]  # those that are returned by default
+    properties: dict[str, str]
+
+
+class IndexEntry(NamedTuple):
+    """A version of a model that the daemon knows."""
+
+    name: str
+    version: str
+    state: str  # "READY" or "UNAVAILABLE"
+    reason: str
+
+
+class ServerInfo(NamedTuple):
+    """What the daemon tells about itself."""
+
+    name: str
+    version: str
+    extensions: list[str]
