@@ -4,6 +4,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "base/out_of_memory.h"
 #include "base/status_macros.h"
 #include "engine/option_specs.h"
 #include "server/common/status.h"
@@ -83,6 +84,7 @@ absl::StatusOr<std::vector<ModelManager::Target>> ModelManager::Targets(
 absl::Status ModelManager::Apply(const std::vector<ModelSpec>& models,
                                  const std::string& repository) {
   MutexLock turn(&turn_mu_);
+  std::vector<ModelSpec> listed = models;  // nothing that can fail comes after the exchange
   std::optional<ModelRepository> opened;
   if (!repository.empty()) {
     absl::StatusOr<ModelRepository> root = ModelRepository::Open(repository);
@@ -105,7 +107,7 @@ absl::Status ModelManager::Apply(const std::vector<ModelSpec>& models,
            Served(target.key) != nullptr;
   });
   SLUICE_RETURN_IF_ERROR(Serve(targets, std::move(withdraw)));
-  models_ = models;
+  models_.swap(listed);
   MutexLock lock(&mu_);
   repository_ = std::move(opened);
   return absl::OkStatus();
@@ -164,13 +166,19 @@ absl::Status ModelManager::Serve(const std::vector<Target>& targets,
   if (targets.empty() && withdraw.empty()) return absl::OkStatus();
   for (const Target& target : targets) Note(target.key, kLoading);
   ModelChange change{.serve = {}, .withdraw = std::move(withdraw)};
-  absl::Status status = LoadAll(targets, &change);
+  absl::Status status = OrOutOfMemory([&] { return LoadAll(targets, &change); });
   if (status.ok()) status = engine_->Exchange(change);
-  for (const Target& target : targets) {
-    Note(target.key, status.ok() ? "" : absl::StrCat("the last load failed: ", Text(status)));
-    if (status.ok()) fingerprints_[target.key] = target.fingerprint;
-  }
-  if (status.ok()) LogChange(change);
+  // Without memory for this, only the reason of a failure, a line of the log, or that the files are
+  // loaded already is not known later.
+  const auto note = [&] {
+    for (const Target& target : targets) {
+      Note(target.key, status.ok() ? "" : absl::StrCat("the last load failed: ", Text(status)));
+      if (status.ok()) fingerprints_[target.key] = target.fingerprint;
+    }
+    if (status.ok()) LogChange(change);
+    return absl::OkStatus();
+  };
+  OrOutOfMemory(note).IgnoreError();
   return status;
 }
 
