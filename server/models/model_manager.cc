@@ -17,6 +17,11 @@ constexpr char kNotLoaded[] = "not loaded";
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
+// Returns whether the system could not say what a folder is, which may well be a model.
+bool IsUnread(const absl::Status& status) {
+  return absl::IsUnknown(status) || absl::IsResourceExhausted(status);
+}
+
 absl::Status NoModel(const std::string& name, std::optional<int64_t> version, const char* where) {
   return absl::NotFoundError(absl::StrCat("no model ", Printable(name),
                                           version ? absl::StrCat(" with version ", *version) : "",
@@ -66,6 +71,10 @@ absl::StatusOr<std::vector<ModelManager::Target>> ModelManager::Targets(
   if (!repository.has_value()) return targets;
   SLUICE_ASSIGN_OR_RETURN(const std::vector<ModelRepository::Found> list, repository->List());
   for (const ModelRepository::Found& found : list) {
+    if (IsUnread(found.status)) {
+      return absl::UnavailableError(
+          absl::StrCat("model_repository: ", found.name, ": ", Text(found.status)));
+    }
     if (!found.status.ok()) {
       log_->Warn("not a model", {{"name", found.name}, {"reason", Text(found.status)}});
       continue;
