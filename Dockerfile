@@ -6,12 +6,11 @@
 #
 # The image of the daemon holds the tree of deploy/image_tree.sh and nothing else: no shell, no
 # package manager.
-# Compiler, base and packages are those of one day, so that the same commit gives the same files;
-# raise it for Debian's security updates:
-#   --build-arg DEBIAN=bookworm-20250520-slim
+# Compiler, base and packages are those of one day, and the base is named by its digest too, so that
+# the same commit gives the same files. SECURITY.md says how the day is raised.
 # For an image of the same digest as well: --build-arg SOURCE_DATE_EPOCH=$(git log -1 --format=%ct),
 # the exporter's option rewrite-timestamp=true, and the same VERSION and REVISION.
-ARG DEBIAN=bookworm-20250520-slim
+ARG DEBIAN=bookworm-20260824-slim@sha256:88200866dfff7ea7f5cbcb6ec7c8a701889efe6fe859fe64d6990e4b07ea4171
 
 FROM debian:${DEBIAN} AS packages
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]

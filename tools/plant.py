@@ -234,8 +234,8 @@ def drawn(found, count, seed):
 
 def plant(faults):
     """Copies the tree, with all of `faults` in it. Unchanged files keep their times."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True,
-                            check=True).stdout.split("\0")
+    listed = subprocess.run(["git", "ls-files", "-coz", "--exclude-standard"], cwd=ROOT, check=True,
+                            capture_output=True, text=True).stdout.split("\0")
     changed = {}
     for fault in reversed(faults):
         data = changed.setdefault(fault.path, (ROOT / fault.path).read_bytes())

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/mutex.h"
+#include "base/out_of_memory.h"
 #include "base/status_macros.h"
 #include "engine/runner/model_table.h"
 
@@ -172,8 +173,9 @@ class EngineImpl : public Engine {
     const ModelTable::Place place = table_.Reserve();
     options.ladder.file = PathOf(options_.ladder.file, place.slot);
     options.history.journal = PathOf(options_.history.journal, place.slot);
-    absl::StatusOr<std::unique_ptr<ServedModel>> served =
-        ServedModel::Create(place.first_id, model, options, backend_, clock_, observer_);
+    absl::StatusOr<std::unique_ptr<ServedModel>> served = OrOutOfMemory([&] {
+      return ServedModel::Create(place.first_id, model, options, backend_, clock_, observer_);
+    });
     if (!served.ok()) {
       table_.Return(place);
       return absl::Status(served.status().code(),

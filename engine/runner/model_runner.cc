@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "base/check.h"
 #include "base/fault_injection.h"
 #include "engine/runner/runner_stats.h"
@@ -83,6 +84,10 @@ absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<S
   // Before anything is allocated in proportion to its tokens.
   if (!refusal.refused()) refusal = Reserve(request, load, now, &needed);
   if (refusal.refused()) return Refuse(refusal);
+  absl::Cleanup give_back = [&] {
+    MutexLock lock(&state_.mu);
+    state_.admission.Return(load);
+  };
   auto active = std::make_unique<ActiveRequest>(std::move(request), std::move(sink), received, now);
   active->needed = needed;
   if (private_prefixes_) active->KeepPrefixesPrivate();
@@ -97,10 +102,10 @@ absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<S
     if (!refusal.refused()) {
       observer_->OnAdmitted(active->request);
       const RequestId id = state_.requests.Admit(std::move(active));
+      std::move(give_back).Cancel();
       state_.wake.Signal();
       return id;
     }
-    state_.admission.Return(load);
   }
   return Refuse(refusal);
 }

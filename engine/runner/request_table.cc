@@ -5,7 +5,7 @@
 
 namespace sluice {
 
-RequestId RequestTable::Admit(std::unique_ptr<ActiveRequest> request) {
+RequestId RequestTable::Admit(std::unique_ptr<ActiveRequest> request) noexcept {
   request->id = ++last_id_;
   Hold(request.get());
   for (RequestRow& row : request->rows) {

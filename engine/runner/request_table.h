@@ -38,8 +38,9 @@ class RequestTable {
         clock_(clock),
         last_id_(first_id) {}
 
-  // Adds a request whose load was reserved, and queues its rows. Returns its id.
-  RequestId Admit(std::unique_ptr<ActiveRequest> request);
+  // Adds a request whose load was reserved, and queues its rows. Returns its id. Ends the process
+  // if the indices of the queue find no memory.
+  RequestId Admit(std::unique_ptr<ActiveRequest> request) noexcept;
   // Returns nullptr for a request that has ended or never was.
   ActiveRequest* Find(RequestId id) const;
 

@@ -16,6 +16,7 @@
 #include "base/fault_injection.h"
 #include "base/interruption.h"
 #include "base/mapped_files.h"
+#include "base/out_of_memory.h"
 #include "base/periodic_thread.h"
 #include "base/resident_memory.h"
 #include "base/status_macros.h"
@@ -204,7 +205,9 @@ int main(int argc, char** argv) {
     return std::move(line.config);
   };
   absl::Status status = sluice::ReadFaults();
-  if (status.ok()) status = sluice::Run(command->config, read_config);
+  if (status.ok()) {
+    status = sluice::OrOutOfMemory([&] { return sluice::Run(command->config, read_config); });
+  }
   if (!status.ok()) {
     std::fprintf(stderr, "sluiced: %s\n", std::string(status.message()).c_str());
     return 1;

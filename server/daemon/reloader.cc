@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_join.h"
+#include "base/out_of_memory.h"
 #include "base/status_macros.h"
 #include "config/option.h"
 
@@ -17,24 +18,33 @@ Reloader::Reloader(Config running, Read read, Server* server, Metrics* metrics, 
 
 absl::Status Reloader::LoadModels() {
   MutexLock lock(&mu_);
-  return server_->models().Apply(running_.models, running_.model_repository);
+  return OrOutOfMemory(
+      [&] { return server_->models().Apply(running_.models, running_.model_repository); });
 }
 
 absl::StatusOr<ReloadReport> Reloader::Reload() {
   MutexLock lock(&mu_);
-  absl::StatusOr<ReloadReport> report = TryReload();
+  absl::StatusOr<ReloadReport> report = OrOutOfMemory([this] { return TryReload(); });
   metrics_->OnReload(report.ok());
+  const auto tell = [&] {
+    Tell(report);
+    return absl::OkStatus();
+  };
+  OrOutOfMemory(tell).IgnoreError();  // without memory the log lacks it
+  return report;
+}
+
+void Reloader::Tell(const absl::StatusOr<ReloadReport>& report) {
   if (!report.ok()) {
     log_->Error("reload failed; everything stays as it was",
                 {{"reason", std::string(report.status().message())}});
-    return report;
+    return;
   }
   log_->Info("reloaded", {{"applied", absl::StrJoin(report->applied, " ")}});
   if (!report->needs_restart.empty()) {
     log_->Warn("changed options need a restart",
                {{"options", absl::StrJoin(report->needs_restart, " ")}});
   }
-  return report;
 }
 
 absl::StatusOr<ReloadReport> Reloader::TryReload() {

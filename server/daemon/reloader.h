@@ -34,6 +34,7 @@ class Reloader {
 
  private:
   absl::StatusOr<ReloadReport> TryReload() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Tell(const absl::StatusOr<ReloadReport>& report);  // to the log
 
   const Read read_;
   Server* const server_;

@@ -9,6 +9,7 @@
 #include "absl/random/random.h"
 #include "absl/strings/str_cat.h"
 #include "base/interruption.h"
+#include "base/out_of_memory.h"
 #include "base/status_macros.h"
 #include "server/calls/wire.h"
 #include "server/common/status.h"
@@ -183,7 +184,7 @@ absl::Status InferenceFrontend::Read(const grpc::ByteBuffer& bytes, const CallCo
                              .option = "server.memory.limit_bytes",
                              .reason = "memory"});
   };
-  absl::Status status = Parse(bytes, message, wire_limits(), admit);
+  absl::Status status = OrOutOfMemory([&] { return Parse(bytes, message, wire_limits(), admit); });
   if (!status.ok()) Refuse(status);
   return status;
 }
@@ -205,8 +206,10 @@ absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferR
     return Engine::Submission{std::move(valid->request),
                               make_sink(std::move(valid->reply), std::move(unread))};
   };
-  absl::StatusOr<RequestId> id =
-      engine_->ResolveAndSubmit(message.model_name(), message.model_version(), make, call.received);
+  absl::StatusOr<RequestId> id = OrOutOfMemory([&] {
+    return engine_->ResolveAndSubmit(message.model_name(), message.model_version(), make,
+                                     call.received);
+  });
   if (id.ok()) return id;
   if (call.model == nullptr) {
     const absl::Status status = health_->ready()

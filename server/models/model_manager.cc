@@ -4,6 +4,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "base/out_of_memory.h"
 #include "base/status_macros.h"
 #include "engine/option_specs.h"
 #include "server/common/status.h"
@@ -15,6 +16,11 @@ constexpr char kLoading[] = "loading";
 constexpr char kNotLoaded[] = "not loaded";
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+// Returns whether the system could not say what a folder is, which may well be a model.
+bool IsUnread(const absl::Status& status) {
+  return absl::IsUnknown(status) || absl::IsResourceExhausted(status);
+}
 
 absl::Status NoModel(const std::string& name, std::optional<int64_t> version, const char* where) {
   return absl::NotFoundError(absl::StrCat("no model ", Printable(name),
@@ -67,6 +73,10 @@ absl::StatusOr<std::vector<ModelManager::Target>> ModelManager::Targets(
   if (!repository.has_value()) return targets;
   SLUICE_ASSIGN_OR_RETURN(const std::vector<ModelRepository::Found> list, repository->List());
   for (const ModelRepository::Found& found : list) {
+    if (IsUnread(found.status)) {
+      return absl::UnavailableError(
+          absl::StrCat("model_repository: ", found.name, ": ", Text(found.status)));
+    }
     if (!found.status.ok()) {
       log_->Warn("not a model", {{"name", found.name}, {"reason", Text(found.status)}});
       continue;
@@ -85,6 +95,7 @@ absl::StatusOr<std::vector<ModelManager::Target>> ModelManager::Targets(
 absl::Status ModelManager::Apply(const std::vector<ModelSpec>& models,
                                  const std::string& repository) {
   MutexLock turn(&turn_mu_);
+  std::vector<ModelSpec> listed = models;  // nothing that can fail comes after the exchange
   std::optional<ModelRepository> opened;
   if (!repository.empty()) {
     absl::StatusOr<ModelRepository> root = ModelRepository::Open(repository);
@@ -107,7 +118,7 @@ absl::Status ModelManager::Apply(const std::vector<ModelSpec>& models,
            Served(target.key) != nullptr;
   });
   SLUICE_RETURN_IF_ERROR(Serve(targets, std::move(withdraw)));
-  models_ = models;
+  models_.swap(listed);
   MutexLock lock(&mu_);
   repository_ = std::move(opened);
   return absl::OkStatus();
@@ -166,13 +177,19 @@ absl::Status ModelManager::Serve(const std::vector<Target>& targets,
   if (targets.empty() && withdraw.empty()) return absl::OkStatus();
   for (const Target& target : targets) Note(target.key, kLoading);
   ModelChange change{.serve = {}, .withdraw = std::move(withdraw)};
-  absl::Status status = LoadAll(targets, &change);
+  absl::Status status = OrOutOfMemory([&] { return LoadAll(targets, &change); });
   if (status.ok()) status = engine_->Exchange(change);
-  for (const Target& target : targets) {
-    Note(target.key, status.ok() ? "" : absl::StrCat("the last load failed: ", Text(status)));
-    if (status.ok()) fingerprints_[target.key] = target.fingerprint;
-  }
-  if (status.ok()) LogChange(change);
+  // Without memory for this, only the reason of a failure, a line of the log, or that the files are
+  // loaded already is not known later.
+  const auto note = [&] {
+    for (const Target& target : targets) {
+      Note(target.key, status.ok() ? "" : absl::StrCat("the last load failed: ", Text(status)));
+      if (status.ok()) fingerprints_[target.key] = target.fingerprint;
+    }
+    if (status.ok()) LogChange(change);
+    return absl::OkStatus();
+  };
+  OrOutOfMemory(note).IgnoreError();
   return status;
 }
 

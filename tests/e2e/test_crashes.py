@@ -35,7 +35,7 @@ class Crashing:
         self._log = folder / "log"
         self.write(7)
         self.kept = set()  # what the ladder file may keep
-        self.tried = 2  # the last ratio
+        self.tried = 0  # choices
         self.counted = collections.Counter()
 
     def write(self, rows):
@@ -54,8 +54,8 @@ class Crashing:
 
     def choose(self, server):
         """Keeps another ladder; returns whether the daemon answered that it is kept."""
-        self.tried += 0.25
-        choice = f"{self.tried:g}"
+        self.tried += 1
+        choice = f"{1.5 + self.tried / 1000:g}"  # another ratio each time
         self.kept.add(choice)
         run = sluice("ladder", "set", "demo", "--strategy", "geometric", "--ratio", choice,
                      "--keep", "--server", server.admin)

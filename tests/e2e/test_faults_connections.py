@@ -297,6 +297,18 @@ def test_20_kb_of_metadata_is_an_error(server, descriptors_return, mute):
         assert wordy.closed()
 
 
+# CVE-2023-1428: gRPC before 1.53 may abort on them.
+@pytest.mark.parametrize("odd", [
+    {"te": "x"}, {"extra": (":scheme", "x")}, {"extra": ("grpclb_client_stats", "x")},
+], ids=lambda odd: next(iter(odd.values()))[0].strip(":"))
+def test_odd_headers_before_too_much_metadata_end_no_process(server, descriptors_return, odd):
+    odd = dict(odd)
+    extra = [odd.pop("extra")] if "extra" in odd else []
+    with undisturbed(server), Connection(server.grpc) as wordy:
+        end = wordy.call(1, INFER, request(), *extra, ("x-long", "z" * 9_000), **odd)
+        assert end.get("grpc-status") != "0"
+
+
 # A call that has already reached the daemon may end as cancelled.
 @pytest.mark.parametrize("wrong, statuses", [
     ({"extra": ("x-some-bin", "!!!!****")}, ("1", "14")),

@@ -3,6 +3,7 @@
 A drawn sample of them by default, all with `--every-file-fault`.
 """
 
+import concurrent.futures
 import errno
 import os
 import random
@@ -17,7 +18,6 @@ from test_invariance import same
 from waiting import wait_until
 
 INPUTS = text_inputs("And it came to pass")
-TOKEN = "a-token-of-a-test-caller"
 
 
 class Life:
@@ -95,8 +95,11 @@ def test_every_file_operation_may_fail(tmp_path, request, first_seed):
         faults = [(nth, draw.choice([errno.EIO, errno.ENOSPC, errno.EMFILE]))
                   for nth in range(1, count + 1)]
     silent, ended = [], 0
-    for nth, action in faults:
-        lived = life(f"fault-{nth}", nth=nth, action=action)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        lives = list(pool.map(
+            lambda fault: life(f"fault-{fault[0]}-{fault[1]}", nth=fault[0], action=fault[1]),
+            faults))
+    for (nth, action), lived in zip(faults, lives):
         operations = lived.failing.operations()
         fault = f"{errno.errorcode[action]} at {operations[min(nth, len(operations)) - 1]}"
         ended += not lived.started

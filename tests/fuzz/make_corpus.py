@@ -281,6 +281,11 @@ def tokenizer_seeds():
         yield name, (folder / f"{name}.model").read_bytes()
 
 
+def text_seeds():
+    for number, text in enumerate(["And it came to pass", "aaaa", "\u00e9\u4e2d 42!\n", "ab<s>  "]):
+        yield str(number), bytes([number, 0, 0xFF]) + text.encode()
+
+
 def einsum_seeds():
     """Yields the paper's cascades, the example of the notation, and forms that these lack."""
     folder = ROOT / "engine" / "einsum"
@@ -340,6 +345,7 @@ def main():
     seeds += [("callers", *seed) for seed in callers_seeds()]
     seeds += [("certificate", *seed) for seed in certificate_seeds()]
     seeds += [("tokenizer", *seed) for seed in tokenizer_seeds()]
+    seeds += [("text", *seed) for seed in text_seeds()]
     seeds += [("einsum", *seed) for seed in einsum_seeds()]
     seeds += daemon_seeds()
     for old in HERE.glob("corpus/*/seed_*"):

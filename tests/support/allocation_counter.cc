@@ -8,14 +8,20 @@
 namespace {
 
 thread_local int64_t allocations = 0;
+thread_local int64_t failing_allocation = 0;  // its number; 0: none
+thread_local bool (*is_spared)() = nullptr;
 std::atomic<int64_t> allocations_of_all = 0;
 
-void* Allocate(size_t bytes, size_t alignment) {
-  ++allocations;
+// Returns nullptr if there is no memory.
+void* TryAllocate(size_t bytes, size_t alignment) {
+  if (++allocations == failing_allocation && (is_spared == nullptr || !is_spared())) return nullptr;
   allocations_of_all.fetch_add(1, std::memory_order_relaxed);
   // aligned_alloc requires a multiple of the alignment.
-  void* const memory =
-      std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+
+void* Allocate(size_t bytes, size_t alignment) {
+  void* const memory = TryAllocate(bytes, alignment);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
@@ -32,7 +38,7 @@ void* operator new[](size_t bytes, std::align_val_t alignment) {
 }
 // Used by std::stable_sort, for example.
 void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
-  return Allocate(bytes, alignof(std::max_align_t));
+  return TryAllocate(bytes, alignof(std::max_align_t));
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
@@ -47,5 +53,11 @@ namespace sluice {
 
 int64_t Allocations() { return allocations; }
 int64_t AllocationsOfAllThreads() { return allocations_of_all.load(std::memory_order_relaxed); }
+
+FailingAllocation::FailingAllocation(int64_t nth, bool (*spared)()) {
+  failing_allocation = nth > 0 ? allocations + nth : 0;
+  is_spared = spared;
+}
+FailingAllocation::~FailingAllocation() { failing_allocation = 0; }
 
 }  // namespace sluice

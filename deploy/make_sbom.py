@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Prints a CycloneDX list of what an image, or a build from sources, consists of.
+
+    deploy/make_sbom.py --image build/image >sluice.cdx.json
+    deploy/make_sbom.py --sources >sluice-sources.cdx.json
+    deploy/make_sbom.py --gateway >sluice-gateway.cdx.json
+
+An image's tree (deploy/image_tree.sh) has the control data of its Debian packages. The sources need
+the packages of tools/packages-build.txt, whose versions are those of this system; the gateway those
+of deploy/requirements-gateway.txt. The same input gives the same list.
+
+Needs cyclonedx-python-lib (tools/requirements-test.txt).
+"""
+
+import argparse
+import hashlib
+import json
+import pathlib
+import re
+import subprocess
+import uuid
+
+from cyclonedx.model import HashAlgorithm, HashType
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.output.json import JsonV1Dot6
+from packageurl import PackageURL
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DISTRIBUTION = {"distro": "debian-12"}
+
+
+def version():
+    return re.search(r"VERSION (\d+\.\d+\.\d+)", (ROOT / "CMakeLists.txt").read_text())[1]
+
+
+def debian(name, number, architecture, source=None):
+    """Returns the component of a Debian package."""
+    qualifiers = {"arch": architecture, **DISTRIBUTION}
+    if source and source != name:
+        qualifiers["upstream"] = source
+    purl = PackageURL("deb", "debian", name, number, qualifiers)
+    return Component(type=ComponentType.LIBRARY, name=name, version=number, purl=purl,
+                     bom_ref=purl.to_string())
+
+
+def packages_of(tree):
+    for path in sorted((tree / "var/lib/dpkg/status.d").iterdir()):
+        fields = dict(re.findall(r"^([\w-]+): (.*)$", path.read_text(), re.M))
+        source = fields.get("Source", fields["Package"]).split()[0]
+        yield debian(fields["Package"], fields["Version"], fields["Architecture"], source)
+
+
+def programs_of(tree):
+    for path in sorted((tree / "usr/local/bin").iterdir()):
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        yield Component(type=ComponentType.APPLICATION, name=path.name, version=version(),
+                        bom_ref=f"sluice/{path.name}",
+                        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest)])
+
+
+def packages_to_build():
+    names = re.sub(r"#.*", "", (ROOT / "tools/packages-build.txt").read_text()).split()
+    told = subprocess.run(
+        ["dpkg-query", "-W", "-f=${Package} ${Version} ${Architecture} ${source:Package}\n",
+         *names], capture_output=True, text=True, check=True).stdout
+    for line in sorted(told.splitlines()):
+        yield debian(*line.split())
+
+
+def packages_of_python(path):
+    for name, number in re.findall(r"^([\w.-]+)==(\S+)$", path.read_text(), re.M):
+        purl = PackageURL("pypi", name=name.lower().replace("_", "-"), version=number)
+        yield Component(type=ComponentType.LIBRARY, name=name, version=number, purl=purl,
+                        bom_ref=purl.to_string())
+
+
+def made(name, components):
+    """Returns the list as JSON. Its number is that of its contents; it names no time."""
+    bom = Bom(components=components)
+    bom.metadata.component = Component(type=ComponentType.APPLICATION, name=name, version=version(),
+                                       bom_ref=name)
+    contents = "\n".join(sorted(str(each.bom_ref.value) + "".join(h.content for h in each.hashes)
+                                for each in components))
+    bom.serial_number = uuid.uuid5(uuid.NAMESPACE_URL, f"{name}\n{contents}")
+    bom.register_dependency(bom.metadata.component, components)
+    listed = json.loads(JsonV1Dot6(bom).output_as_string())
+    del listed["metadata"]["timestamp"]
+    return json.dumps(listed, indent=1)
+
+
+def of_image(tree):
+    return made("sluice", [*packages_of(tree), *programs_of(tree)])
+
+
+def of_sources():
+    return made("sluice-sources", [*packages_to_build()])
+
+
+def of_gateway():
+    requirements = ROOT / "deploy/requirements-gateway.txt"
+    return made("sluice-gateway", [*packages_of_python(requirements)])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    kind = parser.add_mutually_exclusive_group(required=True)
+    kind.add_argument("--image", type=pathlib.Path, metavar="TREE")
+    kind.add_argument("--sources", action="store_true")
+    kind.add_argument("--gateway", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.image:
+        print(of_image(arguments.image))
+    else:
+        print(of_sources() if arguments.sources else of_gateway())
+
+
+if __name__ == "__main__":
+    main()

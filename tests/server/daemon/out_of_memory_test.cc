@@ -1,0 +1,229 @@
+// Makes allocations of reloads, loads and requests fail, one at a time: the operation fails with an
+// error, nothing is changed or lost, and the daemon serves on.
+//
+// Left out are allocations that libraries do not survive: those by which the hash tables of
+// Debian's Abseil grow, and those of the destructor of JSON values. So are those of other threads,
+// of gRPC among them.
+#include <dlfcn.h>
+#include <execinfo.h>
+
+#include <array>
+#include <functional>
+#include <random>
+#include <set>
+#include <string_view>
+
+#include "base/out_of_memory.h"
+#include "base/status_macros.h"
+#include "config/load.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/calls/wire.h"
+#include "server/daemon/reloader.h"
+#include "server/inference/frontend.h"
+#include "tests/server/daemon/server_fixture.h"
+#include "tests/server/protocol/messages.h"
+#include "tests/support/allocation_counter.h"
+#include "tests/support/checkpoint_writer.h"
+#include "tests/support/recording_observer.h"
+#include "tests/support/temporary_directory.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::Eq;
+
+// Returns whether a hash table grows or a JSON value is destroyed. The binary exports its symbols
+// for this.
+bool NotSurvived() {
+  std::array<void*, 48> frames;
+  const int count = backtrace(frames.data(), static_cast<int>(frames.size()));
+  for (int i = 0; i < count; ++i) {
+    Dl_info info;
+    if (dladdr(frames[static_cast<size_t>(i)], &info) == 0 || info.dli_sname == nullptr) continue;
+    const std::string_view name = info.dli_sname;
+    if (name.find("raw_hash_set") != name.npos) return true;
+    if (name.find("nlohmann") != name.npos && name.find("7destroyE") != name.npos) return true;
+  }
+  return false;
+}
+
+// Runs `attempt` with one allocation failing, for each of the first and of the last `all`, and for
+// `drawn` of the others up to `count`.
+void ForFailures(int64_t count, int64_t all, int64_t drawn,
+                 const std::function<void(int64_t nth)>& attempt) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  std::set<int64_t> failures;
+  for (int64_t nth = 1; nth <= std::min(count, all); ++nth) {
+    failures.insert(nth);
+    failures.insert(count + 1 - nth);
+  }
+  while (std::ssize(failures) < std::min(count, 2 * all + drawn)) {
+    failures.insert(1 + static_cast<int64_t>(random() % static_cast<uint64_t>(count)));
+  }
+  for (const int64_t nth : failures) {
+    SCOPED_TRACE(nth);
+    attempt(nth);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+// Returns the number of allocations of this thread while `run` runs.
+int64_t AllocationsOf(const std::function<void()>& run) {
+  const int64_t before = Allocations();
+  run();
+  return Allocations() - before;
+}
+
+class OutOfMemoryTest : public ::testing::Test {
+ protected:
+  OutOfMemoryTest() {
+    testing::WriteModel(testing::TinyConfig(), 1, kernels::DType::kF32, directory_.path());
+    running_.server = testing::TestDaemon::Options().server;
+    running_.models = {{"m", directory_.path(), 1}};
+    on_disk_ = running_;
+    reloader_.emplace(
+        running_, [this] { return on_disk_; }, &daemon_.server(), &metrics_, log_.get());
+    EXPECT_EQ(reloader_->LoadModels(), absl::OkStatus());
+  }
+
+  const TemporaryDirectory directory_;
+  testing::TestDaemon daemon_;
+  Metrics metrics_{"fake", "1.2.3"};
+  const std::unique_ptr<Log> log_ = *Log::Create({.level = "off"});
+  Config running_;
+  Config on_disk_;
+  std::optional<Reloader> reloader_;
+};
+
+TEST_F(OutOfMemoryTest, AReloadThatFailsChangesNothing) {
+  Config changed = running_;
+  changed.server.lifecycle.drain_delay_us = 5;
+  changed.models.push_back({"second", directory_.path(), 1});
+  const auto reload = [this](const Config& to, int64_t failing_allocation = 0) {
+    on_disk_ = to;
+    const FailingAllocation failing(failing_allocation, NotSurvived);
+    return reloader_->Reload();
+  };
+  const int64_t count = AllocationsOf([&] { ASSERT_TRUE(reload(changed).ok()); });
+  ASSERT_TRUE(reload(running_).ok());
+  int64_t failed = 0;
+  ForFailures(count, /*all=*/200, /*drawn=*/300, [&](int64_t nth) {
+    const absl::Status status = reload(changed, nth).status();
+    const size_t models = daemon_.engine().Models().size();
+    if (status.ok()) {  // it was done without
+      ASSERT_EQ(models, 2u);
+      ASSERT_TRUE(reload(running_).ok());
+      return;
+    }
+    ++failed;
+    EXPECT_EQ(models, 1u) << status;
+    EXPECT_EQ(daemon_.server().lifecycle().drain_delay_us, 0) << status;
+    EXPECT_FALSE(status.message().empty());
+  });
+  EXPECT_GT(failed, 100);
+  EXPECT_TRUE(reload(changed).ok());
+  EXPECT_EQ(daemon_.engine().Models().size(), 2u);
+}
+
+TEST_F(OutOfMemoryTest, AConfigurationThatFailsToBeReadIsAnError) {
+  constexpr char kText[] =
+      "models:\n  - {name: m, path: /m, ladder: {strategy: geometric}}\n"
+      "server:\n  grpc: {max_rows: 7}\n  log: {level: warn}\n";
+  const auto load = [&] {
+    return OrOutOfMemory([&] {
+      Config config;
+      Origins origins;
+      return LoadYaml(kText, "f.yaml", &config, &origins);
+    });
+  };
+  const int64_t count = AllocationsOf([&] { ASSERT_EQ(load(), absl::OkStatus()); });
+  ForFailures(count, /*all=*/2000, /*drawn=*/0, [&](int64_t nth) {
+    absl::Status status;
+    {
+      const FailingAllocation failing(nth, NotSurvived);
+      status = load();
+    }
+    EXPECT_FALSE(status.message().empty() && !status.ok());
+  });
+}
+
+// Requests that are parsed, validated and submitted on the test's thread. What is counted is what
+// comes before the engine admits a request; the indices of its queue have to find memory.
+class RequestsOutOfMemoryTest : public ::testing::Test {
+ protected:
+  class Refusals : public RefusalObserver {
+    void OnRefused(std::string_view model, std::string_view reason) override {}
+  };
+
+  RequestsOutOfMemoryTest() { health_.SetReady(true); }
+
+  absl::StatusOr<RequestId> Submit(const grpc::ByteBuffer& bytes,
+                                   const std::shared_ptr<RecordingSink>& sink,
+                                   int64_t failing_allocation = 0) {
+    CallContext call;
+    call.received = Clock::Real()->Now();
+    call.peer = "ipv4:127.0.0.1:1";
+    inference::ModelInferRequest message;
+    MemoryShare parsed;
+    const FailingAllocation failing(failing_allocation, NotSurvived);
+    began_ = Allocations();
+    SLUICE_RETURN_IF_ERROR(frontend_.Read(bytes, call, &message, &parsed));
+    return frontend_.Submit(message, std::move(call), [&](ReplySpec, MemoryShare unread) {
+      submitting_ = Allocations();
+      return sink;
+    });
+  }
+
+  testing::TestDaemon daemon_;
+  Refusals refusals_;
+  TransferWatch transfers_{std::chrono::hours(1), "test", Clock::Real()};
+  Health health_{&transfers_};
+  ReplyThread replies_;
+  JobPool preparations_{{.threads = 1, .max_waiting = 1}};
+  CallMemory memory_{1 << 20, 1 << 20, {}};
+  InferenceFrontend frontend_{{},        std::chrono::seconds(1), &daemon_.engine(), Clock::Real(),
+                              &replies_, &preparations_,          &memory_,          &refusals_,
+                              &health_};
+  // The allocations when the last call began and when it made its sink.
+  int64_t began_ = 0;
+  int64_t submitting_ = 0;
+};
+
+TEST_F(RequestsOutOfMemoryTest, ARequestThatFailsLeavesNothingBehind) {
+  const inference::ModelInferRequest messages[] = {testing::IdsRequest({1, 2, 3, 4}),
+                                                   testing::TextRequest(std::string(30, 'x'))};
+  for (const inference::ModelInferRequest& message : messages) {
+    grpc::ByteBuffer bytes;
+    ASSERT_EQ(Serialize(message, &bytes), absl::OkStatus());
+    const auto whole = std::make_shared<RecordingSink>();
+    ASSERT_TRUE(Submit(bytes, whole).ok());
+    // The request itself is made after the sink and before it is admitted.
+    const int64_t count = submitting_ - began_ + 1;
+    whole->AwaitDone();
+    ForFailures(count, /*all=*/1000, /*drawn=*/0, [&](int64_t nth) {
+      const auto sink = std::make_shared<RecordingSink>();
+      const absl::StatusOr<RequestId> id = Submit(bytes, sink, nth);
+      if (id.ok()) return sink->AwaitDone();
+      EXPECT_EQ(sink->done_calls(), 0);
+      EXPECT_THAT(id.status().code(), AnyOf(Eq(absl::StatusCode::kResourceExhausted),
+                                            Eq(absl::StatusCode::kInvalidArgument)))
+          << id.status();
+      EXPECT_EQ(memory_.parsed.used(), 0);
+      EXPECT_EQ(memory_.unread.used(), 0);
+      const ModelStats stats = daemon_.engine().Stats()[0];
+      EXPECT_EQ(stats.queued_bytes, 0);
+      EXPECT_EQ(stats.waiting_requests + stats.running_requests, 0);
+    });
+    const auto after = std::make_shared<RecordingSink>();
+    ASSERT_TRUE(Submit(bytes, after).ok());
+    after->AwaitDone();
+    EXPECT_EQ(after->tokens().size(), whole->tokens().size());
+  }
+}
+
+}  // namespace
+}  // namespace sluice
