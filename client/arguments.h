@@ -44,6 +44,7 @@ struct TaskArguments : RequestArguments {
   bool texts_from_input = false;    // the texts are the lines of standard input
   std::string query;                // of rerank
   std::optional<std::string> pair;  // of classify: the second text of each pair
+  bool sparse = false;              // of embed: terms and weights in place of a vector
   int32_t top = 0;                  // of rerank: the number of documents to show; 0 means all
   bool json = false;
 };

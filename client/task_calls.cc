@@ -88,6 +88,27 @@ absl::Status AppendTokens(const inference::ModelInferResponse& response, size_t 
   return absl::OkStatus();
 }
 
+absl::Status AppendTerms(const inference::ModelInferResponse& response, size_t rows,
+                         std::vector<std::vector<Term>>* all) {
+  SLUICE_ASSIGN_OR_RETURN(const Tensors tensors, DecodeOutputs(response));
+  const Tensor* const shape = FindTensor(tensors, "sparse_ids");
+  const auto width = shape != nullptr && shape->shape.size() == 2 ? shape->shape[1] : 0;
+  const size_t count = rows * static_cast<size_t>(width);
+  const auto* ids = ValuesOf<int32_t>(tensors, "sparse_ids", count);
+  const auto* weights = ValuesOf<float>(tensors, "sparse_weights", count);
+  if (ids == nullptr || weights == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the model ", response.model_name(), " returns no sparse embedding"));
+  }
+  for (size_t row = 0; row < rows; ++row) {
+    std::vector<Term>& terms = all->emplace_back();
+    for (size_t i = row * width; i < (row + 1) * width && (*ids)[i] >= 0; ++i) {
+      terms.push_back({(*ids)[i], (*weights)[i]});
+    }
+  }
+  return absl::OkStatus();
+}
+
 // Calls the model for a part of the texts after another one, as many as one request may have.
 // `fill` puts a part into a request, and `take` takes its rows from the response.
 absl::Status ForParts(
@@ -104,6 +125,25 @@ absl::Status ForParts(
     SLUICE_RETURN_IF_ERROR(take(response, rows));
   }
   return absl::OkStatus();
+}
+
+// Returns what `append` makes of each text's row.
+template <typename Value>
+absl::StatusOr<std::vector<std::vector<Value>>> RowsOf(
+    const Connection& connection, const inference::ModelInferRequest& base,
+    const std::vector<std::string>& texts,
+    absl::Status (*append)(const inference::ModelInferResponse&, size_t,
+                           std::vector<std::vector<Value>>*)) {
+  std::vector<std::vector<Value>> all;
+  SLUICE_RETURN_IF_ERROR(ForParts(
+      connection, base, texts,
+      [](const std::vector<std::string>& part, inference::ModelInferRequest* filled) {
+        SetTexts("text_input", part, filled);
+      },
+      [&](const inference::ModelInferResponse& response, size_t rows) {
+        return append(response, rows, &all);
+      }));
+  return all;
 }
 
 // Returns the value of the prompt's parameter: the name if the model has it, else none.
@@ -171,16 +211,17 @@ absl::StatusOr<std::vector<std::vector<LabelledToken>>> LabelTokens(
   if (!base.parameters().contains("activation")) {
     (*base.mutable_parameters())["activation"].set_string_param("softmax");
   }
-  std::vector<std::vector<LabelledToken>> all;
-  SLUICE_RETURN_IF_ERROR(ForParts(
-      connection, base, texts,
-      [](const std::vector<std::string>& part, inference::ModelInferRequest* filled) {
-        SetTexts("text_input", part, filled);
-      },
-      [&](const inference::ModelInferResponse& response, size_t rows) {
-        return AppendTokens(response, rows, &all);
-      }));
-  return all;
+  return RowsOf<LabelledToken>(connection, base, texts, AppendTokens);
+}
+
+absl::StatusOr<std::vector<std::vector<Term>>> SparseTerms(
+    const Connection& connection, const inference::ModelInferRequest& request,
+    const std::vector<std::string>& texts) {
+  inference::ModelInferRequest base = request;
+  for (const char* const output : {"sparse_ids", "sparse_weights"}) {
+    base.add_outputs()->set_name(output);
+  }
+  return RowsOf<Term>(connection, base, texts, AppendTerms);
 }
 
 absl::StatusOr<std::vector<double>> Relevances(const Connection& connection,

@@ -1,6 +1,7 @@
 // Calls a model for texts, as many at a time as one request may have, and collects the rows.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +30,15 @@ struct TextCall {
 };
 absl::StatusOr<TextRows> CallForTexts(const Connection& connection, const TextCall& call,
                                       const std::vector<std::string>& texts);
+
+// Returns the terms of each text, the heaviest first, that a masked language model gives it.
+struct Term {
+  int32_t id;
+  float weight;
+};
+absl::StatusOr<std::vector<std::vector<Term>>> SparseTerms(
+    const Connection& connection, const inference::ModelInferRequest& request,
+    const std::vector<std::string>& texts);
 
 // Returns the score of each document for the query: of the pairs if the model is a cross-encoder,
 // else the cosines of embeddings.

@@ -29,6 +29,7 @@ absl::Status ReadTask(const TaskFlags& flags, TaskArguments* task) {
   task->json = flags.json;
   task->query = flags.query;
   task->pair = flags.pair;
+  task->sparse = flags.sparse;
   task->texts = flags.texts;
   task->texts_from_input = flags.texts == std::vector<std::string>{"-"};
   if (task->texts_from_input) task->texts.clear();
@@ -46,7 +47,11 @@ void AddTaskCommands(TasksFlags* flags, CLI::App* app) {
               "Example: sluice embed --prompt-name query \"Who opened the gate?\" --json",
               &flags->embed, app);
   embed->add_option("TEXT", flags->embed.texts, Help(kTextsHelp))->required();
-  AddParameterFlags({"pooling", "normalize", "dimensions", "prompt_name", "truncate", "priority"},
+  embed->add_flag("--sparse", flags->embed.sparse,
+                  Help("The terms of the vocabulary with their weights (SPLADE), the heaviest "
+                       "first, of a masked language model."));
+  AddParameterFlags({"pooling", "normalize", "dimensions", "max_active_dims", "prompt_name",
+                     "truncate", "priority"},
                     &flags->embed.parameters, embed);
 
   CLI::App* rerank = AddTask(

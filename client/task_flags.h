@@ -20,6 +20,7 @@ struct TaskFlags {
   std::string model;
   std::string model_version;
   ParameterFlags parameters;
+  bool sparse = false;  // of embed
   bool json = false;
 };
 

@@ -46,12 +46,39 @@ int CompleteTask(const Arguments& arguments, const Connection& connection, const
   return CompleteRequest(*task, arguments, connection, console, &task->request);
 }
 
+int RunSparse(const TaskArguments& task, const Arguments& arguments, const Connection& connection,
+              const Console& console) {
+  const auto rows = SparseTerms(connection, task.request, task.texts);
+  if (!rows.ok()) return Fail(rows.status(), arguments, console);
+  Table table({"TEXT", "TERMS", "HEAVIEST"});
+  for (size_t i = 0; i < task.texts.size(); ++i) {
+    json ids = json::array(), weights = json::array();
+    std::string first;
+    for (const Term& term : (*rows)[i]) {
+      if (ids.size() < kShownValues) {
+        absl::StrAppendFormat(&first, "%s%d:%.6f", ids.empty() ? "" : " ", term.id, term.weight);
+      }
+      ids.push_back(term.id);
+      weights.push_back(term.weight);
+    }
+    if (task.json) {
+      *console.out << JsonLine(
+          {{"text", task.texts[i]}, {"sparse_ids", ids}, {"sparse_weights", weights}});
+      continue;
+    }
+    table.AddRow({Shown(task.texts[i]), absl::StrCat(ids.size()), first});
+  }
+  if (!task.json) *console.out << table.Render();
+  return kExitOk;
+}
+
 }  // namespace
 
 int RunEmbed(const Arguments& arguments, const Connection& connection, const Console& console) {
   TaskArguments task;
   const int code = CompleteTask(arguments, connection, console, &task);
   if (code != kExitOk) return code;
+  if (task.sparse) return RunSparse(task, arguments, connection, console);
   const auto rows =
       CallForTexts(connection, {.request = task.request, .output = "embedding"}, task.texts);
   if (!rows.ok()) return Fail(rows.status(), arguments, console);

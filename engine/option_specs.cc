@@ -73,7 +73,7 @@ const std::vector<OptionSpec<LadderOptions>>& OptionSpecs<LadderOptions>() {
                     "Buckets, never the maximum, are dropped while the plans and the activations "
                     "of the ladder need more memory than this: at first the largest, later those "
                     "of the least benefit per MiB. The maximum itself is made smaller at start "
-                    "unless batch.max_batch_tokens or the model demands it. 0: no limit."),
+                    "unless engine.batch.max_batch_tokens or the model demands it. 0: no limit."),
       SLUICE_OPTION(warm_up_us, Duration(600 * kSecondUs),
                     "How long buckets are prepared and timed, from the smallest on, before a model "
                     "is ready. The plan of the largest is always ready, and the smallest is timed. "
@@ -95,14 +95,15 @@ template <>
 const std::vector<OptionSpec<BatchOptions>>& OptionSpecs<BatchOptions>() {
   using S = BatchOptions;
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
-      SLUICE_OPTION(policy, Choice<PolicyKind>{},
-                    "How batches are formed. cut_and_fill: packed, the most useful tokens per "
-                    "measured time. The others exist for comparisons: fifo_packed: "
-                    "packed, the longest prefix of the queue; padded_buckets: rectangles of a "
-                    "power of two of rows, whose positions ladder.strategy chooses, of the first "
-                    "sequence and those whose length rounds up alike; static_padded: rectangles as "
-                    "wide as the model's "
-                    "longest sequence, with rows rounded up to powers of two."),
+      SLUICE_OPTION(
+          policy, Choice<PolicyKind>{},
+          "How batches are formed. cut_and_fill: packed, the most useful tokens per "
+          "measured time. The others exist for comparisons: fifo_packed: "
+          "packed, the longest prefix of the queue; padded_buckets: rectangles of a "
+          "power of two of rows, whose positions engine.ladder.strategy chooses, of the first "
+          "sequence and those whose length rounds up alike; static_padded: rectangles as "
+          "wide as the model's "
+          "longest sequence, with rows rounded up to powers of two."),
       SLUICE_OPTION(max_batch_tokens, Count(0, kMostTokens),
                     "The most tokens in a step batch, and so the largest bucket. Longer prompts "
                     "are cut; only models with attention in both directions, and policies other "

@@ -157,6 +157,10 @@ constexpr ParameterInfo kTable[] = {
      .if_absent = "all",
      .help = "Cuts embeddings to their first values, before they are normalised, for models that "
              "are trained for it (Matryoshka)."},
+    {.name = "max_active_dims",
+     .field = FIELD(states.max_active_dims),
+     .range = {.min = 1, .max = kMostSparseTerms},
+     .help = "Cuts sparse embeddings to their heaviest terms."},
     {.name = "prompt_name",
      .field = FIELD(prompt_name),
      .if_absent = "the model's default_prompt_name; without it none",

@@ -31,7 +31,10 @@ enum OutputMask : uint32_t {
   kOutputTokenScores = 1u << 9,      // scores of the model's classifier of tokens
   kOutputCandidateOrder = 1u << 10,  // the places of the candidates, the best first
   kOutputTokenStates = 1u << 11,     // an embedding of each token of the prompt
+  kOutputSparse = 1u << 12,          // the heaviest terms of the prompt (SPLADE)
 };
+
+inline constexpr int32_t kMostSparseTerms = 1024;  // of a row
 
 // W3C traceparent, passed through; all zero when the caller sent none.
 struct TraceContext {
@@ -64,6 +67,7 @@ struct StateRules {
   int32_t first_pooled = 0;  // the first position that counts for it; below the rows' lengths
   int32_t dimensions = 0;    // of the embedding, which is cut to its first ones; 0: all
   bool normalize = false;    // scales the embedding to length 1, after the cut
+  int32_t max_active_dims = kMostSparseTerms;  // of a sparse embedding: its heaviest terms
   ScoreScale scores = ScoreScale::kRaw;
   ScoreScale candidates = ScoreScale::kRaw;  // kRaw or kLogSoftmax
 };
@@ -185,6 +189,9 @@ struct Reply {
   std::vector<float> scores;            // [rows, labels]
   std::vector<float> token_scores;      // [sum of lengths, labels]
   std::vector<float> token_states;      // [sum of lengths, token_embedding_size]
+  std::vector<int32_t> sparse_counts;   // [rows], the terms of each row
+  std::vector<int32_t> sparse_ids;      // [rows, max_active_dims], the heaviest first
+  std::vector<float> sparse_weights;    // like sparse_ids
   std::vector<float> candidate_scores;  // in the order of Request::candidates
   // It is as long as candidate_scores. Each row has the indexes into its candidates, in the order
   // of choice, and then -1 for those that were not chosen.

@@ -56,12 +56,20 @@ struct SampledRow {
   int32_t pool = 0;
   double* diverse_scratch = nullptr;  // [kernels::DiverseScratch(pool, num_top)]
   float* logits = nullptr;            // [vocab]; nullptr if not wanted
+  // [vocab], each of which becomes the logit if that is larger; nullptr if not wanted. Needs a
+  // target. Rows of a sequence share it.
+  float* peaks = nullptr;
   // The target or the drawn token, and its log-probability. Required.
   kernels::SampleResult* result = nullptr;
 
   // Returns how many of the best tokens are found.
   int32_t num_pool() const { return diversity > 0 ? pool : num_top; }
 };
+
+// Raises the peaks [begin, end) to the logits that are larger.
+inline void RaiseTo(const float* logits, int64_t begin, int64_t end, float* peaks) {
+  for (int64_t i = begin; i < end; ++i) peaks[i] = logits[i] > peaks[i] ? logits[i] : peaks[i];
+}
 
 // The wanted sum of the states behind the last norm of consecutive positions: for one position its
 // state. It is one chain of additions in double, by ascending position, so that it has the same

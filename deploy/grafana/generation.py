@@ -103,5 +103,32 @@ DASHBOARD = Dashboard(
                 ),
             ],
         ),
+        (
+            "Exclusive self attention",
+            [
+                series(
+                    "Own value in attention's output",
+                    "short",
+                    (f"avg by (model, layer) (sluice_xsa_cos_sim{MODEL})", "{{model}}, {{layer}}"),
+                    about="xsa_cos_sim by layer: the length of the output along the token's own "
+                          "value. Mean of the requests that asked for it.",
+                ),
+                series(
+                    "Share of the output",
+                    "percentunit",
+                    (
+                        f"avg by (model, layer) (sluice_xsa_proj_frac{MODEL})",
+                        "{{model}}, {{layer}}",
+                    ),
+                    about="xsa_proj_frac by layer: the same as a share of the output's length.",
+                ),
+                series(
+                    "Diagnosed positions",
+                    "short",
+                    (rate("sluice_xsa_positions_total", by="model"), "{{model}}"),
+                    about="Per second. The means are of all positions so far.",
+                ),
+            ],
+        ),
     ],
 )

@@ -3,6 +3,8 @@
 from panels import Dashboard, histogram, series, stat
 from queries import BAD_HIGH, DAEMON, MODEL, VARIABLES, mean, quantiles, rate
 
+GATEWAY = '{job="sluice-gateway"}'
+
 # Refusals know no version, and no model if the caller's did not exist.
 REJECTED = '{job="sluice",model=~"$model|",pod=~"$pod"}'
 
@@ -151,6 +153,29 @@ DASHBOARD = Dashboard(
                     "Versions of the daemon",
                     "none",
                     (f"count by (version) (sluice_build_info{DAEMON})", "{{version}}"),
+                ),
+            ],
+        ),
+        (
+            "Gateway for HTTP",
+            [
+                series(
+                    "Gateway: answers by code",
+                    "reqps",
+                    (rate("sluice_gateway_requests_total", GATEWAY, "code"), "{{code}}"),
+                    about="499: the caller went away.",
+                    stacked=True,
+                ),
+                series(
+                    "Gateway: latency",
+                    "s",
+                    *quantiles("sluice_gateway_request_duration_seconds", GATEWAY),
+                    about="From the head of a request to the end of its answer; streams too.",
+                ),
+                series(
+                    "Gateway: requests in progress",
+                    "short",
+                    (f"sum by (pod) (sluice_gateway_requests_in_flight{GATEWAY})", "{{pod}}"),
                 ),
             ],
         ),

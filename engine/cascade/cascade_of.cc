@@ -135,6 +135,15 @@ class CascadeMaker {
     return einsum::Lower(pool, {{"Y", y}}, "attention");
   }
 
+  // Of a sequence's rows l with blocks n of i values: Y[l, n] = X[n, l].
+  einsum::Cascade operator()(const ExchangeOp& op) const {
+    CascadeBuilder out("exchange");
+    out.Rank("b", {"sequences"}).Rank("l", {"", op.tokens}).Rank("n", {"", op.tokens});
+    out.Rank("i", {"", Width(op.in) / op.tokens});
+    out.Input("X", {"b", "n", "l", "i"}).Copy("Y[b,l,n,i]", "X[b,n,l,i]");
+    return std::move(out).Build("Y");
+  }
+
   einsum::Cascade operator()(const ActivationOp& op) const {
     CascadeBuilder out = Rows("activation", "i", Width(op.in));
     out.Input("X", {"t", "i"});
@@ -285,6 +294,7 @@ einsum::AttentionShape AttentionShapeOf(const AttentionOp& op, const ModelConfig
                                   .scale = config.score_scale > 0 ? op.scale : usual,
                                   .soft_cap = op.soft_cap,
                                   .bias = op.relative_bias.present(),
+                                  .silu_share = op.silu_share,
                                   .gate = !op.xsa_gate.empty(),
                                   .kv_bytes_per_value = options.kv_bytes};
   if (op.xsa) {

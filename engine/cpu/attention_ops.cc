@@ -54,6 +54,7 @@ class CpuAttention final : public CpuOp {
               .soft_cap = op.soft_cap,
               .bias = bias_ == nullptr ? nullptr : bias_->data(),
               .bias_positions = static_cast<int32_t>(config.max_positions),
+              .silu_share = op.silu_share,
               .xsa = XsaFormOf(config, op),
               .xsa_eps = config.xsa.eps,
               .xsa_gate = gate_.empty() ? nullptr : gate_.data(),

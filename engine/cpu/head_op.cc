@@ -22,7 +22,8 @@ using kernels::kHeadRows;
 
 // Returns whether the answer of the row needs all of its logits.
 bool NeedsLogits(const SampledRow& row, int64_t vocab) {
-  if (row.logits != nullptr || row.num_pool() > kernels::kMostBest) return true;
+  if (row.logits != nullptr || row.peaks != nullptr) return true;
+  if (row.num_pool() > kernels::kMostBest) return true;
   if (row.target >= 0) return false;
   const int64_t candidates = kernels::CandidatesToDraw(row.params, vocab);
   return row.edits != nullptr || candidates == 0 || candidates > kernels::kMostBest;
@@ -131,6 +132,22 @@ class CpuHead final : public CpuOp {
       }
     };
     run.context.pool->ParallelFor(rows, 1, answer);
+    RaisePeaks(run, first, std::span(wanted.data(), rows));
+  }
+
+  // Columns are divided among threads, because rows may share their peaks.
+  void RaisePeaks(const StepRun& run, size_t first, std::span<const kernels::HeadRow> rows) const {
+    constexpr int64_t kColumns = 4096;
+    const std::span<const SampledRow> sampled = run.batch.sampled().subspan(first, rows.size());
+    const auto has = [](const SampledRow& row) { return row.peaks != nullptr; };
+    if (std::none_of(sampled.begin(), sampled.end(), has)) return;
+    const auto raise = [&](int64_t begin, int64_t end, int /*worker*/) {
+      const int64_t column = begin * kColumns, past = std::min(end * kColumns, head_.n());
+      for (size_t i = 0; i < rows.size(); ++i) {
+        if (has(sampled[i])) RaiseTo(rows[i].logits, column, past, sampled[i].peaks);
+      }
+    };
+    run.context.pool->ParallelFor(kernels::CeilDiv(head_.n(), kColumns), 1, raise);
   }
 
   // Answers a row from the result of the head.

@@ -92,6 +92,8 @@ class CpuLowering {
     return MakeCpuActivation(op, Width(op.in), quantizes_[op_]);
   }
 
+  CpuOpOr operator()(const ExchangeOp& op) { return MakeCpuExchange(op, Width(op.in)); }
+
   CpuOpOr operator()(const MixOp& op) {
     SLUICE_ASSIGN_OR_RETURN(auto a_weight, MixWeight(op.a_weight, op));
     SLUICE_ASSIGN_OR_RETURN(auto b_weight, MixWeight(op.b_weight, op));

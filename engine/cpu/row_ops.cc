@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/embedding.h"
+#include "kernels/cpu/exchange.h"
 #include "kernels/cpu/mix.h"
 #include "kernels/cpu/norm.h"
 
@@ -152,6 +153,23 @@ class CpuActivation final : public CpuOp {
   bool quantizes_;
 };
 
+class CpuExchange final : public CpuOp {
+ public:
+  CpuExchange(const ExchangeOp& op, int64_t width) : op_(op), width_(width) {}
+
+  void Execute(const StepRun& run) const override {
+    kernels::Exchange(run.context, {.in = run.buffer(op_.in),
+                                    .places = run.batch.sequence_rows(),
+                                    .tokens = op_.tokens,
+                                    .block = width_ / op_.tokens,
+                                    .out = run.buffer(op_.out)});
+  }
+
+ private:
+  ExchangeOp op_;
+  int64_t width_;
+};
+
 class CpuMix final : public CpuOp {
  public:
   CpuMix(const MixOp& op, int64_t width, std::vector<float> a_weight, std::vector<float> b_weight)
@@ -197,6 +215,10 @@ std::unique_ptr<const CpuOp> MakeCpuLinear(const LinearOp& op, kernels::PackedWe
 std::unique_ptr<const CpuOp> MakeCpuActivation(const ActivationOp& op, int64_t width,
                                                bool quantizes) {
   return std::make_unique<CpuActivation>(op, width, quantizes);
+}
+
+std::unique_ptr<const CpuOp> MakeCpuExchange(const ExchangeOp& op, int64_t width) {
+  return std::make_unique<CpuExchange>(op, width);
 }
 
 std::unique_ptr<const CpuOp> MakeCpuMix(const MixOp& op, int64_t width, std::vector<float> a_weight,

@@ -1,4 +1,4 @@
-// Ops that treat each row by itself: inputs, norms, projections, activations.
+// Ops without KV pages: inputs, norms, projections, activations, and the exchange between rows.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,7 @@ std::unique_ptr<const CpuOp> MakeCpuLinear(const LinearOp& op, kernels::PackedWe
                                            std::vector<float> bias, bool quantizes);
 std::unique_ptr<const CpuOp> MakeCpuActivation(const ActivationOp& op, int64_t width,
                                                bool quantizes);
+std::unique_ptr<const CpuOp> MakeCpuExchange(const ExchangeOp& op, int64_t width);
 // `a_weight` and `b_weight` are [width], or empty.
 std::unique_ptr<const CpuOp> MakeCpuMix(const MixOp& op, int64_t width, std::vector<float> a_weight,
                                         std::vector<float> b_weight);

@@ -180,7 +180,8 @@ void AttentionTrial<T>::Expect(const Sequence& sequence, const std::vector<doubl
                                                     .window = shape_.window,
                                                     .soft_cap = shape_.soft_cap,
                                                     .bias = narrow_bias,
-                                                    .bias_positions = shape_.max_positions};
+                                                    .bias_positions = shape_.max_positions,
+                                                    .silu_share = shape_.silu_share};
   const double dim = shape_.head_dim;
   const std::vector<double> v = Wide(sequence.v);
   const std::vector<double> y =
@@ -267,6 +268,7 @@ absl::Status AttentionTrial<T>::Check(const AttentionCandidate<T>& candidate,
                  .soft_cap = shape_.soft_cap,
                  .bias = tensors_.bias,
                  .bias_positions = shape_.max_positions,
+                 .silu_share = shape_.silu_share,
                  .xsa = {.form = shape_.xsa, .eps = shape_.eps, .gate = tensors_.gate},
                  .scratch = inputs.scratch,
                  .out = static_cast<T*>(out)});

@@ -94,7 +94,7 @@ cuda::SampleRequest RequestOf(const SampledRow& row) {
   return {.params = row.params, .target = row.target, .num_top = row.num_pool()};
 }
 
-bool WantsLogits(const SampledRow& row) { return row.logits != nullptr; }
+bool WantsLogits(const SampledRow& row) { return row.logits != nullptr || row.peaks != nullptr; }
 
 }  // namespace
 
@@ -525,6 +525,7 @@ void CudaHead<T>::DeliverRun(const StepBatch& batch, const Run& run,
     const cuda::SampleOutcome& outcome = fetched.outcomes[run.begin.outcomes + i];
     *row.result = {outcome.token, outcome.logprob};
     if (row.logits != nullptr) std::copy_n(fetched.logits + logits, vocab_, row.logits);
+    if (row.peaks != nullptr) RaiseTo(fetched.logits + logits, 0, vocab_, row.peaks);
     if (outcome.token >= 0) {  // otherwise there are no candidates
       std::copy_n(fetched.top_ids + top, row.num_top, row.top_ids);
       std::copy_n(fetched.top_logprobs + top, row.num_top, row.top_logprobs);

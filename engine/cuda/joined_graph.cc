@@ -50,7 +50,8 @@ class Joiner {
       } else if (auto* attention = std::get_if<AttentionOp>(&op)) {
         if (attention->out == last) attention->out = result;
       } else if (auto* activation = std::get_if<ActivationOp>(&op)) {
-        if (activation->out == last) activation->out = result;
+        // Activations of the joined layers themselves stay in place.
+        if (activation->out == last && activation->in != last) activation->out = result;
       }
       ops.push_back(std::move(op));
     }

@@ -56,7 +56,8 @@ std::string ToString(const AttentionShape& shape) {
                       shape.xsa == kernels::XsaForm::kOff ? "" : ", XSA",
                       shape.gated ? " with gates" : "",
                       shape.window == 0 ? "" : absl::StrCat(", window ", shape.window),
-                      shape.soft_cap == 0 ? "" : ", soft cap", shape.biased ? ", bias" : "");
+                      shape.soft_cap == 0 ? "" : ", soft cap", shape.biased ? ", bias" : "",
+                      shape.silu_share == 0 ? "" : ", SiLU");
 }
 
 float AttentionShape::ScoreScale() const {

@@ -28,6 +28,7 @@ struct AttentionShape {
   float soft_cap = 0;
   float scale = 0;  // 0 for 1 / sqrt(head_dim)
   bool biased = false;
+  float silu_share = 0;  // 0 for the softmax
 
   float ScoreScale() const;
   auto operator<=>(const AttentionShape&) const = default;

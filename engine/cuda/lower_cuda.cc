@@ -19,6 +19,7 @@
 #include "engine/model/rope.h"
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/embedding.h"
+#include "kernels/cuda/exchange.h"
 #include "kernels/cuda/mix.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/projection.h"
@@ -209,7 +210,8 @@ class Lowering {
                                              .window = static_cast<int32_t>(op.window),
                                              .soft_cap = op.soft_cap,
                                              .scale = op.scale,
-                                             .biased = bias != nullptr},
+                                             .biased = bias != nullptr,
+                                             .silu_share = op.silu_share},
                                             {.gate = xsa.gate, .bias = bias}));
     return [op, kernel, xsa, bias, positions, heads, stride = RowStride(op.q)](
                const StepPlace<T>& place, Stream& stream) {
@@ -228,6 +230,7 @@ class Lowering {
           .soft_cap = op.soft_cap,
           .bias = bias,
           .bias_positions = positions,
+          .silu_share = op.silu_share,
           .xsa = xsa,
           .scratch = place.template at<float>(place.layout.attention_scratch),
           .out = place.buffer(op.out)};
@@ -252,6 +255,19 @@ class Lowering {
                                  .rows = place.rows(),
                                  .out = place.buffer(op.out)});
     };
+  }
+
+  CudaOpOr operator()(const ExchangeOp& op) {
+    const int32_t tokens = op.tokens, block = Width(op.in) / op.tokens;
+    return CudaOp<T>([op, tokens, block](const StepPlace<T>& place, Stream& stream) {
+      cuda::Exchange<T>(stream,
+                        {.in = place.buffer(op.in),
+                         .places = place.template at<const int32_t>(place.layout.sequence_rows),
+                         .tokens = tokens,
+                         .block = block,
+                         .rows = place.rows(),
+                         .out = place.buffer(op.out)});
+    });
   }
 
   CudaOpOr operator()(const MixOp& op) {

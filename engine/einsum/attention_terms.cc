@@ -76,9 +76,15 @@ TermId AttentionTerm(TermPool& pool, const AttentionShape& shape) {
     }
   }
   const TermId scores = Scores(pool, shape);
-  const TermId max = pool.Reduce(Op::kMax, "m", scores, where);
-  const TermId weight = pool.Unary(Function::kExp, pool.Map(Op::kSubtract, scores, max));
-  const TermId share = pool.Map(Op::kDivide, weight, pool.Reduce(Op::kAdd, "m", weight, where));
+  TermId share;
+  if (shape.silu_share != 0) {
+    const TermId silu = pool.Map(Op::kMultiply, scores, pool.Unary(Function::kSigmoid, scores));
+    share = pool.Map(Op::kMultiply, silu, pool.Constant(shape.silu_share));
+  } else {
+    const TermId max = pool.Reduce(Op::kMax, "m", scores, where);
+    const TermId weight = pool.Unary(Function::kExp, pool.Map(Op::kSubtract, scores, max));
+    share = pool.Map(Op::kDivide, weight, pool.Reduce(Op::kAdd, "m", weight, where));
+  }
   const TermId values = pool.Input({.name = "V",
                                     .ranks = {"b", "m", "h", "f"},
                                     .home = Home::kKv,

@@ -28,10 +28,11 @@ constexpr auto EnumNamesOf(XsaForm) {
 
 struct AttentionShape {
   bool causal = true;
-  int64_t window = 0;   // admits only keys that are fewer than `window` positions away; 0 for all
-  double scale = 1;     // of scores; 1 leaves it out
-  double soft_cap = 0;  // of scores; 0 leaves it out
-  bool bias = false;    // an input R[h,g,p,m], which is added to scores
+  int64_t window = 0;     // admits only keys that are fewer than `window` positions away; 0 for all
+  double scale = 1;       // of scores; 1 leaves it out
+  double soft_cap = 0;    // of scores; 0 leaves it out
+  bool bias = false;      // an input R[h,g,p,m], which is added to scores
+  double silu_share = 0;  // weights are this times SiLU of scores; 0: their softmax
   bool query_gain = false;  // an input C[h,g], by which scores are multiplied
   XsaForm xsa = XsaForm::kNone;
   bool gate = false;  // an input W[h,g], g above

@@ -119,7 +119,7 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(
   const int64_t bytes = file.get() < 0 ? -1 : CutToLines(file.get());
   if (bytes < 0) {
     return absl::UnavailableError(
-        absl::StrCat("history.journal: ", path, ": ", std::strerror(errno)));
+        absl::StrCat("engine.history.journal: ", path, ": ", std::strerror(errno)));
   }
   std::unique_ptr<Journal> journal(
       new Journal(std::move(file), bytes, start.most_bytes, std::move(notice)));

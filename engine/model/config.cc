@@ -125,7 +125,9 @@ void ReadPositionWise(ObjectReader& extensions, ModelConfig& config) {
   projections.AllowOnly({"q", "k", "v", "o", "gate", "up", "down"});
   const char* const keys[kProjections] = {"q", "k", "v", "o", "gate", "up", "down"};
   for (int p = 0; p < kProjections; ++p) {
-    position_wise.layers[p] = projections.Flags(keys[p], config.layers);
+    if (projections.Has(keys[p]) || position_wise.layers[p].empty()) {
+      position_wise.layers[p] = projections.Flags(keys[p], config.layers);
+    }
   }
   if (!config.gated_mlp && projections.Has("gate")) {
     projections.Fail("gate", "names a matrix that an MLP without gate does not have");
@@ -211,6 +213,39 @@ void ReadExtensions(ObjectReader& root, ObjectReader& extensions, ModelConfig& c
   RefuseExtensions(extensions, config);
 }
 
+// Refuses what an exchange of blocks between rows, or SiLU of scores, leaves no place for.
+void CheckMixer(ObjectReader& root, ObjectReader& extensions, const ModelConfig& config) {
+  const bool exchange = config.mixer == MixerKind::kExchange;
+  if (config.xsa.Any() && (exchange || config.attention_divisor > 0)) {
+    extensions.Fail("xsa", "needs the softmax of attention");
+  }
+  if (!exchange) return;
+  if (config.causal) extensions.Fail("mixer", "exchange needs attention.causal false");
+  if (config.norm.order != NormOrder::kPre && config.norm.order != NormOrder::kPost) {
+    extensions.Fail("mixer", "exchange needs norm.order \"pre\" or \"post\"");
+  }
+  if (config.parallel_blocks) extensions.Fail("mixer", "exchange needs block \"sequential\"");
+  if (config.attention_gate || config.qkv_silu || config.qk_norm || config.query_gain ||
+      config.branch_scale || config.positions == PositionKind::kRope || config.window > 0) {
+    extensions.Fail("mixer", "exchange has none of attention's options and no rotary positions");
+  }
+  for (const Projection p : {Projection::kQ, Projection::kK, Projection::kV, Projection::kO}) {
+    if (std::ranges::find(config.position_wise.layers[static_cast<int>(p)], true) !=
+        config.position_wise.layers[static_cast<int>(p)].end()) {
+      extensions.Fail("position_wise", "names a projection of attention, which is absent");
+    }
+  }
+  if (config.hidden_size % config.heads != 0) {
+    root.Fail("hidden_size", absl::StrCat("is ", config.hidden_size, ", must be a multiple of the ",
+                                          config.heads, " rows of an exchange"));
+  }
+  if (config.max_positions != config.heads) {
+    extensions.Fail(
+        "mixer", absl::StrCat("exchange takes sequences of as many rows as heads, ", config.heads,
+                              "; the positions are ", config.max_positions));
+  }
+}
+
 void CheckRotations(ObjectReader& root, const ModelConfig& config) {
   const int64_t rotations = config.max_positions * config.rotary_dim();
   if (rotations <= kMaxRotations) return;
@@ -261,6 +296,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
   ReadDType(root, config);
   ObjectReader extensions = root.Object("sluice");
   ReadExtensions(root, extensions, config);
+  CheckMixer(root, extensions, config);
   CheckRotations(root, config);
   DropIdleWindows(config);
   config.serving = ReadServing(root, extensions, config, known.architecture->classifier());

@@ -35,6 +35,7 @@
 //     "local_theta": rope_theta,            rope: the base in layers with a window, unscaled
 //     "unrotated": [..],                    rope: layers without positions
 //     "offset": 0 }                         learned: row of position 0
+//   "mixer": "attention" | "exchange",     what a layer has before its MLP; see MixerKind
 //   "attention": {
 //     "causal": true,
 //     "window": 0, "windowed": [..],        layers in which a position sees only keys that are
@@ -45,10 +46,15 @@
 //     "qk_norm": false,                     q and k heads over their root mean square, before rope
 //     "qk_norm_eps": 1.1920929e-07,
 //     "qk_norm_weight": "none" | "head" | "all",   see QkNormWeight
-//     "query_gain": false }                 each query head times a learned number
+//     "query_gain": false,                  each query head times a learned number
+//     "weights": "softmax" | "silu",        of values; silu: silu(score) / divisor, as in HSTU
+//     "divisor": max_position_embeddings,
+//     "qkv_silu": false,                    silu of q, k and v
+//     "gate": false }                       silu(x U) times a norm of the output, as in HSTU
 //   "mlp": {
 //     "activation": "silu" | "gelu" | "gelu_tanh" | "relu" | "squared_relu",
-//     "gated": true }                       act(x G) * (x U), else act(x U)
+//     "gated": true,                        act(x G) * (x U), else act(x U)
+//     "present": true }                     false: layers without an MLP
 //   "biases": {"qkv": false, "o": false, "mlp": false, "down": mlp, "head": false}
 //   "block": "sequential" | "parallel" | "parallel_norms"   parallel: x + attention(n(x)) +
 //                                           mlp(n(x)) with one norm, or with one for each
@@ -126,6 +132,14 @@ struct XsaConfig {
 constexpr auto EnumNamesOf(XsaConfig::Form) {
   using enum XsaConfig::Form;
   return EnumNameTable<XsaConfig::Form>({{kNorm, "norm"}, {kSquared, "squared"}});
+}
+
+// What mixes the rows of a sequence in a layer: attention, or an exchange of blocks between them
+// (RankMixer, arXiv 2507.15551). With the exchange a sequence has as many rows as heads.
+enum class MixerKind { kAttention, kExchange };
+constexpr auto EnumNamesOf(MixerKind) {
+  using enum MixerKind;
+  return EnumNameTable<MixerKind>({{kAttention, "attention"}, {kExchange, "exchange"}});
 }
 
 enum class PositionKind { kRope, kLearned, kNone };
@@ -245,6 +259,7 @@ struct ModelConfig {
   int64_t position_offset = 0;           // the row of position 0 in that table
   int64_t token_types = 0;               // rows of the table of BERT's segments, or 0
 
+  MixerKind mixer = MixerKind::kAttention;
   bool causal = true;  // if false, every position attends to the whole sequence
   // In layers with a window a position sees the keys that are fewer than `window` positions away.
   int64_t window = 0;
@@ -256,8 +271,12 @@ struct ModelConfig {
   QkNormWeight qk_norm_weight = QkNormWeight::kNone;
   float qk_norm_eps = 1.1920929e-07f;
   bool query_gain = false;
+  double attention_divisor = 0;  // of the SiLU of scores; 0 for the softmax
+  bool qkv_silu = false;
+  bool attention_gate = false;
 
   Activation activation = Activation::kSilu;
+  bool has_mlp = true;
   bool gated_mlp = true;
   bool qkv_bias = false;
   bool output_bias = false;  // of projection o
@@ -298,6 +317,8 @@ struct ModelConfig {
   ServingConfig serving;
   QuantizationConfig quantization;
 
+  // Returns the length that every sequence must have, or 0.
+  int64_t only_length() const { return mixer == MixerKind::kExchange ? max_positions : 0; }
   // Returns the number of rotated features of a head, or 0.
   int64_t rotary_dim() const;
   // Returns the window of a layer, or 0.

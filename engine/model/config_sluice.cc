@@ -64,7 +64,8 @@ void ReadPositions(ObjectReader& root, ObjectReader& extensions, ModelConfig& co
 void ReadAttention(ObjectReader& extensions, ModelConfig& config) {
   ObjectReader object = extensions.Object("attention");
   object.AllowOnly({"causal", "window", "windowed", "scale", "soft_cap", "relative_bias", "qk_norm",
-                    "qk_norm_eps", "qk_norm_weight", "query_gain"});
+                    "qk_norm_eps", "qk_norm_weight", "query_gain", "weights", "divisor", "qkv_silu",
+                    "gate"});
   config.causal = object.Boolean("causal", true);
   config.window = object.Integer("window", 0, kMaxModelPositions, 0);
   config.windowed = object.Flags("windowed", config.layers);
@@ -84,13 +85,24 @@ void ReadAttention(ObjectReader& extensions, ModelConfig& config) {
   config.qk_norm_eps =
       static_cast<float>(object.Number("qk_norm_eps", 1e-20, 1.0, config.qk_norm_eps));
   config.query_gain = object.Boolean("query_gain", false);
+  if (object.Choice("weights", {"softmax", "silu"}) == 1) {
+    config.attention_divisor = object.Number("divisor", 1, 1e9, config.max_positions);
+  } else if (object.Has("divisor")) {
+    object.Fail("divisor", "needs weights \"silu\"");
+  }
+  config.qkv_silu = object.Boolean("qkv_silu", false);
+  config.attention_gate = object.Boolean("gate", false);
+  if (config.attention_gate && config.norm.order != NormOrder::kPre) {
+    object.Fail("gate", "needs norm.order \"pre\"");
+  }
 }
 
 void ReadMlp(ObjectReader& extensions, ModelConfig& config) {
   ObjectReader object = extensions.Object("mlp");
-  object.AllowOnly({"activation", "gated"});
+  object.AllowOnly({"activation", "gated", "present"});
   config.activation = object.Enum<Activation>("activation");
   config.gated_mlp = object.Boolean("gated", true);
+  config.has_mlp = object.Boolean("present", true);
 }
 
 void ReadBiases(ObjectReader& extensions, ModelConfig& config) {
@@ -129,13 +141,15 @@ void ReadSluice(ObjectReader& root, ObjectReader& extensions, ModelConfig& confi
                         "biases",       "block",           "branch_scale",       "residual_mix",
                         "skip_weights", "embedding_scale", "token_types",        "logit_soft_cap",
                         "embedding",    "classifier",      "position_alignment", "truncate",
-                        "quantization", "quantize_head",   "long_context"});
+                        "quantization", "quantize_head",   "long_context",       "mixer"});
   ReadNorm(extensions, config.norm);
   ReadPositions(root, extensions, config);
   ReadAttention(extensions, config);
   ReadMlp(extensions, config);
   ReadBiases(extensions, config);
   ReadResidual(extensions, config);
+  config.mixer = extensions.Enum<MixerKind>("mixer");
+  if (!config.has_mlp && config.parallel_blocks) extensions.Fail("block", "needs an MLP");
 }
 
 }  // namespace sluice

@@ -18,11 +18,18 @@ class Builder {
         prefix_(spelling.without_prefix ? "" : names_.prefix) {
     residual_ = AddBuffer("residual", config.hidden_size);
     normed_ = AddBuffer("normed", config.hidden_size);
-    q_ = AddBuffer("q", config.heads * config.head_dim);
-    k_ = AddBuffer("k", config.kv_heads * config.head_dim);
-    v_ = AddBuffer("v", config.kv_heads * config.head_dim);
-    if (config.gated_mlp) gate_ = AddBuffer("gate", config.intermediate_size);
-    up_ = AddBuffer("up", config.intermediate_size);
+    if (config.mixer == MixerKind::kExchange) {
+      exchanged_ = AddBuffer("exchanged", config.hidden_size);
+    } else {
+      q_ = AddBuffer("q", config.heads * config.head_dim);
+      k_ = AddBuffer("k", config.kv_heads * config.head_dim);
+      v_ = AddBuffer("v", config.kv_heads * config.head_dim);
+    }
+    if (config.attention_gate) attention_gate_ = AddBuffer("attention_gate", Width(q_));
+    if (config.has_mlp) {
+      if (config.gated_mlp) gate_ = AddBuffer("gate", config.intermediate_size);
+      up_ = AddBuffer("up", config.intermediate_size);
+    }
     if (config.branch_scale || NormsBehind()) branch_ = AddBuffer("branch", config.hidden_size);
     if (config.parallel_norms) normed_too_ = AddBuffer("normed_too", config.hidden_size);
     if (config.residual_mix) embedded_ = AddBuffer("embedded", config.hidden_size);
@@ -228,8 +235,12 @@ class Builder {
                 .a_weight = {mix, {2, hidden}},
                 .b_weight = {mix, {2, hidden}, hidden}});
     }
-    AddAttention(layer);
-    AddMlp(layer);
+    if (config_.mixer == MixerKind::kExchange) {
+      AddExchange(layer);
+    } else {
+      AddAttention(layer);
+    }
+    if (config_.has_mlp) AddMlp(layer);
     if (layer < skips) Copy(residual_, skips_[layer]);
   }
 
@@ -249,6 +260,15 @@ class Builder {
                                    : TensorPart{});
   }
 
+  void AddExchange(int32_t layer) {
+    const std::string norm = LayerPrefix(layer) + names_.attention_norm;
+    const bool before = config_.norm.order == NormOrder::kPre && (layer > 0 || config_.norm.first);
+    if (before) Norm(residual_, normed_, norm, NormScale(layer));
+    Add(ExchangeOp{before ? normed_ : residual_, exchanged_, config_.heads});
+    AddScaled(residual_, exchanged_, {});
+    if (config_.norm.order == NormOrder::kPost) Norm(residual_, residual_, norm, NormScale(layer));
+  }
+
   void AddAttention(int32_t layer) {
     const NormOrder order = config_.norm.order;
     const std::string norm = LayerPrefix(layer) + names_.attention_norm;
@@ -258,11 +278,16 @@ class Builder {
     if (config_.parallel_norms) {
       Norm(residual_, normed_too_, LayerPrefix(layer) + names_.mlp_norm, NormScale(layer));
     }
-    AddQkv(layer, normed ? normed_ : residual_,
-           normed && order != NormOrder::kQuery ? normed_ : residual_);
+    const BufferId q_in = normed ? normed_ : residual_;
+    AddQkv(layer, q_in, normed && order != NormOrder::kQuery ? normed_ : residual_);
     AddHeadwise(layer);
     Add(RopeStoreOp{layer, q_, k_, v_, RopeUseOf(layer)});
     Add(AttentionOf(layer));
+    if (config_.attention_gate) {
+      Add(NormOf(config_.norm.kind, q_, q_, config_.norm.weight ? GateNorm(layer) : "",
+                 config_.norm.bias ? GateNorm(layer) : "", config_.norm.eps, Width(q_), 1));
+      Add(ActivationOp{Activation::kSilu, attention_gate_, q_, q_});
+    }
     if (order == NormOrder::kQuery) std::swap(residual_, normed_);
     AddBranch(layer, Projection::kO, q_, config_.output_bias, names_.attention_norm_behind,
               "attention_scale");
@@ -292,15 +317,45 @@ class Builder {
                                               {bias.buckets, config_.heads}}
                                  : TensorPart{},
             .relative_distance = bias.max_distance,
+            .silu_share = config_.attention_divisor > 0
+                              ? static_cast<float>(1 / config_.attention_divisor)
+                              : 0.0f,
             .xsa = xsa,
             .xsa_gate = xsa && config_.xsa.gate ? LayerPrefix(layer) + "self_attn.xsa_alpha" : ""};
   }
 
   void AddQkv(int32_t layer, BufferId q_in, BufferId kv_in) {
+    if (names_.fused_qkv == FusedQkv::kGateFirst) return AddGatedQkv(layer, q_in);
     if (names_.fused_qkv != FusedQkv::kNone) return AddFusedQkv(layer, q_in, kv_in);
+    if (config_.attention_gate) {
+      Dense(q_in, attention_gate_, LayerPrefix(layer) + names_.attention_gate, config_.qkv_bias,
+            false);
+    }
     Project(layer, Projection::kQ, q_in, q_, config_.qkv_bias);
     Project(layer, Projection::kK, kv_in, k_, config_.qkv_bias);
     Project(layer, Projection::kV, kv_in, v_, config_.qkv_bias);
+  }
+
+  // Adds the gate, v, q and k as columns of one tensor, whose name is that of q's module.
+  void AddGatedQkv(int32_t layer, BufferId in) {
+    const std::string name =
+        LayerPrefix(layer) + names_.projections[static_cast<int>(Projection::kQ)];
+    const int64_t k = Width(in), all = 4 * Width(q_);
+    int64_t first = 0;
+    for (const BufferId out : {attention_gate_, v_, q_, k_}) {
+      Add(LinearOp{.in = in,
+                   .out = out,
+                   .weight = {name, {k, all}, first},
+                   .layout = MatrixLayout::kInOut,
+                   .bias = {},
+                   .position_bias = false,
+                   .accumulate = false});
+      first += Width(out);
+    }
+  }
+
+  std::string GateNorm(int32_t layer) const {
+    return LayerPrefix(layer) + names_.attention_gate_norm;
   }
 
   void AddFusedQkv(int32_t layer, BufferId q_in, BufferId kv_in) {
@@ -319,6 +374,11 @@ class Builder {
   }
 
   void AddHeadwise(int32_t layer) {
+    if (config_.qkv_silu) {
+      for (const BufferId out : {q_, k_, v_}) {
+        Add(ActivationOp{Activation::kSilu, out, kNoBuffer, out});
+      }
+    }
     if (config_.qk_norm) {
       const QkNormWeight weight = config_.qk_norm_weight;
       for (const BufferId heads : {q_, k_}) {
@@ -399,8 +459,10 @@ class Builder {
   const TensorSpelling spelling_;
   const std::string prefix_;
   Graph graph_;
-  BufferId residual_, normed_, q_, k_, v_, up_;
-  BufferId gate_ = kNoBuffer, branch_ = kNoBuffer, embedded_ = kNoBuffer, normed_too_ = kNoBuffer;
+  BufferId residual_, normed_;
+  BufferId q_ = kNoBuffer, k_ = kNoBuffer, v_ = kNoBuffer, exchanged_ = kNoBuffer;
+  BufferId up_ = kNoBuffer, gate_ = kNoBuffer, attention_gate_ = kNoBuffer, branch_ = kNoBuffer,
+           embedded_ = kNoBuffer, normed_too_ = kNoBuffer;
   std::vector<BufferId> skips_;
 };
 

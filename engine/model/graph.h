@@ -114,7 +114,8 @@ struct RopeStoreOp {
 };
 
 // out = attention(q, KV pages of the layer), with XSA if the layer has it. The score of a key that
-// is seen is c tanh(scale q . k / c), for the soft cap c, plus the relative bias.
+// is seen is c tanh(scale q . k / c), for the soft cap c, plus the relative bias. The weights of
+// values are the softmax of scores or, if silu_share is not 0, silu_share silu(score).
 struct AttentionOp {
   int32_t layer;
   BufferId q, out;
@@ -124,8 +125,16 @@ struct AttentionOp {
   float soft_cap = 0;             // 0 for none
   TensorPart relative_bias = {};  // [buckets, heads]
   int64_t relative_distance = 0;  // from which on all distances share a bucket
+  float silu_share = 0;
   bool xsa;
   std::string xsa_gate;  // name of the tensor alpha [heads]; empty for none
+};
+
+// In a sequence of `tokens` rows, each of as many blocks of equal width, block h of row t of `out`
+// is block t of row h of `in`.
+struct ExchangeOp {
+  BufferId in, out;  // not the same
+  int64_t tokens;
 };
 
 // out = activation(in) * up
@@ -151,7 +160,7 @@ struct HeadOp {
 };
 
 using GraphOp = std::variant<EmbedOp, InputOp, NormOp, LinearOp, RopeStoreOp, AttentionOp,
-                             ActivationOp, MixOp, HeadOp>;
+                             ExchangeOp, ActivationOp, MixOp, HeadOp>;
 
 // The residual stream after the first `ops` ops.
 struct GraphState {

@@ -153,7 +153,8 @@ class SentenceFiles {
 
   absl::Status ReadModules() {
     SLUICE_ASSIGN_OR_RETURN(const std::vector<Module> modules, ListModules());
-    if (modules.front().type != "Transformer" || !modules.front().path.empty()) {
+    const bool fills_masks = modules.front().type == "MLMTransformer" && config_.has_lm_head;
+    if ((modules.front().type != "Transformer" && !fills_masks) || !modules.front().path.empty()) {
       return Wrong(0, modules.front(), "must be Transformer with the path \"\"");
     }
     for (size_t i = 1; i < modules.size(); ++i) {
@@ -165,7 +166,9 @@ class SentenceFiles {
         serving_.multi_vector = true;
         width_ = config_.hidden_size;
       }
-      if (module.type == "Pooling" && width_ == 0) {
+      if (module.type == "SpladePooling" && CanBeSparse() && width_ == 0) {
+        SLUICE_RETURN_IF_ERROR(ReadModule(module, &SentenceFiles::ReadSplade));
+      } else if (module.type == "Pooling" && width_ == 0) {
         SLUICE_RETURN_IF_ERROR(ReadModule(module, &SentenceFiles::ReadPooling));
       } else if (module.type == "Dense" && width_ > 0) {
         SLUICE_RETURN_IF_ERROR(ReadModule(module, &SentenceFiles::ReadDense));
@@ -177,7 +180,7 @@ class SentenceFiles {
         return Wrong(i, module, "is not supported here");
       }
     }
-    if (width_ == 0 && serving_.classifier.labels == 0) {
+    if (width_ == 0 && !serving_.sparse && serving_.classifier.labels == 0) {
       return absl::InvalidArgumentError(absl::StrCat(kModulesFile, " has no Pooling"));
     }
     if (width_ > 0) serving_.normalize = normalizes_;
@@ -217,6 +220,20 @@ class SentenceFiles {
     serving_.pooling = ReadPoolings(object);
     serving_.pools_prompt = object.Boolean("include_prompt", true);
     width_ = config_.hidden_size * std::ssize(serving_.pooling.all);
+  }
+
+  // A sparse embedding is made of the logits of a masked language model.
+  bool CanBeSparse() const { return config_.has_lm_head && !config_.causal && !serving_.sparse; }
+
+  void ReadSplade(const std::string& /*path*/, ObjectReader& object) {
+    object.AllowOnly({"pooling_strategy", "activation_function", "embedding_dimension",
+                      "word_embedding_dimension", "chunk_size"});
+    for (const char* const key : {"embedding_dimension", "word_embedding_dimension"}) {
+      RequireOnly(object, key, config_.vocab_size);
+    }
+    RequireOnly(object, "pooling_strategy", "max");
+    serving_.sparse_logarithms = 1 + object.Choice("activation_function", {"relu", "log1p_relu"});
+    serving_.sparse = true;
   }
 
   void ReadDense(const std::string& path, ObjectReader& object) {
@@ -270,9 +287,10 @@ class SentenceFiles {
                     "model_type", "activation_fn"});
     const bool classifies = serving_.classifier.labels > 0;
     RequireOnly(root, "model_type",
-                classifies
-                    ? "CrossEncoder"
-                    : (serving_.multi_vector ? "MultiVectorEncoder" : "SentenceTransformer"));
+                classifies              ? "CrossEncoder"
+                : serving_.multi_vector ? "MultiVectorEncoder"
+                : serving_.sparse       ? "SparseEncoder"
+                                        : "SentenceTransformer");
     if (root.Has("activation_fn")) {
       serving_.classifier.scale = ReadScoreScale(root, "activation_fn");
     }
@@ -319,9 +337,11 @@ class SentenceFiles {
     object.AllowOnly({"max_seq_length", "do_lower_case", "transformer_task", "modality_config",
                       "module_output_name"});
     const bool classifies = serving_.classifier.labels > 0;
-    const char* const output = classifies ? "logits" : "last_hidden_state";
+    const char* const output = classifies || serving_.sparse ? "logits" : "last_hidden_state";
     RequireOnly(object, "transformer_task",
-                classifies ? "sequence-classification" : "feature-extraction");
+                classifies        ? "sequence-classification"
+                : serving_.sparse ? "fill-mask"
+                                  : "feature-extraction");
     RequireOnly(object, "modality_config",
                 {{"text", {{"method", "forward"}, {"method_output_name", output}}}});
     RequireOnly(object, "module_output_name", classifies ? "scores" : "token_embeddings");

@@ -116,6 +116,10 @@ struct ServingConfig {
   bool normalize = false;
   bool multi_vector =
       false;  // whether `dense` and `normalize` are of each token, without a pooling
+  // Whether a sparse embedding (SPLADE) is what the files make of the logits, and how often its
+  // weights take a logarithm.
+  bool sparse = false;
+  int sparse_logarithms = 1;
   std::vector<NamedPrompt> prompts;
   std::string default_prompt;  // the name of the prompt of requests that name none; may be empty
   bool pools_prompt = true;    // whether the tokens of a prompt count for the embedding

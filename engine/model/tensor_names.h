@@ -14,6 +14,8 @@ enum class FusedQkv {
   kNone,
   kInTurn,  // all of q, then all of k, then all of v
   kByHead,  // for each head its q, k and v
+  // All of the gate, then of v, q and k, as columns of a tensor [in, out] without `.weight`.
+  kGateFirst,
 };
 
 // How the gate and up matrices lie in one tensor, which is named as the gate.
@@ -38,6 +40,8 @@ struct TensorNames {
   const char* attention_norm_behind = "";  // of the orders kAround and kAfter
   const char* mlp_norm = "";
   const char* mlp_norm_behind = "";
+  const char* attention_gate = "";
+  const char* attention_gate_norm = "";  // before the gate
   const char* q_norm = "";
   const char* k_norm = "";
   const char* final_norm = "";

@@ -1,6 +1,7 @@
 #include "engine/runner/active_request.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -73,8 +74,11 @@ int64_t RowBytes(const Request& request) {
   if (!request.spec->stop.texts.empty()) bytes += kSizeOf<TextStream>;
   bytes += PoolOf(*request.spec) * TopBytes(request) + DiverseBytes(*request.spec);
   if (RowStates::Wanted(request)) bytes += RowStates::Bytes(request);
-  if ((request.outputs & kOutputLogits) != 0) {
-    bytes += request.spec->model->config.vocab_size * kSizeOf<float>;
+  const int64_t vocab = request.spec->model->config.vocab_size;
+  if ((request.outputs & kOutputLogits) != 0) bytes += vocab * kSizeOf<float>;
+  if ((request.outputs & kOutputSparse) != 0) {
+    bytes += vocab * (kSizeOf<float> + kSizeOf<int32_t>);  // the peaks, and then their order
+    bytes += request.spec->states.max_active_dims * (kSizeOf<int32_t> + kSizeOf<float>);
   }
   return bytes;
 }
@@ -179,7 +183,7 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
     AlignRow(request.spec->model->config, &row);
     row.sequence.waiting.reach = ReachOf(request.spec->model->config);
     row.sequence.waiting.generates = row.generation.limit > 1;
-    row.sequence.scored = Wants(kOutputPromptLogprobs);
+    row.sequence.scored = Wants(kOutputPromptLogprobs) || Wants(kOutputSparse);
     row.sequence.sampled_end = row.generation.limit > 0 || Wants(kOutputLogits);
     if (RowStates::Wanted(request)) {
       row.states = std::make_unique<RowStates>(request, row.prompt.length);
@@ -269,6 +273,14 @@ void ActiveRequest::AllocateReply() {
   }
   if (Wants(kOutputTokenStates)) {
     reply.token_states.resize(request.tokens.size() * config.token_embedding_size());
+  }
+  if (Wants(kOutputSparse)) {
+    reply.sparse_counts.resize(rows.size());
+    reply.sparse_ids.resize(rows.size() * request.spec->states.max_active_dims);
+    reply.sparse_weights.resize(reply.sparse_ids.size());
+    for (RequestRow& row : rows) {
+      row.peaks.assign(config.vocab_size, -std::numeric_limits<float>::infinity());
+    }
   }
   if (Wants(kOutputCandidates)) reply.candidate_scores.resize(request.candidates.tokens.size());
   if (Wants(kOutputCandidateOrder)) reply.candidate_order.resize(request.candidates.tokens.size());

@@ -79,6 +79,8 @@ struct RequestRow {
   Diagnostics diagnostics;
   Candidates candidates;
   std::unique_ptr<RowStates> states;  // nullptr if no state is wanted
+  // The largest logit of each token over the prompt's positions; empty if not wanted.
+  std::vector<float> peaks;
   PagedSequence sequence;
 
   std::span<const int32_t> history() const { return sequence.history; }

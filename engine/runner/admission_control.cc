@@ -13,13 +13,18 @@
 namespace sluice {
 namespace {
 
-// Every row must fit the model's positions, and so the largest bucket.
-absl::Status CheckLengths(const Request& request, int64_t max_positions) {
+// Every row must fit the model's positions, and so the largest bucket. If `only_length` is not 0,
+// every row must be that long.
+absl::Status CheckLengths(const Request& request, int64_t max_positions, int64_t only_length) {
   for (int32_t row = 0; row < request.rows(); ++row) {
     const int32_t length = request.spec->lengths[row];
     if (length > max_positions) {
       return absl::InvalidArgumentError(absl::StrCat(
           "row ", row, " has ", length, " tokens, more than the model's limit of ", max_positions));
+    }
+    if (only_length > 0 && length != only_length) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("row ", row, " has ", length, " tokens, the model takes ", only_length));
     }
   }
   return absl::OkStatus();
@@ -34,7 +39,7 @@ absl::Status UnreachableError() {
 
 absl::Status TooLongError(nanoseconds max_wait, int priority) {
   return absl::ResourceExhaustedError(
-      absl::StrCat("queue.max_wait_us of ",
+      absl::StrCat("engine.queue.max_wait_us of ",
                    std::chrono::duration_cast<std::chrono::microseconds>(max_wait).count(),
                    " reached for requests of priority ", priority, " without a nearer deadline"));
 }
@@ -53,8 +58,8 @@ AdmissionControl::Refusal AdmissionControl::Closed() const {
 }
 
 AdmissionControl::Refusal AdmissionControl::Examine(const Request& request, int64_t max_positions,
-                                                    MonoTime now) {
-  absl::Status fits = CheckLengths(request, max_positions);
+                                                    MonoTime now, int64_t only_length) {
+  absl::Status fits = CheckLengths(request, max_positions, only_length);
   if (!fits.ok()) return {Rejection::kTooLarge, std::move(fits)};
   if (request.deadline > now) return {};
   return {Rejection::kDeadline,

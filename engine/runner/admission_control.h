@@ -64,7 +64,8 @@ class AdmissionControl {
   Refusal Closed() const;
   // Returns a refusal if the request alone requires one: a row is longer than the model's
   // positions, or the deadline has passed.
-  static Refusal Examine(const Request& request, int64_t max_positions, MonoTime now);
+  static Refusal Examine(const Request& request, int64_t max_positions, MonoTime now,
+                         int64_t only_length = 0);
   // Takes `load` from the budget, or refuses the request: because the model is closed, the deadline
   // is out of reach, what waits would take longer than requests may wait (a nearer deadline is
   // judged by itself), or a bound would be exceeded. `running` is the number of running sequences.

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "engine/rows/padding.h"
+#include "engine/rows/sparse_terms.h"
 
 namespace sluice {
 namespace {
@@ -167,7 +168,8 @@ void ExecutionSlot::AppendSampledRow(const SampledRow& sampled) {
 }
 
 void ExecutionSlot::AppendSampledRows(RequestRow* row, int32_t sequence) {
-  if (row->sequence.scored) {
+  if (!row->peaks.empty()) AppendPeaks(row, sequence);
+  if (row->sequence.scored && row->owner->Wants(kOutputPromptLogprobs)) {
     const int32_t end = std::min(row->step_end(), row->prompt.length - 1);
     for (int32_t position = row->first_position(); position < end; ++position) {
       SampledRow scored = SampledAt(sequence, position);
@@ -176,6 +178,17 @@ void ExecutionSlot::AppendSampledRows(RequestRow* row, int32_t sequence) {
     }
   }
   if (row_steps_.back().at_end) AppendDraw(row, sequence);
+}
+
+// Appends all positions of the prompt, whose largest logits are wanted.
+void ExecutionSlot::AppendPeaks(RequestRow* row, int32_t sequence) {
+  const int32_t end = std::min(row->step_end(), row->prompt.length);
+  for (int32_t position = row->first_position(); position < end; ++position) {
+    SampledRow raised = SampledAt(sequence, position);
+    raised.target = 0;
+    raised.peaks = row->peaks.data();
+    AppendSampledRow(raised);
+  }
 }
 
 // Appends what is wanted at the last position.
@@ -237,8 +250,10 @@ ExecutionSlot::Result ExecutionSlot::Collect(size_t i) {
     if (results_[s].token < 0) return {.finite = false};
   }
   if (!CollectStates(i)) return {.finite = false};
+  CollectPeaks(i);
   Result result{.at_end = row_steps_[i].at_end};
   for (size_t s = begin; s < end; ++s) {
+    if (sampled_[s].peaks != nullptr) continue;
     if (sampled_[s].target >= 0) {
       reply.prompt_logprobs[row->prompt.offset + sampled_[s].position + 1] = results_[s].logprob;
     } else if (row->generation.limit > 0) {
@@ -252,6 +267,18 @@ ExecutionSlot::Result ExecutionSlot::Collect(size_t i) {
     row->diagnostics.positions = std::max(row->diagnostics.positions, step_end);
   }
   return result;
+}
+
+void ExecutionSlot::CollectPeaks(size_t i) {
+  RequestRow* const row = rows_[i];
+  const int32_t step_end = row_steps_[i].first_position + row_steps_[i].tokens;
+  if (row->peaks.empty() || step_end != row->prompt.length) return;
+  Reply& reply = row->owner->reply;
+  const int64_t most = row->owner->request.spec->states.max_active_dims;
+  reply.sparse_counts[row->index] =
+      TakeHeaviestTerms(row->peaks, model_->config.serving.sparse_logarithms,
+                        std::span(reply.sparse_ids).subspan(row->index * most, most),
+                        std::span(reply.sparse_weights).subspan(row->index * most, most));
 }
 
 bool ExecutionSlot::CollectStates(size_t i) {

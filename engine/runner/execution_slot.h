@@ -83,9 +83,11 @@ class ExecutionSlot {
   // Completes the latest sequence, which is the row's, beyond its tokens and pages.
   void Describe(const RequestRow& row);
   void AppendSampledRows(RequestRow* row, int32_t sequence);
+  void AppendPeaks(RequestRow* row, int32_t sequence);
   void AppendDraw(RequestRow* row, int32_t sequence);
   void AppendSampledRow(const SampledRow& sampled);
   void AppendStates(const RequestRow& row, int32_t sequence);
+  void CollectPeaks(size_t i);
   bool CollectStates(size_t i);
   void AttachDiagnostics();
   void ScatterDiagnostics(size_t i, const float* source, std::vector<float>* reply) const;

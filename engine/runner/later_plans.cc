@@ -51,7 +51,7 @@ absl::Status LaterPlans::Prepare(const Bucket& bucket) {
   absl::Status status = plans->Prepare(bucket);
   if (status.ok() && limit_bytes_ > 0 && plans->ladder_bytes() > limit_bytes_) {
     over_limit_ = true;
-    status = absl::ResourceExhaustedError("its plan exceeds ladder.memory_limit_bytes");
+    status = absl::ResourceExhaustedError("its plan exceeds engine.ladder.memory_limit_bytes");
   }
   return status;
 }

@@ -78,8 +78,8 @@ absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<S
   const MonoTime now = clock_->Now();
   const RequestLoad load = LoadOf(request);
   nanoseconds needed(0);
-  AdmissionControl::Refusal refusal =
-      AdmissionControl::Examine(request, model_->config.max_positions, now);
+  AdmissionControl::Refusal refusal = AdmissionControl::Examine(
+      request, model_->config.max_positions, now, model_->config.only_length());
   // Before anything is allocated in proportion to its tokens.
   if (!refusal.refused()) refusal = Reserve(request, load, now, &needed);
   if (refusal.refused()) return Refuse(refusal);

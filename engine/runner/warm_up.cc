@@ -41,15 +41,16 @@ absl::StatusOr<int32_t> MaxBatchTokens(const BatchOptions& options, const ModelC
                             : options.max_batch_tokens;
   if (limit < least) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "batch.max_batch_tokens is ", limit, ", below the model's max_positions of ",
+        "engine.batch.max_batch_tokens is ", limit, ", below the model's max_positions of ",
         config.max_positions, ": a sequence must fit in a batch, because ",
-        config.causal ? "this batch.policy" : "this model", " computes its sequences whole"));
+        config.causal ? "this engine.batch.policy" : "this model",
+        " computes its sequences whole"));
   }
   const int64_t most = OptionSpecOf<BatchOptions>("max_batch_tokens").integer->max;
   if (limit < 1 || std::max(limit, config.max_positions) > most) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("batch.max_batch_tokens of ", limit, " and the model's max_positions of ",
-                     config.max_positions, " must be within [1, ", most, "]"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "engine.batch.max_batch_tokens of ", limit, " and the model's max_positions of ",
+        config.max_positions, " must be within [1, ", most, "]"));
   }
   return static_cast<int32_t>(limit);
 }
@@ -288,7 +289,7 @@ class BucketWarmUp {
 absl::Status CheckPolicy(PolicyKind policy, const ModelConfig& config) {
   if (!IsPadded(policy) || config.causal) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      "a padded batch.policy needs a causal model: padding is masked by causality alone");
+      "a padded engine.batch.policy needs a causal model: padding is masked by causality alone");
 }
 
 // Returns the number of KV pages and what is done with them.
@@ -315,10 +316,11 @@ absl::StatusOr<PagedScheduler::Options> PlanPages(const EngineOptions& options,
                                 std::max<int64_t>(capacity.sequences * sequence, least));
   }
   if (pages < least) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "kv.memory_bytes of ", options.kv.memory_bytes, " holds ", pages, " pages of ", page_bytes,
-        " bytes; the largest step of ", capacity.tokens, " tokens, or the longest sequence of ",
-        config.max_positions, ", takes ", least, ", ", least * page_bytes, " bytes"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("engine.kv.memory_bytes of ", options.kv.memory_bytes, " holds ", pages,
+                     " pages of ", page_bytes, " bytes; the largest step of ", capacity.tokens,
+                     " tokens, or the longest sequence of ", config.max_positions, ", takes ",
+                     least, ", ", least * page_bytes, " bytes"));
   }
   kv.pages = std::min<int64_t>(pages, kMostPages);
   return kv;
@@ -345,7 +347,7 @@ bool ReadFile(const LadderFile& file, const EngineOptions& options, const Model&
   const int64_t most_buckets = chosen.max_buckets;
   if (content.ok() && std::ssize(content->ladder.buckets()) > most_buckets) {
     content = absl::FailedPreconditionError(
-        absl::StrCat("it has more than ladder.max_buckets of ", most_buckets, " buckets"));
+        absl::StrCat("it has more than engine.ladder.max_buckets of ", most_buckets, " buckets"));
   }
   if (!content.ok()) {
     if (absl::IsNotFound(content.status())) return false;  // the first run

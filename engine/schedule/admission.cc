@@ -29,14 +29,14 @@ int64_t Part(int64_t bound, double share) {
 
 absl::Status TooLarge(absl::string_view bound, int64_t limit, absl::string_view unit,
                       int64_t wanted) {
-  return absl::InvalidArgumentError(absl::StrCat("the request takes ", wanted, " ", unit,
-                                                 ", more than queue.", bound, " of ", limit));
+  return absl::InvalidArgumentError(
+      absl::StrCat("the request takes ", wanted, " ", unit, ", more than ", bound, " of ", limit));
 }
 
 absl::Status Full(absl::string_view bound, int64_t limit, absl::string_view unit,
                   absl::string_view who) {
   return absl::ResourceExhaustedError(
-      absl::StrCat("queue.", bound, " of ", limit, " ", unit, " reached for requests of ", who));
+      absl::StrCat(bound, " of ", limit, " ", unit, " reached for requests of ", who));
 }
 
 // Returns the cost of a step in which so many sequences generate a token each, or of several steps
@@ -88,13 +88,13 @@ absl::Status AdmissionBudget::CheckTotal(const RequestLoad& load) const {
   const Bounds bounds = BoundsOf(load.priority);
   const std::string who = absl::StrCat("priority ", load.priority);
   if (total_.requests >= bounds.requests) {
-    return Full("max_requests", bounds.requests, "requests", who);
+    return Full("engine.queue.max_requests", bounds.requests, "requests", who);
   }
   if (load.tokens > bounds.tokens - total_.tokens) {
-    return Full("max_tokens", bounds.tokens, "tokens", who);
+    return Full("engine.queue.max_tokens", bounds.tokens, "tokens", who);
   }
   if (load.bytes > bounds.bytes - total_.bytes) {
-    return Full("max_bytes", bounds.bytes, "bytes", who);
+    return Full("engine.queue.max_bytes", bounds.bytes, "bytes", who);
   }
   return absl::OkStatus();
 }
@@ -105,13 +105,16 @@ absl::Status AdmissionBudget::CheckShare(const RequestLoad& load, const Bounds& 
     return ExceedsShare(load, static_cast<double>(of_caller), static_cast<double>(rest));
   };
   absl::string_view bound;
-  if (exceeds(own.requests, bounds.requests - total_.requests - 1)) bound = "max_requests";
-  if (exceeds(own.tokens, bounds.tokens - total_.tokens - load.tokens)) bound = "max_tokens";
-  if (exceeds(own.bytes, bounds.bytes - total_.bytes - load.bytes)) bound = "max_bytes";
+  if (exceeds(own.requests, bounds.requests - total_.requests - 1))
+    bound = "engine.queue.max_requests";
+  if (exceeds(own.tokens, bounds.tokens - total_.tokens - load.tokens))
+    bound = "engine.queue.max_tokens";
+  if (exceeds(own.bytes, bounds.bytes - total_.bytes - load.bytes))
+    bound = "engine.queue.max_bytes";
   if (bound.empty()) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrCat("the requests of caller ", load.caller, " have their share of queue.", bound,
-                   ", whose rest is kept for other callers (queue.max_caller_share)"));
+      absl::StrCat("the requests of caller ", load.caller, " have their share of ", bound,
+                   ", whose rest is kept for other callers (engine.queue.max_caller_share)"));
 }
 
 void AdmissionBudget::Add(const RequestLoad& load, int64_t sign, Bounds* total) {
@@ -124,10 +127,10 @@ void AdmissionBudget::Add(const RequestLoad& load, int64_t sign, Bounds* total) 
 
 absl::Status AdmissionBudget::Take(const RequestLoad& load) {
   if (load.tokens > options_.max_tokens) {
-    return TooLarge("max_tokens", options_.max_tokens, "tokens", load.tokens);
+    return TooLarge("engine.queue.max_tokens", options_.max_tokens, "tokens", load.tokens);
   }
   if (load.bytes > options_.max_bytes) {
-    return TooLarge("max_bytes", options_.max_bytes, "bytes", load.bytes);
+    return TooLarge("engine.queue.max_bytes", options_.max_bytes, "bytes", load.bytes);
   }
   SLUICE_RETURN_IF_ERROR(CheckTotal(load));
   if (SharesAmongCallers(load)) {

@@ -68,6 +68,7 @@ class Step {
                   .soft_cap = args.soft_cap,
                   .bias = args.bias,
                   .bias_positions = args.bias_positions,
+                  .silu_share = args.silu_share,
                   .kv = &kv,
                   .kv_head = 0,
                   .pages = nullptr,
@@ -159,6 +160,7 @@ int64_t AttentionScratchFloats(const AttentionChoice& choice, const AttentionSiz
 void Attention(const Context& context, const AttentionArgs& args, const KvLayer& kv,
                std::span<const AttentionSequence> sequences, int64_t max_context, float* scratch) {
   SLUICE_CHECK(args.q_heads % kv.kv_heads == 0);
+  SLUICE_CHECK(args.silu_share == 0 || args.xsa == XsaForm::kOff);
   for (const AttentionSequence& sequence : sequences) {
     const int64_t past = sequence.first_position + sequence.count;
     SLUICE_CHECK(past <= max_context && (args.bias == nullptr || past <= args.bias_positions));

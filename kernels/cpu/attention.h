@@ -4,7 +4,8 @@
 //   s_j = scale * q . k_j for the visible keys j (j <= p if causal, else the whole sequence; with a
 //     window those of |p - j| < window), then c tanh(s_j / c) with a soft cap c, then the addition
 //     of bias[h, j - p]
-//   y = sum_j exp(s_j - max s) v_j / sum_j exp(s_j - max s)
+//   y = sum_j exp(s_j - max s) v_j / sum_j exp(s_j - max s), or with a SiLU share c, as in HSTU
+//     (arXiv 2402.17152), y = sum_j c silu(s_j) v_j
 //   XSA (exclusive self attention, arXiv 2603.09078), v = v_p:
 //     form kNorm:    v^ = v / max(|v|, eps),  z = y - g (y . v^) v^
 //     form kSquared:                          z = y - g (y . v) v / max(|v|^2, eps)
@@ -39,6 +40,7 @@ struct AttentionArgs {
   const float* bias = nullptr;  // [q_heads, 2 * bias_positions + kPageTokens], from j - p =
                                 // -bias_positions on, or nullptr
   int32_t bias_positions = 0;   // above every position
+  float silu_share = 0;         // 0 for the softmax; needs xsa of kOff
   XsaForm xsa;
   float xsa_eps;  // >= 1e-18; a smaller one would be compared with a |v|^2 that fp32 has lost
   const float* xsa_gate;  // [q_heads] or nullptr

@@ -364,7 +364,12 @@ __device__ float* RecordOf(const KernelArgs<T>& args, const Work& work, int32_t 
 
 template <typename T>
 __device__ ScoreShape ShapeOf(const AttentionArgs<T>& args) {
-  ScoreShape shape = {args.scale, args.soft_cap, args.window, nullptr, 0};
+  ScoreShape shape = {.scale = args.scale,
+                      .soft_cap = args.soft_cap,
+                      .window = args.window,
+                      .bias = nullptr,
+                      .bias_stride = 0,
+                      .silu_share = args.silu_share};
   if (args.bias == nullptr) return shape;
   shape.bias = args.bias + args.bias_positions;
   shape.bias_stride = 2 * int64_t{args.bias_positions} + kBiasSlack;

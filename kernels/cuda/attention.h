@@ -5,7 +5,8 @@
 //   s_j = scale * q . k_j for the visible keys j (j <= p if causal, else the whole sequence; with a
 //     window those of |p - j| < window), then c tanh(s_j / c) with a soft cap c, then the addition
 //     of bias[h, j - p]
-//   y = sum_j exp(s_j - max s) v_j / sum_j exp(s_j - max s), then XSA with v = v_p
+//   y = sum_j exp(s_j - max s) v_j / sum_j exp(s_j - max s), or with a SiLU share c, as in HSTU,
+//     y = sum_j c silu(s_j) v_j, then XSA with v = v_p
 //
 // The sums have one tree whose cuts are absolute positions. The keys of a sequence are summed in
 // segments of kSegmentTokens, each on its own: an online softmax over chunks of kChunk positions,
@@ -50,12 +51,13 @@ struct AttentionArgs {
   const float* bias = nullptr;  // [q_heads, 2 * bias_positions + kBiasSlack], from j - p =
                                 // -bias_positions on, or nullptr
   int32_t bias_positions = 0;   // above every position
+  float silu_share = 0;         // 0 for the softmax
   Xsa xsa;
   float* scratch;  // AttentionScratchFloats
   T* out;          // [rows, q_heads, head_dim]; may be q if that is contiguous
 
   // Returns whether scores or visible keys are not the usual ones.
-  bool shaped() const { return window != 0 || soft_cap != 0 || bias != nullptr; }
+  bool shaped() const { return window != 0 || soft_cap != 0 || bias != nullptr || silu_share != 0; }
 };
 
 // Returns the floats of scratch memory that steps within `sizes` take: the records of divided

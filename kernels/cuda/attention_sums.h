@@ -44,6 +44,7 @@ struct ScoreShape {
   int32_t window;
   const float* bias;  // of head 0 and key 0 seen from position 0, or nullptr
   int64_t bias_stride;
+  float silu_share;  // 0 for the softmax
 };
 
 // The place of a query in q and in the output. A query that a tile lacks sees nothing.
@@ -181,6 +182,7 @@ class WarpSums {
   // with their scale and shape, times log2(e), and brings the sums to the new maximum.
   __device__ void Weigh(int32_t first, Scores& scores) {
     if constexpr (kShaped) {
+      if (shape_.silu_share != 0) return WeighBySilu(first, scores);
       Shape(first, scores);
     } else {
       SLUICE_UNROLL
@@ -359,13 +361,37 @@ class WarpSums {
     SLUICE_UNROLL
     for (int32_t n = 0; n < kChunk / 8; ++n) {
       for (int32_t i = 0; i < 4; ++i) {
-        float& score = scores[n][i];
-        score *= shape_.scale;
-        if (shape_.soft_cap != 0) score = shape_.soft_cap * tanhf(score / shape_.soft_cap);
         const int32_t key = first + n * 8 + Lane() % 4 * 2 + i % 2;
-        if (bias_[i / 2] != nullptr && key < visible_[i / 2]) score += bias_[i / 2][key];
-        score *= kLog2E;
+        scores[n][i] = ShapedScore(scores[n][i], i / 2, key) * kLog2E;
       }
+    }
+  }
+
+  // Returns the score of row `i` for a key, with scale, soft cap and bias.
+  __device__ float ShapedScore(float score, int32_t i, int32_t key) const {
+    score *= shape_.scale;
+    if (shape_.soft_cap != 0) score = shape_.soft_cap * tanhf(score / shape_.soft_cap);
+    if (bias_[i] != nullptr && key < visible_[i]) score += bias_[i][key];
+    return score;
+  }
+
+  // Replaces the scores of the chunk at `first` by weights that stand for themselves: they have no
+  // common maximum, and a row's sum is 1, which is that of its first segment.
+  __device__ void WeighBySilu(int32_t first, Scores& scores) {
+    constexpr int32_t kSegment = kSegmentTokens;
+    SLUICE_UNROLL
+    for (int32_t n = 0; n < kChunk / 8; ++n) {
+      for (int32_t i = 0; i < 4; ++i) {
+        const int32_t key = first + n * 8 + Lane() % 4 * 2 + i % 2;
+        const float score = ShapedScore(scores[n][i], i / 2, key);
+        const bool seen = key >= first_[i / 2] && key < visible_[i / 2];
+        scores[n][i] = seen ? shape_.silu_share * (score / (1.0f + expf(-score))) : 0.0f;
+      }
+    }
+    SLUICE_UNROLL
+    for (int32_t i = 0; i < 2; ++i) {
+      largest_[i] = 0;
+      sum_[i] = Lane() % 4 == 0 && first / kSegment == FirstSegment(i) ? 1.0f : 0.0f;
     }
   }
 

@@ -5,6 +5,7 @@ set(SLUICE_CUDA_KERNELS
   attention.cu
   diverse.cu
   embedding.cu
+  exchange.cu
   mix.cu
   logits.cu
   norm.cu

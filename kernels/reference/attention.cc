@@ -53,9 +53,14 @@ std::vector<double> Attention(const AttentionShape& shape, std::span<const doubl
                                    Head(k, shape.kv_heads, head_dim, j, h / group));
         p[j - first] = shape.ScoreOf(scale * product, h, j - position);
       }
-      const double largest = *std::max_element(p.begin(), p.end());
-      double sum = 0;
-      for (double& s : p) sum += s = std::exp(s - largest);
+      double sum = 1;
+      if (shape.silu_share > 0) {
+        for (double& s : p) s *= shape.silu_share / (1 + std::exp(-s));
+      } else {
+        const double largest = *std::max_element(p.begin(), p.end());
+        sum = 0;
+        for (double& s : p) sum += s = std::exp(s - largest);
+      }
       for (int64_t j = first; j < past; ++j) {
         const std::span<const double> value = Head(v, shape.kv_heads, head_dim, j, h / group);
         for (int64_t d = 0; d < head_dim; ++d) {

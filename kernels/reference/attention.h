@@ -19,10 +19,11 @@ struct AttentionShape {
   double soft_cap = 0;
   std::span<const float> bias = {};  // [q_heads, 2 * bias_positions + 16], or empty
   int64_t bias_positions = 0;
+  double silu_share = 0;
 
   // Returns the keys that a row at `position` sees, [first, past).
   std::pair<int64_t, int64_t> Visible(int64_t position, int64_t context, bool causal) const;
-  // Returns the number that the softmax sees for a product times the scale.
+  // Returns the number that the softmax, or SiLU, sees for a product times the scale.
   double ScoreOf(double product, int64_t head, int64_t distance) const;
 };
 

@@ -50,6 +50,7 @@ struct AddTensors {
   void operator()(const AttentionOp& op) const { SLUICE_CHECK(op.xsa_gate.empty()); }
   void operator()(const InputOp&) const {}
   void operator()(const RopeStoreOp&) const {}
+  void operator()(const ExchangeOp&) const {}
   void operator()(const ActivationOp&) const {}
 };
 

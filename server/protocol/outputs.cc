@@ -30,6 +30,9 @@ constexpr OutputInfo kOutputs[] = {
     {Output::kTokenEmbeddings, "token_embeddings", "FP32", "[n, length, d]", kOutputTokenStates,
      Provider::kAnyModel},
     {Output::kEmbedding, "embedding", "FP32", "[n, d]", kOutputEmbedding, Provider::kEmbedding},
+    {Output::kSparseIds, "sparse_ids", "INT32", "[n, k]", kOutputSparse, Provider::kMaskedHead},
+    {Output::kSparseWeights, "sparse_weights", "FP32", "[n, k]", kOutputSparse,
+     Provider::kMaskedHead},
     {Output::kTopIds, "top_ids", "INT32", "[n, t, k]", kTop, Provider::kTokens},
     {Output::kTopLogprobs, "top_logprobs", "FP32", "[n, t, k]", kTop, Provider::kTokens},
     {Output::kTopScores, "top_scores", "FP32", "[n, t, k]", kTop | kOutputTopScores,
@@ -81,6 +84,8 @@ bool Has(const Model& model, const OutputInfo& info) {
       return classifier.of_tokens && model.tokenizer != nullptr;
     case Provider::kEmbedding:
       return !model.config.serving.multi_vector;
+    case Provider::kMaskedHead:
+      return model.config.has_lm_head && !model.config.causal;
     case Provider::kAnyModel:
       return true;
   }
@@ -102,6 +107,7 @@ bool IsDefaultOf(const OutputInfo& info, const Model& model) {
   }
   if (info.output == Output::kTokenEmbeddings) return serving.multi_vector;
   if (serving.multi_vector) return false;
+  if (serving.sparse) return info.mask == kOutputSparse;
   if ((info.mask & (kOutputScores | kOutputTokenScores)) != 0) return Has(model, info);
   if (info.output == Output::kEmbedding) return !scores && !model.generates();
   return !scores && info.mask == kOutputTokens && Has(model, info);

@@ -34,6 +34,8 @@ enum class Output {
   kTokenOffsets,
   kTokenCount,
   kTokenEmbeddings,
+  kSparseIds,
+  kSparseWeights,
 };
 
 // What a model must have to provide an output.
@@ -49,6 +51,7 @@ enum class Provider {
   kTokenLabelNames,  // a classifier of tokens whose labels have names
   kTokenOffsets,     // a classifier of tokens, and a tokenizer
   kEmbedding,        // no embeddings of tokens in place of one of the row
+  kMaskedHead,       // logits of a model whose attention runs in both directions
   kAnyModel,
 };
 
@@ -75,7 +78,8 @@ const OutputInfo* FindOutput(std::string_view name, const Model& model);
 // Whether the output is returned for a request that names none. The default outputs are the scores
 // of a model with a classifier, and the label if labels have names, with the offsets of tokens if
 // these are classified; the generated tokens of a model that generates; the embeddings of tokens of
-// a multi-vector model; and the embedding of any other model.
+// a multi-vector model; the sparse embedding of a model whose files make one; and the embedding of
+// any other model.
 bool IsDefaultOf(const OutputInfo& info, const Model& model);
 
 // Returns the shape of a default output behind the rows; -1 stands for a size that varies.

@@ -99,6 +99,8 @@ class ResponseWriter {
   void AddOfPrompt(const OutputInfo& info);
   template <typename T>
   void AddRows(const OutputInfo& info, const std::vector<T>& values);
+  template <typename T>
+  void AddTerms(const OutputInfo& info, const std::vector<T>& values, T pad);
   void AddDiagnostic(const OutputInfo& info, const std::vector<float>& values);
 
   const ReplySpec& spec_;
@@ -263,6 +265,8 @@ void ResponseWriter::Add(const OutputInfo& info) {
     case Output::kTokenOffsets:
     case Output::kTokenCount:
     case Output::kTokenEmbeddings:
+    case Output::kSparseIds:
+    case Output::kSparseWeights:
     case Output::kCandidateScores:
     case Output::kCandidateOrder:
       if (reply_ != nullptr) AddOfPrompt(info);
@@ -275,6 +279,20 @@ void ResponseWriter::AddRows(const OutputInfo& info, const std::vector<T>& value
   const auto count = std::ssize(values);
   SLUICE_CHECK(count % rows_ == 0);
   AppendBytes(values.data(), count, Declare(info, {rows_, count / rows_}));
+}
+
+// Adds the terms of each row, padded to the most that a row has.
+template <typename T>
+void ResponseWriter::AddTerms(const OutputInfo& info, const std::vector<T>& values, T pad) {
+  const std::vector<int32_t>& counts = reply_->sparse_counts;
+  const int64_t most = *std::max_element(counts.begin(), counts.end());
+  const auto room = std::ssize(values) / rows_;
+  const std::vector<T> padding(most, pad);
+  std::string* const raw = Declare(info, {rows_, most});
+  for (int64_t row = 0; row < rows_; ++row) {
+    AppendBytes(values.data() + row * room, counts[row], raw);
+    AppendBytes(padding.data(), most - counts[row], raw);
+  }
 }
 
 void ResponseWriter::AddOfPrompt(const OutputInfo& info) {
@@ -291,6 +309,10 @@ void ResponseWriter::AddOfPrompt(const OutputInfo& info) {
     case Output::kTokenCount:
     case Output::kTokenEmbeddings:
       return AddTokens(info);
+    case Output::kSparseIds:
+      return AddTerms(info, reply_->sparse_ids, kPadId);
+    case Output::kSparseWeights:
+      return AddTerms(info, reply_->sparse_weights, 0.0f);
     case Output::kLabel:
       return AddLabels(Declare(info, {rows_, 1}));
     case Output::kCandidateScores:

@@ -137,6 +137,7 @@ struct ReplyExtents {
   double top;
   double candidates;
   double embedding;  // values of one
+  double terms;      // the most of a row's sparse embedding
 };
 
 ReplyExtents ExtentsOf(const Model& model, const Prompt& prompt, int32_t longest_row,
@@ -151,7 +152,8 @@ ReplyExtents ExtentsOf(const Model& model, const Prompt& prompt, int32_t longest
           .top = static_cast<double>(spec.num_top),
           .candidates = static_cast<double>(request.candidates.tokens.size()),
           .embedding = static_cast<double>(
-              spec.states.dimensions > 0 ? spec.states.dimensions : model.config.embedding_size())};
+              spec.states.dimensions > 0 ? spec.states.dimensions : model.config.embedding_size()),
+          .terms = static_cast<double>(spec.states.max_active_dims)};
 }
 
 double LongestName(const ClassifierConfig& classifier) {
@@ -196,6 +198,9 @@ double OutputBytes(Output output, const ReplyExtents& of) {
       return 4 * of.rows * of.longest * static_cast<double>(of.config.token_embedding_size());
     case Output::kTokenOffsets:
       return 8 * of.rows * of.longest;
+    case Output::kSparseIds:
+    case Output::kSparseWeights:
+      return 4 * of.rows * of.terms;
     case Output::kCandidateScores:
     case Output::kCandidateOrder:
       return 4 * of.candidates;

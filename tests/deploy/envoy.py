@@ -30,7 +30,7 @@ class Envoy(Process):
         for listener, port in zip(resources["listeners"], (self.port, operations), strict=True):
             listener["address"] = address(port)
         cluster, administration = resources["clusters"]
-        del cluster["cluster_type"]
+        cluster.pop("cluster_type", None)
         cluster["type"] = "STATIC"
         for each, ports in ((cluster, replicas), (administration, [admin])):
             each["load_assignment"]["endpoints"][0]["lb_endpoints"] = [

@@ -78,7 +78,7 @@ def of_autoscalers():
 def names(expression):
     """Returns the names of the metrics and recorded series that an expression selects."""
     without_labels = re.sub(r"\{[^}]*\}", "", expression)
-    return set(re.findall(r"\b(?:model:)?sluice_\w+(?::\w+)?|\bup\b", without_labels))
+    return set(re.findall(r"\b(?:(?:model|route):)?sluice_\w+(?::\w+)?|\bup\b", without_labels))
 
 
 def everything():

@@ -132,6 +132,26 @@ class Daemon(Process):
         return total
 
 
+class Gateway(Process):
+    """The gateway for HTTP before `daemon`, an address."""
+
+    def __init__(self, folder, daemon, *options):
+        self.address, self.metrics = (f"127.0.0.1:{free_port()}" for _ in range(2))
+        command = ["env", f"PYTHONPATH={ROOT / 'clients' / 'python'}", sys.executable, "-m",
+                   "sluice_client.gateway", "--daemon", daemon, "--listen", self.address,
+                   "--metrics", self.metrics, *options]
+        super().__init__(command, folder / "gateway.log")
+        self.wait_ready(lambda: get(self.address, "/livez") is not None)
+
+    def complete(self, prompt="Once", **headers):
+        """Sends a completion and returns the status."""
+        body = json.dumps({"model": "demo", "prompt": prompt, "max_tokens": 12}).encode()
+        request = urllib.request.Request(f"http://{self.address}/v1/completions", body,
+                                         {"content-type": "application/json", **headers})
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            return answer.status
+
+
 class Prometheus(Process):
     """Prometheus with the configuration file `config` and its data in `folder`."""
 

@@ -14,7 +14,7 @@ from tritonclient.grpc import service_pb2_grpc
 
 import expressions
 import open_loop
-from processes import DEPLOY, Daemon, Prometheus, get, tool, wait_until
+from processes import DEPLOY, Daemon, Gateway, Prometheus, get, tool, wait_until
 
 PER_SECOND = 20
 
@@ -23,14 +23,16 @@ PER_SECOND = 20
 ONLY_WITH_FILES = {"sluice_certificate_expiry_timestamp_seconds", "sluice_secret_reads_total"}
 
 
-def local_config(folder, daemon):
-    """Writes the committed configuration with quick scrapes of `daemon`; returns the path."""
+def local_config(folder, daemon, gateway):
+    """Writes the committed configuration with quick scrapes of both; returns the path."""
     config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     config["rule_files"] = [str(DEPLOY / "prometheus" / name) for name in config["rule_files"]]
-    targets = folder / "target.yml"
-    targets.write_text(yaml.safe_dump([{"targets": [daemon.http]}]))
-    config["scrape_configs"][0]["file_sd_configs"][0]["files"] = [str(targets)]
+    for job in config["scrape_configs"]:
+        address = {"sluice": daemon.http, "sluice-gateway": gateway.metrics}[job["job_name"]]
+        targets = folder / f"{job['job_name']}.yml"
+        targets.write_text(yaml.safe_dump([{"targets": [address]}]))
+        job["file_sd_configs"][0]["files"] = [str(targets)]
     path = folder / "prometheus.yml"
     path.write_text(yaml.safe_dump(config))
     return path
@@ -59,12 +61,25 @@ def odd_calls(address):
         given_up.cancel()
 
 
+def diagnosed_call(address):
+    """Asks for the diagnostics of exclusive self attention."""
+    with grpc.insecure_channel(address) as channel:
+        wanted = open_loop.request(random.Random(4))
+        for name in ("xsa_cos_sim", "xsa_proj_frac"):
+            wanted.outputs.add(name=name)
+        service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer(wanted, timeout=60)
+
+
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory):
-    """Prometheus after some seconds of load on one daemon. The load goes on."""
+    """Prometheus after some seconds of load on a daemon and its gateway. The load goes on."""
     folder = tmp_path_factory.mktemp("prometheus")
     stop = threading.Event()
-    with Daemon(folder) as daemon, Prometheus(folder, local_config(folder, daemon)) as server:
+    with Daemon(folder) as daemon, Gateway(folder, daemon.grpc) as gateway, Prometheus(
+        folder, local_config(folder, daemon, gateway)
+    ) as server:
+        diagnosed_call(daemon.grpc)
+        assert gateway.complete() == 200
         load = threading.Thread(
             target=lambda: asyncio.run(
                 open_loop.run(daemon.grpc, PER_SECOND, until=stop, max_tokens=3)
@@ -85,6 +100,12 @@ def prometheus(tmp_path_factory):
                 )
             wait_until(
                 lambda: server.query("model:sluice_slow_ratio:rate3d"), "the rules are evaluated"
+            )
+            # The ratios of the gateway need traffic between two scrapes.
+            wait_until(
+                lambda: gateway.complete() == 200
+                and server.query("route:sluice_gateway_error_ratio:rate1h"),
+                "the gateway's answers are counted",
             )
             yield server
         finally:
@@ -124,7 +145,7 @@ def test_a_variable_has_values(prometheus, where, selector, label):
 
 
 def test_promtool_accepts_the_metrics_text(prometheus):
-    text = get(prometheus.query("up")[0][0]["instance"], "/metrics")
+    text = get(prometheus.query('up{job="sluice"}')[0][0]["instance"], "/metrics")
     check = subprocess.run(
         [tool("promtool"), "check", "metrics"], input=text, capture_output=True, text=True
     )

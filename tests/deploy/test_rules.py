@@ -12,6 +12,7 @@ from processes import DEPLOY, ROOT, tool
 PROMETHEUS = DEPLOY / "prometheus"
 RULE_TESTS = sorted((ROOT / "tests" / "deploy").glob("alerts*_test.yml"))
 METRIC_NAMES = ROOT / "proto" / "metric_names.h"
+GATEWAY_METRICS = ROOT / "clients" / "python" / "sluice_client" / "gateway" / "serving.py"
 
 
 def promtool(*arguments):
@@ -79,8 +80,10 @@ def test_every_alert_has_a_runbook_with_instructions():
 
 
 def test_every_metric_is_declared_or_recorded():
-    """The daemon declares, or the rules record, each name in rules, alerts and dashboards."""
+    """Daemon or gateway declare, or the rules record, each name in rules, alerts and dashboards."""
     declared = set(re.findall(r'"(sluice_\w+)"', METRIC_NAMES.read_text()))
+    for kind, name in re.findall(r'(\w+)\(\s*"(sluice_gateway_\w+)"', GATEWAY_METRICS.read_text()):
+        declared.add(f"{name}_total" if kind == "Counter" else name)
     declared |= {f"{name}_{part}" for name in declared for part in ("bucket", "sum", "count")}
     recorded = {rule["record"] for rule in expressions.rules(expressions.RULES)}
     for where, expression in expressions.everything():

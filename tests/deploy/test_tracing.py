@@ -7,13 +7,13 @@ import re
 import subprocess
 import sys
 import threading
-import urllib.request
+import urllib.error
 
 import pytest
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
 from envoy import Envoy
-from processes import PATIENCE_S, ROOT, SLUICE, Daemon, Process, free_port, get, wait_until
+from processes import ROOT, SLUICE, Daemon, Gateway, free_port, wait_until
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -46,25 +46,6 @@ class _Collect(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def gateway(folder, daemon, *options):
-    """Starts a gateway before `daemon`, an address, and returns it with its own address."""
-    address = f"127.0.0.1:{free_port()}"
-    command = ["env", f"PYTHONPATH={ROOT / 'clients' / 'python'}", sys.executable, "-m",
-               "sluice_client.gateway", "--daemon", daemon, "--listen", address, *options]
-    started = Process(command, folder / "gateway.log")
-    started.wait_ready(lambda: get(address, "/livez") is not None)
-    return started, address
-
-
-def complete(address, **headers):
-    """Sends a completion and returns the status."""
-    body = json.dumps({"model": "demo", "prompt": "Once", "max_tokens": 12}).encode()
-    request = urllib.request.Request(f"http://{address}/v1/completions", body,
-                                     {"content-type": "application/json", **headers})
-    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
-        return answer.status
-
-
 def attributes(span):
     values = {each.key: each.value for each in span.attributes}
     return {key: value.string_value or value.int_value for key, value in values.items()}
@@ -81,9 +62,9 @@ def test_one_request_is_followed_from_its_caller_to_its_steps(tmp_path, admin):
         tmp_path, [daemon.ports[0]]
     ) as envoy:
         wait_until(lambda: envoy.healthy() == 1, "the replica is healthy")
-        process, address = gateway(tmp_path, envoy.address, "--otlp-endpoint", collector.url)
+        process = Gateway(tmp_path, envoy.address, "--otlp-endpoint", collector.url)
         with process:
-            status = complete(address, traceparent=CALLER, **{"x-request-id": "followed"})
+            status = process.complete(traceparent=CALLER, **{"x-request-id": "followed"})
             assert status == 200
             assert process.stop() == 0, process.log.read_text()
         # The gateway sends what waits before it ends.
@@ -110,12 +91,12 @@ def test_one_request_is_followed_from_its_caller_to_its_steps(tmp_path, admin):
 
 def test_a_request_without_a_trace_begins_one_and_a_failure_is_marked(tmp_path):
     with Collector() as collector, Daemon(tmp_path) as daemon:
-        process, address = gateway(tmp_path, daemon.grpc, "--otlp-endpoint", collector.url)
+        process = Gateway(tmp_path, daemon.grpc, "--otlp-endpoint", collector.url)
         with process:
-            assert complete(address) == 200
+            assert process.complete() == 200
             daemon.kill()
             with pytest.raises(urllib.error.HTTPError, match="503"):
-                complete(address)
+                process.complete()
             assert process.stop() == 0
         good, failed = sorted(collector.spans, key=lambda span: span.start_time_unix_nano)
         assert any(good.trace_id) and not good.parent_span_id
@@ -126,9 +107,9 @@ def test_a_request_without_a_trace_begins_one_and_a_failure_is_marked(tmp_path):
 def test_a_collector_that_is_away_disturbs_no_request(tmp_path):
     with Daemon(tmp_path) as daemon:
         nowhere = f"http://127.0.0.1:{free_port()}/v1/traces"
-        process, address = gateway(tmp_path, daemon.grpc, "--otlp-endpoint", nowhere)
+        process = Gateway(tmp_path, daemon.grpc, "--otlp-endpoint", nowhere)
         with process:
-            assert complete(address) == 200
+            assert process.complete() == 200
             assert process.stop() == 0
 
 

@@ -3,6 +3,7 @@
 import itertools
 import os
 import pathlib
+import random
 import re
 import signal
 import subprocess
@@ -26,9 +27,26 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 from ports import first_free
 
 os.environ["PYTHONPATH"] = str(CLIENT)
-# `./test --sanitizers` sets SLUICE_TEST_SANITIZED. Everything is slower then and takes more memory.
+# `./test --sanitize` sets SLUICE_TEST_SANITIZED. Everything is slower then and takes more memory.
 SANITIZED = os.environ.get("SLUICE_TEST_SANITIZED") == "1"
 SLOWER = 8 if SANITIZED else 1
+
+
+def pytest_addoption(parser):
+    parser.addoption("--histories", type=int, default=40, help="of test_histories.py")
+    parser.addoption("--crash-runs", type=int, default=6, help="of test_crashes.py")
+    parser.addoption("--every-file-fault", action="store_true",
+                     help="let every file operation fail in turn, not a drawn sample of them")
+    parser.addoption("--first-seed", type=int, help="of drawn runs; random by default")
+
+
+@pytest.fixture
+def first_seed(request):
+    """The first seed of a test that draws, printed so that a failure can be repeated."""
+    given = request.config.getoption("--first-seed")
+    seed = random.randrange(1 << 30) if given is None else given
+    print(f"--first-seed {seed}")
+    return seed
 
 
 # Each test process has ports of its own, below the kernel's range for outgoing connections.
@@ -47,14 +65,23 @@ def free_port():
     return first_free(PORTS)
 
 
+class EndedEarly(AssertionError):
+    """A daemon that ended before it was ready."""
+
+    def __init__(self, status, output):
+        super().__init__(output)
+        self.status, self.output = status, output
+
+
 class Daemon:
     """A running sluiced.
 
-    `options` are appended to its command line, `descriptors` limits its file descriptors, and
-    `faults` lists the faults to inject, in the syntax of base/fault_injection.h."""
+    `options` are appended to its command line, `descriptors` limits its file descriptors, `faults`
+    lists the faults to inject, in the syntax of base/fault_injection.h, `variables` are of its
+    environment, and its output goes to the file `log`, if there is one."""
 
     def __init__(self, *options, models=(("demo", DEMO),), descriptors=None, faults="",
-                 grpc=None):
+                 grpc=None, variables=None, log=None):
         self.grpc = grpc or f"127.0.0.1:{free_port()}"
         self.http = f"127.0.0.1:{free_port()}"
         self.admin = f"127.0.0.1:{free_port()}"
@@ -71,14 +98,15 @@ class Daemon:
             command += ["--model", f"{name}={path}"]
         if descriptors is not None:
             command = ["prlimit", f"--nofile={descriptors}:{descriptors}", *command]
-        environment = {**os.environ, "SLUICE_TEST_FAULTS": faults}
+        environment = {**os.environ, "SLUICE_TEST_FAULTS": faults, **(variables or {})}
         if "until=" in faults:  # A slow test may hold a step for long.
             environment.setdefault("SLUICE_ENGINE_WATCHDOG_HANG_US", "1h")
         # What the tests expect was computed in f32.
         environment.setdefault("SLUICE_CPU_PROFILE", "f32")
         if "--config" not in options:  # This makes warming up four times as fast.
             environment.setdefault("SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS", "1024")
-        self.process = subprocess.Popen([*map(str, command), *options], stdout=subprocess.PIPE,
+        self.process = subprocess.Popen([*map(str, command), *options],
+                                        stdout=log or subprocess.PIPE,
                                         stderr=subprocess.STDOUT, text=True, env=environment)
         try:
             self._await_ready()
@@ -89,7 +117,9 @@ class Daemon:
     def _await_ready(self):
         give_up = time.monotonic() + PATIENCE_S
         while not self.ready():
-            assert self.process.poll() is None, self.process.stdout.read()
+            if self.process.poll() is not None:
+                output = self.process.stdout.read() if self.process.stdout else ""
+                raise EndedEarly(self.process.returncode, output)
             assert time.monotonic() < give_up, "the daemon is not ready in time"
             # Connecting to a closed port fails at once, so a pause keeps this from spinning.
             pause(0.02)

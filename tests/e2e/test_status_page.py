@@ -192,6 +192,20 @@ def test_text_from_the_daemon_is_never_markup(demo, browser):
     assert browser.errors == []
 
 
+@pytest.mark.parametrize("state", [{"in_ladder": True, "ready": False}, {"in_ladder": False}],
+                         ids=["being_prepared", "withdrawn"])
+def test_what_a_bucket_waits_for_fits_a_phone(demo, browser, state):
+    open_page(browser, demo, "phone")
+    with demo.client() as client:
+        infer(client, ids_inputs([[256, 65]]), max_tokens=0)
+    with urllib.request.urlopen(f"http://{demo.http}/status.json", timeout=10) as answer:
+        status = json.load(answer)
+    for bucket in status["models"][0]["buckets"]:
+        bucket.update(state, bucket="262144x1024p", batches=123456789, cost=0.123)
+    browser.value(f"(s => {{ remember(s); show(s); }})({json.dumps(status)})")
+    assert browser.overflow() <= 0
+
+
 def spoil(value, text):
     """Replaces every string in `value` by `text`."""
     items = value.items() if isinstance(value, dict) else enumerate(value)

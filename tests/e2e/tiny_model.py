@@ -8,14 +8,14 @@ D, HEADS, LAYERS, MLP, VOCAB, POSITIONS = 16, 2, 2, 24, 40, 12
 LABELS = 3
 
 
-def draw_tensors(seed, head, classifier, positions):
+def draw_tensors(seed, head, classifier, positions, vocab):
     random = np.random.default_rng(seed)
 
     def matrix(*shape):
         return (random.standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float32)
 
     tensors = {
-        "model.embed_tokens.weight": matrix(VOCAB, D) * 4,
+        "model.embed_tokens.weight": matrix(vocab, D) * 4,
         "model.embed_positions.weight": matrix(positions, D) * 4,
         "model.norm.weight": 1 + 0.2 * matrix(D),
     }
@@ -28,7 +28,7 @@ def draw_tensors(seed, head, classifier, positions):
         for name in ("input", "post_attention"):
             tensors[f"{prefix}{name}_layernorm.weight"] = 1 + 0.2 * matrix(D)
     if head:
-        tensors["lm_head.weight"] = matrix(VOCAB, D)
+        tensors["lm_head.weight"] = matrix(vocab, D)
     if classifier:
         tensors |= {"classifier.weight": matrix(LABELS, D), "classifier.bias": matrix(LABELS),
                     "pooler.dense.weight": matrix(D, D), "pooler.dense.bias": matrix(D)}
@@ -53,10 +53,12 @@ def write_safetensors(path, tensors):
 class TinyModel:
     """A random model. `extensions` are the keys of the config's object "sluice"."""
 
-    def __init__(self, directory, seed, head=True, causal=True, positions=POSITIONS, **extensions):
+    def __init__(self, directory, seed, head=True, causal=True, positions=POSITIONS, vocab=VOCAB,
+                 **extensions):
         self.head, self.causal, self.extensions = head, causal, extensions
         self.positions = positions
-        self.tensors = draw_tensors(seed, head, "classifier" in extensions, positions)
+        self.tensors = draw_tensors(seed, head, "classifier" in extensions, positions,
+                                    vocab)
         directory.mkdir()
         self.directory = directory
         write_safetensors(directory / "model.safetensors", self.tensors)
@@ -64,7 +66,7 @@ class TinyModel:
             json.dumps(
                 {
                     "architectures": ["SluiceForCausalLM" if head else "SluiceModel"],
-                    "vocab_size": VOCAB,
+                    "vocab_size": vocab,
                     "hidden_size": D,
                     "intermediate_size": MLP,
                     "num_hidden_layers": LAYERS,
@@ -118,8 +120,11 @@ class TinyModel:
             )
         return norm(x, "model.norm")
 
+    def all_logits(self, ids):
+        return self.states(ids) @ self.tensors["lm_head.weight"].T.astype(np.float64)
+
     def logits(self, ids):
-        return self.states(ids)[-1] @ self.tensors["lm_head.weight"].T.astype(np.float64)
+        return self.all_logits(ids)[-1]
 
     def scores(self, pooled):
         hidden = np.tanh(

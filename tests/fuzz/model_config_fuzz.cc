@@ -73,6 +73,10 @@ struct PartsFit {
       SLUICE_CHECK(bucket >= 0 && bucket < buckets);
     }
   }
+  void operator()(const ExchangeOp& op) const {
+    SLUICE_CHECK(op.in != op.out && Width(op.in) == Width(op.out));
+    SLUICE_CHECK(Width(op.in) % op.tokens == 0);
+  }
   void operator()(const ActivationOp& op) const { SLUICE_CHECK(Width(op.in) == Width(op.out)); }
   void operator()(const MixOp& op) const {
     SLUICE_CHECK(Width(op.a) == Width(op.out) && Width(op.out) % op.repeat == 0);

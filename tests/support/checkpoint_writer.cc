@@ -91,6 +91,12 @@ void AddExplicit(const ModelConfig& config, json& extensions) {
       {"soft_cap", config.score_soft_cap}, {"query_gain", config.query_gain}};
   json& attention = extensions["attention"];
   if (config.score_scale > 0) attention["scale"] = config.score_scale;
+  if (config.attention_divisor > 0) {
+    attention["weights"] = "silu";
+    attention["divisor"] = config.attention_divisor;
+  }
+  attention["qkv_silu"] = config.qkv_silu;
+  attention["gate"] = config.attention_gate;
   if (config.window > 0) {
     attention["window"] = config.window;
     attention["windowed"] = Indices(config.windowed);
@@ -99,7 +105,10 @@ void AddExplicit(const ModelConfig& config, json& extensions) {
     attention["relative_bias"] = {{"buckets", config.relative_bias.buckets},
                                   {"max_distance", config.relative_bias.max_distance}};
   }
-  extensions["mlp"] = {{"activation", NameOf(config.activation)}, {"gated", config.gated_mlp}};
+  extensions["mixer"] = NameOf(config.mixer);
+  extensions["mlp"] = {{"activation", NameOf(config.activation)},
+                       {"gated", config.gated_mlp},
+                       {"present", config.has_mlp}};
   extensions["biases"] = {{"qkv", config.qkv_bias},
                           {"o", config.output_bias},
                           {"mlp", config.mlp_bias},
@@ -153,6 +162,7 @@ class Specs {
   }
   void operator()(const InputOp&) {}
   void operator()(const RopeStoreOp&) {}
+  void operator()(const ExchangeOp&) {}
   void operator()(const ActivationOp&) {}
 
   const std::map<std::string, Spec>& specs() const { return specs_; }

@@ -117,6 +117,7 @@ class Execution {
     kernels::reference::AttentionShape shape = shape_;
     shape.window = op.window;
     shape.soft_cap = op.soft_cap;
+    shape.silu_share = op.silu_share;
     std::vector<float> bias;
     if (op.relative_bias.present()) {
       const Values table = Weight(op.relative_bias);
@@ -140,6 +141,19 @@ class Execution {
     const int64_t first = op.layer * Length() * config_.heads;
     std::copy(xsa.cos_sim.begin(), xsa.cos_sim.end(), answer_.xsa_cos_sim.begin() + first);
     std::copy(xsa.proj_frac.begin(), xsa.proj_frac.end(), answer_.xsa_proj_frac.begin() + first);
+  }
+
+  void operator()(const ExchangeOp& op) {
+    const int64_t block = Width(op.in) / op.tokens, length = Length();
+    Values& out = buffers_[op.out];
+    for (int64_t t = 0; t < length; ++t) {
+      for (int64_t h = 0; h < op.tokens; ++h) {
+        for (int64_t i = 0; i < block; ++i) {
+          out[(t * op.tokens + h) * block + i] =
+              h < length ? buffers_[op.in][(h * op.tokens + t) * block + i] : 0;
+        }
+      }
+    }
   }
 
   void operator()(const ActivationOp& op) {

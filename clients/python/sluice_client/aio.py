@@ -95,6 +95,14 @@ class AsyncClient:
         tasks.check_options(tasks.EmbedOptions, options)
         return await self._run(tasks.embed(model, inputs, options), options)
 
+    async def embed_sparse(
+        self, model: str, inputs: Sequence[tasks.Prompt],
+        **options: Unpack[tasks.SparseOptions],
+    ) -> list[dict[int, float]]:
+        """Returns the weights of the terms (SPLADE) that a masked language model gives inputs."""
+        tasks.check_options(tasks.SparseOptions, options)
+        return await self._run(tasks.embed_sparse(model, inputs, options), options)
+
     async def classify(
         self, model: str, inputs: Sequence[Union[tasks.Prompt, tasks.Pair]],
         **options: Unpack[tasks.ClassifyOptions],

@@ -103,6 +103,13 @@ class EmbedOptions(PromptOptions, total=False):
     prompt_name: str
 
 
+class SparseOptions(PromptOptions, total=False):
+    """How sparse embeddings are made; docs/api.md describes the parameters."""
+
+    max_active_dims: int
+    prompt_name: str
+
+
 class RerankOptions(PromptOptions, total=False):
     """How documents are compared with a query; pooling and dimensions concern embeddings."""
 
@@ -439,6 +446,18 @@ def embed(model: str, inputs: Sequence[Prompt], options: Mapping[str, Any]) -> T
     tensor = answer.outputs["embedding"]
     tokens = int(answer.parameters.get("prompt_tokens", 0))
     return Embeddings(tensor.name, tensor.datatype, tensor.shape, tensor.raw, tokens)
+
+
+def embed_sparse(
+    model: str, inputs: Sequence[Prompt], options: Mapping[str, Any]
+) -> Task[list[dict[int, float]]]:
+    """Embeds each input as terms of the vocabulary."""
+    outputs = ["sparse_ids", "sparse_weights"]
+    answer = yield from _ask(model, prompt_inputs(inputs), outputs, options)
+    ids, weights = (answer.outputs[name].tolist() for name in outputs)
+    return [
+        {term: weight for term, weight in zip(*row) if term >= 0} for row in zip(ids, weights)
+    ]
 
 
 def pair_inputs(firsts: Sequence[Any], seconds: Sequence[Any]) -> list[Tensor]:

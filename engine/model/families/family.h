@@ -49,7 +49,8 @@ std::span<const ModelFamily* const> AllFamilies();
 extern const ModelFamily kSluiceFamily, kQwen2Family, kQwen3Family, kMistralFamily, kSmolLm3Family,
     kPhi3Family, kOlmo2Family, kOlmo3Family, kGemmaFamily, kGemma2Family, kGemma3Family,
     kGptNeoXFamily, kOptFamily, kGpt2Family, kBertFamily, kRobertaFamily, kDistilBertFamily,
-    kMpnetFamily, kModernBertFamily, kNomicBertFamily, kGteFamily, kT5Family;
+    kMpnetFamily, kModernBertFamily, kNomicBertFamily, kGteFamily, kT5Family, kHstuFamily,
+    kRankMixerFamily;
 
 // Llama's tensor names, which many families share or alter.
 constexpr TensorNames LlamaNames() {

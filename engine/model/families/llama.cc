@@ -28,6 +28,8 @@ constexpr TensorNames SluiceNames() {
   names.attention_norm_behind = "attention_norm_behind";
   names.mlp_norm_behind = "mlp_norm_behind";
   names.relative_bias = "relative_attention_bias";
+  names.attention_gate = "self_attn.gate_proj";
+  names.attention_gate_norm = "self_attn.gate_norm";
   names.head_bias = "lm_head.bias";
   return names;
 }

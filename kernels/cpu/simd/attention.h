@@ -123,7 +123,7 @@ static void AttendSegment(const simd::AttentionBlock& block, const QueryTile& ti
       DispatchSegment<kQueries>(block, queries + from, to - from,
                                 block.queries + from * int64_t{simd::kQueryRun}, segment, part);
     };
-    const bool shaped = block.soft_cap != 0 || block.bias != nullptr;
+    const bool shaped = block.soft_cap != 0 || block.bias != nullptr || block.silu_share != 0;
     if (!shaped || phase == Phase::kSums) return run(phase);
     run(Phase::kScores);
     ShapeScores(block, queries + from, to - from, segment);

@@ -139,8 +139,8 @@ SLUICE_INLINE void HideScores(const Query& query, const Segment& segment) {
   }
 }
 
-// Applies the block's soft cap and bias to the scores of the segment's pages. It stands apart from
-// the loops that compute them, whose registers a call between them would spill.
+// Applies the block's soft cap, bias and SiLU to the scores of the segment's pages. It stands apart
+// from the loops that compute them, whose registers a call between them would spill.
 __attribute__((noinline, cold)) static void ShapeScores(const simd::AttentionBlock& block,
                                                         const Query* queries, int count,
                                                         const Segment& segment) {
@@ -156,6 +156,7 @@ __attribute__((noinline, cold)) static void ShapeScores(const simd::AttentionBlo
       VecF score = Load(scores);
       if (block.soft_cap != 0) score = block.soft_cap * Tanh(score / block.soft_cap);
       if (bias != nullptr) score += Load(bias + at);
+      if (block.silu_share != 0) score = block.silu_share * Silu(score);
       Store(scores, score);
     }
     HideScores(queries[i], segment);
@@ -295,6 +296,19 @@ SLUICE_INLINE void Softmax(const simd::AttentionBlock& block, const Query* queri
       AddWeights(queries[i].scores + at, shift[i], &sum[i]);
     }
     queries[i].sums[block.kv->head_dim + simd::kRecordSum] = SumLanes(sum[i]);
+  }
+}
+
+// Completes the queries' records of a segment whose scores are weights already, by SiLU. Each
+// weight stands for itself, so that nothing is left to divide by.
+__attribute__((noinline, cold)) static void TakeWeights(const simd::AttentionBlock& block,
+                                                        const Query* queries, int count,
+                                                        const Segment& segment) {
+  for (int i = 0; i < count; ++i) {
+    const bool begins = queries[i].first / kSegmentTokens == segment.begin / kSegmentTokens;
+    float* const tail = queries[i].sums + block.kv->head_dim;
+    tail[simd::kRecordMax] = 0.0f;
+    tail[simd::kRecordSum] = begins ? 1.0f : 0.0f;
   }
 }
 

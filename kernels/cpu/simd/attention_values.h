@@ -157,7 +157,11 @@ SLUICE_INLINE void Sums(const simd::AttentionBlock& block, const Query* queries,
                         const Segment& segment, const Following& following, const VecF* largest,
                         bool own_apart) {
   const int64_t head_dim = block.kv->head_dim;
-  Softmax<N>(block, queries, segment, largest);
+  if (block.silu_share != 0) {
+    TakeWeights(block, queries, N, segment);
+  } else {
+    Softmax<N>(block, queries, segment, largest);
+  }
   const bool folds = queries[0].running != queries[0].sums;
   FoldFactors factors;
   if (folds) factors = PrepareFold(queries, N, head_dim);

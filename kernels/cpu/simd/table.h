@@ -42,6 +42,7 @@ struct AttentionBlock {
   float soft_cap;     // 0 for none
   const float* bias;  // [heads, bias_stride()] or nullptr
   int32_t bias_positions;
+  float silu_share;  // 0 for the softmax, see AttentionArgs
 
   int64_t bias_stride() const { return 2 * int64_t{bias_positions} + kPageTokens; }
 

@@ -463,6 +463,12 @@ TEST_F(CascadeOfTest, EmbeddingsInputsAndMixesAreSums) {
   got = Compute(InputOp{6, a});
   EXPECT_EQ(got, inputs_["X"]);
   inputs_.clear();
+  got = Compute(ExchangeOp{.in = a, .out = b, .tokens = 2});
+  for (size_t i = 0; i < got.size(); ++i) {
+    const size_t sequence = i / 12, row = i / 6 % 2, block = i / 3 % 2;
+    ASSERT_EQ(got[i], inputs_["X"][sequence * 12 + block * 6 + row * 3 + i % 3]);
+  }
+  inputs_.clear();
   got =
       Compute(MixOp{.a = a, .b = b, .out = a, .a_weight = {"v", {2}}, .b_weight = {}, .repeat = 3});
   for (size_t i = 0; i < got.size(); ++i) {

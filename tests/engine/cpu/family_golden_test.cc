@@ -101,6 +101,16 @@ TEST_P(FamilyGoldenTest, StatesLogitsAndScoresEqualThoseOfTransformers) {
   }
 }
 
+// All sequences of the golden in one step, and each alone.
+TEST_P(FamilyGoldenTest, ASequenceHasTheSameBitsAloneAndInABatch) {
+  const std::vector<Answer> together = runner_->Run(sequences_);
+  for (size_t s = 0; s < sequences_.size(); ++s) {
+    const std::vector<Answer> alone = runner_->Run({sequences_[s]});
+    EXPECT_EQ(alone[0].states, together[s].states) << "sequence " << s;
+    EXPECT_EQ(alone[0].logits, together[s].logits) << "sequence " << s;
+  }
+}
+
 TEST_P(FamilyGoldenTest, GreedyTokensEqualThoseOfGenerate) {
   if (!golden_->Has("greedy")) return;
   const std::vector<int32_t> greedy = golden_->Ints("greedy");

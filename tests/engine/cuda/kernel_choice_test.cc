@@ -134,7 +134,7 @@ using Types = ::testing::Types<float, BFloat16>;
 TYPED_TEST_SUITE(KernelChoiceTest, Types);
 
 TYPED_TEST(KernelChoiceTest, EveryCandidateOfAttentionPassesItsTrial) {
-  std::vector<AttentionShape> shapes(8, kHeads);
+  std::vector<AttentionShape> shapes(9, kHeads);
   shapes[1].head_dim = 24;
   shapes[1].xsa = kernels::XsaForm::kNorm;
   shapes[2].xsa = kernels::XsaForm::kSquared;
@@ -147,6 +147,7 @@ TYPED_TEST(KernelChoiceTest, EveryCandidateOfAttentionPassesItsTrial) {
   shapes[7].causal = false;
   shapes[7].window = 9;
   shapes[7].biased = true;
+  shapes[8].silu_share = 0.05f;
   for (const AttentionCandidate<TypeParam>& candidate : AllCandidates<TypeParam>().attention) {
     for (const AttentionShape& shape : shapes) {
       KernelChoice<TypeParam> choice = this->Offer({.attention = {candidate}, .products = {}});

@@ -39,6 +39,9 @@ struct Describe {
     return "attention " + std::to_string(op.layer) + (op.xsa ? " xsa" : "") +
            (op.xsa_gate.empty() ? "" : " " + op.xsa_gate);
   }
+  std::string operator()(const ExchangeOp& op) const {
+    return "exchange " + Name(op.in) + " > " + Name(op.out);
+  }
   std::string operator()(const ActivationOp& op) const {
     return std::to_string(static_cast<int>(op.activation)) + "(" + Name(op.in) + ")" +
            (op.up == kNoBuffer ? "" : " * " + Name(op.up)) + " > " + Name(op.out);

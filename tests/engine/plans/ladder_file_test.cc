@@ -256,7 +256,7 @@ TEST_F(LadderFileTest, ALadderOfExactlyTheMostBucketsIsTaken) {
   options.ladder.max_buckets = 2;
   Harness harness(options);
   ASSERT_EQ(harness.observer.notices().size(), 1u);
-  EXPECT_THAT(harness.observer.notices()[0], HasSubstr("more than ladder.max_buckets of 2"));
+  EXPECT_THAT(harness.observer.notices()[0], HasSubstr("more than engine.ladder.max_buckets of 2"));
 }
 
 TEST_F(LadderFileTest, AFixedLadderTakesOnlyTheCosts) {

@@ -182,7 +182,7 @@ TEST(RowStatesTest, AStateThatIsNotFiniteIsRefused) {
   RowStates row(request, kLength);
   std::vector<double> sum(5, 1.0);
   sum[3] = INFINITY;
-  EXPECT_FALSE(row.Take({{{0, kLength}}}, sum, Undivided));
+  EXPECT_FALSE(row.Take(Wanted{{0, kLength}}, sum, Undivided));
 }
 
 // Work that is divided among threads, in pieces that end in any order.

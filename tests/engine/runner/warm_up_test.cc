@@ -292,7 +292,7 @@ TEST_F(WarmUpTest, ErrorsNameTheOptionThatIsWrong) {
   options.batch.max_batch_tokens = 63;
   absl::Status status = Run(options).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("max_batch_tokens is 63"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("engine.batch.max_batch_tokens is 63"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("max_positions of 64"));
 
   options = SmallOptions();
@@ -357,7 +357,7 @@ TEST_F(WarmUpTest, TheNumberOfPagesDependsOnFreeMemory) {
   const absl::Status status = Run(options).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("kv.memory_bytes of 72 holds 18 pages of 4 bytes"));
+              HasSubstr("engine.kv.memory_bytes of 72 holds 18 pages of 4 bytes"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("takes 19, 76 bytes"));
 }
 

@@ -35,16 +35,16 @@ TEST(AdmissionBudget, ErrorsNameTheBoundThatIsReached) {
   EXPECT_TRUE(budget.Take(Load(60, 500)).ok());
   const absl::Status tokens = budget.Take(Load(41));
   EXPECT_EQ(tokens.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(tokens.message()), HasSubstr("queue.max_tokens of 100"));
+  EXPECT_THAT(std::string(tokens.message()), HasSubstr("engine.queue.max_tokens of 100"));
   const absl::Status bytes = budget.Take(Load(1, 501));
   EXPECT_EQ(bytes.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(bytes.message()), HasSubstr("queue.max_bytes of 1000"));
+  EXPECT_THAT(std::string(bytes.message()), HasSubstr("engine.queue.max_bytes of 1000"));
   EXPECT_TRUE(budget.Take(Load(40, 500)).ok());  // the budget is exactly full
   EXPECT_EQ(budget.bytes(), 1000);
   EXPECT_TRUE(budget.Take(Load(0, 0)).ok());
   const absl::Status requests = budget.Take(Load(0, 0));
   EXPECT_EQ(requests.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(requests.message()), HasSubstr("queue.max_requests of 3"));
+  EXPECT_THAT(std::string(requests.message()), HasSubstr("engine.queue.max_requests of 3"));
   budget.Return(Load(60, 500));
   EXPECT_TRUE(budget.Take(Load(60, 500)).ok());
 }
@@ -61,7 +61,7 @@ TEST(AdmissionBudget, ACallerFillsItsShareAlone) {
   const absl::Status refused = budget.Take(LoadOfCaller("a", 1));
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.message()),
-              HasSubstr("the requests of caller a have their share of queue.max_tokens"));
+              HasSubstr("the requests of caller a have their share of engine.queue.max_tokens"));
   EXPECT_TRUE(budget.Take(LoadOfCaller("b", 50)).ok());
   budget.Return(LoadOfCaller("a", 30));
   EXPECT_FALSE(budget.Take(LoadOfCaller("a", 11)).ok()) << "it has 20, and 19 would be left";

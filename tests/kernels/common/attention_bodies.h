@@ -153,7 +153,7 @@ void ExpectAttentionEqualsReference(const Run& run, const reference::AttentionSh
   }
 }
 
-// Heads with a window, a soft cap and a bias, of which each may be missing.
+// Heads with a window, a soft cap, a bias and SiLU of scores, of which each may be missing.
 struct ShapedHeads {
   std::vector<float> bias;
   reference::AttentionShape shape;
@@ -165,6 +165,7 @@ struct ShapedHeads {
              .head_dim = head_dim,
              .window = kWindows[random() % std::size(kWindows)],
              .soft_cap = random() % 2 == 0 ? 0.0 : 1.5};
+    if (random() % 3 == 0) shape.silu_share = 0.125;
     if (random() % 3 > 0) return;
     shape.bias_positions = longest + static_cast<int64_t>(random() % 20);
     bias = RandomValues<float>(random, shape.q_heads * (2 * shape.bias_positions + 16));
@@ -174,8 +175,8 @@ struct ShapedHeads {
   ShapedHeads& operator=(const ShapedHeads&) = delete;
 };
 
-// Checks windows, soft caps and biases, over contexts of up to three segments of keys. Pages that a
-// window hides are never written.
+// Checks windows, soft caps, biases and SiLU of scores, over contexts of up to three segments of
+// keys. Pages that a window hides are never written.
 template <typename T, typename Run>
 void ExpectShapedScoresEqualReference(const Run& run, std::mt19937_64& random, int trials) {
   constexpr int64_t kDims[] = {8, 24, 64, 80, 136};
@@ -193,9 +194,10 @@ void ExpectShapedScoresEqualReference(const Run& run, std::mt19937_64& random, i
     const ShapedHeads heads(random, kDims[random() % std::size(kDims)], longest);
     const reference::AttentionShape& shape = heads.shape;
     SCOPED_TRACE(testing::Message() << "window " << shape.window << ", cap " << shape.soft_cap
-                                    << (shape.bias.empty() ? "" : ", bias"));
+                                    << (shape.bias.empty() ? "" : ", bias")
+                                    << (shape.silu_share == 0 ? "" : ", SiLU"));
     XsaCase xsa;
-    if (random() % 4 == 0) xsa.form = XsaForm::kNorm;
+    if (shape.silu_share == 0 && random() % 4 == 0) xsa.form = XsaForm::kNorm;
     ExpectAttentionEqualsReference<T>(run, shape, RandomSequences<T>(random, shape, places), causal,
                                       xsa);
   }

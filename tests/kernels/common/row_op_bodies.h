@@ -97,6 +97,31 @@ void ExpectActivationsEqualReference(Ops& ops, std::mt19937_64& random,
   }
 }
 
+// Checks sequences whose rows lie anywhere, of which the last one may be incomplete.
+template <typename Ops, typename T = typename Ops::Element>
+void ExpectExchangeMovesBlocks(Ops& ops, std::mt19937_64& random) {
+  for (const auto& [rows, tokens, block] :
+       {std::tuple{8, 4, 8}, {9, 3, 5}, {1, 1, 7}, {12, 12, 16}, {7, 3, 4}}) {
+    SCOPED_TRACE(testing::Message() << rows << " rows, " << tokens << " tokens of " << block);
+    const int64_t width = int64_t{tokens} * block;
+    const auto in = RandomValues<T>(random, rows * width);
+    std::vector<int32_t> places(rows);
+    std::iota(places.begin(), places.end(), 0);
+    std::shuffle(places.begin(), places.end(), random);
+    std::vector<T> expected(in.size(), cuda::Narrow<T>(0.0f));
+    for (int32_t i = 0; i < rows; ++i) {
+      const int32_t first = i / tokens * tokens, t = i % tokens;
+      for (int32_t h = 0; h < tokens && first + h < rows; ++h) {
+        std::copy_n(&in[places[first + h] * width + t * block], block,
+                    &expected[places[i] * width + h * block]);
+      }
+    }
+    T* const out = ops.lab_.template Room<T>(rows * width);
+    ops.Exchange(ops.lab_.Put(in), places, tokens, block, out);
+    EXPECT_TRUE(SameBits<T>(ops.lab_.Get(out, rows * width), expected));
+  }
+}
+
 // Each weight holds for `repeat` neighbouring features.
 template <typename Ops, typename T = typename Ops::Element>
 void ExpectMixEqualsReference(Ops& ops, std::mt19937_64& random, std::span<const RowsShape> shapes,

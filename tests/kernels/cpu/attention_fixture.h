@@ -68,6 +68,7 @@ inline AttentionOutputs<float> RunAttention(const Context& context, std::mt19937
              .soft_cap = static_cast<float>(shape.soft_cap),
              .bias = shape.bias.empty() ? nullptr : shape.bias.data(),
              .bias_positions = static_cast<int32_t>(shape.bias_positions),
+             .silu_share = static_cast<float>(shape.silu_share),
              .xsa = xsa.form,
              .xsa_eps = xsa.eps,
              .xsa_gate = xsa.gate.empty() ? nullptr : xsa.gate.data(),

@@ -46,7 +46,8 @@ TEST_P(AttentionShapeTest, AllOrdersAndThreadsGiveTheSameBits) {
     }
     const ShapedHeads heads(random_, 20, 3060);
     const auto cases = RandomSequences<float>(random_, heads.shape, places);
-    const XsaCase xsa = {trial % 2 == 0 ? XsaForm::kOff : XsaForm::kNorm, 1e-6f, {}, false};
+    const bool excludes = trial % 2 != 0 && heads.shape.silu_share == 0;
+    const XsaCase xsa = {excludes ? XsaForm::kNorm : XsaForm::kOff, 1e-6f, {}, false};
     const auto expected =
         RunAttention(One(), random_, heads.shape, cases, true, xsa, kAttentionOrders[1]);
     for (const AttentionChoice& choice : kAttentionOrders) {

@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/embedding.h"
+#include "kernels/cpu/exchange.h"
 #include "kernels/cpu/mix.h"
 #include "kernels/cpu/norm.h"
 #include "kernels/reference/activation.h"
@@ -41,6 +42,11 @@ class RowOpsTest : public OpTest {
   void Embed(const float* table, const int32_t* ids, bool accumulate, float scale,
              const RowsShape& shape, float* out) {
     kernels::Embed(Two(), {table, DType::kF32, ids, shape.rows, shape.dim, accumulate, scale, out});
+  }
+
+  void Exchange(const float* in, const std::vector<int32_t>& places, int32_t tokens, int32_t block,
+                float* out) {
+    kernels::Exchange(Two(), {in, places, tokens, block, out});
   }
 
   HostLab lab_;
@@ -130,6 +136,11 @@ TEST_P(RowOpsTest, ActivationsDoNotDependOnThePlaceInTheRow) {
           return out;
         }));
   }
+}
+
+TEST_P(RowOpsTest, ExchangeMovesBlocksBetweenTheRowsOfASequence) {
+  std::mt19937_64 random(43);
+  ExpectExchangeMovesBlocks(*this, random);
 }
 
 TEST_P(RowOpsTest, MixEqualsTheReference) {

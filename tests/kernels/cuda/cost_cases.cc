@@ -7,6 +7,7 @@
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/diverse.h"
 #include "kernels/cuda/embedding.h"
+#include "kernels/cuda/exchange.h"
 #include "kernels/cuda/hopper_projection.h"
 #include "kernels/cuda/logits.h"
 #include "kernels/cuda/mix.h"
@@ -99,6 +100,17 @@ void AddRowOps(Cases& cases) {
                           .dim = dim,
                           .rows = Live(lab, kRows),
                           .out = lab.Room<T>(kRows * dim)});
+  });
+  cases.AddWidths<T>("Exchange", kDim, kOddDim, [](DeviceLab& lab, Random& random, int32_t dim) {
+    std::vector<int32_t> places(kRows);
+    std::iota(places.begin(), places.end(), 0);
+    const int32_t tokens = dim == kDim ? 8 : 1;
+    Exchange<T>(lab.stream(), {.in = Values<T>(lab, random, kRows * dim),
+                               .places = lab.Put(places),
+                               .tokens = tokens,
+                               .block = dim / tokens,
+                               .rows = Live(lab, kRows),
+                               .out = lab.Room<T>(kRows * dim)});
   });
   cases.AddWidths<T>("Embed", kDim, kOddDim, [](DeviceLab& lab, Random& random, int32_t dim) {
     std::vector<int32_t> ids(kRows);

@@ -1,6 +1,7 @@
 // Ops that treat each row separately.
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/embedding.h"
+#include "kernels/cuda/exchange.h"
 #include "kernels/cuda/mix.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/reference/activation.h"
@@ -51,6 +52,11 @@ class RowOpsTest : public OpTest {
              const RowsShape& shape, T* out) {
     cuda::Embed<T>(lab_.stream(),
                    {table, ids, nullptr, shape.dim, accumulate, scale, Live(shape.rows), out});
+  }
+  void Exchange(const T* in, const std::vector<int32_t>& places, int32_t tokens, int32_t block,
+                T* out) {
+    cuda::Exchange<T>(lab_.stream(), {in, lab_.Put(places), tokens, block,
+                                      Live(static_cast<int32_t>(places.size())), out});
   }
 };
 TYPED_TEST_SUITE(RowOpsTest, DTypes);
@@ -171,6 +177,10 @@ TYPED_TEST(RowOpsTest, NormsTreatEachGroupOfARowSeparately) {
 
 TYPED_TEST(RowOpsTest, ActivationsEqualTheReference) {
   ExpectActivationsEqualReference(*this, this->random_, kRowShapes);
+}
+
+TYPED_TEST(RowOpsTest, ExchangeMovesBlocksBetweenTheRowsOfASequence) {
+  ExpectExchangeMovesBlocks(*this, this->random_);
 }
 
 TYPED_TEST(RowOpsTest, MixEqualsTheReference) {

@@ -1,0 +1,188 @@
+"""Kills daemons under load, reloads and writes of ladders, and looks at what they leave behind.
+
+`--crash-runs 200` makes a long run of it, `--first-seed` repeats one.
+"""
+
+import collections
+import json
+import random
+import re
+import subprocess
+import threading
+
+import pytest
+from conftest import BUILD, DEMO
+from failing_files import KILL, FailingFiles
+from histories import Load, answers_alone, violations
+from test_buckets import sluice
+from test_histories import drawn_asks
+from waiting import PATIENCE_S, pause
+
+SIMULATE = BUILD / "loadtest" / "simulate" / "sluice-simulate"
+ALLOWED = {"OK", "UNAVAILABLE", "RESOURCE_EXHAUSTED"}
+
+
+class Crashing:
+    """A daemon's files, through all of its lives."""
+
+    def __init__(self, start, folder):
+        self._start = start
+        self.folder = folder / "files"
+        self.folder.mkdir()
+        self.ladder = self.folder / "ladder.json"
+        self.journal = self.folder / "journal"
+        self._config = self.folder / "sluice.yaml"
+        self._log = folder / "log"
+        self.write(7)
+        self.kept = set()  # what the ladder file may keep
+        self.tried = 2  # the last ratio
+        self.counted = collections.Counter()
+
+    def write(self, rows):
+        text = (f"models:\n  - {{name: demo, path: {DEMO}}}\n"
+                f"server: {{grpc: {{max_rows: {rows}}}, log: {{access_sample: 1}}}}\n"
+                f"engine:\n  batch: {{max_batch_tokens: 1024}}\n"
+                f"  ladder: {{file: {self.ladder}}}\n  history: {{journal: {self.journal}}}\n")
+        new = self._config.with_suffix(".new")
+        new.write_text(text)
+        new.rename(self._config)
+
+    def start(self, variables=None):
+        with open(self._log, "a") as log:
+            return self._start("--config", str(self._config), models=(), variables=variables,
+                               log=log)
+
+    def choose(self, server):
+        """Keeps another ladder; returns whether the daemon answered that it is kept."""
+        self.tried += 0.25
+        choice = f"{self.tried:g}"
+        self.kept.add(choice)
+        run = sluice("ladder", "set", "demo", "--strategy", "geometric", "--ratio", choice,
+                     "--keep", "--server", server.admin)
+        if run.returncode == 0:
+            self.kept = {choice}
+        return run.returncode == 0
+
+    def disturb(self, server, draw, ended):
+        """Chooses ladders and reloads until `ended` is set."""
+        while not ended.is_set():
+            if draw.random() < 0.5:
+                self.counted["kept"] += self.choose(server)
+            else:
+                self.write(draw.randint(1, 99))
+                self.counted["reloaded"] += sluice("reload", "--server",
+                                                   server.admin).returncode == 0
+
+    def repeat_an_answer(self):
+        """Writes what a daemon would log that answers a request again."""
+        text = self._log.read_text()
+        answer = re.search(r".* id=call-\d+ .*code=OK.*", text)
+        self._log.write_text(f"{text}{answer[0]}\n")
+
+    def check_files(self):
+        if self.ladder.exists() or self.counted["kept"]:
+            written = json.loads(self.ladder.read_text())
+            assert written["sluice_ladder"] == 1
+            kept = written.get("kept", {}).get("ratio")
+            assert kept in self.kept or (kept is None and not self.counted["kept"]), (
+                f"the file keeps {kept}, not {self.kept}")
+        run = subprocess.run([SIMULATE, "--journal", self.journal], capture_output=True, text=True,
+                             timeout=PATIENCE_S)
+        assert run.returncode == 0 and run.stdout.startswith("identical: "), run.stderr
+        answered = re.findall(r" id=(call-\d+) .*code=OK", self._log.read_text())
+        assert len(answered) == len(set(answered)), "a request was answered twice"
+        return run.stdout
+
+
+def crash_at_any_time(crashing, draw, asks, alone):
+    """Kills a daemon after a drawn time under load."""
+    server = crashing.start()
+    played(crashing, draw, asks, alone, server, lambda: (pause(draw.uniform(0, 0.5)),
+                                                         server.process.kill()))
+
+
+def crash_at_an_operation(crashing, draw, asks, alone):
+    """Has a daemon end in the middle of a drawn operation on its files."""
+    nth = draw.randint(1, 90)
+    failing = FailingFiles(crashing.folder, nth, KILL)
+    try:
+        server = crashing.start(failing.variables)
+    except AssertionError:  # It ended before it was ready.
+        assert len(failing.operations()) == nth
+        crashing.counted["killed at the start"] += 1
+        return
+
+    def end():
+        # Whatever does not end by itself ends when its time is over.
+        try:
+            server.process.wait(timeout=2)
+            crashing.counted[failing.operations()[-1].split()[1]] += 1
+        except subprocess.TimeoutExpired:
+            server.process.kill()
+
+    played(crashing, draw, asks, alone, server, end)
+
+
+def played(crashing, draw, asks, alone, server, end):
+    ended = threading.Event()
+    disturbing = threading.Thread(target=crashing.disturb,
+                                  args=(server, random.Random(draw.getrandbits(64)), ended))
+    disturbing.start()
+    with Load(server.grpc, draw, asks) as load:
+        end()
+        server.process.wait(PATIENCE_S)
+        load.stop()
+        load.join()
+    ended.set()
+    disturbing.join()
+    found = violations(load.calls, alone, ALLOWED, killed=True)
+    assert not found, "\n".join(found)
+    crashing.counted.update(call.ends[0][0] for call in load.calls)
+
+
+def test_a_killed_daemon_leaves_whole_files_and_starts_again(daemon, tmp_path, request,
+                                                             first_seed):
+    asks = drawn_asks(random.Random(first_seed))
+    crashing = Crashing(daemon, tmp_path)
+    server = crashing.start()
+    alone = answers_alone(server.grpc, asks)
+    server.stop()
+    replayed = ""
+    for run in range(request.config.getoption("--crash-runs")):
+        if run % 10 == 0:
+            crashing.journal.unlink()
+        draw = random.Random(first_seed + run)
+        crash = crash_at_an_operation if run % 2 else crash_at_any_time
+        try:
+            crash(crashing, draw, asks, alone)
+            replayed = crashing.check_files()
+        except AssertionError as failure:
+            pytest.fail(f"--first-seed {first_seed + run} of {crash.__name__}: {failure}")
+    # The next life has what the last one kept, and its files are whole too.
+    server = crashing.start()
+    assert answers_alone(server.grpc, asks) == alone
+    assert crashing.choose(server)
+    assert server.stop()[0] == 0
+    assert not list(crashing.folder.glob("ladder.json.tmp.*"))
+    crashing.check_files()
+    print(dict(crashing.counted), replayed)
+
+
+@pytest.mark.parametrize("spoil", [
+    lambda crashing: crashing.ladder.write_text("{"),
+    lambda crashing: crashing.kept.clear(),
+    lambda crashing: crashing.journal.write_bytes(crashing.journal.read_bytes()[:-200] + b"}\n"),
+    lambda crashing: crashing.repeat_an_answer(),
+], ids=["a torn ladder", "a lost choice", "a torn journal", "an answer given twice"])
+def test_what_the_files_are_checked_for_is_found(daemon, tmp_path, spoil):
+    crashing = Crashing(daemon, tmp_path)
+    server = crashing.start()
+    draw = random.Random(1)
+    with Load(server.grpc, draw, drawn_asks(draw), most=3) as load:
+        load.join()
+    crashing.counted["kept"] += crashing.choose(server)
+    server.stop()
+    crashing.check_files()
+    spoil(crashing)
+    with pytest.raises((AssertionError, ValueError)):
+        crashing.check_files()

@@ -1,0 +1,109 @@
+"""Makes every file operation of a daemon fail once: while it starts, serves, reloads and ends.
+
+A drawn sample of them by default, all with `--every-file-fault`.
+"""
+
+import errno
+import os
+import random
+import shutil
+
+from conftest import DEMO, Daemon, EndedEarly
+from failing_files import FailingFiles
+from infer import infer, text_inputs
+from limits import descriptors
+from test_buckets import sluice
+from test_invariance import same
+from waiting import wait_until
+
+INPUTS = text_inputs("And it came to pass")
+TOKEN = "a-token-of-a-test-caller"
+
+
+class Life:
+    """One life of a daemon that reads and writes files beneath `folder`."""
+
+    def __init__(self, folder, nth=0, action=errno.EIO):
+        shutil.copytree(DEMO, folder / "models" / "demo" / "1",
+                        ignore=shutil.ignore_patterns("*.py", "train*"))
+        config = folder / "sluice.yaml"
+        config.write_text(
+            f"model_repository: {folder / 'models'}\n"
+            f"engine:\n  batch: {{max_batch_tokens: 256}}\n"
+            f"  ladder: {{file: {folder / 'ladder.json'}}}\n"
+            f"  history: {{journal: {folder / 'journal'}}}\n")
+        # Earlier lives left a journal with a torn line and a temporary file.
+        (folder / "journal").write_text('{"op":"dropped","lines":1}\n{"op":')
+        (folder / "ladder.json.tmp.1").write_text("{")
+        self.failing = FailingFiles(folder, nth, action)
+        self.told = ""  # by the daemon and by commands
+        self.answers = []
+        self.started = False
+        try:
+            server = Daemon("--config", str(config), models=(), variables=self.failing.variables)
+        except EndedEarly as ended:
+            self.status, self.told = ended.status, ended.output
+            return
+        self.started = True
+        try:
+            self._serve(server)
+        finally:
+            self.status, output = server.stop()
+            self.told += output
+
+    def _command(self, *arguments):
+        run = sluice(*arguments, "--server", self.server.admin)
+        self.told += run.stdout + run.stderr
+        return run.returncode == 0
+
+    def _serve(self, server):
+        self.server = server
+        with server.client() as client:
+            def ask():
+                self.answers.append(infer(client, INPUTS, max_tokens=4))
+
+            ask()
+            opened = descriptors(server)
+            self._command("ladder", "set", "demo", "--strategy", "geometric", "--ratio", "2",
+                          "--keep")
+            ask()
+            self._command("reload")
+            ask()
+            self._command("load", "demo")
+            ask()
+            wait_until(lambda: descriptors(server) <= opened + 1,
+                       what="a descriptor was left open")
+
+
+def test_every_file_operation_may_fail(tmp_path, request, first_seed):
+    def life(name, **fault):
+        folder = tmp_path / name
+        folder.mkdir()
+        lived = Life(folder, **fault)
+        shutil.rmtree(folder)
+        return lived
+
+    whole = life("whole")
+    assert whole.status == 0, whole.told
+    count = len(whole.failing.operations())
+    faults = [(nth, action) for nth in range(1, count + 1)
+              for action in (errno.EIO, errno.ENOSPC, errno.EMFILE)]
+    draw = random.Random(first_seed)
+    if not request.config.getoption("--every-file-fault"):
+        faults = sorted(draw.sample(faults, 6))
+    else:
+        faults = [(nth, draw.choice([errno.EIO, errno.ENOSPC, errno.EMFILE]))
+                  for nth in range(1, count + 1)]
+    silent, ended = [], 0
+    for nth, action in faults:
+        lived = life(f"fault-{nth}", nth=nth, action=action)
+        operations = lived.failing.operations()
+        fault = f"{errno.errorcode[action]} at {operations[min(nth, len(operations)) - 1]}"
+        ended += not lived.started
+        assert lived.status == (0 if lived.started else 1), f"{fault}: {lived.told}"
+        for answer in lived.answers:
+            assert same(answer, whole.answers[0]), fault
+        if nth <= len(operations) and os.strerror(action) not in lived.told:
+            silent.append(fault)
+    print(f"{count} operations, {len(faults)} faults, {ended} ended the start")
+    print("told otherwise or not at all:", *silent, sep="\n  ")

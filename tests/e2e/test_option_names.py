@@ -1,0 +1,75 @@
+"""Tests that every text that names an option names it as a user writes it in the configuration."""
+
+import re
+
+import pytest
+
+from conftest import ROOT
+
+SOURCES = sorted(
+    path
+    for folder in ("base", "client", "config", "engine", "loadtest", "server", "verify")
+    for path in (ROOT / folder).glob("**/*")
+    if path.suffix in (".cc", ".h")
+)
+PAGES = [*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"), *(ROOT / "deploy").glob("**/*.md")]
+OPTIONS = set(re.findall(r"^\| `([\w.]+)`", (ROOT / "docs" / "options.md").read_text(), re.M))
+SECTIONS = {
+    name.rsplit(".", depth)[0] for name in OPTIONS for depth in range(1, name.count(".") + 1)
+}
+ROOTS = {name.split(".")[0] for name in SECTIONS}
+# The ends of names that lack the first part or more, but have a dot.
+SHORTENED = {
+    name.split(".", depth)[-1] for name in OPTIONS for depth in range(1, name.count("."))
+}
+
+TOKEN = re.compile(
+    r"//[^\n]*|/\*.*?\*/|^#include[^\n]*|'(?:[^'\\\n]|\\.)+'"
+    r'|R"(\w*)\(.*?\)\1"|(?P<texts>"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*)',
+    re.M | re.S,
+)
+
+
+def texts(source):
+    """Yields the string literals of a C++ source, neighbours joined."""
+    for found in TOKEN.finditer(source):
+        if found["texts"]:
+            yield "".join(re.findall(r'"((?:[^"\\\n]|\\.)*)"', found["texts"]))
+
+
+def faults(text):
+    """Returns the names in a text that are no options, or lack their first part."""
+    names = re.findall(rf"(?<![\w./-])(?:{'|'.join(ROOTS)})\.[\w.]*", text)
+    wrong = {name for name in names if name.rstrip(".") not in OPTIONS | SECTIONS}
+    for name in re.findall(r"(?<![\w./])[a-z_]+\.[a-z_.]*", text):
+        # A path alone is looked up in the options of one struct.
+        if name.rstrip(".") in SHORTENED and name != text:
+            wrong.add(name)
+    return wrong
+
+
+def test_faults_are_found():
+    for text in ("queue.max_requests of 3", "see review.min_gain",
+                 "engine.queue.most of 3", "engine.nothing"):
+        assert faults(text), text
+    for text in ("engine.queue.max_requests of 3", "review.min_gain",
+                 "bound the queue (engine.queue).", "the queue. It is full", "read queue.h"):
+        assert not faults(text), text
+
+
+@pytest.mark.parametrize("folder", sorted({path.relative_to(ROOT).parts[0] for path in SOURCES}))
+def test_texts_of_programs_name_options_in_full(folder):
+    named = 0
+    for path in SOURCES:
+        if path.relative_to(ROOT).parts[0] != folder:
+            continue
+        for text in texts(path.read_text()):
+            assert not faults(text), f"{path.relative_to(ROOT)}: {faults(text)} in {text!r}"
+            named += any(name in text for name in OPTIONS)
+    assert named > 10 or folder not in ("config", "engine", "server")
+
+
+@pytest.mark.parametrize("page", sorted(PAGES), ids=lambda path: str(path.relative_to(ROOT)))
+def test_pages_name_options_in_full(page):
+    for name in re.findall(r"`([\w.]+)(?::[^`]*|=[^`]*)?`", page.read_text()):
+        assert not faults(name) and name not in SHORTENED, name

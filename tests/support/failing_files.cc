@@ -1,0 +1,232 @@
+// A library that tests preload into a daemon: it makes one file operation fail or end the process.
+//
+// SLUICE_FAILING_FILES is FOLDER:N:ACTION:LOG. Operations on files beneath FOLDER are counted from
+// 1, and each appends a line to the file LOG, which exists, before it happens. Operation N fails
+// with the errno ACTION, or, if that is 0, kills the process in the middle: a write has then
+// written half of its bytes. With N = 0 all operations happen.
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+namespace {
+
+constexpr int kDescriptors = 65536;
+
+struct Plan {
+  std::string folder;
+  long nth = 0;
+  int action = 0;
+  int log = -1;
+};
+
+const Plan& ThePlan() {
+  static const Plan plan = [] {
+    Plan made;
+    const char* const text = std::getenv("SLUICE_FAILING_FILES");
+    char folder[PATH_MAX];
+    char log[PATH_MAX];
+    if (text != nullptr &&
+        std::sscanf(text, "%4095[^:]:%ld:%d:%4095s", folder, &made.nth, &made.action, log) == 4) {
+      made.folder = folder;
+      made.log =
+          static_cast<int>(syscall(SYS_openat, AT_FDCWD, log, O_WRONLY | O_APPEND | O_CLOEXEC, 0));
+    }
+    return made;
+  }();
+  return plan;
+}
+
+// Descriptors of files and folders beneath the plan's folder.
+std::array<std::atomic<bool>, kDescriptors> watched;
+std::atomic<long> count = 0;
+
+bool Watched(int fd) { return fd >= 0 && fd < kDescriptors && watched[static_cast<size_t>(fd)]; }
+bool Watched(const char* path) {
+  const std::string& folder = ThePlan().folder;
+  return path != nullptr && !folder.empty() &&
+         std::strncmp(path, folder.c_str(), folder.size()) == 0;
+}
+bool Watched(int folder, const char* path) {
+  return path != nullptr && path[0] != '/' ? Watched(folder) : Watched(path);
+}
+int Watch(int fd, bool watch) {
+  if (fd >= 0 && fd < kDescriptors) watched[static_cast<size_t>(fd)] = watch;
+  return fd;
+}
+
+void Die() {
+  kill(getpid(), SIGKILL);
+  pause();
+}
+
+// Counts an operation. Returns whether it is the one that fails, with errno set. For one that dies,
+// `first` is run before.
+template <typename First>
+bool Fails(const char* name, const char* path, const First& first) {
+  const Plan& plan = ThePlan();
+  const long number = ++count;
+  char line[256];
+  const int size = std::snprintf(line, sizeof(line), "%ld %s %.200s\n", number, name,
+                                 path == nullptr ? "" : path);
+  syscall(SYS_write, plan.log, line, std::min<size_t>(static_cast<size_t>(size), sizeof(line) - 1));
+  if (number != plan.nth) return false;
+  if (plan.action == 0) {
+    first();
+    Die();
+  }
+  errno = plan.action;
+  return true;
+}
+bool Fails(const char* name, const char* path) {
+  return Fails(name, path, [] {});
+}
+
+template <typename Function>
+Function* Next(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+// The real function of the name, found once.
+#define NEXT(name) static auto* const next = Next<decltype(name)>(#name)
+
+mode_t ModeOf(int flags, va_list more) {
+  return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(more, mode_t) : 0;
+}
+
+}  // namespace
+
+extern "C" {
+
+#define DEFINE_OPEN(name)                                                   \
+  int name(const char* path, int flags, ...) {                              \
+    va_list more;                                                           \
+    va_start(more, flags);                                                  \
+    const mode_t mode = ModeOf(flags, more);                                \
+    va_end(more);                                                           \
+    NEXT(name);                                                             \
+    if (!Watched(path)) return Watch(next(path, flags, mode), false);       \
+    return Fails("open", path) ? -1 : Watch(next(path, flags, mode), true); \
+  }
+DEFINE_OPEN(open)
+DEFINE_OPEN(open64)
+
+#define DEFINE_OPENAT(name)                                                           \
+  int name(int folder, const char* path, int flags, ...) {                            \
+    va_list more;                                                                     \
+    va_start(more, flags);                                                            \
+    const mode_t mode = ModeOf(flags, more);                                          \
+    va_end(more);                                                                     \
+    NEXT(name);                                                                       \
+    if (!Watched(folder, path)) return Watch(next(folder, path, flags, mode), false); \
+    return Fails("openat", path) ? -1 : Watch(next(folder, path, flags, mode), true); \
+  }
+DEFINE_OPENAT(openat)
+DEFINE_OPENAT(openat64)
+
+#define DEFINE_FOPEN(name)                                                \
+  FILE* name(const char* path, const char* mode) {                        \
+    NEXT(name);                                                           \
+    if (!Watched(path)) return next(path, mode);                          \
+    FILE* const file = Fails("fopen", path) ? nullptr : next(path, mode); \
+    if (file != nullptr) Watch(fileno(file), true);                       \
+    return file;                                                          \
+  }
+DEFINE_FOPEN(fopen)
+DEFINE_FOPEN(fopen64)
+
+int fclose(FILE* file) {
+  NEXT(fclose);
+  Watch(fileno(file), false);
+  return next(file);
+}
+
+int close(int fd) {
+  NEXT(close);
+  Watch(fd, false);
+  return next(fd);
+}
+
+DIR* opendir(const char* path) {
+  NEXT(opendir);
+  return Watched(path) && Fails("opendir", path) ? nullptr : next(path);
+}
+
+DIR* fdopendir(int fd) {
+  NEXT(fdopendir);
+  return Watched(fd) && Fails("fdopendir", nullptr) ? nullptr : next(fd);
+}
+
+ssize_t read(int fd, void* into, size_t size) {
+  NEXT(read);
+  return Watched(fd) && Fails("read", nullptr) ? -1 : next(fd, into, size);
+}
+
+#define DEFINE_PREAD(name)                                                         \
+  ssize_t name(int fd, void* into, size_t size, off_t at) {                        \
+    NEXT(name);                                                                    \
+    return Watched(fd) && Fails("pread", nullptr) ? -1 : next(fd, into, size, at); \
+  }
+DEFINE_PREAD(pread)
+DEFINE_PREAD(pread64)
+
+ssize_t write(int fd, const void* from, size_t size) {
+  NEXT(write);
+  const auto half = [&] { next(fd, from, size / 2); };
+  return Watched(fd) && Fails("write", nullptr, half) ? -1 : next(fd, from, size);
+}
+
+int fsync(int fd) {
+  NEXT(fsync);
+  return Watched(fd) && Fails("fsync", nullptr) ? -1 : next(fd);
+}
+
+#define DEFINE_FTRUNCATE(name)                                               \
+  int name(int fd, off_t size) {                                             \
+    NEXT(name);                                                              \
+    return Watched(fd) && Fails("ftruncate", nullptr) ? -1 : next(fd, size); \
+  }
+DEFINE_FTRUNCATE(ftruncate)
+DEFINE_FTRUNCATE(ftruncate64)
+
+int fstat(int fd, struct stat* into) noexcept {
+  NEXT(fstat);
+  return Watched(fd) && Fails("fstat", nullptr) ? -1 : next(fd, into);
+}
+
+int stat(const char* path, struct stat* into) noexcept {
+  NEXT(stat);
+  return Watched(path) && Fails("stat", path) ? -1 : next(path, into);
+}
+
+int rename(const char* from, const char* to) noexcept {
+  NEXT(rename);
+  return Watched(from) && Fails("rename", to) ? -1 : next(from, to);
+}
+
+#define DEFINE_MMAP(name)                                                                          \
+  void* name(void* address, size_t size, int protection, int flags, int fd, off_t at) noexcept {   \
+    NEXT(name);                                                                                    \
+    return Watched(fd) && Fails("mmap", nullptr) ? MAP_FAILED                                      \
+                                                 : next(address, size, protection, flags, fd, at); \
+  }
+DEFINE_MMAP(mmap)
+DEFINE_MMAP(mmap64)
+
+}  // extern "C"
