@@ -182,6 +182,16 @@ inline constexpr Metric kConnectionsRefused{
 inline constexpr Metric kConnectionsBrokenOff{
     "sluice_connections_broken_off_total",
     "Connections broken off because their peer ignored the limits on calls or metadata."};
+inline constexpr Metric kCallbacks{
+    "sluice_callbacks_total",
+    "Callbacks of gRPC on the threads that serve all connections, by event: begin, message, "
+    "written, cancelled, end."};
+inline constexpr Metric kCallbackSeconds{
+    "sluice_callback_seconds_total",
+    "The time that they took, by event. It includes the time without a processor."};
+inline constexpr Metric kSlowCallbacks{
+    "sluice_slow_callbacks_total",
+    "Callbacks that took longer than 2 ms, by event; the log names the slowest."};
 inline constexpr Metric kTransfersCancelled{"sluice_transfers_cancelled_total",
                                             "Calls ended because their message or answer took "
                                             "longer than server.grpc.transfer_timeout_us."};

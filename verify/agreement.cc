@@ -167,11 +167,7 @@ class TextRunner {
                     static_cast<int32_t>(config.input_width));
     batch.Assign({&step, 1}, sampled, executable_->row_order(), states);
     SLUICE_RETURN_IF_ERROR(executable_->Replay(*plan_, *slot_, batch));
-    bool finite = true;
-    for (size_t i = 0; i < wanted.size(); ++i) {
-      finite &= pooled.Take(wanted[i], {states[i].out, static_cast<size_t>(config.hidden_size)});
-    }
-    if (!finite || !pooled.Finish(0, &reply)) {
+    if (!pooled.Take(wanted, sums, Undivided) || !pooled.Finish(0, &reply, Undivided)) {
       return absl::OutOfRangeError("the model's states are not finite");
     }
     TextOutputs outputs;

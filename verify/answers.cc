@@ -56,7 +56,8 @@ void AnswerStates::Begin(int32_t length) {
 
 void AnswerStates::Add(std::span<const float> state) {
   const std::vector<double> values(state.begin(), state.end());
-  finite_ = finite_ && row_->Take({added_, 1}, values);
+  const RowStates::Positions wanted[] = {{added_, 1}};
+  finite_ = finite_ && row_->Take(wanted, values, Undivided);
   if (pooled_ && finite_ && pooled_->Wants(added_)) pooled_->Add(values, 1);
   ++added_;
 }
@@ -77,7 +78,7 @@ AnswerStates::Outputs AnswerStates::Finish() {
     reply.token_scores.resize(labels * length_, kNan);
   }
   Outputs outputs;
-  if (finite_ && row_->Finish(0, &reply) && pooled_) {
+  if (finite_ && row_->Finish(0, &reply, Undivided) && pooled_) {
     const std::vector<double> pooler = model.classifier->Pooler(pooled_->Result());
     outputs.pooler.assign(pooler.begin(), pooler.end());
   } else if (pooled_ && !model.classifier->pooler_module().empty()) {

@@ -44,13 +44,10 @@ absl::StatusOr<EmbeddingHead> EmbeddingHead::Load(const ServingConfig& config,
   return head;
 }
 
-void EmbeddingHead::Apply(std::vector<double>* state) const {
+void EmbeddingHead::Apply(std::vector<double>* state, Divide divide) const {
   for (const Layer& layer : layers_) {
-    std::vector<double> out(layer.linear.rows());
-    for (size_t i = 0; i < out.size(); ++i) {
-      out[i] = Evaluate(layer.function, layer.linear.At(static_cast<int64_t>(i), *state));
-    }
-    *state = std::move(out);
+    *state = layer.linear.Times(*state, divide);
+    for (double& value : *state) value = Evaluate(layer.function, value);
   }
 }
 

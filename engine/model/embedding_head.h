@@ -22,7 +22,7 @@ class EmbeddingHead {
                                             FileAccess access);
 
   // Replaces the pooled states with the output of the last layer.
-  void Apply(std::vector<double>* state) const;
+  void Apply(std::vector<double>* state, Divide divide = Undivided) const;
 
  private:
   struct Layer {

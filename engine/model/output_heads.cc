@@ -14,6 +14,9 @@ namespace {
 // The values of a row that are converted at a time.
 constexpr int64_t kBlock = 512;
 
+// The products of numbers that a thread computes at a time, some tens of microseconds' work.
+constexpr int64_t kProductsTogether = 1 << 16;
+
 // Returns the product over `count` stored values, summed in lanes, which the compiler may keep in
 // registers.
 template <typename T>
@@ -100,6 +103,15 @@ double StoredLinear::At(int64_t row, std::span<const double> state) const {
   return sum;
 }
 
+std::vector<double> StoredLinear::Times(std::span<const double> state, Divide divide) const {
+  const int64_t together = std::max<int64_t>(kProductsTogether / std::ssize(state), 1);
+  std::vector<double> values(rows());
+  divide(rows(), together, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) values[row] = At(row, state);
+  });
+  return values;
+}
+
 double StoredLinear::Product(int64_t a, int64_t b) const {
   float of_a[kBlock], of_b[kBlock];
   const int64_t width = weight_.shape[1];
@@ -145,20 +157,17 @@ absl::StatusOr<Classifier> Classifier::Find(const ModelConfig& config,
   return classifier;
 }
 
-std::vector<double> Classifier::Pooler(std::span<const double> pooled) const {
-  std::vector<double> state;
-  if (!pooler_) return state;
-  for (int64_t i = 0; i < pooler_->rows(); ++i) state.push_back(pooler_->At(i, pooled));
-  return state;
+std::vector<double> Classifier::Pooler(std::span<const double> pooled, Divide divide) const {
+  return pooler_ ? pooler_->Times(pooled, divide) : std::vector<double>();
 }
 
-void Classifier::Score(std::span<const double> pooled, std::vector<double>* scores) const {
-  std::vector<double> state = Pooler(pooled);
+void Classifier::Score(std::span<const double> pooled, std::vector<double>* scores,
+                       Divide divide) const {
+  std::vector<double> state = Pooler(pooled, divide);
   for (double& value : state) value = Activate(activation_, value);
   if (!pooler_) state.assign(pooled.begin(), pooled.end());
   if (!norm_weight_.empty()) LayerNorm(norm_eps_, norm_weight_, norm_bias_, state);
-  scores->clear();
-  for (int64_t i = 0; i < classifier_->rows(); ++i) scores->push_back(classifier_->At(i, state));
+  *scores = classifier_->Times(state, divide);
 }
 
 absl::StatusOr<ItemHead> ItemHead::Find(const ModelConfig& config, const HeadOp& op,

@@ -13,12 +13,23 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/config.h"
 #include "engine/model/graph.h"
 
 namespace sluice {
+
+// Calls body(begin, end) for disjoint ranges that cover [0, n) and are at most `grain` long, on as
+// many threads as there are for it (ExecutableModel::ParallelFor).
+using Divide =
+    absl::FunctionRef<void(int64_t n, int64_t grain, absl::FunctionRef<void(int64_t, int64_t)>)>;
+// Calls it once, on this thread.
+inline void Undivided(int64_t n, int64_t /*grain*/,
+                      absl::FunctionRef<void(int64_t begin, int64_t end)> body) {
+  if (n > 0) body(0, n);
+}
 
 // A matrix [rows, width] with an optional bias [rows].
 class StoredLinear {
@@ -30,6 +41,8 @@ class StoredLinear {
   int64_t rows() const { return weight_.shape[0]; }
   // Returns row . state + bias; `state` is [width].
   double At(int64_t row, std::span<const double> state) const;
+  // Returns At of all rows.
+  std::vector<double> Times(std::span<const double> state, Divide divide) const;
   // Returns the inner product of two rows, without bias.
   double Product(int64_t a, int64_t b) const;
 
@@ -45,7 +58,8 @@ class Classifier {
   static absl::StatusOr<Classifier> Find(const ModelConfig& config, const Checkpoint& checkpoint);
 
   // Computes the raw scores, [labels], of a pooled state.
-  void Score(std::span<const double> pooled, std::vector<double>* scores) const;
+  void Score(std::span<const double> pooled, std::vector<double>* scores,
+             Divide divide = Undivided) const;
 
   // Returns the pooler's module, as in "bert.pooler.dense"; empty if there is none.
   const std::string& pooler_module() const { return pooler_module_; }
@@ -53,7 +67,7 @@ class Classifier {
   const std::string& module() const { return module_; }
   // Returns the output of the pooler's module before its activation, [hidden]; empty if there is
   // none.
-  std::vector<double> Pooler(std::span<const double> pooled) const;
+  std::vector<double> Pooler(std::span<const double> pooled, Divide divide = Undivided) const;
 
  private:
   std::string module_, pooler_module_;

@@ -17,6 +17,8 @@ constexpr uint32_t kOfStates =
 
 // The number of candidates that a thread scores at a time.
 constexpr int64_t kScoredTogether = 32;
+// Likewise of tokens.
+constexpr int64_t kTokensTogether = 8;
 
 // The default of PyTorch's normalize.
 constexpr double kLeastLength = 1e-12;
@@ -44,11 +46,29 @@ bool Write(std::span<const double> values, float* out) {
   return true;
 }
 
+void Round(std::span<const double> values, float* out) {
+  for (const double value : values) *out++ = static_cast<float>(value);
+}
+
 void Normalize(std::span<double> values) {
   double squares = 0;
   for (const double value : values) squares += value * value;
   const double length = std::max(std::sqrt(squares), kLeastLength);
   for (double& value : values) value /= length;
+}
+
+void WriteTokenScores(const RequestSpec& spec, std::span<const double> state, float* out) {
+  std::vector<double> scores;
+  spec.model->classifier->Score(state, &scores);
+  Rescale(spec.states.scores, scores);
+  Round(scores, out);
+}
+
+void WriteTokenState(const RequestSpec& spec, std::span<const double> state, float* out) {
+  std::vector<double> embedding(state.begin(), state.end());
+  if (spec.model->config.serving.multi_vector) spec.model->embedding.Apply(&embedding);
+  if (spec.states.normalize) Normalize(embedding);
+  Round(embedding, out);
 }
 
 }  // namespace
@@ -151,36 +171,51 @@ void RowStates::AppendWanted(int32_t begin, int32_t end, std::vector<Positions>*
 }
 
 // The sum of finite floats does not overflow a double, and that of others is not finite.
-bool RowStates::Take(const Positions& positions, std::span<const double> sum) {
-  if (!std::all_of(sum.begin(), sum.end(), [](double x) { return std::isfinite(x); })) return false;
-  if (positions.count == 1 && WantsToken(positions.first)) TakeToken(sum);
-  for (StatePool& pool : pools_) {
-    const bool all = pool.WantsSum() && positions == Positions{pool.first(), pool.count()};
-    if (all || (positions.count == 1 && pool.Wants(positions.first))) {
-      pool.Add(sum, positions.count);
+bool RowStates::Take(std::span<const Positions> wanted, std::span<const double> sums,
+                     Divide divide) {
+  if (!std::all_of(sums.begin(), sums.end(), [](double x) { return std::isfinite(x); })) {
+    return false;
+  }
+  const int64_t width = request_.spec->model->config.hidden_size;
+  int64_t tokens = 0;  // those that are wanted by themselves; they come last, and one by one
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const auto [first, count] = wanted[i];
+    const std::span<const double> sum = sums.subspan(i * width, width);
+    if (count == 1 && WantsToken(first)) ++tokens;
+    for (StatePool& pool : pools_) {
+      const bool all = pool.WantsSum() && wanted[i] == Positions{pool.first(), pool.count()};
+      if (all || (count == 1 && pool.Wants(first))) pool.Add(sum, count);
     }
   }
+  if (tokens > 0) TakeTokens(sums.last(tokens * width), divide);
   return true;
 }
 
 // Tokens are taken in the order of positions, each once.
 bool RowStates::WantsToken(int32_t position) const { return WantsTokens() && position >= tokens_; }
 
-void RowStates::TakeToken(std::span<const double> state) {
-  ++tokens_;
+void RowStates::TakeTokens(std::span<const double> states, Divide divide) {
   const Model& model = *request_.spec->model;
-  if ((request_.outputs & kOutputTokenScores) != 0) {
-    std::vector<double> scores;
-    model.classifier->Score(state, &scores);
-    Rescale(request_.spec->states.scores, scores);
-    for (const double score : scores) token_scores_.push_back(static_cast<float>(score));
-  }
-  if ((request_.outputs & kOutputTokenStates) != 0) {
-    std::vector<double> embedding(state.begin(), state.end());
-    if (model.config.serving.multi_vector) model.embedding.Apply(&embedding);
-    if (request_.spec->states.normalize) Normalize(embedding);
-    for (const double value : embedding) token_states_.push_back(static_cast<float>(value));
-  }
+  const int64_t width = model.config.hidden_size;
+  const int64_t count = std::ssize(states) / width;
+  // Returns the place of the first of these tokens.
+  const auto extend = [&](OutputMask output, int64_t numbers, std::vector<float>* values) {
+    if ((request_.outputs & output) == 0) return static_cast<float*>(nullptr);
+    values->resize(values->size() + count * numbers);
+    return values->data() + values->size() - count * numbers;
+  };
+  const int64_t labels = model.config.serving.classifier.labels;
+  const int64_t size = model.config.token_embedding_size();
+  float* const of_scores = extend(kOutputTokenScores, labels, &token_scores_);
+  float* const of_states = extend(kOutputTokenStates, size, &token_states_);
+  divide(count, kTokensTogether, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const std::span<const double> state = states.subspan(i * width, width);
+      if (of_scores != nullptr) WriteTokenScores(*request_.spec, state, of_scores + i * labels);
+      if (of_states != nullptr) WriteTokenState(*request_.spec, state, of_states + i * size);
+    }
+  });
+  tokens_ += static_cast<int32_t>(count);
 }
 
 bool RowStates::WriteTokens(int32_t row, Reply* reply) {
@@ -197,31 +232,31 @@ bool RowStates::WriteTokens(int32_t row, Reply* reply) {
          write(token_states_, config.token_embedding_size(), &reply->token_states);
 }
 
-bool RowStates::Finish(int32_t row, Reply* reply) {
+bool RowStates::Finish(int32_t row, Reply* reply, Divide divide) {
   if (finished_) return true;
   finished_ = true;
   const auto wants = [this](OutputMask output) { return (request_.outputs & output) != 0; };
   if (wants(kOutputCandidates)) unscored_ = std::ssize(request_.candidates.Of(row));
-  return (!wants(kOutputEmbedding) || WriteEmbedding(row, reply)) &&
-         (!wants(kOutputScores) || WriteScores(row, reply)) &&
+  return (!wants(kOutputEmbedding) || WriteEmbedding(row, reply, divide)) &&
+         (!wants(kOutputScores) || WriteScores(row, reply, divide)) &&
          (!WantsTokens() || WriteTokens(row, reply));
 }
 
-bool RowStates::WriteEmbedding(int32_t row, Reply* reply) {
+bool RowStates::WriteEmbedding(int32_t row, Reply* reply, Divide divide) {
   std::vector<double> state;
   for (size_t i = 0; i < embeddings_; ++i) {
     const std::span<const double> pooled = pools_[i].Result();
     state.insert(state.end(), pooled.begin(), pooled.end());
   }
-  request_.spec->model->embedding.Apply(&state);
+  request_.spec->model->embedding.Apply(&state, divide);
   state.resize(EmbeddingSize(*request_.spec));
   if (request_.spec->states.normalize) Normalize(state);
   return Write(state, reply->embedding.data() + row * state.size());
 }
 
-bool RowStates::WriteScores(int32_t row, Reply* reply) {
+bool RowStates::WriteScores(int32_t row, Reply* reply, Divide divide) {
   std::vector<double> scores;
-  request_.spec->model->classifier->Score(pools_[embeddings_].Result(), &scores);
+  request_.spec->model->classifier->Score(pools_[embeddings_].Result(), &scores, divide);
   Rescale(request_.spec->states.scores, scores);
   return Write(scores, reply->scores.data() + row * scores.size());
 }

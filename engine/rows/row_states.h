@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/backend.h"
+#include "engine/model/output_heads.h"
 #include "engine/request.h"
 #include "engine/rows/candidate_order.h"
 
@@ -63,13 +64,14 @@ class RowStates {
   void AppendWanted(int32_t begin, int32_t end, std::vector<Positions>* wanted) const;
   // Returns whether only the last position matters, so that no other state need be computed.
   bool OnlyLast() const { return only_last_; }
-  // Takes a sum that was wanted when its step was laid out, in the order of AppendWanted. Returns
-  // false if it is not finite.
-  bool Take(const Positions& positions, std::span<const double> sum);
+  // Takes the sums that were wanted when their step was laid out, in the order of AppendWanted;
+  // they are in `sums` one after another. Computes what is wanted of single tokens on the threads
+  // of `divide`. Returns false if a sum is not finite.
+  bool Take(std::span<const Positions> wanted, std::span<const double> sums, Divide divide);
   // Writes the results of row `row` of the request to its reply, after the last position, except
-  // the scores of its candidates. Later calls, for a prompt that is computed again, change nothing.
-  // Returns false if a result is not finite.
-  bool Finish(int32_t row, Reply* reply);
+  // the scores of its candidates; computes them likewise. Later calls, for a prompt that is
+  // computed again, change nothing. Returns false if a result is not finite.
+  bool Finish(int32_t row, Reply* reply, Divide divide);
 
   // Returns the number of candidates that are to be scored, which is 0 until Finish. A choice among
   // candidates for their order counts as scoring all of them.
@@ -80,8 +82,8 @@ class RowStates {
   bool ScoreCandidates(int32_t row, int64_t count, const ExecutableModel& executable, Reply* reply);
 
  private:
-  bool WriteEmbedding(int32_t row, Reply* reply);
-  bool WriteScores(int32_t row, Reply* reply);
+  bool WriteEmbedding(int32_t row, Reply* reply, Divide divide);
+  bool WriteScores(int32_t row, Reply* reply, Divide divide);
   bool WriteTokens(int32_t row, Reply* reply);
   void ChooseCandidates(int32_t row, int64_t count, Reply* reply);
 
@@ -89,7 +91,8 @@ class RowStates {
     return (request_.outputs & (kOutputTokenScores | kOutputTokenStates)) != 0;
   }
   bool WantsToken(int32_t position) const;
-  void TakeToken(std::span<const double> state);
+  // Computes what is wanted of the tokens from tokens_ on, whose states are `states`.
+  void TakeTokens(std::span<const double> states, Divide divide);
 
   const Request& request_;
   const int32_t length_;

@@ -283,16 +283,22 @@ void ExecutionSlot::CollectPeaks(size_t i) {
 
 bool ExecutionSlot::CollectStates(size_t i) {
   RequestRow* const row = rows_[i];
-  const int64_t width = model_->config.hidden_size;
-  for (size_t s = states_begin_[i]; s < states_begin_[i + 1]; ++s) {
-    const StateSum& sum = states_[s];
-    if (!row->states->Take({sum.position, sum.count}, std::span(sum.out, width))) return false;
+  if (row->states == nullptr) return true;
+  const auto divide = [this](int64_t n, int64_t grain,
+                             absl::FunctionRef<void(int64_t, int64_t)> body) {
+    executable_->ParallelFor(n, grain, body);
+  };
+  const size_t width = model_->config.hidden_size;
+  const size_t begin = states_begin_[i], count = states_begin_[i + 1] - begin;
+  wanted_states_.clear();
+  for (const StateSum& sum : std::span(states_).subspan(begin, count)) {
+    wanted_states_.push_back({sum.position, sum.count});
   }
+  const auto sums = std::span<const double>(state_values_).subspan(begin * width, count * width);
+  if (!row->states->Take(wanted_states_, sums, divide)) return false;
   const int32_t step_end = row_steps_[i].first_position + row_steps_[i].tokens;
-  if (row->states != nullptr && step_end == row->prompt.length) {
-    return row->states->Finish(row->index, &row->owner->reply);
-  }
-  return true;
+  return step_end != row->prompt.length ||
+         row->states->Finish(row->index, &row->owner->reply, divide);
 }
 
 void ExecutionSlot::ScatterDiagnostics(size_t i, const float* source,

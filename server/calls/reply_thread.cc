@@ -18,4 +18,12 @@ void ReplyThread::PostAt(MonoTime time, std::weak_ptr<Delivery> delivery) {
   queue_.PostAt(time, {.delivery = nullptr, .delivery_if_alive = std::move(delivery)});
 }
 
+ReplyThreads::ReplyThreads(int count, Clock* clock) {
+  for (int i = 0; i < count; ++i) threads_.push_back(std::make_unique<ReplyThread>(clock));
+}
+
+ReplyThread* ReplyThreads::OfNextCall() {
+  return threads_[next_.fetch_add(1, std::memory_order_relaxed) % threads_.size()].get();
+}
+
 }  // namespace sluice

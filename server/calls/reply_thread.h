@@ -9,7 +9,10 @@
 // nothing may be posted from then on. The thread outlives the engine.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/work_queue.h"
@@ -40,6 +43,21 @@ class ReplyThread {
   };
 
   WorkQueue<Entry> queue_;
+};
+
+// Some reply threads, so that a reply that takes long holds up only some of the others.
+class ReplyThreads {
+ public:
+  // `clock` is as above.
+  explicit ReplyThreads(int count = 1, Clock* clock = Clock::Real());
+
+  // Returns the thread of a call that begins, in turns. The call uses no other one, so that what it
+  // posts is delivered in order. Thread-safe.
+  ReplyThread* OfNextCall();
+
+ private:
+  std::vector<std::unique_ptr<ReplyThread>> threads_;
+  std::atomic<size_t> next_ = 0;
 };
 
 }  // namespace sluice

@@ -7,6 +7,7 @@
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "grpcpp/support/proto_buffer_reader.h"
 #include "grpcpp/support/proto_buffer_writer.h"
+#include "server/common/callback_times.h"
 #include "server/common/status.h"
 
 namespace sluice {
@@ -35,6 +36,13 @@ absl::Status ScanAndParse(google::protobuf::io::ZeroCopyInputStream* scanned,
 
 absl::Status Parse(const grpc::ByteBuffer& bytes, google::protobuf::Message* message,
                    const WireLimits& limits, Admit admit) {
+  const auto length = static_cast<int64_t>(bytes.Length());
+  if (length > limits.bytes) {
+    return WithReason(absl::InvalidArgumentError(absl::StrCat(
+                          "the message has ", length, " bytes; the limit is ", limits.bytes)),
+                      "request");
+  }
+  CallbackTimes::CountBytes(length);
   grpc::Slice slice;
   if (bytes.TrySingleSlice(&slice).ok() && slice.size() <= INT_MAX) {
     const int size = static_cast<int>(slice.size());

@@ -16,8 +16,8 @@ inline absl::Status AdmitAll(const WireCost&) { return absl::OkStatus(); }
 // Parses `bytes` into `message`. Returns InvalidArgument ("malformed") if the bytes are not such a
 // message; the parsing in gRPC's typed callback API would answer UNIMPLEMENTED with an empty text
 // instead. Returns InvalidArgument ("request"), before anything is allocated, if the message would
-// exceed `limits`, whose defaults suit the messages that carry no tensors, and the errors of
-// `admit`.
+// exceed `limits`, whose defaults suit the messages that carry no tensors, or has more bytes
+// itself, and the errors of `admit`.
 absl::Status Parse(const grpc::ByteBuffer& bytes, google::protobuf::Message* message,
                    const WireLimits& limits = {}, Admit admit = AdmitAll);
 

@@ -13,6 +13,9 @@
 namespace sluice {
 namespace {
 
+// A call that waits takes its metadata of some KiB and gRPC's state; all of them a part of this.
+constexpr int64_t kBytesPerCall = 64 << 10;
+
 constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kMostQueueBytes = int64_t{1} << 30;
 // What freed memory the heaps keep, and what connections, headers and threads take.
@@ -68,6 +71,7 @@ ServerOptions WithMemoryShares(ServerOptions options) {
   const int64_t limit = options.memory.limit_bytes;
   if (options.grpc.memory_quota_bytes == 0) options.grpc.memory_quota_bytes = limit / 4;
   if (options.grpc.max_unread_bytes == 0) options.grpc.max_unread_bytes = limit / 8;
+  if (options.grpc.max_calls == 0) options.grpc.max_calls = limit / kBytesPerCall;
   return options;
 }
 

@@ -57,8 +57,9 @@ const std::vector<OptionSpec<ConnectionOptions>>& OptionSpecs<ConnectionOptions>
                     "A connection without calls for so long is closed. 0: never."),
       SLUICE_OPTION(max_age_us, Duration(kDayUs),
                     "So long after it was made, more or less a tenth, a connection is told to make "
-                    "no more calls (GOAWAY), so that clients with a balancing policy look for "
-                    "other replicas. 0: never."),
+                    "no more calls (GOAWAY), so that no peer keeps its place for ever, and clients "
+                    "with a balancing policy look for other replicas. Clients connect anew by "
+                    "themselves. 0: never."),
       SLUICE_OPTION(age_grace_us, Duration(kDayUs),
                     "Time for the calls of such a connection to end before they are broken off. 0: "
                     "they never are."),
@@ -98,6 +99,10 @@ const std::vector<OptionSpec<GrpcOptions>>& OptionSpecs<GrpcOptions>() {
       SLUICE_OPTION(max_streams, Count(1, 1 << 20),
                     "Calls of one connection at a time. Clients that know HTTP/2 let further ones "
                     "wait; the connection of one that does not is closed."),
+      SLUICE_OPTION(max_calls, Count(0, int64_t{1} << 40),
+                    "Calls of all connections whose messages have not arrived in whole, and as "
+                    "many streams on which nothing is in progress. Further ones end at once with "
+                    "RESOURCE_EXHAUSTED. 0: one for each 64 KiB of server.memory.limit_bytes."),
       SLUICE_OPTION(transfer_timeout_us, Timeout(kHourUs),
                     "Time for the message of a unary call to arrive, and for its answer to be "
                     "taken. Then the call ends with RESOURCE_EXHAUSTED. A longer time lets slow "

@@ -32,7 +32,7 @@ struct ConnectionOptions {
   int32_t max_per_address = 0;
   int64_t handshake_timeout_us = 10'000'000;
   int64_t idle_timeout_us = 600'000'000;
-  int64_t max_age_us = 0;
+  int64_t max_age_us = 3'600'000'000;
   int64_t age_grace_us = 300'000'000;
   int64_t keepalive_time_us = 60'000'000;
   int64_t keepalive_timeout_us = 20'000'000;
@@ -46,6 +46,7 @@ struct GrpcOptions {
   int64_t max_unread_bytes = 0;
   int64_t max_metadata_bytes = 8 << 10;
   int32_t max_streams = 1024;
+  int64_t max_calls = 0;
   int64_t transfer_timeout_us = 60'000'000;
   int32_t max_rows = 1024;
   // The results that wait for a stalled caller are bounded by the tokens that its requests may

@@ -25,6 +25,7 @@
 #include "config/command_line.h"
 #include "engine/engine.h"
 #include "server/calls/reply_thread.h"
+#include "server/common/callback_times.h"
 #include "server/common/log.h"
 #include "server/common/memory_plan.h"
 #include "server/daemon/device.h"
@@ -71,6 +72,15 @@ void LogDevice(const ChosenBackend& chosen, Log& log) {
                          {"max_threads", kernel.max_threads},
                          {"blocks_per_processor", kernel.blocks_per_processor}});
   }
+}
+
+// Names the slowest callback of gRPC since the last look, if it took longer than callbacks should.
+void LogSlowCallback(Log& log) {
+  const auto slowest = CallbackTimes::OfProcess().TakeSlowest();
+  if (!slowest) return;
+  log.Warn("slow callback", {{"method", slowest->method},
+                             {"event", NameOf(slowest->event)},
+                             {"seconds", Seconds(slowest->took)}});
 }
 
 // Adds the memory plan to an error of memory.
@@ -121,7 +131,7 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   EngineHealth engine_health(config.engine.watchdog.failed_steps, log.get(),
                              [grace] { ExitAfter(grace); });
   Observers observers({&metrics, &statistics, &activity, &access, &engine_log, &engine_health});
-  ReplyThread replies;
+  ReplyThreads replies(PreparationThreads());
   const std::unique_ptr<Engine> engine =
       Engine::Create(engine_options, backend, Clock::Real(), &observers);
   serving = engine.get();
@@ -160,6 +170,7 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   };
   const PeriodicThread upkeep(Clock::Real(), kUpkeepInterval, [&] {
     TrimHeaps();
+    LogSlowCallback(*log);
     const MonoTime now = Clock::Real()->Now();
     metrics.Retire(is_served, now, kKeepUnloaded);
     statistics.Retire(is_served, now, kKeepUnloaded);

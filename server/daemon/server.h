@@ -1,7 +1,8 @@
 // The listening daemon: the gRPC and HTTP servers on top of an engine.
 //
-// Lifetimes: main creates Log, Metrics, Statistics, RecentActivity and ReplyThread, then the Engine
-// that uses them, then a Server. The server is destroyed first, then the engine, then the others.
+// Lifetimes: main creates Log, Metrics, Statistics, RecentActivity and ReplyThreads, then the
+// Engine that uses them, then a Server. The server is destroyed first, then the engine, then the
+// others.
 //
 // Order of Drain: the daemon becomes not ready; requests are still accepted for drain_delay; the
 // engine stops admission and finishes the requests that it has accepted; health watches, streams in
@@ -53,7 +54,7 @@ struct ServerParts {
   Metrics* metrics;
   Statistics* statistics;
   RecentActivity* activity;
-  ReplyThread* replies;
+  ReplyThreads* replies;
   Log* log;
   AccessLog* access = nullptr;
   std::function<int64_t()> resident = ResidentBytes;  // the memory of the process

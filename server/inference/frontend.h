@@ -32,7 +32,7 @@ class InferenceFrontend {
   // `stream_stall_timeout` is described in GrpcOptions. `callers` is nullptr where callers are not
   // identified.
   InferenceFrontend(const RequestLimits& limits, nanoseconds stream_stall_timeout, Engine* engine,
-                    Clock* clock, ReplyThread* replies, JobPool* preparations, CallMemory* memory,
+                    Clock* clock, ReplyThreads* replies, JobPool* preparations, CallMemory* memory,
                     RefusalObserver* refusals, const Health* health,
                     const Callers* callers = nullptr)
       : max_rows_(limits.max_rows),
@@ -98,7 +98,7 @@ class InferenceFrontend {
   // waits takes, or what runs if nothing waits.
   absl::Duration Pushback();
 
-  ReplyThread* replies() const { return replies_; }
+  ReplyThread* RepliesOfNextCall() const { return replies_->OfNextCall(); }
   MonoTime Now() const { return clock_->Now(); }
   nanoseconds stream_stall_timeout() const { return stream_stall_timeout_; }
   int32_t max_rows() const { return max_rows_; }
@@ -129,7 +129,7 @@ class InferenceFrontend {
   std::atomic<nanoseconds> stream_stall_timeout_;
   Engine* const engine_;
   Clock* const clock_;
-  ReplyThread* const replies_;
+  ReplyThreads* const replies_;
   JobPool* const preparations_;
   CallMemory* const memory_;
   RefusalObserver* const refusals_;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/calls/wire.h"
+#include "server/common/callback_times.h"
 #include "server/common/status.h"
 
 namespace sluice {
@@ -13,6 +14,9 @@ using grpc::health::v1::HealthCheckRequest;
 using grpc::health::v1::HealthCheckResponse;
 
 namespace {
+
+using Event = CallbackTimes::Event;
+constexpr char kWatch[] = "Watch";
 
 constexpr WireLimits kHealthLimits = {.parts = 4, .bytes = 4 * kMaxHealthBytes};
 
@@ -48,6 +52,7 @@ class Health::Watcher final : public grpc::ServerBidiReactor<Bytes, Bytes> {
   }
 
   void OnReadDone(bool ok) override {
+    const CallbackTimes::Scope scope(kWatch, Event::kMessage);
     health_->watch()->End(&wait_);
     HealthCheckRequest request;
     absl::Status status = ok ? ParseCheck(request_, &request)
@@ -77,6 +82,7 @@ class Health::Watcher final : public grpc::ServerBidiReactor<Bytes, Bytes> {
   }
 
   void OnWriteDone(bool ok) override {
+    const CallbackTimes::Scope scope(kWatch, Event::kWritten);
     MutexLock lock(&health_->mu_);
     writing_ = false;
     if (!ok) return EndLocked(absl::CancelledError("the watcher left"));
@@ -84,11 +90,13 @@ class Health::Watcher final : public grpc::ServerBidiReactor<Bytes, Bytes> {
   }
 
   void OnCancel() override {
+    const CallbackTimes::Scope scope(kWatch, Event::kCancelled);
     MutexLock lock(&health_->mu_);
     EndLocked(absl::CancelledError("the watcher left"));
   }
 
   void OnDone() override {
+    const CallbackTimes::Scope scope(kWatch, Event::kEnd);
     health_->watch()->End(&wait_);
     {
       MutexLock lock(&health_->mu_);

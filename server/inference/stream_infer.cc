@@ -2,10 +2,14 @@
 
 #include <memory>
 
+#include "server/common/callback_times.h"
 #include "server/inference/stream_session.h"
 
 namespace sluice {
 namespace {
+
+using Event = CallbackTimes::Event;
+constexpr char kMethod[] = "ModelStreamInfer";
 
 // The reactor of a stream. gRPC owns it until its OnDone.
 class StreamInfer final : public StreamSession::Reactor {
@@ -16,10 +20,20 @@ class StreamInfer final : public StreamSession::Reactor {
     session_->Start();
   }
 
-  void OnReadDone(bool ok) override { session_->OnRead(ok); }
-  void OnWriteDone(bool ok) override { session_->OnWritten(ok); }
-  void OnCancel() override { session_->OnCancel(); }
+  void OnReadDone(bool ok) override {
+    const CallbackTimes::Scope scope(kMethod, Event::kMessage);
+    session_->OnRead(ok);
+  }
+  void OnWriteDone(bool ok) override {
+    const CallbackTimes::Scope scope(kMethod, Event::kWritten);
+    session_->OnWritten(ok);
+  }
+  void OnCancel() override {
+    const CallbackTimes::Scope scope(kMethod, Event::kCancelled);
+    session_->OnCancel();
+  }
   void OnDone() override {
+    const CallbackTimes::Scope scope(kMethod, Event::kEnd);
     session_->OnDone();
     delete this;
   }
@@ -32,6 +46,7 @@ class StreamInfer final : public StreamSession::Reactor {
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StartStreamInfer(
     InferenceFrontend* frontend, TransferWatch* idle, grpc::CallbackServerContext* context) {
+  const CallbackTimes::Scope scope(kMethod, Event::kBegin);
   return new StreamInfer(frontend, idle, context);
 }
 

@@ -56,8 +56,7 @@ void StreamSession::Prepare(Ticket ticket, CallContext call) {
 void StreamSession::RefuseRead(Ticket ticket, const absl::Status& status, std::string id) {
   const auto refused = std::make_shared<RequestSpec>();
   refused->id = std::move(id);
-  std::make_shared<StreamSink>(ReplySpec{.request = refused}, frontend_->replies(),
-                               shared_from_this(), ticket)
+  std::make_shared<StreamSink>(ReplySpec{.request = refused}, replies_, shared_from_this(), ticket)
       ->OnDone(status, {}, {});
   EndRead();
 }
@@ -77,8 +76,8 @@ absl::Status StreamSession::Submit(Ticket ticket, CallContext call, std::string*
   SLUICE_RETURN_IF_ERROR(frontend_->Enter(call));
   const auto make_sink = [&](ReplySpec spec, MemoryShare unread) {
     Expect(ticket, spec.max_bytes);
-    return std::make_shared<StreamSink>(std::move(spec), frontend_->replies(), shared_from_this(),
-                                        ticket, std::move(unread));
+    return std::make_shared<StreamSink>(std::move(spec), replies_, shared_from_this(), ticket,
+                                        std::move(unread));
   };
   absl::StatusOr<RequestId> admitted = frontend_->Submit(message, std::move(call), make_sink);
   if (admitted.ok()) Admitted(ticket, *admitted);
@@ -115,7 +114,7 @@ void StreamSession::Deliver() {
 
 void StreamSession::WatchUntil(MonoTime time) {
   watch_until_ = time;
-  frontend_->replies()->PostAt(time, weak_from_this());
+  replies_->PostAt(time, weak_from_this());
 }
 
 void StreamSession::Watch() {
@@ -168,7 +167,7 @@ void StreamSession::OnWritten(bool ok) {
   if (!ok) return GiveUp();
   if (reactor_ == nullptr) return;
   // Responses are made on the reply thread.
-  if (!ready_.empty()) frontend_->replies()->Post(shared_from_this());
+  if (!ready_.empty()) replies_->Post(shared_from_this());
   FinishIfComplete();
   RestIfIdle();
 }

@@ -61,6 +61,7 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
       : frontend_(frontend),
         idle_(idle),
         context_(context),
+        replies_(frontend->RepliesOfNextCall()),
         deadline_(frontend->Arrive(*context).rpc_deadline),
         reactor_(reactor) {}
 
@@ -120,6 +121,7 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
   InferenceFrontend* const frontend_;
   TransferWatch* const idle_;
   grpc::CallbackServerContext* const context_;
+  ReplyThread* const replies_;  // that of its requests too
   const MonoTime deadline_;
   grpc::ByteBuffer incoming_;  // belongs to the read in progress
   grpc::ByteBuffer outgoing_;  // belongs to the write in progress

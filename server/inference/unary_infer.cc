@@ -23,7 +23,10 @@ class UnarySink final : public Sink,
                         public std::enable_shared_from_this<UnarySink> {
  public:
   UnarySink(InferenceFrontend* frontend, MonoTime deadline, UnaryInfer* call)
-      : frontend_(frontend), replies_(frontend->replies()), deadline_(deadline), call_(call) {}
+      : frontend_(frontend),
+        replies_(frontend->RepliesOfNextCall()),
+        deadline_(deadline),
+        call_(call) {}
 
   // Parses, validates and submits the message. Ends the call after an error.
   void Prepare(const grpc::ByteBuffer& bytes, CallContext context);

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "proto/metric_names.h"
+#include "server/common/callback_times.h"
 #include "server/common/metric_snapshot.h"
 
 namespace sluice {
@@ -44,11 +45,22 @@ void AddMemory(const MemoryPlan& plan, const CallMemory& memory, MetricSnapshot*
   snapshot->Gauge(metric::kOverload, {}, static_cast<double>(memory.overload.level()));
 }
 
+void AddCallbacks(const CallbackTimes& times, MetricSnapshot* snapshot) {
+  for (const auto& [event, name] : EnumNamesOf(CallbackTimes::Event{})) {
+    const MetricSnapshot::Labels labels = {{"event", std::string(name)}};
+    const CallbackTimes::EventCounts counts = times.Of(event);
+    snapshot->Counter(metric::kCallbacks, labels, static_cast<double>(counts.all));
+    snapshot->Counter(metric::kCallbackSeconds, labels, Seconds(counts.total));
+    snapshot->Counter(metric::kSlowCallbacks, labels, static_cast<double>(counts.slow));
+  }
+}
+
 }  // namespace
 
 std::vector<prometheus::MetricFamily> EdgeCollector::Collect() const {
   MetricSnapshot snapshot;
   for (const ListenerStats& stats : ports_->Stats()) AddListener(stats, &snapshot);
+  AddCallbacks(CallbackTimes::OfProcess(), &snapshot);
   snapshot.Counter(metric::kTransfersCancelled, {}, static_cast<double>(transfers_->cancelled()));
   snapshot.Counter(metric::kIdleStreamsEnded, {}, static_cast<double>(idle_streams_->cancelled()));
   AddMemory(plan_(), *memory_, &snapshot);

@@ -42,6 +42,14 @@ def test_the_ports_are_free_when_the_daemon_says_that_it_has_drained(daemon):
     assert server.process.wait(PATIENCE_S) == 0
 
 
+def test_faults_are_said_loudly_and_never_on_by_default(daemon):
+    words = "TEST FAULTS ARE ON"
+    _, output = daemon(faults="before_replay@nobody:delay=1").stop()
+    assert words in output
+    _, output = daemon().stop()
+    assert words not in output
+
+
 def test_a_taken_port_is_a_clear_error(demo):
     second = run("--model", f"demo={DEMO}", "--server.grpc.address", demo.grpc,
                  "--server.metrics.address", "127.0.0.1:0", "--server.admin.address=")

@@ -98,10 +98,27 @@ def read_nothing(server, body):
         connection.wait(lambda: False, 3)
 
 
+def send_metadata(server):
+    """Begins calls with as much metadata as may be, and sends no message."""
+    with contextlib.suppress(OSError), Connection(server.grpc) as connection:
+        for stream in range(1, 1000, 2):
+            connection.open(stream, INFER, **{"x-long": "x" * 7000})
+        connection.wait(lambda: False, 3)
+
+
+def generating(rows):
+    """Returns a message whose rows fill the queue, and pages for keys and values."""
+    built = service_pb2.ModelInferRequest(model_name="demo")
+    built.inputs.add(name="input_ids", datatype="INT32", shape=[rows, 128])
+    built.raw_input_contents.append(bytes(rows * 128 * 4))
+    built.parameters["max_tokens"].int64_param = 100
+    return built.SerializeToString()
+
+
 def call(server, body):
     """Makes calls at the same time and reads their answers."""
     with grpc.insecure_channel(server.grpc, [("grpc.use_local_subchannel_pool", 1)]) as channel:
-        calls = [channel.unary_unary(INFER).future(body) for _ in range(8)]
+        calls = [channel.unary_unary(INFER).future(body, timeout=5) for _ in range(8)]
         for each in calls:
             each.exception()
 
@@ -111,7 +128,8 @@ def test_an_adversary_stays_below_the_plan(daemon):
     server = daemon(LIMIT, "512MiB", "--server.grpc.transfer-timeout-us", "5s")
     limit = plan(server)["all"]
     answer, long_list, long_text = logits_message(1024), numbers(4 * MIB), text(16 * MIB)
-    attacks = [(send_half,), (read_nothing, answer), (call, long_list), (call, long_text)]
+    attacks = [(send_half,), (send_metadata,), (read_nothing, answer), (call, long_list),
+               (call, long_text), (call, generating(256))]
     threads = [threading.Thread(target=each[0], args=(server, *each[1:])) for each in attacks * 5]
     for thread in threads:
         thread.start()

@@ -129,9 +129,10 @@ DecodeTransform MakeStripDecoder(ObjectReader& fields) {
   };
 }
 
-// Leaves a token unchanged if the expression takes too long on it.
+// Leaves a token unchanged if the expression takes too many steps on it.
 DecodeTransform MakeReplaceDecoder(ObjectReader& fields) {
-  const std::shared_ptr<const Pattern> pattern = ReadPattern("pattern", fields);
+  const std::shared_ptr<const Pattern> pattern =
+      ReadPattern("pattern", fields, SearchLimit::kOfTokens);
   const std::string content = fields.String("content", kMaxAffixBytes);
   return [pattern, content](std::vector<std::string>* tokens, bool /*keep_bytes*/) {
     for (std::string& token : *tokens) {

@@ -16,8 +16,6 @@ namespace sluice::tokenize {
 namespace {
 
 constexpr size_t kMaxExpressionBytes = 65536;
-// The unit of ICU is ten thousand backtracking points, about a millisecond.
-constexpr int32_t kMaxMatchSteps = 500;
 constexpr int32_t kMaxStackBytes = 8 << 20;
 
 void AddMatch(size_t begin, size_t end, std::vector<Span>* spans) {
@@ -85,15 +83,15 @@ class PlaceInUtf8 {
 
 class RegexPattern final : public Pattern {
  public:
-  explicit RegexPattern(std::unique_ptr<const icu::RegexPattern> pattern)
-      : pattern_(std::move(pattern)) {}
+  RegexPattern(std::unique_ptr<const icu::RegexPattern> pattern, SearchLimit limit)
+      : pattern_(std::move(pattern)), limit_(static_cast<int32_t>(limit)) {}
 
   absl::StatusOr<std::vector<Span>> Find(std::string_view text) const override {
     const icu::UnicodeString wide = icu::UnicodeString::fromUTF8(
         icu::StringPiece(text.data(), static_cast<int32_t>(text.size())));
     UErrorCode error = U_ZERO_ERROR;
     const std::unique_ptr<icu::RegexMatcher> matcher(pattern_->matcher(wide, error));
-    if (U_SUCCESS(error)) matcher->setTimeLimit(kMaxMatchSteps, error);
+    if (U_SUCCESS(error)) matcher->setTimeLimit(limit_, error);
     if (U_SUCCESS(error)) matcher->setStackLimit(kMaxStackBytes, error);
     if (U_SUCCESS(error)) matcher->setMatchCallback(&GoesOn, nullptr, error);
     std::vector<Span> spans;
@@ -119,7 +117,8 @@ class RegexPattern final : public Pattern {
     return CheckInterruption().ok() ? 1 : 0;
   }
 
-  std::unique_ptr<const icu::RegexPattern> pattern_;
+  const std::unique_ptr<const icu::RegexPattern> pattern_;
+  const int32_t limit_;
 };
 
 std::vector<Span> Joined(const std::vector<Span>& spans, bool to_previous) {
@@ -179,7 +178,8 @@ std::unique_ptr<const Pattern> MakeClassPattern(bool (*is_in_class)(char32_t poi
   return std::make_unique<ClassPattern>(is_in_class);
 }
 
-absl::StatusOr<std::unique_ptr<const Pattern>> MakeRegexPattern(const std::string& expression) {
+absl::StatusOr<std::unique_ptr<const Pattern>> MakeRegexPattern(const std::string& expression,
+                                                                SearchLimit limit) {
   if (expression.empty() || expression.size() > kMaxExpressionBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("has ", expression.size(), " bytes; expected 1 to ", kMaxExpressionBytes));
@@ -192,7 +192,7 @@ absl::StatusOr<std::unique_ptr<const Pattern>> MakeRegexPattern(const std::strin
     return absl::InvalidArgumentError(absl::StrCat(
         "is not a regular expression: ", u_errorName(error), " at character ", place.offset));
   }
-  return std::make_unique<RegexPattern>(std::move(pattern));
+  return std::make_unique<RegexPattern>(std::move(pattern), limit);
 }
 
 std::vector<std::string_view> Split(std::string_view text, const std::vector<Span>& spans,

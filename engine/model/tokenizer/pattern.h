@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -32,9 +33,14 @@ class Pattern {
 std::unique_ptr<const Pattern> MakeLiteralPattern(std::string literal);
 // Makes a pattern that matches each character of the class by itself.
 std::unique_ptr<const Pattern> MakeClassPattern(bool (*is_in_class)(char32_t point));
-// Returns InvalidArgument if `expression` is no regular expression in the syntax of ICU. The time
-// of one search is limited, so that no text can block a thread.
-absl::StatusOr<std::unique_ptr<const Pattern>> MakeRegexPattern(const std::string& expression);
+// The most steps of one search, in units of ten thousand backtracking points, each about a
+// millisecond: kOfTexts where threads of their own encode whole texts, kOfTokens where single
+// tokens are decoded between the steps of a model.
+enum class SearchLimit : int32_t { kOfTexts = 500, kOfTokens = 1 };
+// Returns InvalidArgument if `expression` is no regular expression in the syntax of ICU. The steps
+// of one search are limited, so that no text can block a thread.
+absl::StatusOr<std::unique_ptr<const Pattern>> MakeRegexPattern(
+    const std::string& expression, SearchLimit limit = SearchLimit::kOfTexts);
 
 // The treatment of matches when a text is split at them. kContiguous makes neighbouring matches one
 // piece.

@@ -60,7 +60,8 @@ void VisitMembers(const nlohmann::json* object, const std::string& path, const c
   if (object != nullptr) Visitor(list_key, &visit, status).Walk(*object, path);
 }
 
-std::shared_ptr<const Pattern> ReadPattern(const std::string& key, ObjectReader& fields) {
+std::shared_ptr<const Pattern> ReadPattern(const std::string& key, ObjectReader& fields,
+                                           SearchLimit limit) {
   ObjectReader pattern = fields.Object(key);
   if (!pattern.Has("Regex")) {
     std::string literal = pattern.String("String", kMaxPatternBytes);
@@ -70,7 +71,7 @@ std::shared_ptr<const Pattern> ReadPattern(const std::string& key, ObjectReader&
     }
     return MakeLiteralPattern(std::move(literal));
   }
-  auto regex = MakeRegexPattern(pattern.String("Regex", kMaxPatternBytes));
+  auto regex = MakeRegexPattern(pattern.String("Regex", kMaxPatternBytes), limit);
   if (regex.ok()) return *std::move(regex);
   pattern.Fail("Regex", std::string(regex.status().message()));
   return nullptr;

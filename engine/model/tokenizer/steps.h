@@ -25,6 +25,7 @@ void VisitMembers(const nlohmann::json* object, const std::string& path, const c
                   absl::Status* status);
 
 // Reads `{"String": ...}` or `{"Regex": ...}` at `key`; returns nullptr after an error.
-std::shared_ptr<const Pattern> ReadPattern(const std::string& key, ObjectReader& fields);
+std::shared_ptr<const Pattern> ReadPattern(const std::string& key, ObjectReader& fields,
+                                           SearchLimit limit = SearchLimit::kOfTexts);
 
 }  // namespace sluice::tokenize

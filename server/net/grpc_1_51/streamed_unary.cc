@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "grpcpp/impl/codegen/server_callback_handlers.h"
+#include "server/common/callback_times.h"
 #include "server/common/status.h"
 #include "server/net/grpc_1_51/version.h"
 
@@ -12,6 +13,7 @@ namespace sluice {
 namespace {
 
 using Bytes = grpc::ByteBuffer;
+using Event = CallbackTimes::Event;
 using Stream = grpc::ServerBidiReactor<Bytes, Bytes>;
 
 // Both a reactor, which gRPC's stream sees, and a unary call, which the handler's reactor sees.
@@ -20,9 +22,9 @@ using Stream = grpc::ServerBidiReactor<Bytes, Bytes>;
 // The handler's reactor hears of a cancellation after the handler has returned, as gRPC promises.
 class StreamedUnary final : public Stream, private grpc::ServerCallbackUnary {
  public:
-  StreamedUnary(const UnaryHandler* handler, TransferWatch* watch,
+  StreamedUnary(const char* method, const UnaryHandler* handler, TransferWatch* watch,
                 grpc::CallbackServerContext* context)
-      : handler_(handler), watch_(watch), context_(context) {}
+      : method_(method), handler_(handler), watch_(watch), context_(context) {}
 
   void Start(const Callers* callers) {
     if (callers != nullptr) {
@@ -35,6 +37,7 @@ class StreamedUnary final : public Stream, private grpc::ServerCallbackUnary {
   }
 
   void OnReadDone(bool ok) override {
+    const CallbackTimes::Scope scope(method_, Event::kMessage);
     watch_->End(&wait_);
     if (!ok) {
       return Stream::Finish(FinishStatus(
@@ -47,10 +50,12 @@ class StreamedUnary final : public Stream, private grpc::ServerCallbackUnary {
   }
 
   void OnCancel() override {
+    const CallbackTimes::Scope scope(method_, Event::kCancelled);
     if (bound_or_cancelled_.exchange(true)) unary_->OnCancel();
   }
 
   void OnDone() override {
+    const CallbackTimes::Scope scope(method_, Event::kEnd);
     watch_->End(&wait_);
     if (unary_ != nullptr) unary_->OnDone();
     delete this;
@@ -68,6 +73,7 @@ class StreamedUnary final : public Stream, private grpc::ServerCallbackUnary {
   grpc::internal::ServerReactor* reactor() override { return unary_; }
   void CallOnDone() override {}
 
+  const char* const method_;
   const UnaryHandler* const handler_;
   TransferWatch* const watch_;
   grpc::CallbackServerContext* const context_;
@@ -82,13 +88,15 @@ class StreamedUnary final : public Stream, private grpc::ServerCallbackUnary {
 
 }  // namespace
 
-std::unique_ptr<grpc::internal::MethodHandler> MakeStreamedUnary(UnaryHandler handler,
+std::unique_ptr<grpc::internal::MethodHandler> MakeStreamedUnary(const char* method,
+                                                                 UnaryHandler handler,
                                                                  TransferWatch* watch,
                                                                  const Callers* callers) {
   const auto shared = std::make_shared<const UnaryHandler>(std::move(handler));
   return std::make_unique<grpc::internal::CallbackBidiHandler<Bytes, Bytes>>(
-      [shared, watch, callers](grpc::CallbackServerContext* context) {
-        auto* call = new StreamedUnary(shared.get(), watch, context);
+      [method, shared, watch, callers](grpc::CallbackServerContext* context) {
+        const CallbackTimes::Scope scope(method, Event::kBegin);
+        auto* call = new StreamedUnary(method, shared.get(), watch, context);
         call->Start(callers);
         return call;
       });

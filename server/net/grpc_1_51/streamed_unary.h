@@ -17,6 +17,7 @@
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
+#include "server/common/callback_times.h"
 #include "server/net/grpc_1_51/transfer_watch.h"
 #include "server/security/callers.h"
 
@@ -30,10 +31,11 @@ using UnaryHandler = std::function<grpc::ServerUnaryReactor*(
     grpc::CallbackServerContext*, const grpc::ByteBuffer*, grpc::ByteBuffer*,
     const std::shared_ptr<const Caller>& caller)>;
 
-// Returns the handler that gRPC calls for such a method. `watch` and `callers` outlive it. A call
-// that `callers` do not know ends before its message is read; if `callers` is nullptr, everybody
-// may call.
-std::unique_ptr<grpc::internal::MethodHandler> MakeStreamedUnary(UnaryHandler handler,
+// Returns the handler that gRPC calls for such a method. `watch`, `callers` and the name outlive
+// it. A call that `callers` do not know ends before its message is read; if `callers` is nullptr,
+// everybody may call.
+std::unique_ptr<grpc::internal::MethodHandler> MakeStreamedUnary(const char* method,
+                                                                 UnaryHandler handler,
                                                                  TransferWatch* watch,
                                                                  const Callers* callers);
 
@@ -50,7 +52,7 @@ class StreamedUnaryService : public Base {
     SLUICE_CHECK(descriptor_ != nullptr);
   }
 
-  // Makes `method` call `handler` of this object from now on.
+  // Makes `method`, a static text, call `handler` of this object from now on.
   template <typename Service>
   void Stream(const char* method,
               grpc::ServerUnaryReactor* (Service::*handler)(grpc::CallbackServerContext*,
@@ -62,7 +64,7 @@ class StreamedUnaryService : public Base {
     });
   }
   void Stream(const char* method, UnaryHandler handler) {
-    StreamBy(method, MakeStreamedUnary(std::move(handler), watch_, callers_));
+    StreamBy(method, MakeStreamedUnary(method, std::move(handler), watch_, callers_));
   }
   // Makes `method`, which answers one message with a stream, call `make` of this object as soon as
   // a call's headers arrive. The reactor reads the message itself.
@@ -74,7 +76,10 @@ class StreamedUnaryService : public Base {
     StreamBy(
         method,
         std::make_unique<grpc::internal::CallbackBidiHandler<grpc::ByteBuffer, grpc::ByteBuffer>>(
-            [self, make](grpc::CallbackServerContext* context) { return (self->*make)(context); }));
+            [self, make, method](grpc::CallbackServerContext* context) {
+              const CallbackTimes::Scope scope(method, CallbackTimes::Event::kBegin);
+              return (self->*make)(context);
+            }));
   }
   TransferWatch* watch() const { return watch_; }
 

@@ -14,8 +14,9 @@ constexpr char kShuttingDown[] = "the server is shutting down";
 
 }  // namespace
 
-TransferWatch::TransferWatch(nanoseconds patience, const char* option, Clock* clock)
-    : patience_(patience), option_(option), clock_(clock) {
+TransferWatch::TransferWatch(nanoseconds patience, const char* option, Clock* clock,
+                             int64_t max_incoming)
+    : patience_(patience), option_(option), clock_(clock), max_incoming_(max_incoming) {
   queue_.next_ = queue_.previous_ = &queue_;
   thread_.emplace(clock_, clock_->Now() + patience_, [this] { return CancelExpired(); });
 }
@@ -31,7 +32,13 @@ void TransferWatch::Begin(grpc_call* call, const char* what, Wait* wait, Kind ki
   wait->previous_ = queue_.previous_;
   queue_.previous_->next_ = wait;
   queue_.previous_ = wait;
-  if (ended_ && kind == Kind::kIncoming) Cancel(wait, GRPC_STATUS_UNAVAILABLE, kShuttingDown);
+  if (kind == Kind::kOutgoing) return;
+  if (++incoming_ > max_incoming_) {
+    Cancel(wait, GRPC_STATUS_RESOURCE_EXHAUSTED,
+           "too many calls wait for their messages (server.grpc.max_calls)");
+  } else if (ended_) {
+    Cancel(wait, GRPC_STATUS_UNAVAILABLE, kShuttingDown);
+  }
 }
 
 void TransferWatch::End(Wait* wait) {
@@ -40,6 +47,7 @@ void TransferWatch::End(Wait* wait) {
 }
 
 void TransferWatch::Unlink(Wait* wait) {
+  if (wait->kind_ == Kind::kIncoming) --incoming_;
   wait->next_->previous_ = wait->previous_;
   wait->previous_->next_ = wait->next_;
   wait->next_ = wait->previous_ = nullptr;

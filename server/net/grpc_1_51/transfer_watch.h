@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -45,12 +46,13 @@ class TransferWatch {
   };
 
   // `patience` is how long a wait may last. `option` is a static text that names the option for it
-  // in error messages.
-  TransferWatch(nanoseconds patience, const char* option, Clock* clock);
+  // in error messages. `max_incoming` is GrpcOptions::max_calls.
+  TransferWatch(nanoseconds patience, const char* option, Clock* clock,
+                int64_t max_incoming = std::numeric_limits<int64_t>::max());
 
   // Begins a wait: unless End follows within the patience, cancels `call` with RESOURCE_EXHAUSTED
   // and a message that begins with the static text `what`. `bytes` is the memory that an answer
-  // holds meanwhile.
+  // holds meanwhile. Cancels it at once if there are too many incoming waits.
   void Begin(grpc_call* call, const char* what, Wait* wait, Kind kind = Kind::kIncoming,
              int64_t bytes = 0);
   // Ends a wait. Does nothing if it has not begun or has ended.
@@ -79,12 +81,14 @@ class TransferWatch {
   const nanoseconds patience_;
   const char* const option_;
   Clock* const clock_;
+  const int64_t max_incoming_;
   std::atomic<int64_t> cancelled_ = 0;
   std::atomic<int64_t> cut_ = 0;
   Mutex mu_;
-  bool ended_ ABSL_GUARDED_BY(mu_) = false;  // EndIncoming was called
-  Wait queue_ ABSL_GUARDED_BY(mu_);          // its next_ is the head, its previous_ the tail
-  std::optional<PeriodicThread> thread_;     // last, so that it ends before the other members
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;    // EndIncoming was called
+  int64_t incoming_ ABSL_GUARDED_BY(mu_) = 0;  // the number of incoming waits
+  Wait queue_ ABSL_GUARDED_BY(mu_);            // its next_ is the head, its previous_ the tail
+  std::optional<PeriodicThread> thread_;       // last, so that it ends before the other members
 };
 
 }  // namespace sluice

@@ -6,7 +6,11 @@
 #include <cmath>
 #include <functional>
 #include <random>
+#include <thread>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/support/fake_backend.h"
 #include "tests/support/request_spec.h"
 #include "tests/support/table.h"
@@ -47,19 +51,22 @@ Wanted WantedOf(const RowStates& row, int32_t begin, int32_t end) {
 // Passes the states of the positions [begin, end) on, like a step that computes them.
 void Feed(const std::vector<std::vector<float>>& states, int32_t begin, int32_t end,
           RowStates* row) {
-  for (const RowStates::Positions& positions : WantedOf(*row, begin, end)) {
+  const Wanted wanted = WantedOf(*row, begin, end);
+  std::vector<double> sums;
+  for (const RowStates::Positions& positions : wanted) {
     std::vector<double> sum(states[0].size());
     for (int32_t i = positions.first; i < positions.first + positions.count; ++i) {
       for (size_t j = 0; j < sum.size(); ++j) sum[j] += states[i][j];
     }
-    EXPECT_TRUE(row->Take(positions, sum));
+    sums.insert(sums.end(), sum.begin(), sum.end());
   }
+  EXPECT_TRUE(row->Take(wanted, sums, Undivided));
 }
 
 std::vector<float> EmbeddingOf(RowStates* row, size_t poolings = 1) {
   Reply reply;
   reply.embedding.resize(FakeConfig().hidden_size * poolings);
-  EXPECT_TRUE(row->Finish(0, &reply));
+  EXPECT_TRUE(row->Finish(0, &reply, Undivided));
   return reply.embedding;
 }
 
@@ -175,7 +182,76 @@ TEST(RowStatesTest, AStateThatIsNotFiniteIsRefused) {
   RowStates row(request, kLength);
   std::vector<double> sum(5, 1.0);
   sum[3] = INFINITY;
-  EXPECT_FALSE(row.Take({0, kLength}, sum));
+  EXPECT_FALSE(row.Take(Wanted{{0, kLength}}, sum, Undivided));
+}
+
+// Work that is divided among threads, in pieces that end in any order.
+class Divided {
+ public:
+  explicit Divided(std::mt19937_64* random) : random_(*random) {}
+
+  void operator()(int64_t n, int64_t grain, absl::FunctionRef<void(int64_t, int64_t)> body) const {
+    largest = std::max(largest, n);
+    std::vector<std::pair<int64_t, int64_t>> pieces;
+    for (int64_t at = 0; at < n;) {
+      const int64_t count = std::min<int64_t>(
+          1 + static_cast<int64_t>(random_() % static_cast<uint64_t>(grain)), n - at);
+      pieces.emplace_back(at, at + count);
+      at += count;
+    }
+    std::shuffle(pieces.begin(), pieces.end(), random_);
+    std::vector<std::thread> threads;
+    for (const auto& piece : pieces) {
+      if (threads.size() < 4) {
+        threads.emplace_back([&piece, body] { body(piece.first, piece.second); });
+      } else {
+        body(piece.first, piece.second);
+      }
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  mutable int64_t largest = 0;
+
+ private:
+  std::mt19937_64& random_;
+};
+
+TEST(RowStatesTest, ClassifiersAreDividedAndGiveTheSameBits) {
+  constexpr uint64_t kSeed = 79;
+  SCOPED_TRACE(kSeed);
+  std::mt19937_64 random(kSeed);
+  std::normal_distribution<double> normal;
+  constexpr int32_t kTokens = 500;
+  for (const char* name : {"distilbert_2", "camembert_3", "roberta_4", "gte_4"}) {
+    SCOPED_TRACE(name);
+    const auto model =
+        *LoadModel(name, 1, absl::StrCat(SLUICE_SOURCE_DIR "/tests/goldens/families/", name));
+    ASSERT_TRUE(model->classifier.has_value());
+    Request request =
+        RequestFor(kOutputTokenScores | kOutputScores | kOutputEmbedding, Pooling::kMean);
+    Mutable(request.spec).model = model;
+    Mutable(request.spec).lengths = {kTokens};
+    std::vector<double> sums(kTokens * model->config.hidden_size);
+    for (double& value : sums) value = static_cast<float>(normal(random));
+    Divided divided(&random);
+    const auto reply_of = [&](Divide divide) {
+      RowStates states(request, kTokens);
+      Reply reply;
+      const int64_t labels = model->config.serving.classifier.labels;
+      reply.token_scores.resize(kTokens * labels);
+      reply.scores.resize(labels);
+      reply.embedding.resize(EmbeddingSize(*request.spec));
+      EXPECT_TRUE(states.Take(WantedOf(states, 0, kTokens), sums, divide));
+      EXPECT_TRUE(states.Finish(0, &reply, divide));
+      return reply;
+    };
+    const Reply alone = reply_of(Undivided), together = reply_of(divided);
+    EXPECT_EQ(together.token_scores, alone.token_scores);
+    EXPECT_EQ(together.scores, alone.scores);
+    EXPECT_EQ(together.embedding, alone.embedding);
+    EXPECT_EQ(divided.largest, kTokens) << "the tokens, and fewer rows of a matrix";
+  }
 }
 
 TEST(RowStatesTest, WantsEachPositionOfThePromptOnce) {

@@ -253,6 +253,13 @@ TEST_P(PatienceTable, WaitsWhileANewArrivalWouldGainMoreThanTheOthersLose) {
   EXPECT_EQ(early.launch, !row().waits);
   if (row().waits) {
     EXPECT_EQ(early.wait_until, AtMicroseconds(500));
+    // The step takes 60 us or more, and as much is kept in reserve before a deadline.
+    const FixedQueue pressed = QueueOf(std::vector<Waiting>(
+        static_cast<size_t>(row().waiting), Waiting{.tokens = row().tokens, .deadline_us = 450}));
+    const BatchDecision wait = former.Form(pressed.queue(), inputs, AtMicroseconds(100), &batch);
+    EXPECT_FALSE(wait.launch);
+    EXPECT_GT(wait.wait_until, AtMicroseconds(100));
+    EXPECT_LT(wait.wait_until, AtMicroseconds(450 - 2 * 60));
   }
   const BatchDecision due = former.Form(fixed.queue(), inputs, AtMicroseconds(500), &batch);
   EXPECT_TRUE(due.launch);

@@ -139,6 +139,21 @@ TEST_F(PagedSchedulerTest, CutsPromptsOnlyWhileSomethingGenerates) {
   EXPECT_THAT(StepOf(*scored), ElementsAre(5, 7, 0, 1, 1, 1));
 }
 
+// Without reuse no page is published, so that nothing else has prompts looked at again.
+TEST_F(PagedSchedulerTest, CutsPromptsAnewWhenTheLastThatGeneratesEnds) {
+  Make({.pages = 16, .page_tokens = 4, .prefix_reuse = false}, {.prefill_tokens = 5});
+  Sequence* const scored = Arrive(Counting(0, 12));
+  generates_ = true;
+  Sequence* const other = Arrive(Counting(100, 3));
+  EXPECT_THAT(Decide(), ElementsAre(scored, other));
+  Return(scored);
+  Return(other, 103);
+  EXPECT_EQ(scored->waiting.tokens, 5);
+  scheduler_->Remove(other);
+  EXPECT_THAT(Decide(), ElementsAre(scored));
+  EXPECT_THAT(StepOf(*scored), ElementsAre(5, 7, 0, 1, 1, 1));
+}
+
 // A prompt that returned to the queue while nothing generated is cut again.
 TEST_F(PagedSchedulerTest, CutsPromptsThatCameBackBetweenTwoThatGenerate) {
   Make({.pages = 16, .page_tokens = 4}, {.prefill_tokens = 5});
@@ -357,6 +372,14 @@ TEST_F(OldEstimateTest, DoesNotDelayOtherSequences) {
   EXPECT_THAT(StepOf(*last), ElementsAre(0, 12, 0, 1, 3, 0));
   EXPECT_THAT(last->kv.ids, IsEmpty());
   EXPECT_EQ(scheduler_->scheduler().queue().size(), 1);
+}
+
+TEST_F(OldEstimateTest, KeepsTheCountOfHowOftenItsSequenceWasOvertaken) {
+  Sequence* const last = ArriveAndEvict();
+  DropAhead(/*left=*/1);
+  last->waiting.overtaken = 5;
+  EXPECT_THAT(Decide(), ElementsAre(ahead_.back()));
+  EXPECT_EQ(last->waiting.overtaken, 5);
 }
 
 TEST_F(OldEstimateTest, TakesNoMorePagesThanWereDecided) {

@@ -1,5 +1,6 @@
 #include "kernels/cpu/sample.h"
 
+#include <cmath>
 #include <map>
 
 #include "kernels/philox.h"
@@ -120,7 +121,7 @@ TEST_P(SampleTest, TheNucleusIsExactWithoutTopKEvenWhenItIsNearlyTheWholeRow) {
   const std::vector<float> x = RandomFloats(random, 6000, 0.5f);
   SampleParams params;
   params.temperature = 1.0f;
-  for (float top_p : {0.01f, 0.5f, 0.99f, 0.99999f}) {
+  for (float top_p : {0.01f, 0.5f, 0.99f, 0.99999f, std::nextafter(1.0f, 0.0f)}) {
     params.top_p = top_p;
     for (params.token_index = 0; params.token_index < 20; ++params.token_index) {
       ASSERT_EQ(DrawRow(x, params).token, reference::Sample(ToDouble(x), params)) << top_p;

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <deque>
+#include <latch>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -67,6 +70,39 @@ TEST(ReplyThreadTest, DeliversAtTheGivenTimeIfTheDeliveryStillExists) {
     clock.AwaitWaiter(start + seconds(60));
   }
   EXPECT_EQ(delivered, (std::vector<int>{1, 2, 3}));
+}
+
+// Waits for the other one of a pair.
+class Meet : public Delivery {
+ public:
+  explicit Meet(std::latch* latch) : latch_(latch) {}
+  void Deliver() override { latch_->arrive_and_wait(); }
+
+ private:
+  std::latch* const latch_;
+};
+
+// Each call's deliveries come in order, while the calls wait for each other.
+TEST(ReplyThreadsTest, ACallThatTakesLongHoldsUpNoneOfAnotherThread) {
+  std::vector<int> delivered[2];
+  {
+    std::deque<std::latch> meetings;
+    ReplyThreads threads(2);
+    ReplyThread* const of_call[] = {threads.OfNextCall(), threads.OfNextCall()};
+    EXPECT_NE(of_call[0], of_call[1]);
+    EXPECT_EQ(threads.OfNextCall(), of_call[0]);
+    for (int i = 0; i < 100; ++i) {
+      std::latch* const meeting = &meetings.emplace_back(2);
+      for (int call : {0, 1}) {
+        of_call[call]->Post(std::make_shared<Append>(i, &delivered[call]));
+        of_call[call]->Post(std::make_shared<Meet>(meeting));
+      }
+    }
+  }
+  for (const std::vector<int>& each : delivered) {
+    ASSERT_EQ(each.size(), 100u);
+    EXPECT_TRUE(std::is_sorted(each.begin(), each.end()));
+  }
 }
 
 TEST(ReplyThreadTest, ManyThreadsMayPost) {

@@ -67,7 +67,7 @@ class TestDaemon {
   Statistics statistics_;
   RecentActivity activity_{Clock::Real()};
   Observers observers_;
-  ReplyThread replies_;
+  ReplyThreads replies_{2};
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Server> server_;
 };

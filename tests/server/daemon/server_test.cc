@@ -28,7 +28,7 @@ absl::Status StartSecond(TestDaemon* first, const std::string& grpc, const std::
   static Metrics metrics("fake", "1.2.3");
   static Statistics statistics;
   static RecentActivity activity(Clock::Real());
-  static ReplyThread replies;
+  static ReplyThreads replies;
   auto log = *Log::Create({});
   ServerOptions options;
   options.grpc.address = grpc;

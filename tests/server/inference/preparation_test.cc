@@ -7,9 +7,11 @@
 #include <chrono>
 #include <filesystem>
 #include <future>
+#include <random>
 #include <thread>
 
 #include "base/interruption.h"
+#include "server/common/callback_times.h"
 #include "server/common/status.h"
 #include "tests/server/daemon/server_fixture.h"
 #include "tests/server/protocol/messages.h"
@@ -40,6 +42,7 @@ class SlowTokenizer final : public Tokenizer {
   explicit SlowTokenizer(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
   absl::StatusOr<std::vector<int32_t>> EncodeBare(std::string_view, int64_t) const override {
+    EXPECT_FALSE(CallbackTimes::IsInCallback());
     ++state_->begun;
     while (!state_->open) {
       if (absl::Status status = CheckInterruption(); !status.ok()) {
@@ -176,6 +179,30 @@ TEST_F(PreparationTest, ACallerIsChargedForItsBytesBeforeTheyAreEncoded) {
   EXPECT_EQ(testing::Trailer(call->context, kReasonTrailer), "rate_limited");
   EXPECT_EQ(state_->begun, 1) << "the second text was not encoded";
   EXPECT_EQ(daemon_->Metric("sluice_rejected_total", "reason=\"rate_limited\""), 1);
+}
+
+// The work of a callback is what it reads itself: no text, and no long message.
+TEST_F(PreparationTest, NoCallbackReadsALongMessageOrAText) {
+  Start();
+  state_->open = true;
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  const auto stub = daemon_->Stub();
+  for (int i = 0; i < 200; ++i) {
+    ModelInferRequest request = TextRequest(std::string(random() % 6000, 'x'));
+    if (i % 2 == 0) request = IdsRequest(std::vector<int32_t>(1 + random() % 100'000, 1));
+    ModelInferResponse response;
+    daemon_->Infer(request, &response);
+    inference::ModelReadyRequest question;
+    question.set_name(std::string(random() % (4 << 20), 'x'));
+    inference::ModelReadyResponse answer;
+    grpc::ClientContext context;
+    const grpc::Status status = stub->ModelReady(&context, question, &answer);
+    EXPECT_TRUE(!status.ok() || question.ByteSizeLong() <= 1 << 20);
+  }
+  EXPECT_GT(state_->begun, 0);
+  EXPECT_LE(CallbackTimes::OfProcess().most_bytes(), CallbackTimes::kMostBytes);
 }
 
 TEST_F(PreparationTest, ATextLongerThanItsTokensCanBeIsNotEncoded) {

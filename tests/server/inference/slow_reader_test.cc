@@ -6,9 +6,11 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/common/callback_times.h"
 #include "tests/server/inference/stream_fixture.h"
 
 namespace sluice {
@@ -37,6 +39,15 @@ class Reached : public Delivery {
 
 class SlowReaderTest : public testing::StreamTest {
  protected:
+  // Waits until the reply thread has made all deliveries that are due.
+  void Settle() {
+    for (int i = 0; i < 2; ++i) {  // due deliveries come after posted ones
+      const auto reached = std::make_shared<Reached>();
+      replies_.OfNextCall()->Post(reached);
+      reached->Await();
+    }
+  }
+
   // Advances the clock until a request whose response was not begun is cancelled.
   void AdvanceUntilGivenUp() {
     while (engine_.cancelled() == 0) {
@@ -44,17 +55,37 @@ class SlowReaderTest : public testing::StreamTest {
       Settle();
     }
   }
-
- private:
-  // Waits until the reply thread has made all deliveries that are due.
-  void Settle() {
-    for (int i = 0; i < 2; ++i) {  // due deliveries come after posted ones
-      const auto reached = std::make_shared<Reached>();
-      replies_.Post(reached);
-      reached->Await();
-    }
-  }
 };
+
+TEST_F(SlowReaderTest, AStreamThatRestsForLongIsNotStalled) {
+  const auto written = [] {
+    return CallbackTimes::OfProcess().Of(CallbackTimes::Event::kWritten).all;
+  };
+  const uint64_t before = written();
+  const auto stream = Open();
+  stream->Write(Generating("a", 5));
+  const ScriptedEngine::Submitted a = engine_.Await("a");
+  const MonoTime start = clock_.Now();
+  int index = 0;
+  ModelStreamInferResponse response;
+  for (int i = 0; i < 2; ++i) {
+    Tell(a, &index, {'h'});
+    ASSERT_TRUE(stream->Read(&response));
+  }
+  while (written() < before + 2) std::this_thread::yield();
+  clock_.AwaitWaiter(start + kStallTimeout);
+  clock_.Advance(2 * kStallTimeout);
+  Settle();
+  EXPECT_EQ(engine_.cancelled(), 0u);
+  Tell(a, &index, {'y'});
+  ASSERT_TRUE(stream->Read(&response));
+  EXPECT_FALSE(IsFinal(response));
+  a.sink->OnDone(absl::OkStatus(), Finished(1), {});
+  ASSERT_TRUE(stream->Read(&response));
+  EXPECT_TRUE(IsFinal(response));
+  stream->WritesDone();
+  EXPECT_TRUE(stream->Finish().ok());
+}
 
 // A request whose tokens have candidates for the whole vocabulary, so that a few tokens fill any
 // window.

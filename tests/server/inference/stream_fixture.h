@@ -79,7 +79,7 @@ class StreamTest : public ::testing::Test {
   Metrics metrics_{"cpu", "1.2.3"};
   Statistics statistics_;
   RecentActivity activity_{&clock_};
-  ReplyThread replies_{&clock_};
+  ReplyThreads replies_{1, &clock_};
   std::unique_ptr<Server> server_;
   std::unique_ptr<inference::GRPCInferenceService::Stub> stub_;
   grpc::ClientContext context_;

@@ -132,6 +132,25 @@ TEST_F(StreamInferTest, AnswersManyMoreRequestsThanThePipelineHolds) {
   EXPECT_EQ(refused, kRequests / 2);
 }
 
+// A few replies fill a message of the largest size, and each gives its part back.
+TEST(StreamInferBytesTest, AStreamThatLivesLongGoesOnReading) {
+  TestDaemon::Options options;
+  options.server.grpc.max_message_bytes = 1024;
+  TestDaemon daemon(options);
+  const auto stub = daemon.Stub();
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  const auto stream = stub->ModelStreamInfer(&context);
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(stream->Write(Named(absl::StrCat(i), {1, 2})));
+    ModelStreamInferResponse response;
+    ASSERT_TRUE(stream->Read(&response)) << i;
+    EXPECT_EQ(response.error_message(), "");
+  }
+  stream->WritesDone();
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
 TEST_F(StreamInferTest, NoMoreRequestsAreReadThanThePipelineHolds) {
   Gate gate;
   daemon_.backend().OnReplay([&](const RecordedBatch&) {

@@ -51,6 +51,39 @@ TEST(LongTextTest, EncodingStopsSoonAfterTheMostTokens) {
   EXPECT_EQ(tokenizer->Encode(words, 64)->size(), 65u);
 }
 
+// Returns how often the work on a text with this step asks whether it goes on, which ICU does once
+// in ten thousand steps.
+template <typename Work>
+int UnitsOf(Work work) {
+  int units = 0;
+  const Interruptible scope([&units] {
+    ++units;
+    return absl::OkStatus();
+  });
+  work();
+  return units;
+}
+
+// The expression takes twice as many steps for each further character of a token that it does not
+// match.
+TEST(LongTextTest, ADecoderTakesFewStepsForAToken) {
+  const json replace =
+      json::parse(R"({"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": "z"})");
+  const std::string hostile = std::string(40, 'a') + "b";
+  json document = Words();
+  document["model"]["vocab"][hostile] = 4;
+  document["model"]["vocab"]["aaa"] = 5;
+  document["decoder"] = replace;
+  const auto decoding = Parsed(document);
+  const int32_t ids[] = {4, 5};
+  EXPECT_LE(UnitsOf([&] { EXPECT_EQ(decoding->Decode(ids), hostile + "z"); }), 2);
+  document.erase("decoder");
+  document["normalizer"] = replace;
+  const auto normalizing = Parsed(document);
+  EXPECT_GT(UnitsOf([&] { EXPECT_FALSE(normalizing->Encode(hostile).ok()); }), 100)
+      << "texts have threads of their own";
+}
+
 TEST(LongTextTest, TheByteTokenizerStopsToo) {
   EXPECT_EQ(MakeByteTokenizer(-1)->Encode(std::string(1000, 'x'), 64)->size(), 65u);
   EXPECT_EQ(MakeByteTokenizer(256)->Encode(std::string(64, 'x'), 64)->size(), 65u);

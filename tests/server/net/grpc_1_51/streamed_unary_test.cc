@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <thread>
 
+#include "server/common/callback_times.h"
 #include "tests/server/daemon/server_fixture.h"
 #include "tests/server/protocol/messages.h"
 #include "tests/support/gate.h"
@@ -69,6 +71,30 @@ TEST(StreamedUnaryTest, ACallWhoseMessageDoesNotArriveEnds) {
     EXPECT_THAT(status.error_message(), HasSubstr("message did not arrive within 100ms"));
   }
   EXPECT_EQ(daemon.Metric("sluice_admitted_total"), 0);
+}
+
+TEST(StreamedUnaryTest, TooManyCallsThatWaitEndAtOnce) {
+  using Event = CallbackTimes::Event;
+  TestDaemon::Options options = TestDaemon::Options::WithHttp();
+  options.server.grpc.max_calls = 2;
+  TestDaemon daemon(options);
+  const auto await = [](Event event, uint64_t count) {
+    while (CallbackTimes::OfProcess().Of(event).all < count) std::this_thread::yield();
+  };
+  const uint64_t begun = CallbackTimes::OfProcess().Of(Event::kBegin).all;
+  const uint64_t ended = CallbackTimes::OfProcess().Of(Event::kEnd).all;
+  SlowCall first(daemon.Channel(), kInfer), second(daemon.Channel(), kInfer);
+  await(Event::kBegin, begun + 2);
+  const grpc::Status status = SlowCall(daemon.Channel(), kInfer).Wait();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("server.grpc.max_calls"));
+  first.Cancel();
+  EXPECT_EQ(first.Wait().error_code(), grpc::StatusCode::CANCELLED);
+  await(Event::kEnd, ended + 2);
+  ModelInferResponse response;
+  EXPECT_TRUE(daemon.Infer(IdsRequest({1}), &response).ok()) << "it made room";
+  second.Send(IdsRequest({1, 2}).SerializeAsString());
+  EXPECT_TRUE(second.Wait().ok());
 }
 
 TEST(StreamedUnaryTest, ACallWithoutAMessageIsInvalid) {
