@@ -37,6 +37,7 @@
 #include "server/net/grpc_1_51/transfer_watch.h"
 #include "server/net/grpc_ports.h"
 #include "server/observe/access_log.h"
+#include "server/observe/bucket_history.h"
 #include "server/observe/edge_collector.h"
 #include "server/observe/engine_collector.h"
 #include "server/observe/metrics.h"
@@ -71,7 +72,10 @@ class Server {
                                                        const ServerParts& parts);
   ~Server();  // does not drain: calls in progress are cancelled
 
-  void SetReady() { health_.SetReady(true); }
+  void SetReady() {
+    RecordHistory();
+    health_.SetReady(true);
+  }
 
   ModelManager& models() { return models_; }
 
@@ -110,6 +114,7 @@ class Server {
   const Callers* admin_callers() const;
   InferenceParts Parts(InferenceFrontend* frontend, const Callers* callers);
   Phase phase() const;
+  void RecordHistory() { history_.Add(parts_.engine->Stats(), parts_.clock->Now()); }
   absl::Status StartGrpc();
   absl::Status StartHttp();
   void StopGrpc(nanoseconds grace);
@@ -132,6 +137,7 @@ class Server {
   JobQueue lookups_;  // reads the repository on disk
   InferenceService service_;
   InferenceService admin_service_;  // like service_, with loading and unloading of models
+  BucketHistory history_;
   AdminService admin_;
   StatusSource status_;
   Mutex mu_;
@@ -140,7 +146,9 @@ class Server {
   GrpcPorts ports_;
   EdgeCollector edge_collector_;
   std::unique_ptr<HttpServer> http_;
-  std::optional<PeriodicThread> memory_looks_;  // ends before all that it acts on
+  // These end before all that they act on.
+  std::optional<PeriodicThread> memory_looks_;
+  std::optional<PeriodicThread> history_looks_;
 };
 
 }  // namespace sluice
