@@ -307,9 +307,7 @@ void CudaSlot<T>::SumStates(StagedStep* staged) {
   *sent.count = sums;
   for (int32_t s = 0; s < sums; ++s) {
     const StepBatch::Places places = batch.state_places()[s];
-    sent.ranges[s].begin = places.begin;
-    sent.ranges[s].count = places.count;
-    sent.ranges[s].largest = batch.states()[s].largest ? 1 : 0;
+    sent.ranges[s] = {places.begin, batch.states()[s].largest ? -places.count : places.count};
   }
   stream_->CopyToDevice(
       place.count, sent.count,

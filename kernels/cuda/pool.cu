@@ -27,9 +27,10 @@ __global__ void SumRowsKernel(OverRows<SumRowsArgs<T>> args) {
   const int32_t column = walk.item * kWidth, sums = *op.rows.count;
   if (column >= op.dim) return;
   for (int32_t s = walk.row; s < sums; s += walk.step) {
-    const int32_t count = op.ranges[s].count;
+    const int32_t wanted = op.ranges[s].count;
+    const bool largest = wanted < 0;
+    const int32_t count = largest ? -wanted : wanted;
     const int32_t* const ids = op.ids + op.ranges[s].begin;
-    const bool largest = op.ranges[s].largest;
     double sum[kWidth];
     SLUICE_UNROLL
     for (int32_t k = 0; k < kWidth; ++k) sum[k] = largest ? -INFINITY : 0;

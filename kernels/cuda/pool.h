@@ -18,8 +18,7 @@ namespace sluice::kernels::cuda {
 
 struct RowRange {
   int32_t begin;
-  int32_t count : 31;        // >= 1
-  uint32_t largest : 1 = 0;  // the largest values, in place of the sum
+  int32_t count;  // of the rows to add up; below 0, of those whose largest values are wanted
 };
 
 template <typename T>  // float, BFloat16

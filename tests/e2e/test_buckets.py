@@ -58,7 +58,7 @@ def test_the_history_has_the_batches_since_the_daemon_was_ready(daemon):
     (stretch, *rest) = history(served)
     assert int(stretch["batches"]) == 30 and not rest
     assert int(stretch["useful_tokens"]) == sum(range(1, 31))
-    assert stretch["length_p50"] == 15 and stretch["length_p99"] == 30
+    assert 15 <= stretch["length_p50"] <= 16 and stretch["length_p99"] == 30
     assert stretch["end_age_seconds"] == 0 < stretch["begin_age_seconds"]
     assert [bucket["tokens"] for bucket in stretch["ladder"]] == [
         use["bucket"]["tokens"] for use in buckets(served)["buckets"]]

@@ -59,7 +59,7 @@ TYPED_TEST(PoolTest, LargestValuesAreOfFiniteOnes) {
   x[29 * kDim + 3] = Narrow<T>(NAN);
   std::vector<int32_t> ids(kRows);
   std::iota(ids.begin(), ids.end(), 0);
-  const std::vector<RowRange> ranges = {{0, kRows, 1}, {5, 1, 1}, {3, 8, 1}, {0, kRows, 0}};
+  const std::vector<RowRange> ranges = {{0, -kRows}, {5, -1}, {3, -8}, {0, kRows}};
   const auto count = static_cast<int32_t>(ranges.size());
   double* const out = this->lab_.template Room<double>(count * kDim);
   SumRows<T>(this->lab_.stream(), {.x = this->lab_.Put(x),
@@ -73,7 +73,7 @@ TYPED_TEST(PoolTest, LargestValuesAreOfFiniteOnes) {
     for (int32_t j = 0; j < kDim; ++j) {
       double most = -INFINITY;
       bool finite = true;
-      for (int32_t i = ranges[s].begin; i < ranges[s].begin + ranges[s].count; ++i) {
+      for (int32_t i = ranges[s].begin; i < ranges[s].begin - ranges[s].count; ++i) {
         const double value = Widen(x[i * kDim + j]);
         finite &= std::isfinite(value);
         most = std::max(most, value);
