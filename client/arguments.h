@@ -69,6 +69,7 @@ struct BucketsArguments {
   std::string model_version;
   bool advise = false;
   bool json = false;
+  bool history = false;
   int64_t watch_us = 0;  // the interval of --watch; 0 means to print once
 };
 

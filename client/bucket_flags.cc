@@ -169,6 +169,8 @@ void AddBucketCommands(BucketFlags* flags, CLI::App* app) {
   CLI::App* buckets = AddCommand("buckets", "Show the shape buckets and how well they fit.", app);
   AddModel(flags, "Only this model.", buckets);
   buckets->add_flag("--advise", flags->advise, "Say what to change, and why.");
+  buckets->add_flag("--history", flags->history,
+                    Help("Also the last hours: efficiency, lengths, changes of the ladder."));
   buckets->add_option(kWatch, flags->watch, Help("Follow live; redrawn after SECONDS, default 2."))
       ->expected(0, 1);
   CLI::App* optimize =
@@ -191,7 +193,8 @@ absl::Status ReadBucketCommand(const BucketFlags& flags, const CLI::App& command
   const std::string& name = command.get_name();
   if (name == "buckets") {
     arguments->command = Arguments::Command::kBuckets;
-    arguments->buckets = {flags.model, flags.model_version, flags.advise, flags.json};
+    arguments->buckets = {flags.model, flags.model_version, flags.advise, flags.json,
+                          flags.history};
     return ReadWatch(flags, command, &arguments->buckets.watch_us);
   }
   if (name == "optimize") {

@@ -17,6 +17,7 @@ struct BucketFlags {
   std::string model_version;
   bool json = false;
   bool advise = false;
+  bool history = false;
   std::vector<std::string> watch;  // at most one
   bool force = false;
   std::string request_id;

@@ -8,6 +8,7 @@
 #include "client/commands.h"
 #include "client/exit_code.h"
 #include "client/explanation.h"
+#include "client/history_view.h"
 #include "client/message_json.h"
 #include "client/response.h"
 #include "client/trials.h"
@@ -59,6 +60,7 @@ void Print(const GetBucketsResponse& response, const BucketsArguments& arguments
   for (int i = 0; i < response.models_size(); ++i) {
     if (i > 0) *out << "\n";
     *out << BucketsText(response.models(i));
+    if (arguments.history) *out << "\n" << HistoryText(response.models(i));
     if (arguments.advise) *out << "\n" << AdviceText(all[i]);
   }
 }
@@ -68,7 +70,7 @@ void Print(const GetBucketsResponse& response, const BucketsArguments& arguments
 int RunBuckets(const Arguments& arguments, const Connection& connection, const Console& console) {
   const BucketsArguments& own = arguments.buckets;
   for (;;) {
-    const auto response = connection.Buckets(own.model, own.model_version);
+    const auto response = connection.Buckets(own.model, own.model_version, own.history);
     if (!response.ok()) return Fail(response.status(), arguments, console);
     const bool watch = own.watch_us > 0;
     if (watch && console.terminal && !own.json) *console.out << kClearTerminal;

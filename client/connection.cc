@@ -108,11 +108,13 @@ absl::StatusOr<grpc::health::v1::HealthCheckResponse> Connection::Health(
   return Call(health_, &grpc::health::v1::Health::Stub::Check, request);
 }
 
-absl::StatusOr<admin::v1::GetBucketsResponse> Connection::Buckets(
-    const std::string& model, const std::string& version) const {
+absl::StatusOr<admin::v1::GetBucketsResponse> Connection::Buckets(const std::string& model,
+                                                                  const std::string& version,
+                                                                  bool history) const {
   admin::v1::GetBucketsRequest request;
   request.set_model_name(model);
   request.set_model_version(version);
+  request.set_history(history);
   return Call(admin_, &admin::v1::Admin::Stub::GetBuckets, request);
 }
 

@@ -36,7 +36,8 @@ class Connection {
   absl::StatusOr<inference::ModelStatisticsResponse> Statistics(const std::string& model) const;
   absl::StatusOr<grpc::health::v1::HealthCheckResponse> Health(const std::string& service) const;
   absl::StatusOr<admin::v1::GetBucketsResponse> Buckets(const std::string& model,
-                                                        const std::string& version) const;
+                                                        const std::string& version,
+                                                        bool history = false) const;
   absl::StatusOr<admin::v1::OptimizeBucketsResponse> Optimize(const std::string& model,
                                                               const std::string& version,
                                                               bool force) const;

@@ -71,8 +71,11 @@ class Plan {
 
 // The memory of a slot, in bytes.
 struct SlotMemory {
-  int64_t activations = 0;  // and what the head needs beside them
-  int64_t graphs = 0;       // captured graphs of the head, which all plans share
+  // That are held now, and what the head needs beside them. Where a step's arena is memory of the
+  // host, it is what recent steps used of it.
+  int64_t activations = 0;
+  int64_t activation_room = 0;  // what steps may come to hold
+  int64_t graphs = 0;           // captured graphs of the head, which all plans share
   int64_t kv = 0;
   int64_t pinned = 0;  // of the host, for copies to and from the device
 };
@@ -82,8 +85,12 @@ struct SlotMemory {
 class Slot {
  public:
   virtual ~Slot() = default;
-  virtual int32_t pages() const = 0;  // the number of KV pages; their ids are [0, pages())
-  virtual SlotMemory memory() const = 0;
+  virtual int32_t pages() const = 0;      // the number of KV pages; their ids are [0, pages())
+  virtual SlotMemory memory() const = 0;  // thread-safe
+  // Gives the memory of activations back that no step has used since the last call. Returns whether
+  // a later call may find more of it. Requires that no step is in progress. Captured graphs keep
+  // the addresses of theirs, which is not given back.
+  virtual bool Trim() { return false; }
 };
 
 // A step of equal sequences, of which each computes its last `tokens` of `context`.

@@ -1,6 +1,7 @@
 // The size of a step batch, and the capacity that a plan is prepared for.
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
 
@@ -38,5 +39,12 @@ struct Bucket {
 
   auto operator<=>(const Bucket&) const = default;
 };
+
+// Returns what a step in the bucket may consist of. Where attention is in both directions, the
+// padding of a row is a sequence of its own, so that no token attends to it.
+inline Bucket StepCapacity(Bucket bucket, bool causal) {
+  if (bucket.padded() && !causal) bucket.sequences = std::min(2 * bucket.sequences, bucket.tokens);
+  return bucket;
+}
 
 }  // namespace sluice

@@ -73,12 +73,14 @@ inline void RaiseTo(const float* logits, int64_t begin, int64_t end, float* peak
 
 // The wanted sum of the states behind the last norm of consecutive positions: for one position its
 // state. It is one chain of additions in double, by ascending position, so that it has the same
-// bits where a chain is cut and continued.
+// bits where a chain is cut and continued. In place of the sum it may be the largest value of each
+// feature, which is NaN where a state is not finite.
 struct StateSum {
   int32_t sequence;   // index into the step's sequences
   int32_t position;   // the first one, absolute; all must be computed by this step
   double* out;        // [hidden_size], outlives the replay
   int32_t count = 1;  // of positions
+  bool largest = false;
 };
 
 // Returns the most pages that a step of whole sequences within `bucket` takes; the last page of

@@ -127,7 +127,8 @@ inline constexpr Metric kSteps{"sluice_engine_steps_total", "Runs of the model."
 inline constexpr Metric kPlanMemory{"sluice_plan_memory_bytes", "Memory of all prepared plans."};
 inline constexpr Metric kDeviceMemory{
     "sluice_device_memory_bytes",
-    "By state: weights, plans, activations, head_graphs, kv; and of the host "
+    "By state: weights, plans, activations (held now; on a CPU those of the buckets that are "
+    "used), head_graphs, kv; and of the host "
     "pinned, copied (files of weights in memory) and mapped "
     "(files of weights, which the system may drop)."};
 

@@ -141,11 +141,12 @@ void CpuModel::Start(const Plan& plan, Slot& slot, const StepBatch& batch) const
   const Bucket& bucket = plan.bucket();
   SLUICE_CHECK(cpu_plan.model() == this);
   SLUICE_CHECK(bucket.tokens <= cpu_slot.largest().tokens);
-  SLUICE_CHECK(bucket.sequences <= cpu_slot.largest().sequences);
-  SLUICE_CHECK(bucket.Fits(batch.size()));
+  const Bucket capacity = StepCapacity(bucket, model_->config.causal);
+  SLUICE_CHECK(capacity.sequences <= cpu_slot.largest().sequences);
+  SLUICE_CHECK(capacity.Fits(batch.size()));
   SLUICE_CHECK(!bucket.padded() || batch.tokens() == bucket.tokens);
   SLUICE_CHECK(batch.max_context() <= model_->config.max_positions);
-  cpu_slot.Bind(&plan, batch);
+  cpu_slot.Bind(&plan, cpu_plan.layout().floats, batch);
 }
 
 StepRun CpuModel::Begin(Slot& slot) const {

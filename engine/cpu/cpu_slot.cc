@@ -52,7 +52,20 @@ kernels::KvLayer CpuSlot::kv_layer(int32_t layer) const {
   return kv;
 }
 
-void CpuSlot::Bind(const Plan* plan, const StepBatch& batch) {
+void CpuSlot::Hold(int64_t floats) {
+  recent_floats_ = std::max(recent_floats_, floats);
+  if (floats <= held_floats_.load(std::memory_order_relaxed)) return;
+  held_floats_.store(floats, std::memory_order_relaxed);
+}
+
+bool CpuSlot::Trim() {
+  arena_.ReleaseBehind(recent_floats_);
+  held_floats_.store(recent_floats_, std::memory_order_relaxed);
+  return std::exchange(recent_floats_, 0) > 0;
+}
+
+void CpuSlot::Bind(const Plan* plan, int64_t arena_floats, const StepBatch& batch) {
+  Hold(arena_floats);
   plan_ = plan;
   batch_ = &batch;
   for (int32_t page : batch.pages()) SLUICE_CHECK(page >= 0 && page < pages_);
@@ -65,6 +78,7 @@ void CpuSlot::Bind(const Plan* plan, const StepBatch& batch) {
 }
 
 void CpuSlot::Poison() {
+  Hold(arena_.floats());
   std::fill_n(arena_.data(), arena_.floats(), kNaN);
   for (const kernels::AttentionSequence& sequence : sequences_) {
     const int32_t first = sequence.first_position;

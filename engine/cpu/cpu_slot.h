@@ -1,6 +1,7 @@
 // The arena and the KV pages of one execution at a time.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -24,15 +25,20 @@ class CpuSlot final : public Slot {
   static int64_t PageBytes(const ModelConfig& config);
 
   int32_t pages() const override { return pages_; }
-  SlotMemory memory() const override { return {.activations = arena_.bytes(), .kv = kv_.bytes()}; }
+  SlotMemory memory() const override {
+    return {.activations = held_floats_.load(std::memory_order_relaxed) * kSizeOf<float>,
+            .activation_room = arena_.bytes(),
+            .kv = kv_.bytes()};
+  }
+  bool Trim() override;
   const Bucket& largest() const { return largest_; }
 
   float* arena() const { return arena_.data(); }
   kernels::KvLayer kv_layer(int32_t layer) const;
 
-  // Binds the plan and the batch of the next run; both outlive it. Requires that every page exists
-  // (CHECK).
-  void Bind(const Plan* plan, const StepBatch& batch);
+  // Binds the plan, whose layout takes `arena_floats`, and the batch of the next run; both outlive
+  // it. Requires that every page exists (CHECK).
+  void Bind(const Plan* plan, int64_t arena_floats, const StepBatch& batch);
   const Plan& plan() const { return *plan_; }
   const StepBatch& batch() const { return *batch_; }
   std::span<const kernels::AttentionSequence> sequences() const { return sequences_; }
@@ -46,6 +52,7 @@ class CpuSlot final : public Slot {
   CpuSlot(const ModelConfig& config, const Bucket& largest, int32_t pages, FloatBuffer arena,
           FloatBuffer kv);
 
+  void Hold(int64_t floats);
   void PoisonPage(const kernels::KvLayer& kv, int32_t page, int32_t live) const;
 
   Bucket largest_;
@@ -54,6 +61,9 @@ class CpuSlot final : public Slot {
   int32_t head_dim_;
   int32_t pages_;
   FloatBuffer arena_;
+  // What the steps since the last Trim wrote at most, and what is held: of the steps before, too.
+  int64_t recent_floats_ = 0;
+  std::atomic<int64_t> held_floats_{0};
   FloatBuffer kv_;  // [layers, 2, pages, page_floats]
   // The bound run.
   const Plan* plan_ = nullptr;

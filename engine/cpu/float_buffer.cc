@@ -10,6 +10,10 @@ namespace sluice {
 
 void FloatBuffer::Free::operator()(float* data) const { std::free(data); }
 
+void FloatBuffer::ReleaseBehind(int64_t kept) {
+  kernels::ReleaseMemoryBehind(kept * kSizeOf<float>, data_.get(), bytes());
+}
+
 absl::StatusOr<FloatBuffer> FloatBuffer::Allocate(int64_t floats, const char* what) {
   const int64_t rounded = (floats + kCacheLineFloats - 1) / kCacheLineFloats * kCacheLineFloats;
   void* data = kernels::AllocateMemory(rounded * kSizeOf<float>);

@@ -19,6 +19,8 @@ class FloatBuffer {
   float* data() const { return data_.get(); }
   int64_t floats() const { return floats_; }
   int64_t bytes() const { return floats_ * kSizeOf<float>; }
+  // Gives the memory behind the first `kept` floats back to the system; its content is lost.
+  void ReleaseBehind(int64_t kept);
 
  private:
   struct Free {

@@ -206,6 +206,12 @@ class CpuHead final : public CpuOp {
   HeadFinish finish_;
 };
 
+// Returns the larger value; NaN if `value` is not finite or `most` is NaN.
+double LargerFinite(double most, float value) {
+  if (!std::isfinite(value)) return std::numeric_limits<double>::quiet_NaN();
+  return value > most ? value : most;
+}
+
 class CpuState final : public CpuOp {
  public:
   CpuState(BufferId in, int64_t width) : in_(in), width_(width) {}
@@ -226,10 +232,15 @@ class CpuState final : public CpuOp {
     const auto [begin, count] = run.batch.state_places()[i];
     const int64_t columns = std::min(kColumns, width_ - first);
     double* const out = run.batch.states()[i].out + first;
-    std::fill_n(out, columns, 0.0);
+    const bool largest = run.batch.states()[i].largest;
+    std::fill_n(out, columns, largest ? -std::numeric_limits<double>::infinity() : 0.0);
     for (const int32_t row : run.batch.sequence_rows().subspan(begin, count)) {
       const float* const state = run.buffer(in_) + row * width_ + first;
-      for (int64_t j = 0; j < columns; ++j) out[j] += state[j];
+      if (largest) {
+        for (int64_t j = 0; j < columns; ++j) out[j] = LargerFinite(out[j], state[j]);
+      } else {
+        for (int64_t j = 0; j < columns; ++j) out[j] += state[j];
+      }
     }
   }
 

@@ -169,7 +169,7 @@ void CudaModel<T>::Start(const Plan& plan, Slot& slot, const StepBatch& batch) c
   const Bucket& bucket = plan.bucket();
   SLUICE_CHECK(cuda_plan.model() == this);
   SLUICE_CHECK(cuda_slot.Holds(bucket));
-  SLUICE_CHECK(bucket.Fits(batch.size()));
+  SLUICE_CHECK(StepCapacity(bucket, model_->config.causal).Fits(batch.size()));
   SLUICE_CHECK(!bucket.padded() || batch.tokens() == bucket.tokens);
   SLUICE_CHECK(batch.max_context() <= model_->config.max_positions);
   cuda_slot.Start({.batch = &batch,

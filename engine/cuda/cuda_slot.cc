@@ -128,8 +128,11 @@ int64_t CudaSlot<T>::ActivationBytes(const Model& model, const LoweredCudaModel<
 
 template <typename T>
 SlotMemory CudaSlot<T>::memory() const {
-  return {.activations = arena_bytes_ + ahead_bytes_ + (head_ == nullptr ? 0 : head_->bytes()) +
-                         sums_bytes_.load(std::memory_order_relaxed),
+  const int64_t activations = arena_bytes_ + ahead_bytes_ +
+                              (head_ == nullptr ? 0 : head_->bytes()) +
+                              sums_bytes_.load(std::memory_order_relaxed);
+  return {.activations = activations,
+          .activation_room = activations,
           .graphs = head_ == nullptr ? 0 : head_->graph_bytes(),
           .kv = kv_bytes_,
           .pinned = pinned_bytes_.load(std::memory_order_relaxed)};
@@ -303,7 +306,8 @@ void CudaSlot<T>::SumStates(StagedStep* staged) {
   const SumsPlace place(staged->sums_on_device.get(), staged->most_sums, width_);
   *sent.count = sums;
   for (int32_t s = 0; s < sums; ++s) {
-    sent.ranges[s] = {batch.state_places()[s].begin, batch.state_places()[s].count};
+    const StepBatch::Places places = batch.state_places()[s];
+    sent.ranges[s] = {places.begin, batch.states()[s].largest ? -places.count : places.count};
   }
   stream_->CopyToDevice(
       place.count, sent.count,

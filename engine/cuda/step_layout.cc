@@ -58,6 +58,7 @@ StepLayout LayOutStep(const ModelConfig& config, const Graph& graph, const Bucke
   };
   constexpr int64_t kInt = sizeof(int32_t);
   const int64_t tokens = bucket.tokens;
+  const int32_t sequences = StepCapacity(bucket, config.causal).sequences;
   StepLayout layout;
   layout.buffers.resize(graph.buffers.size());
   // The input of the head is at the same place in every layout, so that one captured head serves
@@ -79,7 +80,7 @@ StepLayout LayOutStep(const ModelConfig& config, const Graph& graph, const Bucke
   layout.positions = take(tokens, kInt);
   layout.kv_slots = take(tokens, kInt);
   layout.sequence_rows = take(tokens, kInt);
-  layout.sequences = take(bucket.sequences, sizeof(AttentionSequence));
+  layout.sequences = take(sequences, sizeof(AttentionSequence));
   layout.max_dense_tiles = kernels::cuda::MaxRowTiles(tokens, 1);
   layout.max_group_tiles = kernels::cuda::MaxRowTiles(tokens, tokens);
   layout.attention = {.q_heads = static_cast<int32_t>(config.heads),
@@ -88,7 +89,7 @@ StepLayout LayOutStep(const ModelConfig& config, const Graph& graph, const Bucke
                       .max_context = config.max_positions,
                       .processors = traits.processors,
                       .rows = tokens,
-                      .sequences = bucket.sequences};
+                      .sequences = sequences};
   layout.max_attention_tiles = kernels::cuda::MaxAttentionTiles(layout.attention);
   layout.dense_tiles = take(layout.max_dense_tiles, sizeof(RowGroup));
   layout.group_tiles = take(layout.max_group_tiles, sizeof(RowGroup));
@@ -98,7 +99,7 @@ StepLayout LayOutStep(const ModelConfig& config, const Graph& graph, const Bucke
   layout.inputs = take(tokens * config.input_width, sizeof(float));
   constexpr int64_t kPageTokens = kernels::cuda::kPageTokens;
   const int64_t sequence_pages = (config.max_positions + kPageTokens - 1) / kPageTokens;
-  layout.pages = take(bucket.sequences * sequence_pages, kInt);
+  layout.pages = take(sequences * sequence_pages, kInt);
   layout.input_bytes = end - layout.input;
 
   const int64_t diagnostics = config.xsa.Any() ? config.layers * tokens * config.heads : 0;

@@ -75,7 +75,7 @@ void WriteTokenState(const RequestSpec& spec, std::span<const double> state, flo
 
 StatePool::StatePool(Pooling pooling, int32_t first, int32_t length, int64_t width)
     : pooling_(pooling),
-      sums_(pooling != Pooling::kMax && pooling != Pooling::kWeightedMean),
+      sums_(pooling != Pooling::kWeightedMean),
       first_(pooling == Pooling::kLast ? length - 1 : first),
       count_(pooling == Pooling::kLast || pooling == Pooling::kCls ? 1 : length - first),
       value_(width) {}
@@ -145,16 +145,17 @@ RowStates::RowStates(const Request& request, int32_t length) : request_(request)
 
 void RowStates::AppendWanted(int32_t begin, int32_t end, std::vector<Positions>* wanted) const {
   const auto each = [](const StatePool& pool) { return pool.WantsEach(); };
-  const bool whole = begin == 0 && end == length_;
-  if (!whole || WantsTokens() || std::any_of(pools_.begin(), pools_.end(), each)) {
-    for (int32_t position = begin; position < end; ++position) {
-      const auto wants = [=](const StatePool& pool) { return pool.Wants(position); };
-      if (WantsToken(position) || std::any_of(pools_.begin(), pools_.end(), wants)) {
-        wanted->push_back({position, 1});
-      }
-    }
-    return;
+  const bool whole =
+      begin == 0 && end == length_ && !WantsTokens() && std::ranges::none_of(pools_, each);
+  if (whole && AppendPooled(wanted)) return;
+  for (int32_t position = begin; position < end; ++position) {
+    const auto wants = [=](const StatePool& pool) { return pool.Wants(position); };
+    if (WantsToken(position) || std::ranges::any_of(pools_, wants))
+      wanted->push_back({position, 1});
   }
+}
+
+bool RowStates::AppendPooled(std::vector<Positions>* wanted) const {
   const size_t first = wanted->size();
   const auto want = [&](const Positions& positions) {
     const auto begin_of_row = wanted->begin() + static_cast<int64_t>(first);
@@ -163,11 +164,14 @@ void RowStates::AppendWanted(int32_t begin, int32_t end, std::vector<Positions>*
     }
   };
   for (const StatePool& pool : pools_) {
-    if (pool.WantsSum()) want({pool.first(), pool.count()});
+    if (pool.WantsSum()) want({pool.first(), pool.count(), pool.largest()});
   }
   for (const StatePool& pool : pools_) {
     if (pool.count() == 1 && !pool.complete()) want({pool.first(), 1});
   }
+  if (wanted->size() - first <= static_cast<size_t>(length_) + 1) return true;
+  wanted->resize(first);
+  return false;
 }
 
 // The sum of finite floats does not overflow a double, and that of others is not finite.
@@ -179,11 +183,12 @@ bool RowStates::Take(std::span<const Positions> wanted, std::span<const double> 
   const int64_t width = request_.spec->model->config.hidden_size;
   int64_t tokens = 0;  // those that are wanted by themselves; they come last, and one by one
   for (size_t i = 0; i < wanted.size(); ++i) {
-    const auto [first, count] = wanted[i];
+    const auto [first, count, largest] = wanted[i];
     const std::span<const double> sum = sums.subspan(i * width, width);
     if (count == 1 && WantsToken(first)) ++tokens;
     for (StatePool& pool : pools_) {
-      const bool all = pool.WantsSum() && wanted[i] == Positions{pool.first(), pool.count()};
+      const bool all =
+          pool.WantsSum() && wanted[i] == Positions{pool.first(), pool.count(), pool.largest()};
       if (all || (count == 1 && pool.Wants(first))) pool.Add(sum, count);
     }
   }

@@ -26,6 +26,8 @@ class StatePool {
   bool Wants(int32_t position) const {
     return position >= first_ + added_ && position < first_ + count_;
   }
+  // Returns whether its sum is the largest value of each feature.
+  bool largest() const { return pooling_ == Pooling::kMax; }
   // Returns whether it takes the sum of its states in place of each, and has none of them yet.
   bool WantsSum() const { return sums_ && count_ > 1 && added_ == 0; }
   // Returns whether it takes its states one by one, and has not all of them.
@@ -39,7 +41,7 @@ class StatePool {
 
  private:
   const Pooling pooling_;
-  const bool sums_;              // whether the result is one of a sum
+  const bool sums_;              // whether the result is one of a sum, or the largest values
   const int32_t first_, count_;  // the positions to pool
   int32_t added_ = 0;
   double weight_ = 0;  // the sum of the weights of the added states
@@ -55,12 +57,14 @@ class RowStates {
   // `request` outlives it and wants states; `length` is the length of the prompt.
   RowStates(const Request& request, int32_t length);
 
-  // The states of consecutive positions, whose sum is wanted.
+  // The states of consecutive positions, whose sum, or largest values, are wanted.
   struct Positions {
     int32_t first, count;
+    bool largest = false;
     bool operator==(const Positions&) const = default;
   };
-  // Appends the sums that are wanted of a step that computes the positions [begin, end).
+  // Appends the sums that are wanted of a step that computes the positions [begin, end): at most
+  // one more than these.
   void AppendWanted(int32_t begin, int32_t end, std::vector<Positions>* wanted) const;
   // Returns whether only the last position matters, so that no other state need be computed.
   bool OnlyLast() const { return only_last_; }
@@ -82,6 +86,9 @@ class RowStates {
   bool ScoreCandidates(int32_t row, int64_t count, const ExecutableModel& executable, Reply* reply);
 
  private:
+  // Appends what each pool wants of the whole prompt. Appends nothing and returns false if its
+  // positions one by one are fewer.
+  bool AppendPooled(std::vector<Positions>* wanted) const;
   bool WriteEmbedding(int32_t row, Reply* reply, Divide divide);
   bool WriteScores(int32_t row, Reply* reply, Divide divide);
   bool WriteTokens(int32_t row, Reply* reply);

@@ -98,9 +98,7 @@ void ExecutionSlot::Assign(std::span<RequestRow* const> rows, const Bucket& buck
     useful_tokens_ += row->step_tokens();
     diagnostics_wanted_ |= !row->owner->reply.xsa_cos_sim.empty();
   }
-  while (bucket.padded() && std::ssize(sequences_) < bucket.sequences) {
-    Place(Padded(nullptr, bucket.positions), bucket.positions);
-  }
+  if (bucket.padded()) FillRectangle(bucket);
   const int64_t width = model_->config.hidden_size;
   if (std::ssize(state_values_) < std::ssize(states_) * width)
     state_values_.resize(states_.size() * width);
@@ -111,7 +109,8 @@ void ExecutionSlot::Assign(std::span<RequestRow* const> rows, const Bucket& buck
 
 void ExecutionSlot::AddRow(const RequestRow& row, const Bucket& bucket) {
   if (bucket.padded()) {
-    Place(Padded(&row, bucket.positions), bucket.positions);
+    const int32_t* const tokens = Padded(&row, bucket.positions);
+    Place(tokens, model_->config.causal ? bucket.positions : row.length());
   } else if (row.sequence.kv.ids.empty()) {
     Place(row.sequence.history.data(), row.step_tokens());
   } else {
@@ -122,6 +121,17 @@ void ExecutionSlot::AddRow(const RequestRow& row, const Bucket& bucket) {
                           .drawn_by = row.sequence.drawing > 0 ? row.draw : -1});
   }
   Describe(row);
+}
+
+void ExecutionSlot::FillRectangle(const Bucket& bucket) {
+  const auto rows = static_cast<int32_t>(sequences_.size());
+  for (int32_t i = 0; i < rows; ++i) {
+    const int32_t live = sequences_[i].count;
+    if (live < bucket.positions) Place(sequences_[i].tokens + live, bucket.positions - live);
+  }
+  for (int32_t i = rows; i < bucket.sequences; ++i) {
+    Place(Padded(nullptr, bucket.positions), bucket.positions);
+  }
 }
 
 void ExecutionSlot::Describe(const RequestRow& row) {
@@ -224,8 +234,12 @@ void ExecutionSlot::AppendStates(const RequestRow& row, int32_t sequence) {
   const int32_t end = std::min(row.step_end(), row.prompt.length);
   wanted_states_.clear();
   row.states->AppendWanted(row.first_position(), end, &wanted_states_);
-  for (const auto [first, count] : wanted_states_) {
-    states_.push_back({.sequence = sequence, .position = first, .out = nullptr, .count = count});
+  for (const auto [first, count, largest] : wanted_states_) {
+    states_.push_back({.sequence = sequence,
+                       .position = first,
+                       .out = nullptr,
+                       .count = count,
+                       .largest = largest});
   }
 }
 
@@ -292,7 +306,7 @@ bool ExecutionSlot::CollectStates(size_t i) {
   const size_t begin = states_begin_[i], count = states_begin_[i + 1] - begin;
   wanted_states_.clear();
   for (const StateSum& sum : std::span(states_).subspan(begin, count)) {
-    wanted_states_.push_back({sum.position, sum.count});
+    wanted_states_.push_back({sum.position, sum.count, sum.largest});
   }
   const auto sums = std::span<const double>(state_values_).subspan(begin * width, count * width);
   if (!row->states->Take(wanted_states_, sums, divide)) return false;

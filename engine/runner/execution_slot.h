@@ -20,9 +20,10 @@ namespace sluice {
 // A row's step computes its positions [first_position, step_end()) in the KV pages that it holds.
 // Rows without pages compute all their positions, in pages that are given for this step only. In a
 // padded bucket each row is filled up to the bucket's positions, and sequences without a row fill
-// the rectangle, so that the device computes what a padded layout costs. Storage is allocated at
-// construction, except for diagnostics and states, which are allocated when first wanted. One
-// thread uses it and the slots that Beside returns.
+// the rectangle, so that the device computes what a padded layout costs. Causal attention never
+// looks at padding; in both directions it is a sequence of its own beside the row's. Storage is
+// allocated at construction, except for diagnostics and states, which are allocated when first
+// wanted. One thread uses it and the slots that Beside returns.
 class ExecutionSlot {
  public:
   struct Options {
@@ -69,6 +70,8 @@ class ExecutionSlot {
   int32_t useful_tokens() const { return useful_tokens_; }
   int32_t computed_tokens() const { return batch_.tokens(); }
   SlotMemory memory() const { return slot_->memory(); }
+  // See Slot.
+  bool Trim() { return slot_->Trim(); }
 
  private:
   ExecutionSlot(const ExecutableModel* executable, const Model* model, const Bucket& capacity,
@@ -77,6 +80,9 @@ class ExecutionSlot {
   // Returns the tokens of a row's history, extended to `positions`; of a sequence without a row if
   // `row` is nullptr.
   const int32_t* Padded(const RequestRow* row, int32_t positions);
+  // Adds the padding that no row has: behind rows whose attention is in both directions, and of
+  // the places that are left.
+  void FillRectangle(const Bucket& bucket);
   // Adds a sequence with pages that are given for this step only.
   void Place(const int32_t* tokens, int32_t count);
   void AddRow(const RequestRow& row, const Bucket& bucket);

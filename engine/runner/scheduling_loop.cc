@@ -50,6 +50,9 @@ void SchedulingLoop::Run() {
       case Work::kReleasePlans:
         pipeline_.ReleaseStalePlans();
         break;
+      case Work::kTrim:
+        pipeline_.Trim();
+        break;
       case Work::kStop:
         return;
     }
@@ -64,6 +67,7 @@ SchedulingLoop::Work SchedulingLoop::NextWork() {
     const bool all_told = !pipeline_.has_undelivered() && !state_->requests.has_ended();
     const bool device_idle = pipeline_.runs_ahead() && !pipeline_.has_step_under_way();
     const bool under_way = pipeline_.has_step_under_way();
+    if (!under_way && pipeline_.trim_at() <= now) return Work::kTrim;
     // A step that the host computes and that is under way has only been laid out.
     const bool score =
         pipeline_.scorer().IsDue(under_way) && (pipeline_.runs_ahead() || !under_way);
@@ -89,8 +93,9 @@ SchedulingLoop::Work SchedulingLoop::NextWork() {
 
 void SchedulingLoop::Sleep() {
   heartbeat_->Idle();
-  clock_->WaitUntil(&state_->wake, &state_->mu,
-                    std::min(wait_until_, state_->queue().EarliestDeadline()));
+  clock_->WaitUntil(
+      &state_->wake, &state_->mu,
+      std::min({wait_until_, state_->queue().EarliestDeadline(), pipeline_.trim_at()}));
   heartbeat_->Busy();
 }
 

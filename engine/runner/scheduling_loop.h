@@ -18,8 +18,8 @@
 namespace sluice {
 
 // Decides again and again what to do next: decide and launch a batch, finish a step, deliver its
-// results, end requests, score candidates, release withdrawn plans, or wait until one of these is
-// due. It alone calls sinks, except for EndRequest below.
+// results, end requests, score candidates, release withdrawn plans, give unused memory back, or
+// wait until one of these is due. It alone calls sinks, except for EndRequest below.
 class SchedulingLoop {
  public:
   // Starts the thread. Nothing is owned; all outlive the loop.
@@ -36,7 +36,7 @@ class SchedulingLoop {
   void EndRequest(ActiveRequest* request, Reply reply);
 
  private:
-  enum class Work { kLaunch, kFinish, kDeliver, kEnd, kScore, kReleasePlans, kStop };
+  enum class Work { kLaunch, kFinish, kDeliver, kEnd, kScore, kReleasePlans, kTrim, kStop };
 
   void Run();
   // Waits until there is something to do. Results of a finished step come first, so that they do

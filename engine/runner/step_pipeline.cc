@@ -12,6 +12,9 @@
 namespace sluice {
 namespace {
 
+// A slot gives back what no step has used for so long.
+constexpr std::chrono::minutes kTrimInterval{1};
+
 absl::Status NoPlanError(Lookup lookup) {
   return absl::FailedPreconditionError(
       absl::StrCat("no plan can run the request's step: ", LookupName(lookup).data()));
@@ -67,6 +70,7 @@ StepPipeline::StepPipeline(const Model* model, const PreparedModel* prepared, in
     steps_.emplace_back(slot.get(), prepared_.plans.get(), sequences);
   }
   under_way_.reserve(steps_.size());
+  trim_at_ = clock_->Now() + kTrimInterval;
 }
 
 StepPipeline::Next StepPipeline::NextOf(const RequestRow& row, MonoTime now) const {
@@ -152,10 +156,16 @@ void StepPipeline::ReleaseStalePlans() {
   for (InFlightStep& step : steps_) step.plans.Refresh();
 }
 
+void StepPipeline::Trim() {
+  const bool again = prepared_.slots.front()->Trim();
+  trim_at_ = again ? clock_->Now() + kTrimInterval : MonoTime::max();
+}
+
 void StepPipeline::DeliverFinished() { Deliver(std::exchange(finished_, nullptr)); }
 
 bool StepPipeline::Launch(InFlightStep* step) {
   step->number = ++last_batch_;
+  if (trim_at_ == MonoTime::max()) trim_at_ = step->decided + kTrimInterval;
   for (RequestRow* row : step->rows) row->owner->AllocateReply();
   const StepRows rows{.sequences = step->sequences,
                       .rows = step->rows,

@@ -96,6 +96,11 @@ class StepPipeline {
   // Scores what the steps leave to it.
   CandidateScorer& scorer() { return scorer_; }
 
+  // Returns when Trim is due; MonoTime::max() if nothing has run since all memory was given back.
+  MonoTime trim_at() const { return trim_at_; }
+  // Gives memory of activations back; see Slot::Trim. Requires that no step is in progress.
+  void Trim();
+
   // HasStalePlans returns whether the pipeline still holds plans that were withdrawn;
   // ReleaseStalePlans releases them. Both require that no step is in progress.
   bool HasStalePlans() const;
@@ -154,8 +159,9 @@ class StepPipeline {
   std::vector<InFlightStep*> under_way_;  // started, the oldest first
   InFlightStep* finished_ = nullptr;      // to be delivered
   MonoTime device_free_{};                // when the device became free, as far as is known
-  int64_t last_batch_ = 0;                // the number of the latest batch
-  int64_t failed_steps_ = 0;              // consecutive
+  MonoTime trim_at_ = MonoTime::max();
+  int64_t last_batch_ = 0;    // the number of the latest batch
+  int64_t failed_steps_ = 0;  // consecutive
 };
 
 }  // namespace sluice

@@ -209,6 +209,7 @@ class BucketWarmUp {
       prepared_->plans->Await(later);
       kept.insert(kept.end(), later.begin(), later.end());
     }
+    if (!memory) LeaveWholeColumns(largest, &kept);
     if (over_limit_) prepared_->evicted = std::ssize(others) - std::ssize(kept);
     kept.push_back(largest);
     if (next == others.size() || !memory) {
@@ -229,6 +230,15 @@ class BucketWarmUp {
         *model_,
         absl::StrCat("the ladder's maximum runs without a plan, op by op: ", status.message()));
     return plans->PublishEager(largest);
+  }
+
+  // Withdraws the last buckets of a padded ladder that was cut within a column until what is left
+  // is a ladder with the largest bucket: a column has at least the rows of wider ones.
+  void LeaveWholeColumns(const Bucket& largest, std::vector<Bucket>* kept) {
+    while (!kept->empty() && FirstOutOfOrder(std::vector<Bucket>{kept->back(), largest})) {
+      prepared_->plans->Withdraw(kept->back());
+      kept->pop_back();
+    }
   }
 
   // Returns false if there is no memory for the plan.
@@ -284,13 +294,6 @@ class BucketWarmUp {
   int32_t timed_ = 0;    // the tokens that were timed last
   nanoseconds took_{0};  // how long that took
 };
-
-// Refuses a policy that the model cannot have.
-absl::Status CheckPolicy(PolicyKind policy, const ModelConfig& config) {
-  if (!IsPadded(policy) || config.causal) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      "a padded engine.batch.policy needs a causal model: padding is masked by causality alone");
-}
 
 // Returns the number of KV pages and what is done with them.
 absl::StatusOr<PagedScheduler::Options> PlanPages(const EngineOptions& options,
@@ -381,7 +384,6 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
                      .max_sequences = options.batch.max_batch_sequences,
                      .tile_tokens = info.tile_tokens,
                      .max_positions = static_cast<int32_t>(model->config.max_positions)};
-  SLUICE_RETURN_IF_ERROR(CheckPolicy(options.batch.policy, model->config));
   SLUICE_ASSIGN_OR_RETURN(Ladder wanted,
                           BuildLadder(options.ladder, options.batch.policy, prepared.limits));
 
@@ -413,7 +415,12 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
   prepared.plans =
       std::make_unique<PlanCache>(model.get(), prepared.executable.get(), clock, observer);
   // Its bucket holds the batches of every ladder of these limits, whatever is chosen later.
-  const Ladder room = MakePackedLadder({}, prepared.limits);
+  LadderLimits step_limits = prepared.limits;
+  if (IsPadded(options.batch.policy)) {
+    const Bucket rectangle = Bucket::Padded(step_limits.max_sequences, 2);
+    step_limits.max_sequences = StepCapacity(rectangle, model->config.causal).sequences;
+  }
+  const Ladder room = MakePackedLadder({}, step_limits);
   const int64_t free_bytes = backend->FreeMemory();
   SLUICE_ASSIGN_OR_RETURN(
       prepared.kv, PlanPages(options, model->config, room, info, free_bytes, *prepared.executable));
@@ -434,6 +441,7 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
                        observer, &prepared);
   SLUICE_ASSIGN_OR_RETURN(Ladder ladder, buckets.Run(wanted));
   prepared.ladder = std::make_shared<const Ladder>(std::move(ladder));
+  prepared.slots.front()->Trim();  // what was timed need not be used
   prepared.duration = clock->Now() - begin;
   return prepared;
 }

@@ -11,4 +11,8 @@ namespace sluice::kernels {
 // system refuses, only speed is lost.
 void* AllocateMemory(int64_t bytes);
 
+// Gives the whole huge pages behind the first `kept` bytes of such memory back to the system. They
+// are zero when they are read again.
+void ReleaseMemoryBehind(int64_t kept, void* memory, int64_t bytes);
+
 }  // namespace sluice::kernels

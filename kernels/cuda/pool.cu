@@ -1,5 +1,7 @@
 #include "kernels/cuda/pool.h"
 
+#include <cmath>
+
 #include "kernels/cuda/row_walk.h"
 #include "kernels/cuda/vector.h"
 
@@ -12,6 +14,12 @@ inline constexpr int32_t kSumWidth = sizeof(float) / sizeof(T);
 // The rows that are read before their first is added.
 constexpr int32_t kInFlight = 8;
 
+// Returns the larger value; NaN if `value` is not finite or `most` is NaN.
+__device__ inline double LargerFinite(double most, float value) {
+  if (value - value != 0) return value - value;
+  return value > most ? value : most;
+}
+
 template <typename T, int32_t kWidth>
 __global__ void SumRowsKernel(OverRows<SumRowsArgs<T>> args) {
   const SumRowsArgs<T>& op = args.op;
@@ -19,9 +27,13 @@ __global__ void SumRowsKernel(OverRows<SumRowsArgs<T>> args) {
   const int32_t column = walk.item * kWidth, sums = *op.rows.count;
   if (column >= op.dim) return;
   for (int32_t s = walk.row; s < sums; s += walk.step) {
-    const int32_t count = op.ranges[s].count;
+    const int32_t wanted = op.ranges[s].count;
+    const bool largest = wanted < 0;
+    const int32_t count = largest ? -wanted : wanted;
     const int32_t* const ids = op.ids + op.ranges[s].begin;
-    double sum[kWidth] = {};
+    double sum[kWidth];
+    SLUICE_UNROLL
+    for (int32_t k = 0; k < kWidth; ++k) sum[k] = largest ? -INFINITY : 0;
     for (int32_t i = 0; i < count; i += kInFlight) {
       Floats<kWidth> values[kInFlight] = {};
       SLUICE_UNROLL
@@ -32,7 +44,9 @@ __global__ void SumRowsKernel(OverRows<SumRowsArgs<T>> args) {
       for (int32_t j = 0; j < kInFlight; ++j) {
         SLUICE_UNROLL
         for (int32_t k = 0; k < kWidth; ++k) {
-          if (i + j < count) sum[k] += values[j].at[k];
+          if (i + j >= count) continue;
+          const float value = values[j].at[k];
+          sum[k] = largest ? LargerFinite(sum[k], value) : sum[k] + value;
         }
       }
     }

@@ -1,6 +1,7 @@
-// Sums of rows in double: the states of a sequence are pooled by them.
+// Sums of rows in double, or their largest values: the states of a sequence are pooled by them.
 //
-//   out[s, j] = x[r(0), j] + x[r(1), j] + ... + x[r(n - 1), j]
+//   out[s, j] = x[r(0), j] + x[r(1), j] + ... + x[r(n - 1), j], or
+//   out[s, j] = max(x[r(0), j], ..., x[r(n - 1), j]), and NaN where one of these is not finite,
 //
 // where r(i) = ids[begin + i] for range s = (begin, n). Every sum is one chain of additions in
 // double in this order, by one thread. So it has the bits of the same chain on a CPU
@@ -16,7 +17,8 @@
 namespace sluice::kernels::cuda {
 
 struct RowRange {
-  int32_t begin, count;  // count >= 1
+  int32_t begin;
+  int32_t count;  // of the rows to add up; below 0, of those whose largest values are wanted
 };
 
 template <typename T>  // float, BFloat16

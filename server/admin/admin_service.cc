@@ -35,12 +35,13 @@ constexpr size_t kMaxWaiting = 8;
 }  // namespace
 
 AdminService::AdminService(EngineOptions options, Engine* engine, Clock* clock,
-                           const Health* health, JobQueue* loads, TransferWatch* watch,
-                           const Callers* callers)
+                           const BucketHistory* history, const Health* health, JobQueue* loads,
+                           TransferWatch* watch, const Callers* callers)
     : StreamedUnaryService(internal::AdminGrpc::service_full_name(), watch, callers),
       options_(std::move(options)),
       engine_(engine),
       clock_(clock),
+      history_(history),
       health_(health),
       loads_(loads),
       optimizer_(kMaxWaiting),
@@ -65,7 +66,9 @@ absl::Status AdminService::FillBuckets(const GetBucketsRequest& request,
   const MonoTime now = clock_->Now();
   for (const ModelStats& stats : engine_->Stats()) {
     if (only != nullptr && only != stats.model) continue;
-    *response->add_models() = DescribeBuckets(stats, engine_->backend_info(), options_, now);
+    admin::v1::ModelBuckets* const model = response->add_models();
+    *model = DescribeBuckets(stats, engine_->backend_info(), options_, now);
+    if (request.history()) AddHistory(history_->Of(stats, now), now, model);
   }
   return absl::OkStatus();
 }

@@ -13,6 +13,7 @@
 #include "server/common/options.h"
 #include "server/inference/health.h"
 #include "server/net/grpc_1_51/streamed_unary.h"
+#include "server/observe/bucket_history.h"
 
 namespace sluice {
 
@@ -40,8 +41,9 @@ class AdminService final : public StreamedUnaryService<internal::RawAdmin> {
  public:
   // Reloads run on `loads`. `watch` bounds how long the messages of the service's calls may take.
   // MakeStreamedUnary describes `callers`.
-  AdminService(EngineOptions options, Engine* engine, Clock* clock, const Health* health,
-               JobQueue* loads, TransferWatch* watch, const Callers* callers = nullptr);
+  AdminService(EngineOptions options, Engine* engine, Clock* clock, const BucketHistory* history,
+               const Health* health, JobQueue* loads, TransferWatch* watch,
+               const Callers* callers = nullptr);
 
   // Sets what the method Reload does. Must be called before the server is ready; without it, the
   // method returns UNAVAILABLE.
@@ -67,6 +69,7 @@ class AdminService final : public StreamedUnaryService<internal::RawAdmin> {
   const EngineOptions options_;  // the options of the engine
   Engine* const engine_;
   Clock* const clock_;
+  const BucketHistory* const history_;
   const Health* const health_;
   JobQueue* const loads_;
   sluice::Reload reload_;

@@ -114,7 +114,7 @@ void AddModels(std::span<const ModelStats> models, bool on_cpu, MemoryPlan* plan
     if (!on_cpu) continue;
     weights += stats.weight_bytes;
     plans += stats.plan_memory_bytes;
-    activations += stats.slot_memory.activations;
+    activations += stats.slot_memory.activation_room;
     kv += stats.slot_memory.kv;
   }
   plan->lines.push_back({"weights", weights, "models, server.memory.copy_weights"});

@@ -88,13 +88,14 @@ Server::Server(const ServerOptions& options, const std::string& version,
                Parts(&frontend_, callers())),
       admin_service_(engine_options.batch.max_queue_delay_us, version, Management::kAllowed,
                      Parts(&admin_frontend_, admin_callers())),
-      admin_(engine_options, parts.engine, parts.clock, &health_, &loads_, &transfers_,
+      admin_(engine_options, parts.engine, parts.clock, &history_, &health_, &loads_, &transfers_,
              admin_callers()),
       status_(version, engine_options,
               {.engine = parts.engine,
                .clock = parts.clock,
                .statistics = parts.statistics,
                .activity = parts.activity,
+               .history = &history_,
                .phase = [this] { return phase(); }}),
       lifecycle_(options.lifecycle),
       edge_collector_(&ports_, callers(), &transfers_, &idle_streams_, &memory_,
@@ -159,6 +160,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
     server->memory_.overload.Look();
     server->ports_.RefuseConnections(server->memory_.overload.refuses_connections());
   });
+  server->history_looks_.emplace(parts.clock, BucketHistory::kInterval,
+                                 [server = server.get()] { server->RecordHistory(); });
   return server;
 }
 
@@ -204,6 +207,7 @@ void Server::StopGrpc(nanoseconds grace) {
 }
 
 Server::~Server() {
+  history_looks_.reset();
   memory_looks_.reset();
   if (parts_.engine_health != nullptr) parts_.engine_health->Attach(nullptr);
   StopGrpc(nanoseconds(0));

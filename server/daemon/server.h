@@ -38,6 +38,7 @@
 #include "server/net/grpc_1_51/transfer_watch.h"
 #include "server/net/grpc_ports.h"
 #include "server/observe/access_log.h"
+#include "server/observe/bucket_history.h"
 #include "server/observe/edge_collector.h"
 #include "server/observe/engine_collector.h"
 #include "server/observe/metrics.h"
@@ -72,7 +73,10 @@ class Server {
                                                        const ServerParts& parts);
   ~Server();  // does not drain: calls in progress are cancelled
 
-  void SetReady() { health_.SetReady(true); }
+  void SetReady() {
+    RecordHistory();
+    health_.SetReady(true);
+  }
 
   ModelManager& models() { return models_; }
 
@@ -111,6 +115,7 @@ class Server {
   const Callers* admin_callers() const;
   InferenceParts Parts(InferenceFrontend* frontend, const Callers* callers);
   Phase phase() const;
+  void RecordHistory() { history_.Add(parts_.engine->Stats(), parts_.clock->Now()); }
   absl::Status StartGrpc();
   absl::Status StartHttp();
   void StopGrpc(nanoseconds grace);
@@ -133,6 +138,7 @@ class Server {
   JobQueue lookups_;  // reads the repository on disk
   InferenceService service_;
   InferenceService admin_service_;  // like service_, with loading and unloading of models
+  BucketHistory history_;
   AdminService admin_;
   StatusSource status_;
   Mutex mu_;
@@ -141,7 +147,9 @@ class Server {
   GrpcPorts ports_;
   EdgeCollector edge_collector_;
   std::unique_ptr<HttpServer> http_;
-  std::optional<PeriodicThread> memory_looks_;  // ends before all that it acts on
+  // These end before all that they act on.
+  std::optional<PeriodicThread> memory_looks_;
+  std::optional<PeriodicThread> history_looks_;
 };
 
 }  // namespace sluice

@@ -54,4 +54,15 @@ std::vector<TokenWeight> Coarsen(std::span<const TokenWeight> entries, size_t co
   return coarse;
 }
 
+int32_t WeightedQuantile(std::span<const TokenWeight> entries, double share) {
+  double total = 0;
+  for (const TokenWeight& entry : entries) total += entry.weight;
+  double sum = 0;
+  for (const TokenWeight& entry : entries) {
+    sum += entry.weight;
+    if (sum >= share * total) return entry.tokens;
+  }
+  return entries.empty() ? 0 : entries.back().tokens;
+}
+
 }  // namespace sluice

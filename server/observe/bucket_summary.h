@@ -30,4 +30,8 @@ BucketSummary Summarize(std::span<const BucketStats> buckets);
 // largest of them, with the sum of their weights.
 std::vector<TokenWeight> Coarsen(std::span<const TokenWeight> entries, size_t count);
 
+// Returns the least size that at least `share` of the weight does not exceed, or 0 if there are no
+// entries. Entries ascend.
+int32_t WeightedQuantile(std::span<const TokenWeight> entries, double share);
+
 }  // namespace sluice

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -18,7 +19,7 @@ namespace sluice {
 template <typename T, size_t kCapacity>
 class Ring {
  public:
-  void Add(const T& value) { values_[count_++ % kCapacity] = value; }
+  void Add(T value) { values_[count_++ % kCapacity] = std::move(value); }
   // Returns the values, the latest first.
   std::vector<T> Latest() const {
     std::vector<T> latest;

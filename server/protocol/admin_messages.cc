@@ -165,11 +165,30 @@ v1::ModelBuckets DescribeBuckets(const ModelStats& stats, const BackendInfo& bac
   out.set_mapped_memory_bytes(stats.mapped_bytes);
   out.set_copied_memory_bytes(stats.copied_bytes);
   out.set_queued_memory_bytes(stats.queued_bytes);
-  out.set_ladder_memory_bytes(stats.plan_memory_bytes + slot.activations);
+  out.set_ladder_memory_bytes(stats.plan_memory_bytes + slot.activation_room);
   Write(stats.traffic, &out);
   Write(stats.ladder_changes, out.mutable_ladder_changes());
   Write(stats.costs, out.mutable_cost_law());
   return out;
+}
+
+void AddHistory(std::span<const HistoryStretch> history, MonoTime now, v1::ModelBuckets* model) {
+  const std::vector<Bucket>* former = nullptr;
+  for (const HistoryStretch& stretch : history) {
+    v1::HistoryStretch* const out = model->add_history();
+    out->set_begin_age_seconds(Seconds(now - stretch.begin));
+    out->set_end_age_seconds(Seconds(now - stretch.end));
+    out->set_batches(stretch.batches);
+    out->set_hits(stretch.hits);
+    out->set_useful_tokens(stretch.useful_tokens);
+    out->set_bucket_tokens(stretch.bucket_tokens);
+    out->set_computed_tokens(stretch.computed_tokens);
+    out->set_length_p50(stretch.length_p50);
+    out->set_length_p90(stretch.length_p90);
+    out->set_length_p99(stretch.length_p99);
+    if (stretch.ladder.get() != former) Write(*stretch.ladder, out->mutable_ladder());
+    former = stretch.ladder.get();
+  }
 }
 
 v1::OptimizeBucketsResponse DescribeReview(const OptimizeReport& report) {

@@ -1,10 +1,13 @@
 // The engine's statistics as messages of sluice.admin.v1. The functions are pure.
 #pragma once
 
+#include <span>
+
 #include "engine/backend.h"
 #include "engine/engine_stats.h"
 #include "engine/options.h"
 #include "proto/admin.pb.h"
+#include "server/observe/bucket_history.h"
 
 namespace sluice {
 
@@ -13,6 +16,10 @@ inline constexpr size_t kMaxReportedSizes = 1024;
 
 admin::v1::ModelBuckets DescribeBuckets(const ModelStats& stats, const BackendInfo& backend,
                                         const EngineOptions& options, MonoTime now);
+
+// Appends the stretches to a description of the model.
+void AddHistory(std::span<const HistoryStretch> history, MonoTime now,
+                admin::v1::ModelBuckets* model);
 
 admin::v1::OptimizeBucketsResponse DescribeReview(const OptimizeReport& report);
 

@@ -50,6 +50,32 @@ def test_buckets_count_each_batch_once(daemon):
         assert served.metric("sluice_bucket_batches_total", bucket=label) == int(use["batches"])
 
 
+def test_the_history_has_the_batches_since_the_daemon_was_ready(daemon):
+    served = daemon("--engine.ladder.strategy", "geometric")
+    with served.client() as client:
+        for length in range(1, 31):
+            score(client, length)
+    (stretch, *rest) = history(served)
+    assert int(stretch["batches"]) == 30 and not rest
+    assert int(stretch["useful_tokens"]) == sum(range(1, 31))
+    assert 15 <= stretch["length_p50"] <= 16 and stretch["length_p99"] == 30
+    assert stretch["end_age_seconds"] == 0 < stretch["begin_age_seconds"]
+    assert [bucket["tokens"] for bucket in stretch["ladder"]] == [
+        use["bucket"]["tokens"] for use in buckets(served)["buckets"]]
+    run = sluice("buckets", "--history", "--server", served.admin)
+    assert run.returncode == 0, run.stderr
+    row = run.stdout.split("SINCE")[1].splitlines()[1]
+    assert " 30 " in row and "%" in row and "buckets" in row
+    assert not buckets(served)["history"], "it is sent only to those who ask"
+
+
+def history(served):
+    run = sluice("buckets", "--json", "--history", "--server", served.admin)
+    assert run.returncode == 0, run.stderr
+    (model,) = json.loads(run.stdout)["models"]
+    return model["history"]
+
+
 def test_the_table_of_buckets_has_bars_and_totals(demo):
     run = sluice("buckets", "--advise", "--server", demo.admin)
     assert run.returncode == 0, run.stderr

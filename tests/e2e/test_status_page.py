@@ -129,6 +129,8 @@ def test_the_page_agrees_with_metrics(daemon, browser, device):
     for name, sample in (COUNTERS | GAUGES).items():
         assert number(shown[name]) == metric(quiet, *sample), name
     check_buckets(browser, quiet)
+    assert number(shown["history_batches"]) == metric(
+        quiet, "sluice_bucket_batches_total", {})
     assert browser.value("document.body.innerText").count("adopted") == 1
     assert browser.overflow() <= 0
     assert browser.errors == []

@@ -38,7 +38,9 @@ class FakeSlot : public Slot {
         activations_(activations) {}
   int32_t pages() const override { return pages_; }
   SlotMemory memory() const override {
-    return {.activations = activations_, .kv = static_cast<int64_t>(tokens.size() * 4)};
+    return {.activations = activations_,
+            .activation_room = activations_,
+            .kv = static_cast<int64_t>(tokens.size() * 4)};
   }
 
   std::vector<int32_t> tokens;  // [pages, page_tokens]
@@ -176,7 +178,7 @@ class FakeBackend::Executable : public ExecutableModel {
   }
 
   void Start(const Plan& plan, Slot& slot, const StepBatch& batch) const override {
-    SLUICE_CHECK(plan.bucket().Fits(batch.size()));
+    SLUICE_CHECK(StepCapacity(plan.bucket(), model_->config.causal).Fits(batch.size()));
     SLUICE_CHECK(!plan.bucket().padded() || batch.tokens() == plan.bucket().tokens);
     auto& steps = static_cast<FakeSlot&>(slot).steps;
     SLUICE_CHECK(static_cast<int32_t>(steps.size()) <= backend_->options_.steps_ahead);
@@ -217,11 +219,13 @@ class FakeBackend::Executable : public ExecutableModel {
     }
     for (const StateSum& sum : batch.states()) {
       const StepBatch::Sequence& sequence = batch.sequences()[static_cast<size_t>(sum.sequence)];
-      std::fill_n(sum.out, model_->config.hidden_size, 0.0);
+      const double none = sum.largest ? -std::numeric_limits<double>::infinity() : 0;
+      std::fill_n(sum.out, model_->config.hidden_size, none);
       for (int32_t position = sum.position; position < sum.position + sum.count; ++position) {
         const std::vector<int32_t> tokens = ReadPages(cache, batch, sequence, position + 1);
         for (int64_t i = 0; i < model_->config.hidden_size; ++i) {
-          sum.out[i] += fake::State(tokens, i);
+          const double state = fake::State(tokens, i);
+          sum.out[i] = sum.largest ? std::max(sum.out[i], state) : sum.out[i] + state;
         }
       }
     }

@@ -63,6 +63,8 @@ inline void ExpectSameAnswer(const RecordingSink& expected, const RecordingSink&
   EXPECT_EQ(a.finish, b.finish);
   EXPECT_EQ(a.logits, b.logits);
   EXPECT_EQ(a.prompt_logprobs, b.prompt_logprobs);
+  EXPECT_EQ(a.embedding, b.embedding);
+  EXPECT_EQ(a.token_states, b.token_states);
   EXPECT_EQ(a.xsa_cos_sim, b.xsa_cos_sim);
   EXPECT_EQ(a.xsa_proj_frac, b.xsa_proj_frac);
   for (int32_t row = 0; row < static_cast<int32_t>(a.finish.size()); ++row) {

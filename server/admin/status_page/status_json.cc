@@ -127,6 +127,33 @@ json DescribeLadder(const LadderChanges& changes) {
           {"split", changes.split}, {"evicted", changes.evicted}, {"reviews", changes.reviews}};
 }
 
+// Returns the ladders by the tokens of their buckets (positions, where they are padded), neighbours
+// once, and the stretches, each with the number of its ladder.
+json DescribeHistory(std::span<const HistoryStretch> history, MonoTime now) {
+  json ladders = json::array(), stretches = json::array();
+  const std::vector<Bucket>* former = nullptr;
+  for (const HistoryStretch& stretch : history) {
+    if (stretch.ladder.get() != former) {
+      json sizes = json::array();
+      for (const Bucket& bucket : *stretch.ladder) {
+        const int32_t size = bucket.padded() ? bucket.positions : bucket.tokens;
+        if (sizes.empty() || sizes.back() != size) sizes.push_back(size);
+      }
+      ladders.push_back(std::move(sizes));
+      former = stretch.ladder.get();
+    }
+    stretches.push_back({{"begin", Age(stretch.begin, now)},
+                         {"end", Age(stretch.end, now)},
+                         {"batches", stretch.batches},
+                         {"useful_tokens", stretch.useful_tokens},
+                         {"bucket_tokens", stretch.bucket_tokens},
+                         {"computed_tokens", stretch.computed_tokens},
+                         {"lengths", {stretch.length_p50, stretch.length_p90, stretch.length_p99}},
+                         {"ladder", ladders.size() - 1}});
+  }
+  return {{"ladders", std::move(ladders)}, {"stretches", std::move(stretches)}};
+}
+
 json DescribeQueue(const ModelStats& stats) {
   return {{"requests_waiting", stats.waiting_requests},
           {"requests_running", stats.running_requests},
@@ -166,6 +193,7 @@ json DescribeModel(const ModelStatus& model, MonoTime now) {
           {"decisions", std::move(decisions)},
           {"ladder", DescribeLadder(stats.ladder_changes)},
           {"review", DescribeReview(model.recent.review, now)},
+          {"history", DescribeHistory(model.history, now)},
           {"memory",
            {{"weights", stats.weight_bytes},
             {"plans", stats.plan_memory_bytes},

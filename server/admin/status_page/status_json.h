@@ -10,10 +10,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/backend.h"
 #include "engine/engine_stats.h"
 #include "engine/options.h"
+#include "server/observe/bucket_history.h"
 #include "server/observe/recent_activity.h"
 
 namespace sluice {
@@ -38,7 +40,8 @@ struct DaemonStatus {
 struct ModelStatus {
   ModelStats stats;
   RecentActivity::View recent;
-  uint64_t ok = 0, failed = 0;  // requests that have ended
+  std::vector<HistoryStretch> history{};  // see BucketHistory::Of
+  uint64_t ok = 0, failed = 0;            // requests that have ended
 };
 
 // The largest number of sizes in a histogram.

@@ -27,8 +27,10 @@ std::string StatusSource::Describe(MonoTime now) const {
   for (ModelStats& stats : parts_.engine->Stats()) {
     const inference::ModelStatistics ended = parts_.statistics->Describe(stats);
     RecentActivity::View recent = parts_.activity->Of(*stats.model);
+    std::vector<HistoryStretch> history = parts_.history->Of(stats, now);
     models.push_back({.stats = std::move(stats),
                       .recent = std::move(recent),
+                      .history = std::move(history),
                       .ok = ended.inference_stats().success().count(),
                       .failed = ended.inference_stats().fail().count()});
   }

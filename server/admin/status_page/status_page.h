@@ -9,6 +9,7 @@
 #include "base/mutex.h"
 #include "engine/engine.h"
 #include "server/admin/status_page/status_json.h"
+#include "server/observe/bucket_history.h"
 #include "server/observe/recent_activity.h"
 #include "server/observe/statistics.h"
 
@@ -34,6 +35,7 @@ class StatusSource {
     const Clock* clock;
     Statistics* statistics;
     RecentActivity* activity;
+    const BucketHistory* history;
     std::function<Phase()> phase;
   };
   StatusSource(std::string version, const EngineOptions& options, Parts parts);

@@ -193,6 +193,47 @@ function histogram(sizes, label, marks = []) {
   }
   return svg;
 }
+// Draws lengths between the capacities of the ladder over time, and padding efficiency below them.
+function band({ladders, stretches}) {
+  const kWidth = Math.min(1130, innerWidth - 60), kLadder = 130, kBars = 40, kEnd = kLadder + 14 + kBars;
+  const first = stretches[0].begin, high = Math.max(...ladders.flat());
+  const svg = shape('svg', {class: 'chart', viewBox: `0 0 ${kWidth} ${kEnd + 20}`, role: 'img',
+                            'aria-label': 'ladder, lengths and efficiency over the last hours'});
+  const x = past => kWidth - kWidth * past / Math.max(first, 1e-9);
+  const y = tokens => kLadder - (kLadder - 8) * Math.log2(Math.min(Math.max(tokens, 1), high)) / Math.max(Math.log2(high), 1);
+  const area = [[], [], []];
+  for (const each of stretches) {
+    const left = x(each.begin), width = Math.max(x(each.end) - left, .5);
+    const tokens = ladders[each.ladder].map(size => `M${left.toFixed(1)} ${y(size).toFixed(1)}h${width.toFixed(1)}`);
+    svg.append(shape('path', {d: tokens.join(''), fill: 'none', stroke: 'var(--third)', opacity: .6}));
+    if (each.lengths[0]) {
+      each.lengths.forEach((size, i) => area[i].push(...[left, left + width].map(at => `${at.toFixed(1)} ${y(size).toFixed(1)}`)));
+    }
+    if (!each.batches) continue;
+    const share = each.useful_tokens / each.bucket_tokens;
+    const bar = shape('rect', {x: left, width, y: kEnd - kBars * share, height: kBars * share, fill: 'var(--main)'});
+    bar.append(shape('title', {}, `${ago(each.end)}: padding efficiency ${percent(share)}, executed ` +
+        `${percent(each.useful_tokens / each.computed_tokens)}, ${count(each.batches)} batches`));
+    svg.append(bar);
+  }
+  if (area[0].length) {
+    svg.append(shape('path', {d: `M${area[2].join('L')}L${[...area[0]].reverse().join('L')}Z`, fill: 'var(--second)', opacity: .35}),
+               shape('path', {d: `M${area[1].join('L')}`, fill: 'none', stroke: 'var(--second)', 'stroke-width': 2}));
+  }
+  svg.append(shape('line', {x1: 0, x2: kWidth, y1: kEnd, y2: kEnd, stroke: 'var(--soft)'}),
+             shape('text', {x: 0, y: kEnd + 16}, ago(first)),
+             shape('text', {x: kWidth, y: kEnd + 16, 'text-anchor': 'end'}, 'now'));
+  return svg;
+}
+function historyCard({history}) {
+  if (!history.stretches.length) return card('whole', 'The last hours', 'Nothing was recorded yet.');
+  const batches = history.stretches.reduce((sum, each) => sum + each.batches, 0);
+  return card('whole', 'The last hours',
+      'Lines: capacities of the ladder, by powers of two. Band: lengths of sequences from the median to 99 %, with a line at ' +
+      '90 %. Bars: padding efficiency of each minute.', band(history),
+      list([['changes of the ladder', 'history_changes', count(history.ladders.length - 1)],
+            ['batches', 'history_batches', count(batches)]]));
+}
 function sizesCard(title, note, sizes, marks) {
   if (!sizes.length) return card('half', title, 'Nothing was seen yet.');
   return card('half', title, note, histogram(sizes, title, marks));
@@ -299,6 +340,7 @@ function cards(model) {
   const capacities = model.buckets.filter(b => b.in_ladder).map(b => b.tokens);
   return [
     ladderCard(model),
+    historyCard(model),
     sizesCard('Tokens by the size of their step batch', 'decayed; dotted: the capacities of the ladder', carried, capacities),
     sizesCard('Lengths of sequences', 'of arriving prompts, decayed', model.lengths),
     latencyCard(model), queueCard(model), generationCard(model),

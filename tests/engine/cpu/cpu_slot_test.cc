@@ -39,7 +39,7 @@ TEST(CpuSlotTest, PoisonOverwritesAllOfTheBatchsPagesButTheirHistory) {
   const StepSequence sequences[] = {{kPageTokens + 3, 2, tokens.data(), continued.data()},
                                     {0, 8, tokens.data(), fresh.data()}};
   batch.Assign(sequences, {}, RowOrder::kSequenceMajor);
-  (*slot)->Bind(nullptr, batch);
+  (*slot)->Bind(nullptr, /*arena_floats=*/1, batch);
   (*slot)->Poison();
 
   const auto live = [](int32_t page, int64_t token) {
@@ -69,8 +69,40 @@ TEST(CpuSlotTest, LayersDoNotShareMemory) {
     EXPECT_EQ((*slot)->kv_layer(layer).v, next + half);
     next += 2 * half;
   }
-  EXPECT_EQ((*slot)->memory().activations, 16 * int64_t{sizeof(float)});
+  EXPECT_EQ((*slot)->memory().activation_room, 16 * int64_t{sizeof(float)});
   EXPECT_EQ((*slot)->memory().kv, 3 * 2 * half * int64_t{sizeof(float)});
+}
+
+TEST(CpuSlotTest, GivesBackWhatNoRecentStepUsed) {
+  constexpr int64_t kMiB = int64_t{1} << 20, kFloatsOfMiB = kMiB / 4;
+  auto created = CpuSlot::Create(TinyConfig(1), {16, 1}, 2, 32 * kFloatsOfMiB);
+  ASSERT_TRUE(created.ok());
+  CpuSlot& slot = **created;
+  const auto held_mib = [&] { return slot.memory().activations / kMiB; };
+  const std::vector<int32_t> tokens(8, 0), pages = {1};
+  StepBatch batch(48, 3, 40, kPageTokens);
+  const StepSequence sequence = {0, 8, tokens.data(), pages.data()};
+  batch.Assign({&sequence, 1}, {}, RowOrder::kSequenceMajor);
+  const auto run = [&](int64_t mib) {
+    slot.Bind(nullptr, mib * kFloatsOfMiB, batch);
+    std::fill_n(slot.arena(), mib * kFloatsOfMiB, 1.0f);
+  };
+  EXPECT_EQ(held_mib(), 0);
+  EXPECT_EQ(slot.memory().activation_room, 32 * kMiB);
+  run(32);
+  run(3);
+  EXPECT_EQ(held_mib(), 32);
+  EXPECT_TRUE(slot.Trim()) << "the largest step was since the start";
+  EXPECT_EQ(held_mib(), 32);
+  run(3);
+  EXPECT_TRUE(slot.Trim());
+  EXPECT_EQ(held_mib(), 3);
+  EXPECT_EQ(slot.arena()[3 * kFloatsOfMiB - 1], 1.0f);
+  EXPECT_EQ(slot.arena()[4 * kFloatsOfMiB], 0.0f) << "new memory of the system";
+  EXPECT_EQ(slot.arena()[32 * kFloatsOfMiB - 1], 0.0f);
+  EXPECT_FALSE(slot.Trim()) << "nothing ran since";
+  EXPECT_EQ(held_mib(), 0);
+  EXPECT_EQ(slot.arena()[0], 0.0f);
 }
 
 TEST(LayoutTest, RegionsAreDisjointAlignedAndGrow) {

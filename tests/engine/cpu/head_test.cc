@@ -90,6 +90,27 @@ TEST(HeadTest, StatesHaveTheSameBitsHoweverThePromptIsCut) {
   }
 }
 
+TEST(HeadTest, SumsAndLargestValuesAreThoseOfTheStates) {
+  std::mt19937_64 random(33);
+  const ModelConfig config = TinyConfig(2);
+  Replayer replayer(config);
+  const std::vector<int32_t> tokens = RandomTokens(random, 23, config.vocab_size);
+  const auto width = static_cast<size_t>(config.hidden_size);
+  const std::vector<double> states = replayer.States(tokens, 23);
+  std::vector<double> sum(width), largest(width);
+  replayer.Replay(tokens, 0, 23, {},
+                  {{0, 3, sum.data(), 20}, {0, 3, largest.data(), 20, /*largest=*/true}});
+  for (size_t j = 0; j < width; ++j) {
+    double total = 0, most = -INFINITY;
+    for (size_t i = 3; i < 23; ++i) {
+      total += states[i * width + j];
+      most = std::max(most, states[i * width + j]);
+    }
+    EXPECT_EQ(sum[j], total);
+    EXPECT_EQ(largest[j], most);
+  }
+}
+
 // More positions than logits that are in memory at a time; a second run changes nothing.
 TEST(HeadTest, PeaksAreTheLargestLogitsOverPositions) {
   std::mt19937_64 random(33);

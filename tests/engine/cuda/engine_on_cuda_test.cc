@@ -11,6 +11,7 @@
 #include "tests/engine/cpu/runner.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/one_step_at_a_time.h"
+#include "tests/support/padded_layouts.h"
 #include "tests/support/random_requests.h"
 
 namespace sluice::testing {
@@ -61,6 +62,22 @@ TEST(EngineOnCuda, StepsAheadChangeNoBit) {
   }
   EXPECT_EQ(one.inputs_ahead, 0);
   EXPECT_GT(ahead.inputs_ahead, 8);
+}
+
+TEST(EngineOnCuda, PaddedLayoutsOfAttentionInBothDirectionsGiveTheBitsOfThePackedOne) {
+  ModelConfig config = TinyConfig(1);
+  config.causal = false;
+  config.max_positions = 12;
+  const std::shared_ptr<const Model> model = RandomModel(config, 3);
+  const std::unique_ptr<Backend> backend =
+      MakeCudaBackend(simt::MakeSimtDevice(), {.dtype = "f32", .poison = true}).value();
+  EngineOptions options;
+  options.batch.max_batch_tokens = 48;
+  options.batch.max_batch_sequences = 4;
+  options.ladder.max_buckets = 2;
+  ExpectPaddedGivesPackedBits(
+      backend.get(), model, options,
+      [&](std::mt19937_64& random) { return RandomEmbedding(model, random, {.most_rows = 2}); }, 6);
 }
 
 // A head is captured for lists of 64. A longer one is launched op by op, which the lookup of its

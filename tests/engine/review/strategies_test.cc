@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
+#include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -80,9 +82,36 @@ TEST(TryStrategies, KeepsOneBucketWhereNoLadderGains) {
   EXPECT_EQ(trials.best, "one bucket");
 }
 
-// Whatever the traffic, what it names is not worse by its own figures than anything beyond chance.
-TEST(TryStrategies, NeverNamesALadderThatIsWorseByItsOwnFigures) {
-  for (uint64_t seed = 1; seed <= 12; ++seed) {
+// Returns the name that the figures of the trials call for: the ladder in use, unless another gains
+// more than chance; then, of those that gain as much as the best but for chance, the one of the
+// least memory.
+std::string BestByFigures(const StrategyTrials& trials) {
+  const StrategyTrial& present = trials.trials.front();
+  const auto gain_of = [&](const StrategyTrial& trial) {
+    return 1 - std::sqrt(trial.device_seconds / present.device_seconds *
+                         (trial.mean_latency_seconds / present.mean_latency_seconds));
+  };
+  double most = 0;
+  for (const StrategyTrial& trial : trials.trials) {
+    EXPECT_NEAR(trial.gain, gain_of(trial), 1e-9) << trial.name;
+    most = std::max(most, gain_of(trial));
+  }
+  const StrategyTrial* best = &present;
+  if (most <= trials.margin) return best->name;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const StrategyTrial& trial : trials.trials) {
+    const double gain = gain_of(trial);
+    if (gain <= 0 || gain < most - trials.margin || trial.plan_bytes >= least) continue;
+    least = trial.plan_bytes;
+    best = &trial;
+  }
+  return best->name;
+}
+
+TEST(TryStrategies, NamesTheLeastMemoryAmongTheLaddersThatGainMostAndTheOneInUseIfNoneGains) {
+  int kept = 0;
+  constexpr int kSeeds = 24;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     const StrategyContest contest =
@@ -97,12 +126,11 @@ TEST(TryStrategies, NeverNamesALadderThatIsWorseByItsOwnFigures) {
         *TryStrategies(contest, ArrivalsOf(lengths, 1e-3, seed), &present);
     EXPECT_EQ(trials.trials.front().name, "present");
     EXPECT_EQ(trials.trials.front().captures, 0);
-    const StrategyTrial& best = Named(trials, trials.best);
-    EXPECT_GE(best.gain, 0);
-    for (const StrategyTrial& trial : trials.trials) {
-      EXPECT_LE(trial.gain, best.gain + trials.margin) << trial.name;
-    }
+    EXPECT_EQ(trials.best, BestByFigures(trials));
+    kept += trials.best == "present" ? 1 : 0;
   }
+  EXPECT_GT(kept, 0);
+  EXPECT_LT(kept, kSeeds - 4) << "the ladders in use were hardly ever worth a change";
 }
 
 TEST(TryStrategies, SaysWhyItCannot) {

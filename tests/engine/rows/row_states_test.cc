@@ -54,9 +54,12 @@ void Feed(const std::vector<std::vector<float>>& states, int32_t begin, int32_t 
   const Wanted wanted = WantedOf(*row, begin, end);
   std::vector<double> sums;
   for (const RowStates::Positions& positions : wanted) {
-    std::vector<double> sum(states[0].size());
+    const bool largest = positions.largest;
+    std::vector<double> sum(states[0].size(), largest ? -INFINITY : 0);
     for (int32_t i = positions.first; i < positions.first + positions.count; ++i) {
-      for (size_t j = 0; j < sum.size(); ++j) sum[j] += states[i][j];
+      for (size_t j = 0; j < sum.size(); ++j) {
+        sum[j] = largest ? std::max<double>(sum[j], states[i][j]) : sum[j] + states[i][j];
+      }
     }
     sums.insert(sums.end(), sum.begin(), sum.end());
   }
@@ -252,6 +255,16 @@ TEST(RowStatesTest, ClassifiersAreDividedAndGiveTheSameBits) {
     EXPECT_EQ(together.embedding, alone.embedding);
     EXPECT_EQ(divided.largest, kTokens) << "the tokens, and fewer rows of a matrix";
   }
+}
+
+// The device pools: a step that computes the whole prompt returns one vector for each pooling.
+TEST(RowStatesTest, WantsOneSumOfAWholePromptAndTheLargestValuesBesideIt) {
+  Poolings poolings;
+  poolings.all = {Pooling::kMean, Pooling::kMax, Pooling::kMeanSqrtLen};
+  const Request request = RequestFor(kOutputEmbedding, poolings);
+  EXPECT_EQ(WantedOf(RowStates(request, kLength), 0, kLength),
+            (Wanted{{0, kLength}, {0, kLength, true}}));
+  EXPECT_EQ(WantedOf(RowStates(request, kLength), 0, 2), (Wanted{{0, 1}, {1, 1}}));
 }
 
 TEST(RowStatesTest, WantsEachPositionOfThePromptOnce) {

@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "gtest/gtest.h"
 #include "tests/support/checkpoint_writer.h"
+#include "tests/support/padded_layouts.h"
 #include "tests/support/random_requests.h"
 #include "tests/support/recording_observer.h"
 
@@ -74,35 +75,24 @@ TEST(EngineOnCpu, PaddedLayoutsGiveTheBitsOfThePackedOne) {
   EngineOptions options;
   options.batch.max_batch_tokens = 200;
   options.batch.max_batch_sequences = 8;
-  Served packed(options, backend->get(), *model);
-  for (const PolicyKind policy : {PolicyKind::kPaddedBuckets, PolicyKind::kStaticPadded}) {
-    for (const PaddingKind padding : {PaddingKind::kZeros, PaddingKind::kAdaptive}) {
-      SCOPED_TRACE(static_cast<int>(policy));
-      options.batch.policy = policy;
-      options.batch.padding = padding;
-      Served padded(options, backend->get(), *model);
-      constexpr uint64_t kSeed = 20261121;
-      SCOPED_TRACE(kSeed);
-      std::mt19937_64 random(kSeed);
-      std::vector<std::shared_ptr<RecordingSink>> expected, got;
-      for (int i = 0; i < 12; ++i) {
-        const Request request = RandomRequest(*model, random);
-        expected.push_back(packed.Submit(request));
-        got.push_back(padded.Submit(request));
-      }
-      for (const auto& sink : expected) sink->AwaitDone();
-      padded.engine->Drain(MonoTime::max());
-      for (size_t i = 0; i < got.size(); ++i) {
-        SCOPED_TRACE(i);
-        ExpectSameAnswer(*expected[i], *got[i]);
-        if (HasFatalFailure()) return;
-      }
-      for (const BatchTrace& batch : padded.observer.batches()) {
-        EXPECT_EQ(batch.computed_tokens, batch.bucket.tokens);
-        EXPECT_LE(batch.useful_tokens, batch.computed_tokens);
-      }
-    }
-  }
+  ExpectPaddedGivesPackedBits(
+      backend->get(), *model, options,
+      [&](std::mt19937_64& random) { return RandomRequest(*model, random); }, 12);
+}
+
+TEST(EngineOnCpu, PaddedLayoutsOfAttentionInBothDirectionsGiveTheBitsOfThePackedOne) {
+  const auto backend = MakeCpuBackend({.threads = 2, .poison = true});
+  ASSERT_TRUE(backend.ok()) << backend.status();
+  ModelConfig config = testing::TinyConfig(2);
+  config.causal = false;
+  config.max_positions = 48;
+  const auto model = testing::RandomModel(config, 21);
+  EngineOptions options;
+  options.batch.max_batch_tokens = 200;
+  options.batch.max_batch_sequences = 8;
+  ExpectPaddedGivesPackedBits(
+      backend->get(), model, options,
+      [&](std::mt19937_64& random) { return RandomEmbedding(model, random); }, 30);
 }
 
 // The model is causal, so that its rows could share pages.

@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "gtest/gtest.h"
 #include "tests/support/checkpoint_writer.h"
+#include "tests/support/fake_clock.h"
 #include "tests/support/random_requests.h"
 #include "tests/support/recording_observer.h"
 
@@ -72,6 +73,55 @@ TEST(MemoryAccount, EqualsWhatAFullModelAddsToTheProcess) {
       << "the account has " << account << " bytes, the process grew by " << grown << ": weights "
       << stats.weight_bytes << ", activations " << stats.slot_memory.activations << ", KV "
       << stats.slot_memory.kv << ", plans " << stats.plan_memory_bytes;
+}
+
+// The arena of the largest step is given back once smaller ones alone have run for a while.
+TEST(MemoryAccount, ActivationsFollowTheBucketsThatAreUsed) {
+  ModelConfig config = testing::TinyConfig(1);
+  config.hidden_size = 256;
+  config.intermediate_size = 2048;
+  config.max_positions = 2048;
+  const auto model = testing::RandomModel(config, 5);
+  const auto backend = MakeCpuBackend({.threads = 1});
+  ASSERT_TRUE(backend.ok()) << backend.status();
+  RecordingObserver observer;
+  FakeClock clock;
+  EngineOptions options;
+  options.batch.max_batch_tokens = 2048;
+  options.batch.policy = PolicyKind::kFifoPacked;  // which cuts no prompt
+  options.batch.max_queue_delay_us = 0;
+  const auto engine = Engine::Create(options, backend->get(), &clock, &observer);
+  ASSERT_TRUE(engine->Serve(model).ok());
+  const auto run = [&](int32_t tokens) {
+    Request request;
+    RequestSpec& spec = Mutable(request.spec);
+    spec.model = model;
+    spec.lengths = {tokens};
+    spec.max_tokens = 1;
+    request.tokens.assign(static_cast<size_t>(tokens), 1);
+    SubmitTo(engine.get(), request)->AwaitDone();
+  };
+  const auto held = [&] { return engine->Stats()[0].slot_memory.activations; };
+  // Waits until the scheduling thread has done what was due, and sleeps for another minute.
+  const auto pass_a_minute = [&] {
+    clock.AwaitWaiter(clock.Now() + std::chrono::minutes(1));
+    clock.Advance(std::chrono::minutes(1));
+  };
+  run(2000);
+  const int64_t room = engine->Stats()[0].slot_memory.activation_room;
+  EXPECT_EQ(held(), room);
+  pass_a_minute();
+  run(8);
+  pass_a_minute();
+  clock.AwaitWaiter(clock.Now() + std::chrono::minutes(1));
+  const int64_t small = held();
+  EXPECT_GT(small, 0);
+  EXPECT_LT(small, room / 8);
+  clock.Advance(std::chrono::minutes(1));
+  clock.AwaitWaiter(MonoTime::max());
+  EXPECT_EQ(held(), 0) << "of a model that is idle";
+  run(2000);
+  EXPECT_EQ(held(), room);
 }
 
 }  // namespace

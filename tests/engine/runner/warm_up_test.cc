@@ -3,6 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
+#include "tests/engine/runner/warm_up_fixture.h"
 #include "tests/support/scheduling.h"
 #include "tests/support/table.h"
 
@@ -11,18 +12,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-class WarmUpTest : public ::testing::Test {
- protected:
-  absl::StatusOr<PreparedModel> Run(const EngineOptions& options) {
-    return WarmUp(model_, options, &backend_, &clock_, &observer_);
-  }
-
-  FakeClock clock_;
-  RecordingObserver observer_;
-  FakeBackend backend_;
-  std::shared_ptr<const Model> model_ = FakeModel(FakeConfig());
-};
 
 // Each bucket runs twice, first to touch its memory and then to be timed, in two shapes.
 TEST_F(WarmUpTest, PreparesAndTimesEveryBucketInTwoShapes) {
@@ -158,29 +147,6 @@ TEST_F(WarmUpTest, FillsBucketsAsFarAsTheSequencesAllow) {
   ASSERT_TRUE(Run(options).ok());
   EXPECT_EQ(backend_.batches().back().bucket.tokens, 4096);
   EXPECT_EQ(backend_.batches().back().sequences.size(), 4u);
-}
-
-TEST_F(WarmUpTest, APaddedPolicyHasRectanglesUpToTheModelsLongestSequence) {
-  EngineOptions options = SmallOptions();
-  options.batch.max_batch_tokens = 256;
-  options.batch.policy = PolicyKind::kStaticPadded;
-  options.ladder.warm_up_us = 0;
-  const absl::StatusOr<PreparedModel> fixed = Run(options);
-  ASSERT_TRUE(fixed.ok()) << fixed.status();
-  EXPECT_TRUE(fixed->plans->Awaited().empty()) << "a padded ladder is prepared whole";
-  for (const Bucket& bucket : fixed->ladder->buckets()) EXPECT_EQ(bucket.positions, 64);
-  EXPECT_EQ(fixed->ladder->largest(), Bucket::Padded(4, 64));
-  options.batch.policy = PolicyKind::kPaddedBuckets;
-  const absl::StatusOr<PreparedModel> columns = Run(options);
-  ASSERT_TRUE(columns.ok()) << columns.status();
-  EXPECT_NE(columns->ladder->Choose({.tokens = 8, .sequences = 4, .longest = 2}), nullptr);
-  for (const RecordedBatch& batch : backend_.batches()) {
-    EXPECT_EQ(batch.sequences.size(), static_cast<size_t>(batch.bucket.sequences));
-  }
-  ModelConfig config = FakeConfig();
-  config.causal = false;
-  model_ = FakeModel(config);
-  EXPECT_EQ(Run(options).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 // The buckets have 8, 16, 32 and 64 tokens and take 10 bytes per token.

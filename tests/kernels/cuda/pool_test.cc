@@ -1,5 +1,10 @@
 #include "kernels/cuda/pool.h"
 
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
 #include "gtest/gtest.h"
 #include "tests/kernels/cuda/op_test.h"
 
@@ -40,6 +45,46 @@ TYPED_TEST(PoolTest, SumsAreChainsOfAdditionsInTheOrderOfTheirRows) {
     EXPECT_TRUE(SameBits(this->lab_.Get(out, sums * dim), expected));
     this->lab_.Clear();
   }
+}
+
+// A value that is not finite is seen, whichever row has it.
+TYPED_TEST(PoolTest, LargestValuesAreOfFiniteOnes) {
+  using T = TypeParam;
+  constexpr int32_t kRows = 30, kDim = 33;
+  SCOPED_TRACE(this->kSeed);
+  auto x = RandomValues<T>(this->random_, kRows * kDim);
+  for (int32_t i = 0; i < kRows; ++i) x[i * kDim] = Narrow<T>(-1.0f - static_cast<float>(i));
+  x[4 * kDim + 1] = Narrow<T>(-INFINITY);
+  x[11 * kDim + 2] = Narrow<T>(INFINITY);
+  x[29 * kDim + 3] = Narrow<T>(NAN);
+  std::vector<int32_t> ids(kRows);
+  std::iota(ids.begin(), ids.end(), 0);
+  const std::vector<RowRange> ranges = {{0, -kRows}, {5, -1}, {3, -8}, {0, kRows}};
+  const auto count = static_cast<int32_t>(ranges.size());
+  double* const out = this->lab_.template Room<double>(count * kDim);
+  SumRows<T>(this->lab_.stream(), {.x = this->lab_.Put(x),
+                                   .dim = kDim,
+                                   .ids = this->lab_.Put(ids),
+                                   .ranges = this->lab_.Put(ranges),
+                                   .rows = this->Live(count),
+                                   .out = out});
+  const std::vector<double> got = this->lab_.Get(out, count * kDim);
+  for (int32_t s = 0; s < 3; ++s) {
+    for (int32_t j = 0; j < kDim; ++j) {
+      double most = -INFINITY;
+      bool finite = true;
+      for (int32_t i = ranges[s].begin; i < ranges[s].begin - ranges[s].count; ++i) {
+        const double value = Widen(x[i * kDim + j]);
+        finite &= std::isfinite(value);
+        most = std::max(most, value);
+      }
+      EXPECT_EQ(std::isnan(got[s * kDim + j]), !finite) << s << " " << j;
+      if (!finite) continue;
+      EXPECT_EQ(got[s * kDim + j], most) << s << " " << j;
+    }
+  }
+  EXPECT_EQ(got[0], -1) << "all values of the column are negative";
+  EXPECT_LT(got[3 * kDim], -400) << "the last range is summed";
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ TEST(MemoryPlanTest, ModelsTakeWhatTheyHaveOnTheHost) {
   one.copied_bytes = 10;
   one.mapped_bytes = 5000;
   one.plan_memory_bytes = 100;
-  one.slot_memory = {.activations = 1000, .kv = 10'000, .pinned = 100'000};
+  one.slot_memory = {.activations = 1, .activation_room = 1000, .kv = 10'000, .pinned = 100'000};
   const std::vector<ModelStats> models = {one, one};
   MemoryPlan cpu;
   AddModels(models, /*on_cpu=*/true, &cpu);

@@ -54,7 +54,7 @@ TEST(DescribeBuckets, DescribesEachBucketAndTheirTotals) {
   EXPECT_EQ(model.batches(), 4);
   EXPECT_DOUBLE_EQ(model.memory_overhead(), 4 * 200.0 / 600 - 1);
   EXPECT_EQ(used.activation_memory_bytes(), 200);
-  EXPECT_EQ(model.ladder_memory_bytes(), 20 + 21);
+  EXPECT_EQ(model.ladder_memory_bytes(), 20 + 29);
   EXPECT_EQ(model.mapped_memory_bytes(), 25);
   EXPECT_EQ(model.copied_memory_bytes(), 26);
   EXPECT_EQ(model.queued_memory_bytes(), 16);
@@ -167,6 +167,45 @@ TEST(DescribeRequest, NamesRequestsThatSharedAStepAndHidesThoseOfOtherCallers) {
   EXPECT_EQ(step.shared_with(1).size(), 17u);
   EXPECT_NE(step.shared_with(1), step.shared_with(2));
   EXPECT_EQ(DescribeRequest(explanation).steps(0).shared_with(1), step.shared_with(1));
+}
+
+TEST(AddHistory, NamesALadderWhereItChanges) {
+  const MonoTime now(std::chrono::hours(1));
+  const auto ladder = std::make_shared<const std::vector<Bucket>>(
+      std::vector<Bucket>{{.tokens = 8, .sequences = 4}, {.tokens = 16, .sequences = 4}});
+  std::vector<HistoryStretch> history(3);
+  for (HistoryStretch& stretch : history) stretch.ladder = ladder;
+  history[0] = {.begin = now - std::chrono::seconds(90),
+                .end = now - std::chrono::seconds(30),
+                .batches = 5,
+                .hits = 4,
+                .useful_tokens = 50,
+                .computed_tokens = 60,
+                .bucket_tokens = 70,
+                .length_p50 = 3,
+                .length_p90 = 6,
+                .length_p99 = 9,
+                .ladder = ladder};
+  history[2].ladder = std::make_shared<const std::vector<Bucket>>(
+      std::vector<Bucket>{{.tokens = 16, .sequences = 4}});
+  admin::v1::ModelBuckets model;
+  AddHistory(history, now, &model);
+  ASSERT_EQ(model.history_size(), 3);
+  const auto& first = model.history(0);
+  EXPECT_DOUBLE_EQ(first.begin_age_seconds(), 90);
+  EXPECT_DOUBLE_EQ(first.end_age_seconds(), 30);
+  EXPECT_EQ(first.batches(), 5);
+  EXPECT_EQ(first.hits(), 4);
+  EXPECT_EQ(first.useful_tokens(), 50);
+  EXPECT_EQ(first.computed_tokens(), 60);
+  EXPECT_EQ(first.bucket_tokens(), 70);
+  EXPECT_EQ(first.length_p50(), 3);
+  EXPECT_EQ(first.length_p90(), 6);
+  EXPECT_EQ(first.length_p99(), 9);
+  ASSERT_EQ(first.ladder_size(), 2);
+  EXPECT_EQ(first.ladder(1).tokens(), 16);
+  EXPECT_EQ(model.history(1).ladder_size(), 0);
+  EXPECT_EQ(model.history(2).ladder_size(), 1);
 }
 
 TEST(DescribeRequest, ARequestThatNeverRanWaitedUntilItsEnd) {

@@ -49,7 +49,8 @@ ModelStats ExampleStats(MonoTime now, const std::string& name) {
   stats.estimated_drain = std::chrono::milliseconds(180);
   stats.steps = 19;
   stats.plan_memory_bytes = 20;
-  stats.slot_memory = {.activations = 21, .graphs = 27, .kv = 23, .pinned = 24};
+  stats.slot_memory = {
+      .activations = 21, .activation_room = 29, .graphs = 27, .kv = 23, .pinned = 24};
   stats.weight_bytes = 22;
   stats.mapped_bytes = 25;
   stats.copied_bytes = 26;

@@ -179,6 +179,26 @@ TEST(StatusJson, DescribesTheLatestReview) {
   EXPECT_EQ(told["efficiency_after"], 0.9);
 }
 
+TEST(StatusJson, TheHistoryHasEachLadderOnce) {
+  const auto ladder = std::make_shared<const std::vector<Bucket>>(
+      std::vector<Bucket>{Bucket::Padded(1, 8), Bucket::Padded(2, 8), Bucket::Padded(1, 16)});
+  std::vector<HistoryStretch> history(3);
+  for (HistoryStretch& stretch : history) stretch.ladder = ladder;
+  history[2].ladder = std::make_shared<const std::vector<Bucket>>(
+      std::vector<Bucket>{{.tokens = 64, .sequences = 4}});
+  history[1].begin = kNow - seconds(90);
+  history[1].end = kNow - seconds(30);
+  history[1].length_p90 = 12;
+  const json told =
+      ParsedModel({.stats = ExampleStats(kNow), .recent = {}, .history = history})["history"];
+  EXPECT_EQ(told["ladders"], json({{8, 16}, {64}}));
+  EXPECT_EQ(told["stretches"][1]["ladder"], 0);
+  EXPECT_EQ(told["stretches"][2]["ladder"], 1);
+  EXPECT_EQ(told["stretches"][1]["begin"], 90);
+  EXPECT_EQ(told["stretches"][1]["end"], 30);
+  EXPECT_EQ(told["stretches"][1]["lengths"], json({0, 12, 0}));
+}
+
 TEST(StatusJson, HostileNamesAreEscaped) {
   for (const char* name : {"</script><script>alert(1)</script>", "\"},{\"a\":\"", "\\\n\x01",
                            "caf\xc3\xa9", "\xff\xfe", "\xe2\x80\xa8"}) {

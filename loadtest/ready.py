@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""Measures how soon a daemon is ready, and what its first requests wait for.
+
+Starts each build with each model in turn and takes the time from the start of the process to the
+line that says that it is ready, as a median over the rounds. The last of the builds then serves an
+open loop from that moment on for `--seconds`, and the same load again: by then the buckets are
+warm, so that the second run stands for a daemon that has served for a while.
+
+A model is NAME=DIRECTORY,RATE,LENGTHS,TOKENS[,OUTPUT]: calls a second, lengths as sluice-load reads
+them, the tokens that each call generates, and an output to ask for.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+
+class Daemon:
+    def __init__(self, binary, directory):
+        begin = time.monotonic()
+        self.process = subprocess.Popen(
+            [binary, "--model", f"m={directory}", "--server.grpc.address=127.0.0.1:0",
+             "--server.metrics.address=127.0.0.1:0", "--server.admin.address="],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        for line in self.process.stdout:
+            ports = re.search(r"ready: gRPC on port (\d+), HTTP on port (\d+)", line)
+            if ports:
+                self.ready_s = time.monotonic() - begin
+                self.grpc, self.http = (f"127.0.0.1:{port}" for port in ports.groups())
+                return
+        sys.exit("ready.py: the daemon does not start")
+
+    def metric(self, name):
+        with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(name + "{"))
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(60)
+
+
+class Model:
+    def __init__(self, text):
+        self.name, rest = text.split("=", 1)
+        self.directory, self.rate, self.lengths, self.tokens, *output = rest.split(",")
+        self.outputs = ["--outputs", output[0]] if output else []
+
+
+def run_load(options, daemon, model, scratch):
+    out = pathlib.Path(scratch, "load.json")
+    ended = subprocess.run(
+        [options.sluice_load, "run", "--server", daemon.grpc, "--model", "m", "--rate", model.rate,
+         "--lengths", model.lengths, "--max-tokens", model.tokens, *model.outputs, "--duration",
+         str(options.seconds), "--warm-up", "0", "--seed", "1", "--quiet", "--out", str(out)],
+        capture_output=True, text=True)
+    if ended.returncode > 1:
+        sys.exit(f"ready.py: {ended.stderr}")
+    report = json.loads(out.read_text())
+    phase = report["phases"][0]
+    return {"p50_ms": phase["latency_ms"]["p50"], "p99_ms": phase["latency_ms"]["p99"],
+            "outcomes": phase["outcomes"], "lateness_p99_ms": phase["lateness_ms"]["p99"],
+            "host": report["host"], "commit": report["commit"]}
+
+
+def measure(options, model):
+    builds = dict(build.split("=", 1) for build in options.build)
+    ready = {name: [] for name in builds}
+    exported = []
+    for _ in range(options.rounds):
+        for name, binary in builds.items():
+            daemon = Daemon(binary, model.directory)
+            ready[name].append(daemon.ready_s)
+            if name == list(builds)[-1]:
+                exported.append(daemon.metric("sluice_time_to_ready_seconds"))
+            daemon.stop()
+    daemon = Daemon(list(builds.values())[-1], model.directory)
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            first, warm = (run_load(options, daemon, model, scratch) for _ in range(2))
+    finally:
+        daemon.stop()
+    return {"model": model.name, "rate": model.rate, "lengths": model.lengths,
+            "tokens": model.tokens, "ready_s": ready, "exported_s": exported, "first": first,
+            "warm": warm}
+
+
+def table(options, models):
+    builds = [build.split("=", 1)[0] for build in options.build]
+    first = models[0]["first"]
+    lines = [
+        "# Time to ready, and the first requests", "",
+        f"{options.label}, {first['host']['processors']} processors that client and daemon share. "
+        f"Time to ready: from the start of the process, medians of {options.rounds} starts in "
+        f"turns. Then {options.seconds} s of an open loop from the moment of ready on, and "
+        f"{options.seconds} s more of the same load: a warm daemon.", "",
+        "| model | " + " | ".join(f"ready, {name}" for name in builds) + " | of that, the model | "
+        "load | first: p50, p99 | warm: p50, p99 | not answered |",
+        "|---|" + "---|" * (len(builds) + 5),
+    ]
+    for each in models:
+        ready = " | ".join(f"{statistics.median(each['ready_s'][name]):.2f} s" for name in builds)
+        failed = sum(count for run in (each["first"], each["warm"])
+                     for outcome, count in run["outcomes"].items() if outcome != "ok")
+        figures = [f"{run['p50_ms']:.1f}, {run['p99_ms']:.1f} ms"
+                   for run in (each["first"], each["warm"])]
+        lines.append(
+            f"| {each['model']} | {ready} | {statistics.median(each['exported_s']):.2f} s | "
+            f"{each['rate']}/s, {each['lengths']}, {each['tokens']} generated | "
+            f"{' | '.join(figures)} | {failed} |")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", action="append", required=True, help="NAME=SLUICED; may repeat")
+    parser.add_argument("--model", action="append", required=True, help="see above; may repeat")
+    parser.add_argument("--sluice-load", default="build/release/loadtest/load/sluice-load")
+    parser.add_argument("--label", default="A machine", help="what the table calls the machine")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=int, default=30)
+    parser.add_argument("--out", help="write the figures to this file, beside those of the other "
+                        "models that it has")
+    parser.add_argument("--table", help="write them as Markdown to this file")
+    options = parser.parse_args()
+    models = []
+    if options.out and pathlib.Path(options.out).exists():
+        models = json.loads(pathlib.Path(options.out).read_text())["models"]
+    for text in options.model:
+        measured = measure(options, Model(text))
+        models = [each for each in models if each["model"] != measured["model"]] + [measured]
+    if options.out:
+        report = {"benchmark": "ready", "models": models}
+        pathlib.Path(options.out).write_text(json.dumps(report, indent=1) + "\n")
+    text = table(options, models)
+    if options.table:
+        pathlib.Path(options.table).write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
