@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "client/table.h"
 
 namespace sluice::client {
@@ -94,7 +95,7 @@ TEST(BucketsText, FitsATerminal) {
   model.mutable_cost_law()->set_per_context_token(1.23e-6);
   model.mutable_cost_law()->set_per_distinct_position(1.23e-6);
   model.mutable_cost_law()->set_per_sampled_row(1.23e-6);
-  for (const std::string& line : absl::StrSplit(BucketsText(model), '\n')) {
+  for (const absl::string_view line : absl::StrSplit(BucketsText(model), '\n')) {
     EXPECT_LE(line.size(), kTerminalColumns) << line;
   }
 }

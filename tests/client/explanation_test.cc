@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "client/table.h"
 
 namespace sluice::client {
@@ -18,7 +19,7 @@ using testing::Not;
 
 // Returns the text with each line joined to what was wrapped from it. Checks that lines fit.
 std::string Unwrapped(const std::string& text) {
-  for (const std::string& line : absl::StrSplit(text, '\n')) {
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     EXPECT_LE(line.size(), kTerminalColumns) << line;
   }
   return absl::StrReplaceAll(text, {{absl::StrCat("\n", std::string(14, ' ')), " "}});
