@@ -79,10 +79,10 @@ TEST(BucketsText, FitsATerminal) {
   v1::ModelBuckets model = Model();
   auto* large = model.add_buckets();
   *large = model.buckets(0);
-  large->mutable_bucket()->set_tokens(1 << 20);
+  large->mutable_bucket()->set_tokens(1 << 17);
   large->mutable_bucket()->set_rows(256);
   large->set_in_ladder(false);
-  large->set_batches(99'999'999);
+  large->set_batches(9'999'999);
   large->set_rows(100 * large->batches());
   large->set_cost_seconds(9.9999);
   large->set_memory_bytes(int64_t{9999} << 20);
