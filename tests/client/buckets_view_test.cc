@@ -86,6 +86,7 @@ TEST(BucketsText, FitsATerminal) {
   large->set_rows(100 * large->batches());
   large->set_cost_seconds(9.9999);
   large->set_memory_bytes(int64_t{9999} << 20);
+  model.set_batches(large->batches() + 4);
   model.set_plan_memory_bytes(int64_t{99'999} << 20);
   model.set_activation_memory_bytes(int64_t{99'999} << 20);
   model.set_memory_limit_bytes(int64_t{99'999} << 20);
