@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "base/text_wrap.h"
 #include "client/table.h"
 
 namespace sluice::client {
@@ -18,6 +17,7 @@ using Buckets = google::protobuf::RepeatedPtrField<v1::Bucket>;
 using Sizes = google::protobuf::RepeatedPtrField<v1::SizeCount>;
 
 constexpr int kBarWidth = 10;
+constexpr size_t kIndent = 12;  // of what is behind the label of a line
 
 std::string PercentWithBar(double share) {
   return absl::StrFormat("%s %5.1f%%", Bar(share, kBarWidth), 100 * share);
@@ -77,14 +77,6 @@ std::string CostText(const v1::CostLaw& law) {
   return terms.empty() ? "not measured yet" : absl::StrJoin(terms, " + ");
 }
 
-// Returns the lines of a text that is too long for one, under a label.
-std::string Labelled(const char* label, const std::string& text) {
-  constexpr size_t kIndent = 12;
-  return absl::StrFormat("%-*s", static_cast<int>(kIndent), label) +
-         absl::StrJoin(Wrap(text, kTerminalColumns - kIndent), "\n" + std::string(kIndent, ' ')) +
-         "\n";
-}
-
 std::string TotalsText(const v1::ModelBuckets& model) {
   std::string text = absl::StrFormat("batches     %d, plan cache hit rate %s\n", model.batches(),
                                      model.batches() == 0 ? "-" : Percent(model.hit_rate()));
@@ -110,7 +102,7 @@ std::string TotalsText(const v1::ModelBuckets& model) {
   }
   absl::StrAppendFormat(&memory, "; activations %s above exact sizes",
                         Percent(model.memory_overhead()));
-  absl::StrAppend(&text, Labelled("memory", memory));
+  absl::StrAppend(&text, Labelled("memory", kIndent, memory));
   absl::StrAppendFormat(&text, "arrivals    %.1f sequences/s, %.0f tokens/s\n",
                         model.sequences_per_second(), model.tokens_per_second());
   absl::StrAppendFormat(&text, "lengths     %s; entropy %.2f bits\n",
@@ -122,7 +114,7 @@ std::string TotalsText(const v1::ModelBuckets& model) {
       &text, "ladder      %d reviews; %d added, %d removed (%d for memory), %d merged, %d split\n",
       changes.reviews(), changes.added(), changes.removed(), changes.evicted(), changes.merged(),
       changes.split());
-  return absl::StrCat(text, Labelled("step cost", CostText(model.cost_law())));
+  return absl::StrCat(text, Labelled("step cost", kIndent, CostText(model.cost_law())));
 }
 
 std::string Names(const Buckets& buckets) {

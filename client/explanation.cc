@@ -20,6 +20,8 @@ namespace {
 
 using admin::v1::ExplainResponse;
 
+constexpr size_t kIndent = 14;  // of what is behind the time of a line
+
 std::string Milliseconds(double seconds) { return absl::StrFormat("%.3f ms", 1000 * seconds); }
 
 constexpr auto kTriggerMeanings = [] {
@@ -104,12 +106,13 @@ std::string StepText(const ExplainResponse::Step& step) {
 }  // namespace
 
 std::string ExplanationText(const std::string& request_id, const ExplainResponse& response) {
-  std::string text = absl::StrFormat(
-      "Request %s to %s version %s ended with %s after %s, of which it waited %s to run.\n",
+  const std::string outcome = absl::StrFormat(
+      "Request %s to %s version %s ended with %s after %s, of which it waited %s to run.",
       absl::Utf8SafeCHexEscape(request_id), absl::Utf8SafeCHexEscape(response.model_name()),
       absl::Utf8SafeCHexEscape(response.model_version()),
       absl::Utf8SafeCHexEscape(response.status()), Milliseconds(response.total_seconds()),
       Milliseconds(response.queue_seconds()));
+  std::string text = Labelled("", 0, outcome);
   std::vector<std::pair<double, std::string>> events;
   for (const auto& wait : response.waits()) events.emplace_back(wait.at_seconds(), WaitText(wait));
   int64_t told = 0;
@@ -120,7 +123,7 @@ std::string ExplanationText(const std::string& request_id, const ExplainResponse
   std::stable_sort(events.begin(), events.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   for (const auto& [at, what] : events) {
-    absl::StrAppendFormat(&text, "%12s  %s\n", Milliseconds(at), what);
+    absl::StrAppend(&text, Labelled(absl::StrFormat("%12s", Milliseconds(at)), kIndent, what));
   }
   if (response.steps().empty()) absl::StrAppend(&text, "It never ran.\n");
   const int64_t more = response.total_steps() - told;

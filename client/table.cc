@@ -6,8 +6,10 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "base/check.h"
+#include "base/text_wrap.h"
 
 namespace sluice::client {
 namespace {
@@ -24,6 +26,13 @@ std::string Counted(int64_t count, const char* one, const char* several) {
 }
 
 std::string Percent(double share) { return absl::StrFormat("%.1f%%", 100 * share); }
+
+std::string Labelled(const std::string& label, size_t indent, const std::string& text) {
+  const size_t gap = label.size() < indent ? indent - label.size() : 1;
+  const std::vector<std::string> lines = Wrap(text, kTerminalColumns - indent);
+  return absl::StrCat(label, label.empty() ? "" : std::string(gap, ' '),
+                      absl::StrJoin(lines, absl::StrCat("\n", std::string(indent, ' '))), "\n");
+}
 
 Table::Table(std::vector<std::string> headings) : rows_{std::move(headings)} {}
 

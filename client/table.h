@@ -17,6 +17,10 @@ std::string Percent(double share);
 // Returns the number with the noun: "1 row", "2 rows".
 std::string Counted(int64_t count, const char* one, const char* several);
 
+// Returns a line "LABEL TEXT", in which the text begins at the column `indent`, or behind a longer
+// label, and is wrapped to the terminal.
+std::string Labelled(const std::string& label, size_t indent, const std::string& text);
+
 class Table {
  public:
   explicit Table(std::vector<std::string> headings);

@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kShownBytes = 60;  // of a text in a table
+constexpr size_t kShownBytes = 40;  // of a text in a table
 constexpr size_t kShownValues = 4;  // of an embedding in a table
 constexpr size_t kMaxTexts = 100'000;
 

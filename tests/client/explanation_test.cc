@@ -3,11 +3,27 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "client/table.h"
+
 namespace sluice::client {
 namespace {
 
 using testing::HasSubstr;
 using testing::Not;
+
+// Returns the text with each line joined to what was wrapped from it. Checks that lines fit.
+std::string Unwrapped(const std::string& text) {
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    EXPECT_LE(line.size(), kTerminalColumns) << line;
+  }
+  return absl::StrReplaceAll(text, {{absl::StrCat("\n", std::string(14, ' ')), " "}});
+}
 
 TEST(ExplanationText, TellsWaitsAndStepsInTheOrderOfTime) {
   admin::v1::ExplainResponse response;
@@ -35,7 +51,7 @@ TEST(ExplanationText, TellsWaitsAndStepsInTheOrderOfTime) {
   wait->set_waiting_rows(1);
   response.set_total_steps(3);
   EXPECT_EQ(
-      ExplanationText("r\n1", response),
+      Unwrapped(ExplanationText("r\n1", response)),
       "Request r\\n1 to demo version 1 ended with OK after 9.000 ms, of which it waited 4.000 "
       "ms to run.\n"
       "    1.000 ms  waits: those expected soon save more device time than the delay costs, "
@@ -66,7 +82,7 @@ TEST(ExplanationText, TellsAlikeStepsOnceAndTheRequestsThatSharedThem) {
   step->add_shared_with("a\x1b");
   step->add_shared_with("#00ff");
   response.set_total_steps(3);
-  const std::string text = ExplanationText("r", response);
+  const std::string text = Unwrapped(ExplanationText("r", response));
   EXPECT_THAT(text,
               HasSubstr("    1.000 ms  runs in 3 steps, 3 to 6, for 0.050 to 0.070 ms each: "
                         "1 token of its own, 5 in all of 5 rows, in bucket 16x16 (31.2% used); "
@@ -74,22 +90,22 @@ TEST(ExplanationText, TellsAlikeStepsOnceAndTheRequestsThatSharedThem) {
   EXPECT_THAT(text, Not(HasSubstr("more step")));
   step->clear_shared_with();
   step->set_other_requests(1);
-  EXPECT_THAT(ExplanationText("r", response), HasSubstr("; with 1 other; launched"));
+  EXPECT_THAT(Unwrapped(ExplanationText("r", response)), HasSubstr("; with 1 other; launched"));
   step->add_shared_with("b");
-  EXPECT_THAT(ExplanationText("r", response), HasSubstr("; with request b; launched"));
+  EXPECT_THAT(Unwrapped(ExplanationText("r", response)), HasSubstr("; with request b; launched"));
 }
 
 TEST(ExplanationText, UnknownWordsOfANewerServerAreShownUnchanged) {
   admin::v1::ExplainResponse response;
   response.add_steps()->set_trigger("moon\x1b");
-  EXPECT_THAT(ExplanationText("r", response), HasSubstr("because moon\\x1b;"));
+  EXPECT_THAT(Unwrapped(ExplanationText("r", response)), HasSubstr("because moon\\x1b;"));
 }
 
 TEST(ExplanationText, SaysThatARequestNeverRan) {
   admin::v1::ExplainResponse response;
   response.set_status("DEADLINE_EXCEEDED: too late");
-  EXPECT_THAT(ExplanationText("r", response), HasSubstr("too late"));
-  EXPECT_THAT(ExplanationText("r", response), HasSubstr("It never ran.\n"));
+  EXPECT_THAT(Unwrapped(ExplanationText("r", response)), HasSubstr("too late"));
+  EXPECT_THAT(Unwrapped(ExplanationText("r", response)), HasSubstr("It never ran.\n"));
 }
 
 }  // namespace

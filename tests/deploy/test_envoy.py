@@ -14,7 +14,7 @@ from tritonclient.grpc import service_pb2_grpc
 
 import open_loop
 from envoy import CONFIG, Envoy
-from processes import DEPLOY, Daemon, tool, wait_until
+from processes import DEPLOY, ROOT, Daemon, tool, wait_until
 
 PER_SECOND = 60
 # Two failed health checks, one second apart, take a draining replica out of use (see CONFIG).
@@ -182,6 +182,20 @@ def test_headers_that_envoy_lets_through_are_within_the_daemons_limit():
     added_headers, added_bytes = 16, 1024
     count = manager["common_http_protocol_options"]["max_headers_count"] + added_headers
     assert manager["max_request_headers_kb"] * 1024 + added_bytes + 32 * count <= 8192
+
+
+def test_envoy_ends_calls_and_resting_streams_before_the_daemon_does():
+    """The page of the deployment names these times."""
+    text = CONFIG.read_text()
+    times = {name: int(re.search(rf"{name}: (\d+)s", text)[1])
+             for name in ("max_stream_duration", "grpc_timeout_header_max", "stream_idle_timeout")}
+    assert set(times.values()) == {300}
+    page = " ".join((DEPLOY / "README.md").read_text().split())
+    assert "at most 300 s" in page and "ends after 300 s at Envoy" in page
+    options = yaml.safe_load((ROOT / "config" / "sluice.yaml").read_text())
+    at_daemon = options["server"]["grpc"]["stream_idle_timeout_us"]
+    assert f"stream_idle_timeout_us`, {at_daemon.replace('min', ' min')})" in page
+    assert 60 * int(at_daemon.removesuffix("min")) > times["stream_idle_timeout"]
 
 
 def test_the_drain_delay_covers_the_health_checks():
