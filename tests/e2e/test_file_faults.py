@@ -103,7 +103,7 @@ def test_every_file_operation_may_fail(tmp_path, request, first_seed):
         operations = lived.failing.operations()
         fault = f"{errno.errorcode[action]} at {operations[min(nth, len(operations)) - 1]}"
         ended += not lived.started
-        assert lived.status == (0 if lived.started else 1), f"{fault}: {lived.told}"
+        assert lived.status in ((0,) if lived.started else (1, 2)), f"{fault}: {lived.told}"
         for answer in lived.answers:
             assert same(answer, whole.answers[0]), fault
         if nth <= len(operations) and os.strerror(action) not in lived.told:
