@@ -102,7 +102,7 @@ def send_metadata(server):
     """Begins calls with as much metadata as may be, and sends no message."""
     with contextlib.suppress(OSError), Connection(server.grpc) as connection:
         for stream in range(1, 1000, 2):
-            connection.open(stream, INFER, **{"x-long": "x" * 7000})
+            connection.open(stream, INFER, ("x-long", "x" * 7000))
         connection.wait(lambda: False, 3)
 
 

@@ -135,13 +135,13 @@ TEST_F(StreamInferTest, AnswersManyMoreRequestsThanThePipelineHolds) {
 // A few replies fill a message of the largest size, and each gives its part back.
 TEST(StreamInferBytesTest, AStreamThatLivesLongGoesOnReading) {
   TestDaemon::Options options;
-  options.server.grpc.max_message_bytes = 1024;
+  options.server.grpc.max_message_bytes = 16 << 10;
   TestDaemon daemon(options);
   const auto stub = daemon.Stub();
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
   const auto stream = stub->ModelStreamInfer(&context);
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < 300; ++i) {
     ASSERT_TRUE(stream->Write(Named(absl::StrCat(i), {1, 2})));
     ModelStreamInferResponse response;
     ASSERT_TRUE(stream->Read(&response)) << i;
