@@ -98,7 +98,7 @@ def table(options, models):
     first = models[0]["first"]
     lines = [
         "# Time to ready, and the first requests", "",
-        f"{options.label}, {first['host']['processors']} processors that client and daemon share. "
+        f"{options.label}; client and daemon share the {first['host']['processors']} processors. "
         f"Time to ready: from the start of the process, medians of {options.rounds} starts in "
         f"turns. Then {options.seconds} s of an open loop from the moment of ready on, and "
         f"{options.seconds} s more of the same load: a warm daemon.", "",

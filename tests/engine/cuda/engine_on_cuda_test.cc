@@ -65,10 +65,11 @@ TEST(EngineOnCuda, StepsAheadChangeNoBit) {
 }
 
 TEST(EngineOnCuda, PaddedLayoutsOfAttentionInBothDirectionsGiveTheBitsOfThePackedOne) {
-  ModelConfig config = TinyConfig(1);
+  ModelConfig config = TinySluiceConfig(1);
   config.causal = false;
   config.max_positions = 12;
   const std::shared_ptr<const Model> model = RandomModel(config, 3);
+  ASSERT_FALSE(model->config.causal);
   const std::unique_ptr<Backend> backend =
       MakeCudaBackend(simt::MakeSimtDevice(), {.dtype = "f32", .poison = true}).value();
   EngineOptions options;

@@ -83,10 +83,11 @@ TEST(EngineOnCpu, PaddedLayoutsGiveTheBitsOfThePackedOne) {
 TEST(EngineOnCpu, PaddedLayoutsOfAttentionInBothDirectionsGiveTheBitsOfThePackedOne) {
   const auto backend = MakeCpuBackend({.threads = 2, .poison = true});
   ASSERT_TRUE(backend.ok()) << backend.status();
-  ModelConfig config = testing::TinyConfig(2);
+  ModelConfig config = testing::TinySluiceConfig(2);
   config.causal = false;
   config.max_positions = 48;
   const auto model = testing::RandomModel(config, 21);
+  ASSERT_FALSE(model->config.causal);
   EngineOptions options;
   options.batch.max_batch_tokens = 200;
   options.batch.max_batch_sequences = 8;
