@@ -50,8 +50,7 @@ class Joiner {
       } else if (auto* attention = std::get_if<AttentionOp>(&op)) {
         if (attention->out == last) attention->out = result;
       } else if (auto* activation = std::get_if<ActivationOp>(&op)) {
-        // Activations of the joined layers themselves stay in place.
-        if (activation->out == last && activation->in != last) activation->out = result;
+        if (activation->out == last) activation->out = result;
       }
       ops.push_back(std::move(op));
     }
@@ -82,10 +81,17 @@ class Joiner {
     for (const BufferId part : parts) {
       if (graph_.buffers[part].width % kAlignedColumns != 0) return false;
     }
+    const auto among = [&](BufferId id) { return std::ranges::find(parts, id) != parts.end(); };
+    for (const GraphOp& op : graph_.ops) {
+      // An activation that writes one part of a row would do so in place, between the others.
+      const auto* const activation = As<ActivationOp>(op);
+      if (activation == nullptr || !among(activation->out)) continue;
+      if (!among(activation->in) || !among(activation->up)) return false;
+    }
     for (const GraphOp& op : graph_.ops) {
       const auto* const norm = As<NormOp>(op);
       if (norm == nullptr || norm->width <= kernels::cuda::kMostStridedDim) continue;
-      if (std::ranges::find(parts, norm->in) != parts.end()) return false;
+      if (among(norm->in)) return false;
     }
     size_t joined = 0, writers = 0;
     for (size_t i = 0; i < graph_.ops.size(); ++i) {

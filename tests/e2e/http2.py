@@ -49,6 +49,7 @@ class Connection:
         self.headers = {}  # All headers and trailers received, by stream.
         self.data = {}  # The bytes of all DATA frames, by stream.
         self.resets = {}  # The error code, by stream.
+        self.room = 65535  # The bytes of DATA that the peer lets the connection send.
         self._settings = settings
         self._seen = set()  # The (kind, flags) of the frames on stream 0.
         self._received = b""
@@ -93,7 +94,12 @@ class Connection:
         """Sends DATA frames without respecting flow control."""
         for at in range(0, max(len(data), 1), MAX_FRAME):
             last = at + MAX_FRAME >= len(data)
+            self.room -= len(data[at:at + MAX_FRAME])
             self.frame(DATA, flags if last else 0, stream, data[at:at + MAX_FRAME])
+
+    def await_room(self, size):
+        """Waits until the peer lets the connection send `size` bytes; send itself does not."""
+        assert not self.wait(lambda: self.room >= size), "the peer hung up"
 
     def call(self, stream, path, body, *extra, **headers):
         """Makes a whole unary call and returns its trailers."""
@@ -154,6 +160,8 @@ class Connection:
             self.data[stream] = self.data.get(stream, b"") + payload
         elif kind == RST_STREAM:
             self.resets[stream] = int.from_bytes(payload, "big")
+        elif kind == WINDOW_UPDATE and stream == 0:
+            self.room += int.from_bytes(payload, "big")
         elif kind == GOAWAY:
             self.goaway = payload[8:]
 

@@ -42,6 +42,7 @@ def test_answers_that_nobody_reads_hold_a_bounded_amount(daemon):
         refused = 0
         for stream in streams:
             connection.open(stream, INFER)
+            connection.await_room(len(message(body)))
             connection.send(stream, message(body), END_STREAM)
         for stream in streams:
             ended = connection.end(stream)

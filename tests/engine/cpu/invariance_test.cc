@@ -113,9 +113,19 @@ ModelConfig WindowedConfig(bool causal) {
   return config;
 }
 
+// Returns a config like HSTU's: weights of values by SiLU of scores, a gate behind attention and no
+// MLP.
+ModelConfig HstuConfig() {
+  ModelConfig config = ClassicConfig(NormOrder::kPre);
+  config.attention_divisor = kPositions;
+  config.attention_gate = config.qkv_silu = true;
+  config.has_mlp = false;
+  return config;
+}
+
 std::vector<std::string> Kinds() {
-  std::vector<std::string> kinds = {"dense",   "position_wise", "xsa_lm",          "sasrec",
-                                    "encoder", "windowed",      "windowed_encoder"};
+  std::vector<std::string> kinds = {"dense",   "position_wise", "xsa_lm",           "sasrec",
+                                    "encoder", "windowed",      "windowed_encoder", "hstu"};
   if (EffortOfTests().every_kind) kinds.insert(kinds.end(), {"gpt2", "bert"});
   if (EffortOfTests().in_int8) {
     kinds.insert(kinds.end(), {"int8_dense", "int8_position_wise", "int8_bert", "int8_encoder",
@@ -139,6 +149,7 @@ ModelConfig ConfigOf(const std::string& kind) {
                        : kind == "bert"               ? ClassicConfig(NormOrder::kPost)
                        : kind == "sasrec"             ? ClassicConfig(NormOrder::kQuery)
                        : kind == "encoder"            ? EncoderConfig()
+                       : kind == "hstu"               ? HstuConfig()
                        : kind.starts_with("windowed") ? WindowedConfig(kind == "windowed")
                                                       : WideConfig(kind == "position_wise");
   config.max_positions = kPositions;

@@ -263,7 +263,8 @@ class SlowReviewTest : public ::testing::Test {
   TransferWatch transfers_{std::chrono::minutes(1), "an option", Clock::Real()};
   Health health_{&transfers_};
   JobQueue loads_{1};
-  AdminService service_{{}, &engine_, Clock::Real(), &health_, &loads_, &transfers_};
+  AdminService service_{{},       &engine_, Clock::Real(), /*history=*/nullptr,
+                        &health_, &loads_,  &transfers_};
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<v1::Admin::Stub> stub_;
 };

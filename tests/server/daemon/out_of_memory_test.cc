@@ -182,7 +182,7 @@ class RequestsOutOfMemoryTest : public ::testing::Test {
   Refusals refusals_;
   TransferWatch transfers_{std::chrono::hours(1), "test", Clock::Real()};
   Health health_{&transfers_};
-  ReplyThread replies_;
+  ReplyThreads replies_;
   JobPool preparations_{{.threads = 1, .max_waiting = 1}};
   CallMemory memory_{1 << 20, 1 << 20, {}};
   InferenceFrontend frontend_{{},        std::chrono::seconds(1), &daemon_.engine(), Clock::Real(),
