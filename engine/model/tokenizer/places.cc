@@ -110,9 +110,9 @@ std::vector<std::pair<size_t, size_t>> SpansOf(std::span<const int32_t> ids, con
       const size_t found = next.empty() ? rest.npos : rest.find(next, 1);
       bytes = found == rest.npos ? rest.size() : found;
     }
-    const size_t begin = piece.begin + SourceBytes(piece, at);
+    const size_t begin = piece.begin + SourceBytes(piece, 0, at);
     at += bytes;
-    spans.emplace_back(begin, piece.begin + SourceBytes(piece, at));
+    spans.emplace_back(begin, piece.begin + SourceBytes(piece, 0, at));
   }
   return spans;
 }

@@ -1,5 +1,6 @@
 #include "engine/model/tokenizer/pre_tokenizer.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -29,13 +30,18 @@ struct Cut {
   absl::Status operator()(const Piece& piece, std::vector<Piece>* out) const {
     SLUICE_ASSIGN_OR_RETURN(auto spans, pattern->Find(piece.text));
     for (Span& span : spans) span.match = span.match != invert;
+    size_t source = piece.begin, before = 0;  // where in both the part begins
     for (const std::string_view part : Split(piece.text, spans, behavior)) {
       const size_t at = part.data() - piece.text.data();
-      Piece& cut = out->emplace_back(piece);
-      cut.text = std::string(part);
-      cut.first = piece.first && at == 0;
-      cut.inserted = at == 0 ? piece.inserted : 0;
-      cut.begin += SourceBytes(piece, at);
+      source += SourceBytes(piece, before, at);
+      before = at;
+      out->push_back({.text = std::string(part),
+                      .first = piece.first && at == 0,
+                      .begin = source,
+                      .inserted = at == 0 ? piece.inserted : 0,
+                      .located = piece.located,
+                      .mark = piece.mark,
+                      .byte_level = piece.byte_level});
     }
     return absl::OkStatus();
   }
@@ -166,10 +172,10 @@ void MakeSplitTransforms(const std::string& type, ObjectReader& fields,
 
 }  // namespace
 
-size_t SourceBytes(const Piece& piece, size_t bytes) {
-  if (bytes <= piece.inserted) return 0;
-  const std::string_view text =
-      std::string_view(piece.text).substr(piece.inserted, bytes - piece.inserted);
+size_t SourceBytes(const Piece& piece, size_t from, size_t to) {
+  from = std::max(from, piece.inserted);
+  if (to <= from) return 0;
+  const std::string_view text = std::string_view(piece.text).substr(from, to - from);
   if (piece.byte_level) return CountCodePoints(text);
   if (piece.mark.empty()) return text.size();
   size_t marks = 0;

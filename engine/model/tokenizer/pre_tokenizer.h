@@ -24,8 +24,8 @@ struct Piece {
   bool byte_level = false;  // each character stands for one byte
 };
 
-// Returns how many bytes of the normalised text the first `bytes` of a piece stand for.
-size_t SourceBytes(const Piece& piece, size_t bytes);
+// Returns how many bytes of the normalised text the bytes [from, to) of a piece stand for.
+size_t SourceBytes(const Piece& piece, size_t from, size_t to);
 
 // Supports ByteLevel, Metaspace, Whitespace, WhitespaceSplit, BertPreTokenizer, Split, Punctuation,
 // Digits and Sequences of these.
