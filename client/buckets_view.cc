@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/text_wrap.h"
 #include "client/table.h"
 
 namespace sluice::client {
@@ -164,7 +165,10 @@ std::string OptimizeText(const v1::OptimizeBucketsResponse& response) {
       absl::StrCat(response.changed() ? "Changed: " : "Unchanged: ", response.reason(), "\n");
   if (!response.changed()) return text;
   const auto line = [&](const char* label, const Buckets& buckets) {
-    if (!buckets.empty()) absl::StrAppend(&text, label, Names(buckets), "\n");
+    if (buckets.empty()) return;
+    const std::string indent(std::string_view(label).size(), ' ');
+    const auto names = Wrap(Names(buckets), kTerminalColumns - std::ssize(indent));
+    absl::StrAppend(&text, label, absl::StrJoin(names, "\n" + indent), "\n");
   };
   line("before      ", response.before());
   line("after       ", response.after());

@@ -23,6 +23,7 @@ EXCEPTIONS = {
     "apt install": "changes the machine",
     "build/cuda/": "needs a build with nvcc and a GPU",
     "build/peers/": "installs other servers",
+    "build/venv/bin/python -m pytest": "runs longer what ./test runs briefly",
     "build/venv/bin/python loadtest/soak.py": "takes 20 minutes; its verdict has tests",
     "cp -r deploy": "is a step of the deployment that tests/deploy renders",
     "docker run": "needs the image, which tests/deploy checks",

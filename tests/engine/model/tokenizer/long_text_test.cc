@@ -52,8 +52,8 @@ TEST(LongTextTest, EncodingStopsSoonAfterTheMostTokens) {
   EXPECT_EQ(tokenizer->Encode(words, 64)->size(), 65u);
 }
 
-// A piece that kept room for the text that it was cut from would make memory grow with the square of
-// the text.
+// A piece that kept room for the text that it was cut from would make memory grow with the square
+// of the text.
 TEST(LongTextTest, PiecesHoldNoMoreThanTheirText) {
   for (const char* type : {"WhitespaceSplit", "Whitespace", "BertPreTokenizer", "ByteLevel",
                            "Metaspace", "Punctuation", "Digits"}) {
