@@ -96,7 +96,8 @@ def options_page():
             ) and "default" in " ".join(prose[i:]):
                 prose, values = prose[:i], " ".join(prose[i:])
                 break
-        example = r"(models:|- name:|path:|version:|quantiz[a-z_]+: (none|false)$)"
+        example = (r"(models:|- name:|path:|version:|quantiz[a-z_]+: (none|false|64)$"
+                   r"|ladder: \{.*\}$)")
         prose = [line for line in prose if not re.match(example, line)]
         words, live = re.subn(r" A reload( \([^)]*\))? applies it\.", "", cell(" ".join(prose)))
         lines.append(f"| `{f'{place}.' if place else ''}{key}` | {words} | {cell(values)} | "
