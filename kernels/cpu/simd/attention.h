@@ -52,7 +52,7 @@ inline constexpr int64_t kNearSegments = 2;
 // What the queries of a tile do with a segment. `copies` are those of the first query.
 enum class Phase { kScores, kSums, kBoth };
 
-template <int N>
+template <int N, bool kWeights>
 __attribute__((noinline)) static void RunSegment(const simd::AttentionBlock& block,
                                                  const Query* queries, const float* copies,
                                                  Segment segment, Phase phase) {
@@ -69,17 +69,17 @@ __attribute__((noinline)) static void RunSegment(const simd::AttentionBlock& blo
     const Following following = FollowingOf(block, phase == Phase::kBoth ? k : v, next, first);
     const bool see_all = queries[0].visible >= segment.end && segment.end % kPageTokens == 0;
     const bool known = phase == Phase::kBoth && see_all && queries[N - 1].first <= segment.begin;
-    Sums<N>(block, queries, segment, following, known ? largest : nullptr, own_apart);
+    Sums<N, kWeights>(block, queries, segment, following, known ? largest : nullptr, own_apart);
   }
 }
 
-template <int N>
+template <int N, bool kWeights>
 static void DispatchSegment(const simd::AttentionBlock& block, const Query* queries, int count,
                             const float* copies, const Segment& segment, Phase phase) {
   if (count == N) {
-    RunSegment<N>(block, queries, copies, segment, phase);
+    RunSegment<N, kWeights>(block, queries, copies, segment, phase);
   } else if constexpr (N > 1) {
-    DispatchSegment<N - 1>(block, queries, count, copies, segment, phase);
+    DispatchSegment<N - 1, kWeights>(block, queries, count, copies, segment, phase);
   }
 }
 
@@ -120,8 +120,11 @@ static void AttendSegment(const simd::AttentionBlock& block, const QueryTile& ti
     const Segment segment = {first > begin ? first : begin, visible < past ? visible : past,
                              phase == Phase::kBoth ? begin : 0};
     const auto run = [&](Phase part) {
-      DispatchSegment<kQueries>(block, queries + from, to - from,
-                                block.queries + from * int64_t{simd::kQueryRun}, segment, part);
+      const bool weights = block.silu_share != 0 && part == Phase::kSums;
+      (weights ? DispatchSegment<kQueries, true>
+               : DispatchSegment<kQueries, false>)(block, queries + from, to - from,
+                                                   block.queries + from * int64_t{simd::kQueryRun},
+                                                   segment, part);
     };
     const bool shaped = block.soft_cap != 0 || block.bias != nullptr || block.silu_share != 0;
     if (!shaped || phase == Phase::kSums) return run(phase);

@@ -324,7 +324,7 @@ struct FoldFactors {
 // factors that bring both to them. Of the segment it needs the largest scores alone, so that
 // nothing waits for the factors while values are added. The exponentials of all queries are
 // computed at once.
-static FoldFactors PrepareFold(const Query* queries, int count, int64_t head_dim) {
+SLUICE_INLINE FoldFactors PrepareFold(const Query* queries, int count, int64_t head_dim) {
   constexpr int kMost = simd::kAttentionTile;
   FoldFactors factors = {};
   for (int i = 0; i < count; ++i) {
@@ -338,6 +338,11 @@ static FoldFactors PrepareFold(const Query* queries, int count, int64_t head_dim
     Store(factors.all + at, Exp(Load(factors.all + at)));
   }
   return factors;
+}
+
+// The same for one query, apart from the loops of a decode step.
+__attribute__((noinline)) static FoldFactors PrepareOneFold(const Query* query, int64_t head_dim) {
+  return PrepareFold(query, 1, head_dim);
 }
 
 // Adds the sums of the queries' segment to the running ones.

@@ -151,20 +151,22 @@ SLUICE_INLINE void AddSegmentValues(const simd::AttentionBlock& block, const Que
 
 // Computes the sums of the segment from its scores and folds them into the running ones. `largest`
 // is as for Softmax. With `own_apart`, a query's last visible key is its row's own: its value is
-// left out, and its weight goes to the record beside the sums.
-template <int N>
+// left out, and its weight goes to the record beside the sums. With kWeights the scores are weights
+// already; as a branch here it would cost the other models registers.
+template <int N, bool kWeights>
 SLUICE_INLINE void Sums(const simd::AttentionBlock& block, const Query* queries,
                         const Segment& segment, const Following& following, const VecF* largest,
                         bool own_apart) {
   const int64_t head_dim = block.kv->head_dim;
-  if (block.silu_share != 0) {
+  if constexpr (kWeights) {
     TakeWeights(block, queries, N, segment);
   } else {
     Softmax<N>(block, queries, segment, largest);
   }
   const bool folds = queries[0].running != queries[0].sums;
   FoldFactors factors;
-  if (folds) factors = PrepareFold(queries, N, head_dim);
+  if (folds)
+    factors = N == 1 ? PrepareOneFold(queries, head_dim) : PrepareFold(queries, N, head_dim);
   int64_t ends[N];
   for (int i = 0; i < N; ++i) {
     const Query& query = queries[i];
