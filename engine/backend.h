@@ -71,8 +71,8 @@ class Plan {
 
 // The memory of a slot, in bytes.
 struct SlotMemory {
-  // That are held now, and what the head needs beside them. Where a step's arena is memory of the
-  // host, it is what recent steps used of it.
+  // The activations that are held now, and what the head needs beside them. Where a step's arena is
+  // memory of the host, they are what recent steps used of it.
   int64_t activations = 0;
   int64_t activation_room = 0;  // what steps may come to hold
   int64_t graphs = 0;           // captured graphs of the head, which all plans share

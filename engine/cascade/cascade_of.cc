@@ -135,7 +135,7 @@ class CascadeMaker {
     return einsum::Lower(pool, {{"Y", y}}, "attention");
   }
 
-  // Of a sequence's rows l with blocks n of i values: Y[l, n] = X[n, l].
+  // Returns Y[l, n] = X[n, l] for the rows l of a sequence, each of blocks n of i values.
   einsum::Cascade operator()(const ExchangeOp& op) const {
     CascadeBuilder out("exchange");
     out.Rank("b", {"sequences"}).Rank("l", {"", op.tokens}).Rank("n", {"", op.tokens});

@@ -17,7 +17,7 @@ constexpr uint32_t kOfStates =
 
 // The number of candidates that a thread scores at a time.
 constexpr int64_t kScoredTogether = 32;
-// Likewise of tokens.
+// The number of tokens that a thread classifies at a time.
 constexpr int64_t kTokensTogether = 8;
 
 // The default of PyTorch's normalize.

@@ -157,7 +157,7 @@ TEST(AdmissionControl, WhatWaitsBoundsRequestsWithoutADeadline) {
   EXPECT_FALSE(reserve(2).refused());
 }
 
-// Of what waits, 45 ms are of one caller.
+// One caller has 45 ms of the work that waits.
 TEST(AdmissionControl, ACallerHasNoMoreThanItsShareOfTheWait) {
   AdmissionControl admission({.max_wait_us = 50'000, .max_caller_share = 0.8},
                              /*reuses_prefixes=*/false);

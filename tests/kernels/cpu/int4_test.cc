@@ -88,17 +88,6 @@ void CheckProduct(const Context& context, std::mt19937_64& random, const PackedW
   }
 }
 
-std::vector<Shape> Shapes(std::mt19937_64& random) {
-  std::vector<Shape> shapes = {{1, 1, 1},     {3, 5, 300},  {33, 64, 32},
-                               {40, 63, 31},  {1, 96, 300}, {31, 65, 33},
-                               {17, 384, 70}, {5, 4099, 9}, {2, 65536, 3}};
-  for (int i = 0; i < 12; ++i) {
-    shapes.push_back(
-        {RandomInt(random, 1, 70), RandomInt(random, 1, 700), RandomInt(random, 1, 200)});
-  }
-  return shapes;
-}
-
 TEST_P(Int4Test, ProductsHaveTheBitsOfTheReference) {
   for (const auto& [rows, k, n] : Shapes(random_)) {
     const int64_t group = RandomGroup(random_);
@@ -120,50 +109,18 @@ TEST_P(Int4Test, StoredCodesKeepTheirScalesAndZeroPoints) {
 
 TEST_P(Int4Test, GroupsUseTheirPositionsMatrix) {
   SCOPED_TRACE(Trace());
-  constexpr int64_t kMatrices = 5, kK = 70, kN = 45;
-  const Matrices weights(Two(), random_, kMatrices, kK, kN, 32);
-  std::vector<RowGroup> groups;
-  int32_t rows = 1;  // rows in no group stay as they are
-  for (int32_t position = 0; position < kMatrices; position += 2) {
-    groups.push_back({position, rows, static_cast<int32_t>(RandomInt(random_, 0, 60))});
-    rows += groups.back().count + 1;
-  }
-  const std::vector<float> x = RandomRows(random_, rows, kK);
-  const Rows quantized(Two(), x, rows, kK, true);
-  std::vector<float> out(rows * kN, kPoison);
-  GroupedGemm(Two(), weights.packed, groups,
-              {nullptr, 0, nullptr, 0, out.data(), kN, false, quantized.rows()});
-  const std::vector<Quantized> expected = QuantizeEach(x, kK);
-  std::vector<bool> written(rows, false);
-  for (const RowGroup& group : groups) {
-    for (int32_t r = group.first_row; r < group.first_row + group.count; ++r) {
-      written[r] = true;
-      for (int64_t c = 0; c < kN; ++c) {
-        const float want = Int4Product(expected[r], weights.columns[group.position * kN + c]);
-        ASSERT_TRUE(SameBits(out[r * kN + c], want)) << "row " << r << " column " << c;
-      }
-    }
-  }
-  for (int32_t r = 0; r < rows; ++r) EXPECT_TRUE(written[r] || std::isnan(out[r * kN])) << r;
+  const Matrices weights(Two(), random_, 5, 70, 45, 32);
+  CheckGroups(Two(), random_, weights.packed, RandomFloats(random_, std::ssize(weights.columns)),
+              /*sums=*/true, [&](const Quantized& row, int64_t column) {
+                return Int4Product(row, weights.columns[column]);
+              });
 }
 
 TEST_P(Int4Test, RowsDoNotDependOnTheirBatchOrOnThreads) {
   SCOPED_TRACE(Trace());
-  for (const Shape& shape : {Shape{70, 100, 70}, Shape{70, 515, 129}, Shape{70, 2048, 16}}) {
-    const auto [all, k, n] = shape;
+  for (const auto& [all, k, n] : {Shape{70, 100, 70}, Shape{70, 515, 129}, Shape{70, 2048, 16}}) {
     const Stored weights(One(), random_, k, n, RandomGroup(random_), random_() % 2 != 0);
-    const std::vector<float> x = RandomRows(random_, all, k);
-    bool two = false;
-    const RowsOp op = [&](std::span<const int32_t> rows) {
-      std::vector<float> in, out(rows.size() * n, 0.25f);
-      for (const int32_t row : rows) in.insert(in.end(), &x[row * k], &x[row * k] + k);
-      const Context context = (two = !two) ? Two() : One();
-      const Rows quantized(context, in, std::ssize(rows), k, true);
-      Gemm(context, weights.packed, std::ssize(rows),
-           {nullptr, 0, nullptr, 0, out.data(), n, true, quantized.rows()});
-      return out;
-    };
-    EXPECT_TRUE(RowsAreInvariant(op)) << k << " x " << n;
+    CheckInvariance(One(), Two(), random_, weights.packed, all, /*sums=*/true);
   }
 }
 

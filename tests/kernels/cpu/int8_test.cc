@@ -37,13 +37,7 @@ struct Matrices {
 using Int8Test = QuantizedTest;
 
 TEST_P(Int8Test, ProductsHaveTheBitsOfTheReference) {
-  std::vector<Shape> shapes = {{1, 1, 1},    {3, 5, 300},   {33, 64, 32}, {40, 63, 31},
-                               {31, 65, 33}, {17, 384, 70}, {5, 4099, 9}, {2, 65536, 3}};
-  for (int i = 0; i < 12; ++i) {
-    shapes.push_back(
-        {RandomInt(random_, 1, 70), RandomInt(random_, 1, 700), RandomInt(random_, 1, 200)});
-  }
-  for (const Shape& shape : shapes) {
+  for (const Shape& shape : Shapes(random_)) {
     const auto [rows, k, n] = shape;
     SCOPED_TRACE(Trace() << ", " << rows << " x " << k << " x " << n);
     const bool biased = random_() % 2 != 0, accumulate = random_() % 2 != 0;
@@ -96,53 +90,18 @@ TEST_P(Int8Test, TheLargestSumsDoNotSaturate) {
 
 TEST_P(Int8Test, GroupsUseTheirPositionsMatrix) {
   SCOPED_TRACE(Trace());
-  constexpr int64_t kMatrices = 7, kK = 70, kN = 45;
-  const Matrices weights(Two(), random_, kMatrices, kK, kN, false);
-  const std::vector<float> bias = RandomFloats(random_, kMatrices * kN);
-  std::vector<RowGroup> groups;
-  int32_t rows = 1;  // rows in no group stay as they are
-  for (int32_t position = 0; position < kMatrices; position += 2) {
-    const auto count = static_cast<int32_t>(RandomInt(random_, 0, 60));
-    groups.push_back({position, rows, count});
-    rows += count + 1;
-  }
-  const std::vector<float> x = RandomRows(random_, rows, kK);
-  const Rows quantized(Two(), x, rows, kK);
-  std::vector<float> out(rows * kN, kPoison);
-  GroupedGemm(Two(), weights.packed, groups,
-              {nullptr, 0, bias.data(), kN, out.data(), kN, false, quantized.rows()});
-  const std::vector<Quantized> expected = QuantizeEach(x, kK);
-  std::vector<bool> written(rows, false);
-  for (const RowGroup& group : groups) {
-    for (int32_t r = group.first_row; r < group.first_row + group.count; ++r) {
-      written[r] = true;
-      for (int64_t c = 0; c < kN; ++c) {
-        const int64_t column = group.position * kN + c;
-        const float want = Int8Product(expected[r], weights.columns[column]) + bias[column];
-        ASSERT_TRUE(SameBits(out[r * kN + c], want)) << "row " << r << " column " << c;
-      }
-    }
-  }
-  for (int32_t r = 0; r < rows; ++r) EXPECT_TRUE(written[r] || std::isnan(out[r * kN])) << r;
+  const Matrices weights(Two(), random_, 7, 70, 45, false);
+  CheckGroups(Two(), random_, weights.packed, RandomFloats(random_, std::ssize(weights.columns)),
+              /*sums=*/false, [&](const Quantized& row, int64_t column) {
+                return Int8Product(row, weights.columns[column]);
+              });
 }
 
 TEST_P(Int8Test, RowsDoNotDependOnTheirBatchOrOnThreads) {
   SCOPED_TRACE(Trace());
-  for (const Shape& shape : {Shape{70, 100, 70}, Shape{70, 515, 129}, Shape{70, 2048, 16}}) {
-    const auto [all, k, n] = shape;
+  for (const auto& [all, k, n] : {Shape{70, 100, 70}, Shape{70, 515, 129}, Shape{70, 2048, 16}}) {
     const Matrices weights(One(), random_, 1, k, n, true);
-    const std::vector<float> x = RandomRows(random_, all, k);
-    bool two = false;
-    const RowsOp op = [&](std::span<const int32_t> rows) {
-      std::vector<float> in, out(rows.size() * n, 0.25f);
-      for (const int32_t row : rows) in.insert(in.end(), &x[row * k], &x[row * k] + k);
-      const Context context = (two = !two) ? Two() : One();
-      const Rows quantized(context, in, std::ssize(rows), k);
-      Gemm(context, weights.packed, std::ssize(rows),
-           {nullptr, 0, nullptr, 0, out.data(), n, true, quantized.rows()});
-      return out;
-    };
-    EXPECT_TRUE(RowsAreInvariant(op)) << k << " x " << n;
+    CheckInvariance(One(), Two(), random_, weights.packed, all, /*sums=*/false);
   }
 }
 

@@ -9,10 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/memory.h"
 #include "kernels/cpu/quantized_rows.h"
 #include "kernels/reference/int8.h"
 #include "tests/kernels/cpu/op_test.h"
+#include "tests/support/invariance.h"
 
 namespace sluice::kernels {
 
@@ -84,5 +86,67 @@ class QuantizedTest : public OpTest {
 struct Shape {
   int64_t rows, k, n;
 };
+
+// Returns shapes around the sizes of tiles, panels and paddings, and random ones.
+inline std::vector<Shape> Shapes(std::mt19937_64& random) {
+  std::vector<Shape> shapes = {{1, 1, 1},     {3, 5, 300},  {33, 64, 32},
+                               {40, 63, 31},  {1, 96, 300}, {31, 65, 33},
+                               {17, 384, 70}, {5, 4099, 9}, {2, 65536, 3}};
+  for (int i = 0; i < 12; ++i) {
+    shapes.push_back(
+        {RandomInt(random, 1, 70), RandomInt(random, 1, 700), RandomInt(random, 1, 200)});
+  }
+  return shapes;
+}
+
+// Checks a product by several matrices bit by bit: `product(row, column)` with the columns of all
+// matrices counted through, and `bias` for each of them. Rows in no group stay as they are.
+template <typename Product>
+void CheckGroups(const Context& context, std::mt19937_64& random, const PackedWeights& packed,
+                 const std::vector<float>& bias, bool sums, const Product& product) {
+  const int64_t k = packed.k(), n = packed.n();
+  std::vector<RowGroup> groups;
+  int32_t rows = 1;
+  for (int32_t position = 0; position < packed.matrices(); position += 2) {
+    groups.push_back({position, rows, static_cast<int32_t>(RandomInt(random, 0, 60))});
+    rows += groups.back().count + 1;
+  }
+  const std::vector<float> x = RandomRows(random, rows, k);
+  const Rows quantized(context, x, rows, k, sums);
+  std::vector<float> out(rows * n, kPoison);
+  GroupedGemm(context, packed, groups,
+              {nullptr, 0, bias.data(), n, out.data(), n, false, quantized.rows()});
+  const std::vector<Quantized> expected = QuantizeEach(x, k);
+  std::vector<bool> written(rows, false);
+  for (const RowGroup& group : groups) {
+    for (int32_t r = group.first_row; r < group.first_row + group.count; ++r) {
+      written[r] = true;
+      for (int64_t c = 0; c < n; ++c) {
+        const int64_t column = group.position * n + c;
+        ASSERT_TRUE(SameBits(out[r * n + c], product(expected[r], column) + bias[column]))
+            << "row " << r << " column " << c;
+      }
+    }
+  }
+  for (int32_t r = 0; r < rows; ++r) EXPECT_TRUE(written[r] || std::isnan(out[r * n])) << r;
+}
+
+// Checks that rows have the same bits alone and in any batch, with one thread and with two.
+inline void CheckInvariance(const Context& one, const Context& two, std::mt19937_64& random,
+                            const PackedWeights& packed, int64_t all, bool sums) {
+  const int64_t k = packed.k(), n = packed.n();
+  const std::vector<float> x = RandomRows(random, all, k);
+  bool second = false;
+  const RowsOp op = [&](std::span<const int32_t> rows) {
+    std::vector<float> in, out(rows.size() * n, 0.25f);
+    for (const int32_t row : rows) in.insert(in.end(), &x[row * k], &x[row * k] + k);
+    const Context& context = (second = !second) ? two : one;
+    const Rows quantized(context, in, std::ssize(rows), k, sums);
+    Gemm(context, packed, std::ssize(rows),
+         {nullptr, 0, nullptr, 0, out.data(), n, true, quantized.rows()});
+    return out;
+  };
+  EXPECT_TRUE(RowsAreInvariant(op)) << k << " x " << n;
+}
 
 }  // namespace sluice::kernels
