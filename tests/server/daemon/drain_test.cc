@@ -113,7 +113,10 @@ TEST_F(DrainTest, IdleStreamsAndCallsWithoutAMessageDoNotDelayIt) {
   inference::ModelStreamInferResponse response;
   ASSERT_TRUE(stream->Write(IdsRequest({1})));
   ASSERT_TRUE(stream->Read(&response));
+  constexpr char kCallbacks[] = "sluice_callbacks_total", kBegun[] = "event=\"begin\"";
+  const double begun = daemon_.Metric(kCallbacks, kBegun);
   testing::LazyCall half_sent(daemon_.Channel());
+  daemon_.AwaitMetric(kCallbacks, begun + 1, kBegun);
   daemon_.server().Drain();  // its timeout of 30 s is not used up
   EXPECT_FALSE(stream->Read(&response));
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
