@@ -9,110 +9,11 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "engine/einsum/lexer.h"
 #include "engine/einsum/text.h"
 
 namespace sluice::einsum {
 namespace {
-
-struct Token {
-  enum class Kind { kName, kNumber, kSymbol, kEnd };
-  Kind kind = Kind::kEnd;
-  std::string_view text = {};  // a Unicode form as the ASCII one
-  int line = 1;
-  int column = 1;  // in bytes
-};
-
-struct UnicodeForm {
-  std::string_view text;
-  Token::Kind kind;
-  std::string_view ascii;
-};
-
-constexpr UnicodeForm kUnicodeForms[] = {
-    {"⋀", Token::Kind::kName, "map"},  {"⋁", Token::Kind::kName, "reduce"},
-    {"·", Token::Kind::kSymbol, "."},  {"×", Token::Kind::kName, "x"},
-    {"÷", Token::Kind::kSymbol, "/"},  {"−", Token::Kind::kSymbol, "-"},
-    {"∩", Token::Kind::kName, "and"},  {"∪", Token::Kind::kName, "or"},
-    {"←", Token::Kind::kName, "left"}, {"≤", Token::Kind::kSymbol, "<="},
-    {"∞", Token::Kind::kName, "inf"},
-};
-
-class Lexer {
- public:
-  explicit Lexer(std::string_view text) : text_(text) {}
-
-  Token Next() {
-    SkipBlanks();
-    Token token{.line = line_, .column = static_cast<int>(at_ - line_begin_) + 1};
-    if (at_ == text_.size()) return token;
-    for (const UnicodeForm& form : kUnicodeForms) {
-      if (!text_.substr(at_).starts_with(form.text)) continue;
-      at_ += form.text.size();
-      token.kind = form.kind;
-      token.text = form.ascii;
-      return token;
-    }
-    const size_t begin = at_;
-    if (absl::ascii_isalpha(text_[at_])) {
-      token.kind = Token::Kind::kName;
-      SkipName();
-    } else if (absl::ascii_isdigit(text_[at_])) {
-      token.kind = Token::Kind::kNumber;
-      SkipNumber();
-    } else {
-      token.kind = Token::Kind::kSymbol;
-      const std::string_view two = text_.substr(at_, 2);
-      at_ += two == "::" || two == "<=" || two == "==" ? 2 : 1;
-    }
-    token.text = text_.substr(begin, at_ - begin);
-    return token;
-  }
-
- private:
-  char Peek(size_t ahead = 0) const {
-    return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0';
-  }
-
-  void SkipBlanks() {
-    for (; at_ < text_.size(); ++at_) {
-      if (text_[at_] == '#') {
-        while (at_ + 1 < text_.size() && text_[at_ + 1] != '\n') ++at_;
-      } else if (text_[at_] == '\n') {
-        ++line_;
-        line_begin_ = at_ + 1;
-      } else if (text_[at_] != ' ' && text_[at_] != '\t' && text_[at_] != '\r') {
-        return;
-      }
-    }
-  }
-
-  // A name ends before the '_' of a subscript.
-  void SkipName() {
-    while (absl::ascii_isalnum(Peek()) || (Peek() == '_' && Peek(1) != '{')) ++at_;
-  }
-
-  void SkipDigits() {
-    while (absl::ascii_isdigit(Peek())) ++at_;
-  }
-
-  void SkipNumber() {
-    SkipDigits();
-    if (Peek() == '.' && absl::ascii_isdigit(Peek(1))) {
-      ++at_;
-      SkipDigits();
-    }
-    const size_t sign = Peek(1) == '+' || Peek(1) == '-' ? 1 : 0;
-    if (Peek() == 'e' && absl::ascii_isdigit(Peek(1 + sign))) {
-      at_ += 1 + sign;
-      SkipDigits();
-    }
-  }
-
-  const std::string_view text_;
-  size_t at_ = 0;
-  size_t line_begin_ = 0;
-  int line_ = 1;
-};
 
 class Parser {
  public:
