@@ -145,8 +145,7 @@ struct StrategyTrials {
   double margin = 0;     // gains up to this may be chance
   std::vector<StrategyTrial> trials;
   // The name of the trial to take: the first one unless another gains more than the margin; of
-  // those within the margin of the best the one whose plans take the least memory, and of several
-  // such the one that gains most.
+  // those within the margin of the best the one whose plans take the least memory.
   std::string best;
 };
 

@@ -27,7 +27,8 @@ struct StrategyContest {
   PlanPrices prices{};
 };
 
-// Returns StrategyTrials::best. Requires at least one trial. Pure.
+// Returns StrategyTrials::best; of several that take the same memory the one that gains most.
+// Requires at least one trial. Pure.
 std::string BestTrial(const StrategyTrials& trials);
 
 // Runs the scheduler on virtual time over the second half of `arrivals`, which ascend in time,
