@@ -144,7 +144,9 @@ TEST_F(LadderFitterTest, DropsTheColumnsOfTheLeastBenefitPerByteUntilMemorySuffi
       bytes += bucket.tokens;
     }
     EXPECT_TRUE(left.largest() == ladder.largest());
-    if (limit_bytes >= 512) EXPECT_LE(bytes, limit_bytes);
+    if (limit_bytes >= 512) {
+      EXPECT_LE(bytes, limit_bytes);
+    }
     return columns;
   };
   using Columns = std::vector<std::pair<int32_t, int32_t>>;

@@ -96,11 +96,14 @@ struct BestTrialRow {
 class BestTrialTable : public TableTest<BestTrialRow> {};
 
 TEST_P(BestTrialTable, IsNamed) {
-  StrategyTrials trials{.margin = 0.1, .trials = {{.name = "0", .plan_bytes = 50}}};
-  for (const GainRow& other : row().others) {
-    trials.trials.push_back({.name = std::to_string(trials.trials.size()),
-                             .plan_bytes = other.plan_bytes,
-                             .gain = other.gain});
+  StrategyTrials trials;
+  trials.margin = 0.1;
+  trials.trials.resize(1 + row().others.size());
+  for (size_t i = 0; i < trials.trials.size(); ++i) {
+    const GainRow figures = i == 0 ? GainRow{.gain = 0, .plan_bytes = 50} : row().others[i - 1];
+    trials.trials[i].name = std::to_string(i);
+    trials.trials[i].gain = figures.gain;
+    trials.trials[i].plan_bytes = figures.plan_bytes;
   }
   EXPECT_EQ(BestTrial(trials), std::to_string(row().best));
 }
