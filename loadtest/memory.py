@@ -83,7 +83,7 @@ def main():
     parser.add_argument("--out", help="write the figures to this file")
     parser.add_argument("--table", help="write them as Markdown to this file")
     options = parser.parse_args()
-    base = fill(options, ROOT / "models" / "demo", "8MiB")
+    base = fill(options, ROOT / "models" / "demo", "32MiB")
     rows = []
     for model in options.model:
         name, directory = model.split("=", 1)
