@@ -117,8 +117,9 @@ struct FitArguments {
   double token_us = 0;
   double computed_token_us = 0;
   double capture_ms = 0;
-  double load = 0;  // 0 for the recorded times
-  std::string out;  // a file beside standard output; empty means none
+  int32_t tile_tokens = 1;  // rows that the device computes together
+  double load = 0;          // 0 for the recorded times
+  std::string out;          // a file beside standard output; empty means none
 };
 
 struct VerifyArguments {

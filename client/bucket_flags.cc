@@ -81,6 +81,9 @@ void AddFit(BucketFlags* flags, CLI::App* app) {
   fit->add_option("--capture-ms", flags->capture_ms,
                   Help("What it takes to prepare a plan, in milliseconds, for the table. Default "
                        "0."));
+  fit->add_option("--tile-tokens", flags->tile_tokens,
+                  Help("The rows that the device computes together, to multiples of which some "
+                       "ladders keep. Default 64, as on a GPU, or 12 with --computed-token-us."));
   fit->add_option("--load", flags->load,
                   Help("Share of the device's capacity at full batches that arrives. Default: the "
                        "recorded times, or 0.85 for lengths without times."));
@@ -142,6 +145,9 @@ absl::Status ReadFit(const BucketFlags& flags, FitArguments* fit) {
         ReadFlag("--computed-token-us", kMicroseconds, flags.computed_token_us.value_or("0"),
                  &fit->computed_token_us),
         ReadFlag("--capture-ms", kMicroseconds, flags.capture_ms, &fit->capture_ms),
+        ReadFlag("--tile-tokens", Integer{1, 1024},
+                 flags.tile_tokens.value_or(flags.computed_token_us.has_value() ? "12" : "64"),
+                 &fit->tile_tokens),
         ReadFlag("--strategy", OneOf{strategies}, flags.strategy, &fit->strategy)}) {
     SLUICE_RETURN_IF_ERROR(status);
   }

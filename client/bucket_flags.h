@@ -35,6 +35,7 @@ struct BucketFlags {
   std::optional<std::string> step_us;
   std::optional<std::string> token_us;
   std::optional<std::string> computed_token_us;
+  std::optional<std::string> tile_tokens;
   std::string capture_ms = "0";
   std::optional<std::string> load;
   std::string out;

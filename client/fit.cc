@@ -151,7 +151,7 @@ absl::StatusOr<FitReport> Fit(const FitInput& input, const FitArguments& argumen
       .batch = arguments.batch,
       .limits = {.max_tokens = arguments.batch.max_batch_tokens,
                  .max_sequences = arguments.batch.max_batch_sequences,
-                 .tile_tokens = 1},
+                 .tile_tokens = arguments.tile_tokens},
       .costs = input.law,
       .prices = {
           .capture_seconds = [&](const Bucket&) { return arguments.capture_ms * 1e-3; },
@@ -180,7 +180,7 @@ std::string FitText(const FitReport& report, const FitArguments& arguments) {
   if (arguments.strategy == "all") {
     text += CommentLines(TrialsTable(trials));
     text += Comment(
-        "PLANS MIB counts a byte for each bucket token: the memory of plans, as a ratio. GAIN is "
+        "MIB counts a byte for each bucket token: the memory of plans, as a ratio. GAIN is "
         "1 - sqrt(device time ratio x mean latency ratio) over the first line.");
     text += Comment(VerdictText(trials));
   } else if (report.taken != TrialOf(arguments.strategy, trials)) {

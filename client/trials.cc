@@ -66,14 +66,15 @@ const StrategyTrial& BestOf(const StrategyTrials& trials) {
 }
 
 std::string TrialsTable(const StrategyTrials& trials) {
-  Table table(
-      {"LADDER", "BUCKETS", "PADDING", "DEVICE S", "MEAN MS", "P99 MS", "BATCHES", "MIB", "GAIN"});
+  Table table({"LADDER", "BUCKETS", "PADDING", "DEVICE S", "MEAN MS", "P50 MS", "P99 MS", "MIB",
+               "CAPTURES", "GAIN"});
   for (const StrategyTrial& trial : trials.trials) {
     table.AddRow({trial.name, absl::StrCat(trial.buckets.size()), Percent(trial.padding_efficiency),
                   absl::StrFormat("%.3f", trial.device_seconds),
-                  Milliseconds(trial.mean_latency_seconds), Milliseconds(trial.p99_latency_seconds),
-                  absl::StrCat(trial.batches), absl::StrFormat("%.2f", Mebibytes(trial.plan_bytes)),
-                  Percent(trial.gain)});
+                  Milliseconds(trial.mean_latency_seconds), Milliseconds(trial.p50_latency_seconds),
+                  Milliseconds(trial.p99_latency_seconds),
+                  absl::StrFormat("%.2f", Mebibytes(trial.plan_bytes)),
+                  absl::StrCat(trial.captures), Percent(trial.gain)});
   }
   return table.Render();
 }

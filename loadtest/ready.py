@@ -24,11 +24,11 @@ import urllib.request
 
 
 class Daemon:
-    def __init__(self, binary, directory):
+    def __init__(self, binary, directory, *flags):
         begin = time.monotonic()
         self.process = subprocess.Popen(
             [binary, "--model", f"m={directory}", "--server.grpc.address=127.0.0.1:0",
-             "--server.metrics.address=127.0.0.1:0", "--server.admin.address="],
+             "--server.metrics.address=127.0.0.1:0", "--server.admin.address=", *flags],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         for line in self.process.stdout:
             ports = re.search(r"ready: gRPC on port (\d+), HTTP on port (\d+)", line)
@@ -38,10 +38,12 @@ class Daemon:
                 return
         sys.exit("ready.py: the daemon does not start")
 
-    def metric(self, name):
+    def metric(self, name, label=""):
+        """Returns the sum of the metric over all series that have this label."""
         with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=10) as answer:
             lines = answer.read().decode().splitlines()
-        return sum(float(line.split()[-1]) for line in lines if line.startswith(name + "{"))
+        return sum(float(line.split()[-1]) for line in lines
+                   if line.startswith(name + "{") and label in line)
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)

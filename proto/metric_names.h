@@ -85,18 +85,20 @@ inline constexpr Metric kBucketReady{"sluice_bucket_ready",
 
 // The ladder and the traffic that its reviews see.
 inline constexpr Metric kLadderChanges{"sluice_ladder_changes_total",
-                                       "Buckets that a review changed, by kind: added, removed, "
-                                       "merged (of the ladder before) or split "
-                                       "(of the ladder before)."};
+                                       "Buckets that a review or a choice of the ladder changed, "
+                                       "by kind: added, removed, merged (of the ladder before) "
+                                       "or split (of the ladder before)."};
 inline constexpr Metric kLadderEvictions{"sluice_ladder_evictions_total",
-                                         "Buckets removed for the memory limit."};
+                                         "Buckets that the memory limit kept out or removed."};
 inline constexpr Metric kLadderReviews{"sluice_ladder_reviews_total",
-                                       "Reviews of the ladder, adopted or not."};
+                                       "Reviews and choices of the ladder, adopted or not."};
 inline constexpr Metric kMemoryOverhead{
     "sluice_memory_overhead",
     "Bytes of activations of the buckets used / those of their batches' exact sizes, - 1."};
 inline constexpr Metric kShapeEntropy{"sluice_shape_entropy_bits",
                                       "Entropy of the recent batches' useful tokens."};
+inline constexpr Metric kLengthEntropy{"sluice_length_entropy_bits",
+                                       "Entropy of the lengths that arrived recently."};
 inline constexpr Metric kArrivalSequences{"sluice_arrival_sequences_per_second",
                                           "Decayed rate of arriving sequences."};
 inline constexpr Metric kArrivalTokens{"sluice_arrival_tokens_per_second",

@@ -20,10 +20,13 @@ namespace sluice {
 namespace {
 
 constexpr int32_t kMaxThreads = 1024;
-// Multiples of the rows that products compute together: those of a GEMM tile of vectors in each
-// profile, and those of a tile register of AMX.
-constexpr int32_t kVectorTileTokens = 12;
-constexpr int32_t kAmxTileTokens = 16;
+
+// Returns the rows that products of the profile compute together, or a multiple of them.
+int32_t TileTokens(kernels::Profile profile) {
+  if (profile == kernels::Profile::kAmxBf16) return 16;  // of a tile register
+  if (profile == kernels::Profile::kAvx512Bf16) return 8;
+  return 12;  // tiles of vectors have 4, 6 or 12
+}
 
 class CpuBackend final : public Backend {
  public:
@@ -39,7 +42,7 @@ class CpuBackend final : public Backend {
         device_(std::move(device)) {
     info_.device = "cpu";
     info_.profile = std::string(kernels::ProfileName(profile));
-    info_.tile_tokens = profile == kernels::Profile::kAmxBf16 ? kAmxTileTokens : kVectorTileTokens;
+    info_.tile_tokens = TileTokens(profile);
     info_.page_tokens = kernels::kPageTokens;
     info_.row_multiple = 1;
     info_.kv_memory_percent = free_memory_ == nullptr ? 25 : 50;

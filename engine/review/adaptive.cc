@@ -103,7 +103,7 @@ class Search {
         *BuildLadder(GeometricOptions(options_), batch_options_.policy, limits_);
     consider(Try(Pruned(geometric, best.trial.totals)));
     if (present_.padded()) {
-      consider(Try(FittedColumns()));
+      consider(Try(Pruned(FittedColumns(), {})));
       return best;
     }
     // Boundaries change the batches that they are fitted to, hence the iteration.
@@ -117,19 +117,22 @@ class Search {
     return best;
   }
 
-  // Returns the ladder without the buckets that usage or memory do not allow. A padded one stays.
+  // Returns the ladder without the buckets that usage or memory do not allow. A padded one loses
+  // columns for memory alone.
   Ladder Pruned(const Ladder& ladder, std::span<const WeightedSize> totals) const {
-    return ladder.padded() ? ladder : fitter_.Prune(ladder, totals);
+    return ladder.padded() ? fitter_.PruneColumns(ladder, Lengths())
+                           : fitter_.Prune(ladder, totals);
   }
 
   // Returns the ladder's buckets that go because of the memory limit alone.
   std::vector<Bucket> Evicted(const Ladder& ladder, std::span<const WeightedSize> totals) const {
-    return ladder.padded() ? std::vector<Bucket>() : fitter_.Evicted(ladder, totals);
+    return ladder.padded() ? CompareLadders(ladder, Pruned(ladder, totals)).removed
+                           : fitter_.Evicted(ladder, totals);
   }
 
  private:
-  // Returns the padded ladder whose columns pad the lengths of the arrivals least.
-  Ladder FittedColumns() const {
+  // Returns the lengths of the arrivals, rounded as the positions of columns are.
+  std::vector<WeightedSize> Lengths() const {
     std::map<int32_t, double> counts;
     LadderLimits columns = limits_;
     columns.max_tokens = limits_.max_positions;
@@ -137,9 +140,14 @@ class Search {
     std::vector<WeightedSize> lengths;
     lengths.reserve(counts.size());
     for (const auto& [tokens, count] : counts) lengths.push_back({tokens, count});
+    return lengths;
+  }
+
+  // Returns the padded ladder whose columns pad the lengths of the arrivals least.
+  Ladder FittedColumns() const {
     return MakePaddedLadder(
         FitCapacities(
-            lengths, limits_.max_positions, options_.max_buckets,
+            Lengths(), limits_.max_positions, options_.max_buckets,
             [](int32_t width) { return double{1} * width; }, [](int32_t) { return 0.0; }),
         limits_);
   }
@@ -293,9 +301,11 @@ absl::StatusOr<LadderReview> AdoptLadder(const LadderOptions& ladder_options,
       traffic, ladder_options.review, RunLimitsOf(batch_options, present.largest()).chunk_tokens);
   const Search search(ladder_options, batch_options, limits, law, present, arrivals, prices);
   // Without traffic the review looked at nothing, and the memory limit holds all the same.
-  Ladder wanted =
-      search.Pruned(fitted.ladder == nullptr ? built : *fitted.ladder, RanTotals(traffic, limits));
+  const std::vector<WeightedSize> ran = RanTotals(traffic, limits);
+  Ladder wanted = search.Pruned(fitted.ladder == nullptr ? built : *fitted.ladder, ran);
   LadderReview review;
+  review.evicted =
+      fitted.ladder == nullptr ? std::ssize(search.Evicted(built, ran)) : fitted.evicted;
   if (!arrivals.empty() && law.Estimate({.bucket = present.largest()}) > 0) {
     const Candidate before = search.Try(present);
     const Candidate after = search.Try(wanted);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -79,7 +80,7 @@ Ladder LadderFitter::Fit(std::span<const WeightedSize> totals) const {
 Ladder LadderFitter::Prune(const Ladder& ladder, std::span<const WeightedSize> totals) const {
   std::vector<Rung> rungs = Rungs(ladder, totals);
   DropUnused(&rungs);
-  DropToMemory(&rungs);
+  DropBucketsToMemory(&rungs);
   std::vector<Bucket> kept;
   kept.reserve(rungs.size());
   for (const Rung& rung : rungs) kept.push_back(rung.bucket);
@@ -91,13 +92,46 @@ std::vector<Bucket> LadderFitter::Evicted(const Ladder& ladder,
   std::vector<Rung> used = Rungs(ladder, totals);
   DropUnused(&used);
   std::vector<Rung> kept = used;
-  DropToMemory(&kept);
+  DropBucketsToMemory(&kept);
   std::vector<Bucket> evicted;
   for (const Rung& rung : used) {
     const bool stays = std::ranges::find(kept, rung.bucket, &Rung::bucket) != kept.end();
     if (!stays) evicted.push_back(rung.bucket);
   }
   return evicted;
+}
+
+Ladder LadderFitter::PruneColumns(const Ladder& ladder,
+                                  std::span<const WeightedSize> lengths) const {
+  if (options_.memory_limit_bytes == 0) return ladder;
+  std::vector<Rung> columns;
+  auto length = lengths.begin();
+  for (const Bucket& bucket : ladder.buckets()) {
+    if (columns.empty() || columns.back().bucket.positions != bucket.positions) {
+      columns.push_back({.bucket = bucket, .weight = 0, .bytes = 0});
+      for (; length != lengths.end() && length->tokens <= bucket.positions; ++length) {
+        columns.back().weight += length->weight;
+      }
+    }
+    columns.back().bytes += prices_.memory_bytes(bucket);
+  }
+  DropToMemory(
+      [](const Rung& column, const Rung& wider) {
+        return column.weight * (wider.bucket.positions - column.bucket.positions);
+      },
+      &columns);
+  std::vector<Bucket> kept;
+  std::ranges::copy_if(ladder.buckets(), std::back_inserter(kept), [&](const Bucket& bucket) {
+    return std::ranges::any_of(
+        columns, [&](const Rung& column) { return column.bucket.positions == bucket.positions; });
+  });
+  if (columns.size() > 1) return Ladder(std::move(kept));
+  int64_t bytes = columns.front().bytes;
+  auto first = kept.begin();
+  for (; bytes > options_.memory_limit_bytes && first + 1 != kept.end(); ++first) {
+    bytes -= prices_.memory_bytes(*first);
+  }
+  return Ladder({first, kept.end()});
 }
 
 std::vector<LadderFitter::Rung> LadderFitter::Rungs(const Ladder& ladder,
@@ -127,7 +161,16 @@ void LadderFitter::DropUnused(std::vector<Rung>* rungs) const {
   }
 }
 
-void LadderFitter::DropToMemory(std::vector<Rung>* rungs) const {
+void LadderFitter::DropBucketsToMemory(std::vector<Rung>* rungs) const {
+  DropToMemory(
+      [this](const Rung& rung, const Rung& next) {
+        return rung.weight * (PaddingCost(next.bucket.tokens) - PaddingCost(rung.bucket.tokens));
+      },
+      rungs);
+}
+
+void LadderFitter::DropToMemory(absl::FunctionRef<double(const Rung&, const Rung& next)> benefit,
+                                std::vector<Rung>* rungs) const {
   if (options_.memory_limit_bytes == 0) return;
   int64_t bytes = 0;
   for (const Rung& rung : *rungs) bytes += rung.bytes;
@@ -135,10 +178,9 @@ void LadderFitter::DropToMemory(std::vector<Rung>* rungs) const {
     // By benefit per byte; among equals the one of most bytes goes first.
     const auto rank = [&](size_t i) {
       const Rung& rung = (*rungs)[i];
-      const double benefit = rung.weight * (PaddingCost((*rungs)[i + 1].bucket.tokens) -
-                                            PaddingCost(rung.bucket.tokens));
-      return std::pair(benefit / static_cast<double>(std::max<int64_t>(rung.bytes, 1)),
-                       -rung.bytes);
+      return std::pair(
+          benefit(rung, (*rungs)[i + 1]) / static_cast<double>(std::max<int64_t>(rung.bytes, 1)),
+          -rung.bytes);
     };
     size_t least = 0;
     for (size_t i = 1; i + 1 < rungs->size(); ++i) {

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "engine/ladder/ladder.h"
 #include "engine/options.h"
 #include "engine/review/fit.h"
@@ -42,6 +43,11 @@ class LadderFitter {
   // Returns the buckets of `ladder` that Prune removes for memory_limit_bytes alone.
   std::vector<Bucket> Evicted(const Ladder& ladder, std::span<const WeightedSize> totals) const;
 
+  // Returns the padded `ladder` without the columns of the least benefit per byte for sequences of
+  // these lengths, which ascend, while all need more than memory_limit_bytes. The widest column
+  // loses its smallest rectangles if it alone needs more; the largest stays.
+  Ladder PruneColumns(const Ladder& ladder, std::span<const WeightedSize> lengths) const;
+
  private:
   double FloorRatio() const;
   double PaddingCost(int32_t capacity) const;
@@ -54,7 +60,10 @@ class LadderFitter {
   };
   std::vector<Rung> Rungs(const Ladder& ladder, std::span<const WeightedSize> totals) const;
   void DropUnused(std::vector<Rung>* rungs) const;
-  void DropToMemory(std::vector<Rung>* rungs) const;
+  // Drops the rungs of the least benefit per byte. `benefit` is that of a rung before the next one.
+  void DropToMemory(absl::FunctionRef<double(const Rung&, const Rung& next)> benefit,
+                    std::vector<Rung>* rungs) const;
+  void DropBucketsToMemory(std::vector<Rung>* rungs) const;
 
   const LadderOptions& options_;
   const LadderLimits& limits_;

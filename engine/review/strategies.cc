@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "engine/option_specs.h"
 #include "engine/review/ladder_trial.h"
@@ -33,11 +34,12 @@ std::vector<Arm> ArmsOf(const StrategyContest& contest) {
   std::vector<Arm> arms = {
       {"one bucket", {{"strategy", "fixed"}, {"fixed_tokens", Text(largest)}}},
       {"adaptive", {{"strategy", "adaptive"}}},
-      {absl::StrCat("geometric ", OptionSpecOf<LadderOptions>("ratio").format(ladder)),
-       {{"strategy", "geometric"}}},
-      {"geometric 2", {{"strategy", "geometric"}, {"ratio", "2"}}},
+      {absl::StrFormat("geometric %.4g", ladder.ratio), {{"strategy", "geometric"}}},
       {"memory_optimal", {{"strategy", "memory_optimal"}}},
       {"hardware_aware", {{"strategy", "hardware_aware"}}}};
+  if (ladder.ratio != 2) {
+    arms.push_back({"geometric 2", {{"strategy", "geometric"}, {"ratio", "2"}}});
+  }
   const int32_t more = 2 * ladder.max_buckets;
   if (OptionSpecOf<LadderOptions>("max_buckets").integer->Contains(more)) {
     arms.push_back({absl::StrCat("adaptive, ", more, " buckets"),
@@ -67,9 +69,10 @@ class Contest {
     SLUICE_ASSIGN_OR_RETURN(const LadderOptions options, Apply(arm.choice, contest_.ladder));
     SLUICE_ASSIGN_OR_RETURN(Ladder ladder,
                             BuildLadder(options, contest_.batch.policy, contest_.limits));
-    if (options.strategy == StrategyKind::kAdaptive) {
-      const LadderReview review = ReviewLadder(options, contest_.batch, contest_.limits, ladder,
-                                               law_, traffic_, contest_.prices, /*force=*/true);
+    if (options.strategy == StrategyKind::kAdaptive || options.memory_limit_bytes > 0) {
+      SLUICE_ASSIGN_OR_RETURN(const LadderReview review,
+                              AdoptLadder(options, contest_.batch, contest_.limits, ladder, law_,
+                                          traffic_, contest_.prices));
       if (review.ladder != nullptr) ladder = *review.ladder;
     }
     return Measure(arm, ladder);
@@ -107,21 +110,22 @@ double CostOf(const StrategyTrial& trial) {
   return std::sqrt(trial.device_seconds * trial.mean_latency_seconds);
 }
 
-// Returns the trial to take; see StrategyTrials.
-const StrategyTrial& BestTrial(const StrategyTrials& trials) {
+}  // namespace
+
+std::string BestTrial(const StrategyTrials& trials) {
   double best = 0;
   for (const StrategyTrial& trial : trials.trials) best = std::max(best, trial.gain);
-  const StrategyTrial* taken = &trials.trials.front();
-  if (best <= trials.margin) return *taken;
-  taken = nullptr;
+  if (best <= trials.margin) return trials.trials.front().name;
+  const auto rank = [](const StrategyTrial& trial) {
+    return std::pair(trial.plan_bytes, -trial.gain);
+  };
+  const StrategyTrial* taken = nullptr;
   for (const StrategyTrial& trial : trials.trials) {
-    if (trial.gain < best - trials.margin || trial.gain <= 0) continue;
-    if (taken == nullptr || trial.plan_bytes < taken->plan_bytes) taken = &trial;
+    if (trial.gain < best - trials.margin) continue;
+    if (taken == nullptr || rank(trial) < rank(*taken)) taken = &trial;
   }
-  return *taken;
+  return taken->name;
 }
-
-}  // namespace
 
 absl::StatusOr<StrategyTrials> TryStrategies(const StrategyContest& contest,
                                              std::span<const Arrival> arrivals,
@@ -151,7 +155,7 @@ absl::StatusOr<StrategyTrials> TryStrategies(const StrategyContest& contest,
   }
   const double first = CostOf(result.trials.front());
   for (StrategyTrial& trial : result.trials) trial.gain = 1 - CostOf(trial) / first;
-  result.best = BestTrial(result).name;
+  result.best = BestTrial(result);
   return result;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "engine/engine_stats.h"
@@ -26,8 +27,13 @@ struct StrategyContest {
   PlanPrices prices{};
 };
 
+// Returns StrategyTrials::best; of several that take the same memory the one that gains most.
+// Requires at least one trial. Pure.
+std::string BestTrial(const StrategyTrials& trials);
+
 // Runs the scheduler on virtual time over the second half of `arrivals`, which ascend in time,
-// under each strategy; the adaptive ones fit their ladder to the first half before. The first trial
+// under each strategy, within memory_limit_bytes; the adaptive ones fit their ladder to the first
+// half before. The first trial
 // is `present`, or if that is nullptr a single bucket. Returns FailedPrecondition if there are
 // fewer than kLeastArrivals, if no step was measured, or if the policy has no choice of ladder.
 // Pure.

@@ -40,6 +40,9 @@ double Interpolate(const std::vector<BucketStats>& known, int32_t tokens,
 
 PlanPrices PricesFrom(std::vector<BucketStats> stats) {
   std::erase_if(stats, [](const BucketStats& bucket) { return !bucket.ready; });
+  // Those of a padded ladder ascend in positions.
+  std::ranges::stable_sort(stats, {},
+                           [](const BucketStats& bucket) { return bucket.bucket.tokens; });
   SLUICE_CHECK(!stats.empty());  // the maximum is always ready
   const auto known = std::make_shared<const std::vector<BucketStats>>(std::move(stats));
   return {.capture_seconds =

@@ -55,6 +55,7 @@ void AddLadder(const ModelStats& stats, const Labels& labels, MetricSnapshot* sn
 void AddTraffic(const ModelStats& stats, const Labels& labels, MetricSnapshot* snapshot) {
   const TrafficStats& traffic = stats.traffic;
   snapshot->Gauge(metric::kShapeEntropy, labels, traffic.shape_entropy_bits);
+  snapshot->Gauge(metric::kLengthEntropy, labels, traffic.length_entropy_bits);
   snapshot->Gauge(metric::kArrivalSequences, labels, traffic.arrivals.sequences_per_second);
   snapshot->Gauge(metric::kArrivalTokens, labels, traffic.arrivals.tokens_per_second);
   constexpr const char* kTerms[kCostTerms] = {

@@ -209,6 +209,8 @@ TEST(ParseArguments, ReadsTheFlagsOfBucketCommands) {
   EXPECT_EQ(computed->fit.token_us, 0);
   EXPECT_EQ(computed->fit.computed_token_us, 2);
   EXPECT_EQ(computed->fit.load, 0) << "the recorded times";
+  EXPECT_EQ(fit->fit.tile_tokens, 64);
+  EXPECT_EQ(computed->fit.tile_tokens, 12);
   EXPECT_EQ(Parse({"fit", "--journal=f"})->fit.step_us, 0);
   const auto ladder = Parse({"ladder", "set", "m", "--strategy=geometric", "--ratio=2", "--keep"});
   ASSERT_TRUE(ladder.ok()) << ladder.status();

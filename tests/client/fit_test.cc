@@ -121,12 +121,27 @@ TEST(Fit, NeedsSomeArrivals) {
   EXPECT_THAT(Fit(input, Options()).status().message(), testing::HasSubstr("only 99"));
 }
 
+TEST(Fit, HardwareAwareLaddersKeepToTheTilesOfTheDevice) {
+  FitArguments options = Options();
+  options.tile_tokens = 48;
+  const FitReport report = *Fit(InputOf(TwoLengths(2000), options), options);
+  const auto trial =
+      std::ranges::find(report.trials.trials, "hardware_aware", &StrategyTrial::name);
+  ASSERT_NE(trial, report.trials.trials.end());
+  ASSERT_GT(trial->buckets.size(), 1u);
+  for (const Bucket& bucket : trial->buckets) {
+    EXPECT_TRUE(bucket.tokens % 48 == 0 || bucket.tokens == 1024) << bucket.tokens;
+  }
+}
+
 TEST(FitText, IsConfigurationThatGivesTheLadder) {
   FitArguments options = Options();
   options.strategy = "all";
   const FitReport report = *Fit(InputOf(TwoLengths(2000), options), options);
   const std::string text = FitText(report, options);
-  EXPECT_THAT(text, testing::HasSubstr("PADDING"));
+  for (const char* column : {"PADDING", "P50 MS", "P99 MS", "MIB", "CAPTURES", "GAIN"}) {
+    EXPECT_THAT(text, testing::HasSubstr(column));
+  }
   Config config;
   Origins origins;
   ASSERT_EQ(LoadYaml(text, "fit.yaml", &config, &origins), absl::OkStatus()) << text;

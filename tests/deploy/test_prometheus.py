@@ -150,6 +150,7 @@ def test_promtool_accepts_the_metrics_text(prometheus):
         [tool("promtool"), "check", "metrics"], input=text, capture_output=True, text=True
     )
     # promtool mistakes the bits of an entropy for an amount of data.
-    advice = {'sluice_shape_entropy_bits use base unit "bytes" instead of "bits"'}
+    advice = {f'sluice_{of}_entropy_bits use base unit "bytes" instead of "bits"'
+              for of in ("shape", "length")}
     assert set(check.stderr.splitlines()) <= advice, check.stderr
     assert check.returncode in (0, 3), check.stdout  # Status 3 means advice only.

@@ -3,6 +3,7 @@
 test_documentation.py runs the commands of `sluice` and those for HTTP.
 """
 
+import functools
 import os
 import pathlib
 import re
@@ -114,6 +115,33 @@ def test_documented_daemons_would_start(tmp_path, command):
 
 def flags_in(text):
     return set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text))
+
+
+@functools.cache
+def help_of(program, *subcommand):
+    printed = run([BUILD / program, *subcommand, "--help"])
+    assert printed.returncode == 0, printed.stderr
+    return printed.stdout
+
+
+def test_commands_within_sentences_exist():
+    """Those in single backquotes: the subcommand, and its flags."""
+    programs = TOOLS | {"sluice": "client/sluice"}
+    wrong, seen = [], 0
+    for page in sorted(ROOT.glob("**/*.md")):
+        if {"build", "node_modules"} & set(page.relative_to(ROOT).parts):
+            continue
+        text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+        for program, subcommand, rest in re.findall(
+                r"`(sluice(?:-\w+)?)\s([a-z]\w*)([^`]*)`", text):
+            if program not in programs:
+                continue
+            seen += 1
+            names = re.findall(r"^  (\w+)\s", help_of(programs[program]), re.M)
+            if subcommand not in names or flags_in(rest) - flags_in(
+                    help_of(programs[program], subcommand)):
+                wrong.append(f"{page.name}: {program} {subcommand}{rest}")
+    assert not wrong and seen > 50
 
 
 @pytest.mark.parametrize("command", of(*(f"{tool} " for tool in TOOLS), "build/release/"))

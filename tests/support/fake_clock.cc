@@ -35,10 +35,12 @@ void FakeClock::Advance(nanoseconds by) {
   }
 }
 
-void FakeClock::AwaitWaiter(MonoTime deadline) {
+MonoTime FakeClock::AwaitWaiterFor(std::initializer_list<MonoTime> deadlines) {
   MutexLock lock(&mu_);
-  while (std::none_of(waiters_.begin(), waiters_.end(),
-                      [&](const Waiter& waiter) { return waiter.deadline == deadline; })) {
+  while (true) {
+    for (const MonoTime deadline : deadlines) {
+      if (std::ranges::count(waiters_, deadline, &Waiter::deadline) > 0) return deadline;
+    }
     arrived_.Wait(&mu_);
   }
 }

@@ -1,6 +1,7 @@
 // Time that moves only when a test advances it.
 #pragma once
 
+#include <initializer_list>
 #include <list>
 
 #include "base/clock.h"
@@ -19,7 +20,9 @@ class FakeClock : public Clock {
   void Advance(nanoseconds by);
 
   // Returns once a thread waits for a deadline of exactly `deadline`.
-  void AwaitWaiter(MonoTime deadline);
+  void AwaitWaiter(MonoTime deadline) { AwaitWaiterFor({deadline}); }
+  // Returns the first of `deadlines` that a thread waits for, once there is one.
+  MonoTime AwaitWaiterFor(std::initializer_list<MonoTime> deadlines);
 
  private:
   struct Waiter {

@@ -42,7 +42,7 @@ struct Efficiency {
         tokens_per_cpu_s(Ratio(useful, Sum(rounds, [](const auto& each) { return each.cpu_s; }))) {}
 
   double useful, padding, executed, tokens_per_batch, tokens_per_cpu_s;
-  double memory_overhead() const { return padding > 0 ? 1 / padding - 1 : 0; }
+  double bucket_overhead() const { return padding > 0 ? 1 / padding - 1 : 0; }
 };
 
 json LoadJson(const LoadResult& load, const std::vector<Measurement>& rounds) {
@@ -61,7 +61,7 @@ json LoadJson(const LoadResult& load, const std::vector<Measurement>& rounds) {
   result["calls"] = Sum(rounds, [](const auto& each) { return each.calls; });
   result["padding_efficiency"] = efficiency.padding;
   result["executed_efficiency"] = efficiency.executed;
-  result["memory_overhead"] = efficiency.memory_overhead();
+  result["bucket_overhead"] = efficiency.bucket_overhead();
   result["useful_tokens_per_batch"] = efficiency.tokens_per_batch;
   result["useful_tokens_per_cpu_s"] = efficiency.tokens_per_cpu_s;
   return result;
@@ -86,7 +86,7 @@ std::string PeakRow(const BucketsResult& result, size_t arm) {
       "| %s | %.0f (%.0f to %.0f) | %.0f | %.0f | %.0f | %.3f | %.3f | %.1f %% |\n",
       result.arms[arm].name, sequences.median, sequences.min, sequences.max, tokens.median,
       efficiency.tokens_per_cpu_s, efficiency.tokens_per_batch, efficiency.executed,
-      efficiency.padding, 100 * efficiency.memory_overhead());
+      efficiency.padding, 100 * efficiency.bucket_overhead());
 }
 
 std::string LatencyCell(const std::vector<Measurement>& rounds) {
@@ -172,7 +172,7 @@ std::string BucketsTables(const BucketsResult& result) {
   std::string text =
       "| arm | sequences/s (min to max) | useful tokens/s | useful tokens / CPU s | useful tokens "
       "/ "
-      "batch | executed eff. | padding eff. | memory overhead "
+      "batch | executed eff. | padding eff. | bucket overhead "
       "|\n|---|---|---|---|---|---|---|---|\n";
   for (size_t arm = 0; arm < result.arms.size(); ++arm) text += PeakRow(result, arm);
   text += "\n| p50 / p99 (min to max) in ms at |";

@@ -206,10 +206,9 @@ json DescribeModel(const ModelStatus& model, MonoTime now) {
 }
 
 json DescribeDaemon(const DaemonStatus& daemon) {
-  return {{"version", daemon.version},          {"phase", NameOf(daemon.phase)},
-          {"uptime", Seconds(daemon.uptime)},   {"device", daemon.backend.device},
-          {"profile", daemon.backend.profile},  {"policy", NameOf(daemon.policy)},
-          {"strategy", NameOf(daemon.strategy)}};
+  return {{"version", daemon.version},         {"phase", NameOf(daemon.phase)},
+          {"uptime", Seconds(daemon.uptime)},  {"device", daemon.backend.device},
+          {"profile", daemon.backend.profile}, {"policy", NameOf(daemon.policy)}};
 }
 
 }  // namespace

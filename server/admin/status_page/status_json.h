@@ -1,7 +1,7 @@
 // The contents of the status page, as JSON. The functions are pure.
 //
 // The result is one object, {"daemon": {...}, "models": [{...}]}, whose members are named as in the
-// functions below; status_page.js reads it. Durations are in seconds, ages are counted back from
+// functions below; page.js reads it. Durations are in seconds, ages are counted back from
 // the snapshot, and ratios are those of bucket_summary.h. The format is not a stable interface:
 // programs should use /metrics or the admin API.
 #pragma once
@@ -34,7 +34,6 @@ struct DaemonStatus {
   nanoseconds uptime{0};
   BackendInfo backend;
   PolicyKind policy = PolicyKind::kCutAndFill;
-  StrategyKind strategy = StrategyKind::kAdaptive;
 };
 
 struct ModelStatus {

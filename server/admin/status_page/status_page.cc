@@ -8,7 +8,6 @@ namespace sluice {
 StatusSource::StatusSource(std::string version, const EngineOptions& options, Parts parts)
     : version_(std::move(version)),
       policy_(options.batch.policy),
-      strategy_(options.ladder.strategy),
       parts_(std::move(parts)),
       start_(parts_.clock->Now()) {}
 
@@ -38,8 +37,7 @@ std::string StatusSource::Describe(MonoTime now) const {
                      .phase = parts_.phase(),
                      .uptime = now - start_,
                      .backend = parts_.engine->backend_info(),
-                     .policy = policy_,
-                     .strategy = strategy_},
+                     .policy = policy_},
                     models, now);
 }
 

@@ -48,7 +48,6 @@ class StatusSource {
 
   const std::string version_;
   const PolicyKind policy_;
-  const StrategyKind strategy_;
   const Parts parts_;
   const MonoTime start_;
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "engine/cuda/cuda_backend.h"
 #include "engine/cuda/emulator/simt_device.h"
@@ -173,6 +174,8 @@ TEST(CudaMemoryTest, TheAccountOfAFullModelIsWhatTheDeviceLacks) {
   const int64_t account = stats.weight_bytes + stats.plan_memory_bytes +
                           stats.slot_memory.activations + stats.slot_memory.graphs +
                           stats.slot_memory.kv;
+  RecordProperty("account_bytes", absl::StrCat(account));
+  RecordProperty("taken_bytes", absl::StrCat(taken));
   EXPECT_NEAR(static_cast<double>(account) / static_cast<double>(taken), 1, 0.05)
       << "the account has " << account << " bytes, the device lacks " << taken << ": weights "
       << stats.weight_bytes << ", activations " << stats.slot_memory.activations << ", KV "

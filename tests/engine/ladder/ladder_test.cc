@@ -130,6 +130,23 @@ TEST(LadderDeathTest, BucketsThatAreEmptyOrOutOfOrderAreABrokenInvariant) {
   EXPECT_DEATH(Ladder({Bucket::Padded(1, 8), Bucket::Padded(2, 9)}), "FirstOutOfOrder");
 }
 
+TEST(LadderDeathTest, LimitsAndCapacitiesAreAtLeastOne) {
+  LadderLimits limits = kLimits;
+  EXPECT_DEATH(MakePackedLadder({0, 5}, limits), "capacities");
+  EXPECT_DEATH(MakePaddedLadder({{0}}, limits), "positions");
+  EXPECT_DEATH(MakePaddedLadder({{1001}}, limits), "positions");
+  limits.tile_tokens = 0;
+  EXPECT_DEATH(MakePackedLadder({5}, limits), "tile_tokens");
+  limits.max_sequences = 0;
+  EXPECT_DEATH(MakePackedLadder({5}, limits), "max_sequences");
+  EXPECT_DEATH(MakePaddedLadder({{5}}, limits), "max_sequences");
+}
+
+TEST(LadderDeathTest, LaddersOfOneLayoutAreCompared) {
+  const Ladder packed = MakePackedLadder({5}, kLimits), padded = MakePaddedLadder({{5}}, kLimits);
+  EXPECT_DEATH(CompareLadders(packed, padded), "padded");
+}
+
 TEST(MakePackedLadder, SortsTheSizesAndEndsWithTheMaximum) {
   EXPECT_THAT(
       MakePackedLadder({700, 5, 700, 1000, 4000}, kLimits).buckets(),

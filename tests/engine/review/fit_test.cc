@@ -137,5 +137,11 @@ TEST(FitCapacitiesDeathTest, SizesMustAscendWithinTheMaximum) {
   EXPECT_DEATH(FitCapacities(std::vector<WeightedSize>{{5, 0}}, 9, 2, law, law), "weight");
 }
 
+TEST(FitCapacitiesDeathTest, AtLeastOneCapacityIsAskedFor) {
+  const Law law = [](int32_t) { return 0.0; };
+  EXPECT_DEATH(FitCapacities({}, 9, 0, law, law), "count");
+  EXPECT_DEATH(FitCapacities({}, 0, 2, law, law), "maximum");
+}
+
 }  // namespace
 }  // namespace sluice

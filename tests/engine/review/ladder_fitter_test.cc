@@ -124,6 +124,53 @@ TEST_F(LadderFitterTest, OnlyBucketsThatMemoryRemovesAreEvicted) {
   EXPECT_THAT(evicted(0.1, 1500), ElementsAre(600));
 }
 
+// A column of 64 positions has rectangles of 1 to 8 rows, one of 512 of one row; with a byte for
+// each token the columns of 64, 128, 256 and 512 positions take 960, 896, 768 and 512 bytes.
+TEST_F(LadderFitterTest, DropsTheColumnsOfTheLeastBenefitPerByteUntilMemorySuffices) {
+  const LadderLimits limits{
+      .max_tokens = 512, .max_sequences = 64, .tile_tokens = 1, .max_positions = 512};
+  const Ladder ladder = MakePaddedLadder({{64, 128, 256, 512}}, limits);
+  const auto pruned = [&](int64_t limit_bytes, const std::vector<WeightedSize>& lengths) {
+    options_.memory_limit_bytes = limit_bytes;
+    const Ladder left =
+        LadderFitter(options_, limits, costs_, prices_).PruneColumns(ladder, lengths);
+    std::vector<std::pair<int32_t, int32_t>> columns;  // positions, and rectangles
+    int64_t bytes = 0;
+    for (const Bucket& bucket : left.buckets()) {
+      if (columns.empty() || columns.back().first != bucket.positions) {
+        columns.emplace_back(bucket.positions, 0);
+      }
+      ++columns.back().second;
+      bytes += bucket.tokens;
+    }
+    EXPECT_TRUE(left.largest() == ladder.largest());
+    if (limit_bytes >= 512) {
+      EXPECT_LE(bytes, limit_bytes);
+    }
+    return columns;
+  };
+  using Columns = std::vector<std::pair<int32_t, int32_t>>;
+  const Columns all = {{64, 4}, {128, 3}, {256, 2}, {512, 1}};
+  const std::vector<WeightedSize> lengths = {{50, 9}, {120, 1}, {200, 30}, {500, 3}};
+  EXPECT_EQ(pruned(0, lengths), all);
+  EXPECT_EQ(pruned(3136, lengths), all);
+  EXPECT_EQ(pruned(3135, lengths), (Columns{{64, 4}, {256, 2}, {512, 1}}));
+  EXPECT_EQ(pruned(2239, lengths), (Columns{{256, 2}, {512, 1}}));
+  EXPECT_EQ(pruned(1279, lengths), (Columns{{512, 1}}));
+  EXPECT_EQ(pruned(1, lengths), (Columns{{512, 1}})) << "the largest stays";
+  EXPECT_EQ(pruned(3135, {}), (Columns{{128, 3}, {256, 2}, {512, 1}}))
+      << "without traffic the one of most bytes";
+}
+
+TEST_F(LadderFitterTest, TheWidestColumnLosesItsSmallestRectangles) {
+  const LadderLimits limits{
+      .max_tokens = 512, .max_sequences = 64, .tile_tokens = 1, .max_positions = 128};
+  const Ladder ladder = MakePaddedLadder({{128}}, limits);  // 1, 2 and 4 rows
+  options_.memory_limit_bytes = 512 + 256;
+  EXPECT_THAT(LadderFitter(options_, limits, costs_, prices_).PruneColumns(ladder, {}).buckets(),
+              ElementsAre(Bucket::Padded(2, 128), Bucket::Padded(4, 128)));
+}
+
 TEST(Pool, AveragesTheWeightsOfEachTotal) {
   const std::vector<WeightedSize> pooled = Pool({{{{5, 2}, {7, 4}}, {{7, 2}, {9, 2}}}});
   ASSERT_EQ(pooled.size(), 3u);

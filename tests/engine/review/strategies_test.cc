@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
@@ -82,33 +83,55 @@ TEST(TryStrategies, KeepsOneBucketWhereNoLadderGains) {
   EXPECT_EQ(trials.best, "one bucket");
 }
 
-// Returns the name that the figures of the trials call for: the ladder in use, unless another gains
-// more than chance; then, of those that gain as much as the best but for chance, the one of the
-// least memory.
-std::string BestByFigures(const StrategyTrials& trials) {
-  const StrategyTrial& present = trials.trials.front();
-  const auto gain_of = [&](const StrategyTrial& trial) {
-    return 1 - std::sqrt(trial.device_seconds / present.device_seconds *
-                         (trial.mean_latency_seconds / present.mean_latency_seconds));
-  };
-  double most = 0;
-  for (const StrategyTrial& trial : trials.trials) {
-    EXPECT_NEAR(trial.gain, gain_of(trial), 1e-9) << trial.name;
-    most = std::max(most, gain_of(trial));
+struct GainRow {
+  double gain = 0;
+  int64_t plan_bytes = 0;
+};
+// Trials that gain so much over the first one, at a margin of 0.1.
+struct BestTrialRow {
+  const char* name;
+  std::vector<GainRow> others;
+  int best = 0;  // from 0, the first trial
+};
+class BestTrialTable : public TableTest<BestTrialRow> {};
+
+TEST_P(BestTrialTable, IsNamed) {
+  StrategyTrials trials;
+  trials.margin = 0.1;
+  trials.trials.resize(1 + row().others.size());
+  for (size_t i = 0; i < trials.trials.size(); ++i) {
+    const GainRow figures = i == 0 ? GainRow{.gain = 0, .plan_bytes = 50} : row().others[i - 1];
+    trials.trials[i].name = std::to_string(i);
+    trials.trials[i].gain = figures.gain;
+    trials.trials[i].plan_bytes = figures.plan_bytes;
   }
-  const StrategyTrial* best = &present;
-  if (most <= trials.margin) return best->name;
-  int64_t least = std::numeric_limits<int64_t>::max();
-  for (const StrategyTrial& trial : trials.trials) {
-    const double gain = gain_of(trial);
-    if (gain <= 0 || gain < most - trials.margin || trial.plan_bytes >= least) continue;
-    least = trial.plan_bytes;
-    best = &trial;
-  }
-  return best->name;
+  EXPECT_EQ(BestTrial(trials), std::to_string(row().best));
 }
 
-TEST(TryStrategies, NamesTheLeastMemoryAmongTheLaddersThatGainMostAndTheOneInUseIfNoneGains) {
+const BestTrialRow kBestTrialRows[] = {
+    {.name = "TheOnlyOne", .others = {}, .best = 0},
+    {.name = "NoneThatLoses", .others = {{-0.3, 1}, {-0.01, 1}}, .best = 0},
+    {.name = "NoneThatMayGainByChance", .others = {{0.05, 1}, {0.1, 1}}, .best = 0},
+    {.name = "OneThatGainsMore", .others = {{0.11, 90}}, .best = 1},
+    {.name = "TheOneThatGainsMost", .others = {{0.2, 1}, {0.4, 90}}, .best = 2},
+    {.name = "TheLeastMemoryWithinTheMargin",
+     .others = {{0.4, 90}, {0.31, 60}, {0.35, 70}},
+     .best = 2},
+    {.name = "TheLargestGainOfEqualMemory",
+     .others = {{0.31, 60}, {0.4, 60}, {0.35, 60}},
+     .best = 2},
+    {.name = "NotTheFirstThoughItIsWithinTheMargin",
+     .others = {{0.105, 90}, {0.01, 60}},
+     .best = 2},
+};
+SLUICE_TABLE(BestTrialTable, kBestTrialRows);
+
+double GainOf(const StrategyTrial& trial, const StrategyTrial& present) {
+  return 1 - std::sqrt(trial.device_seconds / present.device_seconds *
+                       (trial.mean_latency_seconds / present.mean_latency_seconds));
+}
+
+TEST(TryStrategies, NamesALadderThatGainsByTheFiguresOrTheOneInUse) {
   int kept = 0;
   constexpr int kSeeds = 24;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
@@ -126,11 +149,28 @@ TEST(TryStrategies, NamesTheLeastMemoryAmongTheLaddersThatGainMostAndTheOneInUse
         *TryStrategies(contest, ArrivalsOf(lengths, 1e-3, seed), &present);
     EXPECT_EQ(trials.trials.front().name, "present");
     EXPECT_EQ(trials.trials.front().captures, 0);
-    EXPECT_EQ(trials.best, BestByFigures(trials));
+    EXPECT_EQ(trials.best, BestTrial(trials));
+    for (const StrategyTrial& trial : trials.trials) {
+      EXPECT_NEAR(trial.gain, GainOf(trial, trials.trials.front()), 1e-9) << trial.name;
+    }
     kept += trials.best == "present" ? 1 : 0;
   }
   EXPECT_GT(kept, 0);
   EXPECT_LT(kept, kSeeds - 4) << "the ladders in use were hardly ever worth a change";
+}
+
+TEST(TryStrategies, TriesLaddersWithinTheMemoryLimit) {
+  for (const PolicyKind policy : {PolicyKind::kCutAndFill, PolicyKind::kPaddedBuckets}) {
+    StrategyContest contest = ContestOf(1e-6, 0);
+    contest.batch.policy = policy;
+    contest.limits.max_positions = 1024;
+    contest.ladder.memory_limit_bytes = 3 * 8 * contest.limits.max_tokens;
+    const StrategyTrials trials =
+        *TryStrategies(contest, ArrivalsOf(TwoLengths(1000), 2e-3, 8), nullptr);
+    for (const StrategyTrial& trial : trials.trials) {
+      EXPECT_LE(trial.plan_bytes, contest.ladder.memory_limit_bytes) << trial.name;
+    }
+  }
 }
 
 TEST(TryStrategies, SaysWhyItCannot) {

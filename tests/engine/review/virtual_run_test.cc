@@ -216,6 +216,19 @@ TEST(RunVirtually, APromptAboveTheLargestBucketIsCut) {
   EXPECT_EQ(tokens, std::vector<int32_t>({64, 64, 22}));
 }
 
+TEST(RunVirtuallyDeathTest, ArrivalsAndTimersAscendInTime) {
+  Scheduler scheduler({}, kHalfLife,
+                      std::make_shared<const Ladder>(Ladder({{.tokens = 16, .sequences = 8}})),
+                      CostModel(), nullptr);
+  VirtualRunOptions options{.cost = Cost};
+  std::vector<Arrival> arrivals = {{.at = AtMicroseconds(6), .tokens = 10},
+                                   {.at = AtMicroseconds(5), .tokens = 10}};
+  EXPECT_DEATH(RunVirtually(arrivals, options, &scheduler), "arrivals_");
+  options.on_timer = [](MonoTime now, Scheduler*) { return now; };
+  arrivals.pop_back();
+  EXPECT_DEATH(RunVirtually(arrivals, options, &scheduler), "timer_");
+}
+
 TEST(RunVirtually, TimersFireAtTheirTimes) {
   const std::vector<Arrival> arrivals = {{.at = AtMicroseconds(5), .tokens = 10},
                                          {.at = AtMicroseconds(95), .tokens = 10}};

@@ -92,17 +92,26 @@ TEST(LadderChoice, TakesEffectAtOnceAndUntilTheNextOne) {
   EXPECT_TRUE(served.HasBucket(37)) << "an adaptive ladder is fitted at once";
 }
 
-TEST(LadderChoice, RespectsTheMemoryLimit) {
+TEST_P(LadderChoicePolicyTest, RespectsTheMemoryLimitAndCountsTheBucketsThatItKeepsOut) {
   EngineOptions options = AdaptiveOptions();
+  options.batch.policy = GetParam();
   ReviewedEngine unlimited(options);
+  const LadderChoice dense = {{"strategy", "geometric"}, {"ratio", "1.1"}, {"min_tokens", "1"}};
+  const absl::StatusOr<OptimizeReport> whole =
+      unlimited.engine->ChooseLadder("fake", "", dense, false);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_EQ(unlimited.engine->Stats()[0].ladder_changes.evicted, 0);
   options.ladder.memory_limit_bytes = unlimited.engine->Stats()[0].plan_memory_bytes * 3 / 4;
   ReviewedEngine served(options);
-  ASSERT_TRUE(served.engine
-                  ->ChooseLadder("fake", "",
-                                 {{"strategy", "geometric"}, {"ratio", "1.1"}, {"min_tokens", "1"}},
-                                 false)
-                  .ok());
-  EXPECT_LE(served.engine->Stats()[0].plan_memory_bytes, options.ladder.memory_limit_bytes);
+  const int64_t at_start = served.engine->Stats()[0].ladder_changes.evicted;
+  const absl::StatusOr<OptimizeReport> limited =
+      served.engine->ChooseLadder("fake", "", dense, false);
+  ASSERT_TRUE(limited.ok()) << limited.status();
+  const ModelStats stats = served.engine->Stats()[0];
+  EXPECT_LE(stats.plan_memory_bytes, options.ladder.memory_limit_bytes);
+  EXPECT_EQ(stats.ladder_changes.evicted - at_start,
+            std::ssize(whole->after) - std::ssize(limited->after));
+  EXPECT_GT(stats.ladder_changes.evicted, at_start);
   served.Serve(37, 10);
 }
 

@@ -3,6 +3,7 @@
 
 #include <random>
 
+#include "absl/strings/str_cat.h"
 #include "base/resident_memory.h"
 #include "engine/cpu/cpu_backend.h"
 #include "engine/engine.h"
@@ -69,6 +70,8 @@ TEST(MemoryAccount, EqualsWhatAFullModelAddsToTheProcess) {
   EXPECT_GE(stats.slot_memory.kv, 47 * kMiB);
   const int64_t account = stats.weight_bytes + stats.plan_memory_bytes +
                           stats.slot_memory.activations + stats.slot_memory.kv;
+  RecordProperty("account_bytes", absl::StrCat(account));
+  RecordProperty("resident_bytes", absl::StrCat(grown));
   EXPECT_NEAR(static_cast<double>(account) / static_cast<double>(grown), 1, 0.05)
       << "the account has " << account << " bytes, the process grew by " << grown << ": weights "
       << stats.weight_bytes << ", activations " << stats.slot_memory.activations << ", KV "
@@ -102,23 +105,25 @@ TEST(MemoryAccount, ActivationsFollowTheBucketsThatAreUsed) {
     SubmitTo(engine.get(), request)->AwaitDone();
   };
   const auto held = [&] { return engine->Stats()[0].slot_memory.activations; };
-  // Waits until the scheduling thread has done what was due, and sleeps for another minute.
-  const auto pass_a_minute = [&] {
-    clock.AwaitWaiter(clock.Now() + std::chrono::minutes(1));
-    clock.Advance(std::chrono::minutes(1));
+  constexpr std::chrono::minutes kMinute{1};
+  // Returns the time until which the scheduling thread sleeps once it has done what was due.
+  const auto sleeps_until = [&] {
+    return clock.AwaitWaiterFor({clock.Now() + kMinute, MonoTime::max()});
   };
   run(2000);
   const int64_t room = engine->Stats()[0].slot_memory.activation_room;
   EXPECT_EQ(held(), room);
-  pass_a_minute();
+  EXPECT_EQ(sleeps_until(), clock.Now() + kMinute);
+  clock.Advance(kMinute);
   run(8);
-  pass_a_minute();
-  clock.AwaitWaiter(clock.Now() + std::chrono::minutes(1));
+  EXPECT_EQ(sleeps_until(), clock.Now() + kMinute);
+  clock.Advance(kMinute);
+  EXPECT_EQ(sleeps_until(), clock.Now() + kMinute);
   const int64_t small = held();
   EXPECT_GT(small, 0);
   EXPECT_LT(small, room / 8);
-  clock.Advance(std::chrono::minutes(1));
-  clock.AwaitWaiter(MonoTime::max());
+  clock.Advance(kMinute);
+  EXPECT_EQ(sleeps_until(), MonoTime::max()) << "nothing is left to give back";
   EXPECT_EQ(held(), 0) << "of a model that is idle";
   run(2000);
   EXPECT_EQ(held(), room);

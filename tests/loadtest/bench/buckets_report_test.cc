@@ -79,7 +79,7 @@ TEST(BucketsReportTest, EfficienciesAreOfSumsAndOverheadIsThatOfTheBuckets) {
   const nlohmann::json load = ArmJson(result, 2)["loads"][0];
   EXPECT_DOUBLE_EQ(load["padding_efficiency"], 0.8);
   EXPECT_DOUBLE_EQ(load["executed_efficiency"], 1);
-  EXPECT_DOUBLE_EQ(load["memory_overhead"], 0.25);
+  EXPECT_DOUBLE_EQ(load["bucket_overhead"], 0.25);
   EXPECT_DOUBLE_EQ(load["useful_tokens_per_batch"], 40);
   EXPECT_DOUBLE_EQ(load["useful_tokens_per_cpu_s"], 160);
 }

@@ -31,16 +31,14 @@ TEST(StatusJson, DescribesTheDaemon) {
                   .phase = Phase::kDraining,
                   .uptime = milliseconds(1500),
                   .backend = {.device = "cpu", .profile = "p", .tile_tokens = 8, .page_tokens = 4},
-                  .policy = PolicyKind::kFifoPacked,
-                  .strategy = StrategyKind::kHardwareAware},
+                  .policy = PolicyKind::kFifoPacked},
                  {}, kNow))["daemon"];
   EXPECT_EQ(daemon, json({{"version", "1.2"},
                           {"phase", "draining"},
                           {"uptime", 1.5},
                           {"device", "cpu"},
                           {"profile", "p"},
-                          {"policy", "fifo_packed"},
-                          {"strategy", "hardware_aware"}}));
+                          {"policy", "fifo_packed"}}));
 }
 
 TEST(StatusJson, QueueAndTotalsEqualTheEnginesStatistics) {

@@ -1,80 +1,3 @@
-'use strict';
-const kPeriodMs = 2000, kHistory = 90, kDecisions = 20;
-const byId = id => document.getElementById(id);
-
-// Makes an element. Text enters the document only as text nodes and attributes, so a name is never
-// parsed as markup.
-function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-}
-function shape(name, attributes, text) {
-  const made = document.createElementNS('http://www.w3.org/2000/svg', name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
-
-const count = value => Math.round(value).toLocaleString('en');
-const percent = share => `${(100 * share).toFixed(1)} %`;
-// Formats a number with three significant digits.
-const short = value => value >= 1000 ? count(value) : String(Number(value.toPrecision(3)));
-function seconds(value) {
-  if (value === null || value === undefined) return '–';
-  if (value === 0) return '0 s';
-  if (value < 1e-3) return `${short(value * 1e6)} µs`;
-  if (value < 1) return `${short(value * 1e3)} ms`;
-  if (value < 100) return `${short(value)} s`;
-  return age(value);
-}
-// Formats an age in whole units, using at most the two largest.
-function age(value) {
-  const units = [['d', 86400], ['h', 3600], ['min', 60], ['s', 1]];
-  const first = units.findIndex(([, size]) => value >= size);
-  if (first < 0) return seconds(value);
-  const [[name, size], next] = [units[first], units[first + 1]];
-  const rest = next ? Math.floor((value % size) / next[1]) : 0;
-  return `${Math.floor(value / size)} ${name}` + (rest ? ` ${rest} ${next[0]}` : '');
-}
-const ago = value => `${value < 1 ? seconds(value) : age(value)} ago`;
-function bytes(value) {
-  const power = Math.min(4, Math.floor(Math.log2(Math.max(value, 1)) / 10));
-  return `${short(value / 1024 ** power)} ${['B', 'KiB', 'MiB', 'GiB', 'TiB'][power]}`;
-}
-
-// Makes an element that shows a figure; tests find it by its name.
-const figure = (tag, name, text) => element(tag, {'data-figure': name}, text);
-function card(size, title, note, ...children) {
-  const made = element('section', {class: `card ${size}`}, element('h2', {}, title));
-  if (note) made.append(element('p', {class: 'note'}, note));
-  made.append(...children);
-  return made;
-}
-function list(rows) {
-  const made = element('dl');
-  for (const [name, key, text] of rows) made.append(element('dt', {}, name), figure('dd', key, text));
-  return made;
-}
-function row(cells, kind = 'td', attributes = {}) {
-  const made = element('tr', attributes);
-  for (const [content, style = ''] of cells) {
-    made.append(element(kind, kind === 'th' ? {scope: 'col', class: style} : {class: style}, content));
-  }
-  return made;
-}
-function filled(share, parent, name = '') {
-  const part = element('i', {class: name});
-  part.style.width = `${Math.min(100, 100 * share)}%`;
-  parent.append(part);
-  return parent;
-}
-function meter(share, style = '') {
-  const track = filled(share, element('div', {class: `track ${style}`, 'aria-hidden': 'true'}));
-  return element('div', {class: 'meter'}, track, element('span', {}, percent(share)));
-}
-
 // ---- the state that is kept from one snapshot to the next ----
 const history = new Map();  // model -> [{at, tokens, requests, waiting}]
 const keyOf = model => `${model.name} ${model.version}`;
@@ -96,17 +19,6 @@ function remember(status) {
 // Returns the rates per second between successive snapshots.
 function rates(past, key) {
   return past.slice(1).map((now, i) => (now[key] - past[i][key]) / (now.at - past[i].at));
-}
-
-function sparkline(values, label) {
-  const svg = shape('svg', {viewBox: '0 0 100 26', preserveAspectRatio: 'none', role: 'img', 'aria-label': label});
-  if (values.length < 2) return svg;
-  const high = Math.max(...values, 1e-9);
-  const line = values.map((v, i) => `${(100 * i / (values.length - 1)).toFixed(1)} ${(25 - 23 * v / high).toFixed(1)}`);
-  svg.append(shape('path', {d: `M0 26L${line.join('L')}L100 26Z`, fill: 'var(--main)', opacity: .16}),
-             shape('path', {d: `M${line.join('L')}`, fill: 'none', stroke: 'var(--main)', 'stroke-width': 1.5,
-                            'vector-effect': 'non-scaling-stroke', 'stroke-linejoin': 'round'}));
-  return svg;
 }
 
 // ---- the sections ----
@@ -157,73 +69,10 @@ function ladderCard(model) {
     return made;
   });
   const ladder = buckets.filter(b => b.in_ladder).length;
-  const note = `${ladder} buckets. TOKENSxROWS of a packed bucket, ROWSxPOSITIONSp of a padded one. ` +
+  const note = `${model.strategy}, ${ladder} buckets. TOKENSxROWS of a packed bucket, ROWSxPOSITIONSp of a padded one. ` +
       `Of all batches: executed efficiency ${percent(batches.executed_efficiency)}, rows filled ` +
       `${percent(batches.row_efficiency)}, memory overhead ${percent(batches.memory_overhead)}.`;
   return card('whole', 'Ladder', note, element('table', {'aria-label': 'Buckets'}, head, ...rows));
-}
-// Sums the weights of [size, weight] pairs into bars of equal width.
-function binned(sizes, bars) {
-  const high = sizes.length ? sizes[sizes.length - 1][0] : 0;
-  const width = Math.max(1, Math.ceil(high / bars));
-  const weights = new Array(Math.max(1, Math.ceil(high / width))).fill(0);
-  for (const [size, weight] of sizes) weights[Math.ceil(size / width) - 1] += weight;
-  return {width, weights};
-}
-const kHeight = 190, kBottom = 24, kTop = 10;
-function histogram(sizes, label, marks = []) {
-  const kWidth = Math.min(540, innerWidth - 60);  // keeps the size of the text on a phone
-  const {width, weights} = binned(sizes, 48);
-  const end = width * weights.length, all = weights.reduce((a, b) => a + b, 0), high = Math.max(...weights);
-  const svg = shape('svg', {class: 'chart', viewBox: `0 0 ${kWidth} ${kHeight}`, role: 'img', 'aria-label': label});
-  const x = size => 2 + (kWidth - 4) * size / end, base = kHeight - kBottom;
-  weights.forEach((weight, i) => {
-    const height = weight ? Math.max(1, (base - kTop) * weight / high) : 0;
-    const bar = shape('rect', {x: x(i * width) + .5, y: base - height, width: Math.max(1, x(width) - x(0) - 1), height,
-                               fill: 'var(--main)'});
-    bar.append(shape('title', {}, `${i * width + 1} to ${(i + 1) * width} tokens: ${percent(weight / all)}`));
-    svg.append(bar);
-  });
-  for (const mark of marks.filter(m => m <= end)) {
-    svg.append(shape('line', {x1: x(mark), x2: x(mark), y1: 0, y2: base, stroke: 'var(--third)', 'stroke-dasharray': '2 3'}));
-  }
-  svg.append(shape('line', {x1: 0, x2: kWidth, y1: base, y2: base, stroke: 'var(--soft)'}));
-  for (const [at, anchor] of [[0, 'start'], [end / 2, 'middle'], [end, 'end']]) {
-    svg.append(shape('text', {x: x(at), y: kHeight - 6, 'text-anchor': anchor}, count(at) + (at ? '' : ' tokens')));
-  }
-  return svg;
-}
-// Draws lengths between the capacities of the ladder over time, and padding efficiency below them.
-function band({ladders, stretches}) {
-  const kWidth = Math.min(1130, innerWidth - 60), kLadder = 130, kBars = 40, kEnd = kLadder + 14 + kBars;
-  const first = stretches[0].begin, high = Math.max(...ladders.flat());
-  const svg = shape('svg', {class: 'chart', viewBox: `0 0 ${kWidth} ${kEnd + 20}`, role: 'img',
-                            'aria-label': 'ladder, lengths and efficiency over the last hours'});
-  const x = past => kWidth - kWidth * past / Math.max(first, 1e-9);
-  const y = tokens => kLadder - (kLadder - 8) * Math.log2(Math.min(Math.max(tokens, 1), high)) / Math.max(Math.log2(high), 1);
-  const area = [[], [], []];
-  for (const each of stretches) {
-    const left = x(each.begin), width = Math.max(x(each.end) - left, .5);
-    const tokens = ladders[each.ladder].map(size => `M${left.toFixed(1)} ${y(size).toFixed(1)}h${width.toFixed(1)}`);
-    svg.append(shape('path', {d: tokens.join(''), fill: 'none', stroke: 'var(--third)', opacity: .6}));
-    if (each.lengths[0]) {
-      each.lengths.forEach((size, i) => area[i].push(...[left, left + width].map(at => `${at.toFixed(1)} ${y(size).toFixed(1)}`)));
-    }
-    if (!each.batches) continue;
-    const share = each.useful_tokens / each.bucket_tokens;
-    const bar = shape('rect', {x: left, width, y: kEnd - kBars * share, height: kBars * share, fill: 'var(--main)'});
-    bar.append(shape('title', {}, `${ago(each.end)}: padding efficiency ${percent(share)}, executed ` +
-        `${percent(each.useful_tokens / each.computed_tokens)}, ${count(each.batches)} batches`));
-    svg.append(bar);
-  }
-  if (area[0].length) {
-    svg.append(shape('path', {d: `M${area[2].join('L')}L${[...area[0]].reverse().join('L')}Z`, fill: 'var(--second)', opacity: .35}),
-               shape('path', {d: `M${area[1].join('L')}`, fill: 'none', stroke: 'var(--second)', 'stroke-width': 2}));
-  }
-  svg.append(shape('line', {x1: 0, x2: kWidth, y1: kEnd, y2: kEnd, stroke: 'var(--soft)'}),
-             shape('text', {x: 0, y: kEnd + 16}, ago(first)),
-             shape('text', {x: kWidth, y: kEnd + 16, 'text-anchor': 'end'}, 'now'));
-  return svg;
 }
 function historyCard({history}) {
   if (!history.stretches.length) return card('whole', 'The last hours', 'Nothing was recorded yet.');
@@ -341,54 +190,10 @@ function cards(model) {
   return [
     ladderCard(model),
     historyCard(model),
-    sizesCard('Tokens by the size of their step batch', 'decayed; dotted: the capacities of the ladder', carried, capacities),
-    sizesCard('Lengths of sequences', 'of arriving prompts, decayed', model.lengths),
+    sizesCard('Tokens by the size of their step batch', `decayed; dotted: the capacities of the ladder; entropy ${short(model.entropy_bits)} bits`,
+              carried, capacities),
+    sizesCard('Lengths of sequences', `of arriving prompts, decayed; entropy ${short(model.length_entropy_bits)} bits`, model.lengths),
     latencyCard(model), queueCard(model), generationCard(model),
     decisionsCard(model),
     element('div', {class: 'third column'}, reviewCard(model), memoryCard(model))];
 }
-
-// ---- the page ----
-function showDaemon({version, phase, uptime, device, profile, policy, strategy}) {
-  byId('phase').className = `phase ${phase}`;
-  byId('phase').textContent = phase;
-  byId('daemon').textContent = [version, device, profile, `${policy}, ${strategy} ladder`, `up ${age(uptime)}`].join(' · ');
-}
-function showChoice(models) {
-  const same = byId('models').children.length === models.length &&
-      models.every((model, i) => byId('models').children[i].dataset.key === keyOf(model));
-  if (!same) {
-    byId('models').replaceChildren(...models.map(model => {
-      const button = element('button', {type: 'button', 'data-key': keyOf(model)}, `${model.name} version ${model.version}`);
-      button.addEventListener('click', () => { chosen = keyOf(model); show(latest); });
-      return button;
-    }));
-  }
-  for (const button of byId('models').children) button.setAttribute('aria-pressed', String(button.dataset.key === chosen));
-}
-let latest = null;
-function show(status) {
-  latest = status;
-  showDaemon(status.daemon);
-  const model = status.models.find(m => keyOf(m) === chosen) || status.models[0];
-  chosen = model ? keyOf(model) : null;
-  showChoice(status.models);
-  byId('tiles').replaceChildren(...(model ? tiles(model) : []));
-  byId('cards').replaceChildren(...(model ? cards(model) : [card('whole', 'No model is ready yet', 'Models appear when they are loaded and warm.')]));
-}
-async function renew() {
-  try {
-    const answer = await fetch('status.json', {signal: AbortSignal.timeout(5 * kPeriodMs)});
-    if (!answer.ok) throw new Error(`status ${answer.status}`);
-    const status = await answer.json();
-    remember(status);
-    show(status);
-    document.body.classList.remove('stale');
-  } catch (error) {
-    document.body.classList.add('stale');
-    byId('phase').className = 'phase lost';
-    byId('phase').textContent = 'no answer';
-  }
-  setTimeout(renew, kPeriodMs);
-}
-renew();

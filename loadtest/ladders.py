@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Chooses ladders of a served model while it is under load, and counts what calls notice of it.
+
+Records the answers to all requests of an open loop, then sends the same load again and sets one
+strategy after the other meanwhile (`sluice ladder set`). Every answer must be there, and must have
+the bits that were recorded.
+"""
+
+import argparse
+import itertools
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+from ready import Daemon
+
+CHOICES = (
+    ("--strategy", "geometric", "--ratio", "2"),
+    ("--strategy", "fixed", "--fixed-tokens", "24,100,1000"),
+    ("--strategy", "memory_optimal"),
+    ("--strategy", "hardware_aware", "--max-buckets", "8"),
+    ("--strategy", "fixed", "--fixed-tokens", "4096"),
+    ("--strategy", "adaptive", "--whole-tiles", "true"),
+)
+
+
+def load(options, daemon, seconds, *more):
+    return subprocess.Popen(
+        [options.sluice_load, "run", "--server", daemon.grpc, "--model", "m", "--rate",
+         str(options.rate), "--lengths", options.lengths, "--max-tokens", str(options.tokens),
+         "--outputs", "prompt_logprobs", "--duration", str(seconds), "--warm-up", "0", "--seed",
+         "7", "--quiet", *more], stderr=subprocess.PIPE, text=True)
+
+
+def finish(running):
+    _, errors = running.communicate()
+    if running.returncode > 1:
+        sys.exit(f"ladders.py: {errors}")
+
+
+def choose(options, daemon, choice):
+    begin = time.monotonic()
+    set_ = subprocess.run(
+        [options.sluice, "ladder", "set", "m", *choice, "--server", daemon.grpc, "--json"],
+        capture_output=True, text=True)
+    if set_.returncode != 0:
+        sys.exit(f"ladders.py: {' '.join(choice)}: {set_.stderr}")
+    answer = json.loads(set_.stdout)
+    return {"choice": " ".join(choice), "seconds": time.monotonic() - begin,
+            "changed": answer.get("changed", False), "buckets": len(answer["after"])}
+
+
+def measure(options):
+    with tempfile.TemporaryDirectory() as scratch:
+        book, out = pathlib.Path(scratch, "answers"), pathlib.Path(scratch, "load.json")
+        daemon = Daemon(options.sluiced, options.model, "--server.admin.on-grpc-address=true")
+        try:
+            finish(load(options, daemon, options.seconds, "--record", str(book)))
+            running = load(options, daemon, options.seconds, "--check", str(book), "--out",
+                           str(out))
+            choices = []
+            for choice in itertools.cycle(CHOICES):
+                if running.poll() is not None:
+                    break
+                choices.append(choose(options, daemon, choice))
+            finish(running)
+        finally:
+            daemon.stop()
+        report = json.loads(out.read_text())
+    phase = report["phases"][0]
+    return {"benchmark": "ladders", "commit": report["commit"], "host": report["host"],
+            "rate": options.rate, "lengths": options.lengths, "tokens": options.tokens,
+            "seconds": options.seconds, "outcomes": phase["outcomes"],
+            "p50_ms": phase["latency_ms"]["p50"], "p99_ms": phase["latency_ms"]["p99"],
+            "choices": choices}
+
+
+def table(options, figures):
+    outcomes = figures["outcomes"]
+    changed = [each for each in figures["choices"] if each["changed"]]
+    return "\n".join([
+        "# Ladders that are chosen under load", "",
+        f"{options.label}. {options.rate} calls a second for {options.seconds} s, lengths "
+        f"{options.lengths}, each scores its prompt and generates {options.tokens} tokens; "
+        "meanwhile one strategy after the other is set. The same calls were sent before, and their "
+        "answers recorded.", "",
+        "| calls | not answered | answers that differ | choices | that changed the ladder | "
+        "longest choice | p50, p99 |", "|---|---|---|---|---|---|---|",
+        f"| {sum(outcomes.values())} | "
+        f"{sum(count for kind, count in outcomes.items() if kind not in ('ok', 'wrong'))} | "
+        f"{outcomes['wrong']} | {len(figures['choices'])} | {len(changed)} | "
+        f"{max(each['seconds'] for each in figures['choices']):.2f} s | "
+        f"{figures['p50_ms']:.1f}, {figures['p99_ms']:.1f} ms |", ""])
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="models/demo")
+    parser.add_argument("--sluiced", default="build/release/server/sluiced")
+    parser.add_argument("--sluice", default="build/release/client/sluice")
+    parser.add_argument("--sluice-load", default="build/release/loadtest/load/sluice-load")
+    parser.add_argument("--rate", type=float, default=100, help="calls a second")
+    parser.add_argument("--lengths", default="uniform:2:200", help="as sluice-load reads them")
+    parser.add_argument("--tokens", type=int, default=4, help="that each call generates")
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--label", default="A machine", help="what the table calls the machine")
+    parser.add_argument("--out", help="write the figures to this file")
+    parser.add_argument("--table", help="write them as Markdown to this file")
+    options = parser.parse_args()
+    figures = measure(options)
+    if options.out:
+        pathlib.Path(options.out).write_text(json.dumps(figures, indent=1) + "\n")
+    text = table(options, figures)
+    if options.table:
+        pathlib.Path(options.table).write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

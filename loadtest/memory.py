@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Compares the memory that a daemon's account names with what its process takes.
+
+Starts a daemon for each limit of KV pages, sends it prompts of its longest sequences until pages
+had to be evicted, so that the limit is reached, and reads its metrics. What the process takes
+beyond a daemon that serves the small demo model is held against what the account names beyond it.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+
+from ready import Daemon
+
+USES = ("weights", "plans", "activations", "kv")
+MIB = 1 << 20
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def readings(daemon):
+    account = {use: daemon.metric("sluice_device_memory_bytes", f'state="{use}"') for use in USES}
+    return {"account": account, "resident": daemon.metric("sluice_memory_bytes", 'use="all"'),
+            "evicted": daemon.metric("sluice_kv_pages_evicted_total")}
+
+
+def send(options, daemon, length, seed):
+    ended = subprocess.run(
+        [options.sluice_load, "run", "--server", daemon.grpc, "--model", "m", "--concurrency", "4",
+         "--lengths", f"fixed:{length}", "--max-tokens", "1", "--duration", "2", "--warm-up", "0",
+         "--variants", "64", "--seed", str(seed), "--quiet"], capture_output=True, text=True)
+    if ended.returncode > 1:
+        sys.exit(f"memory.py: {ended.stderr}")
+
+
+def fill(options, directory, kv, most_rounds=100):
+    """Returns the readings of a daemon whose pages are full."""
+    positions = json.loads((pathlib.Path(directory) / "config.json").read_text())[
+        "max_position_embeddings"]
+    daemon = Daemon(options.sluiced, directory, f"--engine.kv.memory-bytes={kv}")
+    try:
+        for seed in range(most_rounds):
+            send(options, daemon, positions - 1, seed)
+            read = readings(daemon)
+            if read["evicted"] > 0:
+                return read
+    finally:
+        daemon.stop()
+    sys.exit(f"memory.py: pages of {kv} stay free")
+
+
+def table(options, base, rows):
+    lines = [
+        "# The account of memory, and what the process takes", "",
+        f"{options.label}. A daemon whose KV pages are full, and what it takes beyond one with the "
+        "demo model, whose pages are full as well: resident memory without mapped files "
+        "(`sluice_memory_bytes{use=\"all\"}`). In MiB.", "",
+        "| model | limit of KV pages | weights | activations | plans | KV | account | resident | "
+        "account / resident |", "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        account = row["full"]["account"]
+        named = sum(account.values()) - sum(base["account"].values())
+        taken = row["full"]["resident"] - base["resident"]
+        uses = " | ".join(f"{account[use] / MIB:.1f}"
+                          for use in ("weights", "activations", "plans", "kv"))
+        lines.append(f"| {row['model']} | {row['kv']} | {uses} | {named / MIB:.1f} | "
+                     f"{taken / MIB:.1f} | {named / taken:.3f} |")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", action="append", required=True,
+                        help="NAME=DIRECTORY; may repeat")
+    parser.add_argument("--kv", action="append", required=True,
+                        help="a limit of KV pages, such as 256MiB; may repeat")
+    parser.add_argument("--sluiced", default="build/release/server/sluiced")
+    parser.add_argument("--sluice-load", default="build/release/loadtest/load/sluice-load")
+    parser.add_argument("--label", default="A machine", help="what the table calls the machine")
+    parser.add_argument("--out", help="write the figures to this file")
+    parser.add_argument("--table", help="write them as Markdown to this file")
+    options = parser.parse_args()
+    base = fill(options, ROOT / "models" / "demo", "32MiB")
+    rows = []
+    for model in options.model:
+        name, directory = model.split("=", 1)
+        rows += [{"model": name, "kv": kv, "full": fill(options, directory, kv)}
+                 for kv in options.kv]
+    if options.out:
+        report = {"benchmark": "memory", "base": base, "models": rows}
+        pathlib.Path(options.out).write_text(json.dumps(report, indent=1) + "\n")
+    text = table(options, base, rows)
+    if options.table:
+        pathlib.Path(options.table).write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
