@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -63,6 +64,16 @@ class Memory {
           << "ticket " << sequence.waiting.ticket << " at " << p;
     }
   }
+  // Copies the tail with which the sequence begins, if that is its next step.
+  bool CopyTail(const Sequence& sequence) {
+    const SequencePages& kv = sequence.kv;
+    if (kv.copied_from < 0 || sequence.waiting.first_position != kv.shared) return false;
+    const size_t tail = static_cast<size_t>(kv.shared) % page_tokens_;
+    const size_t to = static_cast<size_t>(kv.ids[static_cast<size_t>(kv.shared) / page_tokens_]);
+    std::copy_n(slots_.begin() + static_cast<size_t>(kv.copied_from) * page_tokens_, tail,
+                slots_.begin() + to * page_tokens_);
+    return true;
+  }
   void Compute(const Sequence& sequence) {
     const auto first = static_cast<size_t>(sequence.waiting.first_position);
     for (size_t p = first; p < first + static_cast<size_t>(sequence.waiting.tokens); ++p) {
@@ -118,7 +129,7 @@ struct Load {
 // Counts of events over all runs. An event that never happened was not tested.
 struct Coverage {
   int64_t preemptions = 0, reused = 0, evicted = 0, removed = 0, cancelled = 0, failed = 0,
-          ahead = 0, continued_ahead = 0, given_back = 0;
+          ahead = 0, continued_ahead = 0, given_back = 0, copied = 0;
 };
 
 class Simulation {
@@ -183,6 +194,7 @@ class Simulation {
     sequence.sampled_end = sequence.to_draw > 0;
     sequence.reuse = !OneIn(4);
     sequence.scored = !sequence.reuse && OneIn(2);
+    if (!OneIn(4)) sequence.kv.shared = std::min(shared, prompt - 1);
     sequence.arrived_at = steps_;
     const int32_t total = prompt + sequence.to_draw;
     const int64_t alone = total / limits_.chunk_tokens + 1 + sequence.to_draw;
@@ -272,6 +284,9 @@ class Simulation {
     if (!was_ahead) CheckBudget(decision, batch_);
     CheckNobodyStarves(was_ahead ? steps_ - 1 : steps_);
     for (WaitingSequence* sequence : batch_) {
+      if (memory_.CopyTail(*Own(sequence))) ++coverage_.copied;
+    }
+    for (WaitingSequence* sequence : batch_) {
       if (!Own(sequence)->is_void) memory_.ExpectComputed(*Own(sequence));
     }
     for (WaitingSequence* sequence : batch_) {
@@ -322,6 +337,7 @@ class Simulation {
   // that sequences that wait to begin hold no pages.
   void CheckPages() {
     std::map<int32_t, int32_t> holders;
+    std::set<int32_t> copied;
     for (const Sequence& sequence : live_) {
       const std::span<const int32_t> ids = sequence.kv.ids;
       for (const int32_t page : ids.subspan(sequence.kv.released)) ++holders[page];
@@ -332,10 +348,15 @@ class Simulation {
         ASSERT_EQ(sequence.kv.released, std::max(first, 0) / load_.paged.page_tokens);
       }
       coverage_.given_back += sequence.kv.released;
+      if (sequence.kv.copied_from >= 0) {
+        ASSERT_TRUE(sequence.in_step);
+        copied.insert(sequence.kv.copied_from);
+      }
       ASSERT_TRUE(sequence.waiting.running || sequence.in_step || sequence.kv.ids.empty());
     }
-    ASSERT_EQ(scheduler_.kv().available() + static_cast<int32_t>(holders.size()),
-              load_.paged.pages);
+    int32_t held = static_cast<int32_t>(holders.size());
+    for (const int32_t page : copied) held += holders.contains(page) ? 0 : 1;
+    ASSERT_EQ(scheduler_.kv().available() + held, load_.paged.pages);
     for (const Sequence& sequence : live_) {
       ASSERT_TRUE(sequence.reuse || sequence.kv.published == 0);
       ASSERT_LE(sequence.kv.published * load_.paged.page_tokens, sequence.waiting.first_position);
@@ -441,7 +462,7 @@ class Simulation {
 
 TEST(GenerationProperty, EverySequenceEndsAndEveryPageIsRight) {
   Coverage coverage;
-  for (uint64_t seed = 1; seed <= 500; ++seed) {
+  for (uint64_t seed = 1; seed <= 1500; ++seed) {
     SCOPED_TRACE(seed);
     Simulation(seed, &coverage).Run();
     if (HasFailure()) return;
@@ -455,6 +476,7 @@ TEST(GenerationProperty, EverySequenceEndsAndEveryPageIsRight) {
   EXPECT_GT(coverage.ahead, 100);
   EXPECT_GT(coverage.continued_ahead, 1000);
   EXPECT_GT(coverage.given_back, 1000);
+  EXPECT_GT(coverage.copied, 200);
 }
 
 }  // namespace
