@@ -172,7 +172,8 @@ def gpt2(d: Draw) -> dict:
     heads = d(2, 4)
     return {"vocab_size": d(41, 48), "n_embd": heads * d(6, 8), "n_layer": d(2, 3),
             "n_head": heads, "n_inner": d(None, 20), "n_positions": 40,
-            "activation_function": d("gelu_new", "relu"), "layer_norm_epsilon": d(1e-5, 1e-6)}
+            "activation_function": d("gelu_new", "relu"), "layer_norm_epsilon": d(1e-5, 1e-6),
+            "bos_token_id": 2, "eos_token_id": 3}
 
 
 def qwen2(d: Draw) -> dict:
