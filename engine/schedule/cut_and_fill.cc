@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "base/check.h"
 #include "engine/schedule/step_shape.h"
 #include "engine/schedule/waiting.h"
 
@@ -40,7 +41,12 @@ BatchDecision CutAndFill::Form(const SequenceQueue& queue, const FormerInputs& i
 
   TrialBatch* best = Best(inputs, now, queue.EarliestDeadline() <= urgent_until);
   if (best == nullptr) best = Best(inputs, now, false);
-  if (best == nullptr) return {};  // the sequences of a running step hold the pages
+  if (best == nullptr) {  // the sequences of a running step hold pages that the others need
+    queue.Front(1, batch);
+    SLUICE_CHECK(candidates_.budget().Fits(*batch->front()));
+    batch->clear();
+    return {};
+  }
   Assemble(queue, best, batch);
 
   BatchDecision launch{.launch = true, .size = best->size, .bucket = best->bucket};
