@@ -230,8 +230,8 @@ PagedScheduler::NextStep PagedScheduler::Begin(PagedSequence* sequence) const {
   KvCache::Prefix& found = sequence->found;
   const bool has_room = kv_.PagesFor(std::ssize(sequence->history)) < kv_.pages();
   if (sequence->reuse) {
-    found = kv_.Find(sequence->history, sequence->kv.root, found,
-                     has_room ? sequence->kv.shared : 0);
+    found =
+        kv_.Find(sequence->history, sequence->kv.root, found, has_room ? sequence->kv.shared : 0);
   }
   return StepFrom(kv_.TokensOf(found), found, *sequence);
 }

@@ -1,4 +1,4 @@
-// Copies of the first positions of KV pages, with which sequences begin that share a part of a page.
+// Copies of the first positions of KV pages, for sequences that share a part of a page.
 #pragma once
 
 #include <cstdint>

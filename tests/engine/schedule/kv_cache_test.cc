@@ -371,8 +371,8 @@ class ModelTest {
     }
   }
 
-  // Returns the number of tokens and of idle pages found for each probe. Looks both from scratch and
-  // from the prefix that was found before.
+  // Returns the number of tokens and of idle pages found for each probe. Looks both from scratch
+  // and from the prefix that was found before.
   std::vector<std::pair<int32_t, int32_t>> Probe() {
     std::vector<std::pair<int32_t, int32_t>> answers;
     found_.resize(probes_.size());
