@@ -77,8 +77,8 @@ def main():
     (mine, _), (theirs, similar) = nearest(got), nearest(want)
     rows = np.arange(len(texts))
     others = int((similar[rows, theirs] - similar[rows, mine] > 4 * options.tolerance).sum())
-    print(f"{len(texts)} texts, {want.shape[1]} values each: the largest difference is {worst:.2g}, "
-          f"{others} have another nearest text")
+    print(f"{len(texts)} texts, {want.shape[1]} values each: the largest difference is "
+          f"{worst:.2g}, {others} have another nearest text")
     if worst > options.tolerance or others > 0:
         sys.exit("compare_sentences.py: the embeddings differ")
 
