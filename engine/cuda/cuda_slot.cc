@@ -44,7 +44,8 @@ CudaSlot<T>::CudaSlot(const Owner& owner, const Bucket& largest, int32_t pages,
                       std::shared_ptr<SlotRegistry<T>> registry)
     : owner_(owner),
       largest_(largest),
-      layers_(owner.model.config.kv_layers()),
+      layers_(owner.model.config.layers),
+      kv_layers_(owner.model.config.kv_layers()),
       kv_heads_(owner.model.config.kv_heads),
       head_dim_(owner.model.config.head_dim),
       heads_(owner.model.config.heads),
@@ -148,7 +149,7 @@ StepPlace<T> CudaSlot<T>::Place(const StepLayout& layout, const Bucket& bucket) 
                         {},
                         head_ == nullptr ? nullptr : head_->outcomes()};
   const int64_t half = int64_t{pages_} * kv_heads_ * kPageTokens * head_dim_;
-  for (int32_t layer = 0; layer < layers_; ++layer) {
+  for (int32_t layer = 0; layer < kv_layers_; ++layer) {
     T* k = static_cast<T*>(kv_.get()) + 2 * layer * half;
     place.kv.push_back(KvLayer<T>{k, k + half, kv_heads_, head_dim_});
   }
@@ -238,7 +239,7 @@ void CudaSlot<T>::CopyPages(const Step& step) {
   const StepPlace<T> place = Place(*step.layout, *step.bucket);
   kernels::cuda::CopyPages<T>(
       *stream_, {.kv = static_cast<T*>(kv_.get()),
-                 .matrices = 2 * layers_,
+                 .matrices = 2 * kv_layers_,
                  .pages = pages_,
                  .kv_heads = kv_heads_,
                  .head_dim = head_dim_,
@@ -412,7 +413,7 @@ void CudaSlot<T>::Poison(const StepBatch& batch) {
   stream_->Fill(arena_.get(), kNaNBytes, arena_bytes_);
   T* kv = static_cast<T*>(kv_.get());  // [layers, 2, pages, kv_heads] of [kPageTokens, head_dim]
   const auto fill = [&](int32_t page, int32_t live) {
-    for (int64_t half = 0; half < int64_t{2} * layers_; ++half) {
+    for (int64_t half = 0; half < int64_t{2} * kv_layers_; ++half) {
       for (int64_t head = 0; head < kv_heads_; ++head) {
         T* tokens = kv + ((half * pages_ + page) * kv_heads_ + head) * kPageTokens * head_dim_;
         stream_->Fill(tokens + int64_t{live} * head_dim_, kNaNBytes,

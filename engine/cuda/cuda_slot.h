@@ -131,7 +131,8 @@ class CudaSlot final : public Slot {
 
   const Owner owner_;
   const Bucket largest_;
-  const int32_t layers_;  // with keys and values
+  const int32_t layers_;
+  const int32_t kv_layers_;  // those with keys and values
   const int32_t kv_heads_, head_dim_, heads_, pages_;
   const std::vector<bool> xsa_layers_;
   std::shared_ptr<SlotRegistry<T>> registry_;
