@@ -35,6 +35,7 @@ StepBatch::StepBatch(int32_t max_tokens, int32_t max_sequences, int32_t max_posi
   pages_.reserve(size_t{1} * max_sequences * CeilDiv(max_positions, page_tokens));
   sequences_.reserve(max_sequences);
   offsets_.reserve(max_sequences);
+  page_copies_.reserve(max_sequences);
   sampled_.reserve(max_tokens + max_sequences);
   sampled_rows_.reserve(max_tokens + max_sequences);
   states_.reserve(max_tokens + max_sequences);
@@ -50,6 +51,7 @@ void StepBatch::Assign(std::span<const StepSequence> sequences, std::span<const 
   sequences_.clear();
   offsets_.clear();
   pages_.clear();
+  page_copies_.clear();
   tokens_ = 0;
   max_context_ = 0;
   end_position_ = 0;
@@ -84,6 +86,13 @@ void StepBatch::Place(const StepSequence& sequence) {
   sequences_.push_back({sequence.first_position, sequence.count, tokens_, pages_offset});
   offsets_.push_back(sequence.position_offset);
   pages_.insert(pages_.end(), sequence.pages, sequence.pages + pages);
+  if (sequence.copied_page >= 0) {
+    const int32_t copied = sequence.first_position % page_tokens_;
+    SLUICE_CHECK(copied > 0);
+    page_copies_.push_back({.from = sequence.copied_page,
+                            .to = sequence.pages[sequence.first_position / page_tokens_],
+                            .positions = copied});
+  }
   tokens_ += sequence.count;
   max_context_ = std::max(max_context_, context);
   end_position_ =

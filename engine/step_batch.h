@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/bucket.h"
+#include "kernels/page_copy.h"
 #include "kernels/row_group.h"
 #include "kernels/sampling.h"
 
@@ -34,6 +35,9 @@ struct StepSequence {
   // before, of the same slot, draws it. It is then not read from `tokens`. Requires a backend that
   // runs steps ahead.
   int32_t drawn_by = -1;
+  // If not negative, positions [0, first_position % page_tokens) of this page are copied to the
+  // page of first_position before the step, which needs them there.
+  int32_t copied_page = -1;
 };
 
 // A row whose logits are wanted. Results are written to storage of the caller, which outlives the
@@ -146,6 +150,8 @@ class StepBatch {
   std::span<const Sequence> sequences() const { return sequences_; }
   std::span<const int32_t> sequence_rows() const { return sequence_rows_; }
   std::span<const int32_t> pages() const { return pages_; }
+  // The copies that precede the step. No page is both copied from and copied to.
+  std::span<const kernels::PageCopy> page_copies() const { return page_copies_; }
   // The rows to sample or score, and their row indices.
   std::span<const SampledRow> sampled() const { return sampled_; }
   std::span<const int32_t> sampled_rows() const { return sampled_rows_; }
@@ -186,6 +192,7 @@ class StepBatch {
   std::vector<int32_t> token_ids_, types_, positions_, kv_slots_, sequence_rows_, pages_,
       sampled_rows_;
   std::vector<int32_t> offsets_;  // per sequence
+  std::vector<kernels::PageCopy> page_copies_;
   std::vector<float> inputs_;
   std::vector<kernels::RowGroup> groups_;
   std::vector<Sequence> sequences_;

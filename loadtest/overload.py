@@ -31,13 +31,13 @@ def free_port():
 
 
 class Daemon:
-    def __init__(self, sluiced, model):
+    def __init__(self, sluiced, model, prefix_reuse=False):
         self.grpc, self.http = (f"127.0.0.1:{free_port()}" for _ in range(2))
         self.process = subprocess.Popen(
             [sluiced, "--model", f"demo={model}", "--server.grpc.address", self.grpc,
              "--server.metrics.address", self.http, "--server.admin.address=",
-             # Otherwise the prefixes of earlier phases would make a load easier.
-             "--engine.kv.prefix-reuse=false"],
+             # Prefixes of earlier phases would make a load easier.
+             f"--engine.kv.prefix-reuse={str(prefix_reuse).lower()}"],
             stdout=subprocess.DEVNULL)
         give_up = time.monotonic() + 120
         while not self.ready():

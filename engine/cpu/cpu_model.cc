@@ -152,6 +152,7 @@ void CpuModel::Start(const Plan& plan, Slot& slot, const StepBatch& batch) const
 StepRun CpuModel::Begin(Slot& slot) const {
   auto& cpu_slot = static_cast<CpuSlot&>(slot);
   if (poison_) cpu_slot.Poison();
+  cpu_slot.CopyPages(context_.pool);
   return {context_, cpu_slot.batch(), static_cast<const CpuPlan&>(cpu_slot.plan()).layout(),
           cpu_slot};
 }

@@ -19,7 +19,7 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 }  // namespace
 
 int64_t CpuSlot::PageBytes(const ModelConfig& config) {
-  return 2 * config.layers * config.kv_heads * config.head_dim * kPageTokens * kSizeOf<float>;
+  return 2 * config.kv_layers() * config.kv_heads * config.head_dim * kPageTokens * kSizeOf<float>;
 }
 
 absl::StatusOr<std::unique_ptr<CpuSlot>> CpuSlot::Create(const ModelConfig& config,
@@ -35,7 +35,7 @@ absl::StatusOr<std::unique_ptr<CpuSlot>> CpuSlot::Create(const ModelConfig& conf
 CpuSlot::CpuSlot(const ModelConfig& config, const Bucket& largest, int32_t pages, FloatBuffer arena,
                  FloatBuffer kv)
     : largest_(largest),
-      layers_(config.layers),
+      layers_(config.kv_layers()),
       kv_heads_(config.kv_heads),
       head_dim_(config.head_dim),
       pages_(pages),
@@ -69,6 +69,7 @@ void CpuSlot::Bind(const Plan* plan, int64_t arena_floats, const StepBatch& batc
   plan_ = plan;
   batch_ = &batch;
   for (int32_t page : batch.pages()) SLUICE_CHECK(page >= 0 && page < pages_);
+  for (const kernels::PageCopy& copy : batch.page_copies()) SLUICE_CHECK(copy.from < pages_);
   sequences_.clear();
   for (const StepBatch::Sequence& sequence : batch.sequences()) {
     sequences_.push_back({sequence.first_position, sequence.count,
@@ -88,6 +89,34 @@ void CpuSlot::Poison() {
         PoisonPage(kv_layer(layer), sequence.pages[i], live);
       }
     }
+  }
+  for (const kernels::PageCopy& copy : batch_->page_copies()) {
+    for (int32_t layer = 0; layer < layers_; ++layer) PoisonPage(kv_layer(layer), copy.to, 0);
+  }
+}
+
+void CpuSlot::CopyPages(kernels::ThreadPool* pool) const {
+  const std::span<const kernels::PageCopy> copies = batch_->page_copies();
+  if (copies.empty()) return;
+  pool->ParallelFor(std::ssize(copies) * layers_, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      CopyPage(kv_layer(static_cast<int32_t>(i % layers_)), copies[i / layers_]);
+    }
+  });
+}
+
+void CpuSlot::CopyPage(const kernels::KvLayer& kv, const kernels::PageCopy& copy) const {
+  const float* k = kv.k + copy.from * kv.page_floats();  // [kv_heads, head_dim, kPageTokens]
+  float* k_to = kv.k + copy.to * kv.page_floats();
+  for (int32_t i = 0; i < kv_heads_ * head_dim_; ++i) {
+    std::copy_n(k + i * kPageTokens, copy.positions, k_to + i * kPageTokens);
+  }
+  const float* v = kv.v + copy.from * kv.page_floats();  // [kv_heads, kPageTokens, head_dim]
+  float* v_to = kv.v + copy.to * kv.page_floats();
+  const int64_t head_floats = int64_t{kPageTokens} * head_dim_;
+  for (int32_t head = 0; head < kv_heads_; ++head) {
+    std::copy_n(v + head * head_floats, int64_t{copy.positions} * head_dim_,
+                v_to + head * head_floats);
   }
 }
 

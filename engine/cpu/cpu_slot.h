@@ -13,6 +13,7 @@
 #include "engine/model/config.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/kv_cache.h"
+#include "kernels/cpu/thread_pool.h"
 
 namespace sluice {
 
@@ -47,6 +48,8 @@ class CpuSlot final : public Slot {
   // the batch all positions that earlier steps did not write. Other pages may belong to other
   // sequences.
   void Poison();
+  // Makes the page copies of the bound batch.
+  void CopyPages(kernels::ThreadPool* pool) const;
 
  private:
   CpuSlot(const ModelConfig& config, const Bucket& largest, int32_t pages, FloatBuffer arena,
@@ -54,9 +57,10 @@ class CpuSlot final : public Slot {
 
   void Hold(int64_t floats);
   void PoisonPage(const kernels::KvLayer& kv, int32_t page, int32_t live) const;
+  void CopyPage(const kernels::KvLayer& kv, const kernels::PageCopy& copy) const;
 
   Bucket largest_;
-  int32_t layers_;
+  int32_t layers_;  // with keys and values
   int32_t kv_heads_;
   int32_t head_dim_;
   int32_t pages_;

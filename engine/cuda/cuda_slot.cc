@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/size_of.h"
 #include "base/status_macros.h"
+#include "kernels/cuda/copy_pages.h"
 #include "kernels/cuda/pool.h"
 
 namespace sluice {
@@ -44,6 +45,7 @@ CudaSlot<T>::CudaSlot(const Owner& owner, const Bucket& largest, int32_t pages,
     : owner_(owner),
       largest_(largest),
       layers_(owner.model.config.layers),
+      kv_layers_(owner.model.config.kv_layers()),
       kv_heads_(owner.model.config.kv_heads),
       head_dim_(owner.model.config.head_dim),
       heads_(owner.model.config.heads),
@@ -86,7 +88,7 @@ absl::StatusOr<std::unique_ptr<CudaSlot<T>>> CudaSlot<T>::Create(
 
 template <typename T>
 int64_t CudaSlot<T>::PageBytes(const ModelConfig& config) {
-  return 2 * config.layers * config.kv_heads * config.head_dim * kPageTokens * kSizeOf<T>;
+  return 2 * config.kv_layers() * config.kv_heads * config.head_dim * kPageTokens * kSizeOf<T>;
 }
 
 template <typename T>
@@ -97,6 +99,7 @@ absl::Status CudaSlot<T>::Allocate(const StepLayout& layout) {
     SLUICE_ASSIGN_OR_RETURN(*made, owner_.device.CreateStream());
   }
   SLUICE_ASSIGN_OR_RETURN(arena_, owner_.device.Allocate(arena_bytes_));
+  if (kv_bytes_ == 0) return absl::OkStatus();
   SLUICE_ASSIGN_OR_RETURN(kv_, owner_.device.Allocate(kv_bytes_));
   return absl::OkStatus();
 }
@@ -146,7 +149,7 @@ StepPlace<T> CudaSlot<T>::Place(const StepLayout& layout, const Bucket& bucket) 
                         {},
                         head_ == nullptr ? nullptr : head_->outcomes()};
   const int64_t half = int64_t{pages_} * kv_heads_ * kPageTokens * head_dim_;
-  for (int32_t layer = 0; layer < layers_; ++layer) {
+  for (int32_t layer = 0; layer < kv_layers_; ++layer) {
     T* k = static_cast<T*>(kv_.get()) + 2 * layer * half;
     place.kv.push_back(KvLayer<T>{k, k + half, kv_heads_, head_dim_});
   }
@@ -157,6 +160,7 @@ template <typename T>
 void CudaSlot<T>::Start(const Step& step) {
   SLUICE_CHECK(under_way_ <= kStepsAhead);
   for (int32_t page : step.batch->pages()) SLUICE_CHECK(page >= 0 && page < pages_);
+  for (const kernels::PageCopy& copy : step.batch->page_copies()) SLUICE_CHECK(copy.from < pages_);
   SLUICE_CHECK(head_ != nullptr || step.batch->sampled().empty());
   StagedStep* const staged = under_way_ == 0 ? &Oldest() : &Behind();
   staged->step = step;
@@ -206,6 +210,7 @@ void CudaSlot<T>::Queue(StagedStep* staged) {
   const Step& step = staged->step;
   if (owner_.poison) Poison(*step.batch);
   QueueInput(staged);
+  CopyPages(step);
   if (step.graph != nullptr) {
     stream_->Run(*step.graph);
   } else {
@@ -224,6 +229,22 @@ void CudaSlot<T>::QueueInput(StagedStep* staged) {
   if (!staged->is_ahead) return stream_->CopyToDevice(input, staged->input.get(), bytes);
   stream_->Wait(*staged->sent);
   stream_->CopyOnDevice(input, staged->ahead.get(), bytes);
+}
+
+// Queues the copies of pages that precede the step, which few steps have.
+template <typename T>
+void CudaSlot<T>::CopyPages(const Step& step) {
+  const auto copies = static_cast<int32_t>(step.batch->page_copies().size());
+  if (copies == 0) return;
+  const StepPlace<T> place = Place(*step.layout, *step.bucket);
+  kernels::cuda::CopyPages<T>(
+      *stream_, {.kv = static_cast<T*>(kv_.get()),
+                 .matrices = 2 * kv_layers_,
+                 .pages = pages_,
+                 .kv_heads = kv_heads_,
+                 .head_dim = head_dim_,
+                 .copies = place.template at<const kernels::PageCopy>(step.layout->page_copies),
+                 .rows = {&place.counts().page_copies, copies}});
 }
 
 // Queues the head for the rows behind the answered ones.
@@ -392,7 +413,7 @@ void CudaSlot<T>::Poison(const StepBatch& batch) {
   stream_->Fill(arena_.get(), kNaNBytes, arena_bytes_);
   T* kv = static_cast<T*>(kv_.get());  // [layers, 2, pages, kv_heads] of [kPageTokens, head_dim]
   const auto fill = [&](int32_t page, int32_t live) {
-    for (int64_t half = 0; half < int64_t{2} * layers_; ++half) {
+    for (int64_t half = 0; half < int64_t{2} * kv_layers_; ++half) {
       for (int64_t head = 0; head < kv_heads_; ++head) {
         T* tokens = kv + ((half * pages_ + page) * kv_heads_ + head) * kPageTokens * head_dim_;
         stream_->Fill(tokens + int64_t{live} * head_dim_, kNaNBytes,
@@ -406,6 +427,7 @@ void CudaSlot<T>::Poison(const StepBatch& batch) {
       fill(batch.pages()[sequence.pages_offset + i], std::max(first - i * kPageTokens, 0));
     }
   }
+  for (const kernels::PageCopy& copy : batch.page_copies()) fill(copy.to, 0);
 }
 
 template class CudaSlot<float>;

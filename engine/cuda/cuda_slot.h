@@ -112,6 +112,7 @@ class CudaSlot final : public Slot {
   void SendAhead(StagedStep* staged);
   void Queue(StagedStep* staged);
   void QueueInput(StagedStep* staged);
+  void CopyPages(const Step& step);
   void QueueHead(StagedStep* staged);
   absl::Status AwaitAnswers(StagedStep* staged);
   void AwaitAll();  // all queued work, whether it fails or not
@@ -130,7 +131,9 @@ class CudaSlot final : public Slot {
 
   const Owner owner_;
   const Bucket largest_;
-  const int32_t layers_, kv_heads_, head_dim_, heads_, pages_;
+  const int32_t layers_;
+  const int32_t kv_layers_;  // those with keys and values
+  const int32_t kv_heads_, head_dim_, heads_, pages_;
   const std::vector<bool> xsa_layers_;
   std::shared_ptr<SlotRegistry<T>> registry_;
   int64_t id_ = -1;

@@ -81,6 +81,7 @@ StepLayout LayOutStep(const ModelConfig& config, const Graph& graph, const Bucke
   layout.kv_slots = take(tokens, kInt);
   layout.sequence_rows = take(tokens, kInt);
   layout.sequences = take(sequences, sizeof(AttentionSequence));
+  layout.page_copies = take(sequences, sizeof(kernels::PageCopy));
   layout.max_dense_tiles = kernels::cuda::MaxRowTiles(tokens, 1);
   layout.max_group_tiles = kernels::cuda::MaxRowTiles(tokens, tokens);
   layout.attention = {.q_heads = static_cast<int32_t>(config.heads),
@@ -122,6 +123,7 @@ void WriteInput(const StepBatch& batch, const StepLayout& layout, char* input) {
       .dense_tiles = kernels::cuda::CutIntoRowTiles({&all_rows, 1}, tiles_at(layout.dense_tiles)),
       .group_tiles = kernels::cuda::CutIntoRowTiles(batch.groups(), tiles_at(layout.group_tiles)),
       .wants_diagnostics = batch.xsa_cos_sim != nullptr || batch.xsa_proj_frac != nullptr,
+      .page_copies = static_cast<int32_t>(batch.page_copies().size()),
       .attention_tiles = kernels::cuda::CutIntoAttentionTiles(
           batch.sequences(), layout.attention,
           {reinterpret_cast<AttentionTile*>(at(layout.attention_tiles)),
@@ -139,6 +141,7 @@ void WriteInput(const StepBatch& batch, const StepLayout& layout, char* input) {
   Copy(batch.kv_slots(), at(layout.kv_slots));
   Copy(batch.sequence_rows(), at(layout.sequence_rows));
   Copy(batch.sequences(), at(layout.sequences));
+  Copy(batch.page_copies(), at(layout.page_copies));
   Copy(batch.inputs(), at(layout.inputs));
   Copy(batch.pages(), at(layout.pages));
 }

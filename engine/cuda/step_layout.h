@@ -19,6 +19,7 @@ struct StepCounts {
   int32_t dense_tiles;
   int32_t group_tiles;
   int32_t wants_diagnostics;  // of XSA, if not 0
+  int32_t page_copies;
   kernels::cuda::AttentionTileCounts attention_tiles;
   int32_t attention_taken;  // see AttentionTiles
 };
@@ -37,6 +38,7 @@ struct StepLayout {
   int64_t kv_slots;       // [tokens]
   int64_t sequence_rows;  // [tokens]
   int64_t sequences;      // [sequences]
+  int64_t page_copies;    // [sequences]
   // The tiles of dense layers, which have all rows in one group, those of position-wise layers, and
   // those of attention.
   int64_t dense_tiles;      // [max_dense_tiles]

@@ -320,6 +320,8 @@ struct ModelConfig {
 
   // Returns the length that every sequence must have, or 0.
   int64_t only_length() const { return mixer == MixerKind::kExchange ? max_positions : 0; }
+  // Returns the number of layers that keep keys and values.
+  int64_t kv_layers() const { return mixer == MixerKind::kExchange ? 0 : layers; }
   // Returns the number of rotated features of a head, or 0.
   int64_t rotary_dim() const;
   // Returns the window of a layer, or 0.

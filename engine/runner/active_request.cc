@@ -251,7 +251,7 @@ int32_t ActiveRequest::SharedTokens(int32_t page_tokens) const {
                                        first.history().begin() + shared);
     shared = differs.first - tokens.begin();
   }
-  shared -= shared % page_tokens;
+  if (shared < static_cast<size_t>(page_tokens)) return 0;
   const int64_t saved = static_cast<int64_t>(shared) * (std::ssize(rows) - 1);
   return 2 * saved >= std::ssize(request.tokens) ? static_cast<int32_t>(shared) : 0;
 }

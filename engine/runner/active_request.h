@@ -106,9 +106,9 @@ struct ActiveRequest {
   ActiveRequest& operator=(const ActiveRequest&) = delete;
 
   bool Wants(OutputMask output) const { return (request.outputs & output) != 0; }
-  // Returns the number of first tokens that all rows share in pages of `page_tokens`, if so many
-  // are worth a step of their own: at least half of the prompts' tokens need then not be computed.
-  // Else returns 0.
+  // Returns the number of first tokens that all rows share, if so many are worth a step of their
+  // own: at least half of the prompts' tokens need then not be computed, and they fill a page of
+  // `page_tokens`. Else returns 0.
   int32_t SharedTokens(int32_t page_tokens) const;
   // Makes its prompts reuse pages of its own caller alone, and of none if that is anonymous.
   void KeepPrefixesPrivate();

@@ -114,11 +114,14 @@ void ExecutionSlot::AddRow(const RequestRow& row, const Bucket& bucket) {
   } else if (row.sequence.kv.ids.empty()) {
     Place(row.sequence.history.data(), row.step_tokens());
   } else {
+    const SequencePages& kv = row.sequence.kv;
+    const bool copies = row.first_position() == kv.shared;  // if there is a page to copy
     sequences_.push_back({.first_position = row.first_position(),
                           .count = row.step_tokens(),
                           .tokens = row.sequence.history.data() + row.first_position(),
-                          .pages = row.sequence.kv.ids.data(),
-                          .drawn_by = row.sequence.drawing > 0 ? row.draw : -1});
+                          .pages = kv.ids.data(),
+                          .drawn_by = row.sequence.drawing > 0 ? row.draw : -1,
+                          .copied_page = copies ? kv.copied_from : -1});
   }
   Describe(row);
 }

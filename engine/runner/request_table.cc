@@ -24,8 +24,9 @@ void RequestTable::Hold(ActiveRequest* request) {
   if (!scheduler_->reuses_prefixes() || request->rows.size() == 1) return;
   request->held_until = request->SharedTokens(scheduler_->kv().page_tokens());
   if (request->held_until == 0) return;
-  for (RequestRow& row : std::span(request->rows).subspan(1)) {
-    row.state = RequestRow::State::kHeld;
+  for (RequestRow& row : request->rows) {
+    row.sequence.kv.shared = request->held_until;
+    if (row.index > 0) row.state = RequestRow::State::kHeld;
   }
 }
 
@@ -83,7 +84,7 @@ void RequestTable::Leave(RequestRow* row) {
 void RequestTable::Requeue(RequestRow* row) {
   scheduler_->Computed(&row->sequence);
   ActiveRequest* const request = row->owner;
-  const int32_t published = row->sequence.kv.published * scheduler_->kv().page_tokens();
+  const int32_t published = scheduler_->kv().Published(row->sequence.kv);
   if (request->held_until > 0 && published >= request->held_until) ReleaseHeld(request);
   if (row->steps == 0) {
     row->state = RequestRow::State::kWaiting;

@@ -44,6 +44,7 @@ struct BatchDecision {
 // Decides what a free device runs. The same arguments give the same decision. An object holds only
 // its options and scratch, so that a decision allocates nothing once it has seen an equally large
 // one. Not thread-safe. Whatever the policy,
+//   * nothing is launched while sequences of a running step hold the pages that any other needs;
 //   * a launched batch is not empty, fits its bucket and contains the head of the queue. In place
 //     of the head it may contain a sequence whose deadline is near, or the first that will not
 //     expire before the batch ends, or, while the head lacks pages or a place among the running

@@ -41,7 +41,12 @@ BatchDecision CutAndFill::Form(const SequenceQueue& queue, const FormerInputs& i
 
   TrialBatch* best = Best(inputs, now, queue.EarliestDeadline() <= urgent_until);
   if (best == nullptr) best = Best(inputs, now, false);
-  SLUICE_CHECK(best != nullptr);
+  if (best == nullptr) {  // the sequences of a running step hold pages that the others need
+    queue.Front(1, batch);
+    SLUICE_CHECK(candidates_.budget().Fits(*batch->front()));
+    batch->clear();
+    return {};
+  }
   Assemble(queue, best, batch);
 
   BatchDecision launch{.launch = true, .size = best->size, .bucket = best->bucket};

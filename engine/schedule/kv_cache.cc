@@ -1,6 +1,7 @@
 #include "engine/schedule/kv_cache.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/hash/hash.h"
 #include "absl/types/span.h"
@@ -20,26 +21,34 @@ KvCache::KvCache(int32_t pages, int32_t page_tokens, bool reuse, bool gives_back
       reuse_(reuse),
       gives_back_(gives_back),
       pages_(pages),
-      index_(0, KeyHash{this}, KeyEqual{this}) {
+      full_(0, KeyHash{this, false}, KeyEqual{this, false}),
+      tails_(0, KeyHash{this, true}, KeyEqual{this, true}) {
   SLUICE_CHECK(pages >= 0 && page_tokens >= 1);
   if (reuse_) {
     tokens_.resize(TokensBegin(pages));
-    index_.reserve(kSlotsPerPage * pages_.size());
+    full_.reserve(kSlotsPerPage * pages_.size());
+    tails_.reserve(kSlotsPerPage * pages_.size());
   }
   for (int32_t page = pages - 1; page >= 0; --page) Free(page);
 }
 
-size_t KvCache::Hash(const Key& key) const {
-  return absl::HashOf(key.parent, absl::MakeConstSpan(key.tokens, page_tokens_));
+size_t KvCache::Hash(const Key& key) {
+  return absl::HashOf(key.parent, absl::MakeConstSpan(key.tokens.data(), key.tokens.size()));
 }
 
-bool KvCache::Equal(const Key& a, const Key& b) const {
-  return a.parent == b.parent && std::equal(a.tokens, a.tokens + page_tokens_, b.tokens);
+KvCache::Key KvCache::Keys::Of(int32_t page) const {
+  const int32_t count = of_tails ? cache->At(page).tail : cache->page_tokens_;
+  return {.parent = cache->At(page).parent,
+          .tokens = {&cache->tokens_[cache->TokensBegin(page)], static_cast<size_t>(count)}};
 }
 
-int32_t KvCache::Lookup(const Key& key) const {
-  const auto found = index_.find(key);
-  return found == index_.end() ? kNone : *found;
+bool KvCache::Equal(const Key& a, const Key& b) {
+  return a.parent == b.parent && std::ranges::equal(a.tokens, b.tokens);
+}
+
+int32_t KvCache::Lookup(const Index& index, const Key& key) {
+  const auto found = index.find(key);
+  return found == index.end() ? kNone : *found;
 }
 
 bool KvCache::IsWhole(int32_t page) const {
@@ -52,20 +61,20 @@ bool KvCache::IsWhole(int32_t page) const {
 // If a page is published so are the pages ahead of it, which are evicted later; and if one is held
 // so are those ahead of it. Hence only the last page of an earlier result is looked at, and idle
 // pages are counted back from the end. Neither is so if pages are given back from the first on.
-KvCache::Prefix KvCache::Find(std::span<const int32_t> tokens, uint64_t root,
-                              const Prefix& before) const {
-  SLUICE_CHECK(root < kMostRoots);
+KvCache::Prefix KvCache::Find(std::span<const int32_t> tokens, uint64_t root, const Prefix& before,
+                              int32_t shared) const {
+  SLUICE_CHECK(root < kMostRoots && shared <= std::ssize(tokens));
   Prefix prefix;
   if (!reuse_) return prefix;
   prefix.content = root;
   if (before.pages > 0 && At(before.last).content == before.content &&
       (!gives_back_ || IsWhole(before.last))) {
-    prefix = before;
-    prefix.idle = 0;
+    prefix = {.pages = before.pages, .last = before.last, .content = before.content};
   }
   int64_t found = TokensBegin(prefix.pages);
   for (; found + page_tokens_ < std::ssize(tokens); ++prefix.pages) {
-    const int32_t page = Lookup({.parent = prefix.content, .tokens = &tokens[found]});
+    const int32_t page =
+        Lookup(full_, {.parent = prefix.content, .tokens = tokens.subspan(found, page_tokens_)});
     if (page == kNone) break;
     prefix.last = page;
     prefix.content = At(page).content;
@@ -78,6 +87,12 @@ KvCache::Prefix KvCache::Find(std::span<const int32_t> tokens, uint64_t root,
       break;
     }
   }
+  const int64_t rest = shared - found;
+  if (rest <= 0 || rest >= page_tokens_ || shared == std::ssize(tokens)) return prefix;
+  prefix.tail = Lookup(tails_, {.parent = prefix.content, .tokens = tokens.subspan(found, rest)});
+  if (prefix.tail == kNone) return prefix;
+  prefix.tail_tokens = static_cast<int32_t>(rest);
+  if (At(prefix.tail).holders == 0) ++prefix.idle;
   return prefix;
 }
 
@@ -92,6 +107,14 @@ void KvCache::Attach(const Prefix& found, SequencePages* pages) {
   }
   pages->published = found.pages;
   pages->content = found.content;
+  if (found.tail == kNone) return;
+  SLUICE_CHECK(At(found.tail).tail == found.tail_tokens);
+  Hold(found.tail);
+  pages->copied_from = found.tail;
+}
+
+void KvCache::Copied(SequencePages* pages) {
+  if (pages->copied_from != kNone) LetGo(std::exchange(pages->copied_from, kNone));
 }
 
 bool KvCache::Extend(int32_t positions, SequencePages* pages) {
@@ -106,11 +129,13 @@ void KvCache::Publish(std::span<const int32_t> tokens, int32_t computed, Sequenc
   SLUICE_CHECK(computed >= 0 && computed <= std::ssize(tokens));
   SLUICE_CHECK(PagesFor(computed) <= std::ssize(pages->ids));
   if (pages->published == 0) pages->content = pages->root;
-  for (; pages->published < computed / page_tokens_; ++pages->published) {
+  PublishTail(tokens, computed, pages);
+  while (pages->published < computed / page_tokens_) {
     const int32_t index = pages->published;
     int32_t& id = pages->ids[index];
-    const Key key{.parent = pages->content, .tokens = &tokens[TokensBegin(pages->published)]};
-    const int32_t equal = Lookup(key);
+    const Key key{.parent = pages->content,
+                  .tokens = tokens.subspan(TokensBegin(index), page_tokens_)};
+    const int32_t equal = Lookup(full_, key);
     if (equal != kNone) {
       LetGo(id);
       Hold(equal);
@@ -119,12 +144,32 @@ void KvCache::Publish(std::span<const int32_t> tokens, int32_t computed, Sequenc
       At(id).ahead = index == 0 ? kNone : pages->ids[index - 1];
       At(id).parent = key.parent;
       At(id).content = ++last_content_;
-      std::copy_n(key.tokens, page_tokens_, &tokens_[TokensBegin(id)]);
-      index_.insert(id);
+      std::ranges::copy(key.tokens, &tokens_[TokensBegin(id)]);
+      full_.insert(id);
       ++version_;
     }
     pages->content = At(id).content;
+    ++pages->published;
+    PublishTail(tokens, computed, pages);
   }
+}
+
+// Publishes the tail behind the published pages, if the shared tokens end within the next page.
+void KvCache::PublishTail(std::span<const int32_t> tokens, int32_t computed, SequencePages* pages) {
+  const int64_t begin = TokensBegin(pages->published);
+  const int64_t count = pages->shared - begin;
+  pages->tail = 0;
+  if (count <= 0 || count >= page_tokens_ || computed < pages->shared) return;
+  pages->tail = static_cast<int32_t>(count);
+  const Key key{.parent = pages->content, .tokens = tokens.subspan(begin, count)};
+  if (Lookup(tails_, key) != kNone) return;
+  const int32_t id = pages->ids[pages->published];
+  SLUICE_CHECK(!At(id).published());
+  At(id).parent = key.parent;
+  At(id).tail = pages->tail;
+  std::ranges::copy(key.tokens, &tokens_[TokensBegin(id)]);
+  tails_.insert(id);
+  ++version_;
 }
 
 void KvCache::ReleaseBefore(int32_t position, SequencePages* pages) {
@@ -137,12 +182,14 @@ void KvCache::ReleaseBefore(int32_t position, SequencePages* pages) {
 // Pages are released from the last to the first, so that no page is idle for longer than the pages
 // that follow it: an evicted page leaves none behind that cannot be found.
 void KvCache::Release(SequencePages* pages) {
+  Copied(pages);
   for (; std::ssize(pages->ids) > pages->released; pages->ids.pop_back()) {
     LetGo(pages->ids.back());
   }
   pages->ids.clear();
   pages->released = 0;
   pages->published = 0;
+  pages->tail = 0;
 }
 
 void KvCache::Hold(int32_t page) {
@@ -152,10 +199,10 @@ void KvCache::Hold(int32_t page) {
 void KvCache::LetGo(int32_t page) {
   SLUICE_CHECK(At(page).holders > 0);
   if (--At(page).holders > 0) return;
-  if (At(page).content == 0) {
-    Free(page);
-  } else {
+  if (At(page).published()) {
     AppendIdle(page);
+  } else {
+    Free(page);
   }
 }
 
@@ -167,8 +214,10 @@ int32_t KvCache::Take() {
   } else {
     page = first_idle_;
     RemoveIdle(page);
-    index_.erase(page);
+    if (At(page).content != 0) full_.erase(page);
+    if (At(page).tail != 0) tails_.erase(page);
     At(page).content = 0;
+    At(page).tail = 0;
     ++evicted_;
   }
   At(page).holders = 1;

@@ -11,7 +11,12 @@
 //
 // A full page whose positions were computed is published under all tokens up to its end, compared
 // token by token (no hash is trusted), so that equal pages are the same page. A published page is
-// never written to: only full pages are published, and a sequence continues in a page of its own.
+// never written to: a sequence continues in a page of its own.
+//
+// A beginning that sequences are known to share (SequencePages::shared) may end within a page. Its
+// positions there, the tail, are published as well, under all tokens up to the tail's end, and the
+// page may go on to be filled behind them and be published as a full one too. A sequence that
+// begins with a tail copies it to a page of its own before its first step.
 //
 // Where attention has a window in every layer, sequences give back the pages before it, the first
 // ones first (ReleaseBefore). A prefix is then found only as long as all of its pages are
@@ -27,17 +32,23 @@
 
 namespace sluice {
 
-// The pages that one sequence holds. Only KvCache changes it, except for `root`.
+// The pages that one sequence holds. Only KvCache changes it, except for `root` and `shared`.
 struct SequencePages {
   // In the order of positions. The owner reserves room for all pages that the sequence may ever
   // have.
   std::vector<int32_t> ids;
   int32_t released = 0;   // the number of leading pages that were given back; their ids are stale
   int32_t published = 0;  // the number of leading pages that are published
+  int32_t tail = 0;       // the positions behind those pages that are published too
   uint64_t content = 0;   // names all tokens of the published pages, if there are any
   // Stands for everything besides tokens that decides the contents of its pages, such as its
   // adapter. Less than KvCache::kMostRoots. Only sequences of the same root share pages.
   uint64_t root = 0;
+  // The number of first tokens that other sequences are known to begin with, fewer than the
+  // sequence has; 0 if none are known.
+  int32_t shared = 0;
+  // The page whose tail its first step copies, held until Copied; negative if there is none.
+  int32_t copied_from = -1;
 };
 
 class KvCache {
@@ -51,27 +62,43 @@ class KvCache {
   KvCache& operator=(const KvCache&) = delete;
 
   // Returns the longest prefix of `tokens` in published pages that leaves at least one token to be
-  // computed. `before` may be an earlier result for these tokens, or for the first of them; its
-  // pages that are still published are not looked up again.
+  // computed, and the tail behind it if that ends with the first `shared` tokens. `before` may be
+  // an earlier result for these tokens, or for the first of them; its pages that are still
+  // published are not looked up again.
   struct Prefix {
     int32_t pages = 0;
-    int32_t idle = 0;      // how many of `pages` are idle; holding them makes fewer available
-    int32_t last = kNone;  // the last of `pages`
-    uint64_t content = 0;  // of `last`
+    int32_t idle =
+        0;  // the idle pages among `pages` and `tail`; holding them makes fewer available
+    int32_t last = kNone;     // the last of `pages`
+    uint64_t content = 0;     // of `last`
+    int32_t tail = kNone;     // the page with the tail
+    int32_t tail_tokens = 0;  // the length of the tail
   };
-  Prefix Find(std::span<const int32_t> tokens, uint64_t root, const Prefix& before) const;
+  Prefix Find(std::span<const int32_t> tokens, uint64_t root, const Prefix& before,
+              int32_t shared = 0) const;
+  int32_t TokensOf(const Prefix& prefix) const {
+    return prefix.pages * page_tokens_ + prefix.tail_tokens;
+  }
 
-  // Makes a sequence without pages hold the prefix that Find has just returned for its tokens.
+  // Makes a sequence without pages hold the prefix that Find has just returned for its tokens. A
+  // tail is to be copied to the page behind the others.
   void Attach(const Prefix& found, SequencePages* pages);
 
   // Adds own pages until the sequence can hold `positions`. Returns false, and adds none, if fewer
   // pages are available.
   bool Extend(int32_t positions, SequencePages* pages);
 
-  // Publishes the pages that became full, where positions [0, computed) of `tokens` are in the
-  // sequence's pages. Where an equal page was published before, the sequence continues with that
-  // one and its own page is freed.
+  // Publishes the pages that became full and the tail of the shared tokens, where positions [0,
+  // computed) of `tokens` are in the sequence's pages. Where an equal page was published before,
+  // the sequence continues with that one and its own page is freed.
   void Publish(std::span<const int32_t> tokens, int32_t computed, SequencePages* pages);
+  // Returns how many positions of the sequence others can begin with.
+  int32_t Published(const SequencePages& pages) const {
+    return pages.published * page_tokens_ + pages.tail;
+  }
+
+  // Gives back the page whose tail was copied, if there is one.
+  void Copied(SequencePages* pages);
 
   // Gives back the pages that lie wholly before `position`, which the sequence must not read any
   // more. Requires that those of a sequence that publishes are published.
@@ -100,30 +127,36 @@ class KvCache {
     int32_t ahead = kNone;  // the page of the positions before its own; kNone for the first page
     uint64_t parent = 0;    // the content of `ahead`, or the root
     uint64_t content = 0;  // names all tokens up to its end, never reused; 0 if it is not published
+    int32_t tail = 0;      // the length of its published tail; 0 if it has none
+
+    bool published() const { return content != 0 || tail != 0; }
   };
 
-  // The key that a page is published under. A content stands for all tokens that it names, so that
-  // only the page's own tokens are left to compare.
+  // The key that a full page or a tail is published under. A content stands for all tokens that it
+  // names, so that only the page's own tokens are left to compare.
   struct Key {
     uint64_t parent;
-    const int32_t* tokens;  // [page_tokens]
+    std::span<const int32_t> tokens;
   };
-  Key KeyOf(int32_t page) const { return {At(page).parent, &tokens_[TokensBegin(page)]}; }
-  Key KeyOf(const Key& key) const { return key; }
-  size_t Hash(const Key& key) const;
-  bool Equal(const Key& a, const Key& b) const;
-  struct KeyHash {
-    using is_transparent = void;
+  static size_t Hash(const Key& key);
+  static bool Equal(const Key& a, const Key& b);
+  // The keys of an index of pages, either by all their tokens or by their tails.
+  struct Keys {
     const KvCache* cache;
-    size_t operator()(const auto& key) const { return cache->Hash(cache->KeyOf(key)); }
+    bool of_tails;
+
+    Key Of(int32_t page) const;
+    const Key& Of(const Key& key) const { return key; }
   };
-  struct KeyEqual {
+  struct KeyHash : Keys {
     using is_transparent = void;
-    const KvCache* cache;
-    bool operator()(const auto& a, const auto& b) const {
-      return cache->Equal(cache->KeyOf(a), cache->KeyOf(b));
-    }
+    size_t operator()(const auto& key) const { return Hash(Of(key)); }
   };
+  struct KeyEqual : Keys {
+    using is_transparent = void;
+    bool operator()(const auto& a, const auto& b) const { return Equal(Of(a), Of(b)); }
+  };
+  using Index = absl::flat_hash_set<int32_t, KeyHash, KeyEqual>;
 
   int64_t TokensBegin(int32_t page) const { return int64_t{page} * page_tokens_; }
   Page& At(int32_t page) { return pages_[page]; }
@@ -131,7 +164,8 @@ class KvCache {
   // Returns whether the pages ahead of a published page are still those that it was published
   // behind.
   bool IsWhole(int32_t page) const;
-  int32_t Lookup(const Key& key) const;  // kNone if it is not published
+  static int32_t Lookup(const Index& index, const Key& key);  // kNone if it is not published
+  void PublishTail(std::span<const int32_t> tokens, int32_t computed, SequencePages* pages);
   void Hold(int32_t page);
   void LetGo(int32_t page);
   int32_t Take();  // a free page or the longest idle one
@@ -144,7 +178,8 @@ class KvCache {
   const bool gives_back_;
   std::vector<Page> pages_;
   std::vector<int32_t> tokens_;  // [pages, page_tokens], of published pages
-  absl::flat_hash_set<int32_t, KeyHash, KeyEqual> index_;  // published pages
+  Index full_;                   // published full pages
+  Index tails_;                  // pages with published tails
   int32_t first_free_ = kNone;
   int32_t free_count_ = 0;
   int32_t first_idle_ = kNone;  // the longest idle

@@ -108,6 +108,7 @@ void PagedScheduler::Computed(PagedSequence* sequence) {
   } else {
     waiting.first_position = computed;
   }
+  kv_.Copied(&sequence->kv);
   if (keeps_pages_ && sequence->reuse) kv_.Publish(sequence->history, computed, &sequence->kv);
   // Later steps begin at `computed`, even those that are in progress already.
   if (attention_window_ > 0 && computed >= attention_window_) {
@@ -224,10 +225,15 @@ PagedScheduler::NextStep PagedScheduler::Continue(const PagedSequence& sequence)
   return next;
 }
 
+// A sequence that may need every page cannot hold a tail's page beside its own.
 PagedScheduler::NextStep PagedScheduler::Begin(PagedSequence* sequence) const {
   KvCache::Prefix& found = sequence->found;
-  if (sequence->reuse) found = kv_.Find(sequence->history, sequence->kv.root, found);
-  return StepFrom(found.pages * kv_.page_tokens(), found, *sequence);
+  const bool has_room = kv_.PagesFor(std::ssize(sequence->history)) < kv_.pages();
+  if (sequence->reuse) {
+    found =
+        kv_.Find(sequence->history, sequence->kv.root, found, has_room ? sequence->kv.shared : 0);
+  }
+  return StepFrom(kv_.TokensOf(found), found, *sequence);
 }
 
 // Returns the step of a sequence whose positions [0, first) are in the pages `held`, of which it

@@ -5,6 +5,9 @@
 // still need. Generated tokens take pages one by one. When no page is available, the last running
 // sequence in the queue's order is preempted, so that the first always continues.
 //
+// A sequence that begins with a tail (KvCache) holds the tail's page as well until its first step
+// has copied it: kv.copied_from.
+//
 // Like Scheduler it has no clock, lock or thread; the daemon drives it under the runner's lock,
 // tests on virtual time.
 #pragma once
@@ -42,7 +45,7 @@ struct PagedSequence {
   bool scored = false;
   bool sampled_end = true;  // whether the logits of its last position are wanted
 
-  // The scheduler sets these, except kv.root, and the fields of the next step.
+  // The scheduler sets these, except kv.root and kv.shared, and the fields of the next step.
   SequencePages kv;
   // The step in progress, while `waiting` is about the one behind it; see ReturnAhead.
   std::optional<SequenceQueue::NextStep> in_progress;

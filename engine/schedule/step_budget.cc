@@ -42,7 +42,8 @@ StepBudget StepBudget::In(const Bucket& bucket) const {
 
 bool StepBudget::CanTake(const WaitingSequence& sequence) const {
   if (!Fits(sequence)) return false;
-  if (sequence.running || step_is_empty_) return true;
+  if (sequence.running) return true;
+  if (step_is_empty_) return sequence.pages <= pages_;
   const int reserved = WillKeepRunning(sequence) ? 1 : 0;
   return new_may_join_ && (reserved == 0 || free_places_ > 0) &&
          sequence.pages + reserved <= pages_;

@@ -33,7 +33,9 @@ inline bool IsDecode(const WaitingSequence& sequence) {
 //
 // Pages: the pages that the next steps of all running sequences take, and one more for each, are
 // reserved. A new sequence takes its pages from the rest, and one more is reserved for it if it
-// will keep running. When nothing runs, the first sequence may take all pages.
+// will keep running. When nothing runs, the first sequence may take all pages; they are all there
+// unless the decision is for the time after a running step, some of whose sequences still hold
+// theirs.
 class StepBudget {
  public:
   StepBudget() = default;

@@ -3,6 +3,7 @@
 set(SLUICE_CUDA_KERNELS
   activation.cu
   attention.cu
+  copy_pages.cu
   diverse.cu
   embedding.cu
   exchange.cu

@@ -8,11 +8,10 @@ that followed, and the hit rates in the first ten of all items, ranked by the mo
 by popularity.
 """
 
-import argparse
-import importlib.util
 import json
 import pathlib
 import random
+import sys
 
 import torch
 import torch.nn.functional as F
@@ -20,19 +19,10 @@ from safetensors.torch import save_file
 from torch import nn
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "recommender"))
 
-
-def of_the_recommender():
-    """Returns models/recommender/train.py as a module: it has this one's name."""
-    spec = importlib.util.spec_from_file_location("recommender",
-                                                  HERE.parent / "recommender" / "train.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-recommender = of_the_recommender()
-ITEMS, TOP = recommender.ITEMS, recommender.TOP
+import items as shared  # noqa: E402
+from items import ITEMS, TOP  # noqa: E402
 
 TOKENS, WIDTH, INNER, LAYERS = 8, 64, 64, 2
 NEGATIVES = 31
@@ -91,20 +81,14 @@ def scores_of(model, histories, candidates):
 
 
 def train(model, sequences, steps, draw):
-    optimizer = torch.optim.AdamW(model.parameters(), 3e-3, weight_decay=0.02)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 6e-3, total_steps=steps)
-    for step in range(steps):
+    def loss_of_batch():
         batch = [items[:draw.randint(5, len(items))] for items in draw.sample(sequences, 128)]
         candidates = torch.randint(1, ITEMS, (len(batch), 1 + NEGATIVES))
         candidates[:, 0] = torch.tensor([items[-1] for items in batch])
         scores = scores_of(model, [items[:-1] for items in batch], candidates)
-        loss = F.cross_entropy(scores, torch.zeros(len(batch), dtype=torch.long))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-        if step % 200 == 0 or step == steps - 1:
-            print(f"step {step}: loss {loss.item():.3f}", flush=True)
+        return F.cross_entropy(scores, torch.zeros(len(batch), dtype=torch.long))
+
+    shared.minimise(model, loss_of_batch, steps, 0.02)
 
 
 def hit_rate(model, histories, followed):
@@ -121,24 +105,14 @@ def config() -> dict:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=1500)
-    parser.add_argument("--out", type=pathlib.Path, default=HERE)
-    arguments = parser.parse_args()
-    torch.manual_seed(1)
-    torch.set_num_threads(1)
+    arguments = shared.arguments(__doc__.splitlines()[0], 1500, HERE)
     draw = random.Random(2)
-    sequences = [recommender.sequence(draw, draw.randint(8, 26)) for _ in range(20000)]
+    sequences = shared.sequences(draw, 20000)
     model = Ranker()
     train(model, sequences, arguments.steps, draw)
 
-    held_out = [recommender.sequence(draw, draw.randint(5, 24)) for _ in range(300)]
-    histories, followed = [items[:-1] for items in held_out], [items[-1] for items in held_out]
-    popular = recommender.popular_items(sequences)
-    result = {"histories": histories, "followed": followed,
-              "hit_rate": hit_rate(model, histories, followed),
-              "popularity_hit_rate": sum(item in popular for item in followed) / len(followed)}
-    print({key: value for key, value in result.items() if key.endswith("rate")})
+    result = shared.report(draw, lambda *of: hit_rate(model, *of), sequences)
+    del result["popular"]
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "config.json").write_text(json.dumps(config(), indent=2) + "\n")
     save_file({name: values.contiguous() for name, values in model.state_dict().items()},

@@ -1,18 +1,12 @@
 #!/usr/bin/env python3
 """Trains the recommender of this folder (PyTorch, CPU) and records what it is worth.
 
-Sequences follow a rule: a user's habit is a step s; mostly the next item is the item before last
-plus s,
-and otherwise one that is popular. The model is SASRec's (arXiv 1808.09781) with a feed-forward
-matrix for
-each position of the window, which is filled from the right. Writes config.json and
-model.safetensors by
-tools/convert, and heldout.json: histories, the items that followed, and the hit rates in the first
-ten of
-the model, in PyTorch, and of the most popular items.
+The sequences are those of items.py. The model is SASRec's (arXiv 1808.09781) with a feed-forward
+matrix for each position of the window, which is filled from the right. Writes config.json and
+model.safetensors by tools/convert, and heldout.json: histories, the items that followed, and the
+hit rates in the first ten of the model, in PyTorch, and of the most popular items.
 """
 
-import argparse
 import json
 import pathlib
 import random
@@ -24,20 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import items as shared
+from items import ITEMS, TOP
+
 HERE = pathlib.Path(__file__).resolve().parent
-ITEMS, WINDOW, WIDTH, HEADS, LAYERS = 201, 16, 32, 2, 2  # item 0 is padding
-HABITS = (1, 3, 7, 12)
-TOP = 10
-
-
-def sequence(draw, length):
-    step = draw.choice(HABITS)
-    items = [draw.randrange(1, ITEMS) for _ in range(2)]
-    while len(items) < length:
-        follows = (items[-2] - 1 + step) % (ITEMS - 1) + 1
-        popular = 1 + int((ITEMS - 1) * draw.random() ** 3)
-        items.append(follows if draw.random() < 0.85 else popular)
-    return items
+WINDOW, WIDTH, HEADS, LAYERS = 16, 32, 2, 2
 
 
 class PositionWise(nn.Module):
@@ -96,19 +81,13 @@ def right_aligned(histories):
 
 
 def train(model, sequences, steps, draw):
-    optimizer = torch.optim.AdamW(model.parameters(), 3e-3, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 6e-3, total_steps=steps)
-    for step in range(steps):
+    def loss_of_batch():
         batch = [history[:draw.randint(4, len(history))] for history in draw.sample(sequences, 256)]
         window, target = right_aligned([history[:-1] for history in batch]), right_aligned(
             [history[1:] for history in batch])
-        loss = F.cross_entropy(model(window).flatten(0, 1), target.flatten(), ignore_index=0)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-        if step % 100 == 0 or step == steps - 1:
-            print(f"step {step}: loss {loss.item():.3f}", flush=True)
+        return F.cross_entropy(model(window).flatten(0, 1), target.flatten(), ignore_index=0)
+
+    shared.minimise(model, loss_of_batch, steps, 0.01)
 
 
 def hit_rate(model, histories, followed):
@@ -119,32 +98,14 @@ def hit_rate(model, histories, followed):
     return sum(item in items for item, items in zip(followed, top)) / len(followed)
 
 
-def popular_items(sequences):
-    counts = torch.bincount(
-        torch.tensor([item for items in sequences for item in items]), minlength=ITEMS
-    )
-    return counts.topk(TOP).indices.tolist()
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=900)
-    parser.add_argument("--out", type=pathlib.Path, default=HERE)
-    arguments = parser.parse_args()
-    torch.manual_seed(1)
-    torch.set_num_threads(1)  # as fast, for matrices so small
+    arguments = shared.arguments(__doc__.splitlines()[0], 900, HERE)
     draw = random.Random(1)
-    sequences = [sequence(draw, draw.randint(8, 26)) for _ in range(6000)]
+    sequences = shared.sequences(draw, 6000)
     model = Recommender()
     train(model, sequences, arguments.steps, draw)
 
-    held_out = [sequence(draw, draw.randint(5, 24)) for _ in range(300)]
-    histories, followed = [items[:-1] for items in held_out], [items[-1] for items in held_out]
-    popular = popular_items(sequences)
-    result = {"histories": histories, "followed": followed, "popular": popular,
-              "hit_rate": hit_rate(model, histories, followed),
-              "popularity_hit_rate": sum(item in popular for item in followed) / len(followed)}
-    print({key: value for key, value in result.items() if key.endswith("rate")})
+    result = shared.report(draw, lambda *of: hit_rate(model, *of), sequences)
     arguments.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = pathlib.Path(folder) / "recommender.pt"

@@ -191,7 +191,7 @@ def cross_encoder(scratch: pathlib.Path, labels: int, seed: int) -> tuple[CrossE
 
 
 def make_crosses(scratch: pathlib.Path) -> dict:
-    queries, documents = texts(4, 6), texts(40, 14)
+    queries, documents = texts(10, 6), texts(100, 14)
     made = {"queries": queries, "documents": documents, "models": {}}
     for labels, seed in ((1, 71), (len(LABELS), 72)):
         model, name = cross_encoder(scratch, labels, seed)

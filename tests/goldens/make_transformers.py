@@ -162,7 +162,36 @@ def gte(d: Draw) -> dict:
                    rope_parameters={"rope_type": "default", "rope_theta": d(1e3, 1e4)})
 
 
-# The configuration's class, its draw, and the classes of models, one for each seed.
+def llama(d: Draw) -> dict:
+    return d.grouped(head_dim=d(6, 10), rope_parameters={
+        "rope_type": "default", "rope_theta": d(1e3, 1e4)}, num_labels=d(1, 3),
+        attention_bias=d(True, False), mlp_bias=d(True, False))
+
+
+def gpt2(d: Draw) -> dict:
+    heads = d(2, 4)
+    return {"vocab_size": d(41, 48), "n_embd": heads * d(6, 8), "n_layer": d(2, 3),
+            "n_head": heads, "n_inner": d(None, 20), "n_positions": 40,
+            "activation_function": d("gelu_new", "relu"), "layer_norm_epsilon": d(1e-5, 1e-6),
+            "bos_token_id": 2, "eos_token_id": 3}
+
+
+def qwen2(d: Draw) -> dict:
+    sizes = d.grouped(num_labels=d(1, 3))
+    return sizes | (windows(d, sizes["num_hidden_layers"]) | {"use_sliding_window": True}
+                    if d(True, False) else {})
+
+
+def smollm3(d: Draw) -> dict:
+    sizes = d.grouped(attention_bias=d(True, False), mlp_bias=d(True, False), num_labels=d(1, 3),
+                      rope_parameters={"rope_type": "default", "rope_theta": d(1e3, 1e4)})
+    layers = sizes["num_hidden_layers"]
+    return sizes | {"no_rope_layers": [0, 1] + [d(0, 1) for _ in range(layers - 2)],
+                    "use_sliding_window": False}
+
+
+# The configuration's class, its draw, and the classes of models, one for each seed. New families
+# come last, because the number of a family is part of its seeds.
 FAMILIES = {
     "roberta": ("RobertaConfig", bert_like, (
         "RobertaForMaskedLM", "RobertaForSequenceClassification", "RobertaModel",
@@ -205,6 +234,19 @@ FAMILIES = {
     "opt": ("OPTConfig", opt, ("OPTForCausalLM",)),
     "t5": ("T5Config", t5, (
         "T5EncoderModel", "T5EncoderModel", "T5EncoderModel", "T5ForTokenClassification")),
+    "bert": ("BertConfig", bert_like, (
+        "BertForMaskedLM", "BertModel", "BertForSequenceClassification",
+        "BertForTokenClassification")),
+    "gpt2": ("GPT2Config", gpt2, ("GPT2LMHeadModel", "GPT2Model", "GPT2LMHeadModel")),
+    "llama": ("LlamaConfig", llama, (
+        "LlamaForCausalLM", "LlamaModel", "LlamaForSequenceClassification",
+        "LlamaForTokenClassification")),
+    "qwen2": ("Qwen2Config", qwen2, (
+        "Qwen2ForCausalLM", "Qwen2Model", "Qwen2ForSequenceClassification",
+        "Qwen2ForTokenClassification")),
+    "smollm3": ("SmolLM3Config", smollm3, (
+        "SmolLM3ForCausalLM", "SmolLM3Model", "SmolLM3ForSequenceClassification",
+        "SmolLM3ForTokenClassification")),
 }
 
 
@@ -334,7 +376,7 @@ def make(path: Path, family: str, seed: int) -> str:
     text = json.loads((path / "config.json").read_text())
     text.pop("transformers_version", None)
     (path / "config.json").write_text(json.dumps(text, indent=2, sort_keys=True) + "\n")
-    causal = "Causal" in architecture
+    causal = "Causal" in architecture or architecture == "GPT2LMHeadModel"
     with all_in_double(family):
         double = type(model)._from_config(config, attn_implementation="eager").double().eval()
         double.load_state_dict(model.state_dict())

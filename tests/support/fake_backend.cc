@@ -204,6 +204,11 @@ class FakeBackend::Executable : public ExecutableModel {
   absl::Status Run(const Plan& plan, const StepBatch& batch, FakeSlot& slot) const {
     std::vector<int32_t>& cache = slot.tokens;
     RecordedBatch recorded{.bucket = plan.bucket(), .sequences = {}};
+    for (const kernels::PageCopy& copy : batch.page_copies()) {
+      const int64_t page_tokens = backend_->info_.page_tokens;
+      std::copy_n(cache.begin() + copy.from * page_tokens, copy.positions,
+                  cache.begin() + copy.to * page_tokens);
+    }
     for (int32_t row = 0; row < batch.tokens(); ++row) {
       cache[static_cast<size_t>(batch.kv_slots()[row])] = TokenAt(batch, row, slot);
     }

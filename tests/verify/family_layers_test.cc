@@ -3,17 +3,22 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/model/model.h"
 #include "tests/support/golden_file.h"
+#include "tests/support/temporary_directory.h"
 #include "verify/comparison.h"
 
 namespace sluice::verify {
 namespace {
 
+using nlohmann::json;
 using sluice::testing::FamilyGoldens;
 using sluice::testing::GoldenFile;
 using sluice::testing::GoldenPath;
@@ -37,12 +42,7 @@ Array Padded(const GoldenFile& file, const std::string& name, const std::vector<
   return array;
 }
 
-class FamilyLayersTest : public ::testing::TestWithParam<std::string> {};
-
-TEST_P(FamilyLayersTest, EveryLayerEqualsThatOfTransformers) {
-  const std::string name = "families/" + GetParam();
-  const auto model = LoadModel(name, 1, GoldenPath(name));
-  ASSERT_TRUE(model.ok()) << model.status();
+Golden GoldenOf(const std::string& name) {
   const GoldenFile file(GoldenPath(name + "/expected.safetensors"));
   const std::vector<int32_t> lengths = file.Ints("lengths"), ids = file.Ints("input_ids");
   Golden golden;
@@ -51,8 +51,7 @@ TEST_P(FamilyLayersTest, EveryLayerEqualsThatOfTransformers) {
     golden.sequences.emplace_back(first, first + length);
     first += length;
   }
-  const int64_t layers = (*model)->config.layers;
-  for (int64_t k = 0; k <= layers; ++k) {
+  for (int64_t k = 0; file.Has("state_" + std::to_string(k)); ++k) {
     const std::string state = "state_" + std::to_string(k);
     golden.outputs[state] = Padded(file, state, lengths);
   }
@@ -65,16 +64,85 @@ TEST_P(FamilyLayersTest, EveryLayerEqualsThatOfTransformers) {
     golden.sequence_outputs["scores"] = {.shape = file.Shape("scores"),
                                          .values = {scores.begin(), scores.end()}};
   }
-  const auto comparison = Compare(*model, golden, {});
+  return golden;
+}
+
+double ToleranceOf(const Worst& worst) {
+  return worst.name.starts_with("state_") ? kTolerance : kHeadTolerance;
+}
+
+class FamilyLayersTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(FamilyLayersTest, EveryLayerEqualsThatOfTransformers) {
+  const std::string name = "families/" + GetParam();
+  const auto model = LoadModel(name, 1, GoldenPath(name));
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto comparison = Compare(*model, GoldenOf(name), {});
   ASSERT_TRUE(comparison.ok()) << comparison.status();
   EXPECT_TRUE(comparison->unknown.empty());
   EXPECT_TRUE(comparison->unproven.empty());
   EXPECT_EQ(comparison->missing_answer, "");
-  EXPECT_GT(std::ssize(comparison->outputs), layers);
+  EXPECT_GT(std::ssize(comparison->outputs), (*model)->config.layers);
   for (const Worst& worst : comparison->outputs) {
-    EXPECT_LE(worst.error, worst.name.starts_with("state_") ? kTolerance : kHeadTolerance)
+    EXPECT_LE(worst.error, ToleranceOf(worst))
         << worst.name << " of sequence " << worst.sequence << " at " << worst.position << ": "
         << worst.got << ", not " << worst.want;
+  }
+}
+
+// Changes a config as if the daemon read it wrongly. Returns false if it has nothing to change.
+using Fault = bool (*)(json& config);
+
+bool WidenTheWindow(json& config) {
+  const char* const key = config.contains("local_attention") ? "local_attention" : "sliding_window";
+  // Layers have windows by their types, or all of them. A window in both directions is halved.
+  const bool used = config.contains("layer_types") || config["model_type"] == "mistral";
+  if (!used || !config.contains(key) || config[key].is_null()) return false;
+  config[key] = config[key].get<int>() + 2;
+  return true;
+}
+
+bool SwapTheBases(json& config) {
+  json& bases = config["rope_parameters"];
+  if (!bases.contains("sliding_attention")) return false;
+  json& local = bases["sliding_attention"];
+  json& whole = bases["full_attention"];
+  if (local["rope_theta"] == whole["rope_theta"]) return false;
+  std::swap(local, whole);
+  return true;
+}
+
+bool ForgetTheOffsetOfPositions(json& config) {
+  constexpr const char* kOffset[] = {"roberta", "xlm-roberta", "camembert", "mpnet"};
+  if (std::ranges::find(kOffset, config["model_type"]) == std::end(kOffset)) return false;
+  config["pad_token_id"] = 0;
+  return true;
+}
+
+// The goldens tell a model that is read wrongly from one that is read as it was trained.
+TEST(FamilyFaultsTest, GoldensTellFaultsOfReading) {
+  for (const Fault fault : {WidenTheWindow, SwapTheBases, ForgetTheOffsetOfPositions}) {
+    int planted = 0;
+    for (const std::string& family : FamilyGoldens()) {
+      const std::string name = "families/" + family;
+      std::ifstream original(GoldenPath(name + "/config.json"));
+      json config = json::parse(original);
+      if (!fault(config)) continue;
+      SCOPED_TRACE(family);
+      ++planted;
+      const TemporaryDirectory folder;
+      std::filesystem::copy(GoldenPath(name + "/model.safetensors"),
+                            folder.File("model.safetensors"));
+      std::ofstream(folder.File("config.json")) << config.dump();
+      const auto model = LoadModel(name, 1, folder.File(""));
+      ASSERT_TRUE(model.ok()) << model.status();
+      const auto comparison = Compare(*model, GoldenOf(name), {});
+      ASSERT_TRUE(comparison.ok()) << comparison.status();
+      EXPECT_TRUE(std::ranges::any_of(comparison->outputs, [](const Worst& worst) {
+        return !(worst.error <= ToleranceOf(worst));
+      }));
+    }
+    EXPECT_GE(planted, 3);
   }
 }
 

@@ -4,16 +4,65 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "engine/cpu/layout.h"
 #include "kernels/cpu/head.h"
+#include "kernels/cpu/thread_pool.h"
 #include "tests/support/checkpoint_writer.h"
+#include "tests/support/golden_file.h"
 
 namespace sluice::testing {
 namespace {
 
 using kernels::kPageTokens;
+
+TEST(CpuSlotTest, AModelWithoutAttentionTakesNoMemoryForPages) {
+  const auto model = LoadModel("mixer", 1, GoldenPath("families/rank_mixer_1"));
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(CpuSlot::PageBytes((*model)->config), 0);
+  const auto slot = CpuSlot::Create((*model)->config, {48, 3}, 6, 100);
+  ASSERT_TRUE(slot.ok()) << slot.status();
+  EXPECT_EQ((*slot)->memory().kv, 0);
+}
+
+// A page's first positions are copied, and what is behind them stays poisoned.
+TEST(CpuSlotTest, PageCopiesBringTheFirstPositionsAlone) {
+  const ModelConfig config = TinyConfig(2);
+  auto slot = CpuSlot::Create(config, {48, 3}, 6, 100);
+  ASSERT_TRUE(slot.ok()) << slot.status();
+  const int64_t page_floats = (*slot)->kv_layer(0).page_floats();
+  for (int32_t layer = 0; layer < config.layers; ++layer) {
+    const kernels::KvLayer kv = (*slot)->kv_layer(layer);
+    std::iota(kv.k, kv.k + 6 * page_floats, 1000.0f * static_cast<float>(layer));
+    std::iota(kv.v, kv.v + 6 * page_floats, 1e6f * static_cast<float>(layer));
+  }
+  constexpr int32_t kCopied = 5;
+  const std::vector<int32_t> tokens(8, 0), pages = {4, 1};
+  StepBatch batch(48, 3, 40, kPageTokens);
+  const StepSequence sequence{.first_position = kPageTokens + kCopied,
+                              .count = 2,
+                              .tokens = tokens.data(),
+                              .pages = pages.data(),
+                              .copied_page = 2};
+  batch.Assign({&sequence, 1}, {}, RowOrder::kSequenceMajor);
+  (*slot)->Bind(nullptr, /*arena_floats=*/1, batch);
+  (*slot)->Poison();
+  kernels::ThreadPool pool(2);
+  (*slot)->CopyPages(&pool);
+  for (int32_t layer = 0; layer < config.layers; ++layer) {
+    const kernels::KvLayer kv = (*slot)->kv_layer(layer);
+    for (int64_t i = 0; i < page_floats; ++i) {
+      // k: [.., head_dim, kPageTokens]; v: [.., kPageTokens, head_dim]
+      const bool k_copied = i % kPageTokens < kCopied;
+      const bool v_copied = i / config.head_dim % kPageTokens < kCopied;
+      const float k = kv.k[page_floats + i], v = kv.v[page_floats + i];
+      ASSERT_TRUE(k_copied ? k == kv.k[2 * page_floats + i] : std::isnan(k)) << layer << " " << i;
+      ASSERT_TRUE(v_copied ? v == kv.v[2 * page_floats + i] : std::isnan(v)) << layer << " " << i;
+    }
+  }
+}
 
 // Poison leaves unchanged those positions of the batch's pages that earlier steps wrote, and all
 // pages outside the batch, which may belong to other sequences.

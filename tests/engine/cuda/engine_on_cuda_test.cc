@@ -13,6 +13,7 @@
 #include "tests/support/one_step_at_a_time.h"
 #include "tests/support/padded_layouts.h"
 #include "tests/support/random_requests.h"
+#include "tests/support/shared_prefix.h"
 
 namespace sluice::testing {
 namespace {
@@ -79,6 +80,21 @@ TEST(EngineOnCuda, PaddedLayoutsOfAttentionInBothDirectionsGiveTheBitsOfThePacke
   ExpectPaddedGivesPackedBits(
       backend.get(), model, options,
       [&](std::mt19937_64& random) { return RandomEmbedding(model, random, {.most_rows = 2}); }, 6);
+}
+
+// The prefix ends within a page, which each item has a copy of.
+TEST(EngineOnCuda, TheBeginningOfTheRowsIsComputedOnceAndNoBitChanges) {
+  for (const char* const dtype : {"f32", "bf16"}) {
+    SCOPED_TRACE(dtype);
+    const std::unique_ptr<Backend> backend =
+        MakeCudaBackend(simt::MakeSimtDevice(), {.dtype = dtype, .poison = true}).value();
+    EngineOptions options;
+    options.batch.max_batch_tokens = 48;
+    options.batch.max_batch_sequences = 8;
+    options.ladder.max_buckets = 2;
+    ExpectSharedPrefixIsComputedOnce(backend.get(), RandomModel(TinySluiceConfig(1), 3), options,
+                                     {.prefix = 21, .items = 6, .longest_item = 5});
+  }
 }
 
 // A head is captured for lists of 64. A longer one is launched op by op, which the lookup of its

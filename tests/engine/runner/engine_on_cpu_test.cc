@@ -9,6 +9,7 @@
 #include "tests/support/padded_layouts.h"
 #include "tests/support/random_requests.h"
 #include "tests/support/recording_observer.h"
+#include "tests/support/shared_prefix.h"
 
 namespace sluice {
 namespace {
@@ -157,73 +158,19 @@ TEST(EngineOnCpu, RequestsOfAHundredLengthsPrepareNoPlans) {
   }
 }
 
-// The parameter is the number of tokens that the rows share.
+// The parameter is the number of tokens that the rows share, whole pages or not.
 class SharedPrefixTest : public ::testing::TestWithParam<int32_t> {};
 
 TEST_P(SharedPrefixTest, TheBeginningOfTheRowsIsComputedOnceAndNoBitChanges) {
-  constexpr int32_t kItems = 30, kPage = 16;
-  const int32_t prefix = GetParam();
   const auto backend = MakeCpuBackend({.threads = 2, .poison = true});
   ASSERT_TRUE(backend.ok()) << backend.status();
   ModelConfig config = testing::TinySluiceConfig(2);
   config.max_positions = 256;
-  const auto model = testing::RandomModel(config, 8);
-  Served together({}, backend->get(), model);
-  EngineOptions without;
-  without.kv.prefix_reuse = false;
-  Served apart(without, backend->get(), model);
-
-  constexpr uint64_t kSeed = 20261124;
-  SCOPED_TRACE(kSeed);
-  std::mt19937_64 random(kSeed);
-  const auto draw = [&] { return static_cast<int32_t>(random() % config.vocab_size); };
-  std::vector<int32_t> tokens(prefix);
-  std::ranges::generate(tokens, draw);
-  Request all;
-  RequestSpec& spec = Mutable(all.spec);
-  spec.model = model;
-  all.outputs = kOutputTokens | kOutputEmbedding | kOutputCandidates;
-  all.candidates.begin = {0};
-  int64_t expected = prefix - prefix % kPage;
-  for (int32_t i = 0; i < kItems; ++i) {
-    std::vector<int32_t> row = tokens;
-    for (uint64_t more = 1 + random() % 7; more > 0; --more) row.push_back(draw());
-    expected += std::ssize(row) - (prefix - prefix % kPage);
-    spec.lengths.push_back(static_cast<int32_t>(row.size()));
-    all.tokens.insert(all.tokens.end(), row.begin(), row.end());
-    all.candidates.tokens.push_back(draw());
-    all.candidates.begin.push_back(i + 1);
-  }
-  const auto scored = together.Submit(all);
-  scored->AwaitDone();
-  ASSERT_TRUE(scored->status().ok()) << scored->status();
-  int64_t computed = 0;
-  for (const BatchTrace& batch : together.observer.batches()) computed += batch.useful_tokens;
-  EXPECT_EQ(computed, expected);
-
-  const Reply answer = scored->reply();
-  const int64_t width = config.embedding_size();
-  int64_t begin = 0;
-  for (int32_t i = 0; i < kItems; ++i) {
-    Request one = all;
-    Mutable(one.spec).lengths = {all.spec->lengths[i]};
-    const int32_t length = all.spec->lengths[i];
-    one.tokens.assign(all.tokens.begin() + begin, all.tokens.begin() + begin + length);
-    one.candidates = {.tokens = {all.candidates.tokens[i]}, .begin = {0, 1}};
-    begin += length;
-    const auto sink = apart.Submit(one);
-    sink->AwaitDone();
-    ASSERT_TRUE(sink->status().ok()) << sink->status();
-    const Reply alone = sink->reply();
-    EXPECT_EQ(alone.candidate_scores[0], answer.candidate_scores[i]) << i;
-    EXPECT_TRUE(std::equal(alone.embedding.begin(), alone.embedding.end(),
-                           answer.embedding.begin() + i * width))
-        << i;
-    EXPECT_EQ(sink->trace().reused_tokens, 0);
-  }
+  ExpectSharedPrefixIsComputedOnce(backend->get(), testing::RandomModel(config, 8), {},
+                                   {.prefix = GetParam(), .items = 30});
 }
 
-INSTANTIATE_TEST_SUITE_P(Prefixes, SharedPrefixTest, ::testing::Values(64, 100));
+INSTANTIATE_TEST_SUITE_P(Prefixes, SharedPrefixTest, ::testing::Values(64, 100, 111));
 
 }  // namespace
 }  // namespace sluice

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -14,111 +15,20 @@
 #include "engine/schedule/step_budget.h"
 #include "engine/schedule/step_shape.h"
 #include "gtest/gtest.h"
+#include "tests/engine/schedule/simulated_generation.h"
 
 namespace sluice {
 namespace {
 
-struct Sequence : PagedSequence {
-  std::vector<int32_t> all;     // the storage of `history`
-  std::vector<uint64_t> names;  // for each position, a hash of all tokens up to it
-  int32_t to_draw = 0;          // tokens to generate; with 0 it ends after its prompt
-
-  bool in_step = false;
-  // Whether it ends with its present step, beside which another step was already decided.
-  bool ends = false;
-  bool continues_ahead = false;  // whether it is in the step ahead of its present one too
-  bool is_void = false;          // whether it ended with the step before, beside which it continued
-  bool cancelled = false;
-  int64_t arrived_at = 0;  // the number of the step
-  // The steps that it and all sequences that were alive at the same time would take alone.
-  int64_t steps_of_all = 0;
-  // The steps since its last one in which a sequence behind it began.
-  int32_t passed_steps = 0;
-
-  void Append(int32_t token) {
-    const uint64_t before = names.empty() ? kv.root : names.back();
-    names.push_back((before ^ static_cast<uint64_t>(token)) * 0x9E3779B97F4A7C15u + 1);
-    all.push_back(token);
-    history = all;
-  }
-};
-
-Sequence* Own(WaitingSequence* sequence) { return static_cast<Sequence*>(sequence->paged); }
-
-// The KV memory: for each position of each page, the hash of the tokens whose values were written
-// there.
-class Memory {
- public:
-  explicit Memory(const PagedScheduler::Options& options)
-      : page_tokens_(static_cast<size_t>(options.page_tokens)),
-        window_(options.attention_window),
-        slots_(static_cast<size_t>(options.pages) * page_tokens_) {}
-
-  // Checks what the sequence's next step reads, which begins at its first position.
-  void ExpectComputed(const Sequence& sequence) {
-    const int32_t first = window_ == 0 ? 0 : sequence.waiting.first_position - window_ + 1;
-    for (size_t p = static_cast<size_t>(std::max(first, 0));
-         p < static_cast<size_t>(sequence.waiting.first_position); ++p) {
-      ASSERT_EQ(Slot(sequence, p), sequence.names[p])
-          << "ticket " << sequence.waiting.ticket << " at " << p;
-    }
-  }
-  void Compute(const Sequence& sequence) {
-    const auto first = static_cast<size_t>(sequence.waiting.first_position);
-    for (size_t p = first; p < first + static_cast<size_t>(sequence.waiting.tokens); ++p) {
-      Slot(sequence, p) = sequence.names[p];
-    }
-  }
-
- private:
-  uint64_t& Slot(const Sequence& sequence, size_t position) {
-    const auto page = static_cast<size_t>(sequence.kv.ids[position / page_tokens_]);
-    return slots_[page * page_tokens_ + position % page_tokens_];
-  }
-
-  const size_t page_tokens_;
-  const int32_t window_;
-  std::vector<uint64_t> slots_;
-};
-
-struct Load {
-  BatchOptions batch;
-  PagedScheduler::Options paged;
-  std::shared_ptr<const Ladder> ladder;
-  int32_t longest = 0;  // the most tokens of a sequence
-  int arrivals = 0;
-  int64_t gap_us = 0;  // the longest time between two arrivals
-
-  explicit Load(std::mt19937_64* random) {
-    const auto one_of = [&](std::initializer_list<int32_t> values) {
-      return *(values.begin() + (*random)() % values.size());
-    };
-    paged.page_tokens = one_of({1, 2, 4, 8});
-    longest = one_of({12, 40});
-    const int32_t least = (longest + paged.page_tokens - 1) / paged.page_tokens;
-    paged.pages = least * one_of({1, 1, 2, 4, 16});
-    paged.step_pages = least;
-    paged.prefix_reuse = one_of({0, 1, 1}) == 1;
-    paged.attention_window = one_of({0, 0, 1, 3, 9});
-    batch.max_batch_sequences = one_of({1, 3, 8, 16});
-    batch.prefill_tokens = one_of({0, 1, 3, 7, 16});
-    batch.max_overtakes = one_of({0, 2, 64});
-    batch.continuous = one_of({0, 1, 1}) == 1;
-    batch.max_queue_delay_us = one_of({0, 500});
-    ladder = std::make_shared<const Ladder>(
-        *BuildLadder({.strategy = StrategyKind::kGeometric, .min_tokens = 4},
-                     {.max_tokens = one_of({40, 64}),
-                      .max_sequences = batch.max_batch_sequences,
-                      .tile_tokens = 4}));
-    arrivals = one_of({10, 60});
-    gap_us = one_of({100, 1000, 10000});
-  }
-};
+using simulated::Load;
+using simulated::Memory;
+using simulated::Own;
+using simulated::Sequence;
 
 // Counts of events over all runs. An event that never happened was not tested.
 struct Coverage {
   int64_t preemptions = 0, reused = 0, evicted = 0, removed = 0, cancelled = 0, failed = 0,
-          ahead = 0, continued_ahead = 0, given_back = 0;
+          ahead = 0, continued_ahead = 0, given_back = 0, copied = 0;
 };
 
 class Simulation {
@@ -183,6 +93,7 @@ class Simulation {
     sequence.sampled_end = sequence.to_draw > 0;
     sequence.reuse = !OneIn(4);
     sequence.scored = !sequence.reuse && OneIn(2);
+    if (!OneIn(4)) sequence.kv.shared = std::min(shared, prompt - 1);
     sequence.arrived_at = steps_;
     const int32_t total = prompt + sequence.to_draw;
     const int64_t alone = total / limits_.chunk_tokens + 1 + sequence.to_draw;
@@ -272,6 +183,9 @@ class Simulation {
     if (!was_ahead) CheckBudget(decision, batch_);
     CheckNobodyStarves(was_ahead ? steps_ - 1 : steps_);
     for (WaitingSequence* sequence : batch_) {
+      if (memory_.CopyTail(*Own(sequence))) ++coverage_.copied;
+    }
+    for (WaitingSequence* sequence : batch_) {
       if (!Own(sequence)->is_void) memory_.ExpectComputed(*Own(sequence));
     }
     for (WaitingSequence* sequence : batch_) {
@@ -322,6 +236,7 @@ class Simulation {
   // that sequences that wait to begin hold no pages.
   void CheckPages() {
     std::map<int32_t, int32_t> holders;
+    std::set<int32_t> copied;
     for (const Sequence& sequence : live_) {
       const std::span<const int32_t> ids = sequence.kv.ids;
       for (const int32_t page : ids.subspan(sequence.kv.released)) ++holders[page];
@@ -332,10 +247,15 @@ class Simulation {
         ASSERT_EQ(sequence.kv.released, std::max(first, 0) / load_.paged.page_tokens);
       }
       coverage_.given_back += sequence.kv.released;
+      if (sequence.kv.copied_from >= 0) {
+        ASSERT_TRUE(sequence.in_step);
+        copied.insert(sequence.kv.copied_from);
+      }
       ASSERT_TRUE(sequence.waiting.running || sequence.in_step || sequence.kv.ids.empty());
     }
-    ASSERT_EQ(scheduler_.kv().available() + static_cast<int32_t>(holders.size()),
-              load_.paged.pages);
+    int32_t held = static_cast<int32_t>(holders.size());
+    for (const int32_t page : copied) held += holders.contains(page) ? 0 : 1;
+    ASSERT_EQ(scheduler_.kv().available() + held, load_.paged.pages);
     for (const Sequence& sequence : live_) {
       ASSERT_TRUE(sequence.reuse || sequence.kv.published == 0);
       ASSERT_LE(sequence.kv.published * load_.paged.page_tokens, sequence.waiting.first_position);
@@ -441,7 +361,7 @@ class Simulation {
 
 TEST(GenerationProperty, EverySequenceEndsAndEveryPageIsRight) {
   Coverage coverage;
-  for (uint64_t seed = 1; seed <= 500; ++seed) {
+  for (uint64_t seed = 1; seed <= 1500; ++seed) {
     SCOPED_TRACE(seed);
     Simulation(seed, &coverage).Run();
     if (HasFailure()) return;
@@ -455,6 +375,7 @@ TEST(GenerationProperty, EverySequenceEndsAndEveryPageIsRight) {
   EXPECT_GT(coverage.ahead, 100);
   EXPECT_GT(coverage.continued_ahead, 1000);
   EXPECT_GT(coverage.given_back, 1000);
+  EXPECT_GT(coverage.copied, 200);
 }
 
 }  // namespace

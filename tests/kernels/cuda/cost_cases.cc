@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/activation.h"
+#include "kernels/cuda/copy_pages.h"
 #include "kernels/cuda/diverse.h"
 #include "kernels/cuda/embedding.h"
 #include "kernels/cuda/exchange.h"
@@ -111,6 +112,21 @@ void AddRowOps(Cases& cases) {
                                .block = dim / tokens,
                                .rows = Live(lab, kRows),
                                .out = lab.Room<T>(kRows * dim)});
+  });
+  cases.AddWidths<T>("CopyPages", kHead, kOddHead, [](DeviceLab& lab, Random& random, int32_t dim) {
+    constexpr int32_t kMatrices = 4, kPages = 32, kHeads = 2, kCopies = 16;
+    std::vector<PageCopy> copies;
+    for (int32_t i = 0; i < kCopies; ++i) {
+      copies.push_back({.from = kCopies, .to = i, .positions = 7});
+    }
+    CopyPages<T>(lab.stream(),
+                 {.kv = Values<T>(lab, random, kMatrices * kPages * kHeads * kPageTokens * dim),
+                  .matrices = kMatrices,
+                  .pages = kPages,
+                  .kv_heads = kHeads,
+                  .head_dim = dim,
+                  .copies = lab.Put(copies),
+                  .rows = Live(lab, kCopies)});
   });
   cases.AddWidths<T>("Embed", kDim, kOddDim, [](DeviceLab& lab, Random& random, int32_t dim) {
     std::vector<int32_t> ids(kRows);
