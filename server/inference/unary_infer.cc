@@ -83,12 +83,13 @@ class UnaryInfer final : public grpc::ServerUnaryReactor {
     if (absl::Status status = frontend_->Enter(call); !status.ok()) return End(status);
     const auto sink = std::make_shared<UnarySink>(frontend_, call.rpc_deadline, this);
     sink_ = sink;
+    if (InferenceFrontend::IsQuick(bytes)) return sink->Prepare(bytes, std::move(call));
     const auto check = [sink] {
       return sink->claimed() ? absl::CancelledError("cancelled by the caller") : absl::OkStatus();
     };
     // The call, and `bytes` with it, may end at any time from here on.
     const absl::Status posted =
-        frontend_->Prepare(bytes, call, check, [sink, bytes, call] { sink->Prepare(bytes, call); });
+        frontend_->PrepareLater(call, check, [sink, bytes, call] { sink->Prepare(bytes, call); });
     if (posted.ok()) return;
     sink->Claim();
     End(posted);

@@ -195,5 +195,16 @@ TEST(CheckModelDirectories, NeedsDirectoryAndConfig) {
   std::filesystem::remove_all(root);
 }
 
+TEST(CheckModelDirectories, TellsWhyADirectoryCannotBeLookedAt) {
+  Config config;
+  config.models = {{.name = "m", .path = "/" + std::string(300, 'x')}};
+  EXPECT_THAT(std::string(CheckModelDirectories(config, {}).message()),
+              ::testing::EndsWith("x: File name too long"));
+  config.models.clear();
+  config.model_repository = "/" + std::string(300, 'x');
+  EXPECT_THAT(std::string(CheckModelDirectories(config, {}).message()),
+              ::testing::EndsWith("x: File name too long"));
+}
+
 }  // namespace
 }  // namespace sluice
