@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kFirstBytes = 16 << 10;
 
-absl::Status SystemError(const std::string& path) {
+absl::Status ReadError(const std::string& path) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
 }
 
@@ -22,7 +22,7 @@ absl::Status SystemError(const std::string& path) {
 
 absl::StatusOr<std::string> ReadFile(const std::string& path, size_t most_bytes) {
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return SystemError(path);
+  if (file.get() < 0) return ReadError(path);
   return ReadFile(file.get(), path, most_bytes);
 }
 
@@ -33,7 +33,7 @@ absl::StatusOr<std::string> ReadFile(int descriptor, const std::string& path, si
     if (size == text.size()) text.resize(std::min(std::max(2 * size, kFirstBytes), most_bytes + 1));
     const ssize_t count = read(descriptor, text.data() + size, text.size() - size);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return SystemError(path);
+    if (count < 0) return ReadError(path);
     if (count == 0) break;
     size += count;
     if (size > most_bytes) {

@@ -196,8 +196,8 @@ TEST(CheckModelDirectories, NeedsDirectoryAndConfig) {
 }
 
 TEST(CheckModelDirectories, TellsWhyADirectoryCannotBeLookedAt) {
-  Config config;
-  config.models = {{.name = "m", .path = "/" + std::string(300, 'x')}};
+  Config config = Valid();
+  config.models[0].path = "/" + std::string(300, 'x');
   EXPECT_THAT(std::string(CheckModelDirectories(config, {}).message()),
               ::testing::EndsWith("x: File name too long"));
   config.models.clear();
