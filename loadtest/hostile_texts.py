@@ -47,7 +47,7 @@ def send_texts(address, text, ended, outcomes):
             client.infer(MODEL, [tensor], parameters={"max_tokens": 1})
             outcomes.append("ok")
         except triton.InferenceServerException as error:
-            outcomes.append(error.status())
+            outcomes.append(f"{error.status()}: {error.message()}"[:160])
 
 
 def health_ms(address, seconds, every_s):

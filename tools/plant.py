@@ -47,6 +47,8 @@ TESTS = {
     "engine/model/tokenizer": ["engine/model/tokenizer/tokenize_test", "engine/model/model_test"],
     "server": ["server/sluice_edge_test", "server/sluice_server_test"],
     "server/calls": ["server/sluice_threads_test", "server/sluice_server_test"],
+    "server/daemon": ["server/sluice_device_choice_test", "server/sluice_edge_test",
+                      "server/sluice_server_test"],
     "server/protocol": ["server/sluice_outputs_test", "server/sluice_edge_test",
                         "server/sluice_server_test"],
     "server/security": ["server/sluice_security_test", "server/sluice_server_test"],

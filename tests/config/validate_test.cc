@@ -22,6 +22,12 @@ TEST(ValidateConfig, AcceptsDefaultsWithAModel) {
   EXPECT_EQ(ValidateConfig(Valid(), {}), absl::OkStatus());
 }
 
+TEST(ValidateConfig, AQuotaOfExactlyTheLargestMessageIsAccepted) {
+  Config config = Valid();
+  config.server.grpc.memory_quota_bytes = config.server.grpc.max_message_bytes;
+  EXPECT_EQ(ValidateConfig(config, {}), absl::OkStatus());
+}
+
 TEST(ValidateConfig, ARepositoryMayBeEmpty) {
   Config config;
   config.model_repository = "models";
