@@ -101,7 +101,7 @@ class InferenceFrontend {
   // waits takes, or what runs if nothing waits.
   absl::Duration Pushback();
 
-  ReplyThread* RepliesOfNextCall() const { return replies_->OfNextCall(); }
+  ReplyThreads* replies() const { return replies_; }
   MonoTime Now() const { return clock_->Now(); }
   nanoseconds stream_stall_timeout() const { return stream_stall_timeout_; }
   int32_t max_rows() const { return max_rows_; }
