@@ -12,14 +12,12 @@
 namespace sluice {
 namespace {
 
-using Names = std::vector<std::shared_ptr<const RequestName>>;
-
 // What is expected of a step.
-struct Expected {
-  Names named;
+struct ExpectedCompany {
+  std::vector<std::shared_ptr<const RequestName>> named;
   int32_t requests = 0;
 
-  bool operator==(const Expected&) const = default;
+  bool operator==(const ExpectedCompany&) const = default;
 };
 
 // Of more requests than are named, a third without an id, draws steps that are often those before.
@@ -39,7 +37,7 @@ TEST(CompanyOfSteps, IsSharedByStepsOfTheSameRequestsAlone) {
   CompanyOfSteps steps;
   std::vector<bool> present(requests.size());
   std::shared_ptr<const StepCompany> before;
-  Expected expected_before;
+  ExpectedCompany expected_before;
   for (int step = 0; step < 2000; ++step) {
     if (step % 100 == 0) {
       const bool full = random() % 2 == 0;
@@ -50,7 +48,7 @@ TEST(CompanyOfSteps, IsSharedByStepsOfTheSameRequestsAlone) {
       present[i] = !present[i];
     }
     std::vector<RequestRow*> rows;
-    Expected expected;
+    ExpectedCompany expected;
     for (size_t i = 0; i < requests.size(); ++i) {
       if (!present[i]) continue;
       const size_t first = random() % 2;
