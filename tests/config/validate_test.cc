@@ -147,7 +147,8 @@ TEST_P(AdminAddressTable, BeyondTheHostIsSecuredOrAskedFor) {
   EXPECT_EQ(status.ok(), row().valid) << status;
   if (!row().valid) {
     EXPECT_THAT(std::string(status.message()),
-                ::testing::HasSubstr("server.admin.open_to_network"));
+                ::testing::AllOf(::testing::StartsWith("default: server.admin.address: "),
+                                 ::testing::HasSubstr("server.admin.open_to_network")));
   }
 }
 
