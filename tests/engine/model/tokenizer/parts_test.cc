@@ -66,6 +66,19 @@ TEST(DecoderTest, StripTakesFromBothEnds) {
   EXPECT_EQ((*tokenizer)->Decode(std::vector<int32_t>{0, 1}), ".a.b");
 }
 
+TEST(BpeTest, TheFirstCharacterOfAPieceMayBeBytes) {
+  const auto tokenizer = ParseHuggingFace(R"({
+    "model": {"type": "BPE", "vocab": {"<0xC3>": 0, "<0xA9>": 1, "a": 2}, "merges": [],
+              "byte_fallback": true}})",
+                                          {});
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_THAT((*tokenizer)
+                  ->Encode("\xC3\xA9"
+                           "a\xC3\xA9")
+                  .value(),
+              ::testing::ElementsAre(0, 1, 2, 0, 1));
+}
+
 TEST(AddedTokensTest, ASpecialTokenThatIsNoneOfTheFileIsNotFound) {
   SpecialTokens specials;
   specials.all = {"<nowhere>", "b"};
