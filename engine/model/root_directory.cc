@@ -153,7 +153,7 @@ absl::StatusOr<std::vector<std::string>> ListNames(const Descriptor& directory,
   const absl::Cleanup close_stream = [stream] { closedir(stream); };
   std::vector<std::string> names;
   errno = 0;
-  for (const dirent* entry; (entry = readdir(stream)) != nullptr; errno = 0) {
+  while (const dirent* entry = readdir(stream)) {
     const std::string_view name = entry->d_name;
     if (name == "." || name == "..") continue;
     if (names.size() == most) {
@@ -161,6 +161,7 @@ absl::StatusOr<std::vector<std::string>> ListNames(const Descriptor& directory,
           absl::StrCat("the directory has more than ", most, " entries"));
     }
     names.emplace_back(name);
+    errno = 0;  // readdir alone tells an error by it
   }
   if (errno != 0) return failed(errno);
   std::sort(names.begin(), names.end());
