@@ -1,4 +1,5 @@
-# Targets: cpu (default; no CUDA libraries), cuda, and gateway, which is the gateway for HTTP.
+# Targets: cpu (default; no CUDA libraries), cuda, gateway, which is the gateway for HTTP, and sbom,
+# which is the lists of what they consist of (docker build --target sbom --output lists .).
 # deploy/README.md says how to run the images.
 #
 #   docker build --target cpu -t sluice .
@@ -34,6 +35,18 @@ COPY . .
 RUN cmake --preset release -DSLUICE_TESTS=OFF -DSLUICE_BENCHMARKS=OFF && \
     cmake --build build/release --target sluiced sluice && \
     deploy/image_tree.sh build/release /tree
+
+# The lists of what the image, its sources and the gateway consist of.
+FROM build-cpu AS list
+# hadolint ignore=DL3008
+RUN apt-get install -y -qq --no-install-recommends python3-venv && \
+    python3 -m venv /opt/sbom && \
+    /opt/sbom/bin/pip install -q --no-cache-dir --only-binary :all: --no-deps \
+      -r deploy/requirements-sbom.txt && \
+    /opt/sbom/bin/python deploy/make_sbom.py --image /tree --sources --gateway --out /list
+
+FROM scratch AS sbom
+COPY --from=list /list /
 
 # The toolkit as Python packages: NVIDIA publishes no base image of Debian.
 FROM build AS build-cuda

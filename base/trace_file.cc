@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <utility>
 
@@ -21,7 +20,6 @@ constexpr int64_t kMaxTokens = 1 << 24;
 constexpr int kMaxJsonDepth = 4;
 constexpr size_t kMaxRows = 20'000'000;
 constexpr size_t kMaxLineBytes = 1 << 16;
-constexpr std::streamoff kMaxBytes = std::streamoff{1} << 30;
 
 // Walks the rows of a CSV file without quotes and reads the wanted columns as numbers. Only one row
 // is ever split.
@@ -193,21 +191,6 @@ absl::StatusOr<std::vector<LengthCount>> ParseLengthCounts(absl::string_view csv
   SLUICE_RETURN_IF_ERROR(more.status());
   if (!(sum > 0)) return absl::InvalidArgumentError("the counts sum to 0");
   return counts;
-}
-
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot read ", path));
-  const std::streamoff size = file.tellg();
-  if (size < 0 || size > kMaxBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " is no file of at most 1 GiB"));
-  }
-  std::string text(size, '\0');
-  file.seekg(0);
-  if (!file.read(text.data(), size)) {
-    return absl::NotFoundError(absl::StrCat("cannot read ", path));
-  }
-  return text;
 }
 
 }  // namespace sluice

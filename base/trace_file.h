@@ -34,7 +34,4 @@ struct LengthCount {
 // ParseTrace does.
 absl::StatusOr<std::vector<LengthCount>> ParseLengthCounts(absl::string_view csv);
 
-// Returns the contents of a file, NotFound, or InvalidArgument if it is larger than 1 GiB.
-absl::StatusOr<std::string> ReadFile(const std::string& path);
-
 }  // namespace sluice

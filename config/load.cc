@@ -1,15 +1,14 @@
 #include "config/load.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
-#include <fstream>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/read_file.h"
 #include "base/status_macros.h"
 #include "base/text_wrap.h"
 #include "config/yaml_document.h"
@@ -160,19 +159,7 @@ absl::Status LoadYaml(absl::string_view text, const std::string& file, Config* c
 }
 
 absl::Status LoadYamlFile(const std::string& path, Config* config, Origins* origins) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": is a directory, not a YAML file"));
-  }
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMaxYamlBytes + 1, '\0');  // one byte more than allowed, to detect a longer file
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad()) {
-    return absl::ErrnoToStatus(errno != 0 ? errno : EIO,
-                               absl::StrCat(path, ": cannot read the configuration"));
-  }
-  text.resize(static_cast<size_t>(file.gcount()));
+  SLUICE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxYamlBytes));
   return LoadYaml(text, path, config, origins);
 }
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -153,6 +154,12 @@ absl::Status ValidateServer(const Config& config, const Origins& origins) {
   return ValidateAddresses(config, origins);
 }
 
+// Returns what the system says of a file that could not be looked at, or nothing if it is missing.
+std::string Reason(const std::error_code& error) {
+  const bool missing = !error || error == std::errc::no_such_file_or_directory;
+  return missing ? "" : absl::StrCat(": ", error.message());
+}
+
 }  // namespace
 
 absl::Status ValidateConfig(const Config& config, const Origins& origins) {
@@ -168,7 +175,8 @@ absl::Status CheckModelDirectories(const Config& config, const Origins& origins)
     std::error_code error;
     if (!std::filesystem::is_directory(root, error)) {
       return absl::NotFoundError(absl::StrCat(OriginOf(origins, "model_repository"),
-                                              ": model_repository: no such directory: ", root));
+                                              ": model_repository: no such directory: ", root,
+                                              Reason(error)));
     }
   }
   const std::string origin = OriginOf(origins, "models");
@@ -177,11 +185,11 @@ absl::Status CheckModelDirectories(const Config& config, const Origins& origins)
     std::error_code error;
     if (!std::filesystem::is_directory(directory, error)) {
       return absl::NotFoundError(absl::StrCat(origin, ": models: the directory of ", model.name,
-                                              " does not exist: ", model.path));
+                                              " does not exist: ", model.path, Reason(error)));
     }
     if (!std::filesystem::is_regular_file(directory / "config.json", error)) {
       return absl::NotFoundError(absl::StrCat(origin, ": models: the directory of ", model.name,
-                                              " has no config.json: ", model.path));
+                                              " has no config.json: ", model.path, Reason(error)));
     }
   }
   return absl::OkStatus();

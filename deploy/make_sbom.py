@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""Prints a CycloneDX list of what an image, or a build from sources, consists of.
+"""Makes CycloneDX lists of what an image, a build from sources and the gateway consist of.
 
     deploy/make_sbom.py --image build/image >sluice.cdx.json
-    deploy/make_sbom.py --sources >sluice-sources.cdx.json
-    deploy/make_sbom.py --gateway >sluice-gateway.cdx.json
+    deploy/make_sbom.py --image build/image --sources --gateway --out build/lists
 
 An image's tree (deploy/image_tree.sh) has the control data of its Debian packages. The sources need
 the packages of tools/packages-build.txt, whose versions are those of this system; the gateway those
 of deploy/requirements-gateway.txt. The same input gives the same list.
 
-Needs cyclonedx-python-lib (tools/requirements-test.txt).
+Needs what deploy/requirements-sbom.txt names. The Dockerfile's target `sbom` makes all lists.
 """
 
 import argparse
@@ -104,15 +103,27 @@ def of_gateway():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    kind = parser.add_mutually_exclusive_group(required=True)
-    kind.add_argument("--image", type=pathlib.Path, metavar="TREE")
-    kind.add_argument("--sources", action="store_true")
-    kind.add_argument("--gateway", action="store_true")
+    parser.add_argument("--image", type=pathlib.Path, metavar="TREE", help="list an image's tree")
+    parser.add_argument("--sources", action="store_true", help="list what a build needs")
+    parser.add_argument("--gateway", action="store_true", help="list the gateway for HTTP")
+    parser.add_argument("--out", type=pathlib.Path, metavar="FOLDER",
+                        help="write the lists to this folder instead of printing the only one")
     arguments = parser.parse_args()
+    lists = {}
     if arguments.image:
-        print(of_image(arguments.image))
-    else:
-        print(of_sources() if arguments.sources else of_gateway())
+        lists["sluice"] = of_image(arguments.image)
+    if arguments.sources:
+        lists["sluice-sources"] = of_sources()
+    if arguments.gateway:
+        lists["sluice-gateway"] = of_gateway()
+    if not arguments.out:
+        if len(lists) != 1:
+            parser.error("one list is printed; --out writes any number")
+        return print(*lists.values())
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for name, text in lists.items():
+        (arguments.out / f"{name}.cdx.json").write_text(text + "\n")
+    return None
 
 
 if __name__ == "__main__":

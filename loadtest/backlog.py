@@ -5,8 +5,9 @@ Starts one sluiced with its defaults. A closed loop finds the capacity. Then a s
 share of it runs for the whole round, and beside it for some seconds another one at ten times the
 capacity. The deadline of a call is a minute behind the end of its load, unless `--streaming` sends
 calls without one, which then also wait in the streams of the client. The table has the steady calls
-by the second in which they were sent, and the answers to all calls that were sent during the
-overload, over the capacity; late answers count too, so that it may exceed 1.
+by the second in which they were sent. The goodput is what the daemon answered, by its own count,
+between one second after the beginning of the overload and one second before its end, over the
+capacity of that time: nothing that is answered later counts.
 """
 
 import json
@@ -16,11 +17,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 
 from overload import Daemon, parser_of
 
 BEFORE_S = 3  # seconds of the steady load before the overload
 AFTER_S = 6
+EDGE_S = 1  # at either end of the overload, which the goodput leaves out
 
 
 class Calls:
@@ -49,6 +52,14 @@ class Calls:
         return self.finish(self.start(*arguments))
 
 
+def answered(daemon):
+    """Returns how many requests the daemon has answered so far."""
+    with urllib.request.urlopen(f"http://{daemon.http}/metrics", timeout=10) as page:
+        lines = page.read().decode().splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines
+               if line.startswith("sluice_requests_total{") and 'code="OK"' in line)
+
+
 def measure_round(options, calls, seed):
     closed = calls.run("closed", seed, options.seconds, "--concurrency", options.concurrency,
                        "--warm-up", 2)
@@ -56,17 +67,20 @@ def measure_round(options, calls, seed):
     steady = calls.start("steady", seed, BEFORE_S + options.seconds + AFTER_S, "--rate",
                          f"{options.share * capacity:.1f}", "--warm-up", 0)
     time.sleep(BEFORE_S)
-    flood = calls.run("flood", seed + 1, options.seconds, "--rate",
-                      f"{options.times * capacity:.1f}", "--warm-up", 0)
+    flood = calls.start("flood", seed + 1, options.seconds, "--rate",
+                        f"{options.times * capacity:.1f}", "--warm-up", 0)
+    time.sleep(EDGE_S)
+    began, before = time.monotonic(), answered(calls.daemon)
+    time.sleep(options.seconds - 2 * EDGE_S)
+    during = answered(calls.daemon) - before
+    took = time.monotonic() - began
+    flood = calls.finish(flood)
     report = calls.finish(steady)
     seconds = report["phases"][0]["seconds"]
-    during = range(BEFORE_S, BEFORE_S + options.seconds)
-    steady_ok = sum(seconds[second]["outcomes"].get("ok", 0) for second in during)
-    flood_ok = flood["phases"][0]["outcomes"].get("ok", 0)
     return {
         "host": closed["host"], "commit": closed["commit"], "started": closed["started"],
         "capacity_per_s": capacity,
-        "during": (steady_ok + flood_ok) / options.seconds / capacity,
+        "goodput": during / took / capacity,
         "flood": flood["phases"][0]["outcomes"],
         "seconds": [{"after_s": number - BEFORE_S - options.seconds, **second}
                     for number, second in enumerate(seconds)],
@@ -83,8 +97,8 @@ def table(options, rounds):
         "second in which they were sent. Client and daemon share "
         f"{rounds[0]['host']['processors']} processors. Medians of {len(rounds)} rounds.",
         "",
-        "Answers to the calls of the overload, late ones too, over the capacity of its seconds: "
-        f"{statistics.median(each['during'] for each in rounds):.2f}.",
+        "Goodput within the overload, over the capacity; answers after its end do not count: "
+        f"{statistics.median(each['goodput'] for each in rounds):.2f}.",
         "",
         "| seconds after the end | answered | refused | p50 ms | p99 ms |",
         "|---|---|---|---|---|",

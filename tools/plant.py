@@ -39,12 +39,19 @@ TESTS = {
     "engine/review": ["engine/sluice_schedule_test", "engine/sluice_engine_test"],
     "engine/journal": ["engine/sluice_journal_test", "engine/sluice_engine_test"],
     "engine/plans": ["engine/sluice_engine_test"],
-    "engine/rows": ["engine/sluice_states_test", "engine/sluice_engine_test"],
+    "engine/rows": ["engine/sluice_states_test", "engine/sluice_engine_test",
+                    "engine/sluice_engine_on_cpu_test"],
     "engine/runner": ["engine/sluice_history_test", "engine/sluice_engine_test"],
-    "engine/model": ["engine/model/model_test"],
-    "server": ["server/sluice_edge_test", "server/sluice_outputs_test",
-               "server/sluice_threads_test", "server/sluice_security_test",
-               "server/sluice_server_test"],
+    "engine/model": ["engine/model/model_test", "engine/sluice_states_test",
+                     "engine/sluice_engine_on_cpu_test"],
+    "engine/model/tokenizer": ["engine/model/tokenizer/tokenize_test", "engine/model/model_test"],
+    "server": ["server/sluice_edge_test", "server/sluice_server_test"],
+    "server/calls": ["server/sluice_threads_test", "server/sluice_server_test"],
+    "server/daemon": ["server/sluice_device_choice_test", "server/sluice_edge_test",
+                      "server/sluice_server_test"],
+    "server/protocol": ["server/sluice_outputs_test", "server/sluice_edge_test",
+                        "server/sluice_server_test"],
+    "server/security": ["server/sluice_security_test", "server/sluice_server_test"],
 }
 SWAPS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||",
          "||": "&&"}
@@ -97,9 +104,10 @@ class Finder:
         self.found = []
 
     def run(self):
+        source = str(ROOT / self._path)
         for cursor in self._unit.cursor.get_children():
             file = cursor.location.file
-            if file is not None and pathlib.Path(file.name) == ROOT / self._path:
+            if file is not None and file.name == source:
                 self._walk(cursor, None)
         return self.found
 

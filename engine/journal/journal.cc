@@ -122,15 +122,19 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(
         absl::StrCat("engine.history.journal: ", path, ": ", std::strerror(errno)));
   }
   std::unique_ptr<Journal> journal(
-      new Journal(std::move(file), bytes, start.most_bytes, std::move(notice)));
+      new Journal(path, std::move(file), bytes, start.most_bytes, std::move(notice)));
   const std::string line = StartLine(start);
   journal->Append(line.size(), [&](std::string* out) { out->append(line); });
   return journal;
 }
 
-Journal::Journal(Descriptor file, int64_t bytes, int64_t most_bytes,
+Journal::Journal(std::string path, Descriptor file, int64_t bytes, int64_t most_bytes,
                  std::function<void(std::string_view)> notice)
-    : file_(std::move(file)), most_bytes_(most_bytes), notice_(std::move(notice)), bytes_(bytes) {
+    : path_(std::move(path)),
+      file_(std::move(file)),
+      most_bytes_(most_bytes),
+      notice_(std::move(notice)),
+      bytes_(bytes) {
   buffer_.reserve(kBufferBytes);
   writing_.reserve(kBufferBytes);
   writer_.emplace(Clock::Real(), /*first=*/MonoTime::max(), [this] {
@@ -255,8 +259,8 @@ void Journal::WriteLines() {
       if (buffer_.empty()) return;
       writing_.swap(buffer_);
     }
-    const bool written = WriteAll(writing_);
-    const int64_t lost = written ? 0 : std::count(writing_.begin(), writing_.end(), '\n');
+    const absl::Status written = WriteAll(writing_);
+    const int64_t lost = written.ok() ? 0 : std::count(writing_.begin(), writing_.end(), '\n');
     writing_.clear();
     {
       MutexLock lock(&mu_);
@@ -265,30 +269,32 @@ void Journal::WriteLines() {
       if (dropped_lines_ == 0 || noticed_loss_) continue;
     }
     noticed_loss_ = true;
-    notice_("the journal loses lines: the disk is full, failing or too slow");
+    notice_(absl::StrCat("the journal loses lines: ", path_, ": ",
+                         written.ok() ? "the disk is too slow" : written.message()));
   }
 }
 
-bool Journal::WriteAll(std::string_view lines) {
+absl::Status Journal::WriteAll(std::string_view lines) {
   if (bytes_ + std::ssize(lines) > most_bytes_) {
     bytes_ = most_bytes_;  // shorter lines that would still fit would not fit to what is there
-    return false;
+    return absl::ResourceExhaustedError(
+        absl::StrCat("it has engine.history.journal_bytes of ", most_bytes_));
   }
   std::string_view rest = lines;
-  while (!rest.empty()) {
+  absl::Status status;
+  while (!rest.empty() && status.ok()) {
     const ssize_t written = write(file_.get(), rest.data(), rest.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) break;
-    rest.remove_prefix(written);
+    if (written < 0) status = absl::ErrnoToStatus(errno, "cannot write");
+    if (written == 0) status = absl::UnavailableError("cannot write");
+    rest.remove_prefix(std::max<ssize_t>(written, 0));
   }
-  if (rest.empty()) {
+  if (status.ok()) {
     bytes_ += std::ssize(lines);
-    return true;
-  }
-  if (rest.size() < lines.size() && ftruncate(file_.get(), bytes_) != 0) {
+  } else if (rest.size() < lines.size() && ftruncate(file_.get(), bytes_) != 0) {
     bytes_ = most_bytes_;  // what follows a part of a line could not be read
   }
-  return false;
+  return status;
 }
 
 }  // namespace sluice

@@ -62,7 +62,7 @@ class Journal : public SchedulerObserver {
  private:
   class Line;
 
-  Journal(Descriptor file, int64_t bytes, int64_t most_bytes,
+  Journal(std::string path, Descriptor file, int64_t bytes, int64_t most_bytes,
           std::function<void(std::string_view)> notice);
 
   // Appends a line of at most `most_bytes` to the buffer by `write`, or counts it as dropped.
@@ -71,8 +71,9 @@ class Journal : public SchedulerObserver {
   // Empties the buffer. Called by the thread, and once after its end.
   void WriteLines();
   // Writes all of `lines` or, as far as that can be undone, nothing.
-  bool WriteAll(std::string_view lines);
+  absl::Status WriteAll(std::string_view lines);
 
+  const std::string path_;
   const Descriptor file_;
   const int64_t most_bytes_;
   const std::function<void(std::string_view)> notice_;

@@ -161,7 +161,7 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> Directory::Map(const std::stri
 absl::Status Directory::AppendFingerprint(const std::string& folder,
                                           std::string* fingerprint) const {
   SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                          ListNames(descriptor_, kMaxModelFiles));
+                          ListNames(descriptor_, folder, kMaxModelFiles));
   for (const std::string& name : names) {
     if (folder.empty() && IsNumbered(name)) {
       const absl::StatusOr<Directory> inner = OpenFolder(name);

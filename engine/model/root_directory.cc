@@ -136,17 +136,23 @@ absl::StatusOr<Descriptor> RootDirectory::OpenBeneath(std::string_view path, int
 absl::StatusOr<std::vector<std::string>> RootDirectory::List(std::string_view path,
                                                              size_t most) const {
   SLUICE_ASSIGN_OR_RETURN(const Descriptor directory, OpenBeneath(path, O_RDONLY | O_DIRECTORY));
-  return ListNames(directory, most);
+  return ListNames(directory, path, most);
 }
 
-absl::StatusOr<std::vector<std::string>> ListNames(const Descriptor& directory, size_t most) {
+absl::StatusOr<std::vector<std::string>> ListNames(const Descriptor& directory,
+                                                   std::string_view path, size_t most) {
+  const auto failed = [path](int error) {
+    return absl::ErrnoToStatus(error, absl::StrCat("cannot list directory ", ShownPath(path)));
+  };
   // closedir closes its descriptor, and the position in the directory belongs to the open file, so
   // that the listing opens its own.
-  const int own = openat(directory.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  DIR* const stream = own < 0 ? nullptr : fdopendir(own);
-  if (stream == nullptr) return absl::ErrnoToStatus(errno, "cannot list the directory");
+  Descriptor own(openat(directory.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  DIR* const stream = own.get() < 0 ? nullptr : fdopendir(own.get());
+  if (stream == nullptr) return failed(errno);
+  own.Release();
   const absl::Cleanup close_stream = [stream] { closedir(stream); };
   std::vector<std::string> names;
+  errno = 0;
   while (const dirent* entry = readdir(stream)) {
     const std::string_view name = entry->d_name;
     if (name == "." || name == "..") continue;
@@ -155,7 +161,9 @@ absl::StatusOr<std::vector<std::string>> ListNames(const Descriptor& directory, 
           absl::StrCat("the directory has more than ", most, " entries"));
     }
     names.emplace_back(name);
+    errno = 0;  // readdir alone tells an error by it
   }
+  if (errno != 0) return failed(errno);
   std::sort(names.begin(), names.end());
   return names;
 }

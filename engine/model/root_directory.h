@@ -13,8 +13,9 @@
 namespace sluice {
 
 // Returns the names in a directory in order, without "." and "..". Returns InvalidArgument if there
-// are more than `most`.
-absl::StatusOr<std::vector<std::string>> ListNames(const Descriptor& directory, size_t most);
+// are more than `most`, and otherwise the system's error with `path`.
+absl::StatusOr<std::vector<std::string>> ListNames(const Descriptor& directory,
+                                                   std::string_view path, size_t most);
 
 // Thread-safe. Paths are walked component by component; the kernel never follows a link. Symbolic
 // links are read and walked here, so that links which stay below the root work (as those of a

@@ -1,16 +1,14 @@
 #include "engine/plans/ladder_file.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/atomic_file.h"
 #include "base/json_reader.h"
+#include "base/read_file.h"
 #include "base/stable_hash.h"
 #include "base/status_macros.h"
 #include "engine/journal/schedule_json.h"
@@ -21,7 +19,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kFormat = 1;
-constexpr std::streamsize kMostBytes = 4 << 20;
+constexpr size_t kMostBytes = 4 << 20;
 constexpr int kMostDepth = 4;
 constexpr size_t kBytesOfTensor = 64;
 
@@ -50,18 +48,6 @@ std::string Fingerprint(const Model& model) {
     hash.Add(std::string_view(static_cast<const char*>(tensor->data), bytes));
   }
   return absl::StrCat(absl::Hex(hash.value(), absl::kZeroPad16));
-}
-
-absl::StatusOr<std::string> ReadWhole(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat(path, ": ", std::strerror(errno)));
-  std::string text(kMostBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad() || file.gcount() > kMostBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("unreadable, or over ", kMostBytes, " bytes"));
-  }
-  text.resize(file.gcount());
-  return text;
 }
 
 absl::Status CheckKey(const json& document,
@@ -118,7 +104,7 @@ LadderFile::LadderFile(std::string path, const Model& model, const BackendInfo& 
 }
 
 absl::StatusOr<LadderFile::Content> LadderFile::Read() const {
-  SLUICE_ASSIGN_OR_RETURN(const std::string text, ReadWhole(path_));
+  SLUICE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path_, kMostBytes));
   SLUICE_ASSIGN_OR_RETURN(const json document, ParseJson(text, kMostDepth));
   if (!document.is_object() || document.value("sluice_ladder", json()) != kFormat) {
     return absl::InvalidArgumentError("it is no ladder file of this format");

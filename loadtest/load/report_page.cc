@@ -2,8 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/read_file.h"
 #include "base/status_macros.h"
-#include "base/trace_file.h"
 #include "loadtest/load/page_template.h"
 #include "loadtest/load/report_json.h"
 

@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/read_file.h"
 #include "base/status_macros.h"
 #include "loadtest/load/commit.h"
 #include "loadtest/load/peak.h"

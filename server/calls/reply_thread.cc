@@ -5,12 +5,17 @@
 namespace sluice {
 
 ReplyThread::ReplyThread(Clock* clock)
-    : queue_({.clock = clock}, [](Entry& entry) {
-        if (entry.delivery == nullptr) entry.delivery = entry.delivery_if_alive.lock();
-        if (entry.delivery != nullptr) entry.delivery->Deliver();
+    : queue_({.clock = clock}, [this](Entry& entry) {
+        if (entry.delivery != nullptr) {
+          entry.delivery->Deliver();
+          unfinished_.fetch_sub(1, std::memory_order_relaxed);
+        } else if (const std::shared_ptr<Delivery> alive = entry.delivery_if_alive.lock()) {
+          alive->Deliver();
+        }
       }) {}
 
 void ReplyThread::Post(std::shared_ptr<Delivery> delivery) {
+  unfinished_.fetch_add(1, std::memory_order_relaxed);
   queue_.Post({.delivery = std::move(delivery), .delivery_if_alive = {}});
 }
 
@@ -20,6 +25,20 @@ void ReplyThread::PostAt(MonoTime time, std::weak_ptr<Delivery> delivery) {
 
 ReplyThreads::ReplyThreads(int count, Clock* clock) {
   for (int i = 0; i < count; ++i) threads_.push_back(std::make_unique<ReplyThread>(clock));
+}
+
+void ReplyThreads::Post(std::shared_ptr<Delivery> delivery) {
+  ReplyThread* least = nullptr;
+  int fewest = 0;
+  for (const auto& thread : threads_) {
+    const int unfinished = thread->unfinished();
+    if (least == nullptr || unfinished < fewest) {
+      least = thread.get();
+      fewest = unfinished;
+    }
+    if (fewest < kFew) break;
+  }
+  least->Post(std::move(delivery));
 }
 
 ReplyThread* ReplyThreads::OfNextCall() {

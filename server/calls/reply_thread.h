@@ -31,6 +31,9 @@ class ReplyThread {
   explicit ReplyThread(Clock* clock = Clock::Real());
 
   void Post(std::shared_ptr<Delivery> delivery);
+  // The number of deliveries that are posted and have not run to their end. Those with a time do
+  // not count.
+  int unfinished() const { return unfinished_.load(std::memory_order_relaxed); }
 
   // Runs the delivery at `time` or soon after it, if it still exists then.
   void PostAt(MonoTime time, std::weak_ptr<Delivery> delivery);
@@ -42,7 +45,8 @@ class ReplyThread {
     std::weak_ptr<Delivery> delivery_if_alive;
   };
 
-  WorkQueue<Entry> queue_;
+  std::atomic<int> unfinished_ = 0;
+  WorkQueue<Entry> queue_;  // last, so that its thread ends before the other members
 };
 
 // Some reply threads, so that a reply that takes long holds up only some of the others.
@@ -51,8 +55,16 @@ class ReplyThreads {
   // `clock` is as above.
   explicit ReplyThreads(int count = 1, Clock* clock = Clock::Real());
 
-  // Returns the thread of a call that begins, in turns. The call uses no other one, so that what it
-  // posts is delivered in order. Thread-safe.
+  // The deliveries that a thread may have before another one gets the next.
+  static constexpr int kFew = 8;
+
+  // Posts the only delivery of a call to the first thread that has few, or to the one that has the
+  // fewest: short replies wake no more threads than they need, and few of them wait for one that
+  // takes long. Thread-safe.
+  void Post(std::shared_ptr<Delivery> delivery);
+
+  // Returns the thread of a call with several deliveries, in turns. The call uses no other one, so
+  // that what it posts is delivered in order. Thread-safe.
   ReplyThread* OfNextCall();
 
  private:

@@ -40,17 +40,6 @@ constexpr int64_t kCopies = 2;
 // The size up to which a message is read and validated on the thread on which it arrives.
 constexpr size_t kBytesAtOnce = 4096;
 
-// Returns whether a message is short and has no texts to encode. The search may be wrong in favour
-// of texts, which does no harm.
-bool IsQuick(const grpc::ByteBuffer& bytes) {
-  constexpr std::string_view kText = "text_input";
-  if (bytes.Length() > kBytesAtOnce) return false;
-  grpc::Slice slice;
-  if (!bytes.TrySingleSlice(&slice).ok() && !bytes.DumpToSingleSlice(&slice).ok()) return false;
-  const std::string_view text(reinterpret_cast<const char*>(slice.begin()), slice.size());
-  return text.find(kText) == std::string_view::npos;
-}
-
 // Returns whose turn it is when callers take turns: the caller, or the host of an anonymous one.
 std::string OwnerOf(const CallContext& call) {
   if (call.caller != nullptr && call.caller->name() != kAnonymous) return call.caller->name();
@@ -148,13 +137,19 @@ absl::Status InferenceFrontend::Enter(const CallContext& call) {
   return status;
 }
 
-absl::Status InferenceFrontend::Prepare(const grpc::ByteBuffer& bytes, const CallContext& call,
-                                        std::function<absl::Status()> check,
-                                        std::function<void()> prepare) {
-  if (IsQuick(bytes)) {
-    prepare();
-    return absl::OkStatus();
-  }
+// The search may be wrong in favour of texts, which does no harm.
+bool InferenceFrontend::IsQuick(const grpc::ByteBuffer& bytes) {
+  constexpr std::string_view kText = "text_input";
+  if (bytes.Length() > kBytesAtOnce) return false;
+  grpc::Slice slice;
+  if (!bytes.TrySingleSlice(&slice).ok() && !bytes.DumpToSingleSlice(&slice).ok()) return false;
+  const std::string_view text(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  return text.find(kText) == std::string_view::npos;
+}
+
+absl::Status InferenceFrontend::PrepareLater(const CallContext& call,
+                                             std::function<absl::Status()> check,
+                                             std::function<void()> prepare) {
   auto job = [this, deadline = call.rpc_deadline, check = std::move(check),
               prepare = std::move(prepare)] {
     const Interruptible scope([&]() -> absl::Status {

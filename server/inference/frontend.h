@@ -66,12 +66,15 @@ class InferenceFrontend {
   // message is read, where that is possible.
   absl::Status Enter(const CallContext& call);
 
-  // Runs `prepare`, which parses and submits the message in `bytes`: at once if that takes no time
-  // worth speaking of, and otherwise on a thread of its own, where the callers take turns. It is
-  // run in the scope of `check` (base/interruption.h) and of the call's deadline. Returns
-  // ResourceExhausted if too many messages wait.
-  absl::Status Prepare(const grpc::ByteBuffer& bytes, const CallContext& call,
-                       std::function<absl::Status()> check, std::function<void()> prepare);
+  // Returns whether a message is short and has no texts to encode, so that it takes no time worth
+  // speaking of to parse and submit it where it arrives.
+  static bool IsQuick(const grpc::ByteBuffer& bytes);
+
+  // Runs `prepare`, which parses and submits a message, on a thread of its own, where the callers
+  // take turns. It is run in the scope of `check` (base/interruption.h) and of the call's deadline.
+  // Returns ResourceExhausted if too many messages wait.
+  absl::Status PrepareLater(const CallContext& call, std::function<absl::Status()> check,
+                            std::function<void()> prepare);
 
   // Parses a message, within the limits of requests, and sets `parsed` to the memory that it and
   // what is made of it take; that of short messages is not counted. Returns the errors of Parse,
@@ -98,7 +101,7 @@ class InferenceFrontend {
   // waits takes, or what runs if nothing waits.
   absl::Duration Pushback();
 
-  ReplyThread* RepliesOfNextCall() const { return replies_->OfNextCall(); }
+  ReplyThreads* replies() const { return replies_; }
   MonoTime Now() const { return clock_->Now(); }
   nanoseconds stream_stall_timeout() const { return stream_stall_timeout_; }
   int32_t max_rows() const { return max_rows_; }

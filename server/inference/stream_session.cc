@@ -30,14 +30,15 @@ void StreamSession::OnRead(bool ok) {
   }
   CallContext call = frontend_->Arrive(*context_);
   if (absl::Status known = Identify(&call); !known.ok()) return RefuseRead(ticket, known, "");
+  if (InferenceFrontend::IsQuick(incoming_)) return Prepare(ticket, std::move(call));
   const auto self = shared_from_this();
   const auto check = [self]() -> absl::Status {
     MutexLock lock(&self->mu_);
     return self->reactor_ == nullptr ? absl::CancelledError("cancelled by the caller")
                                      : absl::OkStatus();
   };
-  const absl::Status posted = frontend_->Prepare(
-      incoming_, call, check, [self, ticket, call] { self->Prepare(ticket, call); });
+  const absl::Status posted =
+      frontend_->PrepareLater(call, check, [self, ticket, call] { self->Prepare(ticket, call); });
   if (!posted.ok()) RefuseRead(ticket, posted, "");
 }
 

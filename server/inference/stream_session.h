@@ -61,7 +61,7 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
       : frontend_(frontend),
         idle_(idle),
         context_(context),
-        replies_(frontend->RepliesOfNextCall()),
+        replies_(frontend->replies()->OfNextCall()),
         deadline_(frontend->Arrive(*context).rpc_deadline),
         reactor_(reactor) {}
 

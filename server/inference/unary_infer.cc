@@ -23,10 +23,7 @@ class UnarySink final : public Sink,
                         public std::enable_shared_from_this<UnarySink> {
  public:
   UnarySink(InferenceFrontend* frontend, MonoTime deadline, UnaryInfer* call)
-      : frontend_(frontend),
-        replies_(frontend->RepliesOfNextCall()),
-        deadline_(deadline),
-        call_(call) {}
+      : frontend_(frontend), replies_(frontend->replies()), deadline_(deadline), call_(call) {}
 
   // Parses, validates and submits the message. Ends the call after an error.
   void Prepare(const grpc::ByteBuffer& bytes, CallContext context);
@@ -55,7 +52,7 @@ class UnarySink final : public Sink,
   absl::StatusOr<RequestId> Submit(const grpc::ByteBuffer& bytes, CallContext context);
 
   InferenceFrontend* const frontend_;  // may be gone once the call has ended and was prepared
-  ReplyThread* const replies_;
+  ReplyThreads* const replies_;
   const MonoTime deadline_;
   // These are set before the engine has the sink.
   std::optional<ReplyBuilder> builder_;
@@ -83,12 +80,13 @@ class UnaryInfer final : public grpc::ServerUnaryReactor {
     if (absl::Status status = frontend_->Enter(call); !status.ok()) return End(status);
     const auto sink = std::make_shared<UnarySink>(frontend_, call.rpc_deadline, this);
     sink_ = sink;
+    if (InferenceFrontend::IsQuick(bytes)) return sink->Prepare(bytes, std::move(call));
     const auto check = [sink] {
       return sink->claimed() ? absl::CancelledError("cancelled by the caller") : absl::OkStatus();
     };
     // The call, and `bytes` with it, may end at any time from here on.
     const absl::Status posted =
-        frontend_->Prepare(bytes, call, check, [sink, bytes, call] { sink->Prepare(bytes, call); });
+        frontend_->PrepareLater(call, check, [sink, bytes, call] { sink->Prepare(bytes, call); });
     if (posted.ok()) return;
     sink->Claim();
     End(posted);

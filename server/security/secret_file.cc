@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/descriptor.h"
+#include "base/read_file.h"
 
 namespace sluice {
 namespace {
@@ -26,21 +27,7 @@ absl::StatusOr<std::string> ReadSecretFile(const std::string& path) {
   if (!S_ISREG(facts.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
   }
-  std::string text(kMaxSecretFileBytes + 1, '\0');
-  size_t size = 0;
-  while (size < text.size()) {
-    const ssize_t count = read(file.get(), text.data() + size, text.size() - size);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return SystemError(path);
-    if (count == 0) break;
-    size += count;
-  }
-  if (size > kMaxSecretFileBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, " has more than ", kMaxSecretFileBytes, " bytes"));
-  }
-  text.resize(size);
-  return text;
+  return ReadFile(file.get(), path, kMaxSecretFileBytes);
 }
 
 }  // namespace sluice

@@ -213,7 +213,7 @@ TEST(LoadYamlFile, ErrorsNameTheFile) {
   EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(missing.message()), HasSubstr("/no/such/file.yaml"));
   const absl::Status directory = LoadYamlFile(testing::TempDir(), &config, &origins);
-  EXPECT_THAT(std::string(directory.message()), HasSubstr("is a directory"));
+  EXPECT_THAT(std::string(directory.message()), HasSubstr("Is a directory"));
 }
 
 TEST(LoadYamlFile, ReadsAFileAndBoundsItsSize) {
@@ -226,7 +226,7 @@ TEST(LoadYamlFile, ReadsAFileAndBoundsItsSize) {
   EXPECT_EQ(OriginOf(origins, "cpu.threads"), absl::StrCat(path, ":1"));
   std::ofstream(path) << std::string(300'000, '#');
   EXPECT_THAT(std::string(LoadYamlFile(path, &config, &origins).message()),
-              HasSubstr("larger than 262144 bytes"));
+              HasSubstr("more than 262144 bytes"));
   // Endless input does not block.
   EXPECT_FALSE(LoadYamlFile("/dev/zero", &config, &origins).ok());
   std::filesystem::remove(path);

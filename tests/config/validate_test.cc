@@ -22,6 +22,12 @@ TEST(ValidateConfig, AcceptsDefaultsWithAModel) {
   EXPECT_EQ(ValidateConfig(Valid(), {}), absl::OkStatus());
 }
 
+TEST(ValidateConfig, AQuotaOfExactlyTheLargestMessageIsAccepted) {
+  Config config = Valid();
+  config.server.grpc.memory_quota_bytes = config.server.grpc.max_message_bytes;
+  EXPECT_EQ(ValidateConfig(config, {}), absl::OkStatus());
+}
+
 TEST(ValidateConfig, ARepositoryMayBeEmpty) {
   Config config;
   config.model_repository = "models";
@@ -141,7 +147,8 @@ TEST_P(AdminAddressTable, BeyondTheHostIsSecuredOrAskedFor) {
   EXPECT_EQ(status.ok(), row().valid) << status;
   if (!row().valid) {
     EXPECT_THAT(std::string(status.message()),
-                ::testing::HasSubstr("server.admin.open_to_network"));
+                ::testing::AllOf(::testing::StartsWith("default: server.admin.address: "),
+                                 ::testing::HasSubstr("server.admin.open_to_network")));
   }
 }
 
@@ -193,6 +200,17 @@ TEST(CheckModelDirectories, NeedsDirectoryAndConfig) {
   std::ofstream(root / "config.json") << "{}";
   EXPECT_EQ(CheckModelDirectories(config, origins), absl::OkStatus());
   std::filesystem::remove_all(root);
+}
+
+TEST(CheckModelDirectories, TellsWhyADirectoryCannotBeLookedAt) {
+  Config config = Valid();
+  config.models[0].path = "/" + std::string(300, 'x');
+  EXPECT_THAT(std::string(CheckModelDirectories(config, {}).message()),
+              ::testing::EndsWith("x: File name too long"));
+  config.models.clear();
+  config.model_repository = "/" + std::string(300, 'x');
+  EXPECT_THAT(std::string(CheckModelDirectories(config, {}).message()),
+              ::testing::EndsWith("x: File name too long"));
 }
 
 }  // namespace

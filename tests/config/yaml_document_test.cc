@@ -66,6 +66,13 @@ TEST_P(BadYamlTable, NamesFileAndLine) {
   EXPECT_TRUE(absl::c_all_of(root.status().message(), absl::ascii_isprint));
 }
 
+// Only a line that is indented by tabs and says something is told of.
+TEST(ParseYaml, ALineOfTabsIsNoIndentation) {
+  const auto root = ParseYaml("a: 1\n\t\n b: [\n", "f.yaml");
+  ASSERT_FALSE(root.ok());
+  EXPECT_THAT(std::string(root.status().message()), testing::Not(testing::HasSubstr("tab")));
+}
+
 const BadYamlRow kBadYamlRows[] = {
     {.name = "ADuplicateKey",
      .text = "a: 1\nb: 2\na: 3\n",

@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import sys
 
 import pytest
@@ -57,3 +58,20 @@ def test_the_sources_and_the_gateway_name_what_is_pinned():
     gateway = json.loads(make_sbom.of_gateway())["components"]
     pinned = re.findall(r"^[\w.-]+==\S+$", (DEPLOY / "requirements-gateway.txt").read_text(), re.M)
     assert sorted(f"{each['name']}=={each['version']}" for each in gateway) == sorted(pinned)
+
+
+def test_the_dockerfiles_command_writes_all_lists_with_what_it_installs(tree, tmp_path):
+    docker = (ROOT / "Dockerfile").read_text()
+    command = re.search(r"/opt/sbom/bin/python (deploy/make_sbom\.py .*)", docker)[1]
+    assert "-r deploy/requirements-sbom.txt" in docker
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", python.parents[1]], check=True)
+    subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", "-r",
+                    DEPLOY / "requirements-sbom.txt"], check=True)
+    lists = tmp_path / "lists"
+    command = command.replace("/tree", str(tree)).replace("/list", str(lists))
+    subprocess.run([python, *command.split()], cwd=ROOT, check=True)
+    assert {path.name for path in lists.iterdir()} == {
+        "sluice.cdx.json", "sluice-sources.cdx.json", "sluice-gateway.cdx.json"}
+    assert json.loads((lists / "sluice.cdx.json").read_text()) == json.loads(
+        make_sbom.of_image(tree))

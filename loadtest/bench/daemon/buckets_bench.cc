@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/read_file.h"
 #include "base/status_macros.h"
 #include "engine/model/model.h"
 #include "loadtest/bench/daemon/benchmarks.h"

@@ -52,6 +52,42 @@ TEST(RequestHistory, AlikeStepsAreOneUnlessTheRequestWaitedBetweenThem) {
   EXPECT_EQ(history.waits[0].at, MonoTime(milliseconds(30)));
 }
 
+// Each step differs from the one before it in one thing, and only the last two are alike.
+TEST(RequestHistory, StepsThatDifferInAnythingAreTold) {
+  const auto company = std::make_shared<const StepCompany>();
+  ExplainedStep step{.company = company, .own_tokens = 1};
+  RequestHistory history;
+  size_t kept = 0;
+  const auto add = [&](auto change) {
+    change();
+    history.Add(step);
+    EXPECT_EQ(history.steps.size(), ++kept);
+  };
+  add([] {});
+  add([&] { step.own_tokens = 2; });
+  add([&] { step.batch.tokens = 7; });
+  add([&] { step.bucket.tokens = 8; });
+  add([&] { step.trigger = Trigger::kDeadline; });
+  add([&] { step.lookup = Lookup::kMissEvicted; });
+  add([&] { step.company = std::make_shared<const StepCompany>(); });
+  step.last_step = 9;
+  history.Add(step);
+  EXPECT_EQ(history.steps.size(), kept);
+  EXPECT_EQ(history.steps.back().last_step, 9);
+}
+
+TEST(RequestHistory, KeepsTheFirstWaits) {
+  RecentWaits waits;
+  RequestHistory history;
+  for (int i = 1; i <= 70; ++i) {
+    waits.Add({.at = MonoTime(milliseconds(i))});
+    history.AddWaits(waits, MonoTime());
+  }
+  ASSERT_EQ(history.waits.size(), RequestHistory::kWaits);
+  EXPECT_EQ(history.waits.front().at, MonoTime(milliseconds(1)));
+  EXPECT_EQ(history.waits.back().at, MonoTime(milliseconds(64)));
+}
+
 // What comes behind a step that was not kept is no continuation of the last one that was.
 TEST(RequestHistory, KeepsTheFirstSteps) {
   RequestHistory history;

@@ -178,7 +178,8 @@ TEST(Journal, AFullDiskLosesLinesButFailsNoRequest) {
   }
   harness.engine.reset();
   ASSERT_EQ(harness.observer.notices().size(), 1u);
-  EXPECT_THAT(harness.observer.notices()[0], HasSubstr("journal"));
+  EXPECT_THAT(harness.observer.notices()[0],
+              HasSubstr("the journal loses lines: /dev/full: cannot write: No space left"));
 }
 
 class JournalFileTest : public ::testing::Test {

@@ -124,8 +124,8 @@ TEST_P(BadLadderOptionsTable, TheErrorNamesTheOption) {
 }
 
 const BadLadderOptionsRow kBadLadderOptionsRows[] = {
-    {.name = "ARatioOfOneIsRefused", .options = {.ratio = 1.0}, .named = "ratio"},
-    {.name = "ARatioAboveItsRangeIsRefused", .options = {.ratio = 16.5}, .named = "ratio"},
+    {.name = "ARatioOfOneIsRefused", .options = {.ratio = 1.0}, .named = "ratio is 1,"},
+    {.name = "ARatioAboveItsRangeIsRefused", .options = {.ratio = 16.5}, .named = "ratio is 16.5,"},
     {.name = "ARatioThatIsNotANumberIsRefused",
      .options = {.ratio = std::numeric_limits<double>::quiet_NaN()},
      .named = "ratio"},

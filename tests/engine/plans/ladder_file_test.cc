@@ -259,6 +259,14 @@ TEST_F(LadderFileTest, ALadderOfExactlyTheMostBucketsIsTaken) {
   EXPECT_THAT(harness.observer.notices()[0], HasSubstr("more than engine.ladder.max_buckets of 2"));
 }
 
+// A folder in its place is no file that is missing yet.
+TEST_F(LadderFileTest, AFileThatCannotBeReadIsTold) {
+  Harness harness(OptionsWith(directory_.path()));
+  ASSERT_GE(harness.observer.notices().size(), 1u);
+  EXPECT_THAT(harness.observer.notices()[0],
+              ::testing::AllOf(HasSubstr("is ignored"), HasSubstr("Is a directory")));
+}
+
 TEST_F(LadderFileTest, AFixedLadderTakesOnlyTheCosts) {
   EngineOptions options = OptionsWith(directory_.File("ladder.json"));
   const Ladder fitted({{.tokens = 11, .sequences = 4}, {.tokens = 64, .sequences = 4}});

@@ -105,6 +105,35 @@ TEST(ReplyThreadsTest, ACallThatTakesLongHoldsUpNoneOfAnotherThread) {
   }
 }
 
+// Counts down when it is delivered.
+class Arrive : public Delivery {
+ public:
+  explicit Arrive(std::latch* latch) : latch_(latch) {}
+  void Deliver() override { latch_->count_down(); }
+
+ private:
+  std::latch* const latch_;
+};
+
+TEST(ReplyThreadsTest, FewRepliesWaitForOneThatTakesLong) {
+  std::latch long_one(2);
+  std::latch behind(ReplyThreads::kFew - 1);
+  {
+    ReplyThreads threads(2);
+    threads.Post(std::make_shared<Meet>(&long_one));
+    for (int i = 1; i < ReplyThreads::kFew; ++i) threads.Post(std::make_shared<Arrive>(&behind));
+    // These end although the long one does not.
+    for (int i = 0; i < 1000; ++i) {
+      std::latch delivered(1);
+      threads.Post(std::make_shared<Arrive>(&delivered));
+      delivered.wait();
+    }
+    EXPECT_FALSE(behind.try_wait());
+    long_one.arrive_and_wait();
+  }
+  EXPECT_TRUE(behind.try_wait());
+}
+
 TEST(ReplyThreadTest, ManyThreadsMayPost) {
   std::atomic<int> count = 0;
   {

@@ -62,6 +62,7 @@ SLUICE_TABLE(AttachedPushbackTable, kPushbackRows);
 TEST(StatusTest, PrintableEscapesAndTruncates) {
   EXPECT_EQ(Printable("top_k"), "\"top_k\"");
   EXPECT_EQ(Printable(std::string("a\n\0\"\x80", 5)), "\"a\\n\\x00\\\"\\x80\"");
+  EXPECT_EQ(Printable(std::string(64, 'y')), "\"" + std::string(64, 'y') + "\"");
   EXPECT_EQ(Printable(std::string(65, 'y')), "\"" + std::string(64, 'y') + "...\"");
 }
 

@@ -1,0 +1,97 @@
+// Tests of parts of the tokenizers at their bounds.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "engine/model/tokenizer/charsmap.h"
+#include "engine/model/tokenizer/hugging_face.h"
+#include "engine/model/tokenizer/unicode.h"
+#include "engine/model/tokenizer/wire.h"
+
+namespace sluice::tokenize {
+namespace {
+
+TEST(UnicodeTest, TheRangesOfIdeographsHaveTheirEnds) {
+  for (const char32_t point : {U'\u3400', U'\u4DBF', U'\u4E00', U'\u9FFF', U'\uF900', U'\uFAFF',
+                               U'\U00020000', U'\U0002A6DF', U'\U0002A700', U'\U0002B81F',
+                               U'\U0002B920', U'\U0002CEAF', U'\U0002F800', U'\U0002FA1F'}) {
+    EXPECT_TRUE(IsIdeograph(point)) << static_cast<uint32_t>(point);
+  }
+  for (const char32_t point : {U'\u33FF', U'\u4DC0', U'\u4DFF', U'\uA000', U'\uFB00', U'\U0002A6E0',
+                               U'\U0002B820', U'\U0002CEB0', U'\U0002FA20'}) {
+    EXPECT_FALSE(IsIdeograph(point)) << static_cast<uint32_t>(point);
+  }
+}
+
+// A letter, a mark, a digit, a connector and a joiner: each kind alone makes a word.
+TEST(UnicodeTest, WordsHaveCharactersOfEveryKind) {
+  for (const char32_t point : {U'a', U'\u0301', U'5', U'_', U'\u200D'}) {
+    EXPECT_TRUE(IsWord(point)) << static_cast<uint32_t>(point);
+  }
+  for (const char32_t point : {U'-', U' ', U'\u200B'}) {
+    EXPECT_FALSE(IsWord(point)) << static_cast<uint32_t>(point);
+  }
+}
+
+// Field 1 is a varint of 5, field 2 the float 1, field 3 the text "x".
+TEST(WireReaderTest, AFieldHasNothingOfTheOneBefore) {
+  WireReader reader(std::string_view("\x08\x05\x15\x00\x00\x80\x3F\x1A\x01x", 10));
+  ASSERT_TRUE(reader.Next());
+  EXPECT_EQ(reader.integer(), 5u);
+  ASSERT_TRUE(reader.Next());
+  EXPECT_EQ(reader.real(), 1.0f);
+  EXPECT_TRUE(reader.bytes().empty());
+  ASSERT_TRUE(reader.Next());
+  EXPECT_EQ(reader.bytes(), "x");
+  EXPECT_EQ(reader.integer(), 0u);
+  EXPECT_FALSE(reader.Next());
+  EXPECT_TRUE(reader.ok());
+}
+
+TEST(CharsmapTest, AnArrayMayEndWithTheBlob) {
+  const std::string size("\x04\0\0\0", 4);
+  EXPECT_TRUE(Charsmap::Parse(size + std::string(4, '\0')).ok());
+  EXPECT_FALSE(Charsmap::Parse(size + std::string(3, '\0')).ok());
+}
+
+TEST(DecoderTest, StripTakesFromBothEnds) {
+  const auto tokenizer = ParseHuggingFace(R"({
+    "model": {"type": "BPE", "vocab": {"..a...": 0, "b": 1}, "merges": []},
+    "decoder": {"type": "Strip", "content": ".", "start": 1, "stop": 2}})",
+                                          {});
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ((*tokenizer)->Decode(std::vector<int32_t>{0, 1}), ".a.b");
+}
+
+TEST(BpeTest, TheFirstCharacterOfAPieceMayBeBytes) {
+  const auto tokenizer = ParseHuggingFace(R"({
+    "model": {"type": "BPE", "vocab": {"<0xC3>": 0, "<0xA9>": 1, "a": 2}, "merges": [],
+              "byte_fallback": true}})",
+                                          {});
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_THAT((*tokenizer)
+                  ->Encode("\xC3\xA9"
+                           "a\xC3\xA9")
+                  .value(),
+              ::testing::ElementsAre(0, 1, 2, 0, 1));
+}
+
+TEST(AddedTokensTest, ASpecialTokenThatIsNoneOfTheFileIsNotFound) {
+  SpecialTokens specials;
+  specials.all = {"<nowhere>", "b"};
+  const auto tokenizer = ParseHuggingFace(R"({
+    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "?": 2}, "merges": [], "unk_token": "?"}})",
+                                          specials);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const auto ids = (*tokenizer)->Encode("a<nowhere>b");
+  ASSERT_TRUE(ids.ok()) << ids.status();
+  EXPECT_THAT(*ids, ::testing::Each(::testing::Ge(0)));
+  EXPECT_EQ(ids->front(), 0);
+  EXPECT_EQ(ids->back(), 1);
+}
+
+}  // namespace
+}  // namespace sluice::tokenize
