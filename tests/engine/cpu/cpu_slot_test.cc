@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <string>
 #include <vector>
 
 #include "engine/cpu/layout.h"
@@ -17,20 +19,31 @@ using kernels::kPageTokens;
 
 // Poison leaves unchanged those positions of the batch's pages that earlier steps wrote, and all
 // pages outside the batch, which may belong to other sequences.
-TEST(CpuSlotTest, PoisonOverwritesAllOfTheBatchsPagesButTheirHistory) {
-  const ModelConfig config = TinyConfig(2);
+class CpuSlotPagesTest : public ::testing::TestWithParam<KvType> {};
+
+TEST_P(CpuSlotPagesTest, PoisonOverwritesAllOfTheBatchsPagesButTheirHistory) {
+  ModelConfig config = TinyConfig(2);
+  config.kv_dtype = GetParam();
   const Bucket largest{48, 3};
   constexpr int64_t kArenaFloats = 100;
   auto slot = CpuSlot::Create(config, largest, 6, kArenaFloats);
   ASSERT_TRUE(slot.ok());
   const int32_t pages = (*slot)->pages();
   ASSERT_EQ(pages, 6);
-  const int64_t page_floats = (*slot)->kv_layer(0).page_floats();
-  for (int32_t layer = 0; layer < config.layers; ++layer) {
-    const kernels::KvLayer kv = (*slot)->kv_layer(layer);
-    std::fill_n(kv.k, pages * page_floats, 1.0f);
-    std::fill_n(kv.v, pages * page_floats, 1.0f);
-  }
+  const std::vector<float> ones(static_cast<size_t>(config.head_dim), 1.0f);
+  const auto for_slots = [&](const auto& visit) {
+    for (int32_t layer = 0; layer < config.layers; ++layer) {
+      for (int64_t i = 0; i < int64_t{pages} * kPageTokens; ++i) {
+        for (int32_t head = 0; head < config.kv_heads; ++head) {
+          visit((*slot)->kv_layer(layer), i, head);
+        }
+      }
+    }
+  };
+  for_slots([&](const kernels::KvLayer& kv, int64_t i, int32_t head) {
+    StoreKey(kv, i, head, ones.data());
+    StoreValue(kv, i, head, ones.data());
+  });
 
   // Before the step, all of page 4 and three positions of page 1 are live; the other sequence has
   // no live position.
@@ -45,32 +58,45 @@ TEST(CpuSlotTest, PoisonOverwritesAllOfTheBatchsPagesButTheirHistory) {
   const auto live = [](int32_t page, int64_t token) {
     return (page != 1 && page != 3) || (page == 1 && token < 3);
   };
-  for (int32_t layer = 0; layer < config.layers; ++layer) {
-    const kernels::KvLayer kv = (*slot)->kv_layer(layer);
-    for (int64_t i = 0; i < pages * page_floats; ++i) {
-      const auto page = static_cast<int32_t>(i / page_floats);
-      // k: [.., head_dim, kPageTokens]; v: [.., kPageTokens, head_dim]
-      ASSERT_EQ(std::isnan(kv.k[i]), !live(page, i % kPageTokens)) << layer << " " << i;
-      ASSERT_EQ(std::isnan(kv.v[i]), !live(page, i / config.head_dim % kPageTokens))
-          << layer << " " << i;
+  for_slots([&](const kernels::KvLayer& kv, int64_t i, int32_t head) {
+    const bool poisoned = !live(static_cast<int32_t>(i / kPageTokens), i % kPageTokens);
+    for (int32_t d = 0; d < config.head_dim; ++d) {
+      ASSERT_EQ(std::isnan(KeyAt(kv, i, head, d)), poisoned) << i << " " << d;
+      ASSERT_EQ(std::isnan(ValueAt(kv, i, head, d)), poisoned) << i << " " << d;
     }
-  }
+  });
   for (int64_t i = 0; i < kArenaFloats; ++i) EXPECT_TRUE(std::isnan((*slot)->arena()[i]));
+}
+INSTANTIATE_TEST_SUITE_P(Types, CpuSlotPagesTest,
+                         ::testing::Values(KvType::kF32, KvType::kBF16, KvType::kInt8),
+                         [](const auto& param) { return std::string(NameOf(param.param)); });
+
+// A page of int8 has a scale in f32 for each head, position, and key or value.
+TEST(CpuSlotTest, TypesOfPagesTakeTheirBytes) {
+  ModelConfig config = TinyConfig(2);
+  const int64_t numbers = 2 * config.layers * config.kv_heads * kPageTokens;
+  const auto bytes = [&](KvType type) {
+    config.kv_dtype = type;
+    return CpuSlot::PageBytes(config);
+  };
+  EXPECT_EQ(bytes(KvType::kF32), numbers * config.head_dim * 4);
+  EXPECT_EQ(bytes(KvType::kBF16), numbers * config.head_dim * 2);
+  EXPECT_EQ(bytes(KvType::kInt8), numbers * (config.head_dim + 4));
 }
 
 TEST(CpuSlotTest, LayersDoNotShareMemory) {
   const ModelConfig config = TinyConfig(3);
   auto slot = CpuSlot::Create(config, {16, 1}, 2, 16);
   ASSERT_TRUE(slot.ok());
-  const int64_t half = (*slot)->pages() * (*slot)->kv_layer(0).page_floats();
-  const float* next = (*slot)->kv_layer(0).k;
+  const int64_t half = (*slot)->pages() * (*slot)->kv_layer(0).page_bytes();
+  const auto* next = static_cast<const std::byte*>((*slot)->kv_layer(0).k);
   for (int32_t layer = 0; layer < config.layers; ++layer) {
     EXPECT_EQ((*slot)->kv_layer(layer).k, next);
     EXPECT_EQ((*slot)->kv_layer(layer).v, next + half);
     next += 2 * half;
   }
   EXPECT_EQ((*slot)->memory().activation_room, 16 * int64_t{sizeof(float)});
-  EXPECT_EQ((*slot)->memory().kv, 3 * 2 * half * int64_t{sizeof(float)});
+  EXPECT_EQ((*slot)->memory().kv, 3 * 2 * half);
 }
 
 TEST(CpuSlotTest, GivesBackWhatNoRecentStepUsed) {
