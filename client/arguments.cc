@@ -22,6 +22,7 @@
 #include "client/ladder_flags.h"
 #include "client/manage_flags.h"
 #include "client/plan_flags.h"
+#include "client/quantize_flags.h"
 #include "client/request_flags.h"
 #include "client/task_flags.h"
 #include "client/verify_flags.h"
@@ -60,6 +61,7 @@ struct Flags {
   LadderFlags ladder;
   ManageFlags manage;
   VerifyFlags verify;
+  QuantizeFlags quantize;
   PlanFlags plan;
 };
 
@@ -116,6 +118,7 @@ void AddFlags(Flags* flags, CLI::App* app) {
   AddLadderCommand(&flags->ladder, app);
   AddManageCommands(&flags->manage, app);
   AddVerifyCommand(&flags->verify, app);
+  AddQuantizeCommand(&flags->quantize, app);
   AddPlanCommands(&flags->plan, app);
   app->require_subcommand(0, 1);
   NameValues(app);
@@ -186,6 +189,7 @@ absl::StatusOr<Arguments> Read(const Flags& flags, const CLI::App& app) {
     SLUICE_RETURN_IF_ERROR(ReadLadderCommand(flags.ladder, app, &arguments));
     SLUICE_RETURN_IF_ERROR(ReadManageCommand(flags.manage, app, &arguments));
     SLUICE_RETURN_IF_ERROR(ReadVerifyCommand(flags.verify, app, &arguments));
+    SLUICE_RETURN_IF_ERROR(ReadQuantizeCommand(flags.quantize, app, &arguments));
     SLUICE_RETURN_IF_ERROR(ReadPlanCommand(flags.plan, app, &arguments));
   }
   return arguments;

@@ -132,6 +132,16 @@ struct VerifyArguments {
   std::string quantization;  // empty for what config.json says
   bool quantize_head = false;
   int64_t quantization_group = 0;  // 0 for the default
+  std::string kv_dtype;            // empty for what config.json says
+  std::string reference;           // empty for the model itself
+};
+
+struct QuantizeArguments {
+  std::string model_directory;
+  std::string text;
+  std::string out;
+  bool smooth = true;
+  double keep_above = 0;
 };
 
 struct PlanArguments {
@@ -188,6 +198,7 @@ struct Arguments {
     kReload,
     kFit,
     kVerify,
+    kQuantize,
     kPlan,
     kEinsum
   };
@@ -209,6 +220,7 @@ struct Arguments {
   ExplainArguments explain;
   FitArguments fit;
   VerifyArguments verify;
+  QuantizeArguments quantize;
   PlanArguments plan;
   EinsumArguments einsum;
   ManageArguments manage;

@@ -14,6 +14,7 @@ int Run(const Arguments& arguments, const Console& console) {
   }
   if (arguments.command == Arguments::Command::kFit) return RunFit(arguments, console);
   if (arguments.command == Arguments::Command::kVerify) return RunVerify(arguments, console);
+  if (arguments.command == Arguments::Command::kQuantize) return RunQuantize(arguments, console);
   if (arguments.command == Arguments::Command::kEinsum) return RunEinsum(arguments, console);
   if (arguments.command == Arguments::Command::kPlan && arguments.plan.model.empty()) {
     return RunPlan(arguments, console);
@@ -67,6 +68,7 @@ int Run(const Arguments& arguments, const Console& console) {
       return RunServedPlan(arguments, connection, console);
     case Arguments::Command::kFit:
     case Arguments::Command::kVerify:
+    case Arguments::Command::kQuantize:
     case Arguments::Command::kEinsum:
     case Arguments::Command::kPrint:
       break;

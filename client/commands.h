@@ -51,6 +51,7 @@ int RunReload(const Arguments& arguments, const Connection& connection, const Co
 int RunServedPlan(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunFit(const Arguments& arguments, const Console& console);
 int RunVerify(const Arguments& arguments, const Console& console);
+int RunQuantize(const Arguments& arguments, const Console& console);
 int RunPlan(const Arguments& arguments, const Console& console);
 int RunEinsum(const Arguments& arguments, const Console& console);
 

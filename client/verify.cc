@@ -18,10 +18,11 @@ int RunVerify(const Arguments& arguments, const Console& console) {
     model.quantization = {.projections = *wanted, .head = verify.quantize_head};
     if (verify.quantization_group != 0) model.quantization->group = verify.quantization_group;
   }
-  const auto report =
-      against
-          ? verify::VerifyAgainstF32(verify.model_directory, verify.text, options, model)
-          : verify::Verify(verify.model_directory, verify.golden, verify.tolerance, options, &same);
+  model.kv_dtype = EnumOf<KvType>(verify.kv_dtype);
+  const auto report = against ? verify::VerifyAgainstF32(verify.model_directory, verify.text,
+                                                         options, model, verify.reference)
+                              : verify::Verify(verify.model_directory, verify.golden,
+                                               verify.tolerance, options, &same);
   if (!report.ok()) {
     *console.error << "sluice: " << report.status().message() << "\n";
     return kExitUsage;

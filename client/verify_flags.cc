@@ -2,6 +2,7 @@
 
 #include "absl/strings/numbers.h"
 #include "client/flag_values.h"
+#include "engine/model/kv_type.h"
 #include "engine/model/quantization.h"
 
 namespace sluice::client {
@@ -24,7 +25,8 @@ void AddVerifyCommand(VerifyFlags* flags, CLI::App* app) {
                      Help("Numerics profile, as cpu.profile. Default: f32 with --golden, else "
                           "auto."));
   verify->add_option("--against", flags->against,
-                     Help("f32: compare the profile and the quantization with f32 on --text."));
+                     Help("f32: compare the profile, the quantization and the type of KV "
+                          "pages with f32 on --text."));
   verify->add_option("--text", flags->text,
                      Help("File with a text in each line; of a model without a tokenizer, with "
                           "token ids; of a classifier of pairs, with a tab between two texts."));
@@ -36,6 +38,12 @@ void AddVerifyCommand(VerifyFlags* flags, CLI::App* app) {
   verify->add_option("--quantization-group", flags->quantization_group,
                      Help("Rows of a group, with --quantization int4: 32, 64 or 128. Default: "
                           "64."));
+  verify->add_option("--kv-dtype", flags->kv_dtype,
+                     Help("The type of KV pages, as of a served model: f32, bf16 or int8. Default: "
+                          "as config.json says."));
+  verify->add_option("--reference", flags->reference,
+                     Help("With --against f32, the directory of the model to compute in f32, such "
+                          "as that from which sluice quantize made this one. Default: the model."));
 }
 
 absl::Status ReadVerifyCommand(const VerifyFlags& flags, const CLI::App& command,
@@ -53,7 +61,9 @@ absl::Status ReadVerifyCommand(const VerifyFlags& flags, const CLI::App& command
             .text = flags.text,
             .quantization = flags.quantization,
             .quantize_head = flags.quantize_head,
-            .quantization_group = flags.quantization_group};
+            .quantization_group = flags.quantization_group,
+            .kv_dtype = flags.kv_dtype,
+            .reference = flags.reference};
   if (against && flags.against != "f32") return FlagError("--against", "expected f32");
   if (against == flags.text.empty())
     return FlagError("--text", "is needed with --against, and no other");
@@ -71,6 +81,12 @@ absl::Status ReadVerifyCommand(const VerifyFlags& flags, const CLI::App& command
   if (verify.quantization_group != 0 &&
       (quantization != Quantization::kInt4 || !IsQuantizationGroup(verify.quantization_group))) {
     return FlagError("--quantization-group", "expected 32, 64 or 128, with --quantization int4");
+  }
+  if (!verify.kv_dtype.empty() && (!EnumOf<KvType>(verify.kv_dtype).has_value() || !against)) {
+    return FlagError("--kv-dtype", "expected f32, bf16 or int8, with --against f32");
+  }
+  if (!against && !verify.reference.empty()) {
+    return FlagError("--reference", "needs --against f32");
   }
   if (absl::SimpleAtod(flags.tolerance, &verify.tolerance) && verify.tolerance >= 0) {
     return absl::OkStatus();

@@ -19,6 +19,8 @@ struct VerifyFlags {
   std::string quantization;
   bool quantize_head = false;
   int64_t quantization_group = 0;
+  std::string kv_dtype;
+  std::string reference;
 };
 
 // Requires that `flags` outlives `app`.

@@ -30,7 +30,8 @@ constexpr absl::string_view kPreamble =
 # (config.json, model.safetensors; relative to this file) and a version (an integer from 1 on,
 # 1 where it is left out). quantization: int8 multiplies its projections in int8 on a CPU, int4 by
 # weights in int4 in groups of quantization_group rows (32, 64 or 128), and quantize_head: true its
-# head in int8 as well; none, the default, leaves that to config.json. ladder: options of
+# head in int8 as well; none, the default, leaves that to config.json. kv_dtype: bf16 or int8 is the
+# type of its KV pages on a CPU; f32, the default, leaves that to config.json. ladder: options of
 # engine.ladder that this model has in place of those below. As a flag: --model NAME=DIR or
 # NAME:VERSION=DIR, repeatable; in the environment: SLUICE_MODELS, comma-separated. A reload
 # (SIGHUP, sluice reload) applies it.
@@ -42,6 +43,7 @@ constexpr absl::string_view kPreamble =
 #       quantization: none
 #       quantize_head: false
 #       quantization_group: 64
+#       kv_dtype: f32
 #       ladder: {strategy: geometric, ratio: 2}
 models: []
 )";
@@ -80,6 +82,9 @@ std::string RenderModels(const Config& config, const std::string& origin) {
       absl::StrAppend(&out, "    quantization: ", std::string(NameOf(model.quantization)),
                       "\n    quantize_head: ", model.quantize_head ? "true" : "false",
                       "\n    quantization_group: ", model.quantization_group, "\n");
+    }
+    if (model.kv_dtype != KvType::kF32) {
+      absl::StrAppend(&out, "    kv_dtype: ", std::string(NameOf(model.kv_dtype)), "\n");
     }
     if (model.ladder.empty()) continue;
     absl::StrAppend(&out, "    ladder:\n");

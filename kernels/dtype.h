@@ -1,6 +1,7 @@
 // The element types of stored weights.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -17,6 +18,14 @@ constexpr int64_t DTypeBytes(DType dtype) {
 // Returns element `i` of a little-endian array of `dtype`, widened, which is exact.
 // `data` need not be aligned.
 float LoadAsFloat(const void* data, DType dtype, int64_t i);
+
+// Rounds to bf16: to nearest, ties to even; NaN stays NaN.
+constexpr uint16_t RoundToBF16(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const bool is_nan = (bits & 0x7FFFFFFF) > 0x7F800000;
+  const uint32_t rounded = bits + 0x7FFF + (bits >> 16 & 1);
+  return static_cast<uint16_t>((is_nan ? bits | 0x400000 : rounded) >> 16);
+}
 
 // Widens `n` elements, beginning with element `first`, into `out`. Requires another dtype
 // than kI32.

@@ -97,7 +97,7 @@ def options_page():
                 prose, values = prose[:i], " ".join(prose[i:])
                 break
         example = (r"(models:|- name:|path:|version:|quantiz[a-z_]+: (none|false|64)$"
-                   r"|ladder: \{.*\}$)")
+                   r"|kv_dtype: f32$|ladder: \{.*\}$)")
         prose = [line for line in prose if not re.match(example, line)]
         words, live = re.subn(r" A reload( \([^)]*\))? applies it\.", "", cell(" ".join(prose)))
         lines.append(f"| `{f'{place}.' if place else ''}{key}` | {words} | {cell(values)} | "

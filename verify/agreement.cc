@@ -241,23 +241,6 @@ absl::StatusOr<Text> TextOf(const Model& model, const std::string& line) {
   return text;
 }
 
-absl::StatusOr<std::vector<Text>> ReadTexts(const Model& model, const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return absl::NotFoundError(absl::StrCat(path, ": cannot be opened"));
-  std::vector<Text> texts;
-  std::string line;
-  for (int64_t number = 1; std::getline(file, line) && texts.size() < kMostTexts; ++number) {
-    absl::StatusOr<Text> text = TextOf(model, line);
-    if (!text.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, ": line ", number, ": ", text.status().message()));
-    }
-    if (!line.empty() && !text->tokens.empty()) texts.push_back(*std::move(text));
-  }
-  if (texts.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": has no text"));
-  return texts;
-}
-
 std::string Report(const Agreement& agreement) {
   std::string text;
   if (agreement.tokens) {
@@ -291,6 +274,23 @@ std::string Report(const Agreement& agreement) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<Text>> ReadTexts(const Model& model, const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return absl::NotFoundError(absl::StrCat(path, ": cannot be opened"));
+  std::vector<Text> texts;
+  std::string line;
+  for (int64_t number = 1; std::getline(file, line) && texts.size() < kMostTexts; ++number) {
+    absl::StatusOr<Text> text = TextOf(model, line);
+    if (!text.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": line ", number, ": ", text.status().message()));
+    }
+    if (!line.empty() && !text->tokens.empty()) texts.push_back(*std::move(text));
+  }
+  if (texts.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": has no text"));
+  return texts;
+}
 
 Agreement Compare(std::span<const Text> texts, std::span<const TextOutputs> f32,
                   std::span<const TextOutputs> faster) {
@@ -348,21 +348,23 @@ absl::StatusOr<std::vector<TextOutputs>> ComputeOutputs(std::shared_ptr<const Mo
 
 absl::StatusOr<std::string> VerifyAgainstF32(const std::string& model_directory,
                                              const std::string& text, const CpuOptions& options,
-                                             const ModelOptions& model) {
+                                             const ModelOptions& model,
+                                             const std::string& reference) {
   const auto named = [&](const absl::Status& status) {
     return absl::Status(status.code(), absl::StrCat(model_directory, ": ", status.message()));
   };
   const auto faster = LoadModel("verified", 1, model_directory, model);
   if (!faster.ok()) return named(faster.status());
-  const auto stored =
-      LoadModel("verified", 1, model_directory, {.quantization = QuantizationConfig()});
+  const auto stored = LoadModel("verified", 1, reference.empty() ? model_directory : reference,
+                                {.quantization = QuantizationConfig(), .kv_dtype = KvType::kF32});
   if (!stored.ok()) return named(stored.status());
   if (!(*stored)->config.embeds_ids()) {
     return absl::InvalidArgumentError("a model without token ids cannot be compared so");
   }
   if (AnyQuantized(**stored)) {
     return named(absl::InvalidArgumentError(
-        "is stored quantised, so that there are no weights in f32 to compare with"));
+        "is stored quantised, so that there are no weights in f32 to compare with; name the model "
+        "that it was made of with --reference"));
   }
   SLUICE_ASSIGN_OR_RETURN(const std::vector<Text> texts, ReadTexts(**faster, text));
   CpuOptions in_f32 = options;

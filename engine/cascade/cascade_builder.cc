@@ -36,7 +36,7 @@ CascadeBuilder& CascadeBuilder::Rank(std::string name, einsum::Size size) {
 }
 
 CascadeBuilder& CascadeBuilder::Tensor(std::string name, std::vector<std::string> ranks,
-                                       einsum::Home home, int32_t bytes_per_value) {
+                                       einsum::Home home, double bytes_per_value) {
   cascade_.tensors.push_back({std::move(name), std::move(ranks), home, bytes_per_value});
   return *this;
 }

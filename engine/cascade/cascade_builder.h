@@ -36,7 +36,7 @@ class CascadeBuilder {
   CascadeBuilder& Rank(std::string name, einsum::Size size);
   // Declares a tensor that is read, or gives a result a home.
   CascadeBuilder& Tensor(std::string name, std::vector<std::string> ranks, einsum::Home home,
-                         int32_t bytes_per_value);
+                         double bytes_per_value);
   // Declares activations in the arena, of 4 bytes a value.
   CascadeBuilder& Input(std::string name, std::vector<std::string> ranks);
 

@@ -233,7 +233,7 @@ class CascadeMaker {
   // Adds the heads `head` of x: as X1 and X2 the first and second halves of their rotated features,
   // which are rotated as pairs, and as X3 the features behind these, which stay as they are.
   static void AddRotation(const std::string& x, const std::string& head, int64_t half, int64_t rest,
-                          Home home, int32_t bytes, CascadeBuilder* out) {
+                          Home home, double bytes, CascadeBuilder* out) {
     const auto at = [&](const std::string& name, const std::string& feature) {
       return name + "[t," + head + "," + feature + "]";
     };
@@ -284,6 +284,12 @@ einsum::Sizes SizesOf(const ModelConfig& config, const StepSizes& step) {
           {"head_dim", config.head_dim},
           {"hidden", config.hidden_size},
           {"vocab", config.vocab_size}};
+}
+
+double KvBytes(const ModelConfig& config) {
+  const auto element = static_cast<double>(KvElementBytes(config.kv_dtype));
+  if (config.kv_dtype != KvType::kInt8) return element;
+  return element + sizeof(float) / static_cast<double>(config.head_dim);
 }
 
 einsum::AttentionShape AttentionShapeOf(const AttentionOp& op, const ModelConfig& config,

@@ -24,11 +24,14 @@
 
 namespace sluice {
 
-// The bytes of a stored value.
+// The bytes of a stored value, with its part of the scales that values share.
 struct CascadeOptions {
-  int32_t weight_bytes = 4;
-  int32_t kv_bytes = 4;
+  double weight_bytes = 4;
+  double kv_bytes = 4;
 };
+
+// Returns the bytes of a feature of a key or a value in the pages of a model on a CPU.
+double KvBytes(const ModelConfig& config);
 
 // The sizes of a step: sequences of equal `context`, of which each computes its last `tokens`.
 struct StepSizes {

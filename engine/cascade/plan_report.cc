@@ -19,26 +19,33 @@ namespace {
 using nlohmann::json;
 using Kind = AttentionVariant::Kind;
 
-// Returns the bytes of a value of the op's weights as backends keep them: one in int8 and, rounded
-// up, in int4; bf16 stays as it is stored, a table stays in any dtype, and all else is f32.
-int32_t WeightBytes(const GraphOp& op, const Model& model) {
-  const auto stored = [&](const TensorPart& part, bool any_dtype) -> int32_t {
+// Returns the bytes of a value of the op's weights as backends keep them: one in int8, half of one
+// and its part of the group's scale and zero point in int4; bf16 stays as it is stored, a table
+// stays in any dtype, and all else is f32.
+double WeightBytes(const GraphOp& op, const Model& model) {
+  const auto stored = [&](const TensorPart& part, bool any_dtype) -> double {
     const auto tensor = model.checkpoint.tensors().find(part.name);
     if (tensor == model.checkpoint.tensors().end()) return model.config.stored_in_bf16 ? 2 : 4;
     const kernels::DType dtype = tensor->second.dtype;
     const bool kept = any_dtype || dtype == kernels::DType::kBF16;
-    return kept ? static_cast<int32_t>(kernels::DTypeBytes(dtype)) : 4;
+    return kept ? static_cast<double>(kernels::DTypeBytes(dtype)) : 4;
   };
-  const auto quantized = [&](const auto& op_of_weights) {
-    return PrecisionOf(model, op_of_weights).quantization != Quantization::kNone;
+  const auto multiplied = [&](const auto& op_of_weights) -> double {
+    const WeightPrecision precision = PrecisionOf(model, op_of_weights);
+    switch (precision.quantization) {
+      case Quantization::kNone:
+        return stored(op_of_weights.weight, false);
+      case Quantization::kInt8:
+        return 1;
+      case Quantization::kInt4:
+        break;
+    }
+    const bool zeros = precision.stored && model.config.stored_quantization.zeros;
+    return 0.5 + (sizeof(float) + (zeros ? 1 : 0)) / static_cast<double>(precision.group);
   };
   if (const auto* embed = std::get_if<EmbedOp>(&op)) return stored(embed->table, true);
-  if (const auto* linear = std::get_if<LinearOp>(&op)) {
-    return quantized(*linear) ? 1 : stored(linear->weight, false);
-  }
-  if (const auto* head = std::get_if<HeadOp>(&op)) {
-    return quantized(*head) ? 1 : stored(head->weight, false);
-  }
+  if (const auto* linear = std::get_if<LinearOp>(&op)) return multiplied(*linear);
+  if (const auto* head = std::get_if<HeadOp>(&op)) return multiplied(*head);
   return 4;
 }
 
@@ -91,7 +98,7 @@ absl::StatusOr<PlanReport::OfAttention> PlanAttention(const AttentionOp& op,
                                                       const einsum::DeviceDescription& device,
                                                       const PlanInputs& inputs) {
   PlanReport::OfAttention plan;
-  einsum::AttentionShape shape = AttentionShapeOf(op, config, {});
+  einsum::AttentionShape shape = AttentionShapeOf(op, config, {.kv_bytes = KvBytes(config)});
   plan.count = 1;
   plan.xsa = op.xsa;
   const int32_t parts = inputs.variant.kind == Kind::kSplit ? inputs.variant.parts : 0;
@@ -234,7 +241,8 @@ absl::StatusOr<PlanReport> MakePlanReport(const Model& model,
                        .attention = {}};
   for (size_t i = 0; i < model.graph.ops.size(); ++i) {
     const GraphOp& op = model.graph.ops[i];
-    const CascadeOptions bytes = {.weight_bytes = WeightBytes(op, model)};
+    const CascadeOptions bytes = {.weight_bytes = WeightBytes(op, model),
+                                  .kv_bytes = KvBytes(model.config)};
     einsum::Cascade cascade = CascadeOf(op, model.graph, model.config, bytes);
     auto known = std::ranges::find(report.ops, cascade, &PlannedOp::cascade);
     if (known == report.ops.end()) {

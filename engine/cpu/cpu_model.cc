@@ -84,7 +84,8 @@ std::string CpuModel::profile() const {
   if (kernels::MultipliesInBf16(profile) && !lowered_.in_bf16) {
     profile = kernels::Profile::kAvx512F32;  // the same kernels, and bits
   }
-  return absl::StrCat(std::string(kernels::ProfileName(profile)), QuantizationSuffix(*model_));
+  return absl::StrCat(std::string(kernels::ProfileName(profile)), QuantizationSuffix(*model_),
+                      KvSuffix(model_->config.kv_dtype));
 }
 
 RowOrder CpuModel::row_order() const {

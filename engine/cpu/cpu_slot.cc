@@ -1,6 +1,8 @@
 #include "engine/cpu/cpu_slot.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <limits>
 #include <utility>
 
@@ -16,10 +18,15 @@ using kernels::kPageTokens;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
+kernels::KvLayer LayerOf(const ModelConfig& config) {
+  return {nullptr, nullptr, static_cast<int32_t>(config.kv_heads),
+          static_cast<int32_t>(config.head_dim), config.kv_dtype};
+}
+
 }  // namespace
 
 int64_t CpuSlot::PageBytes(const ModelConfig& config) {
-  return 2 * config.kv_layers() * config.kv_heads * config.head_dim * kPageTokens * kSizeOf<float>;
+  return 2 * config.kv_layers() * LayerOf(config).page_bytes();
 }
 
 absl::StatusOr<std::unique_ptr<CpuSlot>> CpuSlot::Create(const ModelConfig& config,
@@ -38,6 +45,7 @@ CpuSlot::CpuSlot(const ModelConfig& config, const Bucket& largest, int32_t pages
       layers_(config.kv_layers()),
       kv_heads_(config.kv_heads),
       head_dim_(config.head_dim),
+      kv_type_(config.kv_dtype),
       pages_(pages),
       arena_(std::move(arena)),
       kv_(std::move(kv)) {
@@ -45,10 +53,11 @@ CpuSlot::CpuSlot(const ModelConfig& config, const Bucket& largest, int32_t pages
 }
 
 kernels::KvLayer CpuSlot::kv_layer(int32_t layer) const {
-  kernels::KvLayer kv{nullptr, nullptr, kv_heads_, head_dim_};
-  const int64_t half = pages_ * kv.page_floats();
-  kv.k = kv_.data() + 2 * layer * half;
-  kv.v = kv.k + half;
+  kernels::KvLayer kv{nullptr, nullptr, kv_heads_, head_dim_, kv_type_};
+  const int64_t half = pages_ * kv.page_bytes();
+  std::byte* const keys = reinterpret_cast<std::byte*>(kv_.data()) + 2 * layer * half;
+  kv.k = keys;
+  kv.v = keys + half;
   return kv;
 }
 
@@ -100,35 +109,20 @@ void CpuSlot::CopyPages(kernels::ThreadPool* pool) const {
   if (copies.empty()) return;
   pool->ParallelFor(std::ssize(copies) * layers_, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
-      CopyPage(kv_layer(static_cast<int32_t>(i % layers_)), copies[i / layers_]);
+      kernels::CopyPositions(kv_layer(static_cast<int32_t>(i % layers_)), copies[i / layers_]);
     }
   });
 }
 
-void CpuSlot::CopyPage(const kernels::KvLayer& kv, const kernels::PageCopy& copy) const {
-  const float* k = kv.k + copy.from * kv.page_floats();  // [kv_heads, head_dim, kPageTokens]
-  float* k_to = kv.k + copy.to * kv.page_floats();
-  for (int32_t i = 0; i < kv_heads_ * head_dim_; ++i) {
-    std::copy_n(k + i * kPageTokens, copy.positions, k_to + i * kPageTokens);
-  }
-  const float* v = kv.v + copy.from * kv.page_floats();  // [kv_heads, kPageTokens, head_dim]
-  float* v_to = kv.v + copy.to * kv.page_floats();
-  const int64_t head_floats = int64_t{kPageTokens} * head_dim_;
-  for (int32_t head = 0; head < kv_heads_; ++head) {
-    std::copy_n(v + head * head_floats, int64_t{copy.positions} * head_dim_,
-                v_to + head * head_floats);
-  }
-}
-
 void CpuSlot::PoisonPage(const kernels::KvLayer& kv, int32_t page, int32_t live) const {
-  float* k = kv.k + page * kv.page_floats();  // [kv_heads, head_dim, kPageTokens]
-  float* v = kv.v + page * kv.page_floats();  // [kv_heads, kPageTokens, head_dim]
-  for (int32_t i = 0; i < kv_heads_ * head_dim_; ++i) {
-    std::fill(k + i * kPageTokens + live, k + (i + 1) * kPageTokens, kNaN);
-  }
-  const int64_t head_floats = int64_t{kPageTokens} * head_dim_;
-  for (int32_t head = 0; head < kv_heads_; ++head) {
-    std::fill(v + head * head_floats + live * head_dim_, v + (head + 1) * head_floats, kNaN);
+  std::array<float, kernels::kMaxHeadDim> poison;
+  poison.fill(kNaN);
+  for (int32_t token = live; token < kPageTokens; ++token) {
+    const int64_t slot = int64_t{page} * kPageTokens + token;
+    for (int32_t head = 0; head < kv_heads_; ++head) {
+      kernels::StoreKey(kv, slot, head, poison.data());
+      kernels::StoreValue(kv, slot, head, poison.data());
+    }
   }
 }
 

@@ -57,18 +57,18 @@ class CpuSlot final : public Slot {
 
   void Hold(int64_t floats);
   void PoisonPage(const kernels::KvLayer& kv, int32_t page, int32_t live) const;
-  void CopyPage(const kernels::KvLayer& kv, const kernels::PageCopy& copy) const;
 
   Bucket largest_;
   int32_t layers_;  // with keys and values
   int32_t kv_heads_;
   int32_t head_dim_;
+  KvType kv_type_;
   int32_t pages_;
   FloatBuffer arena_;
   // What the steps since the last Trim wrote at most, and what is held: of the steps before, too.
   int64_t recent_floats_ = 0;
   std::atomic<int64_t> held_floats_{0};
-  FloatBuffer kv_;  // [layers, 2, pages, page_floats]
+  FloatBuffer kv_;  // [layers, 2, pages] of KvLayer::page_bytes()
   // The bound run.
   const Plan* plan_ = nullptr;
   const StepBatch* batch_ = nullptr;

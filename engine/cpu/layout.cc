@@ -43,7 +43,8 @@ ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, const kernels:
                                                   .kv_heads = static_cast<int32_t>(config.kv_heads),
                                                   .head_dim = static_cast<int32_t>(config.head_dim),
                                                   .max_context = config.max_positions,
-                                                  .threads = threads}));
+                                                  .threads = threads,
+                                                  .kv_type = config.kv_dtype}));
   layout.head_rows = take(kernels::kHeadRows * config.hidden_size);
   layout.head_quantized =
       take_quantized(kernels::kHeadRows, AnyQuantized(model) ? config.hidden_size : 0, false);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <numeric>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -26,12 +27,17 @@ constexpr size_t kMostSteps = 100;
 // the cache.
 void FillPages(const ModelConfig& config, const CpuSlot& slot) {
   uint32_t state = 1;
+  std::vector<float> values(static_cast<size_t>(config.head_dim));
   for (int32_t layer = 0; layer < config.layers; ++layer) {
     const kernels::KvLayer kv = slot.kv_layer(layer);
-    for (float* const half : {kv.k, kv.v}) {
-      for (int64_t i = 0; i < slot.pages() * kv.page_floats(); ++i) {
-        state = state * 1664525u + 1013904223u;
-        half[i] = static_cast<float>(static_cast<int32_t>(state)) * 0x1p-31f;
+    for (int64_t token = 0; token < int64_t{slot.pages()} * kPageTokens; ++token) {
+      for (int32_t head = 0; head < kv.kv_heads; ++head) {
+        for (float& value : values) {
+          state = state * 1664525u + 1013904223u;
+          value = static_cast<float>(static_cast<int32_t>(state)) * 0x1p-31f;
+        }
+        kernels::StoreKey(kv, token, head, values.data());
+        kernels::StoreValue(kv, token, head, values.data());
       }
     }
   }

@@ -70,6 +70,10 @@ class CudaBackend final : public Backend {
           "quantised projections are computed on a CPU alone; serve the model with device: cpu, or "
           "one that is not quantised");
     }
+    if (model->config.kv_dtype != KvType::kF32) {
+      return absl::InvalidArgumentError(
+          "kv_dtype is chosen on a CPU alone; a GPU's pages have the type cuda.dtype");
+    }
     return half_ ? LoadAs<kernels::cuda::BFloat16>(std::move(model))
                  : LoadAs<float>(std::move(model));
   }

@@ -36,7 +36,7 @@ struct AttentionShape {
   bool query_gain = false;  // an input C[h,g], by which scores are multiplied
   XsaForm xsa = XsaForm::kNone;
   bool gate = false;  // an input W[h,g], g above
-  int32_t kv_bytes_per_value = 4;
+  double kv_bytes_per_value = 4;
 };
 
 // Returns the term that divides the exponentials before it multiplies them by values: 3 passes.

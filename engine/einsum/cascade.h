@@ -131,7 +131,8 @@ struct Tensor {
   std::vector<std::string> ranks;
   Home home = Home::kArena;
   // The dtype's size, for traffic; a tensor of the KV cache or of weights may be narrower than f32.
-  int32_t bytes_per_value = 4;
+  // It is no integer where values share scales.
+  double bytes_per_value = 4;
 
   bool operator==(const Tensor&) const = default;
 };

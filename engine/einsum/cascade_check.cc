@@ -148,8 +148,8 @@ class Checker {
         return Invalid("tensor ", Quoted(tensor.name), ": rank ", Quoted(rank), " is not declared");
       }
     }
-    if (tensor.bytes_per_value < 1 || tensor.bytes_per_value > 16) {
-      return Invalid("tensor ", Quoted(tensor.name), ": a value has 1 to 16 bytes, not ",
+    if (!(tensor.bytes_per_value >= 0.125 && tensor.bytes_per_value <= 16)) {
+      return Invalid("tensor ", Quoted(tensor.name), ": a value has 0.125 to 16 bytes, not ",
                      tensor.bytes_per_value);
     }
     if (tensors_.contains(tensor.name)) {

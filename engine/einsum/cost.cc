@@ -93,7 +93,7 @@ double FlopsRate(const Cascade& cascade, const Einsum& einsum, const DeviceDescr
   for (const Access& access : einsum.in) {
     const auto tensor = std::ranges::find(cascade.tensors, access.tensor, &Tensor::name);
     if (tensor == cascade.tensors.end() || tensor->home != Home::kWeight) continue;
-    const double rate = tensor->bytes_per_value == 1   ? device.int8_flops_per_second
+    const double rate = tensor->bytes_per_value < 2    ? device.int8_flops_per_second
                         : tensor->bytes_per_value == 2 ? device.bf16_flops_per_second
                                                        : 0;
     if (rate > 0) return rate;

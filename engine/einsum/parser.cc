@@ -104,6 +104,17 @@ class Parser {
     return value;
   }
 
+  absl::StatusOr<double> Number(std::string_view what) {
+    double value = 0;
+    const char* const end = token_.text.data() + token_.text.size();
+    const std::from_chars_result read = std::from_chars(token_.text.data(), end, value);
+    if (token_.kind != Token::Kind::kNumber || read.ec != std::errc() || read.ptr != end) {
+      return Expected(what);
+    }
+    Skip();
+    return value;
+  }
+
   absl::StatusOr<Rank> ReadRank() {
     Rank rank;
     SLUICE_ASSIGN_OR_RETURN(rank.name, Name("the rank's name"));
@@ -131,8 +142,7 @@ class Parser {
     }
     SLUICE_ASSIGN_OR_RETURN(tensor.home, Word<Home>("weight, kv, arena or tile"));
     if (token_.kind == Token::Kind::kNumber) {
-      SLUICE_ASSIGN_OR_RETURN(const int64_t bytes, Integer());
-      tensor.bytes_per_value = static_cast<int32_t>(std::min<int64_t>(bytes, INT32_MAX));
+      SLUICE_ASSIGN_OR_RETURN(tensor.bytes_per_value, Number("a number of bytes"));
       SLUICE_RETURN_IF_ERROR(Expect("bytes"));
     }
     return tensor;
@@ -251,13 +261,8 @@ class Parser {
       access.constant = sign * std::numeric_limits<double>::infinity();
       return access;
     }
-    const char* const end = token_.text.data() + token_.text.size();
-    const std::from_chars_result read = std::from_chars(token_.text.data(), end, access.constant);
-    if (token_.kind != Token::Kind::kNumber || read.ec != std::errc() || read.ptr != end) {
-      return Expected("a tensor or a number");
-    }
-    Skip();
-    access.constant *= sign;
+    SLUICE_ASSIGN_OR_RETURN(const double magnitude, Number("a tensor or a number"));
+    access.constant = sign * magnitude;
     return access;
   }
 

@@ -104,7 +104,9 @@ std::string Text(const Tensor& tensor) {
     text += "[" + Join(tensor.ranks, [](const std::string& rank) { return rank; }) + "]";
   }
   text += " " + std::string(NameOf(tensor.home));
-  if (tensor.bytes_per_value != 4) text += " " + std::to_string(tensor.bytes_per_value) + " bytes";
+  if (tensor.bytes_per_value != 4) {
+    text += " " + Number(tensor.bytes_per_value, Notation::kAscii) + " bytes";
+  }
   return text;
 }
 

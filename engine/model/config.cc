@@ -204,7 +204,7 @@ void ReadExtensions(ObjectReader& root, ObjectReader& extensions, ModelConfig& c
   } else {
     extensions.AllowOnly({"tokenizer", "input", "position_wise", "xsa", "embedding", "classifier",
                           "position_alignment", "truncate", "long_context", "quantization",
-                          "quantization_group", "quantize_head"});
+                          "quantization_group", "quantize_head", "kv_dtype"});
   }
   ReadByteTokenizer(extensions, config);
   ReadPositionWise(extensions, config);
@@ -301,6 +301,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
   DropIdleWindows(config);
   config.serving = ReadServing(root, extensions, config, known.architecture->classifier());
   config.quantization = ReadQuantization(extensions);
+  config.kv_dtype = extensions.Enum<KvType>("kv_dtype");
   config.stored_quantization = ReadStoredQuantization(root);
   SLUICE_RETURN_IF_ERROR(status);
   return config;

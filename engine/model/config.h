@@ -65,7 +65,8 @@
 //   "token_types": 0                        rows of a table of segments, added to embeddings
 //   "logit_soft_cap": 0                     c tanh(logits / c); 0 for none
 // The same object describes prompts and outputs (engine/model/serving_config.h), and in which
-// precision projections are computed (engine/model/quantization.h).
+// precision projections are computed (engine/model/quantization.h) and keys and values are kept
+// (engine/model/kv_type.h).
 // Unknown keys inside "sluice" are errors. Unknown keys of the families are ignored, as by every
 // reader of such files, except that unsupported keys that would change the result are errors.
 // Tensor names are in engine/model/tensor_names.h.
@@ -80,6 +81,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/enum_names.h"
+#include "engine/model/kv_type.h"
 #include "engine/model/quantization.h"
 #include "engine/model/serving_config.h"
 #include "kernels/activation_kind.h"
@@ -317,6 +319,7 @@ struct ModelConfig {
   ServingConfig serving;
   QuantizationConfig quantization;
   StoredQuantization stored_quantization;
+  KvType kv_dtype = KvType::kF32;
 
   // Returns the length that every sequence must have, or 0.
   int64_t only_length() const { return mixer == MixerKind::kExchange ? max_positions : 0; }

@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-constexpr int64_t kMaxHeadDim = 1024;
+constexpr int64_t kMaxHeadDim = 1024;  // as kernels::kMaxHeadDim
 constexpr int64_t kMaxHeads = 4096;
 constexpr int64_t kMaxVocab = int64_t{1} << 24;
 constexpr double kLeastEps = 1e-20;

@@ -159,6 +159,7 @@ void ReadSluice(ObjectReader& root, ObjectReader& extensions, ModelConfig& confi
                         "quantization",
                         "quantization_group",
                         "quantize_head",
+                        "kv_dtype",
                         "long_context",
                         "mixer"});
   ReadNorm(extensions, config.norm);

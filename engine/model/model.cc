@@ -77,6 +77,7 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
   const Directory& transformer = inner ? *inner : directory;
   SLUICE_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(directory, transformer));
   if (options.quantization) config.quantization = *options.quantization;
+  if (options.kv_dtype) config.kv_dtype = *options.kv_dtype;
   SLUICE_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(transformer, options.weights));
   checkpoint.SetOwner(absl::StrCat("model ", name, " version ", version));
 

@@ -37,6 +37,7 @@ struct Model {
 // What the configuration of a model that is served says beyond its directory.
 struct ModelOptions {
   std::optional<QuantizationConfig> quantization{};  // in place of config.json's
+  std::optional<KvType> kv_dtype{};                  // likewise
   FileAccess weights = FileAccess::kMap;
 
   bool operator==(const ModelOptions&) const = default;

@@ -21,6 +21,7 @@ struct ScratchLayout {
   int64_t queries;
   int64_t segment_sums;
   int64_t running;
+  int64_t own_values;
   int64_t worker_floats;
   int64_t parts;  // behind all workers
   int64_t floats;
@@ -38,7 +39,10 @@ ScratchLayout LayOutScratch(const AttentionChoice& choice, const AttentionSizes&
   layout.segment_sums = layout.queries + CeilDiv(sizes.head_dim, simd::kQueryRun) *
                                              simd::kAttentionTile * simd::kQueryRun;
   layout.running = layout.segment_sums + simd::kAttentionTile * layout.record_stride;
-  layout.worker_floats = layout.running + AttentionPlan::MaxQueries(sizes) * layout.record_stride;
+  layout.own_values = layout.running + AttentionPlan::MaxQueries(sizes) * layout.record_stride;
+  const int64_t own_floats =
+      sizes.kv_type == KvType::kF32 ? 0 : int64_t{simd::kAttentionRows} * sizes.head_dim;
+  layout.worker_floats = layout.own_values + RoundUp(own_floats, kCacheLine);
   layout.parts = sizes.threads * layout.worker_floats;
   layout.floats = layout.parts + AttentionPlan::MaxRecords(choice, sizes) * layout.record_stride;
   return layout;
@@ -49,7 +53,7 @@ class Step {
  public:
   Step(const Context& context, const AttentionArgs& args, const KvLayer& kv,
        std::span<const AttentionSequence> sequences, const AttentionSizes& sizes, float* scratch)
-      : table_(simd::TableFor(context.profile)),
+      : kernels_(simd::AttentionFor(context.profile, kv.type)),
         pool_(*context.pool),
         plan_(args.choice, sizes, sequences),
         layout_(LayOutScratch(args.choice, sizes)),
@@ -88,6 +92,7 @@ class Step {
                   .queries = nullptr,
                   .segment_sums = nullptr,
                   .running = nullptr,
+                  .own_values = nullptr,
                   .parts = nullptr} {}
 
   void Run() {
@@ -95,11 +100,14 @@ class Step {
     pool_.ParallelFor(items, plan_.GrainOf(items), [this](int64_t begin, int64_t end, int worker) {
       RunItems(begin, end, worker);
     });
-    pool_.ParallelFor(queries, plan_.GrainOf(queries), [this](int64_t begin, int64_t end, int) {
-      plan_.ForDividedQueries(begin, end, [this](const AttentionItem& block, int64_t index) {
-        table_.fold_attention(BlockOf(block), index);
+    const auto fold = [this](int64_t begin, int64_t end, int worker) {
+      plan_.ForDividedQueries(begin, end, [&](const AttentionItem& item, int64_t index) {
+        simd::AttentionBlock block = BlockOf(item);
+        block.own_values = scratch_ + worker * layout_.worker_floats + layout_.own_values;
+        kernels_.fold(block, index);
       });
-    });
+    };
+    pool_.ParallelFor(queries, plan_.GrainOf(queries), fold);
   }
 
  private:
@@ -138,11 +146,12 @@ class Step {
       block.queries = mine + layout_.queries;
       block.segment_sums = mine + layout_.segment_sums;
       block.running = mine + layout_.running;
-      table_.attention(block);
+      block.own_values = mine + layout_.own_values;
+      kernels_.attend(block);
     });
   }
 
-  const simd::Table& table_;
+  const simd::AttentionKernels& kernels_;
   ThreadPool& pool_;
   const AttentionPlan plan_;
   const ScratchLayout layout_;
@@ -171,7 +180,8 @@ void Attention(const Context& context, const AttentionArgs& args, const KvLayer&
                                 .max_context = max_context,
                                 .threads = context.pool->threads(),
                                 .causal = args.causal,
-                                .window = args.window};
+                                .window = args.window,
+                                .kv_type = kv.type};
   Step(context, args, kv, sequences, sizes, scratch).Run();
 }
 

@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/kv_type.h"
+
 namespace sluice::kernels {
 
 // One sequence of the step batch. The keys of positions [0, first_position + count) are in the
@@ -49,6 +51,7 @@ struct AttentionSizes {
   int threads;
   bool causal = true;
   int32_t window = 0;  // see AttentionArgs
+  KvType kv_type = KvType::kF32;
 
   int32_t group() const { return q_heads / kv_heads; }
 };

@@ -3,22 +3,15 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/check.h"
 #include "kernels/cpu/simd/dispatch.h"
 
 namespace sluice::kernels {
-namespace {
-
-// Writes a key into its column of the page.
-void ScatterKey(const float* k, int32_t head_dim, float* column) {
-  for (int32_t d = 0; d < head_dim; ++d) column[int64_t{d} * kPageTokens] = k[d];
-}
-
-}  // namespace
-
 void RopeAndStore(const Context& context, const RopeTable& rope, const int32_t* positions,
                   const int32_t* kv_slots, int64_t rows, int32_t q_heads, float* q, const float* k,
                   const float* v, const KvLayer& kv) {
   constexpr int64_t kElementsPerTask = 8192;
+  SLUICE_CHECK(kv.head_dim <= kMaxHeadDim);
   const simd::Table& table = simd::TableFor(context.profile);
   const int64_t head_dim = kv.head_dim, half = rope.rotary_dim / 2;
   const int64_t row_elements = (q_heads + 2 * kv.kv_heads) * head_dim;
@@ -30,17 +23,13 @@ void RopeAndStore(const Context& context, const RopeTable& rope, const int32_t* 
       float* head = q + (r * q_heads + h) * head_dim;
       table.rotate(head, cos, sin, half, head);
     }
-    const int64_t page = kv_slots[r] / kPageTokens, offset = kv_slots[r] % kPageTokens;
-    for (int64_t h = 0; h < kv.kv_heads; ++h) {
+    for (int32_t h = 0; h < kv.kv_heads; ++h) {
       const int64_t in = (r * kv.kv_heads + h) * head_dim;
-      const int64_t slab = (page * kv.kv_heads + h) * head_dim * kPageTokens;
-      // The key is rotated at the place of the value, which is written next, so that no other
-      // scratch is needed.
-      float* value = kv.v + slab + offset * head_dim;
-      std::memcpy(value, k + in, head_dim * sizeof(float));
-      table.rotate(value, cos, sin, half, value);
-      ScatterKey(value, kv.head_dim, kv.k + slab + offset);
-      std::memcpy(value, v + in, head_dim * sizeof(float));
+      float key[kMaxHeadDim];
+      std::memcpy(key, k + in, head_dim * sizeof(float));
+      table.rotate(key, cos, sin, half, key);
+      StoreKey(kv, kv_slots[r], h, key);
+      StoreValue(kv, kv_slots[r], h, v + in);
     }
   };
 

@@ -33,6 +33,11 @@ const std::vector<OptionSpec<ModelSpec>>& OptionSpecs<ModelSpec>() {
                     "With quantization: int4, the rows of a group of weights with a scale of "
                     "their own: 32, 64 or 128. Smaller groups are more exact, and larger in "
                     "memory."),
+      SLUICE_OPTION(kv_dtype, Choice<KvType>{},
+                    "The type in which KV pages hold keys and values, on a CPU alone. bf16 halves "
+                    "their memory and the reads of attention over long contexts, int8 with a scale "
+                    "for each token and head takes a little more than a quarter; f32: as computed, "
+                    "or as config.json says. Part of the numerics profile."),
       SLUICE_OPTION(ladder, LadderChoiceValue{},
                     "Options of engine.ladder that this model has in place of those of all models; "
                     "in a file a map. sluice ladder set changes them while the model is served."),

@@ -8,6 +8,7 @@
 
 #include "base/enum_names.h"
 #include "engine/ladder_choice.h"
+#include "engine/model/kv_type.h"
 #include "engine/model/quantization.h"
 
 namespace sluice {
@@ -20,6 +21,7 @@ struct ModelSpec {
   Quantization quantization = Quantization::kNone;
   bool quantize_head = false;
   int32_t quantization_group = kQuantizationGroup;
+  KvType kv_dtype = KvType::kF32;
   LadderChoice ladder{};
 
   bool operator==(const ModelSpec&) const = default;

@@ -43,8 +43,10 @@ absl::StatusOr<ModelManager::Target> ModelManager::FromSpec(const ModelSpec& spe
                             .head = spec.quantize_head,
                             .group = spec.quantization_group};
   }
+  if (spec.kv_dtype != KvType::kF32) options.kv_dtype = spec.kv_dtype;
   absl::StrAppend(&*fingerprint, " ", std::string(NameOf(spec.quantization)), " ",
-                  spec.quantization_group, spec.quantize_head ? " with head" : "");
+                  spec.quantization_group, spec.quantize_head ? " with head" : "", " ",
+                  std::string(NameOf(spec.kv_dtype)));
   if (!spec.ladder.empty()) {
     absl::StrAppend(&*fingerprint, " ladder ", LadderChoiceValue().Format(spec.ladder));
   }

@@ -181,6 +181,9 @@ constexpr BadConfigFileRow kBadConfigFileRows[] = {
      .text = "models:\n  - name: a\n    path: \"x\\0y\"\n",
      .message = "f.yaml:3: models[0].path: expected a path of 1 to 4096 bytes of UTF-8 without "
                 "control characters, got \"x\\x00y\""},
+    {.name = "AnUnknownTypeOfPages",
+     .text = "models:\n  - name: a\n    path: b\n    kv_dtype: fp8\n",
+     .message = "f.yaml:4: models[0].kv_dtype: expected one of f32, bf16, int8, got \"fp8\""},
     {.name = "AnOptionThatNoModelHasForItself",
      .text = "models:\n  - name: a\n    path: b\n    ladder: {file: x}\n",
      .message =

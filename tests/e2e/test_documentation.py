@@ -129,7 +129,7 @@ def commands():
 
 
 COMMANDS = list(commands())
-NEED_NO_SERVER = ("completion", "einsum", "fit", "plan", "verify")
+NEED_NO_SERVER = ("completion", "einsum", "fit", "plan", "quantize", "verify")
 
 
 @pytest.fixture
@@ -137,7 +137,8 @@ def files(tmp_path):
     """The folder in which the documented commands run. It has the files that they name."""
     for name in ("docs", "models"):
         shutil.copytree(ROOT / name, tmp_path / name)
-    shutil.copytree(ROOT / "tests" / "goldens" / "verify", tmp_path / "models" / "mine")
+    for name in ("mine", "mine-int8"):
+        shutil.copytree(ROOT / "tests" / "goldens" / "verify", tmp_path / "models" / name)
     shutil.copy(tmp_path / "models" / "mine" / "golden.npz", tmp_path)
     (tmp_path / "requests.jsonl").write_text('{"text": "a"}\n')
     (tmp_path / "texts.txt").write_text("1 2 3\n4 5\n")  # the model has no tokenizer

@@ -60,6 +60,63 @@ def safetensors_seeds():
         for name in ("self_attn.q_proj", "self_attn.v_proj", "mlp.up_proj", "input_layernorm")})
 
 
+def quantized_seeds():
+    """Yields checkpoints of the model of quantized_fuzz.cc, as that reads them."""
+    layers = {f"model.layers.0.self_attn.{name}_proj": (32, 32) for name in "qkvo"}
+    layers |= {"model.layers.0.mlp.gate_proj": (64, 32), "model.layers.0.mlp.up_proj": (64, 32),
+               "model.layers.0.mlp.down_proj": (32, 64)}
+    others = {"model.embed_tokens.weight": ("BF16", 8, 32)}
+    for name in ("layers.0.input_layernorm", "layers.0.post_attention_layernorm", "norm"):
+        others[f"model.{name}.weight"] = ("F32", 32)
+
+    def int8(out, rows):
+        return {"weight": ("I8", out, rows), "weight_scale": ("F32", out, 1)}
+
+    def packed(out, rows):
+        return {"weight_packed": ("I32", out, rows // 8),
+                "weight_scale": ("F32", out, rows // 32),
+                "weight_zero_point": ("I32", out // 8, rows // 32)}
+
+    def awq(out, rows):
+        return {"qweight": ("I32", rows, out // 8), "scales": ("F16", rows // 32, out),
+                "qzeros": ("I32", rows // 32, out // 8)}
+
+    def gptq(out, rows):
+        return {"qweight": ("I32", rows // 8, out), "scales": ("F16", rows // 32, out),
+                "qzeros": ("I32", rows // 32, out // 8)}
+
+    values = {"num_bits": 8, "type": "int", "symmetric": True}
+    in_int8 = {"weights": values | {"strategy": "channel"},
+               "input_activations": values | {"strategy": "token", "dynamic": True}}
+    in_int4 = {"weights": {"num_bits": 4, "type": "int", "symmetric": False, "strategy": "group",
+                           "group_size": 32}}
+    by_channel = {"weights": {"num_bits": 4, "type": "int", "symmetric": True,
+                              "strategy": "channel"}}
+    tensors_method = {"quant_method": "compressed-tensors"}
+    for name, make, config in (
+        ("int8", int8, tensors_method | {"format": "int-quantized",
+                                         "config_groups": {"group_0": in_int8}}),
+        ("packed", packed, tensors_method | {"format": "pack-quantized",
+                                             "config_groups": {"group_0": in_int4}}),
+        ("by_channel",
+         lambda out, rows: {"weight_packed": ("I32", out, rows // 8),
+                            "weight_scale": ("F32", out, 1)},
+         tensors_method | {"format": "pack-quantized", "config_groups": {"group_0": by_channel}}),
+        ("awq", awq, {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True}),
+        ("gptq", gptq, {"quant_method": "gptq", "bits": 4, "group_size": 32}),
+        ("gptq_order", lambda out, rows: gptq(out, rows) | {"g_idx": ("I32", rows)},
+         {"quant_method": "gptq", "bits": 4, "group_size": 32}),
+    ):
+        tensors = dict(others)
+        for layer, (out, rows) in layers.items():
+            tensors |= {f"{layer}.{key}": tensor for key, tensor in make(out, rows).items()}
+        lines = [json.dumps(config), *(" ".join(map(str, (key, *tensor)))
+                                       for key, tensor in tensors.items())]
+        # Zeros are the order of rows in one group, and any other bytes are none.
+        bytes_of_tensors = bytes(8) if name == "gptq_order" else bytes(range(0, 256, 5))
+        yield name, "\n".join(lines).encode() + b"\n\n" + bytes_of_tensors
+
+
 def model_config_seeds():
     for folder in sorted((ROOT / "tests" / "goldens").iterdir()):
         if (folder / "config.json").exists():
@@ -339,6 +396,7 @@ def daemon_seeds():
 def main():
     seeds = [("safetensors", *seed) for seed in safetensors_seeds()]
     seeds += [("model_config", *seed) for seed in model_config_seeds()]
+    seeds += [("quantized", *seed) for seed in quantized_seeds()]
     seeds += [("config", *seed) for seed in config_seeds()]
     seeds += [("request", *seed) for seed in request_seeds()]
     seeds += [("parameters", *seed) for seed in parameters_seeds()]

@@ -60,15 +60,4 @@ static void Activate(const float* in, const float* up, int64_t n, float* out) {
   }
 }
 
-static void SoftCap(float cap, int64_t n, float* x) {
-  for (int64_t i = 0; i < n; i += kLanes) {
-    const int64_t left = n - i;
-    if (left >= kLanes) {
-      Store(x + i, cap * Tanh(Load(x + i) / cap));
-    } else {
-      StorePartial(x + i, cap * Tanh(LoadPartial(x + i, left, 0.0f) / cap), left);
-    }
-  }
-}
-
 }  // namespace sluice::kernels::SLUICE_SIMD_NAMESPACE

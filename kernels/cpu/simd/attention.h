@@ -58,7 +58,7 @@ __attribute__((noinline)) static void RunSegment(const simd::AttentionBlock& blo
                                                  Segment segment, Phase phase) {
   const bool own_apart = block.xsa != XsaForm::kOff && block.context == 0;
   const int64_t first = segment.begin / kPageTokens, next = PagesTo(segment.end);
-  const float *const k = block.kv->k, *const v = block.kv->v;
+  const KvElement *const k = KeysOf(block), *const v = ValuesOf(block);
   VecF largest[N];
   if (phase != Phase::kSums) {
     const Following following = phase == Phase::kBoth ? FollowingOf(block, v, first, first)

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/cpu/simd/attention_segment.h"
-#include "kernels/cpu/simd/rows.h"
+#include "kernels/cpu/simd/dot.h"
 
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
@@ -15,8 +15,19 @@ struct OwnValue {
   bool bounded;          // whether the bound applied
 };
 
+// Returns the value of a position in f32: where it is stored, or widened into `room`.
+SLUICE_INLINE const float* OwnFloats(const simd::AttentionBlock& block, int64_t position,
+                                     float* room) {
+  const int64_t head_dim = block.kv->head_dim;
+  const KvElement* const slab = ValuesOf(block) + PageBase(block, position / kPageTokens);
+  const float* const scales = KvPages::ScalesOf(slab, head_dim);
+  const float scale = scales != nullptr ? scales[position % kPageTokens] : 1.0f;
+  return KvPages::WidenAll(ValueAt(block, position), head_dim, scale, room);
+}
+
 static OwnValue OwnValueOf(const simd::AttentionBlock& block, int32_t row) {
-  const float* v = ValueAt(block, block.first_position + row);
+  float* const room = block.own_values + row * int64_t{block.kv->head_dim};
+  const float* v = OwnFloats(block, block.first_position + row, room);
   const float norm = __builtin_sqrtf(Dot(v, v, block.kv->head_dim));
   const float eps = block.xsa_eps;
   if (block.xsa == XsaForm::kNorm) {  // divided twice, because eps^2 could vanish

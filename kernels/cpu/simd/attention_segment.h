@@ -8,6 +8,7 @@
 #pragma once
 
 #include "kernels/cpu/simd/activations.h"
+#include "kernels/cpu/simd/kv_pages.h"
 #include "kernels/cpu/simd/table.h"
 #include "kernels/cpu/simd/vec.h"
 
@@ -23,6 +24,7 @@ inline constexpr int kPageVectors = kPageTokens / kLanes;
 inline constexpr int kPagesAtOnce = kPageVectors == 1 ? 2 : 1;
 inline constexpr int64_t kRunFloats = int64_t{simd::kAttentionTile} * simd::kQueryRun;
 inline constexpr int kLineFloats = kCacheLine / sizeof(float);
+inline constexpr int64_t kLineElements = kCacheLine / sizeof(KvElement);
 static_assert(kPageTokens == kLineFloats);
 
 inline constexpr int64_t kSegmentPages = kSegmentTokens / kPageTokens;
@@ -63,13 +65,21 @@ SLUICE_INLINE int64_t BeginOf(const Query& query, const Segment& segment) {
 
 SLUICE_INLINE int64_t PagesTo(int64_t key) { return (key + kPageTokens - 1) / kPageTokens; }
 
+SLUICE_INLINE const KvElement* KeysOf(const simd::AttentionBlock& block) {
+  return static_cast<const KvElement*>(block.kv->k);
+}
+
+SLUICE_INLINE const KvElement* ValuesOf(const simd::AttentionBlock& block) {
+  return static_cast<const KvElement*>(block.kv->v);
+}
+
 SLUICE_INLINE int64_t PageBase(const simd::AttentionBlock& block, int64_t page) {
-  const int64_t slab = int64_t{block.kv->head_dim} * kPageTokens;
+  const int64_t slab = int64_t{block.kv->head_dim} * kPageTokens + KvPages::kTail;
   return (int64_t{block.pages[page]} * block.kv->kv_heads + block.kv_head) * slab;
 }
 
-SLUICE_INLINE const float* ValueAt(const simd::AttentionBlock& block, int64_t position) {
-  return block.kv->v + PageBase(block, position / kPageTokens) +
+SLUICE_INLINE const KvElement* ValueAt(const simd::AttentionBlock& block, int64_t position) {
+  return ValuesOf(block) + PageBase(block, position / kPageTokens) +
          position % kPageTokens * block.kv->head_dim;
 }
 
@@ -78,12 +88,12 @@ SLUICE_INLINE const float* ValueAt(const simd::AttentionBlock& block, int64_t po
 // a sequence's pages are not adjacent.
 inline constexpr int64_t kPagesAhead = 2;
 struct Following {
-  const float* slab[kPagesAhead];
+  const KvElement* slab[kPagesAhead];
 };
 
 // Returns the slabs of `store`, the keys or the values, from page `first` on. Pages that the block
 // does not read are replaced by page `otherwise`.
-SLUICE_INLINE Following FollowingOf(const simd::AttentionBlock& block, const float* store,
+SLUICE_INLINE Following FollowingOf(const simd::AttentionBlock& block, const KvElement* store,
                                     int64_t first, int64_t otherwise) {
   Following following;
   for (int64_t i = 0; i < kPagesAhead; ++i) {
@@ -94,8 +104,8 @@ SLUICE_INLINE Following FollowingOf(const simd::AttentionBlock& block, const flo
 }
 
 // Returns the slab to prefetch while `page` of the pages before `end` is processed.
-SLUICE_INLINE const float* SlabAhead(const simd::AttentionBlock& block, const float* store,
-                                     const Following& following, int64_t page, int64_t end) {
+SLUICE_INLINE const KvElement* SlabAhead(const simd::AttentionBlock& block, const KvElement* store,
+                                         const Following& following, int64_t page, int64_t end) {
   const int64_t ahead = page + kPagesAhead;
   return ahead < end ? store + PageBase(block, ahead) : following.slab[ahead - end];
 }
@@ -175,13 +185,13 @@ SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* querie
   const int64_t head_dim = block.kv->head_dim;
   const int64_t first = segment.begin / kPageTokens, pages = PagesTo(segment.end);
   for (int64_t page = first; page < pages; page += kPagesAtOnce) {
-    const float* k[kPagesAtOnce];
-    const float* ahead[kPagesAtOnce];
+    const KvElement* k[kPagesAtOnce];
+    const KvElement* ahead[kPagesAtOnce];
     for (int p = 0; p < kPagesAtOnce; ++p) {
       const int64_t at =
           page + p < pages ? page + p : page;  // a copy past the last page is not stored
-      k[p] = block.kv->k + PageBase(block, at);
-      ahead[p] = SlabAhead(block, block.kv->k, following, at, pages);
+      k[p] = KeysOf(block) + PageBase(block, at);
+      ahead[p] = SlabAhead(block, KeysOf(block), following, at, pages);
     }
     VecF sum[N][kPagesAtOnce * kPageVectors] = {};
     const float* run = copies;
@@ -195,7 +205,7 @@ SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* querie
           __builtin_prefetch(ahead[p] + d * kPageTokens);
 #pragma GCC unroll 4
           for (int c = 0; c < kPageVectors; ++c) {
-            keys[p * kPageVectors + c] = Load(k[p] + d * kPageTokens + c * kLanes);
+            keys[p * kPageVectors + c] = KvPages::Widen(k[p] + d * kPageTokens + c * kLanes);
           }
         }
 #pragma GCC unroll 8
@@ -215,7 +225,11 @@ SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* querie
 #pragma GCC unroll 4
       for (int c = 0; c < kPagesAtOnce * kPageVectors; ++c) {
         if (c >= vectors) break;
-        const VecF score = sum[i][c] * block.scale;
+        VecF score = sum[i][c] * block.scale;
+        if constexpr (KvPages::kScaled) {
+          const KvElement* const slab = k[c / kPageVectors];
+          score *= Load(KvPages::ScalesOf(slab, head_dim) + c % kPageVectors * kLanes);
+        }
         largest[i] = Max(largest[i], score);
         Store(queries[i].scores + at + c * kLanes, score);
       }
@@ -245,10 +259,10 @@ SLUICE_INLINE void FetchValuesBeside(const simd::AttentionBlock& block, const Se
   constexpr int64_t kSteps = kSegmentPages / kPagesBeside;  // for one page of values
   const int64_t fetched = segment.begin / kPageTokens + kPagesAhead + page / kSteps;
   if (fetched >= block.fetch_pages) return;
-  const int64_t lines = block.kv->head_dim / kSteps;
-  const float* const v =
-      block.kv->v + PageBase(block, fetched) + page % kSteps * lines * kLineFloats;
-  for (int64_t i = 0; i < lines; ++i) __builtin_prefetch(v + i * kLineFloats);
+  const int64_t lines = block.kv->head_dim * kPageTokens / (kSteps * kLineElements);
+  const KvElement* const v =
+      ValuesOf(block) + PageBase(block, fetched) + page % kSteps * lines * kLineElements;
+  for (int64_t i = 0; i < lines; ++i) __builtin_prefetch(v + i * kLineElements);
 }
 
 // Replaces the segment's scores by the weights exp(score - largest), and writes the largest score

@@ -26,16 +26,18 @@ SLUICE_INLINE void AddValues(const simd::AttentionBlock& block, const Query* que
     const int64_t stop = page_end < end ? page_end : end;
     const int64_t offset = (first - page_begin) * head_dim + d;
     const int64_t at = first - segment.origin, keys = stop - first;
-    const float* v = block.kv->v + PageBase(block, page) + offset;
-    const float* ahead = SlabAhead(block, block.kv->v, following, page, past) + offset;
+    const KvElement* v = ValuesOf(block) + PageBase(block, page) + offset;
+    const KvElement* ahead = SlabAhead(block, ValuesOf(block), following, page, past) + offset;
     for (int64_t j = 0; j < keys; ++j, v += head_dim, ahead += head_dim) {
 #pragma GCC unroll 8
-      for (int c = 0; c < C * kLanes; c += kLineFloats) __builtin_prefetch(ahead + c);
+      for (int c = 0; c < C * kLanes; c += kLineElements) __builtin_prefetch(ahead + c);
 #pragma GCC unroll 8
       for (int i = 0; i < N; ++i) {
         const VecF weight = Broadcast(queries[i].scores[at + j]);
 #pragma GCC unroll 8
-        for (int c = 0; c < C; ++c) sum[i][c] = Fma(weight, Load(v + c * kLanes), sum[i][c]);
+        for (int c = 0; c < C; ++c) {
+          sum[i][c] = Fma(weight, KvPages::Widen(v + c * kLanes), sum[i][c]);
+        }
       }
     }
   }
@@ -59,7 +61,8 @@ SLUICE_INLINE void AddFeatures(const simd::AttentionBlock& block, const Query* q
       for (int i = 0; i < N; ++i) {
         float sum = begin == fresh ? 0.0f : queries[i].sums[d];
         for (int64_t j = begin; j < end; ++j) {
-          sum = FmaScalar(queries[i].scores[j - segment.origin], ValueAt(block, j)[d], sum);
+          sum = FmaScalar(queries[i].scores[j - segment.origin],
+                          KvPages::WidenOne(ValueAt(block, j)[d]), sum);
         }
         queries[i].sums[d] = sum;
       }
@@ -92,16 +95,16 @@ SLUICE_INLINE void AddOwnValues(const simd::AttentionBlock& block, const Query& 
                                 const Segment& segment, int64_t begin, int64_t end, int64_t first) {
   const int64_t head_dim = block.kv->head_dim;
   for (int64_t j = begin; j < end; ++j) {
-    const float* const v = ValueAt(block, j);
+    const KvElement* const v = ValueAt(block, j);
     const float weight = query.scores[j - segment.origin];
     const bool fresh = j == first;
     int64_t d = 0;
     for (; d + kLanes <= head_dim; d += kLanes) {
       const VecF sum = fresh ? VecF{} : Load(query.sums + d);
-      Store(query.sums + d, Fma(Broadcast(weight), Load(v + d), sum));
+      Store(query.sums + d, Fma(Broadcast(weight), KvPages::Widen(v + d), sum));
     }
     for (; d < head_dim; ++d) {
-      query.sums[d] = FmaScalar(weight, v[d], fresh ? 0.0f : query.sums[d]);
+      query.sums[d] = FmaScalar(weight, KvPages::WidenOne(v[d]), fresh ? 0.0f : query.sums[d]);
     }
   }
 }
@@ -149,6 +152,23 @@ SLUICE_INLINE void AddSegmentValues(const simd::AttentionBlock& block, const Que
   }
 }
 
+// Multiplies the weights of the segment's keys by the scales of their values.
+template <int N>
+__attribute__((noinline)) static void ScaleWeights(const simd::AttentionBlock& block,
+                                                   const Query* queries, const Segment& segment) {
+  const int64_t pages = PagesTo(segment.end);
+  for (int64_t page = segment.begin / kPageTokens; page < pages; ++page) {
+    const KvElement* const slab = ValuesOf(block) + PageBase(block, page);
+    const float* const scales = KvPages::ScalesOf(slab, block.kv->head_dim);
+    for (int i = 0; i < N; ++i) {
+      float* const weights = queries[i].scores + page * kPageTokens - segment.origin;
+      for (int c = 0; c < kPageTokens; c += kLanes) {
+        Store(weights + c, Load(weights + c) * Load(scales + c));
+      }
+    }
+  }
+}
+
 // Computes the sums of the segment from its scores and folds them into the running ones. `largest`
 // is as for Softmax. With `own_apart`, a query's last visible key is its row's own: its value is
 // left out, and its weight goes to the record beside the sums. With kWeights the scores are weights
@@ -175,6 +195,7 @@ SLUICE_INLINE void Sums(const simd::AttentionBlock& block, const Query* queries,
     if (apart) --ends[i];
     query.sums[head_dim + simd::kRecordOwn] = apart ? query.scores[ends[i] - segment.origin] : 0.0f;
   }
+  if constexpr (KvPages::kScaled) ScaleWeights<N>(block, queries, segment);
   AddSegmentValues<N>(block, queries, segment, following, ends);
   if (folds) Fold(queries, N, factors, head_dim);
 }

@@ -23,6 +23,14 @@ inline const Table& TableFor(Profile profile) {
   return kPortable;
 }
 
+inline const AttentionKernels& AttentionFor(Profile profile, KvType type) {
+  if (type == KvType::kF32) return TableFor(profile).attention;
+  const bool bf16 = type == KvType::kBF16;
+  if (profile == Profile::kPortableF32) return bf16 ? kBF16PagesPortable : kInt8PagesPortable;
+  if (profile == Profile::kAvx2F32) return bf16 ? kBF16PagesAvx2 : kInt8PagesAvx2;
+  return bf16 ? kBF16PagesAvx512 : kInt8PagesAvx512;
+}
+
 inline const Int8Table& Int8TableFor(Profile profile) {
   switch (Int8UnitOf(profile)) {
     case Int8Unit::kPairsAvx2:

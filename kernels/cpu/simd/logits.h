@@ -1,10 +1,22 @@
 // Passes over a row of logits or scores. Included by table.inc; see vec.h for the rules.
 #pragma once
 
+#include "kernels/cpu/simd/activations.h"
 #include "kernels/cpu/simd/table.h"
 #include "kernels/cpu/simd/vec.h"
 
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
+
+static void SoftCap(float cap, int64_t n, float* x) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const int64_t left = n - i;
+    if (left >= kLanes) {
+      Store(x + i, cap * Tanh(Load(x + i) / cap));
+    } else {
+      StorePartial(x + i, cap * Tanh(LoadPartial(x + i, left, 0.0f) / cap), left);
+    }
+  }
+}
 
 static float MaxOf(const float* x, int64_t n) {
   VecF largest = Broadcast(-__builtin_inff());

@@ -72,6 +72,7 @@ struct AttentionBlock {
   float* queries;       // [ceil(head_dim / kQueryRun), kAttentionTile, kQueryRun]
   float* segment_sums;  // [kAttentionTile] records
   float* running;       // [count * heads] records
+  float* own_values;    // [kAttentionRows, head_dim]; not used with pages of f32
   // [segments of the sequence, count * heads] records of a split sequence, or nullptr.
   float* parts;
 };
@@ -102,6 +103,14 @@ inline constexpr int64_t kPairsFewRows = 32;
 inline constexpr int64_t kPairsCols = 1024;
 inline constexpr int64_t kPairsArea = int64_t{1} << 17;
 
+// Attention over pages of one type.
+struct AttentionKernels {
+  // Computes the block's outputs, or if it has parts, their records.
+  void (*attend)(const AttentionBlock& block);
+  // Computes the output of query `index`, in the order of rows, then heads, from a block's parts.
+  void (*fold)(const AttentionBlock& block, int64_t index);
+};
+
 struct Table {
   int32_t panel_cols;  // columns of a GEMM panel
   int32_t tile_rows;   // rows that a GEMM tile computes at once
@@ -114,10 +123,7 @@ struct Table {
   void (*gemm_f32)(const GemmBlock& block);
   void (*gemm_bf16)(const GemmBlock& block);
   bool pairs;
-  // Computes the block's outputs, or if it has parts, their records.
-  void (*attention)(const AttentionBlock& block);
-  // Computes the output of query `index`, in the order of rows, then heads, from a block's parts.
-  void (*fold_attention)(const AttentionBlock& block, int64_t index);
+  AttentionKernels attention;  // over pages of f32
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t dim, float* out);
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int64_t dim,
                      float* out);
@@ -150,5 +156,13 @@ extern const Table kAvx2;
 extern const Table kAvx512;
 extern const Table kAvx512Bf16;
 extern const Table kAmx;
+
+// Those over pages of bf16 and int8.
+extern const AttentionKernels kBF16PagesPortable;
+extern const AttentionKernels kBF16PagesAvx2;
+extern const AttentionKernels kBF16PagesAvx512;
+extern const AttentionKernels kInt8PagesPortable;
+extern const AttentionKernels kInt8PagesAvx2;
+extern const AttentionKernels kInt8PagesAvx512;
 
 }  // namespace sluice::kernels::simd

@@ -22,11 +22,15 @@ constexpr int kAttentionRounds = 25;
 
 struct Shape {
   int32_t sequences, context, first_position, q_heads, kv_heads;
+  KvType type = KvType::kF32;
 
   int32_t rows_each() const { return context - first_position; }
   int64_t rows() const { return int64_t{sequences} * rows_each(); }
+  KvLayer layer() const { return {nullptr, nullptr, kv_heads, kAttentionHeadDim, type}; }
+  int64_t pages() const { return int64_t{sequences} * context / kPageTokens; }
+  // The floats that take as much memory as the keys, or the values.
   size_t kv_floats() const {
-    return static_cast<size_t>(int64_t{sequences} * context * kv_heads * kAttentionHeadDim);
+    return static_cast<size_t>(pages() * layer().page_bytes()) / sizeof(float);
   }
 };
 
@@ -60,18 +64,22 @@ class Attending {
       : context_(context),
         shape_(shape),
         q_(random_, static_cast<size_t>(shape.rows() * shape.q_heads * kAttentionHeadDim)),
-        k_(random_, shape.kv_floats()),
-        v_(random_, shape.kv_floats()),
+        k_(shape.kv_floats()),
+        v_(shape.kv_floats()),
         out_(q_.size()),
-        scratch_(
-            static_cast<size_t>(AttentionScratchFloats({}, {.q_heads = shape.q_heads,
-                                                            .kv_heads = shape.kv_heads,
-                                                            .head_dim = kAttentionHeadDim,
-                                                            .max_context = shape.context,
-                                                            .threads = context.pool->threads()}))),
+        scratch_(static_cast<size_t>(AttentionScratchFloats({}, {.q_heads = shape.q_heads,
+                                                                 .kv_heads = shape.kv_heads,
+                                                                 .head_dim = kAttentionHeadDim,
+                                                                 .max_context = shape.context,
+                                                                 .threads = context.pool->threads(),
+                                                                 .kv_type = shape.type}))),
         rows_(static_cast<size_t>(shape.rows())) {
     const int32_t pages_each = shape.context / kPageTokens;
     pages_.resize(static_cast<size_t>(shape.sequences * pages_each));
+    kv_ = shape.layer();
+    kv_.k = k_.data();
+    kv_.v = v_.data();
+    FillPages();
     std::iota(rows_.begin(), rows_.end(), 0);
     std::iota(pages_.begin(), pages_.end(), 0);
     sequences_.reserve(static_cast<size_t>(shape.sequences));
@@ -81,7 +89,7 @@ class Attending {
     }
   }
 
-  void Run(XsaForm xsa) {
+  void Run(XsaForm xsa) const {
     const AttentionArgs args = {.q = q_.data(),
                                 .out = out_.data(),
                                 .q_heads = shape_.q_heads,
@@ -92,8 +100,7 @@ class Attending {
                                 .xsa_gate = nullptr,
                                 .cos_sim = nullptr,
                                 .proj_frac = nullptr};
-    const KvLayer kv = {k_.data(), v_.data(), shape_.kv_heads, kAttentionHeadDim};
-    Attention(context_, args, kv, sequences_, shape_.context, scratch_.data());
+    Attention(context_, args, kv_, sequences_, shape_.context, scratch_.data());
   }
 
   // Returns the floating-point operations of scores and sums over the visible keys.
@@ -108,10 +115,26 @@ class Attending {
   }
 
  private:
+  void FillPages() {
+    uint32_t state = 1;
+    float values[kAttentionHeadDim];
+    for (int64_t slot = 0; slot < shape_.pages() * kPageTokens; ++slot) {
+      for (int32_t head = 0; head < shape_.kv_heads; ++head) {
+        for (float& value : values) {
+          state = state * 1664525u + 1013904223u;
+          value = static_cast<float>(static_cast<int32_t>(state)) * 0x1p-31f;
+        }
+        StoreKey(kv_, slot, head, values);
+        StoreValue(kv_, slot, head, values);
+      }
+    }
+  }
+
   std::mt19937_64 random_{1};
   const Context context_;
   const Shape shape_;
   Floats q_, k_, v_, out_, scratch_;
+  KvLayer kv_;
   std::vector<int32_t> rows_, pages_;
   std::vector<AttentionSequence> sequences_;
 };
@@ -147,6 +170,34 @@ void BM_Decode(benchmark::State& state) {
   Describe(state, context, attending);
 }
 
+// Times decode over pages of f32, bf16 and int8, by turns.
+void BM_DecodeByType(benchmark::State& state) {
+  ThreadPool pool(static_cast<int>(state.range(0)));
+  const Context context = {BestProfile(), &pool};
+  Shape shape = ShapeOf(state);
+  shape.first_position = shape.context - 1;
+  const Attending f32(context, shape);
+  shape.type = KvType::kBF16;
+  const Attending bf16(context, shape);
+  shape.type = KvType::kInt8;
+  const Attending int8(context, shape);
+  Roofline roofline(context);
+  Series times[3];
+  for (auto _ : state) {
+    Measure(context, times[0], [&] { f32.Run(XsaForm::kOff); });
+    Measure(context, times[1], [&] { bf16.Run(XsaForm::kOff); });
+    Measure(context, times[2], [&] { int8.Run(XsaForm::kOff); });
+    roofline.Probe();
+  }
+  roofline.Report(state);
+  roofline.Report(state, "f32", times[0], f32.Flops(), f32.Bytes());
+  roofline.Report(state, "bf16", times[1], bf16.Flops(), bf16.Bytes());
+  roofline.Report(state, "int8", times[2], int8.Flops(), int8.Bytes());
+  state.counters["f32_over_bf16"] = times[0].Median() / times[1].Median();
+  state.counters["f32_over_int8"] = times[0].Median() / times[2].Median();
+  Describe(state, context, f32);
+}
+
 void BM_Prefill(benchmark::State& state) {
   ThreadPool pool(static_cast<int>(state.range(0)));
   const Context context = {BestProfile(), &pool};
@@ -175,6 +226,11 @@ SLUICE_ATTENTION_BENCH(BM_Decode)
     ->ArgsProduct({{1, 2}, {1}, {65536}, {8}, {2}})
     ->ArgsProduct({{1, 2}, {1}, {4096}, {8}, {2}})
     ->ArgsProduct({{2}, {1}, {32768, 131072}, {8}, {1, 2, 4}});
+SLUICE_ATTENTION_BENCH(BM_DecodeByType)
+    ->ArgsProduct({{1, 2}, {16}, {4096}, {8, 2}, {2}})
+    ->ArgsProduct({{1, 2}, {1}, {32768}, {8}, {2}})
+    ->ArgsProduct({{1}, {8}, {512}, {12}, {12}})
+    ->ArgsProduct({{1}, {64}, {512}, {12}, {12}});
 SLUICE_ATTENTION_BENCH(BM_Prefill)
     ->ArgsProduct({{1, 2}, {16}, {64, 256}, {8}, {2}})
     ->ArgsProduct({{1}, {4}, {1024}, {8}, {2}});

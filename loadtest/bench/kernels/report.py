@@ -44,6 +44,11 @@ def claims(kernels):
                 )
         if "xsa_over_plain" in counters:
             lines.append(f"- {name}: XSA adds {counters['xsa_over_plain'] - 1:+.1%} to attention.")
+        if "f32_over_int8" in counters:
+            lines.append(
+                f"- {name}: pages of f32 take {counters['f32_over_bf16']:.2f} times as long as "
+                f"those of bf16 and {counters['f32_over_int8']:.2f} times as long as those of int8."
+            )
         if "values_over_top_k" in counters:
             lines.append(
                 f"- {name}: {counters['top_k_us']:.3g} µs; std::partial_sort takes "

@@ -52,6 +52,7 @@ KERNELS = [
     ("loadtest/bench/kernels/onednn_bench", "."),
     ("loadtest/bench/kernels/attention_bench", "BM_Prefill"),
     ("loadtest/bench/kernels/attention_bench", "BM_Decode/threads:2"),
+    ("loadtest/bench/kernels/attention_bench", "BM_DecodeByType"),
     ("loadtest/bench/kernels/rows_bench", "."),
     ("loadtest/bench/kernels/sample_bench", "."),
     ("loadtest/bench/kernels/top_k_bench", "."),

@@ -246,6 +246,32 @@ TEST(MakePlanReport, CountsWeightsAsTheyAreKept) {
   EXPECT_EQ(bytes(announced), bf16);
 }
 
+TEST(MakePlanReport, CountsQuantisedWeightsAndPagesWithTheirScales) {
+  const auto bytes = [](const ModelConfig& config, einsum::Home home) {
+    Model model;
+    model.config = config;
+    model.graph = BuildGraph(config);
+    double sum = 0;
+    for (const PlannedOp& op : MakePlanReport(model, Device(1), {.step = {1, 1, 8}})->ops) {
+      const bool counts = home == einsum::Home::kKv || op.kind == "linear";
+      if (counts) sum += static_cast<double>(op.count()) * op.analysis.traffic.LoadsOf(home);
+    }
+    return sum;
+  };
+  ModelConfig config = testing::TinyConfig(1);
+  const double f32 = bytes(config, einsum::Home::kWeight);
+  const double pages = bytes(config, einsum::Home::kKv);
+  ASSERT_GT(pages, 0);
+  config.quantization = {Quantization::kInt8};
+  EXPECT_EQ(bytes(config, einsum::Home::kWeight), f32 / 4);
+  config.quantization = {Quantization::kInt4, false, 32};
+  EXPECT_EQ(bytes(config, einsum::Home::kWeight), f32 / 4 * (0.5 + 4.0 / 32));
+  config.kv_dtype = KvType::kBF16;
+  EXPECT_EQ(bytes(config, einsum::Home::kKv), pages / 2);
+  config.kv_dtype = KvType::kInt8;
+  EXPECT_EQ(bytes(config, einsum::Home::kKv), pages / 4 * (1 + 4.0 / config.head_dim));
+}
+
 TEST(AddTimes, SumsTheOpsOfAKind) {
   const auto model = testing::RandomModel(testing::TinyConfig(3), 5);
   PlanReport report = MakePlanReport(*model, Device(1), {.step = {1, 1, 8}}).value();

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <cstddef>
+#include <limits>
+#include <random>
+#include <string>
 #include <vector>
 
 #include "engine/cpu/layout.h"
@@ -18,6 +21,8 @@ namespace {
 
 using kernels::kPageTokens;
 
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
 TEST(CpuSlotTest, AModelWithoutAttentionTakesNoMemoryForPages) {
   const auto model = LoadModel("mixer", 1, GoldenPath("families/rank_mixer_1"));
   ASSERT_TRUE(model.ok()) << model.status();
@@ -27,59 +32,33 @@ TEST(CpuSlotTest, AModelWithoutAttentionTakesNoMemoryForPages) {
   EXPECT_EQ((*slot)->memory().kv, 0);
 }
 
-// A page's first positions are copied, and what is behind them stays poisoned.
-TEST(CpuSlotTest, PageCopiesBringTheFirstPositionsAlone) {
-  const ModelConfig config = TinyConfig(2);
-  auto slot = CpuSlot::Create(config, {48, 3}, 6, 100);
-  ASSERT_TRUE(slot.ok()) << slot.status();
-  const int64_t page_floats = (*slot)->kv_layer(0).page_floats();
-  for (int32_t layer = 0; layer < config.layers; ++layer) {
-    const kernels::KvLayer kv = (*slot)->kv_layer(layer);
-    std::iota(kv.k, kv.k + 6 * page_floats, 1000.0f * static_cast<float>(layer));
-    std::iota(kv.v, kv.v + 6 * page_floats, 1e6f * static_cast<float>(layer));
-  }
-  constexpr int32_t kCopied = 5;
-  const std::vector<int32_t> tokens(8, 0), pages = {4, 1};
-  StepBatch batch(48, 3, 40, kPageTokens);
-  const StepSequence sequence{.first_position = kPageTokens + kCopied,
-                              .count = 2,
-                              .tokens = tokens.data(),
-                              .pages = pages.data(),
-                              .copied_page = 2};
-  batch.Assign({&sequence, 1}, {}, RowOrder::kSequenceMajor);
-  (*slot)->Bind(nullptr, /*arena_floats=*/1, batch);
-  (*slot)->Poison();
-  kernels::ThreadPool pool(2);
-  (*slot)->CopyPages(&pool);
-  for (int32_t layer = 0; layer < config.layers; ++layer) {
-    const kernels::KvLayer kv = (*slot)->kv_layer(layer);
-    for (int64_t i = 0; i < page_floats; ++i) {
-      // k: [.., head_dim, kPageTokens]; v: [.., kPageTokens, head_dim]
-      const bool k_copied = i % kPageTokens < kCopied;
-      const bool v_copied = i / config.head_dim % kPageTokens < kCopied;
-      const float k = kv.k[page_floats + i], v = kv.v[page_floats + i];
-      ASSERT_TRUE(k_copied ? k == kv.k[2 * page_floats + i] : std::isnan(k)) << layer << " " << i;
-      ASSERT_TRUE(v_copied ? v == kv.v[2 * page_floats + i] : std::isnan(v)) << layer << " " << i;
-    }
-  }
-}
-
 // Poison leaves unchanged those positions of the batch's pages that earlier steps wrote, and all
 // pages outside the batch, which may belong to other sequences.
-TEST(CpuSlotTest, PoisonOverwritesAllOfTheBatchsPagesButTheirHistory) {
-  const ModelConfig config = TinyConfig(2);
+class CpuSlotPagesTest : public ::testing::TestWithParam<KvType> {};
+
+TEST_P(CpuSlotPagesTest, PoisonOverwritesAllOfTheBatchsPagesButTheirHistory) {
+  ModelConfig config = TinyConfig(2);
+  config.kv_dtype = GetParam();
   const Bucket largest{48, 3};
   constexpr int64_t kArenaFloats = 100;
   auto slot = CpuSlot::Create(config, largest, 6, kArenaFloats);
   ASSERT_TRUE(slot.ok());
   const int32_t pages = (*slot)->pages();
   ASSERT_EQ(pages, 6);
-  const int64_t page_floats = (*slot)->kv_layer(0).page_floats();
-  for (int32_t layer = 0; layer < config.layers; ++layer) {
-    const kernels::KvLayer kv = (*slot)->kv_layer(layer);
-    std::fill_n(kv.k, pages * page_floats, 1.0f);
-    std::fill_n(kv.v, pages * page_floats, 1.0f);
-  }
+  const std::vector<float> ones(static_cast<size_t>(config.head_dim), 1.0f);
+  const auto for_slots = [&](const auto& visit) {
+    for (int32_t layer = 0; layer < config.layers; ++layer) {
+      for (int64_t i = 0; i < int64_t{pages} * kPageTokens; ++i) {
+        for (int32_t head = 0; head < config.kv_heads; ++head) {
+          visit((*slot)->kv_layer(layer), i, head);
+        }
+      }
+    }
+  };
+  for_slots([&](const kernels::KvLayer& kv, int64_t i, int32_t head) {
+    StoreKey(kv, i, head, ones.data());
+    StoreValue(kv, i, head, ones.data());
+  });
 
   // Before the step, all of page 4 and three positions of page 1 are live; the other sequence has
   // no live position.
@@ -94,32 +73,102 @@ TEST(CpuSlotTest, PoisonOverwritesAllOfTheBatchsPagesButTheirHistory) {
   const auto live = [](int32_t page, int64_t token) {
     return (page != 1 && page != 3) || (page == 1 && token < 3);
   };
+  for_slots([&](const kernels::KvLayer& kv, int64_t i, int32_t head) {
+    const bool poisoned = !live(static_cast<int32_t>(i / kPageTokens), i % kPageTokens);
+    for (int32_t d = 0; d < config.head_dim; ++d) {
+      ASSERT_EQ(std::isnan(KeyAt(kv, i, head, d)), poisoned) << i << " " << d;
+      ASSERT_EQ(std::isnan(ValueAt(kv, i, head, d)), poisoned) << i << " " << d;
+    }
+  });
+  for (int64_t i = 0; i < kArenaFloats; ++i) EXPECT_TRUE(std::isnan((*slot)->arena()[i]));
+}
+// A page's first positions are copied, and what is behind them stays poisoned.
+TEST_P(CpuSlotPagesTest, PageCopiesBringTheFirstPositionsAlone) {
+  ModelConfig config = TinyConfig(2);
+  config.kv_dtype = GetParam();
+  auto slot = CpuSlot::Create(config, {48, 3}, 6, 100);
+  ASSERT_TRUE(slot.ok()) << slot.status();
+  std::mt19937 random(7);
+  std::vector<float> row(static_cast<size_t>(config.head_dim));
   for (int32_t layer = 0; layer < config.layers; ++layer) {
     const kernels::KvLayer kv = (*slot)->kv_layer(layer);
-    for (int64_t i = 0; i < pages * page_floats; ++i) {
-      const auto page = static_cast<int32_t>(i / page_floats);
-      // k: [.., head_dim, kPageTokens]; v: [.., kPageTokens, head_dim]
-      ASSERT_EQ(std::isnan(kv.k[i]), !live(page, i % kPageTokens)) << layer << " " << i;
-      ASSERT_EQ(std::isnan(kv.v[i]), !live(page, i / config.head_dim % kPageTokens))
-          << layer << " " << i;
+    for (int64_t i = 0; i < 6 * kPageTokens; ++i) {
+      for (int32_t head = 0; head < config.kv_heads; ++head) {
+        for (const auto store : {kernels::StoreKey, kernels::StoreValue}) {
+          for (float& x : row) x = std::normal_distribution<float>()(random);
+          store(kv, i, head, row.data());
+        }
+      }
     }
   }
-  for (int64_t i = 0; i < kArenaFloats; ++i) EXPECT_TRUE(std::isnan((*slot)->arena()[i]));
+  constexpr int32_t kCopied = 5;
+  const std::vector<int32_t> tokens(8, 0), pages = {4, 1};
+  StepBatch batch(48, 3, 40, kPageTokens);
+  const StepSequence sequence{.first_position = kPageTokens + kCopied,
+                              .count = 2,
+                              .tokens = tokens.data(),
+                              .pages = pages.data(),
+                              .copied_page = 2};
+  batch.Assign({&sequence, 1}, {}, RowOrder::kSequenceMajor);
+  (*slot)->Bind(nullptr, /*arena_floats=*/1, batch);
+  for (int32_t layer = 0; layer < config.layers; ++layer) {
+    const kernels::KvLayer kv = (*slot)->kv_layer(layer);
+    std::ranges::fill(row, kNaN);
+    for (int32_t i = 0; i < kPageTokens; ++i) {
+      for (int32_t head = 0; head < config.kv_heads; ++head) {
+        kernels::StoreKey(kv, kPageTokens + i, head, row.data());
+        kernels::StoreValue(kv, kPageTokens + i, head, row.data());
+      }
+    }
+  }
+  kernels::ThreadPool pool(2);
+  (*slot)->CopyPages(&pool);
+  for (int32_t layer = 0; layer < config.layers; ++layer) {
+    const kernels::KvLayer kv = (*slot)->kv_layer(layer);
+    for (int32_t i = 0; i < kPageTokens; ++i) {
+      for (int32_t head = 0; head < config.kv_heads; ++head) {
+        for (int32_t d = 0; d < config.head_dim; ++d) {
+          for (const auto at : {kernels::KeyAt, kernels::ValueAt}) {
+            const float copied = at(kv, kPageTokens + i, head, d);
+            const float original = at(kv, 2 * kPageTokens + i, head, d);
+            ASSERT_TRUE(i < kCopied ? copied == original : std::isnan(copied))
+                << layer << " " << i << " " << head << " " << d;
+          }
+        }
+      }
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Types, CpuSlotPagesTest,
+                         ::testing::Values(KvType::kF32, KvType::kBF16, KvType::kInt8),
+                         [](const auto& param) { return std::string(NameOf(param.param)); });
+
+// A page of int8 has a scale in f32 for each head, position, and key or value.
+TEST(CpuSlotTest, TypesOfPagesTakeTheirBytes) {
+  ModelConfig config = TinyConfig(2);
+  const int64_t numbers = 2 * config.layers * config.kv_heads * kPageTokens;
+  const auto bytes = [&](KvType type) {
+    config.kv_dtype = type;
+    return CpuSlot::PageBytes(config);
+  };
+  EXPECT_EQ(bytes(KvType::kF32), numbers * config.head_dim * 4);
+  EXPECT_EQ(bytes(KvType::kBF16), numbers * config.head_dim * 2);
+  EXPECT_EQ(bytes(KvType::kInt8), numbers * (config.head_dim + 4));
 }
 
 TEST(CpuSlotTest, LayersDoNotShareMemory) {
   const ModelConfig config = TinyConfig(3);
   auto slot = CpuSlot::Create(config, {16, 1}, 2, 16);
   ASSERT_TRUE(slot.ok());
-  const int64_t half = (*slot)->pages() * (*slot)->kv_layer(0).page_floats();
-  const float* next = (*slot)->kv_layer(0).k;
+  const int64_t half = (*slot)->pages() * (*slot)->kv_layer(0).page_bytes();
+  const auto* next = static_cast<const std::byte*>((*slot)->kv_layer(0).k);
   for (int32_t layer = 0; layer < config.layers; ++layer) {
     EXPECT_EQ((*slot)->kv_layer(layer).k, next);
     EXPECT_EQ((*slot)->kv_layer(layer).v, next + half);
     next += 2 * half;
   }
   EXPECT_EQ((*slot)->memory().activation_room, 16 * int64_t{sizeof(float)});
-  EXPECT_EQ((*slot)->memory().kv, 3 * 2 * half * int64_t{sizeof(float)});
+  EXPECT_EQ((*slot)->memory().kv, 3 * 2 * half);
 }
 
 TEST(CpuSlotTest, GivesBackWhatNoRecentStepUsed) {

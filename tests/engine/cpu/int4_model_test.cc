@@ -14,6 +14,7 @@
 #include "kernels/reference/int8.h"
 #include "tests/engine/cpu/projections.h"
 #include "tests/engine/cpu/runner.h"
+#include "tests/engine/cpu/stored_layers.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tensor_bytes.h"
@@ -51,15 +52,7 @@ TEST_P(Int4ModelTest, EveryProjectionHasTheBitsOfTheReference) {
       const std::string key =
           op.weight.name + " " + std::to_string(position) + " " + std::to_string(col);
       if (!columns.contains(key)) {
-        const Tensor tensor = model->checkpoint.Find(op.weight.name, op.weight.shape).value();
-        const int64_t k = model->graph.buffers[op.in].width;
-        const int64_t n = model->graph.buffers[op.out].width;
-        std::vector<float> values;
-        for (int64_t row = 0; row < k; ++row) {
-          const int64_t at = op.position_wise() ? (position * k + row) * n + col : col * k + row;
-          values.push_back(kernels::LoadAsFloat(tensor.data, tensor.dtype, at));
-        }
-        columns[key] = QuantizeInt4(values, group);
+        columns[key] = QuantizeInt4(ColumnOf(*model, op, position, col), group);
       }
       return Int4Product(x, columns[key]);
     };
@@ -202,11 +195,7 @@ Layers WriteCheckpoint(const Method& method, std::mt19937_64& random, const std:
   }
   for (const auto& [name, tensor] : model->checkpoint.tensors()) {
     if (layers.contains(name)) continue;
-    const auto* const data = static_cast<const char*>(tensor.data);
-    tensors.push_back({name,
-                       "BF16",
-                       tensor.shape,
-                       {data, data + tensor.elements() * kernels::DTypeBytes(tensor.dtype)}});
+    tensors.push_back(BytesOfBF16(name, tensor));
   }
   if (change) change(tensors);
   json root = json::parse(ConfigJson(config));
@@ -240,30 +229,24 @@ TEST(Int4ModelErrors, NameTheTensor) {
   const auto error = [&](const Method& method, const auto& change) {
     const TemporaryDirectory directory;
     WriteCheckpoint(method, random, directory.path(), change);
-    const auto loaded = LoadModel("m", 1, directory.path());
-    if (!loaded.ok()) return loaded.status().ToString();
-    const auto backend = MakeBackendUnderTest({.threads = 1, .profile = "cpu-portable-f32"});
-    return backend->Load(*loaded).status().ToString();
-  };
-  const auto of = [](std::vector<TensorBytes>& tensors, const std::string& name) {
-    return std::ranges::find(tensors, name, &TensorBytes::name);
+    return LoadStatus(directory.path());
   };
   const Method &awq = kMethods[3], &gptq = kMethods[4];
   EXPECT_EQ(error(awq, [](auto&) {}), "OK");
-  EXPECT_THAT(error(awq, [&](auto& tensors) { tensors.erase(of(tensors, q + ".qzeros")); }),
+  EXPECT_THAT(error(awq, [&](auto& tensors) { Remove(tensors, q + ".qzeros"); }),
               HasSubstr("tensor " + q + ".qzeros is missing"));
   EXPECT_THAT(error(awq,
                     [&](auto& tensors) {
-                      of(tensors, q + ".qweight")->shape = {8, 64};
+                      Named(tensors, q + ".qweight").shape = {8, 64};
                     }),
               HasSubstr("tensor " + q + ".qweight has shape [8, 64], must be [64, 8]"));
-  EXPECT_THAT(error(awq, [&](auto& tensors) { of(tensors, q + ".scales")->dtype = "I32"; }),
+  EXPECT_THAT(error(awq, [&](auto& tensors) { Named(tensors, q + ".scales").dtype = "I32"; }),
               HasSubstr("tensor " + q + ".scales has dtype I32, must be F32, F16 or BF16"));
   EXPECT_THAT(error(gptq,
                     [&](auto& tensors) {
-                      std::swap(of(tensors, q + ".g_idx")->data[0],
-                                of(tensors, q + ".g_idx")->data[4]);
-                      of(tensors, q + ".g_idx")->data[8] = 1;
+                      std::swap(Named(tensors, q + ".g_idx").data[0],
+                                Named(tensors, q + ".g_idx").data[4]);
+                      Named(tensors, q + ".g_idx").data[8] = 1;
                     }),
               HasSubstr("tensor " + q +
                         ".g_idx puts row 2 into group 1: groups of rows that are "

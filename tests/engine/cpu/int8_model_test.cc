@@ -18,6 +18,7 @@
 #include "kernels/reference/int8.h"
 #include "tests/engine/cpu/projections.h"
 #include "tests/engine/cpu/runner.h"
+#include "tests/engine/cpu/stored_layers.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tensor_bytes.h"
@@ -45,18 +46,6 @@ ModelConfig Int8Config(NormOrder order, bool gated) {
   return config;
 }
 
-// Returns column `col` of the matrix of a position.
-Quantized Column(const Model& model, const LinearOp& op, int64_t position, int64_t col) {
-  const Tensor tensor = model.checkpoint.Find(op.weight.name, op.weight.shape).value();
-  const int64_t k = model.graph.buffers[op.in].width, n = model.graph.buffers[op.out].width;
-  std::vector<float> values;
-  for (int64_t row = 0; row < k; ++row) {
-    const int64_t at = op.position_wise() ? (position * k + row) * n + col : col * k + row;
-    values.push_back(kernels::LoadAsFloat(tensor.data, tensor.dtype, at));
-  }
-  return Quantize(values);
-}
-
 class Int8ModelTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Int8ModelTest, EveryProjectionHasTheBitsOfTheReference) {
@@ -67,7 +56,7 @@ TEST_P(Int8ModelTest, EveryProjectionHasTheBitsOfTheReference) {
     const int projections = CheckProjections(
         model, GetParam(),
         [&](const LinearOp& op, int64_t position, int64_t col, const Quantized& x) {
-          return Int8Product(x, Column(*model, op, position, col));
+          return Int8Product(x, Quantize(ColumnOf(*model, op, position, col)));
         });
     EXPECT_EQ(projections, 2 * (gated ? 7 : 6));
   }
@@ -86,11 +75,7 @@ void WriteStored(const Model& model, const std::string& directory,
   };
   for (const auto& [name, tensor] : model.checkpoint.tensors()) {
     if (!is_layer(name)) {
-      const auto* const data = static_cast<const char*>(tensor.data);
-      tensors.push_back({name,
-                         "BF16",
-                         tensor.shape,
-                         {data, data + tensor.elements() * kernels::DTypeBytes(tensor.dtype)}});
+      tensors.push_back(BytesOfBF16(name, tensor));
       continue;
     }
     const int64_t out = tensor.shape[0], in = tensor.shape[1];
@@ -140,27 +125,21 @@ TEST(Int8ModelErrors, NameTheTensor) {
     const TemporaryDirectory directory;
     WriteTestFile(directory.File("config.json"), ConfigJson(TinyConfig(1)));
     WriteStored(*model, directory.path(), change);
-    const auto loaded = LoadModel("m", 1, directory.path());
-    if (!loaded.ok()) return loaded.status().ToString();
-    const auto backend = MakeBackendUnderTest({.threads = 1, .profile = "cpu-portable-f32"});
-    return backend->Load(*loaded).status().ToString();
-  };
-  const auto of = [](std::vector<TensorBytes>& tensors, const std::string& name) {
-    return std::ranges::find(tensors, name, &TensorBytes::name);
+    return LoadStatus(directory.path());
   };
   EXPECT_EQ(error(nullptr), "OK");
-  EXPECT_THAT(error([&](auto& tensors) { tensors.erase(of(tensors, q + "_scale")); }),
+  EXPECT_THAT(error([&](auto& tensors) { Remove(tensors, q + "_scale"); }),
               HasSubstr("tensor " + q + "_scale is missing"));
   EXPECT_THAT(error([&](auto& tensors) {
-                of(tensors, q + "_scale")->shape = {1, 32};
+                Named(tensors, q + "_scale").shape = {1, 32};
               }),
               HasSubstr("tensor " + q + "_scale has shape [1, 32], must be [32, 1]"));
   EXPECT_THAT(error([&](auto& tensors) {
-                of(tensors, q)->shape = {16, 64};
+                Named(tensors, q).shape = {16, 64};
               }),
               HasSubstr("tensor " + q + " has shape [16, 64], must be [32, 32]"));
   EXPECT_THAT(error([&](auto& tensors) {
-                auto& norm = *of(tensors, "model.norm.weight");
+                TensorBytes& norm = Named(tensors, "model.norm.weight");
                 norm.dtype = "I8";
                 norm.data.resize(norm.data.size() / 2);
               }),

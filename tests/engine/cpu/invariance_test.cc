@@ -131,12 +131,23 @@ std::vector<std::string> Kinds() {
     kinds.insert(kinds.end(), {"int8_dense", "int8_position_wise", "int8_bert", "int8_encoder",
                                "int4_dense", "int4_position_wise"});
   }
+  kinds.insert(kinds.end(), {"kv_bf16_xsa_lm", "kv_int8_dense"});
+  if (EffortOfTests().every_kind) {
+    kinds.insert(kinds.end(), {"kv_bf16_windowed", "kv_int8_xsa_lm", "kv_int8_hstu"});
+  }
   return kinds;
 }
 
 // "int8_" or "int4_" before a kind means that its projections are multiplied so, and its head in
-// int8.
+// int8; "kv_bf16_" or "kv_int8_" that its KV pages are of that type.
 ModelConfig ConfigOf(const std::string& kind) {
+  for (const KvType type : {KvType::kBF16, KvType::kInt8}) {
+    const std::string prefix = "kv_" + std::string(NameOf(type)) + "_";
+    if (!kind.starts_with(prefix)) continue;
+    ModelConfig config = ConfigOf(kind.substr(prefix.size()));
+    config.kv_dtype = type;
+    return config;
+  }
   for (const Quantization quantization : {Quantization::kInt8, Quantization::kInt4}) {
     const std::string prefix = std::string(NameOf(quantization)) + "_";
     if (!kind.starts_with(prefix)) continue;

@@ -90,7 +90,7 @@ class RandomCascade {
     inputs_.push_back({.name = absl::StrCat("I", inputs_.size()),
                        .ranks = SomeRanks(),
                        .home = static_cast<Home>(Draw(0, 3)),
-                       .bytes_per_value = static_cast<int32_t>(Draw(1, 8))});
+                       .bytes_per_value = static_cast<double>(Draw(1, 16)) / 2});
     cascade_.tensors.push_back(inputs_.back());
     readable_.push_back(inputs_.back());
   }

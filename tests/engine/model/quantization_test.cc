@@ -114,6 +114,17 @@ const QuantizationRow kQuantizationRows[] = {
 };
 SLUICE_TABLE(QuantizationTable, kQuantizationRows);
 
+TEST(KvDtypeTest, IsReadAndNamedByTheProfile) {
+  EXPECT_EQ(Parse(nullptr, json::object())->kv_dtype, KvType::kF32);
+  const auto config = Parse(nullptr, {{"kv_dtype", "int8"}});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->kv_dtype, KvType::kInt8);
+  EXPECT_EQ(KvSuffix(config->kv_dtype), "-kv-int8");
+  EXPECT_EQ(KvSuffix(KvType::kF32), "");
+  EXPECT_EQ(Parse(nullptr, {{"kv_dtype", "fp8"}}).status().message(),
+            "sluice.kv_dtype is not supported, must be one of: f32, bf16, int8");
+}
+
 TEST(QuantizationConfigTest, ReadsGroupsOfInt4) {
   const auto config = Parse(nullptr, {{"quantization", "int4"}, {"quantization_group", 128}});
   ASSERT_TRUE(config.ok()) << config.status();

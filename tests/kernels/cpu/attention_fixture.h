@@ -1,6 +1,8 @@
 // Runs attention on the CPU.
 #pragma once
 
+#include <bit>
+
 #include "kernels/cpu/attention.h"
 #include "tests/kernels/common/attention_bodies.h"
 #include "tests/kernels/cpu/op_test.h"
@@ -14,16 +16,31 @@ inline constexpr AttentionChoice kAttentionOrders[] = {{AttentionOrder::kBalance
                                                        {AttentionOrder::kSplit, 2},
                                                        {AttentionOrder::kSplit, 5}};
 
+// Heads of which some do not fill vectors, in groups of several sizes.
+inline constexpr reference::AttentionShape kAttentionShapes[] = {
+    {1, 1, 1}, {4, 4, 8}, {4, 2, 20}, {6, 1, 64}, {8, 2, 37}, {3, 1, 128}, {10, 2, 16}};
+
+// Returns memory for the keys, or the values, of some pages, with all bits set: elements of floats
+// and scales are NaN.
+inline std::vector<float> UnwrittenPages(const KvLayer& kv, int64_t pages) {
+  const auto bytes = static_cast<size_t>(pages * kv.page_bytes());
+  return std::vector<float>(bytes / sizeof(float), std::bit_cast<float>(uint32_t{0xFFFFFFFF}));
+}
+
 // All unused places of the pages and of the scratch hold NaN.
 inline AttentionOutputs<float> RunAttention(const Context& context, std::mt19937_64& random,
                                             const reference::AttentionShape& shape,
                                             const std::vector<SequenceCase<float>>& cases,
                                             bool causal, const XsaCase& xsa,
-                                            const AttentionChoice& choice = {}) {
+                                            const AttentionChoice& choice = {},
+                                            KvType type = KvType::kF32) {
   const int64_t dim = shape.head_dim, q_width = shape.q_heads * dim;
   const AttentionLayout layout = LayOut(random, cases, kPageTokens);
-  const int64_t page_floats = shape.kv_heads * dim * kPageTokens;
-  std::vector<float> k(layout.pages.size() * page_floats, kPoison), v(k);
+  KvLayer kv = {nullptr, nullptr, static_cast<int32_t>(shape.kv_heads), static_cast<int32_t>(dim),
+                type};
+  std::vector<float> k = UnwrittenPages(kv, std::ssize(layout.pages)), v(k);
+  kv.k = k.data();
+  kv.v = v.data();
   std::vector<AttentionSequence> sequences;
   int64_t max_context = 0;
   for (size_t s = 0; s < cases.size(); ++s) {
@@ -31,13 +48,11 @@ inline AttentionOutputs<float> RunAttention(const Context& context, std::mt19937
     const int32_t* const pages = &layout.pages[layout.sequences[s].pages_offset];
     max_context = std::max<int64_t>(max_context, c.length());
     for (int64_t j = FirstKeptKey(shape, c, kPageTokens); j < c.length(); ++j) {
-      for (int64_t h = 0; h < shape.kv_heads; ++h) {
-        const int64_t slab = pages[j / kPageTokens] * page_floats + h * dim * kPageTokens;
-        for (int64_t d = 0; d < dim; ++d) {
-          const int64_t from = (j * shape.kv_heads + h) * dim + d;
-          k[slab + d * kPageTokens + j % kPageTokens] = c.k[from];
-          v[slab + j % kPageTokens * dim + d] = c.v[from];
-        }
+      const int64_t slot = int64_t{pages[j / kPageTokens]} * kPageTokens + j % kPageTokens;
+      for (int32_t h = 0; h < shape.kv_heads; ++h) {
+        const int64_t from = (j * shape.kv_heads + h) * dim;
+        StoreKey(kv, slot, h, &c.k[from]);
+        StoreValue(kv, slot, h, &c.v[from]);
       }
     }
     sequences.push_back(
@@ -53,11 +68,10 @@ inline AttentionOutputs<float> RunAttention(const Context& context, std::mt19937
                                       .max_context = max_context,
                                       .threads = context.pool->threads(),
                                       .causal = causal,
-                                      .window = static_cast<int32_t>(shape.window)}),
+                                      .window = static_cast<int32_t>(shape.window),
+                                      .kv_type = type}),
       kPoison);
   const bool in_place = random() % 2 == 0;
-  const KvLayer kv = {k.data(), v.data(), static_cast<int32_t>(shape.kv_heads),
-                      static_cast<int32_t>(dim)};
   Attention(context,
             {.q = q.data(),
              .out = in_place ? q.data() : out.data(),

@@ -9,9 +9,6 @@ namespace {
 
 using reference::AttentionShape;
 
-constexpr AttentionShape kShapes[] = {{1, 1, 1},  {4, 4, 8},   {4, 2, 20}, {6, 1, 64},
-                                      {8, 2, 37}, {3, 1, 128}, {10, 2, 16}};
-
 using Sequence = SequenceCase<float>;
 
 class AttentionTest : public OpTest {
@@ -42,7 +39,7 @@ std::vector<Sequence> MixedSequences(std::mt19937_64& random, const AttentionSha
 }
 
 TEST_P(AttentionTest, EqualsTheReferenceInMixedBatches) {
-  for (const AttentionShape& shape : kShapes) {
+  for (const AttentionShape& shape : kAttentionShapes) {
     const std::vector<Sequence> cases = MixedSequences(random_, shape);
     for (bool causal : {true, false}) {
       ExpectAttentionEqualsReference(Runner(), shape, cases, causal, {});
@@ -74,7 +71,7 @@ TEST_P(AttentionTest, AllOrdersAndThreadsGiveTheSameBits) {
   const uint64_t seed = std::random_device()();
   std::mt19937_64 random(seed);
   for (int trial = 0; trial < 6; ++trial) {
-    const AttentionShape shape = kShapes[random() % std::size(kShapes)];
+    const AttentionShape shape = kAttentionShapes[random() % std::size(kAttentionShapes)];
     std::vector<Sequence> cases;
     for (int i = RandomInt(random, 1, 4); i > 0; --i) {
       cases.push_back(RandomSequence<float>(random, shape, RandomInt(random, 0, 4000),
@@ -99,7 +96,7 @@ TEST_P(AttentionTest, AllOrdersAndThreadsGiveTheSameBits) {
 }
 
 TEST_P(AttentionTest, ExcludesSelfInEveryForm) {
-  for (const AttentionShape& shape : kShapes) {
+  for (const AttentionShape& shape : kAttentionShapes) {
     ExpectSelfIsExcludedInEveryForm(Runner(), random_, shape, MixedSequences(random_, shape));
   }
 }

@@ -23,7 +23,7 @@ class RopeTest : public OpTest {
     for (int64_t slot = 0; slot < kSlots; ++slot) {
       const int64_t page = slot / kPageTokens, offset = slot % kPageTokens;
       for (int64_t h = 0; h < shape.kv_heads; ++h) {
-        const int64_t slab = page * kv.page_floats() + h * dim * kPageTokens;
+        const int64_t slab = (page * shape.kv_heads + h) * dim * kPageTokens;
         for (int64_t d = 0; d < dim; ++d) {
           out.cached_k.push_back(k[slab + d * kPageTokens + offset]);
           out.cached_v.push_back(v[slab + offset * dim + d]);

@@ -1,0 +1,25 @@
+#include "verify/quantize.h"
+
+#include <ostream>
+
+#include "client/commands.h"
+#include "client/exit_code.h"
+
+namespace sluice::client {
+
+int RunQuantize(const Arguments& arguments, const Console& console) {
+  const QuantizeArguments& quantize = arguments.quantize;
+  const auto report =
+      verify::QuantizeModel(quantize.model_directory, {.text = quantize.text,
+                                                       .out = quantize.out,
+                                                       .smooth = quantize.smooth,
+                                                       .keep_above = quantize.keep_above});
+  if (!report.ok()) {
+    *console.error << "sluice: " << report.status().message() << "\n";
+    return kExitUsage;
+  }
+  *console.out << *report;
+  return kExitOk;
+}
+
+}  // namespace sluice::client

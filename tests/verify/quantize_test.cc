@@ -1,0 +1,228 @@
+#include "verify/quantize.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "engine/cpu/cpu_backend.h"
+#include "engine/model/safetensors.h"
+#include "tests/support/checkpoint_writer.h"
+#include "tests/support/golden_file.h"
+#include "tests/support/temporary_directory.h"
+#include "verify/agreement.h"
+#include "verify/smoothing.h"
+
+namespace sluice::verify {
+namespace {
+
+using sluice::testing::RandomModel;
+using sluice::testing::SafetensorsFile;
+using sluice::testing::TensorBytes;
+using sluice::testing::TinyConfig;
+using sluice::testing::TinySluiceConfig;
+using Producer = SmoothingGroup::Producer;
+using ::testing::HasSubstr;
+
+// Returns a Llama with a window of its own in no layer, no XSA and no position-wise projection.
+ModelConfig PlainConfig() {
+  ModelConfig config = TinyConfig(2);
+  config.hidden_size = 64;
+  config.heads = 8;
+  config.qkv_bias = config.output_bias = config.mlp_bias = true;
+  return config;
+}
+
+// Makes some features of the norms' outputs, of values and of `up` large, and the weights that they
+// meet small, which changes nothing of what the model computes, and much of what int8 makes of it.
+void PlantOutliers(const std::string& directory) {
+  const std::string path = directory + "/model.safetensors";
+  const std::string file = ReadTestFile(path);
+  std::vector<TensorBytes> tensors;
+  const auto entries = ParseSafetensors(file);
+  for (const SafetensorsEntry& entry : *entries) {
+    const bool bf16 = entry.dtype == "BF16";
+    std::vector<float> values(entry.data.size() / (bf16 ? 2 : 4));
+    kernels::ConvertToFloat(entry.data.data(), bf16 ? kernels::DType::kBF16 : kernels::DType::kF32,
+                            0, std::ssize(values), values.data());
+    const auto is = [&](const char* name) { return entry.name.find(name) != std::string::npos; };
+    const bool norm = is("layernorm"), up = is("up_proj"), value = is("v_proj");
+    const bool reader = is("q_proj") || is("k_proj") || is("gate_proj") || up || value;
+    const bool after = is("o_proj") || is("down_proj");
+    const int64_t columns = entry.shape.back();
+    const bool vector = entry.shape.size() == 1;
+    for (int64_t i = 0; i < std::ssize(values); ++i) {
+      const int64_t column = i % columns, row = vector ? i : i / columns;
+      if (norm && column % 16 == 3) values[i] *= 128.0f;
+      if (!vector && reader && column % 16 == 3) values[i] *= 0x1p-7f;
+      if ((up || value) && row % 8 == 5) values[i] *= 128.0f;
+      if (!vector && after && column % 8 == 5) values[i] *= 0x1p-7f;
+    }
+    std::string data;
+    for (const float number : values) {
+      const auto bits = std::bit_cast<uint32_t>(number);  // bf16 is the upper half
+      data.append(reinterpret_cast<const char*>(&bits) + (bf16 ? 2 : 0), bf16 ? 2 : 4);
+    }
+    tensors.push_back({entry.name, entry.dtype, entry.shape, std::move(data)});
+  }
+  WriteTestFile(path, SafetensorsFile(tensors));
+}
+
+class QuantizeTest : public ::testing::Test {
+ protected:
+  QuantizeTest() {
+    std::mt19937_64 random(4);
+    std::string lines;
+    for (int i = 0; i < 24; ++i) {
+      for (int j = 0; j < 30; ++j) lines += std::to_string(random() % 61) + " ";
+      lines += "\n";
+    }
+    WriteTestFile(text(), lines);
+  }
+
+  std::string model() const { return directory_.path() + "/model"; }
+  std::string text() const { return directory_.path() + "/texts.txt"; }
+  std::string out(const std::string& name) const { return directory_.path() + "/" + name; }
+
+  void Write(const ModelConfig& config, kernels::DType dtype = kernels::DType::kF32) {
+    std::filesystem::create_directories(model());
+    sluice::testing::WriteModel(config, 9, dtype, model());
+  }
+
+  // Returns what a model computes of the texts.
+  std::vector<TextOutputs> Outputs(const std::string& directory) {
+    const auto loaded = LoadModel("m", 1, directory);
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    const auto texts = ReadTexts(**loaded, text());
+    return ComputeOutputs(*loaded, *texts, {.threads = 1, .profile = "cpu-portable-f32"}).value();
+  }
+
+  // Returns the mean difference of log-probabilities between a model and the one it was made of.
+  double Difference(const std::string& directory) {
+    const auto loaded = LoadModel("m", 1, model());
+    return Compare(*ReadTexts(**loaded, text()), Outputs(model()), Outputs(directory)).tokens->mean;
+  }
+
+  const TemporaryDirectory directory_;
+};
+
+TEST_F(QuantizeTest, SmoothingLowersTheErrorThatOutliersCause) {
+  Write(PlainConfig());
+  PlantOutliers(model());
+  const auto plain = QuantizeModel(model(), {.text = text(), .out = out("plain"), .smooth = false});
+  const auto smooth = QuantizeModel(model(), {.text = text(), .out = out("smooth")});
+  ASSERT_TRUE(plain.ok() && smooth.ok()) << plain.status() << smooth.status();
+  EXPECT_THAT(*smooth, HasSubstr("14 of 14 layers in int8"));
+  EXPECT_LT(Difference(out("smooth")), Difference(out("plain")) / 2);
+  const auto backend = MakeCpuBackend({.threads = 1, .profile = "cpu-portable-f32"});
+  const auto loaded = (*backend)->Load(LoadModel("m", 1, out("smooth")).value());
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ((*loaded)->profile(), "cpu-portable-f32-int8");
+  EXPECT_THAT(VerifyAgainstF32(out("smooth"), text(), {.threads = 1}, {}).status().ToString(),
+              HasSubstr("--reference"));
+  const auto verified = VerifyAgainstF32(out("smooth"), text(), {.threads = 1}, {}, model());
+  EXPECT_TRUE(verified.ok()) << verified.status();
+}
+
+// Scales are powers of two, so that they change no bit of a model whose layers are all kept.
+TEST_F(QuantizeTest, ScalesChangeNothingButTheErrorOfInt8) {
+  for (const kernels::DType dtype :
+       {kernels::DType::kF32, kernels::DType::kF16, kernels::DType::kBF16}) {
+    SCOPED_TRACE(static_cast<int>(dtype));
+    Write(PlainConfig(), dtype);
+    if (dtype != kernels::DType::kF16) PlantOutliers(model());
+    const std::string kept = out("kept" + std::to_string(static_cast<int>(dtype)));
+    const auto report = QuantizeModel(model(), {.text = text(), .out = kept, .keep_above = 1e-9});
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_THAT(*report, HasSubstr("0 of 14 layers in int8"));
+    const auto before = LoadModel("m", 1, model()), after = LoadModel("m", 1, kept);
+    int changed = 0;
+    for (const auto& [name, tensor] : (*before)->checkpoint.tensors()) {
+      const Tensor& other = (*after)->checkpoint.tensors().at(name);
+      for (int64_t i = 0; i < tensor.elements(); ++i) {
+        const float a = kernels::LoadAsFloat(tensor.data, tensor.dtype, i);
+        changed += a != kernels::LoadAsFloat(other.data, other.dtype, i) ? 1 : 0;
+      }
+    }
+    EXPECT_GT(changed, 0) << "no scale was moved";
+    const std::vector<TextOutputs> a = Outputs(model()), b = Outputs(kept);
+    for (size_t i = 0; i < a.size(); ++i) {
+      EXPECT_EQ(a[i].logprobs, b[i].logprobs);
+      EXPECT_EQ(a[i].embedding, b[i].embedding);
+    }
+  }
+}
+
+TEST_F(QuantizeTest, LayersAboveTheBoundAreKept) {
+  Write(PlainConfig());
+  PlantOutliers(model());
+  const QuantizeOptions options = {
+      .text = text(), .out = out("some"), .smooth = false, .keep_above = 0.42};
+  const auto report = QuantizeModel(model(), options);
+  ASSERT_TRUE(report.ok()) << report.status();
+  const auto loaded = LoadModel("m", 1, out("some"));
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const std::string config = ReadTestFile(out("some") + "/config.json");
+  int kept = 0, quantized = 0;
+  std::istringstream lines(*report);
+  for (std::string line; std::getline(lines, line);) {
+    const std::string name = line.substr(0, line.find(' '));
+    if (!name.ends_with(".weight")) continue;
+    const bool stays = line.ends_with("kept");
+    ++(stays ? kept : quantized);
+    EXPECT_EQ((*loaded)->checkpoint.IsInt8(name), !stays) << line;
+    const std::string layer = name.substr(0, name.rfind('.'));
+    EXPECT_EQ(config.find("\"" + layer + "\"") != config.npos, stays) << line;
+  }
+  EXPECT_GT(kept, 0) << *report;
+  EXPECT_GT(quantized, 0) << *report;
+}
+
+TEST_F(QuantizeTest, ErrorsNameTheFile) {
+  Write(PlainConfig());
+  const auto error = [&](const std::string& text, const std::string& out) {
+    return QuantizeModel(model(), {.text = text, .out = out}).status().ToString();
+  };
+  EXPECT_THAT(error(out("none.txt"), out("a")), HasSubstr("none.txt: cannot be opened"));
+  EXPECT_THAT(error(text(), model()), HasSubstr("model: has a model already"));
+  ASSERT_EQ(error(text(), out("a")), "OK");
+  EXPECT_THAT(QuantizeModel(out("a"), {.text = text(), .out = out("b")}).status().ToString(),
+              HasSubstr("a: is quantised already"));
+}
+
+// Returns the number of groups by producer.
+std::map<Producer, int> Producers(const ModelConfig& config) {
+  std::map<Producer, int> counts;
+  const auto model = RandomModel(config, 3);
+  for (const SmoothingGroup& group : FindSmoothingGroups(*model)) ++counts[group.producer];
+  return counts;
+}
+
+TEST(FindSmoothingGroups, FindsWhatTakesTheInverseScales) {
+  EXPECT_EQ(
+      Producers(PlainConfig()),
+      (std::map<Producer, int>{{Producer::kNorm, 4}, {Producer::kUp, 2}, {Producer::kValue, 2}}));
+  ModelConfig xsa = PlainConfig();
+  xsa.xsa.layers[1] = true;
+  EXPECT_EQ(
+      Producers(xsa),
+      (std::map<Producer, int>{
+          {Producer::kNone, 1}, {Producer::kNorm, 4}, {Producer::kUp, 2}, {Producer::kValue, 1}}));
+  // The output of a norm behind a branch is the residual, too.
+  ModelConfig post = TinySluiceConfig(2);
+  post.norm.order = NormOrder::kPost;
+  post.gated_mlp = false;
+  EXPECT_EQ(Producers(post),
+            (std::map<Producer, int>{{Producer::kNone, 6}, {Producer::kValue, 2}}));
+}
+
+}  // namespace
+}  // namespace sluice::verify

@@ -1,0 +1,27 @@
+#include "verify/int8_rows.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace sluice::verify {
+
+Int8Rows QuantizeRows(std::span<const float> x, int64_t width) {
+  constexpr float kMost = 127, kLeast = 0x1p-100f;
+  Int8Rows out;
+  out.values.reserve(x.size());
+  for (int64_t first = 0; first < std::ssize(x); first += width) {
+    const auto row = x.subspan(static_cast<size_t>(first), static_cast<size_t>(width));
+    float largest = 0;
+    for (const float value : row) largest = std::max(largest, std::abs(value));
+    const bool counts = std::isfinite(largest) && largest >= kLeast;
+    const float inverse = counts ? kMost / largest : 0;
+    out.scales.push_back(counts ? largest / kMost : 0);
+    for (const float value : row) {
+      const bool number = counts && !std::isnan(value);
+      out.values.push_back(number ? static_cast<int8_t>(std::nearbyint(value * inverse)) : 0);
+    }
+  }
+  return out;
+}
+
+}  // namespace sluice::verify

@@ -1,0 +1,20 @@
+// Matrices in int8, as Sluice quantises them when it loads them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace sluice::verify {
+
+// A matrix, [rows, width], with a scale for each row: values = round(x * (127 / max|x|)), ties to
+// even; scale = max|x| / 127. A row whose largest magnitude is below 2^-100, or not finite,
+// counts as zeros.
+struct Int8Rows {
+  std::vector<int8_t> values;
+  std::vector<float> scales;
+};
+
+Int8Rows QuantizeRows(std::span<const float> x, int64_t width);
+
+}  // namespace sluice::verify
