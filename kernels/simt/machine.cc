@@ -2,20 +2,17 @@
 
 #include <algorithm>
 #include <cstring>
-#include <deque>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "kernels/simt/kernel_registry.h"
-#include "kernels/simt/simt.h"
-#include "kernels/simt/warpgroup.h"
+#include "kernels/simt/machine_state.h"
 
 namespace sluice::simt {
 namespace {
 
 constexpr int32_t kWarp = 32;
-constexpr int32_t kCopyBytes = 16;
 
 thread_local Machine* current_machine = nullptr;
 
@@ -23,53 +20,6 @@ thread_local Machine* current_machine = nullptr;
 
 OutsideDeviceCode::OutsideDeviceCode() : machine_(current_machine) { current_machine = nullptr; }
 OutsideDeviceCode::~OutsideDeviceCode() { current_machine = machine_; }
-
-struct Machine::Thread {
-  enum class State { kRunnable, kAtBarrier, kAtCollective, kAtArrival, kDone };
-  struct Copy {
-    std::byte* to;
-    const std::byte* from;
-    int32_t bytes;
-    int64_t group;
-    std::byte seen[kCopyBytes];  // the source at the time of the request
-  };
-
-  Fiber fiber;
-  State state;
-  const char* file;  // of the call that it waits in
-  int line;
-  WarpFunction function;
-  const void* in;
-  void* out;
-  std::deque<Copy> copies;
-  int64_t groups;   // committed
-  bool has_waited;  // for the launch before
-  GroupProducts products;
-  std::vector<Actor> shares;  // the calls of ShareWithProducts
-
-  bool WaitsWith(const Thread& other) const {
-    return state == other.state && line == other.line && function == other.function &&
-           std::strcmp(file, other.file) == 0;
-  }
-};
-
-struct Machine::ArrivalState {
-  struct Copy {
-    std::byte* to;
-    const std::byte* from;
-    std::vector<std::byte> seen;  // the source at the time of the request
-  };
-  struct Phase {
-    uint32_t number;  // among the phases of the block
-    bool done = false;
-    std::vector<Copy> copies{};
-  };
-
-  int32_t copies;              // of a phase
-  std::vector<int32_t> calls;  // of each thread, in all phases
-  int64_t all_calls = 0;
-  std::vector<Phase> phases{};  // those that have begun
-};
 
 Machine::Machine(Memory& memory, uint64_t seed) : memory_(memory), random_(seed) {}
 Machine::~Machine() {
@@ -341,39 +291,6 @@ std::byte* Machine::Shared(size_t bytes) {
   return shared_;
 }
 
-void Machine::CopyAsync(void* shared, const void* global, int32_t bytes, const void* site) {
-  OutsideDeviceCode outside;
-  const auto to = reinterpret_cast<uintptr_t>(shared), from = reinterpret_cast<uintptr_t>(global);
-  if (to % kCopyBytes != 0 || from % kCopyBytes != 0) Fail("copies from or to an odd address");
-  if (bytes < 0 || bytes > kCopyBytes) Fail(absl::StrCat("copies ", bytes, " bytes"));
-  if (bytes > 0) Check(from, bytes, Access::kRead);
-  Check(to, kCopyBytes, Access::kCopy);
-  if (meter_ != nullptr) meter_->Copy(current_, site, to, from, bytes);
-  Thread& thread = *threads_[current_];
-  Thread::Copy& copy =
-      thread.copies.emplace_back(Thread::Copy{.to = static_cast<std::byte*>(shared),
-                                              .from = static_cast<const std::byte*>(global),
-                                              .bytes = bytes,
-                                              .group = thread.groups,
-                                              .seen = {}});
-  std::memcpy(copy.seen, copy.from, bytes);
-}
-
-void Machine::CommitCopies(const void* site) {
-  OutsideDeviceCode outside;
-  if (meter_ != nullptr) meter_->Other(current_, site);
-  ++threads_[current_]->groups;
-}
-
-void Machine::WaitCopies(int pending_groups, const void* site) {
-  OutsideDeviceCode outside;
-  if (meter_ != nullptr) meter_->Other(current_, site);
-  Thread& thread = *threads_[current_];
-  while (!thread.copies.empty() && thread.copies.front().group < thread.groups - pending_groups) {
-    FinishCopy(thread);
-  }
-}
-
 void Machine::Fence(const void* site) {
   OutsideDeviceCode outside;
   if (meter_ != nullptr) meter_->Other(current_, site);
@@ -383,136 +300,6 @@ void Machine::Fence(const void* site) {
 void Machine::NoteAtomic(uintptr_t address) {
   OutsideDeviceCode outside;
   memory_.order().NoteAtomic(address, ActorOf(current_));
-}
-
-void Machine::InitArrival(void* arrival, int32_t copies, const void* site) {
-  OutsideDeviceCode outside;
-  const auto address = reinterpret_cast<uintptr_t>(arrival);
-  if (meter_ != nullptr) meter_->Other(current_, site);
-  if (!Check(address, sizeof(kernels::cuda::Arrival), Access::kWrite)) {
-    Fail("has an arrival outside shared memory");
-  }
-  arrivals_[address] = {.copies = copies, .calls = std::vector<int32_t>(shape().threads)};
-}
-
-Machine::ArrivalState& Machine::ArrivalAt(void* arrival, const void* site) {
-  const auto address = reinterpret_cast<uintptr_t>(arrival);
-  if (meter_ != nullptr) meter_->Other(current_, site);
-  Check(address, sizeof(kernels::cuda::Arrival), Access::kRead);
-  const auto found = arrivals_.find(address);
-  if (found == arrivals_.end()) Fail("uses an arrival that nobody prepared");
-  return found->second;
-}
-
-// The copy is the first thread's. It ends as late as it may, when a thread waits for it.
-void Machine::BulkCopy(void* shared, const void* global, int32_t bytes, void* arrival,
-                       const void* site) {
-  OutsideDeviceCode outside;
-  ArrivalState& state = ArrivalAt(arrival, site);
-  const int32_t phase = state.calls[current_]++ / state.copies;
-  if (phase > 0 && !state.phases.at(phase - 1).done) {
-    Fail("starts the bulk copies of a phase before those of the last one have arrived");
-  }
-  if (phase == std::ssize(state.phases)) {
-    state.phases.push_back({.number = memory_.order().AddPhase()});
-  }
-  if (current_ == 0) {
-    const auto to = reinterpret_cast<uintptr_t>(shared), from = reinterpret_cast<uintptr_t>(global);
-    if (to % kCopyBytes != 0 || from % kCopyBytes != 0 || bytes % kCopyBytes != 0) {
-      Fail("copies in bulk from or to an odd address, or an odd number of bytes");
-    }
-    Check(from, bytes, Access::kRead);
-    if (!Check(to, bytes, Access::kCopy)) Fail("copies in bulk to other than shared memory");
-    if (meter_ != nullptr) meter_->Bulk(from, bytes);
-    const auto* const source = static_cast<const std::byte*>(global);
-    state.phases[phase].copies.push_back(
-        {.to = static_cast<std::byte*>(shared), .from = source, .seen = {source, source + bytes}});
-  }
-  if (++state.all_calls % (int64_t{state.copies} * shape().threads) != 0) return;
-  for (int32_t t = 0; t < shape().threads; ++t) {
-    if (threads_[t]->state == Thread::State::kAtArrival) Wake(t, 1);
-  }
-}
-
-void Machine::WaitArrival(void* arrival, int32_t phase, const char* file, int line,
-                          const void* site) {
-  OutsideDeviceCode outside;
-  ArrivalState& state = ArrivalAt(arrival, site);
-  const int64_t calls = (int64_t{phase} + 1) * state.copies * shape().threads;
-  while (state.all_calls < calls) {
-    Thread& thread = *threads_[current_];
-    thread.state = Thread::State::kAtArrival;
-    thread.function = nullptr;
-    thread.file = file;
-    thread.line = line;
-    thread.fiber.Suspend();
-  }
-  if (phase + 1 < std::ssize(state.phases)) Fail("waits for a phase after the next one has begun");
-  FinishPhase(state, phase);
-  memory_.order().NoteWait(state.phases[phase].number, ActorOf(current_));
-}
-
-void Machine::FinishPhase(ArrivalState& arrival, int32_t phase) {
-  ArrivalState::Phase& finished = arrival.phases[phase];
-  if (finished.done) return;
-  finished.done = true;
-  Actor writer = ActorOf(current_);
-  writer.thread = Actor::kBulkCopy | finished.number;
-  for (const ArrivalState::Copy& copy : finished.copies) {
-    if (std::memcmp(copy.seen.data(), copy.from, copy.seen.size()) != 0) {
-      Fail("copies in bulk from what changes before it waits");
-    }
-    std::memcpy(copy.to, copy.from, copy.seen.size());
-    memory_.Arrive(reinterpret_cast<uintptr_t>(copy.to), copy.seen.size(), writer);
-  }
-  finished.copies.clear();
-}
-
-GroupProducts& Machine::products() { return threads_[current_]->products; }
-
-void Machine::ShareWithProducts() {
-  OutsideDeviceCode outside;
-  threads_[current_]->shares.push_back(ActorOf(current_));
-}
-
-void Machine::ReadForProduct(const std::byte* from, size_t bytes, bool issued) {
-  const auto address = reinterpret_cast<uintptr_t>(from);
-  if (address % bytes != 0) Fail("multiplies from an odd address");
-  if (!Check(address, bytes, Access::kRead)) Fail("multiplies from outside of shared memory");
-  if (!issued) return;
-  for (const Actor& writer : memory_.WritersOf(address, bytes)) {
-    if (HasShared(writer)) continue;
-    Fail(absl::StrCat("multiplies what thread ", writer.thread,
-                      " wrote and has not shared with products before a barrier"));
-  }
-}
-
-// Returns whether the writer has shared what it wrote, before a barrier that the current thread has
-// passed since. Bulk copies write as products read, so what they write need not be shared.
-bool Machine::HasShared(const Actor& writer) const {
-  if (writer.launch != launches_ || writer.block != static_cast<uint32_t>(block_)) return true;
-  if (writer.is_bulk_copy()) return true;
-  const Actor now = ActorOf(current_);
-  const std::vector<Actor>& shares = threads_[writer.thread]->shares;
-  return std::any_of(shares.rbegin(), shares.rend(), [&](const Actor& share) {
-    const bool after = share.block_epoch != writer.block_epoch
-                           ? share.block_epoch > writer.block_epoch
-                           : share.warp_epoch >= writer.warp_epoch;
-    const bool same_warp = writer.thread / kWarp == now.thread / kWarp;
-    return after && (share.block_epoch < now.block_epoch ||
-                     (same_warp && share.warp_epoch < now.warp_epoch));
-  });
-}
-
-void Machine::FinishCopy(Thread& thread) {
-  const Thread::Copy& copy = thread.copies.front();
-  if (copy.bytes > 0 && std::memcmp(copy.seen, copy.from, copy.bytes) != 0) {
-    Fail("copies asynchronously from what changes before it waits");
-  }
-  std::memset(copy.to, 0, kCopyBytes);
-  std::memcpy(copy.to, copy.from, copy.bytes);
-  memory_.Arrive(reinterpret_cast<uintptr_t>(copy.to), kCopyBytes, ActorOf(current_));
-  thread.copies.pop_front();
 }
 
 }  // namespace sluice::simt

@@ -1,7 +1,6 @@
 #include "tests/kernels/simt/planted.h"
 
 #include "kernels/simt/simt.h"
-#include "kernels/simt/warpgroup.h"
 
 namespace sluice::kernels::cuda::planted {
 namespace {
@@ -216,159 +215,6 @@ __global__ void MatchKernel(MatchArgs args) {
 }
 const Kernel kMatch = KernelOf("Match", &MatchKernel);
 
-struct RowsArgs {
-  const uint16_t* in;
-  Rows rows;
-  bool transposed;
-  uint32_t* out;
-};
-
-struct alignas(16) EightNumbers {
-  uint16_t at[8];
-};
-
-struct RowsShared {
-  EightNumbers rows[kWarp + 1];
-};
-
-__global__ void LoadRowsKernel(RowsArgs args) {
-  auto& shared = SharedMemory<RowsShared>();
-  const uint16_t* const own = args.in + 8 * Lane();
-  StoreWhole(LoadWhole<EightNumbers>(own), &shared.rows[Lane()]);
-  if (args.rows != Rows::kWithoutBarrier) SyncWarp();
-  const uint16_t* row = shared.rows[Lane()].at;
-  if (args.rows == Rows::kNotAligned) ++row;
-  if (args.rows == Rows::kInGlobalMemory) row = own;
-  uint32_t loaded[4];
-  if (args.transposed) {
-    LoadMatrices<true>(row, loaded);
-  } else {
-    LoadMatrices<false>(row, loaded);
-  }
-  for (int32_t i = 0; i < 4; ++i) args.out[Lane() * 4 + i] = loaded[i];
-}
-const Kernel kLoadRows = KernelOf("LoadRows", &LoadRowsKernel);
-
-struct PowersArgs {
-  const float* in;
-  bool divided;
-  float* out;
-};
-
-__global__ void PowersKernel(PowersArgs args) {
-  const float power = Exp2(args.in[Lane()]);
-  args.out[Lane()] = args.divided ? power / power : power;
-}
-const Kernel kPowers = KernelOf("Powers", &PowersKernel);
-
-struct PairsArgs {
-  const float* in;
-  uint32_t* out;
-};
-
-__global__ void PairsKernel(PairsArgs args) {
-  args.out[Lane()] = RoundToPair(args.in[2 * Lane()], args.in[2 * Lane() + 1]);
-}
-const Kernel kPairs = KernelOf("Pairs", &PairsKernel);
-
-struct MultiplyArgs {
-  const uint16_t* a;
-  const uint16_t* b;
-  float* d;
-};
-
-__device__ inline uint32_t Pair(uint16_t low, uint16_t high) {
-  return low | static_cast<uint32_t>(high) << 16;
-}
-
-__global__ void MultiplyKernel(MultiplyArgs args) {
-  const int32_t g = Lane() / 4, t = Lane() % 4;
-  uint32_t a[4], b[2];
-  for (int32_t i = 0; i < 4; ++i) {
-    const uint16_t* from = args.a + (g + i % 2 * 8) * 16 + 2 * t + i / 2 * 8;
-    a[i] = Pair(from[0], from[1]);
-  }
-  for (int32_t i = 0; i < 2; ++i) {
-    const uint16_t* from = args.b + (2 * t + i * 8) * 8 + g;
-    b[i] = Pair(from[0], from[8]);
-  }
-  float d[4] = {};
-  MultiplyAdd(d, a, b);
-  for (int32_t i = 0; i < 4; ++i) args.d[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = d[i];
-}
-const Kernel kMultiply = KernelOf("Multiply", &MultiplyKernel);
-
-constexpr int32_t kGroupK = 32, kGroupN = 128;
-
-struct MultiplyByGroupArgs {
-  const uint16_t* a;
-  const uint16_t* b;
-  GroupFault fault;
-  float* d;
-};
-
-struct MultiplyByGroupShared {
-  alignas(16) uint16_t a[kGroupRows / 8][kGroupK / 8][8][8];
-  alignas(16) uint16_t b[kGroupK / 8][kGroupN / 8][8][8];
-  Arrival arrival;
-};
-
-// Brings the operands in bulk copies of 8 numbers.
-__device__ void BringInBulk(const MultiplyByGroupArgs& args, MultiplyByGroupShared& shared) {
-  if (ThreadIndex() == 0) InitArrival(shared.arrival, (kGroupRows + kGroupN) * kGroupK / 8);
-  SyncBlock();
-  for (int32_t row = 0; row < kGroupRows; ++row) {
-    for (int32_t k = 0; k < kGroupK; k += 8) {
-      BulkCopy(shared.a[row / 8][k / 8][row % 8], args.a + row * kGroupK + k, 16, shared.arrival);
-    }
-  }
-  for (int32_t k = 0; k < kGroupK; ++k) {
-    for (int32_t column = 0; column < kGroupN; column += 8) {
-      BulkCopy(shared.b[k / 8][column / 8][k % 8], args.b + k * kGroupN + column, 16,
-               shared.arrival);
-    }
-  }
-  WaitArrival(shared.arrival, 0);
-}
-
-__global__ void MultiplyByGroupKernel(MultiplyByGroupArgs args) {
-  auto& shared = SharedMemory<MultiplyByGroupShared>();
-  const GroupFault fault = args.fault;
-  const bool in_bulk = fault == GroupFault::kNoneInBulk;
-  if (in_bulk) BringInBulk(args, shared);
-  for (int32_t i = ThreadIndex(); !in_bulk && i < kGroupRows * kGroupK; i += kGroupThreads) {
-    const int32_t row = i / kGroupK, k = i % kGroupK;
-    shared.a[row / 8][k / 8][row % 8][k % 8] = args.a[i];
-  }
-  for (int32_t i = ThreadIndex(); !in_bulk && i < kGroupK * kGroupN; i += kGroupThreads) {
-    const int32_t k = i / kGroupN, column = i % kGroupN;
-    shared.b[k / 8][column / 8][k % 8][column % 8] = args.b[i];
-  }
-  const bool shares = fault != GroupFault::kNotShared && fault != GroupFault::kSharedTooLate;
-  if (shares && !in_bulk) ShareWithProducts();
-  SyncBlock();
-  if (fault == GroupFault::kSharedTooLate) ShareWithProducts();
-  float d[kGroupN / 2] = {};
-  if (fault != GroupFault::kNotBegun) BeginProducts();
-  constexpr int32_t kMatrix = 128;
-  for (int32_t k = 0; k < kGroupK; k += kGroupDepth) {
-    MultiplyAddGroup<kGroupN>(d, {shared.a[0][k / 8], kMatrix, kGroupK / 8 * kMatrix},
-                              {shared.b[k / 8][0], kGroupN / 8 * kMatrix, kMatrix});
-  }
-  CommitProducts();
-  if (fault == GroupFault::kNotWaited) return;
-  const float early = d[0];
-  if (fault == GroupFault::kChangedTooEarly) shared.a[Warp() * 2][0][0][Lane() % 8] = 0;
-  WaitProducts<0>();
-  if (fault == GroupFault::kChangedByOthers) shared.b[0][0][0][0] = 0;
-  if (fault == GroupFault::kUsedTooEarly) d[0] = early;
-  for (int32_t i = 0; i < kGroupN / 2; ++i) {
-    const int32_t row = Warp() * 16 + Lane() / 4 + i / 2 % 2 * 8;
-    args.d[row * kGroupN + i / 4 * 8 + Lane() % 4 * 2 + i % 2] = d[i];
-  }
-}
-const Kernel kMultiplyByGroup = KernelOf("MultiplyByGroup", &MultiplyByGroupKernel);
-
 struct OverlapArgs {
   WaitPlace place;
   float* values;
@@ -386,91 +232,6 @@ __global__ void OverlapKernel(OverlapArgs args) {
   args.values[t] += shared.values[t] + early;
 }
 const Kernel kOverlap = KernelOf("Overlap", &OverlapKernel);
-
-struct alignas(16) FourFloats {
-  float at[4];
-};
-
-struct MoveArgs {
-  const float* in;
-  float* out;
-};
-
-__global__ void MoveKernel(MoveArgs args) {
-  const int32_t first = 4 * ThreadIndex();
-  StoreWhole(LoadWhole<FourFloats>(args.in + first), args.out + first);
-}
-const Kernel kMove = KernelOf("Move", &MoveKernel);
-
-struct MoveHalvesArgs {
-  const uint16_t* in;
-  uint16_t* out;
-};
-
-__global__ void MoveHalvesKernel(MoveHalvesArgs args) {
-  args.out[ThreadIndex()] = args.in[ThreadIndex()];
-}
-const Kernel kMoveHalves = KernelOf("MoveHalves", &MoveHalvesKernel);
-
-struct StrideArgs {
-  const float* in;
-  int32_t stride;
-  float* out;
-};
-
-__global__ void GatherKernel(StrideArgs args) {
-  args.out[ThreadIndex()] = args.in[ThreadIndex() * args.stride];
-}
-const Kernel kGather = KernelOf("Gather", &GatherKernel);
-
-struct SpreadShared {
-  alignas(16) float values[kWarp * kWarp];
-};
-
-__global__ void SpreadKernel(StrideArgs args) {
-  auto& shared = SharedMemory<SpreadShared>();
-  shared.values[Lane() * args.stride] = args.in[Lane()];
-  args.out[Lane()] = shared.values[Lane() * args.stride];
-}
-const Kernel kSpread = KernelOf("Spread", &SpreadKernel);
-
-__global__ void SpreadFoursKernel(StrideArgs args) {
-  auto& shared = SharedMemory<SpreadShared>();
-  if (Lane() >= kWarp / 4) return;
-  float* const own = &shared.values[4 * Lane() * args.stride];
-  StoreWhole(LoadWhole<FourFloats>(args.in + 4 * Lane()), own);
-  StoreWhole(LoadWhole<FourFloats>(own), args.out + 4 * Lane());
-}
-const Kernel kSpreadFours = KernelOf("SpreadFours", &SpreadFoursKernel);
-
-__global__ void BroadcastKernel(StrideArgs args) {
-  auto& shared = SharedMemory<SpreadShared>();
-  shared.values[Lane()] = args.in[Lane()];
-  SyncWarp();
-  args.out[Lane()] = shared.values[0];
-}
-const Kernel kBroadcast = KernelOf("Broadcast", &BroadcastKernel);
-
-struct CountInSharedArgs {
-  int32_t counters;
-  int32_t* out;
-};
-
-struct CountInSharedShared {
-  int32_t counters[kWarp];
-};
-
-__global__ void CountInSharedKernel(CountInSharedArgs args) {
-  auto& shared = SharedMemory<CountInSharedShared>();
-  if (Warp() == 0) shared.counters[Lane()] = 0;
-  SyncBlock();
-  AtomicAdd(&shared.counters[Lane() % args.counters], 1);
-  SyncBlock();
-  if (ThreadIndex() < args.counters) {
-    AtomicAdd(&args.out[ThreadIndex()], shared.counters[ThreadIndex()]);
-  }
-}
-const Kernel kCountInShared = KernelOf("CountInShared", &CountInSharedKernel);
 
 }  // namespace
 
@@ -523,27 +284,6 @@ void MatchAndAdd(Stream& stream, const uint32_t* in, bool some_return, uint32_t*
   Launch(stream, kMatch, {1, 32}, MatchArgs{in, some_return, equal, sum});
 }
 
-void LoadRows(Stream& stream, const uint16_t* in, Rows rows, bool transposed, uint32_t* out) {
-  Launch(stream, kLoadRows, {1, 32, sizeof(RowsShared)}, RowsArgs{in, rows, transposed, out});
-}
-
-void PowersOfTwo(Stream& stream, const float* in, bool divided, float* out) {
-  Launch(stream, kPowers, {1, 32}, PowersArgs{in, divided, out});
-}
-void RoundToPairs(Stream& stream, const float* in, uint32_t* out) {
-  Launch(stream, kPairs, {1, 32}, PairsArgs{in, out});
-}
-
-void Multiply(Stream& stream, const uint16_t* a, const uint16_t* b, float* d) {
-  Launch(stream, kMultiply, {1, 32}, MultiplyArgs{a, b, d});
-}
-
-void MultiplyByGroup(Stream& stream, const uint16_t* a, const uint16_t* b, GroupFault fault,
-                     float* d) {
-  Launch(stream, kMultiplyByGroup, {1, kGroupThreads, sizeof(MultiplyByGroupShared)},
-         MultiplyByGroupArgs{a, b, fault, d});
-}
-
 void AddIndexOverlapping(Stream& stream, WaitPlace place, float* values) {
   Launch(stream, kOverlap,
          {.blocks = 1,
@@ -551,33 +291,6 @@ void AddIndexOverlapping(Stream& stream, WaitPlace place, float* values) {
           .shared_bytes = sizeof(ReverseShared),
           .overlaps_previous = true},
          OverlapArgs{place, values});
-}
-
-void MoveByFours(Stream& stream, const float* in, float* out) {
-  Launch(stream, kMove, {1, 32}, MoveArgs{in, out});
-}
-
-void MoveByHalves(Stream& stream, const uint16_t* in, uint16_t* out) {
-  Launch(stream, kMoveHalves, {1, 64}, MoveHalvesArgs{in, out});
-}
-
-void Gather(Stream& stream, const float* in, int32_t stride, float* out) {
-  Launch(stream, kGather, {1, 64}, StrideArgs{in, stride, out});
-}
-
-void Spread(Stream& stream, const float* in, int32_t stride, float* out) {
-  Launch(stream, kSpread, {1, 32, sizeof(SpreadShared)}, StrideArgs{in, stride, out});
-}
-void SpreadByFours(Stream& stream, const float* in, int32_t stride, float* out) {
-  Launch(stream, kSpreadFours, {1, 32, sizeof(SpreadShared)}, StrideArgs{in, stride, out});
-}
-void Broadcast(Stream& stream, const float* in, float* out) {
-  Launch(stream, kBroadcast, {1, 32, sizeof(SpreadShared)}, StrideArgs{in, 0, out});
-}
-
-void CountInShared(Stream& stream, int32_t counters, int32_t* out) {
-  Launch(stream, kCountInShared, {2, 64, sizeof(CountInSharedShared)},
-         CountInSharedArgs{counters, out});
 }
 
 }  // namespace sluice::kernels::cuda::planted

@@ -1,0 +1,66 @@
+// What a Machine keeps of the threads and arrivals of a block.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <vector>
+
+#include "kernels/simt/fiber.h"
+#include "kernels/simt/machine.h"
+#include "kernels/simt/memory.h"
+#include "kernels/simt/warpgroup.h"
+
+namespace sluice::simt {
+
+inline constexpr int32_t kCopyBytes = 16;
+
+struct Machine::Thread {
+  enum class State { kRunnable, kAtBarrier, kAtCollective, kAtArrival, kDone };
+  struct Copy {
+    std::byte* to;
+    const std::byte* from;
+    int32_t bytes;
+    int64_t group;
+    std::byte seen[kCopyBytes];  // the source at the time of the request
+  };
+
+  Fiber fiber;
+  State state;
+  const char* file;  // of the call that it waits in
+  int line;
+  WarpFunction function;
+  const void* in;
+  void* out;
+  std::deque<Copy> copies;
+  int64_t groups;   // committed
+  bool has_waited;  // for the launch before
+  GroupProducts products;
+  std::vector<Actor> shares;  // the calls of ShareWithProducts
+
+  bool WaitsWith(const Thread& other) const {
+    return state == other.state && line == other.line && function == other.function &&
+           std::strcmp(file, other.file) == 0;
+  }
+};
+
+struct Machine::ArrivalState {
+  struct Copy {
+    std::byte* to;
+    const std::byte* from;
+    std::vector<std::byte> seen;  // the source at the time of the request
+  };
+  struct Phase {
+    uint32_t number;  // among the phases of the block
+    bool done = false;
+    std::vector<Copy> copies{};
+  };
+
+  int32_t copies;              // of a phase
+  std::vector<int32_t> calls;  // of each thread, in all phases
+  int64_t all_calls = 0;
+  std::vector<Phase> phases{};  // those that have begun
+};
+
+}  // namespace sluice::simt
