@@ -95,7 +95,7 @@ bool ObjectReader::IsNull(const std::string& key) const {
 }
 
 void ObjectReader::Fail(const std::string& key, const std::string& what) {
-  status_->Update(absl::InvalidArgumentError(absl::StrCat(path_, key, " ", what)));
+  status_->Update(absl::InvalidArgumentError(absl::StrCat(path_, Printable(key), " ", what)));
 }
 
 std::optional<int64_t> ObjectReader::AsInteger(const std::string& key, const json& value,
@@ -212,13 +212,13 @@ ObjectReader ObjectReader::Object(const std::string& key) {
   const json* value = Find(key);
   const bool usable = value != nullptr && value->is_object();
   if (value != nullptr && !usable) Fail(key, "is not an object");
-  return ObjectReader(usable ? *value : EmptyObject(), absl::StrCat(path_, key, "."), status_);
+  return ObjectReader(usable ? *value : EmptyObject(), absl::StrCat(path_, Printable(key), "."),
+                      status_);
 }
 
 void ObjectReader::AllowOnly(std::initializer_list<const char*> keys) {
   for (const auto& [key, value] : object_->items()) {
-    if (std::find(keys.begin(), keys.end(), key) == keys.end())
-      Fail(Printable(key), "is not a known key");
+    if (std::find(keys.begin(), keys.end(), key) == keys.end()) Fail(key, "is not a known key");
   }
 }
 

@@ -114,6 +114,17 @@ const QuantizationRow kQuantizationRows[] = {
 };
 SLUICE_TABLE(QuantizationTable, kQuantizationRows);
 
+TEST(QuantizationConfigTest, NamesOfGroupsAreEscapedInErrors) {
+  json stored = Stored();
+  json group = stored["config_groups"]["group_0"];
+  group["weights"]["num_bits"] = 4;
+  stored["config_groups"] = {{"a\x7f\n", group}};
+  EXPECT_EQ(
+      Parse(stored, json::object()).status().message(),
+      "quantization_config.config_groups.a\\177\\n.weights.num_bits is not supported, must be "
+      "8");
+}
+
 TEST(KvDtypeTest, IsReadAndNamedByTheProfile) {
   EXPECT_EQ(Parse(nullptr, json::object())->kv_dtype, KvType::kF32);
   const auto config = Parse(nullptr, {{"kv_dtype", "int8"}});
