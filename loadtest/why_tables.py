@@ -160,7 +160,7 @@ def recovery(report: dict) -> list[str]:
              str(sum(sum(each["failed"].values()) for each in rounds))]
             for name, rounds in report["rounds"].items() if rounds]
     return grid(["event", "recovery ms", "in mean latencies", "mean latency before, ms",
-                 "p99 before, ms", "steady calls that failed"], rows)
+                 "p99 before, ms", "steady calls refused or failed"], rows)
 
 
 def behind(reports: dict[str, dict]) -> list[str]:
