@@ -22,7 +22,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path += [str(HERE)]
+sys.path += [str(HERE.parent / "peers"), str(HERE)]
 
 import table  # noqa: E402
 
