@@ -13,8 +13,10 @@ many callers at once.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import datetime
+import fcntl
 import json
 import os
 import pathlib
@@ -128,21 +130,35 @@ def answers_of(task: company.Task, engine: str, precision: str, options) -> Answ
         return of_peer(task, engine, precision, options, pathlib.Path(folder))
 
 
-def store(task: str, part: str, name: str, made, options) -> dict:
-    """Adds a contender to the report, in the file too if there is one, and returns the report."""
-    report = options.report
-    if options.out and options.out.exists():
-        report = json.loads(options.out.read_text())
-    report |= {"benchmark": "invariance", "date": f"{datetime.date.today()}",
-               "processor": table.processor(), "threads": options.threads, "seed": options.seed,
-               "count": options.count, "companies": options.companies}
-    kept = report.setdefault("tasks", {}).setdefault(task, {"rows": {}, "left_out": {}})
-    for each in kept.values():
-        each.pop(name, None)
-    kept[part][name] = made
-    if options.out:
-        options.out.write_text(json.dumps(report, indent=1) + "\n")
-    return report
+def known(options) -> dict:
+    """Returns what the file has of each task, and {} where there is none."""
+    if options.out and options.out.exists() and (text := options.out.read_text()):
+        return json.loads(text)["tasks"]
+    return {}
+
+
+def store(task: str, part: str, name: str, made, options) -> None:
+    """Adds a contender to the report, in the file too if there is one. Several runs may share a
+    file.
+    """
+    with contextlib.ExitStack() as stack:
+        if options.out:
+            file = stack.enter_context(options.out.open("a+"))
+            fcntl.flock(file, fcntl.LOCK_EX)
+        options.report |= {
+            "benchmark": "invariance", "date": f"{datetime.date.today()}",
+            "processor": table.processor(), "threads": options.threads, "seed": options.seed,
+            "count": options.count, "companies": options.companies} | (
+                {"tasks": known(options)} if options.out else {})
+        kept = options.report.setdefault("tasks", {}).setdefault(
+            task, {"rows": {}, "left_out": {}})
+        for each in kept.values():
+            each.pop(name, None)
+        kept[part][name] = made
+        if options.out:
+            file.truncate(0)
+            file.write(json.dumps(options.report, indent=1) + "\n")
+            file.flush()
 
 
 def measure(options) -> dict:
@@ -153,6 +169,8 @@ def measure(options) -> dict:
                   if not options.engines or each[0] in options.engines]
     for task, engine, precision in contenders:
         name = f"{engine} {precision}"
+        if options.resume and name in known(options).get(task.name, {"rows": {}})["rows"]:
+            continue
         print(f"{task.name}: {name}", flush=True)
         try:
             answers, rows = answers_of(task, engine, precision, options)
@@ -160,8 +178,8 @@ def measure(options) -> dict:
         except (Peer, servers.NotStarted, OSError) as error:
             part, made = "left_out", str(error)[:200]
         print(f"  {part}: {made}", flush=True)
-        options.report = store(task.name, part, name, made, options)
-    return options.report
+        store(task.name, part, name, made, options)
+    return options.report or json.loads(options.out.read_text())
 
 
 def main() -> None:
@@ -182,6 +200,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=0, help="0: one for each processor")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--limit-s", type=float, default=600, help="of a library and a task")
+    parser.add_argument("--resume", action="store_true",
+                        help="leave out what the file of --out has already")
     parser.add_argument("--out", type=path,
                         help="write the JSON report to this file, keeping what it has of others")
     parser.add_argument("--table", type=path, help="write the counts as Markdown to this file")
