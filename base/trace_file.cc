@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "base/json_reader.h"
 #include "base/status_macros.h"
@@ -171,6 +172,31 @@ absl::StatusOr<std::vector<TraceRow>> ParseTrace(absl::string_view text) {
   SLUICE_RETURN_IF_ERROR(more.status());
   if (rows.empty()) return absl::InvalidArgumentError("the trace has no row");
   return rows;
+}
+
+std::string FormatJsonLines(const std::vector<TraceRow>& rows) {
+  constexpr int32_t kBlockTokens = 512;
+  std::string text;
+  int64_t next_hash = 0;
+  for (const TraceRow& row : rows) {
+    absl::StrAppendFormat(&text, "{\"timestamp\": %.3f, \"input_length\": %d, ",
+                          1000 * row.arrival_s, row.input_tokens);
+    absl::StrAppendFormat(&text, "\"output_length\": %d, \"hash_ids\": [", row.output_tokens);
+    for (int32_t first = 0; first < row.input_tokens; first += kBlockTokens) {
+      absl::StrAppend(&text, first == 0 ? "" : ", ", next_hash++);
+    }
+    absl::StrAppend(&text, "]}\n");
+  }
+  return text;
+}
+
+std::string FormatCsv(const std::vector<TraceRow>& rows) {
+  std::string text = "arrival_s,input_tokens,output_tokens\n";
+  for (const TraceRow& row : rows) {
+    absl::StrAppendFormat(&text, "%.6f,%d,%d\n", row.arrival_s, row.input_tokens,
+                          row.output_tokens);
+  }
+  return text;
 }
 
 absl::StatusOr<std::vector<LengthCount>> ParseLengthCounts(absl::string_view csv) {

@@ -24,6 +24,13 @@ struct TraceRow {
 // names line and column.
 absl::StatusOr<std::vector<TraceRow>> ParseTrace(absl::string_view text);
 
+// Returns the rows as JSON lines in the form of Mooncake's traces, with times in milliseconds. Each
+// block of 512 input tokens has a hash of its own: no prompts begin alike.
+std::string FormatJsonLines(const std::vector<TraceRow>& rows);
+
+// Returns the rows as CSV with the columns that ParseTrace reads.
+std::string FormatCsv(const std::vector<TraceRow>& rows);
+
 // An entry of a histogram of lengths, which is CSV with the columns tokens and count.
 struct LengthCount {
   int32_t tokens = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -24,10 +25,15 @@ class Recorder {
     Keep();
     run_ = {};
     run_.batch = start.batch;
+    run_.half_life = start.half_life;
     run_.costs.Restore(start.costs);
     index_.clear();
+    running_.clear();
   }
-  void operator()(const JournalLadder& line) { run_.max_tokens = line.ladder.largest().tokens; }
+  void operator()(const JournalLadder& line) {
+    run_.ladder = line.ladder;
+    run_.max_tokens = line.ladder.largest().tokens;
+  }
   void operator()(const JournalPush& push) {
     const WaitingSequence& sequence = push.sequence;
     if (push.arrival) {
@@ -36,6 +42,7 @@ class Recorder {
                                .tokens = sequence.tokens + sequence.later_tokens,
                                .priority = sequence.priority,
                                .deadline = sequence.deadline});
+      run_.ends.push_back(MonoTime::max());
     } else if (const auto it = index_.find(sequence.ticket); it != index_.end()) {
       Arrival& arrival = run_.arrivals[it->second];
       // The chunks of a prompt count as one step.
@@ -46,15 +53,25 @@ class Recorder {
   }
   void operator()(const JournalObserve& observe) {
     run_.costs.Observe(observe.step, observe.seconds);
+    ++run_.steps;
+    run_.step_seconds += observe.seconds;
+    const MonoTime end = begun_ + nanoseconds(std::llround(observe.seconds * 1e9));
+    for (uint64_t ticket : running_) {
+      if (const auto it = index_.find(ticket); it != index_.end()) run_.ends[it->second] = end;
+    }
   }
   void operator()(const JournalRemove&) {}
   void operator()(const JournalRevise&) {}
-  void operator()(const JournalDecide&) {}
+  void operator()(const JournalDecide& decide) {
+    if (!decide.decision.launch) return;
+    begun_ = decide.at.now;
+    running_ = decide.tickets;
+  }
   void operator()(const JournalDropped&) {}
 
   RecordedRun Finish() {
     Keep();
-    std::ranges::stable_sort(kept_.arrivals, {}, &Arrival::at);
+    Sort();
     return std::move(kept_);
   }
 
@@ -63,7 +80,24 @@ class Recorder {
     if (!run_.arrivals.empty()) kept_ = std::move(run_);
   }
 
+  // Arrivals are recorded in the order of the scheduler's lock, which may differ from their times'.
+  void Sort() {
+    std::vector<size_t> order(kept_.arrivals.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::ranges::stable_sort(order, {}, [&](size_t i) { return kept_.arrivals[i].at; });
+    std::vector<Arrival> arrivals;
+    std::vector<MonoTime> ends;
+    for (size_t i : order) {
+      arrivals.push_back(kept_.arrivals[i]);
+      ends.push_back(kept_.ends[i]);
+    }
+    kept_.arrivals = std::move(arrivals);
+    kept_.ends = std::move(ends);
+  }
+
   RecordedRun run_, kept_;
+  MonoTime begun_{};                             // the last step, by
+  std::vector<uint64_t> running_;                // these tickets
   absl::flat_hash_map<uint64_t, size_t> index_;  // the indices of the arrivals, by ticket
 };
 

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/ladder/ladder.h"
 #include "engine/options.h"
 #include "engine/schedule/cost_model.h"
 #include "engine/schedule/traffic.h"
@@ -21,10 +23,17 @@ absl::StatusOr<std::vector<Arrival>> ReadTraceArrivals(const std::string& path, 
 // The last run of a journal that has arrivals.
 struct RecordedRun {
   std::vector<Arrival> arrivals;  // ascending in time
-  bool recompute = false;         // whether further steps compute the whole prefix
+  // When the last step of each arrival ended, MonoTime::max() for one that no step ended. Exact for
+  // devices that run a step at a time.
+  std::vector<MonoTime> ends;
+  bool recompute = false;  // whether further steps compute the whole prefix
   BatchOptions batch;
-  int32_t max_tokens = 0;  // the tokens of the largest bucket
-  CostModel costs;         // as learned by the end of the run
+  nanoseconds half_life{0};      // of the traffic
+  std::optional<Ladder> ladder;  // the last one of the run; set if there is a max_tokens
+  int32_t max_tokens = 0;        // the tokens of the largest bucket
+  CostModel costs;               // as learned by the end of the run
+  int64_t steps = 0;
+  double step_seconds = 0;  // that all steps took together
 };
 // Returns the reader's errors, and InvalidArgument if nothing arrived.
 absl::StatusOr<RecordedRun> ReadJournalRun(const std::string& path);

@@ -23,6 +23,7 @@ constexpr char kFooter[] =
     "  sluice-load run --find-peak --rate 100 --objective-ms 50 --percentile 99\n"
     "  sluice-load run --trace requests.csv --arrivals trace --lengths trace --cap 256\n"
     "  sluice-load report run.json other.json --out page.html\n"
+    "  sluice-load trace requests.csv --out requests.jsonl\n"
     "\nEnds with 0 when all phases are VALID, 1 when one is INVALID, 2 for wrong arguments or "
     "files, 3 when there is no server.";
 
@@ -70,7 +71,10 @@ void AddWhat(CLI::App* app, SessionOptions& options) {
   app->add_option("--vocab", options.payload.vocab, "ids are drawn from [0, vocab)")
       ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str();
-  app->add_option("--variants", options.payload.variants, "different contents per length")
+  app->add_option(
+         "--variants", options.payload.variants,
+         "different contents per length, used in turn; few of them repeat prompts, which a server "
+         "with a prefix cache answers faster")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   app->add_flag("--int64", options.payload.int64, "ids as INT64 in place of INT32");
@@ -111,8 +115,10 @@ void AddLoad(CLI::App* app, SessionOptions& options) {
   app->add_option("--cap", workload.cap,
                   "most tokens of prompt and answer together; what is longer is cut")
       ->capture_default_str();
-  app->add_option("--trace", options.trace_path,
-                  "CSV with arrival_s, input_tokens and, optionally, output_tokens");
+  app->add_option(
+      "--trace", options.trace_path,
+      "CSV with arrival_s, input_tokens and, optionally, output_tokens; or JSON lines with "
+      "timestamp, input_length and output_length, as in Mooncake's traces");
   app->add_option_function<uint64_t>(
          "--seed", [&](const uint64_t& seed) { workload.seed = options.payload.seed = seed; },
          "of arrivals, lengths and contents")
@@ -203,6 +209,17 @@ void AddReport(CLI::App& app, Arguments& arguments) {
   report->callback([&] { arguments.command = Command::kReport; });
 }
 
+void AddTrace(CLI::App& app, Arguments& arguments) {
+  CLI::App* trace = app.add_subcommand(
+      "trace", "convert a trace: CSV, or JSON lines as in the traces of Mooncake, into the other");
+  trace->add_option("trace", arguments.trace, "the trace, in either form")->required();
+  trace
+      ->add_option("--out", arguments.out,
+                   "the converted trace; NAME.csv is CSV, any other name JSON lines")
+      ->required();
+  trace->callback([&] { arguments.command = Command::kTrace; });
+}
+
 }  // namespace
 
 Parsed ParseArguments(int argc, const char* const* argv) {
@@ -214,6 +231,7 @@ Parsed ParseArguments(int argc, const char* const* argv) {
   app.get_formatter()->column_width(34);
   AddRun(app, parsed.arguments);
   AddReport(app, parsed.arguments);
+  AddTrace(app, parsed.arguments);
   AddNullServer(app, parsed.arguments);
   try {
     app.parse(argc, argv);

@@ -9,14 +9,15 @@
 
 namespace sluice::load {
 
-enum class Command { kRun, kReport, kNullServer };
+enum class Command { kRun, kReport, kTrace, kNullServer };
 
 struct Arguments {
   Command command = Command::kRun;
   SessionOptions session;
-  std::string out;                   // the JSON report of `run`, or the page of `report`
+  std::string out;                   // of `run` the JSON report, of `report` the page, or the trace
   bool quiet = false;                // of `run`: show no progress
   std::vector<std::string> reports;  // of `report`: the JSON reports to show
+  std::string trace;                 // of `trace`: the file to convert
   TestServerOptions server;
 };
 

@@ -64,6 +64,8 @@ absl::StatusOr<Reading> ParseReading(const std::string& page, const std::string&
   reading.other = sum("sluice_requests_total") - reading.ok;
   reading.rejected = sum("sluice_rejected_total");
   reading.captures = SumOf(samples, "sluice_plan_captures_total", {});
+  reading.reused_tokens = sum("sluice_prefix_tokens_total", {{"result", "hit"}});
+  reading.prompt_tokens = sum("sluice_prefix_tokens_total");
   ReadBuckets(samples, model, reading);
   return reading;
 }

@@ -40,6 +40,7 @@ struct Reading {
   double useful_tokens = 0, computed_tokens = 0, bucket_tokens = 0, batches = 0;
   double ok = 0, other = 0, rejected = 0;
   double captures = 0;
+  double reused_tokens = 0, prompt_tokens = 0;  // of prompts that began to run
   std::map<std::string, BucketShare> buckets;
 };
 

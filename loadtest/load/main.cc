@@ -5,7 +5,10 @@
 #include <fstream>
 #include <iostream>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "base/trace_file.h"
 #include "loadtest/load/arguments.h"
 #include "loadtest/load/report_page.h"
 
@@ -45,6 +48,20 @@ int Report(const Arguments& arguments) {
   return status.ok() ? kExitValid : Fail(status);
 }
 
+int Convert(const Arguments& arguments) {
+  const absl::StatusOr<std::string> text = ReadFile(arguments.trace);
+  if (!text.ok()) return Fail(text.status());
+  const absl::StatusOr<std::vector<TraceRow>> rows = ParseTrace(*text);
+  if (!rows.ok()) {
+    return Fail(
+        absl::InvalidArgumentError(absl::StrCat(arguments.trace, ": ", rows.status().message())));
+  }
+  const absl::Status status =
+      WriteFile(arguments.out,
+                absl::EndsWith(arguments.out, ".csv") ? FormatCsv(*rows) : FormatJsonLines(*rows));
+  return status.ok() ? kExitValid : Fail(status);
+}
+
 int Serve(const TestServerOptions& options) {
   sigset_t end;
   sigemptyset(&end);
@@ -68,6 +85,8 @@ int Main(int argc, char** argv) {
       return Run(parsed.arguments);
     case Command::kReport:
       return Report(parsed.arguments);
+    case Command::kTrace:
+      return Convert(parsed.arguments);
     case Command::kNullServer:
       return Serve(parsed.arguments.server);
   }

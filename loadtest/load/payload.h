@@ -17,13 +17,15 @@ namespace sluice::load {
 
 struct PayloadOptions {
   std::string model = "demo";
-  std::string version;               // empty leaves the choice to the server
-  std::string input = "input_ids";   // tensor [1, tokens] of token ids
-  bool int64 = false;                // datatype INT64 instead of INT32
-  bool batch_dimension = true;       // false for shape [tokens], for models without a row dimension
-  bool typed = false;                // send in `contents` instead of raw_input_contents
-  int32_t vocab = 256;               // ids are drawn from [0, vocab)
-  int variants = 4;                  // different contents per (length, max_tokens), used in turn
+  std::string version;              // empty leaves the choice to the server
+  std::string input = "input_ids";  // tensor [1, tokens] of token ids
+  bool int64 = false;               // datatype INT64 instead of INT32
+  bool batch_dimension = true;      // false for shape [tokens], for models without a row dimension
+  bool typed = false;               // send in `contents` instead of raw_input_contents
+  int32_t vocab = 256;              // ids are drawn from [0, vocab)
+  // Different contents per (length, max_tokens), used in turn. By default no two requests of a
+  // phase are the same, so that none is answered from the pages of another.
+  int variants = 1 << 20;
   std::vector<std::string> outputs;  // the outputs to request; empty for the server's default
   std::map<std::string, std::string> parameters;  // sent as int64, bool or string
   uint64_t seed = 1;

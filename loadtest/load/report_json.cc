@@ -155,6 +155,8 @@ json ServerJson(const std::vector<Reading>& readings, const Reconciliation& coun
           {"padding_efficiency", Ratio(useful, last.bucket_tokens - first.bucket_tokens)},
           {"executed_efficiency", Ratio(useful, last.computed_tokens - first.computed_tokens)},
           {"captures", last.captures - first.captures},
+          {"reused_share", Ratio(last.reused_tokens - first.reused_tokens,
+                                 last.prompt_tokens - first.prompt_tokens)},
           {"reconciled", counts.Agrees()},
           {"counts",
            {{"client_ok", counts.client_ok},

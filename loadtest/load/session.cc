@@ -213,6 +213,11 @@ void Session::Say(const Load& load, const json& phase) const {
       load.Title(), phase["answered_per_s"].get<double>(), latency["p50"].get<double>(),
       latency["p99"].get<double>(), latency["max"].get<double>(),
       100 * phase["within_objective"].get<double>(), phase["verdict"].get<std::string>());
+  // Only servers with a prefix cache have this share.
+  if (phase.contains("server") && phase["server"]["reused_share"].is_number()) {
+    *out_ << absl::StrFormat("  reused: %.1f %% of the prompts' tokens\n",
+                             100 * phase["server"]["reused_share"].get<double>());
+  }
   for (const auto& [name, count] : phase["outcomes"].items()) {
     if (name != "ok" && count != 0) *out_ << "  " << name << ": " << count << "\n";
   }

@@ -25,6 +25,7 @@ class Shape:
     positions: int = 320
     rope_theta: float = 10000.0
     norm_eps: float = 1e-5
+    dtype: str = "float32"  # or bfloat16, in which the weights are stored
 
     @property
     def head_dim(self) -> int:
@@ -39,7 +40,7 @@ class Shape:
             "max_position_embeddings": self.positions, "rms_norm_eps": self.norm_eps,
             "rope_theta": self.rope_theta, "attention_bias": False, "mlp_bias": False,
             "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": EOS,
-            "torch_dtype": "float32",
+            "torch_dtype": self.dtype,
         }
 
 
@@ -81,12 +82,20 @@ def write(directory: pathlib.Path, shape: Shape, seed: int) -> None:
     if mark.exists() and mark.read_text() == recipe:
         return
     directory.mkdir(parents=True, exist_ok=True)
-    save_file(tensors_of(shape, seed), directory / "model.safetensors")
+    tensors = tensors_of(shape, seed)
+    if shape.dtype == "bfloat16":
+        import ml_dtypes  # which not every environment of a peer has
+        tensors = {name: each.astype(ml_dtypes.bfloat16) for name, each in tensors.items()}
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
     (directory / "config.json").write_text(json.dumps(shape.config(), indent=1) + "\n")
     mark.write_text(recipe)
 
 
 def read(directory: pathlib.Path) -> tuple[Shape, dict[str, np.ndarray]]:
+    """Returns the shape, and the tensors in f32."""
     recipe = json.loads((directory / "recipe.json").read_text())
     del recipe["seed"]
-    return Shape(**recipe), load_file(directory / "model.safetensors")
+    if recipe.get("dtype") == "bfloat16":
+        import ml_dtypes  # noqa: F401, with which numpy knows the type
+    return Shape(**recipe), {name: tensor.astype(np.float32) for name, tensor in
+                             load_file(directory / "model.safetensors").items()}

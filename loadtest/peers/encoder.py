@@ -1,8 +1,10 @@
-"""Makes a BERT encoder with random weights, of the size of all-MiniLM-L6-v2, and draws lengths."""
+#!/usr/bin/env python3
+"""Makes a BERT encoder with random weights, of the size of all-MiniLM-L6-v2 or of BERT-base."""
 
+import argparse
+import dataclasses
 import json
 import pathlib
-import sys
 from dataclasses import dataclass
 
 import ml_dtypes
@@ -19,16 +21,24 @@ class Encoder:
     heads: int = 12
     positions: int = 512
     norm_eps: float = 1e-12
+    labels: int = 0  # of a classifier behind the pooler; 0: none
 
     def config(self) -> dict:
+        kind = "BertForSequenceClassification" if self.labels else "BertModel"
+        names = {"id2label": {str(each): f"label {each}" for each in range(self.labels)},
+                 "label2id": {f"label {each}": each for each in range(self.labels)}}
         return {
-            "architectures": ["BertModel"], "model_type": "bert", "vocab_size": self.vocab,
+            "architectures": [kind], "model_type": "bert", "vocab_size": self.vocab,
             "hidden_size": self.hidden, "intermediate_size": self.intermediate,
             "num_hidden_layers": self.layers, "num_attention_heads": self.heads,
             "max_position_embeddings": self.positions, "type_vocab_size": 2, "hidden_act": "gelu",
             "layer_norm_eps": self.norm_eps, "torch_dtype": "bfloat16",
             "sluice": {"tokenizer": "none", "embedding": {"pooling": "mean"}},
-        }
+        } | (names if self.labels else {})
+
+
+SIZES = {"minilm": Encoder(),
+         "bert_base": Encoder(hidden=768, intermediate=3072, layers=12, heads=12)}
 
 
 def tensors_of(shape: Encoder, seed: int) -> dict[str, np.ndarray]:
@@ -58,29 +68,48 @@ def tensors_of(shape: Encoder, seed: int) -> dict[str, np.ndarray]:
         linear(prefix + "intermediate.dense", shape.intermediate, shape.hidden)
         linear(prefix + "output.dense", shape.hidden, shape.intermediate)
         norm(prefix + "output.LayerNorm")
+    if shape.labels:
+        linear("pooler.dense", shape.hidden, shape.hidden)
+        linear("classifier", shape.labels, shape.hidden)
     return tensors
 
 
-def write(directory: pathlib.Path, seed: int) -> None:
+def write(directory: pathlib.Path, seed: int, shape: Encoder = SIZES["minilm"]) -> None:
     """Writes the checkpoint in bf16."""
+    def stored(name: str) -> str:
+        return f"bert.{name}" if shape.labels and not name.startswith("classifier") else name
+
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "config.json").write_text(json.dumps(Encoder().config()))
-    save_file({name: tensor.astype(ml_dtypes.bfloat16)
-               for name, tensor in tensors_of(Encoder(), seed).items()},
+    (directory / "config.json").write_text(json.dumps(shape.config()))
+    save_file({stored(name): tensor.astype(ml_dtypes.bfloat16)
+               for name, tensor in tensors_of(shape, seed).items()},
               directory / "model.safetensors", metadata={"format": "pt"})
 
 
+def shape_of(directory: pathlib.Path) -> Encoder:
+    """Returns the shape of a checkpoint that write() has written."""
+    config = json.loads((directory / "config.json").read_text())
+    return Encoder(config["vocab_size"], config["hidden_size"], config["intermediate_size"],
+                   config["num_hidden_layers"], config["num_attention_heads"],
+                   config["max_position_embeddings"], config["layer_norm_eps"],
+                   len(config.get("id2label", {})))
+
+
 def read(directory: pathlib.Path) -> dict[str, np.ndarray]:
-    """Returns the tensors of a checkpoint in f32."""
-    return {name: tensor.astype(np.float32)
+    """Returns the tensors of a checkpoint in f32, by their names without the model's."""
+    return {name.removeprefix("bert."): tensor.astype(np.float32)
             for name, tensor in load_file(directory / "model.safetensors").items()}
 
 
-def lengths(count: int, seed: int) -> np.ndarray:
-    """Returns lengths of texts, log-normal around 24 tokens, at most 256."""
-    drawn = np.random.default_rng(seed).lognormal(np.log(24), 0.8, count)
-    return np.clip(np.round(drawn), 1, 256).astype(np.int64)
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--size", choices=SIZES, default="minilm")
+    parser.add_argument("--labels", type=int, default=0, help="of a classifier; 0: embeddings")
+    options = parser.parse_args()
+    shape = dataclasses.replace(SIZES[options.size], labels=options.labels)
+    write(options.folder, 1, shape)
 
 
 if __name__ == "__main__":
-    write(pathlib.Path(sys.argv[1]), seed=1)
+    main()

@@ -9,10 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "base/version.h"
 #include "engine/journal/journal_replay.h"
+#include "engine/journal/recorded.h"
 #include "loadtest/simulate/comparison.h"
 #include "loadtest/simulate/cost_flags.h"
 #include "loadtest/simulate/drift.h"
 #include "loadtest/simulate/option_flags.h"
+#include "loadtest/simulate/prediction.h"
 
 namespace sluice::loadtest {
 namespace {
@@ -113,6 +115,14 @@ int Write(const nlohmann::json& rows, const std::string& markdown, const Output&
   return 0;
 }
 
+int PredictJournal(const std::string& path, const StepCosts* costs, const Output& output) {
+  const absl::StatusOr<RecordedRun> run = ReadJournalRun(path);
+  if (!run.ok()) return FailWith(run.status());
+  const absl::StatusOr<Prediction> prediction = Predict(*run, costs);
+  if (!prediction.ok()) return FailWith(prediction.status());
+  return Write(PredictionToJson(*prediction), PredictionToMarkdown(*prediction), output);
+}
+
 int Drift(const ComparisonOptions& options, const Output& output) {
   const absl::StatusOr<nlohmann::json> rows = RunDrift({.count = options.count,
                                                         .cap = options.cap,
@@ -149,6 +159,7 @@ int Main(int argc, char** argv) {
   Output output;
   std::string journal;
   bool drift = false;
+  bool predict = false;
   AddWorkload(&app, &options);
   AddContenders(&app, &options);
   AddCostFlags(&app, &costs);
@@ -161,13 +172,18 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--journal", journal,
                  "only repeat the daemon's recorded decisions: do ours differ from its own?");
+  app.add_flag("--predict", predict,
+               "with --journal: run its arrivals on virtual time too, with its last ladder and the "
+               "costs that its steps taught, or those of --costs; throughput and latency are "
+               "compared");
   app.add_flag("--drift", drift,
                "only: the adaptive ladder through three phases of generated lengths, against the "
                "best one of each");
   app.add_option("--out", output.json, "write the rows as JSON");
   app.add_option("--table", output.table, "write the table as Markdown");
   CLI11_PARSE(app, argc, argv);
-  if (!journal.empty()) return Replay(journal);
+  if (predict && journal.empty()) return Fail("--predict needs a --journal");
+  if (!journal.empty() && !predict) return Replay(journal);
 
   options.experiment.capture_seconds *= 1e-6;
   options.experiment.review_interval = std::chrono::microseconds(review_us);
@@ -177,6 +193,10 @@ int Main(int argc, char** argv) {
   }
   const absl::Status set = SetCosts(costs, &options.experiment.costs);
   if (!set.ok()) return FailWith(set);
+  if (predict) {
+    return PredictJournal(journal, costs.file.empty() ? nullptr : &options.experiment.costs,
+                          output);
+  }
   return drift ? Drift(options, output) : Simulate(options, output);
 }
 

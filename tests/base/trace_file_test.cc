@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "tests/support/table.h"
 
 namespace sluice {
@@ -20,6 +22,39 @@ TEST(ParseTrace, FindsItsColumnsByName) {
   EXPECT_EQ((*rows)[0].input_tokens, 17);
   EXPECT_EQ((*rows)[0].output_tokens, 4);
   EXPECT_EQ((*rows)[1].arrival_s, 0.5);
+}
+
+TEST(FormatTrace, IsReadBackInBothForms) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  std::vector<TraceRow> rows;
+  for (int i = 0; i < 200; ++i) {
+    // Microseconds are what both forms keep.
+    const double gap = i == 0 ? 0 : static_cast<double>(random() % 3'000'000) * 1e-6;
+    rows.push_back({.arrival_s = (rows.empty() ? 0 : rows.back().arrival_s) + gap,
+                    .input_tokens = static_cast<int32_t>(random() % 5000),
+                    .output_tokens = static_cast<int32_t>(random() % 700)});
+  }
+  for (const std::string& text : {FormatJsonLines(rows), FormatCsv(rows)}) {
+    const auto read = ParseTrace(text);
+    ASSERT_TRUE(read.ok()) << read.status();
+    ASSERT_EQ(read->size(), rows.size());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_NEAR((*read)[i].arrival_s, rows[i].arrival_s, 1e-6) << i;
+      EXPECT_EQ((*read)[i].input_tokens, rows[i].input_tokens) << i;
+      EXPECT_EQ((*read)[i].output_tokens, rows[i].output_tokens) << i;
+    }
+  }
+}
+
+TEST(FormatTrace, GivesEveryBlockOfAPromptAHashOfItsOwn) {
+  EXPECT_EQ(FormatJsonLines({{.arrival_s = 0, .input_tokens = 513, .output_tokens = 7},
+                             {.arrival_s = 1.5, .input_tokens = 512, .output_tokens = 0}}),
+            "{\"timestamp\": 0.000, \"input_length\": 513, \"output_length\": 7, "
+            "\"hash_ids\": [0, 1]}\n"
+            "{\"timestamp\": 1500.000, \"input_length\": 512, \"output_length\": 0, "
+            "\"hash_ids\": [2]}\n");
 }
 
 TEST(ParseTrace, ReadsJsonLines) {

@@ -8,7 +8,7 @@ from ctranslate2.specs import common_spec
 from ctranslate2.specs.transformer_spec import TransformerEncoderModelSpec, TransformerEncoderSpec
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from encoder import Encoder, read  # noqa: E402
+from encoder import read, shape_of  # noqa: E402
 
 
 def export(checkpoint: pathlib.Path) -> pathlib.Path:
@@ -16,7 +16,7 @@ def export(checkpoint: pathlib.Path) -> pathlib.Path:
     folder = checkpoint / "ctranslate2"
     if (folder / "model.bin").exists():
         return folder
-    shape, tensors = Encoder(), read(checkpoint)
+    shape, tensors = shape_of(checkpoint), read(checkpoint)
 
     def linear(to: common_spec.LinearSpec, name: str) -> common_spec.LinearSpec:
         to.weight, to.bias = tensors[f"{name}.weight"], tensors[f"{name}.bias"]
@@ -29,6 +29,8 @@ def export(checkpoint: pathlib.Path) -> pathlib.Path:
         shape.layers, shape.heads, pre_norm=False, activation=common_spec.Activation.GELU,
         layernorm_embedding=True, num_source_embeddings=2,
         embeddings_merge=common_spec.EmbeddingsMerge.ADD)
+    pooler = {"pooling_layer": True,
+              "pooling_activation": common_spec.Activation.Tanh} if shape.labels else {}
     encoder.scale_embeddings = False
     for to, table in zip(encoder.embeddings, ("word", "token_type"), strict=True):
         to.weight = tensors[f"embeddings.{table}_embeddings.weight"]
@@ -44,7 +46,9 @@ def export(checkpoint: pathlib.Path) -> pathlib.Path:
         linear(layer.ffn.linear_0, f"{prefix}intermediate.dense")
         linear(layer.ffn.linear_1, f"{prefix}output.dense")
         norm(layer.ffn.layer_norm, f"{prefix}output.LayerNorm")
-    spec = TransformerEncoderModelSpec(encoder)
+    spec = TransformerEncoderModelSpec(encoder, **pooler)
+    if shape.labels:
+        linear(spec.pooler_dense, "pooler.dense")
     spec.register_vocabulary([str(number) for number in range(shape.vocab)])
     spec.config.unk_token, spec.config.layer_norm_epsilon = "0", shape.norm_eps
     spec.validate()

@@ -8,13 +8,12 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from encoder import Encoder, read  # noqa: E402
+from encoder import Encoder, read, shape_of  # noqa: E402
 
 
 class Graph:
-    def __init__(self, tensors: dict[str, np.ndarray], fused: bool):
-        self._tensors, self._fused = tensors, fused
-        self._shape = Encoder()
+    def __init__(self, shape: Encoder, tensors: dict[str, np.ndarray], fused: bool):
+        self._shape, self._tensors, self._fused = shape, tensors, fused
         self._nodes, self._constants, self._count = [], {}, 0
 
     def constant(self, name: str, value: np.ndarray) -> str:
@@ -106,25 +105,36 @@ class Graph:
         x = self.embed()
         for layer in range(self._shape.layers):
             x = self.layer(x, f"encoder.layer.{layer}.")
-        axis = self.constant("axis1", np.array([1], np.int64))
-        total = self.add("ReduceSum", self.add("Mul", x, "kept"), axis, keepdims=0)
-        count = self.add("ReduceSum", "kept", axis, keepdims=0)
-        self._nodes.append(helper.make_node("Div", [total, count], ["embedding"]))
+        output, size = self.scores(x) if self._shape.labels else self.mean(x)
+        self._nodes.append(helper.make_node("Identity", [output], ["answer"]))
         row = ["n", "length"]
         graph = helper.make_graph(
             self._nodes, "encoder",
             [helper.make_tensor_value_info(name, TensorProto.INT64, row)
              for name in ("ids", "mask")],
-            [helper.make_tensor_value_info("embedding", TensorProto.FLOAT,
-                                           ["n", self._shape.hidden])],
+            [helper.make_tensor_value_info("answer", TensorProto.FLOAT, ["n", size])],
             list(self._constants.values()))
         return helper.make_model(graph, ir_version=10, opset_imports=[
             helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)])
+
+    def scores(self, x: str) -> tuple[str, int]:
+        """Adds the classifier, behind the pooled state of the first token."""
+        first = self.constant("first", np.array(0, np.int64))
+        pooled = self.add("Tanh", self.linear(self.add("Gather", x, first, axis=1),
+                                              "pooler.dense"))
+        return self.linear(pooled, "classifier"), self._shape.labels
+
+    def mean(self, x: str) -> tuple[str, int]:
+        """Adds the mean over the tokens that are no padding."""
+        axis = self.constant("axis1", np.array([1], np.int64))
+        total = self.add("ReduceSum", self.add("Mul", x, "kept"), axis, keepdims=0)
+        count = self.add("ReduceSum", "kept", axis, keepdims=0)
+        return self.add("Div", total, count), self._shape.hidden
 
 
 def export(checkpoint: pathlib.Path, fused: bool) -> pathlib.Path:
     """Writes the model beside the checkpoint if it is missing."""
     path = checkpoint / f"{'fused' if fused else 'plain'}.onnx"
     if not path.exists():
-        onnx.save(Graph(read(checkpoint), fused).build(), path)
+        onnx.save(Graph(shape_of(checkpoint), read(checkpoint), fused).build(), path)
     return path

@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
-"""Embeds texts with a library, in process, and tells how many a second.
+"""Runs an encoder with a library, in process, and tells how much it does and how late.
 
-Reads lines "SECONDS SEED" and answers each with the rate. The first line of its output is the
-embedding of a fixed text, as JSON, to compare with that of others. Texts are sorted by length
-within each 256 of them, and computed in the batches of the size that was quickest at start.
+Reads JSON lines. {"seconds": S, "seed": N} is a closed loop: texts are computed in the batches of
+the size that was quickest at start, sorted by length within each 256 of them. With "rate" and
+"objective_ms" it is an open loop: texts arrive at exponential intervals in real time, without a
+network; whenever the library is free it takes a batch from the queue, and a text is given up when
+it has waited for twice the objective. With --rule prefix, the batches are TEI's instead: the
+longest prefix of the queue whose rectangle has at most PREFIX_TOKENS. The first line of the output
+has the embedding of a fixed text, to compare with that of others.
 """
 
 import argparse
@@ -15,112 +19,145 @@ import time
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from encoder import Encoder, lengths  # noqa: E402
+from batcher import choose  # noqa: E402
+from encoder import shape_of  # noqa: E402
+from encoder_engines import ENGINES, padded_mask  # noqa: E402
+from encoder_traffic import TRAFFIC, percentile, prefix  # noqa: E402
 
 BATCHES = (1, 4, 8, 16, 32)
 WINDOW = 256
+PREFIX_TOKENS = 1024
+MOST_PADDING = 0.25
 FIXED = [101, 7, 2003, 30521, 1, 999, 5000, 102]
 
 
-def onnxruntime_of(checkpoint: pathlib.Path, precision: str, threads: int):
-    import onnxruntime
-    from encoder_onnx import export
-    path = export(checkpoint, fused=True)
-    if precision == "int8":
-        # The library's tools import a module of theirs by the name of one in this folder.
-        sys.path.remove(str(pathlib.Path(__file__).resolve().parent))
-        from onnxruntime.quantization import QuantType, quantize_dynamic
-        quantized = checkpoint / "fused_int8.onnx"
-        if not quantized.exists():
-            quantize_dynamic(path, quantized, weight_type=QuantType.QInt8, per_channel=True,
-                             extra_options={"DefaultTensorType": 1})  # FLOAT
-        path = quantized
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    return lambda ids, mask: session.run(None, {"ids": ids, "mask": mask})[0]
+class Meter:
+    """Counts the tokens of batches, with padding and without, and the process's time."""
+
+    def __init__(self, pads: bool):
+        self._pads = pads
+        self._begun, self._cpu = time.monotonic(), time.process_time()
+        self._useful = self._computed = 0
+        self.texts = 0
+
+    def add(self, batch: list[np.ndarray]) -> None:
+        self.texts += len(batch)
+        self._useful += sum(map(len, batch))
+        self._computed += (len(batch) * max(map(len, batch)) if self._pads
+                           else sum(map(len, batch)))
+
+    def seconds(self) -> float:
+        return time.monotonic() - self._begun
+
+    def figures(self) -> dict:
+        texts = max(self.texts, 1)
+        return {"per_s": self.texts / self.seconds(),
+                "cpu_s_per_1000": 1000 * (time.process_time() - self._cpu) / texts,
+                "executed_efficiency": self._useful / max(self._computed, 1)}
 
 
-def openvino_of(checkpoint: pathlib.Path, precision: str, threads: int):
-    import openvino
-    from encoder_onnx import export
-    core = openvino.Core()
-    model = core.read_model(export(checkpoint, fused=False))
-    if precision == "int8":
-        import nncf
-        random = np.random.default_rng(5)
-        texts = [random.integers(0, Encoder().vocab, (1, n)) for n in lengths(64, 5)]
-        data = nncf.Dataset([{"ids": ids, "mask": np.ones_like(ids)} for ids in texts])
-        model = nncf.quantize(model, data, model_type=nncf.ModelType.TRANSFORMER,
-                              subset_size=len(texts))
-    elif precision == "int8_weights":
-        import nncf
-        model = nncf.compress_weights(model)
-    hint = "bf16" if precision == "bf16" else "f32"
-    compiled = core.compile_model(model, "CPU", {
-        "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": hint,
-        "PERFORMANCE_HINT": "THROUGHPUT"})
-    return lambda ids, mask: compiled({"ids": ids, "mask": mask})[0]
+class Worker:
+    def __init__(self, run, rule: str, pads: bool, lengths, vocabulary: int):
+        self._run, self._rule, self._pads = run, rule, pads
+        self._lengths, self._vocabulary = lengths, vocabulary
+        self.batch = 0
 
+    def calibrate(self) -> None:
+        if self._rule == "prefix":
+            return
+        rates = {}
+        for self.batch in BATCHES:
+            rates[self.batch] = self.closed(0.5, 1)["per_s"]
+        self.batch = max(rates, key=rates.get)
 
-def ctranslate2_of(checkpoint: pathlib.Path, precision: str, threads: int):
-    import ctranslate2
-    from encoder_ctranslate2 import export
-    encoder = ctranslate2.Encoder(str(export(checkpoint)), intra_threads=threads,
-                                  compute_type={"f32": "float32"}.get(precision, precision))
+    def _texts(self, count: int, seed: int) -> list[np.ndarray]:
+        random = np.random.default_rng(seed)
+        return [random.integers(0, self._vocabulary, n) for n in self._lengths(count, seed)]
 
-    def run(ids, mask):
-        counts = mask.sum(axis=1)
-        made = encoder.forward_batch([row[:n].tolist() for row, n in zip(ids, counts, strict=True)])
-        states = np.asarray(made.last_hidden_state)
-        return (states * mask[:, :, None]).sum(axis=1) / counts[:, None]
+    def _batches(self, texts: list[np.ndarray]) -> list[list[np.ndarray]]:
+        if self._rule == "prefix":
+            batches = []
+            while texts:
+                count = prefix([len(text) for text in texts], PREFIX_TOKENS)
+                batches.append(texts[:count])
+                texts = texts[count:]
+            return batches
+        texts = sorted(texts, key=len)
+        return [texts[first:first + self.batch] for first in range(0, len(texts), self.batch)]
 
-    return run
+    def closed(self, seconds: float, seed: int) -> dict:
+        windows = [self._batches(self._texts(WINDOW, seed + i)) for i in range(8)]
+        meter, number = Meter(self._pads), 0
+        while True:
+            for batch in windows[number % len(windows)]:
+                self._run(*padded_mask(batch))
+                meter.add(batch)
+                if meter.seconds() >= seconds:
+                    return meter.figures()
+            number += 1
 
+    def _take(self, waiting: list[int], texts: list[np.ndarray]) -> list[int]:
+        """Returns the texts of the next batch."""
+        lengths = [len(texts[number]) for number in waiting]
+        if self._rule == "prefix":
+            return waiting[:prefix(lengths, PREFIX_TOKENS)]
+        return [waiting[place] for place in choose(lengths, max(self.batch, 1), MOST_PADDING)]
 
-ENGINES = {"onnxruntime": onnxruntime_of, "openvino": openvino_of, "ctranslate2": ctranslate2_of}
-
-
-def embed_window(run, texts: list[np.ndarray], batch: int) -> None:
-    texts = sorted(texts, key=len)
-    for first in range(0, len(texts), batch):
-        some = texts[first:first + batch]
-        ids = np.zeros((len(some), len(some[-1])), np.int64)
-        mask = np.zeros_like(ids)
-        for row, text in enumerate(some):
-            ids[row, :len(text)], mask[row, :len(text)] = text, 1
-        run(ids, mask)
-
-
-def rate(run, seconds: float, seed: int, batch: int) -> float:
-    random = np.random.default_rng(seed)
-    windows = [[random.integers(0, Encoder().vocab, n) for n in lengths(WINDOW, seed + i)]
-               for i in range(8)]
-    begun, done = time.monotonic(), 0
-    while time.monotonic() - begun < seconds:
-        embed_window(run, windows[done % len(windows)], batch)
-        done += 1
-    return done * WINDOW / (time.monotonic() - begun)
+    def open(self, seconds: float, seed: int, rate: float, objective_s: float) -> dict:
+        random = np.random.default_rng(seed + 1)
+        due = np.cumsum(random.exponential(1 / rate, int(2 * seconds * rate) + 16))
+        due = due[due < seconds]
+        texts = self._texts(len(due), seed)
+        latencies, waiting, next_text = [], [], 0
+        meter = Meter(self._pads)
+        while next_text < len(due) or waiting:
+            now = meter.seconds()
+            while next_text < len(due) and due[next_text] <= now:
+                waiting.append(next_text)
+                next_text += 1
+            waiting = [each for each in waiting if now - due[each] <= 2 * objective_s]
+            if not waiting:
+                if next_text < len(due):
+                    time.sleep(max(0.0, due[next_text] - meter.seconds()))
+                continue
+            taken = self._take(waiting, texts)
+            batch = [texts[each] for each in taken]
+            self._run(*padded_mask(batch))
+            meter.add(batch)
+            end = meter.seconds()
+            latencies += [end - due[each] for each in taken]
+            waiting = [each for each in waiting if each not in set(taken)]
+        good = sum(each <= objective_s for each in latencies)
+        return meter.figures() | {
+            "goodput_per_s": good / seconds, "within": good / max(len(due), 1),
+            "p50_ms": 1e3 * percentile(latencies, 0.5), "p99_ms": 1e3 * percentile(latencies, 0.99)}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--engine", choices=ENGINES, required=True)
     parser.add_argument("--precision", required=True)
     parser.add_argument("--checkpoint", type=pathlib.Path, required=True)
+    parser.add_argument("--rule", choices=("similar", "prefix"), default="similar")
+    parser.add_argument("--traffic", choices=TRAFFIC, default="embedding")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     answers, sys.stdout = sys.stdout, sys.stderr  # libraries print what is no answer
     run = ENGINES[options.engine](options.checkpoint, options.precision, options.threads)
     fixed = np.array([FIXED])
     embedding = np.asarray(run(fixed, np.ones_like(fixed)))[0].tolist()
-    rates = {batch: rate(run, 0.5, 1, batch) for batch in BATCHES}
-    best = max(rates, key=rates.get)
-    print(json.dumps({"embedding": embedding, "batch": best}), file=answers,
-          flush=True)
+    worker = Worker(run, options.rule, options.engine != "llama_cpp",
+                    TRAFFIC[options.traffic].lengths, shape_of(options.checkpoint).vocab)
+    worker.calibrate()
+    print(json.dumps({"embedding": embedding, "batch": worker.batch}), file=answers, flush=True)
     for line in sys.stdin:
-        seconds, seed = line.split()
-        print(rate(run, float(seconds), int(seed), best), file=answers, flush=True)
+        asked = json.loads(line)
+        if "rate" in asked:
+            made = worker.open(asked["seconds"], asked["seed"], asked["rate"],
+                               1e-3 * asked["objective_ms"])
+        else:
+            made = worker.closed(asked["seconds"], asked["seed"])
+        print(json.dumps(made), file=answers, flush=True)
 
 
 if __name__ == "__main__":

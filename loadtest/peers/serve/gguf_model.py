@@ -1,4 +1,4 @@
-"""Converts the checkpoint to llama.cpp's format, all of it in F32."""
+"""Converts the checkpoint to llama.cpp's format, in F32 or with quantised matrices."""
 
 import pathlib
 import re
@@ -49,7 +49,6 @@ def describe(writer: gguf.GGUFWriter, shape: Shape) -> None:
     writer.add_rope_freq_base(shape.rope_theta)
     writer.add_layer_norm_rms_eps(shape.norm_eps)
     writer.add_vocab_size(shape.vocab)
-    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
 
 
 def tokens_of(text: str) -> list[int]:
@@ -68,19 +67,35 @@ def add_vocabulary(writer: gguf.GGUFWriter, size: int) -> None:
     writer.add_add_bos_token(False)
 
 
-def export(checkpoint: pathlib.Path) -> pathlib.Path:
-    """Writes model.gguf into the checkpoint's folder if it is missing."""
-    path = checkpoint / "model.gguf"
+FILE_TYPES = {"f32": gguf.LlamaFileType.ALL_F32, "bf16": gguf.LlamaFileType.MOSTLY_BF16,
+              "f16": gguf.LlamaFileType.MOSTLY_F16, "q8_0": gguf.LlamaFileType.MOSTLY_Q8_0,
+              "q4_0": gguf.LlamaFileType.MOSTLY_Q4_0}
+
+
+def add_tensor(writer: gguf.GGUFWriter, name: str, tensor: np.ndarray, precision: str) -> None:
+    """Adds a tensor: a matrix in the precision, anything else in F32."""
+    if precision == "f32" or tensor.ndim != 2:
+        writer.add_tensor(name, tensor)
+        return
+    kind = gguf.GGMLQuantizationType[precision.upper()]
+    writer.add_tensor(name, gguf.quants.quantize(tensor, kind), raw_dtype=kind)
+
+
+def export(checkpoint: pathlib.Path, precision: str = "f32") -> pathlib.Path:
+    """Writes the model into the checkpoint's folder if it is missing."""
+    path = checkpoint / ("model.gguf" if precision == "f32" else f"model_{precision}.gguf")
     if path.exists():
         return path
     shape, tensors = read(checkpoint)
     writer = gguf.GGUFWriter(path, "llama")
     describe(writer, shape)
+    writer.add_file_type(FILE_TYPES[precision])
     add_vocabulary(writer, shape.vocab)
     heads = {"q_proj": shape.heads, "k_proj": shape.kv_heads}
     for name, tensor in tensors.items():
         rotated = heads.get(name.split(".")[-2])
-        writer.add_tensor(name_of(name), interleaved(tensor, rotated) if rotated else tensor)
+        add_tensor(writer, name_of(name), interleaved(tensor, rotated) if rotated else tensor,
+                   precision)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

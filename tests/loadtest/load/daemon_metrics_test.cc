@@ -17,6 +17,8 @@ sluice_requests_waiting{model="m"} 3
 sluice_tokens_total{model="m",kind="useful"} 600
 sluice_tokens_total{model="m",kind="computed"} 750
 sluice_tokens_total{model="m",kind="bucket"} 1000
+sluice_prefix_tokens_total{model="m",result="hit"} 100
+sluice_prefix_tokens_total{model="m",result="miss"} 500
 sluice_batches_total{model="m",trigger="full"} 7
 sluice_batches_total{model="m",trigger="idle"} 3
 sluice_bucket_capacity_tokens{model="m",bucket="128"} 128
@@ -35,6 +37,8 @@ TEST(ParseReading, SumsOverTheOtherLabelsOfTheModel) {
   EXPECT_EQ(reading->rejected, 6);
   EXPECT_EQ(reading->waiting, 3);
   EXPECT_EQ(reading->batches, 10);
+  EXPECT_EQ(reading->reused_tokens, 100);
+  EXPECT_EQ(reading->prompt_tokens, 600);
   ASSERT_EQ(reading->buckets.size(), 2u);
   EXPECT_EQ(reading->buckets.at("128").tokens, 128);
   EXPECT_EQ(reading->buckets.at("256").padding_efficiency, 0) << "NaN: never used";
@@ -54,17 +58,21 @@ TEST(ServerJson, ShowsTheDifferenceBetweenReadings) {
   later.bucket_tokens += 100;
   later.computed_tokens += 80;
   later.batches += 2;
+  later.reused_tokens += 15;
+  later.prompt_tokens += 60;
   later.buckets["128"].batches += 2;
   Reading last = later;
   last.at_s = 1.1;
   const nlohmann::json server = ServerJson({*page, later, last}, {});
   EXPECT_EQ(server["padding_efficiency"], 0.6);
   EXPECT_EQ(server["executed_efficiency"], 0.75);
+  EXPECT_EQ(server["reused_share"], 0.25);
   ASSERT_EQ(server["series"].size(), 1u);
   EXPECT_EQ(server["series"][0]["batch_tokens"], 30);
   ASSERT_EQ(server["buckets"].size(), 1u) << "only those that were used";
   EXPECT_EQ(server["buckets"][0]["batches"], 2);
   EXPECT_TRUE(ServerJson({*page, *page}, {})["padding_efficiency"].is_null());
+  EXPECT_TRUE(ServerJson({*page, *page}, {})["reused_share"].is_null()) << "no prompt began";
 }
 
 TEST(Reconcile, CountsFromTheFirstReadingToTheLast) {

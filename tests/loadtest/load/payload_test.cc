@@ -38,6 +38,15 @@ TEST(PayloadPool, MakesEachRequestOnce) {
   EXPECT_EQ(keys.size(), 4u);
 }
 
+TEST(PayloadPool, VariesEveryRequestByDefault) {
+  PayloadPool pool({});
+  const auto assigned = pool.Assign(Arrivals(std::vector<int32_t>(300, 24)));
+  ASSERT_TRUE(assigned.ok()) << assigned.status();
+  std::set<uint64_t> keys;
+  for (uint32_t index : *assigned) keys.insert(pool.payloads()[index].key);
+  EXPECT_EQ(keys.size(), 300u);
+}
+
 TEST(PayloadPool, WritesRawContents) {
   PayloadOptions options;
   options.model = "m";

@@ -1,0 +1,78 @@
+"""Draws the requests of the scoreboard, and the companies in which they are answered.
+
+A company is a list of groups of request numbers that holds each request once. The first company has
+each request alone; the others have all of them in a random order, in groups of random sizes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from encoder_traffic import prefix
+
+LARGEST_GROUP = 32
+MEDIAN_TOKENS, SIGMA, MOST_TOKENS = 24, 0.8, 200
+
+
+@dataclass(frozen=True)
+class Task:
+    name: str
+    title: str
+    model: str  # encoder, classifier or decoder
+    new_tokens: int = 0
+
+
+TASKS = {task.name: task for task in (
+    Task("embedding", "Embeddings", "encoder"),
+    Task("classification", "Classification", "classifier"),
+    Task("score", "Scores: the next token and its log-probability", "decoder", 1),
+    Task("text", "Greedy text", "decoder", 32),
+)}
+
+
+def requests(count: int, vocabulary: int, seed: int) -> list[np.ndarray]:
+    """Returns token ids with log-normal lengths. Ids below 3 are left out, because some servers
+    treat them specially.
+    """
+    random = np.random.default_rng(seed)
+    lengths = np.clip(np.round(random.lognormal(np.log(MEDIAN_TOKENS), SIGMA, count)), 1,
+                      MOST_TOKENS).astype(int)
+    return [random.integers(3, vocabulary, length).astype(np.int32) for length in lengths]
+
+
+def random_groups(count: int, random: np.random.Generator) -> list[list[int]]:
+    """Returns groups whose sizes are log-uniform between 1 and LARGEST_GROUP."""
+    order, groups = random.permutation(count).tolist(), []
+    while order:
+        size = int(np.exp(random.uniform(0, np.log(LARGEST_GROUP + 1))))
+        groups.append(order[:size])
+        order = order[size:]
+    return groups
+
+
+def prefixes(order: Sequence[int], lengths: Sequence[int], most_tokens: int) -> list[list[int]]:
+    """Returns the groups that TEI's rule makes of a queue: always the longest prefix whose
+    rectangle, rows times the longest row, has at most `most_tokens`.
+    """
+    groups, left = [], list(order)
+    while left:
+        rows = prefix([lengths[number] for number in left], most_tokens)
+        groups.append(left[:rows])
+        left = left[rows:]
+    return groups
+
+
+def companies(lengths: Sequence[int], count: int, seed: int,
+              prefix_tokens: int = 0) -> list[list[list[int]]]:
+    """Returns `count` companies; with `prefix_tokens`, groups are those of TEI's rule on random
+    orders.
+    """
+    made = [[[number] for number in range(len(lengths))]]
+    for turn in range(1, count):
+        random = np.random.default_rng([seed, turn])
+        if prefix_tokens:
+            made.append(prefixes(random.permutation(len(lengths)).tolist(), lengths,
+                                 prefix_tokens))
+        else:
+            made.append(random_groups(len(lengths), random))
+    return made

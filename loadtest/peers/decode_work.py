@@ -1,0 +1,6 @@
+"""The work of decoders.py and serve/decoder_peer.py."""
+
+PROMPT, NEW = 16, 64  # tokens of a prompt, and generated, of a stream
+SHORTEST, LONGEST = 16, 144  # tokens of the scored prompts
+BATCH, MOST_PADDING = 8, 0.25  # prompts in a library's batch, and its share of padding
+FIXED = [7, 2003, 30521, 11, 999, 5000, 102, 17000]

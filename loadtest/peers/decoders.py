@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+"""Compares decoding and scoring on a CPU with other libraries, all at the precisions that they are
+used with.
+
+    build/venv/bin/python loadtest/peers/decoders.py --llama-python PYTHON --python PYTHON \\
+      --out FILE --table FILE
+
+A Llama of 12 layers, d 768 (134M parameters, bf16), one processor each. Sluice serves through gRPC
+to sluice-load on the last processor; the libraries run in process. Each is suspended while another
+is measured; rounds are interleaved and their order rotates. --llama-python has the packages of
+requirements-llama_native.txt, built for the machine; --python those of requirements-encoders.txt.
+"""
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import tempfile
+
+import numpy as np
+import servers
+import tritonclient.grpc as grpcclient
+from decode_work import FIXED, LONGEST, NEW, PROMPT, SHORTEST
+from phases import interleaved
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+NAME = "llama"
+VOCABULARY = 32000
+SHAPE = ("checkpoint.Shape(hidden=768, intermediate=2048, layers=12, heads=12, kv_heads=12, "
+         "dtype='bfloat16')")
+SLUICE = {"bf16": ("bf16", "none"), "int8": ("auto", "int8"), "int4": ("auto", "int4")}
+PEERS = (("llama_cpp", "bf16"), ("llama_cpp", "q8_0"), ("llama_cpp", "q4_0"),
+         ("onnxruntime", "f32"), ("onnxruntime", "int8"), ("ctranslate2", "int8"))
+WORK = {"decode 1": ("one stream, generated tokens/s", {"work": "decode", "streams": 1}),
+        "decode 8": ("eight streams, generated tokens/s", {"work": "decode", "streams": 8}),
+        "score": (f"the next token of prompts of {SHORTEST} to {LONGEST} tokens, prompt tokens/s",
+                  {"work": "score"})}
+
+
+class Sluice:
+    def __init__(self, options, precision: str, scratch: pathlib.Path, stack):
+        self._options, self._out = options, scratch / "phase.json"
+        profile, quantization = SLUICE[precision]
+        head = "    quantize_head: true\n" if quantization == "int8" else ""
+        config = scratch / f"{precision}.yaml"
+        config.write_text(f"models:\n  - name: {NAME}\n    path: {options.checkpoint}\n"
+                          f"    quantization: {quantization}\n{head}")
+        address = servers.free_address()
+        command = [str(options.build / "server" / "sluiced"), "--config", str(config),
+                   "--server.grpc.address", address, "--server.metrics.address",
+                   servers.free_address(), "--server.admin.address=", "--cpu.threads=1",
+                   f"--cpu.profile={profile}", "--engine.batch.max-batch-tokens=1024",
+                   "--engine.kv.prefix-reuse=false"]
+        self._server = servers.Server(command, address, options.processors[:1], 1,
+                                      scratch / f"{precision}.log", NAME)
+        stack.callback(self._server.stop)
+        self._server.wait_ready(180)
+        self.decodes = True
+
+    def first(self) -> tuple[int, float]:
+        with grpcclient.InferenceServerClient(self._server.address) as client:
+            tensor = grpcclient.InferInput("input_ids", [1, len(FIXED)], "INT32")
+            tensor.set_data_from_numpy(np.array([FIXED], np.int32))
+            result = client.infer(NAME, [tensor], parameters={"max_tokens": 1})
+            return (int(result.as_numpy("output_ids")[0, 0]),
+                    float(result.as_numpy("logprobs")[0, 0]))
+
+    def rate(self, work: dict, seconds: float, seed: int) -> float:
+        if work["work"] == "decode":
+            load = ["--lengths", f"fixed:{PROMPT}", "--max-tokens", NEW, "--concurrency",
+                    work["streams"]]
+            tokens = float(NEW)
+        else:
+            load = ["--lengths", f"uniform:{SHORTEST}:{LONGEST}", "--max-tokens", 1,
+                    "--concurrency", 16]
+            tokens = (SHORTEST + LONGEST) / 2
+        command = ["taskset", "-c", self._options.processors[-1],
+                   self._options.build / "loadtest" / "load" / "sluice-load", "run", "--server",
+                   self._server.address, "--model", NAME, "--outputs", "output_ids", "--parameter",
+                   "ignore_eos", "true", "--cap", 300, "--vocab", VOCABULARY, "--variants", 1 << 12,
+                   "--seed", seed, "--warm-up", 0.5, "--duration", seconds, "--min-duration",
+                   seconds - 0.1, "--min-calls", 1, "--quiet", "--out", self._out, *load]
+        ended = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        if ended.returncode > 1:
+            raise RuntimeError(ended.stderr)
+        rate = json.loads(self._out.read_text())["phases"][0]["answered_per_s"]
+        if rate == 0:
+            raise RuntimeError(f"no call was answered within {seconds:g} s; raise --seconds")
+        return tokens * rate
+
+    def suspend(self) -> None:
+        self._server.suspend()
+
+    def resume(self) -> None:
+        self._server.resume()
+
+
+class Library:
+    def __init__(self, options, engine: str, precision: str, scratch: pathlib.Path, stack):
+        python = options.llama_python if engine == "llama_cpp" else options.python
+        if python is None:
+            raise servers.NotStarted("no interpreter with its packages is given")
+        log = stack.enter_context((scratch / f"{engine}-{precision}.log").open("w"))
+        self._process = subprocess.Popen(
+            [python, HERE / "serve" / "decoder_peer.py", "--engine", engine, "--precision",
+             precision, "--checkpoint", options.checkpoint], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=log, text=True, bufsize=1,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            preexec_fn=lambda: os.sched_setaffinity(0, options.processors[:1]))
+        stack.callback(self._process.kill)
+        first = self._process.stdout.readline()
+        if not first:
+            lines = pathlib.Path(log.name).read_text().strip().splitlines()
+            raise servers.NotStarted(lines[-1] if lines else "no output")
+        told = json.loads(first)
+        self._first, self.decodes = (told["token"], told["logprob"]), told["decodes"]
+
+    def first(self) -> tuple[int, float]:
+        return self._first
+
+    def rate(self, work: dict, seconds: float, seed: int) -> float:
+        self._process.stdin.write(json.dumps(work | {"seconds": seconds, "seed": seed}) + "\n")
+        return float(self._process.stdout.readline())
+
+    def suspend(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+
+def start_all(options, scratch: pathlib.Path, stack) -> tuple[dict, dict, dict]:
+    started, told, left_out = {}, {}, {}
+    makers = {f"sluice {each}": (Sluice, (each,)) for each in SLUICE} | {
+        f"{peer[0]} {peer[1]}": (Library, peer) for peer in PEERS}
+    for name, (kind, arguments) in makers.items():
+        if options.only and not any(each in name for each in options.only):
+            continue
+        try:
+            contender = kind(options, *arguments, scratch, stack)
+        except (servers.NotStarted, OSError) as error:
+            left_out[name] = str(error)[:200]
+            print(name, "is left out:", error, flush=True)
+            continue
+        token, logprob = contender.first()
+        told[name] = {"token": token, "logprob": logprob}
+        contender.suspend()
+        started[name] = contender
+        print(name, told[name], flush=True)
+    return started, told, left_out
+
+
+def measure(options) -> dict:
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        started, told, left_out = start_all(options, pathlib.Path(folder), stack)
+        rates: dict[str, dict[str, list[float]]] = {work: {} for work in WORK}
+        for turn, order in enumerate(interleaved(list(started), options.rounds)):
+            for work, (_, asked) in WORK.items():
+                for name in order:
+                    contender = started[name]
+                    if asked["work"] == "decode" and not contender.decodes:
+                        continue
+                    contender.resume()
+                    rate = contender.rate(asked, options.seconds, turn + 1)
+                    contender.suspend()
+                    rates[work].setdefault(name, []).append(rate)
+            print(f"round {turn + 1} of {options.rounds}", flush=True)
+        for contender in started.values():
+            contender.resume()
+    processor = next(line.split(":")[1].strip() for line in
+                     pathlib.Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line)
+    return {"benchmark": "decoders", "date": f"{datetime.date.today()}", "processor": processor,
+            "rounds": options.rounds, "seconds": options.seconds, "rates": rates, "told": told,
+            "left_out": left_out}
+
+
+def table(made: dict) -> str:
+    lines = [
+        "# Decoding and scoring at the precisions that are used", "",
+        f"{made['date']}, {made['processor']}, one processor each; a Llama of 12 layers, d 768,",
+        f"vocabulary {VOCABULARY}, random weights. {made['rounds']} interleaved rounds of",
+        f"{made['seconds']:g} s: medians (least to largest), and Sluice's rate over it, the median",
+        "of the rounds' ratios. Sluice serves through gRPC; the libraries run in process.",
+        f"Decoding: prompts of {PROMPT} tokens, {NEW} generated.", "",
+    ]
+    for work, rates in made["rates"].items():
+        ours = [name for name in rates if name.startswith("sluice")]
+        lines += [f"## {WORK[work][0][0].upper()}{WORK[work][0][1:]}", "",
+                  "| contender | rate | " + " | ".join(f"{each} over it" for each in ours) + " |",
+                  "|---|---|" + "---|" * len(ours)]
+        for name, of in rates.items():
+            over = [statistics.median(a / b for a, b in zip(rates[each], of, strict=True))
+                    for each in ours]
+            lines.append(f"| {name} | {statistics.median(of):.0f} ({min(of):.0f} to {max(of):.0f})"
+                         f" | {' | '.join(f'{each:.2f}' for each in over)} |")
+        lines.append("")
+    first = ", ".join(f"{name} {told['token']} ({told['logprob']:.3f})"
+                      for name, told in made["told"].items())
+    lines += [f"The token that each puts behind a fixed prompt, and its log-probability: {first}."]
+    lines += [f"\n{name} is left out: {why}" for name, why in made["left_out"].items()]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    path = pathlib.Path
+    parser.add_argument("--python", type=path, required=True, help="with onnxruntime")
+    parser.add_argument("--llama-python", type=path, help="with llama-cpp-python")
+    parser.add_argument("--build", type=path, default=ROOT / "build" / "release")
+    parser.add_argument("--checkpoint", type=path, default=ROOT / "build" / "peers" / "decoder")
+    parser.add_argument("--only", nargs="+", help="contenders whose names hold one of these")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3, help="of each work in a round")
+    parser.add_argument("--out", type=path)
+    parser.add_argument("--table", type=path)
+    options = parser.parse_args()
+    options.processors = sorted(os.sched_getaffinity(0))
+    options.checkpoint = options.checkpoint.resolve()
+    if not (options.checkpoint / "recipe.json").exists():
+        code = (f"import sys, pathlib; sys.path.append({str(HERE)!r})\nimport checkpoint\n"
+                f"checkpoint.write(pathlib.Path(sys.argv[1]), {SHAPE}, 1)")
+        subprocess.run([options.python, "-c", code, options.checkpoint], check=True)
+    made = measure(options)
+    if options.out:
+        options.out.write_text(json.dumps(made, indent=1) + "\n")
+    text = table(made)
+    if options.table:
+        options.table.write_text(text)
+    print(text, end="")
+
+
+if __name__ == "__main__":
+    main()

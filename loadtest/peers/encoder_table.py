@@ -1,0 +1,72 @@
+"""Prints the comparison of encoders as Markdown."""
+
+import statistics
+
+from encoder_traffic import TRAFFIC
+
+SIZES = {"minilm": "MiniLM's size", "bert_base": "BERT-base's size"}
+
+
+def median(rounds: list[dict], key: str) -> float:
+    return statistics.median(each[key] for each in rounds)
+
+
+def closed_lines(made: dict) -> list[str]:
+    rounds = {name: [each["closed"] for each in of] for name, of in made["rounds"].items()}
+    ours = [name for name in rounds if name.startswith("sluice")]
+    lines = [
+        "| contender | batch | texts/s | CPU s per 1,000 | tokens / computed | cosine | "
+        + " | ".join(f"{each} over it" for each in ours) + " |",
+        "|---|---|---|---|---|---|" + "---|" * len(ours),
+    ]
+    for name, of in rounds.items():
+        rates = [each["per_s"] for each in of]
+        over = [statistics.median(a["per_s"] / rate
+                                  for a, rate in zip(rounds[each], rates, strict=True))
+                for each in ours]
+        told = made["told"][name]
+        lines.append(
+            f"| {name} | {told['batch'] or ''} | {statistics.median(rates):.0f} "
+            f"({min(rates):.0f} to {max(rates):.0f}) | {median(of, 'cpu_s_per_1000'):.2f} | "
+            f"{median(of, 'executed_efficiency'):.2f} | {told['cosine']:.5f} | "
+            + " | ".join(f"{each:.2f}" for each in over) + " |")
+    return lines
+
+
+def open_lines(made: dict) -> list[str]:
+    lines = []
+    for place, rate in enumerate(made["rates"]):
+        lines += [
+            "", f"## Open loop, {rate:.0f} texts/s, objective {made['objective_ms']:g} ms", "",
+            "| contender | goodput/s | within | p50 ms | p99 ms | CPU s per 1,000 | "
+            "tokens / computed |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for name, rounds in made["rounds"].items():
+            of = [each["open"][place] for each in rounds]
+            lines.append(
+                f"| {name} | {median(of, 'goodput_per_s'):.0f} | {100 * median(of, 'within'):.1f} "
+                f"% | {median(of, 'p50_ms'):.1f} | {median(of, 'p99_ms'):.1f} | "
+                f"{median(of, 'cpu_s_per_1000'):.2f} | {median(of, 'executed_efficiency'):.2f} |")
+    return lines
+
+
+def text_of(made: dict) -> str:
+    count = max(map(len, made["rounds"].values()), default=0)
+    lines = [
+        f"# Encoders of {SIZES[made['size']]}: {TRAFFIC[made['traffic']].title}",
+        "",
+        f"{made['date']}, {made['processor']}, one processor each. {count} interleaved rounds of",
+        f"{made['seconds']:g} s: medians (least to largest), and Sluice's rate over it, the median",
+        "of the rounds' ratios. Sluice serves through gRPC; the libraries run in process, in",
+        "batches of similar texts of the given size (`tei`: onnxruntime in batches by TEI's rule).",
+        "Tokens / computed: the share of the computed tokens that is no padding. Cosine: of one",
+        "text's answer to Sluice's in f32.",
+        "",
+        "## Closed loop",
+        "",
+        *closed_lines(made),
+        *open_lines(made),
+    ]
+    lines += [f"\n{name} is left out: {why}" for name, why in made["left_out"].items()]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,57 @@
+"""The lengths of texts that encoders are asked for, and what is counted of them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+def drawn(median: float, sigma: float, cap: int) -> Callable[[int, int], np.ndarray]:
+    """Returns a function from count and seed to log-normal lengths of at most `cap`."""
+    def lengths(count: int, seed: int) -> np.ndarray:
+        made = np.random.default_rng(seed).lognormal(np.log(median), sigma, count)
+        return np.clip(np.round(made), 1, cap).astype(np.int64)
+
+    return lengths
+
+
+@dataclass(frozen=True)
+class Traffic:
+    name: str
+    title: str
+    median: int
+    sigma: float
+    cap: int
+
+    @property
+    def lengths(self) -> Callable[[int, int], np.ndarray]:
+        return drawn(self.median, self.sigma, self.cap)
+
+    @property
+    def spec(self) -> str:
+        """The same for --lengths of sluice-load."""
+        return f"lognormal:{self.median}:{self.sigma}"
+
+
+# Queries and short texts; and pairs of a query and a passage, as a reranker gets them.
+TRAFFIC = {each.name: each for each in (
+    Traffic("embedding", "embeddings of texts around 24 tokens", 24, 0.8, 256),
+    Traffic("rerank", "pairs of query and passage around 140 tokens", 140, 0.5, 512),
+)}
+
+
+def prefix(lengths: Sequence[int], most_tokens: int) -> int:
+    """Returns the rows of the longest prefix whose rectangle, rows times the longest, has at most
+    `most_tokens`; at least one.
+    """
+    longest = 0
+    for rows, length in enumerate(lengths, 1):
+        longest = max(longest, length)
+        if rows > 1 and rows * longest > most_tokens:
+            return rows - 1
+    return len(lengths)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")

@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+"""Checks what sluice-simulate and sluice-size predict against a daemon that serves the same
+arrivals.
+
+    build/venv/bin/python loadtest/predictions.py --trace azure2023_conv.csv \\
+      --out predictions.json --table predictions.md
+
+Prompts and arrivals of a trace, shrunk, are sent to one sluiced, at several shares of its capacity;
+a daemon of its own, with a journal, serves each load. sluice-simulate replays the journal (the same
+decisions?) and runs its arrivals on virtual time, with the costs that an earlier daemon had learned
+(its ladder file), and with those that the run itself taught. sluice-size says from the journal of
+one load what growth of it a replica bears; a daemon with its advice then serves just less and
+clearly more than that. The daemon has all processors but the last, the client has that.
+"""
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "loadtest" / "peers"))
+import checkpoint  # noqa: E402
+import servers  # noqa: E402
+import workloads  # noqa: E402
+
+MODEL = "llama"
+SHAPE = checkpoint.Shape(layers=4, hidden=256, intermediate=704, heads=4)
+FIGURES = ("sequences/s", "mean ms", "p50 ms", "p99 ms", "steps", "busy share")
+# Shares of the growth that sluice-size says a replica bears: one that must be borne, one that
+# must not.
+BELOW, ABOVE = 0.9, 1.2
+
+
+class Run:
+    """Runs daemons and loads in one folder."""
+
+    def __init__(self, options: argparse.Namespace, scratch: pathlib.Path):
+        self._options, self._scratch = options, scratch
+        self._trace = scratch / "trace.csv"
+        workloads.write_trace(options.trace, self._trace, rows=options.rows)
+        self._count = 0
+
+    @contextlib.contextmanager
+    def daemon(self, *flags: str):
+        options = self._options
+        self._count += 1
+        processors = options.processors[:-1] or options.processors
+        address = servers.free_address()
+        server = servers.Server(
+            [str(options.build / "server" / "sluiced"), "--model", f"{MODEL}={options.checkpoint}",
+             "--server.grpc.address", address, "--server.metrics.address", servers.free_address(),
+             "--server.admin.address=", f"--cpu.threads={len(processors)}",
+             "--engine.kv.prefix-reuse=false", "--engine.batch.max-batch-tokens=1024", *flags],
+            address, processors, len(processors), self._scratch / f"{self._count}.log", MODEL)
+        try:
+            server.wait_ready(120)
+            yield address
+        finally:
+            server.stop()
+
+    def load(self, address: str, seconds: float, seed: int, *load: str,
+             objective_ms: float = 1000) -> dict:
+        options, out = self._options, self._scratch / "load.json"
+        command = [
+            "taskset", "-c", options.processors[-1],
+            options.build / "loadtest" / "load" / "sluice-load", "run", "--server", address,
+            "--model", MODEL, "--lengths", "trace", "--trace", self._trace, "--cap",
+            workloads.CAP + 64, "--max-tokens", 1, "--outputs", "output_ids", "--vocab",
+            SHAPE.vocab, "--seed", seed, "--warm-up", 0, "--duration", seconds, "--objective-ms",
+            objective_ms, "--min-duration", 1, "--quiet", "--out", out, *load]
+        ended = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+        if ended.returncode > 1:
+            sys.exit(f"predictions.py: sluice-load: {ended.stderr}")
+        return json.loads(out.read_text())["phases"][0]
+
+    def tool(self, name: str, *arguments) -> str:
+        folder = "size" if name == "sluice-size" else "simulate"
+        ended = subprocess.run([str(self._options.build / "loadtest" / folder / name),
+                                *map(str, arguments)], capture_output=True, text=True)
+        if ended.returncode:
+            sys.exit(f"predictions.py: {name}: {ended.stdout} {ended.stderr}")
+        return ended.stdout
+
+    def path(self, name: str) -> pathlib.Path:
+        return self._scratch / name
+
+    def predict(self, journal: pathlib.Path, *costs) -> dict:
+        out = self.path("prediction.json")
+        self.tool("sluice-simulate", "--journal", journal, "--predict", "--out", out, *costs)
+        return json.loads(out.read_text())
+
+
+def of_load(run: Run, share: float, capacity: float, costs: pathlib.Path, options, seed: int):
+    """Returns the figures of one load, and its journal."""
+    journal = run.path(f"{seed}-{share:g}.journal")
+    with run.daemon("--engine.history.journal", str(journal)) as address:
+        phase = run.load(address, options.seconds, seed, "--arrivals", "trace", "--rate",
+                         f"{share * capacity:.2f}")
+    replayed = run.tool("sluice-simulate", "--journal", journal).strip()
+    before, own = run.predict(journal, "--costs", costs), run.predict(journal)
+    return {"share": share, "replay": replayed, "measured": own["measured"],
+            "simulated": before["simulated"], "simulated_own_costs": own["simulated"],
+            "client": {"p50 ms": phase["latency_ms"]["p50"], "p99 ms": phase["latency_ms"]["p99"],
+                       "sequences/s": phase["answered_per_s"]}}, journal
+
+
+def of_size(run: Run, journal: pathlib.Path, rate: float, options, seed: int) -> dict:
+    """Runs what sluice-size says one replica bears, and more."""
+    out, advice = run.path("size.json"), run.path("advice.yaml")
+    text = run.tool("sluice-size", "--journal", journal, "--objective-ms", options.objective_ms,
+                    "--share", options.kept, "--max-replicas", 1, "--out", out)
+    advice.write_text(text[text.index("engine:"):])
+    bears = json.loads(out.read_text())["bears_growth"]
+    made = {"bears_growth": bears, "rate_per_s": rate, "loads": []}
+    for share in (BELOW, ABOVE):
+        with run.daemon("--config", str(advice)) as address:
+            phase = run.load(address, options.seconds, seed, "--arrivals", "trace", "--rate",
+                             f"{share * bears * rate:.2f}", objective_ms=options.objective_ms)
+        made["loads"].append({"share": share, "within": phase["within_objective"],
+                              "p99 ms": phase["latency_ms"]["p99"],
+                              "offered_per_s": phase["offered_per_s"]})
+    return made
+
+
+def measure(options: argparse.Namespace) -> dict:
+    rounds = []
+    for turn in range(options.rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            run = Run(options, pathlib.Path(folder))
+            costs = run.path("ladder.json")
+            with run.daemon("--engine.ladder.file", str(costs)) as address:
+                capacity = run.load(address, options.seconds / 2, 100 + turn, "--concurrency",
+                                    "32")["answered_per_s"]
+            loads, sized = [], None
+            for share in options.shares:
+                made, journal = of_load(run, share, capacity, costs, options, turn + 1)
+                loads.append(made)
+                print(f"{turn + 1}/{options.rounds} {share:g}: {made}", file=sys.stderr)
+                if share == options.size_from:
+                    sized = journal
+            size = of_size(run, sized, made_rate(loads, options), options, turn + 1)
+            print(f"{turn + 1}/{options.rounds} size: {size}", file=sys.stderr)
+        rounds.append({"capacity_per_s": capacity, "loads": loads, "size": size})
+    processor = next(line.split(":")[1].strip() for line in
+                     pathlib.Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line)
+    return {"benchmark": "predictions", "date": f"{datetime.date.today()}",
+            "processor": processor, "seconds": options.seconds,
+            "objective_ms": options.objective_ms, "kept": options.kept,
+            "size_from": options.size_from, "rounds": rounds}
+
+
+def made_rate(loads: list[dict], options: argparse.Namespace) -> float:
+    return next(each["measured"]["sequences/s"] for each in loads
+                if each["share"] == options.size_from)
+
+
+def ratio(loads: list[dict], simulated: str, figure: str) -> float:
+    return statistics.median(each[simulated][figure] / each["measured"][figure] for each in loads)
+
+
+def table(report: dict) -> str:
+    rounds = report["rounds"]
+    lines = [
+        "# Does the simulator tell the truth?",
+        "",
+        f"{report['date']}, {report['processor']}. A Llama of 4 layers, d 256, on one processor; "
+        "prompts and arrivals of a recorded trace, shrunk; the next token of each. Loads are "
+        f"shares of what a closed loop of 32 got; {report['seconds']:g} s each. Latency counts "
+        "from the queue to the end of the step; the client's, from when a call was due, is beside "
+        f"it. Medians of {len(rounds)} rounds. The last two groups of columns divide what the "
+        "simulator says of the same arrivals by what the daemon's journal measured: with the "
+        "costs of an earlier daemon's ladder file, and with those of the run itself.",
+        "",
+        "| load | sequences/s | p50 ms | p99 ms | client p50 ms | client p99 ms | "
+        + " | ".join(f"{each}, earlier costs" for each in FIGURES) + " | "
+        + " | ".join(f"{each}, own costs" for each in FIGURES) + " |",
+        "|---" * (6 + 2 * len(FIGURES)) + "|",
+    ]
+    decisions = 0
+    for place, first in enumerate(rounds[0]["loads"]):
+        loads = [each["loads"][place] for each in rounds]
+        decisions += sum(int(re.search(r"identical: (\d+)", each["replay"])[1]) for each in loads)
+        cells = [f"{first['share']:g}"]
+        cells += [f"{statistics.median(each['measured'][key] for each in loads):.1f}"
+                  for key in ("sequences/s", "p50 ms", "p99 ms")]
+        cells += [f"{statistics.median(each['client'][key] for each in loads):.1f}"
+                  for key in ("p50 ms", "p99 ms")]
+        cells += [f"{ratio(loads, kind, figure):.2f}"
+                  for kind in ("simulated", "simulated_own_costs") for figure in FIGURES]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += [
+        "",
+        f"The replay of the journals made the same {decisions} decisions.",
+        "",
+        "## sluice-size's advice",
+        "",
+        f"From the journal of the load {report['size_from']:g}: the growth that one replica bears "
+        f"with {100 * report['kept']:g} % of the sequences within {report['objective_ms']:g} ms. A "
+        f"daemon with the advised options then served {BELOW:g} and {ABOVE:g} times that.",
+        "",
+        "| round | bears, growth | " + " | ".join(
+            f"within the objective at {share:g} of it | p99 ms" for share in (BELOW, ABOVE)) + " |",
+        "|---|---|---|---|---|---|",
+    ]
+    for turn, each in enumerate(rounds):
+        cells = [f"{turn + 1}", f"{each['size']['bears_growth']:.2f}"]
+        for load in each["size"]["loads"]:
+            cells += [f"{100 * load['within']:.1f} %", f"{load['p99 ms']:.0f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    path = pathlib.Path
+    parser.add_argument("--trace", type=path, required=True,
+                        help="CSV with arrival_s, input_tokens, output_tokens")
+    parser.add_argument("--build", type=path, default=ROOT / "build" / "release")
+    parser.add_argument("--checkpoint", type=path,
+                        default=ROOT / "build" / "peers" / "predictions",
+                        help="folder for the random Llama")
+    parser.add_argument("--shares", type=float, nargs="+", default=[0.3, 0.5, 0.7, 0.85])
+    parser.add_argument("--size-from", type=float, default=0.5, help="one of the shares")
+    parser.add_argument("--objective-ms", type=float, default=100, help="for sluice-size")
+    parser.add_argument("--kept", type=float, default=0.95, help="share within the objective")
+    parser.add_argument("--rows", type=int, default=4096, help="of the trace, used repeatedly")
+    parser.add_argument("--seconds", type=float, default=15, help="of each load")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=path, help="write the JSON report to this file")
+    parser.add_argument("--table", type=path, help="write the figures as Markdown to this file")
+    options = parser.parse_args()
+    options.processors = sorted(os.sched_getaffinity(0))
+    checkpoint.write(options.checkpoint, SHAPE, seed=1)
+    report = measure(options)
+    if options.out:
+        options.out.write_text(json.dumps(report, indent=1) + "\n")
+    text = table(report)
+    if options.table:
+        options.table.write_text(text)
+    print(text, end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+"""Measures how long calls are late or fail after an overload, a killed replica, and a reload.
+
+    build/venv/bin/python loadtest/recovery.py --out recovery.json --table recovery.md
+
+A steady open loop of calls runs from before the event until after it. A call is late if it takes
+longer than LATE times the 99th percentile before the event. The recovery is the time from the end
+of the event until the last late or failed call was sent; 0 if none was sent after it. The events:
+ten seconds at ten times the capacity, with deadlines, without, and with a bound of the wait; one of
+two replicas behind Envoy that is killed; a reload that replaces the model's version. Needs
+tritonclient, grpcio and Envoy (build/venv has them).
+"""
+
+import argparse
+import asyncio
+import contextlib
+import dataclasses
+import datetime
+import json
+import multiprocessing
+import pathlib
+import signal
+import statistics
+import sys
+import tempfile
+import time
+
+import grpc
+import numpy as np
+from tritonclient.grpc import service_pb2
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "deploy"))  # before the package that Envoy's wheel has
+from envoy import Envoy  # noqa: E402
+from lateness import LATE, Call, figures  # noqa: E402
+from processes import DEMO, Daemon, wait_until  # noqa: E402
+
+METHOD = "/inference.GRPCInferenceService/ModelInfer"
+BEFORE_S, AFTER_S = 3.0, 6.0
+CALIBRATION_S = 3.0
+NO_DEADLINE_S = 600.0  # is as good as none
+
+
+@dataclasses.dataclass(frozen=True)
+class Traffic:
+    prompt: int
+    tokens: int
+
+    def message(self, random: np.random.Generator) -> bytes:
+        length = int(random.integers(self.prompt // 2, self.prompt + 1))
+        ids = random.integers(0, 256, length).astype("<i4")
+        made = service_pb2.ModelInferRequest(model_name="demo",
+                                             raw_input_contents=[ids.tobytes()])
+        made.inputs.add(name="input_ids", datatype="INT32", shape=[1, length])
+        made.parameters["max_tokens"].int64_param = self.tokens
+        made.parameters["ignore_eos"].bool_param = True
+        return made.SerializeToString()
+
+
+class Caller:
+    """Sends calls on one channel and records them."""
+
+    def __init__(self, channel: grpc.aio.Channel, traffic: Traffic, seed: int):
+        self._infer = channel.unary_unary(METHOD)
+        self._traffic, self._random = traffic, np.random.default_rng(seed)
+        self.calls: list[Call] = []
+
+    async def call(self, timeout_s: float) -> None:
+        due = time.monotonic()
+        try:
+            await self._infer(self._traffic.message(self._random), timeout=timeout_s)
+            status = "OK"
+        except grpc.aio.AioRpcError as error:
+            status = error.code().name
+        self.calls.append(Call(due, time.monotonic() - due, status))
+
+    async def open_loop(self, rate: float, seconds: float, timeout_s: float) -> None:
+        """Sends at constant intervals, so that what is late is not what came in a burst."""
+        begun, tasks, count = time.monotonic(), set(), 0
+        while (due := count / rate) < seconds:
+            await asyncio.sleep(max(0.0, begun + due - time.monotonic()))
+            tasks.add(asyncio.create_task(self.call(timeout_s)))
+            count += 1
+        await asyncio.gather(*tasks)
+
+    async def closed_loop(self, callers: int, seconds: float) -> float:
+        """Returns the calls that were answered per second."""
+        end = time.monotonic() + seconds
+
+        async def one() -> None:
+            while time.monotonic() < end:
+                await self.call(60)
+
+        await asyncio.gather(*(one() for _ in range(callers)))
+        return sum(call.status == "OK" for call in self.calls) / seconds
+
+
+def in_channel(address: str, traffic: Traffic, seed: int, work) -> Caller:
+    """Runs `work(caller)` on a new channel and returns the caller."""
+    async def run() -> Caller:
+        async with grpc.aio.insecure_channel(address) as channel:
+            caller = Caller(channel, traffic, seed)
+            await work(caller)
+            return caller
+
+    return asyncio.run(run())
+
+
+def _send(pipe, address, traffic, seed, rate, seconds, timeout_s) -> None:
+    caller = in_channel(address, traffic, seed,
+                        lambda made: made.open_loop(rate, seconds, timeout_s))
+    pipe.send(caller.calls)
+
+
+class Sender:
+    """An open loop in a process of its own, so that it shares no event loop with another."""
+
+    def __init__(self, *arguments):
+        self._pipe, theirs = multiprocessing.Pipe()
+        self._process = multiprocessing.Process(target=_send, args=(theirs, *arguments))
+        self._process.start()
+
+    def calls(self) -> list[Call]:
+        made = self._pipe.recv()
+        self._process.join()
+        return made
+
+
+class Measurement:
+    def __init__(self, options, folder: pathlib.Path):
+        self._options, self._folder = options, folder
+        self._traffic = Traffic(options.prompt, options.tokens)
+
+    def _capacity(self, address: str) -> float:
+        found = []
+
+        async def work(caller: Caller) -> None:
+            found.append(await caller.closed_loop(self._options.concurrency, CALIBRATION_S))
+
+        in_channel(address, self._traffic, 1, work)
+        return found[0]
+
+    def _steady(self, address: str, rate: float, seconds: float, seed: int) -> Sender:
+        return Sender(address, self._traffic, seed, rate, seconds, 60)
+
+    def overload(self, deadline_s: float, seed: int, *flags: str) -> dict:
+        options = self._options
+        with Daemon(self._folder, "--engine.kv.prefix-reuse=false", *flags) as daemon:
+            self._capacity(daemon.grpc)  # the daemon learns the costs
+            capacity = self._capacity(daemon.grpc)
+            steady = self._steady(daemon.grpc, options.share * capacity,
+                                  BEFORE_S + options.seconds + options.after, seed)
+            time.sleep(BEFORE_S)
+            flood = Sender(daemon.grpc, self._traffic, seed + 1, options.times * capacity,
+                           options.seconds, deadline_s).calls()
+            calls = steady.calls()
+        sent = [call.sent_s for call in flood]
+        answered = sum(call.status == "OK" for call in flood)
+        return figures(calls, min(sent), max(sent)) | {
+            "capacity_per_s": capacity, "flood_per_s": len(sent) / (max(sent) - min(sent)),
+            "flood_answered_per_s": answered / (max(sent) - min(sent))}
+
+    def killed(self, seed: int) -> dict:
+        with contextlib.ExitStack() as stack:
+            replicas = [stack.enter_context(Daemon(self._folder)) for _ in range(2)]
+            envoy = stack.enter_context(Envoy(self._folder, [each.ports[0] for each in replicas]))
+            wait_until(lambda: envoy.healthy() == 2, "2 healthy replicas")
+            capacity = self._capacity(envoy.address)
+            steady = self._steady(envoy.address, self._options.share * capacity,
+                                  BEFORE_S + AFTER_S, seed)
+            time.sleep(BEFORE_S)
+            at = time.monotonic()
+            replicas[0].kill()
+            return figures(steady.calls(), at, at) | {"capacity_per_s": capacity}
+
+    def reload(self, seed: int) -> dict:
+        config = self._folder / "config.yaml"
+
+        def write(version: int) -> None:
+            config.write_text(f"models:\n  - name: demo\n    path: {DEMO}\n"
+                              f"    version: {version}\n")
+
+        write(1)
+        with Daemon(self._folder, "--config", config, model=None) as daemon:
+            capacity = self._capacity(daemon.grpc)
+            steady = self._steady(daemon.grpc, self._options.share * capacity,
+                                  BEFORE_S + 2 * AFTER_S, seed)
+            time.sleep(BEFORE_S)
+            write(2)
+            at = time.monotonic()
+            daemon.process.send_signal(signal.SIGHUP)
+            wait_until(lambda: daemon.metric("sluice_config_reloads_total", result="ok") > 0,
+                       "the reload")
+            return figures(steady.calls(), at, time.monotonic()) | {"capacity_per_s": capacity}
+
+
+def measure(options) -> dict:
+    events = {
+        f"overload, deadlines of {options.deadline_s:g} s":
+            lambda run, seed: run.overload(options.deadline_s, seed),
+        "overload, no deadlines": lambda run, seed: run.overload(NO_DEADLINE_S, seed),
+        f"overload, no deadlines, max_wait_us {options.max_wait}":
+            lambda run, seed: run.overload(NO_DEADLINE_S, seed,
+                                           f"--engine.queue.max-wait-us={options.max_wait}"),
+        "a replica of two killed": lambda run, seed: run.killed(seed),
+        "a reload": lambda run, seed: run.reload(seed),
+    }
+    rounds: dict[str, list[dict]] = {name: [] for name in events}
+    for turn in range(options.rounds):
+        for name, event in events.items():
+            if options.events and not any(each in name for each in options.events):
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                rounds[name].append(event(Measurement(options, pathlib.Path(folder)), 10 * turn))
+            print(f"{turn + 1}/{options.rounds} {name}: {rounds[name][-1]}", file=sys.stderr)
+    processor = next(line.split(":")[1].strip() for line in
+                     pathlib.Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line)
+    return {"benchmark": "recovery", "date": f"{datetime.date.today()}", "processor": processor,
+            "options": {key: value for key, value in vars(options).items()
+                        if key not in ("out", "table")}, "rounds": rounds}
+
+
+def table(report: dict) -> str:
+    options = report["options"]
+    lines = [
+        "# Recovery",
+        "",
+        f"{report['date']}, {report['processor']}. The demo model, prompts of "
+        f"{options['prompt'] // 2} to {options['prompt']} tokens, {options['tokens']} generated. "
+        f"A steady open loop at {options['share']:g} of the capacity; the overload is "
+        f"{options['seconds']} s at {options['times']:g} times the capacity beside it. A call is "
+        f"late above {LATE:g} times the 99th percentile before the event. Recovery is the time "
+        "from the event's end until the last late or failed call was sent. Clients, Envoy and "
+        f"daemons share the processors. Medians of {options['rounds']} rounds (all of them).",
+        "",
+        "| event | recovery ms | in mean latencies | mean latency before, ms | p99 before, ms | "
+        "worst after, ms | steady calls refused or failed |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, rounds in report["rounds"].items():
+        if not rounds:
+            continue
+
+        def median(key, rounds=rounds):
+            return statistics.median(each[key] for each in rounds)
+
+        each_of = ", ".join(f"{each['recovery_ms']:.0f}" for each in rounds)
+        share = statistics.median(each["recovery_ms"] / each["service_ms"] for each in rounds)
+        failed = sum(sum(each["failed"].values()) for each in rounds)
+        lines.append(f"| {name} | {median('recovery_ms'):.0f} ({each_of}) | {share:.1f} | "
+                     f"{median('service_ms'):.1f} | {median('p99_before_ms'):.1f} | "
+                     f"{median('worst_after_ms'):.1f} | {failed} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", nargs="+", help="only those whose names hold one of these")
+    parser.add_argument("--prompt", type=int, default=64, help="longest prompt, tokens")
+    parser.add_argument("--tokens", type=int, default=128, help="tokens of an answer")
+    parser.add_argument("--concurrency", type=int, default=48, help="of the closed loop")
+    parser.add_argument("--times", type=float, default=10, help="overload over capacity")
+    parser.add_argument("--share", type=float, default=0.2, help="steady load over capacity")
+    parser.add_argument("--seconds", type=float, default=10, help="length of the overload")
+    parser.add_argument("--after", type=float, default=8, help="seconds after the overload")
+    parser.add_argument("--deadline-s", type=float, default=2, help="of the overload's calls")
+    parser.add_argument("--max-wait", default="100ms", help="engine.queue.max_wait_us of one event")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=pathlib.Path, help="write the JSON report to this file")
+    parser.add_argument("--table", type=pathlib.Path, help="write the figures as Markdown to it")
+    options = parser.parse_args()
+    report = measure(options)
+    if options.out:
+        options.out.write_text(json.dumps(report, indent=1) + "\n")
+    text = table(report)
+    if options.table:
+        options.table.write_text(text)
+    print(text, end="")
+
+
+if __name__ == "__main__":
+    main()

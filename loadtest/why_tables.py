@@ -1,0 +1,202 @@
+"""Makes the tables of docs/why.md from the results of the measurements that it names."""
+
+import statistics
+from collections.abc import Callable
+
+# Sluice's precisions, and those of others that serve the same purpose.
+EQUALS = {"f32": ("f32",), "bf16": ("bf16",), "int8": ("int8", "q8_0"), "int4": ("q4_0",)}
+NEAR = 0.05  # the promised nearness of the simulator to the daemon
+
+Rates = dict[str, list[float]]  # of each contender, round by round
+
+
+def median_of(rounds: list[dict], *path: str | int) -> float:
+    values = []
+    for each in rounds:
+        value = each
+        for key in path:
+            value = value[key]
+        values.append(value)
+    return statistics.median(values)
+
+
+def grid(heads: list[str], rows: list[list[str]]) -> list[str]:
+    return [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|",
+            *(f"| {' | '.join(row)} |" for row in rows)]
+
+
+def over(rates: Rates, ours: str, theirs: str) -> float:
+    """Returns the median of the rounds' ratios."""
+    return statistics.median(a / b for a, b in zip(rates[ours], rates[theirs], strict=True))
+
+
+def pairs(rates: Rates) -> list[tuple[str, str, float]]:
+    """Returns Sluice's contenders, those of others at the same precision, and the ratio of their
+    rates.
+    """
+    found = []
+    for ours in (name for name in rates if name.startswith("sluice")):
+        for theirs in rates:
+            if not theirs.startswith("sluice") and theirs.split()[1] in EQUALS[ours.split()[1]]:
+                found.append((ours, theirs, over(rates, ours, theirs)))
+    return found
+
+
+def equal_of(name: str, rates: Rates) -> str:
+    """Returns Sluice's rate over that of `name`, at its own precision."""
+    found = [ratio for _, theirs, ratio in pairs(rates) if theirs == name]
+    return f"{found[0]:.2f}" if found else ""
+
+
+def invariance(report: dict) -> list[str]:
+    tasks = report["tasks"]
+    columns = [("embedding", "changed", "embeddings that changed"),
+               ("embedding", "reordered", "top 10 that changed"),
+               ("classification", "changed", "classes: scores that changed"),
+               ("classification", "flips", "labels that flipped"),
+               ("score", "changed", "log-probabilities that changed"),
+               ("score", "flips", "next tokens that flipped"),
+               ("text", "changed", "texts that changed"),
+               ("text", "most_patterns", "most texts of a request")]
+    names = dict.fromkeys(name for task in tasks.values() for name in task["rows"])
+    rows = [[name, *(str(tasks[task]["rows"][name][key])
+                     if name in tasks.get(task, {"rows": {}})["rows"] else ""
+                     for task, key, _ in columns)] for name in names]
+    return [f"Of {report['count']} requests each, in {report['companies']} companies:", "",
+            *grid(["", *(head for _, _, head in columns)], rows)]
+
+
+def price(report: dict) -> list[str]:
+    rows = []
+    for title, peer, found in (
+            ("products in f32", "oneDNN", {name: each for name, each in report["products"].items()
+                                           if name.endswith("f32")}),
+            ("products in bf16", "oneDNN", {name: each for name, each in
+                                            report["products"].items() if name.endswith("bf16")}),
+            ("causal attention in f32", "PyTorch", report["attention"])):
+        if not found:
+            continue
+        medians = {name: statistics.median(each) for name, each in found.items()}
+        worst = max(medians, key=medians.get)
+        rows.append([title, peer, f"{statistics.median(medians.values()):.2f}",
+                     f"{min(medians.values()):.2f}", f"{medians[worst]:.2f} ({worst})"])
+    return ["Our time over the free order's; below 1 the fixed order is the quicker one:", "",
+            *grid(["", "free order", "median of the shapes", "best", "worst"], rows)]
+
+
+def closed_of(report: dict) -> Rates:
+    return {name: [each["closed"]["per_s"] for each in rounds]
+            for name, rounds in report["rounds"].items()}
+
+
+def encoders(report: dict) -> list[str]:
+    rates, rows = closed_of(report), []
+    for name, rounds in report["rounds"].items():
+        row = [name, f"{statistics.median(rates[name]):.0f}", equal_of(name, rates),
+               f"{median_of(rounds, 'closed', 'cpu_s_per_1000'):.2f}",
+               f"{median_of(rounds, 'closed', 'executed_efficiency'):.2f}"]
+        if report["rates"]:
+            row += [f"{median_of(rounds, 'open', -1, 'goodput_per_s'):.0f}",
+                    f"{median_of(rounds, 'open', -1, 'p99_ms'):.0f}"]
+        rows.append(row)
+    heads = ["", "texts/s", "Sluice over it, same precision", "CPU s per 1,000",
+             "tokens / computed"]
+    if report["rates"]:
+        heads += [f"goodput/s at {report['rates'][-1]:.0f}/s", "p99 ms there"]
+    return grid(heads, rows)
+
+
+def decoders(report: dict) -> list[str]:
+    names = dict.fromkeys(name for rates in report["rates"].values() for name in rates)
+    rows = []
+    for name in names:
+        row = [name]
+        for rates in report["rates"].values():
+            row += ([f"{statistics.median(rates[name]):.0f}", equal_of(name, rates)]
+                    if name in rates else ["", ""])
+        rows.append(row)
+    heads = [""]
+    for work in report["rates"]:
+        heads += [f"{work}: tokens/s", "Sluice over it"]
+    return grid(heads, rows)
+
+
+def simulated(report: dict, place: int, kind: str, figure: str) -> float:
+    return statistics.median(
+        each["loads"][place][kind][figure] / each["loads"][place]["measured"][figure]
+        for each in report["rounds"])
+
+
+def predictions(report: dict) -> list[str]:
+    figures, rows = ("sequences/s", "p50 ms", "p99 ms"), []
+    for place, load in enumerate(report["rounds"][0]["loads"]):
+        row = [f"{load['share']:g}"]
+        row += [f"{median_of(report['rounds'], 'loads', place, 'measured', figure):.1f}"
+                for figure in figures]
+        row += [f"{simulated(report, place, kind, figure):.3f}"
+                for kind in ("simulated_own_costs", "simulated") for figure in figures]
+        rows.append(row)
+    lines = grid(["load", *(f"daemon, {each}" for each in figures),
+                  *(f"simulated / it, {each}" for each in figures),
+                  *(f"with earlier costs, {each}" for each in figures)], rows)
+    size = [each["size"] for each in report["rounds"]]
+    below, above = (median_of(size, "loads", place, "within") for place in (0, 1))
+    shares = [each["share"] for each in size[0]["loads"]]
+    bears = median_of(size, "bears_growth")
+    return [*lines, "", f"sluice-size said that one replica bears {bears:.2f} times the load "
+            f"{report['size_from']:g}, with {100 * report['kept']:g} % within "
+            f"{report['objective_ms']:g} ms. At {shares[0]:g} of that the daemon kept it for "
+            f"{100 * below:.1f} %, at {shares[1]:g} of it for {100 * above:.1f} %."]
+
+
+def in_latencies(rounds: list[dict]) -> float:
+    """Returns the recovery in mean latencies of the steady load."""
+    return statistics.median(each["recovery_ms"] / each["service_ms"] for each in rounds)
+
+
+def recovery(report: dict) -> list[str]:
+    rows = [[name, f"{median_of(rounds, 'recovery_ms'):.0f}", f"{in_latencies(rounds):.1f}",
+             f"{median_of(rounds, 'service_ms'):.0f}", f"{median_of(rounds, 'p99_before_ms'):.0f}",
+             str(sum(sum(each["failed"].values()) for each in rounds))]
+            for name, rounds in report["rounds"].items() if rounds]
+    return grid(["event", "recovery ms", "in mean latencies", "mean latency before, ms",
+                 "p99 before, ms", "steady calls refused or failed"], rows)
+
+
+def behind(reports: dict[str, dict]) -> list[str]:
+    """Returns what the reports show Sluice to be worse at."""
+    found = []
+    for name in ("encoders_minilm", "encoders_bert_base"):
+        if name in reports:
+            found += [f"{name.replace('_', ' ')}: {theirs} is {1 / ratio:.2f} times as fast as "
+                      f"{ours}" for ours, theirs, ratio in pairs(closed_of(reports[name]))
+                      if ratio < 1]
+    for work, rates in reports.get("decoders", {"rates": {}})["rates"].items():
+        found += [f"{work}: {theirs} is {1 / ratio:.2f} times as fast as {ours}"
+                  for ours, theirs, ratio in pairs(rates) if ratio < 1]
+    if "invariance_price" in reports:
+        dear = [name for kind in ("products", "attention")
+                for name, each in reports["invariance_price"][kind].items()
+                if statistics.median(each) > 1.1]
+        if dear:
+            found.append(f"the fixed order costs over a tenth for: {'; '.join(dear)}")
+    if "predictions" in reports:
+        report = reports["predictions"]
+        for place, load in enumerate(report["rounds"][0]["loads"]):
+            off = [f"{figure} {100 * (ratio - 1):+.0f} %" for figure in
+                   ("sequences/s", "p50 ms", "p99 ms")
+                   if abs((ratio := simulated(report, place, "simulated_own_costs", figure)) - 1)
+                   > NEAR]
+            if off:
+                found.append(f"the simulator is off at load {load['share']:g}: {', '.join(off)}")
+    for event, rounds in reports.get("recovery", {"rounds": {}})["rounds"].items():
+        if rounds and (late := in_latencies(rounds)) > 2:
+            found.append(f"{event}: calls are late for {late:.1f} mean latencies; the aim is 2")
+    return [f"- {each}" for each in found] or ["Nowhere in these tables."]
+
+
+TABLES: dict[str, Callable[[dict], list[str]]] = {
+    "invariance": invariance, "invariance_price": price, "encoders_minilm": encoders,
+    "encoders_bert_base": encoders, "decoders": decoders, "predictions": predictions,
+    "recovery": recovery,
+}

@@ -1,0 +1,112 @@
+#include "loadtest/simulate/prediction.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <random>
+
+#include "engine/journal/journal.h"
+#include "engine/review/virtual_run.h"
+#include "tests/support/temporary_directory.h"
+
+namespace sluice::loadtest {
+namespace {
+
+constexpr double kBaseSeconds = 2e-3, kTokenSeconds = 20e-6;
+
+double Cost(const StepShape& step) { return kBaseSeconds + kTokenSeconds * step.bucket.tokens; }
+
+// Runs random arrivals on virtual time and leaves their journal at `path`.
+void RecordRun(uint64_t seed, const std::string& path) {
+  std::mt19937_64 random(seed);
+  std::exponential_distribution<double> gap(150);
+  std::vector<Arrival> arrivals;
+  double at = 5;
+  for (int i = 0; i < 500; ++i) {
+    at += gap(random);
+    arrivals.push_back({.at = MonoTime(nanoseconds(static_cast<int64_t>(at * 1e9))),
+                        .tokens = static_cast<int32_t>(1 + random() % 100),
+                        .steps = static_cast<int32_t>(1 + random() % 3)});
+  }
+  Model model;
+  model.name = "m";
+  const BackendInfo backend{};
+  BatchOptions batch;
+  batch.max_batch_tokens = 256;
+  const Journal::Start start{.model = &model,
+                             .backend = &backend,
+                             .half_life = std::chrono::minutes(5),
+                             .batch = batch,
+                             .costs = CostModel().state()};
+  auto journal = Journal::Open(path, start, [](std::string_view) {});
+  ASSERT_TRUE(journal.ok()) << journal.status();
+  const LadderLimits limits{
+      .max_tokens = 256, .max_sequences = batch.max_batch_sequences, .tile_tokens = 32};
+  auto ladder = BuildLadder({.strategy = StrategyKind::kGeometric}, limits);
+  ASSERT_TRUE(ladder.ok()) << ladder.status();
+  (*journal)->OnLadder(*ladder);
+  Scheduler scheduler(batch, start.half_life, std::make_shared<const Ladder>(*ladder), CostModel(),
+                      journal->get());
+  RunVirtually(arrivals, {.cost = Cost}, &scheduler);
+}
+
+class PredictionTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<RecordedRun> Record(uint64_t seed) {
+    const std::string path = directory_.File("journal");
+    RecordRun(seed, path);
+    return ReadJournalRun(path);
+  }
+
+  TemporaryDirectory directory_;
+};
+
+TEST_F(PredictionTest, OfAVirtualRunIsThatRun) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  const auto run = Record(seed);
+  ASSERT_TRUE(run.ok()) << run.status();
+  const StepCosts costs{.base_seconds = kBaseSeconds, .seconds_per_bucket_token = kTokenSeconds};
+  const auto prediction = Predict(*run, &costs);
+  ASSERT_TRUE(prediction.ok()) << prediction.status();
+  const auto& [measured, simulated] = *prediction;
+  EXPECT_EQ(measured.sequences, 500);
+  EXPECT_EQ(simulated.sequences, 500);
+  // The run knew no costs at its start and the prediction knows them, so that single decisions may
+  // differ.
+  EXPECT_NEAR(simulated.sequences_per_second, measured.sequences_per_second,
+              0.01 * measured.sequences_per_second);
+  EXPECT_NEAR(simulated.p50_seconds, measured.p50_seconds, 0.05 * measured.p50_seconds);
+  EXPECT_NEAR(simulated.busy_share, measured.busy_share, 0.05);
+}
+
+TEST_F(PredictionTest, FollowsTheCostsThatItIsGiven) {
+  const auto run = Record(1);
+  ASSERT_TRUE(run.ok()) << run.status();
+  const StepCosts slower{.base_seconds = 3 * kBaseSeconds,
+                         .seconds_per_bucket_token = 3 * kTokenSeconds};
+  const auto own = Predict(*run, nullptr), other = Predict(*run, &slower);
+  ASSERT_TRUE(own.ok() && other.ok());
+  EXPECT_GT(other->simulated.p50_seconds, 1.5 * own->simulated.p50_seconds);
+  EXPECT_EQ(other->measured.p50_seconds, own->measured.p50_seconds);
+}
+
+TEST_F(PredictionTest, SaysWhatIsMissing) {
+  auto run = Record(2);
+  ASSERT_TRUE(run.ok()) << run.status();
+  RecordedRun unended = *run;
+  std::ranges::fill(unended.ends, MonoTime::max());
+  EXPECT_THAT(std::string(Predict(unended, nullptr).status().message()),
+              testing::HasSubstr("ended"));
+  RecordedRun large = *run;
+  large.arrivals[3].tokens = 257;
+  EXPECT_THAT(std::string(Predict(large, nullptr).status().message()),
+              testing::HasSubstr("257 tokens; the ladder holds 256"));
+  run->ladder.reset();
+  EXPECT_THAT(std::string(Predict(*run, nullptr).status().message()),
+              testing::HasSubstr("no ladder"));
+}
+
+}  // namespace
+}  // namespace sluice::loadtest

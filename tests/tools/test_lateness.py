@@ -1,0 +1,51 @@
+"""Tests what the measurement of recoveries calls late."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "loadtest"))
+
+import lateness  # noqa: E402
+
+
+def calls(*late, failed=()):
+    """Returns calls of 0.1 s, one each 0.1 s from 0 on, of which those sent at `late` take 1 s."""
+    made = []
+    for number in range(100):
+        sent = number / 10
+        status = "UNAVAILABLE" if sent in failed else "OK"
+        made.append(lateness.Call(sent, 1.0 if sent in late else 0.1, status))
+    return made
+
+
+def test_recovery_lasts_until_the_last_late_call_was_sent():
+    made = lateness.figures(calls(4.5, 5.2, 5.7), 4.0, 5.0)
+    assert made["recovery_ms"] == pytest.approx(700)
+    assert (made["late_after"], made["failed"]) == (2, {})
+    assert made["service_ms"] == pytest.approx(100)
+    assert made["worst_after_ms"] == pytest.approx(1000)
+
+
+def test_what_is_late_during_the_event_is_no_recovery():
+    made = lateness.figures(calls(4.5), 4.0, 5.0)
+    assert (made["recovery_ms"], made["late_after"]) == (0, 0)
+
+
+def test_a_failed_call_counts_as_late():
+    made = lateness.figures(calls(failed=(6.0,)), 4.0, 5.0)
+    assert made["recovery_ms"] == pytest.approx(1000)
+    assert made["failed"] == {"UNAVAILABLE": 1}
+
+
+def test_a_late_call_before_the_event_sets_what_is_usual():
+    # A tenth of the calls before take 1 s, so that this is their 99th percentile.
+    usual = (0.5, 1.5, 2.5, 3.0)
+    assert lateness.figures(calls(*usual, 5.2), 4.0, 5.0)["recovery_ms"] == 0
+
+
+def test_an_event_that_outlasts_the_calls_is_an_error():
+    with pytest.raises(ValueError, match="after the event"):
+        lateness.figures(calls(), 4.0, 11.0)

@@ -1,0 +1,88 @@
+"""Tests how docs/why.md and its page of plots are made of results."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "loadtest"))
+
+import why_page  # noqa: E402
+import why_tables  # noqa: E402
+
+RATES = {"sluice int8": [10.0, 20.0, 30.0], "sluice int4": [5.0, 5.0, 5.0],
+         "a int8": [5.0, 40.0, 15.0], "b q8_0": [20.0, 40.0, 60.0], "c q4_0": [10.0, 1.0, 1.0],
+         "d f32": [1.0, 1.0, 1.0]}
+
+
+def test_a_precision_is_compared_with_its_equals_round_by_round():
+    assert why_tables.pairs(RATES) == [("sluice int8", "a int8", 2.0),
+                                       ("sluice int8", "b q8_0", 0.5),
+                                       ("sluice int4", "c q4_0", 5.0)]
+    assert why_tables.equal_of("b q8_0", RATES) == "0.50"
+    assert why_tables.equal_of("d f32", RATES) == "", "no f32 of ours was measured"
+
+
+def test_what_is_worse_is_told():
+    told = why_tables.behind({
+        "decoders": {"rates": {"decode 1": RATES}},
+        "invariance_price": {"products": {"dear": [1.5, 1.2, 1.3], "cheap": [1.5, 0.9, 1.0]},
+                             "attention": {}},
+        "recovery": {"rounds": {"fire": [{"recovery_ms": 30, "service_ms": 10}], "rain": []}}})
+    assert told == ["- decode 1: b q8_0 is 2.00 times as fast as sluice int8",
+                    "- the fixed order costs over a tenth for: dear",
+                    "- fire: calls are late for 3.0 mean latencies; the aim is 2"]
+    assert why_tables.behind({}) == ["Nowhere in these tables."]
+
+
+def test_a_simulator_that_is_off_is_told():
+    def load(simulated):
+        return {"share": 0.5, "measured": {"sequences/s": 10, "p50 ms": 10, "p99 ms": 10},
+                "simulated_own_costs": {"sequences/s": 10, "p50 ms": 10.4, "p99 ms": simulated}}
+
+    def told(simulated):
+        return why_tables.behind({"predictions": {"rounds": [{"loads": [load(simulated)]}]}})
+
+    assert told(10.4) == ["Nowhere in these tables."]
+    assert told(9) == ["- the simulator is off at load 0.5: p99 ms -10 %"]
+
+
+def test_only_parts_with_results_are_filled():
+    text = ("before\n<!-- made by loadtest/why_page.py: recovery -->\nold\n<!-- end -->\nbetween\n"
+            "<!-- made by loadtest/why_page.py: decoders -->\nkept\n<!-- end -->\nafter\n")
+    made = why_page.filled(text, {"recovery": {"rounds": {"fire": [{
+        "recovery_ms": 30, "service_ms": 10, "p99_before_ms": 12, "failed": {"OK": 2}}]}}})
+    assert "| fire | 30 | 3.0 | 10 | 12 | 2 |" in made
+    assert "old" not in made and "kept" in made
+    assert made.startswith("before\n") and made.endswith("after\n")
+    assert why_page.filled(made, {}) == made
+
+
+def test_a_report_becomes_html_without_markup_of_its_own():
+    made = why_page.from_markdown("# A <b>\n\n| x | y |\n|---|---|\n| 1 & 2 | <i> |\n\nText\nmore.")
+    assert "<h2>A &lt;b&gt;</h2>" in made and "<p>Text more.</p>" in made
+    assert "<td>1 &amp; 2</td><td>&lt;i&gt;</td>" in made and "<th>x</th>" in made
+
+
+def test_every_part_has_a_command_in_the_page_and_a_place_in_it():
+    text = (ROOT / "docs" / "why.md").read_text()
+    told = why_page.commands(text)
+    for part in why_page.PARTS:
+        assert part.name in told, part.name
+        assert f"<!-- made by loadtest/why_page.py: {part.name} -->" in text
+        assert part.name in why_tables.TABLES
+
+
+@pytest.mark.parametrize("name", [part.name for part in why_page.PARTS])
+def test_the_committed_page_is_that_of_the_committed_results(name):
+    """docs/why.md and why.html are made anew when results change."""
+    results = ROOT / "loadtest" / "results"
+    if not (results / f"{name}.json").exists():
+        pytest.skip("not measured yet")
+    why = (ROOT / "docs" / "why.md").read_text()
+    assert (results / "why.html").read_text() == why_page.page(results, why)
+    reports = {name: why_page.json.loads((results / f"{name}.json").read_text())}
+    begins = f"<!-- made by loadtest/why_page.py: {name} -->"
+    assert why_page.filled(why, reports).split(begins)[1].split("<!-- end -->")[0] == \
+        why.split(begins)[1].split("<!-- end -->")[0]
