@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "base/read_file.h"
 #include "base/trace_file.h"
 #include "loadtest/load/arguments.h"
 #include "loadtest/load/report_page.h"
