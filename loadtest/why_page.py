@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Fills docs/why.md with tables of the results that its commands leave, and makes
-loadtest/results/why.html of them: a page that needs no other file, with each table in full, its
-command and plots.
+"""Makes docs/why.md of loadtest/why_template.txt and the results that its commands leave, and
+loadtest/results/why.html: a page that needs no other file, with each table in full, its command and
+plots.
 
     build/venv/bin/python loadtest/why_page.py
 """
@@ -20,6 +20,7 @@ from why_tables import TABLES, behind
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "loadtest" / "results"
+TEMPLATE = ROOT / "loadtest" / "why_template.txt"
 WIDTH, BAR, GAP = 640, 16, 5
 
 Bars = list[tuple[str, float]]
@@ -135,13 +136,18 @@ def from_markdown(text: str) -> str:
     return "\n".join(made)
 
 
-def commands(text: str) -> dict[str, str]:
-    """Returns the blocks of commands in docs/why.md by the files that they write."""
+def commands(template: str) -> dict[str, str]:
+    """Returns the blocks of commands by the files of results that they write."""
     found = {}
-    for block in re.findall(r"```\n(.*?)```", text, re.DOTALL):
+    for block in re.findall(r"```\n(.*?)```", template, re.DOTALL):
         for name in re.findall(r"results/(\w+)\.json", block):
             found[name] = block
     return found
+
+
+def reports_of(results: pathlib.Path) -> dict[str, dict]:
+    return {part.name: json.loads(path.read_text()) for part in PARTS
+            if (path := results / f"{part.name}.json").exists()}
 
 
 def wrapped(line: str) -> str:
@@ -150,24 +156,27 @@ def wrapped(line: str) -> str:
     return textwrap.fill(line, 100, subsequent_indent="  " if line.startswith("- ") else "")
 
 
-def filled(text: str, reports: dict[str, dict]) -> str:
-    """Returns the page with each part between its marks made anew. A part without a report stays as
-    it is.
+def filled(template: str, reports: dict[str, dict]) -> str:
+    """Returns the template with tables in the places of its marks. A section whose marks have no
+    results is left out, and so is a mark that has none, with the paragraph before it.
     """
-    def made(match: re.Match) -> str:
-        name = match[1]
-        if name != "behind" and name not in reports:
-            return match[0]
-        lines = behind(reports) if name == "behind" else TABLES[name](reports[name])
-        return "\n".join([f"<!-- made by loadtest/why_page.py: {name} -->", "",
-                          *map(wrapped, lines), "", "<!-- end -->"])
+    sections = []
+    for section in re.split(r"^(?=## )", template, flags=re.MULTILINE):
+        marks = re.findall(r"^@(\w+)@$", section, re.MULTILINE)
+        if marks and not any(mark == "behind" or mark in reports for mark in marks):
+            continue
+        for mark in marks:
+            if mark != "behind" and mark not in reports:
+                section = re.sub(rf"(?:[^\n]+\n)*\n@{mark}@\n+", "", section)
+                continue
+            lines = behind(reports) if mark == "behind" else TABLES[mark](reports[mark])
+            section = section.replace(f"@{mark}@", "\n".join(map(wrapped, lines)))
+        sections.append(section.rstrip() + "\n")
+    return "\n".join(sections)
 
-    return re.sub(r"<!-- made by loadtest/why_page\.py: (\w+) -->.*?<!-- end -->", made, text,
-                  flags=re.DOTALL)
 
-
-def page(results: pathlib.Path, why: str) -> str:
-    told, body = commands(why), []
+def page(results: pathlib.Path, template: str) -> str:
+    told, body = commands(template), []
     for part in PARTS:
         report, table = results / f"{part.name}.json", results / f"{part.name}.md"
         if not report.exists():
@@ -194,14 +203,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=pathlib.Path, default=RESULTS)
     parser.add_argument("--why", type=pathlib.Path, default=ROOT / "docs" / "why.md",
-                        help="the page that is filled")
-    parser.add_argument("--out", type=pathlib.Path, default=RESULTS / "why.html")
+                        help="the page that is made")
+    parser.add_argument("--out", type=pathlib.Path, default=RESULTS / "why.html",
+                        help="the page of plots")
     options = parser.parse_args()
-    reports = {part.name: json.loads(path.read_text()) for part in PARTS
-               if (path := options.results / f"{part.name}.json").exists()}
-    text = filled(options.why.read_text(), reports)
-    options.why.write_text(text)
-    options.out.write_text(page(options.results, text))
+    template = TEMPLATE.read_text()
+    options.why.write_text(filled(template, reports_of(options.results)))
+    options.out.write_text(page(options.results, template))
 
 
 if __name__ == "__main__":

@@ -58,11 +58,14 @@ def invariance(report: dict) -> list[str]:
                ("score", "flips", "next tokens that flipped"),
                ("text", "changed", "texts that changed"),
                ("text", "most_patterns", "most texts of a request")]
-    names = dict.fromkeys(name for task in tasks.values() for name in task["rows"])
+    columns = [each for each in columns if tasks.get(each[0], {"rows": {}})["rows"]]
+    names = sorted(dict.fromkeys(name for task in tasks.values() for name in task["rows"]),
+                   key=lambda name: not name.startswith("sluice"))
     rows = [[name, *(str(tasks[task]["rows"][name][key])
                      if name in tasks.get(task, {"rows": {}})["rows"] else ""
                      for task, key, _ in columns)] for name in names]
-    return [f"Of {report['count']} requests each, in {report['companies']} companies:", "",
+    return [f"Of {report['count']} requests each, in {report['companies']} companies, with "
+            f"{report['threads']} thread(s); empty where it was not measured:", "",
             *grid(["", *(head for _, _, head in columns)], rows)]
 
 

@@ -23,6 +23,7 @@ def cell(key: str, value: float | int | None) -> str:
 
 
 def task_lines(name: str, rows: dict[str, dict]) -> list[str]:
+    rows = dict(sorted(rows.items(), key=lambda item: not item[0].startswith("sluice")))
     keys = [key for key in HEADS if any(row[key] is not None for row in rows.values())]
     heads = [HEADS[key] if name != "text" or key != "mean_patterns" else "texts a request"
              for key in keys]

@@ -32,6 +32,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 NAME = "llama"
 VOCABULARY = 32000
+WARM_UP_S = 2.0
 SHAPE = ("checkpoint.Shape(hidden=768, intermediate=2048, layers=12, heads=12, kv_heads=12, "
          "dtype='bfloat16')")
 SLUICE = {"bf16": ("bf16", "none"), "int8": ("auto", "int8"), "int4": ("auto", "int4")}
@@ -62,6 +63,9 @@ class Sluice:
         stack.callback(self._server.stop)
         self._server.wait_ready(180)
         self.decodes = True
+        # Plans that the warm-up had no time for are prepared beside requests.
+        for _, work in WORK.values():
+            self.rate(work, WARM_UP_S, 1)
 
     def first(self) -> tuple[int, float]:
         with grpcclient.InferenceServerClient(self._server.address) as client:

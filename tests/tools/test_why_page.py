@@ -3,8 +3,6 @@
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "loadtest"))
 
@@ -48,15 +46,17 @@ def test_a_simulator_that_is_off_is_told():
     assert told(9) == ["- the simulator is off at load 0.5: p99 ms -10 %"]
 
 
-def test_only_parts_with_results_are_filled():
-    text = ("before\n<!-- made by loadtest/why_page.py: recovery -->\nold\n<!-- end -->\nbetween\n"
-            "<!-- made by loadtest/why_page.py: decoders -->\nkept\n<!-- end -->\nafter\n")
-    made = why_page.filled(text, {"recovery": {"rounds": {"fire": [{
-        "recovery_ms": 30, "service_ms": 10, "p99_before_ms": 12, "failed": {"OK": 2}}]}}})
-    assert "| fire | 30 | 3.0 | 10 | 12 | 2 |" in made
-    assert "old" not in made and "kept" in made
-    assert made.startswith("before\n") and made.endswith("after\n")
-    assert why_page.filled(made, {}) == made
+RECOVERY = {"rounds": {"fire": [{"recovery_ms": 30, "service_ms": 10, "p99_before_ms": 12,
+                                 "failed": {"OK": 2}}]}}
+
+
+def test_only_parts_with_results_are_in_the_page():
+    template = ("# A\n\ntext\n\n## B\nof it\n\n@recovery@\n\nof the other\n\n@decoders@\n\n"
+                "## C\nnone\n\n@predictions@\n\n## D\nlast\n\n@behind@\n")
+    made = why_page.filled(template, {"recovery": RECOVERY})
+    assert "| fire | 30 | 3.0 | 10 | 12 | 2 |" in made and "of it" in made
+    assert "of the other" not in made and "## C" not in made and "@" not in made
+    assert "## D\nlast\n\n- fire: calls are late" in made and made.startswith("# A\n\ntext\n")
 
 
 def test_a_report_becomes_html_without_markup_of_its_own():
@@ -65,24 +65,18 @@ def test_a_report_becomes_html_without_markup_of_its_own():
     assert "<td>1 &amp; 2</td><td>&lt;i&gt;</td>" in made and "<th>x</th>" in made
 
 
-def test_every_part_has_a_command_in_the_page_and_a_place_in_it():
-    text = (ROOT / "docs" / "why.md").read_text()
-    told = why_page.commands(text)
+def test_every_part_has_a_command_and_a_place():
+    template = why_page.TEMPLATE.read_text()
+    told = why_page.commands(template)
     for part in why_page.PARTS:
         assert part.name in told, part.name
-        assert f"<!-- made by loadtest/why_page.py: {part.name} -->" in text
+        assert f"\n@{part.name}@\n" in template
         assert part.name in why_tables.TABLES
 
 
-@pytest.mark.parametrize("name", [part.name for part in why_page.PARTS])
-def test_the_committed_page_is_that_of_the_committed_results(name):
+def test_the_committed_pages_are_those_of_the_committed_results():
     """docs/why.md and why.html are made anew when results change."""
-    results = ROOT / "loadtest" / "results"
-    if not (results / f"{name}.json").exists():
-        pytest.skip("not measured yet")
-    why = (ROOT / "docs" / "why.md").read_text()
-    assert (results / "why.html").read_text() == why_page.page(results, why)
-    reports = {name: why_page.json.loads((results / f"{name}.json").read_text())}
-    begins = f"<!-- made by loadtest/why_page.py: {name} -->"
-    assert why_page.filled(why, reports).split(begins)[1].split("<!-- end -->")[0] == \
-        why.split(begins)[1].split("<!-- end -->")[0]
+    results, template = ROOT / "loadtest" / "results", why_page.TEMPLATE.read_text()
+    assert (ROOT / "docs" / "why.md").read_text() == \
+        why_page.filled(template, why_page.reports_of(results))
+    assert (results / "why.html").read_text() == why_page.page(results, template)

@@ -106,6 +106,19 @@ class CTranslate2:
             compute_type={"f32": "float32"}.get(precision, precision))
 
     def _run(self, prompts: Prompts, count: int, **options) -> list:
+        """Generates. Prompts of one token are a batch of their own: beside one, the library returns
+        tokens of the other prompts in place of generated ones.
+        """
+        made: list = [None] * len(prompts)
+        for single in (True, False):
+            places = [place for place, prompt in enumerate(prompts) if (len(prompt) == 1) == single]
+            if places:
+                answers = self._generate([prompts[place] for place in places], count, options)
+                for place, answer in zip(places, answers, strict=True):
+                    made[place] = answer
+        return made
+
+    def _generate(self, prompts: Prompts, count: int, options: dict) -> list:
         return self._generator.generate_batch(
             [[self._token(each) for each in prompt] for prompt in prompts], max_length=count,
             min_length=count, sampling_topk=1, include_prompt_in_result=False, **options)
