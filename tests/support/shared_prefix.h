@@ -44,7 +44,9 @@ inline void ExpectSharedPrefixIsComputedOnce(Backend* backend,
     expected += item;
     spec.lengths.push_back(sizes.prefix + item);
     all.tokens.insert(all.tokens.end(), prefix.begin(), prefix.end());
-    std::generate_n(std::back_inserter(all.tokens), item, draw);
+    // Items that began alike would share their beginning as well.
+    all.tokens.push_back(static_cast<int32_t>(i % config.vocab_size));
+    std::generate_n(std::back_inserter(all.tokens), item - 1, draw);
     all.candidates.tokens.push_back(draw());
     all.candidates.begin.push_back(i + 1);
   }

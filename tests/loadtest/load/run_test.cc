@@ -46,6 +46,12 @@ class RunTest : public testing::Test {
                          &live_);
   }
 
+  static PayloadOptions FourVariants() {
+    PayloadOptions options;
+    options.variants = 4;
+    return options;
+  }
+
   static int64_t Count(const PhaseData& data, Outcome outcome) {
     int64_t count = 0;
     for (const CallRecord& call : data.calls) count += call.outcome == outcome ? 1 : 0;
@@ -54,7 +60,7 @@ class RunTest : public testing::Test {
 
   RunOptions options_;
   std::unique_ptr<AnswerBook> answers_;
-  PayloadPool pool_{PayloadOptions{}};
+  PayloadPool pool_{FourVariants()};
   Live live_;
   Channels channels_;
   std::unique_ptr<TestServer> server_;
