@@ -19,7 +19,7 @@ AS_ROOT = [] if os.geteuid() == 0 else ["sudo", "--non-interactive", "--preserve
 
 def instruction(name):
     """Returns the words of an instruction of the image's last stages, such as CMD."""
-    stage = DOCKERFILE[DOCKERFILE.index("FROM scratch") :]
+    stage = DOCKERFILE[DOCKERFILE.index("FROM scratch AS image") :]
     found = re.findall(rf"^{name} (.*)$", stage, re.M)
     assert len(found) == 1, f"{name}: {found}"
     words = found[0].split("CMD ")[-1]

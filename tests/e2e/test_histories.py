@@ -158,8 +158,9 @@ def changed_bit(call):
 
 
 def lost_byte(call):
-    name, data = next(iter(call.pieces[-1].items()))
-    call.pieces[-1][name] = data[:-1]
+    piece, name = next((piece, name) for piece in reversed(call.pieces)
+                       for name, data in piece.items() if data)
+    piece[name] = piece[name][:-1]
 
 
 def lost_output(call):
