@@ -22,6 +22,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("base", "client", "config", "engine", "kernels", "server")
 TOGETHER = 20  # The number of sources in a unit.
+OF_GCC = ("-fpch-preprocess", "-fno-tree-loop-distribute-patterns")  # unknown to clang
 INCLUDE = re.compile(r'^#include "(.*)"$', re.MULTILINE)
 
 
@@ -43,7 +44,7 @@ def flags_of(command):
     for word in words:
         if word == "-isystem":
             flags.append((word, next(words)))
-        elif word.startswith(("-D", "-I", "-f", "-std=")) and word != "-fpch-preprocess":  # GCC's
+        elif word.startswith(("-D", "-I", "-f", "-std=")) and word not in OF_GCC:
             flags.append((word,))
         elif word in ("-o", "-c", "-include"):  # The checks need no precompiled header.
             next(words)
