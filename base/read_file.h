@@ -16,7 +16,7 @@ inline constexpr size_t kMostFileBytes = size_t{1} << 30;
 // Returns InvalidArgument if the file has more than `most_bytes`, and otherwise the system's error.
 absl::StatusOr<std::string> ReadFile(const std::string& path, size_t most_bytes = kMostFileBytes);
 
-// Likewise reads what is left of an open file. The path is for errors.
+// Returns what is left of an open file, or an error as above, which names `path`.
 absl::StatusOr<std::string> ReadFile(int descriptor, const std::string& path, size_t most_bytes);
 
 }  // namespace sluice

@@ -1,5 +1,6 @@
-// Which scales of features may move from the rows that enter projections into the weights before
-// them, as SmoothQuant does (arXiv 2211.10438), without a change of what the model computes.
+// This header finds the scales of features that can move from the rows that enter projections into
+// the weights before them, as SmoothQuant does (arXiv 2211.10438), without a change of what the
+// model computes.
 #pragma once
 
 #include <cstddef>

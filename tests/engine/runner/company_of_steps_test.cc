@@ -20,7 +20,8 @@ struct ExpectedCompany {
   bool operator==(const ExpectedCompany&) const = default;
 };
 
-// Of more requests than are named, a third without an id, draws steps that are often those before.
+// The test draws steps of more requests than are named, a third of them without an id. A step often
+// has the requests of the one before.
 TEST(CompanyOfSteps, IsSharedByStepsOfTheSameRequestsAlone) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(seed);
