@@ -163,8 +163,8 @@ einsum::DeviceDescription ProbeDevice(const kernels::Context& context) {
   const int64_t l2 = std::max(CacheBytes(2, 1 << 20), 2 * l1);
   const int64_t l3 = std::max(CacheBytes(3, 32 << 20), 2 * l2);
   einsum::DeviceDescription device;
-  device.name =
-      absl::StrCat("cpu, ", threads, " threads, ", std::string(kernels::ProfileName(profile)));
+  device.name = absl::StrCat("cpu, ", threads, " threads, ",
+                             std::string(kernels::ProfileName(context.profile)));
   device.workers = threads;
   device.flops_per_second = Rate([&] { return kernels::RunMultiplyAdds(profile, kMultiplySteps); });
   if (kernels::MultipliesInBf16(context.profile)) {
