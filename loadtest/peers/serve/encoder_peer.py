@@ -2,12 +2,13 @@
 """Runs an encoder with a library, in process, and tells how much it does and how late.
 
 Reads JSON lines. {"seconds": S, "seed": N} is a closed loop: texts are computed in the batches of
-the size that was quickest at start, sorted by length within each 256 of them. With "rate" and
-"objective_ms" it is an open loop: texts arrive at exponential intervals in real time, without a
-network; whenever the library is free it takes a batch from the queue, and a text is given up when
-it has waited for twice the objective. With --rule prefix, the batches are TEI's instead: the
-longest prefix of the queue whose rectangle has at most PREFIX_TOKENS. The first line of the output
-has the embedding of a fixed text, to compare with that of others.
+the size that was quickest at start, sorted by length within each 64 of them, which is as many as
+Sluice has in flight; a window is always computed to its end, because its last batches are the
+longest. With "rate" and "objective_ms" it is an open loop: texts arrive at exponential intervals in
+real time, without a network; whenever the library is free it takes a batch from the queue, and a
+text is given up when it has waited for twice the objective. With --rule prefix, the batches are
+TEI's instead: the longest prefix of the queue whose rectangle has at most PREFIX_TOKENS. The first
+line of the output has the embedding of a fixed text, to compare with that of others.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from encoder_engines import ENGINES, padded_mask  # noqa: E402
 from encoder_traffic import TRAFFIC, percentile, prefix  # noqa: E402
 
 BATCHES = (1, 4, 8, 16, 32)
-WINDOW = 256
+WINDOW = 64
 PREFIX_TOKENS = 1024
 MOST_PADDING = 0.25
 FIXED = [101, 7, 2003, 30521, 1, 999, 5000, 102]
@@ -88,13 +89,12 @@ class Worker:
     def closed(self, seconds: float, seed: int) -> dict:
         windows = [self._batches(self._texts(WINDOW, seed + i)) for i in range(8)]
         meter, number = Meter(self._pads), 0
-        while True:
+        while meter.seconds() < seconds:
             for batch in windows[number % len(windows)]:
                 self._run(*padded_mask(batch))
                 meter.add(batch)
-                if meter.seconds() >= seconds:
-                    return meter.figures()
             number += 1
+        return meter.figures()
 
     def _take(self, waiting: list[int], texts: list[np.ndarray]) -> list[int]:
         """Returns the texts of the next batch."""
