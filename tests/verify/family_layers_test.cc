@@ -87,7 +87,7 @@ TEST_P(FamilyLayersTest, EveryLayerEqualsThatOfTransformers) {
   }
 }
 
-// The errors are relative to the values of sequences, however long the rows of zeros behind them are.
+// Errors are relative to the values of sequences, however many zeros are behind them.
 TEST(FamilyErrorsTest, PaddingChangesNoError) {
   const std::string name = "families/qwen2_2";
   const auto model = LoadModel(name, 1, GoldenPath(name));
