@@ -123,14 +123,29 @@ endfunction()
 # Builds all programs that ctest runs.
 add_custom_target(sluice_tests)
 
-# sluice_test(name SOURCES ... [ALONE ...] [DEPS ...] [PRECOMPILED header] [OPTIMIZED]) makes a
-# GoogleTest binary that is one test to ctest: a process for each of its tests would take longer
-# than most of them. The binary reports them one by one in gtest/NAME.xml of the build folder. Its
-# own code is not optimised unless it is OPTIMIZED, because most of it runs once. The code under
-# test is optimised. With a sanitizer the tests are optimised too, because they are slow enough as
-# it is.
+# sluice_ctest(name program [FILTER filter] [ENVIRONMENT NAME=value ...]) makes a run of a
+# GoogleTest program a test of ctest. The program reports its tests one by one in gtest/NAME.xml of
+# the build folder.
+function(sluice_ctest name program)
+  cmake_parse_arguments(ARG "" "FILTER" "ENVIRONMENT" ${ARGN})
+  if(ARG_FILTER)
+    set(filter --gtest_filter=${ARG_FILTER})
+  endif()
+  add_test(NAME ${name} COMMAND ${program} --gtest_brief=1 ${filter}
+    --gtest_output=xml:${CMAKE_BINARY_DIR}/gtest/${name}.xml)
+  set_tests_properties(${name} PROPERTIES ENVIRONMENT "${ARG_ENVIRONMENT}"
+    TIMEOUT $<IF:$<BOOL:${SLUICE_SANITIZER}>,3600,900>)
+endfunction()
+
+# sluice_test(name SOURCES ... [ALONE ...] [DEPS ...] [PRECOMPILED header] [OPTIMIZED] [SHARDS n])
+# makes a GoogleTest binary that is one test to ctest: a process for each of its tests would take
+# longer than most of them. With SHARDS it is that many tests of ctest, NAME_1 and so on, which
+# share the binary's tests and run at the same time; ctest begins with them because they take
+# longest. The binary's own code is not optimised unless it is OPTIMIZED, because most of it runs
+# once. The code under test is optimised. With a sanitizer the tests are optimised too, because they
+# are slow enough as it is.
 function(sluice_test name)
-  cmake_parse_arguments(ARG "OPTIMIZED" "PRECOMPILED" "SOURCES;ALONE;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMIZED" "PRECOMPILED;SHARDS" "SOURCES;ALONE;DEPS" ${ARGN})
   sluice_executable(${name} SOURCES ${ARG_SOURCES} ALONE ${ARG_ALONE} DEPS ${ARG_DEPS}
     GTest::gmock_main)
   target_compile_definitions(${name} PRIVATE SLUICE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
@@ -144,7 +159,14 @@ function(sluice_test name)
   endif()
   sluice_precompile(${name} ${ARG_PRECOMPILED} ${optimisation})
   add_dependencies(sluice_tests ${name})
-  add_test(NAME ${name} COMMAND ${name} --gtest_brief=1
-    --gtest_output=xml:${CMAKE_BINARY_DIR}/gtest/${name}.xml)
-  set_tests_properties(${name} PROPERTIES TIMEOUT $<IF:$<BOOL:${SLUICE_SANITIZER}>,3600,900>)
+  if(NOT ARG_SHARDS)
+    sluice_ctest(${name} ${name})
+    return()
+  endif()
+  foreach(shard RANGE 1 ${ARG_SHARDS})
+    math(EXPR index "${shard} - 1")
+    sluice_ctest(${name}_${shard} ${name}
+      ENVIRONMENT GTEST_TOTAL_SHARDS=${ARG_SHARDS} GTEST_SHARD_INDEX=${index})
+    set_tests_properties(${name}_${shard} PROPERTIES COST 100)
+  endforeach()
 endfunction()

@@ -22,13 +22,19 @@
 namespace sluice::verify {
 namespace {
 
-double Scale(const Array& want) {
+// Returns the root mean square of an output. The places behind the end of a sequence do not count.
+double Scale(const Array& want, const Golden& golden) {
+  const int64_t per_sequence = std::ssize(want.values) / want.shape[0];
   double squares = 0;
   int64_t finite = 0;
-  for (const double value : want.values) {
-    if (!std::isfinite(value)) continue;
-    squares += value * value;
-    ++finite;
+  for (int64_t s = 0; s < want.shape[0]; ++s) {
+    const int64_t rows = std::ssize(golden.sequences[s]);
+    const int64_t count = want.shape.size() == 3 ? rows * want.shape[2] : per_sequence;
+    for (const double value : std::span(want.values).subspan(s * per_sequence, count)) {
+      if (!std::isfinite(value)) continue;
+      squares += value * value;
+      ++finite;
+    }
   }
   return std::sqrt(squares / static_cast<double>(std::max<int64_t>(finite, 1)));
 }
@@ -134,7 +140,7 @@ class Comparer {
     worst.layer = layer;
     worst.of_sequence = want.shape.size() == 2;
     wanted_.push_back(&want);
-    scales_.push_back(Scale(want));
+    scales_.push_back(Scale(want, golden_));
     return outputs_.size() - 1;
   }
 

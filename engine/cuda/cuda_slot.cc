@@ -1,7 +1,6 @@
 #include "engine/cuda/cuda_slot.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -9,33 +8,12 @@
 #include "base/size_of.h"
 #include "base/status_macros.h"
 #include "kernels/cuda/copy_pages.h"
-#include "kernels/cuda/pool.h"
 
 namespace sluice {
 namespace {
 
 using kernels::cuda::kPageTokens;
 using kernels::cuda::KvLayer;
-using kernels::cuda::RowRange;
-
-// The places in the memory for sums of states.
-struct SumsPlace {
-  SumsPlace(void* memory, int64_t most_sums, int64_t width) {
-    constexpr int64_t kAlign = 256;
-    const auto align = [](int64_t end) { return (end + kAlign - 1) / kAlign * kAlign; };
-    auto* const begin = static_cast<char*>(memory);
-    const int64_t sums_begin = align(kAlign + most_sums * kSizeOf<RowRange>);
-    count = reinterpret_cast<int32_t*>(begin);
-    ranges = reinterpret_cast<RowRange*>(begin + kAlign);
-    sums = reinterpret_cast<double*>(begin + sums_begin);
-    bytes = sums_begin + most_sums * width * kSizeOf<double>;
-  }
-
-  int32_t* count;
-  RowRange* ranges;  // [most_sums]
-  double* sums;      // [most_sums, width]
-  int64_t bytes;
-};
 
 }  // namespace
 
@@ -115,6 +93,7 @@ absl::Status CudaSlot<T>::AllocateStagedStep(const StepLayout& layout, StagedSte
   for (std::unique_ptr<DeviceEvent>* made : {&staged->sent, &staged->done, &staged->fetched}) {
     SLUICE_ASSIGN_OR_RETURN(*made, device.CreateEvent());
   }
+  staged->sums = std::make_unique<StateSums<T>>(&device, width_);
   if (head_ == nullptr) return absl::OkStatus();
   SLUICE_ASSIGN_OR_RETURN(staged->head, head_->MakeStaging(device));
   pinned_bytes_ += head_->staging_bytes();
@@ -131,14 +110,15 @@ int64_t CudaSlot<T>::ActivationBytes(const Model& model, const LoweredCudaModel<
 
 template <typename T>
 SlotMemory CudaSlot<T>::memory() const {
-  const int64_t activations = arena_bytes_ + ahead_bytes_ +
-                              (head_ == nullptr ? 0 : head_->bytes()) +
-                              sums_bytes_.load(std::memory_order_relaxed);
+  int64_t sums = 0;
+  for (const StagedStep& staged : staged_) sums += staged.sums->bytes();
+  const int64_t activations =
+      arena_bytes_ + ahead_bytes_ + (head_ == nullptr ? 0 : head_->bytes()) + sums;
   return {.activations = activations,
           .activation_room = activations,
           .graphs = head_ == nullptr ? 0 : head_->graph_bytes(),
           .kv = kv_bytes_,
-          .pinned = pinned_bytes_.load(std::memory_order_relaxed)};
+          .pinned = pinned_bytes_.load(std::memory_order_relaxed) + sums};
 }
 
 template <typename T>
@@ -184,7 +164,7 @@ absl::Status CudaSlot<T>::Finish() {
   oldest_ = (oldest_ + 1) % staged_.size();
   SLUICE_RETURN_IF_ERROR(status);
   DeliverDiagnostics(staged);
-  DeliverStates(staged);
+  staged.sums->Deliver(*staged.step.batch);
   return absl::OkStatus();
 }
 
@@ -293,77 +273,28 @@ void CudaSlot<T>::AwaitAll() {
   }
 }
 
-template <typename T>
-absl::Status CudaSlot<T>::MakeRoomForSums(int64_t sums, StagedStep* staged) {
-  if (sums <= staged->most_sums) return absl::OkStatus();
-  constexpr int64_t kLeastSums = 64;
-  const int64_t most = std::max<int64_t>(kLeastSums, std::bit_ceil(static_cast<uint64_t>(sums)));
-  const int64_t bytes = SumsPlace(nullptr, most, width_).bytes;
-  const int64_t before =
-      staged->most_sums == 0 ? 0 : SumsPlace(nullptr, staged->most_sums, width_).bytes;
-  staged->most_sums = 0;
-  staged->sums = nullptr;
-  staged->sums_on_device = nullptr;
-  pinned_bytes_ -= before;
-  sums_bytes_ -= before;
-  SLUICE_ASSIGN_OR_RETURN(PinnedMemory pinned, owner_.device.AllocatePinned(bytes));
-  SLUICE_ASSIGN_OR_RETURN(staged->sums_on_device, owner_.device.Allocate(bytes));
-  staged->sums = std::move(pinned);
-  staged->most_sums = most;
-  pinned_bytes_ += bytes;
-  sums_bytes_ += bytes;
-  return absl::OkStatus();
-}
-
 // Queues the sums of states behind the model, which leaves the states in the arena.
 template <typename T>
 void CudaSlot<T>::SumStates(StagedStep* staged) {
   const StepBatch& batch = *staged->step.batch;
-  const auto sums = static_cast<int32_t>(std::ssize(batch.states()));
-  if (sums == 0 || !staged->status.ok()) return;
-  staged->status.Update(MakeRoomForSums(sums, staged));
-  if (!staged->status.ok()) return;
-  const SumsPlace sent(staged->sums.get(), staged->most_sums, width_);
-  const SumsPlace place(staged->sums_on_device.get(), staged->most_sums, width_);
-  *sent.count = sums;
-  for (int32_t s = 0; s < sums; ++s) {
-    const StepBatch::Places places = batch.state_places()[s];
-    sent.ranges[s] = {places.begin, batch.states()[s].largest ? -places.count : places.count};
-  }
-  stream_->CopyToDevice(
-      place.count, sent.count,
-      reinterpret_cast<char*>(sent.ranges + sums) - reinterpret_cast<char*>(sent.count));
+  if (batch.states().empty() || !staged->status.ok()) return;
   const StepLayout& layout = *staged->step.layout;
   const StepPlace<T> step = Place(layout, *staged->step.bucket);
-  kernels::cuda::SumRows<T>(*stream_, {.x = step.buffer(output_),
-                                       .dim = static_cast<int32_t>(width_),
-                                       .ids = step.template at<const int32_t>(layout.sequence_rows),
-                                       .ranges = place.ranges,
-                                       .rows = {place.count, sums},
-                                       .out = place.sums});
+  staged->status.Update(staged->sums->Queue(batch, step.buffer(output_),
+                                            step.template at<const int32_t>(layout.sequence_rows),
+                                            stream_.get()));
 }
 
 // Copies the sums to the host behind the step, while the next one may run.
 template <typename T>
 void CudaSlot<T>::FetchStates(StagedStep* staged) {
-  const int64_t sums = std::ssize(staged->step.batch->states());
-  if (sums == 0 || !staged->status.ok()) return;
-  const SumsPlace to(staged->sums.get(), staged->most_sums, width_);
-  const SumsPlace from(staged->sums_on_device.get(), staged->most_sums, width_);
+  const StepBatch& batch = *staged->step.batch;
+  if (batch.states().empty() || !staged->status.ok()) return;
   fetches_->Wait(*staged->done);
-  fetches_->CopyToHost(to.sums, from.sums, sums * width_ * sizeof(double));
+  staged->sums->Fetch(batch, fetches_.get());
   fetches_->Record(*staged->fetched);
   staged->status.Update(fetches_->TakeStatus());
   staged->fetches = true;
-}
-
-template <typename T>
-void CudaSlot<T>::DeliverStates(const StagedStep& staged) const {
-  const double* fetched = SumsPlace(staged.sums.get(), staged.most_sums, width_).sums;
-  for (const StateSum& sum : staged.step.batch->states()) {
-    std::copy_n(fetched, width_, sum.out);
-    fetched += width_;
-  }
 }
 
 template <typename T>

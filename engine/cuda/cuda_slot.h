@@ -15,6 +15,7 @@
 #include "engine/cuda/cuda_head.h"
 #include "engine/cuda/device.h"
 #include "engine/cuda/lower_cuda.h"
+#include "engine/cuda/state_sums.h"
 #include "engine/cuda/step_layout.h"
 
 namespace sluice {
@@ -86,10 +87,7 @@ class CudaSlot final : public Slot {
     PinnedMemory diagnostics;  // [2, layers, tokens, heads]; empty until they are wanted
     std::unique_ptr<typename CudaHead<T>::HeadStaging> head;
     DeviceMemory ahead;  // the input on the device, while the arena has another step's
-    // Memory for the sums of states: their number and ranges, and the sums. Grows as far as wanted.
-    PinnedMemory sums;
-    DeviceMemory sums_on_device;
-    int64_t most_sums = 0;
+    std::unique_ptr<StateSums<T>> sums;
     std::unique_ptr<DeviceEvent> sent, done, fetched;
     bool fetches = false;   // whether `fetched` was recorded, and not awaited
     bool is_ahead = false;  // whether the input was sent to `ahead`
@@ -122,10 +120,8 @@ class CudaSlot final : public Slot {
   void Poison(const StepBatch& batch);
   // Returns whether `memory` is there; if it is not, allocates it or sets the step's status.
   bool Pin(size_t bytes, PinnedMemory* memory, StagedStep* staged);
-  absl::Status MakeRoomForSums(int64_t sums, StagedStep* staged);
   void SumStates(StagedStep* staged);
   void FetchStates(StagedStep* staged);
-  void DeliverStates(const StagedStep& staged) const;
   void FetchDiagnostics(StagedStep* staged);
   void DeliverDiagnostics(const StagedStep& staged) const;
 
@@ -138,7 +134,7 @@ class CudaSlot final : public Slot {
   std::shared_ptr<SlotRegistry<T>> registry_;
   int64_t id_ = -1;
   int64_t arena_bytes_ = 0, kv_bytes_ = 0, ahead_bytes_ = 0;
-  std::atomic<int64_t> pinned_bytes_ = 0, sums_bytes_ = 0;
+  std::atomic<int64_t> pinned_bytes_ = 0;  // beside those of sums
   // Inputs are sent ahead on `sends_`, and states fetched on `fetches_`, beside the work of others.
   std::unique_ptr<DeviceStream> stream_, sends_, fetches_;
   DeviceMemory arena_;

@@ -1,21 +1,21 @@
 #include "engine/model/graph.h"
 
 #include <cmath>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "engine/model/families/family.h"
+#include "engine/model/graph_writer.h"
 
 namespace sluice {
 namespace {
 
-class Builder {
+// Says which ops a model has, in their order.
+class Builder : private GraphWriter {
  public:
   Builder(const ModelConfig& config, const TensorSpelling& spelling)
-      : config_(config),
-        names_(config.family->names),
-        spelling_(spelling),
-        prefix_(spelling.without_prefix ? "" : names_.prefix) {
+      : GraphWriter(config, spelling) {
     residual_ = AddBuffer("residual", config.hidden_size);
     normed_ = AddBuffer("normed", config.hidden_size);
     if (config.mixer == MixerKind::kExchange) {
@@ -55,125 +55,11 @@ class Builder {
   }
 
  private:
-  BufferId AddBuffer(std::string name, int64_t width) {
-    graph_.buffers.push_back({std::move(name), width});
-    return static_cast<BufferId>(graph_.buffers.size() - 1);
-  }
-
-  template <typename Op>
-  void Add(Op op) {
-    graph_.ops.emplace_back(std::move(op));
-  }
-
   void MarkState() { graph_.states.push_back({graph_.ops.size(), residual_}); }
 
   // Returns whether branches end with a norm of their own.
   bool NormsBehind() const {
     return config_.norm.order == NormOrder::kAround || config_.norm.order == NormOrder::kAfter;
-  }
-
-  int64_t Width(BufferId id) const { return graph_.buffers[id].width; }
-  std::string LayerPrefix(int32_t layer) const {
-    return absl::StrCat(prefix_, names_.layer, layer, ".");
-  }
-
-  // Returns the table of a module, with `rows` rows as wide as the residual.
-  TensorPart Table(const char* module, int64_t rows, int64_t first_row = 0) const {
-    const int64_t width = config_.hidden_size;
-    return {absl::StrCat(prefix_, module, ".weight"), {rows, width}, first_row * width};
-  }
-
-  void Norm(BufferId in, BufferId out, const std::string& module, float scale = 1) {
-    const NormConfig& norm = config_.norm;
-    Add(NormOf(norm.kind, in, out, norm.weight ? module : "", norm.bias ? module : "", norm.eps,
-               config_.hidden_size, scale));
-  }
-
-  // Returns a norm of each `width` values; the modules are empty for one without weights or bias.
-  NormOp NormOf(NormKind kind, BufferId in, BufferId out, const std::string& module,
-                const std::string& bias_module, float eps, int64_t width, float scale) const {
-    const char* const weight = spelling_.gamma_beta ? ".gamma" : ".weight";
-    const char* const bias = spelling_.gamma_beta ? ".beta" : ".bias";
-    const bool weighted = !module.empty();
-    return {.in = in,
-            .out = out,
-            .kind = kind,
-            .weight = weighted ? TensorPart{module + weight, {width}} : TensorPart{},
-            .bias = bias_module.empty() ? TensorPart{} : TensorPart{bias_module + bias, {width}},
-            .eps = eps,
-            .width = width,
-            .scale = scale,
-            .weight_offset = weighted && config_.norm.unit_offset ? 1.0f : 0.0f};
-  }
-
-  // Adds out += b * weight, where the weight is row `row` of a tensor.
-  void AddScaled(BufferId out, BufferId b, TensorPart weight) {
-    Add(MixOp{.a = out, .b = b, .out = out, .a_weight = {}, .b_weight = std::move(weight)});
-  }
-
-  void Copy(BufferId from, BufferId to) {
-    Add(MixOp{.a = from, .b = kNoBuffer, .out = to, .a_weight = {}, .b_weight = {}});
-  }
-
-  void Dense(BufferId in, BufferId out, const std::string& module, bool bias, bool accumulate) {
-    const int64_t k = Width(in), n = Width(out);
-    Add(LinearOp{.in = in,
-                 .out = out,
-                 .weight = {module + ".weight", names_.in_out ? std::vector<int64_t>{k, n}
-                                                              : std::vector<int64_t>{n, k}},
-                 .layout = names_.in_out ? MatrixLayout::kInOut : MatrixLayout::kOutIn,
-                 .bias = bias ? TensorPart{module + ".bias", {n}} : TensorPart{},
-                 .position_bias = false,
-                 .accumulate = accumulate});
-  }
-
-  void PositionWise(BufferId in, BufferId out, const std::string& module, bool accumulate) {
-    const PositionWiseConfig& position_wise = config_.position_wise;
-    const int64_t positions = position_wise.max_positions, k = Width(in), n = Width(out);
-    TensorPart bias;
-    if (position_wise.bias == PositionWiseBias::kFeature) bias = {module + ".bias", {n}};
-    if (position_wise.bias == PositionWiseBias::kPositionFeature) {
-      bias = {module + ".position_bias", {positions, n}};
-    }
-    Add(LinearOp{.in = in,
-                 .out = out,
-                 .weight = {module + ".position_weight", {positions, k, n}},
-                 .layout = MatrixLayout::kPositionInOut,
-                 .bias = std::move(bias),
-                 .position_bias = position_wise.bias == PositionWiseBias::kPositionFeature,
-                 .accumulate = accumulate});
-  }
-
-  // The place of a matrix in a tensor of `all` outputs: `run` outputs from `first` on, and again
-  // each `stride` outputs if that is not 0.
-  struct Outputs {
-    int64_t all, first;
-    int64_t run = 0, stride = 0;
-  };
-
-  // Adds a layer that is a part of a tensor.
-  void Fused(BufferId in, BufferId out, const std::string& module, const Outputs& outputs,
-             bool bias) {
-    const int64_t k = Width(in);
-    const auto [all, first, run, stride] = outputs;
-    Add(LinearOp{
-        .in = in,
-        .out = out,
-        .weight = names_.in_out
-                      ? TensorPart{module + ".weight", {k, all}, first}
-                      : TensorPart{module + ".weight", {all, k}, first * k, run * k, stride * k},
-        .layout = names_.in_out ? MatrixLayout::kInOut : MatrixLayout::kOutIn,
-        .bias = bias ? TensorPart{module + ".bias", {all}, first, run, stride} : TensorPart{},
-        .position_bias = false,
-        .accumulate = false});
-  }
-
-  void Project(int32_t layer, Projection projection, BufferId in, BufferId out, bool bias,
-               bool accumulate = false) {
-    const int p = static_cast<int>(projection);
-    const std::string module = LayerPrefix(layer) + names_.projections[p];
-    if (config_.position_wise.layers[p][layer]) return PositionWise(in, out, module, accumulate);
-    Dense(in, out, module, bias, accumulate);
   }
 
   void AddInput() {
@@ -454,11 +340,6 @@ class Builder {
     graph_.output = out;
   }
 
-  const ModelConfig& config_;
-  const TensorNames& names_;
-  const TensorSpelling spelling_;
-  const std::string prefix_;
-  Graph graph_;
   BufferId residual_, normed_;
   BufferId q_ = kNoBuffer, k_ = kNoBuffer, v_ = kNoBuffer, exchanged_ = kNoBuffer;
   BufferId up_ = kNoBuffer, gate_ = kNoBuffer, attention_gate_ = kNoBuffer, branch_ = kNoBuffer,

@@ -1,9 +1,11 @@
 """Compares embeddings and the scores of pairs with those of sentence-transformers."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import tritonclient.grpc as grpcclient
 from conftest import Daemon
 from infer import ids_inputs, infer, tensor, text_inputs
@@ -18,11 +20,23 @@ TEXTS = EXPECTED["texts"]
 PAIRS = EXPECTED["pairs"]
 
 
+def without_segments(folder):
+    """Writes a cross-encoder that takes every token for one of the first segment."""
+    shutil.copytree(SENTENCES / "cross_1", folder)
+    weights = folder / "model.safetensors"
+    tensors = safetensors.numpy.load_file(weights)
+    name, = (name for name in tensors if name.endswith("token_type_embeddings.weight"))
+    tensors[name][1] = tensors[name][0]
+    safetensors.numpy.save_file(tensors, weights, metadata={"format": "pt"})
+    return folder
+
+
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sentences")
     models = [(name, lay(folder / name, name)) for name in VARIANTS]
     others = [(name, SENTENCES / name) for name in (*CROSSES, "tokens")]
+    others.append(("without_segments", without_segments(folder / "without_segments")))
     daemon = Daemon(models=[*models, *others])
     yield daemon.grpc
     status, output = daemon.stop()
@@ -103,6 +117,17 @@ def test_scores_of_pairs_and_their_order_equal_those_of_a_cross_encoder(served, 
         alone = [infer(served, pairs(query, [document]), ["scores"], model=model,
                        activation="none")["scores"][0] for document in PAIRS["documents"][:7]]
         np.testing.assert_array_equal(together[:7], alone)
+
+
+def test_the_expected_answers_tell_another_pooling_and_missing_segments(served):
+    expected = np.array(EXPECTED["variants"]["cls"]["answers"][0]["rows"])
+    assert np.abs(embed(served, "cls", TEXTS, pooling="mean") - expected).max() > 0.01
+    inputs = pairs(PAIRS["queries"][0], PAIRS["documents"])
+    right, wrong = (
+        infer(served, inputs, ["scores"], model=model, activation="none")["scores"][:, 0]
+        for model in ("cross_1", "without_segments"))
+    assert np.abs(right - wrong).max() > 0.01
+    assert (np.argsort(-right) != np.argsort(-wrong)).any()
 
 
 def test_scores_are_scaled_as_the_files_say(served):

@@ -4,6 +4,7 @@
 #include "engine/cpu/cpu_backend.h"
 #include "kernels/cpu/profile.h"
 #include "tests/engine/cpu/runner.h"
+#include "tests/support/golden_file.h"
 
 namespace sluice::testing {
 
@@ -49,7 +50,8 @@ Effort EffortOfTests() {
                           .hidden = 256,
                           .intermediate = 1056,
                           .vocab = 1000,
-                          .length = 200}}};
+                          .length = 200}},
+          .families = FamilyGoldens()};
 }
 
 }  // namespace sluice::testing

@@ -107,7 +107,7 @@ std::vector<std::string> Bf16Profiles() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, FamilyBf16Test,
-                         ::testing::Combine(::testing::ValuesIn(FamilyGoldens()),
+                         ::testing::Combine(::testing::ValuesIn(EffortOfTests().families),
                                             ::testing::ValuesIn(Bf16Profiles())),
                          [](const auto& test) {
                            return TestName(std::get<0>(test.param) + "_" + std::get<1>(test.param));

@@ -13,8 +13,6 @@
 #include <tuple>
 #include <vector>
 
-#include "base/check.h"
-#include "kernels/cpu/kv_cache.h"
 #include "tests/engine/cpu/runner.h"
 #include "tests/support/checkpoint_writer.h"
 
@@ -200,33 +198,6 @@ std::vector<int32_t> Split(std::mt19937_64& random, int32_t tokens, int32_t max_
     tokens -= lengths.back();
   }
   return lengths;
-}
-
-// Computes a prompt in steps that begin at `cuts`, whose last one is its end, and returns the
-// logits of all its rows.
-std::vector<float> LogitsOfCut(Runner& runner, const ModelConfig& config,
-                               const std::vector<int32_t>& tokens,
-                               const std::vector<int32_t>& cuts) {
-  const auto length = static_cast<int32_t>(tokens.size());
-  const ExecutableModel& executable = runner.executable();
-  const auto plan = executable.Prepare({length, 1});
-  SLUICE_CHECK(plan.ok());
-  std::vector<int32_t> pages((length + kernels::kPageTokens - 1) / kernels::kPageTokens);
-  std::iota(pages.rbegin(), pages.rend(), 2);
-  StepBatch batch(length, 1, config.max_positions, kernels::kPageTokens);
-  std::vector<float> logits(length * config.vocab_size);
-  std::vector<kernels::SampleResult> results(length);
-  for (size_t c = 0; c + 1 < cuts.size(); ++c) {
-    const StepSequence step{cuts[c], cuts[c + 1] - cuts[c], tokens.data() + cuts[c], pages.data()};
-    std::vector<SampledRow> sampled;
-    for (int32_t p = cuts[c]; p < cuts[c + 1]; ++p) {
-      sampled.push_back(
-          {.position = p, .logits = logits.data() + p * config.vocab_size, .result = &results[p]});
-    }
-    batch.Assign({&step, 1}, sampled, executable.row_order());
-    SLUICE_CHECK(executable.Replay(**plan, runner.slot(), batch).ok());
-  }
-  return logits;
 }
 
 using Param = std::tuple<std::string, std::string>;  // profile, kind

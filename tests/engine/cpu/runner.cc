@@ -211,4 +211,29 @@ std::vector<int32_t> Runner::Generate(std::vector<int32_t> prompt, int steps) {
   return {prompt.end() - steps, prompt.end()};
 }
 
+std::vector<float> LogitsOfCut(Runner& runner, const ModelConfig& config,
+                               const std::vector<int32_t>& tokens,
+                               const std::vector<int32_t>& cuts) {
+  const auto length = static_cast<int32_t>(tokens.size());
+  const ExecutableModel& executable = runner.executable();
+  const auto plan = executable.Prepare({length, 1});
+  SLUICE_CHECK(plan.ok());
+  std::vector<int32_t> pages((length + kernels::kPageTokens - 1) / kernels::kPageTokens);
+  std::iota(pages.rbegin(), pages.rend(), 2);
+  StepBatch batch(length, 1, config.max_positions, kernels::kPageTokens);
+  std::vector<float> logits(length * config.vocab_size);
+  std::vector<kernels::SampleResult> results(length);
+  for (size_t c = 0; c + 1 < cuts.size(); ++c) {
+    const StepSequence step{cuts[c], cuts[c + 1] - cuts[c], tokens.data() + cuts[c], pages.data()};
+    std::vector<SampledRow> sampled;
+    for (int32_t p = cuts[c]; p < cuts[c + 1]; ++p) {
+      sampled.push_back(
+          {.position = p, .logits = logits.data() + p * config.vocab_size, .result = &results[p]});
+    }
+    batch.Assign({&step, 1}, sampled, executable.row_order());
+    SLUICE_CHECK(executable.Replay(**plan, runner.slot(), batch).ok());
+  }
+  return logits;
+}
+
 }  // namespace sluice::testing

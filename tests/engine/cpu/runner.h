@@ -39,6 +39,7 @@ struct Effort {
   std::vector<int> threads;        // numbers of threads that may make a difference
   std::vector<int32_t> sequences;  // tried numbers of sequences in a batch, ascending
   std::vector<RealSize> real_sizes;
+  std::vector<std::string> families = {};  // goldens of FamilyGoldens() that are compared
 };
 Effort EffortOfTests();
 
@@ -106,5 +107,11 @@ class Runner {
   Bucket largest_;
   std::mt19937_64 random_{99};
 };
+
+// Computes a prompt in steps that begin at `cuts`, whose last one is its end, and returns the
+// logits of all its rows.
+std::vector<float> LogitsOfCut(Runner& runner, const ModelConfig& config,
+                               const std::vector<int32_t>& tokens,
+                               const std::vector<int32_t>& cuts);
 
 }  // namespace sluice::testing

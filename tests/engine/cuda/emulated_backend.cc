@@ -3,6 +3,7 @@
 #include "engine/cuda/cuda_backend.h"
 #include "engine/cuda/emulator/simt_device.h"
 #include "tests/engine/cpu/runner.h"
+#include "tests/support/golden_file.h"
 
 namespace sluice::testing {
 
@@ -25,6 +26,16 @@ std::unique_ptr<Backend> MakeBackendUnderTest(const CpuOptions& options) {
   auto backend = MakeCudaBackend(simt::MakeSimtDevice(device), cuda);
   SLUICE_CHECK(backend.ok());
   return *std::move(backend);
+}
+
+// Returns the first configuration of each family, and those with what no first one has: windows in
+// both directions, parallel blocks, YaRN with biases of a gated MLP, positions that are divided,
+// and a gated MLP beside a relative bias. The CPU compares all configurations.
+std::vector<std::string> FamiliesOfTests() {
+  std::vector<std::string> families = FamilyGoldens();
+  std::erase_if(families, [](const std::string& name) { return !name.ends_with("_1"); });
+  families.insert(families.end(), {"gemma3_2", "gpt_neox_2", "llama3_2", "llama3_3", "t5_3"});
+  return families;
 }
 
 // A projection loads at most 32 values of a sum at a time, up to 128 in advance, and a tile of it
@@ -58,7 +69,8 @@ Effort EffortOfTests() {
                           .hidden = 72,
                           .intermediate = 72,
                           .vocab = 70,
-                          .length = 34}}};
+                          .length = 34}},
+          .families = FamiliesOfTests()};
 }
 
 }  // namespace sluice::testing

@@ -136,20 +136,25 @@ reference::XsaResult ReferenceAttention(const reference::AttentionShape& shape,
   return reference::ExcludeSelf(shape, {xsa.form, xsa.eps, gate}, y, own);
 }
 
+// Runs attention so many times, which takes the next order or number of threads each time, and
+// compares each run with the reference, which is computed once.
 template <typename T, typename Run>
 void ExpectAttentionEqualsReference(const Run& run, const reference::AttentionShape& shape,
                                     const std::vector<SequenceCase<T>>& cases, bool causal,
-                                    const XsaCase& xsa) {
-  const AttentionOutputs<T> outputs = run(shape, cases, causal, xsa);
+                                    const XsaCase& xsa, int runs = 1) {
+  std::vector<AttentionOutputs<T>> outputs;
+  for (int i = 0; i < runs; ++i) outputs.push_back(run(shape, cases, causal, xsa));
   for (size_t i = 0; i < cases.size(); ++i) {
     SCOPED_TRACE(testing::Message() << shape.q_heads << "/" << shape.kv_heads << " heads of "
                                     << shape.head_dim << ", positions " << cases[i].first_position
                                     << " + " << cases[i].count << (causal ? " causal" : ""));
     const reference::XsaResult expected = ReferenceAttention(shape, cases[i], causal, xsa);
-    EXPECT_TRUE(Matches(Op::kAttention, outputs.out[i], expected.out));
-    if (!xsa.diagnostics) continue;
-    EXPECT_TRUE((Matches<float, T>(Op::kDiagnostics, outputs.cos_sim[i], expected.cos_sim)));
-    EXPECT_TRUE((Matches<float, T>(Op::kDiagnostics, outputs.proj_frac[i], expected.proj_frac)));
+    for (const AttentionOutputs<T>& got : outputs) {
+      EXPECT_TRUE(Matches(Op::kAttention, got.out[i], expected.out));
+      if (!xsa.diagnostics) continue;
+      EXPECT_TRUE((Matches<float, T>(Op::kDiagnostics, got.cos_sim[i], expected.cos_sim)));
+      EXPECT_TRUE((Matches<float, T>(Op::kDiagnostics, got.proj_frac[i], expected.proj_frac)));
+    }
   }
 }
 

@@ -1,0 +1,100 @@
+#include "engine/cuda/state_sums.h"
+
+#include <algorithm>
+#include <bit>
+#include <iterator>
+#include <utility>
+
+#include "base/size_of.h"
+#include "base/status_macros.h"
+#include "kernels/cuda/bfloat16.h"
+#include "kernels/cuda/pool.h"
+
+namespace sluice {
+namespace {
+
+using kernels::cuda::RowRange;
+
+// The places in the memory for sums of states.
+struct SumsPlace {
+  SumsPlace(void* memory, int64_t most_sums, int64_t width) {
+    constexpr int64_t kAlign = 256;
+    const auto align = [](int64_t end) { return (end + kAlign - 1) / kAlign * kAlign; };
+    auto* const begin = static_cast<char*>(memory);
+    const int64_t sums_begin = align(kAlign + most_sums * kSizeOf<RowRange>);
+    count = reinterpret_cast<int32_t*>(begin);
+    ranges = reinterpret_cast<RowRange*>(begin + kAlign);
+    sums = reinterpret_cast<double*>(begin + sums_begin);
+    bytes = sums_begin + most_sums * width * kSizeOf<double>;
+  }
+
+  int32_t* count;
+  RowRange* ranges;  // [most_sums]
+  double* sums;      // [most_sums, width]
+  int64_t bytes;
+};
+
+}  // namespace
+
+template <typename T>
+absl::Status StateSums<T>::MakeRoom(int64_t sums) {
+  if (sums <= most_sums_) return absl::OkStatus();
+  constexpr int64_t kLeastSums = 64;
+  const int64_t most = std::max<int64_t>(kLeastSums, std::bit_ceil(static_cast<uint64_t>(sums)));
+  const int64_t bytes = SumsPlace(nullptr, most, width_).bytes;
+  most_sums_ = 0;
+  on_host_ = nullptr;
+  on_device_ = nullptr;
+  bytes_ = 0;
+  SLUICE_ASSIGN_OR_RETURN(PinnedMemory pinned, device_.AllocatePinned(bytes));
+  SLUICE_ASSIGN_OR_RETURN(on_device_, device_.Allocate(bytes));
+  on_host_ = std::move(pinned);
+  most_sums_ = most;
+  bytes_ = bytes;
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status StateSums<T>::Queue(const StepBatch& batch, const T* states, const int32_t* rows,
+                                 DeviceStream* stream) {
+  const auto sums = static_cast<int32_t>(std::ssize(batch.states()));
+  SLUICE_RETURN_IF_ERROR(MakeRoom(sums));
+  const SumsPlace sent(on_host_.get(), most_sums_, width_);
+  const SumsPlace place(on_device_.get(), most_sums_, width_);
+  *sent.count = sums;
+  for (int32_t s = 0; s < sums; ++s) {
+    const StepBatch::Places places = batch.state_places()[s];
+    sent.ranges[s] = {places.begin, batch.states()[s].largest ? -places.count : places.count};
+  }
+  stream->CopyToDevice(
+      place.count, sent.count,
+      reinterpret_cast<char*>(sent.ranges + sums) - reinterpret_cast<char*>(sent.count));
+  kernels::cuda::SumRows<T>(*stream, {.x = states,
+                                      .dim = static_cast<int32_t>(width_),
+                                      .ids = rows,
+                                      .ranges = place.ranges,
+                                      .rows = {place.count, sums},
+                                      .out = place.sums});
+  return absl::OkStatus();
+}
+
+template <typename T>
+void StateSums<T>::Fetch(const StepBatch& batch, DeviceStream* stream) {
+  const SumsPlace to(on_host_.get(), most_sums_, width_);
+  const SumsPlace from(on_device_.get(), most_sums_, width_);
+  stream->CopyToHost(to.sums, from.sums, std::ssize(batch.states()) * width_ * sizeof(double));
+}
+
+template <typename T>
+void StateSums<T>::Deliver(const StepBatch& batch) const {
+  const double* fetched = SumsPlace(on_host_.get(), most_sums_, width_).sums;
+  for (const StateSum& sum : batch.states()) {
+    std::copy_n(fetched, width_, sum.out);
+    fetched += width_;
+  }
+}
+
+template class StateSums<float>;
+template class StateSums<kernels::cuda::BFloat16>;
+
+}  // namespace sluice

@@ -1,0 +1,46 @@
+// The sums of states that a step is asked for: their memory on the host and on the device, and the
+// work that computes and fetches them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "engine/cuda/device.h"
+#include "engine/step_batch.h"
+
+namespace sluice {
+
+template <typename T>
+class StateSums {
+ public:
+  // The sums are of `width` values. The device outlives them.
+  StateSums(Device* device, int64_t width) : device_(*device), width_(width) {}
+
+  // Queues the sums of `states` [tokens, width], of which `rows` names those of each sequence.
+  // Takes more memory if the batch has more sums than any before. Requires that no earlier sums are
+  // under way.
+  absl::Status Queue(const StepBatch& batch, const T* states, const int32_t* rows,
+                     DeviceStream* stream);
+  // Queues the copy of the sums to the host.
+  void Fetch(const StepBatch& batch, DeviceStream* stream);
+  // Copies the fetched sums to where the batch wants them.
+  void Deliver(const StepBatch& batch) const;
+
+  // Returns the size of the memory on the device, which is that of the pinned memory too. May be
+  // called while a step is queued.
+  int64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+
+ private:
+  absl::Status MakeRoom(int64_t sums);
+
+  Device& device_;
+  const int64_t width_;
+  // The number of sums, their ranges, and the sums.
+  PinnedMemory on_host_;
+  DeviceMemory on_device_;
+  int64_t most_sums_ = 0;
+  std::atomic<int64_t> bytes_ = 0;
+};
+
+}  // namespace sluice

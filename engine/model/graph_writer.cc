@@ -1,0 +1,116 @@
+#include "engine/model/graph_writer.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/model/families/family.h"
+
+namespace sluice {
+
+GraphWriter::GraphWriter(const ModelConfig& config, const TensorSpelling& spelling)
+    : config_(config),
+      names_(config.family->names),
+      spelling_(spelling),
+      prefix_(spelling.without_prefix ? "" : names_.prefix) {}
+
+BufferId GraphWriter::AddBuffer(std::string name, int64_t width) {
+  graph_.buffers.push_back({std::move(name), width});
+  return static_cast<BufferId>(graph_.buffers.size() - 1);
+}
+
+std::string GraphWriter::LayerPrefix(int32_t layer) const {
+  return absl::StrCat(prefix_, names_.layer, layer, ".");
+}
+
+TensorPart GraphWriter::Table(const char* module, int64_t rows, int64_t first_row) const {
+  const int64_t width = config_.hidden_size;
+  return {absl::StrCat(prefix_, module, ".weight"), {rows, width}, first_row * width};
+}
+
+void GraphWriter::Norm(BufferId in, BufferId out, const std::string& module, float scale) {
+  const NormConfig& norm = config_.norm;
+  Add(NormOf(norm.kind, in, out, norm.weight ? module : "", norm.bias ? module : "", norm.eps,
+             config_.hidden_size, scale));
+}
+
+NormOp GraphWriter::NormOf(NormKind kind, BufferId in, BufferId out, const std::string& module,
+                           const std::string& bias_module, float eps, int64_t width,
+                           float scale) const {
+  const char* const weight = spelling_.gamma_beta ? ".gamma" : ".weight";
+  const char* const bias = spelling_.gamma_beta ? ".beta" : ".bias";
+  const bool weighted = !module.empty();
+  return {.in = in,
+          .out = out,
+          .kind = kind,
+          .weight = weighted ? TensorPart{module + weight, {width}} : TensorPart{},
+          .bias = bias_module.empty() ? TensorPart{} : TensorPart{bias_module + bias, {width}},
+          .eps = eps,
+          .width = width,
+          .scale = scale,
+          .weight_offset = weighted && config_.norm.unit_offset ? 1.0f : 0.0f};
+}
+
+void GraphWriter::AddScaled(BufferId out, BufferId b, TensorPart weight) {
+  Add(MixOp{.a = out, .b = b, .out = out, .a_weight = {}, .b_weight = std::move(weight)});
+}
+
+void GraphWriter::Copy(BufferId from, BufferId to) {
+  Add(MixOp{.a = from, .b = kNoBuffer, .out = to, .a_weight = {}, .b_weight = {}});
+}
+
+void GraphWriter::Dense(BufferId in, BufferId out, const std::string& module, bool bias,
+                        bool accumulate) {
+  const int64_t k = Width(in), n = Width(out);
+  Add(LinearOp{.in = in,
+               .out = out,
+               .weight = {module + ".weight",
+                          names_.in_out ? std::vector<int64_t>{k, n} : std::vector<int64_t>{n, k}},
+               .layout = names_.in_out ? MatrixLayout::kInOut : MatrixLayout::kOutIn,
+               .bias = bias ? TensorPart{module + ".bias", {n}} : TensorPart{},
+               .position_bias = false,
+               .accumulate = accumulate});
+}
+
+void GraphWriter::PositionWise(BufferId in, BufferId out, const std::string& module,
+                               bool accumulate) {
+  const PositionWiseConfig& position_wise = config_.position_wise;
+  const int64_t positions = position_wise.max_positions, k = Width(in), n = Width(out);
+  TensorPart bias;
+  if (position_wise.bias == PositionWiseBias::kFeature) bias = {module + ".bias", {n}};
+  if (position_wise.bias == PositionWiseBias::kPositionFeature) {
+    bias = {module + ".position_bias", {positions, n}};
+  }
+  Add(LinearOp{.in = in,
+               .out = out,
+               .weight = {module + ".position_weight", {positions, k, n}},
+               .layout = MatrixLayout::kPositionInOut,
+               .bias = std::move(bias),
+               .position_bias = position_wise.bias == PositionWiseBias::kPositionFeature,
+               .accumulate = accumulate});
+}
+
+void GraphWriter::Fused(BufferId in, BufferId out, const std::string& module,
+                        const Outputs& outputs, bool bias) {
+  const int64_t k = Width(in);
+  const auto [all, first, run, stride] = outputs;
+  Add(LinearOp{
+      .in = in,
+      .out = out,
+      .weight = names_.in_out
+                    ? TensorPart{module + ".weight", {k, all}, first}
+                    : TensorPart{module + ".weight", {all, k}, first * k, run * k, stride * k},
+      .layout = names_.in_out ? MatrixLayout::kInOut : MatrixLayout::kOutIn,
+      .bias = bias ? TensorPart{module + ".bias", {all}, first, run, stride} : TensorPart{},
+      .position_bias = false,
+      .accumulate = false});
+}
+
+void GraphWriter::Project(int32_t layer, Projection projection, BufferId in, BufferId out,
+                          bool bias, bool accumulate) {
+  const int p = static_cast<int>(projection);
+  const std::string module = LayerPrefix(layer) + names_.projections[p];
+  if (config_.position_wise.layers[p][layer]) return PositionWise(in, out, module, accumulate);
+  Dense(in, out, module, bias, accumulate);
+}
+
+}  // namespace sluice

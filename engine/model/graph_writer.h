@@ -1,0 +1,63 @@
+// Appends ops to a graph with the names and the layouts that a family's checkpoints have. It knows
+// the ops of a module, and BuildGraph their order.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "engine/model/config.h"
+#include "engine/model/graph.h"
+#include "engine/model/tensor_names.h"
+
+namespace sluice {
+
+class GraphWriter {
+ protected:
+  // The place of a matrix in a tensor of `all` outputs: `run` outputs from `first` on, and again
+  // each `stride` outputs if that is not 0.
+  struct Outputs {
+    int64_t all, first;
+    int64_t run = 0, stride = 0;
+  };
+
+  // The config outlives the writer.
+  GraphWriter(const ModelConfig& config, const TensorSpelling& spelling);
+
+  BufferId AddBuffer(std::string name, int64_t width);
+  int64_t Width(BufferId id) const { return graph_.buffers[id].width; }
+  std::string LayerPrefix(int32_t layer) const;
+  // Returns the table of a module, with `rows` rows as wide as the residual.
+  TensorPart Table(const char* module, int64_t rows, int64_t first_row = 0) const;
+
+  template <typename Op>
+  void Add(Op op) {
+    graph_.ops.emplace_back(std::move(op));
+  }
+
+  // Adds a norm of rows as wide as the residual.
+  void Norm(BufferId in, BufferId out, const std::string& module, float scale = 1);
+  // Returns a norm of each `width` values; the modules are empty for one without weights or bias.
+  NormOp NormOf(NormKind kind, BufferId in, BufferId out, const std::string& module,
+                const std::string& bias_module, float eps, int64_t width, float scale) const;
+  // Adds out += b * weight; the weight may be missing.
+  void AddScaled(BufferId out, BufferId b, TensorPart weight);
+  void Copy(BufferId from, BufferId to);
+
+  void Dense(BufferId in, BufferId out, const std::string& module, bool bias, bool accumulate);
+  void PositionWise(BufferId in, BufferId out, const std::string& module, bool accumulate);
+  // Adds a dense layer whose matrix is a part of a tensor.
+  void Fused(BufferId in, BufferId out, const std::string& module, const Outputs& outputs,
+             bool bias);
+  // Adds a projection of a layer, which is dense or position-wise as the config says.
+  void Project(int32_t layer, Projection projection, BufferId in, BufferId out, bool bias,
+               bool accumulate = false);
+
+  const ModelConfig& config_;
+  const TensorNames& names_;
+  const TensorSpelling spelling_;
+  const std::string prefix_;
+  Graph graph_;
+};
+
+}  // namespace sluice
