@@ -1,10 +1,6 @@
 #include "engine/cuda/lower_cuda.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
-#include <functional>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,11 +11,11 @@
 #include "base/status_macros.h"
 #include "engine/cuda/dense_shapes.h"
 #include "engine/cuda/joined_graph.h"
-#include "engine/model/relative_bias.h"
-#include "engine/model/rope.h"
+#include "engine/cuda/op_weights.h"
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/embedding.h"
 #include "kernels/cuda/exchange.h"
+#include "kernels/cuda/int8.h"
 #include "kernels/cuda/mix.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/projection.h"
@@ -39,10 +35,12 @@ class Lowering {
 
   Lowering(const Model& model, const Graph& graph, DeviceWeights& weights, DenseLayers* dense,
            KernelChoice<T>* kernels)
-      : config_(model.config),
+      : model_(model),
+        config_(model.config),
         graph_(graph),
         source_(model.checkpoint),
         weights_(weights),
+        of_ops_(model, graph, weights),
         dense_(dense),
         kernels_(kernels) {}
 
@@ -53,14 +51,17 @@ class Lowering {
       next_is_done_ = false;
       SLUICE_ASSIGN_OR_RETURN(CudaOp<T> cuda_op, std::visit(*this, graph_.ops[i]));
       if (cuda_op != nullptr) ops->push_back(std::move(cuda_op));
-      if (next_is_done_) ++i;
+      for (const size_t last = next_is_done_ ? i + 1 : i;; ++i) {
+        if (WrittenBuffer(graph_.ops[i]) == quantized_) quantized_ = kNoBuffer;
+        if (i == last) break;
+      }
     }
     return absl::OkStatus();
   }
 
   CudaOpOr operator()(const EmbedOp& op) {
     SLUICE_ASSIGN_OR_RETURN(const T* const table,
-                            weights_.Load<T>(source_, op.table, Elements(op.table)));
+                            weights_.Load<T>(source_, op.table, ElementsOf(op.table)));
     return [op, table, dim = Width32(op.out)](const StepPlace<T>& place, Stream& stream) {
       cuda::Embed<T>(stream, {.table = table,
                               .ids = Ids(op.index, place),
@@ -112,8 +113,9 @@ class Lowering {
   CudaOpOr operator()(const LinearOp& op) {
     const int32_t k = Width32(op.in), n = Width32(op.out);
     SLUICE_CHECK(RowStride(op.in) == 0 && RowStride(op.out) == 0);
-    SLUICE_ASSIGN_OR_RETURN(const T* const bias, LoadBias(op, n));
-    SLUICE_ASSIGN_OR_RETURN(const T* const plain, LoadWeight(op, k, n));
+    SLUICE_ASSIGN_OR_RETURN(const T* const bias, of_ops_.Bias<T>(op));
+    if (PrecisionOf(model_, op).quantization == Quantization::kInt8) return Int8Product(op, bias);
+    SLUICE_ASSIGN_OR_RETURN(const T* const plain, of_ops_.Weight<T>(op));
     SLUICE_ASSIGN_OR_RETURN(const DenseLayer* const layer, LibraryLayer(op, plain, bias));
     if (layer != nullptr) {
       uses_library_ = true;
@@ -129,14 +131,8 @@ class Lowering {
                     stream);
       };
     }
-    const auto matrices =
-        static_cast<int32_t>(op.position_wise() ? Elements(op.weight) / (int64_t{k} * n) : 1);
-    workspace_bytes_ = std::max<size_t>(workspace_bytes_, cuda::SplitSumsBytes(k));
-    const ActivationOp* const then = ActivationOf(next_, op.out);
-    next_is_done_ = then != nullptr;
-    const bool activate = then != nullptr;
-    const Activation activation = activate ? then->activation : Activation();
-    const BufferId gate = activate && then->in != op.out ? then->in : kNoBuffer;
+    const int32_t matrices = of_ops_.Matrices(op);
+    const Epilogue then = TakeActivation(op);
     SLUICE_ASSIGN_OR_RETURN(const GroupedProductCandidate<T>* const kernel,
                             ProductKernel({.k = k,
                                            .n = n,
@@ -144,34 +140,27 @@ class Lowering {
                                            .bias = bias != nullptr,
                                            .position_bias = op.position_bias,
                                            .accumulate = op.accumulate,
-                                           .activate = activate,
-                                           .activation = activation,
-                                           .gated = gate != kNoBuffer},
+                                           .activate = then.activate,
+                                           .activation = then.activation,
+                                           .gated = then.gate != kNoBuffer},
                                           plain, bias));
     const T* weight = plain;
     if (kernel->packed) {
       SLUICE_ASSIGN_OR_RETURN(weight, weights_.Pack(plain, matrices, k, n));
     }
-    return [op, kernel, weight, bias, k, n, activate, activation, gate](const StepPlace<T>& place,
-                                                                        Stream& stream) {
-      kernel->run(stream, {.x = place.buffer(op.in),
-                           .weight = weight,
-                           .bias = bias,
-                           .bias_stride = op.position_bias ? n : 0,
-                           .k = k,
-                           .n = n,
-                           .tiles = op.position_wise() ? place.group_tiles() : place.dense_tiles(),
-                           .accumulate = op.accumulate,
-                           .out = place.buffer(op.out),
-                           .activate = activate,
-                           .activation = activation,
-                           .gate = Buffer(gate, place),
-                           .split = place.split_sums(k)});
+    workspace_bytes_ = std::max<size_t>(workspace_bytes_, cuda::SplitSumsBytes(k));
+    return [op, kernel, weight, bias, k, n, then](const StepPlace<T>& place, Stream& stream) {
+      cuda::ProjectionArgs<T> args = ProductArgs<T>(op, n, bias, then, place);
+      args.x = place.buffer(op.in);
+      args.weight = weight;
+      args.k = k;
+      args.split = place.split_sums(k);
+      kernel->run(stream, args);
     };
   }
 
   CudaOpOr operator()(const RopeStoreOp& op) {
-    SLUICE_ASSIGN_OR_RETURN(const DeviceRope rope, RopeTablesOf(op));
+    SLUICE_ASSIGN_OR_RETURN(const DeviceRope rope, of_ops_.Rope(op));
     const int32_t heads = config_.heads;
     const int64_t stride = RowStride(op.q);
     return [op, rope, heads, stride](const StepPlace<T>& place, Stream& stream) {
@@ -193,10 +182,8 @@ class Lowering {
 
   CudaOpOr operator()(const AttentionOp& op) {
     cuda::Xsa xsa = {.form = XsaFormOf(op), .eps = config_.xsa.eps};
-    if (!op.xsa_gate.empty()) {
-      SLUICE_ASSIGN_OR_RETURN(xsa.gate, LoadGate(op.xsa_gate));
-    }
-    SLUICE_ASSIGN_OR_RETURN(const float* const bias, LoadRelativeBias(op));
+    SLUICE_ASSIGN_OR_RETURN(xsa.gate, of_ops_.Gates(op));
+    SLUICE_ASSIGN_OR_RETURN(const float* const bias, of_ops_.RelativeBias(op));
     const int32_t heads = config_.heads, positions = config_.max_positions;
     SLUICE_ASSIGN_OR_RETURN(const AttentionCandidate<T>* const kernel,
                             AttentionKernel({.q_heads = heads,
@@ -310,6 +297,7 @@ class Lowering {
   const HeadWeights<T>& head() const { return head_; }
   bool uses_library() const { return uses_library_; }
   size_t workspace_bytes() const { return workspace_bytes_; }
+  int32_t quantized_stride() const { return quantized_stride_; }
 
  private:
   static constexpr bool kHalf = sizeof(T) == sizeof(cuda::BFloat16);
@@ -326,13 +314,73 @@ class Lowering {
     }
     return place.template at<const int32_t>(place.layout.types);
   }
+  // What a product applies to its sums.
+  struct Epilogue {
+    bool activate = false;
+    Activation activation = {};
+    BufferId gate = kNoBuffer;
+  };
+  // Returns the activation behind the layer, which the layer then applies.
+  Epilogue TakeActivation(const LinearOp& op) {
+    const ActivationOp* const then = ActivationOf(next_, op.out);
+    if (then == nullptr) return {};
+    next_is_done_ = true;
+    return {true, then->activation, then->in != op.out ? then->in : kNoBuffer};
+  }
+
+  // Returns the arguments of a layer's product that do not depend on its operands.
+  template <typename Operand>
+  static cuda::ProjectionArgs<T, T, Operand> ProductArgs(const LinearOp& op, int32_t n,
+                                                         const T* bias, const Epilogue& then,
+                                                         const StepPlace<T>& place) {
+    return {.x = nullptr,
+            .weight = nullptr,
+            .bias = bias,
+            .bias_stride = op.position_bias ? n : 0,
+            .k = 0,
+            .n = n,
+            .tiles = op.position_wise() ? place.group_tiles() : place.dense_tiles(),
+            .accumulate = op.accumulate,
+            .out = place.buffer(op.out),
+            .activate = then.activate,
+            .activation = then.activation,
+            .gate = Buffer(then.gate, place)};
+  }
+
+  // A layer quantises the rows that it reads, unless they are those of the layer before. Its sums
+  // are exact, so that no trial is needed.
+  CudaOpOr Int8Product(const LinearOp& op, const T* bias) {
+    SLUICE_ASSIGN_OR_RETURN(const Int8Weight weight, of_ops_.Int8(op));
+    const int32_t width = Width32(op.in), n = Width32(op.out), k = cuda::Int8Stride(width);
+    const Epilogue then = TakeActivation(op);
+    const bool quantizes = quantized_ != op.in;
+    quantized_ = op.in;
+    quantized_stride_ = std::max(quantized_stride_, k);
+    workspace_bytes_ = std::max<size_t>(workspace_bytes_, cuda::SplitSumsBytes(k));
+    return [op, weight, bias, width, k, n, then, quantizes](const StepPlace<T>& place,
+                                                            Stream& stream) {
+      auto* const values = place.template at<int8_t>(place.layout.quantized);
+      auto* const scales = place.template at<float>(place.layout.row_scales);
+      if (quantizes) {
+        cuda::QuantizeRows<T>(stream, {.x = place.buffer(op.in),
+                                       .k = width,
+                                       .rows = place.rows(),
+                                       .out = values,
+                                       .scales = scales});
+      }
+      auto args = ProductArgs<int8_t>(op, n, bias, then, place);
+      args.x = values;
+      args.weight = weight.values;
+      args.k = k;
+      args.split = place.split_sums(k);
+      args.row_scales = scales;
+      args.scales = weight.scales;
+      cuda::Project(stream, args);
+    };
+  }
+
   static const T* Buffer(BufferId id, const StepPlace<T>& place) {
     return id == kNoBuffer ? nullptr : place.buffer(id);
-  }
-  // Returns the number of elements from the part's first on.
-  static int64_t Elements(const TensorPart& part) {
-    return std::accumulate(part.shape.begin(), part.shape.end(), int64_t{1}, std::multiplies<>()) -
-           part.first;
   }
   int64_t Width(BufferId id) const { return graph_.buffers[id].width; }
   int32_t Width32(BufferId id) const { return Width(id); }
@@ -340,32 +388,6 @@ class Lowering {
   int64_t RowStride(BufferId id) const {
     const BufferId within = graph_.buffers[id].within;
     return within == kNoBuffer ? 0 : Width(within);
-  }
-
-  absl::StatusOr<const T*> LoadWeight(const LinearOp& op, int32_t k, int32_t n) {
-    if (op.position_wise()) return weights_.Load<T>(source_, op.weight, Elements(op.weight));
-    // Neighbouring columns of one tensor are loaded like one layer.
-    if (op.more.empty() || op.layout == MatrixLayout::kInOut) {
-      return weights_.LoadDense<T>(source_, op.weight, op.layout, k, n);
-    }
-    return weights_.LoadJoined<T>(source_, ColumnsOf(op, n, &LinearOp::weight), k);
-  }
-  absl::StatusOr<const T*> LoadBias(const LinearOp& op, int32_t n) {
-    if (op.more.empty() || op.layout == MatrixLayout::kInOut) {
-      return weights_.Load<T>(source_, op.bias, op.position_bias ? Elements(op.bias) : n);
-    }
-    return weights_.LoadJoinedBias<T>(source_, ColumnsOf(op, n, &LinearOp::bias));
-  }
-  // Returns the tensors of a joined layer of `n` columns: its weights or its biases.
-  static std::vector<DeviceWeights::Columns> ColumnsOf(const LinearOp& op, int64_t n,
-                                                       TensorPart LinearOp::*first) {
-    const bool weights = first == &LinearOp::weight;
-    std::vector<DeviceWeights::Columns> columns = {{&(op.*first), n}};
-    for (const LinearOp::Part& part : op.more) {
-      columns.push_back({weights ? &part.weight : &part.bias, part.width});
-      columns.front().count -= part.width;
-    }
-    return columns;
   }
 
   kernels::XsaForm XsaFormOf(const AttentionOp& op) const {
@@ -406,59 +428,21 @@ class Lowering {
     return layer;
   }
 
-  absl::StatusOr<const float*> LoadGate(const std::string& name) {
-    SLUICE_ASSIGN_OR_RETURN(const Tensor alpha, source_.Find(name, {config_.heads}));
-    std::vector<float> gate;
-    for (int64_t h = 0; h < config_.heads; ++h) {
-      const double value = kernels::LoadAsFloat(alpha.data, alpha.dtype, h);
-      gate.push_back(static_cast<float>(std::tanh(value)));
-    }
-    return weights_.Put(gate);
-  }
-
-  // Returns the bias by distance, which all layers share; nullptr if the op has none.
-  absl::StatusOr<const float*> LoadRelativeBias(const AttentionOp& op) {
-    if (!op.relative_bias.present() || bias_ != nullptr) return bias_;
-    SLUICE_ASSIGN_OR_RETURN(const Tensor tensor,
-                            source_.Find(op.relative_bias.name, op.relative_bias.shape));
-    std::vector<float> table(tensor.elements());
-    kernels::ConvertToFloat(tensor.data, tensor.dtype, 0, tensor.elements(), table.data());
-    SLUICE_ASSIGN_OR_RETURN(bias_,
-                            weights_.Put(BiasByDistance(table, config_.heads, op.relative_distance,
-                                                        config_.max_positions)));
-    return bias_;
-  }
-
-  // The cosines and sines of positions, which layers share.
-  struct DeviceRope {
-    const float* cos = nullptr;
-    const float* sin = nullptr;
-    int32_t dims = 0;
-  };
-  absl::StatusOr<DeviceRope> RopeTablesOf(const RopeStoreOp& op) {
-    DeviceRope& tables = rope_[static_cast<size_t>(op.rope)];
-    const RopeOf rope = FindRope(op, config_);
-    if (tables.cos != nullptr || rope.dims == 0) return tables;
-    const RopeTable values = MakeRopeTable(*rope.rope, rope.dims, config_.max_positions);
-    tables.dims = rope.dims;
-    SLUICE_ASSIGN_OR_RETURN(tables.cos, weights_.Put(values.cos));
-    SLUICE_ASSIGN_OR_RETURN(tables.sin, weights_.Put(values.sin));
-    return tables;
-  }
-
+  const Model& model_;
   const ModelConfig& config_;
   const Graph& graph_;
   const Checkpoint& source_;
   DeviceWeights& weights_;
-  DenseLayers* dense_;              // nullptr if there are none
-  KernelChoice<T>* kernels_;        // nullptr if the portable ones serve without a trial
-  std::array<DeviceRope, 3> rope_;  // by RopeUse
-  const float* bias_ = nullptr;
+  OpWeights of_ops_;
+  DenseLayers* dense_;        // nullptr if there are none
+  KernelChoice<T>* kernels_;  // nullptr if the portable ones serve without a trial
   HeadWeights<T> head_;
   bool uses_library_ = false;
-  size_t workspace_bytes_ = 0;     // the most that a layer takes
-  const GraphOp* next_ = nullptr;  // behind the op that is lowered; nullptr if there is none
-  bool next_is_done_ = false;      // whether the op before includes it
+  size_t workspace_bytes_ = 0;      // the most that a layer takes
+  int32_t quantized_stride_ = 0;    // of the widest rows that a layer quantises
+  BufferId quantized_ = kNoBuffer;  // the buffer whose rows are quantised at this point
+  const GraphOp* next_ = nullptr;   // behind the op that is lowered; nullptr if there is none
+  bool next_is_done_ = false;       // whether the op before includes it
 };
 
 }  // namespace
@@ -467,13 +451,17 @@ template <typename T>
 absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeights& weights,
                                                 DenseLayers* dense, KernelChoice<T>* kernels) {
   LoweredCudaModel<T> lowered;
-  lowered.graph = JoinProjections(model.graph, /*gates=*/dense != nullptr);
+  lowered.graph = JoinProjections(model.graph, /*gates=*/dense != nullptr,
+                                  [&](const LinearOp& a, const LinearOp& b) {
+                                    return PrecisionOf(model, a) == PrecisionOf(model, b);
+                                  });
   Lowering<T> lowering(model, lowered.graph, weights, dense, kernels);
   SLUICE_RETURN_IF_ERROR(lowering.Lower(&lowered.ops));
   SLUICE_RETURN_IF_ERROR(weights.Finish());
   lowered.head = lowering.head();
   lowered.uses_library = lowering.uses_library();
   lowered.workspace_bytes = lowering.workspace_bytes();
+  lowered.quantized_stride = lowering.quantized_stride();
   lowered.processors = weights.device_info().processors;
   return lowered;
 }

@@ -1,7 +1,9 @@
 #include "engine/model/graph.h"
 
 #include <cmath>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "engine/model/families/family.h"
@@ -467,6 +469,20 @@ class Builder {
 };
 
 }  // namespace
+
+BufferId WrittenBuffer(const GraphOp& op) {
+  return std::visit(
+      []<typename Op>(const Op& each) {
+        if constexpr (std::is_same_v<Op, RopeStoreOp>) {
+          return each.q;
+        } else if constexpr (std::is_same_v<Op, HeadOp>) {
+          return kNoBuffer;
+        } else {
+          return each.out;
+        }
+      },
+      op);
+}
 
 Graph BuildGraph(const ModelConfig& config, const TensorSpelling& spelling) {
   return Builder(config, spelling).Build();

@@ -39,6 +39,8 @@ void LoadMatrices(const void* row, bool transposed, uint32_t* to,
                   const kernels::cuda::CallSite& site);
 void MultiplyAdd(float* d, const uint32_t* a, const uint32_t* b,
                  const kernels::cuda::CallSite& site);
+void MultiplyAdd(int32_t* d, const uint32_t* a, const uint32_t* b,
+                 const kernels::cuda::CallSite& site);
 uint32_t RoundToPair(float low, float high);
 float Exp2(float x);
 
@@ -141,6 +143,11 @@ void LoadMatrices(const void* row, uint32_t (&to)[4], CallSite site) {
 }
 
 inline void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                        CallSite site) {
+  simt::MultiplyAdd(d, a, b, site);
+}
+
+inline void MultiplyAdd(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                         CallSite site) {
   simt::MultiplyAdd(d, a, b, site);
 }

@@ -144,6 +144,15 @@ __device__ void LoadMatrices(const void* row, uint32_t (&to)[4], CallSite site =
 __device__ void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                             CallSite site = CallSite::Here());
 
+// Computes d += a b for a [16, 32] and b [32, 8] in int8, d [16, 8] in int32, like mma.m16n8k32: as
+// above, but with four int8 in a word. Sums wrap.
+//   a[0]: row g,     columns 4t to 4t+3       b[0]: rows 4t to 4t+3, column g
+//   a[1]: row g + 8, columns 4t to 4t+3       b[1]: rows 4t+16 to 4t+19, column g
+//   a[2]: row g,     columns 4t+16 to 4t+19
+//   a[3]: row g + 8, columns 4t+16 to 4t+19
+__device__ void MultiplyAdd(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                            CallSite site = CallSite::Here());
+
 // Returns the numbers of bfloat16 nearest to two floats, ties to even, the first in the lower half.
 __device__ uint32_t RoundToPair(float low, float high);
 

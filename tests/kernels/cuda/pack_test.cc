@@ -9,7 +9,7 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr DType kDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+constexpr DType kDTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kI8};
 
 // Returns `count` stored values of `dtype`: every pattern of 16 bits if there is room for all of
 // them, and patterns of 32 bits around those where bfloat16 rounds.
@@ -18,6 +18,10 @@ std::vector<uint8_t> StoredValues(std::mt19937_64& random, DType dtype, int64_t 
   const int64_t shift = RandomInt(random, 0, 0xFFFF);
   for (int64_t i = 0; i < count; ++i) {
     const auto high = static_cast<uint16_t>(i + shift);
+    if (dtype == DType::kI8) {
+      bytes[i] = static_cast<uint8_t>(high);
+      continue;
+    }
     if (dtype != DType::kF32) {
       std::memcpy(&bytes[i * 2], &high, sizeof(high));
       continue;

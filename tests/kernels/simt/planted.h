@@ -76,6 +76,9 @@ void RoundToPairs(Stream& stream, const float* in, uint32_t* out);
 // Computes d = a b by MultiplyAdd: a [16, 16] and b [16, 8] of bfloat16, d [16, 8].
 void Multiply(Stream& stream, const uint16_t* a, const uint16_t* b, float* d);
 
+// The same in int8: a [16, 32], b [32, 8], d [16, 8]. Some lanes take no part if `some_return`.
+void MultiplyInt8(Stream& stream, const int8_t* a, const int8_t* b, bool some_return, int32_t* d);
+
 // Computes d = a b by a warpgroup: a [64, 32] and b [32, 128] of bfloat16, d [64, 128]. The faults
 // are those that kernels/simt/warpgroup.h forbids.
 enum class GroupFault {

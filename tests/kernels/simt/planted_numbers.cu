@@ -88,6 +88,35 @@ __global__ void MultiplyKernel(MultiplyArgs args) {
 }
 const Kernel kMultiply = KernelOf("Multiply", &MultiplyKernel);
 
+struct MultiplyInt8Args {
+  const int8_t* a;
+  const int8_t* b;
+  bool some_return;
+  int32_t* d;
+};
+
+__device__ inline uint32_t Four(const int8_t* from, int32_t step) {
+  uint32_t word = 0;
+  for (int32_t i = 0; i < 4; ++i) {
+    word |= static_cast<uint32_t>(static_cast<uint8_t>(from[i * step])) << (8 * i);
+  }
+  return word;
+}
+
+__global__ void MultiplyInt8Kernel(MultiplyInt8Args args) {
+  const int32_t g = Lane() / 4, t = Lane() % 4;
+  uint32_t a[4], b[2];
+  for (int32_t i = 0; i < 4; ++i) {
+    a[i] = Four(args.a + (g + i % 2 * 8) * 32 + 4 * t + i / 2 * 16, 1);
+  }
+  for (int32_t i = 0; i < 2; ++i) b[i] = Four(args.b + (4 * t + i * 16) * 8 + g, 8);
+  if (args.some_return && g == 7) return;
+  int32_t d[4] = {};
+  MultiplyAdd(d, a, b);
+  for (int32_t i = 0; i < 4; ++i) args.d[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = d[i];
+}
+const Kernel kMultiplyInt8 = KernelOf("MultiplyInt8", &MultiplyInt8Kernel);
+
 constexpr int32_t kGroupK = 32, kGroupN = 128;
 
 struct MultiplyByGroupArgs {
@@ -174,6 +203,10 @@ void RoundToPairs(Stream& stream, const float* in, uint32_t* out) {
 
 void Multiply(Stream& stream, const uint16_t* a, const uint16_t* b, float* d) {
   Launch(stream, kMultiply, {1, 32}, MultiplyArgs{a, b, d});
+}
+
+void MultiplyInt8(Stream& stream, const int8_t* a, const int8_t* b, bool some_return, int32_t* d) {
+  Launch(stream, kMultiplyInt8, {1, 32}, MultiplyInt8Args{a, b, some_return, d});
 }
 
 void MultiplyByGroup(Stream& stream, const uint16_t* a, const uint16_t* b, GroupFault fault,
