@@ -17,6 +17,7 @@ namespace {
 
 using kernels::DType;
 using kernels::DTypeBytes;
+using kernels::cuda::WeightLayout;
 
 // The rows of a transposed piece are a multiple of this, so that the rows of the result stay
 // aligned, unless a piece is smaller than that many rows.
@@ -93,12 +94,13 @@ absl::StatusOr<const T*> DeviceWeights::LoadJoinedBias(const Checkpoint& checkpo
 }
 
 template <typename T>
-absl::StatusOr<const T*> DeviceWeights::Pack(const T* weight, int64_t matrices, int32_t k,
-                                             int32_t n) {
+absl::StatusOr<const T*> DeviceWeights::Pack(const T* weight, WeightLayout layout, int64_t matrices,
+                                             int32_t k, int32_t n) {
+  if (layout == WeightLayout::kPlain) return weight;
   SLUICE_ASSIGN_OR_RETURN(T* const packed,
-                          Allocate<T>(kernels::cuda::PackedElements<T>(matrices, k, n)));
-  kernels::cuda::PackWeights<T>(
-      stream_, {.in = weight, .matrices = matrices, .k = k, .n = n, .out = packed});
+                          Allocate<T>(kernels::cuda::WeightElements<T>(layout, matrices, k, n)));
+  kernels::cuda::PackAs<T>(stream_, layout,
+                           {.in = weight, .matrices = matrices, .k = k, .n = n, .out = packed});
   SLUICE_RETURN_IF_ERROR(stream_.Synchronize());  // nothing reads the weights any more
   Release(weight, matrices * k * n);
   return packed;
@@ -273,16 +275,17 @@ absl::Status DeviceWeights::SendTransposedTo(const Source& source, T* out, int64
   return absl::OkStatus();
 }
 
-#define SLUICE_INSTANTIATE(T)                                                                   \
-  template absl::StatusOr<const T*> DeviceWeights::Load(const Checkpoint&, const TensorPart&,   \
-                                                        int64_t, int64_t);                      \
-  template absl::StatusOr<const T*> DeviceWeights::LoadDense(                                   \
-      const Checkpoint&, const TensorPart&, MatrixLayout, int64_t, int64_t, int64_t);           \
-  template absl::StatusOr<const T*> DeviceWeights::LoadJoined(                                  \
-      const Checkpoint&, const std::vector<Columns>&, int64_t);                                 \
-  template absl::StatusOr<const T*> DeviceWeights::LoadJoinedBias(const Checkpoint&,            \
-                                                                  const std::vector<Columns>&); \
-  template absl::StatusOr<const T*> DeviceWeights::Pack(const T*, int64_t, int32_t, int32_t);
+#define SLUICE_INSTANTIATE(T)                                                                     \
+  template absl::StatusOr<const T*> DeviceWeights::Load(const Checkpoint&, const TensorPart&,     \
+                                                        int64_t, int64_t);                        \
+  template absl::StatusOr<const T*> DeviceWeights::LoadDense(                                     \
+      const Checkpoint&, const TensorPart&, MatrixLayout, int64_t, int64_t, int64_t);             \
+  template absl::StatusOr<const T*> DeviceWeights::LoadJoined(                                    \
+      const Checkpoint&, const std::vector<Columns>&, int64_t);                                   \
+  template absl::StatusOr<const T*> DeviceWeights::LoadJoinedBias(const Checkpoint&,              \
+                                                                  const std::vector<Columns>&);   \
+  template absl::StatusOr<const T*> DeviceWeights::Pack(const T*, WeightLayout, int64_t, int32_t, \
+                                                        int32_t);
 
 SLUICE_INSTANTIATE(float)
 SLUICE_INSTANTIATE(kernels::cuda::BFloat16)

@@ -13,6 +13,7 @@
 #include "engine/cuda/upload_ring.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/graph.h"
+#include "kernels/cuda/weight_layout.h"
 
 namespace sluice {
 
@@ -59,10 +60,11 @@ class DeviceWeights {
   template <typename T>
   absl::StatusOr<const T*> LoadJoinedBias(const Checkpoint& checkpoint,
                                           const std::vector<Columns>& columns);
-  // Packs matrices [matrices, k, n], which are the last weights that were loaded, for a kernel that
-  // reads them so, and releases them.
+  // Arranges loaded matrices [matrices, k, n] as a kernel reads them, and releases them unless they
+  // stay as they are.
   template <typename T>
-  absl::StatusOr<const T*> Pack(const T* weight, int64_t matrices, int32_t k, int32_t n);
+  absl::StatusOr<const T*> Pack(const T* weight, kernels::cuda::WeightLayout layout,
+                                int64_t matrices, int32_t k, int32_t n);
   // Quantises matrices by columns (kernels/cuda/int8.h), packs them and releases them likewise.
   absl::StatusOr<Int8Weight> PackInt8(const float* weight, int64_t matrices, int32_t k, int32_t n);
   // Loads and packs layers of `in` inputs that are stored in int8 as the columns of one.

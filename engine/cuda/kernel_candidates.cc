@@ -43,8 +43,11 @@ absl::Status HopperProductSupports(const DeviceInfo& device, const GroupedProduc
 }
 
 const GroupedProductCandidate<BFloat16>& HopperProduct() {
-  static const auto* const candidate = new GroupedProductCandidate<BFloat16>{
-      .tier = kHopper, .supports = &HopperProductSupports, .run = &cuda::ProjectOnHopper};
+  static const auto* const candidate =
+      new GroupedProductCandidate<BFloat16>{.tier = kHopper,
+                                            .layout = cuda::WeightLayout::kWarpgroups,
+                                            .supports = &HopperProductSupports,
+                                            .run = &cuda::ProjectOnHopper};
   return *candidate;
 }
 
@@ -87,7 +90,7 @@ template <typename T>
 const GroupedProductCandidate<T>& PortableProduct() {
   static const auto* const candidate = new GroupedProductCandidate<T>{
       .tier = "portable",
-      .packed = true,
+      .layout = cuda::WeightLayout::kPanels,
       .supports = [](const DeviceInfo&, const GroupedProductShape&) { return absl::OkStatus(); },
       .run = [](Stream& stream,
                 const cuda::ProjectionArgs<T>& args) { cuda::Project(stream, args); }};

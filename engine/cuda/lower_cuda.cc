@@ -144,10 +144,8 @@ class Lowering {
                                            .activation = then.activation,
                                            .gated = then.gate != kNoBuffer},
                                           plain, bias));
-    const T* weight = plain;
-    if (kernel->packed) {
-      SLUICE_ASSIGN_OR_RETURN(weight, weights_.Pack(plain, matrices, k, n));
-    }
+    SLUICE_ASSIGN_OR_RETURN(const T* const weight,
+                            weights_.Pack(plain, kernel->layout, matrices, k, n));
     workspace_bytes_ = std::max<size_t>(workspace_bytes_, cuda::SplitSumsBytes(k));
     return [op, kernel, weight, bias, k, n, then](const StepPlace<T>& place, Stream& stream) {
       cuda::ProjectionArgs<T> args = ProductArgs<T>(op, n, bias, then, place);
@@ -289,7 +287,8 @@ class Lowering {
       SLUICE_ASSIGN_OR_RETURN(head_.layer, dense_->Find(*shape, head, nullptr));
     }
     if (head_.layer == nullptr) {
-      SLUICE_ASSIGN_OR_RETURN(head_.weight, weights_.Pack(head, 1, Width32(op.in), columns));
+      SLUICE_ASSIGN_OR_RETURN(head_.weight, weights_.Pack(head, cuda::WeightLayout::kPanels, 1,
+                                                          Width32(op.in), columns));
     }
     return CudaOp<T>();
   }

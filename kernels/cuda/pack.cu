@@ -1,5 +1,6 @@
 #include "kernels/cuda/pack.h"
 
+#include "base/check.h"
 #include "kernels/cuda/bfloat16.h"
 #include "kernels/cuda/bring.h"
 #include "kernels/cuda/float16.h"
@@ -136,6 +137,29 @@ __global__ void PackKernel(PackArgs<T> args) {
   }
 }
 
+// A block writes a slice at a time, a thread 8 columns of a depth.
+__global__ void PackGroupsKernel(PackArgs<BFloat16> args) {
+  const int32_t slices = GroupSlices(args.k), panels = GroupPanels(args.n);
+  const int64_t all = args.matrices * panels * slices;
+  for (int64_t slice = BlockIndex(); slice < all; slice += GridBlocks()) {
+    const int64_t matrix = slice / slices / panels;
+    const auto first_column = static_cast<int32_t>(slice / slices % panels) * kGroupSliceColumns;
+    const auto first_depth = static_cast<int32_t>(slice % slices) * kGroupSliceDepth;
+    const BFloat16* const in = args.in + matrix * args.k * args.n;
+    BFloat16* const out = args.out + slice * kGroupSliceElements;
+    constexpr int32_t kAcross = kGroupSliceColumns / kGroupMatrix;
+    for (int32_t i = ThreadIndex(); i < kGroupSliceDepth * kAcross; i += kThreads) {
+      const int32_t depth = i / kAcross, column = i % kAcross * kGroupMatrix;
+      const int32_t k = first_depth + depth, n = first_column + column;
+      Pack<BFloat16> pack = {};
+      if (k < args.k && n < args.n) {
+        pack = LoadWhole<Pack<BFloat16>>(in + int64_t{k} * args.n + n);
+      }
+      StoreWhole(pack, out + PlaceInGroupSlice(depth, column));
+    }
+  }
+}
+
 template <typename S, typename T>
 const Kernel kConvert = KernelOf("Convert", &ConvertKernel<S, T>);
 template <typename S, typename T>
@@ -143,6 +167,7 @@ const Kernel kTranspose = KernelOf("Transpose", &TransposeKernel<S, T>);
 
 template <typename T>
 const Kernel kPack = KernelOf("Pack", &PackKernel<T>);
+const Kernel kPackGroups = KernelOf("PackGroups", &PackGroupsKernel);
 
 template <typename S, typename T>
 void LaunchConvert(Stream& stream, const ConvertArgs<T>& args) {
@@ -212,5 +237,12 @@ void PackWeights(Stream& stream, const PackArgs<T>& args) {
 template void PackWeights(Stream&, const PackArgs<float>&);
 template void PackWeights(Stream&, const PackArgs<BFloat16>&);
 template void PackWeights(Stream&, const PackArgs<int8_t>&);
+
+void PackForWarpgroups(Stream& stream, const PackArgs<BFloat16>& args) {
+  SLUICE_CHECK(RowsAligned(args.in, args.n));
+  const int64_t slices = args.matrices * GroupPanels(args.n) * GroupSlices(args.k);
+  Launch(stream, kPackGroups, {PersistentBlocks(stream, slices, kBlocksPerProcessor), kThreads},
+         args);
+}
 
 }  // namespace sluice::kernels::cuda

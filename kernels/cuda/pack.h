@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/cuda/packed.h"
+#include "kernels/cuda/weight_layout.h"
 #include "kernels/dtype.h"
 #include "kernels/simt/stream.h"
 
@@ -60,8 +60,19 @@ struct PackArgs {
   const float* factors = nullptr;
 };
 
-// Arranges matrices as kernels/cuda/packed.h describes.
+// Arranges matrices in slices of panels, as kernels/cuda/packed.h describes.
 template <typename T>
 void PackWeights(Stream& stream, const PackArgs<T>& args);
+// Arranges them in slices for warpgroups (kernels/cuda/weight_layout.h). Requires that n is a
+// multiple of 8, and `in` aligned.
+void PackForWarpgroups(Stream& stream, const PackArgs<BFloat16>& args);
+// Arranges them as `layout` says, which is another than kPlain, and for warpgroups in bfloat16.
+template <typename T>
+void PackAs(Stream& stream, WeightLayout layout, const PackArgs<T>& args) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    if (layout == WeightLayout::kWarpgroups) return PackForWarpgroups(stream, args);
+  }
+  PackWeights<T>(stream, args);
+}
 
 }  // namespace sluice::kernels::cuda

@@ -5,8 +5,8 @@
 #include "engine/cuda/dense_layers.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/hopper_projection.h"
-#include "kernels/cuda/packed.h"
 #include "kernels/cuda/projection.h"
+#include "kernels/cuda/weight_layout.h"
 #include "loadtest/gpu/cases.h"
 
 namespace sluice::gpu {
@@ -50,7 +50,9 @@ Case OwnProjection(const char* name, const ProjectionShape& s, Tier tier = Tier:
     }
     const cuda::ProjectionArgs<T, Out> args = {
         .x = bench.Values<T>(s.x()),
-        .weight = bench.Values<T>(cuda::PackedElements<T>(s.groups, s.k, s.n)),
+        .weight = bench.Values<T>(cuda::WeightElements<T>(
+            tier == Tier::kHopper ? cuda::WeightLayout::kWarpgroups : cuda::WeightLayout::kPanels,
+            s.groups, s.k, s.n)),
         .bias = bench.Values<T>(s.n),
         .bias_stride = 0,
         .k = s.k,

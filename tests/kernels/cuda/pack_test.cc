@@ -2,6 +2,7 @@
 
 #include <array>
 #include <bit>
+#include <tuple>
 
 #include "tests/kernels/cuda/op_test.h"
 #include "tests/kernels/cuda/packed_weights.h"
@@ -129,6 +130,21 @@ TYPED_TEST(PackTest, PackedMatricesHaveEveryWeightInItsPlaceAndZerosElsewhere) {
         {.in = this->lab_.Put(weights), .matrices = matrices, .k = k, .n = n, .out = out});
     EXPECT_TRUE(SameBits(this->lab_.Get(out, expected.size()), expected));
     this->lab_.Clear();
+  }
+}
+
+TEST(PackForWarpgroupsTest, MatricesHaveEveryWeightInItsPlaceAndZerosElsewhere) {
+  constexpr uint64_t kSeed = 20261125;
+  std::mt19937_64 random(kSeed);
+  DeviceLab lab(MakeDeviceUnderTest(kSeed));
+  for (const auto& [matrices, k, n] : {std::tuple(1, 64, 128), {3, 1, 8}, {2, 70, 136}}) {
+    const auto weights = RandomValues<BFloat16>(random, matrices * k * n);
+    const std::vector<BFloat16> expected = PackedForWarpgroups(weights, matrices, k, n);
+    BFloat16* const out = lab.Room<BFloat16>(expected.size());
+    PackForWarpgroups(lab.stream(),
+                      {.in = lab.Put(weights), .matrices = matrices, .k = k, .n = n, .out = out});
+    EXPECT_TRUE(SameBits(lab.Get(out, expected.size()), expected)) << k << " x " << n;
+    lab.Clear();
   }
 }
 

@@ -101,16 +101,18 @@ void AddHopperProjection(Cases& cases, int32_t matrices, int32_t n, const char* 
               for (int32_t m = 0; m < matrices; ++m) {
                 groups.push_back({m, m * kRows / matrices, kRows / matrices});
               }
-              ProjectOnHopper(lab.stream(), {.x = Values<BFloat16>(lab, random, kRows * kDepth),
-                                             .weight = Values<BFloat16>(
-                                                 lab, random, int64_t{matrices} * kDepth * n),
-                                             .bias = Values<BFloat16>(lab, random, n),
-                                             .bias_stride = 0,
-                                             .k = kDepth,
-                                             .n = n,
-                                             .tiles = TilesOn(lab, groups, kRows),
-                                             .accumulate = false,
-                                             .out = lab.Room<BFloat16>(kRows * n)});
+              ProjectOnHopper(lab.stream(),
+                              {.x = Values<BFloat16>(lab, random, kRows * kDepth),
+                               .weight = lab.Put(PackedForWarpgroups(
+                                   RandomValues<BFloat16>(random, int64_t{matrices} * kDepth * n),
+                                   matrices, kDepth, n)),
+                               .bias = Values<BFloat16>(lab, random, n),
+                               .bias_stride = 0,
+                               .k = kDepth,
+                               .n = n,
+                               .tiles = TilesOn(lab, groups, kRows),
+                               .accumulate = false,
+                               .out = lab.Room<BFloat16>(kRows * n)});
             });
 }
 
@@ -172,6 +174,16 @@ void AddPacking(Cases& cases) {
                                             .in_stride = kSide,
                                             .out = lab.Room<T>(kSide * kSide),
                                             .out_stride = kSide});
+              });
+  }
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    cases.Add("PackForWarpgroups bf16", absl::StrCat(kSide, " x ", kSide),
+              [](DeviceLab& lab, Random& random) {
+                PackForWarpgroups(lab.stream(), {.in = Values<T>(lab, random, kSide * kSide),
+                                                 .matrices = 1,
+                                                 .k = kSide,
+                                                 .n = kSide,
+                                                 .out = lab.Room<T>(kSide * kSide)});
               });
   }
   cases.Add(absl::StrCat("Pack ", NameOf<T>()), absl::StrCat(kSide, " x ", kSide),
