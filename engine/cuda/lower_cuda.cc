@@ -1,24 +1,18 @@
 #include "engine/cuda/lower_cuda.h"
 
-#include <algorithm>
-#include <optional>
-#include <string>
 #include <utility>
 #include <variant>
 
-#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "engine/cuda/dense_shapes.h"
 #include "engine/cuda/joined_graph.h"
+#include "engine/cuda/lower_products.h"
 #include "engine/cuda/op_weights.h"
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/embedding.h"
 #include "kernels/cuda/exchange.h"
-#include "kernels/cuda/int8.h"
 #include "kernels/cuda/mix.h"
 #include "kernels/cuda/norm.h"
-#include "kernels/cuda/projection.h"
 #include "kernels/cuda/rope.h"
 
 namespace sluice {
@@ -35,13 +29,12 @@ class Lowering {
 
   Lowering(const Model& model, const Graph& graph, DeviceWeights& weights, DenseLayers* dense,
            KernelChoice<T>* kernels)
-      : model_(model),
-        config_(model.config),
+      : config_(model.config),
         graph_(graph),
         source_(model.checkpoint),
         weights_(weights),
         of_ops_(model, graph, weights),
-        dense_(dense),
+        products_(model, graph, weights, of_ops_, dense, kernels),
         kernels_(kernels) {}
 
   // Lowers all ops but the head, in order.
@@ -51,10 +44,8 @@ class Lowering {
       next_is_done_ = false;
       SLUICE_ASSIGN_OR_RETURN(CudaOp<T> cuda_op, std::visit(*this, graph_.ops[i]));
       if (cuda_op != nullptr) ops->push_back(std::move(cuda_op));
-      for (const size_t last = next_is_done_ ? i + 1 : i;; ++i) {
-        if (WrittenBuffer(graph_.ops[i]) == quantized_) quantized_ = kNoBuffer;
-        if (i == last) break;
-      }
+      products_.Wrote(WrittenBuffer(graph_.ops[i]));
+      if (next_is_done_) products_.Wrote(WrittenBuffer(graph_.ops[++i]));
     }
     return absl::OkStatus();
   }
@@ -111,50 +102,10 @@ class Lowering {
   }
 
   CudaOpOr operator()(const LinearOp& op) {
-    const int32_t k = Width32(op.in), n = Width32(op.out);
     SLUICE_CHECK(RowStride(op.in) == 0 && RowStride(op.out) == 0);
-    SLUICE_ASSIGN_OR_RETURN(const T* const bias, of_ops_.Bias<T>(op));
-    if (PrecisionOf(model_, op).quantization == Quantization::kInt8) return Int8Product(op, bias);
-    SLUICE_ASSIGN_OR_RETURN(const T* const plain, of_ops_.Weight<T>(op));
-    SLUICE_ASSIGN_OR_RETURN(const DenseLayer* const layer, LibraryLayer(op, plain, bias));
-    if (layer != nullptr) {
-      uses_library_ = true;
-      return [op, weight = plain, bias, layer, shape = *ShapeOf(graph_, op, kHalf)](
-                 const StepPlace<T>& place, DeviceStream& stream) {
-        RunInSlices(*layer, shape,
-                    {.x = place.buffer(op.in),
-                     .weight = weight,
-                     .bias = bias,
-                     .rows = place.bucket.tokens,
-                     .out = place.buffer(op.out),
-                     .workspace = place.workspace()},
-                    stream);
-      };
-    }
-    const int32_t matrices = of_ops_.Matrices(op);
-    const Epilogue then = TakeActivation(op);
-    SLUICE_ASSIGN_OR_RETURN(const GroupedProductCandidate<T>* const kernel,
-                            ProductKernel({.k = k,
-                                           .n = n,
-                                           .matrices = matrices,
-                                           .bias = bias != nullptr,
-                                           .position_bias = op.position_bias,
-                                           .accumulate = op.accumulate,
-                                           .activate = then.activate,
-                                           .activation = then.activation,
-                                           .gated = then.gate != kNoBuffer},
-                                          plain, bias));
-    SLUICE_ASSIGN_OR_RETURN(const T* const weight,
-                            weights_.Pack(plain, kernel->layout, matrices, k, n));
-    workspace_bytes_ = std::max<size_t>(workspace_bytes_, cuda::SplitSumsBytes(k));
-    return [op, kernel, weight, bias, k, n, then](const StepPlace<T>& place, Stream& stream) {
-      cuda::ProjectionArgs<T> args = ProductArgs<T>(op, n, bias, then, place);
-      args.x = place.buffer(op.in);
-      args.weight = weight;
-      args.k = k;
-      args.split = place.split_sums(k);
-      kernel->run(stream, args);
-    };
+    SLUICE_ASSIGN_OR_RETURN(LoweredLayer<T> layer, products_.Lower(op, next_));
+    next_is_done_ = layer.includes_next;
+    return std::move(layer.cuda_op);
   }
 
   CudaOpOr operator()(const RopeStoreOp& op) {
@@ -276,32 +227,14 @@ class Lowering {
 
   // The head runs separately (engine/cuda/cuda_head.h).
   CudaOpOr operator()(const HeadOp& op) {
-    const int32_t columns = PaddedVocab(config_.vocab_size);
-    SLUICE_ASSIGN_OR_RETURN(const auto bias,
-                            weights_.Load<T>(source_, op.bias, config_.vocab_size, columns));
-    SLUICE_ASSIGN_OR_RETURN(const auto head,
-                            weights_.LoadDense<T>(source_, op.weight, MatrixLayout::kOutIn,
-                                                  Width(op.in), config_.vocab_size, columns));
-    head_ = {head, bias, op.soft_cap};
-    if (const auto shape = ShapeOf(graph_, op, config_.vocab_size, kHalf); shape && dense_) {
-      SLUICE_ASSIGN_OR_RETURN(head_.layer, dense_->Find(*shape, head, nullptr));
-    }
-    if (head_.layer == nullptr) {
-      SLUICE_ASSIGN_OR_RETURN(head_.weight, weights_.Pack(head, cuda::WeightLayout::kPanels, 1,
-                                                          Width32(op.in), columns));
-    }
+    SLUICE_ASSIGN_OR_RETURN(head_, products_.Head(op));
     return CudaOp<T>();
   }
 
   const HeadWeights<T>& head() const { return head_; }
-  bool uses_library() const { return uses_library_; }
-  size_t workspace_bytes() const { return workspace_bytes_; }
-  int32_t quantized_stride() const { return quantized_stride_; }
+  const ProductLowering<T>& products() const { return products_; }
 
  private:
-  static constexpr bool kHalf = sizeof(T) == sizeof(cuda::BFloat16);
-  static_assert(CudaHead<T>::kWideRows <= kMostHeadRows);
-
   static const int32_t* Ids(EmbedIndex index, const StepPlace<T>& place) {
     switch (index) {
       case EmbedIndex::kToken:
@@ -313,71 +246,6 @@ class Lowering {
     }
     return place.template at<const int32_t>(place.layout.types);
   }
-  // What a product applies to its sums.
-  struct Epilogue {
-    bool activate = false;
-    Activation activation = {};
-    BufferId gate = kNoBuffer;
-  };
-  // Returns the activation behind the layer, which the layer then applies.
-  Epilogue TakeActivation(const LinearOp& op) {
-    const ActivationOp* const then = ActivationOf(next_, op.out);
-    if (then == nullptr) return {};
-    next_is_done_ = true;
-    return {true, then->activation, then->in != op.out ? then->in : kNoBuffer};
-  }
-
-  // Returns the arguments of a layer's product that do not depend on its operands.
-  template <typename Operand>
-  static cuda::ProjectionArgs<T, T, Operand> ProductArgs(const LinearOp& op, int32_t n,
-                                                         const T* bias, const Epilogue& then,
-                                                         const StepPlace<T>& place) {
-    return {.x = nullptr,
-            .weight = nullptr,
-            .bias = bias,
-            .bias_stride = op.position_bias ? n : 0,
-            .k = 0,
-            .n = n,
-            .tiles = op.position_wise() ? place.group_tiles() : place.dense_tiles(),
-            .accumulate = op.accumulate,
-            .out = place.buffer(op.out),
-            .activate = then.activate,
-            .activation = then.activation,
-            .gate = Buffer(then.gate, place)};
-  }
-
-  // A layer quantises the rows that it reads, unless they are those of the layer before. Its sums
-  // are exact, so that no trial is needed.
-  CudaOpOr Int8Product(const LinearOp& op, const T* bias) {
-    SLUICE_ASSIGN_OR_RETURN(const Int8Weight weight, of_ops_.Int8(op));
-    const int32_t width = Width32(op.in), n = Width32(op.out), k = cuda::Int8Stride(width);
-    const Epilogue then = TakeActivation(op);
-    const bool quantizes = quantized_ != op.in;
-    quantized_ = op.in;
-    quantized_stride_ = std::max(quantized_stride_, k);
-    workspace_bytes_ = std::max<size_t>(workspace_bytes_, cuda::SplitSumsBytes(k));
-    return [op, weight, bias, width, k, n, then, quantizes](const StepPlace<T>& place,
-                                                            Stream& stream) {
-      auto* const values = place.template at<int8_t>(place.layout.quantized);
-      auto* const scales = place.template at<float>(place.layout.row_scales);
-      if (quantizes) {
-        cuda::QuantizeRows<T>(stream, {.x = place.buffer(op.in),
-                                       .k = width,
-                                       .rows = place.rows(),
-                                       .out = values,
-                                       .scales = scales});
-      }
-      auto args = ProductArgs<int8_t>(op, n, bias, then, place);
-      args.x = values;
-      args.weight = weight.values;
-      args.k = k;
-      args.split = place.split_sums(k);
-      args.row_scales = scales;
-      args.scales = weight.scales;
-      cuda::Project(stream, args);
-    };
-  }
-
   static const T* Buffer(BufferId id, const StepPlace<T>& place) {
     return id == kNoBuffer ? nullptr : place.buffer(id);
   }
@@ -401,47 +269,17 @@ class Lowering {
     SLUICE_RETURN_IF_ERROR(PortableAttention<T>().supports(weights_.device_info(), shape));
     return &PortableAttention<T>();
   }
-  absl::StatusOr<const GroupedProductCandidate<T>*> ProductKernel(const GroupedProductShape& shape,
-                                                                  const T* weight, const T* bias) {
-    if (kernels_ != nullptr) return kernels_->Product(shape, weight, bias);
-    return &PortableProduct<T>();
-  }
 
-  // Returns nullptr if our kernel computes the layer. The library's layer applies the activation
-  // behind it if the library has the right one. It does so before rounding, so the bits differ from
-  // those of our kernels.
-  absl::StatusOr<const DenseLayer*> LibraryLayer(const LinearOp& op, const T* weight,
-                                                 const T* bias) {
-    const std::optional<DenseShape> shape = ShapeOf(graph_, op, kHalf);
-    if (dense_ == nullptr || !shape) return nullptr;
-    absl::StatusOr<const DenseLayer*> layer = nullptr;
-    if (const auto whole = WithActivation(*shape, ActivationOf(next_, op.out))) {
-      layer = dense_->Find(*whole, weight, bias);
-      SLUICE_RETURN_IF_ERROR(layer.status());
-      next_is_done_ = *layer != nullptr;
-    }
-    if (*layer == nullptr) layer = dense_->Find(*shape, weight, bias);
-    if (layer.ok() && *layer != nullptr) {
-      workspace_bytes_ = std::max(workspace_bytes_, (*layer)->workspace_bytes());
-    }
-    return layer;
-  }
-
-  const Model& model_;
   const ModelConfig& config_;
   const Graph& graph_;
   const Checkpoint& source_;
   DeviceWeights& weights_;
   OpWeights of_ops_;
-  DenseLayers* dense_;        // nullptr if there are none
+  ProductLowering<T> products_;
   KernelChoice<T>* kernels_;  // nullptr if the portable ones serve without a trial
   HeadWeights<T> head_;
-  bool uses_library_ = false;
-  size_t workspace_bytes_ = 0;      // the most that a layer takes
-  int32_t quantized_stride_ = 0;    // of the widest rows that a layer quantises
-  BufferId quantized_ = kNoBuffer;  // the buffer whose rows are quantised at this point
-  const GraphOp* next_ = nullptr;   // behind the op that is lowered; nullptr if there is none
-  bool next_is_done_ = false;       // whether the op before includes it
+  const GraphOp* next_ = nullptr;  // behind the op that is lowered; nullptr if there is none
+  bool next_is_done_ = false;      // whether the op before includes it
 };
 
 }  // namespace
@@ -458,9 +296,9 @@ absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeight
   SLUICE_RETURN_IF_ERROR(lowering.Lower(&lowered.ops));
   SLUICE_RETURN_IF_ERROR(weights.Finish());
   lowered.head = lowering.head();
-  lowered.uses_library = lowering.uses_library();
-  lowered.workspace_bytes = lowering.workspace_bytes();
-  lowered.quantized_stride = lowering.quantized_stride();
+  lowered.uses_library = lowering.products().uses_library();
+  lowered.workspace_bytes = lowering.products().workspace_bytes();
+  lowered.quantized_stride = lowering.products().quantized_stride();
   lowered.processors = weights.device_info().processors;
   return lowered;
 }
