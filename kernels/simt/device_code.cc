@@ -86,12 +86,6 @@ void MatchValues(const void* const in[32], void* const out[32]) {
   }
 }
 
-void AddValues(const void* const in[32], void* const out[32]) {
-  uint32_t sum = 0;
-  for (int i = 0; i < 32; ++i) sum += *static_cast<const uint32_t*>(in[i]);
-  for (int i = 0; i < 32; ++i) *static_cast<uint32_t*>(out[i]) = sum;
-}
-
 struct MatricesOut {
   uint32_t* to;
   const void* row_of_another;  // which this lane reads too
@@ -207,12 +201,6 @@ uint32_t Vote(bool predicate, const CallSite& site) {
 uint32_t Match(uint32_t value, const CallSite& site) {
   uint32_t out;
   Here().Collective(&MatchValues, &value, &out, site.file, site.line);
-  return out;
-}
-
-uint32_t AddUp(uint32_t value, const CallSite& site) {
-  uint32_t out;
-  Here().Collective(&AddValues, &value, &out, site.file, site.line);
   return out;
 }
 

@@ -1,6 +1,7 @@
 // The implementation of kernels/simt/simt.h in the emulator; included by it.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -21,7 +22,6 @@ void WarpBarrier(const kernels::cuda::CallSite& site);
 uint64_t Exchange(uint64_t bits, int32_t from, const kernels::cuda::CallSite& site);
 uint32_t Vote(bool predicate, const kernels::cuda::CallSite& site);
 uint32_t Match(uint32_t value, const kernels::cuda::CallSite& site);
-uint32_t AddUp(uint32_t value, const kernels::cuda::CallSite& site);
 std::byte* Shared(size_t bytes);
 uint64_t AddAtomically(void* address, size_t bytes, uint64_t value);
 // One access of device memory each, at a multiple of `bytes`. The other operand is a local
@@ -92,7 +92,7 @@ T ShuffleUp(T value, int32_t delta, CallSite site) {
 }
 inline uint32_t Ballot(bool predicate, CallSite site) { return simt::Vote(predicate, site); }
 inline uint32_t MatchLanes(uint32_t value, CallSite site) { return simt::Match(value, site); }
-inline uint32_t AddLanes(uint32_t value, CallSite site) { return simt::AddUp(value, site); }
+inline int32_t CountBits(uint32_t bits) { return std::popcount(bits); }
 
 template <typename T>
 T& SharedMemory() {

@@ -78,8 +78,8 @@ __device__ uint32_t Ballot(bool predicate, CallSite site = CallSite::Here());
 
 // Returns a mask whose bit i says whether lane i passes the same value.
 __device__ uint32_t MatchLanes(uint32_t value, CallSite site = CallSite::Here());
-// Returns the sum of the lanes' values, which wraps.
-__device__ uint32_t AddLanes(uint32_t value, CallSite site = CallSite::Here());
+// Returns the number of bits that are set.
+__device__ int32_t CountBits(uint32_t bits);
 
 // Returns the launch's shared memory as a T, 16-byte aligned. Requires sizeof(T) <=
 // LaunchShape::shared_bytes.

@@ -48,9 +48,7 @@ __device__ inline uint32_t Ballot(bool predicate, CallSite) {
 __device__ inline uint32_t MatchLanes(uint32_t value, CallSite) {
   return __match_any_sync(kAllLanes, value);
 }
-__device__ inline uint32_t AddLanes(uint32_t value, CallSite) {
-  return __reduce_add_sync(kAllLanes, value);
-}
+__device__ inline int32_t CountBits(uint32_t bits) { return __popc(bits); }
 
 template <typename T>
 __device__ inline T& SharedMemory() {

@@ -58,10 +58,9 @@ void SumOverBlocks(Stream& stream, const float* in, int32_t blocks, FenceUse use
 // Counts with an atomic addition, or with a plain one.
 void Count(Stream& stream, bool atomically, int32_t blocks, int32_t* counter);
 
-// Counts for each of 32 numbers the equal ones among them, and sums the numbers. Lanes whose number
-// is 0 take no part if `some_return`.
-void MatchAndAdd(Stream& stream, const uint32_t* in, bool some_return, uint32_t* equal,
-                 uint32_t* sum);
+// Counts for each of 32 numbers the equal ones among them. Lanes whose number is 0 take no part if
+// `some_return`.
+void MatchLanesOf(Stream& stream, const uint32_t* in, bool some_return, int32_t* equal);
 
 // Copies 32 rows of 8 numbers to shared memory, loads them as four matrices, and writes what each
 // lane holds: out [32, 4] pairs.
