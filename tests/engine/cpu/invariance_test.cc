@@ -128,10 +128,6 @@ std::vector<std::string> Kinds() {
                                     "encoder", "windowed",      "windowed_encoder", "hstu"};
   if (EffortOfTests().every_kind) kinds.insert(kinds.end(), {"gpt2", "bert"});
   for (const std::string& kind : EffortOfTests().quantized) kinds.push_back(kind);
-  kinds.insert(kinds.end(), {"kv_bf16_xsa_lm", "kv_int8_dense"});
-  if (EffortOfTests().every_kind) {
-    kinds.insert(kinds.end(), {"kv_bf16_windowed", "kv_int8_xsa_lm", "kv_int8_hstu"});
-  }
   return kinds;
 }
 

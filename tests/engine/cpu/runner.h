@@ -35,8 +35,8 @@ struct Effort {
   int greedy_steps;             // steps generated for each golden sequence
   // Whether invariance is tried for every kind of model, or only for those with ops of their own.
   bool every_kind;
-  // The kinds of quantised models for which invariance is tried, and whether their heads are
-  // quantised.
+  // The kinds of quantised models, or with pages in other types, for which invariance is tried, and
+  // whether their heads are quantised.
   std::vector<std::string> quantized;
   bool quantized_head;
   std::vector<int> threads;        // numbers of threads that may make a difference
