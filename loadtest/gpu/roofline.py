@@ -6,8 +6,8 @@ These are predictions: no GPU has run them. A case takes at least the longest of
   memory    its bytes, times the sectors that the emulator counted over the ideal ones, at the rate
             at which the device copies; or, if few blocks have work, at what their processors can
             load
-  products  its bfloat16 operations, with the rows that tiles are filled up with, at the peak of the
-            tensor cores on the processors that have work
+  products  its operations in bfloat16, or at twice the rate in int8, with the rows that tiles are
+            filled up with, at the peak of the tensor cores on the processors that have work
   issue     its instructions: those of the hot loop a matrix product (machine code), or else those
             that the emulator counted a byte, at 4 a cycle and processor
   shared    its passes of shared memory a matrix product or a byte (emulator), at 1 a cycle and
@@ -40,7 +40,7 @@ DEVICE = {
     "operations_per_second": 790e12, "cycles_per_second": 1.83e9,
     "instructions_per_cycle": 4, "passes_per_cycle": 1, "bytes_per_cycle": 64,
 }
-# Of a warp's product, if it is not mma.m16n8k16.
+# Of a warp's product in bfloat16, if it is not mma.m16n8k16; one in int8 has twice as many.
 PRODUCT_OPERATIONS = {"HopperProjection": 2 * 16 * 128 * 16}
 MMA_OPERATIONS = 2 * 16 * 8 * 16
 # The rows that a product has at least.
@@ -52,6 +52,12 @@ FRAGMENT_ROWS = {"HopperProjection": 64, "Projection": 8, "ProjectionLarge": 8}
 COUNTERS = [
     ("position-wise projection, hopper", "HopperProjection bf16 by position", "HopperProjection"),
     ("dense projection, hopper", "HopperProjection bf16", "HopperProjection"),
+    ("position-wise projection, int8", "Int8 bf16: Projection",
+     "Projection<BFloat16, BFloat16, signed char, SmallTile, true>"),
+    ("dense projection, int8", "Int8 bf16: Projection",
+     "Projection<BFloat16, BFloat16, signed char, SmallTile, true>"),
+    ("dense projection, int8, large tiles", "Int8 bf16 of many rows: ProjectionLarge",
+     "Projection<BFloat16, BFloat16, signed char, LargeTile, true>"),
     ("position-wise projection", "Projection bf16 by position",
      "Projection<BFloat16, BFloat16, BFloat16, SmallTile, true>"),
     ("dense projection", "Projection bf16",
@@ -136,7 +142,9 @@ def estimate(case, costs, sass):
     loads = min(device["bytes_per_second"], busy * device["bytes_per_cycle"] * cycle)
     seconds = {"memory": case["bytes"] * excess / loads}
     if case["tensor_cores"] and case["operations"]:
-        operations = case["operations"] * filled_up(name, shape, kernel)
+        # As if in bfloat16, of which a product in int8 does twice as much at the same rate.
+        operations = (case["operations"] * filled_up(name, shape, kernel) /
+                      (2 if case["int8"] else 1))
         seconds["products"] = (operations / device["operations_per_second"] *
                                device["processors"] / busy)
         products = operations / PRODUCT_OPERATIONS.get(kernel, MMA_OPERATIONS)
