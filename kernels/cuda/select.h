@@ -197,6 +197,7 @@ __device__ inline uint64_t KthKey(const Row& row, int32_t k, SelectShared& share
   for (int32_t shift = 64 - kDigitBits;; shift -= kDigitBits) {
     shared.counts[bin] = 0;
     SyncBlock();
+    SLUICE_ROLLED
     for (int32_t first = 0; first < row.n; first += kSelectThreads) {
       const int32_t i = first + ThreadIndex();
       const uint64_t digits = i < row.n ? row.Key(i) >> shift : 0;
