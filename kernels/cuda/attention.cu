@@ -110,14 +110,6 @@ __device__ void Attend(const AttentionKernelArgs<T>& args, const AttentionWork& 
   if (!divided) FinishRows<kAsync>(op, work, shared, sums);
 }
 
-// Returns the index of work that no other block takes, behind the first of each block. The last of
-// `items` takers sets the counter back.
-__device__ inline int32_t TakeWork(int32_t* taken, int32_t items) {
-  const int32_t before = AtomicAdd(taken, 1);
-  if (before == items - 1) AtomicAdd(taken, -items);
-  return GridBlocks() + before;
-}
-
 // A block takes a wide tile with a KV head, or, if there are more narrow ones than blocks, a narrow
 // one for each warp.
 template <typename T, int32_t kDims, int32_t kKeys, int32_t kRing, bool kAsync, bool kShaped>
@@ -271,34 +263,38 @@ int32_t AttentionSharedBytes(int32_t head_dim, int32_t limit) {
 
 template <typename T>
 void Attention(Stream& stream, const AttentionArgs<T>& args) {
-  const int32_t dim = args.kv.head_dim, limit = stream.shared_bytes_limit();
+  const int32_t limit = stream.shared_bytes_limit();
   SLUICE_CHECK(args.q_heads % args.kv.kv_heads == 0);
-  const bool aligned = RowsAligned(args.q, dim) && RowsAligned(args.q, args.q_stride) &&
-                       RowsAligned(args.kv.k, dim) && RowsAligned(args.kv.v, dim) &&
-                       RowsAligned(args.out, dim);
-  const AttentionVariant variant = VariantFor<T>(dim, limit, aligned, args.shaped());
-  const int64_t totals = args.tiles.records == 0
-                             ? 0
-                             : TotalFloats(dim, int64_t{kAttentionBlocks} * stream.processors());
-  const AttentionKernelArgs<T> kernel_args = {args, args.scratch + totals,
-                                              static_cast<int32_t>(RecordStride(dim))};
+  const AttentionVariant variant =
+      VariantFor<T>(args.kv.head_dim, limit, RowsAreAligned(args), args.shaped());
+  const AttentionKernelArgs<T> kernel_args = KernelArgsOf(stream, args);
   const int32_t fit = limit / variant.shared_bytes;
   const int32_t resident = fit < 1 ? 1 : fit < kAttentionBlocks ? fit : kAttentionBlocks;
   const int64_t items = int64_t{args.tiles.capacity} * args.kv.kv_heads;
   Launch(stream, variant.attention,
          {PersistentBlocks(stream, items, resident), kThreads, variant.shared_bytes}, kernel_args);
-  if (args.tiles.records == 0) return;
-  const int64_t queries = CeilDiv(args.tiles.records, kWarps);
+  MergeAttention(stream, kernel_args);
+}
+
+template <typename T>
+void MergeAttention(Stream& stream, const AttentionKernelArgs<T>& args) {
+  const AttentionArgs<T>& op = args.op;
+  if (op.tiles.records == 0) return;
+  const AttentionVariant variant =
+      VariantFor<T>(op.kv.head_dim, stream.shared_bytes_limit(), RowsAreAligned(op), op.shaped());
+  const int64_t queries = CeilDiv(op.tiles.records, kWarps);
   Launch(stream, variant.merge,
          {.blocks = PersistentBlocks(stream, queries, 4),
           .threads = kThreads,
           .overlaps_previous = true},
-         kernel_args);
+         args);
 }
 
 template int32_t AttentionSharedBytes<float>(int32_t, int32_t);
 template int32_t AttentionSharedBytes<BFloat16>(int32_t, int32_t);
 template void Attention(Stream&, const AttentionArgs<float>&);
 template void Attention(Stream&, const AttentionArgs<BFloat16>&);
+template void MergeAttention(Stream&, const AttentionKernelArgs<float>&);
+template void MergeAttention(Stream&, const AttentionKernelArgs<BFloat16>&);
 
 }  // namespace sluice::kernels::cuda

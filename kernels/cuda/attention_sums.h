@@ -199,8 +199,7 @@ class WarpSums {
   // Ends the segment, whose sums are merged with those before unless they go to records.
   __device__ void EndSegment(int32_t segment, bool to_records) {
     constexpr int32_t kSegment = kSegmentTokens;
-    // Chunks that a row does not see may have changed the sign of its zeros.
-    ForEach([](int32_t, float& y) { y += 0.0f; });
+    ClearSigns();
     SLUICE_UNROLL
     for (int32_t i = 0; i < 2; ++i) sum_[i] = LaneReduce<4>(sum_[i], Plus());
     if (to_records) return;
@@ -222,6 +221,13 @@ class WarpSums {
     for (int32_t i = 0; i < 2; ++i) {
       ForRow(i, [](float& y, float& total) { total = y; });
     }
+  }
+
+  // Returns this lane's elements, in the order of a warpgroup's sums (kernels/simt/warpgroup.h).
+  __device__ float (&Elements())[kDims / 2] { return reinterpret_cast<float(&)[kDims / 2]>(y_); }
+  // Makes zeros positive, whose signs depend on chunks that a row does not see.
+  __device__ void ClearSigns() {
+    ForEach([](int32_t, float& y) { y += 0.0f; });
   }
 
   // Returns the sum of the weights of row `i` over all segments.

@@ -1,10 +1,12 @@
-// What a block of attention is to do. Device code, but for the sizes of scratch memory.
+// What a block of attention is to do, and what the kernels of attention share. Device code, but for
+// what they are launched with.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_scores.h"
+#include "kernels/cuda/bring.h"
 #include "kernels/simt/simt.h"
 
 namespace sluice::kernels::cuda {
@@ -22,6 +24,33 @@ inline int64_t TotalFloats(int32_t head_dim, int64_t blocks) {
   return blocks * kTileQueries * (head_dim <= 128 ? 128 : kMaxHeadDim);
 }
 inline int64_t RecordStride(int32_t head_dim) { return CeilDiv(head_dim, 8) * 8 + kRecordTail; }
+
+// Returns whether all rows may be copied asynchronously.
+template <typename T>
+bool RowsAreAligned(const AttentionArgs<T>& args) {
+  const int32_t dim = args.kv.head_dim;
+  return RowsAligned(args.q, dim) && RowsAligned(args.q, args.q_stride) &&
+         RowsAligned(args.kv.k, dim) && RowsAligned(args.kv.v, dim) && RowsAligned(args.out, dim);
+}
+
+template <typename T>
+AttentionKernelArgs<T> KernelArgsOf(const Stream& stream, const AttentionArgs<T>& args) {
+  const int64_t blocks = int64_t{kAttentionBlocks} * stream.processors();
+  const int64_t totals = args.tiles.records == 0 ? 0 : TotalFloats(args.kv.head_dim, blocks);
+  return {args, args.scratch + totals, static_cast<int32_t>(RecordStride(args.kv.head_dim))};
+}
+
+// Queues the merge of the records of divided tiles behind the kernel that writes them.
+template <typename T>
+void MergeAttention(Stream& stream, const AttentionKernelArgs<T>& args);
+
+// Returns the index of work that no other block takes, behind the first of each block. The last of
+// `items` takers sets the counter back.
+__device__ inline int32_t TakeWork(int32_t* taken, int32_t items) {
+  const int32_t before = AtomicAdd(taken, 1);
+  if (before == items - 1) AtomicAdd(taken, -items);
+  return GridBlocks() + before;
+}
 
 // A tile, or a part of it, with one KV head.
 struct AttentionWork {

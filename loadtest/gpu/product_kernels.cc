@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/cuda/dense_layers.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/hopper_attention.h"
 #include "kernels/cuda/hopper_projection.h"
 #include "kernels/cuda/int8.h"
 #include "kernels/cuda/projection.h"
@@ -104,15 +105,18 @@ Case Int8Projection(const char* name, const ProjectionShape& s) {
   });
 }
 
-// Times the tuned kernel on the GPUs that it is for; it need not have passed a trial.
-Case HopperProjection(const char* name, const ProjectionShape& s) {
-  Case timed = OwnProjection<T>(name, s, Tier::kHopper);
+// Times a tuned kernel on the GPUs that it is for alone; it need not have passed a trial.
+Case OnHopper(Case timed) {
   timed.run = [run = timed.run, id = timed.id](Bench& bench) {
     const std::string& architecture = bench.info().architecture;
     if (architecture == "sm_90" || architecture == "simt") return run(bench);
     bench.Missing(absl::StrCat(id, ": it is for sm_90, not for ", architecture));
   };
   return timed;
+}
+
+Case HopperProjection(const char* name, const ProjectionShape& s) {
+  return OnHopper(OwnProjection<T>(name, s, Tier::kHopper));
 }
 
 // Times a dense layer by the library: its first invariant algorithm, with the workspace that this
@@ -175,7 +179,7 @@ struct Heads {
   int32_t q, kv, dim;
 };
 
-Case AttentionCase(const AttentionShape& s, const Heads& h) {
+Case AttentionCase(const AttentionShape& s, const Heads& h, Tier tier = Tier::kPortable) {
   const int32_t rows = s.sequences * s.count;
   const int64_t q = int64_t{rows} * h.q * h.dim;
   const double seen =
@@ -226,8 +230,15 @@ Case AttentionCase(const AttentionShape& s, const Heads& h) {
         .scratch =
             bench.Room<float>(std::max<int64_t>(1, cuda::AttentionScratchFloats(sizes, h.dim))),
         .out = bench.Room<T>(q)};
-    return [=, &bench] { cuda::Attention(bench.stream(), args); };
+    return [=, &bench] {
+      if (tier == Tier::kHopper) return cuda::AttentionOnHopper(bench.stream(), args);
+      cuda::Attention(bench.stream(), args);
+    };
   });
+}
+
+Case HopperAttention(const AttentionShape& s, const Heads& h) {
+  return OnHopper(AttentionCase(s, h, Tier::kHopper));
 }
 
 void AddRehearsal(std::vector<Case>& cases) {
@@ -245,6 +256,7 @@ void AddRehearsal(std::vector<Case>& cases) {
     cases.push_back(AttentionCase(
         {xsa ? "attention, decode, XSA" : "attention, decode", 3, 70, 1, xsa}, heads));
   }
+  cases.push_back(HopperAttention({"attention, prefill, hopper", 2, 70, 70, false}, heads));
 }
 
 void AddProjections(std::vector<Case>& cases) {
@@ -275,6 +287,7 @@ void AddProjections(std::vector<Case>& cases) {
 void AddAttention(std::vector<Case>& cases) {
   const Heads llama = {32, 8, 128};
   cases.push_back(AttentionCase({"attention, prefill", 8, 2048, 2048, false}, llama));
+  cases.push_back(HopperAttention({"attention, prefill, hopper", 8, 2048, 2048, false}, llama));
   cases.push_back(AttentionCase({"attention, prefill, XSA", 8, 2048, 2048, true}, llama));
   cases.push_back(AttentionCase({"attention, decode", 64, 2048, 1, false}, llama));
   cases.push_back(AttentionCase({"attention, decode, XSA", 64, 2048, 1, true}, llama));

@@ -41,10 +41,13 @@ DEVICE = {
     "instructions_per_cycle": 4, "passes_per_cycle": 1, "bytes_per_cycle": 64,
 }
 # Of a warp's product in bfloat16, if it is not mma.m16n8k16; one in int8 has twice as many.
-PRODUCT_OPERATIONS = {"HopperProjection": 2 * 16 * 128 * 16}
+# For heads of 128, attention has two products of 64 columns for each one of 128.
+PRODUCT_OPERATIONS = {"HopperProjection": 2 * 16 * 128 * 16,
+                      "HopperAttention": 2 * 16 * (2 * 64 + 128) // 3 * 16}
 MMA_OPERATIONS = 2 * 16 * 8 * 16
 # The rows that a product has at least.
-FRAGMENT_ROWS = {"HopperProjection": 64, "Projection": 8, "ProjectionLarge": 8}
+FRAGMENT_ROWS = {"HopperAttention": 64, "HopperProjection": 64, "Projection": 8,
+                 "ProjectionLarge": 8}
 
 # What a case's counters are: its name, with ", large tiles" if its kernel has them and without
 # ", XSA"; the row of costs.json and the kernel of sass.json, both for widths that allow wide
@@ -68,6 +71,7 @@ COUNTERS = [
      "Projection<BFloat16, float, BFloat16, SmallTile, true>"),
     ("head projection, large tiles", "Projection bf16 to f32 of many rows",
      "Projection<BFloat16, float, BFloat16, LargeTile, true>"),
+    ("attention, prefill, hopper", "HopperAttention bf16 {dim}", "HopperAttention<{dim}>"),
     ("attention, prefill", "Attention bf16 {dim}",
      "Attention<BFloat16, {dim}, {pieces}, async, no shaped>"),
     ("attention, decode", "Attention bf16 {dim} decode",
@@ -124,7 +128,7 @@ def filled_up(name, shape, kernel):
         rows, fragment = int(found[1]), FRAGMENT_ROWS.get(kernel, 16)
     elif found := re.match(r"\d+ x (\d+) of \d+, (\d+)/(\d+) heads", shape):
         count, heads, kv_heads = map(int, found.groups())
-        rows, fragment = count * heads // kv_heads, 16
+        rows, fragment = count * heads // kv_heads, FRAGMENT_ROWS.get(kernel, 16)
     else:
         return 1
     return -(-rows // fragment) * fragment / rows

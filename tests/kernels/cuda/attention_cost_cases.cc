@@ -1,4 +1,5 @@
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/hopper_attention.h"
 #include "tests/kernels/cuda/attention_fixture.h"
 #include "tests/kernels/cuda/cost_case_list.h"
 
@@ -54,9 +55,22 @@ void AddAttention(Cases& cases, int64_t window) {
   if constexpr (!std::is_same_v<T, float>) long_decode(8, kHead, 8192);
 }
 
+void AddHopperAttention(Cases& cases, int64_t dim) {
+  cases.Add(
+      absl::StrCat("HopperAttention bf16 ", dim),
+      absl::StrCat("prefill of 2 x 64, 4/2 heads of ", dim), [=](DeviceLab& lab, Random& random) {
+        const reference::AttentionShape heads = {.q_heads = 4, .kv_heads = 2, .head_dim = dim};
+        const auto sequences = RandomSequences<BFloat16>(random, heads, {{0, 64}, {0, 64}});
+        (void)RunAttention<BFloat16>(lab, random, heads, sequences, /*causal=*/true, {},
+                                     {.processors = lab.device().info().processors},
+                                     &AttentionOnHopper);
+      });
+}
+
 }  // namespace
 
 void AddAttentionCases(Cases& cases) {
+  for (const int64_t dim : {64, 128}) AddHopperAttention(cases, dim);
   for (const int64_t window : {0, 700}) {
     AddAttention<BFloat16>(cases, window);
     AddAttention<float>(cases, window);

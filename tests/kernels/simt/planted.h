@@ -83,6 +83,7 @@ void MultiplyInt8(Stream& stream, const int8_t* a, const int8_t* b, bool some_re
 enum class GroupFault {
   kNone,
   kNoneInBulk,       // nor is there one if bulk copies bring what is multiplied
+  kNoneByColumns,    // nor if b lies by columns
   kNotShared,        // what was written is not shared with products
   kSharedTooLate,    // it is, but without a barrier behind
   kNotBegun,         // the series of products is not begun

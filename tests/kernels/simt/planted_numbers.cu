@@ -128,7 +128,10 @@ struct MultiplyByGroupArgs {
 
 struct MultiplyByGroupShared {
   alignas(16) uint16_t a[kGroupRows / 8][kGroupK / 8][8][8];
-  alignas(16) uint16_t b[kGroupK / 8][kGroupN / 8][8][8];
+  union {
+    alignas(16) uint16_t b[kGroupK / 8][kGroupN / 8][8][8];
+    uint16_t by_columns[kGroupN / 8][kGroupK / 8][8][8];
+  };
   Arrival arrival;
 };
 
@@ -154,6 +157,7 @@ __global__ void MultiplyByGroupKernel(MultiplyByGroupArgs args) {
   auto& shared = SharedMemory<MultiplyByGroupShared>();
   const GroupFault fault = args.fault;
   const bool in_bulk = fault == GroupFault::kNoneInBulk;
+  const bool by_columns = fault == GroupFault::kNoneByColumns;
   if (in_bulk) BringInBulk(args, shared);
   for (int32_t i = ThreadIndex(); !in_bulk && i < kGroupRows * kGroupK; i += kGroupThreads) {
     const int32_t row = i / kGroupK, k = i % kGroupK;
@@ -161,7 +165,11 @@ __global__ void MultiplyByGroupKernel(MultiplyByGroupArgs args) {
   }
   for (int32_t i = ThreadIndex(); !in_bulk && i < kGroupK * kGroupN; i += kGroupThreads) {
     const int32_t k = i / kGroupN, column = i % kGroupN;
-    shared.b[k / 8][column / 8][k % 8][column % 8] = args.b[i];
+    if (by_columns) {
+      shared.by_columns[column / 8][k / 8][column % 8][k % 8] = args.b[i];
+    } else {
+      shared.b[k / 8][column / 8][k % 8][column % 8] = args.b[i];
+    }
   }
   const bool shares = fault != GroupFault::kNotShared && fault != GroupFault::kSharedTooLate;
   if (shares && !in_bulk) ShareWithProducts();
@@ -171,8 +179,13 @@ __global__ void MultiplyByGroupKernel(MultiplyByGroupArgs args) {
   if (fault != GroupFault::kNotBegun) BeginProducts();
   constexpr int32_t kMatrix = 128;
   for (int32_t k = 0; k < kGroupK; k += kGroupDepth) {
-    MultiplyAddGroup<kGroupN>(d, {shared.a[0][k / 8], kMatrix, kGroupK / 8 * kMatrix},
-                              {shared.b[k / 8][0], kGroupN / 8 * kMatrix, kMatrix});
+    const GroupOperand a = {shared.a[0][k / 8], kMatrix, kGroupK / 8 * kMatrix};
+    if (by_columns) {
+      MultiplyAddGroup<kGroupN, GroupOrder::kByColumns>(
+          d, a, {shared.by_columns[0][k / 8], kMatrix, kGroupK / 8 * kMatrix});
+    } else {
+      MultiplyAddGroup<kGroupN>(d, a, {shared.b[k / 8][0], kGroupN / 8 * kMatrix, kMatrix});
+    }
   }
   CommitProducts();
   if (fault == GroupFault::kNotWaited) return;

@@ -160,7 +160,8 @@ TEST_P(PlantedNumbersTest, AWarpgroupMultipliesMatrices) {
   std::mt19937_64 random(GetParam());
   const GroupMatrices m(random);
   float* d = lab_.Room<float>(GroupMatrices::kRows * GroupMatrices::kColumns);
-  for (const GroupFault none : {GroupFault::kNone, GroupFault::kNoneInBulk}) {
+  for (const GroupFault none :
+       {GroupFault::kNone, GroupFault::kNoneInBulk, GroupFault::kNoneByColumns}) {
     MultiplyByGroup(lab_.stream(), lab_.Put(m.a), lab_.Put(m.b), none, d);
     const auto got = lab_.Get(d, GroupMatrices::kRows * GroupMatrices::kColumns);
     for (int row = 0; row < GroupMatrices::kRows; ++row) {
