@@ -28,13 +28,13 @@ constexpr absl::string_view kPreamble =
 
 # The models to serve, each with a name (A-Z a-z 0-9 _ . -, at most 128), the path of its directory
 # (config.json, model.safetensors; relative to this file) and a version (an integer from 1 on,
-# 1 where it is left out). quantization: int8 multiplies its projections in int8 on a CPU, int4 by
-# weights in int4 in groups of quantization_group rows (32, 64 or 128), and quantize_head: true its
-# head in int8 as well; none, the default, leaves that to config.json. kv_dtype: bf16 or int8 is the
-# type of its KV pages on a CPU; f32, the default, leaves that to config.json. ladder: options of
-# engine.ladder that this model has in place of those below. As a flag: --model NAME=DIR or
-# NAME:VERSION=DIR, repeatable; in the environment: SLUICE_MODELS, comma-separated. A reload
-# (SIGHUP, sluice reload) applies it.
+# 1 where it is left out). quantization: int8 multiplies its projections in int8; on a CPU, int4
+# multiplies by weights in int4 in groups of quantization_group rows (32, 64 or 128), and
+# quantize_head: true its head in int8 as well; none, the default, leaves that to config.json.
+# kv_dtype: bf16 or int8 is the type of its KV pages on a CPU; f32, the default, leaves that to
+# config.json. ladder: options of engine.ladder that this model has in place of those below. As a
+# flag: --model NAME=DIR or NAME:VERSION=DIR, repeatable; in the environment: SLUICE_MODELS,
+# comma-separated. A reload (SIGHUP, sluice reload) applies it.
 #
 #   models:
 #     - name: demo

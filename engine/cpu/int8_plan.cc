@@ -6,16 +6,6 @@
 namespace sluice {
 namespace {
 
-// Returns the buffer that an op changes; a head changes none.
-struct WrittenBy {
-  BufferId operator()(const RopeStoreOp& op) const { return op.q; }
-  BufferId operator()(const HeadOp&) const { return kNoBuffer; }
-  template <typename Op>
-  BufferId operator()(const Op& op) const {
-    return op.out;
-  }
-};
-
 // Returns whether the op writes the whole rows of `buffer` one after another.
 bool CanQuantize(const GraphOp& op, BufferId buffer, const Graph& graph) {
   if (const auto* norm = std::get_if<NormOp>(&op)) {
@@ -42,7 +32,7 @@ std::vector<bool> PlanQuantization(const Model& model) {
       quantizes[before ? i - 1 : i] = true;
       quantized = linear->in;
     }
-    if (quantized != kNoBuffer && std::visit(WrittenBy(), ops[i]) == quantized) {
+    if (quantized != kNoBuffer && WrittenBuffer(ops[i]) == quantized) {
       quantized = kNoBuffer;
     }
   }

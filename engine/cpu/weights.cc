@@ -39,11 +39,7 @@ absl::StatusOr<kernels::PackedWeights> WeightLoader::Dense(const TensorPart& par
                                                            int64_t n,
                                                            const WeightPrecision& precision) {
   if (precision.stored) {
-    if (layout != MatrixLayout::kOutIn || part.run > 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "tensor ", part.name, " is stored quantised, which is read for layers stored [out, in] ",
-          "alone, whose rows are not interleaved with those of others"));
-    }
+    SLUICE_RETURN_IF_ERROR(CheckStoredLayout(part, layout));
     return Stored(part, n, precision.quantization);
   }
   SLUICE_ASSIGN_OR_RETURN(auto tensor, checkpoint_.Find(part.name, part.shape));

@@ -3,7 +3,9 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 
+#include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -42,6 +44,27 @@ std::string ProfileOf(const DeviceInfo& device, const CudaBackendOptions& option
   return profile;
 }
 
+// Returns InvalidArgument for a model with ops in a precision that there are no kernels for.
+absl::Status CheckPrecision(const Model& model) {
+  if (AnyIn(model, Quantization::kInt4)) {
+    return absl::InvalidArgumentError(
+        "projections in int4 are computed on a CPU alone; serve the model with device: cpu, or "
+        "with quantization: int8 where its checkpoint is not in int4");
+  }
+  for (const GraphOp& op : model.graph.ops) {
+    const auto* const head = std::get_if<HeadOp>(&op);
+    if (head == nullptr || PrecisionOf(model, *head).quantization == Quantization::kNone) continue;
+    return absl::InvalidArgumentError(
+        "a head in int8 is computed on a CPU alone; serve the model with device: cpu, or with "
+        "quantize_head: false and a checkpoint whose head is not quantised");
+  }
+  if (model.config.kv_dtype != KvType::kF32) {
+    return absl::InvalidArgumentError(
+        "kv_dtype is chosen on a CPU alone; a GPU's pages have the type cuda.dtype");
+  }
+  return absl::OkStatus();
+}
+
 class CudaBackend final : public Backend {
  public:
   CudaBackend(std::unique_ptr<Device> device, const CudaBackendOptions& options, Library library)
@@ -65,15 +88,7 @@ class CudaBackend final : public Backend {
 
   absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
       std::shared_ptr<const Model> model) override {
-    if (AnyQuantized(*model)) {
-      return absl::InvalidArgumentError(
-          "quantised projections are computed on a CPU alone; serve the model with device: cpu, or "
-          "one that is not quantised");
-    }
-    if (model->config.kv_dtype != KvType::kF32) {
-      return absl::InvalidArgumentError(
-          "kv_dtype is chosen on a CPU alone; a GPU's pages have the type cuda.dtype");
-    }
+    SLUICE_RETURN_IF_ERROR(CheckPrecision(*model));
     return half_ ? LoadAs<kernels::cuda::BFloat16>(std::move(model))
                  : LoadAs<float>(std::move(model));
   }
@@ -86,7 +101,8 @@ class CudaBackend final : public Backend {
                                .library = library_.name,
                                .missing_library = library_.missing,
                                .table = library_.table ? &*library_.table : nullptr,
-                               .tried_kernels = tried_kernels_});
+                               .tried_kernels = tried_kernels_,
+                               .profile = info_.profile});
   }
 
   std::unique_ptr<Device> device_;

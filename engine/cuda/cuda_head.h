@@ -77,6 +77,9 @@ class CudaHead {
                          const HeadWeights<T>& weights);
 
  private:
+  // The most words for a token in the lists of a row.
+  static constexpr int64_t kMostWordsAToken = 7;
+
   // The kinds of runs. Those with many candidates are rare and not captured. kScore, which our
   // kernels have, computes log-probabilities of given tokens and writes no logits. kDiverse chooses
   // candidates, of all numbers that a request may ask for.

@@ -69,7 +69,7 @@ absl::Status CheckBucket(const Bucket& bucket) {
 template <typename T>
 absl::StatusOr<std::unique_ptr<ExecutableModel>> CudaModel<T>::Load(
     std::shared_ptr<const Model> model, Device& device, const Options& options) {
-  std::unique_ptr<CudaModel> loaded(new CudaModel(std::move(model), device, options.poison));
+  std::unique_ptr<CudaModel> loaded(new CudaModel(std::move(model), device, options));
   SLUICE_ASSIGN_OR_RETURN(loaded->capture_, device.CreateStream());
   loaded->weights_ = std::make_unique<DeviceWeights>(device, *loaded->capture_);
   const bool library = !options.library.empty();

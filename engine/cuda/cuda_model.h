@@ -31,6 +31,7 @@ class CudaModel final : public ExecutableModel {
     // Whether the kernels of this project are those that pass a trial, see KernelChoice; otherwise
     // the portable ones serve without one.
     bool tried_kernels = false;
+    std::string profile = "";  // of the backend
   };
   // The device is not owned. Returns InvalidArgument that names a missing or misshapen tensor.
   static absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(std::shared_ptr<const Model> model,
@@ -39,6 +40,7 @@ class CudaModel final : public ExecutableModel {
 
   int64_t weight_bytes() const override { return weights_->bytes(); }
   std::vector<std::string> notices() const override { return notices_; }
+  std::string profile() const override { return profile_ + QuantizationSuffix(*model_); }
   std::string algorithms() const override;
   std::string kernels() const override;
   RowOrder row_order() const override;
@@ -52,12 +54,16 @@ class CudaModel final : public ExecutableModel {
   absl::Status Finish(Slot& slot) const override;
 
  private:
-  CudaModel(std::shared_ptr<const Model> model, Device& device, bool poison)
-      : model_(std::move(model)), device_(device), poison_(poison) {}
+  CudaModel(std::shared_ptr<const Model> model, Device& device, const Options& options)
+      : model_(std::move(model)),
+        device_(device),
+        poison_(options.poison),
+        profile_(options.profile) {}
 
   std::shared_ptr<const Model> model_;
   Device& device_;
   bool poison_;
+  std::string profile_;
   // Its mutex guards the capture stream too.
   std::shared_ptr<SlotRegistry<T>> registry_ = std::make_shared<SlotRegistry<T>>();
   std::unique_ptr<DeviceStream> capture_;

@@ -8,6 +8,7 @@
 #include "base/size_of.h"
 #include "base/status_macros.h"
 #include "kernels/cuda/bfloat16.h"
+#include "kernels/cuda/int8.h"
 #include "kernels/cuda/pack.h"
 #include "kernels/dtype.h"
 
@@ -16,6 +17,7 @@ namespace {
 
 using kernels::DType;
 using kernels::DTypeBytes;
+using kernels::cuda::WeightLayout;
 
 // The rows of a transposed piece are a multiple of this, so that the rows of the result stay
 // aligned, unless a piece is smaller than that many rows.
@@ -23,6 +25,12 @@ constexpr int64_t kRowMultiple = 64;
 
 const void* ElementOf(const void* data, DType dtype, int64_t i) {
   return static_cast<const char*>(data) + i * DTypeBytes(dtype);
+}
+
+int64_t CountOf(const std::vector<DeviceWeights::Columns>& columns) {
+  int64_t count = 0;
+  for (const DeviceWeights::Columns& own : columns) count += own.count;
+  return count;
 }
 
 }  // namespace
@@ -59,8 +67,7 @@ template <typename T>
 absl::StatusOr<const T*> DeviceWeights::LoadJoined(const Checkpoint& checkpoint,
                                                    const std::vector<Columns>& columns,
                                                    int64_t in) {
-  int64_t all = 0;
-  for (const Columns& own : columns) all += own.count;
+  const int64_t all = CountOf(columns);
   SLUICE_ASSIGN_OR_RETURN(T* const values, Allocate<T>(all * in));
   int64_t first = 0;
   for (const auto& [part, count] : columns) {
@@ -75,8 +82,7 @@ template <typename T>
 absl::StatusOr<const T*> DeviceWeights::LoadJoinedBias(const Checkpoint& checkpoint,
                                                        const std::vector<Columns>& columns) {
   if (!columns.front().part->present()) return nullptr;
-  int64_t all = 0;
-  for (const Columns& own : columns) all += own.count;
+  const int64_t all = CountOf(columns);
   SLUICE_ASSIGN_OR_RETURN(T* const values, Allocate<T>(all));
   int64_t first = 0;
   for (const auto& [part, count] : columns) {
@@ -88,16 +94,61 @@ absl::StatusOr<const T*> DeviceWeights::LoadJoinedBias(const Checkpoint& checkpo
 }
 
 template <typename T>
-absl::StatusOr<const T*> DeviceWeights::Pack(const T* weight, int64_t matrices, int32_t k,
-                                             int32_t n) {
-  SLUICE_CHECK(memory_.back().get() == weight);
+absl::StatusOr<const T*> DeviceWeights::Pack(const T* weight, WeightLayout layout, int64_t matrices,
+                                             int32_t k, int32_t n) {
+  if (layout == WeightLayout::kPlain) return weight;
   SLUICE_ASSIGN_OR_RETURN(T* const packed,
-                          Allocate<T>(kernels::cuda::PackedElements<T>(matrices, k, n)));
-  kernels::cuda::PackWeights<T>(
-      stream_, {.in = weight, .matrices = matrices, .k = k, .n = n, .out = packed});
+                          Allocate<T>(kernels::cuda::WeightElements<T>(layout, matrices, k, n)));
+  kernels::cuda::PackAs<T>(stream_, layout,
+                           {.in = weight, .matrices = matrices, .k = k, .n = n, .out = packed});
   SLUICE_RETURN_IF_ERROR(stream_.Synchronize());  // nothing reads the weights any more
-  memory_.erase(memory_.end() - 2);
-  bytes_ -= matrices * k * n * kSizeOf<T>;
+  Release(weight, matrices * k * n);
+  return packed;
+}
+
+absl::StatusOr<Int8Weight> DeviceWeights::PackInt8(const float* weight, int64_t matrices, int32_t k,
+                                                   int32_t n) {
+  SLUICE_ASSIGN_OR_RETURN(float* const scales, Allocate<float>(matrices * n));
+  SLUICE_ASSIGN_OR_RETURN(float* const factors, Allocate<float>(matrices * n));
+  kernels::cuda::ScaleColumns(
+      stream_,
+      {.in = weight, .matrices = matrices, .k = k, .n = n, .scales = scales, .factors = factors});
+  SLUICE_ASSIGN_OR_RETURN(const int8_t* const values, PackInt8(weight, factors, matrices, k, n));
+  return Int8Weight{values, scales};
+}
+
+absl::StatusOr<Int8Weight> DeviceWeights::LoadStoredInt8(const Checkpoint& checkpoint,
+                                                         const std::vector<Columns>& columns,
+                                                         int64_t in) {
+  const int64_t all = CountOf(columns);
+  SLUICE_ASSIGN_OR_RETURN(float* const values, Allocate<float>(all * in));
+  std::vector<float> scales(all);
+  int64_t first = 0;
+  for (const auto& [part, count] : columns) {
+    SLUICE_ASSIGN_OR_RETURN(const auto stored, checkpoint.FindInt8(part->name, part->shape));
+    SLUICE_RETURN_IF_ERROR(
+        SendColumnsTo<float>(stored.values, *part, count, in, values + first, all));
+    kernels::ConvertToFloat(stored.scales.data, stored.scales.dtype, part->first / in, count,
+                            scales.data() + first);
+    first += count;
+  }
+  SLUICE_ASSIGN_OR_RETURN(
+      const int8_t* const packed,
+      PackInt8(values, nullptr, 1, static_cast<int32_t>(in), static_cast<int32_t>(all)));
+  SLUICE_ASSIGN_OR_RETURN(const float* const sent, Put(scales));
+  return Int8Weight{packed, sent};
+}
+
+absl::StatusOr<const int8_t*> DeviceWeights::PackInt8(const float* weight, const float* factors,
+                                                      int64_t matrices, int32_t k, int32_t n) {
+  SLUICE_ASSIGN_OR_RETURN(int8_t* const packed,
+                          Allocate<int8_t>(kernels::cuda::PackedElements<int8_t>(matrices, k, n)));
+  kernels::cuda::PackWeights<int8_t>(
+      stream_,
+      {.in = weight, .matrices = matrices, .k = k, .n = n, .out = packed, .factors = factors});
+  SLUICE_RETURN_IF_ERROR(stream_.Synchronize());  // nothing reads the weights any more
+  Release(weight, matrices * k * n);
+  if (factors != nullptr) Release(factors, matrices * n);
   return packed;
 }
 
@@ -153,6 +204,14 @@ absl::StatusOr<T*> DeviceWeights::Allocate(int64_t count) {
   bytes_ += count * kSizeOf<T>;
   memory_.push_back(std::move(memory));
   return static_cast<T*>(memory_.back().get());
+}
+
+template <typename T>
+void DeviceWeights::Release(const T* values, int64_t count) {
+  const auto found = std::ranges::find(memory_, values, &DeviceMemory::get);
+  SLUICE_CHECK(found != memory_.end());
+  memory_.erase(found);
+  bytes_ -= count * kSizeOf<T>;
 }
 
 template <typename T>
@@ -216,16 +275,17 @@ absl::Status DeviceWeights::SendTransposedTo(const Source& source, T* out, int64
   return absl::OkStatus();
 }
 
-#define SLUICE_INSTANTIATE(T)                                                                   \
-  template absl::StatusOr<const T*> DeviceWeights::Load(const Checkpoint&, const TensorPart&,   \
-                                                        int64_t, int64_t);                      \
-  template absl::StatusOr<const T*> DeviceWeights::LoadDense(                                   \
-      const Checkpoint&, const TensorPart&, MatrixLayout, int64_t, int64_t, int64_t);           \
-  template absl::StatusOr<const T*> DeviceWeights::LoadJoined(                                  \
-      const Checkpoint&, const std::vector<Columns>&, int64_t);                                 \
-  template absl::StatusOr<const T*> DeviceWeights::LoadJoinedBias(const Checkpoint&,            \
-                                                                  const std::vector<Columns>&); \
-  template absl::StatusOr<const T*> DeviceWeights::Pack(const T*, int64_t, int32_t, int32_t);
+#define SLUICE_INSTANTIATE(T)                                                                     \
+  template absl::StatusOr<const T*> DeviceWeights::Load(const Checkpoint&, const TensorPart&,     \
+                                                        int64_t, int64_t);                        \
+  template absl::StatusOr<const T*> DeviceWeights::LoadDense(                                     \
+      const Checkpoint&, const TensorPart&, MatrixLayout, int64_t, int64_t, int64_t);             \
+  template absl::StatusOr<const T*> DeviceWeights::LoadJoined(                                    \
+      const Checkpoint&, const std::vector<Columns>&, int64_t);                                   \
+  template absl::StatusOr<const T*> DeviceWeights::LoadJoinedBias(const Checkpoint&,              \
+                                                                  const std::vector<Columns>&);   \
+  template absl::StatusOr<const T*> DeviceWeights::Pack(const T*, WeightLayout, int64_t, int32_t, \
+                                                        int32_t);
 
 SLUICE_INSTANTIATE(float)
 SLUICE_INSTANTIATE(kernels::cuda::BFloat16)

@@ -13,8 +13,15 @@
 #include "engine/cuda/upload_ring.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/graph.h"
+#include "kernels/cuda/weight_layout.h"
 
 namespace sluice {
+
+// Packed matrices in int8 on the device.
+struct Int8Weight {
+  const int8_t* values;
+  const float* scales;  // [matrices, n]
+};
 
 // The weights of a model on the device.
 class DeviceWeights {
@@ -53,10 +60,16 @@ class DeviceWeights {
   template <typename T>
   absl::StatusOr<const T*> LoadJoinedBias(const Checkpoint& checkpoint,
                                           const std::vector<Columns>& columns);
-  // Packs matrices [matrices, k, n], which are the last weights that were loaded, for a kernel that
-  // reads them so, and releases them.
+  // Arranges loaded matrices [matrices, k, n] as a kernel reads them, and releases them unless they
+  // stay as they are.
   template <typename T>
-  absl::StatusOr<const T*> Pack(const T* weight, int64_t matrices, int32_t k, int32_t n);
+  absl::StatusOr<const T*> Pack(const T* weight, kernels::cuda::WeightLayout layout,
+                                int64_t matrices, int32_t k, int32_t n);
+  // Quantises matrices by columns (kernels/cuda/int8.h), packs them and releases them likewise.
+  absl::StatusOr<Int8Weight> PackInt8(const float* weight, int64_t matrices, int32_t k, int32_t n);
+  // Loads and packs layers of `in` inputs that are stored in int8 as the columns of one.
+  absl::StatusOr<Int8Weight> LoadStoredInt8(const Checkpoint& checkpoint,
+                                            const std::vector<Columns>& columns, int64_t in);
   absl::StatusOr<const float*> Put(const std::vector<float>& values);
 
   // Waits until all values have arrived, and releases what loading needed.
@@ -81,8 +94,14 @@ class DeviceWeights {
   // Copies `count` values from the `first` on, counted without those between the rows.
   static void Gather(const Source& source, int64_t first, int64_t count, void* to);
 
+  // Packs the columns times `factors` (kernels/cuda/pack.h) and releases both.
+  absl::StatusOr<const int8_t*> PackInt8(const float* weight, const float* factors,
+                                         int64_t matrices, int32_t k, int32_t n);
   template <typename T>
   absl::StatusOr<T*> Allocate(int64_t count);
+  // Releases `count` values that no queued work uses.
+  template <typename T>
+  void Release(const T* values, int64_t count);
   // Returns memory for `padded` values, all of them zero if they are more than `count`.
   template <typename T>
   absl::StatusOr<T*> AllocatePadded(int64_t count, int64_t padded);

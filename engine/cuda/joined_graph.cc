@@ -22,7 +22,7 @@ const Op* As(const GraphOp& op) {
 
 class Joiner {
  public:
-  explicit Joiner(const Graph& graph) : graph_(graph) {}
+  Joiner(const Graph& graph, const LayersAlike& alike) : graph_(graph), alike_(alike) {}
 
   // Joins the layers that write to `parts`; `out` names the buffer with the result of the ops that
   // read them, which take the place of `last`.
@@ -113,7 +113,7 @@ class Joiner {
       const auto* const op = i + j < graph_.ops.size() ? As<LinearOp>(graph_.ops[i + j]) : nullptr;
       if (op == nullptr || op->out != parts[j] || op->in != first.in || op->accumulate ||
           op->layout != first.layout || op->position_bias ||
-          op->bias.present() != first.bias.present()) {
+          op->bias.present() != first.bias.present() || (alike_ && !alike_(*op, first))) {
         return false;
       }
       const bool neighbours = op->weight.name == first.weight.name && op->weight.first == column;
@@ -127,12 +127,13 @@ class Joiner {
   }
 
   Graph graph_;
+  const LayersAlike& alike_;
 };
 
 }  // namespace
 
-Graph JoinProjections(const Graph& graph, bool gates) {
-  Joiner joiner(graph);
+Graph JoinProjections(const Graph& graph, bool gates, const LayersAlike& alike) {
+  Joiner joiner(graph, alike);
   for (const GraphOp& op : graph.ops) {
     if (const auto* rope = As<RopeStoreOp>(op)) {
       joiner.Join({rope->q, rope->k, rope->v}, "qkv", rope->q, "attended");

@@ -1,9 +1,14 @@
 // Joins dense layers that read the same rows.
 #pragma once
 
+#include <functional>
+
 #include "engine/model/graph.h"
 
 namespace sluice {
+
+// Returns whether two layers may be one as far as their weights are concerned.
+using LayersAlike = std::function<bool(const LinearOp&, const LinearOp&)>;
 
 // Returns the graph with q, k and v as columns of one buffer that one layer writes, if that is
 // possible in every layer of the model, and likewise, if `gates`, the gate and the input of gated
@@ -11,7 +16,7 @@ namespace sluice {
 //
 // Attention and the activation then write to contiguous buffers of their own, which the next layer
 // reads. Without a join our kernel applies the activation in the second product, so gates are only
-// joined for a library.
-Graph JoinProjections(const Graph& graph, bool gates);
+// joined for a library. Layers that are not `alike` are not joined; without it, all of them are.
+Graph JoinProjections(const Graph& graph, bool gates, const LayersAlike& alike = nullptr);
 
 }  // namespace sluice

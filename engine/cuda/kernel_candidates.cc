@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/hopper_attention.h"
 #include "kernels/cuda/hopper_projection.h"
 
 namespace sluice {
@@ -32,6 +33,28 @@ constexpr char kHopper[] = "hopper";
 
 bool IsHopper(const DeviceInfo& device) { return device.architecture == "sm_90"; }
 
+absl::Status HopperAttentionSupports(const DeviceInfo& device, const AttentionShape& shape) {
+  constexpr int32_t kAligned = 16 / sizeof(BFloat16);
+  if (!IsHopper(device)) return absl::UnimplementedError("it is for compute capability 9.0");
+  if (shape.head_dim % kAligned != 0 || shape.head_dim > cuda::kMostHopperHeadDim) {
+    return absl::UnimplementedError(absl::StrCat("head_dim must be a multiple of ", kAligned,
+                                                 " up to ", cuda::kMostHopperHeadDim));
+  }
+  if (shape.window != 0 || shape.soft_cap != 0 || shape.biased || shape.silu_share != 0) {
+    return absl::UnimplementedError("scores must be neither capped nor biased, and see all keys");
+  }
+  if (cuda::HopperAttentionSharedBytes(shape.head_dim) <= device.shared_bytes_limit) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError("the GPU has too little shared memory");
+}
+
+const AttentionCandidate<BFloat16>& HopperAttention() {
+  static const auto* const candidate = new AttentionCandidate<BFloat16>{
+      .tier = kHopper, .supports = &HopperAttentionSupports, .run = &cuda::AttentionOnHopper};
+  return *candidate;
+}
+
 absl::Status HopperProductSupports(const DeviceInfo& device, const GroupedProductShape& shape) {
   constexpr int32_t kAligned = 16 / sizeof(BFloat16);
   if (!IsHopper(device)) return absl::UnimplementedError("it is for compute capability 9.0");
@@ -43,8 +66,11 @@ absl::Status HopperProductSupports(const DeviceInfo& device, const GroupedProduc
 }
 
 const GroupedProductCandidate<BFloat16>& HopperProduct() {
-  static const auto* const candidate = new GroupedProductCandidate<BFloat16>{
-      .tier = kHopper, .supports = &HopperProductSupports, .run = &cuda::ProjectOnHopper};
+  static const auto* const candidate =
+      new GroupedProductCandidate<BFloat16>{.tier = kHopper,
+                                            .layout = cuda::WeightLayout::kWarpgroups,
+                                            .supports = &HopperProductSupports,
+                                            .run = &cuda::ProjectOnHopper};
   return *candidate;
 }
 
@@ -87,7 +113,7 @@ template <typename T>
 const GroupedProductCandidate<T>& PortableProduct() {
   static const auto* const candidate = new GroupedProductCandidate<T>{
       .tier = "portable",
-      .packed = true,
+      .layout = cuda::WeightLayout::kPanels,
       .supports = [](const DeviceInfo&, const GroupedProductShape&) { return absl::OkStatus(); },
       .run = [](Stream& stream,
                 const cuda::ProjectionArgs<T>& args) { cuda::Project(stream, args); }};
@@ -99,6 +125,7 @@ KernelCandidates<T> AllCandidates() {
   KernelCandidates<T> candidates = {.attention = {PortableAttention<T>()},
                                     .products = {PortableProduct<T>()}};
   if constexpr (std::is_same_v<T, BFloat16>) {
+    candidates.attention.insert(candidates.attention.begin(), HopperAttention());
     candidates.products.insert(candidates.products.begin(), HopperProduct());
   }
   return candidates;

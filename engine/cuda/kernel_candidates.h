@@ -13,6 +13,7 @@
 #include "engine/cuda/device.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/projection.h"
+#include "kernels/cuda/weight_layout.h"
 
 namespace sluice {
 
@@ -71,7 +72,7 @@ struct AttentionCandidate {
 template <typename T>
 struct GroupedProductCandidate {
   std::string tier;
-  bool packed = false;  // whether it reads packed weights (kernels/cuda/packed.h)
+  kernels::cuda::WeightLayout layout = kernels::cuda::WeightLayout::kPlain;  // of what it reads
   std::function<absl::Status(const DeviceInfo& device, const GroupedProductShape& shape)> supports;
   std::function<void(kernels::cuda::Stream& stream, const kernels::cuda::ProjectionArgs<T>& args)>
       run;

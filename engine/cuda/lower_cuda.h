@@ -69,16 +69,18 @@ struct LoweredCudaModel {
   Graph graph;                 // with joined projections
   std::vector<CudaOp<T>> ops;  // all but the head
   HeadWeights<T> head;
-  bool uses_library = false;   // for layers other than the head
-  size_t workspace_bytes = 0;  // the most that a product takes
-  int32_t processors = 0;      // of the device
+  bool uses_library = false;     // for layers other than the head
+  size_t workspace_bytes = 0;    // the most that a product takes
+  int64_t quantized_stride = 0;  // of the widest rows that are quantised to int8
+  int32_t processors = 0;        // of the device
 
   StepLayout LayOut(const Model& model, const Bucket& bucket) const {
     const int64_t rows = uses_library ? DenseRows(bucket.tokens) : bucket.tokens;
     return LayOutStep(model.config, graph, bucket, rows,
                       {.element_bytes = sizeof(T),
                        .workspace_bytes = static_cast<int64_t>(workspace_bytes),
-                       .processors = processors});
+                       .processors = processors,
+                       .quantized_stride = quantized_stride});
   }
   void Launch(const StepPlace<T>& place, DeviceStream& stream) const {
     for (const CudaOp<T>& cuda_op : ops) cuda_op(place, stream);

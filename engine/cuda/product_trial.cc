@@ -175,15 +175,17 @@ absl::Status ProductTrial<T>::PutBatch(const std::vector<int32_t>& rows) {
 }
 
 template <typename T>
-absl::Status ProductTrial<T>::Pack(DeviceStream& stream) {
-  const int64_t count = cuda::PackedElements<T>(shape_.matrices, shape_.k, shape_.n);
-  T* const packed = inputs_->Room<T>(count);
+absl::StatusOr<const T*> ProductTrial<T>::Packed(cuda::WeightLayout layout, DeviceStream& stream) {
+  if (layout == cuda::WeightLayout::kPlain) return weight_;
+  const T*& packed = packed_[layout];
+  if (packed != nullptr) return packed;
+  T* const out =
+      inputs_->Room<T>(cuda::WeightElements<T>(layout, shape_.matrices, shape_.k, shape_.n));
   SLUICE_RETURN_IF_ERROR(inputs_->status());
-  cuda::PackWeights<T>(
-      stream,
-      {.in = weight_, .matrices = shape_.matrices, .k = shape_.k, .n = shape_.n, .out = packed});
-  packed_ = packed;
-  return absl::OkStatus();
+  cuda::PackAs<T>(
+      stream, layout,
+      {.in = weight_, .matrices = shape_.matrices, .k = shape_.k, .n = shape_.n, .out = out});
+  return packed = out;
 }
 
 template <typename T>
@@ -207,11 +209,11 @@ absl::Status ProductTrial<T>::Prepare(Device& device, DeviceStream& stream) {
 template <typename T>
 absl::Status ProductTrial<T>::Check(const GroupedProductCandidate<T>& candidate,
                                     DeviceStream& stream) {
-  if (candidate.packed && packed_ == nullptr) SLUICE_RETURN_IF_ERROR(Pack(stream));
+  SLUICE_ASSIGN_OR_RETURN(const T* const weight, Packed(candidate.layout, stream));
   return trial_->Check(
       [&](size_t batch, void* out, DeviceStream& to) {
         candidate.run(to, {.x = batches_[batch].x,
-                           .weight = candidate.packed ? packed_ : weight_,
+                           .weight = weight,
                            .bias = bias_,
                            .bias_stride = shape_.position_bias ? shape_.n : 0,
                            .k = shape_.k,

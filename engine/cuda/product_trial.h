@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "engine/cuda/kernel_candidates.h"
 #include "engine/cuda/row_trial.h"
 #include "kernels/cuda/product_split.h"
@@ -20,7 +22,7 @@ namespace sluice {
 template <typename T>
 class ProductTrial {
  public:
-  // Candidates are tried with `weight` [matrices, k, n], packed for those that read it so, and
+  // Candidates are tried with `weight` [matrices, k, n], in the layout that they read, and
   // `bias` on the device, which outlive this; `bias` is nullptr, [n], or [matrices, n].
   ProductTrial(const GroupedProductShape& shape, const T* weight, const T* bias)
       : shape_(shape), weight_(weight), bias_(bias) {}
@@ -48,12 +50,13 @@ class ProductTrial {
   RowTrialPlan Plan() const;
   absl::Status Expect(RowTrialPlan* plan);
   absl::Status PutBatch(const std::vector<int32_t>& rows);
-  absl::Status Pack(DeviceStream& stream);
+  // Returns the weight in a layout.
+  absl::StatusOr<const T*> Packed(kernels::cuda::WeightLayout layout, DeviceStream& stream);
 
   const GroupedProductShape shape_;
   const T* const weight_;
   const T* const bias_;
-  const T* packed_ = nullptr;  // the weight, once a candidate reads it packed
+  std::map<kernels::cuda::WeightLayout, const T*> packed_;  // once a candidate reads it so
   kernels::cuda::SplitSums split_;
   int32_t processors_ = 1;  // of the device
   std::vector<Row> rows_;

@@ -109,6 +109,8 @@ StepLayout LayOutStep(const ModelConfig& config, const Graph& graph, const Bucke
   layout.attention_scratch = take(kernels::cuda::AttentionScratchFloats(
                                       layout.attention, static_cast<int32_t>(config.head_dim)),
                                   sizeof(float));
+  layout.quantized = take(tokens * traits.quantized_stride, sizeof(int8_t));
+  layout.row_scales = take(traits.quantized_stride > 0 ? tokens : 0, sizeof(float));
   layout.workspace = take(traits.workspace_bytes, 1);
   layout.bytes = end;
   return layout;

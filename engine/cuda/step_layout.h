@@ -58,15 +58,18 @@ struct StepLayout {
   int64_t cos_sim;    // [layers, tokens, heads]; absent without XSA
   int64_t proj_frac;  // likewise
   int64_t attention_scratch;
-  int64_t workspace;  // of the products; of one size in all buckets
-  int64_t bytes;      // the total; grows with the bucket
+  int64_t quantized;   // [tokens, the traits' quantized_stride], int8
+  int64_t row_scales;  // [tokens], float; of the quantised rows
+  int64_t workspace;   // of the products; of one size in all buckets
+  int64_t bytes;       // the total; grows with the bucket
 };
 
 // What the layout of a step depends on beside the model and the bucket.
 struct StepTraits {
   int64_t element_bytes;
   int64_t workspace_bytes;
-  int32_t processors;  // of the device
+  int32_t processors;            // of the device
+  int64_t quantized_stride = 0;  // of the widest rows that are quantised; 0 if none are
 };
 
 // Lays out a step of `bucket` with the buffers of `graph`, of `rows` >= bucket.tokens rows.

@@ -2,7 +2,9 @@
 
 #include <cmath>
 #include <string>
+#include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -348,6 +350,20 @@ class Builder : private GraphWriter {
 };
 
 }  // namespace
+
+BufferId WrittenBuffer(const GraphOp& op) {
+  return std::visit(
+      []<typename Op>(const Op& each) {
+        if constexpr (std::is_same_v<Op, RopeStoreOp>) {
+          return each.q;
+        } else if constexpr (std::is_same_v<Op, HeadOp>) {
+          return kNoBuffer;
+        } else {
+          return each.out;
+        }
+      },
+      op);
+}
 
 Graph BuildGraph(const ModelConfig& config, const TensorSpelling& spelling) {
   return Builder(config, spelling).Build();

@@ -162,6 +162,9 @@ struct HeadOp {
 using GraphOp = std::variant<EmbedOp, InputOp, NormOp, LinearOp, RopeStoreOp, AttentionOp,
                              ExchangeOp, ActivationOp, MixOp, HeadOp>;
 
+// Returns the buffer that an op changes; a head changes none.
+BufferId WrittenBuffer(const GraphOp& op);
+
 // The residual stream after the first `ops` ops.
 struct GraphState {
   size_t ops;

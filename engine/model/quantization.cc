@@ -176,6 +176,13 @@ WeightPrecision PrecisionOf(const Model& model, const HeadOp& op) {
   return {.quantization = Quantization::kInt8, .stored = stored};
 }
 
+absl::Status CheckStoredLayout(const TensorPart& part, MatrixLayout layout) {
+  if (layout == MatrixLayout::kOutIn && part.run == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "tensor ", part.name, " is stored quantised, which is read for layers stored [out, in] ",
+      "alone, whose rows are not interleaved with those of others"));
+}
+
 bool AnyIn(const Model& model, Quantization quantization) {
   return std::ranges::any_of(model.graph.ops, [&](const GraphOp& op) {
     const auto* const linear = std::get_if<LinearOp>(&op);

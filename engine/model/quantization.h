@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/enum_names.h"
 
@@ -21,6 +22,8 @@ class ObjectReader;
 struct Model;
 struct LinearOp;
 struct HeadOp;
+struct TensorPart;
+enum class MatrixLayout;
 
 // kInt8: weights in int8 by output channel; kInt4: weights in int4 by output channel, in groups.
 // Activations are in int8 by row, and products in integers.
@@ -75,6 +78,9 @@ struct WeightPrecision {
 };
 WeightPrecision PrecisionOf(const Model& model, const LinearOp& op);
 WeightPrecision PrecisionOf(const Model& model, const HeadOp& op);
+// Returns InvalidArgument unless a layer of this layout can be read from a tensor that is stored
+// quantised.
+absl::Status CheckStoredLayout(const TensorPart& part, MatrixLayout layout);
 // Returns whether any op's weights are multiplied so.
 bool AnyIn(const Model& model, Quantization quantization);
 inline bool AnyQuantized(const Model& model) {

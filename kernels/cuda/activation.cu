@@ -57,12 +57,10 @@ const Kernel kActivate = KernelOf(kWidth > 1 ? "Activate" : "ActivateUnaligned",
 
 template <typename T>
 void Activate(Stream& stream, const ActivationArgs<T>& args) {
-  constexpr int32_t kWidth = kCopyElements<T>;
-  if (RowsAligned(args.in, args.dim) && RowsAligned(args.up, args.dim) &&
-      RowsAligned(args.out, args.dim) && RowsAligned(args.in, args.stride)) {
-    return LaunchOverRows(stream, kActivate<T, kWidth>, args, args.dim / kWidth);
-  }
-  LaunchOverRows(stream, kActivate<T, 1>, args, args.dim);
+  const bool aligned = RowsAligned(args.in, args.dim) && RowsAligned(args.up, args.dim) &&
+                       RowsAligned(args.out, args.dim) && RowsAligned(args.in, args.stride);
+  LaunchOverElements<T>(stream, kActivate<T, kCopyElements<T>>, kActivate<T, 1>, args, args.dim,
+                        aligned);
 }
 
 template void Activate(Stream&, const ActivationArgs<float>&);

@@ -23,7 +23,7 @@ __device__ inline void Bring(T* to, const T* from, const T* valid, int32_t count
   if constexpr (kAsync) {
     CopyAsync(to, count > 0 ? from : valid, count * static_cast<int32_t>(sizeof(T)));
   } else {
-    for (int32_t i = 0; i < kCopyElements<T>; ++i) to[i] = i < count ? from[i] : Narrow<T>(0.0f);
+    for (int32_t i = 0; i < kCopyElements<T>; ++i) to[i] = i < count ? from[i] : T{};
   }
 }
 

@@ -51,11 +51,8 @@ const Kernel kTakeInput = KernelOf(kWidth > 1 ? "TakeInput" : "TakeInputUnaligne
 
 template <typename T>
 void Embed(Stream& stream, const EmbedArgs<T>& args) {
-  constexpr int32_t kWidth = kCopyElements<T>;
-  if (RowsAligned(args.table, args.dim) && RowsAligned(args.out, args.dim)) {
-    return LaunchOverRows(stream, kEmbed<T, kWidth>, args, args.dim / kWidth);
-  }
-  LaunchOverRows(stream, kEmbed<T, 1>, args, args.dim);
+  LaunchOverElements<T>(stream, kEmbed<T, kCopyElements<T>>, kEmbed<T, 1>, args, args.dim,
+                        RowsAligned(args.table, args.dim) && RowsAligned(args.out, args.dim));
 }
 
 template void Embed(Stream&, const EmbedArgs<float>&);
@@ -63,11 +60,8 @@ template void Embed(Stream&, const EmbedArgs<BFloat16>&);
 
 template <typename T>
 void TakeInput(Stream& stream, const InputArgs<T>& args) {
-  constexpr int32_t kWidth = kCopyElements<T>;
-  if (RowsAligned(args.in, args.dim) && RowsAligned(args.out, args.dim)) {
-    return LaunchOverRows(stream, kTakeInput<T, kWidth>, args, args.dim / kWidth);
-  }
-  LaunchOverRows(stream, kTakeInput<T, 1>, args, args.dim);
+  LaunchOverElements<T>(stream, kTakeInput<T, kCopyElements<T>>, kTakeInput<T, 1>, args, args.dim,
+                        RowsAligned(args.in, args.dim) && RowsAligned(args.out, args.dim));
 }
 
 template void TakeInput(Stream&, const InputArgs<float>&);

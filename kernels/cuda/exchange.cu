@@ -38,12 +38,9 @@ const Kernel kExchange = KernelOf(kWidth > 1 ? "Exchange" : "ExchangeUnaligned",
 
 template <typename T>
 void Exchange(Stream& stream, const ExchangeArgs<T>& args) {
-  constexpr int32_t kWidth = kCopyElements<T>;
-  const int32_t width = args.tokens * args.block;
-  if (RowsAligned(args.in, args.block) && RowsAligned(args.out, args.block)) {
-    return LaunchOverRows(stream, kExchange<T, kWidth>, args, width / kWidth);
-  }
-  LaunchOverRows(stream, kExchange<T, 1>, args, width);
+  LaunchOverElements<T>(stream, kExchange<T, kCopyElements<T>>, kExchange<T, 1>, args,
+                        args.tokens * args.block,
+                        RowsAligned(args.in, args.block) && RowsAligned(args.out, args.block));
 }
 
 template void Exchange(Stream&, const ExchangeArgs<float>&);

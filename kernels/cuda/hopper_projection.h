@@ -1,6 +1,6 @@
 // Grouped GEMM for compute capability 9.0 (sm_90a), tuned where kernels/cuda/projection.h is
 // portable: the same result but for its last bits, of the same operands but for the weight, which
-// is not packed; `split` is not used.
+// is packed for warpgroups (kernels/cuda/weight_layout.h); `split` is not used.
 //
 // A tile's rows are multiplied with kHopperColumns columns by the tensor cores of a warpgroup,
 // which read both operands from shared memory. Each output element is one running sum over k
@@ -14,7 +14,7 @@ namespace sluice::kernels::cuda {
 
 inline constexpr int32_t kHopperColumns = 128;
 
-// Requires that the rows of x and weight are 16-byte aligned, and HopperSharedBytes within the
+// Requires that the rows of x and the weight are 16-byte aligned, and HopperSharedBytes within the
 // stream's limit.
 void ProjectOnHopper(Stream& stream, const ProjectionArgs<BFloat16>& args);
 

@@ -51,11 +51,10 @@ void Mix(Stream& stream, const MixArgs<T>& args) {
   const bool weights_aligned = args.repeat == 1 ? RowsAligned(args.a_weight, args.dim) &&
                                                       RowsAligned(args.b_weight, args.dim)
                                                 : args.repeat % kWidth == 0;
-  if (weights_aligned && RowsAligned(args.a, args.dim) && RowsAligned(args.b, args.dim) &&
-      RowsAligned(args.out, args.dim) && RowsAligned(args.a, args.stride)) {
-    return LaunchOverRows(stream, kMix<T, kWidth>, args, args.dim / kWidth);
-  }
-  LaunchOverRows(stream, kMix<T, 1>, args, args.dim);
+  LaunchOverElements<T>(stream, kMix<T, kWidth>, kMix<T, 1>, args, args.dim,
+                        weights_aligned && RowsAligned(args.a, args.dim) &&
+                            RowsAligned(args.b, args.dim) && RowsAligned(args.out, args.dim) &&
+                            RowsAligned(args.a, args.stride));
 }
 
 template void Mix(Stream&, const MixArgs<float>&);

@@ -1,8 +1,10 @@
 #include "kernels/cuda/pack.h"
 
+#include "base/check.h"
 #include "kernels/cuda/bfloat16.h"
 #include "kernels/cuda/bring.h"
 #include "kernels/cuda/float16.h"
+#include "kernels/cuda/int8_math.h"
 #include "kernels/cuda/vector.h"
 #include "kernels/simt/simt.h"
 
@@ -102,7 +104,7 @@ template <typename T>
 __global__ void PackKernel(PackArgs<T> args) {
   constexpr int32_t kCount = kCopyElements<T>, kDepth = kSliceDepth<T>;
   // The depths and columns of 16 bytes of a slice.
-  constexpr int32_t kDown = sizeof(T) == 2 ? 4 : 1, kAcross = kCount / kDown;
+  constexpr int32_t kDown = sizeof(T) == 4 ? 1 : 8 / sizeof(T), kAcross = kCount / kDown;
   constexpr int32_t kGroups = kPanelColumns / kAcross;
   const int32_t slices = Slices<T>(args.k), panels = Panels(args.n);
   const int64_t all = args.matrices * panels * slices;
@@ -110,7 +112,8 @@ __global__ void PackKernel(PackArgs<T> args) {
     const int64_t matrix = slice / slices / panels;
     const auto panel = static_cast<int32_t>(slice / slices % panels);
     const auto first = static_cast<int32_t>(slice % slices) * kDepth;
-    const T* const in = args.in + matrix * args.k * args.n;
+    const PackedFrom<T>* const in = args.in + matrix * args.k * args.n;
+    const float* const factors = args.factors == nullptr ? nullptr : args.factors + matrix * args.n;
     T* const out = args.out + slice * kSliceElements<T>;
     for (int32_t i = ThreadIndex(); i < kSliceElements<T> / kCount; i += kThreads) {
       const int32_t depth = i / kGroups * kDown, column = i % kGroups * kAcross;
@@ -120,10 +123,39 @@ __global__ void PackKernel(PackArgs<T> args) {
         const int32_t k = first + depth + j / kAcross;
         const int32_t n = panel * kPanelColumns + column + j % kAcross;
         const bool inside = k < args.k && n < args.n;
-        pack.at[PlaceInSlice(T{}, j / kAcross, j % kAcross)] =
-            inside ? in[int64_t{k} * args.n + n] : Narrow<T>(0.0f);
+        T& to = pack.at[PlaceInSlice(T{}, j / kAcross, j % kAcross)];
+        to = T{};
+        if (!inside) continue;
+        if constexpr (std::is_same_v<T, int8_t>) {
+          to = ToInt8(in[int64_t{k} * args.n + n], factors == nullptr ? 1.0f : factors[n]);
+        } else {
+          to = in[int64_t{k} * args.n + n];
+        }
       }
       StoreWhole(pack, out + PlaceInSlice(T{}, depth, column));
+    }
+  }
+}
+
+// A block writes a slice at a time, a thread 8 columns of a depth.
+__global__ void PackGroupsKernel(PackArgs<BFloat16> args) {
+  const int32_t slices = GroupSlices(args.k), panels = GroupPanels(args.n);
+  const int64_t all = args.matrices * panels * slices;
+  for (int64_t slice = BlockIndex(); slice < all; slice += GridBlocks()) {
+    const int64_t matrix = slice / slices / panels;
+    const auto first_column = static_cast<int32_t>(slice / slices % panels) * kGroupSliceColumns;
+    const auto first_depth = static_cast<int32_t>(slice % slices) * kGroupSliceDepth;
+    const BFloat16* const in = args.in + matrix * args.k * args.n;
+    BFloat16* const out = args.out + slice * kGroupSliceElements;
+    constexpr int32_t kAcross = kGroupSliceColumns / kGroupMatrix;
+    for (int32_t i = ThreadIndex(); i < kGroupSliceDepth * kAcross; i += kThreads) {
+      const int32_t depth = i / kAcross, column = i % kAcross * kGroupMatrix;
+      const int32_t k = first_depth + depth, n = first_column + column;
+      Pack<BFloat16> pack = {};
+      if (k < args.k && n < args.n) {
+        pack = LoadWhole<Pack<BFloat16>>(in + int64_t{k} * args.n + n);
+      }
+      StoreWhole(pack, out + PlaceInGroupSlice(depth, column));
     }
   }
 }
@@ -135,6 +167,7 @@ const Kernel kTranspose = KernelOf("Transpose", &TransposeKernel<S, T>);
 
 template <typename T>
 const Kernel kPack = KernelOf("Pack", &PackKernel<T>);
+const Kernel kPackGroups = KernelOf("PackGroups", &PackGroupsKernel);
 
 template <typename S, typename T>
 void LaunchConvert(Stream& stream, const ConvertArgs<T>& args) {
@@ -167,8 +200,9 @@ void Convert(Stream& stream, const ConvertArgs<T>& args) {
     case DType::kBF16:
       return LaunchConvert<BFloat16>(stream, args);
     case DType::kI8:
+      return LaunchConvert<int8_t>(stream, args);
     case DType::kI32:
-      break;  // quantised layers are refused before
+      break;  // part of int4, which is refused before
   }
 }
 
@@ -185,6 +219,7 @@ void Transpose(Stream& stream, const TransposeArgs<T>& args) {
     case DType::kBF16:
       return LaunchTranspose<BFloat16>(stream, args);
     case DType::kI8:
+      return LaunchTranspose<int8_t>(stream, args);
     case DType::kI32:
       break;
   }
@@ -201,5 +236,13 @@ void PackWeights(Stream& stream, const PackArgs<T>& args) {
 
 template void PackWeights(Stream&, const PackArgs<float>&);
 template void PackWeights(Stream&, const PackArgs<BFloat16>&);
+template void PackWeights(Stream&, const PackArgs<int8_t>&);
+
+void PackForWarpgroups(Stream& stream, const PackArgs<BFloat16>& args) {
+  SLUICE_CHECK(RowsAligned(args.in, args.n));
+  const int64_t slices = args.matrices * GroupPanels(args.n) * GroupSlices(args.k);
+  Launch(stream, kPackGroups, {PersistentBlocks(stream, slices, kBlocksPerProcessor), kThreads},
+         args);
+}
 
 }  // namespace sluice::kernels::cuda

@@ -3,8 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
-#include "kernels/cuda/packed.h"
+#include "kernels/cuda/weight_layout.h"
 #include "kernels/dtype.h"
 #include "kernels/simt/stream.h"
 
@@ -43,17 +44,35 @@ constexpr int64_t TransposeStride(int64_t columns, DType dtype) {
   return (columns + unit - 1) / unit * unit;
 }
 
+// What is packed as T: int8 is packed from float.
 template <typename T>
+using PackedFrom = std::conditional_t<std::is_same_v<T, int8_t>, float, T>;
+
+template <typename T>  // float, BFloat16, int8_t
 struct PackArgs {
-  const T* in;  // [matrices, k, n]
+  const PackedFrom<T>* in;  // [matrices, k, n]
   int64_t matrices;
   int32_t k;
   int32_t n;
   T* out;  // [PackedElements<T>(matrices, k, n)], 16-byte aligned; must not overlap `in`
+  // For int8: [matrices, n], by which columns are multiplied before they are rounded
+  // (kernels/cuda/int8.h); nullptr if they are whole numbers of int8 already.
+  const float* factors = nullptr;
 };
 
-// Arranges matrices as kernels/cuda/packed.h describes.
+// Arranges matrices in slices of panels, as kernels/cuda/packed.h describes.
 template <typename T>
 void PackWeights(Stream& stream, const PackArgs<T>& args);
+// Arranges them in slices for warpgroups (kernels/cuda/weight_layout.h). Requires that n is a
+// multiple of 8, and `in` aligned.
+void PackForWarpgroups(Stream& stream, const PackArgs<BFloat16>& args);
+// Arranges them as `layout` says, which is another than kPlain, and for warpgroups in bfloat16.
+template <typename T>
+void PackAs(Stream& stream, WeightLayout layout, const PackArgs<T>& args) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    if (layout == WeightLayout::kWarpgroups) return PackForWarpgroups(stream, args);
+  }
+  PackWeights<T>(stream, args);
+}
 
 }  // namespace sluice::kernels::cuda

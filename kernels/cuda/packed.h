@@ -31,6 +31,10 @@ SLUICE_HOST_DEVICE constexpr int32_t PlaceInSlice(BFloat16, int32_t depth, int32
 SLUICE_HOST_DEVICE constexpr int32_t PlaceInSlice(float, int32_t depth, int32_t column) {
   return depth * kPanelColumns + column;
 }
+// In int8 a pair of depths lies where one of bfloat16 does.
+SLUICE_HOST_DEVICE constexpr int32_t PlaceInSlice(int8_t, int32_t depth, int32_t column) {
+  return PlaceInSlice(BFloat16(), depth / 2, column) * 2 + depth % 2;
+}
 
 SLUICE_HOST_DEVICE constexpr int32_t Panels(int32_t n) {
   return (n + kPanelColumns - 1) / kPanelColumns;

@@ -179,9 +179,10 @@ class ProductSlices {
 template <typename T, typename Tile>
 __device__ inline bool JoinSegments(const SplitSums& split, const ProductGrid<T, Tile>& grid,
                                     const ProductWalk<T, Tile>& at, ProductShared<T, Tile>& shared,
-                                    Sums<Tile>& sums) {
+                                    Sums<T, Tile>& sums) {
   constexpr int32_t kSums = Tile::kRows * Tile::kColumns;
-  float* const of_tile = split.sums + int64_t{at.tile()} * grid.splits * kSums;
+  auto* const of_tile =
+      reinterpret_cast<SumOf<T>*>(split.sums) + int64_t{at.tile()} * grid.splits * kSums;
   sums.Save(of_tile + at.segment() * kSums, at.rows.count);
   SyncBlock();
   if (ThreadIndex() == 0) {
@@ -219,7 +220,7 @@ __device__ inline void MultiplyTiles(const Operands<T>& operands, ProductShared<
   }
   int32_t stage = 0, phase = 0;
   for (; !at.done(); at.Next()) {
-    Sums<Tile> sums, segment;
+    Sums<T, Tile> sums, segment;
     sums.Clear();
     for (int32_t step = at.step; step < at.end;) {
       segment.Clear();

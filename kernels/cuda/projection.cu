@@ -1,6 +1,7 @@
 #include "kernels/cuda/projection.h"
 
 #include <cmath>
+#include <type_traits>
 
 #include "base/check.h"
 #include "kernels/cuda/activation_math.h"
@@ -10,8 +11,8 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-template <typename T, typename Out>
-SLUICE_HOST_DEVICE Operands<T> OperandsOf(const ProjectionArgs<T, Out>& args) {
+template <typename T, typename Out, typename Operand>
+SLUICE_HOST_DEVICE Operands<Operand> OperandsOf(const ProjectionArgs<T, Out, Operand>& args) {
   return {args.x, args.weight, args.k, args.n, args.tiles, args.split};
 }
 
@@ -35,9 +36,11 @@ __device__ inline void StoreTwo(const Floats<2>& values, T* to, bool both) {
 }
 
 // The columns and output elements of a thread's sums.
-template <typename T, typename Out, typename Tile>
+template <typename T, typename Out, typename Operand, typename Tile>
 struct Place {
-  const ProjectionArgs<T, Out>& args;
+  using TileSums = Sums<Operand, Tile>;
+
+  const ProjectionArgs<T, Out, Operand>& args;
   const RowGroup& rows;
   int32_t first_column;
 
@@ -45,27 +48,42 @@ struct Place {
   // elements, or for one at the end of a row.
   template <typename Function>
   __device__ void At(int32_t r, int32_t i, int32_t c, Function f) const {
-    const int32_t row = Sums<Tile>::Row(r, i), column = first_column + Sums<Tile>::Column(c);
+    const int32_t row = TileSums::Row(r, i), column = first_column + TileSums::Column(c);
     if (row >= rows.count || column >= args.n) return;
     f(column, int64_t{rows.first_row + row} * args.n + column, column + 1 < args.n);
+  }
+
+  // Returns the sums of operands in int8 as numbers: times the scales of the row and the columns.
+  template <bool kAligned>
+  __device__ Floats<2> Scaled(Floats<2> sums, int32_t r, int32_t i, int32_t column,
+                              bool both) const {
+    const float row_scale = args.row_scales[rows.first_row + TileSums::Row(r, i)];
+    const float* const scales = args.scales + int64_t{rows.position} * args.n;
+    const Floats<2> of_columns = LoadTwo<kAligned>(scales + column, both);
+    for (int32_t j = 0; j < 2; ++j) sums.at[j] = sums.at[j] * row_scale * of_columns.at[j];
+    return sums;
   }
 };
 
 // Writes the outputs of a tile as they are before any activation.
-template <bool kAligned, typename T, typename Out, typename Tile>
-__device__ inline void WriteSums(const Place<T, Out, Tile>& place, const Sums<Tile>& sums) {
-  const ProjectionArgs<T, Out>& args = place.args;
+template <bool kAligned, typename T, typename Out, typename Operand, typename Tile>
+__device__ inline void WriteSums(const Place<T, Out, Operand, Tile>& place,
+                                 const Sums<Operand, Tile>& sums) {
+  const ProjectionArgs<T, Out, Operand>& args = place.args;
   SLUICE_UNROLL
-  for (int32_t r = 0; r < Sums<Tile>::kRowBlocks; ++r) {
+  for (int32_t r = 0; r < sums.kRowBlocks; ++r) {
     SLUICE_UNROLL
     for (int32_t i = 0; i < 2; ++i) {
       SLUICE_UNROLL
-      for (int32_t c = 0; c < Sums<Tile>::kColumnBlocks; ++c) {
+      for (int32_t c = 0; c < sums.kColumnBlocks; ++c) {
         Floats<2> values = sums.At(r, i, c);
         place.At(r, i, c, [&](int32_t column, int64_t element, bool both) {
           const auto add = [&](const Floats<2>& more) {
             for (int32_t j = 0; j < 2; ++j) values.at[j] += more.at[j];
           };
+          if constexpr (std::is_same_v<Operand, int8_t>) {
+            values = place.template Scaled<kAligned>(values, r, i, column, both);
+          }
           if (args.bias != nullptr) {
             const T* const bias = args.bias + place.rows.position * args.bias_stride;
             add(LoadTwo<kAligned>(bias + column, both));
@@ -80,12 +98,13 @@ __device__ inline void WriteSums(const Place<T, Out, Tile>& place, const Sums<Ti
 
 // Applies the activation to the outputs that the calling thread has written. The loop is not
 // unrolled, because the functions are long.
-template <bool kAligned, typename T, typename Out, typename Tile>
-__device__ inline void ActivateWritten(const Place<T, Out, Tile>& place) {
-  const ProjectionArgs<T, Out>& args = place.args;
-  constexpr int32_t kColumnBlocks = Sums<Tile>::kColumnBlocks;
+template <bool kAligned, typename T, typename Out, typename Operand, typename Tile>
+__device__ inline void ActivateWritten(const Place<T, Out, Operand, Tile>& place) {
+  const ProjectionArgs<T, Out, Operand>& args = place.args;
+  using TileSums = Sums<Operand, Tile>;
+  constexpr int32_t kColumnBlocks = TileSums::kColumnBlocks;
   SLUICE_ROLLED
-  for (int32_t n = 0; n < Sums<Tile>::kRowBlocks * 2 * kColumnBlocks; ++n) {
+  for (int32_t n = 0; n < TileSums::kRowBlocks * 2 * kColumnBlocks; ++n) {
     place.At(n / kColumnBlocks / 2, n / kColumnBlocks % 2, n % kColumnBlocks,
              [&](int32_t, int64_t element, bool both) {
                Floats<2> values = LoadTwo<kAligned>(args.out + element, both);
@@ -101,52 +120,58 @@ __device__ inline void ActivateWritten(const Place<T, Out, Tile>& place) {
   }
 }
 
-template <typename T, typename Out, typename Tile, bool kAligned>
-__global__ void __launch_bounds__(Tile::kThreads) ProjectionKernel(ProjectionArgs<T, Out> args) {
-  auto& shared = SharedMemory<ProductShared<T, Tile>>();
-  const Operands<T> operands = OperandsOf(args);
-  MultiplyTiles<Tile, kAligned>(operands, shared,
-                                [&](const RowGroup& rows, int32_t column, const Sums<Tile>& sums) {
-                                  const Place<T, Out, Tile> place = {args, rows, column};
-                                  WriteSums<kAligned>(place, sums);
-                                  if (args.activate) ActivateWritten<kAligned>(place);
-                                });
+template <typename T, typename Out, typename Operand, typename Tile, bool kAligned>
+__global__ void __launch_bounds__(Tile::kThreads)
+    ProjectionKernel(ProjectionArgs<T, Out, Operand> args) {
+  auto& shared = SharedMemory<ProductShared<Operand, Tile>>();
+  const Operands<Operand> operands = OperandsOf(args);
+  MultiplyTiles<Tile, kAligned>(
+      operands, shared, [&](const RowGroup& rows, int32_t column, const Sums<Operand, Tile>& sums) {
+        const Place<T, Out, Operand, Tile> place = {args, rows, column};
+        WriteSums<kAligned>(place, sums);
+        if (args.activate) ActivateWritten<kAligned>(place);
+      });
 }
 
-template <typename T, typename Out>
-const Kernel kProjection = KernelOf("Projection", &ProjectionKernel<T, Out, SmallTile, true>);
-template <typename T, typename Out>
+template <typename T, typename Out, typename Operand>
+const Kernel kProjection = KernelOf("Projection",
+                                    &ProjectionKernel<T, Out, Operand, SmallTile, true>);
+template <typename T, typename Out, typename Operand>
 const Kernel kProjectionLarge = KernelOf("ProjectionLarge",
-                                         &ProjectionKernel<T, Out, LargeTile, true>);
-template <typename T, typename Out>
+                                         &ProjectionKernel<T, Out, Operand, LargeTile, true>);
+template <typename T, typename Out, typename Operand>
 const Kernel kProjectionUnaligned = KernelOf("ProjectionUnaligned",
-                                             &ProjectionKernel<T, Out, SmallTile, false>);
+                                             &ProjectionKernel<T, Out, Operand, SmallTile, false>);
 
 // Returns whether all rows are aligned as the fast kernels access them.
-template <typename T, typename Out>
-bool IsAligned(const ProjectionArgs<T, Out>& args) {
+template <typename T, typename Out, typename Operand>
+bool IsAligned(const ProjectionArgs<T, Out, Operand>& args) {
   const auto in_twos = [](const auto* array, int64_t stride) {
     return stride % 2 == 0 && reinterpret_cast<uintptr_t>(array) % (2 * sizeof(*array)) == 0;
   };
   return RowsAligned(args.x, args.k) && in_twos(args.bias, args.bias_stride) &&
-         in_twos(args.out, args.n) && in_twos(args.gate, args.n);
+         in_twos(args.out, args.n) && in_twos(args.gate, args.n) && in_twos(args.scales, args.n);
 }
 
 }  // namespace
 
-template <typename T, typename Out>
-void Project(Stream& stream, const ProjectionArgs<T, Out>& args) {
-  SLUICE_CHECK(args.k >= 1 && args.n >= 1 && RowsAligned(args.weight, kSliceElements<T>));
+template <typename T, typename Out, typename Operand>
+void Project(Stream& stream, const ProjectionArgs<T, Out, Operand>& args) {
+  SLUICE_CHECK(args.k >= 1 && args.n >= 1);
+  SLUICE_CHECK(RowsAligned(args.weight, kSliceElements<Operand>));
   if (!IsAligned(args)) {
-    return LaunchProduct(stream, OperandsOf(args), kProjectionUnaligned<T, Out>, nullptr, args);
+    return LaunchProduct(stream, OperandsOf(args), kProjectionUnaligned<T, Out, Operand>, nullptr,
+                         args);
   }
   const Kernel* large = nullptr;
-  if constexpr (sizeof(T) == 2) large = &kProjectionLarge<T, Out>;
-  LaunchProduct(stream, OperandsOf(args), kProjection<T, Out>, large, args);
+  if constexpr (sizeof(Operand) < sizeof(float)) large = &kProjectionLarge<T, Out, Operand>;
+  LaunchProduct(stream, OperandsOf(args), kProjection<T, Out, Operand>, large, args);
 }
 
-template void Project(Stream&, const ProjectionArgs<float, float>&);
-template void Project(Stream&, const ProjectionArgs<BFloat16, BFloat16>&);
+template void Project(Stream&, const ProjectionArgs<float>&);
+template void Project(Stream&, const ProjectionArgs<BFloat16>&);
 template void Project(Stream&, const ProjectionArgs<BFloat16, float>&);
+template void Project(Stream&, const ProjectionArgs<float, float, int8_t>&);
+template void Project(Stream&, const ProjectionArgs<BFloat16, BFloat16, int8_t>&);
 
 }  // namespace sluice::kernels::cuda

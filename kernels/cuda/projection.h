@@ -5,6 +5,11 @@
 // and then, with an activation, out = f(out), or f(gate) * out. m(r) is the position of the row's
 // tile. The result equals einsum("bld,lde->ble") with rows sorted by position.
 //
+// x and W may be in int8, with a scale for each row of x and each column of W
+// (kernels/cuda/int8.h):
+//   out[r, c] = f32(sum_k x[r, k] W[k, c]) row_scales[r] scales[m(r), c]  (+ bias)  (+ out)
+// whose sum is exact, so that these are the bits of the CPU's kernels if T and Out are float.
+//
 // k is cut into segments that depend on k alone (kernels/cuda/product_split.h). A segment's sum is
 // one running sum in float over k ascending: bfloat16 by mma.m16n8k16, float by fused
 // multiply-adds. The sums of the segments are added in ascending order. So a row's bits depend
@@ -25,12 +30,12 @@
 
 namespace sluice::kernels::cuda {
 
-// T is float or BFloat16; Out is T, or float (logits).
-template <typename T, typename Out = T>
+// T is float or BFloat16; Out is T, or float (logits); Operand is T, or int8_t.
+template <typename T, typename Out = T, typename Operand = T>
 struct ProjectionArgs {
-  const T* x;       // [rows, k]
-  const T* weight;  // packed [matrices, k, n], 16-byte aligned
-  const T* bias;    // nullptr, or [n] (bias_stride 0), or [matrices, n] (bias_stride n)
+  const Operand* x;       // [rows, k]
+  const Operand* weight;  // packed [matrices, k, n], 16-byte aligned
+  const T* bias;          // nullptr, or [n] (bias_stride 0), or [matrices, n] (bias_stride n)
   int64_t bias_stride;
   // k and n are >= 1. The kernel is fast if the rows of x are multiples of 16 bytes, n is even, and
   // all arrays are 16-byte aligned; it is correct in any case.
@@ -43,9 +48,11 @@ struct ProjectionArgs {
   Activation activation = {};
   const Out* gate = nullptr;  // [rows, n], the input of f; nullptr means the output itself
   SplitSums split = {};
+  const float* row_scales = nullptr;  // [rows]; of operands in int8
+  const float* scales = nullptr;      // [matrices, n]; likewise
 };
 
-template <typename T, typename Out>
-void Project(Stream& stream, const ProjectionArgs<T, Out>& args);
+template <typename T, typename Out = T, typename Operand = T>
+void Project(Stream& stream, const ProjectionArgs<T, Out, Operand>& args);
 
 }  // namespace sluice::kernels::cuda

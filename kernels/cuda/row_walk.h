@@ -11,6 +11,7 @@
 //   LaunchOverRows(stream, kDouble<T>, args, args.dim);
 #pragma once
 
+#include "kernels/cuda/bring.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/simt/simt.h"
 
@@ -52,6 +53,15 @@ void LaunchOverRows(Stream& stream, const Kernel& kernel, const Args& args, int3
   const int32_t step = blocks > parts ? blocks / parts : 1;
   Launch(stream, kernel, {.blocks = parts * step, .threads = threads, .overlaps_previous = true},
          OverRows<Args>{args, parts, step});
+}
+
+// Launches `wide`, in which a thread has a pack of elements, over rows of `width` elements if all
+// rows are `aligned` (RowsAligned), and `narrow`, in which it has one, otherwise.
+template <typename T, typename Args>
+void LaunchOverElements(Stream& stream, const Kernel& wide, const Kernel& narrow, const Args& args,
+                        int32_t width, bool aligned) {
+  if (aligned) return LaunchOverRows(stream, wide, args, width / kCopyElements<T>);
+  LaunchOverRows(stream, narrow, args, width);
 }
 
 }  // namespace sluice::kernels::cuda

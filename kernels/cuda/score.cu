@@ -23,15 +23,15 @@ __device__ ScorePart Join(const ScorePart& a, const ScorePart& b) {
 // Computes the parts of a tile, one of each row by each warp. Eight lanes share a row.
 template <typename Tile, typename T>
 __device__ void ScoreTile(const ScoreArgs<T>& args, const RowGroup& rows, int32_t first_tile_column,
-                          const Sums<Tile>& sums) {
-  constexpr int32_t kColumnBlocks = Sums<Tile>::kColumnBlocks;
+                          const Sums<T, Tile>& sums) {
+  constexpr int32_t kColumnBlocks = Sums<T, Tile>::kColumnBlocks;
   static_assert(kColumnBlocks * 16 == kScoreColumns);
   const int64_t blocks = (args.n + kScoreColumns - 1) / kScoreColumns;
-  const int32_t first_column = first_tile_column + Sums<Tile>::FirstColumn();
+  const int32_t first_column = first_tile_column + Sums<T, Tile>::FirstColumn();
   if (first_column >= args.n) return;
   SLUICE_UNROLL
-  for (int32_t r = 0; r < 2 * Sums<Tile>::kRowBlocks; ++r) {
-    const int32_t row = Sums<Tile>::Row(r / 2, r % 2);
+  for (int32_t r = 0; r < 2 * Sums<T, Tile>::kRowBlocks; ++r) {
+    const int32_t row = Sums<T, Tile>::Row(r / 2, r % 2);
     const bool live = row < rows.count;
     const int32_t of_rows = rows.first_row + row;
     const int32_t target = live ? args.requests[of_rows].target : -1;
@@ -42,7 +42,7 @@ __device__ void ScoreTile(const ScoreArgs<T>& args, const RowGroup& rows, int32_
       const Floats<2> two = sums.At(r / 2, r % 2, c);
       SLUICE_UNROLL
       for (int32_t j = 0; j < 2; ++j) {
-        const int32_t column = first_tile_column + Sums<Tile>::Column(c) + j;
+        const int32_t column = first_tile_column + Sums<T, Tile>::Column(c) + j;
         float z = -INFINITY;
         if (live && column < args.n) {
           z = two.at[j];
@@ -71,10 +71,10 @@ template <typename T, typename Tile, bool kAligned>
 __global__ void __launch_bounds__(Tile::kThreads) ScoreTilesKernel(ScoreArgs<T> args) {
   auto& shared = SharedMemory<ProductShared<T, Tile>>();
   const Operands<T> operands = {args.x, args.weight, args.k, args.n, args.tiles};
-  MultiplyTiles<Tile, kAligned>(operands, shared,
-                                [&](const RowGroup& rows, int32_t column, const Sums<Tile>& sums) {
-                                  ScoreTile(args, rows, column, sums);
-                                });
+  MultiplyTiles<Tile, kAligned>(
+      operands, shared, [&](const RowGroup& rows, int32_t column, const Sums<T, Tile>& sums) {
+        ScoreTile(args, rows, column, sums);
+      });
 }
 
 // Adds up the parts of a row, by one warp.

@@ -182,6 +182,13 @@ __device__ inline uint64_t FindDescending(const Row& row, Weighing weighing, uin
   return FindInOrder(row, weighing, shared, rest);
 }
 
+// Counts the digits of a warp's lanes by one addition for each digit that occurs, since neighbours
+// often have the same one. A lane without a digit passes kBins. Collective.
+__device__ inline void CountDigits(int32_t digit, int32_t (&counts)[kBins]) {
+  const uint32_t same = MatchLanes(static_cast<uint32_t>(digit)), below = (1u << Lane()) - 1;
+  if (digit < kBins && (same & below) == 0) AtomicAdd(&counts[digit], CountBits(same));
+}
+
 // Returns the k-th largest key. Requires 1 <= k <= n.
 __device__ inline uint64_t KthKey(const Row& row, int32_t k, SelectShared& shared) {
   const int32_t bin = kBins - 1 - ThreadIndex();
@@ -190,9 +197,12 @@ __device__ inline uint64_t KthKey(const Row& row, int32_t k, SelectShared& share
   for (int32_t shift = 64 - kDigitBits;; shift -= kDigitBits) {
     shared.counts[bin] = 0;
     SyncBlock();
-    for (int32_t i = ThreadIndex(); i < row.n; i += kSelectThreads) {
-      const uint64_t digits = row.Key(i) >> shift;
-      if (digits >> kDigitBits == prefix) AtomicAdd(&shared.counts[digits % kBins], 1);
+    SLUICE_ROLLED
+    for (int32_t first = 0; first < row.n; first += kSelectThreads) {
+      const int32_t i = first + ThreadIndex();
+      const uint64_t digits = i < row.n ? row.Key(i) >> shift : 0;
+      const bool counts = i < row.n && digits >> kDigitBits == prefix;
+      CountDigits(counts ? static_cast<int32_t>(digits % kBins) : kBins, shared.counts);
     }
     SyncBlock();
     int32_t total;

@@ -7,6 +7,7 @@ set(SLUICE_CUDA_KERNELS
   diverse.cu
   embedding.cu
   exchange.cu
+  int8.cu
   mix.cu
   logits.cu
   norm.cu
@@ -21,5 +22,6 @@ list(TRANSFORM SLUICE_CUDA_KERNELS PREPEND ${PROJECT_SOURCE_DIR}/kernels/cuda/)
 
 # Those whose code is for one architecture, sm_90a; on other GPUs they are never launched.
 set(SLUICE_HOPPER_KERNELS
+  hopper_attention.cu
   hopper_projection.cu)
 list(TRANSFORM SLUICE_HOPPER_KERNELS PREPEND ${PROJECT_SOURCE_DIR}/kernels/cuda/)

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cmath>
+#include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/bring.h"
 #include "kernels/cuda/packed.h"
@@ -36,12 +38,17 @@ struct Stage {
   alignas(kCopyBytes) T weight[Tile::kColumns / kPanelColumns][kSliceElements<T>];
 };
 
+// The sums of products of T: exact ones of int8.
+template <typename T>
+using SumOf = std::conditional_t<std::is_same_v<T, int8_t>, int32_t, float>;
+
 // Sums of a tile, in blocks of 8 rows by 16 columns, distributed like the results of MultiplyAdd,
 // whose rows are columns here: those of x are few, and the product of 16 by 8 has fewer columns. A
 // lane holds two rows and two columns of a block. Only sums of rows below `live` are defined.
-template <typename Tile>
+template <typename T, typename Tile>
 class Sums {
  public:
+  using Sum = SumOf<T>;
   static constexpr int32_t kRowBlocks = Tile::kRows / Tile::kDown / 8;
   static constexpr int32_t kColumnBlocks = Tile::kColumns / Tile::kAcross / 16;
   static_assert(Tile::kDown * Tile::kAcross * kWarp == Tile::kThreads);
@@ -57,27 +64,70 @@ class Sums {
   static __device__ int32_t Column(int32_t c) { return FirstColumn() + c * 16 + Lane() / 4 * 2; }
   // Returns the sums of a row and two columns. The arguments are known to the compiler.
   __device__ Floats<2> At(int32_t r, int32_t i, int32_t c) const {
-    return {{at_[r][c][i], at_[r][c][i + 2]}};
+    return {{static_cast<float>(at_[r][c][i]), static_cast<float>(at_[r][c][i + 2])}};
   }
 
   __device__ void Clear() {
-    ForEachBlock([](float(&d)[4], int32_t, int32_t) {
-      for (float& sum : d) sum = 0;
+    ForEachBlock([](Sum(&d)[4], int32_t, int32_t) {
+      for (Sum& sum : d) sum = 0;
     });
   }
   __device__ void Add(const Sums& other) {
-    ForEachBlock([&](float(&d)[4], int32_t r, int32_t c) {
+    ForEachBlock([&](Sum(&d)[4], int32_t r, int32_t c) {
       for (int32_t i = 0; i < 4; ++i) d[i] += other.at_[r][c][i];
     });
   }
 
-  // Adds the products of a slice in steps of 16 of k, of which two make up each 32 in a fixed way.
-  __device__ void AddProducts(const Stage<BFloat16, Tile>& stage, int32_t live) {
+  // Adds the products of a slice by ascending k.
+  __device__ void AddProducts(const Stage<T, Tile>& stage, int32_t live) {
     if (FirstRow() >= live) return;
+    if constexpr (std::is_same_v<T, float>) {
+      AddOneByOne(stage, live);
+    } else {
+      AddByMatrices(stage, live);
+    }
+  }
+
+  // Writes the sums of rows below `live` to `to`, where the block's threads lie side by side; and
+  // adds what another block wrote so.
+  __device__ void Save(Sum* to, int32_t live) const {
+    SLUICE_UNROLL
+    for (int32_t r = 0; r < kRowBlocks; ++r) {
+      if (FirstRow() + r * 8 >= live) continue;
+      SLUICE_UNROLL
+      for (int32_t c = 0; c < kColumnBlocks; ++c) {
+        Pack<Sum> sums;
+        SLUICE_UNROLL
+        for (int32_t i = 0; i < 4; ++i) sums.at[i] = at_[r][c][i];
+        StoreWhole(sums, to + PlaceOf(r, c));
+      }
+    }
+  }
+  __device__ void AddSaved(const Sum* from, int32_t live) {
+    SLUICE_UNROLL
+    for (int32_t r = 0; r < kRowBlocks; ++r) {
+      if (FirstRow() + r * 8 >= live) continue;
+      SLUICE_UNROLL
+      for (int32_t c = 0; c < kColumnBlocks; ++c) {
+        const auto sums = LoadWhole<Pack<Sum>>(from + PlaceOf(r, c));
+        SLUICE_UNROLL
+        for (int32_t i = 0; i < 4; ++i) at_[r][c][i] += sums.at[i];
+      }
+    }
+  }
+
+ private:
+  struct alignas(kCopyBytes) Words {
+    uint32_t at[4];
+  };
+
+  // Adds the products of a slice in steps of 32 bytes of k, of which two make up each 64 in a fixed
+  // way.
+  __device__ void AddByMatrices(const Stage<T, Tile>& stage, int32_t live) {
+    constexpr int32_t kPer = sizeof(BFloat16) / sizeof(T);
     const int32_t g = Lane() / 4, t = Lane() % 4;
-    const BFloat16* const weight =
-        stage.weight[FirstColumn() / kPanelColumns] +
-        PlaceInSlice(BFloat16(), t * 8, FirstColumn() % kPanelColumns + g * 2);
+    const T* const weight = stage.weight[FirstColumn() / kPanelColumns] +
+                            PlaceInSlice(T(), t * 8 * kPer, FirstColumn() % kPanelColumns + g * 2);
     SLUICE_UNROLL
     for (int32_t half = 0; half < 2; ++half) {
       Words a[2][kColumnBlocks];
@@ -86,15 +136,14 @@ class Sums {
         SLUICE_UNROLL
         for (int32_t c = 0; c < kColumnBlocks; ++c) {
           a[step][c] =
-              LoadWhole<Words>(weight + PlaceInSlice(BFloat16(), half * 32 + step * 4, c * 16));
+              LoadWhole<Words>(weight + PlaceInSlice(T(), (half * 32 + step * 4) * kPer, c * 16));
         }
       }
-      const BFloat16* const x =
-          &stage.x[FirstRow() + g][ChunkPlace(g, half * 4 + t) * kCopyElements<BFloat16>];
+      const T* const x = &stage.x[FirstRow() + g][ChunkPlace(g, half * 4 + t) * kCopyElements<T>];
       SLUICE_UNROLL
       for (int32_t r = 0; r < kRowBlocks; ++r) {
         if (FirstRow() + r * 8 >= live) continue;
-        const Words b = LoadWhole<Words>(x + r * 8 * kSliceDepth<BFloat16>);
+        const Words b = LoadWhole<Words>(x + r * 8 * kSliceDepth<T>);
         SLUICE_UNROLL
         for (int32_t step = 0; step < 2; ++step) {
           const uint32_t pair[2] = {b.at[2 * step], b.at[2 * step + 1]};
@@ -106,8 +155,7 @@ class Sums {
   }
 
   // Adds the products of a slice one after another by ascending k.
-  __device__ void AddProducts(const Stage<float, Tile>& stage, int32_t live) {
-    if (FirstRow() >= live) return;
+  __device__ void AddOneByOne(const Stage<T, Tile>& stage, int32_t live) {
     SLUICE_ROLLED
     for (int32_t chunk = 0; chunk < kSliceDepth<float> / 4; ++chunk) {
       Floats<4> x[kRowBlocks][2] = {};
@@ -138,39 +186,6 @@ class Sums {
     }
   }
 
-  // Writes the sums of rows below `live` to `to`, where the block's threads lie side by side; and
-  // adds what another block wrote so.
-  __device__ void Save(float* to, int32_t live) const {
-    SLUICE_UNROLL
-    for (int32_t r = 0; r < kRowBlocks; ++r) {
-      if (FirstRow() + r * 8 >= live) continue;
-      SLUICE_UNROLL
-      for (int32_t c = 0; c < kColumnBlocks; ++c) {
-        Floats<4> sums;
-        SLUICE_UNROLL
-        for (int32_t i = 0; i < 4; ++i) sums.at[i] = at_[r][c][i];
-        Store<4>(sums, to + PlaceOf(r, c));
-      }
-    }
-  }
-  __device__ void AddSaved(const float* from, int32_t live) {
-    SLUICE_UNROLL
-    for (int32_t r = 0; r < kRowBlocks; ++r) {
-      if (FirstRow() + r * 8 >= live) continue;
-      SLUICE_UNROLL
-      for (int32_t c = 0; c < kColumnBlocks; ++c) {
-        const Floats<4> sums = Load<4>(from + PlaceOf(r, c));
-        SLUICE_UNROLL
-        for (int32_t i = 0; i < 4; ++i) at_[r][c][i] += sums.at[i];
-      }
-    }
-  }
-
- private:
-  struct alignas(kCopyBytes) Words {
-    uint32_t at[4];
-  };
-
   static __device__ int32_t PlaceOf(int32_t r, int32_t c) {
     return ((r * kColumnBlocks + c) * Tile::kThreads + ThreadIndex()) * 4;
   }
@@ -183,7 +198,7 @@ class Sums {
     }
   }
 
-  float at_[kRowBlocks][kColumnBlocks][4];
+  Sum at_[kRowBlocks][kColumnBlocks][4];
 };
 
 }  // namespace sluice::kernels::cuda

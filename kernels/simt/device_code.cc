@@ -86,12 +86,6 @@ void MatchValues(const void* const in[32], void* const out[32]) {
   }
 }
 
-void AddValues(const void* const in[32], void* const out[32]) {
-  uint32_t sum = 0;
-  for (int i = 0; i < 32; ++i) sum += *static_cast<const uint32_t*>(in[i]);
-  for (int i = 0; i < 32; ++i) *static_cast<uint32_t*>(out[i]) = sum;
-}
-
 struct MatricesOut {
   uint32_t* to;
   const void* row_of_another;  // which this lane reads too
@@ -124,26 +118,55 @@ float BFloat16At(const uint32_t* words, int word, int half) {
   return std::bit_cast<float>(half == 0 ? words[word] << 16 : words[word] & 0xFFFF0000u);
 }
 
-void MultiplyAddLanes(const void* const in[32], void* const out[32]) {
-  float a[16][16], b[8][16];  // b by columns
+int32_t Int8At(const uint32_t* words, int word, int byte) {
+  return static_cast<int8_t>(words[word] >> (8 * byte));
+}
+int32_t AddInt8Products(const int32_t (&a)[32], const int32_t (&b)[32], int32_t c) {
+  auto sum = static_cast<uint32_t>(c);
+  for (int i = 0; i < 32; ++i) sum += static_cast<uint32_t>(a[i] * b[i]);
+  return static_cast<int32_t>(sum);
+}
+
+// Multiplies matrices of which a word of a fragment has kEach numbers, which `at` reads; `add` adds
+// the products of a row and a column to a sum.
+template <int kEach, typename Sum, typename At, typename Add>
+void MultiplyAddFragments(const void* const in[32], void* const out[32], At at, Add add) {
+  Sum a[16][8 * kEach], b[8][8 * kEach];  // b by columns
   for (int lane = 0; lane < 32; ++lane) {
     const auto& fragments = *static_cast<const Fragments*>(in[lane]);
     const int g = lane / 4, t = lane % 4;
-    for (int half = 0; half < 2; ++half) {
+    for (int part = 0; part < kEach; ++part) {
+      const int k = t * kEach + part;
       for (int i = 0; i < 4; ++i) {
-        a[g + i % 2 * 8][2 * t + i / 2 * 8 + half] = BFloat16At(fragments.a, i, half);
+        a[g + i % 2 * 8][k + i / 2 * 4 * kEach] = at(fragments.a, i, part);
       }
-      for (int i = 0; i < 2; ++i) b[g][2 * t + i * 8 + half] = BFloat16At(fragments.b, i, half);
+      for (int i = 0; i < 2; ++i) b[g][k + i * 4 * kEach] = at(fragments.b, i, part);
     }
   }
   for (int lane = 0; lane < 32; ++lane) {
-    float* d = static_cast<float*>(out[lane]);
+    Sum* d = static_cast<Sum*>(out[lane]);
     for (int i = 0; i < 4; ++i) {
       const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-      d[i] = AddProducts(a[row], b[column], d[i]);
+      d[i] = add(a[row], b[column], d[i]);
     }
   }
   if (CostMeter* meter = CostMeter::Current()) meter->Product();
+}
+
+void MultiplyAddBFloat16(const void* const in[32], void* const out[32]) {
+  MultiplyAddFragments<2, float>(in, out, &BFloat16At, &AddProducts);
+}
+void MultiplyAddInt8(const void* const in[32], void* const out[32]) {
+  MultiplyAddFragments<4, int32_t>(in, out, &Int8At, &AddInt8Products);
+}
+
+// Multiplies by all lanes of the warp.
+void MultiplyTogether(WarpFunction function, void* d, const uint32_t* a, const uint32_t* b,
+                      const CallSite& site) {
+  Fragments in;
+  std::memcpy(in.a, a, sizeof(in.a));
+  std::memcpy(in.b, b, sizeof(in.b));
+  Here().Collective(function, &in, d, site.file, site.line);
 }
 
 }  // namespace
@@ -178,12 +201,6 @@ uint32_t Vote(bool predicate, const CallSite& site) {
 uint32_t Match(uint32_t value, const CallSite& site) {
   uint32_t out;
   Here().Collective(&MatchValues, &value, &out, site.file, site.line);
-  return out;
-}
-
-uint32_t AddUp(uint32_t value, const CallSite& site) {
-  uint32_t out;
-  Here().Collective(&AddValues, &value, &out, site.file, site.line);
   return out;
 }
 
@@ -237,10 +254,10 @@ void WaitArrival(void* arrival, int32_t phase, const CallSite& site) {
 }
 
 void MultiplyAdd(float* d, const uint32_t* a, const uint32_t* b, const CallSite& site) {
-  Fragments in;
-  std::memcpy(in.a, a, sizeof(in.a));
-  std::memcpy(in.b, b, sizeof(in.b));
-  Here().Collective(&MultiplyAddLanes, &in, d, site.file, site.line);
+  MultiplyTogether(&MultiplyAddBFloat16, d, a, b, site);
+}
+void MultiplyAdd(int32_t* d, const uint32_t* a, const uint32_t* b, const CallSite& site) {
+  MultiplyTogether(&MultiplyAddInt8, d, a, b, site);
 }
 
 uint32_t RoundToPair(float low, float high) {

@@ -1,6 +1,7 @@
 // The implementation of kernels/simt/simt.h in the emulator; included by it.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -21,7 +22,6 @@ void WarpBarrier(const kernels::cuda::CallSite& site);
 uint64_t Exchange(uint64_t bits, int32_t from, const kernels::cuda::CallSite& site);
 uint32_t Vote(bool predicate, const kernels::cuda::CallSite& site);
 uint32_t Match(uint32_t value, const kernels::cuda::CallSite& site);
-uint32_t AddUp(uint32_t value, const kernels::cuda::CallSite& site);
 std::byte* Shared(size_t bytes);
 uint64_t AddAtomically(void* address, size_t bytes, uint64_t value);
 // One access of device memory each, at a multiple of `bytes`. The other operand is a local
@@ -38,6 +38,8 @@ void WaitArrival(void* arrival, int32_t phase, const kernels::cuda::CallSite& si
 void LoadMatrices(const void* row, bool transposed, uint32_t* to,
                   const kernels::cuda::CallSite& site);
 void MultiplyAdd(float* d, const uint32_t* a, const uint32_t* b,
+                 const kernels::cuda::CallSite& site);
+void MultiplyAdd(int32_t* d, const uint32_t* a, const uint32_t* b,
                  const kernels::cuda::CallSite& site);
 uint32_t RoundToPair(float low, float high);
 float Exp2(float x);
@@ -90,7 +92,7 @@ T ShuffleUp(T value, int32_t delta, CallSite site) {
 }
 inline uint32_t Ballot(bool predicate, CallSite site) { return simt::Vote(predicate, site); }
 inline uint32_t MatchLanes(uint32_t value, CallSite site) { return simt::Match(value, site); }
-inline uint32_t AddLanes(uint32_t value, CallSite site) { return simt::AddUp(value, site); }
+inline int32_t CountBits(uint32_t bits) { return std::popcount(bits); }
 
 template <typename T>
 T& SharedMemory() {
@@ -141,6 +143,11 @@ void LoadMatrices(const void* row, uint32_t (&to)[4], CallSite site) {
 }
 
 inline void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                        CallSite site) {
+  simt::MultiplyAdd(d, a, b, site);
+}
+
+inline void MultiplyAdd(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                         CallSite site) {
   simt::MultiplyAdd(d, a, b, site);
 }

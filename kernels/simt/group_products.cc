@@ -15,6 +15,7 @@ namespace {
 
 using kernels::cuda::CallSite;
 using kernels::cuda::GroupOperand;
+using kernels::cuda::GroupOrder;
 using kernels::cuda::kGroupDepth;
 
 constexpr int32_t kWarpRows = 16, kMatrix = 8, kRowBytes = 16, kGroupWarps = 4;
@@ -25,9 +26,8 @@ Machine& Current() {
   return *machine;
 }
 
-// Returns the address of 8 neighbouring elements: the depths of a row, for operand a, where `line`
-// is the row and `block` the block of 8 depths; or the columns of a depth, for operand b, where
-// `line` is the depth and `block` the block of 8 columns.
+// Return the address of 8 neighbouring elements: the depths of a row of operand a, or of a column
+// of operand b by columns; and the columns of a depth of operand b by depths.
 const std::byte* RowOfA(const GroupOperand& a, int32_t row, int32_t depth_block) {
   return static_cast<const std::byte*>(a.first) + row / kMatrix * a.across +
          depth_block * a.along_depth + row % kMatrix * kRowBytes;
@@ -35,6 +35,12 @@ const std::byte* RowOfA(const GroupOperand& a, int32_t row, int32_t depth_block)
 const std::byte* RowOfB(const GroupOperand& b, int32_t depth, int32_t column_block) {
   return static_cast<const std::byte*>(b.first) + column_block * b.across +
          depth / kMatrix * b.along_depth + depth % kMatrix * kRowBytes;
+}
+
+// Returns the address of piece `i` of operand b, which has two pieces for each column.
+const std::byte* PieceOfB(const GroupOperand& b, GroupOrder order, int32_t i) {
+  if (order == GroupOrder::kByColumns) return RowOfA(b, i / 2, i % 2);
+  return RowOfB(b, i % kGroupDepth, i / kGroupDepth);
 }
 
 float ElementAt(const std::byte* row, int32_t i) {
@@ -46,6 +52,7 @@ float ElementAt(const std::byte* row, int32_t i) {
 // What each lane of a warp passes to a product.
 struct GroupInputs {
   GroupOperand a, b;
+  GroupOrder order;  // of b
   int32_t columns;
   int32_t first_row;  // of the warp
 };
@@ -61,7 +68,9 @@ void MultiplyGroupLanes(const void* const in[32], void* const out[32]) {
   }
   for (int32_t column = 0; column < inputs.columns; ++column) {
     for (int32_t k = 0; k < kGroupDepth; ++k) {
-      b[k] = ElementAt(RowOfB(inputs.b, k, column / kMatrix), column % kMatrix);
+      b[k] = inputs.order == GroupOrder::kByColumns
+                 ? ElementAt(RowOfA(inputs.b, column, k / kMatrix), k % kMatrix)
+                 : ElementAt(RowOfB(inputs.b, k, column / kMatrix), column % kMatrix);
     }
     for (int32_t row = 0; row < kWarpRows; ++row) {
       const int32_t lane = row % 8 * 4 + column % 8 / 2;
@@ -84,7 +93,7 @@ void GroupProducts::Clear() {
 }
 
 void GroupProducts::Issue(float* d, int32_t columns, const GroupOperand& a, const GroupOperand& b,
-                          const CallSite& site) {
+                          GroupOrder order, const CallSite& site) {
   Machine& machine = Current();
   const OutsideDeviceCode outside;
   if (!begun_) machine.Fail("multiplies without BeginProducts");
@@ -95,8 +104,7 @@ void GroupProducts::Issue(float* d, int32_t columns, const GroupOperand& a, cons
   const int32_t rows = 2 * kWarpRows, pieces = rows + kGroupDepth * columns / kMatrix;
   for (int32_t i = lane; i < pieces; i += 32) {
     const std::byte* const from =
-        i < rows ? RowOfA(a, first_row + i / 2, i % 2)
-                 : RowOfB(b, (i - rows) % kGroupDepth, (i - rows) / kGroupDepth);
+        i < rows ? RowOfA(a, first_row + i / 2, i % 2) : PieceOfB(b, order, i - rows);
     machine.ReadForProduct(from, kPieceBytes, /*issued=*/true);
     Piece& piece = product.pieces.emplace_back(Piece{.from = from, .seen = {}});
     std::memcpy(piece.seen, from, kPieceBytes);
@@ -104,7 +112,7 @@ void GroupProducts::Issue(float* d, int32_t columns, const GroupOperand& a, cons
   products_.push_back(std::move(product));
   std::vector<float>& sums = sums_.try_emplace(d, d, d + columns / 2).first->second;
   std::fill_n(d, columns / 2, std::numeric_limits<float>::quiet_NaN());
-  const GroupInputs inputs = {a, b, columns, first_row};
+  const GroupInputs inputs = {a, b, order, columns, first_row};
   machine.Collective(&MultiplyGroupLanes, &inputs, sums.data(), site.file, site.line);
 }
 
@@ -143,8 +151,8 @@ void GroupProducts::Wait(int pending_groups, const CallSite& site) {
 void ShareWithProducts() { Current().ShareWithProducts(); }
 void BeginProducts() { Current().products().Begin(); }
 void MultiplyAddGroup(float* d, int32_t columns, const GroupOperand& a, const GroupOperand& b,
-                      const CallSite& site) {
-  Current().products().Issue(d, columns, a, b, site);
+                      GroupOrder order, const CallSite& site) {
+  Current().products().Issue(d, columns, a, b, order, site);
 }
 void CommitProducts() { Current().products().Commit(); }
 void WaitProducts(int pending_groups, const CallSite& site) {

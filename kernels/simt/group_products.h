@@ -14,7 +14,8 @@
 
 namespace sluice::kernels::cuda {
 struct GroupOperand;
-}
+enum class GroupOrder;
+}  // namespace sluice::kernels::cuda
 
 namespace sluice::simt {
 
@@ -26,7 +27,8 @@ class GroupProducts {
 
   void Begin() { begun_ = true; }
   void Issue(float* d, int32_t columns, const kernels::cuda::GroupOperand& a,
-             const kernels::cuda::GroupOperand& b, const kernels::cuda::CallSite& site);
+             const kernels::cuda::GroupOperand& b, kernels::cuda::GroupOrder order,
+             const kernels::cuda::CallSite& site);
   void Commit();
   void Wait(int pending_groups, const kernels::cuda::CallSite& site);
 
@@ -52,7 +54,8 @@ class GroupProducts {
 void ShareWithProducts();
 void BeginProducts();
 void MultiplyAddGroup(float* d, int32_t columns, const kernels::cuda::GroupOperand& a,
-                      const kernels::cuda::GroupOperand& b, const kernels::cuda::CallSite& site);
+                      const kernels::cuda::GroupOperand& b, kernels::cuda::GroupOrder order,
+                      const kernels::cuda::CallSite& site);
 void CommitProducts();
 void WaitProducts(int pending_groups, const kernels::cuda::CallSite& site);
 
@@ -62,10 +65,10 @@ namespace sluice::kernels::cuda {
 
 inline void ShareWithProducts() { simt::ShareWithProducts(); }
 inline void BeginProducts() { simt::BeginProducts(); }
-template <int32_t kColumns>
+template <int32_t kColumns, GroupOrder kOrder>
 void MultiplyAddGroup(float (&d)[kColumns / 2], const GroupOperand& a, const GroupOperand& b,
                       CallSite site) {
-  simt::MultiplyAddGroup(d, kColumns, a, b, site);
+  simt::MultiplyAddGroup(d, kColumns, a, b, kOrder, site);
 }
 inline void CommitProducts() { simt::CommitProducts(); }
 template <int kPending>

@@ -78,8 +78,8 @@ __device__ uint32_t Ballot(bool predicate, CallSite site = CallSite::Here());
 
 // Returns a mask whose bit i says whether lane i passes the same value.
 __device__ uint32_t MatchLanes(uint32_t value, CallSite site = CallSite::Here());
-// Returns the sum of the lanes' values, which wraps.
-__device__ uint32_t AddLanes(uint32_t value, CallSite site = CallSite::Here());
+// Returns the number of bits that are set.
+__device__ int32_t CountBits(uint32_t bits);
 
 // Returns the launch's shared memory as a T, 16-byte aligned. Requires sizeof(T) <=
 // LaunchShape::shared_bytes.
@@ -142,6 +142,15 @@ __device__ void LoadMatrices(const void* row, uint32_t (&to)[4], CallSite site =
 //   a[2]: row g,     columns 2t+8, 2t+9    d[0], d[1]: row g,     columns 2t, 2t+1
 //   a[3]: row g + 8, columns 2t+8, 2t+9    d[2], d[3]: row g + 8, columns 2t, 2t+1
 __device__ void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                            CallSite site = CallSite::Here());
+
+// Computes d += a b for a [16, 32] and b [32, 8] in int8, d [16, 8] in int32, like mma.m16n8k32: as
+// above, but with four int8 in a word. Sums wrap.
+//   a[0]: row g,     columns 4t to 4t+3       b[0]: rows 4t to 4t+3, column g
+//   a[1]: row g + 8, columns 4t to 4t+3       b[1]: rows 4t+16 to 4t+19, column g
+//   a[2]: row g,     columns 4t+16 to 4t+19
+//   a[3]: row g + 8, columns 4t+16 to 4t+19
+__device__ void MultiplyAdd(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                             CallSite site = CallSite::Here());
 
 // Returns the numbers of bfloat16 nearest to two floats, ties to even, the first in the lower half.

@@ -48,9 +48,7 @@ __device__ inline uint32_t Ballot(bool predicate, CallSite) {
 __device__ inline uint32_t MatchLanes(uint32_t value, CallSite) {
   return __match_any_sync(kAllLanes, value);
 }
-__device__ inline uint32_t AddLanes(uint32_t value, CallSite) {
-  return __reduce_add_sync(kAllLanes, value);
-}
+__device__ inline int32_t CountBits(uint32_t bits) { return __popc(bits); }
 
 template <typename T>
 __device__ inline T& SharedMemory() {
@@ -171,6 +169,15 @@ __device__ inline void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], const 
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
       "{%8, %9}, {%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+__device__ inline void MultiplyAdd(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                                   CallSite) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 

@@ -27,9 +27,13 @@ namespace sluice::kernels::cuda {
 
 inline constexpr int32_t kGroupRows = 64, kGroupDepth = 16, kGroupThreads = 128;
 
+// How operand b [16, columns] lies in memory.
+enum class GroupOrder { kByDepths, kByColumns };
+
 // An operand in shared memory: matrices of 8 by 8 bfloat16, each 128 bytes in one piece that begin
-// at a multiple of 16. For a [64, 16] a matrix is 8 rows of 8 depths; for b [16, columns] it is 8
-// depths of 8 columns. The distances from matrix to matrix are multiples of 16 bytes.
+// at a multiple of 16. For a [64, 16] a matrix is 8 rows of 8 depths; for b it is 8 depths of 8
+// columns, or, by columns, 8 columns of 8 depths. The distances from matrix to matrix are multiples
+// of 16 bytes.
 struct GroupOperand {
   const void* first;
   int32_t along_depth;  // in bytes, to the matrix of the next 8 depths
@@ -46,7 +50,7 @@ __device__ void BeginProducts();
 // 16 (Warp() % 4) + Lane() / 4 + 8 i, column 8 c + Lane() % 4 * 2 + j. Each element is one sum
 // whose products are added 16 at a time, in the order of the calls. d must not be used, nor the
 // operands be changed, before the product has been waited for.
-template <int32_t kColumns>  // 128
+template <int32_t kColumns, GroupOrder kOrder = GroupOrder::kByDepths>  // 64, 128
 __device__ void MultiplyAddGroup(float (&d)[kColumns / 2], const GroupOperand& a,
                                  const GroupOperand& b, CallSite site = CallSite::Here());
 // Ends the current group of products, which may be empty.

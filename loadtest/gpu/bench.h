@@ -26,7 +26,8 @@ struct Measurement {
   std::string unit = "us";
   double bytes = 0;           // 0 if not bound by memory
   double operations = 0;      // 0 if not bound by arithmetic
-  bool tensor_cores = false;  // whether the operations are bfloat16 products
+  bool tensor_cores = false;  // whether the operations are products of bfloat16, or of int8
+  bool int8 = false;          // which of them; int8 has twice the rate
   double low = 0;             // the quartiles of the batches; 0 if the value is no time
   double high = 0;
   int32_t sets = 0;  // the number of sets of inputs that were used in turn

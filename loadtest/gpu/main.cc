@@ -117,7 +117,8 @@ json ToJson(const Measurement& m) {
           {"high", m.high},
           {"sets", m.sets},
           {"operations", m.operations},
-          {"tensor_cores", m.tensor_cores}};
+          {"tensor_cores", m.tensor_cores},
+          {"int8", m.int8}};
 }
 
 std::vector<Case> AllCases(Scale scale) {
@@ -231,6 +232,7 @@ void PrintWork(Device& device, const std::vector<Case>& cases) {
                  {"bytes", each.measures->bytes},
                  {"operations", each.measures->operations},
                  {"tensor_cores", each.measures->tensor_cores},
+                 {"int8", each.measures->int8},
                  {"launches", json::array()}};
     for (const auto& [kernel, shape] : launches) {
       line["launches"].push_back(

@@ -4,9 +4,11 @@
 #include "absl/strings/str_cat.h"
 #include "engine/cuda/dense_layers.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/hopper_attention.h"
 #include "kernels/cuda/hopper_projection.h"
-#include "kernels/cuda/packed.h"
+#include "kernels/cuda/int8.h"
 #include "kernels/cuda/projection.h"
+#include "kernels/cuda/weight_layout.h"
 #include "loadtest/gpu/cases.h"
 
 namespace sluice::gpu {
@@ -22,43 +24,54 @@ struct ProjectionShape {
   int64_t x() const { return int64_t{rows()} * k; }
   int64_t weight() const { return int64_t{groups} * k * n; }
   int64_t out() const { return int64_t{rows()} * n; }
-  Measurement Moves(std::string name, size_t out_bytes) const {
+  Measurement Moves(std::string name, size_t out_bytes, bool int8 = false) const {
+    const int64_t operand_bytes = int8 ? sizeof(int8_t) : sizeof(T);
     return {.part = "products",
             .name = std::move(name),
-            .shape = absl::StrCat("L", groups, " B", rows_each, " ", k, " x ", n, " bf16"),
-            .bytes = static_cast<double>((x() + weight()) * int64_t{sizeof(T)} +
+            .shape = absl::StrCat("L", groups, " B", rows_each, " ", k, " x ", n,
+                                  int8 ? " int8" : " bf16"),
+            .bytes = static_cast<double>((x() + weight()) * operand_bytes +
                                          out() * static_cast<int64_t>(out_bytes)),
             .operations = 2.0 * rows() * k * n,
-            .tensor_cores = true};
+            .tensor_cores = true,
+            .int8 = int8};
   }
 };
+
+// Returns the tiles of the rows on the device.
+cuda::RowTiles Tiles(Bench& bench, const ProjectionShape& s) {
+  std::vector<kernels::RowGroup> groups;
+  for (int32_t g = 0; g < s.groups; ++g) groups.push_back({g, g * s.rows_each, s.rows_each});
+  std::vector<kernels::RowGroup> tiles(cuda::MaxRowTiles(s.rows(), s.groups));
+  const int32_t count = cuda::CutIntoRowTiles(groups, tiles.data());
+  return {bench.Put(tiles), bench.Put(std::vector<int32_t>{count}), count, s.groups == 1};
+}
+
+cuda::SplitSums Split(Bench& bench, int32_t k) {
+  const int64_t bytes = cuda::SplitSumsBytes(k);
+  if (bytes == 0) return {};
+  return {bench.Room<float>(bytes / static_cast<int64_t>(sizeof(float))),
+          bench.Room<int32_t>(cuda::kMostSplitTiles)};
+}
 
 enum class Tier { kPortable, kHopper };
 
 template <typename Out>
 Case OwnProjection(const char* name, const ProjectionShape& s, Tier tier = Tier::kPortable) {
   return KernelCase(s.Moves(name, sizeof(Out)), [=](Bench& bench) {
-    const int32_t rows = s.rows();
-    std::vector<kernels::RowGroup> groups;
-    for (int32_t g = 0; g < s.groups; ++g) groups.push_back({g, g * s.rows_each, s.rows_each});
-    std::vector<kernels::RowGroup> tiles(cuda::MaxRowTiles(rows, s.groups));
-    const int32_t count = cuda::CutIntoRowTiles(groups, tiles.data());
-    cuda::SplitSums split;
-    if (const int64_t bytes = cuda::SplitSumsBytes(s.k); bytes > 0) {
-      split = {bench.Room<float>(bytes / static_cast<int64_t>(sizeof(float))),
-               bench.Room<int32_t>(cuda::kMostSplitTiles)};
-    }
     const cuda::ProjectionArgs<T, Out> args = {
         .x = bench.Values<T>(s.x()),
-        .weight = bench.Values<T>(cuda::PackedElements<T>(s.groups, s.k, s.n)),
+        .weight = bench.Values<T>(cuda::WeightElements<T>(
+            tier == Tier::kHopper ? cuda::WeightLayout::kWarpgroups : cuda::WeightLayout::kPanels,
+            s.groups, s.k, s.n)),
         .bias = bench.Values<T>(s.n),
         .bias_stride = 0,
         .k = s.k,
         .n = s.n,
-        .tiles = {bench.Put(tiles), bench.Put(std::vector<int32_t>{count}), count, s.groups == 1},
+        .tiles = Tiles(bench, s),
         .accumulate = false,
         .out = bench.Room<Out>(s.out()),
-        .split = split};
+        .split = Split(bench, s.k)};
     return [=, &bench] {
       if constexpr (sizeof(Out) == sizeof(T)) {
         if (tier == Tier::kHopper) return cuda::ProjectOnHopper(bench.stream(), args);
@@ -68,15 +81,42 @@ Case OwnProjection(const char* name, const ProjectionShape& s, Tier tier = Tier:
   });
 }
 
-// Times the tuned kernel on the GPUs that it is for; it need not have passed a trial.
-Case HopperProjection(const char* name, const ProjectionShape& s) {
-  Case timed = OwnProjection<T>(name, s, Tier::kHopper);
+// Times a layer in int8: the product alone, whose operands are any bits.
+Case Int8Projection(const char* name, const ProjectionShape& s) {
+  return KernelCase(s.Moves(name, sizeof(T), /*int8=*/true), [=](Bench& bench) {
+    const int32_t k = cuda::Int8Stride(s.k);
+    const auto values = [&](int64_t bytes) {
+      return reinterpret_cast<const int8_t*>(bench.Values<T>((bytes + 1) / 2));
+    };
+    const cuda::ProjectionArgs<T, T, int8_t> args = {
+        .x = values(int64_t{s.rows()} * k),
+        .weight = values(cuda::PackedElements<int8_t>(s.groups, s.k, s.n)),
+        .bias = bench.Values<T>(s.n),
+        .bias_stride = 0,
+        .k = k,
+        .n = s.n,
+        .tiles = Tiles(bench, s),
+        .accumulate = false,
+        .out = bench.Room<T>(s.out()),
+        .split = Split(bench, k),
+        .row_scales = bench.Values<float>(s.rows()),
+        .scales = bench.Values<float>(int64_t{s.groups} * s.n)};
+    return [=, &bench] { cuda::Project(bench.stream(), args); };
+  });
+}
+
+// Times a tuned kernel on the GPUs that it is for alone; it need not have passed a trial.
+Case OnHopper(Case timed) {
   timed.run = [run = timed.run, id = timed.id](Bench& bench) {
     const std::string& architecture = bench.info().architecture;
     if (architecture == "sm_90" || architecture == "simt") return run(bench);
     bench.Missing(absl::StrCat(id, ": it is for sm_90, not for ", architecture));
   };
   return timed;
+}
+
+Case HopperProjection(const char* name, const ProjectionShape& s) {
+  return OnHopper(OwnProjection<T>(name, s, Tier::kHopper));
 }
 
 // Times a dense layer by the library: its first invariant algorithm, with the workspace that this
@@ -139,7 +179,7 @@ struct Heads {
   int32_t q, kv, dim;
 };
 
-Case AttentionCase(const AttentionShape& s, const Heads& h) {
+Case AttentionCase(const AttentionShape& s, const Heads& h, Tier tier = Tier::kPortable) {
   const int32_t rows = s.sequences * s.count;
   const int64_t q = int64_t{rows} * h.q * h.dim;
   const double seen =
@@ -190,8 +230,15 @@ Case AttentionCase(const AttentionShape& s, const Heads& h) {
         .scratch =
             bench.Room<float>(std::max<int64_t>(1, cuda::AttentionScratchFloats(sizes, h.dim))),
         .out = bench.Room<T>(q)};
-    return [=, &bench] { cuda::Attention(bench.stream(), args); };
+    return [=, &bench] {
+      if (tier == Tier::kHopper) return cuda::AttentionOnHopper(bench.stream(), args);
+      cuda::Attention(bench.stream(), args);
+    };
   });
+}
+
+Case HopperAttention(const AttentionShape& s, const Heads& h) {
+  return OnHopper(AttentionCase(s, h, Tier::kHopper));
 }
 
 void AddRehearsal(std::vector<Case>& cases) {
@@ -199,6 +246,7 @@ void AddRehearsal(std::vector<Case>& cases) {
   cases.push_back(OwnProjection<T>("position-wise projection", {3, 4, 40, 72}));
   cases.push_back(OwnProjection<T>("dense projection", dense));
   cases.push_back(HopperProjection("dense projection, hopper", dense));
+  cases.push_back(Int8Projection("dense projection, int8", dense));
   cases.push_back(LibraryProjection("dense projection", dense));
   cases.push_back(OwnProjection<float>("head projection", {1, 4, 40, 72}));
   const Heads heads = {4, 2, 16};
@@ -208,6 +256,7 @@ void AddRehearsal(std::vector<Case>& cases) {
     cases.push_back(AttentionCase(
         {xsa ? "attention, decode, XSA" : "attention, decode", 3, 70, 1, xsa}, heads));
   }
+  cases.push_back(HopperAttention({"attention, prefill, hopper", 2, 70, 70, false}, heads));
 }
 
 void AddProjections(std::vector<Case>& cases) {
@@ -216,11 +265,13 @@ void AddProjections(std::vector<Case>& cases) {
     const ProjectionShape positions = {256, rows, 512, 512};
     cases.push_back(OwnProjection<T>("position-wise projection", positions));
     cases.push_back(HopperProjection("position-wise projection, hopper", positions));
+    cases.push_back(Int8Projection("position-wise projection, int8", positions));
   }
   for (int32_t n : {4096, 1024}) {  // the sizes of q, and of k and v
     for (int32_t rows : {1, 16, 64, 256, 1024, 8192}) {
       cases.push_back(OwnProjection<T>("dense projection", {1, rows, 4096, n}));
       cases.push_back(HopperProjection("dense projection, hopper", {1, rows, 4096, n}));
+      cases.push_back(Int8Projection("dense projection, int8", {1, rows, 4096, n}));
       cases.push_back(LibraryProjection("dense projection", {1, rows, 4096, n}));
     }
   }
@@ -236,6 +287,7 @@ void AddProjections(std::vector<Case>& cases) {
 void AddAttention(std::vector<Case>& cases) {
   const Heads llama = {32, 8, 128};
   cases.push_back(AttentionCase({"attention, prefill", 8, 2048, 2048, false}, llama));
+  cases.push_back(HopperAttention({"attention, prefill, hopper", 8, 2048, 2048, false}, llama));
   cases.push_back(AttentionCase({"attention, prefill, XSA", 8, 2048, 2048, true}, llama));
   cases.push_back(AttentionCase({"attention, decode", 64, 2048, 1, false}, llama));
   cases.push_back(AttentionCase({"attention, decode, XSA", 64, 2048, 1, true}, llama));

@@ -58,7 +58,8 @@ def floor_us(measurement, memory, products):
     if memory and measurement.get("bytes"):
         times.append(measurement["bytes"] / memory)
     if products and measurement.get("tensor_cores") and measurement.get("operations"):
-        times.append(measurement["operations"] / products)
+        rate = products * (2 if measurement.get("int8") else 1)
+        times.append(measurement["operations"] / rate)
     return 1e6 * max(times) if times else None
 
 

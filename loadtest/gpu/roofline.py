@@ -6,8 +6,8 @@ These are predictions: no GPU has run them. A case takes at least the longest of
   memory    its bytes, times the sectors that the emulator counted over the ideal ones, at the rate
             at which the device copies; or, if few blocks have work, at what their processors can
             load
-  products  its bfloat16 operations, with the rows that tiles are filled up with, at the peak of the
-            tensor cores on the processors that have work
+  products  its operations in bfloat16, or at twice the rate in int8, with the rows that tiles are
+            filled up with, at the peak of the tensor cores on the processors that have work
   issue     its instructions: those of the hot loop a matrix product (machine code), or else those
             that the emulator counted a byte, at 4 a cycle and processor
   shared    its passes of shared memory a matrix product or a byte (emulator), at 1 a cycle and
@@ -40,11 +40,14 @@ DEVICE = {
     "operations_per_second": 790e12, "cycles_per_second": 1.83e9,
     "instructions_per_cycle": 4, "passes_per_cycle": 1, "bytes_per_cycle": 64,
 }
-# Of a warp's product, if it is not mma.m16n8k16.
-PRODUCT_OPERATIONS = {"HopperProjection": 2 * 16 * 128 * 16}
+# Of a warp's product in bfloat16, if it is not mma.m16n8k16; one in int8 has twice as many.
+# For heads of 128, attention has two products of 64 columns for each one of 128.
+PRODUCT_OPERATIONS = {"HopperProjection": 2 * 16 * 128 * 16,
+                      "HopperAttention": 2 * 16 * (2 * 64 + 128) // 3 * 16}
 MMA_OPERATIONS = 2 * 16 * 8 * 16
 # The rows that a product has at least.
-FRAGMENT_ROWS = {"HopperProjection": 64, "Projection": 8, "ProjectionLarge": 8}
+FRAGMENT_ROWS = {"HopperAttention": 64, "HopperProjection": 64, "Projection": 8,
+                 "ProjectionLarge": 8}
 
 # What a case's counters are: its name, with ", large tiles" if its kernel has them and without
 # ", XSA"; the row of costs.json and the kernel of sass.json, both for widths that allow wide
@@ -52,14 +55,23 @@ FRAGMENT_ROWS = {"HopperProjection": 64, "Projection": 8, "ProjectionLarge": 8}
 COUNTERS = [
     ("position-wise projection, hopper", "HopperProjection bf16 by position", "HopperProjection"),
     ("dense projection, hopper", "HopperProjection bf16", "HopperProjection"),
+    ("position-wise projection, int8", "Int8 bf16: Projection",
+     "Projection<BFloat16, BFloat16, signed char, SmallTile, true>"),
+    ("dense projection, int8", "Int8 bf16: Projection",
+     "Projection<BFloat16, BFloat16, signed char, SmallTile, true>"),
+    ("dense projection, int8, large tiles", "Int8 bf16 of many rows: ProjectionLarge",
+     "Projection<BFloat16, BFloat16, signed char, LargeTile, true>"),
     ("position-wise projection", "Projection bf16 by position",
-     "Projection<BFloat16, BFloat16, SmallTile, true>"),
-    ("dense projection", "Projection bf16", "Projection<BFloat16, BFloat16, SmallTile, true>"),
+     "Projection<BFloat16, BFloat16, BFloat16, SmallTile, true>"),
+    ("dense projection", "Projection bf16",
+     "Projection<BFloat16, BFloat16, BFloat16, SmallTile, true>"),
     ("dense projection, large tiles", "Projection bf16 of many rows",
-     "Projection<BFloat16, BFloat16, LargeTile, true>"),
-    ("head projection", "Projection bf16 to f32", "Projection<BFloat16, float, SmallTile, true>"),
+     "Projection<BFloat16, BFloat16, BFloat16, LargeTile, true>"),
+    ("head projection", "Projection bf16 to f32",
+     "Projection<BFloat16, float, BFloat16, SmallTile, true>"),
     ("head projection, large tiles", "Projection bf16 to f32 of many rows",
-     "Projection<BFloat16, float, LargeTile, true>"),
+     "Projection<BFloat16, float, BFloat16, LargeTile, true>"),
+    ("attention, prefill, hopper", "HopperAttention bf16 {dim}", "HopperAttention<{dim}>"),
     ("attention, prefill", "Attention bf16 {dim}",
      "Attention<BFloat16, {dim}, {pieces}, async, no shaped>"),
     ("attention, decode", "Attention bf16 {dim} decode",
@@ -116,7 +128,7 @@ def filled_up(name, shape, kernel):
         rows, fragment = int(found[1]), FRAGMENT_ROWS.get(kernel, 16)
     elif found := re.match(r"\d+ x (\d+) of \d+, (\d+)/(\d+) heads", shape):
         count, heads, kv_heads = map(int, found.groups())
-        rows, fragment = count * heads // kv_heads, 16
+        rows, fragment = count * heads // kv_heads, FRAGMENT_ROWS.get(kernel, 16)
     else:
         return 1
     return -(-rows // fragment) * fragment / rows
@@ -134,7 +146,9 @@ def estimate(case, costs, sass):
     loads = min(device["bytes_per_second"], busy * device["bytes_per_cycle"] * cycle)
     seconds = {"memory": case["bytes"] * excess / loads}
     if case["tensor_cores"] and case["operations"]:
-        operations = case["operations"] * filled_up(name, shape, kernel)
+        # As if in bfloat16, of which a product in int8 does twice as much at the same rate.
+        operations = (case["operations"] * filled_up(name, shape, kernel) /
+                      (2 if case["int8"] else 1))
         seconds["products"] = (operations / device["operations_per_second"] *
                                device["processors"] / busy)
         products = operations / PRODUCT_OPERATIONS.get(kernel, MMA_OPERATIONS)

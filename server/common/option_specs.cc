@@ -23,12 +23,12 @@ const std::vector<OptionSpec<ModelSpec>>& OptionSpecs<ModelSpec>() {
                     "Two models may have one name, but not one name and version."),
       SLUICE_OPTION(quantization, Choice<Quantization>{},
                     "The precision of the projections. int8: weights in int8 by output channel; "
-                    "int4: weights in int4, in groups; both with activations in int8 by row, on a "
-                    "CPU alone; none: as the tensors are stored, or as config.json says. Part of "
+                    "int4: weights in int4, in groups, on a CPU alone; both with activations in "
+                    "int8 by row; none: as the tensors are stored, or as config.json says. Part of "
                     "the numerics profile."),
       SLUICE_OPTION(quantize_head, Boolean{},
-                    "Quantise the head too, in int8, with quantization: int8 or int4. Without it "
-                    "the head stays as it is stored; the embedding always does."),
+                    "Quantise the head too, in int8 and on a CPU alone, with quantization: int8 or "
+                    "int4. Without it the head stays as it is stored; the embedding always does."),
       SLUICE_OPTION(quantization_group, Count(32, 128),
                     "With quantization: int4, the rows of a group of weights with a scale of "
                     "their own: 32, 64 or 128. Smaller groups are more exact, and larger in "

@@ -16,12 +16,12 @@
 #include "engine/cpu/cpu_model.h"
 #include "engine/cpu/int8_plan.h"
 #include "kernels/reference/int8.h"
+#include "tests/engine/cpu/int8_models.h"
 #include "tests/engine/cpu/projections.h"
 #include "tests/engine/cpu/runner.h"
 #include "tests/engine/cpu/stored_layers.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/temporary_directory.h"
-#include "tests/support/tensor_bytes.h"
 
 namespace sluice::testing {
 namespace {
@@ -30,21 +30,6 @@ using kernels::reference::Int8Product;
 using kernels::reference::Quantize;
 using kernels::reference::Quantized;
 using ::testing::HasSubstr;
-
-// Returns a model with every kind of projection that reads rows of its own or of another op.
-ModelConfig Int8Config(NormOrder order, bool gated) {
-  ModelConfig config = TinySluiceConfig(2);
-  config.norm.kind = NormKind::kLayer;
-  config.norm.bias = true;
-  config.norm.order = order;
-  config.gated_mlp = gated;
-  config.qkv_bias = config.output_bias = config.mlp_bias = true;
-  config.position_wise.layers[static_cast<int>(Projection::kUp)] = {false, true};
-  config.position_wise.max_positions = config.max_positions;
-  config.position_wise.bias = PositionWiseBias::kPositionFeature;
-  config.quantization.projections = Quantization::kInt8;
-  return config;
-}
 
 class Int8ModelTest : public ::testing::TestWithParam<std::string> {};
 
@@ -60,62 +45,6 @@ TEST_P(Int8ModelTest, EveryProjectionHasTheBitsOfTheReference) {
         });
     EXPECT_EQ(projections, 2 * (gated ? 7 : 6));
   }
-}
-
-// Writes the tensors of a model, those of its layers in int8 as compressed-tensors stores them.
-// `change` may edit them.
-void WriteStored(const Model& model, const std::string& directory,
-                 const std::function<void(std::vector<TensorBytes>&)>& change = nullptr) {
-  std::vector<TensorBytes> tensors;
-  const auto is_layer = [&](const std::string& name) {
-    return std::ranges::any_of(model.graph.ops, [&](const GraphOp& op) {
-      const auto* const linear = std::get_if<LinearOp>(&op);
-      return linear != nullptr && linear->weight.name == name;
-    });
-  };
-  for (const auto& [name, tensor] : model.checkpoint.tensors()) {
-    if (!is_layer(name)) {
-      tensors.push_back(BytesOfBF16(name, tensor));
-      continue;
-    }
-    const int64_t out = tensor.shape[0], in = tensor.shape[1];
-    TensorBytes values{name, "I8", tensor.shape, ""}, scales{name + "_scale", "F32", {out, 1}, ""};
-    std::vector<float> row(in);
-    for (int64_t r = 0; r < out; ++r) {
-      kernels::ConvertToFloat(tensor.data, tensor.dtype, r * in, in, row.data());
-      const Quantized quantized = Quantize(row);
-      values.data.append(quantized.values.begin(), quantized.values.end());
-      scales.data.append(reinterpret_cast<const char*>(&quantized.scale), sizeof(float));
-    }
-    tensors.push_back(std::move(values));
-    tensors.push_back(std::move(scales));
-  }
-  if (change) change(tensors);
-  WriteTestFile(directory + "/model.safetensors", SafetensorsFile(tensors));
-}
-
-TEST_P(Int8ModelTest, AStoredCheckpointGivesTheBitsOfQuantisingOnLoad) {
-  ModelConfig config = TinyConfig(2);
-  const auto stored_as_bf16 = RandomModel(config, 8, kernels::DType::kBF16);
-  config.quantization.projections = Quantization::kInt8;
-  const auto on_load = RandomModel(config, 8, kernels::DType::kBF16);
-  const TemporaryDirectory directory;
-  config.quantization = {};
-  WriteTestFile(directory.File("config.json"), ConfigJson(config));
-  WriteStored(*stored_as_bf16, directory.path());
-  const auto stored = LoadModel("m", 1, directory.path());
-  ASSERT_TRUE(stored.ok()) << stored.status();
-  const CpuOptions options = {.threads = 2, .profile = GetParam(), .poison = true};
-  std::mt19937_64 random(9);
-  const std::vector<std::vector<int32_t>> prompts = {RandomTokens(random, 11, config.vocab_size)};
-  const Bucket bucket{11, 1};
-  Runner expected(on_load, options, bucket), runner(*stored, options, bucket);
-  EXPECT_TRUE(SameBits(runner.Run(prompts)[0], expected.Run(prompts)[0]));
-  EXPECT_EQ(runner.executable().weight_bytes(), expected.executable().weight_bytes());
-  // The head is in bf16, as the profile's name says where it is multiplied so.
-  EXPECT_EQ(runner.executable().profile(), GetParam() + "-int8");
-  Runner plain(stored_as_bf16, options, bucket);
-  EXPECT_EQ(plain.executable().profile(), GetParam());
 }
 
 TEST(Int8ModelErrors, NameTheTensor) {

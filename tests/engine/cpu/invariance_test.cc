@@ -125,19 +125,12 @@ std::vector<std::string> Kinds() {
   std::vector<std::string> kinds = {"dense",   "position_wise", "xsa_lm",           "sasrec",
                                     "encoder", "windowed",      "windowed_encoder", "hstu"};
   if (EffortOfTests().every_kind) kinds.insert(kinds.end(), {"gpt2", "bert"});
-  if (EffortOfTests().in_int8) {
-    kinds.insert(kinds.end(), {"int8_dense", "int8_position_wise", "int8_bert", "int8_encoder",
-                               "int4_dense", "int4_position_wise"});
-  }
-  kinds.insert(kinds.end(), {"kv_bf16_xsa_lm", "kv_int8_dense"});
-  if (EffortOfTests().every_kind) {
-    kinds.insert(kinds.end(), {"kv_bf16_windowed", "kv_int8_xsa_lm", "kv_int8_hstu"});
-  }
+  for (const std::string& kind : EffortOfTests().quantized) kinds.push_back(kind);
   return kinds;
 }
 
 // "int8_" or "int4_" before a kind means that its projections are multiplied so, and its head in
-// int8; "kv_bf16_" or "kv_int8_" that its KV pages are of that type.
+// int8 if the backend does that; "kv_bf16_" or "kv_int8_" that its KV pages are of that type.
 ModelConfig ConfigOf(const std::string& kind) {
   for (const KvType type : {KvType::kBF16, KvType::kInt8}) {
     const std::string prefix = "kv_" + std::string(NameOf(type)) + "_";
@@ -150,7 +143,7 @@ ModelConfig ConfigOf(const std::string& kind) {
     const std::string prefix = std::string(NameOf(quantization)) + "_";
     if (!kind.starts_with(prefix)) continue;
     ModelConfig config = ConfigOf(kind.substr(prefix.size()));
-    config.quantization = {.projections = quantization, .head = true};
+    config.quantization = {.projections = quantization, .head = EffortOfTests().quantized_head};
     return config;
   }
   ModelConfig config = kind == "xsa_lm"               ? XsaLmConfig()

@@ -64,8 +64,11 @@ bool SameBits(const Answer& a, const Answer& b) {
 }
 
 Runner::Runner(std::shared_ptr<const Model> model, const CpuOptions& options, const Bucket& largest)
-    : model_(std::move(model)), largest_(largest) {
-  backend_ = MakeBackendUnderTest(options);
+    : Runner(std::move(model), MakeBackendUnderTest(options), largest) {}
+
+Runner::Runner(std::shared_ptr<const Model> model, std::unique_ptr<Backend> backend,
+               const Bucket& largest)
+    : model_(std::move(model)), backend_(std::move(backend)), largest_(largest) {
   auto executable = backend_->Load(model_);
   SLUICE_CHECK(executable.ok());
   executable_ = *std::move(executable);

@@ -35,7 +35,10 @@ struct Effort {
   int greedy_steps;             // steps generated for each golden sequence
   // Whether invariance is tried for every kind of model, or only for those with ops of their own.
   bool every_kind;
-  bool in_int8;                    // whether the backend multiplies in int8
+  // The kinds of quantised models, or with pages in other types, for which invariance is tried, and
+  // whether their heads are quantised.
+  std::vector<std::string> quantized;
+  bool quantized_head;
   std::vector<int> threads;        // numbers of threads that may make a difference
   std::vector<int32_t> sequences;  // tried numbers of sequences in a batch, ascending
   std::vector<RealSize> real_sizes;
@@ -73,6 +76,8 @@ bool SameBits(const Answer& a, const Answer& b);
 class Runner {
  public:
   Runner(std::shared_ptr<const Model> model, const CpuOptions& options, const Bucket& largest);
+  Runner(std::shared_ptr<const Model> model, std::unique_ptr<Backend> backend,
+         const Bucket& largest);
 
   // Runs one batch in the smallest bucket that holds it, with pages drawn at random.
   std::vector<Answer> Run(const std::vector<std::vector<int32_t>>& sequences);

@@ -172,7 +172,8 @@ TYPED_TEST(DeviceWeightsTest, PacksWhatWasLoadedLastAndReleasesIt) {
   const auto plain = this->weights_.template LoadDense<TypeParam>(this->checkpoint_, this->part_,
                                                                   MatrixLayout::kOutIn, kIn, kOut);
   ASSERT_TRUE(plain.ok()) << plain.status();
-  this->Expect(this->weights_.Pack(*plain, 1, kIn, kOut), expected);
+  this->Expect(this->weights_.Pack(*plain, kernels::cuda::WeightLayout::kPanels, 1, kIn, kOut),
+               expected);
   const auto bytes = static_cast<int64_t>(expected.size() * sizeof(TypeParam));
   EXPECT_EQ(this->weights_.bytes(), bytes);
   EXPECT_EQ(this->device_->counts().device_bytes, bytes);

@@ -21,12 +21,13 @@ namespace {
 constexpr int kRequests = 8;
 constexpr uint64_t kSeed = 20261123;
 
-struct Answers {
+struct EngineAnswers {
   std::vector<std::shared_ptr<RecordingSink>> sinks;
   int64_t inputs_ahead = 0;  // inputs that were sent while another step ran
 };
 
-Answers AnswersOf(const std::shared_ptr<const Model>& model, bool ahead, const RequestMix& mix) {
+EngineAnswers AnswersOf(const std::shared_ptr<const Model>& model, bool ahead,
+                        const RequestMix& mix) {
   auto device = simt::MakeSimtDevice();
   simt::SimtDevice& observed = *device;
   std::unique_ptr<Backend> backend =
@@ -39,7 +40,7 @@ Answers AnswersOf(const std::shared_ptr<const Model>& model, bool ahead, const R
   RecordingObserver observer;
   const auto engine = Engine::Create(options, backend.get(), Clock::Real(), &observer);
   EXPECT_TRUE(engine->Serve(model).ok());
-  Answers answers;
+  EngineAnswers answers;
   const int64_t before = observed.counts().copies_on_device;
   std::mt19937_64 random(kSeed);
   for (int i = 0; i < kRequests; ++i) {
@@ -55,7 +56,7 @@ TEST(EngineOnCuda, StepsAheadChangeNoBit) {
   SCOPED_TRACE(kSeed);
   const std::shared_ptr<const Model> model = RandomModel(TinyConfig(1), 3);
   const RequestMix mix = {.most_rows = 2, .most_length = 6, .most_tokens = 14, .stops = true};
-  const Answers one = AnswersOf(model, false, mix), ahead = AnswersOf(model, true, mix);
+  const EngineAnswers one = AnswersOf(model, false, mix), ahead = AnswersOf(model, true, mix);
   for (int i = 0; i < kRequests; ++i) {
     SCOPED_TRACE(i);
     ExpectSameAnswer(*one.sinks[i], *ahead.sinks[i]);

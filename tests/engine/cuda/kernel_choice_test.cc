@@ -134,6 +134,7 @@ using Types = ::testing::Types<float, BFloat16>;
 TYPED_TEST_SUITE(KernelChoiceTest, Types);
 
 TYPED_TEST(KernelChoiceTest, EveryCandidateOfAttentionPassesItsTrial) {
+  this->Use("sm_90");
   std::vector<AttentionShape> shapes(9, kHeads);
   shapes[1].head_dim = 24;
   shapes[1].xsa = kernels::XsaForm::kNorm;
@@ -149,7 +150,11 @@ TYPED_TEST(KernelChoiceTest, EveryCandidateOfAttentionPassesItsTrial) {
   shapes[7].biased = true;
   shapes[8].silu_share = 0.05f;
   for (const AttentionCandidate<TypeParam>& candidate : AllCandidates<TypeParam>().attention) {
-    for (const AttentionShape& shape : shapes) {
+    const size_t tried = candidate.tier == "portable" ? shapes.size() : 6;
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      const AttentionShape& shape = shapes[i];
+      ASSERT_EQ(candidate.supports(this->device_->info(), shape).ok(), i < tried) << i;
+      if (i >= tried) continue;
       KernelChoice<TypeParam> choice = this->Offer({.attention = {candidate}, .products = {}});
       const auto chosen = this->Choose(choice, shape);
       ASSERT_TRUE(chosen.ok()) << chosen.status();
@@ -238,6 +243,15 @@ TYPED_TEST(KernelChoiceTest, TunedKernelsServeOnTheirArchitectureAlone) {
     GroupedProductShape odd = kPositions;
     odd.n = 65;
     EXPECT_EQ(this->Choose(choice, odd).value(), "portable");
+    EXPECT_EQ(this->Choose(choice, kHeads).value(), tier);
+    AttentionShape longer = kHeads;
+    longer.head_dim = 72;
+    longer.max_positions = 1100;
+    longer.xsa = kernels::XsaForm::kNorm;
+    EXPECT_EQ(this->Choose(choice, longer).value(), tier);
+    AttentionShape capped = kHeads;
+    capped.soft_cap = 30;
+    EXPECT_EQ(this->Choose(choice, capped).value(), "portable");
   }
 }
 

@@ -36,12 +36,13 @@ struct AttentionDevice {
   bool wants_diagnostics = true;  // if the model has them
 };
 
-// All unused places of the pages stay unwritten.
+// Runs attention by `run`. All unused places of the pages stay unwritten.
 template <typename T>
 AttentionOutputs<T> RunAttention(DeviceLab& lab, std::mt19937_64& random,
                                  const reference::AttentionShape& shape,
                                  const std::vector<SequenceCase<T>>& cases, bool causal,
-                                 const XsaCase& xsa, AttentionDevice device = {}) {
+                                 const XsaCase& xsa, AttentionDevice device = {},
+                                 void (*run)(Stream&, const AttentionArgs<T>&) = &Attention<T>) {
   const int64_t dim = shape.head_dim, q_width = shape.q_heads * dim;
   const AttentionLayout layout = LayOut(random, cases, kPageTokens);
   const auto rows = static_cast<int32_t>(layout.rows.size());
@@ -110,7 +111,7 @@ AttentionOutputs<T> RunAttention(DeviceLab& lab, std::mt19937_64& random,
       .scratch = lab.Room<float>(AttentionScratchFloats(sizes, kv.head_dim)),
       .out = in_place ? q : lab.Room<T>(queries.size())};
   LimitedStream stream(lab.stream(), device.shared_limit, device.processors);
-  Attention(stream, args);
+  run(stream, args);
   EXPECT_EQ(lab.Get(taken, 1)[0], 0) << "the next launch would skip work";
 
   AttentionOutputs<T> outputs = {

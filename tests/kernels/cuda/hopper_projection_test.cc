@@ -5,6 +5,7 @@
 #include "kernels/cuda/activation.h"
 #include "kernels/reference/linear.h"
 #include "tests/kernels/cuda/op_test.h"
+#include "tests/kernels/cuda/packed_weights.h"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -55,7 +56,7 @@ TEST_F(HopperProjectionTest, EqualsTheReferenceForGroupsOfAllSizes) {
     const auto before = RandomValues<T>(random_, rows * n);
     T* const out = accumulate ? lab_.Put(before) : lab_.Room<T>(before.size());
     ProjectOnHopper(lab_.stream(), {.x = lab_.Put(x),
-                                    .weight = lab_.Put(weight),
+                                    .weight = lab_.Put(PackedForWarpgroups(weight, matrices, k, n)),
                                     .bias = lab_.Put(bias),
                                     .bias_stride = n,
                                     .k = k,
@@ -81,15 +82,16 @@ TEST_F(HopperProjectionTest, AFusedActivationHasTheBitsOfTheActivationKernel) {
       auto x = RandomValues<T>(random_, rows * k, 4.0f);
       x[0] = Narrow<T>(std::numeric_limits<float>::quiet_NaN());
       T* const out = lab_.Room<T>(rows * n);
-      ProjectionArgs<T> args = {.x = lab_.Put(x),
-                                .weight = lab_.Put(RandomValues<T>(random_, k * n)),
-                                .bias = nullptr,
-                                .bias_stride = 0,
-                                .k = k,
-                                .n = n,
-                                .tiles = TilesOf({{0, 0, rows}}, rows),
-                                .accumulate = false,
-                                .out = out};
+      ProjectionArgs<T> args = {
+          .x = lab_.Put(x),
+          .weight = lab_.Put(PackedForWarpgroups(RandomValues<T>(random_, k * n), 1, k, n)),
+          .bias = nullptr,
+          .bias_stride = 0,
+          .k = k,
+          .n = n,
+          .tiles = TilesOf({{0, 0, rows}}, rows),
+          .accumulate = false,
+          .out = out};
       const T* const gate = gated ? lab_.Put(RandomValues<T>(random_, rows * n, 4.0f)) : nullptr;
       ProjectOnHopper(lab_.stream(), args);
       Activate<T>(lab_.stream(), {.activation = static_cast<Activation>(kind),

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <bit>
+#include <tuple>
 
 #include "tests/kernels/cuda/op_test.h"
 #include "tests/kernels/cuda/packed_weights.h"
@@ -9,7 +10,7 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr DType kDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+constexpr DType kDTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kI8};
 
 // Returns `count` stored values of `dtype`: every pattern of 16 bits if there is room for all of
 // them, and patterns of 32 bits around those where bfloat16 rounds.
@@ -18,6 +19,10 @@ std::vector<uint8_t> StoredValues(std::mt19937_64& random, DType dtype, int64_t 
   const int64_t shift = RandomInt(random, 0, 0xFFFF);
   for (int64_t i = 0; i < count; ++i) {
     const auto high = static_cast<uint16_t>(i + shift);
+    if (dtype == DType::kI8) {
+      bytes[i] = static_cast<uint8_t>(high);
+      continue;
+    }
     if (dtype != DType::kF32) {
       std::memcpy(&bytes[i * 2], &high, sizeof(high));
       continue;
@@ -125,6 +130,21 @@ TYPED_TEST(PackTest, PackedMatricesHaveEveryWeightInItsPlaceAndZerosElsewhere) {
         {.in = this->lab_.Put(weights), .matrices = matrices, .k = k, .n = n, .out = out});
     EXPECT_TRUE(SameBits(this->lab_.Get(out, expected.size()), expected));
     this->lab_.Clear();
+  }
+}
+
+TEST(PackForWarpgroupsTest, MatricesHaveEveryWeightInItsPlaceAndZerosElsewhere) {
+  constexpr uint64_t kSeed = 20261125;
+  std::mt19937_64 random(kSeed);
+  DeviceLab lab(MakeDeviceUnderTest(kSeed));
+  for (const auto& [matrices, k, n] : {std::tuple(1, 64, 128), {3, 1, 8}, {2, 70, 136}}) {
+    const auto weights = RandomValues<BFloat16>(random, matrices * k * n);
+    const std::vector<BFloat16> expected = PackedForWarpgroups(weights, matrices, k, n);
+    BFloat16* const out = lab.Room<BFloat16>(expected.size());
+    PackForWarpgroups(lab.stream(),
+                      {.in = lab.Put(weights), .matrices = matrices, .k = k, .n = n, .out = out});
+    EXPECT_TRUE(SameBits(lab.Get(out, expected.size()), expected)) << k << " x " << n;
+    lab.Clear();
   }
 }
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/cuda/packed.h"
+#include "kernels/cuda/weight_layout.h"
 
 namespace sluice::kernels::cuda {
 
@@ -22,6 +22,22 @@ std::vector<T> Packed(const std::vector<T>& weights, int64_t matrices, int32_t k
             weights[(m * k + i) * n + j];
       }
     }
+  }
+  return packed;
+}
+
+// Packs `weights` [matrices, k, n] for warpgroups.
+inline std::vector<BFloat16> PackedForWarpgroups(const std::vector<BFloat16>& weights,
+                                                 int64_t matrices, int32_t k, int32_t n) {
+  std::vector<BFloat16> packed(WeightElements<BFloat16>(WeightLayout::kWarpgroups, matrices, k, n),
+                               BFloat16{});
+  for (int64_t i = 0; i < matrices * k * n; ++i) {
+    const auto column = static_cast<int32_t>(i % n), depth = static_cast<int32_t>(i / n % k);
+    const int64_t slice =
+        (i / n / k * GroupPanels(n) + column / kGroupSliceColumns) * GroupSlices(k) +
+        depth / kGroupSliceDepth;
+    packed[slice * kGroupSliceElements +
+           PlaceInGroupSlice(depth % kGroupSliceDepth, column % kGroupSliceColumns)] = weights[i];
   }
   return packed;
 }

@@ -9,6 +9,7 @@
 #include "kernels/reference/linear.h"
 #include "tests/kernels/cuda/op_test.h"
 #include "tests/kernels/cuda/packed_weights.h"
+#include "tests/kernels/cuda/product_fixture.h"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -33,19 +34,6 @@ std::vector<int32_t> PositionsOf(const std::vector<RowGroup>& groups) {
     positions.insert(positions.end(), group.count, group.position);
   }
   return positions;
-}
-
-RowTiles TilesOn(DeviceLab& lab, const std::vector<RowGroup>& groups, int32_t rows) {
-  std::vector<RowGroup> tiles(MaxRowTiles(rows, std::ssize(groups)));
-  const int32_t count = CutIntoRowTiles(groups, tiles.data());
-  return {lab.Put(tiles), lab.Put<int32_t>({count}), rows, groups.size() == 1};
-}
-
-// Makes room for sums of segments.
-SplitSums SplitOn(DeviceLab& lab, int32_t k) {
-  if (SplitSumsBytes(k) == 0) return {};
-  return {lab.Room<float>(SplitSumsBytes(k) / sizeof(float)),
-          lab.Put(std::vector<int32_t>(kMostSplitTiles))};
 }
 
 enum class Bias { kNone, kShared, kByPosition };

@@ -200,18 +200,13 @@ const Kernel kCount = KernelOf("Count", &CountKernel);
 struct MatchArgs {
   const uint32_t* in;
   bool some_return;
-  uint32_t* equal;
-  uint32_t* sum;
+  int32_t* equal;
 };
 
 __global__ void MatchKernel(MatchArgs args) {
   const uint32_t own = args.in[Lane()];
   if (args.some_return && own == 0) return;
-  uint32_t equal = 0;
-  for (uint32_t left = MatchLanes(own); left != 0; left &= left - 1) ++equal;
-  args.equal[Lane()] = equal;
-  const uint32_t sum = AddLanes(own);
-  if (Lane() == 0) *args.sum = sum;
+  args.equal[Lane()] = CountBits(MatchLanes(own));
 }
 const Kernel kMatch = KernelOf("Match", &MatchKernel);
 
@@ -279,9 +274,8 @@ void Count(Stream& stream, bool atomically, int32_t blocks, int32_t* counter) {
   Launch(stream, kCount, {blocks, 64}, CountArgs{atomically, counter});
 }
 
-void MatchAndAdd(Stream& stream, const uint32_t* in, bool some_return, uint32_t* equal,
-                 uint32_t* sum) {
-  Launch(stream, kMatch, {1, 32}, MatchArgs{in, some_return, equal, sum});
+void MatchLanesOf(Stream& stream, const uint32_t* in, bool some_return, int32_t* equal) {
+  Launch(stream, kMatch, {1, 32}, MatchArgs{in, some_return, equal});
 }
 
 void AddIndexOverlapping(Stream& stream, WaitPlace place, float* values) {

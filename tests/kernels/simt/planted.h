@@ -58,10 +58,9 @@ void SumOverBlocks(Stream& stream, const float* in, int32_t blocks, FenceUse use
 // Counts with an atomic addition, or with a plain one.
 void Count(Stream& stream, bool atomically, int32_t blocks, int32_t* counter);
 
-// Counts for each of 32 numbers the equal ones among them, and sums the numbers. Lanes whose number
-// is 0 take no part if `some_return`.
-void MatchAndAdd(Stream& stream, const uint32_t* in, bool some_return, uint32_t* equal,
-                 uint32_t* sum);
+// Counts for each of 32 numbers the equal ones among them. Lanes whose number is 0 take no part if
+// `some_return`.
+void MatchLanesOf(Stream& stream, const uint32_t* in, bool some_return, int32_t* equal);
 
 // Copies 32 rows of 8 numbers to shared memory, loads them as four matrices, and writes what each
 // lane holds: out [32, 4] pairs.
@@ -76,11 +75,15 @@ void RoundToPairs(Stream& stream, const float* in, uint32_t* out);
 // Computes d = a b by MultiplyAdd: a [16, 16] and b [16, 8] of bfloat16, d [16, 8].
 void Multiply(Stream& stream, const uint16_t* a, const uint16_t* b, float* d);
 
+// The same in int8: a [16, 32], b [32, 8], d [16, 8]. Some lanes take no part if `some_return`.
+void MultiplyInt8(Stream& stream, const int8_t* a, const int8_t* b, bool some_return, int32_t* d);
+
 // Computes d = a b by a warpgroup: a [64, 32] and b [32, 128] of bfloat16, d [64, 128]. The faults
 // are those that kernels/simt/warpgroup.h forbids.
 enum class GroupFault {
   kNone,
   kNoneInBulk,       // nor is there one if bulk copies bring what is multiplied
+  kNoneByColumns,    // nor if b lies by columns
   kNotShared,        // what was written is not shared with products
   kSharedTooLate,    // it is, but without a barrier behind
   kNotBegun,         // the series of products is not begun

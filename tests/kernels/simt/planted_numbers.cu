@@ -88,6 +88,35 @@ __global__ void MultiplyKernel(MultiplyArgs args) {
 }
 const Kernel kMultiply = KernelOf("Multiply", &MultiplyKernel);
 
+struct MultiplyInt8Args {
+  const int8_t* a;
+  const int8_t* b;
+  bool some_return;
+  int32_t* d;
+};
+
+__device__ inline uint32_t Four(const int8_t* from, int32_t step) {
+  uint32_t word = 0;
+  for (int32_t i = 0; i < 4; ++i) {
+    word |= static_cast<uint32_t>(static_cast<uint8_t>(from[i * step])) << (8 * i);
+  }
+  return word;
+}
+
+__global__ void MultiplyInt8Kernel(MultiplyInt8Args args) {
+  const int32_t g = Lane() / 4, t = Lane() % 4;
+  uint32_t a[4], b[2];
+  for (int32_t i = 0; i < 4; ++i) {
+    a[i] = Four(args.a + (g + i % 2 * 8) * 32 + 4 * t + i / 2 * 16, 1);
+  }
+  for (int32_t i = 0; i < 2; ++i) b[i] = Four(args.b + (4 * t + i * 16) * 8 + g, 8);
+  if (args.some_return && g == 7) return;
+  int32_t d[4] = {};
+  MultiplyAdd(d, a, b);
+  for (int32_t i = 0; i < 4; ++i) args.d[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = d[i];
+}
+const Kernel kMultiplyInt8 = KernelOf("MultiplyInt8", &MultiplyInt8Kernel);
+
 constexpr int32_t kGroupK = 32, kGroupN = 128;
 
 struct MultiplyByGroupArgs {
@@ -99,7 +128,10 @@ struct MultiplyByGroupArgs {
 
 struct MultiplyByGroupShared {
   alignas(16) uint16_t a[kGroupRows / 8][kGroupK / 8][8][8];
-  alignas(16) uint16_t b[kGroupK / 8][kGroupN / 8][8][8];
+  union {
+    alignas(16) uint16_t b[kGroupK / 8][kGroupN / 8][8][8];
+    uint16_t by_columns[kGroupN / 8][kGroupK / 8][8][8];
+  };
   Arrival arrival;
 };
 
@@ -125,6 +157,7 @@ __global__ void MultiplyByGroupKernel(MultiplyByGroupArgs args) {
   auto& shared = SharedMemory<MultiplyByGroupShared>();
   const GroupFault fault = args.fault;
   const bool in_bulk = fault == GroupFault::kNoneInBulk;
+  const bool by_columns = fault == GroupFault::kNoneByColumns;
   if (in_bulk) BringInBulk(args, shared);
   for (int32_t i = ThreadIndex(); !in_bulk && i < kGroupRows * kGroupK; i += kGroupThreads) {
     const int32_t row = i / kGroupK, k = i % kGroupK;
@@ -132,7 +165,11 @@ __global__ void MultiplyByGroupKernel(MultiplyByGroupArgs args) {
   }
   for (int32_t i = ThreadIndex(); !in_bulk && i < kGroupK * kGroupN; i += kGroupThreads) {
     const int32_t k = i / kGroupN, column = i % kGroupN;
-    shared.b[k / 8][column / 8][k % 8][column % 8] = args.b[i];
+    if (by_columns) {
+      shared.by_columns[column / 8][k / 8][column % 8][k % 8] = args.b[i];
+    } else {
+      shared.b[k / 8][column / 8][k % 8][column % 8] = args.b[i];
+    }
   }
   const bool shares = fault != GroupFault::kNotShared && fault != GroupFault::kSharedTooLate;
   if (shares && !in_bulk) ShareWithProducts();
@@ -142,8 +179,13 @@ __global__ void MultiplyByGroupKernel(MultiplyByGroupArgs args) {
   if (fault != GroupFault::kNotBegun) BeginProducts();
   constexpr int32_t kMatrix = 128;
   for (int32_t k = 0; k < kGroupK; k += kGroupDepth) {
-    MultiplyAddGroup<kGroupN>(d, {shared.a[0][k / 8], kMatrix, kGroupK / 8 * kMatrix},
-                              {shared.b[k / 8][0], kGroupN / 8 * kMatrix, kMatrix});
+    const GroupOperand a = {shared.a[0][k / 8], kMatrix, kGroupK / 8 * kMatrix};
+    if (by_columns) {
+      MultiplyAddGroup<kGroupN, GroupOrder::kByColumns>(
+          d, a, {shared.by_columns[0][k / 8], kMatrix, kGroupK / 8 * kMatrix});
+    } else {
+      MultiplyAddGroup<kGroupN>(d, a, {shared.b[k / 8][0], kGroupN / 8 * kMatrix, kMatrix});
+    }
   }
   CommitProducts();
   if (fault == GroupFault::kNotWaited) return;
@@ -174,6 +216,10 @@ void RoundToPairs(Stream& stream, const float* in, uint32_t* out) {
 
 void Multiply(Stream& stream, const uint16_t* a, const uint16_t* b, float* d) {
   Launch(stream, kMultiply, {1, 32}, MultiplyArgs{a, b, d});
+}
+
+void MultiplyInt8(Stream& stream, const int8_t* a, const int8_t* b, bool some_return, int32_t* d) {
+  Launch(stream, kMultiplyInt8, {1, 32}, MultiplyInt8Args{a, b, some_return, d});
 }
 
 void MultiplyByGroup(Stream& stream, const uint16_t* a, const uint16_t* b, GroupFault fault,

@@ -113,6 +113,29 @@ TEST_P(PlantedNumbersTest, FragmentsMultiplyAsMatrices) {
   }
 }
 
+TEST_P(PlantedNumbersTest, FragmentsOfInt8MultiplyAsMatricesOfInt8) {
+  std::mt19937_64 random(GetParam());
+  std::vector<int8_t> a(16 * 32), b(32 * 8);
+  for (auto* const values : {&a, &b}) {
+    // Some are the least, whose products are the largest.
+    for (int8_t& v : *values) v = random() % 4 == 0 ? -128 : static_cast<int8_t>(random());
+  }
+  auto* const d = lab_.Room<int32_t>(128);
+  MultiplyInt8(lab_.stream(), lab_.Put(a), lab_.Put(b), /*some_return=*/false, d);
+  const std::vector<int32_t> got = lab_.Get(d, 128);
+  for (int i = 0; i < 128; ++i) {
+    int32_t sum = 0;
+    for (int k = 0; k < 32; ++k) sum += a[i / 8 * 32 + k] * b[k * 8 + i % 8];
+    EXPECT_EQ(got[i], sum) << i / 8 << ", " << i % 8;
+  }
+}
+
+TEST_P(PlantedNumbersTest, AProductInInt8ThatLanesDoNotReachIsCaught) {
+  MultiplyInt8(lab_.stream(), lab_.Put(std::vector<int8_t>(512)),
+               lab_.Put(std::vector<int8_t>(256)), /*some_return=*/true, lab_.Room<int32_t>(128));
+  EXPECT_THAT(Fault(), HasSubstr("has returned"));
+}
+
 // The operands of MultiplyByGroup: small integers, so that sums are exact.
 struct GroupMatrices {
   explicit GroupMatrices(std::mt19937_64& random) {
@@ -137,7 +160,8 @@ TEST_P(PlantedNumbersTest, AWarpgroupMultipliesMatrices) {
   std::mt19937_64 random(GetParam());
   const GroupMatrices m(random);
   float* d = lab_.Room<float>(GroupMatrices::kRows * GroupMatrices::kColumns);
-  for (const GroupFault none : {GroupFault::kNone, GroupFault::kNoneInBulk}) {
+  for (const GroupFault none :
+       {GroupFault::kNone, GroupFault::kNoneInBulk, GroupFault::kNoneByColumns}) {
     MultiplyByGroup(lab_.stream(), lab_.Put(m.a), lab_.Put(m.b), none, d);
     const auto got = lab_.Get(d, GroupMatrices::kRows * GroupMatrices::kColumns);
     for (int row = 0; row < GroupMatrices::kRows; ++row) {

@@ -1,0 +1,200 @@
+#include "engine/cuda/lower_products.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "engine/cuda/dense_shapes.h"
+#include "kernels/cuda/int8.h"
+#include "kernels/cuda/projection.h"
+
+namespace sluice {
+namespace {
+
+namespace cuda = kernels::cuda;
+
+template <typename T>
+constexpr bool kHalf = sizeof(T) == sizeof(cuda::BFloat16);
+
+static_assert(CudaHead<float>::kWideRows <= kMostHeadRows);
+
+}  // namespace
+
+template <typename T>
+absl::StatusOr<LoweredLayer<T>> ProductLowering<T>::Lower(const LinearOp& op, const GraphOp* next) {
+  const ActivationOp* const then = ActivationOf(next, op.out);
+  const Epilogue epilogue = EpilogueOf(then, op.out);
+  SLUICE_ASSIGN_OR_RETURN(const T* const bias, of_ops_.Bias<T>(op));
+  if (PrecisionOf(model_, op).quantization == Quantization::kInt8) {
+    SLUICE_ASSIGN_OR_RETURN(CudaOp<T> product, Int8Product(op, bias, epilogue));
+    return LoweredLayer<T>{std::move(product), epilogue.activate};
+  }
+  SLUICE_ASSIGN_OR_RETURN(const T* const weight, of_ops_.Weight<T>(op));
+  SLUICE_ASSIGN_OR_RETURN(const LibraryLayer found, FindInLibrary(op, weight, bias, then));
+  if (found.layer == nullptr) {
+    SLUICE_ASSIGN_OR_RETURN(CudaOp<T> product, OwnProduct(op, weight, bias, epilogue));
+    return LoweredLayer<T>{std::move(product), epilogue.activate};
+  }
+  uses_library_ = true;
+  const auto run = [op, weight, bias, layer = found.layer, shape = *ShapeOf(graph_, op, kHalf<T>)](
+                       const StepPlace<T>& place, DeviceStream& stream) {
+    RunInSlices(*layer, shape,
+                {.x = place.buffer(op.in),
+                 .weight = weight,
+                 .bias = bias,
+                 .rows = place.bucket.tokens,
+                 .out = place.buffer(op.out),
+                 .workspace = place.workspace()},
+                stream);
+  };
+  return LoweredLayer<T>{run, found.includes_next};
+}
+
+template <typename T>
+void ProductLowering<T>::Wrote(BufferId buffer) {
+  if (buffer == quantized_) quantized_ = kNoBuffer;
+}
+
+template <typename T>
+absl::StatusOr<HeadWeights<T>> ProductLowering<T>::Head(const HeadOp& op) {
+  const int64_t vocab = model_.config.vocab_size;
+  const int32_t columns = PaddedVocab(vocab);
+  SLUICE_ASSIGN_OR_RETURN(const T* const bias,
+                          weights_.Load<T>(model_.checkpoint, op.bias, vocab, columns));
+  SLUICE_ASSIGN_OR_RETURN(const T* const weight,
+                          weights_.LoadDense<T>(model_.checkpoint, op.weight, MatrixLayout::kOutIn,
+                                                Width(op.in), vocab, columns));
+  HeadWeights<T> head = {weight, bias, op.soft_cap};
+  if (const auto shape = ShapeOf(graph_, op, vocab, kHalf<T>); shape && dense_ != nullptr) {
+    SLUICE_ASSIGN_OR_RETURN(head.layer, dense_->Find(*shape, weight, nullptr));
+  }
+  if (head.layer == nullptr) {
+    SLUICE_ASSIGN_OR_RETURN(
+        head.weight, weights_.Pack(weight, cuda::WeightLayout::kPanels, 1, Width(op.in), columns));
+  }
+  return head;
+}
+
+template <typename T>
+ProductLowering<T>::Epilogue ProductLowering<T>::EpilogueOf(const ActivationOp* then,
+                                                            BufferId out) {
+  if (then == nullptr) return {};
+  return {true, then->activation, then->in != out ? then->in : kNoBuffer};
+}
+
+// Returns the arguments of a layer's product that do not depend on its operands.
+template <typename T>
+template <typename Operand>
+cuda::ProjectionArgs<T, T, Operand> ProductLowering<T>::ProductArgs(const LinearOp& op, int32_t n,
+                                                                    const T* bias,
+                                                                    const Epilogue& then,
+                                                                    const StepPlace<T>& place) {
+  return {.x = nullptr,
+          .weight = nullptr,
+          .bias = bias,
+          .bias_stride = op.position_bias ? n : 0,
+          .k = 0,
+          .n = n,
+          .tiles = op.position_wise() ? place.group_tiles() : place.dense_tiles(),
+          .accumulate = op.accumulate,
+          .out = place.buffer(op.out),
+          .activate = then.activate,
+          .activation = then.activation,
+          .gate = then.gate == kNoBuffer ? nullptr : place.buffer(then.gate)};
+}
+
+// A layer quantises the rows that it reads, unless they are those of the layer before. Its sums are
+// exact, so that no trial is needed.
+template <typename T>
+absl::StatusOr<CudaOp<T>> ProductLowering<T>::Int8Product(const LinearOp& op, const T* bias,
+                                                          const Epilogue& then) {
+  SLUICE_ASSIGN_OR_RETURN(const Int8Weight weight, of_ops_.Int8(op));
+  const int32_t width = Width(op.in), n = Width(op.out), k = cuda::Int8Stride(width);
+  const bool quantizes = quantized_ != op.in;
+  quantized_ = op.in;
+  quantized_stride_ = std::max(quantized_stride_, k);
+  workspace_bytes_ = std::max<size_t>(workspace_bytes_, cuda::SplitSumsBytes(k));
+  return [op, weight, bias, width, k, n, then, quantizes](const StepPlace<T>& place,
+                                                          cuda::Stream& stream) {
+    auto* const values = place.template at<int8_t>(place.layout.quantized);
+    auto* const scales = place.template at<float>(place.layout.row_scales);
+    if (quantizes) {
+      cuda::QuantizeRows<T>(stream, {.x = place.buffer(op.in),
+                                     .k = width,
+                                     .rows = place.rows(),
+                                     .out = values,
+                                     .scales = scales});
+    }
+    auto args = ProductArgs<int8_t>(op, n, bias, then, place);
+    args.x = values;
+    args.weight = weight.values;
+    args.k = k;
+    args.split = place.split_sums(k);
+    args.row_scales = scales;
+    args.scales = weight.scales;
+    cuda::Project(stream, args);
+  };
+}
+
+template <typename T>
+absl::StatusOr<CudaOp<T>> ProductLowering<T>::OwnProduct(const LinearOp& op, const T* plain,
+                                                         const T* bias, const Epilogue& then) {
+  const int32_t k = Width(op.in), n = Width(op.out), matrices = of_ops_.Matrices(op);
+  SLUICE_ASSIGN_OR_RETURN(const GroupedProductCandidate<T>* const kernel,
+                          Kernel({.k = k,
+                                  .n = n,
+                                  .matrices = matrices,
+                                  .bias = bias != nullptr,
+                                  .position_bias = op.position_bias,
+                                  .accumulate = op.accumulate,
+                                  .activate = then.activate,
+                                  .activation = then.activation,
+                                  .gated = then.gate != kNoBuffer},
+                                 plain, bias));
+  SLUICE_ASSIGN_OR_RETURN(const T* const weight,
+                          weights_.Pack(plain, kernel->layout, matrices, k, n));
+  workspace_bytes_ = std::max<size_t>(workspace_bytes_, cuda::SplitSumsBytes(k));
+  return [op, kernel, weight, bias, k, n, then](const StepPlace<T>& place, cuda::Stream& stream) {
+    cuda::ProjectionArgs<T> args = ProductArgs<T>(op, n, bias, then, place);
+    args.x = place.buffer(op.in);
+    args.weight = weight;
+    args.k = k;
+    args.split = place.split_sums(k);
+    kernel->run(stream, args);
+  };
+}
+
+template <typename T>
+absl::StatusOr<const GroupedProductCandidate<T>*> ProductLowering<T>::Kernel(
+    const GroupedProductShape& shape, const T* weight, const T* bias) {
+  if (kernels_ != nullptr) return kernels_->Product(shape, weight, bias);
+  return &PortableProduct<T>();
+}
+
+// The library's layer applies the activation behind it if the library has the right one. It does so
+// before rounding, so the bits differ from those of our kernels.
+template <typename T>
+absl::StatusOr<typename ProductLowering<T>::LibraryLayer> ProductLowering<T>::FindInLibrary(
+    const LinearOp& op, const T* weight, const T* bias, const ActivationOp* then) {
+  const std::optional<DenseShape> shape = ShapeOf(graph_, op, kHalf<T>);
+  if (dense_ == nullptr || !shape) return LibraryLayer();
+  LibraryLayer found;
+  if (const auto whole = WithActivation(*shape, then)) {
+    SLUICE_ASSIGN_OR_RETURN(found.layer, dense_->Find(*whole, weight, bias));
+    found.includes_next = found.layer != nullptr;
+  }
+  if (found.layer == nullptr) {
+    SLUICE_ASSIGN_OR_RETURN(found.layer, dense_->Find(*shape, weight, bias));
+  }
+  if (found.layer != nullptr) {
+    workspace_bytes_ = std::max(workspace_bytes_, found.layer->workspace_bytes());
+  }
+  return found;
+}
+
+template class ProductLowering<float>;
+template class ProductLowering<cuda::BFloat16>;
+
+}  // namespace sluice

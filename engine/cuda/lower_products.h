@@ -1,0 +1,84 @@
+// Lowers the layers of a graph to products: by the library, in int8, or by this project's kernels.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "engine/cuda/lower_cuda.h"
+#include "engine/cuda/op_weights.h"
+
+namespace sluice {
+
+template <typename T>
+struct LoweredLayer {
+  CudaOp<T> cuda_op;
+  bool includes_next = false;  // the activation behind the layer
+};
+
+template <typename T>
+class ProductLowering {
+ public:
+  // The arguments outlive this. `graph` is that of the model, with joined projections; `dense` and
+  // `kernels` are as LowerToCuda has them.
+  ProductLowering(const Model& model, const Graph& graph, DeviceWeights& weights, OpWeights& of_ops,
+                  DenseLayers* dense, KernelChoice<T>* kernels)
+      : model_(model),
+        graph_(graph),
+        weights_(weights),
+        of_ops_(of_ops),
+        dense_(dense),
+        kernels_(kernels) {}
+
+  // Lowers a layer. `next` is the op behind it; nullptr if there is none.
+  absl::StatusOr<LoweredLayer<T>> Lower(const LinearOp& op, const GraphOp* next);
+  // Says that an op wrote a buffer: its rows are no longer those that a layer has quantised.
+  void Wrote(BufferId buffer);
+  // Loads the weights of the head, in the layout of what multiplies them.
+  absl::StatusOr<HeadWeights<T>> Head(const HeadOp& op);
+
+  bool uses_library() const { return uses_library_; }
+  size_t workspace_bytes() const { return workspace_bytes_; }
+  int32_t quantized_stride() const { return quantized_stride_; }
+
+ private:
+  // What a product applies to its sums.
+  struct Epilogue {
+    bool activate = false;
+    Activation activation = {};
+    BufferId gate = kNoBuffer;
+  };
+  // A layer of the library; layer is nullptr if it does not compute it.
+  struct LibraryLayer {
+    const DenseLayer* layer = nullptr;
+    bool includes_next = false;
+  };
+
+  static Epilogue EpilogueOf(const ActivationOp* then, BufferId out);
+  template <typename Operand>
+  static kernels::cuda::ProjectionArgs<T, T, Operand> ProductArgs(const LinearOp& op, int32_t n,
+                                                                  const T* bias,
+                                                                  const Epilogue& then,
+                                                                  const StepPlace<T>& place);
+  absl::StatusOr<CudaOp<T>> Int8Product(const LinearOp& op, const T* bias, const Epilogue& then);
+  absl::StatusOr<CudaOp<T>> OwnProduct(const LinearOp& op, const T* plain, const T* bias,
+                                       const Epilogue& then);
+  absl::StatusOr<const GroupedProductCandidate<T>*> Kernel(const GroupedProductShape& shape,
+                                                           const T* weight, const T* bias);
+  absl::StatusOr<LibraryLayer> FindInLibrary(const LinearOp& op, const T* weight, const T* bias,
+                                             const ActivationOp* then);
+  int32_t Width(BufferId id) const { return static_cast<int32_t>(graph_.buffers[id].width); }
+
+  const Model& model_;
+  const Graph& graph_;
+  DeviceWeights& weights_;
+  OpWeights& of_ops_;
+  DenseLayers* const dense_;        // nullptr if there are none
+  KernelChoice<T>* const kernels_;  // nullptr if the portable ones serve without a trial
+  bool uses_library_ = false;
+  size_t workspace_bytes_ = 0;      // the most that a layer takes
+  int32_t quantized_stride_ = 0;    // of the widest rows that a layer quantises
+  BufferId quantized_ = kNoBuffer;  // the buffer whose rows are quantised at this point
+};
+
+}  // namespace sluice

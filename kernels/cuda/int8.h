@@ -1,0 +1,43 @@
+// Quantisation to int8, by rows and by columns. A value is round(x * (127 / max|x|)), ties to even,
+// and the scale of its row or column is max|x| / 127; where max|x| is below 2^-100 all values and
+// the scale are 0, and where a value is not finite the scale is NaN. These are the numbers of the
+// CPU's kernels, bit for bit (kernels/reference/int8.h).
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/packed.h"
+#include "kernels/cuda/rows.h"
+#include "kernels/simt/stream.h"
+
+namespace sluice::kernels::cuda {
+
+// Returns the values from row to row of quantised rows of k values, behind which zeros follow.
+SLUICE_HOST_DEVICE constexpr int32_t Int8Stride(int32_t k) {
+  return Slices<int8_t>(k) * kSliceDepth<int8_t>;
+}
+
+template <typename T>  // float, BFloat16
+struct QuantizeRowsArgs {
+  const T* x;  // [rows, k]
+  int32_t k;
+  LiveRows rows;
+  int8_t* out;    // [rows, Int8Stride(k)], 16-byte aligned
+  float* scales;  // [rows]
+};
+
+template <typename T>
+void QuantizeRows(Stream& stream, const QuantizeRowsArgs<T>& args);
+
+struct ScaleColumnsArgs {
+  const float* in;  // [matrices, k, n]
+  int64_t matrices;
+  int32_t k;
+  int32_t n;
+  float* scales;   // [matrices, n]
+  float* factors;  // [matrices, n]: 127 / max|x|, or 0; PackWeights multiplies by them
+};
+
+void ScaleColumns(Stream& stream, const ScaleColumnsArgs& args);
+
+}  // namespace sluice::kernels::cuda

@@ -1,0 +1,66 @@
+// Models in int8 for the tests of all backends.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "engine/model/model.h"
+#include "kernels/reference/int8.h"
+#include "tests/engine/cpu/stored_layers.h"
+#include "tests/support/checkpoint_writer.h"
+#include "tests/support/temporary_directory.h"
+
+namespace sluice::testing {
+
+// Returns a model with every kind of projection that reads rows of its own or of another op.
+inline ModelConfig Int8Config(NormOrder order, bool gated) {
+  ModelConfig config = TinySluiceConfig(2);
+  config.norm.kind = NormKind::kLayer;
+  config.norm.bias = true;
+  config.norm.order = order;
+  config.gated_mlp = gated;
+  config.qkv_bias = config.output_bias = config.mlp_bias = true;
+  config.position_wise.layers[static_cast<int>(Projection::kUp)] = {false, true};
+  config.position_wise.max_positions = config.max_positions;
+  config.position_wise.bias = PositionWiseBias::kPositionFeature;
+  config.quantization.projections = Quantization::kInt8;
+  return config;
+}
+
+// Writes the tensors of a model, those of its layers in int8 as compressed-tensors stores them.
+// `change` may edit them.
+inline void WriteStored(const Model& model, const std::string& directory,
+                        const std::function<void(std::vector<TensorBytes>&)>& change = nullptr) {
+  std::vector<TensorBytes> tensors;
+  const auto is_layer = [&](const std::string& name) {
+    return std::ranges::any_of(model.graph.ops, [&](const GraphOp& op) {
+      const auto* const linear = std::get_if<LinearOp>(&op);
+      return linear != nullptr && linear->weight.name == name;
+    });
+  };
+  for (const auto& [name, tensor] : model.checkpoint.tensors()) {
+    if (!is_layer(name)) {
+      tensors.push_back(BytesOfBF16(name, tensor));
+      continue;
+    }
+    const int64_t out = tensor.shape[0], in = tensor.shape[1];
+    TensorBytes values{name, "I8", tensor.shape, ""}, scales{name + "_scale", "F32", {out, 1}, ""};
+    std::vector<float> row(in);
+    for (int64_t r = 0; r < out; ++r) {
+      kernels::ConvertToFloat(tensor.data, tensor.dtype, r * in, in, row.data());
+      const kernels::reference::Quantized quantized = kernels::reference::Quantize(row);
+      values.data.append(quantized.values.begin(), quantized.values.end());
+      scales.data.append(reinterpret_cast<const char*>(&quantized.scale), sizeof(float));
+    }
+    tensors.push_back(std::move(values));
+    tensors.push_back(std::move(scales));
+  }
+  if (change) change(tensors);
+  WriteTestFile(directory + "/model.safetensors", SafetensorsFile(tensors));
+}
+
+}  // namespace sluice::testing

@@ -1,0 +1,228 @@
+#include <array>
+
+#include "kernels/cuda/hopper_projection.h"
+#include "kernels/cuda/int8.h"
+#include "kernels/cuda/pack.h"
+#include "kernels/cuda/projection.h"
+#include "kernels/cuda/score.h"
+#include "tests/kernels/cuda/cost_case_list.h"
+#include "tests/kernels/cuda/op_test.h"
+
+namespace sluice::kernels::cuda {
+namespace {
+
+RowTiles TilesOn(DeviceLab& lab, const std::vector<RowGroup>& groups, int32_t rows) {
+  std::vector<RowGroup> tiles(MaxRowTiles(rows, std::ssize(groups)));
+  const int32_t count = CutIntoRowTiles(groups, tiles.data());
+  return {lab.Put(tiles), lab.Put<int32_t>({count}), static_cast<int32_t>(tiles.size()),
+          groups.size() == 1};
+}
+
+struct ProductCase {
+  int32_t matrices, rows;  // positions that share the rows
+  int32_t k, n;
+  int32_t processors = 132;
+};
+
+// Products in int8 of rows that are quantised before.
+template <typename T>
+void AddInt8(Cases& cases, const ProductCase& c, const char* what) {
+  cases.Add(
+      absl::StrCat("Int8 ", NameOf<T>(), what), absl::StrCat(c.rows, " x ", c.k, " x ", c.n),
+      [=](DeviceLab& lab, Random& random) {
+        const int32_t stride = Int8Stride(c.k);
+        auto* const x = lab.Room<int8_t>(c.rows * stride);
+        auto* const row_scales = lab.Room<float>(c.rows);
+        auto* const scales = lab.Room<float>(c.n);
+        auto* const factors = lab.Room<float>(c.n);
+        auto* const weight = lab.Room<int8_t>(PackedElements<int8_t>(1, c.k, c.n));
+        const float* const plain = Values<float>(lab, random, c.k * c.n);
+        QuantizeRows<T>(lab.stream(), {.x = Values<T>(lab, random, c.rows * c.k),
+                                       .k = c.k,
+                                       .rows = Live(lab, c.rows),
+                                       .out = x,
+                                       .scales = row_scales});
+        ScaleColumns(
+            lab.stream(),
+            {.in = plain, .matrices = 1, .k = c.k, .n = c.n, .scales = scales, .factors = factors});
+        PackWeights<int8_t>(
+            lab.stream(),
+            {.in = plain, .matrices = 1, .k = c.k, .n = c.n, .out = weight, .factors = factors});
+        StreamOfProcessors stream(lab.stream(), c.processors);
+        Project<T, T, int8_t>(stream, {.x = x,
+                                       .weight = weight,
+                                       .bias = Values<T>(lab, random, c.n),
+                                       .bias_stride = 0,
+                                       .k = stride,
+                                       .n = c.n,
+                                       .tiles = TilesOn(lab, {{0, 0, c.rows}}, c.rows),
+                                       .accumulate = false,
+                                       .out = lab.Room<T>(c.rows * c.n),
+                                       .row_scales = row_scales,
+                                       .scales = scales});
+      });
+}
+
+template <typename T, typename Out>
+void AddProjection(Cases& cases, const ProductCase& c, const char* what) {
+  cases.Add(absl::StrCat("Projection ", NameOf<T>(), what),
+            absl::StrCat(c.rows, " x ", c.k, " x ", c.n,
+                         c.matrices > 1 ? absl::StrCat(", ", c.matrices, " positions") : ""),
+            [=](DeviceLab& lab, Random& random) {
+              std::vector<RowGroup> groups;
+              const int32_t each = c.rows / c.matrices;
+              for (int32_t m = 0; m < c.matrices; ++m) groups.push_back({m, m * each, each});
+              SplitSums split;
+              if (const int64_t bytes = SplitSumsBytes(c.k); bytes > 0) {
+                split = {lab.Room<float>(bytes / sizeof(float)),
+                         lab.Put(std::vector<int32_t>(kMostSplitTiles))};
+              }
+              StreamOfProcessors stream(lab.stream(), c.processors);
+              Project<T, Out>(stream, {.x = Values<T>(lab, random, c.rows * c.k),
+                                       .weight = PackedValues<T>(lab, random, c.matrices, c.k, c.n),
+                                       .bias = Values<T>(lab, random, c.n),
+                                       .bias_stride = 0,
+                                       .k = c.k,
+                                       .n = c.n,
+                                       .tiles = TilesOn(lab, groups, c.rows),
+                                       .accumulate = false,
+                                       .out = lab.Room<Out>(c.rows * c.n),
+                                       .split = split});
+            });
+}
+
+void AddHopperProjection(Cases& cases, int32_t matrices, int32_t n, const char* what) {
+  constexpr int32_t kDepth = 512;
+  cases.Add(absl::StrCat("HopperProjection bf16", what),
+            absl::StrCat(kRows, " x ", kDepth, " x ", n,
+                         matrices > 1 ? absl::StrCat(", ", matrices, " positions") : ""),
+            [=](DeviceLab& lab, Random& random) {
+              std::vector<RowGroup> groups;
+              for (int32_t m = 0; m < matrices; ++m) {
+                groups.push_back({m, m * kRows / matrices, kRows / matrices});
+              }
+              ProjectOnHopper(lab.stream(),
+                              {.x = Values<BFloat16>(lab, random, kRows * kDepth),
+                               .weight = lab.Put(PackedForWarpgroups(
+                                   RandomValues<BFloat16>(random, int64_t{matrices} * kDepth * n),
+                                   matrices, kDepth, n)),
+                               .bias = Values<BFloat16>(lab, random, n),
+                               .bias_stride = 0,
+                               .k = kDepth,
+                               .n = n,
+                               .tiles = TilesOn(lab, groups, kRows),
+                               .accumulate = false,
+                               .out = lab.Room<BFloat16>(kRows * n)});
+            });
+}
+
+template <typename T>
+void AddScore(Cases& cases, int32_t rows, int32_t k, const char* what, int32_t processors = 132) {
+  constexpr int32_t n = std::is_same_v<T, float> ? 512 : 2048;
+  cases.Add(absl::StrCat("Score ", NameOf<T>(), what), absl::StrCat(rows, " x ", k, " x ", n),
+            [=](DeviceLab& lab, Random& random) {
+              std::vector<SampleRequest> requests(rows);
+              for (int32_t r = 0; r < rows; ++r) {
+                requests[r] = {.params = {}, .target = RandomInt(random, 0, n - 1), .num_top = 0};
+              }
+              StreamOfProcessors stream(lab.stream(), processors);
+              Score<T>(stream, {.x = Values<T>(lab, random, rows * k),
+                                .weight = PackedValues<T>(lab, random, 1, k, n),
+                                .bias = nullptr,
+                                .k = k,
+                                .n = n,
+                                .soft_cap = 0,
+                                .tiles = TilesOn(lab, {{0, 0, rows}}, rows),
+                                .requests = lab.Put(requests),
+                                .rows = Live(lab, rows),
+                                .parts = lab.Room<ScorePart>(ScoreParts(rows, n)),
+                                .target_logits = lab.Room<float>(rows),
+                                .first = nullptr,
+                                .outcomes = lab.Room<SampleOutcome>(rows)});
+            });
+}
+
+template <typename T>
+void AddScores(Cases& cases) {
+  AddScore<T>(cases, kRows, 256, "");
+  AddScore<T>(cases, kRows, 255, " odd");
+}
+
+template <typename T>
+void AddPacking(Cases& cases) {
+  constexpr std::array<std::pair<DType, const char*>, 4> kStored = {
+      {{DType::kF32, "f32"}, {DType::kF16, "f16"}, {DType::kBF16, "bf16"}, {DType::kI8, "int8"}}};
+  static constexpr int32_t kSide = 256;
+  for (const auto& [dtype, stored] : kStored) {
+    const auto put = [dtype = dtype](DeviceLab& lab) {
+      return lab.Put(std::vector<uint8_t>(kSide * kSide * DTypeBytes(dtype), 0x11));
+    };
+    cases.Add(absl::StrCat("Convert ", stored, " to ", NameOf<T>()),
+              absl::StrCat(kSide * kSide, " numbers"),
+              [dtype = dtype, put](DeviceLab& lab, Random&) {
+                Convert<T>(lab.stream(), {.in = put(lab),
+                                          .dtype = dtype,
+                                          .count = kSide * kSide,
+                                          .out = lab.Room<T>(kSide * kSide)});
+              });
+    cases.Add(absl::StrCat("Transpose ", stored, " to ", NameOf<T>()),
+              absl::StrCat(kSide, " x ", kSide), [dtype = dtype, put](DeviceLab& lab, Random&) {
+                Transpose<T>(lab.stream(), {.in = put(lab),
+                                            .dtype = dtype,
+                                            .rows = kSide,
+                                            .columns = kSide,
+                                            .in_stride = kSide,
+                                            .out = lab.Room<T>(kSide * kSide),
+                                            .out_stride = kSide});
+              });
+  }
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    cases.Add("PackForWarpgroups bf16", absl::StrCat(kSide, " x ", kSide),
+              [](DeviceLab& lab, Random& random) {
+                PackForWarpgroups(lab.stream(), {.in = Values<T>(lab, random, kSide * kSide),
+                                                 .matrices = 1,
+                                                 .k = kSide,
+                                                 .n = kSide,
+                                                 .out = lab.Room<T>(kSide * kSide)});
+              });
+  }
+  cases.Add(absl::StrCat("Pack ", NameOf<T>()), absl::StrCat(kSide, " x ", kSide),
+            [](DeviceLab& lab, Random& random) {
+              PackWeights<T>(lab.stream(), {.in = Values<T>(lab, random, kSide * kSide),
+                                            .matrices = 1,
+                                            .k = kSide,
+                                            .n = kSide,
+                                            .out = lab.Room<T>(kSide * kSide)});
+            });
+}
+
+}  // namespace
+
+void AddProductCases(Cases& cases) {
+  AddProjection<BFloat16, BFloat16>(cases, {1, kRows, 512, 1024}, "");
+  AddProjection<BFloat16, BFloat16>(cases, {16, kRows, 512, 256}, " by position");
+  AddProjection<BFloat16, BFloat16>(cases, {64, kRows, 512, 512}, " of a row by position");
+  AddProjection<BFloat16, BFloat16>(cases, {1, 1, 4096, 1024}, " of a row");
+  AddProjection<BFloat16, BFloat16>(cases, {1, kRows, 512, 1023}, " odd");
+  AddProjection<BFloat16, BFloat16>(cases, {1, 128, 512, 1024, 8}, " of many rows");
+  AddInt8<BFloat16>(cases, {1, kRows, 512, 1024}, "");
+  AddInt8<BFloat16>(cases, {1, kRows, 511, 1023}, " odd");
+  AddInt8<BFloat16>(cases, {1, 128, 512, 1024, 8}, " of many rows");
+  AddInt8<float>(cases, {1, kRows, 512, 256}, "");
+  AddInt8<float>(cases, {1, kRows, 511, 255}, " odd");
+  AddInt8<float>(cases, {1, 128, 512, 256, 2}, " of many rows");
+  AddHopperProjection(cases, 1, 1024, "");
+  AddHopperProjection(cases, 16, 256, " by position");
+  AddProjection<BFloat16, float>(cases, {1, kRows, 512, 1024}, " to f32");
+  AddProjection<BFloat16, float>(cases, {1, kRows, 512, 1023}, " to f32 odd");
+  AddProjection<BFloat16, float>(cases, {1, 128, 512, 1024, 8}, " to f32 of many rows");
+  AddProjection<float, float>(cases, {1, kRows, 512, 256}, "");
+  AddProjection<float, float>(cases, {1, kRows, 512, 255}, " odd");
+  AddScores<BFloat16>(cases);
+  AddScore<BFloat16>(cases, 128, 256, " of many rows", 16);
+  AddScores<float>(cases);
+  AddPacking<BFloat16>(cases);
+  AddPacking<float>(cases);
+}
+
+}  // namespace sluice::kernels::cuda

@@ -1,0 +1,27 @@
+// What products read beside their operands, on a device.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cuda/product_split.h"
+#include "kernels/cuda/row_tiles.h"
+#include "tests/support/device_lab.h"
+
+namespace sluice::kernels::cuda {
+
+// Returns the tiles of the groups in a list for up to `rows` tiles.
+inline RowTiles TilesOn(DeviceLab& lab, const std::vector<RowGroup>& groups, int32_t rows) {
+  std::vector<RowGroup> tiles(MaxRowTiles(rows, std::ssize(groups)));
+  const int32_t count = CutIntoRowTiles(groups, tiles.data());
+  return {lab.Put(tiles), lab.Put<int32_t>({count}), rows, groups.size() == 1};
+}
+
+// Makes room for sums of segments.
+inline SplitSums SplitOn(DeviceLab& lab, int32_t k) {
+  if (SplitSumsBytes(k) == 0) return {};
+  return {lab.Room<float>(SplitSumsBytes(k) / sizeof(float)),
+          lab.Put(std::vector<int32_t>(kMostSplitTiles))};
+}
+
+}  // namespace sluice::kernels::cuda
