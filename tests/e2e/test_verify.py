@@ -51,7 +51,8 @@ def test_the_outputs_equal_those_of_pytorch():
 
 
 @pytest.mark.parametrize("tensor, place, first", [
-    ("transformer.wpe.weight", (2, 5), "embedding, state_0: sequence 0, position 2, feature 5"),
+    # The position is altered in every sequence alike; which of them is named depends on rounding.
+    ("transformer.wpe.weight", (2, 5), r"embedding, state_0: sequence \d, position 2, feature 5"),
     ("transformer.h.1.attn.c_attn.bias", (40,), "layer 1, module:transformer.h.1.attn.c_attn:"),
     ("transformer.h.1.attn.c_proj.weight", (3, 3), "layer 1, module:transformer.h.1.ln_2:"),
     ("transformer.h.2.mlp.c_fc.bias", (7,), "layer 2, module:transformer.h.2.mlp.c_fc:"),
@@ -64,7 +65,7 @@ def test_one_changed_weight_is_found_at_its_place(model, tensor, place, first):
     change(model, tensor, alter)
     result = verify(model, model / "golden.npz", "--tolerance", "1e-4")
     assert result.returncode == 1, result.stdout + result.stderr
-    assert f"Differs first at {first}" in result.stdout, result.stdout
+    assert re.search(f"Differs first at {first}", result.stdout), result.stdout
 
 
 def test_a_golden_may_be_compressed_and_have_some_outputs_only(model):
