@@ -1,15 +1,23 @@
 """The lengths of texts that encoders are asked for, and what is counted of them."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
 
 def drawn(median: float, sigma: float, cap: int) -> Callable[[int, int], np.ndarray]:
-    """Returns a function from count and seed to log-normal lengths of at most `cap`."""
+    """Returns a function from count and seed to log-normal lengths of at most `cap`: one of each of
+    `count` equally likely ranges, in random order, so that few texts have the mean of many.
+    """
+    inverse = NormalDist(math.log(median), sigma).inv_cdf
+
     def lengths(count: int, seed: int) -> np.ndarray:
-        made = np.random.default_rng(seed).lognormal(np.log(median), sigma, count)
+        random = np.random.default_rng(seed)
+        shares = (random.permutation(count) + random.uniform(0.001, 0.999, count)) / count
+        made = np.exp([inverse(share) for share in shares])
         return np.clip(np.round(made), 1, cap).astype(np.int64)
 
     return lengths

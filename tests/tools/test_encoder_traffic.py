@@ -27,6 +27,14 @@ def test_lengths_are_those_of_the_load_generator(traffic):
     assert abs(np.median(lengths) - traffic.median) < 0.05 * traffic.median
     assert traffic.spec == f"lognormal:{traffic.median}:{traffic.sigma}"
     assert (traffic.lengths(100, 3) == traffic.lengths(100, 3)).all()
+    assert (traffic.lengths(100, 3) != traffic.lengths(100, 4)).any()
+
+
+@pytest.mark.parametrize("traffic", encoder_traffic.TRAFFIC.values(), ids=lambda each: each.name)
+def test_a_window_of_texts_has_the_mean_of_many(traffic):
+    mean = traffic.lengths(50_000, 1).mean()
+    for seed in range(20):
+        assert abs(traffic.lengths(64, seed).mean() - mean) < 0.04 * mean
 
 
 def report(rates):
