@@ -191,7 +191,8 @@ class Measurement:
             daemon.process.send_signal(signal.SIGHUP)
             wait_until(lambda: daemon.metric("sluice_config_reloads_total", result="ok") > 0,
                        "the reload")
-            return figures(steady.calls(), at, time.monotonic()) | {"capacity_per_s": capacity}
+            end = time.monotonic()
+            return figures(steady.calls(), at, end) | {"capacity_per_s": capacity}
 
 
 def measure(options) -> dict:
