@@ -88,6 +88,24 @@ def test_the_tests_that_the_page_of_faults_names_exist():
     assert names > 40
 
 
+def test_the_tests_in_the_table_of_what_an_attack_found_exist():
+    """Each of its 30 rows names fixtures, tests or fuzz targets that show what the daemon does."""
+    written = "".join(
+        path.read_text()
+        for kind in ("*.cc", "*.py", "CMakeLists.txt")
+        for path in (ROOT / "tests").rglob(kind)
+    )
+    known = set(re.findall(r"\w+", written)) | {
+        f"fuzz_{path.name.removesuffix('_fuzz.cc')}" for path in (ROOT / "tests/fuzz").glob("*.cc")
+    }
+    table = (ROOT / "tests" / "faults.md").read_text().split("# What an attack from outside found")
+    rows = re.findall(r"^\| (\d+) \|.*\| ([^|]+) \|$", table[1], re.M)
+    assert [int(number) for number, _ in rows] == list(range(1, 31))
+    for number, tests in rows:
+        names = re.findall(r"`(\w+)`", tests)
+        assert names and known.issuperset(names), (number, tests)
+
+
 def test_the_names_in_from_other_servers_md_exist():
     """Each name in backticks in a table's last column is part of the API or an option."""
     pages = ("api.md", "options.md", "http.md", "python.md")
