@@ -15,9 +15,9 @@ constexpr int64_t kHugePage = int64_t{2} << 20;
 }  // namespace
 
 void* AllocateMemory(int64_t bytes) {
-  constexpr int64_t kCacheLine = 64;
+  constexpr int64_t kCacheLineBytes = 64;
   const bool large = bytes >= kHugePage;
-  const int64_t alignment = large ? kHugePage : kCacheLine;
+  const int64_t alignment = large ? kHugePage : kCacheLineBytes;
   void* memory = std::aligned_alloc(alignment, CeilDiv(bytes, alignment) * alignment);
   // The rest of the last page stays untouched.
   if (large && memory != nullptr) {
