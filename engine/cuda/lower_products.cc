@@ -78,8 +78,8 @@ absl::StatusOr<HeadWeights<T>> ProductLowering<T>::Head(const HeadOp& op) {
 }
 
 template <typename T>
-ProductLowering<T>::Epilogue ProductLowering<T>::EpilogueOf(const ActivationOp* then,
-                                                            BufferId out) {
+typename ProductLowering<T>::Epilogue ProductLowering<T>::EpilogueOf(const ActivationOp* then,
+                                                                     BufferId out) {
   if (then == nullptr) return {};
   return {true, then->activation, then->in != out ? then->in : kNoBuffer};
 }

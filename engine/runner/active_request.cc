@@ -111,7 +111,7 @@ int64_t GeneratedTokenBytes(const Request& request) {
 
 std::shared_ptr<const RequestName> NameOfRequest(const Request& request) {
   if (request.spec->id.empty()) return nullptr;
-  return std::make_shared<const RequestName>(request.spec->id, request.caller);
+  return std::make_shared<const RequestName>(RequestName{request.spec->id, request.caller});
 }
 
 // Returns a number for the scheduler; 0 for callers that are not told apart.

@@ -228,18 +228,19 @@ void Machine::Touch(uintptr_t address, size_t bytes, Access access, const void* 
 }
 
 void Machine::ReadSharedRow(const void* row, const void* site) {
-  constexpr size_t kRowBytes = 16;
+  constexpr size_t kMatrixRowBytes = 16;
   OutsideDeviceCode outside;
   const auto address = reinterpret_cast<uintptr_t>(row);
-  if (address % kRowBytes != 0) {
-    Fail(absl::StrCat("loads a row of a matrix at an address that is no multiple of ", kRowBytes));
+  if (address % kMatrixRowBytes != 0) {
+    Fail(absl::StrCat("loads a row of a matrix at an address that is no multiple of ",
+                      kMatrixRowBytes));
   }
-  if (!Check(address, kRowBytes, Access::kRead)) {
+  if (!Check(address, kMatrixRowBytes, Access::kRead)) {
     Fail("loads a row of a matrix that is not in shared memory");
   }
   if (site == nullptr || meter_ == nullptr) return;
   meter_->Access(current_, site, CostMeter::Space::kShared, CostMeter::Kind::kRead, address,
-                 kRowBytes);
+                 kMatrixRowBytes);
 }
 
 bool Machine::Check(uintptr_t address, size_t bytes, Access access) {
