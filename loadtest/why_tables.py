@@ -92,6 +92,12 @@ def closed_of(report: dict) -> Rates:
             for name, rounds in report["rounds"].items()}
 
 
+def thrift_of(report: dict) -> Rates:
+    """Returns the texts for a second of processor time."""
+    return {name: [1000 / each["closed"]["cpu_s_per_1000"] for each in rounds]
+            for name, rounds in report["rounds"].items()}
+
+
 def encoders(report: dict) -> list[str]:
     rates, rows = closed_of(report), []
     for name, rounds in report["rounds"].items():
@@ -173,6 +179,9 @@ def behind(reports: dict[str, dict]) -> list[str]:
         if name in reports:
             found += [f"{name.replace('_', ' ')}: {theirs} is {1 / ratio:.2f} times as fast as "
                       f"{ours}" for ours, theirs, ratio in pairs(closed_of(reports[name]))
+                      if ratio < 1]
+            found += [f"{name.replace('_', ' ')}: {ours} takes {1 / ratio:.3f} times the processor "
+                      f"time of {theirs}" for ours, theirs, ratio in pairs(thrift_of(reports[name]))
                       if ratio < 1]
     for work, rates in reports.get("decoders", {"rates": {}})["rates"].items():
         found += [f"{work}: {theirs} is {1 / ratio:.2f} times as fast as {ours}"

@@ -7,6 +7,7 @@
 #include <numbers>
 #include <numeric>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -241,6 +242,25 @@ absl::StatusOr<Text> TextOf(const Model& model, const std::string& line) {
   return text;
 }
 
+// Returns InvalidArgument unless two models take the same texts and answer with as many values.
+absl::Status CheckComparable(const Model& model, const Model& reference) {
+  const ModelConfig &a = model.config, &b = reference.config;
+  const std::tuple<absl::string_view, int64_t, int64_t> sizes[] = {
+      {"vocab_size", a.vocab_size, b.vocab_size},
+      {"max_positions", a.max_positions, b.max_positions},
+      {"token_types", a.token_types, b.token_types},
+      {"size of embeddings", a.embedding_size(), b.embedding_size()},
+      {"number of labels", a.serving.classifier.labels, b.serving.classifier.labels},
+      {"number of classifiers of tokens", a.serving.classifier.of_tokens,
+       b.serving.classifier.of_tokens},
+      {"number of heads for next tokens", model.generates(), reference.generates()}};
+  for (const auto& [what, wanted, found] : sizes) {
+    if (wanted == found) continue;
+    return absl::InvalidArgumentError(absl::StrCat("its ", what, " is ", found, ", not ", wanted));
+  }
+  return absl::OkStatus();
+}
+
 std::string Report(const Agreement& agreement) {
   std::string text;
   if (agreement.tokens) {
@@ -350,21 +370,26 @@ absl::StatusOr<std::string> VerifyAgainstF32(const std::string& model_directory,
                                              const std::string& text, const CpuOptions& options,
                                              const ModelOptions& model,
                                              const std::string& reference) {
-  const auto named = [&](const absl::Status& status) {
-    return absl::Status(status.code(), absl::StrCat(model_directory, ": ", status.message()));
+  const std::string& stored_in = reference.empty() ? model_directory : reference;
+  const auto named = [](const std::string& directory, const absl::Status& status) {
+    return absl::Status(status.code(), absl::StrCat(directory, ": ", status.message()));
   };
   const auto faster = LoadModel("verified", 1, model_directory, model);
-  if (!faster.ok()) return named(faster.status());
-  const auto stored = LoadModel("verified", 1, reference.empty() ? model_directory : reference,
+  if (!faster.ok()) return named(model_directory, faster.status());
+  const auto stored = LoadModel("verified", 1, stored_in,
                                 {.quantization = QuantizationConfig(), .kv_dtype = KvType::kF32});
-  if (!stored.ok()) return named(stored.status());
+  if (!stored.ok()) return named(stored_in, stored.status());
   if (!(*stored)->config.embeds_ids()) {
     return absl::InvalidArgumentError("a model without token ids cannot be compared so");
   }
   if (AnyQuantized(**stored)) {
-    return named(absl::InvalidArgumentError(
-        "is stored quantised, so that there are no weights in f32 to compare with; name the model "
-        "that it was made of with --reference"));
+    return named(stored_in,
+                 absl::InvalidArgumentError("is stored quantised, so that there are no weights in "
+                                            "f32 to compare with; name the model "
+                                            "that it was made of with --reference"));
+  }
+  if (const absl::Status status = CheckComparable(**faster, **stored); !status.ok()) {
+    return named(stored_in, status);
   }
   SLUICE_ASSIGN_OR_RETURN(const std::vector<Text> texts, ReadTexts(**faster, text));
   CpuOptions in_f32 = options;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace sluice::verify {
 
@@ -13,12 +14,13 @@ Int8Rows QuantizeRows(std::span<const float> x, int64_t width) {
     const auto row = x.subspan(static_cast<size_t>(first), static_cast<size_t>(width));
     float largest = 0;
     for (const float value : row) largest = std::max(largest, std::abs(value));
-    const bool counts = std::isfinite(largest) && largest >= kLeast;
+    const bool finite = std::ranges::all_of(row, [](float value) { return std::isfinite(value); });
+    const bool counts = finite && largest >= kLeast;
     const float inverse = counts ? kMost / largest : 0;
-    out.scales.push_back(counts ? largest / kMost : 0);
+    const float scale = counts ? largest / kMost : 0;
+    out.scales.push_back(finite ? scale : std::numeric_limits<float>::quiet_NaN());
     for (const float value : row) {
-      const bool number = counts && !std::isnan(value);
-      out.values.push_back(number ? static_cast<int8_t>(std::nearbyint(value * inverse)) : 0);
+      out.values.push_back(counts ? static_cast<int8_t>(std::nearbyint(value * inverse)) : 0);
     }
   }
   return out;

@@ -8,8 +8,8 @@
 namespace sluice::verify {
 
 // A matrix, [rows, width], with a scale for each row: values = round(x * (127 / max|x|)), ties to
-// even; scale = max|x| / 127. A row whose largest magnitude is below 2^-100, or not finite,
-// counts as zeros.
+// even; scale = max|x| / 127. A row whose largest magnitude is below 2^-100 counts as zeros. The
+// scale of a row with a value that is not finite is NaN.
 struct Int8Rows {
   std::vector<int8_t> values;
   std::vector<float> scales;

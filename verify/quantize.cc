@@ -220,7 +220,7 @@ class Quantizer {
       for (const double share : kShares) {
         std::vector<float> scales = Scales(group, weights, share);
         const double found = error(scales);
-        if (found >= least) continue;
+        if (!(found < least)) continue;
         least = found;
         best = std::move(scales);
       }

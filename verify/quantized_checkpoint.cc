@@ -121,8 +121,11 @@ absl::Status WriteTensors(const std::vector<Written>& tensors, const fs::path& p
   file << text;
   for (const Written& tensor : tensors) file << tensor.data();
   file.close();
-  if (!file) return absl::UnavailableError(absl::StrCat(partial.string(), ": cannot be written"));
   std::error_code error;
+  if (!file) {
+    fs::remove(partial, error);
+    return absl::UnavailableError(absl::StrCat(path.string(), ": cannot be written"));
+  }
   fs::rename(partial, path, error);
   if (!error) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(path.string(), ": ", error.message()));
@@ -160,19 +163,29 @@ absl::Status WriteConfig(const fs::path& from, const fs::path& to,
   file << config.dump(2) << "\n";
   file.close();
   if (file) return absl::OkStatus();
+  std::error_code error;
+  fs::remove(to, error);
   return absl::UnavailableError(absl::StrCat(to.string(), ": cannot be written"));
+}
+
+bool IsInside(const fs::path& path, const fs::path& folder) {
+  std::error_code error;
+  const fs::path inner = fs::weakly_canonical(path, error);
+  const fs::path relative = inner.lexically_relative(fs::weakly_canonical(folder, error));
+  return !relative.empty() && *relative.begin() != "..";
 }
 
 // Copies what is neither a config nor weights: tokenizers, and what follows the states.
 absl::Status CopyOthers(const fs::path& from, const fs::path& to) {
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(from, error)) {
-    const std::string name = entry.path().filename().string();
+  for (fs::directory_iterator entry(from, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
     if (name == kConfigFile || absl::EndsWith(name, ".safetensors") ||
         absl::EndsWith(name, ".safetensors.index.json")) {
       continue;
     }
-    fs::copy(entry.path(), to / name, fs::copy_options::recursive, error);
+    fs::copy(entry->path(), to / name, fs::copy_options::recursive, error);
     if (error) break;
   }
   if (!error) return absl::OkStatus();
@@ -194,6 +207,10 @@ absl::Status WriteQuantizedCheckpoint(const Checkpoint& checkpoint,
   }
   if (fs::exists(to / kConfigFile, error) || fs::exists(to / kWeightsFile, error)) {
     return absl::AlreadyExistsError(absl::StrCat(out, ": has a model already"));
+  }
+  // The files of the model are copied, which would not end in a folder of theirs.
+  if (IsInside(to, from)) {
+    return absl::InvalidArgumentError(absl::StrCat(out, ": is inside the model's folder"));
   }
   fs::create_directories(to, error);
   if (error) return absl::UnavailableError(absl::StrCat(out, ": ", error.message()));
@@ -225,7 +242,10 @@ absl::Status WriteQuantizedCheckpoint(const Checkpoint& checkpoint,
   }
   SLUICE_RETURN_IF_ERROR(CopyOthers(from, to));
   SLUICE_RETURN_IF_ERROR(WriteConfig(from / kConfigFile, to / kConfigFile, kept));
-  return WriteTensors(tensors, to / kWeightsFile);
+  absl::Status written = WriteTensors(tensors, to / kWeightsFile);
+  // Without a config the folder is no model, so that the command can be repeated.
+  if (!written.ok()) fs::remove(to / kConfigFile, error);
+  return written;
 }
 
 }  // namespace sluice::verify

@@ -1,4 +1,4 @@
-// Arrays in one allocation.
+// Divides an allocation into arrays.
 #pragma once
 
 #include <cstdint>
@@ -7,20 +7,21 @@
 
 namespace sluice {
 
-// Cuts one allocation into arrays.
+// Takes arrays from an allocation, one behind the other, each at a multiple of 256 bytes. With a
+// null pointer it counts the bytes that they need, and the arrays must not be used.
 class Cutter {
  public:
-  explicit Cutter(void* memory) : memory_(static_cast<char*>(memory)) {}
+  explicit Cutter(void* memory) : memory_(reinterpret_cast<uintptr_t>(memory)) {}
   template <typename U>
   U* Take(int64_t count) {
-    U* place = reinterpret_cast<U*>(memory_ + end_);
+    auto* const place = reinterpret_cast<U*>(memory_ + static_cast<uintptr_t>(end_));
     end_ += (count * kSizeOf<U> + 255) / 256 * 256;
     return place;
   }
   int64_t end() const { return end_; }
 
  private:
-  char* memory_;
+  uintptr_t memory_;
   int64_t end_ = 0;
 };
 

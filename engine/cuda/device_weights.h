@@ -48,15 +48,17 @@ class DeviceWeights {
   absl::StatusOr<const T*> LoadDense(const Checkpoint& checkpoint, const TensorPart& part,
                                      MatrixLayout layout, int64_t in, int64_t out,
                                      int64_t padded = 0);
-  // Loads several dense layers of `in` inputs as the columns of one, each stored as kOutIn; and
-  // their biases, one behind the other. The numbers of columns are multiples of 8.
+  // The `count` columns of a joined layer that come from one part, which is stored as kOutIn.
   struct Columns {
     const TensorPart* part;
     int64_t count;
   };
+  // Loads several dense layers of `in` inputs as the columns of one. The numbers of columns are
+  // multiples of 8.
   template <typename T>
   absl::StatusOr<const T*> LoadJoined(const Checkpoint& checkpoint,
                                       const std::vector<Columns>& columns, int64_t in);
+  // Loads the biases of a joined layer, one behind the other.
   template <typename T>
   absl::StatusOr<const T*> LoadJoinedBias(const Checkpoint& checkpoint,
                                           const std::vector<Columns>& columns);

@@ -7,7 +7,7 @@
 
 namespace sluice {
 
-// Returns whether two layers may be one as far as their weights are concerned.
+// A predicate of two layers, which tells whether their weights allow that they become one.
 using LayersAlike = std::function<bool(const LinearOp&, const LinearOp&)>;
 
 // Returns the graph with q, k and v as columns of one buffer that one layer writes, if that is

@@ -31,22 +31,26 @@ absl::Status PortableAttentionSupports(const DeviceInfo& device, const Attention
 
 constexpr char kHopper[] = "hopper";
 
+// The tuned kernels copy rows in pieces of 16 bytes.
+constexpr int32_t kHopperAligned = 16 / sizeof(BFloat16);
+
 bool IsHopper(const DeviceInfo& device) { return device.architecture == "sm_90"; }
 
-absl::Status HopperAttentionSupports(const DeviceInfo& device, const AttentionShape& shape) {
-  constexpr int32_t kAligned = 16 / sizeof(BFloat16);
+absl::Status HopperHas(const DeviceInfo& device, int32_t shared_bytes) {
   if (!IsHopper(device)) return absl::UnimplementedError("it is for compute capability 9.0");
-  if (shape.head_dim % kAligned != 0 || shape.head_dim > cuda::kMostHopperHeadDim) {
-    return absl::UnimplementedError(absl::StrCat("head_dim must be a multiple of ", kAligned,
+  if (shared_bytes <= device.shared_bytes_limit) return absl::OkStatus();
+  return absl::UnimplementedError("the GPU has too little shared memory");
+}
+
+absl::Status HopperAttentionSupports(const DeviceInfo& device, const AttentionShape& shape) {
+  if (shape.head_dim % kHopperAligned != 0 || shape.head_dim > cuda::kMostHopperHeadDim) {
+    return absl::UnimplementedError(absl::StrCat("head_dim must be a multiple of ", kHopperAligned,
                                                  " up to ", cuda::kMostHopperHeadDim));
   }
   if (shape.window != 0 || shape.soft_cap != 0 || shape.biased || shape.silu_share != 0) {
     return absl::UnimplementedError("scores must be neither capped nor biased, and see all keys");
   }
-  if (cuda::HopperAttentionSharedBytes(shape.head_dim) <= device.shared_bytes_limit) {
-    return absl::OkStatus();
-  }
-  return absl::UnimplementedError("the GPU has too little shared memory");
+  return HopperHas(device, cuda::HopperAttentionSharedBytes(shape.head_dim));
 }
 
 const AttentionCandidate<BFloat16>& HopperAttention() {
@@ -56,13 +60,10 @@ const AttentionCandidate<BFloat16>& HopperAttention() {
 }
 
 absl::Status HopperProductSupports(const DeviceInfo& device, const GroupedProductShape& shape) {
-  constexpr int32_t kAligned = 16 / sizeof(BFloat16);
-  if (!IsHopper(device)) return absl::UnimplementedError("it is for compute capability 9.0");
-  if (shape.k % kAligned != 0 || shape.n % kAligned != 0) {
-    return absl::UnimplementedError(absl::StrCat("widths must be multiples of ", kAligned));
+  if (shape.k % kHopperAligned != 0 || shape.n % kHopperAligned != 0) {
+    return absl::UnimplementedError(absl::StrCat("widths must be multiples of ", kHopperAligned));
   }
-  if (cuda::HopperSharedBytes() <= device.shared_bytes_limit) return absl::OkStatus();
-  return absl::UnimplementedError("the GPU has too little shared memory");
+  return HopperHas(device, cuda::HopperSharedBytes());
 }
 
 const GroupedProductCandidate<BFloat16>& HopperProduct() {

@@ -25,12 +25,13 @@ class OpWeights {
   OpWeights(const Model& model, const Graph& graph, DeviceWeights& weights)
       : model_(model), graph_(graph), weights_(weights) {}
 
-  // Returns the matrices [matrices, in, out] of a layer, and its bias, or nullptr if it has none.
+  // Returns the matrices [matrices, in, out] of a layer.
   template <typename T>
   absl::StatusOr<const T*> Weight(const LinearOp& op);
+  // Returns the bias of a layer, or nullptr if it has none.
   template <typename T>
   absl::StatusOr<const T*> Bias(const LinearOp& op);
-  // Returns the matrices of a layer in int8, which it must be multiplied in (PrecisionOf).
+  // Returns the matrices of a layer in int8. Requires that it is multiplied so (PrecisionOf).
   absl::StatusOr<Int8Weight> Int8(const LinearOp& op);
   // Returns the number of matrices of a layer.
   int32_t Matrices(const LinearOp& op) const;
@@ -39,6 +40,7 @@ class OpWeights {
   absl::StatusOr<const float*> Gates(const AttentionOp& op);
   // Returns the bias by distance, which all layers share; nullptr if the op has none.
   absl::StatusOr<const float*> RelativeBias(const AttentionOp& op);
+  // Returns the table of positions' cosines and sines that the op reads.
   absl::StatusOr<DeviceRope> Rope(const RopeStoreOp& op);
 
  private:

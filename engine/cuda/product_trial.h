@@ -56,7 +56,8 @@ class ProductTrial {
   const GroupedProductShape shape_;
   const T* const weight_;
   const T* const bias_;
-  std::map<kernels::cuda::WeightLayout, const T*> packed_;  // once a candidate reads it so
+  std::map<kernels::cuda::WeightLayout, const T*>
+      packed_;  // made for the first candidate that reads it so
   kernels::cuda::SplitSums split_;
   int32_t processors_ = 1;  // of the device
   std::vector<Row> rows_;

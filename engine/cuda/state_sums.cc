@@ -5,8 +5,8 @@
 #include <iterator>
 #include <utility>
 
-#include "base/size_of.h"
 #include "base/status_macros.h"
+#include "engine/cuda/cutter.h"
 #include "kernels/cuda/bfloat16.h"
 #include "kernels/cuda/pool.h"
 
@@ -18,14 +18,11 @@ using kernels::cuda::RowRange;
 // The places in the memory for sums of states.
 struct SumsPlace {
   SumsPlace(void* memory, int64_t most_sums, int64_t width) {
-    constexpr int64_t kAlign = 256;
-    const auto align = [](int64_t end) { return (end + kAlign - 1) / kAlign * kAlign; };
-    auto* const begin = static_cast<char*>(memory);
-    const int64_t sums_begin = align(kAlign + most_sums * kSizeOf<RowRange>);
-    count = reinterpret_cast<int32_t*>(begin);
-    ranges = reinterpret_cast<RowRange*>(begin + kAlign);
-    sums = reinterpret_cast<double*>(begin + sums_begin);
-    bytes = sums_begin + most_sums * width * kSizeOf<double>;
+    Cutter cutter(memory);
+    count = cutter.Take<int32_t>(1);
+    ranges = cutter.Take<RowRange>(most_sums);
+    sums = cutter.Take<double>(most_sums * width);
+    bytes = cutter.end();
   }
 
   int32_t* count;

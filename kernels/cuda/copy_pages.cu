@@ -34,12 +34,9 @@ const Kernel kCopyPages = KernelOf(kWidth > 1 ? "CopyPages" : "CopyPagesUnaligne
 
 template <typename T>
 void CopyPages(Stream& stream, const CopyPagesArgs<T>& args) {
-  constexpr int32_t kWidth = kCopyElements<T>;
-  const int32_t items = args.matrices * args.kv_heads * kPageTokens * args.head_dim;
-  if (RowsAligned(args.kv, args.head_dim)) {
-    return LaunchOverRows(stream, kCopyPages<T, kWidth>, args, items / kWidth);
-  }
-  LaunchOverRows(stream, kCopyPages<T, 1>, args, items);
+  LaunchOverElements<T>(stream, kCopyPages<T, kCopyElements<T>>, kCopyPages<T, 1>, args,
+                        args.matrices * args.kv_heads * kPageTokens * args.head_dim,
+                        RowsAligned(args.kv, args.head_dim));
 }
 
 template void CopyPages(Stream&, const CopyPagesArgs<float>&);

@@ -11,10 +11,10 @@
 // whose sum is exact, so that these are the bits of the CPU's kernels if T and Out are float.
 //
 // k is cut into segments that depend on k alone (kernels/cuda/product_split.h). A segment's sum is
-// one running sum in float over k ascending: bfloat16 by mma.m16n8k16, float by fused
-// multiply-adds. The sums of the segments are added in ascending order. So a row's bits depend
-// neither on the other rows nor on which blocks compute it. Weights are packed
-// (kernels/cuda/pack.h) and are read once per tile of rows.
+// one running sum over k ascending: in float of bfloat16 (mma.m16n8k16) and of float (fused
+// multiply-adds), in int32 of int8 (mma.m16n8k32). The sums of the segments are added in ascending
+// order. So a row's bits depend neither on the other rows nor on which blocks compute it. Weights
+// are packed (kernels/cuda/pack.h) and are read once per tile of rows.
 //
 // An activation is applied to the output as it would have been written: rounded to Out, and rounded
 // again after f. So the bits are those of Project followed by Activate (kernels/cuda/activation.h).

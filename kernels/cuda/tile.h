@@ -38,7 +38,7 @@ struct Stage {
   alignas(kCopyBytes) T weight[Tile::kColumns / kPanelColumns][kSliceElements<T>];
 };
 
-// The sums of products of T: exact ones of int8.
+// The type of sums of products of T. Those of int8 are exact.
 template <typename T>
 using SumOf = std::conditional_t<std::is_same_v<T, int8_t>, int32_t, float>;
 
@@ -88,8 +88,7 @@ class Sums {
     }
   }
 
-  // Writes the sums of rows below `live` to `to`, where the block's threads lie side by side; and
-  // adds what another block wrote so.
+  // Writes the sums of rows below `live` to `to`, where the block's threads lie side by side.
   __device__ void Save(Sum* to, int32_t live) const {
     SLUICE_UNROLL
     for (int32_t r = 0; r < kRowBlocks; ++r) {
@@ -103,6 +102,7 @@ class Sums {
       }
     }
   }
+  // Adds the sums that another block wrote by Save.
   __device__ void AddSaved(const Sum* from, int32_t live) {
     SLUICE_UNROLL
     for (int32_t r = 0; r < kRowBlocks; ++r) {

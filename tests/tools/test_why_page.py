@@ -34,6 +34,15 @@ def test_what_is_worse_is_told():
     assert why_tables.behind({}) == ["Nowhere in these tables."]
 
 
+def test_more_processor_time_than_that_of_others_is_told():
+    def rounds(per_s, cpu_s):
+        return [{"closed": {"per_s": per_s, "cpu_s_per_1000": cpu_s}}] * 3
+
+    told = why_tables.behind({"encoders_minilm": {"rounds": {
+        "sluice f32": rounds(11, 4), "a f32": rounds(10, 2), "b f32": rounds(10, 5)}}})
+    assert told == ["- encoders minilm: sluice f32 takes 2.000 times the processor time of a f32"]
+
+
 def test_a_simulator_that_is_off_is_told():
     def load(simulated):
         return {"share": 0.5, "measured": {"sequences/s": 10, "p50 ms": 10, "p99 ms": 10},

@@ -7,18 +7,22 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <map>
 #include <random>
+#include <span>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "engine/cpu/cpu_backend.h"
 #include "engine/model/safetensors.h"
+#include "kernels/reference/int8.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/golden_file.h"
 #include "tests/support/temporary_directory.h"
 #include "verify/agreement.h"
+#include "verify/int8_rows.h"
 #include "verify/smoothing.h"
 
 namespace sluice::verify {
@@ -196,6 +200,60 @@ TEST_F(QuantizeTest, ErrorsNameTheFile) {
   ASSERT_EQ(error(text(), out("a")), "OK");
   EXPECT_THAT(QuantizeModel(out("a"), {.text = text(), .out = out("b")}).status().ToString(),
               HasSubstr("a: is quantised already"));
+}
+
+TEST_F(QuantizeTest, AReferenceMustTakeTheSameTextsAndAnswerAlike) {
+  Write(PlainConfig());
+  const auto error = [&](const std::function<void(ModelConfig&)>& change) {
+    ModelConfig config = PlainConfig();
+    change(config);
+    std::filesystem::create_directories(out("other"));
+    sluice::testing::WriteModel(config, 9, kernels::DType::kF32, out("other"));
+    return VerifyAgainstF32(model(), text(), {.threads = 1}, {}, out("other")).status().ToString();
+  };
+  EXPECT_EQ(error([](ModelConfig& config) { config.intermediate_size /= 2; }), "OK");
+  EXPECT_THAT(error([](ModelConfig& config) { config.vocab_size = 40; }),
+              HasSubstr("other: its vocab_size is 40, not 61"));
+  EXPECT_THAT(error([](ModelConfig& config) { config.max_positions = 8; }),
+              HasSubstr("other: its max_positions is 8"));
+  EXPECT_THAT(error([](ModelConfig& config) { config.hidden_size *= 2; }),
+              HasSubstr("other: its size of embeddings is"));
+  EXPECT_THAT(
+      VerifyAgainstF32(model(), text(), {.threads = 1}, {}, out("none")).status().ToString(),
+      HasSubstr("none: "));
+}
+
+TEST_F(QuantizeTest, AFolderInsideTheModelsFolderIsRefused) {
+  Write(PlainConfig());
+  for (const std::string& inside : {model() + "/int8", model() + "/a/../b/int8"}) {
+    EXPECT_THAT(QuantizeModel(model(), {.text = text(), .out = inside}).status().ToString(),
+                HasSubstr("is inside the model's folder"));
+    EXPECT_FALSE(std::filesystem::exists(inside));
+  }
+  EXPECT_TRUE(QuantizeModel(model(), {.text = text(), .out = model() + "-int8"}).ok());
+}
+
+TEST(QuantizeRowsTest, EqualsTheReference) {
+  constexpr uint64_t kSeed = 11;
+  std::mt19937_64 random(kSeed);
+  SCOPED_TRACE(::testing::Message() << "seed " << kSeed);
+  constexpr int64_t kRows = 40, kWidth = 33;
+  std::vector<float> x(kRows * kWidth);
+  for (float& value : x) value = std::normal_distribution<float>(0, 2)(random);
+  x[3 * kWidth + 5] = std::numeric_limits<float>::quiet_NaN();
+  x[4 * kWidth] = -std::numeric_limits<float>::infinity();
+  std::fill_n(&x[5 * kWidth], kWidth, 0.0f);
+  std::fill_n(&x[6 * kWidth], kWidth, 0x1p-120f);
+  const Int8Rows rows = QuantizeRows(x, kWidth);
+  for (int64_t r = 0; r < kRows; ++r) {
+    const auto expected = kernels::reference::Quantize(std::span(x).subspan(r * kWidth, kWidth));
+    EXPECT_EQ(std::isnan(rows.scales[r]), std::isnan(expected.scale)) << "row " << r;
+    if (std::isnan(expected.scale)) continue;
+    EXPECT_EQ(rows.scales[r], expected.scale) << "row " << r;
+    EXPECT_EQ(std::vector<int8_t>(&rows.values[r * kWidth], &rows.values[r * kWidth] + kWidth),
+              expected.values)
+        << "row " << r;
+  }
 }
 
 // Returns the number of groups by producer.
