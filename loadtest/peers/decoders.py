@@ -25,7 +25,7 @@ import tempfile
 import numpy as np
 import servers
 import tritonclient.grpc as grpcclient
-from decode_work import FIXED, LONGEST, NEW, PROMPT, SHORTEST
+from decode_work import FIXED, LONGEST, NEW, PROMPT, SHORTEST, TEXT
 from phases import interleaved
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -34,21 +34,24 @@ NAME = "llama"
 VOCABULARY = 32000
 WARM_UP_S = 2.0
 SHAPE = ("checkpoint.Shape(hidden=768, intermediate=2048, layers=12, heads=12, kv_heads=12, "
-         "dtype='bfloat16')")
+         "dtype='bfloat16', positions=640)")
 SLUICE = {"bf16": ("bf16", "none"), "int8": ("auto", "int8"), "int4": ("auto", "int4")}
 PEERS = (("llama_cpp", "bf16"), ("llama_cpp", "q8_0"), ("llama_cpp", "q4_0"),
          ("onnxruntime", "f32"), ("onnxruntime", "int8"), ("ctranslate2", "int8"))
 WORK = {"decode 1": ("one stream, generated tokens/s", {"work": "decode", "streams": 1}),
         "decode 8": ("eight streams, generated tokens/s", {"work": "decode", "streams": 8}),
         "score": (f"the next token of prompts of {SHORTEST} to {LONGEST} tokens, prompt tokens/s",
-                  {"work": "score"})}
+                  {"work": "score", "lengths": [SHORTEST, LONGEST]}),
+        "score long": (f"the next token of prompts of {TEXT} tokens, prompt tokens/s",
+                       {"work": "score", "lengths": [TEXT, TEXT]})}
+SCORING = 16  # calls at a time
 
 
 class Sluice:
     def __init__(self, options, precision: str, scratch: pathlib.Path, stack):
         self._options, self._out = options, scratch / "phase.json"
         profile, quantization = SLUICE[precision]
-        head = "    quantize_head: true\n" if quantization == "int8" else ""
+        head = "" if quantization == "none" else "    quantize_head: true\n"
         config = scratch / f"{precision}.yaml"
         config.write_text(f"models:\n  - name: {NAME}\n    path: {options.checkpoint}\n"
                           f"    quantization: {quantization}\n{head}")
@@ -77,26 +80,26 @@ class Sluice:
 
     def rate(self, work: dict, seconds: float, seed: int) -> float:
         if work["work"] == "decode":
-            load = ["--lengths", f"fixed:{PROMPT}", "--max-tokens", NEW, "--concurrency",
-                    work["streams"]]
-            tokens = float(NEW)
+            lengths, new, at_once, tokens = f"fixed:{PROMPT}", NEW, work["streams"], float(NEW)
         else:
-            load = ["--lengths", f"uniform:{SHORTEST}:{LONGEST}", "--max-tokens", 1,
-                    "--concurrency", 16]
-            tokens = (SHORTEST + LONGEST) / 2
+            least, most = work["lengths"]
+            lengths, new, at_once = f"uniform:{least}:{most}", 1, SCORING
+            tokens = (least + most) / 2
         command = ["taskset", "-c", self._options.processors[-1],
                    self._options.build / "loadtest" / "load" / "sluice-load", "run", "--server",
                    self._server.address, "--model", NAME, "--outputs", "output_ids", "--parameter",
-                   "ignore_eos", "true", "--cap", 300, "--vocab", VOCABULARY, "--variants", 1 << 12,
+                   "ignore_eos", "true", "--cap", TEXT, "--vocab", VOCABULARY, "--variants", 1 << 12,
                    "--seed", seed, "--warm-up", 0.5, "--duration", seconds, "--min-duration",
-                   seconds - 0.1, "--min-calls", 1, "--quiet", "--out", self._out, *load]
+                   seconds - 0.1, "--min-calls", 1, "--quiet", "--out", self._out, "--lengths",
+                   lengths, "--max-tokens", new, "--concurrency", at_once]
         ended = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         if ended.returncode > 1:
             raise RuntimeError(ended.stderr)
-        rate = json.loads(self._out.read_text())["phases"][0]["answered_per_s"]
-        if rate == 0:
+        latency_ms = json.loads(self._out.read_text())["phases"][0]["latency_ms"]["mean"]
+        if not latency_ms:
             raise RuntimeError(f"no call was answered within {seconds:g} s; raise --seconds")
-        return tokens * rate
+        # By Little's law: a count of the few calls that end within the seconds would be coarse.
+        return tokens * at_once * 1e3 / latency_ms
 
     def suspend(self) -> None:
         self._server.suspend()

@@ -3,9 +3,9 @@
 
 Reads JSON lines. {"work": "decode", "streams": N, "seconds": S, "seed": K}: N prompts of
 PROMPT tokens are computed together and NEW tokens are generated of each, again and again; told are
-the generated tokens per second. {"work": "score", ...}: the next token of prompts of mixed lengths,
-some 512 tokens in a batch; told are the prompts' tokens per second. The first line of the output
-has the next tokens of a fixed prompt and their log-probability, to compare with those of others.
+the generated tokens per second. {"work": "score", "lengths": [LEAST, MOST], ...}: the next token of
+prompts of lengths between, some of one length in a batch, in random order; told are the prompts'
+tokens per second. The first line of the output has the next tokens of a fixed prompt and their log-probability, to compare with those of others.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import numpy as np
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from batcher import partition  # noqa: E402
 from checkpoint import read  # noqa: E402
-from decode_work import BATCH, FIXED, MOST_PADDING, NEW, PROMPT, SHORTEST, LONGEST  # noqa: E402
+from decode_work import BATCH, FIXED, MOST_PADDING, NEW, PROMPT  # noqa: E402
 from decoder_engines import DECODERS  # noqa: E402
 
 
@@ -38,8 +38,10 @@ def decode(decoder, asked: dict, vocabulary: int) -> float:
 
 def score(decoder, asked: dict, vocabulary: int) -> float:
     random = np.random.default_rng(asked["seed"])
-    texts = prompts(random, random.integers(SHORTEST, LONGEST + 1, 64).tolist(), vocabulary)
+    least, most = asked["lengths"]
+    texts = prompts(random, random.integers(least, most + 1, 64).tolist(), vocabulary)
     batches = partition([len(text) for text in texts], BATCH, MOST_PADDING)
+    random.shuffle(batches)
     begun, made, number = time.monotonic(), 0, 0
     while time.monotonic() - begun < asked["seconds"]:
         batch = [texts[each] for each in batches[number % len(batches)]]

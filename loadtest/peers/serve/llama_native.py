@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 import llama_cpp
 import numpy as np
 
-POSITIONS = 320  # of a sequence
+TEXT_POSITIONS = 320  # of an embedded text
+PROMPT_POSITIONS = 640  # of a prompt and what is generated behind it
 SEQUENCES = 32
 
 
@@ -19,9 +20,9 @@ def _silent(level, text, data):
 
 
 class Context:
-    """A model and a context for up to `sequences` of POSITIONS tokens each."""
+    """A model and a context for up to `sequences` of `positions` tokens each."""
 
-    def __init__(self, path: pathlib.Path, threads: int, embeddings: bool = False,
+    def __init__(self, path: pathlib.Path, threads: int, positions: int, embeddings: bool = False,
                  sequences: int = SEQUENCES):
         llama_cpp.llama_log_set(_silent, ctypes.c_void_p())
         llama_cpp.llama_backend_init()
@@ -34,7 +35,7 @@ class Context:
         self.vocabulary = llama_cpp.llama_vocab_n_tokens(
             llama_cpp.llama_model_get_vocab(self._model))
         made = llama_cpp.llama_context_default_params()
-        made.n_ctx = sequences * POSITIONS
+        made.n_ctx = sequences * positions
         made.n_batch = made.n_ubatch = made.n_ctx
         if not embeddings:
             made.n_ubatch = 512
@@ -70,7 +71,7 @@ class Context:
 
 class Embedder:
     def __init__(self, path: pathlib.Path, threads: int):
-        self._context = Context(path, threads, embeddings=True)
+        self._context = Context(path, threads, TEXT_POSITIONS, embeddings=True)
 
     def __call__(self, texts: Sequence[Sequence[int]]) -> np.ndarray:
         context = self._context
@@ -86,7 +87,7 @@ class Decoder:
     """Computes the prompts of a call together, then a token of each of them in every step."""
 
     def __init__(self, path: pathlib.Path, threads: int):
-        self._context = Context(path, threads)
+        self._context = Context(path, threads, PROMPT_POSITIONS)
 
     def _logits(self, place: int) -> np.ndarray:
         pointer = llama_cpp.llama_get_logits_ith(self._context.raw, place)
