@@ -1,8 +1,11 @@
 #include "kernels/cuda/hopper_projection.h"
 
+#include <algorithm>
+
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "kernels/cuda/activation_math.h"
-#include "kernels/cuda/bring.h"
+#include "kernels/cuda/vector.h"
 #include "kernels/cuda/weight_layout.h"
 #include "kernels/simt/warpgroup.h"
 
@@ -10,59 +13,102 @@ namespace sluice::kernels::cuda {
 namespace {
 
 constexpr int32_t kDepth = kGroupSliceDepth;  // of a stage
-// The stages of the pipeline: one is multiplied, one may still be, and the others arrive.
-constexpr int32_t kStages = 4;
-constexpr int32_t kThreads = kGroupThreads;
 constexpr int32_t kMatrixBytes = kGroupMatrix * kGroupMatrix * sizeof(BFloat16);
 // A matrix of x, and 16 bytes, so that neighbouring matrices begin in other banks.
 constexpr int32_t kRowMatrixBytes = kMatrixBytes + 16;
 constexpr int32_t kDepthMatrices = kDepth / kGroupMatrix;
 constexpr int32_t kRowMatrices = kGroupRows / kGroupMatrix;
-constexpr int32_t kColumnMatrices = kHopperColumns / kGroupMatrix;
 static_assert(kTileRows == kGroupRows && kGroupMatrix == kCopyElements<BFloat16>);
-static_assert(kHopperColumns == kGroupSliceColumns);
 
-using Sums = float[kHopperColumns / 2];
+// What a block computes at a time: kColumns columns of kGroups row tiles, each by a warpgroup of
+// its own. Of the stages of the pipeline one is multiplied, one may still be, and the others
+// arrive.
+template <int32_t kRowTiles, int32_t kWidth, int32_t kPipeline, int32_t kResident>
+struct Tiling {
+  static constexpr int32_t kGroups = kRowTiles, kColumns = kWidth, kStages = kPipeline;
+  static constexpr int32_t kBlocks = kResident;  // of a processor
+  static constexpr int32_t kThreads = kGroups * kGroupThreads;
+  // The columns of a slice of the weight, each of which a bulk copy brings.
+  static constexpr int32_t kSliced = kColumns < kGroupSliceColumns ? kColumns : kGroupSliceColumns;
+  static constexpr int32_t kSlices = kColumns / kSliced;
+  static_assert(kColumns % kSliced == 0 && kGroupSliceColumns % kSliced == 0);
+};
+// Reads each operand the fewest times.
+struct Large : Tiling<2, 256, 4, 1> {
+  static constexpr char kName[] = "HopperProjectionLarge";
+};
+// For groups of few rows.
+struct Medium : Tiling<1, 128, 4, 2> {
+  static constexpr char kName[] = "HopperProjectionMedium";
+};
+// Have work for all processors even if there are few rows, and few columns.
+struct Small : Tiling<1, 64, 6, 2> {
+  static constexpr char kName[] = "HopperProjectionSmall";
+};
+struct Tiny : Tiling<1, 32, 8, 2> {
+  static constexpr char kName[] = "HopperProjectionTiny";
+};
+
+template <typename Tile>
+using Sums = float[Tile::kColumns / 2];
 
 struct HopperRows {
   alignas(kCopyBytes) unsigned char at[kRowMatrices][kDepthMatrices][kRowMatrixBytes];
 };
 
+template <typename Tile>
 struct HopperShared {
   // The slices of the weight, which bulk copies bring.
-  alignas(kCopyBytes) BFloat16 weight[kStages][kGroupSliceElements];
+  alignas(kCopyBytes) BFloat16 weight[Tile::kStages][Tile::kSlices][Tile::kSliced * kDepth];
   union {  // The sums of a tile reuse the memory of its rows.
-    HopperRows x[kStages];
-    float sums[kGroupRows][kHopperColumns + 8];  // + 8: neighbouring rows begin in other banks
+    HopperRows x[Tile::kStages][Tile::kGroups];
+    // + 8: neighbouring rows begin in other banks
+    float sums[Tile::kGroups][kGroupRows][Tile::kSliced + 8];
   };
-  Arrival arrivals[kStages];
+  Arrival arrivals[Tile::kStages];
 };
 
 struct Work {
-  RowGroup tile;
+  RowGroup tile;  // of the thread's warpgroup; it may have no rows
   int32_t column;
 };
 
 #ifdef SLUICE_HAS_PRODUCTS
 
-// What a block copies for a tile: a slice of the weight in bulk, and 16 bytes a thread of each of
+// The place of a thread in its warpgroup, and of that in the block.
+__device__ inline int32_t GroupThread() { return ThreadIndex() % kGroupThreads; }
+__device__ inline int32_t Group() { return ThreadIndex() / kGroupThreads; }
+
+// What a block copies for its tiles: slices of the weight in bulk, and 16 bytes a thread of each of
 // several rows of x, in the next stage at other depths.
+template <typename Tile>
 class Copies {
  public:
   __device__ Copies(const ProjectionArgs<BFloat16>& args, const Work& work)
       : args_(args),
-        row_(ThreadIndex() / kDepthMatrices),
-        row_block_(ThreadIndex() % kDepthMatrices),
+        row_(GroupThread() / kDepthMatrices),
+        row_block_(GroupThread() % kDepthMatrices),
         rows_(work.tile.count - row_),
-        x_(args.x + int64_t{work.tile.first_row + row_} * args.k + row_block_ * kGroupMatrix),
-        weight_(args.weight +
-                (int64_t{work.tile.position} * GroupPanels(args.n) + work.column / kHopperColumns) *
-                    GroupSlices(args.k) * kGroupSliceElements) {}
+        x_(args.x + int64_t{work.tile.first_row + row_} * args.k + row_block_ * kGroupMatrix) {
+    const int32_t panels = GroupPanels(args.n);
+    SLUICE_UNROLL
+    for (int32_t i = 0; i < Tile::kSlices; ++i) {
+      const int32_t panel = work.column / kGroupSliceColumns + i;
+      // Behind the last panel it is copied again; its products are not written.
+      weight_[i] = args.weight +
+                   (int64_t{work.tile.position} * panels + (panel < panels ? panel : panels - 1)) *
+                       GroupSlices(args.k) * kGroupSliceElements +
+                   PlaceInGroupSlice(0, work.column % kGroupSliceColumns);
+    }
+  }
 
   // Copies the operands of step `step` to stage `stage`. Rows and depths beyond the last are zeros.
-  __device__ void Bring(int32_t step, int32_t stage, HopperShared& shared) const {
-    BulkCopy(shared.weight[stage], weight_ + int64_t{step} * kGroupSliceElements,
-             sizeof(shared.weight[stage]), shared.arrivals[stage]);
+  __device__ void Bring(int32_t step, int32_t stage, HopperShared<Tile>& shared) const {
+    SLUICE_UNROLL
+    for (int32_t i = 0; i < Tile::kSlices; ++i) {
+      BulkCopy(shared.weight[stage][i], weight_[i] + int64_t{step} * kGroupSliceElements,
+               sizeof(shared.weight[stage][i]), shared.arrivals[stage]);
+    }
     const int32_t k = step * kDepth, left = args_.k - k - row_block_ * kGroupMatrix;
     const int32_t elements = left < 0 ? 0 : left < kGroupMatrix ? left : kGroupMatrix;
     SLUICE_UNROLL
@@ -70,38 +116,42 @@ class Copies {
       const int32_t row = row_ + i * kRowsApart;
       const int32_t bytes =
           i * kRowsApart < rows_ ? elements * static_cast<int32_t>(sizeof(BFloat16)) : 0;
-      CopyAsync(
-          shared.x[stage].at[row / kGroupMatrix][row_block_] + row % kGroupMatrix * kCopyBytes,
-          bytes > 0 ? x_ + k + int64_t{i} * kRowsApart * args_.k : args_.x, bytes);
+      CopyAsync(shared.x[stage][Group()].at[row / kGroupMatrix][row_block_] +
+                    row % kGroupMatrix * kCopyBytes,
+                bytes > 0 ? x_ + k + int64_t{i} * kRowsApart * args_.k : args_.x, bytes);
     }
   }
 
  private:
-  static constexpr int32_t kRowsApart = kThreads / kDepthMatrices;
+  static constexpr int32_t kRowsApart = kGroupThreads / kDepthMatrices;
 
   const ProjectionArgs<BFloat16>& args_;
   const int32_t row_, row_block_;  // its first row of x, and its block of 8 depths of it
   const int32_t rows_;             // the tile's rows from its first on
   const BFloat16* const x_;
-  const BFloat16* const weight_;  // of the tile's columns
+  const BFloat16* weight_[Tile::kSlices];  // of the tile's columns
 };
 
-__device__ void MultiplyStage(const HopperShared& shared, int32_t stage, Sums& sums) {
+template <typename Tile>
+__device__ void MultiplyStage(const HopperShared<Tile>& shared, int32_t stage, Sums<Tile>& sums) {
+  const HopperRows& x = shared.x[stage][Group()];
   SLUICE_UNROLL
   for (int32_t block = 0; block < kDepthMatrices; block += kGroupDepth / kGroupMatrix) {
-    MultiplyAddGroup<kHopperColumns>(
-        sums, {shared.x[stage].at[0][block], kRowMatrixBytes, kDepthMatrices * kRowMatrixBytes},
-        {&shared.weight[stage][PlaceInGroupSlice(block * kGroupMatrix, 0)],
-         kColumnMatrices * kMatrixBytes, kMatrixBytes});
+    // The slices of a stage are one operand, as they follow one another.
+    MultiplyAddGroup<Tile::kColumns>(
+        sums, {x.at[0][block], kRowMatrixBytes, kDepthMatrices * kRowMatrixBytes},
+        {&shared.weight[stage][0][PlaceInGroupSlice(block * kGroupMatrix, 0)], kMatrixBytes,
+         kDepthMatrices * kMatrixBytes});
   }
 }
 
-// Multiplies a tile; `before` are the steps of the block's tiles before it.
-__device__ void MultiplyTile(const ProjectionArgs<BFloat16>& args, const Work& work, int32_t before,
-                             HopperShared& shared, Sums& sums) {
-  constexpr int32_t kAhead = kStages - 2;
+// Multiplies the block's tiles; `before` are the steps of those before them.
+template <typename Tile>
+__device__ void MultiplyTiles(const ProjectionArgs<BFloat16>& args, const Work& work,
+                              int32_t before, HopperShared<Tile>& shared, Sums<Tile>& sums) {
+  constexpr int32_t kStages = Tile::kStages, kAhead = kStages - 2;
   const int32_t steps = GroupSlices(args.k);
-  const Copies copies(args, work);
+  const Copies<Tile> copies(args, work);
   SLUICE_UNROLL
   for (int32_t step = 0; step < kAhead; ++step) {
     if (step < steps) copies.Bring(step, (before + step) % kStages, shared);
@@ -118,100 +168,196 @@ __device__ void MultiplyTile(const ProjectionArgs<BFloat16>& args, const Work& w
     if (next < steps) copies.Bring(next, (before + next) % kStages, shared);
     CommitCopies();
     BeginProducts();
-    MultiplyStage(shared, stage, sums);
+    MultiplyStage<Tile>(shared, stage, sums);
     CommitProducts();
   }
   WaitProducts<0>();
 }
 
-// Calls write(row, column, sum) for each element of this thread.
-template <typename Write>
-__device__ void ForEach(const Sums& sums, Write write) {
+// Calls write(row, column, sum) for each element of this thread in kCount columns from kFirst on.
+template <typename Tile, int32_t kFirst, int32_t kCount, typename Write>
+__device__ void ForEach(const Sums<Tile>& sums, Write write) {
   SLUICE_UNROLL
-  for (int32_t i = 0; i < kHopperColumns / 2; ++i) {
-    const int32_t row = Warp() * 16 + Lane() / 4 + i / 2 % 2 * 8;
-    write(row, i / 4 * 8 + Lane() % 4 * 2 + i % 2, sums[i]);
+  for (int32_t i = kFirst / 2; i < (kFirst + kCount) / 2; ++i) {
+    const int32_t row = Warp() % (kGroupThreads / kWarp) * 16 + Lane() / 4 + i / 2 % 2 * 8;
+    write(row, i / 4 * 8 + Lane() % 4 * 2 + i % 2 - kFirst, sums[i]);
   }
 }
 
-// Writes the sums by way of shared memory, so that neighbouring threads write neighbouring columns,
-// and the loop over the activation functions, which are long, is not unrolled.
-__device__ void WriteTile(const ProjectionArgs<BFloat16>& args, const Work& work,
-                          HopperShared& shared, const Sums& sums) {
-  SyncBlock();  // the stages are no longer read
-  ForEach(sums, [&](int32_t row, int32_t column, float sum) { shared.sums[row][column] = sum; });
-  SyncBlock();
-  const int32_t column = work.column + ThreadIndex();
-  static_assert(kThreads == kHopperColumns);
-  if (column < args.n) {
-    const float bias = args.bias == nullptr
-                           ? 0.0f
-                           : Widen(args.bias[work.tile.position * args.bias_stride + column]);
-    SLUICE_ROLLED
-    for (int32_t row = 0; row < work.tile.count; ++row) {
-      const int64_t element = int64_t{work.tile.first_row + row} * args.n + column;
-      float sum = shared.sums[row][ThreadIndex()];
-      if (args.bias != nullptr) sum += bias;
-      if (args.accumulate) sum += Widen(args.out[element]);
-      BFloat16 value = Narrow<BFloat16>(sum);
-      if (args.activate) {
-        const BFloat16 in = args.gate == nullptr ? value : args.gate[element];
-        float activated = Apply(args.activation, Widen(in));
-        if (args.gate != nullptr) activated *= Widen(value);
-        value = Narrow<BFloat16>(activated);
-      }
-      args.out[element] = value;
+// Writes 8 columns from `column` on of a row: the sums and what is added to them, activated.
+__device__ inline void WriteColumns(const ProjectionArgs<BFloat16>& args, Floats<kGroupMatrix> sums,
+                                    const Floats<kGroupMatrix>& bias, const Pack<BFloat16>& before,
+                                    const Pack<BFloat16>& gate, int64_t element) {
+  Pack<BFloat16> out;
+  SLUICE_UNROLL
+  for (int32_t i = 0; i < kGroupMatrix; ++i) {
+    float sum = sums.at[i];
+    if (args.bias != nullptr) sum += bias.at[i];
+    if (args.accumulate) sum += Widen(before.at[i]);
+    out.at[i] = Narrow<BFloat16>(sum);
+    if (!args.activate) continue;
+    const BFloat16 in = args.gate == nullptr ? out.at[i] : gate.at[i];
+    float activated = Apply(args.activation, Widen(in));
+    if (args.gate != nullptr) activated *= Widen(out.at[i]);
+    out.at[i] = Narrow<BFloat16>(activated);
+  }
+  StoreWhole(out, args.out + element);
+}
+
+// Writes the columns of a slice, whose sums are in shared memory. A thread has 8 columns of some
+// rows, two of which it reads what is added to at a time.
+template <typename Tile>
+__device__ void WriteSlice(const ProjectionArgs<BFloat16>& args, const RowGroup& tile,
+                           int32_t first_column, const HopperShared<Tile>& shared) {
+  constexpr int32_t kPacks = Tile::kSliced / kGroupMatrix, kRowsAtOnce = kGroupThreads / kPacks;
+  constexpr int32_t kTurns = 2;
+  const int32_t place = GroupThread() % kPacks * kGroupMatrix, column = first_column + place;
+  if (column >= args.n) return;
+  Floats<kGroupMatrix> bias = {};
+  SLUICE_UNROLL
+  for (int32_t i = 0; i < kGroupMatrix && args.bias != nullptr; ++i) {
+    bias.at[i] = Widen(args.bias[tile.position * args.bias_stride + column + i]);
+  }
+  SLUICE_ROLLED
+  for (int32_t first = GroupThread() / kPacks; first < tile.count; first += kTurns * kRowsAtOnce) {
+    Pack<BFloat16> before[kTurns] = {}, gate[kTurns] = {};
+    const auto element = [&](int32_t turn) {
+      return int64_t{tile.first_row + first + turn * kRowsAtOnce} * args.n + column;
+    };
+    SLUICE_UNROLL
+    for (int32_t turn = 0; turn < kTurns; ++turn) {
+      if (first + turn * kRowsAtOnce >= tile.count) continue;
+      if (args.accumulate) before[turn] = LoadWhole<Pack<BFloat16>>(args.out + element(turn));
+      if (args.gate != nullptr) gate[turn] = LoadWhole<Pack<BFloat16>>(args.gate + element(turn));
+    }
+    SLUICE_UNROLL
+    for (int32_t turn = 0; turn < kTurns; ++turn) {
+      const int32_t row = first + turn * kRowsAtOnce;
+      if (row >= tile.count) continue;
+      WriteColumns(args, Load<kGroupMatrix>(&shared.sums[Group()][row][place]), bias, before[turn],
+                   gate[turn], element(turn));
     }
   }
-  SyncBlock();  // the sums' memory may be filled again
+}
+
+// Writes the sums, a slice's columns at a time, by way of shared memory, so that neighbouring
+// threads write neighbouring columns.
+template <typename Tile, int32_t kFirst = 0>
+__device__ void WriteTiles(const ProjectionArgs<BFloat16>& args, const Work& work,
+                           HopperShared<Tile>& shared, const Sums<Tile>& sums) {
+  SyncBlock();  // the stages, or the sums before these, are no longer read
+  ForEach<Tile, kFirst, Tile::kSliced>(sums, [&](int32_t row, int32_t column, float sum) {
+    shared.sums[Group()][row][column] = sum;
+  });
+  SyncBlock();
+  WriteSlice<Tile>(args, work.tile, work.column + kFirst, shared);
+  if constexpr (kFirst + Tile::kSliced < Tile::kColumns) {
+    WriteTiles<Tile, kFirst + Tile::kSliced>(args, work, shared, sums);
+  } else {
+    SyncBlock();  // the sums' memory may be filled again
+  }
+}
+
+// Returns tile `index` of the list, or one without rows behind the last.
+__device__ inline RowGroup TileAt(const RowTiles& tiles, int32_t count, int32_t index) {
+  if (index < count) return tiles.tiles[index];
+  return {tiles.tiles[count - 1].position, 0, 0};
 }
 
 #endif  // SLUICE_HAS_PRODUCTS
 
-__global__ void __launch_bounds__(kThreads) HopperProjectionKernel(ProjectionArgs<BFloat16> args) {
+template <typename Tile>
+__global__ void __launch_bounds__(Tile::kThreads)
+    HopperProjectionKernel(ProjectionArgs<BFloat16> args) {
 #ifdef SLUICE_HAS_PRODUCTS
-  auto& shared = SharedMemory<HopperShared>();
+  auto& shared = SharedMemory<HopperShared<Tile>>();
   if (ThreadIndex() == 0) {
-    for (Arrival& arrival : shared.arrivals) InitArrival(arrival, /*copies=*/1);
+    for (Arrival& arrival : shared.arrivals) InitArrival(arrival, Tile::kSlices);
   }
   SyncBlock();
-  const int32_t column_tiles = GroupPanels(args.n);
-  const int32_t tiles = *args.tiles.count;
+  const int32_t column_tiles = (args.n + Tile::kColumns - 1) / Tile::kColumns;
+  const int32_t count = *args.tiles.count;
+  const int32_t row_tiles = (count + Tile::kGroups - 1) / Tile::kGroups;
   // The block's work in a grid of column tiles and row tiles, without a division in the loop.
-  const int32_t tiles_apart = GridBlocks() / column_tiles;
+  const int32_t rows_apart = GridBlocks() / column_tiles;
   const int32_t columns_apart = GridBlocks() % column_tiles;
-  int32_t tile = BlockIndex() / column_tiles, column = BlockIndex() % column_tiles;
+  int32_t row = BlockIndex() / column_tiles, column = BlockIndex() % column_tiles;
   int32_t steps = 0;  // that the block has done
-  while (tile < tiles) {
-    const Work work = {args.tiles.tiles[tile], column * kHopperColumns};
-    Sums sums = {};
-    MultiplyTile(args, work, steps, shared, sums);
-    WriteTile(args, work, shared, sums);
+  while (row < row_tiles) {
+    const Work work = {TileAt(args.tiles, count, row * Tile::kGroups + Group()),
+                       column * Tile::kColumns};
+    Sums<Tile> sums = {};
+    MultiplyTiles<Tile>(args, work, steps, shared, sums);
+    WriteTiles<Tile>(args, work, shared, sums);
     steps += GroupSlices(args.k);
-    tile += tiles_apart;
+    row += rows_apart;
     column += columns_apart;
     if (column >= column_tiles) {
       column -= column_tiles;
-      ++tile;
+      ++row;
     }
   }
 #endif
 }
 
-const Kernel kHopperProjection = KernelOf("HopperProjection", &HopperProjectionKernel);
+template <typename Tile>
+const Kernel kHopperProjection = KernelOf(Tile::kName, &HopperProjectionKernel<Tile>);
+
+template <typename Tile>
+int64_t ItemsOf(const ProjectionArgs<BFloat16>& args) {
+  return CeilDiv(args.tiles.capacity, Tile::kGroups) * CeilDiv(args.n, Tile::kColumns);
+}
+
+// Returns about how many cycles each step of k takes in all: what the busiest processor multiplies,
+// copies, or waits for.
+template <typename Tile>
+double StepCycles(const Stream& stream, const ProjectionArgs<BFloat16>& args) {
+  // A product of 64 x 16 by 16 x c takes c / 2 cycles. A processor gets about 28 bytes a cycle from
+  // the cache of the device while all of them read, and what it asks for after about 1000 cycles.
+  constexpr double kCyclesOfColumn = 2, kBytesPerCycle = 28, kLatency = 1000;
+  constexpr double kBytes =
+      (Tile::kGroups * kGroupRows + Tile::kColumns) * kDepth * sizeof(BFloat16);
+  const int64_t items = ItemsOf<Tile>(args), processors = stream.processors();
+  const int64_t at_once = std::min<int64_t>(Tile::kBlocks, CeilDiv(items, processors));
+  const double waves = static_cast<double>(CeilDiv(items, processors * at_once));
+  const double work =
+      static_cast<double>(at_once) *
+      std::max(kCyclesOfColumn * Tile::kGroups * Tile::kColumns, kBytes / kBytesPerCycle);
+  return waves * std::max(work, kLatency / (Tile::kStages - 2));
+}
+
+using Run = void (*)(Stream&, const ProjectionArgs<BFloat16>&);
+
+template <typename Tile>
+void LaunchTiles(Stream& stream, const ProjectionArgs<BFloat16>& args) {
+  Launch(stream, kHopperProjection<Tile>,
+         {PersistentBlocks(stream, ItemsOf<Tile>(args), Tile::kBlocks), Tile::kThreads,
+          sizeof(HopperShared<Tile>)},
+         args);
+}
 
 }  // namespace
 
-int32_t HopperSharedBytes() { return sizeof(HopperShared); }
+int32_t HopperSharedBytes() {
+  return std::max({sizeof(HopperShared<Large>), sizeof(HopperShared<Medium>),
+                   sizeof(HopperShared<Small>), sizeof(HopperShared<Tiny>)});
+}
 
 void ProjectOnHopper(Stream& stream, const ProjectionArgs<BFloat16>& args) {
   SLUICE_CHECK(args.k >= 1 && args.n >= 1);
   SLUICE_CHECK(RowsAligned(args.x, args.k) && RowsAligned(args.weight, kGroupSliceElements));
-  const int64_t column_tiles = GroupPanels(args.n);
-  Launch(stream, kHopperProjection,
-         {PersistentBlocks(stream, args.tiles.capacity * column_tiles, 2), kThreads,
-          HopperSharedBytes()},
-         args);
+  SLUICE_CHECK(RowsAligned(args.out, args.n) && RowsAligned(args.gate, args.n));
+  Run best = &LaunchTiles<Medium>;
+  double least = StepCycles<Medium>(stream, args);
+  const auto consider = [&](double cycles, Run run) {
+    if (cycles >= least) return;
+    least = cycles;
+    best = run;
+  };
+  if (args.tiles.one_group) consider(StepCycles<Large>(stream, args), &LaunchTiles<Large>);
+  consider(StepCycles<Small>(stream, args), &LaunchTiles<Small>);
+  consider(StepCycles<Tiny>(stream, args), &LaunchTiles<Tiny>);
+  best(stream, args);
 }
 
 }  // namespace sluice::kernels::cuda

@@ -13,12 +13,13 @@ enum class WeightLayout { kPlain, kPanels, kWarpgroups };
 
 // A slice for a warpgroup (kernels/simt/warpgroup.h) has kGroupSliceColumns columns by
 // kGroupSliceDepth of k: matrices of 8 depths by 8 columns, each contiguous, those of the same
-// depths side by side. Slices follow one another as those of panels do.
+// columns one behind the other, so that a few columns of a slice are contiguous too. Slices follow
+// one another as those of panels do.
 inline constexpr int32_t kGroupSliceColumns = 128, kGroupSliceDepth = 64, kGroupMatrix = 8;
 inline constexpr int32_t kGroupSliceElements = kGroupSliceColumns * kGroupSliceDepth;
 SLUICE_HOST_DEVICE constexpr int32_t PlaceInGroupSlice(int32_t depth, int32_t column) {
   const int32_t matrix =
-      depth / kGroupMatrix * (kGroupSliceColumns / kGroupMatrix) + column / kGroupMatrix;
+      column / kGroupMatrix * (kGroupSliceDepth / kGroupMatrix) + depth / kGroupMatrix;
   return (matrix * kGroupMatrix + depth % kGroupMatrix) * kGroupMatrix + column % kGroupMatrix;
 }
 SLUICE_HOST_DEVICE constexpr int32_t GroupPanels(int32_t n) {

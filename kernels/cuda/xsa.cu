@@ -9,58 +9,62 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr int32_t kMaxDim = 256, kEach = kMaxDim / kWarp;
+constexpr int32_t kMaxDim = 256;
+constexpr int32_t kEach = 8;  // features that a lane holds, of which a head has as many as it needs
 
-// The features of a head that a lane holds; zeros beyond the head.
-template <typename T, bool kAligned>
-using Features = RowPart<T, kEach, kAligned>;
-
-template <typename T, bool kAligned>
-__device__ float Dot(const Features<T, kAligned>& a, const Features<T, kAligned>& b) {
-  float sum = 0;
-  SLUICE_UNROLL
-  for (int32_t i = 0; i < kEach; ++i) sum = fmaf(a.At(i), b.At(i), sum);
-  return LaneReduce(sum, Plus());
-}
-
-// Processes all query heads of one row and KV head, by one warp.
-template <typename T, bool kAligned>
-__device__ void ExcludeFromGroup(const ExcludeSelfArgs<T>& args, int64_t row, int32_t kv_head,
-                                 int32_t group) {
+// Processes a query head of one row by a team of kTeam lanes. A team that is not `active` only
+// takes part in the reductions of its warp.
+template <typename T, bool kAligned, int32_t kTeam>
+__device__ void ExcludeFromHead(const ExcludeSelfArgs<T>& args, int64_t row, int32_t head,
+                                int32_t kv_head, const Team& team, bool active) {
+  using Features = RowPart<T, kEach, kAligned>;  // zeros beyond the head
+  const auto dot = [](const Features& a, const Features& b) {
+    float sum = 0;
+    SLUICE_UNROLL
+    for (int32_t i = 0; i < kEach; ++i) sum = fmaf(a.At(i), b.At(i), sum);
+    return LaneReduce<kTeam>(sum, Plus());
+  };
   const int32_t dim = args.head_dim;
-  Features<T, kAligned> v({Lane(), kWarp}, dim);
-  v.Load(args.v + (row * args.kv_heads + kv_head) * dim);
-  const float vv = Dot<T, kAligned>(v, v);
-  const bool diagnostics = WantsDiagnostics(args.xsa);
-  for (int32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    const int64_t place = row * args.q_heads + head;
-    Features<T, kAligned> y({Lane(), kWarp}, dim);
+  const int64_t place = row * args.q_heads + head;
+  Features v(team, dim), y(team, dim);
+  if (active) {
+    v.Load(args.v + (row * args.kv_heads + kv_head) * dim);
     y.Load(args.y + place * dim);
-    const XsaProducts products = {Dot<T, kAligned>(y, v), vv,
-                                  diagnostics ? Dot<T, kAligned>(y, y) : 0.0f};
-    const float factor = XsaFactor(args.xsa, products, head);
-    y.ForEach(
-        [&](T& element, int32_t i) { element = Narrow<T>(Widen(element) - factor * v.At(i)); });
-    y.Store(args.out + place * dim);
-    if (diagnostics && Lane() == 0) WriteDiagnostics(args.xsa, products, place);
   }
+  const bool diagnostics = WantsDiagnostics(args.xsa);
+  const XsaProducts products = {dot(y, v), dot(v, v), diagnostics ? dot(y, y) : 0.0f};
+  if (!active) return;
+  const float factor = XsaFactor(args.xsa, products, head);
+  y.ForEach([&](T& element, int32_t i) { element = Narrow<T>(Widen(element) - factor * v.At(i)); });
+  y.Store(args.out + place * dim);
+  if (diagnostics && team.index == 0) WriteDiagnostics(args.xsa, products, place);
 }
 
-// The items of a row are the lanes of a warp for each KV head.
-template <typename T, bool kAligned>
+// The items of a row are the lanes of a team for each query head.
+template <typename T, bool kAligned, int32_t kTeam>
 __global__ void ExcludeSelfKernel(OverRows<ExcludeSelfArgs<T>> args) {
   const ExcludeSelfArgs<T>& op = args.op;
   const RowWalk walk(args);
-  const int32_t kv_head = walk.item / kWarp, group = op.q_heads / op.kv_heads;
-  if (kv_head >= op.kv_heads) return;
+  const int32_t head = walk.item / kTeam, kv_head = head / (op.q_heads / op.kv_heads);
+  const bool active = head < op.q_heads;
   for (int32_t r = walk.row; r < *op.rows.count; r += walk.step) {
-    ExcludeFromGroup<T, kAligned>(op, r, kv_head, group);
+    ExcludeFromHead<T, kAligned, kTeam>(op, r, head, kv_head, {walk.item % kTeam, kTeam}, active);
   }
 }
 
-template <typename T, bool kAligned>
+template <typename T, bool kAligned, int32_t kTeam>
 const Kernel kExcludeSelf = KernelOf(kAligned ? "ExcludeSelf" : "ExcludeSelfUnaligned",
-                                     &ExcludeSelfKernel<T, kAligned>);
+                                     &ExcludeSelfKernel<T, kAligned, kTeam>);
+
+template <typename T, bool kAligned>
+void LaunchTeams(Stream& stream, const ExcludeSelfArgs<T>& args) {
+  const auto launch = [&](const Kernel& kernel, int32_t team) {
+    LaunchOverRows(stream, kernel, args, args.q_heads * team);
+  };
+  if (args.head_dim <= 8 * kEach) return launch(kExcludeSelf<T, kAligned, 8>, 8);
+  if (args.head_dim <= 16 * kEach) return launch(kExcludeSelf<T, kAligned, 16>, 16);
+  launch(kExcludeSelf<T, kAligned, kWarp>, kWarp);
+}
 
 }  // namespace
 
@@ -68,11 +72,11 @@ template <typename T>
 void ExcludeSelf(Stream& stream, const ExcludeSelfArgs<T>& args) {
   SLUICE_CHECK(args.xsa.form != XsaForm::kOff && args.q_heads % args.kv_heads == 0);
   SLUICE_CHECK(args.head_dim >= 1 && args.head_dim <= kMaxDim);
-  const int32_t dim = args.head_dim, items = args.kv_heads * kWarp;
+  const int32_t dim = args.head_dim;
   if (RowsAligned(args.y, dim) && RowsAligned(args.v, dim) && RowsAligned(args.out, dim)) {
-    return LaunchOverRows(stream, kExcludeSelf<T, true>, args, items);
+    return LaunchTeams<T, true>(stream, args);
   }
-  LaunchOverRows(stream, kExcludeSelf<T, false>, args, items);
+  LaunchTeams<T, false>(stream, args);
 }
 
 template void ExcludeSelf(Stream&, const ExcludeSelfArgs<float>&);

@@ -9,7 +9,7 @@
 //   cos_sim = |y . v| / max(|v|, 1e-6),  proj_frac = cos_sim / max(|y|, 1e-6)
 //
 // Attention (kernels/cuda/attention.h) does this in its epilogue, on y in float. ExcludeSelf is the
-// standalone form, for a y from elsewhere: one pass, with |v| computed once per KV head.
+// standalone form, for a y from elsewhere, in one pass.
 #pragma once
 
 #include <cstdint>

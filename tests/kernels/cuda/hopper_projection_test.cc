@@ -1,11 +1,16 @@
 #include "kernels/cuda/hopper_projection.h"
 
+#include <gmock/gmock.h>
+
 #include <numeric>
+#include <set>
+#include <string>
 
 #include "kernels/cuda/activation.h"
 #include "kernels/reference/linear.h"
 #include "tests/kernels/cuda/op_test.h"
 #include "tests/kernels/cuda/packed_weights.h"
+#include "tests/kernels/cuda/product_fixture.h"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -71,6 +76,45 @@ TEST_F(HopperProjectionTest, EqualsTheReferenceForGroupsOfAllSizes) {
     EXPECT_TRUE(Matches(Op::kGemm, lab_.Get(out, before.size()), expected));
     lab_.Clear();
   }
+}
+
+// Few processors choose large tiles, many choose small ones.
+TEST_F(HopperProjectionTest, TilesOfAllSizesHaveTheSameBits) {
+  const int32_t k = 136, n = 264, most = 200;
+  const auto x = RandomValues<T>(random_, most * k);
+  const auto weight = RandomValues<T>(random_, k * n), bias = RandomValues<T>(random_, n);
+  const T* const packed = lab_.Put(PackedForWarpgroups(weight, 1, k, n));
+  const T *const x_there = lab_.Put(x), *const bias_there = lab_.Put(bias);
+  const std::vector<double> expected = reference::PositionWise(
+      ToDouble(x), std::vector<int32_t>(most, 0), ToDouble(weight), ToDouble(bias), false, k, n);
+  std::set<std::string> kernels;
+  std::vector<T> first;
+  for (const int32_t rows : {most, 65, 17, 1}) {
+    for (const int32_t processors : {1, 6, 16, 256}) {
+      StreamOfProcessors stream(lab_.stream(), processors);
+      T* const out = lab_.Room<T>(rows * n);
+      ProjectOnHopper(stream, {.x = x_there,
+                               .weight = packed,
+                               .bias = bias_there,
+                               .bias_stride = 0,
+                               .k = k,
+                               .n = n,
+                               .tiles = TilesOn(lab_, {{0, 0, rows}}, rows),
+                               .accumulate = false,
+                               .out = out});
+      const std::vector<T> got = lab_.Get(out, rows * n);
+      if (first.empty()) {
+        EXPECT_TRUE(Matches(Op::kGemm, got, expected));
+        first = got;
+      }
+      EXPECT_TRUE(SameBits(got, {first.begin(), first.begin() + rows * n}))
+          << rows << " rows by " << stream.kernel() << ", seed " << kSeed;
+      kernels.insert(stream.kernel());
+    }
+  }
+  EXPECT_THAT(kernels,
+              testing::UnorderedElementsAre("HopperProjectionLarge", "HopperProjectionMedium",
+                                            "HopperProjectionSmall", "HopperProjectionTiny"));
 }
 
 TEST_F(HopperProjectionTest, AFusedActivationHasTheBitsOfTheActivationKernel) {
