@@ -231,7 +231,7 @@ TEST_F(CudaModelTest, ATableOfAlgorithmsChangesBitsAndTheProfilesName) {
   EXPECT_FALSE(algorithms_without.empty());
   AlgorithmTable table("SIMT emulator", "pretended");
   for (const DenseShape& shape :
-       DenseShapesOf(model_->graph, model_->config.vocab_size, /*half=*/false)) {
+       DenseShapesOf(model_->graph, model_->config.vocab_size, DenseType::kF32)) {
     const auto kind = shape.head ? simt::SimtDense::kUnfinished : simt::SimtDense::kBackwards;
     ASSERT_TRUE(table.Add(shape, {static_cast<uint64_t>(kind)}, "").ok());
   }
