@@ -15,10 +15,9 @@ struct BFloat16 {
   uint16_t bits;
 };
 
-// Converts to float: exactly, or, from int32, to the nearest one.
+// Converts to float exactly.
 SLUICE_HOST_DEVICE inline float Widen(float x) { return x; }
 SLUICE_HOST_DEVICE inline float Widen(int8_t x) { return static_cast<float>(x); }
-SLUICE_HOST_DEVICE inline float Widen(int32_t x) { return static_cast<float>(x); }
 SLUICE_HOST_DEVICE inline float Widen(BFloat16 x) {
   const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
   float value;

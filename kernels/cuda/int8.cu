@@ -111,7 +111,8 @@ __global__ void ScaleSumsKernel(OverRows<ScaleSumsArgs<T>> args) {
   const int32_t live = *op.rows.count - op.first;
   const int32_t rows = live < op.rows.capacity ? live : op.rows.capacity;
   for (int32_t r = walk.row; r < rows; r += walk.step) {
-    auto values = Load<kWidth>(op.sums + int64_t{r} * op.n + column);
+    const auto sums = LoadWhole<Pack<int32_t, kWidth>>(op.sums + int64_t{r} * op.n + column);
+    Floats<kWidth> values;
     const auto add = [&](const Floats<kWidth>& more) {
       SLUICE_UNROLL
       for (int32_t i = 0; i < kWidth; ++i) values.at[i] += more.at[i];
@@ -119,7 +120,7 @@ __global__ void ScaleSumsKernel(OverRows<ScaleSumsArgs<T>> args) {
     const float row_scale = op.row_scales[op.first + r];
     SLUICE_UNROLL
     for (int32_t i = 0; i < kWidth; ++i) {
-      values.at[i] = ScaleSum(values.at[i], row_scale, scales.at[i]);
+      values.at[i] = ScaleSum(static_cast<float>(sums.at[i]), row_scale, scales.at[i]);
     }
     T* const out = op.out + int64_t{op.first + r} * op.n + column;
     if (op.bias != nullptr) add(bias);
@@ -169,10 +170,15 @@ void QuantizeColumns(Stream& stream, const QuantizeColumnsArgs& args) {
 
 template <typename T>
 void ScaleSums(Stream& stream, const ScaleSumsArgs<T>& args) {
-  const bool aligned = RowsAligned(args.sums, args.n) && RowsAligned(args.scales, args.n) &&
-                       RowsAligned(args.bias, args.n) && RowsAligned(args.out, args.n);
-  LaunchOverElements<T>(stream, kScaleSums<T, kCopyElements<T>>, kScaleSums<T, 1>, args, args.n,
-                        aligned);
+  constexpr int32_t kWidth = kCopyElements<int32_t>;
+  const auto in_fours = [](const T* array) {
+    return reinterpret_cast<uintptr_t>(array) % (kWidth * sizeof(T)) == 0;
+  };
+  if (RowsAligned(args.sums, args.n) && RowsAligned(args.scales, args.n) && in_fours(args.bias) &&
+      in_fours(args.out)) {
+    return LaunchOverRows(stream, kScaleSums<T, kWidth>, args, args.n / kWidth);
+  }
+  LaunchOverRows(stream, kScaleSums<T, 1>, args, args.n);
 }
 
 template void ScaleSums(Stream&, const ScaleSumsArgs<float>&);
