@@ -29,7 +29,7 @@ DenseShape ReadShape(ObjectReader* layer) {
   DenseShape shape = {};
   shape.k = layer->Integer("k", 1, kMostWidth);
   shape.n = layer->Integer("n", 1, kMostWidth);
-  shape.half = layer->Choice("dtype", {"bf16", "f32"}) == 0;
+  shape.type = layer->Find("dtype") == nullptr ? DenseType::kBF16 : layer->Enum<DenseType>("dtype");
   shape.bias = layer->Boolean("bias", false);
   shape.accumulate = layer->Boolean("accumulate", false);
   shape.head = layer->Boolean("head", false);
@@ -129,7 +129,7 @@ std::string AlgorithmTable::Render(bool notes, int indent) const {
     }
     layers.push_back({{"k", shape.k},
                       {"n", shape.n},
-                      {"dtype", shape.half ? "bf16" : "f32"},
+                      {"dtype", NameOf(shape.type)},
                       {"bias", shape.bias},
                       {"accumulate", shape.accumulate},
                       {"head", shape.head},
@@ -155,7 +155,7 @@ std::string AlgorithmTable::Text() const { return Render(/*notes=*/true, /*inden
 
 std::string ToString(const DenseShape& shape) {
   std::string text = absl::StrCat(
-      shape.k, " x ", shape.n, shape.half ? " bf16" : " f32", shape.bias ? ", bias" : "",
+      shape.k, " x ", shape.n, " ", std::string(NameOf(shape.type)), shape.bias ? ", bias" : "",
       shape.accumulate ? ", accumulate" : "", shape.head ? ", head" : "");
   if (shape.activation != DenseActivation::kNone) {
     absl::StrAppend(&text, ", ", std::string(NameOf(shape.activation)));

@@ -4,8 +4,8 @@
 //   {"sluice_algorithms": 1,
 //    "gpu": the name that the driver gives,
 //    "library": "cublaslt130002",
-//    "layers": [{"k": 1024, "n": 2816, "dtype": "bf16" | "f32", "bias": false, "accumulate": false,
-//                "head": false, "activation": "none" | "relu" | "gelu_tanh",
+//    "layers": [{"k": 1024, "n": 2816, "dtype": "bf16" | "f32" | "int8", "bias": false,
+//                "accumulate": false, "head": false, "activation": "none" | "relu" | "gelu_tanh",
 //                "algorithm": 128 hexadecimal digits,
 //                "note": for people}, ...]}
 //

@@ -91,24 +91,39 @@ cublasLtEpilogue_t EpilogueOf(const DenseShape& shape) {
   return shape.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
+// The types of a product: of the operands, of the result and of sums.
+struct ProductTypes {
+  cudaDataType_t in, out, scale;
+  cublasComputeType_t sums;
+};
+ProductTypes TypesOf(const DenseShape& shape) {
+  if (shape.int8()) return {CUDA_R_8I, CUDA_R_32I, CUDA_R_32I, CUBLAS_COMPUTE_32I};
+  return {shape.half() ? CUDA_R_16BF : CUDA_R_32F, shape.half_out() ? CUDA_R_16BF : CUDA_R_32F,
+          CUDA_R_32F, CUBLAS_COMPUTE_32F};
+}
+
 // The product in the library's view, column-major: out^T [n, rows] = W^T [n, k] x^T [k, rows]. The
-// buffers are those of out, W and x, unchanged.
+// buffers are those of out, W and x, unchanged. In int8, of which the library has no other form, W
+// itself lies there, and is transposed; then k and n must be multiples of 4.
 class Product {
  public:
   using Functions = CublasLt::Functions;
 
   Product(const Functions& functions, const DenseShape& shape, uint64_t rows) : f_(functions) {
-    const cudaDataType_t type = shape.half ? CUDA_R_16BF : CUDA_R_32F;
-    const cudaDataType_t out_type = shape.half_out() ? CUDA_R_16BF : CUDA_R_32F;
+    const ProductTypes types = TypesOf(shape);
     const uint64_t k = shape.k, n = shape.n;
-    RecordError(f_.create_product(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F),
-                "cublasLtMatmulDescCreate");
-    RecordError(f_.create_matrix(&weight_, type, n, k, shape.n), "cublasLtMatrixLayoutCreate");
-    RecordError(f_.create_matrix(&x_, type, k, rows, shape.k), "cublasLtMatrixLayoutCreate");
-    RecordError(f_.create_matrix(&out_, out_type, n, rows, shape.n), "cublasLtMatrixLayoutCreate");
+    RecordError(f_.create_product(&product_, types.sums, types.scale), "cublasLtMatmulDescCreate");
+    if (shape.int8()) {
+      Set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+      CreateMatrix(&weight_, types.in, k, n);
+    } else {
+      CreateMatrix(&weight_, types.in, n, k);
+    }
+    CreateMatrix(&x_, types.in, k, rows);
+    CreateMatrix(&out_, types.out, n, rows);
     Set(CUBLASLT_MATMUL_DESC_EPILOGUE, EpilogueOf(shape));
     if (!shape.bias) return;
-    Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
+    Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, types.in);
     // The check of an algorithm only looks at the presence and the alignment of the bias.
     SetBias(reinterpret_cast<const void*>(uintptr_t{256}));
   }
@@ -131,6 +146,11 @@ class Product {
  private:
   void RecordError(cublasStatus_t status, const char* call) {
     status_.Update(BlasStatus(status, call));
+  }
+  void CreateMatrix(cublasLtMatrixLayout_t* matrix, cudaDataType_t type, uint64_t rows,
+                    uint64_t columns) {
+    RecordError(f_.create_matrix(matrix, type, rows, columns, static_cast<int64_t>(rows)),
+                "cublasLtMatrixLayoutCreate");
   }
   template <typename Value>
   void Set(cublasLtMatmulDescAttributes_t attribute, const Value& value) {
@@ -216,16 +236,16 @@ absl::StatusOr<CublasLt::Algorithm> CublasLt::Check(const DenseShape& shape,
     return absl::FailedPreconditionError("it adds partial sums of several blocks");
   }
   Algorithm algorithm = {opaque, 0};
-  for (int32_t rows = 1; rows <= MostRows(shape); rows = TriedRows(rows) + 1) {
-    const Product product(*functions_, shape, TriedRows(rows));
+  for (int32_t rows = 1; rows <= MostRows(shape); ++rows) {
+    rows = TriedRows(shape, rows);
+    const Product product(*functions_, shape, rows);
     if (!product.status().ok()) return product.status();
     cublasLtMatmulHeuristicResult_t result{};
     const auto checked = functions_->check(handle_, product.get(), product.weight(), product.x(),
                                            product.out(), product.out(), &opaque, &result);
     if (checked != CUBLAS_STATUS_SUCCESS) {
-      return absl::FailedPreconditionError(absl::StrCat("the library refuses it for ",
-                                                        TriedRows(rows), " rows with status ",
-                                                        static_cast<int>(checked)));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the library refuses it for ", rows, " rows with status ", static_cast<int>(checked)));
     }
     algorithm.workspace_bytes = std::max(algorithm.workspace_bytes, result.workspaceSize);
   }
@@ -249,10 +269,13 @@ absl::Status CublasLt::Run(const DenseShape& shape, const Algorithm& algorithm,
   if (shape.bias) product.SetBias(args.bias);
   if (!product.status().ok()) return product.status();
   const float one = 1, kept = shape.accumulate ? 1 : 0;
+  const int32_t one_in_int8 = 1, kept_in_int8 = 0;
+  const void* const alpha = shape.int8() ? static_cast<const void*>(&one_in_int8) : &one;
+  const void* const beta = shape.int8() ? static_cast<const void*>(&kept_in_int8) : &kept;
   void* const workspace = algorithm.workspace_bytes > 0 ? args.workspace : nullptr;
   return BlasStatus(
-      functions_->matmul(handle_, product.get(), &one, args.weight, product.weight(), args.x,
-                         product.x(), &kept, args.out, product.out(), args.out, product.out(),
+      functions_->matmul(handle_, product.get(), alpha, args.weight, product.weight(), args.x,
+                         product.x(), beta, args.out, product.out(), args.out, product.out(),
                          &algorithm.opaque, workspace, algorithm.workspace_bytes, stream),
       "cublasLtMatmul");
 }

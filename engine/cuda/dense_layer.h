@@ -2,8 +2,12 @@
 // (kernels/cuda/projection.h).
 //
 //   out[r, :] = f(x[r, :] W + bias  (+ out[r, :] if accumulate)), sums in float, rounded once
+//
+// or, in int8, out[r, :] = x[r, :] W in int32, exactly; ScaleSums (kernels/cuda/int8.h) does the
+// rest.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <compare>
@@ -25,27 +29,43 @@ constexpr auto EnumNamesOf(DenseActivation) {
       {{kNone, "none"}, {kRelu, "relu"}, {kGeluTanh, "gelu_tanh"}});
 }
 
+// The type of x and the weight, and, but for int8, of the bias and of what is not logits.
+enum class DenseType { kF32, kBF16, kInt8 };
+constexpr auto EnumNamesOf(DenseType) {
+  using enum DenseType;
+  return EnumNameTable<DenseType>({{kF32, "f32"}, {kBF16, "bf16"}, {kInt8, "int8"}});
+}
+
 // The key by which an algorithm is chosen. It does not contain the number of rows, because the bits
 // of a row must not depend on other rows.
 struct DenseShape {
   int32_t k;
   int32_t n;
-  bool half;  // whether x, weight, bias and out are bfloat16, not float
+  DenseType type;
   bool bias;
   bool accumulate;
   bool head = false;  // whether out is logits: always float, and few rows
   DenseActivation activation = DenseActivation::kNone;
 
-  bool half_out() const { return half && !head; }
+  constexpr bool half() const { return type == DenseType::kBF16; }
+  constexpr bool int8() const { return type == DenseType::kInt8; }
+  constexpr bool half_out() const { return half() && !head; }
+  constexpr int64_t operand_bytes() const { return int8() ? 1 : half() ? 2 : 4; }  // an element
+  constexpr int64_t out_bytes() const { return half_out() ? 2 : 4; }
   auto operator<=>(const DenseShape&) const = default;
 };
 
-// The largest number of rows that an algorithm computes at a time.
+// The largest number of rows that an algorithm computes at a time. In int8 the sums of so many rows
+// pass through memory, and should stay in a cache.
 inline constexpr int32_t kMostDenseRows = 4096;
 inline constexpr int32_t kMostHeadRows = 256;
-inline int32_t MostRows(const DenseShape& shape) {
-  return shape.head ? kMostHeadRows : kMostDenseRows;
+inline constexpr int32_t kMostInt8Rows = 1024;
+constexpr int32_t MostRows(const DenseShape& shape) {
+  return shape.head ? kMostHeadRows : shape.int8() ? kMostInt8Rows : kMostDenseRows;
 }
+// The least number of rows. A library may have no algorithm for 16 rows of int8 or fewer.
+inline constexpr int32_t kLeastInt8Rows = 32;
+constexpr int32_t LeastRows(const DenseShape& shape) { return shape.int8() ? kLeastInt8Rows : 1; }
 
 // Returns the least number of rows >= `rows` with which algorithms are tried. They never compute
 // another number. It is at most a quarter larger than `rows` if that is above 32. Requires 1 <=
@@ -57,11 +77,20 @@ constexpr int32_t TriedRows(int32_t rows) {
   return (rows + step - 1) / step * step;
 }
 
-// Returns the rows that a layer computes for a bucket of `rows` rows: slices of kMostDenseRows, and
-// a tried number for the rest.
-constexpr int64_t DenseRows(int64_t rows) {
-  const auto rest = static_cast<int32_t>(rows % kMostDenseRows);
-  return rows - rest + (rest == 0 ? 0 : TriedRows(rest));
+constexpr int32_t TriedRows(const DenseShape& shape, int32_t rows) {
+  return TriedRows(std::max(rows, LeastRows(shape)));
+}
+
+// Returns the rows that a layer computes for a bucket of `rows` rows: slices of `most`, and a tried
+// number for the rest.
+constexpr int64_t DenseRows(int64_t rows, int32_t most = kMostDenseRows, int32_t least = 1) {
+  const auto rest = static_cast<int32_t>(rows % most);
+  return rows - rest + (rest == 0 ? 0 : TriedRows(std::max(rest, least)));
+}
+constexpr int64_t Int8Rows(int64_t rows) { return DenseRows(rows, kMostInt8Rows, kLeastInt8Rows); }
+// Returns the rows whose sums are kept at a time.
+constexpr int64_t Int8SumRows(int64_t rows) {
+  return std::min<int64_t>(Int8Rows(rows), kMostInt8Rows);
 }
 
 // The largest workspace of a layer.
@@ -70,9 +99,9 @@ inline constexpr size_t kMostWorkspaceBytes = size_t{32} << 20;
 // The arguments of a layer, on the device.
 struct DenseArgs {
   const void* x;       // [rows, k], 256-byte aligned, like all
-  const void* weight;  // [k, n]
+  const void* weight;  // [k, n]; in int8 [n, k]
   const void* bias;    // [n]; nullptr unless the shape has one
-  int32_t rows;        // a tried number; all are computed, live or not
+  int32_t rows;        // a tried number of the shape; all are computed, live or not
   void* out;           // [rows, n]; must not overlap x
   // Memory of workspace_bytes() with any content. Nothing else may use it while the layer runs.
   void* workspace = nullptr;

@@ -7,20 +7,48 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "engine/cuda/dense_trial.h"
+#include "engine/cuda/int8_trial.h"
 
 namespace sluice {
+namespace {
 
-absl::StatusOr<std::vector<std::unique_ptr<DenseLayer>>> DenseLayers::Passing(
-    const DenseShape& shape, const void* weight, const void* bias, size_t most) {
-  std::vector<std::unique_ptr<DenseLayer>> candidates = device_.DenseCandidates(shape);
+using LayerList = std::vector<std::unique_ptr<DenseLayer>>;
+
+// Calls run(slice, first) for the slices of args.rows rows, each of which begins with row `first`
+// of x.
+template <typename Function>
+void ForEachSlice(const DenseShape& shape, const DenseArgs& args, Function run) {
+  const int32_t most = MostRows(shape);
+  for (int32_t first = 0; first < args.rows; first += most) {
+    DenseArgs slice = args;
+    slice.x = static_cast<const char*>(args.x) + first * (shape.k * shape.operand_bytes());
+    slice.rows = TriedRows(shape, std::min(args.rows - first, most));
+    run(slice, first);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<LayerList> DenseLayers::Passing(const DenseShape& shape, const void* weight,
+                                               const void* bias, size_t most) {
+  LayerList candidates = device_.DenseCandidates(shape);
   const DenseLayer* const of_table = PreferTable(shape, &candidates);
-  std::vector<std::unique_ptr<DenseLayer>> passing;
-  if (candidates.empty()) return passing;
+  if (candidates.empty()) return LayerList();
+  if (shape.int8()) {
+    return Try(Int8Trial(shape, static_cast<const int8_t*>(weight)), shape, std::move(candidates),
+               of_table, most);
+  }
+  return Try(DenseTrial(shape, weight, bias), shape, std::move(candidates), of_table, most);
+}
+
+template <typename Trial>
+absl::StatusOr<LayerList> DenseLayers::Try(Trial trial, const DenseShape& shape,
+                                           LayerList candidates, const DenseLayer* of_table,
+                                           size_t most) {
   size_t workspace = 0;
   for (const auto& layer : candidates) workspace = std::max(workspace, layer->workspace_bytes());
-
-  DenseTrial trial(shape, weight, bias);
   SLUICE_RETURN_IF_ERROR(trial.Prepare(device_, stream_, workspace));
+  LayerList passing;
   for (std::unique_ptr<DenseLayer>& layer : candidates) {
     if (passing.size() == most) break;
     const absl::Status status = trial.Check(*layer, stream_);
@@ -80,15 +108,27 @@ void DenseLayers::Refuse(const DenseShape& shape, const absl::Status& why) {
 
 void RunInSlices(const DenseLayer& layer, const DenseShape& shape, const DenseArgs& args,
                  DeviceStream& stream) {
-  const int64_t x_row = int64_t{shape.k} * (shape.half ? 2 : 4);
-  const int64_t out_row = int64_t{shape.n} * (shape.half_out() ? 2 : 4);
-  for (int32_t first = 0; first < args.rows; first += kMostDenseRows) {
-    DenseArgs slice = args;
-    slice.x = static_cast<const char*>(args.x) + first * x_row;
-    slice.out = static_cast<char*>(args.out) + first * out_row;
-    slice.rows = TriedRows(std::min(args.rows - first, kMostDenseRows));
+  ForEachSlice(shape, args, [&](DenseArgs slice, int64_t first) {
+    slice.out = static_cast<char*>(args.out) + first * (shape.n * shape.out_bytes());
     layer.Run(slice, stream);
-  }
+  });
 }
+
+template <typename T>
+void RunInt8InSlices(const DenseLayer& layer, const DenseShape& shape, const DenseArgs& args,
+                     kernels::cuda::ScaleSumsArgs<T> scaled, DeviceStream& stream) {
+  scaled.sums = static_cast<const int32_t*>(args.out);
+  ForEachSlice(shape, args, [&](const DenseArgs& slice, int32_t first) {
+    layer.Run(slice, stream);
+    scaled.first = first;
+    scaled.rows.capacity = std::min(args.rows - first, kMostInt8Rows);
+    kernels::cuda::ScaleSums(stream, scaled);
+  });
+}
+
+template void RunInt8InSlices(const DenseLayer&, const DenseShape&, const DenseArgs&,
+                              kernels::cuda::ScaleSumsArgs<float>, DeviceStream&);
+template void RunInt8InSlices(const DenseLayer&, const DenseShape&, const DenseArgs&,
+                              kernels::cuda::ScaleSumsArgs<kernels::cuda::BFloat16>, DeviceStream&);
 
 }  // namespace sluice

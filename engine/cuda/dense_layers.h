@@ -11,6 +11,7 @@
 #include "engine/cuda/algorithm_table.h"
 #include "engine/cuda/dense_layer.h"
 #include "engine/cuda/device.h"
+#include "kernels/cuda/int8.h"
 
 namespace sluice {
 
@@ -24,7 +25,8 @@ class DenseLayers {
       : device_(device), stream_(stream), table_(table) {}
 
   // Returns nullptr if there is no such algorithm, in which case our kernel computes the layer.
-  // Layers are tried with `weight` [k, n] and `bias`. Errors are those of the device.
+  // Layers are tried with `weight` and `bias`, as DenseArgs has them. Errors are those of the
+  // device.
   absl::StatusOr<const DenseLayer*> Find(const DenseShape& shape, const void* weight,
                                          const void* bias);
 
@@ -41,6 +43,11 @@ class DenseLayers {
   const std::vector<std::string>& notices() const { return notices_; }
 
  private:
+  // Does as Passing does for some candidates, by a trial that is not prepared.
+  template <typename Trial>
+  absl::StatusOr<std::vector<std::unique_ptr<DenseLayer>>> Try(
+      Trial trial, const DenseShape& shape, std::vector<std::unique_ptr<DenseLayer>> candidates,
+      const DenseLayer* of_table, size_t most);
   // Moves the layer that the table names to the front and returns it, or nullptr if it names none
   // of them.
   const DenseLayer* PreferTable(const DenseShape& shape,
@@ -58,5 +65,13 @@ class DenseLayers {
 // DenseRows(args.rows) rows, for which x and out have room.
 void RunInSlices(const DenseLayer& layer, const DenseShape& shape, const DenseArgs& args,
                  DeviceStream& stream);
+
+// Queues `layer`, which is in int8, for args.rows rows, any number, slice by slice, and behind each
+// slice makes numbers of its sums: `scaled`, whose sums, rows.capacity and `first` are not read,
+// says of what and where. args.out has room for the sums of Int8SumRows(args.rows) rows, x for
+// Int8Rows(args.rows).
+template <typename T>
+void RunInt8InSlices(const DenseLayer& layer, const DenseShape& shape, const DenseArgs& args,
+                     kernels::cuda::ScaleSumsArgs<T> scaled, DeviceStream& stream);
 
 }  // namespace sluice

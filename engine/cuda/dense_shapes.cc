@@ -3,6 +3,7 @@
 #include <variant>
 
 #include "engine/cuda/joined_graph.h"
+#include "kernels/cuda/int8.h"
 
 namespace sluice {
 namespace {
@@ -19,13 +20,18 @@ const ActivationOp* ActivationOf(const GraphOp* next, BufferId buffer) {
   return alone || gated ? op : nullptr;
 }
 
-std::optional<DenseShape> ShapeOf(const Graph& graph, const LinearOp& op, bool half) {
+std::optional<DenseShape> ShapeOf(const Graph& graph, const LinearOp& op, DenseType type) {
   if (op.position_wise() || op.position_bias) return std::nullopt;
-  return DenseShape{.k = Width(graph, op.in),
-                    .n = Width(graph, op.out),
-                    .half = half,
-                    .bias = op.bias.present(),
-                    .accumulate = op.accumulate};
+  const int32_t k = Width(graph, op.in), n = Width(graph, op.out);
+  if (type == DenseType::kInt8) {
+    return DenseShape{.k = kernels::cuda::Int8Stride(k),
+                      .n = n,
+                      .type = type,
+                      .bias = false,
+                      .accumulate = false};
+  }
+  return DenseShape{
+      .k = k, .n = n, .type = type, .bias = op.bias.present(), .accumulate = op.accumulate};
 }
 
 std::optional<DenseShape> WithActivation(const DenseShape& shape, const ActivationOp* then) {
@@ -41,30 +47,31 @@ std::optional<DenseShape> WithActivation(const DenseShape& shape, const Activati
   return whole;
 }
 
-std::optional<DenseShape> ShapeOf(const Graph& graph, const HeadOp& op, int64_t vocab, bool half) {
+std::optional<DenseShape> ShapeOf(const Graph& graph, const HeadOp& op, int64_t vocab,
+                                  DenseType type) {
   if (op.bias.present()) return std::nullopt;
   return DenseShape{.k = Width(graph, op.in),
                     .n = PaddedVocab(vocab),
-                    .half = half,
+                    .type = type,
                     .bias = false,
                     .accumulate = false,
                     .head = true};
 }
 
-std::set<DenseShape> DenseShapesOf(const Graph& of_model, int64_t vocab, bool half) {
+std::set<DenseShape> DenseShapesOf(const Graph& of_model, int64_t vocab, DenseType type) {
   const Graph graph = JoinProjections(of_model, /*gates=*/true);
   std::set<DenseShape> shapes;
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     const GraphOp* const next = i + 1 < graph.ops.size() ? &graph.ops[i + 1] : nullptr;
     std::optional<DenseShape> shape;
     if (const auto* linear = std::get_if<LinearOp>(&graph.ops[i])) {
-      shape = ShapeOf(graph, *linear, half);
+      shape = ShapeOf(graph, *linear, type);
       if (!shape) continue;
       if (const auto whole = WithActivation(*shape, ActivationOf(next, linear->out))) {
         shapes.insert(*whole);
       }
     } else if (const auto* head = std::get_if<HeadOp>(&graph.ops[i])) {
-      shape = ShapeOf(graph, *head, vocab, half);
+      shape = ShapeOf(graph, *head, vocab, type);
     }
     if (shape) shapes.insert(*shape);
   }

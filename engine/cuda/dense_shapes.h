@@ -13,8 +13,9 @@ namespace sluice {
 // that the op that writes `buffer` may apply it. Returns nullptr otherwise; `next` may be nullptr.
 const ActivationOp* ActivationOf(const GraphOp* next, BufferId buffer);
 
-// Returns nullopt if matrices or biases differ by position; our kernel computes these.
-std::optional<DenseShape> ShapeOf(const Graph& graph, const LinearOp& op, bool half);
+// Returns the shape of a layer that is computed in `type`; nullopt if matrices or biases differ by
+// position, and our kernel computes it.
+std::optional<DenseShape> ShapeOf(const Graph& graph, const LinearOp& op, DenseType type);
 // Returns the shape with the activation `then` behind the layer; nullopt if the library does not
 // have it, or would apply it to less than the sum.
 std::optional<DenseShape> WithActivation(const DenseShape& shape, const ActivationOp* then);
@@ -24,9 +25,10 @@ constexpr int32_t PaddedVocab(int64_t vocab) { return static_cast<int32_t>((voca
 
 // Returns nullopt if there is a bias, whose type differs from that of the logits; our kernel
 // computes these.
-std::optional<DenseShape> ShapeOf(const Graph& graph, const HeadOp& op, int64_t vocab, bool half);
+std::optional<DenseShape> ShapeOf(const Graph& graph, const HeadOp& op, int64_t vocab,
+                                  DenseType type);
 
-// Returns all shapes that lowering a model may ask for.
-std::set<DenseShape> DenseShapesOf(const Graph& graph, int64_t vocab, bool half);
+// Returns all shapes that lowering a model may ask for whose layers are in `type`.
+std::set<DenseShape> DenseShapesOf(const Graph& graph, int64_t vocab, DenseType type);
 
 }  // namespace sluice

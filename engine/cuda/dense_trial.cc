@@ -25,13 +25,6 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr std::pair<int32_t, float> kBroken[] = {
     {1, std::numeric_limits<float>::quiet_NaN()}, {3, kInfinity}, {4, -kInfinity}};
 
-// Returns the numbers of rows to try, ascending.
-std::vector<int32_t> RowCounts(int32_t most) {
-  std::vector<int32_t> counts;
-  for (int32_t rows = 1; rows <= most; rows = counts.back() + 1) counts.push_back(TriedRows(rows));
-  return counts;
-}
-
 // The number of random rows; the others repeat them.
 constexpr int64_t kRandomRows = 64;
 
@@ -52,7 +45,22 @@ double Apply(DenseActivation activation, double x) {
 
 }  // namespace
 
-size_t DenseTrial::element_bytes() const { return shape_.half ? sizeof(BFloat16) : sizeof(float); }
+// x begins at a multiple of 256 bytes.
+std::vector<std::vector<int32_t>> DenseBatches(const DenseShape& shape) {
+  constexpr int64_t kAlignment = 256;
+  const int64_t aligned = kAlignment / std::gcd(kAlignment, shape.k * shape.operand_bytes());
+  const int32_t most = MostRows(shape);
+  std::vector<std::vector<int32_t>> batches;
+  const auto add = [&](int64_t first, int32_t rows) {
+    std::vector<int32_t>& batch = batches.emplace_back(rows);
+    std::iota(batch.begin(), batch.end(), static_cast<int32_t>(first));
+  };
+  add(0, most);
+  for (int32_t rows = TriedRows(shape, 1);; rows = TriedRows(shape, rows + 1)) {
+    add((most - rows) / aligned * aligned, rows);
+    if (rows == most) return batches;
+  }
+}
 
 absl::Status DenseTrial::Prepare(Device& device, DeviceStream& stream, size_t workspace_bytes) {
   workspace_bytes_ = workspace_bytes;
@@ -69,9 +77,9 @@ absl::Status DenseTrial::Prepare(Device& device, DeviceStream& stream, size_t wo
 absl::Status DenseTrial::FillX(Device& device, DeviceStream& stream) {
   const int64_t k = shape_.k;
   const int64_t values = MostRows(shape_) * k;
-  SLUICE_ASSIGN_OR_RETURN(auto staging, device.AllocatePinned(values * element_bytes()));
+  SLUICE_ASSIGN_OR_RETURN(auto staging, device.AllocatePinned(values * shape_.operand_bytes()));
   const auto put = [&](int64_t i, float value) {
-    if (shape_.half) {
+    if (shape_.half()) {
       static_cast<BFloat16*>(staging.get())[i] = Narrow<BFloat16>(value);
     } else {
       static_cast<float*>(staging.get())[i] = value;
@@ -82,16 +90,17 @@ absl::Status DenseTrial::FillX(Device& device, DeviceStream& stream) {
   const int64_t drawn = std::min(values, kRandomRows * k);
   for (int64_t i = 0; i < drawn; ++i) put(i, uniform(random));
   for (const auto& [row, value] : kBroken) put(row * k + k / 2, value);
-  const size_t drawn_bytes = drawn * element_bytes(), all_bytes = values * element_bytes();
+  const size_t drawn_bytes = drawn * shape_.operand_bytes(),
+               all_bytes = values * shape_.operand_bytes();
   for (size_t done = drawn_bytes; done < all_bytes; done += drawn_bytes) {
     std::memcpy(static_cast<char*>(staging.get()) + done, staging.get(),
                 std::min(drawn_bytes, all_bytes - done));
   }
   first_x_.resize(kComparedRows * k);
   for (size_t i = 0; i < first_x_.size(); ++i) {
-    first_x_[i] = static_cast<float>(TrialValue(staging.get(), i, shape_.half));
+    first_x_[i] = static_cast<float>(TrialValue(staging.get(), i, shape_.half()));
   }
-  stream.CopyToDevice(x_.get(), staging.get(), values * element_bytes());
+  stream.CopyToDevice(x_.get(), staging.get(), values * shape_.operand_bytes());
   return stream.Synchronize();
 }
 
@@ -99,7 +108,7 @@ absl::Status DenseTrial::FillX(Device& device, DeviceStream& stream) {
 absl::Status DenseTrial::SumUp(Device& device, DeviceStream& stream) {
   constexpr size_t kStagingBytes = 4 << 20;
   const int64_t n = shape_.n;
-  const size_t row_bytes = n * element_bytes();
+  const size_t row_bytes = n * shape_.operand_bytes();
   const int32_t most = std::max<size_t>(1, kStagingBytes / row_bytes);
   SLUICE_ASSIGN_OR_RETURN(auto staging, device.AllocatePinned(most * row_bytes));
   const auto fetch = [&](const void* from, int32_t rows) {
@@ -120,7 +129,7 @@ absl::Status DenseTrial::SumUp(Device& device, DeviceStream& stream) {
   if (!shape_.bias) return absl::OkStatus();
   SLUICE_RETURN_IF_ERROR(fetch(bias_, 1));
   for (size_t i = 0; i < sums_.size(); ++i) {
-    sums_[i] += TrialValue(staging.get(), i % n, shape_.half);
+    sums_[i] += TrialValue(staging.get(), i % n, shape_.half());
   }
   return absl::OkStatus();
 }
@@ -129,7 +138,7 @@ void DenseTrial::AddProducts(int32_t k, const void* weights) {
   const int64_t n = shape_.n;
   std::vector<double> row(n);
   for (int64_t i = 0; i < n; ++i) {
-    row[i] = TrialValue(weights, i, shape_.half);
+    row[i] = TrialValue(weights, i, shape_.half());
     absolute_[i] += std::abs(row[i]);
   }
   for (int32_t r = 0; r < kComparedRows; ++r) {
@@ -139,21 +148,11 @@ void DenseTrial::AddProducts(int32_t k, const void* weights) {
   }
 }
 
-// The first batch has all rows. The others have the last rows, so that each is at another place.
 RowTrialPlan DenseTrial::Plan() const {
-  constexpr size_t kAlignment = 256;
-  const auto aligned = static_cast<int32_t>(kAlignment / std::gcd(kAlignment, x_row_bytes()));
-  const int32_t most = MostRows(shape_);
   RowTrialPlan plan = {.width = shape_.n,
                        .half = shape_.half_out(),
-                       .initial_byte = shape_.accumulate ? RowTrialPlan::kKept : uint8_t{0xFF}};
-  const auto add = [&](int32_t first, int32_t rows) {
-    std::vector<int32_t>& batch = plan.batches.emplace_back(rows);
-    std::iota(batch.begin(), batch.end(), first);
-  };
-  add(0, most);
-  for (const int32_t rows : RowCounts(most)) add((most - rows) / aligned * aligned, rows);
-
+                       .initial_byte = shape_.accumulate ? RowTrialPlan::kKept : uint8_t{0xFF},
+                       .batches = DenseBatches(shape_)};
   const double rounding = plan.half ? 0x1p-7 : 0x1p-16;
   for (int32_t row = 0; row < kComparedRows; ++row) {
     RowTrialPlan::Expected& expected = plan.expected.emplace_back();

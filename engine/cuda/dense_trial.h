@@ -12,6 +12,10 @@
 
 namespace sluice {
 
+// Returns the batches of a trial of a shape: the first one has the most rows; the others have the
+// last ones of them, so that each is at another place, in every number that a layer may compute.
+std::vector<std::vector<int32_t>> DenseBatches(const DenseShape& shape);
+
 // The inputs with which the layers of one shape are tried, and what is expected of them, for a
 // RowTrial. The library's promise about the bits of a row is not enough for our own, so each layer
 // is tried with all numbers of rows that it may compute (TriedRows). The error of a row is at most
@@ -28,8 +32,7 @@ class DenseTrial {
   absl::Status Check(const DenseLayer& layer, DeviceStream& stream) const;
 
  private:
-  size_t element_bytes() const;
-  size_t x_row_bytes() const { return shape_.k * element_bytes(); }
+  size_t x_row_bytes() const { return shape_.k * shape_.operand_bytes(); }
 
   absl::Status FillX(Device& device, DeviceStream& stream);
   // Computes the expected values of the first rows.

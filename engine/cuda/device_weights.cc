@@ -106,14 +106,14 @@ absl::StatusOr<const T*> DeviceWeights::Pack(const T* weight, WeightLayout layou
   return packed;
 }
 
-absl::StatusOr<Int8Weight> DeviceWeights::PackInt8(const float* weight, int64_t matrices, int32_t k,
+absl::StatusOr<Int8Weight> DeviceWeights::Quantize(const float* weight, int64_t matrices, int32_t k,
                                                    int32_t n) {
   SLUICE_ASSIGN_OR_RETURN(float* const scales, Allocate<float>(matrices * n));
   SLUICE_ASSIGN_OR_RETURN(float* const factors, Allocate<float>(matrices * n));
   kernels::cuda::ScaleColumns(
       stream_,
       {.in = weight, .matrices = matrices, .k = k, .n = n, .scales = scales, .factors = factors});
-  SLUICE_ASSIGN_OR_RETURN(const int8_t* const values, PackInt8(weight, factors, matrices, k, n));
+  SLUICE_ASSIGN_OR_RETURN(const int8_t* const values, QuantizeBy(weight, factors, matrices, k, n));
   return Int8Weight{values, scales};
 }
 
@@ -133,23 +133,23 @@ absl::StatusOr<Int8Weight> DeviceWeights::LoadStoredInt8(const Checkpoint& check
     first += count;
   }
   SLUICE_ASSIGN_OR_RETURN(
-      const int8_t* const packed,
-      PackInt8(values, nullptr, 1, static_cast<int32_t>(in), static_cast<int32_t>(all)));
+      const int8_t* const columns_in_int8,
+      QuantizeBy(values, nullptr, 1, static_cast<int32_t>(in), static_cast<int32_t>(all)));
   SLUICE_ASSIGN_OR_RETURN(const float* const sent, Put(scales));
-  return Int8Weight{packed, sent};
+  return Int8Weight{columns_in_int8, sent};
 }
 
-absl::StatusOr<const int8_t*> DeviceWeights::PackInt8(const float* weight, const float* factors,
-                                                      int64_t matrices, int32_t k, int32_t n) {
-  SLUICE_ASSIGN_OR_RETURN(int8_t* const packed,
-                          Allocate<int8_t>(kernels::cuda::PackedElements<int8_t>(matrices, k, n)));
-  kernels::cuda::PackWeights<int8_t>(
+absl::StatusOr<const int8_t*> DeviceWeights::QuantizeBy(const float* weight, const float* factors,
+                                                        int64_t matrices, int32_t k, int32_t n) {
+  SLUICE_ASSIGN_OR_RETURN(int8_t* const out,
+                          Allocate<int8_t>(matrices * n * kernels::cuda::Int8Stride(k)));
+  kernels::cuda::QuantizeColumns(
       stream_,
-      {.in = weight, .matrices = matrices, .k = k, .n = n, .out = packed, .factors = factors});
+      {.in = weight, .matrices = matrices, .k = k, .n = n, .factors = factors, .out = out});
   SLUICE_RETURN_IF_ERROR(stream_.Synchronize());  // nothing reads the weights any more
   Release(weight, matrices * k * n);
   if (factors != nullptr) Release(factors, matrices * n);
-  return packed;
+  return out;
 }
 
 absl::StatusOr<const float*> DeviceWeights::Put(const std::vector<float>& values) {
@@ -289,5 +289,7 @@ absl::Status DeviceWeights::SendTransposedTo(const Source& source, T* out, int64
 
 SLUICE_INSTANTIATE(float)
 SLUICE_INSTANTIATE(kernels::cuda::BFloat16)
+template absl::StatusOr<const int8_t*> DeviceWeights::Pack(const int8_t*, WeightLayout, int64_t,
+                                                           int32_t, int32_t);
 
 }  // namespace sluice

@@ -17,10 +17,10 @@
 
 namespace sluice {
 
-// Packed matrices in int8 on the device.
+// Matrices in int8 on the device.
 struct Int8Weight {
-  const int8_t* values;
-  const float* scales;  // [matrices, n]
+  const int8_t* values;  // [matrices, n, Int8Stride(k)] (kernels/cuda/int8.h)
+  const float* scales;   // [matrices, n]
 };
 
 // The weights of a model on the device.
@@ -63,13 +63,13 @@ class DeviceWeights {
   absl::StatusOr<const T*> LoadJoinedBias(const Checkpoint& checkpoint,
                                           const std::vector<Columns>& columns);
   // Arranges loaded matrices [matrices, k, n] as a kernel reads them, and releases them unless they
-  // stay as they are.
+  // stay as they are. Those in int8 are an Int8Weight's, and k is their stride.
   template <typename T>
   absl::StatusOr<const T*> Pack(const T* weight, kernels::cuda::WeightLayout layout,
                                 int64_t matrices, int32_t k, int32_t n);
-  // Quantises matrices by columns (kernels/cuda/int8.h), packs them and releases them likewise.
-  absl::StatusOr<Int8Weight> PackInt8(const float* weight, int64_t matrices, int32_t k, int32_t n);
-  // Loads and packs layers of `in` inputs that are stored in int8 as the columns of one.
+  // Quantises loaded matrices [matrices, k, n] by columns (kernels/cuda/int8.h), and releases them.
+  absl::StatusOr<Int8Weight> Quantize(const float* weight, int64_t matrices, int32_t k, int32_t n);
+  // Loads layers of `in` inputs that are stored in int8 as the columns of one.
   absl::StatusOr<Int8Weight> LoadStoredInt8(const Checkpoint& checkpoint,
                                             const std::vector<Columns>& columns, int64_t in);
   absl::StatusOr<const float*> Put(const std::vector<float>& values);
@@ -96,9 +96,9 @@ class DeviceWeights {
   // Copies `count` values from the `first` on, counted without those between the rows.
   static void Gather(const Source& source, int64_t first, int64_t count, void* to);
 
-  // Packs the columns times `factors` (kernels/cuda/pack.h) and releases both.
-  absl::StatusOr<const int8_t*> PackInt8(const float* weight, const float* factors,
-                                         int64_t matrices, int32_t k, int32_t n);
+  // Quantises the columns times `factors`, and releases both.
+  absl::StatusOr<const int8_t*> QuantizeBy(const float* weight, const float* factors,
+                                           int64_t matrices, int32_t k, int32_t n);
   template <typename T>
   absl::StatusOr<T*> Allocate(int64_t count);
   // Releases `count` values that no queued work uses.

@@ -16,7 +16,8 @@ namespace {
 namespace cuda = kernels::cuda;
 
 template <typename T>
-constexpr bool kHalf = sizeof(T) == sizeof(cuda::BFloat16);
+constexpr DenseType kDenseType = sizeof(T) == sizeof(cuda::BFloat16) ? DenseType::kBF16
+                                                                     : DenseType::kF32;
 
 static_assert(CudaHead<float>::kWideRows <= kMostHeadRows);
 
@@ -28,8 +29,7 @@ absl::StatusOr<LoweredLayer<T>> ProductLowering<T>::Lower(const LinearOp& op, co
   const Epilogue epilogue = EpilogueOf(then, op.out);
   SLUICE_ASSIGN_OR_RETURN(const T* const bias, of_ops_.Bias<T>(op));
   if (PrecisionOf(model_, op).quantization == Quantization::kInt8) {
-    SLUICE_ASSIGN_OR_RETURN(CudaOp<T> product, Int8Product(op, bias, epilogue));
-    return LoweredLayer<T>{std::move(product), epilogue.activate};
+    return Int8Product(op, bias, epilogue);
   }
   SLUICE_ASSIGN_OR_RETURN(const T* const weight, of_ops_.Weight<T>(op));
   SLUICE_ASSIGN_OR_RETURN(const LibraryLayer found, FindInLibrary(op, weight, bias, then));
@@ -38,8 +38,9 @@ absl::StatusOr<LoweredLayer<T>> ProductLowering<T>::Lower(const LinearOp& op, co
     return LoweredLayer<T>{std::move(product), epilogue.activate};
   }
   uses_library_ = true;
-  const auto run = [op, weight, bias, layer = found.layer, shape = *ShapeOf(graph_, op, kHalf<T>)](
-                       const StepPlace<T>& place, DeviceStream& stream) {
+  const auto run = [op, weight, bias, layer = found.layer,
+                    shape = *ShapeOf(graph_, op, kDenseType<T>)](const StepPlace<T>& place,
+                                                                 DeviceStream& stream) {
     RunInSlices(*layer, shape,
                 {.x = place.buffer(op.in),
                  .weight = weight,
@@ -67,7 +68,7 @@ absl::StatusOr<HeadWeights<T>> ProductLowering<T>::Head(const HeadOp& op) {
                           weights_.LoadDense<T>(model_.checkpoint, op.weight, MatrixLayout::kOutIn,
                                                 Width(op.in), vocab, columns));
   HeadWeights<T> head = {weight, bias, op.soft_cap};
-  if (const auto shape = ShapeOf(graph_, op, vocab, kHalf<T>); shape && dense_ != nullptr) {
+  if (const auto shape = ShapeOf(graph_, op, vocab, kDenseType<T>); shape && dense_ != nullptr) {
     SLUICE_ASSIGN_OR_RETURN(head.layer, dense_->Find(*shape, weight, nullptr));
   }
   if (head.layer == nullptr) {
@@ -105,36 +106,85 @@ cuda::ProjectionArgs<T, T, Operand> ProductLowering<T>::ProductArgs(const Linear
           .gate = then.gate == kNoBuffer ? nullptr : place.buffer(then.gate)};
 }
 
-// A layer quantises the rows that it reads, unless they are those of the layer before. Its sums are
-// exact, so that no trial is needed.
+// The library computes the layer where one of its algorithms passes a trial. The bits are those of
+// our kernel either way, since sums are exact, and the activation is a step of its own.
 template <typename T>
-absl::StatusOr<CudaOp<T>> ProductLowering<T>::Int8Product(const LinearOp& op, const T* bias,
-                                                          const Epilogue& then) {
+absl::StatusOr<LoweredLayer<T>> ProductLowering<T>::Int8Product(const LinearOp& op, const T* bias,
+                                                                const Epilogue& then) {
   SLUICE_ASSIGN_OR_RETURN(const Int8Weight weight, of_ops_.Int8(op));
-  const int32_t width = Width(op.in), n = Width(op.out), k = cuda::Int8Stride(width);
-  const bool quantizes = quantized_ != op.in;
-  quantized_ = op.in;
-  quantized_stride_ = std::max(quantized_stride_, k);
-  workspace_bytes_ = std::max<size_t>(workspace_bytes_, cuda::SplitSumsBytes(k));
-  return [op, weight, bias, width, k, n, then, quantizes](const StepPlace<T>& place,
-                                                          cuda::Stream& stream) {
-    auto* const values = place.template at<int8_t>(place.layout.quantized);
-    auto* const scales = place.template at<float>(place.layout.row_scales);
-    if (quantizes) {
-      cuda::QuantizeRows<T>(stream, {.x = place.buffer(op.in),
-                                     .k = width,
-                                     .rows = place.rows(),
-                                     .out = values,
-                                     .scales = scales});
+  const std::optional<DenseShape> shape = ShapeOf(graph_, op, DenseType::kInt8);
+  if (dense_ != nullptr && shape) {
+    SLUICE_ASSIGN_OR_RETURN(const DenseLayer* const layer,
+                            dense_->Find(*shape, weight.values, nullptr));
+    if (layer != nullptr) {
+      return LoweredLayer<T>{Int8ByLibrary(op, *layer, weight, bias), /*includes_next=*/false};
     }
+  }
+  SLUICE_ASSIGN_OR_RETURN(CudaOp<T> product, OwnInt8(op, weight, bias, then));
+  return LoweredLayer<T>{std::move(product), then.activate};
+}
+
+template <typename T>
+CudaOp<T> ProductLowering<T>::Int8ByLibrary(const LinearOp& op, const DenseLayer& layer,
+                                            const Int8Weight& weight, const T* bias) {
+  const DenseShape shape = *ShapeOf(graph_, op, DenseType::kInt8);
+  workspace_bytes_ = std::max(workspace_bytes_, layer.workspace_bytes());
+  int8_sums_ = std::max(int8_sums_, shape.n);
+  return [op, &layer, weight, bias, shape, quantize = Quantizer(op)](const StepPlace<T>& place,
+                                                                     DeviceStream& stream) {
+    quantize(place, stream);
+    RunInt8InSlices<T>(layer, shape,
+                       {.x = place.template at<int8_t>(place.layout.quantized),
+                        .weight = weight.values,
+                        .bias = nullptr,
+                        .rows = place.bucket.tokens,
+                        .out = place.template at<int32_t>(place.layout.int8_sums),
+                        .workspace = place.workspace()},
+                       {.sums = nullptr,
+                        .n = shape.n,
+                        .rows = place.rows(),
+                        .row_scales = place.template at<float>(place.layout.row_scales),
+                        .scales = weight.scales,
+                        .bias = bias,
+                        .accumulate = op.accumulate,
+                        .out = place.buffer(op.out)},
+                       stream);
+  };
+}
+
+template <typename T>
+absl::StatusOr<CudaOp<T>> ProductLowering<T>::OwnInt8(const LinearOp& op, const Int8Weight& weight,
+                                                      const T* bias, const Epilogue& then) {
+  const int32_t n = Width(op.out), k = cuda::Int8Stride(Width(op.in));
+  SLUICE_ASSIGN_OR_RETURN(
+      const int8_t* const packed,
+      weights_.Pack(weight.values, cuda::WeightLayout::kPanels, of_ops_.Matrices(op), k, n));
+  workspace_bytes_ = std::max<size_t>(workspace_bytes_, cuda::SplitSumsBytes(k));
+  return [op, packed, scales = weight.scales, bias, k, n, then, quantize = Quantizer(op)](
+             const StepPlace<T>& place, DeviceStream& stream) {
+    quantize(place, stream);
     auto args = ProductArgs<int8_t>(op, n, bias, then, place);
-    args.x = values;
-    args.weight = weight.values;
+    args.x = place.template at<int8_t>(place.layout.quantized);
+    args.weight = packed;
     args.k = k;
     args.split = place.split_sums(k);
-    args.row_scales = scales;
-    args.scales = weight.scales;
+    args.row_scales = place.template at<float>(place.layout.row_scales);
+    args.scales = scales;
     cuda::Project(stream, args);
+  };
+}
+
+template <typename T>
+CudaOp<T> ProductLowering<T>::Quantizer(const LinearOp& op) {
+  const int32_t k = Width(op.in);
+  quantized_stride_ = std::max(quantized_stride_, cuda::Int8Stride(k));
+  if (std::exchange(quantized_, op.in) == op.in) return [](const StepPlace<T>&, DeviceStream&) {};
+  return [in = op.in, k](const StepPlace<T>& place, DeviceStream& stream) {
+    cuda::QuantizeRows<T>(stream, {.x = place.buffer(in),
+                                   .k = k,
+                                   .rows = place.rows(),
+                                   .out = place.template at<int8_t>(place.layout.quantized),
+                                   .scales = place.template at<float>(place.layout.row_scales)});
   };
 }
 
@@ -178,7 +228,7 @@ absl::StatusOr<const GroupedProductCandidate<T>*> ProductLowering<T>::Kernel(
 template <typename T>
 absl::StatusOr<typename ProductLowering<T>::LibraryLayer> ProductLowering<T>::FindInLibrary(
     const LinearOp& op, const T* weight, const T* bias, const ActivationOp* then) {
-  const std::optional<DenseShape> shape = ShapeOf(graph_, op, kHalf<T>);
+  const std::optional<DenseShape> shape = ShapeOf(graph_, op, kDenseType<T>);
   if (dense_ == nullptr || !shape) return LibraryLayer();
   LibraryLayer found;
   if (const auto whole = WithActivation(*shape, then)) {

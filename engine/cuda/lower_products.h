@@ -40,6 +40,7 @@ class ProductLowering {
   bool uses_library() const { return uses_library_; }
   size_t workspace_bytes() const { return workspace_bytes_; }
   int32_t quantized_stride() const { return quantized_stride_; }
+  int32_t int8_sums() const { return int8_sums_; }
 
  private:
   // What a product applies to its sums.
@@ -60,7 +61,15 @@ class ProductLowering {
                                                                   const T* bias,
                                                                   const Epilogue& then,
                                                                   const StepPlace<T>& place);
-  absl::StatusOr<CudaOp<T>> Int8Product(const LinearOp& op, const T* bias, const Epilogue& then);
+  // Lowers a layer in int8.
+  absl::StatusOr<LoweredLayer<T>> Int8Product(const LinearOp& op, const T* bias,
+                                              const Epilogue& then);
+  CudaOp<T> Int8ByLibrary(const LinearOp& op, const DenseLayer& layer, const Int8Weight& weight,
+                          const T* bias);
+  absl::StatusOr<CudaOp<T>> OwnInt8(const LinearOp& op, const Int8Weight& weight, const T* bias,
+                                    const Epilogue& then);
+  // Returns what quantises the rows that the op reads, unless the layer before has done so.
+  CudaOp<T> Quantizer(const LinearOp& op);
   absl::StatusOr<CudaOp<T>> OwnProduct(const LinearOp& op, const T* plain, const T* bias,
                                        const Epilogue& then);
   absl::StatusOr<const GroupedProductCandidate<T>*> Kernel(const GroupedProductShape& shape,
@@ -78,6 +87,7 @@ class ProductLowering {
   bool uses_library_ = false;
   size_t workspace_bytes_ = 0;      // the most that a layer takes
   int32_t quantized_stride_ = 0;    // of the widest rows that a layer quantises
+  int32_t int8_sums_ = 0;           // the most that a row has in a layer in int8 of the library
   BufferId quantized_ = kNoBuffer;  // the buffer whose rows are quantised at this point
 };
 

@@ -47,7 +47,7 @@ absl::StatusOr<const T*> OpWeights::Bias(const LinearOp& op) {
 absl::StatusOr<Int8Weight> OpWeights::Int8(const LinearOp& op) {
   if (!PrecisionOf(model_, op).stored) {
     SLUICE_ASSIGN_OR_RETURN(const float* const weight, Weight<float>(op));
-    return weights_.PackInt8(weight, Matrices(op), static_cast<int32_t>(In(op)),
+    return weights_.Quantize(weight, Matrices(op), static_cast<int32_t>(In(op)),
                              static_cast<int32_t>(Out(op)));
   }
   const std::vector<DeviceWeights::Columns> columns = ColumnsOf(op, &LinearOp::weight);

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/int8_math.h"
 #include "kernels/cuda/reduce.h"
+#include "kernels/cuda/row_walk.h"
 #include "kernels/cuda/vector.h"
 
 namespace sluice::kernels::cuda {
@@ -74,10 +75,68 @@ __global__ void ScaleColumnsKernel(ScaleColumnsArgs args) {
   }
 }
 
+// A thread writes a whole sector, 32 depths of a column, at a time; neighbouring threads read
+// neighbouring columns.
+__global__ void QuantizeColumnsKernel(QuantizeColumnsArgs args) {
+  constexpr int32_t kDepths = 2 * kCopyElements<int8_t>;
+  const int32_t stride = Int8Stride(args.k), parts = stride / kDepths;
+  const int64_t all = args.matrices * parts * args.n;
+  for (int64_t i = int64_t{BlockIndex()} * kThreads + ThreadIndex(); i < all;
+       i += int64_t{GridBlocks()} * kThreads) {
+    const int64_t matrix = i / args.n / parts, column = matrix * args.n + i % args.n;
+    const auto first = static_cast<int32_t>(i / args.n % parts) * kDepths;
+    const float factor = args.factors == nullptr ? 1.0f : args.factors[column];
+    const float* in = args.in + (matrix * args.k + first) * args.n + i % args.n;
+    SLUICE_UNROLL
+    for (int32_t half = 0; half < 2; ++half) {
+      Pack<int8_t> codes = {};
+      SLUICE_UNROLL
+      for (int32_t j = 0; j < kDepths / 2; ++j, in += args.n) {
+        if (first + half * (kDepths / 2) + j < args.k) codes.at[j] = ToInt8(*in, factor);
+      }
+      StoreWhole(codes, args.out + column * stride + first + half * (kDepths / 2));
+    }
+  }
+}
+
+template <typename T, int32_t kWidth>
+__global__ void ScaleSumsKernel(OverRows<ScaleSumsArgs<T>> args) {
+  const ScaleSumsArgs<T>& op = args.op;
+  const RowWalk walk(args);
+  const int32_t column = walk.item * kWidth;
+  if (column >= op.n) return;
+  const auto scales = Load<kWidth>(op.scales + column);
+  Floats<kWidth> bias = {};
+  if (op.bias != nullptr) bias = Load<kWidth>(op.bias + column);
+  const int32_t live = *op.rows.count - op.first;
+  const int32_t rows = live < op.rows.capacity ? live : op.rows.capacity;
+  for (int32_t r = walk.row; r < rows; r += walk.step) {
+    const auto sums = LoadWhole<Pack<int32_t, kWidth>>(op.sums + int64_t{r} * op.n + column);
+    Floats<kWidth> values;
+    const auto add = [&](const Floats<kWidth>& more) {
+      SLUICE_UNROLL
+      for (int32_t i = 0; i < kWidth; ++i) values.at[i] += more.at[i];
+    };
+    const float row_scale = op.row_scales[op.first + r];
+    SLUICE_UNROLL
+    for (int32_t i = 0; i < kWidth; ++i) {
+      values.at[i] = ScaleSum(static_cast<float>(sums.at[i]), row_scale, scales.at[i]);
+    }
+    T* const out = op.out + int64_t{op.first + r} * op.n + column;
+    if (op.bias != nullptr) add(bias);
+    if (op.accumulate) add(Load<kWidth>(out));
+    Store(values, out);
+  }
+}
+
 template <typename T, bool kAligned>
 const Kernel kQuantizeRows = KernelOf(kAligned ? "QuantizeRows" : "QuantizeRowsUnaligned",
                                       &QuantizeRowsKernel<T, kAligned>);
 const Kernel kScaleColumns = KernelOf("ScaleColumns", &ScaleColumnsKernel);
+const Kernel kQuantizeColumns = KernelOf("QuantizeColumns", &QuantizeColumnsKernel);
+template <typename T, int32_t kWidth>
+const Kernel kScaleSums = KernelOf(kWidth > 1 ? "ScaleSums" : "ScaleSumsUnaligned",
+                                   &ScaleSumsKernel<T, kWidth>);
 
 }  // namespace
 
@@ -101,5 +160,28 @@ void ScaleColumns(Stream& stream, const ScaleColumnsArgs& args) {
   Launch(stream, kScaleColumns, {PersistentBlocks(stream, blocks, kBlocksPerProcessor), kThreads},
          args);
 }
+
+void QuantizeColumns(Stream& stream, const QuantizeColumnsArgs& args) {
+  const int64_t each = int64_t{kThreads} * 2 * kCopyElements<int8_t>;
+  const int64_t blocks = (args.matrices * args.n * Int8Stride(args.k) + each - 1) / each;
+  Launch(stream, kQuantizeColumns,
+         {PersistentBlocks(stream, blocks, kBlocksPerProcessor), kThreads}, args);
+}
+
+template <typename T>
+void ScaleSums(Stream& stream, const ScaleSumsArgs<T>& args) {
+  constexpr int32_t kWidth = kCopyElements<int32_t>;
+  const auto in_fours = [](const T* array) {
+    return reinterpret_cast<uintptr_t>(array) % (kWidth * sizeof(T)) == 0;
+  };
+  if (RowsAligned(args.sums, args.n) && RowsAligned(args.scales, args.n) && in_fours(args.bias) &&
+      in_fours(args.out)) {
+    return LaunchOverRows(stream, kScaleSums<T, kWidth>, args, args.n / kWidth);
+  }
+  LaunchOverRows(stream, kScaleSums<T, 1>, args, args.n);
+}
+
+template void ScaleSums(Stream&, const ScaleSumsArgs<float>&);
+template void ScaleSums(Stream&, const ScaleSumsArgs<BFloat16>&);
 
 }  // namespace sluice::kernels::cuda

@@ -2,6 +2,10 @@
 // and the scale of its row or column is max|x| / 127; where max|x| is below 2^-100 all values and
 // the scale are 0, and where a value is not finite the scale is NaN. These are the numbers of the
 // CPU's kernels, bit for bit (kernels/reference/int8.h).
+//
+// A product of such rows and columns is exact in int32. kernels/cuda/projection.h multiplies them
+// and makes numbers of the sums; ScaleSums does the latter with sums that are there already, with
+// the same bits.
 #pragma once
 
 #include <cstdint>
@@ -35,9 +39,38 @@ struct ScaleColumnsArgs {
   int32_t k;
   int32_t n;
   float* scales;   // [matrices, n]
-  float* factors;  // [matrices, n]: 127 / max|x|, or 0; PackWeights multiplies by them
+  float* factors;  // [matrices, n]: 127 / max|x|, or 0; QuantizeColumns multiplies by them
 };
 
 void ScaleColumns(Stream& stream, const ScaleColumnsArgs& args);
+
+struct QuantizeColumnsArgs {
+  const float* in;  // [matrices, k, n]
+  int64_t matrices;
+  int32_t k;
+  int32_t n;
+  const float* factors;  // [matrices, n]; nullptr if the values are those of int8 already
+  int8_t* out;           // [matrices, n, Int8Stride(k)], 16-byte aligned
+};
+
+// Quantises columns, and transposes them.
+void QuantizeColumns(Stream& stream, const QuantizeColumnsArgs& args);
+
+template <typename T>  // float, BFloat16
+struct ScaleSumsArgs {
+  const int32_t* sums;  // [rows.capacity, n], of the rows from `first` on
+  int32_t n;
+  LiveRows rows;  // whose count is that of `out`
+  int32_t first = 0;
+  const float* row_scales;  // [*rows.count]
+  const float* scales;      // [n]
+  const T* bias = nullptr;  // [n]; nullptr means zeros
+  bool accumulate = false;
+  T* out;  // [*rows.count, n]
+};
+
+// Computes out = f32(sums) row_scales scales (+ bias) (+ out) of the rows for which there are sums.
+template <typename T>
+void ScaleSums(Stream& stream, const ScaleSumsArgs<T>& args);
 
 }  // namespace sluice::kernels::cuda

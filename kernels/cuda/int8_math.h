@@ -34,4 +34,9 @@ __device__ inline int8_t ToInt8(float value, float factor) {
   return factor == 0 ? int8_t{0} : static_cast<int8_t>(rintf(value * factor));
 }
 
+// Returns the number that a sum of products stands for.
+__device__ inline float ScaleSum(float sum, float row_scale, float scale) {
+  return sum * row_scale * scale;
+}
+
 }  // namespace sluice::kernels::cuda

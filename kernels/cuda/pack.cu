@@ -4,7 +4,6 @@
 #include "kernels/cuda/bfloat16.h"
 #include "kernels/cuda/bring.h"
 #include "kernels/cuda/float16.h"
-#include "kernels/cuda/int8_math.h"
 #include "kernels/cuda/vector.h"
 #include "kernels/simt/simt.h"
 
@@ -112,8 +111,7 @@ __global__ void PackKernel(PackArgs<T> args) {
     const int64_t matrix = slice / slices / panels;
     const auto panel = static_cast<int32_t>(slice / slices % panels);
     const auto first = static_cast<int32_t>(slice % slices) * kDepth;
-    const PackedFrom<T>* const in = args.in + matrix * args.k * args.n;
-    const float* const factors = args.factors == nullptr ? nullptr : args.factors + matrix * args.n;
+    const T* const in = args.in + matrix * args.k * args.n;
     T* const out = args.out + slice * kSliceElements<T>;
     for (int32_t i = ThreadIndex(); i < kSliceElements<T> / kCount; i += kThreads) {
       const int32_t depth = i / kGroups * kDown, column = i % kGroups * kAcross;
@@ -123,16 +121,37 @@ __global__ void PackKernel(PackArgs<T> args) {
         const int32_t k = first + depth + j / kAcross;
         const int32_t n = panel * kPanelColumns + column + j % kAcross;
         const bool inside = k < args.k && n < args.n;
-        T& to = pack.at[PlaceInSlice(T{}, j / kAcross, j % kAcross)];
-        to = T{};
-        if (!inside) continue;
-        if constexpr (std::is_same_v<T, int8_t>) {
-          to = ToInt8(in[int64_t{k} * args.n + n], factors == nullptr ? 1.0f : factors[n]);
-        } else {
-          to = in[int64_t{k} * args.n + n];
-        }
+        pack.at[PlaceInSlice(T{}, j / kAcross, j % kAcross)] =
+            inside ? in[int64_t{k} * args.n + n] : T{};
       }
       StoreWhole(pack, out + PlaceInSlice(T{}, depth, column));
+    }
+  }
+}
+
+// A block writes a slice at a time. Neighbouring lanes read neighbouring depths of two columns.
+__global__ void PackInt8Kernel(PackArgs<int8_t> args) {
+  constexpr int32_t kDown = 8, kAcross = kCopyElements<int8_t> / kDown;
+  constexpr int32_t kDepth = kSliceDepth<int8_t>, kGroups = kDepth / kDown;
+  const int32_t slices = args.k / kDepth, panels = Panels(args.n);
+  const int64_t all = args.matrices * panels * slices;
+  for (int64_t slice = BlockIndex(); slice < all; slice += GridBlocks()) {
+    const int64_t matrix = slice / slices / panels;
+    const auto first_column = static_cast<int32_t>(slice / slices % panels) * kPanelColumns;
+    const int8_t* const in = args.in + matrix * args.n * args.k + slice % slices * int64_t{kDepth};
+    int8_t* const out = args.out + slice * kSliceElements<int8_t>;
+    for (int32_t i = ThreadIndex(); i < kGroups * kPanelColumns / kAcross; i += kThreads) {
+      const int32_t depth = i % kGroups * kDown, column = i / kGroups * kAcross;
+      Pack<int8_t> pack = {};
+      SLUICE_UNROLL
+      for (int32_t c = 0; c < kAcross; ++c) {
+        const int32_t n = first_column + column + c;
+        if (n >= args.n) continue;
+        const auto from = LoadWhole<Pack<int8_t, kDown>>(in + int64_t{n} * args.k + depth);
+        SLUICE_UNROLL
+        for (int32_t j = 0; j < kDown; ++j) pack.at[PlaceInSlice(int8_t{}, j, c)] = from.at[j];
+      }
+      StoreWhole(pack, out + PlaceInSlice(int8_t{}, depth, column));
     }
   }
 }
@@ -167,6 +186,8 @@ const Kernel kTranspose = KernelOf("Transpose", &TransposeKernel<S, T>);
 
 template <typename T>
 const Kernel kPack = KernelOf("Pack", &PackKernel<T>);
+template <>
+const Kernel kPack<int8_t> = KernelOf("PackInt8", &PackInt8Kernel);
 const Kernel kPackGroups = KernelOf("PackGroups", &PackGroupsKernel);
 
 template <typename S, typename T>
@@ -230,6 +251,7 @@ template void Transpose(Stream&, const TransposeArgs<BFloat16>&);
 
 template <typename T>
 void PackWeights(Stream& stream, const PackArgs<T>& args) {
+  SLUICE_CHECK((!std::is_same_v<T, int8_t>) || args.k % kSliceDepth<T> == 0);
   const int64_t slices = PackedElements<T>(args.matrices, args.k, args.n) / kSliceElements<T>;
   Launch(stream, kPack<T>, {PersistentBlocks(stream, slices, kBlocksPerProcessor), kThreads}, args);
 }

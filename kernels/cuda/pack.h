@@ -44,20 +44,15 @@ constexpr int64_t TransposeStride(int64_t columns, DType dtype) {
   return (columns + unit - 1) / unit * unit;
 }
 
-// What is packed as T: int8 is packed from float.
-template <typename T>
-using PackedFrom = std::conditional_t<std::is_same_v<T, int8_t>, float, T>;
-
 template <typename T>  // float, BFloat16, int8_t
 struct PackArgs {
-  const PackedFrom<T>* in;  // [matrices, k, n]
+  // [matrices, k, n]; in int8 [matrices, n, k], 8-byte aligned, with k a multiple of
+  // kSliceDepth<int8_t>, as QuantizeColumns writes them (kernels/cuda/int8.h).
+  const T* in;
   int64_t matrices;
   int32_t k;
   int32_t n;
   T* out;  // [PackedElements<T>(matrices, k, n)], 16-byte aligned; must not overlap `in`
-  // For int8: [matrices, n], by which columns are multiplied before they are rounded
-  // (kernels/cuda/int8.h); nullptr if they are whole numbers of int8 already.
-  const float* factors = nullptr;
 };
 
 // Arranges matrices in slices of panels, as kernels/cuda/packed.h describes.

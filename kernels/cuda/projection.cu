@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "kernels/cuda/activation_math.h"
+#include "kernels/cuda/int8_math.h"
 #include "kernels/cuda/product_loop.h"
 #include "kernels/simt/simt.h"
 
@@ -60,7 +61,9 @@ struct Place {
     const float row_scale = args.row_scales[rows.first_row + TileSums::Row(r, i)];
     const float* const scales = args.scales + int64_t{rows.position} * args.n;
     const Floats<2> of_columns = LoadTwo<kAligned>(scales + column, both);
-    for (int32_t j = 0; j < 2; ++j) sums.at[j] = sums.at[j] * row_scale * of_columns.at[j];
+    for (int32_t j = 0; j < 2; ++j) {
+      sums.at[j] = ScaleSum(sums.at[j], row_scale, of_columns.at[j]);
+    }
     return sums;
   }
 };

@@ -81,16 +81,18 @@ Case OwnProjection(const char* name, const ProjectionShape& s, Tier tier = Tier:
   });
 }
 
+// Returns a new array of any bits.
+const int8_t* Int8Values(Bench& bench, int64_t bytes) {
+  return reinterpret_cast<const int8_t*>(bench.Values<T>((bytes + 1) / 2));
+}
+
 // Times a layer in int8: the product alone, whose operands are any bits.
 Case Int8Projection(const char* name, const ProjectionShape& s) {
   return KernelCase(s.Moves(name, sizeof(T), /*int8=*/true), [=](Bench& bench) {
     const int32_t k = cuda::Int8Stride(s.k);
-    const auto values = [&](int64_t bytes) {
-      return reinterpret_cast<const int8_t*>(bench.Values<T>((bytes + 1) / 2));
-    };
     const cuda::ProjectionArgs<T, T, int8_t> args = {
-        .x = values(int64_t{s.rows()} * k),
-        .weight = values(cuda::PackedElements<int8_t>(s.groups, s.k, s.n)),
+        .x = Int8Values(bench, int64_t{s.rows()} * k),
+        .weight = Int8Values(bench, cuda::PackedElements<int8_t>(s.groups, s.k, s.n)),
         .bias = bench.Values<T>(s.n),
         .bias_stride = 0,
         .k = k,
@@ -119,40 +121,83 @@ Case HopperProjection(const char* name, const ProjectionShape& s) {
   return OnHopper(OwnProjection<T>(name, s, Tier::kHopper));
 }
 
-// Times a dense layer by the library: its first invariant algorithm, with the workspace that this
-// algorithm asks for; or, if not `invariant`, its first algorithm.
-void TimeLibrary(Bench& bench, const Measurement& measurement, const ProjectionShape& s, bool head,
-                 bool invariant) {
+// Returns the library's first invariant algorithm, or, if not `invariant`, its first one. If there
+// is none, records why, and returns nullptr.
+std::unique_ptr<DenseLayer> FindLayer(Bench& bench, const Measurement& measurement,
+                                      const DenseShape& shape, bool invariant) {
   if (const auto library = bench.device().DenseLibrary(); !library.ok()) {
     bench.Missing(measurement.Id() + ": " + std::string(library.status().message()));
-    return;
+    return nullptr;
   }
-  const DenseShape shape = {
-      .k = s.k, .n = s.n, .half = true, .bias = true, .accumulate = false, .head = head};
   std::vector<std::unique_ptr<DenseLayer>> layers;
   if (invariant) {
     DenseLayers trial(bench.device(), bench.stream());
-    layers = ValueOrDie(trial.Passing(shape, bench.Values<T>(s.weight()), bench.Values<T>(s.n),
-                                      /*most=*/1));
+    // Any bits are weights in int8.
+    layers = ValueOrDie(trial.Passing(shape, bench.Values<T>(int64_t{shape.k} * shape.n),
+                                      bench.Values<T>(shape.n), /*most=*/1));
     bench.Release();
   } else {
     layers = bench.device().DenseCandidates(shape);
   }
-  if (layers.empty()) {
-    bench.Missing(measurement.Id() + ": no algorithm is " + (invariant ? "invariant" : "there"));
-    return;
-  }
-  const DenseLayer& layer = *layers.front();
+  if (!layers.empty()) return std::move(layers.front());
+  bench.Missing(measurement.Id() + ": no algorithm is " + (invariant ? "invariant" : "there"));
+  return nullptr;
+}
+
+void* WorkspaceOf(Bench& bench, const DenseLayer& layer) {
+  const auto bytes = static_cast<int64_t>(layer.workspace_bytes());
+  return bytes > 0 ? bench.Room<char>(bytes) : nullptr;
+}
+
+// Times a dense layer by the library, with the workspace that its algorithm asks for.
+void TimeLibrary(Bench& bench, const Measurement& measurement, const ProjectionShape& s, bool head,
+                 bool invariant) {
+  const DenseShape shape = {.k = s.k,
+                            .n = s.n,
+                            .type = DenseType::kBF16,
+                            .bias = true,
+                            .accumulate = false,
+                            .head = head};
+  const auto layer = FindLayer(bench, measurement, shape, invariant);
+  if (layer == nullptr) return;
   bench.Time(measurement, [&]() -> Launch {
-    const auto workspace_bytes = static_cast<int64_t>(layer.workspace_bytes());
     const DenseArgs args = {
         .x = bench.Values<T>(s.x()),
         .weight = bench.Values<T>(s.weight()),
         .bias = bench.Values<T>(s.n),
         .rows = s.rows(),
         .out = head ? static_cast<void*>(bench.Room<float>(s.out())) : bench.Room<T>(s.out()),
-        .workspace = workspace_bytes > 0 ? bench.Room<char>(workspace_bytes) : nullptr};
-    return [&layer, &bench, shape, args] { RunInSlices(layer, shape, args, bench.stream()); };
+        .workspace = WorkspaceOf(bench, *layer)};
+    return [&layer, &bench, shape, args] { RunInSlices(*layer, shape, args, bench.stream()); };
+  });
+}
+
+// Times a layer in int8 by the library: the product, and what makes numbers of its sums.
+void TimeInt8Library(Bench& bench, const Measurement& measurement, const ProjectionShape& s) {
+  const DenseShape shape = {.k = cuda::Int8Stride(s.k),
+                            .n = s.n,
+                            .type = DenseType::kInt8,
+                            .bias = false,
+                            .accumulate = false};
+  const auto layer = FindLayer(bench, measurement, shape, /*invariant=*/true);
+  if (layer == nullptr) return;
+  bench.Time(measurement, [&]() -> Launch {
+    const DenseArgs args = {.x = Int8Values(bench, Int8Rows(s.rows()) * shape.k),
+                            .weight = Int8Values(bench, int64_t{shape.n} * shape.k),
+                            .bias = nullptr,
+                            .rows = s.rows(),
+                            .out = bench.Room<int32_t>(Int8SumRows(s.rows()) * shape.n),
+                            .workspace = WorkspaceOf(bench, *layer)};
+    const cuda::ScaleSumsArgs<T> scaled = {.sums = nullptr,
+                                           .n = s.n,
+                                           .rows = bench.Rows(s.rows()),
+                                           .row_scales = bench.Values<float>(s.rows()),
+                                           .scales = bench.Values<float>(s.n),
+                                           .bias = bench.Values<T>(s.n),
+                                           .out = bench.Room<T>(s.out())};
+    return [&layer, &bench, shape, args, scaled] {
+      RunInt8InSlices(*layer, shape, args, scaled, bench.stream());
+    };
   });
 }
 
@@ -167,6 +212,15 @@ Case LibraryProjection(const char* name, const ProjectionShape& s, bool head = f
   return LibraryCase(s.Moves(absl::StrCat(name, ", library"), head ? sizeof(float) : sizeof(T)), s,
                      head,
                      /*invariant=*/true);
+}
+
+Case Int8LibraryProjection(const char* name, const ProjectionShape& s) {
+  const Measurement measurement =
+      s.Moves(absl::StrCat(name, ", library"), sizeof(T), /*int8=*/true);
+  return {.part = measurement.part,
+          .id = measurement.Id(),
+          .run = [=](Bench& bench) { TimeInt8Library(bench, measurement, s); },
+          .measures = measurement};
 }
 
 struct AttentionShape {
@@ -248,6 +302,7 @@ void AddRehearsal(std::vector<Case>& cases) {
   cases.push_back(HopperProjection("dense projection, hopper", dense));
   cases.push_back(Int8Projection("dense projection, int8", dense));
   cases.push_back(LibraryProjection("dense projection", dense));
+  cases.push_back(Int8LibraryProjection("dense projection, int8", dense));
   cases.push_back(OwnProjection<float>("head projection", {1, 4, 40, 72}));
   const Heads heads = {4, 2, 16};
   for (const bool xsa : {false, true}) {
@@ -273,6 +328,7 @@ void AddProjections(std::vector<Case>& cases) {
       cases.push_back(HopperProjection("dense projection, hopper", {1, rows, 4096, n}));
       cases.push_back(Int8Projection("dense projection, int8", {1, rows, 4096, n}));
       cases.push_back(LibraryProjection("dense projection", {1, rows, 4096, n}));
+      cases.push_back(Int8LibraryProjection("dense projection, int8", {1, rows, 4096, n}));
     }
   }
   for (int32_t rows : {32, 256, 1024, 4096}) {

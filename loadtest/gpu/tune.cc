@@ -46,9 +46,10 @@ struct Arrays {
   DenseArgs args;
 
   Arrays(Bench& bench, const DenseShape& shape, int64_t rows) : args{} {
+    // In int8 the operands are any bits.
     const auto values = [&](int64_t n) -> void* {
-      if (shape.half) return bench.Values<kernels::cuda::BFloat16>(n);
-      return bench.Values<float>(n);
+      if (shape.type == DenseType::kF32) return bench.Values<float>(n);
+      return bench.Values<kernels::cuda::BFloat16>(n);
     };
     args.x = values(rows * shape.k);
     args.weight = values(int64_t{shape.k} * shape.n);
@@ -59,7 +60,8 @@ struct Arrays {
 
 std::vector<int32_t> RowCounts(const DenseShape& shape, Scale scale) {
   if (shape.head) return {kMostHeadRows};
-  if (scale == Scale::kRehearsal) return {16, 64};
+  if (scale == Scale::kRehearsal) return {LeastRows(shape), 64};
+  if (shape.int8()) return {kLeastInt8Rows, 64, 256, kMostInt8Rows};
   return {16, 64, 256, 1024, kMostDenseRows};
 }
 
@@ -129,7 +131,7 @@ bool TuneShape(Bench& bench, Scale scale, const DenseShape& shape, double second
 
 absl::StatusOr<DenseShape> ParseShape(const std::string& text) {
   const std::vector<std::string> parts = absl::StrSplit(text, ',');
-  DenseShape shape = {.k = 0, .n = 0, .half = true, .bias = false, .accumulate = false};
+  DenseShape shape = {.k = 0, .n = 0, .type = DenseType::kBF16, .bias = false, .accumulate = false};
   bool good = parts.size() >= 2 && absl::SimpleAtoi(parts[0], &shape.k) &&
               absl::SimpleAtoi(parts[1], &shape.n) && shape.k >= 1 && shape.n >= 1;
   for (size_t i = 2; i < parts.size(); ++i) {
@@ -145,21 +147,23 @@ absl::StatusOr<DenseShape> ParseShape(const std::string& text) {
     } else if (flag == "gelu_tanh") {
       shape.activation = DenseActivation::kGeluTanh;
     } else if (flag == "f32") {
-      shape.half = false;
+      shape.type = DenseType::kF32;
+    } else if (flag == "int8") {
+      shape.type = DenseType::kInt8;
     } else {
       good = false;
     }
   }
   if (good) return shape;
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", text, "\" is no K,N[,bias][,accumulate][,head][,relu|,gelu_tanh][,f32]"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", text, "\" is no K,N[,bias][,accumulate][,head][,relu|,gelu_tanh][,f32|,int8]"));
 }
 
 absl::StatusOr<std::vector<DenseShape>> ShapesToTune(Scale scale, const std::string& folder,
                                                      const std::vector<DenseShape>& more) {
   std::set<DenseShape> shapes(more.begin(), more.end());
   const auto add = [&shapes](const Graph& graph, const ModelConfig& config) {
-    shapes.merge(DenseShapesOf(graph, config.vocab_size, /*half=*/true));
+    shapes.merge(DenseShapesOf(graph, config.vocab_size, DenseType::kBF16));
   };
   const ModelConfig config = BenchModel(scale);
   add(BuildGraph(config), config);

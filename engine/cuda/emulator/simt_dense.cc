@@ -63,12 +63,37 @@ void Compute(const DenseShape& shape, SimtDense kind, const DenseArgs& args) {
   }
 }
 
+// Sum is int32_t, or float.
+template <typename Sum>
+void ComputeInt8(const DenseShape& shape, SimtDense kind, const DenseArgs& args) {
+  const int64_t k = shape.k, n = shape.n;
+  auto* const kept =
+      DenseWorkspaceBytes(shape, kind) > 0 ? static_cast<int32_t*>(args.workspace) : nullptr;
+  for (int64_t r = 0; r < args.rows; ++r) {
+    const int8_t* const x = static_cast<const int8_t*>(args.x) + r * k;
+    int32_t* const out = static_cast<int32_t*>(args.out) + r * n;
+    for (int64_t c = 0; c < (kind == SimtDense::kUnfinished ? n - 1 : n); ++c) {
+      const int8_t* const weight = static_cast<const int8_t*>(args.weight) + c * k;
+      Sum sum = kind == SimtDense::kTrustsWorkspace && r == 0 ? static_cast<Sum>(kept[c]) : Sum{0};
+      for (int64_t i = 0; i < k; ++i) sum += static_cast<Sum>(int32_t{x[i]} * int32_t{weight[i]});
+      out[c] = static_cast<int32_t>(sum);
+      if (kept != nullptr) kept[c] = out[c];
+    }
+  }
+}
+
 }  // namespace
 
 bool DenseSupports(const DenseShape& shape) {
-  constexpr size_t kRowAlignment = 16;
-  const auto aligned = [](size_t width) { return width * sizeof(BFloat16) % kRowAlignment == 0; };
-  return !shape.half || (aligned(shape.k) && aligned(shape.n));
+  constexpr int32_t kRowAlignment = 16, kInt8Multiple = 4;
+  if (shape.int8()) {
+    return shape.k % kInt8Multiple == 0 && shape.n % kInt8Multiple == 0 && !shape.bias &&
+           !shape.accumulate && !shape.head && shape.activation == DenseActivation::kNone;
+  }
+  const auto aligned = [&](int32_t width) {
+    return width * shape.operand_bytes() % kRowAlignment == 0;
+  };
+  return !shape.half() || (aligned(shape.k) && aligned(shape.n));
 }
 
 absl::Status CheckDense(const DenseShape& shape, SimtDense kind, const DenseArgs& args) {
@@ -77,14 +102,14 @@ absl::Status CheckDense(const DenseShape& shape, SimtDense kind, const DenseArgs
   const auto aligned = [](const void* memory) {
     return memory != nullptr && reinterpret_cast<uintptr_t>(memory) % kAlignment == 0;
   };
-  const size_t element = shape.half ? sizeof(BFloat16) : sizeof(float);
   const char* const x = static_cast<const char*>(args.x);
   const char* const out = static_cast<const char*>(args.out);
-  const bool apart =
-      x + args.rows * element * shape.k <= out || out + DenseOutBytes(shape, args.rows) <= x;
+  const bool apart = x + args.rows * shape.operand_bytes() * shape.k <= out ||
+                     out + DenseOutBytes(shape, args.rows) <= x;
   const bool valid = args.rows >= 1 && args.rows <= MostRows(shape) &&
-                     TriedRows(args.rows) == args.rows && aligned(args.x) && aligned(args.weight) &&
-                     aligned(args.out) && apart && (!shape.bias || aligned(args.bias)) &&
+                     TriedRows(shape, args.rows) == args.rows && aligned(args.x) &&
+                     aligned(args.weight) && aligned(args.out) && apart &&
+                     (!shape.bias || aligned(args.bias)) &&
                      (DenseWorkspaceBytes(shape, kind) == 0 || aligned(args.workspace));
   if (valid) return absl::OkStatus();
   return absl::InternalError("cublasLtMatmul failed with status 7");  // CUBLAS_STATUS_INVALID_VALUE
@@ -96,12 +121,15 @@ size_t DenseWorkspaceBytes(const DenseShape& shape, SimtDense kind) {
 }
 
 size_t DenseOutBytes(const DenseShape& shape, int32_t rows) {
-  const size_t element = shape.half_out() ? sizeof(BFloat16) : sizeof(float);
-  return element * rows * shape.n;
+  return shape.out_bytes() * rows * shape.n;
 }
 
 void ComputeDense(const DenseShape& shape, SimtDense kind, const DenseArgs& args) {
-  if (!shape.half) return Compute<float, float>(shape, kind, args);
+  if (shape.int8()) {
+    if (kind == SimtDense::kFloatSums) return ComputeInt8<float>(shape, kind, args);
+    return ComputeInt8<int32_t>(shape, kind, args);
+  }
+  if (!shape.half()) return Compute<float, float>(shape, kind, args);
   if (shape.head) return Compute<BFloat16, float>(shape, kind, args);
   Compute<BFloat16, BFloat16>(shape, kind, args);
 }

@@ -11,7 +11,8 @@
 namespace sluice::simt {
 
 // Returns whether the library has algorithms for the shape. Rows of bfloat16 must be multiples of
-// 16 bytes, which those of a vocabulary of 50,257 are not.
+// 16 bytes, which those of a vocabulary of 50,257 are not. In int8 both widths must be multiples of
+// 4, and there is nothing but the product.
 bool DenseSupports(const DenseShape& shape);
 // Returns the library's error for arguments that it refuses: no workspace, pointers that are not
 // aligned, more rows than it was asked about, an output that overlaps the input.

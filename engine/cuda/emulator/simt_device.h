@@ -29,6 +29,7 @@ enum class SimtDense {
   kDropsNaN,         // if there is a function, it makes a NaN 0
   kWrongFunction,    // if there is a function, its square is applied
   kUnfinished,       // the last column is not written
+  kFloatSums,        // sums of int8 are rounded to float
 };
 
 // When queued work runs. Each order respects streams and events, and each finds other faults.

@@ -26,7 +26,7 @@ using ::testing::SizeIs;
 
 constexpr DenseShape kRelued = {.k = 3,
                                 .n = 5,
-                                .half = true,
+                                .type = DenseType::kBF16,
                                 .bias = true,
                                 .accumulate = false,
                                 .head = false,
@@ -36,7 +36,7 @@ AlgorithmTable Table() {
   AlgorithmTable table("GPU", "library1");
   EXPECT_TRUE(table.Add(kRelued, {1, 0xFEDCBA9876543210, 3, 4, 5, 6, 7, 8}, "the first").ok());
   DenseShape other = kRelued;
-  other.half = false;
+  other.type = DenseType::kF32;
   other.bias = false;
   other.accumulate = other.head = true;
   other.activation = DenseActivation::kGeluTanh;
@@ -85,6 +85,7 @@ const DigestRow kDigestRows[] = {
     {.name = "TheAlgorithmIsCovered", .from = "543210", .to = "543211"},
     {.name = "TheShapeIsCovered", .from = "\"n\": 5", .to = "\"n\": 6"},
     {.name = "TheDtypeIsCovered", .from = "\"bf16\"", .to = "\"f32\""},
+    {.name = "Int8IsADtype", .from = "\"bf16\"", .to = "\"int8\""},
     {.name = "TheEpilogueIsCovered", .from = "\"relu\"", .to = "\"none\""},
 };
 SLUICE_TABLE(AlgorithmDigestTable, kDigestRows);
@@ -157,7 +158,7 @@ const BadAlgorithmsRow kBadAlgorithmsRows[] = {
      .error = "layers[0].n is 16777217, must be in [1, 16777216]"},
     {.name = "AnUnsupportedDtypeIsRefused",
      .text = FileOf(absl::StrCat("[", LayerWith(", \"dtype\": \"f16\""), "]")),
-     .error = "layers[0].dtype is not supported, must be one of: bf16, f32"},
+     .error = "layers[0].dtype is not supported, must be one of: f32, bf16, int8"},
     {.name = "AnUnsupportedActivationIsRefused",
      .text = FileOf(absl::StrCat("[", LayerWith(", \"activation\": \"silu\""), "]")),
      .error = "layers[0].activation is not supported, must be one of: none, relu, gelu_tanh"},

@@ -5,67 +5,19 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
-#include "engine/cuda/algorithm_table.h"
-#include "engine/cuda/dense_shapes.h"
 #include "engine/cuda/emulator/simt_device.h"
 #include "kernels/cuda/attention.h"
-#include "tests/engine/cpu/runner.h"
+#include "tests/engine/cuda/cuda_model_fixture.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/temporary_directory.h"
 
 namespace sluice::testing {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-
-// A model in an emulated device that the test can observe.
-class CudaModelTest : public ::testing::Test {
- protected:
-  void Load(const ModelConfig& config, const simt::SimtOptions& options = {},
-            const std::string& dense = "own", const std::string& algorithms = "",
-            const std::string& kernels = "portable") {
-    model_ = RandomModel(config, 3);
-    auto device = simt::MakeSimtDevice(options);
-    device_ = device.get();
-    executable_ = nullptr;  // ends before the backend that made it
-    backend_ = MakeCudaBackend(
-                   std::move(device),
-                   {.dtype = "f32", .dense = dense, .algorithms = algorithms, .kernels = kernels})
-                   .value();
-    auto executable = backend_->Load(model_);
-    ASSERT_TRUE(executable.ok()) << executable.status();
-    executable_ = *std::move(executable);
-  }
-
-  // Returns the logits of the last row of one sequence of `length` tokens.
-  absl::StatusOr<std::vector<float>> Replay(const Plan& plan, Slot& slot, int32_t length) {
-    std::mt19937_64 random(length);
-    const std::vector<int32_t> tokens = RandomTokens(random, length, model_->config.vocab_size);
-    std::vector<int32_t> pages(slot.pages());
-    std::iota(pages.begin(), pages.end(), 0);
-    StepBatch batch(plan.bucket().tokens, 1, static_cast<int32_t>(model_->config.max_positions),
-                    backend_->info().page_tokens);
-    std::vector<float> logits(model_->config.vocab_size);
-    kernels::SampleResult result;
-    const StepSequence step{0, length, tokens.data(), pages.data()};
-    const SampledRow sampled{.position = length - 1, .logits = logits.data(), .result = &result};
-    batch.Assign({&step, 1}, {&sampled, 1}, executable_->row_order());
-    SLUICE_RETURN_IF_ERROR(executable_->Replay(plan, slot, batch));
-    return logits;
-  }
-
-  std::shared_ptr<const Model> model_;
-  std::unique_ptr<Backend> backend_;
-  std::unique_ptr<ExecutableModel> executable_;
-  simt::SimtDevice* device_ = nullptr;
-};
 
 TEST_F(CudaModelTest, APlanRefusesMoreCandidatesThanTheVocabularyHas) {
   Load(TinyConfig(1));
@@ -154,144 +106,6 @@ TEST_F(CudaModelTest, EachPlanIsCapturedOnceForASlotAndNeverDuringReplays) {
     ASSERT_TRUE(Replay(length <= 8 ? *small : *large, *slot, length).ok());
   }
   EXPECT_EQ(device_->captures(), head + 2);
-}
-
-// The library computes every row of a bucket, though only the live rows hold valid values.
-TEST_F(CudaModelTest, TheLibraryGivesARowTheSameBitsInEveryBucket) {
-  std::vector<float> own;
-  {
-    Load(TinyConfig(2));
-    const auto slot = executable_->CreateSlot({8, 1}, 4).value();
-    own = Replay(*executable_->Prepare({8, 1}).value(), *slot, 7).value();
-  }
-  Load(TinyConfig(2), {.dense = {simt::SimtDense::kVaries, simt::SimtDense::kInvariant}},
-       "cublaslt");
-  EXPECT_EQ(backend_->info().profile, "cuda-simt-f32-pretended-simt_emulator-1");
-  const auto slot = executable_->CreateSlot({80, 1}, 6).value();
-  const auto small = executable_->Prepare({8, 1}).value();
-  const auto large = executable_->Prepare({80, 1}).value();
-  const auto logits = Replay(*small, *slot, 7).value();
-  EXPECT_EQ(Replay(*large, *slot, 7).value(), logits);
-  for (size_t i = 0; i < own.size(); ++i) EXPECT_NEAR(logits[i], own[i], 1e-4) << i;
-  EXPECT_EQ(device_->captures(), 5)
-      << "a head for few rows, for many and for diverse candidates, and two plans";
-}
-
-// The streams of two slots run concurrently.
-TEST_F(CudaModelTest, EachSlotAndEachHeadHasAWorkspaceOfItsOwn) {
-  Load(TinyConfig(2), {.dense = {simt::SimtDense::kWorkspace}}, "cublaslt");
-  const auto slot = executable_->CreateSlot({40, 1}, 4).value();
-  const auto other = executable_->CreateSlot({40, 1}, 4).value();
-  const auto small = executable_->Prepare({9, 1}).value();
-  const auto large = executable_->Prepare({40, 1}).value();
-  const auto logits = Replay(*small, *slot, 9).value();
-  for (const auto* plan : {small.get(), large.get()}) {
-    for (Slot* of : {slot.get(), other.get()}) {
-      const auto again = Replay(*plan, *of, 9);
-      ASSERT_TRUE(again.ok()) << again.status();
-      EXPECT_EQ(*again, logits);
-    }
-  }
-  EXPECT_TRUE(Replay(*large, *other, 40).ok());
-}
-
-TEST_F(CudaModelTest, AMissingTableOfAlgorithmsIsANotice) {
-  const simt::SimtOptions library = {.dense = {simt::SimtDense::kInvariant}};
-  Load(TinyConfig(1), library);
-  EXPECT_THAT(executable_->notices(), IsEmpty()) << "without a library";
-  Load(TinyConfig(1), library, "cublaslt");
-  EXPECT_EQ(backend_->info().profile, "cuda-simt-f32-pretended-simt_emulator-1");
-  EXPECT_THAT(executable_->notices(),
-              ElementsAre("there is no table of algorithms for SIMT emulator and this library, "
-                          "whose own order decides"));
-}
-
-TEST_F(CudaModelTest, TheLibraryIsUsedWhereItIsFound) {
-  Load(TinyConfig(1), {.dense = {simt::SimtDense::kInvariant}}, "auto");
-  EXPECT_EQ(backend_->info().profile, "cuda-simt-f32-pretended-simt_emulator-1");
-  EXPECT_FALSE(executable_->algorithms().empty());
-  Load(TinyConfig(1), {}, "auto");
-  EXPECT_EQ(backend_->info().profile, "cuda-simt-f32");
-  EXPECT_TRUE(executable_->algorithms().empty());
-  EXPECT_THAT(executable_->notices(),
-              ElementsAre(HasSubstr("slower: the emulator has no library of dense layers")));
-}
-
-TEST_F(CudaModelTest, ATableOfAlgorithmsChangesBitsAndTheProfilesName) {
-  const simt::SimtOptions library = {.dense = {simt::SimtDense::kInvariant,
-                                               simt::SimtDense::kBackwards,
-                                               simt::SimtDense::kUnfinished}};
-  const auto logits = [this] {
-    const auto slot = executable_->CreateSlot({8, 1}, 4).value();
-    return Replay(*executable_->Prepare({8, 1}).value(), *slot, 7).value();
-  };
-  Load(TinyConfig(1), library, "cublaslt");
-  const auto without = logits();
-  const std::string algorithms_without = executable_->algorithms();
-  EXPECT_FALSE(algorithms_without.empty());
-  AlgorithmTable table("SIMT emulator", "pretended");
-  for (const DenseShape& shape :
-       DenseShapesOf(model_->graph, model_->config.vocab_size, /*half=*/false)) {
-    const auto kind = shape.head ? simt::SimtDense::kUnfinished : simt::SimtDense::kBackwards;
-    ASSERT_TRUE(table.Add(shape, {static_cast<uint64_t>(kind)}, "").ok());
-  }
-  const TemporaryDirectory directory;
-  WriteTestFile(directory.File("table.json"), table.Text());
-  Load(TinyConfig(1), library, "cublaslt", directory.File("table.json"));
-  EXPECT_EQ(backend_->info().profile, "cuda-simt-f32-pretended-simt_emulator-1-" + table.Digest());
-  EXPECT_THAT(executable_->notices(),
-              ElementsAre(HasSubstr("is not followed for 32 x 64 f32, head: row 0 has ")));
-  EXPECT_NE(executable_->algorithms(), algorithms_without);
-  const auto with = logits();
-  EXPECT_NE(with, without);
-  for (size_t i = 0; i < with.size(); ++i) EXPECT_NEAR(with[i], without[i], 1e-4) << i;
-}
-
-TEST_F(CudaModelTest, KernelsThatPassATrialServeWithTheSameBits) {
-  const auto logits = [this] {
-    const auto slot = executable_->CreateSlot({8, 1}, 4).value();
-    return Replay(*executable_->Prepare({8, 1}).value(), *slot, 7).value();
-  };
-  Load(TinyConfig(1));
-  EXPECT_EQ(executable_->kernels(), "portable");
-  EXPECT_EQ(executable_->algorithms(), "");
-  const std::vector<float> untried = logits();
-  Load(TinyConfig(1), {}, "own", "", "auto");
-  EXPECT_EQ(executable_->kernels(), "attention portable; products portable");
-  EXPECT_EQ(executable_->algorithms().size(), 16u);
-  EXPECT_EQ(backend_->info().profile, "cuda-simt-f32") << "this GPU has no tuned kernels";
-  EXPECT_EQ(logits(), untried);
-  EXPECT_EQ(MakeCudaBackend(simt::MakeSimtDevice(), {.kernels = "best"}).status(),
-            absl::InvalidArgumentError("cuda kernels is \"best\", must be auto or portable"));
-}
-
-TEST_F(CudaModelTest, ATunedTierIsPartOfTheProfileAndItsUseOfTheAlgorithms) {
-  const auto load = [this](const std::string& architecture, const std::string& kernels) {
-    executable_ = nullptr;
-    backend_ = MakeCudaBackend(simt::MakeSimtDevice({.architecture = architecture}),
-                               {.dtype = "bf16", .dense = "own", .kernels = kernels})
-                   .value();
-    executable_ = backend_->Load(model_).value();
-    return executable_->algorithms();
-  };
-  model_ = RandomModel(TinyConfig(1), 3);
-  const auto logits = [this] {
-    const auto slot = executable_->CreateSlot({8, 1}, 4).value();
-    return Replay(*executable_->Prepare({8, 1}).value(), *slot, 7).value();
-  };
-  const std::string portable = load("sm_80", "auto");
-  EXPECT_EQ(backend_->info().profile, "cuda-sm_80-bf16");
-  const std::vector<float> by_portable = logits();
-  EXPECT_NE(load("sm_90", "auto"), portable);
-  EXPECT_EQ(backend_->info().profile, "cuda-sm_90-bf16-hopper");
-  EXPECT_EQ(executable_->kernels(), "attention hopper; products hopper");
-  EXPECT_THAT(executable_->notices(), IsEmpty());
-  // The two read weights in layouts of their own.
-  const std::vector<float> tuned = logits();
-  ASSERT_EQ(tuned.size(), by_portable.size());
-  for (size_t i = 0; i < tuned.size(); ++i) EXPECT_NEAR(tuned[i], by_portable[i], 0.05) << i;
-  EXPECT_EQ(load("sm_90", "portable"), "");
-  EXPECT_EQ(backend_->info().profile, "cuda-sm_90-bf16");
 }
 
 // A slot that is made after a plan has no captured graph of it and launches the kernels one by one.

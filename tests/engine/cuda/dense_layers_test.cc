@@ -24,7 +24,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::MatchesRegex;
 
-constexpr DenseShape kShape = {.k = 24, .n = 16, .half = false, .bias = true, .accumulate = false};
+constexpr DenseShape kShape = {
+    .k = 24, .n = 16, .type = DenseType::kF32, .bias = true, .accumulate = false};
 
 class DenseLayersTest : public ::testing::Test {
  protected:
@@ -49,7 +50,7 @@ class DenseLayersTest : public ::testing::Test {
     ASSERT_TRUE(table_.Add(shape, {static_cast<uint64_t>(algorithm)}, "").ok());
   }
   absl::StatusOr<const DenseLayer*> Find(const DenseShape& shape = kShape) {
-    if (shape.half) return layers_->Find(shape, half_weight_, half_bias_);
+    if (shape.half()) return layers_->Find(shape, half_weight_, half_bias_);
     return layers_->Find(shape, weight_, bias_);
   }
   // Returns which of `algorithms` is chosen for the shape; nullopt if none is.
@@ -146,9 +147,9 @@ TEST(TriedRowsTest, ANumberOfRowsIsRoundedUpByAtMostAQuarter) {
 }
 
 TEST_F(DenseLayersTest, AnAlgorithmThatIsWrongInEveryRowIsRefused) {
-  for (const bool half : {false, true}) {
+  for (const DenseType type : {DenseType::kF32, DenseType::kBF16}) {
     DenseShape shape = kShape;
-    shape.half = half;
+    shape.type = type;
     EXPECT_EQ(Found({SimtDense::kUnfinished}, shape), std::nullopt);
     EXPECT_EQ(Found({SimtDense::kUnfinished, SimtDense::kBackwards}, shape), SimtDense::kBackwards);
     shape.accumulate = true;
@@ -165,10 +166,10 @@ TEST_F(DenseLayersTest, AnAlgorithmThatDependsOnTheWorkspacesContentsIsRefused) 
 }
 
 TEST_F(DenseLayersTest, AnAlgorithmThatAppliesAnotherActivationIsRefused) {
-  for (const bool half : {false, true}) {
+  for (const DenseType type : {DenseType::kF32, DenseType::kBF16}) {
     for (const auto activation : {DenseActivation::kRelu, DenseActivation::kGeluTanh}) {
       DenseShape shape = kShape;
-      shape.half = half;
+      shape.type = type;
       EXPECT_EQ(Found({SimtDense::kWrongFunction}, shape), SimtDense::kWrongFunction) << "unused";
       shape.activation = activation;
       for (const SimtDense wrong : {SimtDense::kWrongFunction, SimtDense::kDropsNaN}) {
@@ -185,7 +186,8 @@ TEST_F(DenseLayersTest, AHeadIsTriedWithNoMoreRowsThanItEverHas) {
   DenseShape shape = kShape;
   EXPECT_EQ(Found({SimtDense::kVaries}, shape), std::nullopt);
   shape.bias = false;
-  shape.half = shape.head = true;
+  shape.type = DenseType::kBF16;
+  shape.head = true;
   EXPECT_EQ(Found({SimtDense::kVaries}, shape), SimtDense::kVaries);
   shape.head = false;
   EXPECT_NE(Find(shape).value(), Find().value());
@@ -233,17 +235,18 @@ TEST_F(DenseLayersTest, PassingReturnsUpToTheGivenNumberOfAlgorithms) {
 
 // Plants one bad argument after another in a call that the library takes.
 TEST_F(DenseLayersTest, TheLibraryRefusesBadArguments) {
-  for (const bool half : {false, true}) {
+  for (const DenseType type : {DenseType::kF32, DenseType::kBF16}) {
     DenseShape shape = kShape;
-    shape.half = half;
+    shape.type = type;
     Offer({SimtDense::kWorkspace});
     const DenseLayer* const layer = Find(shape).value();
-    const DenseArgs good = {.x = lab_->Put(std::vector<float>(kShape.k * 8)),
-                            .weight = half ? static_cast<const void*>(half_weight_) : weight_,
-                            .bias = half ? static_cast<const void*>(half_bias_) : bias_,
-                            .rows = 4,
-                            .out = lab_->Room<float>(kShape.n * 8),
-                            .workspace = lab_->Room<float>(kShape.n * 8)};
+    const DenseArgs good = {
+        .x = lab_->Put(std::vector<float>(kShape.k * 8)),
+        .weight = shape.half() ? static_cast<const void*>(half_weight_) : weight_,
+        .bias = shape.half() ? static_cast<const void*>(half_bias_) : bias_,
+        .rows = 4,
+        .out = lab_->Room<float>(kShape.n * 8),
+        .workspace = lab_->Room<float>(kShape.n * 8)};
     const auto run = [&](auto change) {
       DenseArgs args = good;
       change(&args);
@@ -296,10 +299,11 @@ TEST_F(DenseLayersTest, TheLibraryHasNoAlgorithmForRowsThatAreNotMultiplesOf16By
   for (const auto& [k, n, aligned] :
        {std::tuple{768, 50257, false}, {768, 50264, true}, {20, 16, false}, {24, 12, false}}) {
     for (const bool head : {false, true}) {
-      DenseShape shape = {.k = k, .n = n, .half = true, .bias = false, .accumulate = false};
+      DenseShape shape = {
+          .k = k, .n = n, .type = DenseType::kBF16, .bias = false, .accumulate = false};
       shape.head = head;
       EXPECT_EQ(device_->DenseCandidates(shape).size(), aligned ? 1u : 0u) << k << ", " << n;
-      shape.half = false;
+      shape.type = DenseType::kF32;
       EXPECT_EQ(device_->DenseCandidates(shape).size(), 1u);
     }
   }

@@ -71,6 +71,30 @@ const Int8Row kInt8Rows[] = {
 };
 SLUICE_TABLE(Int8OnCudaTable, kInt8Rows);
 
+// The states alone: the head is in floats, whose sums the library adds up in its own way.
+TEST(Int8OnCuda, ALibraryChangesNoBitWhetherItServesOrIsRefused) {
+  constexpr uint64_t kOfPrompts = 7;
+  const auto model = RandomModel(Int8Config(NormOrder::kPre, /*gated=*/true), 5);
+  const Bucket bucket{60, 3};
+  std::mt19937_64 random(kOfPrompts);
+  std::vector<std::vector<int32_t>> prompts;
+  for (const int64_t length : {3, 14, 40}) {
+    prompts.push_back(RandomTokens(random, length, model->config.vocab_size));
+  }
+  Runner own(model, Cuda(), bucket);
+  const std::vector<Answer> expected = own.Run(prompts);
+  for (const simt::SimtDense kind : {simt::SimtDense::kWorkspace, simt::SimtDense::kUnfinished}) {
+    Runner library(model, Cuda({kind}), bucket);
+    for (const std::vector<Answer>& got : {library.Run(prompts), library.Run(prompts, bucket)}) {
+      for (size_t i = 0; i < got.size(); ++i) {
+        EXPECT_EQ(got[i].states, expected[i].states)
+            << "prompt " << i << ", algorithm " << static_cast<int>(kind) << ", seed "
+            << kOfPrompts;
+      }
+    }
+  }
+}
+
 std::string LoadError(const QuantizationConfig& quantization) {
   ModelConfig config = TinyConfig(1);
   config.quantization = quantization;

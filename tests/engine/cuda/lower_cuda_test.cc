@@ -78,6 +78,22 @@ TEST_F(LowerToCudaTest, TheLibrarysLayerAppliesAnActivationThatPassesTheTrial) {
   }
 }
 
+// Whoever multiplies, the weights are on the device once, as that one reads them.
+TEST_F(LowerToCudaTest, TheLibraryMultipliesInInt8WhereItsSumsAreExact) {
+  ModelConfig config = ConfigWith(Activation::kRelu);
+  config.quantization.projections = Quantization::kInt8;
+  Lower(config, {SimtDense::kUnfinished});
+  EXPECT_EQ(lowered_.int8_sums, 0);
+  EXPECT_EQ(Fused(), 2u) << "our kernel applies the activation";
+  const int64_t own_bytes = weights_->bytes();
+  Lower(config, {SimtDense::kInvariant});
+  EXPECT_EQ(lowered_.int8_sums, std::max(config.intermediate_size,
+                                         (config.heads + 2 * config.kv_heads) * config.head_dim))
+      << "the widest of q, k and v in one, o, up and down";
+  EXPECT_EQ(Fused(), 0u);
+  EXPECT_LE(weights_->bytes(), own_bytes) << "panels are filled up";
+}
+
 TEST_F(LowerToCudaTest, TheLibraryComputesTheHeadUnlessItHasABias) {
   Lower(TinyConfig(1), {});
   EXPECT_EQ(lowered_.head.layer, nullptr);
@@ -86,15 +102,15 @@ TEST_F(LowerToCudaTest, TheLibraryComputesTheHeadUnlessItHasABias) {
   const GraphOp& head = model_->graph.ops.back();
   HeadOp with_bias = std::get<HeadOp>(head);
   with_bias.bias.name = "bias";
-  EXPECT_TRUE(ShapeOf(model_->graph, std::get<HeadOp>(head), 61, true).has_value());
-  EXPECT_FALSE(ShapeOf(model_->graph, with_bias, 61, true).has_value());
+  EXPECT_TRUE(ShapeOf(model_->graph, std::get<HeadOp>(head), 61, DenseType::kBF16).has_value());
+  EXPECT_FALSE(ShapeOf(model_->graph, with_bias, 61, DenseType::kBF16).has_value());
 }
 
 // A table with one of the shapes brings a layer with a workspace into the model, except for the
 // shape that is only used if the library lacks the activation after it.
 TEST_F(LowerToCudaTest, DenseShapesOfListsEveryShapeThatLoweringAsksFor) {
   const ModelConfig config = ConfigWith(Activation::kRelu);
-  const auto shapes = DenseShapesOf(BuildGraph(config), config.vocab_size, /*half=*/false);
+  const auto shapes = DenseShapesOf(BuildGraph(config), config.vocab_size, DenseType::kF32);
   EXPECT_EQ(shapes.size(), 6u) << "q, k and v in one, o, up, up and f, down, the head";
   for (const DenseShape& shape : shapes) {
     AlgorithmTable table("SIMT emulator", "pretended");

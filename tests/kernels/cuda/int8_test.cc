@@ -2,6 +2,7 @@
 // the CPU's kernels, whichever blocks compute them.
 #include "kernels/cuda/int8.h"
 
+#include <numeric>
 #include <set>
 #include <tuple>
 
@@ -21,12 +22,12 @@ class Int8Test : public OpTest {
   using Args = ProjectionArgs<T, T, int8_t>;
 
   struct Weight {
-    const int8_t* values;
+    const int8_t* columns;  // [matrices, n, Int8Stride(k)]
     const float* scales;
   };
-  // Returns the matrices [matrices, n, k] packed, quantised unless they have scales.
-  Weight Pack(const std::vector<float>& columns, const std::vector<float>& stored_scales,
-              int64_t matrices, int32_t k, int32_t n) {
+  // Returns the matrices [matrices, n, k] on the device, quantised unless they have scales.
+  Weight QuantizeWeight(const std::vector<float>& columns, const std::vector<float>& stored_scales,
+                        int64_t matrices, int32_t k, int32_t n) {
     std::vector<float> in(columns.size());
     for (int64_t i = 0; i < std::ssize(columns); ++i) {
       const int64_t matrix = i / (int64_t{n} * k), column = i / k % n, depth = i % k;
@@ -46,11 +47,18 @@ class Int8Test : public OpTest {
     } else {
       scales = lab_.Put(stored_scales);
     }
-    int8_t* const values = lab_.Room<int8_t>(PackedElements<int8_t>(matrices, k, n));
+    int8_t* const values = lab_.Room<int8_t>(matrices * n * Int8Stride(k));
+    QuantizeColumns(
+        lab_.stream(),
+        {.in = weight, .matrices = matrices, .k = k, .n = n, .factors = factors, .out = values});
+    return {values, scales};
+  }
+  const int8_t* Packed(const Weight& weight, int64_t matrices, int32_t k, int32_t n) {
+    int8_t* const packed = lab_.Room<int8_t>(PackedElements<int8_t>(matrices, k, n));
     PackWeights<int8_t>(
         lab_.stream(),
-        {.in = weight, .matrices = matrices, .k = k, .n = n, .out = values, .factors = factors});
-    return {values, scales};
+        {.in = weight.columns, .matrices = matrices, .k = Int8Stride(k), .n = n, .out = packed});
+    return packed;
   }
 
   struct Rows {
@@ -66,10 +74,10 @@ class Int8Test : public OpTest {
     return {values, scales};
   }
 
-  Args ArgsOf(const Rows& rows, const Weight& weight, int32_t k, int32_t n, const RowTiles& tiles,
-              T* out) {
+  Args ArgsOf(const Rows& rows, const Weight& weight, int64_t matrices, int32_t k, int32_t n,
+              const RowTiles& tiles, T* out) {
     return {.x = rows.values,
-            .weight = weight.values,
+            .weight = Packed(weight, matrices, k, n),
             .bias = nullptr,
             .bias_stride = 0,
             .k = Int8Stride(k),
@@ -84,11 +92,8 @@ class Int8Test : public OpTest {
   std::vector<T> Product(const Int8Inputs<T>& in) {
     const auto rows = static_cast<int32_t>(in.rows), k = static_cast<int32_t>(in.k);
     const auto n = static_cast<int32_t>(in.n);
-    std::vector<float> columns = in.columns;
-    columns.insert(columns.end(), in.stored.begin(), in.stored.end());
-    Args args = ArgsOf(Quantize(in.x, rows, k), Pack(columns, in.scales, 1, k, n), k, n,
-                       TilesOn(lab_, {{0, 0, rows}}, rows + 5),
-                       in.before.empty() ? lab_.Room<T>(rows * n) : lab_.Put(in.before));
+    Args args = ArgsOf(Quantize(in.x, rows, k), WeightOf(in), 1, k, n,
+                       TilesOn(lab_, {{0, 0, rows}}, rows + 5), OutOf(in));
     if (!in.bias.empty()) args.bias = lab_.Put(in.bias);
     args.accumulate = !in.before.empty();
     args.split = SplitOn(lab_, args.k);
@@ -97,8 +102,55 @@ class Int8Test : public OpTest {
     lab_.Clear();
     return out;
   }
+  // Computes the product by ScaleSums of sums of the host, in two slices.
+  std::vector<T> ProductBySums(const Int8Inputs<T>& in) {
+    const auto rows = static_cast<int32_t>(in.rows), n = static_cast<int32_t>(in.n);
+    const auto k = static_cast<int32_t>(in.k), stride = Int8Stride(k), spare = 3;
+    const Rows x = Quantize(in.x, rows, k);
+    const Weight weight = WeightOf(in);
+    const std::vector<int8_t> left = lab_.Get(x.values, rows * stride);
+    const std::vector<int8_t> right = lab_.Get(weight.columns, n * stride);
+    std::vector<int32_t> sums((rows + spare) * n, 12345);
+    for (int32_t i = 0; i < rows * n; ++i) {
+      sums[i] = std::inner_product(&left[i / n * stride], &left[i / n * stride] + stride,
+                                   &right[i % n * stride], 0);
+    }
+    ScaleSumsArgs<T> args = {.sums = nullptr,
+                             .n = n,
+                             .rows = Live(rows),
+                             .row_scales = x.scales,
+                             .scales = weight.scales,
+                             .accumulate = !in.before.empty(),
+                             .out = OutOf(in)};
+    if (!in.bias.empty()) args.bias = lab_.Put(in.bias);
+    const int32_t cut = rows / 2;
+    for (const auto& [first, count] : {std::pair(0, cut), {cut, rows + spare - cut}}) {
+      args.sums = lab_.Put(std::vector<int32_t>(sums.begin() + int64_t{first} * n,
+                                                sums.begin() + int64_t{first + count} * n));
+      args.first = first;
+      args.rows.capacity = count;
+      if (count > 0) ScaleSums(lab_.stream(), args);
+    }
+    const std::vector<T> out = lab_.Get(args.out, rows * n);
+    lab_.Clear();
+    return out;
+  }
   auto Run() {
     return [this](const Int8Inputs<T>& in) { return Product(in); };
+  }
+  auto RunBySums() {
+    return [this](const Int8Inputs<T>& in) { return ProductBySums(in); };
+  }
+
+ private:
+  Weight WeightOf(const Int8Inputs<T>& in) {
+    std::vector<float> columns = in.columns;
+    columns.insert(columns.end(), in.stored.begin(), in.stored.end());
+    return QuantizeWeight(columns, in.scales, 1, static_cast<int32_t>(in.k),
+                          static_cast<int32_t>(in.n));
+  }
+  T* OutOf(const Int8Inputs<T>& in) {
+    return in.before.empty() ? lab_.Room<T>(in.rows * in.n) : lab_.Put(in.before);
   }
 };
 TYPED_TEST_SUITE(Int8Test, DTypes);
@@ -109,16 +161,21 @@ TYPED_TEST(Int8Test, ProductsHaveTheBitsOfTheReference) {
        {Shape{1, 1, 1}, Shape{3, 5, 130}, Shape{65, 128, 64}, Shape{9, 127, 63}, Shape{64, 129, 66},
         Shape{5, 1100, 9}, Shape{17, 520, 40}}) {
     ExpectInt8EqualsReference(this->Run(), RandomInt8Inputs<TypeParam>(this->random_, rows, k, n));
+    ExpectInt8EqualsReference(this->RunBySums(),
+                              RandomInt8Inputs<TypeParam>(this->random_, rows, k, n));
   }
 }
 TYPED_TEST(Int8Test, TheLargestSumsDoNotSaturate) {
   ExpectInt8SumsDoNotSaturate<TypeParam>(this->Run());
+  ExpectInt8SumsDoNotSaturate<TypeParam>(this->RunBySums());
 }
 TYPED_TEST(Int8Test, StoredValuesKeepTheirScales) {
   ExpectStoredInt8KeepsItsScales<TypeParam>(this->Run(), this->random_);
+  ExpectStoredInt8KeepsItsScales<TypeParam>(this->RunBySums(), this->random_);
 }
 TYPED_TEST(Int8Test, ValuesThatAreNotFiniteMakeTheirRowOrColumnNaNAndNoOther) {
   ExpectInt8KeepsWhatIsNotFiniteApart<TypeParam>(this->Run(), this->random_);
+  ExpectInt8KeepsWhatIsNotFiniteApart<TypeParam>(this->RunBySums(), this->random_);
 }
 
 TYPED_TEST(Int8Test, RowsAreThoseOfTheReferenceWithZerosBehindThem) {
@@ -143,12 +200,30 @@ TYPED_TEST(Int8Test, RowsAreThoseOfTheReferenceWithZerosBehindThem) {
   }
 }
 
+TYPED_TEST(Int8Test, ColumnsAreThoseOfTheReferenceWithZerosBehindThem) {
+  for (const auto& [matrices, k, n] :
+       {std::tuple(1, 1, 1), {2, 127, 33}, {1, 128, 64}, {3, 129, 5}, {1, 300, 257}}) {
+    const int32_t stride = Int8Stride(k);
+    const std::vector<float> columns = RandomRows<float>(this->random_, matrices * n, k);
+    const auto weight = this->QuantizeWeight(columns, {}, matrices, k, n);
+    const std::vector<int8_t> values = this->lab_.Get(weight.columns, matrices * n * stride);
+    const std::vector<Quantized> expected = QuantizeEach(columns, k);
+    for (int32_t c = 0; c < matrices * n; ++c) {
+      std::vector<int8_t> column = expected[c].values;
+      column.resize(stride);
+      ASSERT_EQ(std::vector<int8_t>(&values[c * stride], &values[c * stride] + stride), column)
+          << "column " << c << " of " << k << " x " << n;
+    }
+    this->lab_.Clear();
+  }
+}
+
 TYPED_TEST(Int8Test, GroupsUseTheirPositionsMatrixAndTilesAndSegmentsChangeNoBit) {
   using T = TypeParam;
   constexpr int32_t kDepth = 1090, kColumns = 70, kMatrices = 3, kRows = 140;
   const std::vector<float> columns = RandomRows<float>(this->random_, kMatrices * kColumns, kDepth);
   const std::vector<T> x = RandomRows<T>(this->random_, kRows, kDepth);
-  const auto weight = this->Pack(columns, {}, kMatrices, kDepth, kColumns);
+  const auto weight = this->QuantizeWeight(columns, {}, kMatrices, kDepth, kColumns);
   const auto rows = this->Quantize(x, kRows, kDepth);
   const std::vector<Quantized> of_rows = QuantizeEach(x, kDepth);
   const std::vector<Quantized> of_columns = QuantizeEach(columns, kDepth);
@@ -160,8 +235,8 @@ TYPED_TEST(Int8Test, GroupsUseTheirPositionsMatrixAndTilesAndSegmentsChangeNoBit
       if (first > 0) groups.push_back({0, 0, first});
       if (first < kRows) groups.push_back({2, first, kRows - first});
       T* const out = this->lab_.template Room<T>(kRows * kColumns);
-      auto args =
-          this->ArgsOf(rows, weight, kDepth, kColumns, TilesOn(this->lab_, groups, kRows), out);
+      auto args = this->ArgsOf(rows, weight, kMatrices, kDepth, kColumns,
+                               TilesOn(this->lab_, groups, kRows), out);
       if (processors == kManyProcessors) args.split = SplitOn(this->lab_, args.k);
       Project(stream, args);
       kernels.insert(stream.kernel());

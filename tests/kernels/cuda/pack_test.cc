@@ -133,6 +133,27 @@ TYPED_TEST(PackTest, PackedMatricesHaveEveryWeightInItsPlaceAndZerosElsewhere) {
   }
 }
 
+TEST(PackInt8Test, ColumnsHaveEveryWeightInItsPlaceAndZerosElsewhere) {
+  constexpr uint64_t kSeed = 20261126;
+  std::mt19937_64 random(kSeed);
+  DeviceLab lab(MakeDeviceUnderTest(kSeed));
+  for (const auto& [matrices, k, n] :
+       {std::tuple(1, 128, 64), {1, 128, 1}, {2, 256, 63}, {3, 384, 130}}) {
+    std::vector<int8_t> columns(matrices * k * n), weights(columns.size());
+    for (int32_t i = 0; i < std::ssize(columns); ++i) {
+      const int32_t depth = i % k, column = i / k % n;
+      columns[i] = static_cast<int8_t>(random());
+      weights[(i / k / n * k + depth) * n + column] = columns[i];
+    }
+    const std::vector<int8_t> expected = Packed(weights, matrices, k, n);
+    int8_t* const out = lab.Room<int8_t>(expected.size());
+    PackWeights<int8_t>(lab.stream(),
+                        {.in = lab.Put(columns), .matrices = matrices, .k = k, .n = n, .out = out});
+    EXPECT_EQ(lab.Get(out, expected.size()), expected) << k << " x " << n << ", seed " << kSeed;
+    lab.Clear();
+  }
+}
+
 TEST(PackForWarpgroupsTest, MatricesHaveEveryWeightInItsPlaceAndZerosElsewhere) {
   constexpr uint64_t kSeed = 20261125;
   std::mt19937_64 random(kSeed);

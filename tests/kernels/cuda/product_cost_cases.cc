@@ -24,7 +24,7 @@ struct ProductCase {
   int32_t processors = 132;
 };
 
-// Products in int8 of rows that are quantised before.
+// Products in int8 of rows that are quantised before, and numbers of sums that are there already.
 template <typename T>
 void AddInt8(Cases& cases, const ProductCase& c, const char* what) {
   cases.Add(
@@ -45,9 +45,12 @@ void AddInt8(Cases& cases, const ProductCase& c, const char* what) {
         ScaleColumns(
             lab.stream(),
             {.in = plain, .matrices = 1, .k = c.k, .n = c.n, .scales = scales, .factors = factors});
-        PackWeights<int8_t>(
+        auto* const columns = lab.Room<int8_t>(c.n * stride);
+        QuantizeColumns(
             lab.stream(),
-            {.in = plain, .matrices = 1, .k = c.k, .n = c.n, .out = weight, .factors = factors});
+            {.in = plain, .matrices = 1, .k = c.k, .n = c.n, .factors = factors, .out = columns});
+        PackWeights<int8_t>(lab.stream(),
+                            {.in = columns, .matrices = 1, .k = stride, .n = c.n, .out = weight});
         StreamOfProcessors stream(lab.stream(), c.processors);
         Project<T, T, int8_t>(stream, {.x = x,
                                        .weight = weight,
@@ -60,6 +63,13 @@ void AddInt8(Cases& cases, const ProductCase& c, const char* what) {
                                        .out = lab.Room<T>(c.rows * c.n),
                                        .row_scales = row_scales,
                                        .scales = scales});
+        ScaleSums<T>(lab.stream(), {.sums = lab.Put(std::vector<int32_t>(c.rows * c.n, 12345)),
+                                    .n = c.n,
+                                    .rows = Live(lab, c.rows),
+                                    .row_scales = row_scales,
+                                    .scales = scales,
+                                    .bias = Values<T>(lab, random, c.n),
+                                    .out = lab.Room<T>(c.rows * c.n)});
       });
 }
 
