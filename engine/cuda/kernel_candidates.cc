@@ -126,7 +126,7 @@ KernelCandidates<T> AllCandidates() {
   KernelCandidates<T> candidates = {.attention = {PortableAttention<T>()},
                                     .products = {PortableProduct<T>()}};
   if constexpr (std::is_same_v<T, BFloat16>) {
-    candidates.attention.insert(candidates.attention.begin(), HopperAttention());
+    candidates.attention.push_back(HopperAttention());
     candidates.products.insert(candidates.products.begin(), HopperProduct());
   }
   return candidates;

@@ -78,7 +78,8 @@ struct GroupedProductCandidate {
       run;
 };
 
-// The candidates in the order in which they are tried; the last ones are portable.
+// The candidates in the order in which they are tried, which is that of the speed that was measured
+// (loadtest/results/gpu).
 template <typename T>
 struct KernelCandidates {
   std::vector<AttentionCandidate<T>> attention;

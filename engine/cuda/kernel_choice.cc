@@ -28,13 +28,13 @@ absl::StatusOr<const Candidate*> KernelChoice<T>::Choose(
     const Shape& shape, const std::vector<Candidate>& candidates, Trial trial,
     std::map<Shape, const Candidate*>* chosen) {
   if (const auto found = chosen->find(shape); found != chosen->end()) return found->second;
-  absl::Status refused;
+  absl::Status refused, unsupported;
   bool prepared = false;
   for (const Candidate& candidate : candidates) {
     absl::Status status = candidate.supports(device_.info(), shape);
     if (!status.ok()) {
-      // What no candidate supports is stated as the last one, which is portable, states it.
-      if (&candidate == &candidates.back() && refused.ok()) return status;
+      // What no candidate supports is stated as the portable one states it.
+      if (unsupported.ok() || candidate.tier == "portable") unsupported = status;
       continue;
     }
     if (!prepared) SLUICE_RETURN_IF_ERROR(trial.Prepare(device_, stream_));
@@ -48,6 +48,7 @@ absl::StatusOr<const Candidate*> KernelChoice<T>::Choose(
         refused.ok() ? text : absl::StrCat(refused.message(), "; ", text));
     notices_.push_back(std::move(text));
   }
+  if (refused.ok()) return unsupported;
   return absl::FailedPreconditionError(
       absl::StrCat("no kernel passes its trial on ", device_.info().name, ": ", refused.message()));
 }

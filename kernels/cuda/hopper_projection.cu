@@ -13,12 +13,8 @@ namespace sluice::kernels::cuda {
 namespace {
 
 constexpr int32_t kDepth = kGroupSliceDepth;  // of a stage
-constexpr int32_t kMatrixBytes = kGroupMatrix * kGroupMatrix * sizeof(BFloat16);
-// A matrix of x, and 16 bytes, so that neighbouring matrices begin in other banks.
-constexpr int32_t kRowMatrixBytes = kMatrixBytes + 16;
-constexpr int32_t kDepthMatrices = kDepth / kGroupMatrix;
-constexpr int32_t kRowMatrices = kGroupRows / kGroupMatrix;
-static_assert(kTileRows == kGroupRows && kGroupMatrix == kCopyElements<BFloat16>);
+constexpr int32_t kPack = kCopyElements<BFloat16>;
+static_assert(kTileRows == kGroupRows && kGroupMatrix == kPack);
 
 // What a block computes at a time: kColumns columns of kGroups row tiles, each by a warpgroup of
 // its own. Of the stages of the pipeline one is multiplied, one may still be, and the others
@@ -52,16 +48,15 @@ struct Tiny : Tiling<1, 32, 8, 2> {
 template <typename Tile>
 using Sums = float[Tile::kColumns / 2];
 
-struct HopperRows {
-  alignas(kCopyBytes) unsigned char at[kRowMatrices][kDepthMatrices][kRowMatrixBytes];
-};
+// Rows of x; + 8: neighbouring ones begin in other banks.
+using HopperRows = BFloat16[kGroupRows][kDepth + kPack];
 
 template <typename Tile>
 struct HopperShared {
   // The slices of the weight, which bulk copies bring.
   alignas(kCopyBytes) BFloat16 weight[Tile::kStages][Tile::kSlices][Tile::kSliced * kDepth];
   union {  // The sums of a tile reuse the memory of its rows.
-    HopperRows x[Tile::kStages][Tile::kGroups];
+    alignas(kCopyBytes) HopperRows x[Tile::kStages][Tile::kGroups];
     // + 8: neighbouring rows begin in other banks
     float sums[Tile::kGroups][kGroupRows][Tile::kSliced + 8];
   };
@@ -75,6 +70,8 @@ struct Work {
 
 #ifdef SLUICE_HAS_PRODUCTS
 
+constexpr int32_t kRowPacks = kDepth / kPack, kDepthProducts = kDepth / kGroupDepth;
+
 // The place of a thread in its warpgroup, and of that in the block.
 __device__ inline int32_t GroupThread() { return ThreadIndex() % kGroupThreads; }
 __device__ inline int32_t Group() { return ThreadIndex() / kGroupThreads; }
@@ -86,10 +83,10 @@ class Copies {
  public:
   __device__ Copies(const ProjectionArgs<BFloat16>& args, const Work& work)
       : args_(args),
-        row_(GroupThread() / kDepthMatrices),
-        row_block_(GroupThread() % kDepthMatrices),
+        row_(GroupThread() / kRowPacks),
+        column_(GroupThread() % kRowPacks * kPack),
         rows_(work.tile.count - row_),
-        x_(args.x + int64_t{work.tile.first_row + row_} * args.k + row_block_ * kGroupMatrix) {
+        x_(args.x + int64_t{work.tile.first_row + row_} * args.k + column_) {
     const int32_t panels = GroupPanels(args.n);
     SLUICE_UNROLL
     for (int32_t i = 0; i < Tile::kSlices; ++i) {
@@ -109,40 +106,50 @@ class Copies {
       BulkCopy(shared.weight[stage][i], weight_[i] + int64_t{step} * kGroupSliceElements,
                sizeof(shared.weight[stage][i]), shared.arrivals[stage]);
     }
-    const int32_t k = step * kDepth, left = args_.k - k - row_block_ * kGroupMatrix;
-    const int32_t elements = left < 0 ? 0 : left < kGroupMatrix ? left : kGroupMatrix;
+    const int32_t k = step * kDepth, left = args_.k - k - column_;
+    const int32_t elements = left < 0 ? 0 : left < kPack ? left : kPack;
     SLUICE_UNROLL
     for (int32_t i = 0; i < kGroupRows / kRowsApart; ++i) {
-      const int32_t row = row_ + i * kRowsApart;
       const int32_t bytes =
           i * kRowsApart < rows_ ? elements * static_cast<int32_t>(sizeof(BFloat16)) : 0;
-      CopyAsync(shared.x[stage][Group()].at[row / kGroupMatrix][row_block_] +
-                    row % kGroupMatrix * kCopyBytes,
+      CopyAsync(&shared.x[stage][Group()][row_ + i * kRowsApart][column_],
                 bytes > 0 ? x_ + k + int64_t{i} * kRowsApart * args_.k : args_.x, bytes);
     }
   }
 
  private:
-  static constexpr int32_t kRowsApart = kGroupThreads / kDepthMatrices;
+  static constexpr int32_t kRowsApart = kGroupThreads / kRowPacks;
 
   const ProjectionArgs<BFloat16>& args_;
-  const int32_t row_, row_block_;  // its first row of x, and its block of 8 depths of it
-  const int32_t rows_;             // the tile's rows from its first on
+  const int32_t row_, column_;  // the first 8 elements of x that the thread copies
+  const int32_t rows_;          // the tile's rows from its first on
   const BFloat16* const x_;
   const BFloat16* weight_[Tile::kSlices];  // of the tile's columns
 };
 
+// The rows of a stage that a warp multiplies, which it holds in registers.
+using Fragments = uint32_t[kDepthProducts][4];
+
 template <typename Tile>
-__device__ void MultiplyStage(const HopperShared<Tile>& shared, int32_t stage, Sums<Tile>& sums) {
-  const HopperRows& x = shared.x[stage][Group()];
+__device__ void MultiplyStage(const HopperShared<Tile>& shared, int32_t stage, Fragments& fragments,
+                              Sums<Tile>& sums) {
+  const BFloat16* const rows = &shared.x[stage][Group()][Warp() % (kGroupThreads / kWarp) * 16 +
+                                                         Lane() % 16][Lane() / 16 * kPack];
   SLUICE_UNROLL
-  for (int32_t block = 0; block < kDepthMatrices; block += kGroupDepth / kGroupMatrix) {
+  for (int32_t i = 0; i < kDepthProducts; ++i) {
+    LoadMatrices<false>(rows + i * kGroupDepth, fragments[i]);
+  }
+  BeginProducts();
+  SLUICE_UNROLL
+  for (int32_t i = 0; i < kDepthProducts; ++i) {
     // The slices of a stage are one operand, as they follow one another.
     MultiplyAddGroup<Tile::kColumns>(
-        sums, {x.at[0][block], kRowMatrixBytes, kDepthMatrices * kRowMatrixBytes},
-        {&shared.weight[stage][0][PlaceInGroupSlice(block * kGroupMatrix, 0)], kMatrixBytes,
-         kDepthMatrices * kMatrixBytes});
+        sums, fragments[i],
+        {&shared.weight[stage][0][PlaceInGroupSlice(i * kGroupDepth, 0)],
+         PlaceInGroupSlice(kGroupMatrix, 0) * static_cast<int32_t>(sizeof(BFloat16)),
+         PlaceInGroupSlice(0, kGroupMatrix) * static_cast<int32_t>(sizeof(BFloat16))});
   }
+  CommitProducts();
 }
 
 // Multiplies the block's tiles; `before` are the steps of those before them.
@@ -157,19 +164,21 @@ __device__ void MultiplyTiles(const ProjectionArgs<BFloat16>& args, const Work& 
     if (step < steps) copies.Bring(step, (before + step) % kStages, shared);
     CommitCopies();
   }
+  Fragments fragments[2];  // those of a step are read until the step after the next one
   SLUICE_ROLLED
-  for (int32_t step = 0; step < steps; ++step) {
-    const int32_t stage = (before + step) % kStages, next = step + kAhead;
-    WaitCopies<kAhead - 1>();
-    WaitArrival(shared.arrivals[stage], (before + step) / kStages);
-    WaitProducts<1>();
-    ShareWithProducts();
-    SyncBlock();  // this stage has arrived, and the last but one is no longer read
-    if (next < steps) copies.Bring(next, (before + next) % kStages, shared);
-    CommitCopies();
-    BeginProducts();
-    MultiplyStage<Tile>(shared, stage, sums);
-    CommitProducts();
+  for (int32_t first = 0; first < steps; first += 2) {
+    SLUICE_UNROLL
+    for (int32_t i = 0; i < 2; ++i) {
+      const int32_t step = first + i, stage = (before + step) % kStages, next = step + kAhead;
+      if (step >= steps) continue;
+      WaitCopies<kAhead - 1>();
+      WaitArrival(shared.arrivals[stage], (before + step) / kStages);
+      WaitProducts<1>();
+      SyncBlock();  // this stage has arrived, and the last but one is no longer read
+      if (next < steps) copies.Bring(next, (before + next) % kStages, shared);
+      CommitCopies();
+      MultiplyStage<Tile>(shared, stage, fragments[i], sums);
+    }
   }
   WaitProducts<0>();
 }

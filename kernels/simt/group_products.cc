@@ -51,17 +51,31 @@ float ElementAt(const std::byte* row, int32_t i) {
 
 // What each lane of a warp passes to a product.
 struct GroupInputs {
-  GroupOperand a, b;
+  GroupOperand a;
+  const uint32_t* fragment;  // of a, or nullptr
+  GroupOperand b;
   GroupOrder order;  // of b
   int32_t columns;
   int32_t first_row;  // of the warp
 };
+
+// Returns element [row, k] of a warp's operand a, of which lanes hold parts as MultiplyAdd takes
+// them.
+float ElementOfFragments(const void* const in[32], int32_t row, int32_t k) {
+  const auto& lane = *static_cast<const GroupInputs*>(in[row % 8 * 4 + k % 8 / 2]);
+  const uint32_t word = lane.fragment[row / 8 + 2 * (k / 8)];
+  return std::bit_cast<float>(k % 2 == 0 ? word << 16 : word & 0xFFFF0000u);
+}
 
 void MultiplyGroupLanes(const void* const in[32], void* const out[32]) {
   const auto& inputs = *static_cast<const GroupInputs*>(in[0]);
   float a[kWarpRows][kGroupDepth], b[kGroupDepth];
   for (int32_t row = 0; row < kWarpRows; ++row) {
     for (int32_t k = 0; k < kGroupDepth; ++k) {
+      if (inputs.fragment != nullptr) {
+        a[row][k] = ElementOfFragments(in, row, k);
+        continue;
+      }
       const std::byte* const from = RowOfA(inputs.a, inputs.first_row + row, k / kMatrix);
       a[row][k] = ElementAt(from, k % kMatrix);
     }
@@ -92,16 +106,19 @@ void GroupProducts::Clear() {
   sums_.clear();
 }
 
-void GroupProducts::Issue(float* d, int32_t columns, const GroupOperand& a, const GroupOperand& b,
-                          GroupOrder order, const CallSite& site) {
+void GroupProducts::Issue(float* d, int32_t columns, const GroupOperand& a,
+                          const uint32_t* fragment, const GroupOperand& b, GroupOrder order,
+                          const CallSite& site) {
   Machine& machine = Current();
   const OutsideDeviceCode outside;
   if (!begun_) machine.Fail("multiplies without BeginProducts");
   const int32_t first_row = machine.thread() / 32 % kGroupWarps * kWarpRows;
-  Product product = {.d = d, .group = groups_, .pieces = {}};
+  Product product = {.d = d, .group = groups_, .pieces = {}, .fragment = fragment, .seen = {}};
+  if (fragment != nullptr) std::memcpy(product.seen, fragment, sizeof(product.seen));
   // The lanes of the warp share the reading of its rows of a and of all of b.
   const int32_t lane = machine.thread() % 32;
-  const int32_t rows = 2 * kWarpRows, pieces = rows + kGroupDepth * columns / kMatrix;
+  const int32_t rows = fragment == nullptr ? 2 * kWarpRows : 0;
+  const int32_t pieces = rows + kGroupDepth * columns / kMatrix;
   for (int32_t i = lane; i < pieces; i += 32) {
     const std::byte* const from =
         i < rows ? RowOfA(a, first_row + i / 2, i % 2) : PieceOfB(b, order, i - rows);
@@ -112,7 +129,7 @@ void GroupProducts::Issue(float* d, int32_t columns, const GroupOperand& a, cons
   products_.push_back(std::move(product));
   std::vector<float>& sums = sums_.try_emplace(d, d, d + columns / 2).first->second;
   std::fill_n(d, columns / 2, std::numeric_limits<float>::quiet_NaN());
-  const GroupInputs inputs = {a, b, order, columns, first_row};
+  const GroupInputs inputs = {a, fragment, b, order, columns, first_row};
   machine.Collective(&MultiplyGroupLanes, &inputs, sums.data(), site.file, site.line);
 }
 
@@ -129,6 +146,10 @@ void GroupProducts::Wait(int pending_groups, const CallSite& site) {
     return product.group >= groups_ - pending_groups;
   });
   for (auto product = products_.begin(); product != done; ++product) {
+    if (product->fragment != nullptr &&
+        std::memcmp(product->seen, product->fragment, sizeof(product->seen)) != 0) {
+      machine.Fail("multiplies from what changes before it waits");
+    }
     for (const Piece& piece : product->pieces) {
       machine.ReadForProduct(piece.from, kPieceBytes, /*issued=*/false);
       if (std::memcmp(piece.seen, piece.from, kPieceBytes) != 0) {
@@ -152,7 +173,11 @@ void ShareWithProducts() { Current().ShareWithProducts(); }
 void BeginProducts() { Current().products().Begin(); }
 void MultiplyAddGroup(float* d, int32_t columns, const GroupOperand& a, const GroupOperand& b,
                       GroupOrder order, const CallSite& site) {
-  Current().products().Issue(d, columns, a, b, order, site);
+  Current().products().Issue(d, columns, a, nullptr, b, order, site);
+}
+void MultiplyAddGroup(float* d, int32_t columns, const uint32_t* fragment, const GroupOperand& b,
+                      const CallSite& site) {
+  Current().products().Issue(d, columns, {}, fragment, b, GroupOrder::kByDepths, site);
 }
 void CommitProducts() { Current().products().Commit(); }
 void WaitProducts(int pending_groups, const CallSite& site) {

@@ -26,9 +26,10 @@ class GroupProducts {
   bool empty() const { return products_.empty(); }
 
   void Begin() { begun_ = true; }
+  // Operand a is in memory, or, if `fragment` is not nullptr, in the lane's 4 registers there.
   void Issue(float* d, int32_t columns, const kernels::cuda::GroupOperand& a,
-             const kernels::cuda::GroupOperand& b, kernels::cuda::GroupOrder order,
-             const kernels::cuda::CallSite& site);
+             const uint32_t* fragment, const kernels::cuda::GroupOperand& b,
+             kernels::cuda::GroupOrder order, const kernels::cuda::CallSite& site);
   void Commit();
   void Wait(int pending_groups, const kernels::cuda::CallSite& site);
 
@@ -43,6 +44,8 @@ class GroupProducts {
     float* d;
     int64_t group;
     std::vector<Piece> pieces;
+    const uint32_t* fragment;
+    uint32_t seen[4];  // in the fragment
   };
 
   bool begun_ = false;
@@ -56,6 +59,8 @@ void BeginProducts();
 void MultiplyAddGroup(float* d, int32_t columns, const kernels::cuda::GroupOperand& a,
                       const kernels::cuda::GroupOperand& b, kernels::cuda::GroupOrder order,
                       const kernels::cuda::CallSite& site);
+void MultiplyAddGroup(float* d, int32_t columns, const uint32_t* fragment,
+                      const kernels::cuda::GroupOperand& b, const kernels::cuda::CallSite& site);
 void CommitProducts();
 void WaitProducts(int pending_groups, const kernels::cuda::CallSite& site);
 
@@ -69,6 +74,11 @@ template <int32_t kColumns, GroupOrder kOrder>
 void MultiplyAddGroup(float (&d)[kColumns / 2], const GroupOperand& a, const GroupOperand& b,
                       CallSite site) {
   simt::MultiplyAddGroup(d, kColumns, a, b, kOrder, site);
+}
+template <int32_t kColumns>
+void MultiplyAddGroup(float (&d)[kColumns / 2], const uint32_t (&a)[4], const GroupOperand& b,
+                      CallSite site) {
+  simt::MultiplyAddGroup(d, kColumns, a, b, site);
 }
 inline void CommitProducts() { simt::CommitProducts(); }
 template <int kPending>

@@ -50,8 +50,13 @@ __device__ void BeginProducts();
 // 16 (Warp() % 4) + Lane() / 4 + 8 i, column 8 c + Lane() % 4 * 2 + j. Each element is one sum
 // whose products are added 16 at a time, in the order of the calls. d must not be used, nor the
 // operands be changed, before the product has been waited for.
-template <int32_t kColumns, GroupOrder kOrder = GroupOrder::kByDepths>  // 32, 64, 128, 256
+template <int32_t kColumns, GroupOrder kOrder = GroupOrder::kByDepths>  // 64, 128
 __device__ void MultiplyAddGroup(float (&d)[kColumns / 2], const GroupOperand& a,
+                                 const GroupOperand& b, CallSite site = CallSite::Here());
+// Likewise with a in registers: each warp passes its 16 rows as MultiplyAdd takes them
+// (kernels/simt/simt.h). They must exist, unchanged, until the product has been waited for.
+template <int32_t kColumns>  // 32, 64, 128, 256
+__device__ void MultiplyAddGroup(float (&d)[kColumns / 2], const uint32_t (&a)[4],
                                  const GroupOperand& b, CallSite site = CallSite::Here());
 // Ends the current group of products, which may be empty.
 __device__ void CommitProducts();

@@ -235,7 +235,7 @@ void TimeStep(Bench& bench, const StepCase& c, const ModelConfig& config, const 
               ModelCache& cache) {
   Measurement measurement = MeasurementOf(c, config);
   if (const auto library = bench.device().DenseLibrary();
-      !library.ok() && std::string(c.dense) != "own") {
+      !library.ok() && std::string(c.dense) == "cublaslt") {
     bench.Missing(measurement.Id() + ": " + std::string(library.status().message()));
     return;
   }
@@ -298,7 +298,7 @@ std::vector<Case> StepCases(Scale scale) {
   const ModelConfig config = StepModel(scale);
   Bucket largest = {8192, 256};
   std::vector<StepCase> steps;
-  for (const char* dense : {"own", "cublaslt"}) {
+  for (const char* dense : {"own", "tuned", "cublaslt"}) {
     if (scale == Scale::kGpu) {
       AddSteps(dense, steps);
     } else {

@@ -188,11 +188,20 @@ int32_t StepShape::pages(int32_t page_tokens) const {
   return sum;
 }
 
+namespace {
+
+CudaBackendOptions OptionsOf(const std::string& dense) {
+  if (dense == "tuned") return {.dense = "own", .kernels = "auto"};
+  return {.dense = dense};
+}
+
+}  // namespace
+
 Steps::Steps(Bench& bench, const ModelConfig& config, const std::string& dense,
              const Bucket& largest)
     : bench_(bench),
       model_(PatternModel(config)),
-      backend_(ValueOrDie(MakeCudaBackend(std::make_unique<Borrowed>(bench), {.dense = dense}))),
+      backend_(ValueOrDie(MakeCudaBackend(std::make_unique<Borrowed>(bench), OptionsOf(dense)))),
       executable_(ValueOrDie(backend_->Load(model_))),
       largest_(largest) {
   std::uniform_int_distribution<int32_t> token(0, static_cast<int32_t>(config.vocab_size - 1));

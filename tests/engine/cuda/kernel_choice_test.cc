@@ -110,11 +110,10 @@ class KernelChoiceTest : public ::testing::Test {
   // behind it serves.
   template <typename Shape>
   void ExpectRefused(RowFault fault, const Shape& shape, const std::string& reason) {
-    KernelCandidates<T> candidates = AllCandidates<T>();
-    const auto behind = [&](auto& list) { list = {Spoilt(list.back(), fault), list.back()}; };
-    behind(candidates.attention);
-    behind(candidates.products);
-    KernelChoice<T> choice = Offer(candidates);
+    const AttentionCandidate<T>& attention = PortableAttention<T>();
+    const GroupedProductCandidate<T>& product = PortableProduct<T>();
+    KernelChoice<T> choice = Offer({.attention = {Spoilt(attention, fault), attention},
+                                    .products = {Spoilt(product, fault), product}});
     const auto chosen = Choose(choice, shape);
     ASSERT_TRUE(chosen.ok()) << chosen.status();
     EXPECT_EQ(*chosen, "portable");
@@ -243,15 +242,21 @@ TYPED_TEST(KernelChoiceTest, TunedKernelsServeOnTheirArchitectureAlone) {
     GroupedProductShape odd = kPositions;
     odd.n = 65;
     EXPECT_EQ(this->Choose(choice, odd).value(), "portable");
-    EXPECT_EQ(this->Choose(choice, kHeads).value(), tier);
+    EXPECT_EQ(this->Choose(choice, kHeads).value(), "portable");
+    KernelCandidates<TypeParam> candidates = AllCandidates<TypeParam>();
+    AttentionCandidate<TypeParam> portable = candidates.attention.front();
+    candidates.attention.erase(candidates.attention.begin());
+    candidates.attention.push_back(std::move(portable));
+    KernelChoice<TypeParam> tuned_first = this->Offer(std::move(candidates));
+    EXPECT_EQ(this->Choose(tuned_first, kHeads).value(), tier);
     AttentionShape longer = kHeads;
     longer.head_dim = 72;
     longer.max_positions = 1100;
     longer.xsa = kernels::XsaForm::kNorm;
-    EXPECT_EQ(this->Choose(choice, longer).value(), tier);
+    EXPECT_EQ(this->Choose(tuned_first, longer).value(), tier);
     AttentionShape capped = kHeads;
     capped.soft_cap = 30;
-    EXPECT_EQ(this->Choose(choice, capped).value(), "portable");
+    EXPECT_EQ(this->Choose(tuned_first, capped).value(), "portable");
   }
 }
 

@@ -84,11 +84,13 @@ enum class GroupFault {
   kNone,
   kNoneInBulk,       // nor is there one if bulk copies bring what is multiplied
   kNoneByColumns,    // nor if b lies by columns
+  kNoneByFragments,  // nor if a is in registers
   kNotShared,        // what was written is not shared with products
   kSharedTooLate,    // it is, but without a barrier behind
   kNotBegun,         // the series of products is not begun
   kUsedTooEarly,     // d is used before the products were waited for
   kChangedTooEarly,  // an operand is overwritten before that
+  kFragmentChanged,  // so is one in registers
   kChangedByOthers,  // an operand is overwritten without a barrier after waiting
   kNotWaited,        // the kernel ends before they are done
 };

@@ -176,6 +176,13 @@ __global__ void MultiplyByGroupKernel(MultiplyByGroupArgs args) {
   SyncBlock();
   if (fault == GroupFault::kSharedTooLate) ShareWithProducts();
   float d[kGroupN / 2] = {};
+  const bool by_fragments =
+      fault == GroupFault::kNoneByFragments || fault == GroupFault::kFragmentChanged;
+  uint32_t fragments[kGroupK / kGroupDepth][4];
+  for (int32_t k = 0; by_fragments && k < kGroupK; k += kGroupDepth) {
+    const int32_t row = Warp() * 16 + Lane() % 16, depth = k + Lane() / 16 * 8;
+    LoadMatrices<false>(&shared.a[row / 8][depth / 8][row % 8], fragments[k / kGroupDepth]);
+  }
   if (fault != GroupFault::kNotBegun) BeginProducts();
   constexpr int32_t kMatrix = 128;
   for (int32_t k = 0; k < kGroupK; k += kGroupDepth) {
@@ -183,6 +190,9 @@ __global__ void MultiplyByGroupKernel(MultiplyByGroupArgs args) {
     if (by_columns) {
       MultiplyAddGroup<kGroupN, GroupOrder::kByColumns>(
           d, a, {shared.by_columns[0][k / 8], kMatrix, kGroupK / 8 * kMatrix});
+    } else if (by_fragments) {
+      MultiplyAddGroup<kGroupN>(d, fragments[k / kGroupDepth],
+                                {shared.b[k / 8][0], kGroupN / 8 * kMatrix, kMatrix});
     } else {
       MultiplyAddGroup<kGroupN>(d, a, {shared.b[k / 8][0], kGroupN / 8 * kMatrix, kMatrix});
     }
@@ -191,6 +201,7 @@ __global__ void MultiplyByGroupKernel(MultiplyByGroupArgs args) {
   if (fault == GroupFault::kNotWaited) return;
   const float early = d[0];
   if (fault == GroupFault::kChangedTooEarly) shared.a[Warp() * 2][0][0][Lane() % 8] = 0;
+  if (fault == GroupFault::kFragmentChanged) ++fragments[1][3];
   WaitProducts<0>();
   if (fault == GroupFault::kChangedByOthers) shared.b[0][0][0][0] = 0;
   if (fault == GroupFault::kUsedTooEarly) d[0] = early;

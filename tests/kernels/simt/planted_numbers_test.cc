@@ -160,8 +160,8 @@ TEST_P(PlantedNumbersTest, AWarpgroupMultipliesMatrices) {
   std::mt19937_64 random(GetParam());
   const GroupMatrices m(random);
   float* d = lab_.Room<float>(GroupMatrices::kRows * GroupMatrices::kColumns);
-  for (const GroupFault none :
-       {GroupFault::kNone, GroupFault::kNoneInBulk, GroupFault::kNoneByColumns}) {
+  for (const GroupFault none : {GroupFault::kNone, GroupFault::kNoneInBulk,
+                                GroupFault::kNoneByColumns, GroupFault::kNoneByFragments}) {
     MultiplyByGroup(lab_.stream(), lab_.Put(m.a), lab_.Put(m.b), none, d);
     const auto got = lab_.Get(d, GroupMatrices::kRows * GroupMatrices::kColumns);
     for (int row = 0; row < GroupMatrices::kRows; ++row) {
@@ -183,6 +183,7 @@ TEST_P(PlantedNumbersTest, WhatAWarpgroupMustNotDoIsCaught) {
       {GroupFault::kSharedTooLate, "has not shared with products before a barrier"},
       {GroupFault::kNotBegun, "multiplies without BeginProducts"},
       {GroupFault::kChangedTooEarly, "overwrites what block 0, thread"},
+      {GroupFault::kFragmentChanged, "multiplies from what changes before it waits"},
       {GroupFault::kChangedByOthers, "with no barrier between"},
       {GroupFault::kNotWaited, "ends before its products have been waited for"}};
   for (const auto& [fault, text] : kFaults) {
