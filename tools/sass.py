@@ -8,6 +8,7 @@ The figures of a kernel are a dictionary. An absent figure is zero.
   cas                        compare-and-swap instructions
   local                      accesses to a thread's stack, spills or arrays, inside loops
   divisions                  integer divisions by a run-time value inside loops
+  overwritten                instructions that write registers that a queued product still reads
   hot_hmma, hot_instructions the hot loop's matrix products, and all its instructions
   LDSM                       matrices loaded by ldmatrix
   LDG.128, STG.16, ...       accesses by instruction and bits: LDG and STG in global memory, LDGSTS
@@ -32,6 +33,11 @@ BITS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "F16": 16, "64": 64, "128": 128,
 SECTION = re.compile(r"\s*\.section\s+\.text\.([^,\s]+)")
 LABEL = re.compile(r"([\w.$]+):")
 INSTRUCTION = re.compile(r"\s*/\*[0-9a-f]+\*/\s+\{?\s*(@!?\w+\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
+# A product of a warpgroup with its rows in registers, and the wait for all that are queued.
+QUEUED_PRODUCT = re.compile(r"R\d+, R(\d+)(?:\.reuse)?, gdesc")
+WAIT_FOR_PRODUCTS = re.compile(r"gsb0, 0x0$")
+WRITTEN = re.compile(r"R(\d+)")
+WRITES_NO_REGISTER = ("ST", "RED", "LDGSTS", "BAR", "BRA", "SYNCS", "HGMMA")
 TARGET = re.compile(r"\.L_\w+")
 
 
@@ -195,9 +201,29 @@ def _access(opcode):
     return f"{name}.{next((BITS[part] for part in parts if part in BITS), 32)}"
 
 
+def _overwritten(code):
+    """Returns how many instructions write registers that a queued product may still read: those
+    between it and the next wait for all products, in the order of the code.
+    """
+    read, writers = set(), set()
+    for i, each in enumerate(code):
+        if found := QUEUED_PRODUCT.match(each.operands) if each.opcode.startswith("HGMMA") else None:
+            read.update(range(int(found[1]), int(found[1]) + 4))
+        elif each.opcode.startswith("WARPGROUP.DEPBAR") and WAIT_FOR_PRODUCTS.search(each.operands):
+            read.clear()
+        elif not each.opcode.startswith(WRITES_NO_REGISTER):
+            written = WRITTEN.match(each.operands)
+            bits = max((BITS[part] for part in each.opcode.split(".") if part in BITS), default=64)
+            if written and read & set(range(int(written[1]), int(written[1]) + max(1, bits // 32))):
+                writers.add(i)
+    return len(writers)
+
+
 def figures_of(code):
     """Returns the figures that the instructions of a kernel show."""
     figures = collections.Counter()
+    if overwritten := _overwritten(code):
+        figures["overwritten"] = overwritten
     loops = find_loops(code)
     in_loops = set().union(*loops.values())
     products = set()

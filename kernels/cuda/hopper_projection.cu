@@ -164,21 +164,17 @@ __device__ void MultiplyTiles(const ProjectionArgs<BFloat16>& args, const Work& 
     if (step < steps) copies.Bring(step, (before + step) % kStages, shared);
     CommitCopies();
   }
-  Fragments fragments[2];  // those of a step are read until the step after the next one
+  Fragments fragments;
   SLUICE_ROLLED
-  for (int32_t first = 0; first < steps; first += 2) {
-    SLUICE_UNROLL
-    for (int32_t i = 0; i < 2; ++i) {
-      const int32_t step = first + i, stage = (before + step) % kStages, next = step + kAhead;
-      if (step >= steps) continue;
-      WaitCopies<kAhead - 1>();
-      WaitArrival(shared.arrivals[stage], (before + step) / kStages);
-      WaitProducts<1>();
-      SyncBlock();  // this stage has arrived, and the last but one is no longer read
-      if (next < steps) copies.Bring(next, (before + next) % kStages, shared);
-      CommitCopies();
-      MultiplyStage<Tile>(shared, stage, fragments[i], sums);
-    }
+  for (int32_t step = 0; step < steps; ++step) {
+    const int32_t stage = (before + step) % kStages, next = step + kAhead;
+    WaitCopies<kAhead - 1>();
+    WaitArrival(shared.arrivals[stage], (before + step) / kStages);
+    SyncBlock();        // this stage has arrived, and the last but one is no longer read
+    WaitProducts<0>();  // the fragments are no longer read
+    MultiplyStage<Tile>(shared, stage, fragments, sums);
+    if (next < steps) copies.Bring(next, (before + next) % kStages, shared);
+    CommitCopies();
   }
   WaitProducts<0>();
 }

@@ -42,19 +42,22 @@ DEVICE = {
 }
 # Of a warp's product in bfloat16, if it is not mma.m16n8k16; one in int8 has twice as many.
 # For heads of 128, attention has two products of 64 columns for each one of 128.
-PRODUCT_OPERATIONS = {"HopperProjection": 2 * 16 * 128 * 16,
+TILE_COLUMNS = {"Tiny": 32, "Small": 64, "Medium": 128, "Large": 256}  # of tuned products
+PRODUCT_OPERATIONS = {**{f"HopperProjection{tiles}": 2 * 16 * columns * 16
+                         for tiles, columns in TILE_COLUMNS.items()},
                       "HopperAttention": 2 * 16 * (2 * 64 + 128) // 3 * 16}
 MMA_OPERATIONS = 2 * 16 * 8 * 16
 # The rows that a product has at least.
-FRAGMENT_ROWS = {"HopperAttention": 64, "HopperProjection": 64, "Projection": 8,
-                 "ProjectionLarge": 8}
+FRAGMENT_ROWS = {**{f"HopperProjection{tiles}": 64 for tiles in TILE_COLUMNS},
+                 "HopperAttention": 64, "Projection": 8, "ProjectionLarge": 8}
 
-# What a case's counters are: its name, with ", large tiles" if its kernel has them and without
-# ", XSA"; the row of costs.json and the kernel of sass.json, both for widths that allow wide
+# What a case's counters are: its name, with ", large tiles" if its portable kernel has them and
+# without ", XSA"; the row of costs.json and the kernel of sass.json, both for widths that allow wide
 # accesses.
 COUNTERS = [
-    ("position-wise projection, hopper", "HopperProjection bf16 by position", "HopperProjection"),
-    ("dense projection, hopper", "HopperProjection bf16", "HopperProjection"),
+    ("position-wise projection, hopper", "HopperProjection bf16 {tiles}",
+     "HopperProjection<{tiles}>"),
+    ("dense projection, hopper", "HopperProjection bf16 {tiles}", "HopperProjection<{tiles}>"),
     ("position-wise projection, int8", "Int8 bf16: Projection",
      "Projection<BFloat16, BFloat16, signed char, SmallTile, true>"),
     ("dense projection, int8", "Int8 bf16: Projection",
@@ -110,10 +113,12 @@ def read_counters():
 def counters_of(name, shape, launched, costs, sass):
     """Returns the cost row and the machine code of a case's kernel, either of them None."""
     dim = re.search(r"heads of (\d+)", shape)
-    name = name.removesuffix(", XSA") + (", large tiles" if launched.endswith("Large") else "")
+    name = name.removesuffix(", XSA")
+    name += ", large tiles" if launched == "ProjectionLarge" else ""
     for case, row, kernel in COUNTERS:
         if name == case:
-            dims = {"dim": dim[1] if dim else "", "pieces": PIECES.get(dim[1]) if dim else ""}
+            dims = {"dim": dim[1] if dim else "", "pieces": PIECES.get(dim[1]) if dim else "",
+                    "tiles": launched.removeprefix("HopperProjection")}
             code = sass.get((kernel or "").format(**dims))
             if kernel and not code:
                 missing = kernel.format(**dims)
@@ -175,8 +180,7 @@ def roofline(program):
         raise Failure(f"{program} work: status {done.returncode}\n{done.stderr}")
     costs, sass = read_counters()
     cases = [estimate(json.loads(line), costs, sass) for line in done.stdout.splitlines()]
-    return {"note": "Predictions by loadtest/gpu/roofline.py, which explains them. No GPU has run "
-                    "these cases.", "device": DEVICE, "cases": cases}
+    return {"note": "Bounds by loadtest/gpu/roofline.py, which explains them.", "device": DEVICE, "cases": cases}
 
 
 def render(table):

@@ -110,6 +110,17 @@ def test_the_hot_loop_is_the_innermost_one_with_most_products():
     assert found == {"hot_hmma": 2, "hot_instructions": 5}
 
 
+def test_registers_of_a_queued_product_are_written_only_behind_the_wait_for_it():
+    product = "HGMMA.64x32x16.F32.BF16 R24, R40, gdesc[UR4].tnspB, R24"
+    wait = "WARPGROUP.DEPBAR.LE gsb0, 0x0"
+    written = ["IADD3 R43, R1, R2, RZ", "LDSM.16.M88.4 R36, [R3]", "IMAD.WIDE R39, R1, 0x4, R2"]
+    assert figures(product, *written, wait, "EXIT")["overwritten"] == 2
+    assert figures(product, written[0], "WARPGROUP.DEPBAR.LE gsb0, 0x1", written[2], wait,
+                   "EXIT")["overwritten"] == 2
+    assert "overwritten" not in figures(product, "IADD3 R44, R40, R41, RZ", "STS [R40], R41",
+                                        wait, *written, "EXIT")
+
+
 def test_an_addition_of_halves_is_no_matrix_product():
     assert not figures(".L_x_1:", "HFMA2.MMA R0, -RZ, RZ, 0, 0", "@P0 BRA `(.L_x_1)", "EXIT")
 

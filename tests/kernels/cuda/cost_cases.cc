@@ -135,17 +135,22 @@ void AddHeadOps(Cases& cases) {
                                        .kv = {lab.Room<T>(size), lab.Room<T>(size), kKvHeads, dim},
                                        .rows = Live(lab, kRows)});
       });
-  cases.AddWidths<T>(
-      "ExcludeSelf", kHead, kOddHead, [](DeviceLab& lab, Random& random, int32_t dim) {
-        ExcludeSelf<T>(lab.stream(), {.y = Values<T>(lab, random, kRows * kQueryHeads * dim),
-                                      .v = Values<T>(lab, random, kRows * kKvHeads * dim),
-                                      .q_heads = kQueryHeads,
-                                      .kv_heads = kKvHeads,
-                                      .head_dim = dim,
-                                      .xsa = {.form = XsaForm::kNorm},
-                                      .rows = Live(lab, kRows),
-                                      .out = lab.Room<T>(kRows * kQueryHeads * dim)});
-      });
+  const auto exclude_self = [](DeviceLab& lab, Random& random, int32_t dim) {
+    ExcludeSelf<T>(lab.stream(), {.y = Values<T>(lab, random, kRows * kQueryHeads * dim),
+                                  .v = Values<T>(lab, random, kRows * kKvHeads * dim),
+                                  .q_heads = kQueryHeads,
+                                  .kv_heads = kKvHeads,
+                                  .head_dim = dim,
+                                  .xsa = {.form = XsaForm::kNorm},
+                                  .rows = Live(lab, kRows),
+                                  .out = lab.Room<T>(kRows * kQueryHeads * dim)});
+  };
+  cases.AddWidths<T>("ExcludeSelf", kHead, kOddHead, exclude_self);
+  for (const int32_t dim : {64, 256}) {
+    cases.Add(absl::StrCat("ExcludeSelf ", NameOf<T>(), " of ", dim),
+              absl::StrCat(kRows, " rows of ", dim),
+              [=](DeviceLab& lab, Random& random) { exclude_self(lab, random, dim); });
+  }
 }
 
 void AddSampling(Cases& cases) {

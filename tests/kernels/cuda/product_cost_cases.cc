@@ -101,28 +101,31 @@ void AddProjection(Cases& cases, const ProductCase& c, const char* what) {
             });
 }
 
-void AddHopperProjection(Cases& cases, int32_t matrices, int32_t n, const char* what) {
-  constexpr int32_t kDepth = 512;
-  cases.Add(absl::StrCat("HopperProjection bf16", what),
-            absl::StrCat(kRows, " x ", kDepth, " x ", n,
-                         matrices > 1 ? absl::StrCat(", ", matrices, " positions") : ""),
+// The rows are named by the tiles that the product has with so many processors.
+void AddHopperProjection(Cases& cases, const ProductCase& c, const std::string& tiles) {
+  cases.Add(absl::StrCat("HopperProjection bf16", tiles),
+            absl::StrCat(c.rows, " x ", c.k, " x ", c.n,
+                         c.matrices > 1 ? absl::StrCat(", ", c.matrices, " positions") : ""),
             [=](DeviceLab& lab, Random& random) {
+              StreamOfProcessors stream(lab.stream(), c.processors);
               std::vector<RowGroup> groups;
-              for (int32_t m = 0; m < matrices; ++m) {
-                groups.push_back({m, m * kRows / matrices, kRows / matrices});
+              for (int32_t m = 0; m < c.matrices; ++m) {
+                groups.push_back({m, m * c.rows / c.matrices, c.rows / c.matrices});
               }
-              ProjectOnHopper(lab.stream(),
-                              {.x = Values<BFloat16>(lab, random, kRows * kDepth),
+              ProjectOnHopper(stream,
+                              {.x = Values<BFloat16>(lab, random, c.rows * c.k),
                                .weight = lab.Put(PackedForWarpgroups(
-                                   RandomValues<BFloat16>(random, int64_t{matrices} * kDepth * n),
-                                   matrices, kDepth, n)),
-                               .bias = Values<BFloat16>(lab, random, n),
+                                   RandomValues<BFloat16>(random, int64_t{c.matrices} * c.k * c.n),
+                                   c.matrices, c.k, c.n)),
+                               .bias = Values<BFloat16>(lab, random, c.n),
                                .bias_stride = 0,
-                               .k = kDepth,
-                               .n = n,
-                               .tiles = TilesOn(lab, groups, kRows),
+                               .k = c.k,
+                               .n = c.n,
+                               .tiles = TilesOn(lab, groups, c.rows),
                                .accumulate = false,
-                               .out = lab.Room<BFloat16>(kRows * n)});
+                               .out = lab.Room<BFloat16>(c.rows * c.n)});
+              EXPECT_EQ(stream.kernel(),
+                        absl::StrCat("HopperProjection", tiles.substr(tiles.rfind(' ') + 1)));
             });
 }
 
@@ -221,8 +224,11 @@ void AddProductCases(Cases& cases) {
   AddInt8<float>(cases, {1, kRows, 512, 256}, "");
   AddInt8<float>(cases, {1, kRows, 511, 255}, " odd");
   AddInt8<float>(cases, {1, 128, 512, 256, 2}, " of many rows");
-  AddHopperProjection(cases, 1, 1024, "");
-  AddHopperProjection(cases, 16, 256, " by position");
+  AddHopperProjection(cases, {1, kRows, 512, 1024}, " Tiny");
+  AddHopperProjection(cases, {16, kRows, 512, 256}, " by position Tiny");
+  AddHopperProjection(cases, {1, kRows, 512, 512, 8}, " Small");
+  AddHopperProjection(cases, {1, kRows, 512, 256, 1}, " Medium");
+  AddHopperProjection(cases, {1, 128, 512, 512, 1}, " Large");
   AddProjection<BFloat16, float>(cases, {1, kRows, 512, 1024}, " to f32");
   AddProjection<BFloat16, float>(cases, {1, kRows, 512, 1023}, " to f32 odd");
   AddProjection<BFloat16, float>(cases, {1, 128, 512, 1024, 8}, " to f32 of many rows");
