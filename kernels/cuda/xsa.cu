@@ -56,6 +56,17 @@ template <typename T, bool kAligned, int32_t kTeam>
 const Kernel kExcludeSelf = KernelOf(kAligned ? "ExcludeSelf" : "ExcludeSelfUnaligned",
                                      &ExcludeSelfKernel<T, kAligned, kTeam>);
 
+// Launches teams that are just wide enough for a head.
+template <typename T, bool kAligned>
+void LaunchTeams(Stream& stream, const ExcludeSelfArgs<T>& args) {
+  const auto launch = [&](const Kernel& kernel, int32_t team) {
+    LaunchOverRows(stream, kernel, args, args.q_heads * team);
+  };
+  if (args.head_dim <= 8 * kEach) return launch(kExcludeSelf<T, kAligned, 8>, 8);
+  if (args.head_dim <= 16 * kEach) return launch(kExcludeSelf<T, kAligned, 16>, 16);
+  launch(kExcludeSelf<T, kAligned, kWarp>, kWarp);
+}
+
 }  // namespace
 
 template <typename T>
@@ -63,16 +74,10 @@ void ExcludeSelf(Stream& stream, const ExcludeSelfArgs<T>& args) {
   SLUICE_CHECK(args.xsa.form != XsaForm::kOff && args.q_heads % args.kv_heads == 0);
   SLUICE_CHECK(args.head_dim >= 1 && args.head_dim <= kMaxDim);
   const int32_t dim = args.head_dim;
-  const auto launch = [&](const Kernel& kernel, int32_t team) {
-    LaunchOverRows(stream, kernel, args, args.q_heads * team);
-  };
-  // Lanes without features add zeros, so that a team of any size has the same bits.
-  const bool aligned =
-      RowsAligned(args.y, dim) && RowsAligned(args.v, dim) && RowsAligned(args.out, dim);
-  if (!aligned) return launch(kExcludeSelf<T, false, kWarp>, kWarp);
-  if (dim <= 8 * kEach) return launch(kExcludeSelf<T, true, 8>, 8);
-  if (dim <= 16 * kEach) return launch(kExcludeSelf<T, true, 16>, 16);
-  launch(kExcludeSelf<T, true, kWarp>, kWarp);
+  if (RowsAligned(args.y, dim) && RowsAligned(args.v, dim) && RowsAligned(args.out, dim)) {
+    return LaunchTeams<T, true>(stream, args);
+  }
+  LaunchTeams<T, false>(stream, args);
 }
 
 template void ExcludeSelf(Stream&, const ExcludeSelfArgs<float>&);

@@ -146,7 +146,7 @@ void AddHeadOps(Cases& cases) {
                                   .out = lab.Room<T>(kRows * kQueryHeads * dim)});
   };
   cases.AddWidths<T>("ExcludeSelf", kHead, kOddHead, exclude_self);
-  for (const int32_t dim : {64, 256}) {
+  for (const int32_t dim : {63, 64, 255, 256}) {
     cases.Add(absl::StrCat("ExcludeSelf ", NameOf<T>(), " of ", dim),
               absl::StrCat(kRows, " rows of ", dim),
               [=](DeviceLab& lab, Random& random) { exclude_self(lab, random, dim); });

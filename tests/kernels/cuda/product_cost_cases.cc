@@ -225,9 +225,9 @@ void AddProductCases(Cases& cases) {
   AddInt8<float>(cases, {1, kRows, 511, 255}, " odd");
   AddInt8<float>(cases, {1, 128, 512, 256, 2}, " of many rows");
   AddHopperProjection(cases, {1, kRows, 512, 1024}, " Tiny");
-  AddHopperProjection(cases, {16, kRows, 512, 256}, " by position Tiny");
-  AddHopperProjection(cases, {1, kRows, 512, 512, 8}, " Small");
-  AddHopperProjection(cases, {1, kRows, 512, 256, 1}, " Medium");
+  AddHopperProjection(cases, {16, kRows, 512, 256}, " by position Small");
+  AddHopperProjection(cases, {1, kRows, 512, 512, 16}, " Small");
+  AddHopperProjection(cases, {1, kRows, 512, 256, 4}, " Medium");
   AddHopperProjection(cases, {1, 128, 512, 512, 1}, " Large");
   AddProjection<BFloat16, float>(cases, {1, kRows, 512, 1024}, " to f32");
   AddProjection<BFloat16, float>(cases, {1, kRows, 512, 1023}, " to f32 odd");
