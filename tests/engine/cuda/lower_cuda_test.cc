@@ -92,6 +92,12 @@ TEST_F(LowerToCudaTest, TheLibraryMultipliesInInt8WhereItsSumsAreExact) {
       << "the widest of q, k and v in one, o, up and down";
   EXPECT_EQ(Fused(), 0u);
   EXPECT_LE(weights_->bytes(), own_bytes) << "panels are filled up";
+  for (const int32_t tokens : {1, 33, kMostInt8Rows + 1, 4 * kMostInt8Rows + 1}) {
+    const StepLayout layout = lowered_.LayOut(*model_, {tokens, 1});
+    EXPECT_GE(layout.row_scales - layout.quantized, Int8Rows(tokens) * lowered_.quantized_stride);
+    EXPECT_GE(layout.workspace - layout.int8_sums,
+              Int8SumRows(tokens) * lowered_.int8_sums * int64_t{sizeof(int32_t)});
+  }
 }
 
 TEST_F(LowerToCudaTest, TheLibraryComputesTheHeadUnlessItHasABias) {
