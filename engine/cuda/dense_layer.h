@@ -55,13 +55,18 @@ struct DenseShape {
   auto operator<=>(const DenseShape&) const = default;
 };
 
-// The largest number of rows that an algorithm computes at a time. In int8 the sums of so many rows
-// pass through memory, and should stay in a cache.
+// The largest number of rows that an algorithm computes at a time.
 inline constexpr int32_t kMostDenseRows = 4096;
 inline constexpr int32_t kMostHeadRows = 256;
-inline constexpr int32_t kMostInt8Rows = 1024;
+// In int8, sums pass through memory and should stay in a cache, of which so many take 16 MiB; but
+// fewer rows than the least would not keep a GPU busy.
+inline constexpr int32_t kInt8Sums = 4 << 20, kLeastInt8Slice = 1024;
+constexpr int32_t MostInt8Rows(int32_t n) {
+  const auto rows = static_cast<int32_t>(std::bit_floor(static_cast<uint32_t>(kInt8Sums / n)));
+  return std::clamp(rows, kLeastInt8Slice, kMostDenseRows);
+}
 constexpr int32_t MostRows(const DenseShape& shape) {
-  return shape.head ? kMostHeadRows : shape.int8() ? kMostInt8Rows : kMostDenseRows;
+  return shape.head ? kMostHeadRows : shape.int8() ? MostInt8Rows(shape.n) : kMostDenseRows;
 }
 // The least number of rows. A library may have no algorithm for 16 rows of int8 or fewer.
 inline constexpr int32_t kLeastInt8Rows = 32;
@@ -81,16 +86,18 @@ constexpr int32_t TriedRows(const DenseShape& shape, int32_t rows) {
   return TriedRows(std::max(rows, LeastRows(shape)));
 }
 
-// Returns the rows that a layer computes for a bucket of `rows` rows: slices of `most`, and a tried
-// number for the rest.
-constexpr int64_t DenseRows(int64_t rows, int32_t most = kMostDenseRows, int32_t least = 1) {
-  const auto rest = static_cast<int32_t>(rows % most);
+// Returns the rows that a layer computes for a bucket of `rows` rows: slices of kMostDenseRows, and
+// a tried number, at least `least`, for the rest.
+constexpr int64_t DenseRows(int64_t rows, int32_t least = 1) {
+  const auto rest = static_cast<int32_t>(rows % kMostDenseRows);
   return rows - rest + (rest == 0 ? 0 : TriedRows(std::max(rest, least)));
 }
-constexpr int64_t Int8Rows(int64_t rows) { return DenseRows(rows, kMostInt8Rows, kLeastInt8Rows); }
-// Returns the rows whose sums are kept at a time.
-constexpr int64_t Int8SumRows(int64_t rows) {
-  return std::min<int64_t>(Int8Rows(rows), kMostInt8Rows);
+// Returns the most rows that a layer in int8 computes.
+constexpr int64_t Int8DenseRows(int64_t rows) { return DenseRows(rows, kLeastInt8Rows); }
+// Returns the most sums that a layer in int8 of up to `width` columns keeps at a time.
+constexpr int64_t Int8Sums(int64_t rows, int64_t width) {
+  return std::min(Int8DenseRows(rows) * width,
+                  std::max<int64_t>(kInt8Sums, kLeastInt8Slice * width));
 }
 
 // The largest workspace of a layer.

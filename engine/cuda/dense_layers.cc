@@ -121,7 +121,7 @@ void RunInt8InSlices(const DenseLayer& layer, const DenseShape& shape, const Den
   ForEachSlice(shape, args, [&](const DenseArgs& slice, int32_t first) {
     layer.Run(slice, stream);
     scaled.first = first;
-    scaled.rows.capacity = std::min(args.rows - first, kMostInt8Rows);
+    scaled.rows.capacity = std::min(args.rows - first, MostRows(shape));
     kernels::cuda::ScaleSums(stream, scaled);
   });
 }

@@ -68,8 +68,8 @@ void RunInSlices(const DenseLayer& layer, const DenseShape& shape, const DenseAr
 
 // Queues `layer`, which is in int8, for args.rows rows, any number, slice by slice, and behind each
 // slice makes numbers of its sums: `scaled`, whose sums, rows.capacity and `first` are not read,
-// says of what and where. args.out has room for the sums of Int8SumRows(args.rows) rows, x for
-// Int8Rows(args.rows).
+// says of what and where. x has room for Int8DenseRows(args.rows) rows, args.out for
+// Int8Sums(args.rows, shape.n) sums.
 template <typename T>
 void RunInt8InSlices(const DenseLayer& layer, const DenseShape& shape, const DenseArgs& args,
                      kernels::cuda::ScaleSumsArgs<T> scaled, DeviceStream& stream);

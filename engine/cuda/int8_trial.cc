@@ -15,6 +15,8 @@ namespace sluice {
 namespace {
 
 constexpr int32_t kSummedRows = 6;
+// The number of rows that are drawn; the others repeat them.
+constexpr int64_t kDrawnRows = 64;
 constexpr int32_t kLargest = 127;
 // The compared rows whose scale is not finite; the others show that it stays in its row.
 constexpr std::pair<int32_t, float> kBrokenScales[] = {{1, std::numeric_limits<float>::quiet_NaN()},
@@ -49,12 +51,15 @@ absl::Status Int8Trial::Prepare(Device& device, DeviceStream& stream, size_t wor
 absl::StatusOr<std::vector<int8_t>> Int8Trial::DrawX() {
   std::mt19937_64 random(1);
   std::uniform_int_distribution<int32_t> uniform(-kLargest, kLargest);
-  std::vector<int8_t> x(int64_t{MostRows(shape_)} * shape_.k);
+  const int64_t drawn = kDrawnRows * shape_.k;
+  std::vector<int8_t> x(drawn);
   for (int8_t& value : x) value = static_cast<int8_t>(uniform(random));
   SLUICE_ASSIGN_OR_RETURN(const auto column, inputs_->Fetch(weight_, shape_.k));
   for (int32_t k = 0; k < shape_.k; ++k) {
     x[k] = static_cast<int8_t>(static_cast<int8_t>(column[k]) < 0 ? -kLargest : kLargest);
   }
+  x.resize(int64_t{MostRows(shape_)} * shape_.k);
+  for (int64_t i = drawn; i < std::ssize(x); ++i) x[i] = x[i - drawn];
   return x;
 }
 

@@ -299,7 +299,7 @@ absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeight
   lowered.uses_library = lowering.products().uses_library();
   lowered.workspace_bytes = lowering.products().workspace_bytes();
   lowered.quantized_stride = lowering.products().quantized_stride();
-  lowered.int8_sums = lowering.products().int8_sums();
+  lowered.int8_width = lowering.products().int8_width();
   lowered.processors = weights.device_info().processors;
   return lowered;
 }

@@ -72,7 +72,7 @@ struct LoweredCudaModel {
   bool uses_library = false;     // for layers other than the head
   size_t workspace_bytes = 0;    // the most that a product takes
   int64_t quantized_stride = 0;  // of the widest rows that are quantised to int8
-  int64_t int8_sums = 0;         // the most that a row has in a layer in int8 of the library
+  int64_t int8_width = 0;        // of the widest layer in int8 of the library
   int32_t processors = 0;        // of the device
 
   StepLayout LayOut(const Model& model, const Bucket& bucket) const {
@@ -82,7 +82,7 @@ struct LoweredCudaModel {
                        .workspace_bytes = static_cast<int64_t>(workspace_bytes),
                        .processors = processors,
                        .quantized_stride = quantized_stride,
-                       .int8_sums = int8_sums});
+                       .int8_width = int8_width});
   }
   void Launch(const StepPlace<T>& place, DeviceStream& stream) const {
     for (const CudaOp<T>& cuda_op : ops) cuda_op(place, stream);

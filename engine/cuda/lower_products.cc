@@ -129,7 +129,7 @@ CudaOp<T> ProductLowering<T>::Int8ByLibrary(const LinearOp& op, const DenseLayer
                                             const Int8Weight& weight, const T* bias) {
   const DenseShape shape = *ShapeOf(graph_, op, DenseType::kInt8);
   workspace_bytes_ = std::max(workspace_bytes_, layer.workspace_bytes());
-  int8_sums_ = std::max(int8_sums_, shape.n);
+  int8_width_ = std::max(int8_width_, shape.n);
   return [op, &layer, weight, bias, shape, quantize = Quantizer(op)](const StepPlace<T>& place,
                                                                      DeviceStream& stream) {
     quantize(place, stream);

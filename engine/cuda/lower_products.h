@@ -40,7 +40,7 @@ class ProductLowering {
   bool uses_library() const { return uses_library_; }
   size_t workspace_bytes() const { return workspace_bytes_; }
   int32_t quantized_stride() const { return quantized_stride_; }
-  int32_t int8_sums() const { return int8_sums_; }
+  int32_t int8_width() const { return int8_width_; }
 
  private:
   // What a product applies to its sums.
@@ -87,7 +87,7 @@ class ProductLowering {
   bool uses_library_ = false;
   size_t workspace_bytes_ = 0;      // the most that a layer takes
   int32_t quantized_stride_ = 0;    // of the widest rows that a layer quantises
-  int32_t int8_sums_ = 0;           // the most that a row has in a layer in int8 of the library
+  int32_t int8_width_ = 0;          // of the widest layer in int8 of the library
   BufferId quantized_ = kNoBuffer;  // the buffer whose rows are quantised at this point
 };
 

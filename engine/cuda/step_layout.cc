@@ -110,10 +110,10 @@ StepLayout LayOutStep(const ModelConfig& config, const Graph& graph, const Bucke
   layout.attention_scratch = take(kernels::cuda::AttentionScratchFloats(
                                       layout.attention, static_cast<int32_t>(config.head_dim)),
                                   sizeof(float));
-  const int64_t quantized_rows = traits.int8_sums > 0 ? Int8Rows(tokens) : tokens;
+  const int64_t quantized_rows = traits.int8_width > 0 ? Int8DenseRows(tokens) : tokens;
   layout.quantized = take(quantized_rows * traits.quantized_stride, sizeof(int8_t));
   layout.row_scales = take(traits.quantized_stride > 0 ? tokens : 0, sizeof(float));
-  layout.int8_sums = take(Int8SumRows(tokens) * traits.int8_sums, sizeof(int32_t));
+  layout.int8_sums = take(Int8Sums(tokens, traits.int8_width), sizeof(int32_t));
   layout.workspace = take(traits.workspace_bytes, 1);
   layout.bytes = end;
   return layout;

@@ -60,7 +60,7 @@ struct StepLayout {
   int64_t attention_scratch;
   int64_t quantized;   // [tokens, the traits' quantized_stride], int8
   int64_t row_scales;  // [tokens], float; of the quantised rows
-  // [Int8SumRows(tokens), the traits' int8_sums], int32; the library's sums of quantised rows
+  // [Int8Sums(tokens, the traits' int8_width)], int32; the library's sums of quantised rows
   int64_t int8_sums;
   int64_t workspace;  // of the products; of one size in all buckets
   int64_t bytes;      // the total; grows with the bucket
@@ -72,7 +72,7 @@ struct StepTraits {
   int64_t workspace_bytes;
   int32_t processors;            // of the device
   int64_t quantized_stride = 0;  // of the widest rows that are quantised; 0 if none are
-  int64_t int8_sums = 0;  // the most that a row has in a layer of the library; 0 if there is none
+  int64_t int8_width = 0;        // of the widest layer in int8 of the library; 0 if there is none
 };
 
 // Lays out a step of `bucket` with the buffers of `graph`, of `rows` >= bucket.tokens rows.

@@ -182,11 +182,11 @@ void TimeInt8Library(Bench& bench, const Measurement& measurement, const Project
   const auto layer = FindLayer(bench, measurement, shape, /*invariant=*/true);
   if (layer == nullptr) return;
   bench.Time(measurement, [&]() -> Launch {
-    const DenseArgs args = {.x = Int8Values(bench, Int8Rows(s.rows()) * shape.k),
+    const DenseArgs args = {.x = Int8Values(bench, Int8DenseRows(s.rows()) * shape.k),
                             .weight = Int8Values(bench, int64_t{shape.n} * shape.k),
                             .bias = nullptr,
                             .rows = s.rows(),
-                            .out = bench.Room<int32_t>(Int8SumRows(s.rows()) * shape.n),
+                            .out = bench.Room<int32_t>(Int8Sums(s.rows(), shape.n)),
                             .workspace = WorkspaceOf(bench, *layer)};
     const cuda::ScaleSumsArgs<T> scaled = {.sums = nullptr,
                                            .n = s.n,

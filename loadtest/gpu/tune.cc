@@ -61,7 +61,7 @@ struct Arrays {
 std::vector<int32_t> RowCounts(const DenseShape& shape, Scale scale) {
   if (shape.head) return {kMostHeadRows};
   if (scale == Scale::kRehearsal) return {LeastRows(shape), 64};
-  if (shape.int8()) return {kLeastInt8Rows, 64, 256, kMostInt8Rows};
+  if (shape.int8()) return {kLeastInt8Rows, 64, 256, MostRows(shape)};
   return {16, 64, 256, 1024, kMostDenseRows};
 }
 

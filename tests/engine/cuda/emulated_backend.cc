@@ -38,8 +38,9 @@ std::vector<std::string> FamiliesOfTests() {
   return families;
 }
 
-// A projection loads at most 32 values of a sum at a time, up to 128 in advance, and a tile of it
-// has 64 columns. A chunk of attention has 32 positions.
+// A projection loads up to 64 values of a sum at a time, or 128 in int8, and a tile of it has 64
+// columns. What takes longer sums and contexts, which are cut in segments of 512, is left to the
+// tests of the kernels.
 Effort EffortOfTests() {
   return {.long_sum = 100,
           .ladder = {16, 40},

@@ -114,11 +114,11 @@ TEST_F(Int8LayersTest, TheLibrarysLayerHasTheBitsOfOurKernel) {
       lab_->stream(), {.in = weight_, .matrices = 1, .k = shape.k, .n = shape.n, .out = packed});
   const float* const scales = lab_->Put(Floats(shape.n));
   const float* const bias = lab_->Put(Floats(shape.n));
-  for (const int32_t rows : {1, 31, 33, kMostInt8Rows, 2 * kMostInt8Rows + 37}) {
+  for (const int32_t rows : {1, 31, 33, kMostDenseRows, kMostDenseRows + 37}) {
     const int32_t live = rows - rows / 10;
     std::vector<float> row_scales = Floats(rows);
     row_scales[live / 2] = std::numeric_limits<float>::quiet_NaN();
-    const int8_t* const x = lab_->Put(Random(Int8Rows(rows) * shape.k));
+    const int8_t* const x = lab_->Put(Random(Int8DenseRows(rows) * shape.k));
     const float* const scales_of_rows = lab_->Put(row_scales);
     const std::vector<float> before = Floats(int64_t{rows} * shape.n);
     cuda::ProjectionArgs<float, float, int8_t> own = {
@@ -140,7 +140,7 @@ TEST_F(Int8LayersTest, TheLibrarysLayerHasTheBitsOfOurKernel) {
                             .weight = weight_,
                             .bias = nullptr,
                             .rows = rows,
-                            .out = lab_->Room<int32_t>(Int8SumRows(rows) * shape.n)},
+                            .out = lab_->Room<int32_t>(Int8Sums(rows, shape.n))},
                            {.sums = nullptr,
                             .n = shape.n,
                             .rows = {lab_->Put<int32_t>({live}), rows},
@@ -175,26 +175,35 @@ TEST_F(Int8LayersTest, TheLibraryRefusesBadArguments) {
   EXPECT_TRUE(run([](DenseArgs*) {}));
   EXPECT_FALSE(run([](DenseArgs* args) { args->rows = kLeastInt8Rows / 2; }));
   EXPECT_FALSE(run([](DenseArgs* args) { args->rows = kLeastInt8Rows + 1; }));
-  EXPECT_FALSE(run([](DenseArgs* args) { args->rows = kMostDenseRows; }));
+  EXPECT_FALSE(run([](DenseArgs* args) { args->rows = 2 * kMostDenseRows; }));
   EXPECT_FALSE(run([](DenseArgs* args) { args->x = static_cast<const int8_t*>(args->x) + 16; }));
   EXPECT_FALSE(run([](DenseArgs* args) { args->out = const_cast<void*>(args->x); }));
   EXPECT_TRUE(run([](DenseArgs*) {})) << "the stream goes on";
 }
 
+// Whichever layer of a model runs, its slices are in the memory of the widest one.
 TEST(Int8RowsTest, SlicesHaveRoomForEveryRow) {
-  for (int32_t rows = 1; rows <= 3 * kMostInt8Rows + 5; ++rows) {
-    const int64_t computed = Int8Rows(rows), of_slice = Int8SumRows(rows);
-    ASSERT_GE(computed, rows);
-    ASSERT_GE(of_slice, std::min(rows, kMostInt8Rows));
-    ASSERT_LE(of_slice, kMostInt8Rows);
-    int64_t run = 0;
-    for (int32_t first = 0; first < rows; first += kMostInt8Rows) {
-      const int32_t slice = TriedRows(kDeepShape, std::min(rows - first, kMostInt8Rows));
-      ASSERT_LE(slice, of_slice) << rows;
-      run = first + slice;
+  constexpr int32_t kWidest = 6144;
+  for (const int32_t n : {8, 1000, 1024, 1500, 2048, 4096, kWidest}) {
+    DenseShape shape = kDeepShape;
+    shape.n = n;
+    const int32_t most = MostRows(shape);
+    EXPECT_LE(int64_t{most} * n, std::max(kInt8Sums, kLeastInt8Slice * n)) << n;
+    for (int32_t rows = 1; rows <= 2 * kMostDenseRows + 5; ++rows) {
+      int32_t run = 0, largest = 0;
+      for (int32_t first = 0; first < rows; first += most) {
+        const int32_t slice = TriedRows(shape, std::min(rows - first, most));
+        ASSERT_LE(slice, most);
+        largest = std::max(largest, slice);
+        run = first + slice;
+      }
+      ASSERT_GE(run, rows);
+      ASSERT_LE(run, Int8DenseRows(rows)) << n << " columns";
+      ASSERT_LE(int64_t{largest} * n, Int8Sums(rows, kWidest)) << rows << " rows of " << n;
     }
-    ASSERT_EQ(run, computed) << rows;
   }
+  EXPECT_EQ(MostInt8Rows(1024), kMostDenseRows);
+  EXPECT_EQ(MostInt8Rows(4096), kLeastInt8Slice);
 }
 
 }  // namespace

@@ -83,15 +83,22 @@ TEST_F(LowerToCudaTest, TheLibraryMultipliesInInt8WhereItsSumsAreExact) {
   ModelConfig config = ConfigWith(Activation::kRelu);
   config.quantization.projections = Quantization::kInt8;
   Lower(config, {SimtDense::kUnfinished});
-  EXPECT_EQ(lowered_.int8_sums, 0);
+  EXPECT_EQ(lowered_.int8_width, 0);
   EXPECT_EQ(Fused(), 2u) << "our kernel applies the activation";
   const int64_t own_bytes = weights_->bytes();
   Lower(config, {SimtDense::kInvariant});
-  EXPECT_EQ(lowered_.int8_sums, std::max(config.intermediate_size,
-                                         (config.heads + 2 * config.kv_heads) * config.head_dim))
+  EXPECT_EQ(lowered_.int8_width, std::max(config.intermediate_size,
+                                          (config.heads + 2 * config.kv_heads) * config.head_dim))
       << "the widest of q, k and v in one, o, up and down";
   EXPECT_EQ(Fused(), 0u);
   EXPECT_LE(weights_->bytes(), own_bytes) << "panels are filled up";
+  for (const int32_t tokens : {1, 33, kLeastInt8Slice + 1, kMostDenseRows + 1}) {
+    const StepLayout layout = lowered_.LayOut(*model_, {tokens, 1});
+    EXPECT_GE(layout.row_scales - layout.quantized,
+              Int8DenseRows(tokens) * lowered_.quantized_stride);
+    EXPECT_GE(layout.workspace - layout.int8_sums,
+              Int8Sums(tokens, lowered_.int8_width) * int64_t{sizeof(int32_t)});
+  }
 }
 
 TEST_F(LowerToCudaTest, TheLibraryComputesTheHeadUnlessItHasABias) {

@@ -311,7 +311,8 @@ TYPED_TEST(ProjectionTest, ARowsBitsDoNotDependOnItsGroup) {
   this->ExpectRowsIndependent(72, 24, 70);
 }
 
-// In the emulator, k is longer than all stages together, and n wider than a tile of columns.
+// In the emulator, where the sizes of models take too long, k is longer than all stages together
+// and n wider than a tile of columns.
 TYPED_TEST(ProjectionTest, ARowsBitsDoNotDependOnItsGroupAtRealSizes) {
   if (Emulated()) return this->ExpectRowsIndependent(600, 136, 5);
   for (const auto& [k, n] :
