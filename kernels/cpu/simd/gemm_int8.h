@@ -84,6 +84,7 @@ struct Int8Sums {
   typedef VecI Column;
   typedef VecI Sum;
   typedef int32_t Total;
+  static constexpr bool kOnePanel = true;
 
   static void WriteTile(const Block& block, int64_t row, int64_t rows, int64_t col, int64_t width,
                         const int32_t* sums) {
