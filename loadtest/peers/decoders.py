@@ -48,10 +48,10 @@ class Sluice:
     def __init__(self, options, precision: str, scratch: pathlib.Path, stack):
         self._options, self._out = options, scratch / "phase.json"
         profile, quantization = SLUICE[precision]
-        head = "    quantize_head: true\n" if quantization == "int8" else ""
+        head = "" if quantization == "none" else "    quantize_head: true\n"
         config = scratch / f"{precision}.yaml"
         config.write_text(f"models:\n  - name: {NAME}\n    path: {options.checkpoint}\n"
-                          f"    quantization: {quantization}\n{head}")
+                          f"    quantization: {quantization}\n{head}    kv_dtype: bf16\n")
         address = servers.free_address()
         command = [str(options.build / "server" / "sluiced"), "--config", str(config),
                    "--server.grpc.address", address, "--server.metrics.address",
