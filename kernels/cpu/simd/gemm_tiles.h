@@ -46,18 +46,6 @@ struct Ahead {
 };
 inline constexpr int64_t kReadAhead = 8192;  // bytes; measured to be best
 
-SLUICE_INLINE VecF LoadUpTo(const float* p, int64_t n) {
-  return n >= kLanes ? Load(p) : LoadPartial(p, n, 0.0f);
-}
-
-SLUICE_INLINE void StoreUpTo(float* p, VecF v, int64_t n) {
-  if (n >= kLanes) {
-    Store(p, v);
-  } else {
-    StorePartial(p, v, n);
-  }
-}
-
 // R rows of x, addressed by a pointer for every three rows plus zero, one or two strides.
 template <typename Unit, int R>
 struct RowsOf {
