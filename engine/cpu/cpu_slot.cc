@@ -23,10 +23,17 @@ kernels::KvLayer LayerOf(const ModelConfig& config) {
           static_cast<int32_t>(config.head_dim), config.kv_dtype};
 }
 
+// Returns the number of layers whose keys and values need memory at a time. Where attention is in
+// both directions, a step computes whole sequences, so that those of a layer are read by its own
+// attention alone and all layers share them in a near cache.
+int64_t HeldLayers(const ModelConfig& config) {
+  return config.causal ? config.kv_layers() : std::min<int64_t>(config.kv_layers(), 1);
+}
+
 }  // namespace
 
 int64_t CpuSlot::PageBytes(const ModelConfig& config) {
-  return 2 * config.kv_layers() * LayerOf(config).page_bytes();
+  return 2 * HeldLayers(config) * LayerOf(config).page_bytes();
 }
 
 absl::StatusOr<std::unique_ptr<CpuSlot>> CpuSlot::Create(const ModelConfig& config,
@@ -42,7 +49,7 @@ absl::StatusOr<std::unique_ptr<CpuSlot>> CpuSlot::Create(const ModelConfig& conf
 CpuSlot::CpuSlot(const ModelConfig& config, const Bucket& largest, int32_t pages, FloatBuffer arena,
                  FloatBuffer kv)
     : largest_(largest),
-      layers_(config.kv_layers()),
+      layers_(HeldLayers(config)),
       kv_heads_(config.kv_heads),
       head_dim_(config.head_dim),
       kv_type_(config.kv_dtype),
@@ -55,7 +62,8 @@ CpuSlot::CpuSlot(const ModelConfig& config, const Bucket& largest, int32_t pages
 kernels::KvLayer CpuSlot::kv_layer(int32_t layer) const {
   kernels::KvLayer kv{nullptr, nullptr, kv_heads_, head_dim_, kv_type_};
   const int64_t half = pages_ * kv.page_bytes();
-  std::byte* const keys = reinterpret_cast<std::byte*>(kv_.data()) + 2 * layer * half;
+  const int64_t held = std::min(layer, layers_ - 1);
+  std::byte* const keys = reinterpret_cast<std::byte*>(kv_.data()) + 2 * held * half;
   kv.k = keys;
   kv.v = keys + half;
   return kv;

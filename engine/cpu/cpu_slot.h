@@ -59,7 +59,7 @@ class CpuSlot final : public Slot {
   void PoisonPage(const kernels::KvLayer& kv, int32_t page, int32_t live) const;
 
   Bucket largest_;
-  int32_t layers_;  // with keys and values
+  int32_t layers_;  // with keys and values of their own
   int32_t kv_heads_;
   int32_t head_dim_;
   KvType kv_type_;

@@ -108,6 +108,10 @@ void StoreValue(const KvLayer& kv, int64_t slot, int32_t head, const float* valu
   Store(kv, value, PlaceOfValue(kv, slot, head));
 }
 
+float* F32Key(const KvLayer& kv, int64_t slot, int32_t head) {
+  return PlaceOfKey(kv, slot, head).At<float>(0);
+}
+
 void CopyPositions(const KvLayer& kv, const PageCopy& copy) {
   const int64_t bytes = KvElementBytes(kv.type), elements = int64_t{kv.head_dim} * kPageTokens;
   // The rows of a slab that have elements of these positions, and how many of each are copied.

@@ -3,39 +3,71 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "kernels/cpu/simd/dispatch.h"
 
 namespace sluice::kernels {
+
 void RopeAndStore(const Context& context, const RopeTable& rope, const int32_t* positions,
                   const int32_t* kv_slots, int64_t rows, int32_t q_heads, float* q, const float* k,
                   const float* v, const KvLayer& kv) {
-  constexpr int64_t kElementsPerTask = 8192;
+  constexpr int64_t kElementsPerTask = 32768;
   SLUICE_CHECK(kv.head_dim <= kMaxHeadDim);
   const simd::Table& table = simd::TableFor(context.profile);
   const int64_t head_dim = kv.head_dim, half = rope.rotary_dim / 2;
   const int64_t row_elements = (q_heads + 2 * kv.kv_heads) * head_dim;
+  const int64_t key_stride = kv.kv_heads * head_dim;
 
-  const auto store_row = [&](int64_t r) {
-    const float* cos = rope.cos + positions[r] * half;
-    const float* sin = rope.sin + positions[r] * half;
-    for (int64_t h = 0; h < q_heads; ++h) {
-      float* head = q + (r * q_heads + h) * head_dim;
-      table.rotate(head, cos, sin, half, head);
+  const auto rotate = [&](int64_t row, const float* from, float* to) {
+    const int64_t at = positions[row] * half;
+    table.rotate(from, rope.cos + at, rope.sin + at, half, to);
+  };
+  // Writes the keys of a head for rows [first, first + count), which are neighbours in a page.
+  const auto store_keys = [&](int64_t first, int64_t count, int32_t head, float* rotated) {
+    const float* keys = k + first * key_stride + head * head_dim;
+    int64_t stride = key_stride;
+    if (half > 0) {
+      for (int64_t i = 0; i < count; ++i) {
+        float* const key = rotated + i * head_dim;
+        std::memcpy(key, keys + i * stride, head_dim * sizeof(float));
+        rotate(first + i, key, key);
+      }
+      keys = rotated;
+      stride = head_dim;
     }
-    for (int32_t h = 0; h < kv.kv_heads; ++h) {
-      const int64_t in = (r * kv.kv_heads + h) * head_dim;
-      float key[kMaxHeadDim];
-      std::memcpy(key, k + in, head_dim * sizeof(float));
-      table.rotate(key, cos, sin, half, key);
-      StoreKey(kv, kv_slots[r], h, key);
-      StoreValue(kv, kv_slots[r], h, v + in);
+    if (count > 1 && kv.type == KvType::kF32) {
+      return table.store_keys(keys, stride, count, head_dim, F32Key(kv, kv_slots[first], head));
+    }
+    for (int64_t i = 0; i < count; ++i) StoreKey(kv, kv_slots[first + i], head, keys + i * stride);
+  };
+  const auto store_rows = [&](int64_t first, int64_t count) {
+    float rotated[kPageTokens * kMaxHeadDim];
+    for (int64_t h = 0; half > 0 && h < count * q_heads; ++h) {
+      float* const query = q + (first * q_heads + h) * head_dim;
+      rotate(first + h / q_heads, query, query);
+    }
+    for (int32_t head = 0; head < kv.kv_heads; ++head) {
+      store_keys(first, count, head, rotated);
+      for (int64_t r = first; r < first + count; ++r) {
+        StoreValue(kv, kv_slots[r], head, v + r * key_stride + head * head_dim);
+      }
     }
   };
 
-  const int64_t grain = std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(1, row_elements));
+  const int64_t rows_of_thread = CeilDiv(rows, int64_t{context.pool->threads()});
+  const int64_t grain = std::clamp<int64_t>(kElementsPerTask / std::max<int64_t>(1, row_elements),
+                                            1, std::max<int64_t>(1, rows_of_thread));
   context.pool->ParallelFor(rows, grain, [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r) store_row(r);
+    while (begin < end) {
+      int64_t past = begin + 1;
+      while (past < end && kv_slots[past] == kv_slots[past - 1] + 1 &&
+             kv_slots[past] % kPageTokens != 0) {
+        ++past;
+      }
+      store_rows(begin, past - begin);
+      begin = past;
+    }
   });
 }
 

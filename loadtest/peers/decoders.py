@@ -54,7 +54,7 @@ class Sluice:
         head = "" if quantization == "none" else "    quantize_head: true\n"
         config = scratch / f"{precision}.yaml"
         config.write_text(f"models:\n  - name: {NAME}\n    path: {options.checkpoint}\n"
-                          f"    quantization: {quantization}\n{head}")
+                          f"    quantization: {quantization}\n{head}    kv_dtype: bf16\n")
         address = servers.free_address()
         command = [str(options.build / "server" / "sluiced"), "--config", str(config),
                    "--server.grpc.address", address, "--server.metrics.address",

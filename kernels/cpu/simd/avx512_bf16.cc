@@ -19,73 +19,58 @@ SLUICE_INLINE VecF AddPairs(VecF sum, VecI x, VecI w) {
 struct Dots {
   static constexpr int64_t kTileRows = 8;
   static constexpr int64_t kRowsAtOnce = kTileRows;
-  static int64_t PanelsAtOnce(int64_t rows) {
-    return rows < kTileRows ? SLUICE_SIMD_NAMESPACE::PanelsAtOnce(rows) : 1;
-  }
+  static int64_t PanelsAtOnce(int64_t) { return 1; }
 
   static void Multiply(const PairsTile& tile) { Dispatch<kTileRows>(tile); }
 
  private:
   template <int R>
   static void Dispatch(const PairsTile& tile) {
-    constexpr int kPanels = SLUICE_SIMD_NAMESPACE::PanelsAtOnce(R);
-    if (tile.rows < R) {
-      if constexpr (R > 1) Dispatch<R - 1>(tile);
-      return;
+    if constexpr (R > 1) {
+      if (tile.rows < R) return Dispatch<R - 1>(tile);
     }
-    int64_t p = 0;
-    for (; p + kPanels <= tile.count; p += kPanels) Run<R, kPanels>(tile, p);
-    for (; p < tile.count; ++p) Run<R, 1>(tile, p);
+    Run<R>(tile);
   }
 
-  // Multiplies all R rows of a tile by P panels from panel `p` on.
-  template <int R, int P>
-  static void Run(const PairsTile& tile, int64_t p) {
-    constexpr int kVectors = P * kPanelVectors;
-    constexpr int64_t kAhead = 1024;  // elements
-    const int64_t width = tile.last ? P * kPanelCols : simd::kPairsCols;
-    float* const carried = tile.carried + p * kPanelCols;
+  // Multiplies all R rows of a tile by a panel.
+  template <int R>
+  static void Run(const PairsTile& tile) {
+    const int64_t width = tile.last ? kPanelCols : simd::kPairsCols;
     const uint16_t* x = tile.x;
-    const uint16_t* w = tile.panels + p * tile.panel_stride;
-    VecF sum[R][kVectors] = {};
+    const uint16_t* w = tile.panels;
+    VecF sum[R][kPanelVectors] = {};
     if (!tile.first) {
       for (int r = 0; r < R; ++r) {
-        for (int c = 0; c < kVectors; ++c) {
-          sum[r][c] = Load(carried + r * simd::kPairsCols + c * kLanes);
+        for (int c = 0; c < kPanelVectors; ++c) {
+          sum[r][c] = Load(tile.carried + r * simd::kPairsCols + c * kLanes);
         }
       }
     }
     for (int64_t step = 0; step < tile.steps; ++step, x += kTileRows * kStep) {
 #pragma GCC unroll 4
       for (int64_t pair = 0; pair < kStep; pair += 2, w += 2 * kPanelCols) {
-        VecI column[kVectors];
-#pragma GCC unroll 4
-        for (int i = 0; i < P; ++i) {
-          const uint16_t* row = w + i * tile.panel_stride;
+        VecI column[kPanelVectors];
 #pragma GCC unroll 2
-          for (int v = 0; v < kPanelVectors; ++v) {
-            column[i * kPanelVectors + v] = LoadInts(row + v * 2 * kLanes);
-            __builtin_prefetch(row + kAhead + v * 2 * kLanes);
-          }
+        for (int c = 0; c < kPanelVectors; ++c) {
+          column[c] = LoadInts(w + c * 2 * kLanes);
+          __builtin_prefetch(w + kReadAhead / sizeof(uint16_t) + c * 2 * kLanes);
         }
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
           int32_t both;
           __builtin_memcpy(&both, x + r * kStep + pair, sizeof(both));
           const VecI a = both - VecI{};
-#pragma GCC unroll 8
-          for (int c = 0; c < kVectors; ++c) sum[r][c] = AddPairs(sum[r][c], a, column[c]);
+#pragma GCC unroll 2
+          for (int c = 0; c < kPanelVectors; ++c) sum[r][c] = AddPairs(sum[r][c], a, column[c]);
         }
       }
     }
-    float sums[R * P * kPanelCols];
-    float* const to = tile.last ? sums : carried;
+    float sums[R * kPanelCols];
+    float* const to = tile.last ? sums : tile.carried;
     for (int r = 0; r < R; ++r) {
-      for (int c = 0; c < kVectors; ++c) Store(to + r * width + c * kLanes, sum[r][c]);
+      for (int c = 0; c < kPanelVectors; ++c) Store(to + r * width + c * kLanes, sum[r][c]);
     }
-    if (tile.last) {
-      WriteTile(*tile.block, tile.row, R, tile.col + p * kPanelCols, P * kPanelCols, sums);
-    }
+    if (tile.last) WriteTile(*tile.block, tile.row, R, tile.col, kPanelCols, sums);
   }
 };
 

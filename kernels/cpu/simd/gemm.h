@@ -45,6 +45,7 @@ struct FloatSums {
   typedef VecF Sum;
   typedef float Total;
   static constexpr int kPanelCols = SLUICE_SIMD_NAMESPACE::kPanelCols;
+  static constexpr bool kOnePanel = kLanes == 16;
 
   SLUICE_INLINE const float* XOf(const Block& block) { return block.x; }
   SLUICE_INLINE int64_t Stride(const Block& block) { return block.ldx; }

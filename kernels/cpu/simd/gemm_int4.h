@@ -17,50 +17,66 @@
 
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
-// Returns kLanes zero points.
+// Returns kLanes zero points. They are widened in two steps, each of which is an instruction.
 SLUICE_INLINE VecI LoadZeros(const uint8_t* zeros) {
   typedef uint8_t Bytes __attribute__((vector_size(SLUICE_SIMD_LANES), aligned(1), may_alias));
-  return __builtin_convertvector(*reinterpret_cast<const Bytes*>(zeros), VecI);
+  typedef uint16_t Words __attribute__((vector_size(2 * SLUICE_SIMD_LANES)));
+  const Words words = __builtin_convertvector(*reinterpret_cast<const Bytes*>(zeros), Words);
+  return __builtin_convertvector(words, VecI);
 }
 
-// Adds the products of `eights` times eight values of R rows by P panels to `sum`. Panels lie
-// `panel` bytes apart.
-template <typename Unit, int R, int P>
-SLUICE_INLINE void AddGroup(RowsOf<Unit, R>& x, const uint8_t*& w, int64_t eights, int64_t panel,
-                            VecI (&sum)[R][P * kPanelVectors]) {
+// Computes the products of `eights` times eight values of R rows by a panel. With few rows, each
+// half of the codes has sums of its own, so that enough are in flight.
+template <typename Unit, int R>
+SLUICE_INLINE void SumGroup(RowsOf<Unit, R>& x, const uint8_t*& w, int64_t eights,
+                            VecI (&sum)[R][kPanelVectors]) {
   constexpr int64_t kRowBytes = Unit::kPanelCols * int64_t{4};
-  constexpr int64_t kAhead = 1024;
+  constexpr int kParts = R <= 2 ? 2 : 1;
+  VecI part[kParts][R][kPanelVectors] = {};
   for (int64_t i = 0; i < eights; ++i, w += kRowBytes, x.Advance(2)) {
-    VecI column[2][P * kPanelVectors];
-#pragma GCC unroll 4
-    for (int p = 0; p < P; ++p) {
-      __builtin_prefetch(w + p * panel + kAhead);
-      if constexpr (kRowBytes > kCacheLine) __builtin_prefetch(w + p * panel + kAhead + kCacheLine);
-      Unit::Unpack(w + p * panel, column[0] + p * kPanelVectors, column[1] + p * kPanelVectors);
-    }
+    VecI column[2][kPanelVectors];
+#pragma GCC unroll 2
+    for (int64_t at = 0; at < kRowBytes; at += kCacheLine) __builtin_prefetch(w + kReadAhead + at);
+    Unit::Unpack(w, column[0], column[1]);
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         const VecI a = Unit::SpreadSigned(x.At(r, half));
-#pragma GCC unroll 8
-        for (int c = 0; c < P * kPanelVectors; ++c) {
-          sum[r][c] = Unit::AddCodes(a, column[half][c], sum[r][c]);
+#pragma GCC unroll 2
+        for (int c = 0; c < kPanelVectors; ++c) {
+          VecI& to = part[half % kParts][r][c];
+          to = Unit::AddCodes(a, column[half][c], to);
         }
       }
     }
   }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 2
+    for (int c = 0; c < kPanelVectors; ++c) {
+      sum[r][c] = part[0][r][c];
+      if constexpr (kParts == 2) sum[r][c] += part[1][r][c];
+    }
+  }
+}
+
+// Returns the sum of the values of x in `depth` rows, in every lane.
+SLUICE_INLINE VecI SpreadSumOf(const int32_t* sums, int64_t depth) {
+  VecI sum = sums[0] - VecI{};
+  for (int64_t i = 1; i < depth / simd::kInt4Summed; ++i) sum += sums[i];
+  return sum;
 }
 
 // Completes the sums of a tile, and writes them.
-template <typename Unit, int R, int P>
+template <typename Unit, int R>
 SLUICE_INLINE void WriteInt4Tile(const simd::Int4Block& block, int64_t row, int64_t col,
-                                 const VecF (&sum)[R][P * Unit::kTotals]) {
+                                 const VecF (&sum)[R][Unit::kTotals]) {
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
     const VecF row_scale = Broadcast(block.row_scales[row + r]);
-#pragma GCC unroll 8
-    for (int c = 0; c < P * Unit::kTotals; ++c) {
+#pragma GCC unroll 2
+    for (int c = 0; c < Unit::kTotals; ++c) {
       const int64_t first = col + c * kLanes, n = block.cols - first;
       if (n <= 0) break;
       float* const out = block.out + (row + r) * block.ldo + first;
@@ -72,66 +88,54 @@ SLUICE_INLINE void WriteInt4Tile(const simd::Int4Block& block, int64_t row, int6
   }
 }
 
-// Computes rows [row, row + R) by P panels from column `col` on.
-template <typename Unit, int R, int P>
+// Computes rows [row, row + R) by the panel of column `col`.
+template <typename Unit, int R>
 static void Int4Tile(const simd::Int4Block& block, int64_t row, int64_t col) {
-  constexpr int kPanelCols = Unit::kPanelCols;
+  constexpr int kTotals = Unit::kTotals;
   const int64_t groups = (block.k + block.group - 1) / block.group;
-  const int64_t panel = block.k * kPanelCols / 2, scales_of_panel = groups * kPanelCols;
   RowsOf<Unit, R> x(Unit::XOf(block) + row * Unit::Stride(block), Unit::Stride(block));
   const uint8_t* w = static_cast<const uint8_t*>(block.panels) + col * block.k / 2;
   const float* scales = block.scales + col * groups;
   const uint8_t* zeros = block.zeros == nullptr ? nullptr : block.zeros + col * groups;
   const int32_t* sums = block.sums + row * block.sums_stride;
-  VecF total[R][P * Unit::kTotals] = {};
-  for (int64_t g = 0, done = 0; g < groups; ++g, done += block.group) {
-    const int64_t depth = block.k - done < block.group ? block.k - done : block.group;
-    VecI sum[R][P * kPanelVectors] = {};
-    AddGroup<Unit, R, P>(x, w, depth / 8, panel, sum);
+  VecF total[R][kTotals] = {};
+  for (int64_t left = block.k; left > 0; left -= block.group) {
+    const int64_t depth = left < block.group ? left : block.group;
+    VecI sum[R][kPanelVectors];
+    SumGroup<Unit, R>(x, w, depth / 8, sum);
+    VecI zero[kTotals];
+    VecF scale[kTotals];
+#pragma GCC unroll 2
+    for (int c = 0; c < kTotals; ++c) {
+      zero[c] = zeros == nullptr ? 8 - VecI{} : LoadZeros(zeros + c * kLanes);
+      scale[c] = Load(scales + c * kLanes);
+      __builtin_prefetch(scales + c * kLanes + kReadAhead / sizeof(VecF));
+    }
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      int32_t of_x = 0;
-      for (int64_t i = 0; i < depth / simd::kInt4Summed; ++i) {
-        of_x += sums[r * block.sums_stride + i];
-      }
-      const VecI all = of_x - VecI{};
-#pragma GCC unroll 4
-      for (int p = 0; p < P; ++p) {
-        VecI finished[Unit::kTotals];
-        Unit::Finish(&sum[r][p * kPanelVectors], finished);
+      const VecI of_x = SpreadSumOf(sums + r * block.sums_stride, depth);
+      VecI finished[kTotals];
+      Unit::Finish(sum[r], finished);
 #pragma GCC unroll 2
-        for (int c = 0; c < Unit::kTotals; ++c) {
-          const int64_t place = p * scales_of_panel + c * kLanes;
-          finished[c] -= zeros == nullptr ? 8 * all : LoadZeros(zeros + place) * all;
-          VecF& y = total[r][p * Unit::kTotals + c];
-          y = y + __builtin_convertvector(finished[c], VecF) * Load(scales + place);
-        }
+      for (int c = 0; c < kTotals; ++c) {
+        finished[c] -= zero[c] * of_x;
+        total[r][c] = total[r][c] + __builtin_convertvector(finished[c], VecF) * scale[c];
       }
     }
     sums += depth / simd::kInt4Summed;
-    scales += kPanelCols;
-    if (zeros != nullptr) zeros += kPanelCols;
+    scales += Unit::kPanelCols;
+    if (zeros != nullptr) zeros += Unit::kPanelCols;
   }
-  WriteInt4Tile<Unit, R, P>(block, row, col, total);
-}
-
-// Returns the number of panels that a tile of `rows` rows takes at once; see PanelsAtOnce.
-template <typename Unit>
-inline constexpr int Int4PanelsAtOnce(int64_t rows) {
-  return rows == 1 ? (kLanes == 16 ? 4 : 2) : rows == 2 && kLanes == 16 ? 2 : 1;
+  WriteInt4Tile<Unit, R>(block, row, col, total);
 }
 
 // Calls the tile function for `rows` in [1, R].
 template <typename Unit, int R>
-static void DispatchInt4Tile(const simd::Int4Block& block, int64_t row, int64_t rows, int panels,
-                             int64_t col) {
-  if (rows < R) {
-    if constexpr (R > 1) DispatchInt4Tile<Unit, R - 1>(block, row, rows, panels, col);
-  } else if (panels == Int4PanelsAtOnce<Unit>(R)) {
-    Int4Tile<Unit, R, Int4PanelsAtOnce<Unit>(R)>(block, row, col);
-  } else {
-    for (int p = 0; p < panels; ++p) Int4Tile<Unit, R, 1>(block, row, col + p * Unit::kPanelCols);
+static void DispatchInt4Tile(const simd::Int4Block& block, int64_t row, int64_t rows, int64_t col) {
+  if constexpr (R > 1) {
+    if (rows < R) return DispatchInt4Tile<Unit, R - 1>(block, row, rows, col);
   }
+  Int4Tile<Unit, R>(block, row, col);
 }
 
 // Part of a panel, as products of many rows read it.
@@ -258,6 +262,7 @@ static void Int4Many(const simd::Int4Block& block, int64_t row, int64_t rows, in
     for (int64_t t = 0; t < tiles; ++t) {  // tiles of nearly equal heights
       const int64_t first = rows * t / tiles, end = rows * (t + 1) / tiles;
       const Ahead ahead = {
+          false,
           reinterpret_cast<const char*>(codes + (done + depth) * kRowBytes) + t * share * depth,
           share};
       DispatchExpandedTile<Unit, Unit::kManyRows>(
@@ -271,7 +276,7 @@ static void Int4Many(const simd::Int4Block& block, int64_t row, int64_t rows, in
   for (int64_t r = 0; r < rows; ++r) {
     VecF one[1][Unit::kTotals];
     for (int c = 0; c < Unit::kTotals; ++c) one[0][c] = totals[r][c];
-    WriteInt4Tile<Unit, 1, 1>(block, row + r, col, one);
+    WriteInt4Tile<Unit, 1>(block, row + r, col, one);
   }
 }
 
@@ -289,12 +294,10 @@ static void Int4Gemm(const simd::Int4Block& block) {
     return;
   }
   const int64_t tiles = block.rows > Unit::kRows ? kFewTiles : 1;
-  const int64_t step = tiles == 1 ? Int4PanelsAtOnce<Unit>(block.rows) : 1;
-  for (int64_t p = 0; p < panels; p += step) {
-    const int count = static_cast<int>(panels - p < step ? panels - p : step);
+  for (int64_t p = 0; p < panels; ++p) {
     for (int64_t t = 0; t < tiles; ++t) {
       const int64_t row = block.rows * t / tiles, end = block.rows * (t + 1) / tiles;
-      DispatchInt4Tile<Unit, Unit::kRows>(block, row, end - row, count, p * Unit::kPanelCols);
+      DispatchInt4Tile<Unit, Unit::kRows>(block, row, end - row, p * Unit::kPanelCols);
     }
   }
 }

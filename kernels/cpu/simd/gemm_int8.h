@@ -61,17 +61,18 @@ __attribute__((noinline)) static void WriteInt8Tile(const simd::Int8Block& block
                                                     int64_t rows, int64_t col, int64_t width,
                                                     const int32_t* sums) {
   const int64_t cols = block.cols - col < width ? block.cols - col : width;
-  for (int64_t r = 0; r < rows; ++r) {
-    const VecF row_scale = Broadcast(block.row_scales[row + r]);
-    float* const out = block.out + (row + r) * block.ldo + col;
-    for (int64_t c = 0; c < cols; c += kLanes) {
-      const int64_t n = cols - c;
-      VecI sum = LoadInts(sums + r * width + c);
-      if constexpr (kOffset != 0) sum -= LoadInts(block.corrections + col + c);
-      VecF y = __builtin_convertvector(sum, VecF) * row_scale * Load(block.scales + col + c);
-      if (block.bias != nullptr) y = y + LoadUpTo(block.bias + col + c, n);
-      if (block.accumulate) y = LoadUpTo(out + c, n) + y;
-      StoreUpTo(out + c, y, n);
+  for (int64_t c = 0; c < cols; c += kLanes) {
+    const int64_t n = cols - c;
+    const VecF scale = Load(block.scales + col + c);
+    const VecF bias = block.bias != nullptr ? LoadUpTo(block.bias + col + c, n) : VecF{};
+    const VecI correction = kOffset != 0 ? LoadInts(block.corrections + col + c) : VecI{};
+    for (int64_t r = 0; r < rows; ++r) {
+      const VecI sum = LoadInts(sums + r * width + c) - correction;
+      VecF y = __builtin_convertvector(sum, VecF) * Broadcast(block.row_scales[row + r]) * scale;
+      if (block.bias != nullptr) y = y + bias;
+      float* const out = block.out + (row + r) * block.ldo + col + c;
+      if (block.accumulate) y = LoadUpTo(out, n) + y;
+      StoreUpTo(out, y, n);
     }
   }
 }
@@ -84,6 +85,7 @@ struct Int8Sums {
   typedef VecI Column;
   typedef VecI Sum;
   typedef int32_t Total;
+  static constexpr bool kOnePanel = true;
 
   static void WriteTile(const Block& block, int64_t row, int64_t rows, int64_t col, int64_t width,
                         const int32_t* sums) {

@@ -42,7 +42,7 @@ struct Int8Dots : Int8Sums<simd::kInt8Offset> {
 // Codes that are not expanded are the unsigned operand and values of x the signed one, whose offset
 // is taken away as they are broadcast: it is the sign bit.
 struct Int4Dots : Int8Dots {
-  static constexpr int kRows = 6;
+  static constexpr int kRows = 8;
   static constexpr int kManyRows = 6;
   static constexpr int32_t kOffset = simd::kInt8Offset;
   static constexpr int kTotals = kPanelVectors;

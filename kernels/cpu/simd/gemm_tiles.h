@@ -12,6 +12,7 @@
 //   kPanelCols               columns, and elements, of a row of a panel; it has kPanelVectors sums
 //   kAtOnce                  rows of a panel that a tile takes at a time, so that fewer
 //                            instructions surround the products (measured to be best)
+//   kOnePanel                whether few rows have sums enough by one panel
 //   XOf, Stride              the block's rows of x, and the elements between two
 //   Widen, Spread, Add       loads a row of a panel; broadcasts an element of x; adds a product
 //   StorePanel, WriteTile    stores the sums of a panel; completes and writes those of a tile
@@ -25,32 +26,25 @@ namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 inline constexpr int kPanelVectors = 2;
 inline constexpr int kTileRows = kLanes == 16 ? 12 : kLanes == 8 ? 6 : 4;
 
-// Returns the number of panels that a tile of `rows` rows takes at once. With few rows, several
-// panels keep enough sums in flight to hide the latency of the products, as long as the sums, the
-// panels' columns and an element of x fit the registers.
+// Returns the number of panels that a tile of `rows` rows takes at once. Where one panel's sums are
+// too few to hide the latency of the products, it is several, as long as the sums, the panels'
+// columns and an element of x fit 16 registers. Otherwise it is one, because memory is read fastest
+// in one stream.
+template <typename Unit>
 inline constexpr int PanelsAtOnce(int64_t rows) {
-  constexpr int kRegisters = kLanes == 16 ? 32 : 16;
+  if (Unit::kOnePanel) return 1;
   if (rows == 1) return 4;
-  return (rows + 1) * 2 * kPanelVectors + 1 <= kRegisters ? 2 : 1;
+  return (rows + 1) * 2 * kPanelVectors + 1 <= 16 ? 2 : 1;
 }
 
-// The memory that a tile prefetches into the second-level cache for the tiles after it.
+// What a tile of one panel prefetches: if it is alone in reading the panel, what it reads itself
+// next, and otherwise its share of what the tiles after it read, into the second-level cache.
 struct Ahead {
-  const char* begin;
-  int64_t step;  // bytes to prefetch for each row of the tile's own panel
+  bool alone;
+  const char* begin;  // of the share
+  int64_t step;       // bytes of it for each row of the tile's own panel
 };
-
-SLUICE_INLINE VecF LoadUpTo(const float* p, int64_t n) {
-  return n >= kLanes ? Load(p) : LoadPartial(p, n, 0.0f);
-}
-
-SLUICE_INLINE void StoreUpTo(float* p, VecF v, int64_t n) {
-  if (n >= kLanes) {
-    Store(p, v);
-  } else {
-    StorePartial(p, v, n);
-  }
-}
+inline constexpr int64_t kReadAhead = 8192;  // bytes; measured to be best
 
 // R rows of x, addressed by a pointer for every three rows plus zero, one or two strides.
 template <typename Unit, int R>
@@ -101,7 +95,7 @@ static void Tile(const typename Unit::Block& block, const Ahead& ahead, int64_t 
   constexpr int kPanelCols = Unit::kPanelCols;
   constexpr int64_t kRowBytes = kPanelCols * sizeof(typename Unit::Element);
   constexpr int64_t kAhead = 2048 / sizeof(typename Unit::Element);
-  constexpr int kRows = R == 1 ? 1 : Unit::kAtOnce;  // a single row is bound by memory anyway
+  constexpr int kRows = P == 4 ? 1 : Unit::kAtOnce;  // four panels are instructions enough
   const int64_t k = block.k, panel = k * kPanelCols;
   RowsOf<Unit, R> x(Unit::XOf(block) + row * Unit::Stride(block), Unit::Stride(block));
   const auto* w = static_cast<const typename Unit::Element*>(block.panels) + col * k;
@@ -113,7 +107,13 @@ static void Tile(const typename Unit::Block& block, const Ahead& ahead, int64_t 
     for (int u = 0; u < kRows; ++u) {
       const typename Unit::Element* row_of_panel = w + u * kPanelCols;
       if constexpr (P == 1) {
-        if (u * kRowBytes % kCacheLine == 0) __builtin_prefetch(next + u * ahead.step, 0, 2);
+        if (ahead.alone) {
+          const char* const later = reinterpret_cast<const char*>(row_of_panel) + kReadAhead;
+          __builtin_prefetch(later);
+          if constexpr (kRowBytes > kCacheLine) __builtin_prefetch(later + kCacheLine);
+        } else if (u * kRowBytes % kCacheLine == 0) {
+          __builtin_prefetch(next + u * ahead.step, 0, 2);
+        }
       } else {
         // Bound by memory. Hardware prefetchers stop at page boundaries, which panels cross all the
         // time.
@@ -143,8 +143,8 @@ static void DispatchTile(const typename Unit::Block& block, const Ahead& ahead, 
                          int64_t rows, int panels, int64_t col) {
   if (rows < R) {
     if constexpr (R > 1) DispatchTile<Unit, R - 1>(block, ahead, row, rows, panels, col);
-  } else if (panels == PanelsAtOnce(R)) {
-    Tile<Unit, R, PanelsAtOnce(R)>(block, ahead, row, col);
+  } else if (panels == PanelsAtOnce<Unit>(R)) {
+    Tile<Unit, R, PanelsAtOnce<Unit>(R)>(block, ahead, row, col);
   } else {
     for (int p = 0; p < panels; ++p) {
       Tile<Unit, R, 1>(block, ahead, row, col + p * Unit::kPanelCols);
@@ -152,15 +152,14 @@ static void DispatchTile(const typename Unit::Block& block, const Ahead& ahead, 
   }
 }
 
-// Computes a block. While the tiles of a panel are computed, each prefetches its share of the next
-// panel, so that its beginning need not wait for memory. The prefetches behind the last panel are
-// useless and harmless.
+// Computes a block. While several tiles of a panel are computed, each prefetches its share of the
+// next panel. The prefetches behind the last panel are useless and harmless.
 template <typename Unit>
 static void Gemm(const typename Unit::Block& block) {
   constexpr int64_t kRowBytes = Unit::kPanelCols * sizeof(typename Unit::Element);
   const int64_t tiles = (block.rows + kTileRows - 1) / kTileRows;
   const int64_t panels = (block.cols + Unit::kPanelCols - 1) / Unit::kPanelCols;
-  const int64_t step = block.rows < kTileRows ? PanelsAtOnce(block.rows) : 1;
+  const int64_t step = block.rows < kTileRows ? PanelsAtOnce<Unit>(block.rows) : 1;
   const char* following = static_cast<const char*>(block.panels);
   for (int64_t p = 0; p < panels; p += step) {
     const int count = static_cast<int>(panels - p < step ? panels - p : step);
@@ -168,7 +167,8 @@ static void Gemm(const typename Unit::Block& block) {
     following += row_bytes * block.k;
     for (int64_t t = 0; t < tiles; ++t) {  // tiles of nearly equal heights
       const int64_t row = block.rows * t / tiles, end = block.rows * (t + 1) / tiles;
-      const Ahead ahead = {following + row_bytes * block.k * t / tiles, row_bytes / tiles};
+      const Ahead ahead = {tiles == 1, following + row_bytes * block.k * t / tiles,
+                           row_bytes / tiles};
       DispatchTile<Unit, kTileRows>(block, ahead, row, end - row, count, p * Unit::kPanelCols);
     }
   }

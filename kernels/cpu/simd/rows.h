@@ -1,6 +1,7 @@
 // Row-wise and elementwise kernels. Included by table.inc; see vec.h for the rules.
 #pragma once
 
+#include "kernels/cpu/kv_cache.h"
 #include "kernels/cpu/simd/dot.h"
 #include "kernels/cpu/simd/vec.h"
 
@@ -86,6 +87,26 @@ static void Rotate(const float* x, const float* cos, const float* sin, int64_t h
     const float a = x[i], b = x[half + i];
     out[i] = a * cos[i] - b * sin[i];
     out[half + i] = b * cos[i] + a * sin[i];
+  }
+}
+
+// Writes keys to a page of f32; see Table::store_keys.
+static void StoreKeys(const float* keys, int64_t stride, int64_t count, int64_t dim, float* page) {
+  for (int64_t token = 0; token < count; token += kLanes) {
+    for (int64_t first = 0; first < dim; first += kLanes) {
+      VecF v[kLanes];
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) {
+        const int64_t row = token + i < count ? token + i : count - 1;
+        v[i] = LoadUpTo(keys + row * stride + first, dim - first);
+      }
+      Transpose(v);
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) {
+        if (first + i >= dim) break;
+        StoreUpTo(page + (first + i) * kPageTokens + token, v[i], count - token);
+      }
+    }
   }
 }
 

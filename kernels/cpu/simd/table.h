@@ -136,6 +136,9 @@ struct Table {
   void (*soft_cap)(float cap, int64_t n, float* x);
   // out may be x; cos and sin hold `half` values.
   void (*rotate)(const float* x, const float* cos, const float* sin, int64_t half, float* out);
+  // Writes `count` keys of `dim` features, `stride` apart, to consecutive positions of a page of
+  // f32. `page` is the first feature of the first one there.
+  void (*store_keys)(const float* keys, int64_t stride, int64_t count, int64_t dim, float* page);
 
   // Returns -inf if all values are NaN.
   float (*max)(const float* x, int64_t n);

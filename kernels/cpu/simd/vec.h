@@ -42,15 +42,82 @@ SLUICE_INLINE void Store(float* p, VecF v) { *reinterpret_cast<UnalignedVecF*>(p
 // x - 0 keeps the sign of a zero, x + 0 would not.
 SLUICE_INLINE VecF Broadcast(float x) { return x - VecF{}; }
 
-// Returns the first n < kLanes lanes from memory and `fill` in the others.
+#if defined(__AVX512F__) && SLUICE_SIMD_LANES == 16
+// Returns the mask of the first n < kLanes lanes; n may be below 0.
+SLUICE_INLINE __mmask16 FirstLanes(int64_t n) {
+  return n > 0 ? static_cast<__mmask16>((1u << n) - 1) : __mmask16{0};
+}
+#endif
+
+// Returns the first n < kLanes lanes from memory and `fill` in the others; n may be below 0.
 SLUICE_INLINE VecF LoadPartial(const float* p, int64_t n, float fill) {
   VecF v = Broadcast(fill);
+#if defined(__AVX512F__) && SLUICE_SIMD_LANES == 16
+  return _mm512_mask_loadu_ps(v, FirstLanes(n), p);
+#else
   for (int64_t i = 0; i < n; ++i) v[i] = p[i];
   return v;
+#endif
 }
 
+// Stores the first n < kLanes lanes; n may be below 0.
 SLUICE_INLINE void StorePartial(float* p, VecF v, int64_t n) {
+#if defined(__AVX512F__) && SLUICE_SIMD_LANES == 16
+  _mm512_mask_storeu_ps(p, FirstLanes(n), v);
+#else
   for (int64_t i = 0; i < n; ++i) p[i] = v[i];
+#endif
+}
+
+// Loads and stores the first n lanes, or all of them if there are no more; loads 0 in the others.
+SLUICE_INLINE VecF LoadUpTo(const float* p, int64_t n) {
+  return n >= kLanes ? Load(p) : LoadPartial(p, n, 0.0f);
+}
+
+SLUICE_INLINE void StoreUpTo(float* p, VecF v, int64_t n) {
+  if (n >= kLanes) {
+    Store(p, v);
+  } else {
+    StorePartial(p, v, n);
+  }
+}
+
+// Returns a[0], b[0], a[1], b[1] and so on.
+SLUICE_INLINE VecF InterleaveLow(VecF a, VecF b) {
+#if SLUICE_SIMD_LANES == 16
+  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+#elif SLUICE_SIMD_LANES == 8
+  return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+#else
+  return __builtin_shufflevector(a, b, 0, 4, 1, 5);
+#endif
+}
+
+// Returns the same of the upper halves of the lanes.
+SLUICE_INLINE VecF InterleaveHigh(VecF a, VecF b) {
+#if SLUICE_SIMD_LANES == 16
+  return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15,
+                                 31);
+#elif SLUICE_SIMD_LANES == 8
+  return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+#else
+  return __builtin_shufflevector(a, b, 2, 6, 3, 7);
+#endif
+}
+
+// Transposes kLanes vectors: each round interleaves the first half of them with the second.
+SLUICE_INLINE void Transpose(VecF (&v)[kLanes]) {
+#pragma GCC unroll 4
+  for (int done = 1; done < kLanes; done *= 2) {
+    VecF next[kLanes];
+#pragma GCC unroll 8
+    for (int i = 0; i < kLanes / 2; ++i) {
+      next[2 * i] = InterleaveLow(v[i], v[i + kLanes / 2]);
+      next[2 * i + 1] = InterleaveHigh(v[i], v[i + kLanes / 2]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) v[i] = next[i];
+  }
 }
 
 SLUICE_INLINE float FmaScalar(float a, float b, float c) {

@@ -171,6 +171,20 @@ TEST(CpuSlotTest, LayersDoNotShareMemory) {
   EXPECT_EQ((*slot)->memory().kv, 3 * 2 * half);
 }
 
+TEST(CpuSlotTest, LayersWithAttentionInBothDirectionsShareMemory) {
+  ModelConfig config = TinyConfig(3);
+  const int64_t bytes = CpuSlot::PageBytes(config);
+  config.causal = false;
+  EXPECT_EQ(CpuSlot::PageBytes(config), bytes / 3);
+  auto slot = CpuSlot::Create(config, {16, 1}, 2, 16);
+  ASSERT_TRUE(slot.ok());
+  for (int32_t layer = 1; layer < config.layers; ++layer) {
+    EXPECT_EQ((*slot)->kv_layer(layer).k, (*slot)->kv_layer(0).k);
+    EXPECT_EQ((*slot)->kv_layer(layer).v, (*slot)->kv_layer(0).v);
+  }
+  EXPECT_EQ((*slot)->memory().kv, 2 * bytes / 3);
+}
+
 TEST(CpuSlotTest, GivesBackWhatNoRecentStepUsed) {
   constexpr int64_t kMiB = int64_t{1} << 20, kFloatsOfMiB = kMiB / 4;
   auto created = CpuSlot::Create(TinyConfig(1), {16, 1}, 2, 32 * kFloatsOfMiB);

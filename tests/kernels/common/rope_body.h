@@ -28,8 +28,8 @@ struct RopeOutputs {
   std::vector<T> cached_k, cached_v;  // [slots, kv_heads, head_dim], NaN where not written
 };
 
-// Uses rows at random positions, each with its own slot of `slots`. run(inputs) computes the
-// outputs.
+// Uses rows at random positions, each with its own slot of `slots`; rows in turn have slots in
+// runs. run(inputs) computes the outputs.
 template <typename T, typename Run>
 void ExpectRopeEqualsReference(const Run& run, std::mt19937_64& random, const RopeShape& shape,
                                int32_t max_positions, int32_t slots) {
@@ -54,8 +54,21 @@ void ExpectRopeEqualsReference(const Run& run, std::mt19937_64& random, const Ro
     }
   }
   for (int32_t& p : in.positions) p = RandomInt(random, 0, max_positions - 1);
-  std::iota(in.slots.begin(), in.slots.end(), 0);
-  std::shuffle(in.slots.begin(), in.slots.end(), random);
+  std::vector<int32_t> lengths;  // of runs of slots, the longest of which have whole pages
+  for (int32_t left = slots; left > 0; left -= lengths.back()) {
+    lengths.push_back(std::min(left, RandomInt(random, 0, 1) == 0 ? 1 : RandomInt(random, 2, 40)));
+  }
+  std::vector<std::vector<int32_t>> runs;
+  for (int32_t first = 0; const int32_t length : lengths) {
+    std::vector<int32_t>& run_of_slots = runs.emplace_back(length);
+    std::iota(run_of_slots.begin(), run_of_slots.end(), first);
+    first += length;
+  }
+  std::shuffle(runs.begin(), runs.end(), random);
+  in.slots.clear();
+  for (const auto& run_of_slots : runs) {
+    in.slots.insert(in.slots.end(), run_of_slots.begin(), run_of_slots.end());
+  }
   in.slots.resize(shape.rows);
   const RopeOutputs<T> out = run(in);
 
