@@ -19,6 +19,7 @@ import tempfile
 import time
 import urllib.request
 
+import reporting
 from overload import Daemon, parser_of
 
 BEFORE_S = 3  # seconds of the steady load before the overload
@@ -125,8 +126,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=10, help="length of the overload")
     parser.add_argument("--streaming", action="store_true", help="calls on streams")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", help="write the JSON report to this file")
-    parser.add_argument("--table", help="write the figures as Markdown to this file")
+    reporting.add_options(parser)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         daemon = Daemon(options.sluiced, options.model)
@@ -135,13 +135,7 @@ def main():
             rounds = [measure_round(options, calls, 2 * number) for number in range(options.rounds)]
         finally:
             daemon.stop()
-    if options.out:
-        pathlib.Path(options.out).write_text(
-            json.dumps({"benchmark": "backlog", "rounds": rounds}, indent=1) + "\n")
-    text = table(options, rounds)
-    if options.table:
-        pathlib.Path(options.table).write_text(text)
-    print(text)
+    reporting.write(options, {"benchmark": "backlog", "rounds": rounds}, table(options, rounds))
 
 
 if __name__ == "__main__":

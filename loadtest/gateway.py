@@ -23,9 +23,9 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CLIENT = ROOT / "clients" / "python"
-sys.path[:0] = [str(CLIENT), str(ROOT / "loadtest" / "bench" / "kernels")]
+sys.path[:0] = [str(CLIENT), str(ROOT / "loadtest")]
 
-import machine  # noqa: E402
+import reporting  # noqa: E402
 from sluice_client import AsyncClient  # noqa: E402
 
 IN_FLIGHT = (1, 64)
@@ -173,7 +173,7 @@ def table(options, rows):
         "# The gateway beside gRPC",
         "",
         f"The demo model; prompts of {options.bytes} bytes; closed loops from one process, which"
-        f" shares {os.cpu_count()} processors with gateway and daemon ({machine.processor()})."
+        f" shares {os.cpu_count()} processors with gateway and daemon ({reporting.processor()})."
         f" Medians of {options.rounds} interleaved rounds of {options.seconds:g} s a cell, by"
         " `loadtest/gateway.py`. CPU is that of the process per call.",
         "",
@@ -198,8 +198,7 @@ def main():
     add("--bytes", type=int, default=32, help="of a prompt")
     add("--tokens", type=int, default=16, help="that a call generates")
     add("--seed", type=int, default=1)
-    add("--out", help="write the medians and all rounds as JSON")
-    add("--table", help="write the medians as Markdown")
+    reporting.add_options(parser)
     options = parser.parse_args()
     grpc_address, http_address, metrics = (f"127.0.0.1:{free_port()}" for _ in range(3))
     daemon = Process([options.sluiced, "--model", f"demo={options.model}", "--server.grpc.address",
@@ -220,14 +219,10 @@ def main():
         gateway.stop()
         daemon.stop()
     summary = medians(rows)
-    if options.out:
-        report = {"processor": machine.processor(), "processors": os.cpu_count(),
-                  "seconds": options.seconds, "rounds": options.rounds, "bytes": options.bytes,
-                  "tokens": options.tokens, "seed": options.seed, "medians": summary, "all": rows}
-        pathlib.Path(options.out).write_text(json.dumps(report, indent=1) + "\n")
-    if options.table:
-        pathlib.Path(options.table).write_text(table(options, summary))
-    print(table(options, summary), end="")
+    report = {"processor": reporting.processor(), "processors": os.cpu_count(),
+              "seconds": options.seconds, "rounds": options.rounds, "bytes": options.bytes,
+              "tokens": options.tokens, "seed": options.seed, "medians": summary, "all": rows}
+    reporting.write(options, report, table(options, summary))
 
 
 if __name__ == "__main__":

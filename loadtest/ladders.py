@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 
+import reporting
 from ready import Daemon
 
 CHOICES = (
@@ -108,16 +109,10 @@ def main():
     parser.add_argument("--tokens", type=int, default=4, help="that each call generates")
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--label", default="A machine", help="what the table calls the machine")
-    parser.add_argument("--out", help="write the figures to this file")
-    parser.add_argument("--table", help="write them as Markdown to this file")
+    reporting.add_options(parser)
     options = parser.parse_args()
     figures = measure(options)
-    if options.out:
-        pathlib.Path(options.out).write_text(json.dumps(figures, indent=1) + "\n")
-    text = table(options, figures)
-    if options.table:
-        pathlib.Path(options.table).write_text(text)
-    print(text)
+    reporting.write(options, figures, table(options, figures))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import pathlib
 import subprocess
 import sys
 
+import reporting
 from ready import Daemon
 
 USES = ("weights", "plans", "activations", "kv")
@@ -80,8 +81,7 @@ def main():
     parser.add_argument("--sluiced", default="build/release/server/sluiced")
     parser.add_argument("--sluice-load", default="build/release/loadtest/load/sluice-load")
     parser.add_argument("--label", default="A machine", help="what the table calls the machine")
-    parser.add_argument("--out", help="write the figures to this file")
-    parser.add_argument("--table", help="write them as Markdown to this file")
+    reporting.add_options(parser)
     options = parser.parse_args()
     base = fill(options, ROOT / "models" / "demo", "32MiB")
     rows = []
@@ -89,13 +89,8 @@ def main():
         name, directory = model.split("=", 1)
         rows += [{"model": name, "kv": kv, "full": fill(options, directory, kv)}
                  for kv in options.kv]
-    if options.out:
-        report = {"benchmark": "memory", "base": base, "models": rows}
-        pathlib.Path(options.out).write_text(json.dumps(report, indent=1) + "\n")
-    text = table(options, base, rows)
-    if options.table:
-        pathlib.Path(options.table).write_text(text)
-    print(text)
+    reporting.write(options, {"benchmark": "memory", "base": base, "models": rows},
+                    table(options, base, rows))
 
 
 if __name__ == "__main__":

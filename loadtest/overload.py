@@ -20,6 +20,8 @@ import tempfile
 import time
 import urllib.request
 
+import reporting
+
 SHARES = (0.7, 0.85, 1.0)
 OVERLOADS = (2, 10)
 
@@ -199,16 +201,10 @@ def main():
     parser.add_argument("--seconds", type=int, default=10, help="length of a phase")
     parser.add_argument("--warm-up", type=int, default=3, help="seconds before each phase")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", help="write the JSON report to this file")
-    parser.add_argument("--table", help="write the figures as Markdown to this file")
+    reporting.add_options(parser)
     options = parser.parse_args()
     report = measure(options)
-    if options.out:
-        pathlib.Path(options.out).write_text(json.dumps(report, indent=1) + "\n")
-    text = table(report)
-    if options.table:
-        pathlib.Path(options.table).write_text(text)
-    print(text, end="")
+    reporting.write(options, report, table(report))
 
 
 if __name__ == "__main__":

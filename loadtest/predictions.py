@@ -15,7 +15,6 @@ clearly more than that. The daemon has all processors but the last, the client h
 
 import argparse
 import contextlib
-import datetime
 import json
 import os
 import pathlib
@@ -28,6 +27,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "loadtest" / "peers"))
 import checkpoint  # noqa: E402
+import reporting  # noqa: E402
 import servers  # noqa: E402
 import workloads  # noqa: E402
 
@@ -149,12 +149,9 @@ def measure(options: argparse.Namespace) -> dict:
             size = of_size(run, sized, made_rate(loads, options), options, turn + 1)
             print(f"{turn + 1}/{options.rounds} size: {size}", file=sys.stderr)
         rounds.append({"capacity_per_s": capacity, "loads": loads, "size": size})
-    processor = next(line.split(":")[1].strip() for line in
-                     pathlib.Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line)
-    return {"benchmark": "predictions", "date": f"{datetime.date.today()}",
-            "processor": processor, "seconds": options.seconds,
-            "objective_ms": options.objective_ms, "kept": options.kept,
-            "size_from": options.size_from, "rounds": rounds}
+    return reporting.heading("predictions") | {
+        "seconds": options.seconds, "objective_ms": options.objective_ms, "kept": options.kept,
+        "size_from": options.size_from, "rounds": rounds}
 
 
 def made_rate(loads: list[dict], options: argparse.Namespace) -> float:
@@ -235,18 +232,12 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=4096, help="of the trace, used repeatedly")
     parser.add_argument("--seconds", type=float, default=15, help="of each load")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=path, help="write the JSON report to this file")
-    parser.add_argument("--table", type=path, help="write the figures as Markdown to this file")
+    reporting.add_options(parser)
     options = parser.parse_args()
     options.processors = sorted(os.sched_getaffinity(0))
     checkpoint.write(options.checkpoint, SHAPE, seed=1)
     report = measure(options)
-    if options.out:
-        options.out.write_text(json.dumps(report, indent=1) + "\n")
-    text = table(report)
-    if options.table:
-        options.table.write_text(text)
-    print(text, end="")
+    reporting.write(options, report, table(report))
 
 
 if __name__ == "__main__":

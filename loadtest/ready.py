@@ -22,6 +22,8 @@ import tempfile
 import time
 import urllib.request
 
+import reporting
+
 
 class Daemon:
     def __init__(self, binary, directory, *flags):
@@ -130,23 +132,15 @@ def main():
     parser.add_argument("--label", default="A machine", help="what the table calls the machine")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=30)
-    parser.add_argument("--out", help="write the figures to this file, beside those of the other "
-                        "models that it has")
-    parser.add_argument("--table", help="write them as Markdown to this file")
+    reporting.add_options(parser)
     options = parser.parse_args()
-    models = []
-    if options.out and pathlib.Path(options.out).exists():
-        models = json.loads(pathlib.Path(options.out).read_text())["models"]
+    models = []  # those that the file has already are kept
+    if options.out and options.out.exists():
+        models = json.loads(options.out.read_text())["models"]
     for text in options.model:
         measured = measure(options, Model(text))
         models = [each for each in models if each["model"] != measured["model"]] + [measured]
-    if options.out:
-        report = {"benchmark": "ready", "models": models}
-        pathlib.Path(options.out).write_text(json.dumps(report, indent=1) + "\n")
-    text = table(options, models)
-    if options.table:
-        pathlib.Path(options.table).write_text(text)
-    print(text)
+    reporting.write(options, {"benchmark": "ready", "models": models}, table(options, models))
 
 
 if __name__ == "__main__":

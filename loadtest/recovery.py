@@ -15,8 +15,6 @@ import argparse
 import asyncio
 import contextlib
 import dataclasses
-import datetime
-import json
 import multiprocessing
 import pathlib
 import signal
@@ -31,6 +29,7 @@ from tritonclient.grpc import service_pb2
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "deploy"))  # before the package that Envoy's wheel has
+import reporting  # noqa: E402
 from envoy import Envoy  # noqa: E402
 from lateness import LATE, Call, figures  # noqa: E402
 from processes import DEMO, Daemon, wait_until  # noqa: E402
@@ -214,9 +213,7 @@ def measure(options) -> dict:
             with tempfile.TemporaryDirectory() as folder:
                 rounds[name].append(event(Measurement(options, pathlib.Path(folder)), 10 * turn))
             print(f"{turn + 1}/{options.rounds} {name}: {rounds[name][-1]}", file=sys.stderr)
-    processor = next(line.split(":")[1].strip() for line in
-                     pathlib.Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line)
-    return {"benchmark": "recovery", "date": f"{datetime.date.today()}", "processor": processor,
+    return reporting.heading("recovery") | {
             "options": {key: value for key, value in vars(options).items()
                         if key not in ("out", "table")}, "rounds": rounds}
 
@@ -268,16 +265,10 @@ def main() -> None:
     parser.add_argument("--deadline-s", type=float, default=2, help="of the overload's calls")
     parser.add_argument("--max-wait", default="100ms", help="engine.queue.max_wait_us of one event")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=pathlib.Path, help="write the JSON report to this file")
-    parser.add_argument("--table", type=pathlib.Path, help="write the figures as Markdown to it")
+    reporting.add_options(parser)
     options = parser.parse_args()
     report = measure(options)
-    if options.out:
-        options.out.write_text(json.dumps(report, indent=1) + "\n")
-    text = table(report)
-    if options.table:
-        options.table.write_text(text)
-    print(text, end="")
+    reporting.write(options, report, table(report))
 
 
 if __name__ == "__main__":

@@ -38,7 +38,8 @@ def rounds_of(name: str) -> Callable[[dict], list[tuple[str, Bars]]]:
 
 def invariance(report: dict) -> list[tuple[str, Bars]]:
     return [(f"{task}: answers of a request (1 is one answer in any company)",
-             [(name, row["mean_patterns"]) for name, row in made["rows"].items()])
+             [(name, made["rows"][name]["mean_patterns"]) for name in report["contenders"]
+              if name in made["rows"]])
             for task, made in report["tasks"].items()]
 
 

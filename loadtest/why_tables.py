@@ -20,6 +20,14 @@ def median_of(rounds: list[dict], *path: str | int) -> float:
     return statistics.median(values)
 
 
+def share_of(rounds: list[dict], *path: str | int) -> str:
+    """Returns the median of a share; empty if the contender does not tell it."""
+    try:
+        return f"{median_of(rounds, *path):.2f}"
+    except TypeError:
+        return ""
+
+
 def grid(heads: list[str], rows: list[list[str]]) -> list[str]:
     return [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|",
             *(f"| {' | '.join(row)} |" for row in rows)]
@@ -48,24 +56,31 @@ def equal_of(name: str, rates: Rates) -> str:
     return f"{found[0]:.2f}" if found else ""
 
 
+def absence(name: str, task: dict[str, dict]) -> str:
+    """Returns why the scoreboard has no counts of a contender, in a cell's few words."""
+    return ("does not do this" if name in task["does_not"] else
+            "left out" if name in task["left_out"] else "not measured")
+
+
 def invariance(report: dict) -> list[str]:
-    tasks = report["tasks"]
-    columns = [("embedding", "changed", "embeddings that changed"),
+    columns = [("embedding", "mean_patterns", "embeddings of a request"),
                ("embedding", "reordered", "top 10 that changed"),
-               ("classification", "changed", "classes: scores that changed"),
+               ("classification", "mean_patterns", "scores of classes of a request"),
                ("classification", "flips", "labels that flipped"),
-               ("score", "changed", "log-probabilities that changed"),
+               ("score", "mean_patterns", "log-probabilities of a request"),
                ("score", "flips", "next tokens that flipped"),
-               ("text", "changed", "texts that changed"),
-               ("text", "most_patterns", "most texts of a request")]
-    columns = [each for each in columns if tasks.get(each[0], {"rows": {}})["rows"]]
-    names = sorted(dict.fromkeys(name for task in tasks.values() for name in task["rows"]),
-                   key=lambda name: not name.startswith("sluice"))
-    rows = [[name, *(str(tasks[task]["rows"][name][key])
-                     if name in tasks.get(task, {"rows": {}})["rows"] else ""
-                     for task, key, _ in columns)] for name in names]
-    return [f"Of {report['count']} requests each, in {report['companies']} companies, with "
-            f"{report['threads']} thread(s); empty where it was not measured:", "",
+               ("text", "mean_patterns", "texts of a request"),
+               ("text", "changed", "texts that changed")]
+    columns = [each for each in columns if each[0] in report["tasks"]]
+
+    def cell(name: str, task: str, key: str) -> str:
+        made = report["tasks"][task]
+        return f"{made['rows'][name][key]:.4g}" if name in made["rows"] else absence(name, made)
+
+    rows = [[name, *(cell(name, task, key) for task, key, _ in columns)]
+            for name in report["contenders"]]
+    return [f"Of {report['count']} requests each, in {report['companies']} companies: the mean "
+            "number of different answers that a request had, and what followed from them.", "",
             *grid(["", *(head for _, _, head in columns)], rows)]
 
 
@@ -103,7 +118,7 @@ def encoders(report: dict) -> list[str]:
     for name, rounds in report["rounds"].items():
         row = [name, f"{statistics.median(rates[name]):.0f}", equal_of(name, rates),
                f"{median_of(rounds, 'closed', 'cpu_s_per_1000'):.2f}",
-               f"{median_of(rounds, 'closed', 'executed_efficiency'):.2f}"]
+               share_of(rounds, "closed", "executed_efficiency")]
         if report["rates"]:
             row += [f"{median_of(rounds, 'open', -1, 'goodput_per_s'):.0f}",
                     f"{median_of(rounds, 'open', -1, 'p99_ms'):.0f}"]

@@ -3,12 +3,15 @@
 
 Runs with the interpreter that has the library. Writes an .npz: `values`, float32 [companies,
 requests, values], and `labels`, int32 [companies, requests]; or `tokens`, int32 [companies,
-requests, tokens].
+requests, tokens]; and `cpu_s`, the processor time that all of it took.
 """
 
 import argparse
+import contextlib
+import fcntl
 import pathlib
 import sys
+import time
 
 import numpy as np
 
@@ -21,13 +24,24 @@ from encoder_engines import ENGINES, padded_mask  # noqa: E402
 PREFIX_TOKENS = 1024  # of a batch by TEI's rule
 
 
+@contextlib.contextmanager
+def alone_at(checkpoint: pathlib.Path):
+    """Keeps other processes from converting the checkpoint at the same time."""
+    with (checkpoint / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def encode_all(options, texts, companies) -> dict[str, np.ndarray]:
-    run = ENGINES[options.engine](options.checkpoint, options.precision, options.threads)
+    with alone_at(options.checkpoint):
+        run = ENGINES[options.engine](options.checkpoint, options.precision, options.threads)
     made = []
     for groups in companies:
         values = [None] * len(texts)
         for group in groups:
             answers = np.asarray(run(*padded_mask([texts[each] for each in group])), np.float32)
+            if answers.ndim != 2:
+                raise ValueError(f"{options.engine} gives answers of {answers.shape}")
             for number, answer in zip(group, answers, strict=True):
                 values[number] = answer
         made.append(np.stack(values))
@@ -37,7 +51,8 @@ def encode_all(options, texts, companies) -> dict[str, np.ndarray]:
 
 def decode_all(options, texts, companies, new_tokens: int) -> dict[str, np.ndarray]:
     from decoder_engines import DECODERS
-    decoder = DECODERS[options.engine](options.checkpoint, options.precision, options.threads)
+    with alone_at(options.checkpoint):
+        decoder = DECODERS[options.engine](options.checkpoint, options.precision, options.threads)
     run = decoder.score if new_tokens == 1 else lambda some: decoder.generate(some, new_tokens)
     kinds: dict[str, list] = {}
     for groups in companies:
@@ -74,7 +89,7 @@ def main() -> None:
         answers = decode_all(options, texts, companies, task.new_tokens)
     else:
         answers = encode_all(options, texts, companies)
-    np.savez(options.out, **answers)
+    np.savez(options.out, cpu_s=time.process_time(), **answers)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import numpy as np
 from encoder_traffic import prefix
 
 LARGEST_GROUP = 32
-MEDIAN_TOKENS, SIGMA, MOST_TOKENS = 24, 0.8, 200
+MEDIAN_TOKENS, SIGMA, MOST_TOKENS = 12, 0.8, 200
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ TASKS = {task.name: task for task in (
     Task("embedding", "Embeddings", "encoder"),
     Task("classification", "Classification", "classifier"),
     Task("score", "Scores: the next token and its log-probability", "decoder", 1),
-    Task("text", "Greedy text", "decoder", 32),
+    Task("text", "Greedy text", "decoder", 24),
 )}
 
 
@@ -40,14 +40,14 @@ def requests(count: int, vocabulary: int, seed: int) -> list[np.ndarray]:
     return [random.integers(3, vocabulary, length).astype(np.int32) for length in lengths]
 
 
-def random_groups(count: int, random: np.random.Generator) -> list[list[int]]:
-    """Returns groups whose sizes are log-uniform between 1 and LARGEST_GROUP."""
-    order, groups = random.permutation(count).tolist(), []
+def parts(order: list[int], random: np.random.Generator) -> list[list[int]]:
+    """Divides `order` into parts whose sizes are log-uniform between 1 and LARGEST_GROUP."""
+    made = []
     while order:
         size = int(np.exp(random.uniform(0, np.log(LARGEST_GROUP + 1))))
-        groups.append(order[:size])
+        made.append(order[:size])
         order = order[size:]
-    return groups
+    return made
 
 
 def prefixes(order: Sequence[int], lengths: Sequence[int], most_tokens: int) -> list[list[int]]:
@@ -74,5 +74,5 @@ def companies(lengths: Sequence[int], count: int, seed: int,
             made.append(prefixes(random.permutation(len(lengths)).tolist(), lengths,
                                  prefix_tokens))
         else:
-            made.append(random_groups(len(lengths), random))
+            made.append(parts(random.permutation(len(lengths)).tolist(), random))
     return made

@@ -12,7 +12,6 @@ bits in another batch, and their kernels choose their order by shape.
 """
 
 import argparse
-import datetime
 import json
 import pathlib
 import re
@@ -22,9 +21,9 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path += [str(HERE.parent / "peers"), str(HERE)]
+sys.path.append(str(HERE.parent))
 
-import table  # noqa: E402
+import reporting  # noqa: E402
 
 SHAPE = r"/sequences:(\d+)/context:(\d+)/q_heads:(\d+)/kv_heads:(\d+)"
 TORCH = """
@@ -119,21 +118,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--products", default=".", help="filter of onednn_bench")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=path)
-    parser.add_argument("--table", type=path)
+    reporting.add_options(parser)
     options = parser.parse_args()
-    report = {"benchmark": "price of invariance", "date": f"{datetime.date.today()}",
-              "processor": table.processor(), "rounds": options.rounds,
-              "products": products(options.build, options.rounds, options.products),
-              "attention": {}}
+    report = reporting.heading("price of invariance") | {
+        "rounds": options.rounds,
+        "products": products(options.build, options.rounds, options.products), "attention": {}}
     for threads in options.threads:
         report["attention"] |= attention(options.build, options.python, threads, options.rounds)
-    if options.out:
-        options.out.write_text(json.dumps(report, indent=1) + "\n")
-    text = markdown(report)
-    if options.table:
-        options.table.write_text(text)
-    print(text, end="")
+    reporting.write(options, report, markdown(report))
 
 
 if __name__ == "__main__":

@@ -2,80 +2,72 @@
 """Counts how many different answers a request gets from Sluice, and from libraries, depending on
 the requests that are computed with it.
 
-    build/venv/bin/python loadtest/invariance/scoreboard.py --python PYTHON \\
+    build/venv/bin/python loadtest/invariance/scoreboard.py --python PYTHON --llama-python PYTHON \\
       --out loadtest/results/invariance.json --table loadtest/results/invariance.md
 
 Random models from a seed, the same for all; PYTHON has the packages of
 loadtest/peers/requirements-encoders.txt and requirements-pytorch.txt, --llama-python those of
 requirements-llama_native.txt. Every request is answered once in each company (see company.py): by
-libraries in process, each group as one padded batch, and by Sluice through gRPC, each group from as
-many callers at once.
+libraries in process, each group as one padded batch, and by Sluice through gRPC, each group as
+calls at once, of one or more rows each. Each arm is written to the file of --out when it ends;
+--resume goes on where a run was cut off, and --tasks and --only measure some arms anew and keep the
+others. The exit status is 1 if Sluice gave a request more than one answer.
 """
 
 import argparse
-import contextlib
+import concurrent.futures
 import dataclasses
-import datetime
-import fcntl
 import json
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 
+import grpc
 import numpy as np
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path += [str(HERE.parent / "peers"), str(HERE)]
+sys.path += [str(HERE.parent), str(HERE.parent / "peers"), str(HERE)]
 
 import checkpoint  # noqa: E402
 import company  # noqa: E402
 import counting  # noqa: E402
+import reporting  # noqa: E402
 import servers  # noqa: E402
 import sluice  # noqa: E402
 import table  # noqa: E402
+from contenders import NAMES, Arm, arms  # noqa: E402
 
 LABELS = 8
 DECODER = checkpoint.Shape(vocab=8192, hidden=256, intermediate=704, layers=4, heads=4, kv_heads=2,
                            dtype="bfloat16")
-ENCODER_VOCABULARY = 30522
-SLUICE = ("f32", "bf16", "int8")
-# Engine and precision; `tei` is onnxruntime in batches by TEI's rule.
-ENCODERS = (("pytorch", "f32"), ("pytorch", "bf16"), ("onnxruntime", "f32"),
-            ("onnxruntime", "int8"), ("tei", "f32"), ("openvino", "f32"), ("openvino", "bf16"),
-            ("openvino", "int8"), ("ctranslate2", "f32"), ("ctranslate2", "int8"))
-PEERS = {
-    "embedding": (*ENCODERS, ("llama_cpp", "f32"), ("llama_cpp", "q8_0")),
-    "classification": ENCODERS,
-    "score": (("pytorch", "f32"), ("pytorch", "bf16"), ("onnxruntime", "f32"),
-              ("onnxruntime", "int8"), ("openvino", "f32"), ("ctranslate2", "f32"),
-              ("ctranslate2", "int8"), ("llama_cpp", "f32"), ("llama_cpp", "q8_0")),
-    "text": (("pytorch", "f32"), ("pytorch", "bf16"), ("ctranslate2", "f32"),
-             ("ctranslate2", "int8"), ("llama_cpp", "f32"), ("llama_cpp", "q8_0")),
-}
+SETTINGS = ("threads", "seed", "count", "companies")  # that all arms of a report share
+PARTS = ("rows", "left_out", "does_not")  # counts, and reasons why there are none
+VOCABULARIES = {"encoder": 30522, "classifier": 30522, "decoder": DECODER.vocab}
 
 
-class Peer(Exception):
-    """A peer that gives no answers, with the reason in one line."""
+class Unanswered(Exception):
+    """A contender that gives no answers, with the reason in one line."""
 
 
-def checkpoint_of(task: company.Task, options) -> tuple[pathlib.Path, int]:
-    """Returns the folder and the vocabulary. Writes the checkpoint if it is missing."""
-    folder = options.models / task.model
-    if task.model == "decoder":
-        if not (folder / "model.safetensors").exists():
-            code = (f"import sys, pathlib; sys.path.append({str(HERE.parent / 'peers')!r})\n"
-                    "import checkpoint\ncheckpoint.write(pathlib.Path(sys.argv[1]), "
-                    f"checkpoint.{DECODER!r}, {options.seed})")
-            subprocess.run([options.python, "-c", code, folder], check=True)
-        return folder, DECODER.vocab
-    if not (folder / "model.safetensors").exists():
-        labels = LABELS if task.model == "classifier" else 0
-        subprocess.run([options.python, HERE.parent / "peers" / "encoder.py", folder, "--labels",
-                        str(labels)], check=True)
-    return folder, ENCODER_VOCABULARY
+def write_checkpoint(model: str, options) -> None:
+    """Writes the checkpoint of a kind of model, unless it is there."""
+    folder = options.models / model
+    if (folder / "model.safetensors").exists():
+        return
+    if model == "decoder":
+        code = (f"import sys, pathlib; sys.path.append({str(HERE.parent / 'peers')!r})\n"
+                "import checkpoint\ncheckpoint.write(pathlib.Path(sys.argv[1]), "
+                f"checkpoint.{DECODER!r}, {options.seed})")
+        command = [options.python, "-c", code, folder]
+    else:
+        labels = LABELS if model == "classifier" else 0
+        command = [options.python, HERE.parent / "peers" / "encoder.py", folder, "--size",
+                   "minilm_l3", "--labels", str(labels)]
+    subprocess.run(command, check=True)
 
 
 def count(answers: dict[str, np.ndarray], task: company.Task) -> counting.Count:
@@ -85,107 +77,123 @@ def count(answers: dict[str, np.ndarray], task: company.Task) -> counting.Count:
     return counting.count_values(answers["values"], labels, ranked=task.name == "embedding")
 
 
-Answers = tuple[dict[str, np.ndarray], float | None]  # and the mean rows of a step, if told
+# The answers, and what is told beside them: processor time, and the mean rows of a step.
+Answers = tuple[dict[str, np.ndarray], dict[str, float | None]]
 
 
-def of_sluice(task: company.Task, precision: str, options, scratch) -> Answers:
-    folder, vocabulary = checkpoint_of(task, options)
-    texts = company.requests(options.count, vocabulary, options.seed)
+def of_sluice(arm: Arm, options, scratch: pathlib.Path) -> Answers:
+    texts = company.requests(options.count, VOCABULARIES[arm.task.model], options.seed)
     companies = company.companies([len(text) for text in texts], options.companies, options.seed)
-    with sluice.Daemon(options.sluiced, folder, precision, options.threads, options.processors,
-                       scratch) as daemon:
-        answers = sluice.answers_of(daemon, task, texts, companies)
-        rows = daemon.rows_of_a_step()
-    return answers, rows
+    with sluice.Daemon(options.sluiced, options.models / arm.task.model, arm.precision,
+                       options.threads, options.processors, scratch) as daemon:
+        try:
+            answers = sluice.answers_of(daemon, arm.task, texts, companies, options.seed)
+        except grpc.RpcError as error:
+            raise Unanswered(str(error)) from error
+        return answers, {"cpu_s": daemon.cpu_seconds(), "rows_a_step": daemon.rows_of_a_step()}
 
 
-def of_peer(task: company.Task, engine: str, precision: str, options, scratch) -> Answers:
-    folder, vocabulary = checkpoint_of(task, options)
-    out = scratch / f"{task.name}-{engine}-{precision}.npz"
-    python = options.llama_python if engine == "llama_cpp" else options.python
+def of_library(arm: Arm, options, scratch: pathlib.Path) -> Answers:
+    out = scratch / "answers.npz"
+    python = options.llama_python if arm.engine == "llama_cpp" else options.python
     if python is None:
-        raise Peer("no --llama-python")
-    command = [python, HERE / "answer.py", "--task", task.name, "--engine",
-               "onnxruntime" if engine == "tei" else engine, "--precision", precision,
-               "--checkpoint", folder, "--vocabulary", vocabulary, "--count", options.count,
-               "--companies", options.companies, "--seed", options.seed, "--threads",
-               options.threads, "--out", out, *(["--prefixes"] if engine == "tei" else [])]
+        raise Unanswered("no --llama-python")
+    command = [python, HERE / "answer.py", "--task", arm.task.name, "--engine",
+               "onnxruntime" if arm.engine == "tei" else arm.engine, "--precision", arm.precision,
+               "--checkpoint", options.models / arm.task.model, "--vocabulary",
+               VOCABULARIES[arm.task.model], "--count", options.count, "--companies",
+               options.companies, "--seed", options.seed, "--threads", options.threads, "--out",
+               out, *(["--prefixes"] if arm.engine == "tei" else [])]
     try:
         ended = subprocess.run(
             list(map(str, command)), capture_output=True, text=True, timeout=options.limit_s,
             env={**os.environ, "OMP_NUM_THREADS": str(options.threads)})
     except subprocess.TimeoutExpired as error:
-        raise Peer(f"no answers within {options.limit_s:g} s") from error
+        raise Unanswered(f"no answers within {options.limit_s:g} s") from error
     if ended.returncode:
         lines = [line for line in ended.stderr.splitlines() if line.strip()]
-        raise Peer(lines[-1].strip() if lines else f"ended with {ended.returncode}")
-    with np.load(out) as answers:
-        return dict(answers), None
+        raise Unanswered(lines[-1].strip() if lines else f"ended with {ended.returncode}")
+    with np.load(out) as made:
+        answers = dict(made)
+    return answers, {"cpu_s": float(answers.pop("cpu_s")), "rows_a_step": None}
 
 
-def answers_of(task: company.Task, engine: str, precision: str, options) -> Answers:
-    with tempfile.TemporaryDirectory() as folder:
-        if engine == "sluice":
-            return of_sluice(task, precision, options, pathlib.Path(folder))
-        return of_peer(task, engine, precision, options, pathlib.Path(folder))
+def outcome_of(arm: Arm, options) -> tuple[str, dict | str]:
+    """Returns the part of the report in which the arm belongs, and what it has there."""
+    if arm.does_not:
+        return "does_not", arm.does_not
+    begun = time.monotonic()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            kind = of_sluice if arm.engine == "sluice" else of_library
+            answers, told = kind(arm, options, pathlib.Path(folder))
+    except (Unanswered, servers.NotStarted, OSError) as error:
+        return "left_out", str(error)[:200]
+    return "rows", dataclasses.asdict(count(answers, arm.task)) | told | {
+        "seconds": time.monotonic() - begun}
 
 
-def known(options) -> dict:
-    """Returns what the file has of each task, and {} where there is none."""
-    if options.out and options.out.exists() and (text := options.out.read_text()):
-        return json.loads(text)["tasks"]
-    return {}
+def words(part: str, outcome: dict | str) -> str:
+    if part != "rows":
+        return f"{part.replace('_', ' ')}: {outcome}"
+    return (f"{outcome['changed']} of {outcome['requests']} requests changed, at most "
+            f"{outcome['most_patterns']} answers ({outcome['seconds']:.0f} s)")
 
 
-def store(task: str, part: str, name: str, made, options) -> None:
-    """Adds a contender to the report, in the file too if there is one. Several runs may share a
-    file.
-    """
-    with contextlib.ExitStack() as stack:
-        if options.out:
-            file = stack.enter_context(options.out.open("a+"))
-            fcntl.flock(file, fcntl.LOCK_EX)
-        options.report |= {
-            "benchmark": "invariance", "date": f"{datetime.date.today()}",
-            "processor": table.processor(), "threads": options.threads, "seed": options.seed,
-            "count": options.count, "companies": options.companies} | (
-                {"tasks": known(options)} if options.out else {})
-        kept = options.report.setdefault("tasks", {}).setdefault(
-            task, {"rows": {}, "left_out": {}})
-        for each in kept.values():
-            each.pop(name, None)
-        kept[part][name] = made
-        if options.out:
-            file.truncate(0)
-            file.write(json.dumps(options.report, indent=1) + "\n")
-            file.flush()
+def earlier_of(options) -> dict[str, dict]:
+    """Returns the tasks of the file that a run adds to, which must be of the same requests."""
+    if not options.out or not options.out.exists():
+        return {}
+    earlier = json.loads(options.out.read_text())
+    for name in SETTINGS:
+        if earlier[name] != getattr(options, name):
+            sys.exit(f"scoreboard.py: {options.out} has {name} {earlier[name]}, not "
+                     f"{getattr(options, name)}; choose another file, or remove it")
+    return earlier["tasks"]
+
+
+def keep(tasks: dict[str, dict], arm: Arm, part: str, outcome: dict | str) -> None:
+    """Puts the outcome of an arm into its part, in place of an earlier one."""
+    task = tasks.setdefault(arm.task.name, {})
+    for each in PARTS:
+        task.setdefault(each, {}).pop(arm.name, None)
+    task[part][arm.name] = outcome
 
 
 def measure(options) -> dict:
     """Returns the report. What is not measured now keeps what the file has."""
-    options.report = {}
-    contenders = [(task, *each) for task in (company.TASKS[name] for name in options.tasks)
-                  for each in [*(("sluice", kind) for kind in SLUICE), *PEERS[task.name]]
-                  if not options.engines or each[0] in options.engines]
-    for task, engine, precision in contenders:
-        name = f"{engine} {precision}"
-        if options.resume and name in known(options).get(task.name, {"rows": {}})["rows"]:
-            continue
-        print(f"{task.name}: {name}", flush=True)
-        try:
-            answers, rows = answers_of(task, engine, precision, options)
-            part, made = "rows", dataclasses.asdict(count(answers, task)) | {"rows_a_step": rows}
-        except (Peer, servers.NotStarted, OSError) as error:
-            part, made = "left_out", str(error)[:200]
-        print(f"  {part}: {made}", flush=True)
-        store(task.name, part, name, made, options)
-    return options.report or json.loads(options.out.read_text())
+    tasks = earlier_of(options)
+    report = reporting.heading("invariance") | {
+        name: getattr(options, name) for name in SETTINGS} | {
+        "jobs": options.jobs, "contenders": NAMES, "tasks": tasks}
+    asked = [arm for arm in arms(options.tasks, options.only)
+             if not options.resume
+             or arm.name not in tasks.get(arm.task.name, {"rows": ()})["rows"]]
+    for model in dict.fromkeys(arm.task.model for arm in asked):
+        write_checkpoint(model, options)
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        made = {pool.submit(outcome_of, arm, options): arm for arm in asked}
+        for number, future in enumerate(concurrent.futures.as_completed(made), 1):
+            arm, (part, outcome) = made[future], future.result()
+            keep(tasks, arm, part, outcome)
+            reporting.save(options, report)
+            print(f"[{number}/{len(asked)}] {arm.task.name}, {arm.name}: {words(part, outcome)}",
+                  flush=True)
+    return report
+
+
+def broken(report: dict) -> list[str]:
+    """Returns the tasks at which Sluice gave a request more than one answer."""
+    return [f"{name} ({task})" for task, made in report["tasks"].items()
+            for name, row in made["rows"].items()
+            if name.startswith("sluice") and row["most_patterns"] > 1]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     path = pathlib.Path
+    processors = sorted(os.sched_getaffinity(0))
     parser.add_argument("--python", type=path, required=True, help="interpreter of the libraries")
     parser.add_argument("--llama-python", type=path, help="interpreter with llama-cpp-python")
     parser.add_argument("--sluiced", type=path,
@@ -193,26 +201,24 @@ def main() -> None:
     parser.add_argument("--models", type=path, default=ROOT / "build" / "peers" / "invariance",
                         help="folder for the random models")
     parser.add_argument("--tasks", nargs="+", choices=company.TASKS, default=list(company.TASKS))
-    parser.add_argument("--engines", nargs="+", help="only these: sluice, pytorch, ...")
-    parser.add_argument("--count", type=int, default=1000, help="requests of a task")
-    parser.add_argument("--companies", type=int, default=5,
-                        help="in which each is answered; in the first one, alone")
-    parser.add_argument("--threads", type=int, default=0, help="0: one for each processor")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--limit-s", type=float, default=600, help="of a library and a task")
+    parser.add_argument("--only", nargs="+", help="contenders whose names hold one of these")
     parser.add_argument("--resume", action="store_true",
                         help="leave out what the file of --out has already")
-    parser.add_argument("--out", type=path,
-                        help="write the JSON report to this file, keeping what it has of others")
-    parser.add_argument("--table", type=path, help="write the counts as Markdown to this file")
+    parser.add_argument("--count", type=int, default=1000, help="requests of a task")
+    parser.add_argument("--companies", type=int, default=4,
+                        help="in which each is answered; in the first one, alone")
+    parser.add_argument("--threads", type=int, default=1, help="of a contender")
+    parser.add_argument("--jobs", type=int, default=len(processors),
+                        help="contenders that are measured at once")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--limit-s", type=float, default=600, help="of a library and a task")
+    reporting.add_options(parser)
     options = parser.parse_args()
-    options.processors = sorted(os.sched_getaffinity(0))
-    options.threads = options.threads or len(options.processors)
-    options.models = options.models.resolve()
-    text = table.markdown(measure(options))
-    if options.table:
-        options.table.write_text(text)
-    print(text, end="")
+    options.processors, options.models = processors, options.models.resolve()
+    report = measure(options)
+    reporting.write(options, report, table.markdown(report))
+    if several := broken(report):
+        sys.exit(f"scoreboard.py: several answers to a request from {', '.join(several)}")
 
 
 if __name__ == "__main__":

@@ -1,19 +1,21 @@
-"""Answers the scoreboard's requests with a daemon, from as many callers at once as a company has
-requests in a group.
-"""
+"""Answers the scoreboard's requests with a daemon: each group as calls at once."""
 
-import concurrent.futures
 import pathlib
-import queue
 import re
 import urllib.request
 
+import grpc
 import numpy as np
 import servers
 import tritonclient.grpc as grpcclient
-from company import LARGEST_GROUP, Task
+from company import Task, parts
+from tritonclient.grpc import service_pb2
 
 NAME = "model"
+METHOD = "/inference.GRPCInferenceService/ModelInfer"
+TIMEOUT_S = 60
+OUTPUTS = {"encoder": ["embedding"], "classifier": ["scores"],
+           "decoder": ["output_ids", "logprobs"]}
 # cpu.profile and the model's quantization; the checkpoints are stored in bf16.
 PRECISIONS = {"f32": ("f32", "none"), "bf16": ("bf16", "none"), "int8": ("auto", "int8"),
               "int4": ("auto", "int4")}
@@ -50,6 +52,9 @@ class Daemon:
     def __exit__(self, *_: object) -> None:
         self._server.stop()
 
+    def cpu_seconds(self) -> float:
+        return self._server.cpu_seconds()
+
     def rows_of_a_step(self) -> float:
         """Returns the mean number of rows of all steps so far."""
         with urllib.request.urlopen(f"http://{self._metrics}/metrics", timeout=10) as page:
@@ -60,53 +65,63 @@ class Daemon:
         return rows / max(steps, 1)
 
 
-class Callers:
-    """Connections to a daemon, each used by one caller at a time."""
+class Caller:
+    """Sends calls of one or more rows to a daemon, as many at once as it is asked for."""
 
     def __init__(self, address: str, task: Task):
         self._task = task
-        self._free: queue.SimpleQueue = queue.SimpleQueue()
-        for _ in range(LARGEST_GROUP):
-            self._free.put(grpcclient.InferenceServerClient(address))
-        self._threads = concurrent.futures.ThreadPoolExecutor(LARGEST_GROUP)
+        self._channel = grpc.insecure_channel(address)
+        self._infer = self._channel.unary_unary(
+            METHOD, service_pb2.ModelInferRequest.SerializeToString,
+            service_pb2.ModelInferResponse.FromString)
 
-    def ask_group(self, texts: list[np.ndarray]) -> list[dict[str, np.ndarray]]:
-        return list(self._threads.map(self._ask, texts))
+    def _message(self, texts: list[np.ndarray]) -> service_pb2.ModelInferRequest:
+        """Returns a request of several rows."""
+        lengths = np.array([len(text) for text in texts], "<i4")
+        rows = np.zeros((len(texts), lengths.max()), "<i4")
+        for row, text in zip(rows, texts, strict=True):
+            row[:len(text)] = text
+        made = service_pb2.ModelInferRequest(
+            model_name=NAME, raw_input_contents=[rows.tobytes(), lengths.tobytes()])
+        made.inputs.add(name="input_ids", datatype="INT32", shape=rows.shape)
+        made.inputs.add(name="input_lengths", datatype="INT32", shape=[len(texts), 1])
+        for output in OUTPUTS[self._task.model]:
+            made.outputs.add(name=output)
+        if self._task.model == "decoder":
+            made.parameters["max_tokens"].int64_param = self._task.new_tokens
+            made.parameters["ignore_eos"].bool_param = True
+        return made
 
-    def _ask(self, text: np.ndarray) -> dict[str, np.ndarray]:
-        task = self._task
-        tensor = grpcclient.InferInput("input_ids", [1, len(text)], "INT32")
-        tensor.set_data_from_numpy(text[None])
-        outputs, parameters = {
-            "encoder": (["embedding"], {}), "classifier": (["scores"], {}),
-            "decoder": (["output_ids", "logprobs"],
-                        {"max_tokens": task.new_tokens, "ignore_eos": True}),
-        }[task.model]
-        client = self._free.get()
-        try:
-            result = client.infer(NAME, [tensor], parameters=parameters or None, outputs=[
-                grpcclient.InferRequestedOutput(each) for each in outputs])
-        finally:
-            self._free.put(client)
-        found = {each: result.as_numpy(each)[0] for each in outputs}
-        if task.model == "decoder":
-            if task.new_tokens == 1:
-                return {"values": found["logprobs"], "labels": found["output_ids"][0]}
-            return {"tokens": found["output_ids"]}
-        values = found[outputs[0]]
-        return {"values": values, "labels": np.int32(values.argmax())}
+    def ask(self, calls: list[list[np.ndarray]]) -> list[dict[str, np.ndarray]]:
+        """Makes all calls before it waits for the first answer. Returns the answers row by row."""
+        begun = [self._infer.future(self._message(texts), timeout=TIMEOUT_S) for texts in calls]
+        return [answer for call in begun
+                for answer in self._answers(grpcclient.InferResult(call.result()))]
+
+    def _answers(self, result: grpcclient.InferResult) -> list[dict[str, np.ndarray]]:
+        found = [result.as_numpy(each) for each in OUTPUTS[self._task.model]]
+        if self._task.model != "decoder":
+            return [{"values": row, "labels": np.int32(row.argmax())} for row in found[0]]
+        tokens, logprobs = found
+        if self._task.new_tokens == 1:
+            return [{"values": value, "labels": token[0]}
+                    for value, token in zip(logprobs, tokens, strict=True)]
+        return [{"tokens": each} for each in tokens]
 
 
 def answers_of(daemon: Daemon, task: Task, texts: list[np.ndarray],
-               companies: list[list[list[int]]]) -> dict[str, np.ndarray]:
-    """Returns the answers as answer.py writes them."""
-    callers = Callers(daemon.address, task)
+               companies: list[list[list[int]]], seed: int) -> dict[str, np.ndarray]:
+    """Returns the answers as answer.py writes them. A group is divided at random into calls of one
+    or more rows.
+    """
+    caller, random = Caller(daemon.address, task), np.random.default_rng(seed)
     made: dict[str, list[np.ndarray]] = {}
     for groups in companies:
         found: list = [None] * len(texts)
         for group in groups:
-            for number, answer in zip(group, callers.ask_group([texts[each] for each in group]),
-                                      strict=True):
+            calls = parts(group, random)
+            answers = caller.ask([[texts[number] for number in call] for call in calls])
+            for number, answer in zip(group, answers, strict=True):
                 found[number] = answer
         for kind in found[0]:
             made.setdefault(kind, []).append(np.stack([each[kind] for each in found]))

@@ -13,23 +13,27 @@ requirements-llama_native.txt, built for the machine; --python those of requirem
 
 import argparse
 import contextlib
-import datetime
 import json
 import os
 import pathlib
-import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 
+import contest
 import numpy as np
 import servers
 import tritonclient.grpc as grpcclient
+from contest import Library
 from decode_work import FIXED, LONGEST, NEW, PROMPT, SHORTEST, TEXT
 from phases import interleaved
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+sys.path.append(str(HERE.parent))
+import reporting  # noqa: E402
+
 NAME = "llama"
 VOCABULARY = 32000
 WARM_UP_S = 2.0
@@ -37,7 +41,8 @@ SHAPE = ("checkpoint.Shape(hidden=768, intermediate=2048, layers=12, heads=12, k
          "dtype='bfloat16', positions=640)")
 SLUICE = {"bf16": ("bf16", "none"), "int8": ("auto", "int8"), "int4": ("auto", "int4")}
 PEERS = (("llama_cpp", "bf16"), ("llama_cpp", "q8_0"), ("llama_cpp", "q4_0"),
-         ("onnxruntime", "f32"), ("onnxruntime", "int8"), ("ctranslate2", "int8"))
+         ("onnxruntime", "f32"), ("onnxruntime", "int8"), ("openvino", "bf16"),
+         ("openvino", "int8"), ("ctranslate2", "int8"))
 WORK = {"decode 1": ("one stream, generated tokens/s", {"work": "decode", "streams": 1}),
         "decode 8": ("eight streams, generated tokens/s", {"work": "decode", "streams": 8}),
         "score": (f"the next token of prompts of {SHORTEST} to {LONGEST} tokens, prompt tokens/s",
@@ -108,59 +113,29 @@ class Sluice:
         self._server.resume()
 
 
-class Library:
+class LibraryDecoder(Library):
     def __init__(self, options, engine: str, precision: str, scratch: pathlib.Path, stack):
-        python = options.llama_python if engine == "llama_cpp" else options.python
-        if python is None:
-            raise servers.NotStarted("no interpreter with its packages is given")
-        log = stack.enter_context((scratch / f"{engine}-{precision}.log").open("w"))
-        self._process = subprocess.Popen(
-            [python, HERE / "serve" / "decoder_peer.py", "--engine", engine, "--precision",
-             precision, "--checkpoint", options.checkpoint], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=log, text=True, bufsize=1,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            preexec_fn=lambda: os.sched_setaffinity(0, options.processors[:1]))
-        stack.callback(self._process.kill)
-        first = self._process.stdout.readline()
-        if not first:
-            lines = pathlib.Path(log.name).read_text().strip().splitlines()
-            raise servers.NotStarted(lines[-1] if lines else "no output")
-        told = json.loads(first)
-        self._first, self.decodes = (told["token"], told["logprob"]), told["decodes"]
+        super().__init__(
+            options.llama_python if engine == "llama_cpp" else options.python,
+            HERE / "serve" / "decoder_peer.py",
+            ["--engine", engine, "--precision", precision, "--checkpoint", options.checkpoint],
+            options.processors[0], scratch / f"{engine}-{precision}.log", stack)
+        self.decodes = self.told["decodes"]
 
     def first(self) -> tuple[int, float]:
-        return self._first
+        return self.told["token"], self.told["logprob"]
 
     def rate(self, work: dict, seconds: float, seed: int) -> float:
-        self._process.stdin.write(json.dumps(work | {"seconds": seconds, "seed": seed}) + "\n")
-        return float(self._process.stdout.readline())
-
-    def suspend(self) -> None:
-        self._process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self._process.send_signal(signal.SIGCONT)
+        return self.ask(**work, seconds=seconds, seed=seed)
 
 
 def start_all(options, scratch: pathlib.Path, stack) -> tuple[dict, dict, dict]:
-    started, told, left_out = {}, {}, {}
-    makers = {f"sluice {each}": (Sluice, (each,)) for each in SLUICE} | {
-        f"{peer[0]} {peer[1]}": (Library, peer) for peer in PEERS}
-    for name, (kind, arguments) in makers.items():
-        if options.only and not any(each in name for each in options.only):
-            continue
-        try:
-            contender = kind(options, *arguments, scratch, stack)
-        except (servers.NotStarted, OSError) as error:
-            left_out[name] = str(error)[:200]
-            print(name, "is left out:", error, flush=True)
-            continue
-        token, logprob = contender.first()
-        told[name] = {"token": token, "logprob": logprob}
-        contender.suspend()
-        started[name] = contender
-        print(name, told[name], flush=True)
-    return started, told, left_out
+    makers = {f"sluice {each}": lambda each=each: Sluice(options, each, scratch, stack)
+              for each in SLUICE} | {
+        f"{peer[0]} {peer[1]}": lambda peer=peer: LibraryDecoder(options, *peer, scratch, stack)
+        for peer in PEERS}
+    return contest.start_all(makers, options.only, lambda contender: dict(
+        zip(("token", "logprob"), contender.first(), strict=True)))
 
 
 def measure(options) -> dict:
@@ -170,21 +145,17 @@ def measure(options) -> dict:
         for turn, order in enumerate(interleaved(list(started), options.rounds)):
             for work, (_, asked) in WORK.items():
                 for name in order:
-                    contender = started[name]
-                    if asked["work"] == "decode" and not contender.decodes:
+                    if asked["work"] == "decode" and not started[name].decodes:
                         continue
-                    contender.resume()
-                    rate = contender.rate(asked, options.seconds, turn + 1)
-                    contender.suspend()
-                    rates[work].setdefault(name, []).append(rate)
+                    with contest.turn_of(started[name]) as contender:
+                        rates[work].setdefault(name, []).append(
+                            contender.rate(asked, options.seconds, turn + 1))
             print(f"round {turn + 1} of {options.rounds}", flush=True)
         for contender in started.values():
             contender.resume()
-    processor = next(line.split(":")[1].strip() for line in
-                     pathlib.Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line)
-    return {"benchmark": "decoders", "date": f"{datetime.date.today()}", "processor": processor,
-            "rounds": options.rounds, "seconds": options.seconds, "rates": rates, "told": told,
-            "left_out": left_out}
+    return reporting.heading("decoders") | {
+        "rounds": options.rounds, "seconds": options.seconds, "rates": rates, "told": told,
+        "left_out": left_out}
 
 
 def table(made: dict) -> str:
@@ -225,8 +196,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", help="contenders whose names hold one of these")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3, help="of each work in a round")
-    parser.add_argument("--out", type=path)
-    parser.add_argument("--table", type=path)
+    reporting.add_options(parser)
     options = parser.parse_args()
     options.processors = sorted(os.sched_getaffinity(0))
     options.checkpoint = options.checkpoint.resolve()
@@ -235,12 +205,7 @@ def main() -> None:
                 f"checkpoint.write(pathlib.Path(sys.argv[1]), {SHAPE}, 1)")
         subprocess.run([options.python, "-c", code, options.checkpoint], check=True)
     made = measure(options)
-    if options.out:
-        options.out.write_text(json.dumps(made, indent=1) + "\n")
-    text = table(made)
-    if options.table:
-        options.table.write_text(text)
-    print(text, end="")
+    reporting.write(options, made, table(made))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Makes a BERT encoder with random weights, of the size of all-MiniLM-L6-v2 or of BERT-base."""
+"""Makes a BERT encoder with random weights, of the size of all-MiniLM-L6-v2, of
+paraphrase-MiniLM-L3-v2 or of BERT-base.
+"""
 
 import argparse
 import dataclasses
@@ -37,7 +39,7 @@ class Encoder:
         } | (names if self.labels else {})
 
 
-SIZES = {"minilm": Encoder(),
+SIZES = {"minilm": Encoder(), "minilm_l3": Encoder(layers=3),
          "bert_base": Encoder(hidden=768, intermediate=3072, layers=12, heads=12)}
 
 

@@ -11,6 +11,11 @@ def median(rounds: list[dict], key: str) -> float:
     return statistics.median(each[key] for each in rounds)
 
 
+def share(rounds: list[dict], key: str) -> str:
+    """Returns the median of a share that some contenders do not tell."""
+    return "" if rounds[0][key] is None else f"{median(rounds, key):.2f}"
+
+
 def closed_lines(made: dict) -> list[str]:
     rounds = {name: [each["closed"] for each in of] for name, of in made["rounds"].items()}
     ours = [name for name in rounds if name.startswith("sluice")]
@@ -28,7 +33,7 @@ def closed_lines(made: dict) -> list[str]:
         lines.append(
             f"| {name} | {told['batch'] or ''} | {statistics.median(rates):.0f} "
             f"({min(rates):.0f} to {max(rates):.0f}) | {median(of, 'cpu_s_per_1000'):.2f} | "
-            f"{median(of, 'executed_efficiency'):.2f} | {told['cosine']:.5f} | "
+            f"{share(of, 'executed_efficiency')} | {told['cosine']:.5f} | "
             + " | ".join(f"{each:.2f}" for each in over) + " |")
     return lines
 
@@ -47,7 +52,7 @@ def open_lines(made: dict) -> list[str]:
             lines.append(
                 f"| {name} | {median(of, 'goodput_per_s'):.0f} | {100 * median(of, 'within'):.1f} "
                 f"% | {median(of, 'p50_ms'):.1f} | {median(of, 'p99_ms'):.1f} | "
-                f"{median(of, 'cpu_s_per_1000'):.2f} | {median(of, 'executed_efficiency'):.2f} |")
+                f"{median(of, 'cpu_s_per_1000'):.2f} | {share(of, 'executed_efficiency')} |")
     return lines
 
 
@@ -58,10 +63,10 @@ def text_of(made: dict) -> str:
         "",
         f"{made['date']}, {made['processor']}, one processor each. {count} interleaved rounds of",
         f"{made['seconds']:g} s: medians (least to largest), and Sluice's rate over it, the median",
-        "of the rounds' ratios. Sluice serves through gRPC; the libraries run in process, in",
-        "batches of similar texts of the given size (`tei`: onnxruntime in batches by TEI's rule).",
-        "Tokens / computed: the share of the computed tokens that is no padding. Cosine: of one",
-        "text's answer to Sluice's in f32.",
+        "of the rounds' ratios. Sluice and Triton (onnxruntime in its Python backend) serve by",
+        "gRPC; the libraries run in process, in batches of similar texts of the given size",
+        "(`tei`: onnxruntime in batches by TEI's rule). Tokens / computed: the share of the",
+        "computed tokens that is no padding. Cosine: of one text's answer to Sluice's in f32.",
         "",
         "## Closed loop",
         "",

@@ -10,7 +10,6 @@ differently is left out and named with the reason.
 import argparse
 import contextlib
 import datetime
-import json
 import os
 import pathlib
 import signal
@@ -29,9 +28,12 @@ import venvs
 import workloads
 from arms import ARMS, NOT_RUN, Arm, peer_command, sluice_command
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "loadtest"))
+import reporting  # noqa: E402
+
 CALIBRATION_S = 4.0
 CALIBRATION_TURN = 10_000  # a round number that no measured round has, for separate contents
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHECKED_LENGTHS = (1, 2, 7, 16, 33, 64, 100, 250)
 
 
@@ -241,8 +243,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--client-processors", type=int, nargs="+", default=processors[-1:])
     parser.add_argument("--server-processors", type=int, nargs="+",
                         default=processors[:-1] or processors)
-    parser.add_argument("--out", type=path, help="write the JSON report to this file")
-    parser.add_argument("--table", type=path, help="write the figures as Markdown to this file")
+    reporting.add_options(parser)
     options = parser.parse_args()
     options.threads = len(options.server_processors)
     return options
@@ -253,12 +254,7 @@ def main() -> None:
     # The run ends by an exception, so that the servers are stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("run.py: terminated"))
     report = compare(options)
-    if options.out:
-        options.out.write_text(json.dumps(report, indent=1) + "\n")
-    table = summary.text(report)
-    if options.table:
-        options.table.write_text(table)
-    print(table, end="")
+    reporting.write(options, report, summary.text(report))
 
 
 if __name__ == "__main__":

@@ -8,10 +8,13 @@ import pytest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "loadtest" / "invariance"), str(ROOT / "loadtest" / "peers")]
+LOADTEST = ROOT / "loadtest"
+sys.path[:0] = [str(each) for each in (LOADTEST / "invariance", LOADTEST / "peers", LOADTEST)]
 
 import company  # noqa: E402
+import contenders  # noqa: E402
 import counting  # noqa: E402
+import table  # noqa: E402
 
 SEEDS = range(20)
 
@@ -93,3 +96,32 @@ def test_texts_are_counted():
     tokens = np.zeros((3, 4, 5), np.int32)
     tokens[1, 2, 4] = 7
     assert counting.count_texts(tokens) == counting.Count(4, 3, 1.25, 2, 1)
+
+
+def test_every_engine_is_at_every_task_or_has_a_reason():
+    tasks = list(company.TASKS)
+    made = contenders.arms(tasks, None)
+    assert len({(arm.task.name, arm.name) for arm in made}) == len(made)
+    for task in tasks:
+        assert [arm.name for arm in made if arm.task.name == task] == contenders.NAMES
+    assert {(arm.engine, arm.task.name) for arm in made if arm.does_not} == set(contenders.DOES_NOT)
+    assert not any(arm.does_not for arm in made if arm.engine == "sluice")
+    only = contenders.arms(["text"], ["int8", "tei"])
+    assert [arm.name for arm in only] == ["sluice int8", "onnxruntime int8", "tei f32",
+                                          "openvino int8", "ctranslate2 int8"]
+
+
+def test_a_cell_without_counts_says_why():
+    row = {"requests": 9, "companies": 2, "mean_patterns": 1.001, "most_patterns": 2, "changed": 1,
+           "largest_difference": 0.5, "flips": 0, "reordered": None, "rows_a_step": 2.5,
+           "seconds": 60, "cpu_s": 90}
+    report = {"date": "today", "processor": "one", "count": 9, "companies": 2, "threads": 1,
+              "jobs": 2, "contenders": ["sluice f32", "a f32", "b f32", "c f32"],
+              "tasks": {"score": {"rows": {"sluice f32": row}, "left_out": {"a f32": "it fell"},
+                                  "does_not": {"b f32": "it has none"}}}}
+    made = table.markdown(report)
+    assert "| sluice f32 | 1.001 | 2 | 1 | 5.0e-01 | 0 |" in made
+    assert "| a f32 | left out |" in made and "a f32 is left out: it fell." in made
+    assert "| b f32 | does not do this |" in made and "- b, scores: it has none." in made
+    assert "| c f32 | not measured |" in made
+    assert "2.5 (sluice f32)" in made and table.minutes(report, "cpu_s") == 1.5

@@ -34,6 +34,25 @@ def test_what_is_worse_is_told():
     assert why_tables.behind({}) == ["Nowhere in these tables."]
 
 
+def test_the_scoreboard_says_why_a_cell_has_no_count():
+    row = {"mean_patterns": 1.001, "flips": 1000}
+    lines = why_tables.invariance({
+        "count": 1000, "companies": 4, "contenders": ["sluice f32", "a f32", "b f32", "c f32"],
+        "tasks": {"score": {"rows": {"a f32": row}, "left_out": {"b f32": "late"},
+                            "does_not": {"c f32": "cannot"}}}})
+    assert lines[-4:] == ["| sluice f32 | not measured | not measured |",
+                          "| a f32 | 1.001 | 1000 |", "| b f32 | left out | left out |",
+                          "| c f32 | does not do this | does not do this |"]
+
+
+def test_a_share_that_is_not_told_is_an_empty_cell():
+    rounds = [{"closed": {"per_s": 2, "cpu_s_per_1000": 1, "executed_efficiency": told}}
+              for told in (0.5, 0.7)]
+    silent = [{"closed": each["closed"] | {"executed_efficiency": None}} for each in rounds]
+    lines = why_tables.encoders({"rates": [], "rounds": {"a f32": rounds, "b f32": silent}})
+    assert lines[-2:] == ["| a f32 | 2 |  | 1.00 | 0.60 |", "| b f32 | 2 |  | 1.00 |  |"]
+
+
 def test_more_processor_time_than_that_of_others_is_told():
     def rounds(per_s, cpu_s):
         return [{"closed": {"per_s": per_s, "cpu_s_per_1000": cpu_s}}] * 3

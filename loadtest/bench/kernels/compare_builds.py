@@ -11,14 +11,14 @@ case is the median over rounds of the old time over the new time; above 1 the ne
 """
 
 import argparse
-import datetime
 import json
 import pathlib
 import statistics
 import subprocess
 import sys
 
-import machine
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
+import reporting  # noqa: E402
 
 
 def run(build, binary, arguments, pattern):
@@ -96,8 +96,7 @@ def main():
             "ratios": [a / b for a, b in zip(old, new, strict=True)],
         }
     made = {
-        "date": datetime.date.today().isoformat(),
-        "processor": machine.processor(),
+        **reporting.heading("builds"),
         "binary": arguments.binary,
         "arguments": [pathlib.Path(argument).name for argument in arguments.argument],
         "old_name": arguments.old_name,

@@ -15,7 +15,6 @@ meaningful.
 
 import argparse
 import contextlib
-import datetime
 import json
 import pathlib
 import re
@@ -24,9 +23,11 @@ import subprocess
 import sys
 import tempfile
 
-import machine
 import random_llama
 import report
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
+import reporting  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 HERE = pathlib.Path(__file__).resolve().parent
@@ -254,8 +255,7 @@ def main(argv=None):
         random_llama.write(model)
         results = run_contests(arguments, model)
     made = {
-        "date": datetime.date.today().isoformat(),
-        "processor": machine.processor(),
+        **reporting.heading("kernels"),
         "note": arguments.note,
         "rounds": arguments.rounds,
         "kernels": kernels,

@@ -13,19 +13,21 @@ again. Times are medians over rounds in which all arms alternate, on one thread.
 """
 
 import argparse
-import datetime
 import json
 import pathlib
 import statistics
+import sys
 import time
 
-import machine
 import torch
 import torch.nn.functional as F
 from torch._inductor import config as inductor_config
 from torch._inductor import metrics
 from torch._inductor.utils import run_and_get_code
 from torch.utils._python_dispatch import TorchDispatchMode
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
+import reporting  # noqa: E402
 
 EPS = 1e-6
 # Batch, tokens, query heads, KV heads, head size.
@@ -193,8 +195,7 @@ def main():
     torch.set_num_threads(1)
     inductor_config.fx_graph_cache = False  # a cached graph would count no kernels
     made = {
-        "date": datetime.date.today().isoformat(),
-        "processor": machine.processor(),
+        **reporting.heading("xsa kernels"),
         "torch": torch.__version__,
         "rounds": arguments.rounds,
         "shapes": SHAPES,

@@ -29,41 +29,35 @@ def unpadded(ids: np.ndarray, mask: np.ndarray) -> list[list[int]]:
     return [row[:n].tolist() for row, n in zip(ids, mask.sum(axis=1), strict=True)]
 
 
-def onnxruntime_of(checkpoint: pathlib.Path, precision: str, threads: int) -> Run:
-    import onnxruntime
+def fused_graph(checkpoint: pathlib.Path, precision: str) -> pathlib.Path:
+    """Returns onnxruntime's graph, which is written if it is missing."""
     from encoder_onnx import export
     path = export(checkpoint, fused=True)
     if precision == "int8":
         from onnx_int8 import quantized
         path = quantized(path)
+    return path
+
+
+def onnxruntime_of(checkpoint: pathlib.Path, precision: str, threads: int) -> Run:
+    import onnxruntime
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(fused_graph(checkpoint, precision), options,
+                                           providers=["CPUExecutionProvider"])
     return lambda ids, mask: session.run(None, {"ids": ids, "mask": mask})[0]
 
 
 def openvino_of(checkpoint: pathlib.Path, precision: str, threads: int) -> Run:
-    import openvino
     from encoder_onnx import export
-    core = openvino.Core()
-    model = core.read_model(export(checkpoint, fused=False))
-    if precision == "int8":
-        import nncf
-        random, vocabulary = np.random.default_rng(5), shape_of(checkpoint).vocab
-        texts = [random.integers(0, vocabulary, (1, length))
-                 for length in TRAFFIC["embedding"].lengths(64, 5)]
-        data = nncf.Dataset([{"ids": ids, "mask": np.ones_like(ids)} for ids in texts])
-        model = nncf.quantize(model, data, model_type=nncf.ModelType.TRANSFORMER,
-                              subset_size=len(texts))
-    elif precision == "int8_weights":
-        import nncf
-        model = nncf.compress_weights(model)
-    hint = "bf16" if precision == "bf16" else "f32"
-    compiled = core.compile_model(model, "CPU", {
-        "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": hint,
-        "PERFORMANCE_HINT": "THROUGHPUT"})
+    from openvino_model import compiled
+    random, vocabulary = np.random.default_rng(5), shape_of(checkpoint).vocab
+    texts = [random.integers(0, vocabulary, (1, length))
+             for length in TRAFFIC["embedding"].lengths(64, 5)]
+    model = compiled(export(checkpoint, fused=False), precision, threads,
+                     [{"ids": ids, "mask": np.ones_like(ids)} for ids in texts])
     # The result is a view of memory that the next run overwrites.
-    return lambda ids, mask: compiled({"ids": ids, "mask": mask})[0].copy()
+    return lambda ids, mask: model({"ids": ids, "mask": mask})[0].copy()
 
 
 def ctranslate2_of(checkpoint: pathlib.Path, precision: str, threads: int) -> Run:
@@ -107,8 +101,6 @@ def pytorch_of(checkpoint: pathlib.Path, precision: str, threads: int) -> Run:
 
 
 def llama_cpp_of(checkpoint: pathlib.Path, precision: str, threads: int) -> Run:
-    if shape_of(checkpoint).labels:
-        raise ValueError("llama.cpp reads no classifier of several labels")
     from encoder_gguf import export
     from llama_native import Embedder
     embedder = Embedder(export(checkpoint, precision), threads)

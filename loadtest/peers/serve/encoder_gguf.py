@@ -19,6 +19,7 @@ LAYER_NAMES = {
 OTHER_NAMES = {
     "embeddings.word_embeddings": "token_embd", "embeddings.position_embeddings": "position_embd",
     "embeddings.token_type_embeddings": "token_types", "embeddings.LayerNorm": "token_embd_norm",
+    "pooler.dense": "cls", "classifier": "cls.output",
 }
 
 
@@ -38,7 +39,11 @@ def describe(writer: gguf.GGUFWriter, shape: Encoder) -> None:
     writer.add_head_count(shape.heads)
     writer.add_layer_norm_eps(shape.norm_eps)
     writer.add_causal_attention(False)
-    writer.add_pooling_type(gguf.PoolingType.MEAN)
+    if shape.labels:
+        writer.add_pooling_type(gguf.PoolingType.RANK)
+        writer.add_classifier_output_labels([f"label {each}" for each in range(shape.labels)])
+    else:
+        writer.add_pooling_type(gguf.PoolingType.MEAN)
     writer.add_tokenizer_model("no_vocab")
     writer.add_vocab_size(shape.vocab)
     writer.add_token_type_count(2)

@@ -17,7 +17,8 @@ class Graph:
         self._nodes, self._constants, self._count = [], {}, 0
 
     def constant(self, name: str, value: np.ndarray) -> str:
-        self._constants.setdefault(name, numpy_helper.from_array(np.ascontiguousarray(value), name))
+        # Not ascontiguousarray, which gives scalars a dimension.
+        self._constants.setdefault(name, numpy_helper.from_array(np.array(value, order="C"), name))
         return name
 
     def add(self, op: str, *inputs: str, domain: str = "", outputs: int = 1, **attributes) -> str:

@@ -31,7 +31,6 @@ class Context:
         self._model = llama_cpp.llama_model_load_from_file(str(path).encode(), options)
         if not self._model:
             raise ValueError(f"llama.cpp does not load {path}")
-        self.width = llama_cpp.llama_model_n_embd(self._model)
         self.vocabulary = llama_cpp.llama_vocab_n_tokens(
             llama_cpp.llama_model_get_vocab(self._model))
         made = llama_cpp.llama_context_default_params()
@@ -42,13 +41,15 @@ class Context:
         made.n_seq_max = sequences
         made.n_threads = made.n_threads_batch = threads
         made.embeddings = embeddings
-        if embeddings:
-            made.pooling_type = llama_cpp.LLAMA_POOLING_TYPE_MEAN
         self.raw = llama_cpp.llama_init_from_model(self._model, made)
         if not self.raw:
             raise ValueError("llama.cpp makes no context")
         self._batch = llama_cpp.llama_batch_init(made.n_ctx, 0, 1)
         self._memory = llama_cpp.llama_get_memory(self.raw)
+        # The values of a sequence: those of a classifier, or a pooled state.
+        ranks = llama_cpp.llama_pooling_type(self.raw) == llama_cpp.LLAMA_POOLING_TYPE_RANK
+        self.width = (llama_cpp.llama_model_n_cls_out if ranks else
+                      llama_cpp.llama_model_n_embd)(self._model)
 
     def forget(self) -> None:
         if self._memory:

@@ -9,11 +9,14 @@ def quantized(path: pathlib.Path) -> pathlib.Path:
     made = path.with_name(f"{path.stem}_int8.onnx")
     if not made.exists():
         # The library's tools import a module of theirs by the name of one in this folder.
-        here = str(pathlib.Path(__file__).resolve().parent)
-        kept = sys.path.copy(), sys.modules.pop("onnx_model", None)
-        sys.path[:] = [each for each in sys.path if each != here]
+        here = pathlib.Path(__file__).resolve().parent
+        path_kept, module_kept = sys.path.copy(), sys.modules.pop("onnx_model", None)
+        sys.path[:] = [each for each in sys.path if pathlib.Path(each).resolve() != here]
         from onnxruntime.quantization import QuantType, quantize_dynamic
-        sys.path[:] = kept[0]
+        sys.path[:] = path_kept
+        sys.modules.pop("onnx_model", None)
+        if module_kept:
+            sys.modules["onnx_model"] = module_kept
         quantize_dynamic(path, made, weight_type=QuantType.QInt8, per_channel=True,
                          extra_options={"DefaultTensorType": 1})  # FLOAT
     return made

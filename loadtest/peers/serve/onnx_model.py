@@ -1,10 +1,10 @@
-"""Exports the checkpoint as an ONNX graph for onnxruntime, with its fused operators and dynamic
-axes.
+"""Exports the checkpoint as an ONNX graph with dynamic axes: with onnxruntime's fused operators, or
+with standard ones alone.
 
 The inputs are `input_ids` int64 [rows, longest] and `lengths` int32 [rows]. The outputs, for the
 token after each prompt, are `token` int64 [rows] and `logprob` float [rows]. The head is applied to
-the last position of each row only. GroupQueryAttention takes prompts padded on the right and
-applies the rotary embedding.
+the last position of each row only. Prompts are padded on the right, where causal attention sees no
+padding; GroupQueryAttention applies the rotary embedding.
 """
 
 import pathlib
@@ -28,7 +28,10 @@ class Graph:
         self.weights: list[onnx.TensorProto] = []
 
     def weight(self, name: str, array: np.ndarray) -> str:
-        self.weights.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        """Adds a constant, once for all who name it."""
+        if all(each.name != name for each in self.weights):
+            # Not ascontiguousarray, which gives scalars a dimension.
+            self.weights.append(numpy_helper.from_array(np.array(array, order="C"), name))
         return name
 
     def op(self, kind: str, *inputs: str, outputs: int = 1, domain: str = "", **attributes) -> str:
@@ -51,6 +54,8 @@ def rotary(shape: Shape) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Builder:
+    """Builds the graph with onnxruntime's fused operators."""
+
     def __init__(self, shape: Shape, tensors: dict[str, np.ndarray]):
         self.shape, self.tensors, self.graph = shape, tensors, Graph()
 
@@ -73,6 +78,12 @@ class Builder:
                               domain=FUSED, epsilon=self.shape.norm_eps)
         return made[0], made[3]
 
+    def common(self, before: str, width: str) -> list[str]:
+        """Returns what the attention of all layers takes, of the lengths less one and [longest]."""
+        cosines, sines = rotary(self.shape)
+        return [before, self.graph.op("Cast", width, to=TensorProto.INT32),
+                self.graph.weight("cos", cosines), self.graph.weight("sin", sines)]
+
     def attention(self, h: str, prefix: str, common: list[str]) -> str:
         qkv = self.linear(h, *(f"{prefix}self_attn.{each}_proj" for each in "qkv"))
         mixed = self.graph.ops(
@@ -81,9 +92,11 @@ class Builder:
             scale=self.shape.head_dim**-0.5)[0]
         return self.linear(mixed, f"{prefix}self_attn.o_proj")
 
+    def swish(self, x: str) -> str:
+        return self.graph.op("QuickGelu", x, domain=FUSED, alpha=1.0)
+
     def mlp(self, h: str, prefix: str) -> str:
-        gate = self.graph.op("QuickGelu", self.linear(h, f"{prefix}mlp.gate_proj"), domain=FUSED,
-                             alpha=1.0)
+        gate = self.swish(self.linear(h, f"{prefix}mlp.gate_proj"))
         up = self.linear(h, f"{prefix}mlp.up_proj")
         return self.linear(self.graph.op("Mul", gate, up), f"{prefix}mlp.down_proj")
 
@@ -100,10 +113,8 @@ class Builder:
     def build(self) -> Graph:
         op = self.graph.op
         before = op("Sub", "lengths", self.constant("one", 1, dtype=np.int32))
-        width = op("Gather", op("Shape", "input_ids"), self.graph.weight("second", np.array(1)))
-        cosines, sines = rotary(self.shape)
-        common = [before, op("Cast", width, to=TensorProto.INT32),
-                  self.graph.weight("cos", cosines), self.graph.weight("sin", sines)]
+        common = self.common(before, op("Gather", op("Shape", "input_ids"),
+                                        self.constant("second", 1)))
         last = op(
             "Unsqueeze", op("Cast", before, to=TensorProto.INT64), self.constant("columns", 1)
         )
@@ -120,12 +131,65 @@ class Builder:
         return self.graph
 
 
-def export(checkpoint: pathlib.Path) -> pathlib.Path:
-    """Writes model.onnx into the checkpoint's folder if it is missing."""
-    path = checkpoint / "model.onnx"
+class PlainBuilder(Builder):
+    """Builds the graph with standard operators."""
+
+    def norm(self, x: str, skip: str | None, name: str) -> tuple[str, str]:
+        op = self.graph.op
+        x = x if skip is None else op("Add", x, skip)
+        square = op("ReduceMean", op("Mul", x, x), self.constant("last_axis", -1), keepdims=1)
+        eps = self.graph.weight("eps", np.float32(self.shape.norm_eps))
+        unit = op("Div", x, op("Sqrt", op("Add", square, eps)))
+        return op("Mul", unit, self.graph.weight(name, self.tensors[f"{name}.weight"])), x
+
+    def common(self, before: str, width: str) -> list[str]:
+        op, first = self.graph.op, self.constant("first", 0)
+        tables = [np.concatenate([each, each], axis=1) for each in rotary(self.shape)]
+        above = np.triu(np.full([self.shape.positions] * 2, -1e9, np.float32), 1)
+        made = [op("Slice", self.graph.weight(name, table), first, width, first)
+                for name, table in zip(("cos", "sin", "above"), [*tables, above], strict=True)]
+        return [*made[:2], op("Slice", made[2], first, width, self.constant("columns", 1))]
+
+    def heads(self, h: str, name: str) -> str:
+        """Adds a projection, [rows, heads, longest, head size]. Heads of keys and values are
+        repeated for the queries that share them.
+        """
+        shape, weight = self.shape, self.tensors[f"{name}.weight"]
+        parts = weight.reshape(-1, shape.head_dim, shape.hidden)
+        weight = np.repeat(parts, shape.heads // len(parts), axis=0).reshape(-1, shape.hidden)
+        made = self.graph.op("MatMul", h, self.graph.weight(name, weight.T))
+        split = self.constant("split", 0, 0, shape.heads, shape.head_dim)
+        return self.graph.op("Transpose", self.graph.op("Reshape", made, split), perm=[0, 2, 1, 3])
+
+    def rotated(self, x: str, cosines: str, sines: str) -> str:
+        op, axis = self.graph.op, self.constant("last_axis", -1)
+        half, end = self.constant("half", self.shape.head_dim // 2), self.constant(
+            "end", self.shape.head_dim)
+        turned = op("Concat", op("Neg", op("Slice", x, half, end, axis)),
+                    op("Slice", x, self.constant("first", 0), half, axis), axis=-1)
+        return op("Add", op("Mul", x, cosines), op("Mul", turned, sines))
+
+    def attention(self, h: str, prefix: str, common: list[str]) -> str:
+        op, (cosines, sines, above) = self.graph.op, common
+        q, k, v = (self.heads(h, f"{prefix}self_attn.{each}_proj") for each in "qkv")
+        q, k = (self.rotated(each, cosines, sines) for each in (q, k))
+        scores = op("MatMul", q, op("Transpose", k, perm=[0, 1, 3, 2]))
+        scale = self.graph.weight("scale", np.float32(self.shape.head_dim**-0.5))
+        weights = op("Softmax", op("Add", op("Mul", scores, scale), above), axis=-1)
+        mixed = op("Transpose", op("MatMul", weights, v), perm=[0, 2, 1, 3])
+        joined = op("Reshape", mixed, self.constant("join", 0, 0, self.shape.hidden))
+        return self.linear(joined, f"{prefix}self_attn.o_proj")
+
+    def swish(self, x: str) -> str:
+        return self.graph.op("Mul", x, self.graph.op("Sigmoid", x))
+
+
+def export(checkpoint: pathlib.Path, fused: bool = True) -> pathlib.Path:
+    """Writes the graph into the checkpoint's folder if it is missing."""
+    path = checkpoint / ("model.onnx" if fused else "plain.onnx")
     if path.exists():
         return path
-    made = Builder(*read(checkpoint)).build()
+    made = (Builder if fused else PlainBuilder)(*read(checkpoint)).build()
     graph = helper.make_graph(
         made.nodes, "llama",
         [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["rows", "longest"]),

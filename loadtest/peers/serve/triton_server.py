@@ -10,27 +10,22 @@ import tempfile
 from pytriton.utils.distribution import get_libs_path, get_root_module_path, get_stub_path
 
 import oip
-from onnx_model import export
 
-MODEL = "llama"
 # The backend's interpreter ignores PYTHONPATH.
 MODULE = """
 import sys
 sys.path.insert(0, "{folder}")
-from triton_model import TritonPythonModel
+from triton_model import {kind} as TritonPythonModel
 """
 CONFIG = """
 backend: "python"
 max_batch_size: {max_rows}
 input {{ name: "input_ids" data_type: TYPE_INT32 dims: [ -1 ] allow_ragged_batch: true }}
-output {{ name: "output_ids" data_type: TYPE_INT32 dims: [ -1 ] }}
-output {{ name: "logprobs" data_type: TYPE_FP32 dims: [ -1 ] }}
 dynamic_batching {{ preferred_batch_size: {preferred} max_queue_delay_microseconds: {delay} }}
 instance_group {{ kind: KIND_CPU count: 1 }}
-parameters {{ key: "checkpoint" value: {{ string_value: "{checkpoint}" }} }}
-parameters {{ key: "max_padding" value: {{ string_value: "{max_padding}" }} }}
-parameters {{ key: "threads" value: {{ string_value: "{threads}" }} }}
 """
+OUTPUT = 'output {{ name: "{}" data_type: TYPE_{} dims: [ -1 ] }}'
+PARAMETER = 'parameters {{ key: "{}" value: {{ string_value: "{}" }} }}'
 
 
 def arguments():
@@ -39,17 +34,39 @@ def arguments():
                         help="longest that Triton holds back a request for company")
     parser.add_argument("--preferred", type=int, nargs="*", default=[],
                         help="batch sizes that Triton does not hold back")
+    parser.add_argument("--kind", choices=("decoder", "encoder"), default="decoder")
+    parser.add_argument("--precision", choices=("f32", "int8"), default="f32",
+                        help="of an encoder")
+    parser.add_argument("--output", default="embedding", help="name of an encoder's output")
     return parser.parse_args()
 
 
+def write_graph(options) -> None:
+    """Writes the model's graph if it is missing, for which a backend that starts has no time."""
+    checkpoint = pathlib.Path(options.checkpoint)
+    if options.kind == "decoder":
+        from onnx_model import export
+        export(checkpoint)
+    else:
+        from encoder_engines import fused_graph
+        fused_graph(checkpoint, options.precision)
+
+
 def write_model(folder: pathlib.Path, options) -> None:
-    version = folder / MODEL / "1"
-    version.mkdir(parents=True)
-    (version / "model.py").write_text(MODULE.format(folder=pathlib.Path(__file__).resolve().parent))
-    (folder / MODEL / "config.pbtxt").write_text(CONFIG.format(
-        max_rows=options.max_rows, preferred=options.preferred, delay=options.queue_delay_us,
-        checkpoint=pathlib.Path(options.checkpoint).resolve(), threads=options.threads,
-        max_padding=options.max_padding))
+    decodes = options.kind == "decoder"
+    model = folder / ("llama" if decodes else "encoder")
+    (model / "1").mkdir(parents=True)
+    (model / "1" / "model.py").write_text(MODULE.format(
+        folder=pathlib.Path(__file__).resolve().parent, kind=options.kind.title()))
+    outputs = ([("output_ids", "INT32"), ("logprobs", "FP32")] if decodes else
+               [(options.output, "FP32")])
+    parameters = {"checkpoint": pathlib.Path(options.checkpoint).resolve()} | {
+        name: getattr(options, name) for name in ("max_padding", "threads", "precision", "output")}
+    (model / "config.pbtxt").write_text("\n".join([
+        CONFIG.format(max_rows=options.max_rows, preferred=options.preferred,
+                      delay=options.queue_delay_us),
+        *(OUTPUT.format(*each) for each in outputs),
+        *(PARAMETER.format(*each) for each in parameters.items())]))
 
 
 def write_backend(folder: pathlib.Path) -> None:
@@ -68,7 +85,7 @@ def environment() -> dict[str, str]:
 
 def main() -> None:
     options = arguments()
-    export(pathlib.Path(options.checkpoint))
+    write_graph(options)
     workspace = pathlib.Path(tempfile.mkdtemp(prefix="triton-"))
     write_model(workspace / "models", options)
     write_backend(workspace / "backends")

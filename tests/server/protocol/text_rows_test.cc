@@ -11,6 +11,7 @@
 #include "engine/model/tokenizer/hugging_face.h"
 #include "server/protocol/validate.h"
 #include "tests/server/protocol/messages.h"
+#include "tests/server/protocol/validated.h"
 #include "tests/support/fake_backend.h"
 
 namespace sluice {
@@ -79,9 +80,7 @@ Request Valid(const std::shared_ptr<const Model>& model, const ModelInferRequest
 }
 
 std::string ErrorOf(const std::shared_ptr<const Model>& model, const ModelInferRequest& message) {
-  const absl::Status status = Check(model, message).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-  return std::string(status.message());
+  return testing::InvalidArgument(Check(model, message).status());
 }
 
 std::vector<std::string> TokenizersWith(bool pairs) {

@@ -10,8 +10,8 @@
 #include "server/protocol/item_lists.h"
 #include "server/protocol/outputs.h"
 #include "server/protocol/parameters.h"
-#include "server/protocol/validate.h"
 #include "tests/server/protocol/messages.h"
+#include "tests/server/protocol/validated.h"
 #include "tests/support/fake_backend.h"
 #include "tests/support/table.h"
 
@@ -24,22 +24,19 @@ using testing::Bytes;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::IdsRequest;
+using testing::kSmallLimits;
 using testing::SetInt;
-
-constexpr RequestLimits kLimits = {.max_rows = 4, .max_reply_bytes = 1 << 16};
 
 using Change = std::function<void(ModelConfig*)>;
 
 absl::StatusOr<ValidRequest> Check(const ModelInferRequest& message, const Change& change = {}) {
   ModelConfig config = FakeConfig();
   if (change) change(&config);
-  return Validate(message, kLimits, {.model = FakeModel(config)});
+  return Validate(message, kSmallLimits, {.model = FakeModel(config)});
 }
 
 std::string ErrorOf(const ModelInferRequest& message, const Change& change = {}) {
-  const absl::Status status = Check(message, change).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-  return std::string(status.message());
+  return testing::InvalidArgument(Check(message, change).status());
 }
 
 void SetText(ModelInferRequest* message, const std::string& name, const std::string& value) {

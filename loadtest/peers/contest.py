@@ -1,0 +1,81 @@
+"""Contenders that are measured in turns: each is suspended while another is measured."""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import servers
+
+
+class Contender(Protocol):
+    def suspend(self) -> None: ...
+    def resume(self) -> None: ...
+
+
+class Library:
+    """A library that computes in a process of its own on one processor. The process reads a JSON
+    line for each piece of work and writes one with the figures, and one more, `told`, at its start.
+    """
+
+    def __init__(self, python: pathlib.Path | None, script: pathlib.Path, arguments: list,
+                 processor: int, log: pathlib.Path, stack: contextlib.ExitStack):
+        if python is None:
+            raise servers.NotStarted("no interpreter with its packages is given")
+        self._process = subprocess.Popen(
+            list(map(str, [python, script, *arguments])), stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=stack.enter_context(log.open("w")), text=True,
+            bufsize=1, env={**os.environ, "OMP_NUM_THREADS": "1"},
+            preexec_fn=lambda: os.sched_setaffinity(0, [processor]))
+        stack.callback(self._process.kill)
+        first = self._process.stdout.readline()
+        if not first:
+            lines = log.read_text().strip().splitlines()
+            raise servers.NotStarted(lines[-1] if lines else "no output")
+        self.told = json.loads(first)
+
+    def ask(self, **asked) -> Any:
+        self._process.stdin.write(json.dumps(asked) + "\n")
+        return json.loads(self._process.stdout.readline())
+
+    def suspend(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+
+def start_all(makers: dict[str, Callable[[], Any]], only: list[str] | None,
+              tell: Callable[[Any], dict]) -> tuple[dict, dict[str, dict], dict[str, str]]:
+    """Starts the contenders, or those whose names hold one of the words of `only`. Returns the
+    started ones by name, suspended, what `tell` says of each, and why others were left out.
+    """
+    started, told, left_out = {}, {}, {}
+    for name, make in makers.items():
+        if only and not any(word in name for word in only):
+            continue
+        try:
+            contender = make()
+        except (servers.NotStarted, OSError) as error:
+            left_out[name] = str(error)[:200]
+            print(f"{name} is left out: {error}", flush=True)
+            continue
+        told[name] = tell(contender)
+        contender.suspend()
+        started[name] = contender
+        print(f"{name} has started", flush=True)
+    return started, told, left_out
+
+
+@contextlib.contextmanager
+def turn_of(contender: Contender):
+    """Lets a contender run."""
+    contender.resume()
+    try:
+        yield contender
+    finally:
+        contender.suspend()
