@@ -207,7 +207,8 @@ def _overwritten(code):
     """
     read, writers = set(), set()
     for i, each in enumerate(code):
-        if found := QUEUED_PRODUCT.match(each.operands) if each.opcode.startswith("HGMMA") else None:
+        found = each.opcode.startswith("HGMMA") and QUEUED_PRODUCT.match(each.operands)
+        if found:
             read.update(range(int(found[1]), int(found[1]) + 4))
         elif each.opcode.startswith("WARPGROUP.DEPBAR") and WAIT_FOR_PRODUCTS.search(each.operands):
             read.clear()

@@ -136,8 +136,9 @@ def surprises(figures):
     for figure in figures:
         if figure.get("surprise", 1) != 1:
             ratio = figure["surprise"]
-            found.append((abs(math.log(ratio)) if ratio > 0 else math.inf, f"{figure['id']}: {number(figure['value'])} "
-                          f"{figure['unit']}, {number(ratio)} times what was predicted"))
+            size = abs(math.log(ratio)) if ratio > 0 else math.inf
+            found.append((size, f"{figure['id']}: {number(figure['value'])} {figure['unit']}, "
+                          f"{number(ratio)} times what was predicted"))
         fastest = min(figure.get("peers", {}).items(), key=lambda peer: peer[1], default=None)
         if fastest and fastest[1] < figure["value"]:
             ratio = figure["value"] / fastest[1]

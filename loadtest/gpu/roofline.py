@@ -52,8 +52,8 @@ FRAGMENT_ROWS = {**{f"HopperProjection{tiles}": 64 for tiles in TILE_COLUMNS},
                  "HopperAttention": 64, "Projection": 8, "ProjectionLarge": 8}
 
 # What a case's counters are: its name, with ", large tiles" if its portable kernel has them and
-# without ", XSA"; the row of costs.json and the kernel of sass.json, both for widths that allow wide
-# accesses.
+# without ", XSA"; the row of costs.json and the kernel of sass.json, both for widths that allow
+# wide accesses.
 COUNTERS = [
     ("position-wise projection, hopper", "HopperProjection bf16 {tiles}",
      "HopperProjection<{tiles}>"),
@@ -180,7 +180,8 @@ def roofline(program):
         raise Failure(f"{program} work: status {done.returncode}\n{done.stderr}")
     costs, sass = read_counters()
     cases = [estimate(json.loads(line), costs, sass) for line in done.stdout.splitlines()]
-    return {"note": "Bounds by loadtest/gpu/roofline.py, which explains them.", "device": DEVICE, "cases": cases}
+    return {"note": "Bounds by loadtest/gpu/roofline.py, which explains them.", "device": DEVICE,
+            "cases": cases}
 
 
 def render(table):

@@ -38,8 +38,8 @@ struct StepShape {
 // begin at any position.
 class Steps {
  public:
-  // `dense` is that of CudaBackendOptions, with portable kernels; "tuned" stands for own ones, tuned
-  // where the GPU has them. `largest` bounds all steps.
+  // `dense` is that of CudaBackendOptions, with portable kernels; "tuned" stands for own ones,
+  // tuned where the GPU has them. `largest` bounds all steps.
   Steps(Bench& bench, const ModelConfig& config, const std::string& dense, const Bucket& largest);
 
   const ExecutableModel& executable() const { return *executable_; }

@@ -93,8 +93,8 @@ class Sluice:
         command = ["taskset", "-c", self._options.processors[-1],
                    self._options.build / "loadtest" / "load" / "sluice-load", "run", "--server",
                    self._server.address, "--model", NAME, "--outputs", "output_ids", "--parameter",
-                   "ignore_eos", "true", "--cap", TEXT, "--vocab", VOCABULARY, "--variants", 1 << 12,
-                   "--seed", seed, "--warm-up", 0.5, "--duration", seconds, "--min-duration",
+                   "ignore_eos", "true", "--cap", TEXT, "--vocab", VOCABULARY, "--variants",
+                   1 << 12, "--seed", seed, "--warm-up", 0.5, "--duration", seconds, "--min-duration",
                    seconds - 0.1, "--min-calls", 1, "--quiet", "--out", self._out, "--lengths",
                    lengths, "--max-tokens", new, "--concurrency", at_once]
         ended = subprocess.run(list(map(str, command)), capture_output=True, text=True)

@@ -5,7 +5,8 @@ Reads JSON lines. {"work": "decode", "streams": N, "seconds": S, "seed": K}: N p
 PROMPT tokens are computed together and NEW tokens are generated of each, again and again; told are
 the generated tokens per second. {"work": "score", "lengths": [LEAST, MOST], ...}: the next token of
 prompts of lengths between, some of one length in a batch, in random order; told are the prompts'
-tokens per second. The first line of the output has the next tokens of a fixed prompt and their log-probability, to compare with those of others.
+tokens per second. The first line of the output has the next tokens of a fixed prompt and their
+log-probability, to compare with those of others.
 """
 
 import argparse
