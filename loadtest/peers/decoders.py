@@ -94,9 +94,9 @@ class Sluice:
                    self._options.build / "loadtest" / "load" / "sluice-load", "run", "--server",
                    self._server.address, "--model", NAME, "--outputs", "output_ids", "--parameter",
                    "ignore_eos", "true", "--cap", TEXT, "--vocab", VOCABULARY, "--variants",
-                   1 << 12, "--seed", seed, "--warm-up", 0.5, "--duration", seconds, "--min-duration",
-                   seconds - 0.1, "--min-calls", 1, "--quiet", "--out", self._out, "--lengths",
-                   lengths, "--max-tokens", new, "--concurrency", at_once]
+                   1 << 12, "--seed", seed, "--warm-up", 0.5, "--duration", seconds,
+                   "--min-duration", seconds - 0.1, "--min-calls", 1, "--quiet", "--out", self._out,
+                   "--lengths", lengths, "--max-tokens", new, "--concurrency", at_once]
         ended = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         if ended.returncode > 1:
             raise RuntimeError(ended.stderr)
