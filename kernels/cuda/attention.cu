@@ -92,19 +92,9 @@ __device__ void Attend(const AttentionKernelArgs<T>& args, const AttentionWork& 
         }
         Threads::Sync();  // the next piece may be cleared
       }
-      if (sees && cleared != 0) {
-        sums.AddCleared(scores, first, work.lowest, work.tile.context, op.kv.head_dim,
-                        [&](int32_t position) { return op.kv.v + OffsetOf(op, work, position); });
-      }
+      if (sees && cleared != 0) AddClearedValues(op, work, first, scores, sums);
     }
-    if (!sees_segment) continue;
-    sums.EndSegment(segment, divided);
-    if (!divided) continue;
-    for (int32_t i = 0; i < 2; ++i) {
-      const int32_t query = (kBlock ? first_row : 0) + Lane() / 4 + 8 * i;
-      if (query >= work.queries || !sums.SeesSegment(i, segment)) continue;
-      sums.WriteRecord(i, RecordOf(args, work, segment, query), args.record_stride - kRecordTail);
-    }
+    if (sees_segment) FinishSegment(args, work, segment, kBlock ? first_row : 0, divided, sums);
   }
   WaitCopies<0>();
   if (!divided) FinishRows<kAsync>(op, work, shared, sums);

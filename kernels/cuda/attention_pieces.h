@@ -149,31 +149,18 @@ class Pieces {
     }
   }
 
-  // Replaces values that are not finite by zeros and notes whether there were any. Even with a
-  // weight of 0 they would reach the queries that do not see them. Each thread treats the values
-  // that it has brought.
+  // Replaces values that are not finite by zeros and notes whether there were any. Each thread
+  // treats the values that it has brought.
   __device__ void Clear(T (*rows)[Shared::kStride]) {
     bool found = false;
     SLUICE_ROLLED
     for (int32_t page = 0; page < Team::kPieceKeys / kPageTokens; ++page) {
       SLUICE_ROLLED
       for (int32_t k = 0; k < kPageTokens; k += kRows) {
-        T* const place = &rows[page * kPageTokens + key_ + k][column_];
-        auto values = LoadWhole<Pack<T>>(place);
-        bool finite = true;
-        SLUICE_UNROLL
-        for (int32_t d = 0; d < kCopyElements<T>; ++d) {
-          if (IsFinite(values.at[d])) continue;
-          values.at[d] = Narrow<T>(0.0f);
-          finite = false;
-        }
-        if (finite) continue;
-        StoreWhole(values, place);
-        found = true;
+        if (ClearValues(&rows[page * kPageTokens + key_ + k][column_])) found = true;
       }
     }
-    const bool any = Ballot(found) != 0;
-    if (Lane() == 0) shared_.cleared[Warp()] = any;
+    NoteCleared(found, shared_.cleared);
   }
 
   const AttentionArgs<T>& args_;

@@ -7,6 +7,7 @@
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_scores.h"
 #include "kernels/cuda/bring.h"
+#include "kernels/cuda/vector.h"
 #include "kernels/simt/simt.h"
 
 namespace sluice::kernels::cuda {
@@ -114,6 +115,36 @@ __device__ int64_t OffsetOf(const AttentionArgs<T>& args, const AttentionWork& w
   return args.kv.Offset(page * kPageTokens + position % kPageTokens, work.kv_head);
 }
 
+// Replaces values of 16 bytes that are not finite by zeros: even with a weight of 0 they would
+// reach the queries that do not see them. Returns whether there were any.
+template <typename T>
+__device__ bool ClearValues(T* place) {
+  auto values = LoadWhole<Pack<T>>(place);
+  bool finite = true;
+  SLUICE_UNROLL
+  for (int32_t d = 0; d < kCopyElements<T>; ++d) {
+    if (IsFinite(values.at[d])) continue;
+    values.at[d] = Narrow<T>(0.0f);
+    finite = false;
+  }
+  if (finite) return false;
+  StoreWhole(values, place);
+  return true;
+}
+// Notes for the block, [warps], whether a lane of the calling warp has replaced values.
+__device__ inline void NoteCleared(bool found, int32_t* cleared) {
+  const bool any = Ballot(found) != 0;
+  if (Lane() == 0) cleared[Warp()] = any;
+}
+
+// Adds the values of the chunk at `first` that were replaced to the sums of the rows that see them.
+template <typename T, typename Sums>
+__device__ void AddClearedValues(const AttentionArgs<T>& args, const AttentionWork& work,
+                                 int32_t first, const Scores& weights, Sums& sums) {
+  sums.AddCleared(weights, first, work.lowest, work.tile.context, args.kv.head_dim,
+                  [&](int32_t position) { return args.kv.v + OffsetOf(args, work, position); });
+}
+
 // Returns the place of the record of a query's sums over `segment`.
 template <typename T>
 __device__ float* RecordOf(const AttentionKernelArgs<T>& args, const AttentionWork& work,
@@ -121,6 +152,20 @@ __device__ float* RecordOf(const AttentionKernelArgs<T>& args, const AttentionWo
   const int64_t index =
       work.tile.record + (int64_t{work.kv_head} * work.Segments() + segment) * work.queries + query;
   return args.records + index * args.record_stride;
+}
+
+// Ends a segment of the warp's queries, the first of which is number `first_query` of the work's:
+// merges the segment's sums with those before, or, if the tile is divided, writes them to records.
+template <typename T, typename Sums>
+__device__ void FinishSegment(const AttentionKernelArgs<T>& args, const AttentionWork& work,
+                              int32_t segment, int32_t first_query, bool divided, Sums& sums) {
+  sums.EndSegment(segment, divided);
+  if (!divided) return;
+  for (int32_t i = 0; i < 2; ++i) {
+    const int32_t query = first_query + Lane() / 4 + 8 * i;
+    if (query >= work.queries || !sums.SeesSegment(i, segment)) continue;
+    sums.WriteRecord(i, RecordOf(args, work, segment, query), args.record_stride - kRecordTail);
+  }
 }
 
 }  // namespace sluice::kernels::cuda

@@ -82,27 +82,15 @@ class ChunkCopies {
     }
   }
 
-  // Replaces values that are not finite by zeros, which with a weight of 0 would reach the queries
-  // that do not see them, and notes whether there were any.
+  // Replaces values that are not finite by zeros and notes whether there were any. Each thread
+  // treats the values that it has brought.
   __device__ void Clear(Lines<kChunk, kDims>& values, int32_t* cleared) const {
     bool found = false;
     SLUICE_ROLLED
     for (int32_t key = key_; key < kChunk; key += kRows) {
-      T* const place = values.Place(key, column_);
-      auto pack = LoadWhole<Pack<T>>(place);
-      bool finite = true;
-      SLUICE_UNROLL
-      for (int32_t d = 0; d < kMatrix; ++d) {
-        if (IsFinite(pack.at[d])) continue;
-        pack.at[d] = Narrow<T>(0.0f);
-        finite = false;
-      }
-      if (finite) continue;
-      StoreWhole(pack, place);
-      found = true;
+      if (ClearValues(values.Place(key, column_))) found = true;
     }
-    const bool any = Ballot(found) != 0;
-    if (Lane() == 0) cleared[Warp()] = any;
+    NoteCleared(found, cleared);
   }
 
  private:
@@ -232,19 +220,9 @@ __device__ void Attend(const AttentionKernelArgs<T>& args, const AttentionWork& 
       AddGroupValues(shared, values, sums.Elements());
       int32_t cleared = 0;
       for (int32_t warp = 0; divides && warp < kWarps; ++warp) cleared |= shared.cleared[warp];
-      if (sees && cleared != 0) {
-        sums.AddCleared(scores, first, work.lowest, work.tile.context, op.kv.head_dim,
-                        [&](int32_t position) { return op.kv.v + OffsetOf(op, work, position); });
-      }
+      if (sees && cleared != 0) AddClearedValues(op, work, first, scores, sums);
     }
-    if (!sees_segment) continue;
-    sums.EndSegment(segment, divided);
-    if (!divided) continue;
-    for (int32_t i = 0; i < 2; ++i) {
-      const int32_t query = first_row + Lane() / 4 + 8 * i;
-      if (query >= work.queries || !sums.SeesSegment(i, segment)) continue;
-      sums.WriteRecord(i, RecordOf(args, work, segment, query), args.record_stride - kRecordTail);
-    }
+    if (sees_segment) FinishSegment(args, work, segment, first_row, divided, sums);
   }
   WaitCopies<0>();
   if (divided) return;
