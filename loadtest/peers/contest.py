@@ -12,6 +12,10 @@ from typing import Any, Protocol
 import servers
 
 
+class Failed(Exception):
+    """A contender that fails while it is measured, with the reason in one line."""
+
+
 class Contender(Protocol):
     def suspend(self) -> None: ...
     def resume(self) -> None: ...
@@ -39,8 +43,11 @@ class Library:
         self.told = json.loads(first)
 
     def ask(self, **asked) -> Any:
-        self._process.stdin.write(json.dumps(asked) + "\n")
-        return json.loads(self._process.stdout.readline())
+        try:
+            self._process.stdin.write(json.dumps(asked) + "\n")
+            return json.loads(self._process.stdout.readline())
+        except (BrokenPipeError, json.JSONDecodeError) as error:
+            raise Failed(f"its process says no more: {error}") from error
 
     def suspend(self) -> None:
         self._process.send_signal(signal.SIGSTOP)
@@ -74,8 +81,25 @@ def start_all(makers: dict[str, Callable[[], Any]], only: list[str] | None,
 @contextlib.contextmanager
 def turn_of(contender: Contender):
     """Lets a contender run."""
-    contender.resume()
     try:
+        contender.resume()
         yield contender
     finally:
         contender.suspend()
+
+
+def in_turn(order: list[str], started: dict, left_out: dict[str, str],
+            work: Callable[[str, Any], None]) -> None:
+    """Lets each contender that has started do `work(name, contender)`, in this order. One that
+    fails takes no further part: it moves from `started` to `left_out`.
+    """
+    for name in order:
+        if name not in started:
+            continue
+        try:
+            with turn_of(started[name]) as contender:
+                work(name, contender)
+        except Failed as error:
+            del started[name]
+            left_out[name] = str(error)[:300]
+            print(f"{name} is left out: {error}", flush=True)

@@ -151,8 +151,6 @@ def measure(options) -> dict:
                         rates[work].setdefault(name, []).append(
                             contender.rate(asked, options.seconds, turn + 1))
             print(f"round {turn + 1} of {options.rounds}", flush=True)
-        for contender in started.values():
-            contender.resume()
     return reporting.heading("decoders") | {
         "rounds": options.rounds, "seconds": options.seconds, "rates": rates, "told": told,
         "left_out": left_out}

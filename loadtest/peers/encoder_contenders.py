@@ -8,7 +8,7 @@ import subprocess
 import numpy as np
 import servers
 import tritonclient.grpc as grpcclient
-from contest import Library
+from contest import Failed, Library
 
 HERE = pathlib.Path(__file__).resolve().parent
 FIXED = [101, 7, 2003, 30521, 1, 999, 5000, 102]  # as in serve/encoder_peer.py
@@ -69,7 +69,7 @@ class Server:
                    "--min-calls", 1, "--quiet", "--out", self._out, *load]
         ended = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         if ended.returncode > 1:
-            raise RuntimeError(ended.stderr)
+            raise Failed(f"{ended.stderr.strip()} ({self._server.state()})")
         phase = json.loads(self._out.read_text())["phases"][0]
         # The processor time is that of all answers, also of those after the last second.
         cpu_s = self._server.cpu_seconds() - before
@@ -96,6 +96,18 @@ class Server:
         self._server.resume()
 
 
+class Triton(Server):
+    """Is never suspended: a lock of its Python backend would run out of time, and the server end.
+    It waits without computing.
+    """
+
+    def suspend(self) -> None:
+        pass
+
+    def resume(self) -> None:
+        pass
+
+
 def sluice(options, precision: str, scratch: pathlib.Path, stack) -> Server:
     profile, quantization = SLUICE[precision]
     config = scratch / f"{precision}.yaml"
@@ -109,14 +121,14 @@ def sluice(options, precision: str, scratch: pathlib.Path, stack) -> Server:
     return Server(options, command, address, f"sluice-{precision}", scratch, stack, metrics)
 
 
-def triton(options, precision: str, scratch: pathlib.Path, stack) -> Server:
+def triton(options, precision: str, scratch: pathlib.Path, stack) -> Triton:
     if options.triton_python is None:
         raise servers.NotStarted("no --triton-python")
     address = servers.free_address()
     command = [options.triton_python, HERE / "serve" / "triton_server.py", "--kind", "encoder",
                "--checkpoint", options.checkpoint, "--precision", precision, "--output",
                output_of(options), "--address", address, *TRITON_BATCHES]
-    return Server(options, command, address, f"triton-{precision}", scratch, stack)
+    return Triton(options, command, address, f"triton-{precision}", scratch, stack)
 
 
 class LibraryEncoder(Library):

@@ -57,34 +57,28 @@ def start_all(options, scratch: pathlib.Path, stack) -> tuple[dict, dict, dict]:
 
 
 def measure(options) -> dict:
-    rounds: dict[str, list[dict]] = {}
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         started, told, left_out = start_all(options, pathlib.Path(folder), stack)
-        for name, contender in started.items():
-            stack.callback(contender.resume)
-            rounds[name] = []
+        rounds = {name: [] for name in started}
         rates: list[float] = []
         for turn, order in enumerate(interleaved(list(started), options.rounds)):
-            for name in order:
-                with contest.turn_of(started[name]) as it:
-                    rounds[name].append({"closed": it.closed(options.seconds, turn + 1)})
+            contest.in_turn(order, started, left_out, lambda name, it: rounds[name].append(
+                {"closed": it.closed(options.seconds, turn + 1)}))
             if options.no_open:
                 continue
             if not rates:
-                best = max((made[0]["closed"]["per_s"] for name, made in rounds.items()
+                best = max((rounds[name][0]["closed"]["per_s"] for name in started
                             if not name.startswith("sluice")), default=0) or max(
-                    made[0]["closed"]["per_s"] for made in rounds.values())
+                    rounds[name][0]["closed"]["per_s"] for name in started)
                 rates = [share * best for share in options.shares]
-            for name in order:
-                with contest.turn_of(started[name]) as it:
-                    rounds[name][-1]["open"] = [
-                        it.open(options.seconds, turn + 1, rate, options.objective_ms)
-                        for rate in rates]
+            contest.in_turn(order, started, left_out, lambda name, it: rounds[name][-1].update(
+                {"open": [it.open(options.seconds, turn + 1, rate, options.objective_ms)
+                          for rate in rates]}))
             print(f"round {turn + 1} of {options.rounds}", flush=True)
     return reporting.heading("encoders") | {
         "size": options.size, "traffic": options.traffic.name, "seconds": options.seconds,
-        "objective_ms": options.objective_ms, "rates": rates, "rounds": rounds, "told": told,
-        "left_out": left_out}
+        "objective_ms": options.objective_ms, "rates": rates, "told": told, "left_out": left_out,
+        "rounds": {name: rounds[name] for name in started}}
 
 
 def main() -> None:

@@ -61,6 +61,11 @@ class Server:
         except InferenceServerException:
             return False
 
+    def state(self) -> str:
+        """Returns in words whether the process runs, and the last line that it wrote."""
+        ended = self._process.poll()
+        return f"{'running' if ended is None else f'ended with {ended}'}; {self._last_line()}"
+
     def _last_line(self) -> str:
         lines = [
             line for line in self._log.read_text(errors="replace").splitlines() if line.strip()

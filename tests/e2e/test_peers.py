@@ -1,6 +1,7 @@
 """Tests the parts of the comparison with peers that need no peer."""
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 
@@ -15,6 +16,7 @@ sys.path += [str(PEERS), str(PEERS / "serve")]
 import answers  # noqa: E402
 import batcher  # noqa: E402
 import checkpoint  # noqa: E402
+import contest  # noqa: E402
 import oip  # noqa: E402
 import phases  # noqa: E402
 import servers  # noqa: E402
@@ -301,3 +303,58 @@ def test_the_help_of_the_comparison_names_its_options():
         [sys.executable, PEERS / "run.py", "--help"], capture_output=True, text=True, check=True
     ).stdout
     assert "--minutes" in said and "--venvs" in said
+
+
+class Recorded:
+    """A contender that writes down when it runs."""
+
+    def __init__(self, name, told):
+        self.name, self.told = name, told
+
+    def suspend(self):
+        self.told.append(f"{self.name} stops")
+
+    def resume(self):
+        self.told.append(f"{self.name} runs")
+
+
+def test_contenders_run_in_turn_and_one_that_fails_is_left_out():
+    told, left_out = [], {}
+    started = {name: Recorded(name, told) for name in "abc"}
+
+    def work(name, contender):
+        told.append(f"{name} works")
+        if name == "b" and "c works" in told:
+            raise contest.Failed("it fell")
+
+    for order in (["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"]):
+        contest.in_turn(order, started, left_out, work)
+    assert told == [f"{name} {does}" for name in "abcbcaca" for does in ("runs", "works", "stops")]
+    assert list(started) == ["a", "c"] and left_out == {"b": "it fell"}
+
+
+def test_a_contender_that_does_not_start_is_named_and_the_others_are_suspended():
+    told = []
+
+    def broken():
+        raise servers.NotStarted("no interpreter")
+
+    makers = {"a x": lambda: Recorded("a", told), "b x": broken, "c y": lambda: Recorded("c", told)}
+    started, of, left_out = contest.start_all(makers, ["x"], lambda it: {"name": it.name})
+    assert list(started) == ["a x"] and told == ["a stops"]
+    assert of == {"a x": {"name": "a"}} and left_out == {"b x": "no interpreter"}
+
+
+def test_a_library_whose_process_ends_has_failed(tmp_path):
+    script = tmp_path / "peer.py"
+    script.write_text("print('{\"batch\": 3}', flush=True)\nprint(input())\n")
+    with contextlib.ExitStack() as stack:
+        library = contest.Library(sys.executable, script, [], 0, tmp_path / "log", stack)
+        assert library.told == {"batch": 3}
+        assert library.ask(seconds=1) == {"seconds": 1}
+        with pytest.raises(contest.Failed, match="says no more"):
+            library.ask(seconds=2)
+    with contextlib.ExitStack() as stack:
+        script.write_text("raise SystemExit('it has no such engine')")
+        with pytest.raises(servers.NotStarted, match="no such engine"):
+            contest.Library(sys.executable, script, [], 0, tmp_path / "log", stack)
