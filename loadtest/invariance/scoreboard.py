@@ -173,12 +173,16 @@ def measure(options) -> dict:
         write_checkpoint(model, options)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         made = {pool.submit(outcome_of, arm, options): arm for arm in asked}
-        for number, future in enumerate(concurrent.futures.as_completed(made), 1):
-            arm, (part, outcome) = made[future], future.result()
-            keep(tasks, arm, part, outcome)
-            reporting.save(options, report)
-            print(f"[{number}/{len(asked)}] {arm.task.name}, {arm.name}: {words(part, outcome)}",
-                  flush=True)
+        try:
+            for number, future in enumerate(concurrent.futures.as_completed(made), 1):
+                arm, (part, outcome) = made[future], future.result()
+                keep(tasks, arm, part, outcome)
+                reporting.save(options, report)
+                print(f"[{number}/{len(asked)}] {arm.task.name}, {arm.name}: "
+                      f"{words(part, outcome)}", flush=True)
+        except BaseException:  # such as an interrupt: what has not begun is left
+            pool.shutdown(cancel_futures=True)
+            raise
     return report
 
 

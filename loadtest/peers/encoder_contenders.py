@@ -14,7 +14,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 FIXED = [101, 7, 2003, 30521, 1, 999, 5000, 102]  # as in serve/encoder_peer.py
 NAME = "encoder"
 VOCABULARY = 30522
-WARM_UP_S = 3.0
+WARM_UP_S, SETTLE_S = 3.0, 1.5
 SLUICE = {"f32": ("f32", "none"), "bf16": ("bf16", "none"), "int8": ("auto", "int8")}
 TRITON = ("f32", "int8")
 # A few texts keep one processor busy; more would only add padding and waiting.
@@ -98,14 +98,15 @@ class Server:
 
 class Triton(Server):
     """Is never suspended: a lock of its Python backend would run out of time, and the server end.
-    It waits without computing.
+    It waits without computing. After a minute of that its first answers are slow, so that it
+    answers for a moment before it is measured.
     """
 
     def suspend(self) -> None:
         pass
 
     def resume(self) -> None:
-        pass
+        self.closed(SETTLE_S, 1)
 
 
 def sluice(options, precision: str, scratch: pathlib.Path, stack) -> Server:
