@@ -33,6 +33,7 @@ absl::Status Int8Trial::Prepare(Device& device, DeviceStream& stream, size_t wor
   std::vector<float> row_scales(MostRows(shape_), 1.0f);
   for (const auto& [row, scale] : kBrokenScales) row_scales[row] = scale;
   std::vector<int32_t> counts;
+  counts.reserve(plan.batches.size());
   for (const std::vector<int32_t>& batch : plan.batches) {
     counts.push_back(static_cast<int32_t>(batch.size()));
   }
