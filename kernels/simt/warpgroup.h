@@ -53,10 +53,10 @@ __device__ void BeginProducts();
 template <int32_t kColumns, GroupOrder kOrder = GroupOrder::kByDepths>  // 64, 128
 __device__ void MultiplyAddGroup(float (&d)[kColumns / 2], const GroupOperand& a,
                                  const GroupOperand& b, CallSite site = CallSite::Here());
-// Likewise with a in registers: each warp passes its 16 rows as MultiplyAdd takes them
-// (kernels/simt/simt.h). They must exist, unchanged, until the product has been waited for. On a
-// GPU the compiler takes them for read when the product is queued and may reuse them: what is
-// loaded for the next product is loaded after that wait.
+// Queues d += a b as above, for a in registers and b by depths: each warp passes its 16 rows of a
+// as MultiplyAdd takes them (kernels/simt/simt.h). They must exist, unchanged, until the product
+// has been waited for. On a GPU the compiler takes them for read when the product is queued and may
+// reuse them: what is loaded for the next product is loaded after that wait.
 template <int32_t kColumns>  // 32, 64, 128, 256
 __device__ void MultiplyAddGroup(float (&d)[kColumns / 2], const uint32_t (&a)[4],
                                  const GroupOperand& b, CallSite site = CallSite::Here());
