@@ -84,6 +84,7 @@ PARTS = (Part("invariance", invariance), Part("invariance_price", price),
          Part("encoders_minilm", rounds_of("MiniLM's size")),
          Part("encoders_minilm_rerank", rounds_of("MiniLM's size, pairs")),
          Part("encoders_bert_base", rounds_of("BERT-base's size")),
+         Part("encoders_bert_base_rerank", rounds_of("BERT-base's size, pairs")),
          Part("decoders", decoders), Part("predictions", predictions),
          Part("recovery", recovery))
 

@@ -120,8 +120,9 @@ def encoders(report: dict) -> list[str]:
                f"{median_of(rounds, 'closed', 'cpu_s_per_1000'):.2f}",
                share_of(rounds, "closed", "executed_efficiency")]
         if report["rates"]:
+            late = median_of(rounds, "open", -1, "p99_ms")  # 0 where nothing was answered
             row += [f"{median_of(rounds, 'open', -1, 'goodput_per_s'):.0f}",
-                    f"{median_of(rounds, 'open', -1, 'p99_ms'):.0f}"]
+                    f"{late:.0f}" if late else ""]
         rows.append(row)
     heads = ["", "texts/s", "Sluice over it, same precision", "CPU s per 1,000",
              "tokens / computed"]
@@ -187,10 +188,14 @@ def recovery(report: dict) -> list[str]:
                  "p99 before, ms", "steady calls refused or failed"], rows)
 
 
+ENCODERS = ("encoders_minilm", "encoders_minilm_rerank", "encoders_bert_base",
+            "encoders_bert_base_rerank")
+
+
 def behind(reports: dict[str, dict]) -> list[str]:
     """Returns what the reports show Sluice to be worse at."""
     found = []
-    for name in ("encoders_minilm", "encoders_minilm_rerank", "encoders_bert_base"):
+    for name in ENCODERS:
         if name in reports:
             found += [f"{name.replace('_', ' ')}: {theirs} is {1 / ratio:.2f} times as fast as "
                       f"{ours}" for ours, theirs, ratio in pairs(closed_of(reports[name]))
@@ -223,7 +228,6 @@ def behind(reports: dict[str, dict]) -> list[str]:
 
 
 TABLES: dict[str, Callable[[dict], list[str]]] = {
-    "invariance": invariance, "invariance_price": price, "encoders_minilm": encoders,
-    "encoders_minilm_rerank": encoders, "encoders_bert_base": encoders, "decoders": decoders,
-    "predictions": predictions, "recovery": recovery,
+    "invariance": invariance, "invariance_price": price, **dict.fromkeys(ENCODERS, encoders),
+    "decoders": decoders, "predictions": predictions, "recovery": recovery,
 }

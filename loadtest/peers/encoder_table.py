@@ -38,6 +38,12 @@ def closed_lines(made: dict) -> list[str]:
     return lines
 
 
+def milliseconds(rounds: list[dict], name: str) -> str:
+    """Returns nothing where nothing was answered."""
+    of = median(rounds, name)
+    return f"{of:.1f}" if of else ""
+
+
 def open_lines(made: dict) -> list[str]:
     lines = []
     for place, rate in enumerate(made["rates"]):
@@ -51,7 +57,7 @@ def open_lines(made: dict) -> list[str]:
             of = [each["open"][place] for each in rounds]
             lines.append(
                 f"| {name} | {median(of, 'goodput_per_s'):.0f} | {100 * median(of, 'within'):.1f} "
-                f"% | {median(of, 'p50_ms'):.1f} | {median(of, 'p99_ms'):.1f} | "
+                f"% | {milliseconds(of, 'p50_ms')} | {milliseconds(of, 'p99_ms')} | "
                 f"{median(of, 'cpu_s_per_1000'):.2f} | {share(of, 'executed_efficiency')} |")
     return lines
 
