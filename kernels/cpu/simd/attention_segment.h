@@ -166,7 +166,11 @@ __attribute__((noinline, cold)) static void ShapeScores(const simd::AttentionBlo
       VecF score = Load(scores);
       if (block.soft_cap != 0) score = block.soft_cap * Tanh(score / block.soft_cap);
       if (bias != nullptr) score += Load(bias + at);
-      if (block.silu_share != 0) score = block.silu_share * Silu(score);
+      if (block.silu_share != 0) {
+        VecF weight[] = {score};
+        Silu::Apply(weight);
+        score = block.silu_share * weight[0];
+      }
       Store(scores, score);
     }
     HideScores(queries[i], segment);
