@@ -7,6 +7,7 @@
 #include "engine/cpu/cpu_slot.h"
 #include "engine/cpu/layout.h"
 #include "engine/model/graph.h"
+#include "engine/model/quantization.h"
 #include "engine/step_batch.h"
 #include "kernels/cpu/context.h"
 #include "kernels/cpu/quantized_rows.h"
@@ -23,9 +24,10 @@ struct StepRun {
   int64_t rows() const { return batch.tokens(); }
   float* at(int64_t offset) const { return slot.arena() + offset; }
   float* buffer(BufferId id) const { return at(layout.buffers[id]); }
-  // Returns the step's rows of k values in int8; see engine/cpu/int8_plan.h.
-  kernels::QuantizedRows quantized(int64_t k) const {
-    return {context.profile, rows(), k, layout.sums,
+  // Returns the step's rows of k values, quantised for such weights; see engine/cpu/int8_plan.h.
+  kernels::QuantizedRows quantized(int64_t k, Quantization weights) const {
+    if (weights == Quantization::kNone) return {};
+    return {context.profile, rows(), k, weights == Quantization::kInt4,
             reinterpret_cast<std::byte*>(at(layout.quantized))};
   }
 };

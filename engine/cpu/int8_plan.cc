@@ -15,22 +15,22 @@ bool CanQuantize(const GraphOp& op, BufferId buffer, const Graph& graph) {
   return activation != nullptr && activation->out == buffer;
 }
 
-bool IsQuantized(const Model& model, const LinearOp& op) {
-  return PrecisionOf(model, op).quantization != Quantization::kNone;
-}
-
 }  // namespace
 
-std::vector<bool> PlanQuantization(const Model& model) {
+std::vector<Quantization> PlanQuantization(const Model& model) {
   const std::vector<GraphOp>& ops = model.graph.ops;
-  std::vector<bool> quantizes(ops.size(), false);
-  BufferId quantized = kNoBuffer;  // the buffer whose rows are quantised at this point
+  std::vector<Quantization> quantizes(ops.size(), Quantization::kNone);
+  BufferId quantized = kNoBuffer;              // the buffer whose rows are quantised at this point
+  Quantization weights = Quantization::kNone;  // those for which they are
   for (size_t i = 0; i < ops.size(); ++i) {
     const auto* const linear = std::get_if<LinearOp>(&ops[i]);
-    if (linear != nullptr && IsQuantized(model, *linear) && linear->in != quantized) {
+    const Quantization wanted =
+        linear == nullptr ? Quantization::kNone : PrecisionOf(model, *linear).quantization;
+    if (wanted != Quantization::kNone && (linear->in != quantized || wanted != weights)) {
       const bool before = i > 0 && CanQuantize(ops[i - 1], linear->in, model.graph);
-      quantizes[before ? i - 1 : i] = true;
+      quantizes[before ? i - 1 : i] = wanted;
       quantized = linear->in;
+      weights = wanted;
     }
     if (quantized != kNoBuffer && WrittenBuffer(ops[i]) == quantized) {
       quantized = kNoBuffer;
@@ -43,7 +43,9 @@ int64_t WidestQuantizedRow(const Model& model) {
   int64_t widest = 0;
   for (const GraphOp& op : model.graph.ops) {
     const auto* const linear = std::get_if<LinearOp>(&op);
-    if (linear == nullptr || !IsQuantized(model, *linear)) continue;
+    if (linear == nullptr || PrecisionOf(model, *linear).quantization == Quantization::kNone) {
+      continue;
+    }
     widest = std::max(widest, model.graph.buffers[linear->in].width);
   }
   return widest;

@@ -7,11 +7,11 @@
 
 namespace sluice {
 
-// For each op of the graph, whether it quantises rows: a norm or an activation those that it
-// writes, in the same pass, and a layer those that it reads, where no op before it did. Layers that
-// read the same rows, such as q, k and v, share them quantised, so that a step has one set of
-// quantised rows at a time.
-std::vector<bool> PlanQuantization(const Model& model);
+// Returns for each op of the graph the weights for which it quantises rows, or kNone: a norm or an
+// activation those that it writes, in the same pass, and a layer those that it reads, where no op
+// before it did. Layers that read the same rows, such as q, k and v, share them quantised, if their
+// weights are quantised alike, so that a step has one set of quantised rows at a time.
+std::vector<Quantization> PlanQuantization(const Model& model);
 
 // Returns the widest rows that a layer of the model multiplies so, or 0.
 int64_t WidestQuantizedRow(const Model& model);

@@ -36,8 +36,8 @@ ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, const kernels:
     return take(kernels::CeilDiv(kernels::QuantizedRows::Bytes(context.profile, rows, k, sums),
                                  kSizeOf<float>));
   };
-  layout.sums = AnyIn(model, Quantization::kInt4);
-  layout.quantized = take_quantized(bucket.tokens, WidestQuantizedRow(model), layout.sums);
+  layout.quantized =
+      take_quantized(bucket.tokens, WidestQuantizedRow(model), AnyIn(model, Quantization::kInt4));
   layout.attention_scratch = take(
       kernels::AttentionScratchFloats(attention, {.q_heads = static_cast<int32_t>(config.heads),
                                                   .kv_heads = static_cast<int32_t>(config.kv_heads),

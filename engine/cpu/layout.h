@@ -18,7 +18,6 @@ inline constexpr int64_t kLogitRows = 32;
 struct ArenaLayout {
   std::vector<int64_t> buffers;  // per graph buffer: [bucket.tokens, width]
   int64_t quantized;             // QuantizedRows of bucket.tokens rows, the widest of the model
-  bool sums;                     // the quantised rows have sums
   int64_t attention_scratch;     // AttentionScratchFloats
   int64_t head_rows;             // [kernels::kHeadRows, hidden]
   int64_t head_quantized;        // QuantizedRows of them

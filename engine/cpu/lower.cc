@@ -146,7 +146,7 @@ class CpuLowering {
   const Graph& graph_;
   WeightLoader weights_;
   const kernels::AttentionChoice attention_;
-  const std::vector<bool> quantizes_;                     // of each op; see PlanQuantization
+  const std::vector<Quantization> quantizes_;             // of each op; see PlanQuantization
   size_t op_ = 0;                                         // the op that is lowered
   std::array<std::shared_ptr<const RopeTable>, 3> rope_;  // by RopeUse
   std::shared_ptr<const std::vector<float>> bias_;

@@ -63,7 +63,7 @@ class CpuInput final : public CpuOp {
 class CpuNorm final : public CpuOp {
  public:
   CpuNorm(const NormOp& op, int64_t groups, std::vector<float> weight, std::vector<float> bias,
-          bool quantizes)
+          Quantization quantizes)
       : op_(op),
         groups_(groups),
         weight_(std::move(weight)),
@@ -73,8 +73,7 @@ class CpuNorm final : public CpuOp {
   void Execute(const StepRun& run) const override {
     const int64_t rows = run.rows() * groups_;
     const float* weight = weight_.empty() ? nullptr : weight_.data();
-    const kernels::QuantizedRows quantized =
-        quantizes_ ? run.quantized(op_.width) : kernels::QuantizedRows();
+    const kernels::QuantizedRows quantized = run.quantized(op_.width, quantizes_);
     switch (op_.kind) {
       case NormKind::kRms:
         return kernels::RmsNorm(run.context, run.buffer(op_.in), weight, op_.eps, rows, op_.width,
@@ -90,15 +89,20 @@ class CpuNorm final : public CpuOp {
   NormOp op_;
   int64_t groups_;
   std::vector<float> weight_, bias_;
-  bool quantizes_;
+  Quantization quantizes_;
 };
+
+Quantization QuantizationOf(kernels::WeightFormat format) {
+  if (format == kernels::WeightFormat::kInt8) return Quantization::kInt8;
+  return format == kernels::WeightFormat::kInt4 ? Quantization::kInt4 : Quantization::kNone;
+}
 
 // A dense layer, with one matrix for all rows, or a position-wise projection, with one for each
 // position.
 class CpuLinear final : public CpuOp {
  public:
   CpuLinear(const LinearOp& op, kernels::PackedWeights weights, std::vector<float> bias,
-            bool quantizes)
+            Quantization quantizes)
       : in_(op.in),
         out_(op.out),
         accumulate_(op.accumulate),
@@ -116,9 +120,10 @@ class CpuLinear final : public CpuOp {
                               .out = run.buffer(out_),
                               .ldo = weights_.n(),
                               .accumulate = accumulate_};
-    if (weights_.quantized()) args.quantized = run.quantized(weights_.k());
-    if (quantizes_)
+    args.quantized = run.quantized(weights_.k(), QuantizationOf(weights_.format()));
+    if (quantizes_ != Quantization::kNone) {
       kernels::QuantizeRows(run.context, args.x, args.ldx, run.rows(), args.quantized);
+    }
     if (by_position_) {
       kernels::GroupedGemm(run.context, weights_, run.batch.groups(), args);
     } else {
@@ -132,25 +137,24 @@ class CpuLinear final : public CpuOp {
   kernels::PackedWeights weights_;
   int64_t bias_stride_;
   std::vector<float> bias_;  // empty, [n] or [positions, n]
-  bool quantizes_;
+  Quantization quantizes_;
 };
 
 class CpuActivation final : public CpuOp {
  public:
-  CpuActivation(const ActivationOp& op, int64_t width, bool quantizes)
+  CpuActivation(const ActivationOp& op, int64_t width, Quantization quantizes)
       : op_(op), width_(width), quantizes_(quantizes) {}
 
   void Execute(const StepRun& run) const override {
     kernels::Activate(run.context, op_.activation, run.buffer(op_.in),
                       op_.up == kNoBuffer ? nullptr : run.buffer(op_.up), run.rows(), width_,
-                      run.buffer(op_.out),
-                      quantizes_ ? run.quantized(width_) : kernels::QuantizedRows());
+                      run.buffer(op_.out), run.quantized(width_, quantizes_));
   }
 
  private:
   ActivationOp op_;
   int64_t width_;
-  bool quantizes_;
+  Quantization quantizes_;
 };
 
 class CpuExchange final : public CpuOp {
@@ -203,17 +207,17 @@ std::unique_ptr<const CpuOp> MakeCpuInput(const InputOp& op) {
 
 std::unique_ptr<const CpuOp> MakeCpuNorm(const NormOp& op, int64_t groups,
                                          std::vector<float> weight, std::vector<float> bias,
-                                         bool quantizes) {
+                                         Quantization quantizes) {
   return std::make_unique<CpuNorm>(op, groups, std::move(weight), std::move(bias), quantizes);
 }
 
 std::unique_ptr<const CpuOp> MakeCpuLinear(const LinearOp& op, kernels::PackedWeights weights,
-                                           std::vector<float> bias, bool quantizes) {
+                                           std::vector<float> bias, Quantization quantizes) {
   return std::make_unique<CpuLinear>(op, std::move(weights), std::move(bias), quantizes);
 }
 
 std::unique_ptr<const CpuOp> MakeCpuActivation(const ActivationOp& op, int64_t width,
-                                               bool quantizes) {
+                                               Quantization quantizes) {
   return std::make_unique<CpuActivation>(op, width, quantizes);
 }
 

@@ -138,17 +138,43 @@ class Step {
     return block;
   }
 
+  // Prefetches the first pages that an item of few queries reads. Those of a decode step's
+  // sequences lie apart, and the first ones of an item would otherwise be waited for.
+  void Fetch(const AttentionItem& item) const {
+    constexpr int64_t kMostPages = 4, kLineBytes = 64;
+    if (int64_t{item.rows} * template_.heads > simd::kAttentionTile) return;
+    const KvLayer& kv = *template_.kv;
+    const int64_t begin = item.first_segment * kSegmentTokens / kPageTokens;
+    const int64_t end = std::min(begin + kMostPages, CeilDiv(item.visible, kPageTokens));
+    for (int64_t page = begin; page < end; ++page) {
+      const int64_t slab = int64_t{item.sequence->pages[page]} * kv.kv_heads + item.kv_head;
+      for (const void* store : {kv.k, kv.v}) {
+        const char* const bytes = static_cast<const char*>(store) + slab * kv.slab_bytes();
+        for (int64_t i = 0; i < kv.slab_bytes(); i += kLineBytes) {
+          __builtin_prefetch(bytes + i, 0, 2);
+        }
+      }
+    }
+  }
+
   void RunItems(int64_t begin, int64_t end, int worker) const {
     float* const mine = scratch_ + worker * layout_.worker_floats;
-    plan_.ForItems(begin, end, [&](const AttentionItem& item) {
-      simd::AttentionBlock block = BlockOf(item);
+    AttentionItem now = {};  // the item before the one that is visited
+    const auto attend = [&] {
+      simd::AttentionBlock block = BlockOf(now);
       block.scores = mine;
       block.queries = mine + layout_.queries;
       block.segment_sums = mine + layout_.segment_sums;
       block.running = mine + layout_.running;
       block.own_values = mine + layout_.own_values;
       kernels_.attend(block);
+    };
+    plan_.ForItems(begin, end, [&](const AttentionItem& item) {
+      Fetch(item);
+      if (now.sequence != nullptr) attend();
+      now = item;
     });
+    if (now.sequence != nullptr) attend();
   }
 
   const simd::AttentionKernels& kernels_;

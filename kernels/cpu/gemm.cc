@@ -71,7 +71,7 @@ class Multiplier {
   static constexpr int64_t kInt8Columns = 128;
 
   void MultiplyInt8(const Part& part, const QuantizedRows& rows) const {
-    SLUICE_CHECK(rows.k() == weights_.k());
+    SLUICE_CHECK(rows.k() == weights_.k() && rows.sums(0) == nullptr);
     int8_.gemm({.x = rows.row(part.row),
                 .stride = rows.stride(),
                 .row_scales = rows.scales() + part.row,
@@ -92,8 +92,8 @@ class Multiplier {
     int8_.gemm_int4({.x = rows.row(part.row),
                      .stride = rows.stride(),
                      .row_scales = rows.scales() + part.row,
-                     .sums = rows.sums(part.row),
-                     .sums_stride = rows.sums_stride(),
+                     .begins = rows.sums(part.row),
+                     .begins_stride = rows.sums_stride(),
                      .rows = part.rows,
                      .panels = weights_.panels(part.matrix, part.col),
                      .k = CeilDiv(weights_.k(), simd::kInt8Depth) * simd::kInt8Depth,

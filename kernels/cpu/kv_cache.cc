@@ -108,6 +108,15 @@ void StoreValue(const KvLayer& kv, int64_t slot, int32_t head, const float* valu
   Store(kv, value, PlaceOfValue(kv, slot, head));
 }
 
+void FetchSlot(const KvLayer& kv, int64_t slot, int32_t head) {
+  constexpr int64_t kLineBytes = 64;
+  const std::byte* const keys = SlabOf(kv, kv.k, slot, head);
+  for (int64_t i = 0; i < kv.slab_bytes(); i += kLineBytes) __builtin_prefetch(keys + i, 1);
+  const int64_t bytes = kv.head_dim * KvElementBytes(kv.type);
+  const std::byte* const value = SlabOf(kv, kv.v, slot, head) + slot % kPageTokens * bytes;
+  for (int64_t i = 0; i < bytes; i += kLineBytes) __builtin_prefetch(value + i, 1);
+}
+
 float* F32Key(const KvLayer& kv, int64_t slot, int32_t head) {
   return PlaceOfKey(kv, slot, head).At<float>(0);
 }

@@ -43,6 +43,8 @@ struct KvLayer {
 // Writes a key or a value, [head_dim], of a head to a slot.
 void StoreKey(const KvLayer& kv, int64_t slot, int32_t head, const float* key);
 void StoreValue(const KvLayer& kv, int64_t slot, int32_t head, const float* value);
+// Prefetches what StoreKey and StoreValue write for a slot and head.
+void FetchSlot(const KvLayer& kv, int64_t slot, int32_t head);
 // Returns where the first feature of a key is in pages of f32; the others follow kPageTokens apart.
 float* F32Key(const KvLayer& kv, int64_t slot, int32_t head);
 // Copies the first positions of a page to another page, bit by bit.

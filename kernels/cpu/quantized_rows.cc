@@ -20,9 +20,10 @@ int64_t StrideOf(const simd::Int8Table& table, int64_t k) {
 
 int64_t ScaleBytes(int64_t rows) { return CeilDiv(rows * kSizeOf<float>, kRowGap) * kRowGap; }
 
-// Returns the sums of a row of k values, up to those of the padding.
+// Returns the sums of a row of k values: one before each kSummed of them, up to those of the
+// padding, and one of all.
 int64_t SumsOf(int64_t k) {
-  return CeilDiv(k, simd::kInt8Depth) * (simd::kInt8Depth / QuantizedRows::kSummed);
+  return CeilDiv(k, simd::kInt8Depth) * (simd::kInt8Depth / QuantizedRows::kSummed) + 1;
 }
 static_assert(simd::kInt8Depth % QuantizedRows::kSummed == 0);
 
@@ -51,8 +52,12 @@ int64_t QuantizedRows::Bytes(Profile profile, int64_t rows, int64_t k, bool sums
 
 void QuantizeRow(Profile profile, const float* x, int64_t row, const QuantizedRows& out) {
   const simd::Int8Table& table = simd::Int8TableFor(profile);
-  table.quantize_row(x, out.k(), out.row(row), out.scales() + row);
-  if (int32_t* const sums = out.sums(row)) table.sum_row(out.row(row), out.k(), sums);
+  float* const scale = out.scales() + row;
+  if (int32_t* const sums = out.sums(row)) {
+    table.quantize_row_int4(x, out.k(), out.row(row), scale, sums);
+  } else {
+    table.quantize_row(x, out.k(), out.row(row), scale);
+  }
 }
 
 void QuantizeRows(const Context& context, const float* x, int64_t ldx, int64_t rows,

@@ -14,8 +14,8 @@
 
 namespace sluice::kernels {
 
-// A view of memory for rows of k values, or of nothing. Rows may have the sums of each kSummed of
-// their values, which products by weights in int4 need.
+// A view of memory for rows of k values, or of nothing. Products by weights in int4 need rows with
+// the sums of each kSummed of their values, and those by weights in int8 rows without.
 class QuantizedRows {
  public:
   static constexpr int64_t kSummed = 32;

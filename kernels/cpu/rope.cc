@@ -12,7 +12,7 @@ namespace sluice::kernels {
 void RopeAndStore(const Context& context, const RopeTable& rope, const int32_t* positions,
                   const int32_t* kv_slots, int64_t rows, int32_t q_heads, float* q, const float* k,
                   const float* v, const KvLayer& kv) {
-  constexpr int64_t kElementsPerTask = 32768;
+  constexpr int64_t kElementsPerTask = 32768, kHeadsAhead = 3;
   SLUICE_CHECK(kv.head_dim <= kMaxHeadDim);
   const simd::Table& table = simd::TableFor(context.profile);
   const int64_t head_dim = kv.head_dim, half = rope.rotary_dim / 2;
@@ -41,6 +41,12 @@ void RopeAndStore(const Context& context, const RopeTable& rope, const int32_t* 
     }
     for (int64_t i = 0; i < count; ++i) StoreKey(kv, kv_slots[first + i], head, keys + i * stride);
   };
+  // Rows of a decode step go to pages that lie apart, and the features of a key to most lines of a
+  // slab. Fetches that of a head of this row or the next, counted through.
+  const auto fetch = [&](int64_t row, int64_t head) {
+    row += head / kv.kv_heads;
+    if (row < rows) FetchSlot(kv, kv_slots[row], static_cast<int32_t>(head % kv.kv_heads));
+  };
   const auto store_rows = [&](int64_t first, int64_t count) {
     float rotated[kPageTokens * kMaxHeadDim];
     for (int64_t h = 0; half > 0 && h < count * q_heads; ++h) {
@@ -48,6 +54,7 @@ void RopeAndStore(const Context& context, const RopeTable& rope, const int32_t* 
       rotate(first + h / q_heads, query, query);
     }
     for (int32_t head = 0; head < kv.kv_heads; ++head) {
+      if (count == 1) fetch(first, head + kHeadsAhead);
       store_keys(first, count, head, rotated);
       for (int64_t r = first; r < first + count; ++r) {
         StoreValue(kv, kv_slots[r], head, v + r * key_stride + head * head_dim);

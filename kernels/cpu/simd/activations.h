@@ -6,31 +6,75 @@
 
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
-SLUICE_INLINE VecF Silu(VecF x) { return x / (1.0f + Exp(-x)); }
+// Each activation replaces the vectors of x, which take each step together, as those of ExpAll.
+struct Silu {
+  template <int N>
+  SLUICE_INLINE_MEMBER static void Apply(VecF (&x)[N]) {
+    VecF e[N];
+    for (int i = 0; i < N; ++i) e[i] = -x[i];
+    ExpAll(e);
+    for (int i = 0; i < N; ++i) x[i] = x[i] / (1.0f + e[i]);
+  }
+};
 
 // Uses erfc(z) = e^(-z^2) t P(t) for z >= 0, t = 1 / (1 + 0.4 z), in the form of Abramowitz and
 // Stegun 7.1.28, with P of degree 9 fitted in double to 1e-8 relative. x erfc(-x / sqrt(2)) / 2 is
 // then within 2.4e-7 for |x| <= 12.
-SLUICE_INLINE VecF Gelu(VecF x) {
-  constexpr float kP[] = {0.22570866f,  0.2249155f,  0.21524423f,  0.12805954f, 0.27704966f,
-                          -0.29419631f, 0.55989307f, -0.50861561f, 0.20237118f, -0.030429896f};
-  const VecF z = (x < VecF{} ? -x : x) * 0.70710678f;
-  const VecF t = 1.0f / (1.0f + 0.4f * z);
-  VecF p = Broadcast(kP[9]);
-  for (int i = 8; i >= 0; --i) p = Fma(p, t, Broadcast(kP[i]));
-  const VecF tail = x * (0.5f * p * t * Exp(-(z * z)));
-  return x > VecF{} ? x - tail : tail;
-}
+struct Gelu {
+  template <int N>
+  SLUICE_INLINE_MEMBER static void Apply(VecF (&x)[N]) {
+    constexpr float kP[] = {0.22570866f,  0.2249155f,  0.21524423f,  0.12805954f, 0.27704966f,
+                            -0.29419631f, 0.55989307f, -0.50861561f, 0.20237118f, -0.030429896f};
+    VecF t[N], p[N], e[N];
+#pragma GCC unroll 4
+    for (int i = 0; i < N; ++i) {
+      const VecF z = Abs(x[i]) * 0.70710678f;
+      t[i] = 1.0f / (1.0f + 0.4f * z);
+      e[i] = -(z * z);
+    }
+    ExpAll(e);
+#pragma GCC unroll 4
+    for (int i = 0; i < N; ++i) p[i] = Fma(Broadcast(kP[9]), t[i], Broadcast(kP[8]));
+#pragma GCC unroll 8
+    for (int term = 7; term >= 0; --term) {
+#pragma GCC unroll 4
+      for (int i = 0; i < N; ++i) p[i] = Fma(p[i], t[i], Broadcast(kP[term]));
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < N; ++i) {
+      const VecF tail = x[i] * (0.5f * p[i] * t[i] * e[i]);
+      x[i] = x[i] > VecF{} ? x[i] - tail : tail;
+    }
+  }
+};
 
 // Uses (1 + tanh(u)) / 2 = 1 / (1 + e^(-2u)), u = sqrt(2 / pi) (x + 0.044715 x^3).
-SLUICE_INLINE VecF GeluTanh(VecF x) {
-  constexpr float kTwice = 1.59576912f, kCubic = 0.0713548162f;  // 2 sqrt(2/pi), 0.044715 times it
-  return x / (1.0f + Exp(-(x * (kTwice + kCubic * (x * x)))));
-}
+struct GeluTanh {
+  template <int N>
+  SLUICE_INLINE_MEMBER static void Apply(VecF (&x)[N]) {
+    constexpr float kTwice = 1.59576912f;    // 2 sqrt(2 / pi)
+    constexpr float kCubic = 0.0713548162f;  // 0.044715 times it
+    VecF e[N];
+    for (int i = 0; i < N; ++i) e[i] = -(x[i] * (kTwice + kCubic * (x[i] * x[i])));
+    ExpAll(e);
+    for (int i = 0; i < N; ++i) x[i] = x[i] / (1.0f + e[i]);
+  }
+};
 
-SLUICE_INLINE VecF Relu(VecF x) { return Max(x, VecF{}); }
+struct Relu {
+  template <int N>
+  SLUICE_INLINE_MEMBER static void Apply(VecF (&x)[N]) {
+    for (int i = 0; i < N; ++i) x[i] = Max(x[i], VecF{});
+  }
+};
 
-SLUICE_INLINE VecF SquaredRelu(VecF x) { return Relu(x) * Relu(x); }
+struct SquaredRelu {
+  template <int N>
+  SLUICE_INLINE_MEMBER static void Apply(VecF (&x)[N]) {
+    Relu::Apply(x);
+    for (int i = 0; i < N; ++i) x[i] = x[i] * x[i];
+  }
+};
 
 // Returns tanh(x) within 4 ulp. Below 1/4, where 1 - e^(-2|x|) would cancel, it uses the Taylor
 // series.
@@ -44,19 +88,28 @@ SLUICE_INLINE VecF Tanh(VecF x) {
   return magnitude < Broadcast(0.25f) ? small : (x < VecF{} ? -large : large);
 }
 
-// Computes out[i] = kFunction(in[i]) (* up[i]).
-template <VecF (*kFunction)(VecF)>
+// The number of vectors that hide the latency of an activation and fit the registers.
+inline constexpr int kActivatedAtOnce = kLanes == 16 ? 4 : 2;
+
+// Computes out[i] = f(in[i]) (* up[i]).
+template <typename Function>
 static void Activate(const float* in, const float* up, int64_t n, float* out) {
-  for (int64_t i = 0; i < n; i += kLanes) {
-    const int64_t left = n - i;
-    const bool whole = left >= kLanes;
-    VecF y = kFunction(whole ? Load(in + i) : LoadPartial(in + i, left, 0.0f));
-    if (up != nullptr) y = y * (whole ? Load(up + i) : LoadPartial(up + i, left, 0.0f));
-    if (whole) {
-      Store(out + i, y);
-    } else {
-      StorePartial(out + i, y, left);
+  constexpr int64_t kStep = kActivatedAtOnce * kLanes;
+  int64_t i = 0;
+  for (; i + kStep <= n; i += kStep) {
+    VecF y[kActivatedAtOnce];
+#pragma GCC unroll 4
+    for (int v = 0; v < kActivatedAtOnce; ++v) y[v] = Load(in + i + v * kLanes);
+    Function::Apply(y);
+#pragma GCC unroll 4
+    for (int v = 0; v < kActivatedAtOnce; ++v) {
+      Store(out + i + v * kLanes, up != nullptr ? y[v] * Load(up + i + v * kLanes) : y[v]);
     }
+  }
+  for (; i < n; i += kLanes) {
+    VecF y[] = {LoadUpTo(in + i, n - i)};
+    Function::Apply(y);
+    StoreUpTo(out + i, up != nullptr ? y[0] * LoadUpTo(up + i, n - i) : y[0], n - i);
   }
 }
 

@@ -87,7 +87,7 @@ struct Tiles {
     for (int v = 0; v < kVectors; ++v) Store(to + v * kLanes, sum[v]);
     zero.End(to);
     if (tile.last) {
-      WriteTile(*tile.block, tile.row, 1, tile.col + p * kPanelCols, P * kPanelCols, sums);
+      WriteRows(*tile.block, tile.row, 1, tile.col + p * kPanelCols, P * kPanelCols, sums);
     }
   }
 
@@ -131,7 +131,7 @@ struct Tiles {
       return;
     }
     StoreSums<Two>(sums, kPanelCols);
-    WriteTile(*tile.block, tile.row, tile.rows, tile.col, kPanelCols, sums);
+    WriteRows(*tile.block, tile.row, tile.rows, tile.col, kPanelCols, sums);
   }
 
   template <bool Two>

@@ -19,9 +19,14 @@ namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 inline constexpr int kQueries = kLanes == 16 ? 8 : kLanes == 8 ? 6 : 4;
 static_assert(kQueries <= simd::kAttentionTile);
 inline constexpr int kPageVectors = kPageTokens / kLanes;
-// The number of pages that are scored at once: each broadcast feature of a query is multiplied with
-// at least two vectors of keys.
-inline constexpr int kPagesAtOnce = kPageVectors == 1 ? 2 : 1;
+
+// Returns the number of pages that `queries` are scored with at once: each broadcast feature of a
+// query is multiplied with at least two vectors of keys, and that of a lone query with four, so
+// that its sums wait less for each other.
+inline constexpr int PagesAtOnce(int queries) {
+  const int vectors = queries == 1 ? 4 : 2;
+  return kPageVectors < vectors ? vectors / kPageVectors : 1;
+}
 inline constexpr int64_t kRunFloats = int64_t{simd::kAttentionTile} * simd::kQueryRun;
 inline constexpr int kLineFloats = kCacheLine / sizeof(float);
 inline constexpr int64_t kLineElements = kCacheLine / sizeof(KvElement);
@@ -166,7 +171,11 @@ __attribute__((noinline, cold)) static void ShapeScores(const simd::AttentionBlo
       VecF score = Load(scores);
       if (block.soft_cap != 0) score = block.soft_cap * Tanh(score / block.soft_cap);
       if (bias != nullptr) score += Load(bias + at);
-      if (block.silu_share != 0) score = block.silu_share * Silu(score);
+      if (block.silu_share != 0) {
+        VecF weight[] = {score};
+        Silu::Apply(weight);
+        score = block.silu_share * weight[0];
+      }
       Store(scores, score);
     }
     HideScores(queries[i], segment);
@@ -184,24 +193,29 @@ SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* querie
   for (int i = 0; i < N; ++i) largest[i] = Broadcast(-__builtin_inff());
   const int64_t head_dim = block.kv->head_dim;
   const int64_t first = segment.begin / kPageTokens, pages = PagesTo(segment.end);
-  for (int64_t page = first; page < pages; page += kPagesAtOnce) {
-    const KvElement* k[kPagesAtOnce];
-    const KvElement* ahead[kPagesAtOnce];
-    for (int p = 0; p < kPagesAtOnce; ++p) {
+  constexpr int kAtOnce = PagesAtOnce(N);
+  constexpr int64_t kAhead = kAtOnce < kPagesAhead ? kPagesAhead : kAtOnce;
+  for (int64_t page = first; page < pages; page += kAtOnce) {
+    const KvElement* k[kAtOnce];
+    const KvElement* ahead[kAtOnce];
+    for (int p = 0; p < kAtOnce; ++p) {
       const int64_t at =
           page + p < pages ? page + p : page;  // a copy past the last page is not stored
+      const int64_t next = page + kAhead + p, past = kAtOnce == 1 ? next - pages : p;
       k[p] = KeysOf(block) + PageBase(block, at);
-      ahead[p] = SlabAhead(block, KeysOf(block), following, at, pages);
+      ahead[p] = next < pages         ? KeysOf(block) + PageBase(block, next)
+                 : past < kPagesAhead ? following.slab[past]
+                                      : k[p];
     }
-    VecF sum[N][kPagesAtOnce * kPageVectors] = {};
+    VecF sum[N][kAtOnce * kPageVectors] = {};
     const float* run = copies;
     for (int64_t begin = 0; begin < head_dim; begin += simd::kQueryRun, run += kRunFloats) {
       const int64_t end = begin + simd::kQueryRun < head_dim ? begin + simd::kQueryRun : head_dim;
       const float* q = run;
       for (int64_t d = begin; d < end; ++d, ++q) {
-        VecF keys[kPagesAtOnce * kPageVectors];
-#pragma GCC unroll 2
-        for (int p = 0; p < kPagesAtOnce; ++p) {
+        VecF keys[kAtOnce * kPageVectors];
+#pragma GCC unroll 4
+        for (int p = 0; p < kAtOnce; ++p) {
           __builtin_prefetch(ahead[p] + d * kPageTokens);
 #pragma GCC unroll 4
           for (int c = 0; c < kPageVectors; ++c) {
@@ -212,7 +226,7 @@ SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* querie
         for (int i = 0; i < N; ++i) {
           const VecF feature = Broadcast(q[i * simd::kQueryRun]);
 #pragma GCC unroll 4
-          for (int c = 0; c < kPagesAtOnce * kPageVectors; ++c) {
+          for (int c = 0; c < kAtOnce * kPageVectors; ++c) {
             sum[i][c] = Fma(feature, keys[c], sum[i][c]);
           }
         }
@@ -223,7 +237,7 @@ SLUICE_INLINE void Scores(const simd::AttentionBlock& block, const Query* querie
 #pragma GCC unroll 8
     for (int i = 0; i < N; ++i) {
 #pragma GCC unroll 4
-      for (int c = 0; c < kPagesAtOnce * kPageVectors; ++c) {
+      for (int c = 0; c < kAtOnce * kPageVectors; ++c) {
         if (c >= vectors) break;
         VecF score = sum[i][c] * block.scale;
         if constexpr (KvPages::kScaled) {

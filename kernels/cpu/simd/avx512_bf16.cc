@@ -35,7 +35,6 @@ struct Dots {
   // Multiplies all R rows of a tile by a panel.
   template <int R>
   static void Run(const PairsTile& tile) {
-    const int64_t width = tile.last ? kPanelCols : simd::kPairsCols;
     const uint16_t* x = tile.x;
     const uint16_t* w = tile.panels;
     VecF sum[R][kPanelVectors] = {};
@@ -65,12 +64,12 @@ struct Dots {
         }
       }
     }
-    float sums[R * kPanelCols];
-    float* const to = tile.last ? sums : tile.carried;
+    if (tile.last) return WriteTile(*tile.block, tile.row, tile.col, sum);
     for (int r = 0; r < R; ++r) {
-      for (int c = 0; c < kPanelVectors; ++c) Store(to + r * width + c * kLanes, sum[r][c]);
+      for (int c = 0; c < kPanelVectors; ++c) {
+        Store(tile.carried + r * simd::kPairsCols + c * kLanes, sum[r][c]);
+      }
     }
-    if (tile.last) WriteTile(*tile.block, tile.row, R, tile.col, kPanelCols, sums);
   }
 };
 

@@ -7,57 +7,25 @@ namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
 inline constexpr int kPanelCols = kPanelVectors * kLanes;
 
-// With kWhole all columns of the tile belong to the block.
-template <bool kWhole>
-SLUICE_INLINE void WriteSums(const simd::GemmBlock& block, int64_t row, int64_t rows, int64_t col,
-                             int64_t width, const float* sums) {
-  const int64_t cols = kWhole ? width : block.cols - col;
-  const float* bias = block.bias == nullptr ? nullptr : block.bias + col;
-  for (int64_t r = 0; r < rows; ++r) {
-    float* out = block.out + (row + r) * block.ldo + col;
-    for (int64_t c = 0; c < cols; c += kLanes) {
-      const int64_t n = kWhole ? kLanes : cols - c;
-      VecF sum = Load(sums + r * width + c);
-      if (bias != nullptr) sum += LoadUpTo(bias + c, n);
-      if (block.accumulate) sum = LoadUpTo(out + c, n) + sum;
-      StoreUpTo(out + c, sum, n);
-    }
-  }
-}
-
-// Completes finished sums [rows, width] with the block's bias and accumulation, and writes them. It
-// is not inlined, because the registers that it needs would be missing in the loop over k.
-__attribute__((noinline)) static void WriteTile(const simd::GemmBlock& block, int64_t row,
-                                                int64_t rows, int64_t col, int64_t width,
-                                                const float* sums) {
-  if (block.cols - col >= width) {
-    WriteSums<true>(block, row, rows, col, width, sums);
-  } else {
-    WriteSums<false>(block, row, rows, col, width, sums);
-  }
-}
-
 // What the units of f32 sums share; see gemm_tiles.h.
 struct FloatSums {
   typedef simd::GemmBlock Block;
   typedef float X;
   typedef VecF Column;
   typedef VecF Sum;
-  typedef float Total;
   static constexpr int kPanelCols = SLUICE_SIMD_NAMESPACE::kPanelCols;
+  static constexpr int kTotals = kPanelVectors;
   static constexpr bool kOnePanel = kLanes == 16;
 
   SLUICE_INLINE const float* XOf(const Block& block) { return block.x; }
   SLUICE_INLINE int64_t Stride(const Block& block) { return block.ldx; }
   SLUICE_INLINE VecF Spread(float x) { return Broadcast(x); }
   SLUICE_INLINE VecF Add(VecF a, VecF column, VecF sum) { return Fma(a, column, sum); }
-  SLUICE_INLINE void StorePanel(float* to, const VecF* sum) {
-#pragma GCC unroll 2
-    for (int c = 0; c < kPanelVectors; ++c) Store(to + c * kLanes, sum[c]);
+  SLUICE_INLINE void Begin(const Block&, int64_t, VecF* sum) {
+    for (int c = 0; c < kPanelVectors; ++c) sum[c] = VecF{};
   }
-  static void WriteTile(const Block& block, int64_t row, int64_t rows, int64_t col, int64_t width,
-                        const float* sums) {
-    SLUICE_SIMD_NAMESPACE::WriteTile(block, row, rows, col, width, sums);
+  SLUICE_INLINE void Complete(const Block&, int64_t, int64_t, const VecF* sum, VecF* y) {
+    for (int c = 0; c < kPanelVectors; ++c) y[c] = sum[c];
   }
 };
 

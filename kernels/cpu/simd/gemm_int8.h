@@ -16,9 +16,7 @@ static int32_t LargestBits(const float* x, int64_t k) {
     const VecI bits = reinterpret_cast<VecI>(v) & 0x7FFFFFFF;
     largest = bits > largest ? bits : largest;
   }
-  int32_t most = 0;
-  for (int i = 0; i < kLanes; ++i) most = largest[i] > most ? largest[i] : most;
-  return most;
+  return MaxLanes(largest);
 }
 
 // Quantises a row into values of type T, each with `offset` added.
@@ -43,53 +41,46 @@ static void QuantizeRow(const float* x, int64_t k, void* out, float* scale) {
   }
 }
 
-// Sums each kInt4Summed values of a quantised row, from whose values it subtracts the offset.
-template <typename T, int32_t kOffset>
-static void SumRow(const void* row, int64_t k, int32_t* sums) {
-  const T* const values = static_cast<const T*>(row);
+// Quantises a row into values of type T, and writes -kEach times the sum of the values before each
+// kInt4Summed of them, and of all.
+template <typename T, int32_t kEach>
+static void QuantizeRowInt4(const float* x, int64_t k, void* out, float* scale, int32_t* begins) {
+  QuantizeRow<T, 0>(x, k, out, scale);
+  const T* const values = static_cast<const T*>(out);
   const int64_t padded = (k + simd::kInt8Depth - 1) / simd::kInt8Depth * simd::kInt8Depth;
+  begins[0] = 0;
   for (int64_t i = 0; i < padded / simd::kInt4Summed; ++i) {
     int32_t sum = 0;
     for (int64_t j = 0; j < simd::kInt4Summed; ++j) sum += values[i * simd::kInt4Summed + j];
-    sums[i] = sum - kOffset * static_cast<int32_t>(simd::kInt4Summed);
+    begins[i + 1] = begins[i] - kEach * sum;
   }
 }
 
-// Completes finished sums [rows, width] of x plus kOffset, and writes them.
-template <int32_t kOffset>
-__attribute__((noinline)) static void WriteInt8Tile(const simd::Int8Block& block, int64_t row,
-                                                    int64_t rows, int64_t col, int64_t width,
-                                                    const int32_t* sums) {
-  const int64_t cols = block.cols - col < width ? block.cols - col : width;
-  for (int64_t c = 0; c < cols; c += kLanes) {
-    const int64_t n = cols - c;
-    const VecF scale = Load(block.scales + col + c);
-    const VecF bias = block.bias != nullptr ? LoadUpTo(block.bias + col + c, n) : VecF{};
-    const VecI correction = kOffset != 0 ? LoadInts(block.corrections + col + c) : VecI{};
-    for (int64_t r = 0; r < rows; ++r) {
-      const VecI sum = LoadInts(sums + r * width + c) - correction;
-      VecF y = __builtin_convertvector(sum, VecF) * Broadcast(block.row_scales[row + r]) * scale;
-      if (block.bias != nullptr) y = y + bias;
-      float* const out = block.out + (row + r) * block.ldo + col + c;
-      if (block.accumulate) y = LoadUpTo(out, n) + y;
-      StoreUpTo(out, y, n);
-    }
-  }
-}
-
-// What the units share. An element of a panel is four values of a column.
+// What the units share. An element of a panel is four values of a column. Sums begin at what is
+// taken away for the offset of x.
 template <int32_t kOffset>
 struct Int8Sums {
   typedef simd::Int8Block Block;
   typedef int32_t Element;
   typedef VecI Column;
   typedef VecI Sum;
-  typedef int32_t Total;
   static constexpr bool kOnePanel = true;
 
-  static void WriteTile(const Block& block, int64_t row, int64_t rows, int64_t col, int64_t width,
-                        const int32_t* sums) {
-    WriteInt8Tile<kOffset>(block, row, rows, col, width, sums);
+  SLUICE_INLINE void Begin(const Block& block, int64_t col, VecI* sum) {
+#pragma GCC unroll 2
+    for (int c = 0; c < kPanelVectors; ++c) {
+      sum[c] = kOffset != 0 ? -LoadInts(block.corrections + col + c * kLanes) : VecI{};
+    }
+  }
+  // Scales kTotal vectors of finished sums.
+  template <int kTotal>
+  SLUICE_INLINE void Scale(const Block& block, int64_t row, int64_t col, const VecI* sum, VecF* y) {
+    const VecF row_scale = Broadcast(block.row_scales[row]);
+#pragma GCC unroll 2
+    for (int c = 0; c < kTotal; ++c) {
+      y[c] =
+          __builtin_convertvector(sum[c], VecF) * row_scale * Load(block.scales + col + c * kLanes);
+    }
   }
 };
 

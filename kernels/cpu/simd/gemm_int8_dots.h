@@ -21,6 +21,7 @@ SLUICE_INLINE VecI AddFours(VecI x, VecI w, VecI sum) {
 struct Int8Dots : Int8Sums<simd::kInt8Offset> {
   typedef int32_t X __attribute__((may_alias));
   static constexpr int kPanelCols = kPanelVectors * kLanes;
+  static constexpr int kTotals = kPanelVectors;
   static constexpr int kAtOnce = SLUICE_SIMD_UNROLL(4);
 
   SLUICE_INLINE const X* XOf(const Block& block) { return static_cast<const X*>(block.x); }
@@ -31,21 +32,17 @@ struct Int8Dots : Int8Sums<simd::kInt8Offset> {
   }
   SLUICE_INLINE VecI Spread(int32_t x) { return x - VecI{}; }
   SLUICE_INLINE VecI Add(VecI x, VecI w, VecI sum) { return AddFours(x, w, sum); }
-  SLUICE_INLINE void StorePanel(int32_t* to, const VecI* sum) {
-#pragma GCC unroll 2
-    for (int c = 0; c < kPanelVectors; ++c) {
-      *reinterpret_cast<UnalignedVecI*>(to + c * kLanes) = sum[c];
-    }
+  SLUICE_INLINE void Complete(const Block& block, int64_t row, int64_t col, const VecI* sum,
+                              VecF* y) {
+    Scale<kTotals>(block, row, col, sum, y);
   }
 };
 
-// Codes that are not expanded are the unsigned operand and values of x the signed one, whose offset
-// is taken away as they are broadcast: it is the sign bit.
+// Codes are the unsigned operand, and values of x, which have no offset here, the signed one.
 struct Int4Dots : Int8Dots {
   static constexpr int kRows = 8;
   static constexpr int kManyRows = 6;
-  static constexpr int32_t kOffset = simd::kInt8Offset;
-  static constexpr int kTotals = kPanelVectors;
+  static constexpr int kParts = 1;
 
   SLUICE_INLINE const X* XOf(const simd::Int4Block& block) {
     return static_cast<const X*>(block.x);
@@ -61,29 +58,13 @@ struct Int4Dots : Int8Dots {
       second[c] = both >> 4 & 0x0F0F0F0F;
     }
   }
-  SLUICE_INLINE void Expand(const uint8_t* codes, VecI* first, VecI* second) {
-    Unpack(codes, first, second);
-#pragma GCC unroll 2
-    for (int c = 0; c < kPanelVectors; ++c) {
-      first[c] = SubtractEight(first[c]);
-      second[c] = SubtractEight(second[c]);
-    }
-  }
-  SLUICE_INLINE VecI SpreadSigned(int32_t x) {
-    return (x ^ static_cast<int32_t>(0x80808080)) - VecI{};
-  }
   SLUICE_INLINE VecI AddCodes(VecI x, VecI codes, VecI sum) { return AddFours(codes, x, sum); }
-  SLUICE_INLINE VecI AddExpanded(VecI x, VecI w, VecI sum) { return AddFours(x, w, sum); }
   SLUICE_INLINE void Finish(const VecI* sum, VecI* total) {
 #pragma GCC unroll 2
     for (int c = 0; c < kPanelVectors; ++c) total[c] = sum[c];
   }
-
- private:
-  // Subtracts 8 from every byte, each of which is below 16.
-  SLUICE_INLINE VecI SubtractEight(VecI bytes) {
-    typedef int8_t Bytes __attribute__((vector_size(4 * SLUICE_SIMD_LANES)));
-    return reinterpret_cast<VecI>(reinterpret_cast<Bytes>(bytes) - int8_t{8});
+  static void Quantize(const float* x, int64_t k, void* out, float* scale, int32_t* begins) {
+    QuantizeRowInt4<int8_t, 8 / kParts>(x, k, out, scale, begins);
   }
 };
 

@@ -8,14 +8,16 @@
 // A `Unit` says how:
 //   Block                    the argument of its kernel (rows, cols, k in elements, panels)
 //   X, Element               an element of x, and of a panel
-//   Column, Sum, Total       a vector of panel elements, of running sums, and a finished sum
+//   Column, Sum              a vector of panel elements, and of running sums
 //   kPanelCols               columns, and elements, of a row of a panel; it has kPanelVectors sums
+//   kTotals                  vectors of finished sums of a row of a panel
 //   kAtOnce                  rows of a panel that a tile takes at a time, so that fewer
 //                            instructions surround the products (measured to be best)
 //   kOnePanel                whether few rows have sums enough by one panel
 //   XOf, Stride              the block's rows of x, and the elements between two
 //   Widen, Spread, Add       loads a row of a panel; broadcasts an element of x; adds a product
-//   StorePanel, WriteTile    stores the sums of a panel; completes and writes those of a tile
+//   Begin                    where the sums of a panel begin
+//   Complete                 the values of a row of a panel, before bias and accumulation
 #pragma once
 
 #include "kernels/cpu/simd/table.h"
@@ -37,12 +39,11 @@ inline constexpr int PanelsAtOnce(int64_t rows) {
   return (rows + 1) * 2 * kPanelVectors + 1 <= 16 ? 2 : 1;
 }
 
-// What a tile of one panel prefetches: if it is alone in reading the panel, what it reads itself
-// next, and otherwise its share of what the tiles after it read, into the second-level cache.
+// The share that a tile prefetches, into the second-level cache, of what the tiles after it read. A
+// tile that is alone in reading its panel prefetches what it reads itself next instead.
 struct Ahead {
-  bool alone;
-  const char* begin;  // of the share
-  int64_t step;       // bytes of it for each row of the tile's own panel
+  const char* begin;
+  int64_t step;  // bytes of the share for each row of the tile's own panel
 };
 inline constexpr int64_t kReadAhead = 8192;  // bytes; measured to be best
 
@@ -89,8 +90,66 @@ SLUICE_INLINE void AddProducts(const RowsOf<Unit, R>& x, int i, const typename U
   }
 }
 
-// Computes rows [row, row + R) by P panels from column `col` on.
-template <typename Unit, int R, int P>
+// Completes values [rows, width] with the block's bias and accumulation, and writes those that
+// belong to its columns.
+template <typename Block>
+__attribute__((noinline)) static void WriteRows(const Block& block, int64_t row, int64_t rows,
+                                                int64_t col, int64_t width, const float* values) {
+  const int64_t cols = block.cols - col < width ? block.cols - col : width;
+  const float* const bias = block.bias == nullptr ? nullptr : block.bias + col;
+  for (int64_t r = 0; r < rows; ++r) {
+    float* const out = block.out + (row + r) * block.ldo + col;
+    for (int64_t c = 0; c < cols; c += kLanes) {
+      const int64_t n = cols - c;
+      VecF y = Load(values + r * width + c);
+      if (bias != nullptr) y = y + LoadUpTo(bias + c, n);
+      if (block.accumulate) y = LoadUpTo(out + c, n) + y;
+      StoreUpTo(out + c, y, n);
+    }
+  }
+}
+
+// Does the same with the values of a tile of C vectors a row, from registers if all columns belong
+// to the block.
+template <int R, int C, typename Block>
+SLUICE_INLINE void WriteTile(const Block& block, int64_t row, int64_t col, VecF (&y)[R][C]) {
+  if (block.cols - col < C * kLanes) {
+    float values[R][C * kLanes];  // a copy, so that `y` needs no address
+#pragma GCC unroll 12
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+      for (int c = 0; c < C; ++c) Store(&values[r][c * kLanes], y[r][c]);
+    }
+    return WriteRows(block, row, R, col, C * kLanes, values[0]);
+  }
+  float* const out = block.out + row * block.ldo + col;
+  if (block.bias != nullptr) {
+    VecF bias[C];
+#pragma GCC unroll 8
+    for (int c = 0; c < C; ++c) bias[c] = Load(block.bias + col + c * kLanes);
+#pragma GCC unroll 12
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+      for (int c = 0; c < C; ++c) y[r][c] = y[r][c] + bias[c];
+    }
+  }
+  if (block.accumulate) {
+#pragma GCC unroll 12
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+      for (int c = 0; c < C; ++c) y[r][c] = Load(out + r * block.ldo + c * kLanes) + y[r][c];
+    }
+  }
+#pragma GCC unroll 12
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+    for (int c = 0; c < C; ++c) Store(out + r * block.ldo + c * kLanes, y[r][c]);
+  }
+}
+
+// Computes rows [row, row + R) by P panels from column `col` on. With kAlone no other rows of the
+// block are multiplied with them; as a branch in the loop it would cost registers.
+template <typename Unit, int R, int P, bool kAlone>
 static void Tile(const typename Unit::Block& block, const Ahead& ahead, int64_t row, int64_t col) {
   constexpr int kPanelCols = Unit::kPanelCols;
   constexpr int64_t kRowBytes = kPanelCols * sizeof(typename Unit::Element);
@@ -100,14 +159,24 @@ static void Tile(const typename Unit::Block& block, const Ahead& ahead, int64_t 
   RowsOf<Unit, R> x(Unit::XOf(block) + row * Unit::Stride(block), Unit::Stride(block));
   const auto* w = static_cast<const typename Unit::Element*>(block.panels) + col * k;
   const char* next = ahead.begin;
-  typename Unit::Sum sum[R][P * kPanelVectors] = {};
+  typename Unit::Sum sum[R][P * kPanelVectors];
+#pragma GCC unroll 4
+  for (int p = 0; p < P; ++p) {
+    typename Unit::Sum begin[kPanelVectors];
+    Unit::Begin(block, col + p * kPanelCols, begin);
+#pragma GCC unroll 12
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 2
+      for (int c = 0; c < kPanelVectors; ++c) sum[r][p * kPanelVectors + c] = begin[c];
+    }
+  }
   int64_t i = 0;
   for (; i + kRows <= k; i += kRows, w += kRows * kPanelCols) {
 #pragma GCC unroll 8
     for (int u = 0; u < kRows; ++u) {
       const typename Unit::Element* row_of_panel = w + u * kPanelCols;
       if constexpr (P == 1) {
-        if (ahead.alone) {
+        if constexpr (kAlone) {
           const char* const later = reinterpret_cast<const char*>(row_of_panel) + kReadAhead;
           __builtin_prefetch(later);
           if constexpr (kRowBytes > kCacheLine) __builtin_prefetch(later + kCacheLine);
@@ -126,28 +195,32 @@ static void Tile(const typename Unit::Block& block, const Ahead& ahead, int64_t 
     x.Advance(kRows);
   }
   for (; i < k; ++i, w += kPanelCols, x.Advance(1)) AddProducts<Unit, R, P>(x, 0, w, panel, sum);
-  typename Unit::Total sums[R][P * kPanelCols];
+  constexpr int kTotals = Unit::kTotals;
+  VecF y[R][P * kTotals];
 #pragma GCC unroll 12
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p) {
-      Unit::StorePanel(sums[r] + p * kPanelCols, &sum[r][p * kPanelVectors]);
+      Unit::Complete(block, row + r, col + p * kPanelCols, &sum[r][p * kPanelVectors],
+                     &y[r][p * kTotals]);
     }
   }
-  Unit::WriteTile(block, row, R, col, P * kPanelCols, sums[0]);
+  WriteTile(block, row, col, y);
 }
 
-// Calls the tile function for `rows` in [1, R].
-template <typename Unit, int R>
+// Calls the tile function for `rows` in [1, R], or without kAlone in [kTileRows / 2, R].
+template <typename Unit, int R, bool kAlone>
 static void DispatchTile(const typename Unit::Block& block, const Ahead& ahead, int64_t row,
                          int64_t rows, int panels, int64_t col) {
   if (rows < R) {
-    if constexpr (R > 1) DispatchTile<Unit, R - 1>(block, ahead, row, rows, panels, col);
-  } else if (panels == PanelsAtOnce<Unit>(R)) {
-    Tile<Unit, R, PanelsAtOnce<Unit>(R)>(block, ahead, row, col);
+    if constexpr (R > (kAlone ? 1 : kTileRows / 2)) {
+      DispatchTile<Unit, R - 1, kAlone>(block, ahead, row, rows, panels, col);
+    }
+  } else if (kAlone && panels == PanelsAtOnce<Unit>(R)) {
+    Tile<Unit, R, PanelsAtOnce<Unit>(R), true>(block, ahead, row, col);
   } else {
     for (int p = 0; p < panels; ++p) {
-      Tile<Unit, R, 1>(block, ahead, row, col + p * Unit::kPanelCols);
+      Tile<Unit, R, 1, kAlone>(block, ahead, row, col + p * Unit::kPanelCols);
     }
   }
 }
@@ -165,11 +238,15 @@ static void Gemm(const typename Unit::Block& block) {
     const int count = static_cast<int>(panels - p < step ? panels - p : step);
     const int64_t row_bytes = count * kRowBytes;
     following += row_bytes * block.k;
+    const int64_t col = p * Unit::kPanelCols;
+    if (tiles == 1) {
+      DispatchTile<Unit, kTileRows, true>(block, {}, 0, block.rows, count, col);
+      continue;
+    }
     for (int64_t t = 0; t < tiles; ++t) {  // tiles of nearly equal heights
       const int64_t row = block.rows * t / tiles, end = block.rows * (t + 1) / tiles;
-      const Ahead ahead = {tiles == 1, following + row_bytes * block.k * t / tiles,
-                           row_bytes / tiles};
-      DispatchTile<Unit, kTileRows>(block, ahead, row, end - row, count, p * Unit::kPanelCols);
+      const Ahead ahead = {following + row_bytes * block.k * t / tiles, row_bytes / tiles};
+      DispatchTile<Unit, kTileRows, false>(block, ahead, row, end - row, count, col);
     }
   }
 }

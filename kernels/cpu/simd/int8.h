@@ -33,11 +33,11 @@ struct Int8Block {
 // with the sum over a group in integers and exact, and the operations on f32 taken from left to
 // right and from +0 on.
 struct Int4Block {
-  const void* x;  // as of an Int8Block
+  const void* x;  // [rows, stride bytes], as the unit's quantize_row_int4 writes them
   int64_t stride;
   const float* row_scales;
-  const int32_t* sums;  // [rows, sums_stride], of each kInt4Summed values of a row
-  int64_t sums_stride;
+  const int32_t* begins;  // [rows, begins_stride], as quantize_row_int4 writes them
+  int64_t begins_stride;
   int64_t rows;
   // [ceil(cols / panel_cols), k / 8, panel_cols, 4] bytes. The low half of byte i has the code of
   // the i-th of eight rows, and the high half that of the row four after it.
@@ -62,7 +62,7 @@ inline constexpr int64_t kInt8Depth = 64;
 inline constexpr float kInt8Least = 0x1p-100f;
 inline constexpr float kInt8Most = 127.0f;
 
-// What is added to the values of x where an instruction reads them as unsigned.
+// What is added to the values of x where an instruction of products by int8 reads them as unsigned.
 inline constexpr int32_t kInt8Offset = 128;
 
 struct Int8Table {
@@ -75,8 +75,10 @@ struct Int8Table {
   // *scale = max|x| / 127. A row with a value that is not finite has a scale of NaN.
   void (*quantize_row)(const float* x, int64_t k, void* out, float* scale);
   void (*gemm)(const Int8Block& block);
-  // Sums each kInt4Summed values of a quantised row, those of its padding included.
-  void (*sum_row)(const void* row, int64_t k, int32_t* sums);
+  // The same for products by weights in int4, which encode values in another way. Also writes
+  // numbers of which the differences tell where sums over some of the values begin, for a zero
+  // point of 8: one for each kInt4Summed values, those of the padding included, and one more.
+  void (*quantize_row_int4)(const float* x, int64_t k, void* out, float* scale, int32_t* begins);
   void (*gemm_int4)(const Int4Block& block);
 };
 

@@ -11,7 +11,7 @@ constexpr Int8Table kInt8Dots = {
     .slack_rows = 0,
     .quantize_row = SLUICE_SIMD_NAMESPACE::QuantizeRow<uint8_t, kInt8Offset>,
     .gemm = SLUICE_SIMD_NAMESPACE::Gemm<SLUICE_SIMD_NAMESPACE::Int8Dots>,
-    .sum_row = SLUICE_SIMD_NAMESPACE::SumRow<uint8_t, kInt8Offset>,
+    .quantize_row_int4 = SLUICE_SIMD_NAMESPACE::Int4Dots::Quantize,
     .gemm_int4 = SLUICE_SIMD_NAMESPACE::Int4Gemm<SLUICE_SIMD_NAMESPACE::Int4Dots>,
 };
 

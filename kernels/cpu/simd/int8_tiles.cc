@@ -50,7 +50,14 @@ static void RunTiles(const simd::Int8Block& block, int64_t row, int64_t col) {
   }
   asm volatile("" : : "r"(sums) : "memory");  // the compiler does not see the tile stores
   const int64_t most = (Two ? 2 : 1) * kRowsOfTile, left = block.rows - row;
-  Int8Dots::WriteTile(block, row, left < most ? left : most, col, kCols, sums);
+  for (int64_t r = 0; r < (left < most ? left : most); ++r) {
+    VecI sum[kPanelVectors];
+    Int8Dots::Begin(block, col, sum);
+    for (int c = 0; c < kPanelVectors; ++c) sum[c] += LoadInts(sums + r * kCols + c * kLanes);
+    VecF y[1][kPanelVectors];
+    Int8Dots::Complete(block, row + r, col, sum, y[0]);
+    WriteTile(block, row + r, col, y);
+  }
 }
 
 static void GemmByTiles(const simd::Int8Block& block) {
@@ -80,7 +87,7 @@ constexpr Int8Table kInt8Tiles = {
     .slack_rows = SLUICE_SIMD_NAMESPACE::kRowsOfTile - 1,
     .quantize_row = SLUICE_SIMD_NAMESPACE::QuantizeRow<uint8_t, kInt8Offset>,
     .gemm = SLUICE_SIMD_NAMESPACE::GemmByTiles,
-    .sum_row = SLUICE_SIMD_NAMESPACE::SumRow<uint8_t, kInt8Offset>,
+    .quantize_row_int4 = SLUICE_SIMD_NAMESPACE::Int4Dots::Quantize,
     .gemm_int4 = SLUICE_SIMD_NAMESPACE::Int4Gemm<SLUICE_SIMD_NAMESPACE::Int4Dots>,
 };
 

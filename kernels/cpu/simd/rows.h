@@ -7,42 +7,62 @@
 
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
-// Returns sum_i (a[i] - shift)^2, or sum_i a[i] - shift; the order depends on n alone.
-template <bool kSquared>
-static float SumOf(const float* a, float shift, int64_t n) {
-  VecF sum = {};
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const VecF x = Load(a + i) - shift;
-    sum = sum + (kSquared ? x * x : x);
+// Sets sums[r] to sum_i (a[i] - shift[r])^2, or sum_i a[i] - shift[r], of R rows of n values; the
+// order of a sum depends on n alone.
+template <bool kSquared, int R>
+SLUICE_INLINE void SumRows(const float* a, const float (&shift)[R], int64_t n, float (&sums)[R]) {
+  VecF sum[R] = {};
+  for (int64_t i = 0; i < n; i += kLanes) {
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      const float* const row = a + r * n + i;
+      const VecF x = (n - i >= kLanes ? Load(row) : LoadPartial(row, n - i, shift[r])) - shift[r];
+      sum[r] = sum[r] + (kSquared ? x * x : x);
+    }
   }
-  if (i < n) {
-    const VecF x = LoadPartial(a + i, n - i, shift) - shift;
-    sum = sum + (kSquared ? x * x : x);
-  }
-  return SumLanes(sum);
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) sums[r] = SumLanes(sum[r]);
 }
 
-static void LayerNorm(const float* x, const float* weight, const float* bias, float eps,
-                      int64_t dim, float* out) {
+// Rows that are normalised together, so that none waits for its own sums.
+inline constexpr int kNormRows = 4;
+
+template <int R>
+static void LayerNormOf(const float* x, const float* weight, const float* bias, float eps,
+                        int64_t dim, float* out) {
   const float size = static_cast<float>(dim);
-  const float mean = SumOf<false>(x, 0.0f, dim) / size;
-  const float inverse = 1.0f / __builtin_sqrtf(SumOf<true>(x, mean, dim) / size + eps);
+  const float zero[R] = {};
+  float mean[R], inverse[R];
+  SumRows<false>(x, zero, dim, mean);
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) mean[r] = mean[r] / size;
+  SumRows<true>(x, mean, dim, inverse);
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) inverse[r] = 1.0f / __builtin_sqrtf(inverse[r] / size + eps);
   for (int64_t i = 0; i < dim; i += kLanes) {
     const int64_t left = dim - i;
-    const bool whole = left >= kLanes;
-    VecF y = ((whole ? Load(x + i) : LoadPartial(x + i, left, 0.0f)) - mean) * inverse;
-    if (weight != nullptr) y = y * (whole ? Load(weight + i) : LoadPartial(weight + i, left, 0.0f));
-    if (bias != nullptr) y = y + (whole ? Load(bias + i) : LoadPartial(bias + i, left, 0.0f));
-    if (whole) {
-      Store(out + i, y);
-    } else {
-      StorePartial(out + i, y, left);
+    const VecF scale = weight != nullptr ? LoadUpTo(weight + i, left) : VecF{};
+    const VecF shift = bias != nullptr ? LoadUpTo(bias + i, left) : VecF{};
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      VecF y = (LoadUpTo(x + r * dim + i, left) - mean[r]) * inverse[r];
+      if (weight != nullptr) y = y * scale;
+      if (bias != nullptr) y = y + shift;
+      StoreUpTo(out + r * dim + i, y, left);
     }
   }
 }
 
-static void RmsNorm(const float* x, const float* weight, float eps, int64_t dim, float* out) {
+static void LayerNorm(const float* x, const float* weight, const float* bias, float eps,
+                      int64_t rows, int64_t dim, float* out) {
+  int64_t r = 0;
+  for (; r + kNormRows <= rows; r += kNormRows) {
+    LayerNormOf<kNormRows>(x + r * dim, weight, bias, eps, dim, out + r * dim);
+  }
+  for (; r < rows; ++r) LayerNormOf<1>(x + r * dim, weight, bias, eps, dim, out + r * dim);
+}
+
+static void RmsNormOf(const float* x, const float* weight, float eps, int64_t dim, float* out) {
   const float mean_square = Dot(x, x, dim) / static_cast<float>(dim);
   const VecF inverse = Broadcast(1.0f / __builtin_sqrtf(mean_square + eps));
   int64_t i = 0;
@@ -54,6 +74,11 @@ static void RmsNorm(const float* x, const float* weight, float eps, int64_t dim,
     const float scaled = x[i] * inverse[0];
     out[i] = weight != nullptr ? scaled * weight[i] : scaled;
   }
+}
+
+static void RmsNorm(const float* x, const float* weight, float eps, int64_t rows, int64_t dim,
+                    float* out) {
+  for (int64_t r = 0; r < rows; ++r) RmsNormOf(x + r * dim, weight, eps, dim, out + r * dim);
 }
 
 // Computes out[i] = a[i] * a_weight[i] + b[i] * b_weight[i].

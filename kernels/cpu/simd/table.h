@@ -124,9 +124,11 @@ struct Table {
   void (*gemm_bf16)(const GemmBlock& block);
   bool pairs;
   AttentionKernels attention;  // over pages of f32
-  void (*rms_norm)(const float* x, const float* weight, float eps, int64_t dim, float* out);
-  void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int64_t dim,
-                     float* out);
+  // Of rows [rows, dim); out may be x.
+  void (*rms_norm)(const float* x, const float* weight, float eps, int64_t rows, int64_t dim,
+                   float* out);
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps,
+                     int64_t rows, int64_t dim, float* out);
   // By Activation: out = f(in) * up. up may be nullptr; out may be in or up.
   void (*activate[kActivations])(const float* in, const float* up, int64_t n, float* out);
   // All inputs but a may be nullptr (b then counts as zeros, the weights as ones). out may be a or

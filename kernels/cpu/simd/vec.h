@@ -161,18 +161,19 @@ SLUICE_INLINE VecF KeepFirst(VecF v, int64_t n, float fill) {
   return place < static_cast<int32_t>(n) ? v : Broadcast(fill);
 }
 
-// Folds the upper half of the lanes onto the lower half until one is left.
-template <typename Fold>
-SLUICE_INLINE float FoldLanes(VecF v, Fold fold) {
+// Folds the upper half of the lanes of a VecF or VecI onto the lower half until one is left.
+template <typename Vector, typename Fold>
+SLUICE_INLINE auto FoldLanes(Vector v, Fold fold) {
 #if defined(__AVX512F__) && SLUICE_SIMD_LANES == 16
-  const __m256 low = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7);
-  const __m256 eight = fold(low, __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15));
+  const auto eight = fold(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7),
+                          __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15));
 #elif defined(__AVX__) && SLUICE_SIMD_LANES == 8
-  const __m256 eight = v;
+  const auto eight = v;
 #endif
 #if defined(__AVX512F__) && SLUICE_SIMD_LANES == 16 || defined(__AVX__) && SLUICE_SIMD_LANES == 8
-  const __m128 four = fold(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
-  const __m128 two = fold(four, _mm_movehl_ps(four, four));
+  const auto four = fold(__builtin_shufflevector(eight, eight, 0, 1, 2, 3),
+                         __builtin_shufflevector(eight, eight, 4, 5, 6, 7));
+  const auto two = fold(four, __builtin_shufflevector(four, four, 2, 3, 2, 3));
   return fold(two[0], two[1]);
 #else
   for (int width = kLanes / 2; width > 0; width /= 2) {
@@ -187,53 +188,86 @@ SLUICE_INLINE float SumLanes(VecF v) {
   return FoldLanes(v, [](auto a, auto b) { return a + b; });
 }
 
+SLUICE_INLINE VecF Abs(VecF x) {
+  return reinterpret_cast<VecF>(reinterpret_cast<VecI>(x) & 0x7FFFFFFF);
+}
+
 // Returns the larger of each pair, and `a` where b is NaN.
 SLUICE_INLINE VecF Max(VecF a, VecF b) { return b > a ? b : a; }
 
 // Returns the largest lane. Requires that no lane is NaN.
-SLUICE_INLINE float MaxLanes(VecF v) {
+template <typename Vector>
+SLUICE_INLINE auto MaxLanes(Vector v) {
   return FoldLanes(v, [](auto a, auto b) { return b > a ? b : a; });
 }
 
-// Returns e^x within 2 ulp, denormal results included; exp(-inf) = 0, NaN stays NaN.
+// Replaces each x by e^x within 2 ulp, denormal results included; exp(-inf) = 0, NaN stays NaN.
 //
 // x = n ln2 + r with |r| <= ln2 / 2; e^r = 1 + r + r^2 P(r), P of degree 5 interpolated at the
 // Chebyshev nodes. ln2 is split so that n * kLn2High is exact. 2^n is applied in two factors, so
 // that neither overflows before the result does; AVX-512 has an instruction for that. Lanes of
 // -inf, as masked scores are, must not become 0 by underflow, which takes a hundred cycles and
 // more.
-SLUICE_INLINE VecF Exp(VecF x) {
+//
+// The vectors take each step together, so that none waits for its own previous one.
+template <int N>
+SLUICE_INLINE void ExpAll(VecF (&x)[N]) {
   constexpr float kHighest = 89.0f, kLowest = -104.0f;  // beyond these the result is inf or 0
   constexpr float kRound = 12582912.0f;                 // 1.5 * 2^23: adding it rounds to integers
   constexpr float kLog2E = 1.44269504f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
   constexpr float kP[] = {0.5f,           0.166666672f,   0.0416664667f,
                           0.00833331048f, 0.00139336498f, 0.000198909911f};
 #if defined(__AVX512F__) && SLUICE_SIMD_LANES == 16
-  const __mmask16 positive = _mm512_cmp_ps_mask(x, Broadcast(kLowest), _CMP_NLT_UQ);
-  x = _mm512_maskz_min_ps(kEveryLane, Broadcast(kHighest),
-                          x);  // returns its second operand, the NaN
+  __mmask16 positive[N];
+#pragma GCC unroll 4
+  for (int i = 0; i < N; ++i) {
+    positive[i] = _mm512_cmp_ps_mask(x[i], Broadcast(kLowest), _CMP_NLT_UQ);
+    x[i] = _mm512_maskz_min_ps(kEveryLane, Broadcast(kHighest),
+                               x[i]);  // returns its second operand, the NaN
+  }
 #else
-  const VecI zero = x < kLowest;
-  x = x > kHighest ? Broadcast(kHighest) : x;
-  x = zero ? VecF{} : x;
+  VecI zero[N];
+#pragma GCC unroll 4
+  for (int i = 0; i < N; ++i) {
+    zero[i] = x[i] < kLowest;
+    x[i] = x[i] > kHighest ? Broadcast(kHighest) : x[i];
+    x[i] = zero[i] ? VecF{} : x[i];
+  }
 #endif
-  const VecF shifted = Fma(x, Broadcast(kLog2E), Broadcast(kRound));
-  const VecF n = shifted - kRound;
-  VecF r = Fma(n, Broadcast(-kLn2High), x);
-  r = Fma(n, Broadcast(-kLn2Low), r);
-  VecF p = Broadcast(kP[5]);
-  for (int i = 4; i >= 0; --i) p = Fma(p, r, Broadcast(kP[i]));
-  const VecF e = Fma(p, r * r, r) + 1.0f;
+  VecF shifted[N], r[N], p[N];
+#pragma GCC unroll 4
+  for (int i = 0; i < N; ++i) shifted[i] = Fma(x[i], Broadcast(kLog2E), Broadcast(kRound));
+#pragma GCC unroll 4
+  for (int i = 0; i < N; ++i) r[i] = Fma(shifted[i] - kRound, Broadcast(-kLn2High), x[i]);
+#pragma GCC unroll 4
+  for (int i = 0; i < N; ++i) r[i] = Fma(shifted[i] - kRound, Broadcast(-kLn2Low), r[i]);
+#pragma GCC unroll 4
+  for (int i = 0; i < N; ++i) p[i] = Fma(Broadcast(kP[5]), r[i], Broadcast(kP[4]));
+#pragma GCC unroll 4
+  for (int term = 3; term >= 0; --term) {
+#pragma GCC unroll 4
+    for (int i = 0; i < N; ++i) p[i] = Fma(p[i], r[i], Broadcast(kP[term]));
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < N; ++i) {
+    const VecF e = Fma(p[i], r[i] * r[i], r[i]) + 1.0f;
 #if defined(__AVX512F__) && SLUICE_SIMD_LANES == 16
-  return _mm512_maskz_scalef_ps(positive, e, n);
+    x[i] = _mm512_maskz_scalef_ps(positive[i], e, shifted[i] - kRound);
 #else
-  constexpr int32_t kRoundBits = 0x4B400000;
-  const VecI exponent = reinterpret_cast<VecI>(shifted) - kRoundBits;
-  const VecI half = exponent >> 1;
-  const VecF first = reinterpret_cast<VecF>((half + 127) << 23);
-  const VecF second = reinterpret_cast<VecF>((exponent - half + 127) << 23);
-  return zero ? VecF{} : e * first * second;
+    constexpr int32_t kRoundBits = 0x4B400000;
+    const VecI exponent = reinterpret_cast<VecI>(shifted[i]) - kRoundBits;
+    const VecI half = exponent >> 1;
+    const VecF first = reinterpret_cast<VecF>((half + 127) << 23);
+    const VecF second = reinterpret_cast<VecF>((exponent - half + 127) << 23);
+    x[i] = zero[i] ? VecF{} : e * first * second;
 #endif
+  }
+}
+
+SLUICE_INLINE VecF Exp(VecF x) {
+  VecF one[] = {x};
+  ExpAll(one);
+  return one[0];
 }
 
 }  // namespace sluice::kernels::SLUICE_SIMD_NAMESPACE

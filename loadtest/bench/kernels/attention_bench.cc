@@ -230,7 +230,9 @@ SLUICE_ATTENTION_BENCH(BM_DecodeByType)
     ->ArgsProduct({{1, 2}, {16}, {4096}, {8, 2}, {2}})
     ->ArgsProduct({{1, 2}, {1}, {32768}, {8}, {2}})
     ->ArgsProduct({{1}, {8}, {512}, {12}, {12}})
-    ->ArgsProduct({{1}, {64}, {512}, {12}, {12}});
+    ->ArgsProduct({{1}, {64}, {512}, {12}, {12}})
+    ->ArgsProduct({{1}, {8}, {2048, 8192}, {12, 4}, {4}})
+    ->ArgsProduct({{1}, {8}, {2048, 8192}, {12}, {12}});
 SLUICE_ATTENTION_BENCH(BM_Prefill)
     ->ArgsProduct({{1, 2}, {16}, {64, 256}, {8}, {2}})
     ->ArgsProduct({{1}, {4}, {1024}, {8}, {2}});

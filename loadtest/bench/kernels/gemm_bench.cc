@@ -64,11 +64,16 @@ void BM_Gemm(benchmark::State& state) {
   const GemmArgs args = {x.data(), k, nullptr, 0, out.data(), n, false};
 
   const int64_t room = QuantizedRows::Bytes(profile, matrices * rows, k, true);
-  const std::unique_ptr<std::byte, decltype(&std::free)> memory(
-      static_cast<std::byte*>(AllocateMemory(room)), &std::free);
-  GemmArgs int8_args = args;
-  int8_args.quantized = QuantizedRows(profile, matrices * rows, k, true, memory.get());
-  QuantizeRows(context, x.data(), k, matrices * rows, int8_args.quantized);
+  std::unique_ptr<std::byte, decltype(&std::free)> memory[2] = {{nullptr, &std::free},
+                                                                {nullptr, &std::free}};
+  GemmArgs quantized_args[2] = {args, args};  // by weights in int8, and in int4
+  for (int i = 0; i < 2; ++i) {
+    memory[i].reset(static_cast<std::byte*>(AllocateMemory(room)));
+    quantized_args[i].quantized =
+        QuantizedRows(profile, matrices * rows, k, i == 1, memory[i].get());
+    QuantizeRows(context, x.data(), k, matrices * rows, quantized_args[i].quantized);
+  }
+  const GemmArgs &int8_args = quantized_args[0], &int4_args = quantized_args[1];
 
   Roofline roofline(context), int8_roofline(context, Peak::kInt8);
   Series times_bf16, times_f32, times_int8, times_int4, times_quantize;
@@ -76,7 +81,7 @@ void BM_Gemm(benchmark::State& state) {
     Measure(context, times_bf16, [&] { GroupedGemm(context, bf16, groups, args); });
     Measure(context, times_f32, [&] { GroupedGemm(context, f32, groups, args); });
     Measure(context, times_int8, [&] { GroupedGemm(context, int8, groups, int8_args); });
-    Measure(context, times_int4, [&] { GroupedGemm(context, int4, groups, int8_args); });
+    Measure(context, times_int4, [&] { GroupedGemm(context, int4, groups, int4_args); });
     Measure(context, times_quantize,
             [&] { QuantizeRows(context, x.data(), k, matrices * rows, int8_args.quantized); });
     roofline.Probe();
@@ -121,9 +126,10 @@ SLUICE_GEMM_BENCH("Large")->ArgsProduct(
 SLUICE_GEMM_BENCH("Head")->ArgsProduct({{1, 2, 3, 4}, {1, 2}, {1, 4, 8}, {512}, {32768}, {4}});
 SLUICE_GEMM_BENCH("PositionWise")
     ->ArgsProduct({{1, 2, 3, 4}, {1, 2}, {1, 4, 8, 64}, {512}, {512}, {64, 256}});
-// The layers of a small encoder.
-SLUICE_GEMM_BENCH("Encoder")->ArgsProduct(
-    {{1, 2, 3, 4}, {1}, {64, 512}, {384, 1536}, {384, 1536}, {1}});
+// The layers of encoders of two sizes.
+SLUICE_GEMM_BENCH("Encoder")
+    ->ArgsProduct({{1, 2, 3, 4}, {1}, {64, 128, 256, 1024}, {384, 1536}, {384, 1536}, {1}})
+    ->ArgsProduct({{1, 2, 3, 4}, {1}, {64, 128, 256, 1024}, {768, 3072}, {768, 3072}, {1}});
 
 }  // namespace
 }  // namespace sluice::kernels

@@ -99,20 +99,21 @@ def markdown(made):
         "",
         *claims(made["kernels"]),
         "",
-        "## Whole passes, and peers",
-        "",
-        "Llama of random weights: 9 layers, d 512, 8/2 heads, vocabulary 32,000, bf16 weights.",
-        "Prompts of 16 to 144 tokens, 512 together (1152 padded). Score: every next token's",
-        "log-probability (peers: every row's logits). Next: the token after each prompt. Decode:",
-        "one token after 127. Ratio: the peer's time over ours, round by round; median of",
-        f"{made['rounds']} rounds, least to largest.",
-        "",
-        "| pass | who | ms | ratio | of the machine |",
-        "|---|---|---|---|---|",
-        *(line for contest in made["contests"] for line in contest_lines(contest)),
-        "",
-        "## Kernels",
-        "",
-        *kernel_table(made["kernels"]),
     ]
+    if made["contests"]:
+        lines += [
+            "## Whole passes, and peers",
+            "",
+            "Llama of random weights: 9 layers, d 512, 8/2 heads, vocabulary 32,000, bf16 weights.",
+            "Prompts of 16 to 144 tokens, 512 together (1152 padded). Score: every next token's",
+            "log-probability (peers: every row's logits). Next: the token after each prompt.",
+            "Decode: one token after 127. Ratio: the peer's time over ours, round by round; median",
+            f"of {made['rounds']} rounds, least to largest.",
+            "",
+            "| pass | who | ms | ratio | of the machine |",
+            "|---|---|---|---|---|",
+            *(line for contest in made["contests"] for line in contest_lines(contest)),
+            "",
+        ]
+    lines += ["## Kernels", "", *kernel_table(made["kernels"])]
     return "\n".join(lines) + "\n"

@@ -50,6 +50,8 @@ KERNELS = [
         "loadtest/bench/kernels/gemm_bench",
         "(Cached/profile:[1234]/threads:1/rows:(4|64)/|Head/profile:[1234]/threads:2/rows:1/)",
     ),
+    ("loadtest/bench/kernels/gemm_bench", "Encoder/profile:3/.*/rows:(64|128|256|1024)/"),
+    ("loadtest/bench/kernels/gemm_bench", "Dense/profile:3/threads:1/rows:(1|8|64)/"),
     ("loadtest/bench/kernels/onednn_bench", "."),
     ("loadtest/bench/kernels/attention_bench", "BM_Prefill"),
     ("loadtest/bench/kernels/attention_bench", "BM_Decode/threads:2"),

@@ -12,6 +12,7 @@
 
 #include "engine/cpu/cpu_model.h"
 #include "kernels/reference/int8.h"
+#include "tests/engine/cpu/int8_models.h"
 #include "tests/engine/cpu/projections.h"
 #include "tests/engine/cpu/runner.h"
 #include "tests/engine/cpu/stored_layers.h"
@@ -24,6 +25,8 @@ namespace {
 
 using kernels::reference::Int4Column;
 using kernels::reference::Int4Product;
+using kernels::reference::Int8Product;
+using kernels::reference::Quantize;
 using kernels::reference::Quantized;
 using kernels::reference::QuantizeInt4;
 using nlohmann::json;
@@ -221,6 +224,39 @@ TEST_P(Int4ModelTest, StoredLayersHaveTheBitsOfTheReference) {
                                }),
               14);
   }
+}
+
+// Layers in int4 and int8 read the same rows, of a norm and of an activation.
+TEST_P(Int4ModelTest, RowsAreQuantisedForTheWeightsOfEachLayerThatReadsThem) {
+  ModelConfig config = Wide();
+  config.quantization.projections = Quantization::kInt4;
+  const auto as_bf16 = RandomModel(config, 8, kernels::DType::kBF16);
+  const auto in_int8 = [](const std::string& name) {
+    return name.find("layers.0.self_attn.k_proj") != std::string::npos ||
+           name.find("layers.1.self_attn.q_proj") != std::string::npos ||
+           name.find("layers.1.mlp.down_proj") != std::string::npos;
+  };
+  const TemporaryDirectory directory;
+  WriteTestFile(directory.File("config.json"), ConfigJson(config));
+  WriteStored(*as_bf16, directory.path(), [&](std::vector<TensorBytes>& tensors) {
+    std::erase_if(tensors, [&](const TensorBytes& tensor) {
+      return !in_int8(tensor.name) && (tensor.dtype == "I8" || tensor.dtype == "F32");
+    });
+    for (const auto& [name, tensor] : as_bf16->checkpoint.tensors()) {
+      if (std::ranges::find(tensors, name, &TensorBytes::name) == tensors.end()) {
+        tensors.push_back(BytesOfBF16(name, tensor));
+      }
+    }
+  });
+  const auto model = LoadModel("m", 1, directory.path());
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto product = [&](const LinearOp& op, int64_t position, int64_t col, const Quantized& x) {
+    const std::vector<float> column = ColumnOf(*as_bf16, op, position, col);
+    return in_int8(op.weight.name)
+               ? Int8Product(x, Quantize(column))
+               : Int4Product(x, QuantizeInt4(column, config.quantization.group));
+  };
+  EXPECT_EQ(CheckProjections(*model, GetParam(), product), 14);
 }
 
 TEST(Int4ModelErrors, NameTheTensor) {

@@ -77,11 +77,12 @@ TEST(Int8ModelErrors, NameTheTensor) {
 
 TEST(QuantizationPlan, RowsAreQuantisedWhereTheyAreWrittenAndOnceForAllLayersThatReadThem) {
   const auto model = RandomModel(Int8Config(NormOrder::kPre, true), 1);
-  const std::vector<bool> plan = PlanQuantization(*model);
+  const std::vector<Quantization> plan = PlanQuantization(*model);
   ASSERT_EQ(plan.size(), model->graph.ops.size());
   int norms = 0, layers = 0, activations = 0;
   for (size_t i = 0; i < plan.size(); ++i) {
-    if (!plan[i]) continue;
+    if (plan[i] == Quantization::kNone) continue;
+    EXPECT_EQ(plan[i], Quantization::kInt8);
     const GraphOp& op = model->graph.ops[i];
     norms += std::holds_alternative<NormOp>(op);
     activations += std::holds_alternative<ActivationOp>(op);
@@ -106,7 +107,9 @@ TEST(QuantizationPlan, RowsThatAnOpChangedAreQuantisedAgain) {
                            .accumulate = false};
   const MixOp mix = {.a = 0, .b = 1, .out = 0, .a_weight = {}, .b_weight = {}};
   model.graph.ops = {linear, linear, mix, linear};
-  EXPECT_THAT(PlanQuantization(model), ::testing::ElementsAre(true, false, false, true));
+  EXPECT_THAT(PlanQuantization(model),
+              ::testing::ElementsAre(Quantization::kInt8, Quantization::kNone, Quantization::kNone,
+                                     Quantization::kInt8));
 }
 
 std::string Int8ProfileName(const ::testing::TestParamInfo<std::string>& param) {
