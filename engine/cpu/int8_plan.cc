@@ -1,7 +1,10 @@
 #include "engine/cpu/int8_plan.h"
 
 #include <algorithm>
+#include <utility>
 #include <variant>
+
+#include "engine/model/kept_channels.h"
 
 namespace sluice {
 namespace {
@@ -19,24 +22,38 @@ bool IsQuantized(const Model& model, const LinearOp& op) {
   return PrecisionOf(model, op).quantization != Quantization::kNone;
 }
 
+// Returns 0 for the channels and 1 for the others, or nothing if there are none.
+std::vector<float> FactorsOf(const std::vector<int32_t>& channels, int64_t width) {
+  if (channels.empty()) return {};
+  std::vector<float> factors(width, 1.0f);
+  for (const int32_t channel : channels) factors[channel] = 0;
+  return factors;
+}
+
 }  // namespace
 
-std::vector<bool> PlanQuantization(const Model& model) {
+std::vector<RowQuantization> PlanQuantization(const Model& model) {
   const std::vector<GraphOp>& ops = model.graph.ops;
-  std::vector<bool> quantizes(ops.size(), false);
+  std::vector<RowQuantization> plan(ops.size());
   BufferId quantized = kNoBuffer;  // the buffer whose rows are quantised at this point
+  std::vector<int32_t> without;    // these channels
   for (size_t i = 0; i < ops.size(); ++i) {
     const auto* const linear = std::get_if<LinearOp>(&ops[i]);
-    if (linear != nullptr && IsQuantized(model, *linear) && linear->in != quantized) {
-      const bool before = i > 0 && CanQuantize(ops[i - 1], linear->in, model.graph);
-      quantizes[before ? i - 1 : i] = true;
-      quantized = linear->in;
+    if (linear != nullptr && IsQuantized(model, *linear)) {
+      std::vector<int32_t> kept = KeptChannelsOf(model, *linear);
+      if (linear->in != quantized || kept != without) {
+        const bool before = i > 0 && CanQuantize(ops[i - 1], linear->in, model.graph);
+        plan[before ? i - 1 : i] = {
+            .quantizes = true, .factors = FactorsOf(kept, model.graph.buffers[linear->in].width)};
+        quantized = linear->in;
+        without = std::move(kept);
+      }
     }
     if (quantized != kNoBuffer && WrittenBuffer(ops[i]) == quantized) {
       quantized = kNoBuffer;
     }
   }
-  return quantizes;
+  return plan;
 }
 
 int64_t WidestQuantizedRow(const Model& model) {

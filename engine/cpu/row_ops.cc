@@ -13,6 +13,15 @@
 namespace sluice {
 namespace {
 
+// Returns the step's rows of k values for an op that quantises them, or none.
+kernels::QuantizedRows RowsWritten(const StepRun& run, const RowQuantization& quantization,
+                                   int64_t k) {
+  if (!quantization.quantizes) return {};
+  kernels::QuantizedRows rows = run.quantized(k);
+  if (!quantization.factors.empty()) rows.MultiplyBy(quantization.factors.data());
+  return rows;
+}
+
 class CpuEmbed final : public CpuOp {
  public:
   CpuEmbed(const EmbedOp& op, StoredTensor table, int64_t width)
@@ -63,18 +72,17 @@ class CpuInput final : public CpuOp {
 class CpuNorm final : public CpuOp {
  public:
   CpuNorm(const NormOp& op, int64_t groups, std::vector<float> weight, std::vector<float> bias,
-          bool quantizes)
+          RowQuantization quantization)
       : op_(op),
         groups_(groups),
         weight_(std::move(weight)),
         bias_(std::move(bias)),
-        quantizes_(quantizes) {}
+        quantization_(std::move(quantization)) {}
 
   void Execute(const StepRun& run) const override {
     const int64_t rows = run.rows() * groups_;
     const float* weight = weight_.empty() ? nullptr : weight_.data();
-    const kernels::QuantizedRows quantized =
-        quantizes_ ? run.quantized(op_.width) : kernels::QuantizedRows();
+    const kernels::QuantizedRows quantized = RowsWritten(run, quantization_, op_.width);
     switch (op_.kind) {
       case NormKind::kRms:
         return kernels::RmsNorm(run.context, run.buffer(op_.in), weight, op_.eps, rows, op_.width,
@@ -90,7 +98,7 @@ class CpuNorm final : public CpuOp {
   NormOp op_;
   int64_t groups_;
   std::vector<float> weight_, bias_;
-  bool quantizes_;
+  RowQuantization quantization_;
 };
 
 // A dense layer, with one matrix for all rows, or a position-wise projection, with one for each
@@ -98,7 +106,7 @@ class CpuNorm final : public CpuOp {
 class CpuLinear final : public CpuOp {
  public:
   CpuLinear(const LinearOp& op, kernels::PackedWeights weights, std::vector<float> bias,
-            bool quantizes)
+            RowQuantization quantization)
       : in_(op.in),
         out_(op.out),
         accumulate_(op.accumulate),
@@ -106,7 +114,7 @@ class CpuLinear final : public CpuOp {
         weights_(std::move(weights)),
         bias_stride_(op.position_bias ? weights_.n() : 0),
         bias_(std::move(bias)),
-        quantizes_(quantizes) {}
+        quantization_(std::move(quantization)) {}
 
   void Execute(const StepRun& run) const override {
     kernels::GemmArgs args = {.x = run.buffer(in_),
@@ -117,8 +125,10 @@ class CpuLinear final : public CpuOp {
                               .ldo = weights_.n(),
                               .accumulate = accumulate_};
     if (weights_.quantized()) args.quantized = run.quantized(weights_.k());
-    if (quantizes_)
-      kernels::QuantizeRows(run.context, args.x, args.ldx, run.rows(), args.quantized);
+    if (quantization_.quantizes) {
+      kernels::QuantizeRows(run.context, args.x, args.ldx, run.rows(),
+                            RowsWritten(run, quantization_, weights_.k()));
+    }
     if (by_position_) {
       kernels::GroupedGemm(run.context, weights_, run.batch.groups(), args);
     } else {
@@ -132,25 +142,24 @@ class CpuLinear final : public CpuOp {
   kernels::PackedWeights weights_;
   int64_t bias_stride_;
   std::vector<float> bias_;  // empty, [n] or [positions, n]
-  bool quantizes_;
+  RowQuantization quantization_;
 };
 
 class CpuActivation final : public CpuOp {
  public:
-  CpuActivation(const ActivationOp& op, int64_t width, bool quantizes)
-      : op_(op), width_(width), quantizes_(quantizes) {}
+  CpuActivation(const ActivationOp& op, int64_t width, RowQuantization quantization)
+      : op_(op), width_(width), quantization_(std::move(quantization)) {}
 
   void Execute(const StepRun& run) const override {
     kernels::Activate(run.context, op_.activation, run.buffer(op_.in),
                       op_.up == kNoBuffer ? nullptr : run.buffer(op_.up), run.rows(), width_,
-                      run.buffer(op_.out),
-                      quantizes_ ? run.quantized(width_) : kernels::QuantizedRows());
+                      run.buffer(op_.out), RowsWritten(run, quantization_, width_));
   }
 
  private:
   ActivationOp op_;
   int64_t width_;
-  bool quantizes_;
+  RowQuantization quantization_;
 };
 
 class CpuExchange final : public CpuOp {
@@ -203,18 +212,20 @@ std::unique_ptr<const CpuOp> MakeCpuInput(const InputOp& op) {
 
 std::unique_ptr<const CpuOp> MakeCpuNorm(const NormOp& op, int64_t groups,
                                          std::vector<float> weight, std::vector<float> bias,
-                                         bool quantizes) {
-  return std::make_unique<CpuNorm>(op, groups, std::move(weight), std::move(bias), quantizes);
+                                         RowQuantization quantization) {
+  return std::make_unique<CpuNorm>(op, groups, std::move(weight), std::move(bias),
+                                   std::move(quantization));
 }
 
 std::unique_ptr<const CpuOp> MakeCpuLinear(const LinearOp& op, kernels::PackedWeights weights,
-                                           std::vector<float> bias, bool quantizes) {
-  return std::make_unique<CpuLinear>(op, std::move(weights), std::move(bias), quantizes);
+                                           std::vector<float> bias, RowQuantization quantization) {
+  return std::make_unique<CpuLinear>(op, std::move(weights), std::move(bias),
+                                     std::move(quantization));
 }
 
 std::unique_ptr<const CpuOp> MakeCpuActivation(const ActivationOp& op, int64_t width,
-                                               bool quantizes) {
-  return std::make_unique<CpuActivation>(op, width, quantizes);
+                                               RowQuantization quantization) {
+  return std::make_unique<CpuActivation>(op, width, std::move(quantization));
 }
 
 std::unique_ptr<const CpuOp> MakeCpuExchange(const ExchangeOp& op, int64_t width) {

@@ -51,7 +51,7 @@ int64_t QuantizedRows::Bytes(Profile profile, int64_t rows, int64_t k, bool sums
 
 void QuantizeRow(Profile profile, const float* x, int64_t row, const QuantizedRows& out) {
   const simd::Int8Table& table = simd::Int8TableFor(profile);
-  table.quantize_row(x, out.k(), out.row(row), out.scales() + row);
+  table.quantize_row(x, out.factors(), out.k(), out.row(row), out.scales() + row);
   if (int32_t* const sums = out.sums(row)) table.sum_row(out.row(row), out.k(), sums);
 }
 
