@@ -1,6 +1,7 @@
 #include "engine/model/kept_channels.h"
 
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/size_of.h"

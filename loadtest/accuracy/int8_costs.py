@@ -58,7 +58,7 @@ def measure(options, way, texts, sample, folder):
 
 
 def row(result):
-    kept = (f"{result['channels']} of {result['with_channels']} layers"
+    kept = (f"{result['channels']} in {result['with_channels']} layers"
             if result["channels"] else "")
     return (f"| `{result['way']}` | {result['in_int8']} of {result['layers']} | {kept} "
             f"| {result['mean_cosine']:.5f} | {result['least_cosine']:.5f} "
