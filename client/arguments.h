@@ -142,6 +142,7 @@ struct QuantizeArguments {
   std::string out;
   bool smooth = true;
   double keep_above = 0;
+  int64_t keep_channels = 0;
 };
 
 struct PlanArguments {

@@ -13,7 +13,8 @@ int RunQuantize(const Arguments& arguments, const Console& console) {
       verify::QuantizeModel(quantize.model_directory, {.text = quantize.text,
                                                        .out = quantize.out,
                                                        .smooth = quantize.smooth,
-                                                       .keep_above = quantize.keep_above});
+                                                       .keep_above = quantize.keep_above,
+                                                       .keep_channels = quantize.keep_channels});
   if (!report.ok()) {
     *console.error << "sluice: " << report.status().message() << "\n";
     return kExitUsage;

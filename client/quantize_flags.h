@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -13,6 +14,7 @@ struct QuantizeFlags {
   QuantizeArguments arguments;
   bool plain = false;
   std::string keep_above = "0";
+  int64_t keep_channels = 0;
 };
 
 // Requires that `flags` outlives `app`.

@@ -2,7 +2,7 @@
 
 #include "client/commands.h"
 #include "client/exit_code.h"
-#include "verify/agreement.h"
+#include "verify/against_f32.h"
 #include "verify/report.h"
 
 namespace sluice::client {

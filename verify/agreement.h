@@ -64,12 +64,4 @@ absl::StatusOr<std::vector<TextOutputs>> ComputeOutputs(std::shared_ptr<const Mo
 // the line if it is one line's.
 absl::StatusOr<std::vector<Text>> ReadTexts(const Model& model, const std::string& path);
 
-// Does all of `sluice verify --against f32`: reads the texts, a line each, computes both and
-// returns the report. What is computed in f32 is the model in the directory `reference`, if one is
-// given. Errors name the file.
-absl::StatusOr<std::string> VerifyAgainstF32(const std::string& model_directory,
-                                             const std::string& text, const CpuOptions& options,
-                                             const ModelOptions& model,
-                                             const std::string& reference = "");
-
 }  // namespace sluice::verify

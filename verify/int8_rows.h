@@ -9,12 +9,13 @@ namespace sluice::verify {
 
 // A matrix, [rows, width], with a scale for each row: values = round(x * (127 / max|x|)), ties to
 // even; scale = max|x| / 127. A row whose largest magnitude is below 2^-100 counts as zeros. The
-// scale of a row with a value that is not finite is NaN.
+// scale of a row with a value that is not finite is NaN. Kept channels are no part of max|x|, and
+// their values are limited to [-127, 127].
 struct Int8Rows {
   std::vector<int8_t> values;
   std::vector<float> scales;
 };
 
-Int8Rows QuantizeRows(std::span<const float> x, int64_t width);
+Int8Rows QuantizeRows(std::span<const float> x, int64_t width, std::span<const int32_t> kept = {});
 
 }  // namespace sluice::verify

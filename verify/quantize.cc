@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdlib>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -12,16 +12,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/check.h"
 #include "base/status_macros.h"
 #include "engine/model/model.h"
-#include "kernels/cpu/gemm.h"
-#include "kernels/cpu/memory.h"
-#include "kernels/cpu/packed_weights.h"
-#include "kernels/cpu/quantized_rows.h"
-#include "kernels/cpu/thread_pool.h"
 #include "verify/activations.h"
 #include "verify/agreement.h"
+#include "verify/outliers.h"
+#include "verify/products.h"
 #include "verify/quantized_checkpoint.h"
 #include "verify/smoothing.h"
 
@@ -30,6 +26,8 @@ namespace {
 
 // The shares of SmoothQuant's formula that are tried; none is tried first, and wins ties.
 constexpr double kShares[] = {0.3, 0.4, 0.5, 0.6, 0.7, 0.8};
+// As few channels are kept as have at most so many times the error that the most of them have.
+constexpr double kNearly = 1.1;
 // The exponents of scales are within [-kMostExponent, kMostExponent].
 constexpr int kMostExponent = 24;
 
@@ -40,82 +38,39 @@ std::vector<float> ScaleColumns(std::span<const float> x, std::span<const float>
   return scaled;
 }
 
-// Sums of squares: of what a projection computes on the sample, and of its error in int8.
-struct Squares {
-  double output = 0, error = 0;
+std::vector<float> Inverse(std::span<const float> scales) {
+  std::vector<float> inverse(scales.begin(), scales.end());
+  for (float& value : inverse) value = 1 / value;
+  return inverse;
+}
 
-  Squares operator+(const Squares& other) const {
-    return {output + other.output, error + other.error};
-  }
-  double relative() const { return output == 0 ? 0 : std::sqrt(error / output); }
-};
+// Returns the number of kept channels to try after `count`: twice as many, and the most last.
+int64_t NextCount(int64_t count, int64_t most) {
+  return count == most ? most + 1 : std::min(2 * count, most);
+}
 
-// Products of rows by the columns of a layer, [columns, width], as the daemon computes them.
-class Products {
- public:
-  std::vector<float> InF32(std::span<const float> x, std::span<const float> w,
-                           int64_t width) const {
-    return Multiply(kernels::PackedWeights::Pack(context_, SourceOf(w, width)), x, width, {});
-  }
+std::vector<int32_t> Sorted(std::span<const int32_t> channels) {
+  std::vector<int32_t> sorted(channels.begin(), channels.end());
+  std::ranges::sort(sorted);
+  return sorted;
+}
 
-  std::vector<float> InInt8(std::span<const float> x, std::span<const float> w,
-                            int64_t width) const {
-    const int64_t rows = std::ssize(x) / width;
-    const int64_t bytes = kernels::QuantizedRows::Bytes(context_.profile, rows, width, false);
-    const std::unique_ptr<void, decltype(&std::free)> memory(kernels::AllocateMemory(bytes),
-                                                             &std::free);
-    SLUICE_CHECK(memory != nullptr);
-    const kernels::QuantizedRows quantized(context_.profile, rows, width, false,
-                                           static_cast<std::byte*>(memory.get()));
-    kernels::QuantizeRows(context_, x.data(), width, rows, quantized);
-    return Multiply(kernels::PackedWeights::PackInt8(context_, SourceOf(w, width)), x, width,
-                    quantized);
-  }
+// Returns the squares of the readers of a group, with its scales and kept channels.
+using Measure = std::function<std::map<size_t, Squares>(std::span<const float> scales,
+                                                        std::span<const int32_t> kept)>;
 
- private:
-  static kernels::WeightSource SourceOf(std::span<const float> w, int64_t width) {
-    return {.data = w.data(),
-            .dtype = kernels::DType::kF32,
-            .matrices = 1,
-            .k = width,
-            .n = std::ssize(w) / width,
-            .transposed = true};
-  }
-
-  std::vector<float> Multiply(const kernels::PackedWeights& weights, std::span<const float> x,
-                              int64_t width, const kernels::QuantizedRows& quantized) const {
-    const int64_t rows = std::ssize(x) / width;
-    std::vector<float> out(static_cast<size_t>(rows * weights.n()));
-    kernels::Gemm(context_, weights, rows,
-                  {.x = x.data(),
-                   .ldx = width,
-                   .bias = nullptr,
-                   .bias_stride = 0,
-                   .out = out.data(),
-                   .ldo = weights.n(),
-                   .accumulate = false,
-                   .quantized = quantized});
-    return out;
-  }
-
-  mutable kernels::ThreadPool pool_{kernels::AvailableCpus()};
-  const kernels::Context context_{kernels::BestProfile(), &pool_};
-};
-
-Squares Compare(std::span<const float> exact, std::span<const float> found) {
-  Squares squares;
-  for (size_t i = 0; i < exact.size(); ++i) {
-    const double error = static_cast<double>(found[i]) - exact[i];
-    squares.output += static_cast<double>(exact[i]) * exact[i];
-    squares.error += error * error;
-  }
-  return squares;
+// Returns the root of the sum of the squares of relative errors.
+double Error(const std::map<size_t, Squares>& of_readers) {
+  double sum = 0;
+  for (const auto& [unused, squares] : of_readers) sum += std::pow(squares.relative(), 2);
+  return std::sqrt(sum);
 }
 
 class Quantizer {
  public:
-  Quantizer(std::shared_ptr<const Model> model, std::vector<EnteringRows> entering)
-      : model_(std::move(model)), entering_(std::move(entering)) {
+  Quantizer(std::shared_ptr<const Model> model, std::vector<EnteringRows> entering,
+            const QuantizeOptions& options)
+      : model_(std::move(model)), entering_(std::move(entering)), options_(options) {
     for (const GraphOp& op : model_->graph.ops) {
       const auto* const linear = std::get_if<LinearOp>(&op);
       const bool stored = linear != nullptr && linear->layout == MatrixLayout::kOutIn;
@@ -132,33 +87,44 @@ class Quantizer {
     }
   }
 
-  // Chooses the scales of all groups, and measures their layers.
-  absl::Status Choose(bool smooth) {
-    for (const SmoothingGroup& group : FindSmoothingGroups(*model_)) {
-      SLUICE_RETURN_IF_ERROR(ChooseGroup(group, smooth));
+  // Chooses the scales and the kept channels of all groups, and measures their layers.
+  absl::Status Choose() {
+    const std::vector<SmoothingGroup> groups = FindSmoothingGroups(*model_);
+    for (const SmoothingGroup& group : groups) {
+      std::set<std::string> names;
+      for (const size_t reader : group.readers) names.insert(Linear(reader).weight.name);
+      for (const std::string& name : names) ++groups_of_[name];
     }
+    for (const SmoothingGroup& group : groups) SLUICE_RETURN_IF_ERROR(ChooseGroup(group));
     return absl::OkStatus();
   }
 
-  // Returns the names of the tensors that are written in int8.
-  std::set<std::string> Quantized(double keep_above) const {
-    std::set<std::string> names;
+  // Returns the tensors that are written in int8, and their kept channels.
+  QuantizedTensors Quantized() const {
+    QuantizedTensors tensors;
     for (const auto& [name, layer] : layers_) {
-      if (keep_above == 0 || layer.smoothed.relative() <= keep_above) names.insert(name);
+      if (IsGood(layer.written)) tensors[name] = layer.channels;
     }
-    return names;
+    return tensors;
   }
 
   const TensorScales& scales() const { return scales_; }
   size_t layers() const { return layers_.size(); }
 
-  std::string Report(double keep_above) const {
-    const std::set<std::string> quantized = Quantized(keep_above);
+  std::string Report() const {
+    const QuantizedTensors quantized = Quantized();
     Squares plain, smoothed;
     std::string text = "error in int8, of the layer's output on the sample: plain, smoothed\n";
     for (const auto& [name, layer] : layers_) {
-      absl::StrAppendFormat(&text, "%-60s %8.5f %8.5f%s\n", name, layer.plain.relative(),
-                            layer.smoothed.relative(), quantized.contains(name) ? "" : "  kept");
+      absl::StrAppendFormat(&text, "%-60s %8.5f %8.5f", name, layer.plain.relative(),
+                            layer.smoothed.relative());
+      if (!quantized.contains(name)) {
+        text += "  kept";
+      } else if (!layer.channels.empty()) {
+        absl::StrAppendFormat(&text, " %8.5f with %d channels kept", layer.written.relative(),
+                              layer.channels.size());
+      }
+      text += "\n";
       // Each layer counts alike, whatever the size of its output.
       plain = plain + Squares{1, layer.plain.error / std::max(layer.plain.output, 1e-300)};
       smoothed =
@@ -172,8 +138,14 @@ class Quantizer {
 
  private:
   struct Layer {
-    Squares plain, smoothed;
+    Squares plain, smoothed, written;
+    std::vector<int32_t> channels;  // that are kept, ascending
   };
+
+  // Returns whether an error is small enough. One that is not a number is not.
+  bool IsGood(const Squares& squares) const {
+    return options_.keep_above == 0 || squares.relative() <= options_.keep_above;
+  }
 
   const LinearOp& Linear(size_t op) const { return std::get<LinearOp>(model_->graph.ops[op]); }
 
@@ -187,7 +159,7 @@ class Quantizer {
     return values;
   }
 
-  absl::Status ChooseGroup(const SmoothingGroup& group, bool smooth) {
+  absl::Status ChooseGroup(const SmoothingGroup& group) {
     std::map<size_t, std::vector<float>> weights;  // of the layers that are quantised
     for (const size_t reader : group.readers) {
       const LinearOp& linear = Linear(reader);
@@ -199,39 +171,73 @@ class Quantizer {
     for (const auto& [reader, values] : weights) {
       exact[reader] = products_.InF32(entering_[reader].rows, values, group.width);
     }
-    const auto measure = [&](std::span<const float> scales, size_t reader) {
-      std::vector<float> inverse(scales.begin(), scales.end());
-      for (float& value : inverse) value = 1 / value;
-      return Compare(exact[reader],
-                     products_.InInt8(ScaleColumns(entering_[reader].rows, inverse),
-                                      ScaleColumns(weights[reader], scales), group.width));
-    };
-    const auto error = [&](std::span<const float> scales) {
-      double sum = 0;  // of the squares of relative errors
-      for (const auto& [reader, unused] : weights) {
-        sum += std::pow(measure(scales, reader).relative(), 2);
+    const Measure measure = [&](std::span<const float> scales, std::span<const int32_t> kept) {
+      std::map<size_t, Squares> of_readers;
+      for (const auto& [reader, values] : weights) {
+        of_readers[reader] = SquaresOf(
+            exact[reader], products_.InInt8(ScaleColumns(entering_[reader].rows, Inverse(scales)),
+                                            ScaleColumns(values, scales), group.width, kept));
       }
-      return sum;
+      return of_readers;
     };
-    std::vector<float> best(static_cast<size_t>(group.width), 1.0f);
-    const std::vector<float> ones = best;
-    if (smooth && group.producer != SmoothingGroup::Producer::kNone) {
-      double least = error(best);
-      for (const double share : kShares) {
-        std::vector<float> scales = Scales(group, weights, share);
-        const double found = error(scales);
-        if (!(found < least)) continue;
-        least = found;
-        best = std::move(scales);
-      }
-    }
+    const std::vector<float> ones(static_cast<size_t>(group.width), 1.0f);
+    const std::vector<float> scales = BestScales(group, weights, measure);
+    const std::vector<int32_t> kept = BestChannels(group, scales, measure);
+    const std::map<size_t, Squares> plain = measure(ones, {}), smoothed = measure(scales, {}),
+                                    written = measure(scales, kept);
     for (const auto& [reader, unused] : weights) {
       Layer& layer = layers_[Linear(reader).weight.name];
-      layer.plain = layer.plain + measure(ones, reader);
-      layer.smoothed = layer.smoothed + measure(best, reader);
+      layer.plain = layer.plain + plain.at(reader);
+      layer.smoothed = layer.smoothed + smoothed.at(reader);
+      layer.written = layer.written + written.at(reader);
+      layer.channels = kept;
     }
-    if (best != ones) Fold(group, best);
+    if (scales != ones) Fold(group, scales);
     return absl::OkStatus();
+  }
+
+  // Returns the scales with the least error; ones win ties.
+  std::vector<float> BestScales(const SmoothingGroup& group,
+                                const std::map<size_t, std::vector<float>>& weights,
+                                const Measure& measure) const {
+    std::vector<float> best(static_cast<size_t>(group.width), 1.0f);
+    if (!options_.smooth || group.producer == SmoothingGroup::Producer::kNone) return best;
+    double least = Error(measure(best, {}));
+    for (const double share : kShares) {
+      std::vector<float> scales = Scales(group, weights, share);
+      const double found = Error(measure(scales, {}));
+      if (!(found < least)) continue;
+      least = found;
+      best = std::move(scales);
+    }
+    return best;
+  }
+
+  // Returns the fewest channels whose error is close to that with all that may be kept.
+  std::vector<int32_t> BestChannels(const SmoothingGroup& group, std::span<const float> scales,
+                                    const Measure& measure) const {
+    const std::vector<int32_t> outliers = Outliers(group, scales);
+    if (outliers.empty()) return {};
+    const double enough = kNearly * Error(measure(scales, Sorted(outliers)));
+    std::vector<int32_t> kept;
+    for (int64_t count = 1; count <= std::ssize(outliers);
+         count = NextCount(count, std::ssize(outliers))) {
+      if (Error(measure(scales, kept)) <= enough) return kept;
+      kept = Sorted(std::span(outliers).first(count));
+    }
+    return kept;
+  }
+
+  // Returns the channels that may be kept, the most promising first. A tensor that other groups
+  // read as well keeps none.
+  std::vector<int32_t> Outliers(const SmoothingGroup& group, std::span<const float> scales) const {
+    const bool own = std::ranges::all_of(group.readers, [&](size_t reader) {
+      return groups_of_.at(Linear(reader).weight.name) == 1;
+    });
+    if (!own || options_.keep_channels == 0) return {};
+    const std::vector<float>& rows = entering_[group.readers.front()].rows;
+    return OutlierChannels(ScaleColumns(rows, Inverse(scales)), group.width,
+                           options_.keep_channels);
   }
 
   // Returns powers of two near |x|^share / |w|^(1 - share), with the largest magnitudes of the rows
@@ -299,8 +305,10 @@ class Quantizer {
   const Products products_;
   const std::shared_ptr<const Model> model_;
   const std::vector<EnteringRows> entering_;  // by op
-  std::set<std::string> candidates_;          // tensors that may be in int8
-  std::map<std::string, Layer> layers_;       // by tensor
+  const QuantizeOptions options_;
+  std::set<std::string> candidates_;      // tensors that may be in int8
+  std::map<std::string, int> groups_of_;  // how many read each tensor
+  std::map<std::string, Layer> layers_;   // by tensor
   TensorScales scales_;
 };
 
@@ -322,15 +330,17 @@ absl::StatusOr<std::string> QuantizeModel(const std::string& model_directory,
   SLUICE_ASSIGN_OR_RETURN(const std::vector<Text> texts, ReadTexts(**model, options.text));
   auto entering = CollectRows(*model, texts);
   if (!entering.ok()) return named(entering.status());
-  Quantizer quantizer(*model, *std::move(entering));
-  SLUICE_RETURN_IF_ERROR(quantizer.Choose(options.smooth));
+  Quantizer quantizer(*model, *std::move(entering), options);
+  if (const absl::Status chosen = quantizer.Choose(); !chosen.ok()) {
+    return named(chosen);
+  }
   if (quantizer.layers() == 0) {
     return named(absl::InvalidArgumentError("has no layer that is stored [out, in]"));
   }
-  const std::set<std::string> quantized = quantizer.Quantized(options.keep_above);
   SLUICE_RETURN_IF_ERROR(WriteQuantizedCheckpoint((*model)->checkpoint, model_directory,
-                                                  options.out, quantizer.scales(), quantized));
-  return absl::StrCat(quantizer.Report(options.keep_above), "written to ", options.out, "\n");
+                                                  options.out, quantizer.scales(),
+                                                  quantizer.Quantized()));
+  return absl::StrCat(quantizer.Report(), "written to ", options.out, "\n");
 }
 
 }  // namespace sluice::verify

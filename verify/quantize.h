@@ -16,6 +16,9 @@ struct QuantizeOptions {
   // Keeps layers as they are stored whose output on the sample has a larger error, relative to the
   // root mean square of the output; 0 keeps none.
   double keep_above = 0;
+  // Lets up to so many input channels of a layer in int8 stay floats: as few as bring its error
+  // close to that with all of them.
+  int64_t keep_channels = 0;
 };
 
 // Does all of `sluice quantize`: reads the model and the texts, measures, writes, and returns the

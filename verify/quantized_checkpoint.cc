@@ -5,12 +5,14 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/size_of.h"
 #include "base/status_macros.h"
+#include "engine/model/kept_channels.h"
 #include "kernels/dtype.h"
 #include "nlohmann/json.hpp"
 #include "verify/int8_rows.h"
@@ -70,11 +72,24 @@ std::vector<float> Scaled(const Tensor& tensor, const ScalesOfTensor& scales) {
   return values;
 }
 
-// Appends a tensor in int8, and its scales as compressed-tensors names them.
+DType FloatsOf(const Tensor& tensor) {
+  return tensor.dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
+}
+
+// Returns values as floats of a dtype, F32 or BF16.
+std::string FloatBytes(const std::vector<float>& values, DType dtype) {
+  if (dtype != DType::kBF16) return BytesOf(values);
+  std::vector<uint16_t> rounded;
+  rounded.reserve(values.size());
+  for (const float value : values) rounded.push_back(kernels::RoundToBF16(value));
+  return BytesOf(rounded);
+}
+
+// Appends a tensor in int8, its scales as compressed-tensors names them, and its kept channels.
 void AppendQuantized(const std::string& name, const Tensor& tensor, const ScalesOfTensor& scales,
-                     std::vector<Written>* tensors) {
-  const auto rows = [tensor, &scales] {
-    return QuantizeRows(Scaled(tensor, scales), tensor.shape.back());
+                     const std::vector<int32_t>& kept, std::vector<Written>* tensors) {
+  const auto rows = [tensor, &scales, &kept] {
+    return QuantizeRows(Scaled(tensor, scales), tensor.shape.back(), kept);
   };
   tensors->push_back(
       {name, "I8", tensor.shape, tensor.elements(), [rows] { return BytesOf(rows().values); }});
@@ -83,24 +98,53 @@ void AppendQuantized(const std::string& name, const Tensor& tensor, const Scales
                       {tensor.shape.front(), 1},
                       tensor.shape.front() * kSizeOf<float>,
                       [rows] { return BytesOf(rows().scales); }});
+  if (kept.empty()) return;
+  const int64_t channels = std::ssize(kept), out = tensor.shape.front();
+  tensors->push_back(
+      {NameOfKeptChannels(name), "I32", {channels}, channels * kSizeOf<int32_t>, [&kept] {
+         return BytesOf(kept);
+       }});
+  const DType dtype = FloatsOf(tensor);
+  const auto columns = [=, &scales, &kept] {
+    const std::vector<float> values = Scaled(tensor, scales);
+    std::vector<float> of_kept;
+    for (int64_t row = 0; row < out; ++row) {
+      for (const int32_t channel : kept) {
+        of_kept.push_back(values[row * tensor.shape.back() + channel]);
+      }
+    }
+    return FloatBytes(of_kept, dtype);
+  };
+  tensors->push_back({NameOfKept(name),
+                      NameOfDType(dtype),
+                      {out, channels},
+                      out * channels * kernels::DTypeBytes(dtype),
+                      columns});
 }
 
 // Appends a tensor with its scales. One of F16 becomes F32, in which each product is exact.
 void AppendScaled(const std::string& name, const Tensor& tensor, const ScalesOfTensor& scales,
                   std::vector<Written>* tensors) {
-  const bool bf16 = tensor.dtype == DType::kBF16;
-  const DType dtype = bf16 ? DType::kBF16 : DType::kF32;
+  const DType dtype = FloatsOf(tensor);
   tensors->push_back({name, NameOfDType(dtype), tensor.shape,
-                      tensor.elements() * kernels::DTypeBytes(dtype), [=, &scales] {
-                        const std::vector<float> values = Scaled(tensor, scales);
-                        if (!bf16) return BytesOf(values);
-                        std::vector<uint16_t> rounded;
-                        rounded.reserve(values.size());
-                        for (const float value : values) {
-                          rounded.push_back(kernels::RoundToBF16(value));
-                        }
-                        return BytesOf(rounded);
-                      }});
+                      tensor.elements() * kernels::DTypeBytes(dtype),
+                      [=, &scales] { return FloatBytes(Scaled(tensor, scales), dtype); }});
+}
+
+// Writes a file by write(stream), which is there as a whole or not at all.
+absl::Status WriteFile(const fs::path& path, const std::function<void(std::ofstream&)>& write) {
+  const fs::path partial = path.string() + ".partial";
+  std::ofstream file(partial, std::ios::binary);
+  write(file);
+  file.close();
+  std::error_code error;
+  if (!file) {
+    fs::remove(partial, error);
+    return absl::UnavailableError(absl::StrCat(path.string(), ": cannot be written"));
+  }
+  fs::rename(partial, path, error);
+  if (!error) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(path.string(), ": ", error.message()));
 }
 
 absl::Status WriteTensors(const std::vector<Written>& tensors, const fs::path& path) {
@@ -115,20 +159,11 @@ absl::Status WriteTensors(const std::vector<Written>& tensors, const fs::path& p
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
   const uint64_t size = text.size();
-  const fs::path partial = path.string() + ".partial";
-  std::ofstream file(partial, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(&size), sizeof(size));
-  file << text;
-  for (const Written& tensor : tensors) file << tensor.data();
-  file.close();
-  std::error_code error;
-  if (!file) {
-    fs::remove(partial, error);
-    return absl::UnavailableError(absl::StrCat(path.string(), ": cannot be written"));
-  }
-  fs::rename(partial, path, error);
-  if (!error) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(path.string(), ": ", error.message()));
+  return WriteFile(path, [&](std::ofstream& file) {
+    file.write(reinterpret_cast<const char*>(&size), sizeof(size));
+    file << text;
+    for (const Written& tensor : tensors) file << tensor.data();
+  });
 }
 
 json QuantizationConfigJson(const std::set<std::string>& kept) {
@@ -159,13 +194,7 @@ absl::Status WriteConfig(const fs::path& from, const fs::path& to,
     return absl::InvalidArgumentError(absl::StrCat(from.string(), ": is not an object"));
   }
   config["quantization_config"] = QuantizationConfigJson(kept);
-  std::ofstream file(to);
-  file << config.dump(2) << "\n";
-  file.close();
-  if (file) return absl::OkStatus();
-  std::error_code error;
-  fs::remove(to, error);
-  return absl::UnavailableError(absl::StrCat(to.string(), ": cannot be written"));
+  return WriteFile(to, [&](std::ofstream& file) { file << config.dump(2) << "\n"; });
 }
 
 bool IsInside(const fs::path& path, const fs::path& folder) {
@@ -175,7 +204,8 @@ bool IsInside(const fs::path& path, const fs::path& folder) {
   return !relative.empty() && *relative.begin() != "..";
 }
 
-// Copies what is neither a config nor weights: tokenizers, and what follows the states.
+// Copies what is neither a config nor weights: tokenizers, and what follows the states. Replaces
+// what an earlier try left.
 absl::Status CopyOthers(const fs::path& from, const fs::path& to) {
   std::error_code error;
   for (fs::directory_iterator entry(from, error); !error && entry != fs::directory_iterator();
@@ -185,12 +215,15 @@ absl::Status CopyOthers(const fs::path& from, const fs::path& to) {
         absl::EndsWith(name, ".safetensors.index.json")) {
       continue;
     }
-    fs::copy(entry->path(), to / name, fs::copy_options::recursive, error);
-    if (error) break;
+    fs::copy(entry->path(), to / name,
+             fs::copy_options::recursive | fs::copy_options::overwrite_existing, error);
+    if (!error) continue;
+    return absl::UnavailableError(
+        absl::StrCat(entry->path().string(), ": cannot be copied: ", error.message()));
   }
   if (!error) return absl::OkStatus();
   return absl::UnavailableError(
-      absl::StrCat("files of ", from.string(), " cannot be copied: ", error.message()));
+      absl::StrCat(from.string(), ": cannot be listed: ", error.message()));
 }
 
 }  // namespace
@@ -198,7 +231,7 @@ absl::Status CopyOthers(const fs::path& from, const fs::path& to) {
 absl::Status WriteQuantizedCheckpoint(const Checkpoint& checkpoint,
                                       const std::string& model_directory, const std::string& out,
                                       const TensorScales& scales,
-                                      const std::set<std::string>& quantized) {
+                                      const QuantizedTensors& quantized) {
   const fs::path from = model_directory, to = out;
   std::error_code error;
   if (!fs::exists(from / kConfigFile, error)) {
@@ -222,8 +255,8 @@ absl::Status WriteQuantizedCheckpoint(const Checkpoint& checkpoint,
   for (const auto& [name, tensor] : by_name) {
     const auto found = scales.find(name);
     const ScalesOfTensor& own = found == scales.end() ? kNone : found->second;
-    if (quantized.contains(name)) {
-      AppendQuantized(name, *tensor, own, &tensors);
+    if (const auto own_channels = quantized.find(name); own_channels != quantized.end()) {
+      AppendQuantized(name, *tensor, own, own_channels->second, &tensors);
       continue;
     }
     constexpr absl::string_view kWeight = ".weight";
@@ -241,10 +274,10 @@ absl::Status WriteQuantizedCheckpoint(const Checkpoint& checkpoint,
                        }});
   }
   SLUICE_RETURN_IF_ERROR(CopyOthers(from, to));
-  SLUICE_RETURN_IF_ERROR(WriteConfig(from / kConfigFile, to / kConfigFile, kept));
-  absl::Status written = WriteTensors(tensors, to / kWeightsFile);
-  // Without a config the folder is no model, so that the command can be repeated.
-  if (!written.ok()) fs::remove(to / kConfigFile, error);
+  SLUICE_RETURN_IF_ERROR(WriteTensors(tensors, to / kWeightsFile));
+  absl::Status written = WriteConfig(from / kConfigFile, to / kConfigFile, kept);
+  // The folder has a model at the end alone, so that a command that failed can be repeated.
+  if (!written.ok()) fs::remove(to / kWeightsFile, error);
   return written;
 }
 

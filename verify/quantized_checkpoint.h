@@ -1,9 +1,8 @@
 // Writes a checkpoint of compressed-tensors in int8.
 #pragma once
 
+#include <cstdint>
 #include <map>
-#include <set>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -20,12 +19,15 @@ struct ScalesOfTensor {
 };
 using TensorScales = std::map<std::string, ScalesOfTensor>;
 
+// Tensors that are written in int8, and the input channels of each that stay floats beside it.
+using QuantizedTensors = std::map<std::string, std::vector<int32_t>>;
+
 // Writes config.json and model.safetensors to the directory `out`, with the tensors `quantized`,
 // [out, in], in int8 and all others as they are stored, each times its scales, and copies the other
 // files of the model. Returns AlreadyExists if `out` has a model, and errors that name the file.
 absl::Status WriteQuantizedCheckpoint(const Checkpoint& checkpoint,
                                       const std::string& model_directory, const std::string& out,
                                       const TensorScales& scales,
-                                      const std::set<std::string>& quantized);
+                                      const QuantizedTensors& quantized);
 
 }  // namespace sluice::verify

@@ -1,7 +1,10 @@
 #include "engine/cpu/int8_plan.h"
 
 #include <algorithm>
+#include <utility>
 #include <variant>
+
+#include "engine/model/kept_channels.h"
 
 namespace sluice {
 namespace {
@@ -15,28 +18,42 @@ bool CanQuantize(const GraphOp& op, BufferId buffer, const Graph& graph) {
   return activation != nullptr && activation->out == buffer;
 }
 
+// Returns 0 for the channels and 1 for the others, or nothing if there are none.
+std::vector<float> FactorsOf(const std::vector<int32_t>& channels, int64_t width) {
+  if (channels.empty()) return {};
+  std::vector<float> factors(width, 1.0f);
+  for (const int32_t channel : channels) factors[channel] = 0;
+  return factors;
+}
+
 }  // namespace
 
-std::vector<Quantization> PlanQuantization(const Model& model) {
+std::vector<RowQuantization> PlanQuantization(const Model& model) {
   const std::vector<GraphOp>& ops = model.graph.ops;
-  std::vector<Quantization> quantizes(ops.size(), Quantization::kNone);
+  std::vector<RowQuantization> plan(ops.size());
   BufferId quantized = kNoBuffer;              // the buffer whose rows are quantised at this point
   Quantization weights = Quantization::kNone;  // those for which they are
+  std::vector<int32_t> without;                // the channels that they leave out
   for (size_t i = 0; i < ops.size(); ++i) {
     const auto* const linear = std::get_if<LinearOp>(&ops[i]);
     const Quantization wanted =
         linear == nullptr ? Quantization::kNone : PrecisionOf(model, *linear).quantization;
-    if (wanted != Quantization::kNone && (linear->in != quantized || wanted != weights)) {
-      const bool before = i > 0 && CanQuantize(ops[i - 1], linear->in, model.graph);
-      quantizes[before ? i - 1 : i] = wanted;
-      quantized = linear->in;
-      weights = wanted;
+    if (wanted != Quantization::kNone) {
+      std::vector<int32_t> kept = KeptChannelsOf(model, *linear);
+      if (linear->in != quantized || wanted != weights || kept != without) {
+        const bool before = i > 0 && CanQuantize(ops[i - 1], linear->in, model.graph);
+        plan[before ? i - 1 : i] = {
+            .weights = wanted, .factors = FactorsOf(kept, model.graph.buffers[linear->in].width)};
+        quantized = linear->in;
+        weights = wanted;
+        without = std::move(kept);
+      }
     }
     if (quantized != kNoBuffer && WrittenBuffer(ops[i]) == quantized) {
       quantized = kNoBuffer;
     }
   }
-  return quantizes;
+  return plan;
 }
 
 int64_t WidestQuantizedRow(const Model& model) {

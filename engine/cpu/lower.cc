@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "base/interruption.h"
 #include "base/size_of.h"
 #include "base/status_macros.h"
@@ -14,6 +15,7 @@
 #include "engine/cpu/int8_plan.h"
 #include "engine/cpu/row_ops.h"
 #include "engine/cpu/weights.h"
+#include "engine/model/kept_channels.h"
 #include "engine/model/relative_bias.h"
 #include "engine/model/rope.h"
 
@@ -32,7 +34,7 @@ class CpuLowering {
         graph_(model.graph),
         weights_(model.checkpoint, model.config.stored_quantization, context),
         attention_(KernelChoice(attention)),
-        quantizes_(PlanQuantization(model)) {}
+        quantization_(PlanQuantization(model)) {}
 
   CpuOpOr Lower(size_t op) {
     op_ = op;
@@ -53,7 +55,7 @@ class CpuLowering {
     for (float& value : weight) value = (op.weight_offset + value) * op.scale;
     for (float& value : bias) value *= op.scale;
     return MakeCpuNorm(op, Width(op.in) / op.width, std::move(weight), std::move(bias),
-                       quantizes_[op_]);
+                       quantization_[op_]);
   }
 
   CpuOpOr operator()(const LinearOp& op) {
@@ -65,7 +67,7 @@ class CpuLowering {
     SLUICE_ASSIGN_OR_RETURN(
         auto packed, op.position_wise() ? weights_.PositionWise(op.weight, precision)
                                         : weights_.Dense(op.weight, op.layout, k, n, precision));
-    return MakeCpuLinear(op, std::move(packed), std::move(bias), quantizes_[op_]);
+    return MakeCpuLinear(op, std::move(packed), std::move(bias), quantization_[op_]);
   }
 
   CpuOpOr operator()(const RopeStoreOp& op) {
@@ -89,7 +91,7 @@ class CpuLowering {
   }
 
   CpuOpOr operator()(const ActivationOp& op) {
-    return MakeCpuActivation(op, Width(op.in), quantizes_[op_]);
+    return MakeCpuActivation(op, Width(op.in), quantization_[op_]);
   }
 
   CpuOpOr operator()(const ExchangeOp& op) { return MakeCpuExchange(op, Width(op.in)); }
@@ -104,6 +106,10 @@ class CpuLowering {
     SLUICE_ASSIGN_OR_RETURN(auto bias, weights_.Floats(op.bias, config_.vocab_size));
     SLUICE_ASSIGN_OR_RETURN(auto head, weights_.Dense(op.weight, MatrixLayout::kOutIn, Width(op.in),
                                                       config_.vocab_size, PrecisionOf(model_, op)));
+    if (!head.kept_channels().empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("tensor ", NameOfKeptChannels(op.weight.name),
+                                                     " is not supported: a head keeps none"));
+    }
     return MakeCpuHead(op.in, std::move(head),
                        {std::move(bias), op.soft_cap, model_.items ? &*model_.items : nullptr});
   }
@@ -146,7 +152,7 @@ class CpuLowering {
   const Graph& graph_;
   WeightLoader weights_;
   const kernels::AttentionChoice attention_;
-  const std::vector<Quantization> quantizes_;             // of each op; see PlanQuantization
+  const std::vector<RowQuantization> quantization_;       // of each op
   size_t op_ = 0;                                         // the op that is lowered
   std::array<std::shared_ptr<const RopeTable>, 3> rope_;  // by RopeUse
   std::shared_ptr<const std::vector<float>> bias_;

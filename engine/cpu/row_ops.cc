@@ -13,6 +13,14 @@
 namespace sluice {
 namespace {
 
+// Returns the step's rows of k values for an op that quantises them, or none.
+kernels::QuantizedRows RowsWritten(const StepRun& run, const RowQuantization& quantization,
+                                   int64_t k) {
+  kernels::QuantizedRows rows = run.quantized(k, quantization.weights);
+  if (!quantization.factors.empty()) rows.MultiplyBy(quantization.factors.data());
+  return rows;
+}
+
 class CpuEmbed final : public CpuOp {
  public:
   CpuEmbed(const EmbedOp& op, StoredTensor table, int64_t width)
@@ -63,17 +71,17 @@ class CpuInput final : public CpuOp {
 class CpuNorm final : public CpuOp {
  public:
   CpuNorm(const NormOp& op, int64_t groups, std::vector<float> weight, std::vector<float> bias,
-          Quantization quantizes)
+          RowQuantization quantization)
       : op_(op),
         groups_(groups),
         weight_(std::move(weight)),
         bias_(std::move(bias)),
-        quantizes_(quantizes) {}
+        quantization_(std::move(quantization)) {}
 
   void Execute(const StepRun& run) const override {
     const int64_t rows = run.rows() * groups_;
     const float* weight = weight_.empty() ? nullptr : weight_.data();
-    const kernels::QuantizedRows quantized = run.quantized(op_.width, quantizes_);
+    const kernels::QuantizedRows quantized = RowsWritten(run, quantization_, op_.width);
     switch (op_.kind) {
       case NormKind::kRms:
         return kernels::RmsNorm(run.context, run.buffer(op_.in), weight, op_.eps, rows, op_.width,
@@ -89,7 +97,7 @@ class CpuNorm final : public CpuOp {
   NormOp op_;
   int64_t groups_;
   std::vector<float> weight_, bias_;
-  Quantization quantizes_;
+  RowQuantization quantization_;
 };
 
 Quantization QuantizationOf(kernels::WeightFormat format) {
@@ -102,7 +110,7 @@ Quantization QuantizationOf(kernels::WeightFormat format) {
 class CpuLinear final : public CpuOp {
  public:
   CpuLinear(const LinearOp& op, kernels::PackedWeights weights, std::vector<float> bias,
-            Quantization quantizes)
+            RowQuantization quantization)
       : in_(op.in),
         out_(op.out),
         accumulate_(op.accumulate),
@@ -110,7 +118,7 @@ class CpuLinear final : public CpuOp {
         weights_(std::move(weights)),
         bias_stride_(op.position_bias ? weights_.n() : 0),
         bias_(std::move(bias)),
-        quantizes_(quantizes) {}
+        quantization_(std::move(quantization)) {}
 
   void Execute(const StepRun& run) const override {
     kernels::GemmArgs args = {.x = run.buffer(in_),
@@ -121,8 +129,9 @@ class CpuLinear final : public CpuOp {
                               .ldo = weights_.n(),
                               .accumulate = accumulate_};
     args.quantized = run.quantized(weights_.k(), QuantizationOf(weights_.format()));
-    if (quantizes_ != Quantization::kNone) {
-      kernels::QuantizeRows(run.context, args.x, args.ldx, run.rows(), args.quantized);
+    if (quantization_.weights != Quantization::kNone) {
+      kernels::QuantizeRows(run.context, args.x, args.ldx, run.rows(),
+                            RowsWritten(run, quantization_, weights_.k()));
     }
     if (by_position_) {
       kernels::GroupedGemm(run.context, weights_, run.batch.groups(), args);
@@ -137,24 +146,24 @@ class CpuLinear final : public CpuOp {
   kernels::PackedWeights weights_;
   int64_t bias_stride_;
   std::vector<float> bias_;  // empty, [n] or [positions, n]
-  Quantization quantizes_;
+  RowQuantization quantization_;
 };
 
 class CpuActivation final : public CpuOp {
  public:
-  CpuActivation(const ActivationOp& op, int64_t width, Quantization quantizes)
-      : op_(op), width_(width), quantizes_(quantizes) {}
+  CpuActivation(const ActivationOp& op, int64_t width, RowQuantization quantization)
+      : op_(op), width_(width), quantization_(std::move(quantization)) {}
 
   void Execute(const StepRun& run) const override {
     kernels::Activate(run.context, op_.activation, run.buffer(op_.in),
                       op_.up == kNoBuffer ? nullptr : run.buffer(op_.up), run.rows(), width_,
-                      run.buffer(op_.out), run.quantized(width_, quantizes_));
+                      run.buffer(op_.out), RowsWritten(run, quantization_, width_));
   }
 
  private:
   ActivationOp op_;
   int64_t width_;
-  Quantization quantizes_;
+  RowQuantization quantization_;
 };
 
 class CpuExchange final : public CpuOp {
@@ -207,18 +216,20 @@ std::unique_ptr<const CpuOp> MakeCpuInput(const InputOp& op) {
 
 std::unique_ptr<const CpuOp> MakeCpuNorm(const NormOp& op, int64_t groups,
                                          std::vector<float> weight, std::vector<float> bias,
-                                         Quantization quantizes) {
-  return std::make_unique<CpuNorm>(op, groups, std::move(weight), std::move(bias), quantizes);
+                                         RowQuantization quantization) {
+  return std::make_unique<CpuNorm>(op, groups, std::move(weight), std::move(bias),
+                                   std::move(quantization));
 }
 
 std::unique_ptr<const CpuOp> MakeCpuLinear(const LinearOp& op, kernels::PackedWeights weights,
-                                           std::vector<float> bias, Quantization quantizes) {
-  return std::make_unique<CpuLinear>(op, std::move(weights), std::move(bias), quantizes);
+                                           std::vector<float> bias, RowQuantization quantization) {
+  return std::make_unique<CpuLinear>(op, std::move(weights), std::move(bias),
+                                     std::move(quantization));
 }
 
 std::unique_ptr<const CpuOp> MakeCpuActivation(const ActivationOp& op, int64_t width,
-                                               Quantization quantizes) {
-  return std::make_unique<CpuActivation>(op, width, quantizes);
+                                               RowQuantization quantization) {
+  return std::make_unique<CpuActivation>(op, width, std::move(quantization));
 }
 
 std::unique_ptr<const CpuOp> MakeCpuExchange(const ExchangeOp& op, int64_t width) {

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "engine/model/kept_channels.h"
 #include "engine/model/stored_int4.h"
 
 namespace sluice {
@@ -83,18 +84,24 @@ absl::StatusOr<kernels::PackedWeights> WeightLoader::Stored(const TensorPart& pa
                    .zeros = stored.zeros.empty() ? nullptr : stored.zeros.data()}));
   }
   SLUICE_ASSIGN_OR_RETURN(const auto stored, checkpoint_.FindInt8(part.name, part.shape));
-  const int64_t k = part.shape[1];
+  SLUICE_ASSIGN_OR_RETURN(const KeptChannels kept, FindKept(checkpoint_, part.name, part.shape));
+  const int64_t k = part.shape[1], kept_row = std::ssize(kept.channels);
   std::vector<float> scales(n);
   kernels::ConvertToFloat(stored.scales.data, stored.scales.dtype, part.first / k, n,
                           scales.data());
-  return Pack({.data = static_cast<const std::byte*>(stored.values.data) + part.first,
-               .dtype = stored.values.dtype,
-               .matrices = 1,
-               .k = k,
-               .n = n,
-               .transposed = true,
-               .scales = scales.data()},
-              {.quantization = Quantization::kInt8});
+  return Pack(
+      {.data = static_cast<const std::byte*>(stored.values.data) + part.first,
+       .dtype = stored.values.dtype,
+       .matrices = 1,
+       .k = k,
+       .n = n,
+       .transposed = true,
+       .scales = scales.data(),
+       .kept = {.channels = kept.channels,
+                .weights = static_cast<const std::byte*>(kept.weights.data) +
+                           part.first / k * kept_row * kernels::DTypeBytes(kept.weights.dtype),
+                .dtype = kept.weights.dtype}},
+      {.quantization = Quantization::kInt8});
 }
 
 absl::StatusOr<kernels::PackedWeights> WeightLoader::PositionWise(

@@ -12,6 +12,7 @@
 #include "engine/cuda/algorithm_table.h"
 #include "engine/cuda/cuda_model.h"
 #include "engine/cuda/kernel_candidates.h"
+#include "engine/model/kept_channels.h"
 #include "kernels/cuda/bfloat16.h"
 #include "kernels/cuda/kv_cache.h"
 #include "kernels/cuda/row_tiles.h"
@@ -52,6 +53,13 @@ absl::Status CheckPrecision(const Model& model) {
         "with quantization: int8 where its checkpoint is not in int4");
   }
   for (const GraphOp& op : model.graph.ops) {
+    const auto* const linear = std::get_if<LinearOp>(&op);
+    if (linear != nullptr && model.checkpoint.Lists(NameOfKeptChannels(linear->weight.name))) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "tensor ", NameOfKeptChannels(linear->weight.name),
+          ": channels that a layer keeps are computed on a CPU alone; serve the model with device: "
+          "cpu, or write it by sluice quantize without --keep-channels"));
+    }
     const auto* const head = std::get_if<HeadOp>(&op);
     if (head == nullptr || PrecisionOf(model, *head).quantization == Quantization::kNone) continue;
     return absl::InvalidArgumentError(

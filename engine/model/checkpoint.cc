@@ -20,6 +20,7 @@ constexpr char kIndexFile[] = "model.safetensors.index.json";
 constexpr size_t kMaxIndexBytes = size_t{16} << 20;
 constexpr int kMaxIndexDepth = 4;
 constexpr size_t kMaxShards = 4096;
+constexpr char kFloats[] = "F32, F16 or BF16";
 
 std::optional<kernels::DType> WeightDType(const std::string& dtype) {
   if (dtype == "F32") return kernels::DType::kF32;
@@ -111,7 +112,7 @@ absl::Status Checkpoint::Add(std::shared_ptr<const MappedFile> file, const std::
   auto entries = ParseSafetensors(file->bytes());
   if (!entries.ok()) return InFile(file_name, entries.status());
   for (SafetensorsEntry& entry : *entries) {
-    if (Has(entry.name) || unsupported_.contains(entry.name)) {
+    if (Lists(entry.name)) {
       return InFile(file_name,
                     absl::InvalidArgumentError(absl::StrCat("tensor ", absl::CEscape(entry.name),
                                                             " is in another shard already")));
@@ -137,7 +138,7 @@ absl::Status Checkpoint::AddShards(const Directory& directory) {
     SLUICE_ASSIGN_OR_RETURN(auto file, directory.Map(shard, access_));
     SLUICE_RETURN_IF_ERROR(Add(file, shard));
     for (const std::string& tensor : tensors) {
-      if (Has(tensor) || unsupported_.contains(tensor)) continue;
+      if (Lists(tensor)) continue;
       return InFile(shard, absl::InvalidArgumentError(
                                absl::StrCat("tensor ", absl::CEscape(tensor.substr(0, 255)),
                                             " is missing, ", kIndexFile, " says it is here")));
@@ -161,36 +162,37 @@ bool Checkpoint::IsInt8(const std::string& name) const {
 
 absl::StatusOr<Tensor> Checkpoint::Find(const std::string& name,
                                         const std::vector<int64_t>& shape) const {
-  SLUICE_ASSIGN_OR_RETURN(Tensor tensor, FindAny(name, shape));
-  if (tensor.dtype == kernels::DType::kI8) return WrongDType(name, "I8", "F32, F16 or BF16");
-  if (tensor.dtype == kernels::DType::kI32) return WrongDType(name, "I32", "F32, F16 or BF16");
+  SLUICE_ASSIGN_OR_RETURN(Tensor tensor, FindAny(name, shape, kFloats));
+  if (tensor.dtype == kernels::DType::kI8) return WrongDType(name, "I8", kFloats);
+  if (tensor.dtype == kernels::DType::kI32) return WrongDType(name, "I32", kFloats);
   return tensor;
 }
 
 absl::StatusOr<Tensor> Checkpoint::FindWords(const std::string& name,
                                              const std::vector<int64_t>& shape) const {
-  SLUICE_ASSIGN_OR_RETURN(Tensor tensor, FindAny(name, shape));
+  SLUICE_ASSIGN_OR_RETURN(Tensor tensor, FindAny(name, shape, "I32"));
   if (tensor.dtype != kernels::DType::kI32) return WrongDType(name, "another", "I32");
   return tensor;
 }
 
 absl::StatusOr<Checkpoint::Int8Tensor> Checkpoint::FindInt8(
     const std::string& name, const std::vector<int64_t>& shape) const {
-  SLUICE_ASSIGN_OR_RETURN(Tensor values, FindAny(name, shape));
+  SLUICE_ASSIGN_OR_RETURN(Tensor values, FindAny(name, shape, "I8"));
   if (values.dtype != kernels::DType::kI8) return WrongDType(name, "a float", "I8");
   SLUICE_ASSIGN_OR_RETURN(Tensor scales, Find(name + "_scale", {shape.front(), 1}));
   return Int8Tensor{.values = std::move(values), .scales = std::move(scales)};
 }
 
 absl::StatusOr<Tensor> Checkpoint::FindAny(const std::string& name,
-                                           const std::vector<int64_t>& shape) const {
+                                           const std::vector<int64_t>& shape,
+                                           const char* wanted) const {
   const auto it = tensors_.find(name);
   if (it == tensors_.end()) {
     const auto other = unsupported_.find(name);
     if (other == unsupported_.end()) {
       return absl::NotFoundError(absl::StrCat("tensor ", name, " is missing"));
     }
-    return WrongDType(name, other->second, "F32, F16 or BF16");
+    return WrongDType(name, other->second, wanted);
   }
   if (it->second.shape != shape) {
     return absl::InvalidArgumentError(absl::StrCat("tensor ", name, " has shape ",

@@ -41,6 +41,8 @@ class Checkpoint {
   Checkpoint& operator=(Checkpoint&&) = default;
 
   bool Has(const std::string& name) const;
+  // Returns whether there is such a tensor, of whatever dtype.
+  bool Lists(const std::string& name) const { return Has(name) || unsupported_.contains(name); }
   // Returns whether there is such a tensor in int8.
   bool IsInt8(const std::string& name) const;
   // Returns a tensor of floats. Returns NotFound if it is missing, and InvalidArgument if its shape
@@ -68,7 +70,9 @@ class Checkpoint {
   bool copied() const { return access_ == FileAccess::kCopy; }
 
  private:
-  absl::StatusOr<Tensor> FindAny(const std::string& name, const std::vector<int64_t>& shape) const;
+  // `wanted` names the dtypes for the error.
+  absl::StatusOr<Tensor> FindAny(const std::string& name, const std::vector<int64_t>& shape,
+                                 const char* wanted) const;
   // Adds the tensors of one file; `file_name` is for errors.
   absl::Status Add(std::shared_ptr<const MappedFile> file, const std::string& file_name);
   absl::Status AddShards(const Directory& directory);

@@ -6,7 +6,8 @@
 //   "quantization_group": 64          the rows of a group in int4: 32, 64 or 128
 //   "quantize_head": false            the head too, in int8; otherwise it stays as it is stored
 // or by a checkpoint that stores quantised tensors, as "quantization_config" says
-// (compressed-tensors, AWQ and GPTQ). The embedding always stays as it is stored.
+// (compressed-tensors, AWQ and GPTQ). Layers that are stored in int8 may leave input channels to
+// floats (kept_channels.h). The embedding always stays as it is stored.
 #pragma once
 
 #include <cstdint>

@@ -50,7 +50,7 @@ class Multiplier {
 
   template <typename Args>  // GemmArgs or TiledGemmArgs
   void Multiply(const Part& part, const Args& args) const {
-    if (weights_.format() == WeightFormat::kInt8) return MultiplyInt8(part, args.quantized);
+    if (weights_.format() == WeightFormat::kInt8) return MultiplyInt8(part, args);
     if (weights_.format() == WeightFormat::kInt4) return MultiplyInt4(part, args.quantized);
     (weights_.format() == WeightFormat::kBF16 ? table_.gemm_bf16 : table_.gemm_f32)(
         {.x = args.x + part.row * args.ldx,
@@ -70,7 +70,22 @@ class Multiplier {
   static constexpr int64_t kInt8Bytes = int64_t{1} << 18;
   static constexpr int64_t kInt8Columns = 128;
 
-  void MultiplyInt8(const Part& part, const QuantizedRows& rows) const {
+  template <typename Args>
+  simd::KeptChannels KeptOf(const Part& part, const Args& args) const {
+    const std::span<const int32_t> channels = weights_.kept_channels();
+    if (channels.empty()) return {};
+    SLUICE_CHECK(args.x != nullptr);
+    return {.x = args.x + part.row * args.ldx,
+            .ldx = args.ldx,
+            .channels = channels.data(),
+            .count = std::ssize(channels),
+            .weights = weights_.kept(part.col),
+            .ldw = weights_.kept_stride()};
+  }
+
+  template <typename Args>
+  void MultiplyInt8(const Part& part, const Args& args) const {
+    const QuantizedRows& rows = args.quantized;
     SLUICE_CHECK(rows.k() == weights_.k() && rows.sums(0) == nullptr);
     int8_.gemm({.x = rows.row(part.row),
                 .stride = rows.stride(),
@@ -84,7 +99,8 @@ class Multiplier {
                 .bias = part.bias,
                 .out = part.out,
                 .ldo = part.ldo,
-                .accumulate = part.accumulate});
+                .accumulate = part.accumulate,
+                .kept = KeptOf(part, args)});
   }
 
   void MultiplyInt4(const Part& part, const QuantizedRows& rows) const {

@@ -4,10 +4,11 @@
 //
 // where g(r) is the position of the row's group. A dense layer has one matrix and one group. The
 // result equals einsum("bld,lde->ble") with rows sorted by position. Everything is f32; weights
-// kept as bf16 are widened as they are loaded into registers, which is exact. Profiles that
+// stored as bf16 are widened as they are loaded into registers, which is exact. Profiles that
 // multiply in bf16 instead round the rows of x that such weights are multiplied with. Weights in
 // int8 or int4 are multiplied with quantised rows, whose sums are exact: the same bits under all
-// profiles.
+// profiles. So are those of channels that weights in int8 leave to f32, whose products with x are
+// rounded one by one.
 //
 // Batch invariance: each output element is one running sum over k ascending, or in bf16 over pairs
 // or tiles of k ascending, whatever the number of rows, the group sizes and the number of threads.
@@ -33,7 +34,8 @@ struct GemmArgs {
   float* out;  // [rows, n], row stride ldo; must not overlap x
   int64_t ldo;
   bool accumulate;  // add to what `out` holds: out = out + (x W + bias)
-  // The rows in place of x, if the weights are quantised; with sums if they are int4.
+  // The rows in place of x, if the weights are quantised; with sums if they are int4. Weights with
+  // kept channels read x too, and need rows that are zero there.
   QuantizedRows quantized = {};
 };
 

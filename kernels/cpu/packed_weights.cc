@@ -241,7 +241,21 @@ PackedWeights PackedWeights::PackInt8(const Context& context, const WeightSource
   context.pool->ParallelFor(columns / width, 1, [&](int64_t begin, int64_t end, int) {
     PackInt8Panels(source, width, begin, end, first);
   });
+  if (!source.kept.channels.empty()) packed.Keep(source.kept);
   return packed;
+}
+
+void PackedWeights::Keep(const KeptSource& source) {
+  SLUICE_CHECK(matrices_ == 1 && source.channels.back() < k_);
+  const int64_t channels = std::ssize(source.channels);
+  kept_channels_.assign(source.channels.begin(), source.channels.end());
+  kept_.assign(channels * padded_n_, 0.0f);
+  std::vector<float> column(channels);
+  for (int64_t c = 0; c < n_; ++c) {
+    ConvertToFloat(source.weights, source.dtype, c * channels, channels, column.data());
+    for (int64_t i = 0; i < channels; ++i) kept_[i * padded_n_ + c] = column[i];
+  }
+  bytes_ += std::ssize(kept_) * kSizeOf<float> + channels * kSizeOf<int32_t>;
 }
 
 }  // namespace sluice::kernels

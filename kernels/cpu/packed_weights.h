@@ -4,11 +4,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "kernels/cpu/context.h"
 #include "kernels/dtype.h"
 
 namespace sluice::kernels {
+
+// The weights of input channels that are multiplied in f32 beside columns that are stored as kI8.
+struct KeptSource {
+  std::span<const int32_t> channels;  // ascending, each below k
+  const void* weights;                // [n, channels]
+  DType dtype;
+};
 
 // The source of a weight matrix: `matrices` consecutive matrices, each either [k, n] row-major
 // ("in, out": position-wise tensors) or [n, k] ("out, in": Linear layers).
@@ -20,6 +29,7 @@ struct WeightSource {
   int64_t n;
   bool transposed;                // true: stored [n, k]
   const float* scales = nullptr;  // [matrices, n], of columns that are stored as kI8
+  KeptSource kept = {};           // of a single matrix that is stored as kI8
 };
 
 // The source of a matrix whose columns are stored in int4, in groups along k with a scale and a
@@ -45,7 +55,7 @@ class PackedWeights {
   static PackedWeights Pack(const Context& context, const WeightSource& source);
   // Quantises to int8 by columns, that is by output channels: a value is round(w * (127 / max|w|)),
   // ties to even, and the column's scale is max|w| / 127. A column with a value that is not finite
-  // has a scale of NaN. What is stored as kI8 is kept with its scales.
+  // has a scale of NaN. What is stored as kI8 stays so, with its scales and its kept channels.
   static PackedWeights PackInt8(const Context& context, const WeightSource& source);
   // Quantises to int4 by columns, in groups of `group` rows (32, 64 or 128): with m the value of
   // the largest magnitude in a group (the first of equal ones), its scale is m / -8 and a code is
@@ -80,6 +90,12 @@ class PackedWeights {
   const int32_t* corrections(int64_t i, int64_t col) const {
     return reinterpret_cast<const int32_t*>(corrections_.get()) + i * padded_n_ + col;
   }
+  // Returns the input channels that int8 panels leave to f32, and their weights from column `col`
+  // on: [channels, ..], row stride kept_stride(), up to the end of the last panel. The rows that
+  // enter are quantised with zeros there.
+  std::span<const int32_t> kept_channels() const { return kept_channels_; }
+  const float* kept(int64_t col) const { return kept_.data() + col; }
+  int64_t kept_stride() const { return padded_n_; }
   // Returns what int4 panels have for each group and column, from the panel of column `col` of
   // matrix `i` on: [panels, groups, panel's columns]. The zero points are nullptr if all are 8.
   const float* group_scales(int64_t i, int64_t col) const {
@@ -106,6 +122,7 @@ class PackedWeights {
   // Calls fill(panel, matrix, column, column in the panel) for every column.
   template <typename Fill>
   void FillInt4(const Context& context, const Fill& fill);
+  void Keep(const KeptSource& source);
 
   Memory data_, scales_, corrections_, zeros_;
   WeightFormat format_ = WeightFormat::kF32;
@@ -114,6 +131,8 @@ class PackedWeights {
   int64_t padded_n_ = 0;    // n, up to the end of the last panel
   int64_t panel_rows_ = 0;  // k, plus rows of zeros where the panels need them
   int64_t group_ = 0, groups_ = 0;
+  std::vector<int32_t> kept_channels_;
+  std::vector<float> kept_;  // [kept channels, padded_n]
 };
 
 }  // namespace sluice::kernels

@@ -54,9 +54,10 @@ void QuantizeRow(Profile profile, const float* x, int64_t row, const QuantizedRo
   const simd::Int8Table& table = simd::Int8TableFor(profile);
   float* const scale = out.scales() + row;
   if (int32_t* const sums = out.sums(row)) {
+    SLUICE_CHECK(out.factors() == nullptr);
     table.quantize_row_int4(x, out.k(), out.row(row), scale, sums);
   } else {
-    table.quantize_row(x, out.k(), out.row(row), scale);
+    table.quantize_row(x, out.factors(), out.k(), out.row(row), scale);
   }
 }
 

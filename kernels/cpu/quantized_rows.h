@@ -2,6 +2,9 @@
 //
 //   value = round(x * (127 / max|x|)), ties to even; scale = max|x| / 127
 //
+// where x is each value of the row, times its factor if there are factors. Those of zero leave out
+// channels that are multiplied in floats.
+//
 // A row whose largest magnitude is below 2^-100 counts as zeros, and a row with a value that is not
 // finite has a scale of NaN. Values and scales have the same bits under all profiles; how values
 // are encoded in memory is private to the profile's kernels.
@@ -25,11 +28,16 @@ class QuantizedRows {
   QuantizedRows(Profile profile, int64_t rows, int64_t k, bool sums, std::byte* memory);
   static int64_t Bytes(Profile profile, int64_t rows, int64_t k, bool sums);
 
+  // Lets what is quantised into these rows be multiplied by `factors`, [k], or nullptr for none.
+  // They are not owned.
+  void MultiplyBy(const float* factors) { factors_ = factors; }
+
   bool present() const { return k_ > 0; }
   int64_t k() const { return k_; }
   int64_t stride() const { return stride_; }  // bytes
   std::byte* row(int64_t r) const { return values_ + r * stride_; }
   float* scales() const { return scales_; }
+  const float* factors() const { return factors_; }
   int64_t sums_stride() const { return sums_stride_; }
   int32_t* sums(int64_t r) const {  // nullptr if the rows have none
     return sums_ == nullptr ? nullptr : sums_ + r * sums_stride_;
@@ -37,6 +45,7 @@ class QuantizedRows {
 
  private:
   int64_t k_ = 0, stride_ = 0, sums_stride_ = 0;
+  const float* factors_ = nullptr;
   float* scales_ = nullptr;      // [rows]
   int32_t* sums_ = nullptr;      // [rows, sums_stride]
   std::byte* values_ = nullptr;  // [rows, stride]

@@ -27,11 +27,17 @@ Quantized Quantize(std::span<const float> x) {
   return quantized;
 }
 
-float Int8Product(const Quantized& x, const Quantized& w) {
+float Int8Product(const Quantized& x, const Quantized& w, std::span<const float> kept_x,
+                  std::span<const float> kept_w) {
   int64_t sum = 0;
   for (size_t k = 0; k < x.values.size(); ++k) sum += int64_t{x.values[k]} * w.values[k];
   const float scaled = static_cast<float>(sum) * x.scale;
-  return scaled * w.scale;
+  float y = scaled * w.scale;
+  for (size_t i = 0; i < kept_x.size(); ++i) {
+    const float product = kept_x[i] * kept_w[i];
+    y = y + product;
+  }
+  return y;
 }
 
 Int4Column QuantizeInt4(std::span<const float> w, int64_t group) {

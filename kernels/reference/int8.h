@@ -18,8 +18,10 @@ struct Quantized {
 // max|x| is below 2^-100 all of them are 0, and if a value is not finite the scale is NaN.
 Quantized Quantize(std::span<const float> x);
 
-// Returns f32(sum_k x[k] w[k]) * x.scale * w.scale, multiplied from left to right.
-float Int8Product(const Quantized& x, const Quantized& w);
+// Returns f32(sum_k x[k] w[k]) * x.scale * w.scale, multiplied from left to right, to which the
+// products of kept channels are added one after another.
+float Int8Product(const Quantized& x, const Quantized& w, std::span<const float> kept_x = {},
+                  std::span<const float> kept_w = {});
 
 // A column in int4: a weight is (code - zero) * scale of its group.
 struct Int4Column {

@@ -51,3 +51,5 @@ def test_quantize_refuses_what_it_cannot_read(tmp_path):
     assert result.returncode == 2 and "cannot be opened" in result.stderr
     result = quantize(GPT2, "--text", tmp_path, "--out", tmp_path / "out", "--keep-above", "-1")
     assert result.returncode == 2 and "--keep-above" in result.stderr
+    result = quantize(GPT2, "--text", tmp_path, "--out", tmp_path / "out", "--keep-channels", "-1")
+    assert result.returncode == 2 and "--keep-channels" in result.stderr

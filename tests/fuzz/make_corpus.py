@@ -15,11 +15,11 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "e2e"))
+sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("e2e", "support")]
 
 from tritonclient.grpc import service_pb2  # noqa: E402
 
-from certificates import Authority  # noqa: E402
+from authority import Authority  # noqa: E402
 from conftest import Daemon  # noqa: E402
 from infer import ids_inputs, infer, text_inputs  # noqa: E402
 
@@ -72,6 +72,10 @@ def quantized_seeds():
     def int8(out, rows):
         return {"weight": ("I8", out, rows), "weight_scale": ("F32", out, 1)}
 
+    def kept(out, rows):
+        return int8(out, rows) | {"weight_kept_channels": ("I32", 1),
+                                  "weight_kept": ("BF16", out, 1)}
+
     def packed(out, rows):
         return {"weight_packed": ("I32", out, rows // 8),
                 "weight_scale": ("F32", out, rows // 32),
@@ -96,6 +100,8 @@ def quantized_seeds():
     for name, make, config in (
         ("int8", int8, tensors_method | {"format": "int-quantized",
                                          "config_groups": {"group_0": in_int8}}),
+        ("kept", kept, tensors_method | {"format": "int-quantized",
+                                         "config_groups": {"group_0": in_int8}}),
         ("packed", packed, tensors_method | {"format": "pack-quantized",
                                              "config_groups": {"group_0": in_int4}}),
         ("by_channel",
@@ -112,8 +118,9 @@ def quantized_seeds():
             tensors |= {f"{layer}.{key}": tensor for key, tensor in make(out, rows).items()}
         lines = [json.dumps(config), *(" ".join(map(str, (key, *tensor)))
                                        for key, tensor in tensors.items())]
-        # Zeros are the order of rows in one group, and any other bytes are none.
-        bytes_of_tensors = bytes(8) if name == "gptq_order" else bytes(range(0, 256, 5))
+        # Zeros are the order of rows in one group and a channel, which other bytes hardly are.
+        zeros = name in ("gptq_order", "kept")
+        bytes_of_tensors = bytes(8) if zeros else bytes(range(0, 256, 5))
         yield name, "\n".join(lines).encode() + b"\n\n" + bytes_of_tensors
 
 

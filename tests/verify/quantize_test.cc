@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -13,14 +15,17 @@
 #include <span>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/cpu/cpu_backend.h"
+#include "engine/model/kept_channels.h"
 #include "engine/model/safetensors.h"
 #include "kernels/reference/int8.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/golden_file.h"
 #include "tests/support/temporary_directory.h"
+#include "verify/against_f32.h"
 #include "verify/agreement.h"
 #include "verify/int8_rows.h"
 #include "verify/smoothing.h"
@@ -190,6 +195,55 @@ TEST_F(QuantizeTest, LayersAboveTheBoundAreKept) {
   EXPECT_GT(quantized, 0) << *report;
 }
 
+// Returns how many layers of a report are in int8, and how many of them keep channels.
+std::pair<int, int> LayersOf(const std::string& report) {
+  std::pair<int, int> layers = {0, 0};
+  std::istringstream lines(report);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.substr(0, line.find(' ')).ends_with(".weight")) continue;
+    layers.first += line.ends_with("  kept") ? 0 : 1;
+    layers.second += line.ends_with(" channels kept") ? 1 : 0;
+  }
+  return layers;
+}
+
+TEST_F(QuantizeTest, KeptChannelsAreTheOutliers) {
+  Write(PlainConfig(), kernels::DType::kBF16);
+  PlantOutliers(model());
+  const auto report = [&](const std::string& name, int64_t channels, double keep_above = 0) {
+    const auto written = QuantizeModel(model(), {.text = text(),
+                                                 .out = out(name),
+                                                 .smooth = false,
+                                                 .keep_above = keep_above,
+                                                 .keep_channels = channels});
+    EXPECT_TRUE(written.ok()) << written.status();
+    return written.value_or("");
+  };
+  EXPECT_EQ(LayersOf(report("plain", 0)), std::pair(14, 0));
+  EXPECT_EQ(LayersOf(report("kept", 16)), std::pair(14, 14));
+  EXPECT_LT(Difference(out("kept")), Difference(out("plain")) / 4);
+  // There are four outliers in what norms make, and one in eight values and features of `up`.
+  const auto loaded = LoadModel("m", 1, out("kept"));
+  const auto outliers = [&](const std::string& layer, int every, int first) {
+    const std::string name = "model.layers.0." + layer + ".weight";
+    const std::vector<int64_t> shape = (*loaded)->checkpoint.tensors().at(name).shape;
+    const auto kept = FindKept((*loaded)->checkpoint, name, shape);
+    EXPECT_TRUE(kept.ok()) << kept.status();
+    EXPECT_EQ(kept->weights.dtype, kernels::DType::kBF16);
+    EXPECT_EQ(std::ranges::count_if(kept->channels,
+                                    [&](int32_t channel) { return channel % every == first; }),
+              shape[1] / every)
+        << layer;
+  };
+  for (const char* layer : {"self_attn.q_proj", "self_attn.v_proj", "mlp.up_proj"}) {
+    outliers(layer, 16, 3);
+  }
+  for (const char* layer : {"self_attn.o_proj", "mlp.down_proj"}) outliers(layer, 8, 5);
+  // The bound is that of the error that is left.
+  EXPECT_EQ(LayersOf(report("bound", 0, 0.02)).first, 0);
+  EXPECT_GT(LayersOf(report("both", 16, 0.02)).first, 7);
+}
+
 TEST_F(QuantizeTest, ErrorsNameTheFile) {
   Write(PlainConfig());
   const auto error = [&](const std::string& text, const std::string& out) {
@@ -233,6 +287,45 @@ TEST_F(QuantizeTest, AFolderInsideTheModelsFolderIsRefused) {
   EXPECT_TRUE(QuantizeModel(model(), {.text = text(), .out = model() + "-int8"}).ok());
 }
 
+// What stands in the way of a file here is a folder of its name.
+TEST_F(QuantizeTest, AWriteThatFailsCanBeRepeated) {
+  Write(PlainConfig());
+  WriteTestFile(model() + "/notes.txt", "of the model\n");
+  for (const std::string file : {"model.safetensors", "config.json"}) {
+    SCOPED_TRACE(file);
+    const std::string to = out("after_" + file), obstacle = to + "/" + file + ".partial";
+    std::filesystem::create_directories(obstacle + "/full");
+    const QuantizeOptions options = {.text = text(), .out = to, .smooth = false};
+    EXPECT_THAT(QuantizeModel(model(), options).status().ToString(),
+                HasSubstr(to + "/" + file + ": cannot be written"));
+    EXPECT_FALSE(LoadModel("m", 1, to).ok());
+    std::filesystem::remove_all(obstacle);
+    WriteTestFile(to + "/notes.txt", "of the first try\n");
+    EXPECT_TRUE(QuantizeModel(model(), options).ok());
+    EXPECT_TRUE(LoadModel("m", 1, to).ok());
+    EXPECT_EQ(ReadTestFile(to + "/notes.txt"), "of the model\n");
+  }
+}
+
+// An error that is not a number is neither the least nor below the bound.
+TEST_F(QuantizeTest, ALayerThatIsNotFiniteIsKeptAndTakesNoScales) {
+  Write(PlainConfig());
+  PlantOutliers(model());
+  const std::string path = model() + "/model.safetensors", last = "layers.1.mlp.down_proj.weight";
+  std::string file = ReadTestFile(path);
+  const auto entries = ParseSafetensors(file);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const SafetensorsEntry& entry : *entries) {
+    if (!entry.name.ends_with(last)) continue;
+    std::memcpy(&file[entry.data.data() - file.data()], &nan, sizeof(nan));
+  }
+  WriteTestFile(path, file);
+  const auto report = QuantizeModel(model(), {.text = text(), .out = out("nan"), .keep_above = 1});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_THAT(*report, ::testing::ContainsRegex(last + " +nan +nan  kept"));
+  EXPECT_THAT(*report, HasSubstr("13 of 14 layers in int8"));
+}
+
 TEST(QuantizeRowsTest, EqualsTheReference) {
   constexpr uint64_t kSeed = 11;
   std::mt19937_64 random(kSeed);
@@ -254,6 +347,13 @@ TEST(QuantizeRowsTest, EqualsTheReference) {
               expected.values)
         << "row " << r;
   }
+}
+
+TEST(QuantizeRowsTest, KeptChannelsAreNoPartOfTheScale) {
+  const Int8Rows rows =
+      QuantizeRows(std::vector<float>{-900, 2, -1, 0, 0, 5, 0, 0}, 4, std::vector<int32_t>{0, 1});
+  EXPECT_EQ(rows.scales, (std::vector<float>{1.0f / 127, 0}));
+  EXPECT_EQ(rows.values, (std::vector<int8_t>{-127, 127, -127, 0, 0, 0, 0, 0}));
 }
 
 // Returns the number of groups by producer.

@@ -7,25 +7,37 @@
 
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
+// Returns values of a row from the i-th on, with zeros behind the k-th, times their factors if
+// there are any.
+template <bool kFactors>
+SLUICE_INLINE VecF ValuesAt(const float* x, const float* factors, int64_t i, int64_t k) {
+  const bool all = k - i >= kLanes;
+  const VecF v = all ? Load(x + i) : LoadPartial(x + i, k - i, 0.0f);
+  if constexpr (!kFactors) return v;
+  return v * (all ? Load(factors + i) : LoadPartial(factors + i, k - i, 0.0f));
+}
+
 // Returns the largest bits of a magnitude, which are those of the largest magnitude; NaN is above
 // all numbers.
-static int32_t LargestBits(const float* x, int64_t k) {
+template <bool kFactors>
+static int32_t LargestBits(const float* x, const float* factors, int64_t k) {
   VecI largest = {};
   for (int64_t i = 0; i < k; i += kLanes) {
-    const VecF v = k - i >= kLanes ? Load(x + i) : LoadPartial(x + i, k - i, 0.0f);
+    const VecF v = ValuesAt<kFactors>(x, factors, i, k);
     const VecI bits = reinterpret_cast<VecI>(v) & 0x7FFFFFFF;
     largest = bits > largest ? bits : largest;
   }
   return MaxLanes(largest);
 }
 
-// Quantises a row into values of type T, each with `offset` added.
-template <typename T, int32_t kOffset>
-static void QuantizeRow(const float* x, int64_t k, void* out, float* scale) {
+// Quantises a row into values of type T, each with kOffset added.
+template <typename T, int32_t kOffset, bool kFactors>
+static void QuantizeRowTimes(const float* x, const float* factors, int64_t k, void* out,
+                             float* scale) {
   typedef T Values __attribute__((vector_size(sizeof(T) * kLanes), aligned(1), may_alias));
   constexpr int32_t kInfinity = 0x7F800000;
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to integers
-  const int32_t bits = LargestBits(x, k);
+  const int32_t bits = LargestBits<kFactors>(x, factors, k);
   float largest;
   __builtin_memcpy(&largest, &bits, sizeof(largest));
   const bool counts = bits < kInfinity && largest >= simd::kInt8Least;
@@ -34,18 +46,24 @@ static void QuantizeRow(const float* x, int64_t k, void* out, float* scale) {
   T* const to = static_cast<T*>(out);
   const int64_t padded = (k + simd::kInt8Depth - 1) / simd::kInt8Depth * simd::kInt8Depth;
   for (int64_t i = 0; i < padded; i += kLanes) {
-    const VecF v = k - i >= kLanes ? Load(x + i) : LoadPartial(x + i, k - i, 0.0f);
+    const VecF v = ValuesAt<kFactors>(x, factors, i, k);
     const VecF rounded = (counts ? v : VecF{}) * inverse + kRound;
     const VecI value = reinterpret_cast<VecI>(rounded) - (0x4B400000 - kOffset);
     *reinterpret_cast<Values*>(to + i) = __builtin_convertvector(value, Values);
   }
 }
 
+template <typename T, int32_t kOffset>
+static void QuantizeRow(const float* x, const float* factors, int64_t k, void* out, float* scale) {
+  if (factors == nullptr) return QuantizeRowTimes<T, kOffset, false>(x, factors, k, out, scale);
+  QuantizeRowTimes<T, kOffset, true>(x, factors, k, out, scale);
+}
+
 // Quantises a row into values of type T, and writes -kEach times the sum of the values before each
 // kInt4Summed of them, and of all.
 template <typename T, int32_t kEach>
 static void QuantizeRowInt4(const float* x, int64_t k, void* out, float* scale, int32_t* begins) {
-  QuantizeRow<T, 0>(x, k, out, scale);
+  QuantizeRow<T, 0>(x, nullptr, k, out, scale);
   const T* const values = static_cast<const T*>(out);
   const int64_t padded = (k + simd::kInt8Depth - 1) / simd::kInt8Depth * simd::kInt8Depth;
   begins[0] = 0;

@@ -109,17 +109,41 @@ __attribute__((noinline)) static void WriteRows(const Block& block, int64_t row,
   }
 }
 
-// Does the same with the values of a tile of C vectors a row, from registers if all columns belong
-// to the block.
+// Whether a block of this type may have channels that are kept in f32.
+template <typename Block>
+concept MayKeepChannels = requires(const Block& block) { block.kept; };
+
+// Adds the products of the block's kept channels to values [rows, width], one after another.
+template <MayKeepChannels Block>
+__attribute__((noinline)) static void AddKept(const Block& block, int64_t row, int64_t rows,
+                                              int64_t col, int64_t width, float* values) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* const x = block.kept.x + (row + r) * block.kept.ldx;
+    for (int64_t c = 0; c < width; c += kLanes) {
+      VecF y = Load(values + r * width + c);
+      for (int64_t i = 0; i < block.kept.count; ++i) {
+        y = y + Broadcast(x[block.kept.channels[i]]) *
+                    Load(block.kept.weights + i * block.kept.ldw + col + c);
+      }
+      Store(values + r * width + c, y);
+    }
+  }
+}
+
+// Completes the values of a tile of C vectors a row and writes them, from registers if all columns
+// belong to the block and it keeps no channels.
 template <int R, int C, typename Block>
 SLUICE_INLINE void WriteTile(const Block& block, int64_t row, int64_t col, VecF (&y)[R][C]) {
-  if (block.cols - col < C * kLanes) {
+  bool as_it_is = block.cols - col >= C * kLanes;
+  if constexpr (MayKeepChannels<Block>) as_it_is = as_it_is && block.kept.count == 0;
+  if (!as_it_is) {
     float values[R][C * kLanes];  // a copy, so that `y` needs no address
 #pragma GCC unroll 12
     for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 8
       for (int c = 0; c < C; ++c) Store(&values[r][c * kLanes], y[r][c]);
     }
+    if constexpr (MayKeepChannels<Block>) AddKept(block, row, R, col, C * kLanes, values[0]);
     return WriteRows(block, row, R, col, C * kLanes, values[0]);
   }
   float* const out = block.out + row * block.ldo + col;

@@ -7,9 +7,21 @@
 
 namespace sluice::kernels::simd {
 
+// Channels of x that are multiplied in f32, beside quantised rows that are zero there.
+struct KeptChannels {
+  const float* x;  // [rows, ..], row stride ldx
+  int64_t ldx;
+  const int32_t* channels;  // [count], indices of the columns of x
+  int64_t count;            // 0 if there are none
+  const float* weights;     // [count, cols], row stride ldw; up to the end of the last panel
+  int64_t ldw;
+};
+
 // Consecutive panels of a packed int8 matrix times some quantised rows:
-//   out[r, c] = f32(sum_k x[r, k] w[k, c]) row_scales[r] scales[c] (+ bias[c]) (+ out[r, c])
-// with the products and sums of f32 taken from left to right, and out first in the last one.
+//   out[r, c] = f32(sum_k x[r, k] w[k, c]) row_scales[r] scales[c] (+ kept) (+ bias[c])
+//               (+ out[r, c])
+// with the products and sums of f32 taken from left to right, and out first in the last one. What
+// is kept is added channel by channel: kept.x[r, channels[i]] kept.weights[i, c].
 struct Int8Block {
   const void* x;  // [rows, stride bytes], as the unit's quantize_row writes them
   int64_t stride;
@@ -25,6 +37,7 @@ struct Int8Block {
   float* out;                  // [rows, cols], row stride ldo
   int64_t ldo;
   bool accumulate;
+  KeptChannels kept;
 };
 
 // Consecutive panels of a packed int4 matrix times some quantised rows, in groups of k:
@@ -71,9 +84,10 @@ struct Int8Table {
   int32_t value_bytes;  // of a value of a quantised row
   // Rows behind the last one that a kernel may read, whatever they hold.
   int32_t slack_rows;
-  // Quantises a row of k values: value = round(x * (127 / max|x|)), ties to even, and
-  // *scale = max|x| / 127. A row with a value that is not finite has a scale of NaN.
-  void (*quantize_row)(const float* x, int64_t k, void* out, float* scale);
+  // Quantises a row of k values, each times its factor if `factors` is not nullptr:
+  // value = round(x * (127 / max|x|)), ties to even, and *scale = max|x| / 127. A row with a value
+  // that is not finite has a scale of NaN.
+  void (*quantize_row)(const float* x, const float* factors, int64_t k, void* out, float* scale);
   void (*gemm)(const Int8Block& block);
   // The same for products by weights in int4, which encode values in another way. Also writes
   // numbers of which the differences tell where sums over some of the values begin, for a zero

@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -51,13 +52,13 @@ TEST_P(Int4ModelTest, EveryProjectionHasTheBitsOfTheReference) {
     const auto model = RandomModel(config, 5, kernels::DType::kBF16);
     std::map<std::string, Int4Column> columns;  // by tensor, position and column
     const auto product = [&](const LinearOp& op, int64_t position, int64_t col,
-                             const Quantized& x) {
+                             std::span<const float> x) {
       const std::string key =
           op.weight.name + " " + std::to_string(position) + " " + std::to_string(col);
       if (!columns.contains(key)) {
         columns[key] = QuantizeInt4(ColumnOf(*model, op, position, col), group);
       }
-      return Int4Product(x, columns[key]);
+      return Int4Product(Quantize(x), columns[key]);
     };
     EXPECT_GT(CheckProjections(model, GetParam(), product), 10);
     Runner runner(model, {.threads = 1, .profile = GetParam()}, {4, 1});
@@ -217,12 +218,13 @@ TEST_P(Int4ModelTest, StoredLayersHaveTheBitsOfTheReference) {
     const Layers layers = WriteCheckpoint(method, random, directory.path());
     const auto model = LoadModel("m", 1, directory.path());
     ASSERT_TRUE(model.ok()) << model.status();
-    EXPECT_EQ(CheckProjections(*model, GetParam(),
-                               [&](const LinearOp& op, int64_t, int64_t col, const Quantized& x) {
-                                 // A group of a whole column has at most 128 rows here.
-                                 return Int4Product(x, layers.at(op.weight.name)[col]);
-                               }),
-              14);
+    EXPECT_EQ(
+        CheckProjections(*model, GetParam(),
+                         [&](const LinearOp& op, int64_t, int64_t col, std::span<const float> x) {
+                           // A group of a whole column has at most 128 rows here.
+                           return Int4Product(Quantize(x), layers.at(op.weight.name)[col]);
+                         }),
+        14);
   }
 }
 

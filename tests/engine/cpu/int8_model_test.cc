@@ -28,7 +28,6 @@ namespace {
 
 using kernels::reference::Int8Product;
 using kernels::reference::Quantize;
-using kernels::reference::Quantized;
 using ::testing::HasSubstr;
 
 class Int8ModelTest : public ::testing::TestWithParam<std::string> {};
@@ -40,8 +39,8 @@ TEST_P(Int8ModelTest, EveryProjectionHasTheBitsOfTheReference) {
     const auto model = RandomModel(Int8Config(order, gated), 5, kernels::DType::kBF16);
     const int projections = CheckProjections(
         model, GetParam(),
-        [&](const LinearOp& op, int64_t position, int64_t col, const Quantized& x) {
-          return Int8Product(x, Quantize(ColumnOf(*model, op, position, col)));
+        [&](const LinearOp& op, int64_t position, int64_t col, std::span<const float> x) {
+          return Int8Product(Quantize(x), Quantize(ColumnOf(*model, op, position, col)));
         });
     EXPECT_EQ(projections, 2 * (gated ? 7 : 6));
   }
@@ -77,12 +76,12 @@ TEST(Int8ModelErrors, NameTheTensor) {
 
 TEST(QuantizationPlan, RowsAreQuantisedWhereTheyAreWrittenAndOnceForAllLayersThatReadThem) {
   const auto model = RandomModel(Int8Config(NormOrder::kPre, true), 1);
-  const std::vector<Quantization> plan = PlanQuantization(*model);
+  const std::vector<RowQuantization> plan = PlanQuantization(*model);
   ASSERT_EQ(plan.size(), model->graph.ops.size());
   int norms = 0, layers = 0, activations = 0;
   for (size_t i = 0; i < plan.size(); ++i) {
-    if (plan[i] == Quantization::kNone) continue;
-    EXPECT_EQ(plan[i], Quantization::kInt8);
+    if (plan[i].weights == Quantization::kNone) continue;
+    EXPECT_EQ(plan[i].weights, Quantization::kInt8);
     const GraphOp& op = model->graph.ops[i];
     norms += std::holds_alternative<NormOp>(op);
     activations += std::holds_alternative<ActivationOp>(op);
@@ -107,9 +106,12 @@ TEST(QuantizationPlan, RowsThatAnOpChangedAreQuantisedAgain) {
                            .accumulate = false};
   const MixOp mix = {.a = 0, .b = 1, .out = 0, .a_weight = {}, .b_weight = {}};
   model.graph.ops = {linear, linear, mix, linear};
-  EXPECT_THAT(PlanQuantization(model),
-              ::testing::ElementsAre(Quantization::kInt8, Quantization::kNone, Quantization::kNone,
-                                     Quantization::kInt8));
+  std::vector<Quantization> quantizes;
+  for (const RowQuantization& of_op : PlanQuantization(model)) {
+    quantizes.push_back(of_op.weights);
+  }
+  EXPECT_THAT(quantizes, ::testing::ElementsAre(Quantization::kInt8, Quantization::kNone,
+                                                 Quantization::kNone, Quantization::kInt8));
 }
 
 std::string Int8ProfileName(const ::testing::TestParamInfo<std::string>& param) {

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/model/kept_channels.h"
 #include "engine/model/model.h"
 #include "kernels/reference/int8.h"
 #include "tests/engine/cpu/stored_layers.h"
@@ -61,6 +62,24 @@ inline void WriteStored(const Model& model, const std::string& directory,
   }
   if (change) change(tensors);
   WriteTestFile(directory + "/model.safetensors", SafetensorsFile(tensors));
+}
+
+// Adds kept channels to a layer of a model that WriteStored writes.
+inline void AddKept(const Model& model, const std::string& name,
+                    const std::vector<int32_t>& channels, std::vector<TensorBytes>& tensors) {
+  const Tensor& weight = model.checkpoint.tensors().at(name);
+  const int64_t out = weight.shape[0], in = weight.shape[1], kept = std::ssize(channels);
+  TensorBytes values{NameOfKept(name), "F32", {out, kept}, ""};
+  for (int64_t row = 0; row < out; ++row) {
+    for (const int32_t channel : channels) {
+      const float value = kernels::LoadAsFloat(weight.data, weight.dtype, row * in + channel);
+      values.data.append(reinterpret_cast<const char*>(&value), sizeof(value));
+    }
+  }
+  const auto* const bytes = reinterpret_cast<const char*>(channels.data());
+  tensors.push_back(
+      {NameOfKeptChannels(name), "I32", {kept}, {bytes, channels.size() * sizeof(int32_t)}});
+  tensors.push_back(std::move(values));
 }
 
 }  // namespace sluice::testing

@@ -6,6 +6,7 @@
 #include <bit>
 #include <functional>
 #include <random>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
@@ -13,7 +14,6 @@
 
 #include "engine/cpu/cpu_model.h"
 #include "kernels/cpu/kv_cache.h"
-#include "kernels/reference/int8.h"
 #include "tests/engine/cpu/runner.h"
 
 namespace sluice::testing {
@@ -26,9 +26,9 @@ inline float Bias(const Model& model, const LinearOp& op, int64_t position, int6
                               row * model.graph.buffers[op.out].width + col);
 }
 
-// Returns what a quantised row gives with a column of the matrix of a position.
+// Returns what a row that enters gives with a column of the matrix of a position.
 using ColumnProduct = std::function<float(const LinearOp& op, int64_t position, int64_t col,
-                                          const kernels::reference::Quantized& x)>;
+                                          std::span<const float> x)>;
 
 // Checks every projection of a step of a random prompt bit by bit, and returns their number.
 inline int CheckProjections(const std::shared_ptr<const Model>& model, const std::string& profile,
@@ -49,8 +49,7 @@ inline int CheckProjections(const std::shared_ptr<const Model>& model, const std
     ++projections;
     const int64_t k = model->graph.buffers[op.in].width, n = model->graph.buffers[op.out].width;
     for (int64_t r = 0; r < kRowsOfStep; ++r) {
-      const auto x =
-          kernels::reference::Quantize({run.buffer(op.in) + r * k, static_cast<size_t>(k)});
+      const std::span<const float> x = {run.buffer(op.in) + r * k, static_cast<size_t>(k)};
       const int32_t position = batch.positions()[r];
       for (int64_t c = 0; c < n; ++c) {
         float expected = product(op, position, c, x);

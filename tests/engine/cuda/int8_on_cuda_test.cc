@@ -107,6 +107,17 @@ TEST(Int8OnCuda, WhatAGpuDoesNotComputeIsRefused) {
               HasSubstr("projections in int4 are computed on a CPU alone"));
   EXPECT_THAT(LoadError({.projections = Quantization::kInt8, .head = true}),
               HasSubstr("a head in int8 is computed on a CPU alone"));
+  const auto plain = RandomModel(TinyConfig(1), 1, kernels::DType::kBF16);
+  const TemporaryDirectory directory;
+  const std::string down = "model.layers.0.mlp.down_proj.weight";
+  WriteTestFile(directory.File("config.json"), ConfigJson(TinyConfig(1)));
+  WriteStored(*plain, directory.path(), [&](std::vector<TensorBytes>& tensors) {
+    AddKept(*plain, down, {1, 4}, tensors);
+  });
+  const auto kept = LoadModel("m", 1, directory.path());
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_THAT(Cuda()->Load(*kept).status().ToString(),
+              HasSubstr("tensor " + down + "_kept_channels: channels that a layer keeps"));
 }
 
 }  // namespace

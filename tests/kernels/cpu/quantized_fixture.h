@@ -19,11 +19,13 @@ namespace sluice::kernels {
 // Quantised rows in memory of their own. What the rows do not cover has all bits set.
 class Rows {
  public:
-  Rows(const Context& context, std::span<const float> x, int64_t rows, int64_t k, bool sums = false)
+  Rows(const Context& context, std::span<const float> x, int64_t rows, int64_t k, bool sums = false,
+       const float* factors = nullptr)
       : memory_(static_cast<std::byte*>(
             AllocateMemory(QuantizedRows::Bytes(context.profile, rows, k, sums)))) {
     std::memset(memory_.get(), 0xFF, QuantizedRows::Bytes(context.profile, rows, k, sums));
     rows_ = QuantizedRows(context.profile, rows, k, sums, memory_.get());
+    rows_.MultiplyBy(factors);
     QuantizeRows(context, x.data(), k, rows, rows_);
   }
   const QuantizedRows& rows() const { return rows_; }
