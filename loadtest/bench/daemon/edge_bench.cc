@@ -61,10 +61,10 @@ absl::Status RunRound(const EdgeOptions& options, const load::PayloadPool& pool,
   // Of the calls that are to be refused, one holds the place of the queue at a time.
   const auto others = std::ssize(data.calls) - measured;
   if (measured == 0 || others > (run.send_on_refusal ? options.outstanding : 0)) {
-    return absl::InternalError(
-        absl::StrCat(others, " of ", data.calls.size(), " calls of ", contestant.name,
-                     " ended otherwise, the first with ",
-                     data.errors.empty() ? "an answer" : data.errors.begin()->second.first_message));
+    return absl::InternalError(absl::StrCat(
+        others, " of ", data.calls.size(), " calls of ", contestant.name,
+        " ended otherwise, the first with ",
+        data.errors.empty() ? "an answer" : data.errors.begin()->second.first_message));
   }
   const auto calls = static_cast<double>(measured);
   contestant.cpu_us_per_call.push_back(absl::ToDoubleMicroseconds(after - before) / calls);
@@ -134,8 +134,10 @@ absl::StatusOr<nlohmann::json> RunEdge(const EdgeOptions& options) {
   command.front() = options.sluiced;
   command.back() = refusing.address;
   command.push_back("--engine.queue.max-requests=1");
+  command.push_back("--engine.batch.policy=fifo_packed");
   const absl::Duration held = std::min(options.round, absl::Seconds(10));
-  command.push_back(absl::StrCat("--engine.batch.max-queue-delay-us=", absl::ToInt64Microseconds(held)));
+  command.push_back(
+      absl::StrCat("--engine.batch.max-queue-delay-us=", absl::ToInt64Microseconds(held)));
   SLUICE_RETURN_IF_ERROR(refusing.Start(command));
   SLUICE_ASSIGN_OR_RETURN(const size_t response_bytes, ResponseBytes(daemon.channels, request));
   SLUICE_RETURN_IF_ERROR(bare.Start({options.self, "bare-server", "--address", bare.address,
