@@ -52,10 +52,15 @@ class WorkQueue {
 
   // Returns false and drops `item` if `max_waiting` items wait already.
   bool Post(Item item) {
-    MutexLock lock(&mu_);
-    if (Waiting() >= options_.max_waiting) return false;
-    due_.push_back(std::move(item));
-    WakeIfIdle();
+    bool wake = false;
+    {
+      MutexLock lock(&mu_);
+      if (Waiting() >= options_.max_waiting) return false;
+      due_.push_back(std::move(item));
+      wake = std::exchange(idle_, false);
+    }
+    // Here, the woken thread does not find the lock taken.
+    if (wake) changed_.Signal();
     return true;
   }
 

@@ -207,11 +207,12 @@ struct RequestTrace {
   MonoTime done{};
   int64_t prompt_tokens = 0;
   int64_t generated_tokens = 0;
-  int64_t steps = 0;          // step batches that carried one of its rows
-  int64_t reused_tokens = 0;  // prompt tokens found in the cache and not computed
-  int64_t preemptions = 0;    // how often its rows gave up their pages
-  int32_t bucket_tokens = 0;  // capacity of the last bucket
-  nanoseconds compute{0};     // sum of those steps' replay times
+  int64_t steps = 0;           // step batches that carried one of its rows
+  int64_t reused_tokens = 0;   // prompt tokens found in the cache and not computed
+  int64_t preemptions = 0;     // how often its rows gave up their pages
+  int32_t bucket_tokens = 0;   // capacity of the last bucket
+  nanoseconds compute{0};      // sum of those steps' replay times
+  int64_t ended_together = 1;  // requests whose sinks hear of their ends in one go
 };
 
 // Receives a request's results. All calls come in order from one engine thread; if that thread

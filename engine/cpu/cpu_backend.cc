@@ -35,7 +35,7 @@ class CpuBackend final : public Backend {
              std::shared_ptr<const einsum::DeviceDescription> device,
              std::function<int64_t()> free_memory)
       : free_memory_(std::move(free_memory)),
-        pool_(threads),
+        pool_(threads, kernels::kLeastShared),
         context_{profile, &pool_},
         poison_(poison),
         attention_(attention),

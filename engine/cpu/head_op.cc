@@ -131,7 +131,7 @@ class CpuHead final : public CpuOp {
         if (sampled.result->token >= 0) Diversify(sampled, *finish_.items);
       }
     };
-    run.context.pool->ParallelFor(rows, 1, answer);
+    run.context.pool->ParallelFor(rows, 1, rows * head_.n(), answer);
     RaisePeaks(run, first, std::span(wanted.data(), rows));
   }
 
@@ -221,7 +221,8 @@ class CpuState final : public CpuOp {
     const auto sum = [&](int64_t begin, int64_t end, int /*worker*/) {
       for (int64_t i = begin; i < end; ++i) Sum(run, i / parts, i % parts * kColumns);
     };
-    run.context.pool->ParallelFor(std::ssize(run.batch.states()) * parts, 1, sum);
+    const int64_t values = std::ssize(run.batch.sequence_rows()) * width_;
+    run.context.pool->ParallelFor(std::ssize(run.batch.states()) * parts, 1, values, sum);
   }
 
  private:

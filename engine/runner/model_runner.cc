@@ -96,18 +96,19 @@ absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<S
   }
   absl::Status fault = InjectRequestFault(FaultPoint::kQueue, active->request.spec->id);
   refusal = {Rejection::kQueueFull, std::move(fault)};
+  RequestId id = 0;
   {
     MutexLock lock(&state_.mu);
     if (!refusal.refused()) refusal = state_.admission.Closed();
     if (!refusal.refused()) {
       observer_->OnAdmitted(active->request);
-      const RequestId id = state_.requests.Admit(std::move(active));
-      std::move(give_back).Cancel();
-      state_.wake.Signal();
-      return id;
+      id = state_.requests.Admit(std::move(active));
     }
   }
-  return Refuse(refusal);
+  if (refusal.refused()) return Refuse(refusal);
+  std::move(give_back).Cancel();
+  state_.wake.Signal();  // here, the woken thread does not find the lock taken
+  return id;
 }
 
 void ModelRunner::Cancel(RequestId id) {

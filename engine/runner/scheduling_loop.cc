@@ -124,6 +124,7 @@ bool SchedulingLoop::Decide(MonoTime now) {
 void SchedulingLoop::EndFinished() {
   for (std::unique_ptr<ActiveRequest>& request : finished_) {
     request->CompleteReply();
+    request->trace.ended_together = std::ssize(finished_);
     EndRequest(request.get(), std::move(request->reply));
   }
   finished_.clear();

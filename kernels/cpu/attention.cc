@@ -48,6 +48,15 @@ ScratchLayout LayOutScratch(const AttentionChoice& choice, const AttentionSizes&
   return layout;
 }
 
+// Returns about how many multiply-adds the scores and the sums of values take.
+int64_t WorkOfAttention(std::span<const AttentionSequence> sequences, const AttentionSizes& sizes) {
+  int64_t pairs = 0;  // of a query and a key
+  for (const AttentionSequence& each : sequences) {
+    pairs += int64_t{each.count} * (each.first_position + each.count);
+  }
+  return 2 * pairs * sizes.q_heads * sizes.head_dim;
+}
+
 // The attention of a step.
 class Step {
  public:
@@ -56,6 +65,7 @@ class Step {
       : kernels_(simd::AttentionFor(context.profile, kv.type)),
         pool_(*context.pool),
         plan_(args.choice, sizes, sequences),
+        multiply_adds_(WorkOfAttention(sequences, sizes)),
         layout_(LayOutScratch(args.choice, sizes)),
         causal_(args.causal),
         scratch_(scratch),
@@ -97,9 +107,10 @@ class Step {
 
   void Run() {
     const int64_t items = plan_.items(), queries = plan_.divided_queries();
-    pool_.ParallelFor(items, plan_.GrainOf(items), [this](int64_t begin, int64_t end, int worker) {
+    const auto run = [this](int64_t begin, int64_t end, int worker) {
       RunItems(begin, end, worker);
-    });
+    };
+    pool_.ParallelFor(items, plan_.GrainOf(items), multiply_adds_, run);
     const auto fold = [this](int64_t begin, int64_t end, int worker) {
       plan_.ForDividedQueries(begin, end, [&](const AttentionItem& item, int64_t index) {
         simd::AttentionBlock block = BlockOf(item);
@@ -107,7 +118,7 @@ class Step {
         kernels_.fold(block, index);
       });
     };
-    pool_.ParallelFor(queries, plan_.GrainOf(queries), fold);
+    pool_.ParallelFor(queries, plan_.GrainOf(queries), multiply_adds_, fold);
   }
 
  private:
@@ -180,6 +191,7 @@ class Step {
   const simd::AttentionKernels& kernels_;
   ThreadPool& pool_;
   const AttentionPlan plan_;
+  const int64_t multiply_adds_;
   const ScratchLayout layout_;
   const bool causal_;
   float* const scratch_;

@@ -218,9 +218,11 @@ void GroupedGemm(const Context& context, const PackedWeights& weights,
   };
   const int64_t grain =
       std::max<int64_t>(1, blocks.count() / (context.pool->threads() * kRangesPerThread));
-  context.pool->ParallelFor(blocks.count(), grain, [&](int64_t begin, int64_t end, int) {
-    blocks.ForEach(begin, end, run);
-  });
+  int64_t rows = 0;
+  for (const RowGroup& group : groups) rows += group.count;
+  context.pool->ParallelFor(
+      blocks.count(), grain, rows * weights.n() * weights.k(),
+      [&](int64_t begin, int64_t end, int) { blocks.ForEach(begin, end, run); });
 }
 
 void Gemm(const Context& context, const PackedWeights& weights, int64_t rows,
@@ -265,7 +267,8 @@ void GemmByTiles(const Context& context, const PackedWeights& weights, int64_t r
       use(tile);
     }
   };
-  context.pool->ParallelFor(tiling.row_tiles * tiling.col_tiles, 1, run);
+  context.pool->ParallelFor(tiling.row_tiles * tiling.col_tiles, 1,
+                            rows * weights.n() * weights.k(), run);
 }
 
 }  // namespace sluice::kernels

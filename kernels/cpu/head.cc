@@ -171,7 +171,7 @@ void Head(const Context& context, const PackedWeights& weights, const HeadArgs& 
                .tiles = run.tiles(),
                .quantized = args.quantized},
               [&](const GemmTile& tile) { run.Use(tile); });
-  context.pool->ParallelFor(count, 1, [&](int64_t begin, int64_t end, int) {
+  context.pool->ParallelFor(count, 1, count * weights.n(), [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) run.Summarise(row);
   });
 }

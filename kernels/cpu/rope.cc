@@ -65,7 +65,8 @@ void RopeAndStore(const Context& context, const RopeTable& rope, const int32_t* 
   const int64_t rows_of_thread = CeilDiv(rows, int64_t{context.pool->threads()});
   const int64_t grain = std::clamp<int64_t>(kElementsPerTask / std::max<int64_t>(1, row_elements),
                                             1, std::max<int64_t>(1, rows_of_thread));
-  context.pool->ParallelFor(rows, grain, [&](int64_t begin, int64_t end, int) {
+  constexpr int64_t kWorkOfElement = 4;  // in multiply-adds; most of it is the writing to pages
+  const auto store = [&](int64_t begin, int64_t end, int /*worker*/) {
     while (begin < end) {
       int64_t past = begin + 1;
       while (past < end && kv_slots[past] == kv_slots[past - 1] + 1 &&
@@ -75,7 +76,8 @@ void RopeAndStore(const Context& context, const RopeTable& rope, const int32_t* 
       store_rows(begin, past - begin);
       begin = past;
     }
-  });
+  };
+  context.pool->ParallelFor(rows, grain, kWorkOfElement * rows * row_elements, store);
 }
 
 }  // namespace sluice::kernels

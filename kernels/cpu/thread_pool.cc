@@ -105,7 +105,7 @@ struct ThreadPool::State {
   std::vector<std::thread> workers;  // last, because the threads use the members above
 };
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads, int64_t least_shared) : least_shared_(least_shared) {
   SLUICE_CHECK(threads >= 1);
   state_ = std::make_unique<State>(threads);
 }
@@ -128,6 +128,11 @@ void ThreadPool::ParallelFor(int64_t n, int64_t grain,
   state.n = n;
   state.grain = grain;
   state.Run();
+}
+
+void ThreadPool::ParallelFor(int64_t n, int64_t grain, int64_t multiply_adds,
+                             absl::FunctionRef<void(int64_t begin, int64_t end, int worker)> body) {
+  ParallelFor(n, multiply_adds < least_shared_ ? std::max(n, grain) : grain, body);
 }
 
 int AvailableCpus() {

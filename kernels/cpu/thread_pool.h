@@ -20,7 +20,9 @@ namespace sluice::kernels {
 class ThreadPool {
  public:
   // Requires threads >= 1. The caller is one of them: ThreadPool(1) starts no thread.
-  explicit ThreadPool(int threads);
+  // `least_shared` is how many multiply-adds a call must have for others than its caller to take
+  // part.
+  explicit ThreadPool(int threads, int64_t least_shared = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -33,10 +35,20 @@ class ThreadPool {
   void ParallelFor(int64_t n, int64_t grain,
                    absl::FunctionRef<void(int64_t begin, int64_t end, int worker)> body);
 
+  // The same for a call that has about as many multiply-adds. If these are fewer than are shared,
+  // the caller does all of them, as one range.
+  void ParallelFor(int64_t n, int64_t grain, int64_t multiply_adds,
+                   absl::FunctionRef<void(int64_t begin, int64_t end, int worker)> body);
+
  private:
   struct State;
+  const int64_t least_shared_;
   std::unique_ptr<State> state_;
 };
+
+// What a thread does in the time in which another one is woken, some 10 us. A step of a small model
+// has only such pieces of work.
+inline constexpr int64_t kLeastShared = 1 << 17;
 
 // Returns the number of compute threads that fit the machine: the smaller of the CPUs in the
 // affinity mask and the cgroup's CPU quota (v1 or v2, rounded up), at least 1.

@@ -56,7 +56,9 @@ class ClosedLoop final : public CallSink {
     const bool failed = record.outcome != Outcome::kOk && record.outcome != Outcome::kDeadline;
     if (failed) live_.missed.fetch_add(1, std::memory_order_relaxed);
     // A failing server must not be flooded with calls, so an error ends the lane.
-    if (record.done < duration_ && !failed) {
+    const bool goes_on =
+        !failed || (options_.send_on_refusal && record.outcome == Outcome::kRejected);
+    if (record.done < duration_ && goes_on) {
       Send(lane);
       return;
     }

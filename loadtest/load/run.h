@@ -22,6 +22,7 @@ struct RunOptions {
   nanoseconds deadline{0};                       // of a call, from its scheduled time; 0 means none
   nanoseconds drain = std::chrono::seconds(30);  // the time for calls to end after the last arrival
   int64_t max_in_flight = 100'000;               // arrivals beyond it count as not sent
+  bool send_on_refusal = false;                  // in a closed loop: else an error ends its lane
 };
 
 // The counts that a display may read while the phase runs.

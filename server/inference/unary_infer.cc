@@ -14,10 +14,15 @@
 namespace sluice {
 namespace {
 
+// The replies of few requests that end together, each of few bytes, take less time to make than it
+// takes to wake a thread that makes them.
+constexpr int64_t kFewTogether = 4;
+constexpr int64_t kFewBytes = 16 << 10;
+
 class UnaryInfer;
 
-// The sink of a call: prepares the request, collects results on the engine's thread and answers on
-// the reply thread. Outlives the call until the engine has ended the request.
+// The sink of a call: prepares the request, collects results on the engine's thread, and answers
+// there or on a reply thread. Outlives the call until the engine has ended the request.
 class UnarySink final : public Sink,
                         public Delivery,
                         public std::enable_shared_from_this<UnarySink> {
@@ -35,6 +40,8 @@ class UnarySink final : public Sink,
   void OnDone(const absl::Status& status, Reply reply, const RequestTrace& trace) override {
     status_ = status;
     reply_ = std::move(reply);
+    const bool few = trace.ended_together <= kFewTogether && most_bytes_ <= kFewBytes;
+    if (few) return Deliver();
     replies_->Post(shared_from_this());
   }
 
@@ -56,6 +63,7 @@ class UnarySink final : public Sink,
   const MonoTime deadline_;
   // These are set before the engine has the sink.
   std::optional<ReplyBuilder> builder_;
+  int64_t most_bytes_ = 0;  // of the reply
   MemoryShare unread_;
   TokenBuffer tokens_;
   absl::Status status_;
@@ -125,6 +133,7 @@ absl::StatusOr<RequestId> UnarySink::Submit(const grpc::ByteBuffer& bytes, CallC
   MemoryShare parsed;
   SLUICE_RETURN_IF_ERROR(frontend_->Read(bytes, context, &message, &parsed));
   return frontend_->Submit(message, std::move(context), [this](ReplySpec spec, MemoryShare unread) {
+    most_bytes_ = spec.max_bytes;
     builder_.emplace(std::move(spec));
     unread_ = std::move(unread);
     return shared_from_this();

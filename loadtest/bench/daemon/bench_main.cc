@@ -36,6 +36,7 @@ struct Edge {
     CLI::App* command =
         app.add_subcommand("edge", "server CPU per small request, against a bare gRPC server");
     command->add_option("--sluiced", options.sluiced, "path of the daemon")->required();
+    command->add_option("--other", options.other, "path of another daemon, measured beside it");
     command->add_option("--model", options.model, "directory of a tiny model")->required();
     command->add_option("--tokens", options.tokens, "tokens of a request")->capture_default_str();
     command->add_option("--outstanding", options.outstanding, "calls in flight")

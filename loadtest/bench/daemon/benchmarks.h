@@ -14,6 +14,7 @@ namespace sluice::loadtest {
 
 struct EdgeOptions {
   std::string sluiced;  // path of the daemon
+  std::string other;    // path of one that it is compared with; empty means none
   std::string self;     // path of this binary, for the bare server
   std::string model;    // a tiny model directory, so that compute hardly counts
   int tokens = 8;       // the tokens of each request
@@ -22,8 +23,8 @@ struct EdgeOptions {
   absl::Duration round = absl::Seconds(3);
 };
 
-// Measures the server's CPU time per small ModelInfer request: sluiced against a bare raw-callback
-// gRPC server that answers as many bytes.
+// Measures the server's CPU time per small ModelInfer request: sluiced, answering and refusing
+// because the queue is full, and a bare raw-callback gRPC server that answers as many bytes.
 absl::StatusOr<nlohmann::json> RunEdge(const EdgeOptions& options);
 
 struct GenerateOptions {

@@ -18,11 +18,13 @@ namespace {
 
 constexpr int32_t kVocab = 33;  // at most that of the tiny model
 
-// One of the two servers that are compared, with the measurements of its rounds.
+// One of the servers that are compared, with the measurements of its rounds.
 struct Contestant {
-  explicit Contestant(std::string contestant_name) : name(std::move(contestant_name)) {}
+  Contestant(std::string contestant_name, load::Outcome contestant_outcome)
+      : name(std::move(contestant_name)), outcome(contestant_outcome) {}
 
-  std::string name;
+  const std::string name;
+  const load::Outcome outcome;  // of the calls that are measured
   std::string address;
   std::unique_ptr<ChildProcess> process;
   load::Channels channels;
@@ -41,20 +43,30 @@ struct Contestant {
 absl::Status RunRound(const EdgeOptions& options, const load::PayloadPool& pool,
                       Contestant& contestant) {
   constexpr uint32_t kPayload = 0;
+  load::RunOptions run;
+  run.send_on_refusal = contestant.outcome == load::Outcome::kRejected;
   load::Live live;
   SLUICE_ASSIGN_OR_RETURN(const absl::Duration before, contestant.process->CpuTime());
   const load::PhaseData data = load::RunClosedLoop(
-      {}, contestant.channels, pool, absl::MakeConstSpan(&kPayload, 1), options.outstanding,
+      run, contestant.channels, pool, absl::MakeConstSpan(&kPayload, 1), options.outstanding,
       absl::ToChronoNanoseconds(options.round), /*answers=*/nullptr, &live);
   SLUICE_ASSIGN_OR_RETURN(const absl::Duration after, contestant.process->CpuTime());
-  if (live.missed > 0) {
-    return absl::InternalError(
-        absl::StrCat(live.missed.load(), " calls failed, the first with ",
-                     data.errors.empty() ? "" : data.errors.begin()->second.first_message));
-  }
   nanoseconds elapsed{0};
-  for (const load::CallRecord& call : data.calls) elapsed = std::max(elapsed, call.done);
-  const auto calls = static_cast<double>(data.calls.size());
+  int64_t measured = 0;
+  for (const load::CallRecord& call : data.calls) {
+    if (call.outcome != contestant.outcome) continue;
+    ++measured;
+    elapsed = std::max(elapsed, call.done);
+  }
+  // Of the calls that are to be refused, one holds the place of the queue at a time.
+  const auto others = std::ssize(data.calls) - measured;
+  if (measured == 0 || others > (run.send_on_refusal ? options.outstanding : 0)) {
+    return absl::InternalError(absl::StrCat(
+        others, " of ", data.calls.size(), " calls of ", contestant.name,
+        " ended otherwise, the first with ",
+        data.errors.empty() ? "an answer" : data.errors.begin()->second.first_message));
+  }
+  const auto calls = static_cast<double>(measured);
   contestant.cpu_us_per_call.push_back(absl::ToDoubleMicroseconds(after - before) / calls);
   contestant.calls_per_second.push_back(calls / Seconds(elapsed));
   return absl::OkStatus();
@@ -93,22 +105,46 @@ absl::StatusOr<nlohmann::json> RunEdge(const EdgeOptions& options) {
   load::PayloadPool pool(std::move(payload));
   SLUICE_RETURN_IF_ERROR(pool.Assign({{.tokens = options.tokens, .max_tokens = -1}}).status());
   const grpc::Slice& request = pool.payloads().front().bytes;
-  Contestant daemon("sluiced");
-  Contestant bare("bare");
-  for (Contestant* each : {&daemon, &bare}) {
+  using enum load::Outcome;
+  Contestant daemon("sluiced", kOk);
+  Contestant refusing("refused", kRejected);
+  Contestant bare("bare", kOk);
+  Contestant other("other", kOk);
+  std::vector<Contestant*> all = {&daemon, &refusing, &bare};
+  if (!options.other.empty()) all.push_back(&other);
+  for (Contestant* each : all) {
     SLUICE_ASSIGN_OR_RETURN(const int port, FreePort());
     each->address = absl::StrCat("127.0.0.1:", port);
   }
-  SLUICE_RETURN_IF_ERROR(
-      daemon.Start({options.sluiced, "--model", absl::StrCat("tiny=", options.model),
-                    "--server.grpc.address", daemon.address, "--server.metrics.address", "",
-                    "--server.admin.address", "", "--server.log.level", "warn"}));
+  std::vector<std::string> command = {options.sluiced,
+                                      "--model",
+                                      absl::StrCat("tiny=", options.model),
+                                      "--server.metrics.address=",
+                                      "--server.admin.address=",
+                                      "--server.log.level=warn",
+                                      "--server.grpc.address",
+                                      daemon.address};
+  SLUICE_RETURN_IF_ERROR(daemon.Start(command));
+  if (!options.other.empty()) {
+    command.front() = options.other;
+    command.back() = other.address;
+    SLUICE_RETURN_IF_ERROR(other.Start(command));
+  }
+  // One call waits for company, and all others find the queue full.
+  command.front() = options.sluiced;
+  command.back() = refusing.address;
+  command.push_back("--engine.queue.max-requests=1");
+  command.push_back("--engine.batch.policy=fifo_packed");
+  const absl::Duration held = std::min(options.round, absl::Seconds(10));
+  command.push_back(
+      absl::StrCat("--engine.batch.max-queue-delay-us=", absl::ToInt64Microseconds(held)));
+  SLUICE_RETURN_IF_ERROR(refusing.Start(command));
   SLUICE_ASSIGN_OR_RETURN(const size_t response_bytes, ResponseBytes(daemon.channels, request));
   SLUICE_RETURN_IF_ERROR(bare.Start({options.self, "bare-server", "--address", bare.address,
                                      "--response-bytes", absl::StrCat(response_bytes)}));
 
   for (int round = -1; round < options.rounds; ++round) {
-    for (Contestant* each : {&daemon, &bare}) {
+    for (Contestant* each : all) {
       SLUICE_RETURN_IF_ERROR(RunRound(options, pool, *each));
       if (round < 0) {  // the first round warms up
         each->cpu_us_per_call.clear();
@@ -122,12 +158,16 @@ absl::StatusOr<nlohmann::json> RunEdge(const EdgeOptions& options) {
                            {"tokens", options.tokens},
                            {"outstanding", options.outstanding},
                            {"rounds", options.rounds}};
-  for (const Contestant* each : {&daemon, &bare}) {
+  for (const Contestant* each : all) {
     report[each->name] = {{"cpu_us_per_call", Median(each->cpu_us_per_call)},
                           {"calls_per_second", Median(each->calls_per_second)},
                           {"cpu_us_per_call_rounds", each->cpu_us_per_call}};
   }
   report["cpu_ratio"] = Median(daemon.cpu_us_per_call) / Median(bare.cpu_us_per_call);
+  if (!options.other.empty()) {
+    report["over_other"] = Median(daemon.cpu_us_per_call) / Median(other.cpu_us_per_call);
+  }
+  report["refused_ratio"] = Median(refusing.cpu_us_per_call) / Median(daemon.cpu_us_per_call);
   return report;
 }
 

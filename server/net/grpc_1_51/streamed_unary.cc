@@ -1,9 +1,12 @@
 #include "server/net/grpc_1_51/streamed_unary.h"
 
-#include <atomic>
+#include <functional>
+#include <new>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "grpc/grpc.h"
+#include "grpcpp/impl/codegen/call_op_set.h"
 #include "grpcpp/impl/codegen/server_callback_handlers.h"
 #include "server/common/callback_times.h"
 #include "server/common/status.h"
@@ -12,78 +15,189 @@
 namespace sluice {
 namespace {
 
+class StreamedUnary;
+
+}  // namespace
+}  // namespace sluice
+
+// The parts of a call's context that are for gRPC's own handlers. A context names all
+// specialisations of CallbackUnaryHandler its friends, and so this one, which handles nothing.
+template <>
+class grpc::internal::CallbackUnaryHandler<sluice::StreamedUnary, grpc::ByteBuffer> {
+ public:
+  // Makes `done` run once the call is over for the peer, and `controller` hear of a cancellation.
+  static void AwaitCompletion(grpc::CallbackServerContext* context, Call* call,
+                              std::function<void(bool)> done, ServerCallbackCall* controller) {
+    context->BeginCompletionOp(call, std::move(done), controller);
+  }
+  static void NoticeFailedRead(grpc::CallbackServerContext* context) {
+    context->MaybeMarkCancelledOnRead();
+  }
+  // Adds both kinds of metadata and the status to the operations that end the call.
+  template <typename Ops>
+  static void AddEnd(grpc::CallbackServerContext* context, const grpc::Status& status, Ops* ops) {
+    ops->SendInitialMetadata(&context->initial_metadata_, context->initial_metadata_flags());
+    context->sent_initial_metadata_ = true;
+    ops->ServerSendStatus(&context->trailing_metadata_, status);
+  }
+  static void Release(grpc::CallbackServerContext* context) {
+    if (context->context_allocator() != nullptr) context->context_allocator()->Release(context);
+  }
+};
+
+namespace sluice {
+namespace {
+
 using Bytes = grpc::ByteBuffer;
 using Event = CallbackTimes::Event;
-using Stream = grpc::ServerBidiReactor<Bytes, Bytes>;
+using Context = grpc::internal::CallbackUnaryHandler<StreamedUnary, Bytes>;
+using grpc::internal::CallbackWithSuccessTag;
+using grpc::internal::CallOpRecvMessage;
+using grpc::internal::CallOpSendInitialMetadata;
+using grpc::internal::CallOpSendMessage;
+using grpc::internal::CallOpServerSendStatus;
+using grpc::internal::CallOpSet;
+using grpc::internal::MethodHandler;
 
-// Both a reactor, which gRPC's stream sees, and a unary call, which the handler's reactor sees.
-// gRPC deletes neither; the stream's OnDone, which comes after all other reactions, ends both.
-//
-// The handler's reactor hears of a cancellation after the handler has returned, as gRPC promises.
-class StreamedUnary final : public Stream, private grpc::ServerCallbackUnary {
+// What a method shares with its calls.
+struct Method {
+  const char* name;
+  UnaryHandler handler;
+  TransferWatch* watch;
+  const Callers* callers;
+};
+
+// Hands a cancellation on, on a thread of gRPC's executor.
+class CancelRelay final : public grpc::internal::ServerReactor {
  public:
-  StreamedUnary(const char* method, const UnaryHandler* handler, TransferWatch* watch,
-                grpc::CallbackServerContext* context)
-      : method_(method), handler_(handler), watch_(watch), context_(context) {}
-
-  void Start(const Callers* callers) {
-    if (callers != nullptr) {
-      absl::StatusOr<std::shared_ptr<const Caller>> caller = callers->Identify(*context_);
-      if (!caller.ok()) return Finish(FinishStatus(caller.status(), {}, context_));
-      caller_ = *std::move(caller);
-    }
-    watch_->Begin(context_->c_call(), "the call's message did not arrive", &wait_);
-    StartRead(&request_);
-  }
-
-  void OnReadDone(bool ok) override {
-    const CallbackTimes::Scope scope(method_, Event::kMessage);
-    watch_->End(&wait_);
-    if (!ok) {
-      return Stream::Finish(FinishStatus(
-          absl::InvalidArgumentError("the call ended without a message"), {}, context_));
-    }
-    unary_ = (*handler_)(context_, &request_, &response_, caller_);
-    request_.Clear();  // the handler has read it or has copied references
-    BindReactor(unary_);
-    if (bound_or_cancelled_.exchange(true)) unary_->OnCancel();
-  }
-
+  CancelRelay(const char* method, grpc::ServerUnaryReactor* const* unary)
+      : method_(method), unary_(unary) {}
   void OnCancel() override {
     const CallbackTimes::Scope scope(method_, Event::kCancelled);
-    if (bound_or_cancelled_.exchange(true)) unary_->OnCancel();
+    (*unary_)->OnCancel();
   }
-
-  void OnDone() override {
-    const CallbackTimes::Scope scope(method_, Event::kEnd);
-    watch_->End(&wait_);
-    if (unary_ != nullptr) unary_->OnDone();
-    delete this;
-  }
+  void OnDone() override {}
 
  private:
-  void Finish(grpc::Status status) override {
-    watch_->Begin(context_->c_call(), "the call's answer was not taken", &wait_,
-                  TransferWatch::Kind::kOutgoing, static_cast<int64_t>(response_.Length()));
-    if (!status.ok()) return Stream::Finish(std::move(status));
-    StartWriteAndFinish(&response_, grpc::WriteOptions(), std::move(status));
-  }
-  void SendInitialMetadata() override { StartSendInitialMetadata(); }
-  // Only the stream counts the conditions on which this call is done.
-  grpc::internal::ServerReactor* reactor() override { return unary_; }
-  void CallOnDone() override {}
-
   const char* const method_;
-  const UnaryHandler* const handler_;
-  TransferWatch* const watch_;
+  grpc::ServerUnaryReactor* const* const unary_;
+};
+
+// A call, in the memory of gRPC's call. It is done when it has begun, Finish has been called, and
+// it is over for the peer. The thread on which the last of these happens ends it: ending it takes
+// less time than telling another thread to, which gRPC's handlers of streams always do.
+//
+// The handler's reactor hears of a cancellation after the handler has returned, as gRPC promises.
+class StreamedUnary final : public grpc::ServerCallbackUnary {
+ public:
+  static void Start(const Method& method, const MethodHandler::HandlerParameter& param) {
+    grpc_call* const call = param.call->call();
+    grpc_call_ref(call);
+    void* const memory =
+        grpc::g_core_codegen_interface->grpc_call_arena_alloc(call, sizeof(StreamedUnary));
+    (new (memory) StreamedUnary(method, param))->Start();
+  }
+
+  void Finish(grpc::Status status) override {
+    method_.watch->Begin(context_->c_call(), "the call's answer was not taken", &wait_,
+                         TransferWatch::Kind::kOutgoing, static_cast<int64_t>(response_.Length()));
+    Context::AddEnd(context_, status, &finish_);
+    if (status.ok()) SLUICE_CHECK(finish_.SendMessagePtr(&response_).ok());
+    finish_tag_.Set(
+        call_.call(), [this](bool) { Done(); }, &finish_, /*can_inline=*/true);
+    finish_.set_core_cq_tag(&finish_tag_);
+    call_.PerformOps(&finish_);  // the call may be gone from here on
+  }
+  // No handler sends its metadata before its answer.
+  void SendInitialMetadata() override { SLUICE_CHECK(false); }
+
+ private:
+  StreamedUnary(const Method& method, const MethodHandler::HandlerParameter& param)
+      : method_(method),
+        context_(static_cast<grpc::CallbackServerContext*>(param.server_context)),
+        call_(*param.call),
+        await_next_call_(param.call_requester),
+        relay_(method.name, &unary_) {}
+
+  void Start() {
+    const CallbackTimes::Scope scope(method_.name, Event::kBegin);
+    Context::AwaitCompletion(
+        context_, &call_, [this](bool) { Done(); }, this);
+    if (method_.callers != nullptr) {
+      absl::StatusOr<std::shared_ptr<const Caller>> caller = method_.callers->Identify(*context_);
+      if (!caller.ok()) {
+        Finish(FinishStatus(caller.status(), {}, context_));
+        return Done();
+      }
+      caller_ = *std::move(caller);
+    }
+    method_.watch->Begin(context_->c_call(), "the call's message did not arrive", &wait_);
+    read_.RecvMessage(&request_);
+    read_tag_.Set(
+        call_.call(), [this](bool ok) { HandleMessage(ok); }, &read_,
+        /*can_inline=*/false);
+    read_.set_core_cq_tag(&read_tag_);
+    call_.PerformOps(&read_);
+  }
+
+  void HandleMessage(bool ok) {
+    const CallbackTimes::Scope scope(method_.name, Event::kMessage);
+    method_.watch->End(&wait_);
+    if (!ok) {
+      Context::NoticeFailedRead(context_);
+      Finish(FinishStatus(absl::InvalidArgumentError("the call ended without a message"), {},
+                          context_));
+      return Done();
+    }
+    unary_ = method_.handler(context_, &request_, &response_, caller_);
+    request_.Clear();  // the handler has read it or has copied references
+    BindReactor(unary_);
+    MaybeCallOnCancel(&relay_);
+    Done();
+  }
+
+  // Counts one of the three conditions on which the call is done.
+  void Done() { MaybeDone(/*inline_ondone=*/true); }
+
+  void CallOnDone() override {
+    const CallbackTimes::Scope scope(method_.name, Event::kEnd);
+    method_.watch->End(&wait_);
+    if (unary_ != nullptr) unary_->OnDone();
+    grpc_call* const call = call_.call();
+    const std::function<void()> await_next_call = std::move(await_next_call_);
+    Context::Release(context_);
+    this->~StreamedUnary();
+    grpc_call_unref(call);
+    await_next_call();
+  }
+
+  grpc::internal::ServerReactor* reactor() override { return &relay_; }
+
+  const Method& method_;
   grpc::CallbackServerContext* const context_;
+  grpc::internal::Call call_;
+  std::function<void()> await_next_call_;
   std::shared_ptr<const Caller> caller_;  // nullptr where callers are not identified
   TransferWatch::Wait wait_;
   Bytes request_;
   Bytes response_;
-  grpc::ServerUnaryReactor* unary_ = nullptr;  // written by OnReadDone
-  // Set by the first of the two events; the second one notifies unary_.
-  std::atomic<bool> bound_or_cancelled_ = false;
+  grpc::ServerUnaryReactor* unary_ = nullptr;  // written by HandleMessage
+  CancelRelay relay_;
+  CallOpSet<CallOpRecvMessage<Bytes>> read_;
+  CallbackWithSuccessTag read_tag_;
+  CallOpSet<CallOpSendInitialMetadata, CallOpSendMessage, CallOpServerSendStatus> finish_;
+  CallbackWithSuccessTag finish_tag_;
+};
+
+// gRPC treats the method as a stream, so that this is called when a call's headers have arrived.
+class StreamedUnaryHandler final : public MethodHandler {
+ public:
+  explicit StreamedUnaryHandler(Method method) : method_(std::move(method)) {}
+
+  void RunHandler(const HandlerParameter& param) override { StreamedUnary::Start(method_, param); }
+
+ private:
+  const Method method_;
 };
 
 }  // namespace
@@ -92,14 +206,8 @@ std::unique_ptr<grpc::internal::MethodHandler> MakeStreamedUnary(const char* met
                                                                  UnaryHandler handler,
                                                                  TransferWatch* watch,
                                                                  const Callers* callers) {
-  const auto shared = std::make_shared<const UnaryHandler>(std::move(handler));
-  return std::make_unique<grpc::internal::CallbackBidiHandler<Bytes, Bytes>>(
-      [method, shared, watch, callers](grpc::CallbackServerContext* context) {
-        const CallbackTimes::Scope scope(method, Event::kBegin);
-        auto* call = new StreamedUnary(method, shared.get(), watch, context);
-        call->Start(callers);
-        return call;
-      });
+  return std::make_unique<StreamedUnaryHandler>(
+      Method{.name = method, .handler = std::move(handler), .watch = watch, .callers = callers});
 }
 
 }  // namespace sluice

@@ -88,6 +88,25 @@ TEST_P(ThreadPoolTest, WritesOfWorkersAreVisibleAfterwards) {
   EXPECT_EQ(total, expected);
 }
 
+TEST_P(ThreadPoolTest, LeavesToTheCallerWhatIsTooLittleToShare) {
+  constexpr int64_t kLeast = 1000;
+  ThreadPool pool(GetParam(), kLeast);
+  for (const int64_t multiply_adds : {kLeast - 1, kLeast}) {
+    const std::thread::id caller = std::this_thread::get_id();
+    std::vector<int> visits(64, 0);
+    std::atomic<int> ranges{0};
+    std::atomic<bool> alone{true};
+    pool.ParallelFor(64, 2, multiply_adds, [&](int64_t begin, int64_t end, int worker) {
+      ++ranges;
+      if (worker != 0 || std::this_thread::get_id() != caller) alone = false;
+      for (int64_t i = begin; i < end; ++i) ++visits[i];
+    });
+    EXPECT_EQ(visits, std::vector<int>(64, 1));
+    EXPECT_EQ(ranges, multiply_adds < kLeast ? 1 : 32);
+    EXPECT_TRUE(alone || multiply_adds >= kLeast);
+  }
+}
+
 TEST_P(ThreadPoolTest, CanBeDestroyedWhetherOrNotItEverRan) {
   for (int i = 0; i < 20; ++i) {
     ThreadPool idle(GetParam());

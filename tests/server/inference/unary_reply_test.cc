@@ -1,0 +1,92 @@
+// Tests of which thread makes the reply of a call. The test acts as the engine.
+#include <gtest/gtest.h>
+
+#include <future>
+#include <memory>
+#include <string>
+
+#include "tests/server/inference/stream_fixture.h"
+#include "tests/support/gate.h"
+
+namespace sluice {
+namespace {
+
+using inference::ModelInferRequest;
+using inference::ModelInferResponse;
+using testing::AddInput;
+using testing::Finished;
+using testing::Generating;
+using testing::ScriptedEngine;
+using testing::SetInt;
+
+class Held : public Delivery {
+ public:
+  explicit Held(Gate* gate) : gate_(gate) {}
+  void Deliver() override { gate_->Pass(); }
+
+ private:
+  Gate* const gate_;
+};
+
+class UnaryReplyTest : public testing::StreamTest {
+ protected:
+  // Holds up the only reply thread.
+  UnaryReplyTest() {
+    replies_.OfNextCall()->Post(std::make_shared<Held>(&gate_));
+    gate_.AwaitArrivals(1);
+  }
+  ~UnaryReplyTest() override { gate_.Open(); }
+
+  std::future<grpc::Status> Call(const ModelInferRequest& request) {
+    return std::async(std::launch::async, [this, request] {
+      grpc::ClientContext context;
+      ModelInferResponse response;
+      return stub_->ModelInfer(&context, request, &response);
+    });
+  }
+
+  // Ends the request as one of `together` that a step ends.
+  void End(const std::string& id, int64_t together, int rows = 1) {
+    const ScriptedEngine::Submitted submitted = engine_.Await(id);
+    RequestTrace trace;
+    trace.ended_together = together;
+    submitted.sink->OnDone(absl::OkStatus(), Finished(rows), trace);
+  }
+
+  int waiting() { return replies_.OfNextCall()->unfinished() - 1; }
+
+  Gate gate_;
+};
+
+TEST_F(UnaryReplyTest, FewShortOnesAreMadeWhereTheirRequestsEnd) {
+  std::future<grpc::Status> call = Call(Generating("few", 4));
+  End("few", 4);
+  EXPECT_EQ(waiting(), 0);
+  gate_.Open();
+  EXPECT_TRUE(call.get().ok());
+}
+
+TEST_F(UnaryReplyTest, OfManyTheEngineMakesNone) {
+  std::future<grpc::Status> call = Call(Generating("many", 4));
+  End("many", 5);
+  EXPECT_EQ(waiting(), 1);
+  gate_.Open();
+  EXPECT_TRUE(call.get().ok());
+}
+
+TEST_F(UnaryReplyTest, TheEngineMakesNoLongOne) {
+  ModelInferRequest request = Generating("long", 16);
+  SetInt(&request, "num_top_logprobs", 10);
+  request.clear_inputs();
+  request.clear_raw_input_contents();
+  constexpr int kRows = 16;
+  AddInput(&request, "input_ids", "INT32", {kRows, 1}, std::string(4 * kRows, '\0'));
+  std::future<grpc::Status> call = Call(request);
+  End("long", 1, kRows);
+  EXPECT_EQ(waiting(), 1);
+  gate_.Open();
+  EXPECT_TRUE(call.get().ok());
+}
+
+}  // namespace
+}  // namespace sluice
