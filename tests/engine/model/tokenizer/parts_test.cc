@@ -5,14 +5,19 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "engine/model/tokenizer/charsmap.h"
 #include "engine/model/tokenizer/hugging_face.h"
 #include "engine/model/tokenizer/unicode.h"
 #include "engine/model/tokenizer/wire.h"
+#include "tests/support/table.h"
 
 namespace sluice::tokenize {
 namespace {
+
+using ::testing::ElementsAre;
 
 TEST(UnicodeTest, TheRangesOfIdeographsHaveTheirEnds) {
   for (const char32_t point : {U'\u3400', U'\u4DBF', U'\u4E00', U'\u9FFF', U'\uF900', U'\uFAFF',
@@ -76,8 +81,93 @@ TEST(BpeTest, TheFirstCharacterOfAPieceMayBeBytes) {
                   ->Encode("\xC3\xA9"
                            "a\xC3\xA9")
                   .value(),
-              ::testing::ElementsAre(0, 1, 2, 0, 1));
+              ElementsAre(0, 1, 2, 0, 1));
 }
+
+// Returns the ids of the text by a tokenizer whose file consists of `members`.
+std::vector<int32_t> IdsBy(const std::string& members, std::string_view text) {
+  const auto tokenizer = ParseHuggingFace("{" + members + "}", {});
+  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+  return tokenizer.ok() ? (*tokenizer)->Encode(text).value() : std::vector<int32_t>();
+}
+
+TEST(BpeTest, OnlyNeighboursThatAreUnknownAreFused) {
+  const std::string model = R"("model": {"type": "BPE", "vocab": {"a": 0, "?": 1}, "merges": [],
+                               "unk_token": "?", "fuse_unk": )";
+  EXPECT_THAT(IdsBy(model + "true}", "xyaz"), ElementsAre(1, 0, 1));
+  EXPECT_THAT(IdsBy(model + "false}", "xyaz"), ElementsAre(1, 1, 0, 1));
+}
+
+TEST(BpeTest, AffixesAreOfInnerAndLastCharacters) {
+  EXPECT_THAT(IdsBy(R"("model": {"type": "BPE", "vocab": {"a": 0, "#a": 1, "a$": 2, "#a$": 3,
+                       "#aa$": 4}, "merges": ["#a #a$"], "continuing_subword_prefix": "#",
+                       "end_of_word_suffix": "$"})",
+                    "aaa"),
+              ElementsAre(0, 4));
+}
+
+TEST(BpeTest, ADropoutOfNothingIsAccepted) {
+  EXPECT_THAT(
+      IdsBy(R"("model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "dropout": 0.0})", "a"),
+      ElementsAre(0));
+}
+
+TEST(WordPieceTest, AWordOfTheMostCharactersIsSplit) {
+  const std::string model = R"("model": {"type": "WordPiece", "unk_token": "?",
+      "max_input_chars_per_word": 3, "vocab": {"\u00e9": 0, "##\u00e9": 1, "?": 2}})";
+  EXPECT_THAT(IdsBy(model, "ééé"), ElementsAre(0, 1, 1));
+  EXPECT_THAT(IdsBy(model, "éééé"), ElementsAre(2));
+}
+
+// The first word is known up to its last character.
+TEST(WordPieceTest, AnUnknownWordLeavesNoPartsAndNoTrace) {
+  EXPECT_THAT(IdsBy(R"("pre_tokenizer": {"type": "WhitespaceSplit"}, "model": {"type": "WordPiece",
+                       "unk_token": "?", "vocab": {"a": 0, "##a": 1, "?": 2}})",
+                    "a aab aa"),
+              ElementsAre(0, 2, 0, 1));
+}
+
+TEST(UnigramTest, ARunOfUnknownCharactersIsOneTokenAndTheNextRunAnother) {
+  EXPECT_THAT(IdsBy(R"("model": {"type": "Unigram", "unk_id": 0, "vocab": [["?", 0], ["a", -1]]})",
+                    "xyazz"),
+              ElementsAre(0, 1, 0));
+}
+
+TEST(UnigramTest, OfPathsThatScoreTheSameTheFirstIsKept) {
+  EXPECT_THAT(
+      IdsBy(R"("model": {"type": "Unigram", "vocab": [["a", -1], ["b", -2], ["ab", -3]]})", "ab"),
+      ElementsAre(2));
+}
+
+struct AddedTokenRow {
+  const char* name;
+  const char* flags;  // of the token "|"
+  const char* text;
+  const char* decoded;
+};
+class AddedTokenTable : public TableTest<AddedTokenRow> {};
+
+TEST_P(AddedTokenTable, TakesItsSpaces) {
+  const std::string file = R"({"added_tokens": [{"id": 0, "content": "|")" +
+                           std::string(row().flags) +
+                           R"(}], "decoder": {"type": "Fuse"}, "model": {"type": "BPE",
+                              "vocab": {"a": 1, " ": 2}, "merges": []}})";
+  const auto tokenizer = ParseHuggingFace(file, {});
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ((*tokenizer)->Decode((*tokenizer)->Encode(row().text).value()), row().decoded);
+}
+
+const AddedTokenRow kAddedTokenRows[] = {
+    {"ItStandsAlone", "", "a  |  a", "a  |  a"},
+    {"ItTakesSpacesBefore", R"(, "lstrip": true)", "a  |  |  a", "a||  a"},
+    {"ItTakesSpacesBehind", R"(, "rstrip": true)", "a  |  |  a", "a  ||a"},
+    {"ItTakesSpacesAtTheEnds", R"(, "lstrip": true, "rstrip": true)", "  |  ", "|"},
+    {"AWordIsNotCut", R"(, "single_word": true)", "a|a", "aa"},
+    {"AWordAfterItIsNotCut", R"(, "single_word": true)", "|a", "a"},
+    {"AWordBeforeItIsNotCut", R"(, "single_word": true)", "a|", "a"},
+    {"ItIsAWordOfItsOwn", R"(, "single_word": true)", "a |", "a |"},
+};
+SLUICE_TABLE(AddedTokenTable, kAddedTokenRows);
 
 TEST(AddedTokensTest, ASpecialTokenThatIsNoneOfTheFileIsNotFound) {
   SpecialTokens specials;
