@@ -85,11 +85,11 @@ const ConfigClashRow kConfigClashRows[] = {
      .message = "default: engine.ladder.fixed_tokens: empty, but engine.ladder.strategy is fixed",
      .spoil = [](Config* c) { c->engine.ladder.strategy = StrategyKind::kFixed; }},
     {.name = "AnUnorderedFixedLadder",
-     .message = "default: engine.ladder.fixed_tokens: not ascending: 32 before 32",
+     .message = "default: engine.ladder.fixed_tokens: not ascending: 64 before 32",
      .spoil =
          [](Config* c) {
            c->engine.ladder.strategy = StrategyKind::kFixed;
-           c->engine.ladder.fixed_tokens = {16, 32, 32};
+           c->engine.ladder.fixed_tokens = {16, 64, 32};
          }},
     {.name = "AFixedLadderAboveTheMaximum",
      .message =
