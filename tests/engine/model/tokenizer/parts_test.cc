@@ -8,8 +8,11 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/model/tokenizer/charsmap.h"
 #include "engine/model/tokenizer/hugging_face.h"
+#include "engine/model/tokenizer/places.h"
+#include "engine/model/tokenizer/sentencepiece.h"
 #include "engine/model/tokenizer/unicode.h"
 #include "engine/model/tokenizer/wire.h"
 #include "tests/support/table.h"
@@ -137,6 +140,46 @@ TEST(UnigramTest, OfPathsThatScoreTheSameTheFirstIsKept) {
   EXPECT_THAT(
       IdsBy(R"("model": {"type": "Unigram", "vocab": [["a", -1], ["b", -2], ["ab", -3]]})", "ab"),
       ElementsAre(2));
+}
+
+TEST(SubwordModelTest, AnOldFileHasNoType) {
+  EXPECT_THAT(IdsBy(R"("model": {"unk_token": "?", "vocab": {"a": 0, "##a": 1, "?": 2}})", "aaxa"),
+              ElementsAre(2));
+  EXPECT_THAT(IdsBy(R"("model": {"vocab": {"a": 0, "aa": 1}, "merges": ["a a"]})", "aaa"),
+              ElementsAre(1, 0));
+  EXPECT_THAT(IdsBy(R"("model": {"vocab": [["a", -1], ["aa", -1.5]]})", "aaa"), ElementsAre(0, 1));
+  EXPECT_FALSE(ParseHuggingFace(R"({"model": {}})", {}).ok());
+}
+
+TEST(SpansOf, TheLastTokenIsAllThatIsLeftIfItsTextIsNotThere) {
+  Vocabulary vocabulary;
+  ASSERT_TRUE(vocabulary.Add("a", 0) && vocabulary.Add("##b", 1) && vocabulary.Add("##x", 2));
+  const Piece piece{.text = "abc"};
+  const auto spans = [&](std::vector<int32_t> ids) { return SpansOf(ids, piece, vocabulary); };
+  using Spans = std::vector<std::pair<size_t, size_t>>;
+  EXPECT_EQ(spans({0, 1}), (Spans{{0, 1}, {1, 2}}));
+  EXPECT_EQ(spans({0, 2}), (Spans{{0, 1}, {1, 3}}));
+}
+
+// Returns a piece of a SentencePiece file.
+std::string PieceOf(std::string_view text, float score, char type) {
+  std::string piece = absl::StrCat("\x0A", std::string(1, static_cast<char>(text.size())),
+                                   std::string(text), "\x15");
+  piece.append(reinterpret_cast<const char*>(&score), sizeof score);
+  piece += std::string("\x18") + type;
+  return absl::StrCat("\x0A", std::string(1, static_cast<char>(piece.size())), piece);
+}
+
+// An unknown character scores 10 less than the lowest of the normal pieces, whatever others have.
+TEST(SentencePieceTest, TheScoreOfUnknownCharactersFollowsNormalPieces) {
+  constexpr char kNormal = 1, kUnknown = 2;
+  const std::string no_space_before("\x1A\x02\x18\x00", 4);
+  const auto tokenizer =
+      ParseSentencePiece(PieceOf("<unk>", 0, kUnknown) + PieceOf("a", -1, kNormal) +
+                             PieceOf("xa", -11.5, kNormal) + no_space_before,
+                         {});
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_THAT((*tokenizer)->Encode("xa").value(), ElementsAre(2));
 }
 
 struct AddedTokenRow {
