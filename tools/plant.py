@@ -1,247 +1,58 @@
 #!/usr/bin/env python3
-"""Plants small faults in folders, one a run, and tells which ones their tests let through.
+"""Plants small faults in folders, one a run, and tells which ones the tests let through.
 
     tools/plant.py engine/schedule --count 100 --seed 1
 
-All faults are compiled at once into a copy of the tree below build/plant, each behind a condition
-that the environment variable SLUICE_PLANTED switches on, so that a fault costs a run of the tests
-and no build. A fault is killed if a test fails, crashes or takes five times as long as without it.
+All faults are compiled at once into a copy of the tree, build/plant, each behind a condition that
+the environment variable SLUICE_PLANTED switches on, so that a fault costs runs of tests and no
+build. First every suite runs without a fault, which shows the faults that it reaches. Then each
+fault is tried by the suites that reach it, the quickest first, until one fails, crashes or takes
+longer than ten seconds and than three times as long as without the fault.
 
-The kinds: a comparison that takes or leaves the bound, or the opposite one; min for max; `or` for
-`and`; a sum without its one; a statement that sets or resets a thing, dropped; two arguments of one
-type, swapped. Code of constants and of headers is left alone.
+tools/faults.py lists the kinds of faults. The copy keeps what is known in build/verdicts.json.
 """
 
 import argparse
-import bisect
 import concurrent.futures
 import dataclasses
 import json
 import os
 import pathlib
-import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-WORK = ROOT / "build" / "plant"
-TREE = WORK / "tree"
-BUILD = WORK / "build"
-# The tests of a folder, by the longest path that matches, in the order in which they are run.
-TESTS = {
-    "base": ["base/sluice_base_test"],
-    "config": ["config/config_test"],
-    "engine/ladder": ["engine/sluice_schedule_test"],
-    "engine/schedule": ["engine/sluice_paged_test", "engine/sluice_schedule_test"],
-    "engine/review": ["engine/sluice_schedule_test", "engine/sluice_engine_test"],
-    "engine/journal": ["engine/sluice_journal_test", "engine/sluice_engine_test"],
-    "engine/plans": ["engine/sluice_engine_test"],
-    "engine/rows": ["engine/sluice_states_test", "engine/sluice_engine_test",
-                    "engine/sluice_engine_on_cpu_test"],
-    "engine/runner": ["engine/sluice_history_test", "engine/sluice_engine_test"],
-    "engine/model": ["engine/model/model_test", "engine/sluice_states_test",
-                     "engine/sluice_engine_on_cpu_test"],
-    "engine/model/tokenizer": ["engine/model/tokenizer/tokenize_test", "engine/model/model_test"],
-    "server": ["server/sluice_edge_test", "server/sluice_server_test"],
-    "server/calls": ["server/sluice_threads_test", "server/sluice_server_test"],
-    "server/daemon": ["server/sluice_device_choice_test", "server/sluice_edge_test",
-                      "server/sluice_server_test"],
-    "server/protocol": ["server/sluice_outputs_test", "server/sluice_edge_test",
-                        "server/sluice_server_test"],
-    "server/security": ["server/sluice_security_test", "server/sluice_server_test"],
-}
-SWAPS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||",
-         "||": "&&"}
-DROPPED_CALLS = {"clear", "reset", "erase", "pop_back", "pop_front"}
+from faults import ROOT, Fault, candidates, drawn, sources
+
+COPY = ROOT / "build" / "plant"
+# In the copy, where the faults are judged.
+BUILD = ROOT / "build" / "release"
+FAULTS = pathlib.Path("build", "faults.json")
+SUITES = ROOT / "build" / "suites.json"
+VERDICTS = ROOT / "build" / "verdicts.json"
+PATIENCE_S = 900  # for a suite without a fault
 
 
 @dataclasses.dataclass
-class Fault:
-    path: str
-    line: int
-    begin: int  # bytes of the file
-    end: int
-    kind: str
-    before: str
-    after: str  # in place of `before`
-    statement: bool = False  # whether it is a statement that is dropped
-    number: int = 0
+class Suite:
+    """What passes or fails: the tests of one name in a GoogleTest binary, a fuzz target on its
+    corpus, or a file of end-to-end tests."""
 
-    def text(self):
-        if self.statement:
-            return f"if (!SluicePlanted({self.number})) {{ {self.before} }}"
-        return f"(SluicePlanted({self.number}) ? ({self.after}) : ({self.before}))"
-
-    def __str__(self):
-        shown = "" if self.statement else f" -> {one_line(self.after)}"
-        return f"{self.path}:{self.line}: {self.kind}: {one_line(self.before)}{shown}"
+    name: str  # another one when the program or the file changes
+    command: list
+    seconds: float = 0
+    reached: list = dataclasses.field(default_factory=list)  # numbers of faults
+    fails: str = ""  # without a fault
 
 
-def one_line(text):
-    return re.sub(r"\s+", " ", text)[:120]
-
-
-def libclang():
-    try:
-        import clang.cindex
-    except ImportError:
-        sys.exit("plant.py: pip install libclang==18.1.1")
-    return clang.cindex
-
-
-class Finder:
-    """Finds the places of one source at which a fault can be planted."""
-
-    def __init__(self, cindex, path, arguments):
-        self._kinds = cindex.CursorKind
-        self._path = path
-        self._data = (ROOT / path).read_bytes()
-        self._unit = cindex.Index.create().parse(str(ROOT / path), args=arguments)
-        self._lines = [match.start() for match in re.finditer(rb"\n", self._data)]
-        self.found = []
-
-    def run(self):
-        source = str(ROOT / self._path)
-        for cursor in self._unit.cursor.get_children():
-            file = cursor.location.file
-            if file is not None and file.name == source:
-                self._walk(cursor, None)
-        return self.found
-
-    def _slice(self, begin, end):
-        return self._data[begin:end].decode()
-
-    def _walk(self, cursor, parent):
-        kinds = self._kinds
-        extent = cursor.extent
-        if cursor.kind in (kinds.STATIC_ASSERT, kinds.CASE_STMT, kinds.ENUM_DECL):
-            return
-        if cursor.kind in (kinds.FUNCTION_DECL, kinds.CXX_METHOD, kinds.VAR_DECL):
-            head = self._slice(extent.start.offset, extent.end.offset).split("{")[0]
-            if "constexpr" in head or (cursor.kind == kinds.VAR_DECL and parent is not None and
-                                       parent.kind == kinds.NAMESPACE):
-                return
-        self._look(cursor, parent)
-        for child in cursor.get_children():
-            self._walk(child, cursor)
-
-    def _add(self, cursor, kind, after, statement=False, end=None):
-        begin, end = cursor.extent.start.offset, end or cursor.extent.end.offset
-        before = self._slice(begin, end)
-        if "SLUICE_" in before or "{" in before and statement or not before.strip():
-            return
-        line = bisect.bisect_right(self._lines, begin) + 1
-        self.found.append(Fault(self._path, line, begin, end, kind, before, after, statement))
-
-    def _look(self, cursor, parent):
-        kinds = self._kinds
-        if parent is not None and parent.kind == kinds.COMPOUND_STMT:
-            self._statement(cursor)
-        if cursor.kind == kinds.BINARY_OPERATOR:
-            self._operator(cursor)
-        elif cursor.kind == kinds.CALL_EXPR:
-            self._call(cursor)
-
-    def _operator(self, cursor):
-        parts = list(cursor.get_children())
-        if len(parts) != 2:
-            return
-        left, right = parts
-        operator = self._slice(left.extent.end.offset, right.extent.start.offset).strip()
-        first = self._slice(left.extent.start.offset, left.extent.end.offset)
-        second = self._slice(right.extent.start.offset, right.extent.end.offset)
-        if operator in SWAPS:
-            self._add(cursor, "comparison" if len(operator) < 3 and operator not in ("&&", "||")
-                      else "condition", f"{first} {SWAPS[operator]} {second}")
-        elif operator in ("+", "-") and second == "1":
-            self._add(cursor, "bound", first)
-
-    def _call(self, cursor):
-        arguments = list(cursor.get_arguments())
-        if len(arguments) < 2 or any(each is None for each in arguments):
-            return
-        begin, end = cursor.extent.start.offset, cursor.extent.end.offset
-        text = self._slice(begin, end)
-        if "std::move" in text or not text.endswith(")"):
-            return
-        if cursor.spelling in ("min", "max"):
-            other = "max" if cursor.spelling == "min" else "min"
-            found = re.match(rf"(std::(ranges::)?){cursor.spelling}\b", text)
-            if found:
-                self._add(cursor, "bound", found[1] + other + text[found.end():])
-            return
-        for one, two in zip(arguments, arguments[1:]):
-            same = one.type.get_canonical().spelling == two.type.get_canonical().spelling
-            spans = [(each.extent.start.offset, each.extent.end.offset) for each in (one, two)]
-            texts = [self._slice(*span) for span in spans]
-            if (not same or texts[0] == texts[1] or not all(texts) or "{" in "".join(texts)
-                    or not begin < spans[0][0] <= spans[0][1] < spans[1][0] <= spans[1][1] < end):
-                continue
-            between = self._slice(spans[0][1], spans[1][0])
-            if between.strip() != ",":
-                continue
-            swapped = (self._slice(begin, spans[0][0]) + texts[1] + between + texts[0]
-                       + self._slice(spans[1][1], end))
-            return self._add(cursor, "arguments", swapped)
-
-    def _statement(self, cursor):
-        kinds = self._kinds
-        begin, end = cursor.extent.start.offset, cursor.extent.end.offset
-        stop = re.match(rb"\s*;", self._data[end:end + 20])
-        if stop is None:
-            return
-        text = self._slice(begin, end)
-        parts = list(cursor.get_children())
-        sets = (cursor.kind == kinds.COMPOUND_ASSIGNMENT_OPERATOR
-                or (cursor.kind == kinds.BINARY_OPERATOR and len(parts) == 2 and
-                    self._slice(parts[0].extent.end.offset,
-                                parts[1].extent.start.offset).strip() == "=")
-                or (cursor.kind == kinds.UNARY_OPERATOR and ("++" in text or "--" in text))
-                or (cursor.kind == kinds.CALL_EXPR and (cursor.spelling in DROPPED_CALLS
-                                                        or cursor.spelling == "operator=")))
-        if sets:
-            self._add(cursor, "dropped", "", statement=True, end=end + stop.end())
-
-
-def sources(folders):
-    listed = subprocess.run(["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True,
-                            check=True).stdout.split()
-    return [path for path in listed if path.endswith(".cc")]
-
-
-def candidates(paths):
-    cindex = libclang()
-    newest = sorted(pathlib.Path("/usr/lib").glob("llvm-*/lib/clang/*"))[-1]
-    arguments = ["-std=c++20", f"-I{ROOT}", f"-I{ROOT}/build/release", "-resource-dir", str(newest),
-                 "-DSLUICE_SOURCE_DIR=\"\""]
-    found = []
-    for path in paths:
-        found += Finder(cindex, path, arguments).run()
-    return found
-
-
-def drawn(found, count, seed):
-    """Returns at most `count` faults that do not overlap, in the order of the files."""
-    draw = random.Random(seed)
-    draw.shuffle(found)
-    chosen = []
-    for fault in found:
-        if len(chosen) == count:
-            break
-        if not any(other.path == fault.path and fault.begin < other.end and other.begin < fault.end
-                   for other in chosen):
-            chosen.append(fault)
-    chosen.sort(key=lambda fault: (fault.path, fault.begin))
-    for number, fault in enumerate(chosen, 1):
-        fault.number = number
-    return chosen
-
-
-def plant(faults):
-    """Copies the tree, with all of `faults` in it. Unchanged files keep their times."""
+def copy_tree(faults, but):
+    """Copies the tree with `faults` in it, but not the files in `but`. Unchanged files keep their
+    times."""
     listed = subprocess.run(["git", "ls-files", "-coz", "--exclude-standard"], cwd=ROOT, check=True,
                             capture_output=True, text=True).stdout.split("\0")
     changed = {}
@@ -249,107 +60,230 @@ def plant(faults):
         data = changed.setdefault(fault.path, (ROOT / fault.path).read_bytes())
         changed[fault.path] = data[:fault.begin] + fault.text().encode() + data[fault.end:]
     for path in filter(None, listed):
-        source, target = ROOT / path, TREE / path
-        if not source.is_file() or path.startswith("loadtest/results"):
+        source, target = ROOT / path, COPY / path
+        if not source.is_file() or path.startswith("loadtest/results") or path in but:
             continue
-        data = changed.get(path, source.read_bytes())
+        data = source.read_bytes()
+        if path in changed:
+            data = b'#include "tools/planted.h"\n' + changed[path]
         if not target.exists() or target.read_bytes() != data:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
             shutil.copymode(source, target)
-    (WORK / "faults.json").write_text(json.dumps([dataclasses.asdict(each) for each in faults]))
 
 
-def tests_of(path):
-    best = max((folder for folder in TESTS if path.startswith(folder)), key=len, default=None)
-    return TESTS[best] if best else []
-
-
-def build(binaries):
-    flags = f"-w -include {ROOT}/tools/planted.h"
-    subprocess.run(["cmake", "-S", TREE, "-B", BUILD, "-G", "Ninja",
-                    "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
-                    "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -DNDEBUG", f"-DCMAKE_CXX_FLAGS={flags}",
-                    "-DSLUICE_TESTS=ON", "-DSLUICE_BENCHMARKS=OFF"],
-                   check=True, stdout=subprocess.DEVNULL)
+def build(names, end_to_end):
+    """Builds the test programs whose names match the expression, and everything else for end-to-end
+    tests. Returns how ctest calls the programs, by their paths."""
+    subprocess.run(["cmake", "--preset", "release", "-DCMAKE_CXX_FLAGS=-w", "-DSLUICE_TESTS=ON",
+                    "-DSLUICE_BENCHMARKS=ON"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    listed = subprocess.run(["ninja", "-C", BUILD, "-t", "query", "sluice_tests"], check=True,
+                            capture_output=True, text=True).stdout
+    programs = [file for file in re.findall(r"^    (tests/\S+)$", listed, re.M)
+                if re.match(names, pathlib.Path(file).name)]
     subprocess.run(["cmake", "--build", BUILD, "--parallel", str(os.cpu_count()), "--target",
-                    *sorted({pathlib.Path(each).name for each in binaries})],
-                   check=True, stdout=subprocess.DEVNULL)
+                    *(["all"] if end_to_end else programs)], check=True, stdout=subprocess.DEVNULL)
+    listed = subprocess.run(["ctest", "--test-dir", BUILD, "--show-only=json-v1"], check=True,
+                            capture_output=True, text=True).stdout
+    called = [each["command"] for each in json.loads(listed)["tests"] if "command" in each]
+    return {pathlib.Path(command[0]): command for command in called
+            if re.match(names, pathlib.Path(command[0]).name)}
 
 
-def run(binary, number, bound=None):
-    """Returns why the tests of `binary` fail with the fault, or nothing, and the seconds taken."""
-    began = time.monotonic()
-    command = [BUILD / "tests" / binary, "--gtest_fail_fast", "--gtest_brief=1"]
+def dated(file):
+    return f"{file.name}@{int(file.stat().st_mtime)}"
+
+
+def suites_of(commands):
+    """Returns the suites of the programs that have faults in them."""
+    found = []
+    for file, command in sorted(commands.items()):
+        if b"SluicePlanted" not in file.read_bytes():
+            continue
+        if not any(each.startswith("--gtest") for each in command):
+            found.append(Suite(dated(file), command))
+            continue
+        tests = subprocess.run([file, "--gtest_list_tests"], check=True, capture_output=True,
+                               text=True).stdout
+        for name in re.findall(r"^(\S+)\.(?:\s*#.*)?$", tests, re.M):
+            found.append(Suite(f"{dated(file)}:{name}", [str(file), "--gtest_fail_fast",
+                                                         "--gtest_brief=1",
+                                                         f"--gtest_filter={name}.*"]))
+    return found
+
+
+def end_to_end_suites():
+    return [Suite(dated(file), [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider",
+                                str(file)])
+            for file in sorted((ROOT / "tests" / "e2e").glob("test_*.py"))]
+
+
+def ports():
+    """Returns the name of a range of ports that no other job has (tests/e2e/conftest.py)."""
+    return f"gw{threading.current_thread().name.rpartition('_')[2]}"
+
+
+def run(suite, number, bound, reached=""):
+    """Returns why the suite fails with the fault, or nothing."""
+    process = subprocess.Popen(suite.command, cwd=ROOT, stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True, errors="replace",
+                               start_new_session=True,
+                               env={**os.environ, "SLUICE_PLANTED": str(number),
+                                    "SLUICE_REACHED": reached, "PYTEST_XDIST_WORKER": ports()})
     try:
-        ended = subprocess.run(command, cwd=TREE, env={**os.environ, "SLUICE_PLANTED": str(number)},
-                               capture_output=True, text=True, timeout=bound, errors="replace")
+        output, _ = process.communicate(timeout=bound)
     except subprocess.TimeoutExpired:
-        return f"{binary} hangs", time.monotonic() - began
-    if ended.returncode == 0:
-        return "", time.monotonic() - began
-    failed = re.search(r"\[  FAILED  \] (\S+)", ended.stdout)
-    return failed[1].rstrip(",") if failed else f"{binary} crashes", time.monotonic() - began
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return f"{suite.name} hangs"
+    if process.returncode == 0:
+        return ""
+    failed = re.search(r"^(?:\[  FAILED  \]|FAILED) (\S+)", output, re.M)
+    return f"{suite.name} {failed[1].rstrip(',') if failed else 'crashes'}"
 
 
-def judge(fault, times):
-    for binary in tests_of(fault.path):
-        why, _ = run(binary, fault.number, 10 + 5 * times[binary])
-        if why:
-            return why
-    return ""
+def measure(suite, count):
+    """Runs the suite without a fault, for its time and for the faults that it reaches."""
+    with tempfile.NamedTemporaryFile() as marks:
+        marks.write(bytes(count + 1))
+        marks.flush()
+        began = time.monotonic()
+        suite.fails = run(suite, 0, PATIENCE_S, marks.name)
+        suite.seconds = time.monotonic() - began
+        suite.reached = [number for number, mark in enumerate(pathlib.Path(marks.name).read_bytes())
+                         if mark]
+
+
+class Judge:
+    """Tries faults by suites until `ends`, a time, and keeps what it learns in files."""
+
+    def __init__(self, suites, jobs, ends):
+        self._suites = suites
+        self._jobs = jobs
+        self._ends = ends
+        self._lock = threading.Lock()
+        self.faults = [Fault(**each) for each in json.loads((ROOT / FAULTS).read_text())]
+        self.verdicts = json.loads(VERDICTS.read_text()) if VERDICTS.exists() else {}
+
+    def measure(self):
+        """Measures the suites that were not measured yet. Returns whether there was time for it."""
+        known = json.loads(SUITES.read_text()) if SUITES.exists() else {}
+
+        def one(suite):
+            if suite.name in known or self._late():
+                return
+            measure(suite, len(self.faults))
+            with self._lock:
+                known[suite.name] = dataclasses.asdict(suite)
+                SUITES.write_text(json.dumps(known))
+
+        self._each(one, self._suites)
+        whole = all(suite.name in known for suite in self._suites)
+        self._suites = [Suite(**known[each.name]) for each in self._suites if each.name in known]
+        for suite in self._suites:
+            if suite.fails:
+                print(f"left out, as it fails without a fault: {suite.fails}")
+        self._suites = [suite for suite in self._suites if not suite.fails]
+        self._suites.sort(key=lambda suite: suite.seconds)
+        return whole
+
+    def judge(self):
+        self._each(self._judge, self.faults)
+
+    def survivors(self):
+        """Returns the faults that all suites passed with."""
+        return [fault for fault in self.faults
+                if "killed" not in self._verdict(fault) and not self._left(fault)]
+
+    def killed(self):
+        return [fault for fault in self.faults if "killed" in self._verdict(fault)]
+
+    def reaching(self, fault):
+        return [suite for suite in self._suites if fault.number in suite.reached]
+
+    def _late(self):
+        return time.monotonic() > self._ends
+
+    def _each(self, function, items):
+        with concurrent.futures.ThreadPoolExecutor(self._jobs) as pool:
+            list(pool.map(function, items))
+
+    def _verdict(self, fault):
+        return self.verdicts.get(str(fault.number), {})
+
+    def _left(self, fault):
+        passed = self._verdict(fault).get("passed", [])
+        return [suite for suite in self.reaching(fault) if suite.name not in passed]
+
+    def _judge(self, fault):
+        verdict = dict(self._verdict(fault))
+        if "killed" in verdict:
+            return
+        for suite in self._left(fault):
+            if self._late():
+                return
+            why = run(suite, fault.number, max(10, 3 * suite.seconds))
+            passed = [*verdict.get("passed", []), suite.name]
+            verdict = {"killed": why} if why else {"passed": passed}
+            with self._lock:
+                self.verdicts[str(fault.number)] = verdict
+                VERDICTS.write_text(json.dumps(self.verdicts))
+            if why:
+                return
+
+
+def judge(arguments):
+    """Builds the copy and judges the faults in it."""
+    ends = time.monotonic() + (arguments.seconds or float("inf"))
+    suites = suites_of(build(arguments.programs, arguments.end_to_end))
+    suites += end_to_end_suites() if arguments.end_to_end else []
+    judge = Judge(suites, arguments.jobs, ends)
+    if not judge.measure():
+        return print("not all suites were measured: go on with --resume")
+    judge.judge()
+    survivors, killed = judge.survivors(), judge.killed()
+    for fault in survivors:
+        print(f"survived {len(judge.reaching(fault))} suites: {fault.number}: {fault}")
+    print(f"{len(killed)} of {len(killed) + len(survivors)} killed, "
+          f"{len(judge.faults) - len(killed) - len(survivors)} not judged")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folders", nargs="+")
+    parser.add_argument("folders", nargs="*")
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--list", action="store_true", help="show the faults and plant none")
     parser.add_argument("--plant-only", action="store_true", help="build and run nothing yet")
     parser.add_argument("--resume", action="store_true",
-                        help="run the faults that build/plant has and that were not run yet")
-    parser.add_argument("--seconds", type=float, help="begin no run after this time")
+                        help="go on with the faults of build/plant; takes over what changed in "
+                             "files without faults, and tries survivors by changed tests alone")
+    parser.add_argument("--judge", action="store_true", help="build and run this tree, a copy")
+    parser.add_argument("--end-to-end", action="store_true", help="run tests/e2e too, at the end")
+    parser.add_argument("--programs", default="", metavar="EXPRESSION",
+                        help="run only the suites of programs whose names begin with a match")
+    parser.add_argument("--seconds", type=float, help="begin no suite after this time")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     arguments = parser.parse_args()
-    began = time.monotonic()
-    verdicts = WORK / "verdicts.json"
+    if arguments.judge:
+        return judge(arguments)
     if arguments.resume:
-        faults = [Fault(**each) for each in json.loads((WORK / "faults.json").read_text())]
+        old = [Fault(**each) for each in json.loads((COPY / FAULTS).read_text())]
+        copy_tree([], but={fault.path for fault in old})
     else:
         faults = drawn(candidates(sources(arguments.folders)), arguments.count, arguments.seed)
         if arguments.list:
             return print(*faults, sep="\n")
-        plant(faults)
-        verdicts.write_text("{}")
-        if arguments.plant_only:
-            return None
-    binaries = sorted({each for fault in faults for each in tests_of(fault.path)})
-    build(binaries)
-    times = {}
-    for binary in binaries:
-        why, times[binary] = run(binary, 0)
-        if why:
-            sys.exit(f"plant.py: {why} without a fault")
-    known = json.loads(verdicts.read_text())
-    left = [fault for fault in faults if str(fault.number) not in known]
-
-    def one(fault):
-        if arguments.seconds and time.monotonic() - began > arguments.seconds:
-            return None
-        return judge(fault, times)
-
-    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        for fault, why in zip(left, pool.map(one, left)):
-            if why is not None:
-                known[str(fault.number)] = why
-                verdicts.write_text(json.dumps(known))
-    survivors = [fault for fault in faults if known.get(str(fault.number)) == ""]
-    for fault in survivors:
-        print(f"survived: {fault}")
-    done = len(known)
-    print(f"{done - len(survivors)} of {done} killed ({len(faults) - done} not run), "
-          f"seed {arguments.seed}, {' '.join(arguments.folders)}")
+        shutil.rmtree(COPY, ignore_errors=True)
+        copy_tree(faults, but=())
+        (COPY / "build").mkdir()
+        (COPY / FAULTS).write_text(json.dumps([dataclasses.asdict(each) for each in faults]))
+    if not arguments.plant_only:
+        options = [each for each in sys.argv[1:] if each == "--end-to-end"]
+        options += [f"--jobs={arguments.jobs}", f"--programs={arguments.programs}"]
+        options += [f"--seconds={arguments.seconds}"] if arguments.seconds else []
+        subprocess.run([sys.executable, COPY / "tools" / "plant.py", "--judge", *options],
+                       check=True)
     return None
 
 

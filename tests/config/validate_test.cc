@@ -37,6 +37,8 @@ TEST(ValidateConfig, ARepositoryMayBeEmpty) {
 TEST(ValidateConfig, AcceptsValuesThatOnlyLookLikeAClash) {
   Config config = Valid();
   config.models.push_back({"m", "dir", 2});
+  config.models[1].quantization = Quantization::kInt4;
+  config.models[1].quantization_group = 32;
   config.engine.ladder.fixed_tokens = {5, 3};  // ignored by other strategies
   config.engine.ladder.min_tokens = config.engine.ladder.cap_tokens = 32;
   config.engine.ladder.file = "ladder";
@@ -73,6 +75,9 @@ const ConfigClashRow kConfigClashRows[] = {
          [](Config* c) {
            c->models.push_back({"m", "other", 1});
          }},
+    {.name = "AGroupOfAModelThatIsNotInt4",
+     .message = "default: models: quantization_group of the model m needs quantization: int4",
+     .spoil = [](Config* c) { c->models[0].quantization_group = 32; }},
     {.name = "MinTokensAboveTheMaximum",
      .message = "f.yaml:3: engine.ladder.min_tokens: 16 is above engine.batch.max_batch_tokens, 15",
      .spoil = [](Config* c) { c->engine.batch.max_batch_tokens = 15; }},
@@ -80,11 +85,11 @@ const ConfigClashRow kConfigClashRows[] = {
      .message = "default: engine.ladder.fixed_tokens: empty, but engine.ladder.strategy is fixed",
      .spoil = [](Config* c) { c->engine.ladder.strategy = StrategyKind::kFixed; }},
     {.name = "AnUnorderedFixedLadder",
-     .message = "default: engine.ladder.fixed_tokens: not ascending: 32 before 32",
+     .message = "default: engine.ladder.fixed_tokens: not ascending: 64 before 32",
      .spoil =
          [](Config* c) {
            c->engine.ladder.strategy = StrategyKind::kFixed;
-           c->engine.ladder.fixed_tokens = {16, 32, 32};
+           c->engine.ladder.fixed_tokens = {16, 64, 32};
          }},
     {.name = "AFixedLadderAboveTheMaximum",
      .message =

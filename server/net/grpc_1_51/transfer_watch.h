@@ -58,8 +58,8 @@ class TransferWatch {
   // Ends a wait. Does nothing if it has not begun or has ended.
   void End(Wait* wait);
 
-  // Cancels, with RESOURCE_EXHAUSTED, the calls of the largest outgoing waits, until they held
-  // `bytes` or there are none.
+  // Cancels, with RESOURCE_EXHAUSTED, the calls of the largest outgoing waits, older ones first,
+  // until they held `bytes` or there are none.
   void CutLargest(int64_t bytes);
 
   // Cancels, with UNAVAILABLE, the calls of all incoming waits, and of those that begin later.

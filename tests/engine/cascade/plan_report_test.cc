@@ -126,6 +126,17 @@ TEST(EstimateAttention, SplitsKeepARecordOfEachSegmentHoweverManyRangesTheyHave)
   EXPECT_EQ(written["split:auto"], written["split:2"]);
 }
 
+// Its two ranges would have one worker all the same.
+TEST(EstimateAttention, OneWorkerHasNoSplitOfItsOwnChoice) {
+  const auto found = EstimateAttention({}, {.context = 4096, .group = 8}, Device(1));
+  ASSERT_TRUE(found.ok()) << found.status();
+  std::vector<std::string> names;
+  for (const AttentionEstimate& each : found->variants) {
+    names.push_back(AttentionVariantName(each.variant));
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"one_pass", "two_pass", "split:2"}));
+}
+
 TEST(EstimateAttention, KeysThatACacheHoldsComeSooner) {
   AttentionWork work = {.context = 8192, .group = 8};
   const auto seconds = [&] {
@@ -217,6 +228,21 @@ TEST(MakePlanReport, SaysWhichVariantServesAndWhy) {
   const PlanReport::OfAttention whole = plan({Kind::kSplit, 4}, 100);
   EXPECT_EQ(whole.chosen, AttentionVariant{Kind::kOnePass});
   EXPECT_THAT(whole.reason, HasSubstr("split:4 reads this step's keys in one pass"));
+}
+
+TEST(MakePlanReport, AttentionCostsWhatTheVariantThatServesCosts) {
+  ModelConfig config = testing::TinyConfig(1);
+  config.max_positions = 4096;
+  const auto model = testing::RandomModel(config, 5);
+  const auto report = MakePlanReport(
+      *model, Device(8), {.step = {1, 1, 4096}, .variant = {Kind::kSplit, 4}, .reason = "It is."});
+  ASSERT_TRUE(report.ok()) << report.status();
+  const PlanReport::OfAttention& plan = report->attention[0];
+  const auto op = std::ranges::find(report->ops, "attention", &PlannedOp::kind);
+  ASSERT_NE(op, report->ops.end());
+  EXPECT_EQ(op->cost.seconds,
+            std::ranges::find(plan.estimates.variants, plan.chosen, &AttentionEstimate::variant)
+                ->cost.seconds);
 }
 
 TEST(MakePlanReport, CountsWeightsAsTheyAreKept) {

@@ -170,6 +170,8 @@ TEST_F(CpuModelTest, RefusesBucketsOutsideTheRange) {
     EXPECT_EQ(runner_->executable().CreateSlot(bucket, 1).status().code(),
               absl::StatusCode::kInvalidArgument);
   }
+  EXPECT_EQ(runner_->executable().Prepare({0, 3}).status().message(),
+            "bucket of 0 tokens and 3 sequences, must be in [1, 1048576] and [1, 65536]");
 }
 
 TEST_F(CpuModelTest, RowOrderFollowsThePositionWiseLayers) {

@@ -2,8 +2,11 @@
 
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "engine/einsum/text.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -94,6 +97,8 @@ const CheckRow kCheckRows[] = {
      "statement 1, init (R): an index of the result is neither a rank alone nor the only 0"},
     {"InitAtTheRank", "iterate i { init R[k] = 0 R[i+1] = R[i] }",
      "statement 1, init (R): `init` does not write at 0 of 'i'"},
+    {"InitAtTwoZeros", "iterate i { init R[0, 0] = 0 R[i+1, k] = 1 }",
+     "statement 1, init (R): an index of the result is neither a rank alone nor the only 0"},
     {"InitAlone", "iterate i { init R[0] = 0 Z[i] = 1 }",
      "statement 1: the body does not write 'R', which `init` writes"},
     {"ACarriedTensorAtItsOwnPlace", "iterate i { init R[0] = 0 R[i] = 1 }",
@@ -182,6 +187,76 @@ TEST(Check, Limits) {
                                     .in = {{.tensor = {}, .constant = 1}},
                                     .where = {{index, Comparison::kLess, {}}}});
   EXPECT_THAT(refused(terms), HasSubstr("an index has more than 8 terms"));
+}
+
+// Returns `format` that many times, with its number in place of '#'.
+std::string Repeated(int64_t count, const char* separator, const char* format) {
+  std::vector<std::string> parts;
+  for (int64_t i = 0; i < count; ++i) {
+    parts.push_back(absl::StrReplaceAll(format, {{"#", absl::StrCat(i)}}));
+  }
+  return absl::StrJoin(parts, separator);
+}
+
+struct LimitRow {
+  const char* name;
+  int64_t limit;
+  std::string (*text)(int64_t count);
+  const char* error;  // with one more
+};
+
+class LimitTable : public TableTest<LimitRow> {};
+
+TEST_P(LimitTable, TheLimitIsAccepted) {
+  const auto most = Parse(row().text(row().limit));
+  EXPECT_TRUE(most.ok()) << most.status();
+  EXPECT_THAT(std::string(Parse(row().text(row().limit + 1)).status().message()),
+              HasSubstr(row().error));
+}
+
+const LimitRow kLimitRows[] = {
+    {"RanksOfATensor", kMaxRanksOfTensor,
+     [](int64_t count) {
+       return absl::StrCat(Repeated(count, " ", "rank r# = 2"), " tensor A[",
+                           Repeated(count, ",", "r#"), "] arena");
+     },
+     "has more than 16 ranks"},
+    {"RanksOfAResult", kMaxRanksOfTensor,
+     [](int64_t count) {
+       return absl::StrCat(Repeated(count, " ", "rank r# = 2"), " Z[", Repeated(count, ",", "r#"),
+                           "] = 1");
+     },
+     "the result has more than 16 ranks"},
+    {"Conditions", kMaxConditions,
+     [](int64_t count) {
+       return absl::StrCat("rank r = 2 Z[r] = 1 :: where ", Repeated(count, ", ", "r < 1"));
+     },
+     "more than 16 conditions"},
+    {"LettersOfAName", kMaxNameLength,
+     [](int64_t count) { return absl::StrCat("rank ", std::string(count, 'r'), " = 2"); },
+     "not a name"},
+    {"StatementsOfAnIteration", kMaxStatements,
+     [](int64_t count) {
+       return absl::StrCat("rank r = 2 iterate r { ", Repeated(count, " ", "Z#[r] = 1"), " }");
+     },
+     "more than 256 statements"},
+    {"AFactor", kMaxNumber,
+     [](int64_t count) {
+       return absl::StrCat("rank r = 2 tensor A[r] arena Z[r] = A[r*", count, "]");
+     },
+     "an integer up to 2^31"},
+    {"EighthsOfAByteOfAValue", 128,
+     [](int64_t count) {
+       return absl::StrCat("tensor A arena ", static_cast<double>(count) / 8, " bytes");
+     },
+     "a value has 0.125 to 16 bytes"},
+};
+SLUICE_TABLE(LimitTable, kLimitRows);
+
+TEST(Check, AValueHasAtLeastOneBit) {
+  EXPECT_TRUE(Parse("tensor A arena 0.125 bytes").ok());
+  EXPECT_THAT(std::string(Parse("tensor A arena 0.12 bytes").status().message()),
+              HasSubstr("0.125 to 16 bytes, not 0.12"));
 }
 
 TEST(AllTensors, AResultThatIsNotListedLivesInATile) {

@@ -273,6 +273,15 @@ const OptimizedRow kOptimizedRows[] = {
 };
 SLUICE_TABLE(OptimizedAttention, kOptimizedRows);
 
+TEST(Optimize, SaysIfItLeavesVariantsOut) {
+  const RuleOptions options{.partitions = {{"m", "c", "j", 256}}, .own_value = {}};
+  TermPool pool;
+  const auto cost = [](TermId) { return 1.0; };
+  const TermId term = AttentionTerm(pool, {});
+  EXPECT_TRUE(Optimize(pool, term, StagesOf(options), 1000, cost).complete);
+  EXPECT_FALSE(Optimize(pool, term, StagesOf(options), 1, cost).complete);
+}
+
 TEST(Cost, ASizeThatIsMissingIsAnError) {
   EXPECT_FALSE(Estimate(Variant("one_pass"), Sizes{{"tokens", 1}}, Device(1)).ok());
 }

@@ -156,6 +156,21 @@ TEST(EGraph, StopsAtItsLimits) {
   EXPECT_EQ(by_iterations.iterations, 1);
 }
 
+TEST(EGraph, StopsWithinAnIteration) {
+  TermPool pool;
+  const TermId term = AttentionTerm(pool, {});
+  const std::vector<Rule> rules = AllRules(Chunked());
+  EGraph whole(&pool), stopped(&pool);
+  whole.AddTerm(term);
+  stopped.AddTerm(term);
+  const int64_t before = stopped.Saturate(rules, {.iterations = 0}).nodes;
+  const Saturation at_once = stopped.Saturate(rules, {.nodes = before});
+  EXPECT_EQ(at_once.outcome, Outcome::kNodeLimit);
+  EXPECT_EQ(at_once.iterations, 0);
+  EXPECT_GT(at_once.nodes, before);
+  EXPECT_LT(at_once.nodes, whole.Saturate(rules, {.iterations = 1}).nodes);
+}
+
 TEST(EGraph, TermsOfEqualArgumentsBecomeEqual) {
   TermPool pool;
   pool.DeclareRank({"p", {"tokens"}});

@@ -248,6 +248,18 @@ TEST(Rewrites, TheSelfTermIsLeftOutOnlyIfTheOwnValueIsKnownNotToBeZero) {
   for (const Rule& rule : AllRules({})) EXPECT_FALSE(rule.name.starts_with("the self term"));
 }
 
+TEST(Rewrites, AProjectionOfSomeFeaturesKeepsTheSelfTerm) {
+  Start start;
+  const TermId y = start.Attention({});
+  const TermId v = start.Of("O", {"b", "p", "h", "f"});
+  const Condition first{.left = {.terms = {{"f"}}},
+                        .comparison = Comparison::kLess,
+                        .right = {.terms = {}, .offset = 1}};
+  const TermId along =
+      start.Over(start.Sum("f", start.Times(y, v), {first}), start.Sum("f", start.Times(v, v)));
+  EXPECT_EQ(SelfTermsLeftOut(start.pool, start.Less(y, start.Times(along, v))), 0);
+}
+
 // O is here the value before the query's own.
 TEST(Rewrites, TheValueOfAnotherPositionKeepsTheSelfTerm) {
   Start start;

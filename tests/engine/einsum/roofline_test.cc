@@ -80,6 +80,12 @@ TEST(Roofline, WithoutAPeakOfItsOwnBf16HasThatOfF32) {
   EXPECT_EQ(OfText(Product(2), 1024, 0, device).seconds, OfText(Product(4), 1024, 0).seconds);
 }
 
+TEST(Roofline, WhatNeedsNothingIsNotBoundByExponentials) {
+  const Roofline found = OfText("rank t = rows Y[t] = 1", 16, 0);
+  EXPECT_EQ(found.seconds, 0);
+  EXPECT_EQ(found.bound, "L3");
+}
+
 TEST(Roofline, ExponentialsCanBeTheBound) {
   const Roofline found = OfText(
       "rank t = rows rank d = 1024 tensor X[t, d] arena tensor Y[t, d] arena "

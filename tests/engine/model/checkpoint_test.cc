@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <string>
@@ -65,7 +66,8 @@ TEST(CheckpointTest, ErrorsNameTheFile) {
   WriteTestFile(directory.File("model.safetensors"), "");
   EXPECT_THAT(OpenError(directory), HasSubstr("model.safetensors: no safetensors header size"));
   EXPECT_FALSE(Directory::Open(directory.File("model.safetensors")).ok());
-  EXPECT_FALSE(Directory::Open(directory.File("missing")).ok());
+  EXPECT_THAT(std::string(Directory::Open(directory.File("missing")).status().message()),
+              HasSubstr("cannot open directory " + directory.File("missing")));
 }
 
 TEST(CheckpointTest, ReadsTensorsFromSeveralShards) {
@@ -168,6 +170,18 @@ TEST(DirectoryTest, ReadsFilesUpToTheLimitAndRefusesLargerOnes) {
   std::filesystem::resize_file(directory.File("x"), std::uintmax_t{1} << 40);
   EXPECT_EQ(opened->Read("x", 4).status(),
             absl::InvalidArgumentError("x has 1099511627776 bytes, the limit is 4"));
+}
+
+// A service whose standard input is closed gets its number for the next file that it opens.
+TEST(MappedFileTest, AFileMayHaveTheNumberOfTheStandardInput) {
+  const TemporaryDirectory directory;
+  WriteTestFile(directory.File("x"), "text");
+  const int input = dup(STDIN_FILENO);
+  close(STDIN_FILENO);
+  const auto file = MappedFile::Open(directory.File("x"), FileAccess::kMap);
+  dup2(input, STDIN_FILENO);
+  close(input);
+  EXPECT_TRUE(file.ok()) << file.status();
 }
 
 TEST(CheckpointTest, RefusesTooManyShards) {

@@ -155,11 +155,17 @@ TEST_F(SentenceFilesTest, AFolderMayNotLeaveTheDirectory) {
 TEST_F(SentenceFilesTest, ChangesOfTheFilesChangeTheFingerprint) {
   ASSERT_TRUE(Read(Good()).ok());
   const auto directory = Directory::Open(folder_.File(""));
-  for (const char* const name : {"modules.json", "1_Pooling/config.json"}) {
+  for (const char* const name :
+       {"modules.json", "1_Pooling/config.json", "config.json", "generation_config.json",
+        "special_tokens_map.json", "config_sentence_transformers.json", "sentence_bert_config.json",
+        "tokenizer.json", "model.safetensors", "model.safetensors.index.json"}) {
     const std::string before = *directory->Fingerprint();
     std::ofstream(folder_.File(name), std::ios::app) << " ";
     EXPECT_NE(*directory->Fingerprint(), before) << name;
   }
+  const std::string before = *directory->Fingerprint();
+  std::ofstream(folder_.File("README.md"), std::ios::app) << " ";
+  EXPECT_EQ(*directory->Fingerprint(), before);
 }
 
 struct BadFilesRow {
@@ -267,6 +273,11 @@ const BadFilesRow kBadFiles[] = {
      .pointer = "/module_input_name",
      .value = "token_embeddings",
      .error = "2_Dense/config.json: module_input_name is \"token_embeddings\""},
+    {.name = "ADenseLayerOfTokensMustSayItsInput",
+     .file = "modules.json",
+     .pointer = "/1",
+     .value = {{"type", "sentence_transformers.base.modules.dense.Dense"}, {"path", "2_Dense"}},
+     .error = "2_Dense/config.json: module_input_name is missing, and no Pooling precedes"},
     {.name = "AnUnknownSimilarityIsRefused",
      .file = "config_sentence_transformers.json",
      .pointer = "/similarity_fn_name",

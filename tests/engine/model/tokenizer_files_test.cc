@@ -49,6 +49,13 @@ TEST_F(TokenizerFilesTest, TheOtherFilesSayWhichTokensAreSpecial) {
   EXPECT_THAT((*Load(10))->Encode("b").value(), ElementsAre(2, 1, 3));
 }
 
+TEST_F(TokenizerFilesTest, ASpecialTokenWithoutATextIsNone) {
+  Write("tokenizer.json", kWords);
+  Write("special_tokens_map.json", R"({"bos_token": {"lstrip": true}, "eos_token": "</s>"})");
+  Write("tokenizer_config.json", R"({"add_bos_token": true, "add_eos_token": true})");
+  EXPECT_THAT((*Load(10))->Encode("b").value(), ElementsAre(1, 3));
+}
+
 TEST_F(TokenizerFilesTest, RefusesTextsWithTokensThatTheModelLacks) {
   Write("tokenizer.json", kWords);
   EXPECT_THAT(std::string((*Load(1))->Encode("a b").status().message()),

@@ -256,7 +256,8 @@ TEST_F(LadderFileTest, ALadderOfExactlyTheMostBucketsIsTaken) {
   options.ladder.max_buckets = 2;
   Harness harness(options);
   ASSERT_EQ(harness.observer.notices().size(), 1u);
-  EXPECT_THAT(harness.observer.notices()[0], HasSubstr("more than engine.ladder.max_buckets of 2"));
+  EXPECT_THAT(harness.observer.notices()[0],
+              HasSubstr("it has more than engine.ladder.max_buckets of 2 buckets"));
 }
 
 // A folder in its place is no file that is missing yet.

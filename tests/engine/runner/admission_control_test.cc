@@ -126,6 +126,13 @@ const AdmissionControlRow kAdmissionControlRows[] = {
 SLUICE_TABLE(AdmissionControlTable, kAdmissionControlRows);
 
 // The scheduler takes a millisecond for a token.
+TEST(AdmissionControl, AModelOfOneLengthTakesNoOther) {
+  EXPECT_FALSE(AdmissionControl::Examine(RequestWith({8, 8}), 8, kNow, 8).refused());
+  const AdmissionControl::Refusal refusal =
+      AdmissionControl::Examine(RequestWith({8, 7}), 8, kNow, 8);
+  EXPECT_EQ(refusal.status, absl::InvalidArgumentError("row 1 has 7 tokens, the model takes 8"));
+}
+
 TEST(AdmissionControl, WhatWaitsBoundsRequestsWithoutADeadline) {
   AdmissionControl admission({.max_wait_us = 50'000, .priority_share = 0.8},
                              /*reuses_prefixes=*/false);

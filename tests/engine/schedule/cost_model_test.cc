@@ -205,6 +205,10 @@ TEST(CostModel, ARestoredModelEstimatesAndLearnsAlike) {
   Train(&costs, &random, 700);
   CostModel restored;
   restored.Restore(costs.state());
+  ASSERT_FALSE(costs.state().buckets.empty());
+  for (size_t i = 0; i < costs.state().buckets.size(); ++i) {
+    EXPECT_EQ(restored.state().buckets[i].mean_seconds, costs.state().buckets[i].mean_seconds);
+  }
   for (int i = 0; i < 300; ++i) {
     const StepShape step = RandomStep(&random);
     ASSERT_EQ(costs.Estimate(step), restored.Estimate(step));

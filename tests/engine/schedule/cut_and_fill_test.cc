@@ -267,7 +267,9 @@ TEST_P(PatienceTable, WaitsWhileANewArrivalWouldGainMoreThanTheOthersLose) {
   EXPECT_TRUE(CutAndFill({}).Form(fixed.queue(), inputs, AtMicroseconds(100), &batch).launch);
   FormerInputs draining = inputs;
   draining.draining = true;
-  EXPECT_TRUE(former.Form(fixed.queue(), draining, AtMicroseconds(100), &batch).launch);
+  const BatchDecision last = former.Form(fixed.queue(), draining, AtMicroseconds(100), &batch);
+  EXPECT_TRUE(last.launch);
+  EXPECT_EQ(last.trigger, Trigger::kDrain);
 }
 
 const PatienceRow kPatienceRows[] = {

@@ -148,6 +148,15 @@ TEST_P(HalfSentHealthTest, AnOverlongMessageIsInvalid) {
   EXPECT_EQ(call.Read().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
+// A byte of its key and two of its length stand before the text.
+TEST_F(HealthTest, AMessageOfTheMostBytesIsRead) {
+  HealthCheckRequest request;
+  request.set_service(std::string(kMaxHealthBytes - 3, 's'));
+  ASSERT_EQ(request.ByteSizeLong(), static_cast<size_t>(kMaxHealthBytes));
+  testing::LazyCall call(channel_, request, "/grpc.health.v1.Health/Check");
+  EXPECT_EQ(call.Read().error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Methods, HalfSentHealthTest,
     ::testing::Values("/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"),

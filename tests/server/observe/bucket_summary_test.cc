@@ -52,6 +52,17 @@ TEST(Summarize, WithoutBatchesAllRatiosAreZero) {
   }
 }
 
+TEST(WeightedQuantile, IsTheFirstSizeThatReachesItsShare) {
+  const std::vector<TokenWeight> entries = {{4, 1}, {8, 2}, {16, 1}};
+  EXPECT_EQ(WeightedQuantile(entries, 0), 4);
+  EXPECT_EQ(WeightedQuantile(entries, 0.25), 4);
+  EXPECT_EQ(WeightedQuantile(entries, 0.26), 8);
+  EXPECT_EQ(WeightedQuantile(entries, 0.75), 8);
+  EXPECT_EQ(WeightedQuantile(entries, 0.76), 16);
+  EXPECT_EQ(WeightedQuantile(entries, 1), 16);
+  EXPECT_EQ(WeightedQuantile({}, 0.5), 0);
+}
+
 TEST(Coarsen, KeepsFewEntriesUnchangedAndMergesMany) {
   const std::vector<Entry> entries = {{1, 1}, {2, 0.5}, {5, 4}, {9, 2}};
   const auto same = Coarsen(entries, 4);

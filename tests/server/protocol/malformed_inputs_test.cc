@@ -94,7 +94,7 @@ std::vector<BadInputRow> BadInputs() {
       {.name = "IdsOfAnotherDatatype",
        .good = ids,
        .spoil = [](auto* m) { m->mutable_inputs(0)->set_datatype("FP32"); },
-       .error = "INT32"},
+       .error = "input input_ids has the datatype \"FP32\"; expected INT32 or INT64"},
       {.name = "LengthsOfAnotherDatatype",
        .good = with_lengths({3}),
        .spoil = [](auto* m) { m->mutable_inputs(1)->set_datatype("INT64"); },

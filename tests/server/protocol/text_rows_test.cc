@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -173,6 +174,42 @@ TEST(TextRowsTest, ATextKeepsTheTokensAroundItWhenItIsCut) {
   EXPECT_THAT(ErrorOf(model, Texts({text}, {text})), HasSubstr("has more than 1 tokens"));
   model->config.max_positions = static_cast<int64_t>(whole.size());
   EXPECT_THAT(ErrorOf(model, Texts({text}, {text})), HasSubstr("tokens with its pair"));
+}
+
+// A window has 8 tokens, of which two stand around its part of the text.
+TEST(TextRowsTest, WindowsOverlapAndTheLastOneHasTheRest) {
+  const std::shared_ptr<Model> model = Encoder("bert_uncased");
+  model->config.serving.classifier.labels = 2;
+  ModelInferRequest message = Texts({"a b c d e f g h i j k", "a"}, {});
+  const Request whole = Valid(model, message);
+  model->config.max_positions = 8;
+  (*message.mutable_parameters())["window_overlap"].set_int64_param(2);
+  const Request windows = Valid(model, message);
+
+  const int32_t length = whole.spec->lengths[0] - 2;
+  ASSERT_GT(length, 6);
+  std::vector<int32_t> lengths, tokens;
+  for (int32_t begin = 0; begin == 0 || begin + 2 < length; begin += 4) {
+    const int32_t end = std::min(begin + 6, length);
+    lengths.push_back(end - begin + 2);
+    tokens.push_back(whole.tokens[0]);
+    tokens.insert(tokens.end(), whole.tokens.begin() + 1 + begin, whole.tokens.begin() + 1 + end);
+    tokens.push_back(whole.tokens[length + 1]);
+  }
+  lengths.push_back(whole.spec->lengths[1]);
+  tokens.insert(tokens.end(), whole.tokens.begin() + length + 2, whole.tokens.end());
+  EXPECT_EQ(windows.spec->lengths, lengths);
+  EXPECT_EQ(windows.tokens, tokens);
+}
+
+TEST(TextRowsTest, APromptThatIsNamedStandsBeforeTheText) {
+  const std::shared_ptr<Model> model = Encoder("bert_uncased");
+  model->config.serving.prompts = {{"query", "b c "}};
+  ModelInferRequest message = Texts({"a"}, {});
+  (*message.mutable_parameters())["prompt_name"].set_string_param("query");
+  EXPECT_EQ(Valid(model, message).tokens, Valid(model, Texts({"b c a"}, {})).tokens);
+  (*message.mutable_parameters())["prompt_name"].set_string_param("title");
+  EXPECT_THAT(ErrorOf(model, message), HasSubstr("the model has no prompt \"title\""));
 }
 
 TEST(TextRowsTest, TypesOfATemplateAreBoundedByTheModels) {

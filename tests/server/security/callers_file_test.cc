@@ -27,19 +27,20 @@ std::string ErrorOf(const std::string& text) {
 }
 
 TEST(CallersFileTest, ReadsCredentialsAndLimits) {
-  const auto file =
-      ParseCallers(absl::StrCat("# who may call\n\n  alice: token:", kToken,
-                                "  requests_per_second=2.5 # tokens_burst=1\r\n",
-                                "alice:sha256:", HexOf("another token of hers"),
-                                "\ttokens_burst=1e5\n", "batch: certificate:batch.example.org#1\n",
-                                "anonymous: none requests_per_second=0"),
-                   "f");
+  const auto file = ParseCallers(
+      absl::StrCat("# who may call\n\n  alice: token:", kToken,
+                   "  requests_per_second=2.5 # tokens_burst=1\r\n",
+                   "alice:sha256:", HexOf("another token of hers"), "\ttokens_burst=1e5\n",
+                   "batch-2.a_b: certificate:batch.example.org#1\n",
+                   "anonymous: none requests_per_second=0"),
+      "f");
   ASSERT_TRUE(file.ok()) << file.status();
   ASSERT_EQ(file->callers.size(), 3u);
   EXPECT_EQ(file->callers[0].name, kAnonymous);
   EXPECT_EQ(file->callers[0].rates.requests_per_second, 0);
   EXPECT_EQ(file->callers[1].name, "alice");
   EXPECT_EQ(file->callers[1].rates.requests_per_second, 2.5);
+  EXPECT_EQ(file->callers[2].name, "batch-2.a_b");
   EXPECT_EQ(file->callers[1].rates.tokens_burst, 1e5);
   EXPECT_EQ(file->callers[1].rates.tokens_per_second, std::nullopt);
   EXPECT_EQ(file->tokens.at(DigestOf(kToken)), 1u);

@@ -5,14 +5,22 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/model/tokenizer/charsmap.h"
 #include "engine/model/tokenizer/hugging_face.h"
+#include "engine/model/tokenizer/places.h"
+#include "engine/model/tokenizer/sentencepiece.h"
 #include "engine/model/tokenizer/unicode.h"
 #include "engine/model/tokenizer/wire.h"
+#include "tests/support/table.h"
 
 namespace sluice::tokenize {
 namespace {
+
+using ::testing::ElementsAre;
 
 TEST(UnicodeTest, TheRangesOfIdeographsHaveTheirEnds) {
   for (const char32_t point : {U'\u3400', U'\u4DBF', U'\u4E00', U'\u9FFF', U'\uF900', U'\uFAFF',
@@ -76,8 +84,133 @@ TEST(BpeTest, TheFirstCharacterOfAPieceMayBeBytes) {
                   ->Encode("\xC3\xA9"
                            "a\xC3\xA9")
                   .value(),
-              ::testing::ElementsAre(0, 1, 2, 0, 1));
+              ElementsAre(0, 1, 2, 0, 1));
 }
+
+// Returns the ids of the text by a tokenizer whose file consists of `members`.
+std::vector<int32_t> IdsBy(const std::string& members, std::string_view text) {
+  const auto tokenizer = ParseHuggingFace("{" + members + "}", {});
+  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+  return tokenizer.ok() ? (*tokenizer)->Encode(text).value() : std::vector<int32_t>();
+}
+
+TEST(BpeTest, OnlyNeighboursThatAreUnknownAreFused) {
+  const std::string model = R"("model": {"type": "BPE", "vocab": {"a": 0, "?": 1}, "merges": [],
+                               "unk_token": "?", "fuse_unk": )";
+  EXPECT_THAT(IdsBy(model + "true}", "xyaz"), ElementsAre(1, 0, 1));
+  EXPECT_THAT(IdsBy(model + "false}", "xyaz"), ElementsAre(1, 1, 0, 1));
+}
+
+TEST(BpeTest, AffixesAreOfInnerAndLastCharacters) {
+  EXPECT_THAT(IdsBy(R"("model": {"type": "BPE", "vocab": {"a": 0, "#a": 1, "a$": 2, "#a$": 3,
+                       "#aa$": 4}, "merges": ["#a #a$"], "continuing_subword_prefix": "#",
+                       "end_of_word_suffix": "$"})",
+                    "aaa"),
+              ElementsAre(0, 4));
+}
+
+TEST(BpeTest, ADropoutOfNothingIsAccepted) {
+  EXPECT_THAT(
+      IdsBy(R"("model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "dropout": 0.0})", "a"),
+      ElementsAre(0));
+}
+
+TEST(WordPieceTest, AWordOfTheMostCharactersIsSplit) {
+  const std::string model = R"("model": {"type": "WordPiece", "unk_token": "?",
+      "max_input_chars_per_word": 3, "vocab": {"\u00e9": 0, "##\u00e9": 1, "?": 2}})";
+  EXPECT_THAT(IdsBy(model, "ééé"), ElementsAre(0, 1, 1));
+  EXPECT_THAT(IdsBy(model, "éééé"), ElementsAre(2));
+}
+
+// The first word is known up to its last character.
+TEST(WordPieceTest, AnUnknownWordLeavesNoPartsAndNoTrace) {
+  EXPECT_THAT(IdsBy(R"("pre_tokenizer": {"type": "WhitespaceSplit"}, "model": {"type": "WordPiece",
+                       "unk_token": "?", "vocab": {"a": 0, "##a": 1, "?": 2}})",
+                    "a aab aa"),
+              ElementsAre(0, 2, 0, 1));
+}
+
+TEST(UnigramTest, ARunOfUnknownCharactersIsOneTokenAndTheNextRunAnother) {
+  EXPECT_THAT(IdsBy(R"("model": {"type": "Unigram", "unk_id": 0, "vocab": [["?", 0], ["a", -1]]})",
+                    "xyazz"),
+              ElementsAre(0, 1, 0));
+}
+
+TEST(UnigramTest, OfPathsThatScoreTheSameTheFirstIsKept) {
+  EXPECT_THAT(
+      IdsBy(R"("model": {"type": "Unigram", "vocab": [["a", -1], ["b", -2], ["ab", -3]]})", "ab"),
+      ElementsAre(2));
+}
+
+TEST(SubwordModelTest, AnOldFileHasNoType) {
+  EXPECT_THAT(IdsBy(R"("model": {"unk_token": "?", "vocab": {"a": 0, "##a": 1, "?": 2}})", "aaxa"),
+              ElementsAre(2));
+  EXPECT_THAT(IdsBy(R"("model": {"vocab": {"a": 0, "aa": 1}, "merges": ["a a"]})", "aaa"),
+              ElementsAre(1, 0));
+  EXPECT_THAT(IdsBy(R"("model": {"vocab": [["a", -1], ["aa", -1.5]]})", "aaa"), ElementsAre(0, 1));
+  EXPECT_FALSE(ParseHuggingFace(R"({"model": {}})", {}).ok());
+}
+
+TEST(SpansOf, TheLastTokenIsAllThatIsLeftIfItsTextIsNotThere) {
+  Vocabulary vocabulary;
+  ASSERT_TRUE(vocabulary.Add("a", 0) && vocabulary.Add("##b", 1) && vocabulary.Add("##x", 2));
+  const Piece piece{.text = "abc"};
+  const auto spans = [&](std::vector<int32_t> ids) { return SpansOf(ids, piece, vocabulary); };
+  using Spans = std::vector<std::pair<size_t, size_t>>;
+  EXPECT_EQ(spans({0, 1}), (Spans{{0, 1}, {1, 2}}));
+  EXPECT_EQ(spans({0, 2}), (Spans{{0, 1}, {1, 3}}));
+}
+
+// Returns a piece of a SentencePiece file.
+std::string PieceOf(std::string_view text, float score, char type) {
+  std::string piece = absl::StrCat("\x0A", std::string(1, static_cast<char>(text.size())),
+                                   std::string(text), "\x15");
+  piece.append(reinterpret_cast<const char*>(&score), sizeof score);
+  piece += std::string("\x18") + type;
+  return absl::StrCat("\x0A", std::string(1, static_cast<char>(piece.size())), piece);
+}
+
+// An unknown character scores 10 less than the lowest of the normal pieces, whatever others have.
+TEST(SentencePieceTest, TheScoreOfUnknownCharactersFollowsNormalPieces) {
+  constexpr char kNormal = 1, kUnknown = 2;
+  const std::string no_space_before("\x1A\x02\x18\x00", 4);
+  const auto tokenizer =
+      ParseSentencePiece(PieceOf("<unk>", 0, kUnknown) + PieceOf("a", -1, kNormal) +
+                             PieceOf("xa", -11.5, kNormal) + no_space_before,
+                         {});
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_THAT((*tokenizer)->Encode("xa").value(), ElementsAre(2));
+}
+
+struct AddedTokenRow {
+  const char* name;
+  const char* flags;  // of the token "|"
+  const char* text;
+  const char* decoded;
+};
+class AddedTokenTable : public TableTest<AddedTokenRow> {};
+
+TEST_P(AddedTokenTable, TakesItsSpaces) {
+  const std::string file = R"({"added_tokens": [{"id": 0, "content": "|")" +
+                           std::string(row().flags) +
+                           R"(}], "decoder": {"type": "Fuse"}, "model": {"type": "BPE",
+                              "vocab": {"a": 1, " ": 2}, "merges": []}})";
+  const auto tokenizer = ParseHuggingFace(file, {});
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ((*tokenizer)->Decode((*tokenizer)->Encode(row().text).value()), row().decoded);
+}
+
+const AddedTokenRow kAddedTokenRows[] = {
+    {"ItStandsAlone", "", "a  |  a", "a  |  a"},
+    {"ItTakesSpacesBefore", R"(, "lstrip": true)", "a  |  |  a", "a||  a"},
+    {"ItTakesSpacesBehind", R"(, "rstrip": true)", "a  |  |  a", "a  ||a"},
+    {"ItTakesSpacesAtTheEnds", R"(, "lstrip": true, "rstrip": true)", "  |  ", "|"},
+    {"AWordIsNotCut", R"(, "single_word": true)", "a|a", "aa"},
+    {"AWordAfterItIsNotCut", R"(, "single_word": true)", "|a", "a"},
+    {"AWordBeforeItIsNotCut", R"(, "single_word": true)", "a|", "a"},
+    {"ItIsAWordOfItsOwn", R"(, "single_word": true)", "a |", "a |"},
+};
+SLUICE_TABLE(AddedTokenTable, kAddedTokenRows);
 
 TEST(AddedTokensTest, ASpecialTokenThatIsNoneOfTheFileIsNotFound) {
   SpecialTokens specials;

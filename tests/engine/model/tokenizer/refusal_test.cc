@@ -162,6 +162,12 @@ const BadTokenizerRow kBadTokenizerRows[] = {
      .pointer = "/post_processor",
      .value = R"({"type": "BertProcessing", "cls": ["a", 0], "sep": ["b", "1"]})",
      .error = "post_processor.sep is not a token and its id"},
+    {.name = "APartOfANegativeTypeIsRefused",
+     .pointer = "/post_processor",
+     .value =
+         R"({"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": -1}}],
+        "pair": [], "special_tokens": {}})",
+     .error = "post_processor.single post_processor.single.type_id is -1, must be in [0, 65535]"},
     {.name = "APartThatIsNothingIsRefused",
      .pointer = "/post_processor",
      .value = R"({"type": "TemplateProcessing", "single": [{}], "pair": [], "special_tokens": {}})",
@@ -181,6 +187,13 @@ const BadTokenizerRow kBadTokenizerRows[] = {
      .error = "added_tokens[0].id is -2, must be in [0, 4194303]"},
 };
 SLUICE_TABLE(BadTokenizerTable, kBadTokenizerRows);
+
+TEST(RefusalTest, RefusesLongExpressions) {
+  EXPECT_TRUE(MakeRegexPattern(std::string(65536, 'a')).ok());
+  EXPECT_EQ(MakeRegexPattern(std::string(65537, 'a')).status().message(),
+            "has 65537 bytes; expected 1 to 65536");
+  EXPECT_EQ(MakeRegexPattern("").status().message(), "has 0 bytes; expected 1 to 65536");
+}
 
 TEST(RefusalTest, RefusesMoreThan64StepsAndDeepNesting) {
   json many = Small();
@@ -323,6 +336,14 @@ TEST(RefusalTest, BrokenSentencePieceFilesAreRefusedOrWork) {
                                      "a\x18\x05",
                                      7)),
             "piece 0 has type 5, not supported");
+  EXPECT_EQ(refused(std::string_view("\x0A\x05\x0A\x01"
+                                     "a\x18\x07",
+                                     7)),
+            "piece 0 has type 7, not supported");
+  EXPECT_EQ(refused(std::string_view("\x0A\x05\x0A\x01"
+                                     "a\x18\x00",
+                                     7)),
+            "piece 0 has type 0, not supported");
   EXPECT_EQ(refused(std::string_view("\x12\x02\x18\x03", 4)),
             "the model type is neither unigram nor bpe");
   EXPECT_EQ(refused(std::string_view("\x1A\x06\x12\x04\xFF\xFF\xFF\xFF", 8)),

@@ -1,0 +1,80 @@
+"""Tests how tools/plant.py chooses and runs the suites that try a fault."""
+
+import dataclasses
+import json
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tools"))
+import plant
+from faults import Fault
+
+FOREVER = float("inf")
+
+
+@pytest.fixture
+def tried(tmp_path, monkeypatch):
+    """Returns a function that judges three faults by suites: shell commands by their names. It
+    returns the judge and which suites ran with which fault."""
+    (tmp_path / "build").mkdir()
+    monkeypatch.setattr(plant, "ROOT", tmp_path)
+    monkeypatch.setattr(plant, "SUITES", tmp_path / "suites.json")
+    monkeypatch.setattr(plant, "VERDICTS", tmp_path / "verdicts.json")
+    faults = [Fault("a.cc", 1, 0, 1, "bound", "a", "b", number=number) for number in (1, 2, 3)]
+    (tmp_path / plant.FAULTS).write_text(json.dumps(list(map(dataclasses.asdict, faults))))
+    log = tmp_path / "log"
+
+    def judge(suites, ends=FOREVER):
+        log.write_text("")
+        made = [plant.Suite(name, ["bash", "-c", f"echo $SLUICE_PLANTED {name} >>{log}; {command}"])
+                for name, command in suites.items()]
+        judge = plant.Judge(made, jobs=1, ends=ends)
+        if judge.measure():
+            judge.judge()
+        return judge, [line for line in log.read_text().splitlines() if line[0] != "0"]
+
+    return judge
+
+
+def reach(*numbers):
+    """Returns a command that marks the faults as reached, if it is asked to."""
+    marks = (f"printf '\\1' | dd of=$SLUICE_REACHED bs=1 seek={number} conv=notrunc status=none"
+             for number in numbers)
+    return f"if [ \"$SLUICE_REACHED\" ]; then {'; '.join(marks)}; fi"
+
+
+def test_a_fault_is_tried_by_the_suites_that_reach_it_the_quickest_first(tried):
+    judge, runs = tried({"slow": f"{reach(1, 2)}; for i in {{1..200000}}; do :; done",
+                         "quick": f"{reach(1, 2)}; [ $SLUICE_PLANTED != 1 ]",
+                         "elsewhere": reach(3)})
+    assert runs == ["1 quick", "2 quick", "2 slow", "3 elsewhere"]
+    assert [fault.number for fault in judge.killed()] == [1]
+    assert [fault.number for fault in judge.survivors()] == [2, 3]
+
+
+def test_survivors_are_tried_again_by_changed_suites_alone(tried):
+    tried({"old": reach(1, 2), "changed@1": f"{reach(1, 2)}; [ $SLUICE_PLANTED != 2 ]"})
+    judge, runs = tried({"old": reach(1, 2), "changed@2": f"{reach(1)}; [ $SLUICE_PLANTED != 1 ]"})
+    assert runs == ["1 changed@2"]
+    assert [fault.number for fault in judge.killed()] == [1, 2]
+    assert [fault.number for fault in judge.survivors()] == [3]  # no suite reaches it
+
+
+def test_a_suite_that_fails_without_a_fault_kills_none(tried):
+    judge, runs = tried({"broken": f"{reach(1)}; false"})
+    assert runs == []
+    assert judge.killed() == []
+
+
+def test_nothing_begins_when_the_time_is_over(tried):
+    tried({"quick": reach(1)})
+    judge, runs = tried({"quick": reach(1), "new": reach(2)}, ends=0)
+    assert runs == []
+    assert judge.killed() == []
+
+
+def test_a_suite_that_crashes_names_itself(tried):
+    judge, _ = tried({"crashing": f"{reach(1)}; [ $SLUICE_PLANTED != 1 ] || kill -SEGV $$"})
+    assert judge.verdicts["1"] == {"killed": "crashing crashes"}
