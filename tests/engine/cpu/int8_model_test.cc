@@ -111,7 +111,7 @@ TEST(QuantizationPlan, RowsThatAnOpChangedAreQuantisedAgain) {
     quantizes.push_back(of_op.weights);
   }
   EXPECT_THAT(quantizes, ::testing::ElementsAre(Quantization::kInt8, Quantization::kNone,
-                                                 Quantization::kNone, Quantization::kInt8));
+                                                Quantization::kNone, Quantization::kInt8));
 }
 
 std::string Int8ProfileName(const ::testing::TestParamInfo<std::string>& param) {
