@@ -7,10 +7,11 @@ arrivals.
 
 Prompts and arrivals of a trace, shrunk, are sent to one sluiced, at several shares of its capacity;
 a daemon of its own, with a journal, serves each load. sluice-simulate replays the journal (the same
-decisions?) and runs its arrivals on virtual time, with the costs that an earlier daemon had learned
-(its ladder file), and with those that the run itself taught. sluice-size says from the journal of
-one load what growth of it a replica bears; a daemon with its advice then serves just less and
-clearly more than that. The daemon has all processors but the last, the client has that.
+decisions?) and runs its arrivals on virtual time, with the host's times between steps as the
+journal has them, and with the costs that an earlier daemon had learned (its ladder file), or with
+those of the run's own steps. sluice-size says from the journal of one load what growth of it a
+replica bears; a daemon with its advice then serves just less and clearly more than that. The daemon
+has all processors but the last, the client has that.
 """
 
 import argparse
@@ -106,7 +107,7 @@ def of_load(run: Run, share: float, capacity: float, costs: pathlib.Path, option
                          f"{share * capacity:.2f}")
     replayed = run.tool("sluice-simulate", "--journal", journal).strip()
     before, own = run.predict(journal, "--costs", costs), run.predict(journal)
-    return {"share": share, "replay": replayed, "measured": own["measured"],
+    return {"share": share, "replay": replayed, "measured": own["measured"], "host": own["host"],
             "simulated": before["simulated"], "simulated_own_costs": own["simulated"],
             "client": {"p50 ms": phase["latency_ms"]["p50"], "p99 ms": phase["latency_ms"]["p99"],
                        "sequences/s": phase["answered_per_s"]}}, journal
@@ -133,8 +134,13 @@ def of_size(run: Run, journal: pathlib.Path, rate: float, options, seed: int) ->
 def measure(options: argparse.Namespace) -> dict:
     rounds = []
     for turn in range(options.rounds):
-        with tempfile.TemporaryDirectory() as folder:
-            run = Run(options, pathlib.Path(folder))
+        with contextlib.ExitStack() as stack:
+            if options.folder:
+                folder = options.folder / f"round_{turn + 1}"
+                folder.mkdir(parents=True)
+            else:
+                folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            run = Run(options, folder)
             costs = run.path("ladder.json")
             with run.daemon("--engine.ladder.file", str(costs)) as address:
                 capacity = run.load(address, options.seconds / 2, 100 + turn, "--concurrency",
@@ -163,6 +169,21 @@ def ratio(loads: list[dict], simulated: str, figure: str) -> float:
     return statistics.median(each[simulated][figure] / each["measured"][figure] for each in loads)
 
 
+def host_lines(rounds: list[dict]) -> list[str]:
+    """Returns what the host took beside the steps."""
+    lines = ["The host, by the journals: from an arrival while it is idle until the step begins; "
+             "from the end of a step until the next one, and more for each sequence of the step.",
+             "",
+             "| load | to wake, ms | after a step, ms | and for each of its sequences, ms |",
+             "|---|---|---|---|"]
+    for place, first in enumerate(rounds[0]["loads"]):
+        hosts = [each["loads"][place]["host"] for each in rounds]
+        cells = [f"{statistics.median(host[key] for host in hosts):.3f}"
+                 for key in ("wake ms", "turnaround ms", "turnaround ms per sequence")]
+        lines.append(f"| {first['share']:g} | {' | '.join(cells)} |")
+    return lines
+
+
 def table(report: dict) -> str:
     rounds = report["rounds"]
     lines = [
@@ -174,7 +195,8 @@ def table(report: dict) -> str:
         "from the queue to the end of the step; the client's, from when a call was due, is beside "
         f"it. Medians of {len(rounds)} rounds. The last two groups of columns divide what the "
         "simulator says of the same arrivals by what the daemon's journal measured: with the "
-        "costs of an earlier daemon's ladder file, and with those of the run itself.",
+        "costs of an earlier daemon's ladder file, and with those of the run's own steps; with "
+        "the host's times of the run in both.",
         "",
         "| load | sequences/s | p50 ms | p99 ms | client p50 ms | client p99 ms | "
         + " | ".join(f"{each}, earlier costs" for each in FIGURES) + " | "
@@ -196,6 +218,8 @@ def table(report: dict) -> str:
     lines += [
         "",
         f"The replay of the journals made the same {decisions} decisions.",
+        "",
+        *host_lines(rounds),
         "",
         "## sluice-size's advice",
         "",
@@ -225,6 +249,7 @@ def main() -> None:
     parser.add_argument("--checkpoint", type=path,
                         default=ROOT / "build" / "peers" / "predictions",
                         help="folder for the random Llama")
+    parser.add_argument("--folder", type=path, help="keeps journals, costs and logs there")
     parser.add_argument("--shares", type=float, nargs="+", default=[0.3, 0.5, 0.7, 0.85])
     parser.add_argument("--size-from", type=float, default=0.5, help="one of the shares")
     parser.add_argument("--objective-ms", type=float, default=100, help="for sluice-size")

@@ -29,6 +29,9 @@ class Recorder {
     run_.costs.Restore(start.costs);
     index_.clear();
     running_.clear();
+    end_.reset();
+    host_ = {};
+    steps_.clear();
   }
   void operator()(const JournalLadder& line) {
     run_.ladder = line.ladder;
@@ -55,17 +58,20 @@ class Recorder {
     run_.costs.Observe(observe.step, observe.seconds);
     ++run_.steps;
     run_.step_seconds += observe.seconds;
-    const MonoTime end = begun_ + nanoseconds(std::llround(observe.seconds * 1e9));
+    steps_[observe.step.bucket].push_back(observe);
+    end_ = begun_ + nanoseconds(std::llround(observe.seconds * 1e9));
     for (uint64_t ticket : running_) {
-      if (const auto it = index_.find(ticket); it != index_.end()) run_.ends[it->second] = end;
+      if (const auto it = index_.find(ticket); it != index_.end()) run_.ends[it->second] = *end_;
     }
   }
   void operator()(const JournalRemove&) {}
   void operator()(const JournalRevise&) {}
   void operator()(const JournalDecide& decide) {
+    const std::optional<MonoTime> end = std::exchange(end_, std::nullopt);
     if (!decide.decision.launch) return;
     begun_ = decide.at.now;
-    running_ = decide.tickets;
+    const size_t sequences = std::exchange(running_, decide.tickets).size();
+    if (end.has_value() && !decide.at.ahead) AddHostTime(*end, sequences);
   }
   void operator()(const JournalDropped&) {}
 
@@ -77,7 +83,45 @@ class Recorder {
 
  private:
   void Keep() {
-    if (!run_.arrivals.empty()) kept_ = std::move(run_);
+    if (run_.arrivals.empty()) return;
+    run_.host = host_.times();
+    CostState costs = run_.costs.state();
+    for (BucketCost& bucket : costs.buckets) CorrectByAll(&bucket);
+    run_.costs.Restore(costs);
+    kept_ = std::move(run_);
+  }
+
+  // Corrects the costs of a bucket by all of its steps, and says how these vary around them.
+  void CorrectByAll(BucketCost* bucket) {
+    const std::vector<JournalObserve>& steps = steps_[bucket->bucket];
+    double took = 0, expected = 0;
+    for (const JournalObserve& each : steps) {
+      took += each.seconds;
+      expected += run_.costs.Estimate(each.step);
+    }
+    if (took <= 0 || expected <= 0) return;
+    const double correction = took / expected;
+    std::vector<float>& factors = run_.variation[bucket->bucket];
+    for (const JournalObserve& each : steps) {
+      const double estimate = run_.costs.Estimate(each.step) * correction;
+      factors.push_back(estimate > 0 ? static_cast<float>(each.seconds / estimate) : 1);
+    }
+    bucket->correction *= correction;
+  }
+
+  // Takes the time from the end of a step of `sequences` until the one that has begun.
+  void AddHostTime(MonoTime end, size_t sequences) {
+    MonoTime oldest = MonoTime::max();
+    for (uint64_t ticket : running_) {
+      if (const auto it = index_.find(ticket); it != index_.end()) {
+        oldest = std::min(oldest, run_.arrivals[it->second].at);
+      }
+    }
+    if (oldest <= end) {
+      host_.AddTurnaround(sequences, Seconds(begun_ - end));
+    } else if (oldest >= end + host_.times().Turnaround(sequences) && oldest <= begun_) {
+      host_.AddWake(Seconds(begun_ - oldest));
+    }
   }
 
   // Arrivals are recorded in the order of the scheduler's lock, which may differ from their times'.
@@ -96,8 +140,11 @@ class Recorder {
   }
 
   RecordedRun run_, kept_;
-  MonoTime begun_{};                             // the last step, by
-  std::vector<uint64_t> running_;                // these tickets
+  MonoTime begun_{};               // the last step, by
+  std::vector<uint64_t> running_;  // these tickets
+  std::optional<MonoTime> end_;    // its end, until the next decision
+  HostTimesFit host_;
+  absl::btree_map<Bucket, std::vector<JournalObserve>> steps_;
   absl::flat_hash_map<uint64_t, size_t> index_;  // the indices of the arrivals, by ticket
 };
 

@@ -6,10 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/status/statusor.h"
 #include "engine/ladder/ladder.h"
 #include "engine/options.h"
 #include "engine/schedule/cost_model.h"
+#include "engine/schedule/host_times.h"
 #include "engine/schedule/traffic.h"
 
 namespace sluice {
@@ -19,6 +21,9 @@ namespace sluice {
 // within `cap`. Returns InvalidArgument that names the file and the problem.
 absl::StatusOr<std::vector<Arrival>> ReadTraceArrivals(const std::string& path, int32_t cap,
                                                        bool generate);
+
+// The durations of the steps of each bucket in order, each over what the costs say of it.
+using StepVariation = absl::btree_map<Bucket, std::vector<float>>;
 
 // The last run of a journal that has arrivals.
 struct RecordedRun {
@@ -31,7 +36,11 @@ struct RecordedRun {
   nanoseconds half_life{0};      // of the traffic
   std::optional<Ladder> ladder;  // the last one of the run; set if there is a max_tokens
   int32_t max_tokens = 0;        // the tokens of the largest bucket
-  CostModel costs;               // as learned by the end of the run
+  // As learned by the end of the run, with the corrections of the whole run: the steps of each
+  // bucket are estimated to take as long together as they took.
+  CostModel costs;
+  StepVariation variation;
+  HostTimes host;  // none for steps that are started ahead
   int64_t steps = 0;
   double step_seconds = 0;  // that all steps took together
 };

@@ -82,8 +82,10 @@ class VirtualRun {
     if (decision.launch) {
       RunBatch(decision);
     } else if (Busy()) {
+      const bool idle = scheduler_.queue().empty();
       AdvanceTo(std::min(
           {decision.wait_until, NextArrival(), timer_, scheduler_.queue().EarliestDeadline()}));
+      if (idle && !scheduler_.queue().empty()) AdvanceTo(now_ + options_.host.Wake());
     }
   }
 
@@ -104,6 +106,7 @@ class VirtualRun {
     scheduler_.Observe(shape, seconds);
     for (WaitingSequence* sequence : batch_) EndStep(sequence);
     last_end_ = end;
+    AdvanceTo(end + options_.host.Turnaround(batch_.size()));
   }
 
   // Returns the tokens of the next chunk of what is left of the prompt.

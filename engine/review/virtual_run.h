@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 
+#include "engine/schedule/host_times.h"
 #include "engine/schedule/scheduler.h"
 
 namespace sluice {
@@ -21,6 +22,7 @@ struct VirtualBatch {
 struct VirtualRunOptions {
   // Returns the seconds that a step takes. The scheduler's cost model learns them by observation.
   std::function<double(const StepShape&)> cost{};
+  HostTimes host{};
   // Whether a sequence of several steps computes its whole prefix again in each; otherwise it
   // continues with one token. Its deadline also ends it between two steps.
   bool recompute = false;

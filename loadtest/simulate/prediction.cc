@@ -50,13 +50,13 @@ absl::StatusOr<RunFigures> Measured(const RecordedRun& run) {
 RunFigures Simulated(const RecordedRun& run, const StepCosts& costs) {
   std::vector<double> latencies;
   const VirtualRunOptions options{
-      .cost = [&](const StepShape& step) { return costs(step); },
+      .cost = VariedCosts(&costs),
+      .host = run.host,
       .recompute = run.recompute,
       .chunk_tokens = RunLimitsOf(run.batch, run.ladder->largest()).chunk_tokens,
-      .on_done =
-          [&](size_t i, MonoTime end, bool ran) {
-            if (ran) latencies.push_back(Seconds(end - run.arrivals[i].at));
-          }};
+      .on_done = [&](size_t i, MonoTime end, bool ran) {
+        if (ran) latencies.push_back(Seconds(end - run.arrivals[i].at));
+      }};
   Scheduler scheduler(run.batch, run.half_life, std::make_shared<const Ladder>(*run.ladder),
                       run.costs, nullptr);
   const VirtualResult result = RunVirtually(run.arrivals, options, &scheduler);
@@ -96,13 +96,20 @@ absl::StatusOr<Prediction> Predict(const RecordedRun& run, const StepCosts* cost
     }
   }
   SLUICE_ASSIGN_OR_RETURN(RunFigures measured, Measured(run));
-  const StepCosts own{.measured = run.costs, .use_measured = true};
-  return Prediction{measured, Simulated(run, costs == nullptr ? own : *costs)};
+  StepCosts simulated =
+      costs == nullptr ? StepCosts{.measured = run.costs, .use_measured = true} : *costs;
+  simulated.variation = run.variation;
+  return Prediction{measured, Simulated(run, simulated), run.host};
 }
 
 nlohmann::json PredictionToJson(const Prediction& prediction) {
-  nlohmann::json made = {{"measured", {{"sequences", prediction.measured.sequences}}},
-                         {"simulated", {{"sequences", prediction.simulated.sequences}}}};
+  nlohmann::json made = {
+      {"measured", {{"sequences", prediction.measured.sequences}}},
+      {"simulated", {{"sequences", prediction.simulated.sequences}}},
+      {"host",
+       {{"wake ms", 1e3 * prediction.host.wake_seconds},
+        {"turnaround ms", 1e3 * prediction.host.turnaround_seconds},
+        {"turnaround ms per sequence", 1e3 * prediction.host.turnaround_seconds_per_sequence}}}};
   ForEachFigure([&](const char* name, const auto& figure, int /*digits*/) {
     made["measured"][name] = figure(prediction.measured);
     made["simulated"][name] = figure(prediction.simulated);

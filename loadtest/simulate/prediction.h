@@ -22,11 +22,13 @@ struct RunFigures {
 
 struct Prediction {
   RunFigures measured, simulated;
+  HostTimes host;  // that were measured, and simulated
 };
 
-// Runs the recorded arrivals with the run's own options and its last ladder, and with steps that
-// take what `costs` say, or, if it is null, what the run's own steps had taught by its end. Returns
-// InvalidArgument if the run has no ladder, an arrival that does not fit it, or none that ended.
+// Runs the recorded arrivals with the run's own options, its last ladder and its host's times, and
+// with steps that vary as the run's did around what `costs` say, or, if it is null, around what the
+// run's own took. Returns InvalidArgument if the run has no ladder, an arrival that does not fit
+// it, or none that ended.
 absl::StatusOr<Prediction> Predict(const RecordedRun& run, const StepCosts* costs);
 
 nlohmann::json PredictionToJson(const Prediction& prediction);

@@ -173,9 +173,9 @@ int Main(int argc, char** argv) {
   app.add_option("--journal", journal,
                  "only repeat the daemon's recorded decisions: do ours differ from its own?");
   app.add_flag("--predict", predict,
-               "with --journal: run its arrivals on virtual time too, with its last ladder and the "
-               "costs that its steps taught, or those of --costs; throughput and latency are "
-               "compared");
+               "with --journal: run its arrivals on virtual time too, with its last ladder, its "
+               "host's times and the costs of its steps, or those of --costs; throughput and "
+               "latency are compared");
   app.add_flag("--drift", drift,
                "only: the adaptive ladder through three phases of generated lengths, against the "
                "best one of each");

@@ -110,7 +110,8 @@ class Sizer {
 
   void RunOne(std::span<const Arrival> arrivals, Sum* sum) const {
     VirtualRunOptions run;
-    run.cost = [this](const StepShape& step) { return options_.costs(step); };
+    run.cost = VariedCosts(&options_.costs);
+    run.host = options_.host;
     run.recompute = options_.recompute;
     run.chunk_tokens = chunk_tokens_;
     run.on_done = [&](size_t i, MonoTime end, bool ran) {

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "engine/ladder/ladder.h"
 #include "engine/options.h"
+#include "engine/schedule/host_times.h"
 #include "engine/schedule/traffic.h"
 #include "loadtest/simulate/experiment.h"
 
@@ -23,6 +24,7 @@ struct SizingOptions {
   int max_replicas = 256;
   uint64_t seed = 1;       // seed of the split over the replicas
   bool recompute = false;  // see VirtualRunOptions
+  HostTimes host{};
   LadderOptions ladder{};  // kAdaptive is fitted to the lengths of the arrivals
   BatchOptions batch{};    // packed; max_batch_tokens must be set and hold every sequence
   int32_t tile_tokens = 32;

@@ -24,6 +24,7 @@ struct Scenario {
   std::vector<Arrival> arrivals;
   bool recompute = false;
   int32_t chunk_tokens = 0;
+  HostTimes host;
 };
 
 // Returns a random scenario: any policy, bounds, priorities, deadlines, several steps, overload and
@@ -41,6 +42,11 @@ Scenario RandomScenario(uint64_t seed) {
                             .max_positions = 1024};
   scenario.ladder = std::make_shared<const Ladder>(*BuildLadder(
       {.strategy = StrategyKind::kGeometric, .ratio = 2}, scenario.batch.policy, limits));
+  if (random() % 2 == 0) {
+    scenario.host = {.wake_seconds = 1e-6 * static_cast<double>(random() % 100),
+                     .turnaround_seconds = 1e-6 * static_cast<double>(random() % 200),
+                     .turnaround_seconds_per_sequence = 1e-6 * static_cast<double>(random() % 20)};
+  }
   const bool deadlines = random() % 2 == 0;
   const bool steps = random() % 2 == 0;
   scenario.recompute = random() % 2 == 0;
@@ -75,6 +81,7 @@ class Witness {
     Scheduler scheduler(scenario_.batch, kHalfLife, scenario_.ladder, CostModel(), nullptr);
     const VirtualRunOptions options{
         .cost = Cost,
+        .host = scenario_.host,
         .recompute = scenario_.recompute,
         .chunk_tokens = scenario_.chunk_tokens,
         .on_batch = [this](const VirtualBatch& batch) { OnBatch(batch); },
@@ -108,9 +115,9 @@ class Witness {
     }
     EXPECT_EQ(size, batch.decision.size);
     EXPECT_TRUE(batch.decision.bucket.Fits(size));
-    EXPECT_GE(batch.start, last_end_);
+    EXPECT_GE(batch.start, earliest_start_);
     EXPECT_GT(batch.end, batch.start);
-    last_end_ = batch.end;
+    earliest_start_ = batch.end + scenario_.host.Turnaround(batch.sequences.size());
   }
 
   void OnDone(size_t arrival, MonoTime end, bool ran) {
@@ -132,7 +139,7 @@ class Witness {
   const Scenario& scenario_;
   std::vector<std::vector<MonoTime>> ends_;  // by arrival; each has exactly one
   std::vector<uint64_t> tickets_;
-  MonoTime last_end_{};
+  MonoTime earliest_start_{};
 };
 
 // Thousands of seeds of about 300 sequences each make a million sequences.
@@ -176,6 +183,39 @@ TEST(RunVirtually, CountsServedAndExpiredSequences) {
     EXPECT_DOUBLE_EQ(result.busy_seconds, 300e-6);
     EXPECT_DOUBLE_EQ(result.latency_sum_seconds, 100e-6 + 290e-6);
   }
+}
+
+TEST(RunVirtually, WhatArrivesWhileTheHostIsBusySharesTheNextStep) {
+  const std::vector<Arrival> arrivals = {{.at = AtMicroseconds(0), .tokens = 100},
+                                         {.at = AtMicroseconds(50), .tokens = 10},
+                                         {.at = AtMicroseconds(130), .tokens = 20},
+                                         {.at = AtMicroseconds(500), .tokens = 10},
+                                         {.at = AtMicroseconds(520), .tokens = 5}};
+  Scheduler scheduler(BatchOptions(), kHalfLife,
+                      std::make_shared<const Ladder>(Ladder({{.tokens = 128, .sequences = 8}})),
+                      CostModel(), nullptr);
+  std::vector<MonoTime> starts, ends;
+  std::vector<int32_t> tokens;
+  const VirtualResult result =
+      RunVirtually(arrivals,
+                   {.cost = [](const StepShape&) { return 100e-6; },
+                    .host = {.wake_seconds = 30e-6,
+                             .turnaround_seconds = 25e-6,
+                             .turnaround_seconds_per_sequence = 15e-6},
+                    .on_batch =
+                        [&](const VirtualBatch& batch) {
+                          starts.push_back(batch.start);
+                          tokens.push_back(batch.decision.size.tokens);
+                        },
+                    .on_done = [&](size_t, MonoTime end, bool) { ends.push_back(end); }},
+                   &scheduler);
+  EXPECT_EQ(starts, (std::vector{AtMicroseconds(0), AtMicroseconds(140), AtMicroseconds(530)}));
+  EXPECT_EQ(tokens, (std::vector<int32_t>{100, 30, 15}));
+  EXPECT_EQ(ends, (std::vector{AtMicroseconds(100), AtMicroseconds(240), AtMicroseconds(240),
+                               AtMicroseconds(630), AtMicroseconds(630)}))
+      << "the results are there before the turnaround";
+  EXPECT_DOUBLE_EQ(result.busy_seconds, 300e-6);
+  EXPECT_DOUBLE_EQ(result.span_seconds, 630e-6);
 }
 
 TEST(RunVirtually, APromptInChunksIsOneStep) {

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <functional>
 #include <random>
 
 #include "engine/journal/journal.h"
@@ -14,13 +16,17 @@ namespace sluice::loadtest {
 namespace {
 
 constexpr double kBaseSeconds = 2e-3, kTokenSeconds = 20e-6;
+constexpr HostTimes kHost = {.wake_seconds = 300e-6,
+                             .turnaround_seconds = 1500e-6,
+                             .turnaround_seconds_per_sequence = 100e-6};
 
 double Cost(const StepShape& step) { return kBaseSeconds + kTokenSeconds * step.bucket.tokens; }
 
 // Runs random arrivals on virtual time and leaves their journal at `path`.
-void RecordRun(uint64_t seed, const std::string& path) {
+void RecordRun(uint64_t seed, const std::function<double(const StepShape&)>& cost,
+               const std::string& path) {
   std::mt19937_64 random(seed);
-  std::exponential_distribution<double> gap(150);
+  std::exponential_distribution<double> gap(60);
   std::vector<Arrival> arrivals;
   double at = 5;
   for (int i = 0; i < 500; ++i) {
@@ -48,14 +54,15 @@ void RecordRun(uint64_t seed, const std::string& path) {
   (*journal)->OnLadder(*ladder);
   Scheduler scheduler(batch, start.half_life, std::make_shared<const Ladder>(*ladder), CostModel(),
                       journal->get());
-  RunVirtually(arrivals, {.cost = Cost}, &scheduler);
+  RunVirtually(arrivals, {.cost = cost, .host = kHost}, &scheduler);
 }
 
 class PredictionTest : public ::testing::Test {
  protected:
-  absl::StatusOr<RecordedRun> Record(uint64_t seed) {
+  absl::StatusOr<RecordedRun> Record(uint64_t seed,
+                                     const std::function<double(const StepShape&)>& cost = Cost) {
     const std::string path = directory_.File("journal");
-    RecordRun(seed, path);
+    RecordRun(seed, cost, path);
     return ReadJournalRun(path);
   }
 
@@ -70,7 +77,9 @@ TEST_F(PredictionTest, OfAVirtualRunIsThatRun) {
   const StepCosts costs{.base_seconds = kBaseSeconds, .seconds_per_bucket_token = kTokenSeconds};
   const auto prediction = Predict(*run, &costs);
   ASSERT_TRUE(prediction.ok()) << prediction.status();
-  const auto& [measured, simulated] = *prediction;
+  const auto& [measured, simulated, host] = *prediction;
+  EXPECT_NEAR(host.turnaround_seconds, kHost.turnaround_seconds, 1e-7);
+  EXPECT_NEAR(host.turnaround_seconds_per_sequence, kHost.turnaround_seconds_per_sequence, 1e-7);
   EXPECT_EQ(measured.sequences, 500);
   EXPECT_EQ(simulated.sequences, 500);
   // The run knew no costs at its start and the prediction knows them, so that single decisions may
@@ -90,6 +99,48 @@ TEST_F(PredictionTest, FollowsTheCostsThatItIsGiven) {
   ASSERT_TRUE(own.ok() && other.ok());
   EXPECT_GT(other->simulated.p50_seconds, 1.5 * own->simulated.p50_seconds);
   EXPECT_EQ(other->measured.p50_seconds, own->measured.p50_seconds);
+}
+
+// The cost model forgets, and follows what changes; the costs of a recorded run do neither.
+TEST_F(PredictionTest, OwnCostsAreThoseOfTheWholeRun) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  double drift = 1;  // of a machine that becomes slower with each step
+  const auto run =
+      Record(seed, [&](const StepShape& step) { return Cost(step) * (drift += 1e-3); });
+  ASSERT_TRUE(run.ok()) << run.status();
+  const auto prediction = Predict(*run, nullptr);
+  ASSERT_TRUE(prediction.ok()) << prediction.status();
+  const RunFigures &measured = prediction->measured, &simulated = prediction->simulated;
+  EXPECT_NEAR(simulated.busy_share / static_cast<double>(simulated.batches),
+              measured.busy_share / static_cast<double>(measured.batches),
+              0.03 * measured.busy_share / static_cast<double>(measured.batches));
+}
+
+TEST_F(PredictionTest, StepsVaryAsTheyDid) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  const auto run =
+      Record(seed, [&](const StepShape& step) { return Cost(step) * (random() % 8 == 0 ? 2 : 1); });
+  ASSERT_TRUE(run.ok()) << run.status();
+  StepCosts costs{.base_seconds = kBaseSeconds, .seconds_per_bucket_token = kTokenSeconds};
+  costs.variation = run->variation;
+  VariedCosts varied(&costs);
+  float least = 1, most = 1;
+  for (const auto& [bucket, factors] : run->variation) {
+    const StepShape step{.bucket = bucket, .computed_tokens = bucket.tokens};
+    for (float factor : factors) {
+      EXPECT_NEAR(varied(step) / costs(step), factor, 1e-5);
+      least = std::min(least, factor);
+      most = std::max(most, factor);
+    }
+    EXPECT_NEAR(varied(step) / costs(step), factors.front(), 1e-5) << "again from the start";
+  }
+  EXPECT_GT(most, 1.5 * least);
+  EXPECT_EQ(varied({.bucket = {.tokens = 7, .sequences = 7}}),
+            costs({.bucket = {.tokens = 7, .sequences = 7}}))
+      << "a bucket that never ran";
 }
 
 TEST_F(PredictionTest, SaysWhatIsMissing) {
