@@ -59,6 +59,7 @@ class Finder:
 
     def __init__(self, cindex, path, arguments):
         self._kinds = cindex.CursorKind
+        self._unknown = (cindex.TypeKind.INVALID, cindex.TypeKind.DEPENDENT)
         self._path = path
         self._data = (ROOT / path).read_bytes()
         self._unit = cindex.Index.create().parse(str(ROOT / path), args=arguments)
@@ -136,7 +137,9 @@ class Finder:
                 self._add(cursor, "bound", found[1] + other + text[found.end():])
             return
         for one, two in zip(arguments, arguments[1:]):
-            same = one.type.get_canonical().spelling == two.type.get_canonical().spelling
+            # Two types that the parser did not find out are not the same type.
+            same = (one.type.get_canonical().kind not in self._unknown
+                    and one.type.get_canonical().spelling == two.type.get_canonical().spelling)
             spans = [(each.extent.start.offset, each.extent.end.offset) for each in (one, two)]
             texts = [self._slice(*span) for span in spans]
             if (not same or texts[0] == texts[1] or not all(texts) or "{" in "".join(texts)

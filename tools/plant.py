@@ -154,6 +154,12 @@ def measure(suite, count):
                          if mark]
 
 
+def save(path, value):
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(value))
+    new.rename(path)  # so that a run that is killed leaves the whole file
+
+
 class Judge:
     """Tries faults by suites until `ends`, a time, and keeps what it learns in files."""
 
@@ -175,7 +181,7 @@ class Judge:
             measure(suite, len(self.faults))
             with self._lock:
                 known[suite.name] = dataclasses.asdict(suite)
-                SUITES.write_text(json.dumps(known))
+                save(SUITES, known)
 
         self._each(one, self._suites)
         whole = all(suite.name in known for suite in self._suites)
@@ -227,7 +233,7 @@ class Judge:
             verdict = {"killed": why} if why else {"passed": passed}
             with self._lock:
                 self.verdicts[str(fault.number)] = verdict
-                VERDICTS.write_text(json.dumps(self.verdicts))
+                save(VERDICTS, self.verdicts)
             if why:
                 return
 

@@ -58,6 +58,18 @@ TEST(FamilyConfigsTest, RobertaPositionsBeginBehindThePadding) {
   EXPECT_EQ(config.max_positions, 60);
 }
 
+TEST(FamilyConfigsTest, EachFamilyHasItsKeyForTheSmallNumberInNorms) {
+  EXPECT_EQ(ParseFamily("BertModel", R"(, "layer_norm_eps": 0.25)").norm.eps, 0.25f);
+  EXPECT_EQ(ParseFamily("ModernBertModel", R"(, "norm_eps": 0.25)").norm.eps, 0.25f);
+  EXPECT_EQ(ParseFamily("LlamaForCausalLM", R"(, "rms_norm_eps": 0.25)").norm.eps, 0.25f);
+  const auto t5 = ParseModelConfig(R"({"architectures": ["T5EncoderModel"], "vocab_size": 50,
+      "d_model": 24, "d_ff": 40, "num_layers": 2, "num_heads": 4, "d_kv": 6,
+      "relative_attention_num_buckets": 8, "feed_forward_proj": "relu",
+      "layer_norm_epsilon": 0.25})");
+  ASSERT_TRUE(t5.ok()) << t5.status();
+  EXPECT_EQ(t5->norm.eps, 0.25f);
+}
+
 TEST(FamilyConfigsTest, AMistralWindowIsThatOfEveryLayer) {
   EXPECT_EQ(WindowsOf(ParseFamily("MistralForCausalLM", R"(, "sliding_window": 7)")),
             (std::vector<int64_t>{7, 7, 7, 7}));

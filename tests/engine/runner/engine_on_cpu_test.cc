@@ -37,7 +37,8 @@ TEST(EngineOnCpu, ARequestsBitsDoNotDependOnItsBatch) {
   std::mt19937_64 random(kSeed);
   std::vector<std::shared_ptr<RecordingSink>> alone, together;
   for (int i = 0; i < kRequests; ++i) {
-    const Request request = RandomRequest(*model, random);
+    Request request = RandomRequest(*model, random);
+    if (i % 3 == 0) Mutable(request.spec).diversity = 0.5f;
     together.push_back(SubmitTo(in_company.get(), request));
     alone.push_back(SubmitTo(one_by_one.get(), request));
     alone.back()->AwaitDone();

@@ -120,6 +120,7 @@ class Simulation {
 
   void Step() {
     const BatchDecision decision = scheduler_.Decide(now_, load_.arrivals == 0, &batch_);
+    ASSERT_TRUE(decision.launch || batch_.empty());
     for (WaitingSequence* sequence : batch_) Own(sequence)->in_step = true;
     CheckPages();
     if (::testing::Test::HasFatalFailure()) return;

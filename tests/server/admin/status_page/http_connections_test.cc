@@ -150,6 +150,17 @@ TEST_F(HttpConnectionsTest, SilentPeersDelayNoProbe) {
   EXPECT_THAT(peers.back()->ReadAll(), StartsWith("HTTP/1.1 200 OK\r\n"));
 }
 
+// Nothing else happens meanwhile that would wake the thread.
+TEST(HttpConnections, ASilentPeerIsLetGoWhenItsTimeIsOver) {
+  const auto http = *HttpServer::Start(
+      "127.0.0.1:0", {},
+      {.request_time = std::chrono::milliseconds(20), .answer_time = std::chrono::hours(1)});
+  const Peer silent(http->port()), half(http->port());
+  half.Say("GET /livez HTTP/1.1\r\nHo");
+  EXPECT_EQ(silent.ReadAll(), "");
+  EXPECT_EQ(half.ReadAll(), "");
+}
+
 TEST_F(HttpConnectionsTest, PagesInTheMakingDelayNoProbeAndAreBounded) {
   std::vector<std::unique_ptr<Peer>> peers;
   for (int64_t i = 0; i < kLateAnswers; ++i) {
