@@ -18,6 +18,12 @@ void RecordingObserver::OnRequestDone(const Request& request, const absl::Status
                                       const RequestTrace& trace) {
   MutexLock lock(&mu_);
   ++done_[status.code()];
+  preemptions_ += trace.preemptions;
+}
+
+int64_t RecordingObserver::preemptions() const {
+  MutexLock lock(&mu_);
+  return preemptions_;
 }
 
 void RecordingObserver::OnBatch(const BatchTrace& trace) {

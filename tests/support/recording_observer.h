@@ -30,6 +30,7 @@ class RecordingObserver : public Observer {
   int rejected(Rejection reason) const;
   int done(absl::StatusCode code) const;
   int done() const;
+  int64_t preemptions() const;  // of all requests that are done
   std::vector<BatchTrace> batches() const;
   std::vector<PlanTrace> plans() const;
   std::vector<Lookup> without_plan() const;
@@ -46,6 +47,7 @@ class RecordingObserver : public Observer {
   int admitted_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<Rejection, int> rejected_ ABSL_GUARDED_BY(mu_);
   std::map<absl::StatusCode, int> done_ ABSL_GUARDED_BY(mu_);
+  int64_t preemptions_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<BatchTrace> batches_ ABSL_GUARDED_BY(mu_);
   std::vector<PlanTrace> plans_ ABSL_GUARDED_BY(mu_);
   std::vector<Lookup> without_plan_ ABSL_GUARDED_BY(mu_);

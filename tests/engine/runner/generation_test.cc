@@ -209,6 +209,7 @@ TEST(Generation, ChunksPreemptionAndReuseChangeNoToken) {
         EXPECT_EQ(kv.pages, pages);
         EXPECT_EQ(kv.held, 0);
         EXPECT_EQ(kv.reused_tokens > 0, reuse);
+        EXPECT_EQ(harness.observer.preemptions(), kv.preemptions);
         preemptions += kv.preemptions;
         reused += kv.reused_tokens;
         for (const BatchTrace& batch : harness.observer.batches()) {

@@ -155,6 +155,7 @@ class Simulation {
       scheduler_.ReturnAhead(own, own->waiting.later_tokens == 0);
     }
     ahead_ = scheduler_.Decide(now_, load_.arrivals == 0, &batch_ahead_, /*ahead=*/true);
+    ASSERT_TRUE(ahead_.launch || batch_ahead_.empty());
     for (WaitingSequence* sequence : batch_ahead_) {
       Sequence* const own = Own(sequence);
       if (std::exchange(own->in_step, true)) own->continues_ahead = true;
