@@ -111,7 +111,9 @@ __attribute__((noinline)) static void WriteRows(const Block& block, int64_t row,
 
 // Whether a block of this type may have channels that are kept in f32.
 template <typename Block>
-concept MayKeepChannels = requires(const Block& block) { block.kept; };
+concept MayKeepChannels = requires(const Block& block) {
+  block.kept;
+};
 
 // Adds the products of the block's kept channels to values [rows, width], one after another.
 template <MayKeepChannels Block>

@@ -252,7 +252,9 @@ TEST_P(Int4ModelTest, RowsAreQuantisedForTheWeightsOfEachLayerThatReadsThem) {
   });
   const auto model = LoadModel("m", 1, directory.path());
   ASSERT_TRUE(model.ok()) << model.status();
-  const auto product = [&](const LinearOp& op, int64_t position, int64_t col, const Quantized& x) {
+  const auto product = [&](const LinearOp& op, int64_t position, int64_t col,
+                           std::span<const float> row) {
+    const Quantized x = Quantize(row);
     const std::vector<float> column = ColumnOf(*as_bf16, op, position, col);
     return in_int8(op.weight.name)
                ? Int8Product(x, Quantize(column))
