@@ -59,7 +59,7 @@ class WorkQueue {
       due_.push_back(std::move(item));
       wake = std::exchange(idle_, false);
     }
-    // Here, the woken thread does not find the lock taken.
+    // The lock is free, so that the woken thread does not wait for it.
     if (wake) changed_.Signal();
     return true;
   }

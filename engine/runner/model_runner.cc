@@ -107,7 +107,7 @@ absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<S
   }
   if (refusal.refused()) return Refuse(refusal);
   std::move(give_back).Cancel();
-  state_.wake.Signal();  // here, the woken thread does not find the lock taken
+  state_.wake.Signal();  // the lock is free, so that the woken thread does not wait for it
   return id;
 }
 

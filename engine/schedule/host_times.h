@@ -8,6 +8,7 @@
 
 namespace sluice {
 
+// The times of one host, which depend on its processor and on what its callers ask for.
 struct HostTimes {
   double wake_seconds = 0;  // from an arrival at an idle host until its step begins
   // From the end of a step until the next one: results are handed out, messages are read.

@@ -124,7 +124,7 @@ struct Table {
   void (*gemm_bf16)(const GemmBlock& block);
   bool pairs;
   AttentionKernels attention;  // over pages of f32
-  // Of rows [rows, dim); out may be x.
+  // Normalises rows [rows, dim]; out may be x.
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t rows, int64_t dim,
                    float* out);
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps,

@@ -58,7 +58,7 @@ absl::Status RunRound(const EdgeOptions& options, const load::PayloadPool& pool,
     ++measured;
     elapsed = std::max(elapsed, call.done);
   }
-  // Of the calls that are to be refused, one holds the place of the queue at a time.
+  // One of the calls holds the place of the queue at a time while the others are refused.
   const auto others = std::ssize(data.calls) - measured;
   if (measured == 0 || others > (run.send_on_refusal ? options.outstanding : 0)) {
     return absl::InternalError(absl::StrCat(

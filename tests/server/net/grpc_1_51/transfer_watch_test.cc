@@ -135,7 +135,7 @@ TEST_F(TransferWatchTest, OneWaitMoreThanTheMostIsCancelledAtOnce) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(calls_[i].End(), kEndedByTest);
 }
 
-// Of answers of the same size the older one is cut.
+// The older one of two answers of the same size is cut first.
 TEST_F(TransferWatchTest, TheLargestAnswersAreCutUntilEnoughIsFree) {
   Begin(0, TransferWatch::Kind::kOutgoing, 5);
   Begin(1, TransferWatch::Kind::kOutgoing, 9);
