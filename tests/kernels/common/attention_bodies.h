@@ -137,7 +137,8 @@ reference::XsaResult ReferenceAttention(const reference::AttentionShape& shape,
 }
 
 // Runs attention so many times, which takes the next order or number of threads each time, and
-// compares each run with the reference, which is computed once.
+// compares each run with the reference, which is computed once. Diagnostics are left out for heads
+// of one feature: where its sum nearly cancels they are quotients of errors of rounding.
 template <typename T, typename Run>
 void ExpectAttentionEqualsReference(const Run& run, const reference::AttentionShape& shape,
                                     const std::vector<SequenceCase<T>>& cases, bool causal,
@@ -151,7 +152,7 @@ void ExpectAttentionEqualsReference(const Run& run, const reference::AttentionSh
     const reference::XsaResult expected = ReferenceAttention(shape, cases[i], causal, xsa);
     for (const AttentionOutputs<T>& got : outputs) {
       EXPECT_TRUE(Matches(Op::kAttention, got.out[i], expected.out));
-      if (!xsa.diagnostics) continue;
+      if (!xsa.diagnostics || shape.head_dim == 1) continue;
       EXPECT_TRUE((Matches<float, T>(Op::kDiagnostics, got.cos_sim[i], expected.cos_sim)));
       EXPECT_TRUE((Matches<float, T>(Op::kDiagnostics, got.proj_frac[i], expected.proj_frac)));
     }
