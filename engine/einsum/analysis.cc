@@ -9,14 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "engine/einsum/levels.h"
+#include "engine/einsum/live_ranks.h"
 #include "engine/einsum/point_count.h"
 
 namespace sluice::einsum {
 namespace {
-
-bool HasRank(const std::vector<std::string>& ranks, std::string_view rank) {
-  return std::ranges::find(ranks, rank) != ranks.end();
-}
 
 Work WorkOf(const Einsum& einsum, double points) {
   Work work;
@@ -79,7 +76,7 @@ class Analyzer {
     analysis.passes = PassesOf(levels_);
     SLUICE_RETURN_IF_ERROR(AddEinsums(&analysis));
     for (const Tensor& tensor : tensors_) analysis.tensors.push_back(FactsOf(tensor));
-    FindLiveRanks(&analysis.tensors);
+    FindLiveRanks(cascade_, size_of_, &analysis.tensors);
     AddPasses(&analysis);
     analysis.hoists = Hoists(cascade_);
     return analysis;
@@ -144,12 +141,6 @@ class Analyzer {
     return absl::OkStatus();
   }
 
-  double SizeOfRanks(const std::vector<std::string>& ranks) const {
-    double size = 1;
-    for (const std::string& rank : ranks) size *= static_cast<double>(size_of_.at(rank));
-    return size;
-  }
-
   TensorFacts FactsOf(const Tensor& tensor) const {
     TensorFacts facts;
     facts.tensor = tensor;
@@ -167,154 +158,6 @@ class Analyzer {
     }
     facts.first_level = std::max(facts.first_level, 0);
     return facts;
-  }
-
-  static bool Reads(const Einsum& einsum, const std::string& tensor) {
-    return std::ranges::any_of(einsum.in, [&](const auto& in) { return in.tensor == tensor; });
-  }
-
-  static void MarkLive(const std::string& rank, TensorFacts* facts) {
-    if (HasRank(facts->tensor.ranks, rank) && !HasRank(facts->live_ranks, rank)) {
-      facts->live_ranks.push_back(rank);
-    }
-  }
-
-  // A result is live along a rank if
-  //   - a reader waits for the end of a pass over the rank's family,
-  //   - it is summed up over another rank along which an operand, of which one place is live, lacks
-  //     the rank: A[p, m] goes through m once, so that Y[p, f] = A[p, m] . V[m, f] is summed for
-  //     all f at a time,
-  //   - it is carried by an iteration of which an einsum lacks the rank, so that the rank's loop is
-  //     not outside of the iteration.
-  void FindLiveRanks(std::vector<TensorFacts>* all) const {
-    std::map<std::string, TensorFacts*> results;
-    for (TensorFacts& facts : *all) {
-      if (!facts.is_input) results[facts.tensor.name] = &facts;
-    }
-    std::set<std::string> done;
-    for (const Rank& rank : cascade_.ranks) {
-      if (done.contains(rank.name)) continue;
-      const RankFamily family = FamilyOf(cascade_, rank.name);
-      done.insert(family.begin(), family.end());
-      if (Ends(family)) MarkBarriers(family, results);
-    }
-    for (const PlacedEinsum& each : einsums_) {
-      MarkAccumulators(*each.einsum, results);
-      if (each.iteration != nullptr && !each.is_init) MarkCarried(*each.iteration, results);
-    }
-    for (auto& [name, facts] : results) {
-      facts->live_bytes = SizeOfRanks(facts->live_ranks) * facts->tensor.bytes_per_value;
-    }
-    MarkReplaced(results);
-  }
-
-  // The result of a map takes the place of an operand at the same point that nothing reads later.
-  void MarkReplaced(const std::map<std::string, TensorFacts*>& results) const {
-    for (size_t i = 0; i < einsums_.size(); ++i) {
-      const auto& [einsum, iteration, is_init] = einsums_[i];
-      TensorFacts* const result = results.at(einsum->out.tensor);
-      if (!einsum->reduce.empty() || iteration != nullptr) continue;
-      for (const Access& access : einsum->in) {
-        const auto operand = results.find(access.tensor);
-        if (operand == results.end() || access.indices != einsum->out.indices ||
-            operand->second->live_bytes != result->live_bytes) {
-          continue;
-        }
-        const bool is_read_later = std::any_of(
-            einsums_.begin() + static_cast<ptrdiff_t>(i) + 1, einsums_.end(),
-            [&](const PlacedEinsum& each) { return Reads(*each.einsum, access.tensor); });
-        if (is_read_later || operand->second->tensor.home != Home::kTile) continue;
-        result->replaces = access.tensor;
-        break;
-      }
-    }
-  }
-
-  // Whether an einsum reduces, or an iteration carries something along, a rank of the family.
-  bool Ends(const RankFamily& family) const {
-    return std::ranges::any_of(einsums_, [&](const PlacedEinsum& each) {
-      return (each.iteration != nullptr && family.contains(each.iteration->rank)) ||
-             std::ranges::any_of(each.einsum->reduce, [&](const Reduction& reduction) {
-               return family.contains(reduction.rank);
-             });
-    });
-  }
-
-  void MarkBarriers(const RankFamily& family,
-                    const std::map<std::string, TensorFacts*>& results) const {
-    const std::vector<Level> levels = LevelsOf(cascade_, family);
-    std::map<std::string, int> written;
-    for (size_t i = 0; i < einsums_.size(); ++i) {
-      int& level = written[einsums_[i].einsum->out.tensor];
-      level = std::max(level, levels[i].level);
-    }
-    for (size_t i = 0; i < einsums_.size(); ++i) {
-      for (const Access& access : einsums_[i].einsum->in) {
-        const auto found = results.find(access.tensor);
-        if (found == results.end() || levels[i].level <= written[access.tensor]) continue;
-        for (const std::string& rank : WithInnerRanks(family)) MarkLive(rank, found->second);
-      }
-    }
-  }
-
-  // Returns the family and the ranks within one place of it: j of an index c*512+j, beside c.
-  RankFamily WithInnerRanks(const RankFamily& family) const {
-    RankFamily ranks = family;
-    for (const PlacedEinsum& each : einsums_) {
-      for (const Access& access : each.einsum->in) {
-        for (const Index& index : access.indices) {
-          for (const Index::Term& outer : index.terms) {
-            if (!family.contains(outer.rank)) continue;
-            for (const Index::Term& term : index.terms) {
-              if (term.factor < outer.factor) ranks.insert(term.rank);
-            }
-          }
-        }
-      }
-    }
-    return ranks;
-  }
-
-  void MarkAccumulators(const Einsum& einsum,
-                        const std::map<std::string, TensorFacts*>& results) const {
-    for (const Access& access : einsum.in) {
-      const auto operand = results.find(access.tensor);
-      if (operand == results.end()) continue;
-      std::vector<std::string> own;
-      for (const Index& index : access.indices) {
-        for (const Index::Term& term : index.terms) own.push_back(term.rank);
-      }
-      std::vector<std::string> streamed;
-      for (const Reduction& each : einsum.reduce) {
-        if (HasRank(own, each.rank) && !HasRank(operand->second->live_ranks, each.rank)) {
-          streamed.push_back(each.rank);
-        }
-      }
-      std::vector<std::string> lacking = RanksOf(einsum);
-      lacking.resize(lacking.size() - einsum.reduce.size());
-      std::erase_if(lacking, [&](const std::string& rank) { return HasRank(own, rank); });
-      if (streamed.empty() || lacking.empty()) continue;
-      // Either the operand is kept along the reduced rank, or the sums are along the others.
-      TensorFacts* const result = results.at(einsum.out.tensor);
-      if (SizeOfRanks(streamed) < SizeOfRanks(lacking)) {
-        for (const std::string& rank : streamed) MarkLive(rank, operand->second);
-      } else {
-        for (const std::string& rank : lacking) MarkLive(rank, result);
-      }
-    }
-  }
-
-  static void MarkCarried(const Iteration& iteration,
-                          const std::map<std::string, TensorFacts*>& results) {
-    for (const Einsum& init : iteration.init) {
-      TensorFacts* const carried = results.at(init.out.tensor);
-      for (const std::string& rank : carried->tensor.ranks) {
-        if (rank == iteration.rank) continue;
-        const bool is_outside = std::ranges::all_of(
-            iteration.body, [&](const Einsum& each) { return HasRank(RanksOf(each), rank); });
-        if (!is_outside) MarkLive(rank, carried);
-      }
-    }
   }
 
   void AddPasses(Analysis* analysis) const {
@@ -377,10 +220,10 @@ class Analyzer {
         std::vector<std::string> ranks;
         for (const Index& index : access.indices) {
           for (const Index::Term& term : index.terms) {
-            if (!HasRank(ranks, term.rank)) ranks.push_back(term.rank);
+            if (std::ranges::find(ranks, term.rank) == ranks.end()) ranks.push_back(term.rank);
           }
         }
-        values = std::max(values, std::min(SizeOfRanks(ranks), VolumeOf(facts)));
+        values = std::max(values, std::min(PlacesOf(ranks, size_of_), VolumeOf(facts)));
       }
     }
     return values * facts.tensor.bytes_per_value;

@@ -1,5 +1,7 @@
 #include "engine/einsum/cascade.h"
 
+#include <algorithm>
+
 #include "absl/container/flat_hash_set.h"
 
 namespace sluice::einsum {
@@ -40,6 +42,10 @@ std::vector<std::string> RanksOf(const Einsum& einsum) {
   }
   for (const Reduction& each : einsum.reduce) ranks.push_back(each.rank);
   return ranks;
+}
+
+bool Reads(const Einsum& einsum, std::string_view tensor) {
+  return std::ranges::find(einsum.in, tensor, &Access::tensor) != einsum.in.end();
 }
 
 int64_t CarriedPosition(const Iteration& iteration, const std::string& tensor) {

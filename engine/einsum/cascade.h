@@ -21,6 +21,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -230,6 +231,9 @@ std::vector<PlacedEinsum> AllEinsums(const Cascade& cascade);
 // Returns the ranks over which the einsum iterates: those of its result, in its order, and those
 // that it reduces. The rank of the iteration is one of them in a body.
 std::vector<std::string> RanksOf(const Einsum& einsum);
+
+// Returns whether an operand of the einsum is of the tensor.
+bool Reads(const Einsum& einsum, std::string_view tensor);
 
 // Returns the position in the tensor of the rank along which the iteration carries it, or -1.
 int64_t CarriedPosition(const Iteration& iteration, const std::string& tensor);

@@ -11,6 +11,7 @@
 #include "base/interruption.h"
 #include "base/status_macros.h"
 #include "engine/option_specs.h"
+#include "engine/runner/step_trial.h"
 #include "engine/schedule/scheduler.h"
 
 namespace sluice {
@@ -55,89 +56,6 @@ absl::StatusOr<int32_t> MaxBatchTokens(const BatchOptions& options, const ModelC
   return static_cast<int32_t>(limit);
 }
 
-// A request of rows of at most `longest` tokens, `tokens` of them or as many as the bucket's
-// sequences allow.
-Request Rows(int32_t tokens, int32_t longest, const Bucket& bucket,
-             const std::shared_ptr<const Model>& model) {
-  auto spec = std::make_shared<RequestSpec>();
-  spec->model = model;
-  if (!model->generates()) spec->max_tokens = 0;
-  int32_t left = tokens;
-  while (left > 0 && std::ssize(spec->lengths) < bucket.sequences) {
-    spec->lengths.push_back(std::min(left, longest));
-    left -= spec->lengths.back();
-  }
-  Request request;
-  request.spec = std::move(spec);
-  request.tokens.resize(tokens - left);
-  for (int64_t i = 0; i < std::ssize(request.tokens); ++i) {
-    request.tokens[i] = i % model->config.vocab_size;
-  }
-  return request;
-}
-
-// How a step is timed.
-struct Timing {
-  int32_t runs;                           // the median of these is taken; 0 takes no time
-  std::chrono::milliseconds warm_for{0};  // how long it runs untimed, at least once
-};
-
-// The most untimed runs of a step.
-constexpr int32_t kMostUntimed = 256;
-
-absl::Status TimeStep(Request request, const Bucket& bucket, Clock* clock, const Timing& timing,
-                      PreparedModel* prepared) {
-  ActiveRequest active(std::move(request), nullptr, clock->Now(), clock->Now());
-  std::vector<RequestRow*> rows;
-  std::vector<WaitingSequence*> batch;
-  for (RequestRow& row : active.rows) {
-    WaitingSequence& waiting = row.sequence.waiting;
-    waiting.tokens = row.length();
-    waiting.sampled_rows = row.sequence.sampled_end ? 1 : 0;
-    rows.push_back(&row);
-    batch.push_back(&waiting);
-  }
-  ExecutionSlot& slot = *prepared->slots.front();
-  slot.Assign(rows, bucket);
-  PlanCache::Reader reader(prepared->plans.get());
-  const Plan& plan = reader.Find(bucket, {}).plan->plan();
-
-  // The first run touches memory for the first time.
-  const MonoTime begin = clock->Now();
-  int32_t untimed = 0;
-  do {
-    SLUICE_RETURN_IF_ERROR(slot.Replay(plan));
-  } while (++untimed < kMostUntimed && clock->Now() - begin < timing.warm_for);
-  std::vector<double> seconds;
-  for (int32_t run = 0; run < timing.runs; ++run) {
-    const MonoTime start = clock->Now();
-    SLUICE_RETURN_IF_ERROR(slot.Replay(plan));
-    seconds.push_back(std::chrono::duration<double>(clock->Now() - start).count());
-  }
-  if (seconds.empty()) return absl::OkStatus();
-  const auto median = seconds.begin() + std::ssize(seconds) / 2;
-  std::nth_element(seconds.begin(), median, seconds.end());
-  prepared->costs.Observe(ShapeOf(batch, bucket), *median);
-  return absl::OkStatus();
-}
-
-// Times `tokens` of the bucket in the fewest rows, which have the most context, and half of them in
-// as many rows as the bucket holds, which sample the most: so that the terms of the cost law can be
-// told apart.
-absl::Status TimeTokens(int32_t tokens, const Bucket& bucket,
-                        const std::shared_ptr<const Model>& model, Clock* clock,
-                        const Timing& timing, PreparedModel* prepared) {
-  const int32_t longest = bucket.padded()
-                              ? bucket.positions
-                              : std::min<int64_t>(bucket.tokens, model->config.max_positions);
-  SLUICE_RETURN_IF_ERROR(
-      TimeStep(Rows(tokens, longest, bucket, model), bucket, clock, timing, prepared));
-  if (tokens < 2) return absl::OkStatus();
-  const int32_t half = tokens / 2;
-  const int32_t even = std::min((half + bucket.sequences - 1) / bucket.sequences, longest);
-  return TimeStep(Rows(half, even, bucket, model), bucket, clock, timing, prepared);
-}
-
 // Returns the tokens of the largest bucket whose activations memory_limit_bytes has room for: those
 // of `limits`, or a part of them if neither the options nor the model demand so many.
 int32_t TokensWithinLimit(const EngineOptions& options, const ModelConfig& config,
@@ -172,11 +90,11 @@ class BucketWarmUp {
  public:
   // Costs that are `known` are not measured again. Nothing is owned.
   BucketWarmUp(const std::shared_ptr<const Model>& model, const LadderOptions& options,
-               const Timing& timing, bool known, Clock* clock, Observer* observer,
+               const StepTrial& trial, bool known, Clock* clock, Observer* observer,
                PreparedModel* prepared)
       : model_(model),
         limit_bytes_(options.memory_limit_bytes),
-        timing_(timing),
+        trial_(trial),
         known_(known),
         clock_(clock),
         observer_(observer),
@@ -190,8 +108,8 @@ class BucketWarmUp {
   absl::StatusOr<Ladder> Run(const Ladder& wanted) {
     const Bucket& largest = wanted.largest();
     SLUICE_RETURN_IF_ERROR(PrepareLargest(largest));
-    if (timing_.runs > 1) {
-      const Timing rise = {.runs = 0, .warm_for = kClockRise};
+    if (trial_.runs > 1) {
+      const StepTrial rise = {.runs = 0, .warm_for = kClockRise};
       SLUICE_RETURN_IF_ERROR(TimeTokens(largest.tokens, largest, model_, clock_, rise, prepared_));
     }
     const std::span<const Bucket> others = wanted.buckets().first(wanted.buckets().size() - 1);
@@ -268,7 +186,7 @@ class BucketWarmUp {
           whole ? bucket.tokens : std::min(bucket.tokens, std::max(kFirstTokens, 2 * timed_));
       if (!whole && timed_ > 0 && (known_ || !HasTimeFor(tokens))) return absl::OkStatus();
       const MonoTime begin = clock_->Now();
-      SLUICE_RETURN_IF_ERROR(TimeTokens(tokens, bucket, model_, clock_, timing_, prepared_));
+      SLUICE_RETURN_IF_ERROR(TimeTokens(tokens, bucket, model_, clock_, trial_, prepared_));
       took_ = clock_->Now() - begin;
       timed_ = tokens;
       if (whole) break;
@@ -284,7 +202,7 @@ class BucketWarmUp {
 
   const std::shared_ptr<const Model>& model_;
   const int64_t limit_bytes_;
-  const Timing timing_;
+  const StepTrial trial_;
   const bool known_;
   Clock* const clock_;
   Observer* const observer_;
