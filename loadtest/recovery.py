@@ -5,10 +5,12 @@
 
 A steady open loop of calls runs from before the event until after it. A call is late if it takes
 longer than LATE times the 99th percentile before the event. The recovery is the time from the end
-of the event until the last late or failed call was sent; 0 if none was sent after it. The events:
+of the event until the last late or failed call was sent before IN_TIME calls in a row were answered
+in time; 0 if these begin with the event's end. The events:
 ten seconds at ten times the capacity, with deadlines, without, and with a bound of the wait; one of
-two replicas behind Envoy that is killed; a reload that replaces the model's version. Needs
-tritonclient, grpcio and Envoy (build/venv has them).
+two replicas behind Envoy that is killed; a reload that replaces the model's version; and nothing,
+which shows what this machine makes late by itself. Needs tritonclient, grpcio and Envoy (build/venv
+has them).
 """
 
 import argparse
@@ -31,7 +33,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "deploy"))  # before the package that Envoy's wheel has
 import reporting  # noqa: E402
 from envoy import Envoy  # noqa: E402
-from lateness import LATE, Call, figures  # noqa: E402
+from lateness import IN_TIME, LATE, Call, figures  # noqa: E402
 from processes import DEMO, Daemon, wait_until  # noqa: E402
 
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
@@ -154,10 +156,20 @@ class Measurement:
                            options.seconds, deadline_s).calls()
             calls = steady.calls()
         sent = [call.sent_s for call in flood]
-        answered = sum(call.status == "OK" for call in flood)
+        answered = [call.took_s for call in flood if call.status == "OK"]
         return figures(calls, min(sent), max(sent)) | {
             "capacity_per_s": capacity, "flood_per_s": len(sent) / (max(sent) - min(sent)),
-            "flood_answered_per_s": answered / (max(sent) - min(sent))}
+            "flood_answered_per_s": len(answered) / (max(sent) - min(sent)),
+            "flood_latency_ms": 1e3 * statistics.mean(answered)}
+
+    def nothing(self, seed: int) -> dict:
+        with Daemon(self._folder) as daemon:
+            capacity = self._capacity(daemon.grpc)
+            steady = self._steady(daemon.grpc, self._options.share * capacity,
+                                  BEFORE_S + 2 * AFTER_S, seed)
+            time.sleep(BEFORE_S)
+            at = time.monotonic()
+            return figures(steady.calls(), at, at) | {"capacity_per_s": capacity}
 
     def killed(self, seed: int) -> dict:
         with contextlib.ExitStack() as stack:
@@ -204,6 +216,7 @@ def measure(options) -> dict:
                                            f"--engine.queue.max-wait-us={options.max_wait}"),
         "a replica of two killed": lambda run, seed: run.killed(seed),
         "a reload": lambda run, seed: run.reload(seed),
+        "nothing": lambda run, seed: run.nothing(seed),
     }
     rounds: dict[str, list[dict]] = {name: [] for name in events}
     for turn in range(options.rounds):
@@ -228,12 +241,14 @@ def table(report: dict) -> str:
         f"A steady open loop at {options['share']:g} of the capacity; the overload is "
         f"{options['seconds']} s at {options['times']:g} times the capacity beside it. A call is "
         f"late above {LATE:g} times the 99th percentile before the event. Recovery is the time "
-        "from the event's end until the last late or failed call was sent. Clients, Envoy and "
-        f"daemons share the processors. Medians of {options['rounds']} rounds (all of them).",
+        "from the event's end until the last late or failed call was sent before "
+        f"{IN_TIME} calls in a row were answered in time. Clients, Envoy and daemons share the "
+        f"processors. Medians of {options['rounds']} rounds (all of them).",
         "",
         "| event | recovery ms | in mean latencies | mean latency before, ms | p99 before, ms | "
-        "worst after, ms | steady calls refused or failed |",
-        "|---|---|---|---|---|---|---|",
+        "mean of the answered calls of the overload, ms | late calls after | worst after, ms | "
+        "steady calls refused or failed |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, rounds in report["rounds"].items():
         if not rounds:
@@ -245,8 +260,10 @@ def table(report: dict) -> str:
         each_of = ", ".join(f"{each['recovery_ms']:.0f}" for each in rounds)
         share = statistics.median(each["recovery_ms"] / each["service_ms"] for each in rounds)
         failed = sum(sum(each["failed"].values()) for each in rounds)
+        flood = f"{median('flood_latency_ms'):.0f}" if "flood_latency_ms" in rounds[0] else ""
         lines.append(f"| {name} | {median('recovery_ms'):.0f} ({each_of}) | {share:.1f} | "
                      f"{median('service_ms'):.1f} | {median('p99_before_ms'):.1f} | "
+                     f"{flood} | {median('late_after'):.0f} | "
                      f"{median('worst_after_ms'):.1f} | {failed} |")
     return "\n".join(lines) + "\n"
 
