@@ -166,13 +166,19 @@ def predictions(report: dict) -> list[str]:
                   *(f"simulated / it, {each}" for each in figures),
                   *(f"with earlier costs, {each}" for each in figures)], rows)
     size = [each["size"] for each in report["rounds"]]
-    below, above = (median_of(size, "loads", place, "within") for place in (0, 1))
     shares = [each["share"] for each in size[0]["loads"]]
+    above = max(each["loads"][1]["within"] for each in size)
     bears = median_of(size, "bears_growth")
     return [*lines, "", f"sluice-size said that one replica bears {bears:.2f} times the load "
             f"{report['size_from']:g}, with {100 * report['kept']:g} % within "
             f"{report['objective_ms']:g} ms. At {shares[0]:g} of that the daemon kept it for "
-            f"{100 * below:.1f} %, at {shares[1]:g} of it for {100 * above:.1f} %."]
+            f"{100 * least_borne(report):.1f} % in the worst round, at {shares[1]:g} of it for "
+            f"{100 * above:.1f} % in the best."]
+
+
+def least_borne(report: dict) -> float:
+    """Returns the least share within the objective at the load that sluice-size said is borne."""
+    return min(each["size"]["loads"][0]["within"] for each in report["rounds"])
 
 
 def in_latencies(rounds: list[dict]) -> float:
@@ -229,6 +235,9 @@ def behind(reports: dict[str, dict]) -> list[str]:
                    > NEAR]
             if off:
                 found.append(f"the simulator is off at load {load['share']:g}: {', '.join(off)}")
+        if (least := least_borne(report)) < report["kept"]:
+            found.append(f"sluice-size promised {100 * report['kept']:g} % in time; in one round "
+                         f"it was {100 * least:.1f} %")
     for event, rounds in reports.get("recovery", {"rounds": {}})["rounds"].items():
         if event != NOTHING and rounds and (late := in_latencies(rounds)) > 2:
             found.append(f"{event}: calls are late for {late:.1f} mean latencies; the aim is 2")

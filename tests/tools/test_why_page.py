@@ -68,11 +68,15 @@ def test_a_simulator_that_is_off_is_told():
         return {"share": 0.5, "measured": {"sequences/s": 10, "p50 ms": 10, "p99 ms": 10},
                 "simulated_own_costs": {"sequences/s": 10, "p50 ms": 10.4, "p99 ms": simulated}}
 
-    def told(simulated):
-        return why_tables.behind({"predictions": {"rounds": [{"loads": [load(simulated)]}]}})
+    def told(simulated, *within):
+        rounds = [{"loads": [load(simulated)], "size": {"loads": [{"within": each}]}}
+                  for each in within]
+        return why_tables.behind({"predictions": {"kept": 0.95, "rounds": rounds}})
 
-    assert told(10.4) == ["Nowhere in these tables."]
-    assert told(9) == ["- the simulator is off at load 0.5: p99 ms -10 %"]
+    assert told(10.4, 0.95, 1) == ["Nowhere in these tables."]
+    assert told(9, 1) == ["- the simulator is off at load 0.5: p99 ms -10 %"]
+    assert told(10, 1, 0.94, 1) == [
+        "- sluice-size promised 95 % in time; in one round it was 94.0 %"]
 
 
 RECOVERY = {"rounds": {"fire": [{"recovery_ms": 30, "service_ms": 10, "p99_before_ms": 12,
