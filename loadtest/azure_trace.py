@@ -22,6 +22,8 @@ def main() -> None:
         first = first or at
         made.writerow([f"{(at - first).total_seconds():.6f}", row["ContextTokens"],
                        row["GeneratedTokens"]])
+    if first is None:
+        sys.exit("azure_trace.py: no rows on the standard input; was the trace fetched?")
 
 
 if __name__ == "__main__":

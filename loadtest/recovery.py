@@ -5,9 +5,11 @@
 
 A steady open loop of calls runs from before the event until after it. A call is late if it takes
 longer than LATE times the 99th percentile before the event. The recovery is the time from the end
-of the event until the last late or failed call was sent; 0 if none was sent after it. The events:
-ten seconds at ten times the capacity, with deadlines, without, and with a bound of the wait; one of
-two replicas behind Envoy that is killed; a reload that replaces the model's version. Needs
+of the event until the last late or failed call was sent before IN_TIME calls in a row were answered
+in time; 0 if these begin with the event's end. The events:
+ten seconds at ten times the capacity, with deadlines, without, and with bounds of the wait and of
+the requests; one of two replicas behind Envoy that is killed; a reload that replaces the model's
+version; and nothing, which shows what this machine makes late by itself. Needs sluice-load, and
 tritonclient, grpcio and Envoy (build/venv has them).
 """
 
@@ -15,10 +17,12 @@ import argparse
 import asyncio
 import contextlib
 import dataclasses
+import json
 import multiprocessing
 import pathlib
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -31,13 +35,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "deploy"))  # before the package that Envoy's wheel has
 import reporting  # noqa: E402
 from envoy import Envoy  # noqa: E402
-from lateness import LATE, Call, figures  # noqa: E402
-from processes import DEMO, Daemon, wait_until  # noqa: E402
+from lateness import IN_TIME, LATE, Call, figures  # noqa: E402
+from processes import BUILD, DEMO, Daemon, wait_until  # noqa: E402
 
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
 BEFORE_S, AFTER_S = 3.0, 6.0
 CALIBRATION_S = 3.0
-NO_DEADLINE_S = 600.0  # is as good as none
+NO_DEADLINE_S = 0.0  # of sluice-load
+SLUICE_LOAD = BUILD / "loadtest" / "load" / "sluice-load"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +117,7 @@ def _send(pipe, address, traffic, seed, rate, seconds, timeout_s) -> None:
 
 
 class Sender:
-    """An open loop in a process of its own, so that it shares no event loop with another."""
+    """An open loop in a process of its own."""
 
     def __init__(self, *arguments):
         self._pipe, theirs = multiprocessing.Pipe()
@@ -130,11 +135,12 @@ class Measurement:
         self._options, self._folder = options, folder
         self._traffic = Traffic(options.prompt, options.tokens)
 
-    def _capacity(self, address: str) -> float:
+    def _capacity(self, address: str, callers: int | None = None) -> float:
         found = []
 
         async def work(caller: Caller) -> None:
-            found.append(await caller.closed_loop(self._options.concurrency, CALIBRATION_S))
+            found.append(await caller.closed_loop(callers or self._options.concurrency,
+                                                  CALIBRATION_S))
 
         in_channel(address, self._traffic, 1, work)
         return found[0]
@@ -142,22 +148,49 @@ class Measurement:
     def _steady(self, address: str, rate: float, seconds: float, seed: int) -> Sender:
         return Sender(address, self._traffic, seed, rate, seconds, 60)
 
-    def overload(self, deadline_s: float, seed: int, *flags: str) -> dict:
+    def _flood(self, address: str, rate: float, deadline_s: float, seed: int) -> subprocess.Popen:
+        """Begins the overload, by sluice-load, which can send so much."""
+        traffic, options = self._traffic, self._options
+        return subprocess.Popen([str(part) for part in (
+            SLUICE_LOAD, "run", "--server", address, "--arrivals", "constant", "--rate", rate,
+            "--duration", options.seconds, "--warm-up", 0, "--deadline-ms", 1e3 * deadline_s,
+            "--lengths", f"uniform:{traffic.prompt // 2}:{traffic.prompt}",
+            "--cap", traffic.prompt + traffic.tokens, "--max-tokens", traffic.tokens,
+            "--parameter", "ignore_eos", "true", "--variants", 16, "--seed", seed, "--quiet",
+            "--out", self._folder / "flood.json")])
+
+    def overload(self, deadline_s: float, seed: int, *flags: str,
+                 callers: int | None = None) -> dict:
         options = self._options
         with Daemon(self._folder, "--engine.kv.prefix-reuse=false", *flags) as daemon:
-            self._capacity(daemon.grpc)  # the daemon learns the costs
-            capacity = self._capacity(daemon.grpc)
+            self._capacity(daemon.grpc, callers)  # the daemon learns the costs
+            capacity = self._capacity(daemon.grpc, callers)
             steady = self._steady(daemon.grpc, options.share * capacity,
                                   BEFORE_S + options.seconds + options.after, seed)
             time.sleep(BEFORE_S)
-            flood = Sender(daemon.grpc, self._traffic, seed + 1, options.times * capacity,
-                           options.seconds, deadline_s).calls()
+            # The overload ends later than this by what its process took to start.
+            begin = time.monotonic()
+            flood = self._flood(daemon.grpc, options.times * capacity, deadline_s, seed + 1)
+            time.sleep(options.seconds)
+            left = {each: daemon.metric(f"sluice_requests_{each}")
+                    for each in ("waiting", "running")}
             calls = steady.calls()
-        sent = [call.sent_s for call in flood]
-        answered = sum(call.status == "OK" for call in flood)
-        return figures(calls, min(sent), max(sent)) | {
-            "capacity_per_s": capacity, "flood_per_s": len(sent) / (max(sent) - min(sent)),
-            "flood_answered_per_s": answered / (max(sent) - min(sent))}
+            if flood.wait() > 1:
+                sys.exit("recovery.py: sluice-load failed")
+        sent = json.loads((self._folder / "flood.json").read_text())["phases"][0]
+        return figures(calls, begin, begin + options.seconds) | {
+            "capacity_per_s": capacity, "flood_per_s": sent["offered_per_s"],
+            "flood_answered_per_s": sent["answered_per_s"], "left": left,
+            "flood_latency_ms": sent["latency_ms"]["mean"]}
+
+    def nothing(self, seed: int) -> dict:
+        with Daemon(self._folder) as daemon:
+            capacity = self._capacity(daemon.grpc)
+            steady = self._steady(daemon.grpc, self._options.share * capacity,
+                                  BEFORE_S + 2 * AFTER_S, seed)
+            time.sleep(BEFORE_S)
+            at = time.monotonic()
+            return figures(steady.calls(), at, at) | {"capacity_per_s": capacity}
 
     def killed(self, seed: int) -> dict:
         with contextlib.ExitStack() as stack:
@@ -202,8 +235,13 @@ def measure(options) -> dict:
         f"overload, no deadlines, max_wait_us {options.max_wait}":
             lambda run, seed: run.overload(NO_DEADLINE_S, seed,
                                            f"--engine.queue.max-wait-us={options.max_wait}"),
+        f"overload, no deadlines, max_requests {options.max_requests}":
+            lambda run, seed: run.overload(NO_DEADLINE_S, seed,
+                                           f"--engine.queue.max-requests={options.max_requests}",
+                                           callers=options.max_requests // 2),
         "a replica of two killed": lambda run, seed: run.killed(seed),
         "a reload": lambda run, seed: run.reload(seed),
+        "nothing": lambda run, seed: run.nothing(seed),
     }
     rounds: dict[str, list[dict]] = {name: [] for name in events}
     for turn in range(options.rounds):
@@ -211,7 +249,8 @@ def measure(options) -> dict:
             if options.events and not any(each in name for each in options.events):
                 continue
             with tempfile.TemporaryDirectory() as folder:
-                rounds[name].append(event(Measurement(options, pathlib.Path(folder)), 10 * turn))
+                rounds[name].append(event(Measurement(options, pathlib.Path(folder)),
+                                          options.seed + 10 * turn))
             print(f"{turn + 1}/{options.rounds} {name}: {rounds[name][-1]}", file=sys.stderr)
     return reporting.heading("recovery") | {
             "options": {key: value for key, value in vars(options).items()
@@ -226,14 +265,16 @@ def table(report: dict) -> str:
         f"{report['date']}, {report['processor']}. The demo model, prompts of "
         f"{options['prompt'] // 2} to {options['prompt']} tokens, {options['tokens']} generated. "
         f"A steady open loop at {options['share']:g} of the capacity; the overload is "
-        f"{options['seconds']} s at {options['times']:g} times the capacity beside it. A call is "
+        f"{options['seconds']:g} s at {options['times']:g} times the capacity beside it. A call is "
         f"late above {LATE:g} times the 99th percentile before the event. Recovery is the time "
-        "from the event's end until the last late or failed call was sent. Clients, Envoy and "
-        f"daemons share the processors. Medians of {options['rounds']} rounds (all of them).",
+        "from the event's end until the last late or failed call was sent before "
+        f"{IN_TIME} calls in a row were answered in time. Clients, Envoy and daemons share the "
+        f"processors. Medians of {options['rounds']} rounds (all of them).",
         "",
         "| event | recovery ms | in mean latencies | mean latency before, ms | p99 before, ms | "
-        "worst after, ms | steady calls refused or failed |",
-        "|---|---|---|---|---|---|---|",
+        "mean of the answered calls of the overload, ms | waiting, running at its end | "
+        "late calls after | worst after, ms | steady calls refused or failed |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, rounds in report["rounds"].items():
         if not rounds:
@@ -245,8 +286,14 @@ def table(report: dict) -> str:
         each_of = ", ".join(f"{each['recovery_ms']:.0f}" for each in rounds)
         share = statistics.median(each["recovery_ms"] / each["service_ms"] for each in rounds)
         failed = sum(sum(each["failed"].values()) for each in rounds)
+        flood, left = "", ""
+        if "left" in rounds[0]:
+            flood = f"{median('flood_latency_ms'):.0f}"
+            left = ", ".join(f"{statistics.median(each['left'][kind] for each in rounds):.0f}"
+                             for kind in ("waiting", "running"))
         lines.append(f"| {name} | {median('recovery_ms'):.0f} ({each_of}) | {share:.1f} | "
                      f"{median('service_ms'):.1f} | {median('p99_before_ms'):.1f} | "
+                     f"{flood} | {left} | {median('late_after'):.0f} | "
                      f"{median('worst_after_ms'):.1f} | {failed} |")
     return "\n".join(lines) + "\n"
 
@@ -264,7 +311,11 @@ def main() -> None:
     parser.add_argument("--after", type=float, default=8, help="seconds after the overload")
     parser.add_argument("--deadline-s", type=float, default=2, help="of the overload's calls")
     parser.add_argument("--max-wait", default="100ms", help="engine.queue.max_wait_us of one event")
+    parser.add_argument("--max-requests", type=int, default=8,
+                        help="engine.queue.max_requests of one event; its capacity is that of half "
+                             "as many callers")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0, help="of the prompts; 10 more each round")
     reporting.add_options(parser)
     options = parser.parse_args()
     report = measure(options)

@@ -30,6 +30,7 @@ class Recorder {
     index_.clear();
     running_.clear();
     end_.reset();
+    pushes_ = 0;
     host_ = {};
     steps_.clear();
   }
@@ -40,6 +41,7 @@ class Recorder {
   void operator()(const JournalPush& push) {
     const WaitingSequence& sequence = push.sequence;
     if (push.arrival) {
+      ++pushes_;
       index_[sequence.ticket] = run_.arrivals.size();
       run_.arrivals.push_back({.at = sequence.queued,
                                .tokens = sequence.tokens + sequence.later_tokens,
@@ -58,7 +60,8 @@ class Recorder {
     run_.costs.Observe(observe.step, observe.seconds);
     ++run_.steps;
     run_.step_seconds += observe.seconds;
-    steps_[observe.step.bucket].push_back(observe);
+    steps_.push_back({.step = observe, .begun = begun_});
+    pushes_ = 0;
     end_ = begun_ + nanoseconds(std::llround(observe.seconds * 1e9));
     for (uint64_t ticket : running_) {
       if (const auto it = index_.find(ticket); it != index_.end()) run_.ends[it->second] = *end_;
@@ -82,31 +85,58 @@ class Recorder {
   }
 
  private:
+  // A step, and when it began.
+  struct Begun {
+    JournalObserve step;
+    MonoTime begun;
+  };
+
   void Keep() {
     if (run_.arrivals.empty()) return;
+    CorrectByAll();
+    const std::vector<RecordedStep> steps = WithArrivals();
     run_.host = host_.times();
-    CostState costs = run_.costs.state();
-    for (BucketCost& bucket : costs.buckets) CorrectByAll(&bucket);
-    run_.costs.Restore(costs);
+    run_.variation = VariationOf(steps, run_.host.arrival_seconds);
     kept_ = std::move(run_);
   }
 
-  // Corrects the costs of a bucket by all of its steps, and says how these vary around them.
-  void CorrectByAll(BucketCost* bucket) {
-    const std::vector<JournalObserve>& steps = steps_[bucket->bucket];
-    double took = 0, expected = 0;
-    for (const JournalObserve& each : steps) {
-      took += each.seconds;
-      expected += run_.costs.Estimate(each.step);
+  // Corrects the costs of each bucket by all of its steps.
+  void CorrectByAll() {
+    absl::btree_map<Bucket, std::pair<double, double>> sums;  // what steps took, and were to take
+    for (const auto& [observed, begun] : steps_) {
+      auto& [took, expected] = sums[observed.step.bucket];
+      took += observed.seconds;
+      expected += run_.costs.Estimate(observed.step);
     }
-    if (took <= 0 || expected <= 0) return;
-    const double correction = took / expected;
-    std::vector<float>& factors = run_.variation[bucket->bucket];
-    for (const JournalObserve& each : steps) {
-      const double estimate = run_.costs.Estimate(each.step) * correction;
-      factors.push_back(estimate > 0 ? static_cast<float>(each.seconds / estimate) : 1);
+    CostState costs = run_.costs.state();
+    for (BucketCost& bucket : costs.buckets) {
+      const auto& [took, expected] = sums[bucket.bucket];
+      if (took > 0 && expected > 0) bucket.correction *= took / expected;
     }
-    bucket->correction *= correction;
+    run_.costs.Restore(costs);
+  }
+
+  // Returns the steps with the arrivals while they ran, from which host_ learns.
+  std::vector<RecordedStep> WithArrivals() {
+    std::vector<MonoTime> times;
+    for (const Arrival& arrival : run_.arrivals) times.push_back(arrival.at);
+    std::ranges::sort(times);
+    const auto arrivals = [&](MonoTime begin, double seconds) {
+      const MonoTime end = begin + nanoseconds(std::llround(seconds * 1e9));
+      return std::ranges::lower_bound(times, end) - std::ranges::lower_bound(times, begin);
+    };
+    std::vector<RecordedStep> steps;
+    for (const auto& [observed, begun] : steps_) {
+      const RecordedStep& step =
+          steps.emplace_back(RecordedStep{.shape = observed.step,
+                                          .begun = begun - times.front(),
+                                          .seconds = observed.seconds,
+                                          .expected_seconds = run_.costs.Estimate(observed.step),
+                                          .arrivals = arrivals(begun, observed.seconds)});
+      host_.AddStep(step.expected_seconds, step.seconds, step.arrivals,
+                    arrivals(begun, step.expected_seconds));
+    }
+    return steps;
   }
 
   // Takes the time from the end of a step of `sequences` until the one that has begun.
@@ -118,7 +148,7 @@ class Recorder {
       }
     }
     if (oldest <= end) {
-      host_.AddTurnaround(sequences, Seconds(begun_ - end));
+      host_.AddTurnaround(sequences, pushes_, Seconds(begun_ - end));
     } else if (oldest >= end + host_.times().Turnaround(sequences) && oldest <= begun_) {
       host_.AddWake(Seconds(begun_ - oldest));
     }
@@ -143,8 +173,9 @@ class Recorder {
   MonoTime begun_{};               // the last step, by
   std::vector<uint64_t> running_;  // these tickets
   std::optional<MonoTime> end_;    // its end, until the next decision
+  int64_t pushes_ = 0;             // arrivals since the last step ended
   HostTimesFit host_;
-  absl::btree_map<Bucket, std::vector<JournalObserve>> steps_;
+  std::vector<Begun> steps_;
   absl::flat_hash_map<uint64_t, size_t> index_;  // the indices of the arrivals, by ticket
 };
 

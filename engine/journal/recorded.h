@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/btree_map.h"
 #include "absl/status/statusor.h"
+#include "engine/journal/step_variation.h"
 #include "engine/ladder/ladder.h"
 #include "engine/options.h"
 #include "engine/schedule/cost_model.h"
@@ -21,9 +21,6 @@ namespace sluice {
 // within `cap`. Returns InvalidArgument that names the file and the problem.
 absl::StatusOr<std::vector<Arrival>> ReadTraceArrivals(const std::string& path, int32_t cap,
                                                        bool generate);
-
-// The durations of the steps of each bucket in order, each over what the costs say of it.
-using StepVariation = absl::btree_map<Bucket, std::vector<float>>;
 
 // The last run of a journal that has arrivals.
 struct RecordedRun {

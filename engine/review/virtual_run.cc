@@ -91,9 +91,10 @@ class VirtualRun {
 
   void RunBatch(const BatchDecision& decision) {
     const StepShape shape = ShapeOf(batch_, decision.bucket);
-    const double seconds = options_.cost(shape);
     const MonoTime start = now_;
-    const MonoTime end = start + nanoseconds(std::max<int64_t>(std::llround(seconds * 1e9), 1));
+    const double seconds = options_.cost(shape) * (options_.pace ? options_.pace(start) : 1);
+    const MonoTime end =
+        WorkUntil(start + nanoseconds(std::max<int64_t>(std::llround(seconds * 1e9), 1)));
     ++result_.batches;
     result_.useful_tokens += decision.size.tokens;
     result_.bucket_tokens += decision.bucket.tokens;
@@ -102,11 +103,21 @@ class VirtualRun {
     if (options_.on_batch) {
       options_.on_batch({.start = start, .end = end, .decision = decision, .sequences = batch_});
     }
-    AdvanceTo(end);
-    scheduler_.Observe(shape, seconds);
+    scheduler_.Observe(shape, Seconds(end - start));
     for (WaitingSequence* sequence : batch_) EndStep(sequence);
     last_end_ = end;
-    AdvanceTo(end + options_.host.Turnaround(batch_.size()));
+    WorkUntil(end + options_.host.Turnaround(batch_.size()));
+  }
+
+  // Lets every event happen until the host has worked until `end`, which arrivals put off. Returns
+  // that time.
+  MonoTime WorkUntil(MonoTime end) {
+    for (;;) {
+      const size_t arrived = next_;
+      AdvanceTo(end);
+      if (next_ == arrived) return end;
+      end += options_.host.Arrivals(next_ - arrived);
+    }
   }
 
   // Returns the tokens of the next chunk of what is left of the prompt.

@@ -193,8 +193,8 @@ double StepCosts::operator()(const StepShape& step) const {
 
 double VariedCosts::operator()(const StepShape& step) {
   const double expected = costs_(step);
-  const auto it = costs_.variation.find(step.bucket);
-  if (it == costs_.variation.end()) return expected;
+  const auto it = costs_.variation.factors.find(step.bucket);
+  if (it == costs_.variation.factors.end()) return expected;
   return expected * it->second[counts_[step.bucket]++ % it->second.size()];
 }
 

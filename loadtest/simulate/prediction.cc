@@ -51,12 +51,14 @@ RunFigures Simulated(const RecordedRun& run, const StepCosts& costs) {
   std::vector<double> latencies;
   const VirtualRunOptions options{
       .cost = VariedCosts(&costs),
+      .pace = [&](MonoTime now) { return costs.variation.PaceAt(now - run.arrivals.front().at); },
       .host = run.host,
       .recompute = run.recompute,
       .chunk_tokens = RunLimitsOf(run.batch, run.ladder->largest()).chunk_tokens,
-      .on_done = [&](size_t i, MonoTime end, bool ran) {
-        if (ran) latencies.push_back(Seconds(end - run.arrivals[i].at));
-      }};
+      .on_done =
+          [&](size_t i, MonoTime end, bool ran) {
+            if (ran) latencies.push_back(Seconds(end - run.arrivals[i].at));
+          }};
   Scheduler scheduler(run.batch, run.half_life, std::make_shared<const Ladder>(*run.ladder),
                       run.costs, nullptr);
   const VirtualResult result = RunVirtually(run.arrivals, options, &scheduler);
@@ -109,7 +111,8 @@ nlohmann::json PredictionToJson(const Prediction& prediction) {
       {"host",
        {{"wake ms", 1e3 * prediction.host.wake_seconds},
         {"turnaround ms", 1e3 * prediction.host.turnaround_seconds},
-        {"turnaround ms per sequence", 1e3 * prediction.host.turnaround_seconds_per_sequence}}}};
+        {"turnaround ms per sequence", 1e3 * prediction.host.turnaround_seconds_per_sequence},
+        {"arrival ms", 1e3 * prediction.host.arrival_seconds}}}};
   ForEachFigure([&](const char* name, const auto& figure, int /*digits*/) {
     made["measured"][name] = figure(prediction.measured);
     made["simulated"][name] = figure(prediction.simulated);

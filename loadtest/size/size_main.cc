@@ -47,6 +47,10 @@ void AddFlags(CLI::App* app, Flags* f, SizingOptions* o) {
   app->add_option("--growth", o->growth, "arrivals come this many times as fast")
       ->check(CLI::Range(1e-6, 1e6))
       ->capture_default_str();
+  app->add_option("--margin", o->margin,
+                  "every step takes this share longer than recorded: so much may the machine vary")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
   app->add_option("--max-replicas", o->max_replicas, "give up beyond these")
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();

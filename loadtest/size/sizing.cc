@@ -111,6 +111,9 @@ class Sizer {
   void RunOne(std::span<const Arrival> arrivals, Sum* sum) const {
     VirtualRunOptions run;
     run.cost = VariedCosts(&options_.costs);
+    run.pace = [this](MonoTime now) {
+      return (1 + options_.margin) * options_.costs.variation.PaceAt(now - MonoTime());
+    };
     run.host = options_.host;
     run.recompute = options_.recompute;
     run.chunk_tokens = chunk_tokens_;

@@ -21,6 +21,9 @@ struct SizingOptions {
   double share = 0.99;
   // The factor, above 0, by which the arrivals are faster than recorded.
   double growth = 1;
+  // The share by which every step takes longer than the costs say, 0 or above: what the machine may
+  // be slower than while it was recorded.
+  double margin = 0.1;
   int max_replicas = 256;
   uint64_t seed = 1;       // seed of the split over the replicas
   bool recompute = false;  // see VirtualRunOptions

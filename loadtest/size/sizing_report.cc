@@ -35,8 +35,9 @@ std::string SizingTable(const Sizing& sizing, const SizingOptions& options) {
                           options.max_replicas, options.share, options.objective_seconds * 1e3);
   } else {
     absl::StrAppendFormat(&text,
-                          "%d replicas bear %.4g times the recorded load, asked for %.4g times.\n",
-                          sizing.replicas, sizing.bears, options.growth);
+                          "%d replicas bear %.4g times the recorded load, asked for %.4g times, "
+                          "where steps take %.4g %% longer.\n",
+                          sizing.replicas, sizing.bears, options.growth, 100 * options.margin);
   }
   return text;
 }
@@ -71,6 +72,7 @@ nlohmann::json SizingToJson(const Sizing& sizing, const SizingOptions& options) 
           {"objective_ms", options.objective_seconds * 1e3},
           {"share", options.share},
           {"growth", options.growth},
+          {"margin", options.margin},
           {"replicas", sizing.replicas},
           {"bears_growth", sizing.bears},
           {"ladder", Capacities(sizing.ladder)},

@@ -21,12 +21,20 @@ def calls(*late, failed=()):
     return made
 
 
-def test_recovery_lasts_until_the_last_late_call_was_sent():
+def test_recovery_lasts_until_the_last_of_many_late_calls():
     made = lateness.figures(calls(4.5, 5.2, 5.7), 4.0, 5.0)
     assert made["recovery_ms"] == pytest.approx(700)
     assert (made["late_after"], made["failed"]) == (2, {})
     assert made["service_ms"] == pytest.approx(100)
     assert made["worst_after_ms"] == pytest.approx(1000)
+
+
+def test_calls_in_time_end_a_recovery():
+    late_by_itself = 5.2 + 0.1 * (lateness.IN_TIME + 1)
+    made = lateness.figures(calls(5.2, round(late_by_itself, 1)), 4.0, 5.0)
+    assert (made["recovery_ms"], made["late_after"]) == (pytest.approx(200), 2)
+    sooner = lateness.figures(calls(5.2, round(late_by_itself - 0.1, 1)), 4.0, 5.0)
+    assert sooner["recovery_ms"] == pytest.approx(100 * (lateness.IN_TIME + 2))
 
 
 def test_what_is_late_during_the_event_is_no_recovery():

@@ -27,7 +27,8 @@ def test_what_is_worse_is_told():
         "decoders": {"rates": {"decode 1": RATES}},
         "invariance_price": {"products": {"dear": [1.5, 1.2, 1.3], "cheap": [1.5, 0.9, 1.0]},
                              "attention": {}},
-        "recovery": {"rounds": {"fire": [{"recovery_ms": 30, "service_ms": 10}], "rain": []}}})
+        "recovery": {"rounds": {"fire": [{"recovery_ms": 30, "service_ms": 10}], "rain": [],
+                                "nothing": [{"recovery_ms": 30, "service_ms": 10}]}}})
     assert told == ["- decode 1: b q8_0 is 2.00 times as fast as sluice int8",
                     "- the fixed order costs over a tenth for: dear",
                     "- fire: calls are late for 3.0 mean latencies; the aim is 2"]
@@ -67,22 +68,26 @@ def test_a_simulator_that_is_off_is_told():
         return {"share": 0.5, "measured": {"sequences/s": 10, "p50 ms": 10, "p99 ms": 10},
                 "simulated_own_costs": {"sequences/s": 10, "p50 ms": 10.4, "p99 ms": simulated}}
 
-    def told(simulated):
-        return why_tables.behind({"predictions": {"rounds": [{"loads": [load(simulated)]}]}})
+    def told(simulated, *within):
+        rounds = [{"loads": [load(simulated)], "size": {"loads": [{"within": each}]}}
+                  for each in within]
+        return why_tables.behind({"predictions": {"kept": 0.95, "rounds": rounds}})
 
-    assert told(10.4) == ["Nowhere in these tables."]
-    assert told(9) == ["- the simulator is off at load 0.5: p99 ms -10 %"]
+    assert told(10.4, 0.95, 1) == ["Nowhere in these tables."]
+    assert told(9, 1) == ["- the simulator is off at load 0.5: p99 ms -10 %"]
+    assert told(10, 1, 0.94, 1) == [
+        "- sluice-size promised 95 % in time; in one round it was 94.0 %"]
 
 
 RECOVERY = {"rounds": {"fire": [{"recovery_ms": 30, "service_ms": 10, "p99_before_ms": 12,
-                                 "failed": {"OK": 2}}]}}
+                                 "late_after": 3, "failed": {"OK": 2}}]}}
 
 
 def test_only_parts_with_results_are_in_the_page():
     template = ("# A\n\ntext\n\n## B\nof it\n\n@recovery@\n\nof the other\n\n@decoders@\n\n"
                 "## C\nnone\n\n@predictions@\n\n## D\nlast\n\n@behind@\n")
     made = why_page.filled(template, {"recovery": RECOVERY})
-    assert "| fire | 30 | 3.0 | 10 | 12 | 2 |" in made and "of it" in made
+    assert "| fire | 30 | 3.0 | 10 | 12 |  | 3 | 2 |" in made and "of it" in made
     assert "of the other" not in made and "## C" not in made and "@" not in made
     assert "## D\nlast\n\n- fire: calls are late" in made and made.startswith("# A\n\ntext\n")
 

@@ -45,7 +45,8 @@ Scenario RandomScenario(uint64_t seed) {
   if (random() % 2 == 0) {
     scenario.host = {.wake_seconds = 1e-6 * static_cast<double>(random() % 100),
                      .turnaround_seconds = 1e-6 * static_cast<double>(random() % 200),
-                     .turnaround_seconds_per_sequence = 1e-6 * static_cast<double>(random() % 20)};
+                     .turnaround_seconds_per_sequence = 1e-6 * static_cast<double>(random() % 20),
+                     .arrival_seconds = 1e-6 * static_cast<double>(random() % 5)};
   }
   const bool deadlines = random() % 2 == 0;
   const bool steps = random() % 2 == 0;
@@ -267,6 +268,28 @@ TEST(RunVirtuallyDeathTest, ArrivalsAndTimersAscendInTime) {
   options.on_timer = [](MonoTime now, Scheduler*) { return now; };
   arrivals.pop_back();
   EXPECT_DEATH(RunVirtually(arrivals, options, &scheduler), "timer_");
+}
+
+TEST(RunVirtually, ArrivalsPutOffTheHostAndThePaceStretchesSteps) {
+  std::vector<Arrival> arrivals;
+  // 105 comes only because 50 has put off the end at 100; 135 is handed over after that step.
+  for (const int64_t at : {0, 50, 105, 135}) {
+    arrivals.push_back({.at = AtMicroseconds(at), .tokens = 10});
+  }
+  std::vector<std::pair<MonoTime, MonoTime>> steps;
+  Scheduler scheduler({}, kHalfLife,
+                      std::make_shared<const Ladder>(Ladder({{.tokens = 64, .sequences = 8}})),
+                      CostModel(), nullptr);
+  RunVirtually(
+      arrivals,
+      {.cost = [](const StepShape&) { return 100e-6; },
+       .pace = [](MonoTime now) { return now < AtMicroseconds(100) ? 1 : 2; },
+       .host = {.turnaround_seconds = 30e-6, .arrival_seconds = 10e-6},
+       .on_batch = [&](const VirtualBatch& batch) { steps.emplace_back(batch.start, batch.end); }},
+      &scheduler);
+  EXPECT_EQ(steps, (std::vector<std::pair<MonoTime, MonoTime>>{
+                       {AtMicroseconds(0), AtMicroseconds(120)},
+                       {AtMicroseconds(160), AtMicroseconds(360)}}));
 }
 
 TEST(RunVirtually, TimersFireAtTheirTimes) {

@@ -42,7 +42,7 @@ TEST(SizeReplicas, FindsTheFewestThatBearTheLoad) {
   for (const SizingRow& row : sizing->rows) {
     EXPECT_EQ(row.meets, row.replicas == sizing->replicas);
     EXPECT_GT(row.utilisation, 0);
-    EXPECT_LE(row.utilisation, 1);
+    EXPECT_LE(row.utilisation, 1 + 1e-9);
   }
   EXPECT_LE(sizing->rows.back().p99_seconds, 5e-3);
   EXPECT_THAT(SizingTable(*sizing, Options()), HasSubstr("replicas bear"));
@@ -54,6 +54,21 @@ TEST(SizeReplicas, FindsTheFewestThatBearTheLoad) {
   EXPECT_EQ(SizeReplicas(arrivals, grown)->replicas, sizing->replicas);
   grown.growth *= 1.5;
   EXPECT_GT(SizeReplicas(arrivals, grown)->replicas, sizing->replicas);
+}
+
+TEST(SizeReplicas, AMarginLeavesRoomForSlowerSteps) {
+  const std::vector<Arrival> arrivals = FourfoldLoad();
+  SizingOptions options = Options();
+  options.margin = 0;
+  options.growth = 0.1;  // One replica bears it with any of these margins.
+  const auto recorded = SizeReplicas(arrivals, options);
+  options.margin = 0.2;
+  const auto sizing = SizeReplicas(arrivals, options);
+  ASSERT_TRUE(recorded.ok() && sizing.ok());
+  ASSERT_EQ(recorded->replicas, 1);
+  ASSERT_EQ(sizing->replicas, 1);
+  EXPECT_NEAR(sizing->bears, recorded->bears / 1.2, 0.1 * recorded->bears);
+  EXPECT_THAT(SizingTable(*sizing, options), HasSubstr("where steps take 20 % longer"));
 }
 
 TEST(SizeReplicas, TellsTheRecordedRateAndItsPeak) {
