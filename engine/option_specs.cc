@@ -281,8 +281,9 @@ const std::vector<OptionSpec<CpuOptions>>& OptionSpecs<CpuOptions>() {
   using S = CpuOptions;
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
       SLUICE_OPTION(threads, Count(0, 1024),
-                    "Compute threads. 0: as many as the cgroup's limit and the affinity mask "
-                    "allow."),
+                    "Compute threads; with a GPU, those that compute classifiers, dense layers of "
+                    "embeddings and scores of candidates. 0: as many as the cgroup's limit and "
+                    "the affinity mask allow."),
       SLUICE_OPTION(profile, Name{64},
                     "Numerics profile by name (instruction set, types and algorithms). auto: the "
                     "fastest that multiplies weights in the precision in which they are stored, "

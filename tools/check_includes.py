@@ -36,7 +36,14 @@ FOLDERS = {
     "engine/rows": [*ENGINE_VALUES, "engine/model/tokenizer"],
     "engine/runner": [*PURE, "engine/journal", "engine/plans", "engine/rows"],
     "engine/cpu": [*ENGINE_VALUES, "engine/einsum", "engine/cascade", "kernels/cpu"],
-    "engine/cuda": [*ENGINE_VALUES, "kernels/reference", "kernels/cuda", "kernels/simt"],
+    # engine/cuda has the pool of threads from kernels/cpu.
+    "engine/cuda": [
+        *ENGINE_VALUES,
+        "kernels/reference",
+        "kernels/cpu",
+        "kernels/cuda",
+        "kernels/simt",
+    ],
     "proto": [],
     "server/common": [*SERVER, "proto"],
     "server/security": [*SERVER, "server/common"],

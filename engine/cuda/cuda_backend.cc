@@ -13,6 +13,7 @@
 #include "engine/cuda/cuda_model.h"
 #include "engine/cuda/kernel_candidates.h"
 #include "engine/model/kept_channels.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/cuda/bfloat16.h"
 #include "kernels/cuda/kv_cache.h"
 #include "kernels/cuda/row_tiles.h"
@@ -80,6 +81,7 @@ class CudaBackend final : public Backend {
         half_(options.dtype == "bf16"),
         poison_(options.poison),
         tried_kernels_(options.kernels == "auto"),
+        pool_(options.threads > 0 ? options.threads : kernels::AvailableCpus()),
         library_(std::move(library)) {
     info_.device = options.device;
     info_.profile = ProfileOf(device_->info(), options, library_);
@@ -110,11 +112,13 @@ class CudaBackend final : public Backend {
                                .missing_library = library_.missing,
                                .table = library_.table ? &*library_.table : nullptr,
                                .tried_kernels = tried_kernels_,
+                               .pool = &pool_,
                                .profile = info_.profile});
   }
 
   std::unique_ptr<Device> device_;
   bool half_, poison_, tried_kernels_;
+  kernels::ThreadPool pool_;
   const Library library_;
   BackendInfo info_;
 };

@@ -25,6 +25,9 @@ struct CudaBackendOptions {
   // run on every GPU; or "auto", the first of those for this GPU that passes its trial with the
   // model's weights (engine/cuda/kernel_choice.h). Part of the profile.
   std::string kernels = "portable";
+  // The threads of the host that share its work on the rows of a step, such as their classifiers
+  // (engine/model/output_heads.h). 0: as many as the machine has.
+  int threads = 1;
   // The label of metrics.
   std::string device = "cuda:0";
   // For tests: fills, before every replay, all memory that it must not read with NaN.

@@ -123,6 +123,12 @@ RowOrder CudaModel<T>::row_order() const {
 }
 
 template <typename T>
+void CudaModel<T>::ParallelFor(int64_t n, int64_t grain,
+                               absl::FunctionRef<void(int64_t begin, int64_t end)> body) const {
+  pool_.ParallelFor(n, grain, [body](int64_t begin, int64_t end, int) { body(begin, end); });
+}
+
+template <typename T>
 absl::StatusOr<std::unique_ptr<Plan>> CudaModel<T>::Prepare(const Bucket& bucket) const {
   SLUICE_RETURN_IF_ERROR(CheckBucket(bucket));
   auto plan = std::make_unique<CudaPlan>(this, bucket, model_->config.vocab_size,

@@ -12,6 +12,7 @@
 #include "engine/cuda/device_weights.h"
 #include "engine/cuda/kernel_choice.h"
 #include "engine/cuda/lower_cuda.h"
+#include "kernels/cpu/thread_pool.h"
 
 namespace sluice {
 
@@ -31,6 +32,8 @@ class CudaModel final : public ExecutableModel {
     // Whether the kernels of this project are those that pass a trial, see KernelChoice; otherwise
     // the portable ones serve without one.
     bool tried_kernels = false;
+    // The threads that share the host's work. It outlives the model.
+    kernels::ThreadPool* pool = nullptr;
     std::string profile = "";  // of the backend
   };
   // The device is not owned. Returns InvalidArgument that names a missing or misshapen tensor.
@@ -44,6 +47,8 @@ class CudaModel final : public ExecutableModel {
   std::string algorithms() const override;
   std::string kernels() const override;
   RowOrder row_order() const override;
+  void ParallelFor(int64_t n, int64_t grain,
+                   absl::FunctionRef<void(int64_t begin, int64_t end)> body) const override;
   absl::StatusOr<std::unique_ptr<Plan>> Prepare(const Bucket& bucket) const override;
   absl::StatusOr<std::unique_ptr<Plan>> Eager(const Bucket& bucket) const override;
   int64_t page_bytes() const override { return CudaSlot<T>::PageBytes(model_->config); }
@@ -57,11 +62,13 @@ class CudaModel final : public ExecutableModel {
   CudaModel(std::shared_ptr<const Model> model, Device& device, const Options& options)
       : model_(std::move(model)),
         device_(device),
+        pool_(*options.pool),
         poison_(options.poison),
         profile_(options.profile) {}
 
   std::shared_ptr<const Model> model_;
   Device& device_;
+  kernels::ThreadPool& pool_;
   bool poison_;
   std::string profile_;
   // Its mutex guards the capture stream too.

@@ -91,6 +91,7 @@ absl::StatusOr<ChosenBackend> MakeBackend(const DeviceChoice& choice, const CpuO
                                          .dense = cuda.dense,
                                          .algorithms = cuda.algorithms,
                                          .kernels = cuda.kernels,
+                                         .threads = cpu.threads,
                                          .device = absl::StrCat("cuda:", *gpu.index),
                                          .poison = cuda.poison}));
   return chosen;

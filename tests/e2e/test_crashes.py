@@ -12,13 +12,15 @@ import threading
 
 import pytest
 from conftest import BUILD, DEMO
-from failing_files import KILL, FailingFiles
+from failing_files import FailingFiles
 from histories import Load, answers_alone, violations
 from test_buckets import sluice
 from test_histories import drawn_asks
 from waiting import PATIENCE_S, pause
 
 SIMULATE = BUILD / "loadtest" / "simulate" / "sluice-simulate"
+# The operations on the ladder file among which one is drawn: a few at the start, then four a write.
+LADDER_OPERATIONS = 20
 ALLOWED = {"OK", "UNAVAILABLE", "RESOURCE_EXHAUSTED"}
 
 
@@ -103,12 +105,21 @@ def crash_at_any_time(crashing, draw, asks, alone):
 
 def crash_at_an_operation(crashing, draw, asks, alone):
     """Has a daemon end in the middle of a drawn operation on its files."""
-    nth = draw.randint(1, 90)
-    failing = FailingFiles(crashing.folder, nth, KILL)
+    crash_by(FailingFiles(crashing.folder, draw.randint(1, 90)), crashing, draw, asks, alone)
+
+
+def crash_in_a_write_of_the_ladder(crashing, draw, asks, alone, in_place=False):
+    """Has a daemon end in the middle of a drawn operation on its ladder file, most of which write
+    it: opening, writing and syncing another file, and renaming it."""
+    failing = FailingFiles(crashing.ladder, draw.randint(1, LADDER_OPERATIONS), in_place=in_place)
+    crash_by(failing, crashing, draw, asks, alone)
+
+
+def crash_by(failing, crashing, draw, asks, alone):
     try:
         server = crashing.start(failing.variables)
     except AssertionError:  # It ended before it was ready.
-        assert len(failing.operations()) == nth
+        assert len(failing.operations()) == failing.nth
         crashing.counted["killed at the start"] += 1
         return
 
@@ -116,7 +127,8 @@ def crash_at_an_operation(crashing, draw, asks, alone):
         # Whatever does not end by itself ends when its time is over.
         try:
             server.process.wait(timeout=2)
-            crashing.counted[failing.operations()[-1].split()[1]] += 1
+            operation = failing.operations()[-1].split()[1]
+            crashing.counted[f"{operation} of {failing.path.name}"] += 1
         except subprocess.TimeoutExpired:
             server.process.kill()
 
@@ -140,6 +152,9 @@ def played(crashing, draw, asks, alone, server, end):
     crashing.counted.update(call.ends[0][0] for call in load.calls)
 
 
+CRASHES = (crash_at_any_time, crash_at_an_operation, crash_in_a_write_of_the_ladder)
+
+
 def test_a_killed_daemon_leaves_whole_files_and_starts_again(daemon, tmp_path, request,
                                                              first_seed):
     asks = drawn_asks(random.Random(first_seed))
@@ -149,15 +164,16 @@ def test_a_killed_daemon_leaves_whole_files_and_starts_again(daemon, tmp_path, r
     server.stop()
     replayed = ""
     for run in range(request.config.getoption("--crash-runs")):
-        if run % 10 == 0:
+        seed = first_seed + run
+        draw, crash = random.Random(seed), CRASHES[seed % len(CRASHES)]
+        # One run of ten begins a new journal, which is there once the daemon is ready.
+        if crash is crash_at_any_time and run % 10 < len(CRASHES):
             crashing.journal.unlink()
-        draw = random.Random(first_seed + run)
-        crash = crash_at_an_operation if run % 2 else crash_at_any_time
         try:
             crash(crashing, draw, asks, alone)
             replayed = crashing.check_files()
-        except AssertionError as failure:
-            pytest.fail(f"--first-seed {first_seed + run} of {crash.__name__}: {failure}")
+        except (AssertionError, ValueError) as failure:
+            pytest.fail(f"--first-seed {seed} of {crash.__name__}: {failure}")
     # The next life has what the last one kept, and its files are whole too.
     server = crashing.start()
     assert answers_alone(server.grpc, asks) == alone
@@ -186,3 +202,16 @@ def test_what_the_files_are_checked_for_is_found(daemon, tmp_path, spoil):
     spoil(crashing)
     with pytest.raises((AssertionError, ValueError)):
         crashing.check_files()
+
+
+def test_a_ladder_that_is_written_in_place_is_found(daemon, tmp_path):
+    crashing = Crashing(daemon, tmp_path)
+    asks = drawn_asks(random.Random(1))
+    server = crashing.start()
+    alone = answers_alone(server.grpc, asks)
+    server.stop()
+    # A run finds it if it ends in the middle of a write, which is a third of the operations then.
+    with pytest.raises(ValueError):
+        for run in range(40):
+            crash_in_a_write_of_the_ladder(crashing, random.Random(run), asks, alone, in_place=True)
+            crashing.check_files()

@@ -2,7 +2,8 @@
 // to a bound: the checks for an interruption, of which there is one in some thousand short steps,
 // grow with the bytes of the text and no faster.
 //
-// An input is a tokenizer's number, how often the text is repeated, the most tokens, and the text.
+// An input is a tokenizer's number, a part in how often the text is repeated (Times), the most
+// tokens, and the text.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -14,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "base/interruption.h"
+#include "base/stable_hash.h"
 #include "engine/model/tokenizer/hugging_face.h"
 #include "engine/model/tokenizer/sentencepiece.h"
 #include "tests/fuzz/fuzz.h"
@@ -47,6 +49,16 @@ Tokenizers ReadTokenizers() {
   return tokenizers;
 }
 
+// Returns how often a text is repeated: up to four times, so that many are tried, but in one input
+// of 256 for as long as it takes to see how the work grows. The hash says which: if a byte did, the
+// fuzzer, which keeps inputs that count loops otherwise, would soon try long texts alone.
+size_t Times(std::string_view input) {
+  StableHash hash;
+  hash.Add(input);
+  return hash.value() >> 56 == 0 ? size_t{1} << (hash.value() % 16)
+                                 : 1 + static_cast<unsigned char>(input[1]) % 4;
+}
+
 void Encode(const Tokenizer& tokenizer, const std::string& text, int64_t most) {
   const int64_t kibibytes = 1 + static_cast<int64_t>(text.size() >> 10);
   const int64_t bound = kFirstChecks + kibibytes * kChecksOfKibibyte;
@@ -68,8 +80,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 3) return 0;
   const sluice::Tokenizer& tokenizer = *(*tokenizers)[data[0] % tokenizers->size()];
   const std::string_view unit = sluice::fuzz::AsText(data + 3, size - 3);
-  // Most texts are short, so that many are tried.
-  size_t times = data[1] < 0xf0 ? 1 + data[1] % 4 : size_t{1} << (data[1] % 16);
+  size_t times = sluice::Times(sluice::fuzz::AsText(data, size));
   if (!unit.empty()) times = std::min(times, 1 + sluice::kMostBytes / unit.size());
   std::string text;
   text.reserve(times * unit.size());

@@ -1,9 +1,12 @@
 // A library that tests preload into a daemon: it makes one file operation fail or end the process.
 //
-// SLUICE_FAILING_FILES is FOLDER:N:ACTION:LOG. Operations on files beneath FOLDER are counted from
-// 1, and each appends a line to the file LOG, which exists, before it happens. Operation N fails
-// with the errno ACTION, or, if that is 0, kills the process in the middle: a write has then
-// written half of its bytes. With N = 0 all operations happen.
+// SLUICE_FAILING_FILES is PATH:N:ACTION:LOG. Operations on files whose paths begin with PATH are
+// counted from 1, and each appends a line to the file LOG, which exists, before it happens.
+// Operation N fails with the errno ACTION, or, if that is 0, kills the process in the middle: a
+// write has then written half of its bytes. With N = 0 all operations happen.
+//
+// SLUICE_FILES_IN_PLACE plants a fault that tests of replaced files have to find: what should be
+// written to a temporary file beside them (base/atomic_file.h) is written to the files themselves.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -30,7 +33,7 @@ namespace {
 constexpr int kDescriptors = 65536;
 
 struct Plan {
-  std::string folder;
+  std::string path;
   long nth = 0;
   int action = 0;
   int log = -1;
@@ -40,11 +43,11 @@ const Plan& ThePlan() {
   static const Plan plan = [] {
     Plan made;
     const char* const text = std::getenv("SLUICE_FAILING_FILES");
-    char folder[PATH_MAX];
+    char path[PATH_MAX];
     char log[PATH_MAX];
     if (text != nullptr &&
-        std::sscanf(text, "%4095[^:]:%ld:%d:%4095s", folder, &made.nth, &made.action, log) == 4) {
-      made.folder = folder;
+        std::sscanf(text, "%4095[^:]:%ld:%d:%4095s", path, &made.nth, &made.action, log) == 4) {
+      made.path = path;
       made.log =
           static_cast<int>(syscall(SYS_openat, AT_FDCWD, log, O_WRONLY | O_APPEND | O_CLOEXEC, 0));
     }
@@ -53,15 +56,15 @@ const Plan& ThePlan() {
   return plan;
 }
 
-// Descriptors of files and folders beneath the plan's folder.
+// Descriptors of files and folders whose paths begin with the plan's.
 std::array<std::atomic<bool>, kDescriptors> watched;
 std::atomic<long> count = 0;
 
 bool Watched(int fd) { return fd >= 0 && fd < kDescriptors && watched[static_cast<size_t>(fd)]; }
 bool Watched(const char* path) {
-  const std::string& folder = ThePlan().folder;
-  return path != nullptr && !folder.empty() &&
-         std::strncmp(path, folder.c_str(), folder.size()) == 0;
+  const std::string& beginning = ThePlan().path;
+  return path != nullptr && !beginning.empty() &&
+         std::strncmp(path, beginning.c_str(), beginning.size()) == 0;
 }
 bool Watched(int folder, const char* path) {
   return path != nullptr && path[0] != '/' ? Watched(folder) : Watched(path);
@@ -106,6 +109,14 @@ Function* Next(const char* name) {
 // The real function of the name, found once.
 #define NEXT(name) static auto* const next = Next<decltype(name)>(#name)
 
+// Returns the length of the path without the end that makes it that of a temporary file, or 0 where
+// it has none or nothing is planted.
+size_t ReplacedPath(const char* path) {
+  static const bool in_place = std::getenv("SLUICE_FILES_IN_PLACE") != nullptr;
+  const char* const end = in_place ? std::strstr(path, ".tmp.") : nullptr;
+  return end == nullptr ? 0 : static_cast<size_t>(end - path);
+}
+
 mode_t ModeOf(int flags, va_list more) {
   return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(more, mode_t) : 0;
 }
@@ -114,15 +125,20 @@ mode_t ModeOf(int flags, va_list more) {
 
 extern "C" {
 
-#define DEFINE_OPEN(name)                                                   \
-  int name(const char* path, int flags, ...) {                              \
-    va_list more;                                                           \
-    va_start(more, flags);                                                  \
-    const mode_t mode = ModeOf(flags, more);                                \
-    va_end(more);                                                           \
-    NEXT(name);                                                             \
-    if (!Watched(path)) return Watch(next(path, flags, mode), false);       \
-    return Fails("open", path) ? -1 : Watch(next(path, flags, mode), true); \
+#define DEFINE_OPEN(name)                                                                    \
+  int name(const char* path, int flags, ...) {                                               \
+    va_list more;                                                                            \
+    va_start(more, flags);                                                                   \
+    const mode_t mode = ModeOf(flags, more);                                                 \
+    va_end(more);                                                                            \
+    NEXT(name);                                                                              \
+    if (!Watched(path)) return Watch(next(path, flags, mode), false);                        \
+    if (Fails("open", path)) return -1;                                                      \
+    if (const size_t size = ReplacedPath(path)) {                                            \
+      return Watch(next(std::string(path, size).c_str(), (flags & ~O_EXCL) | O_TRUNC, mode), \
+                   true);                                                                    \
+    }                                                                                        \
+    return Watch(next(path, flags, mode), true);                                             \
   }
 DEFINE_OPEN(open)
 DEFINE_OPEN(open64)
@@ -192,6 +208,12 @@ ssize_t write(int fd, const void* from, size_t size) {
   return Watched(fd) && Fails("write", nullptr, half) ? -1 : next(fd, from, size);
 }
 
+ssize_t writev(int fd, const iovec* from, int count) {
+  NEXT(writev);
+  const auto half = [&] { next(fd, from, count / 2); };
+  return Watched(fd) && Fails("writev", nullptr, half) ? -1 : next(fd, from, count);
+}
+
 int fsync(int fd) {
   NEXT(fsync);
   return Watched(fd) && Fails("fsync", nullptr) ? -1 : next(fd);
@@ -217,7 +239,8 @@ int stat(const char* path, struct stat* into) noexcept {
 
 int rename(const char* from, const char* to) noexcept {
   NEXT(rename);
-  return Watched(from) && Fails("rename", to) ? -1 : next(from, to);
+  if (Watched(from) && Fails("rename", to)) return -1;
+  return Watched(from) && ReplacedPath(from) > 0 ? 0 : next(from, to);
 }
 
 #define DEFINE_MMAP(name)                                                                          \

@@ -67,6 +67,12 @@ class Fixture {
     return former->Form(queue_, {.ladder = &ladder_, .costs = &costs_}, kNow, batch);
   }
 
+  // Returns the totals by which a request is admitted whose deadline is later than half of the
+  // others.
+  DueTotals::Total Due() const {
+    return queue_.PromptsDueBy(kNow + std::chrono::milliseconds(50), kPriorityLevels);
+  }
+
   // Decides once; the batch is taken and then returns to the queue.
   void Cycle(BatchFormer* former, std::vector<WaitingSequence*>* batch) {
     Form(former, batch);
@@ -97,6 +103,11 @@ void BM_DecideAndTake(benchmark::State& state, PolicyKind policy, Workload workl
   for (auto _ : state) fixture.Cycle(former.get(), &batch);
 }
 
+void BM_DueBy(benchmark::State& state) {
+  const Fixture fixture(static_cast<size_t>(state.range(0)), kDeadlines, PolicyKind::kCutAndFill);
+  for (auto _ : state) benchmark::DoNotOptimize(fixture.Due());
+}
+
 void Sizes(benchmark::internal::Benchmark* bench) {
   for (int64_t count : {10, 100, 1000, 10'000, 100'000}) bench->Arg(count);
 }
@@ -119,6 +130,7 @@ BENCHMARK_CAPTURE(BM_DecideAndTake, cut_and_fill_prompts, PolicyKind::kCutAndFil
     ->Apply(Sizes);
 BENCHMARK_CAPTURE(BM_DecideAndTake, cut_and_fill_mixed, PolicyKind::kCutAndFill, kMixed)
     ->Apply(Sizes);
+BENCHMARK(BM_DueBy)->Apply(Sizes);
 
 }  // namespace
 }  // namespace sluice

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <numeric>
 #include <utility>
 
@@ -17,6 +18,7 @@
 namespace sluice::testing {
 namespace {
 
+using ::testing::Each;
 using ::testing::HasSubstr;
 
 TEST_F(CudaModelTest, APlanRefusesMoreCandidatesThanTheVocabularyHas) {
@@ -243,6 +245,22 @@ TEST_F(CudaModelTest, RefusesBucketsOutsideTheRange) {
     EXPECT_EQ(executable_->Prepare(bucket).status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(executable_->CreateSlot(bucket, 2).status().code(),
               absl::StatusCode::kInvalidArgument);
+  }
+}
+
+// The ranges of what a step leaves to the host are as long as those of the CPU's model, so that
+// several threads may take them (kernels::ThreadPool).
+TEST(MakeCudaBackendTest, ThreadsShareTheHostsWork) {
+  for (const int threads : {1, 3}) {
+    const auto backend =
+        MakeCudaBackend(simt::MakeSimtDevice(), {.dtype = "f32", .threads = threads}).value();
+    const auto executable = backend->Load(RandomModel(TinyConfig(1), 3)).value();
+    std::array<int, 10> taken{};
+    executable->ParallelFor(std::ssize(taken), 3, [&](int64_t begin, int64_t end) {
+      EXPECT_LE(end - begin, 3);
+      for (int64_t i = begin; i < end; ++i) ++taken[i];
+    });
+    EXPECT_THAT(taken, Each(1));
   }
 }
 

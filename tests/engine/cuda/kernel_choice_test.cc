@@ -291,5 +291,30 @@ TYPED_TEST(KernelChoiceTest, ReturnsErrorsOfTheDevice) {
   EXPECT_EQ(choice.Attention(kHeads, {}).status().code(), absl::StatusCode::kUnavailable);
 }
 
+// Notices, errors and the fingerprint of a profile name shapes so.
+TEST(ShapeText, NamesWhatDecidesAKernel) {
+  const AttentionShape plain{
+      .q_heads = 4, .kv_heads = 2, .head_dim = 16, .max_positions = 64, .causal = false};
+  AttentionShape whole = plain;
+  whole.causal = true;
+  whole.xsa = kernels::XsaForm::kNorm;
+  whole.gated = whole.biased = true;
+  whole.window = 9;
+  whole.soft_cap = 30;
+  whole.silu_share = 0.05f;
+  EXPECT_EQ(ToString(plain), "attention of 4/2 heads of 16, in both directions");
+  EXPECT_EQ(ToString(whole),
+            "attention of 4/2 heads of 16, XSA with gates, window 9, soft cap, bias, SiLU");
+  EXPECT_EQ(ToString(GroupedProductShape{.k = 40, .n = 72}), "the product of 40 x 72");
+  EXPECT_EQ(ToString(GroupedProductShape{.k = 40,
+                                         .n = 72,
+                                         .matrices = 5,
+                                         .bias = true,
+                                         .accumulate = true,
+                                         .activate = true,
+                                         .gated = true}),
+            "the product of 40 x 72 by 5 positions, bias, accumulate, activation of a gate");
+}
+
 }  // namespace
 }  // namespace sluice

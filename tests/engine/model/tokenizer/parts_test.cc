@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -63,6 +64,20 @@ TEST(CharsmapTest, AnArrayMayEndWithTheBlob) {
   const std::string size("\x04\0\0\0", 4);
   EXPECT_TRUE(Charsmap::Parse(size + std::string(4, '\0')).ok());
   EXPECT_FALSE(Charsmap::Parse(size + std::string(3, '\0')).ok());
+}
+
+// The walk leaves each array at its end: from the root, and from a leaf to its value. The library's
+// assertions, or a sanitizer, see an access there.
+TEST(CharsmapTest, AWalkEndsWhereTheArrayDoes) {
+  const uint32_t label = 1, leaf = 1 << 8, offset_3 = 3 << 10;
+  for (const std::vector<uint32_t>& units :
+       {std::vector<uint32_t>{0}, std::vector<uint32_t>{0, label | leaf | offset_3}}) {
+    const auto bytes = static_cast<uint32_t>(units.size() * sizeof(uint32_t));
+    std::string blob(sizeof(bytes) + bytes, '\0');
+    std::memcpy(blob.data(), &bytes, sizeof(bytes));
+    std::memcpy(blob.data() + sizeof(bytes), units.data(), bytes);
+    EXPECT_FALSE(Charsmap::Parse(blob).value().Longest("\x01").has_value());
+  }
 }
 
 TEST(DecoderTest, StripTakesFromBothEnds) {
