@@ -108,6 +108,15 @@ class Engine {
                                                      std::string_view version, MakeSubmission make,
                                                      MonoTime received);
 
+  // Returns the error with which Submit would refuse every request for the model that has this
+  // priority and deadline, if a request was refused for the length of the queue and that still
+  // holds, and counts a refusal. Returns OK otherwise, or if the model is not served: Submit then
+  // decides. So a daemon that is overloaded refuses a request without a look at what it asks for.
+  virtual absl::Status StandingRefusal(std::string_view name, std::string_view version,
+                                       int priority, MonoTime received, MonoTime deadline) {
+    return absl::OkStatus();
+  }
+
   // Ends the request with Cancelled soon. Has no effect if the request is unknown or done.
   virtual void Cancel(RequestId id) = 0;
 

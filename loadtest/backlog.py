@@ -1,23 +1,27 @@
 #!/usr/bin/env python3
-"""Measures how long a daemon with its defaults serves late after an overload.
+"""Measures what a daemon answers within an overload, and how long it serves late after it.
 
-Starts one sluiced with its defaults. A closed loop finds the capacity. Then a steady open loop at a
-share of it runs for the whole round, and beside it for some seconds another one at ten times the
-capacity. The deadline of a call is a minute behind the end of its load, unless `--streaming` sends
-calls without one, which then also wait in the streams of the client. The table has the steady calls
-by the second in which they were sent. The goodput is what the daemon answered, by its own count,
-between one second after the beginning of the overload and one second before its end, over the
-capacity of that time: nothing that is answered later counts.
+Starts one sluiced with its defaults. A closed loop with as many calls in flight as the daemon runs
+at once finds the capacity. Then one open loop sends a steady load, a share of the capacity, and for
+some seconds ten times the capacity on top. The deadline of a call is a minute behind the end of the
+load, unless `--streaming` sends calls without one, which then also wait in the streams of the
+client. The table has the calls by the second in which they were sent.
+
+The goodput is what is answered between one second after the beginning of the overload and one
+second before its end: nothing that is answered later counts. It is compared with the capacity, and
+with what the daemon would answer by the capacity's processor time per answer in the processor time
+that its model's threads get beside the clients and its own refusals.
 """
 
 import json
+import os
 import pathlib
+import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 
 import reporting
 from overload import Daemon, parser_of
@@ -25,81 +29,136 @@ from overload import Daemon, parser_of
 BEFORE_S = 3  # seconds of the steady load before the overload
 AFTER_S = 6
 EDGE_S = 1  # at either end of the overload, which the goodput leaves out
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def seconds_of(stat):
+    """Returns the processor time of a line of /proc/PID/stat."""
+    fields = stat.rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+class Usage:
+    """The processor time that a daemon and its client take from now on."""
+
+    def __init__(self, daemon, client):
+        self.daemon, self.client = daemon, client
+        self.began, self.first = time.monotonic(), self.read()
+
+    def read(self):
+        """Returns the time of the client, of gRPC's threads and of the daemon's others."""
+        times = {"client": seconds_of(pathlib.Path(f"/proc/{self.client}/stat").read_text()),
+                 "grpc": 0.0, "model": 0.0}
+        for task in pathlib.Path(f"/proc/{self.daemon}/task").iterdir():
+            try:
+                own = (task / "comm").read_text().strip() == "sluiced"
+                times["model" if own else "grpc"] += seconds_of((task / "stat").read_text())
+            except FileNotFoundError:
+                continue  # the thread has ended
+        return times
+
+    def processors(self):
+        took = time.monotonic() - self.began
+        return {name: (value - self.first[name]) / took for name, value in self.read().items()}
 
 
 class Calls:
     def __init__(self, options, daemon, scratch):
-        self.options, self.daemon, self.scratch = options, daemon, scratch
+        self.options, self.daemon = options, daemon
+        self.out, self.trace = pathlib.Path(scratch, "run.json"), pathlib.Path(scratch, "trace.csv")
 
-    def start(self, name, seed, seconds, *load):
-        out = pathlib.Path(self.scratch, f"{name}.json")
+    def run(self, seed, seconds, usage_from, usage_to, *load):
+        """Returns the report of a load, and the processors that were used meanwhile."""
         command = [
-            self.options.sluice_load, "run", "--server", self.daemon.grpc, "--lengths",
-            f"uniform:{self.options.prompt // 2}:{self.options.prompt}", "--max-tokens",
+            self.options.sluice_load, "run", "--server", self.daemon.grpc, "--max-tokens",
             self.options.tokens, "--parameter", "ignore_eos", "true", "--cap", "256", "--duration",
-            seconds, "--drain", "60", "--seed", seed, "--quiet", "--out", out, *load]
+            seconds, "--drain", "60", "--seed", seed, "--quiet", "--out", self.out, *load]
         if self.options.streaming:
             command.append("--streaming")
-        return subprocess.Popen([str(part) for part in command], stderr=subprocess.PIPE), out
-
-    def finish(self, started):
-        process, out = started
+        process = subprocess.Popen([str(part) for part in command], stderr=subprocess.PIPE)
+        time.sleep(usage_from)
+        usage = Usage(self.daemon.process.pid, process.pid)
+        time.sleep(usage_to - usage_from)
+        processors = usage.processors()
         _, errors = process.communicate()
         if process.returncode > 1:
             sys.exit(f"backlog.py: {errors.decode()}")
-        return json.loads(out.read_text())
+        return json.loads(self.out.read_text()), processors
 
-    def run(self, *arguments):
-        return self.finish(self.start(*arguments))
+    def lengths(self):
+        return max(self.options.prompt // 2, 1), self.options.prompt
 
+    def closed(self, seed):
+        low, high = self.lengths()
+        return self.run(seed, self.options.seconds, 3, self.options.seconds, "--lengths",
+                        f"uniform:{low}:{high}", "--concurrency", self.options.concurrency,
+                        "--warm-up", 2)
 
-def answered(daemon):
-    """Returns how many requests the daemon has answered so far."""
-    with urllib.request.urlopen(f"http://{daemon.http}/metrics", timeout=10) as page:
-        lines = page.read().decode().splitlines()
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines
-               if line.startswith("sluice_requests_total{") and 'code="OK"' in line)
+    def overload(self, seed, capacity):
+        total = BEFORE_S + self.options.seconds + AFTER_S
+        draw, at = random.Random(seed), 0.0
+        rows = ["arrival_s,input_tokens"]
+        while at < total:
+            flooded = BEFORE_S <= at < BEFORE_S + self.options.seconds
+            rate = capacity * (self.options.share + (self.options.times if flooded else 0))
+            at += draw.expovariate(rate)
+            rows.append(f"{at:.6f},{draw.randint(*self.lengths())}")
+        self.trace.write_text("\n".join(rows) + "\n")
+        # The client takes up to a second to start.
+        return self.run(seed, total, BEFORE_S + 2, BEFORE_S + self.options.seconds - 1, "--trace",
+                        self.trace, "--arrivals", "trace", "--lengths", "trace", "--warm-up", 0)
 
 
 def measure_round(options, calls, seed):
-    closed = calls.run("closed", seed, options.seconds, "--concurrency", options.concurrency,
-                       "--warm-up", 2)
+    closed, closed_processors = calls.closed(seed)
     capacity = closed["phases"][0]["answered_per_s"]
-    steady = calls.start("steady", seed, BEFORE_S + options.seconds + AFTER_S, "--rate",
-                         f"{options.share * capacity:.1f}", "--warm-up", 0)
-    time.sleep(BEFORE_S)
-    flood = calls.start("flood", seed + 1, options.seconds, "--rate",
-                        f"{options.times * capacity:.1f}", "--warm-up", 0)
-    time.sleep(EDGE_S)
-    began, before = time.monotonic(), answered(calls.daemon)
-    time.sleep(options.seconds - 2 * EDGE_S)
-    during = answered(calls.daemon) - before
-    took = time.monotonic() - began
-    flood = calls.finish(flood)
-    report = calls.finish(steady)
+    report, processors = calls.overload(seed, capacity)
     seconds = report["phases"][0]["seconds"]
+    within = seconds[BEFORE_S + EDGE_S:BEFORE_S + options.seconds - EDGE_S]
+    answered = statistics.mean(second["answers"] for second in within)
     return {
         "host": closed["host"], "commit": closed["commit"], "started": closed["started"],
         "capacity_per_s": capacity,
-        "goodput": during / took / capacity,
-        "flood": flood["phases"][0]["outcomes"],
+        "answered_per_s": answered,
+        "goodput": answered / capacity,
+        "goodput_of_time": answered / processors["model"] / (capacity / closed_processors["model"]),
+        "refused_per_s": statistics.mean(second["outcomes"]["rejected"] for second in within),
+        "processors": {"closed": closed_processors, "overload": processors},
         "seconds": [{"after_s": number - BEFORE_S - options.seconds, **second}
                     for number, second in enumerate(seconds)],
     }
 
 
 def table(options, rounds):
+    def median(*path):
+        values = rounds
+        for key in path:
+            values = [value[key] for value in values]
+        return statistics.median(values)
+
+    def used(load):
+        return " | ".join(f"{median('processors', load, part):.2f}"
+                          for part in ("client", "grpc", "model"))
+
     lines = [
         "# Backlog after an overload",
         "",
-        f"{options.label}; defaults; prompts of {options.prompt // 2} to {options.prompt} tokens, "
-        f"{options.tokens} generated. {options.seconds} s at {options.times} times the capacity, "
-        f"beside a steady load of {options.share:g} of it, whose calls the table shows by the "
-        "second in which they were sent. Client and daemon share "
-        f"{rounds[0]['host']['processors']} processors. Medians of {len(rounds)} rounds.",
+        f"{options.label}; defaults; prompts of {max(options.prompt // 2, 1)} to {options.prompt} "
+        f"tokens, {options.tokens} generated. {options.seconds} s at {options.times:g} times the "
+        f"capacity, on top of a steady load of {options.share:g} of it, which goes on for "
+        f"{AFTER_S} s. The capacity is that of a closed loop of {options.concurrency}. Client and "
+        f"daemon share {rounds[0]['host']['processors']} processors. Medians of {len(rounds)} "
+        "rounds.",
         "",
-        "Goodput within the overload, over the capacity; answers after its end do not count: "
-        f"{statistics.median(each['goodput'] for each in rounds):.2f}.",
+        "|  | answered/s | refused/s | processors: client | gRPC's threads | other threads |",
+        "|---|---|---|---|---|---|",
+        f"| at the capacity | {median('capacity_per_s'):.0f} | 0 | {used('closed')} |",
+        f"| in the overload | {median('answered_per_s'):.0f} | {median('refused_per_s'):.0f} | "
+        f"{used('overload')} |",
+        "",
+        f"Goodput within the overload, without its first and last {EDGE_S} s, over the capacity: "
+        f"{median('goodput'):.2f}. Over what the processor time that is left to the daemon's other "
+        f"threads allows: {median('goodput_of_time'):.2f}.",
         "",
         "| seconds after the end | answered | refused | p50 ms | p99 ms |",
         "|---|---|---|---|---|",
@@ -107,7 +166,7 @@ def table(options, rounds):
     for number, second in enumerate(rounds[0]["seconds"]):
         same = [each["seconds"][number] for each in rounds if number < len(each["seconds"])]
 
-        def median(key, same=same):
+        def latency(key, same=same):
             values = [each[key] for each in same if key in each]
             return f"{statistics.median(values):.1f}" if values else ""
 
@@ -115,12 +174,13 @@ def table(options, rounds):
             return f"{statistics.median(each['outcomes'].get(key, 0) for each in same):.0f}"
 
         lines.append(f"| {second['after_s']} | {outcome('ok')} | {outcome('rejected')} | "
-                     f"{median('p50_ms')} | {median('p99_ms')} |")
+                     f"{latency('p50_ms')} | {latency('p99_ms')} |")
     return "\n".join(lines) + "\n"
 
 
 def main():
     parser = parser_of(__doc__)
+    parser.set_defaults(concurrency=256)
     parser.add_argument("--times", type=float, default=10, help="overload over capacity")
     parser.add_argument("--share", type=float, default=0.2, help="steady load over capacity")
     parser.add_argument("--seconds", type=int, default=10, help="length of the overload")
@@ -132,7 +192,7 @@ def main():
         daemon = Daemon(options.sluiced, options.model)
         try:
             calls = Calls(options, daemon, scratch)
-            rounds = [measure_round(options, calls, 2 * number) for number in range(options.rounds)]
+            rounds = [measure_round(options, calls, number) for number in range(options.rounds)]
         finally:
             daemon.stop()
     reporting.write(options, {"benchmark": "backlog", "rounds": rounds}, table(options, rounds))

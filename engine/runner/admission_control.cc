@@ -74,21 +74,33 @@ AdmissionControl::Refusal AdmissionControl::Reserve(const Request& request, cons
     return {Rejection::kDeadlineUnreachable, UnreachableError()};
   }
   const nanoseconds allowed = request.deadline - now;
-  if (WaitsTooLong(load, allowed, running, scheduler)) {
-    return {Rejection::kQueueFull, TooLongError(max_wait_, load.priority)};
+  absl::Status& standing = standing_[load.priority - 1];
+  bool all_wait = false;
+  if (WaitsTooLong(load, allowed, running, scheduler, &all_wait)) {
+    absl::Status status = TooLongError(max_wait_, load.priority);
+    if (all_wait) standing = status;
+    return {Rejection::kQueueFull, std::move(status)};
   }
   absl::Status taken = budget_.Take(load);
   const bool too_large = absl::IsInvalidArgument(taken);
+  if (absl::IsResourceExhausted(taken) && budget_.IsFull(load.priority)) standing = taken;
   return {too_large ? Rejection::kTooLarge : Rejection::kQueueFull, std::move(taken)};
 }
 
+AdmissionControl::Refusal AdmissionControl::Standing(int priority, nanoseconds allowed) const {
+  // A nearer deadline is judged by itself; what ends every request has another code.
+  if (allowed <= max_wait_ || Closed().refused()) return {};
+  return {Rejection::kQueueFull, standing_[priority - 1]};
+}
+
 bool AdmissionControl::WaitsTooLong(const RequestLoad& load, nanoseconds allowed, int64_t running,
-                                    const Scheduler& scheduler) const {
+                                    const Scheduler& scheduler, bool* all_do) const {
   if (max_wait_ == nanoseconds(0)) return false;
   const double bound = budget_.LevelShare(load.priority) * Seconds(max_wait_);
   if (Seconds(allowed) <= bound) return false;
   const double wait = Seconds(Wait(running, scheduler));
-  return wait > bound || budget_.ExceedsShare(load, budget_.PartOf(load) * wait, bound - wait);
+  *all_do = wait > bound;
+  return *all_do || budget_.ExceedsShare(load, budget_.PartOf(load) * wait, bound - wait);
 }
 
 bool AdmissionControl::OutOfReach(const Request& request, const Scheduler& scheduler,

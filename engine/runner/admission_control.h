@@ -2,6 +2,7 @@
 // requests.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 
@@ -12,6 +13,7 @@
 #include "engine/request.h"
 #include "engine/schedule/admission.h"
 #include "engine/schedule/scheduler.h"
+#include "engine/schedule_values.h"
 
 namespace sluice {
 
@@ -72,7 +74,17 @@ class AdmissionControl {
   // Sets `needed` to the forecast if the request has a deadline.
   Refusal Reserve(const Request& request, const RequestLoad& load, const Scheduler& scheduler,
                   int64_t running, MonoTime now, nanoseconds* needed);
-  void Return(const RequestLoad& load) { budget_.Return(load); }
+  void Return(const RequestLoad& load) {
+    budget_.Return(load);
+    Reconsider();
+  }
+
+  // Returns the refusal of a request of this priority that may wait for `allowed`, whatever else it
+  // is, if Reserve has refused one for what waits or for the number of requests, and that still
+  // holds. More requests change nothing about it: it holds until Reconsider.
+  Refusal Standing(int priority, nanoseconds allowed) const;
+  // Forgets such refusals, because the queue gets shorter: a step begins, or a request has ended.
+  void Reconsider() { standing_.fill(absl::OkStatus()); }
 
   // A number of candidates that were scored, and the time that this took.
   struct ScoredCandidates {
@@ -100,8 +112,9 @@ class AdmissionControl {
  private:
   // Returns whether a request that may wait for `allowed` would wait for longer than those of its
   // priority may. Its caller has no more than a share of that time where callers are told apart.
+  // Sets `all_do` to whether this is so for every caller.
   bool WaitsTooLong(const RequestLoad& load, nanoseconds allowed, int64_t running,
-                    const Scheduler& scheduler) const;
+                    const Scheduler& scheduler, bool* all_do) const;
   bool OutOfReach(const Request& request, const Scheduler& scheduler, int64_t running, MonoTime now,
                   nanoseconds* needed) const;
 
@@ -111,7 +124,8 @@ class AdmissionControl {
   ForecastError forecast_error_;
   bool draining_ = false;
   bool hung_ = false;
-  double seconds_per_candidate_ = 0;  // a decayed mean; 0 if none was scored
+  std::array<absl::Status, kPriorityLevels> standing_;  // OK, or the last refusal of the level
+  double seconds_per_candidate_ = 0;                    // a decayed mean; 0 if none was scored
   // Decayed means over rows that generated: the share of the allowed steps that they took, their
   // steps after the prompt, the positions that such a step attends to, and the prompt tokens that
   // were computed.

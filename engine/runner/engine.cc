@@ -106,6 +106,13 @@ class EngineImpl : public Engine {
     return served->runner().Submit(std::move(made.request), std::move(made.sink), received);
   }
 
+  absl::Status StandingRefusal(std::string_view name, std::string_view version, int priority,
+                               MonoTime received, MonoTime deadline) override {
+    const absl::StatusOr<ModelTable::Lease> served = Named(name, version);
+    if (!served.ok()) return absl::OkStatus();
+    return (*served)->runner().StandingRefusal(priority, received, deadline);
+  }
+
   void Cancel(RequestId id) override {
     if (const ModelTable::Lease served = table_.FindRequest(id)) served->runner().Cancel(id);
   }

@@ -111,6 +111,15 @@ absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<S
   return id;
 }
 
+absl::Status ModelRunner::StandingRefusal(int priority, MonoTime received, MonoTime deadline) {
+  AdmissionControl::Refusal refusal;
+  {
+    MutexLock lock(&state_.mu);
+    refusal = state_.admission.Standing(priority, deadline - received);
+  }
+  return refusal.refused() ? Refuse(refusal) : absl::OkStatus();
+}
+
 void ModelRunner::Cancel(RequestId id) {
   MutexLock lock(&state_.mu);
   ActiveRequest* const request = state_.requests.Find(id);

@@ -65,6 +65,7 @@ void RequestTable::FailAll(const absl::Status& status) {
 }
 
 void RequestTable::BeginStep(std::span<RequestRow* const> rows) {
+  admission_->Reconsider();
   for (RequestRow* row : rows) {
     row->state = RequestRow::State::kRunning;
     if (row->steps++ == 0) ++stepping_sequences_;

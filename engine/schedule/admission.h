@@ -41,6 +41,8 @@ class AdmissionBudget {
   absl::Status Take(const RequestLoad& load);
   void Return(const RequestLoad& load);
 
+  // Returns whether there are as many requests as there may be of this level.
+  bool IsFull(int priority) const { return total_.requests >= BoundsOf(priority).requests; }
   int64_t bytes() const { return total_.bytes; }
   int64_t candidates() const { return total_.candidates; }
   // Returns the share of each bound that a level may fill beside others.

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <chrono>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "absl/random/random.h"
@@ -13,6 +14,7 @@
 #include "base/status_macros.h"
 #include "server/calls/wire.h"
 #include "server/common/status.h"
+#include "server/protocol/peek.h"
 
 namespace sluice {
 namespace {
@@ -135,6 +137,18 @@ absl::Status InferenceFrontend::Enter(const CallContext& call) {
   absl::Status status = call.caller->TakeRequest(call.received);
   if (!status.ok()) Refuse(status);
   return status;
+}
+
+absl::Status InferenceFrontend::CheckQueue(const grpc::ByteBuffer& bytes, const CallContext& call) {
+  grpc::Slice slice;
+  if (!bytes.TrySingleSlice(&slice).ok()) return absl::OkStatus();
+  const std::optional<RequestPeek> peek =
+      PeekAtRequest({reinterpret_cast<const char*>(slice.begin()), slice.size()});
+  if (!peek.has_value()) return absl::OkStatus();
+  const int most_urgent = call.caller == nullptr ? call.max_priority : call.caller->max_priority();
+  return engine_->StandingRefusal(peek->model_name, peek->model_version,
+                                  std::max(kDefaultPriority, most_urgent), call.received,
+                                  call.rpc_deadline);
 }
 
 // The search may be wrong in favour of texts, which does no harm.

@@ -66,6 +66,11 @@ class InferenceFrontend {
   // message is read, where that is possible.
   absl::Status Enter(const CallContext& call);
 
+  // Returns the error with which the engine would refuse the message because its queue is full,
+  // where that is known from a few of its fields, and counts it. Such a message is not parsed, so
+  // that it is refused even if it is not well-formed.
+  absl::Status CheckQueue(const grpc::ByteBuffer& bytes, const CallContext& call);
+
   // Returns whether a message is short and has no texts to encode, so that it takes no time worth
   // speaking of to parse and submit it where it arrives.
   static bool IsQuick(const grpc::ByteBuffer& bytes);

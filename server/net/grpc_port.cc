@@ -42,6 +42,7 @@ void GrpcPort::GuardCalls(const GrpcOptions& limits, grpc::ServerBuilder* builde
       guarded,
       [listener = listener_.get()](const CallGuard::Peer& peer) { listener->Close(peer); }));
   builder->experimental().SetInterceptorCreators(std::move(guards));
+  builder->SetContextAllocator(CallGuard::Contexts());
 }
 
 void GrpcPort::Shutdown(std::chrono::system_clock::time_point deadline) {

@@ -128,6 +128,29 @@ class Metrics::OwnSeries {
   absl::flat_hash_map<const void*, std::function<void()>> removals_ ABSL_GUARDED_BY(mu_);
 };
 
+// The counters of a model's refusals, each of which is made at the first refusal for its reason.
+// Thread-safe.
+class Metrics::Refusals {
+ public:
+  Refusals(Families* families, std::string_view model) : families_(*families), model_(model) {}
+
+  void Count(std::string_view reason) {
+    MutexLock lock(&mu_);
+    Counter*& counter = counters_[std::string(reason)];
+    if (counter == nullptr) {
+      counter = &own_.Add(families_.rejected, {{"model", model_}, {"reason", std::string(reason)}});
+    }
+    counter->Increment();
+  }
+
+ private:
+  Families& families_;
+  const std::string model_;
+  OwnSeries own_;
+  Mutex mu_;
+  absl::flat_hash_map<std::string, Counter*> counters_ ABSL_GUARDED_BY(mu_);
+};
+
 // The sums of the diagnostics of a layer.
 struct XsaSums {
   double cos_sim = 0, proj_frac = 0;
@@ -224,9 +247,9 @@ Metrics::~Metrics() = default;
 void Metrics::Retire(IsServed is_served, MonoTime now, nanoseconds keep) {
   series_.Retire(is_served, now, keep);
   // Refusals before a model is known have no name.
-  rejections_.Retire([&](std::string_view name,
-                         int64_t version) { return name.empty() || is_served(name, version); },
-                     now, keep);
+  refusals_.Retire([&](std::string_view name,
+                       int64_t version) { return name.empty() || is_served(name, version); },
+                   now, keep);
 }
 
 void Metrics::OnReload(bool ok) {
@@ -271,10 +294,9 @@ void Metrics::OnRejected(std::string_view model, Rejection reason) {
 }
 
 void Metrics::OnRefused(std::string_view model, std::string_view reason) {
-  const std::shared_ptr<OwnSeries> series =
-      rejections_.Get(model, 0, [] { return std::make_unique<OwnSeries>(); });
-  series->Add(families_->rejected, {{"model", std::string(model)}, {"reason", std::string(reason)}})
-      .Increment();
+  const std::shared_ptr<Refusals> refusals =
+      refusals_.Get(model, 0, [&] { return std::make_unique<Refusals>(families_.get(), model); });
+  refusals->Count(reason);
 }
 
 void Metrics::OnRequestDone(const Request& request, const absl::Status& status,

@@ -48,6 +48,7 @@ class Metrics final : public Observer, public RefusalObserver {
  private:
   struct Families;
   class OwnSeries;
+  class Refusals;
   struct Series;
 
   std::shared_ptr<Series> For(const Model& model);
@@ -57,7 +58,7 @@ class Metrics final : public Observer, public RefusalObserver {
   prometheus::Registry registry_;
   const std::unique_ptr<Families> families_;
   PerModel<Series> series_;
-  PerModel<OwnSeries> rejections_;  // by name alone, as version 0
+  PerModel<Refusals> refusals_;  // by name alone, as version 0
 };
 
 }  // namespace sluice

@@ -2,10 +2,12 @@
 // network.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string>
 
 #include "google/protobuf/stubs/logging.h"
 #include "server/calls/wire.h"
+#include "server/protocol/peek.h"
 #include "server/protocol/validate.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -62,6 +64,17 @@ bool ParseBothWays(std::string_view bytes, inference::ModelInferRequest* message
   return whole;
 }
 
+// Checks that what is read from the bytes without parsing them is what the parser has read.
+void CheckPeek(std::string_view bytes, const inference::ModelInferRequest& message) {
+  const std::optional<RequestPeek> peek = PeekAtRequest(bytes);
+  if (!peek.has_value()) return;
+  SLUICE_CHECK(peek->model_name == message.model_name());
+  SLUICE_CHECK(peek->model_version == message.model_version());
+  for (const char* name : {"priority", "timeout"}) {
+    SLUICE_CHECK(!message.parameters().contains(name));
+  }
+}
+
 }  // namespace
 }  // namespace sluice
 
@@ -72,7 +85,12 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   inference::ModelInferRequest message;
-  if (!sluice::ParseBothWays(sluice::fuzz::AsText(data, size), &message)) return 0;
+  const std::string_view bytes = sluice::fuzz::AsText(data, size);
+  if (!sluice::ParseBothWays(bytes, &message)) {
+    sluice::PeekAtRequest(bytes);
+    return 0;
+  }
+  sluice::CheckPeek(bytes, message);
   const auto valid = sluice::Validate(message, sluice::kLimits, {.model = sluice::Demo()});
   if (!valid.ok()) {
     sluice::fuzz::CheckRefusal(valid.status());

@@ -1,8 +1,9 @@
 #include "server/net/grpc_1_51/call_guard.h"
 
+#include <memory>
+#include <optional>
 #include <utility>
 
-#include "grpcpp/server_context.h"
 #include "server/net/grpc_1_51/version.h"
 
 namespace sluice {
@@ -20,9 +21,12 @@ int64_t MetadataBytes(const grpc::ServerContextBase& context) {
 
 }  // namespace
 
+// Counts a call that has entered, until this object ends.
 class CallGuard::Counted final : public grpc::experimental::Interceptor {
  public:
   Counted(CallGuard* guard, Peer peer) : guard_(guard), peer_(std::move(peer)) {}
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
   ~Counted() override { guard_->Leave(peer_); }
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
@@ -34,14 +38,39 @@ class CallGuard::Counted final : public grpc::experimental::Interceptor {
   const Peer peer_;
 };
 
+class CallGuard::Context final : public grpc::CallbackServerContext {
+ public:
+  void Count(CallGuard* guard, Peer peer) { counted_.emplace(guard, std::move(peer)); }
+
+ private:
+  std::optional<Counted> counted_;
+};
+
+class CallGuard::ContextsOfCalls final : public grpc::ContextAllocator {
+ public:
+  using grpc::ContextAllocator::Release;
+  grpc::CallbackServerContext* NewCallbackServerContext() override { return new Context; }
+  // gRPC releases the contexts of methods that do not exist too, which it has made itself.
+  void Release(grpc::CallbackServerContext* context) override {
+    delete dynamic_cast<Context*>(context);
+  }
+};
+
+std::unique_ptr<grpc::ContextAllocator> CallGuard::Contexts() {
+  return std::make_unique<ContextsOfCalls>();
+}
+
 grpc::experimental::Interceptor* CallGuard::CreateServerInterceptor(
     grpc::experimental::ServerRpcInfo* info) {
-  const grpc::ServerContextBase& context = *info->server_context();
+  grpc::ServerContextBase& context = *info->server_context();
   Peer peer = context.peer();
   // Reports the connection once, when it exceeds the limit: its later calls end together with it.
   const bool crossing = Enter(peer) == limits_.max_calls + 1;
   if (crossing || MetadataBytes(context) > limits_.max_metadata_bytes) on_excess_(peer);
-  return new Counted(this, std::move(peer));
+  auto* const own = dynamic_cast<Context*>(&context);
+  if (own == nullptr) return new Counted(this, std::move(peer));
+  own->Count(this, std::move(peer));
+  return nullptr;
 }
 
 int64_t CallGuard::Enter(const Peer& peer) {

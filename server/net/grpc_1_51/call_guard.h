@@ -5,14 +5,21 @@
 // although the daemon has not finished its call (CVE-2023-44487). Each such call takes about 10 KB,
 // and its metadata, which the memory quota does not cover. The guard therefore counts calls per
 // connection, from the moment when gRPC reports a call until gRPC has forgotten it.
+//
+// gRPC tells an interceptor of a call, but with an interceptor each operation of the call passes
+// through its queue of events twice. A call therefore has none if its context is one of the
+// guard's (Contexts), whose end is that of the call; only calls of methods that do not exist have
+// others.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
 #include "base/mutex.h"
+#include "grpcpp/server_context.h"
 #include "grpcpp/support/server_interceptor.h"
 
 namespace sluice {
@@ -33,12 +40,18 @@ class CallGuard final : public grpc::experimental::ServerInterceptorFactoryInter
   CallGuard(const Limits& limits, OnExcess on_excess)
       : limits_(limits), on_excess_(std::move(on_excess)) {}
 
-  // Returns an interceptor that does nothing; it only lives as long as the call.
+  // Returns the allocator of the contexts of calls, which must be given to the same server.
+  static std::unique_ptr<grpc::ContextAllocator> Contexts();
+
+  // Counts the call. Returns nullptr if its context is one of Contexts, or else an interceptor that
+  // does nothing; it only lives as long as the call.
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* info) override;
 
  private:
   class Counted;
+  class Context;
+  class ContextsOfCalls;
   static constexpr size_t kShards = 16;  // keeps calls of different connections from contending
   struct Shard {
     Mutex mu;

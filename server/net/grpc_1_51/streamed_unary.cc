@@ -1,5 +1,6 @@
 #include "server/net/grpc_1_51/streamed_unary.h"
 
+#include <atomic>
 #include <functional>
 #include <new>
 #include <utility>
@@ -83,11 +84,37 @@ class CancelRelay final : public grpc::internal::ServerReactor {
   grpc::ServerUnaryReactor* const* const unary_;
 };
 
+// The operation that ends when the call is over for the peer, for a batch of operations.
+class CallOpAwaitPeer {
+ public:
+  void AwaitPeer() { wanted_ = true; }
+
+ protected:
+  void AddOp(grpc_op* ops, size_t* count) {
+    if (!wanted_) return;
+    grpc_op* const op = &ops[(*count)++];
+    *op = {};
+    op->op = GRPC_OP_RECV_CLOSE_ON_SERVER;
+    op->data.recv_close_on_server.cancelled = &cancelled_;
+  }
+  void FinishOp(bool* /*status*/) {}
+  void SetInterceptionHookPoint(grpc::internal::InterceptorBatchMethodsImpl* /*methods*/) {}
+  void SetFinishInterceptionHookPoint(grpc::internal::InterceptorBatchMethodsImpl* /*methods*/) {}
+  void SetHijackingState(grpc::internal::InterceptorBatchMethodsImpl* /*methods*/) {}
+
+ private:
+  bool wanted_ = false;
+  int cancelled_ = 0;
+};
+
 // A call, in the memory of gRPC's call. It is done when it has begun, Finish has been called, and
 // it is over for the peer. The thread on which the last of these happens ends it: ending it takes
 // less time than telling another thread to, which gRPC's handlers of streams always do.
 //
-// The handler's reactor hears of a cancellation after the handler has returned, as gRPC promises.
+// The handler's reactor hears of a cancellation after the handler has returned, as gRPC promises,
+// unless the call has been answered by then. The end of such a call, which most refusals are, takes
+// one batch of operations; otherwise one tells of a cancellation while the answer is made, and
+// another one sends the answer.
 class StreamedUnary final : public grpc::ServerCallbackUnary {
  public:
   static void Start(const Method& method, const MethodHandler::HandlerParameter& param) {
@@ -103,8 +130,13 @@ class StreamedUnary final : public grpc::ServerCallbackUnary {
                          TransferWatch::Kind::kOutgoing, static_cast<int64_t>(response_.Length()));
     Context::AddEnd(context_, status, &finish_);
     if (status.ok()) SLUICE_CHECK(finish_.SendMessagePtr(&response_).ok());
-    finish_tag_.Set(
-        call_.call(), [this](bool) { Done(); }, &finish_, /*can_inline=*/true);
+    const bool await_peer = !awaits_peer_.exchange(true);
+    if (await_peer) finish_.AwaitPeer();
+    const auto done = [this, await_peer](bool) {
+      if (await_peer) Done();
+      Done();
+    };
+    finish_tag_.Set(call_.call(), done, &finish_, /*can_inline=*/true);
     finish_.set_core_cq_tag(&finish_tag_);
     call_.PerformOps(&finish_);  // the call may be gone from here on
   }
@@ -121,8 +153,6 @@ class StreamedUnary final : public grpc::ServerCallbackUnary {
 
   void Start() {
     const CallbackTimes::Scope scope(method_.name, Event::kBegin);
-    Context::AwaitCompletion(
-        context_, &call_, [this](bool) { Done(); }, this);
     if (method_.callers != nullptr) {
       absl::StatusOr<std::shared_ptr<const Caller>> caller = method_.callers->Identify(*context_);
       if (!caller.ok()) {
@@ -150,8 +180,12 @@ class StreamedUnary final : public grpc::ServerCallbackUnary {
       return Done();
     }
     unary_ = method_.handler(context_, &request_, &response_, caller_);
-    request_.Clear();  // the handler has read it or has copied references
-    BindReactor(unary_);
+    request_.Clear();     // the handler has read it or has copied references
+    BindReactor(unary_);  // finishes the call if it has been answered
+    if (!awaits_peer_.exchange(true)) {
+      Context::AwaitCompletion(
+          context_, &call_, [this](bool) { Done(); }, this);
+    }
     MaybeCallOnCancel(&relay_);
     Done();
   }
@@ -185,7 +219,9 @@ class StreamedUnary final : public grpc::ServerCallbackUnary {
   CancelRelay relay_;
   CallOpSet<CallOpRecvMessage<Bytes>> read_;
   CallbackWithSuccessTag read_tag_;
-  CallOpSet<CallOpSendInitialMetadata, CallOpSendMessage, CallOpServerSendStatus> finish_;
+  std::atomic<bool> awaits_peer_ = false;  // whether an operation that does was begun
+  CallOpSet<CallOpSendInitialMetadata, CallOpSendMessage, CallOpServerSendStatus, CallOpAwaitPeer>
+      finish_;
   CallbackWithSuccessTag finish_tag_;
 };
 

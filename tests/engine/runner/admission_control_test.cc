@@ -164,6 +164,63 @@ TEST(AdmissionControl, WhatWaitsBoundsRequestsWithoutADeadline) {
   EXPECT_FALSE(reserve(2).refused());
 }
 
+TEST(AdmissionControl, ARefusalForTheWaitStandsForItsLevelUntilItIsReconsidered) {
+  AdmissionControl admission({.max_wait_us = 50'000, .priority_share = 0.8},
+                             /*reuses_prefixes=*/false);
+  Scheduler scheduler = SchedulerWithCosts();
+  WaitingSequence first;
+  first.ticket = 1;
+  first.tokens = 45;
+  first.queued = kNow;
+  scheduler.Arrive(&first);
+  constexpr nanoseconds kFar = std::chrono::hours(1);
+  EXPECT_FALSE(admission.Standing(2, kFar).refused()) << "none was refused";
+  nanoseconds needed(0);
+  const AdmissionControl::Refusal refusal = admission.Reserve(
+      RequestWith({4}), {.tokens = 5, .priority = 2}, scheduler, 0, kNow, &needed);
+  ASSERT_TRUE(refusal.refused()) << "45 of 40 ms";
+  EXPECT_EQ(admission.Standing(2, kFar).status, refusal.status);
+  EXPECT_EQ(admission.Standing(2, kFar).reason, Rejection::kQueueFull);
+  EXPECT_TRUE(admission.Standing(2, milliseconds(50) + nanoseconds(1)).refused());
+  EXPECT_FALSE(admission.Standing(2, milliseconds(50)).refused()) << "its own forecast decides";
+  EXPECT_FALSE(admission.Standing(1, kFar).refused()) << "45 of 50 ms";
+  AdmissionControl ending = admission, draining = admission;
+  const RequestLoad admitted = {.tokens = 5, .priority = 1};
+  ASSERT_FALSE(ending.Reserve(RequestWith({4}), admitted, scheduler, 0, kNow, &needed).refused());
+  EXPECT_TRUE(ending.Standing(2, kFar).refused());
+  ending.Return(admitted);
+  EXPECT_FALSE(ending.Standing(2, kFar).refused()) << "a request has ended";
+  draining.Drain();
+  EXPECT_FALSE(draining.Standing(2, kFar).refused()) << "draining has another code";
+  admission.Reconsider();
+  EXPECT_FALSE(admission.Standing(2, kFar).refused());
+}
+
+TEST(AdmissionControl, OnlyRefusalsThatNoOtherRequestCouldEscapeStand) {
+  AdmissionControl admission({.max_requests = 3, .max_tokens = 20, .max_caller_share = 0.5},
+                             /*reuses_prefixes=*/false);
+  const Scheduler scheduler = SchedulerWithCosts();
+  const auto reserve = [&](int64_t tokens, const char* caller) {
+    nanoseconds needed(0);
+    return admission
+        .Reserve(RequestWith({1}), {.tokens = tokens, .priority = 1, .caller = caller}, scheduler,
+                 0, kNow, &needed)
+        .refused();
+  };
+  const auto stands = [&] { return admission.Standing(1, std::chrono::hours(1)).refused(); };
+  EXPECT_FALSE(reserve(2, "greedy"));
+  EXPECT_TRUE(reserve(19, "modest"));
+  EXPECT_FALSE(stands()) << "a shorter request fits";
+  EXPECT_TRUE(reserve(21, "modest"));
+  EXPECT_FALSE(stands()) << "only this request is too large";
+  EXPECT_FALSE(reserve(2, "greedy"));
+  EXPECT_TRUE(reserve(2, "greedy"));
+  EXPECT_FALSE(stands()) << "another caller finds room";
+  EXPECT_FALSE(reserve(2, "modest"));
+  EXPECT_TRUE(reserve(2, "third"));
+  EXPECT_TRUE(stands()) << "three requests are all";
+}
+
 // One caller has 45 ms of the work that waits.
 TEST(AdmissionControl, ACallerHasNoMoreThanItsShareOfTheWait) {
   AdmissionControl admission({.max_wait_us = 50'000, .max_caller_share = 0.8},

@@ -298,6 +298,31 @@ TEST_F(SmallQueueTest, AFullQueueAnswersWithAPushback) {
   daemon_.ExpectBalanced();
 }
 
+// Once the queue has refused a request, it refuses others by a few fields until it is shorter.
+TEST_F(SmallQueueTest, AFullQueueRefusesWithoutReadingTheRequest) {
+  ModelInferResponse response;
+  ASSERT_EQ(daemon_.Infer(IdsRequest({77}), &response).error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  ModelInferRequest wrong = IdsRequest({77});
+  wrong.mutable_inputs(0)->set_datatype("NONE");
+  grpc::ClientContext context;
+  const grpc::Status status = daemon_.Infer(wrong, &response, &context);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("engine.queue.max_requests of 1"));
+  EXPECT_EQ(Trailer(context, kReasonTrailer), "queue_full");
+  EXPECT_NE(Trailer(context, kPushbackTrailer), "");
+  EXPECT_EQ(daemon_.Metric("sluice_rejected_total", "reason=\"queue_full\""), 2);
+  wrong.set_model_name("unknown");
+  EXPECT_EQ(daemon_.Infer(wrong, &response).error_code(), grpc::StatusCode::NOT_FOUND);
+  wrong.set_model_name("text");
+  SetInt(&wrong, "timeout", 1'000'000);
+  EXPECT_EQ(daemon_.Infer(wrong, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT)
+      << "its deadline is judged by itself";
+  ExpectFirstSucceeds();
+  EXPECT_TRUE(daemon_.Infer(IdsRequest({77}), &response).ok());
+  daemon_.ExpectBalanced();
+}
+
 TEST(UnaryInferTest, ClientAndServerCountTheSameEnds) {
   TestDaemon daemon;
   constexpr int kClients = 64;

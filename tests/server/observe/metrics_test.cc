@@ -210,6 +210,16 @@ TEST_F(MetricsTest, CallersCannotMakeUpLabelsByRefusals) {
   EXPECT_EQ(SumOf(samples, "sluice_rejected_total", "etc"), 0);
 }
 
+TEST_F(MetricsTest, RefusalsAreCountedByModelAndReason) {
+  for (int i = 0; i < 3; ++i) metrics_.OnRejected("text", Rejection::kQueueFull);
+  for (int i = 0; i < 2; ++i) metrics_.OnRejected("text", Rejection::kDraining);
+  metrics_.OnRejected("other", Rejection::kQueueFull);
+  const auto samples = Samples();
+  EXPECT_EQ(samples.at("sluice_rejected_total{model=\"text\",reason=\"queue_full\"}"), 3);
+  EXPECT_EQ(samples.at("sluice_rejected_total{model=\"text\",reason=\"draining\"}"), 2);
+  EXPECT_EQ(samples.at("sluice_rejected_total{model=\"other\",reason=\"queue_full\"}"), 1);
+}
+
 TEST_F(MetricsTest, VersionsOfOneModelHaveSeparateSeries) {
   metrics_.OnAdmitted(request_);
   Mutable(request_.spec).model = testing::TextModel("text", 2);
