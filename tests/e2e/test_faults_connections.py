@@ -11,7 +11,7 @@ from http2 import (
     STREAM_INFER, Connection, frame, message,
 )
 from infer import infer, text_inputs
-from limits import MIB, descriptors, grown, request, resident
+from limits import MIB, descriptors, grown, request, resident_before
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 from waiting import PATIENCE_S, wait_until
@@ -180,7 +180,7 @@ def test_headers_that_never_end_are_reaped(server, descriptors_return):
 
 def test_two_thousand_idle_connections_disturb_no_call(daemon):
     server = daemon()
-    before, descriptors_before = resident(server), descriptors(server)
+    before, descriptors_before = resident_before(server), descriptors(server)
     with undisturbed(server):
         connections = [Connection(server.grpc).__enter__() for _ in range(2000)]
         assert not any(each.settle() for each in connections)
@@ -262,7 +262,7 @@ def flood(connection, streams, reset):
 
 def test_a_peer_that_resets_rapidly_is_disconnected(server, descriptors_return):
     """CVE-2023-44487: a reset stream no longer counts for HTTP/2's limit but still costs work."""
-    before = resident(server)
+    before = resident_before(server)
     with undisturbed(server):
         for _ in range(3):
             with Connection(server.grpc) as flooding:
@@ -278,7 +278,7 @@ def test_streams_beyond_the_limit_are_refused(server, descriptors_return):
 
 
 def test_the_stream_limit_holds_without_acknowledgement(server, descriptors_return):
-    before = resident(server)
+    before = resident_before(server)
     broken_off = server.metric("sluice_connections_broken_off_total", listener="grpc")
     with undisturbed(server), Connection(server.grpc, mute=True) as mute:
         flood(mute, 20_000, reset=False)

@@ -7,7 +7,7 @@ from always import await_balance, undisturbed
 from conftest import DEMO
 from http2 import END_STREAM, INFER, INITIAL_WINDOW_SIZE, Connection, message
 from infer import logits_message
-from limits import MIB, grown, resident
+from limits import MIB, grown, resident_before
 
 HEALTH_CHECK = "/grpc.health.v1.Health/Check"
 
@@ -21,7 +21,7 @@ def test_floods_of_small_parts_take_no_memory(daemon, unit):
     with undisturbed(server), Connection(server.grpc) as connection:
         ended = connection.call(1, INFER, unit)
         assert ended["grpc-status"] != "0"
-        before = resident(server)
+        before = resident_before(server)
         for i in range(20):
             ended = connection.call(2 * i + 3, INFER, body)
             assert ended["grpc-status"] == "3", ended
@@ -37,7 +37,7 @@ def test_answers_that_nobody_reads_hold_a_bounded_amount(daemon):
     size = 4 * 1024 * json.loads((DEMO / "config.json").read_text())["vocab_size"]
     # Nobody else is asked meanwhile: to the daemon all callers of this host are one.
     with Connection(server.grpc, [(INITIAL_WINDOW_SIZE, 0)]) as connection:
-        before = resident(server)
+        before = resident_before(server)
         streams = range(1, 2 * 95, 2)
         refused = 0
         for stream in streams:

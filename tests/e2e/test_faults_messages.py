@@ -8,7 +8,7 @@ import pytest
 from always import undisturbed
 from conftest import Daemon
 from http2 import END_STREAM, INFER, STREAM_INFER, Connection, message
-from limits import MIB, grown, request, resident
+from limits import MIB, grown, request, resident_before
 from tritonclient.grpc import service_pb2
 
 QUOTA = 192 * MIB
@@ -119,7 +119,7 @@ def test_other_methods_refuse_malformed_messages_too(server, method):
 
 
 def test_a_500_mb_message_is_not_kept_in_memory(server):
-    before = resident(server)
+    before = resident_before(server)
     # When its memory quota is used up, gRPC may also close connections that did not fill it.
     with undisturbed(server, reconnects=True):
         huge = grpc.insecure_channel(server.grpc, options=[("grpc.max_send_message_length", -1)])
@@ -141,7 +141,7 @@ def test_a_message_above_the_limit_but_within_the_quota_is_refused(server):
 def test_compressed_bombs_are_not_opened(server, encoding):
     bomb = gzip.compress(bytes(60 * MIB))
     assert len(bomb) < 64_000, "it fits into the first window"
-    before = resident(server)
+    before = resident_before(server)
     with undisturbed(server), Connection(server.grpc) as connection:
         connection.open(1, INFER, ("grpc-encoding", encoding))
         connection.send(1, message(bomb, compressed=1), END_STREAM)
@@ -196,7 +196,7 @@ LARGEST, LEAST = (1 << 63) - 1, -(1 << 63)
     ],
 )
 def test_tensors_that_contradict_their_description_are_refused(server, wrong):
-    before = resident(server)
+    before = resident_before(server)
     with undisturbed(server):
         raises(server, wrong, INVALID)
     assert grown(server, before) < 4 * MIB, "allocated for what was not there"

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <numeric>
 #include <utility>
@@ -27,6 +28,32 @@ TEST_F(CudaModelTest, APlanRefusesMoreCandidatesThanTheVocabularyHas) {
   const auto vocab = static_cast<int32_t>(model_->config.vocab_size);
   EXPECT_TRUE(plan->Accepts({.num_top = vocab}));
   EXPECT_FALSE(plan->Accepts({.num_top = vocab + 1}));
+}
+
+// A slot for few rows has room for one list of the whole vocabulary, and no more.
+TEST_F(CudaModelTest, ARowOfAFewMayHaveAllTokensAsCandidates) {
+  ModelConfig config = TinyConfig(1);
+  config.vocab_size = 150;  // more than two lists of the length that a captured head has
+  Load(config);
+  const auto slot = executable_->CreateSlot({1, 1}, 1).value();
+  const auto plan = executable_->Prepare({1, 1}).value();
+  StepBatch batch(1, 1, static_cast<int32_t>(config.max_positions), backend_->info().page_tokens);
+  const int32_t token = 5, page = 0;
+  const StepSequence step{0, 1, &token, &page};
+  std::vector<int32_t> ids(config.vocab_size);
+  std::vector<float> logprobs(config.vocab_size);
+  kernels::SampleResult result;
+  const SampledRow sampled{.num_top = static_cast<int32_t>(ids.size()),
+                           .top_ids = ids.data(),
+                           .top_logprobs = logprobs.data(),
+                           .result = &result};
+  batch.Assign({&step, 1}, {&sampled, 1}, executable_->row_order());
+  ASSERT_TRUE(executable_->Replay(*plan, *slot, batch).ok());
+  EXPECT_TRUE(std::is_sorted(logprobs.rbegin(), logprobs.rend()));
+  std::sort(ids.begin(), ids.end());
+  std::vector<int32_t> all(ids.size());
+  std::iota(all.begin(), all.end(), 0);
+  EXPECT_EQ(ids, all);
 }
 
 // Norm, product of q, k and v, rotation, attention, product; norm, gate, the rest with its

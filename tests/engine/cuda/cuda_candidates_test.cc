@@ -77,7 +77,14 @@ TEST_F(CudaCandidatesTest, AMissingTableOfAlgorithmsIsANotice) {
 TEST_F(CudaCandidatesTest, TheLibraryIsUsedWhereItIsFound) {
   Load(TinyConfig(1), {.dense = {simt::SimtDense::kInvariant}}, "auto");
   EXPECT_EQ(backend_->info().profile, "cuda-simt-f32-pretended-simt_emulator-1");
-  EXPECT_FALSE(executable_->algorithms().empty());
+  // What decides the bits names the library, too.
+  AlgorithmTable used("SIMT emulator", "pretended");
+  for (const DenseShape& shape :
+       DenseShapesOf(model_->graph, model_->config.vocab_size, DenseType::kF32)) {
+    const auto kind = static_cast<uint64_t>(simt::SimtDense::kInvariant);
+    ASSERT_TRUE(used.Add(shape, {kind}, "").ok());
+  }
+  EXPECT_EQ(executable_->algorithms(), used.Digest());
   Load(TinyConfig(1), {}, "auto");
   EXPECT_EQ(backend_->info().profile, "cuda-simt-f32");
   EXPECT_TRUE(executable_->algorithms().empty());
