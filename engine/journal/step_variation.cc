@@ -1,6 +1,8 @@
 #include "engine/journal/step_variation.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace sluice {
 namespace {
@@ -10,29 +12,22 @@ double Alone(const RecordedStep& step, double arrival_seconds) {
   return std::max(step.seconds - arrival_seconds * static_cast<double>(step.arrivals), 0.0);
 }
 
-size_t WindowOf(nanoseconds since) {
+int64_t WindowOf(nanoseconds since) {
   return std::max(since, nanoseconds::zero()) / StepVariation::kWindow;
 }
 
-// Returns the pace of each window; one without steps has that of the whole run.
-std::vector<float> PaceOf(std::span<const RecordedStep> steps, double arrival_seconds) {
-  struct Sums {
-    double took = 0, expected = 0;
-  };
-  Sums all;
-  std::vector<Sums> windows;
+absl::btree_map<int64_t, float> PaceOf(std::span<const RecordedStep> steps,
+                                       double arrival_seconds) {
+  absl::btree_map<int64_t, std::pair<double, double>> sums;  // what steps took, and were to take
   for (const RecordedStep& step : steps) {
-    const size_t window = WindowOf(step.begun);
-    if (window >= windows.size()) windows.resize(window + 1);
-    for (Sums* sums : {&all, &windows[window]}) {
-      sums->took += Alone(step, arrival_seconds);
-      sums->expected += step.expected_seconds;
-    }
+    auto& [took, expected] = sums[WindowOf(step.begun)];
+    took += Alone(step, arrival_seconds);
+    expected += step.expected_seconds;
   }
-  std::vector<float> pace;
-  for (const Sums& window : windows) {
-    const Sums& known = window.took > 0 && window.expected > 0 ? window : all;
-    pace.push_back(known.expected > 0 ? static_cast<float>(known.took / known.expected) : 1);
+  absl::btree_map<int64_t, float> pace;
+  for (const auto& [window, sum] : sums) {
+    const auto& [took, expected] = sum;
+    if (took > 0 && expected > 0) pace[window] = static_cast<float>(took / expected);
   }
   return pace;
 }
@@ -40,7 +35,9 @@ std::vector<float> PaceOf(std::span<const RecordedStep> steps, double arrival_se
 }  // namespace
 
 double StepVariation::PaceAt(nanoseconds since) const {
-  return pace.empty() ? 1 : pace[WindowOf(since) % pace.size()];
+  if (pace.empty()) return 1;
+  const auto next = pace.upper_bound(WindowOf(since) % (pace.rbegin()->first + 1));
+  return next == pace.begin() ? next->second : std::prev(next)->second;
 }
 
 StepVariation VariationOf(std::span<const RecordedStep> steps, double arrival_seconds) {

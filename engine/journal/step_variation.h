@@ -26,9 +26,9 @@ struct RecordedStep {
 struct StepVariation {
   static constexpr nanoseconds kWindow = std::chrono::milliseconds(250);
 
-  // What the steps that began in each window since the first arrival took together, without what
-  // arrivals took of it, over what the costs say.
-  std::vector<float> pace;
+  // By windows since the first arrival: what the steps that began in it took together, without what
+  // arrivals took of it, over what the costs say. A window without steps is as the one before it.
+  absl::btree_map<int64_t, float> pace;
   // The same of the steps of each bucket in order, each over what the costs and the pace say.
   absl::btree_map<Bucket, std::vector<float>> factors;
 

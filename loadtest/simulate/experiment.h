@@ -24,7 +24,8 @@ struct StepCosts {
   double seconds_per_computed_token = 0;
   CostModel measured{};
   bool use_measured = false;
-  // How the steps of each bucket vary around that; not at all where it is empty.
+  // How steps vary around that; not at all where it is empty. VariedCosts has its factors, its pace
+  // is for VirtualRunOptions.
   StepVariation variation{};
 
   // Returns the expected duration.

@@ -164,6 +164,30 @@ TEST_F(PredictionTest, AMachineIsSlowWhenItWas) {
   EXPECT_NEAR(simulated.mean_seconds, measured.mean_seconds, 0.1 * measured.mean_seconds);
 }
 
+TEST(StepVariation, ThePaceIsThatOfTheLastWindowWithSteps) {
+  const auto step = [](int64_t window, double seconds) {
+    return RecordedStep{.shape = {},
+                        .begun = window * StepVariation::kWindow,
+                        .seconds = seconds,
+                        .expected_seconds = 1e-3,
+                        .arrivals = 1};
+  };
+  // An arrival takes 1 ms; a daemon may have been idle for years.
+  const int64_t years = int64_t{1} << 33;
+  const RecordedStep steps[] = {step(2, 2e-3), step(2, 4e-3), step(3, 4e-3), step(years, 1.5e-3)};
+  const StepVariation variation = VariationOf(steps, 1e-3);
+  const auto pace = [&](int64_t window) {
+    return variation.PaceAt(window * StepVariation::kWindow + std::chrono::milliseconds(1));
+  };
+  EXPECT_FLOAT_EQ(pace(0), 2) << "before the first step";
+  EXPECT_FLOAT_EQ(pace(2), 2);
+  EXPECT_FLOAT_EQ(pace(3), 3);
+  EXPECT_FLOAT_EQ(pace(100), 3);
+  EXPECT_FLOAT_EQ(pace(years), 0.5);
+  EXPECT_FLOAT_EQ(pace(years + 1 + 3), 3) << "the run begins anew";
+  EXPECT_FLOAT_EQ(StepVariation().PaceAt(StepVariation::kWindow), 1);
+}
+
 TEST_F(PredictionTest, SaysWhatIsMissing) {
   auto run = Record(2);
   ASSERT_TRUE(run.ok()) << run.status();
