@@ -18,6 +18,7 @@
 #include "absl/strings/str_format.h"
 #include "tests/verify/quantize_fixture.h"
 #include "verify/activations.h"
+#include "verify/int8_rows.h"
 #include "verify/outliers.h"
 #include "verify/products.h"
 #include "verify/quantize.h"
@@ -65,7 +66,7 @@ TEST_F(KeptChannelsTest, AreTheOutliers) {
   EXPECT_EQ(LayersOf(report("kept", 16)), std::pair(14, 14));
   EXPECT_LT(Difference(out("kept")), Difference(out("plain")) / 4);
   // There are four outliers in what norms make, and one in eight values and features of `up`.
-  const auto loaded = LoadModel("m", 1, out("kept"));
+  const auto loaded = LoadModel("m", 1, out("kept")), before = LoadModel("m", 1, model());
   const auto outliers = [&](const std::string& layer, int every, int first) {
     const std::string name = "model.layers.0." + layer + ".weight";
     const std::vector<int64_t> shape = (*loaded)->checkpoint.tensors().at(name).shape;
@@ -75,6 +76,15 @@ TEST_F(KeptChannelsTest, AreTheOutliers) {
     EXPECT_EQ(std::ranges::count_if(kept->channels,
                                     [&](int32_t channel) { return channel % every == first; }),
               shape[1] / every)
+        << layer;
+    // They are no part of the scales of the others.
+    const Tensor scales = (*loaded)->checkpoint.tensors().at(name + "_scale");
+    const Tensor stored = (*before)->checkpoint.tensors().at(name);
+    std::vector<float> values(static_cast<size_t>(stored.elements()));
+    kernels::ConvertToFloat(stored.data, stored.dtype, 0, stored.elements(), values.data());
+    const std::span written(static_cast<const float*>(scales.data), static_cast<size_t>(shape[0]));
+    EXPECT_THAT(written,
+                ::testing::ElementsAreArray(QuantizeRows(values, shape[1], kept->channels).scales))
         << layer;
   };
   for (const char* layer : {"self_attn.q_proj", "self_attn.v_proj", "mlp.up_proj"}) {
