@@ -5,7 +5,8 @@ Starts one sluiced with its defaults. A closed loop with as many calls in flight
 at once finds the capacity. Then one open loop sends a steady load, a share of the capacity, and for
 some seconds ten times the capacity on top. The deadline of a call is a minute behind the end of the
 load, unless `--streaming` sends calls without one, which then also wait in the streams of the
-client. The table has the calls by the second in which they were sent.
+client. `--tokens -1` is for models that generate nothing. The table has the calls by the second in
+which they were sent.
 
 The goodput is what is answered between one second after the beginning of the overload and one
 second before its end: nothing that is answered later counts. It is compared with the capacity, and
@@ -71,8 +72,10 @@ class Calls:
         """Returns the report of a load, and the processors that were used meanwhile."""
         command = [
             self.options.sluice_load, "run", "--server", self.daemon.grpc, "--max-tokens",
-            self.options.tokens, "--parameter", "ignore_eos", "true", "--cap", "256", "--duration",
-            seconds, "--drain", "60", "--seed", seed, "--quiet", "--out", self.out, *load]
+            self.options.tokens, "--cap", "256", "--duration", seconds, "--drain", "60", "--seed",
+            seed, "--quiet", "--out", self.out, *load]
+        if self.options.tokens > 0:
+            command += ["--parameter", "ignore_eos", "true"]
         if self.options.streaming:
             command.append("--streaming")
         process = subprocess.Popen([str(part) for part in command], stderr=subprocess.PIPE)
@@ -140,11 +143,12 @@ def table(options, rounds):
         return " | ".join(f"{median('processors', load, part):.2f}"
                           for part in ("client", "grpc", "model"))
 
+    asks = f"{options.tokens} generated" if options.tokens > 0 else "none generated"
     lines = [
         "# Backlog after an overload",
         "",
         f"{options.label}; defaults; prompts of {max(options.prompt // 2, 1)} to {options.prompt} "
-        f"tokens, {options.tokens} generated. {options.seconds} s at {options.times:g} times the "
+        f"tokens, {asks}. {options.seconds} s at {options.times:g} times the "
         f"capacity, on top of a steady load of {options.share:g} of it, which goes on for "
         f"{AFTER_S} s. The capacity is that of a closed loop of {options.concurrency}. Client and "
         f"daemon share {rounds[0]['host']['processors']} processors. Medians of {len(rounds)} "

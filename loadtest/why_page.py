@@ -85,6 +85,7 @@ PARTS = (Part("invariance", invariance), Part("invariance_price", price),
          Part("encoders_minilm_rerank", rounds_of("MiniLM's size, pairs")),
          Part("encoders_bert_base", rounds_of("BERT-base's size")),
          Part("encoders_bert_base_rerank", rounds_of("BERT-base's size, pairs")),
+         Part("encoders_minilm_avx2", rounds_of("MiniLM's size, AVX2 alone")),
          Part("decoders", decoders), Part("predictions", predictions),
          Part("recovery", recovery))
 

@@ -203,7 +203,7 @@ def recovery(report: dict) -> list[str]:
 
 
 ENCODERS = ("encoders_minilm", "encoders_minilm_rerank", "encoders_bert_base",
-            "encoders_bert_base_rerank")
+            "encoders_bert_base_rerank", "encoders_minilm_avx2")
 
 
 def behind(reports: dict[str, dict]) -> list[str]:

@@ -6,7 +6,8 @@ import os
 import pathlib
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import servers
@@ -24,16 +25,18 @@ class Contender(Protocol):
 class Library:
     """A library that computes in a process of its own on one processor. The process reads a JSON
     line for each piece of work and writes one with the figures, and one more, `told`, at its start.
+    `environment` has variables for the process, beside those that it inherits.
     """
 
     def __init__(self, python: pathlib.Path | None, script: pathlib.Path, arguments: list,
-                 processor: int, log: pathlib.Path, stack: contextlib.ExitStack):
+                 processor: int, log: pathlib.Path, stack: contextlib.ExitStack,
+                 environment: Mapping[str, str] = MappingProxyType({})):
         if python is None:
             raise servers.NotStarted("no interpreter with its packages is given")
         self._process = subprocess.Popen(
             list(map(str, [python, script, *arguments])), stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=stack.enter_context(log.open("w")), text=True,
-            bufsize=1, env={**os.environ, "OMP_NUM_THREADS": "1"},
+            bufsize=1, env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
             preexec_fn=lambda: os.sched_setaffinity(0, [processor]))
         stack.callback(self._process.kill)
         first = self._process.stdout.readline()

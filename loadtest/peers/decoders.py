@@ -22,6 +22,7 @@ import sys
 import tempfile
 
 import contest
+import isa
 import numpy as np
 import servers
 import tritonclient.grpc as grpcclient
@@ -55,7 +56,7 @@ SCORING = 16  # calls at a time
 class Sluice:
     def __init__(self, options, precision: str, scratch: pathlib.Path, stack):
         self._options, self._out = options, scratch / "phase.json"
-        profile, quantization = SLUICE[precision]
+        profile, quantization = isa.sluice(options.isa, SLUICE)[precision]
         head = "" if quantization == "none" else "    quantize_head: true\n"
         config = scratch / f"{precision}.yaml"
         config.write_text(f"models:\n  - name: {NAME}\n    path: {options.checkpoint}\n"
@@ -115,11 +116,12 @@ class Sluice:
 
 class LibraryDecoder(Library):
     def __init__(self, options, engine: str, precision: str, scratch: pathlib.Path, stack):
+        python = options.llama_python if engine == "llama_cpp" else options.python
         super().__init__(
-            options.llama_python if engine == "llama_cpp" else options.python,
-            HERE / "serve" / "decoder_peer.py",
+            python, HERE / "serve" / "decoder_peer.py",
             ["--engine", engine, "--precision", precision, "--checkpoint", options.checkpoint],
-            options.processors[0], scratch / f"{engine}-{precision}.log", stack)
+            options.processors[0], scratch / f"{engine}-{precision}.log", stack,
+            isa.environment(options.isa, engine, precision, python))
         self.decodes = self.told["decodes"]
 
     def first(self) -> tuple[int, float]:
@@ -131,7 +133,7 @@ class LibraryDecoder(Library):
 
 def start_all(options, scratch: pathlib.Path, stack) -> tuple[dict, dict, dict]:
     makers = {f"sluice {each}": lambda each=each: Sluice(options, each, scratch, stack)
-              for each in SLUICE} | {
+              for each in isa.sluice(options.isa, SLUICE)} | {
         f"{peer[0]} {peer[1]}": lambda peer=peer: LibraryDecoder(options, *peer, scratch, stack)
         for peer in PEERS}
     return contest.start_all(makers, options.only, lambda contender: dict(
@@ -152,14 +154,15 @@ def measure(options) -> dict:
                             contender.rate(asked, options.seconds, turn + 1))
             print(f"round {turn + 1} of {options.rounds}", flush=True)
     return reporting.heading("decoders") | {
-        "rounds": options.rounds, "seconds": options.seconds, "rates": rates, "told": told,
-        "left_out": left_out}
+        "isa": options.isa, "rounds": options.rounds, "seconds": options.seconds, "rates": rates,
+        "told": told, "left_out": left_out}
 
 
 def table(made: dict) -> str:
     lines = [
         "# Decoding and scoring at the precisions that are used", "",
-        f"{made['date']}, {made['processor']}, one processor each; a Llama of 12 layers, d 768,",
+        f"{made['date']}, {made['processor']}, one processor each"
+        f"{isa.IN_WORDS[made['isa']]}; a Llama of 12 layers, d 768,",
         f"vocabulary {VOCABULARY}, random weights. {made['rounds']} interleaved rounds of",
         f"{made['seconds']:g} s: medians (least to largest), and Sluice's rate over it, the median",
         "of the rounds' ratios. Sluice serves through gRPC; the libraries run in process.",
@@ -192,6 +195,9 @@ def main() -> None:
     parser.add_argument("--build", type=path, default=ROOT / "build" / "release")
     parser.add_argument("--checkpoint", type=path, default=ROOT / "build" / "peers" / "decoder")
     parser.add_argument("--only", nargs="+", help="contenders whose names hold one of these")
+    parser.add_argument("--isa", choices=isa.IN_WORDS, default=isa.BEST,
+                        help="instructions of all contenders; those that cannot be held are left "
+                        "out")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3, help="of each work in a round")
     reporting.add_options(parser)

@@ -5,6 +5,7 @@ import json
 import pathlib
 import subprocess
 
+import isa
 import numpy as np
 import servers
 import tritonclient.grpc as grpcclient
@@ -110,7 +111,7 @@ class Triton(Server):
 
 
 def sluice(options, precision: str, scratch: pathlib.Path, stack) -> Server:
-    profile, quantization = SLUICE[precision]
+    profile, quantization = isa.sluice(options.isa, SLUICE)[precision]
     config = scratch / f"{precision}.yaml"
     config.write_text(f"models:\n  - name: {NAME}\n    path: {options.checkpoint}\n"
                       f"    quantization: {quantization}\n")
@@ -125,6 +126,7 @@ def sluice(options, precision: str, scratch: pathlib.Path, stack) -> Server:
 def triton(options, precision: str, scratch: pathlib.Path, stack) -> Triton:
     if options.triton_python is None:
         raise servers.NotStarted("no --triton-python")
+    isa.environment(options.isa, "triton", precision, None)
     address = servers.free_address()
     command = [options.triton_python, HERE / "serve" / "triton_server.py", "--kind", "encoder",
                "--checkpoint", options.checkpoint, "--precision", precision, "--output",
@@ -135,13 +137,14 @@ def triton(options, precision: str, scratch: pathlib.Path, stack) -> Triton:
 class LibraryEncoder(Library):
     def __init__(self, options, engine: str, precision: str, rule: str, scratch: pathlib.Path,
                  stack):
+        python = options.llama_python if engine == "llama_cpp" else options.python
         super().__init__(
-            options.llama_python if engine == "llama_cpp" else options.python,
-            HERE / "serve" / "encoder_peer.py",
+            python, HERE / "serve" / "encoder_peer.py",
             ["--engine", "onnxruntime" if engine == "tei" else engine, "--precision", precision,
              "--checkpoint", options.checkpoint, "--rule", rule, "--traffic",
              options.traffic.name],
-            options.processors[0], scratch / f"{engine}-{precision}.log", stack)
+            options.processors[0], scratch / f"{engine}-{precision}.log", stack,
+            isa.environment(options.isa, engine, precision, python))
         self.batch = self.told["batch"]
 
     def answer(self) -> np.ndarray:
@@ -156,7 +159,7 @@ class LibraryEncoder(Library):
 
 def makers(options, scratch: pathlib.Path, stack) -> dict:
     """Returns by name the functions that start the contenders, whose stop `stack` gets."""
-    served = [("sluice", sluice, each) for each in SLUICE] + [
+    served = [("sluice", sluice, each) for each in isa.sluice(options.isa, SLUICE)] + [
         ("triton", triton, each) for each in TRITON]
     return {f"{name} {precision}": lambda make=make, precision=precision: make(
         options, precision, scratch, stack) for name, make, precision in served} | {

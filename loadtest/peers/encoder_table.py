@@ -2,6 +2,7 @@
 
 import statistics
 
+import isa
 from encoder_traffic import TRAFFIC
 
 SIZES = {"minilm": "MiniLM's size", "bert_base": "BERT-base's size"}
@@ -67,7 +68,8 @@ def text_of(made: dict) -> str:
     lines = [
         f"# Encoders of {SIZES[made['size']]}: {TRAFFIC[made['traffic']].title}",
         "",
-        f"{made['date']}, {made['processor']}, one processor each. {count} interleaved rounds of",
+        f"{made['date']}, {made['processor']}, one processor each"
+        f"{isa.IN_WORDS[made['isa']]}. {count} interleaved rounds of",
         f"{made['seconds']:g} s: medians (least to largest), and Sluice's rate over it, the median",
         "of the rounds' ratios. Sluice and Triton (onnxruntime in its Python backend) serve by",
         "gRPC; the libraries run in process, in batches of similar texts of the given size",

@@ -9,8 +9,9 @@ suspended while another is measured. A round has a closed loop of each and, unle
 open loop (Poisson) at shares of what the quickest library bore; rounds are interleaved and their
 order rotates. PYTHON has the packages of requirements-encoders.txt and, for those arms, of
 requirements-pytorch.txt; --llama-python those of requirements-llama_native.txt, --triton-python
-those of requirements-triton.txt. Every contender first computes a fixed text: one whose answer is
-not near the f32 one of Sluice is left out.
+those of requirements-triton.txt. --isa avx2 holds the contenders to AVX2 (isa.py); llama.cpp must
+be built so. Every contender first computes a fixed text: one whose answer is not near the f32 one
+of Sluice is left out.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import tempfile
 
 import contest
 import encoder_contenders
+import isa
 import numpy as np
 from encoder_table import text_of
 from encoder_traffic import TRAFFIC
@@ -76,7 +78,8 @@ def measure(options) -> dict:
                           for rate in rates]}))
             print(f"round {turn + 1} of {options.rounds}", flush=True)
     return reporting.heading("encoders") | {
-        "size": options.size, "traffic": options.traffic.name, "seconds": options.seconds,
+        "size": options.size, "isa": options.isa, "traffic": options.traffic.name,
+        "seconds": options.seconds,
         "objective_ms": options.objective_ms, "rates": rates, "told": told, "left_out": left_out,
         "rounds": {name: rounds[name] for name in started}}
 
@@ -94,6 +97,9 @@ def main() -> None:
     parser.add_argument("--checkpoints", type=path, default=ROOT / "build" / "peers" / "encoders",
                         help="folder for the random models")
     parser.add_argument("--only", nargs="+", help="contenders whose names hold one of these")
+    parser.add_argument("--isa", choices=isa.IN_WORDS, default=isa.BEST,
+                        help="instructions of all contenders; those that cannot be held are left "
+                        "out")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2, help="of each load of a round")
     parser.add_argument("--no-open", action="store_true", help="only the closed loop")

@@ -32,6 +32,19 @@ TEST(OutlierChannels, AreThoseWithoutWhichTheRowsAreSmallest) {
   EXPECT_EQ(OutlierChannels(rows, kWidth, kWidth).size(), static_cast<size_t>(kWidth));
 }
 
+// Without one of two channels that are large together, the rows are hardly smaller.
+TEST(OutlierChannels, AreThoseWithTheLargestGainNotTheLargestOnes) {
+  std::vector<float> rows;
+  for (int r = 0; r < 8; ++r) {
+    for (const float value :
+         r < 4 ? std::vector<float>{10, -9.9f, 1} : std::vector<float>{0, 1, 6}) {
+      rows.push_back(value);
+    }
+  }
+  EXPECT_THAT(OutlierChannels(rows, 3, 1), ElementsAre(2));
+  EXPECT_THAT(OutlierChannels(rows, 3, 3), ElementsAre(2, 0, 1));
+}
+
 TEST(OutlierChannels, RowsOfZerosHaveNone) {
   EXPECT_THAT(OutlierChannels(std::vector<float>(12, 0.0f), 4, 4), IsEmpty());
 }

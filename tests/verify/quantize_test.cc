@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -19,14 +18,11 @@
 #include <vector>
 
 #include "engine/cpu/cpu_backend.h"
-#include "engine/model/kept_channels.h"
 #include "engine/model/safetensors.h"
 #include "kernels/reference/int8.h"
 #include "tests/support/checkpoint_writer.h"
-#include "tests/support/golden_file.h"
-#include "tests/support/temporary_directory.h"
+#include "tests/verify/quantize_fixture.h"
 #include "verify/against_f32.h"
-#include "verify/agreement.h"
 #include "verify/int8_rows.h"
 #include "verify/smoothing.h"
 
@@ -34,94 +30,10 @@ namespace sluice::verify {
 namespace {
 
 using sluice::testing::RandomModel;
-using sluice::testing::SafetensorsFile;
-using sluice::testing::TensorBytes;
 using sluice::testing::TinyConfig;
 using sluice::testing::TinySluiceConfig;
 using Producer = SmoothingGroup::Producer;
 using ::testing::HasSubstr;
-
-// Returns a Llama with a window of its own in no layer, no XSA and no position-wise projection.
-ModelConfig PlainConfig() {
-  ModelConfig config = TinyConfig(2);
-  config.hidden_size = 64;
-  config.heads = 8;
-  config.qkv_bias = config.output_bias = config.mlp_bias = true;
-  return config;
-}
-
-// Makes some features of the norms' outputs, of values and of `up` large, and the weights that they
-// meet small, which changes nothing of what the model computes, and much of what int8 makes of it.
-void PlantOutliers(const std::string& directory) {
-  const std::string path = directory + "/model.safetensors";
-  const std::string file = ReadTestFile(path);
-  std::vector<TensorBytes> tensors;
-  const auto entries = ParseSafetensors(file);
-  for (const SafetensorsEntry& entry : *entries) {
-    const bool bf16 = entry.dtype == "BF16";
-    std::vector<float> values(entry.data.size() / (bf16 ? 2 : 4));
-    kernels::ConvertToFloat(entry.data.data(), bf16 ? kernels::DType::kBF16 : kernels::DType::kF32,
-                            0, std::ssize(values), values.data());
-    const auto is = [&](const char* name) { return entry.name.find(name) != std::string::npos; };
-    const bool norm = is("layernorm"), up = is("up_proj"), value = is("v_proj");
-    const bool reader = is("q_proj") || is("k_proj") || is("gate_proj") || up || value;
-    const bool after = is("o_proj") || is("down_proj");
-    const int64_t columns = entry.shape.back();
-    const bool vector = entry.shape.size() == 1;
-    for (int64_t i = 0; i < std::ssize(values); ++i) {
-      const int64_t column = i % columns, row = vector ? i : i / columns;
-      if (norm && column % 16 == 3) values[i] *= 128.0f;
-      if (!vector && reader && column % 16 == 3) values[i] *= 0x1p-7f;
-      if ((up || value) && row % 8 == 5) values[i] *= 128.0f;
-      if (!vector && after && column % 8 == 5) values[i] *= 0x1p-7f;
-    }
-    std::string data;
-    for (const float number : values) {
-      const auto bits = std::bit_cast<uint32_t>(number);  // bf16 is the upper half
-      data.append(reinterpret_cast<const char*>(&bits) + (bf16 ? 2 : 0), bf16 ? 2 : 4);
-    }
-    tensors.push_back({entry.name, entry.dtype, entry.shape, std::move(data)});
-  }
-  WriteTestFile(path, SafetensorsFile(tensors));
-}
-
-class QuantizeTest : public ::testing::Test {
- protected:
-  QuantizeTest() {
-    std::mt19937_64 random(4);
-    std::string lines;
-    for (int i = 0; i < 24; ++i) {
-      for (int j = 0; j < 30; ++j) lines += std::to_string(random() % 61) + " ";
-      lines += "\n";
-    }
-    WriteTestFile(text(), lines);
-  }
-
-  std::string model() const { return directory_.path() + "/model"; }
-  std::string text() const { return directory_.path() + "/texts.txt"; }
-  std::string out(const std::string& name) const { return directory_.path() + "/" + name; }
-
-  void Write(const ModelConfig& config, kernels::DType dtype = kernels::DType::kF32) {
-    std::filesystem::create_directories(model());
-    sluice::testing::WriteModel(config, 9, dtype, model());
-  }
-
-  // Returns what a model computes of the texts.
-  std::vector<TextOutputs> Outputs(const std::string& directory) {
-    const auto loaded = LoadModel("m", 1, directory);
-    EXPECT_TRUE(loaded.ok()) << loaded.status();
-    const auto texts = ReadTexts(**loaded, text());
-    return ComputeOutputs(*loaded, *texts, {.threads = 1, .profile = "cpu-portable-f32"}).value();
-  }
-
-  // Returns the mean difference of log-probabilities between a model and the one it was made of.
-  double Difference(const std::string& directory) {
-    const auto loaded = LoadModel("m", 1, model());
-    return Compare(*ReadTexts(**loaded, text()), Outputs(model()), Outputs(directory)).tokens->mean;
-  }
-
-  const TemporaryDirectory directory_;
-};
 
 TEST_F(QuantizeTest, SmoothingLowersTheErrorThatOutliersCause) {
   Write(PlainConfig());
@@ -193,55 +105,6 @@ TEST_F(QuantizeTest, LayersAboveTheBoundAreKept) {
   }
   EXPECT_GT(kept, 0) << *report;
   EXPECT_GT(quantized, 0) << *report;
-}
-
-// Returns how many layers of a report are in int8, and how many of them keep channels.
-std::pair<int, int> LayersOf(const std::string& report) {
-  std::pair<int, int> layers = {0, 0};
-  std::istringstream lines(report);
-  for (std::string line; std::getline(lines, line);) {
-    if (!line.substr(0, line.find(' ')).ends_with(".weight")) continue;
-    layers.first += line.ends_with("  kept") ? 0 : 1;
-    layers.second += line.ends_with(" channels kept") ? 1 : 0;
-  }
-  return layers;
-}
-
-TEST_F(QuantizeTest, KeptChannelsAreTheOutliers) {
-  Write(PlainConfig(), kernels::DType::kBF16);
-  PlantOutliers(model());
-  const auto report = [&](const std::string& name, int64_t channels, double keep_above = 0) {
-    const auto written = QuantizeModel(model(), {.text = text(),
-                                                 .out = out(name),
-                                                 .smooth = false,
-                                                 .keep_above = keep_above,
-                                                 .keep_channels = channels});
-    EXPECT_TRUE(written.ok()) << written.status();
-    return written.value_or("");
-  };
-  EXPECT_EQ(LayersOf(report("plain", 0)), std::pair(14, 0));
-  EXPECT_EQ(LayersOf(report("kept", 16)), std::pair(14, 14));
-  EXPECT_LT(Difference(out("kept")), Difference(out("plain")) / 4);
-  // There are four outliers in what norms make, and one in eight values and features of `up`.
-  const auto loaded = LoadModel("m", 1, out("kept"));
-  const auto outliers = [&](const std::string& layer, int every, int first) {
-    const std::string name = "model.layers.0." + layer + ".weight";
-    const std::vector<int64_t> shape = (*loaded)->checkpoint.tensors().at(name).shape;
-    const auto kept = FindKept((*loaded)->checkpoint, name, shape);
-    EXPECT_TRUE(kept.ok()) << kept.status();
-    EXPECT_EQ(kept->weights.dtype, kernels::DType::kBF16);
-    EXPECT_EQ(std::ranges::count_if(kept->channels,
-                                    [&](int32_t channel) { return channel % every == first; }),
-              shape[1] / every)
-        << layer;
-  };
-  for (const char* layer : {"self_attn.q_proj", "self_attn.v_proj", "mlp.up_proj"}) {
-    outliers(layer, 16, 3);
-  }
-  for (const char* layer : {"self_attn.o_proj", "mlp.down_proj"}) outliers(layer, 8, 5);
-  // The bound is that of the error that is left.
-  EXPECT_EQ(LayersOf(report("bound", 0, 0.02)).first, 0);
-  EXPECT_GT(LayersOf(report("both", 16, 0.02)).first, 7);
 }
 
 TEST_F(QuantizeTest, ErrorsNameTheFile) {

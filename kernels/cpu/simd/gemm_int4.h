@@ -1,9 +1,10 @@
 // Products of quantised rows by weights in int4, for the units of the products in int8. See vec.h
-// for the rules and int8.h for the arithmetic. Few rows unpack the codes as they read them, and are
-// bound by memory; more rows share codes that are unpacked before.
+// for the rules and int8.h for the arithmetic. Tiles of rows unpack the codes as they read them.
+// Where that is much of their work, those of many rows share codes that are unpacked before.
 //
 // A `Unit` has what one of int8 has (gemm_tiles.h), and
-//   kRows, kManyRows         the rows of a tile of few, and of many rows
+//   kRows, kManyRows         the rows of a tile, and of one of several; measured to be best
+//   kShared                  whether tiles of many rows share unpacked codes
 //   kParts                   the lanes that are added to a finished sum
 //   Unpack                   the codes of eight rows of a panel, as two rows of columns
 //   AddCodes                 adds products by them
@@ -264,8 +265,7 @@ static void Int4Many(const simd::Int4Block& block, int64_t row, int64_t rows, in
 template <typename Unit>
 static void Int4Gemm(const simd::Int4Block& block) {
   const int64_t panels = (block.cols + Unit::kPanelCols - 1) / Unit::kPanelCols;
-  constexpr int64_t kFewTiles = 2;
-  if (block.rows > kFewTiles * Unit::kRows) {
+  if (Unit::kShared && block.rows > 2 * Unit::kRows) {
     const int64_t parts = (block.rows + kManyAtOnce - 1) / kManyAtOnce;
     for (int64_t p = 0; p < panels * parts; ++p) {
       const int64_t part = p % parts, row = block.rows * part / parts;
@@ -274,9 +274,11 @@ static void Int4Gemm(const simd::Int4Block& block) {
     }
     return;
   }
-  const int64_t tiles = block.rows > Unit::kRows ? kFewTiles : 1;
+  const bool several = !Unit::kShared && block.rows > Unit::kRows;
+  const int64_t most = several ? Unit::kManyRows : Unit::kRows;
+  const int64_t tiles = (block.rows + most - 1) / most;
   for (int64_t p = 0; p < panels; ++p) {
-    for (int64_t t = 0; t < tiles; ++t) {
+    for (int64_t t = 0; t < tiles; ++t) {  // of nearly equal heights
       const int64_t row = block.rows * t / tiles, end = block.rows * (t + 1) / tiles;
       DispatchInt4Tile<Unit, Unit::kRows>(block, row, end - row, p * Unit::kPanelCols);
     }

@@ -42,6 +42,7 @@ struct Int8Dots : Int8Sums<simd::kInt8Offset> {
 struct Int4Dots : Int8Dots {
   static constexpr int kRows = 8;
   static constexpr int kManyRows = 6;
+  static constexpr bool kShared = false;
   static constexpr int kParts = 1;
 
   SLUICE_INLINE const X* XOf(const simd::Int4Block& block) {

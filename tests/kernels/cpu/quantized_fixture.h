@@ -54,11 +54,12 @@ struct Shape {
   int64_t rows, k, n;
 };
 
-// Returns shapes around the sizes of tiles, panels and paddings, and random ones.
+// Returns shapes around the sizes of tiles, panels and paddings, one whose rows are multiplied in
+// several parts by every unit, and random ones.
 inline std::vector<Shape> Shapes(std::mt19937_64& random) {
-  std::vector<Shape> shapes = {{1, 1, 1},     {3, 5, 300},  {33, 64, 32},
-                               {40, 63, 31},  {1, 96, 300}, {31, 65, 33},
-                               {17, 384, 70}, {5, 4099, 9}, {2, 65536, 3}};
+  std::vector<Shape> shapes = {{1, 1, 1},     {3, 5, 300},  {33, 64, 32},  {40, 63, 31},
+                               {1, 96, 300},  {31, 65, 33}, {17, 384, 70}, {5, 4099, 9},
+                               {2, 65536, 3}, {70, 8200, 3}};
   for (int i = 0; i < 12; ++i) {
     shapes.push_back(
         {RandomInt(random, 1, 70), RandomInt(random, 1, 700), RandomInt(random, 1, 200)});
