@@ -119,6 +119,7 @@ class Recorder {
   // Returns the steps with the arrivals while they ran, from which host_ learns.
   std::vector<RecordedStep> WithArrivals() {
     std::vector<MonoTime> times;
+    times.reserve(run_.arrivals.size());
     for (const Arrival& arrival : run_.arrivals) times.push_back(arrival.at);
     std::ranges::sort(times);
     const auto arrivals = [&](MonoTime begin, double seconds) {

@@ -87,14 +87,19 @@ def test_a_refusal_has_a_reason_and_a_retry_delay(daemon, gate):
                     faults=f"before_replay@hold:{held_step}*1")
     held = Call(server, "hold")
     held_step.await_met()
-    status, trailer = trailers(server, request_with([256, 65], max_tokens=4))
-    assert status.name == "RESOURCE_EXHAUSTED"
-    assert trailer["sluice-reason"] == "queue_full"
-    assert int(trailer["grpc-retry-pushback-ms"]) >= 1
-    for too_much in (request_with([256] * 257, max_tokens=1),
-                     request_with([256] * 200, rows=2, max_tokens=60)):
-        status, trailer = trailers(server, too_much)
+    too_much = (request_with([256] * 257, max_tokens=1),
+                request_with([256] * 200, rows=2, max_tokens=60))
+    for request in too_much:
+        status, trailer = trailers(server, request)
         assert status.name == "INVALID_ARGUMENT", "no retry helps"
         assert "grpc-retry-pushback-ms" not in trailer
+    # After the first refusal others are refused before they are read, whatever they ask for.
+    for request in (request_with([256, 65], max_tokens=4), *too_much):
+        status, trailer = trailers(server, request)
+        assert status.name == "RESOURCE_EXHAUSTED"
+        assert trailer["sluice-reason"] == "queue_full"
+        assert int(trailer["grpc-retry-pushback-ms"]) >= 1
     held_step.open()
     assert held.status() == "OK"
+    for request in too_much:
+        assert trailers(server, request)[0].name == "INVALID_ARGUMENT"
