@@ -26,7 +26,7 @@ struct CudaBackendOptions {
   // model's weights (engine/cuda/kernel_choice.h). Part of the profile.
   std::string kernels = "portable";
   // The threads of the host that share its work on the rows of a step, such as their classifiers
-  // (engine/model/output_heads.h). 0: as many as the machine has.
+  // (engine/model/output_heads.h). 0: as many as the process may use.
   int threads = 1;
   // The label of metrics.
   std::string device = "cuda:0";

@@ -1,4 +1,4 @@
-// Which places of a cascade's results have to be kept at a time.
+// FindLiveRanks says which places of a cascade's results have to be kept at a time.
 #pragma once
 
 #include <string>
