@@ -57,9 +57,9 @@ class SchedulingLoop {
   // Used by the scheduling thread.
   RecentWaits waits_;
   StepPipeline pipeline_;
-  StepPipeline::InFlightStep* decided_ = nullptr;  // the step to launch
-  RequestTable::Requests finished_;                // ended; their sinks are to be called
-  MonoTime wait_until_{};                          // when to decide again
+  InFlightStep* decided_ = nullptr;  // the step to launch
+  RequestTable::Requests finished_;  // ended; their sinks are to be called
+  MonoTime wait_until_{};            // when to decide again
 
   std::thread thread_;  // last: starts when all else is built
 };

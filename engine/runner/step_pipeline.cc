@@ -43,26 +43,18 @@ Concerns Concerned(std::span<RequestRow* const> rows) {
 
 }  // namespace
 
-StepPipeline::InFlightStep::InFlightStep(ExecutionSlot* execution_slot, const PlanCache* cache,
-                                         size_t most_sequences)
-    : slot(execution_slot), plans(cache), delivery(most_sequences) {
-  sequences.reserve(most_sequences);
-  rows.reserve(most_sequences);
-}
-
 StepPipeline::StepPipeline(const Model* model, const PreparedModel* prepared, int32_t row_multiple,
                            const WatchdogOptions& watchdog, Clock* clock, Observer* observer,
                            const RecentWaits* waits, RunnerState* state, Heartbeat* heartbeat)
     : model_(model),
       prepared_(*prepared),
-      row_multiple_(row_multiple),
       watchdog_(watchdog),
       clock_(clock),
       observer_(observer),
-      waits_(waits),
       state_(state),
       heartbeat_(heartbeat),
-      scorer_(prepared_.executable.get(), model, clock, state) {
+      scorer_(prepared_.executable.get(), model, clock, state),
+      records_(model, row_multiple, observer, waits) {
   const size_t sequences = prepared_.ladder->max_sequences();
   SLUICE_CHECK(prepared_.slots.size() <= 2);
   steps_.reserve(prepared_.slots.size());  // pointers to them stay valid
@@ -95,7 +87,7 @@ bool StepPipeline::MayDecide(MonoTime now) const {
   return true;
 }
 
-StepPipeline::InFlightStep* StepPipeline::Decide(MonoTime now, BatchDecision* decision) {
+InFlightStep* StepPipeline::Decide(MonoTime now, BatchDecision* decision) {
   InFlightStep* const step = FreeStep();
   const bool ahead = !under_way_.empty();
   if (ahead) ReturnAhead(*under_way_.front(), now);
@@ -128,7 +120,7 @@ void StepPipeline::Recall(const InFlightStep& step) {
   }
 }
 
-StepPipeline::InFlightStep* StepPipeline::FreeStep() {
+InFlightStep* StepPipeline::FreeStep() {
   for (InFlightStep& step : steps_) {
     const bool busy = std::find(under_way_.begin(), under_way_.end(), &step) != under_way_.end();
     if (!busy && &step != finished_) return &step;
@@ -142,8 +134,7 @@ void StepPipeline::Take(InFlightStep* step) {
   std::sort(
       sequences.begin(), sequences.end(),
       [](const WaitingSequence* a, const WaitingSequence* b) { return a->ticket < b->ticket; });
-  step->rows.clear();
-  for (WaitingSequence* sequence : sequences) step->rows.push_back(sequence->paged->row);
+  step->ListRows();
   state_->requests.BeginStep(step->rows);
 }
 
@@ -220,7 +211,7 @@ void StepPipeline::Rewind(const StepRows& rows) {
 }
 
 // Lets the rows leave the step whose part in it is void, and returns the others.
-StepPipeline::StepRows StepPipeline::DropVoid(InFlightStep* step) {
+StepRows StepPipeline::DropVoid(InFlightStep* step) {
   {
     MutexLock lock(&state_->mu);
     for (RequestRow* row : step->rows) {
@@ -230,10 +221,8 @@ StepPipeline::StepRows StepPipeline::DropVoid(InFlightStep* step) {
       LeaveVoid(row);
     }
   }
-  step->rows.clear();
-  for (WaitingSequence* sequence : step->sequences) step->rows.push_back(sequence->paged->row);
-  const StepRows all{.sequences = step->sequences, .rows = step->rows, .size = {}, .bucket = {}};
-  return Part(all, 0, step->rows.size());
+  const StepRows all = step->ListRows();
+  return Part(all, 0, all.rows.size());
 }
 
 // The halves have the results of the whole: a step writes to the same places in any batch, and no
@@ -264,7 +253,7 @@ StepPipeline::StartResult StepPipeline::Start(InFlightStep* step, const StepRows
     return StartResult::kFailed;
   }
   const PlanCache::Found found = step->plans.Find(
-      rows.bucket, Needs(rows),
+      rows.bucket, rows.Needs(),
       [&](const Bucket& bucket) { return EstimatedSeconds(ShapeOf(rows.sequences, bucket)); });
   if (found.plan == nullptr) {
     observer_->OnNoPlan(*model_, found.lookup);
@@ -298,42 +287,21 @@ bool StepPipeline::Conclude(InFlightStep* step, const absl::Status& status) {
   const StepRows& rows = step->running;
   const StepTiming& timing = step->timing;
   const bool split = absl::IsResourceExhausted(status) && rows.rows.size() > 1;
-  RecordOutcome(status, split);
+  records_.RecordOutcome(status, split);
   if (split) return false;
-  RecordStep(*step);
+  records_.RecordStep(*step);
   if (!status.ok()) {
     FailStep(rows, StepError(status));
     return true;
   }
-  int64_t useful = step->slot->useful_tokens();
-  for (size_t i = 0; i < rows.rows.size(); ++i) {
-    if (rows.rows[i]->is_void != RequestRow::Void::kNo) useful -= step->slot->tokens_of(i);
-  }
+  step->trace = records_.TraceOf(*step);
   FailExpiredRows(rows.rows, absl::OkStatus(), timing.end);
   step->delivery.Collect(rows.rows, timing.end, step->slot);
   scorer_.EndStep(timing.end - timing.begin);
   RequeueOrFinishRows(rows.rows, &timing.shape, timing.end - timing.begin);
-  step->trace = TraceOf(*step, useful);
   step->trace.deliver = clock_->Now() - timing.end;
   timing.plan->use().Record(step->trace);
   return true;
-}
-
-BatchTrace StepPipeline::TraceOf(const InFlightStep& step, int64_t useful) const {
-  const StepTiming& timing = step.timing;
-  const int64_t computed = step.slot->computed_tokens();
-  return {.model = model_,
-          .bucket = timing.bucket(),
-          .useful_tokens = useful,
-          .computed_tokens = (computed + row_multiple_ - 1) / row_multiple_ * row_multiple_,
-          .sequences = step.running.size.sequences,
-          .sampled_rows = timing.shape.sampled_rows,
-          .trigger = step.decision.trigger,
-          .lookup = timing.lookup,
-          .start = timing.begin,
-          .form = timing.started - step.decided,
-          .replay = timing.end - timing.begin,
-          .deliver = nanoseconds(0)};
 }
 
 void StepPipeline::Deliver(InFlightStep* step) {
@@ -344,16 +312,8 @@ void StepPipeline::Deliver(InFlightStep* step) {
   observer_->OnBatch(step->trace);
 }
 
-StepPipeline::StepRows StepPipeline::Part(const StepRows& rows, size_t begin, size_t count) const {
-  StepRows part{.sequences = rows.sequences.subspan(begin, count),
-                .rows = rows.rows.subspan(begin, count),
-                .size = {},
-                .bucket = {}};
-  for (const WaitingSequence* sequence : part.sequences) {
-    part.size.tokens += sequence->tokens;
-    ++part.size.sequences;
-    part.size.longest = std::max(part.size.longest, sequence->tokens);
-  }
+StepRows StepPipeline::Part(const StepRows& rows, size_t begin, size_t count) const {
+  StepRows part = rows.Part(begin, count);
   MutexLock lock(&state_->mu);
   part.bucket = *state_->scheduler.scheduler().ladder()->Choose(part.size);
   return part;
@@ -378,62 +338,9 @@ absl::Status StepPipeline::InjectStepFault(FaultPoint point,
   return FaultsOn() ? InjectFault(point, Concerned(rows)) : absl::OkStatus();
 }
 
-StepNeeds StepPipeline::Needs(const StepRows& rows) const {
-  StepNeeds needs{.size = rows.size};
-  for (const RequestRow* row : rows.rows) {
-    const ActiveRequest& active = *row->owner;
-    if (active.Wants(kOutputTopCandidates) && active.request.spec->diversity == 0) {
-      needs.num_top = std::max(needs.num_top, active.request.spec->num_top);
-    }
-  }
-  return needs;
-}
-
 void StepPipeline::FailStep(const StepRows& rows, const absl::Status& status) {
   FailExpiredRows(rows.rows, status, clock_->Now());
   RequeueOrFinishRows(rows.rows, nullptr, nanoseconds(0));
-}
-
-void StepPipeline::RecordOutcome(const absl::Status& status, bool split) {
-  if (status.ok()) {
-    if (std::exchange(failed_steps_, 0) > 0) observer_->OnStepsRecovered(*model_);
-    return;
-  }
-  if (!split) ++failed_steps_;
-  observer_->OnStepFailed(*model_, status, failed_steps_);
-}
-
-// Adds the step to the trace and history of each request in it, whose rows are neighbours.
-void StepPipeline::RecordStep(const InFlightStep& step) {
-  const StepTiming& timing = step.timing;
-  const std::span<RequestRow* const> rows = step.running.rows;
-  const std::shared_ptr<const StepCompany> company = company_.Of(rows);
-  for (size_t i = 0; i < rows.size();) {
-    ActiveRequest* const request = rows[i]->owner;
-    ExplainedStep own{.step = step.number,
-                      .start = timing.begin,
-                      .replay = timing.end - timing.begin,
-                      .last_step = step.number,
-                      .longest = timing.end - timing.begin,
-                      .company = company,
-                      .bucket = timing.bucket(),
-                      .batch = step.running.size,
-                      .trigger = step.decision.trigger,
-                      .lookup = timing.lookup};
-    bool wanted = false;
-    for (; i < rows.size() && rows[i]->owner == request; ++i) {
-      if (rows[i]->is_void != RequestRow::Void::kNo) continue;
-      wanted = true;
-      own.own_tokens += step.slot->tokens_of(i);
-    }
-    if (!wanted) continue;
-    RequestTrace& trace = request->trace;
-    if (trace.steps++ == 0) trace.first_run = timing.begin;
-    request->history.AddWaits(*waits_, trace.queued);
-    trace.bucket_tokens = timing.bucket().tokens;
-    trace.compute += own.replay;
-    request->history.Add(own);
-  }
 }
 
 // Fails the requests of a step that failed, or whose deadline has passed, and marks rows whose

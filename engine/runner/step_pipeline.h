@@ -15,11 +15,10 @@
 #include "engine/plans/plan_cache.h"
 #include "engine/runner/active_request.h"
 #include "engine/runner/candidate_scorer.h"
-#include "engine/runner/company_of_steps.h"
-#include "engine/runner/delivery.h"
-#include "engine/runner/execution_slot.h"
 #include "engine/runner/heartbeat.h"
+#include "engine/runner/in_flight_step.h"
 #include "engine/runner/runner_state.h"
+#include "engine/runner/step_records.h"
 #include "engine/runner/warm_up.h"
 
 namespace sluice {
@@ -37,39 +36,6 @@ namespace sluice {
 // false if the heartbeat was abandoned meanwhile: the thread must then touch nothing and return.
 class StepPipeline {
  public:
-  // The sequences that run together, their size and the bucket chosen for them.
-  struct StepRows {
-    std::span<WaitingSequence* const> sequences;
-    std::span<RequestRow* const> rows;  // the rows of `sequences`, in the same order
-    BatchSize size{};
-    Bucket bucket{};
-  };
-  struct StepTiming {
-    const CachedPlan* plan = nullptr;
-    Lookup lookup = Lookup::kHit;
-    StepShape shape{};
-    MonoTime started{};       // handed to the backend
-    MonoTime begin{}, end{};  // its time on the device
-
-    const Bucket& bucket() const { return plan->plan().bucket(); }
-  };
-  // A batch from its decision to its delivery, with capacity for the largest bucket.
-  struct InFlightStep {
-    InFlightStep(ExecutionSlot* execution_slot, const PlanCache* cache, size_t most_sequences);
-
-    ExecutionSlot* const slot;
-    PlanCache::Reader plans;
-    BatchDecision decision{};
-    MonoTime decided{};
-    int64_t number = 0;  // the number of the batch, from 1
-    std::vector<WaitingSequence*> sequences;
-    std::vector<RequestRow*> rows;
-    StepRows running{};  // all rows or some of them: those that run or ran last
-    StepTiming timing{};
-    StepDelivery delivery;
-    BatchTrace trace{};  // valid once its rows were requeued or finished
-  };
-
   // Nothing is owned; all outlive the pipeline.
   StepPipeline(const Model* model, const PreparedModel* prepared, int32_t row_multiple,
                const WatchdogOptions& watchdog, Clock* clock, Observer* observer,
@@ -130,13 +96,9 @@ class StepPipeline {
   void Deliver(InFlightStep* step);
 
   StepRows Part(const StepRows& rows, size_t begin, size_t count) const;
-  StepNeeds Needs(const StepRows& rows) const;
   double EstimatedSeconds(const StepShape& shape) const;
   nanoseconds AllowedTime(const StepShape& shape) const;
   absl::Status InjectStepFault(FaultPoint point, std::span<RequestRow* const> rows) const;
-  BatchTrace TraceOf(const InFlightStep& step, int64_t useful) const;
-  void RecordStep(const InFlightStep& step);
-  void RecordOutcome(const absl::Status& status, bool split);
   void FailStep(const StepRows& rows, const absl::Status& status);
   void FailExpiredRows(std::span<RequestRow* const> rows, const absl::Status& outcome,
                        MonoTime now);
@@ -145,23 +107,20 @@ class StepPipeline {
 
   const Model* const model_;
   const PreparedModel& prepared_;
-  const int32_t row_multiple_;
   const WatchdogOptions watchdog_;
   Clock* const clock_;
   Observer* const observer_;
-  const RecentWaits* const waits_;
-  CompanyOfSteps company_;
   RunnerState* const state_;
   Heartbeat* const heartbeat_;
   CandidateScorer scorer_;
+  StepRecords records_;
 
   std::vector<InFlightStep> steps_;       // one per slot
   std::vector<InFlightStep*> under_way_;  // started, the oldest first
   InFlightStep* finished_ = nullptr;      // to be delivered
   MonoTime device_free_{};                // when the device became free, as far as is known
   MonoTime trim_at_ = MonoTime::max();
-  int64_t last_batch_ = 0;    // the number of the latest batch
-  int64_t failed_steps_ = 0;  // consecutive
+  int64_t last_batch_ = 0;  // the number of the latest batch
 };
 
 }  // namespace sluice

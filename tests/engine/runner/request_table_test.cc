@@ -82,7 +82,7 @@ class RandomOperations {
   }
 
   bool Decide() {
-    StepPipeline::InFlightStep* const step = parts_.Decide();
+    InFlightStep* const step = parts_.Decide();
     if (step == nullptr) return false;
     in_step_ = step->rows;
     return true;

@@ -54,7 +54,7 @@ struct RunnerParts {
   }
 
   // Decides and takes a batch; returns nullptr if there is nothing to run.
-  StepPipeline::InFlightStep* Decide() {
+  InFlightStep* Decide() {
     MutexLock lock(&state.mu);
     BatchDecision decision;
     return pipeline.Decide(clock.Now(), &decision);

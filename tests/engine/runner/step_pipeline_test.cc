@@ -31,7 +31,7 @@ TEST_P(StepPipelineTable, RunsTheStepAndEndsItsRequests) {
     return batch.sequences.size() >= row().from_sequences ? row().device_error : absl::OkStatus();
   });
   for (int32_t i = 0; i < 4; ++i) parts.Admit({{5 + i, 6 + i}});
-  StepPipeline::InFlightStep* const step = parts.Decide();
+  InFlightStep* const step = parts.Decide();
   ASSERT_NE(step, nullptr);
   ASSERT_TRUE(parts.pipeline.Launch(step));
   while (parts.pipeline.has_step_under_way()) ASSERT_TRUE(parts.pipeline.FinishOldest());
@@ -80,7 +80,7 @@ SLUICE_TABLE(StepPipelineTable, kStepPipelineRows);
 void LaunchTwoAndFinishOne(RunnerParts* parts) {
   ASSERT_TRUE(parts->pipeline.Launch(parts->Decide()));
   ASSERT_TRUE(parts->MayDecide());
-  StepPipeline::InFlightStep* const next = parts->Decide();
+  InFlightStep* const next = parts->Decide();
   ASSERT_NE(next, nullptr);
   ASSERT_TRUE(parts->pipeline.Launch(next));
   EXPECT_FALSE(parts->MayDecide());  // both slots are taken
@@ -99,7 +99,7 @@ TEST(StepPipeline, ARowThatGeneratesIsInTheStepAheadToo) {
     EXPECT_EQ(parts.state.queue().size(), 0);
     EXPECT_EQ(parts.state.requests.running_sequences(), 1);
   }
-  StepPipeline::InFlightStep* const last = parts.Decide();
+  InFlightStep* const last = parts.Decide();
   ASSERT_NE(last, nullptr);
   ASSERT_TRUE(parts.pipeline.Launch(last));
   EXPECT_FALSE(parts.MayDecide());
@@ -134,7 +134,7 @@ TEST(StepPipeline, ARowThatEndedIsDroppedFromTheStepAhead) {
   parts.Admit({{7, 8}}, 9);
   LaunchTwoAndFinishOne(&parts);
   EXPECT_TRUE(parts.TakeEnded().empty()) << "the second step still writes to its pages";
-  StepPipeline::InFlightStep* const third = parts.Decide();
+  InFlightStep* const third = parts.Decide();
   ASSERT_NE(third, nullptr);
   EXPECT_EQ(third->rows.size(), 1u);
   ASSERT_TRUE(parts.pipeline.Launch(third));
@@ -175,7 +175,7 @@ TEST_P(MemoryFailureTable, StepsRunAgainWithTheSameResults) {
   admit(3);
   while (true) {
     if (parts.pipeline.has_undelivered()) parts.pipeline.DeliverFinished();
-    StepPipeline::InFlightStep* const step = parts.MayDecide() ? parts.Decide() : nullptr;
+    InFlightStep* const step = parts.MayDecide() ? parts.Decide() : nullptr;
     if (step != nullptr) {
       ASSERT_TRUE(parts.pipeline.Launch(step));
     } else if (parts.pipeline.has_step_under_way()) {

@@ -1,0 +1,61 @@
+// A step of a model from its decision to its delivery.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/backend.h"
+#include "engine/observer.h"
+#include "engine/plans/plan_cache.h"
+#include "engine/runner/active_request.h"
+#include "engine/runner/delivery.h"
+#include "engine/runner/execution_slot.h"
+
+namespace sluice {
+
+// The sequences that run together, their size and the bucket chosen for them.
+struct StepRows {
+  std::span<WaitingSequence* const> sequences;
+  std::span<RequestRow* const> rows;  // the rows of `sequences`, in the same order
+  BatchSize size{};
+  Bucket bucket{};
+
+  // Returns `count` of the rows from `begin` on, with their size and without a bucket.
+  StepRows Part(size_t begin, size_t count) const;
+  // Returns what a plan has to offer for them.
+  StepNeeds Needs() const;
+};
+
+struct StepTiming {
+  const CachedPlan* plan = nullptr;
+  Lookup lookup = Lookup::kHit;
+  StepShape shape{};
+  MonoTime started{};       // handed to the backend
+  MonoTime begin{}, end{};  // its time on the device
+
+  const Bucket& bucket() const { return plan->plan().bucket(); }
+};
+
+// A batch in its slot, with capacity for the largest bucket. It is reused from batch to batch.
+struct InFlightStep {
+  InFlightStep(ExecutionSlot* execution_slot, const PlanCache* cache, size_t most_sequences);
+
+  // Makes `rows` those of `sequences`, and returns all of them without size and bucket.
+  StepRows ListRows();
+
+  ExecutionSlot* const slot;
+  PlanCache::Reader plans;
+  BatchDecision decision{};
+  MonoTime decided{};
+  int64_t number = 0;  // the number of the batch, from 1
+  std::vector<WaitingSequence*> sequences;
+  std::vector<RequestRow*> rows;
+  StepRows running{};  // all rows or some of them: those that run or ran last
+  StepTiming timing{};
+  StepDelivery delivery;
+  BatchTrace trace{};  // valid once it has run
+};
+
+}  // namespace sluice
