@@ -179,7 +179,8 @@ TEST_F(CudaModelTest, ASlotMayEndWithAnInputUnderWay) {
     sampled.push_back({.position = i, .logits = &logits[i * vocab], .result = &results[i]});
   }
   const StepSequence step{0, kLength, tokens.data(), pages.data()};
-  std::vector<StepBatch> batches;
+  std::vector<StepBatch> batches;  // a slot refers to a batch until its step has ended
+  batches.reserve(2);
   for (int i = 0; i < 2; ++i) {
     batches.emplace_back(kLength, 1, static_cast<int32_t>(model_->config.max_positions),
                          backend_->info().page_tokens);
