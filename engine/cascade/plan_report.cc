@@ -217,15 +217,16 @@ StepSizes StepOf(const ModelConfig& config, const PlanQuery& query) {
 }
 
 absl::Status CheckStep(const ModelConfig& config, const StepSizes& step) {
-  const auto check = [](const char* name, int64_t size, int64_t most) {
-    if (size >= 1 && size <= most) return absl::OkStatus();
+  const auto check = [](const char* name, int64_t size, int64_t most, int64_t least = 1) {
+    if (size >= least && size <= most) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat(name, " is ", size, ", must be in [1, ", most, "]"));
+        absl::StrCat(name, " is ", size, ", must be in [", least, ", ", most, "]"));
   };
   constexpr int64_t kMostSequences = 65536;
   SLUICE_RETURN_IF_ERROR(check("sequences", step.sequences, kMostSequences));
   SLUICE_RETURN_IF_ERROR(check("context", step.context, config.max_positions));
-  return check("tokens", step.tokens, step.context);
+  // Attention in both directions computes sequences whole.
+  return check("tokens", step.tokens, step.context, config.causal ? 1 : step.context);
 }
 
 absl::StatusOr<PlanReport> MakePlanReport(const Model& model,

@@ -17,10 +17,11 @@ std::unique_ptr<const CpuOp> MakeCpuRopeStore(const RopeStoreOp& op, const Model
                                               int32_t rotary_dim,
                                               std::shared_ptr<const RopeTable> table);
 
-// `gate` is [heads], after tanh; empty for none. `bias` is as BiasByDistance returns it, or
-// nullptr.
-std::unique_ptr<const CpuOp> MakeCpuAttention(const AttentionOp& op, const ModelConfig& config,
-                                              std::vector<float> gate,
+// `rows` is the op before, with the keys and values that are read where attention is in both
+// directions. `gate` is [heads], after tanh; empty for none. `bias` is as BiasByDistance returns
+// it, or nullptr.
+std::unique_ptr<const CpuOp> MakeCpuAttention(const AttentionOp& op, const RopeStoreOp& rows,
+                                              const ModelConfig& config, std::vector<float> gate,
                                               std::shared_ptr<const std::vector<float>> bias,
                                               const kernels::AttentionChoice& choice);
 

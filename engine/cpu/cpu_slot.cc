@@ -23,12 +23,9 @@ kernels::KvLayer LayerOf(const ModelConfig& config) {
           static_cast<int32_t>(config.head_dim), config.kv_dtype};
 }
 
-// Returns the number of layers whose keys and values need memory at a time. Where attention is in
-// both directions, a step computes whole sequences, so that those of a layer are read by its own
-// attention alone and all layers share them in a near cache.
-int64_t HeldLayers(const ModelConfig& config) {
-  return config.causal ? config.kv_layers() : std::min<int64_t>(config.kv_layers(), 1);
-}
+// Returns the number of layers whose keys and values are kept in pages. Where attention is in both
+// directions, a step computes whole sequences, and attention reads keys and values of its rows.
+int64_t HeldLayers(const ModelConfig& config) { return config.causal ? config.kv_layers() : 0; }
 
 }  // namespace
 
@@ -61,9 +58,9 @@ CpuSlot::CpuSlot(const ModelConfig& config, const Bucket& largest, int32_t pages
 
 kernels::KvLayer CpuSlot::kv_layer(int32_t layer) const {
   kernels::KvLayer kv{nullptr, nullptr, kv_heads_, head_dim_, kv_type_};
+  if (layers_ == 0) return kv;
   const int64_t half = pages_ * kv.page_bytes();
-  const int64_t held = std::min(layer, layers_ - 1);
-  std::byte* const keys = reinterpret_cast<std::byte*>(kv_.data()) + 2 * held * half;
+  std::byte* const keys = reinterpret_cast<std::byte*>(kv_.data()) + 2 * layer * half;
   kv.k = keys;
   kv.v = keys + half;
   return kv;

@@ -35,6 +35,7 @@ class CpuSlot final : public Slot {
   const Bucket& largest() const { return largest_; }
 
   float* arena() const { return arena_.data(); }
+  // Returns a layer of the pages, or where none are kept, its heads and their type alone.
   kernels::KvLayer kv_layer(int32_t layer) const;
 
   // Binds the plan, whose layout takes `arena_floats`, and the batch of the next run; both outlive
@@ -59,7 +60,7 @@ class CpuSlot final : public Slot {
   void PoisonPage(const kernels::KvLayer& kv, int32_t page, int32_t live) const;
 
   Bucket largest_;
-  int32_t layers_;  // with keys and values of their own
+  int32_t layers_;  // whose keys and values are in pages
   int32_t kv_heads_;
   int32_t head_dim_;
   KvType kv_type_;

@@ -1,5 +1,7 @@
 #include "engine/cpu/layout.h"
 
+#include <algorithm>
+
 #include "base/ceil_div.h"
 #include "base/size_of.h"
 #include "engine/cpu/float_buffer.h"
@@ -38,13 +40,17 @@ ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, const kernels:
   };
   layout.quantized =
       take_quantized(bucket.tokens, WidestQuantizedRow(model), AnyIn(model, Quantization::kInt4));
+  // Attention in both directions computes whole sequences.
+  const int64_t longest =
+      config.causal ? config.max_positions : std::min<int64_t>(config.max_positions, bucket.tokens);
   layout.attention_scratch = take(
       kernels::AttentionScratchFloats(attention, {.q_heads = static_cast<int32_t>(config.heads),
                                                   .kv_heads = static_cast<int32_t>(config.kv_heads),
                                                   .head_dim = static_cast<int32_t>(config.head_dim),
-                                                  .max_context = config.max_positions,
+                                                  .max_context = longest,
                                                   .threads = threads,
-                                                  .kv_type = config.kv_dtype}));
+                                                  .kv_type = config.kv_dtype,
+                                                  .of_rows = !config.causal}));
   layout.head_rows = take(kernels::kHeadRows * config.hidden_size);
   layout.head_quantized =
       take_quantized(kernels::kHeadRows, AnyQuantized(model) ? config.hidden_size : 0, false);

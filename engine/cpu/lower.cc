@@ -87,7 +87,8 @@ class CpuLowering {
       for (float& value : gate) value = static_cast<float>(std::tanh(static_cast<double>(value)));
     }
     SLUICE_ASSIGN_OR_RETURN(auto bias, RelativeBias(op));
-    return MakeCpuAttention(op, config_, std::move(gate), std::move(bias), attention_);
+    const auto& rows = std::get<RopeStoreOp>(graph_.ops[op_ - 1]);
+    return MakeCpuAttention(op, rows, config_, std::move(gate), std::move(bias), attention_);
   }
 
   CpuOpOr operator()(const ActivationOp& op) {

@@ -118,7 +118,7 @@ absl::StatusOr<std::vector<double>> TimeOps(const CpuModel& executable, const Mo
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<Plan> plan, executable.Prepare(bucket));
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<Slot> slot,
                           executable.CreateSlot(bucket, static_cast<int32_t>(pages)));
-  FillPages(model.config, static_cast<const CpuSlot&>(*slot));
+  if (executable.page_bytes() > 0) FillPages(model.config, static_cast<const CpuSlot&>(*slot));
   const EqualSequences sequences(model.config, step, pages_each, executable.row_order());
 
   const Clock& clock = *Clock::Real();

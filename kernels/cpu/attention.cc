@@ -4,6 +4,7 @@
 
 #include "base/ceil_div.h"
 #include "base/check.h"
+#include "base/size_of.h"
 #include "kernels/cpu/simd/dispatch.h"
 
 namespace sluice::kernels {
@@ -22,10 +23,18 @@ struct ScratchLayout {
   int64_t segment_sums;
   int64_t running;
   int64_t own_values;
+  int64_t keys;  // pages of one head, and the values behind them; with keys of the step's rows
+  int64_t values;
+  int64_t page_ids;
   int64_t worker_floats;
   int64_t parts;  // behind all workers
   int64_t floats;
 };
+
+// Returns the layout of pages of one KV head.
+KvLayer PagesOfHead(const AttentionSizes& sizes) {
+  return {nullptr, nullptr, /*kv_heads=*/1, sizes.head_dim, sizes.kv_type};
+}
 
 ScratchLayout LayOutScratch(const AttentionChoice& choice, const AttentionSizes& sizes) {
   ScratchLayout layout;
@@ -42,7 +51,12 @@ ScratchLayout LayOutScratch(const AttentionChoice& choice, const AttentionSizes&
   layout.own_values = layout.running + AttentionPlan::MaxQueries(sizes) * layout.record_stride;
   const int64_t own_floats =
       sizes.kv_type == KvType::kF32 ? 0 : int64_t{simd::kAttentionRows} * sizes.head_dim;
-  layout.worker_floats = layout.own_values + RoundUp(own_floats, kCacheLine);
+  layout.keys = layout.own_values + RoundUp(own_floats, kCacheLine);
+  const int64_t pages = sizes.of_rows ? CeilDiv(context, kPageTokens) : 0;
+  const int64_t page_floats = PagesOfHead(sizes).page_bytes() / kSizeOf<float>;
+  layout.values = layout.keys + RoundUp(pages * page_floats, kCacheLine);
+  layout.page_ids = layout.values + RoundUp(pages * page_floats, kCacheLine);
+  layout.worker_floats = layout.page_ids + RoundUp(pages, kCacheLine);
   layout.parts = sizes.threads * layout.worker_floats;
   layout.floats = layout.parts + AttentionPlan::MaxRecords(choice, sizes) * layout.record_stride;
   return layout;
@@ -57,6 +71,56 @@ int64_t WorkOfAttention(std::span<const AttentionSequence> sequences, const Atte
   return 2 * pairs * sizes.q_heads * sizes.head_dim;
 }
 
+// Keys and values of one KV head of a sequence, copied from the step's rows to pages in a worker's
+// scratch memory, which stay in a near cache while the head's items are computed.
+class HeldHead {
+ public:
+  // Holds nothing at first. `page_ids` has room for the longest sequence's. Memory is not owned.
+  HeldHead(Profile profile, const AttentionArgs& args, int32_t kv_heads, const KvLayer& pages,
+           int32_t* page_ids)
+      : profile_(profile),
+        k_(args.k),
+        v_(args.v),
+        width_(int64_t{kv_heads} * pages.head_dim),
+        pages_(pages),
+        page_ids_(page_ids) {}
+
+  // Copies what is missing of pages [first, past) of a head of a sequence.
+  void Hold(const AttentionSequence& sequence, int32_t head, int64_t first, int64_t past) {
+    if (&sequence != sequence_ || head != head_ || first < first_ || first > past_) {
+      sequence_ = &sequence;
+      head_ = head;
+      first_ = past_ = first;
+    }
+    for (; past_ < past; ++past_) CopyPage(past_);
+  }
+
+  const KvLayer& pages() const { return pages_; }
+  const int32_t* page_ids() const { return page_ids_; }
+
+ private:
+  void CopyPage(int64_t page) {
+    const int32_t* const rows = sequence_->rows;
+    const int64_t end = std::min<int64_t>((page + 1) * kPageTokens, sequence_->count);
+    page_ids_[page] = static_cast<int32_t>(page);
+    for (int64_t begin = page * kPageTokens, past; begin < end; begin = past) {
+      past = begin + 1;
+      while (past < end && rows[past] == rows[past - 1] + 1) ++past;
+      const int64_t at = rows[begin] * width_ + int64_t{head_} * pages_.head_dim;
+      StoreHead(profile_, pages_, begin, 0, past - begin, {k_ + at, width_}, {v_ + at, width_});
+    }
+  }
+
+  const Profile profile_;
+  const float *const k_, *const v_;
+  const int64_t width_;
+  const KvLayer pages_;
+  int32_t* const page_ids_;
+  const AttentionSequence* sequence_ = nullptr;
+  int32_t head_ = 0;
+  int64_t first_ = 0, past_ = 0;  // the pages that are held
+};
+
 // The attention of a step.
 class Step {
  public:
@@ -67,7 +131,9 @@ class Step {
         plan_(args.choice, sizes, sequences),
         multiply_adds_(WorkOfAttention(sequences, sizes)),
         layout_(LayOutScratch(args.choice, sizes)),
-        causal_(args.causal),
+        profile_(context.profile),
+        args_(args),
+        sizes_(sizes),
         scratch_(scratch),
         template_{.q = args.q,
                   .out = args.out,
@@ -112,9 +178,14 @@ class Step {
     };
     pool_.ParallelFor(items, plan_.GrainOf(items), multiply_adds_, run);
     const auto fold = [this](int64_t begin, int64_t end, int worker) {
+      HeldHead held = NothingHeld(worker);
       plan_.ForDividedQueries(begin, end, [&](const AttentionItem& item, int64_t index) {
         simd::AttentionBlock block = BlockOf(item);
         block.own_values = scratch_ + worker * layout_.worker_floats + layout_.own_values;
+        if (args_.xsa != XsaForm::kOff) {
+          const int64_t page = (block.first_position + index / block.heads) / kPageTokens;
+          ReadFrom(&held, item, page, page + 1, &block);
+        }
         kernels_.fold(block, index);
       });
     };
@@ -130,7 +201,7 @@ class Step {
     block.rows = sequence.rows + item.first_row;
     block.count = item.rows;
     block.first_position = sequence.first_position + item.first_row;
-    block.context = causal_ ? 0 : sequence.first_position + sequence.count;
+    block.context = args_.causal ? 0 : sequence.first_position + sequence.count;
     block.pages = sequence.pages;
     const int64_t head = int64_t{block.kv_head} * block.heads;
     block.q += head * block.kv->head_dim;
@@ -149,11 +220,32 @@ class Step {
     return block;
   }
 
+  // Returns a worker's HeldHead, which holds nothing.
+  HeldHead NothingHeld(int worker) const {
+    float* const mine = scratch_ + worker * layout_.worker_floats;
+    KvLayer pages = PagesOfHead(sizes_);
+    pages.k = mine + layout_.keys;
+    pages.v = mine + layout_.values;
+    return {profile_, args_, sizes_.kv_heads, pages,
+            reinterpret_cast<int32_t*>(mine + layout_.page_ids)};
+  }
+
+  // If attention reads keys and values of the step's rows, lets `block` read pages [first, past) of
+  // the item's sequence from `held`.
+  void ReadFrom(HeldHead* held, const AttentionItem& item, int64_t first, int64_t past,
+                simd::AttentionBlock* block) const {
+    if (!sizes_.of_rows) return;
+    held->Hold(*item.sequence, item.kv_head, first, past);
+    block->kv = &held->pages();
+    block->kv_head = 0;
+    block->pages = held->page_ids();
+  }
+
   // Prefetches the first pages that an item of few queries reads. Those of a decode step's
   // sequences lie apart, and the first ones of an item would otherwise be waited for.
   void Fetch(const AttentionItem& item) const {
     constexpr int64_t kMostPages = 4, kLineBytes = 64;
-    if (int64_t{item.rows} * template_.heads > simd::kAttentionTile) return;
+    if (sizes_.of_rows || int64_t{item.rows} * template_.heads > simd::kAttentionTile) return;
     const KvLayer& kv = *template_.kv;
     const int64_t begin = item.first_segment * kSegmentTokens / kPageTokens;
     const int64_t end = std::min(begin + kMostPages, CeilDiv(item.visible, kPageTokens));
@@ -170,9 +262,12 @@ class Step {
 
   void RunItems(int64_t begin, int64_t end, int worker) const {
     float* const mine = scratch_ + worker * layout_.worker_floats;
+    HeldHead held = NothingHeld(worker);
     AttentionItem now = {};  // the item before the one that is visited
     const auto attend = [&] {
       simd::AttentionBlock block = BlockOf(now);
+      ReadFrom(&held, now, now.first_segment * kSegmentTokens / kPageTokens, block.fetch_pages,
+               &block);
       block.scores = mine;
       block.queries = mine + layout_.queries;
       block.segment_sums = mine + layout_.segment_sums;
@@ -193,7 +288,9 @@ class Step {
   const AttentionPlan plan_;
   const int64_t multiply_adds_;
   const ScratchLayout layout_;
-  const bool causal_;
+  const Profile profile_;
+  const AttentionArgs& args_;
+  const AttentionSizes& sizes_;
   float* const scratch_;
   const simd::AttentionBlock template_;
 };
@@ -210,6 +307,7 @@ void Attention(const Context& context, const AttentionArgs& args, const KvLayer&
   SLUICE_CHECK(args.silu_share == 0 || args.xsa == XsaForm::kOff);
   for (const AttentionSequence& sequence : sequences) {
     const int64_t past = sequence.first_position + sequence.count;
+    SLUICE_CHECK(args.k == nullptr || sequence.first_position == 0);
     SLUICE_CHECK(past <= max_context && (args.bias == nullptr || past <= args.bias_positions));
   }
   const AttentionSizes sizes = {.q_heads = args.q_heads,
@@ -219,7 +317,8 @@ void Attention(const Context& context, const AttentionArgs& args, const KvLayer&
                                 .threads = context.pool->threads(),
                                 .causal = args.causal,
                                 .window = args.window,
-                                .kv_type = kv.type};
+                                .kv_type = kv.type,
+                                .of_rows = args.k != nullptr};
   Step(context, args, kv, sequences, sizes, scratch).Run();
 }
 

@@ -1,4 +1,5 @@
-// Causal or bidirectional attention over paged KV with grouped queries, with XSA in its epilogue.
+// Causal or bidirectional attention with grouped queries, with XSA in its epilogue. Keys and values
+// are in KV pages, or those of the step's own rows where every sequence is whole.
 //
 // For a query row at position p and head h (KV head h / (q_heads / kv_heads)):
 //   s_j = scale * q . k_j for the visible keys j (j <= p if causal, else the whole sequence; with a
@@ -30,8 +31,11 @@
 namespace sluice::kernels {
 
 struct AttentionArgs {
-  const float* q;   // [rows, q_heads, head_dim]
-  float* out;       // [rows, q_heads, head_dim]; may be q
+  const float* q;  // [rows, q_heads, head_dim]
+  float* out;      // [rows, q_heads, head_dim]; may be q
+  // [rows, kv_heads, head_dim], rotated; or nullptr if keys and values are in pages.
+  const float* k = nullptr;
+  const float* v = nullptr;
   int32_t q_heads;  // a multiple of kv.kv_heads
   float scale;
   bool causal;
@@ -53,7 +57,8 @@ struct AttentionArgs {
 int64_t AttentionScratchFloats(const AttentionChoice& choice, const AttentionSizes& sizes);
 
 // Computes the attention of all sequences, whose contexts are at most `max_context`. `scratch` has
-// AttentionScratchFloats of these sizes and the pool's threads.
+// AttentionScratchFloats of these sizes and the pool's threads. If keys and values are of the
+// step's rows, `kv` says which heads they have, and as which type they are read.
 void Attention(const Context& context, const AttentionArgs& args, const KvLayer& kv,
                std::span<const AttentionSequence> sequences, int64_t max_context, float* scratch);
 

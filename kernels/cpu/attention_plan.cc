@@ -143,7 +143,10 @@ AttentionPlan::Division AttentionPlan::DivisionOf(const AttentionSequence& seque
 AttentionItem AttentionPlan::ItemOf(const Place& at, const Division& division, int64_t block,
                                     int64_t part) const {
   const AttentionSequence& sequence = sequences_[at.sequence];
-  const auto first = static_cast<int32_t>(block / sizes_.kv_heads * block_rows_);
+  const int64_t row_blocks = division.blocks / sizes_.kv_heads;
+  const int64_t head = sizes_.of_rows ? block / row_blocks : block % sizes_.kv_heads;
+  const int64_t row_block = sizes_.of_rows ? block % row_blocks : block / sizes_.kv_heads;
+  const auto first = static_cast<int32_t>(row_block * block_rows_);
   const int32_t rows = std::min(block_rows_, sequence.count - first);
   int64_t visible = sequence.first_position + (sizes_.causal ? first + rows : sequence.count);
   int64_t skipped = 0;  // segments that a window hides from all rows
@@ -157,7 +160,7 @@ AttentionItem AttentionPlan::ItemOf(const Place& at, const Division& division, i
   return {.sequence = &sequence,
           .first_row = first,
           .rows = rows,
-          .kv_head = static_cast<int32_t>(block % sizes_.kv_heads),
+          .kv_head = static_cast<int32_t>(head),
           .visible = visible,
           .first_segment = skipped + segments * part / division.parts,
           .past_segment = skipped + segments * (part + 1) / division.parts,

@@ -16,12 +16,12 @@
 namespace sluice::kernels {
 
 // One sequence of the step batch. The keys of positions [0, first_position + count) are in the
-// cache.
+// cache, or all of them are of this step's rows (AttentionArgs); then first_position is 0.
 struct AttentionSequence {
   int32_t first_position;
   int32_t count;         // rows of this step
   const int32_t* rows;   // [count] row indices, by ascending position
-  const int32_t* pages;  // [ceil((first_position + count) / kPageTokens)] page ids
+  const int32_t* pages;  // [ceil((first_position + count) / kPageTokens)] page ids, for the cache
 };
 
 // The order in which a step's keys are read. All give the same bits.
@@ -52,6 +52,7 @@ struct AttentionSizes {
   bool causal = true;
   int32_t window = 0;  // see AttentionArgs
   KvType kv_type = KvType::kF32;
+  bool of_rows = false;  // whether keys and values are of the step's rows, see AttentionArgs
 
   int32_t group() const { return q_heads / kv_heads; }
 };
@@ -83,7 +84,8 @@ class AttentionPlan {
   int64_t GrainOf(int64_t n) const;
 
   // Calls visit(item) for the items [begin, end). Items of a sequence are ordered by rows, then KV
-  // heads, so that the heads of the same rows are neighbours, then parts.
+  // heads, so that the heads of the same rows are neighbours, then parts. With keys of the step's
+  // rows they are ordered by KV heads, then rows, so that few of them copy the same keys.
   template <typename Visit>
   void ForItems(int64_t begin, int64_t end, Visit visit) const {
     ForSequences(&Place::item, begin, end, [&](const Place& at, const Division& division) {

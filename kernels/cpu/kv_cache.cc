@@ -6,7 +6,7 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/cpu/simd/int8.h"
+#include "kernels/cpu/simd/dispatch.h"
 #include "kernels/dtype.h"
 
 namespace sluice::kernels {
@@ -108,6 +108,17 @@ void StoreValue(const KvLayer& kv, int64_t slot, int32_t head, const float* valu
   Store(kv, value, PlaceOfValue(kv, slot, head));
 }
 
+void StoreHead(Profile profile, const KvLayer& kv, int64_t slot, int32_t head, int64_t count,
+               const HeadRows& keys, const HeadRows& values) {
+  if (count > 1 && kv.type == KvType::kF32) {
+    simd::TableFor(profile).store_keys(keys.x, keys.stride, count, kv.head_dim,
+                                       PlaceOfKey(kv, slot, head).At<float>(0));
+  } else {
+    for (int64_t i = 0; i < count; ++i) StoreKey(kv, slot + i, head, keys.x + i * keys.stride);
+  }
+  for (int64_t i = 0; i < count; ++i) StoreValue(kv, slot + i, head, values.x + i * values.stride);
+}
+
 void FetchSlot(const KvLayer& kv, int64_t slot, int32_t head) {
   constexpr int64_t kLineBytes = 64;
   const std::byte* const keys = SlabOf(kv, kv.k, slot, head);
@@ -115,10 +126,6 @@ void FetchSlot(const KvLayer& kv, int64_t slot, int32_t head) {
   const int64_t bytes = kv.head_dim * KvElementBytes(kv.type);
   const std::byte* const value = SlabOf(kv, kv.v, slot, head) + slot % kPageTokens * bytes;
   for (int64_t i = 0; i < bytes; i += kLineBytes) __builtin_prefetch(value + i, 1);
-}
-
-float* F32Key(const KvLayer& kv, int64_t slot, int32_t head) {
-  return PlaceOfKey(kv, slot, head).At<float>(0);
 }
 
 void CopyPositions(const KvLayer& kv, const PageCopy& copy) {

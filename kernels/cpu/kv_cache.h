@@ -20,6 +20,8 @@
 
 namespace sluice::kernels {
 
+enum class Profile;
+
 inline constexpr int kPageTokens = 16;
 // The most features of a head.
 inline constexpr int32_t kMaxHeadDim = 1024;
@@ -43,10 +45,17 @@ struct KvLayer {
 // Writes a key or a value, [head_dim], of a head to a slot.
 void StoreKey(const KvLayer& kv, int64_t slot, int32_t head, const float* key);
 void StoreValue(const KvLayer& kv, int64_t slot, int32_t head, const float* value);
+
+// Some keys or values of a head: [.., head_dim], `stride` floats apart.
+struct HeadRows {
+  const float* x;
+  int64_t stride;
+};
+// Writes `count` keys and values of a head to the slots from `slot` on, which are of one page.
+void StoreHead(Profile profile, const KvLayer& kv, int64_t slot, int32_t head, int64_t count,
+               const HeadRows& keys, const HeadRows& values);
 // Prefetches what StoreKey and StoreValue write for a slot and head.
 void FetchSlot(const KvLayer& kv, int64_t slot, int32_t head);
-// Returns where the first feature of a key is in pages of f32; the others follow kPageTokens apart.
-float* F32Key(const KvLayer& kv, int64_t slot, int32_t head);
 // Copies the first positions of a page to another page, bit by bit.
 void CopyPositions(const KvLayer& kv, const PageCopy& copy);
 

@@ -1,5 +1,8 @@
 // Rotary positions (Su et al., arXiv 2104.09864; rotate-half form of Llama) and the write to the KV
 // cache.
+//
+// The pairs are (i, i + h), h = rotary_dim / 2:
+//   x'_i = x_i cos - x_{i+h} sin,  x'_{i+h} = x_{i+h} cos + x_i sin
 #pragma once
 
 #include <cstdint>
@@ -20,10 +23,12 @@ struct RopeTable {
 // For each row r at positions[r], rotates q[r] (in place) and k[r], and writes k[r] and v[r] to
 // slot kv_slots[r] of `kv`.
 //   q: [rows, q_heads, head_dim]   k, v: [rows, kv_heads, head_dim], unchanged
-// The pairs are (i, i + h), h = rotary_dim / 2: q'_i = q_i cos - q_{i+h} sin, q'_{i+h} = q_{i+h}
-// cos + q_i sin.
 void RopeAndStore(const Context& context, const RopeTable& table, const int32_t* positions,
                   const int32_t* kv_slots, int64_t rows, int32_t q_heads, float* q, const float* k,
                   const float* v, const KvLayer& kv);
+
+// Rotates the heads of each row r of x, [rows, heads, head_dim], at positions[r], in place.
+void Rotate(const Context& context, const RopeTable& table, const int32_t* positions, int64_t rows,
+            int32_t heads, int32_t head_dim, float* x);
 
 }  // namespace sluice::kernels

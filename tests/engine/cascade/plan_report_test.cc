@@ -329,7 +329,7 @@ TEST(StepOf, FillsInWhatTheQueryLeavesOut) {
 }
 
 TEST(MakePlanReport, RefusesStepsThatTheModelCannotTake) {
-  const auto model = testing::RandomModel(testing::TinyConfig(1), 5);
+  auto model = testing::RandomModel(testing::TinyConfig(1), 5);
   const auto error = [&](StepSizes step) {
     return std::string(MakePlanReport(*model, Device(1), {.step = step}).status().message());
   };
@@ -339,6 +339,10 @@ TEST(MakePlanReport, RefusesStepsThatTheModelCannotTake) {
       absl::StrCat("context is ", model->config.max_positions + 1, ", must be in [1, ", most, "]"));
   EXPECT_EQ(error({0, 1, 1}), "sequences is 0, must be in [1, 65536]");
   EXPECT_EQ(error({1, 5, 4}), "tokens is 5, must be in [1, 4]");
+  ModelConfig encoder = testing::TinySluiceConfig(1);
+  encoder.causal = false;
+  model = testing::RandomModel(encoder, 5);
+  EXPECT_EQ(error({1, 3, 4}), "tokens is 3, must be in [4, 4]") << "its sequences are whole";
 }
 
 }  // namespace

@@ -23,13 +23,17 @@ using kernels::kPageTokens;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-TEST(CpuSlotTest, AModelWithoutAttentionTakesNoMemoryForPages) {
-  const auto model = LoadModel("mixer", 1, GoldenPath("families/rank_mixer_1"));
-  ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_EQ(CpuSlot::PageBytes((*model)->config), 0);
-  const auto slot = CpuSlot::Create((*model)->config, {48, 3}, 6, 100);
-  ASSERT_TRUE(slot.ok()) << slot.status();
-  EXPECT_EQ((*slot)->memory().kv, 0);
+// Models without attention, and with attention in both directions.
+TEST(CpuSlotTest, ModelsWhoseStepsNeedNoOtherStepTakeNoMemoryForPages) {
+  for (const char* name : {"families/rank_mixer_1", "families/bert_1", "families/modernbert_1"}) {
+    SCOPED_TRACE(name);
+    const auto model = LoadModel("model", 1, GoldenPath(name));
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ(CpuSlot::PageBytes((*model)->config), 0);
+    const auto slot = CpuSlot::Create((*model)->config, {48, 3}, 6, 100);
+    ASSERT_TRUE(slot.ok()) << slot.status();
+    EXPECT_EQ((*slot)->memory().kv, 0);
+  }
 }
 
 // Poison leaves unchanged those positions of the batch's pages that earlier steps wrote, and all
@@ -169,20 +173,6 @@ TEST(CpuSlotTest, LayersDoNotShareMemory) {
   }
   EXPECT_EQ((*slot)->memory().activation_room, 16 * int64_t{sizeof(float)});
   EXPECT_EQ((*slot)->memory().kv, 3 * 2 * half);
-}
-
-TEST(CpuSlotTest, LayersWithAttentionInBothDirectionsShareMemory) {
-  ModelConfig config = TinyConfig(3);
-  const int64_t bytes = CpuSlot::PageBytes(config);
-  config.causal = false;
-  EXPECT_EQ(CpuSlot::PageBytes(config), bytes / 3);
-  auto slot = CpuSlot::Create(config, {16, 1}, 2, 16);
-  ASSERT_TRUE(slot.ok());
-  for (int32_t layer = 1; layer < config.layers; ++layer) {
-    EXPECT_EQ((*slot)->kv_layer(layer).k, (*slot)->kv_layer(0).k);
-    EXPECT_EQ((*slot)->kv_layer(layer).v, (*slot)->kv_layer(0).v);
-  }
-  EXPECT_EQ((*slot)->memory().kv, 2 * bytes / 3);
 }
 
 TEST(CpuSlotTest, GivesBackWhatNoRecentStepUsed) {

@@ -95,18 +95,19 @@ AttentionLayout LayOut(std::mt19937_64& random, const std::vector<SequenceCase<T
   return layout;
 }
 
-// Copies the queries of all sequences to their rows: [rows, width].
+// Copies the queries, the keys or the values of all sequences' first `count` positions to their
+// rows: [rows, width].
 template <typename T>
-std::vector<T> QueriesByRow(const AttentionLayout& layout,
-                            const std::vector<SequenceCase<T>>& cases, int64_t width) {
-  std::vector<T> q(layout.rows.size() * static_cast<size_t>(width));
+std::vector<T> ByRow(const AttentionLayout& layout, const std::vector<SequenceCase<T>>& cases,
+                     std::vector<T> SequenceCase<T>::*values, int64_t width) {
+  std::vector<T> x(layout.rows.size() * static_cast<size_t>(width));
   for (size_t s = 0; s < cases.size(); ++s) {
     for (int32_t i = 0; i < cases[s].count; ++i) {
       const int32_t row = layout.rows[layout.sequences[s].rows_offset + i];
-      std::copy_n(&cases[s].q[i * width], width, &q[row * width]);
+      std::copy_n(&(cases[s].*values)[i * width], width, &x[row * width]);
     }
   }
-  return q;
+  return x;
 }
 
 // Collects the rows of each sequence from `x` [rows, width].

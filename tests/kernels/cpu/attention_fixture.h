@@ -27,15 +27,21 @@ inline std::vector<float> UnwrittenPages(const KvLayer& kv, int64_t pages) {
   return std::vector<float>(bytes / sizeof(float), std::bit_cast<float>(uint32_t{0xFFFFFFFF}));
 }
 
+// Where keys and values are: in pages, or in rows of the step, of which those of a sequence are
+// anywhere or one behind the other.
+enum class KeysIn { kPages, kRows, kOrderedRows };
+
 // All unused places of the pages and of the scratch hold NaN.
 inline AttentionOutputs<float> RunAttention(const Context& context, std::mt19937_64& random,
                                             const reference::AttentionShape& shape,
                                             const std::vector<SequenceCase<float>>& cases,
                                             bool causal, const XsaCase& xsa,
                                             const AttentionChoice& choice = {},
-                                            KvType type = KvType::kF32) {
+                                            KvType type = KvType::kF32,
+                                            KeysIn keys_in = KeysIn::kPages) {
   const int64_t dim = shape.head_dim, q_width = shape.q_heads * dim;
-  const AttentionLayout layout = LayOut(random, cases, kPageTokens);
+  AttentionLayout layout = LayOut(random, cases, kPageTokens);
+  if (keys_in == KeysIn::kOrderedRows) std::ranges::sort(layout.rows);
   KvLayer kv = {nullptr, nullptr, static_cast<int32_t>(shape.kv_heads), static_cast<int32_t>(dim),
                 type};
   std::vector<float> k = UnwrittenPages(kv, std::ssize(layout.pages)), v(k);
@@ -59,7 +65,16 @@ inline AttentionOutputs<float> RunAttention(const Context& context, std::mt19937
         {c.first_position, c.count, &layout.rows[layout.sequences[s].rows_offset], pages});
   }
 
-  std::vector<float> q = QueriesByRow(layout, cases, q_width), out(q.size(), kPoison);
+  const int64_t kv_width = shape.kv_heads * dim;
+  std::vector<float> row_k, row_v;
+  if (keys_in != KeysIn::kPages) {
+    row_k = ByRow(layout, cases, &SequenceCase<float>::k, kv_width);
+    row_v = ByRow(layout, cases, &SequenceCase<float>::v, kv_width);
+    kv.k = kv.v = nullptr;
+    for (AttentionSequence& sequence : sequences) sequence.pages = nullptr;
+  }
+  std::vector<float> q = ByRow(layout, cases, &SequenceCase<float>::q, q_width);
+  std::vector<float> out(q.size(), kPoison);
   std::vector<float> cos_sim(layout.rows.size() * shape.q_heads, kPoison), proj_frac(cos_sim);
   std::vector<float> scratch(
       AttentionScratchFloats(choice, {.q_heads = static_cast<int32_t>(shape.q_heads),
@@ -69,12 +84,15 @@ inline AttentionOutputs<float> RunAttention(const Context& context, std::mt19937
                                       .threads = context.pool->threads(),
                                       .causal = causal,
                                       .window = static_cast<int32_t>(shape.window),
-                                      .kv_type = type}),
+                                      .kv_type = type,
+                                      .of_rows = keys_in != KeysIn::kPages}),
       kPoison);
   const bool in_place = random() % 2 == 0;
   Attention(context,
             {.q = q.data(),
              .out = in_place ? q.data() : out.data(),
+             .k = row_k.empty() ? nullptr : row_k.data(),
+             .v = row_v.empty() ? nullptr : row_v.data(),
              .q_heads = static_cast<int32_t>(shape.q_heads),
              .scale = 1.0f / std::sqrt(static_cast<float>(dim)),
              .causal = causal,

@@ -241,6 +241,7 @@ struct RandomStep {
     const int32_t kv_heads = draw(1, 8);
     sizes = SizesOf(kv_heads * draw(1, 20), kv_heads, draw(1, draw(0, 1) == 0 ? 4 : 64), rows);
     sizes.causal = draw(0, 3) != 0;
+    sizes.of_rows = draw(0, 2) == 0;
   }
 };
 
@@ -262,7 +263,8 @@ TEST(AttentionPlanTest, ItemsCoverAllKeysOnceAndRecordsDoNotOverlap) {
       ASSERT_GT(plan.items(), 2 * sizes.threads);
     }
 
-    // Items follow each other: parts of a block, its KV heads, its rows, sequences.
+    // Items follow each other: parts of a block, its KV heads, its rows, sequences; or with keys of
+    // the step's rows, parts, rows, KV heads, sequences.
     int64_t sequence = 0, row = 0, kv_head = 0, segment = 0, records = 0, queries = 0;
     bool divided = false;
     for (const AttentionItem& item : ItemsOf(plan)) {
@@ -285,12 +287,16 @@ TEST(AttentionPlanTest, ItemsCoverAllKeysOnceAndRecordsDoNotOverlap) {
       if (segment < CeilDiv(item.visible, kSegmentTokens)) continue;
       segment = 0;
       divided = false;
-      if (++kv_head < sizes.kv_heads) continue;
-      kv_head = 0;
-      row += item.rows;
-      if (row < count) continue;
-      row = 0;
-      ++sequence;
+      const auto next_row = [&] { row = row + item.rows < count ? row + item.rows : 0; };
+      const auto next_head = [&] { kv_head = (kv_head + 1) % sizes.kv_heads; };
+      if (sizes.of_rows) {
+        next_row();
+        if (row == 0) next_head();
+      } else {
+        next_head();
+        if (kv_head == 0) next_row();
+      }
+      if (row == 0 && kv_head == 0) ++sequence;
     }
     ASSERT_EQ(sequence, std::ssize(sequences));
     ASSERT_LE(records, plan.records());

@@ -47,6 +47,23 @@ TEST_P(RopeTest, RotatesAndStoresLikeTheReference) {
   }
 }
 
+// What RopeAndStore does to queries.
+TEST_P(RopeTest, RotatesInPlaceWithTheSameBits) {
+  std::mt19937_64 random(43);
+  for (const RopeShape& shape : {RopeShape{0, 2, 1, 8, 8}, RopeShape{60, 3, 1, 16, 16},
+                                 RopeShape{140, 6, 1, 20, 12}, RopeShape{5, 2, 1, 9, 0}}) {
+    const auto run = [&](const RopeInputs<float>& in) {
+      RopeOutputs<float> out = Run(in);
+      std::vector<float> q = in.q;
+      Rotate(Two(), {in.cos.data(), in.sin.data(), shape.rotary_dim}, in.positions.data(),
+             shape.rows, shape.q_heads, shape.head_dim, q.data());
+      EXPECT_TRUE(SameBits(q, out.q)) << shape.rows << " rows";
+      return out;
+    };
+    ExpectRopeEqualsReference<float>(run, random, shape, 300, kSlots);
+  }
+}
+
 SLUICE_EVERY_F32_PROFILE(RopeTest);
 
 TEST(ReferenceRopeTest, Llama3ScalingKeepsShortDividesLongAndBlendsBetween) {

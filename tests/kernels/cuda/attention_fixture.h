@@ -73,7 +73,7 @@ AttentionOutputs<T> RunAttention(DeviceLab& lab, std::mt19937_64& random,
   auto* const taken = lab.Put<int32_t>({0});
   const int64_t diagnostics = rows * shape.q_heads;
   const std::vector<float> unwritten(diagnostics, kPoison);
-  const std::vector<T> queries = QueriesByRow(layout, cases, q_width);
+  const std::vector<T> queries = ByRow(layout, cases, &SequenceCase<T>::q, q_width);
   T* const q = lab.Put(queries);
   const bool in_place = random() % 2 == 0;
   // If not in place, the rows of q may be part of longer ones.
