@@ -7,50 +7,104 @@
 
 namespace sluice::kernels::SLUICE_SIMD_NAMESPACE {
 
-// Returns values of a row from the i-th on, with zeros behind the k-th, times their factors if
-// there are any.
-template <bool kFactors>
+// Returns values of a row from the i-th on, times their factors if there are any. Unless all kLanes
+// are there, there are zeros behind the k-th.
+template <bool kFactors, bool kAll>
 SLUICE_INLINE VecF ValuesAt(const float* x, const float* factors, int64_t i, int64_t k) {
-  const bool all = k - i >= kLanes;
-  const VecF v = all ? Load(x + i) : LoadPartial(x + i, k - i, 0.0f);
+  const VecF v = kAll ? Load(x + i) : LoadUpTo(x + i, k - i);
   if constexpr (!kFactors) return v;
-  return v * (all ? Load(factors + i) : LoadPartial(factors + i, k - i, 0.0f));
+  return v * (kAll ? Load(factors + i) : LoadUpTo(factors + i, k - i));
+}
+
+// Vectors of a row that are quantised together.
+inline constexpr int kQuantizedAtOnce = 4;
+inline constexpr int64_t kQuantizedStep = kQuantizedAtOnce * kLanes;
+static_assert(simd::kInt8Depth % kQuantizedStep == 0);
+
+// Updates the largest bits of magnitudes by kQuantizedStep values.
+template <bool kFactors, bool kAll>
+SLUICE_INLINE void UpdateLargest(const float* x, const float* factors, int64_t i, int64_t k,
+                                 VecI (&largest)[kQuantizedAtOnce]) {
+#pragma GCC unroll 4
+  for (int v = 0; v < kQuantizedAtOnce; ++v) {
+    const VecF value = ValuesAt<kFactors, kAll>(x, factors, i + v * kLanes, k);
+    const VecI bits = reinterpret_cast<VecI>(value) & 0x7FFFFFFF;
+    largest[v] = bits > largest[v] ? bits : largest[v];
+  }
 }
 
 // Returns the largest bits of a magnitude, which are those of the largest magnitude; NaN is above
 // all numbers.
 template <bool kFactors>
 static int32_t LargestBits(const float* x, const float* factors, int64_t k) {
-  VecI largest = {};
-  for (int64_t i = 0; i < k; i += kLanes) {
-    const VecF v = ValuesAt<kFactors>(x, factors, i, k);
-    const VecI bits = reinterpret_cast<VecI>(v) & 0x7FFFFFFF;
-    largest = bits > largest ? bits : largest;
+  VecI largest[kQuantizedAtOnce] = {};
+  int64_t i = 0;
+  for (; i + kQuantizedStep <= k; i += kQuantizedStep) {
+    UpdateLargest<kFactors, true>(x, factors, i, k, largest);
   }
-  return MaxLanes(largest);
+  if (i < k) UpdateLargest<kFactors, false>(x, factors, i, k, largest);
+  VecI most = largest[0];
+  for (const VecI& each : largest) most = each > most ? each : most;
+  return MaxLanes(most);
+}
+
+// Stores two vectors of values that fit T, one after the other.
+template <typename T>
+SLUICE_INLINE void StoreTwo(VecI first, VecI second, T* out) {
+#if SLUICE_SIMD_LANES == 8
+  if constexpr (sizeof(T) == 2) {
+    const __m256i both =  // packed half by half: the middle two quarters are swapped
+        _mm256_packs_epi32(reinterpret_cast<__m256i>(first), reinterpret_cast<__m256i>(second));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_permute4x64_epi64(both, 0xD8));
+    return;
+  }
+#endif
+  typedef T Values __attribute__((vector_size(sizeof(T) * kLanes), aligned(1), may_alias));
+  *reinterpret_cast<Values*>(out) = __builtin_convertvector(first, Values);
+  *reinterpret_cast<Values*>(out + kLanes) = __builtin_convertvector(second, Values);
+}
+
+// Quantises kQuantizedStep values.
+template <typename T, int32_t kOffset, bool kFactors, bool kAll>
+SLUICE_INLINE void QuantizeStep(const float* x, const float* factors, int64_t i, int64_t k,
+                                VecF inverse, T* out) {
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to integers
+  VecI value[kQuantizedAtOnce];
+#pragma GCC unroll 4
+  for (int v = 0; v < kQuantizedAtOnce; ++v) {
+    const VecF scaled = ValuesAt<kFactors, kAll>(x, factors, i + v * kLanes, k) * inverse;
+    value[v] = reinterpret_cast<VecI>(scaled + kRound) - (0x4B400000 - kOffset);
+  }
+#pragma GCC unroll 2
+  for (int v = 0; v < kQuantizedAtOnce; v += 2) {
+    StoreTwo(value[v], value[v + 1], out + i + v * kLanes);
+  }
 }
 
 // Quantises a row into values of type T, each with kOffset added.
 template <typename T, int32_t kOffset, bool kFactors>
 static void QuantizeRowTimes(const float* x, const float* factors, int64_t k, void* out,
                              float* scale) {
-  typedef T Values __attribute__((vector_size(sizeof(T) * kLanes), aligned(1), may_alias));
   constexpr int32_t kInfinity = 0x7F800000;
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to integers
   const int32_t bits = LargestBits<kFactors>(x, factors, k);
   float largest;
   __builtin_memcpy(&largest, &bits, sizeof(largest));
   const bool counts = bits < kInfinity && largest >= simd::kInt8Least;
-  const VecF inverse = Broadcast(counts ? simd::kInt8Most / largest : 0.0f);
   *scale = bits >= kInfinity ? __builtin_nanf("") : counts ? largest / simd::kInt8Most : 0.0f;
   T* const to = static_cast<T*>(out);
   const int64_t padded = (k + simd::kInt8Depth - 1) / simd::kInt8Depth * simd::kInt8Depth;
-  for (int64_t i = 0; i < padded; i += kLanes) {
-    const VecF v = ValuesAt<kFactors>(x, factors, i, k);
-    const VecF rounded = (counts ? v : VecF{}) * inverse + kRound;
-    const VecI value = reinterpret_cast<VecI>(rounded) - (0x4B400000 - kOffset);
-    *reinterpret_cast<Values*>(to + i) = __builtin_convertvector(value, Values);
+  int64_t i = 0;
+  if (counts) {
+    const VecF inverse = Broadcast(simd::kInt8Most / largest);
+    for (; i + kQuantizedStep <= k; i += kQuantizedStep) {
+      QuantizeStep<T, kOffset, kFactors, true>(x, factors, i, k, inverse, to);
+    }
+    if (i < k) {
+      QuantizeStep<T, kOffset, kFactors, false>(x, factors, i, k, inverse, to);
+      i += kQuantizedStep;
+    }
   }
+  for (; i < padded; ++i) to[i] = static_cast<T>(kOffset);
 }
 
 template <typename T, int32_t kOffset>
