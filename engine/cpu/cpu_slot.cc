@@ -55,17 +55,15 @@ CpuSlot::CpuSlot(const ModelConfig& config, const Bucket& largest, int32_t pages
       kv_type_(config.kv_dtype),
       pages_(pages),
       arena_(std::move(arena)),
-      kv_(std::move(kv)) {
+      kv_(std::move(kv), 2 * layers_, pages, LayerOf(config).page_bytes()) {
   sequences_.reserve(largest.sequences);
 }
 
 kernels::KvLayer CpuSlot::kv_layer(int32_t layer) const {
   kernels::KvLayer kv{nullptr, nullptr, kv_heads_, head_dim_, kv_type_};
-  const int64_t half = pages_ * kv.page_bytes();
-  const int64_t held = std::min(layer, layers_ - 1);
-  std::byte* const keys = reinterpret_cast<std::byte*>(kv_.data()) + 2 * held * half;
-  kv.k = keys;
-  kv.v = keys + half;
+  const int32_t held = std::min(layer, layers_ - 1);
+  kv.k = kv_.array(2 * held);
+  kv.v = kv_.array(2 * held + 1);
   return kv;
 }
 
@@ -85,7 +83,10 @@ void CpuSlot::Bind(const Plan* plan, int64_t arena_floats, const StepBatch& batc
   Hold(arena_floats);
   plan_ = plan;
   batch_ = &batch;
-  for (int32_t page : batch.pages()) SLUICE_CHECK(page >= 0 && page < pages_);
+  for (int32_t page : batch.pages()) {
+    SLUICE_CHECK(page >= 0 && page < pages_);
+    kv_.Use(page);
+  }
   for (const kernels::PageCopy& copy : batch.page_copies()) SLUICE_CHECK(copy.from < pages_);
   sequences_.clear();
   for (const StepBatch::Sequence& sequence : batch.sequences()) {
