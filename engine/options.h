@@ -85,7 +85,7 @@ struct QueueOptions {
   int32_t max_requests = 4096;
   int64_t max_tokens = 1 << 22;
   int64_t max_bytes = 0;
-  int64_t max_wait_us = 2'000'000;
+  int64_t max_wait_us = 1'000'000;
   double max_caller_share = 0.95;
   double priority_share = 0.9;
 };

@@ -5,8 +5,8 @@ Starts one sluiced with its defaults. A closed loop with as many calls in flight
 at once finds the capacity. Then one open loop sends a steady load, a share of the capacity, and for
 some seconds ten times the capacity on top. The deadline of a call is a minute behind the end of the
 load, unless `--streaming` sends calls without one, which then also wait in the streams of the
-client. `--tokens -1` is for models that generate nothing. The table has the calls by the second in
-which they were sent.
+client. `--tokens -1` is for models that generate nothing. `--flag` is a further flag of the daemon.
+The table has the calls by the second in which they were sent.
 
 The goodput is what is answered between one second after the beginning of the overload and one
 second before its end: nothing that is answered later counts. It is compared with the capacity, and
@@ -114,7 +114,8 @@ class Calls:
 
 def measure_round(options, calls, seed):
     closed, closed_processors = calls.closed(seed)
-    capacity = closed["phases"][0]["answered_per_s"]
+    at_capacity = closed["phases"][0]
+    capacity = at_capacity["answered_per_s"]
     report, processors = calls.overload(seed, capacity)
     seconds = report["phases"][0]["seconds"]
     within = seconds[BEFORE_S + EDGE_S:BEFORE_S + options.seconds - EDGE_S]
@@ -122,6 +123,7 @@ def measure_round(options, calls, seed):
     return {
         "host": closed["host"], "commit": closed["commit"], "started": closed["started"],
         "capacity_per_s": capacity,
+        "callers_refused": at_capacity["outcomes"]["rejected"],
         "answered_per_s": answered,
         "goodput": answered / capacity,
         "goodput_of_time": answered / processors["model"] / (capacity / closed_processors["model"]),
@@ -147,12 +149,13 @@ def table(options, rounds):
     lines = [
         "# Backlog after an overload",
         "",
-        f"{options.label}; defaults; prompts of {max(options.prompt // 2, 1)} to {options.prompt} "
-        f"tokens, {asks}. {options.seconds} s at {options.times:g} times the "
-        f"capacity, on top of a steady load of {options.share:g} of it, which goes on for "
-        f"{AFTER_S} s. The capacity is that of a closed loop of {options.concurrency}. Client and "
-        f"daemon share {rounds[0]['host']['processors']} processors. Medians of {len(rounds)} "
-        "rounds.",
+        f"{options.label}; {' '.join(options.flag) or 'defaults'}; prompts of "
+        f"{max(options.prompt // 2, 1)} to {options.prompt} tokens, {asks}. "
+        f"{options.seconds} s at {options.times:g} times the capacity, on top of a "
+        f"steady load of {options.share:g} of it, which goes on for {AFTER_S} s. The capacity "
+        f"is that of a closed loop of {options.concurrency}, of which "
+        f"{median('callers_refused'):.0f} stop because they are refused. Client and daemon share "
+        f"{rounds[0]['host']['processors']} processors. Medians of {len(rounds)} rounds.",
         "",
         "|  | answered/s | refused/s | processors: client | gRPC's threads | other threads |",
         "|---|---|---|---|---|---|",
@@ -189,11 +192,12 @@ def main():
     parser.add_argument("--share", type=float, default=0.2, help="steady load over capacity")
     parser.add_argument("--seconds", type=int, default=10, help="length of the overload")
     parser.add_argument("--streaming", action="store_true", help="calls on streams")
+    parser.add_argument("--flag", action="append", default=[], help="of the daemon, --flag=--A=B")
     parser.add_argument("--rounds", type=int, default=3)
     reporting.add_options(parser)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        daemon = Daemon(options.sluiced, options.model)
+        daemon = Daemon(options.sluiced, options.model, *options.flag)
         try:
             calls = Calls(options, daemon, scratch)
             rounds = [measure_round(options, calls, number) for number in range(options.rounds)]

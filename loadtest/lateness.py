@@ -23,7 +23,8 @@ def percentile(values: list[float], share: float) -> float:
 
 def figures(calls: list[Call], begin_s: float, end_s: float) -> dict:
     """Returns what the steady calls show of an event from `begin_s` to `end_s`. Calls that were
-    sent before and answered during the event belong to neither side.
+    sent before and answered during the event belong to neither side. The worst call of the event is
+    among those that were under way at any time of it; 0 if there was none.
     """
     before = [call.took_s for call in calls
               if call.sent_s + call.took_s < begin_s and call.status == "OK"]
@@ -39,10 +40,13 @@ def figures(calls: list[Call], begin_s: float, end_s: float) -> dict:
         late += 1
         if in_time < IN_TIME:
             recovered_s, in_time = call.sent_s, 0
+    during = [call.took_s for call in calls
+              if call.sent_s < end_s and call.sent_s + call.took_s >= begin_s]
     failed: dict[str, int] = {}
     for call in calls:
         if call.sent_s + call.took_s >= begin_s and call.status != "OK":
             failed[call.status] = failed.get(call.status, 0) + 1
     return {"service_ms": 1e3 * statistics.mean(before), "p99_before_ms": 1e3 * usual,
             "recovery_ms": 1e3 * (recovered_s - end_s), "late_after": late,
+            "worst_during_ms": 1e3 * max(during, default=0),
             "worst_after_ms": 1e3 * max(call.took_s for call in after), "failed": failed}

@@ -33,13 +33,13 @@ def free_port():
 
 
 class Daemon:
-    def __init__(self, sluiced, model, prefix_reuse=False):
+    def __init__(self, sluiced, model, *flags, prefix_reuse=False):
         self.grpc, self.http = (f"127.0.0.1:{free_port()}" for _ in range(2))
         self.process = subprocess.Popen(
             [sluiced, "--model", f"demo={model}", "--server.grpc.address", self.grpc,
              "--server.metrics.address", self.http, "--server.admin.address=",
              # Prefixes of earlier phases would make a load easier.
-             f"--engine.kv.prefix-reuse={str(prefix_reuse).lower()}"],
+             f"--engine.kv.prefix-reuse={str(prefix_reuse).lower()}", *flags],
             stdout=subprocess.DEVNULL)
         give_up = time.monotonic() + 120
         while not self.ready():

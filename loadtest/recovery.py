@@ -273,8 +273,9 @@ def table(report: dict) -> str:
         "",
         "| event | recovery ms | in mean latencies | mean latency before, ms | p99 before, ms | "
         "mean of the answered calls of the overload, ms | waiting, running at its end | "
-        "late calls after | worst after, ms | steady calls refused or failed |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "worst during, ms | late calls after | worst after, ms | "
+        "steady calls refused or failed |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, rounds in report["rounds"].items():
         if not rounds:
@@ -293,7 +294,8 @@ def table(report: dict) -> str:
                              for kind in ("waiting", "running"))
         lines.append(f"| {name} | {median('recovery_ms'):.0f} ({each_of}) | {share:.1f} | "
                      f"{median('service_ms'):.1f} | {median('p99_before_ms'):.1f} | "
-                     f"{flood} | {left} | {median('late_after'):.0f} | "
+                     f"{flood} | {left} | {median('worst_during_ms'):.1f} | "
+                     f"{median('late_after'):.0f} | "
                      f"{median('worst_after_ms'):.1f} | {failed} |")
     return "\n".join(lines) + "\n"
 

@@ -52,17 +52,15 @@ CpuSlot::CpuSlot(const ModelConfig& config, const Bucket& largest, int32_t pages
       kv_type_(config.kv_dtype),
       pages_(pages),
       arena_(std::move(arena)),
-      kv_(std::move(kv)) {
+      kv_(std::move(kv), 2 * layers_, pages, LayerOf(config).page_bytes()) {
   sequences_.reserve(largest.sequences);
 }
 
 kernels::KvLayer CpuSlot::kv_layer(int32_t layer) const {
   kernels::KvLayer kv{nullptr, nullptr, kv_heads_, head_dim_, kv_type_};
   if (layers_ == 0) return kv;
-  const int64_t half = pages_ * kv.page_bytes();
-  std::byte* const keys = reinterpret_cast<std::byte*>(kv_.data()) + 2 * layer * half;
-  kv.k = keys;
-  kv.v = keys + half;
+  kv.k = kv_.array(2 * layer);
+  kv.v = kv_.array(2 * layer + 1);
   return kv;
 }
 
@@ -82,7 +80,10 @@ void CpuSlot::Bind(const Plan* plan, int64_t arena_floats, const StepBatch& batc
   Hold(arena_floats);
   plan_ = plan;
   batch_ = &batch;
-  for (int32_t page : batch.pages()) SLUICE_CHECK(page >= 0 && page < pages_);
+  for (int32_t page : batch.pages()) {
+    SLUICE_CHECK(page >= 0 && page < pages_);
+    kv_.Use(page);
+  }
   for (const kernels::PageCopy& copy : batch.page_copies()) SLUICE_CHECK(copy.from < pages_);
   sequences_.clear();
   for (const StepBatch::Sequence& sequence : batch.sequences()) {

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "engine/backend.h"
 #include "engine/cpu/float_buffer.h"
+#include "engine/cpu/kv_memory.h"
 #include "engine/model/config.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/kv_cache.h"
@@ -69,7 +70,7 @@ class CpuSlot final : public Slot {
   // What the steps since the last Trim wrote at most, and what is held: of the steps before, too.
   int64_t recent_floats_ = 0;
   std::atomic<int64_t> held_floats_{0};
-  FloatBuffer kv_;  // [layers, 2, pages] of KvLayer::page_bytes()
+  KvMemory kv_;  // [layers, 2, pages] of KvLayer::page_bytes()
   // The bound run.
   const Plan* plan_ = nullptr;
   const StepBatch* batch_ = nullptr;

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 
@@ -11,6 +12,11 @@ namespace sluice::kernels {
 namespace {
 
 constexpr int64_t kHugePage = int64_t{2} << 20;
+#ifdef MADV_POPULATE_WRITE
+constexpr int kProvide = MADV_POPULATE_WRITE;
+#else
+constexpr int kProvide = 23;  // of Linux 5.14; older headers lack the name
+#endif
 
 }  // namespace
 
@@ -31,6 +37,12 @@ void ReleaseMemoryBehind(int64_t kept, void* memory, int64_t bytes) {
   const int64_t begin = CeilDiv(kept, kHugePage) * kHugePage;
   const int64_t end = CeilDiv(bytes, kHugePage) * kHugePage;
   if (begin < end) madvise(static_cast<char*>(memory) + begin, end - begin, MADV_DONTNEED);
+}
+
+void ProvideMemory(int64_t begin, int64_t end, void* memory, int64_t bytes) {
+  begin = begin / kHugePage * kHugePage;
+  end = std::min(CeilDiv(end, kHugePage), bytes / kHugePage) * kHugePage;
+  if (begin < end) madvise(static_cast<char*>(memory) + begin, end - begin, kProvide);
 }
 
 }  // namespace sluice::kernels

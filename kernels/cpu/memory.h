@@ -15,4 +15,9 @@ void* AllocateMemory(int64_t bytes);
 // are zero when they are read again.
 void ReleaseMemoryBehind(int64_t kept, void* memory, int64_t bytes);
 
+// Has the system provide the memory of [begin, end) of such memory at once, in whole huge pages. It
+// does so otherwise when memory is first written, and that write waits for it. Content stays. Does
+// nothing where there are no whole huge pages, or the system cannot (Linux before 5.14).
+void ProvideMemory(int64_t begin, int64_t end, void* memory, int64_t bytes);
+
 }  // namespace sluice::kernels

@@ -73,9 +73,9 @@ struct ThreadPool::State {
     }
   }
 
-  // Runs the published job. Requires call_mu.
-  void Run() {
-    next.store(0, std::memory_order_relaxed);
+  // Runs the published job from `begin` on. Requires call_mu.
+  void Run(int64_t begin) {
+    next.store(begin, std::memory_order_relaxed);
     gate.fetch_and(~kClosed, std::memory_order_release);
     Wake();
     Work(0);
@@ -88,8 +88,8 @@ struct ThreadPool::State {
   }
 
   const int count;
-  // Held during a ParallelFor, which serves callers one after another. It is a std::mutex because
-  // the thread sanitizer does not see into the packaged Abseil.
+  // Held by the caller that the workers work for. It is a std::mutex because the thread sanitizer
+  // does not see into the packaged Abseil.
   std::mutex call_mu;
 
   // The job. It is written under call_mu while the gate is closed and no worker is inside, and read
@@ -119,15 +119,17 @@ void ThreadPool::ParallelFor(int64_t n, int64_t grain,
   SLUICE_CHECK(grain >= 1);
   if (n <= 0) return;
   State& state = *state_;
-  const std::lock_guard<std::mutex> lock(state.call_mu);
-  if (state.count == 1 || n <= grain) {
-    for (int64_t begin = 0; begin < n; begin += grain) body(begin, std::min(begin + grain, n), 0);
-    return;
+  const bool alone = state.count == 1 || n <= grain;
+  std::unique_lock<std::mutex> workers(state.call_mu, std::defer_lock);
+  int64_t begin = 0;
+  for (; begin < n && (alone || !workers.try_lock()); begin += grain) {
+    body(begin, std::min(begin + grain, n), 0);
   }
+  if (begin >= n) return;
   state.body = &body;
   state.n = n;
   state.grain = grain;
-  state.Run();
+  state.Run(begin);
 }
 
 void ThreadPool::ParallelFor(int64_t n, int64_t grain, int64_t multiply_adds,

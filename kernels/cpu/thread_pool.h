@@ -11,7 +11,9 @@ namespace sluice::kernels {
 // Runs ranges of indices on a fixed set of threads; the calling thread is one of them.
 //
 // Concurrency contract
-//   * ParallelFor may be called from several threads; calls are served one after another.
+//   * ParallelFor may be called from several threads. The pool's threads work for one of them at a
+//     time. The others work on their ranges alone until these threads are free, so that a model
+//     that is warmed up, or has long steps, does not hold up the short steps of another one.
 //   * It returns when every index is processed; what the workers wrote happens-before its return.
 //   * `body` must not throw and must not call ParallelFor on the same pool.
 //   * A call allocates nothing. Idle workers sleep after a short spin.

@@ -40,6 +40,12 @@ def test_calls_in_time_end_a_recovery():
 def test_what_is_late_during_the_event_is_no_recovery():
     made = lateness.figures(calls(4.5), 4.0, 5.0)
     assert (made["recovery_ms"], made["late_after"]) == (0, 0)
+    assert made["worst_during_ms"] == pytest.approx(1000)
+
+
+def test_the_worst_call_of_the_event_may_have_been_sent_before_it():
+    assert lateness.figures(calls(3.5), 4.0, 5.0)["worst_during_ms"] == pytest.approx(1000)
+    assert lateness.figures(calls(2.8, 5.0), 4.0, 5.0)["worst_during_ms"] == pytest.approx(100)
 
 
 def test_a_failed_call_counts_as_late():

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -50,19 +52,13 @@ TEST_P(ThreadPoolTest, ConcurrentCallsHaveDistinctWorkerNumbers) {
   EXPECT_TRUE(unique);
 }
 
-TEST_P(ThreadPoolTest, ServesCallersOneAfterAnother) {
+TEST_P(ThreadPoolTest, CallersAtTheSameTimeGetTheirOwnResults) {
   ThreadPool pool(GetParam());
-  std::atomic<int> jobs_inside{0};
-  std::atomic<bool> alone{true};
   const auto caller = [&](std::vector<int64_t>* sums) {
-    for (int job = 0; job < 200; ++job) {
+    for (int job = 0; job < 2000; ++job) {
       std::vector<int64_t> partial(pool.threads(), 0);  // written without atomics, by worker
-      std::atomic<bool> entered{false};
-      std::atomic<int64_t> left{100};
       pool.ParallelFor(100, 3, [&](int64_t begin, int64_t end, int worker) {
-        if (!entered.exchange(true) && jobs_inside.fetch_add(1) != 0) alone = false;
         for (int64_t i = begin; i < end; ++i) partial[worker] += i;
-        if (left.fetch_sub(end - begin) == end - begin) jobs_inside.fetch_sub(1);
       });
       sums->push_back(std::accumulate(partial.begin(), partial.end(), int64_t{0}));
     }
@@ -71,9 +67,60 @@ TEST_P(ThreadPoolTest, ServesCallersOneAfterAnother) {
   std::thread other(caller, &second);
   caller(&first);
   other.join();
-  EXPECT_TRUE(alone);
-  EXPECT_EQ(first, std::vector<int64_t>(200, 4950));
+  EXPECT_EQ(first, std::vector<int64_t>(2000, 4950));
   EXPECT_EQ(second, first);
+}
+
+TEST_P(ThreadPoolTest, ACallerDoesNotWaitForAnotherOne) {
+  ThreadPool pool(GetParam());
+  for (const int64_t grain : {1, 64}) {
+    std::promise<void> other_ended;
+    std::atomic<bool> entered{false};
+    bool waited = true;
+    std::thread other;
+    pool.ParallelFor(GetParam(), 1, [&](int64_t, int64_t, int) {
+      if (entered.exchange(true)) return;
+      other = std::thread([&] {
+        int64_t sum = 0;
+        pool.ParallelFor(64, grain, [&](int64_t begin, int64_t end, int worker) {
+          EXPECT_EQ(worker, 0);
+          for (int64_t i = begin; i < end; ++i) sum += i;
+        });
+        EXPECT_EQ(sum, 2016);
+        other_ended.set_value();
+      });
+      waited =
+          other_ended.get_future().wait_for(std::chrono::seconds(20)) != std::future_status::ready;
+    });
+    other.join();
+    ASSERT_FALSE(waited) << "by " << grain;
+  }
+}
+
+TEST_P(ThreadPoolTest, ACallerSharesTheRestOnceTheOthersAreFree) {
+  if (GetParam() == 1) GTEST_SKIP() << "shares nothing";
+  constexpr int kMany = 10'000'000;
+  ThreadPool pool(GetParam());
+  // The second call begins while the first one has the threads, whose end it awaits in its first
+  // part.
+  std::promise<void> begun, first_ended;
+  std::atomic<int> others{0};
+  std::thread second([&] {
+    begun.get_future().wait();
+    pool.ParallelFor(1000, 1, [&](int64_t begin, int64_t, int worker) {
+      if (begin == 0) first_ended.get_future().wait();
+      if (worker != 0) ++others;
+      // One part lasts until another thread has one, too.
+      for (int i = 0; begin == 1 && i < kMany && others == 0; ++i) std::this_thread::yield();
+    });
+  });
+  std::atomic<bool> entered{false};
+  pool.ParallelFor(GetParam(), 1, [&](int64_t, int64_t, int) {
+    if (!entered.exchange(true)) begun.set_value();
+  });
+  first_ended.set_value();
+  second.join();
+  EXPECT_GT(others, 0);
 }
 
 TEST_P(ThreadPoolTest, WritesOfWorkersAreVisibleAfterwards) {
