@@ -148,9 +148,26 @@ def decoders(report: dict) -> list[str]:
 
 
 def simulated(report: dict, place: int, kind: str, figure: str) -> float:
-    return statistics.median(
-        each["loads"][place][kind][figure] / each["loads"][place]["measured"][figure]
-        for each in report["rounds"])
+    return statistics.median(of_run(each["loads"][place], kind, figure)
+                             for each in report["rounds"])
+
+
+def of_run(load: dict, kind: str, figure: str) -> float:
+    """Returns what the simulator says over what the daemon measured."""
+    return load[kind][figure] / load["measured"][figure]
+
+
+def nearness(report: dict) -> str:
+    """Returns a sentence about the single runs."""
+    runs = [load for each in report["rounds"] for load in each["loads"]]
+    told = []
+    for figure in ("p50 ms", "p99 ms"):
+        ratios = [of_run(load, "simulated_own_costs", figure) for load in runs]
+        near = sum(abs(ratio - 1) <= NEAR for ratio in ratios)
+        told.append(f"{figure.removesuffix(' ms')} in {near} (they are from {min(ratios):.3f} to "
+                    f"{max(ratios):.3f} of it)")
+    return (f"Of the {len(runs)} runs, the simulator is within {100 * NEAR:g} % of the measured "
+            f"{' and of the '.join(told)}.")
 
 
 def predictions(report: dict) -> list[str]:
@@ -169,7 +186,8 @@ def predictions(report: dict) -> list[str]:
     shares = [each["share"] for each in size[0]["loads"]]
     above = max(each["loads"][1]["within"] for each in size)
     bears = median_of(size, "bears_growth")
-    return [*lines, "", f"sluice-size said that one replica bears {bears:.2f} times the load "
+    return [*lines, "", nearness(report), "",
+            f"sluice-size said that one replica bears {bears:.2f} times the load "
             f"{report['size_from']:g}, with {100 * report['kept']:g} % within "
             f"{report['objective_ms']:g} ms. At {shares[0]:g} of that the daemon kept it for "
             f"{100 * least_borne(report):.1f} % in the worst round, at {shares[1]:g} of it for "
@@ -235,6 +253,12 @@ def behind(reports: dict[str, dict]) -> list[str]:
                    > NEAR]
             if off:
                 found.append(f"the simulator is off at load {load['share']:g}: {', '.join(off)}")
+            runs = [of_run(each["loads"][place], "simulated_own_costs", "p99 ms")
+                    for each in report["rounds"]]
+            far = [f"{100 * (ratio - 1):+.0f} %" for ratio in runs if abs(ratio - 1) > NEAR]
+            if far:
+                found.append(f"the simulator is off in {len(far)} of {len(runs)} runs at load "
+                             f"{load['share']:g}: p99 ms {', '.join(far)}")
         if (least := least_borne(report)) < report["kept"]:
             found.append(f"sluice-size promised {100 * report['kept']:g} % in time; in one round "
                          f"it was {100 * least:.1f} %")

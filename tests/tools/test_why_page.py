@@ -74,7 +74,9 @@ def test_a_simulator_that_is_off_is_told():
         return why_tables.behind({"predictions": {"kept": 0.95, "rounds": rounds}})
 
     assert told(10.4, 0.95, 1) == ["Nowhere in these tables."]
-    assert told(9, 1) == ["- the simulator is off at load 0.5: p99 ms -10 %"]
+    assert told(9, 1, 1) == [
+        "- the simulator is off at load 0.5: p99 ms -10 %",
+        "- the simulator is off in 2 of 2 runs at load 0.5: p99 ms -10 %, -10 %"]
     assert told(10, 1, 0.94, 1) == [
         "- sluice-size promised 95 % in time; in one round it was 94.0 %"]
 
