@@ -63,6 +63,17 @@ def test_more_processor_time_than_that_of_others_is_told():
     assert told == ["- encoders minilm: sluice f32 takes 2.000 times the processor time of a f32"]
 
 
+def test_a_larger_share_in_time_than_ours_is_told():
+    def rounds(within):
+        return [{"closed": {"per_s": 10, "cpu_s_per_1000": 1},
+                 "open": [{"within": 0.9}, {"within": within}]}] * 3
+
+    told = why_tables.behind({"encoders_minilm": {"rates": [5.0, 7.6], "rounds": {
+        "sluice f32": rounds(0.4), "sluice int8": rounds(0), "a f32": rounds(0.6),
+        "b f32": rounds(0), "c int8": rounds(0)}}})
+    assert told == ["- encoders minilm: at 8 texts/s a f32 answers 60 % in time, sluice f32 40 %"]
+
+
 def test_a_simulator_that_is_off_is_told():
     def load(simulated):
         return {"share": 0.5, "measured": {"sequences/s": 10, "p50 ms": 10, "p99 ms": 10},
