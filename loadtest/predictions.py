@@ -197,8 +197,8 @@ def run_lines(report: dict) -> list[str]:
             for turn, each in enumerate(report["rounds"]) for load in [each["loads"][place]]]
     return ["Each run, with its own costs. The sequences above the measured 99th percentile waited "
             "or ran in so many times apart from each other, in which work took so many times what "
-            "it takes in the whole run. Where these times are few, a disturbance of the machine "
-            "decides the percentile.",
+            "it takes in the whole run. Where these times are few, one burst of arrivals or one "
+            "stall of the machine decides the percentile; a stall shows as a pace above 1.",
             "",
             *why_tables.grid(["load", "round", "p50 ms", "p99 ms", "simulated / it, p50",
                               "simulated / it, p99", "slow times", "pace in them"], rows),
