@@ -16,6 +16,7 @@ import time
 import numpy as np
 import tritonclient.grpc as triton
 
+import reporting
 from overload import Daemon
 
 MODEL = "demo"
@@ -58,8 +59,8 @@ def figures(took):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sluiced", required=True, help="path of the daemon")
-    parser.add_argument("--model", required=True, help="model directory")
+    parser.add_argument("--sluiced", type=pathlib.Path, required=True, help="path of the daemon")
+    parser.add_argument("--model", type=pathlib.Path, required=True, help="model directory")
     parser.add_argument("--rows", type=int, default=64)
     parser.add_argument("--candidates", type=int, default=4096, help="of each row")
     parser.add_argument("--callers", type=int, default=2, help="that score")
@@ -88,7 +89,7 @@ def main():
         ended.set()
         daemon.stop()
     report = {"benchmark": "candidates",
-              "options": {key: str(value) for key, value in vars(options).items() if key != "out"},
+              "options": reporting.options_of(options),
               "alone": figures(alone), "beside_scoring": figures(beside),
               "scored_per_s": calls * options.rows * options.candidates / options.seconds}
     text = json.dumps(report, indent=1)

@@ -18,6 +18,7 @@ import grpc
 import numpy as np
 import tritonclient.grpc as triton
 
+import reporting
 from bench.kernels import random_llama
 from candidates import MODEL, figures
 from overload import Daemon
@@ -81,13 +82,13 @@ def measure(sluiced, folder, options):
     finally:
         ended.set()
         daemon.stop()
-    return {"sluiced": sluiced, "alone": figures(alone), "beside_texts": figures(beside),
+    return {"sluiced": sluiced.name, "alone": figures(alone), "beside_texts": figures(beside),
             "texts": {each: outcomes.count(each) for each in sorted(set(outcomes))}}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sluiced", required=True, action="append",
+    parser.add_argument("--sluiced", type=pathlib.Path, required=True, action="append",
                         help="path of a daemon; several are measured in turns")
     parser.add_argument("--bytes", type=int, default=(16 << 20) - 256, help="of a text")
     parser.add_argument("--callers", type=int, default=4, help="that send texts")
@@ -98,8 +99,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         write_model(pathlib.Path(folder))
         runs = [measure(sluiced, folder, options) for sluiced in options.sluiced]
-    text = json.dumps({"benchmark": "hostile_texts", "options": vars(options), "runs": runs},
-                      indent=1)
+    text = json.dumps({"benchmark": "hostile_texts", "options": reporting.options_of(options),
+                       "runs": runs}, indent=1)
     if options.out:
         pathlib.Path(options.out).write_text(text + "\n")
     print(text)

@@ -124,9 +124,7 @@ def measure(options):
         "commit": closed["commit"],
         "started": closed["started"],
         "host": closed["host"],
-        "options": {
-            key: str(value) for key, value in vars(options).items() if key not in ("out", "table")
-        },
+        "options": reporting.options_of(options),
         "rounds": rounds,
         "summary": summary(rounds),
     }
@@ -185,9 +183,12 @@ def table(report):
 def parser_of(doc):
     """Returns a parser of the options that all measurements of an overload have."""
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
-    parser.add_argument("--sluiced", required=True, help="path of the daemon")
-    parser.add_argument("--sluice-load", required=True, help="path of the load generator")
-    parser.add_argument("--model", required=True, help="model directory, 256 positions or more")
+    path = pathlib.Path
+    parser.add_argument("--sluiced", type=path, required=True, help="path of the daemon")
+    parser.add_argument("--sluice-load", type=path, required=True,
+                        help="path of the load generator")
+    parser.add_argument("--model", type=path, required=True,
+                        help="model directory, 256 positions or more")
     parser.add_argument("--label", default="The demo model", help="what the table calls the model")
     parser.add_argument("--prompt", type=int, default=64, help="longest prompt, tokens")
     parser.add_argument("--tokens", type=int, default=128, help="tokens of an answer")

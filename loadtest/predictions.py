@@ -7,11 +7,11 @@ arrivals.
 
 Prompts and arrivals of a trace, shrunk, are sent to one sluiced, at several shares of its capacity;
 a daemon of its own, with a journal, serves each load. sluice-simulate replays the journal (the same
-decisions?) and runs its arrivals on virtual time, with the host's times between steps as the
-journal has them, and with the costs that an earlier daemon had learned (its ladder file), or with
-those of the run's own steps. sluice-size says from the journal of one load what growth of it a
-replica bears; a daemon with its advice then serves that and clearly more. The daemon has all
-processors but the last, the client has that.
+decisions?) and runs its arrivals on virtual time, with the host's times between steps and the pace
+of the machine as the journal has them, and with the costs that an earlier daemon had learned (its
+ladder file), or with those of the run's own steps. sluice-size says from the journal of one load
+what growth of it a replica bears; a daemon with its advice then serves that and clearly more. The
+daemon has all processors but the last, the client has that.
 """
 
 import argparse
@@ -30,6 +30,7 @@ sys.path.append(str(ROOT / "loadtest" / "peers"))
 import checkpoint  # noqa: E402
 import reporting  # noqa: E402
 import servers  # noqa: E402
+import why_tables  # noqa: E402
 import workloads  # noqa: E402
 
 MODEL = "llama"
@@ -108,7 +109,8 @@ def of_load(run: Run, share: float, capacity: float, costs: pathlib.Path, option
     replayed = run.tool("sluice-simulate", "--journal", journal).strip()
     before, own = run.predict(journal, "--costs", costs), run.predict(journal)
     return {"share": share, "replay": replayed, "measured": own["measured"], "host": own["host"],
-            "simulated": before["simulated"], "simulated_own_costs": own["simulated"],
+            "slow_times": own["slow times"], "simulated": before["simulated"],
+            "simulated_own_costs": own["simulated"],
             "client": {"p50 ms": phase["latency_ms"]["p50"], "p99 ms": phase["latency_ms"]["p99"],
                        "sequences/s": phase["answered_per_s"]}}, journal
 
@@ -166,10 +168,6 @@ def made_rate(loads: list[dict], options: argparse.Namespace) -> float:
                 if each["share"] == options.size_from)
 
 
-def ratio(loads: list[dict], simulated: str, figure: str) -> float:
-    return statistics.median(each[simulated][figure] / each["measured"][figure] for each in loads)
-
-
 def host_lines(rounds: list[dict]) -> list[str]:
     """Returns what the host took beside the steps."""
     lines = ["The host, by the journals: from an arrival while it is idle until the step begins; "
@@ -188,6 +186,26 @@ def host_lines(rounds: list[dict]) -> list[str]:
     return lines
 
 
+def run_lines(report: dict) -> list[str]:
+    """Returns how near the simulator is in each run, with the run's own costs."""
+    rows = [[f"{load['share']:g}", f"{turn + 1}",
+             *(f"{load['measured'][figure]:.1f}" for figure in ("p50 ms", "p99 ms")),
+             *(f"{why_tables.of_run(load, 'simulated_own_costs', figure):.3f}"
+               for figure in ("p50 ms", "p99 ms")),
+             f"{load['slow_times']['count']}", f"{load['slow_times']['pace']:.2f}"]
+            for place in range(len(report["rounds"][0]["loads"]))
+            for turn, each in enumerate(report["rounds"]) for load in [each["loads"][place]]]
+    return ["Each run, with its own costs. The sequences above the measured 99th percentile waited "
+            "or ran in so many times apart from each other, in which work took so many times what "
+            "it takes in the whole run. Where these times are few, one burst of arrivals or one "
+            "stall of the machine decides the percentile; a stall shows as a pace above 1.",
+            "",
+            *why_tables.grid(["load", "round", "p50 ms", "p99 ms", "simulated / it, p50",
+                              "simulated / it, p99", "slow times", "pace in them"], rows),
+            "",
+            why_tables.nearness(report)]
+
+
 def table(report: dict) -> str:
     rounds = report["rounds"]
     lines = [
@@ -200,7 +218,7 @@ def table(report: dict) -> str:
         f"it. Medians of {len(rounds)} rounds. The last two groups of columns divide what the "
         "simulator says of the same arrivals by what the daemon's journal measured: with the "
         "costs of an earlier daemon's ladder file, and with those of the run's own steps; with "
-        "the host's times of the run in both.",
+        "the host's times of the run and the pace of its machine in both.",
         "",
         "| load | sequences/s | p50 ms | p99 ms | client p50 ms | client p99 ms | "
         + " | ".join(f"{each}, earlier costs" for each in FIGURES) + " | "
@@ -216,12 +234,14 @@ def table(report: dict) -> str:
                   for key in ("sequences/s", "p50 ms", "p99 ms")]
         cells += [f"{statistics.median(each['client'][key] for each in loads):.1f}"
                   for key in ("p50 ms", "p99 ms")]
-        cells += [f"{ratio(loads, kind, figure):.2f}"
+        cells += [f"{why_tables.simulated(report, place, kind, figure):.2f}"
                   for kind in ("simulated", "simulated_own_costs") for figure in FIGURES]
         lines.append(f"| {' | '.join(cells)} |")
     lines += [
         "",
         f"The replay of the journals made the same {decisions} decisions.",
+        "",
+        *run_lines(report),
         "",
         *host_lines(rounds),
         "",

@@ -253,8 +253,7 @@ def measure(options) -> dict:
                                           options.seed + 10 * turn))
             print(f"{turn + 1}/{options.rounds} {name}: {rounds[name][-1]}", file=sys.stderr)
     return reporting.heading("recovery") | {
-            "options": {key: value for key, value in vars(options).items()
-                        if key not in ("out", "table")}, "rounds": rounds}
+            "options": reporting.options_of(options), "rounds": rounds}
 
 
 def table(report: dict) -> str:

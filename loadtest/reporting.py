@@ -23,6 +23,19 @@ def heading(benchmark: str) -> dict:
             "processor": processor()}
 
 
+def options_of(options: argparse.Namespace, *without: str) -> dict:
+    """Returns the options for a report. Of files and folders it has the names alone: where they are
+    says nothing elsewhere.
+    """
+    def told(value):
+        if isinstance(value, list):
+            return [told(each) for each in value]
+        return value.name if isinstance(value, pathlib.Path) else value
+
+    return {name: told(value) for name, value in vars(options).items()
+            if name not in ("out", "table", *without)}
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that name the files of write()."""
     parser.add_argument("--out", type=pathlib.Path, help="write the JSON report to this file")

@@ -22,6 +22,7 @@ import urllib.request
 import numpy as np
 import tritonclient.grpc as triton
 
+import reporting
 from overload import Daemon
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent / "peers"))
@@ -108,8 +109,7 @@ def main():
     ratios = [apart / shared for shared, apart in zip(arms["shared"].seconds,
                                                       arms["separate"].seconds)]
     report = {"benchmark": "shared_prefix", "machine": platform.processor() or platform.machine(),
-              "options": {key: value for key, value in vars(options).items()
-                          if key not in ("out", "sluiced")},
+              "options": reporting.options_of(options, "sluiced"),
               "model": shape.config(),
               "arms": {name: {"requests_per_s": 1 / statistics.median(arm.seconds),
                               "tokens_per_request": statistics.median(arm.expected),

@@ -122,13 +122,13 @@ def encoders(report: dict) -> list[str]:
                share_of(rounds, "closed", "executed_efficiency")]
         if report["rates"]:
             late = median_of(rounds, "open", -1, "p99_ms")  # 0 where nothing was answered
-            row += [f"{median_of(rounds, 'open', -1, 'goodput_per_s'):.0f}",
+            row += [f"{100 * median_of(rounds, 'open', -1, 'within'):.0f} %",
                     f"{late:.0f}" if late else ""]
         rows.append(row)
     heads = ["", "texts/s", "Sluice over it, same precision", "CPU s per 1,000",
              "tokens / computed"]
     if report["rates"]:
-        heads += [f"goodput/s at {report['rates'][-1]:.0f}/s", "p99 ms there"]
+        heads += [f"in time at {report['rates'][-1]:.0f}/s", "p99 ms there"]
     return grid(heads, rows)
 
 
@@ -148,9 +148,26 @@ def decoders(report: dict) -> list[str]:
 
 
 def simulated(report: dict, place: int, kind: str, figure: str) -> float:
-    return statistics.median(
-        each["loads"][place][kind][figure] / each["loads"][place]["measured"][figure]
-        for each in report["rounds"])
+    return statistics.median(of_run(each["loads"][place], kind, figure)
+                             for each in report["rounds"])
+
+
+def of_run(load: dict, kind: str, figure: str) -> float:
+    """Returns what the simulator says over what the daemon measured."""
+    return load[kind][figure] / load["measured"][figure]
+
+
+def nearness(report: dict) -> str:
+    """Returns a sentence about the single runs."""
+    runs = [load for each in report["rounds"] for load in each["loads"]]
+    told = []
+    for figure in ("p50 ms", "p99 ms"):
+        ratios = [of_run(load, "simulated_own_costs", figure) for load in runs]
+        near = sum(abs(ratio - 1) <= NEAR for ratio in ratios)
+        told.append(f"{figure.removesuffix(' ms')} in {near} (they are from {min(ratios):.3f} to "
+                    f"{max(ratios):.3f} of it)")
+    return (f"Of the {len(runs)} runs, the simulator is within {100 * NEAR:g} % of the measured "
+            f"{' and of the '.join(told)}.")
 
 
 def predictions(report: dict) -> list[str]:
@@ -169,7 +186,8 @@ def predictions(report: dict) -> list[str]:
     shares = [each["share"] for each in size[0]["loads"]]
     above = max(each["loads"][1]["within"] for each in size)
     bears = median_of(size, "bears_growth")
-    return [*lines, "", f"sluice-size said that one replica bears {bears:.2f} times the load "
+    return [*lines, "", nearness(report), "",
+            f"sluice-size said that one replica bears {bears:.2f} times the load "
             f"{report['size_from']:g}, with {100 * report['kept']:g} % within "
             f"{report['objective_ms']:g} ms. At {shares[0]:g} of that the daemon kept it for "
             f"{100 * least_borne(report):.1f} % in the worst round, at {shares[1]:g} of it for "
@@ -206,6 +224,17 @@ ENCODERS = ("encoders_minilm", "encoders_minilm_rerank", "encoders_bert_base",
             "encoders_bert_base_rerank", "encoders_minilm_avx2")
 
 
+def late_of(name: str, report: dict) -> list[str]:
+    """Returns where others answer a larger share in time at the highest rate of the open loop."""
+    if not report.get("rates"):
+        return []
+    in_time = {each: 100 * median_of(rounds, "open", -1, "within")
+               for each, rounds in report["rounds"].items()}
+    return [f"{name}: at {report['rates'][-1]:.0f} texts/s {theirs} answers "
+            f"{in_time[theirs]:.0f} % in time, {ours} {in_time[ours]:.0f} %"
+            for ours, theirs, _ in pairs(closed_of(report)) if in_time[theirs] > in_time[ours]]
+
+
 def behind(reports: dict[str, dict]) -> list[str]:
     """Returns what the reports show Sluice to be worse at."""
     found = []
@@ -217,6 +246,7 @@ def behind(reports: dict[str, dict]) -> list[str]:
             found += [f"{name.replace('_', ' ')}: {ours} takes {1 / ratio:.3f} times the processor "
                       f"time of {theirs}" for ours, theirs, ratio in pairs(thrift_of(reports[name]))
                       if ratio < 1]
+            found += late_of(name.replace("_", " "), reports[name])
     for work, rates in reports.get("decoders", {"rates": {}})["rates"].items():
         found += [f"{work}: {theirs} is {1 / ratio:.2f} times as fast as {ours}"
                   for ours, theirs, ratio in pairs(rates) if ratio < 1]
@@ -235,6 +265,12 @@ def behind(reports: dict[str, dict]) -> list[str]:
                    > NEAR]
             if off:
                 found.append(f"the simulator is off at load {load['share']:g}: {', '.join(off)}")
+            runs = [of_run(each["loads"][place], "simulated_own_costs", "p99 ms")
+                    for each in report["rounds"]]
+            far = [f"{100 * (ratio - 1):+.0f} %" for ratio in runs if abs(ratio - 1) > NEAR]
+            if far:
+                found.append(f"the simulator is off in {len(far)} of {len(runs)} runs at load "
+                             f"{load['share']:g}: p99 ms {', '.join(far)}")
         if (least := least_borne(report)) < report["kept"]:
             found.append(f"sluice-size promised {100 * report['kept']:g} % in time; in one round "
                          f"it was {100 * least:.1f} %")

@@ -18,6 +18,8 @@
 namespace sluice {
 namespace {
 
+nanoseconds Nanoseconds(double seconds) { return nanoseconds(std::llround(seconds * 1e9)); }
+
 // Has one overload for each kind of line.
 class Recorder {
  public:
@@ -60,9 +62,9 @@ class Recorder {
     run_.costs.Observe(observe.step, observe.seconds);
     ++run_.steps;
     run_.step_seconds += observe.seconds;
-    steps_.push_back({.step = observe, .begun = begun_});
+    steps_.push_back({observe, woken_, begun_, running_.size()});
     pushes_ = 0;
-    end_ = begun_ + nanoseconds(std::llround(observe.seconds * 1e9));
+    end_ = begun_ + Nanoseconds(observe.seconds);
     for (uint64_t ticket : running_) {
       if (const auto it = index_.find(ticket); it != index_.end()) run_.ends[it->second] = *end_;
     }
@@ -73,8 +75,9 @@ class Recorder {
     const std::optional<MonoTime> end = std::exchange(end_, std::nullopt);
     if (!decide.decision.launch) return;
     begun_ = decide.at.now;
-    const size_t sequences = std::exchange(running_, decide.tickets).size();
-    if (end.has_value() && !decide.at.ahead) AddHostTime(*end, sequences);
+    woken_ = begun_;
+    running_ = decide.tickets;
+    if (end.has_value() && !decide.at.ahead) AddHostTime(*end);
   }
   void operator()(const JournalDropped&) {}
 
@@ -85,28 +88,30 @@ class Recorder {
   }
 
  private:
-  // A step, and when it began.
-  struct Begun {
-    JournalObserve step;
-    MonoTime begun;
+  // A step, with what the host did around it.
+  struct Step {
+    JournalObserve observed;
+    MonoTime woken, begun;  // by the arrival that it begins with, where the host was idle
+    size_t sequences;
+    // From its end until the next step, where that had to wait for the host; otherwise not known.
+    std::optional<double> turnaround_seconds{};
+    int64_t turnaround_arrivals = 0;
   };
 
   void Keep() {
     if (run_.arrivals.empty()) return;
     CorrectByAll();
-    const std::vector<RecordedStep> steps = WithArrivals();
-    run_.host = host_.times();
-    run_.variation = VariationOf(steps, run_.host.arrival_seconds);
+    FitHostAndPace();
     kept_ = std::move(run_);
   }
 
   // Corrects the costs of each bucket by all of its steps.
   void CorrectByAll() {
     absl::btree_map<Bucket, std::pair<double, double>> sums;  // what steps took, and were to take
-    for (const auto& [observed, begun] : steps_) {
-      auto& [took, expected] = sums[observed.step.bucket];
-      took += observed.seconds;
-      expected += run_.costs.Estimate(observed.step);
+    for (const Step& step : steps_) {
+      auto& [took, expected] = sums[step.observed.step.bucket];
+      took += step.observed.seconds;
+      expected += run_.costs.Estimate(step.observed.step);
     }
     CostState costs = run_.costs.state();
     for (BucketCost& bucket : costs.buckets) {
@@ -116,32 +121,43 @@ class Recorder {
     run_.costs.Restore(costs);
   }
 
-  // Returns the steps with the arrivals while they ran, from which host_ learns.
-  std::vector<RecordedStep> WithArrivals() {
+  // Learns from the steps with the arrivals while they ran.
+  void FitHostAndPace() {
     std::vector<MonoTime> times;
     times.reserve(run_.arrivals.size());
     for (const Arrival& arrival : run_.arrivals) times.push_back(arrival.at);
     std::ranges::sort(times);
     const auto arrivals = [&](MonoTime begin, double seconds) {
-      const MonoTime end = begin + nanoseconds(std::llround(seconds * 1e9));
-      return std::ranges::lower_bound(times, end) - std::ranges::lower_bound(times, begin);
+      return std::ranges::lower_bound(times, begin + Nanoseconds(seconds)) -
+             std::ranges::lower_bound(times, begin);
     };
-    std::vector<RecordedStep> steps;
-    for (const auto& [observed, begun] : steps_) {
-      const RecordedStep& step =
-          steps.emplace_back(RecordedStep{.shape = observed.step,
-                                          .begun = begun - times.front(),
-                                          .seconds = observed.seconds,
-                                          .expected_seconds = run_.costs.Estimate(observed.step),
-                                          .arrivals = arrivals(begun, observed.seconds)});
-      host_.AddStep(step.expected_seconds, step.seconds, step.arrivals,
-                    arrivals(begun, step.expected_seconds));
+    for (const Step& step : steps_) {
+      const double expected = run_.costs.Estimate(step.observed.step), took = step.observed.seconds;
+      host_.AddStep(expected, took, arrivals(step.begun, took), arrivals(step.begun, expected));
     }
-    return steps;
+    const HostTimes host = run_.host = host_.times();
+    std::vector<WorkSpan> spans;
+    spans.reserve(steps_.size());
+    for (const Step& step : steps_) {
+      const double ran = step.observed.seconds;
+      double seconds = Seconds(step.begun - step.woken) + ran + step.turnaround_seconds.value_or(0);
+      const nanoseconds begin = step.woken - times.front();
+      const nanoseconds end = begin + Nanoseconds(seconds);
+      seconds -= host.arrival_seconds *
+                 static_cast<double>(arrivals(step.begun, ran) + step.turnaround_arrivals);
+      double expected = run_.costs.Estimate(step.observed.step);
+      if (step.woken < step.begun) expected += host.wake_seconds;
+      if (step.turnaround_seconds.has_value()) {
+        expected += Seconds(host.Turnaround(step.sequences));
+      }
+      spans.push_back({begin, end, seconds, expected});
+    }
+    run_.pace = MachinePace(std::move(spans));
   }
 
-  // Takes the time from the end of a step of `sequences` until the one that has begun.
-  void AddHostTime(MonoTime end, size_t sequences) {
+  // Takes the time from the end of the last step until the one that has begun.
+  void AddHostTime(MonoTime end) {
+    Step& last = steps_.back();
     MonoTime oldest = MonoTime::max();
     for (uint64_t ticket : running_) {
       if (const auto it = index_.find(ticket); it != index_.end()) {
@@ -149,8 +165,11 @@ class Recorder {
       }
     }
     if (oldest <= end) {
-      host_.AddTurnaround(sequences, pushes_, Seconds(begun_ - end));
-    } else if (oldest >= end + host_.times().Turnaround(sequences) && oldest <= begun_) {
+      last.turnaround_seconds = Seconds(begun_ - end);
+      last.turnaround_arrivals = pushes_;
+      host_.AddTurnaround(last.sequences, pushes_, *last.turnaround_seconds);
+    } else if (oldest >= end + host_.times().Turnaround(last.sequences) && oldest <= begun_) {
+      woken_ = oldest;
       host_.AddWake(Seconds(begun_ - oldest));
     }
   }
@@ -171,12 +190,12 @@ class Recorder {
   }
 
   RecordedRun run_, kept_;
-  MonoTime begun_{};               // the last step, by
+  MonoTime woken_{}, begun_{};     // the last step, by
   std::vector<uint64_t> running_;  // these tickets
   std::optional<MonoTime> end_;    // its end, until the next decision
   int64_t pushes_ = 0;             // arrivals since the last step ended
   HostTimesFit host_;
-  std::vector<Begun> steps_;
+  std::vector<Step> steps_;
   absl::flat_hash_map<uint64_t, size_t> index_;  // the indices of the arrivals, by ticket
 };
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/journal/step_variation.h"
+#include "engine/journal/machine_pace.h"
 #include "engine/ladder/ladder.h"
 #include "engine/options.h"
 #include "engine/schedule/cost_model.h"
@@ -36,8 +36,8 @@ struct RecordedRun {
   // As learned by the end of the run, with the corrections of the whole run: the steps of each
   // bucket are estimated to take as long together as they took.
   CostModel costs;
-  StepVariation variation;
   HostTimes host;  // none for steps that are started ahead
+  MachinePace pace;
   int64_t steps = 0;
   double step_seconds = 0;  // that all steps took together
 };

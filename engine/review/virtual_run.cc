@@ -85,16 +85,15 @@ class VirtualRun {
       const bool idle = scheduler_.queue().empty();
       AdvanceTo(std::min(
           {decision.wait_until, NextArrival(), timer_, scheduler_.queue().EarliestDeadline()}));
-      if (idle && !scheduler_.queue().empty()) AdvanceTo(now_ + options_.host.Wake());
+      if (idle && !scheduler_.queue().empty()) AdvanceTo(EndOf(options_.host.Wake()));
     }
   }
 
   void RunBatch(const BatchDecision& decision) {
     const StepShape shape = ShapeOf(batch_, decision.bucket);
     const MonoTime start = now_;
-    const double seconds = options_.cost(shape) * (options_.pace ? options_.pace(start) : 1);
-    const MonoTime end =
-        WorkUntil(start + nanoseconds(std::max<int64_t>(std::llround(seconds * 1e9), 1)));
+    const nanoseconds cost(std::llround(options_.cost(shape) * 1e9));
+    const MonoTime end = WorkUntil(std::max(EndOf(cost), start + nanoseconds(1)));
     ++result_.batches;
     result_.useful_tokens += decision.size.tokens;
     result_.bucket_tokens += decision.bucket.tokens;
@@ -106,7 +105,12 @@ class VirtualRun {
     scheduler_.Observe(shape, Seconds(end - start));
     for (WaitingSequence* sequence : batch_) EndStep(sequence);
     last_end_ = end;
-    WorkUntil(end + options_.host.Turnaround(batch_.size()));
+    WorkUntil(EndOf(options_.host.Turnaround(batch_.size())));
+  }
+
+  // Returns when work ends that begins now.
+  MonoTime EndOf(nanoseconds work) const {
+    return now_ + (options_.stretch ? options_.stretch(now_, work) : work);
   }
 
   // Lets every event happen until the host has worked until `end`, which arrivals put off. Returns

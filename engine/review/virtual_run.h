@@ -22,9 +22,10 @@ struct VirtualBatch {
 struct VirtualRunOptions {
   // Returns the seconds that a step takes. The scheduler's cost model learns them by observation.
   std::function<double(const StepShape&)> cost{};
-  // Returns the factor of what a step takes that begins now; 1 if it is empty.
-  std::function<double(MonoTime now)> pace{};
   HostTimes host{};
+  // Returns the time that a step, or the host's work beside the steps, takes from now on, where the
+  // costs or the host's times say `work`; that itself if it is empty.
+  std::function<nanoseconds(MonoTime now, nanoseconds work)> stretch{};
   // Whether a sequence of several steps computes its whole prefix again in each; otherwise it
   // continues with one token. Its deadline also ends it between two steps.
   bool recompute = false;

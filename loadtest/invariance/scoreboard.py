@@ -35,6 +35,7 @@ sys.path += [str(HERE.parent), str(HERE.parent / "peers"), str(HERE)]
 import checkpoint  # noqa: E402
 import company  # noqa: E402
 import counting  # noqa: E402
+import isa  # noqa: E402
 import reporting  # noqa: E402
 import servers  # noqa: E402
 import sluice  # noqa: E402
@@ -98,6 +99,10 @@ def of_library(arm: Arm, options, scratch: pathlib.Path) -> Answers:
     python = options.llama_python if arm.engine == "llama_cpp" else options.python
     if python is None:
         raise Unanswered("no --llama-python")
+    try:
+        isa.environment(isa.BEST, arm.engine, arm.precision, python)
+    except servers.NotStarted as error:
+        raise Unanswered(str(error)) from error
     command = [python, HERE / "answer.py", "--task", arm.task.name, "--engine",
                "onnxruntime" if arm.engine == "tei" else arm.engine, "--precision", arm.precision,
                "--checkpoint", options.models / arm.task.model, "--vocabulary",

@@ -1,9 +1,21 @@
+#include <filesystem>
+#include <string>
+
 #include "loadtest/load/session.h"
 
 namespace sluice::load {
 namespace {
 
 using nlohmann::json;
+
+// Returns the name of a file without its folders, which say nothing elsewhere.
+std::string FileName(const std::string& path) { return std::filesystem::path(path).filename(); }
+
+std::string LengthsName(const std::string& lengths) {
+  const std::string file = "file:";
+  if (!lengths.starts_with(file)) return lengths;
+  return file + FileName(lengths.substr(file.size()));
+}
 
 json ArrivalsJson(const SessionOptions& options) {
   const WorkloadOptions& workload = options.workload;
@@ -39,9 +51,9 @@ json RequestJson(const SessionOptions& options) {
 
 json ConfigurationJson(const SessionOptions& options) {
   return {{"arrivals", ArrivalsJson(options)},
-          {"lengths", options.workload.lengths},
+          {"lengths", LengthsName(options.workload.lengths)},
           {"cap", options.workload.cap},
-          {"trace", options.trace_path},
+          {"trace", FileName(options.trace_path)},
           {"request", RequestJson(options)},
           {"method", options.run.streaming ? "ModelStreamInfer" : "ModelInfer"},
           {"channels", options.channels},

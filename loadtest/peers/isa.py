@@ -1,6 +1,7 @@
 """The instruction sets that a comparison may use: all of the processor's, or AVX2 alone."""
 
 import pathlib
+import re
 import subprocess
 
 import servers
@@ -15,6 +16,9 @@ PYTORCH = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2",
            "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 SWITCHES = {"openvino int8": {"ONEDNN_MAX_CPU_ISA": "AVX2"}, "ctranslate2 f32": CTRANSLATE2,
             "ctranslate2 int8": CTRANSLATE2, "pytorch f32": PYTORCH, "pytorch bf16": PYTORCH}
+# What llama.cpp calls the processor's instructions by which its products are computed.
+LLAMA_CPP = {"avx2": "AVX2", "fma": "FMA", "avx512f": "AVX512", "avx512_vnni": "AVX512_VNNI",
+             "avx512_bf16": "AVX512_BF16", "amx_int8": "AMX_INT8"}
 FEATURES = "import llama_cpp; print(llama_cpp.llama_print_system_info().decode())"
 
 
@@ -28,16 +32,41 @@ def sluice(isa: str, arms: dict[str, tuple[str, str]]) -> dict[str, tuple[str, s
 
 def environment(isa: str, engine: str, precision: str,
                 python: pathlib.Path | None) -> dict[str, str]:
-    """Returns what holds an arm to the instructions; raises NotStarted if nothing does."""
-    if isa == BEST:
-        return {}
+    """Returns what holds an arm to the instructions. Raises NotStarted if nothing does, or if
+    llama.cpp is built for others.
+    """
     if engine == "llama_cpp":
-        if python is not None and "AVX512 = 1" in features(python):
-            raise servers.NotStarted("it is built with AVX-512")
+        if python is not None:
+            check_build(isa, features(python), processor_flags())
+        return {}
+    if isa == BEST:
         return {}
     if f"{engine} {precision}" not in SWITCHES:
         raise servers.NotStarted("nothing holds its kernels to AVX2")
     return SWITCHES[f"{engine} {precision}"]
+
+
+def check_build(isa: str, features_of_build: str, flags: set[str]) -> None:
+    """Raises NotStarted if llama.cpp, which is built with `features_of_build`, is not built for
+    this processor, which has `flags`, or uses more than the instructions that it may.
+    """
+    built = set(re.findall(r"(\w+) = 1\b", features_of_build))
+    if isa != BEST:
+        if any(each.startswith(("AVX512", "AMX")) for each in built):
+            raise servers.NotStarted("it is built with AVX-512")
+        return
+    lacking = [word for flag, word in LLAMA_CPP.items() if flag in flags and word not in built]
+    if lacking:
+        raise servers.NotStarted(f"it is built without {', '.join(lacking)}, which the processor "
+                                 "has; see requirements-llama_native.txt")
+
+
+def processor_flags() -> set[str]:
+    """Returns the kernel's words for what the processor has."""
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("flags"):
+            return set(line.partition(":")[2].split())
+    return set()
 
 
 def features(python: pathlib.Path) -> str:

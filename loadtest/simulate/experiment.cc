@@ -191,13 +191,6 @@ double StepCosts::operator()(const StepShape& step) const {
          seconds_per_computed_token * step.computed_tokens;
 }
 
-double VariedCosts::operator()(const StepShape& step) {
-  const double expected = costs_(step);
-  const auto it = costs_.variation.factors.find(step.bucket);
-  if (it == costs_.variation.factors.end()) return expected;
-  return expected * it->second[counts_[step.bucket]++ % it->second.size()];
-}
-
 double ExperimentOptions::FullTokensPerSecond() const {
   const int32_t tokens = batch.max_batch_tokens;
   const auto full = [&](int32_t count) {

@@ -6,9 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/btree_map.h"
 #include "absl/status/statusor.h"
-#include "engine/journal/recorded.h"
 #include "engine/ladder/ladder.h"
 #include "engine/options.h"
 #include "engine/schedule/cost_model.h"
@@ -24,26 +22,9 @@ struct StepCosts {
   double seconds_per_computed_token = 0;
   CostModel measured{};
   bool use_measured = false;
-  // How steps vary around that; not at all where it is empty. VariedCosts has its factors, its pace
-  // is for VirtualRunOptions.
-  StepVariation variation{};
 
   // Returns the expected duration.
   double operator()(const StepShape& step) const;
-};
-
-// Returns durations that vary as those of a recorded run: each bucket has its steps' variation in
-// the order of the run, again and again.
-class VariedCosts {
- public:
-  // `costs` outlives this.
-  explicit VariedCosts(const StepCosts* costs) : costs_(*costs) {}
-
-  double operator()(const StepShape& step);
-
- private:
-  const StepCosts& costs_;
-  absl::btree_map<Bucket, size_t> counts_;  // of the steps so far
 };
 
 struct ExperimentOptions {

@@ -47,12 +47,40 @@ absl::StatusOr<RunFigures> Measured(const RecordedRun& run) {
   return figures;
 }
 
+SlowTimes SlowTimesOf(const RecordedRun& run, double p99_seconds) {
+  SlowTimes slow;
+  double seconds = 0, work_seconds = 0;
+  const MonoTime first = run.arrivals.front().at;
+  const auto add = [&](MonoTime begin, MonoTime end) {
+    ++slow.count;
+    seconds += Seconds(end - begin);
+    work_seconds += Seconds(end - begin) / run.pace.Between(begin - first, end - first);
+  };
+  MonoTime begin{}, end = MonoTime::min();  // one of the times
+  for (size_t i = 0; i < run.arrivals.size(); ++i) {
+    if (run.ends[i] == MonoTime::max()) continue;
+    const MonoTime at = run.arrivals[i].at;
+    if (Seconds(run.ends[i] - at) <= p99_seconds) continue;
+    if (at > end) {
+      if (end != MonoTime::min()) add(begin, end);
+      begin = at;
+    }
+    end = std::max(end, run.ends[i]);
+  }
+  if (end != MonoTime::min()) add(begin, end);
+  if (work_seconds > 0) slow.pace = seconds / work_seconds;
+  return slow;
+}
+
 RunFigures Simulated(const RecordedRun& run, const StepCosts& costs) {
   std::vector<double> latencies;
   const VirtualRunOptions options{
-      .cost = VariedCosts(&costs),
-      .pace = [&](MonoTime now) { return costs.variation.PaceAt(now - run.arrivals.front().at); },
+      .cost = costs,
       .host = run.host,
+      .stretch =
+          [&](MonoTime now, nanoseconds work) {
+            return run.pace.Stretch(now - run.arrivals.front().at, work);
+          },
       .recompute = run.recompute,
       .chunk_tokens = RunLimitsOf(run.batch, run.ladder->largest()).chunk_tokens,
       .on_done =
@@ -98,10 +126,9 @@ absl::StatusOr<Prediction> Predict(const RecordedRun& run, const StepCosts* cost
     }
   }
   SLUICE_ASSIGN_OR_RETURN(RunFigures measured, Measured(run));
-  StepCosts simulated =
-      costs == nullptr ? StepCosts{.measured = run.costs, .use_measured = true} : *costs;
-  simulated.variation = run.variation;
-  return Prediction{measured, Simulated(run, simulated), run.host};
+  const StepCosts own{.measured = run.costs, .use_measured = true};
+  return Prediction{measured, Simulated(run, costs == nullptr ? own : *costs), run.host,
+                    SlowTimesOf(run, measured.p99_seconds)};
 }
 
 nlohmann::json PredictionToJson(const Prediction& prediction) {
@@ -112,7 +139,8 @@ nlohmann::json PredictionToJson(const Prediction& prediction) {
        {{"wake ms", 1e3 * prediction.host.wake_seconds},
         {"turnaround ms", 1e3 * prediction.host.turnaround_seconds},
         {"turnaround ms per sequence", 1e3 * prediction.host.turnaround_seconds_per_sequence},
-        {"arrival ms", 1e3 * prediction.host.arrival_seconds}}}};
+        {"arrival ms", 1e3 * prediction.host.arrival_seconds}}},
+      {"slow times", {{"count", prediction.slow.count}, {"pace", prediction.slow.pace}}}};
   ForEachFigure([&](const char* name, const auto& figure, int /*digits*/) {
     made["measured"][name] = figure(prediction.measured);
     made["simulated"][name] = figure(prediction.simulated);
@@ -129,6 +157,11 @@ std::string PredictionToMarkdown(const Prediction& prediction) {
                           simulated,
                           measured > 0 ? absl::StrFormat("%.3f", simulated / measured) : "");
   });
+  absl::StrAppendFormat(&text,
+                        "\nThe measured sequences above the p99 waited or ran in %d times apart "
+                        "from each other, in which work took %.3f times what it takes in the whole "
+                        "run.\n",
+                        prediction.slow.count, prediction.slow.pace);
   return text;
 }
 

@@ -20,15 +20,22 @@ struct RunFigures {
   double busy_share = 0;  // of the time from the first arrival to the last end
 };
 
+// The times in which the measured sequences above the 99th percentile waited or ran.
+struct SlowTimes {
+  int64_t count = 0;  // of those that are apart from each other
+  double pace = 1;    // of the machine in all of them; 1 is that of the whole run
+};
+
 struct Prediction {
   RunFigures measured, simulated;
   HostTimes host;  // that were measured, and simulated
+  SlowTimes slow;
 };
 
-// Runs the recorded arrivals with the run's own options, its last ladder and its host's times, and
-// with steps that vary as the run's did around what `costs` say, or, if it is null, around what the
-// run's own took. Returns InvalidArgument if the run has no ladder, an arrival that does not fit
-// it, or none that ended.
+// Runs the recorded arrivals with the run's own options, its last ladder and its host's times, at
+// the pace that the machine had at each time, and with steps that take what `costs` say, or, if it
+// is null, what the run's own took. Returns InvalidArgument if the run has no ladder, an arrival
+// that does not fit it, or none that ended.
 absl::StatusOr<Prediction> Predict(const RecordedRun& run, const StepCosts* costs);
 
 nlohmann::json PredictionToJson(const Prediction& prediction);

@@ -83,7 +83,7 @@ absl::StatusOr<std::vector<Arrival>> Load(const Flags& flags, bool costs_given,
   SLUICE_ASSIGN_OR_RETURN(RecordedRun run, ReadJournalRun(flags.journal));
   options->recompute = run.recompute;
   options->host = run.host;
-  options->costs.variation = std::move(run.variation);
+  options->pace = std::move(run.pace);
   options->batch = run.batch;
   options->batch.max_batch_tokens = run.max_tokens;
   if (!costs_given) {

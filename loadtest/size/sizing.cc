@@ -110,11 +110,13 @@ class Sizer {
 
   void RunOne(std::span<const Arrival> arrivals, Sum* sum) const {
     VirtualRunOptions run;
-    run.cost = VariedCosts(&options_.costs);
-    run.pace = [this](MonoTime now) {
-      return (1 + options_.margin) * options_.costs.variation.PaceAt(now - MonoTime());
+    run.cost = [this](const StepShape& step) {
+      return (1 + options_.margin) * options_.costs(step);
     };
     run.host = options_.host;
+    run.stretch = [this](MonoTime now, nanoseconds work) {
+      return options_.pace.Stretch(now - MonoTime(), work);
+    };
     run.recompute = options_.recompute;
     run.chunk_tokens = chunk_tokens_;
     run.on_done = [&](size_t i, MonoTime end, bool ran) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/journal/machine_pace.h"
 #include "engine/ladder/ladder.h"
 #include "engine/options.h"
 #include "engine/schedule/host_times.h"
@@ -28,6 +29,7 @@ struct SizingOptions {
   uint64_t seed = 1;       // seed of the split over the replicas
   bool recompute = false;  // see VirtualRunOptions
   HostTimes host{};
+  MachinePace pace{};
   LadderOptions ladder{};  // kAdaptive is fitted to the lengths of the arrivals
   BatchOptions batch{};    // packed; max_batch_tokens must be set and hold every sequence
   int32_t tile_tokens = 32;

@@ -31,7 +31,7 @@ EXCEPTIONS = {
     "for work in": "measures other servers for hours",
     "grpcurl": "is not installed; test_reflection.py makes these calls",
     "kubectl": "needs a cluster; tests/deploy renders what is applied",
-    "loadtest/gpu_check.sh": "needs a GPU; test_gpu_check.py rehearses it",
+    "loadtest/gpu_check.sh": "needs a GPU; test_gpu_rehearsal.py rehearses it",
     "python evaluate.py": "needs PyTorch",
     "python tools/save_golden.py": "needs PyTorch; test_verify.py has goldens of it",
     "python tools/convert": "needs a checkpoint; test_convert.py converts them",

@@ -1,14 +1,12 @@
-"""Tests loadtest/gpu_check.sh with fake programs, and as a rehearsal in the emulator."""
+"""Tests loadtest/gpu_check.sh with fake programs."""
 
 import json
 import os
-import subprocess
-import sys
 import tarfile
 
 import pytest
-from conftest import BUILD, ROOT
-from waiting import PATIENCE_S
+from conftest import ROOT
+from gpu_check import check, outcomes, records
 
 DEVICE = {"name": "G 1", "architecture": "sm_0", "library": ""}
 MEASURED = {
@@ -29,29 +27,6 @@ COPY = {
     "unit": "us",
     "bytes": 2e6,
 }
-
-
-def check(*arguments, timeout=PATIENCE_S, environment=None, script=None):
-    return subprocess.run(
-        [script or ROOT / "loadtest" / "gpu_check.sh", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        env={**os.environ, **(environment or {})},
-    )
-
-
-def records(out):
-    return [json.loads(line) for line in (out / "cases.jsonl").read_text().splitlines()]
-
-
-def outcomes(out, part=None):
-    """Returns the outcomes of the cases of a part, or of the parts."""
-    if part is None:
-        return {each["part"]: each["outcome"] for each in records(out)
-                if "part" in each and "case" not in each}
-    return {each["case"]: each["outcome"] for each in records(out)
-            if each.get("part") == part and "case" in each}
 
 
 @pytest.fixture
@@ -288,28 +263,6 @@ def test_figures_are_printed_beside_floor_and_prediction(pack, tmp_path):
     assert ended.stdout.endswith((out / "gpu_check.md").read_text()), "the report comes last"
 
 
-def test_every_prediction_is_of_a_case():
-    """A prediction whose case was renamed would never be compared with anything."""
-    table = json.loads((ROOT / "loadtest" / "gpu" / "predictions.json").read_text())
-    program = next(BUILD.rglob("gpu_bench_emulated"))
-    listed = subprocess.run([program, "list"], capture_output=True, text=True, check=True)
-    cases = {json.loads(line)["case"] for line in listed.stdout.splitlines()}
-    # These cases measure several things.
-    of_captures = {f"{what}; bucket of {tokens} tokens"
-                   for what in ("capture", "memory of a capture")
-                   for tokens in (64, 256, 1024, 4096)}
-    of_replay = {"step, eager launches / replay; bucket of 64 tokens"}
-    unknown = {case["id"] for case in table["cases"]} - cases - of_captures - of_replay
-    assert not unknown
-
-
-def test_the_roofline_is_that_of_the_kernels():
-    """Every timed case has an estimate, which follows from the present counters."""
-    program = next(BUILD.rglob("gpu_bench_emulated"))
-    subprocess.run([sys.executable, ROOT / "loadtest" / "gpu" / "roofline.py", "--check",
-                    "--program", program], check=True)
-
-
 def test_the_packed_libraries_suffice_for_a_build(tmp_path):
     ended = check("--pack-libraries", tmp_path / "libraries.tar.gz")
     assert ended.returncode == 0, ended.stderr
@@ -349,87 +302,3 @@ def test_an_unknown_part_is_an_error(pack, tmp_path):
     ended = check("--out", tmp_path / "out", "--programs", pack(), "--only", "product")
     assert ended.returncode == 2
     assert "unknown parts product" in ended.stderr
-
-
-# What the rehearsal must have measured although one case crashes and one hangs.
-CRASHES = "copy (mix); 40 x 64 bf16"
-HANGS = "attention, decode; 3 x 1 of 70, 4/2 heads of 16 bf16"
-
-
-@pytest.fixture(scope="session")
-def rehearsal(tmp_path_factory):
-    """Packs the emulator's programs, unpacks them elsewhere and runs them there."""
-    folder = tmp_path_factory.mktemp("gpu_check")
-    packed = check("--pack", folder / "pack.tar.gz", "--rehearse",
-                   environment={"SLUICE_GPU_CHECK_BUILD": "0"})
-    assert packed.returncode == 0, packed.stdout + packed.stderr
-    bare = folder / "bare"
-    with tarfile.open(folder / "pack.tar.gz") as archive:
-        archive.extractall(bare, filter="data")
-    faults = f"crash={CRASHES}|hang={HANGS}"
-    ended = check("--out", folder / "out", script=bare / "loadtest" / "gpu_check.sh",
-                  environment={"SLUICE_GPU_BENCH_FAULTS": faults, "SLUICE_GPU_CHECK_CASE_S": "20"})
-    return ended, folder / "out"
-
-
-def test_the_packed_rehearsal_loses_the_faulty_cases_alone(rehearsal):
-    ended, out = rehearsal
-    assert ended.returncode == 1, ended.stdout + ended.stderr
-    bad = {each["case"]: each["outcome"] for each in records(out)
-           if each.get("outcome", "").startswith(("failed", "crashed", "hung")) and "case" in each}
-    assert bad == {CRASHES: "crashed: ended by SIGSEGV", HANGS: "hung: no end after 20 s"}
-    program = next(BUILD.rglob("gpu_bench_emulated"))
-    listed = subprocess.run([program, "list", "--rehearse"], capture_output=True, text=True,
-                            check=True)
-    wanted = {json.loads(line)["case"] for line in listed.stdout.splitlines()}
-    good = {each["case"] for each in records(out) if each.get("measurements")}
-    assert wanted - good == {CRASHES, HANGS}
-    allowed = {"ok", "1 of 8 failed", "1 of 12 failed"}
-    assert {text for text in outcomes(out).values()
-            if not text.startswith("not measured:")} <= allowed
-    assert "A rehearsal in the emulator" in ended.stdout
-
-
-def test_the_rehearsal_has_kernels_plans_algorithms_and_the_daemon(rehearsal):
-    _, out = rehearsal
-    report = json.loads((out / "gpu_check.json").read_text())
-    assert report["rehearsal"]
-    values = {(m["name"], m["unit"]): m["value"] for m in report["figures"]}
-    assert values["captures over 100 sizes", "captures"] == 0
-    assert {launch["kernel"] for launch in report["launches"]} >= {"Attention", "Sample"}
-    assert report["algorithms"] == ["algorithms_simt-emulator_pretended.json"]
-    table = json.loads((out / report["algorithms"][0]).read_text())
-    assert (table["gpu"], table["library"]) == ("SIMT emulator", "pretended")
-    assert {layer["k"] for layer in table["layers"]} == {32, 40}
-    # The head's 61 columns are padded, since the library refuses rows that are not aligned.
-    assert {layer["n"] for layer in table["layers"] if layer["head"]} == {64}
-    daemon = outcomes(out, "daemon")
-    assert daemon.pop("illegal access").startswith(("ok", "not measured:"))
-    assert set(daemon.values()) == {"ok"} and len(daemon) >= 7
-
-
-def tune(*arguments):
-    program = next((ROOT / "build" / "release").rglob("gpu_bench_emulated"))
-    return subprocess.run(
-        [program, "tune", "--rehearse", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
-
-
-def test_given_shapes_are_tuned_in_addition_to_the_benchmarks():
-    ended = tune("--shape", "24,48,bias,gelu_tanh", "--shape", "24,48,f32,accumulate")
-    assert ended.returncode == 0, ended.stderr
-    layers = [layer for layer in json.loads(ended.stdout)["layers"] if layer["k"] == 24]
-    named = {
-        (layer["dtype"], layer["bias"], layer["accumulate"], layer["activation"])
-        for layer in layers
-    }
-    assert named == {("bf16", True, False, "gelu_tanh"), ("f32", False, True, "none")}
-    assert all("of 2, " in layer["note"] for layer in layers), "all that pass are timed"
-
-
-@pytest.mark.parametrize("shape", ["24", "0,1", "1,0", "1,2,silu", "a,2", ""])
-def test_a_malformed_shape_is_an_error(shape):
-    assert "is no K,N" in tune("--shape", shape).stderr

@@ -17,7 +17,6 @@ import answers  # noqa: E402
 import batcher  # noqa: E402
 import checkpoint  # noqa: E402
 import contest  # noqa: E402
-import isa  # noqa: E402
 import oip  # noqa: E402
 import phases  # noqa: E402
 import servers  # noqa: E402
@@ -359,21 +358,3 @@ def test_a_library_whose_process_ends_has_failed(tmp_path):
         script.write_text("raise SystemExit('it has no such engine')")
         with pytest.raises(servers.NotStarted, match="no such engine"):
             contest.Library(sys.executable, script, [], 0, tmp_path / "log", stack)
-
-
-def test_contenders_that_nothing_holds_to_avx2_are_left_out(tmp_path, monkeypatch):
-    arms = {"bf16": ("bf16", "none"), "int8": ("auto", "int8")}
-    assert isa.sluice("best", arms) == arms
-    assert isa.sluice("avx2", arms) == {"f32": (isa.PROFILE, "none"), "int8": (isa.PROFILE, "int8")}
-    for arm in (("onnxruntime", "int8"), ("tei", "f32"), ("triton", "f32"), ("openvino", "f32")):
-        assert isa.environment("best", *arm, None) == {}
-        with pytest.raises(servers.NotStarted, match="AVX2"):
-            isa.environment("avx2", *arm, None)
-    assert isa.environment("avx2", "openvino", "int8", None) == {"ONEDNN_MAX_CPU_ISA": "AVX2"}
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    for features, fits in (("AVX2 = 1 | AVX512 = 1", False), ("AVX2 = 1 | AVX512 = 0", True)):
-        (tmp_path / "llama_cpp.py").write_text(
-            f"def llama_print_system_info():\n    return {features.encode()!r}\n")
-        with contextlib.nullcontext() if fits else pytest.raises(servers.NotStarted):
-            assert isa.environment("avx2", "llama_cpp", "f32", sys.executable) == {}

@@ -4,18 +4,47 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
+HEAD = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
 
 
-def test_arrivals_count_from_the_first_one():
-    made = subprocess.run(
-        [sys.executable, ROOT / "loadtest" / "azure_trace.py"], capture_output=True, text=True,
-        check=True, input="TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
-        "2023-11-16 23:59:59.6805900,374,44\r\n2023-11-17 00:00:03.9951690,396,109\r\n").stdout
-    assert made == "arrival_s,input_tokens,output_tokens\n0.000000,374,44\n4.314579,396,109\n"
+def run(text: str, out: Path) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, ROOT / "loadtest" / "azure_trace.py", out],
+                          capture_output=True, text=True, input=text)
 
 
-def test_a_trace_that_was_not_fetched_is_an_error():
-    made = subprocess.run([sys.executable, ROOT / "loadtest" / "azure_trace.py"],
-                          capture_output=True, text=True, input="")
-    assert made.returncode == 1 and "no rows" in made.stderr
+def test_arrivals_count_from_the_first_one(tmp_path):
+    out = tmp_path / "trace.csv"
+    made = run(HEAD + "2023-11-16 23:59:59.6805900,374,44\r\n"
+               "2023-11-17 00:00:03.9951690,396,109\r\n", out)
+    assert made.returncode == 0 and "2 requests" in made.stderr
+    assert out.read_text() == (
+        "arrival_s,input_tokens,output_tokens\n0.000000,374,44\n4.314579,396,109\n")
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("text, why", [
+    ("", "nothing on the standard input"),
+    ("404: Not Found", "begins with '404: Not Found'"),
+    (HEAD, "no request"),
+    (HEAD + "2023-11-16 23:59:59.6805900,374,44\r\n2023-11-17 00:0", "line 3"),
+    (HEAD + "2023-11-16 23:59:59.6805900,374,44\r\n2023-11-17 00:00:03.9951690,396", "line 3"),
+])
+def test_a_trace_that_was_not_fetched_whole_leaves_no_file(tmp_path, text, why):
+    made = run(text, tmp_path / "trace.csv")
+    assert made.returncode == 1 and why in made.stderr and "not written" in made.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_trace_that_was_there_stays(tmp_path):
+    out = tmp_path / "trace.csv"
+    out.write_text("as it was")
+    assert run("", out).returncode == 1
+    assert out.read_text() == "as it was"
+
+
+def test_a_folder_that_is_missing_is_named(tmp_path):
+    made = run(HEAD + "2023-11-16 23:59:59.6805900,374,44\r\n", tmp_path / "no" / "trace.csv")
+    assert made.returncode == 1 and "not written" in made.stderr and "Traceback" not in made.stderr

@@ -63,6 +63,17 @@ def test_more_processor_time_than_that_of_others_is_told():
     assert told == ["- encoders minilm: sluice f32 takes 2.000 times the processor time of a f32"]
 
 
+def test_a_larger_share_in_time_than_ours_is_told():
+    def rounds(within):
+        return [{"closed": {"per_s": 10, "cpu_s_per_1000": 1},
+                 "open": [{"within": 0.9}, {"within": within}]}] * 3
+
+    told = why_tables.behind({"encoders_minilm": {"rates": [5.0, 7.6], "rounds": {
+        "sluice f32": rounds(0.4), "sluice int8": rounds(0), "a f32": rounds(0.6),
+        "b f32": rounds(0), "c int8": rounds(0)}}})
+    assert told == ["- encoders minilm: at 8 texts/s a f32 answers 60 % in time, sluice f32 40 %"]
+
+
 def test_a_simulator_that_is_off_is_told():
     def load(simulated):
         return {"share": 0.5, "measured": {"sequences/s": 10, "p50 ms": 10, "p99 ms": 10},
@@ -74,7 +85,9 @@ def test_a_simulator_that_is_off_is_told():
         return why_tables.behind({"predictions": {"kept": 0.95, "rounds": rounds}})
 
     assert told(10.4, 0.95, 1) == ["Nowhere in these tables."]
-    assert told(9, 1) == ["- the simulator is off at load 0.5: p99 ms -10 %"]
+    assert told(9, 1, 1) == [
+        "- the simulator is off at load 0.5: p99 ms -10 %",
+        "- the simulator is off in 2 of 2 runs at load 0.5: p99 ms -10 %, -10 %"]
     assert told(10, 1, 0.94, 1) == [
         "- sluice-size promised 95 % in time; in one round it was 94.0 %"]
 

@@ -270,10 +270,10 @@ TEST(RunVirtuallyDeathTest, ArrivalsAndTimersAscendInTime) {
   EXPECT_DEATH(RunVirtually(arrivals, options, &scheduler), "timer_");
 }
 
-TEST(RunVirtually, ArrivalsPutOffTheHostAndThePaceStretchesSteps) {
+TEST(RunVirtually, ArrivalsPutOffTheHostWhoseWorkIsStretched) {
   std::vector<Arrival> arrivals;
   // 105 comes only because 50 has put off the end at 100; 135 is handed over after that step.
-  for (const int64_t at : {0, 50, 105, 135}) {
+  for (const int64_t at : {0, 50, 105, 135, 1000}) {
     arrivals.push_back({.at = AtMicroseconds(at), .tokens = 10});
   }
   std::vector<std::pair<MonoTime, MonoTime>> steps;
@@ -283,13 +283,15 @@ TEST(RunVirtually, ArrivalsPutOffTheHostAndThePaceStretchesSteps) {
   RunVirtually(
       arrivals,
       {.cost = [](const StepShape&) { return 100e-6; },
-       .pace = [](MonoTime now) { return now < AtMicroseconds(100) ? 1 : 2; },
-       .host = {.turnaround_seconds = 30e-6, .arrival_seconds = 10e-6},
+       .host = {.wake_seconds = 5e-6, .turnaround_seconds = 30e-6, .arrival_seconds = 10e-6},
+       .stretch = [](MonoTime now,
+                     nanoseconds work) { return work * (now < AtMicroseconds(100) ? 1 : 2); },
        .on_batch = [&](const VirtualBatch& batch) { steps.emplace_back(batch.start, batch.end); }},
       &scheduler);
   EXPECT_EQ(steps, (std::vector<std::pair<MonoTime, MonoTime>>{
                        {AtMicroseconds(0), AtMicroseconds(120)},
-                       {AtMicroseconds(160), AtMicroseconds(360)}}));
+                       {AtMicroseconds(190), AtMicroseconds(390)},
+                       {AtMicroseconds(1010), AtMicroseconds(1210)}}));
 }
 
 TEST(RunVirtually, TimersFireAtTheirTimes) {

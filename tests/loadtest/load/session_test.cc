@@ -170,6 +170,19 @@ TEST(ParseArguments, SetsTheOptions) {
                   .arguments.session.workload.max_tokens_from_trace);
 }
 
+TEST(ConfigurationJson, NamesFilesWithoutTheirFolders) {
+  SessionOptions options;
+  options.trace_path = "/tmp/scratch/trace.csv";
+  options.workload.lengths = "file:/home/me/lengths.csv";
+  const nlohmann::json made = ConfigurationJson(options);
+  EXPECT_EQ(made["trace"], "trace.csv");
+  EXPECT_EQ(made["lengths"], "file:lengths.csv");
+  options.trace_path = "";
+  options.workload.lengths = "lognormal:40:1";
+  EXPECT_EQ(ConfigurationJson(options)["trace"], "");
+  EXPECT_EQ(ConfigurationJson(options)["lengths"], "lognormal:40:1");
+}
+
 TEST(ParseArguments, RefusesWrongArguments) {
   for (const std::vector<const char*>& words :
        std::vector<std::vector<const char*>>{{},

@@ -78,7 +78,7 @@ TEST_F(PredictionTest, OfAVirtualRunIsThatRun) {
   const StepCosts costs{.base_seconds = kBaseSeconds, .seconds_per_bucket_token = kTokenSeconds};
   const auto prediction = Predict(*run, &costs);
   ASSERT_TRUE(prediction.ok()) << prediction.status();
-  const auto& [measured, simulated, host] = *prediction;
+  const auto& [measured, simulated, host, slow] = *prediction;
   EXPECT_NEAR(host.arrival_seconds, kHost.arrival_seconds, 50e-6);
   EXPECT_NEAR(host.turnaround_seconds, kHost.turnaround_seconds, 50e-6);
   EXPECT_NEAR(host.turnaround_seconds_per_sequence, kHost.turnaround_seconds_per_sequence, 20e-6);
@@ -119,30 +119,19 @@ TEST_F(PredictionTest, OwnCostsAreThoseOfTheWholeRun) {
               0.03 * measured.busy_share / static_cast<double>(measured.batches));
 }
 
-TEST_F(PredictionTest, StepsVaryAsTheyDid) {
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(seed);
-  std::mt19937_64 random(seed);
-  const auto run =
-      Record(seed, [&](const StepShape& step) { return Cost(step) * (random() % 8 == 0 ? 2 : 1); });
+TEST_F(PredictionTest, SlowSequencesThatWaitTogetherAreOneTime) {
+  auto run = Record(3);
   ASSERT_TRUE(run.ok()) << run.status();
-  StepCosts costs{.base_seconds = kBaseSeconds, .seconds_per_bucket_token = kTokenSeconds};
-  costs.variation = run->variation;
-  VariedCosts varied(&costs);
-  float least = 1, most = 1;
-  for (const auto& [bucket, factors] : run->variation.factors) {
-    const StepShape step{.bucket = bucket, .computed_tokens = bucket.tokens};
-    for (float factor : factors) {
-      EXPECT_NEAR(varied(step) / costs(step), factor, 1e-5);
-      least = std::min(least, factor);
-      most = std::max(most, factor);
-    }
-    EXPECT_NEAR(varied(step) / costs(step), factors.front(), 1e-5) << "again from the start";
-  }
-  EXPECT_GT(most, 1.5 * least);
-  EXPECT_EQ(varied({.bucket = {.tokens = 7, .sequences = 7}}),
-            costs({.bucket = {.tokens = 7, .sequences = 7}}))
-      << "a bucket that never ran";
+  const auto end = [&](size_t i, int ms) {
+    run->ends[i] = run->arrivals[i].at + std::chrono::milliseconds(ms);
+  };
+  for (size_t i = 0; i < run->ends.size(); ++i) end(i, 1);
+  end(400, 400);  // the 99th percentile of 500
+  for (const size_t i : {10, 11, 300, 301}) end(i, 500);
+  const auto prediction = Predict(*run, nullptr);
+  ASSERT_TRUE(prediction.ok()) << prediction.status();
+  EXPECT_EQ(prediction->slow.count, 2);
+  EXPECT_NEAR(prediction->slow.pace, 1, 0.3);
 }
 
 // A machine that is slow for two of about eight seconds makes queues then, which one that has the
@@ -159,33 +148,9 @@ TEST_F(PredictionTest, AMachineIsSlowWhenItWas) {
   ASSERT_TRUE(run.ok()) << run.status();
   const auto prediction = Predict(*run, nullptr);
   ASSERT_TRUE(prediction.ok()) << prediction.status();
-  const auto& [measured, simulated, host] = *prediction;
+  const auto& [measured, simulated, host, slow] = *prediction;
   EXPECT_NEAR(simulated.p99_seconds, measured.p99_seconds, 0.2 * measured.p99_seconds);
   EXPECT_NEAR(simulated.mean_seconds, measured.mean_seconds, 0.1 * measured.mean_seconds);
-}
-
-TEST(StepVariation, ThePaceIsThatOfTheLastWindowWithSteps) {
-  const auto step = [](int64_t window, double seconds) {
-    return RecordedStep{.shape = {},
-                        .begun = window * StepVariation::kWindow,
-                        .seconds = seconds,
-                        .expected_seconds = 1e-3,
-                        .arrivals = 1};
-  };
-  // An arrival takes 1 ms; a daemon may have been idle for years.
-  const int64_t years = int64_t{1} << 33;
-  const RecordedStep steps[] = {step(2, 2e-3), step(2, 4e-3), step(3, 4e-3), step(years, 1.5e-3)};
-  const StepVariation variation = VariationOf(steps, 1e-3);
-  const auto pace = [&](int64_t window) {
-    return variation.PaceAt(window * StepVariation::kWindow + std::chrono::milliseconds(1));
-  };
-  EXPECT_FLOAT_EQ(pace(0), 2) << "before the first step";
-  EXPECT_FLOAT_EQ(pace(2), 2);
-  EXPECT_FLOAT_EQ(pace(3), 3);
-  EXPECT_FLOAT_EQ(pace(100), 3);
-  EXPECT_FLOAT_EQ(pace(years), 0.5);
-  EXPECT_FLOAT_EQ(pace(years + 1 + 3), 3) << "the run begins anew";
-  EXPECT_FLOAT_EQ(StepVariation().PaceAt(StepVariation::kWindow), 1);
 }
 
 TEST_F(PredictionTest, SaysWhatIsMissing) {

@@ -1,0 +1,35 @@
+"""Tests what the committed results may hold."""
+
+import argparse
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "loadtest"))
+import reporting  # noqa: E402
+
+# A folder of a user, of a temporary file or of a checkout, as an absolute path.
+OWN = re.compile(r"(?<![\w./~-])/(?:tmp|home|root|work|Users|var|mnt|srv|scratch)/[^\s\"'<>|,)]*")
+
+
+def test_results_hold_no_path_of_a_machine():
+    found = {f"{path.relative_to(ROOT)}: {match[0]}"
+             for path in sorted((ROOT / "loadtest" / "results").rglob("*")) if path.is_file()
+             for match in OWN.finditer(path.read_text(errors="replace"))}
+    assert not found
+
+
+def test_such_a_path_is_found():
+    for text in ('"trace": "/tmp/tmp6k/trace.csv"', "=/home/me/x", "from /root/a, ", "(/work/b)"):
+        assert OWN.search(text), text
+    for text in ("sequences/work/s", "build/tmp/x", "https://a.b/home/c", "tokens/s", "~/work/x"):
+        assert not OWN.search(text), text
+
+
+def test_options_of_a_report_name_files_without_folders():
+    options = argparse.Namespace(
+        model=pathlib.Path("/tmp/models/llama"), daemons=[pathlib.Path("a/sluiced")], rounds=3,
+        label="A Llama", out=pathlib.Path("/tmp/out.json"), table=None, scratch=1)
+    assert reporting.options_of(options, "scratch") == {
+        "model": "llama", "daemons": ["sluiced"], "rounds": 3, "label": "A Llama"}
