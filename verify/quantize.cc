@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/check.h"
 #include "base/status_macros.h"
 #include "engine/model/model.h"
 #include "verify/activations.h"
@@ -90,12 +91,15 @@ class Quantizer {
   // Chooses the scales and the kept channels of all groups, and measures their layers.
   absl::Status Choose() {
     const std::vector<SmoothingGroup> groups = FindSmoothingGroups(*model_);
+    std::set<std::string> read;  // by the groups so far
     for (const SmoothingGroup& group : groups) {
       std::set<std::string> names;
       for (const size_t reader : group.readers) names.insert(Linear(reader).weight.name);
-      for (const std::string& name : names) ++groups_of_[name];
+      const size_t all = read.size() + names.size();
+      read.merge(names);
+      SLUICE_CHECK(read.size() == all);  // else the channels of one group would be kept in another
+      SLUICE_RETURN_IF_ERROR(ChooseGroup(group));
     }
-    for (const SmoothingGroup& group : groups) SLUICE_RETURN_IF_ERROR(ChooseGroup(group));
     return absl::OkStatus();
   }
 
@@ -228,13 +232,9 @@ class Quantizer {
     return kept;
   }
 
-  // Returns the channels that may be kept, the most promising first. A tensor that other groups
-  // read as well keeps none.
+  // Returns the channels that may be kept, the most promising first.
   std::vector<int32_t> Outliers(const SmoothingGroup& group, std::span<const float> scales) const {
-    const bool own = std::ranges::all_of(group.readers, [&](size_t reader) {
-      return groups_of_.at(Linear(reader).weight.name) == 1;
-    });
-    if (!own || options_.keep_channels == 0) return {};
+    if (options_.keep_channels == 0) return {};
     const std::vector<float>& rows = entering_[group.readers.front()].rows;
     return OutlierChannels(ScaleColumns(rows, Inverse(scales)), group.width,
                            options_.keep_channels);
@@ -306,9 +306,8 @@ class Quantizer {
   const std::shared_ptr<const Model> model_;
   const std::vector<EnteringRows> entering_;  // by op
   const QuantizeOptions options_;
-  std::set<std::string> candidates_;      // tensors that may be in int8
-  std::map<std::string, int> groups_of_;  // how many read each tensor
-  std::map<std::string, Layer> layers_;   // by tensor
+  std::set<std::string> candidates_;     // tensors that may be in int8
+  std::map<std::string, Layer> layers_;  // by tensor
   TensorScales scales_;
 };
 
