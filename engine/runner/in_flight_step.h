@@ -1,6 +1,7 @@
 // A step of a model from its decision to its delivery.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -36,6 +37,13 @@ struct StepTiming {
   MonoTime begin{}, end{};  // its time on the device
 
   const Bucket& bucket() const { return plan->plan().bucket(); }
+  // Returns what the step costs if its results are collected by `collected`. A classifier of many
+  // labels may take the host longer than the step took the device. The next step waits for it, or
+  // runs beside it if steps run ahead.
+  nanoseconds Cost(MonoTime collected, bool runs_ahead) const {
+    const nanoseconds on_device = end - begin, on_host = collected - end;
+    return runs_ahead ? std::max(on_device, on_host) : on_device + on_host;
+  }
 };
 
 // A batch in its slot, with capacity for the largest bucket. It is reused from batch to batch.

@@ -298,7 +298,7 @@ bool StepPipeline::Conclude(InFlightStep* step, const absl::Status& status) {
   FailExpiredRows(rows.rows, absl::OkStatus(), timing.end);
   step->delivery.Collect(rows.rows, timing.end, step->slot);
   scorer_.EndStep(timing.end - timing.begin);
-  RequeueOrFinishRows(rows.rows, &timing.shape, timing.end - timing.begin);
+  RequeueOrFinishRows(rows.rows, &timing.shape, timing.Cost(clock_->Now(), runs_ahead()));
   step->trace.deliver = clock_->Now() - timing.end;
   timing.plan->use().Record(step->trace);
   return true;

@@ -27,6 +27,8 @@
 namespace sluice::verify {
 namespace {
 
+using sluice::testing::FamilyGoldens;
+using sluice::testing::GoldenPath;
 using ::testing::HasSubstr;
 
 class KeptChannelsTest : public QuantizeTest {
@@ -207,6 +209,25 @@ TEST_F(KeptChannelsTest, AreChosenAndWrittenBehindTheScales) {
   EXPECT_GT(kept, 0);
   EXPECT_NE(ReadTestFile(out("scales") + "/model.safetensors"),
             ReadTestFile(model() + "/model.safetensors"));
+}
+
+// The layers of a group share their kept channels, so that a tensor is part of one group.
+TEST(SmoothingGroupsTest, EachTensorIsOfOneGroupInEveryFamily) {
+  for (const std::string& name : FamilyGoldens()) {
+    SCOPED_TRACE(name);
+    const auto model = LoadModel(name, 1, GoldenPath("families/" + name));
+    ASSERT_TRUE(model.ok()) << model.status();
+    std::map<std::string, size_t> group_of;
+    const std::vector<SmoothingGroup> groups = FindSmoothingGroups(**model);
+    for (size_t i = 0; i < groups.size(); ++i) {
+      for (const size_t reader : groups[i].readers) {
+        const auto& linear = std::get<LinearOp>((*model)->graph.ops[reader]);
+        EXPECT_EQ(group_of.try_emplace(linear.weight.name, i).first->second, i)
+            << linear.weight.name;
+      }
+    }
+    EXPECT_FALSE(group_of.empty());
+  }
 }
 
 }  // namespace

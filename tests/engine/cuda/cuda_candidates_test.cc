@@ -10,6 +10,7 @@
 #include "engine/cuda/cuda_backend.h"
 #include "engine/cuda/dense_shapes.h"
 #include "engine/cuda/emulator/simt_device.h"
+#include "engine/cuda/kernel_candidates.h"
 #include "tests/engine/cuda/cuda_model_fixture.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/temporary_directory.h"
@@ -23,6 +24,28 @@ using ::testing::IsEmpty;
 
 // The models of these tests are those of CudaModelTest.
 class CudaCandidatesTest : public CudaModelTest {};
+
+TEST(KernelCandidates, ATunedTierSaysWhichShapesItTakes) {
+  const KernelCandidates<kernels::cuda::BFloat16> all = AllCandidates<kernels::cuda::BFloat16>();
+  const DeviceInfo device = {.name = "",
+                             .architecture = "sm_90",
+                             .processors = 132,
+                             .memory_bytes = int64_t{80} << 30,
+                             .shared_bytes_limit = 227 << 10};
+  const auto product = [&](int32_t k, int32_t n) {
+    return std::string(all.products.front().supports(device, {.k = k, .n = n}).message());
+  };
+  EXPECT_EQ(product(64, 64), "");
+  EXPECT_EQ(product(64, 12), "widths must be multiples of 8");
+  EXPECT_EQ(product(12, 64), "widths must be multiples of 8");
+  const auto attention = [&](int32_t head_dim) {
+    const AttentionShape shape = {
+        .q_heads = 2, .kv_heads = 1, .head_dim = head_dim, .max_positions = 64, .causal = true};
+    return std::string(all.attention.back().supports(device, shape).message());
+  };
+  EXPECT_EQ(attention(64), "");
+  EXPECT_THAT(attention(12), ::testing::StartsWith("head_dim must be a multiple of 8 up to "));
+}
 
 // The library computes every row of a bucket, though only the live rows hold valid values.
 TEST_F(CudaCandidatesTest, TheLibraryGivesARowTheSameBitsInEveryBucket) {

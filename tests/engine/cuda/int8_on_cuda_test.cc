@@ -42,6 +42,7 @@ struct Int8Row {
   const char* name;
   NormOrder order = NormOrder::kPre;
   bool gated = true;
+  int64_t intermediate = 40;
   std::vector<simt::SimtDense> dense = {};
 };
 class Int8OnCudaTable : public TableTest<Int8Row> {};
@@ -49,7 +50,9 @@ class Int8OnCudaTable : public TableTest<Int8Row> {};
 // Attention and norms differ by rounding, and so may a few of the values that are quantised; one
 // that is off by one changes a sum by about 1/127 of a product.
 TEST_P(Int8OnCudaTable, AModelComputesWhatTheCpuDoes) {
-  const auto model = RandomModel(Int8Config(row().order, row().gated), 5);
+  ModelConfig config = Int8Config(row().order, row().gated);
+  config.intermediate_size = row().intermediate;
+  const auto model = RandomModel(config, 5);
   const Bucket bucket{24, 2};
   std::mt19937_64 random(6);
   const std::vector<std::vector<int32_t>> prompts = {
@@ -67,6 +70,7 @@ const Int8Row kInt8Rows[] = {
     {.name = "GatedMlpBehindNorms"},
     {.name = "PlainMlpBeforeNorms", .order = NormOrder::kPost, .gated = false},
     {.name = "NormedQueries", .order = NormOrder::kQuery, .gated = false},
+    {.name = "SumsOverAWideMlpInSegments", .gated = false, .intermediate = 1100},
     {.name = "GatesJoinedForALibrary", .dense = {simt::SimtDense::kInvariant}},
 };
 SLUICE_TABLE(Int8OnCudaTable, kInt8Rows);

@@ -1,14 +1,17 @@
-// Tests that finished requests improve the forecasts by which later requests are refused.
+// Tests that finished requests improve the forecasts by which later requests are refused, and that
+// these know what a step leaves to the host.
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
 #include "tests/support/gate.h"
+#include "tests/support/table.h"
 
 namespace sluice {
 namespace {
@@ -105,6 +108,57 @@ TEST_F(ForecastTest, MissedDeadlinesRaiseForecastsAndMetOnesLowerThem) {
   for (int i = 0; i < 1000; ++i) last = LeastPatience();
   EXPECT_LT(last, first * 3 / 2);
 }
+
+// What a step of 10 ms is expected to take after many whose classifier took the host this long.
+struct ClassifierRow {
+  const char* name;
+  int32_t steps_ahead;
+  int classifier_ms;
+  double expected_seconds;
+};
+class ClassifierTable : public TableTest<ClassifierRow> {};
+
+TEST_P(ClassifierTable, AStepIsExpectedToTakeAsLongAsTheNextOneWaits) {
+  FakeClock clock;
+  RecordingObserver observer;
+  FakeBackend backend({.steps_ahead = row().steps_ahead});
+  const auto model = LoadModel("llama", 1, SLUICE_SOURCE_DIR "/tests/goldens/families/llama_3");
+  ASSERT_TRUE(model.ok()) << model.status();
+  ASSERT_TRUE((*model)->classifier.has_value());
+  const auto engine = Engine::Create(SmallOptions(), &backend, &clock, &observer);
+  ASSERT_TRUE(engine->Serve(*model).ok());
+  backend.OnReplay([&](const RecordedBatch&) {
+    clock.Advance(std::chrono::milliseconds(10));
+    return absl::OkStatus();
+  });
+  backend.OnParallelFor(
+      [&](int64_t) { clock.Advance(std::chrono::milliseconds(row().classifier_ms)); });
+  for (int i = 0; i < 100; ++i) {
+    Request request = RequestOf(*model, {{1, 2, 3}}, 0);
+    request.outputs = kOutputScores;
+    const auto sink = std::make_shared<RecordingSink>();
+    ASSERT_TRUE(engine->Submit(std::move(request), sink, clock.Now()).ok());
+    sink->AwaitDone();
+    ASSERT_TRUE(sink->status().ok()) << sink->status();
+  }
+  CostModel costs;
+  costs.Restore(engine->Stats().front().costs);
+  const double seconds = costs.Estimate({.bucket = backend.batches().back().bucket,
+                                         .computed_tokens = 3,
+                                         .context_tokens = 6,
+                                         .distinct_positions = 3});
+  EXPECT_NEAR(seconds, row().expected_seconds, 0.02 * row().expected_seconds);
+}
+
+const ClassifierRow kClassifierRows[] = {
+    {.name = "OneStepAtATime", .steps_ahead = 0, .classifier_ms = 40, .expected_seconds = 0.05},
+    {.name = "LongerThanTheStepAhead",
+     .steps_ahead = 1,
+     .classifier_ms = 40,
+     .expected_seconds = 0.04},
+    {.name = "BesideTheStepAhead", .steps_ahead = 1, .classifier_ms = 4, .expected_seconds = 0.01},
+};
+SLUICE_TABLE(ClassifierTable, kClassifierRows);
 
 }  // namespace
 }  // namespace sluice
