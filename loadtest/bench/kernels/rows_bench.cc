@@ -55,6 +55,15 @@ void BM_Silu(benchmark::State& state) {
   });
 }
 
+void BM_Gelu(benchmark::State& state) {
+  const int64_t rows = state.range(1), dim = state.range(2);
+  const std::vector<float> x(static_cast<size_t>(rows * dim), 0.5f);
+  std::vector<float> out(x.size());
+  Report(state, "gelu", 2.0 * static_cast<double>(x.size()), 16, [&](const Context& context) {
+    Activate(context, Activation::kGelu, x.data(), nullptr, rows, dim, out.data());
+  });
+}
+
 void BM_RopeAndStore(benchmark::State& state) {
   const int64_t rows = state.range(1);
   std::vector<int32_t> positions(static_cast<size_t>(rows));
@@ -79,6 +88,7 @@ void BM_RopeAndStore(benchmark::State& state) {
 
 SLUICE_ROWS_BENCH(BM_RmsNorm)->ArgsProduct({{1}, {512}, {512}});
 SLUICE_ROWS_BENCH(BM_Silu)->ArgsProduct({{1}, {512}, {1376}});
+SLUICE_ROWS_BENCH(BM_Gelu)->ArgsProduct({{1}, {8, 1024}, {1536}});
 SLUICE_ROWS_BENCH(BM_RopeAndStore)
     ->ArgsProduct({{1}, {512}, {(kQHeads + 2 * kKvHeads) * kRowHeadDim}});
 

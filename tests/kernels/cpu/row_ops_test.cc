@@ -178,6 +178,19 @@ TEST_P(RowOpsTest, EmbedScalesAccumulatesAndSkipsNegativeIds) {
   ExpectEmbedScalesAccumulatesAndSkips(*this, random, 300);
 }
 
+TEST_P(RowOpsTest, GeluIsAccurateEverywhere) {
+  std::mt19937_64 random(42);
+  for (const float range : {0.01f, 1.0f, 7.0f, 1e30f}) {
+    const std::vector<float> x = RandomFloats(random, 20003, range);
+    std::vector<float> out(x.size());
+    kernels::Activate(Two(), Activation::kGelu, x.data(), nullptr, 1, std::ssize(x), out.data());
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double expected = reference::Activate(Activation::kGelu, x[i]);
+      ASSERT_NEAR(out[i], expected, 1.5e-7 * std::max(1.0, std::abs(double{x[i]}))) << x[i];
+    }
+  }
+}
+
 TEST_P(RowOpsTest, SoftCapEqualsTheReference) {
   std::mt19937_64 random(40);
   for (const float range : {0.01f, 6.0f, 40.0f, 3000.0f}) {
