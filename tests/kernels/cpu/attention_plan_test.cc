@@ -263,8 +263,7 @@ TEST(AttentionPlanTest, ItemsCoverAllKeysOnceAndRecordsDoNotOverlap) {
       ASSERT_GT(plan.items(), 2 * sizes.threads);
     }
 
-    // Items follow each other: parts of a block, its KV heads, its rows, sequences; or with keys of
-    // the step's rows, parts, rows, KV heads, sequences.
+    // Items follow each other: parts of a block, KV heads and rows in either order, sequences.
     int64_t sequence = 0, row = 0, kv_head = 0, segment = 0, records = 0, queries = 0;
     bool divided = false;
     for (const AttentionItem& item : ItemsOf(plan)) {
@@ -287,16 +286,11 @@ TEST(AttentionPlanTest, ItemsCoverAllKeysOnceAndRecordsDoNotOverlap) {
       if (segment < CeilDiv(item.visible, kSegmentTokens)) continue;
       segment = 0;
       divided = false;
-      const auto next_row = [&] { row = row + item.rows < count ? row + item.rows : 0; };
-      const auto next_head = [&] { kv_head = (kv_head + 1) % sizes.kv_heads; };
-      if (sizes.of_rows) {
-        next_row();
-        if (row == 0) next_head();
-      } else {
-        next_head();
-        if (kv_head == 0) next_row();
-      }
-      if (row == 0 && kv_head == 0) ++sequence;
+      const auto wraps = [&](bool rows) {  // moves on to the next block of rows, or head
+        if (rows) return (row = (row + item.rows) % count) == 0;
+        return (kv_head = (kv_head + 1) % sizes.kv_heads) == 0;
+      };
+      if (wraps(sizes.of_rows) && wraps(!sizes.of_rows)) ++sequence;
     }
     ASSERT_EQ(sequence, std::ssize(sequences));
     ASSERT_LE(records, plan.records());

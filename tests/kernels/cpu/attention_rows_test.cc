@@ -75,6 +75,28 @@ TEST_P(AttentionRowsTest, SequencesOfSeveralSegmentsHaveTheBitsOfPages) {
   }
 }
 
+// So many threads have memory for the records of a whole sequence in parts, which are read out of
+// order and folded by threads that may hold another head.
+TEST_P(AttentionRowsTest, WholeSequencesInPartsHaveTheBitsOfPages) {
+  constexpr int32_t kLength = kSegmentTokens + 8;
+  constexpr AttentionChoice kParts = {AttentionOrder::kSplit, 2};
+  ThreadPool pool(52);
+  const reference::AttentionShape shape = {2, 2, 12};
+  const AttentionSequence sequence = {0, kLength, nullptr, nullptr};
+  const AttentionSizes sizes = {2, 2, 12, kLength, pool.threads(), false};
+  ASSERT_EQ(AttentionPlan(kParts, sizes, {&sequence, 1}).divided_queries(), 2 * kLength);
+  const XsaCase xsa = {XsaForm::kNorm, 1e-6f, {}, true};
+  for (int trial = 0; trial < 4; ++trial) {
+    const auto cases = RandomSequences<float>(random_, shape, {{0, kLength}});
+    const auto expected =
+        RunAttention(One(), random_, shape, cases, false, xsa, kAttentionOrders[1]);
+    const auto got = RunAttention({GetParam(), &pool}, random_, shape, cases, false, xsa, kParts,
+                                  KvType::kF32, KeysIn::kOrderedRows);
+    EXPECT_TRUE(SameBits(got.out[0], expected.out[0])) << "seed " << seed_;
+    EXPECT_TRUE(SameBits(got.cos_sim[0], expected.cos_sim[0])) << "seed " << seed_;
+  }
+}
+
 TEST_P(AttentionRowsTest, ShapedScoresHaveTheBitsOfPages) {
   for (int trial = 0; trial < 4; ++trial) {
     const ShapedHeads heads(random_, 20, 90);
