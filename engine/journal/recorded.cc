@@ -28,6 +28,7 @@ class Recorder {
     run_ = {};
     run_.batch = start.batch;
     run_.half_life = start.half_life;
+    run_.first_costs.Restore(start.costs);
     run_.costs.Restore(start.costs);
     index_.clear();
     running_.clear();

@@ -33,6 +33,7 @@ struct RecordedRun {
   nanoseconds half_life{0};      // of the traffic
   std::optional<Ladder> ladder;  // the last one of the run; set if there is a max_tokens
   int32_t max_tokens = 0;        // the tokens of the largest bucket
+  CostModel first_costs;         // those that the scheduler knew when the run began
   // As learned by the end of the run, with the corrections of the whole run: the steps of each
   // bucket are estimated to take as long together as they took.
   CostModel costs;

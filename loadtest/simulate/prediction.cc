@@ -88,7 +88,7 @@ RunFigures Simulated(const RecordedRun& run, const StepCosts& costs) {
             if (ran) latencies.push_back(Seconds(end - run.arrivals[i].at));
           }};
   Scheduler scheduler(run.batch, run.half_life, std::make_shared<const Ladder>(*run.ladder),
-                      run.costs, nullptr);
+                      run.first_costs, nullptr);
   const VirtualResult result = RunVirtually(run.arrivals, options, &scheduler);
   RunFigures figures =
       latencies.empty() ? RunFigures{} : FiguresOf(std::move(latencies), result.span_seconds);

@@ -32,10 +32,11 @@ struct Prediction {
   SlowTimes slow;
 };
 
-// Runs the recorded arrivals with the run's own options, its last ladder and its host's times, at
-// the pace that the machine had at each time, and with steps that take what `costs` say, or, if it
-// is null, what the run's own took. Returns InvalidArgument if the run has no ladder, an arrival
-// that does not fit it, or none that ended.
+// Runs the recorded arrivals with the run's own options, its last ladder, the costs that its
+// scheduler knew when it began, and its host's times, at the pace that the machine had at each
+// time, and with steps that take what `costs` say, or, if it is null, what the run's own took.
+// Returns InvalidArgument if the run has no ladder, an arrival that does not fit it, or none that
+// ended.
 absl::StatusOr<Prediction> Predict(const RecordedRun& run, const StepCosts* costs);
 
 nlohmann::json PredictionToJson(const Prediction& prediction);

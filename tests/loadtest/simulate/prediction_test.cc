@@ -119,6 +119,25 @@ TEST_F(PredictionTest, OwnCostsAreThoseOfTheWholeRun) {
               0.03 * measured.busy_share / static_cast<double>(measured.batches));
 }
 
+// Steps of many buckets are slow for less than half a second, and everything that is in the highest
+// percentile waits for them.
+TEST_F(PredictionTest, AStallIsWhereItWas) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  double spent = 0;
+  const auto run = Record(seed, [&](const StepShape& step) {
+    const double seconds = Cost(step) * (spent > 1 && spent < 1.4 ? 4 : 1);
+    spent += seconds;
+    return seconds;
+  });
+  ASSERT_TRUE(run.ok()) << run.status();
+  const auto prediction = Predict(*run, nullptr);
+  ASSERT_TRUE(prediction.ok()) << prediction.status();
+  const auto& [measured, simulated, host, slow] = *prediction;
+  EXPECT_NEAR(simulated.p99_seconds, measured.p99_seconds, 0.1 * measured.p99_seconds);
+  EXPECT_GT(slow.pace, 1.2);
+}
+
 TEST_F(PredictionTest, SlowSequencesThatWaitTogetherAreOneTime) {
   auto run = Record(3);
   ASSERT_TRUE(run.ok()) << run.status();
