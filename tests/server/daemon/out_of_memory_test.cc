@@ -28,6 +28,14 @@
 #include "tests/support/recording_observer.h"
 #include "tests/support/temporary_directory.h"
 
+// Asked by LeakSanitizer. Protobuf loses the element that it is about to add to a repeated field if
+// the field cannot grow.
+extern "C" const char* __lsan_default_suppressions();
+extern "C" const char* __lsan_default_suppressions() {
+  return "leak:google::protobuf::RepeatedPtrField\n"
+         "leak:google::protobuf::Arena::CreateMaybeMessage\n";
+}
+
 namespace sluice {
 namespace {
 
