@@ -97,6 +97,9 @@ struct Metrics::Families {
   prometheus::Family<Gauge>& xsa_proj_frac = AddGauge(metric::kXsaProjFrac);
   prometheus::Family<Counter>& xsa_positions = AddCounter(metric::kXsaPositions);
   prometheus::Family<Counter>& reloads = AddCounter(metric::kReloads);
+  // Made at the start, so that a reload that failed for want of memory is counted.
+  Counter& reloads_ok = reloads.Add({{"result", "ok"}});
+  Counter& reloads_failed = reloads.Add({{"result", "error"}});
   Gauge& reload_success = AddGauge(metric::kReloadSuccess).Add({});
   prometheus::Family<Gauge>& certificate_expiry = AddGauge(metric::kCertificateExpiry);
   prometheus::Family<Counter>& secret_reads = AddCounter(metric::kSecretReads);
@@ -254,7 +257,7 @@ void Metrics::Retire(IsServed is_served, MonoTime now, nanoseconds keep) {
 
 void Metrics::OnReload(bool ok) {
   families_->reload_success.Set(ok ? 1 : 0);
-  families_->reloads.Add({{"result", ok ? "ok" : "error"}}).Increment();
+  (ok ? families_->reloads_ok : families_->reloads_failed).Increment();
 }
 
 void Metrics::OnSecretRead(std::string_view kind, bool ok) {
