@@ -62,7 +62,7 @@ void RopeAndStore(const Context& context, const RopeTable& rope, const int32_t* 
     row += head / kv.kv_heads;
     if (row < rows) FetchSlot(kv, kv_slots[row], static_cast<int32_t>(head % kv.kv_heads));
   };
-  // Of rows [first, first + count), which are neighbours in a page.
+  // Rotates and writes rows [first, first + count), which are neighbours in a page.
   const auto store_rows = [&](int64_t first, int64_t count) {
     float rotated[kPageTokens * kMaxHeadDim];
     rotate.RotateRows(first, count, q_heads, head_dim, q + first * q_heads * head_dim);

@@ -21,15 +21,15 @@ def test_results_hold_no_path_of_a_machine():
 
 
 def test_such_a_path_is_found():
-    for text in ('"trace": "/tmp/tmp6k/trace.csv"', "=/home/me/x", "from /root/a, ", "(/work/b)"):
+    for text in ('"trace": "/mnt/a/trace.csv"', "=/Users/me/x", "from /var/a, ", "(/srv/b)"):
         assert OWN.search(text), text
-    for text in ("sequences/work/s", "build/tmp/x", "https://a.b/home/c", "tokens/s", "~/work/x"):
+    for text in ("sequences/srv/s", "build/var/x", "https://a.b/mnt/c", "tokens/s", "~/srv/x"):
         assert not OWN.search(text), text
 
 
 def test_options_of_a_report_name_files_without_folders():
     options = argparse.Namespace(
-        model=pathlib.Path("/tmp/models/llama"), daemons=[pathlib.Path("a/sluiced")], rounds=3,
-        label="A Llama", out=pathlib.Path("/tmp/out.json"), table=None, scratch=1)
+        model=pathlib.Path("/srv/models/llama"), daemons=[pathlib.Path("a/sluiced")], rounds=3,
+        label="A Llama", out=pathlib.Path("/srv/out.json"), table=None, scratch=1)
     assert reporting.options_of(options, "scratch") == {
         "model": "llama", "daemons": ["sluiced"], "rounds": 3, "label": "A Llama"}

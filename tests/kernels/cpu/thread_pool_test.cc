@@ -98,7 +98,7 @@ TEST_P(ThreadPoolTest, ACallerDoesNotWaitForAnotherOne) {
 }
 
 TEST_P(ThreadPoolTest, ACallerSharesTheRestOnceTheOthersAreFree) {
-  if (GetParam() == 1) GTEST_SKIP() << "shares nothing";
+  if (GetParam() == 1) return;  // one thread shares nothing
   constexpr int kMany = 10'000'000;
   ThreadPool pool(GetParam());
   // The second call begins while the first one has the threads, whose end it awaits in its first
