@@ -64,6 +64,13 @@ class WorkQueue {
     return true;
   }
 
+  // Makes room, so that the next `items` calls of Post do not allocate. May throw std::bad_alloc.
+  void Reserve(size_t items) {
+    MutexLock lock(&mu_);
+    due_.reserve(due_.size() + items);
+    taken_.reserve(due_.capacity());  // it takes the place of due_
+  }
+
   // Serves `item` at `time` or soon after it. Requires a clock. Items whose time has not come
   // do not count as waiting.
   void PostAt(MonoTime time, Item item) {

@@ -58,16 +58,20 @@ class EngineImpl : public Engine {
   absl::Status Exchange(const ModelChange& change) override {
     MutexLock exchanging(&exchange_mu_);  // one warm-up at a time
     std::vector<ModelTable::Addition> added;
+    added.reserve(change.serve.size());
+    std::vector<ModelTable::Place> places;
+    places.reserve(change.serve.size());
     absl::Status status;
     for (const std::shared_ptr<const Model>& model : change.serve) {
       status = draining_ ? absl::UnavailableError("the engine is draining")
                          : Prepare(model, LadderOf(change, model.get()), &added);
       if (!status.ok()) break;
     }
-    std::vector<ModelTable::Place> places;
-    places.reserve(added.size());
     for (const ModelTable::Addition& addition : added) places.push_back(addition.place);
-    if (status.ok()) status = table_.Exchange(std::move(added), change.withdraw);
+    if (status.ok()) {
+      status =
+          OrOutOfMemory([&] { return table_.Exchange(std::move(added), change.withdraw); });
+    }
     if (!status.ok()) {
       added.clear();  // before their places are given to others
       for (const ModelTable::Place& place : places) table_.Return(place);
@@ -172,15 +176,15 @@ class EngineImpl : public Engine {
   const BackendInfo& backend_info() const override { return backend_->info(); }
 
  private:
-  // Warms up, beside all that serves.
+  // Warms up, beside all that serves. Requires that `added` has room.
   absl::Status Prepare(const std::shared_ptr<const Model>& model, const LadderChoice& ladder,
                        std::vector<ModelTable::Addition>* added) {
     EngineOptions options = options_;
     SLUICE_ASSIGN_OR_RETURN(options.ladder, Apply(ladder, options.ladder));
     const ModelTable::Place place = table_.Reserve();
-    options.ladder.file = PathOf(options_.ladder.file, place.slot);
-    options.history.journal = PathOf(options_.history.journal, place.slot);
     absl::StatusOr<std::unique_ptr<ServedModel>> served = OrOutOfMemory([&] {
+      options.ladder.file = PathOf(options_.ladder.file, place.slot);
+      options.history.journal = PathOf(options_.history.journal, place.slot);
       return ServedModel::Create(place.first_id, model, options, backend_, clock_, observer_);
     });
     if (!served.ok()) {

@@ -1,6 +1,7 @@
 #include "engine/runner/model_table.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -52,25 +53,31 @@ void ModelTable::Loan::AwaitReturn() {
 
 absl::Status ModelTable::Exchange(std::vector<Addition> added,
                                   const std::vector<std::shared_ptr<const Model>>& withdrawn) {
+  std::vector<std::unique_ptr<Entry>> next;
+  next.reserve(added.size());
+  for (Addition& addition : added) {
+    auto entry = std::make_unique<Entry>();
+    entry->place = addition.place;
+    entry->model = std::move(addition.model);
+    Lend(entry.get());
+    next.push_back(std::move(entry));
+  }
   MutexLock lock(&mu_);
   SLUICE_RETURN_IF_ERROR(CheckServed(withdrawn));
+  entries_.reserve(entries_.size() + next.size());
+  withdrawn_.Reserve(entries_.size());
+  // Nothing below takes memory.
   for (const auto& entry : entries_) {
     const Model& model = *entry->model->model();
-    const bool replaced = std::any_of(added.begin(), added.end(), [&](const Addition& addition) {
-      const Model& other = *addition.model->model();
+    const bool replaced = std::any_of(next.begin(), next.end(), [&](const auto& addition) {
+      const Model& other = *addition->model->model();
       return other.name == model.name && other.version == model.version;
     });
     const bool named =
         std::find(withdrawn.begin(), withdrawn.end(), entry->model->model()) != withdrawn.end();
     if (!entry->withdrawn && (replaced || named)) Withdraw(entry.get());
   }
-  for (Addition& addition : added) {
-    auto entry = std::make_unique<Entry>();
-    entry->place = addition.place;
-    entry->model = std::move(addition.model);
-    Lend(entry.get());
-    entries_.push_back(std::move(entry));
-  }
+  std::move(next.begin(), next.end(), std::back_inserter(entries_));
   return absl::OkStatus();
 }
 

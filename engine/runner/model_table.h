@@ -46,7 +46,8 @@ class ModelTable {
   void Return(const Place& place);
 
   // Adds models, each in the place of one with its name and version, and withdraws snapshots.
-  // Returns NotFound, and changes nothing, if one of these is not served.
+  // Changes nothing if one of these is not served, which is NotFound, or if there is no memory for
+  // it, which throws std::bad_alloc.
   absl::Status Exchange(std::vector<Addition> added,
                         const std::vector<std::shared_ptr<const Model>>& withdrawn);
 

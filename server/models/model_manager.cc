@@ -179,8 +179,10 @@ absl::Status ModelManager::Serve(const std::vector<Target>& targets,
   if (targets.empty() && withdraw.empty()) return absl::OkStatus();
   for (const Target& target : targets) Note(target.key, kLoading);
   ModelChange change{.serve = {}, .withdraw = std::move(withdraw)};
-  absl::Status status = OrOutOfMemory([&] { return LoadAll(targets, &change); });
-  if (status.ok()) status = engine_->Exchange(change);
+  const absl::Status status = OrOutOfMemory([&] {
+    const absl::Status loaded = LoadAll(targets, &change);
+    return loaded.ok() ? engine_->Exchange(change) : loaded;
+  });
   // Without memory for this, only the reason of a failure, a line of the log, or that the files are
   // loaded already is not known later.
   const auto note = [&] {

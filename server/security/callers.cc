@@ -24,13 +24,6 @@ BucketRate RateOf(double per_second, double burst) {
   return {per_second, burst > 0 ? burst : std::max(per_second, 1.0)};
 }
 
-RateOptions Merge(const RateOptions& defaults, const RateOverrides& own) {
-  return {.requests_per_second = own.requests_per_second.value_or(defaults.requests_per_second),
-          .requests_burst = own.requests_burst.value_or(defaults.requests_burst),
-          .tokens_per_second = own.tokens_per_second.value_or(defaults.tokens_per_second),
-          .tokens_burst = own.tokens_burst.value_or(defaults.tokens_burst)};
-}
-
 // Returns the text after "Bearer " in the call's authorization, an empty one for any other scheme,
 // or nullopt if there is no such header.
 std::optional<absl::string_view> BearerToken(const grpc::ServerContextBase& context) {
@@ -60,13 +53,17 @@ std::optional<size_t> CertificateOwner(const grpc::ServerContextBase& context,
 
 }  // namespace
 
-Caller::Caller(std::string name, const RateOptions& rates, int max_priority,
-               std::shared_ptr<CallerAccount> account)
-    : name_(std::move(name)),
-      requests_(RateOf(rates.requests_per_second, rates.requests_burst)),
-      tokens_(RateOf(rates.tokens_per_second, rates.tokens_burst)),
-      max_priority_(max_priority),
-      account_(std::move(account)) {}
+BucketRate Caller::Requests() const {
+  const RateOptions defaults = defaults_->Get();
+  return RateOf(own_.requests_per_second.value_or(defaults.requests_per_second),
+                own_.requests_burst.value_or(defaults.requests_burst));
+}
+
+BucketRate Caller::Tokens() const {
+  const RateOptions defaults = defaults_->Get();
+  return RateOf(own_.tokens_per_second.value_or(defaults.tokens_per_second),
+                own_.tokens_burst.value_or(defaults.tokens_burst));
+}
 
 absl::Status Caller::Refuse(const char* unit, const BucketRate& rate, nanoseconds wait) const {
   account_->refused.fetch_add(1, std::memory_order_relaxed);
@@ -77,21 +74,23 @@ absl::Status Caller::Refuse(const char* unit, const BucketRate& rate, nanosecond
 }
 
 absl::Status Caller::TakeRequest(MonoTime now) const {
-  const nanoseconds wait = account_->requests.Take(1, requests_, now);
-  if (wait != nanoseconds(0)) return Refuse("requests", requests_, wait);
+  const BucketRate rate = Requests();
+  const nanoseconds wait = account_->requests.Take(1, rate, now);
+  if (wait != nanoseconds(0)) return Refuse("requests", rate, wait);
   account_->admitted_requests.fetch_add(1, std::memory_order_relaxed);
   return absl::OkStatus();
 }
 
 absl::Status Caller::TakeTokens(int64_t tokens, MonoTime now) const {
-  const nanoseconds wait = account_->tokens.Take(static_cast<double>(tokens), tokens_, now);
-  if (wait != nanoseconds(0)) return Refuse("tokens", tokens_, wait);
+  const BucketRate rate = Tokens();
+  const nanoseconds wait = account_->tokens.Take(static_cast<double>(tokens), rate, now);
+  if (wait != nanoseconds(0)) return Refuse("tokens", rate, wait);
   account_->admitted_tokens.fetch_add(tokens, std::memory_order_relaxed);
   return absl::OkStatus();
 }
 
 void Caller::ReturnTokens(int64_t tokens) const {
-  account_->tokens.Return(static_cast<double>(tokens), tokens_);
+  account_->tokens.Return(static_cast<double>(tokens), Tokens());
   account_->admitted_tokens.fetch_sub(tokens, std::memory_order_relaxed);
 }
 
@@ -134,12 +133,6 @@ absl::Status Callers::Check() const {
   return ParseCallers(text, auth_.callers_file).status();
 }
 
-void Callers::SetRates(const RateOptions& rates) {
-  MutexLock look(&look_mu_);
-  rates_ = rates;
-  Publish(table()->file);
-}
-
 void Callers::Publish(CallersFile file) {
   absl::flat_hash_map<std::string, std::shared_ptr<CallerAccount>> accounts;
   if (const std::shared_ptr<const Table> before = table()) {
@@ -149,8 +142,8 @@ void Callers::Publish(CallersFile file) {
   for (const CallersFile::Entry& entry : file.callers) {
     std::shared_ptr<CallerAccount>& account = accounts[entry.name];
     if (account == nullptr) account = std::make_shared<CallerAccount>();
-    next->callers.push_back(std::make_shared<const Caller>(
-        entry.name, Merge(rates_, entry.rates), entry.rates.max_priority.value_or(1), account));
+    next->callers.push_back(
+        std::make_shared<const Caller>(entry.name, defaults_, entry.rates, account));
   }
   next->file = std::move(file);
   MutexLock lock(&mu_);

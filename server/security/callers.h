@@ -26,15 +26,38 @@ struct CallerAccount {
   std::atomic<int64_t> refused{0};
 };
 
+// The limits of callers whose lines give none. Thread-safe; setting them takes no memory.
+class DefaultRates {
+ public:
+  explicit DefaultRates(const RateOptions& rates) : rates_(rates) {}
+  void Set(const RateOptions& rates) {
+    MutexLock lock(&mu_);
+    rates_ = rates;
+  }
+  RateOptions Get() const {
+    MutexLock lock(&mu_);
+    return rates_;
+  }
+
+ private:
+  mutable Mutex mu_;  // held for a few instructions
+  RateOptions rates_ ABSL_GUARDED_BY(mu_);
+};
+
 // A caller: a name with its limits. Thread-safe.
 class Caller {
  public:
-  Caller(std::string name, const RateOptions& rates, int max_priority,
-         std::shared_ptr<CallerAccount> account);
+  // The caller has its `own` limits, and the present defaults where it has none.
+  Caller(std::string name, std::shared_ptr<const DefaultRates> defaults, const RateOverrides& own,
+         std::shared_ptr<CallerAccount> account)
+      : name_(std::move(name)),
+        defaults_(std::move(defaults)),
+        own_(own),
+        account_(std::move(account)) {}
 
   const std::string& name() const { return name_; }
   // The most urgent level that it may ask for.
-  int max_priority() const { return max_priority_; }
+  int max_priority() const { return own_.max_priority.value_or(1); }
   const std::shared_ptr<CallerAccount>& account() const { return account_; }
 
   // Takes one request from the limit at `now`. Returns ResourceExhausted with the reason
@@ -47,12 +70,13 @@ class Caller {
   void ReturnTokens(int64_t tokens) const;
 
  private:
+  BucketRate Requests() const;
+  BucketRate Tokens() const;
   absl::Status Refuse(const char* unit, const BucketRate& rate, nanoseconds wait) const;
 
   const std::string name_;
-  const BucketRate requests_;
-  const BucketRate tokens_;
-  const int max_priority_;
+  const std::shared_ptr<const DefaultRates> defaults_;
+  const RateOverrides own_;
   const std::shared_ptr<CallerAccount> account_;
 };
 
@@ -83,8 +107,9 @@ class Callers {
   // Returns what is wrong with the file's present contents, and changes nothing.
   absl::Status Check() const;
 
-  // Sets the default limits, for callers whose lines give none, from now on.
-  void SetRates(const RateOptions& rates);
+  // Sets the default limits, for callers whose lines give none, from now on. Cannot fail for lack
+  // of memory.
+  void SetRates(const RateOptions& rates) { defaults_->Set(rates); }
 
   // Identifies the caller by its bearer token, or else by a name in its certificate. Returns
   // Unauthenticated with the reason token_unknown for a token that belongs to no caller. Where
@@ -109,19 +134,19 @@ class Callers {
   };
 
   Callers(const AuthOptions& auth, const RateOptions& rates, OnChange on_change)
-      : auth_(auth), on_change_(std::move(on_change)), rates_(rates) {}
+      : auth_(auth), on_change_(std::move(on_change)), defaults_(std::make_shared<DefaultRates>(rates)) {}
 
   std::shared_ptr<const Table> table() const;
   void Publish(CallersFile file) ABSL_EXCLUSIVE_LOCKS_REQUIRED(look_mu_);
 
   const AuthOptions auth_;
   const OnChange on_change_;
+  const std::shared_ptr<DefaultRates> defaults_;
 
   mutable std::atomic<int64_t> unknown_tokens_ = 0;
   mutable std::atomic<int64_t> missing_credentials_ = 0;
 
   Mutex look_mu_;  // held during a whole look; taken before mu_
-  RateOptions rates_ ABSL_GUARDED_BY(look_mu_);
   bool read_ ABSL_GUARDED_BY(look_mu_) = false;  // the file has been read at least once
   std::string text_ ABSL_GUARDED_BY(look_mu_);   // the text that table_ was made from
   absl::Status outcome_ ABSL_GUARDED_BY(look_mu_);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/out_of_memory.h"
 
 namespace sluice {
 namespace {
@@ -33,8 +34,9 @@ absl::StatusOr<std::unique_ptr<Security>> Security::Open(const ServerOptions& op
 }
 
 absl::Status Security::Look() {
-  const absl::Status tls = tls_ == nullptr ? absl::OkStatus() : tls_->Look();
-  const absl::Status callers = callers_->Look();
+  const absl::Status tls =
+      tls_ == nullptr ? absl::OkStatus() : OrOutOfMemory([this] { return tls_->Look(); });
+  const absl::Status callers = OrOutOfMemory([this] { return callers_->Look(); });
   if (!tls.ok()) return In("server.tls", tls);
   return callers.ok() ? callers : In("server.auth", callers);
 }

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/allocation_counter.h"
 #include "tests/support/fake_clock.h"
 #include "tests/support/gate.h"
 
@@ -47,6 +48,29 @@ TEST(WorkQueue, AnItemThatIsBeingServedDoesNotCountAsWaiting) {
   gate.Open();
   begun.AwaitArrivals(3);
   EXPECT_TRUE(queue.Post(4));
+}
+
+TEST(WorkQueue, PostsWithinTheReserveDoNotAllocateWhicheverBufferIsInUse) {
+  Gate begun, gate;
+  begun.Open();
+  WorkQueue<int> queue({}, [&](int&) {
+    begun.Pass();
+    gate.Pass();
+  });
+  ASSERT_TRUE(queue.Post(0));
+  begun.AwaitArrivals(1);  // the thread has taken one buffer, the next posts fill the other
+  for (const size_t items : {5, 50}) {
+    queue.Reserve(items);
+    const int64_t before = Allocations();
+    for (size_t i = 0; i < items; ++i) queue.Post(1);
+    EXPECT_EQ(Allocations(), before) << items;
+  }
+  gate.Open();
+  begun.AwaitArrivals(56);  // both have been in use
+  queue.Reserve(100);
+  const int64_t before = Allocations();
+  for (int i = 0; i < 100; ++i) queue.Post(1);
+  EXPECT_EQ(Allocations(), before);
 }
 
 TEST(WorkQueue, ServesItemsWithTimesAtTheirTimesInOrder) {

@@ -1,6 +1,7 @@
 #include "tests/support/fake_clock.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace sluice {
 
@@ -18,20 +19,33 @@ void FakeClock::WaitUntil(CondVar* cv, Mutex* mu, MonoTime deadline) {
     arrived_.SignalAll();
   }
   cv->Wait(mu);  // Advance takes `mu` before it signals, so it cannot signal before this waits
-  MutexLock lock(&mu_);
-  waiters_.erase(self);
+  mu->Unlock();
+  {
+    MutexLock lock(&mu_);
+    while (self->signals > 0) signalled_.Wait(&mu_);
+    waiters_.erase(self);
+  }
+  mu->Lock();
 }
 
 void FakeClock::Advance(nanoseconds by) {
-  std::list<Waiter> waiters;
+  std::vector<Waiter*> waiters;
   {
     MutexLock lock(&mu_);
     now_ += by;
-    waiters = waiters_;
+    for (Waiter& waiter : waiters_) {
+      ++waiter.signals;
+      waiters.push_back(&waiter);
+    }
   }
-  for (const Waiter& waiter : waiters) {
-    MutexLock lock(waiter.mu);
-    waiter.cv->SignalAll();
+  for (Waiter* const waiter : waiters) {
+    {
+      MutexLock lock(waiter->mu);
+      waiter->cv->SignalAll();
+    }
+    MutexLock lock(&mu_);
+    --waiter->signals;
+    signalled_.SignalAll();
   }
 }
 

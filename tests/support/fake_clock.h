@@ -25,14 +25,18 @@ class FakeClock : public Clock {
   MonoTime AwaitWaiterFor(std::initializer_list<MonoTime> deadlines);
 
  private:
+  // What it points to may be gone as soon as its thread goes on, which therefore waits for all that
+  // are about to signal it.
   struct Waiter {
     CondVar* cv;
     Mutex* mu;
     MonoTime deadline;
+    int signals = 0;
   };
 
   mutable Mutex mu_;
   CondVar arrived_;
+  CondVar signalled_;
   MonoTime now_ ABSL_GUARDED_BY(mu_) = MonoTime(std::chrono::hours(1));
   std::list<Waiter> waiters_ ABSL_GUARDED_BY(mu_);
 };
