@@ -134,7 +134,9 @@ class Callers {
   };
 
   Callers(const AuthOptions& auth, const RateOptions& rates, OnChange on_change)
-      : auth_(auth), on_change_(std::move(on_change)), defaults_(std::make_shared<DefaultRates>(rates)) {}
+      : auth_(auth),
+        on_change_(std::move(on_change)),
+        defaults_(std::make_shared<DefaultRates>(rates)) {}
 
   std::shared_ptr<const Table> table() const;
   void Publish(CallersFile file) ABSL_EXCLUSIVE_LOCKS_REQUIRED(look_mu_);
@@ -146,7 +148,7 @@ class Callers {
   mutable std::atomic<int64_t> unknown_tokens_ = 0;
   mutable std::atomic<int64_t> missing_credentials_ = 0;
 
-  Mutex look_mu_;  // held during a whole look; taken before mu_
+  Mutex look_mu_;                                // held during a whole look; taken before mu_
   bool read_ ABSL_GUARDED_BY(look_mu_) = false;  // the file has been read at least once
   std::string text_ ABSL_GUARDED_BY(look_mu_);   // the text that table_ was made from
   absl::Status outcome_ ABSL_GUARDED_BY(look_mu_);
