@@ -33,9 +33,14 @@ ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, const kernels:
   for (const GraphBuffer& buffer : model.graph.buffers) {
     layout.buffers.push_back(take(bucket.tokens * buffer.width));
   }
-  const auto take_quantized = [&](int64_t rows, int64_t k, bool sums) {
+  // Takes room for rows of k values, in turn for weights in int8 and, where the model has any, in
+  // int4.
+  const auto take_quantized = [&](int64_t rows, int64_t k, bool int4) {
     if (k == 0) return end;
-    return take(kernels::CeilDiv(kernels::QuantizedRows::Bytes(context.profile, rows, k, sums),
+    const auto bytes = [&](bool sums) {
+      return kernels::QuantizedRows::Bytes(context.profile, rows, k, sums);
+    };
+    return take(kernels::CeilDiv(int4 ? std::max(bytes(false), bytes(true)) : bytes(false),
                                  kSizeOf<float>));
   };
   layout.quantized =

@@ -39,7 +39,9 @@ class Multiplier {
                         simd::kPairsFewRows, simd::kPairsRows);
     }
     const int64_t tile_rows = quantized() ? int8_.tile_rows : table_.tile_rows;
-    const int64_t values = quantized() ? kInt8Bytes / int8_.value_bytes : kFloats;
+    const bool int4 = weights_.format() == WeightFormat::kInt4;
+    const int64_t values =
+        quantized() ? kInt8Bytes / (int4 ? int8_.value_bytes_int4 : int8_.value_bytes) : kFloats;
     return std::clamp<int64_t>(values / k, 2 * tile_rows, 16 * tile_rows);
   }
 

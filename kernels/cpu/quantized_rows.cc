@@ -13,9 +13,9 @@ constexpr int64_t kRowGap = 64;  // a cache line
 
 // Returns the bytes from one row to the next. The line between two rows makes the same column of
 // several rows fall into different cache sets.
-int64_t StrideOf(const simd::Int8Table& table, int64_t k) {
+int64_t StrideOf(const simd::Int8Table& table, int64_t k, bool sums) {
   const int64_t padded = CeilDiv(k, simd::kInt8Depth) * simd::kInt8Depth;
-  return padded * table.value_bytes + kRowGap;
+  return padded * (sums ? table.value_bytes_int4 : table.value_bytes) + kRowGap;
 }
 
 int64_t ScaleBytes(int64_t rows) { return CeilDiv(rows * kSizeOf<float>, kRowGap) * kRowGap; }
@@ -35,7 +35,7 @@ int64_t SumBytes(int64_t rows, int64_t k) {
 
 QuantizedRows::QuantizedRows(Profile profile, int64_t rows, int64_t k, bool sums, std::byte* memory)
     : k_(k),
-      stride_(StrideOf(simd::Int8TableFor(profile), k)),
+      stride_(StrideOf(simd::Int8TableFor(profile), k, sums)),
       scales_(reinterpret_cast<float*>(memory)),
       values_(memory + ScaleBytes(rows)) {
   if (!sums) return;
@@ -47,7 +47,7 @@ QuantizedRows::QuantizedRows(Profile profile, int64_t rows, int64_t k, bool sums
 int64_t QuantizedRows::Bytes(Profile profile, int64_t rows, int64_t k, bool sums) {
   const simd::Int8Table& table = simd::Int8TableFor(profile);
   return ScaleBytes(rows) + (sums ? SumBytes(rows, k) : 0) +
-         (rows + table.slack_rows) * StrideOf(table, k);
+         (rows + table.slack_rows) * StrideOf(table, k, sums);
 }
 
 void QuantizeRow(Profile profile, const float* x, int64_t row, const QuantizedRows& out) {

@@ -6,6 +6,9 @@
 //   kRows, kManyRows         the rows of a tile, and of one of several; measured to be best
 //   kShared                  whether tiles of many rows share unpacked codes
 //   kParts                   the lanes that are added to a finished sum
+//   kSums                    the vectors of sums of a row of a panel, and of its unpacked codes
+//   kInWords                 whether the sums of kInt4Summed rows are words, in int16; then
+//                            AddCodes adds to them, and Fold adds them to a sum
 //   Unpack                   the codes of eight rows of a panel, as two rows of columns
 //   AddCodes                 adds products by them
 //   Finish                   the finished sums of a panel
@@ -32,14 +35,47 @@ SLUICE_INLINE VecI BeginOf(const int32_t* begins, int64_t depth) {
 }
 
 // Begins the sums of R rows over a group. `begins` are those of the first row.
-template <int R>
+template <int R, int C>
 SLUICE_INLINE void BeginSums(const int32_t* begins, int64_t stride, int64_t depth,
-                             VecI (&sum)[R][kPanelVectors]) {
+                             VecI (&sum)[R][C]) {
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
     const VecI begin = BeginOf(begins + r * stride, depth);
 #pragma GCC unroll 2
-    for (int c = 0; c < kPanelVectors; ++c) sum[r][c] = begin;
+    for (int c = 0; c < C; ++c) sum[r][c] = begin;
+  }
+}
+
+// Adds the products of `eights` times eight values of R rows by a panel to `sum`, by way of words.
+template <typename Unit, int R>
+SLUICE_INLINE void SumByWords(RowsOf<Unit, R>& x, const uint8_t*& w, int64_t eights,
+                              VecI (&sum)[R][Unit::kSums]) {
+  constexpr int64_t kRowBytes = Unit::kPanelCols * int64_t{4};
+  constexpr int64_t kEights = simd::kInt4Summed / 8;
+  for (int64_t i = 0; i < eights; i += kEights) {
+    typename Unit::Words words[R][Unit::kSums] = {};
+#pragma GCC unroll 4
+    for (int64_t each = 0; each < kEights; ++each, w += kRowBytes, x.Advance(2)) {
+      VecI column[2][Unit::kSums];
+      __builtin_prefetch(w + kReadAhead);
+      Unit::Unpack(w, column[0], column[1]);
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) {
+          const VecI a = Unit::Spread(x.At(r, half));
+#pragma GCC unroll 2
+          for (int c = 0; c < Unit::kSums; ++c) {
+            words[r][c] = Unit::AddCodes(a, column[half][c], words[r][c]);
+          }
+        }
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 2
+      for (int c = 0; c < Unit::kSums; ++c) sum[r][c] = Unit::Fold(words[r][c], sum[r][c]);
+    }
   }
 }
 
@@ -81,7 +117,7 @@ SLUICE_INLINE void SumGroup(RowsOf<Unit, R>& x, const uint8_t*& w, int64_t eight
 // Adds the sums of R rows over a group, by its scales and zero points, to `total`. `begins` and
 // `stride` are those of BeginSums.
 template <typename Unit, int R>
-SLUICE_INLINE void AddGroup(const VecI (&sum)[R][kPanelVectors], const int32_t* begins,
+SLUICE_INLINE void AddGroup(const VecI (&sum)[R][Unit::kSums], const int32_t* begins,
                             int64_t stride, int64_t depth, const float* scales,
                             const uint8_t* zeros, VecF (&total)[R][Unit::kTotals]) {
   VecF scale[Unit::kTotals];
@@ -129,9 +165,13 @@ static void Int4Tile(const simd::Int4Block& block, int64_t row, int64_t col) {
   VecF total[R][kTotals] = {};
   for (int64_t left = block.k; left > 0; left -= block.group) {
     const int64_t depth = left < block.group ? left : block.group;
-    VecI sum[R][kPanelVectors];
+    VecI sum[R][Unit::kSums];
     BeginSums(begins, block.begins_stride, depth, sum);
-    SumGroup<Unit, R>(x, w, depth / 8, sum);
+    if constexpr (Unit::kInWords) {
+      SumByWords<Unit, R>(x, w, depth / 8, sum);
+    } else {
+      SumGroup<Unit, R>(x, w, depth / 8, sum);
+    }
 #pragma GCC unroll 2
     for (int c = 0; c < kTotals; ++c) {
       __builtin_prefetch(scales + c * kLanes + kReadAhead / sizeof(VecF));
@@ -265,14 +305,16 @@ static void Int4Many(const simd::Int4Block& block, int64_t row, int64_t rows, in
 template <typename Unit>
 static void Int4Gemm(const simd::Int4Block& block) {
   const int64_t panels = (block.cols + Unit::kPanelCols - 1) / Unit::kPanelCols;
-  if (Unit::kShared && block.rows > 2 * Unit::kRows) {
-    const int64_t parts = (block.rows + kManyAtOnce - 1) / kManyAtOnce;
-    for (int64_t p = 0; p < panels * parts; ++p) {
-      const int64_t part = p % parts, row = block.rows * part / parts;
-      Int4Many<Unit>(block, row, block.rows * (part + 1) / parts - row,
-                     p / parts * Unit::kPanelCols);
+  if constexpr (Unit::kShared) {
+    if (block.rows > 2 * Unit::kRows) {
+      const int64_t parts = (block.rows + kManyAtOnce - 1) / kManyAtOnce;
+      for (int64_t p = 0; p < panels * parts; ++p) {
+        const int64_t part = p % parts, row = block.rows * part / parts;
+        Int4Many<Unit>(block, row, block.rows * (part + 1) / parts - row,
+                       p / parts * Unit::kPanelCols);
+      }
+      return;
     }
-    return;
   }
   const bool several = !Unit::kShared && block.rows > Unit::kRows;
   const int64_t most = several ? Unit::kManyRows : Unit::kRows;

@@ -44,6 +44,8 @@ struct Int4Dots : Int8Dots {
   static constexpr int kManyRows = 6;
   static constexpr bool kShared = false;
   static constexpr int kParts = 1;
+  static constexpr int kSums = kPanelVectors;
+  static constexpr bool kInWords = false;
 
   SLUICE_INLINE const X* XOf(const simd::Int4Block& block) {
     return static_cast<const X*>(block.x);

@@ -81,7 +81,9 @@ inline constexpr int32_t kInt8Offset = 128;
 struct Int8Table {
   int32_t panel_cols;
   int32_t tile_rows;
-  int32_t value_bytes;  // of a value of a quantised row
+  // Of a value of a row that is quantised for products by weights in int8, and in int4.
+  int32_t value_bytes;
+  int32_t value_bytes_int4;
   // Rows behind the last one that a kernel may read, whatever they hold.
   int32_t slack_rows;
   // Quantises a row of k values, each times its factor if `factors` is not nullptr:
@@ -97,7 +99,7 @@ struct Int8Table {
 };
 
 extern const Int8Table kInt8Portable;  // pairs in int16 by SSE2
-extern const Int8Table kInt8Avx2;      // pairs in int16
+extern const Int8Table kInt8Avx2;      // pairs in int16, and in int4 pairs of bytes
 extern const Int8Table kInt8Dots;      // fours by AVX-512 VNNI
 extern const Int8Table kInt8Tiles;     // AMX, and VNNI for single rows
 

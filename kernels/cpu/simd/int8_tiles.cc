@@ -84,6 +84,7 @@ constexpr Int8Table kInt8Tiles = {
     .panel_cols = SLUICE_SIMD_NAMESPACE::Int8Dots::kPanelCols,
     .tile_rows = 2 * SLUICE_SIMD_NAMESPACE::kRowsOfTile,
     .value_bytes = 1,
+    .value_bytes_int4 = 1,
     .slack_rows = SLUICE_SIMD_NAMESPACE::kRowsOfTile - 1,
     .quantize_row = SLUICE_SIMD_NAMESPACE::QuantizeRow<uint8_t, kInt8Offset>,
     .gemm = SLUICE_SIMD_NAMESPACE::GemmByTiles,

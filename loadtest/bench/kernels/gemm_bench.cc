@@ -63,12 +63,13 @@ void BM_Gemm(benchmark::State& state) {
   std::vector<float> out(static_cast<size_t>(matrices * rows * n));
   const GemmArgs args = {x.data(), k, nullptr, 0, out.data(), n, false};
 
-  const int64_t room = QuantizedRows::Bytes(profile, matrices * rows, k, true);
+  int64_t room[2];
   std::unique_ptr<std::byte, decltype(&std::free)> memory[2] = {{nullptr, &std::free},
                                                                 {nullptr, &std::free}};
   GemmArgs quantized_args[2] = {args, args};  // by weights in int8, and in int4
   for (int i = 0; i < 2; ++i) {
-    memory[i].reset(static_cast<std::byte*>(AllocateMemory(room)));
+    room[i] = QuantizedRows::Bytes(profile, matrices * rows, k, i == 1);
+    memory[i].reset(static_cast<std::byte*>(AllocateMemory(room[i])));
     quantized_args[i].quantized =
         QuantizedRows(profile, matrices * rows, k, i == 1, memory[i].get());
     QuantizeRows(context, x.data(), k, matrices * rows, quantized_args[i].quantized);
@@ -88,14 +89,14 @@ void BM_Gemm(benchmark::State& state) {
     int8_roofline.Probe();
   }
   const double flops = 2.0 * static_cast<double>(matrices * rows * k * n);
-  const double bytes_int8 = static_cast<double>(room + int8.bytes()) + 4.0 * out.size();
+  const double bytes_int8 = static_cast<double>(room[0] + int8.bytes()) + 4.0 * out.size();
   const double activations = 4.0 * static_cast<double>(x.size() + out.size());
   const double bytes_bf16 = activations + static_cast<double>(bf16.bytes());
   const double bytes_f32 = activations + static_cast<double>(f32.bytes());
   roofline.Report(state);
   int8_roofline.Report(state);
   int8_roofline.Report(state, "int8", times_int8, flops, bytes_int8);
-  const double bytes_int4 = static_cast<double>(room + int4.bytes()) + 4.0 * out.size();
+  const double bytes_int4 = static_cast<double>(room[1] + int4.bytes()) + 4.0 * out.size();
   int8_roofline.Report(state, "int4", times_int4, flops, bytes_int4);
   roofline.Report(state, "bf16", times_bf16, flops, bytes_bf16);
   roofline.Report(state, "f32", times_f32, flops, bytes_f32);

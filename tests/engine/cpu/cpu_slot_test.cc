@@ -10,8 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "base/size_of.h"
+#include "engine/cpu/int8_plan.h"
 #include "engine/cpu/layout.h"
 #include "kernels/cpu/head.h"
+#include "kernels/cpu/quantized_rows.h"
 #include "kernels/cpu/thread_pool.h"
 #include "tests/support/checkpoint_writer.h"
 #include "tests/support/golden_file.h"
@@ -228,6 +231,23 @@ TEST(LayoutTest, RegionsAreDisjointAlignedAndGrow) {
     EXPECT_GE(layout.floats, layout.sample_scratch + 3 * layout.sample_stride);
     EXPECT_GE(layout.floats, last.floats);
     last = layout;
+  }
+}
+
+// A layer in int8 may stand between layers in int4.
+TEST(LayoutTest, RowsQuantisedForWeightsInInt4HaveRoomForThoseInInt8) {
+  ModelConfig config = TinyConfig(1);
+  config.quantization.projections = Quantization::kInt4;
+  const auto model = RandomModel(config, 2, kernels::DType::kBF16);
+  kernels::ThreadPool pool(1);
+  for (const kernels::Profile profile : kernels::kProfiles) {
+    const kernels::Context context = {profile, &pool};
+    const ArenaLayout layout = LayOutArena(*model, {30, 4}, context, {});
+    for (const bool sums : {false, true}) {
+      EXPECT_GE((layout.attention_scratch - layout.quantized) * kSizeOf<float>,
+                kernels::QuantizedRows::Bytes(profile, 30, WidestQuantizedRow(*model), sums))
+          << kernels::ProfileName(profile) << ", sums " << sums;
+    }
   }
 }
 

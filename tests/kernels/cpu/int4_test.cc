@@ -39,19 +39,20 @@ struct Matrices {
   }
 };
 
-// One matrix whose codes, scales and zero points are drawn.
+// One matrix whose codes, from `first_code` on, scales and zero points are drawn.
 struct Stored {
   std::vector<Int4Column> columns;
   PackedWeights packed;
 
   Stored(const Context& context, std::mt19937_64& random, int64_t k, int64_t n, int64_t group,
-         bool zeros) {
+         bool zeros, uint8_t first_code = 0) {
     const int64_t groups = (k + group - 1) / group;
     std::vector<uint8_t> codes, zero_points;
     std::vector<float> scales;
     for (int64_t c = 0; c < n; ++c) {
       Int4Column column = {{}, group, RandomFloats(random, groups), {}};
-      for (int64_t i = 0; i < k; ++i) column.codes.push_back(random() % 16);
+      for (int64_t i = 0; i < k; ++i)
+        column.codes.push_back(first_code + random() % (16 - first_code));
       for (int64_t g = 0; g < groups; ++g) column.zeros.push_back(zeros ? random() % 17 : 8);
       codes.insert(codes.end(), column.codes.begin(), column.codes.end());
       scales.insert(scales.end(), column.scales.begin(), column.scales.end());
@@ -63,12 +64,12 @@ struct Stored {
   }
 };
 
-// Checks a product of one matrix against the reference.
+// Checks the product of rows x, [rows, k], by one matrix against the reference.
 void CheckProduct(const Context& context, std::mt19937_64& random, const PackedWeights& packed,
-                  std::span<const Int4Column> columns, int64_t rows) {
-  const int64_t k = packed.k(), n = packed.n();
+                  std::span<const Int4Column> columns, const std::vector<float>& x) {
+  const int64_t k = packed.k(), n = packed.n(), rows = std::ssize(x) / k;
   const bool biased = random() % 2 != 0, accumulate = random() % 2 != 0;
-  const std::vector<float> x = RandomRows(random, rows, k), bias = RandomFloats(random, n);
+  const std::vector<float> bias = RandomFloats(random, n);
   const std::vector<float> before = RandomFloats(random, rows * n);
   const Rows quantized(context, x, rows, k, true);
   std::vector<float> out = before;
@@ -93,7 +94,7 @@ TEST_P(Int4Test, ProductsHaveTheBitsOfTheReference) {
     const int64_t group = RandomGroup(random_);
     SCOPED_TRACE(Trace() << ", " << rows << " x " << k << " x " << n << " by " << group);
     const Matrices weights(Two(), random_, 1, k, n, group);
-    CheckProduct(Two(), random_, weights.packed, weights.columns, rows);
+    CheckProduct(Two(), random_, weights.packed, weights.columns, RandomRows(random_, rows, k));
   }
 }
 
@@ -103,7 +104,19 @@ TEST_P(Int4Test, StoredCodesKeepTheirScalesAndZeroPoints) {
     const bool zeros = random_() % 4 != 0;
     SCOPED_TRACE(Trace() << ", " << rows << " x " << k << " x " << n << " by " << group);
     const Stored weights(One(), random_, k, n, group, zeros);
-    CheckProduct(Two(), random_, weights.packed, weights.columns, rows);
+    CheckProduct(Two(), random_, weights.packed, weights.columns, RandomRows(random_, rows, k));
+  }
+}
+
+TEST_P(Int4Test, TheLargestSumsAreExact) {
+  for (const float largest : {1.0f, -1.0f}) {
+    for (const int64_t rows : {1, 2, 5, 40}) {
+      const int64_t group = RandomGroup(random_), k = 512, n = 21;
+      SCOPED_TRACE(Trace() << ", " << rows << " rows of " << largest << " by " << group);
+      const Stored weights(One(), random_, k, n, group, true, /*first_code=*/15);
+      CheckProduct(One(), random_, weights.packed, weights.columns,
+                   std::vector<float>(static_cast<size_t>(rows * k), largest));
+    }
   }
 }
 
