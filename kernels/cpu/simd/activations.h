@@ -17,6 +17,9 @@ struct Silu {
   }
 };
 
+// Bits of floats, which wrap where they are added.
+typedef uint32_t Bits __attribute__((vector_size(4 * SLUICE_SIMD_LANES)));
+
 // Uses x Phi(x) = max(x, 0) - |x| Phi(-|x|) for the normal distribution Phi, and for its tail the
 // exponential 2^(-1 + u P(u)), u = |x|, up to 6; from there on the product is below 1e-8 and counts
 // as 0. P is of degree 6, and 2^r of degree 5 for |r| <= 1/2, both fitted in double. The result is
@@ -54,7 +57,7 @@ struct Gelu {
     }
 #pragma GCC unroll 4
     for (int i = 0; i < N; ++i) {
-      const VecI power = reinterpret_cast<VecI>(y[i]) + (reinterpret_cast<VecI>(n[i]) << 23);
+      const Bits power = reinterpret_cast<Bits>(y[i]) + (reinterpret_cast<Bits>(n[i]) << 23);
       y[i] = u[i] > kFar ? VecF{} : reinterpret_cast<VecF>(power);
       x[i] = (x[i] > VecF{} ? x[i] : VecF{}) - u[i] * y[i];
     }
