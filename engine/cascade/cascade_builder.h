@@ -53,8 +53,8 @@ class CascadeBuilder {
   // Adds a Map and returns `out`, as the operand of the next one.
   std::string Chain(const Operand& a, einsum::Op op, const Operand& b, std::string out);
 
-  // Returns the cascade, with its result in the arena.
-  einsum::Cascade Build(const std::string& result) &&;
+  // Returns the cascade, with its result in the arena unless that has a Tensor.
+  einsum::Cascade Build(const std::string& result = "") &&;
 
  private:
   void Add(const std::string& out, std::vector<Operand> in, einsum::Op op,

@@ -109,10 +109,10 @@ class CascadeMaker {
   }
 
   // C and S are the cosines and sines of the rows' positions. Rotated keys and values are stored in
-  // the pages.
+  // the pages. Without pages, values stay where they are.
   einsum::Cascade operator()(const RopeStoreOp& op) const {
     CascadeBuilder out("rope_store");
-    out.Rank("t", {"rows"}).Rank("e", {"", config_.head_dim}).Rank("v", {"", Width(op.v)});
+    out.Rank("t", {"rows"}).Rank("e", {"", config_.head_dim});
     out.Rank("h", {"", Width(op.q) / config_.head_dim});
     out.Rank("k", {"", Width(op.k) / config_.head_dim});
     const int64_t half = FindRope(op, config_).dims / 2;
@@ -122,11 +122,15 @@ class CascadeMaker {
     }
     const int64_t rest = config_.head_dim - 2 * half;
     if (rest > 0) out.Rank("r", {"", rest});
-    out.Input("Q", {"t", "h", "e"}).Input("K", {"t", "k", "e"}).Input("V", {"t", "v"});
-    AddRotation("Q", "h", half, rest, Home::kArena, 4, &out);
-    AddRotation("K", "k", half, rest, Home::kKv, options_.kv_bytes, &out);
-    out.Tensor("Z", {"t", "v"}, Home::kKv, options_.kv_bytes).Copy("Z[t,v]", "V[t,v]");
-    return std::move(out).Build("Z");
+    out.Input("Q", {"t", "h", "e"}).Input("K", {"t", "k", "e"});
+    const einsum::KvPlace& kv = options_.kv;
+    AddRotation("Q", "h", half, rest, {Home::kArena, 4}, &out);
+    AddRotation("K", "k", half, rest, kv, &out);
+    if (kv.home == Home::kKv) {
+      out.Rank("v", {"", Width(op.v)}).Input("V", {"t", "v"});
+      out.Tensor("Z", {"t", "v"}, kv.home, kv.bytes_per_value).Copy("Z[t,v]", "V[t,v]");
+    }
+    return std::move(out).Build();
   }
 
   einsum::Cascade operator()(const AttentionOp& op) const {
@@ -233,12 +237,12 @@ class CascadeMaker {
   // Adds the heads `head` of x: as X1 and X2 the first and second halves of their rotated features,
   // which are rotated as pairs, and as X3 the features behind these, which stay as they are.
   static void AddRotation(const std::string& x, const std::string& head, int64_t half, int64_t rest,
-                          Home home, double bytes, CascadeBuilder* out) {
+                          const einsum::KvPlace& place, CascadeBuilder* out) {
     const auto at = [&](const std::string& name, const std::string& feature) {
       return name + "[t," + head + "," + feature + "]";
     };
     const auto result = [&](const std::string& name, const std::string& feature) {
-      out->Tensor(x + name, {"t", head, feature}, home, bytes);
+      out->Tensor(x + name, {"t", head, feature}, place.home, place.bytes_per_value);
       return at(x + name, feature);
     };
     if (half > 0) {
@@ -286,10 +290,11 @@ einsum::Sizes SizesOf(const ModelConfig& config, const StepSizes& step) {
           {"vocab", config.vocab_size}};
 }
 
-double KvBytes(const ModelConfig& config) {
+einsum::KvPlace KvPlaceOnCpu(const ModelConfig& config) {
+  if (!config.causal) return {Home::kArena, 4};
   const auto element = static_cast<double>(KvElementBytes(config.kv_dtype));
-  if (config.kv_dtype != KvType::kInt8) return element;
-  return element + sizeof(float) / static_cast<double>(config.head_dim);
+  if (config.kv_dtype != KvType::kInt8) return {Home::kKv, element};
+  return {Home::kKv, element + sizeof(float) / static_cast<double>(config.head_dim)};
 }
 
 einsum::AttentionShape AttentionShapeOf(const AttentionOp& op, const ModelConfig& config,
@@ -302,7 +307,7 @@ einsum::AttentionShape AttentionShapeOf(const AttentionOp& op, const ModelConfig
                                   .bias = op.relative_bias.present(),
                                   .silu_share = op.silu_share,
                                   .gate = !op.xsa_gate.empty(),
-                                  .kv_bytes_per_value = options.kv_bytes};
+                                  .kv = options.kv};
   if (op.xsa) {
     shape.xsa = config.xsa.form == XsaConfig::Form::kNorm ? einsum::XsaForm::kNorm
                                                           : einsum::XsaForm::kSquared;

@@ -24,14 +24,14 @@
 
 namespace sluice {
 
-// The bytes of a stored value, with its part of the scales that values share.
 struct CascadeOptions {
-  double weight_bytes = 4;
-  double kv_bytes = 4;
+  double weight_bytes = 4;  // of a value, with its part of the scales that values share
+  einsum::KvPlace kv = {};
 };
 
-// Returns the bytes of a feature of a key or a value in the pages of a model on a CPU.
-double KvBytes(const ModelConfig& config);
+// Returns where a CPU has the keys and values of a model: in pages, with the part of a scale that
+// is a feature's, or for attention in both directions in the rows of the step.
+einsum::KvPlace KvPlaceOnCpu(const ModelConfig& config);
 
 // The sizes of a step: sequences of equal `context`, of which each computes its last `tokens`.
 struct StepSizes {

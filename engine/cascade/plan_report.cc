@@ -98,7 +98,7 @@ absl::StatusOr<PlanReport::OfAttention> PlanAttention(const AttentionOp& op,
                                                       const einsum::DeviceDescription& device,
                                                       const PlanInputs& inputs) {
   PlanReport::OfAttention plan;
-  einsum::AttentionShape shape = AttentionShapeOf(op, config, {.kv_bytes = KvBytes(config)});
+  einsum::AttentionShape shape = AttentionShapeOf(op, config, {.kv = KvPlaceOnCpu(config)});
   plan.count = 1;
   plan.xsa = op.xsa;
   const int32_t parts = inputs.variant.kind == Kind::kSplit ? inputs.variant.parts : 0;
@@ -243,7 +243,7 @@ absl::StatusOr<PlanReport> MakePlanReport(const Model& model,
   for (size_t i = 0; i < model.graph.ops.size(); ++i) {
     const GraphOp& op = model.graph.ops[i];
     const CascadeOptions bytes = {.weight_bytes = WeightBytes(op, model),
-                                  .kv_bytes = KvBytes(model.config)};
+                                  .kv = KvPlaceOnCpu(model.config)};
     einsum::Cascade cascade = CascadeOf(op, model.graph, model.config, bytes);
     auto known = std::ranges::find(report.ops, cascade, &PlannedOp::cascade);
     if (known == report.ops.end()) {

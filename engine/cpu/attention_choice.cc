@@ -26,7 +26,7 @@ struct Estimates {
 Estimates EstimateLongest(const ModelConfig& config, const einsum::DeviceDescription& device) {
   // XSA follows the sums in every variant and does not tell them apart.
   const absl::StatusOr<AttentionEstimates> found =
-      EstimateAttention({.causal = config.causal, .kv_bytes_per_value = KvBytes(config)},
+      EstimateAttention({.causal = config.causal, .kv = KvPlaceOnCpu(config)},
                         {.context = config.max_positions,
                          .kv_heads = config.kv_heads,
                          .group = config.heads / config.kv_heads,

@@ -26,8 +26,8 @@ TermId Scores(TermPool& pool, const AttentionShape& shape) {
   const TermId q = pool.Input({.name = "Q", .ranks = {"b", "p", "h", "g", "e"}});
   const TermId k = pool.Input({.name = "K",
                                .ranks = {"b", "m", "h", "e"},
-                               .home = Home::kKv,
-                               .bytes_per_value = shape.kv_bytes_per_value});
+                               .home = shape.kv.home,
+                               .bytes_per_value = shape.kv.bytes_per_value});
   TermId scores = Sum(pool, "e", q, k);
   if (shape.scale != 1) scores = pool.Map(Op::kMultiply, scores, pool.Constant(shape.scale));
   if (shape.query_gain) {
@@ -87,8 +87,8 @@ TermId AttentionTerm(TermPool& pool, const AttentionShape& shape) {
   }
   const TermId values = pool.Input({.name = "V",
                                     .ranks = {"b", "m", "h", "f"},
-                                    .home = Home::kKv,
-                                    .bytes_per_value = shape.kv_bytes_per_value});
+                                    .home = shape.kv.home,
+                                    .bytes_per_value = shape.kv.bytes_per_value});
   const TermId y = pool.Reduce(Op::kAdd, "m", pool.Map(Op::kMultiply, share, values), where);
   return ExcludeOwnValue(pool, shape, y);
 }

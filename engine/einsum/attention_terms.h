@@ -26,6 +26,12 @@ constexpr auto EnumNamesOf(XsaForm) {
   return EnumNameTable<XsaForm>({{kNone, "none"}, {kNorm, "norm"}, {kSquared, "squared"}});
 }
 
+// Where the keys and values are that attention reads, and the bytes of each of their features.
+struct KvPlace {
+  Home home = Home::kKv;
+  double bytes_per_value = 4;
+};
+
 struct AttentionShape {
   bool causal = true;
   int64_t window = 0;     // admits only keys that are fewer than `window` positions away; 0 for all
@@ -36,7 +42,7 @@ struct AttentionShape {
   bool query_gain = false;  // an input C[h,g], by which scores are multiplied
   XsaForm xsa = XsaForm::kNone;
   bool gate = false;  // an input W[h,g], g above
-  double kv_bytes_per_value = 4;
+  KvPlace kv = {};
 };
 
 // Returns the term that divides the exponentials before it multiplies them by values: 3 passes.

@@ -46,14 +46,25 @@ bool IsRead(const Cascade& cascade, const std::string& tensor) {
   });
 }
 
-// Returns how many rows a work item computes at a time, so that it reads the KV cache once for all
-// of them: the places of the ranks that its results have and the KV cache lacks.
+// Whether the tensor holds keys or values: in the KV cache, or as activations along the stream.
+bool HoldsKeys(const Cascade& cascade, const Analysis& analysis, const TensorFacts& facts) {
+  if (facts.tensor.home == Home::kKv) return true;
+  if (facts.tensor.home != Home::kArena || !facts.is_input) return false;
+  return std::ranges::any_of(facts.tensor.ranks, [&](const std::string& name) {
+    return name == analysis.stream || RankNamed(cascade, name).size.symbol == analysis.stream;
+  });
+}
+
+// Returns how many rows a work item computes at a time, so that it reads keys and values once for
+// all of them: the places of the ranks that its results have and those lack.
 double RowsOfItem(const Cascade& cascade, const Analysis& analysis) {
   std::set<std::string> other;
   for (const PlacedEinsum& placed : AllEinsums(cascade)) {
     for (const Access& access : placed.einsum->in) {
-      const auto tensor = std::ranges::find(cascade.tensors, access.tensor, &Tensor::name);
-      if (tensor == cascade.tensors.end() || tensor->home != Home::kKv) continue;
+      const auto facts = std::ranges::find(
+          analysis.tensors, access.tensor,
+          [](const TensorFacts& each) -> const std::string& { return each.tensor.name; });
+      if (facts == analysis.tensors.end() || !HoldsKeys(cascade, analysis, *facts)) continue;
       for (const Index& index : access.indices) {
         for (const Index::Term& term : index.terms) other.insert(term.rank);
       }

@@ -57,7 +57,7 @@ MachinePace::MachinePace(std::vector<WorkSpan> spans) {
 
 double MachinePace::At(double Knot::*from, double value, double Knot::*to) const {
   const double runs = std::floor(value / knots_.back().*from);
-  value -= runs * knots_.back().*from;
+  value = std::max(0.0, value - runs * knots_.back().*from);  // below 0 by rounding alone
   auto next = std::ranges::upper_bound(knots_, value, {}, from);
   if (next == knots_.end()) --next;
   const Knot &high = *next, &low = *std::prev(next);

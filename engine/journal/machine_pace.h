@@ -26,7 +26,7 @@ class MachinePace {
   // Has the pace 1 at all times.
   MachinePace() = default;
   // A span that begins before the one before it has ended takes the rest of its time. Ignores those
-  // that took or were expected to take no time.
+  // that took or were expected to take no time, or began before the first arrival.
   explicit MachinePace(std::vector<WorkSpan> spans);
 
   // Returns the time that work takes from `since` the first arrival on, where it takes `work` at

@@ -179,7 +179,8 @@ absl::StatusOr<std::shared_ptr<const Caller>> Callers::Identify(
 
 std::vector<CallerStats> Callers::Stats() const {
   std::vector<CallerStats> all;
-  for (const std::shared_ptr<const Caller>& caller : table()->callers) {
+  const std::shared_ptr<const Table> known = table();  // which a reload may replace meanwhile
+  for (const std::shared_ptr<const Caller>& caller : known->callers) {
     const CallerAccount& account = *caller->account();
     all.push_back({.caller = caller->name(),
                    .requests = account.admitted_requests.load(std::memory_order_relaxed),

@@ -260,9 +260,9 @@ TEST_F(CascadeOfTest, AllFeaturesOfKeysAndValuesAreStored) {
   const BufferId q = AddBuffer(24), k = AddBuffer(12), v = AddBuffer(12);
   for (const int64_t rotated : {6, 4}) {
     config_.rope.dims = rotated;
-    const auto analysis =
-        einsum::Analyze(CascadeOf(RopeStoreOp{0, q, k, v}, graph_, config_, {.kv_bytes = 2}),
-                        SizesOf(config_, step_));
+    const auto analysis = einsum::Analyze(
+        CascadeOf(RopeStoreOp{0, q, k, v}, graph_, config_, {.kv = {.bytes_per_value = 2}}),
+        SizesOf(config_, step_));
     ASSERT_TRUE(analysis.ok()) << analysis.status();
     EXPECT_EQ(analysis->traffic.StoresOf(einsum::Home::kKv), 6 * (12 + 12) * 2);
     EXPECT_EQ(analysis->traffic.StoresOf(einsum::Home::kArena), 6 * 24 * 4);

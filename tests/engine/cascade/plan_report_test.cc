@@ -147,6 +147,21 @@ TEST(EstimateAttention, KeysThatACacheHoldsComeSooner) {
   EXPECT_GT(from_memory / seconds(), 1.5);
 }
 
+TEST(EstimateAttention, AnItemHasTheSameRowsWhereverItsKeysAre) {
+  const auto footprints = [](Home home) {
+    std::map<std::string, std::vector<double>> all;
+    const auto found =
+        EstimateAttention({.kv = {home}}, {.context = 4096, .group = 8}, Device(2)).value();
+    for (const AttentionEstimate& each : found.variants) {
+      for (const einsum::PassEstimate& pass : each.cost.passes) {
+        all[AttentionVariantName(each.variant)].push_back(pass.footprint_bytes);
+      }
+    }
+    return all;
+  };
+  EXPECT_EQ(footprints(Home::kArena), footprints(Home::kKv));
+}
+
 TEST(EstimateAttention, RefusesSizesThatAreNone) {
   EXPECT_EQ(EstimateAttention({}, {.context = 0}, Device(1)).status().code(),
             absl::StatusCode::kInvalidArgument);
@@ -278,7 +293,8 @@ TEST(MakePlanReport, CountsQuantisedWeightsAndPagesWithTheirScales) {
     model.config = config;
     model.graph = BuildGraph(config);
     double sum = 0;
-    for (const PlannedOp& op : MakePlanReport(model, Device(1), {.step = {1, 1, 8}})->ops) {
+    const PlanReport report = MakePlanReport(model, Device(1), {.step = {1, 1, 8}}).value();
+    for (const PlannedOp& op : report.ops) {
       const bool counts = home == einsum::Home::kKv || op.kind == "linear";
       if (counts) sum += static_cast<double>(op.count()) * op.analysis.traffic.LoadsOf(home);
     }
@@ -296,6 +312,29 @@ TEST(MakePlanReport, CountsQuantisedWeightsAndPagesWithTheirScales) {
   EXPECT_EQ(bytes(config, einsum::Home::kKv), pages / 2);
   config.kv_dtype = KvType::kInt8;
   EXPECT_EQ(bytes(config, einsum::Home::kKv), pages / 4 * (1 + 4.0 / config.head_dim));
+}
+
+// They are the rows of the step, in f32 whatever pages would hold. Values stay where they are.
+TEST(MakePlanReport, CountsKeysAndValuesOfAnEncoderAsActivations) {
+  Model model;
+  model.config = testing::TinySluiceConfig(2);
+  model.config.kv_dtype = KvType::kInt8;
+  const auto traffic = [&](std::string_view kind) {
+    model.graph = BuildGraph(model.config);
+    const PlanReport report = MakePlanReport(model, Device(1), {.step = {3, 8, 8}}).value();
+    return std::ranges::find(report.ops, kind, &PlannedOp::kind)->analysis.traffic;
+  };
+  constexpr double kRowBytes = 3 * 8 * 4, kQueries = 4 * 8, kKeys = 2 * 8;
+  EXPECT_GT(traffic("rope_store").StoresOf(Home::kKv), 0);
+  EXPECT_GT(traffic("attention").LoadsOf(Home::kKv), 0);
+  EXPECT_EQ(traffic("attention").LoadsOf(Home::kArena), kRowBytes * kQueries);
+  model.config.causal = false;
+  for (const char* const kind : {"rope_store", "attention"}) {
+    EXPECT_EQ(traffic(kind).StoresOf(Home::kKv), 0) << kind;
+    EXPECT_EQ(traffic(kind).LoadsOf(Home::kKv), 0) << kind;
+  }
+  EXPECT_EQ(traffic("rope_store").StoresOf(Home::kArena), kRowBytes * (kQueries + kKeys));
+  EXPECT_EQ(traffic("attention").LoadsOf(Home::kArena), kRowBytes * (kQueries + 2 * kKeys));
 }
 
 TEST(AddTimes, SumsTheOpsOfAKind) {

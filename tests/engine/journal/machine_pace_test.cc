@@ -1,6 +1,7 @@
 #include "engine/journal/machine_pace.h"
 
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <random>
 #include <vector>
@@ -38,6 +39,31 @@ TEST(MachinePace, WorkTakesItsShareOfWhatWasSlow) {
   EXPECT_EQ(pace.Stretch(milliseconds(40), milliseconds(50)), milliseconds(80)) << "two runs";
   EXPECT_DOUBLE_EQ(pace.Between(milliseconds(10), milliseconds(30)), 4);
   EXPECT_DOUBLE_EQ(pace.Between(milliseconds(0), milliseconds(40)), 40.0 / 25);
+  EXPECT_EQ(pace.Between(milliseconds(20), milliseconds(20)), 1) << "no time";
+}
+
+TEST(MachinePace, TimesAreRounded) {
+  const MachinePace pace({Span(0, 7, 4)});
+  EXPECT_EQ(pace.Stretch(nanoseconds(0), nanoseconds(1)), nanoseconds(2)) << "of 1.75";
+  EXPECT_EQ(pace.Stretch(nanoseconds(0), nanoseconds(3)), nanoseconds(5)) << "of 5.25";
+}
+
+// Sums of many runs are rounded, so that a place may seem to be before the run that it begins.
+TEST(MachinePace, WorkMayEndWhereARunDoes) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  std::uniform_real_distribution<double> uniform(0.5, 2);
+  for (int trial = 0; trial < 10'000; ++trial) {
+    const nanoseconds end(static_cast<int64_t>(uniform(random) * 1e12));
+    const double seconds = 1e-9 * static_cast<double>(end.count()), expected = uniform(random);
+    const MachinePace pace({{nanoseconds(0), end, seconds, seconds * expected}});
+    const auto runs = static_cast<double>(500 + random() % 500);
+    const double work = std::floor(runs * 1e9 * seconds * expected);
+    const nanoseconds time = pace.Stretch(nanoseconds(0), nanoseconds(static_cast<int64_t>(work)));
+    ASSERT_NEAR(static_cast<double>(time.count()), work / expected, 10)
+        << runs << " runs of " << end.count() << " ns, " << expected << " of them work";
+  }
 }
 
 TEST(MachinePace, BetweenSpansIsThatOfTheLastWindowWithSpans) {

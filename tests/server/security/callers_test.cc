@@ -4,7 +4,12 @@
 #include <grpcpp/test/server_context_test_spouse.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "base/reason.h"
 #include "server/common/status.h"
@@ -56,6 +61,22 @@ TEST_F(CallersTest, TheDefaultBurstOfTokensIsThatOfASecondOfTokens) {
   EXPECT_TRUE(alice->TakeTokens(10, kNow).ok());
   EXPECT_FALSE(alice->TakeTokens(1, kNow).ok());
   EXPECT_TRUE(alice->TakeTokens(10, kNow + std::chrono::seconds(1)).ok());
+}
+
+// The table that is read may be replaced, and its memory given back, at any time.
+TEST_F(CallersTest, StatisticsAreReadWhileTheTableIsReplaced) {
+  ASSERT_EQ(Open(std::string("alice: ") + kAlice + "\nbob: " + kBob), absl::OkStatus());
+  const size_t callers = callers_->Stats().size();
+  std::atomic<bool> replaced = false;
+  std::jthread replacing([&] {
+    for (int i = 0; i < 5000; ++i) callers_->SetRates(rates_);
+    replaced = true;
+  });
+  while (!replaced) {
+    const std::vector<CallerStats> stats = callers_->Stats();
+    ASSERT_EQ(stats.size(), callers);
+    ASSERT_EQ(stats.back().caller, "bob");
+  }
 }
 
 TEST_F(CallersTest, TheMostUrgentLevelIsThatOfTheFile) {
