@@ -17,6 +17,7 @@
 #include "client/exit_code.h"
 #include "client/lengths.h"
 #include "client/trials.h"
+#include "engine/backend.h"
 #include "engine/journal/recorded.h"
 #include "engine/option_specs.h"
 #include "engine/review/strategies.h"
@@ -30,6 +31,12 @@ constexpr uint64_t kSeed = 1;
 constexpr size_t kWidth = 98;  // beside "# "
 // The bytes of a plan that a bucket token stands for: only ratios between ladders are shown.
 constexpr int64_t kPlanBytesPerToken = 1;
+
+// Returns the most sequences of a step. Where that is left to the device, it is taken for a GPU.
+int32_t MostSequences(const FitArguments& arguments) {
+  const int32_t given = arguments.batch.max_batch_sequences;
+  return given > 0 ? given : BackendInfo().max_batch_sequences;
+}
 
 CostModel Law(const FitArguments& arguments) {
   CostState state;
@@ -48,7 +55,7 @@ bool HasCosts(const FitArguments& arguments) {
 // Returns the tokens per second at the share `load` of what full batches can serve.
 double TokensPerSecond(const FitArguments& arguments, const CostModel& law) {
   const int32_t tokens = arguments.batch.max_batch_tokens;
-  const Bucket largest{.tokens = tokens, .sequences = arguments.batch.max_batch_sequences};
+  const Bucket largest{.tokens = tokens, .sequences = MostSequences(arguments)};
   return arguments.load * tokens / law.Estimate({.bucket = largest, .computed_tokens = tokens});
 }
 
@@ -150,7 +157,7 @@ absl::StatusOr<FitReport> Fit(const FitInput& input, const FitArguments& argumen
       .ladder = arguments.ladder,
       .batch = arguments.batch,
       .limits = {.max_tokens = arguments.batch.max_batch_tokens,
-                 .max_sequences = arguments.batch.max_batch_sequences,
+                 .max_sequences = MostSequences(arguments),
                  .tile_tokens = arguments.tile_tokens},
       .costs = input.law,
       .prices = {

@@ -43,6 +43,8 @@ struct BackendInfo {
   // The share of the memory, in percent, that KV pages take unless it is configured, of what
   // weights and activations leave.
   int32_t kv_memory_percent = 25;
+  // The most sequences of a step unless it is configured (BatchOptions::max_batch_sequences).
+  int32_t max_batch_sequences = 256;
 };
 
 // The requirements of a step batch on a plan.

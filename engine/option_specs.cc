@@ -109,7 +109,10 @@ const std::vector<OptionSpec<BatchOptions>>& OptionSpecs<BatchOptions>() {
                     "are cut; only models with attention in both directions, and policies other "
                     "than cut_and_fill, compute a sequence whole, so that the model's longest "
                     "must fit. 0: 4096, or the tokens that must fit if they are more."),
-      SLUICE_OPTION(max_batch_sequences, Count(1, 65536), "The most sequences in a step batch."),
+      SLUICE_OPTION(max_batch_sequences, Count(0, 65536),
+                    "The most sequences in a step batch, and so the most that generate at a time. "
+                    "0: 256 on a GPU; on a CPU 32 for each of its threads, at least 64 and at most "
+                    "256."),
       SLUICE_OPTION(max_queue_delay_us, Duration(10 * kSecondUs),
                     "How long the oldest waiting request may be held back, while the device is "
                     "free, so that others can join its batch. 0: not at all."),

@@ -70,7 +70,7 @@ constexpr auto EnumNamesOf(PaddingKind) {
 struct BatchOptions {
   PolicyKind policy = PolicyKind::kCutAndFill;
   int32_t max_batch_tokens = 0;
-  int32_t max_batch_sequences = 256;
+  int32_t max_batch_sequences = 0;
   int64_t max_queue_delay_us = 0;
   int32_t max_overtakes = 64;
   int32_t prefill_tokens = 512;

@@ -28,6 +28,10 @@ int32_t TileTokens(kernels::Profile profile) {
   return 12;  // tiles of vectors have 4, 6 or 12
 }
 
+// Returns the sequences with which a step has nearly all of the processors' speed. More would make
+// each of them slow: the time that they take grows with their number over that of the processors.
+int32_t MostSequences(int threads) { return std::clamp(32 * threads, 64, 256); }
+
 class CpuBackend final : public Backend {
  public:
   // `device` is nullptr if it is to be measured.
@@ -46,6 +50,7 @@ class CpuBackend final : public Backend {
     info_.page_tokens = kernels::kPageTokens;
     info_.row_multiple = 1;
     info_.kv_memory_percent = free_memory_ == nullptr ? 25 : 50;
+    info_.max_batch_sequences = MostSequences(threads);
   }
 
   const BackendInfo& info() const override { return info_; }

@@ -47,11 +47,21 @@ std::string PathOf(const std::string& path, size_t slot) {
   return path.empty() || slot == 0 ? path : absl::StrCat(path, ".", slot);
 }
 
+// Returns the options with those that are left to the device as it prefers them.
+EngineOptions OnDevice(EngineOptions options, const BackendInfo& info) {
+  int32_t& sequences = options.batch.max_batch_sequences;
+  if (sequences == 0) sequences = info.max_batch_sequences;
+  return options;
+}
+
 // Lock order: exchange_mu_, the table's, a runner's own.
 class EngineImpl : public Engine {
  public:
   EngineImpl(const EngineOptions& options, Backend* backend, Clock* clock, Observer* observer)
-      : options_(options), backend_(backend), clock_(clock), observer_(observer) {}
+      : options_(OnDevice(options, backend->info())),
+        backend_(backend),
+        clock_(clock),
+        observer_(observer) {}
 
   ~EngineImpl() override { Drain(clock_->Now()); }
 

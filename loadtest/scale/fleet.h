@@ -24,7 +24,8 @@ struct FleetOptions {
   double bin_seconds = 300;              // the width of a bin of the result
   uint64_t seed = 1;                     // seed of the balancer
   double objective_seconds = 1;
-  BatchOptions batch{};  // packed; max_batch_tokens must be set and hold every sequence
+  // Packed; max_batch_tokens must be set and hold every sequence.
+  BatchOptions batch{.max_batch_sequences = 256};
   StepCosts costs{};
 };
 

@@ -29,8 +29,8 @@ struct StepCosts {
 
 struct ExperimentOptions {
   LadderOptions ladder{};
-  BatchOptions batch{};          // max_batch_tokens must be set
-  int32_t max_positions = 8192;  // of padded ladders
+  BatchOptions batch{.max_batch_sequences = 256};  // max_batch_tokens must be set
+  int32_t max_positions = 8192;                    // of padded ladders
   int32_t tile_tokens = 32;
   StepCosts costs{};
   // An adaptive ladder is reviewed every `review_interval` of virtual time during the first part,

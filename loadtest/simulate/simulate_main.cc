@@ -75,8 +75,8 @@ void AddContenders(CLI::App* app, ComparisonOptions* o) {
       ->capture_default_str();
   BatchOptions* const batch = &o->experiment.batch;
   AddOptionFlag(app, "max_batch_tokens", batch, /*least=*/1);
-  for (const char* path :
-       {"max_batch_sequences", "max_queue_delay_us", "prefill_tokens", "max_overtakes"}) {
+  AddOptionFlag(app, "max_batch_sequences", batch, /*least=*/1);
+  for (const char* path : {"max_queue_delay_us", "prefill_tokens", "max_overtakes"}) {
     AddOptionFlag(app, path, batch);
   }
 }

@@ -31,7 +31,8 @@ struct SizingOptions {
   HostTimes host{};
   MachinePace pace{};
   LadderOptions ladder{};  // kAdaptive is fitted to the lengths of the arrivals
-  BatchOptions batch{};    // packed; max_batch_tokens must be set and hold every sequence
+  // Packed; max_batch_tokens must be set and hold every sequence.
+  BatchOptions batch{.max_batch_sequences = 256};
   int32_t tile_tokens = 32;
   StepCosts costs{};
 };

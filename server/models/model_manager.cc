@@ -218,11 +218,13 @@ void ModelManager::LogChange(const ModelChange& change) {
   const std::vector<ModelStats> served = engine_->Stats();
   for (const std::shared_ptr<const Model>& model : change.serve) {
     const auto stats = std::ranges::find(served, model, &ModelStats::model);
-    log_->Info("model ready",
-               {{"model", model->name},
-                {"version", model->version},
-                {"profile", stats == served.end() ? "" : stats->profile},
-                {"seconds", stats == served.end() ? 0 : Seconds(stats->time_to_ready)}});
+    log_->Info(
+        "model ready",
+        {{"model", model->name},
+         {"version", model->version},
+         {"profile", stats == served.end() ? "" : stats->profile},
+         {"most_sequences", stats == served.end() ? 0 : stats->buckets.back().bucket.sequences},
+         {"seconds", stats == served.end() ? 0 : Seconds(stats->time_to_ready)}});
   }
   for (const std::shared_ptr<const Model>& model : change.withdraw) {
     log_->Info("model unloaded", {{"model", model->name}, {"version", model->version}});

@@ -69,7 +69,7 @@ def test_a_missing_gpu_is_a_clear_error():
     ("models:\n  - name: demo\n    path: nowhere\n", "nowhere"),
     ("engine:\n  batch:\n    max_batch_tokenz: 5\n", ":3:"),
     ("engine:\n  batch:\n    max_batch_sequences: many\n", ":3:"),
-    ("engine:\n  batch:\n    max_batch_sequences: 0\n", "max_batch_sequences"),
+    ("engine:\n  batch:\n    max_batch_sequences: 65537\n", "max_batch_sequences"),
     ("engine: [\n", "sluice.yaml"),
 ])
 def test_check_reports_the_mistake(tmp_path, yaml, message):

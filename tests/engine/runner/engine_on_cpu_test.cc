@@ -68,6 +68,25 @@ class Served {
   std::unique_ptr<Engine> engine;
 };
 
+int32_t MostSequences(int threads, int32_t configured) {
+  const auto backend = MakeCpuBackend({.threads = threads});
+  EngineOptions options;
+  options.batch.max_batch_sequences = configured;
+  RecordingObserver observer;
+  const auto engine = Engine::Create(options, backend->get(), Clock::Real(), &observer);
+  const auto model = testing::RandomModel(testing::TinySluiceConfig(2), 3);
+  EXPECT_TRUE(engine->Serve(model).ok());
+  return engine->Stats().front().buckets.back().bucket.sequences;
+}
+
+TEST(EngineOnCpu, AsManySequencesRunAsSuitTheProcessorsUnlessTheyAreConfigured) {
+  EXPECT_EQ(MostSequences(1, 0), 64);
+  EXPECT_EQ(MostSequences(2, 0), 64);
+  EXPECT_EQ(MostSequences(3, 0), 96);
+  EXPECT_EQ(MostSequences(9, 0), 256);
+  EXPECT_EQ(MostSequences(2, 65), 65);
+}
+
 // The whole rectangle is computed, without an effect on any bit of any output.
 TEST(EngineOnCpu, PaddedLayoutsGiveTheBitsOfThePackedOne) {
   const auto backend = MakeCpuBackend({.threads = 2, .poison = true});

@@ -41,6 +41,7 @@ void RecordRun(uint64_t seed, const std::function<double(const StepShape&)>& cos
   const BackendInfo backend{};
   BatchOptions batch;
   batch.max_batch_tokens = 256;
+  batch.max_batch_sequences = 64;
   const Journal::Start start{.model = &model,
                              .backend = &backend,
                              .half_life = std::chrono::minutes(5),
