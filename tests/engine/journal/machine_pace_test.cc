@@ -83,6 +83,11 @@ TEST(MachinePace, BetweenSpansIsThatOfTheLastWindowWithSpans) {
   EXPECT_NEAR(at(100 * window), 4, 1e-3);
 }
 
+TEST(MachinePace, ARunBeginsAtZero) {
+  const MachinePace pace({Span(-2, -1, 3), Span(0, 2, 1), Span(10, 12, 1)});
+  EXPECT_DOUBLE_EQ(pace.Between(milliseconds(4), milliseconds(5)), 2) << "that of what came since";
+}
+
 TEST(MachinePace, ASpanEndsWhereTheNextBegins) {
   const MachinePace pace({Span(10, 20, 10), Span(0, 15, 5)});
   EXPECT_DOUBLE_EQ(pace.Between(milliseconds(0), milliseconds(10)), 3);
