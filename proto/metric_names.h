@@ -188,7 +188,7 @@ inline constexpr Metric kConnectionsBrokenOff{
 inline constexpr Metric kCallbacks{
     "sluice_callbacks_total",
     "Callbacks of gRPC on the threads that serve all connections, by event: begin, message, "
-    "written, cancelled, end."};
+    "written, cancelled, end. One that runs within another is part of it and not counted."};
 inline constexpr Metric kCallbackSeconds{
     "sluice_callback_seconds_total",
     "The time that they took, by event. It includes the time without a processor."};

@@ -28,7 +28,8 @@ class CallbackTimes {
   enum class Event { kBegin, kMessage, kWritten, kCancelled, kEnd };
   static constexpr size_t kEvents = CountEnumerators<Event>();
 
-  // Measures a callback of a method, a static text, from its construction to its destruction.
+  // Measures a callback of a method, a static text, from its construction to its destruction. One
+  // that runs within another, on the same thread, is part of that one.
   class Scope {
    public:
     Scope(const char* method, Event event);
