@@ -68,10 +68,13 @@ def predictions(report: dict) -> list[tuple[str, Bars]]:
             for figure in ("sequences/s", "p50 ms", "p99 ms")]
 
 
-def decoders(report: dict) -> list[tuple[str, Bars]]:
-    return [(f"{work}: tokens per second",
-             [(name, statistics.median(of)) for name, of in rates.items()])
-            for work, rates in report["rates"].items()]
+def decoders_of(title: str) -> Callable[[dict], list[tuple[str, Bars]]]:
+    def plots(report: dict) -> list[tuple[str, Bars]]:
+        return [(f"{title}{work}: tokens per second",
+                 [(name, statistics.median(of)) for name, of in rates.items()])
+                for work, rates in report["rates"].items()]
+
+    return plots
 
 
 @dataclass(frozen=True)
@@ -86,8 +89,8 @@ PARTS = (Part("invariance", invariance), Part("invariance_price", price),
          Part("encoders_bert_base", rounds_of("BERT-base's size")),
          Part("encoders_bert_base_rerank", rounds_of("BERT-base's size, pairs")),
          Part("encoders_minilm_avx2", rounds_of("MiniLM's size, AVX2 alone")),
-         Part("decoders", decoders), Part("predictions", predictions),
-         Part("recovery", recovery))
+         Part("decoders", decoders_of("")), Part("decoders_avx2", decoders_of("AVX2 alone, ")),
+         Part("predictions", predictions), Part("recovery", recovery))
 
 
 def bars(title: str, values: Bars) -> str:

@@ -222,6 +222,7 @@ def recovery(report: dict) -> list[str]:
 
 ENCODERS = ("encoders_minilm", "encoders_minilm_rerank", "encoders_bert_base",
             "encoders_bert_base_rerank", "encoders_minilm_avx2")
+DECODERS = ("decoders", "decoders_avx2")
 
 
 def late_of(name: str, report: dict) -> list[str]:
@@ -247,8 +248,9 @@ def behind(reports: dict[str, dict]) -> list[str]:
                       f"time of {theirs}" for ours, theirs, ratio in pairs(thrift_of(reports[name]))
                       if ratio < 1]
             found += late_of(name.replace("_", " "), reports[name])
-    for work, rates in reports.get("decoders", {"rates": {}})["rates"].items():
-        found += [f"{work}: {theirs} is {1 / ratio:.2f} times as fast as {ours}"
+    for name, work, rates in ((name, work, rates) for name in DECODERS if name in reports
+                              for work, rates in reports[name]["rates"].items()):
+        found += [f"{name.replace('_', ' ')}, {work}: {theirs} is {1 / ratio:.2f} times as fast as {ours}"
                   for ours, theirs, ratio in pairs(rates) if ratio < 1]
     if "invariance_price" in reports:
         dear = [name for kind in ("products", "attention")
@@ -282,5 +284,5 @@ def behind(reports: dict[str, dict]) -> list[str]:
 
 TABLES: dict[str, Callable[[dict], list[str]]] = {
     "invariance": invariance, "invariance_price": price, **dict.fromkeys(ENCODERS, encoders),
-    "decoders": decoders, "predictions": predictions, "recovery": recovery,
+    **dict.fromkeys(DECODERS, decoders), "predictions": predictions, "recovery": recovery,
 }

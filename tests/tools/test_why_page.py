@@ -29,7 +29,7 @@ def test_what_is_worse_is_told():
                              "attention": {}},
         "recovery": {"rounds": {"fire": [{"recovery_ms": 30, "service_ms": 10}], "rain": [],
                                 "nothing": [{"recovery_ms": 30, "service_ms": 10}]}}})
-    assert told == ["- decode 1: b q8_0 is 2.00 times as fast as sluice int8",
+    assert told == ["- decoders, decode 1: b q8_0 is 2.00 times as fast as sluice int8",
                     "- the fixed order costs over a tenth for: dear",
                     "- fire: calls are late for 3.0 mean latencies; the aim is 2"]
     assert why_tables.behind({}) == ["Nowhere in these tables."]
