@@ -250,8 +250,8 @@ def behind(reports: dict[str, dict]) -> list[str]:
             found += late_of(name.replace("_", " "), reports[name])
     for name, work, rates in ((name, work, rates) for name in DECODERS if name in reports
                               for work, rates in reports[name]["rates"].items()):
-        found += [f"{name.replace('_', ' ')}, {work}: {theirs} is {1 / ratio:.2f} times as fast as {ours}"
-                  for ours, theirs, ratio in pairs(rates) if ratio < 1]
+        found += [f"{name.replace('_', ' ')}, {work}: {theirs} is {1 / ratio:.2f} times as fast as "
+                  f"{ours}" for ours, theirs, ratio in pairs(rates) if ratio < 1]
     if "invariance_price" in reports:
         dear = [name for kind in ("products", "attention")
                 for name, each in reports["invariance_price"][kind].items()

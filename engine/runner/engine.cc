@@ -79,8 +79,7 @@ class EngineImpl : public Engine {
     }
     for (const ModelTable::Addition& addition : added) places.push_back(addition.place);
     if (status.ok()) {
-      status =
-          OrOutOfMemory([&] { return table_.Exchange(std::move(added), change.withdraw); });
+      status = OrOutOfMemory([&] { return table_.Exchange(std::move(added), change.withdraw); });
     }
     if (!status.ok()) {
       added.clear();  // before their places are given to others
