@@ -53,7 +53,8 @@ class CascadeBuilder {
   // Adds a Map and returns `out`, as the operand of the next one.
   std::string Chain(const Operand& a, einsum::Op op, const Operand& b, std::string out);
 
-  // Returns the cascade, with its result in the arena unless that has a Tensor.
+  // Returns the cascade, with its result in the arena unless that has a Tensor. A cascade without a
+  // name of its result has none beside its Tensors.
   einsum::Cascade Build(const std::string& result = "") &&;
 
  private:

@@ -24,8 +24,10 @@
 
 namespace sluice {
 
+// Where the weights, keys and values of a cascade are. `weight_bytes` are those of a value with its
+// part of the scales that values share.
 struct CascadeOptions {
-  double weight_bytes = 4;  // of a value, with its part of the scales that values share
+  double weight_bytes = 4;
   einsum::KvPlace kv = {};
 };
 

@@ -46,7 +46,8 @@ bool IsRead(const Cascade& cascade, const std::string& tensor) {
   });
 }
 
-// Whether the tensor holds keys or values: in the KV cache, or as activations along the stream.
+// Whether the tensor holds keys or values, in the KV cache, or is another input along the stream,
+// as keys and values are where they stay activations.
 bool HoldsKeys(const Cascade& cascade, const Analysis& analysis, const TensorFacts& facts) {
   if (facts.tensor.home == Home::kKv) return true;
   if (facts.tensor.home != Home::kArena || !facts.is_input) return false;

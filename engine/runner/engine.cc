@@ -73,8 +73,9 @@ class EngineImpl : public Engine {
     places.reserve(change.serve.size());
     absl::Status status;
     for (const std::shared_ptr<const Model>& model : change.serve) {
-      status = draining_ ? absl::UnavailableError("the engine is draining")
-                         : Prepare(model, LadderOf(change, model.get()), &added);
+      status = draining_ ? absl::UnavailableError("the engine is draining") : OrOutOfMemory([&] {
+        return Prepare(model, LadderOf(change, model.get()), &added);
+      });
       if (!status.ok()) break;
     }
     for (const ModelTable::Addition& addition : added) places.push_back(addition.place);

@@ -33,11 +33,10 @@ void ModelTable::Return(const Place& place) {
   slots_[place.slot] = false;
 }
 
-void ModelTable::Lend(Entry* entry) {
+ModelTable::Lent ModelTable::Lend(ServedModel* model) {
   // Shared, because the waiting thread may be gone before Return returns.
   const auto loan = std::make_shared<Loan>();
-  entry->loan = loan;
-  entry->lease = Lease(entry->model.get(), [loan](ServedModel*) { loan->Return(); });
+  return {loan, Lease(model, [loan](ServedModel*) { loan->Return(); })};
 }
 
 void ModelTable::Loan::Return() {
@@ -59,7 +58,8 @@ absl::Status ModelTable::Exchange(std::vector<Addition> added,
     auto entry = std::make_unique<Entry>();
     entry->place = addition.place;
     entry->model = std::move(addition.model);
-    Lend(entry.get());
+    entry->lent = Lend(entry->model.get());
+    entry->next = Lend(entry->model.get());
     next.push_back(std::move(entry));
   }
   MutexLock lock(&mu_);
@@ -104,7 +104,7 @@ template <typename Match>
 ModelTable::Lease ModelTable::Where(const Match& match) const {
   MutexLock lock(&mu_);
   for (const auto& entry : entries_) {
-    if (match(*entry)) return entry->lease;
+    if (match(*entry)) return entry->lent.lease;
   }
   return nullptr;
 }
@@ -126,7 +126,7 @@ ModelTable::Lease ModelTable::FindHighest(std::string_view name) const {
       highest = entry.get();
     }
   }
-  return highest == nullptr ? nullptr : highest->lease;
+  return highest == nullptr ? nullptr : highest->lent.lease;
 }
 
 ModelTable::Lease ModelTable::FindSnapshot(const Model* model) const {
@@ -143,7 +143,7 @@ std::vector<ModelTable::Lease> ModelTable::Served() const {
   MutexLock lock(&mu_);
   std::vector<Lease> leases;
   for (const auto& entry : entries_) {
-    if (!entry->withdrawn) leases.push_back(entry->lease);
+    if (!entry->withdrawn) leases.push_back(entry->lent.lease);
   }
   return leases;
 }
@@ -152,15 +152,15 @@ std::vector<ModelTable::Lease> ModelTable::All() const {
   MutexLock lock(&mu_);
   std::vector<Lease> leases;
   leases.reserve(entries_.size());
-  for (const auto& entry : entries_) leases.push_back(entry->lease);
+  for (const auto& entry : entries_) leases.push_back(entry->lent.lease);
   return leases;
 }
 
 void ModelTable::Destroy(Entry* entry) {
   AwaitEnd(entry);
   std::unique_ptr<Entry> removed = Remove(entry);
-  removed->lease = nullptr;
-  removed->loan->AwaitReturn();  // leases that were found by a request's id, or by All
+  removed->lent.lease = nullptr;
+  removed->lent.loan->AwaitReturn();  // leases that were found by a request's id, or by All
   const Place place = removed->place;
   removed = nullptr;
   Return(place);
@@ -170,9 +170,8 @@ void ModelTable::AwaitEnd(Entry* entry) {
   std::shared_ptr<Loan> found;
   {
     MutexLock lock(&mu_);
-    found = entry->loan;
-    const Lease former = std::move(entry->lease);
-    Lend(entry);
+    const Lent former = std::exchange(entry->lent, std::move(entry->next));
+    found = former.loan;
   }
   found->AwaitReturn();  // calls that found it by name have submitted to it, or will not
   entry->model->runner().StopAdmission();

@@ -72,15 +72,19 @@ class ModelTable {
     CondVar changed_;
     bool returned_ ABSL_GUARDED_BY(mu_) = false;
   };
+  struct Lent {
+    std::shared_ptr<Loan> loan;
+    Lease lease;  // copies are lent out
+  };
   struct Entry {
     Place place;
     std::unique_ptr<ServedModel> model;
-    Lease lease;  // copies are lent out
-    std::shared_ptr<Loan> loan;
+    Lent lent;
+    Lent next;  // takes the place of `lent` when the model is withdrawn, which must not take memory
     bool withdrawn = false;
   };
 
-  static void Lend(Entry* entry);
+  static Lent Lend(ServedModel* model);
   template <typename Match>
   Lease Where(const Match& match) const;
   absl::Status CheckServed(const std::vector<std::shared_ptr<const Model>>& models) const

@@ -28,6 +28,13 @@ absl::Status NoModel(const std::string& name, std::optional<int64_t> version, co
                                           " ", where));
 }
 
+// Returns the most sequences of a step. Wide buckets of padded ladders have fewer than narrow ones.
+int32_t MostSequences(const ModelStats& stats) {
+  int32_t most = 0;
+  for (const auto& each : stats.buckets) most = std::max(most, each.bucket.sequences);
+  return most;
+}
+
 }  // namespace
 
 absl::StatusOr<ModelManager::Target> ModelManager::FromSpec(const ModelSpec& spec) {
@@ -218,13 +225,12 @@ void ModelManager::LogChange(const ModelChange& change) {
   const std::vector<ModelStats> served = engine_->Stats();
   for (const std::shared_ptr<const Model>& model : change.serve) {
     const auto stats = std::ranges::find(served, model, &ModelStats::model);
-    log_->Info(
-        "model ready",
-        {{"model", model->name},
-         {"version", model->version},
-         {"profile", stats == served.end() ? "" : stats->profile},
-         {"most_sequences", stats == served.end() ? 0 : stats->buckets.back().bucket.sequences},
-         {"seconds", stats == served.end() ? 0 : Seconds(stats->time_to_ready)}});
+    log_->Info("model ready",
+               {{"model", model->name},
+                {"version", model->version},
+                {"profile", stats == served.end() ? "" : stats->profile},
+                {"most_sequences", stats == served.end() ? 0 : MostSequences(*stats)},
+                {"seconds", stats == served.end() ? 0 : Seconds(stats->time_to_ready)}});
   }
   for (const std::shared_ptr<const Model>& model : change.withdraw) {
     log_->Info("model unloaded", {{"model", model->name}, {"version", model->version}});

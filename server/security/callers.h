@@ -66,7 +66,8 @@ class Caller {
   // Likewise takes the tokens of a request. A request with more than tokens_burst tokens is
   // admitted when nothing is owed.
   absl::Status TakeTokens(int64_t tokens, MonoTime now) const;
-  // Returns the tokens of a request that the engine did not accept.
+  // Returns the tokens of a request that the engine did not accept, at the present limit, although
+  // they may have been taken at another a moment before.
   void ReturnTokens(int64_t tokens) const;
 
  private:

@@ -7,8 +7,8 @@
 //   kShared                  whether tiles of many rows share unpacked codes
 //   kParts                   the lanes that are added to a finished sum
 //   kSums                    the vectors of sums of a row of a panel, and of its unpacked codes
-//   kInWords                 whether the sums of kInt4Summed rows are words, in int16; then
-//                            AddCodes adds to them, and Fold adds them to a sum
+//   kInWords                 whether the sums of kInt4Summed rows are words, in int16
+//   Words, Fold              with words: a vector of them, to which AddCodes adds; adds it to a sum
 //   Unpack                   the codes of eight rows of a panel, as two rows of columns
 //   AddCodes                 adds products by them
 //   Finish                   the finished sums of a panel

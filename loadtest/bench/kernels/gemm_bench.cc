@@ -96,6 +96,7 @@ void BM_Gemm(benchmark::State& state) {
   roofline.Report(state);
   int8_roofline.Report(state);
   int8_roofline.Report(state, "int8", times_int8, flops, bytes_int8);
+  // The peak is that of products in int8, which products in int4 may exceed.
   const double bytes_int4 = static_cast<double>(room[1] + int4.bytes()) + 4.0 * out.size();
   int8_roofline.Report(state, "int4", times_int4, flops, bytes_int4);
   roofline.Report(state, "bf16", times_bf16, flops, bytes_bf16);

@@ -1,6 +1,7 @@
 #include "engine/journal/journal.h"
 
 #include <random>
+#include <regex>
 
 #include "base/status_macros.h"
 #include "engine/journal/journal_reader.h"
@@ -262,6 +263,15 @@ TEST_F(JournalFileTest, ImpossibleOperationsAreErrorsThatNameTheLine) {
   EXPECT_EQ(with(R"({"op":"dropped","lines":3})").code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(ReplayLines({good[push]}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Replay(directory_.File("absent")).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(JournalFileTest, AStepOfNoSequencesIsAnError) {
+  std::vector<std::string> lines = Lines();
+  std::string& start = lines[IndexOf(lines, "start")];
+  start = std::regex_replace(start, std::regex(R"("max_batch_sequences":[0-9]+)"),
+                             R"("max_batch_sequences":0)");
+  EXPECT_THAT(std::string(ReplayLines(lines).status().message()),
+              HasSubstr("batch.max_batch_sequences must be at least 1"));
 }
 
 TEST_F(JournalFileTest, AnIncompleteLastLineIsIgnored) {

@@ -153,6 +153,18 @@ TEST_F(CallersTest, TheLastValidFileStaysInUseUntilTheNext) {
   EXPECT_EQ(bad_looks_, 2);
 }
 
+TEST_F(CallersTest, NewDefaultsHoldForCallersThatWereIdentifiedBeforeAndHaveNoLimitsOfTheirOwn) {
+  rates_.requests_per_second = 1;
+  ASSERT_EQ(Open(std::string("alice: ") + kAlice + " requests_per_second=2 requests_burst=2"),
+            absl::OkStatus());
+  const auto alice = *Identify("Bearer alice-0123456789"), anonymous = *Identify("");
+  callers_->SetRates({.requests_per_second = 1, .requests_burst = 3});
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(anonymous->TakeRequest(kNow), absl::OkStatus());
+  EXPECT_FALSE(anonymous->TakeRequest(kNow).ok());
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(alice->TakeRequest(kNow), absl::OkStatus());
+  EXPECT_FALSE(alice->TakeRequest(kNow).ok());
+}
+
 TEST_F(CallersTest, EachCallerHasItsOwnLimits) {
   rates_.requests_per_second = 1;
   ASSERT_EQ(
