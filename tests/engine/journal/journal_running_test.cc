@@ -164,7 +164,8 @@ class JournalRunningTest : public ::testing::Test {
 };
 
 BatchOptions RandomOptions(uint64_t seed) {
-  return {.max_overtakes = static_cast<int32_t>(seed % 7),
+  return {.max_batch_sequences = 256,
+          .max_overtakes = static_cast<int32_t>(seed % 7),
           .prefill_tokens = seed % 3 == 0 ? 0 : 40,
           .continuous = seed % 4 != 0};
 }
