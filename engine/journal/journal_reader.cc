@@ -67,7 +67,7 @@ absl::StatusOr<JournalEntry> ReadStart(const json& line, ObjectReader* reader) {
   }
   SLUICE_ASSIGN_OR_RETURN(start.batch, BatchOptionsFromJson(*batch));
   if (start.batch.max_batch_sequences < 1) {
-    return absl::InvalidArgumentError("batch.max_batch_sequences must be at least 1");
+    return absl::InvalidArgumentError("max_batch_sequences must be at least 1");
   }
   SLUICE_ASSIGN_OR_RETURN(start.costs, CostsFromJson(*costs));
   return start;

@@ -271,7 +271,7 @@ TEST_F(JournalFileTest, AStepOfNoSequencesIsAnError) {
   const size_t value = start.find(key) + key.size();
   start.replace(value, start.find_first_of(",}", value) - value, "0");
   EXPECT_THAT(std::string(ReplayLines(lines).status().message()),
-              HasSubstr("batch.max_batch_sequences must be at least 1"));
+              HasSubstr("max_batch_sequences must be at least 1"));
 }
 
 TEST_F(JournalFileTest, AnIncompleteLastLineIsIgnored) {
