@@ -168,8 +168,9 @@ class Daemon:
 
 @pytest.fixture(scope="session")
 def demo():
-    """One daemon with the demo model, shared by all tests that do not change it."""
-    daemon = Daemon()
+    """One daemon with the demo model, shared by all tests that do not change it. However slow the
+    machine is, it refuses no call for the time that it would wait."""
+    daemon = Daemon("--engine.queue.max-wait-us", "0")
     yield daemon
     status, output = daemon.stop()
     assert status == 0, output
