@@ -46,6 +46,16 @@ SLUICE_INLINE void BeginSums(const int32_t* begins, int64_t stride, int64_t dept
   }
 }
 
+// Unpacks the codes of eight rows of a panel, and fetches those that lie kReadAhead behind them.
+template <typename Unit>
+SLUICE_INLINE void UnpackAhead(const uint8_t* w, VecI (&column)[2][Unit::kSums]) {
+#pragma GCC unroll 2
+  for (int64_t at = 0; at < Unit::kPanelCols * int64_t{4}; at += kCacheLine) {
+    __builtin_prefetch(w + kReadAhead + at);
+  }
+  Unit::Unpack(w, column[0], column[1]);
+}
+
 // Adds the products of `eights` times eight values of R rows by a panel to `sum`, by way of words.
 template <typename Unit, int R>
 SLUICE_INLINE void SumByWords(RowsOf<Unit, R>& x, const uint8_t*& w, int64_t eights,
@@ -57,8 +67,7 @@ SLUICE_INLINE void SumByWords(RowsOf<Unit, R>& x, const uint8_t*& w, int64_t eig
 #pragma GCC unroll 4
     for (int64_t each = 0; each < kEights; ++each, w += kRowBytes, x.Advance(2)) {
       VecI column[2][Unit::kSums];
-      __builtin_prefetch(w + kReadAhead);
-      Unit::Unpack(w, column[0], column[1]);
+      UnpackAhead<Unit>(w, column);
 #pragma GCC unroll 2
       for (int half = 0; half < 2; ++half) {
 #pragma GCC unroll 8
@@ -88,10 +97,8 @@ SLUICE_INLINE void SumGroup(RowsOf<Unit, R>& x, const uint8_t*& w, int64_t eight
   constexpr bool kApart = R <= 2;
   VecI second[R][kPanelVectors] = {};
   for (int64_t i = 0; i < eights; ++i, w += kRowBytes, x.Advance(2)) {
-    VecI column[2][kPanelVectors];
-#pragma GCC unroll 2
-    for (int64_t at = 0; at < kRowBytes; at += kCacheLine) __builtin_prefetch(w + kReadAhead + at);
-    Unit::Unpack(w, column[0], column[1]);
+    VecI column[2][Unit::kSums];
+    UnpackAhead<Unit>(w, column);
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
 #pragma GCC unroll 8

@@ -81,7 +81,7 @@ inline constexpr int32_t kInt8Offset = 128;
 struct Int8Table {
   int32_t panel_cols;
   int32_t tile_rows;
-  // Of a value of a row that is quantised for products by weights in int8, and in int4.
+  // The bytes of a value that quantize_row and quantize_row_int4 write.
   int32_t value_bytes;
   int32_t value_bytes_int4;
   // Rows behind the last one that a kernel may read, whatever they hold.
