@@ -6,10 +6,12 @@ import sys
 import tarfile
 
 import pytest
-from conftest import BUILD, ROOT
+from conftest import ROOT
 from gpu_check import check, outcomes, records
 from waiting import PATIENCE_S
 
+# The packed programs, which are those of the release build, and the kernels in them.
+GPU_BENCH = ROOT / "build" / "release" / "loadtest" / "gpu" / "gpu_bench_emulated"
 # What the rehearsal must have measured although one case crashes and one hangs.
 CRASHES = "copy (mix); 40 x 64 bf16"
 HANGS = "attention, decode; 3 x 1 of 70, 4/2 heads of 16 bf16"
@@ -18,8 +20,7 @@ HANGS = "attention, decode; 3 x 1 of 70, 4/2 heads of 16 bf16"
 def test_every_prediction_is_of_a_case():
     """A prediction whose case was renamed would never be compared with anything."""
     table = json.loads((ROOT / "loadtest" / "gpu" / "predictions.json").read_text())
-    program = next(BUILD.rglob("gpu_bench_emulated"))
-    listed = subprocess.run([program, "list"], capture_output=True, text=True, check=True)
+    listed = subprocess.run([GPU_BENCH, "list"], capture_output=True, text=True, check=True)
     cases = {json.loads(line)["case"] for line in listed.stdout.splitlines()}
     # These cases measure several things.
     of_captures = {f"{what}; bucket of {tokens} tokens"
@@ -32,9 +33,8 @@ def test_every_prediction_is_of_a_case():
 
 def test_the_roofline_is_that_of_the_kernels():
     """Every timed case has an estimate, which follows from the present counters."""
-    program = next(BUILD.rglob("gpu_bench_emulated"))
     subprocess.run([sys.executable, ROOT / "loadtest" / "gpu" / "roofline.py", "--check",
-                    "--program", program], check=True)
+                    "--program", GPU_BENCH], check=True)
 
 
 @pytest.fixture(scope="session")
@@ -59,8 +59,7 @@ def test_the_packed_rehearsal_loses_the_faulty_cases_alone(rehearsal):
     bad = {each["case"]: each["outcome"] for each in records(out)
            if each.get("outcome", "").startswith(("failed", "crashed", "hung")) and "case" in each}
     assert bad == {CRASHES: "crashed: ended by SIGSEGV", HANGS: "hung: no end after 20 s"}
-    program = next(BUILD.rglob("gpu_bench_emulated"))
-    listed = subprocess.run([program, "list", "--rehearse"], capture_output=True, text=True,
+    listed = subprocess.run([GPU_BENCH, "list", "--rehearse"], capture_output=True, text=True,
                             check=True)
     wanted = {json.loads(line)["case"] for line in listed.stdout.splitlines()}
     good = {each["case"] for each in records(out) if each.get("measurements")}
@@ -90,9 +89,8 @@ def test_the_rehearsal_has_kernels_plans_algorithms_and_the_daemon(rehearsal):
 
 
 def tune(*arguments):
-    program = next((ROOT / "build" / "release").rglob("gpu_bench_emulated"))
     return subprocess.run(
-        [program, "tune", "--rehearse", *arguments],
+        [GPU_BENCH, "tune", "--rehearse", *arguments],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
