@@ -53,7 +53,7 @@ void AddFit(BucketFlags* flags, CLI::App* app) {
                        "input_tokens, or Mooncake's JSON lines with timestamp and input_length."));
   fit->add_option("--journal", flags->journal,
                   Help("File that a daemon recorded (engine.history.journal), with its measured "
-                       "costs unless others are given."));
+                       "costs and the most sequences of its steps, unless others are given."));
   fit->add_option("--strategy", flags->strategy,
                   Help("The strategy whose ladder is printed, unless another is better on this "
                        "traffic; all: every strategy side by side, and the best one. Default "

@@ -32,10 +32,11 @@ constexpr size_t kWidth = 98;  // beside "# "
 // The bytes of a plan that a bucket token stands for: only ratios between ladders are shown.
 constexpr int64_t kPlanBytesPerToken = 1;
 
-// Returns the most sequences of a step. Where that is left to the device, it is taken for a GPU.
-int32_t MostSequences(const FitArguments& arguments) {
+// Returns the most sequences of a step: as given, else as recorded, else those of a GPU.
+int32_t MostSequences(const FitArguments& arguments,
+                      int32_t recorded = BackendInfo().max_batch_sequences) {
   const int32_t given = arguments.batch.max_batch_sequences;
-  return given > 0 ? given : BackendInfo().max_batch_sequences;
+  return given > 0 ? given : recorded;
 }
 
 CostModel Law(const FitArguments& arguments) {
@@ -53,22 +54,22 @@ bool HasCosts(const FitArguments& arguments) {
 }
 
 // Returns the tokens per second at the share `load` of what full batches can serve.
-double TokensPerSecond(const FitArguments& arguments, const CostModel& law) {
+double TokensPerSecond(const FitArguments& arguments, const FitInput& input) {
   const int32_t tokens = arguments.batch.max_batch_tokens;
-  const Bucket largest{.tokens = tokens, .sequences = MostSequences(arguments)};
-  return arguments.load * tokens / law.Estimate({.bucket = largest, .computed_tokens = tokens});
+  const Bucket largest{.tokens = tokens, .sequences = input.max_sequences};
+  return arguments.load * tokens /
+         input.law.Estimate({.bucket = largest, .computed_tokens = tokens});
 }
 
 // Stretches the times evenly, so that the tokens arrive at the load of the arguments.
-void StretchToLoad(const FitArguments& arguments, const CostModel& law,
-                   std::vector<Arrival>* arrivals) {
+void StretchToLoad(const FitArguments& arguments, FitInput* input) {
   double tokens = 0;
-  for (const Arrival& arrival : *arrivals) tokens += arrival.tokens;
-  const MonoTime first = arrivals->front().at;
-  const double span = std::chrono::duration<double>(arrivals->back().at - first).count();
+  for (const Arrival& arrival : input->arrivals) tokens += arrival.tokens;
+  const MonoTime first = input->arrivals.front().at;
+  const double span = std::chrono::duration<double>(input->arrivals.back().at - first).count();
   if (span <= 0) return;
-  const double factor = tokens / TokensPerSecond(arguments, law) / span;
-  for (Arrival& arrival : *arrivals) {
+  const double factor = tokens / TokensPerSecond(arguments, *input) / span;
+  for (Arrival& arrival : input->arrivals) {
     arrival.at =
         first +
         nanoseconds(std::llround(static_cast<double>((arrival.at - first).count()) * factor));
@@ -111,7 +112,7 @@ std::string TrialOf(const std::string& strategy, const StrategyTrials& trials) {
 }  // namespace
 
 FitInput InputOf(std::span<const int32_t> lengths, const FitArguments& arguments) {
-  FitInput input{.arrivals = {}, .law = Law(arguments)};
+  FitInput input{.arrivals = {}, .law = Law(arguments), .max_sequences = MostSequences(arguments)};
   const size_t count = std::clamp(lengths.size(), kLeastSamples, kMaxSamples);
   std::vector<int32_t> sample(count);
   for (size_t i = 0; i < count; ++i) {
@@ -121,7 +122,7 @@ FitInput InputOf(std::span<const int32_t> lengths, const FitArguments& arguments
   double tokens = 0;
   for (const int32_t length : sample) tokens += length;
   std::mt19937_64 random(kSeed);
-  std::exponential_distribution<double> gap(TokensPerSecond(arguments, input.law) *
+  std::exponential_distribution<double> gap(TokensPerSecond(arguments, input) *
                                             static_cast<double>(count) / tokens);
   double seconds = 0;
   for (const int32_t length : sample) {
@@ -134,7 +135,7 @@ FitInput InputOf(std::span<const int32_t> lengths, const FitArguments& arguments
 
 absl::StatusOr<FitInput> ReadInput(const FitArguments& arguments) {
   const int32_t most = arguments.batch.max_batch_tokens;
-  FitInput input{.arrivals = {}, .law = Law(arguments)};
+  FitInput input{.arrivals = {}, .law = Law(arguments), .max_sequences = MostSequences(arguments)};
   if (!arguments.trace.empty()) {
     SLUICE_ASSIGN_OR_RETURN(input.arrivals,
                             ReadTraceArrivals(arguments.trace, most, /*generate=*/false));
@@ -145,10 +146,11 @@ absl::StatusOr<FitInput> ReadInput(const FitArguments& arguments) {
       arrival.tokens = std::min(arrival.tokens, most);
       arrival.deadline = MonoTime::max();
     }
+    input.max_sequences = MostSequences(arguments, run.batch.max_batch_sequences);
     if (!HasCosts(arguments)) input.law = std::move(run.costs);
   }
   KeepLatest(&input.arrivals);
-  if (arguments.load > 0) StretchToLoad(arguments, input.law, &input.arrivals);
+  if (arguments.load > 0) StretchToLoad(arguments, &input);
   return input;
 }
 
@@ -157,7 +159,7 @@ absl::StatusOr<FitReport> Fit(const FitInput& input, const FitArguments& argumen
       .ladder = arguments.ladder,
       .batch = arguments.batch,
       .limits = {.max_tokens = arguments.batch.max_batch_tokens,
-                 .max_sequences = MostSequences(arguments),
+                 .max_sequences = input.max_sequences,
                  .tile_tokens = arguments.tile_tokens},
       .costs = input.law,
       .prices = {

@@ -15,10 +15,11 @@
 
 namespace sluice::client {
 
-// Arrivals, and the cost of a step that serves them.
+// Arrivals, and the cost and the size of a step that serves them.
 struct FitInput {
   std::vector<Arrival> arrivals;  // ascending in time
   CostModel law;
+  int32_t max_sequences = 1;  // of a step
 };
 
 // Returns arrivals of these lengths, at random times (Poisson, with a fixed seed) at the share
@@ -27,8 +28,9 @@ struct FitInput {
 FitInput InputOf(std::span<const int32_t> lengths, const FitArguments& arguments);
 
 // Reads the arrivals of the trace or the journal that the arguments name; a journal brings its
-// costs unless others were given. Their times are the recorded ones, or with a load stretched
-// evenly to it. Returns InvalidArgument that names the file and the problem.
+// costs and the most sequences of its steps unless others were given. The times of the arrivals are
+// the recorded ones, or with a load stretched evenly to it. Returns InvalidArgument that names the
+// file and the problem.
 absl::StatusOr<FitInput> ReadInput(const FitArguments& arguments);
 
 struct FitReport {

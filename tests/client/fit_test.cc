@@ -9,6 +9,10 @@
 #include <random>
 
 #include "config/load.h"
+#include "engine/journal/journal.h"
+#include "engine/model/model.h"
+#include "engine/review/virtual_run.h"
+#include "tests/support/temporary_directory.h"
 
 namespace sluice::client {
 namespace {
@@ -112,6 +116,47 @@ TEST(Fit, ReadsATraceAtItsTimes) {
   EXPECT_NEAR(span.count(), 400 * 547 / (0.5 * 1024 / 1084e-6), 1e-6);
   options.trace = "/nonexistent";
   EXPECT_FALSE(ReadInput(options).ok());
+}
+
+// Leaves at `path` the journal of a daemon that ran up to 7 sequences at a time.
+void RecordRunOfSeven(const std::string& path) {
+  std::vector<Arrival> arrivals;
+  for (int i = 0; i < 400; ++i) {
+    arrivals.push_back({.at = MonoTime(std::chrono::milliseconds(i)), .tokens = 1 + i % 50});
+  }
+  const sluice::Model model{};
+  const BackendInfo backend{};
+  BatchOptions batch;
+  batch.max_batch_tokens = 64;
+  batch.max_batch_sequences = 7;
+  const Journal::Start start{.model = &model,
+                             .backend = &backend,
+                             .half_life = std::chrono::minutes(5),
+                             .batch = batch,
+                             .costs = CostModel().state()};
+  auto journal = Journal::Open(path, start, [](std::string_view) {});
+  ASSERT_TRUE(journal.ok()) << journal.status();
+  const auto ladder = BuildLadder({.strategy = StrategyKind::kGeometric},
+                                  {.max_tokens = 64, .max_sequences = 7, .tile_tokens = 16});
+  ASSERT_TRUE(ladder.ok()) << ladder.status();
+  (*journal)->OnLadder(*ladder);
+  Scheduler scheduler(batch, start.half_life, std::make_shared<const Ladder>(*ladder), CostModel(),
+                      journal->get());
+  RunVirtually(arrivals, {.cost = [](const StepShape&) { return 1e-3; }, .host = {}}, &scheduler);
+}
+
+TEST(Fit, StepsHaveAsManySequencesAsWereRecordedUnlessANumberIsGiven) {
+  const TemporaryDirectory directory;
+  FitArguments options = Options();
+  options.journal = directory.File("journal");
+  RecordRunOfSeven(options.journal);
+  const auto most_of_a_step = [&] {
+    const absl::StatusOr<FitReport> report = Fit(*ReadInput(options), options);
+    return Taken(*report).buckets.back().sequences;
+  };
+  EXPECT_EQ(most_of_a_step(), 64) << "as given";
+  options.batch.max_batch_sequences = 0;
+  EXPECT_EQ(most_of_a_step(), 7) << "as recorded";
 }
 
 TEST(Fit, NeedsSomeArrivals) {
