@@ -21,10 +21,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::unique_ptr<Backend> Cuda(std::vector<simt::SimtDense> dense = {}) {
+std::unique_ptr<Backend> Cuda(std::vector<simt::SimtDense> dense = {}, int32_t processors = 1) {
   const CudaBackendOptions options = {
       .dtype = "f32", .dense = dense.empty() ? "own" : "cublaslt", .poison = true};
-  return MakeCudaBackend(simt::MakeSimtDevice({.dense = std::move(dense)}), options).value();
+  auto device = simt::MakeSimtDevice({.processors = processors, .dense = std::move(dense)});
+  return MakeCudaBackend(std::move(device), options).value();
 }
 
 // Returns the largest difference relative to the largest value.
@@ -43,6 +44,7 @@ struct Int8Row {
   NormOrder order = NormOrder::kPre;
   bool gated = true;
   int64_t intermediate = 40;
+  int32_t processors = 1;  // more than a product has large tiles: they share small ones
   std::vector<simt::SimtDense> dense = {};
 };
 class Int8OnCudaTable : public TableTest<Int8Row> {};
@@ -59,7 +61,7 @@ TEST_P(Int8OnCudaTable, AModelComputesWhatTheCpuDoes) {
       RandomTokens(random, 9, model->config.vocab_size),
       RandomTokens(random, 14, model->config.vocab_size)};
   Runner cpu(model, MakeCpuBackend({.threads = 1, .profile = "cpu-portable-f32"}).value(), bucket);
-  Runner cuda(model, Cuda(row().dense), bucket);
+  Runner cuda(model, Cuda(row().dense, row().processors), bucket);
   const std::vector<Answer> expected = cpu.Run(prompts), got = cuda.Run(prompts);
   for (size_t i = 0; i < prompts.size(); ++i) {
     EXPECT_LT(Difference(got[i].states, expected[i].states), 0.01) << i;
@@ -70,7 +72,7 @@ const Int8Row kInt8Rows[] = {
     {.name = "GatedMlpBehindNorms"},
     {.name = "PlainMlpBeforeNorms", .order = NormOrder::kPost, .gated = false},
     {.name = "NormedQueries", .order = NormOrder::kQuery, .gated = false},
-    {.name = "SumsOverAWideMlpInSegments", .gated = false, .intermediate = 1100},
+    {.name = "SumsOverAWideMlpInSegments", .gated = false, .intermediate = 1100, .processors = 4},
     {.name = "GatesJoinedForALibrary", .dense = {simt::SimtDense::kInvariant}},
 };
 SLUICE_TABLE(Int8OnCudaTable, kInt8Rows);
