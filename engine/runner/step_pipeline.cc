@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -171,7 +172,10 @@ bool StepPipeline::Launch(InFlightStep* step) {
     case StartResult::kSplit:
       break;
   }
-  return FinishAll() && RunHalves(step, DropVoid(step));
+  held_ = step;
+  const bool ended = FinishAll();
+  held_ = nullptr;
+  return ended && RunHalves(step, DropVoid(step));
 }
 
 bool StepPipeline::FinishOldest() {
@@ -182,6 +186,7 @@ bool StepPipeline::FinishOldest() {
   if (!Conclude(step, status)) {
     const StepRows rows = DropVoid(step);
     Rewind(rows);
+    if (held_ != nullptr) DropVoid(held_);
     return FinishAll() && RunHalves(step, rows);
   }
   if (status.ok()) finished_ = step;
@@ -200,7 +205,7 @@ bool StepPipeline::FinishAll() {
   return true;
 }
 
-// Takes rows that are to run again out of the step that was started behind theirs.
+// Takes rows that are to run again out of the step that was decided behind theirs.
 void StepPipeline::Rewind(const StepRows& rows) {
   for (RequestRow* row : rows.rows) {
     if (!row->sequence.in_progress.has_value()) continue;
@@ -221,17 +226,28 @@ StepRows StepPipeline::DropVoid(InFlightStep* step) {
       LeaveVoid(row);
     }
   }
-  const StepRows all = step->ListRows();
-  return Part(all, 0, all.rows.size());
+  return step->ListRows();
 }
 
 // The halves have the results of the whole: a step writes to the same places in any batch, and no
 // result depends on the rest of the batch.
 bool StepPipeline::RunHalves(InFlightStep* step, const StepRows& rows) {
-  if (rows.rows.size() < 2) return rows.rows.empty() || RunAlone(step, rows);
-  const size_t half = rows.rows.size() / 2;
-  return RunAlone(step, Part(rows, 0, half)) &&
-         RunAlone(step, Part(rows, half, rows.rows.size() - half));
+  const size_t count = rows.rows.size(), half = count / 2;
+  return RunPart(step, rows, 0, half) && RunPart(step, rows, half, count - half);
+}
+
+// A ladder that came into use since the step was decided may have no bucket for so many rows. Every
+// ladder has one for each row alone.
+bool StepPipeline::RunPart(InFlightStep* step, const StepRows& rows, size_t begin, size_t count) {
+  if (count == 0) return true;
+  StepRows part = rows.Part(begin, count);
+  const std::optional<Bucket> bucket = BucketOf(part.size);
+  if (!bucket.has_value()) {
+    SLUICE_CHECK(count > 1);
+    return RunHalves(step, part);
+  }
+  part.bucket = *bucket;
+  return RunAlone(step, part);
 }
 
 // Runs rows from start to delivery while no other step is under way.
@@ -312,11 +328,10 @@ void StepPipeline::Deliver(InFlightStep* step) {
   observer_->OnBatch(step->trace);
 }
 
-StepRows StepPipeline::Part(const StepRows& rows, size_t begin, size_t count) const {
-  StepRows part = rows.Part(begin, count);
+std::optional<Bucket> StepPipeline::BucketOf(const BatchSize& size) const {
   MutexLock lock(&state_->mu);
-  part.bucket = *state_->scheduler.scheduler().ladder()->Choose(part.size);
-  return part;
+  const Bucket* const bucket = state_->scheduler.scheduler().ladder()->Choose(size);
+  return bucket == nullptr ? std::nullopt : std::optional(*bucket);
 }
 
 double StepPipeline::EstimatedSeconds(const StepShape& shape) const {

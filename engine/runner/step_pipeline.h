@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -25,11 +26,12 @@ namespace sluice {
 
 // Runs decided batches, one in each slot at a time:
 //   look up -> lay out -> start -> await -> collect -> requeue or finish rows -> deliver.
-// A step for which the device has no memory is run again in two halves. If the backend runs steps
-// ahead there are two slots: a step may be started before the one before it is delivered, and while
-// that one still runs. Rows whose next step follows from this one but for the token that it draws
-// go on with a token that only the device knows. A row that turns out to have ended stays in the
-// step that was started ahead, and its result there is dropped.
+// A step for which the device has no memory, or that no plan takes, runs in parts, once the steps
+// before it have ended. If the backend runs steps ahead there are two slots: a step may be started
+// before the one before it is delivered, and while that one still runs. Rows whose next step follows
+// from this one but for the token that it draws go on with a token that only the device knows. A row
+// that turns out to have ended stays in the step that was started ahead, and its result there is
+// dropped.
 //
 // The scheduling thread alone uses it, without the runner's lock unless said otherwise. It owns the
 // rows of a batch from Take until they are requeued or finished. Functions that return bool return
@@ -89,13 +91,15 @@ class StepPipeline {
   void LeaveVoid(RequestRow* row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
   bool FinishAll();
   bool RunHalves(InFlightStep* step, const StepRows& rows);
+  bool RunPart(InFlightStep* step, const StepRows& rows, size_t begin, size_t count);
   bool RunAlone(InFlightStep* step, const StepRows& rows);
   StartResult Start(InFlightStep* step, const StepRows& rows);
   absl::Status Await(InFlightStep* step);
   bool Conclude(InFlightStep* step, const absl::Status& status);
   void Deliver(InFlightStep* step);
 
-  StepRows Part(const StepRows& rows, size_t begin, size_t count) const;
+  // Returns the bucket that the present ladder has for a batch, nullopt if there is none.
+  std::optional<Bucket> BucketOf(const BatchSize& size) const;
   double EstimatedSeconds(const StepShape& shape) const;
   nanoseconds AllowedTime(const StepShape& shape) const;
   absl::Status InjectStepFault(FaultPoint point, std::span<RequestRow* const> rows) const;
@@ -118,6 +122,7 @@ class StepPipeline {
   std::vector<InFlightStep> steps_;       // one per slot
   std::vector<InFlightStep*> under_way_;  // started, the oldest first
   InFlightStep* finished_ = nullptr;      // to be delivered
+  InFlightStep* held_ = nullptr;          // waits for the steps under way, to run in parts
   MonoTime device_free_{};                // when the device became free, as far as is known
   MonoTime trim_at_ = MonoTime::max();
   int64_t last_batch_ = 0;  // the number of the latest batch

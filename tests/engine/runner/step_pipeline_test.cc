@@ -148,6 +148,28 @@ TEST(StepPipeline, ARowThatEndedIsDroppedFromTheStepAhead) {
   EXPECT_EQ(traces[1].useful_tokens, 1) << "of two";
 }
 
+std::vector<size_t> SequencesOfSteps(const RunnerParts& parts) {
+  std::vector<size_t> sequences;
+  for (const RecordedBatch& batch : parts.backend.batches()) {
+    sequences.push_back(batch.sequences.size());
+  }
+  return sequences;
+}
+
+void RunToTheEnd(RunnerParts* parts) {
+  while (true) {
+    if (parts->pipeline.has_undelivered()) parts->pipeline.DeliverFinished();
+    InFlightStep* const step = parts->MayDecide() ? parts->Decide() : nullptr;
+    if (step != nullptr) {
+      ASSERT_TRUE(parts->pipeline.Launch(step));
+    } else if (parts->pipeline.has_step_under_way()) {
+      ASSERT_TRUE(parts->pipeline.FinishOldest());
+    } else {
+      break;
+    }
+  }
+}
+
 struct MemoryFailureRow {
   const char* name;
   size_t failing_batch;                // counted from 0
@@ -173,22 +195,8 @@ TEST_P(MemoryFailureTable, StepsRunAgainWithTheSameResults) {
   admit(2);
   ASSERT_TRUE(parts.pipeline.Launch(parts.Decide()));
   admit(3);
-  while (true) {
-    if (parts.pipeline.has_undelivered()) parts.pipeline.DeliverFinished();
-    InFlightStep* const step = parts.MayDecide() ? parts.Decide() : nullptr;
-    if (step != nullptr) {
-      ASSERT_TRUE(parts.pipeline.Launch(step));
-    } else if (parts.pipeline.has_step_under_way()) {
-      ASSERT_TRUE(parts.pipeline.FinishOldest());
-    } else {
-      break;
-    }
-  }
-  std::vector<size_t> step_sequences;
-  for (const RecordedBatch& batch : parts.backend.batches()) {
-    step_sequences.push_back(batch.sequences.size());
-  }
-  EXPECT_EQ(step_sequences, row().step_sequences);
+  RunToTheEnd(&parts);
+  EXPECT_EQ(SequencesOfSteps(parts), row().step_sequences);
   EXPECT_EQ(parts.TakeEnded().size(), 3u);
   for (int32_t name = 1; name <= 3; ++name) {
     EXPECT_EQ(sinks[name - 1]->row_tokens(0), Greedy({name, 6}, 4)) << name;
@@ -203,6 +211,71 @@ const MemoryFailureRow kMemoryFailures[] = {
     {.name = "TheStepAhead", .failing_batch = 1, .step_sequences = {2, 3, 3, 1, 2, 3, 3, 1}},
 };
 SLUICE_TABLE(MemoryFailureTable, kMemoryFailures);
+
+// Leaves the parts with the plan of this bucket alone.
+void WithdrawAllBut(RunnerParts* parts, const Bucket& kept) {
+  ASSERT_TRUE(parts->prepared.plans->Prepare(kept).ok());
+  for (const Bucket& bucket : parts->prepared.ladder->buckets()) {
+    if (bucket != kept) parts->prepared.plans->Withdraw(bucket);
+  }
+}
+
+// One sequence of the widest ones fills a step.
+TEST(StepPipeline, AStepForWhichTheNewLadderHasNoBucketRunsInParts) {
+  EngineOptions options = SmallOptions();
+  options.batch.policy = PolicyKind::kPaddedBuckets;
+  RunnerParts parts(options);
+  for (int32_t i = 0; i < 4; ++i) parts.Admit({{5 + i, 6 + i}});
+  InFlightStep* const step = parts.Decide();
+  ASSERT_NE(step, nullptr);
+  ASSERT_EQ(step->rows.size(), 4u);
+  const Bucket widest = parts.prepared.ladder->largest();
+  ASSERT_LT(widest.sequences, 2);
+  WithdrawAllBut(&parts, widest);
+  {
+    MutexLock lock(&parts.state.mu);
+    parts.state.scheduler.SetLadder(std::make_shared<const Ladder>(std::vector<Bucket>{widest}));
+  }
+  ASSERT_TRUE(parts.pipeline.Launch(step));
+  while (parts.pipeline.has_step_under_way()) ASSERT_TRUE(parts.pipeline.FinishOldest());
+  if (parts.pipeline.has_undelivered()) parts.pipeline.DeliverFinished();
+  EXPECT_EQ(SequencesOfSteps(parts), (std::vector<size_t>{1, 1, 1, 1}));
+  const RequestTable::Requests ended = parts.TakeEnded();
+  ASSERT_EQ(ended.size(), 4u);
+  for (const auto& request : ended) EXPECT_TRUE(request->status.ok()) << request->status;
+}
+
+// The rows of the first step, which are in the second one too, run again before it.
+TEST(StepPipeline, AStepWithoutAPlanIsLeftByRowsWhoseStepBeforeItRunsAgain) {
+  RunnerParts parts(SmallOptions(), {.steps_ahead = 1});
+  size_t batches = 0;
+  parts.backend.OnReplay([&](const RecordedBatch&) {
+    return batches++ == 0 ? absl::ResourceExhaustedError("no memory") : absl::OkStatus();
+  });
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  const auto admit = [&](int32_t name) {
+    parts.Admit({{name, 6}}, 2);
+    sinks.push_back(parts.sink);
+  };
+  admit(1);
+  admit(2);
+  ASSERT_TRUE(parts.pipeline.Launch(parts.Decide()));
+  admit(3);
+  InFlightStep* const second = parts.Decide();
+  ASSERT_NE(second, nullptr);
+  ASSERT_EQ(second->rows.size(), 3u);
+  WithdrawAllBut(&parts, {.tokens = 8, .sequences = 2});
+  ASSERT_TRUE(parts.pipeline.Launch(second));
+  EXPECT_EQ(SequencesOfSteps(parts), (std::vector<size_t>{2, 1, 1, 1}));
+  RunToTheEnd(&parts);
+  for (int32_t name = 1; name <= 3; ++name) {
+    EXPECT_EQ(sinks[name - 1]->row_tokens(0), Greedy({name, 6}, 2)) << name;
+  }
+  EXPECT_EQ(parts.TakeEnded().size(), 3u);
+  MutexLock lock(&parts.state.mu);
+  EXPECT_EQ(parts.state.requests.running_sequences(), 0);
+  EXPECT_EQ(parts.state.requests.remaining_tokens(), 0);
+}
 
 TEST(StepPipeline, AStepWhoseRowsEndAllowsOneAhead) {
   RunnerParts parts(SmallOptions(), {.steps_ahead = 1});
