@@ -11,7 +11,8 @@ The table has the calls by the second in which they were sent.
 The goodput is what is answered between one second after the beginning of the overload and one
 second before its end: nothing that is answered later counts. It is compared with the capacity, and
 with what the daemon would answer by the capacity's processor time per answer in the processor time
-that its model's threads get beside the clients and its own refusals.
+that its model's threads get beside the clients and its own refusals. With `--apart` the daemon has
+one half of the processors and the client the other, as on machines of their own.
 """
 
 import json
@@ -134,6 +135,13 @@ def measure_round(options, calls, seed):
     }
 
 
+def placed(options, rounds):
+    count = rounds[0]["host"]["processors"]
+    if not options.apart:
+        return f"Client and daemon share {count} processors."
+    return f"The daemon has {count // 2} of {count} processors, and the client the others."
+
+
 def table(options, rounds):
     def median(*path):
         values = rounds
@@ -154,8 +162,8 @@ def table(options, rounds):
         f"{options.seconds} s at {options.times:g} times the capacity, on top of a "
         f"steady load of {options.share:g} of it, which goes on for {AFTER_S} s. The capacity "
         f"is that of a closed loop of {options.concurrency}, of which "
-        f"{median('callers_refused'):.0f} stop because they are refused. Client and daemon share "
-        f"{rounds[0]['host']['processors']} processors. Medians of {len(rounds)} rounds.",
+        f"{median('callers_refused'):.0f} stop because they are refused. {placed(options, rounds)} "
+        f"Medians of {len(rounds)} rounds.",
         "",
         "|  | answered/s | refused/s | processors: client | gRPC's threads | other threads |",
         "|---|---|---|---|---|---|",
@@ -193,11 +201,20 @@ def main():
     parser.add_argument("--seconds", type=int, default=10, help="length of the overload")
     parser.add_argument("--streaming", action="store_true", help="calls on streams")
     parser.add_argument("--flag", action="append", default=[], help="of the daemon, --flag=--A=B")
+    parser.add_argument("--apart", action="store_true",
+                        help="give daemon and client processors of their own")
     parser.add_argument("--rounds", type=int, default=3)
     reporting.add_options(parser)
     options = parser.parse_args()
+    processors = sorted(os.sched_getaffinity(0))
+    half = len(processors) // 2
+    if options.apart and half == 0:
+        parser.error("--apart needs two processors")
     with tempfile.TemporaryDirectory() as scratch:
+        # Processes that are started have the processors of this one.
+        os.sched_setaffinity(0, processors[:half] if options.apart else processors)
         daemon = Daemon(options.sluiced, options.model, *options.flag)
+        os.sched_setaffinity(0, processors[half:] if options.apart else processors)
         try:
             calls = Calls(options, daemon, scratch)
             rounds = [measure_round(options, calls, number) for number in range(options.rounds)]

@@ -28,10 +28,10 @@ namespace sluice {
 //   look up -> lay out -> start -> await -> collect -> requeue or finish rows -> deliver.
 // A step for which the device has no memory, or that no plan takes, runs in parts, once the steps
 // before it have ended. If the backend runs steps ahead there are two slots: a step may be started
-// before the one before it is delivered, and while that one still runs. Rows whose next step follows
-// from this one but for the token that it draws go on with a token that only the device knows. A row
-// that turns out to have ended stays in the step that was started ahead, and its result there is
-// dropped.
+// before the one before it is delivered, and while that one still runs. Rows whose next step
+// follows from this one but for the token that it draws go on with a token that only the device
+// knows. A row that turns out to have ended stays in the step that was started ahead, and its
+// result there is dropped.
 //
 // The scheduling thread alone uses it, without the runner's lock unless said otherwise. It owns the
 // rows of a batch from Take until they are requeued or finished. Functions that return bool return

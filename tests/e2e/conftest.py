@@ -101,6 +101,8 @@ class Daemon:
         environment = {**os.environ, "SLUICE_TEST_FAULTS": faults, **(variables or {})}
         if "until=" in faults:  # A slow test may hold a step for long.
             environment.setdefault("SLUICE_ENGINE_WATCHDOG_HANG_US", "1h")
+        # However slow the machine is, no call is refused for the time that it would wait.
+        environment.setdefault("SLUICE_ENGINE_QUEUE_MAX_WAIT_US", "0")
         # What the tests expect was computed in f32.
         environment.setdefault("SLUICE_CPU_PROFILE", "f32")
         if "--config" not in options:  # This makes warming up four times as fast.
@@ -168,9 +170,8 @@ class Daemon:
 
 @pytest.fixture(scope="session")
 def demo():
-    """One daemon with the demo model, shared by all tests that do not change it. However slow the
-    machine is, it refuses no call for the time that it would wait."""
-    daemon = Daemon("--engine.queue.max-wait-us", "0")
+    """One daemon with the demo model, shared by all tests that do not change it."""
+    daemon = Daemon()
     yield daemon
     status, output = daemon.stop()
     assert status == 0, output
