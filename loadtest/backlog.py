@@ -139,7 +139,7 @@ def placed(options, rounds):
     count = rounds[0]["host"]["processors"]
     if not options.apart:
         return f"Client and daemon share {count} processors."
-    return f"The daemon has {count // 2} of {count} processors, and the client the others."
+    return f"The daemon has half of {count} processors, and the client the other half."
 
 
 def table(options, rounds):
