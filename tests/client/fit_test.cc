@@ -9,9 +9,7 @@
 #include <random>
 
 #include "config/load.h"
-#include "engine/journal/journal.h"
-#include "engine/model/model.h"
-#include "engine/review/virtual_run.h"
+#include "tests/support/recorded_run.h"
 #include "tests/support/temporary_directory.h"
 
 namespace sluice::client {
@@ -124,25 +122,10 @@ void RecordRunOfSeven(const std::string& path) {
   for (int i = 0; i < 400; ++i) {
     arrivals.push_back({.at = MonoTime(std::chrono::milliseconds(i)), .tokens = 1 + i % 50});
   }
-  const sluice::Model model{};
-  const BackendInfo backend{};
   BatchOptions batch;
   batch.max_batch_tokens = 64;
   batch.max_batch_sequences = 7;
-  const Journal::Start start{.model = &model,
-                             .backend = &backend,
-                             .half_life = std::chrono::minutes(5),
-                             .batch = batch,
-                             .costs = CostModel().state()};
-  auto journal = Journal::Open(path, start, [](std::string_view) {});
-  ASSERT_TRUE(journal.ok()) << journal.status();
-  const auto ladder = BuildLadder({.strategy = StrategyKind::kGeometric},
-                                  {.max_tokens = 64, .max_sequences = 7, .tile_tokens = 16});
-  ASSERT_TRUE(ladder.ok()) << ladder.status();
-  (*journal)->OnLadder(*ladder);
-  Scheduler scheduler(batch, start.half_life, std::make_shared<const Ladder>(*ladder), CostModel(),
-                      journal->get());
-  RunVirtually(arrivals, {.cost = [](const StepShape&) { return 1e-3; }, .host = {}}, &scheduler);
+  RecordRun(arrivals, batch, {.cost = [](const StepShape&) { return 1e-3; }, .host = {}}, path);
 }
 
 TEST(Fit, StepsHaveAsManySequencesAsWereRecordedUnlessANumberIsGiven) {

@@ -170,6 +170,44 @@ void RunToTheEnd(RunnerParts* parts) {
   }
 }
 
+// Rows that generate, each of its own request, on a device on which one batch fails for want of
+// memory.
+class GeneratingRows {
+ public:
+  // `failing_batch` is counted from 0.
+  GeneratingRows(RunnerParts* parts, int32_t max_tokens, size_t failing_batch)
+      : parts_(parts), max_tokens_(max_tokens) {
+    parts_->backend.OnReplay([this, failing_batch](const RecordedBatch&) {
+      return batches_++ == failing_batch ? absl::ResourceExhaustedError("no memory")
+                                         : absl::OkStatus();
+    });
+  }
+
+  void Admit() {
+    parts_->Admit({{Name(sinks_.size()), 6}}, max_tokens_);
+    sinks_.push_back(parts_->sink);
+  }
+
+  // Expects that all were answered as alone and that nothing is left of them.
+  void ExpectAnswered() {
+    for (size_t i = 0; i < sinks_.size(); ++i) {
+      EXPECT_EQ(sinks_[i]->row_tokens(0), Greedy({Name(i), 6}, max_tokens_)) << i;
+    }
+    EXPECT_EQ(parts_->TakeEnded().size(), sinks_.size());
+    MutexLock lock(&parts_->state.mu);
+    EXPECT_EQ(parts_->state.requests.running_sequences(), 0);
+    EXPECT_EQ(parts_->state.requests.remaining_tokens(), 0);
+  }
+
+ private:
+  static int32_t Name(size_t i) { return static_cast<int32_t>(i) + 1; }
+
+  RunnerParts* const parts_;
+  const int32_t max_tokens_;
+  size_t batches_ = 0;
+  std::vector<std::shared_ptr<RecordingSink>> sinks_;
+};
+
 struct MemoryFailureRow {
   const char* name;
   size_t failing_batch;                // counted from 0
@@ -181,29 +219,14 @@ class MemoryFailureTable : public TableTest<MemoryFailureRow> {};
 // Two rows generate, and a third one joins them in the second step.
 TEST_P(MemoryFailureTable, StepsRunAgainWithTheSameResults) {
   RunnerParts parts(SmallOptions(), {.steps_ahead = 1});
-  size_t batches = 0;
-  parts.backend.OnReplay([&](const RecordedBatch&) {
-    return batches++ == row().failing_batch ? absl::ResourceExhaustedError("no memory")
-                                            : absl::OkStatus();
-  });
-  std::vector<std::shared_ptr<RecordingSink>> sinks;
-  const auto admit = [&](int32_t name) {
-    parts.Admit({{name, 6}}, 4);
-    sinks.push_back(parts.sink);
-  };
-  admit(1);
-  admit(2);
+  GeneratingRows rows(&parts, /*max_tokens=*/4, row().failing_batch);
+  rows.Admit();
+  rows.Admit();
   ASSERT_TRUE(parts.pipeline.Launch(parts.Decide()));
-  admit(3);
+  rows.Admit();
   RunToTheEnd(&parts);
   EXPECT_EQ(SequencesOfSteps(parts), row().step_sequences);
-  EXPECT_EQ(parts.TakeEnded().size(), 3u);
-  for (int32_t name = 1; name <= 3; ++name) {
-    EXPECT_EQ(sinks[name - 1]->row_tokens(0), Greedy({name, 6}, 4)) << name;
-  }
-  MutexLock lock(&parts.state.mu);
-  EXPECT_EQ(parts.state.requests.running_sequences(), 0);
-  EXPECT_EQ(parts.state.requests.remaining_tokens(), 0);
+  rows.ExpectAnswered();
 }
 
 const MemoryFailureRow kMemoryFailures[] = {
@@ -248,19 +271,11 @@ TEST(StepPipeline, AStepForWhichTheNewLadderHasNoBucketRunsInParts) {
 // The rows of the first step, which are in the second one too, run again before it.
 TEST(StepPipeline, AStepWithoutAPlanIsLeftByRowsWhoseStepBeforeItRunsAgain) {
   RunnerParts parts(SmallOptions(), {.steps_ahead = 1});
-  size_t batches = 0;
-  parts.backend.OnReplay([&](const RecordedBatch&) {
-    return batches++ == 0 ? absl::ResourceExhaustedError("no memory") : absl::OkStatus();
-  });
-  std::vector<std::shared_ptr<RecordingSink>> sinks;
-  const auto admit = [&](int32_t name) {
-    parts.Admit({{name, 6}}, 2);
-    sinks.push_back(parts.sink);
-  };
-  admit(1);
-  admit(2);
+  GeneratingRows rows(&parts, /*max_tokens=*/2, /*failing_batch=*/0);
+  rows.Admit();
+  rows.Admit();
   ASSERT_TRUE(parts.pipeline.Launch(parts.Decide()));
-  admit(3);
+  rows.Admit();
   InFlightStep* const second = parts.Decide();
   ASSERT_NE(second, nullptr);
   ASSERT_EQ(second->rows.size(), 3u);
@@ -268,13 +283,7 @@ TEST(StepPipeline, AStepWithoutAPlanIsLeftByRowsWhoseStepBeforeItRunsAgain) {
   ASSERT_TRUE(parts.pipeline.Launch(second));
   EXPECT_EQ(SequencesOfSteps(parts), (std::vector<size_t>{2, 1, 1, 1}));
   RunToTheEnd(&parts);
-  for (int32_t name = 1; name <= 3; ++name) {
-    EXPECT_EQ(sinks[name - 1]->row_tokens(0), Greedy({name, 6}, 2)) << name;
-  }
-  EXPECT_EQ(parts.TakeEnded().size(), 3u);
-  MutexLock lock(&parts.state.mu);
-  EXPECT_EQ(parts.state.requests.running_sequences(), 0);
-  EXPECT_EQ(parts.state.requests.remaining_tokens(), 0);
+  rows.ExpectAnswered();
 }
 
 TEST(StepPipeline, AStepWhoseRowsEndAllowsOneAhead) {
