@@ -109,6 +109,7 @@ FOLDERS = {
         "config",
         "engine/cpu",
         "engine/cuda",
+        "kernels/cpu",
         "server/common",
         "server/security",
         "server/net",

@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""Counts the tests of JUnit reports and prints: total, failed, skipped.
+"""Counts the tests of JUnit reports and prints: total, failed, skipped, not applicable.
+
+A skipped test is "not applicable" if its reason is "not applicable: needs X", X is an instruction
+set of tests/support/instruction_sets.py, and the processor lacks X or SLUICE_TEST_ISA hides it. Set
+SLUICE_TEST_ISA to the value that the tests had. Every other skipped test counts as skipped.
 
 A program that ctest ran (see --ctest) counts as the tests of its own report, if there is one among
 --reports. If the program failed although none of these did, it counts as one more failed test.
@@ -8,7 +12,18 @@ A program that ctest ran (see --ctest) counts as the tests of its own report, if
 import argparse
 import collections
 import pathlib
+import sys
 import xml.etree.ElementTree
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "support"))
+from instruction_sets import is_not_applicable  # noqa: E402
+
+
+def outcome_of_skip(case):
+    """Returns "not applicable" or "skipped". GoogleTest puts the source line before the reason."""
+    skip = case.find("skipped")
+    reason = "" if skip is None else skip.get("message", "")
+    return "not applicable" if is_not_applicable(reason.rpartition("\n")[2]) else "skipped"
 
 
 def outcomes(report):
@@ -18,7 +33,7 @@ def outcomes(report):
         if children & {"failure", "error"} or case.get("status") == "fail":
             yield case.get("name"), "failed"
         elif "skipped" in children or case.get("status") in ("notrun", "disabled"):
-            yield case.get("name"), "skipped"
+            yield case.get("name"), outcome_of_skip(case)
         else:
             yield case.get("name"), "passed"
 
@@ -46,7 +61,7 @@ def main():
     if options.ctest:
         for program, outcome in outcomes(options.ctest):
             found.update(of_program(options.reports / f"{program}.xml", outcome))
-    print(found.total(), found["failed"], found["skipped"])
+    print(found.total(), found["failed"], found["skipped"], found["not applicable"])
 
 
 if __name__ == "__main__":

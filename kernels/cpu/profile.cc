@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <iterator>
 #include <string>
 
@@ -13,89 +15,87 @@
 namespace sluice::kernels {
 namespace {
 
-#ifndef SLUICE_AVX512_BY_AVX2
-// Bits of leaf 7 of CPUID, EDX.
-constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kAmxInt8 = 1u << 25;
-
-// Returns whether the CPU has all of these bits.
-bool CpuHas(unsigned bits) {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & bits) == bits;
-}
-#endif
-
-bool HasAvx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
-
-bool HasAvx512() {
+// Returns the sets that the processor has.
+InstructionSets ProcessorSets() {
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
 #ifdef SLUICE_AVX512_BY_AVX2
-  return HasAvx2();
+  return ~InstructionSets{0};
 #else
-  return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+      !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl")) {
+    return kHasAvx2;
+  }
+  InstructionSets sets = kHasAvx2 | kHasAvx512;
+  if (__builtin_cpu_supports("avx512vnni")) sets |= kHasAvx512Vnni;
+  if (!__builtin_cpu_supports("avx512bf16")) return sets;
+  sets |= kHasAvx512Bf16;
+  // Bits of leaf 7 of CPUID, EDX.
+  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kAmxInt8 = 1u << 25;
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx);
+  if ((edx & kAmxTile) == 0 || (edx & kAmxBf16) == 0) return sets;
+  return sets | kHasAmxBf16 | ((edx & kAmxInt8) != 0 ? kHasAmxInt8 : 0);
 #endif
 }
 
-bool HasAvx512Bf16() {
+// The cap of this process, or "". The emulated instructions have no cap.
+std::string_view Cap() {
 #ifdef SLUICE_AVX512_BY_AVX2
-  return HasAvx2();
+  return "";
 #else
-  return HasAvx512() && __builtin_cpu_supports("avx512bf16");
+  const char* const cap = std::getenv(kInstructionCapVariable);
+  return cap == nullptr ? "" : cap;
 #endif
+}
+
+InstructionSets SetsUnderTheCap() {
+  const absl::StatusOr<InstructionSets> sets = Capped(ProcessorSets(), Cap());
+  if (sets.ok()) return *sets;
+  std::fprintf(stderr, "%s\n", std::string(sets.status().message()).c_str());
+  std::_Exit(2);
+}
+
+// Returns whether kernels may use all of these sets.
+bool Has(InstructionSets needed) {
+  static const InstructionSets sets = SetsUnderTheCap();
+  return (sets & needed) == needed;
 }
 
 // Returns whether AMX can be used. Its registers are 8 KiB of state, which Linux lets a process use
 // only after it requests permission.
-bool HasAmx() {
+bool MayUseAmx() {
 #ifdef SLUICE_AVX512_BY_AVX2
-  return HasAvx2();
+  return Has(kHasAmxBf16);
 #else
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // of arch_prctl, since Linux 5.16
-  static const bool has = HasAvx512Bf16() && CpuHas(kAmxBf16 | kAmxTile) &&
-                          syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-  return has;
-#endif
-}
-
-// Returns whether the processor has AMX, whether or not it can be used.
-bool ProcessorHasAmx() {
-#ifdef SLUICE_AVX512_BY_AVX2
-  return true;
-#else
-  return CpuHas(kAmxBf16 | kAmxTile);
-#endif
-}
-
-bool HasInt8Dots() {
-#ifdef SLUICE_AVX512_BY_AVX2
-  return HasAvx2();
-#else
-  return HasAvx512() && __builtin_cpu_supports("avx512vnni");
-#endif
-}
-
-bool HasInt8Tiles() {
-#ifdef SLUICE_AVX512_BY_AVX2
-  return HasAvx2();
-#else
-  static const bool has = HasAmx() && HasInt8Dots() && CpuHas(kAmxInt8);
-  return has;
+  static const bool may =
+      Has(kHasAmxBf16) && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return may;
 #endif
 }
 
 }  // namespace
+
+absl::StatusOr<InstructionSets> Capped(InstructionSets has, std::string_view cap) {
+  if (cap.empty()) return has;
+  if (cap == "avx2") return has & kHasAvx2;
+  if (cap == "avx512") return has & (kHasAvx2 | kHasAvx512 | kHasAvx512Vnni);
+  return absl::InvalidArgumentError("environment " + std::string(kInstructionCapVariable) + ": '" +
+                                    std::string(cap) + "' is unknown; expected avx2 or avx512");
+}
 
 bool ProfileSupported(Profile profile) {
   switch (profile) {
     case Profile::kPortableF32:
       return true;
     case Profile::kAvx2F32:
-      return HasAvx2();
+      return Has(kHasAvx2);
     case Profile::kAvx512F32:
-      return HasAvx512();
+      return Has(kHasAvx512);
     case Profile::kAvx512Bf16:
-      return HasAvx512Bf16();
+      return Has(kHasAvx512Bf16);
     case Profile::kAmxBf16:
-      return HasAmx();
+      return MayUseAmx();
   }
   return false;
 }
@@ -107,9 +107,9 @@ bool MultipliesInBf16(Profile profile) {
 Int8Unit Int8UnitOf(Profile profile) {
   if (profile == Profile::kPortableF32) return Int8Unit::kPairs;
   if (profile == Profile::kAvx2F32) return Int8Unit::kPairsAvx2;
-  if (profile == Profile::kAmxBf16 && HasInt8Tiles()) return Int8Unit::kTiles;
-  static const bool dots = HasInt8Dots();
-  return dots ? Int8Unit::kDots : Int8Unit::kPairsAvx2;
+  if (!Has(kHasAvx512Vnni)) return Int8Unit::kPairsAvx2;
+  const bool tiles = profile == Profile::kAmxBf16 && Has(kHasAmxInt8) && MayUseAmx();
+  return tiles ? Int8Unit::kTiles : Int8Unit::kDots;
 }
 
 Profile BestProfile() {
@@ -120,7 +120,7 @@ Profile BestProfile() {
 
 Profile StoredPrecisionProfile() {
   if (ProfileSupported(Profile::kAmxBf16)) return Profile::kAmxBf16;
-  const bool fast = ProfileSupported(Profile::kAvx512Bf16) && !ProcessorHasAmx();
+  const bool fast = ProfileSupported(Profile::kAvx512Bf16) && !Has(kHasAmxBf16);
   return fast ? Profile::kAvx512Bf16 : BestProfile();
 }
 
@@ -134,8 +134,13 @@ absl::StatusOr<Profile> ParseProfile(std::string_view name) {
     known.append(", ").append(ProfileName(profile));
     if (name != ProfileName(profile)) continue;
     if (ProfileSupported(profile)) return profile;
-    return absl::FailedPreconditionError("numerics profile '" + std::string(name) +
-                                         "' needs instructions that this machine lacks");
+    std::string error =
+        "numerics profile '" + std::string(name) + "' needs instructions that this machine lacks";
+    if (!Cap().empty()) {
+      error.append(" or that ").append(kInstructionCapVariable).append("=").append(Cap());
+      error.append(" hides");
+    }
+    return absl::FailedPreconditionError(error);
   }
   return absl::InvalidArgumentError("unknown numerics profile '" + std::string(name) +
                                     "'; known are " + known);

@@ -40,7 +40,26 @@ inline constexpr Profile kProfiles[] = {Profile::kPortableF32, Profile::kAvx2F32
 
 inline std::string_view ProfileName(Profile profile) { return NameOf(profile); }
 
-// Returns whether this machine can execute `profile`.
+// Sets of instructions of a processor, one bit each. A processor has a set only if it also has the
+// sets on which that set builds.
+using InstructionSets = unsigned;
+inline constexpr InstructionSets kHasAvx2 = 1u << 0;    // and FMA
+inline constexpr InstructionSets kHasAvx512 = 1u << 1;  // F, BW, DQ and VL
+inline constexpr InstructionSets kHasAvx512Vnni = 1u << 2;
+inline constexpr InstructionSets kHasAvx512Bf16 = 1u << 3;
+inline constexpr InstructionSets kHasAmxBf16 = 1u << 4;  // and AMX-TILE
+inline constexpr InstructionSets kHasAmxInt8 = 1u << 5;
+
+// The environment variable with which tests hide instruction sets from this process, so that it
+// behaves as on an older processor. Its value is one of the caps of Capped. A process with another
+// value prints an error and ends with status 2.
+inline constexpr char kInstructionCapVariable[] = "SLUICE_TEST_ISA";
+
+// Returns the sets of `has` that the cap keeps: "avx2" keeps AVX2, "avx512" also AVX-512 with VNNI
+// but without BF16, and "" keeps every set. Returns InvalidArgument for another cap.
+absl::StatusOr<InstructionSets> Capped(InstructionSets has, std::string_view cap);
+
+// Returns whether this machine can execute `profile` and no cap hides its instructions.
 bool ProfileSupported(Profile profile);
 
 // Returns whether the profile multiplies bf16 matrices by activations rounded to bf16.
@@ -69,8 +88,7 @@ Profile StoredPrecisionProfile();
 
 // Parses "auto" (StoredPrecisionProfile), "f32" (BestProfile), "bf16" (the last supported profile
 // that multiplies in bf16) or a profile's name. Returns InvalidArgument for an unknown name (the
-// message lists the known ones) and FailedPrecondition for a profile that this machine cannot
-// execute.
+// message lists the known ones) and FailedPrecondition for a profile that is not supported.
 absl::StatusOr<Profile> ParseProfile(std::string_view name);
 
 }  // namespace sluice::kernels

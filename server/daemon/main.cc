@@ -24,6 +24,7 @@
 #include "base/work_queue.h"
 #include "config/command_line.h"
 #include "engine/engine.h"
+#include "kernels/cpu/profile.h"
 #include "server/calls/reply_thread.h"
 #include "server/common/callback_times.h"
 #include "server/common/log.h"
@@ -101,6 +102,11 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   };
   if (FaultsOn()) {
     log->Warn("TEST FAULTS ARE ON: this daemon fails on purpose", {{"variable", kFaultsVariable}});
+  }
+  if (const char* const cap = std::getenv(kernels::kInstructionCapVariable);
+      cap != nullptr && *cap != '\0') {
+    log->Warn("A TEST CAP IS ON: this daemon does not use all instructions of the processor",
+              {{"variable", kernels::kInstructionCapVariable}, {"value", cap}});
   }
   const ServerOptions server_options = WithMemoryShares(config.server);
   EngineOptions engine_options =

@@ -24,6 +24,7 @@ DEMO = ROOT / "models" / "demo"
 CLIENT = ROOT / "clients" / "python"
 sys.path.insert(0, str(CLIENT))
 sys.path.insert(0, str(ROOT / "tests" / "support"))
+from instruction_sets import pytest_collection_modifyitems, pytest_configure  # noqa: F401
 from ports import first_free
 
 os.environ["PYTHONPATH"] = str(CLIENT)

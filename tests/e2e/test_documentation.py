@@ -13,6 +13,7 @@ import pytest
 
 from conftest import BUILD, ROOT, SLUICE, SLUICED, Daemon, free_port
 from gateway import Gateway
+from instruction_sets import needs, stated_need
 from sentence_models import EXPECTED, SENTENCES, lay
 from waiting import PATIENCE_S
 
@@ -132,7 +133,9 @@ def test_the_names_in_from_other_servers_md_exist():
 
 
 def commands():
-    """Yields (page, words) for each command line of `sluice` in a code block of a page."""
+    """Yields (page, words, need) for each command line of `sluice` in a code block of a page. The
+    need is the instruction set that the line states at its end, or None.
+    """
     for page in sorted(ROOT.glob("**/*.md")):
         if {"build", "node_modules"} & set(page.relative_to(ROOT).parts):
             continue
@@ -143,7 +146,7 @@ def commands():
                     yield page, shlex.split(
                         line.replace("[", "").replace("]", "") if " [-" in line else line,
                         comments=True,
-                    )
+                    ), stated_need(line)
 
 
 COMMANDS = list(commands())
@@ -186,13 +189,14 @@ def test_the_pages_show_every_command_of_the_client():
         [SLUICE, "--help"], capture_output=True, text=True, check=True
     ).stdout
     known = set(re.findall(r"^  ([a-z]+) ", help_text.partition("Subcommands:")[2], re.M))
-    assert len(known) > 10 and known == {words[1] for _, words in COMMANDS}
+    assert len(known) > 10 and known == {words[1] for _, words, _ in COMMANDS}
 
 
-@pytest.mark.parametrize(
-    "page, words", COMMANDS, ids=[f"{page.name}: {' '.join(words)}" for page, words in COMMANDS]
-)
-def test_documented_commands_are_accepted(files, page, words):
+@pytest.mark.parametrize("words", [
+    pytest.param(words, marks=[needs(need)] if need else [], id=f"{page.name}: {' '.join(words)}")
+    for page, words, need in COMMANDS
+])
+def test_documented_commands_are_accepted(files, words):
     """A command exits with 3 for lack of a server, or 0 if it needs none; 2 means bad arguments."""
     nowhere = f"127.0.0.1:{free_port()}"
     if words[1] == "quantize":  # which reads layers as Hugging Face stores them, to a new folder

@@ -1,17 +1,20 @@
-"""Tests the bf16 profiles, int8, and that processors without the instructions refuse them."""
+"""Tests the bf16 profiles, int8, and that a profile is refused where its instructions are missing.
+
+./test also runs this file under each cap of tests/support/instruction_sets.py.
+"""
 
 import concurrent.futures
-import pathlib
+import os
 import subprocess
 
 import numpy as np
 import pytest
-from conftest import ROOT, SLUICE
+from conftest import ROOT, SLUICE, SLUICED
+from instruction_sets import CAPS, has
 from test_invariance import ask, make_requests, same
 from waiting import PATIENCE_S
 
-FLAGS = pathlib.Path("/proc/cpuinfo").read_text().split()
-NEEDS = {"cpu-avx512-bf16": "avx512_bf16", "cpu-amx-bf16": "amx_bf16"}
+NEEDS = {"cpu-avx512-bf16": "AVX-512 BF16", "cpu-amx-bf16": "AMX"}
 REQUESTS = 24
 
 
@@ -36,7 +39,7 @@ def distance_of_invariant_answers(server, other):
 
 @pytest.mark.parametrize("profile", NEEDS)
 def test_a_bf16_profile_serves_its_own_bits_or_is_refused(daemon, demo, profile):
-    if NEEDS[profile] not in FLAGS:
+    if not has(NEEDS[profile]):
         with pytest.raises(
             AssertionError, match=f"'{profile}' needs instructions that this machine lacks"
         ):
@@ -56,7 +59,7 @@ def named_models(server):
 
 def test_the_default_multiplies_weights_in_the_precision_in_which_they_are_stored(daemon):
     server = daemon("--cpu.profile", "auto")
-    stored = [profile for profile, flag in NEEDS.items() if flag in FLAGS]
+    stored = [profile for profile, name in NEEDS.items() if has(name)]
     names = named_models(server)
     assert any(profile in names for profile in stored) or not stored, names
     assert stored or "-f32" in names, names
@@ -83,3 +86,31 @@ def test_an_unknown_profile_is_refused_with_the_known_ones(daemon):
         AssertionError, match="unknown numerics profile 'cpu-avx9'; known are auto, f32, bf16, cpu-"
     ):
         daemon("--cpu.profile", "cpu-avx9")
+
+
+@pytest.mark.parametrize("cap, profile",
+                         [("avx2", "cpu-avx512-f32"), ("avx512", "cpu-avx512-bf16")])
+def test_a_profile_that_the_cap_hides_is_refused(daemon, cap, profile):
+    with pytest.raises(
+        AssertionError, match=f"'{profile}' needs instructions that this machine lacks or that "
+                              f"SLUICE_TEST_ISA={cap} hides"
+    ):
+        daemon("--cpu.profile", profile, variables={"SLUICE_TEST_ISA": cap})
+
+
+def test_a_capped_daemon_logs_the_cap_and_serves_avx2(daemon):
+    server = daemon("--cpu.profile", "auto", variables={"SLUICE_TEST_ISA": "avx2"})
+    assert server.metric("sluice_backend_info", profile="cpu-avx2-f32") == 1
+    _, output = server.stop()
+    assert "A TEST CAP IS ON" in output
+
+
+def test_an_unknown_cap_is_refused():
+    ended = subprocess.run(
+        [SLUICED, "--model", f"demo={ROOT / 'models' / 'demo'}", "--server.grpc.address",
+         "127.0.0.1:0", "--server.metrics.address", "127.0.0.1:0", "--server.admin.address="],
+        env={**os.environ, "SLUICE_TEST_ISA": "avx51"}, capture_output=True, text=True,
+        timeout=PATIENCE_S)
+    assert ended.returncode == 2
+    expected = " or ".join(filter(None, CAPS))
+    assert f"SLUICE_TEST_ISA: 'avx51' is unknown; expected {expected}" in ended.stderr

@@ -10,6 +10,49 @@
 namespace sluice::kernels {
 namespace {
 
+struct CapCase {
+  const char* cap;
+  InstructionSets has;
+  InstructionSets kept;
+};
+
+TEST(ProfileTest, ACapOnlyRemovesInstructionSets) {
+  constexpr InstructionSets kAvx2 = kHasAvx2;
+  constexpr InstructionSets kAvx512 = kAvx2 | kHasAvx512;
+  constexpr InstructionSets kVnni = kAvx512 | kHasAvx512Vnni;
+  constexpr InstructionSets kBf16 = kVnni | kHasAvx512Bf16;
+  constexpr InstructionSets kAmx = kBf16 | kHasAmxBf16 | kHasAmxInt8;
+  constexpr CapCase kCases[] = {
+      {"", 0, 0},
+      {"", kAvx2, kAvx2},
+      {"", kAmx, kAmx},
+      {"avx2", 0, 0},
+      {"avx2", kAvx2, kAvx2},
+      {"avx2", kAvx512, kAvx2},
+      {"avx2", kBf16, kAvx2},
+      {"avx2", kAmx, kAvx2},
+      {"avx512", 0, 0},
+      {"avx512", kAvx2, kAvx2},
+      {"avx512", kAvx512, kAvx512},
+      {"avx512", kVnni, kVnni},
+      {"avx512", kBf16, kVnni},
+      {"avx512", kAvx512 | kHasAvx512Bf16, kAvx512},
+      {"avx512", kAmx, kVnni},
+  };
+  for (const auto& [cap, has, kept] : kCases) {
+    EXPECT_EQ(Capped(has, cap).value(), kept) << "cap '" << cap << "' of sets " << has;
+  }
+}
+
+TEST(ProfileTest, AnUnknownCapIsAnError) {
+  for (const char* cap : {"avx", "AVX2", "avx2 ", "avx512,avx2", "none"}) {
+    const absl::Status status = Capped(kHasAvx2, cap).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << cap;
+    EXPECT_EQ(status.message(), "environment SLUICE_TEST_ISA: '" + std::string(cap) +
+                                    "' is unknown; expected avx2 or avx512");
+  }
+}
+
 TEST(ProfileTest, ReportsTheProfilesThatThisMachineCannotTest) {
   for (Profile profile : kProfiles) {
     if (ProfileSupported(profile)) continue;
