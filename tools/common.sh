@@ -1,14 +1,16 @@
 # Functions that scripts source to install missing packages and to build.
+set -o pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
 say() { if [ -t 1 ]; then printf '\033[1m== %s\033[0m\n' "$*"; else printf '== %s\n' "$*"; fi; }
 fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
+# as_root COMMAND... runs the command as root, or fails if this user cannot become root.
 as_root() {
   if [ "$(id -u)" -eq 0 ]; then "$@"
   elif command -v sudo >/dev/null; then sudo "$@"
-  else fail "installing packages needs root: run as root or install sudo"
+  else return 1
   fi
 }
 
@@ -34,16 +36,52 @@ apt_get() {
 
 # install_packages LIST... installs the Debian packages named in the files LIST that are missing.
 install_packages() {
-  local wanted missing=() package
+  local wanted installed missing=() package command began=$SECONDS
   wanted=$(sed 's/#.*//' "$@")
+  # shellcheck disable=SC2086  # The list is split into words.
+  installed=$(dpkg-query -W -f='${db:Status-Abbrev}${Package}\n' $wanted 2>/dev/null |
+    sed -n 's/^ii *//p') || true
   for package in $wanted; do
-    dpkg-query -W -f='${db:Status-Abbrev}' "$package" 2>/dev/null | grep -q '^ii' || missing+=("$package")
+    grep -qxF "$package" <<<"$installed" || missing+=("$package")
   done
   [ ${#missing[@]} -eq 0 ] && return
-  command -v apt-get >/dev/null || fail "missing ${missing[*]}; only Debian's apt-get is supported"
+  command="apt-get update && apt-get install -y --no-install-recommends ${missing[*]}"
+  cannot_install() {
+    fail "${#missing[@]} Debian packages are missing, and $1. Run this command as root:
+  $command"
+  }
+  command -v apt-get >/dev/null || cannot_install "this system has no apt-get"
+  as_root true || cannot_install "installing packages needs root or sudo"
   say "installing ${#missing[@]} Debian packages: ${missing[*]}"
-  apt_get update -qq || fail "apt-get update failed"
-  apt_get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null || fail "apt-get install failed"
+  apt_get update -qq || cannot_install "apt-get update failed (is there a network?)"
+  apt_get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null ||
+    cannot_install "apt-get install failed (is there a network?)"
+  say "installed the packages in $((SECONDS - began)) s"
+}
+
+# show_progress [BEGAN] prints the output of a build that began at second BEGAN. It replaces the
+# lines "@DONE/ALL@ ..." by a count of steps with an estimate of the remaining time: one line that
+# changes on a terminal, otherwise a line every 30 s.
+show_progress() {
+  local began=${1:-$SECONDS} printed=${1:-$SECONDS} line left status
+  while IFS= read -r line; do
+    if [[ $line =~ ^@([1-9][0-9]*)/([0-9]+)@ ]]; then
+      left=$(((SECONDS - began) * (BASH_REMATCH[2] - BASH_REMATCH[1]) / BASH_REMATCH[1]))
+      status=$(printf 'step %d of %d, about %d:%02d left' "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}" \
+        $((left / 60)) $((left % 60)))
+      if [ -t 1 ]; then
+        printf '\r\033[K%s' "$status"
+      elif [ $((SECONDS - printed)) -ge 30 ]; then
+        printf '%s\n' "$status"
+        printed=$SECONDS
+      fi
+    elif [[ $line != @0/* && $line != "ninja: no work to do." ]]; then
+      [ -t 1 ] && printf '\r\033[K'
+      printf '%s\n' "$line"
+    fi
+  done
+  [ -t 1 ] && printf '\r\033[K'
+  return 0
 }
 
 # build PRESET TARGET... [-- CMAKE-OPTION...] configures the preset and builds the targets.
@@ -57,6 +95,7 @@ build() {
   cmake --preset "$preset" "$@" >"$log" 2>&1 || { cat "$log"; fail "configuring $preset failed"; }
   # With these settings ccache takes the compiler's list of headers instead of running the
   # preprocessor, and hashes each header once.
-  CCACHE_DEPEND=1 CCACHE_INODECACHE=1 cmake --build "build/$preset" --parallel "$(nproc)" --target "${targets[@]}" ||
-    fail "building $preset failed"
+  CCACHE_DEPEND=1 CCACHE_INODECACHE=1 NINJA_STATUS='@%f/%t@ ' \
+    cmake --build "build/$preset" --parallel "$(nproc)" --target "${targets[@]}" 2>&1 |
+    show_progress || fail "building $preset failed"
 }
