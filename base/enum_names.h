@@ -27,37 +27,33 @@ struct EnumName {
 
 namespace enum_names_internal {
 
-inline constexpr size_t kMostEnumerators = 32;
-
 // Returns whether `value` is an enumerator. The compiler spells another number of the enum's type
 // as a cast, "(Trigger)7".
 template <auto value>
 consteval bool IsEnumerator() {
-  constexpr std::string_view kAssignment = "value = ";
   std::string_view text = __PRETTY_FUNCTION__;
-  text.remove_prefix(text.find(kAssignment) + kAssignment.size());
   const size_t cast = text.rfind(')');
-  return cast == text.npos || text[cast + 1] == ':';  // as in "(anonymous namespace)::Trigger"
-}
-
-template <typename E, size_t... i>
-consteval size_t CountEnumerators(std::index_sequence<i...>) {
-  return (size_t{IsEnumerator<static_cast<E>(i)>()} + ...);
+  // In "(anonymous namespace)::Trigger" a colon follows, and in "IsEnumerator() [with" a space.
+  return text[cast + 1] == ':' || text[cast + 1] == ' ';
 }
 
 }  // namespace enum_names_internal
 
-// The number of enumerators of E with values from 0 to 31.
-template <typename E>
+// The number of enumerators of E. Requires that their values are 0, 1, 2 and so on.
+template <typename E, size_t first = 0>
 consteval size_t CountEnumerators() {
-  using enum_names_internal::kMostEnumerators;
-  return enum_names_internal::CountEnumerators<E>(std::make_index_sequence<kMostEnumerators>());
+  if constexpr (enum_names_internal::IsEnumerator<static_cast<E>(first)>()) {
+    return CountEnumerators<E, first + 1>();
+  } else {
+    return first;
+  }
 }
 
 // Requires the enumerators 0, 1, 2 ... of E, all of them and in this order, with distinct names.
 template <typename E, size_t n>
 consteval std::array<EnumName<E>, n> EnumNameTable(const EnumName<E> (&rows)[n]) {
-  static_assert(n == CountEnumerators<E>(), "every enumerator has a name");
+  static_assert(!enum_names_internal::IsEnumerator<static_cast<E>(n)>(),
+                "every enumerator has a name");
   std::array<EnumName<E>, n> table{};
   for (size_t i = 0; i < n; ++i) {
     if (static_cast<size_t>(rows[i].value) != i) throw "the table has the order of the enum";

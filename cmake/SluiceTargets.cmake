@@ -8,6 +8,19 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
 option(SLUICE_UNITY "Compile several sources at a time: quicker from nothing, slower after an edit"
   ON)
+option(SLUICE_PRECOMPILE "Precompile headers of libraries: quicker from nothing" ON)
+
+# tools/unity_parts.py decides which sources are compiled together.
+find_program(SLUICE_PYTHON python3 HINTS /usr/bin)
+if(SLUICE_UNITY AND NOT SLUICE_PYTHON)
+  message(WARNING "python3 was not found: sources are compiled one at a time")
+endif()
+
+# lld links in a fifth of the time of GNU ld, which counts where many programs are linked.
+find_program(SLUICE_LLD ld.lld)
+if(SLUICE_LLD)
+  add_link_options($<$<LINK_LANGUAGE:CXX>:-fuse-ld=lld>)
+endif()
 
 find_program(SLUICE_CCACHE ccache)
 if(SLUICE_CCACHE)
@@ -33,14 +46,35 @@ function(sluice_target_settings target)
   endif()
 endfunction()
 
-# Compiles the sources of a target sixteen at a time, because most of the time goes to headers and
-# templates that they share. Names in the unnamed namespaces of a target's sources must then differ.
-# The further sources given are compiled alone.
+# Compiles sources of a target together, because most of the time goes to headers and templates that
+# they share. Sources that give the same name to different things in their unnamed namespaces are
+# kept apart. Several targets of a folder may share sources: each keeps its first part. Sources that
+# do not exist yet and sources with options of their own are compiled one at a time.
 function(sluice_unite target)
-  if(SLUICE_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
-    set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  if(NOT SLUICE_UNITY OR NOT SLUICE_PYTHON)
+    return()
   endif()
+  set(sources "")
+  get_target_property(all ${target} SOURCES)
+  foreach(source IN LISTS all)
+    get_source_file_property(part ${source} UNITY_GROUP)
+    get_filename_component(path ${source} ABSOLUTE)
+    get_source_file_property(options ${source} COMPILE_OPTIONS)
+    if(NOT part AND NOT options AND source MATCHES "[.]cc$" AND EXISTS ${path})
+      list(APPEND sources ${source})
+    endif()
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  list(LENGTH sources count)
+  if(count EQUAL 0)
+    return()
+  endif()
+  execute_process(COMMAND ${SLUICE_PYTHON} -I ${PROJECT_SOURCE_DIR}/tools/unity_parts.py ${sources}
+    WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} OUTPUT_VARIABLE parts
+    COMMAND_ERROR_IS_FATAL ANY)
+  foreach(source part IN ZIP_LISTS sources parts)
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${target}_${part})
+  endforeach()
 endfunction()
 
 # Makes the target's sources read cmake/precompiled/HEADER.h first, because more than half of the
@@ -49,8 +83,9 @@ endfunction()
 # clang-tidy reads it without the precompiled header. The header is compiled once for all targets
 # with the same further OPTIONS.
 function(sluice_precompile target header)
-  if(SLUICE_SANITIZER STREQUAL "fuzzer")
-    return()  # Clang has few sources here, and other conditions for ccache.
+  # With the preset fuzz, clang has few sources, and ccache has other conditions for clang.
+  if(NOT SLUICE_PRECOMPILE OR SLUICE_SANITIZER STREQUAL "fuzzer")
+    return()
   endif()
   # GCC 12 does not treat a precompiled <string> as a system header and warns falsely of overruns in
   # it.
@@ -81,53 +116,51 @@ function(sluice_precompile target header)
   target_precompile_headers(${target} REUSE_FROM ${owner})
 endfunction()
 
+# Compiles a target with -O1, in three quarters of the time of -O2.
 function(sluice_cold target)
   if(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo")
     target_compile_options(${target} PRIVATE -O1)
   endif()
 endfunction()
 
-# sluice_library(name SOURCES ... [ALONE sources ...] [DEPS public dependencies ...] [PRECOMPILED
-# header] [COLD]) makes a static library. COLD is for code that runs once or waits for other code.
-# It is compiled with -O1, in three quarters of the time of -O2.
-function(sluice_library name)
-  cmake_parse_arguments(ARG "COLD" "PRECOMPILED" "SOURCES;ALONE;DEPS" ${ARGN})
-  add_library(${name} STATIC ${ARG_SOURCES} ${ARG_ALONE})
-  target_link_libraries(${name} PUBLIC ${ARG_DEPS})
+# Applies what sluice_library and sluice_executable have in common.
+macro(sluice_finish_target name)
   sluice_target_settings(${name})
-  if(ARG_COLD)
+  if(NOT ARG_HOT)
     sluice_cold(${name})
   endif()
-  sluice_unite(${name} ${ARG_ALONE})
+  sluice_unite(${name})
   if(ARG_PRECOMPILED)
     sluice_precompile(${name} ${ARG_PRECOMPILED})
   endif()
+endmacro()
+
+# sluice_library(name SOURCES ... [DEPS public dependencies ...] [PRECOMPILED header] [HOT]) makes a
+# static library. HOT is for code whose speed shows in a benchmark.
+function(sluice_library name)
+  cmake_parse_arguments(ARG "HOT" "PRECOMPILED" "SOURCES;DEPS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC ${ARG_DEPS})
+  sluice_finish_target(${name})
 endfunction()
 
-# sluice_executable(name SOURCES ... [ALONE ...] [DEPS ...] [PRECOMPILED header] [COLD]) makes an
-# executable.
+# sluice_executable(name SOURCES ... [DEPS ...] [PRECOMPILED header]) makes an executable.
 function(sluice_executable name)
-  cmake_parse_arguments(ARG "COLD" "PRECOMPILED" "SOURCES;ALONE;DEPS" ${ARGN})
-  add_executable(${name} ${ARG_SOURCES} ${ARG_ALONE})
+  cmake_parse_arguments(ARG "HOT" "PRECOMPILED" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
-  sluice_target_settings(${name})
-  if(ARG_COLD)
-    sluice_cold(${name})
-  endif()
-  sluice_unite(${name} ${ARG_ALONE})
-  if(ARG_PRECOMPILED)
-    sluice_precompile(${name} ${ARG_PRECOMPILED})
-  endif()
+  sluice_finish_target(${name})
 endfunction()
 
 # Builds all programs that ctest runs.
 add_custom_target(sluice_tests)
 
-# sluice_ctest(name program [FILTER filter] [ENVIRONMENT NAME=value ...]) makes a run of a
+# sluice_ctest(name program [FILTER filter] [ENVIRONMENT NAME=value ...] [SLOW]) makes a run of a
 # GoogleTest program a test of ctest. The program reports its tests one by one in gtest/NAME.xml of
-# the build folder.
+# the build folder. The folder of the test is its label. `./test --quick` leaves out the tests that
+# are SLOW, and ctest begins with them.
 function(sluice_ctest name program)
-  cmake_parse_arguments(ARG "" "FILTER" "ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(ARG "SLOW" "FILTER" "ENVIRONMENT" ${ARGN})
   if(ARG_FILTER)
     set(filter --gtest_filter=${ARG_FILTER})
   endif()
@@ -135,38 +168,50 @@ function(sluice_ctest name program)
     --gtest_output=xml:${CMAKE_BINARY_DIR}/gtest/${name}.xml)
   set_tests_properties(${name} PROPERTIES ENVIRONMENT "${ARG_ENVIRONMENT}"
     TIMEOUT $<IF:$<BOOL:${SLUICE_SANITIZER}>,3600,900>)
+  sluice_label(${name} ${ARG_SLOW})
 endfunction()
 
-# sluice_test(name SOURCES ... [ALONE ...] [DEPS ...] [PRECOMPILED header] [OPTIMIZED] [SHARDS n])
-# makes a GoogleTest binary that is one test to ctest: a process for each of its tests would take
-# longer than most of them. With SHARDS it is that many tests of ctest, NAME_1 and so on, which
-# share the binary's tests and run at the same time; ctest begins with them because they take
-# longest. The binary's own code is not optimised unless it is OPTIMIZED, because most of it runs
-# once. The code under test is optimised. With a sanitizer the tests are optimised too, because they
-# are slow enough as it is.
+# Gives a test of ctest its labels.
+function(sluice_label name slow)
+  file(RELATIVE_PATH labels ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  if(slow)
+    list(APPEND labels slow)
+    set_tests_properties(${name} PROPERTIES COST 100)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${labels}")
+endfunction()
+
+# sluice_test(name SOURCES ... [DEPS ...] [PRECOMPILED header] [OPTIMIZED] [SHARDS n] [SLOW])
+# makes a GoogleTest program that is one test to ctest: a process for each of its tests would take
+# longer than most of them. With SHARDS it is that many tests of ctest, NAME_1 and so on, which run
+# at the same time and share the program's tests. For SLOW see sluice_ctest. The program's own code
+# is not optimised unless it is OPTIMIZED, because most of it runs once. The code under test is
+# optimised. With a sanitizer the tests are optimised too, because they are slow enough as it is.
 function(sluice_test name)
-  cmake_parse_arguments(ARG "OPTIMIZED" "PRECOMPILED;SHARDS" "SOURCES;ALONE;DEPS" ${ARGN})
-  sluice_executable(${name} SOURCES ${ARG_SOURCES} ALONE ${ARG_ALONE} DEPS ${ARG_DEPS}
-    GTest::gmock_main)
+  cmake_parse_arguments(ARG "OPTIMIZED;SLOW" "PRECOMPILED;SHARDS" "SOURCES;DEPS" ${ARGN})
+  set(slow "")
+  if(ARG_SLOW)
+    set(slow SLOW)
+  endif()
+  sluice_executable(${name} SOURCES ${ARG_SOURCES} DEPS ${ARG_DEPS} sluice_test_main)
   target_compile_definitions(${name} PRIVATE SLUICE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   if(NOT ARG_PRECOMPILED)
     set(ARG_PRECOMPILED test)
   endif()
-  set(optimisation -O0)
-  if(ARG_OPTIMIZED OR SLUICE_SANITIZER)
-    set(optimisation "")
-    sluice_cold(${name})
+  set(optimisation "")
+  if(NOT ARG_OPTIMIZED AND NOT SLUICE_SANITIZER)
+    set(optimisation -O0)
+    target_compile_options(${name} PRIVATE -O0)
   endif()
   sluice_precompile(${name} ${ARG_PRECOMPILED} ${optimisation})
   add_dependencies(sluice_tests ${name})
   if(NOT ARG_SHARDS)
-    sluice_ctest(${name} ${name})
+    sluice_ctest(${name} ${name} ${slow})
     return()
   endif()
   foreach(shard RANGE 1 ${ARG_SHARDS})
     math(EXPR index "${shard} - 1")
-    sluice_ctest(${name}_${shard} ${name}
+    sluice_ctest(${name}_${shard} ${name} ${slow}
       ENVIRONMENT GTEST_TOTAL_SHARDS=${ARG_SHARDS} GTEST_SHARD_INDEX=${index})
-    set_tests_properties(${name}_${shard} PROPERTIES COST 100)
   endforeach()
 endfunction()

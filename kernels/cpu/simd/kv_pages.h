@@ -65,6 +65,12 @@ struct Int8Pages {
 #elif defined(__AVX2__) && SLUICE_SIMD_LANES == 8
     const auto wide = reinterpret_cast<VecI>(
         _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+#elif defined(__AVX2__) && SLUICE_SIMD_LANES == 16
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    struct {
+      __m256i low, high;
+    } const halves = {_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))};
+    const auto wide = __builtin_bit_cast(VecI, halves);
 #else
     VecI wide;
     for (int i = 0; i < kLanes; ++i) wide[i] = p[i];

@@ -120,6 +120,15 @@ SLUICE_INLINE void Transpose(VecF (&v)[kLanes]) {
   }
 }
 
+#if defined(__FMA__) && !defined(__AVX512F__) && SLUICE_SIMD_LANES == 16
+// The two halves of a vector. The tests compile the AVX-512 kernels for AVX2 (kernels/cpu/
+// CMakeLists.txt). Without the halves GCC would compute some operations lane by lane.
+struct TwoHalves {
+  __m256 low, high;
+};
+SLUICE_INLINE TwoHalves HalvesOf(VecF v) { return __builtin_bit_cast(TwoHalves, v); }
+#endif
+
 SLUICE_INLINE float FmaScalar(float a, float b, float c) {
 #ifdef __FMA__
   return __builtin_fmaf(a, b, c);
@@ -134,6 +143,11 @@ SLUICE_INLINE VecF Fma(VecF a, VecF b, VecF c) {
   return _mm512_fmadd_ps(a, b, c);
 #elif defined(__FMA__) && SLUICE_SIMD_LANES == 8
   return _mm256_fmadd_ps(a, b, c);
+#elif defined(__FMA__) && SLUICE_SIMD_LANES == 16
+  const TwoHalves x = HalvesOf(a), y = HalvesOf(b), z = HalvesOf(c);
+  const TwoHalves sums = {_mm256_fmadd_ps(x.low, y.low, z.low),
+                          _mm256_fmadd_ps(x.high, y.high, z.high)};
+  return __builtin_bit_cast(VecF, sums);
 #else
   VecF r;
   for (int i = 0; i < kLanes; ++i) r[i] = FmaScalar(a[i], b[i], c[i]);
@@ -147,6 +161,11 @@ SLUICE_INLINE uint32_t NotLessEqual(VecF x, VecF bound) {
   return _mm512_cmp_ps_mask(x, bound, _CMP_NLE_UQ);
 #elif defined(__AVX__) && SLUICE_SIMD_LANES == 8
   return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(x, bound, _CMP_NLE_UQ)));
+#elif defined(__FMA__) && SLUICE_SIMD_LANES == 16
+  const TwoHalves a = HalvesOf(x), b = HalvesOf(bound);
+  const int low = _mm256_movemask_ps(_mm256_cmp_ps(a.low, b.low, _CMP_NLE_UQ));
+  const int high = _mm256_movemask_ps(_mm256_cmp_ps(a.high, b.high, _CMP_NLE_UQ));
+  return static_cast<uint32_t>(low | high << 8);
 #else
   uint32_t bits = 0;
   for (int i = 0; i < kLanes; ++i) bits |= static_cast<uint32_t>(!(x[i] <= bound[i])) << i;
@@ -164,13 +183,13 @@ SLUICE_INLINE VecF KeepFirst(VecF v, int64_t n, float fill) {
 // Folds the upper half of the lanes of a VecF or VecI onto the lower half until one is left.
 template <typename Vector, typename Fold>
 SLUICE_INLINE auto FoldLanes(Vector v, Fold fold) {
-#if defined(__AVX512F__) && SLUICE_SIMD_LANES == 16
+#if defined(__AVX2__) && SLUICE_SIMD_LANES == 16
   const auto eight = fold(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7),
                           __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15));
 #elif defined(__AVX__) && SLUICE_SIMD_LANES == 8
   const auto eight = v;
 #endif
-#if defined(__AVX512F__) && SLUICE_SIMD_LANES == 16 || defined(__AVX__) && SLUICE_SIMD_LANES == 8
+#if defined(__AVX2__) && SLUICE_SIMD_LANES == 16 || defined(__AVX__) && SLUICE_SIMD_LANES == 8
   const auto four = fold(__builtin_shufflevector(eight, eight, 0, 1, 2, 3),
                          __builtin_shufflevector(eight, eight, 4, 5, 6, 7));
   const auto two = fold(four, __builtin_shufflevector(four, four, 2, 3, 2, 3));

@@ -9,9 +9,13 @@
 
 namespace sluice::kernels {
 
+// In kernels_wide_test, only the profiles whose kernels differ from those of kernels_ops_test.
 inline std::vector<Profile> SupportedProfiles() {
   std::vector<Profile> supported;
   for (Profile profile : kProfiles) {
+#ifdef SLUICE_AVX512_BY_AVX2
+    if (profile <= Profile::kAvx2F32) continue;
+#endif
     if (ProfileSupported(profile)) supported.push_back(profile);
   }
   return supported;

@@ -1,5 +1,6 @@
 #include "kernels/cuda/score.h"
 
+#include "kernels/reference/activation.h"
 #include "kernels/reference/sample.h"
 #include "tests/kernels/cuda/op_test.h"
 #include "tests/kernels/cuda/packed_weights.h"

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Divides the sources of a target into the parts of a unity build.
+
+Sources of one part are compiled together, so they share one unnamed namespace. Two sources share a
+part only if no name that one of them declares in its unnamed namespace occurs in the other or in
+the headers of tests that the other includes. Prints the number of each source's part, in the order
+of the arguments, separated by semicolons.
+"""
+
+import argparse
+import functools
+import pathlib
+import re
+
+# Comments, string literals and character literals.
+NO_CODE = re.compile(r'//[^\n]*|R"(\w*)\(.*?\)\1"|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)+\'', re.S)
+# clang-format writes the comment at the end of a namespace.
+END = re.compile(r"^\}  // namespace$", re.M)
+UNNAMED = re.compile(r"^namespace \{\n(.*?)^END$", re.M | re.S)
+# A name that is not qualified by a namespace or an object.
+NAME = re.compile(r"(?<![\w:.>])[A-Za-z_]\w*")
+# The declared name on the first line of a declaration. Declarations are not indented. Types,
+# functions and constants begin with a capital letter or with a k.
+DECLARED = re.compile(r"\b(k?[A-Z]\w*)(?: final)?(?= ?(?:[={(;[]|:[^:]|$))")
+TYPE = re.compile(r"^(?:struct|class|union|enum class|enum) (\w+)[^;]*$", re.M)
+# `using testing::Each;` and `using Each = testing::Each;`. Several sources may repeat it.
+IMPORTED = re.compile(r"^using (?:(\w+) = )?(?:[\w:]*::)?(?(1)\1|(\w+));$", re.M)
+# sluice::testing hides ::testing.
+TESTING = re.compile(r"^namespace sluice::testing\b", re.M)
+MACRO = re.compile(r"([A-Z][A-Z0-9_]*)\((\w+)")
+TESTS = ("TEST", "INSTANTIATE")
+INCLUDED = re.compile(r'^#include "(tests/.*)"$', re.M)
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def declared_names(code):
+    """Returns the types that a source declares, and all names of its unnamed namespaces."""
+    names = set(TYPE.findall(code))
+    for body in UNNAMED.findall(code):
+        for line in body.splitlines():
+            if not line or not (line[0].isalpha() or line[0] == "_"):
+                continue
+            if IMPORTED.match(line):
+                continue
+            if macro := MACRO.match(line):
+                if not macro[1].startswith(TESTS):
+                    names.add(macro[2])
+                continue
+            if name := DECLARED.search(line):
+                names.add(name[1])
+    return names
+
+
+@functools.cache
+def read(path):
+    """Returns the code of a file and its headers of tests, without comments and literals."""
+    text = path.read_text(encoding="utf-8")
+    code = NO_CODE.sub(" ", END.sub("END", text))
+    headers = {ROOT / name for name in INCLUDED.findall(text)}
+    for header in sorted(filter(pathlib.Path.is_file, headers)):
+        headers |= read(header)[1]
+    return code, frozenset(filter(pathlib.Path.is_file, headers))
+
+
+class Source:
+    def __init__(self, path):
+        code, headers = read(path)
+        everything = "\n".join([code, *(read(header)[0] for header in headers)])
+        self.size = len(code)
+        self.used = set(NAME.findall(everything))
+        self.declared = declared_names(code)
+        self.imported = {one or other for one, other in IMPORTED.findall(code)}
+        if TESTING.search(everything):
+            self.imported.add("testing")
+
+    def conflicts(self, other):
+        return self.disturbs(other) or other.disturbs(self)
+
+    def disturbs(self, other):
+        return (self.declared & (other.used | other.imported)
+                or {name for name in self.imported - other.imported if name.islower()} & other.used)
+
+
+def parts_of(sources, size):
+    """Returns the part of each source. A part has about `size` characters of code."""
+    count = max(1, -(-sum(source.size for source in sources) // size))
+    parts = [[] for _ in range(count)]
+    numbers = {}
+    for source in sorted(sources, key=lambda source: -source.size):
+        ordered = sorted(range(len(parts)),
+                         key=lambda part: sum(other.size for other in parts[part]))
+        part = next((part for part in ordered if not any(map(source.conflicts, parts[part]))), None)
+        if part is None:
+            part = len(parts)
+            parts.append([])
+        parts[part].append(source)
+        numbers[source] = part
+    return [numbers[source] for source in sources]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=int, default=120_000, help="characters of code in a part")
+    parser.add_argument("sources", nargs="+", type=pathlib.Path)
+    options = parser.parse_args()
+    print(*parts_of([Source(path) for path in options.sources], options.size), sep=";", end="")
+
+
+if __name__ == "__main__":
+    main()
