@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
-# Fails if clang-format would change a C++ or CUDA file, or if a line is too long.
+# check_format.sh [FILE...] fails if clang-format would change a C++ or CUDA file, of those given or
+# of all, or if a line of the project is too long.
 cd "$(dirname "$0")/.." || exit 1
-find base client config engine kernels loadtest server tests verify \
-  \( -name '*.cc' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' \) -print0 |
-  xargs -0 -n 32 -P "$(nproc)" clang-format --dry-run --Werror || exit 1
+if [ $# -eq 0 ]; then
+  set -- base client config engine kernels loadtest server tests verify
+fi
+find "$@" -type f \( -name '*.cc' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' \) -print0 |
+  xargs -0 -r -n 32 -P "$(nproc)" clang-format --dry-run --Werror || exit 1
 tools/check_lines.py

@@ -116,6 +116,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--clang-tidy", default="clang-tidy", help="the program")
+    parser.add_argument("--only", nargs="*", type=pathlib.Path, metavar="SOURCE",
+                        help="check no other sources than these")
     options = parser.parse_args()
     build, tool = options.build.resolve(), options.clang_tidy
     state = build / "tidy"
@@ -133,6 +135,8 @@ def main():
         return state / f"{digest([ROOT / source])}-{common}"
 
     sources, flags = read_build(build)
+    if options.only is not None:
+        sources = [source for source in sources if source in options.only]
     unread = [source for source in sources if not mark(source).exists()]
     units = [unread[first:first + TOGETHER] for first in range(0, len(unread), TOGETHER)]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
