@@ -83,12 +83,17 @@ void CostMeter::Note(int32_t thread, const Instruction& instruction, uintptr_t a
                      size_t bytes) {
   Warp& warp = warps_[thread / kLanes];
   const int32_t lane = thread % kLanes;
-  auto& entry = *warp.instructions.try_emplace(instruction).first;
-  Rounds& rounds = entry.second;
+  const size_t place =
+      reinterpret_cast<uintptr_t>(instruction.site) + static_cast<size_t>(instruction.space);
+  Entry*& entry = warp.recent[place % warp.recent.size()];
+  if (entry == nullptr || !(entry->first == instruction)) {
+    entry = &*warp.instructions.try_emplace(instruction).first;
+  }
+  Rounds& rounds = entry->second;
   const uint32_t number = rounds.count[lane]++;
   if (number == rounds.rounds.size()) rounds.rounds.emplace_back();
   Round& round = rounds.rounds[number];
-  if (number == 0 && round.lanes == 0) warp.running.push_back(&entry);
+  if (number == 0 && round.lanes == 0) warp.running.push_back(entry);
   round.lanes |= 1u << lane;
   round.bytes[lane] = static_cast<uint8_t>(bytes);
   round.addresses[lane] = address;
@@ -101,7 +106,7 @@ void CostMeter::Meet(int32_t warp) {
 
 // Counts what the warp ran since its lanes met.
 void CostMeter::Conclude(Warp& warp) {
-  for (auto* const entry : warp.running) {
+  for (Entry* const entry : warp.running) {
     auto& [instruction, rounds] = *entry;
     for (Round& round : rounds.rounds) {
       if (round.lanes == 0) break;

@@ -134,9 +134,11 @@ class CostMeter {
     std::array<uint32_t, kLanes> count = {};  // of each lane
     std::vector<Round> rounds;                // as many as the largest count, and spare ones
   };
+  using Entry = std::pair<const Instruction, Rounds>;
   struct Warp {
     std::unordered_map<Instruction, Rounds, Hash> instructions;
-    std::vector<std::pair<const Instruction, Rounds>*> running;  // those with rounds
+    std::vector<Entry*> running;         // those with rounds
+    std::array<Entry*, 64> recent = {};  // the last ones by their place, so that few are looked up
   };
   using AtomicCounts = std::unordered_map<uintptr_t, int64_t>;  // by address
 

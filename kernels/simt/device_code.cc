@@ -12,18 +12,24 @@
 // The functions that the compiler calls beside every load and store of device code
 // (-fsanitize=thread). Host code compiled with the option calls them too and is ignored.
 namespace {
-void Touch(uintptr_t address, size_t bytes, sluice::simt::Access access, const void* site) {
-  sluice::simt::Machine* machine = sluice::simt::Machine::Current();
-  if (machine != nullptr) machine->Touch(address, bytes, access, site);
+using sluice::simt::Access, sluice::simt::Machine;
+
+template <size_t kBytes, Access kAccess>
+[[gnu::noinline]] void TouchMemory(Machine& machine, uintptr_t address, const void* site) {
+  if (machine.TouchQuickly(address, kBytes, kAccess, site)) return;
+  machine.Touch(address, kBytes, kAccess, site);
 }
 }  // namespace
 
 // The place in device code from which the present function was called.
 #define SLUICE_SITE __builtin_return_address(0)
 
-#define SLUICE_ACCESS(name, bytes, access)                            \
-  extern "C" void __tsan_##name##bytes(uintptr_t address) {           \
-    Touch(address, bytes, sluice::simt::Access::access, SLUICE_SITE); \
+// Most accesses are to the stack of the thread, which is its own.
+#define SLUICE_ACCESS(name, bytes, access)                              \
+  extern "C" void __tsan_##name##bytes(uintptr_t address) {             \
+    Machine* const machine = Machine::Current();                        \
+    if (machine == nullptr || machine->OnStack(address)) return;        \
+    TouchMemory<bytes, Access::access>(*machine, address, SLUICE_SITE); \
   }
 #define SLUICE_ACCESSES(bytes)                \
   SLUICE_ACCESS(read, bytes, kRead)           \
@@ -36,10 +42,12 @@ SLUICE_ACCESSES(4)
 SLUICE_ACCESSES(8)
 SLUICE_ACCESSES(16)
 extern "C" void __tsan_read_range(uintptr_t address, size_t bytes) {
-  Touch(address, bytes, sluice::simt::Access::kRead, SLUICE_SITE);
+  Machine* const machine = Machine::Current();
+  if (machine != nullptr) machine->Touch(address, bytes, Access::kRead, SLUICE_SITE);
 }
 extern "C" void __tsan_write_range(uintptr_t address, size_t bytes) {
-  Touch(address, bytes, sluice::simt::Access::kWrite, SLUICE_SITE);
+  Machine* const machine = Machine::Current();
+  if (machine != nullptr) machine->Touch(address, bytes, Access::kWrite, SLUICE_SITE);
 }
 extern "C" void __tsan_init() {}
 
@@ -118,29 +126,35 @@ float BFloat16At(const uint32_t* words, int word, int half) {
   return std::bit_cast<float>(half == 0 ? words[word] << 16 : words[word] & 0xFFFF0000u);
 }
 
-int32_t Int8At(const uint32_t* words, int word, int byte) {
+struct Int8Factors {
+  int16_t values[32];
+
+  void Set(int i, int16_t value) { values[i] = value; }
+};
+
+int16_t Int8At(const uint32_t* words, int word, int byte) {
   return static_cast<int8_t>(words[word] >> (8 * byte));
 }
-int32_t AddInt8Products(const int32_t (&a)[32], const int32_t (&b)[32], int32_t c) {
-  auto sum = static_cast<uint32_t>(c);
-  for (int i = 0; i < 32; ++i) sum += static_cast<uint32_t>(a[i] * b[i]);
-  return static_cast<int32_t>(sum);
+int32_t AddInt8Products(const Int8Factors& a, const Int8Factors& b, int32_t c) {
+  int32_t sum = 0;
+  for (int i = 0; i < 32; ++i) sum += a.values[i] * b.values[i];
+  return static_cast<int32_t>(static_cast<uint32_t>(sum) + static_cast<uint32_t>(c));
 }
 
 // Multiplies matrices of which a word of a fragment has kEach numbers, which `at` reads; `add` adds
 // the products of a row and a column to a sum.
-template <int kEach, typename Sum, typename At, typename Add>
+template <int kEach, typename Factors, typename Sum, typename At, typename Add>
 void MultiplyAddFragments(const void* const in[32], void* const out[32], At at, Add add) {
-  Sum a[16][8 * kEach], b[8][8 * kEach];  // b by columns
+  Factors a[16], b[8];  // rows of a and columns of b
   for (int lane = 0; lane < 32; ++lane) {
     const auto& fragments = *static_cast<const Fragments*>(in[lane]);
     const int g = lane / 4, t = lane % 4;
     for (int part = 0; part < kEach; ++part) {
       const int k = t * kEach + part;
       for (int i = 0; i < 4; ++i) {
-        a[g + i % 2 * 8][k + i / 2 * 4 * kEach] = at(fragments.a, i, part);
+        a[g + i % 2 * 8].Set(k + i / 2 * 4 * kEach, at(fragments.a, i, part));
       }
-      for (int i = 0; i < 2; ++i) b[g][k + i * 4 * kEach] = at(fragments.b, i, part);
+      for (int i = 0; i < 2; ++i) b[g].Set(k + i * 4 * kEach, at(fragments.b, i, part));
     }
   }
   for (int lane = 0; lane < 32; ++lane) {
@@ -154,10 +168,10 @@ void MultiplyAddFragments(const void* const in[32], void* const out[32], At at, 
 }
 
 void MultiplyAddBFloat16(const void* const in[32], void* const out[32]) {
-  MultiplyAddFragments<2, float>(in, out, &BFloat16At, &AddProducts);
+  MultiplyAddFragments<2, Factors, float>(in, out, &BFloat16At, &AddProducts);
 }
 void MultiplyAddInt8(const void* const in[32], void* const out[32]) {
-  MultiplyAddFragments<4, int32_t>(in, out, &Int8At, &AddInt8Products);
+  MultiplyAddFragments<4, Int8Factors, int32_t>(in, out, &Int8At, &AddInt8Products);
 }
 
 // Multiplies by all lanes of the warp.
@@ -226,12 +240,22 @@ uint64_t AddAtomically(void* address, size_t bytes, uint64_t value) {
   return before;
 }
 
+// Notes an access to a multiple of `bytes`, which are a power of two.
+template <Access kAccess>
+void TouchWhole(const void* memory, size_t bytes, const void* site) {
+  const auto address = reinterpret_cast<uintptr_t>(memory);
+  Machine& machine = Here();
+  const bool aligned = (address & (bytes - 1)) == 0;
+  if (aligned && bytes == 16) return TouchMemory<16, kAccess>(machine, address, site);
+  if (aligned && bytes == 8) return TouchMemory<8, kAccess>(machine, address, site);
+  machine.Touch(address, bytes, kAccess, site, bytes);
+}
 void Load(void* to, const void* from, size_t bytes) {
-  Here().Touch(reinterpret_cast<uintptr_t>(from), bytes, Access::kRead, SLUICE_SITE, bytes);
+  TouchWhole<Access::kRead>(from, bytes, SLUICE_SITE);
   std::memcpy(to, from, bytes);
 }
 void Store(void* to, const void* from, size_t bytes) {
-  Here().Touch(reinterpret_cast<uintptr_t>(to), bytes, Access::kWrite, SLUICE_SITE, bytes);
+  TouchWhole<Access::kWrite>(to, bytes, SLUICE_SITE);
   std::memcpy(to, from, bytes);
 }
 

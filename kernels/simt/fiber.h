@@ -6,10 +6,8 @@
 
 namespace sluice::simt {
 
-// A stack with a function running on it. The function runs during Resume, which is called on
-// another stack; Suspend, called on the fiber, returns there. A fiber may stay suspended forever or
-// be started again: its frames are then dropped without running destructors, which device code does
-// not have.
+// A stack with a function running on it. A fiber may stay suspended forever or be started again.
+// Its frames are then dropped without running destructors, which device code does not have.
 class Fiber {
  public:
   Fiber();
@@ -17,22 +15,27 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Makes the next Resume call entry(argument). `entry` must not return; it suspends at its end.
+  // Makes the next switch to the fiber call entry(argument). `entry` must not return: at its end it
+  // switches to another stack.
   void Start(void (*entry)(void*), void* argument);
-  void Resume();
-  void Suspend();
+  // Suspends the code that runs, stores its place in `from`, and goes on at the place `to`. Returns
+  // when a later call goes on at the place in `from`.
+  static void Switch(void*& from, void* to);
+  // The place at which the suspended fiber goes on.
+  void*& place() { return place_; }
 
-  bool OnStack(uintptr_t address) const { return address - base_ < kStackBytes; }
+  static constexpr size_t kStackBytes = 64 << 10;
+  // Returns the lowest address of the stack.
+  uintptr_t stack() const { return base_; }
 
  private:
-  static constexpr size_t kStackBytes = 64 << 10, kGuardBytes = 4096;
+  static constexpr size_t kGuardBytes = 4096;
 
   // Clears the address sanitizer's marks that dropped frames leave behind.
   void ForgetFrames();
 
   uintptr_t base_;  // lowest address of the stack; a guard page lies below
-  void* own_ = nullptr;
-  void* resumer_ = nullptr;
+  void* place_ = nullptr;
 };
 
 }  // namespace sluice::simt

@@ -69,22 +69,23 @@ float ElementOfFragments(const void* const in[32], int32_t row, int32_t k) {
 
 void MultiplyGroupLanes(const void* const in[32], void* const out[32]) {
   const auto& inputs = *static_cast<const GroupInputs*>(in[0]);
-  float a[kWarpRows][kGroupDepth], b[kGroupDepth];
+  Factors a[kWarpRows];
   for (int32_t row = 0; row < kWarpRows; ++row) {
     for (int32_t k = 0; k < kGroupDepth; ++k) {
       if (inputs.fragment != nullptr) {
-        a[row][k] = ElementOfFragments(in, row, k);
+        a[row].Set(k, ElementOfFragments(in, row, k));
         continue;
       }
       const std::byte* const from = RowOfA(inputs.a, inputs.first_row + row, k / kMatrix);
-      a[row][k] = ElementAt(from, k % kMatrix);
+      a[row].Set(k, ElementAt(from, k % kMatrix));
     }
   }
   for (int32_t column = 0; column < inputs.columns; ++column) {
+    Factors b;
     for (int32_t k = 0; k < kGroupDepth; ++k) {
-      b[k] = inputs.order == GroupOrder::kByColumns
-                 ? ElementAt(RowOfA(inputs.b, column, k / kMatrix), k % kMatrix)
-                 : ElementAt(RowOfB(inputs.b, k, column / kMatrix), column % kMatrix);
+      b.Set(k, inputs.order == GroupOrder::kByColumns
+                   ? ElementAt(RowOfA(inputs.b, column, k / kMatrix), k % kMatrix)
+                   : ElementAt(RowOfB(inputs.b, k, column / kMatrix), column % kMatrix));
     }
     for (int32_t row = 0; row < kWarpRows; ++row) {
       const int32_t lane = row % 8 * 4 + column % 8 / 2;

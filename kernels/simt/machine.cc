@@ -14,19 +14,12 @@ namespace {
 
 constexpr int32_t kWarp = 32;
 
-thread_local Machine* current_machine = nullptr;
-
 }  // namespace
-
-OutsideDeviceCode::OutsideDeviceCode() : machine_(current_machine) { current_machine = nullptr; }
-OutsideDeviceCode::~OutsideDeviceCode() { current_machine = machine_; }
 
 Machine::Machine(Memory& memory, uint64_t seed) : memory_(memory), random_(seed) {}
 Machine::~Machine() {
   if (shared_ != nullptr) memory_.Free(shared_);
 }
-
-Machine* Machine::Current() { return current_machine; }
 
 std::string Machine::Run(const LaunchRecord& launch) {
   const kernels::cuda::LaunchShape& shape = launch.shape;
@@ -39,9 +32,7 @@ std::string Machine::Run(const LaunchRecord& launch) {
   fault_.clear();
   meter_ = CostMeter::Current();
   if (meter_ != nullptr) meter_->BeginLaunch(launch.kernel, shape);
-  while (std::ssize(threads_) < shape.threads) {
-    threads_.push_back(std::make_unique<Thread>());
-  }
+  if (std::ssize(threads_) < shape.threads) threads_ = std::vector<Thread>(shape.threads);
   shared_ = static_cast<std::byte*>(memory_.Recycle(shared_, shape.shared_bytes));
   std::vector<int32_t> blocks(shape.blocks);
   std::iota(blocks.begin(), blocks.end(), 0);
@@ -64,7 +55,7 @@ void Machine::RunBlock() {
   warps_.assign(threads / kWarp, WarpState{});
   runnable_.resize(threads);
   for (int32_t t = 0; t < threads; ++t) {
-    Thread& thread = *threads_[t];
+    Thread& thread = threads_[t];
     thread.state = Thread::State::kRunnable;
     thread.copies.clear();
     thread.groups = 0;
@@ -74,13 +65,8 @@ void Machine::RunBlock() {
     thread.fiber.Start(&EntryPoint, this);
     runnable_[t] = t;
   }
-  while (!runnable_.empty() && fault_.empty()) {
-    std::swap(runnable_[random_() % runnable_.size()], runnable_.back());
-    current_ = runnable_.back();
-    runnable_.pop_back();
-    threads_[current_]->fiber.Resume();
-    if (fault_.empty()) AfterResume(current_);
-  }
+  ChooseThread();
+  Fiber::Switch(scheduler_, threads_[current_].fiber.place());
   if (fault_.empty()) ReportStuck();
   for (const auto& [address, arrival] : arrivals_) {
     if (!fault_.empty() || arrival.phases.empty() || arrival.phases.back().done) continue;
@@ -89,54 +75,64 @@ void Machine::RunBlock() {
   if (meter_ != nullptr) meter_->EndBlock();
 }
 
+void Machine::ChooseThread() {
+  std::swap(runnable_[random_() % runnable_.size()], runnable_.back());
+  current_ = runnable_.back();
+  runnable_.pop_back();
+  const Thread& thread = threads_[current_];
+  WarpState& warp = warps_[current_ / kWarp];
+  if (warp.number == 0) warp.number = memory_.Enter(ActorOf(current_ / kWarp * kWarp));
+  stack_ = thread.fiber.stack();
+  actor_ = warp.number + current_ % kWarp * Memory::kLaneStep;
+  is_plain_ = meter_ == nullptr && !OwesWait(thread);
+}
+
 void Machine::EntryPoint(void* argument) {
   auto* machine = static_cast<Machine*>(argument);
   const LaunchRecord& launch = *machine->launch_;
-  current_machine = machine;
+  current_machine_ = machine;
   launch.kernel.run_thread(launch.kernel.function, launch.argument.get());
-  current_machine = nullptr;  // the following code is not device code
-  Thread& thread = *machine->threads_[machine->current_];
+  current_machine_ = nullptr;  // the following code is not device code
+  Thread& thread = machine->threads_[machine->current_];
   if (!thread.copies.empty()) machine->Fail("ends before its asynchronous copies have arrived");
   if (!thread.products.empty()) machine->Fail("ends before its products have been waited for");
   if (machine->OwesWait(thread)) machine->Fail("ends without waiting for the launch before");
   thread.state = Thread::State::kDone;
-  machine->Park();
-}
-
-// Suspends the current fiber for good: the scheduler does not resume a fiber that is done or has
-// failed.
-void Machine::Park() {
-  current_machine = nullptr;
-  threads_[current_]->fiber.Suspend();
-  SLUICE_CHECK(false);
-  std::abort();
+  machine->Wait();
+  std::abort();  // it does not run again
 }
 
 void Machine::Fail(const std::string& what) {
+  current_machine_ = nullptr;
   fault_ = absl::StrCat(Where(current_), " ", what);
-  Park();
+  Wait();
+  std::abort();  // it does not run again
 }
 
-void Machine::AfterResume(int32_t t) {
-  switch (threads_[t]->state) {
-    case Thread::State::kAtBarrier:
-      if (++at_barrier_ == shape().threads) ReleaseBlock();
-      break;
-    case Thread::State::kAtCollective:
-      if (++warps_[t / kWarp].arrived == kWarp) Gather(t / kWarp);
-      break;
-    default:
-      break;
+// Threads switch to one another, and to RunBlock only if none can run.
+void Machine::Wait() {
+  Thread& thread = threads_[current_];
+  if (thread.state == Thread::State::kAtBarrier) {
+    if (++at_barrier_ == shape().threads) ReleaseBlock();
+  } else if (thread.state == Thread::State::kAtCollective) {
+    const int32_t warp = current_ / kWarp;
+    if (++warps_[warp].arrived == kWarp) Gather(warp);
   }
+  if (!fault_.empty() || runnable_.empty()) {
+    return Fiber::Switch(thread.fiber.place(), scheduler_);
+  }
+  ChooseThread();
+  Thread& next = threads_[current_];
+  if (&next != &thread) Fiber::Switch(thread.fiber.place(), next.fiber.place());
 }
 
 // Runs a collective after all lanes of the warp have reached it.
 void Machine::Gather(int32_t warp) {
   const void* in[kWarp];
   void* out[kWarp];
-  const Thread& first = *threads_[warp * kWarp];
+  const Thread& first = threads_[warp * kWarp];
   for (int32_t lane = 0; lane < kWarp; ++lane) {
-    const Thread& thread = *threads_[warp * kWarp + lane];
+    const Thread& thread = threads_[warp * kWarp + lane];
     if (!thread.WaitsWith(first)) return ReportStuck();
     in[lane] = thread.in;
     out[lane] = thread.out;
@@ -147,6 +143,7 @@ void Machine::Gather(int32_t warp) {
     first.function(in, out);
   } else {
     ++warps_[warp].epoch;
+    warps_[warp].number = 0;
   }
   Wake(warp * kWarp, kWarp);
 }
@@ -154,34 +151,35 @@ void Machine::Gather(int32_t warp) {
 // Releases a barrier after all threads of the block have reached it.
 void Machine::ReleaseBlock() {
   for (int32_t t = 0; t < shape().threads; ++t) {
-    if (!threads_[t]->WaitsWith(*threads_[0])) return ReportStuck();
+    if (!threads_[t].WaitsWith(threads_[0])) return ReportStuck();
   }
   at_barrier_ = 0;
   ++block_epoch_;
+  for (WarpState& warp : warps_) warp.number = 0;
   for (int32_t w = 0; meter_ != nullptr && w < std::ssize(warps_); ++w) meter_->Meet(w);
   Wake(0, shape().threads);
 }
 
 void Machine::Wake(int32_t first, int32_t count) {
   for (int32_t t = first; t < first + count; ++t) {
-    threads_[t]->state = Thread::State::kRunnable;
+    threads_[t].state = Thread::State::kRunnable;
     runnable_.push_back(t);
   }
 }
 
 // Reports a fault if some threads wait forever, which is the case unless all are done.
 void Machine::ReportStuck() {
-  const auto waits = [this](int32_t t) { return threads_[t]->state != Thread::State::kDone; };
+  const auto waits = [this](int32_t t) { return threads_[t].state != Thread::State::kDone; };
   int32_t stuck = 0;
   while (stuck < shape().threads && !waits(stuck)) ++stuck;
   if (stuck == shape().threads) return;
-  const Thread& thread = *threads_[stuck];
+  const Thread& thread = threads_[stuck];
   // A collective concerns its warp, a barrier the block.
   const bool warp = thread.state == Thread::State::kAtCollective;
   const int32_t begin = warp ? stuck / kWarp * kWarp : 0;
   const int32_t end = warp ? begin + kWarp : shape().threads;
   int32_t other = begin;
-  while (other < end && threads_[other]->WaitsWith(thread)) ++other;
+  while (other < end && threads_[other].WaitsWith(thread)) ++other;
   const auto place = [](const Thread& t) { return absl::StrCat(t.file, ":", t.line); };
   if (thread.state == Thread::State::kAtArrival && other == end) {
     fault_ = absl::StrCat(Where(stuck), " waits at the arrival of ", place(thread),
@@ -193,7 +191,7 @@ void Machine::ReportStuck() {
                                                                        : "barrier";
   fault_ = absl::StrCat(Where(stuck), " waits at the ", what, " of ", place(thread),
                         ", to which thread ", other, " does not come: it ",
-                        waits(other) ? absl::StrCat("waits at ", place(*threads_[other]))
+                        waits(other) ? absl::StrCat("waits at ", place(threads_[other]))
                                      : std::string("has returned"));
 }
 
@@ -211,13 +209,13 @@ std::string Machine::Where(int32_t t) const {
 
 void Machine::Touch(uintptr_t address, size_t bytes, Access access, const void* site,
                     size_t alignment) {
-  if (threads_[current_]->fiber.OnStack(address)) return;
+  if (OnStack(address)) return;
   OutsideDeviceCode outside;
   if (address % alignment != 0) {
     Fail(
         absl::StrCat("touches ", bytes, " bytes at an address that is no multiple of ", alignment));
   }
-  const bool is_shared = Check(address, bytes, access);
+  const bool is_shared = Check(address, bytes, access, site);
   if (meter_ == nullptr) return;
   using enum CostMeter::Kind;
   meter_->Access(current_, site, is_shared ? CostMeter::Space::kShared : CostMeter::Space::kGlobal,
@@ -235,7 +233,7 @@ void Machine::ReadSharedRow(const void* row, const void* site) {
     Fail(absl::StrCat("loads a row of a matrix at an address that is no multiple of ",
                       kMatrixRowBytes));
   }
-  if (!Check(address, kMatrixRowBytes, Access::kRead)) {
+  if (!Check(address, kMatrixRowBytes, Access::kRead, site)) {
     Fail("loads a row of a matrix that is not in shared memory");
   }
   if (site == nullptr || meter_ == nullptr) return;
@@ -243,18 +241,23 @@ void Machine::ReadSharedRow(const void* row, const void* site) {
                  kMatrixRowBytes);
 }
 
-bool Machine::Check(uintptr_t address, size_t bytes, Access access) {
+bool Machine::Check(uintptr_t address, size_t bytes, Access access, const void* site) {
   const bool is_shared =
       address - reinterpret_cast<uintptr_t>(shared_) < static_cast<uintptr_t>(shape().shared_bytes);
-  if (!is_shared && OwesWait(*threads_[current_])) {
+  if (!is_shared && OwesWait(threads_[current_])) {
     Fail("touches global memory before it has waited for the launch before");
   }
-  const std::string wrong = memory_.Note(address, bytes, access, ActorOf(current_));
-  if (!wrong.empty()) Fail(wrong);
+  if (!memory_.NoteQuickly(address, bytes, access, actor_, site) &&
+      !memory_.Note(address, bytes, access, actor_, site)) {
+    Fail(memory_.Explain(address, bytes, access, actor_));
+  }
   return is_shared;
 }
 
-void Machine::WaitForPrevious() { threads_[current_]->has_waited = true; }
+void Machine::WaitForPrevious() {
+  threads_[current_].has_waited = true;
+  is_plain_ = meter_ == nullptr;
+}
 
 bool Machine::OwesWait(const Thread& thread) const {
   return shape().overlaps_previous && !thread.has_waited;
@@ -262,25 +265,25 @@ bool Machine::OwesWait(const Thread& thread) const {
 
 void Machine::Barrier(const char* file, int line) {
   OutsideDeviceCode outside;
-  Thread& thread = *threads_[current_];
+  Thread& thread = threads_[current_];
   thread.state = Thread::State::kAtBarrier;
   thread.function = nullptr;
   thread.file = file;
   thread.line = line;
-  thread.fiber.Suspend();
+  Wait();
 }
 
 void Machine::Collective(WarpFunction function, const void* in, void* out, const char* file,
                          int line) {
   OutsideDeviceCode outside;
-  Thread& thread = *threads_[current_];
+  Thread& thread = threads_[current_];
   thread.state = Thread::State::kAtCollective;
   thread.function = function;
   thread.in = in;
   thread.out = out;
   thread.file = file;
   thread.line = line;
-  thread.fiber.Suspend();
+  Wait();
 }
 
 std::byte* Machine::Shared(size_t bytes) {

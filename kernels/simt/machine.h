@@ -12,6 +12,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/simt/costs.h"
@@ -59,7 +60,7 @@ class Machine {
 
   // Returns the machine whose device code the calling thread runs; null outside device code and
   // inside the functions below.
-  static Machine* Current();
+  static Machine* Current() { return current_machine_; }
 
   // Functions that device code calls. None returns after a fault.
   [[noreturn]] void Fail(const std::string& what);
@@ -70,6 +71,13 @@ class Machine {
   // device code, by which costs tell instructions apart.
   void Touch(uintptr_t address, size_t bytes, Access access, const void* site,
              size_t alignment = 1);
+  // Does the same for any alignment in most cases. Otherwise returns false and notes nothing.
+  [[gnu::always_inline]] bool TouchQuickly(uintptr_t address, size_t bytes, Access access,
+                                           const void* site) {
+    return is_plain_ && memory_.NoteQuickly(address, bytes, access, actor_, site);
+  }
+  // Returns whether the address is on the stack of the running thread.
+  bool OnStack(uintptr_t address) const { return address - stack_ < Fiber::kStackBytes; }
   // Reads 16 aligned bytes of shared memory. The access has costs unless `site` is null.
   void ReadSharedRow(const void* row, const void* site);
   void WaitForPrevious();
@@ -96,11 +104,14 @@ class Machine {
   struct ArrivalState;
 
   static void EntryPoint(void* machine);
-  [[noreturn]] void Park();
   void RunBlock();
+  // Leaves the current thread, which waits, is done or has failed, for another one or RunBlock.
+  // Returns when the thread can run and its turn has come.
+  void Wait();
+  // Makes one of the threads that can run the current one.
+  void ChooseThread();
   // Checks and notes an access. Returns whether it is one to shared memory.
-  bool Check(uintptr_t address, size_t bytes, Access access);
-  void AfterResume(int32_t thread);
+  bool Check(uintptr_t address, size_t bytes, Access access, const void* site);
   void Gather(int32_t warp);
   void ReleaseBlock();
   void Wake(int32_t first, int32_t count);
@@ -116,7 +127,7 @@ class Machine {
   Memory& memory_;
   std::mt19937_64 random_;
   uint32_t launches_ = 0;
-  std::vector<std::unique_ptr<Thread>> threads_;
+  std::vector<Thread> threads_;
 
   std::byte* shared_ = nullptr;  // a buffer of memory_, kept from launch to launch
 
@@ -127,16 +138,29 @@ class Machine {
 
   // The current block.
   int32_t block_ = 0;
-  int32_t current_ = 0;  // thread
+  void* scheduler_ = nullptr;  // the stack of RunBlock while a thread runs
+  int32_t current_ = 0;        // thread
+  uintptr_t stack_ = 0;        // the lowest address of its stack
+  uint32_t actor_ = 0;         // its number in memory_
+  // Whether its accesses only need to be noted: it has no costs, and does not owe a wait.
+  bool is_plain_ = false;
   std::vector<int32_t> runnable_;
   int32_t at_barrier_ = 0;
   uint32_t block_epoch_ = 0;
   struct WarpState {
     int32_t arrived = 0;
     uint32_t epoch = 0;
+    uint32_t number = 0;  // of its first thread in memory_; 0 after a barrier
   };
   std::vector<WarpState> warps_;
   std::map<uintptr_t, ArrivalState> arrivals_;
+
+  friend class OutsideDeviceCode;
+  static constinit inline thread_local Machine* current_machine_ = nullptr;
 };
+
+inline OutsideDeviceCode::OutsideDeviceCode()
+    : machine_(std::exchange(Machine::current_machine_, nullptr)) {}
+inline OutsideDeviceCode::~OutsideDeviceCode() { Machine::current_machine_ = machine_; }
 
 }  // namespace sluice::simt

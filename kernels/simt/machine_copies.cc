@@ -13,10 +13,10 @@ void Machine::CopyAsync(void* shared, const void* global, int32_t bytes, const v
   const auto to = reinterpret_cast<uintptr_t>(shared), from = reinterpret_cast<uintptr_t>(global);
   if (to % kCopyBytes != 0 || from % kCopyBytes != 0) Fail("copies from or to an odd address");
   if (bytes < 0 || bytes > kCopyBytes) Fail(absl::StrCat("copies ", bytes, " bytes"));
-  if (bytes > 0) Check(from, bytes, Access::kRead);
-  Check(to, kCopyBytes, Access::kCopy);
+  if (bytes > 0) Check(from, bytes, Access::kRead, site);
+  Check(to, kCopyBytes, Access::kCopy, nullptr);
   if (meter_ != nullptr) meter_->Copy(current_, site, to, from, bytes);
-  Thread& thread = *threads_[current_];
+  Thread& thread = threads_[current_];
   Thread::Copy& copy =
       thread.copies.emplace_back(Thread::Copy{.to = static_cast<std::byte*>(shared),
                                               .from = static_cast<const std::byte*>(global),
@@ -29,13 +29,13 @@ void Machine::CopyAsync(void* shared, const void* global, int32_t bytes, const v
 void Machine::CommitCopies(const void* site) {
   OutsideDeviceCode outside;
   if (meter_ != nullptr) meter_->Other(current_, site);
-  ++threads_[current_]->groups;
+  ++threads_[current_].groups;
 }
 
 void Machine::WaitCopies(int pending_groups, const void* site) {
   OutsideDeviceCode outside;
   if (meter_ != nullptr) meter_->Other(current_, site);
-  Thread& thread = *threads_[current_];
+  Thread& thread = threads_[current_];
   while (!thread.copies.empty() && thread.copies.front().group < thread.groups - pending_groups) {
     FinishCopy(thread);
   }
@@ -45,7 +45,7 @@ void Machine::InitArrival(void* arrival, int32_t copies, const void* site) {
   OutsideDeviceCode outside;
   const auto address = reinterpret_cast<uintptr_t>(arrival);
   if (meter_ != nullptr) meter_->Other(current_, site);
-  if (!Check(address, sizeof(kernels::cuda::Arrival), Access::kWrite)) {
+  if (!Check(address, sizeof(kernels::cuda::Arrival), Access::kWrite, nullptr)) {
     Fail("has an arrival outside shared memory");
   }
   arrivals_[address] = {.copies = copies, .calls = std::vector<int32_t>(shape().threads)};
@@ -54,7 +54,7 @@ void Machine::InitArrival(void* arrival, int32_t copies, const void* site) {
 Machine::ArrivalState& Machine::ArrivalAt(void* arrival, const void* site) {
   const auto address = reinterpret_cast<uintptr_t>(arrival);
   if (meter_ != nullptr) meter_->Other(current_, site);
-  Check(address, sizeof(kernels::cuda::Arrival), Access::kRead);
+  Check(address, sizeof(kernels::cuda::Arrival), Access::kRead, nullptr);
   const auto found = arrivals_.find(address);
   if (found == arrivals_.end()) Fail("uses an arrival that nobody prepared");
   return found->second;
@@ -77,8 +77,9 @@ void Machine::BulkCopy(void* shared, const void* global, int32_t bytes, void* ar
     if (to % kCopyBytes != 0 || from % kCopyBytes != 0 || bytes % kCopyBytes != 0) {
       Fail("copies in bulk from or to an odd address, or an odd number of bytes");
     }
-    Check(from, bytes, Access::kRead);
-    if (!Check(to, bytes, Access::kCopy)) Fail("copies in bulk to other than shared memory");
+    Check(from, bytes, Access::kRead, site);
+    if (!Check(to, bytes, Access::kCopy, nullptr))
+      Fail("copies in bulk to other than shared memory");
     if (meter_ != nullptr) meter_->Bulk(from, bytes);
     const auto* const source = static_cast<const std::byte*>(global);
     state.phases[phase].copies.push_back(
@@ -86,7 +87,7 @@ void Machine::BulkCopy(void* shared, const void* global, int32_t bytes, void* ar
   }
   if (++state.all_calls % (int64_t{state.copies} * shape().threads) != 0) return;
   for (int32_t t = 0; t < shape().threads; ++t) {
-    if (threads_[t]->state == Thread::State::kAtArrival) Wake(t, 1);
+    if (threads_[t].state == Thread::State::kAtArrival) Wake(t, 1);
   }
 }
 
@@ -96,12 +97,12 @@ void Machine::WaitArrival(void* arrival, int32_t phase, const char* file, int li
   ArrivalState& state = ArrivalAt(arrival, site);
   const int64_t calls = (int64_t{phase} + 1) * state.copies * shape().threads;
   while (state.all_calls < calls) {
-    Thread& thread = *threads_[current_];
+    Thread& thread = threads_[current_];
     thread.state = Thread::State::kAtArrival;
     thread.function = nullptr;
     thread.file = file;
     thread.line = line;
-    thread.fiber.Suspend();
+    Wait();
   }
   if (phase + 1 < std::ssize(state.phases)) Fail("waits for a phase after the next one has begun");
   FinishPhase(state, phase);
@@ -114,27 +115,29 @@ void Machine::FinishPhase(ArrivalState& arrival, int32_t phase) {
   finished.done = true;
   Actor writer = ActorOf(current_);
   writer.thread = Actor::kBulkCopy | finished.number;
+  const uint32_t number = memory_.Enter(writer);
   for (const ArrivalState::Copy& copy : finished.copies) {
     if (std::memcmp(copy.seen.data(), copy.from, copy.seen.size()) != 0) {
       Fail("copies in bulk from what changes before it waits");
     }
     std::memcpy(copy.to, copy.from, copy.seen.size());
-    memory_.Arrive(reinterpret_cast<uintptr_t>(copy.to), copy.seen.size(), writer);
+    memory_.Arrive(reinterpret_cast<uintptr_t>(copy.to), copy.seen.size(), number);
   }
   finished.copies.clear();
 }
 
-GroupProducts& Machine::products() { return threads_[current_]->products; }
+GroupProducts& Machine::products() { return threads_[current_].products; }
 
 void Machine::ShareWithProducts() {
   OutsideDeviceCode outside;
-  threads_[current_]->shares.push_back(ActorOf(current_));
+  threads_[current_].shares.push_back(ActorOf(current_));
 }
 
 void Machine::ReadForProduct(const std::byte* from, size_t bytes, bool issued) {
   const auto address = reinterpret_cast<uintptr_t>(from);
   if (address % bytes != 0) Fail("multiplies from an odd address");
-  if (!Check(address, bytes, Access::kRead)) Fail("multiplies from outside of shared memory");
+  if (!Check(address, bytes, Access::kRead, nullptr))
+    Fail("multiplies from outside of shared memory");
   if (!issued) return;
   for (const Actor& writer : memory_.WritersOf(address, bytes)) {
     if (HasShared(writer)) continue;
@@ -149,7 +152,7 @@ bool Machine::HasShared(const Actor& writer) const {
   if (writer.launch != launches_ || writer.block != static_cast<uint32_t>(block_)) return true;
   if (writer.is_bulk_copy()) return true;
   const Actor now = ActorOf(current_);
-  const std::vector<Actor>& shares = threads_[writer.thread]->shares;
+  const std::vector<Actor>& shares = threads_[writer.thread].shares;
   return std::any_of(shares.rbegin(), shares.rend(), [&](const Actor& share) {
     const bool after = share.block_epoch != writer.block_epoch
                            ? share.block_epoch > writer.block_epoch
@@ -168,7 +171,7 @@ void Machine::FinishCopy(Thread& thread) {
   }
   std::memset(copy.to, 0, kCopyBytes);
   std::memcpy(copy.to, copy.from, copy.bytes);
-  memory_.Arrive(reinterpret_cast<uintptr_t>(copy.to), kCopyBytes, ActorOf(current_));
+  memory_.Arrive(reinterpret_cast<uintptr_t>(copy.to), kCopyBytes, actor_);
   thread.copies.pop_front();
 }
 

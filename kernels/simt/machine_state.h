@@ -16,7 +16,8 @@ namespace sluice::simt {
 
 inline constexpr int32_t kCopyBytes = 16;
 
-struct Machine::Thread {
+// The members of a collective and of a switch to the thread are in the first cache line.
+struct alignas(64) Machine::Thread {
   enum class State { kRunnable, kAtBarrier, kAtCollective, kAtArrival, kDone };
   struct Copy {
     std::byte* to;
@@ -28,8 +29,8 @@ struct Machine::Thread {
 
   Fiber fiber;
   State state;
-  const char* file;  // of the call that it waits in
-  int line;
+  int line;  // of the call that it waits in
+  const char* file;
   WarpFunction function;
   const void* in;
   void* out;
@@ -41,7 +42,7 @@ struct Machine::Thread {
 
   bool WaitsWith(const Thread& other) const {
     return state == other.state && line == other.line && function == other.function &&
-           std::strcmp(file, other.file) == 0;
+           (file == other.file || std::strcmp(file, other.file) == 0);
   }
 };
 

@@ -1,6 +1,8 @@
 #include "kernels/simt/memory.h"
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -8,30 +10,28 @@
 namespace sluice::simt {
 namespace {
 
-bool SameWarp(const Actor& a, const Actor& b) { return a.thread / 32 == b.thread / 32; }
+constexpr int kUnwritten = 0xFF;
+constexpr uint32_t kWarp = 32;
+
+bool SameWarp(const Actor& a, const Actor& b) { return a.thread / kWarp == b.thread / kWarp; }
 
 }  // namespace
 
-bool Memory::Ordered(const Actor& a, const Actor& b) const {
-  if (a.launch != b.launch) return true;
-  if (a.block != b.block) return order_.IsShown(a, b);
-  if (a.is_bulk_copy()) return order_.HasArrived(a.thread & ~Actor::kBulkCopy, b);
-  return a.thread == b.thread || a.block_epoch != b.block_epoch ||
-         (SameWarp(a, b) && a.warp_epoch != b.warp_epoch);
-}
+Memory::Memory() { recent_.fill(&nothing_); }
 
 void* Memory::Allocate(size_t bytes) {
-  Buffer buffer;
+  auto storage = std::make_unique_for_overwrite<std::byte[]>(bytes + 2 * kGapBytes);
+  const auto address = reinterpret_cast<uintptr_t>(storage.get());
+  const uintptr_t begin = (address + kGapBytes - 1) / kGapBytes * kGapBytes;
+  Buffer& buffer = buffers_[begin];
+  buffer.begin = begin;
   buffer.bytes = buffer.room = bytes;
-  buffer.storage = std::make_unique<std::byte[]>(bytes + 2 * kGapBytes);
-  const auto storage = reinterpret_cast<uintptr_t>(buffer.storage.get());
-  buffer.begin = (storage + kGapBytes - 1) / kGapBytes * kGapBytes;
-  buffer.granules.resize(bytes / kGranuleBytes + 1);
-  void* begin = reinterpret_cast<void*>(buffer.begin);
+  buffer.storage = std::move(storage);
+  buffer.granules = std::make_unique<Granule[]>(bytes / kGranuleBytes + 1);
   live_bytes_ += bytes;
-  buffers_.emplace(buffer.begin, std::move(buffer));
-  Poison(begin, bytes);
-  return begin;
+  void* const memory = reinterpret_cast<void*>(begin);
+  std::memset(memory, kUnwritten, bytes);
+  return memory;
 }
 
 size_t Memory::Free(void* buffer) {
@@ -39,7 +39,7 @@ size_t Memory::Free(void* buffer) {
   SLUICE_CHECK(found != buffers_.end());
   const size_t bytes = found->second.bytes;
   if (!found->second.recycled) live_bytes_ -= bytes;
-  last_ = nullptr;
+  recent_.fill(&nothing_);
   buffers_.erase(found);
   return bytes;
 }
@@ -61,25 +61,23 @@ void* Memory::Recycle(void* buffer, size_t bytes) {
 }
 
 Memory::Buffer* Memory::Find(uintptr_t address, size_t bytes) {
-  if (last_ != nullptr && last_->Holds(address, bytes)) return last_;
-  auto next = buffers_.upper_bound(address);
+  const auto next = buffers_.upper_bound(address);
   if (next == buffers_.begin()) return nullptr;
   Buffer& buffer = std::prev(next)->second;
-  if (!buffer.Holds(address, bytes)) return nullptr;
-  return last_ = &buffer;
+  return buffer.Holds(address, bytes) ? &buffer : nullptr;
 }
 
 void Memory::Poison(void* begin, size_t bytes) {
+  if (bytes == 0) return;
   const auto address = reinterpret_cast<uintptr_t>(begin);
-  Buffer* buffer = Find(address, bytes);
+  Buffer* const buffer = Find(address, bytes);
   SLUICE_CHECK(buffer != nullptr);
-  std::memset(begin, 0xFF, bytes);
-  if (bytes == buffer->bytes) {
-    ++buffer->generation;
-    return;
+  std::memset(begin, kUnwritten, bytes);
+  if (buffer->recycled && bytes == buffer->bytes) {
+    buffer->valid_from = next_;
+  } else {
+    std::ranges::fill(buffer->Granules(address, bytes), Granule());
   }
-  const size_t first = (address - buffer->begin) / kGranuleBytes;
-  for (size_t i = 0; i < bytes / kGranuleBytes; ++i) buffer->Reset(first + i);
 }
 
 std::string Memory::Misplaced(uintptr_t address, size_t bytes) const {
@@ -102,123 +100,175 @@ std::string Memory::Misplaced(uintptr_t address, size_t bytes) const {
 
 std::string Memory::HostAccess(const void* begin, size_t bytes, Access access) {
   const auto address = reinterpret_cast<uintptr_t>(begin);
-  Buffer* buffer = Find(address, bytes);
+  Buffer* const buffer = Find(address, bytes);
   if (buffer == nullptr) return Misplaced(address, bytes);
-  const size_t first = (address - buffer->begin) / kGranuleBytes;
-  for (size_t i = 0; i < (bytes + kGranuleBytes - 1) / kGranuleBytes; ++i) {
-    if (access != Access::kWrite) continue;
-    buffer->Reset(first + i).state = State::kWritten;
-  }
+  if (access != Access::kWrite) return "";
+  std::ranges::fill(buffer->Granules(address, bytes), Granule{.writer = kHost, .reader = kNobody});
   return "";
 }
 
-std::string Memory::Note(uintptr_t address, size_t bytes, Access access, const Actor& actor) {
-  Buffer* buffer = Find(address, bytes);
+uint32_t Memory::Enter(const Actor& actor) {
+  // A launch has numbers for more than 2^24 warps between barriers.
+  constexpr uint32_t kMost = std::numeric_limits<uint32_t>::max() - kWarpStep;
+  const uint32_t lane = actor.is_bulk_copy() ? 0 : actor.thread % kWarp;
+  const Actor last = warps_.empty() ? Actor() : warps_.back();
+  if (actor.launch != last.launch) {
+    if (next_ > kMost / 2) Renumber();
+    warps_.clear();
+    launch_begin_ = next_;
+  }
+  if (launch_begin_ == next_ || actor.block != last.block) block_begin_ = next_;
+  if (block_begin_ == next_ || actor.block_epoch != last.block_epoch) epoch_begin_ = next_;
+  SLUICE_CHECK(next_ <= kMost);
+  warps_.push_back(actor);
+  warps_.back().thread -= lane;
+  next_ += kWarpStep;
+  return next_ - kWarpStep + lane * kLaneStep;
+}
+
+void Memory::Renumber() {
+  for (auto& [begin, buffer] : buffers_) {
+    for (Granule& granule : buffer.Granules(begin, buffer.bytes)) {
+      const bool written = Counted(buffer, granule).writer != kNobody;
+      granule = {.writer = written ? kHost : kNobody, .reader = kNobody};
+    }
+    buffer.valid_from = kHost;
+  }
+  next_ = kFirstNumber;
+}
+
+std::string Memory::Explain(uintptr_t address, size_t bytes, Access access, uint32_t number) {
+  Buffer* const buffer = Find(address, bytes);
   if (buffer == nullptr) return Misplaced(address, bytes);
-  const size_t offset = address - buffer->begin, end = offset + bytes;
-  for (size_t i = offset / kGranuleBytes; i * kGranuleBytes < end; ++i) {
-    Granule& granule = buffer->At(i);
-    if (!NoteGranule(granule, access, actor)) return Explain(granule, access, actor);
-  }
-  return "";
-}
-
-void Memory::Arrive(uintptr_t address, size_t bytes, const Actor& actor) {
-  Buffer* buffer = Find(address, bytes);
-  SLUICE_CHECK(buffer != nullptr);
-  const size_t first = (address - buffer->begin) / kGranuleBytes;
-  for (size_t i = 0; i < bytes / kGranuleBytes; ++i) {
-    Granule& granule = buffer->At(first + i);
-    granule.state = State::kWritten;
-    granule.writer = actor;
-  }
-}
-
-std::vector<Actor> Memory::WritersOf(uintptr_t address, size_t bytes) {
-  Buffer* buffer = Find(address, bytes);
-  SLUICE_CHECK(buffer != nullptr);
-  std::vector<Actor> writers;
-  const size_t first = (address - buffer->begin) / kGranuleBytes;
-  for (size_t i = 0; i < bytes / kGranuleBytes; ++i) {
-    const Actor& writer = buffer->At(first + i).writer;
-    if (writers.empty() || !(writers.back() == writer)) writers.push_back(writer);
-  }
-  return writers;
-}
-
-bool Memory::NoteGranule(Granule& granule, Access access, const Actor& actor) const {
-  if (access == Access::kRead) {
-    // A write since this reader was noted would have been reported as a fault.
-    if (granule.reader == actor && granule.state == State::kWritten) return true;
-    if (!MayRead(granule, access, actor)) return false;
-    NoteReader(granule, actor);
-    return true;
-  }
-  if (access == Access::kAtomic && !MayRead(granule, access, actor)) return false;
-  if (!MayWrite(granule, access, actor)) return false;
-  granule.writer = actor;
-  granule.atomic = access == Access::kAtomic;
-  granule.state = access == Access::kCopy ? State::kCopying : State::kWritten;
-  return true;
-}
-
-bool Memory::MayRead(const Granule& granule, Access access, const Actor& actor) const {
-  return granule.state == State::kWritten &&
-         (Ordered(granule.writer, actor) || (access == Access::kAtomic && granule.atomic));
-}
-
-bool Memory::MayWrite(const Granule& granule, Access access, const Actor& actor) const {
-  return granule.state != State::kCopying &&
-         (Ordered(granule.writer, actor) || (access == Access::kAtomic && granule.atomic)) &&
-         !RacesWithReaders(granule, actor);
-}
-
-std::string Memory::Explain(const Granule& granule, Access access, const Actor& actor) const {
-  if (granule.state == State::kCopying) {
-    return absl::StrCat("touches what thread ", granule.writer.thread,
+  const Actor actor = At(number);
+  const std::span<Granule> granules = buffer->Granules(address, bytes);
+  const auto refused = std::ranges::find_if(granules, [&](const Granule& granule) {
+    return !MayAccess(Counted(*buffer, granule), access, actor);
+  });
+  SLUICE_CHECK(refused != granules.end());
+  const Granule granule = Counted(*buffer, *refused);
+  const Actor writer = At(granule.writer);
+  if (granule.copying()) {
+    return absl::StrCat("touches what thread ", writer.thread,
                         " copies to asynchronously and has not waited for");
   }
   const bool reads = access == Access::kRead || access == Access::kAtomic;
-  if (reads && granule.state == State::kUnwritten) return "reads what nobody wrote";
+  if (reads && granule.writer == kNobody) return "reads what nobody wrote";
   const auto race = [](const char* verb, const Actor& other, const char* deed) {
     return absl::StrCat(verb, " what block ", other.block, ", thread ", other.thread, " ", deed,
                         " with no barrier between");
   };
-  if (!Ordered(granule.writer, actor)) {
-    if (granule.writer.is_bulk_copy()) return "touches a bulk copy that it has not waited for";
-    return race(access == Access::kRead ? "reads" : "overwrites", granule.writer, "wrote");
+  if (!Ordered(writer, actor)) {
+    if (writer.is_bulk_copy()) return "touches a bulk copy that it has not waited for";
+    return race(access == Access::kRead ? "reads" : "overwrites", writer, "wrote");
   }
-  return race("overwrites", granule.reader,
-              granule.readers == Readers::kThread ? "read" : "and others read");
+  return race("overwrites", At(granule.reader),
+              granule.readers() == Readers::kThread ? "read" : "and others read");
 }
 
-// Notes the last reader, and how widely the readers that no barrier orders before it are spread.
-void Memory::NoteReader(Granule& granule, const Actor& actor) {
-  const Actor before = granule.reader;
-  granule.reader = actor;
-  if (before.launch != actor.launch) {
-    granule.readers = Readers::kThread;
-  } else if (before.block != actor.block) {
-    granule.readers = Readers::kGrid;
-  } else if (granule.readers == Readers::kGrid) {
-    return;
-  } else if (before.block_epoch != actor.block_epoch) {
-    granule.readers = Readers::kThread;
-  } else if (!SameWarp(before, actor)) {
-    granule.readers = Readers::kBlock;
-  } else if (granule.readers == Readers::kBlock) {
-    return;
-  } else if (before.warp_epoch != actor.warp_epoch) {
-    granule.readers = Readers::kThread;
-  } else if (before.thread != actor.thread) {
-    granule.readers = Readers::kWarp;
+void Memory::Arrive(uintptr_t address, size_t bytes, uint32_t actor) {
+  Buffer* const buffer = Find(address, bytes);
+  SLUICE_CHECK(buffer != nullptr);
+  for (Granule& granule : buffer->Granules(address, bytes)) {
+    granule.SetWriter(actor, Access::kWrite);
   }
+}
+
+std::vector<Actor> Memory::WritersOf(uintptr_t address, size_t bytes) {
+  Buffer* const buffer = Find(address, bytes);
+  SLUICE_CHECK(buffer != nullptr);
+  std::vector<Actor> writers;
+  uint32_t last = kNobody;
+  for (const Granule& granule : buffer->Granules(address, bytes)) {
+    if (granule.writer != last) writers.push_back(At(granule.writer));
+    last = granule.writer;
+  }
+  return writers;
+}
+
+bool Memory::Note(uintptr_t address, size_t bytes, Access access, uint32_t actor,
+                  const void* site) {
+  Buffer* buffer = Recent(site);
+  if (!buffer->Holds(address, bytes)) {
+    buffer = Find(address, bytes);
+    if (buffer == nullptr) return false;
+    Recent(site) = buffer;
+  }
+  Granule before, after;
+  for (bool first = true; Granule & granule : buffer->Granules(address, bytes)) {
+    if (first || !(granule == before)) {
+      std::optional<Granule> noted = AfterUsual(*buffer, granule, access, actor);
+      if (!noted.has_value()) noted = After(*buffer, granule, access, actor);
+      if (!noted.has_value()) return false;
+      before = granule;
+      after = *noted;
+      first = false;
+    }
+    granule.Store(after);
+  }
+  return true;
+}
+
+std::optional<Memory::Granule> Memory::After(const Buffer& buffer, Granule granule, Access access,
+                                             uint32_t number) const {
+  granule = Counted(buffer, granule);
+  const Actor actor = At(number);
+  if (!MayAccess(granule, access, actor)) return std::nullopt;
+  if (access == Access::kRead) {
+    granule.SetReader(number, ReadersAfter(granule, actor));
+  } else {
+    granule.SetWriter(number, access);
+  }
+  return granule;
+}
+
+Memory::Granule Memory::Counted(const Buffer& buffer, Granule granule) {
+  if (granule.writer < buffer.valid_from) granule.writer = kNobody;
+  if (granule.reader < buffer.valid_from) granule.reader = kNobody;
+  return granule;
+}
+
+Actor Memory::At(uint32_t number) const {
+  if (number < launch_begin_) return Actor();
+  Actor actor = WarpOf(number);
+  if (!actor.is_bulk_copy()) actor.thread += number % kWarpStep / kLaneStep;
+  return actor;
+}
+
+bool Memory::Ordered(const Actor& a, const Actor& b) const {
+  if (a.launch != b.launch) return true;
+  if (a.block != b.block) return order_.IsShown(a, b);
+  if (a.is_bulk_copy()) return order_.HasArrived(a.thread & ~Actor::kBulkCopy, b);
+  return a.thread == b.thread || a.block_epoch != b.block_epoch ||
+         (SameWarp(a, b) && a.warp_epoch != b.warp_epoch);
+}
+
+bool Memory::MayRead(const Granule& granule, Access access, const Actor& actor) const {
+  return granule.writer != kNobody && !granule.copying() &&
+         (Ordered(At(granule.writer), actor) || (access == Access::kAtomic && granule.atomic()));
+}
+
+bool Memory::MayWrite(const Granule& granule, Access access, const Actor& actor) const {
+  return !granule.copying() &&
+         (Ordered(At(granule.writer), actor) || (access == Access::kAtomic && granule.atomic())) &&
+         !RacesWithReaders(granule, actor);
+}
+
+// Returns how widely the readers are spread that no barrier orders before `actor`, and it itself.
+Memory::Readers Memory::ReadersAfter(const Granule& granule, const Actor& actor) const {
+  const Actor before = At(granule.reader);
+  if (before.launch != actor.launch) return Readers::kThread;
+  if (before.block != actor.block || granule.readers() == Readers::kGrid) return Readers::kGrid;
+  if (before.block_epoch != actor.block_epoch) return Readers::kThread;
+  if (!SameWarp(before, actor) || granule.readers() == Readers::kBlock) return Readers::kBlock;
+  if (before.warp_epoch != actor.warp_epoch) return Readers::kThread;
+  return before.thread != actor.thread ? Readers::kWarp : granule.readers();
 }
 
 bool Memory::RacesWithReaders(const Granule& granule, const Actor& actor) const {
-  const Actor& reader = granule.reader;
+  const Actor reader = At(granule.reader);
   if (reader.launch != actor.launch) return false;
-  switch (granule.readers) {
+  switch (granule.readers()) {
     case Readers::kThread:
       return !Ordered(reader, actor);
     case Readers::kWarp:

@@ -3,10 +3,15 @@
 // whatever the order in which the threads really ran.
 #pragma once
 
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +28,10 @@ enum class Access {
 
 class Memory {
  public:
+  Memory();
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
   // Returns a buffer that is 256-byte aligned and poisoned. Never returns null.
   void* Allocate(size_t bytes);
   // Frees a buffer and returns its size in bytes. `buffer` must be the beginning of a live buffer
@@ -40,12 +49,25 @@ class Memory {
   // Returns an empty string, or the error in the range.
   std::string HostAccess(const void* begin, size_t bytes, Access access);
 
-  // Notes that `actor` accesses [address, address + bytes). Returns an empty string or an error
-  // text to follow "thread .. ": out of bounds, unwritten, still being copied to, or unordered with
-  // an access of another thread.
-  std::string Note(uintptr_t address, size_t bytes, Access access, const Actor& actor);
+  // Gives the threads of an actor's warp numbers until the next barrier of the warp or the block,
+  // or a number to a phase of bulk copies, and returns the number of `actor`. The numbers of two
+  // lanes of the warp differ by kLaneStep times the distance of the lanes. A launch, a block or an
+  // epoch of a block has ended when an actor of another one is entered.
+  static constexpr uint32_t kLaneStep = 4;
+  uint32_t Enter(const Actor& actor);
+
+  // Notes that the actor with a number accesses [address, address + bytes) and returns true, or
+  // returns false if the access is not allowed. `site` is the place in device code that accesses
+  // the memory. It may be null.
+  bool Note(uintptr_t address, size_t bytes, Access access, uint32_t actor, const void* site);
+  // Does the same in the most frequent cases. Otherwise returns false and notes nothing.
+  bool NoteQuickly(uintptr_t address, size_t bytes, Access access, uint32_t actor,
+                   const void* site);
+  // Returns the error text for an access that Note has refused, to follow "thread ..": out of
+  // bounds, unwritten, still being copied to, or unordered with an access of another thread.
+  std::string Explain(uintptr_t address, size_t bytes, Access access, uint32_t actor);
   // Turns the asynchronous copy to these bytes, which was noted before, into a write of `actor`.
-  void Arrive(uintptr_t address, size_t bytes, const Actor& actor);
+  void Arrive(uintptr_t address, size_t bytes, uint32_t actor);
 
   // Returns who last wrote to each granule of these bytes, which lie in a buffer; each writer once.
   std::vector<Actor> WritersOf(uintptr_t address, size_t bytes);
@@ -58,55 +80,175 @@ class Memory {
   // How widely the unordered readers of one granule are spread: one thread, several threads of a
   // warp, of a block, or several blocks.
   enum class Readers : uint8_t { kThread, kWarp, kBlock, kGrid };
-  enum class State : uint8_t { kUnwritten, kWritten, kCopying };
 
+  // Numbers of actors increase in the order in which the actors are entered. Those of a warp begin
+  // at a multiple of kWarpStep.
+  static constexpr uint32_t kWarpStep = 32 * kLaneStep;
+  static constexpr uint32_t kNobody = 0, kHost = kLaneStep, kFirstNumber = kWarpStep;
+
+  // The low bits of each member, which a number does not use, are flags: Readers and the constants.
+  // They do not change how a number compares with the first number of a warp.
   struct Granule {
-    Actor writer, reader;
-    Readers readers = Readers::kThread;
-    State state = State::kUnwritten;
-    bool atomic = false;      // whether the last write was atomic
-    uint32_t generation = 0;  // generation of the buffer for which all this holds
+    uint32_t writer = kNobody, reader = kNobody;
+    static constexpr uint32_t kFlags = kLaneStep - 1;
+    static constexpr uint32_t kAtomic = 1;   // the last write was atomic
+    static constexpr uint32_t kCopying = 2;  // the writer's asynchronous copy has yet to arrive
+
+    bool atomic() const { return (writer & kAtomic) != 0; }
+    bool copying() const { return (writer & kCopying) != 0; }
+    Readers readers() const { return static_cast<Readers>(reader & kFlags); }
+    void SetReader(uint32_t actor, Readers readers) {
+      reader = actor | static_cast<uint32_t>(readers);
+    }
+    void SetWriter(uint32_t actor, Access access) {
+      writer = actor | (access == Access::kAtomic ? kAtomic : 0) |
+               (access == Access::kCopy ? kCopying : 0);
+    }
+    uint64_t bits() const { return std::bit_cast<uint64_t>(*this); }
+    bool operator==(const Granule& other) const { return bits() == other.bits(); }
+    // Stores both members at once, so that the next comparison need not wait for two stores.
+    void Store(const Granule& other) {
+      const uint64_t stored = other.bits();
+      std::memcpy(static_cast<void*>(this), &stored, sizeof(stored));
+    }
   };
   static constexpr size_t kGranuleBytes = 2, kGapBytes = 256;
 
   struct Buffer {
-    uintptr_t begin;
-    size_t bytes;
-    size_t room;  // capacity of the storage in bytes
+    uintptr_t begin = 0;
+    size_t bytes = 0;
+    std::unique_ptr<Granule[]> granules = nullptr;
+    // Granules count only numbers from this one on. Poisoning a recycled buffer increases it.
+    uint32_t valid_from = kHost;
     bool recycled = false;
-    std::unique_ptr<std::byte[]> storage;
-    std::vector<Granule> granules;
-    uint32_t generation = 0;  // number of times the whole buffer was poisoned
-
-    Granule& At(size_t i) { return granules[i].generation == generation ? granules[i] : Reset(i); }
-    Granule& Reset(size_t i) {
-      granules[i] = Granule{};
-      granules[i].generation = generation;
-      return granules[i];
-    }
+    size_t room = 0;  // capacity of the storage in bytes
+    std::unique_ptr<std::byte[]> storage = nullptr;
 
     bool Holds(uintptr_t address, size_t n) const {
-      return address >= begin && n <= bytes && address - begin <= bytes - n;
+      return address - begin < bytes && n <= bytes - (address - begin);
+    }
+    std::span<Granule> Granules(uintptr_t address, size_t n) {
+      const size_t first = (address - begin) / kGranuleBytes;
+      return {&granules[first], (address - begin + n + kGranuleBytes - 1) / kGranuleBytes - first};
     }
   };
 
   Buffer* Find(uintptr_t address, size_t bytes);
+  // The buffer of the last access from a place.
+  Buffer*& Recent(const void* site) { return recent_[reinterpret_cast<uintptr_t>(site) % kRecent]; }
   std::string Misplaced(uintptr_t address, size_t bytes) const;
-  // Notes the access and returns true if it is valid; otherwise notes nothing and returns false.
-  bool NoteGranule(Granule& granule, Access access, const Actor& actor) const;
+  // Forgets the numbers of ended launches, so that there are numbers for the next ones.
+  void Renumber();
+
+  // Returns the granule after the access, or nullopt if the access is not allowed.
+  std::optional<Granule> After(const Buffer& buffer, Granule granule, Access access,
+                               uint32_t actor) const;
+  // Does the same if it can by comparing numbers. Otherwise returns nullopt.
+  std::optional<Granule> AfterUsual(const Buffer& buffer, Granule granule, Access access,
+                                    uint32_t actor) const;
+  // Returns the granule without what does not count.
+  static Granule Counted(const Buffer& buffer, Granule granule);
+  // Returns whether the number is of an earlier epoch of the running block.
+  bool OfEarlierEpoch(uint32_t actor) const {
+    return actor >= block_begin_ && actor < epoch_begin_;
+  }
+  // Returns the first thread of the warp of a number of the running launch.
+  const Actor& WarpOf(uint32_t actor) const { return warps_[(actor - launch_begin_) / kWarpStep]; }
+  // Returns whether a number of the running launch is of the same warp as `actor`, in the same
+  // epoch of the block, and of an earlier epoch of the warp.
+  bool OfEarlierWarpEpoch(uint32_t number, uint32_t actor) const {
+    const Actor &before = WarpOf(number), &now = WarpOf(actor);
+    return number >= epoch_begin_ && before.thread == now.thread &&
+           before.warp_epoch != now.warp_epoch;
+  }
+  // Returns the actor with a number. The number of an earlier launch is of no thread.
+  Actor At(uint32_t number) const;
   // Returns whether the accesses of `a` are known to have happened before those of `b`, or cannot
   // conflict with them.
   bool Ordered(const Actor& a, const Actor& b) const;
   bool MayRead(const Granule& granule, Access access, const Actor& actor) const;
   bool MayWrite(const Granule& granule, Access access, const Actor& actor) const;
-  std::string Explain(const Granule& granule, Access access, const Actor& actor) const;
-  static void NoteReader(Granule& granule, const Actor& actor);
+  bool MayAccess(const Granule& granule, Access access, const Actor& actor) const {
+    return ((access != Access::kRead && access != Access::kAtomic) ||
+            MayRead(granule, access, actor)) &&
+           (access == Access::kRead || MayWrite(granule, access, actor));
+  }
+  Readers ReadersAfter(const Granule& granule, const Actor& actor) const;
   bool RacesWithReaders(const Granule& granule, const Actor& actor) const;
 
   BlockOrder order_;
+  // The first number of the running launch, of its block, and of the epoch of the block.
+  uint32_t launch_begin_ = kFirstNumber, block_begin_ = kFirstNumber, epoch_begin_ = kFirstNumber;
+  uint32_t next_ = kFirstNumber;
+  std::vector<Actor> warps_;  // the actor of each first number of a warp of the launch
+
   std::map<uintptr_t, Buffer> buffers_;
-  Buffer* last_ = nullptr;  // most accesses are to the same buffer as the previous one
+  // The buffers of the last accesses, by the place in device code that made them: a place mostly
+  // accesses the same buffer again.
+  static constexpr size_t kRecent = 256;
+  Buffer nothing_;
+  std::array<Buffer*, kRecent> recent_ = {};
   size_t live_bytes_ = 0;
 };
+
+[[gnu::always_inline]] inline bool Memory::NoteQuickly(uintptr_t address, size_t bytes,
+                                                       Access access, uint32_t actor,
+                                                       const void* site) {
+  Buffer* const buffer = Recent(site);
+  if (!buffer->Holds(address, bytes)) return false;
+  if (bytes > 1 && address % kGranuleBytes != 0) return false;
+  // The granules of an element mostly have the same history.
+  Granule* const granules = &buffer->granules[(address - buffer->begin) / kGranuleBytes];
+  const size_t count = (bytes + kGranuleBytes - 1) / kGranuleBytes;
+  const Granule before = granules[0];
+  uint64_t differences = 0;
+#pragma GCC unroll 8
+  for (size_t i = 1; i < count; ++i) differences |= granules[i].bits() ^ before.bits();
+  if (differences != 0) return false;
+  const std::optional<Granule> after = AfterUsual(*buffer, before, access, actor);
+  if (!after.has_value()) return false;
+  if (*after == before) return true;
+#pragma GCC unroll 8
+  for (size_t i = 0; i < count; ++i) granules[i].Store(*after);
+  return true;
+}
+
+[[gnu::always_inline]] inline std::optional<Memory::Granule> Memory::AfterUsual(
+    const Buffer& buffer, Granule granule, Access access, uint32_t actor) const {
+  // Actors with numbers below this one cannot conflict: they are of an earlier launch, or used the
+  // buffer before it was poisoned.
+  const uint32_t settled = buffer.valid_from < launch_begin_ ? launch_begin_ : buffer.valid_from;
+  const uint32_t writer = granule.writer, reader = granule.reader;
+  const bool after_write = writer < settled || OfEarlierEpoch(writer) ||
+                           (writer ^ actor) < kLaneStep || OfEarlierWarpEpoch(writer, actor);
+  if (!after_write || granule.copying() || access == Access::kAtomic) return std::nullopt;
+  if (access != Access::kRead) {
+    const bool after_reads =
+        reader < settled || reader == actor ||
+        (granule.readers() != Readers::kGrid && OfEarlierEpoch(reader)) ||
+        (granule.readers() < Readers::kBlock && OfEarlierWarpEpoch(reader, actor));
+    if (!after_reads) return std::nullopt;
+    granule.SetWriter(actor, access);
+    return granule;
+  }
+  if (writer < buffer.valid_from) return std::nullopt;
+  if (reader < settled) {
+    granule.SetReader(actor, Readers::kThread);
+  } else if (granule.readers() == Readers::kGrid) {
+    // It makes no difference which of several readers was the last one.
+  } else if (reader < block_begin_) {
+    granule.SetReader(actor, Readers::kGrid);
+  } else if (reader < epoch_begin_) {
+    granule.SetReader(actor, Readers::kThread);
+  } else if (granule.readers() == Readers::kBlock || reader == actor) {
+    // As above.
+  } else if ((reader ^ actor) < kWarpStep) {
+    granule.SetReader(actor, Readers::kWarp);
+  } else {
+    granule.SetReader(actor,
+                      OfEarlierWarpEpoch(reader, actor) ? Readers::kThread : Readers::kBlock);
+  }
+  return granule;
+}
 
 }  // namespace sluice::simt

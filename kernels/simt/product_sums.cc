@@ -61,7 +61,8 @@ float Truncate(int64_t sum, int scale) {
   return static_cast<float>(std::ldexp(static_cast<double>(sum), scale));
 }
 
-// Returns c + sum a[i] b[i], with terms truncated `bits` below the largest exponent.
+// Returns c + sum a[i] b[i], with terms truncated `bits` below the largest exponent. Takes any
+// values and is slow.
 float FusedSum(std::span<const float> a, std::span<const float> b, float c, int bits) {
   double plain = c;  // shows whether the sum is finite
   for (size_t i = 0; i < a.size(); ++i) plain += double{a[i]} * b[i];
@@ -90,22 +91,58 @@ float FusedSum(std::span<const float> a, std::span<const float> b, float c, int 
   return Truncate(sum, largest - bits);
 }
 
+// Returns 2^exponent, which must be a normal float.
+float PowerOfTwo(int exponent) {
+  return std::bit_cast<float>(static_cast<uint32_t>(exponent + kBias) << kMantissa);
+}
+
+// Returns the FusedSum of c and the kCount products from number kFirst on.
+template <int kFirst, int kCount, int kBits>
+float AddFused(const Factors& a, const Factors& b, float c) {
+  int16_t largest_product = std::numeric_limits<int16_t>::min();
+  for (int i = kFirst; i < kFirst + kCount; ++i) {
+    const auto exponent = static_cast<int16_t>(a.exponents[i] + b.exponents[i]);
+    largest_product = std::max(largest_product, exponent);
+  }
+  const int largest =
+      std::max<int>(largest_product, c == 0 ? Factors::kZeroExponent : PartsOf(c).exponent);
+  const bool finite = a.finite && b.finite;
+  if (finite && largest < 2 * kLeastExponent) return 0;  // all terms are zero
+  // If the largest exponent is in this range, each product is exact in float or too small to count,
+  // and so is each scaled term.
+  constexpr int kLeast = -76, kMost = 120;
+  if (!finite || largest < kLeast || largest > kMost) {
+    return FusedSum(std::span(a.values).subspan(kFirst, kCount),
+                    std::span(b.values).subspan(kFirst, kCount), c, kBits);
+  }
+  const float scale = PowerOfTwo(kBits - largest);
+  // The 16 products of significands below 2 sum up to less than 2^31, but not with c.
+  int32_t products = 0;
+  for (int i = kFirst; i < kFirst + kCount; ++i) {
+    products += static_cast<int32_t>(a.values[i] * b.values[i] * scale);
+  }
+  const auto sum = static_cast<double>(int64_t{products} + static_cast<int32_t>(c * scale));
+  // Without the low bits that a float does not have, the sum is truncated and exact in float.
+  constexpr int kLowBits = std::numeric_limits<double>::digits - std::numeric_limits<float>::digits;
+  const uint64_t high = std::bit_cast<uint64_t>(sum) >> kLowBits << kLowBits;
+  return static_cast<float>(std::bit_cast<double>(high)) * PowerOfTwo(largest - kBits);
+}
+
 }  // namespace
 
 WithProductSums::WithProductSums(ProductSums sums) : outer_(std::exchange(current_sums, sums)) {}
 WithProductSums::~WithProductSums() { current_sums = outer_; }
 
-float AddProducts(const float (&a)[16], const float (&b)[16], float c) {
-  const std::span<const float> x(a), y(b);
+float AddProducts(const Factors& a, const Factors& b, float c) {
   switch (current_sums) {
     case ProductSums::kHopper:
-      return FusedSum(x, y, c, 25);
+      return AddFused<0, 16, 25>(a, b, c);
     case ProductSums::kAmpere:
-      return FusedSum(x.subspan(8), y.subspan(8), FusedSum(x.first(8), y.first(8), c, 24), 24);
+      return AddFused<8, 8, 24>(a, b, AddFused<0, 8, 24>(a, b, c));
     case ProductSums::kRounded:
       break;
   }
-  for (int i = 0; i < 16; ++i) c = std::fma(a[i], b[i], c);
+  for (int i = 0; i < Factors::kCount; ++i) c = std::fma(a.values[i], b.values[i], c);
   return c;
 }
 

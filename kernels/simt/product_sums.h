@@ -11,6 +11,9 @@
 // in the alignment, where hardware may give it a very low exponent.
 #pragma once
 
+#include <bit>
+#include <cstdint>
+
 #include "base/enum_names.h"
 
 namespace sluice::simt {
@@ -40,7 +43,25 @@ class WithProductSums {
   const ProductSums outer_;
 };
 
-// Returns c + sum a[i] b[i]. The factors are bfloat16 values.
-float AddProducts(const float (&a)[16], const float (&b)[16], float c);
+// The factors of 16 products from one operand, which are bfloat16 values.
+struct Factors {
+  static constexpr int kCount = 16;
+  // The exponent of a zero, which is less than the sum of the exponents of any two other numbers.
+  static constexpr int16_t kZeroExponent = -10000;
+
+  float values[kCount];
+  int16_t exponents[kCount];
+  bool finite = true;
+
+  void Set(int i, float value) {
+    const auto field = static_cast<int16_t>(std::bit_cast<uint32_t>(value) >> 23 & 0xFF);
+    values[i] = value;
+    exponents[i] = value == 0 ? kZeroExponent : static_cast<int16_t>((field > 0 ? field : 1) - 127);
+    finite = finite && field < 0xFF;
+  }
+};
+
+// Returns c + sum a[i] b[i].
+float AddProducts(const Factors& a, const Factors& b, float c);
 
 }  // namespace sluice::simt

@@ -53,7 +53,8 @@ def test_without_root_the_missing_packages_and_the_command_are_named(tmp_path):
 
 
 def test_without_a_network_the_missing_packages_and_the_command_are_named(tmp_path):
-    status, printed = install(tmp_path, id="echo 0", env="echo cannot reach the mirror >&2; exit 100")
+    status, printed = install(tmp_path, id="echo 0",
+                              env="echo cannot reach the mirror >&2; exit 100")
     assert status == 1 and "unreachable" not in printed
     assert "cannot reach the mirror" in printed and "is there a network?" in printed
     assert printed.endswith(MISSING)

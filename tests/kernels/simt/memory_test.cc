@@ -19,7 +19,15 @@ class MemoryTest : public testing::Test {
   }
 
   std::string Note(Access access, const Actor& actor, int element = 0) {
-    return memory_.Note(reinterpret_cast<uintptr_t>(buffer_ + element), 4, access, actor);
+    return NoteAt(buffer_ + element, 4, access, actor);
+  }
+  // Returns the error of an access, or an empty string.
+  std::string NoteAt(const float* from, size_t bytes, Access access, const Actor& actor) {
+    const auto address = reinterpret_cast<uintptr_t>(from);
+    const uint32_t number = memory_.Enter(actor);
+    return memory_.Note(address, bytes, access, number, nullptr)
+               ? ""
+               : memory_.Explain(address, bytes, access, number);
   }
 
   Memory memory_;
@@ -30,11 +38,11 @@ TEST_F(MemoryTest, BuffersAreAlignedPoisonedAndApart) {
   auto* other = static_cast<float*>(memory_.Allocate(4));
   EXPECT_EQ(reinterpret_cast<uintptr_t>(other) % 256, 0u);
   EXPECT_TRUE(std::isnan(*other));
-  EXPECT_THAT(memory_.Note(reinterpret_cast<uintptr_t>(other), 8, Access::kRead, {.launch = 1}),
+  EXPECT_THAT(NoteAt(other, 8, Access::kRead, {.launch = 1}),
               HasSubstr("4 bytes past the end of a buffer of 4"));
   memory_.Free(other);
   EXPECT_EQ(memory_.live_bytes(), 40u);
-  EXPECT_NE(memory_.Note(reinterpret_cast<uintptr_t>(other), 4, Access::kRead, {.launch = 1}), "");
+  EXPECT_NE(NoteAt(other, 4, Access::kRead, {.launch = 1}), "");
 }
 
 TEST_F(MemoryTest, SharedMemoryIsNotMemoryOfTheDevice) {
@@ -132,7 +140,7 @@ TEST_F(MemoryTest, AccessesToACopyInProgressAreFaults) {
   for (Access access : {Access::kRead, Access::kWrite}) {
     EXPECT_EQ(Note(Access::kCopy, copier), "");
     EXPECT_NE(Note(access, copier), "");
-    memory_.Arrive(reinterpret_cast<uintptr_t>(buffer_), 4, copier);
+    memory_.Arrive(reinterpret_cast<uintptr_t>(buffer_), 4, memory_.Enter(copier));
     EXPECT_EQ(Note(access, copier), "");
   }
 }
