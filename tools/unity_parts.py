@@ -2,8 +2,8 @@
 """Divides the sources of a target into the parts of a unity build.
 
 Sources of one part are compiled together, so they share one unnamed namespace. Two sources share a
-part only if no name that one of them declares in its unnamed namespace occurs in the other or in
-the headers of tests that the other includes. Prints the number of each source's part, in the order
+part only if no name that one of them declares in its unnamed namespace occurs in the other or is
+declared by a header that the other includes. Prints the number of each source's part, in the order
 of the arguments, separated by semicolons.
 """
 
@@ -25,50 +25,66 @@ DECLARED = re.compile(r"\b(k?[A-Z]\w*)(?: final)?(?= ?(?:[={(;[]|:[^:]|$))")
 TYPE = re.compile(r"^(?:struct|class|union|enum class|enum) (\w+)[^;]*$", re.M)
 # `using testing::Each;` and `using Each = testing::Each;`. Several sources may repeat it.
 IMPORTED = re.compile(r"^using (?:(\w+) = )?(?:[\w:]*::)?(?(1)\1|(\w+));$", re.M)
+FOREIGN = re.compile(
+    r"^using (?:\w+ = )?(?:::)?(?:absl|google|grpc|nlohmann|std)::[\w:]*?(\w+);$", re.M)
 # sluice::testing hides ::testing.
 TESTING = re.compile(r"^namespace sluice::testing\b", re.M)
 MACRO = re.compile(r"([A-Z][A-Z0-9_]*)\((\w+)")
 TESTS = ("TEST", "INSTANTIATE")
-INCLUDED = re.compile(r'^#include "(tests/.*)"$', re.M)
+INCLUDED = re.compile(r'^#include "(.*)"$', re.M)
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def names_of_lines(code):
+    """Yields the names that the lines of a namespace declare."""
+    for line in code.splitlines():
+        if not line or not (line[0].isalpha() or line[0] == "_") or IMPORTED.match(line):
+            continue
+        if macro := MACRO.match(line):
+            if not macro[1].startswith(TESTS):
+                yield macro[2]
+        elif name := DECLARED.search(line):
+            yield name[1]
 
 
 def declared_names(code):
     """Returns the types that a source declares, and all names of its unnamed namespaces."""
-    names = set(TYPE.findall(code))
-    for body in UNNAMED.findall(code):
-        for line in body.splitlines():
-            if not line or not (line[0].isalpha() or line[0] == "_"):
-                continue
-            if IMPORTED.match(line):
-                continue
-            if macro := MACRO.match(line):
-                if not macro[1].startswith(TESTS):
-                    names.add(macro[2])
-                continue
-            if name := DECLARED.search(line):
-                names.add(name[1])
-    return names
+    return {*TYPE.findall(code), *names_of_lines("\n".join(UNNAMED.findall(code)))}
 
 
 @functools.cache
 def read(path):
-    """Returns the code of a file and its headers of tests, without comments and literals."""
+    """Returns the code of a file, without comments and literals, and the project's headers that it
+    includes itself."""
     text = path.read_text(encoding="utf-8")
-    code = NO_CODE.sub(" ", END.sub("END", text))
-    headers = {ROOT / name for name in INCLUDED.findall(text)}
-    for header in sorted(filter(pathlib.Path.is_file, headers)):
-        headers |= read(header)[1]
-    return code, frozenset(filter(pathlib.Path.is_file, headers))
+    headers = (ROOT / name for name in INCLUDED.findall(text))
+    return NO_CODE.sub(" ", END.sub("END", text)), tuple(filter(pathlib.Path.is_file, headers))
+
+
+@functools.cache
+def names_of_headers(path):
+    """Returns the names that the headers declare which a file includes."""
+    names = set()
+    for header in read(path)[1]:
+        names.update(names_of_lines(read(header)[0]), names_of_headers(header))
+    return frozenset(names)
+
+
+def headers_of_tests(path):
+    """Returns the code of the headers of tests that a file includes."""
+    headers = [header for header in read(path)[1] if header.is_relative_to(ROOT / "tests")]
+    return "\n".join(read(header)[0] + headers_of_tests(header) for header in headers)
 
 
 class Source:
     def __init__(self, path):
-        code, headers = read(path)
-        everything = "\n".join([code, *(read(header)[0] for header in headers)])
+        code = read(path)[0]
+        everything = code + headers_of_tests(path)
         self.size = len(code)
-        self.used = set(NAME.findall(everything))
+        self.used = {*NAME.findall(everything), *names_of_headers(path)}
         self.declared = declared_names(code)
+        self.visible = self.declared | names_of_headers(path)
+        self.foreign = set(FOREIGN.findall(code))
         self.imported = {one or other for one, other in IMPORTED.findall(code)}
         if TESTING.search(everything):
             self.imported.add("testing")
@@ -78,6 +94,7 @@ class Source:
 
     def disturbs(self, other):
         return (self.declared & (other.used | other.imported)
+                or self.foreign & other.visible
                 or {name for name in self.imported - other.imported if name.islower()} & other.used)
 
 
@@ -101,7 +118,7 @@ def parts_of(sources, size):
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, default=120_000, help="characters of code in a part")
+    parser.add_argument("--size", type=int, default=150_000, help="characters of code in a part")
     parser.add_argument("sources", nargs="+", type=pathlib.Path)
     options = parser.parse_args()
     print(*parts_of([Source(path) for path in options.sources], options.size), sep=";", end="")

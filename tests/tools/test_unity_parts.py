@@ -7,6 +7,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 
+import unity_parts  # noqa: E402
 from unity_parts import Source, parts_of  # noqa: E402
 
 
@@ -64,13 +65,22 @@ APART = {
     "a lowercase import and a variable": ("using std::chrono::seconds;\n", "int seconds = 3;\n"),
     "a function and an import": (
         "namespace {\nint Count() {\n}\n}  // namespace\n", "using kernels::Count;\n"),
+    "a function and a header's function": (
+        "namespace {\nbool IsFinite(float x) {\n}\n}  // namespace\n",
+        '#include "tests/tools/unity_parts_test.h"\n'),
+    "an import from a library and a header's type": (
+        "using google::protobuf::Shape;\n", '#include "tests/tools/unity_parts_test.h"\n'),
     "sluice::testing and testing": (
         "namespace sluice::testing {\n}\n", "using X = testing::HasSubstr;\n"),
 }
 
 
 @pytest.mark.parametrize("one, other", APART.values(), ids=APART)
-def test_sources_that_disturb_each_other_are_kept_apart(tmp_path, one, other):
+def test_sources_that_disturb_each_other_are_kept_apart(tmp_path, monkeypatch, one, other):
+    header = tmp_path / "tests" / "tools" / "unity_parts_test.h"
+    header.parent.mkdir(parents=True)
+    header.write_text("bool IsFinite(float x);\nstruct Shape {\n};\n")
+    monkeypatch.setattr(unity_parts, "ROOT", tmp_path)
     sources = [source(tmp_path, "a.cc", one), source(tmp_path, "b.cc", other)]
     assert parts_of(sources, 10_000) == [0, 1] or parts_of(sources, 10_000) == [1, 0]
 
