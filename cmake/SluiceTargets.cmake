@@ -27,6 +27,9 @@ if(SLUICE_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${SLUICE_CCACHE})
 endif()
 
+# By default GCC collects its garbage from 128 MiB on, which takes a tenth of its time.
+add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=1048576>)
+
 function(sluice_target_settings target)
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wno-unused-parameter -Werror)
