@@ -138,7 +138,7 @@ class CostMeter {
   struct Warp {
     std::unordered_map<Instruction, Rounds, Hash> instructions;
     std::vector<Entry*> running;         // those with rounds
-    std::array<Entry*, 64> recent = {};  // the last ones by their place, so that few are looked up
+    std::array<Entry*, 64> recent = {};  // by place in device code
   };
   using AtomicCounts = std::unordered_map<uintptr_t, int64_t>;  // by address
 

@@ -24,7 +24,7 @@ template <size_t kBytes, Access kAccess>
 // The place in device code from which the present function was called.
 #define SLUICE_SITE __builtin_return_address(0)
 
-// Most accesses are to the stack of the thread, which is its own.
+// Most accesses are to the thread's own stack.
 #define SLUICE_ACCESS(name, bytes, access)                              \
   extern "C" void __tsan_##name##bytes(uintptr_t address) {             \
     Machine* const machine = Machine::Current();                        \

@@ -63,8 +63,8 @@ void Fiber::ForgetFrames() {
 
 void Fiber::Start(void (*entry)(void*), void* argument) {
   ForgetFrames();
-  // Threads run alike, so that their stacks are in use at the same distances from their tops.
-  // Different tops keep these from sharing few sets of the processor's cache.
+  // All threads run the same code, so they use the same offsets from the tops of their stacks. The
+  // tops differ, because otherwise these addresses would share a few sets of the CPU's cache.
   constexpr size_t kTops = 16, kApart = 256;
   const size_t lower = base_ / (kGuardBytes + kStackBytes) % kTops * kApart;
   // The stack looks as SluiceSwitchStack leaves it: six registers (r15 to rbp), then the return

@@ -99,17 +99,16 @@ void Machine::EntryPoint(void* argument) {
   if (machine->OwesWait(thread)) machine->Fail("ends without waiting for the launch before");
   thread.state = Thread::State::kDone;
   machine->Wait();
-  std::abort();  // it does not run again
+  std::abort();  // no thread chooses this one again
 }
 
 void Machine::Fail(const std::string& what) {
   current_machine_ = nullptr;
   fault_ = absl::StrCat(Where(current_), " ", what);
   Wait();
-  std::abort();  // it does not run again
+  std::abort();  // no thread chooses this one again
 }
 
-// Threads switch to one another, and to RunBlock only if none can run.
 void Machine::Wait() {
   Thread& thread = threads_[current_];
   if (thread.state == Thread::State::kAtBarrier) {

@@ -71,7 +71,8 @@ class Machine {
   // device code, by which costs tell instructions apart.
   void Touch(uintptr_t address, size_t bytes, Access access, const void* site,
              size_t alignment = 1);
-  // Does the same for any alignment in most cases. Otherwise returns false and notes nothing.
+  // Does the same, without a check of the alignment, in the most frequent cases. Otherwise returns
+  // false and notes nothing.
   [[gnu::always_inline]] bool TouchQuickly(uintptr_t address, size_t bytes, Access access,
                                            const void* site) {
     return is_plain_ && memory_.NoteQuickly(address, bytes, access, actor_, site);
@@ -105,10 +106,10 @@ class Machine {
 
   static void EntryPoint(void* machine);
   void RunBlock();
-  // Leaves the current thread, which waits, is done or has failed, for another one or RunBlock.
-  // Returns when the thread can run and its turn has come.
+  // Suspends the current thread, which waits, is done or has failed. Switches to another thread, or
+  // to RunBlock if no thread can run. Returns when a thread chooses this one.
   void Wait();
-  // Makes one of the threads that can run the current one.
+  // Takes a random thread from runnable_ and makes it the current one.
   void ChooseThread();
   // Checks and notes an access. Returns whether it is one to shared memory.
   bool Check(uintptr_t address, size_t bytes, Access access, const void* site);
@@ -142,7 +143,7 @@ class Machine {
   int32_t current_ = 0;        // thread
   uintptr_t stack_ = 0;        // the lowest address of its stack
   uint32_t actor_ = 0;         // its number in memory_
-  // Whether its accesses only need to be noted: it has no costs, and does not owe a wait.
+  // Whether no costs are counted and the thread need not wait for the launch before.
   bool is_plain_ = false;
   std::vector<int32_t> runnable_;
   int32_t at_barrier_ = 0;

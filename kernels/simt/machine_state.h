@@ -16,7 +16,7 @@ namespace sluice::simt {
 
 inline constexpr int32_t kCopyBytes = 16;
 
-// The members of a collective and of a switch to the thread are in the first cache line.
+// The first cache line has all that a collective and a switch to the thread read and write.
 struct alignas(64) Machine::Thread {
   enum class State { kRunnable, kAtBarrier, kAtCollective, kAtArrival, kDone };
   struct Copy {

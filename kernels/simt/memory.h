@@ -49,22 +49,22 @@ class Memory {
   // Returns an empty string, or the error in the range.
   std::string HostAccess(const void* begin, size_t bytes, Access access);
 
-  // Gives the threads of an actor's warp numbers until the next barrier of the warp or the block,
-  // or a number to a phase of bulk copies, and returns the number of `actor`. The numbers of two
-  // lanes of the warp differ by kLaneStep times the distance of the lanes. A launch, a block or an
-  // epoch of a block has ended when an actor of another one is entered.
+  // The functions below take actors as numbers. Enter gives numbers to the 32 threads of the
+  // actor's warp, which are valid until the next barrier of the warp or the block, or one number to
+  // a phase of bulk copies. It returns the number of `actor`; the number of the next lane is larger
+  // by kLaneStep. If the launch, block or epoch differs from the one of the last call, the earlier
+  // one has ended.
   static constexpr uint32_t kLaneStep = 4;
   uint32_t Enter(const Actor& actor);
 
-  // Notes that the actor with a number accesses [address, address + bytes) and returns true, or
-  // returns false if the access is not allowed. `site` is the place in device code that accesses
-  // the memory. It may be null.
+  // Notes an access to [address, address + bytes) and returns true, or returns false if the access
+  // is not allowed. `site` is the place of the access in device code. It may be null.
   bool Note(uintptr_t address, size_t bytes, Access access, uint32_t actor, const void* site);
   // Does the same in the most frequent cases. Otherwise returns false and notes nothing.
   bool NoteQuickly(uintptr_t address, size_t bytes, Access access, uint32_t actor,
                    const void* site);
-  // Returns the error text for an access that Note has refused, to follow "thread ..": out of
-  // bounds, unwritten, still being copied to, or unordered with an access of another thread.
+  // Returns the error of an access that Note has refused, to follow "thread ..": out of bounds,
+  // unwritten, still being copied to, or unordered with an access of another thread.
   std::string Explain(uintptr_t address, size_t bytes, Access access, uint32_t actor);
   // Turns the asynchronous copy to these bytes, which was noted before, into a write of `actor`.
   void Arrive(uintptr_t address, size_t bytes, uint32_t actor);
@@ -81,13 +81,13 @@ class Memory {
   // warp, of a block, or several blocks.
   enum class Readers : uint8_t { kThread, kWarp, kBlock, kGrid };
 
-  // Numbers of actors increase in the order in which the actors are entered. Those of a warp begin
-  // at a multiple of kWarpStep.
+  // Later actors have larger numbers. The first number of a warp is a multiple of kWarpStep.
   static constexpr uint32_t kWarpStep = 32 * kLaneStep;
   static constexpr uint32_t kNobody = 0, kHost = kLaneStep, kFirstNumber = kWarpStep;
 
-  // The low bits of each member, which a number does not use, are flags: Readers and the constants.
-  // They do not change how a number compares with the first number of a warp.
+  // The numbers of the last writer and reader. Their low bits are flags, because numbers are
+  // multiples of kLaneStep. A number with flags compares with the first number of a warp as the
+  // number itself does.
   struct Granule {
     uint32_t writer = kNobody, reader = kNobody;
     static constexpr uint32_t kFlags = kLaneStep - 1;
@@ -106,7 +106,7 @@ class Memory {
     }
     uint64_t bits() const { return std::bit_cast<uint64_t>(*this); }
     bool operator==(const Granule& other) const { return bits() == other.bits(); }
-    // Stores both members at once, so that the next comparison need not wait for two stores.
+    // Stores both members at once, because a load of both would have to wait for two stores.
     void Store(const Granule& other) {
       const uint64_t stored = other.bits();
       std::memcpy(static_cast<void*>(this), &stored, sizeof(stored));
@@ -118,7 +118,7 @@ class Memory {
     uintptr_t begin = 0;
     size_t bytes = 0;
     std::unique_ptr<Granule[]> granules = nullptr;
-    // Granules count only numbers from this one on. Poisoning a recycled buffer increases it.
+    // Smaller numbers in granules are of accesses before the buffer was poisoned, and do not count.
     uint32_t valid_from = kHost;
     bool recycled = false;
     size_t room = 0;  // capacity of the storage in bytes
@@ -134,19 +134,20 @@ class Memory {
   };
 
   Buffer* Find(uintptr_t address, size_t bytes);
-  // The buffer of the last access from a place.
+  // Returns the buffer of the last access from this place in device code, or from another place in
+  // the same slot.
   Buffer*& Recent(const void* site) { return recent_[reinterpret_cast<uintptr_t>(site) % kRecent]; }
   std::string Misplaced(uintptr_t address, size_t bytes) const;
-  // Forgets the numbers of ended launches, so that there are numbers for the next ones.
+  // Forgets the numbers of earlier launches and starts again from kFirstNumber.
   void Renumber();
 
   // Returns the granule after the access, or nullopt if the access is not allowed.
   std::optional<Granule> After(const Buffer& buffer, Granule granule, Access access,
                                uint32_t actor) const;
-  // Does the same if it can by comparing numbers. Otherwise returns nullopt.
+  // Does the same for accesses that a comparison of numbers decides; returns nullopt for others.
   std::optional<Granule> AfterUsual(const Buffer& buffer, Granule granule, Access access,
                                     uint32_t actor) const;
-  // Returns the granule without what does not count.
+  // Returns the granule without numbers that do not count.
   static Granule Counted(const Buffer& buffer, Granule granule);
   // Returns whether the number is of an earlier epoch of the running block.
   bool OfEarlierEpoch(uint32_t actor) const {
@@ -161,7 +162,7 @@ class Memory {
     return number >= epoch_begin_ && before.thread == now.thread &&
            before.warp_epoch != now.warp_epoch;
   }
-  // Returns the actor with a number. The number of an earlier launch is of no thread.
+  // Returns the actor with a number, or Actor() if the number is of an earlier launch.
   Actor At(uint32_t number) const;
   // Returns whether the accesses of `a` are known to have happened before those of `b`, or cannot
   // conflict with them.
@@ -183,8 +184,7 @@ class Memory {
   std::vector<Actor> warps_;  // the actor of each first number of a warp of the launch
 
   std::map<uintptr_t, Buffer> buffers_;
-  // The buffers of the last accesses, by the place in device code that made them: a place mostly
-  // accesses the same buffer again.
+  // The buffer of the last access, by place in device code: a place mostly accesses one buffer.
   static constexpr size_t kRecent = 256;
   Buffer nothing_;
   std::array<Buffer*, kRecent> recent_ = {};
@@ -215,8 +215,8 @@ class Memory {
 
 [[gnu::always_inline]] inline std::optional<Memory::Granule> Memory::AfterUsual(
     const Buffer& buffer, Granule granule, Access access, uint32_t actor) const {
-  // Actors with numbers below this one cannot conflict: they are of an earlier launch, or used the
-  // buffer before it was poisoned.
+  // Accesses with smaller numbers cannot conflict: they are of an earlier launch, or before the
+  // buffer was poisoned.
   const uint32_t settled = buffer.valid_from < launch_begin_ ? launch_begin_ : buffer.valid_from;
   const uint32_t writer = granule.writer, reader = granule.reader;
   const bool after_write = writer < settled || OfEarlierEpoch(writer) ||
@@ -235,7 +235,7 @@ class Memory {
   if (reader < settled) {
     granule.SetReader(actor, Readers::kThread);
   } else if (granule.readers() == Readers::kGrid) {
-    // It makes no difference which of several readers was the last one.
+    // With several readers, it does not matter which one is noted.
   } else if (reader < block_begin_) {
     granule.SetReader(actor, Readers::kGrid);
   } else if (reader < epoch_begin_) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <utility>
 
 #include "tests/support/table.h"
 
@@ -133,6 +134,25 @@ TEST_F(MemoryTest, PoisonedMemoryMustBeWrittenBeforeItIsRead) {
   EXPECT_THAT(Note(Access::kRead, {.launch = 1}, 2), HasSubstr("nobody wrote"));
   EXPECT_EQ(Note(Access::kWrite, {.launch = 1}, 2), "");
   EXPECT_EQ(Note(Access::kRead, {.launch = 1}, 2), "");
+}
+
+// Numbers of actors begin again after 2^24 warps.
+TEST_F(MemoryTest, NothingIsForgottenWhenNumbersOfActorsBeginAgain) {
+  void* const shared = memory_.Recycle(nullptr, 40);
+  memory_.Poison(buffer_ + 1, 4);
+  EXPECT_EQ(Note(Access::kWrite, {.launch = 1, .thread = 3}, 2), "");
+  uint32_t launch = 1, last = 0, number = 0;
+  do {
+    last = std::exchange(number, memory_.Enter({.launch = ++launch}));
+  } while (number > last);
+  EXPECT_EQ(Note(Access::kRead, {.launch = launch}, 0), "");
+  EXPECT_THAT(Note(Access::kRead, {.launch = launch}, 1), HasSubstr("nobody wrote"));
+  EXPECT_EQ(Note(Access::kRead, {.launch = launch}, 2), "");
+  EXPECT_THAT(NoteAt(static_cast<float*>(shared), 4, Access::kRead, {.launch = launch}),
+              HasSubstr("nobody wrote"));
+  EXPECT_THAT(Note(Access::kWrite, {.launch = launch, .thread = 40}, 0),
+              HasSubstr("no barrier between"));
+  memory_.Free(shared);
 }
 
 TEST_F(MemoryTest, AccessesToACopyInProgressAreFaults) {

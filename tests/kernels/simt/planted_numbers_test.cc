@@ -335,6 +335,32 @@ TEST(ProductSumTest, ASumThatIsNotANumberStaysSo) {
   }
 }
 
+// Sums of terms with usual exponents are computed in float, and all others bit by bit. A common
+// factor of all terms that is a power of two must not change the result.
+TEST(ProductSumTest, SumsInFloatAreEqualToSumsBitByBit) {
+  std::mt19937_64 random(8);
+  const auto draw = [&] {
+    const int significand = random() % 8 == 0 ? 0 : static_cast<int>(random() % 511) - 255;
+    return std::ldexp(static_cast<float>(significand), -static_cast<int>(random() % 16));
+  };
+  for (const auto sums : {simt::ProductSums::kHopper, simt::ProductSums::kAmpere}) {
+    const simt::WithProductSums with(sums);
+    for (int trial = 0; trial < 10000; ++trial) {
+      simt::Factors a, b, small_a, small_b;
+      for (int i = 0; i < simt::Factors::kCount; ++i) {
+        const float x = draw(), y = draw();
+        a.Set(i, x);
+        b.Set(i, y);
+        small_a.Set(i, std::ldexp(x, -40));
+        small_b.Set(i, std::ldexp(y, -50));
+      }
+      const float c = draw() * draw();
+      ASSERT_EQ(simt::AddProducts(a, b, c),
+                std::ldexp(simt::AddProducts(small_a, small_b, std::ldexp(c, -90)), 90));
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Seeds, PlantedNumbersTest, testing::Values(1, 2, 3, 4, 5));
 
 }  // namespace
