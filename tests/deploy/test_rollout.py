@@ -84,7 +84,8 @@ def test_the_end_of_an_envoy_costs_no_call(tmp_path):
             def end():
                 wait_until(lambda: calls(first) > 0, "the first Envoy has calls")
                 assert get(first.operations, "/drain") == ""
-                assert first.statistic("http.sluice.downstream_cx_active") == 0
+                wait_until(lambda: first.statistic("http.sluice.downstream_cx_active") == 0,
+                           "the callers have left the first Envoy")
                 first.stop()
 
             addresses = ",".join(each.address for each in (first, second))

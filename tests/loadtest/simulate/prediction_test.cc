@@ -156,23 +156,29 @@ TEST_F(PredictionTest, SlowSequencesThatWaitTogetherAreOneTime) {
   EXPECT_NEAR(prediction->slow.pace, 1, 0.3);
 }
 
-// A machine that is slow for two of about eight seconds makes queues then, which one that has the
-// same mean all the time does not.
+// A machine that is slow for two of about eight seconds has queues during these two seconds. A
+// machine with the same mean speed all the time has none. Percentiles of one run vary, so the median
+// of many runs counts.
 TEST_F(PredictionTest, AMachineIsSlowWhenItWas) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);
-  double spent = 0;
-  const auto run = Record(seed, [&](const StepShape& step) {
-    const double seconds = Cost(step) * (spent > 2 && spent < 4 ? 3 : 1);
-    spent += seconds;
-    return seconds;
-  });
-  ASSERT_TRUE(run.ok()) << run.status();
-  const auto prediction = Predict(*run, nullptr);
-  ASSERT_TRUE(prediction.ok()) << prediction.status();
-  const auto& [measured, simulated, host, slow] = *prediction;
-  EXPECT_NEAR(simulated.p99_seconds, measured.p99_seconds, 0.2 * measured.p99_seconds);
-  EXPECT_NEAR(simulated.mean_seconds, measured.mean_seconds, 0.1 * measured.mean_seconds);
+  std::vector<double> p99s, means;
+  for (int i = 0; i < kRuns; ++i) {
+    double spent = 0;
+    const auto run = Record(seed + i, [&](const StepShape& step) {
+      const double seconds = Cost(step) * (spent > 2 && spent < 4 ? 3 : 1);
+      spent += seconds;
+      return seconds;
+    });
+    ASSERT_TRUE(run.ok()) << run.status();
+    const auto prediction = Predict(*run, nullptr);
+    ASSERT_TRUE(prediction.ok()) << prediction.status();
+    const auto& [measured, simulated, host, slow] = *prediction;
+    p99s.push_back(simulated.p99_seconds / measured.p99_seconds);
+    means.push_back(simulated.mean_seconds / measured.mean_seconds);
+  }
+  EXPECT_NEAR(Median(p99s), 1, 0.1);
+  EXPECT_NEAR(Median(means), 1, 0.1);
 }
 
 TEST_F(PredictionTest, SaysWhatIsMissing) {
