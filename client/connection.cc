@@ -141,9 +141,9 @@ absl::StatusOr<admin::v1::TryStrategiesResponse> Connection::TryStrategies(
   return Call(admin_, &admin::v1::Admin::Stub::TryStrategies, request);
 }
 
-absl::StatusOr<admin::v1::DescribePlanResponse> Connection::DescribePlan(
-    const admin::v1::DescribePlanRequest& request) const {
-  return Call(admin_, &admin::v1::Admin::Stub::DescribePlan, request);
+absl::StatusOr<admin::v1::DescribeStepResponse> Connection::DescribeStep(
+    const admin::v1::DescribeStepRequest& request) const {
+  return Call(admin_, &admin::v1::Admin::Stub::DescribeStep, request);
 }
 
 absl::StatusOr<admin::v1::ExplainResponse> Connection::Explain(const std::string& request_id,

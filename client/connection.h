@@ -45,8 +45,8 @@ class Connection {
       const admin::v1::SetLadderRequest& request) const;
   absl::StatusOr<admin::v1::TryStrategiesResponse> TryStrategies(const std::string& model,
                                                                  const std::string& version) const;
-  absl::StatusOr<admin::v1::DescribePlanResponse> DescribePlan(
-      const admin::v1::DescribePlanRequest& request) const;
+  absl::StatusOr<admin::v1::DescribeStepResponse> DescribeStep(
+      const admin::v1::DescribeStepRequest& request) const;
   absl::StatusOr<admin::v1::ExplainResponse> Explain(const std::string& request_id,
                                                      const std::string& model) const;
   // Version 0 stands for no version, as in the protocol.

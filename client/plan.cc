@@ -1,24 +1,25 @@
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <istream>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/json_reader.h"
 #include "base/status_macros.h"
+#include "cascades/cascade_report.h"
+#include "cascades/device_probe.h"
+#include "cascades/einsum/einsum_string.h"
+#include "cascades/einsum/paper.h"
+#include "cascades/einsum/text.h"
 #include "client/commands.h"
 #include "client/exit_code.h"
 #include "client/plan_view.h"
-#include "engine/cascade/plan_report.h"
-#include "engine/cpu/attention_choice.h"
 #include "engine/cpu/cpu_backend.h"
-#include "engine/cpu/device_probe.h"
-#include "engine/einsum/einsum_string.h"
-#include "engine/einsum/paper.h"
-#include "engine/einsum/text.h"
+#include "engine/cpu/select_attention.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/directory.h"
 #include "engine/model/model.h"
@@ -73,38 +74,78 @@ absl::StatusOr<std::shared_ptr<const Model>> ModelOf(const std::string& path) {
   return model;
 }
 
-// Returns the JSON of the plan, with what its ops take on this machine.
-absl::StatusOr<std::string> ProfileOf(const PlanArguments& plan, const PlanQuery& query,
-                                      std::shared_ptr<const Model> model) {
+StepSizes StepSizesOf(const PlanArguments& plan) {
+  return {.sequences = plan.sequences, .tokens = plan.tokens, .context = plan.context};
+}
+
+// Returns the description of a step, with the times of its ops on this machine.
+absl::StatusOr<StepDescription> ProfileOf(const PlanArguments& plan,
+                                          std::shared_ptr<const Model> model) {
   if (model->checkpoint.tensors().empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--profile: ", plan.model_directory, " has no weights"));
   }
-  SLUICE_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Backend> backend,
-      MakeCpuBackend({.threads = plan.threads},
-                     {.variant = plan.variant, .device = plan.device == "cpu" ? "" : plan.device}));
+  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend,
+                          MakeCpuBackend({.threads = plan.threads}, {.variant = plan.variant}));
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ExecutableModel> executable,
                           backend->Load(std::move(model)));
-  return executable->DescribePlan(query);
+  return executable->DescribeStep(StepSizesOf(plan), /*profile=*/true);
 }
 
-absl::StatusOr<json> PlanOfDirectory(const PlanArguments& plan) {
+absl::StatusOr<CascadeReport> ReportOfDirectory(const PlanArguments& plan) {
   SLUICE_ASSIGN_OR_RETURN(const auto model, ModelOf(plan.model_directory));
-  const PlanQuery query = {plan.sequences, plan.tokens, plan.context, plan.profile};
   if (plan.profile) {
-    SLUICE_ASSIGN_OR_RETURN(const std::string profile, ProfileOf(plan, query, model));
-    return json::parse(profile);
+    SLUICE_ASSIGN_OR_RETURN(const StepDescription profile, ProfileOf(plan, model));
+    SLUICE_ASSIGN_OR_RETURN(const DeviceDescription device, DeviceFor(plan.device, plan.threads));
+    return MakeCascadeReport(profile, device);
   }
+  StepDescription step = {.model = model, .step = {}, .weight_bytes = WeightBytes(*model)};
+  SLUICE_ASSIGN_OR_RETURN(step.step, CompleteStep(model->config, StepSizesOf(plan)));
   SLUICE_ASSIGN_OR_RETURN(const DeviceDescription device, DeviceFor(plan.device, plan.threads));
-  const AttentionDecision attention = ChooseAttention(
-      plan.variant, model->config, [&]() -> const auto& { return device; });
-  SLUICE_ASSIGN_OR_RETURN(const PlanReport report,
-                          MakePlanReport(*model, device,
-                                         {.step = StepOf(model->config, query),
-                                          .variant = attention.variant,
-                                          .reason = attention.reason}));
-  return json::parse(PlanReportText(report));
+  const SelectedAttention selected = SelectAttention(plan.variant, model->config, device.workers);
+  step.attention = selected.variant;
+  step.attention_reason = selected.reason;
+  return MakeCascadeReport(step, device);
+}
+
+// Returns the description that a server sent. Returns InvalidArgument if it is not a description of
+// a step.
+absl::StatusOr<StepDescription> ReadDescription(const admin::v1::DescribeStepResponse& response,
+                                                const std::string& name) {
+  auto model = std::make_shared<Model>();
+  model->name = name;
+  SLUICE_ASSIGN_OR_RETURN(model->config, ParseModelConfig(response.config_json()));
+  const std::optional<KvType> kv_dtype = EnumOf<KvType>(response.kv_dtype());
+  const auto variant = ParseAttentionVariant(response.attention_variant());
+  if (!kv_dtype.has_value() || !variant.has_value() ||
+      variant->kind == AttentionVariant::Kind::kAuto) {
+    return absl::InvalidArgumentError("unknown kv_dtype or attention_variant");
+  }
+  model->config.kv_dtype = *kv_dtype;
+  model->graph = BuildGraph(model->config);
+  StepDescription step = {
+      .model = model,
+      .step = {},
+      .attention = *variant,
+      .attention_reason = response.attention_reason(),
+      .weight_bytes = {response.weight_bytes().begin(), response.weight_bytes().end()},
+      .seconds = {response.op_seconds().begin(), response.op_seconds().end()}};
+  SLUICE_ASSIGN_OR_RETURN(
+      step.step,
+      CompleteStep(model->config, {response.sequences(), response.tokens(), response.context()}));
+  const size_t ops = model->graph.ops.size();
+  const auto is_number = [](double value) { return std::isfinite(value) && value >= 0; };
+  if (step.weight_bytes.size() != ops || !std::ranges::all_of(step.weight_bytes, is_number) ||
+      (!step.seconds.empty() && step.seconds.size() != ops) ||
+      !std::ranges::all_of(step.seconds, is_number)) {
+    return absl::InvalidArgumentError("weight_bytes or op_seconds do not fit the model's graph");
+  }
+  return step;
+}
+
+void Print(const CascadeReport& report, const PlanArguments& plan, const Console& console) {
+  const std::string text = CascadeReportText(report);
+  *console.out << (plan.json ? text + "\n" : PlanText(json::parse(text)));
 }
 
 // Returns the sizes of all symbols of the cascade, and a default for those that `text` lacks.
@@ -170,39 +211,36 @@ int RunPlan(const Arguments& arguments, const Console& console) {
     *console.out << einsum::DeviceDescriptionJson(*device) << "\n";
     return kExitOk;
   }
-  const auto report = PlanOfDirectory(plan);
+  const auto report = ReportOfDirectory(plan);
   if (!report.ok()) return Refuse(report.status(), console);
-  *console.out << (plan.json ? report->dump() + "\n" : PlanText(*report));
+  Print(*report, plan, console);
   return kExitOk;
 }
 
 int RunServedPlan(const Arguments& arguments, const Connection& connection,
                   const Console& console) {
   const PlanArguments& plan = arguments.plan;
-  admin::v1::DescribePlanRequest request;
+  admin::v1::DescribeStepRequest request;
   request.set_model_name(plan.model);
   request.set_model_version(plan.model_version);
   request.set_sequences(plan.sequences);
   request.set_tokens(plan.tokens);
   request.set_context(plan.context);
   request.set_profile(plan.profile);
-  const auto response = connection.DescribePlan(request);
+  const auto response = connection.DescribeStep(request);
   if (!response.ok()) return Fail(response.status(), arguments, console);
-  if (plan.json) {
-    *console.out << response->json() << "\n";
-    return kExitOk;
+  const absl::StatusOr<DeviceDescription> device = DeviceFor(plan.device, 0);
+  if (!device.ok()) return Refuse(device.status(), console);
+  const absl::StatusOr<StepDescription> step = ReadDescription(*response, plan.model);
+  const absl::StatusOr<CascadeReport> report =
+      step.ok() ? MakeCascadeReport(*step, *device) : step.status();
+  if (!report.ok()) {
+    *console.error << "sluice: the server's description of the model cannot be read: "
+                   << report.status().message() << "\n";
+    return kExitFailed;
   }
-  constexpr int kMostDepth = 12;
-  const auto report = ParseJson(response->json(), kMostDepth);
-  if (report.ok()) {
-    try {
-      *console.out << PlanText(*report);
-      return kExitOk;
-    } catch (const json::exception&) {  // a key is missing or has another type
-    }
-  }
-  *console.error << "sluice: the server's description of the plan cannot be read\n";
-  return kExitFailed;
+  Print(*report, plan, console);
+  return kExitOk;
 }
 
 int RunEinsum(const Arguments& arguments, const Console& console) {

@@ -9,7 +9,8 @@ namespace {
 
 constexpr char kDeviceHelp[] =
     "cpu: the processor of this machine, which is measured; else a file that describes a device, "
-    "as --probe prints it. Default: cpu.";
+    "as --probe prints it. For a server on another machine, give a file that was written there. "
+    "Default: cpu.";
 
 void AddPlanFlags(PlanFlags* flags, CLI::App* app) {
   CLI::App* plan = AddCommand(
@@ -83,8 +84,7 @@ absl::Status ReadPlan(const PlanFlags& flags, PlanArguments* plan) {
   }
   if (!plan->model.empty()) {
     for (const auto& [flag, given] : {std::pair("--variant", !flags.variant.empty()),
-                                      std::pair("--threads", !flags.threads.empty()),
-                                      std::pair("--device", !flags.plan.device.empty())}) {
+                                      std::pair("--threads", !flags.threads.empty())}) {
       if (given) return FlagError(flag, "is the daemon's, whose model --model names");
     }
   }

@@ -4,17 +4,17 @@
 #include <string>
 #include <vector>
 
-#include "engine/cascade/derivation.h"
-#include "engine/cascade/plan_report.h"
-#include "engine/einsum/analysis.h"
-#include "engine/einsum/cost.h"
-#include "engine/einsum/text.h"
+#include "cascades/cascade_report.h"
+#include "cascades/derivation.h"
+#include "cascades/einsum/analysis.h"
+#include "cascades/einsum/cost.h"
+#include "cascades/einsum/text.h"
 #include "nlohmann/json_fwd.hpp"
 
 namespace sluice::client {
 
 // Returns a table of the ops, the variants of attention with their estimates, and the counts of
-// kernels. `report` is a PlanReportJson, so that a server's report is shown like one's own.
+// kernels. `report` is a CascadeReportJson, so that a server's report is shown like one's own.
 std::string PlanText(const nlohmann::json& report);
 
 // Returns the cascade, the roles of its einsums and what it moves, keeps and computes.

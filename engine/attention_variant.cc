@@ -24,7 +24,7 @@ std::optional<AttentionVariant> ParseAttentionVariant(std::string_view text) {
   const auto [end, error] =
       std::from_chars(parts.data(), parts.data() + parts.size(), variant.parts);
   const bool whole = error == std::errc() && end == parts.data() + parts.size();
-  if (!whole || variant.parts < 2 || variant.parts > AttentionVariant::kMostParts) {
+  if (!whole || variant.parts < 2 || variant.parts > AttentionVariant::kMaxParts) {
     return std::nullopt;
   }
   return variant;

@@ -26,7 +26,7 @@ struct AttentionVariant {
   // more than two work items each without it.
   int32_t parts = 0;
 
-  static constexpr int32_t kMostParts = 1024;
+  static constexpr int32_t kMaxParts = 1024;
 
   bool operator==(const AttentionVariant&) const = default;
 };
@@ -38,7 +38,7 @@ constexpr auto EnumNamesOf(AttentionVariant::Kind) {
 
 std::string AttentionVariantName(const AttentionVariant& variant);
 
-// Returns nothing for another text than that of a variant with at least 2 and at most kMostParts
+// Returns nothing for another text than that of a variant with at least 2 and at most kMaxParts
 // ranges.
 std::optional<AttentionVariant> ParseAttentionVariant(std::string_view text);
 

@@ -25,6 +25,7 @@
 #include "engine/bucket.h"
 #include "engine/model/model.h"
 #include "engine/step_batch.h"
+#include "engine/step_description.h"
 
 namespace sluice {
 
@@ -95,16 +96,6 @@ class Slot {
   virtual bool Trim() { return false; }
 };
 
-// A step of equal sequences, of which each computes its last `tokens` of `context`.
-struct PlanQuery {
-  int64_t sequences = 1;
-  int64_t tokens = 0;   // 0 for 1, or the context where attention is in both directions
-  int64_t context = 0;  // 0 for 4096, or the model's longest sequence if that is less
-  // Runs such a step some times, in memory of its own beside all that serves, and tells what each
-  // op took.
-  bool profile = false;
-};
-
 class ExecutableModel {
  public:
   virtual ~ExecutableModel() = default;
@@ -123,12 +114,12 @@ class ExecutableModel {
   virtual std::string kernels() const { return ""; }
   // Returns the order in which attention reads keys; never kAuto.
   virtual AttentionVariant attention() const { return {AttentionVariant::Kind::kOnePass}; }
-  // Returns JSON that says what such a step computes, op by op (engine/cascade/plan_report.h). It
-  // may take a second, and a profile some seconds. Returns InvalidArgument for sizes that the model
-  // cannot take, ResourceExhausted for a profile without memory, and Unimplemented where the device
-  // has no such description.
-  virtual absl::StatusOr<std::string> DescribePlan(const PlanQuery& query) const {
-    return absl::UnimplementedError("plans are described for models on a CPU alone");
+  // Describes a step of these sizes, with defaults for zeros. A `profile` runs such steps for about
+  // a second, in memory of their own, and measures each op. Returns InvalidArgument for sizes that
+  // the model cannot take or a profile that would take too long, ResourceExhausted for a profile
+  // without memory, and Unimplemented if the device has no description.
+  virtual absl::StatusOr<StepDescription> DescribeStep(const StepSizes& step, bool profile) const {
+    return absl::UnimplementedError("only models on a CPU describe their steps");
   }
   virtual RowOrder row_order() const = 0;
 

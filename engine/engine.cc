@@ -24,9 +24,10 @@ absl::StatusOr<StrategyTrials> Engine::TryStrategies(std::string_view name,
   return absl::UnimplementedError("this engine tries no strategies");
 }
 
-absl::StatusOr<std::string> Engine::DescribePlan(std::string_view name, std::string_view version,
-                                                 const PlanQuery& query) const {
-  return absl::UnimplementedError("this engine describes no plans");
+absl::StatusOr<StepDescription> Engine::DescribeStep(std::string_view name,
+                                                     std::string_view version,
+                                                     const StepSizes& step, bool profile) const {
+  return absl::UnimplementedError("this engine describes no steps");
 }
 
 }  // namespace sluice

@@ -149,10 +149,11 @@ class Engine {
   virtual absl::StatusOr<OptimizeReport> Optimize(std::string_view name, std::string_view version,
                                                   bool force) = 0;
 
-  // Returns ExecutableModel::DescribePlan of a served model, or NotFound. The name and version are
+  // Returns ExecutableModel::DescribeStep of a served model, or NotFound. The name and version are
   // as in Resolve.
-  virtual absl::StatusOr<std::string> DescribePlan(std::string_view name, std::string_view version,
-                                                   const PlanQuery& query) const;
+  virtual absl::StatusOr<StepDescription> DescribeStep(std::string_view name,
+                                                       std::string_view version,
+                                                       const StepSizes& step, bool profile) const;
 
   // Explains the latest request with this id to the model of that name, or to any if the name is
   // empty, if it is among the last requests that ended, whose histories are kept

@@ -260,12 +260,9 @@ const std::vector<OptionSpec<AttentionOptions>>& OptionSpecs<AttentionOptions>()
                     "The order in which attention on the CPU reads the keys of a sequence. "
                     "two_pass: all scores, then all sums; one_pass: both for some keys at a time; "
                     "split:N: one pass over each of N ranges of keys, which threads share; "
-                    "split:auto: as many ranges as keep the threads busy; auto: what the cost "
-                    "model finds quickest for the model and the processor (sluice plan shows why). "
-                    "All give the same bits. A GPU has one_pass alone."),
-      SLUICE_OPTION(device, Path{},
-                    "File that describes the processor, as sluice plan --probe prints it, from "
-                    "which auto chooses. Empty: the processor is measured at start."),
+                    "split:auto: as many ranges as keep the threads busy; auto: split:auto if the "
+                    "model's KV heads leave threads idle in one_pass, else one_pass (sluice plan "
+                    "shows why). All give the same bits. A GPU has only one_pass."),
   }));
   return specs;
 }
@@ -338,7 +335,7 @@ const std::vector<OptionSpec<CudaOptions>>& OptionSpecs<CudaOptions>() {
 
 std::string AttentionVariantWord::Expected() const {
   return absl::StrCat("one of auto, one_pass, two_pass, split:auto, split:N with N in [2, ",
-                      AttentionVariant::kMostParts, "]");
+                      AttentionVariant::kMaxParts, "]");
 }
 
 bool AttentionVariantWord::Parse(absl::string_view text, AttentionVariant* value) const {

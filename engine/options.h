@@ -116,7 +116,6 @@ struct HistoryOptions {
 // The kernel of attention on the CPU; a GPU has one order, one_pass.
 struct AttentionOptions {
   AttentionVariant variant{};
-  std::string device{};
 };
 
 struct EngineOptions {

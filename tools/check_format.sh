@@ -3,7 +3,7 @@
 # of all, or if a line of the project is too long.
 cd "$(dirname "$0")/.." || exit 1
 if [ $# -eq 0 ]; then
-  set -- base client config engine kernels loadtest server tests verify
+  set -- base cascades client config engine kernels loadtest server tests verify
 fi
 find "$@" -type f \( -name '*.cc' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' \) -print0 |
   xargs -0 -r -n 32 -P "$(nproc)" clang-format --dry-run --Werror || exit 1

@@ -26,8 +26,6 @@ FOLDERS = {
     "engine/model/tokenizer": ["base"],
     "engine/model": ["base", "kernels", "engine/model/tokenizer"],
     "engine": ["base", "kernels", "engine/model"],
-    "engine/einsum": ["base"],
-    "engine/cascade": ["base", "kernels", "engine/model", "engine", "engine/einsum"],
     "engine/ladder": ENGINE_VALUES,
     "engine/schedule": [*ENGINE_VALUES, "engine/ladder"],
     "engine/review": [*ENGINE_VALUES, "engine/ladder", "engine/schedule"],
@@ -35,7 +33,7 @@ FOLDERS = {
     "engine/plans": [*PURE, "engine/journal"],
     "engine/rows": [*ENGINE_VALUES, "engine/model/tokenizer"],
     "engine/runner": [*PURE, "engine/journal", "engine/plans", "engine/rows"],
-    "engine/cpu": [*ENGINE_VALUES, "engine/einsum", "engine/cascade", "kernels/cpu"],
+    "engine/cpu": [*ENGINE_VALUES, "kernels/cpu"],
     # engine/cuda has the pool of threads from kernels/cpu.
     "engine/cuda": [
         *ENGINE_VALUES,
@@ -44,6 +42,9 @@ FOLDERS = {
         "kernels/cuda",
         "kernels/simt",
     ],
+    # No folder of the daemon may include cascades: the table gives it only to the client.
+    "cascades/einsum": ["base"],
+    "cascades": [*ENGINE_VALUES, "kernels/cpu", "cascades/einsum"],
     "proto": [],
     "server/common": [*SERVER, "proto"],
     "server/security": [*SERVER, "server/common"],
@@ -134,8 +135,8 @@ FOLDERS = {
     "client": [
         *PURE,
         "engine/journal",
-        "engine/einsum",
-        "engine/cascade",
+        "cascades/einsum",
+        "cascades",
         "engine/cpu",
         "kernels/cpu",
         "proto",

@@ -20,7 +20,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDERS = ("base", "client", "config", "engine", "kernels", "server")
+FOLDERS = ("base", "cascades", "client", "config", "engine", "kernels", "server")
 TOGETHER = 20  # The number of sources in a unit.
 OF_GCC = ("-fpch-preprocess", "-fno-tree-loop-distribute-patterns")  # unknown to clang
 INCLUDE = re.compile(r'^#include "(.*)"$', re.MULTILINE)

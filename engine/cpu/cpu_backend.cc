@@ -8,10 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/cgroup.h"
 #include "base/status_macros.h"
-#include "engine/cpu/attention_choice.h"
 #include "engine/cpu/cpu_model.h"
-#include "engine/cpu/device_probe.h"
 #include "engine/cpu/lower.h"
+#include "engine/cpu/select_attention.h"
 #include "kernels/cpu/kv_cache.h"
 #include "kernels/cpu/profile.h"
 #include "kernels/cpu/thread_pool.h"
@@ -34,16 +33,13 @@ int32_t MostSequences(int threads) { return std::clamp(32 * threads, 64, 256); }
 
 class CpuBackend final : public Backend {
  public:
-  // `device` is nullptr if it is to be measured.
   CpuBackend(kernels::Profile profile, int threads, bool poison, AttentionVariant attention,
-             std::shared_ptr<const einsum::DeviceDescription> device,
              std::function<int64_t()> free_memory)
       : free_memory_(std::move(free_memory)),
         pool_(threads, kernels::kLeastShared),
         context_{profile, &pool_},
         poison_(poison),
-        attention_(attention),
-        device_(std::move(device)) {
+        attention_(attention) {
     info_.device = "cpu";
     info_.profile = std::string(kernels::ProfileName(profile));
     info_.tile_tokens = TileTokens(profile);
@@ -64,13 +60,10 @@ class CpuBackend final : public Backend {
   absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
       std::shared_ptr<const Model> model) override {
     SLUICE_RETURN_IF_ERROR(CheckWeights(*model));
-    AttentionDecision attention =
-        ChooseAttention(attention_, model->config, [&]() -> const einsum::DeviceDescription& {
-          return device_ != nullptr ? *device_ : DeviceOfThisMachine(context_);
-        });
+    SelectedAttention attention = SelectAttention(attention_, model->config, pool_.threads());
     SLUICE_ASSIGN_OR_RETURN(auto lowered, Lower(*model, context_, attention.variant));
     return std::make_unique<CpuModel>(std::move(model), context_, std::move(lowered),
-                                      std::move(attention), device_, poison_);
+                                      std::move(attention), poison_);
   }
 
  private:
@@ -90,7 +83,6 @@ class CpuBackend final : public Backend {
   kernels::Context context_;
   bool poison_;
   AttentionVariant attention_;
-  std::shared_ptr<const einsum::DeviceDescription> device_;
   BackendInfo info_;
 };
 
@@ -105,13 +97,8 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuOptions& option
   }
   SLUICE_ASSIGN_OR_RETURN(auto profile, kernels::ParseProfile(options.profile));
   const int threads = options.threads > 0 ? options.threads : kernels::AvailableCpus();
-  std::shared_ptr<const einsum::DeviceDescription> device;
-  if (!attention.device.empty()) {
-    SLUICE_ASSIGN_OR_RETURN(auto read, ReadDeviceFile(attention.device));
-    device = std::make_shared<const einsum::DeviceDescription>(std::move(read));
-  }
   return std::make_unique<CpuBackend>(profile, threads, options.poison, attention.variant,
-                                      std::move(device), std::move(free_memory));
+                                      std::move(free_memory));
 }
 
 }  // namespace sluice

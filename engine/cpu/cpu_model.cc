@@ -4,13 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "engine/cascade/plan_report.h"
 #include "engine/cpu/cpu_op.h"
 #include "engine/cpu/cpu_slot.h"
-#include "engine/cpu/device_probe.h"
 #include "engine/cpu/layout.h"
 #include "engine/cpu/op_times.h"
 
@@ -50,29 +47,14 @@ absl::Status CheckBucket(const Bucket& bucket) {
       kMaxBucketTokens, "] and [1, ", kMaxBucketSequences, "]"));
 }
 
-// Bounds what a profile takes from the requests that are served beside it.
-absl::Status CheckDuration(const PlanReport& report) {
-  constexpr double kMostSeconds = 10;
-  double seconds = 0;
-  for (const PlannedOp& op : report.ops) {
-    seconds += static_cast<double>(op.count()) * op.cost.seconds;
-  }
-  if (seconds <= kMostSeconds) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrFormat("the step is estimated to take %.0f s; that of a profile may take %.0f s",
-                      seconds, kMostSeconds));
-}
-
 }  // namespace
 
 CpuModel::CpuModel(std::shared_ptr<const Model> model, const kernels::Context& context,
-                   LoweredModel lowered, AttentionDecision attention,
-                   std::shared_ptr<const einsum::DeviceDescription> device, bool poison)
+                   LoweredModel lowered, SelectedAttention attention, bool poison)
     : model_(std::move(model)),
       context_(context),
       lowered_(std::move(lowered)),
       attention_(std::move(attention)),
-      device_(std::move(device)),
       poison_(poison) {}
 
 std::string CpuModel::algorithms() const {
@@ -103,24 +85,20 @@ absl::StatusOr<std::unique_ptr<Plan>> CpuModel::Prepare(const Bucket& bucket) co
   return std::make_unique<CpuPlan>(this, bucket, model_->config.vocab_size, LayOut(bucket));
 }
 
-absl::StatusOr<std::string> CpuModel::DescribePlan(const PlanQuery& query) const {
-  const StepSizes step = StepOf(model_->config, query);
-  const einsum::DeviceDescription& device =
-      device_ != nullptr ? *device_ : DeviceOfThisMachine(context_);
-  SLUICE_ASSIGN_OR_RETURN(
-      PlanReport report,
-      MakePlanReport(*model_, device,
-                     {.step = step, .variant = attention_.variant, .reason = attention_.reason}));
-  if (query.profile) {
-    SLUICE_RETURN_IF_ERROR(CheckDuration(report));
-    SLUICE_ASSIGN_OR_RETURN(const std::vector<double> seconds, TimeOps(*this, *model_, step));
-    AddTimes(seconds, &report);
+absl::StatusOr<StepDescription> CpuModel::DescribeStep(const StepSizes& step, bool profile) const {
+  StepDescription description = {.model = model_, .step = {}};
+  SLUICE_ASSIGN_OR_RETURN(description.step, CompleteStep(model_->config, step));
+  description.attention = attention_.variant;
+  description.attention_reason = attention_.reason;
+  description.weight_bytes = WeightBytes(*model_);
+  if (profile) {
+    SLUICE_ASSIGN_OR_RETURN(description.seconds, TimeOps(*this, *model_, description.step));
   }
-  return PlanReportText(report);
+  return description;
 }
 
 ArenaLayout CpuModel::LayOut(const Bucket& bucket) const {
-  return LayOutArena(*model_, bucket, context_, KernelChoice(attention_.variant));
+  return LayOutArena(*model_, bucket, context_, KernelOrder(attention_.variant));
 }
 
 int64_t CpuModel::page_bytes() const { return CpuSlot::PageBytes(model_->config); }

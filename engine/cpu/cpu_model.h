@@ -5,9 +5,8 @@
 #include <memory>
 
 #include "engine/backend.h"
-#include "engine/cpu/attention_choice.h"
 #include "engine/cpu/lower.h"
-#include "engine/einsum/device_description.h"
+#include "engine/cpu/select_attention.h"
 #include "kernels/cpu/context.h"
 
 namespace sluice {
@@ -16,16 +15,14 @@ namespace sluice {
 // packed weights serves all plans, and the arena of a slot any of them.
 class CpuModel final : public ExecutableModel {
  public:
-  // Without a `device`, that of this machine is measured when a plan is described.
   CpuModel(std::shared_ptr<const Model> model, const kernels::Context& context,
-           LoweredModel lowered, AttentionDecision attention,
-           std::shared_ptr<const einsum::DeviceDescription> device, bool poison);
+           LoweredModel lowered, SelectedAttention attention, bool poison);
 
   int64_t weight_bytes() const override { return lowered_.weight_bytes; }
   std::string algorithms() const override;
   std::string profile() const override;
   AttentionVariant attention() const override { return attention_.variant; }
-  absl::StatusOr<std::string> DescribePlan(const PlanQuery& query) const override;
+  absl::StatusOr<StepDescription> DescribeStep(const StepSizes& step, bool profile) const override;
   RowOrder row_order() const override;
   void ParallelFor(int64_t n, int64_t grain,
                    absl::FunctionRef<void(int64_t begin, int64_t end)> body) const override;
@@ -51,8 +48,7 @@ class CpuModel final : public ExecutableModel {
   std::shared_ptr<const Model> model_;
   kernels::Context context_;
   LoweredModel lowered_;
-  AttentionDecision attention_;
-  std::shared_ptr<const einsum::DeviceDescription> device_;  // nullptr if it is to be measured
+  SelectedAttention attention_;
   bool poison_;
 };
 

@@ -9,11 +9,11 @@
 #include "base/interruption.h"
 #include "base/size_of.h"
 #include "base/status_macros.h"
-#include "engine/cpu/attention_choice.h"
 #include "engine/cpu/attention_ops.h"
 #include "engine/cpu/head_op.h"
 #include "engine/cpu/int8_plan.h"
 #include "engine/cpu/row_ops.h"
+#include "engine/cpu/select_attention.h"
 #include "engine/cpu/weights.h"
 #include "engine/model/kept_channels.h"
 #include "engine/model/relative_bias.h"
@@ -33,7 +33,7 @@ class CpuLowering {
         config_(model.config),
         graph_(model.graph),
         weights_(model.checkpoint, model.config.stored_quantization, context),
-        attention_(KernelChoice(attention)),
+        attention_(KernelOrder(attention)),
         quantization_(PlanQuantization(model)) {}
 
   CpuOpOr Lower(size_t op) {

@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <memory>
 #include <numeric>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/ceil_div.h"
 #include "base/cgroup.h"
 #include "base/clock.h"
@@ -85,6 +87,28 @@ class EqualSequences {
   StepBatch batch_;
 };
 
+absl::Status CheckDuration(const Model& model, const StepSizes& step) {
+  const std::vector<GraphBuffer>& buffers = model.graph.buffers;
+  const ModelConfig& config = model.config;
+  double of_row = 0, of_sequence = 0;
+  for (const GraphOp& op : model.graph.ops) {
+    if (const auto* linear = std::get_if<LinearOp>(&op)) {
+      of_row += static_cast<double>(buffers[linear->in].width * buffers[linear->out].width);
+    } else if (const auto* head = std::get_if<HeadOp>(&op)) {
+      of_sequence += static_cast<double>(buffers[head->in].width * config.vocab_size);
+    } else if (std::holds_alternative<AttentionOp>(op)) {
+      of_row += 2.0 * static_cast<double>(step.context * config.heads * config.head_dim);
+    }
+  }
+  const double all = static_cast<double>(step.sequences) *
+                     (of_sequence + static_cast<double>(step.tokens) * of_row);
+  if (all <= kMaxMultiplyAdds) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("the step has %.3g multiply-adds; a profile has at most %.3g. Lower "
+                      "sequences, tokens or context.",
+                      all, kMaxMultiplyAdds));
+}
+
 absl::Status CheckMemory(int64_t bytes) {
   constexpr int64_t kUnknown = int64_t{1} << 30;
   const int64_t free = CgroupFreeMemory(ReadSystemFile).value_or(kUnknown);
@@ -106,10 +130,11 @@ double MedianOf(std::vector<double> values) {
 absl::StatusOr<std::vector<double>> TimeOps(const CpuModel& executable, const Model& model,
                                             const StepSizes& step) {
   const int64_t rows = step.sequences * step.tokens;
-  if (rows > kMostProfiledRows) {
-    return absl::InvalidArgumentError(absl::StrCat("sequences x tokens is ", rows,
-                                                   ", a profile has at most ", kMostProfiledRows));
+  if (rows > kMaxProfiledRows) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sequences x tokens is ", rows, ", a profile has at most ", kMaxProfiledRows));
   }
+  SLUICE_RETURN_IF_ERROR(CheckDuration(model, step));
   const Bucket bucket = {static_cast<int32_t>(rows), static_cast<int32_t>(step.sequences)};
   const int64_t pages_each = kernels::CeilDiv(step.context, kPageTokens);
   const int64_t pages = step.sequences * pages_each;

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/cascade/cascade_of.h"
 #include "engine/cpu/cpu_model.h"
 #include "engine/model/model.h"
+#include "engine/step_description.h"
 
 namespace sluice {
 
@@ -15,12 +15,14 @@ namespace sluice {
 // last token of each sequence is sampled. The steps run in memory of their own, beside all else
 // that the compute threads do.
 //
-// Requires that `executable` was loaded from `model`, and sizes for which CheckStep is OK. Returns
-// InvalidArgument for more than kMostProfiledRows rows, and ResourceExhausted if the step takes
-// more than half of the memory that is free.
+// Requires that `executable` was loaded from `model`, and sizes from CompleteStep. Returns
+// InvalidArgument for more than kMaxProfiledRows rows or more than kMaxMultiplyAdds, because other
+// requests wait while an op runs, and ResourceExhausted if the step takes more than half of the
+// memory that is free.
 absl::StatusOr<std::vector<double>> TimeOps(const CpuModel& executable, const Model& model,
                                             const StepSizes& step);
 
-inline constexpr int64_t kMostProfiledRows = 65536;
+inline constexpr int64_t kMaxProfiledRows = 65536;
+inline constexpr double kMaxMultiplyAdds = 2e12;  // some 10 s on one core with AVX-512
 
 }  // namespace sluice

@@ -46,9 +46,9 @@ absl::Status LoadTextFiles(const Directory& directory, Model* model) {
 }
 
 absl::StatusOr<ModelConfig> ReadModelConfig(const Directory& directory,
-                                            const Directory& transformer) {
-  SLUICE_ASSIGN_OR_RETURN(auto text, transformer.Read(kConfigFile, kMaxConfigBytes));
-  auto config = ParseModelConfig(text);
+                                            const Directory& transformer, std::string* text) {
+  SLUICE_ASSIGN_OR_RETURN(*text, transformer.Read(kConfigFile, kMaxConfigBytes));
+  auto config = ParseModelConfig(*text);
   if (!config.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(kConfigFile, ": ", config.status().message()));
   }
@@ -60,7 +60,8 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const Directory& directory,
 
 absl::StatusOr<ModelConfig> ReadModelConfig(const Directory& directory) {
   SLUICE_ASSIGN_OR_RETURN(const std::optional<Directory> inner, OpenTransformerFolder(directory));
-  return ReadModelConfig(directory, inner ? *inner : directory);
+  std::string text;
+  return ReadModelConfig(directory, inner ? *inner : directory, &text);
 }
 
 absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, int64_t version,
@@ -75,7 +76,8 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
                                                        const ModelOptions& options) {
   SLUICE_ASSIGN_OR_RETURN(const std::optional<Directory> inner, OpenTransformerFolder(directory));
   const Directory& transformer = inner ? *inner : directory;
-  SLUICE_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(directory, transformer));
+  std::string text;
+  SLUICE_ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(directory, transformer, &text));
   if (options.quantization) config.quantization = *options.quantization;
   if (options.kv_dtype) config.kv_dtype = *options.kv_dtype;
   SLUICE_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open(transformer, options.weights));
@@ -88,6 +90,7 @@ absl::StatusOr<std::shared_ptr<const Model>> LoadModel(const std::string& name, 
                               return checkpoint.Has(tensor);
                             }));
   model->config = std::move(config);
+  model->config_json = std::move(text);
   model->checkpoint = std::move(checkpoint);
   SLUICE_ASSIGN_OR_RETURN(model->embedding,
                           EmbeddingHead::Load(model->config.serving, directory, options.weights));

@@ -23,6 +23,7 @@ struct Model {
   std::string name;
   int64_t version = 1;
   ModelConfig config;
+  std::string config_json;  // the text of the file from which `config` was read
   Graph graph;
   Checkpoint checkpoint;
   std::unique_ptr<const Tokenizer> tokenizer;  // nullptr if prompts are token ids only

@@ -164,10 +164,10 @@ class EngineImpl : public Engine {
     return served->reviewer().TryStrategies();
   }
 
-  absl::StatusOr<std::string> DescribePlan(std::string_view name, std::string_view version,
-                                           const PlanQuery& query) const override {
+  absl::StatusOr<StepDescription> DescribeStep(std::string_view name, std::string_view version,
+                                               const StepSizes& step, bool profile) const override {
     SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Named(name, version));
-    return served->runner().executable().DescribePlan(query);
+    return served->runner().executable().DescribeStep(step, profile);
   }
 
   absl::StatusOr<Explanation> Explain(std::string_view request_id,

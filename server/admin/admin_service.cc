@@ -14,8 +14,8 @@
 namespace sluice {
 namespace {
 
-using admin::v1::DescribePlanRequest;
-using admin::v1::DescribePlanResponse;
+using admin::v1::DescribeStepRequest;
+using admin::v1::DescribeStepResponse;
 using admin::v1::ExplainRequest;
 using admin::v1::ExplainResponse;
 using admin::v1::GetBucketsRequest;
@@ -28,7 +28,7 @@ using admin::v1::SetLadderRequest;
 using admin::v1::TryStrategiesRequest;
 using admin::v1::TryStrategiesResponse;
 
-// The number of reviews that may wait, and of descriptions of plans. They run one at a time, so a
+// The number of reviews that may wait, and of descriptions of steps. They run one at a time, so a
 // longer queue would only mean longer waits; callers should try again later.
 constexpr size_t kMaxWaiting = 8;
 
@@ -45,12 +45,12 @@ AdminService::AdminService(EngineOptions options, Engine* engine, Clock* clock,
       health_(health),
       loads_(loads),
       optimizer_(kMaxWaiting),
-      planner_(kMaxWaiting) {
+      describer_(kMaxWaiting) {
   Stream("GetBuckets", &AdminService::GetBuckets);
   Stream("OptimizeBuckets", &AdminService::OptimizeBuckets);
   Stream("SetLadder", &AdminService::SetLadder);
   Stream("TryStrategies", &AdminService::TryStrategies);
-  Stream("DescribePlan", &AdminService::DescribePlan);
+  Stream("DescribeStep", &AdminService::DescribeStep);
   Stream("Explain", &AdminService::Explain);
   Stream("Reload", &AdminService::Reload);
 }
@@ -123,18 +123,18 @@ AdminService::Unary* AdminService::TryStrategies(Context* context, const Bytes* 
       });
 }
 
-AdminService::Unary* AdminService::DescribePlan(Context* context, const Bytes* request,
+AdminService::Unary* AdminService::DescribeStep(Context* context, const Bytes* request,
                                                 Bytes* response) {
-  return AnswerLater<DescribePlanRequest, DescribePlanResponse>(
-      context, *request, response, Ready(), &planner_,
+  return AnswerLater<DescribeStepRequest, DescribeStepResponse>(
+      context, *request, response, Ready(), &describer_,
       [engine = engine_](const auto& message, auto* answer) {
-        const PlanQuery query = {.sequences = message.sequences() == 0 ? 1 : message.sequences(),
-                                 .tokens = message.tokens(),
-                                 .context = message.context(),
-                                 .profile = message.profile()};
-        SLUICE_ASSIGN_OR_RETURN(
-            *answer->mutable_json(),
-            engine->DescribePlan(message.model_name(), message.model_version(), query));
+        const StepSizes step = {.sequences = message.sequences(),
+                                .tokens = message.tokens(),
+                                .context = message.context()};
+        SLUICE_ASSIGN_OR_RETURN(const StepDescription description,
+                                engine->DescribeStep(message.model_name(), message.model_version(),
+                                                     step, message.profile()));
+        *answer = DescribeStepMessage(description);
         return absl::OkStatus();
       });
 }

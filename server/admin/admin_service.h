@@ -22,7 +22,7 @@ using AdminGrpc = admin::v1::Admin;
 using RawLadders = AdminGrpc::WithRawCallbackMethod_GetBuckets<
     AdminGrpc::WithRawCallbackMethod_OptimizeBuckets<AdminGrpc::WithRawCallbackMethod_SetLadder<
         AdminGrpc::WithRawCallbackMethod_TryStrategies<AdminGrpc::Service>>>>;
-using RawAdmin = AdminGrpc::WithRawCallbackMethod_DescribePlan<
+using RawAdmin = AdminGrpc::WithRawCallbackMethod_DescribeStep<
     AdminGrpc::WithRawCallbackMethod_Explain<AdminGrpc::WithRawCallbackMethod_Reload<RawLadders>>>;
 }  // namespace internal
 
@@ -34,7 +34,7 @@ struct ReloadReport {
 using Reload = std::function<absl::StatusOr<ReloadReport>()>;  // it blocks
 
 // Thread-safe; no method blocks. The calls about ladders run on a thread of theirs, and
-// DescribePlan on another, one call at a time. A few further calls may wait; any beyond those get
+// DescribeStep on another, one call at a time. A few further calls may wait; any beyond those get
 // RESOURCE_EXHAUSTED. The constructor's arguments outlive the service, and gRPC has finished all
 // its calls before it is destroyed.
 class AdminService final : public StreamedUnaryService<internal::RawAdmin> {
@@ -57,7 +57,7 @@ class AdminService final : public StreamedUnaryService<internal::RawAdmin> {
   Unary* OptimizeBuckets(Context* context, const Bytes* request, Bytes* response) override;
   Unary* SetLadder(Context* context, const Bytes* request, Bytes* response) override;
   Unary* TryStrategies(Context* context, const Bytes* request, Bytes* response) override;
-  Unary* DescribePlan(Context* context, const Bytes* request, Bytes* response) override;
+  Unary* DescribeStep(Context* context, const Bytes* request, Bytes* response) override;
   Unary* Explain(Context* context, const Bytes* request, Bytes* response) override;
   Unary* Reload(Context* context, const Bytes* request, Bytes* response) override;
 
@@ -74,7 +74,7 @@ class AdminService final : public StreamedUnaryService<internal::RawAdmin> {
   JobQueue* const loads_;
   sluice::Reload reload_;
   JobQueue optimizer_;
-  JobQueue planner_;
+  JobQueue describer_;
 };
 
 }  // namespace sluice

@@ -231,6 +231,20 @@ v1::TryStrategiesResponse DescribeTrials(const StrategyTrials& trials) {
   return out;
 }
 
+v1::DescribeStepResponse DescribeStepMessage(const StepDescription& description) {
+  v1::DescribeStepResponse out;
+  out.set_config_json(description.model->config_json);
+  out.set_kv_dtype(std::string(NameOf(description.model->config.kv_dtype)));
+  out.set_sequences(description.step.sequences);
+  out.set_tokens(description.step.tokens);
+  out.set_context(description.step.context);
+  out.set_attention_variant(AttentionVariantName(description.attention));
+  out.set_attention_reason(description.attention_reason);
+  out.mutable_weight_bytes()->Add(description.weight_bytes.begin(), description.weight_bytes.end());
+  out.mutable_op_seconds()->Add(description.seconds.begin(), description.seconds.end());
+  return out;
+}
+
 v1::ExplainResponse DescribeRequest(const Explanation& explanation) {
   const RequestTrace& trace = explanation.trace;
   v1::ExplainResponse out;

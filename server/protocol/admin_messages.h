@@ -1,4 +1,4 @@
-// The engine's statistics as messages of sluice.admin.v1. The functions are pure.
+// The engine's statistics and descriptions as messages of sluice.admin.v1. The functions are pure.
 #pragma once
 
 #include <span>
@@ -24,6 +24,8 @@ void AddHistory(std::span<const HistoryStretch> history, MonoTime now,
 admin::v1::OptimizeBucketsResponse DescribeReview(const OptimizeReport& report);
 
 admin::v1::TryStrategiesResponse DescribeTrials(const StrategyTrials& trials);
+
+admin::v1::DescribeStepResponse DescribeStepMessage(const StepDescription& description);
 
 // Describes a request. Times are relative to its arrival.
 admin::v1::ExplainResponse DescribeRequest(const Explanation& explanation);

@@ -1,14 +1,16 @@
-// The commands plan and einsum. The figures are tested in engine/cascade and engine/einsum.
+// The commands plan and einsum. The figures are tested in cascades and cascades/einsum.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "cascades/einsum/device_description.h"
 #include "client/exit_code.h"
-#include "engine/einsum/device_description.h"
+#include "engine/step_description.h"
 #include "nlohmann/json.hpp"
 #include "proto/admin.grpc.pb.h"
 #include "tests/client/command_fixture.h"
@@ -21,18 +23,18 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Answers with what the test sets.
+// Returns the answer that the test sets.
 class PlanService final : public admin::v1::Admin::Service {
  public:
-  grpc::Status DescribePlan(grpc::ServerContext*, const admin::v1::DescribePlanRequest* request,
-                            admin::v1::DescribePlanResponse* response) override {
+  grpc::Status DescribeStep(grpc::ServerContext*, const admin::v1::DescribeStepRequest* request,
+                            admin::v1::DescribeStepResponse* response) override {
     asked = *request;
-    response->set_json(answer);
+    *response = answer;
     return grpc::Status::OK;
   }
 
-  admin::v1::DescribePlanRequest asked;
-  std::string answer;
+  admin::v1::DescribeStepRequest asked;
+  admin::v1::DescribeStepResponse answer;
 };
 
 class PlanCommandTest : public CommandFixture {
@@ -96,26 +98,76 @@ TEST_F(PlanCommandTest, ProfilesTheOpsOfADirectory) {
   EXPECT_THAT(out_, HasSubstr("BOUND BY"));
 }
 
-TEST_F(PlanCommandTest, ShowsWhatTheDaemonSaysOfAServedModel) {
-  ASSERT_EQ(RunWith({"plan", model_, "--device", device_, "--context", "9", "--json"}), kExitOk);
-  service_.answer = out_;
-  ASSERT_EQ(RunWith({"plan", "--model", "mine", "--model-version", "4", "--sequences", "3",
-                     "--tokens", "2", "--context", "9", "--profile"}),
-            kExitOk)
+TEST_F(PlanCommandTest, ComputesTheReportOfAServedModelFromTheDaemonsData) {
+  const auto model = LoadModel(model_, 1, model_).value();
+  admin::v1::DescribeStepResponse& answer = service_.answer;
+  answer.set_config_json(model->config_json);
+  answer.set_kv_dtype("f32");
+  answer.set_sequences(3);
+  answer.set_tokens(2);
+  answer.set_context(9);
+  answer.set_attention_variant("one_pass");
+  answer.set_attention_reason("The daemon's reason.");
+  for (const double bytes : WeightBytes(*model)) answer.add_weight_bytes(bytes);
+  for (size_t i = 0; i < model->graph.ops.size(); ++i) answer.add_op_seconds(0.25);
+
+  ASSERT_EQ(
+      RunWith({"plan", "--model", "mine", "--model-version", "4", "--sequences", "3", "--tokens",
+               "2", "--context", "9", "--profile", "--device", device_, "--json"}),
+      kExitOk)
       << error_;
-  EXPECT_THAT(out_, HasSubstr("rms_norm "));
   EXPECT_EQ(service_.asked.model_name(), "mine");
   EXPECT_EQ(service_.asked.model_version(), "4");
   EXPECT_EQ(service_.asked.sequences(), 3);
   EXPECT_EQ(service_.asked.tokens(), 2);
   EXPECT_EQ(service_.asked.context(), 9);
   EXPECT_TRUE(service_.asked.profile());
-
-  for (const char* const answer : {"", "{}", "[1]", "{\"step\": 3}", "{\"ops\": [[[[[["}) {
-    service_.answer = answer;
-    EXPECT_EQ(RunWith({"plan", "--model", "mine"}), kExitFailed) << answer;
-    EXPECT_THAT(error_, HasSubstr("cannot be read")) << answer;
+  json served = json::parse(out_);
+  double seconds = 0;
+  for (json& op : served["ops"]) {
+    seconds += op["measured_seconds"].get<double>();
+    op.erase("measured_seconds");
   }
+  EXPECT_EQ(seconds, 0.25 * static_cast<double>(model->graph.ops.size()));
+  EXPECT_EQ(served["model"], "mine");
+  EXPECT_THAT(served["attention"][0]["reason"].get<std::string>(),
+              HasSubstr("The daemon's reason."));
+
+  // Everything else is as in a report of the directory.
+  ASSERT_EQ(RunWith({"plan", model_, "--sequences", "3", "--tokens", "2", "--context", "9",
+                     "--variant", "one_pass", "--device", device_, "--json"}),
+            kExitOk);
+  EXPECT_EQ(served["ops"], json::parse(out_)["ops"]);
+}
+
+TEST_F(PlanCommandTest, RefusesADescriptionThatDoesNotFitItsModel) {
+  const auto model = LoadModel(model_, 1, model_).value();
+  admin::v1::DescribeStepResponse good;
+  good.set_config_json(model->config_json);
+  good.set_kv_dtype("f32");
+  good.set_sequences(1);
+  good.set_tokens(1);
+  good.set_context(9);
+  good.set_attention_variant("one_pass");
+  for (const double bytes : WeightBytes(*model)) good.add_weight_bytes(bytes);
+  const auto expect = [&](int code, const char* what, auto change) {
+    service_.answer = good;
+    change(&service_.answer);
+    EXPECT_EQ(RunWith({"plan", "--model", "mine", "--device", device_}), code) << what << error_;
+    if (code != kExitOk) EXPECT_THAT(error_, HasSubstr("cannot be read")) << what;
+  };
+  using Answer = admin::v1::DescribeStepResponse;
+  expect(kExitOk, "unchanged", [](Answer*) {});
+  expect(kExitFailed, "empty", [](Answer* answer) { answer->Clear(); });
+  expect(kExitFailed, "no JSON", [](Answer* answer) { answer->set_config_json("{"); });
+  expect(kExitFailed, "a dtype", [](Answer* answer) { answer->set_kv_dtype("f8"); });
+  expect(kExitFailed, "auto", [](Answer* answer) { answer->set_attention_variant("auto"); });
+  expect(kExitFailed, "a context", [](Answer* answer) { answer->set_context(1 << 20); });
+  expect(kExitFailed, "too many ops", [](Answer* answer) { answer->add_weight_bytes(4); });
+  expect(kExitFailed, "too few times", [](Answer* answer) { answer->add_op_seconds(1); });
+  expect(kExitFailed, "not a number", [](Answer* answer) {
+    answer->set_weight_bytes(0, std::numeric_limits<double>::quiet_NaN());
+  });
 }
 
 TEST_F(PlanCommandTest, ErrorsNameTheFileOrTheFlag) {
@@ -183,7 +235,6 @@ TEST(PlanArguments, AreRefusedByName) {
       {{"plan", "folder", "--model", "m"}, "plan needs one of"},
       {{"plan", "--model", "m", "--variant", "one_pass"}, "--variant"},
       {{"plan", "--model", "m", "--threads", "2"}, "--threads"},
-      {{"plan", "--model", "m", "--device", "file"}, "--device"},
       {{"plan", "--probe", "--profile"}, "--profile"},
       {{"plan", "folder", "--context", "0"}, "--context"},
       {{"plan", "folder", "--sequences", "65537"}, "--sequences"},

@@ -8,7 +8,7 @@ from conftest import ROOT
 
 SOURCES = sorted(
     path
-    for folder in ("base", "client", "config", "engine", "loadtest", "server", "verify")
+    for folder in ("base", "cascades", "client", "config", "engine", "loadtest", "server", "verify")
     for path in (ROOT / folder).glob("**/*")
     if path.suffix in (".cc", ".h")
 )

@@ -22,12 +22,10 @@ def described(*arguments):
 def test_a_served_model_has_the_plan_of_its_directory(daemon):
     """With a file that describes the device, both are computed from the same numbers."""
     device = ROOT / "docs" / "processor.json"
-    served = daemon("--engine.attention.device", str(device), "--engine.attention.variant",
-                    "split:2")
-    step = ["--sequences", "3", "--tokens", "2", "--context", "200"]
+    served = daemon("--engine.attention.variant", "split:2")
+    step = ["--sequences", "3", "--tokens", "2", "--context", "200", "--device", str(device)]
     theirs = described("--model", "demo", "--server", served.admin, *step)
-    ours = described(str(ROOT / "models" / "demo"), "--device", str(device), "--variant", "split:2",
-                     *step)
+    ours = described(str(ROOT / "models" / "demo"), "--variant", "split:2", *step)
     assert theirs.pop("model") == "demo" and ours.pop("model") == str(ROOT / "models" / "demo")
     assert theirs == ours
     assert theirs["attention"][0]["chosen"] == "one_pass", "256 positions are one segment"

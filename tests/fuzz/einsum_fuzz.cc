@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "engine/einsum/analysis.h"
-#include "engine/einsum/einsum_string.h"
-#include "engine/einsum/interpreter.h"
-#include "engine/einsum/lower.h"
-#include "engine/einsum/term_pool.h"
-#include "engine/einsum/text.h"
+#include "cascades/einsum/analysis.h"
+#include "cascades/einsum/einsum_string.h"
+#include "cascades/einsum/interpreter.h"
+#include "cascades/einsum/lower.h"
+#include "cascades/einsum/term_pool.h"
+#include "cascades/einsum/text.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace sluice::einsum {

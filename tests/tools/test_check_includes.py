@@ -55,6 +55,16 @@ def plant(root, path, *headers):
         pytest.param(
             "client/planted.cc", "server/daemon/server.h", id="the client does not know the server"
         ),
+        pytest.param(
+            "engine/cpu/planted.h",
+            "cascades/attention_variants.h",
+            id="the engine does not know cascades",
+        ),
+        pytest.param(
+            "server/daemon/planted.cc",
+            "cascades/einsum/egraph.h",
+            id="the daemon does not know cascades",
+        ),
         pytest.param("base/planted.h", "kernels/dtype.h", id="base knows nobody"),
         pytest.param(
             "server/common/planted.h",

@@ -1,6 +1,6 @@
 """Tests that egglog, given the same rewrites, finds the variants of attention that Sluice finds.
 
-tests/engine/einsum/variants_of_*.txt has Sluice's variants, each a term on a line;
+tests/cascades/einsum/variants_of_*.txt has Sluice's variants, each a term on a line;
 sluice_rewrites_test compares these with its own e-graph. Here the rewrites are written once more as
 rules of egglog, whose e-graph is then enumerated.
 """
@@ -10,7 +10,7 @@ import pathlib
 import pytest
 from egglog import bindings
 
-FOLDER = pathlib.Path(__file__).parents[1] / "engine" / "einsum"
+FOLDER = pathlib.Path(__file__).parents[1] / "cascades" / "einsum"
 CAUSAL = "m+|p|<=p+|m|"
 CAUSAL_CHUNKS = "3*c+j+|p|<=p+|m|"
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/check.h"
-#include "engine/cpu/attention_choice.h"
 #include "engine/cpu/cpu_backend.h"
+#include "engine/cpu/select_attention.h"
 #include "kernels/cpu/kv_cache.h"
 #include "tests/engine/cpu/runner.h"
 #include "tests/support/checkpoint_writer.h"

@@ -4,19 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <memory>
 #include <string>
 
 #include "engine/cpu/cpu_backend.h"
-#include "engine/einsum/device_description.h"
-#include "nlohmann/json.hpp"
 #include "tests/support/checkpoint_writer.h"
 
 namespace sluice::testing {
 namespace {
 
-using nlohmann::json;
 using ::testing::HasSubstr;
 
 // A model on two threads. Its slots are poisoned, so that an op that reads what no step has written
@@ -25,34 +21,22 @@ class ProfileTest : public ::testing::Test {
  protected:
   void Load(const ModelConfig& config) {
     model_ = RandomModel(config, 7);
-    const std::string device = ::testing::TempDir() + "op_times_test_device.json";
-    std::ofstream(device) << einsum::DeviceDescriptionJson(
-        {.name = "a slow device, whatever this machine is",
-         .flops_per_second = 1e9,
-         .exponentials_per_second = 1e8,
-         .levels = {{.name = "memory", .bytes = 1e15, .bytes_per_second = 1e9, .shared = true}}});
     backend_ = MakeCpuBackend({.threads = 2, .poison = true},
-                              {.variant = {AttentionVariant::Kind::kSplit, 0}, .device = device})
+                              {.variant = {AttentionVariant::Kind::kSplit, 0}})
                    .value();
     executable_ = backend_->Load(model_).value();
   }
 
-  absl::StatusOr<json> Profile(const PlanQuery& query) {
-    const auto text = executable_->DescribePlan(query);
-    if (!text.ok()) return text.status();
-    return json::parse(*text);
+  absl::StatusOr<StepDescription> Profile(const StepSizes& step) {
+    return executable_->DescribeStep(step, /*profile=*/true);
   }
 
-  // Expects a time for each op of the graph, and a roofline.
-  void ExpectComplete(const json& plan) {
-    int64_t ops = 0;
-    for (const json& op : plan["ops"]) {
-      EXPECT_GE(op.at("measured_seconds"), 0) << op;
-      EXPECT_GT(op["roofline"]["seconds"], 0) << op;
-      EXPECT_GT(op["roofline"]["bytes"], 0) << op;
-      ops += op["ops"].get<int64_t>();
-    }
-    EXPECT_EQ(ops, std::ssize(model_->graph.ops));
+  // Expects a time and the bytes of a weight for each op of the graph.
+  void ExpectComplete(const StepDescription& step) {
+    EXPECT_EQ(step.model, model_);
+    EXPECT_EQ(step.weight_bytes, WeightBytes(*model_));
+    ASSERT_EQ(step.seconds.size(), model_->graph.ops.size());
+    for (const double seconds : step.seconds) EXPECT_GE(seconds, 0);
   }
 
   std::shared_ptr<const Model> model_;
@@ -65,17 +49,17 @@ TEST_F(ProfileTest, HasATimeForEachOpOfADecodeStep) {
   config.max_positions = 2000;
   config.xsa.layers = {true, false};
   Load(config);
-  const auto plan = Profile({.sequences = 3, .context = 1500, .profile = true});
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  ExpectComplete(*plan);
-  EXPECT_EQ((*plan)["step"]["tokens"], 1);
+  const auto step = Profile({.sequences = 3, .context = 1500});
+  ASSERT_TRUE(step.ok()) << step.status();
+  ExpectComplete(*step);
+  EXPECT_EQ(step->step.tokens, 1);
 }
 
 TEST_F(ProfileTest, HasATimeForEachOpOfAPrompt) {
   Load(TinyConfig(2));
-  const auto plan = Profile({.sequences = 2, .tokens = 9, .context = 20, .profile = true});
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  ExpectComplete(*plan);
+  const auto step = Profile({.sequences = 2, .tokens = 9, .context = 20});
+  ASSERT_TRUE(step.ok()) << step.status();
+  ExpectComplete(*step);
 }
 
 TEST_F(ProfileTest, ReachesModelsThatReadVectorsAndHaveNoHead) {
@@ -87,31 +71,32 @@ TEST_F(ProfileTest, ReachesModelsThatReadVectorsAndHaveNoHead) {
   config.input_width = 5;
   config.input_adapter = InputAdapter::kDense;
   Load(config);
-  const auto plan = Profile({.sequences = 2, .context = 8, .profile = true});
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  ExpectComplete(*plan);
-  EXPECT_EQ((*plan)["step"]["tokens"], 8);
+  const auto step = Profile({.sequences = 2, .context = 8});
+  ASSERT_TRUE(step.ok()) << step.status();
+  ExpectComplete(*step);
+  EXPECT_EQ(step->step.tokens, 8);
 }
 
-TEST_F(ProfileTest, IsLeftOutUnlessItIsWanted) {
+TEST_F(ProfileTest, IsLeftOutUnlessItIsRequested) {
   Load(TinyConfig(1));
-  const auto plan = Profile({.context = 8});
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_FALSE((*plan)["ops"][0].contains("measured_seconds"));
-  EXPECT_THAT((*plan)["attention"][0]["reason"].get<std::string>(),
-              HasSubstr("engine.attention.variant names it."));
+  const auto step = executable_->DescribeStep({.context = 8}, /*profile=*/false);
+  ASSERT_TRUE(step.ok()) << step.status();
+  EXPECT_TRUE(step->seconds.empty());
+  EXPECT_EQ(AttentionVariantName(step->attention), "split:auto");
+  EXPECT_EQ(step->attention_reason, "engine.attention.variant names it.");
 }
 
 TEST_F(ProfileTest, RefusesStepsThatTakeTooMuch) {
   ModelConfig config = TinyConfig(1);
   config.max_positions = 1 << 20;
   Load(config);
-  const auto rows = Profile({.sequences = 65536, .tokens = 2, .context = 2, .profile = true});
+  const auto rows = Profile({.sequences = 65536, .tokens = 2, .context = 2});
   EXPECT_EQ(rows.status().message(), "sequences x tokens is 131072, a profile has at most 65536");
-  const auto time = Profile({.sequences = 65536, .context = 1 << 20, .profile = true});
+  const auto time = Profile({.sequences = 65536, .context = 1 << 20});
   EXPECT_EQ(time.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(time.status().message()), HasSubstr("that of a profile may take 10 s"));
-  const auto sizes = Profile({.context = (1 << 20) + 1, .profile = true});
+  EXPECT_THAT(std::string(time.status().message()),
+              HasSubstr("multiply-adds; a profile has at most 2e+12"));
+  const auto sizes = Profile({.context = (1 << 20) + 1});
   EXPECT_THAT(std::string(sizes.status().message()), HasSubstr("context is 1048577"));
 }
 

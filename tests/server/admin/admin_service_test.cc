@@ -163,14 +163,14 @@ TEST_F(AdminTest, TryStrategiesNeedsTraffic) {
   EXPECT_FALSE(response.best().empty());
 }
 
-TEST_F(AdminTest, DescribePlanNeedsAServedModelOnACpu) {
-  v1::DescribePlanRequest request;
-  v1::DescribePlanResponse response;
+TEST_F(AdminTest, DescribeStepNeedsAServedModelOnACpu) {
+  v1::DescribeStepRequest request;
+  v1::DescribeStepResponse response;
   request.set_model_name("absent");
-  EXPECT_EQ(Call(&v1::Admin::Stub::DescribePlan, request, &response).error_code(),
+  EXPECT_EQ(Call(&v1::Admin::Stub::DescribeStep, request, &response).error_code(),
             grpc::StatusCode::NOT_FOUND);
   request.set_model_name("text");
-  EXPECT_EQ(Call(&v1::Admin::Stub::DescribePlan, request, &response).error_code(),
+  EXPECT_EQ(Call(&v1::Admin::Stub::DescribeStep, request, &response).error_code(),
             grpc::StatusCode::UNIMPLEMENTED)
       << "the fake device has no description";
 }
@@ -178,7 +178,7 @@ TEST_F(AdminTest, DescribePlanNeedsAServedModelOnACpu) {
 TEST_F(AdminTest, EveryMethodRefusesMalformedProtobufAsInvalid) {
   const auto channel = daemon_.Channel();
   for (const char* method : {"GetBuckets", "OptimizeBuckets", "SetLadder", "TryStrategies",
-                             "DescribePlan", "Explain", "Reload"}) {
+                             "DescribeStep", "Explain", "Reload"}) {
     grpc::ClientContext context;
     const grpc::Status status = testing::RawCall(
         channel, std::string("/sluice.admin.v1.Admin/") + method, "\xff\xff", &context);
@@ -210,10 +210,18 @@ class GatedEngine final : public Engine {
   absl::StatusOr<Explanation> Explain(std::string_view, std::string_view) const override {
     return absl::NotFoundError("");
   }
-  absl::StatusOr<std::string> DescribePlan(std::string_view name, std::string_view version,
-                                           const PlanQuery& query) const override {
-    return absl::StrCat(std::string(name), "/", std::string(version), ": ", query.sequences, " ",
-                        query.tokens, " ", query.context, query.profile ? " profile" : "");
+  absl::StatusOr<StepDescription> DescribeStep(std::string_view name, std::string_view version,
+                                               const StepSizes& step, bool profile) const override {
+    auto model = std::make_shared<Model>();
+    model->config.kv_dtype = KvType::kInt8;
+    model->config_json = absl::StrCat(std::string(name), "/", std::string(version));
+    StepDescription description = {.model = std::move(model),
+                                   .step = step,
+                                   .attention = {AttentionVariant::Kind::kSplit, 3},
+                                   .attention_reason = "a reason",
+                                   .weight_bytes = {0.5, 4}};
+    if (profile) description.seconds = {1, 2};
+    return description;
   }
   const BackendInfo& backend_info() const override { return info_; }
 
@@ -312,25 +320,35 @@ TEST_F(SlowReviewTest, ACancelledCallEndsWhileItsReviewStillRuns) {
   server_->Wait();  // returns while the review still runs
 }
 
-TEST_F(SlowReviewTest, PlansAreDescribedWhileAReviewRuns) {
+TEST_F(SlowReviewTest, StepsAreDescribedWhileAReviewRuns) {
   const auto running = Start();
   engine_.gate.AwaitArrivals(1);
-  v1::DescribePlanRequest request;
+  v1::DescribeStepRequest request;
   request.set_model_name("m");
   request.set_model_version("2");
   const auto describe = [&] {
     grpc::ClientContext context;
-    v1::DescribePlanResponse response;
-    const grpc::Status status = stub_->DescribePlan(&context, request, &response);
+    v1::DescribeStepResponse response;
+    const grpc::Status status = stub_->DescribeStep(&context, request, &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
-    return response.json();
+    return response;
   };
-  EXPECT_EQ(describe(), "m/2: 1 0 0") << "the engine fills in what is left out";
+  v1::DescribeStepResponse response = describe();
+  EXPECT_EQ(response.config_json(), "m/2");
+  EXPECT_EQ(response.kv_dtype(), "int8");
+  EXPECT_EQ(response.attention_variant(), "split:3");
+  EXPECT_EQ(response.attention_reason(), "a reason");
+  EXPECT_THAT(response.weight_bytes(), ::testing::ElementsAre(0.5, 4));
+  EXPECT_EQ(response.op_seconds_size(), 0);
   request.set_sequences(3);
   request.set_tokens(4);
   request.set_context(5);
   request.set_profile(true);
-  EXPECT_EQ(describe(), "m/2: 3 4 5 profile");
+  response = describe();
+  EXPECT_EQ(response.sequences(), 3);
+  EXPECT_EQ(response.tokens(), 4);
+  EXPECT_EQ(response.context(), 5);
+  EXPECT_THAT(response.op_seconds(), ::testing::ElementsAre(1, 2));
   engine_.gate.Open();
   EXPECT_TRUE(running->status.get().ok());
 }

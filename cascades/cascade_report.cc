@@ -1,0 +1,275 @@
+#include "cascades/cascade_report.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "cascades/einsum/lower.h"
+#include "cascades/einsum/text.h"
+#include "nlohmann/json.hpp"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+using Kind = AttentionVariant::Kind;
+
+int64_t EinsumsOf(const einsum::Cascade& cascade) {
+  int64_t count = 0;
+  for (const einsum::Statement& statement : cascade.statements) {
+    const auto* const iteration = std::get_if<einsum::Iteration>(&statement);
+    count += iteration == nullptr ? 1 : std::ssize(iteration->init) + std::ssize(iteration->body);
+  }
+  return count;
+}
+
+AttentionWork WorkOf(const ModelConfig& config, const StepSizes& step) {
+  return {.sequences = step.sequences,
+          .tokens = step.tokens,
+          .context = step.context,
+          .kv_heads = config.kv_heads,
+          .group = config.heads / config.kv_heads,
+          .head_dim = config.head_dim};
+}
+
+// Says what the other variants are estimated to take in the step.
+std::string ComparedWith(const AttentionEstimates& estimates, const AttentionVariant& chosen) {
+  const auto seconds = [&](const AttentionVariant& variant) {
+    return std::ranges::find(estimates.variants, variant, &AttentionEstimate::variant)
+        ->cost.seconds;
+  };
+  std::vector<std::string> others;
+  for (const AttentionEstimate& other : estimates.variants) {
+    if (other.variant == chosen) continue;
+    others.push_back(absl::StrFormat("%s %.2f times", AttentionVariantName(other.variant),
+                                     other.cost.seconds / seconds(chosen)));
+  }
+  return absl::StrCat(" In this step, by estimate, ", absl::StrJoin(others, ", "), " its time.");
+}
+
+std::string MatrixOf(const GraphOp& op, const Model& model) {
+  const std::vector<GraphBuffer>& buffers = model.graph.buffers;
+  if (const auto* linear = std::get_if<LinearOp>(&op)) {
+    return absl::StrCat(buffers[linear->in].width, " x ", buffers[linear->out].width);
+  }
+  if (const auto* head = std::get_if<HeadOp>(&op)) {
+    return absl::StrCat(buffers[head->in].width, " x ", model.config.vocab_size);
+  }
+  return "";
+}
+
+absl::StatusOr<CascadeReport::OfAttention> ReportAttention(const AttentionOp& op,
+                                                           const ModelConfig& config,
+                                                           const einsum::DeviceDescription& device,
+                                                           const StepDescription& step) {
+  CascadeReport::OfAttention plan;
+  einsum::AttentionShape shape = AttentionShapeOf(op, config, {.kv = KvPlaceOnCpu(config)});
+  plan.count = 1;
+  plan.xsa = op.xsa;
+  const int32_t parts = step.attention.kind == Kind::kSplit ? step.attention.parts : 0;
+  SLUICE_ASSIGN_OR_RETURN(plan.estimates,
+                          EstimateAttention(shape, WorkOf(config, step.step), device, parts));
+  const auto& variants = plan.estimates.variants;
+  const bool divided =
+      std::ranges::find(variants, step.attention, &AttentionEstimate::variant) != variants.end();
+  plan.chosen = divided ? step.attention : AttentionVariant{Kind::kOnePass};
+  plan.reason = step.attention_reason;
+  if (!divided) {
+    absl::StrAppend(&plan.reason, " ", AttentionVariantName(step.attention),
+                    " reads this step's keys in one pass, because threads have nothing to share.");
+  }
+  absl::StrAppend(&plan.reason, ComparedWith(plan.estimates, plan.chosen));
+  if (op.xsa) {
+    const int64_t with = EinsumsOf(plan.estimates.definition);
+    shape.xsa = einsum::XsaForm::kNone;
+    einsum::TermPool pool;
+    const einsum::TermId term = einsum::AttentionTerm(pool, shape);
+    plan.xsa_kernels_unfused = with - EinsumsOf(einsum::Lower(pool, {{"Y", term}}));
+  }
+  return plan;
+}
+
+// The weights and the pages of all ops are read once a step, so that they come from the level that
+// holds them together.
+void AddRooflines(CascadeReport* report) {
+  double resident = 0;
+  for (const OpReport& op : report->ops) {
+    for (const einsum::Home home : {einsum::Home::kWeight, einsum::Home::kKv}) {
+      const einsum::Traffic& traffic = op.analysis.traffic;
+      resident +=
+          static_cast<double>(op.count()) * (traffic.LoadsOf(home) + traffic.StoresOf(home));
+    }
+  }
+  for (OpReport& op : report->ops) {
+    op.roofline = einsum::RooflineOf(op.cascade, op.analysis, report->device, resident);
+  }
+}
+
+// Shows attention as it is computed, in place of its definition.
+void TakeServedVariants(const Model& model, CascadeReport* report) {
+  for (OpReport& op : report->ops) {
+    const auto* const attention = std::get_if<AttentionOp>(&model.graph.ops[op.ops.front()]);
+    if (attention == nullptr) continue;
+    const auto& plan =
+        *std::ranges::find(report->attention, attention->xsa, &CascadeReport::OfAttention::xsa);
+    const AttentionEstimate& served =
+        *std::ranges::find(plan.estimates.variants, plan.chosen, &AttentionEstimate::variant);
+    op.cascade = served.cascade;
+    op.analysis = served.analysis;
+    op.cost = served.cost;
+  }
+}
+
+// Returns what each einsum is: "P: GEMM t x d x e".
+std::vector<std::string> Mappings(const einsum::Analysis& analysis) {
+  std::vector<std::string> mappings;
+  mappings.reserve(analysis.einsums.size());
+  for (const einsum::EinsumFacts& facts : analysis.einsums) {
+    mappings.push_back(absl::StrCat(facts.result, ": ", einsum::Describe(facts.roles)));
+  }
+  return mappings;
+}
+
+json TrafficJson(const einsum::Traffic& traffic) {
+  json homes = json::object();
+  for (const auto& [home, name] : kEnumNames<einsum::Home>) {
+    homes[std::string(name)] = {{"loads", traffic.LoadsOf(home)},
+                                {"stores", traffic.StoresOf(home)}};
+  }
+  return homes;
+}
+
+json AttentionJson(const CascadeReport::OfAttention& plan) {
+  json variants = json::array();
+  for (const AttentionEstimate& estimate : plan.estimates.variants) {
+    variants.push_back({{"variant", AttentionVariantName(estimate.variant)},
+                        {"cascade", einsum::Print(estimate.cascade)},
+                        {"analysis", AnalysisJson(estimate.analysis)},
+                        {"work_items", estimate.cost.work_items},
+                        {"usable_workers", estimate.cost.usable_workers},
+                        {"estimated_seconds", estimate.cost.seconds}});
+  }
+  return {{"ops", plan.count},
+          {"xsa", plan.xsa},
+          {"xsa_kernels_unfused", plan.xsa_kernels_unfused},
+          {"definition", einsum::Print(plan.estimates.definition)},
+          {"definition_passes", plan.estimates.definition_passes},
+          {"variants_found", plan.estimates.variants_found},
+          {"variants_complete", plan.estimates.variants_complete},
+          {"variants", std::move(variants)},
+          {"chosen", AttentionVariantName(plan.chosen)},
+          {"reason", plan.reason}};
+}
+
+}  // namespace
+
+json AnalysisJson(const einsum::Analysis& analysis) {
+  return {{"passes", analysis.passes},
+          {"over", analysis.stream},
+          {"footprint_bytes", analysis.footprint_bytes},
+          {"bytes", TrafficJson(analysis.traffic)},
+          {"flops", analysis.work.flops},
+          {"exponentials", analysis.work.exponentials},
+          {"divisions", analysis.work.divisions}};
+}
+
+absl::StatusOr<CascadeReport> MakeCascadeReport(const StepDescription& description,
+                                                const einsum::DeviceDescription& device) {
+  const Model& model = *description.model;
+  const einsum::Sizes sizes = SizesOf(model.config, description.step);
+  CascadeReport report = {.model = model.name,
+                          .architecture = model.config.architecture,
+                          .device = device,
+                          .step = description.step,
+                          .ops = {},
+                          .attention = {}};
+  for (size_t i = 0; i < model.graph.ops.size(); ++i) {
+    const GraphOp& op = model.graph.ops[i];
+    const CascadeOptions bytes = {.weight_bytes = description.weight_bytes[i],
+                                  .kv = KvPlaceOnCpu(model.config)};
+    einsum::Cascade cascade = CascadeOf(op, model.graph, model.config, bytes);
+    auto known = std::ranges::find(report.ops, cascade, &OpReport::cascade);
+    if (known == report.ops.end()) {
+      OpReport added;
+      added.kind = cascade.name;
+      added.matrix = MatrixOf(op, model);
+      added.cascade = std::move(cascade);
+      SLUICE_ASSIGN_OR_RETURN(added.analysis, einsum::Analyze(added.cascade, sizes));
+      added.cost = einsum::Estimate(added.cascade, added.analysis, device);
+      added.kernels_unfused = EinsumsOf(added.cascade);
+      known = report.ops.insert(report.ops.end(), std::move(added));
+    }
+    known->ops.push_back(i);
+    if (!description.seconds.empty()) {
+      known->seconds = known->seconds.value_or(0) + description.seconds[i];
+    }
+    report.kernels_unfused += known->kernels_unfused;
+    report.kernels_static += known->kernels_static;
+    report.kernels_dynamic += known->kernels_dynamic;
+    const auto* const attention = std::get_if<AttentionOp>(&op);
+    if (attention == nullptr) continue;
+    const auto same =
+        std::ranges::find(report.attention, attention->xsa, &CascadeReport::OfAttention::xsa);
+    if (same != report.attention.end()) {
+      ++same->count;
+      continue;
+    }
+    SLUICE_ASSIGN_OR_RETURN(CascadeReport::OfAttention plan,
+                            ReportAttention(*attention, model.config, device, description));
+    report.attention.push_back(std::move(plan));
+  }
+  TakeServedVariants(model, &report);
+  AddRooflines(&report);
+  return report;
+}
+
+json CascadeReportJson(const CascadeReport& report) {
+  json ops = json::array(), attention = json::array();
+  for (const OpReport& op : report.ops) {
+    const auto count = static_cast<double>(op.count());
+    ops.push_back({{"kind", op.kind},
+                   {"matrix", op.matrix},
+                   {"ops", op.count()},
+                   {"cascade", einsum::Print(op.cascade)},
+                   {"mappings", Mappings(op.analysis)},
+                   {"analysis", AnalysisJson(op.analysis)},
+                   {"estimated_seconds", op.cost.seconds},
+                   {"kernels",
+                    {{"unfused", op.kernels_unfused},
+                     {"static", op.kernels_static},
+                     {"dynamic", op.kernels_dynamic}}},
+                   {"roofline",
+                    {{"bytes", count * op.roofline.bytes},
+                     {"flops", count * op.analysis.work.flops},
+                     {"seconds", count * op.roofline.seconds},
+                     {"bound", op.roofline.bound}}}});
+    if (op.seconds.has_value()) ops.back()["measured_seconds"] = *op.seconds;
+  }
+  for (const CascadeReport::OfAttention& plan : report.attention) {
+    attention.push_back(AttentionJson(plan));
+  }
+  return {{"model", report.model},
+          {"architecture", report.architecture},
+          {"device", json::parse(einsum::DeviceDescriptionJson(report.device))},
+          {"step",
+           {{"sequences", report.step.sequences},
+            {"tokens", report.step.tokens},
+            {"context", report.step.context}}},
+          {"ops", std::move(ops)},
+          {"attention", std::move(attention)},
+          {"kernels",
+           {{"unfused", report.kernels_unfused},
+            {"static", report.kernels_static},
+            {"dynamic", report.kernels_dynamic}}}};
+}
+
+std::string CascadeReportText(const CascadeReport& report) {
+  return CascadeReportJson(report).dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace sluice

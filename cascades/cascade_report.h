@@ -1,0 +1,70 @@
+// What the steps of a model compute, op by op: the report of `sluice plan`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "cascades/attention_variants.h"
+#include "cascades/cascade_of.h"
+#include "engine/step_description.h"
+#include "nlohmann/json_fwd.hpp"
+
+namespace sluice {
+
+// Ops of the graph with equal cascades, such as the same norm of every layer.
+struct OpReport {
+  std::string kind;         // "attention", "linear", ...
+  std::string matrix = {};  // "4096 x 1024", inputs x outputs of a product with weights; or empty
+  std::vector<size_t> ops;  // their places in the graph, ascending
+  // These describe one op: its definition, or for attention the variant that serves.
+  einsum::Cascade cascade;
+  einsum::Analysis analysis;
+  einsum::CostEstimate cost;
+  einsum::Roofline roofline;           // of one op
+  std::optional<double> seconds = {};  // measured, of all of them in a step
+  // Kernels of one op: one for each einsum of its definition without fusion, and those that serve
+  // it. A plan's kernels read sizes at run time, so that they are the same for static and dynamic
+  // shapes.
+  int64_t kernels_unfused = 0;
+  int64_t kernels_static = 1;
+  int64_t kernels_dynamic = 1;
+
+  int64_t count() const { return std::ssize(ops); }
+};
+
+struct CascadeReport {
+  std::string model;
+  std::string architecture;
+  einsum::DeviceDescription device;
+  StepSizes step;
+  std::vector<OpReport> ops;  // in the order of their first use
+  struct OfAttention {
+    int64_t count = 0;  // of attention ops with this shape
+    bool xsa = false;
+    // The einsums that XSA adds to the definition; the kernel computes them in its epilogue.
+    int64_t xsa_kernels_unfused = 0;
+    AttentionEstimates estimates;
+    AttentionVariant chosen;
+    std::string reason;
+  };
+  std::vector<OfAttention> attention;
+  int64_t kernels_unfused = 0;  // of a step
+  int64_t kernels_static = 0;
+  int64_t kernels_dynamic = 0;
+};
+
+// Returns the report, with the measured times if the description has them. The model needs no more
+// than its name, config and graph. Requires a step from CompleteStep, and one value of each list of
+// the description for each op of the graph.
+absl::StatusOr<CascadeReport> MakeCascadeReport(const StepDescription& description,
+                                                const einsum::DeviceDescription& device);
+
+nlohmann::json CascadeReportJson(const CascadeReport& report);
+// Returns the text of CascadeReportJson, in which bytes that are not UTF-8 are replaced.
+std::string CascadeReportText(const CascadeReport& report);
+nlohmann::json AnalysisJson(const einsum::Analysis& analysis);
+
+}  // namespace sluice

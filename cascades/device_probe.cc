@@ -1,0 +1,193 @@
+#include "cascades/device_probe.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/cgroup.h"
+#include "base/check.h"
+#include "kernels/cpu/memory.h"
+#include "kernels/cpu/probe.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kRounds = 5;
+// The set that stands for the memory, and the least that it is reduced to where little is free.
+constexpr int64_t kMemoryBytes = int64_t{128} << 20;
+constexpr int64_t kLeastBytes = int64_t{8} << 20;
+constexpr int64_t kMultiplySteps = 20'000;
+constexpr int64_t kExponentialRounds = 50;
+// The bytes that a run reads at least, so that its time is far above the clock's resolution.
+constexpr int64_t kReadBytes = int64_t{4} << 20;
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Returns the most, over some runs, of what `run` returns for a second. Other processes only make
+// runs slower; the runs last longer than a turn of theirs on a core.
+template <typename Run>
+double Rate(Run run) {
+  constexpr double kLeastSeconds = 0.02;
+  run();  // warms caches and clocks
+  const double first = Now();
+  double most = 0;
+  for (int i = 0; i < kRounds || Now() - first < kLeastSeconds; ++i) {
+    const double begin = Now();
+    const double work = run();
+    most = std::max(most, work / std::max(Now() - begin, 1e-9));
+  }
+  return most;
+}
+
+// Another process that runs on a thread's core for a moment makes a launch thousands of times as
+// long, so that the least of many says more than their median.
+double LeastLaunchSeconds(kernels::ThreadPool* pool) {
+  constexpr int kLaunches = 200;
+  constexpr double kMostSeconds = 0.1;  // for pools with more threads than there are cores
+  double least = std::numeric_limits<double>::infinity();
+  const double first = Now();
+  for (int i = 0; i < kLaunches && (i == 0 || Now() - first < kMostSeconds); ++i) {
+    const double begin = Now();
+    kernels::RunLaunch(pool);
+    least = std::min(least, Now() - begin);
+  }
+  return least;
+}
+
+// Returns the size of the data cache of a level as the first processor sees it, such as the part of
+// the last level that its cores share. In a virtual machine sysconf may tell that of the host.
+int64_t CacheBytes(int level, int64_t otherwise) {
+  constexpr int kMostCaches = 8;
+  for (int i = 0; i < kMostCaches; ++i) {
+    const std::string cache = absl::StrCat("/sys/devices/system/cpu/cpu0/cache/index", i, "/");
+    const auto field = [&](const char* name) {
+      return std::string(absl::StripAsciiWhitespace(ReadSystemFile(cache + name).value_or("")));
+    };
+    int64_t kib = 0;
+    if (field("level") == absl::StrCat(level) && field("type") != "Instruction" &&
+        absl::SimpleAtoi(absl::StripSuffix(field("size"), "K"), &kib) && kib > 0) {
+      return kib << 10;
+    }
+  }
+  return otherwise;
+}
+
+// Returns the size of the set that stands for the memory.
+int64_t SetBytes() {
+  int64_t bytes = kMemoryBytes;
+  const int64_t free = CgroupFreeMemory(ReadSystemFile).value_or(bytes * 4);
+  while (bytes > kLeastBytes && bytes > free / 4) bytes /= 2;
+  return bytes;
+}
+
+class Prober {
+ public:
+  explicit Prober(const kernels::Context& context)
+      : context_(context),
+        bytes_(SetBytes()),
+        memory_(static_cast<char*>(kernels::AllocateMemory(bytes_))) {
+    SLUICE_CHECK(memory_ != nullptr);
+    std::memset(memory_.get(), 1, static_cast<size_t>(bytes_));
+  }
+
+  // Returns the bytes that `workers` threads read in a second of a set of `bytes` together.
+  double ReadRate(int64_t bytes, int workers) const {
+    const int64_t each = std::min(bytes, bytes_) / workers / kLine * kLine;
+    const int64_t repeats = std::max<int64_t>(1, kReadBytes / each);
+    return Rate([&] {
+      context_.pool->ParallelFor(workers, 1, [&](int64_t begin, int64_t end, int) {
+        for (int64_t i = begin; i < end; ++i) {
+          for (int64_t r = 0; r < repeats; ++r) {
+            kernels::RunReads(context_.profile, memory_.get() + i * each, each);
+          }
+        }
+      });
+      return static_cast<double>(each) * workers * repeats;
+    });
+  }
+
+  einsum::DeviceDescription::Level Own(const char* name, int64_t bytes) const {
+    // A half of it, so that what else it holds does not count.
+    return {.name = name,
+            .bytes = static_cast<double>(bytes),
+            .bytes_per_second = ReadRate(bytes / 2, 1)};
+  }
+
+  einsum::DeviceDescription::Level Shared(const char* name, int64_t bytes, int64_t set) const {
+    return {.name = name,
+            .bytes = static_cast<double>(bytes),
+            .bytes_per_second = ReadRate(set, context_.pool->threads()),
+            .shared = true,
+            .worker_bytes_per_second = ReadRate(set, 1)};
+  }
+
+ private:
+  static constexpr int64_t kLine = 64;
+  struct Free {
+    void operator()(char* p) const { std::free(p); }
+  };
+
+  const kernels::Context& context_;
+  const int64_t bytes_;
+  const std::unique_ptr<char, Free> memory_;
+};
+
+// The f32 profile with the same instructions.
+kernels::Profile WithoutBf16(kernels::Profile profile) {
+  return kernels::MultipliesInBf16(profile) ? kernels::Profile::kAvx512F32 : profile;
+}
+
+}  // namespace
+
+einsum::DeviceDescription ProbeDevice(const kernels::Context& context) {
+  const kernels::Profile profile = WithoutBf16(context.profile);
+  const int threads = context.pool->threads();
+  const Prober prober(context);
+  constexpr double kMostMemory = 1e15;
+  const int64_t l1 = CacheBytes(1, 32 << 10);
+  const int64_t l2 = std::max(CacheBytes(2, 1 << 20), 2 * l1);
+  const int64_t l3 = std::max(CacheBytes(3, 32 << 20), 2 * l2);
+  einsum::DeviceDescription device;
+  device.name = absl::StrCat("cpu, ", threads, " threads, ",
+                             std::string(kernels::ProfileName(context.profile)));
+  device.workers = threads;
+  device.flops_per_second = Rate([&] { return kernels::RunMultiplyAdds(profile, kMultiplySteps); });
+  if (kernels::MultipliesInBf16(context.profile)) {
+    device.bf16_flops_per_second =
+        Rate([&] { return kernels::RunMultiplyAdds(context.profile, kMultiplySteps); });
+  }
+  device.int8_flops_per_second =
+      Rate([&] { return kernels::RunInt8MultiplyAdds(context.profile, kMultiplySteps); });
+  device.exponentials_per_second =
+      Rate([&] { return kernels::RunExponentials(profile, kExponentialRounds); });
+  device.launch_seconds = LeastLaunchSeconds(context.pool);
+  device.levels = {prober.Own("L1", l1), prober.Own("L2", l2), prober.Shared("L3", l3, l3 / 2),
+                   prober.Shared("memory", static_cast<int64_t>(kMostMemory), kMemoryBytes)};
+  return device;
+}
+
+absl::StatusOr<einsum::DeviceDescription> ReadDeviceFile(const std::string& path) {
+  constexpr std::streamsize kMostBytes = 64 << 10;
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMostBytes + 1, '\0');
+  if (!file.is_open()) return absl::NotFoundError(absl::StrCat(path, ": cannot be opened"));
+  file.read(text.data(), kMostBytes + 1);
+  text.resize(static_cast<size_t>(file.gcount()));
+  auto device = einsum::ReadDeviceDescription(text);
+  if (device.ok()) return device;
+  return absl::InvalidArgumentError(absl::StrCat(path, ": ", device.status().message()));
+}
+
+}  // namespace sluice

@@ -1,0 +1,99 @@
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "cascades/einsum/cost.h"
+#include "cascades/einsum/text.h"
+#include "tests/support/table.h"
+
+namespace sluice::einsum {
+namespace {
+
+constexpr double kMib = 1 << 20;
+
+// Two workers, whose peaks together are 2e11 operations in f32, 4e11 in bf16, 8e11 in int8 and 4e9
+// exponentials.
+DeviceDescription Device() {
+  return {.name = "test",
+          .workers = 2,
+          .flops_per_second = 1e11,
+          .bf16_flops_per_second = 2e11,
+          .int8_flops_per_second = 4e11,
+          .exponentials_per_second = 2e9,
+          .launch_seconds = 1,  // no part of a roofline
+          .levels = {{.name = "L1", .bytes = 1 << 15, .bytes_per_second = 1e12},
+                     {.name = "L3", .bytes = 32 * kMib, .bytes_per_second = 1e11, .shared = true},
+                     {.name = "memory", .bytes = 1e15, .bytes_per_second = 2e10, .shared = true}}};
+}
+
+Roofline OfText(const std::string& text, int64_t rows, double resident_bytes,
+                const DeviceDescription& device = Device()) {
+  const Cascade cascade = Parse(text).value();
+  return RooflineOf(cascade, Analyze(cascade, {{"rows", rows}}).value(), device, resident_bytes);
+}
+
+// Rows times a matrix of 1,024 by 1,024.
+std::string Product(int weight_bytes) {
+  return absl::StrCat(
+      "rank t = rows rank d = 1024 rank e = 1024 tensor X[t, d] arena tensor W[d, e] weight ",
+      weight_bytes, " bytes tensor Y[t, e] arena ",
+      "Y[t, e] = X[t, d] . W[d, e] :: map x(and) reduce d +(or)");
+}
+
+struct RooflineRow {
+  const char* name;
+  int64_t rows;
+  int weight_bytes;
+  double resident_bytes;
+  const char* bound;
+  double seconds;
+};
+class RooflineTable : public TableTest<RooflineRow> {};
+
+TEST_P(RooflineTable, IsThatOfTheScarcestPeak) {
+  const Roofline found = OfText(Product(row().weight_bytes), row().rows, row().resident_bytes);
+  EXPECT_EQ(found.bound, row().bound);
+  EXPECT_NEAR(found.seconds / row().seconds, 1, 1e-3);
+  const double activations = 2.0 * static_cast<double>(row().rows) * 1024 * 4;
+  EXPECT_EQ(found.bytes, row().weight_bytes * kMib + activations);
+}
+
+// A product of n rows has n 2^20 multiply-adds, of which analyses count the first addition of each
+// sum as none.
+const RooflineRow kRooflineRows[] = {
+    {"ARowReadsTheMatrixFromMemory", 1, 4, 100 * kMib, "memory", 4 * kMib / 2e10 + 8192 / 1e11},
+    {"AModelThatFitsStaysInTheCache", 1, 4, 4 * kMib, "L3", 4 * kMib / 1e11 + 8192 / 1e11},
+    {"HalfTheBytesAreHalfTheTime", 1, 2, 100 * kMib, "memory", 2 * kMib / 2e10 + 8192 / 1e11},
+    {"ManyRowsAreBoundByMultiplyAdds", 1024, 4, 100 * kMib, "multiply-adds",
+     1024 * (2 * kMib - 1024) / 2e11},
+    {"ProductsInBf16HaveTheirOwnPeak", 1024, 2, 100 * kMib, "multiply-adds",
+     1024 * (2 * kMib - 1024) / 4e11},
+    {"ProductsInInt8HaveTheirOwnPeak", 1024, 1, 100 * kMib, "multiply-adds",
+     1024 * (2 * kMib - 1024) / 8e11},
+};
+SLUICE_TABLE(RooflineTable, kRooflineRows);
+
+TEST(Roofline, WithoutAPeakOfItsOwnBf16HasThatOfF32) {
+  DeviceDescription device = Device();
+  device.bf16_flops_per_second = 0;
+  EXPECT_EQ(OfText(Product(2), 1024, 0, device).seconds, OfText(Product(4), 1024, 0).seconds);
+}
+
+TEST(Roofline, WhatNeedsNothingIsNotBoundByExponentials) {
+  const Roofline found = OfText("rank t = rows Y[t] = 1", 16, 0);
+  EXPECT_EQ(found.seconds, 0);
+  EXPECT_EQ(found.bound, "L3");
+}
+
+TEST(Roofline, ExponentialsCanBeTheBound) {
+  const Roofline found = OfText(
+      "rank t = rows rank d = 1024 tensor X[t, d] arena tensor Y[t, d] arena "
+      "Y[t, d] = X[t, d] :: unary exp",
+      16, 0);
+  EXPECT_EQ(found.bound, "exponentials");
+  EXPECT_EQ(found.seconds, 16 * 1024 / 4e9);
+}
+
+}  // namespace
+}  // namespace sluice::einsum
