@@ -8,6 +8,7 @@
 //     using S = QueueOptions;
 //     static const auto& specs = *new auto(SpecsOfAllMembers<S>({
 //         SLUICE_OPTION(max_requests, Count(1, 1'000'000), "The most requests ..."),
+//         SLUICE_DURATION(max_wait, Duration(kHourUs), "The longest wait ..."),  // max_wait_us
 //         SLUICE_SECTION(limits),  // a struct with specs of its own
 //     }));
 //     return specs;
@@ -34,6 +35,13 @@
 
 namespace sluice {
 
+// Who sets an option, and so where it is shown.
+enum class Tier {
+  kBasic,     // an operator: in the default file, in --help, and first in docs/options.md
+  kAdvanced,  // an expert, once: in --help-all, and last in docs/options.md
+  kTest,      // tests and fault injection: in none of them
+};
+
 // A value for formats that have types. Lists, enumerators and the like are text.
 using OptionValue = std::variant<bool, int64_t, double, std::string>;
 
@@ -45,6 +53,7 @@ struct OptionSpec {
   std::string expected;  // type, unit and range; follows "expected" in an error
   Shape shape = Shape::kScalar;
   bool live = false;  // a reload applies a change; otherwise it takes a restart
+  Tier tier = Tier::kBasic;
 
   // The range of a number, or the words to choose from; of other kinds none of them is set.
   std::optional<Integer> integer{};
@@ -168,6 +177,7 @@ MemberSpecs<S> SpecsOfSection(const char* name, Inner S::*member) {
          .expected = inner.expected,
          .shape = inner.shape,
          .live = inner.live,
+         .tier = inner.tier,
          .integer = inner.integer,
          .real = inner.real,
          .words = inner.words,
@@ -195,6 +205,22 @@ MemberSpecs<S> Live(MemberSpecs<S> specs) {
   return specs;
 }
 
+template <typename S>
+MemberSpecs<S> InTier(Tier tier, MemberSpecs<S> specs) {
+  for (OptionSpec<S>& spec : specs) spec.tier = tier;
+  return specs;
+}
+
+template <typename S>
+MemberSpecs<S> Advanced(MemberSpecs<S> specs) {
+  return InTier(Tier::kAdvanced, std::move(specs));
+}
+
+template <typename S>
+MemberSpecs<S> ForTests(MemberSpecs<S> specs) {
+  return InTier(Tier::kTest, std::move(specs));
+}
+
 // Does not compile unless each member of S has an entry.
 template <typename S, size_t n>
 std::vector<OptionSpec<S>> SpecsOfAllMembers(MemberSpecs<S> (&&members)[n]) {
@@ -209,6 +235,8 @@ std::vector<OptionSpec<S>> SpecsOfAllMembers(MemberSpecs<S> (&&members)[n]) {
 // For a list of the specs of S: the path and the member are one token, so that they cannot drift
 // apart.
 #define SLUICE_OPTION(member, kind, help) SpecOfMember<S>(#member, &S::member, kind, help)
+// The option `name` of the member `name`_us: the value of a duration is written with its unit.
+#define SLUICE_DURATION(name, kind, help) SpecOfMember<S>(#name, &S::name##_us, kind, help)
 #define SLUICE_SECTION(member) SpecsOfSection<S>(#member, &S::member)
 
 inline constexpr int64_t kSecondUs = 1'000'000;

@@ -42,7 +42,7 @@ std::vector<Suffix> Suffixes(Unit unit) {
 }
 
 std::optional<int64_t> Factor(absl::string_view suffix, Unit unit) {
-  if (suffix.empty()) return 1;
+  if (suffix.empty() && unit != Unit::kMicroseconds) return 1;
   for (const Suffix& known : Suffixes(unit)) {
     if (known.name == suffix) return known.factor;
   }
@@ -84,6 +84,10 @@ bool ParseQuantity(absl::string_view text, Unit unit, int64_t* value) {
   const size_t sign = text.substr(0, 1) == "-" ? 1 : 0;
   const size_t digits_end = std::min(text.find_first_not_of("0123456789", sign), text.size());
   if (digits_end == sign) return false;
+  if (text == "0") {
+    *value = 0;
+    return true;
+  }
   const auto factor = Factor(absl::StripLeadingAsciiWhitespace(text.substr(digits_end)), unit);
   int64_t number;
   if (!factor.has_value() || !absl::SimpleAtoi(text.substr(0, digits_end), &number)) return false;
@@ -124,8 +128,7 @@ std::string Integer::Expected() const {
       absl::StrCat("[", FormatQuantity(min, unit), ", ", FormatQuantity(max, unit), "]");
   switch (unit) {
     case Unit::kMicroseconds:
-      return absl::StrCat("a duration in ", range,
-                          " (us, ms, s, min, h; plain numbers are microseconds)");
+      return absl::StrCat("a duration in ", range, " with its unit: us, ms, s, min or h");
     case Unit::kBytes:
       return absl::StrCat("a size in ", range, " (B, KiB, MiB, GiB, TiB; plain numbers are bytes)");
     case Unit::kNone:

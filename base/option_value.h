@@ -21,11 +21,11 @@ enum class Shape {
   kList,
 };
 
-// What a plain number counts. With a unit, text may carry a suffix: us, ms, s, min, h; B, KiB, MiB,
-// GiB, TiB.
+// What a number counts. A duration has a suffix, us, ms, s, min or h, so that 1 is taken neither
+// for a second nor for a microsecond; 0 needs none. A size may have one: B, KiB, MiB, GiB or TiB.
 enum class Unit { kNone, kMicroseconds, kBytes };
 
-// Reads decimal digits with an optional minus before them and an optional suffix after them.
+// Reads decimal digits with an optional minus before them and a suffix after them.
 // Returns false for anything else and on overflow.
 bool ParseQuantity(absl::string_view text, Unit unit, int64_t* value);
 // Returns the value with the largest suffix that divides it.

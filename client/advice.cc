@@ -43,7 +43,7 @@ std::optional<Advice> AdviseOnPaddedLayout(const ModelBuckets& model) {
   return Advice{
       absl::StrCat("The padded layout of ", model.policy(), " spends ",
                    Percent(1 - model.executed_efficiency()), " of its computation on padding."),
-      "Pack tokens instead: engine.batch.policy: cut_and_fill."};
+      "Pack tokens instead: engine.batch.policy: packed."};
 }
 
 std::optional<Advice> AdviseOnMemory(const ModelBuckets& model) {
@@ -66,7 +66,7 @@ std::optional<Advice> AdviseOnHits(const ModelBuckets& model) {
                    " of the batches ran in the bucket that the ladder chose for them."),
       "Plans are prepared too late or were evicted; sluice_plan_lookups_total tells the reasons. "
       "Keep the ladder between runs (engine.ladder.file), review it less often "
-      "(engine.ladder.review.interval_us), or allow it more memory."};
+      "(engine.ladder.review.interval), or allow it more memory."};
 }
 
 // Returns the tokens that at most half of the recent batches exceed, or 0 if none ran.
@@ -135,7 +135,7 @@ std::string ActionOn(const ModelBuckets& model, const StrategyTrials* trials,
   if (better->name == model.strategy()) {
     return absl::StrCat("A ladder fitted now ", gain,
                         ": sluice optimize --force. Let reviews come more often "
-                        "(engine.ladder.review.interval_us) or forget sooner (half_life_us).");
+                        "(engine.ladder.review.interval) or forget sooner (half_life).");
   }
   return absl::StrCat("\"", better->name, "\" ", gain, ": sluice ladder set ", model.model_name(),
                       " ", ChoiceFlags(better->choice), ".");
@@ -166,7 +166,7 @@ std::optional<Advice> AdviseOnUnused(const ModelBuckets& model) {
   }
   if (bytes < kWorthFreeing) return std::nullopt;
   const char* action =
-      Padded(model) ? "A packed policy keeps only what it needs: engine.batch.policy: cut_and_fill."
+      Padded(model) ? "A packed policy keeps only what it needs: engine.batch.policy: packed."
                     : "Drop what is rarely used: engine.ladder.min_bucket_usage: 0.001.";
   return Advice{absl::StrFormat("Unused: %s held %.1f MiB and served no batch.",
                                 absl::StrJoin(unused, ", "), Mebibytes(bytes)),

@@ -17,7 +17,6 @@
 #include "client/bucket_flags.h"
 #include "client/completion.h"
 #include "client/connection_flags.h"
-#include "client/duration.h"
 #include "client/flag_values.h"
 #include "client/ladder_flags.h"
 #include "client/manage_flags.h"
@@ -35,7 +34,7 @@ constexpr char kExitCodes[] =
     "Exit codes: 0 success; 1 a request failed, outputs differ, or the server is not healthy;\n"
     "2 wrong arguments or unreadable input; 3 no server answers, or it is shutting down;\n"
     "130 interrupted.";
-constexpr DurationWithUnit kDeadline{0, 86'400'000'000};
+constexpr Integer kDeadline{0, 86'400'000'000, Unit::kMicroseconds};
 
 constexpr char kMetricsHelp[] =
     "HOST:PORT of the server's /metrics; none: do not ask. Default: port 8002 on the host of "

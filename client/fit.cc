@@ -166,8 +166,7 @@ absl::StatusOr<FitReport> Fit(const FitInput& input, const FitArguments& argumen
           .capture_seconds = [&](const Bucket&) { return arguments.capture_ms * 1e-3; },
           .memory_bytes = [](const Bucket& bucket) { return kPlanBytesPerToken * bucket.tokens; }}};
   // Nothing that was recorded is forgotten.
-  contest.ladder.review.half_life_us =
-      OptionSpecOf<LadderOptions>("review.half_life_us").integer->max;
+  contest.ladder.review.half_life_us = OptionSpecOf<LadderOptions>("review.half_life").integer->max;
   FitReport report;
   SLUICE_ASSIGN_OR_RETURN(report.trials,
                           TryStrategies(contest, input.arrivals, /*present=*/nullptr));

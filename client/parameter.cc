@@ -14,7 +14,6 @@
 #include "absl/strings/str_split.h"
 #include "base/option_value.h"
 #include "base/utf8.h"
-#include "client/duration.h"
 
 namespace sluice::client {
 namespace {
@@ -137,8 +136,8 @@ bool ParseBiases(absl::string_view text, InferParameter* parameter) {
 }
 
 // The server knows the range.
-constexpr DurationWithUnit kAnyDuration{std::numeric_limits<int64_t>::min(),
-                                        std::numeric_limits<int64_t>::max()};
+constexpr Integer kAnyDuration{std::numeric_limits<int64_t>::min(),
+                               std::numeric_limits<int64_t>::max(), Unit::kMicroseconds};
 
 bool ParseNumber(ParameterKind kind, absl::string_view text, InferParameter* parameter) {
   int64_t integer;

@@ -13,15 +13,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "base/text_wrap.h"
 #include "base/version.h"
 #include "config/load.h"
+#include "config/old_options.h"
 #include "config/option.h"
 #include "config/render.h"
 #include "config/validate.h"
+#include "server/common/option_specs.h"
 
 namespace sluice {
 namespace {
@@ -32,9 +35,9 @@ constexpr char kFooter[] =
     "Any option can also be set in the YAML file (--config) and in the environment:\n"
     "--engine.batch.max-batch-tokens is engine.batch.max_batch_tokens and\n"
     "SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS. A flag wins over the environment, that over the file,\n"
-    "and the file over the default.\n"
+    "and the file over the default. --help-all also lists the advanced options.\n"
     "\n"
-    "Example: sluiced --model demo=models/demo --engine.batch.max-queue-delay-us 2ms";
+    "Example: sluiced --model demo=models/demo --engine.batch.max-queue-delay 2ms";
 constexpr size_t kHelpWidth = 90;
 constexpr size_t kHelpIndent = 6;
 
@@ -47,6 +50,7 @@ struct Flags {
   bool print_default_config = false;
   bool version = false;
   std::vector<std::optional<std::string>> values;  // parallel to Options()
+  std::vector<std::string> old;                    // those of an earlier release
 };
 
 std::string OptionHelp(const Option& option) {
@@ -55,9 +59,24 @@ std::string OptionHelp(const Option& option) {
   return absl::StrJoin(Wrap(text, kHelpWidth - kHelpIndent), "\n");
 }
 
+// Returns the keys of a model in the form of the options.
+std::string ModelHelp() {
+  std::string text = "\n\nmodels:\n";
+  for (const OptionSpec<ModelSpec>& spec : OptionSpecs<ModelSpec>()) {
+    absl::StrAppend(&text, "  ", spec.path, "\n");
+    const std::string help = absl::StrCat(spec.help, " Expects ", spec.expected, "; default ",
+                                          spec.format(ModelSpec()), ".");
+    for (const std::string& line : Wrap(help, kHelpWidth - kHelpIndent)) {
+      absl::StrAppend(&text, std::string(kHelpIndent, ' '), line, "\n");
+    }
+  }
+  return text;
+}
+
 void AddFlags(Flags* flags, CLI::App* app) {
   app->get_formatter()->column_width(kHelpIndent);
   app->set_help_flag("-h,--help", "Print this help, and exit.");
+  app->set_help_all_flag("--help-all", "Print this help with the advanced options, and exit.");
   app->footer(kFooter);
   app->allow_extras();  // these are reported with a suggestion
   app->add_option("--config", flags->config_file,
@@ -81,7 +100,8 @@ void AddFlags(Flags* flags, CLI::App* app) {
   for (size_t i = 0; i < Options().size(); ++i) {
     const Option& option = Options()[i];
     CLI::Option* flag = app->add_option(option.Flag(), flags->values[i], OptionHelp(option));
-    flag->type_name("VALUE")->group(option.path.substr(0, option.path.rfind('.')));
+    const bool shown = option.tier != Tier::kTest;
+    flag->type_name("VALUE")->group(shown ? option.path.substr(0, option.path.rfind('.')) : "");
     if (option.shape == Shape::kSwitch) flag->expected(0, 1)->type_name("[true|false]");
   }
 }
@@ -108,7 +128,27 @@ std::vector<std::string> ReversedArguments(int argc, const char* const* argv) {
   return arguments;
 }
 
-// Returns the help text if it was asked for.
+void HideAdvancedFlags(CLI::App* app) {
+  for (const Option& option : Options()) {
+    if (option.tier == Tier::kAdvanced) app->get_option(option.Flag())->group("");
+  }
+}
+
+// Returns the flags of an earlier release among `arguments`.
+std::vector<std::string> OldFlags(const std::vector<std::string>& arguments) {
+  std::vector<std::string> old;
+  for (const std::string& argument : arguments) {
+    const std::pair<std::string, std::string> halves =
+        absl::StrSplit(argument, absl::MaxSplits('=', 1));
+    absl::string_view path = halves.first;
+    if (!absl::ConsumePrefix(&path, "--")) continue;
+    AppendIfOld(absl::StrCat("flag ", halves.first), absl::StrReplaceAll(path, {{"-", "_"}}),
+                halves.second, &old);
+  }
+  return old;
+}
+
+// Returns the help text if the arguments request it.
 absl::StatusOr<std::optional<std::string>> ParseFlags(int argc, const char* const* argv,
                                                       Flags* flags) {
   CLI::App app(kDescription, "sluiced");
@@ -116,11 +156,17 @@ absl::StatusOr<std::optional<std::string>> ParseFlags(int argc, const char* cons
   try {
     app.parse(ReversedArguments(argc, argv));
   } catch (const CLI::CallForHelp&) {
+    HideAdvancedFlags(&app);
     return app.help();
+  } catch (const CLI::CallForAllHelp&) {
+    return absl::StrCat(app.help(), ModelHelp());
   } catch (const CLI::ParseError& error) {
     return absl::InvalidArgumentError(error.what());
   }
-  if (!app.remaining().empty()) return UnknownArgument(app, app.remaining().front());
+  flags->old = OldFlags(app.remaining());
+  if (!app.remaining().empty() && flags->old.empty()) {
+    return UnknownArgument(app, app.remaining().front());
+  }
   return std::nullopt;
 }
 
@@ -160,7 +206,7 @@ absl::Status CheckNames(const Environment& environment) {
     if (!in_section || IsServiceLink(name)) continue;
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     return absl::InvalidArgumentError(absl::StrCat("environment ", name.substr(0, 80),
-                                                   ": is no option", Suggestion(name, known)));
+                                                   ": unknown option", Suggestion(name, known)));
   }
   return absl::OkStatus();
 }
@@ -192,13 +238,34 @@ absl::Status ApplyFlags(const Flags& flags, Config* config, Origins* origins) {
   return SetModels(flags.models, "flag --model", config, origins);
 }
 
+// Returns an error that lists the names and values of an earlier release, if there are any.
+absl::Status CheckOldNames(const Flags& flags, const Environment& environment,
+                           std::vector<std::string> old) {
+  for (const OldOption& option : OldOptions()) {
+    const auto variable = environment.find(VariableOf(option.path));
+    if (variable == environment.end()) continue;
+    AppendIfOld(absl::StrCat("environment ", variable->first), option.path, variable->second, &old);
+  }
+  for (size_t i = 0; i < Options().size(); ++i) {
+    if (!flags.values[i].has_value()) continue;
+    const Option& option = Options()[i];
+    AppendIfOld(absl::StrCat("flag ", option.Flag()), option.path, *flags.values[i], &old);
+  }
+  old.insert(old.end(), flags.old.begin(), flags.old.end());
+  if (old.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("options of an earlier release:\n  ", absl::StrJoin(old, "\n  ")));
+}
+
 absl::Status LoadAll(const Flags& flags, const Environment& environment, Config* config,
                      Origins* origins) {
   std::string file = flags.config_file;
   const auto named = environment.find("SLUICE_CONFIG");
   if (file.empty() && named != environment.end()) file = named->second;
   absl::Status status;
-  if (!file.empty()) status = LoadYamlFile(file, config, origins);
+  std::vector<std::string> old;
+  if (!file.empty()) status = LoadYamlFile(file, config, origins, &old);
+  SLUICE_RETURN_IF_ERROR(CheckOldNames(flags, environment, std::move(old)));
   if (status.ok()) status = ApplyEnvironment(environment, config, origins);
   if (status.ok()) status = ApplyFlags(flags, config, origins);
   return status;

@@ -25,10 +25,11 @@ using Environment = std::map<std::string, std::string>;
 // Returns those of `variables`, which ends with nullptr as environ does.
 Environment EnvironmentOf(const char* const* variables);
 
-// Parses the arguments. A variable that is set but empty counts as set. One that is named like an
-// option of a section and stands for none is an error. An error names the flag, the environment
-// variable or file and line, the option and the limit; the caller prints it and exits with status
-// 2.
+// Parses the arguments. A variable that is set but empty counts as set. A variable that is named
+// like an option of a section and stands for none is an error. An error names the flag, the
+// environment variable or file and line, the option and the limit; the caller prints it and exits
+// with status 2. If names of an earlier release are used (config/old_options.h), one error lists
+// all of them, each with its replacement.
 //
 //   --config FILE          YAML; environment SLUICE_CONFIG
 //   --model NAME=DIR       repeatable, NAME:VERSION=DIR for a version other than 1; replaces the
@@ -36,8 +37,9 @@ Environment EnvironmentOf(const char* const* variables);
 //   --<path>               any option of config/option.h
 //   --check                validate, look for the model directories, exit
 //   --print-config         the effective values and where each came from
-//   --print-default-config the commented default file
-//   --help, --version
+//   --print-default-config the commented default file of basic options
+//   --help                 the basic options; --help-all: the advanced ones too
+//   --version
 absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv,
                                              const Environment& environment);
 

@@ -11,6 +11,7 @@
 #include "base/read_file.h"
 #include "base/status_macros.h"
 #include "base/text_wrap.h"
+#include "config/old_options.h"
 #include "config/yaml_document.h"
 #include "server/common/option_specs.h"
 
@@ -27,6 +28,18 @@ std::string Got(const YamlNode& node) {
 
 std::string Expected(absl::string_view expected, const YamlNode& got) {
   return absl::StrCat("expected ", expected, ", got ", Got(got));
+}
+
+// Appends the old keys of a section, and of the ladders of models.
+void AppendOldKeys(const std::string& file, const YamlNode& section, const std::string& path,
+                   std::vector<std::string>* old) {
+  for (const YamlNode& child : section.children) {
+    std::string child_path = absl::StrCat(path, path.empty() || child.key.empty() ? "" : ".",
+                                          child.key);  // an item of a list has no key
+    if (child_path == "models.ladder") child_path = "engine.ladder";
+    AppendIfOld(absl::StrCat(file, ":", child.line), child_path, child.scalar, old);
+    AppendOldKeys(file, child, child_path, old);
+  }
 }
 
 // Fills a Config from the tree of one file.
@@ -153,14 +166,18 @@ class Loader {
 }  // namespace
 
 absl::Status LoadYaml(absl::string_view text, const std::string& file, Config* config,
-                      Origins* origins) {
+                      Origins* origins, std::vector<std::string>* old) {
   SLUICE_ASSIGN_OR_RETURN(const YamlNode root, ParseYaml(text, file));
+  const size_t before = old->size();
+  AppendOldKeys(file, root, "", old);
+  if (old->size() > before) return absl::OkStatus();
   return Loader(file, config, origins).LoadSection(root, "");
 }
 
-absl::Status LoadYamlFile(const std::string& path, Config* config, Origins* origins) {
+absl::Status LoadYamlFile(const std::string& path, Config* config, Origins* origins,
+                          std::vector<std::string>* old) {
   SLUICE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxYamlBytes));
-  return LoadYaml(text, path, config, origins);
+  return LoadYaml(text, path, config, origins, old);
 }
 
 absl::StatusOr<ModelSpec> ParseModelSpec(absl::string_view text, const std::string& origin) {

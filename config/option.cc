@@ -26,17 +26,18 @@ const std::vector<OptionSpec<Config>>& OptionSpecs<Config>() {
   using S = Config;
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
       NoOption<S>(),  // `models`, a list of ModelSpec, which has specs of its own
-      Live(SLUICE_OPTION(model_repository, Path{},
-                         "Directory of models to serve beside the list: NAME/config.json, or "
-                         "NAME/VERSION/config.json with numbers, of which the highest is loaded; "
-                         "others can be loaded by name at the admin address. Nothing outside it is "
-                         "opened, wherever links lead. A relative path starts at the working "
-                         "directory. Empty: there is none.")),
+      Live(SLUICE_OPTION(
+          model_repository, Path{},
+          "Directory of models to serve in addition to the list. It has NAME/config.json, or "
+          "NAME/VERSION/config.json with numbers; the highest version is loaded, and others can be "
+          "loaded by name at the admin address. No file outside the directory is opened, even "
+          "through links. A relative path starts at the working directory. Empty: none.")),
       SLUICE_OPTION(device, DeviceName{},
-                    "The device that computes. auto: the first GPU, where this build and this host "
-                    "have one, else the CPU; the log warns of a GPU that cannot be used. cuda:N: "
-                    "that GPU; where the build lacks CUDA, or the host the driver or the GPU, the "
-                    "daemon does not start. Its label is on every metric."),
+                    "The device that computes: auto, cpu or cuda:N. auto: the first GPU if this "
+                    "build and this host have one, else the CPU; the log warns of a GPU that "
+                    "cannot be used. cuda:N: GPU N; if the build lacks CUDA, or the host lacks the "
+                    "driver or the GPU, the daemon does not start. The device is a label of every "
+                    "metric."),
       SLUICE_SECTION(engine),
       SLUICE_SECTION(cpu),
       SLUICE_SECTION(cuda),
@@ -45,7 +46,7 @@ const std::vector<OptionSpec<Config>>& OptionSpecs<Config>() {
   return specs;
 }
 
-std::string Option::Environment() const {
+std::string VariableOf(absl::string_view path) {
   return absl::StrCat("SLUICE_", absl::AsciiStrToUpper(absl::StrReplaceAll(path, {{".", "_"}})));
 }
 
@@ -95,8 +96,13 @@ absl::Status ConfigError(absl::string_view origin, absl::string_view path,
 absl::Status SetOption(const Option& option, absl::string_view text, const std::string& origin,
                        Config* config, Origins* origins) {
   if (!option.parse(text, config)) {
+    int64_t number = 0;
+    const bool lacks_unit = option.integer.has_value() &&
+                            option.integer->unit == Unit::kMicroseconds &&
+                            ParseQuantity(text, Unit::kNone, &number);
     return ConfigError(origin, option.path,
-                       absl::StrCat("expected ", option.expected, ", got ", Excerpt(text)));
+                       absl::StrCat("expected ", option.expected, ", got ", Excerpt(text),
+                                    lacks_unit ? "; add a unit, for example 1s" : ""));
   }
   (*origins)[option.path] = origin;
   return absl::OkStatus();

@@ -21,8 +21,11 @@ namespace sluice {
 template <>
 const std::vector<OptionSpec<Config>>& OptionSpecs<Config>();
 
+// Returns the name of the environment variable that sets the option.
+std::string VariableOf(absl::string_view path);
+
 struct Option : OptionSpec<Config> {
-  std::string Environment() const;
+  std::string Environment() const { return VariableOf(path); }
 };
 
 // Returns the help, with a remark if a reload applies the option.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -15,47 +14,52 @@ namespace {
 constexpr size_t kWidth = 96;
 
 constexpr absl::string_view kPreamble =
-    R"(# The options of sluiced, all at their defaults. Delete what you do not change.
+    R"(# The basic options of sluiced, all at their defaults. Delete what you do not change.
+# docs/options.md explains each option and lists the advanced ones; so does sluiced --help-all.
 #
 # Check a file:          sluiced --config FILE --check
 # See what is in effect: sluiced --config FILE --print-config
-#
-# Every option can also be given as a flag or in the environment: engine.batch.max_batch_tokens is
-# --engine.batch.max-batch-tokens and SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS. A flag wins over the
-# environment, that over this file, and this file over the default. An unknown or duplicate key, a
-# wrong type or a value out of its range is an error. A reload applies the options that say so; the
-# others need a restart.
 
-# The models to serve, each with a name (A-Z a-z 0-9 _ . -, at most 128), the path of its directory
-# (config.json, model.safetensors; relative to this file) and a version (an integer from 1 on,
-# 1 where it is left out). quantization: int8 multiplies its projections in int8; on a CPU, int4
-# multiplies by weights in int4 in groups of quantization_group rows (32, 64 or 128), and
-# quantize_head: true its head in int8 as well; none, the default, leaves that to config.json.
-# kv_dtype: bf16 or int8 is the type of its KV pages on a CPU; f32, the default, leaves that to
-# config.json. ladder: options of engine.ladder that this model has in place of those below. As a
-# flag: --model NAME=DIR or NAME:VERSION=DIR, repeatable; in the environment: SLUICE_MODELS,
-# comma-separated. A reload (SIGHUP, sluice reload) applies it.
+# The models to serve: names and directories, which are relative to this file. The other keys are
+# optional. docs/options.md explains them.
 #
 #   models:
 #     - name: demo
 #       path: ../models/demo
 #       version: 1
-#       quantization: none
+#       quantization: none      # or int8, int4
 #       quantize_head: false
 #       quantization_group: 64
-#       kv_dtype: f32
+#       kv_dtype: f32           # or bf16, int8
 #       ladder: {strategy: geometric, ratio: 2}
 models: []
 )";
 
+// Returns the first sentence of the help, and the sentence that explains the default value 0 or
+// nothing, if there is one.
+std::string ShortHelp(const Option& option, absl::string_view value) {
+  const absl::string_view help = option.help;
+  const auto sentence = [&](size_t from) {
+    return help.substr(from, std::min(help.find(". ", from), help.size() - 1) + 1 - from);
+  };
+  const size_t special = value == "0"         ? help.find(" 0: ")
+                         : value == Quote("") ? help.find(" Empty: ")
+                                              : help.npos;
+  return absl::StrCat(sentence(0), special == help.npos ? "" : " ",
+                      special == help.npos ? "" : sentence(special + 1));
+}
+
+using OptionFilter = std::function<bool(const Option& option)>;
 using OptionWriter = std::function<void(const Option& option, const std::string& indent,
                                         absl::string_view key, std::string* out)>;
 
-// Calls `write` for each option, with the headings of its sections before it. Writes `gap` before
-// each outermost section.
-void WriteSections(absl::string_view gap, const OptionWriter& write, std::string* out) {
+// Calls `write` for each option that `is_shown` accepts, with the headings of its sections before
+// it. Writes `gap` before each outermost section.
+void WriteSections(absl::string_view gap, const OptionFilter& is_shown, const OptionWriter& write,
+                   std::string* out) {
   std::vector<std::string> open;
   for (const Option& option : Options()) {
+    if (!is_shown(option)) continue;
     std::vector<std::string> sections = absl::StrSplit(option.path, '.');
     const std::string key = sections.back();
     sections.pop_back();
@@ -103,6 +107,9 @@ std::string RenderEffectiveConfig(const Config& config, const Origins& origins) 
   std::string out = RenderModels(config, OriginOf(origins, "models"));
   WriteSections(
       "",
+      [&](const Option& option) {
+        return option.tier != Tier::kTest || origins.contains(option.path);
+      },
       [&](const Option& option, const std::string& indent, absl::string_view key,
           std::string* text) {
         absl::StrAppend(text, indent, key, ": ", option.format(config), "  # ",
@@ -115,17 +122,13 @@ std::string RenderEffectiveConfig(const Config& config, const Origins& origins) 
 std::string RenderDefaultConfig() {
   std::string out(kPreamble);
   WriteSections(
-      "\n",
+      "\n", [](const Option& option) { return option.tier == Tier::kBasic; },
       [](const Option& option, const std::string& indent, absl::string_view key,
          std::string* text) {
         const std::string value = option.format(Config());
-        std::string limits = absl::StrCat(option.expected, "; default ", value, ".");
-        limits[0] = absl::ascii_toupper(limits[0]);
         if (indent.empty()) absl::StrAppend(text, "\n");
-        for (const std::string& paragraph : {HelpOf(option), limits}) {
-          for (const std::string& line : Wrap(paragraph, kWidth - indent.size() - 2)) {
-            absl::StrAppend(text, indent, "# ", line, "\n");
-          }
+        for (const std::string& line : Wrap(ShortHelp(option, value), kWidth - indent.size() - 2)) {
+          absl::StrAppend(text, indent, "# ", line, "\n");
         }
         absl::StrAppend(text, indent, key, ": ", value, "\n");
       },

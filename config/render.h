@@ -8,11 +8,11 @@
 
 namespace sluice {
 
-// Returns each value with its origin as a comment.
+// Returns each value with its origin as a comment. Leaves out options for tests that are not set.
 std::string RenderEffectiveConfig(const Config& config, const Origins& origins);
 
-// Returns all options at their defaults, each with its effect, type, unit, range and default. The
-// file config/sluice.yaml is this text.
+// Returns the basic options at their defaults, each with its effect in a sentence. The file
+// config/sluice.yaml is this text.
 std::string RenderDefaultConfig();
 
 }  // namespace sluice

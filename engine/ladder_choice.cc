@@ -12,9 +12,8 @@
 namespace sluice {
 namespace {
 
-constexpr const char* kChoosable[] = {"strategy",    "fixed_tokens",    "ratio",
-                                      "min_tokens",  "cap_tokens",      "max_buckets",
-                                      "whole_tiles", "min_bucket_usage"};
+constexpr const char* kChoosable[] = {"strategy",   "fixed_tokens", "ratio",           "min_tokens",
+                                      "cap_tokens", "max_buckets",  "min_bucket_usage"};
 
 }  // namespace
 

@@ -1,5 +1,5 @@
 // Options of the engine. option_specs.cc has the effect, the unit and the range of each; the end of
-// an option's name says what its number counts.
+// a member's name says what its number counts.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,6 @@ struct LadderOptions {
   int32_t min_tokens = 16;
   int32_t cap_tokens = 0;
   int32_t max_buckets = 16;
-  bool whole_tiles = false;
   double min_bucket_usage = 0;
   int64_t memory_limit_bytes = 0;
   int64_t warm_up_us = 500'000;
@@ -45,10 +44,10 @@ struct LadderOptions {
 };
 
 // The policy that forms batches; see engine/schedule/batch_former.h.
-enum class PolicyKind { kCutAndFill, kFifoPacked, kPaddedBuckets, kStaticPadded };
+enum class PolicyKind { kPacked, kFifoPacked, kPaddedBuckets, kStaticPadded };
 constexpr auto EnumNamesOf(PolicyKind) {
   using enum PolicyKind;
-  return EnumNameTable<PolicyKind>({{kCutAndFill, "cut_and_fill"},
+  return EnumNameTable<PolicyKind>({{kPacked, "packed"},
                                     {kFifoPacked, "fifo_packed"},
                                     {kPaddedBuckets, "padded_buckets"},
                                     {kStaticPadded, "static_padded"}});
@@ -68,7 +67,7 @@ constexpr auto EnumNamesOf(PaddingKind) {
 }
 
 struct BatchOptions {
-  PolicyKind policy = PolicyKind::kCutAndFill;
+  PolicyKind policy = PolicyKind::kPacked;
   int32_t max_batch_tokens = 0;
   int32_t max_batch_sequences = 0;
   int64_t max_queue_delay_us = 0;
@@ -98,7 +97,7 @@ struct WatchdogOptions {
   int32_t failed_steps = 8;
 };
 
-// The memory for keys and values of the sequences in progress. Only kCutAndFill keeps them between
+// The memory for keys and values of the sequences in progress. Only kPacked keeps them between
 // two steps; the other policies compute each sequence again from its first position.
 struct KvOptions {
   int64_t memory_bytes = 0;

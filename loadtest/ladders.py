@@ -24,7 +24,7 @@ CHOICES = (
     ("--strategy", "memory_optimal"),
     ("--strategy", "hardware_aware", "--max-buckets", "8"),
     ("--strategy", "fixed", "--fixed-tokens", "4096"),
-    ("--strategy", "adaptive", "--whole-tiles", "true"),
+    ("--strategy", "adaptive", "--max-buckets", "4"),
 )
 
 

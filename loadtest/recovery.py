@@ -232,9 +232,9 @@ def measure(options) -> dict:
         f"overload, deadlines of {options.deadline_s:g} s":
             lambda run, seed: run.overload(options.deadline_s, seed),
         "overload, no deadlines": lambda run, seed: run.overload(NO_DEADLINE_S, seed),
-        f"overload, no deadlines, max_wait_us {options.max_wait}":
+        f"overload, no deadlines, max_wait {options.max_wait}":
             lambda run, seed: run.overload(NO_DEADLINE_S, seed,
-                                           f"--engine.queue.max-wait-us={options.max_wait}"),
+                                           f"--engine.queue.max-wait={options.max_wait}"),
         f"overload, no deadlines, max_requests {options.max_requests}":
             lambda run, seed: run.overload(NO_DEADLINE_S, seed,
                                            f"--engine.queue.max-requests={options.max_requests}",
@@ -311,7 +311,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10, help="length of the overload")
     parser.add_argument("--after", type=float, default=8, help="seconds after the overload")
     parser.add_argument("--deadline-s", type=float, default=2, help="of the overload's calls")
-    parser.add_argument("--max-wait", default="100ms", help="engine.queue.max_wait_us of one event")
+    parser.add_argument("--max-wait", default="100ms", help="engine.queue.max_wait of one event")
     parser.add_argument("--max-requests", type=int, default=8,
                         help="engine.queue.max_requests of one event; its capacity is that of half "
                              "as many callers")

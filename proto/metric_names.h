@@ -197,11 +197,11 @@ inline constexpr Metric kSlowCallbacks{
     "Callbacks that took longer than 2 ms, by event; the log names the slowest."};
 inline constexpr Metric kTransfersCancelled{"sluice_transfers_cancelled_total",
                                             "Calls ended because their message or answer took "
-                                            "longer than server.grpc.transfer_timeout_us."};
+                                            "longer than server.grpc.transfer_timeout."};
 inline constexpr Metric kIdleStreamsEnded{
     "sluice_idle_streams_ended_total",
     "Streams ended because nothing was in progress and no message arrived in whole within "
-    "server.grpc.stream_idle_timeout_us."};
+    "server.grpc.stream_idle_timeout."};
 inline constexpr Metric kMemoryBytes{
     "sluice_memory_bytes",
     "Memory in use now, by use: those lines of the plan that are counted as they are taken, and "

@@ -1,9 +1,9 @@
-"""Makes docs/options.md from config/sluice.yaml and docs/metrics.md from proto/metric_names.h, and
-renews the table of families in docs/models.md from engine/model/families, and in docs/cascades.md
-what the commands that it shows print.
+"""Makes docs/options.md from `sluiced --help-all` and docs/metrics.md from proto/metric_names.h,
+and renews the table of families in docs/models.md from engine/model/families, and in
+docs/cascades.md what the commands that it shows print.
 
 `--check` writes nothing and names the pages that are out of date. A test runs it. `--sluice` is the
-client that runs the commands.
+client that runs the commands, and `--sluiced` the daemon whose help is printed.
 """
 
 import argparse
@@ -21,27 +21,39 @@ def cell(text):
 
 
 def options(text):
-    """Yields (section, key, comment lines) for each option, in order."""
-    path, comment = [], []
-    for line in text.splitlines():
-        stripped = line.strip()
-        if stripped.startswith("#"):
-            comment.append(stripped.lstrip("#").strip())
-            continue
-        match = re.match(r"( *)([\w]+):(.*)", line)
-        if not match:
-            comment = []
-            continue
-        depth = len(match.group(1)) // 2
-        path[depth:] = [match.group(2)]
-        if match.group(3).strip() or comment:
-            yield ".".join(path[:-1]), path[-1], comment
-        comment = []
+    """Yields (section, name, help, expected values, live) for each option of a help text."""
+    section = None
+    entry = re.compile(r"^  (?:--)?([\w.-]+)(?: VALUE| \[true\|false\])?$")
+    for block in re.split(r"\n(?=\S|  \S)", text):
+        first, *rest = block.splitlines() or [""]
+        if heading := re.match(r"([\w.]+):$", first):
+            section = heading[1]
+        elif section and section != "Options" and (name := entry.match(first)):
+            words = " ".join(" ".join(rest).split())
+            words, _, values = words.rpartition(" Expects ")
+            words, live = re.subn(r" A reload applies it\.", "", words)
+            yield section, name[1].replace("-", "_"), words, values, bool(live)
 
 
-def options_page():
-    text = (ROOT / "config" / "sluice.yaml").read_text()
-    head, body = text.split("\n\n", 1)
+def options_table(heading, rows, prefix):
+    """Returns a section with a table; the names of `rows` begin with `prefix`."""
+    lines = ["", f"### {heading}", "",
+             "| option | what it does | values | takes effect at a |", "|---|---|---|---|"]
+    for name, words, values, live in rows:
+        assert name.startswith(prefix), name
+        lines.append(f"| `{name}` | {cell(words)} | {cell(values[:1].upper() + values[1:])} | "
+                     f"{'reload' if live else 'restart'} |")
+    return lines
+
+
+def options_page(sluiced):
+    """Returns the page made from the daemon's help: first the basic options, then the others."""
+
+    def printed(flag):
+        return subprocess.run([sluiced, flag], capture_output=True, text=True, check=True).stdout
+
+    every = list(options(printed("--help-all")))
+    basic = {name for _, name, *_ in options(printed("--help"))}
     lines = [
         "# Options of the daemon",
         "",
@@ -49,59 +61,63 @@ def options_page():
         "models:",
         "  - {name: demo, path: models/demo}",
         "engine:",
-        "  queue: {max_wait_us: 500ms}",
+        "  queue: {max_wait: 500ms}",
         "server:",
         "  log: {access_sample: 0.1}",
         "```",
         "```",
         "sluiced --config sluice.yaml --check   # names what is wrong, and starts nothing",
-        "sluiced --config sluice.yaml --engine.queue.max-wait-us 1s",
+        "sluiced --config sluice.yaml --engine.queue.max-wait 1s",
         "```",
         "",
-        "Made by `tools/make_docs.py` of what `sluiced --print-default-config` prints, like",
-        "`config/sluice.yaml`.",
+        "`tools/make_docs.py` makes this page from `sluiced --help-all`. `config/sluice.yaml` is a "
+        "file of the",
+        "basic options.",
         "",
-    ]
-    words = [line.lstrip("# ").rstrip() for line in head.splitlines()]
-    lines += [
-        "A file of options is given with `--config FILE`. Every option can also be given as a flag "
-        "or in the",
+        "`--config FILE` names a file of options. Every option can also be given as a flag or in "
+        "the",
         "environment: `engine.batch.max_batch_tokens` is `--engine.batch.max-batch-tokens` and",
-        "`SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS`. A flag wins over the environment, that over the "
-        "file, and the file",
-        "over the default. An unknown or duplicate key, a wrong type or a value out of its range "
-        "is an error.",
+        "`SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS`. A flag wins over the environment, the environment "
+        "over the",
+        "file, and the file over the default. An unknown or duplicate key, a wrong type or a value "
+        "out of its",
+        "range is an error. If a file, the environment or the flags have names of an earlier "
+        "release, one",
+        "error lists all of them with their replacements.",
         "",
-        "A change takes effect at a reload (SIGHUP, `sluice reload`) or at a restart; a reload "
+        "A duration needs a unit (`us`, `ms`, `s`, `min`, `h`); only 0 needs none. A size without "
+        "a unit is in",
+        "bytes.",
+        "",
+        "A change takes effect at a reload (SIGHUP, `sluice reload`) or at a restart. A reload "
         "names the changed",
         "options of both kinds.",
+        "",
+        "## Basic options",
+        "",
+        "The options that an operator sets.",
     ]
-    assert words, "the file begins with a comment"
-    section = None
-    for place, key, comment in options(body):
-        if place != section:
-            section = place
-            lines += [
-                "",
-                f"## {place or 'Models'}",
-                "",
-                "| option | what it does | values | takes effect at a |",
-                "|---|---|---|---|",
-            ]
-        prose = [line for line in comment if line]
-        values = ""
-        for i, line in reversed(list(enumerate(prose))):
-            if re.match(
-                r"(An? |One of|At most|True|A list|Either|HOST)", line
-            ) and "default" in " ".join(prose[i:]):
-                prose, values = prose[:i], " ".join(prose[i:])
-                break
-        example = (r"(models:|- name:|path:|version:|quantiz[a-z_]+: (none|false|64)$"
-                   r"|kv_dtype: f32$|ladder: \{.*\}$)")
-        prose = [line for line in prose if not re.match(example, line)]
-        words, live = re.subn(r" A reload( \([^)]*\))? applies it\.", "", cell(" ".join(prose)))
-        lines.append(f"| `{f'{place}.' if place else ''}{key}` | {words} | {cell(values)} | "
-                     f"{'reload' if live else 'restart'} |")
+    models = [row[1:] for row in every if row[0] == "models"]
+    lines += [
+        "",
+        "`models` is a list of the models to serve. As a flag it is `--model NAME=DIR` or",
+        "`--model NAME:VERSION=DIR`, repeatable; in the environment `SLUICE_MODELS`, separated by "
+        "commas. Each",
+        "model has these keys:",
+    ]
+    lines += options_table("models", [(*row[:3], True) for row in models], "")
+    for tier in ("basic", "advanced"):
+        if tier == "advanced":
+            lines += ["", "## Advanced options", "",
+                      "An expert sets these once, if at all. Some exist for comparisons."]
+        shown = [row for row in every
+                 if row[0] != "models" and (row[1] in basic) == (tier == "basic")]
+        sections = {}
+        for section, *row in shown:
+            heading = section if "." in row[0] else "Models and device"
+            sections.setdefault(heading, []).append(row)
+        for heading, rows in sections.items():
+            lines += options_table(heading, rows, heading if "." in rows[0][0] else "")
     return "\n".join(lines) + "\n"
 
 
@@ -209,9 +225,10 @@ def main():
     )
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--sluice", default=ROOT / "build" / "release" / "client" / "sluice")
+    parser.add_argument("--sluiced", default=ROOT / "build" / "release" / "server" / "sluiced")
     arguments = parser.parse_args()
     pages = {
-        "options.md": options_page,
+        "options.md": lambda: options_page(arguments.sluiced),
         "metrics.md": metrics_page,
         "models.md": models_page,
         "cascades.md": lambda: cascades_page(arguments.sluice),

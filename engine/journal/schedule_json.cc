@@ -72,12 +72,18 @@ json Rows(const double (&matrix)[kCostTerms][kCostTerms]) {
   return all;
 }
 
+// Returns the key of an option, which ends in "_us" if its plain number counts microseconds.
+std::string KeyOf(const OptionSpec<BatchOptions>& spec) {
+  const bool duration = spec.integer.has_value() && spec.integer->unit == Unit::kMicroseconds;
+  return absl::StrCat(spec.path, duration ? "_us" : "");
+}
+
 // Returns the option's value in the object; after an error, which goes to the reader, any value
 // within its range. A missing number is an error; a missing switch or word is as in `defaults`.
 OptionValue ReadOption(const OptionSpec<BatchOptions>& spec, const BatchOptions& defaults,
                        ObjectReader* reader) {
   if (spec.integer.has_value()) {
-    return reader->Integer(spec.path, spec.integer->min, spec.integer->max);
+    return reader->Integer(KeyOf(spec), spec.integer->min, spec.integer->max);
   }
   if (spec.real.has_value()) return reader->Number(spec.path, spec.real->min, spec.real->max);
   OptionValue value = spec.get(defaults);
@@ -168,7 +174,7 @@ absl::StatusOr<CostState> CostsFromJson(const json& object) {
 json BatchOptionsToJson(const BatchOptions& options) {
   json object;
   for (const OptionSpec<BatchOptions>& spec : OptionSpecs<BatchOptions>()) {
-    std::visit([&](const auto& value) { object[spec.path] = value; }, spec.get(options));
+    std::visit([&](const auto& value) { object[KeyOf(spec)] = value; }, spec.get(options));
   }
   return object;
 }

@@ -26,7 +26,8 @@ absl::StatusOr<Ladder> LadderFromJson(const nlohmann::json& object);
 nlohmann::json CostsToJson(const CostState& costs);
 absl::StatusOr<CostState> CostsFromJson(const nlohmann::json& object);
 
-// The keys, words and ranges are those of the options' specs; numbers are plain.
+// The keys, words and ranges are those of the options' specs. Numbers are plain; the keys of
+// durations end in "_us".
 nlohmann::json BatchOptionsToJson(const BatchOptions& options);
 absl::StatusOr<BatchOptions> BatchOptionsFromJson(const nlohmann::json& object);
 

@@ -111,12 +111,6 @@ Ladder MakePackedLadder(std::vector<int32_t> capacities, const LadderLimits& lim
   return Ladder(std::move(buckets));
 }
 
-int32_t Rounded(int32_t tokens, const LadderOptions& options, const LadderLimits& limits) {
-  const int64_t tile = options.whole_tiles ? limits.tile_tokens : 1;
-  return static_cast<int32_t>(
-      std::min<int64_t>((tokens + tile - 1) / tile * tile, limits.max_tokens));
-}
-
 absl::StatusOr<Ladder> BuildLadder(const LadderOptions& options, const LadderLimits& limits) {
   for (const auto& [path, value] : {std::pair("max_buckets", options.max_buckets),
                                     std::pair("min_tokens", options.min_tokens)}) {
@@ -128,9 +122,6 @@ absl::StatusOr<Ladder> BuildLadder(const LadderOptions& options, const LadderLim
   }
   SLUICE_ASSIGN_OR_RETURN(std::vector<int32_t> capacities,
                           MakeLadderStrategy(options)->Capacities(limits));
-  if (options.strategy != StrategyKind::kFixed) {
-    for (int32_t& tokens : capacities) tokens = Rounded(tokens, options, limits);
-  }
   const Ladder dense = MakePackedLadder(std::move(capacities), limits);
   return MakePackedLadder(Thin(CapacitiesOf(dense), options.max_buckets), limits);
 }

@@ -49,9 +49,6 @@ class Ladder {
 // above the maximum are dropped. All are >= 1.
 Ladder MakePackedLadder(std::vector<int32_t> capacities, const LadderLimits& limits);
 
-// Returns `tokens`, or with whole_tiles the next multiple of the tile, at most the exact maximum.
-int32_t Rounded(int32_t tokens, const LadderOptions& options, const LadderLimits& limits);
-
 // Returns the packed ladder of `options`: at most max_buckets buckets, the exact maximum among
 // them. Returns InvalidArgument that names an option out of its range. memory_limit_bytes is
 // applied later, to prepared plans; kAdaptive gives the ladder to begin with.

@@ -131,12 +131,12 @@ class Search {
   }
 
  private:
-  // Returns the lengths of the arrivals, rounded as the positions of columns are.
+  // Returns the lengths of the arrivals, each at most the largest width of a column.
   std::vector<WeightedSize> Lengths() const {
     std::map<int32_t, double> counts;
-    LadderLimits columns = limits_;
-    columns.max_tokens = limits_.max_positions;
-    for (const Arrival& arrival : arrivals_) ++counts[Rounded(arrival.tokens, options_, columns)];
+    for (const Arrival& arrival : arrivals_) {
+      ++counts[std::min(arrival.tokens, limits_.max_positions)];
+    }
     std::vector<WeightedSize> lengths;
     lengths.reserve(counts.size());
     for (const auto& [tokens, count] : counts) lengths.push_back({tokens, count});

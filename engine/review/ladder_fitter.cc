@@ -44,8 +44,7 @@ std::vector<int32_t> LadderFitter::WithFloor(std::span<const int32_t> capacities
     const double gap = capacity / previous;
     const double steps = std::ceil(std::log(gap) / std::log(FloorRatio()) - 1e-9);
     for (double step = 1; step < steps; ++step) {
-      dense.push_back(
-          Rounded(static_cast<int32_t>(previous * std::pow(gap, step / steps)), options_, limits_));
+      dense.push_back(static_cast<int32_t>(previous * std::pow(gap, step / steps)));
     }
     dense.push_back(capacity);
     previous = capacity;
@@ -56,9 +55,8 @@ std::vector<int32_t> LadderFitter::WithFloor(std::span<const int32_t> capacities
 Ladder LadderFitter::Fit(std::span<const WeightedSize> totals) const {
   std::map<int32_t, double> raised;
   for (const WeightedSize& total : totals) {
-    raised[Rounded(std::clamp(total.tokens, std::min(options_.min_tokens, limits_.max_tokens),
-                              limits_.max_tokens),
-                   options_, limits_)] += total.weight;
+    raised[std::clamp(total.tokens, std::min(options_.min_tokens, limits_.max_tokens),
+                      limits_.max_tokens)] += total.weight;
   }
   std::vector<WeightedSize> sizes;
   sizes.reserve(raised.size());

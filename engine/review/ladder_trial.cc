@@ -28,7 +28,7 @@ LadderTrial TryLadder(const Ladder& ladder, std::span<const Arrival> arrivals,
   std::map<int32_t, double> totals;
   VirtualRunOptions run;
   run.cost = [&](const StepShape& step) { return law.Estimate(step); };
-  run.recompute = options.policy != PolicyKind::kCutAndFill;
+  run.recompute = options.policy != PolicyKind::kPacked;
   run.chunk_tokens = RunLimitsOf(options, ladder.largest()).chunk_tokens;
   std::vector<double> latencies;
   latencies.reserve(patient.size());

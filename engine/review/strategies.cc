@@ -48,9 +48,6 @@ std::vector<Arm> ArmsOf(const StrategyContest& contest) {
   if (ladder.min_tokens > 1) {
     arms.push_back({"adaptive, from 1 token", {{"strategy", "adaptive"}, {"min_tokens", "1"}}});
   }
-  if (contest.limits.tile_tokens > 1 && !ladder.whole_tiles) {
-    arms.push_back({"adaptive, whole tiles", {{"strategy", "adaptive"}, {"whole_tiles", "true"}}});
-  }
   return arms;
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/option_value.h"
 #include "base/reason.h"
 
 #include "engine/runner/active_request.h"
@@ -38,10 +39,11 @@ absl::Status UnreachableError() {
 }
 
 absl::Status TooLongError(nanoseconds max_wait, int priority) {
-  return absl::ResourceExhaustedError(
-      absl::StrCat("engine.queue.max_wait_us of ",
-                   std::chrono::duration_cast<std::chrono::microseconds>(max_wait).count(),
-                   " reached for requests of priority ", priority, " without a nearer deadline"));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "engine.queue.max_wait of ",
+      FormatQuantity(std::chrono::duration_cast<std::chrono::microseconds>(max_wait).count(),
+                     Unit::kMicroseconds),
+      " reached for requests of priority ", priority, " without a nearer deadline"));
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ constexpr std::chrono::milliseconds kClockRise{300};
 // Returns whether sequences keep KV pages from one step to the next, so that prompts are cut.
 // Attention in both directions needs all of a sequence in one step.
 bool KeepsPages(const BatchOptions& options, const ModelConfig& config) {
-  return options.policy == PolicyKind::kCutAndFill && config.causal;
+  return options.policy == PolicyKind::kPacked && config.causal;
 }
 
 // Returns the most positions that a token attends to, or 0 if some layer reads all.

@@ -11,7 +11,7 @@
 
 namespace sluice {
 
-// The front of a queue, prepared for one decision of CutAndFill. Decodes are in the step in any
+// The front of a queue, prepared for one decision of PackedFormer. Decodes are in the step in any
 // case. The other sequences follow the order of the queue, except that urgent ones, the earliest
 // deadline first, are moved ahead as far as max_overtakes allows.
 //

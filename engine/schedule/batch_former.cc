@@ -1,12 +1,12 @@
 #include "engine/schedule/batch_former.h"
 
 #include "engine/schedule/baseline_former.h"
-#include "engine/schedule/cut_and_fill.h"
+#include "engine/schedule/packed_former.h"
 
 namespace sluice {
 
 std::unique_ptr<BatchFormer> MakeBatchFormer(const BatchOptions& options) {
-  if (options.policy == PolicyKind::kCutAndFill) return std::make_unique<CutAndFill>(options);
+  if (options.policy == PolicyKind::kPacked) return std::make_unique<PackedFormer>(options);
   return std::make_unique<BaselineFormer>(options);
 }
 

@@ -63,7 +63,7 @@ class BatchFormer {
                              std::vector<WaitingSequence*>* batch) = 0;
 };
 
-// Returns a CutAndFill, or a BaselineFormer for the other policies.
+// Returns a PackedFormer, or a BaselineFormer for the other policies.
 std::unique_ptr<BatchFormer> MakeBatchFormer(const BatchOptions& options);
 
 }  // namespace sluice

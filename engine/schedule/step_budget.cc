@@ -8,7 +8,7 @@
 namespace sluice {
 
 RunLimits RunLimitsOf(const BatchOptions& options, const Bucket& largest) {
-  if (options.policy != PolicyKind::kCutAndFill || options.prefill_tokens == 0) {
+  if (options.policy != PolicyKind::kPacked || options.prefill_tokens == 0) {
     return {.chunk_tokens = largest.tokens,
             .sequences = std::min(largest.sequences, largest.tokens)};
   }

@@ -193,11 +193,11 @@ def reload(check):
 
 def review(check):
     return while_loaded(check, "ladder review", lambda daemon: daemon.client("optimize", "--force"),
-                        "--engine.ladder.review.interval-us", "0")
+                        "--engine.ladder.review.interval", "0")
 
 
 def lose_device(check, fault):
-    with Daemon(check, "--engine.watchdog.grace-us", "2s", faults=fault) as daemon:
+    with Daemon(check, "--engine.watchdog.grace", "2s", faults=fault) as daemon:
         daemon.await_ready()
         status, text = daemon.infer("first")
         expect(status == 0, f"a request before the fault failed: {text.strip()[-200:]}")

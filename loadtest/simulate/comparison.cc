@@ -219,7 +219,7 @@ absl::StatusOr<std::vector<Contender>> Contenders(const ComparisonOptions& optio
 // The most plans of an adaptive ladder beside a fixed set.
 constexpr int64_t kMostPlans = 64;
 
-// Adds an arm for each fixed set, and after it cut and fill with an adaptive ladder of as many
+// Adds an arm for each fixed set, and after it the packed policy with an adaptive ladder of as many
 // plans, or of kMostPlans. The graphs of a model take the same memory each, because their
 // activations are shared.
 absl::Status AddFixedSets(const ComparisonOptions& options, std::vector<Contender>* contenders) {
@@ -238,7 +238,7 @@ absl::Status AddFixedSets(const ComparisonOptions& options, std::vector<Contende
     contender.experiment.fixed_set = name;
     contenders->push_back(contender);
     if (set->graphs == 0) continue;
-    contender = {.policy = "cut_and_fill",
+    contender = {.policy = "packed",
                  .ladder = absl::StrCat("adaptive:", std::min(set->graphs, kMostPlans)),
                  .experiment = options.experiment};
     SLUICE_RETURN_IF_ERROR(SetLadder(contender.ladder, &contender.experiment));

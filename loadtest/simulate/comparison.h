@@ -32,7 +32,7 @@ struct ComparisonOptions {
   // (reviewed in both), foreseen (reviewed on the second part itself before it is measured) or
   // oracle (then also searched, see SearchLadder). Padded policies have their own ladder.
   std::vector<std::string> ladders = {"adaptive", "geometric:1.4142135623730951"};
-  // The sets of other servers, each beside cut and fill with as many adaptive buckets; see
+  // The sets of other servers, each next to the packed policy with as many adaptive buckets; see
   // FixedSetOf.
   std::vector<std::string> fixed_sets{};
   ExperimentOptions experiment{};  // all but the policy and the strategy

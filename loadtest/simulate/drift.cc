@@ -40,7 +40,7 @@ std::vector<std::vector<Arrival>> PhasesOf(const DriftOptions& options, uint64_t
 absl::Status RunSeed(const DriftOptions& options, uint64_t seed, std::span<Phase> phases) {
   const std::vector<std::vector<Arrival>> arrivals = PhasesOf(options, seed);
   ExperimentOptions experiment = options.experiment;
-  experiment.batch.policy = PolicyKind::kCutAndFill;
+  experiment.batch.policy = PolicyKind::kPacked;
   experiment.ladder.strategy = StrategyKind::kAdaptive;
   SLUICE_ASSIGN_OR_RETURN(const std::vector<Measurement> live, RunPhases(experiment, arrivals));
   experiment.foresight = ExperimentOptions::Foresight::kFitted;

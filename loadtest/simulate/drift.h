@@ -19,9 +19,10 @@ struct DriftOptions {
   ExperimentOptions experiment{};  // all but the policy and the strategy
 };
 
-// Runs cut and fill through the phases with one adaptive ladder, reviewed all the time, and runs
-// each phase with a ladder fitted to that phase, its optimum. Returns an array of one object per
-// phase, medians over the seeds. Needs 3 sequences. Returns InvalidArgument that names the problem.
+// Runs the packed policy through the phases with one adaptive ladder, reviewed all the time, and
+// runs each phase with a ladder fitted to that phase, its optimum. Returns an array of one object
+// per phase, medians over the seeds. Needs 3 sequences. Returns InvalidArgument that names the
+// problem.
 absl::StatusOr<nlohmann::json> RunDrift(const DriftOptions& options);
 
 // Returns a Markdown table of the result of RunDrift.

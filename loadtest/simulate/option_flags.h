@@ -19,7 +19,7 @@ std::string FlagHelp(absl::string_view text);
 // Returns the help without the part about the value 0.
 absl::string_view HelpWithoutZero(absl::string_view help);
 
-// Adds a flag such as --max-queue-delay-us for "max_queue_delay_us". Values below `least` are
+// Adds a flag such as --max-queue-delay for "max_queue_delay". Values below `least` are
 // refused. Requires that `options` outlives the parse. `least` is for integers only and lies within
 // their range.
 template <typename S>

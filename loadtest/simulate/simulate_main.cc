@@ -62,7 +62,7 @@ void AddContenders(CLI::App* app, ComparisonOptions* o) {
       ->capture_default_str();
   app->add_option("--fixed-sets", o->fixed_sets,
                   "of other servers: vllm, tensorrt_llm, tensorrt_llm_64, sglang, tei; each beside "
-                  "cut_and_fill with as many adaptive buckets. The table then is of the plans")
+                  "packed with as many adaptive buckets. The table then is of the plans")
       ->delimiter(',');
   LadderOptions* const ladder = &o->experiment.ladder;
   AddOptionFlag(app, "max_buckets", ladder);
@@ -76,7 +76,7 @@ void AddContenders(CLI::App* app, ComparisonOptions* o) {
   BatchOptions* const batch = &o->experiment.batch;
   AddOptionFlag(app, "max_batch_tokens", batch, /*least=*/1);
   AddOptionFlag(app, "max_batch_sequences", batch, /*least=*/1);
-  for (const char* path : {"max_queue_delay_us", "prefill_tokens", "max_overtakes"}) {
+  for (const char* path : {"max_queue_delay", "prefill_tokens", "max_overtakes"}) {
     AddOptionFlag(app, path, batch);
   }
 }

@@ -160,7 +160,7 @@ absl::Status Check(std::span<const Arrival> arrivals, const SizingOptions& optio
     return absl::InvalidArgumentError(
         absl::StrCat("growth is ", options.growth, ", must be within (0, ", kMostGrowth, "]"));
   }
-  if (options.batch.policy != PolicyKind::kCutAndFill &&
+  if (options.batch.policy != PolicyKind::kPacked &&
       options.batch.policy != PolicyKind::kFifoPacked) {
     return absl::InvalidArgumentError("only packed policies can be sized");
   }

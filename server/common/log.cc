@@ -81,8 +81,8 @@ std::string RenderJson(std::string_view message, const std::vector<LogField>& fi
   return line;
 }
 
-absl::StatusOr<std::unique_ptr<Log>> Log::Create(const LogOptions& options,
-                                                 const std::string& path) {
+absl::StatusOr<std::unique_ptr<Log>> Log::Create(const LogOptions& options, const std::string& path,
+                                                 size_t queue_records) {
   std::unique_ptr<Log> log(new Log);
   log->options_ = options;
   try {
@@ -92,7 +92,7 @@ absl::StatusOr<std::unique_ptr<Log>> Log::Create(const LogOptions& options,
     } else {
       sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
     }
-    log->pool_ = std::make_shared<spdlog::details::thread_pool>(options.queue_records, 1);
+    log->pool_ = std::make_shared<spdlog::details::thread_pool>(queue_records, 1);
     log->logger_ = std::make_shared<spdlog::async_logger>(
         "sluice", std::move(sink), log->pool_, spdlog::async_overflow_policy::overrun_oldest);
   } catch (const spdlog::spdlog_ex& error) {

@@ -48,9 +48,11 @@ std::string RenderJson(std::string_view message, const std::vector<LogField>& fi
 // Thread-safe.
 class Log {
  public:
-  // Writes to standard error, or appends to the file `path`.
+  // Writes to standard error, or appends to the file `path`. At most `queue_records` records wait
+  // for the writer.
   static absl::StatusOr<std::unique_ptr<Log>> Create(const LogOptions& options,
-                                                     const std::string& path = "");
+                                                     const std::string& path = "",
+                                                     size_t queue_records = 8192);
   ~Log();  // writes the queued records
 
   void Debug(std::string_view message, const std::vector<LogField>& fields = {});

@@ -23,18 +23,17 @@ const std::vector<OptionSpec<ModelSpec>>& OptionSpecs<ModelSpec>() {
                     "Two models may have one name, but not one name and version."),
       SLUICE_OPTION(quantization, Choice<Quantization>{},
                     "The precision of the projections. int8: weights in int8 by output channel; "
-                    "int4: weights in int4, in groups, on a CPU alone; both with activations in "
+                    "int4: weights in int4, in groups, on a CPU only; both with activations in "
                     "int8 by row; none: as the tensors are stored, or as config.json says. Part of "
                     "the numerics profile."),
       SLUICE_OPTION(quantize_head, Boolean{},
-                    "Quantise the head too, in int8 and on a CPU alone, with quantization: int8 or "
+                    "Quantise the head too, in int8 and on a CPU only, with quantization: int8 or "
                     "int4. Without it the head stays as it is stored; the embedding always does."),
       SLUICE_OPTION(quantization_group, Count(32, 128),
-                    "With quantization: int4, the rows of a group of weights with a scale of "
-                    "their own: 32, 64 or 128. Smaller groups are more exact, and larger in "
-                    "memory."),
+                    "With quantization: int4, the rows of a group of weights with a scale of their "
+                    "own: 32, 64 or 128. Smaller groups are more exact, and larger in memory."),
       SLUICE_OPTION(kv_dtype, Choice<KvType>{},
-                    "The type in which KV pages hold keys and values, on a CPU alone. bf16 halves "
+                    "The type in which KV pages hold keys and values, on a CPU only. bf16 halves "
                     "their memory and the reads of attention over long contexts, int8 with a scale "
                     "for each token and head takes a little more than a quarter; f32: as computed, "
                     "or as config.json says. Part of the numerics profile."),
@@ -50,31 +49,34 @@ const std::vector<OptionSpec<ConnectionOptions>>& OptionSpecs<ConnectionOptions>
   using S = ConnectionOptions;
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
       SLUICE_OPTION(max, Count(1, 1 << 20),
-                    "Connections at a time; more are closed at once. Each takes a descriptor: "
-                    "where the system allows fewer, they are fewer, and a warning says so."),
+                    "The most connections at a time; more are closed at once. Each takes a "
+                    "descriptor; if the system allows fewer, a warning states the number."),
       SLUICE_OPTION(max_per_address, Count(0, 1 << 20),
-                    "Connections from one address at a time; more are closed at once. 0: all but a "
-                    "tenth of max, so that no address has all of them. Set it to max behind a "
-                    "proxy, and lower where callers connect by themselves."),
-      SLUICE_OPTION(handshake_timeout_us, Timeout(10 * kMinuteUs),
-                    "Time for a new connection to finish its TLS and HTTP/2 handshakes."),
-      SLUICE_OPTION(idle_timeout_us, Duration(kDayUs),
-                    "A connection without calls for so long is closed. 0: never."),
-      SLUICE_OPTION(max_age_us, Duration(kDayUs),
-                    "So long after it was made, more or less a tenth, a connection is told to make "
-                    "no more calls (GOAWAY), so that no peer keeps its place for ever, and clients "
-                    "with a balancing policy look for other replicas. Clients connect anew by "
-                    "themselves. 0: never."),
-      SLUICE_OPTION(age_grace_us, Duration(kDayUs),
-                    "Time for the calls of such a connection to end before they are broken off. 0: "
-                    "they never are."),
-      SLUICE_OPTION(keepalive_time_us, Duration(kDayUs),
-                    "A peer that sent nothing for so long is pinged. 0: never."),
-      SLUICE_OPTION(keepalive_timeout_us, Timeout(10 * kMinuteUs),
-                    "The connection of a pinged peer that does not answer for so long is closed."),
-      SLUICE_OPTION(min_ping_interval_us, Duration(kHourUs),
-                    "A peer that pings more often while no calls are answered is disconnected "
-                    "(GOAWAY too_many_pings). 0: pings are free."),
+                    "The most connections from one address at a time; more are closed at once. "
+                    "Behind a proxy set it to max; set it lower if callers connect directly. 0: "
+                    "all but a tenth of max, so that no address has all of them."),
+      Advanced(SLUICE_DURATION(handshake_timeout, Timeout(10 * kMinuteUs),
+                               "Time for a new connection to finish its TLS and HTTP/2 "
+                               "handshakes.")),
+      Advanced(SLUICE_DURATION(idle_timeout, Duration(kDayUs),
+                               "A connection without calls for this long is closed. 0: never.")),
+      SLUICE_DURATION(max_age, Duration(kDayUs),
+                      "The age, give or take a tenth, at which a peer is told to connect again "
+                      "(GOAWAY). No peer then keeps its place for ever, and clients with a "
+                      "balancing policy look for other replicas. Clients connect again by "
+                      "themselves. 0: never."),
+      Advanced(SLUICE_DURATION(age_grace, Duration(kDayUs),
+                               "After max_age: time for the calls of a connection to end before "
+                               "they are cut off. 0: they never are.")),
+      Advanced(SLUICE_DURATION(keepalive_time, Duration(kDayUs),
+                               "A peer that sent nothing for this long is pinged. 0: never.")),
+      Advanced(SLUICE_DURATION(keepalive_timeout, Timeout(10 * kMinuteUs),
+                               "The connection of a pinged peer that does not answer for this long "
+                               "is closed.")),
+      Advanced(SLUICE_DURATION(min_ping_interval, Duration(kHourUs),
+                               "A peer that pings more often than this while no calls are answered "
+                               "is disconnected (GOAWAY too_many_pings). 0: pings are not "
+                               "limited.")),
   }));
   return specs;
 }
@@ -88,48 +90,53 @@ const std::vector<OptionSpec<GrpcOptions>>& OptionSpecs<GrpcOptions>() {
                     "shared."),
       SLUICE_OPTION(max_message_bytes, Size(1 << 10, (int64_t{1} << 31) - 1),
                     "Largest message in and out; larger ones are RESOURCE_EXHAUSTED."),
-      SLUICE_OPTION(memory_quota_bytes, Size(0, 16 * kTebibyte),
-                    "Memory that gRPC may use for all calls together. At the limit calls are "
-                    "refused or slowed down, the daemon keeps its size. 0: a quarter of "
-                    "server.memory.limit_bytes."),
-      SLUICE_OPTION(max_unread_bytes, Size(0, 16 * kTebibyte),
-                    "Memory of all answers that are not yet sent to callers or that these have not "
-                    "read. A request takes from it what its answer may need; where too little is "
-                    "left it is RESOURCE_EXHAUSTED, reason unread_answers. One caller gets no more "
-                    "than it leaves to others. 0: an eighth of server.memory.limit_bytes."),
-      SLUICE_OPTION(max_metadata_bytes, Size(1 << 10, 1 << 24),
-                    "Largest sum of a call's metadata: names, values and 32 bytes for each. "
-                    "Clients that know HTTP/2 send no more; the connection of one that does is "
-                    "closed."),
-      SLUICE_OPTION(max_streams, Count(1, 1 << 20),
-                    "Calls of one connection at a time. Clients that know HTTP/2 let further ones "
-                    "wait; the connection of one that does not is closed."),
-      SLUICE_OPTION(max_calls, Count(0, int64_t{1} << 40),
-                    "Calls of all connections whose messages have not arrived in whole, and as "
-                    "many streams on which nothing is in progress. Further ones end at once with "
-                    "RESOURCE_EXHAUSTED. 0: one for each 64 KiB of server.memory.limit_bytes."),
-      SLUICE_OPTION(transfer_timeout_us, Timeout(kHourUs),
-                    "Time for the message of a unary call to arrive, and for its answer to be "
-                    "taken. Then the call ends with RESOURCE_EXHAUSTED. A longer time lets slow "
-                    "peers hold memory for longer."),
+      Advanced(SLUICE_OPTION(memory_quota_bytes, Size(0, 16 * kTebibyte),
+                             "Memory that gRPC may use for all calls together. At the limit calls "
+                             "are refused or slowed down. 0: a quarter of "
+                             "server.memory.limit_bytes.")),
+      Advanced(SLUICE_OPTION(max_unread_bytes, Size(0, 16 * kTebibyte),
+                             "Memory of all answers that are not yet sent, or that callers have "
+                             "not read. A request takes from it the memory that its answer may "
+                             "need; if too little is left it is RESOURCE_EXHAUSTED, reason "
+                             "unread_answers. One caller gets no more than it leaves to others. 0: "
+                             "an eighth of server.memory.limit_bytes.")),
+      Advanced(SLUICE_OPTION(max_metadata_bytes, Size(1 << 10, 1 << 24),
+                             "Largest sum of a call's metadata: names, values and 32 bytes for "
+                             "each. Clients that implement HTTP/2 correctly send no more; the "
+                             "connection of a client that does is closed.")),
+      Advanced(SLUICE_OPTION(max_streams, Count(1, 1 << 20),
+                             "The most calls of one connection at a time. Clients that implement "
+                             "HTTP/2 correctly let further calls wait; the connection of a client "
+                             "that does not is closed.")),
+      Advanced(SLUICE_OPTION(max_calls, Count(0, int64_t{1} << 40),
+                             "The most calls, over all connections, whose messages have not "
+                             "arrived completely, and the most streams on which nothing is in "
+                             "progress. Further ones end at once with RESOURCE_EXHAUSTED. 0: one "
+                             "for each 64 KiB of server.memory.limit_bytes.")),
+      Advanced(SLUICE_DURATION(transfer_timeout, Timeout(kHourUs),
+                               "Time for the message of a unary call to arrive, and for its answer "
+                               "to be read. Then the call ends with RESOURCE_EXHAUSTED. A longer "
+                               "time lets slow peers hold memory for longer.")),
       Live(SLUICE_OPTION(max_rows, Count(1, 65536),
-                         "Rows (sequences) of one request; more are INVALID_ARGUMENT.")),
-      Live(SLUICE_OPTION(stream_stall_timeout_us, Timeout(kHourUs),
-                         "A stream whose caller does not take a response for this long is given "
-                         "up: its requests are cancelled and it ends with RESOURCE_EXHAUSTED; "
-                         "after as long again it is cut off. A longer time keeps slow readers, and "
-                         "their KV pages, for longer.")),
-      SLUICE_OPTION(stream_idle_timeout_us, Timeout(kDayUs),
-                    "A stream on which nothing is in progress and no message arrives in whole for "
-                    "this long ends with RESOURCE_EXHAUSTED, whether it rests or its message "
-                    "stopped half-way. A longer time lets such messages hold memory for longer."),
+                         "The most rows (sequences) of one request; more are INVALID_ARGUMENT.")),
+      Advanced(
+          Live(SLUICE_DURATION(stream_stall_timeout, Timeout(kHourUs),
+                               "If a stream's caller does not read a response for this long, its "
+                               "requests are cancelled and it ends with RESOURCE_EXHAUSTED. It is "
+                               "cut off after the same time again. A longer time keeps slow "
+                               "readers, and their KV pages, for longer."))),
+      Advanced(SLUICE_DURATION(stream_idle_timeout, Timeout(kDayUs),
+                               "A stream ends with RESOURCE_EXHAUSTED if nothing is in progress on "
+                               "it and no message arrives completely for this long. This applies "
+                               "to an idle stream and to a message that stopped half-way. A longer "
+                               "time lets such messages hold memory for longer.")),
       SLUICE_OPTION(health_address, Address{.may_be_empty = true},
-                    "Address of the gRPC health service alone, without TLS and tokens, for probes; "
-                    "port 0 picks a free one; empty: there is none."),
+                    "Address of the gRPC health service only, without TLS and tokens, for probes. "
+                    "Port 0 picks a free one. Empty: there is none."),
       SLUICE_OPTION(reflection, Boolean{},
                     "Offer gRPC server reflection at server.grpc.address, for clients such as "
-                    "grpcurl that have no description of the protocol. Reflection needs no "
-                    "credential."),
+                    "grpcurl. Such clients need no description of the protocol. Reflection needs "
+                    "no credential."),
       SLUICE_SECTION(connection),
   }));
   return specs;
@@ -139,23 +146,21 @@ template <>
 const std::vector<OptionSpec<AdminOptions>>& OptionSpecs<AdminOptions>() {
   using S = AdminOptions;
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
-      SLUICE_OPTION(
-          address, Address{.may_be_empty = true},
-          "Address of the admin API: buckets, explanations, reloads, loading and "
-          "unloading of models, beside the whole inference protocol. Every client that reaches it "
-          "can change what is served. Port 0 picks a free one; empty: there is none."),
-      SLUICE_OPTION(
-          on_grpc_address, Boolean{},
-          "Offer the admin API at server.grpc.address too, to every caller that may infer there."),
-      SLUICE_OPTION(reflection, Boolean{},
-                    "Offer gRPC server reflection wherever the admin API is."),
+      SLUICE_OPTION(address, Address{.may_be_empty = true},
+                    "Address of the admin API, which can change what is served; port 0 picks a "
+                    "free one. The API shows buckets and explanations, and reloads, loads and "
+                    "unloads models. The address also serves the inference protocol and gRPC "
+                    "reflection. Empty: there is none."),
+      Advanced(SLUICE_OPTION(on_grpc_address, Boolean{},
+                             "Offer the admin API and reflection at server.grpc.address too, to "
+                             "every caller that may infer there.")),
       SLUICE_OPTION(secured, Boolean{},
-                    "server.tls and server.auth hold at server.admin.address too. Set it if that "
+                    "server.tls and server.auth apply at server.admin.address too. Set it if that "
                     "is not a loopback address."),
       SLUICE_OPTION(open_to_network, Boolean{},
-                    "Serve without `secured` at an address that is not a loopback one. Whoever "
-                    "reaches it can then change what is served; without this the daemon does not "
-                    "start."),
+                    "Serve without `secured` at an address that is not a loopback address. Every "
+                    "client that reaches it can then change what is served; without this option "
+                    "the daemon does not start."),
   }));
   return specs;
 }
@@ -165,13 +170,13 @@ const std::vector<OptionSpec<TlsOptions>>& OptionSpecs<TlsOptions>() {
   using S = TlsOptions;
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
       SLUICE_OPTION(certificate_file, Path{},
-                    "PEM file of the certificate chain, the daemon's own first, for TLS (1.2 or "
-                    "later) on gRPC. It is read again when it changes and by a reload; while it is "
-                    "wrong, the last good one is shown. Empty: no TLS."),
+                    "PEM file of the certificate chain for TLS on gRPC, the daemon's own first. "
+                    "TLS is 1.2 or later. It is read again when it changes and by a reload; while "
+                    "it is invalid, the last valid one is used. Empty: no TLS."),
       SLUICE_OPTION(key_file, Path{}, "PEM file of its key, without passphrase."),
       SLUICE_OPTION(client_ca_file, Path{},
-                    "PEM file of authorities, of which one must have signed a caller's "
-                    "certificate. Empty: callers need none."),
+                    "PEM file of authorities; one of them must have signed a caller's certificate. "
+                    "Empty: callers need none."),
   }));
   return specs;
 }
@@ -181,13 +186,13 @@ const std::vector<OptionSpec<AuthOptions>>& OptionSpecs<AuthOptions>() {
   using S = AuthOptions;
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
       SLUICE_OPTION(callers_file, Path{},
-                    "File of callers, a line each: NAME: token:TEXT, NAME: sha256:HEX (of a token) "
-                    "or NAME: certificate:NAME, then limits of its own, such as "
-                    "tokens_per_second=1000. Read again as certificates are. Health and reflection "
-                    "need no credential. Empty: every caller is anonymous."),
+                    "File of callers, one in a line. A line is NAME: token:TEXT, NAME: sha256:HEX "
+                    "(of a token) or NAME: certificate:NAME, followed by the caller's own limits, "
+                    "such as tokens_per_second=1000. The file is read again as certificates are. "
+                    "Health and reflection need no credential. Empty: every caller is anonymous."),
       SLUICE_OPTION(anonymous, Boolean{},
-                    "Serve callers without credentials, too: all of them share one key of "
-                    "server.rate. False: they are UNAUTHENTICATED, as unknown tokens always are."),
+                    "Serve callers without credentials too. All of them share one key of "
+                    "server.rate. false: they are UNAUTHENTICATED, as unknown tokens always are."),
   }));
   return specs;
 }
@@ -197,19 +202,21 @@ const std::vector<OptionSpec<RateOptions>>& OptionSpecs<RateOptions>() {
   using S = RateOptions;
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
       Live(SLUICE_OPTION(requests_per_second, kRate,
-                         "Requests of one caller per second on average; more are "
+                         "Requests of one caller per second on average. More are "
                          "RESOURCE_EXHAUSTED with push-back, reason rate_limited. callers_file may "
-                         "say otherwise. 0: no bound.")),
-      Live(SLUICE_OPTION(requests_burst, kRate,
-                         "Requests that a caller may make at once after a pause. 0: those of a "
-                         "second.")),
+                         "set another rate. 0: no limit.")),
+      Advanced(Live(SLUICE_OPTION(requests_burst, kRate,
+                                  "Requests that a caller may make at once after a pause. 0: the "
+                                  "requests of one second."))),
       Live(SLUICE_OPTION(tokens_per_second, kRate,
-                         "Tokens of one caller per second on average, counted at admission: those "
-                         "of its prompts and the most that it lets them generate. 0: no bound.")),
-      Live(SLUICE_OPTION(tokens_burst, kRate,
-                         "Tokens that a caller may ask for at once after a pause; a request of "
-                         "more is admitted when nothing is owed, and then owes the rest. 0: those "
-                         "of a second.")),
+                         "Tokens of one caller per second on average, counted at admission. The "
+                         "tokens are those of its prompts and the most that they may generate. 0: "
+                         "no limit.")),
+      Advanced(
+          Live(SLUICE_OPTION(tokens_burst, kRate,
+                             "Tokens that a caller may request at once after a pause. A request "
+                             "with more is admitted when nothing is owed, and then owes the rest. "
+                             "0: the tokens of one second."))),
   }));
   return specs;
 }
@@ -218,9 +225,9 @@ template <>
 const std::vector<OptionSpec<SecretsOptions>>& OptionSpecs<SecretsOptions>() {
   using S = SecretsOptions;
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
-      SLUICE_OPTION(poll_interval_us, Timeout(kDayUs),
-                    "The interval at which the files of server.tls and server.auth are checked for "
-                    "changes."),
+      ForTests(SLUICE_DURATION(poll_interval, Timeout(kDayUs),
+                               "The interval at which the files of server.tls and server.auth are "
+                               "checked for changes.")),
   }));
   return specs;
 }
@@ -231,7 +238,7 @@ const std::vector<OptionSpec<MetricsOptions>>& OptionSpecs<MetricsOptions>() {
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
       SLUICE_OPTION(address, Address{.may_be_empty = true},
                     "Address of /metrics, /livez, /readyz and the status page; port 0 picks a free "
-                    "one; empty: no HTTP server."),
+                    "one. Empty: no HTTP server."),
   }));
   return specs;
 }
@@ -240,15 +247,16 @@ template <>
 const std::vector<OptionSpec<HttpOptions>>& OptionSpecs<HttpOptions>() {
   using S = HttpOptions;
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
-      SLUICE_OPTION(status_page, Boolean{},
-                    "Serve the status page (/ and /status.json) beside /metrics. It shows names of "
-                    "models, buckets and traffic, but no content of requests."),
+      Advanced(SLUICE_OPTION(status_page, Boolean{},
+                             "Serve the status page (/ and /status.json) next to /metrics. It "
+                             "shows names of models, buckets and traffic, but no content of "
+                             "requests.")),
       SLUICE_OPTION(host, Name{253},
                     "A public name by which browsers and scrapers may address the HTTP port. IP "
                     "addresses, names without a dot and names of private domains (.local, "
-                    ".internal, .svc and what ends in .cluster.local) are always taken; any other "
-                    "Host is refused, so that no page of the internet can read this one through "
-                    "a name of its own."),
+                    ".internal, .svc and names that end in .cluster.local) are always accepted. "
+                    "Any other Host is refused, so that no page of the internet can read this one "
+                    "through a name of its own."),
   }));
   return specs;
 }
@@ -258,15 +266,12 @@ const std::vector<OptionSpec<LogOptions>>& OptionSpecs<LogOptions>() {
   using S = LogOptions;
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
       Live(SLUICE_OPTION(level, (OneOf{{"trace", "debug", "info", "warn", "error"}}),
-                         "Least severity that is logged.")),
+                         "The lowest severity that is logged.")),
       SLUICE_OPTION(format, Choice<LogOptions::Format>{},
-                    "One line per record: text, or JSON for collectors."),
+                    "One line per record: text, or json for collectors."),
       Live(SLUICE_OPTION(access_sample, (Real{0.0, 1.0}),
                          "Share of requests written to the access log, chosen by hashing the "
                          "request id.")),
-      SLUICE_OPTION(queue_records, Count(64, 1 << 20),
-                    "Records that may wait for the writer; when full the oldest is dropped and "
-                    "counted."),
   }));
   return specs;
 }
@@ -275,12 +280,12 @@ template <>
 const std::vector<OptionSpec<LifecycleOptions>>& OptionSpecs<LifecycleOptions>() {
   using S = LifecycleOptions;
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
-      Live(SLUICE_OPTION(drain_delay_us, Duration(kHourUs),
-                         "After SIGTERM: time between NOT_SERVING and the end of admission, for "
-                         "load balancers to notice.")),
-      Live(SLUICE_OPTION(drain_timeout_us, Duration(kHourUs),
-                         "After drain_delay_us: time for accepted requests to finish before they "
-                         "are ended with UNAVAILABLE.")),
+      Live(SLUICE_DURATION(drain_delay, Duration(kHourUs),
+                           "After SIGTERM: time between NOT_SERVING and the end of admission, for "
+                           "load balancers to notice.")),
+      Live(SLUICE_DURATION(drain_timeout, Duration(kHourUs),
+                           "After drain_delay: time for accepted requests to finish before they "
+                           "end with UNAVAILABLE.")),
   }));
   return specs;
 }
@@ -291,14 +296,14 @@ const std::vector<OptionSpec<MemoryOptions>>& OptionSpecs<MemoryOptions>() {
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
       SLUICE_OPTION(limit_bytes, Size(0, 16 * kTebibyte),
                     "Memory of the whole process. Models, calls, answers and the queue have their "
-                    "parts of it, which the log prints at start; what does not fit is refused. "
-                    "Near it, no connection is accepted, then requests are RESOURCE_EXHAUSTED, "
-                    "then the largest unread answers are cut. 0: the memory of the cgroup or, "
-                    "without a limit there, of the machine."),
-      SLUICE_OPTION(copy_weights, Boolean{},
-                    "Read the files of weights into memory instead of mapping them, so that a file "
-                    "that is cut while the daemon runs does no harm. It takes the bytes of the "
-                    "files for as long as the model is served."),
+                    "parts of it, which the log prints at start; a request or model that does not "
+                    "fit is refused. Near the limit, first no connection is accepted, then "
+                    "requests are RESOURCE_EXHAUSTED, then the largest unread answers are cut. 0: "
+                    "the memory of the cgroup or, without a limit there, of the machine."),
+      Advanced(SLUICE_OPTION(copy_weights, Boolean{},
+                             "Read the files of weights into memory instead of mapping them. A "
+                             "file that is truncated while the daemon runs then does no harm. This "
+                             "takes the bytes of the files while the model is served.")),
   }));
   return specs;
 }

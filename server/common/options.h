@@ -67,7 +67,6 @@ struct GrpcOptions {
 struct AdminOptions {
   std::string address = "127.0.0.1:8003";
   bool on_grpc_address = false;
-  bool reflection = true;
   bool secured = false;
   bool open_to_network = false;
 };
@@ -112,7 +111,6 @@ struct LogOptions {
   std::string level = "info";
   Format format = Format::kText;
   double access_sample = 0.01;
-  int32_t queue_records = 8192;
 };
 constexpr auto EnumNamesOf(LogOptions::Format) {
   using enum LogOptions::Format;

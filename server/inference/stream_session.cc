@@ -247,7 +247,7 @@ void StreamSession::GiveUpStalled() {
       WithReason(absl::ResourceExhaustedError(absl::StrCat(
                      "the caller took no response for ",
                      absl::FormatDuration(absl::FromChrono(frontend_->stream_stall_timeout())),
-                     " (server.grpc.stream_stall_timeout_us)")),
+                     " (server.grpc.stream_stall_timeout)")),
                  "stream_stalled");
   std::exchange(reactor_, nullptr)->Finish(FinishStatus(status, pushback, context_));
 }

@@ -34,7 +34,7 @@ absl::Status GrpcPorts::Start(const ServerOptions& options, const Services& serv
       Open({.address = options.grpc.address,
             .limits = options.grpc,
             .connections = ConnectionsFor(options.grpc.connection, log),
-            .reflection = options.grpc.reflection || (admin.on_grpc_address && admin.reflection),
+            .reflection = options.grpc.reflection || admin.on_grpc_address,
             .credentials = security.Credentials(),
             .services = admin.on_grpc_address ? services.admin : services.inference},
            "grpc", &inference_);
@@ -43,7 +43,7 @@ absl::Status GrpcPorts::Start(const ServerOptions& options, const Services& serv
         {.address = admin.address,
          .limits = options.grpc,
          .connections = {kMaxAdminConnections, kMaxAdminConnections},
-         .reflection = admin.reflection,
+         .reflection = true,
          .credentials = admin.secured ? security.Credentials() : grpc::InsecureServerCredentials(),
          .services = services.admin},
         "admin", &admin_);

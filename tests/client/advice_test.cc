@@ -28,7 +28,7 @@ void AddBucket(int32_t tokens, int64_t batches, ModelBuckets* model) {
 // A model whose buckets give no reason for advice.
 ModelBuckets Healthy() {
   ModelBuckets model;
-  model.set_policy("cut_and_fill");
+  model.set_policy("packed");
   model.set_strategy("adaptive");
   AddBucket(64, 5000, &model);
   AddBucket(256, 5000, &model);
@@ -76,7 +76,7 @@ const AdviseRow kAdviseRows[] = {
            m->set_executed_efficiency(0.6);
            m->set_padding_efficiency(0.6);
          },
-     .words = {{"40.0%", "padded_buckets", "engine.batch.policy: cut_and_fill"}}},
+     .words = {{"40.0%", "padded_buckets", "engine.batch.policy: packed"}}},
     {.name = "APaddedLayoutThatWastesLittleIsNot", .spoil = MakePadded},
     {.name = "MemoryNearTheLimitIsNamed",
      .spoil =

@@ -36,7 +36,7 @@ TEST(AgeText, ChoosesTheUnit) {
 v1::ModelBuckets Model() {
   v1::ModelBuckets model;
   model.set_model_name("demo\x1b[31m");
-  model.set_policy("cut_and_fill");
+  model.set_policy("packed");
   auto* used = model.add_buckets();
   used->mutable_bucket()->set_tokens(64);
   used->mutable_bucket()->set_rows(8);

@@ -27,7 +27,7 @@ Observation HealthyServer() {
   admin::v1::GetBucketsResponse buckets;
   auto* served = buckets.add_models();
   served->set_model_name("demo");
-  served->set_policy("cut_and_fill");
+  served->set_policy("packed");
   served->set_strategy("adaptive");
   served->set_batches(10000);
   served->set_hit_rate(1);

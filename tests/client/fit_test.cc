@@ -172,7 +172,9 @@ TEST(FitText, IsConfigurationThatGivesTheLadder) {
   }
   Config config;
   Origins origins;
-  ASSERT_EQ(LoadYaml(text, "fit.yaml", &config, &origins), absl::OkStatus()) << text;
+  std::vector<std::string> old;
+  ASSERT_EQ(LoadYaml(text, "fit.yaml", &config, &origins, &old), absl::OkStatus()) << text;
+  EXPECT_THAT(old, ::testing::IsEmpty());
   EXPECT_EQ(config.engine.ladder.strategy, StrategyKind::kFixed);
   std::vector<int32_t> tokens;
   for (const Bucket& bucket : Taken(report).buckets) tokens.push_back(bucket.tokens);

@@ -5,8 +5,11 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/version.h"
 #include "config/option.h"
 #include "config/render.h"
@@ -114,7 +117,7 @@ TEST_F(CommandLineTest, SwitchesAndEmptyValues) {
 
 TEST_F(CommandLineTest, MisspeltVariablesAreNamed) {
   EXPECT_EQ(Error({"--model=m=d"}, {{"SLUICE_ENGINE_BATCH_MAX_BATCH_TOKEN", "1"}}),
-            "environment SLUICE_ENGINE_BATCH_MAX_BATCH_TOKEN: is no option; did you mean "
+            "environment SLUICE_ENGINE_BATCH_MAX_BATCH_TOKEN: unknown option; did you mean "
             "SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS?");
   EXPECT_THAT(Error({"--model=m=d"}, {{"SLUICE_CPU_", ""}}), StartsWith("environment SLUICE_CPU_"));
   // These are of the client, of tests, and of a service beside the pod.
@@ -173,15 +176,49 @@ TEST_F(CommandLineTest, PrintsTheEffectiveConfiguration) {
   EXPECT_THAT(line->text, HasSubstr("poison: true  # flag --cpu.poison\n"));
   EXPECT_THAT(line->text, HasSubstr("level: warn  # environment SLUICE_SERVER_LOG_LEVEL\n"));
   EXPECT_THAT(line->text, HasSubstr("format: text  # default\n"));
+  EXPECT_THAT(Parse({"--print-config"})->text, testing::Not(HasSubstr("poison")));
 }
 
-TEST_F(CommandLineTest, HelpNamesEveryOption) {
-  const auto line = Parse({"--help"});
-  ASSERT_TRUE(line.ok()) << line.status();
-  EXPECT_EQ(line->action, Action::kPrint);
-  for (const Option& option : Options()) {
-    EXPECT_THAT(line->text, HasSubstr(option.Flag() + " ")) << option.path;
+TEST_F(CommandLineTest, HelpShowsBasicOptionsAndHelpAllTheAdvancedOnesToo) {
+  for (const auto& [flag, shown] :
+       {std::pair("--help", std::set{Tier::kBasic}),
+        std::pair("--help-all", std::set{Tier::kBasic, Tier::kAdvanced})}) {
+    const auto line = Parse({flag});
+    ASSERT_TRUE(line.ok()) << line.status();
+    EXPECT_EQ(line->action, Action::kPrint);
+    for (const Option& option : Options()) {
+      EXPECT_EQ(absl::StrContains(line->text, absl::StrCat("  ", option.Flag(), " ")),
+                shown.contains(option.tier))
+          << flag << " " << option.path;
+    }
   }
+}
+
+TEST_F(CommandLineTest, OneErrorListsTheOldNamesOfFileEnvironmentAndFlags) {
+  WriteFile("engine:\n  queue: {max_wait_us: 1s}\n  batch: {policy: cut_and_fill}\n");
+  const std::string message =
+      Error({"--config", file_, "--server.lifecycle.drain-delay-us", "5s",
+             "--engine.watchdog.hang-us=1", "--engine.batch.policy=cut_and_fill", "--check"},
+            {{"SLUICE_SERVER_LOG_QUEUE_RECORDS", "64"}, {"SLUICE_ENGINE_LADDER_WARM_UP_US", "1s"}});
+  const std::string unit = ", which needs a unit, for example 1s";
+  EXPECT_THAT(
+      std::vector<std::string>(absl::StrSplit(message, "\n  ")),
+      testing::UnorderedElementsAre(
+          "options of an earlier release:",
+          file_ + ":2: engine.queue.max_wait_us: renamed to engine.queue.max_wait" + unit,
+          file_ + ":3: engine.batch.policy: the value cut_and_fill is now packed",
+          "environment SLUICE_SERVER_LOG_QUEUE_RECORDS: server.log.queue_records: removed: 8192 "
+          "records may wait for the writer",
+          "environment SLUICE_ENGINE_LADDER_WARM_UP_US: engine.ladder.warm_up_us: renamed to "
+          "engine.ladder.warm_up" +
+              unit,
+          "flag --engine.batch.policy: engine.batch.policy: the value cut_and_fill is now packed",
+          "flag --server.lifecycle.drain-delay-us: server.lifecycle.drain_delay_us: renamed to "
+          "server.lifecycle.drain_delay" +
+              unit,
+          "flag --engine.watchdog.hang-us: engine.watchdog.hang_us: renamed to "
+          "engine.watchdog.hang" +
+              unit));
 }
 
 TEST_F(CommandLineTest, PrintsVersionAndDefaults) {

@@ -17,7 +17,10 @@ using testing::HasSubstr;
 
 absl::Status Load(const std::string& text, Config* config, const std::string& file = "f.yaml") {
   Origins origins;
-  return LoadYaml(text, file, config, &origins);
+  std::vector<std::string> old;
+  const absl::Status status = LoadYaml(text, file, config, &origins, &old);
+  EXPECT_THAT(old, testing::IsEmpty());
+  return status;
 }
 
 TEST(LoadYaml, SetsNamedOptionsAndKeepsTheRest) {
@@ -26,11 +29,10 @@ TEST(LoadYaml, SetsNamedOptionsAndKeepsTheRest) {
   ASSERT_EQ(Load("engine:\n"
                  "  ladder: {strategy: fixed, fixed_tokens: [16, 64], ratio: 1.5}\n"
                  "  batch:\n"
-                 "    max_queue_delay_us: 5ms\n"
+                 "    max_queue_delay: 5ms\n"
                  "cpu:\n"
                  "server:\n"
                  "  grpc: {max_message_bytes: 1MiB}\n"
-                 "  admin: {reflection: false}\n"
                  "  log:\n"
                  "    format: 'json'\n"
                  "  metrics: {address: \"\"}\n",
@@ -42,7 +44,6 @@ TEST(LoadYaml, SetsNamedOptionsAndKeepsTheRest) {
   EXPECT_EQ(config.engine.batch.max_queue_delay_us, 5000);
   EXPECT_EQ(config.engine.queue.max_requests, 5);
   EXPECT_EQ(config.server.grpc.max_message_bytes, 1 << 20);
-  EXPECT_FALSE(config.server.admin.reflection);
   EXPECT_EQ(config.server.log.format, LogOptions::Format::kJson);
   EXPECT_EQ(config.server.metrics.address, "");
   EXPECT_EQ(config.server.grpc.address, ServerOptions().grpc.address);
@@ -126,11 +127,15 @@ constexpr BadConfigFileRow kBadConfigFileRows[] = {
      .text = "engine: {ladder: {ratio: .nan}}\n",
      .message = "f.yaml:1: engine.ladder.ratio: expected a number in (1, 16], got \".nan\""},
     {.name = "ADurationAboveItsRange",
-     .text = "engine: {batch: {max_queue_delay_us: 11s}}\n",
+     .text = "engine: {batch: {max_queue_delay: 11s}}\n",
      .message =
-         "f.yaml:1: engine.batch.max_queue_delay_us: expected a duration in [0, 10s] (us, ms, s, "
-         "min, "
-         "h; plain numbers are microseconds), got \"11s\""},
+         "f.yaml:1: engine.batch.max_queue_delay: expected a duration in [0, 10s] with its unit: "
+         "us, ms, s, min or h, got \"11s\""},
+    {.name = "ADurationWithoutAUnit",
+     .text = "engine: {batch: {max_queue_delay: 500}}\n",
+     .message =
+         "f.yaml:1: engine.batch.max_queue_delay: expected a duration in [0, 10s] with its unit: "
+         "us, ms, s, min or h, got \"500\"; add a unit, for example 1s"},
     {.name = "ASizeAboveItsRange",
      .text = "server: {grpc: {max_message_bytes: 2GiB}}\n",
      .message =
@@ -188,8 +193,7 @@ constexpr BadConfigFileRow kBadConfigFileRows[] = {
      .text = "models:\n  - name: a\n    path: b\n    ladder: {file: x}\n",
      .message =
          "f.yaml:4: models[0].ladder: \"file\" cannot be chosen for a model; expected one of "
-         "strategy, fixed_tokens, ratio, min_tokens, cap_tokens, max_buckets, whole_tiles, "
-         "min_bucket_usage"},
+         "strategy, fixed_tokens, ratio, min_tokens, cap_tokens, max_buckets, min_bucket_usage"},
     {.name = "AnOptionOfAModelsLadderBeyondItsRange",
      .text = "models:\n  - name: a\n    path: b\n    ladder:\n      ratio: 1\n",
      .message = "f.yaml:5: models[0].ladder: ratio: expected a number in (1, 16], got \"1\""},
@@ -212,10 +216,11 @@ SLUICE_TABLE(BadConfigFileTable, kBadConfigFileRows);
 TEST(LoadYamlFile, ErrorsNameTheFile) {
   Config config;
   Origins origins;
-  const absl::Status missing = LoadYamlFile("/no/such/file.yaml", &config, &origins);
+  std::vector<std::string> old;
+  const absl::Status missing = LoadYamlFile("/no/such/file.yaml", &config, &origins, &old);
   EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(missing.message()), HasSubstr("/no/such/file.yaml"));
-  const absl::Status directory = LoadYamlFile(testing::TempDir(), &config, &origins);
+  const absl::Status directory = LoadYamlFile(testing::TempDir(), &config, &origins, &old);
   EXPECT_THAT(std::string(directory.message()), HasSubstr("Is a directory"));
 }
 
@@ -223,15 +228,16 @@ TEST(LoadYamlFile, ReadsAFileAndBoundsItsSize) {
   const std::string path = absl::StrCat(testing::TempDir(), "/load_test.yaml");
   Config config;
   Origins origins;
+  std::vector<std::string> old;
   std::ofstream(path) << "cpu: {threads: 3}\n";
-  ASSERT_EQ(LoadYamlFile(path, &config, &origins), absl::OkStatus());
+  ASSERT_EQ(LoadYamlFile(path, &config, &origins, &old), absl::OkStatus());
   EXPECT_EQ(config.cpu.threads, 3);
   EXPECT_EQ(OriginOf(origins, "cpu.threads"), absl::StrCat(path, ":1"));
   std::ofstream(path) << std::string(300'000, '#');
-  EXPECT_THAT(std::string(LoadYamlFile(path, &config, &origins).message()),
+  EXPECT_THAT(std::string(LoadYamlFile(path, &config, &origins, &old).message()),
               HasSubstr("more than 262144 bytes"));
   // Endless input does not block.
-  EXPECT_FALSE(LoadYamlFile("/dev/zero", &config, &origins).ok());
+  EXPECT_FALSE(LoadYamlFile("/dev/zero", &config, &origins, &old).ok());
   std::filesystem::remove(path);
 }
 
@@ -249,10 +255,57 @@ TEST(LoadYaml, ReadsTheLadderOfAModel) {
   EXPECT_EQ(config.models[1].ladder, (LadderChoice{{"strategy", "geometric"}, {"ratio", "2"}}));
   // What is shown as the configuration in effect gives it again.
   Config again;
-  Origins origins;
-  ASSERT_TRUE(LoadYaml(RenderEffectiveConfig(config, origins), "g.yaml", &again, &origins).ok());
+  ASSERT_TRUE(Load(RenderEffectiveConfig(config, {}), &again).ok());
   EXPECT_EQ(again.models, config.models);
 }
+
+struct OldKeyRow {
+  const char* name;
+  const char* text;
+  std::vector<std::string> old;
+};
+
+class OldKeyTable : public TableTest<OldKeyRow> {};
+
+TEST_P(OldKeyTable, ListsEachOldKeyWithItsLineAndSetsNothing) {
+  Config config;
+  Origins origins;
+  std::vector<std::string> old;
+  ASSERT_EQ(LoadYaml(row().text, "f.yaml", &config, &origins, &old), absl::OkStatus());
+  EXPECT_EQ(old, row().old);
+  EXPECT_THAT(origins, testing::IsEmpty());
+}
+
+const OldKeyRow kOldKeyRows[] = {
+    {.name = "RenamedRemovedAndUnknownKeysInOneFile",
+     .text = "engine:\n"
+             "  queue:\n"
+             "    max_wait_us: 1s\n"
+             "    unknown: 1\n"
+             "  ladder: {whole_tiles: true}\n"
+             "server:\n"
+             "  admin:\n"
+             "    reflection: false\n"
+             "  lifecycle: {drain_delay_us: 10s, drain_timeout_us: 5}\n",
+     .old = {"f.yaml:3: engine.queue.max_wait_us: renamed to engine.queue.max_wait, which needs a "
+             "unit, for example 1s",
+             "f.yaml:5: engine.ladder.whole_tiles: removed: engine.ladder.strategy: hardware_aware "
+             "has capacities of whole tiles",
+             "f.yaml:8: server.admin.reflection: removed: the admin address always has reflection",
+             "f.yaml:9: server.lifecycle.drain_delay_us: renamed to server.lifecycle.drain_delay, "
+             "which needs a unit, for example 1s",
+             "f.yaml:9: server.lifecycle.drain_timeout_us: renamed to "
+             "server.lifecycle.drain_timeout, which needs a unit, for example 1s"}},
+    {.name = "AnOldValue",
+     .text = "engine:\n  batch:\n    policy: cut_and_fill\n",
+     .old = {"f.yaml:3: engine.batch.policy: the value cut_and_fill is now packed"}},
+    {.name = "AnOldKeyOfAModelsLadder",
+     .text = "models:\n  - name: a\n    path: b\n    ladder: {whole_tiles: true}\n",
+     .old = {"f.yaml:4: engine.ladder.whole_tiles: removed: engine.ladder.strategy: "
+             "hardware_aware has capacities of whole tiles"}},
+};
+
+SLUICE_TABLE(OldKeyTable, kOldKeyRows);
 
 TEST(ParseModelSpec, ReadsNameVersionAndPath) {
   auto model = ParseModelSpec("demo=models/demo=1", "flag --model");

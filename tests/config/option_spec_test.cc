@@ -109,8 +109,8 @@ TEST(OptionSpec, ReachesAMemberOfASection) {
 TEST(FormatOptions, WritesLinesOfYaml) {
   BatchOptions batch;
   batch.max_queue_delay_us = 2000;
-  EXPECT_EQ(FormatOptions(batch, {"policy", "max_queue_delay_us"}, /*indent=*/2),
-            "  policy: cut_and_fill\n  max_queue_delay_us: 2ms\n");
+  EXPECT_EQ(FormatOptions(batch, {"policy", "max_queue_delay"}, /*indent=*/2),
+            "  policy: packed\n  max_queue_delay: 2ms\n");
 }
 
 }  // namespace

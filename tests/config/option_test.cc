@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <set>
 #include <sstream>
 
 #include "config/load.h"
+#include "config/old_options.h"
 #include "config/render.h"
 
 namespace sluice {
@@ -56,9 +58,9 @@ TEST(Options, EachReadsBackItsDefault) {
 // Finds two options that fill the same member.
 TEST(Options, EachChangesOnlyItself) {
   const std::vector<std::string> others = {
-      "77",     "17,99", "1.25",     "0.5",         "true",    "fixed",       "debug",   "json",
-      "other",  "h:1",   "500000",   "127.0.0.1:9", "edge",    "fifo_packed", "5000000", "false",
-      "cuda:1", "f32",   "cublaslt", "spin",        "split:3", "portable"};
+      "77",     "17,99", "1.25",     "0.5",         "true",    "fixed",       "debug",  "json",
+      "other",  "h:1",   "500ms",    "127.0.0.1:9", "edge",    "fifo_packed", "5s",     "false",
+      "cuda:1", "f32",   "cublaslt", "spin",        "split:3", "portable",    "5000000"};
   for (const Option& option : Options()) {
     SCOPED_TRACE(option.path);
     Config config;
@@ -80,11 +82,10 @@ TEST(KeysUnder, ListsSectionsAndOptionsOnce) {
                                          "cuda", "server"));
   EXPECT_THAT(KeysUnder("engine"),
               ElementsAre("ladder", "batch", "kv", "queue", "history", "watchdog", "attention"));
-  EXPECT_THAT(KeysUnder("engine.ladder.review"),
-              ElementsAre("interval_us", "half_life_us", "min_gain"));
+  EXPECT_THAT(KeysUnder("engine.ladder.review"), ElementsAre("interval", "half_life", "min_gain"));
   EXPECT_THAT(KeysUnder("engine.queue"),
-              ElementsAre("max_requests", "max_tokens", "max_bytes", "max_wait_us",
-                          "max_caller_share", "priority_share"));
+              ElementsAre("max_requests", "max_tokens", "max_bytes", "max_wait", "max_caller_share",
+                          "priority_share"));
   EXPECT_THAT(KeysUnder("engine.queue.max_tokens"), IsEmpty());
   EXPECT_THAT(KeysUnder("eng"), IsEmpty());
 }
@@ -94,14 +95,37 @@ TEST(DefaultFile, IsGeneratedFromTheOptions) {
       << "renew it with: sluiced --print-default-config > config/sluice.yaml";
 }
 
-TEST(DefaultFile, LoadsAndSetsEveryOptionToItsDefault) {
+TEST(DefaultFile, LoadsAndSetsTheBasicOptionsToTheirDefaults) {
   Config config;
   Origins origins;
-  ASSERT_EQ(LoadYaml(DefaultFile(), "sluice.yaml", &config, &origins), absl::OkStatus());
+  std::vector<std::string> old;
+  ASSERT_EQ(LoadYaml(DefaultFile(), "sluice.yaml", &config, &origins, &old), absl::OkStatus());
   EXPECT_THAT(config.models, IsEmpty());
+  EXPECT_THAT(old, IsEmpty());
   for (const Option& option : Options()) {
     EXPECT_EQ(option.format(config), option.format(Config())) << option.path;
-    EXPECT_EQ(OriginOf(origins, option.path).substr(0, 12), "sluice.yaml:") << option.path;
+    EXPECT_EQ(origins.contains(option.path), option.tier == Tier::kBasic) << option.path;
+  }
+}
+
+TEST(DefaultFile, IsShort) {
+  const std::string text = DefaultFile();
+  EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 150);
+}
+
+TEST(OldOptions, NameExistingReplacementsOrAReason) {
+  for (const OldOption& old : OldOptions()) {
+    SCOPED_TRACE(old.path);
+    EXPECT_NE(old.replacement.empty(), old.reason.empty());
+    if (old.value.empty()) {
+      EXPECT_TRUE(old.replacement.empty() || FindOption(old.replacement) != nullptr);
+      continue;
+    }
+    const Option* const option = FindOption(old.path);
+    ASSERT_NE(option, nullptr);
+    Config config;
+    EXPECT_TRUE(option->parse(old.replacement, &config));
+    EXPECT_FALSE(option->parse(old.value, &config));
   }
 }
 
@@ -122,7 +146,8 @@ TEST(RenderEffectiveConfig, ShowsOriginsAndReadsBack) {
 
   Config read;
   Origins read_origins;
-  ASSERT_EQ(LoadYaml(text, "printed.yaml", &read, &read_origins), absl::OkStatus());
+  std::vector<std::string> old;
+  ASSERT_EQ(LoadYaml(text, "printed.yaml", &read, &read_origins, &old), absl::OkStatus());
   EXPECT_EQ(read.models[0].path, config.models[0].path);
   EXPECT_EQ(RenderEffectiveConfig(read, origins), text);
 }

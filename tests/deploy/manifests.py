@@ -15,6 +15,12 @@ SCALED = ["cpu", "gpu", "keda", "hpa"]  # The overlays with a Deployment of ours
 POD_LABELS = {"app.kubernetes.io/name": "sluice"}
 
 
+def default_of(option):
+    """Returns the default of an option of the daemon, as docs/options.md shows it."""
+    page = (DEPLOY.parent / "docs" / "options.md").read_text()
+    return re.search(rf"^\| `{re.escape(option)}` \|.*; default (.*)\. \|", page, re.M)[1]
+
+
 @functools.cache
 def _render(folder):
     result = subprocess.run([tool("kubectl"), "kustomize", folder], capture_output=True, text=True)

@@ -14,11 +14,12 @@ from tritonclient.grpc import service_pb2_grpc
 
 import open_loop
 from envoy import CONFIG, Envoy
-from processes import DEPLOY, ROOT, Daemon, tool, wait_until
+from manifests import default_of
+from processes import DEPLOY, Daemon, tool, wait_until
 
 PER_SECOND = 60
 # Two failed health checks, one second apart, take a draining replica out of use (see CONFIG).
-DRAIN = ("--server.lifecycle.drain-delay-us", "2500ms")
+DRAIN = ("--server.lifecycle.drain-delay", "2500ms")
 
 
 class Fleet:
@@ -175,9 +176,7 @@ def test_only_inference_is_routed(fleet, method, codes):
 def test_headers_that_envoy_lets_through_are_within_the_daemons_limit():
     listener = yaml.safe_load(CONFIG.read_text())["static_resources"]["listeners"][0]
     manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
-    options = yaml.safe_load((DEPLOY.parent / "config" / "sluice.yaml").read_text())
-    limit = options["server"]["grpc"]["max_metadata_bytes"]
-    assert limit == "8KiB"
+    assert default_of("server.grpc.max_metadata_bytes") == "8KiB"
     # What Envoy adds: its x-headers, te, the path and the like, with generous values.
     added_headers, added_bytes = 16, 1024
     count = manager["common_http_protocol_options"]["max_headers_count"] + added_headers
@@ -192,9 +191,8 @@ def test_envoy_ends_calls_and_resting_streams_before_the_daemon_does():
     assert set(times.values()) == {300}
     page = " ".join((DEPLOY / "README.md").read_text().split())
     assert "at most 300 s" in page and "ends after 300 s at Envoy" in page
-    options = yaml.safe_load((ROOT / "config" / "sluice.yaml").read_text())
-    at_daemon = options["server"]["grpc"]["stream_idle_timeout_us"]
-    assert f"stream_idle_timeout_us`, {at_daemon.replace('min', ' min')})" in page
+    at_daemon = default_of("server.grpc.stream_idle_timeout")
+    assert f"stream_idle_timeout`, {at_daemon.replace('min', ' min')})" in page
     assert 60 * int(at_daemon.removesuffix("min")) > times["stream_idle_timeout"]
 
 
@@ -209,4 +207,4 @@ def test_the_drain_delay_covers_the_health_checks():
     }
     noticed = check["unhealthy_threshold"] * (seconds["interval"] + seconds["timeout"])
     options = yaml.safe_load((DEPLOY / "kubernetes" / "base" / "sluice.yaml").read_text())
-    assert float(options["server"]["lifecycle"]["drain_delay_us"].removesuffix("s")) > noticed
+    assert float(options["server"]["lifecycle"]["drain_delay"].removesuffix("s")) > noticed

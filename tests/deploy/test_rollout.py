@@ -15,7 +15,7 @@ from manifests import config_map, container, the, with_components
 from processes import DEMO, DEPLOY, Daemon, free_port, get, tool, wait_until
 
 # A replica says NOT_SERVING for longer than two health checks take.
-DRAIN = ("--server.lifecycle.drain-delay-us", "2500ms")
+DRAIN = ("--server.lifecycle.drain-delay", "2500ms")
 
 
 @pytest.fixture(scope="module")

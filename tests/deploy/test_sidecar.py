@@ -14,7 +14,7 @@ import open_loop
 import schemas
 from authority import Authority
 from envoy import Envoy
-from manifests import config_map, overlay, the
+from manifests import config_map, default_of, overlay, the
 from processes import DEPLOY, Daemon, tool, wait_until
 
 HEADER = 12 << 10  # bytes: more than the daemon takes, less than Envoy takes by default
@@ -96,17 +96,16 @@ def test_only_envoy_has_an_address_from_outside(manifests, pod, config):
 
 
 def test_the_limits_fit_those_of_the_daemon(pod, config):
-    options = yaml.safe_load((DEPLOY.parent / "config" / "sluice.yaml").read_text())["server"]
     cluster = yaml.safe_load(config)["static_resources"]["clusters"][0]
     (protocol,) = cluster["typed_extension_protocol_options"].values()
     streams = protocol["explicit_http_config"]["http2_protocol_options"]["max_concurrent_streams"]
-    assert streams <= options["grpc"]["max_streams"]
+    assert streams <= int(default_of("server.grpc.max_streams"))
     connections = cluster["circuit_breakers"]["thresholds"][0]["max_connections"]
     variables = {each["name"]: each["value"] for each in container_of(pod, "sluiced")["env"]}
     most = int(variables["SLUICE_SERVER_GRPC_CONNECTION_MAX_PER_ADDRESS"])
-    assert connections <= most <= options["grpc"]["connection"]["max"]
+    assert connections <= most <= int(default_of("server.grpc.connection.max"))
     assert "outlier_detection" not in cluster  # it would eject the only host
-    waits = 20 + 10 + 30  # GET /drain, drain_delay_us, drain_timeout_us
+    waits = 20 + 10 + 30  # GET /drain, drain_delay, drain_timeout
     assert pod["terminationGracePeriodSeconds"] >= waits + 5
     assert container_of(pod, "envoy")["restartPolicy"] == "Always"
 

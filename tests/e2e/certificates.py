@@ -35,6 +35,6 @@ class Files:
             str(self.crt),
             "--server.tls.key-file",
             str(self.key),
-            "--server.secrets.poll-interval-us",
+            "--server.secrets.poll-interval",
             "100ms",
         ]

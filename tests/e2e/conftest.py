@@ -101,9 +101,9 @@ class Daemon:
             command = ["prlimit", f"--nofile={descriptors}:{descriptors}", *command]
         environment = {**os.environ, "SLUICE_TEST_FAULTS": faults, **(variables or {})}
         if "until=" in faults:  # A slow test may hold a step for long.
-            environment.setdefault("SLUICE_ENGINE_WATCHDOG_HANG_US", "1h")
+            environment.setdefault("SLUICE_ENGINE_WATCHDOG_HANG", "1h")
         # However slow the machine is, no call is refused for the time that it would wait.
-        environment.setdefault("SLUICE_ENGINE_QUEUE_MAX_WAIT_US", "0")
+        environment.setdefault("SLUICE_ENGINE_QUEUE_MAX_WAIT", "0")
         # What the tests expect was computed in f32.
         environment.setdefault("SLUICE_CPU_PROFILE", "f32")
         if "--config" not in options:  # This makes warming up four times as fast.

@@ -31,7 +31,7 @@ def test_buckets_count_each_batch_once(daemon):
         for length in range(1, 41):
             score(client, length)
     model = buckets(served)
-    assert model["policy"] == "cut_and_fill" and model["strategy"] == "adaptive"
+    assert model["policy"] == "packed" and model["strategy"] == "adaptive"
     uses = model["buckets"]
     assert sum(int(use["batches"]) for use in uses) == int(model["batches"]) == 40
     assert sum(int(use["useful_tokens"]) for use in uses) == sum(range(1, 41))
@@ -84,7 +84,7 @@ def test_the_table_of_buckets_has_bars_and_totals(demo):
 
 
 def test_optimize_fits_the_ladder_to_the_traffic(daemon):
-    served = daemon("--engine.ladder.review.interval-us", "0", "--engine.ladder.max-buckets", "4")
+    served = daemon("--engine.ladder.review.interval", "0", "--engine.ladder.max-buckets", "4")
     with served.client() as client:
         for at in range(200):
             score(client, 37 if at % 2 else 150)

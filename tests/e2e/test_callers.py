@@ -46,7 +46,7 @@ def callers(tmp_path):
     def start(text, *options):
         path.write_text(text)
         started.append(TokenDaemon("--server.auth.callers-file", str(path),
-                                   "--server.secrets.poll-interval-us", "100ms", *options))
+                                   "--server.secrets.poll-interval", "100ms", *options))
         started[-1].callers = path
         return started[-1]
 

@@ -22,13 +22,13 @@ MAX_STREAMS = 128
 @pytest.fixture(scope="module")
 def server():
     """A daemon whose timeouts are short but still far longer than a bystander's call."""
-    daemon = Daemon("--server.grpc.transfer-timeout-us", "1s",
-                    "--server.grpc.stream-idle-timeout-us", "1s",
+    daemon = Daemon("--server.grpc.transfer-timeout", "1s",
+                    "--server.grpc.stream-idle-timeout", "1s",
                     "--server.grpc.max-streams", str(MAX_STREAMS),
-                    "--server.grpc.connection.handshake-timeout-us", "1s",
-                    "--server.grpc.connection.idle-timeout-us", "1s",
-                    "--server.grpc.connection.keepalive-time-us", "1s",
-                    "--server.grpc.connection.keepalive-timeout-us", "3s")
+                    "--server.grpc.connection.handshake-timeout", "1s",
+                    "--server.grpc.connection.idle-timeout", "1s",
+                    "--server.grpc.connection.keepalive-time", "1s",
+                    "--server.grpc.connection.keepalive-timeout", "3s")
     yield daemon
     status, output = daemon.stop()
     assert status == 0, output
@@ -68,7 +68,7 @@ def test_client_killed_in_the_middle_of_its_response(server, descriptors_return)
 
 
 def exhausted(end):
-    return end.get("grpc-status") == "8" and "transfer_timeout_us" in end["grpc-message"]
+    return end.get("grpc-status") == "8" and "transfer_timeout" in end["grpc-message"]
 
 
 @pytest.mark.parametrize("path", [INFER, "/inference.GRPCInferenceService/ServerLive",
@@ -87,7 +87,7 @@ def test_uploads_that_stall_are_ended_and_their_connection_reaped(server, descri
 
 
 def idle(end):
-    return end.get("grpc-status") == "8" and "stream_idle_timeout_us" in end["grpc-message"]
+    return end.get("grpc-status") == "8" and "stream_idle_timeout" in end["grpc-message"]
 
 
 @pytest.mark.parametrize("half", [b"", b"\0\0", message(b"x" * 1000, 10 * MIB)],
@@ -111,7 +111,7 @@ def test_streams_whose_message_stops_half_way_are_ended(server, descriptors_retu
 
 def test_a_stream_with_a_request_in_progress_is_not_idle(daemon):
     """The request takes longer than the idle timeout, and responses keep coming."""
-    server = daemon("--server.grpc.stream-idle-timeout-us", "1s", faults="replay:delay=1500*2")
+    server = daemon("--server.grpc.stream-idle-timeout", "1s", faults="replay:delay=1500*2")
     with Connection(server.grpc) as working:
         working.open(1, STREAM_INFER)
         working.send(1, message(request(max_tokens=4)))

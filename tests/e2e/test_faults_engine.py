@@ -208,7 +208,7 @@ def test_a_device_that_fails_again_and_again_is_not_ready(daemon):
 
 
 def test_a_lost_device_ends_the_daemon(daemon):
-    server = daemon("--engine.watchdog.grace-us", "10s",
+    server = daemon("--engine.watchdog.grace", "10s",
                     faults="replay@lost:fail=unavailable;replay@after:fail=unavailable")
     assert Call(server).status() == "OK"
     lost = Call(server, "lost")
@@ -224,7 +224,7 @@ def test_a_lost_device_ends_the_daemon(daemon):
 
 
 def test_a_device_that_hangs_ends_the_daemon_after_its_requests(daemon):
-    server = daemon("--engine.watchdog.hang-us", "3s", "--engine.watchdog.grace-us", "10s",
+    server = daemon("--engine.watchdog.hang", "3s", "--engine.watchdog.grace", "10s",
                     faults="replay@hang:hang*1")
     with server.client() as client:
         infer(client, TEXTS[0], max_tokens=8)

@@ -26,8 +26,8 @@ INPUTS = text_inputs("And it came to pass")
 def test_sigterm_waits_for_accepted_requests_but_not_for_hung_calls(daemon, gate):
     held_step = gate("step")
     # The late call arrives within the drain delay, and accepted calls end within the drain timeout.
-    server = daemon("--server.lifecycle.drain-delay-us", "5s",
-                    "--server.lifecycle.drain-timeout-us", "20s",
+    server = daemon("--server.lifecycle.drain-delay", "5s",
+                    "--server.lifecycle.drain-timeout", "20s",
                     faults=f"before_replay@hold:{held_step}*1")
     with server.client() as client:
         alone = infer(client, INPUTS, max_tokens=100)
@@ -59,7 +59,7 @@ def test_sigterm_waits_for_accepted_requests_but_not_for_hung_calls(daemon, gate
 
 
 def test_a_hung_device_does_not_delay_the_shutdown(daemon):
-    server = daemon("--server.lifecycle.drain-timeout-us", "500ms", faults="replay@hang:hang")
+    server = daemon("--server.lifecycle.drain-timeout", "500ms", faults="replay@hang:hang")
     call = Call(server, "hang")
     wait_until(lambda: server.metric("sluice_requests_running") > 0)
     status, output = server.stop()
@@ -69,7 +69,7 @@ def test_a_hung_device_does_not_delay_the_shutdown(daemon):
 
 def test_no_call_fails_when_one_of_two_replicas_restarts(daemon):
     ports = [free_port(), free_port()]
-    options = ("--server.lifecycle.drain-delay-us", "3s")
+    options = ("--server.lifecycle.drain-delay", "3s")
     replicas = [daemon(*options, grpc=f"127.0.0.1:{port}") for port in ports]
     service_config = {"loadBalancingConfig": [{"round_robin": {}}],
                       "healthCheckConfig": {"serviceName": ""}}
@@ -189,7 +189,7 @@ def test_a_port_in_use_is_named_and_nothing_is_served(demo, option):
 def test_a_stopped_process_expires_late_requests_only(daemon, gate):
     """The process is stopped for longer than the watchdog's limit and than some calls' timeouts."""
     held_step = gate("step")
-    server = daemon("--engine.watchdog.hang-us", "6s", faults=f"replay@hold:{held_step}*1")
+    server = daemon("--engine.watchdog.hang", "6s", faults=f"replay@hold:{held_step}*1")
     with undisturbed(server):
         held = Call(server, "hold")
         held_step.await_met()

@@ -32,7 +32,7 @@ def test_floods_of_small_parts_take_no_memory(daemon, unit):
 
 def test_answers_that_nobody_reads_hold_a_bounded_amount(daemon):
     server = daemon("--server.grpc.max-unread-bytes", "8MiB",
-                    "--server.grpc.transfer-timeout-us", "5s")
+                    "--server.grpc.transfer-timeout", "5s")
     body = logits_message(1024)
     size = 4 * 1024 * json.loads((DEMO / "config.json").read_text())["vocab_size"]
     # Nobody else is asked meanwhile: to the daemon all callers of this host are one.
@@ -56,7 +56,7 @@ def test_answers_that_nobody_reads_hold_a_bounded_amount(daemon):
 
 
 def test_health_checks_hold_little_and_end(daemon):
-    server = daemon("--server.grpc.transfer-timeout-us", "1s")
+    server = daemon("--server.grpc.transfer-timeout", "1s")
     with undisturbed(server), Connection(server.grpc) as connection:
         for i in range(64):
             connection.open(2 * i + 1, HEALTH_CHECK)

@@ -221,7 +221,7 @@ def test_the_admin_address_has_tls_if_configured(secure, files):
 
 
 def test_tls_handshakes_that_stall_are_ended(secure, files):
-    server = secure(*files.options(), "--server.grpc.connection.handshake-timeout-us", "2s")
+    server = secure(*files.options(), "--server.grpc.connection.handshake-timeout", "2s")
     host, port = server.grpc.split(":")
     with undisturbed(server):
         stalled = [

@@ -45,7 +45,7 @@ class Served:
     def write(self):
         self._config.write_text(
             f"models:\n  - {{name: demo, path: {DEMO}}}\n"
-            f"server: {{grpc: {{max_rows: {self.rows}}}, lifecycle: {{drain_delay_us: 0}}}}\n"
+            f"server: {{grpc: {{max_rows: {self.rows}}}, lifecycle: {{drain_delay: 0}}}}\n"
             f"engine:\n  queue: {{max_requests: {QUEUE}}}\n"
             "  batch: {max_batch_tokens: 1024, max_batch_sequences: 4}\n")
 

@@ -39,7 +39,7 @@ def ask(server, request, wanted):
 
 def test_64_clients_get_the_same_bits_as_one_alone(daemon):
     """With cpu.poison, memory that must not be read is filled with NaN before each replay."""
-    server = daemon("--cpu.poison", "true", "--engine.batch.max-queue-delay-us", "5ms")
+    server = daemon("--cpu.poison", "true", "--engine.batch.max-queue-delay", "5ms")
     requests = list(make_requests())
     wanted = ["output_ids", "sequence_length", "logprobs", "logits", "prompt_logprobs",
               "xsa_proj_frac", "finish_reason"]

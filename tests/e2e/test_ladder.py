@@ -12,7 +12,7 @@ CHOICES = (
     ("--strategy", "memory_optimal"),
     ("--strategy", "fixed", "--fixed-tokens", "24,100,1000"),
     ("--strategy", "hardware_aware", "--max-buckets", "8"),
-    ("--strategy", "adaptive", "--whole-tiles", "true"),
+    ("--strategy", "adaptive", "--max-buckets", "4"),
 )
 
 
@@ -85,7 +85,7 @@ def test_keeping_needs_a_ladder_file(demo):
 
 
 def test_strategies_are_tried_on_the_recorded_traffic(daemon):
-    served = daemon("--engine.ladder.review.interval-us", "0")
+    served = daemon("--engine.ladder.review.interval", "0")
     run = sluice("ladder", "try", "demo", "--server", served.admin)
     assert run.returncode == 1 and "only 0 sequences arrived" in run.stderr
     with served.client() as client:

@@ -126,7 +126,7 @@ def call(server, body):
 def test_an_adversary_stays_below_the_plan(daemon):
     # Sanitizers take memory of their own.
     server = daemon(LIMIT, "2GiB" if SANITIZED else "512MiB",
-                    "--server.grpc.transfer-timeout-us", "5s")
+                    "--server.grpc.transfer-timeout", "5s")
     limit = plan(server)["all"]
     answer, long_list, long_text = logits_message(1024), numbers(4 * MIB), text(16 * MIB)
     attacks = [(send_half,), (send_metadata,), (read_nothing, answer), (call, long_list),

@@ -46,7 +46,7 @@ def test_a_bf16_profile_serves_its_own_bits_or_is_refused(daemon, demo, profile)
             daemon("--cpu.profile", profile)
         return
     server = daemon("--cpu.profile", profile, "--cpu.poison", "true",
-                    "--engine.batch.max-queue-delay-us", "5ms")
+                    "--engine.batch.max-queue-delay", "5ms")
     assert server.metric("sluice_backend_info", profile=profile) == 1
     # The demo model is stored in bf16. Rounding its inputs, too, changes the answers a little.
     assert 1e-4 < distance_of_invariant_answers(server, demo) < 0.5

@@ -108,7 +108,7 @@ def keep_screenshot(browser, name):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_page_agrees_with_metrics(daemon, browser, device):
-    served = daemon("--engine.ladder.review.interval-us", "0")
+    served = daemon("--engine.ladder.review.interval", "0")
     with Load(served):
         wait_until(lambda: served.metric("sluice_requests_total") >= 20)
         before = served.metrics()

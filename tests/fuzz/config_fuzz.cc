@@ -12,7 +12,8 @@ void CheckStable(const Config& config) {
   const std::string text = RenderEffectiveConfig(config, {});
   Config again;
   Origins origins;
-  const absl::Status status = LoadYaml(text, "/rendered.yaml", &again, &origins);
+  std::vector<std::string> old;
+  const absl::Status status = LoadYaml(text, "/rendered.yaml", &again, &origins, &old);
   SLUICE_CHECK(status.ok());
   SLUICE_CHECK(RenderEffectiveConfig(again, {}) == text);
 }
@@ -24,8 +25,9 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text = sluice::fuzz::AsText(data, size);
   sluice::Config config;
   sluice::Origins origins;
+  std::vector<std::string> old;
   const absl::Status status =
-      sluice::LoadYaml({text.data(), text.size()}, "/fuzz.yaml", &config, &origins);
+      sluice::LoadYaml({text.data(), text.size()}, "/fuzz.yaml", &config, &origins, &old);
   if (!status.ok()) {
     sluice::fuzz::CheckRefusal(status);
     return 0;

@@ -10,6 +10,7 @@ import json
 import pathlib
 import re
 import struct
+import subprocess
 import sys
 import tempfile
 
@@ -20,7 +21,7 @@ sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("e2e", "support")]
 from tritonclient.grpc import service_pb2  # noqa: E402
 
 from authority import Authority  # noqa: E402
-from conftest import Daemon  # noqa: E402
+from conftest import SLUICED, Daemon  # noqa: E402
 from infer import ids_inputs, infer, text_inputs  # noqa: E402
 from model_seeds import (  # noqa: E402
     model_config_seeds, quantized_seeds, safetensors_seeds, tokenizer_seeds)
@@ -29,19 +30,20 @@ YEARS = 365 * 50
 
 
 def config_seeds():
-    """Yields the default file without its comments, by section, and some other ways to write
-    YAML.
-    """
-    lines = [line for line in (ROOT / "config" / "sluice.yaml").read_text().splitlines()
-             if line.strip() and not line.lstrip().startswith("#")]
+    """Yields all options at their defaults, by section, and some other ways to write YAML."""
+    printed = subprocess.run([SLUICED, "--print-config"], capture_output=True, text=True,
+                             check=True).stdout
+    lines = [line.split("  #")[0] for line in printed.splitlines()]
     sections = [at for at, line in enumerate(lines) if not line.startswith(" ")]
     for begin, end in zip(sections, sections[1:] + [len(lines)]):
         yield lines[begin].split(":")[0], "\n".join(lines[begin:end]).encode()
     yield "models_flow", b"models: [{name: demo, path: ../models/demo, version: 3}]\n"
     yield "models_block", b'models:\n  - name: "a.b-c"\n    path: \'/x y\'\n'
     yield "flow", b'{"engine": {"ladder": {strategy: fixed, fixed_tokens: [16, 32]}}}\n'
-    yield "units", (b"engine: {review: {}, batch: {max_queue_delay_us: 2 ms}}\n"
+    yield "units", (b"engine: {review: {}, batch: {max_queue_delay: 2 ms}}\n"
                     b"server:\n  log: {level: debug}\n")
+    yield "old", (b"engine: {queue: {max_wait_us: 1s}, batch: {policy: cut_and_fill}}\n"
+                  b"models: [{name: a, path: b, ladder: {whole_tiles: true}}]\n")
     yield "document", b"%YAML 1.2\n---\n# nothing\n...\n"
     yield "folded", b"models:\n- name: >-\n    demo\n  path: |-\n    /x\n"
 

@@ -14,14 +14,11 @@ namespace sluice::loadtest {
 namespace {
 
 std::vector<std::string> Flags(const ArmOptions& options) {
-  std::vector<std::string> flags = {"--engine.batch.policy",
-                                    std::string(NameOf(options.policy)),
-                                    "--engine.batch.max-queue-delay-us",
-                                    absl::StrCat(options.max_queue_delay_us),
-                                    "--engine.ladder.strategy",
-                                    std::string(NameOf(options.strategy)),
-                                    "--engine.ladder.review.interval-us",
-                                    "0"};
+  std::vector<std::string> flags = {
+      "--engine.batch.policy",           std::string(NameOf(options.policy)),
+      "--engine.batch.max-queue-delay",  absl::StrCat(options.max_queue_delay_us, "us"),
+      "--engine.ladder.strategy",        std::string(NameOf(options.strategy)),
+      "--engine.ladder.review.interval", "0"};
   if (options.max_buckets > 0) {
     flags.insert(flags.end(), {"--engine.ladder.max-buckets", absl::StrCat(options.max_buckets)});
   }
@@ -39,11 +36,11 @@ std::vector<ArmOptions> BucketArms(bool strategies) {
   using enum PolicyKind;
   using enum StrategyKind;
   if (strategies) {
-    return {{"one_bucket", "one_bucket", kCutAndFill, kGeometric, 0, /*max_buckets=*/1},
-            {"geometric", "geometric", kCutAndFill, kGeometric},
-            {"memory_optimal", "memory_optimal", kCutAndFill, kMemoryOptimal},
-            {"hardware_aware", "hardware_aware", kCutAndFill, kHardwareAware},
-            {"adaptive", "adaptive", kCutAndFill, kAdaptive}};
+    return {{"one_bucket", "one_bucket", kPacked, kGeometric, 0, /*max_buckets=*/1},
+            {"geometric", "geometric", kPacked, kGeometric},
+            {"memory_optimal", "memory_optimal", kPacked, kMemoryOptimal},
+            {"hardware_aware", "hardware_aware", kPacked, kHardwareAware},
+            {"adaptive", "adaptive", kPacked, kAdaptive}};
   }
   return {
       {"static_padded", "static_padded", kStaticPadded, kGeometric},
@@ -51,8 +48,8 @@ std::vector<ArmOptions> BucketArms(bool strategies) {
       {"padded_buckets", "padded_buckets", kPaddedBuckets, kGeometric},
       {"padded_buckets_5ms", "padded_buckets", kPaddedBuckets, kGeometric, kDelayUs},
       {"fifo_geometric", "fifo_geometric", kFifoPacked, kGeometric},
-      {"packed_geometric", "packed_geometric", kCutAndFill, kGeometric},
-      {"packed_adaptive", "packed_adaptive", kCutAndFill, kAdaptive},
+      {"packed_geometric", "packed_geometric", kPacked, kGeometric},
+      {"packed_adaptive", "packed_adaptive", kPacked, kAdaptive},
   };
 }
 

@@ -25,8 +25,8 @@ struct ArmOptions {
 };
 
 // Returns the contestants, the adaptive ladder last: each baseline with and without a delay, and
-// cut and fill on either ladder; or with `strategies` cut and fill with one bucket and on the
-// ladder of each strategy.
+// the packed policy on either ladder; or with `strategies` the packed policy with one bucket and on
+// the ladder of each strategy.
 std::vector<ArmOptions> BucketArms(bool strategies);
 
 // The figures of one phase of traffic.

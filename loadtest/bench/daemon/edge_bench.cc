@@ -137,7 +137,7 @@ absl::StatusOr<nlohmann::json> RunEdge(const EdgeOptions& options) {
   command.push_back("--engine.batch.policy=fifo_packed");
   const absl::Duration held = std::min(options.round, absl::Seconds(10));
   command.push_back(
-      absl::StrCat("--engine.batch.max-queue-delay-us=", absl::ToInt64Microseconds(held)));
+      absl::StrCat("--engine.batch.max-queue-delay=", absl::ToInt64Microseconds(held), "us"));
   SLUICE_RETURN_IF_ERROR(refusing.Start(command));
   SLUICE_ASSIGN_OR_RETURN(const size_t response_bytes, ResponseBytes(daemon.channels, request));
   SLUICE_RETURN_IF_ERROR(bare.Start({options.self, "bare-server", "--address", bare.address,

@@ -69,7 +69,7 @@ absl::Status GenerateBench::StartArms() {
     // other's.
     SLUICE_ASSIGN_OR_RETURN(*arm, Daemon::Start(options_.sluiced, options_.model,
                                                 {"--engine.batch.continuous", continuous,
-                                                 "--engine.ladder.review.interval-us", "0"}));
+                                                 "--engine.ladder.review.interval", "0"}));
   }
   return absl::OkStatus();
 }

@@ -104,7 +104,7 @@ void BM_DecideAndTake(benchmark::State& state, PolicyKind policy, Workload workl
 }
 
 void BM_DueBy(benchmark::State& state) {
-  const Fixture fixture(static_cast<size_t>(state.range(0)), kDeadlines, PolicyKind::kCutAndFill);
+  const Fixture fixture(static_cast<size_t>(state.range(0)), kDeadlines, PolicyKind::kPacked);
   for (auto _ : state) benchmark::DoNotOptimize(fixture.Due());
 }
 
@@ -117,19 +117,16 @@ BENCHMARK_CAPTURE(BM_Decide, padded_buckets_prompts, PolicyKind::kPaddedBuckets,
     ->Apply(Sizes);
 BENCHMARK_CAPTURE(BM_Decide, static_padded_prompts, PolicyKind::kStaticPadded, kPrompts)
     ->Apply(Sizes);
-BENCHMARK_CAPTURE(BM_Decide, cut_and_fill_prompts, PolicyKind::kCutAndFill, kPrompts)->Apply(Sizes);
-BENCHMARK_CAPTURE(BM_Decide, cut_and_fill_decode, PolicyKind::kCutAndFill, kDecode)->Apply(Sizes);
-BENCHMARK_CAPTURE(BM_Decide, cut_and_fill_mixed, PolicyKind::kCutAndFill, kMixed)->Apply(Sizes);
-BENCHMARK_CAPTURE(BM_Decide, cut_and_fill_deadlines, PolicyKind::kCutAndFill, kDeadlines)
-    ->Apply(Sizes);
-BENCHMARK_CAPTURE(BM_Decide, cut_and_fill_running, PolicyKind::kCutAndFill, kRunning)
+BENCHMARK_CAPTURE(BM_Decide, packed_prompts, PolicyKind::kPacked, kPrompts)->Apply(Sizes);
+BENCHMARK_CAPTURE(BM_Decide, packed_decode, PolicyKind::kPacked, kDecode)->Apply(Sizes);
+BENCHMARK_CAPTURE(BM_Decide, packed_mixed, PolicyKind::kPacked, kMixed)->Apply(Sizes);
+BENCHMARK_CAPTURE(BM_Decide, packed_deadlines, PolicyKind::kPacked, kDeadlines)->Apply(Sizes);
+BENCHMARK_CAPTURE(BM_Decide, packed_running, PolicyKind::kPacked, kRunning)
     ->Arg(kMostRunning + 1000);
-BENCHMARK_CAPTURE(BM_DecideAndTake, cut_and_fill_running, PolicyKind::kCutAndFill, kRunning)
+BENCHMARK_CAPTURE(BM_DecideAndTake, packed_running, PolicyKind::kPacked, kRunning)
     ->Arg(kMostRunning + 1000);
-BENCHMARK_CAPTURE(BM_DecideAndTake, cut_and_fill_prompts, PolicyKind::kCutAndFill, kPrompts)
-    ->Apply(Sizes);
-BENCHMARK_CAPTURE(BM_DecideAndTake, cut_and_fill_mixed, PolicyKind::kCutAndFill, kMixed)
-    ->Apply(Sizes);
+BENCHMARK_CAPTURE(BM_DecideAndTake, packed_prompts, PolicyKind::kPacked, kPrompts)->Apply(Sizes);
+BENCHMARK_CAPTURE(BM_DecideAndTake, packed_mixed, PolicyKind::kPacked, kMixed)->Apply(Sizes);
 BENCHMARK(BM_DueBy)->Apply(Sizes);
 
 }  // namespace

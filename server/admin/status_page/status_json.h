@@ -33,7 +33,7 @@ struct DaemonStatus {
   Phase phase = Phase::kStarting;
   nanoseconds uptime{0};
   BackendInfo backend;
-  PolicyKind policy = PolicyKind::kCutAndFill;
+  PolicyKind policy = PolicyKind::kPacked;
 };
 
 struct ModelStatus {

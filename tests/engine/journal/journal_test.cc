@@ -60,7 +60,7 @@ TEST(Journal, AFreshSchedulerDecidesTheSame) {
     options.ladder.review.interval_us = 0;
     options.batch.max_batch_sequences = 1 + static_cast<int32_t>(seed);
     options.batch.max_queue_delay_us = seed % 2 == 0 ? 0 : 300;
-    options.batch.policy = seed % 3 == 0 ? PolicyKind::kFifoPacked : PolicyKind::kCutAndFill;
+    options.batch.policy = seed % 3 == 0 ? PolicyKind::kFifoPacked : PolicyKind::kPacked;
     options.history.journal = directory.File("journal");
     int sequences = ServeWithJournal(seed, options);
     sequences += ServeWithJournal(seed + 100, options);  // appended to the file as another run

@@ -69,7 +69,7 @@ const BadBatchOptionsRow kBadBatchOptionsRows[] = {
     {.name = "AnUnknownWordIsRefused",
      .key = "policy",
      .value = "lifo",
-     .message = "batch.policy is not supported, must be one of: cut_and_fill, fifo_packed, "
+     .message = "batch.policy is not supported, must be one of: packed, fifo_packed, "
                 "padded_buckets, static_padded"},
     {.name = "ANumberAsSwitchIsRefused",
      .key = "continuous",

@@ -184,8 +184,7 @@ TEST(BuildLadder, ChoosesThePaddedColumnsByTheStrategy) {
     LadderOptions options{.strategy = static_cast<StrategyKind>(random() % 5),
                           .ratio = 1 + draw(30) / 10.0,
                           .min_tokens = draw(100),
-                          .max_buckets = draw(30),
-                          .whole_tiles = random() % 2 == 0};
+                          .max_buckets = draw(30)};
     if (options.strategy == StrategyKind::kFixed) options.fixed_tokens = {limits.max_positions};
     const absl::StatusOr<Ladder> ladder = BuildLadder(options, PolicyKind::kPaddedBuckets, limits);
     ASSERT_TRUE(ladder.ok()) << ladder.status();
@@ -203,25 +202,6 @@ TEST(BuildLadder, ChoosesThePaddedColumnsByTheStrategy) {
     EXPECT_EQ(widths, expected);
     EXPECT_LE(std::ssize(widths), options.max_buckets);
     EXPECT_EQ(ladder->largest().positions, limits.max_positions);
-  }
-}
-
-TEST(BuildLadder, KeepsToWholeTilesIfAsked) {
-  for (uint64_t seed = 1; seed <= 300; ++seed) {
-    SCOPED_TRACE(seed);
-    std::mt19937_64 random(seed);
-    const LadderLimits limits{.max_tokens = 1 + static_cast<int32_t>(random() % 5000),
-                              .max_sequences = 64,
-                              .tile_tokens = 1 + static_cast<int32_t>(random() % 64)};
-    const LadderOptions options{
-        .strategy = random() % 2 == 0 ? StrategyKind::kGeometric : StrategyKind::kAdaptive,
-        .min_tokens = 1 + static_cast<int32_t>(random() % 50),
-        .whole_tiles = true};
-    const Ladder ladder = *BuildLadder(options, limits);
-    for (const Bucket& bucket : ladder.buckets().first(ladder.buckets().size() - 1)) {
-      EXPECT_EQ(bucket.tokens % limits.tile_tokens, 0);
-    }
-    EXPECT_EQ(ladder.largest().tokens, limits.max_tokens);
   }
 }
 

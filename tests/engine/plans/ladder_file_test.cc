@@ -33,7 +33,7 @@ CostModel SomeCosts() {
 class LadderFileTest : public ::testing::Test {
  protected:
   LadderFile FileFor(const Model& model, const LadderLimits& limits = kLimits,
-                     PolicyKind policy = PolicyKind::kCutAndFill) {
+                     PolicyKind policy = PolicyKind::kPacked) {
     return LadderFile(directory_.File("ladder.json"), model, backend_.info(), algorithms_, limits,
                       policy);
   }
@@ -83,7 +83,7 @@ struct ForeignLadderFileRow {
   int64_t version = 1;
   int32_t vocab_size = FakeConfig().vocab_size;
   LadderLimits limits = kLimits;
-  PolicyKind policy = PolicyKind::kCutAndFill;
+  PolicyKind policy = PolicyKind::kPacked;
   const char* algorithms = "";
 };
 class ForeignLadderFileTable : public TableTest<ForeignLadderFileRow, LadderFileTest> {};
@@ -206,7 +206,7 @@ TEST_F(LadderFileTest, RefusesAFileThatIsNotJson) {
 // tests/base/atomic_file_test.cc tests that a failed write leaves the old file.
 TEST_F(LadderFileTest, AWriteThatFailsSaysSo) {
   const LadderFile nowhere(directory_.File("no/such/directory"), *model_, backend_.info(),
-                           algorithms_, kLimits, PolicyKind::kCutAndFill);
+                           algorithms_, kLimits, PolicyKind::kPacked);
   EXPECT_EQ(nowhere.Write(ladder_, costs_.state()).code(), absl::StatusCode::kUnavailable);
 }
 

@@ -160,7 +160,7 @@ TEST(TryStrategies, NamesALadderThatGainsByTheFiguresOrTheOneInUse) {
 }
 
 TEST(TryStrategies, TriesLaddersWithinTheMemoryLimit) {
-  for (const PolicyKind policy : {PolicyKind::kCutAndFill, PolicyKind::kPaddedBuckets}) {
+  for (const PolicyKind policy : {PolicyKind::kPacked, PolicyKind::kPaddedBuckets}) {
     StrategyContest contest = ContestOf(1e-6, 0);
     contest.batch.policy = policy;
     contest.limits.max_positions = 1024;

@@ -53,7 +53,7 @@ Scenario RandomScenario(uint64_t seed) {
   scenario.recompute = random() % 2 == 0;
   scenario.batch.prefill_tokens = random() % 3 == 0 ? 0 : 1 + static_cast<int32_t>(random() % 600);
   scenario.batch.continuous = random() % 4 != 0;
-  if (scenario.batch.policy == PolicyKind::kCutAndFill) {
+  if (scenario.batch.policy == PolicyKind::kPacked) {
     scenario.chunk_tokens = RunLimitsOf(scenario.batch, scenario.ladder->largest()).chunk_tokens;
   }
   std::exponential_distribution<double> gap(static_cast<double>(1 + random() % 100) * 1e-3);
@@ -129,7 +129,7 @@ class Witness {
   }
 
   bool AnyRuns() const {
-    return scenario_.batch.policy == PolicyKind::kCutAndFill && !scenario_.recompute;
+    return scenario_.batch.policy == PolicyKind::kPacked && !scenario_.recompute;
   }
   int32_t MaxOvertakes() const {
     const bool in_order = scenario_.batch.policy == PolicyKind::kFifoPacked ||

@@ -155,8 +155,7 @@ TEST(AdmissionControl, WhatWaitsBoundsRequestsWithoutADeadline) {
   const AdmissionControl::Refusal refusal = reserve(1);
   EXPECT_EQ(refusal.reason, Rejection::kQueueFull);
   EXPECT_EQ(refusal.status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(refusal.status.message()),
-              HasSubstr("engine.queue.max_wait_us of 50000"));
+  EXPECT_THAT(std::string(refusal.status.message()), HasSubstr("engine.queue.max_wait of 50ms"));
   EXPECT_FALSE(reserve(2, kNow + milliseconds(40)).refused()) << "a near deadline decides alone";
   EXPECT_TRUE(reserve(2, kNow + milliseconds(41)).refused()) << "a later one bounds nothing";
   EXPECT_TRUE(reserve(2, kNow + std::chrono::minutes(1)).refused());

@@ -48,7 +48,7 @@ TEST(DecodeAhead, AnswersAreThoseOfOneStepAtATime) {
     SCOPED_TRACE(seed);
     EngineOptions options = SmallOptions();
     options.batch.max_batch_sequences = 1 + static_cast<int32_t>(seed % 6);
-    options.batch.policy = seed % 3 == 0 ? PolicyKind::kFifoPacked : PolicyKind::kCutAndFill;
+    options.batch.policy = seed % 3 == 0 ? PolicyKind::kFifoPacked : PolicyKind::kPacked;
     const Answers one = AnswersOf(seed, 0, options), ahead = AnswersOf(seed, 1, options);
     EXPECT_EQ(one.started_ahead, 0);
     started_ahead += ahead.started_ahead;

@@ -243,7 +243,7 @@ TEST(EngineProperty, PromisesHoldWhileStepsAreStartedAhead) {
     SCOPED_TRACE(seed);
     EngineOptions options = SmallOptions();
     options.batch.max_batch_sequences = 1 + static_cast<int32_t>(seed % 5);
-    options.batch.policy = seed % 3 == 0 ? PolicyKind::kFifoPacked : PolicyKind::kCutAndFill;
+    options.batch.policy = seed % 3 == 0 ? PolicyKind::kFifoPacked : PolicyKind::kPacked;
     started_ahead +=
         ExpectPromisesKept(
             seed, options,

@@ -44,7 +44,7 @@ const LadderChoice kChoices[] = {{{"strategy", "geometric"}, {"ratio", "2"}},
                                  {{"strategy", "fixed"}, {"fixed_tokens", "3,17,40"}},
                                  {{"strategy", "memory_optimal"}, {"max_buckets", "3"}},
                                  {{"strategy", "hardware_aware"}},
-                                 {{"strategy", "adaptive"}, {"whole_tiles", "true"}},
+                                 {{"strategy", "adaptive"}, {"min_bucket_usage", "0.1"}},
                                  {{"strategy", "fixed"}, {"fixed_tokens", "64"}},
                                  {}};
 
@@ -70,7 +70,7 @@ TEST_P(LadderChoicePolicyTest, NoRequestFailsOrChangesWhileLaddersAreChosen) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, LadderChoicePolicyTest,
-                         ::testing::Values(PolicyKind::kCutAndFill, PolicyKind::kFifoPacked,
+                         ::testing::Values(PolicyKind::kPacked, PolicyKind::kFifoPacked,
                                            PolicyKind::kPaddedBuckets),
                          [](const auto& policy) { return std::string(NameOf(policy.param)); });
 

@@ -246,7 +246,7 @@ TEST_F(WarmUpTest, TheDefaultBatchHoldsTheLongestSequenceIfThatIsNotCut) {
   EXPECT_EQ(Run(options)->ladder->largest().tokens, 4096);
   options.batch.policy = PolicyKind::kFifoPacked;
   EXPECT_EQ(Run(options)->ladder->largest().tokens, 5000);
-  options.batch.policy = PolicyKind::kCutAndFill;
+  options.batch.policy = PolicyKind::kPacked;
   config.causal = false;
   model_ = FakeModel(config);
   EXPECT_EQ(Run(options)->ladder->largest().tokens, 5000);
@@ -340,7 +340,7 @@ TEST(WarmUp, TakesAQuarterOfLittleFreeMemory) {
             19);
 }
 
-TEST_F(WarmUpTest, OnlyCausalModelsUnderCutAndFillKeepPages) {
+TEST_F(WarmUpTest, OnlyCausalModelsUnderThePackedPolicyKeepPages) {
   EngineOptions options = SmallOptions();
   options.kv.memory_bytes = 1;  // has no effect
   options.batch.policy = PolicyKind::kFifoPacked;

@@ -307,7 +307,7 @@ TEST(BatchFormerDeathTest, AHeadThatFitsNoBucketIsABrokenInvariant) {
   queue.Push(&sequence);
   const CostModel costs;
   std::vector<WaitingSequence*> batch;
-  for (PolicyKind policy : {PolicyKind::kFifoPacked, PolicyKind::kCutAndFill}) {
+  for (PolicyKind policy : {PolicyKind::kFifoPacked, PolicyKind::kPacked}) {
     EXPECT_DEATH(
         MakeBatchFormer({.policy = policy})
             ->Form(queue, {.ladder = &PackedLadder(), .costs = &costs}, AtMicroseconds(0), &batch),

@@ -87,7 +87,7 @@ class Clients {
 };
 
 TEST(SteadyState, NoPolicyAllocates) {
-  for (const PolicyKind policy : {PolicyKind::kCutAndFill, PolicyKind::kFifoPacked,
+  for (const PolicyKind policy : {PolicyKind::kPacked, PolicyKind::kFifoPacked,
                                   PolicyKind::kPaddedBuckets, PolicyKind::kStaticPadded}) {
     SCOPED_TRACE(static_cast<int>(policy));
     Clients clients(policy, /*running=*/false, /*seed=*/1);
@@ -99,7 +99,7 @@ TEST(SteadyState, NoPolicyAllocates) {
 }
 
 TEST(SteadyState, RunningSequencesAllocateNothing) {
-  Clients clients(PolicyKind::kCutAndFill, /*running=*/true, /*seed=*/1);
+  Clients clients(PolicyKind::kPacked, /*running=*/true, /*seed=*/1);
   clients.Rounds(5000);
   const int64_t before = Allocations();
   clients.Rounds(3000);

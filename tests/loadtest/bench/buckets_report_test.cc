@@ -30,7 +30,7 @@ BucketsResult TwoRounds() {
   result.arms = {
       {"padded", "padded", PolicyKind::kStaticPadded, StrategyKind::kGeometric},
       {"padded_5ms", "padded", PolicyKind::kStaticPadded, StrategyKind::kGeometric, 5000},
-      {"packed", "packed", PolicyKind::kCutAndFill, StrategyKind::kAdaptive}};
+      {"packed", "packed", PolicyKind::kPacked, StrategyKind::kAdaptive}};
   result.loads.resize(2);
   result.loads[0].arms = {
       {At(100, 0), At(80, 0)}, {At(50, 0), At(100, 0)}, {At(300, 0), At(500, 0)}};

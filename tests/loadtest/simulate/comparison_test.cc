@@ -34,17 +34,17 @@ TEST(Compare, RanksThePoliciesAsTheyMust) {
   const auto efficiency = [&](const std::string& policy) {
     return Value(*rows, policy, "padding_efficiency");
   };
-  EXPECT_GT(efficiency("cut_and_fill"), efficiency("fifo_packed"));
+  EXPECT_GT(efficiency("packed"), efficiency("fifo_packed"));
   EXPECT_GT(efficiency("fifo_packed"), efficiency("padded_buckets"));
   EXPECT_GT(efficiency("padded_buckets"), efficiency("static_padded"));
-  EXPECT_LT(Value(*rows, "cut_and_fill", "p99_ms"), Value(*rows, "fifo_packed", "p99_ms"));
+  EXPECT_LT(Value(*rows, "packed", "p99_ms"), Value(*rows, "fifo_packed", "p99_ms"));
   for (const nlohmann::json& row : *rows) EXPECT_EQ(row["sequences"], 1500);
-  EXPECT_THAT(ToMarkdown(*rows), HasSubstr("| cut_and_fill | geometric:2 | 0."));
+  EXPECT_THAT(ToMarkdown(*rows), HasSubstr("| packed | geometric:2 | 0."));
 }
 
 TEST(Compare, TheSameSeedGivesTheSameNumbers) {
   ComparisonOptions options = Small();
-  options.policies = {"cut_and_fill"};
+  options.policies = {"packed"};
   options.process = "bursty";
   options.deadline_seconds = 2e-3;
   const auto first = Compare(options);

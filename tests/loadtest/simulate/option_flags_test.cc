@@ -15,7 +15,7 @@ class OptionFlag : public testing::Test {
  protected:
   OptionFlag() {
     batch_.max_batch_tokens = 512;
-    AddOptionFlag(&app_, "max_queue_delay_us", &batch_);
+    AddOptionFlag(&app_, "max_queue_delay", &batch_);
     AddOptionFlag(&app_, "max_batch_tokens", &batch_, /*least=*/1);
   }
 
@@ -34,13 +34,13 @@ class OptionFlag : public testing::Test {
 };
 
 TEST_F(OptionFlag, ReadsAValueAsTheDaemonDoes) {
-  EXPECT_EQ(Parse({"--max-queue-delay-us=2ms"}), "");
+  EXPECT_EQ(Parse({"--max-queue-delay=2ms"}), "");
   EXPECT_EQ(batch_.max_queue_delay_us, 2000);
   EXPECT_EQ(batch_.max_batch_tokens, 512);
 }
 
 TEST_F(OptionFlag, HasTheRangeOfTheOption) {
-  EXPECT_THAT(Parse({"--max-queue-delay-us=11s"}), HasSubstr("expected a duration in [0, 10s]"));
+  EXPECT_THAT(Parse({"--max-queue-delay=11s"}), HasSubstr("expected a duration in [0, 10s]"));
   EXPECT_EQ(batch_.max_queue_delay_us, 0);
 }
 

@@ -93,11 +93,9 @@ TEST_F(LogTest, TheLevelFiltersRecords) {
 
 TEST_F(LogTest, EveryRecordIsWrittenOrCountedAsDropped) {
   constexpr int kRecords = 50'000;
-  LogOptions options;
-  options.queue_records = 64;
   int64_t dropped = 0;
   {
-    auto log = *Log::Create(options, path_);
+    auto log = *Log::Create({}, path_, /*queue_records=*/64);
     for (int i = 0; i < kRecords; ++i) log->Info("record");
     dropped = log->dropped();
   }

@@ -149,7 +149,8 @@ TEST_F(OutOfMemoryTest, AConfigurationThatFailsToBeReadIsAnError) {
     return OrOutOfMemory([&] {
       Config config;
       Origins origins;
-      return LoadYaml(kText, "f.yaml", &config, &origins);
+      std::vector<std::string> old;
+      return LoadYaml(kText, "f.yaml", &config, &origins, &old);
     });
   };
   const int64_t count = AllocationsOf([&] { ASSERT_EQ(load(), absl::OkStatus()); });

@@ -53,8 +53,7 @@ TEST_F(ReloaderTest, AppliesChangesAndNamesThoseThatNeedARestart) {
     const auto report = reloader_->Reload();
     ASSERT_TRUE(report.ok()) << report.status();
     if (i == 0) {
-      EXPECT_THAT(report->applied,
-                  ElementsAre("server.log.level", "server.lifecycle.drain_delay_us"));
+      EXPECT_THAT(report->applied, ElementsAre("server.log.level", "server.lifecycle.drain_delay"));
     } else {
       EXPECT_THAT(report->applied, IsEmpty()) << "that was before";
     }

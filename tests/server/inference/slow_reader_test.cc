@@ -153,7 +153,7 @@ TEST_F(StalledReaderTest, EndsWithResourceExhausted) {
   while (stream->Read(&response)) EXPECT_THAT(response.error_message(), IsEmpty());
   const grpc::Status status = stream->Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(status.error_message(), HasSubstr("server.grpc.stream_stall_timeout_us"));
+  EXPECT_THAT(status.error_message(), HasSubstr("server.grpc.stream_stall_timeout"));
 }
 
 TEST_F(StalledReaderTest, DoesNotDelayAShutdown) {

@@ -1,4 +1,4 @@
-#include "engine/schedule/cut_and_fill.h"
+#include "engine/schedule/packed_former.h"
 
 #include <algorithm>
 #include <chrono>
@@ -50,7 +50,7 @@ FixedQueue QueueOf(const std::vector<Waiting>& waiting) {
   return FixedQueue(std::move(sequences));
 }
 
-struct CutAndFillRow {
+struct PackedFormerRow {
   const char* name;
   std::vector<Waiting> queue;
   std::vector<uint64_t> batch;  // expected tickets (places in the queue)
@@ -58,12 +58,12 @@ struct CutAndFillRow {
   Trigger trigger = Trigger::kFull;
   int32_t max_overtakes = 64;
 };
-class CutAndFillTable : public TableTest<CutAndFillRow> {};
+class PackedFormerTable : public TableTest<PackedFormerRow> {};
 
-TEST_P(CutAndFillTable, FormsItsBatch) {
+TEST_P(PackedFormerTable, FormsItsBatch) {
   const FixedQueue fixed = QueueOf(row().queue);
   std::vector<WaitingSequence*> batch;
-  CutAndFill former({.max_overtakes = row().max_overtakes});
+  PackedFormer former({.max_overtakes = row().max_overtakes});
   const BatchDecision decision = former.Form(
       fixed.queue(), {.ladder = &TestLadder(), .costs = &TestCosts()}, AtMicroseconds(0), &batch);
   ASSERT_TRUE(decision.launch);
@@ -74,7 +74,7 @@ TEST_P(CutAndFillTable, FormsItsBatch) {
   EXPECT_EQ(NameOf(decision.trigger), NameOf(row().trigger));
 }
 
-const CutAndFillRow kCutAndFillRows[] = {
+const PackedFormerRow kPackedRows[] = {
     {.name = "AllSequencesThatFitRun",
      .queue = {{.tokens = 300}, {.tokens = 60}},
      .batch = {0, 1},
@@ -170,9 +170,9 @@ const CutAndFillRow kCutAndFillRows[] = {
      .batch = {1},
      .bucket_tokens = 1000},
 };
-SLUICE_TABLE(CutAndFillTable, kCutAndFillRows);
+SLUICE_TABLE(PackedFormerTable, kPackedRows);
 
-TEST(CutAndFill, DecisionsOnRandomQueuesKeepTheRules) {
+TEST(PackedFormer, DecisionsOnRandomQueuesKeepTheRules) {
   for (uint64_t seed = 1; seed <= 3000; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
@@ -183,7 +183,7 @@ TEST(CutAndFill, DecisionsOnRandomQueuesKeepTheRules) {
       if (random() % 8 == 0) w.deadline_us = 1 + static_cast<int64_t>(random() % 4000);
     }
     const FixedQueue fixed = QueueOf(waiting);
-    CutAndFill former({.max_overtakes = 5});
+    PackedFormer former({.max_overtakes = 5});
     std::vector<WaitingSequence*> batch, all;
     const BatchDecision decision = former.Form(
         fixed.queue(), {.ladder = &TestLadder(), .costs = &TestCosts()}, AtMicroseconds(0), &batch);
@@ -248,7 +248,7 @@ TEST_P(PatienceTable, WaitsWhileANewArrivalWouldGainMoreThanTheOthersLose) {
       .costs = &costs,
       .arrivals = {.sequences_per_second = row().sequences_per_second,
                    .tokens_per_second = row().sequences_per_second * row().tokens}};
-  CutAndFill former({.max_queue_delay_us = 500});
+  PackedFormer former({.max_queue_delay_us = 500});
   const BatchDecision early = former.Form(fixed.queue(), inputs, AtMicroseconds(100), &batch);
   EXPECT_EQ(early.launch, !row().waits);
   if (row().waits) {
@@ -264,7 +264,7 @@ TEST_P(PatienceTable, WaitsWhileANewArrivalWouldGainMoreThanTheOthersLose) {
   const BatchDecision due = former.Form(fixed.queue(), inputs, AtMicroseconds(500), &batch);
   EXPECT_TRUE(due.launch);
   EXPECT_EQ(due.trigger, Trigger::kDelay);
-  EXPECT_TRUE(CutAndFill({}).Form(fixed.queue(), inputs, AtMicroseconds(100), &batch).launch);
+  EXPECT_TRUE(PackedFormer({}).Form(fixed.queue(), inputs, AtMicroseconds(100), &batch).launch);
   FormerInputs draining = inputs;
   draining.draining = true;
   const BatchDecision last = former.Form(fixed.queue(), draining, AtMicroseconds(100), &batch);

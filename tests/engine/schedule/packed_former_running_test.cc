@@ -1,4 +1,4 @@
-// Tests cut and fill with running sequences, which hold KV pages from one step to the next.
+// Tests PackedFormer with running sequences, which hold KV pages from one step to the next.
 #include <algorithm>
 #include <chrono>
 #include <limits>
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/schedule/cut_and_fill.h"
+#include "engine/schedule/packed_former.h"
 #include "engine/schedule/scheduler.h"
 #include "gtest/gtest.h"
 #include "tests/support/scheduling.h"
@@ -65,7 +65,7 @@ WaitingSequence Late(WaitingSequence sequence) {
   return sequence;
 }
 
-struct CutAndFillRunningRow {
+struct PackedFormerRunningRow {
   const char* name;
   std::vector<WaitingSequence> queue;
   std::vector<uint64_t> batch;  // expected tickets (places in the queue)
@@ -73,14 +73,14 @@ struct CutAndFillRunningRow {
   BatchOptions options{.max_overtakes = 5, .prefill_tokens = 64};
   Trigger trigger = Trigger::kFull;
 };
-class CutAndFillRunningTable : public TableTest<CutAndFillRunningRow> {};
+class PackedFormerRunningTable : public TableTest<PackedFormerRunningRow> {};
 
-TEST_P(CutAndFillRunningTable, FormsItsBatch) {
+TEST_P(PackedFormerRunningTable, FormsItsBatch) {
   const CostModel costs = TestCosts();
   const FixedQueue fixed(row().queue);
   std::vector<WaitingSequence*> batch;
   const BatchDecision decision =
-      CutAndFill(row().options)
+      PackedFormer(row().options)
           .Form(
               fixed.queue(),
               {.ladder = &TestLadder(), .costs = &costs, .available_pages = row().available_pages},
@@ -92,7 +92,7 @@ TEST_P(CutAndFillRunningTable, FormsItsBatch) {
   EXPECT_EQ(NameOf(decision.trigger), NameOf(row().trigger));
 }
 
-const CutAndFillRunningRow kCutAndFillRunningRows[] = {
+const PackedFormerRunningRow kPackedRunningRows[] = {
     {.name = "DecodesRunWithoutAPrompt",
      .queue = {Decode(), Decode()},
      .batch = {0, 1},
@@ -242,7 +242,7 @@ const CutAndFillRunningRow kCutAndFillRunningRows[] = {
      .options = {},
      .trigger = Trigger::kIdle},
 };
-SLUICE_TABLE(CutAndFillRunningTable, kCutAndFillRunningRows);
+SLUICE_TABLE(PackedFormerRunningTable, kPackedRunningRows);
 
 WaitingSequence RandomSequence(std::mt19937_64* random, int32_t largest_prompt) {
   const auto below = [&](int32_t most) { return static_cast<int32_t>((*random)() % most); };
@@ -314,7 +314,7 @@ void ExpectBarriers(const std::vector<WaitingSequence*>& all,
   }
 }
 
-TEST(CutAndFillRunning, DecisionsOnRandomQueuesKeepTheRules) {
+TEST(PackedFormerRunning, DecisionsOnRandomQueuesKeepTheRules) {
   const CostModel costs = TestCosts();
   for (uint64_t seed = 1; seed <= 5000; ++seed) {
     SCOPED_TRACE(seed);
@@ -327,7 +327,7 @@ TEST(CutAndFillRunning, DecisionsOnRandomQueuesKeepTheRules) {
     const auto available =
         static_cast<int32_t>(std::max<int64_t>(queue.running_pages(), 7) + random() % 20);
     std::vector<WaitingSequence*> batch, running, all;
-    CutAndFill former(options);
+    PackedFormer former(options);
     const BatchDecision decision =
         former.Form(queue, {.ladder = &TestLadder(), .costs = &costs, .available_pages = available},
                     MonoTime(), &batch);
@@ -428,7 +428,7 @@ class Stream {
 
 // Each sequence ahead of it, and each that may pass it, runs for at most a life; then it has all
 // pages.
-TEST(CutAndFillRunning, ASequenceThatNeedsAllPagesRunsInTheEnd) {
+TEST(PackedFormerRunning, ASequenceThatNeedsAllPagesRunsInTheEnd) {
   constexpr int32_t kMaxOvertakes = 16;
   constexpr int kBound = 6 * Stream::kLife + kMaxOvertakes;
   int starved = 0;

@@ -38,9 +38,9 @@ namespace sluice {
 //
 // Waiting. A batch is held back only if no sequence runs, every waiting sequence would be in it and
 // max_queue_delay > 0; see WorthWaiting.
-class CutAndFill : public BatchFormer {
+class PackedFormer : public BatchFormer {
  public:
-  explicit CutAndFill(const BatchOptions& options)
+  explicit PackedFormer(const BatchOptions& options)
       : max_delay_(std::chrono::microseconds(options.max_queue_delay_us)), candidates_(options) {}
 
   BatchDecision Form(const SequenceQueue& queue, const FormerInputs& inputs, MonoTime now,

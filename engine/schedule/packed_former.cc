@@ -1,4 +1,4 @@
-#include "engine/schedule/cut_and_fill.h"
+#include "engine/schedule/packed_former.h"
 
 #include <algorithm>
 #include <cmath>
@@ -30,8 +30,8 @@ double Rate(double tokens, double seconds) { return seconds > 0 ? tokens / secon
 
 }  // namespace
 
-BatchDecision CutAndFill::Form(const SequenceQueue& queue, const FormerInputs& inputs, MonoTime now,
-                               std::vector<WaitingSequence*>* batch) {
+BatchDecision PackedFormer::Form(const SequenceQueue& queue, const FormerInputs& inputs,
+                                 MonoTime now, std::vector<WaitingSequence*>* batch) {
   batch->clear();
   if (queue.empty()) return {};
   const Bucket& largest = inputs.ladder->largest();
@@ -62,9 +62,9 @@ BatchDecision CutAndFill::Form(const SequenceQueue& queue, const FormerInputs& i
   return launch;
 }
 
-BatchDecision CutAndFill::WaitOrLaunch(BatchDecision launch, MonoTime due,
-                                       const FormerInputs& inputs, MonoTime now,
-                                       std::vector<WaitingSequence*>* batch) {
+BatchDecision PackedFormer::WaitOrLaunch(BatchDecision launch, MonoTime due,
+                                         const FormerInputs& inputs, MonoTime now,
+                                         std::vector<WaitingSequence*>* batch) {
   const double cost = inputs.costs->Estimate(EstimatedShapeOf(*batch, launch.bucket));
   const MonoTime last_start = LastStart(*batch, cost);
   if (last_start <= now) {
@@ -81,8 +81,8 @@ BatchDecision CutAndFill::WaitOrLaunch(BatchDecision launch, MonoTime due,
 }
 
 // Returns the best batch, or nullptr if deadlines are heeded and every sequence would be late.
-CutAndFill::TrialBatch* CutAndFill::Best(const FormerInputs& inputs, MonoTime now,
-                                         bool heed_deadlines) {
+PackedFormer::TrialBatch* PackedFormer::Best(const FormerInputs& inputs, MonoTime now,
+                                             bool heed_deadlines) {
   best_.rate = 0;
   rescue_.rate = 0;
   const WaitingSequence* const first = heed_deadlines ? MostUrgent(inputs, now) : nullptr;
@@ -116,7 +116,7 @@ CutAndFill::TrialBatch* CutAndFill::Best(const FormerInputs& inputs, MonoTime no
 
 // Returns the size of the decodes and all other candidates together, as far as one step may take
 // them.
-BatchSize CutAndFill::SizeOfAll() const {
+BatchSize PackedFormer::SizeOfAll() const {
   const int32_t decodes = std::ssize(candidates_.decodes());
   const int32_t ordered = std::ssize(candidates_.ordered());
   int64_t tokens = 0;
@@ -128,7 +128,7 @@ BatchSize CutAndFill::SizeOfAll() const {
 }
 
 // Returns the first urgent sequence that can still be in time, or nullptr.
-const WaitingSequence* CutAndFill::MostUrgent(const FormerInputs& inputs, MonoTime now) const {
+const WaitingSequence* PackedFormer::MostUrgent(const FormerInputs& inputs, MonoTime now) const {
   for (WaitingSequence* sequence : candidates_.ordered().first(candidates_.urgent())) {
     WaitingSequence* const alone[] = {sequence};
     const Bucket* bucket = inputs.ladder->Choose(
@@ -142,7 +142,7 @@ const WaitingSequence* CutAndFill::MostUrgent(const FormerInputs& inputs, MonoTi
 // Makes trial_ the batch for `bucket`: the decodes and as many candidates as fit whose deadline is
 // not before `end`. Returns false if the batch would be empty, or would be decodes alone although
 // candidates wait: cheap as such a batch is, it would always win.
-bool CutAndFill::Compose(const FormerInputs& inputs, const Bucket& bucket, MonoTime end) {
+bool PackedFormer::Compose(const FormerInputs& inputs, const Bucket& bucket, MonoTime end) {
   budget_ = candidates_.BudgetIn(bucket);
   if (!budget_.valid()) return false;
   trial_.members.clear();
@@ -160,7 +160,7 @@ bool CutAndFill::Compose(const FormerInputs& inputs, const Bucket& bucket, MonoT
 }
 
 // Adds the longest prefix of the candidates and returns where it ends.
-size_t CutAndFill::Cut(MonoTime end) {
+size_t PackedFormer::Cut(MonoTime end) {
   const std::span<WaitingSequence* const> ordered = candidates_.ordered();
   passing_ = candidates_.urgent();
   for (size_t i = 0; i < ordered.size(); ++i) {
@@ -175,7 +175,7 @@ size_t CutAndFill::Cut(MonoTime end) {
 // Adds candidates from the window behind `begin` that still fit, the largest first. No sequence is
 // passed by more than it allows, except by running ones; each added one counts as passing all that
 // it may have passed.
-void CutAndFill::Fill(size_t begin, MonoTime end) {
+void PackedFormer::Fill(size_t begin, MonoTime end) {
   const std::span<WaitingSequence* const> ordered = candidates_.ordered();
   by_size_.clear();
   allowance_.resize(ordered.size());
@@ -200,13 +200,13 @@ void CutAndFill::Fill(size_t begin, MonoTime end) {
   }
 }
 
-void CutAndFill::Add(size_t index) {
+void PackedFormer::Add(size_t index) {
   WaitingSequence* const sequence = candidates_.ordered()[index];
   trial_.Add(sequence);
   budget_.Take(*sequence);
 }
 
-void CutAndFill::TrialBatch::Add(WaitingSequence* sequence) {
+void PackedFormer::TrialBatch::Add(WaitingSequence* sequence) {
   members.push_back(sequence);
   size.tokens += sequence->tokens;
   ++size.sequences;
@@ -214,8 +214,8 @@ void CutAndFill::TrialBatch::Add(WaitingSequence* sequence) {
 }
 
 // Writes the members of `best` to `batch` in the order of the queue.
-void CutAndFill::Assemble(const SequenceQueue& queue, TrialBatch* best,
-                          std::vector<WaitingSequence*>* batch) {
+void PackedFormer::Assemble(const SequenceQueue& queue, TrialBatch* best,
+                            std::vector<WaitingSequence*>* batch) {
   const auto before = [&](const auto* a, const auto* b) { return queue.Before(*a, *b); };
   const auto ordered = best->members.begin() + candidates_.decodes().size();
   std::sort(ordered, best->members.end(), before);
