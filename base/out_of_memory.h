@@ -14,10 +14,10 @@
 
 namespace sluice {
 
-// Returns ResourceExhausted with the reason "memory". It is made once, since that needs memory.
+// Returns the error of reason kMemory. It is made once, since that needs memory.
 inline const absl::Status& OutOfMemoryError() {
-  static const auto* const error = new absl::Status(
-      WithReason(absl::ResourceExhaustedError("the process has no memory left"), "memory"));
+  static const auto* const error =
+      new absl::Status(ReasonError(Reason::kMemory, "the process has no memory left"));
   return *error;
 }
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/reason.h"
 #include "base/text_wrap.h"
 #include "client/advice.h"
 #include "client/table.h"
@@ -122,24 +123,16 @@ class MetricsReader {
   }
 
   void LookAtRefusals() {
-    struct Reason {
-      const char* label;
-      const char* todo;
-    };
-    constexpr Reason kReasons[] = {
-        {"queue_full",
-         "More arrives than is served: add replicas, or bound the rate of callers (server.rate)."},
-        {"deadline",
-         "Deadlines are shorter than the queue: add replicas, or give calls more time."},
-    };
     const double admitted = Sum(metric::kAdmitted);
-    for (const auto& [label, todo] : kReasons) {
-      const double refused = Sum(metric::kRejected, {{"reason", label}});
+    for (const ReasonInfo& reason : kReasons) {
+      if (reason.at_fault == AtFault::kCaller) continue;
+      const std::string name(reason.name);
+      const double refused = Sum(metric::kRejected, {{"reason", name}});
       if (refused == 0 || refused < 0.001 * (admitted + refused)) continue;
       findings_->push_back({Level::kAdvice,
                             absl::StrFormat("%.0f requests were refused for %s, %s of all", refused,
-                                            label, Percent(refused / (admitted + refused))),
-                            todo});
+                                            name, Percent(refused / (admitted + refused))),
+                            std::string(reason.remedy)});
     }
   }
 

@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "base/enum_names.h"
+#include "base/reason.h"
 #include "engine/backend.h"
 #include "engine/engine_stats.h"
 #include "engine/request.h"
@@ -41,28 +41,6 @@ struct Hang {
   nanoseconds allowed{0};
 };
 
-// The reasons for which a request is not admitted.
-enum class Rejection {
-  kQueueFull,
-  kDraining,
-  kHung,      // the scheduling thread of the model hangs
-  kDeadline,  // the deadline passed before the request came
-  kDeadlineUnreachable,
-  kTooLarge,
-  kUnknownModel,
-};
-constexpr auto EnumNamesOf(Rejection) {
-  using enum Rejection;
-  return EnumNameTable<Rejection>({{kQueueFull, "queue_full"},
-                                   {kDraining, "draining"},
-                                   {kHung, "hung"},
-                                   {kDeadline, "deadline"},
-                                   {kDeadlineUnreachable, "deadline_unreachable"},
-                                   {kTooLarge, "too_large"},
-                                   {kUnknownModel, "unknown_model"}});
-}
-inline std::string_view RejectionName(Rejection rejection) { return NameOf(rejection); }
-
 // Called from engine threads and submitting threads. Implementations are thread-safe and quick, do
 // not call the engine, and override the methods whose events they need: all others do nothing.
 // OnAdmitted comes before anything else about a request, OnRequestDone before the sink's OnDone,
@@ -72,7 +50,9 @@ class Observer {
  public:
   virtual ~Observer() = default;
   virtual void OnAdmitted(const Request& request) {}
-  virtual void OnRejected(std::string_view model, Rejection reason) {}
+  // A request was refused before it was admitted. `model` is empty unless it names a served model,
+  // so that callers cannot make up metric labels.
+  virtual void OnRejected(std::string_view model, Reason reason) {}
   virtual void OnRequestDone(const Request& request, const absl::Status& status,
                              const RequestTrace& trace) {}
   virtual void OnBatch(const BatchTrace& trace) {}

@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/option_value.h"
 #include "base/reason.h"
-
+#include "base/status_macros.h"
 #include "engine/runner/active_request.h"
 
 namespace sluice {
@@ -20,60 +19,58 @@ absl::Status CheckLengths(const Request& request, int64_t max_positions, int64_t
   for (int32_t row = 0; row < request.rows(); ++row) {
     const int32_t length = request.spec->lengths[row];
     if (length > max_positions) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "row ", row, " has ", length, " tokens, more than the model's limit of ", max_positions));
+      return ReasonError(Reason::kInput,
+                         absl::StrCat("row ", row, " has ", length,
+                                      " tokens, more than the model's limit of ", max_positions));
     }
     if (only_length > 0 && length != only_length) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("row ", row, " has ", length, " tokens, the model takes ", only_length));
+      return ReasonError(Reason::kInput, absl::StrCat("row ", row, " has ", length,
+                                                      " tokens, the model takes ", only_length));
     }
   }
   return absl::OkStatus();
 }
 
 absl::Status UnreachableError() {
-  return WithReason(
-      absl::ResourceExhaustedError(
-          "the deadline would pass in the queue, behind requests that are due earlier"),
-      RejectionName(Rejection::kDeadlineUnreachable).data());
+  return ReasonError(Reason::kDeadlineUnreachable,
+                     "the deadline would pass in the queue, behind requests that are due earlier");
 }
 
 absl::Status TooLongError(nanoseconds max_wait, int priority) {
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "engine.queue.max_wait of ",
-      FormatQuantity(std::chrono::duration_cast<std::chrono::microseconds>(max_wait).count(),
-                     Unit::kMicroseconds),
-      " reached for requests of priority ", priority, " without a nearer deadline"));
+  return ReasonError(
+      Reason::kQueueFull,
+      absl::StrCat(
+          "engine.queue.max_wait of ",
+          FormatQuantity(std::chrono::duration_cast<std::chrono::microseconds>(max_wait).count(),
+                         Unit::kMicroseconds),
+          " reached for requests of priority ", priority, " without a nearer deadline"));
 }
 
 }  // namespace
 
 absl::Status HungError() {
-  return WithReason(absl::UnavailableError("the model's device does not answer any more"),
-                    RejectionName(Rejection::kHung).data());
+  return ReasonError(Reason::kHung, "the model's device does not answer any more");
 }
 
-AdmissionControl::Refusal AdmissionControl::Closed() const {
-  if (hung_) return {Rejection::kHung, HungError()};
-  if (draining_) return {Rejection::kDraining, absl::UnavailableError("the model is draining")};
-  return {};
+absl::Status AdmissionControl::Closed() const {
+  if (hung_) return HungError();
+  if (draining_) return ReasonError(Reason::kDraining, "the model is draining");
+  return absl::OkStatus();
 }
 
-AdmissionControl::Refusal AdmissionControl::Examine(const Request& request, int64_t max_positions,
-                                                    MonoTime now, int64_t only_length) {
-  absl::Status fits = CheckLengths(request, max_positions, only_length);
-  if (!fits.ok()) return {Rejection::kTooLarge, std::move(fits)};
-  if (request.deadline > now) return {};
-  return {Rejection::kDeadline,
-          absl::DeadlineExceededError("the deadline passed before the request was queued")};
+absl::Status AdmissionControl::Examine(const Request& request, int64_t max_positions, MonoTime now,
+                                       int64_t only_length) {
+  SLUICE_RETURN_IF_ERROR(CheckLengths(request, max_positions, only_length));
+  if (request.deadline > now) return absl::OkStatus();
+  return ReasonError(Reason::kDeadline, "the deadline passed before the request was queued");
 }
 
-AdmissionControl::Refusal AdmissionControl::Reserve(const Request& request, const RequestLoad& load,
-                                                    const Scheduler& scheduler, int64_t running,
-                                                    MonoTime now, nanoseconds* needed) {
-  if (Refusal closed = Closed(); closed.refused()) return closed;
+absl::Status AdmissionControl::Reserve(const Request& request, const RequestLoad& load,
+                                       const Scheduler& scheduler, int64_t running, MonoTime now,
+                                       nanoseconds* needed) {
+  SLUICE_RETURN_IF_ERROR(Closed());
   if (request.deadline != MonoTime::max() && OutOfReach(request, scheduler, running, now, needed)) {
-    return {Rejection::kDeadlineUnreachable, UnreachableError()};
+    return UnreachableError();
   }
   const nanoseconds allowed = request.deadline - now;
   absl::Status& standing = standing_[load.priority - 1];
@@ -81,18 +78,17 @@ AdmissionControl::Refusal AdmissionControl::Reserve(const Request& request, cons
   if (WaitsTooLong(load, allowed, running, scheduler, &all_wait)) {
     absl::Status status = TooLongError(max_wait_, load.priority);
     if (all_wait) standing = status;
-    return {Rejection::kQueueFull, std::move(status)};
+    return status;
   }
   absl::Status taken = budget_.Take(load);
-  const bool too_large = absl::IsInvalidArgument(taken);
   if (absl::IsResourceExhausted(taken) && budget_.IsFull(load.priority)) standing = taken;
-  return {too_large ? Rejection::kTooLarge : Rejection::kQueueFull, std::move(taken)};
+  return taken;
 }
 
-AdmissionControl::Refusal AdmissionControl::Standing(int priority, nanoseconds allowed) const {
+absl::Status AdmissionControl::Standing(int priority, nanoseconds allowed) const {
   // A nearer deadline is judged by itself; what ends every request has another code.
-  if (allowed <= max_wait_ || Closed().refused()) return {};
-  return {Rejection::kQueueFull, standing_[priority - 1]};
+  if (allowed <= max_wait_ || !Closed().ok()) return absl::OkStatus();
+  return standing_[priority - 1];
 }
 
 bool AdmissionControl::WaitsTooLong(const RequestLoad& load, nanoseconds allowed, int64_t running,

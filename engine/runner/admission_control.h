@@ -17,24 +17,18 @@
 
 namespace sluice {
 
-// Returns Unavailable, the error of requests whose model's device hangs.
+// Returns the error of requests whose model's device hangs.
 absl::Status HungError();
 
 // Decides only from its arguments, which are the request, the scheduler's state and the time; it
 // has no clock, lock or thread. Not thread-safe.
 //
 //   AdmissionControl admission(options.queue, /*reuses_prefixes=*/true);
-//   const auto refusal = admission.Reserve(request, load, scheduler, running, now, &needed);
-//   if (refusal.refused()) return refusal.status;
+//   SLUICE_RETURN_IF_ERROR(admission.Reserve(request, load, scheduler, running, now, &needed));
 //   ...                      // the request runs
 //   admission.Return(load);  // it has ended
 class AdmissionControl {
  public:
-  struct Refusal {
-    Rejection reason = Rejection::kQueueFull;
-    absl::Status status;  // ok if the request is not refused
-    bool refused() const { return !status.ok(); }
-  };
   // A request that has ended.
   struct Outcome {
     MonoTime queued{};
@@ -63,17 +57,17 @@ class AdmissionControl {
   bool draining() const { return draining_; }
 
   // Returns a refusal if the model drains or hangs.
-  Refusal Closed() const;
+  absl::Status Closed() const;
   // Returns a refusal if the request alone requires one: a row is longer than the model's
   // positions, or the deadline has passed.
-  static Refusal Examine(const Request& request, int64_t max_positions, MonoTime now,
-                         int64_t only_length = 0);
+  static absl::Status Examine(const Request& request, int64_t max_positions, MonoTime now,
+                              int64_t only_length = 0);
   // Takes `load` from the budget, or refuses the request: because the model is closed, the deadline
   // is out of reach, what waits would take longer than requests may wait (a nearer deadline is
   // judged by itself), or a bound would be exceeded. `running` is the number of running sequences.
   // Sets `needed` to the forecast if the request has a deadline.
-  Refusal Reserve(const Request& request, const RequestLoad& load, const Scheduler& scheduler,
-                  int64_t running, MonoTime now, nanoseconds* needed);
+  absl::Status Reserve(const Request& request, const RequestLoad& load, const Scheduler& scheduler,
+                       int64_t running, MonoTime now, nanoseconds* needed);
   void Return(const RequestLoad& load) {
     budget_.Return(load);
     Reconsider();
@@ -82,7 +76,7 @@ class AdmissionControl {
   // Returns the refusal of a request of this priority that may wait for `allowed`, whatever else it
   // is, if Reserve has refused one for what waits or for the number of requests, and that still
   // holds. More requests change nothing about it: it holds until Reconsider.
-  Refusal Standing(int priority, nanoseconds allowed) const;
+  absl::Status Standing(int priority, nanoseconds allowed) const;
   // Forgets such refusals, because the queue gets shorter: a step begins, or a request has ended.
   void Reconsider() { standing_.fill(absl::OkStatus()); }
 

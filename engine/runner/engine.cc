@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "base/mutex.h"
 #include "base/out_of_memory.h"
+#include "base/reason.h"
 #include "base/status_macros.h"
 #include "engine/runner/model_table.h"
 
@@ -73,9 +74,10 @@ class EngineImpl : public Engine {
     places.reserve(change.serve.size());
     absl::Status status;
     for (const std::shared_ptr<const Model>& model : change.serve) {
-      status = draining_ ? absl::UnavailableError("the engine is draining") : OrOutOfMemory([&] {
-        return Prepare(model, LadderOf(change, model.get()), &added);
-      });
+      status =
+          draining_ ? ReasonError(Reason::kDraining, "the engine is draining") : OrOutOfMemory([&] {
+            return Prepare(model, LadderOf(change, model.get()), &added);
+          });
       if (!status.ok()) break;
     }
     for (const ModelTable::Addition& addition : added) places.push_back(addition.place);
@@ -106,8 +108,7 @@ class EngineImpl : public Engine {
                                    MonoTime received) override {
     const ModelTable::Lease served = table_.FindSnapshot(request.spec->model.get());
     if (served == nullptr) {
-      observer_->OnRejected(request.spec->model ? request.spec->model->name : "",
-                            Rejection::kUnknownModel);
+      observer_->OnRejected("", Reason::kNotFound);
       return absl::NotFoundError("the request's model is not served");
     }
     return served->runner().Submit(std::move(request), std::move(sink), received);

@@ -8,6 +8,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "base/check.h"
 #include "base/fault_injection.h"
+#include "base/reason.h"
 #include "engine/runner/runner_stats.h"
 
 namespace sluice {
@@ -58,13 +59,13 @@ ModelRunner::ModelRunner(RequestId first_id, std::shared_ptr<const Model> model,
       loop_(model_.get(), &prepared_, info.row_multiple, options, clock, observer, &state_,
             &heartbeat_, &history_) {}
 
-absl::Status ModelRunner::Refuse(const AdmissionControl::Refusal& refusal) {
-  observer_->OnRejected(model_->name, refusal.reason);
-  return refusal.status;
+absl::Status ModelRunner::Refuse(absl::Status refusal) {
+  observer_->OnRejected(model_->name, ReasonOf(refusal));
+  return refusal;
 }
 
-AdmissionControl::Refusal ModelRunner::Reserve(const Request& request, const RequestLoad& load,
-                                               MonoTime now, nanoseconds* needed) {
+absl::Status ModelRunner::Reserve(const Request& request, const RequestLoad& load, MonoTime now,
+                                  nanoseconds* needed) {
   MutexLock lock(&state_.mu);
   return state_.admission.Reserve(request, load, state_.scheduler.scheduler(),
                                   state_.requests.running_sequences(), now, needed);
@@ -74,16 +75,16 @@ absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<S
                                               MonoTime received) {
   CheckInvariants(request);
   if (absl::Status fault = InjectRequestFault(FaultPoint::kAdmit, request.spec->id); !fault.ok()) {
-    return Refuse({Rejection::kQueueFull, std::move(fault)});
+    return Refuse(std::move(fault));
   }
   const MonoTime now = clock_->Now();
   const RequestLoad load = LoadOf(request);
   nanoseconds needed(0);
-  AdmissionControl::Refusal refusal = AdmissionControl::Examine(
-      request, model_->config.max_positions, now, model_->config.only_length());
+  absl::Status refusal = AdmissionControl::Examine(request, model_->config.max_positions, now,
+                                                   model_->config.only_length());
   // Before anything is allocated in proportion to its tokens.
-  if (!refusal.refused()) refusal = Reserve(request, load, now, &needed);
-  if (refusal.refused()) return Refuse(refusal);
+  if (refusal.ok()) refusal = Reserve(request, load, now, &needed);
+  if (!refusal.ok()) return Refuse(std::move(refusal));
   absl::Cleanup give_back = [&] {
     MutexLock lock(&state_.mu);
     state_.admission.Return(load);
@@ -94,30 +95,29 @@ absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<S
   for (RequestRow& row : active->rows) {
     row.sequence.kv.ids.reserve(MostPagesOf(row, prepared_.kv.page_tokens));
   }
-  absl::Status fault = InjectRequestFault(FaultPoint::kQueue, active->request.spec->id);
-  refusal = {Rejection::kQueueFull, std::move(fault)};
+  refusal = InjectRequestFault(FaultPoint::kQueue, active->request.spec->id);
   RequestId id = 0;
   {
     MutexLock lock(&state_.mu);
-    if (!refusal.refused()) refusal = state_.admission.Closed();
-    if (!refusal.refused()) {
+    if (refusal.ok()) refusal = state_.admission.Closed();
+    if (refusal.ok()) {
       observer_->OnAdmitted(active->request);
       id = state_.requests.Admit(std::move(active));
     }
   }
-  if (refusal.refused()) return Refuse(refusal);
+  if (!refusal.ok()) return Refuse(std::move(refusal));
   std::move(give_back).Cancel();
   state_.wake.Signal();  // the lock is free, so that the woken thread does not wait for it
   return id;
 }
 
 absl::Status ModelRunner::StandingRefusal(int priority, MonoTime received, MonoTime deadline) {
-  AdmissionControl::Refusal refusal;
+  absl::Status refusal;
   {
     MutexLock lock(&state_.mu);
     refusal = state_.admission.Standing(priority, deadline - received);
   }
-  return refusal.refused() ? Refuse(refusal) : absl::OkStatus();
+  return refusal.ok() ? refusal : Refuse(std::move(refusal));
 }
 
 void ModelRunner::Cancel(RequestId id) {
@@ -172,7 +172,7 @@ void ModelRunner::AwaitIdle(MonoTime deadline) {
     if (clock_->Now() >= deadline) break;
     clock_->WaitUntil(&state_.idle, &state_.mu, deadline);
   }
-  state_.requests.FailAll(absl::UnavailableError("the server is shutting down"));
+  state_.requests.FailAll(ReasonError(Reason::kDraining, "the server is shutting down"));
   state_.wake.Signal();
 }
 

@@ -85,9 +85,9 @@ class ModelRunner {
   void GiveUp(const Heartbeat::Sample& sample);
 
  private:
-  absl::Status Refuse(const AdmissionControl::Refusal& refusal);
-  AdmissionControl::Refusal Reserve(const Request& request, const RequestLoad& load, MonoTime now,
-                                    nanoseconds* needed);
+  absl::Status Refuse(absl::Status refusal);
+  absl::Status Reserve(const Request& request, const RequestLoad& load, MonoTime now,
+                       nanoseconds* needed);
 
   const std::shared_ptr<const Model> model_;
   Clock* const clock_;

@@ -24,15 +24,13 @@ absl::Status NoPlanError(Lookup lookup) {
 // Returns the error of a step as its requests are told.
 absl::Status StepError(const absl::Status& replayed) {
   if (absl::IsUnavailable(replayed)) {
-    return WithReason(
-        absl::UnavailableError(absl::StrCat("the device is lost: ", replayed.message())),
-        "device_lost");
+    return ReasonError(Reason::kDeviceLost,
+                       absl::StrCat("the device is lost: ", replayed.message()));
   }
   if (!absl::IsResourceExhausted(replayed)) return replayed;
-  return WithReason(
-      absl::ResourceExhaustedError(absl::StrCat(
-          "the device has no memory for the request's step alone: ", replayed.message())),
-      "device_memory");
+  return ReasonError(
+      Reason::kDeviceMemory,
+      absl::StrCat("the device has no memory for the request's step alone: ", replayed.message()));
 }
 
 Concerns Concerned(std::span<RequestRow* const> rows) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/reason.h"
 #include "base/status_macros.h"
 
 namespace sluice {
@@ -29,14 +30,14 @@ int64_t Part(int64_t bound, double share) {
 
 absl::Status TooLarge(absl::string_view bound, int64_t limit, absl::string_view unit,
                       int64_t wanted) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("the request takes ", wanted, " ", unit, ", more than ", bound, " of ", limit));
+  return ReasonError(Reason::kRequest, absl::StrCat("the request takes ", wanted, " ", unit,
+                                                    ", more than ", bound, " of ", limit));
 }
 
 absl::Status Full(absl::string_view bound, int64_t limit, absl::string_view unit,
                   absl::string_view who) {
-  return absl::ResourceExhaustedError(
-      absl::StrCat(bound, " of ", limit, " ", unit, " reached for requests of ", who));
+  return ReasonError(Reason::kQueueFull, absl::StrCat(bound, " of ", limit, " ", unit,
+                                                      " reached for requests of ", who));
 }
 
 // Returns the cost of a step in which so many sequences generate a token each, or of several steps
@@ -112,7 +113,8 @@ absl::Status AdmissionBudget::CheckShare(const RequestLoad& load, const Bounds& 
   if (exceeds(own.bytes, bounds.bytes - total_.bytes - load.bytes))
     bound = "engine.queue.max_bytes";
   if (bound.empty()) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
+  return ReasonError(
+      Reason::kQueueFull,
       absl::StrCat("the requests of caller ", load.caller, " have their share of ", bound,
                    ", whose rest is kept for other callers (engine.queue.max_caller_share)"));
 }

@@ -39,7 +39,7 @@ class LateAnswer final : public grpc::ServerUnaryReactor {
           const absl::Status status = work(request, &response);
           if (LateAnswer* call = ticket->exchange(nullptr)) call->Succeed(status, response);
         });
-    if (!posted) Refuse(absl::ResourceExhaustedError("too many calls of this kind wait"));
+    if (!posted) Refuse(ReasonError(Reason::kTooBusy, "too many calls of this kind wait"));
   }
 
   void Refuse(const absl::Status& status) {

@@ -14,9 +14,8 @@ namespace sluice {
 namespace {
 
 absl::Status Malformed(const google::protobuf::Message& message) {
-  return WithReason(absl::InvalidArgumentError(absl::StrCat("the request is not a well-formed ",
-                                                            message.GetTypeName(), " message")),
-                    "malformed");
+  return ReasonError(Reason::kMalformed, absl::StrCat("the request is not a well-formed ",
+                                                      message.GetTypeName(), " message"));
 }
 
 // Scans the bytes of `scanned` and parses those of `parsed`, which are the same.
@@ -26,7 +25,7 @@ absl::Status ScanAndParse(google::protobuf::io::ZeroCopyInputStream* scanned,
                           google::protobuf::Message* message) {
   const absl::StatusOr<WireCost> scan = ScanWire(scanned, *message->GetDescriptor(), limits);
   if (!scan.ok()) {
-    return AttachedReason(scan.status()) == "malformed" ? Malformed(*message) : scan.status();
+    return ReasonOf(scan.status()) == Reason::kMalformed ? Malformed(*message) : scan.status();
   }
   SLUICE_RETURN_IF_ERROR(admit(*scan));
   return message->ParseFromZeroCopyStream(parsed) ? absl::OkStatus() : Malformed(*message);
@@ -38,9 +37,8 @@ absl::Status Parse(const grpc::ByteBuffer& bytes, google::protobuf::Message* mes
                    const WireLimits& limits, Admit admit) {
   const auto length = static_cast<int64_t>(bytes.Length());
   if (length > limits.bytes) {
-    return WithReason(absl::InvalidArgumentError(absl::StrCat(
-                          "the message has ", length, " bytes; the limit is ", limits.bytes)),
-                      "request");
+    return ReasonError(Reason::kRequest, absl::StrCat("the message has ", length,
+                                                      " bytes; the limit is ", limits.bytes));
   }
   CallbackTimes::CountBytes(length);
   grpc::Slice slice;

@@ -43,7 +43,7 @@ class WireScan {
  private:
   static absl::Status Malformed(
       absl::string_view problem = "the request is not a well-formed message") {
-    return WithReason(absl::InvalidArgumentError(problem), "malformed");
+    return ReasonError(Reason::kMalformed, problem);
   }
 
   absl::Status Add(int64_t parts, int64_t bytes) {
@@ -51,13 +51,12 @@ class WireScan {
     cost_.bytes += bytes;
     if (cost_.parts <= limits_.parts && cost_.bytes <= limits_.bytes) return absl::OkStatus();
     const bool many = cost_.parts > limits_.parts;
-    return WithReason(
-        absl::InvalidArgumentError(
-            many ? absl::StrCat("the request has more than ", limits_.parts,
-                                " parts: inputs, outputs, parameters, texts and unknown fields")
-                 : absl::StrCat("the request takes more than ", limits_.bytes,
-                                " bytes once it is read")),
-        "request");
+    return ReasonError(
+        Reason::kRequest,
+        many ? absl::StrCat("the request has more than ", limits_.parts,
+                            " parts: inputs, outputs, parameters, texts and unknown fields")
+             : absl::StrCat("the request takes more than ", limits_.bytes,
+                            " bytes once it is read"));
   }
 
   // Scans up to the end of the present limit.

@@ -28,10 +28,9 @@ void Overload::Look() {
 }
 
 absl::Status Overload::Refusal() const {
-  return WithReason(
-      absl::ResourceExhaustedError(absl::StrCat("the daemon takes ", resident(), " bytes of its ",
-                                                parts_.limit, " (server.memory.limit_bytes)")),
-      "memory");
+  return ReasonError(Reason::kMemory,
+                     absl::StrCat("the daemon takes ", resident(), " bytes of its ", parts_.limit,
+                                  " (server.memory.limit_bytes)"));
 }
 
 }  // namespace sluice

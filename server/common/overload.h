@@ -39,7 +39,7 @@ class Overload {
   Level level() const { return level_.load(std::memory_order_relaxed); }
   bool refuses_connections() const { return level() >= Level::kNoConnections; }
   bool refuses_requests() const { return level() >= Level::kNoRequests; }
-  // Returns the error of a request that is refused: ResourceExhausted, reason "memory".
+  // Returns the error of a request that is refused.
   absl::Status Refusal() const;
   // The memory that was measured last.
   int64_t resident() const { return resident_.load(std::memory_order_relaxed); }

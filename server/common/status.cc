@@ -14,60 +14,11 @@ constexpr size_t kMaxMessageBytes = 4096;
 constexpr size_t kMaxPrintableBytes = 64;
 constexpr char kPushbackPayload[] = "sluice/pushback-ms";
 
-struct CodeEntry {
-  absl::StatusCode code;
-  grpc::StatusCode grpc;
-  std::string_view name;
-  std::string_view reason;
-};
-
-constexpr CodeEntry kCodes[] = {
-    {absl::StatusCode::kOk, grpc::StatusCode::OK, "OK", ""},
-    {absl::StatusCode::kCancelled, grpc::StatusCode::CANCELLED, "CANCELLED", "cancelled"},
-    {absl::StatusCode::kUnknown, grpc::StatusCode::UNKNOWN, "UNKNOWN", "unknown"},
-    {absl::StatusCode::kInvalidArgument, grpc::StatusCode::INVALID_ARGUMENT, "INVALID_ARGUMENT",
-     "invalid_argument"},
-    {absl::StatusCode::kDeadlineExceeded, grpc::StatusCode::DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED",
-     "deadline"},
-    {absl::StatusCode::kNotFound, grpc::StatusCode::NOT_FOUND, "NOT_FOUND", "not_found"},
-    {absl::StatusCode::kAlreadyExists, grpc::StatusCode::ALREADY_EXISTS, "ALREADY_EXISTS",
-     "already_exists"},
-    {absl::StatusCode::kPermissionDenied, grpc::StatusCode::PERMISSION_DENIED, "PERMISSION_DENIED",
-     "permission_denied"},
-    {absl::StatusCode::kResourceExhausted, grpc::StatusCode::RESOURCE_EXHAUSTED,
-     "RESOURCE_EXHAUSTED", "queue_full"},
-    {absl::StatusCode::kFailedPrecondition, grpc::StatusCode::FAILED_PRECONDITION,
-     "FAILED_PRECONDITION", "failed_precondition"},
-    {absl::StatusCode::kAborted, grpc::StatusCode::ABORTED, "ABORTED", "aborted"},
-    {absl::StatusCode::kOutOfRange, grpc::StatusCode::OUT_OF_RANGE, "OUT_OF_RANGE", "out_of_range"},
-    {absl::StatusCode::kUnimplemented, grpc::StatusCode::UNIMPLEMENTED, "UNIMPLEMENTED",
-     "unimplemented"},
-    {absl::StatusCode::kInternal, grpc::StatusCode::INTERNAL, "INTERNAL", "internal"},
-    {absl::StatusCode::kUnavailable, grpc::StatusCode::UNAVAILABLE, "UNAVAILABLE", "unavailable"},
-    {absl::StatusCode::kDataLoss, grpc::StatusCode::DATA_LOSS, "DATA_LOSS", "data_loss"},
-    {absl::StatusCode::kUnauthenticated, grpc::StatusCode::UNAUTHENTICATED, "UNAUTHENTICATED",
-     "unauthenticated"},
-};
-
-const CodeEntry& EntryOf(absl::StatusCode code) {
-  for (const CodeEntry& entry : kCodes) {
-    if (entry.code == code) return entry;
-  }
-  return kCodes[static_cast<int>(absl::StatusCode::kUnknown)];
-}
-
 }  // namespace
-
-std::string ReasonOf(const absl::Status& status) {
-  std::string reason = AttachedReason(status);
-  return reason.empty() ? std::string(EntryOf(status.code()).reason) : reason;
-}
-
-std::string_view CodeName(absl::StatusCode code) { return EntryOf(code).name; }
 
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  return grpc::Status(EntryOf(status.code()).grpc,
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
                       std::string(status.message().substr(0, kMaxMessageBytes)));
 }
 
@@ -93,7 +44,7 @@ int64_t PushbackMs(absl::Duration pushback) {
 grpc::Status FinishStatus(const absl::Status& status, absl::Duration pushback,
                           grpc::CallbackServerContext* context) {
   if (status.ok()) return grpc::Status::OK;
-  context->AddTrailingMetadata(kReasonTrailer, ReasonOf(status));
+  context->AddTrailingMetadata(kReasonTrailer, std::string(NameOf(ReasonOf(status))));
   if (status.code() == absl::StatusCode::kResourceExhausted) {
     context->AddTrailingMetadata(kPushbackTrailer,
                                  absl::StrCat(PushbackMs(PushbackOf(status, pushback))));

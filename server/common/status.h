@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -19,14 +18,7 @@ namespace sluice {
 inline constexpr char kPushbackTrailer[] = "grpc-retry-pushback-ms";
 inline constexpr char kReasonTrailer[] = "sluice-reason";
 
-// Returns the attached reason (see WithReason), or else one that follows from the code:
-// "queue_full" for ResourceExhausted, "unavailable", "deadline", ... Empty for OK.
-std::string ReasonOf(const absl::Status& status);
-
-// Returns the name of a code as gRPC spells it, for instance "INVALID_ARGUMENT".
-std::string_view CodeName(absl::StatusCode code);
-
-// Codes map by name. Messages are cut at 4 KiB, which is below any limit that peers have for
+// Codes keep their numbers. Messages are cut at 4 KiB, which is below any limit that peers have for
 // metadata.
 grpc::Status ToGrpc(const absl::Status& status);
 

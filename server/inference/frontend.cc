@@ -53,21 +53,18 @@ struct Shortage {
   const char* what;    // that needs memory
   const char* others;  // why there is too little
   const char* option;  // the option of the budget
-  const char* reason;
+  Reason reason;
 };
 
-// Returns ResourceExhausted, or InvalidArgument if the whole budget would not suffice.
+// Returns the shortage's reason, or kRequest if the whole budget would not suffice.
 absl::Status NoRoom(const MemoryBudget& budget, int64_t bytes, const Shortage& shortage) {
   const std::string need = absl::StrCat(shortage.what, " may need ", bytes, " bytes; ");
   if (bytes > budget.limit()) {
-    return WithReason(
-        absl::InvalidArgumentError(absl::StrCat(need, "the limit of all together is ",
-                                                budget.limit(), " (", shortage.option, ")")),
-        "request");
+    return ReasonError(Reason::kRequest, absl::StrCat(need, "the limit of all together is ",
+                                                      budget.limit(), " (", shortage.option, ")"));
   }
-  return WithReason(
-      absl::ResourceExhaustedError(absl::StrCat(need, shortage.others, " (", shortage.option, ")")),
-      shortage.reason);
+  return ReasonError(shortage.reason,
+                     absl::StrCat(need, shortage.others, " (", shortage.option, ")"));
 }
 
 int64_t DrawSeed() {
@@ -169,13 +166,12 @@ absl::Status InferenceFrontend::PrepareLater(const CallContext& call,
     const Interruptible scope([&]() -> absl::Status {
       SLUICE_RETURN_IF_ERROR(check());
       if (clock_->Now() < deadline) return absl::OkStatus();
-      return absl::DeadlineExceededError("the deadline passed before the request was queued");
+      return ReasonError(Reason::kDeadline, "the deadline passed before the request was queued");
     });
     prepare();
   };
   if (preparations_->Post(OwnerOf(call), std::move(job))) return absl::OkStatus();
-  absl::Status status =
-      WithReason(absl::ResourceExhaustedError("too many messages wait to be read"), "too_busy");
+  absl::Status status = ReasonError(Reason::kTooBusy, "too many messages wait to be read");
   Refuse(status);
   return status;
 }
@@ -191,7 +187,7 @@ absl::Status InferenceFrontend::Read(const grpc::ByteBuffer& bytes, const CallCo
                             {.what = "the request, while it is read,",
                              .others = "too many requests of this caller or of all are being read",
                              .option = "server.memory.limit_bytes",
-                             .reason = "memory"});
+                             .reason = Reason::kMemory});
   };
   absl::Status status = OrOutOfMemory([&] { return Parse(bytes, message, wire_limits(), admit); });
   if (!status.ok()) Refuse(status);
@@ -207,7 +203,7 @@ absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferR
     call.model = model;
     absl::StatusOr<ValidRequest> valid = ValidateAndCharge(message, &call, &taken);
     if (!valid.ok()) {
-      refusals_->OnRefused(model->name, ReasonOf(valid.status()));
+      observer_->OnRejected(model->name, ReasonOf(valid.status()));
       return valid.status();
     }
     MemoryShare unread = memory_->unread.Take(OwnerOf(call), valid->reply.max_bytes);
@@ -221,10 +217,10 @@ absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferR
   });
   if (id.ok()) return id;
   if (call.model == nullptr) {
-    const absl::Status status = health_->ready()
-                                    ? id.status()
-                                    : absl::UnavailableError("not ready: models are being loaded");
-    refusals_->OnRefused("", ReasonOf(status));
+    const absl::Status status =
+        health_->ready() ? id.status()
+                         : ReasonError(Reason::kUnavailable, "not ready: models are being loaded");
+    observer_->OnRejected("", ReasonOf(status));
     return status;
   }
   if (taken > 0) call.caller->ReturnTokens(taken);
@@ -261,13 +257,13 @@ absl::Status InferenceFrontend::RefuseUnread(const Model& model, int64_t bytes) 
              {.what = "the reply",
               .others = "too many answers of this caller or of all wait to be made or read",
               .option = "server.grpc.max_unread_bytes",
-              .reason = "unread_answers"});
-  refusals_->OnRefused(model.name, ReasonOf(status));
+              .reason = Reason::kUnreadAnswers});
+  observer_->OnRejected(model.name, ReasonOf(status));
   return status;
 }
 
 void InferenceFrontend::Refuse(const absl::Status& status) {
-  refusals_->OnRefused("", ReasonOf(status));
+  observer_->OnRejected("", ReasonOf(status));
 }
 
 absl::Status InferenceFrontend::GiveUp(RequestId id, MonoTime deadline) {

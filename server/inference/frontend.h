@@ -14,13 +14,13 @@
 #include "base/memory_budget.h"
 #include "base/mutex.h"
 #include "engine/engine.h"
+#include "engine/observer.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "server/calls/reply_thread.h"
 #include "server/calls/wire_scan.h"
 #include "server/common/call_memory.h"
 #include "server/inference/health.h"
-#include "server/observe/refusal_observer.h"
 #include "server/protocol/validate.h"
 #include "server/security/callers.h"
 
@@ -33,8 +33,7 @@ class InferenceFrontend {
   // identified.
   InferenceFrontend(const RequestLimits& limits, nanoseconds stream_stall_timeout, Engine* engine,
                     Clock* clock, ReplyThreads* replies, JobPool* preparations, CallMemory* memory,
-                    RefusalObserver* refusals, const Health* health,
-                    const Callers* callers = nullptr)
+                    Observer* observer, const Health* health, const Callers* callers = nullptr)
       : max_rows_(limits.max_rows),
         max_reply_bytes_(limits.max_reply_bytes),
         stream_stall_timeout_(stream_stall_timeout),
@@ -43,7 +42,7 @@ class InferenceFrontend {
         replies_(replies),
         preparations_(preparations),
         memory_(memory),
-        refusals_(refusals),
+        observer_(observer),
         health_(health),
         callers_(callers) {}
 
@@ -140,7 +139,7 @@ class InferenceFrontend {
   ReplyThreads* const replies_;
   JobPool* const preparations_;
   CallMemory* const memory_;
-  RefusalObserver* const refusals_;
+  Observer* const observer_;
   const Health* const health_;
   const Callers* const callers_;
 

@@ -243,12 +243,11 @@ void StreamSession::GiveUpStalled() {
   stalled_ = true;
   WatchUntil(frontend_->Now() + frontend_->stream_stall_timeout());
   const absl::Duration pushback = frontend_->Pushback();
-  const absl::Status status =
-      WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                     "the caller took no response for ",
-                     absl::FormatDuration(absl::FromChrono(frontend_->stream_stall_timeout())),
-                     " (server.grpc.stream_stall_timeout)")),
-                 "stream_stalled");
+  const absl::Status status = ReasonError(
+      Reason::kStreamStalled,
+      absl::StrCat("the caller took no response for ",
+                   absl::FormatDuration(absl::FromChrono(frontend_->stream_stall_timeout())),
+                   " (server.grpc.stream_stall_timeout)"));
   std::exchange(reactor_, nullptr)->Finish(FinishStatus(status, pushback, context_));
 }
 

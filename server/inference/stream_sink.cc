@@ -73,7 +73,7 @@ ModelStreamInferResponse StreamSink::Error(const absl::Status& status) {
   message.set_error_message(ToGrpc(status).error_message());
   message.mutable_infer_response()->set_id(builder_.spec().request->id);
   auto& parameters = *message.mutable_infer_response()->mutable_parameters();
-  parameters["error_code"].set_string_param(std::string(CodeName(status.code())));
+  parameters["error_code"].set_string_param(absl::StatusCodeToString(status.code()));
   if (status.code() == absl::StatusCode::kResourceExhausted) {
     parameters["retry_pushback_ms"].set_int64_param(
         PushbackMs(PushbackOf(status, session_->Pushback())));

@@ -52,7 +52,7 @@ void AccessLog::OnRequestDone(const Request& request, const absl::Status& status
       {"id", request.spec->id},
       {"model", request.spec->model->name},
       {"version", request.spec->model->version},
-      {"code", CodeName(status.code())},
+      {"code", absl::StatusCodeToString(status.code())},
       {"rows", request.rows()},
       {"prompt_tokens", trace.prompt_tokens},
       {"reused_tokens", trace.reused_tokens},

@@ -137,11 +137,12 @@ class Metrics::Refusals {
  public:
   Refusals(Families* families, std::string_view model) : families_(*families), model_(model) {}
 
-  void Count(std::string_view reason) {
+  void Count(Reason reason) {
     MutexLock lock(&mu_);
-    Counter*& counter = counters_[std::string(reason)];
+    Counter*& counter = counters_[reason];
     if (counter == nullptr) {
-      counter = &own_.Add(families_.rejected, {{"model", model_}, {"reason", std::string(reason)}});
+      counter = &own_.Add(families_.rejected,
+                          {{"model", model_}, {"reason", std::string(NameOf(reason))}});
     }
     counter->Increment();
   }
@@ -151,7 +152,7 @@ class Metrics::Refusals {
   const std::string model_;
   OwnSeries own_;
   Mutex mu_;
-  absl::flat_hash_map<std::string, Counter*> counters_ ABSL_GUARDED_BY(mu_);
+  std::map<Reason, Counter*> counters_ ABSL_GUARDED_BY(mu_);
 };
 
 // The sums of the diagnostics of a layer.
@@ -194,7 +195,7 @@ struct Metrics::Series {
     std::atomic<Counter*>& cached = requests[static_cast<int>(code) % kCodes];
     Counter* counter = cached.load(std::memory_order_acquire);
     if (counter == nullptr) {
-      counter = &own.Add(families.requests, With(labels, "code", CodeName(code)));
+      counter = &own.Add(families.requests, With(labels, "code", absl::StatusCodeToString(code)));
       cached.store(counter, std::memory_order_release);
     }
     return *counter;
@@ -291,12 +292,7 @@ void Metrics::OnAdmitted(const Request& request) {
   For(*request.spec->model)->admitted.Increment();
 }
 
-void Metrics::OnRejected(std::string_view model, Rejection reason) {
-  // The name of an unknown model is made up by the caller and must not become a label.
-  OnRefused(reason == Rejection::kUnknownModel ? "" : model, NameOf(reason));
-}
-
-void Metrics::OnRefused(std::string_view model, std::string_view reason) {
+void Metrics::OnRejected(std::string_view model, Reason reason) {
   const std::shared_ptr<Refusals> refusals =
       refusals_.Get(model, 0, [&] { return std::make_unique<Refusals>(families_.get(), model); });
   refusals->Count(reason);
@@ -374,8 +370,7 @@ void Metrics::CountError(const Model& model, const std::string& kind) {
 }
 
 void Metrics::OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) {
-  const std::string_view code = CodeName(status.code());
-  CountError(model, absl::AsciiStrToLower(absl::string_view(code.data(), code.size())));
+  CountError(model, absl::AsciiStrToLower(absl::StatusCodeToString(status.code())));
 }
 
 void Metrics::OnHang(const Model& model, const Hang& hang) { CountError(model, "hang"); }

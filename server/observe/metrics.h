@@ -12,13 +12,12 @@
 #include "prometheus/metric_family.h"
 #include "prometheus/registry.h"
 #include "server/common/per_model.h"
-#include "server/observe/refusal_observer.h"
 
 namespace sluice {
 
 // Thread-safe. Handles to a model's series are cached when the model is first seen, because
 // Family::Add costs more than counting.
-class Metrics final : public Observer, public RefusalObserver {
+class Metrics final : public Observer {
  public:
   // `device` is a label of all metrics of models; `version` is the version of the daemon.
   Metrics(const std::string& device, const std::string& version);
@@ -28,8 +27,7 @@ class Metrics final : public Observer, public RefusalObserver {
   std::string Render(std::vector<prometheus::MetricFamily> more) const;
 
   void OnAdmitted(const Request& request) override;
-  void OnRejected(std::string_view model, Rejection reason) override;
-  void OnRefused(std::string_view model, std::string_view reason) override;
+  void OnRejected(std::string_view model, Reason reason) override;
   void OnRequestDone(const Request& request, const absl::Status& status,
                      const RequestTrace& trace) override;
   void OnBatch(const BatchTrace& trace) override;

@@ -16,7 +16,7 @@ class Observers final : public Observer {
   void OnAdmitted(const Request& request) override {
     for (Observer* observer : observers_) observer->OnAdmitted(request);
   }
-  void OnRejected(std::string_view model, Rejection reason) override {
+  void OnRejected(std::string_view model, Reason reason) override {
     for (Observer* observer : observers_) observer->OnRejected(model, reason);
   }
   void OnRequestDone(const Request& request, const absl::Status& status,

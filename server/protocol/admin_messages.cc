@@ -128,7 +128,7 @@ void Write(const ExplainedStep& step, const Explanation& of, v1::ExplainResponse
 
 std::string StatusText(const absl::Status& status) {
   if (status.ok()) return "OK";
-  return absl::StrCat(std::string(CodeName(status.code())), ": ", status.message());
+  return absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message());
 }
 
 }  // namespace

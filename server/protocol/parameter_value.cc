@@ -126,14 +126,12 @@ absl::Status ReadFlag(absl::string_view name, const inference::InferParameter& v
 
 absl::Status Expected(absl::string_view name, const inference::InferParameter& value,
                       absl::string_view expected) {
-  return WithReason(absl::InvalidArgumentError(absl::StrCat(
-                        "parameter ", name, " is ", Describe(value), "; expected ", expected)),
-                    "parameter");
+  return ReasonError(Reason::kParameter, absl::StrCat("parameter ", name, " is ", Describe(value),
+                                                      "; expected ", expected));
 }
 
 absl::Status ParameterError(absl::string_view name, absl::string_view problem) {
-  return WithReason(absl::InvalidArgumentError(absl::StrCat("parameter ", name, ": ", problem)),
-                    "parameter");
+  return ReasonError(Reason::kParameter, absl::StrCat("parameter ", name, ": ", problem));
 }
 
 }  // namespace sluice

@@ -24,9 +24,8 @@ absl::string_view View(std::string_view text) { return {text.data(), text.size()
 absl::Status Unknown(absl::string_view name) {
   std::vector<std::string> known;
   for (const ParameterInfo& info : RequestParameters()) known.emplace_back(info.name);
-  return WithReason(absl::InvalidArgumentError(absl::StrCat("unknown parameter ", Printable(name),
-                                                            Suggestion(name, known))),
-                    "parameter");
+  return ReasonError(Reason::kParameter,
+                     absl::StrCat("unknown parameter ", Printable(name), Suggestion(name, known)));
 }
 
 // Returns the index of the value in the parameter's words.

@@ -106,18 +106,16 @@ absl::StatusOr<std::vector<std::string_view>> WalkStrings(const InputHeader& hea
 }  // namespace
 
 absl::Status InputError(absl::string_view name, absl::string_view problem) {
-  return WithReason(absl::InvalidArgumentError(absl::StrCat("input ", name, " ", problem)),
-                    "input");
+  return ReasonError(Reason::kInput, absl::StrCat("input ", name, " ", problem));
 }
 
 absl::StatusOr<std::vector<InputTensor>> FindInputs(const inference::ModelInferRequest& message,
                                                     std::span<const absl::string_view> names) {
   const bool has_raw = message.raw_input_contents_size() > 0;
   if (has_raw && message.raw_input_contents_size() != message.inputs_size()) {
-    return WithReason(absl::InvalidArgumentError(
-                          absl::StrCat("raw_input_contents has ", message.raw_input_contents_size(),
-                                       " entries for ", message.inputs_size(), " inputs")),
-                      "input");
+    return ReasonError(Reason::kInput,
+                       absl::StrCat("raw_input_contents has ", message.raw_input_contents_size(),
+                                    " entries for ", message.inputs_size(), " inputs"));
   }
   std::vector<InputTensor> found(names.size());
   for (int i = 0; i < message.inputs_size(); ++i) {

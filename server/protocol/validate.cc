@@ -19,8 +19,7 @@ namespace sluice {
 namespace {
 
 absl::Status OutputError(absl::string_view name, absl::string_view problem) {
-  return WithReason(
-      absl::InvalidArgumentError(absl::StrCat("output ", Printable(name), " ", problem)), "output");
+  return ReasonError(Reason::kOutput, absl::StrCat("output ", Printable(name), " ", problem));
 }
 
 std::string NamesOf(const Model& model) {
@@ -223,11 +222,10 @@ absl::Status CheckReplySize(const ReplyExtents& extents, const RequestLimits& li
     reply->max_bytes = static_cast<int64_t>(bytes);
     return absl::OkStatus();
   }
-  return WithReason(
-      absl::InvalidArgumentError(absl::StrCat(
-          "the reply may need ", bytes, " bytes; the limit is ", limits.max_reply_bytes,
-          " (max_message_bytes): ask for fewer rows, tokens ", "or outputs")),
-      "request");
+  return ReasonError(
+      Reason::kRequest,
+      absl::StrCat("the reply may need ", bytes, " bytes; the limit is ", limits.max_reply_bytes,
+                   " (max_message_bytes): ask for fewer rows, tokens ", "or outputs"));
 }
 
 absl::Status CheckStop(const StopRules& stop, const Model& model) {
@@ -280,11 +278,10 @@ absl::Status CheckRoom(const RequestSpec& spec, const Model& model, uint32_t out
       cuts ? std::min(positions, std::max<int64_t>(limit - max_tokens, 1)) : positions));
   const int32_t longest = prompt->longest();
   if (longest + max_tokens <= limit) return absl::OkStatus();
-  return WithReason(
-      absl::InvalidArgumentError(absl::StrCat(
-          "parameter max_tokens is ", max_tokens, " and the longest row has ", longest,
-          " tokens; together they may be at most ", limit, " (the model's max_positions + 1)")),
-      "parameter");
+  return ReasonError(Reason::kParameter, absl::StrCat("parameter max_tokens is ", max_tokens,
+                                                      " and the longest row has ", longest,
+                                                      " tokens; together they may be at most ",
+                                                      limit, " (the model's max_positions + 1)"));
 }
 
 // A priority of 0 stands for the default.
@@ -343,17 +340,15 @@ absl::Status CheckPriority(const inference::ModelInferRequest& message, const Re
   if (!AsksForPriority(message, spec) || spec.priority >= call.max_priority) {
     return absl::OkStatus();
   }
-  return WithReason(absl::PermissionDeniedError(absl::StrCat(
-                        "parameter priority is ", spec.priority,
-                        "; the most urgent level of this caller is ", call.max_priority)),
-                    "priority");
+  return ReasonError(Reason::kPriority,
+                     absl::StrCat("parameter priority is ", spec.priority,
+                                  "; the most urgent level of this caller is ", call.max_priority));
 }
 
 absl::Status CheckId(const std::string& id) {
   if (id.size() <= kMaxRequestIdBytes) return absl::OkStatus();
-  return WithReason(absl::InvalidArgumentError(absl::StrCat(
-                        "id has ", id.size(), " bytes; the limit is ", kMaxRequestIdBytes)),
-                    "request");
+  return ReasonError(Reason::kRequest, absl::StrCat("id has ", id.size(), " bytes; the limit is ",
+                                                    kMaxRequestIdBytes));
 }
 
 }  // namespace

@@ -67,10 +67,10 @@ BucketRate Caller::Tokens() const {
 
 absl::Status Caller::Refuse(const char* unit, const BucketRate& rate, nanoseconds wait) const {
   account_->refused.fetch_add(1, std::memory_order_relaxed);
-  const absl::Status status = absl::ResourceExhaustedError(
-      absl::StrCat("caller ", name_, ": more than ", rate.per_second, " ", unit,
-                   " per second (bursts of ", rate.burst, ")"));
-  return WithPushback(WithReason(status, "rate_limited"), absl::FromChrono(wait));
+  const absl::Status status = ReasonError(
+      Reason::kRateLimited, absl::StrCat("caller ", name_, ": more than ", rate.per_second, " ",
+                                         unit, " per second (bursts of ", rate.burst, ")"));
+  return WithPushback(status, absl::FromChrono(wait));
 }
 
 absl::Status Caller::TakeRequest(MonoTime now) const {
@@ -164,17 +164,16 @@ absl::StatusOr<std::shared_ptr<const Caller>> Callers::Identify(
                                                       : known->file.tokens.find(DigestOf(*token));
     if (found != known->file.tokens.end()) return known->callers[found->second];
     unknown_tokens_.fetch_add(1, std::memory_order_relaxed);
-    return WithReason(absl::UnauthenticatedError("the bearer token is unknown"), "token_unknown");
+    return ReasonError(Reason::kTokenUnknown, "the bearer token is unknown");
   }
   if (const std::optional<size_t> owner = CertificateOwner(context, known->file)) {
     return known->callers[*owner];
   }
   if (auth_.anonymous) return known->callers.front();
   missing_credentials_.fetch_add(1, std::memory_order_relaxed);
-  return WithReason(
-      absl::UnauthenticatedError("no bearer token (metadata authorization), and no certificate of "
-                                 "a known caller"),
-      "credential_missing");
+  return ReasonError(Reason::kCredentialMissing,
+                     "no bearer token (metadata authorization), and no certificate of "
+                     "a known caller");
 }
 
 std::vector<CallerStats> Callers::Stats() const {

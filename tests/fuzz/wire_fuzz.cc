@@ -34,7 +34,7 @@ void Check(std::string_view bytes) {
     SLUICE_CHECK(cost->parts <= kLimits.parts && cost->bytes <= kLimits.bytes);
   } else {
     fuzz::CheckRefusal(cost.status());
-    if (AttachedReason(cost.status()) != "malformed") return;  // not parsed
+    if (ReasonOf(cost.status()) != Reason::kMalformed) return;  // not parsed
   }
   const bool parsed = message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
   // A group is well-formed Protobuf, but no type of the protocol has any.

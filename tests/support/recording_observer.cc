@@ -9,7 +9,7 @@ void RecordingObserver::OnAdmitted(const Request& request) {
   ++admitted_;
 }
 
-void RecordingObserver::OnRejected(std::string_view model, Rejection reason) {
+void RecordingObserver::OnRejected(std::string_view model, Reason reason) {
   MutexLock lock(&mu_);
   ++rejected_[reason];
 }
@@ -93,7 +93,7 @@ int RecordingObserver::admitted() const {
   return admitted_;
 }
 
-int RecordingObserver::rejected(Rejection reason) const {
+int RecordingObserver::rejected(Reason reason) const {
   MutexLock lock(&mu_);
   const auto it = rejected_.find(reason);
   return it == rejected_.end() ? 0 : it->second;

@@ -14,7 +14,7 @@ namespace sluice {
 class RecordingObserver : public Observer {
  public:
   void OnAdmitted(const Request& request) override;
-  void OnRejected(std::string_view model, Rejection reason) override;
+  void OnRejected(std::string_view model, Reason reason) override;
   void OnRequestDone(const Request& request, const absl::Status& status,
                      const RequestTrace& trace) override;
   void OnBatch(const BatchTrace& trace) override;
@@ -27,7 +27,7 @@ class RecordingObserver : public Observer {
   void OnHang(const Model& model, const Hang& hang) override;
 
   int admitted() const;
-  int rejected(Rejection reason) const;
+  int rejected(Reason reason) const;
   int done(absl::StatusCode code) const;
   int done() const;
   int64_t preemptions() const;  // of all requests that are done
@@ -45,7 +45,7 @@ class RecordingObserver : public Observer {
  private:
   mutable Mutex mu_;
   int admitted_ ABSL_GUARDED_BY(mu_) = 0;
-  std::map<Rejection, int> rejected_ ABSL_GUARDED_BY(mu_);
+  std::map<Reason, int> rejected_ ABSL_GUARDED_BY(mu_);
   std::map<absl::StatusCode, int> done_ ABSL_GUARDED_BY(mu_);
   int64_t preemptions_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<BatchTrace> batches_ ABSL_GUARDED_BY(mu_);

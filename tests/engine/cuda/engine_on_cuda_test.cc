@@ -168,7 +168,7 @@ TEST(EngineOnCuda, AnIllegalAccessEndsRequestsAsUnavailable) {
   const auto lost = SubmitTo(engine.get(), request);
   lost->AwaitDone();
   EXPECT_TRUE(absl::IsUnavailable(lost->status())) << lost->status();
-  EXPECT_EQ(AttachedReason(lost->status()), "device_lost");
+  EXPECT_EQ(ReasonOf(lost->status()), Reason::kDeviceLost);
   EXPECT_NE(observed.fault(), "");
   EXPECT_TRUE(SetFaults("").ok());
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <optional>
 #include <random>
 #include <string>
 
@@ -51,8 +52,7 @@ struct AdmissionControlRow {
   bool hung = false;
   int64_t other_requests = 0;  // requests whose loads are already reserved
   int64_t running = 0;
-  absl::StatusCode code = absl::StatusCode::kOk;
-  Rejection reason = Rejection::kQueueFull;
+  std::optional<Reason> reason = std::nullopt;
   std::string message = "";
 };
 class AdmissionControlTable : public TableTest<AdmissionControlRow> {};
@@ -62,24 +62,25 @@ TEST_P(AdmissionControlTable, AdmitsOrRefusesWithItsReason) {
   const Scheduler scheduler = SchedulerWithCosts();
   nanoseconds needed(0);
   for (int64_t i = 0; i < row().other_requests; ++i) {
-    const AdmissionControl::Refusal other = admission.Reserve(
+    const absl::Status other = admission.Reserve(
         RequestWith({1}), {.tokens = 2, .bytes = 8, .priority = 1}, scheduler, 0, kNow, &needed);
-    ASSERT_FALSE(other.refused()) << other.status;
+    ASSERT_TRUE(other.ok()) << other;
   }
   if (row().draining) admission.Drain();
   if (row().hung) admission.Hang();
   const Request request = RequestWith(row().lengths, row().deadline, row().max_tokens);
-  AdmissionControl::Refusal refusal = AdmissionControl::Examine(request, 64, kNow);
-  if (!refusal.refused()) {
+  absl::Status refusal = AdmissionControl::Examine(request, 64, kNow);
+  if (refusal.ok()) {
     refusal = admission.Reserve(request, {.tokens = 5, .bytes = 100, .priority = 1}, scheduler,
                                 row().running, kNow, &needed);
   }
-  EXPECT_EQ(refusal.status.code(), row().code) << refusal.status;
-  EXPECT_THAT(std::string(refusal.status.message()), HasSubstr(row().message));
-  if (refusal.refused()) {
-    EXPECT_EQ(refusal.reason, row().reason);
+  ASSERT_EQ(refusal.ok(), !row().reason.has_value()) << refusal;
+  EXPECT_THAT(std::string(refusal.message()), HasSubstr(row().message));
+  if (row().reason.has_value()) {
+    EXPECT_EQ(ReasonOf(refusal), *row().reason);
+    EXPECT_EQ(refusal.code(), InfoOf(*row().reason).code);
   }
-  EXPECT_EQ(admission.bytes(), 8 * row().other_requests + (refusal.refused() ? 0 : 100));
+  EXPECT_EQ(admission.bytes(), 8 * row().other_requests + (refusal.ok() ? 100 : 0));
 }
 
 const AdmissionControlRow kAdmissionControlRows[] = {
@@ -87,29 +88,24 @@ const AdmissionControlRow kAdmissionControlRows[] = {
     {.name = "ARowOfAllPositionsIsAdmitted", .lengths = {64}},
     {.name = "ARowBeyondThePositionsIsTooLarge",
      .lengths = {4, 65},
-     .code = absl::StatusCode::kInvalidArgument,
-     .reason = Rejection::kTooLarge,
+     .reason = Reason::kInput,
      .message = "row 1 has 65 tokens, more than the model's limit of 64"},
     {.name = "ADeadlineThatHasPassedIsMissed",
      .deadline = kNow,
-     .code = absl::StatusCode::kDeadlineExceeded,
-     .reason = Rejection::kDeadline,
+     .reason = Reason::kDeadline,
      .message = "the deadline passed before the request was queued"},
     {.name = "ADrainingModelIsUnavailable",
      .draining = true,
-     .code = absl::StatusCode::kUnavailable,
-     .reason = Rejection::kDraining,
+     .reason = Reason::kDraining,
      .message = "draining"},
     {.name = "AHangIsReportedEvenWhileDraining",
      .draining = true,
      .hung = true,
-     .code = absl::StatusCode::kUnavailable,
-     .reason = Rejection::kHung,
+     .reason = Reason::kHung,
      .message = "does not answer"},
     {.name = "AFullBudgetNamesItsBound",
      .other_requests = 3,
-     .code = absl::StatusCode::kResourceExhausted,
-     .reason = Rejection::kQueueFull,
+     .reason = Reason::kQueueFull,
      .message = "3"},
     {.name = "ADistantDeadlineIsWithinReach",
      .deadline = kNow + milliseconds(10'000),
@@ -119,18 +115,17 @@ const AdmissionControlRow kAdmissionControlRows[] = {
      .deadline = kNow + milliseconds(20),
      .max_tokens = 10,
      .running = 3,
-     .code = absl::StatusCode::kResourceExhausted,
-     .reason = Rejection::kDeadlineUnreachable,
+     .reason = Reason::kDeadlineUnreachable,
      .message = "the deadline would pass in the queue"},
 };
 SLUICE_TABLE(AdmissionControlTable, kAdmissionControlRows);
 
 // The scheduler takes a millisecond for a token.
 TEST(AdmissionControl, AModelOfOneLengthTakesNoOther) {
-  EXPECT_FALSE(AdmissionControl::Examine(RequestWith({8, 8}), 8, kNow, 8).refused());
-  const AdmissionControl::Refusal refusal =
-      AdmissionControl::Examine(RequestWith({8, 7}), 8, kNow, 8);
-  EXPECT_EQ(refusal.status, absl::InvalidArgumentError("row 1 has 7 tokens, the model takes 8"));
+  EXPECT_TRUE(AdmissionControl::Examine(RequestWith({8, 8}), 8, kNow, 8).ok());
+  const absl::Status refusal = AdmissionControl::Examine(RequestWith({8, 7}), 8, kNow, 8);
+  EXPECT_EQ(ReasonOf(refusal), Reason::kInput);
+  EXPECT_EQ(refusal.message(), "row 1 has 7 tokens, the model takes 8");
 }
 
 TEST(AdmissionControl, WhatWaitsBoundsRequestsWithoutADeadline) {
@@ -147,20 +142,20 @@ TEST(AdmissionControl, WhatWaitsBoundsRequestsWithoutADeadline) {
   first.tokens = 45;
   first.queued = second.queued = kNow;
   scheduler.Arrive(&first);
-  EXPECT_FALSE(reserve(1).refused()) << "45 of 50 ms";
-  EXPECT_TRUE(reserve(2).refused()) << "45 of 40 ms";
+  EXPECT_TRUE(reserve(1).ok()) << "45 of 50 ms";
+  EXPECT_FALSE(reserve(2).ok()) << "45 of 40 ms";
   second.ticket = 2;
   second.tokens = 15;
   scheduler.Arrive(&second);
-  const AdmissionControl::Refusal refusal = reserve(1);
-  EXPECT_EQ(refusal.reason, Rejection::kQueueFull);
-  EXPECT_EQ(refusal.status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(refusal.status.message()), HasSubstr("engine.queue.max_wait of 50ms"));
-  EXPECT_FALSE(reserve(2, kNow + milliseconds(40)).refused()) << "a near deadline decides alone";
-  EXPECT_TRUE(reserve(2, kNow + milliseconds(41)).refused()) << "a later one bounds nothing";
-  EXPECT_TRUE(reserve(2, kNow + std::chrono::minutes(1)).refused());
+  const absl::Status refusal = reserve(1);
+  EXPECT_EQ(ReasonOf(refusal), Reason::kQueueFull);
+  EXPECT_EQ(refusal.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refusal.message()), HasSubstr("engine.queue.max_wait of 50ms"));
+  EXPECT_TRUE(reserve(2, kNow + milliseconds(40)).ok()) << "a near deadline decides alone";
+  EXPECT_FALSE(reserve(2, kNow + milliseconds(41)).ok()) << "a later one bounds nothing";
+  EXPECT_FALSE(reserve(2, kNow + std::chrono::minutes(1)).ok());
   scheduler.Remove(&first);
-  EXPECT_FALSE(reserve(2).refused());
+  EXPECT_TRUE(reserve(2).ok());
 }
 
 TEST(AdmissionControl, ARefusalForTheWaitStandsForItsLevelUntilItIsReconsidered) {
@@ -173,26 +168,26 @@ TEST(AdmissionControl, ARefusalForTheWaitStandsForItsLevelUntilItIsReconsidered)
   first.queued = kNow;
   scheduler.Arrive(&first);
   constexpr nanoseconds kFar = std::chrono::hours(1);
-  EXPECT_FALSE(admission.Standing(2, kFar).refused()) << "none was refused";
+  EXPECT_TRUE(admission.Standing(2, kFar).ok()) << "none was refused";
   nanoseconds needed(0);
-  const AdmissionControl::Refusal refusal = admission.Reserve(
-      RequestWith({4}), {.tokens = 5, .priority = 2}, scheduler, 0, kNow, &needed);
-  ASSERT_TRUE(refusal.refused()) << "45 of 40 ms";
-  EXPECT_EQ(admission.Standing(2, kFar).status, refusal.status);
-  EXPECT_EQ(admission.Standing(2, kFar).reason, Rejection::kQueueFull);
-  EXPECT_TRUE(admission.Standing(2, milliseconds(50) + nanoseconds(1)).refused());
-  EXPECT_FALSE(admission.Standing(2, milliseconds(50)).refused()) << "its own forecast decides";
-  EXPECT_FALSE(admission.Standing(1, kFar).refused()) << "45 of 50 ms";
+  const absl::Status refusal = admission.Reserve(RequestWith({4}), {.tokens = 5, .priority = 2},
+                                                 scheduler, 0, kNow, &needed);
+  ASSERT_FALSE(refusal.ok()) << "45 of 40 ms";
+  EXPECT_EQ(admission.Standing(2, kFar), refusal);
+  EXPECT_EQ(ReasonOf(admission.Standing(2, kFar)), Reason::kQueueFull);
+  EXPECT_FALSE(admission.Standing(2, milliseconds(50) + nanoseconds(1)).ok());
+  EXPECT_TRUE(admission.Standing(2, milliseconds(50)).ok()) << "its own forecast decides";
+  EXPECT_TRUE(admission.Standing(1, kFar).ok()) << "45 of 50 ms";
   AdmissionControl ending = admission, draining = admission;
   const RequestLoad admitted = {.tokens = 5, .priority = 1};
-  ASSERT_FALSE(ending.Reserve(RequestWith({4}), admitted, scheduler, 0, kNow, &needed).refused());
-  EXPECT_TRUE(ending.Standing(2, kFar).refused());
+  ASSERT_TRUE(ending.Reserve(RequestWith({4}), admitted, scheduler, 0, kNow, &needed).ok());
+  EXPECT_FALSE(ending.Standing(2, kFar).ok());
   ending.Return(admitted);
-  EXPECT_FALSE(ending.Standing(2, kFar).refused()) << "a request has ended";
+  EXPECT_TRUE(ending.Standing(2, kFar).ok()) << "a request has ended";
   draining.Drain();
-  EXPECT_FALSE(draining.Standing(2, kFar).refused()) << "draining has another code";
+  EXPECT_TRUE(draining.Standing(2, kFar).ok()) << "draining has another code";
   admission.Reconsider();
-  EXPECT_FALSE(admission.Standing(2, kFar).refused());
+  EXPECT_TRUE(admission.Standing(2, kFar).ok());
 }
 
 TEST(AdmissionControl, OnlyRefusalsThatNoOtherRequestCouldEscapeStand) {
@@ -201,12 +196,12 @@ TEST(AdmissionControl, OnlyRefusalsThatNoOtherRequestCouldEscapeStand) {
   const Scheduler scheduler = SchedulerWithCosts();
   const auto reserve = [&](int64_t tokens, const char* caller) {
     nanoseconds needed(0);
-    return admission
-        .Reserve(RequestWith({1}), {.tokens = tokens, .priority = 1, .caller = caller}, scheduler,
-                 0, kNow, &needed)
-        .refused();
+    return !admission
+                .Reserve(RequestWith({1}), {.tokens = tokens, .priority = 1, .caller = caller},
+                         scheduler, 0, kNow, &needed)
+                .ok();
   };
-  const auto stands = [&] { return admission.Standing(1, std::chrono::hours(1)).refused(); };
+  const auto stands = [&] { return !admission.Standing(1, std::chrono::hours(1)).ok(); };
   EXPECT_FALSE(reserve(2, "greedy"));
   EXPECT_TRUE(reserve(19, "modest"));
   EXPECT_FALSE(stands()) << "a shorter request fits";
@@ -230,15 +225,15 @@ TEST(AdmissionControl, ACallerHasNoMoreThanItsShareOfTheWait) {
     return admission.Reserve(RequestWith({4}), {.tokens = 5, .priority = 1, .caller = caller},
                              scheduler, 0, kNow, &needed);
   };
-  EXPECT_FALSE(reserve("greedy").refused());
+  EXPECT_TRUE(reserve("greedy").ok());
   WaitingSequence sequence;
   sequence.ticket = 1;
   sequence.tokens = 45;
   sequence.queued = kNow;
   scheduler.Arrive(&sequence);
-  EXPECT_TRUE(reserve("greedy").refused()) << "it has more than 40 of 50 ms";
-  EXPECT_FALSE(reserve("").refused()) << "callers are not told apart";
-  EXPECT_FALSE(reserve("modest").refused());
+  EXPECT_FALSE(reserve("greedy").ok()) << "it has more than 40 of 50 ms";
+  EXPECT_TRUE(reserve("").ok()) << "callers are not told apart";
+  EXPECT_TRUE(reserve("modest").ok());
 }
 
 // Ten times the capacity for two seconds of virtual time, without deadlines or with far ones: what
@@ -261,10 +256,10 @@ TEST(AdmissionControl, AnOverloadLeavesNoMoreThanTheBound) {
               ? MonoTime::max()
               : now + kBound + milliseconds(static_cast<int64_t>(1 + random() % 60'000));
       nanoseconds needed(0);
-      const AdmissionControl::Refusal refusal =
+      const absl::Status refusal =
           admission.Reserve(RequestWith({tokens}, deadline), {.tokens = 1, .priority = 1},
                             scheduler, 0, now, &needed);
-      if (!refusal.refused()) {
+      if (refusal.ok()) {
         WaitingSequence& arrived = sequences.emplace_back();
         arrived.ticket = sequences.size();
         arrived.tokens = static_cast<int32_t>(tokens);
@@ -306,8 +301,8 @@ TEST(AdmissionControl, GenerationsThatWaitForAPlaceCountWithTheirSteps) {
   EXPECT_NEAR(wait_ms(4), 8 + 80, 4);
   nanoseconds needed(0);
   const auto refused = [&](int64_t running) {
-    return admission.Reserve(RequestWith({4}), {.tokens = 5}, scheduler, running, kNow, &needed)
-        .refused();
+    return !admission.Reserve(RequestWith({4}), {.tokens = 5}, scheduler, running, kNow, &needed)
+                .ok();
   };
   EXPECT_FALSE(refused(3));
   EXPECT_TRUE(refused(4));
@@ -318,13 +313,13 @@ TEST(AdmissionControl, CandidatesThatAreToBeScoredCount) {
   const Scheduler scheduler = SchedulerWithCosts();
   nanoseconds needed(0);
   const RequestLoad scoring{.tokens = 5, .candidates = 1000, .priority = 1};
-  EXPECT_FALSE(admission.Reserve(RequestWith({4}), scoring, scheduler, 0, kNow, &needed).refused());
+  EXPECT_TRUE(admission.Reserve(RequestWith({4}), scoring, scheduler, 0, kNow, &needed).ok());
   EXPECT_EQ(admission.Wait(0, scheduler), nanoseconds(0)) << "their cost is not known";
   admission.Learn(AdmissionControl::ScoredCandidates{.count = 100, .duration = milliseconds(6)});
   EXPECT_EQ(admission.Wait(0, scheduler), milliseconds(60));
-  EXPECT_TRUE(
+  EXPECT_FALSE(
       admission.Reserve(RequestWith({4}), {.tokens = 5, .priority = 1}, scheduler, 0, kNow, &needed)
-          .refused());
+          .ok());
   admission.Return(scoring);
   EXPECT_EQ(admission.Wait(0, scheduler), nanoseconds(0));
 }
@@ -334,11 +329,11 @@ TEST(AdmissionControl, ReturningALoadMakesRoom) {
   const Scheduler scheduler = SchedulerWithCosts();
   const RequestLoad load{.tokens = 2, .bytes = 8, .priority = 1};
   nanoseconds needed(0);
-  EXPECT_FALSE(admission.Reserve(RequestWith({1}), load, scheduler, 0, kNow, &needed).refused());
-  EXPECT_TRUE(admission.Reserve(RequestWith({1}), load, scheduler, 0, kNow, &needed).refused());
+  EXPECT_TRUE(admission.Reserve(RequestWith({1}), load, scheduler, 0, kNow, &needed).ok());
+  EXPECT_FALSE(admission.Reserve(RequestWith({1}), load, scheduler, 0, kNow, &needed).ok());
   admission.Return(load);
   EXPECT_EQ(admission.bytes(), 0);
-  EXPECT_FALSE(admission.Reserve(RequestWith({1}), load, scheduler, 0, kNow, &needed).refused());
+  EXPECT_TRUE(admission.Reserve(RequestWith({1}), load, scheduler, 0, kNow, &needed).ok());
 }
 
 TEST(AdmissionControl, LearnsWhichShareOfTheirTokensRowsGenerate) {
@@ -360,10 +355,10 @@ TEST(AdmissionControl, MissedDeadlinesMakeTheForecastMoreCautious) {
   const auto refused = [&](const AdmissionControl& trained, milliseconds allowed) {
     AdmissionControl admission = trained;
     nanoseconds needed(0);
-    return admission
-        .Reserve(RequestWith({4}, kNow + allowed, /*max_tokens=*/10),
-                 {.tokens = 41, .bytes = 8, .priority = 1}, scheduler, 3, kNow, &needed)
-        .refused();
+    return !admission
+                .Reserve(RequestWith({4}, kNow + allowed, /*max_tokens=*/10),
+                         {.tokens = 41, .bytes = 8, .priority = 1}, scheduler, 3, kNow, &needed)
+                .ok();
   };
   AdmissionControl admission({}, /*reuses_prefixes=*/false);
   const AdmissionControl fresh = admission;

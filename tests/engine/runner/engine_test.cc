@@ -72,19 +72,19 @@ TEST(Engine, RefusesRequestsThatItCannotServe) {
   Request request = harness.MakeRequest({{1}});
   Mutable(request.spec).model = FakeModel(FakeConfig(), "unserved");
   EXPECT_EQ(Refusal(&harness, request).code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(harness.observer.rejected(Rejection::kUnknownModel), 1);
+  EXPECT_EQ(harness.observer.rejected(Reason::kNotFound), 1);
 
   request = harness.MakeRequest({{1}, std::vector<int32_t>(65, 1)});
   const absl::Status too_long = Refusal(&harness, request);
   EXPECT_EQ(too_long.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(too_long.message()), HasSubstr("row 1 has 65 tokens"));
   EXPECT_THAT(std::string(too_long.message()), HasSubstr("64"));
-  EXPECT_EQ(harness.observer.rejected(Rejection::kTooLarge), 1);
+  EXPECT_EQ(harness.observer.rejected(Reason::kInput), 1);
 
   request = harness.MakeRequest({{1}});
   request.deadline = harness.clock.Now();
   EXPECT_EQ(Refusal(&harness, request).code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(harness.observer.rejected(Rejection::kDeadline), 1);
+  EXPECT_EQ(harness.observer.rejected(Reason::kDeadline), 1);
   EXPECT_EQ(harness.observer.admitted(), 0);
 }
 
@@ -107,10 +107,10 @@ TEST(Engine, BoundsTheQueueByRequestsAndTokens) {
   const absl::Status requests = Refusal(&harness, harness.MakeRequest({{1}}, /*max_tokens=*/0));
   EXPECT_EQ(requests.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(requests.message()), HasSubstr("max_requests"));
-  EXPECT_EQ(harness.observer.rejected(Rejection::kQueueFull), 2);
+  EXPECT_EQ(harness.observer.rejected(Reason::kQueueFull), 2);
   const absl::Status never = Refusal(&harness, harness.MakeRequest({{1}}, /*max_tokens=*/20));
   EXPECT_EQ(never.code(), absl::StatusCode::kInvalidArgument) << "no retry helps";
-  EXPECT_EQ(harness.observer.rejected(Rejection::kTooLarge), 1);
+  EXPECT_EQ(harness.observer.rejected(Reason::kRequest), 1);
   gate.Open();
   for (const auto& sink : sinks) sink->AwaitDone();
   // All tokens are free again once the last answer has arrived.
@@ -162,7 +162,7 @@ TEST(Engine, RefusesRequestsThatWouldExpireInTheQueue) {
   harness.HoldReplaysAt(&gate);
   std::vector<std::shared_ptr<RecordingSink>> sinks = {harness.Submit(due_in(15))};
   gate.AwaitArrivals(1);
-  while (harness.observer.rejected(Rejection::kDeadlineUnreachable) == 0) {
+  while (harness.observer.rejected(Reason::kDeadlineUnreachable) == 0) {
     const auto sink = std::make_shared<RecordingSink>();
     const auto submitted = harness.engine->Submit(due_in(300), sink, harness.clock.Now());
     if (submitted.ok()) {
@@ -170,7 +170,7 @@ TEST(Engine, RefusesRequestsThatWouldExpireInTheQueue) {
       continue;
     }
     EXPECT_EQ(submitted.status().code(), absl::StatusCode::kResourceExhausted);
-    EXPECT_EQ(AttachedReason(submitted.status()), "deadline_unreachable");
+    EXPECT_EQ(ReasonOf(submitted.status()), Reason::kDeadlineUnreachable);
     EXPECT_EQ(sink.use_count(), 1);
   }
   // 30 can be served in time; nothing has yet shown that the initial margin is too large.
@@ -199,7 +199,7 @@ TEST(Engine, DrainFinishesAcceptedRequestsAndRefusesOthers) {
   std::thread drain([&] { harness.engine->Drain(MonoTime::max()); });
   harness.clock.AwaitWaiter(MonoTime::max());  // Drain waits; the scheduling thread is at the gate
   EXPECT_EQ(Refusal(&harness, harness.MakeRequest({{1}})).code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(harness.observer.rejected(Rejection::kDraining), 1);
+  EXPECT_EQ(harness.observer.rejected(Reason::kDraining), 1);
   gate.Open();
   drain.join();
   for (int32_t i = 0; i < 6; ++i) {

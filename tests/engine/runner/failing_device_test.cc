@@ -81,12 +81,21 @@ TEST(FailingDevice, ARowWithoutMemoryEvenAloneFailsAlone) {
   const auto sinks = RideTogether(&harness, {{{2}}, {{3}, {4}}, {{5}}, {{6}}},
                                   [&] { LimitMemory(&harness, 16, /*never=*/4); });
   EXPECT_EQ(sinks[1]->status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(AttachedReason(sinks[1]->status()), "device_memory");
+  EXPECT_EQ(ReasonOf(sinks[1]->status()), Reason::kDeviceMemory);
   EXPECT_THAT(std::string(sinks[1]->status().message()), HasSubstr("out of pages"));
   EXPECT_EQ(sinks[0]->row_tokens(0), Greedy({2}, 3));
   EXPECT_EQ(sinks[2]->row_tokens(0), Greedy({5}, 3));
   EXPECT_EQ(sinks[3]->row_tokens(0), Greedy({6}, 3));
   EXPECT_EQ(harness.observer.done(absl::StatusCode::kResourceExhausted), 1);
+}
+
+TEST(FailingDevice, ALostDeviceEndsTheRequestsOfItsStep) {
+  Harness harness;
+  harness.backend.OnReplay(
+      [](const RecordedBatch&) { return absl::UnavailableError("an illegal access"); });
+  const auto sink = harness.Submit(harness.MakeRequest({{1}}));
+  sink->AwaitDone();
+  EXPECT_EQ(ReasonOf(sink->status()), Reason::kDeviceLost);
 }
 
 TEST(FailingDevice, FailedStepsAreCountedUntilOneSucceeds) {
@@ -137,13 +146,13 @@ TEST(FailingDevice, AHungReplayEndsEveryRequestOfItsModelAndNoOther) {
     waiting->AwaitDone();
     for (const auto& sink : {hung, waiting}) {
       EXPECT_EQ(sink->status().code(), absl::StatusCode::kUnavailable);
-      EXPECT_EQ(AttachedReason(sink->status()), "hung");
+      EXPECT_EQ(ReasonOf(sink->status()), Reason::kHung);
     }
     EXPECT_EQ(harness.observer.hangs(), std::vector<std::string>{"fake"});
     const auto refused = harness.engine->Submit(harness.MakeRequest({{4}}),
                                                 std::make_shared<RecordingSink>(), MonoTime());
     EXPECT_EQ(refused.status().code(), absl::StatusCode::kUnavailable);
-    EXPECT_EQ(harness.observer.rejected(Rejection::kHung), 1);
+    EXPECT_EQ(harness.observer.rejected(Reason::kHung), 1);
     harness.engine->Cancel(id);  // the id is unknown by now
     const ModelStats stats = harness.engine->Stats()[0];
     EXPECT_EQ(stats.waiting_requests + stats.running_requests, 0);

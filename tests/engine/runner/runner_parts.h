@@ -44,9 +44,9 @@ struct RunnerParts {
     sink = std::make_shared<RecordingSink>();
     nanoseconds needed(0);
     MutexLock lock(&state.mu);
-    const AdmissionControl::Refusal refusal = state.admission.Reserve(
+    const absl::Status refusal = state.admission.Reserve(
         request, LoadOf(request), state.scheduler.scheduler(), 0, clock.Now(), &needed);
-    EXPECT_FALSE(refusal.refused()) << refusal.status;
+    EXPECT_TRUE(refusal.ok()) << refusal;
     auto active =
         std::make_unique<ActiveRequest>(std::move(request), sink, clock.Now(), clock.Now());
     for (RequestRow& row : active->rows) row.sequence.kv.ids.reserve(64);

@@ -303,6 +303,7 @@ TEST_F(SlowReviewTest, ReviewsBeyondTheQueueAreRefusedAtOnce) {
     }
     EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
     EXPECT_EQ(testing::Trailer(call->context, "grpc-retry-pushback-ms"), "1000");
+    EXPECT_EQ(testing::Trailer(call->context, "sluice-reason"), "too_busy");
   }
   EXPECT_EQ(ok, 8);
   EXPECT_TRUE(running->status.get().ok());
@@ -355,7 +356,9 @@ TEST_F(SlowReviewTest, StepsAreDescribedWhileAReviewRuns) {
 
 TEST_F(SlowReviewTest, ReviewsAreUnavailableUntilTheServerIsReady) {
   health_.SetReady(false);
-  EXPECT_EQ(Start()->status.get().error_code(), grpc::StatusCode::UNAVAILABLE);
+  const auto call = Start();
+  EXPECT_EQ(call->status.get().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(testing::Trailer(call->context, "sluice-reason"), "unavailable");
 }
 
 }  // namespace

@@ -132,11 +132,11 @@ TEST(WireScanTest, NumbersThatGrowInMemoryAreBounded) {
   EXPECT_LT(bytes.size(), 101'000u);
   const absl::Status status = Scan(bytes).status();
   EXPECT_THAT(std::string(status.message()), HasSubstr("more than 1048576 bytes once it is read"));
-  EXPECT_EQ(AttachedReason(status), "request");
+  EXPECT_EQ(ReasonOf(status), Reason::kRequest);
 }
 
 TEST(WireScanTest, GroupsAreMalformed) {
-  EXPECT_EQ(AttachedReason(Scan("\x7b\x7c").status()), "malformed");
+  EXPECT_EQ(ReasonOf(Scan("\x7b\x7c").status()), Reason::kMalformed);
 }
 
 }  // namespace

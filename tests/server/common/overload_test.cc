@@ -43,7 +43,7 @@ TEST(OverloadTest, ARefusalTellsTheMemoryAndTheOption) {
   overload.Look();
   const absl::Status status = overload.Refusal();
   EXPECT_TRUE(absl::IsResourceExhausted(status));
-  EXPECT_EQ(ReasonOf(status), "memory");
+  EXPECT_EQ(ReasonOf(status), Reason::kMemory);
   EXPECT_THAT(std::string(status.message()),
               ::testing::HasSubstr("930 bytes of its 1000 (server.memory.limit_bytes)"));
 }

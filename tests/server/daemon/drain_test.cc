@@ -58,13 +58,16 @@ TEST_F(DrainTest, AcceptedRequestsFinishAndNewOnesAreRefused) {
 
   // The engine stops admission a moment after the daemon becomes not ready.
   grpc::Status refused;
+  std::string reason;
   do {
     grpc::ClientContext context;  // a request that is still admitted must end soon
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
     ModelInferResponse response;
     refused = late->ModelInfer(&context, IdsRequest({1}), &response);
+    reason = testing::Trailer(context, kReasonTrailer);
   } while (refused.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE) << refused.error_message();
+  EXPECT_EQ(reason, "draining");
 
   gate_.Open();
   for (std::future<grpc::Status>& call : accepted) {

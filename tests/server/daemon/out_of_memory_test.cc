@@ -168,10 +168,6 @@ TEST_F(OutOfMemoryTest, AConfigurationThatFailsToBeReadIsAnError) {
 // comes before the engine admits a request; the indices of its queue have to find memory.
 class RequestsOutOfMemoryTest : public ::testing::Test {
  protected:
-  class Refusals : public RefusalObserver {
-    void OnRefused(std::string_view model, std::string_view reason) override {}
-  };
-
   RequestsOutOfMemoryTest() { health_.SetReady(true); }
 
   absl::StatusOr<RequestId> Submit(const grpc::ByteBuffer& bytes,
@@ -192,14 +188,14 @@ class RequestsOutOfMemoryTest : public ::testing::Test {
   }
 
   testing::TestDaemon daemon_;
-  Refusals refusals_;
+  Observer observer_;
   TransferWatch transfers_{std::chrono::hours(1), "test", Clock::Real()};
   Health health_{&transfers_};
   ReplyThreads replies_;
   JobPool preparations_{{.threads = 1, .max_waiting = 1}};
   CallMemory memory_{1 << 20, 1 << 20, {}};
   InferenceFrontend frontend_{{},        std::chrono::seconds(1), &daemon_.engine(), Clock::Real(),
-                              &replies_, &preparations_,          &memory_,          &refusals_,
+                              &replies_, &preparations_,          &memory_,          &observer_,
                               &health_};
   // The allocations when the last call began and when it made its sink.
   int64_t began_ = 0;

@@ -81,7 +81,11 @@ TEST_F(AdminAddressTest, TheInferencePortRefusesAdminCalls) {
   EXPECT_EQ(Call(channel, "/inference.GRPCInferenceService/RepositoryIndex"), grpc::StatusCode::OK);
   for (const char* method : {"/inference.GRPCInferenceService/RepositoryModelLoad",
                              "/inference.GRPCInferenceService/RepositoryModelUnload"}) {
-    EXPECT_EQ(Call(channel, method), grpc::StatusCode::PERMISSION_DENIED) << method;
+    grpc::ClientContext context;
+    EXPECT_EQ(testing::RawCall(channel, method, "", &context).error_code(),
+              grpc::StatusCode::PERMISSION_DENIED)
+        << method;
+    EXPECT_EQ(testing::Trailer(context, "sluice-reason"), "permission_denied");
   }
   for (const char* method : {"/sluice.admin.v1.Admin/GetBuckets", "/sluice.admin.v1.Admin/Explain",
                              "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"}) {

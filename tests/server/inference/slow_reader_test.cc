@@ -154,6 +154,7 @@ TEST_F(StalledReaderTest, EndsWithResourceExhausted) {
   const grpc::Status status = stream->Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(status.error_message(), HasSubstr("server.grpc.stream_stall_timeout"));
+  EXPECT_EQ(context_.GetServerTrailingMetadata().find("sluice-reason")->second, "stream_stalled");
 }
 
 TEST_F(StalledReaderTest, DoesNotDelayAShutdown) {

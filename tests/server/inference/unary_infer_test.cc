@@ -5,11 +5,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <future>
 #include <random>
 #include <thread>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "server/common/status.h"
 #include "tests/server/daemon/server_fixture.h"
 #include "tests/server/protocol/messages.h"
@@ -109,17 +111,33 @@ TEST(UnaryInferTest, MalformedProtobufIsInvalidAndNeverQueued) {
   EXPECT_EQ(daemon.Metric("sluice_rejected_total", "reason=\"malformed\""), 4);
 }
 
-TEST(UnaryInferTest, ErrorsSayWhatIsWrongWithTheRequest) {
+TEST(UnaryInferTest, AnErrorNamesThePartOfTheRequestThatIsWrong) {
+  struct Row {
+    const char* reason;
+    const char* message;
+    std::function<void(ModelInferRequest*)> change;
+  };
+  const Row rows[] = {
+      {"parameter", "top_k is -1", [](auto* request) { SetInt(request, "top_k", -1); }},
+      {"input", "input input_ids",
+       [](auto* request) { request->mutable_inputs(0)->set_datatype("FP64"); }},
+      {"output", "output \"none\"",
+       [](auto* request) { request->add_outputs()->set_name("none"); }},
+      {"request", "id has", [](auto* request) { request->set_id(std::string(100'000, 'x')); }},
+  };
   TestDaemon daemon;
-  ModelInferRequest request = IdsRequest({1});
-  SetInt(&request, "top_k", -1);
-  ModelInferResponse response;
-  grpc::ClientContext context;
-  const grpc::Status status = daemon.Infer(request, &response, &context);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("top_k is -1"));
-  EXPECT_EQ(Trailer(context, kReasonTrailer), "parameter");
-  EXPECT_EQ(daemon.Metric("sluice_rejected_total", "model=\"text\""), 1);
+  for (const Row& row : rows) {
+    ModelInferRequest request = IdsRequest({1});
+    row.change(&request);
+    ModelInferResponse response;
+    grpc::ClientContext context;
+    const grpc::Status status = daemon.Infer(request, &response, &context);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << row.reason;
+    EXPECT_THAT(status.error_message(), HasSubstr(row.message));
+    EXPECT_EQ(Trailer(context, kReasonTrailer), row.reason);
+    const std::string labels = absl::StrCat("model=\"text\",reason=\"", row.reason, "\"");
+    EXPECT_EQ(daemon.Metric("sluice_rejected_total", labels), 1);
+  }
   EXPECT_EQ(daemon.Metric("sluice_admitted_total"), 0);
 }
 
@@ -131,7 +149,9 @@ TEST(UnaryInferTest, UnknownModelsAndVersionsAreNotFound) {
     ModelInferRequest request = IdsRequest({1});
     request.set_model_name(name);
     ModelInferResponse response;
-    EXPECT_EQ(daemon.Infer(request, &response).error_code(), grpc::StatusCode::NOT_FOUND);
+    grpc::ClientContext context;
+    EXPECT_EQ(daemon.Infer(request, &response, &context).error_code(), grpc::StatusCode::NOT_FOUND);
+    EXPECT_EQ(Trailer(context, kReasonTrailer), "not_found");
   }
   ModelInferRequest request = IdsRequest({1});
   ModelInferResponse response;

@@ -46,8 +46,8 @@ TEST_F(MetricsTest, ASeriesEndsSomeTimeAfterItsModel) {
     metrics_.OnAdmitted(request_);
     metrics_.OnRequestDone(request_, absl::CancelledError(""), trace_);
     metrics_.OnRequestDone(request_, absl::DeadlineExceededError(""), trace_);
-    metrics_.OnRefused("text", "memory");
-    metrics_.OnRefused("", "malformed");
+    metrics_.OnRejected("text", Reason::kMemory);
+    metrics_.OnRejected("", Reason::kMalformed);
     metrics_.OnStepFailed(*model_, absl::InternalError(""), 1);
     metrics_.OnPlan({model_.get(), {}, /*ok=*/true, milliseconds(1), /*memory_bytes=*/1});
   };
@@ -200,24 +200,16 @@ TEST_F(MetricsTest, EveryTriggerAndLookupHasASeries) {
   }
 }
 
-TEST_F(MetricsTest, CallersCannotMakeUpLabelsByRefusals) {
-  metrics_.OnRejected("text", Rejection::kQueueFull);
-  metrics_.OnRejected("../../etc", Rejection::kUnknownModel);
-  metrics_.OnRefused("", "malformed");
-  const auto samples = Samples();
-  EXPECT_EQ(SumOf(samples, "sluice_rejected_total"), 3);
-  EXPECT_EQ(samples.at("sluice_rejected_total{model=\"text\",reason=\"queue_full\"}"), 1);
-  EXPECT_EQ(SumOf(samples, "sluice_rejected_total", "etc"), 0);
-}
-
 TEST_F(MetricsTest, RefusalsAreCountedByModelAndReason) {
-  for (int i = 0; i < 3; ++i) metrics_.OnRejected("text", Rejection::kQueueFull);
-  for (int i = 0; i < 2; ++i) metrics_.OnRejected("text", Rejection::kDraining);
-  metrics_.OnRejected("other", Rejection::kQueueFull);
+  for (int i = 0; i < 3; ++i) metrics_.OnRejected("text", Reason::kQueueFull);
+  for (int i = 0; i < 2; ++i) metrics_.OnRejected("text", Reason::kDraining);
+  metrics_.OnRejected("other", Reason::kQueueFull);
+  metrics_.OnRejected("", Reason::kMalformed);
   const auto samples = Samples();
   EXPECT_EQ(samples.at("sluice_rejected_total{model=\"text\",reason=\"queue_full\"}"), 3);
   EXPECT_EQ(samples.at("sluice_rejected_total{model=\"text\",reason=\"draining\"}"), 2);
   EXPECT_EQ(samples.at("sluice_rejected_total{model=\"other\",reason=\"queue_full\"}"), 1);
+  EXPECT_EQ(samples.at("sluice_rejected_total{model=\"\",reason=\"malformed\"}"), 1);
 }
 
 TEST_F(MetricsTest, VersionsOfOneModelHaveSeparateSeries) {

@@ -30,7 +30,7 @@ inference::InferParameter Text(const std::string& text) {
 std::string ErrorOf(const absl::Status& status) {
   if (status.ok()) return "";
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(ReasonOf(status), "parameter");
+  EXPECT_EQ(ReasonOf(status), Reason::kParameter);
   EXPECT_THAT(std::string(status.message()), HasSubstr("parameter p"));
   return std::string(status.message());
 }

@@ -347,7 +347,7 @@ TEST(ParametersTest, LargeSeedsKeepEveryBit) {
 TEST(ParametersTest, ErrorsNameTheParameterTheValueAndTheRange) {
   const absl::Status status = Read("top_k", Int(98)).status();
   EXPECT_EQ(std::string(status.message()), "parameter top_k is 98; expected an integer in [0, 97]");
-  EXPECT_EQ(ReasonOf(status), "parameter");
+  EXPECT_EQ(ReasonOf(status), Reason::kParameter);
 }
 
 TEST(ParametersTest, EditsAndStopsAreRead) {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "base/reason.h"
 #include "tests/server/protocol/messages.h"
 #include "tests/server/protocol/validated.h"
 #include "tests/support/fake_backend.h"
@@ -105,7 +106,7 @@ TEST(CallerPriorityTest, AMoreUrgentLevelIsDeniedAndTheDefaultIsWithinTheLimit) 
     if (asked > 0) testing::SetInt(&message, "priority", asked);
     const auto valid = Validate(message, {}, {.max_priority = most_urgent, .model = model});
     if (valid.ok()) return valid->request.spec->priority;
-    EXPECT_EQ(valid.status().code(), absl::StatusCode::kPermissionDenied);
+    EXPECT_EQ(ReasonOf(valid.status()), Reason::kPriority);
     EXPECT_THAT(std::string(valid.status().message()), HasSubstr("priority is"));
     return -1;
   };

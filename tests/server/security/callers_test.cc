@@ -44,7 +44,7 @@ class CallersTest : public ::testing::Test {
   }
   std::string NameOf(const std::string& authorization) {
     const auto caller = Identify(authorization);
-    return caller.ok() ? (*caller)->name() : AttachedReason(caller.status());
+    return caller.ok() ? (*caller)->name() : std::string(sluice::NameOf(ReasonOf(caller.status())));
   }
 
   const TemporaryDirectory directory_;
@@ -175,7 +175,7 @@ TEST_F(CallersTest, EachCallerHasItsOwnLimits) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(alice->TakeRequest(kNow), absl::OkStatus());
   const absl::Status refused = alice->TakeRequest(kNow);
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(AttachedReason(refused), "rate_limited");
+  EXPECT_EQ(ReasonOf(refused), Reason::kRateLimited);
   EXPECT_EQ(PushbackOf(refused, absl::ZeroDuration()), absl::Milliseconds(500));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("alice: more than 2 requests"));
   EXPECT_EQ(alice->TakeRequest(kNow + std::chrono::milliseconds(500)), absl::OkStatus());
