@@ -1,6 +1,6 @@
-"""Makes docs/options.md from `sluiced --help-all` and docs/metrics.md from proto/metric_names.h,
-and renews the table of families in docs/models.md from engine/model/families, and in
-docs/cascades.md what the commands that it shows print.
+"""Makes docs/options.md from `sluiced --help-all`, docs/metrics.md from proto/metric_names.h and
+docs/errors.md from base/reason.h, and renews the table of families in docs/models.md from
+engine/model/families, and in docs/cascades.md what the commands that it shows print.
 
 `--check` writes nothing and names the pages that are out of date. A test runs it. `--sluice` is the
 client that runs the commands, and `--sluiced` the daemon whose help is printed.
@@ -12,6 +12,8 @@ import re
 import shlex
 import subprocess
 import sys
+
+from reasons import reasons
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -166,6 +168,62 @@ def metrics_page():
     return "\n".join(lines) + "\n"
 
 
+def http_statuses():
+    """Returns the gateway's HTTP status of each gRPC status."""
+    text = (ROOT / "clients/python/sluice_client/gateway/serving.py").read_text()
+    table = text.split("_STATUSES = {", 1)[1].split("}", 1)[0]
+    return dict(re.findall(r'"(\w+)": (\d+)', table))
+
+
+def marked(text):
+    """Returns the text with names of options and trailers as code."""
+    names = r"\b(?:(?:server|engine)\.[\w.]*\w|grpc-retry-pushback-ms|max_priority|truncate)"
+    return re.sub(names, r"`\g<0>`", cell(text))
+
+
+def errors_page():
+    lines = [
+        "# Errors",
+        "",
+        "```",
+        "grpc-status: 8 (RESOURCE_EXHAUSTED)",
+        "grpc-message: engine.queue.max_tokens of 65536 tokens reached for requests of priority 2",
+        "sluice-reason: queue_full",
+        "grpc-retry-pushback-ms: 120",
+        "```",
+        "",
+        "The trailer `sluice-reason` of a failed call is one of the words below. Programs read the "
+        "word; the",
+        "message is for people. The word is also the label `reason` of `sluice_rejected_total`, "
+        "which counts",
+        "the requests that were refused before they were admitted.",
+        "",
+        "- **Retry**: whether the same call may succeed later. A RESOURCE_EXHAUSTED error has the "
+        "trailer",
+        "  `grpc-retry-pushback-ms`; do not retry earlier.",
+        "- **Fault**: the side that has to change something. The alerts and the error budget count "
+        "the",
+        "  `server` rows only.",
+        "- **HTTP**: the status that the gateway for HTTP returns.",
+        "",
+        "The reasons from `cancelled` on are for errors with no more exact reason: each has the "
+        "name of its",
+        "status. An error of a stream has no trailer; its status is in the parameter `error_code` "
+        "of the",
+        "response. Made by `tools/make_docs.py` of `base/reason.h`.",
+        "",
+        "| reason | status | HTTP | retry | fault | cause | what to do |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    http = http_statuses()
+    for reason in reasons():
+        retry = "yes" if reason.retryable else "no"
+        lines.append(f"| `{reason.name}` | {reason.status} | {http.get(reason.status, 500)} | "
+                     f"{retry} | {reason.at_fault} | {marked(reason.cause)} | "
+                     f"{marked(reason.remedy)} |")
+    return "\n".join(lines) + "\n"
+
+
 def cascades_page(sluice):
     """Returns the page with the output of each block that begins with `$ sluice`."""
 
@@ -230,6 +288,7 @@ def main():
     pages = {
         "options.md": lambda: options_page(arguments.sluiced),
         "metrics.md": metrics_page,
+        "errors.md": errors_page,
         "models.md": models_page,
         "cascades.md": lambda: cascades_page(arguments.sluice),
     }
