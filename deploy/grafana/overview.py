@@ -22,7 +22,7 @@ DASHBOARD = Dashboard(
                 stat(
                     "Failed",
                     "percentunit",
-                    'max(model:sluice_error_ratio:rate5m{model=~"$model"})',
+                    'max(model:sluice_error_ratio:rate5m{model=~"$model|"})',
                     "Of what was the server's to answer; objective 0.1%.",
                     BAD_HIGH,
                     2,
@@ -60,14 +60,13 @@ DASHBOARD = Dashboard(
                         rate("sluice_rejected_total", REJECTED, "reason"),
                         "{{reason}}",
                     ),
-                    about="queue_full, draining and deadline are the server's; the others the "
-                          "caller's.",
+                    about="docs/errors.md lists the reasons that are the server's fault.",
                 ),
                 series(
                     "Budget burn",
                     "short",
                     (
-                        'max(model:sluice_error_ratio:rate1h{model=~"$model"}) / 0.001',
+                        'max(model:sluice_error_ratio:rate1h{model=~"$model|"}) / 0.001',
                         "errors, 1 h",
                     ),
                     ('max(model:sluice_slow_ratio:rate1h{model=~"$model"}) / 0.01', "slow, 1 h"),

@@ -2,12 +2,16 @@
 
 import re
 import subprocess
+import sys
 
 import pytest
 import yaml
 
 import expressions
 from processes import DEPLOY, ROOT, tool
+
+sys.path.insert(0, str(ROOT / "tools"))
+from reasons import callers_codes, reasons
 
 PROMETHEUS = DEPLOY / "prometheus"
 RULE_TESTS = sorted((ROOT / "tests" / "deploy").glob("alerts*_test.yml"))
@@ -89,3 +93,26 @@ def test_every_metric_is_declared_or_recorded():
     for where, expression in expressions.everything():
         unknown = expressions.names(expression) - declared - recorded - {"up"}
         assert not unknown, f"{where} selects {unknown}"
+
+
+def excluded(label, expression):
+    """Returns the values that the negative matchers of a label exclude."""
+    matchers = re.findall(rf'\b{label}!~"([^"]*)"', expression)
+    return sorted(value for matcher in matchers for value in matcher.split("|"))
+
+
+def test_the_error_budget_leaves_out_exactly_the_errors_of_callers():
+    records = {rule["record"]: rule["expr"] for rule in expressions.rules(expressions.RULES)}
+    answered = records["model:sluice_answered_by_code:rate5m"]
+    callers = sorted(reason.name for reason in reasons() if reason.at_fault == "caller")
+    assert excluded("reason", answered) == callers
+    assert excluded("code", answered) == callers_codes()
+
+
+def test_every_reason_that_rules_alerts_and_dashboards_select_exists():
+    names = {reason.name for reason in reasons()}
+    found = set()
+    for where, expression in expressions.everything():
+        for selector in re.findall(r"sluice_rejected_total\{([^}]*)\}", expression):
+            found |= set(re.findall(r'reason="(\w+)"', selector))
+    assert found and found <= names
