@@ -14,17 +14,11 @@
 #include "base/status_macros.h"
 #include "base/text_wrap.h"
 #include "base/version.h"
-#include "client/bucket_flags.h"
+#include "client/command_flags.h"
 #include "client/completion.h"
 #include "client/connection_flags.h"
 #include "client/flag_values.h"
-#include "client/ladder_flags.h"
-#include "client/manage_flags.h"
 #include "client/plan_flags.h"
-#include "client/quantize_flags.h"
-#include "client/request_flags.h"
-#include "client/task_flags.h"
-#include "client/verify_flags.h"
 
 namespace sluice::client {
 namespace {
@@ -40,27 +34,13 @@ constexpr char kMetricsHelp[] =
     "HOST:PORT of the server's /metrics; none: do not ask. Default: port 8002 on the host of "
     "--server.";
 
-// The values of the flags before they are checked.
+// The values of the flags that depend on others or on the environment, before they are checked.
 struct Flags {
   std::string inference_server = "localhost:8001";  // the default of --server
   std::string admin_server;                         // its default in admin commands
   std::optional<std::string> server;
   std::optional<std::string> deadline;
-  ConnectionArguments connection;
-  bool version = false;
-
-  RequestFlags requests;
-  ModelsArguments models;
-  TasksFlags tasks;
-  StatsArguments stats;
-  HealthArguments health;
-  DoctorArguments doctor;
   std::string shell;
-  BucketFlags buckets;
-  LadderFlags ladder;
-  ManageFlags manage;
-  VerifyFlags verify;
-  QuantizeFlags quantize;
   PlanFlags plan;
 };
 
@@ -72,11 +52,13 @@ void NameValues(CLI::App* app) {
   for (CLI::App* command : app->get_subcommands({})) NameValues(command);
 }
 
-void AddFlags(Flags* flags, CLI::App* app) {
+void AddFlags(Flags* flags, Arguments* arguments, CLI::App* app) {
+  using Command = Arguments::Command;
   app->footer(kExitCodes);
   app->get_formatter()->column_width(kHelpIndent);
   app->set_help_flag("-h,--help", "Print this help, and exit.");
-  app->add_flag("--version", flags->version, "Print the version, and exit.");
+  app->set_version_flag("--version", absl::StrCat("sluice ", Version(), "\n"),
+                        "Print the version, and exit.");
   app->add_option("--server", flags->server,
                   Help("HOST:PORT of the server. Default: SLUICE_SERVER in the environment, or "
                        "localhost:8001. For buckets, optimize, ladder, explain, plan, load, unload "
@@ -85,39 +67,44 @@ void AddFlags(Flags* flags, CLI::App* app) {
   app->add_option("--deadline", flags->deadline,
                   Help("End a call after this long, e.g. 500ms; 0: never. Default: 60s, and never "
                        "for generate, load and reload."));
-  AddConnectionFlags(&flags->connection, app);
-  AddRequestCommands(&flags->requests, app);
-  AddTaskCommands(&flags->tasks, app);
+  AddConnectionFlags(&arguments->connection, app);
+  AddRequestCommands(arguments, app);
+  AddTaskCommands(arguments, app);
   CLI::App* models = AddCommand("models", "List the models that are served.", app);
-  models->add_option("--model", flags->models.model, "Only this model.");
-  models->add_flag("--json", flags->models.json,
+  models->add_option("--model", arguments->models.model, "Only this model.");
+  models->add_flag("--json", arguments->models.json,
                    Help("Print JSON, with the types and shapes of inputs and outputs."));
+  models->callback([=] { arguments->command = Command::kModels; });
   CLI::App* stats = AddCommand("stats", "Show counts, durations and padding efficiency.", app);
-  stats->add_option("--model", flags->stats.model, "Only this model.");
-  stats->add_option("--metrics-address", flags->stats.metrics_address, Help(kMetricsHelp));
+  stats->add_option("--model", arguments->stats.model, "Only this model.");
+  stats->add_option("--metrics-address", arguments->stats.metrics_address, Help(kMetricsHelp));
+  stats->callback([=] { arguments->command = Command::kStats; });
   CLI::App* health =
       AddCommand("health", "Succeed if the server is ready, for health checks.", app);
-  health->add_option("--service", flags->health.service,
+  health->add_option("--service", arguments->health.service,
                      Help("sluice.readiness (the same as the default, nothing) or "
                           "sluice.liveness."));
+  health->callback([=] { arguments->command = Command::kHealth; });
   CLI::App* doctor = AddCommand(
       "doctor", "Look at a server, its metrics and its buckets, and say what is odd.", app);
-  doctor->add_option("--admin", flags->doctor.admin,
+  doctor->add_option("--admin", arguments->doctor.admin,
                      Help("HOST:PORT of the admin API. Default: SLUICE_ADMIN, or port 8003 on the "
                           "host of --server."));
-  doctor->add_option("--metrics-address", flags->doctor.metrics_address, Help(kMetricsHelp));
-  doctor->add_flag("--json", flags->doctor.json, "Print JSON.");
+  doctor->add_option("--metrics-address", arguments->doctor.metrics_address, Help(kMetricsHelp));
+  doctor->add_flag("--json", arguments->doctor.json, "Print JSON.");
+  doctor->callback([=] { arguments->command = Command::kDoctor; });
   CLI::App* completion =
       AddCommand("completion", "Print a script for a shell to complete commands and flags.", app);
-  completion
-      ->add_option("shell", flags->shell,
-                   Help("One of bash, zsh, fish. For bash: source <(sluice completion bash)"))
+  AddFlag("shell", "One of bash, zsh, fish. For bash: source <(sluice completion bash)", completion,
+          [flags](const std::string& text) {
+            return ReadFlag("completion", OneOf{{"bash", "zsh", "fish"}}, text, &flags->shell);
+          })
       ->required();
-  AddBucketCommands(&flags->buckets, app);
-  AddLadderCommand(&flags->ladder, app);
-  AddManageCommands(&flags->manage, app);
-  AddVerifyCommand(&flags->verify, app);
-  AddQuantizeCommand(&flags->quantize, app);
+  AddBucketCommands(arguments, app);
+  AddLadderCommand(arguments, app);
+  AddManageCommands(arguments, app);
+  AddVerifyCommand(arguments, app);
+  AddQuantizeCommand(arguments, app);
   AddPlanCommands(&flags->plan, app);
   app->require_subcommand(0, 1);
   NameValues(app);
@@ -153,45 +140,25 @@ std::string ServerFor(const std::string& command, const Flags& flags) {
   return flags.admin_server.empty() ? OnHostOf(flags.inference_server, 8003) : flags.admin_server;
 }
 
-absl::StatusOr<Arguments> Read(const Flags& flags, const CLI::App& app) {
+// Completes the arguments of a command.
+absl::Status Complete(const Flags& flags, const CLI::App& app, Arguments* arguments) {
   const std::string& command = app.get_name();
-  Arguments arguments;
-  arguments.connection = flags.connection;
   SLUICE_RETURN_IF_ERROR(
-      ReadFlag("--server", Address{}, ServerFor(command, flags), &arguments.server));
+      ReadFlag("--server", Address{}, ServerFor(command, flags), &arguments->server));
   const char* by_default = WaitsLong(command) ? "0" : "60s";
   SLUICE_RETURN_IF_ERROR(ReadFlag("--deadline", kDeadline, flags.deadline.value_or(by_default),
-                                  &arguments.deadline_us));
-  if (command == "models") {
-    arguments.command = Arguments::Command::kModels;
-    arguments.models = flags.models;
-  } else if (command == "health") {
-    arguments.command = Arguments::Command::kHealth;
-    arguments.health = flags.health;
-  } else if (command == "stats") {
-    arguments.command = Arguments::Command::kStats;
-    arguments.stats = flags.stats;
-    SLUICE_RETURN_IF_ERROR(ReadMetricsAddress(arguments.server, &arguments.stats.metrics_address));
-  } else if (command == "doctor") {
-    arguments.command = Arguments::Command::kDoctor;
-    arguments.doctor = flags.doctor;
-    std::string* const admin = &arguments.doctor.admin;
+                                  &arguments->deadline_us));
+  if (command == "stats")
+    return ReadMetricsAddress(arguments->server, &arguments->stats.metrics_address);
+  if (command == "doctor") {
+    std::string* const admin = &arguments->doctor.admin;
     if (admin->empty()) {
-      *admin = flags.admin_server.empty() ? OnHostOf(arguments.server, 8003) : flags.admin_server;
+      *admin = flags.admin_server.empty() ? OnHostOf(arguments->server, 8003) : flags.admin_server;
     }
     SLUICE_RETURN_IF_ERROR(ReadFlag("--admin", Address{}, *admin, admin));
-    SLUICE_RETURN_IF_ERROR(ReadMetricsAddress(arguments.server, &arguments.doctor.metrics_address));
-  } else {
-    SLUICE_RETURN_IF_ERROR(ReadRequestCommand(flags.requests, app, &arguments));
-    SLUICE_RETURN_IF_ERROR(ReadTaskCommand(flags.tasks, app, &arguments));
-    SLUICE_RETURN_IF_ERROR(ReadBucketCommand(flags.buckets, app, &arguments));
-    SLUICE_RETURN_IF_ERROR(ReadLadderCommand(flags.ladder, app, &arguments));
-    SLUICE_RETURN_IF_ERROR(ReadManageCommand(flags.manage, app, &arguments));
-    SLUICE_RETURN_IF_ERROR(ReadVerifyCommand(flags.verify, app, &arguments));
-    SLUICE_RETURN_IF_ERROR(ReadQuantizeCommand(flags.quantize, app, &arguments));
-    SLUICE_RETURN_IF_ERROR(ReadPlanCommand(flags.plan, app, &arguments));
+    return ReadMetricsAddress(arguments->server, &arguments->doctor.metrics_address);
   }
-  return arguments;
+  return ReadPlanCommand(flags.plan, app, arguments);
 }
 
 // Returns an error that names the arguments that no command takes, in their order, and a flag that
@@ -233,28 +200,26 @@ absl::StatusOr<Arguments> ParseArguments(int argc, const char* const* argv,
   set_from("SLUICE_SERVER", &flags.inference_server);
   set_from("SLUICE_ADMIN", &flags.admin_server);
   CLI::App app(kDescription, "sluice");
-  AddFlags(&flags, &app);
+  Arguments arguments;
+  AddFlags(&flags, &arguments, &app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     return Print(app.help());
+  } catch (const CLI::CallForVersion& version) {
+    return Print(version.what());
   } catch (const CLI::ExtrasError&) {
     return UnexpectedArguments(app);
   } catch (const CLI::ParseError& error) {
     return absl::InvalidArgumentError(error.what());
   }
-  if (flags.version) return Print(absl::StrCat("sluice ", Version(), "\n"));
   if (app.get_subcommands().empty()) {
     return absl::InvalidArgumentError("name a command, such as infer; see --help");
   }
-  if (app.get_subcommands().front()->get_name() == "completion") {
-    const bool known =
-        std::find(std::begin(kShells), std::end(kShells), flags.shell) != std::end(kShells);
-    if (!known) return ValueError("completion", "one of bash, zsh, fish", flags.shell);
-    return Print(CompletionScript(app, flags.shell));
-  }
-  SLUICE_RETURN_IF_ERROR(CompleteConnection(getenv, &flags.connection));
-  return Read(flags, *app.get_subcommands().front());
+  if (!flags.shell.empty()) return Print(CompletionScript(app, flags.shell));
+  SLUICE_RETURN_IF_ERROR(CompleteConnection(getenv, &arguments.connection));
+  SLUICE_RETURN_IF_ERROR(Complete(flags, *app.get_subcommands().front(), &arguments));
+  return arguments;
 }
 
 }  // namespace sluice::client

@@ -110,7 +110,8 @@ struct FitArguments {
   bool clip = false;
   LadderOptions ladder;
   BatchOptions batch{.max_batch_tokens = 4096};
-  std::string strategy;  // of the ladder to print, or "all" for the best of all
+  // The strategy of the ladder to print, or "all" for the best of all.
+  std::string strategy = "adaptive";
   // What a step costs: base, for each token of its bucket, for each token that it computes. With a
   // journal all are 0 if none was given, and the journal's own costs count.
   double step_us = 0;
@@ -125,7 +126,7 @@ struct FitArguments {
 struct VerifyArguments {
   std::string model_directory;
   std::string golden;
-  double tolerance = 0;
+  double tolerance = 1e-5;
   std::string profile;
   // Texts to compare the model's precision with f32 on; then there is no golden.
   std::string text;

@@ -1,5 +1,6 @@
 #include "client/commands.h"
 
+#include <map>
 #include <ostream>
 
 #include "client/exit_code.h"
@@ -8,15 +9,16 @@
 namespace sluice::client {
 
 int Run(const Arguments& arguments, const Console& console) {
-  if (arguments.command == Arguments::Command::kPrint) {
+  using Command = Arguments::Command;
+  if (arguments.command == Command::kPrint) {
     *console.out << arguments.text;
     return kExitOk;
   }
-  if (arguments.command == Arguments::Command::kFit) return RunFit(arguments, console);
-  if (arguments.command == Arguments::Command::kVerify) return RunVerify(arguments, console);
-  if (arguments.command == Arguments::Command::kQuantize) return RunQuantize(arguments, console);
-  if (arguments.command == Arguments::Command::kEinsum) return RunEinsum(arguments, console);
-  if (arguments.command == Arguments::Command::kPlan && arguments.plan.model.empty()) {
+  if (arguments.command == Command::kFit) return RunFit(arguments, console);
+  if (arguments.command == Command::kVerify) return RunVerify(arguments, console);
+  if (arguments.command == Command::kQuantize) return RunQuantize(arguments, console);
+  if (arguments.command == Command::kEinsum) return RunEinsum(arguments, console);
+  if (arguments.command == Command::kPlan && arguments.plan.model.empty()) {
     return RunPlan(arguments, console);
   }
   const auto credentials = CredentialsOf(arguments.connection);
@@ -25,55 +27,32 @@ int Run(const Arguments& arguments, const Console& console) {
     return kExitUsage;
   }
   const Connection connection(arguments, *credentials);
-  switch (arguments.command) {
-    case Arguments::Command::kInfer:
-      return arguments.infer.file.empty() ? RunInfer(arguments, connection, console)
-                                          : RunFile(arguments, connection, console);
-    case Arguments::Command::kGenerate:
-      return RunGenerate(arguments, connection, console);
-    case Arguments::Command::kEmbed:
-      return RunEmbed(arguments, connection, console);
-    case Arguments::Command::kRerank:
-      return RunRerank(arguments, connection, console);
-    case Arguments::Command::kClassify:
-      return RunClassify(arguments, connection, console);
-    case Arguments::Command::kTag:
-      return RunTag(arguments, connection, console);
-    case Arguments::Command::kModels:
-      return RunModels(arguments, connection, console);
-    case Arguments::Command::kStats:
-      return RunStats(arguments, connection, console);
-    case Arguments::Command::kHealth:
-      return RunHealth(arguments, connection, console);
-    case Arguments::Command::kDoctor: {
-      Arguments of_admin = arguments;
-      of_admin.server = arguments.doctor.admin;
-      return RunDoctor(arguments, connection, Connection(of_admin, *credentials), console);
-    }
-    case Arguments::Command::kBuckets:
-      return RunBuckets(arguments, connection, console);
-    case Arguments::Command::kOptimize:
-      return RunOptimize(arguments, connection, console);
-    case Arguments::Command::kLadder:
-      return RunLadder(arguments, connection, console);
-    case Arguments::Command::kExplain:
-      return RunExplain(arguments, connection, console);
-    case Arguments::Command::kLoad:
-      return RunLoad(arguments, connection, console);
-    case Arguments::Command::kUnload:
-      return RunUnload(arguments, connection, console);
-    case Arguments::Command::kReload:
-      return RunReload(arguments, connection, console);
-    case Arguments::Command::kPlan:
-      return RunServedPlan(arguments, connection, console);
-    case Arguments::Command::kFit:
-    case Arguments::Command::kVerify:
-    case Arguments::Command::kQuantize:
-    case Arguments::Command::kEinsum:
-    case Arguments::Command::kPrint:
-      break;
+  if (arguments.command == Command::kDoctor) {
+    Arguments of_admin = arguments;
+    of_admin.server = arguments.doctor.admin;
+    return RunDoctor(arguments, connection, Connection(of_admin, *credentials), console);
   }
-  return kExitUsage;
+  using RunCommand = int (*)(const Arguments&, const Connection&, const Console&);
+  const std::map<Command, RunCommand> commands = {
+      {Command::kInfer, arguments.infer.file.empty() ? RunInfer : RunFile},
+      {Command::kGenerate, RunGenerate},
+      {Command::kEmbed, RunEmbed},
+      {Command::kRerank, RunRerank},
+      {Command::kClassify, RunClassify},
+      {Command::kTag, RunTag},
+      {Command::kModels, RunModels},
+      {Command::kStats, RunStats},
+      {Command::kHealth, RunHealth},
+      {Command::kBuckets, RunBuckets},
+      {Command::kOptimize, RunOptimize},
+      {Command::kLadder, RunLadder},
+      {Command::kExplain, RunExplain},
+      {Command::kLoad, RunLoad},
+      {Command::kUnload, RunUnload},
+      {Command::kReload, RunReload},
+      {Command::kPlan, RunServedPlan},
+  };
+  return commands.at(arguments.command)(arguments, connection, console);
 }
 
 int RunHealth(const Arguments& arguments, const Connection& connection, const Console& console) {

@@ -6,9 +6,7 @@
 
 namespace sluice::client {
 
-inline constexpr const char* kShells[] = {"bash", "zsh", "fish"};
-
-// Returns the script for one of kShells, with the commands and flags of `app`.
+// Returns the script for bash, zsh or fish, with the commands and flags of `app`.
 std::string CompletionScript(const CLI::App& app, const std::string& shell);
 
 }  // namespace sluice::client

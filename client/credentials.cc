@@ -1,9 +1,6 @@
 #include "client/credentials.h"
 
-#include <fstream>
-#include <sstream>
-
-#include "absl/strings/str_cat.h"
+#include "base/read_file.h"
 #include "base/status_macros.h"
 
 namespace sluice::client {
@@ -11,12 +8,7 @@ namespace {
 
 absl::Status ReadPem(const std::string& path, std::string* pem) {
   if (path.empty()) return absl::OkStatus();
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream content;
-  if (!file.is_open() || !(content << file.rdbuf())) {
-    return absl::NotFoundError(absl::StrCat("cannot read ", path));
-  }
-  *pem = content.str();
+  SLUICE_ASSIGN_OR_RETURN(*pem, ReadFile(path));
   return absl::OkStatus();
 }
 

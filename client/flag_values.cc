@@ -26,4 +26,15 @@ absl::Status ValueError(absl::string_view flag, absl::string_view expected,
   return FlagError(flag, absl::StrCat("expected ", expected, ", got ", Quote(text.substr(0, 80))));
 }
 
+void EndParseOn(const absl::Status& status) {
+  if (!status.ok()) throw CLI::ValidationError(std::string(status.message()));
+}
+
+CLI::Option* AddFlag(const std::string& flag, absl::string_view help, CLI::App* command,
+                     std::function<absl::Status(const std::string&)> read) {
+  return command->add_option_function<std::string>(
+      flag, [read = std::move(read)](const std::string& text) { EndParseOn(read(text)); },
+      Help(help));
+}
+
 }  // namespace sluice::client

@@ -1,15 +1,19 @@
-#include "client/request_flags.h"
-
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
+#include "client/command_flags.h"
 #include "client/flag_values.h"
+#include "client/parameter.h"
 #include "client/request.h"
 
 namespace sluice::client {
 namespace {
+
+using inference::ModelInferRequest;
 
 constexpr char kInferFooter[] =
     "A line of FILE is a JSON object with \"text\", \"ids\" or \"inputs_embeds\" and, optionally,\n"
@@ -31,28 +35,55 @@ constexpr char kGenerateFooter[] =
     "\n"
     "Example: sluice generate \"Once upon a time\" --max-tokens 200 --temperature 0.8";
 constexpr int64_t kGenerateTokens = 64;
-constexpr Integer kConcurrency{1, 1024};
 
-void AddRequest(RequestFlags* flags, CLI::App* command) {
-  command->add_option("--text", flags->text,
-                      Help("The prompt, for models with a tokenizer; - for standard input."));
-  command->add_option("--text-pair", flags->pair,
-                      Help("A second text beside --text, for models of pairs."));
-  command->add_option("--ids", flags->ids, "The prompt as token ids: 1,2,3.");
-  command->add_option("--inputs-embeds", flags->vectors,
-                      Help("The prompt as vectors, where the model takes such: a JSON list of "
-                           "lists of numbers."));
-  command->add_option("--candidate-ids", flags->candidates,
-                      Help("Tokens whose scores as the next one are wanted: 1,2,3."));
-  command->add_option("--exclude-ids", flags->excluded,
-                      Help("Tokens that are neither drawn nor among the candidates: 1,2,3."));
-  command->add_option("--model", flags->model,
-                      Help("The model; may be left out when the server has only one."));
-  command->add_option("--model-version", flags->model_version, "Default: the highest.");
-  command->add_option("--id", flags->id, Help("A name for the request in logs; returned."));
-  AddParameterFlags({}, &flags->parameters, command);
-  command->add_option(
-      "--outputs", flags->outputs,
+// Adds a flag of token ids, which `set` takes.
+void AddIds(const char* flag, const char* help, CLI::App* command,
+            std::function<void(const std::vector<int32_t>&)> set) {
+  AddFlag(flag, help, command, [=](const std::string& text) {
+    const absl::StatusOr<std::vector<int32_t>> ids = ParseIds(text);
+    if (!ids.ok()) return FlagError(flag, ids.status().message());
+    set(*ids);
+    return absl::OkStatus();
+  });
+}
+
+void SetPrompt(const std::string& text, RequestArguments* arguments) {
+  arguments->text_from_input = text == "-";
+  if (!arguments->text_from_input) SetText(text, &arguments->request);
+}
+
+void AddRequest(RequestArguments* arguments, CLI::App* command) {
+  ModelInferRequest* const request = &arguments->request;
+  command->add_option_function<std::string>(
+      "--text", [=](const std::string& text) { SetPrompt(text, arguments); },
+      Help("The prompt, for models with a tokenizer; - for standard input."));
+  command->add_option_function<std::string>(
+      "--text-pair", [=](const std::string& text) { SetTexts("text_pair_input", {text}, request); },
+      Help("A second text beside --text, for models of pairs."));
+  AddIds("--ids", "The prompt as token ids: 1,2,3.", command,
+         [=](const std::vector<int32_t>& ids) { SetIds(ids, request); });
+  AddFlag("--inputs-embeds",
+          "The prompt as vectors, where the model takes such: a JSON list of lists of numbers.",
+          command, [=](const std::string& text) {
+            const absl::Status status = SetVectors(text, request);
+            return status.ok() ? status : FlagError("--inputs-embeds", status.message());
+          });
+  AddIds("--candidate-ids", "Tokens whose scores as the next one are wanted: 1,2,3.", command,
+         [=](const std::vector<int32_t>& ids) { SetItems("candidate_ids", ids, request); });
+  AddIds("--exclude-ids", "Tokens that are neither drawn nor among the candidates: 1,2,3.", command,
+         [=](const std::vector<int32_t>& ids) { SetItems("exclude_ids", ids, request); });
+  AddModelFlags(request, command);
+  command->add_option_function<std::string>(
+      "--id", [=](const std::string& id) { request->set_id(id); },
+      Help("A name for the request in logs; returned."));
+  AddParameterFlags({}, request, command);
+  command->add_option_function<std::string>(
+      "--outputs",
+      [=](const std::string& names) {
+        for (const absl::string_view name : absl::StrSplit(names, ',', absl::SkipEmpty())) {
+          AddOutput(std::string(name), request);
+        }
+      },
       Help("The outputs wanted, with commas between, instead of the default ones: "
            "output_ids, sequence_length, logprobs, finish_reason, text_output, scores, label, "
            "embedding, "
@@ -60,90 +91,29 @@ void AddRequest(RequestFlags* flags, CLI::App* command) {
            "xsa_cos_sim, xsa_proj_frac."));
 }
 
-absl::Status SetIdFlag(const char* flag, const char* name, const std::optional<std::string>& text,
-                       inference::ModelInferRequest* request) {
-  if (!text.has_value()) return absl::OkStatus();
-  absl::StatusOr<std::vector<int32_t>> ids = ParseIds(*text);
-  if (!ids.ok()) return FlagError(flag, ids.status().message());
-  SetItems(name, *ids, request);
-  return absl::OkStatus();
+size_t PromptFlags(const CLI::App& command) {
+  return command.count("--text") + command.count("--ids") + command.count("--inputs-embeds");
 }
 
-absl::Status SetItemLists(const RequestFlags& flags, inference::ModelInferRequest* request) {
-  SLUICE_RETURN_IF_ERROR(SetIdFlag("--candidate-ids", "candidate_ids", flags.candidates, request));
-  return SetIdFlag("--exclude-ids", "exclude_ids", flags.excluded, request);
+absl::Status CheckInfer(const CLI::App& command) {
+  if (PromptFlags(command) + command.count("--file") == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "infer needs exactly one of --text, --ids, --inputs-embeds and --file");
 }
 
-absl::Status SetPrompt(const RequestFlags& flags, RequestArguments* arguments) {
-  if (flags.text == "-") {
-    arguments->text_from_input = true;
-  } else if (flags.text.has_value()) {
-    SetText(*flags.text, &arguments->request);
-  }
-  if (flags.pair.has_value()) SetTexts("text_pair_input", {*flags.pair}, &arguments->request);
-  if (flags.vectors.has_value()) {
-    absl::Status status = SetVectors(*flags.vectors, &arguments->request);
-    if (!status.ok()) return FlagError("--inputs-embeds", status.message());
-  }
-  if (!flags.ids.has_value()) return absl::OkStatus();
-  absl::StatusOr<std::vector<int32_t>> ids = ParseIds(*flags.ids);
-  if (!ids.ok()) return FlagError("--ids", ids.status().message());
-  SetIds(*ids, &arguments->request);
-  return absl::OkStatus();
-}
-
-absl::Status ReadRequest(const RequestFlags& flags, RequestArguments* arguments) {
-  SLUICE_RETURN_IF_ERROR(SetPrompt(flags, arguments));
-  inference::ModelInferRequest* request = &arguments->request;
-  SLUICE_RETURN_IF_ERROR(SetItemLists(flags, request));
-  request->set_model_name(flags.model);
-  request->set_model_version(flags.model_version);
-  request->set_id(flags.id);
-  for (const std::string& name :
-       std::vector<std::string>(absl::StrSplit(flags.outputs, ',', absl::SkipEmpty()))) {
-    AddOutput(name, request);
-  }
-  return SetParameters(flags.parameters, request);
-}
-
-int PromptFlags(const RequestFlags& flags) {
-  return flags.text.has_value() + flags.ids.has_value() + flags.vectors.has_value();
-}
-
-absl::Status ReadInfer(const RequestFlags& flags, InferArguments* infer) {
-  if (PromptFlags(flags) + !flags.file.empty() != 1) {
-    return absl::InvalidArgumentError(
-        "infer needs exactly one of --text, --ids, --inputs-embeds and --file");
-  }
-  infer->file = flags.file;
-  infer->json = flags.json;
-  SLUICE_RETURN_IF_ERROR(ReadRequest(flags, infer));
-  return ReadFlag("--concurrency", kConcurrency, flags.concurrency, &infer->concurrency);
-}
-
-// Returns the flags with the text that has no flag moved to --text. Returns InvalidArgument if both
-// are given.
-absl::StatusOr<RequestFlags> WithPromptAsText(RequestFlags flags) {
-  if (!flags.prompt.has_value()) return flags;
-  if (flags.text.has_value()) {
+absl::Status CheckGenerate(const CLI::App& command, GenerateArguments* generate) {
+  const size_t prompts = command.count("PROMPT");
+  if (prompts > 0 && command.count("--text") > 0) {
     return absl::InvalidArgumentError(
         "generate: the prompt is given twice, as an argument and by --text");
   }
-  flags.text = std::move(flags.prompt);
-  return flags;
-}
-
-absl::Status ReadGenerate(const RequestFlags& flags, GenerateArguments* generate) {
-  if (PromptFlags(flags) != 1) {
+  if (prompts + PromptFlags(command) != 1) {
     return absl::InvalidArgumentError(
         "generate needs exactly one of a prompt (PROMPT or --text), --ids and --inputs-embeds");
   }
-  if (!flags.outputs.empty() && !flags.json) {
+  if (generate->request.outputs_size() > 0 && !generate->json) {
     return FlagError("--outputs", "shown only by --json");
   }
-  generate->json = flags.json;
-  generate->verbose = flags.verbose;
-  SLUICE_RETURN_IF_ERROR(ReadRequest(flags, generate));
   auto* parameters = generate->request.mutable_parameters();
   if (!parameters->contains("max_tokens")) {
     (*parameters)["max_tokens"].set_int64_param(kGenerateTokens);
@@ -153,37 +123,63 @@ absl::Status ReadGenerate(const RequestFlags& flags, GenerateArguments* generate
 
 }  // namespace
 
-void AddRequestCommands(RequestFlags* flags, CLI::App* app) {
-  CLI::App* infer = AddCommand("infer", "Run one request, or many from a file.", app);
-  infer->footer(kInferFooter);
-  AddRequest(flags, infer);
-  infer->add_option("--file", flags->file, Help("Requests as JSON lines; - for standard input."));
-  infer->add_option("--concurrency", flags->concurrency,
-                    Help("With --file: most requests at a time. Default 8."));
-  infer->add_flag("--json", flags->json, "Print the whole answer as a JSON line.");
-
-  CLI::App* generate = AddCommand("generate", "Show an answer while it is generated.", app);
-  generate->footer(kGenerateFooter);
-  generate->add_option("PROMPT", flags->prompt,
-                       Help("The prompt, as by --text. One that begins with - goes after --."));
-  AddRequest(flags, generate);
-  generate->add_flag("--json", flags->json, "Print each response as a JSON line.");
-  generate->add_flag("--verbose", flags->verbose,
-                     Help("Print the summary even where standard error is no terminal."));
+void AddModelFlags(ModelInferRequest* request, CLI::App* command) {
+  command->add_option_function<std::string>(
+      "--model", [=](const std::string& name) { request->set_model_name(name); },
+      Help("The model; may be left out when the server has only one."));
+  command->add_option_function<std::string>(
+      "--model-version", [=](const std::string& version) { request->set_model_version(version); },
+      "Default: the highest.");
 }
 
-absl::Status ReadRequestCommand(const RequestFlags& flags, const CLI::App& command,
-                                Arguments* arguments) {
-  if (command.get_name() == "infer") {
+void AddParameterFlags(std::initializer_list<std::string_view> names, ModelInferRequest* request,
+                       CLI::App* command) {
+  for (const ParameterInfo* info : Parameters()) {
+    const bool wanted = std::find(names.begin(), names.end(), info->name) != names.end();
+    if (names.size() > 0 && !wanted) continue;
+    const auto set = [=](const std::vector<std::string>& values) {
+      const absl::Status status = SetParameter(*info, values, request);
+      EndParseOn(status.ok() ? status : FlagError(FlagOf(*info), status.message()));
+    };
+    if (info->kind() == ParameterKind::kSwitch) {
+      command->add_flag_callback(
+          FlagOf(*info), [=] { set({"true"}); }, Help(HelpOf(*info)));
+      continue;
+    }
+    CLI::Option* option = command->add_option_function<std::vector<std::string>>(
+        FlagOf(*info), set, Help(HelpOf(*info)));
+    if (info->kind() != ParameterKind::kTexts) option->expected(1);
+    option->allow_extra_args(false);  // each --flag takes one value, not all the words that follow
+  }
+}
+
+void AddRequestCommands(Arguments* arguments, CLI::App* app) {
+  CLI::App* infer = AddCommand("infer", "Run one request, or many from a file.", app);
+  infer->footer(kInferFooter);
+  AddRequest(&arguments->infer, infer);
+  infer->add_option("--file", arguments->infer.file,
+                    Help("Requests as JSON lines; - for standard input."));
+  AddFlag("--concurrency", "With --file: most requests at a time. Default 8.", infer,
+          Integer{1, 1024}, &arguments->infer.concurrency);
+  infer->add_flag("--json", arguments->infer.json, "Print the whole answer as a JSON line.");
+  infer->callback([=] {
     arguments->command = Arguments::Command::kInfer;
-    return ReadInfer(flags, &arguments->infer);
-  }
-  if (command.get_name() == "generate") {
+    EndParseOn(CheckInfer(*infer));
+  });
+  CLI::App* generate = AddCommand("generate", "Show an answer while it is generated.", app);
+  generate->footer(kGenerateFooter);
+  GenerateArguments* const own = &arguments->generate;
+  generate->add_option_function<std::string>(
+      "PROMPT", [=](const std::string& text) { SetPrompt(text, own); },
+      Help("The prompt, as by --text. One that begins with - goes after --."));
+  AddRequest(own, generate);
+  generate->add_flag("--json", own->json, "Print each response as a JSON line.");
+  generate->add_flag("--verbose", own->verbose,
+                     Help("Print the summary even where standard error is no terminal."));
+  generate->callback([=] {
     arguments->command = Arguments::Command::kGenerate;
-    SLUICE_ASSIGN_OR_RETURN(const RequestFlags prompted, WithPromptAsText(flags));
-    return ReadGenerate(prompted, &arguments->generate);
-  }
-  return absl::OkStatus();
+    EndParseOn(CheckGenerate(*generate, own));
+  });
 }
 
 }  // namespace sluice::client

@@ -173,7 +173,7 @@ TEST_F(BucketCommandsTest, ReloadSaysWhatItDid) {
 
 TEST_F(BucketCommandsTest, MissingTlsFilesAreNamed) {
   EXPECT_EQ(RunWith({"--ca", "/nonexistent.pem", "buckets"}), kExitUsage);
-  EXPECT_EQ(error_, "sluice: cannot read /nonexistent.pem\n");
+  EXPECT_EQ(error_, "sluice: cannot read /nonexistent.pem: No such file or directory\n");
 }
 
 TEST_F(BucketCommandsTest, ExplainPrintsTheHistoryOfARequest) {
