@@ -1,15 +1,13 @@
 #include "engine/cuda/algorithm_table.h"
 
-#include <cerrno>
 #include <charconv>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/json_reader.h"
+#include "base/read_file.h"
 #include "base/stable_hash.h"
 #include "base/status_macros.h"
 
@@ -58,20 +56,6 @@ std::string NameFrom(ObjectReader* root, const std::string& key) {
   for (const char c : name) printable &= absl::ascii_isprint(static_cast<unsigned char>(c));
   if (!printable) root->Fail(key, "must be printable ASCII, and not empty");
   return name;
-}
-
-absl::StatusOr<std::string> ReadWhole(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(std::strerror(errno));
-  std::string text(AlgorithmTable::kMostBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  const size_t bytes = file.gcount();
-  if (file.bad() || bytes > AlgorithmTable::kMostBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("unreadable, or over ", AlgorithmTable::kMostBytes, " bytes"));
-  }
-  text.resize(bytes);
-  return text;
 }
 
 }  // namespace
@@ -179,8 +163,8 @@ absl::StatusOr<std::optional<AlgorithmTable>> ChooseTable(const std::string& gpu
     return std::nullopt;
   }
   const std::string file = absl::StrCat("cuda.algorithms: ", path);
-  const absl::StatusOr<std::string> text = ReadWhole(path);
-  if (!text.ok()) return prefixed(file, text.status());
+  const absl::StatusOr<std::string> text = ReadFile(path, AlgorithmTable::kMostBytes);
+  if (!text.ok()) return prefixed("cuda.algorithms", text.status());
   absl::StatusOr<AlgorithmTable> table = AlgorithmTable::Parse(*text);
   if (!table.ok()) return prefixed(file, table.status());
   if (table->gpu() == gpu && table->library() == library) return *std::move(table);

@@ -2,29 +2,14 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 
 #include "absl/status/status.h"
 
 namespace sluice {
 
-struct CudaError {
-  int32_t code;
-  const char* name;
-  // Whether the device must not be used any more, whatever it answers: the runtime's documentation
-  // says that the process must end, or memory has lost its content.
-  bool fatal = false;
-};
-
 inline constexpr int32_t kCudaOutOfMemory = 2;
 inline constexpr int32_t kCudaCaptureUnsupported = 900, kCudaCaptureInvalidated = 901;
-
-// Returns the codes of CUDA 13.0 other than success, ascending.
-std::span<const CudaError> CudaErrors();
-
-// Returns the name of a code, or "error N" for one that is not in the list.
-std::string CudaErrorName(int32_t code);
 
 // Returns whether the device is lost after a call that returned `code`. `probe` is the code that
 // the runtime then returned for a harmless call, which uses the device and queues nothing. Errors

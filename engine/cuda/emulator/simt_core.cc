@@ -72,8 +72,8 @@ void Core::Pass() {
 }
 
 absl::Status Core::Refuse(std::string_view call, int32_t code, int32_t probe, bool waited) {
-  std::string text = absl::StrCat(std::string(call), ": ", CudaErrorName(code));
-  if (probe != 0) absl::StrAppend(&text, "; the GPU then answers ", CudaErrorName(probe));
+  std::string text = absl::StrCat(std::string(call), ": error ", code);
+  if (probe != 0) absl::StrAppend(&text, "; the GPU then answers error ", probe);
   absl::Status status = CudaStatus(code, probe, text, waited);
   if (absl::IsUnavailable(status)) error_.Update(status);
   return status;

@@ -216,9 +216,9 @@ TEST(ChooseTableTest, TakesTheCommittedTableOfTheGpuAndLibrary) {
 TEST(ChooseTableTest, AFileReplacesTheCommittedTablesAndMustFitTheGpuAndLibrary) {
   const TemporaryDirectory directory;
   const std::string path = directory.File("table.json");
-  EXPECT_EQ(
-      ChooseTable("GPU", "library1", path, {}).status(),
-      absl::NotFoundError(absl::StrCat("cuda.algorithms: ", path, ": No such file or directory")));
+  EXPECT_EQ(ChooseTable("GPU", "library1", path, {}).status(),
+            absl::NotFoundError(absl::StrCat("cuda.algorithms: cannot read ", path,
+                                             ": No such file or directory")));
   WriteTestFile(path, Table().Text());
   const std::string other = absl::StrReplaceAll(Table().Text(), {{"\"n\": 5", "\"n\": 6"}});
   const std::string_view texts[] = {other};
@@ -231,7 +231,7 @@ TEST(ChooseTableTest, AFileReplacesTheCommittedTablesAndMustFitTheGpuAndLibrary)
             absl::StatusCode::kFailedPrecondition);
   WriteTestFile(path, std::string(AlgorithmTable::kMostBytes + 1, ' '));
   EXPECT_THAT(std::string(ChooseTable("GPU", "library1", path, texts).status().message()),
-              HasSubstr("over 4194304 bytes"));
+              HasSubstr("more than 4194304 bytes"));
   WriteTestFile(path, "{}");
   EXPECT_THAT(std::string(ChooseTable("GPU", "library1", path, texts).status().message()),
               HasSubstr("table.json: sluice_algorithms is missing"));

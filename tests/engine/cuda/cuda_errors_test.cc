@@ -7,29 +7,16 @@
 namespace sluice {
 namespace {
 
-constexpr int32_t kUnknown = 999;
+constexpr int32_t kUnknown = 999, kLastCode = 999;
 
 // The codes after which the runtime's documentation tells the process to end, and those of memory
 // errors that were not corrected.
 const std::set<int32_t> kFatal = {214, 220, 226, 700, 702, 710, 714, 715,
                                   716, 717, 718, 719, 721, 810, 911};
 
-TEST(CudaErrorsTest, EveryCodeIsListedOnceInOrder) {
-  EXPECT_EQ(CudaErrors().size(), 132u);
-  int32_t before = 0;
-  for (const CudaError& error : CudaErrors()) {
-    EXPECT_GT(error.code, before);
-    before = error.code;
-    EXPECT_EQ(CudaErrorName(error.code), error.name);
-  }
-  EXPECT_EQ(before, kUnknown);
-  EXPECT_EQ(CudaErrorName(700), "cudaErrorIllegalAddress");
-  EXPECT_EQ(CudaErrorName(12345), "error 12345");
-}
-
 TEST(CudaErrorsTest, ADeviceThatAnswersIsLostOnlyByAFatalCode) {
-  for (const CudaError& error : CudaErrors()) {
-    EXPECT_EQ(LosesDevice(error.code, 0), kFatal.contains(error.code)) << error.name;
+  for (int32_t code = 1; code <= kLastCode; ++code) {
+    EXPECT_EQ(LosesDevice(code, 0), kFatal.contains(code)) << code;
   }
   EXPECT_FALSE(LosesDevice(12345, 0));
 }
@@ -37,10 +24,10 @@ TEST(CudaErrorsTest, ADeviceThatAnswersIsLostOnlyByAFatalCode) {
 // This includes codes that mean a lost device only if they stay: a context that was destroyed, a
 // system or a server of MPS that is not ready, an unknown error.
 TEST(CudaErrorsTest, ADeviceThatDoesNotAnswerIsLostByEveryCode) {
-  for (const CudaError& error : CudaErrors()) {
-    EXPECT_TRUE(LosesDevice(error.code, kUnknown)) << error.name;
-    EXPECT_TRUE(LosesDevice(error.code, 802)) << error.name;
-    EXPECT_TRUE(LosesDevice(error.code, 700)) << error.name;
+  for (int32_t code = 1; code <= kLastCode; ++code) {
+    EXPECT_TRUE(LosesDevice(code, kUnknown)) << code;
+    EXPECT_TRUE(LosesDevice(code, 802)) << code;
+    EXPECT_TRUE(LosesDevice(code, 700)) << code;
   }
   for (const int32_t code : {46, 709, 802, 805, 806, 807, 999, 12345}) {
     EXPECT_TRUE(LosesDevice(code, code)) << code;
@@ -58,25 +45,24 @@ TEST(CudaErrorsTest, AProbeThatIsRefusedForAPassingReasonHasBeenAnswered) {
 
 // An error that says that a capture forbids the call is returned before any waiting.
 TEST(CudaErrorsTest, AFailedWaitLosesTheDevice) {
-  for (const CudaError& error : CudaErrors()) {
-    const bool refused = error.code >= 900 && error.code <= 908;
-    EXPECT_EQ(LosesDevice(error.code, 0, /*waited=*/true), !refused) << error.name;
-    EXPECT_EQ(absl::IsUnavailable(CudaStatus(error.code, 0, "", /*waited=*/true)), !refused);
+  for (int32_t code = 1; code <= kLastCode; ++code) {
+    const bool refused = code >= 900 && code <= 908;
+    EXPECT_EQ(LosesDevice(code, 0, /*waited=*/true), !refused) << code;
+    EXPECT_EQ(absl::IsUnavailable(CudaStatus(code, 0, "", /*waited=*/true)), !refused);
   }
   EXPECT_FALSE(LosesDevice(0, 0, /*waited=*/true));
 }
 
 TEST(CudaErrorsTest, TheStatusSaysWhatTheCallerCanDo) {
   EXPECT_TRUE(CudaStatus(0, kUnknown, "").ok()) << "nothing failed";
-  for (const CudaError& error : CudaErrors()) {
-    const absl::Status answered = CudaStatus(error.code, 0, "text");
+  for (int32_t code = 1; code <= kLastCode; ++code) {
+    const absl::Status answered = CudaStatus(code, 0, "text");
     EXPECT_EQ(answered.message(), "text");
-    EXPECT_EQ(answered.code(), kFatal.contains(error.code) ? absl::StatusCode::kUnavailable
-                               : error.code == kCudaOutOfMemory
-                                   ? absl::StatusCode::kResourceExhausted
-                                   : absl::StatusCode::kInternal)
-        << error.name;
-    EXPECT_TRUE(absl::IsUnavailable(CudaStatus(error.code, kUnknown, ""))) << error.name;
+    EXPECT_EQ(answered.code(), kFatal.contains(code)      ? absl::StatusCode::kUnavailable
+                               : code == kCudaOutOfMemory ? absl::StatusCode::kResourceExhausted
+                                                          : absl::StatusCode::kInternal)
+        << code;
+    EXPECT_TRUE(absl::IsUnavailable(CudaStatus(code, kUnknown, ""))) << code;
   }
 }
 
