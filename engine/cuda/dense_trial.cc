@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <numeric>
 #include <random>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kernels/cuda/bfloat16.h"
+#include "kernels/reference/activation.h"
 
 namespace sluice {
 namespace {
@@ -28,18 +27,30 @@ constexpr std::pair<int32_t, float> kBroken[] = {
 // The number of random rows; the others repeat them.
 constexpr int64_t kRandomRows = 64;
 
-// The functions of kernels/activation_kind.h.
 double Apply(DenseActivation activation, double x) {
   switch (activation) {
     case DenseActivation::kNone:
       break;
     case DenseActivation::kRelu:
-      return x < 0 ? 0 : x;
-    case DenseActivation::kGeluTanh: {
-      constexpr double kTwoOverPi = 0.63661977236758134308;
-      return x * (1 + std::tanh(std::sqrt(kTwoOverPi) * (x + 0.044715 * x * x * x))) / 2;
-    }
+      return kernels::reference::Activate(kernels::Activation::kRelu, x);
+    case DenseActivation::kGeluTanh:
+      return kernels::reference::Activate(kernels::Activation::kGeluTanh, x);
   }
+  return x;
+}
+
+// Returns the rows of x, [most rows, k].
+template <typename T>
+std::vector<T> DrawX(const DenseShape& shape) {
+  const int64_t k = shape.k, values = MostRows(shape) * k;
+  std::mt19937_64 random(1);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  std::vector<T> x(std::min(values, kRandomRows * k));
+  for (T& value : x) value = Narrow<T>(uniform(random));
+  for (const auto& [row, value] : kBroken) x[row * k + k / 2] = Narrow<T>(value);
+  const int64_t drawn = std::ssize(x);
+  x.resize(values);
+  for (int64_t i = drawn; i < values; ++i) x[i] = x[i - drawn];
   return x;
 }
 
@@ -64,91 +75,31 @@ std::vector<std::vector<int32_t>> DenseBatches(const DenseShape& shape) {
 
 absl::Status DenseTrial::Prepare(Device& device, DeviceStream& stream, size_t workspace_bytes) {
   workspace_bytes_ = workspace_bytes;
-  SLUICE_ASSIGN_OR_RETURN(x_, device.Allocate(MostRows(shape_) * x_row_bytes()));
-  if (workspace_bytes > 0) {
-    SLUICE_ASSIGN_OR_RETURN(workspace_, device.Allocate(workspace_bytes));
+  inputs_.emplace(device, stream);
+  return shape_.half() ? PrepareAs<BFloat16>(device) : PrepareAs<float>(device);
+}
+
+template <typename T>
+absl::Status DenseTrial::PrepareAs(Device& device) {
+  const std::vector<T> x = DrawX<T>(shape_);
+  x_ = inputs_->Put(x);
+  workspace_ = inputs_->Room<char>(static_cast<int64_t>(workspace_bytes_));
+  SLUICE_RETURN_IF_ERROR(inputs_->status());
+  std::vector<std::vector<double>> compared;
+  for (int64_t row = 0; row < kComparedRows; ++row) {
+    std::vector<double>& wide = compared.emplace_back();
+    for (int64_t i = 0; i < shape_.k; ++i) wide.push_back(Widen(x[row * shape_.k + i]));
   }
-  SLUICE_RETURN_IF_ERROR(FillX(device, stream));
-  SLUICE_RETURN_IF_ERROR(SumUp(device, stream));
-  SLUICE_ASSIGN_OR_RETURN(trial_, RowTrial::Make(Plan(), device));
+  const double kept = shape_.accumulate ? RowTrialPlan{.half = shape_.half_out()}.kept() : 0;
+  SLUICE_ASSIGN_OR_RETURN(
+      const TrialProducts products,
+      MultiplyExactly(*inputs_, compared, weight_, shape_.bias ? bias_ : nullptr, shape_.n,
+                      shape_.half(), kept));
+  SLUICE_ASSIGN_OR_RETURN(trial_, RowTrial::Make(Plan(products), device));
   return absl::OkStatus();
 }
 
-absl::Status DenseTrial::FillX(Device& device, DeviceStream& stream) {
-  const int64_t k = shape_.k;
-  const int64_t values = MostRows(shape_) * k;
-  SLUICE_ASSIGN_OR_RETURN(auto staging, device.AllocatePinned(values * shape_.operand_bytes()));
-  const auto put = [&](int64_t i, float value) {
-    if (shape_.half()) {
-      static_cast<BFloat16*>(staging.get())[i] = Narrow<BFloat16>(value);
-    } else {
-      static_cast<float*>(staging.get())[i] = value;
-    }
-  };
-  std::mt19937_64 random(1);
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  const int64_t drawn = std::min(values, kRandomRows * k);
-  for (int64_t i = 0; i < drawn; ++i) put(i, uniform(random));
-  for (const auto& [row, value] : kBroken) put(row * k + k / 2, value);
-  const size_t drawn_bytes = drawn * shape_.operand_bytes(),
-               all_bytes = values * shape_.operand_bytes();
-  for (size_t done = drawn_bytes; done < all_bytes; done += drawn_bytes) {
-    std::memcpy(static_cast<char*>(staging.get()) + done, staging.get(),
-                std::min(drawn_bytes, all_bytes - done));
-  }
-  first_x_.resize(kComparedRows * k);
-  for (size_t i = 0; i < first_x_.size(); ++i) {
-    first_x_[i] = static_cast<float>(TrialValue(staging.get(), i, shape_.half()));
-  }
-  stream.CopyToDevice(x_.get(), staging.get(), values * shape_.operand_bytes());
-  return stream.Synchronize();
-}
-
-// The weight is copied a few rows at a time, since it may be large.
-absl::Status DenseTrial::SumUp(Device& device, DeviceStream& stream) {
-  constexpr size_t kStagingBytes = 4 << 20;
-  const int64_t n = shape_.n;
-  const size_t row_bytes = n * shape_.operand_bytes();
-  const int32_t most = std::max<size_t>(1, kStagingBytes / row_bytes);
-  SLUICE_ASSIGN_OR_RETURN(auto staging, device.AllocatePinned(most * row_bytes));
-  const auto fetch = [&](const void* from, int32_t rows) {
-    stream.CopyToHost(staging.get(), from, rows * row_bytes);
-    return stream.Synchronize();
-  };
-  absolute_.assign(n, 0);
-  sums_.assign(kComparedRows * n,
-               shape_.accumulate ? RowTrialPlan{.half = shape_.half_out()}.kept() : 0);
-  for (int32_t first = 0; first < shape_.k; first += most) {
-    const int32_t rows = std::min(most, shape_.k - first);
-    const auto* const from = static_cast<const char*>(weight_) + first * row_bytes;
-    SLUICE_RETURN_IF_ERROR(fetch(from, rows));
-    for (int32_t i = 0; i < rows; ++i) {
-      AddProducts(first + i, static_cast<const char*>(staging.get()) + i * row_bytes);
-    }
-  }
-  if (!shape_.bias) return absl::OkStatus();
-  SLUICE_RETURN_IF_ERROR(fetch(bias_, 1));
-  for (size_t i = 0; i < sums_.size(); ++i) {
-    sums_[i] += TrialValue(staging.get(), i % n, shape_.half());
-  }
-  return absl::OkStatus();
-}
-
-void DenseTrial::AddProducts(int32_t k, const void* weights) {
-  const int64_t n = shape_.n;
-  std::vector<double> row(n);
-  for (int64_t i = 0; i < n; ++i) {
-    row[i] = TrialValue(weights, i, shape_.half());
-    absolute_[i] += std::abs(row[i]);
-  }
-  for (int32_t r = 0; r < kComparedRows; ++r) {
-    const double x = first_x_[r * shape_.k + k];
-    double* const sums = sums_.data() + r * n;
-    for (int64_t i = 0; i < n; ++i) sums[i] += x * row[i];
-  }
-}
-
-RowTrialPlan DenseTrial::Plan() const {
+RowTrialPlan DenseTrial::Plan(const TrialProducts& products) const {
   RowTrialPlan plan = {.width = shape_.n,
                        .half = shape_.half_out(),
                        .initial_byte = shape_.accumulate ? RowTrialPlan::kKept : uint8_t{0xFF},
@@ -158,9 +109,10 @@ RowTrialPlan DenseTrial::Plan() const {
     RowTrialPlan::Expected& expected = plan.expected.emplace_back();
     expected.row = row;
     for (int64_t i = 0; i < plan.width; ++i) {
-      const double sum = sums_[row * plan.width + i];
+      const double sum = products.sums[row][i];
       expected.values.push_back(Apply(shape_.activation, sum));
-      expected.bounds.push_back(shape_.k * 0x1p-24 * absolute_[i] + rounding * std::abs(sum));
+      expected.bounds.push_back(shape_.k * 0x1p-24 * products.absolute[i] +
+                                rounding * std::abs(sum));
     }
   }
   return plan;
@@ -172,14 +124,15 @@ absl::Status DenseTrial::Check(const DenseLayer& layer, DeviceStream& stream) co
         const std::vector<int32_t>& rows = trial_->plan().batches[batch];
         // What the workspace holds must not matter.
         const uint8_t garbage = batch == 0 ? 0xFF : 0;
-        if (workspace_bytes_ > 0) to.Fill(workspace_.get(), garbage, workspace_bytes_);
-        layer.Run({.x = static_cast<const char*>(x_.get()) + rows.front() * x_row_bytes(),
-                   .weight = weight_,
-                   .bias = bias_,
-                   .rows = static_cast<int32_t>(rows.size()),
-                   .out = out,
-                   .workspace = workspace_.get()},
-                  to);
+        if (workspace_bytes_ > 0) to.Fill(workspace_, garbage, workspace_bytes_);
+        layer.Run(
+            {.x = static_cast<const char*>(x_) + rows.front() * shape_.k * shape_.operand_bytes(),
+             .weight = weight_,
+             .bias = bias_,
+             .rows = static_cast<int32_t>(rows.size()),
+             .out = out,
+             .workspace = workspace_},
+            to);
       },
       stream);
 }

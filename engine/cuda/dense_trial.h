@@ -32,22 +32,17 @@ class DenseTrial {
   absl::Status Check(const DenseLayer& layer, DeviceStream& stream) const;
 
  private:
-  size_t x_row_bytes() const { return shape_.k * shape_.operand_bytes(); }
-
-  absl::Status FillX(Device& device, DeviceStream& stream);
-  // Computes the expected values of the first rows.
-  absl::Status SumUp(Device& device, DeviceStream& stream);
-  void AddProducts(int32_t k, const void* weights);  // row k of the weight
-  RowTrialPlan Plan() const;
+  template <typename T>
+  absl::Status PrepareAs(Device& device);
+  RowTrialPlan Plan(const TrialProducts& products) const;
 
   const DenseShape shape_;
   const void* const weight_;
   const void* const bias_;
   size_t workspace_bytes_ = 0;
-  DeviceMemory x_, workspace_;
-  std::vector<float> first_x_;    // [compared rows, k]
-  std::vector<double> sums_;      // [compared rows, n], before f
-  std::vector<double> absolute_;  // [n]: sums of |w|
+  std::optional<TrialInputs> inputs_;
+  const void* x_ = nullptr;  // [most rows, k]
+  void* workspace_ = nullptr;
   std::optional<RowTrial> trial_;
 };
 

@@ -96,39 +96,26 @@ absl::Status ProductTrial<T>::Expect(RowTrialPlan* plan) {
   const double kept = shape_.accumulate ? plan->kept() : 0;
   const double rounding = kHalf ? 0x1p-7 : 0x1p-16;
   for (const auto& [position, rows] : compared) {
-    std::vector<double> absolute(n), bias(n);
-    std::vector<std::vector<double>> sums(rows.size(), std::vector<double>(n, kept));
-    // The weight is fetched a few rows at a time, since it may be large.
-    const int64_t most = std::max<int64_t>(1, (4 << 20) / (n * sizeof(T)));
-    for (int64_t first = 0; first < k; first += most) {
-      const int64_t count = std::min(most, k - first);
-      SLUICE_ASSIGN_OR_RETURN(const auto bytes, inputs_->Fetch(weight_ + (position * k + first) * n,
-                                                               count * n * sizeof(T)));
-      for (int64_t i = 0; i < count; ++i) {
-        for (int64_t c = 0; c < n; ++c) {
-          const double weight = TrialValue(bytes.data(), i * n + c, kHalf);
-          absolute[c] += std::abs(weight);
-          for (size_t r = 0; r < rows.size(); ++r) {
-            sums[r][c] += double{Widen(rows_[rows[r]].x[first + i])} * weight;
-          }
-        }
-      }
+    std::vector<std::vector<double>> x;
+    for (const int32_t row : rows) {
+      std::vector<double>& wide = x.emplace_back();
+      for (const T value : rows_[row].x) wide.push_back(Widen(value));
     }
-    if (bias_ != nullptr) {
-      const T* const from = bias_ + (shape_.position_bias ? position * n : 0);
-      SLUICE_ASSIGN_OR_RETURN(const auto bytes, inputs_->Fetch(from, n * sizeof(T)));
-      for (int64_t c = 0; c < n; ++c) bias[c] = TrialValue(bytes.data(), c, kHalf);
-    }
+    const T* const bias =
+        bias_ == nullptr ? nullptr : bias_ + (shape_.position_bias ? position * n : 0);
+    SLUICE_ASSIGN_OR_RETURN(
+        const TrialProducts products,
+        MultiplyExactly(*inputs_, x, weight_ + position * k * n, bias, n, kHalf, kept));
     for (size_t r = 0; r < rows.size(); ++r) {
       RowTrialPlan::Expected& expected = plan->expected.emplace_back();
       expected.row = rows[r];
       for (int64_t c = 0; c < n; ++c) {
-        const double sum = sums[r][c] + bias[c];
-        double value = sum,
-               bound = static_cast<double>(k) * 0x1p-24 * absolute[c] + rounding * std::abs(sum);
+        const double sum = products.sums[r][c];
+        double value = sum, bound = static_cast<double>(k) * 0x1p-24 * products.absolute[c] +
+                                    rounding * std::abs(sum);
         if (shape_.activate) {
-          const auto f = [&](double x) {
-            return kernels::reference::Activate(shape_.activation, x);
+          const auto f = [&](double y) {
+            return kernels::reference::Activate(shape_.activation, y);
           };
           if (shape_.gated) {
             const double factor = f(Widen(rows_[rows[r]].gate[c]));

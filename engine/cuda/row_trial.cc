@@ -138,4 +138,35 @@ absl::StatusOr<std::vector<std::byte>> TrialInputs::Fetch(const void* device, si
   return values;
 }
 
+// The weight is fetched a few rows at a time, since it may be large.
+absl::StatusOr<TrialProducts> MultiplyExactly(TrialInputs& inputs,
+                                              const std::vector<std::vector<double>>& x,
+                                              const void* weight, const void* bias, int64_t n,
+                                              bool half, double initial) {
+  constexpr int64_t kBytesAtOnce = 4 << 20;
+  const int64_t k = std::ssize(x.front()), row_bytes = n * (half ? 2 : 4);
+  const int64_t most = std::max<int64_t>(1, kBytesAtOnce / row_bytes);
+  TrialProducts products = {.sums = {x.size(), std::vector<double>(n, initial)},
+                            .absolute = std::vector<double>(n)};
+  for (int64_t first = 0; first < k; first += most) {
+    const int64_t count = std::min(most, k - first);
+    SLUICE_ASSIGN_OR_RETURN(
+        const auto bytes,
+        inputs.Fetch(static_cast<const std::byte*>(weight) + first * row_bytes, count * row_bytes));
+    for (int64_t i = 0; i < count; ++i) {
+      for (int64_t c = 0; c < n; ++c) {
+        const double value = TrialValue(bytes.data(), i * n + c, half);
+        products.absolute[c] += std::abs(value);
+        for (size_t r = 0; r < x.size(); ++r) products.sums[r][c] += x[r][first + i] * value;
+      }
+    }
+  }
+  if (bias == nullptr) return products;
+  SLUICE_ASSIGN_OR_RETURN(const auto bytes, inputs.Fetch(bias, row_bytes));
+  for (std::vector<double>& sums : products.sums) {
+    for (int64_t c = 0; c < n; ++c) sums[c] += TrialValue(bytes.data(), c, half);
+  }
+  return products;
+}
+
 }  // namespace sluice

@@ -108,4 +108,16 @@ class TrialInputs {
   absl::Status status_;
 };
 
+// Exact products, in double, and the sums of the magnitudes of each column of the weight.
+struct TrialProducts {
+  std::vector<std::vector<double>> sums;  // [rows][n]
+  std::vector<double> absolute;           // [n]
+};
+// Adds the products of rows `x`, [rows][k], by `weight` [k, n] on the device, and `bias` [n] unless
+// it is nullptr, to `initial`. Both are bfloat16 if `half`, else float.
+absl::StatusOr<TrialProducts> MultiplyExactly(TrialInputs& inputs,
+                                              const std::vector<std::vector<double>>& x,
+                                              const void* weight, const void* bias, int64_t n,
+                                              bool half, double initial);
+
 }  // namespace sluice
