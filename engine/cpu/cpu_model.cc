@@ -138,7 +138,7 @@ StepRun CpuModel::Begin(Slot& slot) const {
 
 absl::Status CpuModel::Finish(Slot& slot) const {
   const StepRun run = Begin(slot);
-  for (const auto& op : lowered_.ops) op->Execute(run);
+  for (const CpuOp& op : lowered_.ops) op(run);
   return absl::OkStatus();
 }
 
@@ -147,7 +147,7 @@ absl::Status CpuModel::Trace(const Plan& plan, Slot& slot, const StepBatch& batc
   Start(plan, slot, batch);
   const StepRun run = Begin(slot);
   for (size_t i = 0; i < lowered_.ops.size(); ++i) {
-    lowered_.ops[i]->Execute(run);
+    lowered_.ops[i](run);
     if (i < model_->graph.ops.size()) observe(i, run);
   }
   return absl::OkStatus();

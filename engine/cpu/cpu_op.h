@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/functional/any_invocable.h"
 #include "engine/cpu/cpu_slot.h"
 #include "engine/cpu/layout.h"
 #include "engine/model/graph.h"
@@ -32,11 +33,7 @@ struct StepRun {
   }
 };
 
-// An immutable op. Execute allocates nothing and may run for several slots at once.
-class CpuOp {
- public:
-  virtual ~CpuOp() = default;
-  virtual void Execute(const StepRun& run) const = 0;
-};
+// Executes an op. It allocates nothing and may run for several slots at once.
+using CpuOp = absl::AnyInvocable<void(const StepRun& run) const>;
 
 }  // namespace sluice

@@ -57,12 +57,12 @@ void Diversify(const SampledRow& row, const ItemHead& items) {
 
 constexpr kernels::SampleResult kNoToken = {-1, std::numeric_limits<float>::quiet_NaN()};
 
-class CpuHead final : public CpuOp {
+class CpuHead {
  public:
   CpuHead(BufferId in, kernels::PackedWeights head, HeadFinish finish)
       : in_(in), head_(std::move(head)), finish_(std::move(finish)) {}
 
-  void Execute(const StepRun& run) const override {
+  void operator()(const StepRun& run) const {
     const std::span<const SampledRow> sampled = run.batch.sampled();
     for (size_t first = 0; first < sampled.size();) {
       const size_t rows = RowsOfBlock(sampled.subspan(first));
@@ -212,11 +212,11 @@ double LargerFinite(double most, float value) {
   return value > most ? value : most;
 }
 
-class CpuState final : public CpuOp {
+class CpuState {
  public:
   CpuState(BufferId in, int64_t width) : in_(in), width_(width) {}
 
-  void Execute(const StepRun& run) const override {
+  void operator()(const StepRun& run) const {
     const int64_t parts = kernels::CeilDiv(width_, kColumns);
     const auto sum = [&](int64_t begin, int64_t end, int /*worker*/) {
       for (int64_t i = begin; i < end; ++i) Sum(run, i / parts, i % parts * kColumns);
@@ -251,13 +251,10 @@ class CpuState final : public CpuOp {
 
 }  // namespace
 
-std::unique_ptr<const CpuOp> MakeCpuHead(BufferId in, kernels::PackedWeights head,
-                                         HeadFinish finish) {
-  return std::make_unique<CpuHead>(in, std::move(head), std::move(finish));
+CpuOp MakeCpuHead(BufferId in, kernels::PackedWeights head, HeadFinish finish) {
+  return CpuHead(in, std::move(head), std::move(finish));
 }
 
-std::unique_ptr<const CpuOp> MakeCpuState(BufferId in, int64_t width) {
-  return std::make_unique<CpuState>(in, width);
-}
+CpuOp MakeCpuState(BufferId in, int64_t width) { return CpuState(in, width); }
 
 }  // namespace sluice

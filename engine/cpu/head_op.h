@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "engine/cpu/cpu_op.h"
@@ -19,10 +18,9 @@ struct HeadFinish {
 };
 
 // `head` is [hidden -> vocab]; `in` holds the rows after the last norm.
-std::unique_ptr<const CpuOp> MakeCpuHead(BufferId in, kernels::PackedWeights head,
-                                         HeadFinish finish);
+CpuOp MakeCpuHead(BufferId in, kernels::PackedWeights head, HeadFinish finish);
 
 // Copies the states of the rows that want them out of `in`, which is `width` wide.
-std::unique_ptr<const CpuOp> MakeCpuState(BufferId in, int64_t width);
+CpuOp MakeCpuState(BufferId in, int64_t width);
 
 }  // namespace sluice

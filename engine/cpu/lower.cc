@@ -1,28 +1,80 @@
 #include "engine/cpu/lower.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/interruption.h"
 #include "base/size_of.h"
 #include "base/status_macros.h"
-#include "engine/cpu/attention_ops.h"
 #include "engine/cpu/head_op.h"
 #include "engine/cpu/int8_plan.h"
-#include "engine/cpu/row_ops.h"
 #include "engine/cpu/select_attention.h"
 #include "engine/cpu/weights.h"
 #include "engine/model/kept_channels.h"
 #include "engine/model/relative_bias.h"
 #include "engine/model/rope.h"
+#include "kernels/cpu/activation.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/embedding.h"
+#include "kernels/cpu/exchange.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/mix.h"
+#include "kernels/cpu/norm.h"
+#include "kernels/cpu/rope.h"
 
 namespace sluice {
 namespace {
 
-using CpuOpOr = absl::StatusOr<std::unique_ptr<const CpuOp>>;
+using CpuOpOr = absl::StatusOr<CpuOp>;
+
+const float* DataOrNull(const std::vector<float>& values) {
+  return values.empty() ? nullptr : values.data();
+}
+
+const int32_t* EmbeddedIds(EmbedIndex index, const StepBatch& batch) {
+  switch (index) {
+    case EmbedIndex::kToken:
+      return batch.token_ids().data();
+    case EmbedIndex::kPosition:
+      return batch.positions().data();
+    case EmbedIndex::kType:
+      break;
+  }
+  return batch.types().empty() ? nullptr : batch.types().data();
+}
+
+// Returns the step's rows of k values for an op that quantises them, or none.
+kernels::QuantizedRows RowsWritten(const StepRun& run, const RowQuantization& quantization,
+                                   int64_t k) {
+  kernels::QuantizedRows rows = run.quantized(k, quantization.weights);
+  if (!quantization.factors.empty()) rows.MultiplyBy(quantization.factors.data());
+  return rows;
+}
+
+Quantization QuantizationOf(kernels::WeightFormat format) {
+  if (format == kernels::WeightFormat::kInt8) return Quantization::kInt8;
+  return format == kernels::WeightFormat::kInt4 ? Quantization::kInt4 : Quantization::kNone;
+}
+
+kernels::XsaForm XsaFormOf(const ModelConfig& config, const AttentionOp& op) {
+  if (!op.xsa) return kernels::XsaForm::kOff;
+  return config.xsa.form == XsaConfig::Form::kNorm ? kernels::XsaForm::kNorm
+                                                   : kernels::XsaForm::kSquared;
+}
+
+// Returns the rows of a layer, [rows, heads], of XSA diagnostics [layers, rows, heads]. The kernel
+// does not write to them without XSA.
+float* LayerOfDiagnostics(const AttentionOp& op, int64_t values, float* all) {
+  if (all == nullptr) return nullptr;
+  float* layer = all + op.layer * values;
+  if (!op.xsa) std::fill_n(layer, values, 0.0f);
+  return layer;
+}
 
 // Lowers ops; one overload for each kind.
 class CpuLowering {
@@ -43,10 +95,24 @@ class CpuLowering {
 
   CpuOpOr operator()(const EmbedOp& op) {
     SLUICE_ASSIGN_OR_RETURN(auto table, weights_.AsStored(op.table));
-    return MakeCpuEmbed(op, std::move(table), Width(op.out));
+    return [op, table = std::move(table), width = Width(op.out)](const StepRun& run) {
+      kernels::Embed(run.context, {.table = table.bytes.data(),
+                                   .dtype = table.dtype,
+                                   .ids = EmbeddedIds(op.index, run.batch),
+                                   .rows = run.rows(),
+                                   .dim = width,
+                                   .accumulate = op.accumulate,
+                                   .scale = op.scale,
+                                   .out = run.buffer(op.out)});
+    };
   }
 
-  CpuOpOr operator()(const InputOp& op) { return MakeCpuInput(op); }
+  CpuOpOr operator()(const InputOp& op) {
+    return [op](const StepRun& run) {
+      SLUICE_CHECK(std::ssize(run.batch.inputs()) == run.rows() * op.width);
+      std::copy(run.batch.inputs().begin(), run.batch.inputs().end(), run.buffer(op.out));
+    };
+  }
 
   CpuOpOr operator()(const NormOp& op) {
     SLUICE_ASSIGN_OR_RETURN(auto weight, weights_.Floats(op.weight, op.width));
@@ -54,8 +120,20 @@ class CpuLowering {
     if (op.scale != 1 && weight.empty()) weight.assign(op.width, 1);
     for (float& value : weight) value = (op.weight_offset + value) * op.scale;
     for (float& value : bias) value *= op.scale;
-    return MakeCpuNorm(op, Width(op.in) / op.width, std::move(weight), std::move(bias),
-                       quantization_[op_]);
+    return [op, groups = Width(op.in) / op.width, weight = std::move(weight),
+            bias = std::move(bias), quantization = quantization_[op_]](const StepRun& run) {
+      const int64_t rows = run.rows() * groups;
+      const kernels::QuantizedRows quantized = RowsWritten(run, quantization, op.width);
+      switch (op.kind) {
+        case NormKind::kRms:
+          return kernels::RmsNorm(run.context, run.buffer(op.in), DataOrNull(weight), op.eps, rows,
+                                  op.width, run.buffer(op.out), quantized);
+        case NormKind::kLayer:
+          return kernels::LayerNorm(run.context, run.buffer(op.in), DataOrNull(weight),
+                                    DataOrNull(bias), op.eps, rows, op.width, run.buffer(op.out),
+                                    quantized);
+      }
+    };
   }
 
   CpuOpOr operator()(const LinearOp& op) {
@@ -67,9 +145,32 @@ class CpuLowering {
     SLUICE_ASSIGN_OR_RETURN(
         auto packed, op.position_wise() ? weights_.PositionWise(op.weight, precision)
                                         : weights_.Dense(op.weight, op.layout, k, n, precision));
-    return MakeCpuLinear(op, std::move(packed), std::move(bias), quantization_[op_]);
+    // `bias` is [n] or, with position_bias, [positions, n]; or empty.
+    return [in = op.in, out = op.out, accumulate = op.accumulate, by_position = op.position_wise(),
+            bias_stride = op.position_bias ? n : 0, weights = std::move(packed),
+            bias = std::move(bias), quantization = quantization_[op_]](const StepRun& run) {
+      kernels::GemmArgs args = {.x = run.buffer(in),
+                                .ldx = weights.k(),
+                                .bias = DataOrNull(bias),
+                                .bias_stride = bias_stride,
+                                .out = run.buffer(out),
+                                .ldo = weights.n(),
+                                .accumulate = accumulate};
+      args.quantized = run.quantized(weights.k(), QuantizationOf(weights.format()));
+      if (quantization.weights != Quantization::kNone) {
+        kernels::QuantizeRows(run.context, args.x, args.ldx, run.rows(),
+                              RowsWritten(run, quantization, weights.k()));
+      }
+      if (by_position) {
+        kernels::GroupedGemm(run.context, weights, run.batch.groups(), args);
+      } else {
+        kernels::Gemm(run.context, weights, run.rows(), args);
+      }
+    };
   }
 
+  // Rotates queries, and keys as it writes them to pages with the values. Where attention reads the
+  // step's own rows instead, keys are rotated in place and nothing is written.
   CpuOpOr operator()(const RopeStoreOp& op) {
     std::shared_ptr<const RopeTable>& table = rope_[static_cast<size_t>(op.rope)];
     const RopeOf rope = FindRope(op, config_);
@@ -77,7 +178,20 @@ class CpuLowering {
       table = std::make_shared<RopeTable>(
           MakeRopeTable(*rope.rope, rope.dims, rope.dims == 0 ? 0 : config_.max_positions));
     }
-    return MakeCpuRopeStore(op, config_, static_cast<int32_t>(rope.dims), table);
+    const kernels::RopeTable rotations = {table->cos.data(), table->sin.data(),
+                                          static_cast<int32_t>(rope.dims)};
+    return [op, table, rotations, stores = config_.causal,
+            heads = static_cast<int32_t>(config_.heads)](const StepRun& run) {
+      const kernels::KvLayer kv = run.slot.kv_layer(op.layer);
+      const int32_t* const positions = run.batch.positions().data();
+      float *const q = run.buffer(op.q), *const k = run.buffer(op.k);
+      if (stores) {
+        return kernels::RopeAndStore(run.context, rotations, positions, run.batch.kv_slots().data(),
+                                     run.rows(), heads, q, k, run.buffer(op.v), kv);
+      }
+      kernels::Rotate(run.context, rotations, positions, run.rows(), heads, kv.head_dim, q);
+      kernels::Rotate(run.context, rotations, positions, run.rows(), kv.kv_heads, kv.head_dim, k);
+    };
   }
 
   CpuOpOr operator()(const AttentionOp& op) {
@@ -87,20 +201,73 @@ class CpuLowering {
       for (float& value : gate) value = static_cast<float>(std::tanh(static_cast<double>(value)));
     }
     SLUICE_ASSIGN_OR_RETURN(auto bias, RelativeBias(op));
-    const auto& rows = std::get<RopeStoreOp>(graph_.ops[op_ - 1]);
-    return MakeCpuAttention(op, rows, config_, std::move(gate), std::move(bias), attention_);
+    const kernels::AttentionArgs same = {
+        .q = nullptr,
+        .out = nullptr,
+        .q_heads = static_cast<int32_t>(config_.heads),
+        .scale = op.scale,
+        .causal = op.causal,
+        .window = static_cast<int32_t>(op.window),
+        .soft_cap = op.soft_cap,
+        .bias = bias == nullptr ? nullptr : bias->data(),
+        .bias_positions = static_cast<int32_t>(config_.max_positions),
+        .silu_share = op.silu_share,
+        .xsa = XsaFormOf(config_, op),
+        .xsa_eps = config_.xsa.eps,
+        .xsa_gate = nullptr,
+        .cos_sim = nullptr,
+        .proj_frac = nullptr,
+        .choice = attention_};
+    // The op before has the keys and values that are read where attention is in both directions.
+    const auto& stored = std::get<RopeStoreOp>(graph_.ops[op_ - 1]);
+    return [op, same, k = config_.causal ? kNoBuffer : stored.k,
+            v = config_.causal ? kNoBuffer : stored.v, gate = std::move(gate),
+            bias = std::move(bias)](const StepRun& run) {
+      kernels::AttentionArgs args = same;
+      args.q = run.buffer(op.q);
+      args.out = run.buffer(op.out);
+      if (k != kNoBuffer) args.k = run.buffer(k);
+      if (v != kNoBuffer) args.v = run.buffer(v);
+      args.xsa_gate = DataOrNull(gate);
+      const int64_t values = run.rows() * args.q_heads;
+      args.cos_sim = LayerOfDiagnostics(op, values, run.batch.xsa_cos_sim);
+      args.proj_frac = LayerOfDiagnostics(op, values, run.batch.xsa_proj_frac);
+      kernels::Attention(run.context, args, run.slot.kv_layer(op.layer), run.slot.sequences(),
+                         run.batch.max_context(), run.at(run.layout.attention_scratch));
+    };
   }
 
   CpuOpOr operator()(const ActivationOp& op) {
-    return MakeCpuActivation(op, Width(op.in), quantization_[op_]);
+    return [op, width = Width(op.in), quantization = quantization_[op_]](const StepRun& run) {
+      kernels::Activate(run.context, op.activation, run.buffer(op.in),
+                        op.up == kNoBuffer ? nullptr : run.buffer(op.up), run.rows(), width,
+                        run.buffer(op.out), RowsWritten(run, quantization, width));
+    };
   }
 
-  CpuOpOr operator()(const ExchangeOp& op) { return MakeCpuExchange(op, Width(op.in)); }
+  CpuOpOr operator()(const ExchangeOp& op) {
+    return [op, block = Width(op.in) / op.tokens](const StepRun& run) {
+      kernels::Exchange(run.context, {.in = run.buffer(op.in),
+                                      .places = run.batch.sequence_rows(),
+                                      .tokens = op.tokens,
+                                      .block = block,
+                                      .out = run.buffer(op.out)});
+    };
+  }
 
   CpuOpOr operator()(const MixOp& op) {
     SLUICE_ASSIGN_OR_RETURN(auto a_weight, MixWeight(op.a_weight, op));
     SLUICE_ASSIGN_OR_RETURN(auto b_weight, MixWeight(op.b_weight, op));
-    return MakeCpuMix(op, Width(op.out), std::move(a_weight), std::move(b_weight));
+    return [a = op.a, b = op.b, out = op.out, width = Width(op.out), a_weight = std::move(a_weight),
+            b_weight = std::move(b_weight)](const StepRun& run) {
+      kernels::Mix(run.context, {.a = run.buffer(a),
+                                 .a_weight = DataOrNull(a_weight),
+                                 .b = b == kNoBuffer ? nullptr : run.buffer(b),
+                                 .b_weight = DataOrNull(b_weight),
+                                 .rows = run.rows(),
+                                 .dim = width,
+                                 .out = run.buffer(out)});
+    };
   }
 
   CpuOpOr operator()(const HeadOp& op) {

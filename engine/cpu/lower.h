@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -14,7 +13,7 @@
 namespace sluice {
 
 struct LoweredModel {
-  std::vector<std::unique_ptr<const CpuOp>> ops;
+  std::vector<CpuOp> ops;
   int64_t weight_bytes = 0;  // of all weights that the ops hold
   bool in_bf16 = false;      // whether a layer or the head has weights in bf16
 };
