@@ -86,9 +86,7 @@ int RunBuckets(const Arguments& arguments, const Connection& connection, const C
 int RunOptimize(const Arguments& arguments, const Connection& connection, const Console& console) {
   OptimizeArguments own = arguments.optimize;
   if (own.model.empty()) {
-    const auto index = connection.Index();
-    if (!index.ok()) return Fail(index.status(), arguments, console);
-    const absl::StatusOr<std::string> only = OnlyModel(*index);
+    const absl::StatusOr<std::string> only = OnlyModel(connection);
     if (!only.ok()) return Fail(only.status(), arguments, console);
     own.model = *only;
   }

@@ -74,9 +74,7 @@ int CompleteRequest(const RequestArguments& request_arguments, const Arguments& 
     }
   }
   if (!request->model_name().empty()) return kExitOk;
-  const auto index = connection.Index();
-  if (!index.ok()) return Fail(index.status(), arguments, console);
-  const auto model = OnlyModel(*index);
+  const auto model = OnlyModel(connection);
   if (!model.ok()) return Fail(model.status(), arguments, console);
   request->set_model_name(*model);
   return kExitOk;

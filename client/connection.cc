@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 #include "client/call.h"
 #include "client/exit_code.h"
 
@@ -178,7 +179,8 @@ absl::StatusOr<admin::v1::ReloadResponse> Connection::Reload() const {
   return Call(admin_, &admin::v1::Admin::Stub::Reload, admin::v1::ReloadRequest());
 }
 
-absl::StatusOr<std::string> OnlyModel(const inference::RepositoryIndexResponse& index) {
+absl::StatusOr<std::string> OnlyModel(const Connection& connection) {
+  SLUICE_ASSIGN_OR_RETURN(const auto index, connection.Index());
   std::set<std::string> names;
   for (const auto& model : index.models()) {
     if (model.state() != "UNAVAILABLE") names.insert(model.name());

@@ -69,7 +69,7 @@ class Connection {
 
 // Returns the model to use if none was named: the only one that is served. Returns
 // FailedPrecondition that lists the names if there are several.
-absl::StatusOr<std::string> OnlyModel(const inference::RepositoryIndexResponse& index);
+absl::StatusOr<std::string> OnlyModel(const Connection& connection);
 
 // Returns "sluice: CODE: message" and, where a hint helps, a second line with it.
 std::string FailureText(const absl::Status& status, const std::string& server);

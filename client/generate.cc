@@ -67,13 +67,12 @@ class Answer {
 
   // Prints the text, or the ids if the model has no text.
   void Print(const Tensors& tensors) {
-    if (const Tensor* text = FindTensor(tensors, "text_output")) {
-      const auto* rows = std::get_if<std::vector<std::string>>(&text->values);
+    if (FindTensor(tensors, "text_output") != nullptr) {
+      const auto* rows = FindValues<std::string>(tensors, "text_output");
       if (rows != nullptr && !rows->empty()) Write(text_.Append(rows->front()));
       return;
     }
-    const Tensor* ids = FindTensor(tensors, "output_ids");
-    const auto* values = ids == nullptr ? nullptr : std::get_if<std::vector<int32_t>>(&ids->values);
+    const auto* values = FindValues<int32_t>(tensors, "output_ids");
     if (values == nullptr) return;
     for (const int32_t id : *values) Write(absl::StrCat(begun_ ? " " : "", id));
   }

@@ -127,9 +127,12 @@ int RunFile(const Arguments& arguments, const Connection& connection, const Cons
   }
   // The model is asked for once, not for each line; lines that name a model do not need it.
   if (defaults.model_name().empty()) {
-    const auto index = connection.Index();
-    if (!index.ok()) return Fail(index.status(), arguments, console);
-    if (const auto model = OnlyModel(*index); model.ok()) defaults.set_model_name(*model);
+    const auto model = OnlyModel(connection);
+    if (model.ok()) {
+      defaults.set_model_name(*model);
+    } else if (!absl::IsFailedPrecondition(model.status())) {
+      return Fail(model.status(), arguments, console);
+    }
   }
   RequestLines lines(from_file ? &file : console.in, arguments.infer.file);
   const RunCounts counts =

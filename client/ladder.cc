@@ -89,9 +89,7 @@ int RunLadder(const Arguments& given, const Connection& connection, const Consol
   Arguments arguments = given;
   const Action action = arguments.ladder.action;
   if (arguments.ladder.model.empty() && action != Action::kShow) {
-    const auto index = connection.Index();
-    if (!index.ok()) return Fail(index.status(), arguments, console);
-    const absl::StatusOr<std::string> only = OnlyModel(*index);
+    const absl::StatusOr<std::string> only = OnlyModel(connection);
     if (!only.ok()) return Fail(only.status(), arguments, console);
     arguments.ladder.model = *only;
   }

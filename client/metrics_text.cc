@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/status_macros.h"
+#include "client/http_get.h"
 
 namespace sluice::client {
 namespace {
@@ -81,6 +83,11 @@ absl::StatusOr<std::vector<Sample>> ParseMetrics(absl::string_view text) {
     samples.push_back(*std::move(sample));
   }
   return samples;
+}
+
+absl::StatusOr<std::vector<Sample>> FetchMetrics(const std::string& address) {
+  SLUICE_ASSIGN_OR_RETURN(const std::string page, HttpGet(address, "/metrics", absl::Seconds(5)));
+  return ParseMetrics(page);
 }
 
 double SumOf(const std::vector<Sample>& samples, absl::string_view name,

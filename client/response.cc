@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -149,9 +150,7 @@ size_t Size(const Tensor& tensor) {
 
 // Returns the main part of the answer: the text, or the ids if the model has no text.
 std::string MainText(const Tensors& tensors) {
-  const Tensor* text = FindTensor(tensors, "text_output");
-  const auto* strings =
-      text == nullptr ? nullptr : std::get_if<std::vector<std::string>>(&text->values);
+  const auto* strings = FindValues<std::string>(tensors, "text_output");
   if (strings != nullptr) return absl::StrCat(absl::StrJoin(*strings, "\n"), "\n");
   const Tensor* ids = FindTensor(tensors, "output_ids");
   return ids == nullptr ? "" : absl::StrCat(FormatValues(*ids, 0, Size(*ids)), "\n");
@@ -160,10 +159,9 @@ std::string MainText(const Tensors& tensors) {
 // Returns a line for each generated token of the single row; empty if there are no candidates.
 std::string CandidateTable(const Tensors& tensors) {
   const Tensor* ids = FindTensor(tensors, "top_ids");
-  const Tensor* logprobs = FindTensor(tensors, "top_logprobs");
-  if (ids == nullptr || logprobs == nullptr || ids->shape.size() != 3) return "";
-  const auto* id_values = std::get_if<std::vector<int32_t>>(&ids->values);
-  const auto* logprob_values = std::get_if<std::vector<float>>(&logprobs->values);
+  if (ids == nullptr || ids->shape.size() != 3) return "";
+  const auto* id_values = FindValues<int32_t>(tensors, "top_ids");
+  const auto* logprob_values = FindValues<float>(tensors, "top_logprobs");
   if (id_values == nullptr || logprob_values == nullptr) return "";
   if (id_values->size() != logprob_values->size() || id_values->empty()) return "";
   const size_t per_token = ids->shape[2];
@@ -222,21 +220,15 @@ const Tensor* FindTensor(const Tensors& tensors, absl::string_view name) {
 }
 
 int64_t GeneratedTokens(const Tensors& tensors) {
-  if (const Tensor* lengths = FindTensor(tensors, "sequence_length")) {
-    if (const auto* values = std::get_if<std::vector<int32_t>>(&lengths->values)) {
-      int64_t sum = 0;
-      for (const int32_t value : *values) sum += value;
-      return sum;
-    }
+  if (const auto* lengths = FindValues<int32_t>(tensors, "sequence_length")) {
+    return std::accumulate(lengths->begin(), lengths->end(), int64_t{0});
   }
   const Tensor* ids = FindTensor(tensors, "output_ids");
   return ids == nullptr ? 0 : Size(*ids);
 }
 
 std::string FinishReason(const Tensors& tensors) {
-  const Tensor* reason = FindTensor(tensors, "finish_reason");
-  const auto* reasons =
-      reason == nullptr ? nullptr : std::get_if<std::vector<std::string>>(&reason->values);
+  const auto* reasons = FindValues<std::string>(tensors, "finish_reason");
   return reasons == nullptr || reasons->empty() ? "" : reasons->front();
 }
 

@@ -32,6 +32,12 @@ absl::StatusOr<Tensors> DecodeOutputs(const inference::ModelInferResponse& respo
 
 // Returns nullptr if there is no tensor of that name.
 const Tensor* FindTensor(const Tensors& tensors, absl::string_view name);
+// Returns the values of a tensor, or nullptr if it is absent or of another type.
+template <typename T>
+const std::vector<T>* FindValues(const Tensors& tensors, absl::string_view name) {
+  const Tensor* const tensor = FindTensor(tensors, name);
+  return tensor == nullptr ? nullptr : std::get_if<std::vector<T>>(&tensor->values);
+}
 
 // Returns the number of generated tokens of all rows; 0 if the answer does not say.
 int64_t GeneratedTokens(const Tensors& tensors);

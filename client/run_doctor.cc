@@ -8,7 +8,7 @@
 #include "client/commands.h"
 #include "client/doctor.h"
 #include "client/exit_code.h"
-#include "client/http_get.h"
+#include "client/metrics_text.h"
 #include "client/response.h"
 
 namespace sluice::client {
@@ -17,12 +17,6 @@ namespace {
 absl::StatusOr<bool> IsReady(const Connection& connection) {
   SLUICE_ASSIGN_OR_RETURN(const auto health, connection.Health(""));
   return health.status() == grpc::health::v1::HealthCheckResponse::SERVING;
-}
-
-absl::StatusOr<std::vector<Sample>> ReadMetrics(const std::string& address) {
-  if (address.empty()) return absl::FailedPreconditionError("not asked");
-  SLUICE_ASSIGN_OR_RETURN(const std::string page, HttpGet(address, "/metrics", absl::Seconds(5)));
-  return ParseMetrics(page);
 }
 
 nlohmann::json FindingsJson(const std::vector<Finding>& findings) {
@@ -46,7 +40,9 @@ int RunDoctor(const Arguments& arguments, const Connection& connection, const Co
                             .admin_address = own.admin,
                             .ready = IsReady(connection),
                             .index = connection.Index(),
-                            .metrics = ReadMetrics(own.metrics_address),
+                            .metrics = own.metrics_address.empty()
+                                           ? absl::FailedPreconditionError("not asked")
+                                           : FetchMetrics(own.metrics_address),
                             .buckets = admin.Buckets("", ""),
                             .now_seconds = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()),
                             .client_version = std::string(Version())};

@@ -4,10 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/status_macros.h"
 #include "client/commands.h"
 #include "client/exit_code.h"
-#include "client/http_get.h"
+#include "client/metrics_text.h"
 #include "client/table.h"
 #include "proto/metric_names.h"
 
@@ -27,11 +26,6 @@ std::string Mebibytes(const inference::ModelStatistics& model) {
 }
 
 std::string PercentOf(double part, double whole) { return whole > 0 ? Percent(part / whole) : "-"; }
-
-absl::StatusOr<std::vector<Sample>> FetchMetrics(const std::string& address) {
-  SLUICE_ASSIGN_OR_RETURN(const std::string page, HttpGet(address, "/metrics", absl::Seconds(5)));
-  return ParseMetrics(page);
-}
 
 }  // namespace
 

@@ -27,9 +27,7 @@ const inference::ModelMetadataResponse::TensorMetadata* Find(
 absl::Status Append(const inference::ModelInferResponse& response, const std::string& output,
                     size_t rows, TextRows* all) {
   SLUICE_ASSIGN_OR_RETURN(const Tensors tensors, DecodeOutputs(response));
-  const Tensor* const tensor = FindTensor(tensors, output);
-  const auto* const floats =
-      tensor == nullptr ? nullptr : std::get_if<std::vector<float>>(&tensor->values);
+  const auto* const floats = FindValues<float>(tensors, output);
   if (floats == nullptr || floats->size() % rows != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("the model ", response.model_name(), " returns no ", output));
@@ -39,20 +37,17 @@ absl::Status Append(const inference::ModelInferResponse& response, const std::st
     const auto first = floats->begin() + static_cast<int64_t>(row * width);
     all->values.emplace_back(first, first + static_cast<int64_t>(width));
   }
-  const Tensor* const label = FindTensor(tensors, "label");
-  const auto* const names =
-      label == nullptr ? nullptr : std::get_if<std::vector<std::string>>(&label->values);
-  if (names != nullptr && names->size() == rows) {
+  if (const auto* const names = FindValues<std::string>(tensors, "label");
+      names != nullptr && names->size() == rows) {
     all->labels.insert(all->labels.end(), names->begin(), names->end());
   }
   return absl::OkStatus();
 }
 
-// Returns the values of an output, or nullptr if it is absent or of another type.
+// Returns the `count` values of an output, or nullptr if it is absent or has others.
 template <typename T>
 const std::vector<T>* ValuesOf(const Tensors& tensors, absl::string_view name, size_t count) {
-  const Tensor* const tensor = FindTensor(tensors, name);
-  const auto* values = tensor == nullptr ? nullptr : std::get_if<std::vector<T>>(&tensor->values);
+  const auto* const values = FindValues<T>(tensors, name);
   return values != nullptr && values->size() == count ? values : nullptr;
 }
 
