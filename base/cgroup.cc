@@ -90,8 +90,7 @@ std::optional<int64_t> Available(FileReader read) {
 // Returns the least value of the cgroups in /proc/self/cgroup and their ancestors. `v2` and `v1`
 // read one folder; `v1` reads those of `controller`.
 template <typename T, typename ReadV2, typename ReadV1>
-std::optional<T> LeastOfCgroups(std::string_view controller, FileReader read, ReadV2 v2,
-                                ReadV1 v1) {
+std::optional<T> MinOfCgroups(std::string_view controller, FileReader read, ReadV2 v2, ReadV1 v1) {
   const std::optional<std::string> membership = read("/proc/self/cgroup");
   if (!membership) return std::nullopt;
   std::optional<T> least;
@@ -127,20 +126,20 @@ std::optional<int> ParseCpuMax(std::string_view text) {
 }
 
 std::optional<int> CgroupCpus(FileReader read) {
-  return LeastOfCgroups<int>(
+  return MinOfCgroups<int>(
       "cpu", read, [&](const std::string& folder) { return ReadV2(folder, read); },
       [&](const std::string& folder) { return ReadV1(folder, read); });
 }
 
 std::optional<int64_t> CgroupMemory(FileReader read) {
-  return LeastOfCgroups<int64_t>(
+  return MinOfCgroups<int64_t>(
       "memory", read,
       [&](const std::string& folder) { return Bytes(folder + "/memory.max", read); },
       [&](const std::string& folder) { return Bytes(folder + "/memory.limit_in_bytes", read); });
 }
 
 std::optional<int64_t> CgroupFreeMemory(FileReader read) {
-  const auto granted = LeastOfCgroups<int64_t>(
+  const auto granted = MinOfCgroups<int64_t>(
       "memory", read,
       [&](const std::string& folder) {
         return Rest(folder + "/memory.max", folder + "/memory.current", read);

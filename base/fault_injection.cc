@@ -27,7 +27,7 @@ std::atomic<bool> on{false};
 
 namespace {
 
-constexpr int64_t kMostDelayMs = 3'600'000;
+constexpr int64_t kMaxDelayMs = 3'600'000;
 
 enum class Action { kDelay, kFail, kHang, kUntil, kNan, kIllegalAccess };
 
@@ -77,7 +77,7 @@ bool ParseAction(absl::string_view text, Fault* fault) {
   if (parts.first == "delay") {
     int64_t ms = 0;
     fault->action = Action::kDelay;
-    const bool valid = absl::SimpleAtoi(parts.second, &ms) && ms >= 0 && ms <= kMostDelayMs;
+    const bool valid = absl::SimpleAtoi(parts.second, &ms) && ms >= 0 && ms <= kMaxDelayMs;
     fault->delay = std::chrono::milliseconds(ms);
     return valid;
   }

@@ -11,10 +11,10 @@
 namespace sluice {
 
 // The most bytes of a file that is read by default.
-inline constexpr size_t kMostFileBytes = size_t{1} << 30;
+inline constexpr size_t kMaxFileBytes = size_t{1} << 30;
 
 // Returns InvalidArgument if the file has more than `most_bytes`, and otherwise the system's error.
-absl::StatusOr<std::string> ReadFile(const std::string& path, size_t most_bytes = kMostFileBytes);
+absl::StatusOr<std::string> ReadFile(const std::string& path, size_t most_bytes = kMaxFileBytes);
 
 // Returns what is left of an open file, or an error as above, which names `path`.
 absl::StatusOr<std::string> ReadFile(int descriptor, const std::string& path, size_t most_bytes);

@@ -26,15 +26,15 @@ namespace sluice::client {
 namespace {
 
 constexpr size_t kMaxSamples = 50'000;
-constexpr size_t kLeastSamples = 1000;
+constexpr size_t kMinSamples = 1000;
 constexpr uint64_t kSeed = 1;
 constexpr size_t kWidth = 98;  // beside "# "
 // The bytes of a plan that a bucket token stands for: only ratios between ladders are shown.
 constexpr int64_t kPlanBytesPerToken = 1;
 
 // Returns the most sequences of a step: as given, else as recorded, else those of a GPU.
-int32_t MostSequences(const FitArguments& arguments,
-                      int32_t recorded = BackendInfo().max_batch_sequences) {
+int32_t MaxSequences(const FitArguments& arguments,
+                     int32_t recorded = BackendInfo().max_batch_sequences) {
   const int32_t given = arguments.batch.max_batch_sequences;
   return given > 0 ? given : recorded;
 }
@@ -112,8 +112,8 @@ std::string TrialOf(const std::string& strategy, const StrategyTrials& trials) {
 }  // namespace
 
 FitInput InputOf(std::span<const int32_t> lengths, const FitArguments& arguments) {
-  FitInput input{.arrivals = {}, .law = Law(arguments), .max_sequences = MostSequences(arguments)};
-  const size_t count = std::clamp(lengths.size(), kLeastSamples, kMaxSamples);
+  FitInput input{.arrivals = {}, .law = Law(arguments), .max_sequences = MaxSequences(arguments)};
+  const size_t count = std::clamp(lengths.size(), kMinSamples, kMaxSamples);
   std::vector<int32_t> sample(count);
   for (size_t i = 0; i < count; ++i) {
     sample[i] =
@@ -135,7 +135,7 @@ FitInput InputOf(std::span<const int32_t> lengths, const FitArguments& arguments
 
 absl::StatusOr<FitInput> ReadInput(const FitArguments& arguments) {
   const int32_t most = arguments.batch.max_batch_tokens;
-  FitInput input{.arrivals = {}, .law = Law(arguments), .max_sequences = MostSequences(arguments)};
+  FitInput input{.arrivals = {}, .law = Law(arguments), .max_sequences = MaxSequences(arguments)};
   if (!arguments.trace.empty()) {
     SLUICE_ASSIGN_OR_RETURN(input.arrivals,
                             ReadTraceArrivals(arguments.trace, most, /*generate=*/false));
@@ -146,7 +146,7 @@ absl::StatusOr<FitInput> ReadInput(const FitArguments& arguments) {
       arrival.tokens = std::min(arrival.tokens, most);
       arrival.deadline = MonoTime::max();
     }
-    input.max_sequences = MostSequences(arguments, run.batch.max_batch_sequences);
+    input.max_sequences = MaxSequences(arguments, run.batch.max_batch_sequences);
     if (!HasCosts(arguments)) input.law = std::move(run.costs);
   }
   KeepLatest(&input.arrivals);

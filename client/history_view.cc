@@ -14,7 +14,7 @@ namespace {
 namespace v1 = admin::v1;
 using Buckets = google::protobuf::RepeatedPtrField<v1::Bucket>;
 
-constexpr int kMostLines = 24;
+constexpr int kMaxCurveLines = 24;
 constexpr int kBarWidth = 10;
 
 std::vector<std::string> NamesOf(const Buckets& buckets) {
@@ -72,7 +72,7 @@ std::string HistoryText(const v1::ModelBuckets& model) {
   Table table({"SINCE", "BATCHES", "PADDING EFF", "EXECUTED EFF", "HITS", "LENGTH P50", "P90",
                "P99", "LADDER"});
   const int size = model.history_size();
-  const int lines = std::min(size, kMostLines);
+  const int lines = std::min(size, kMaxCurveLines);
   std::vector<std::string> ladder;
   for (int line = 0; line < lines; ++line) {
     const v1::HistoryStretch sum = Joined(model, line * size / lines, (line + 1) * size / lines);

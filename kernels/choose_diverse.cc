@@ -40,7 +40,7 @@ DiverseChoice::DiverseChoice(std::span<const float> scores, double diversity, do
 int32_t DiverseChoice::Next(VectorProduct product) {
   if (diversity_ > 0 && latest_ < 0) {
     for (int64_t i = 0; i < std::ssize(scores_); ++i) length_[i] = std::sqrt(product(i, i));
-  } else if (diversity_ > 0 && rest_of_latest_ >= kLeastRest) {
+  } else if (diversity_ > 0 && rest_of_latest_ >= kMinRest) {
     AddRow(product);
   }
   latest_ = BestGain(scores_, rest_, diversity_);

@@ -13,14 +13,14 @@
 //
 // Each step chooses the candidate of the largest gain
 //
-//   g_i = (1 - d) s_i + d log max(r_i, kLeastRest)
+//   g_i = (1 - d) s_i + d log max(r_i, kMinRest)
 //
 // where r_i is what of S_ii the chosen candidates do not explain. r and the rows c of the Cholesky
 // factor of S_Y are kept from step to step: once j is chosen,
 //
 //   e_i = (S_ji - sum over earlier rows c of c_j c_i) / sqrt(r_j),  r_i -= e_i^2
 //
-// and e is the next row. A candidate with r_j < kLeastRest adds no row. Gains are compared as
+// and e is the next row. A candidate with r_j < kMinRest adds no row. Gains are compared as
 // floats, and of equal ones the candidate that comes first is chosen. So d = 0 keeps the order of
 // the scores, and whatever the chosen ones explain follows by score. A score of -inf is chosen
 // after all others.
@@ -32,20 +32,20 @@
 
 namespace sluice::kernels {
 
-inline constexpr double kLeastRest = 1e-10;
+inline constexpr double kMinRest = 1e-10;
 
 // The most tokens that a diverse top list has, and that it is chosen from.
-inline constexpr int32_t kMostDiverse = 128, kMostDiversePool = 512;
+inline constexpr int32_t kMaxDiverse = 128, kMaxDiversePool = 512;
 
 // Returns the number of best tokens, of n, among which `count` diverse ones are chosen.
 constexpr int32_t DiversePool(int32_t count, int32_t n) {
-  return std::min({4 * count, kMostDiversePool, n});
+  return std::min({4 * count, kMaxDiversePool, n});
 }
 
 // Returns the gain of a candidate that is not chosen yet.
 inline float DiverseGain(float score, double rest, double diversity) {
   if (diversity == 0 || std::isinf(score)) return score;
-  const double logarithm = std::log(std::max(rest, kLeastRest));
+  const double logarithm = std::log(std::max(rest, kMinRest));
   return static_cast<float>((1 - diversity) * score + diversity * logarithm);
 }
 

@@ -14,7 +14,7 @@
 namespace sluice::verify {
 namespace {
 
-constexpr int64_t kMostRows = 256;  // that are kept of a projection
+constexpr int64_t kMaxRows = 256;  // that are kept of a projection
 
 // Adds the rows that enter the projection in a step, and keeps each `stride`-th of all.
 void AddRows(const float* rows, int64_t count, int64_t first, int64_t stride,
@@ -41,7 +41,7 @@ absl::StatusOr<std::vector<EnteringRows>> CollectRows(std::shared_ptr<const Mode
     longest = std::max(longest, std::ssize(text.tokens));
     tokens += std::ssize(text.tokens);
   }
-  const int64_t stride = kernels::CeilDiv(tokens, kMostRows);
+  const int64_t stride = kernels::CeilDiv(tokens, kMaxRows);
   const Bucket bucket = {static_cast<int32_t>(longest), 1};
   SLUICE_ASSIGN_OR_RETURN(const auto plan, executable.Prepare(bucket));
   SLUICE_ASSIGN_OR_RETURN(const auto slot,

@@ -22,7 +22,7 @@ namespace sluice::verify {
 namespace {
 
 constexpr int64_t kNearest = 10;
-constexpr size_t kMostTexts = 100'000;
+constexpr size_t kMaxTexts = 100'000;
 
 // Gathers the differences of pairs of values.
 struct Differences {
@@ -247,7 +247,7 @@ absl::StatusOr<std::vector<Text>> ReadTexts(const Model& model, const std::strin
   if (!file) return absl::NotFoundError(absl::StrCat(path, ": cannot be opened"));
   std::vector<Text> texts;
   std::string line;
-  for (int64_t number = 1; std::getline(file, line) && texts.size() < kMostTexts; ++number) {
+  for (int64_t number = 1; std::getline(file, line) && texts.size() < kMaxTexts; ++number) {
     absl::StatusOr<Text> text = TextOf(model, line);
     if (!text.ok()) {
       return absl::InvalidArgumentError(

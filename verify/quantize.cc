@@ -29,8 +29,8 @@ namespace {
 constexpr double kShares[] = {0.3, 0.4, 0.5, 0.6, 0.7, 0.8};
 // As few channels are kept as have at most so many times the error that the most of them have.
 constexpr double kNearly = 1.1;
-// The exponents of scales are within [-kMostExponent, kMostExponent].
-constexpr int kMostExponent = 24;
+// The exponents of scales are within [-kMaxExponent, kMaxExponent].
+constexpr int kMaxExponent = 24;
 
 // Multiplies each column of x, [.., width], by its scale.
 std::vector<float> ScaleColumns(std::span<const float> x, std::span<const float> scales) {
@@ -263,7 +263,7 @@ class Quantizer {
       const double exponent =
           share * std::log2(entering[feature]) - (1 - share) * std::log2(multiplied[feature]);
       const int rounded = static_cast<int>(
-          std::clamp<double>(std::nearbyint(exponent), -kMostExponent, kMostExponent));
+          std::clamp<double>(std::nearbyint(exponent), -kMaxExponent, kMaxExponent));
       scales[d] = std::ldexp(1.0f, rounded);
     }
     return scales;

@@ -29,14 +29,14 @@ int32_t TileTokens(kernels::Profile profile) {
 
 // Returns the sequences with which a step has nearly all of the processors' speed. More would make
 // each of them slow: the time that they take grows with their number over that of the processors.
-int32_t MostSequences(int threads) { return std::clamp(32 * threads, 64, 256); }
+int32_t MaxSequences(int threads) { return std::clamp(32 * threads, 64, 256); }
 
 class CpuBackend final : public Backend {
  public:
   CpuBackend(kernels::Profile profile, int threads, bool poison, AttentionVariant attention,
              std::function<int64_t()> free_memory)
       : free_memory_(std::move(free_memory)),
-        pool_(threads, kernels::kLeastShared),
+        pool_(threads, kernels::kMinShared),
         context_{profile, &pool_},
         poison_(poison),
         attention_(attention) {
@@ -46,7 +46,7 @@ class CpuBackend final : public Backend {
     info_.page_tokens = kernels::kPageTokens;
     info_.row_multiple = 1;
     info_.kv_memory_percent = free_memory_ == nullptr ? 25 : 50;
-    info_.max_batch_sequences = MostSequences(threads);
+    info_.max_batch_sequences = MaxSequences(threads);
   }
 
   const BackendInfo& info() const override { return info_; }

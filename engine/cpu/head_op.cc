@@ -23,10 +23,10 @@ using kernels::kHeadRows;
 // Returns whether the answer of the row needs all of its logits.
 bool NeedsLogits(const SampledRow& row, int64_t vocab) {
   if (row.logits != nullptr || row.peaks != nullptr) return true;
-  if (row.num_pool() > kernels::kMostBest) return true;
+  if (row.num_pool() > kernels::kMaxBest) return true;
   if (row.target >= 0) return false;
   const int64_t candidates = kernels::CandidatesToDraw(row.params, vocab);
-  return row.edits != nullptr || candidates == 0 || candidates > kernels::kMostBest;
+  return row.edits != nullptr || candidates == 0 || candidates > kernels::kMaxBest;
 }
 
 // Returns the number of most likely tokens that the answer of the row needs otherwise.
@@ -38,7 +38,7 @@ int64_t BestOf(const SampledRow& row, int64_t vocab) {
 // Leaves, of the pool of best tokens that the row's lists hold, the diverse ones among them.
 void Diversify(const SampledRow& row, const ItemHead& items) {
   if (!(row.diversity > 0)) return;
-  int32_t chosen[kernels::kMostDiverse];
+  int32_t chosen[kernels::kMaxDiverse];
   const auto product = [&](int64_t i, int64_t j) {
     return items.Product(row.top_ids[i], row.top_ids[j]);
   };
@@ -46,7 +46,7 @@ void Diversify(const SampledRow& row, const ItemHead& items) {
   kernels::ChooseDiverse({row.top_scores, static_cast<size_t>(row.pool)}, row.diversity, product,
                          places, row.diverse_scratch);
   const auto keep = [&](auto* list) {
-    std::array<std::remove_reference_t<decltype(*list)>, kernels::kMostDiverse> kept;
+    std::array<std::remove_reference_t<decltype(*list)>, kernels::kMaxDiverse> kept;
     for (size_t i = 0; i < places.size(); ++i) kept[i] = list[places[i]];
     std::copy_n(kept.begin(), places.size(), list);
   };
@@ -167,7 +167,7 @@ class CpuHead {
       *sampled.result = {sampled.target, logprob(found.target_logit)};
       return;
     }
-    float weights[kernels::kMostBest];
+    float weights[kernels::kMaxBest];
     const int64_t k = kernels::CandidatesToDraw(sampled.params, head_.n());
     const int64_t drawn = kernels::SampleCandidates(profile, sampled.params, found.best_logits, k,
                                                     head_.n(), weights);

@@ -17,16 +17,16 @@ namespace {
 using nlohmann::json;
 
 constexpr int kFormat = 1;
-constexpr int kMostDepth = 3;
-constexpr int64_t kMostWidth = 1 << 24;
-constexpr size_t kMostNameBytes = 128;
-constexpr size_t kMostNoteBytes = 256;
+constexpr int kMaxDepth = 3;
+constexpr int64_t kMaxTableWidth = 1 << 24;
+constexpr size_t kMaxNameBytes = 128;
+constexpr size_t kMaxNoteBytes = 256;
 constexpr size_t kWordDigits = 16;
 
 DenseShape ReadShape(ObjectReader* layer) {
   DenseShape shape = {};
-  shape.k = layer->Integer("k", 1, kMostWidth);
-  shape.n = layer->Integer("n", 1, kMostWidth);
+  shape.k = layer->Integer("k", 1, kMaxTableWidth);
+  shape.n = layer->Integer("n", 1, kMaxTableWidth);
   shape.type = layer->Find("dtype") == nullptr ? DenseType::kBF16 : layer->Enum<DenseType>("dtype");
   shape.bias = layer->Boolean("bias", false);
   shape.accumulate = layer->Boolean("accumulate", false);
@@ -51,7 +51,7 @@ DenseAlgorithm ReadAlgorithm(ObjectReader* layer) {
 }
 
 std::string NameFrom(ObjectReader* root, const std::string& key) {
-  std::string name = root->String(key, kMostNameBytes);
+  std::string name = root->String(key, kMaxNameBytes);
   bool printable = !name.empty();
   for (const char c : name) printable &= absl::ascii_isprint(static_cast<unsigned char>(c));
   if (!printable) root->Fail(key, "must be printable ASCII, and not empty");
@@ -61,7 +61,7 @@ std::string NameFrom(ObjectReader* root, const std::string& key) {
 }  // namespace
 
 absl::StatusOr<AlgorithmTable> AlgorithmTable::Parse(std::string_view text) {
-  SLUICE_ASSIGN_OR_RETURN(const json document, ParseJson(text, kMostDepth));
+  SLUICE_ASSIGN_OR_RETURN(const json document, ParseJson(text, kMaxDepth));
   if (!document.is_object()) return absl::InvalidArgumentError("it is no JSON object");
   absl::Status status;
   ObjectReader root(document, "", &status);
@@ -69,8 +69,8 @@ absl::StatusOr<AlgorithmTable> AlgorithmTable::Parse(std::string_view text) {
   root.Integer("sluice_algorithms", kFormat, kFormat);
   AlgorithmTable table(NameFrom(&root, "gpu"), NameFrom(&root, "library"));
   const json* const layers = root.Find("layers");
-  if (layers == nullptr || !layers->is_array() || layers->size() > kMostLayers) {
-    root.Fail("layers", absl::StrCat("must be a list of at most ", kMostLayers));
+  if (layers == nullptr || !layers->is_array() || layers->size() > kMaxTableLayers) {
+    root.Fail("layers", absl::StrCat("must be a list of at most ", kMaxTableLayers));
   }
   SLUICE_RETURN_IF_ERROR(status);
   for (size_t i = 0; i < layers->size() && status.ok(); ++i) {
@@ -84,7 +84,7 @@ absl::StatusOr<AlgorithmTable> AlgorithmTable::Parse(std::string_view text) {
         {"k", "n", "dtype", "bias", "accumulate", "head", "activation", "algorithm", "note"});
     const DenseShape shape = ReadShape(&layer);
     const DenseAlgorithm algorithm = ReadAlgorithm(&layer);
-    std::string note = layer.String("note", kMostNoteBytes, "");
+    std::string note = layer.String("note", kMaxNoteBytes, "");
     if (!table.Add(shape, algorithm, std::move(note)).ok()) {
       root.Fail(name, "is of the same shape as one before it");
     }
@@ -163,7 +163,7 @@ absl::StatusOr<std::optional<AlgorithmTable>> ChooseTable(const std::string& gpu
     return std::nullopt;
   }
   const std::string file = absl::StrCat("cuda.algorithms: ", path);
-  const absl::StatusOr<std::string> text = ReadFile(path, AlgorithmTable::kMostBytes);
+  const absl::StatusOr<std::string> text = ReadFile(path, AlgorithmTable::kMaxBytes);
   if (!text.ok()) return prefixed("cuda.algorithms", text.status());
   absl::StatusOr<AlgorithmTable> table = AlgorithmTable::Parse(*text);
   if (!table.ok()) return prefixed(file, table.status());

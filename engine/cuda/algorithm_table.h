@@ -26,8 +26,8 @@ namespace sluice {
 
 class AlgorithmTable {
  public:
-  static constexpr size_t kMostLayers = 4096;
-  static constexpr size_t kMostBytes = 4 << 20;  // of a file
+  static constexpr size_t kMaxTableLayers = 4096;
+  static constexpr size_t kMaxBytes = 4 << 20;  // of a file
 
   AlgorithmTable(std::string gpu, std::string library)
       : gpu_(std::move(gpu)), library_(std::move(library)) {}

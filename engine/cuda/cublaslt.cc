@@ -35,7 +35,7 @@ namespace {
 
 // The number of rows for which the heuristic is asked: a large bucket.
 constexpr int32_t kTypicalRows = 1024;
-constexpr int kMostAlgorithms = 16;
+constexpr int kMaxAlgorithms = 16;
 
 absl::Status BlasStatus(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
@@ -193,7 +193,7 @@ CublasLt::CublasLt(std::unique_ptr<const Functions> functions, cublasLtHandle_t 
 CublasLt::~CublasLt() { (void)functions_->destroy(handle_); }
 
 std::vector<CublasLt::Algorithm> CublasLt::Algorithms(const DenseShape& shape) const {
-  const Product product(*functions_, shape, std::min(kTypicalRows, MostRows(shape)));
+  const Product product(*functions_, shape, std::min(kTypicalRows, MaxRows(shape)));
   std::vector<Algorithm> algorithms;
   cublasLtMatmulPreference_t preference = nullptr;
   if (!product.status().ok() ||
@@ -205,12 +205,12 @@ std::vector<CublasLt::Algorithm> CublasLt::Algorithms(const DenseShape& shape) c
            CUBLAS_STATUS_SUCCESS;
   };
   const bool set =
-      prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kMostWorkspaceBytes}) &&
+      prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kMaxWorkspaceBytes}) &&
       prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE});
-  std::array<cublasLtMatmulHeuristicResult_t, kMostAlgorithms> found{};
+  std::array<cublasLtMatmulHeuristicResult_t, kMaxAlgorithms> found{};
   int count = 0;
   if (set && functions_->heuristic(handle_, product.get(), product.weight(), product.x(),
-                                   product.out(), product.out(), preference, kMostAlgorithms,
+                                   product.out(), product.out(), preference, kMaxAlgorithms,
                                    found.data(), &count) == CUBLAS_STATUS_SUCCESS) {
     for (int i = 0; i < count; ++i) {
       const cublasLtMatmulHeuristicResult_t& result = found[i];
@@ -236,7 +236,7 @@ absl::StatusOr<CublasLt::Algorithm> CublasLt::Check(const DenseShape& shape,
     return absl::FailedPreconditionError("it adds partial sums of several blocks");
   }
   Algorithm algorithm = {opaque, 0};
-  for (int32_t rows = 1; rows <= MostRows(shape); ++rows) {
+  for (int32_t rows = 1; rows <= MaxRows(shape); ++rows) {
     rows = TriedRows(shape, rows);
     const Product product(*functions_, shape, rows);
     if (!product.status().ok()) return product.status();
@@ -249,9 +249,9 @@ absl::StatusOr<CublasLt::Algorithm> CublasLt::Check(const DenseShape& shape,
     }
     algorithm.workspace_bytes = std::max(algorithm.workspace_bytes, result.workspaceSize);
   }
-  if (algorithm.workspace_bytes <= kMostWorkspaceBytes) return algorithm;
+  if (algorithm.workspace_bytes <= kMaxWorkspaceBytes) return algorithm;
   return absl::FailedPreconditionError(absl::StrCat(
-      "it takes ", algorithm.workspace_bytes, " bytes of workspace, over ", kMostWorkspaceBytes));
+      "it takes ", algorithm.workspace_bytes, " bytes of workspace, over ", kMaxWorkspaceBytes));
 }
 
 std::string CublasLt::Describe(const cublasLtMatmulAlgo_t& opaque) const {

@@ -48,7 +48,7 @@ class CudaDenseLayer final : public DenseLayer {
 constexpr std::chrono::milliseconds kLongestSpin{20};
 
 // The most pinned memory that is kept for later use.
-constexpr size_t kMostPinnedKept = size_t{1} << 30;
+constexpr size_t kMaxPinnedKept = size_t{1} << 30;
 
 // A GPU. Memory comes from a pool of its own, which keeps released memory: cudaMalloc and cudaFree
 // would wait for all work on the device, including that of the serving streams. A GPU without pools
@@ -176,7 +176,7 @@ class CudaDevice final : public Device {
   cudaStream_t memory_stream_;
   PinnedPool pinned_{{.pin = [this](size_t bytes) { return Pin(bytes); },
                       .unpin = [this](void* memory) { Unpin(memory); }},
-                     kMostPinnedKept};
+                     kMaxPinnedKept};
 };
 
 absl::StatusOr<cudaMemPool_t> CreatePool(int index) {

@@ -60,9 +60,9 @@ typename CudaHead<T>::Taken CudaHead<T>::Capacity() const {
   const int64_t vocab = vocab_, top_rows = std::min<int64_t>(most_rows_, kTopRows);
   return {
       .input = InputBytes(kWide) + kernels::CeilDiv(most_rows_, kNarrowRows) * InputBytes(kNarrow),
-      .lists = std::max(kMostWordsAToken * vocab, kLeast),
+      .lists = std::max(kMaxWordsAToken * vocab, kLeast),
       .outcomes = most_rows_,
-      .top = std::max(vocab, top_rows * MostTop(kNarrow)),
+      .top = std::max(vocab, top_rows * MaxTop(kNarrow)),
       .logits = std::max(kLogitRows * vocab, kLeast)};
 }
 
@@ -83,8 +83,8 @@ int64_t CudaHead<T>::Cut(void* memory) {
   gathered_ = cutter.Take<T>(rows * width_);
   scratch_ = cutter.Take<uint64_t>(int64_t{kNarrowRows} * vocab_);
   lists_ = cutter.Take<int32_t>(Capacity().lists);
-  const int64_t top = std::max({rows * MostTop(kNarrow), int64_t{kNarrowRows} * vocab_,
-                                int64_t{kDiverseRows} * MostTop(kDiverse)});
+  const int64_t top = std::max({rows * MaxTop(kNarrow), int64_t{kNarrowRows} * vocab_,
+                                int64_t{kDiverseRows} * MaxTop(kDiverse)});
   output_.outcomes = cutter.Take<cuda::SampleOutcome>(most_rows_);
   output_.top_ids = cutter.Take<int32_t>(top);
   output_.top_logprobs = cutter.Take<float>(top);
@@ -94,7 +94,7 @@ int64_t CudaHead<T>::Cut(void* memory) {
     parts_ = cutter.Take<cuda::ScorePart>(cuda::ScoreParts(rows, vocab_));
     target_logits_ = cutter.Take<float>(rows);
   }
-  factors_ = cutter.Take<double>(kDiverseRows * cuda::DiverseFactor(MostTop(kDiverse)));
+  factors_ = cutter.Take<double>(kDiverseRows * cuda::DiverseFactor(MaxTop(kDiverse)));
   return cutter.end();
 }
 
@@ -127,7 +127,7 @@ absl::Status CudaHead<T>::Allocate(Device& device) {
 template <typename T>
 template <typename Cutter>
 typename CudaHead<T>::Input CudaHead<T>::CutInput(Kind kind, Cutter& cutter) const {
-  const int64_t rows = MostRows(kind);
+  const int64_t rows = MaxRows(kind);
   return {.counts = cutter.template Take<int32_t>(3),
           .split_counters = cutter.template Take<int32_t>(SplitCounters()),
           .tiles = cutter.template Take<kernels::RowGroup>(kernels::CeilDiv(rows, cuda::kTileRows)),
@@ -171,14 +171,14 @@ absl::StatusOr<std::unique_ptr<typename CudaHead<T>::HeadStaging>> CudaHead<T>::
   auto staging = std::make_unique<HeadStaging>();
   SLUICE_ASSIGN_OR_RETURN(staging->pinned_, device.AllocatePinned(staging_bytes()));
   CutStaging(staging->pinned_.get(), staging.get());
-  staging->runs_.reserve(HeadStaging::kMostRuns);
+  staging->runs_.reserve(HeadStaging::kMaxRuns);
   return staging;
 }
 
 template <typename T>
 void CudaHead<T>::Launch(Kind kind, DeviceStream& stream) const {
   const Input& input = input_[kind];
-  const cuda::LiveRows rows = {input.counts, MostRows(kind)};
+  const cuda::LiveRows rows = {input.counts, MaxRows(kind)};
   cuda::Embed<T>(
       stream,
       {.table = hidden_, .ids = input.row_ids, .dim = width_, .rows = rows, .out = gathered_});
@@ -196,7 +196,7 @@ void CudaHead<T>::Launch(Kind kind, DeviceStream& stream) const {
                         .stride = columns_,
                         .requests = input.requests,
                         .rows = rows,
-                        .max_top = MostTop(kind),
+                        .max_top = MaxTop(kind),
                         .scratch = kind == kWide ? nullptr : scratch_,
                         .first = input.counts + 2,
                         .outcomes = output_.outcomes,
@@ -217,7 +217,7 @@ void CudaHead<T>::LaunchDiverse(DeviceStream& stream) const {
                               .rows = {input.counts, kDiverseRows},
                               .first = input.counts + 2,
                               .outcomes = output_.outcomes,
-                              .max_top = MostTop(kDiverse),
+                              .max_top = MaxTop(kDiverse),
                               .factors = factors_,
                               .top_ids = output_.top_ids,
                               .top_logprobs = output_.top_logprobs,
@@ -226,13 +226,13 @@ void CudaHead<T>::LaunchDiverse(DeviceStream& stream) const {
 
 template <typename T>
 cuda::RowTiles CudaHead<T>::TilesOf(Kind kind) const {
-  const auto most = static_cast<int32_t>(kernels::CeilDiv(MostRows(kind), cuda::kTileRows));
+  const auto most = static_cast<int32_t>(kernels::CeilDiv(MaxRows(kind), cuda::kTileRows));
   return {input_[kind].tiles, input_[kind].counts + 1, most, /*one_group=*/true};
 }
 
 template <typename T>
 void CudaHead<T>::LaunchProducts(Kind kind, DeviceStream& stream) const {
-  const int32_t rows = MostRows(kind);
+  const int32_t rows = MaxRows(kind);
   if (weights_.layer != nullptr) {
     // Computes all rows; those beyond the run have the values of earlier runs.
     return weights_.layer->Run({.x = gathered_,
@@ -260,7 +260,7 @@ void CudaHead<T>::LaunchProducts(Kind kind, DeviceStream& stream) const {
 template <typename T>
 void CudaHead<T>::LaunchScore(DeviceStream& stream) const {
   const Input& input = input_[kScore];
-  const int32_t rows = MostRows(kScore);
+  const int32_t rows = MaxRows(kScore);
   cuda::Score<T>(stream, {.x = gathered_,
                           .weight = weights_.weight,
                           .bias = weights_.bias,

@@ -78,7 +78,7 @@ class CudaHead {
 
  private:
   // The most words for a token in the lists of a row.
-  static constexpr int64_t kMostWordsAToken = 7;
+  static constexpr int64_t kMaxWordsAToken = 7;
 
   // The kinds of runs. Those with many candidates are rare and not captured. kScore, which our
   // kernels have, computes log-probabilities of given tokens and writes no logits. kDiverse chooses
@@ -100,9 +100,9 @@ class CudaHead {
   // sampled rows.
   struct Output {
     kernels::cuda::SampleOutcome* outcomes;  // [most_rows]
-    int32_t* top_ids;                        // [rows, MostTop()]
-    float* top_logprobs;                     // [rows, MostTop()]
-    float* top_scores;                       // [rows, MostTop()]
+    int32_t* top_ids;                        // [rows, MaxTop()]
+    float* top_logprobs;                     // [rows, MaxTop()]
+    float* top_scores;                       // [rows, MaxTop()]
     float* logits;                           // [rows, columns_] on the device, else [rows, vocab]
   };
   // The parts of the staging arrays that runs take: bytes of input, words of lists, rows, entries
@@ -119,22 +119,22 @@ class CudaHead {
   };
 
   bool Uses(Kind kind) const;
-  int32_t MostRows(Kind kind) const {
+  int32_t MaxRows(Kind kind) const {
     if (kind == kDiverse) return kDiverseRows;
     return kind == kWide || (kind == kScore && Uses(kWide)) ? kWideRows : kNarrowRows;
   }
   // Returns whether the row's answer is that of a run of kScore. That depends on the row alone,
   // because such runs round differently.
   bool IsScored(const SampledRow& row) const;
-  int32_t MostTop(Kind kind) const {
+  int32_t MaxTop(Kind kind) const {
     if (kind == kManyTop) return vocab_;
-    return std::min(kind == kDiverse ? kernels::kMostDiversePool : kFewTop, vocab_);
+    return std::min(kind == kDiverse ? kernels::kMaxDiversePool : kFewTop, vocab_);
   }
   // Returns whether the candidates of each row are fetched by themselves.
   static bool FetchesByRow(Kind kind) { return kind == kManyTop || kind == kDiverse; }
   size_t WorkspaceBytes() const;
   int32_t SplitCounters() const {
-    return kernels::cuda::Segments(width_) > 1 ? kernels::cuda::kMostSplitTiles : 0;
+    return kernels::cuda::Segments(width_) > 1 ? kernels::cuda::kMaxSplitTiles : 0;
   }
   // Returns whether a run may hold the row.
   bool Allows(Kind kind, const SampledRow& row) const;
@@ -189,7 +189,7 @@ template <typename T>
 class CudaHead<T>::HeadStaging {
  private:
   friend class CudaHead;
-  static constexpr int64_t kMostRuns = 512;
+  static constexpr int64_t kMaxRuns = 512;
 
   PinnedMemory pinned_;
   char* inputs_ = nullptr;    // sent, like lists_

@@ -83,7 +83,7 @@ template <typename T>
 bool CudaHead<T>::Allows(Kind kind, const SampledRow& row) const {
   if ((kind == kScore) != IsScored(row)) return false;
   if ((kind == kDiverse) != (row.diversity > 0)) return false;
-  if (row.num_pool() > MostTop(kind)) return false;
+  if (row.num_pool() > MaxTop(kind)) return false;
   if (kind != kWide) return true;
   return EditsOf(row) == nullptr && !WantsLogits(row);
 }
@@ -129,11 +129,11 @@ typename CudaHead<T>::Run CudaHead<T>::RunOf(Kind kind, const StepBatch& batch, 
                                              const HeadStaging& staging) const {
   const Taken capacity = Capacity();
   Run run = {.kind = kind, .first = first, .begin = staging.taken_, .end = staging.taken_};
-  if (std::ssize(staging.runs_) == HeadStaging::kMostRuns) return run;
+  if (std::ssize(staging.runs_) == HeadStaging::kMaxRuns) return run;
   run.end.input += InputBytes(kind);
   bool any_top = false;
   for (const SampledRow& row : batch.sampled().subspan(first)) {
-    if (run.rows == MostRows(kind) || !Allows(kind, row)) break;
+    if (run.rows == MaxRows(kind) || !Allows(kind, row)) break;
     any_top |= row.num_top > 0;
     Taken end = run.end;
     ++end.outcomes;
@@ -141,7 +141,7 @@ typename CudaHead<T>::Run CudaHead<T>::RunOf(Kind kind, const StepBatch& batch, 
     if (FetchesByRow(kind)) {
       end.top += row.num_top;
     } else if (any_top) {
-      end.top = run.begin.top + (run.rows + 1) * int64_t{MostTop(kind)};
+      end.top = run.begin.top + (run.rows + 1) * int64_t{MaxTop(kind)};
     }
     if (WantsLogits(row)) end.logits += vocab_;
     const bool fits = end.input <= capacity.input && end.lists <= capacity.lists &&
@@ -217,7 +217,7 @@ void CudaHead<T>::Fetch(const StepBatch& batch, const Run& run, HeadStaging& sta
   for (int32_t i = 0; i < run.rows; ++i) {
     const SampledRow& row = batch.sampled()[run.first + i];
     if (FetchesByRow(run.kind)) {
-      fetch_top(top, int64_t{i} * MostTop(run.kind), row.num_top);
+      fetch_top(top, int64_t{i} * MaxTop(run.kind), row.num_top);
       top += row.num_top;
     }
     if (WantsLogits(row)) {
@@ -251,7 +251,7 @@ void CudaHead<T>::DeliverRun(const StepBatch& batch, const Run& run,
         std::copy_n(fetched.top_scores + top, row.num_top, row.top_scores);
       }
     }
-    top += FetchesByRow(run.kind) ? row.num_top : MostTop(run.kind);
+    top += FetchesByRow(run.kind) ? row.num_top : MaxTop(run.kind);
     if (WantsLogits(row)) logits += vocab_;
   }
 }

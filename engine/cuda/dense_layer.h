@@ -56,25 +56,25 @@ struct DenseShape {
 };
 
 // The largest number of rows that an algorithm computes at a time.
-inline constexpr int32_t kMostDenseRows = 4096;
-inline constexpr int32_t kMostHeadRows = 256;
+inline constexpr int32_t kMaxDenseRows = 4096;
+inline constexpr int32_t kMaxHeadRows = 256;
 // In int8, sums pass through memory and should stay in a cache, of which so many take 16 MiB; but
 // fewer rows than the least would not keep a GPU busy.
-inline constexpr int32_t kInt8Sums = 4 << 20, kLeastInt8Slice = 1024;
-constexpr int32_t MostInt8Rows(int32_t n) {
+inline constexpr int32_t kInt8Sums = 4 << 20, kMinInt8Slice = 1024;
+constexpr int32_t MaxInt8Rows(int32_t n) {
   const auto rows = static_cast<int32_t>(std::bit_floor(static_cast<uint32_t>(kInt8Sums / n)));
-  return std::clamp(rows, kLeastInt8Slice, kMostDenseRows);
+  return std::clamp(rows, kMinInt8Slice, kMaxDenseRows);
 }
-constexpr int32_t MostRows(const DenseShape& shape) {
-  return shape.head ? kMostHeadRows : shape.int8() ? MostInt8Rows(shape.n) : kMostDenseRows;
+constexpr int32_t MaxRows(const DenseShape& shape) {
+  return shape.head ? kMaxHeadRows : shape.int8() ? MaxInt8Rows(shape.n) : kMaxDenseRows;
 }
 // The least number of rows. A library may have no algorithm for 16 rows of int8 or fewer.
-inline constexpr int32_t kLeastInt8Rows = 32;
-constexpr int32_t LeastRows(const DenseShape& shape) { return shape.int8() ? kLeastInt8Rows : 1; }
+inline constexpr int32_t kMinInt8Rows = 32;
+constexpr int32_t MinRows(const DenseShape& shape) { return shape.int8() ? kMinInt8Rows : 1; }
 
 // Returns the least number of rows >= `rows` with which algorithms are tried. They never compute
 // another number. It is at most a quarter larger than `rows` if that is above 32. Requires 1 <=
-// rows <= kMostDenseRows.
+// rows <= kMaxDenseRows.
 constexpr int32_t TriedRows(int32_t rows) {
   const auto above = static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(rows)));
   if (above <= 32) return above;
@@ -83,25 +83,24 @@ constexpr int32_t TriedRows(int32_t rows) {
 }
 
 constexpr int32_t TriedRows(const DenseShape& shape, int32_t rows) {
-  return TriedRows(std::max(rows, LeastRows(shape)));
+  return TriedRows(std::max(rows, MinRows(shape)));
 }
 
-// Returns the rows that a layer computes for a bucket of `rows` rows: slices of kMostDenseRows, and
+// Returns the rows that a layer computes for a bucket of `rows` rows: slices of kMaxDenseRows, and
 // a tried number, at least `least`, for the rest.
 constexpr int64_t DenseRows(int64_t rows, int32_t least = 1) {
-  const auto rest = static_cast<int32_t>(rows % kMostDenseRows);
+  const auto rest = static_cast<int32_t>(rows % kMaxDenseRows);
   return rows - rest + (rest == 0 ? 0 : TriedRows(std::max(rest, least)));
 }
 // Returns the most rows that a layer in int8 computes.
-constexpr int64_t Int8DenseRows(int64_t rows) { return DenseRows(rows, kLeastInt8Rows); }
+constexpr int64_t Int8DenseRows(int64_t rows) { return DenseRows(rows, kMinInt8Rows); }
 // Returns the most sums that a layer in int8 of up to `width` columns keeps at a time.
 constexpr int64_t Int8Sums(int64_t rows, int64_t width) {
-  return std::min(Int8DenseRows(rows) * width,
-                  std::max<int64_t>(kInt8Sums, kLeastInt8Slice * width));
+  return std::min(Int8DenseRows(rows) * width, std::max<int64_t>(kInt8Sums, kMinInt8Slice * width));
 }
 
 // The largest workspace of a layer.
-inline constexpr size_t kMostWorkspaceBytes = size_t{32} << 20;
+inline constexpr size_t kMaxWorkspaceBytes = size_t{32} << 20;
 
 // The arguments of a layer, on the device.
 struct DenseArgs {
@@ -124,7 +123,7 @@ class DenseLayer {
   virtual ~DenseLayer() = default;
   // Queues the layer; may be captured. A failure is that of the stream.
   virtual void Run(const DenseArgs& args, DeviceStream& stream) const = 0;
-  virtual size_t workspace_bytes() const = 0;  // up to kMostWorkspaceBytes
+  virtual size_t workspace_bytes() const = 0;  // up to kMaxWorkspaceBytes
   virtual DenseAlgorithm algorithm() const = 0;
   virtual std::string Describe() const = 0;  // describes the algorithm for people
 };

@@ -18,7 +18,7 @@ using LayerList = std::vector<std::unique_ptr<DenseLayer>>;
 // of x.
 template <typename Function>
 void ForEachSlice(const DenseShape& shape, const DenseArgs& args, Function run) {
-  const int32_t most = MostRows(shape);
+  const int32_t most = MaxRows(shape);
   for (int32_t first = 0; first < args.rows; first += most) {
     DenseArgs slice = args;
     slice.x = static_cast<const char*>(args.x) + first * (shape.k * shape.operand_bytes());
@@ -121,7 +121,7 @@ void RunInt8InSlices(const DenseLayer& layer, const DenseShape& shape, const Den
   ForEachSlice(shape, args, [&](const DenseArgs& slice, int32_t first) {
     layer.Run(slice, stream);
     scaled.first = first;
-    scaled.rows.capacity = std::min(args.rows - first, MostRows(shape));
+    scaled.rows.capacity = std::min(args.rows - first, MaxRows(shape));
     kernels::cuda::ScaleSums(stream, scaled);
   });
 }

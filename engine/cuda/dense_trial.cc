@@ -42,7 +42,7 @@ double Apply(DenseActivation activation, double x) {
 // Returns the rows of x, [most rows, k].
 template <typename T>
 std::vector<T> DrawX(const DenseShape& shape) {
-  const int64_t k = shape.k, values = MostRows(shape) * k;
+  const int64_t k = shape.k, values = MaxRows(shape) * k;
   std::mt19937_64 random(1);
   std::uniform_real_distribution<float> uniform(-1, 1);
   std::vector<T> x(std::min(values, kRandomRows * k));
@@ -60,7 +60,7 @@ std::vector<T> DrawX(const DenseShape& shape) {
 std::vector<std::vector<int32_t>> DenseBatches(const DenseShape& shape) {
   constexpr int64_t kAlignment = 256;
   const int64_t aligned = kAlignment / std::gcd(kAlignment, shape.k * shape.operand_bytes());
-  const int32_t most = MostRows(shape);
+  const int32_t most = MaxRows(shape);
   std::vector<std::vector<int32_t>> batches;
   const auto add = [&](int64_t first, int32_t rows) {
     std::vector<int32_t>& batch = batches.emplace_back(rows);

@@ -30,7 +30,7 @@ absl::Status Int8Trial::Prepare(Device& device, DeviceStream& stream, size_t wor
   RowTrialPlan plan = {.width = shape_.n, .half = false, .batches = DenseBatches(shape_)};
   SLUICE_ASSIGN_OR_RETURN(const std::vector<int8_t> x, DrawX());
   SLUICE_RETURN_IF_ERROR(Expect(x, &plan));
-  std::vector<float> row_scales(MostRows(shape_), 1.0f);
+  std::vector<float> row_scales(MaxRows(shape_), 1.0f);
   for (const auto& [row, scale] : kBrokenScales) row_scales[row] = scale;
   std::vector<int32_t> counts;
   counts.reserve(plan.batches.size());
@@ -41,7 +41,7 @@ absl::Status Int8Trial::Prepare(Device& device, DeviceStream& stream, size_t wor
   row_scales_ = inputs_->Put(row_scales);
   scales_ = inputs_->Put(std::vector<float>(shape_.n, 1.0f));
   counts_ = inputs_->Put(counts);
-  sums_ = inputs_->Room<int32_t>(int64_t{MostRows(shape_)} * shape_.n);
+  sums_ = inputs_->Room<int32_t>(int64_t{MaxRows(shape_)} * shape_.n);
   workspace_ = inputs_->Room<char>(static_cast<int64_t>(workspace_bytes));
   SLUICE_RETURN_IF_ERROR(inputs_->status());
   SLUICE_ASSIGN_OR_RETURN(trial_, RowTrial::Make(std::move(plan), device));
@@ -59,7 +59,7 @@ absl::StatusOr<std::vector<int8_t>> Int8Trial::DrawX() {
   for (int32_t k = 0; k < shape_.k; ++k) {
     x[k] = static_cast<int8_t>(static_cast<int8_t>(column[k]) < 0 ? -kLargest : kLargest);
   }
-  x.resize(int64_t{MostRows(shape_)} * shape_.k);
+  x.resize(int64_t{MaxRows(shape_)} * shape_.k);
   for (int64_t i = drawn; i < std::ssize(x); ++i) x[i] = x[i - drawn];
   return x;
 }

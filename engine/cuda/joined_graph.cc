@@ -90,7 +90,7 @@ class Joiner {
     }
     for (const GraphOp& op : graph_.ops) {
       const auto* const norm = As<NormOp>(op);
-      if (norm == nullptr || norm->width <= kernels::cuda::kMostStridedDim) continue;
+      if (norm == nullptr || norm->width <= kernels::cuda::kMaxStridedDim) continue;
       if (among(norm->in)) return false;
     }
     size_t joined = 0, writers = 0;

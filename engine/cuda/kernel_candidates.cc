@@ -43,9 +43,9 @@ absl::Status HopperHas(const DeviceInfo& device, int32_t shared_bytes) {
 }
 
 absl::Status HopperAttentionSupports(const DeviceInfo& device, const AttentionShape& shape) {
-  if (shape.head_dim % kHopperAligned != 0 || shape.head_dim > cuda::kMostHopperHeadDim) {
+  if (shape.head_dim % kHopperAligned != 0 || shape.head_dim > cuda::kMaxHopperHeadDim) {
     return absl::UnimplementedError(absl::StrCat("head_dim must be a multiple of ", kHopperAligned,
-                                                 " up to ", cuda::kMostHopperHeadDim));
+                                                 " up to ", cuda::kMaxHopperHeadDim));
   }
   if (shape.window != 0 || shape.soft_cap != 0 || shape.biased || shape.silu_share != 0) {
     return absl::UnimplementedError("scores must be neither capped nor biased, and see all keys");

@@ -19,7 +19,7 @@ template <typename T>
 constexpr DenseType kDenseType = sizeof(T) == sizeof(cuda::BFloat16) ? DenseType::kBF16
                                                                      : DenseType::kF32;
 
-static_assert(CudaHead<float>::kWideRows <= kMostHeadRows);
+static_assert(CudaHead<float>::kWideRows <= kMaxHeadRows);
 
 }  // namespace
 

@@ -181,9 +181,9 @@ absl::Status ProductTrial<T>::Prepare(Device& device, DeviceStream& stream) {
   processors_ = device.info().processors;
   if (const int64_t bytes = cuda::SplitSumsBytes(shape_.k); bytes > 0) {
     split_ = {inputs_->Room<float>(bytes / static_cast<int64_t>(sizeof(float))),
-              inputs_->Room<int32_t>(cuda::kMostSplitTiles)};
+              inputs_->Room<int32_t>(cuda::kMaxSplitTiles)};
     SLUICE_RETURN_IF_ERROR(inputs_->status());
-    stream.Fill(split_.counters, 0, cuda::kMostSplitTiles * sizeof(int32_t));
+    stream.Fill(split_.counters, 0, cuda::kMaxSplitTiles * sizeof(int32_t));
   }
   DrawRows();
   RowTrialPlan plan = Plan();

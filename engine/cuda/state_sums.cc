@@ -36,8 +36,8 @@ struct SumsPlace {
 template <typename T>
 absl::Status StateSums<T>::MakeRoom(int64_t sums) {
   if (sums <= most_sums_) return absl::OkStatus();
-  constexpr int64_t kLeastSums = 64;
-  const int64_t most = std::max<int64_t>(kLeastSums, std::bit_ceil(static_cast<uint64_t>(sums)));
+  constexpr int64_t kMinSums = 64;
+  const int64_t most = std::max<int64_t>(kMinSums, std::bit_ceil(static_cast<uint64_t>(sums)));
   const int64_t bytes = SumsPlace(nullptr, most, width_).bytes;
   most_sums_ = 0;
   on_host_ = nullptr;

@@ -96,7 +96,7 @@ StepLayout LayOutStep(const ModelConfig& config, const Graph& graph, const Bucke
   layout.dense_tiles = take(layout.max_dense_tiles, sizeof(RowGroup));
   layout.group_tiles = take(layout.max_group_tiles, sizeof(RowGroup));
   layout.attention_tiles = take(layout.max_attention_tiles, sizeof(AttentionTile));
-  layout.split_counter_count = MaySplit(graph) ? kernels::cuda::kMostSplitTiles : 0;
+  layout.split_counter_count = MaySplit(graph) ? kernels::cuda::kMaxSplitTiles : 0;
   layout.split_counters = take(layout.split_counter_count, kInt);
   layout.inputs = take(tokens * config.input_width, sizeof(float));
   constexpr int64_t kPageTokens = kernels::cuda::kPageTokens;

@@ -44,7 +44,7 @@ struct StepLayout {
   int64_t dense_tiles;      // [max_dense_tiles]
   int64_t group_tiles;      // [max_group_tiles]
   int64_t attention_tiles;  // [max_attention_tiles]
-  // [kMostSplitTiles], zeros (kernels/cuda/product_split.h); absent if no product may be split
+  // [kMaxSplitTiles], zeros (kernels/cuda/product_split.h); absent if no product may be split
   int64_t split_counters;
   int64_t inputs;  // [tokens, the model's input_width], float
   int64_t pages;   // [sequences, pages of max_positions]; sent as far as used

@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kMaxHeadDim = 1024;  // as kernels::kMaxHeadDim
 constexpr int64_t kMaxHeads = 4096;
 constexpr int64_t kMaxVocab = int64_t{1} << 24;
-constexpr double kLeastEps = 1e-20;
+constexpr double kMinEps = 1e-20;
 
 void ReadHeadDim(ObjectReader& root, const SizeKeys& keys, ModelConfig& config) {
   if (root.Has(keys.head_dim)) {
@@ -135,7 +135,7 @@ void ReadRelativeBias(ObjectReader& root, const char* buckets_key, const char* d
 }
 
 float ReadEps(ObjectReader& root, const char* key, double fallback) {
-  return static_cast<float>(root.Number(key, kLeastEps, 1.0, fallback));
+  return static_cast<float>(root.Number(key, kMinEps, 1.0, fallback));
 }
 
 Activation ReadActivation(ObjectReader& root, const char* key, const char* usual) {

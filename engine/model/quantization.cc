@@ -43,8 +43,8 @@ void RequireInt8(ObjectReader& group, const char* key, const char* strategy, boo
 // Reads the rows of a group: one that is computed, or a multiple of the largest, whose scales are
 // then repeated; 0 for a whole column, which `whole` stands for.
 int64_t ReadGroup(ObjectReader& object, const char* key, int64_t whole) {
-  constexpr int64_t kMostGroup = 1 << 16, kLargest = 128;
-  const int64_t group = object.Integer(key, -1, kMostGroup, whole);
+  constexpr int64_t kMaxGroup = 1 << 16, kLargest = 128;
+  const int64_t group = object.Integer(key, -1, kMaxGroup, whole);
   if (group == whole) return 0;
   if (IsQuantizationGroup(group) || (group > 0 && group % kLargest == 0)) return group;
   object.Fail(key, absl::StrCat("is ", group, ", must be 32, 64 or a multiple of 128"));

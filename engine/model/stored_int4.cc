@@ -13,7 +13,7 @@ namespace {
 
 using Format = StoredQuantization::Format;
 
-constexpr int64_t kPerWord = 8, kBits = 4, kMostGroup = 128;
+constexpr int64_t kPerWord = 8, kBits = 4, kMaxGroup = 128;
 // The column of each code of a word of AWQ.
 constexpr int64_t kAwqOrder[kPerWord] = {0, 2, 4, 6, 1, 3, 5, 7};
 
@@ -137,7 +137,7 @@ absl::StatusOr<StoredInt4> ReadStoredInt4(const Checkpoint& checkpoint,
       const Layer found,
       packed ? FindPacked(checkpoint, layer, stored.zeros, out, in, group)
              : FindByColumns(checkpoint, layer, stored.format == Format::kAwq, out, in, group));
-  StoredInt4 read = {.group = stored.group == 0 ? kMostGroup : std::min(group, kMostGroup),
+  StoredInt4 read = {.group = stored.group == 0 ? kMaxGroup : std::min(group, kMaxGroup),
                      .codes = {},
                      .scales = {},
                      .zeros = {}};

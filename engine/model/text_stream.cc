@@ -12,10 +12,10 @@ namespace {
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 // A character has at most four bytes, so the first of more tokens without settled text completes
 // none.
-constexpr size_t kMostUnsettled = 3;
+constexpr size_t kMaxUnsettled = 3;
 // The most tokens in a row that have no text of their own: spaces, which a decoder drops at the
 // beginning of a text.
-constexpr size_t kMostSettled = 8;
+constexpr size_t kMaxSettled = 8;
 
 // Returns the length of the characters that begin with `lead`, or 0 if none does.
 size_t CharacterBytes(unsigned char lead) {
@@ -61,7 +61,7 @@ void TextStream::Append(int32_t token, std::string* text) {
   window_.push_back(token);
   const std::string decoded = tokenizer_->DecodeBytes(window_);
   const std::string_view fresh = From(decoded, settled_bytes_);
-  const bool crowded = window_.size() - settled_ > kMostUnsettled;
+  const bool crowded = window_.size() - settled_ > kMaxUnsettled;
   if (fresh.empty()) {
     // A model may generate tokens without text endlessly; only a few of them are kept.
     if (crowded) window_.pop_back();
@@ -94,7 +94,7 @@ void TextStream::Settle(size_t tokens) {
     return tokenizer_->DecodeBytes(std::span(window_).subspan(begin, tokens - begin)).size();
   };
   settled_bytes_ = size();
-  while (settled_bytes_ == 0 && begin > 0 && tokens - begin < kMostSettled) {
+  while (settled_bytes_ == 0 && begin > 0 && tokens - begin < kMaxSettled) {
     --begin;
     settled_bytes_ = size();
   }

@@ -244,11 +244,11 @@ class Step {
   // Prefetches the first pages that an item of few queries reads. Those of a decode step's
   // sequences lie apart, and the first ones of an item would otherwise be waited for.
   void Fetch(const AttentionItem& item) const {
-    constexpr int64_t kMostPages = 4, kLineBytes = 64;
+    constexpr int64_t kMaxPages = 4, kLineBytes = 64;
     if (sizes_.of_rows || int64_t{item.rows} * template_.heads > simd::kAttentionTile) return;
     const KvLayer& kv = *template_.kv;
     const int64_t begin = item.first_segment * kSegmentTokens / kPageTokens;
-    const int64_t end = std::min(begin + kMostPages, CeilDiv(item.visible, kPageTokens));
+    const int64_t end = std::min(begin + kMaxPages, CeilDiv(item.visible, kPageTokens));
     for (int64_t page = begin; page < end; ++page) {
       const int64_t slab = int64_t{item.sequence->pages[page]} * kv.kv_heads + item.kv_head;
       for (const void* store : {kv.k, kv.v}) {

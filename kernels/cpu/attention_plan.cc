@@ -16,7 +16,7 @@ constexpr int kItemsPerThread = 4;
 // The least gain for which blocks are divided: their records are written and read again.
 constexpr double kWorthParts = 1.1;
 // The most threads whose times are told apart.
-constexpr int kMostWorkers = 1024;
+constexpr int kMaxWorkers = 1024;
 
 int64_t SegmentsOf(int64_t context) { return CeilDiv(context, kSegmentTokens); }
 
@@ -182,9 +182,9 @@ int64_t AttentionPlan::WorkOf(const AttentionItem& item) const {
 }
 
 int64_t AttentionPlan::Makespan() const {
-  std::array<int64_t, kMostWorkers> room;
+  std::array<int64_t, kMaxWorkers> room;
   const auto ends = std::span(room).first(static_cast<size_t>(
-      std::min(sizes_.threads, kMostWorkers)));  // a heap of when workers are free
+      std::min(sizes_.threads, kMaxWorkers)));  // a heap of when workers are free
   std::ranges::fill(ends, 0);
   const int64_t grain = GrainOf(items());
   for (int64_t begin = 0; begin < items(); begin += grain) {

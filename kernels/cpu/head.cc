@@ -17,7 +17,7 @@ namespace {
 static_assert(kGemmTileStep % kSumColumns == 0);  // a tile holds whole blocks
 
 constexpr int64_t kLineBytes = 64;
-constexpr int64_t kBestRoom = 3 * kMostBest;
+constexpr int64_t kBestRoom = 3 * kMaxBest;
 
 int64_t SumBlocks(int64_t n) { return CeilDiv(n, kSumColumns); }
 
@@ -29,8 +29,8 @@ struct Places {
     sums = Take<BlockSum>(kHeadRows * SumBlocks(n));
     lists_of_best = Take<Best>(lists);
     keys = Take<uint64_t>(lists * kBestRoom);
-    ids = Take<int32_t>(kHeadRows * kMostBest);
-    logits = Take<float>(kHeadRows * kMostBest);
+    ids = Take<int32_t>(kHeadRows * kMaxBest);
+    logits = Take<float>(kHeadRows * kMaxBest);
   }
 
   template <typename T>
@@ -46,7 +46,7 @@ struct Places {
   BlockSum* sums;       // [kHeadRows, SumBlocks(n)]
   Best* lists_of_best;  // [threads, kHeadRows]
   uint64_t* keys;       // [threads, kHeadRows, kBestRoom]
-  int32_t* ids;         // [kHeadRows, kMostBest]
+  int32_t* ids;         // [kHeadRows, kMaxBest]
   float* logits;        // like ids
 };
 
@@ -63,7 +63,7 @@ class HeadRun {
         results_(results) {
     for (size_t row = 0; row < rows.size(); ++row) {
       const int64_t k = rows[row].best;
-      SLUICE_CHECK(k <= std::min(kMostBest, n) && rows[row].target < n);
+      SLUICE_CHECK(k <= std::min(kMaxBest, n) && rows[row].target < n);
       for (int worker = 0; k > 0 && worker < threads_; ++worker) {
         const int64_t list = ListOf(worker, row);
         new (places_.lists_of_best + list) Best(places_.keys + list * kBestRoom, k, kBestRoom);
@@ -97,8 +97,8 @@ class HeadRun {
     const auto above = [](const BlockSum& a, const BlockSum& b) { return a.largest < b.largest; };
     LogSum sum(table_, std::max_element(blocks, blocks + SumBlocks(n_), above)->largest);
     for (int64_t b = 0; b < SumBlocks(n_); ++b) sum.Add(blocks[b]);
-    int32_t* const ids = places_.ids + row * kMostBest;
-    float* const logits = places_.logits + row * kMostBest;
+    int32_t* const ids = places_.ids + row * kMaxBest;
+    float* const logits = places_.logits + row * kMaxBest;
     results_[row].log_sum = sum.log();
     results_[row].best_ids = ids;
     results_[row].best_logits = logits;

@@ -13,7 +13,7 @@
 namespace sluice::kernels {
 
 inline constexpr int64_t kHeadRows = kGemmTileRows;  // most rows of a call
-inline constexpr int64_t kMostBest = 64;             // most best tokens of a row
+inline constexpr int64_t kMaxBest = 64;              // most best tokens of a row
 
 struct HeadArgs {
   const float* x;                // [rows, k], row stride k
@@ -27,7 +27,7 @@ struct HeadRow {
   // The output for all logits, [n]. If it is set, nothing else is computed for the row.
   float* logits = nullptr;
   int32_t target = -1;  // in [0, n), or -1 for none
-  int64_t best = 0;     // number of most likely tokens wanted, at most kMostBest and n
+  int64_t best = 0;     // number of most likely tokens wanted, at most kMaxBest and n
 };
 
 struct HeadResult {

@@ -17,7 +17,7 @@
 namespace sluice::kernels {
 namespace {
 
-constexpr int32_t kZero = 8, kMostCode = 15;
+constexpr int32_t kZero = 8, kMaxCode = 15;
 
 // A panel in int4. Columns behind those of the matrix have scales of 0.
 struct Int4Panel {
@@ -52,7 +52,7 @@ float QuantizeGroup(std::span<const float> values, std::span<uint8_t> codes) {
   const float inverse = -kZero / largest;
   for (size_t i = 0; i < values.size(); ++i) {
     const auto code = static_cast<int32_t>(std::nearbyint(values[i] * inverse)) + kZero;
-    codes[i] = static_cast<uint8_t>(std::min(code, kMostCode));
+    codes[i] = static_cast<uint8_t>(std::min(code, kMaxCode));
   }
   return largest / -kZero;
 }

@@ -50,7 +50,7 @@ class ThreadPool {
 
 // What a thread does in the time in which another one is woken, some 10 us. A step of a small model
 // has only such pieces of work.
-inline constexpr int64_t kLeastShared = 1 << 17;
+inline constexpr int64_t kMinShared = 1 << 17;
 
 // Returns the number of compute threads that fit the machine: the smaller of the CPUs in the
 // affinity mask and the cgroup's CPU quota (v1 or v2, rounded up), at least 1.

@@ -212,16 +212,15 @@ AttentionVariant Variant(bool shaped) {
 
 // Returns the variant whose ring is as large as `limit` allows, or the one that fits every GPU.
 // Rows that cannot be copied asynchronously do not profit from a large ring.
-template <typename T, int32_t kDims, int32_t kKeys, int32_t kRing, int32_t kLeastKeys,
-          int32_t kLeastRing>
+template <typename T, int32_t kDims, int32_t kKeys, int32_t kRing, int32_t kMinKeys,
+          int32_t kMinRing>
 AttentionVariant VariantFor(int32_t limit, bool aligned, bool shaped) {
-  static_assert(sizeof(AttentionShared<T, kDims, kLeastKeys, kLeastRing>) <=
-                kSharedBytesOfEveryGpu);
-  if (!aligned) return Variant<T, kDims, kLeastKeys, kLeastRing, false>(shaped);
+  static_assert(sizeof(AttentionShared<T, kDims, kMinKeys, kMinRing>) <= kSharedBytesOfEveryGpu);
+  if (!aligned) return Variant<T, kDims, kMinKeys, kMinRing, false>(shaped);
   if (limit >= static_cast<int32_t>(sizeof(AttentionShared<T, kDims, kKeys, kRing>))) {
     return Variant<T, kDims, kKeys, kRing, true>(shaped);
   }
-  return Variant<T, kDims, kLeastKeys, kLeastRing, true>(shaped);
+  return Variant<T, kDims, kMinKeys, kMinRing, true>(shaped);
 }
 
 template <typename T>

@@ -18,7 +18,7 @@ inline constexpr int32_t kAttentionThreads = kTileQueries / kWarpQueries * kWarp
 
 // The widest heads of which registers hold both the sums of a segment and the merged ones. The
 // merged ones of wider heads are in memory.
-inline constexpr int32_t kMostRegisterDims = 64;
+inline constexpr int32_t kMaxRegisterDims = 64;
 
 // A record of a segment's sums has y in its first features, a multiple of 8, and then this tail.
 inline constexpr int32_t kRecordTail = 8;

@@ -294,7 +294,7 @@ class WarpSums {
     }
   }
 
-  static constexpr bool kInRegisters = kDims <= kMostRegisterDims;
+  static constexpr bool kInRegisters = kDims <= kMaxRegisterDims;
 
   // Calls f(i, y) for the elements of this lane, where i is 0 or 1 for its rows.
   template <typename Function>

@@ -21,7 +21,7 @@ struct AttentionKernelArgs {
 
 // The floats of scratch memory in which the blocks keep merged segments.
 inline int64_t TotalFloats(int32_t head_dim, int64_t blocks) {
-  if (head_dim <= kMostRegisterDims) return 0;
+  if (head_dim <= kMaxRegisterDims) return 0;
   return blocks * kTileQueries * (head_dim <= 128 ? 128 : kMaxHeadDim);
 }
 inline int64_t RecordStride(int32_t head_dim) { return CeilDiv(head_dim, 8) * 8 + kRecordTail; }

@@ -10,22 +10,22 @@ namespace sluice::kernels::cuda {
 namespace {
 
 constexpr int32_t kThreads = 256;
-static_assert(kMostDiverse <= kThreads);
+static_assert(kMaxDiverse <= kThreads);
 
 struct DiverseShared {
-  double rest[kMostDiversePool];     // -1 of a chosen candidate
-  double inverse[kMostDiversePool];  // of the lengths of the vectors, 0 for 0
-  double product[kMostDiversePool];  // of the vectors with that of the latest choice
-  float scores[kMostDiversePool];
-  int32_t ids[kMostDiversePool];
-  int32_t chosen[kMostDiverse];
+  double rest[kMaxDiversePool];     // -1 of a chosen candidate
+  double inverse[kMaxDiversePool];  // of the lengths of the vectors, 0 for 0
+  double product[kMaxDiversePool];  // of the vectors with that of the latest choice
+  float scores[kMaxDiversePool];
+  int32_t ids[kMaxDiversePool];
+  int32_t chosen[kMaxDiverse];
   uint64_t reduce[kWarp];
 };
 
 // DiverseGain of kernels/diversity.h.
 __device__ float GainOf(float score, double rest, double diversity) {
   if (!(score > -INFINITY)) return score;
-  const double logarithm = log(rest > kLeastRest ? rest : kLeastRest);
+  const double logarithm = log(rest > kMinRest ? rest : kMinRest);
   return static_cast<float>((1 - diversity) * score + diversity * logarithm);
 }
 
@@ -116,7 +116,7 @@ __device__ void DiversifyRow(const DiverseArgs<T>& args, int32_t r, DiverseShare
       shared.rest[j] = -1;
     }
     SyncBlock();
-    if (rest < kLeastRest || step + 1 == request.count) continue;
+    if (rest < kMinRest || step + 1 == request.count) continue;
     AddRow(args, request, j, rest, rows, factor, shared);
     ++rows;
   }

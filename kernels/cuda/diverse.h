@@ -17,14 +17,14 @@ namespace sluice::kernels::cuda {
 
 struct DiverseRequest {
   float diversity;  // [0, 1]; 0 leaves the row's lists as they are
-  int32_t pool;   // the candidates that the row's lists have, at most kMostDiversePool and max_top
-  int32_t count;  // of them are chosen, at most `pool` and kMostDiverse
+  int32_t pool;     // the candidates that the row's lists have, at most kMaxDiversePool and max_top
+  int32_t count;    // of them are chosen, at most `pool` and kMaxDiverse
 };
 
 // Returns whether a graph that was captured with `max_top` serves the row.
 constexpr bool Accepts(int32_t max_top, const DiverseRequest& request) {
-  return request.pool >= 1 && request.pool <= max_top && request.pool <= kMostDiversePool &&
-         request.count >= 1 && request.count <= request.pool && request.count <= kMostDiverse;
+  return request.pool >= 1 && request.pool <= max_top && request.pool <= kMaxDiversePool &&
+         request.count >= 1 && request.count <= request.pool && request.count <= kMaxDiverse;
 }
 
 template <typename T>  // float, BFloat16
@@ -46,8 +46,8 @@ struct DiverseArgs {
 
 // Returns the numbers of scratch of a row.
 SLUICE_HOST_DEVICE constexpr int64_t DiverseFactor(int32_t max_top) {
-  const int64_t pool = max_top < kMostDiversePool ? max_top : kMostDiversePool;
-  return pool * (pool < kMostDiverse ? pool : kMostDiverse);
+  const int64_t pool = max_top < kMaxDiversePool ? max_top : kMaxDiversePool;
+  return pool * (pool < kMaxDiverse ? pool : kMaxDiverse);
 }
 
 template <typename T>

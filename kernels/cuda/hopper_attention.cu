@@ -263,7 +263,7 @@ int32_t HopperAttentionSharedBytes(int32_t head_dim) {
 
 void AttentionOnHopper(Stream& stream, const AttentionArgs<BFloat16>& args) {
   const int32_t dim = args.kv.head_dim;
-  SLUICE_CHECK(dim >= 1 && dim <= kMostHopperHeadDim && !args.shaped());
+  SLUICE_CHECK(dim >= 1 && dim <= kMaxHopperHeadDim && !args.shaped());
   SLUICE_CHECK(args.q_heads % args.kv.kv_heads == 0 && RowsAreAligned(args));
   const AttentionKernelArgs<BFloat16> kernel_args = KernelArgsOf(stream, args);
   const Kernel& kernel = dim <= 64 ? kHopperAttention<64> : kHopperAttention<128>;

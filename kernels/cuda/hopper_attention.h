@@ -11,10 +11,10 @@
 
 namespace sluice::kernels::cuda {
 
-inline constexpr int32_t kMostHopperHeadDim = 128;
+inline constexpr int32_t kMaxHopperHeadDim = 128;
 
 // Requires that the rows of q, keys, values and the output are 16-byte aligned, that args.shaped()
-// is false, head_dim a multiple of 8 up to kMostHopperHeadDim, and HopperAttentionSharedBytes
+// is false, head_dim a multiple of 8 up to kMaxHopperHeadDim, and HopperAttentionSharedBytes
 // within the stream's limit.
 void AttentionOnHopper(Stream& stream, const AttentionArgs<BFloat16>& args);
 

@@ -11,9 +11,9 @@ namespace {
 
 // A short row is normalised by a warp, whose lanes hold 8 elements each. A longer one is normalised
 // by a block, whose threads hold 16 each; what is beyond 8,192 elements is read again in each pass.
-constexpr int32_t kWarpHeld = 8, kMostWarpDim = kWarp * kWarpHeld, kWarps = 4;
-constexpr int32_t kBlockHeld = 16, kMostThreads = 512;
-static_assert(kMostStridedDim <= kMostWarpDim);
+constexpr int32_t kWarpHeld = 8, kMaxWarpDim = kWarp * kWarpHeld, kWarps = 4;
+constexpr int32_t kBlockHeld = 16, kMaxThreads = 512;
+static_assert(kMaxStridedDim <= kMaxWarpDim);
 
 struct NormShared {
   float reduce[kWarp];
@@ -125,7 +125,7 @@ class NormTeam {
 };
 
 template <typename T, bool kCentred, bool kAligned>
-__global__ void __launch_bounds__(kMostThreads) BlockNormKernel(NormArgs<T> args) {
+__global__ void __launch_bounds__(kMaxThreads) BlockNormKernel(NormArgs<T> args) {
   const NormTeam<T, kCentred, kAligned, kBlockHeld> team(args, {ThreadIndex(), BlockThreads()},
                                                          &SharedMemory<NormShared>());
   WaitForPrevious();
@@ -184,14 +184,14 @@ const Kernel kWarpNorm = KernelOf(kCentred ? "LayerNormByWarp" : "RmsNormByWarp"
 template <typename T, bool kCentred, bool kAligned>
 void LaunchNorm(Stream& stream, const NormArgs<T>& args) {
   const int64_t rows = int64_t{args.rows.capacity} * args.groups;
-  if (args.dim <= kMostWarpDim) {
+  if (args.dim <= kMaxWarpDim) {
     const int32_t blocks = PersistentBlocks(stream, (rows + kWarps - 1) / kWarps, 16);
     return Launch(stream, kWarpNorm<T, kCentred, kAligned>,
                   {.blocks = blocks, .threads = kWarps * kWarp, .overlaps_previous = true}, args);
   }
   constexpr int32_t kHeldByWarp = kWarp * kBlockHeld, kResidentThreads = 1024;
   const int32_t wanted = (args.dim + kHeldByWarp - 1) / kHeldByWarp * kWarp;
-  const int32_t threads = wanted < kMostThreads ? wanted : kMostThreads;
+  const int32_t threads = wanted < kMaxThreads ? wanted : kMaxThreads;
   Launch(stream, kBlockNorm<T, kCentred, kAligned>,
          {.blocks = PersistentBlocks(stream, rows, kResidentThreads / threads),
           .threads = threads,
@@ -203,7 +203,7 @@ void LaunchNorm(Stream& stream, const NormArgs<T>& args) {
 template <bool kCentred, typename T>
 void Norm(Stream& stream, const NormArgs<T>& args) {
   SLUICE_CHECK((args.residual == nullptr) == (args.sum == nullptr));
-  SLUICE_CHECK(args.stride == 0 || (args.residual == nullptr && args.dim <= kMostStridedDim));
+  SLUICE_CHECK(args.stride == 0 || (args.residual == nullptr && args.dim <= kMaxStridedDim));
   const int32_t dim = args.dim;
   const bool aligned = RowsAligned(args.x, dim) && RowsAligned(args.residual, dim) &&
                        RowsAligned(args.sum, dim) && RowsAligned(args.weight, dim) &&

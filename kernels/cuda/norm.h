@@ -15,7 +15,7 @@
 
 namespace sluice::kernels::cuda {
 
-inline constexpr int32_t kMostStridedDim = 256;
+inline constexpr int32_t kMaxStridedDim = 256;
 
 template <typename T>  // float, BFloat16
 struct NormArgs {
@@ -30,7 +30,7 @@ struct NormArgs {
   int32_t dim;
   int32_t groups = 1;
   // From row to row of x and out; 0 if they are contiguous, as they must be with a residual or if
-  // dim is more than kMostStridedDim.
+  // dim is more than kMaxStridedDim.
   int64_t stride = 0;
   LiveRows rows;
   T* out;  // may be x if there is no residual

@@ -41,7 +41,7 @@ struct ProductGrid {
     columns = (operands.n + Tile::kColumns - 1) / Tile::kColumns;
     steps = Slices<T>(operands.k);
     segment_steps = SegmentDepth(operands.k) / kSliceDepth<T>;
-    const bool few = kJoined == 1 && int64_t{rows} * columns <= kMostSplitTiles;
+    const bool few = kJoined == 1 && int64_t{rows} * columns <= kMaxSplitTiles;
     splits = operands.split.sums != nullptr && few ? Segments(operands.k) : 1;
   }
 };

@@ -8,28 +8,28 @@
 
 namespace sluice::kernels::cuda {
 
-// k is cut into up to kMostSegments segments of at least kLeastSegment, all but the last of a
+// k is cut into up to kMaxSegments segments of at least kMinSegment, all but the last of a
 // multiple of it that depends on k alone. The sums of the segments are added in ascending order.
-inline constexpr int32_t kMostSegments = 8, kLeastSegment = 512;
+inline constexpr int32_t kMaxSegments = 8, kMinSegment = 512;
 SLUICE_HOST_DEVICE constexpr int32_t SegmentDepth(int32_t k) {
-  constexpr int32_t kMost = kMostSegments * kLeastSegment;
-  return (k + kMost - 1) / kMost * kLeastSegment;
+  constexpr int32_t kMost = kMaxSegments * kMinSegment;
+  return (k + kMost - 1) / kMost * kMinSegment;
 }
 SLUICE_HOST_DEVICE constexpr int32_t Segments(int32_t k) {
   return (k + SegmentDepth(k) - 1) / SegmentDepth(k);
 }
 
 // The memory by which blocks share the segments of a tile of 64 x 64. If it is absent, or if there
-// are more tiles than kMostSplitTiles, one block computes them all.
-inline constexpr int32_t kMostSplitTiles = 128;
+// are more tiles than kMaxSplitTiles, one block computes them all.
+inline constexpr int32_t kMaxSplitTiles = 128;
 struct SplitSums {
   float* sums = nullptr;        // [SplitSumsBytes(k)] bytes with any content
-  int32_t* counters = nullptr;  // [kMostSplitTiles], zeros, which they are again after the launch
+  int32_t* counters = nullptr;  // [kMaxSplitTiles], zeros, which they are again after the launch
 };
 // Returns 0 if there is one segment.
 constexpr int64_t SplitSumsBytes(int32_t k) {
   constexpr int64_t kTileBytes = 64 * 64 * sizeof(float);
-  return Segments(k) == 1 ? 0 : kMostSplitTiles * Segments(k) * kTileBytes;
+  return Segments(k) == 1 ? 0 : kMaxSplitTiles * Segments(k) * kTileBytes;
 }
 
 }  // namespace sluice::kernels::cuda

@@ -43,13 +43,13 @@ struct RowWalk {
 // Launches a kernel of OverRows<Args> for rows of `items` items.
 template <typename Args>
 void LaunchOverRows(Stream& stream, const Kernel& kernel, const Args& args, int32_t items) {
-  constexpr int32_t kMostThreads = 256, kResidentThreads = 2048, kMostResident = 32;
-  const int32_t warps = items < kMostThreads ? (items + kWarp - 1) / kWarp : kMostThreads / kWarp;
+  constexpr int32_t kMaxThreads = 256, kResidentThreads = 2048, kMaxResident = 32;
+  const int32_t warps = items < kMaxThreads ? (items + kWarp - 1) / kWarp : kMaxThreads / kWarp;
   const int32_t threads = (warps > 0 ? warps : 1) * kWarp;
   const int32_t parts = items > threads ? (items + threads - 1) / threads : 1;
   const int32_t resident = kResidentThreads / threads;
   const int32_t blocks = PersistentBlocks(stream, int64_t{args.rows.capacity} * parts,
-                                          resident < kMostResident ? resident : kMostResident);
+                                          resident < kMaxResident ? resident : kMaxResident);
   const int32_t step = blocks > parts ? blocks / parts : 1;
   Launch(stream, kernel, {.blocks = parts * step, .threads = threads, .overlaps_previous = true},
          OverRows<Args>{args, parts, step});

@@ -72,7 +72,7 @@ __device__ Row Keep(const Row& row, bool top_k, const SampleParams& params, Weig
   const bool top_p = params.top_p < 1.0f;
   const int32_t most = top_k && params.top_k < row.n ? params.top_k : row.n;
   Row kept = row;
-  if (most <= kMostInShared) {
+  if (most <= kMaxInShared) {
     kept = Largest(row, most, nullptr, shared);
   } else if (top_k) {
     weighing->least_key = KthKey(row, most, shared);
@@ -81,7 +81,7 @@ __device__ Row Keep(const Row& row, bool top_k, const SampleParams& params, Weig
   const uint64_t nucleus = NucleusOf(params.top_p, TotalWeight(kept, *weighing, shared));
   if (kept.keys == nullptr) {
     // The nucleus is usually among the elements that fit in shared memory.
-    const Row few = Largest(row, kMostInShared, nullptr, shared);
+    const Row few = Largest(row, kMaxInShared, nullptr, shared);
     if (TotalWeight(few, *weighing, shared) >= nucleus) kept = few;
   }
   weighing->least_key = FindDescending(kept, *weighing, nucleus - 1, shared);

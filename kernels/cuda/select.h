@@ -17,10 +17,10 @@ namespace sluice::kernels::cuda {
 inline constexpr int32_t kDigitBits = 8, kBins = 1 << kDigitBits;
 inline constexpr int32_t kSelectThreads = kBins;      // one for each bin
 inline constexpr int32_t kSegments = kSelectThreads;  // of a row whose weights are summed
-inline constexpr int32_t kMostInShared = 1024;        // the keys that shared memory holds
+inline constexpr int32_t kMaxInShared = 1024;         // the keys that shared memory holds
 
 struct SelectShared {
-  uint64_t keys[kMostInShared];
+  uint64_t keys[kMaxInShared];
   uint64_t segments[kSegments];  // the sum of each segment's weights
   int32_t counts[kBins];
   uint64_t reduce[kWarp];
@@ -248,10 +248,10 @@ __device__ inline void BlockSort(uint64_t* keys, int32_t n) {
 }
 
 // Returns the largest `count` elements in descending order, which are in shared.keys up to
-// kMostInShared of them, and in `scratch` [count] beyond. Requires 1 <= count <= n.
+// kMaxInShared of them, and in `scratch` [count] beyond. Requires 1 <= count <= n.
 __device__ inline Row Largest(const Row& row, int32_t count, uint64_t* scratch,
                               SelectShared& shared) {
-  uint64_t* const keys = count <= kMostInShared ? shared.keys : scratch;
+  uint64_t* const keys = count <= kMaxInShared ? shared.keys : scratch;
   const uint64_t least = count < row.n ? KthKey(row, count, shared) : 0;
   SyncBlock();  // no thread reads an earlier result any more
   if (ThreadIndex() == 0) shared.collected = 0;

@@ -63,7 +63,7 @@ std::vector<int32_t> ChooseDiverse(std::span<const double> scores, std::span<con
       rest_of_best = rest;
     }
     chosen.push_back(best);
-    if (rest_of_best >= kLeastRest) basis.push_back(best);
+    if (rest_of_best >= kMinRest) basis.push_back(best);
   }
   return chosen;
 }

@@ -15,7 +15,7 @@
 namespace sluice::simt {
 namespace {
 
-constexpr int kMantissa = 23, kBias = 127, kLeastExponent = -126;
+constexpr int kMantissa = 23, kBias = 127, kMinExponent = -126;
 
 ProductSums SumsOfEnvironment() {
   const char* const name = std::getenv("SLUICE_SIMT_SUMS");
@@ -39,7 +39,7 @@ Parts PartsOf(float x) {
   int64_t significand = bits & ((1u << kMantissa) - 1);
   if (field > 0) significand += int64_t{1} << kMantissa;
   if ((bits >> 31) != 0) significand = -significand;
-  return {significand, field > 0 ? field - kBias : kLeastExponent};
+  return {significand, field > 0 ? field - kBias : kMinExponent};
 }
 
 // Returns x * 2^shift, truncated towards zero.
@@ -52,7 +52,7 @@ int64_t Shift(int64_t x, int shift) {
 float Truncate(int64_t sum, int scale) {
   const auto magnitude = static_cast<uint64_t>(std::abs(sum));
   const int excess = std::max(static_cast<int>(std::bit_width(magnitude)) - (kMantissa + 1),
-                              kLeastExponent - kMantissa - scale);
+                              kMinExponent - kMantissa - scale);
   if (excess > 0) {
     sum = Shift(sum, -excess);
     scale += excess;
@@ -107,7 +107,7 @@ float AddFused(const Factors& a, const Factors& b, float c) {
   const int largest =
       std::max<int>(largest_product, c == 0 ? Factors::kZeroExponent : PartsOf(c).exponent);
   const bool finite = a.finite && b.finite;
-  if (finite && largest < 2 * kLeastExponent) return 0;  // all terms are zero
+  if (finite && largest < 2 * kMinExponent) return 0;  // all terms are zero
   // If the largest exponent is in this range, each product is exact in float or too small to count,
   // and so is each scaled term.
   constexpr int kLeast = -76, kMost = 120;

@@ -51,7 +51,7 @@ cuda::SplitSums Split(Bench& bench, int32_t k) {
   const int64_t bytes = cuda::SplitSumsBytes(k);
   if (bytes == 0) return {};
   return {bench.Room<float>(bytes / static_cast<int64_t>(sizeof(float))),
-          bench.Room<int32_t>(cuda::kMostSplitTiles)};
+          bench.Room<int32_t>(cuda::kMaxSplitTiles)};
 }
 
 enum class Tier { kPortable, kHopper };
@@ -336,7 +336,7 @@ void AddProjections(std::vector<Case>& cases) {
   }
   cases.push_back(OwnProjection<float>("head projection", {1, 32, 4096, 128256}));
   for (int32_t n : {32768, 128256}) {
-    cases.push_back(LibraryProjection("head projection", {1, kMostHeadRows, 4096, n}, true));
+    cases.push_back(LibraryProjection("head projection", {1, kMaxHeadRows, 4096, n}, true));
   }
 }
 

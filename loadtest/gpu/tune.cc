@@ -59,10 +59,10 @@ struct Arrays {
 };
 
 std::vector<int32_t> RowCounts(const DenseShape& shape, Scale scale) {
-  if (shape.head) return {kMostHeadRows};
-  if (scale == Scale::kRehearsal) return {LeastRows(shape), 64};
-  if (shape.int8()) return {kLeastInt8Rows, 64, 256, MostRows(shape)};
-  return {16, 64, 256, 1024, kMostDenseRows};
+  if (shape.head) return {kMaxHeadRows};
+  if (scale == Scale::kRehearsal) return {MinRows(shape), 64};
+  if (shape.int8()) return {kMinInt8Rows, 64, 256, MaxRows(shape)};
+  return {16, 64, 256, 1024, kMaxDenseRows};
 }
 
 std::unique_ptr<DeviceGraph> Capture(Bench& bench, const DenseLayer& layer, const DenseArgs& args) {

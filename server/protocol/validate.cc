@@ -111,16 +111,16 @@ absl::Status CheckDiversity(const RequestSpec& spec, const Request& request) {
                           "belongs to the outputs top_ids, top_logprobs, top_scores and "
                           "candidate_order, none of which is wanted");
   }
-  if (top && spec.num_top > kernels::kMostDiverse) {
-    return ParameterError("num_top_logprobs",
-                          absl::StrCat("is ", spec.num_top, "; with diversity it is at most ",
-                                       kernels::kMostDiverse));
+  if (top && spec.num_top > kernels::kMaxDiverse) {
+    return ParameterError(
+        "num_top_logprobs",
+        absl::StrCat("is ", spec.num_top, "; with diversity it is at most ", kernels::kMaxDiverse));
   }
   const auto candidates = std::ssize(request.candidates.Of(0));
-  if (candidates > kernels::kMostDiversePool) {
+  if (candidates > kernels::kMaxDiversePool) {
     return InputError("candidate_ids",
                       absl::StrCat("has ", candidates, " a row; with diversity it has at most ",
-                                   kernels::kMostDiversePool));
+                                   kernels::kMaxDiversePool));
   }
   return absl::OkStatus();
 }

@@ -124,10 +124,10 @@ bool Core::RunAny() {
   if (ready_.empty()) return false;
   // One stream is favoured for a while, which may be long, so that it overtakes the others by many
   // pieces of work.
-  constexpr int kMostDoublings = 12;
+  constexpr int kMaxDoublings = 12;
   if (reign_-- == 0) {
     favourite_ = random_();
-    reign_ = int64_t{1} << random_() % kMostDoublings;
+    reign_ = int64_t{1} << random_() % kMaxDoublings;
   }
   WorkQueue* const favourite = queues_[favourite_ % queues_.size()].get();
   RunFirst(favourite->MayRun() ? *favourite : *ready_[random_() % ready_.size()]);

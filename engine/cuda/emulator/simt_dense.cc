@@ -108,7 +108,7 @@ absl::Status CheckDense(const DenseShape& shape, SimtDense kind, const DenseArgs
   const char* const out = static_cast<const char*>(args.out);
   const bool apart = x + args.rows * shape.operand_bytes() * shape.k <= out ||
                      out + DenseOutBytes(shape, args.rows) <= x;
-  const bool valid = args.rows >= 1 && args.rows <= MostRows(shape) &&
+  const bool valid = args.rows >= 1 && args.rows <= MaxRows(shape) &&
                      TriedRows(shape, args.rows) == args.rows && aligned(args.x) &&
                      aligned(args.weight) && aligned(args.out) && apart &&
                      (!shape.bias || aligned(args.bias)) &&

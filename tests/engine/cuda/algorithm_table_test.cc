@@ -229,7 +229,7 @@ TEST(ChooseTableTest, AFileReplacesTheCommittedTablesAndMustFitTheGpuAndLibrary)
                                                        "with library2")));
   EXPECT_EQ(ChooseTable("GPU2", "library1", path, texts).status().code(),
             absl::StatusCode::kFailedPrecondition);
-  WriteTestFile(path, std::string(AlgorithmTable::kMostBytes + 1, ' '));
+  WriteTestFile(path, std::string(AlgorithmTable::kMaxBytes + 1, ' '));
   EXPECT_THAT(std::string(ChooseTable("GPU", "library1", path, texts).status().message()),
               HasSubstr("more than 4194304 bytes"));
   WriteTestFile(path, "{}");

@@ -116,7 +116,7 @@ TEST_F(DenseLayersTest, TheChosenAlgorithmComputesTheLayer) {
 TEST_F(DenseLayersTest, ManyRowsAreComputedInSlicesThatWereTried) {
   Offer({SimtDense::kInvariant});
   const DenseLayer& layer = *Find().value();
-  for (const int32_t rows : {1, 33, 1000, kMostDenseRows, kMostDenseRows + 33}) {
+  for (const int32_t rows : {1, 33, 1000, kMaxDenseRows, kMaxDenseRows + 33}) {
     const int64_t computed = DenseRows(rows);
     const std::vector<float> x = Random(computed * kShape.k);
     auto* const out = lab_->Room<float>(computed * kShape.n);
@@ -134,7 +134,7 @@ TEST_F(DenseLayersTest, ManyRowsAreComputedInSlicesThatWereTried) {
 
 TEST(TriedRowsTest, ANumberOfRowsIsRoundedUpByAtMostAQuarter) {
   int32_t tried = 0;
-  for (int32_t rows = 1; rows <= kMostDenseRows; ++rows) {
+  for (int32_t rows = 1; rows <= kMaxDenseRows; ++rows) {
     const int32_t computed = TriedRows(rows);
     EXPECT_GE(computed, rows);
     EXPECT_EQ(TriedRows(computed), computed);
@@ -142,8 +142,8 @@ TEST(TriedRowsTest, ANumberOfRowsIsRoundedUpByAtMostAQuarter) {
     if (computed == rows) ++tried;
   }
   EXPECT_EQ(tried, 34);
-  EXPECT_EQ(DenseRows(3 * kMostDenseRows), 3 * kMostDenseRows);
-  EXPECT_EQ(DenseRows(kMostDenseRows + 33), kMostDenseRows + 40);
+  EXPECT_EQ(DenseRows(3 * kMaxDenseRows), 3 * kMaxDenseRows);
+  EXPECT_EQ(DenseRows(kMaxDenseRows + 33), kMaxDenseRows + 40);
 }
 
 TEST_F(DenseLayersTest, AnAlgorithmThatIsWrongInEveryRowIsRefused) {
@@ -269,7 +269,7 @@ TEST_F(DenseLayersTest, TheLibraryRefusesBadArguments) {
             Change([&](DenseArgs* args) { args->workspace = nullptr; }),
             Change([&](DenseArgs* args) { args->x = args->out; }),
             Change([&](DenseArgs* args) { args->rows = 0; }),
-            Change([&](DenseArgs* args) { args->rows = MostRows(shape) + 1; })}) {
+            Change([&](DenseArgs* args) { args->rows = MaxRows(shape) + 1; })}) {
         EXPECT_EQ(run(change), absl::InternalError("cublasLtMatmul failed with status 7"));
       }
     }

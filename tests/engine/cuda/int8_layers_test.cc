@@ -114,7 +114,7 @@ TEST_F(Int8LayersTest, TheLibrarysLayerHasTheBitsOfOurKernel) {
       lab_->stream(), {.in = weight_, .matrices = 1, .k = shape.k, .n = shape.n, .out = packed});
   const float* const scales = lab_->Put(Floats(shape.n));
   const float* const bias = lab_->Put(Floats(shape.n));
-  for (const int32_t rows : {1, 31, 33, kMostDenseRows, kMostDenseRows + 37}) {
+  for (const int32_t rows : {1, 31, 33, kMaxDenseRows, kMaxDenseRows + 37}) {
     const int32_t live = rows - rows / 10;
     std::vector<float> row_scales = Floats(rows);
     row_scales[live / 2] = std::numeric_limits<float>::quiet_NaN();
@@ -164,7 +164,7 @@ TEST_F(Int8LayersTest, TheLibraryRefusesBadArguments) {
   const DenseArgs good = {.x = lab_->Put(Random(64 * kDeepShape.k)),
                           .weight = weight_,
                           .bias = nullptr,
-                          .rows = kLeastInt8Rows,
+                          .rows = kMinInt8Rows,
                           .out = lab_->Room<int32_t>(64 * kDeepShape.n)};
   const auto run = [&](auto change) {
     DenseArgs args = good;
@@ -173,9 +173,9 @@ TEST_F(Int8LayersTest, TheLibraryRefusesBadArguments) {
     return lab_->stream().Synchronize().ok();
   };
   EXPECT_TRUE(run([](DenseArgs*) {}));
-  EXPECT_FALSE(run([](DenseArgs* args) { args->rows = kLeastInt8Rows / 2; }));
-  EXPECT_FALSE(run([](DenseArgs* args) { args->rows = kLeastInt8Rows + 1; }));
-  EXPECT_FALSE(run([](DenseArgs* args) { args->rows = 2 * kMostDenseRows; }));
+  EXPECT_FALSE(run([](DenseArgs* args) { args->rows = kMinInt8Rows / 2; }));
+  EXPECT_FALSE(run([](DenseArgs* args) { args->rows = kMinInt8Rows + 1; }));
+  EXPECT_FALSE(run([](DenseArgs* args) { args->rows = 2 * kMaxDenseRows; }));
   EXPECT_FALSE(run([](DenseArgs* args) { args->x = static_cast<const int8_t*>(args->x) + 16; }));
   EXPECT_FALSE(run([](DenseArgs* args) { args->out = const_cast<void*>(args->x); }));
   EXPECT_TRUE(run([](DenseArgs*) {})) << "the stream goes on";
@@ -187,9 +187,9 @@ TEST(Int8RowsTest, SlicesHaveRoomForEveryRow) {
   for (const int32_t n : {8, 1000, 1024, 1500, 2048, 4096, kWidest}) {
     DenseShape shape = kDeepShape;
     shape.n = n;
-    const int32_t most = MostRows(shape);
-    EXPECT_LE(int64_t{most} * n, std::max(kInt8Sums, kLeastInt8Slice * n)) << n;
-    for (int32_t rows = 1; rows <= 2 * kMostDenseRows + 5; ++rows) {
+    const int32_t most = MaxRows(shape);
+    EXPECT_LE(int64_t{most} * n, std::max(kInt8Sums, kMinInt8Slice * n)) << n;
+    for (int32_t rows = 1; rows <= 2 * kMaxDenseRows + 5; ++rows) {
       int32_t run = 0, largest = 0;
       for (int32_t first = 0; first < rows; first += most) {
         const int32_t slice = TriedRows(shape, std::min(rows - first, most));
@@ -202,8 +202,8 @@ TEST(Int8RowsTest, SlicesHaveRoomForEveryRow) {
       ASSERT_LE(int64_t{largest} * n, Int8Sums(rows, kWidest)) << rows << " rows of " << n;
     }
   }
-  EXPECT_EQ(MostInt8Rows(1024), kMostDenseRows);
-  EXPECT_EQ(MostInt8Rows(4096), kLeastInt8Slice);
+  EXPECT_EQ(MaxInt8Rows(1024), kMaxDenseRows);
+  EXPECT_EQ(MaxInt8Rows(4096), kMinInt8Slice);
 }
 
 }  // namespace

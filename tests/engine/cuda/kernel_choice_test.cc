@@ -173,7 +173,7 @@ TYPED_TEST(KernelChoiceTest, EveryCandidateOfProductsPassesItsTrial) {
   shapes[4].activate = shapes[4].gated = true;
   shapes[4].matrices = 2;
   shapes[5] = {.k = 33, .n = 65};
-  shapes[6] = {.k = cuda::kLeastSegment + 8, .n = 40};  // blocks may share its sums
+  shapes[6] = {.k = cuda::kMinSegment + 8, .n = 40};  // blocks may share its sums
   for (const auto& candidate : AllCandidates<TypeParam>().products) {
     for (const GroupedProductShape& shape : shapes) {
       if (!candidate.supports(this->device_->info(), shape).ok()) continue;

@@ -92,7 +92,7 @@ TEST_F(LowerToCudaTest, TheLibraryMultipliesInInt8WhereItsSumsAreExact) {
       << "the widest of q, k and v in one, o, up and down";
   EXPECT_EQ(Fused(), 0u);
   EXPECT_LE(weights_->bytes(), own_bytes) << "panels are filled up";
-  for (const int32_t tokens : {1, 33, kLeastInt8Slice + 1, kMostDenseRows + 1}) {
+  for (const int32_t tokens : {1, 33, kMinInt8Slice + 1, kMaxDenseRows + 1}) {
     const StepLayout layout = lowered_.LayOut(*model_, {tokens, 1});
     EXPECT_GE(layout.row_scales - layout.quantized,
               Int8DenseRows(tokens) * lowered_.quantized_stride);

@@ -54,7 +54,7 @@ void ExpectDiverseChoicesEqualReference(const Run& run, std::mt19937_64& random)
   for (const float diversity : {0.01f, 0.5f, 0.97f, 1.0f}) {
     cases.push_back(RandomDiverseCase(random, 1, 5, diversity, 1));
     cases.push_back(RandomDiverseCase(random, 30, 2, diversity, 30));  // more than dimensions
-    cases.push_back(RandomDiverseCase(random, kMostDiversePool, 33, diversity, 20));
+    cases.push_back(RandomDiverseCase(random, kMaxDiversePool, 33, diversity, 20));
     for (int trial = 0; trial < 20; ++trial) {
       const int32_t pool = RandomInt(random, 1, 90);
       cases.push_back(RandomDiverseCase(random, pool, RandomInt(random, 1, 80), diversity,

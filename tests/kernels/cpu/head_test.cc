@@ -120,7 +120,7 @@ TEST_P(HeadTest, ResultsEqualThoseOfTheFullRowsOfLogits) {
         row.excluded = excluded[i];
       }
       if (RandomInt(random, 0, 2) == 0) row.target = static_cast<int32_t>(random() % n_);
-      const int64_t bests[] = {0, 1, 1, RandomInt(random, 1, kMostBest), kMostBest};
+      const int64_t bests[] = {0, 1, 1, RandomInt(random, 1, kMaxBest), kMaxBest};
       row.best = std::min(bests[random() % std::size(bests)], n_);
       if (RandomInt(random, 0, 9) == 0) {
         written[i].assign(static_cast<size_t>(n_), kPoison);

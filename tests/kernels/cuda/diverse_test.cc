@@ -11,7 +11,7 @@ namespace {
 template <typename T>
 class DiversifyTest : public OpTest {
  protected:
-  static constexpr int32_t kTop = kMostDiversePool + 3;
+  static constexpr int32_t kTop = kMaxDiversePool + 3;
   static constexpr int32_t kMostRows = 3, kMostWidth = 96;
 
   struct Lists {
@@ -150,7 +150,7 @@ TYPED_TEST(DiversifyTest, ChoicesOfOneCaptureEqualTheReference) {
 TYPED_TEST(DiversifyTest, TheLargestListEqualsThatOfACpu) {
   this->Capture(this->kMostWidth, /*packed=*/true);
   const DiverseCase of =
-      RandomDiverseCase(this->random_, kMostDiversePool, this->kMostWidth, 0.7f, kMostDiverse);
+      RandomDiverseCase(this->random_, kMaxDiversePool, this->kMostWidth, 0.7f, kMaxDiverse);
   std::vector<int32_t> expected(of.count);
   std::vector<double> scratch(DiverseScratch(of.pool(), of.count));
   ChooseDiverse(
@@ -168,13 +168,13 @@ TYPED_TEST(DiversifyTest, TheLargestListEqualsThatOfACpu) {
 
 TEST(DiverseGuardTest, AcceptsSizesWithinTheCapacity) {
   EXPECT_TRUE(Accepts(64, {0.5f, 64, 16}));
-  EXPECT_TRUE(Accepts(4096, {1, kMostDiversePool, kMostDiverse}));
+  EXPECT_TRUE(Accepts(4096, {1, kMaxDiversePool, kMaxDiverse}));
   for (const DiverseRequest& bad : {DiverseRequest{1, 65, 16}, DiverseRequest{1, 4, 5},
                                     DiverseRequest{1, 4, 0}, DiverseRequest{1, 0, 0}}) {
     EXPECT_FALSE(Accepts(64, bad));
   }
-  EXPECT_FALSE(Accepts(4096, {1, kMostDiversePool + 1, 5}));
-  EXPECT_FALSE(Accepts(4096, {1, kMostDiversePool, kMostDiverse + 1}));
+  EXPECT_FALSE(Accepts(4096, {1, kMaxDiversePool + 1, 5}));
+  EXPECT_FALSE(Accepts(4096, {1, kMaxDiversePool, kMaxDiverse + 1}));
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ void AddProjection(Cases& cases, const ProductCase& c, const char* what) {
               SplitSums split;
               if (const int64_t bytes = SplitSumsBytes(c.k); bytes > 0) {
                 split = {lab.Room<float>(bytes / sizeof(float)),
-                         lab.Put(std::vector<int32_t>(kMostSplitTiles))};
+                         lab.Put(std::vector<int32_t>(kMaxSplitTiles))};
               }
               StreamOfProcessors stream(lab.stream(), c.processors);
               Project<T, Out>(stream, {.x = Values<T>(lab, random, c.rows * c.k),

@@ -21,7 +21,7 @@ inline RowTiles TilesOn(DeviceLab& lab, const std::vector<RowGroup>& groups, int
 inline SplitSums SplitOn(DeviceLab& lab, int32_t k) {
   if (SplitSumsBytes(k) == 0) return {};
   return {lab.Room<float>(SplitSumsBytes(k) / sizeof(float)),
-          lab.Put(std::vector<int32_t>(kMostSplitTiles))};
+          lab.Put(std::vector<int32_t>(kMaxSplitTiles))};
 }
 
 }  // namespace sluice::kernels::cuda

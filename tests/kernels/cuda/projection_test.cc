@@ -223,8 +223,8 @@ TYPED_TEST(ProjectionTest, ARowsBitsDoNotDependOnTheTilesAndOnWhoSharesThem) {
             << rows << " rows by " << stream.kernel() << ", split " << split << ", seed "
             << this->kSeed;
         if (split) {
-          EXPECT_EQ(this->lab_.Get(sums.counters, kMostSplitTiles),
-                    std::vector<int32_t>(kMostSplitTiles));
+          EXPECT_EQ(this->lab_.Get(sums.counters, kMaxSplitTiles),
+                    std::vector<int32_t>(kMaxSplitTiles));
         }
         kernels.insert(stream.kernel());
       }
@@ -272,8 +272,8 @@ TEST(ProjectionOrderTest, SegmentsAreRunningSumsAndAreAddedInAscendingOrder) {
 TEST(ProductSplitTest, SegmentsCoverKInMultiplesOfTheirLeastDepth) {
   for (int32_t k = 1; k < 40000; k += 61) {
     const int32_t depth = SegmentDepth(k), segments = Segments(k);
-    ASSERT_EQ(depth % kLeastSegment, 0);
-    ASSERT_LE(segments, kMostSegments);
+    ASSERT_EQ(depth % kMinSegment, 0);
+    ASSERT_LE(segments, kMaxSegments);
     ASSERT_LT((segments - 1) * depth, k);
     ASSERT_GE(segments * depth, k);
   }
