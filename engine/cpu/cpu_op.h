@@ -25,7 +25,7 @@ struct StepRun {
   int64_t rows() const { return batch.tokens(); }
   float* at(int64_t offset) const { return slot.arena() + offset; }
   float* buffer(BufferId id) const { return at(layout.buffers[id]); }
-  // Returns the step's rows of k values, quantised for such weights; see engine/cpu/int8_plan.h.
+  // Returns the step's rows of k values, quantised for such weights; see engine/cpu/int8_layout.h.
   kernels::QuantizedRows quantized(int64_t k, Quantization weights) const {
     if (weights == Quantization::kNone) return {};
     return {context.profile, rows(), k, weights == Quantization::kInt4,

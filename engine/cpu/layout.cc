@@ -5,7 +5,7 @@
 #include "base/ceil_div.h"
 #include "base/size_of.h"
 #include "engine/cpu/float_buffer.h"
-#include "engine/cpu/int8_plan.h"
+#include "engine/cpu/int8_layout.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/head.h"
 #include "kernels/cpu/kv_cache.h"

@@ -6,7 +6,7 @@
 
 #include "engine/backend.h"
 #include "engine/model/model.h"
-#include "kernels/cpu/attention_plan.h"
+#include "kernels/cpu/attention_schedule.h"
 #include "kernels/cpu/context.h"
 
 namespace sluice {

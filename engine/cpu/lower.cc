@@ -12,7 +12,7 @@
 #include "base/size_of.h"
 #include "base/status_macros.h"
 #include "engine/cpu/head_op.h"
-#include "engine/cpu/int8_plan.h"
+#include "engine/cpu/int8_layout.h"
 #include "engine/cpu/select_attention.h"
 #include "engine/cpu/weights.h"
 #include "engine/model/kept_channels.h"
@@ -86,7 +86,7 @@ class CpuLowering {
         graph_(model.graph),
         weights_(model.checkpoint, model.config.stored_quantization, context),
         attention_(KernelOrder(attention)),
-        quantization_(PlanQuantization(model)) {}
+        quantization_(QuantizationOfOps(model)) {}
 
   CpuOpOr Lower(size_t op) {
     op_ = op;

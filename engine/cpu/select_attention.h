@@ -5,7 +5,7 @@
 
 #include "engine/attention_variant.h"
 #include "engine/model/config.h"
-#include "kernels/cpu/attention_plan.h"
+#include "kernels/cpu/attention_schedule.h"
 
 namespace sluice {
 

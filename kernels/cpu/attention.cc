@@ -48,7 +48,7 @@ ScratchLayout LayOutScratch(const AttentionChoice& choice, const AttentionSizes&
   layout.segment_sums = layout.queries + CeilDiv(sizes.head_dim, simd::kQueryRun) *
                                              simd::kAttentionTile * simd::kQueryRun;
   layout.running = layout.segment_sums + simd::kAttentionTile * layout.record_stride;
-  layout.own_values = layout.running + AttentionPlan::MaxQueries(sizes) * layout.record_stride;
+  layout.own_values = layout.running + AttentionSchedule::MaxQueries(sizes) * layout.record_stride;
   const int64_t own_floats =
       sizes.kv_type == KvType::kF32 ? 0 : int64_t{simd::kAttentionRows} * sizes.head_dim;
   layout.keys = layout.own_values + RoundUp(own_floats, kCacheLine);
@@ -58,7 +58,8 @@ ScratchLayout LayOutScratch(const AttentionChoice& choice, const AttentionSizes&
   layout.page_ids = layout.values + RoundUp(pages * page_floats, kCacheLine);
   layout.worker_floats = layout.page_ids + RoundUp(pages, kCacheLine);
   layout.parts = sizes.threads * layout.worker_floats;
-  layout.floats = layout.parts + AttentionPlan::MaxRecords(choice, sizes) * layout.record_stride;
+  layout.floats =
+      layout.parts + AttentionSchedule::MaxRecords(choice, sizes) * layout.record_stride;
   return layout;
 }
 
@@ -285,7 +286,7 @@ class Step {
 
   const simd::AttentionKernels& kernels_;
   ThreadPool& pool_;
-  const AttentionPlan plan_;
+  const AttentionSchedule plan_;
   const int64_t multiply_adds_;
   const ScratchLayout layout_;
   const Profile profile_;

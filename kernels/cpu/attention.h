@@ -17,13 +17,13 @@
 // The keys of a sequence are summed in segments of kSegmentTokens at absolute positions, each
 // ascending and relative to the segment's largest score; the segments' sums are folded in ascending
 // order, and XSA comes after. So a row's result depends only on its own sequence: it is bitwise the
-// same in any batch, in any order of the work (attention_plan.h) and on any thread.
+// same in any batch, in any order of the work (attention_schedule.h) and on any thread.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
-#include "kernels/cpu/attention_plan.h"
+#include "kernels/cpu/attention_schedule.h"
 #include "kernels/cpu/context.h"
 #include "kernels/cpu/kv_cache.h"
 #include "kernels/xsa_form.h"

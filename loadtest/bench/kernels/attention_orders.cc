@@ -73,7 +73,7 @@ std::vector<Contender> Contenders(const Cell& cell) {
   const int64_t records = segments * cell.sequences * cell.kv_heads * cell.group;
   for (const int32_t parts : {2, 8}) {
     const AttentionChoice choice = {AttentionOrder::kSplit, parts};
-    if (parts > segments || records > AttentionPlan::MaxRecords(choice, sizes)) continue;
+    if (parts > segments || records > AttentionSchedule::MaxRecords(choice, sizes)) continue;
     contenders.push_back({absl::StrCat("split:", parts), choice});
   }
   if (cell.threads > 1 && segments > 1)

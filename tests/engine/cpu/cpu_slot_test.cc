@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/size_of.h"
-#include "engine/cpu/int8_plan.h"
+#include "engine/cpu/int8_layout.h"
 #include "engine/cpu/layout.h"
 #include "kernels/cpu/head.h"
 #include "kernels/cpu/quantized_rows.h"

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "engine/cpu/cpu_model.h"
-#include "engine/cpu/int8_plan.h"
+#include "engine/cpu/int8_layout.h"
 #include "kernels/reference/int8.h"
 #include "tests/engine/cpu/int8_models.h"
 #include "tests/engine/cpu/projections.h"
@@ -76,7 +76,7 @@ TEST(Int8ModelErrors, NameTheTensor) {
 
 TEST(QuantizationPlan, RowsAreQuantisedWhereTheyAreWrittenAndOnceForAllLayersThatReadThem) {
   const auto model = RandomModel(Int8Config(NormOrder::kPre, true), 1);
-  const std::vector<RowQuantization> plan = PlanQuantization(*model);
+  const std::vector<RowQuantization> plan = QuantizationOfOps(*model);
   ASSERT_EQ(plan.size(), model->graph.ops.size());
   int norms = 0, layers = 0, activations = 0;
   for (size_t i = 0; i < plan.size(); ++i) {
@@ -107,7 +107,7 @@ TEST(QuantizationPlan, RowsThatAnOpChangedAreQuantisedAgain) {
   const MixOp mix = {.a = 0, .b = 1, .out = 0, .a_weight = {}, .b_weight = {}};
   model.graph.ops = {linear, linear, mix, linear};
   std::vector<Quantization> quantizes;
-  for (const RowQuantization& of_op : PlanQuantization(model)) {
+  for (const RowQuantization& of_op : QuantizationOfOps(model)) {
     quantizes.push_back(of_op.weights);
   }
   EXPECT_THAT(quantizes, ::testing::ElementsAre(Quantization::kInt8, Quantization::kNone,

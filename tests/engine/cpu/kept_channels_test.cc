@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/cpu/int8_plan.h"
+#include "engine/cpu/int8_layout.h"
 #include "kernels/reference/int8.h"
 #include "tests/engine/cpu/int8_models.h"
 #include "tests/engine/cpu/projections.h"
@@ -82,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(Profiles, KeptChannelsByProfile, ::testing::ValuesIn(Su
 TEST_F(KeptChannelsTest, RowsAreQuantisedAgainForLayersThatKeepOthers) {
   const auto model = Stored();
   ASSERT_TRUE(model.ok()) << model.status();
-  const std::vector<RowQuantization> plan = PlanQuantization(**model);
+  const std::vector<RowQuantization> plan = QuantizationOfOps(**model);
   std::map<std::string, std::vector<float>> by_itself;  // layers that quantise what they read
   std::vector<size_t> zeros;                            // of the factors of other ops
   for (size_t i = 0; i < plan.size(); ++i) {

@@ -84,7 +84,7 @@ TEST_P(AttentionRowsTest, WholeSequencesInPartsHaveTheBitsOfPages) {
   const reference::AttentionShape shape = {2, 2, 12};
   const AttentionSequence sequence = {0, kLength, nullptr, nullptr};
   const AttentionSizes sizes = {2, 2, 12, kLength, pool.threads(), false};
-  ASSERT_EQ(AttentionPlan(kParts, sizes, {&sequence, 1}).divided_queries(), 2 * kLength);
+  ASSERT_EQ(AttentionSchedule(kParts, sizes, {&sequence, 1}).divided_queries(), 2 * kLength);
   const XsaCase xsa = {XsaForm::kNorm, 1e-6f, {}, true};
   for (int trial = 0; trial < 4; ++trial) {
     const auto cases = RandomSequences<float>(random_, shape, {{0, kLength}});

@@ -51,7 +51,7 @@ bool IsDivided(const AttentionChoice& choice, const AttentionShape& shape,
     sequences.push_back({c.first_position, c.count, nullptr, nullptr});
     sizes.max_context = std::max<int64_t>(sizes.max_context, c.length());
   }
-  return AttentionPlan(choice, sizes, sequences).divided_queries() > 0;
+  return AttentionSchedule(choice, sizes, sequences).divided_queries() > 0;
 }
 
 // Some rows of one of several prompts.

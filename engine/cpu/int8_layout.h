@@ -20,7 +20,7 @@ struct RowQuantization {
 // writes, in the same pass, and a layer those that it reads, where no op before it did. Layers that
 // read the same rows, such as q, k and v, share them quantised, if their weights are quantised
 // alike and they keep the same channels, so that a step has one set of quantised rows at a time.
-std::vector<RowQuantization> PlanQuantization(const Model& model);
+std::vector<RowQuantization> QuantizationOfOps(const Model& model);
 
 // Returns the widest rows that a layer of the model multiplies so, or 0.
 int64_t WidestQuantizedRow(const Model& model);

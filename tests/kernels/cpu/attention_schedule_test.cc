@@ -1,4 +1,4 @@
-#include "kernels/cpu/attention_plan.h"
+#include "kernels/cpu/attention_schedule.h"
 
 #include <gtest/gtest.h>
 
@@ -43,9 +43,9 @@ AttentionSizes SizesOf(int32_t q_heads, int32_t kv_heads, int threads,
   return sizes;
 }
 
-std::vector<AttentionItem> ItemsOf(const AttentionPlan& plan) {
+std::vector<AttentionItem> ItemsOf(const AttentionSchedule& schedule) {
   std::vector<AttentionItem> items;
-  plan.ForItems(0, plan.items(), [&](const AttentionItem& item) { items.push_back(item); });
+  schedule.ForItems(0, schedule.items(), [&](const AttentionItem& item) { items.push_back(item); });
   return items;
 }
 
@@ -55,38 +55,38 @@ int64_t WorkOf(const AttentionItem& item, const AttentionSizes& sizes) {
 }
 
 // How threads share a step if each takes the next items when it is free.
-struct Schedule {
+struct Sharing {
   int64_t makespan = 0;
   double ideal = 0;
   int64_t items = 0;
   int64_t idle_threads = 0;
 };
 
-Schedule ScheduleOf(const AttentionChoice& choice, const AttentionSizes& sizes,
-                    const std::vector<Rows>& rows) {
+Sharing SharingOf(const AttentionChoice& choice, const AttentionSizes& sizes,
+                  const std::vector<Rows>& rows) {
   const std::vector<AttentionSequence> sequences = SequencesOf(rows);
-  const AttentionPlan plan(choice, sizes, sequences);
-  const std::vector<AttentionItem> items = ItemsOf(plan);
+  const AttentionSchedule schedule(choice, sizes, sequences);
+  const std::vector<AttentionItem> items = ItemsOf(schedule);
   using Thread = std::pair<int64_t, int>;  // when it is free, and its index
   std::priority_queue<Thread, std::vector<Thread>, std::greater<>> threads;
   for (int i = 0; i < sizes.threads; ++i) threads.push({0, i});
   std::vector<int64_t> taken(sizes.threads);
-  Schedule schedule = {.items = std::ssize(items)};
-  const int64_t grain = plan.GrainOf(schedule.items);
-  for (int64_t begin = 0; begin < schedule.items; begin += grain) {
+  Sharing sharing = {.items = std::ssize(items)};
+  const int64_t grain = schedule.GrainOf(sharing.items);
+  for (int64_t begin = 0; begin < sharing.items; begin += grain) {
     auto [end, thread] = threads.top();
     threads.pop();
-    for (int64_t i = begin; i < std::min(begin + grain, schedule.items); ++i) {
+    for (int64_t i = begin; i < std::min(begin + grain, sharing.items); ++i) {
       const int64_t work = WorkOf(items[i], sizes);
       end += work;
-      schedule.ideal += static_cast<double>(work) / sizes.threads;
+      sharing.ideal += static_cast<double>(work) / sizes.threads;
       if (work > 0) ++taken[thread];
     }
-    schedule.makespan = std::max(schedule.makespan, end);
+    sharing.makespan = std::max(sharing.makespan, end);
     threads.push({end, thread});
   }
-  schedule.idle_threads = std::ranges::count(taken, 0);
-  return schedule;
+  sharing.idle_threads = std::ranges::count(taken, 0);
+  return sharing;
 }
 
 struct PlanRow {
@@ -106,9 +106,9 @@ TEST_P(AttentionPlanTable, DividesTheStep) {
   const AttentionSizes sizes =
       SizesOf(row().q_heads, row().kv_heads, row().threads, row().sequences);
   const std::vector<AttentionSequence> sequences = SequencesOf(row().sequences);
-  const AttentionPlan plan(row().choice, sizes, sequences);
+  const AttentionSchedule schedule(row().choice, sizes, sequences);
   std::vector<int64_t> blocks(sequences.size()), parts(sequences.size());
-  for (const AttentionItem& item : ItemsOf(plan)) {
+  for (const AttentionItem& item : ItemsOf(schedule)) {
     const int64_t sequence = item.sequence - sequences.data();
     if (item.first_segment == 0) ++blocks[sequence];
     if (item.first_row == 0 && item.kv_head == 0) ++parts[sequence];
@@ -245,7 +245,7 @@ struct RandomStep {
   }
 };
 
-TEST(AttentionPlanTest, ItemsCoverAllKeysOnceAndRecordsDoNotOverlap) {
+TEST(AttentionScheduleTest, ItemsCoverAllKeysOnceAndRecordsDoNotOverlap) {
   const uint64_t seed = std::random_device()();
   std::mt19937_64 random(seed);
   for (int trial = 0; trial < 1000; ++trial) {
@@ -255,18 +255,18 @@ TEST(AttentionPlanTest, ItemsCoverAllKeysOnceAndRecordsDoNotOverlap) {
     const AttentionChoice choice = {static_cast<AttentionOrder>(random() % 4),
                                     static_cast<int32_t>(1 + random() % 9)};
     const std::vector<AttentionSequence> sequences = SequencesOf(step.rows);
-    const AttentionPlan plan(choice, sizes, sequences);
-    ASSERT_LE(plan.records(), AttentionPlan::MaxRecords(choice, sizes));
+    const AttentionSchedule schedule(choice, sizes, sequences);
+    ASSERT_LE(schedule.records(), AttentionSchedule::MaxRecords(choice, sizes));
     const bool may_split = choice.order == AttentionOrder::kSplit && choice.parts > 1 &&
                            sizes.max_context > kSegmentTokens;
-    if (may_split && plan.divided_queries() == 0 && sizes.threads > 1) {
-      ASSERT_GT(plan.items(), 2 * sizes.threads);
+    if (may_split && schedule.divided_queries() == 0 && sizes.threads > 1) {
+      ASSERT_GT(schedule.items(), 2 * sizes.threads);
     }
 
     // Items follow each other: parts of a block, KV heads and rows in either order, sequences.
     int64_t sequence = 0, row = 0, kv_head = 0, segment = 0, records = 0, queries = 0;
     bool divided = false;
-    for (const AttentionItem& item : ItemsOf(plan)) {
+    for (const AttentionItem& item : ItemsOf(schedule)) {
       ASSERT_EQ(item.sequence - sequences.data(), sequence);
       ASSERT_EQ(item.first_row, row);
       ASSERT_EQ(item.kv_head, kv_head);
@@ -275,7 +275,7 @@ TEST(AttentionPlanTest, ItemsCoverAllKeysOnceAndRecordsDoNotOverlap) {
       const int32_t count = item.sequence->count;
       const int64_t rows_seen = sizes.causal ? item.first_row + item.rows : count;
       ASSERT_EQ(item.visible, item.sequence->first_position + rows_seen);
-      ASSERT_LE(int64_t{item.rows} * sizes.group(), AttentionPlan::MaxQueries(sizes));
+      ASSERT_LE(int64_t{item.rows} * sizes.group(), AttentionSchedule::MaxQueries(sizes));
       if (item.record >= 0 && segment == 0 && !divided) {
         ASSERT_GE(item.record, records);
         records = item.record + CeilDiv(item.visible, kSegmentTokens) * item.rows * sizes.group();
@@ -293,61 +293,61 @@ TEST(AttentionPlanTest, ItemsCoverAllKeysOnceAndRecordsDoNotOverlap) {
       if (wraps(sizes.of_rows) && wraps(!sizes.of_rows)) ++sequence;
     }
     ASSERT_EQ(sequence, std::ssize(sequences));
-    ASSERT_LE(records, plan.records());
-    ASSERT_EQ(queries, plan.divided_queries());
+    ASSERT_LE(records, schedule.records());
+    ASSERT_EQ(queries, schedule.divided_queries());
   }
 }
 
 // Threads take ranges of items and of queries to fold, which must be the same as all at once.
-TEST(AttentionPlanTest, RangesHaveTheItemsOfTheWhole) {
+TEST(AttentionScheduleTest, RangesHaveTheItemsOfTheWhole) {
   const uint64_t seed = std::random_device()();
   std::mt19937_64 random(seed);
   for (int trial = 0; trial < 100; ++trial) {
     SCOPED_TRACE(testing::Message() << "trial " << trial << ", seed " << seed);
     const RandomStep step(random);
     const std::vector<AttentionSequence> sequences = SequencesOf(step.rows);
-    const AttentionPlan plan(
+    const AttentionSchedule schedule(
         trial % 2 == 0 ? kBalanced : AttentionChoice{AttentionOrder::kSplit, 2}, step.sizes,
         sequences);
     using Seen = std::tuple<const AttentionSequence*, int32_t, int32_t, int64_t, int64_t>;
     std::vector<Seen> items, pieces, queries, query_pieces;
     const auto add_items = [&](int64_t begin, int64_t end, std::vector<Seen>* to) {
-      plan.ForItems(begin, end, [to](const AttentionItem& item) {
+      schedule.ForItems(begin, end, [to](const AttentionItem& item) {
         to->push_back(
             {item.sequence, item.first_row, item.kv_head, item.first_segment, item.record});
       });
     };
     const auto add_queries = [&](int64_t begin, int64_t end, std::vector<Seen>* to) {
-      plan.ForDividedQueries(begin, end, [to](const AttentionItem& block, int64_t index) {
+      schedule.ForDividedQueries(begin, end, [to](const AttentionItem& block, int64_t index) {
         to->push_back({block.sequence, block.first_row, block.kv_head, index, block.record});
       });
     };
-    add_items(0, plan.items(), &items);
-    add_queries(0, plan.divided_queries(), &queries);
+    add_items(0, schedule.items(), &items);
+    add_queries(0, schedule.divided_queries(), &queries);
     const int64_t length = 1 + static_cast<int64_t>(random() % 40);
-    for (int64_t i = 0; i < plan.items(); i += length) {
-      add_items(i, std::min(i + length, plan.items()), &pieces);
+    for (int64_t i = 0; i < schedule.items(); i += length) {
+      add_items(i, std::min(i + length, schedule.items()), &pieces);
     }
-    for (int64_t i = 0; i < plan.divided_queries(); i += length) {
-      add_queries(i, std::min(i + length, plan.divided_queries()), &query_pieces);
+    for (int64_t i = 0; i < schedule.divided_queries(); i += length) {
+      add_queries(i, std::min(i + length, schedule.divided_queries()), &query_pieces);
     }
-    ASSERT_EQ(std::ssize(items), plan.items());
-    ASSERT_EQ(std::ssize(queries), plan.divided_queries());
+    ASSERT_EQ(std::ssize(items), schedule.items());
+    ASSERT_EQ(std::ssize(queries), schedule.divided_queries());
     ASSERT_EQ(pieces, items);
     ASSERT_EQ(query_pieces, queries);
     for (const Seen& query : queries) ASSERT_GE(std::get<4>(query), 0);
   }
 }
 
-TEST(AttentionPlanTest, ABalancedStepNeverTakesLongerThanOneWithoutParts) {
+TEST(AttentionScheduleTest, ABalancedStepNeverTakesLongerThanOneWithoutParts) {
   const uint64_t seed = std::random_device()();
   std::mt19937_64 random(seed);
   int divided = 0;
   for (int trial = 0; trial < 2000; ++trial) {
     SCOPED_TRACE(testing::Message() << "trial " << trial << ", seed " << seed);
     const RandomStep step(random);
-    const Schedule whole = ScheduleOf({AttentionOrder::kOnePass}, step.sizes, step.rows);
-    const Schedule balanced = ScheduleOf(kBalanced, step.sizes, step.rows);
+    const Sharing whole = SharingOf({AttentionOrder::kOnePass}, step.sizes, step.rows);
+    const Sharing balanced = SharingOf(kBalanced, step.sizes, step.rows);
     ASSERT_LE(balanced.makespan, whole.makespan);
     divided += balanced.items > whole.items;
     if (!step.decodes) continue;
@@ -408,8 +408,8 @@ class UnevenStepTable : public TableTest<UnevenRow> {};
 TEST_P(UnevenStepTable, IsDividedAsAWhole) {
   const std::vector<Rows> rows(static_cast<size_t>(row().sequences), Rows{8191, 1});
   const AttentionSizes sizes = SizesOf(16 * row().kv_heads, row().kv_heads, row().threads, rows);
-  EXPECT_EQ(ScheduleOf({AttentionOrder::kOnePass}, sizes, rows).makespan, row().whole);
-  EXPECT_LE(ScheduleOf(kBalanced, sizes, rows).makespan, row().most);
+  EXPECT_EQ(SharingOf({AttentionOrder::kOnePass}, sizes, rows).makespan, row().whole);
+  EXPECT_LE(SharingOf(kBalanced, sizes, rows).makespan, row().most);
 }
 
 const UnevenRow kUnevenRows[] = {
@@ -420,18 +420,18 @@ const UnevenRow kUnevenRows[] = {
 };
 SLUICE_TABLE(UnevenStepTable, kUnevenRows);
 
-TEST(AttentionPlanTest, OneLongSequenceLeavesNoThreadIdle) {
+TEST(AttentionScheduleTest, OneLongSequenceLeavesNoThreadIdle) {
   std::printf("context  KV heads  threads  items  makespan / ideal\n");
   for (const int32_t context : {32768, 131072}) {
     for (const int32_t kv_heads : {1, 2, 4, 8}) {
       for (const int threads : {16, 64}) {
         const std::vector<Rows> rows = {{context - 1, 1}};
-        const Schedule schedule =
-            ScheduleOf(kBalanced, SizesOf(4 * kv_heads, kv_heads, threads, rows), rows);
+        const Sharing sharing =
+            SharingOf(kBalanced, SizesOf(4 * kv_heads, kv_heads, threads, rows), rows);
         std::printf("%7d  %8d  %7d  %5d  %16.2f\n", context, kv_heads, threads,
-                    static_cast<int>(schedule.items),
-                    static_cast<double>(schedule.makespan) / schedule.ideal);
-        EXPECT_EQ(schedule.idle_threads, 0) << context << " " << kv_heads << " " << threads;
+                    static_cast<int>(sharing.items),
+                    static_cast<double>(sharing.makespan) / sharing.ideal);
+        EXPECT_EQ(sharing.idle_threads, 0) << context << " " << kv_heads << " " << threads;
       }
     }
   }

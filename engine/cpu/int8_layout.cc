@@ -1,4 +1,4 @@
-#include "engine/cpu/int8_plan.h"
+#include "engine/cpu/int8_layout.h"
 
 #include <algorithm>
 #include <utility>
@@ -28,7 +28,7 @@ std::vector<float> FactorsOf(const std::vector<int32_t>& channels, int64_t width
 
 }  // namespace
 
-std::vector<RowQuantization> PlanQuantization(const Model& model) {
+std::vector<RowQuantization> QuantizationOfOps(const Model& model) {
   const std::vector<GraphOp>& ops = model.graph.ops;
   std::vector<RowQuantization> plan(ops.size());
   BufferId quantized = kNoBuffer;              // the buffer whose rows are quantised at this point

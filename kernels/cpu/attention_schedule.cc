@@ -1,4 +1,4 @@
-#include "kernels/cpu/attention_plan.h"
+#include "kernels/cpu/attention_schedule.h"
 
 #include <functional>
 
@@ -26,11 +26,11 @@ int32_t MaxRows(const AttentionSizes& sizes) {
 
 }  // namespace
 
-int64_t AttentionPlan::MaxQueries(const AttentionSizes& sizes) {
+int64_t AttentionSchedule::MaxQueries(const AttentionSizes& sizes) {
   return int64_t{MaxRows(sizes)} * sizes.group();
 }
 
-int64_t AttentionPlan::MaxRecords(const AttentionChoice& choice, const AttentionSizes& sizes) {
+int64_t AttentionSchedule::MaxRecords(const AttentionChoice& choice, const AttentionSizes& sizes) {
   int64_t blocks = CeilDiv(2 * kItemsPerThread * sizes.threads, 3);
   switch (choice.order) {
     case AttentionOrder::kBalanced:
@@ -47,8 +47,8 @@ int64_t AttentionPlan::MaxRecords(const AttentionChoice& choice, const Attention
   return SegmentsOf(sizes.max_context) * blocks * std::max(sizes.group(), simd::kAttentionTile);
 }
 
-AttentionPlan::AttentionPlan(const AttentionChoice& choice, const AttentionSizes& sizes,
-                             std::span<const AttentionSequence> sequences)
+AttentionSchedule::AttentionSchedule(const AttentionChoice& choice, const AttentionSizes& sizes,
+                                     std::span<const AttentionSequence> sequences)
     : sizes_(sizes), sequences_(sequences), block_rows_(MaxRows(sizes)) {
   ChooseRows();
   if (choice.order == AttentionOrder::kSplit) {
@@ -61,12 +61,12 @@ AttentionPlan::AttentionPlan(const AttentionChoice& choice, const AttentionSizes
   if (choice.order == AttentionOrder::kBalanced) Balance();
 }
 
-int64_t AttentionPlan::GrainOf(int64_t n) const {
+int64_t AttentionSchedule::GrainOf(int64_t n) const {
   constexpr int64_t kRangesPerThread = 16;
   return std::max<int64_t>(1, n / (sizes_.threads * kRangesPerThread));
 }
 
-void AttentionPlan::ChooseRows() {
+void AttentionSchedule::ChooseRows() {
   const int threads = sizes_.threads;
   const auto blocks = [&] {
     int64_t sum = 0;
@@ -82,7 +82,7 @@ void AttentionPlan::ChooseRows() {
   }
 }
 
-void AttentionPlan::Balance() {
+void AttentionSchedule::Balance() {
   if (sizes_.threads == 1 || SegmentsOf(sizes_.max_context) == 1) return;
   double work = 0, longest = 0;
   ForItems(0, items(), [&](const AttentionItem& item) {
@@ -108,7 +108,7 @@ void AttentionPlan::Balance() {
   Count();
 }
 
-void AttentionPlan::Count() {
+void AttentionSchedule::Count() {
   const int64_t size = std::ssize(sequences_);
   const int64_t distance = std::max<int64_t>(1, CeilDiv(size, std::ssize(places_)));
   count_ = 0;
@@ -119,7 +119,7 @@ void AttentionPlan::Count() {
   }
 }
 
-AttentionPlan::Division AttentionPlan::DivisionOf(const AttentionSequence& sequence) const {
+AttentionSchedule::Division AttentionSchedule::DivisionOf(const AttentionSequence& sequence) const {
   const int64_t rows = std::min(sequence.count, block_rows_);
   const int64_t queries = rows * sizes_.group();
   const int64_t segments = SegmentsOf(sequence.first_position + sequence.count);
@@ -140,8 +140,8 @@ AttentionPlan::Division AttentionPlan::DivisionOf(const AttentionSequence& seque
           .parts = std::clamp<int64_t>(parts, 1, seen)};
 }
 
-AttentionItem AttentionPlan::ItemOf(const Place& at, const Division& division, int64_t block,
-                                    int64_t part) const {
+AttentionItem AttentionSchedule::ItemOf(const Place& at, const Division& division, int64_t block,
+                                        int64_t part) const {
   const AttentionSequence& sequence = sequences_[at.sequence];
   const int64_t row_blocks = division.blocks / sizes_.kv_heads;
   const int64_t head = sizes_.of_rows ? block / row_blocks : block % sizes_.kv_heads;
@@ -167,7 +167,7 @@ AttentionItem AttentionPlan::ItemOf(const Place& at, const Division& division, i
           .record = division.parts > 1 ? record : -1};
 }
 
-AttentionPlan::Place AttentionPlan::After(const Place& at, const Division& division) const {
+AttentionSchedule::Place AttentionSchedule::After(const Place& at, const Division& division) const {
   Place after = {at.sequence + 1, at.item + division.blocks * division.parts, at.record, at.query};
   if (division.parts > 1) {
     after.record += division.blocks * division.block_queries * division.segments;
@@ -176,12 +176,12 @@ AttentionPlan::Place AttentionPlan::After(const Place& at, const Division& divis
   return after;
 }
 
-int64_t AttentionPlan::WorkOf(const AttentionItem& item) const {
+int64_t AttentionSchedule::WorkOf(const AttentionItem& item) const {
   return (item.past_segment - item.first_segment) *
          CeilDiv(int64_t{item.rows} * sizes_.group(), simd::kAttentionTile);
 }
 
-int64_t AttentionPlan::Makespan() const {
+int64_t AttentionSchedule::Makespan() const {
   std::array<int64_t, kMaxWorkers> room;
   const auto ends = std::span(room).first(static_cast<size_t>(
       std::min(sizes_.threads, kMaxWorkers)));  // a heap of when workers are free

@@ -30,7 +30,7 @@ enum class AttentionOrder {
   kOnePass,   // scores, weights and sums of a segment, then the next segment; no parts
   kTwoPass,   // the scores of all keys, then all sums; no parts
   // One pass. Each block of a step is in a given number of parts, which may run at once, if there
-  // is memory for the records of all of them (AttentionPlan::MaxRecords). Otherwise none is
+  // is memory for the records of all of them (AttentionSchedule::MaxRecords). Otherwise none is
   // divided; several threads then have more than two blocks each. A segment is never divided.
   kSplit,
 };
@@ -69,11 +69,11 @@ struct AttentionItem {
   int64_t record;  // index of the block's first record; -1 if it is not divided
 };
 
-class AttentionPlan {
+class AttentionSchedule {
  public:
-  // Divides the attention of `sequences`, which outlive the plan.
-  AttentionPlan(const AttentionChoice& choice, const AttentionSizes& sizes,
-                std::span<const AttentionSequence> sequences);
+  // Divides the attention of `sequences`, which outlive this.
+  AttentionSchedule(const AttentionChoice& choice, const AttentionSizes& sizes,
+                    std::span<const AttentionSequence> sequences);
 
   int64_t items() const { return end_.item; }
   // The queries of all blocks that are divided, whose parts are folded when all items are done.
