@@ -32,7 +32,7 @@ class Builder : private GraphWriter {
       if (config.gated_mlp) gate_ = AddBuffer("gate", config.intermediate_size);
       up_ = AddBuffer("up", config.intermediate_size);
     }
-    if (config.branch_scale || NormsBehind()) branch_ = AddBuffer("branch", config.hidden_size);
+    if (config.branch_scale || PostNorm()) branch_ = AddBuffer("branch", config.hidden_size);
     if (config.parallel_norms) normed_too_ = AddBuffer("normed_too", config.hidden_size);
     if (config.residual_mix) embedded_ = AddBuffer("embedded", config.hidden_size);
     for (int64_t i = 0; i < config.skips(); ++i) {
@@ -60,7 +60,7 @@ class Builder : private GraphWriter {
   void MarkState() { graph_.states.push_back({graph_.ops.size(), residual_}); }
 
   // Returns whether branches end with a norm of their own.
-  bool NormsBehind() const {
+  bool PostNorm() const {
     return config_.norm.order == NormOrder::kAround || config_.norm.order == NormOrder::kAfter;
   }
 
@@ -142,7 +142,7 @@ class Builder : private GraphWriter {
                  const char* scale) {
     if (branch_ == kNoBuffer) return Project(layer, projection, in, residual_, bias, true);
     Project(layer, projection, in, branch_, bias);
-    if (NormsBehind()) Norm(branch_, branch_, LayerPrefix(layer) + behind, NormScale(layer));
+    if (PostNorm()) Norm(branch_, branch_, LayerPrefix(layer) + behind, NormScale(layer));
     AddScaled(residual_, branch_,
               config_.branch_scale ? TensorPart{LayerPrefix(layer) + scale, {config_.hidden_size}}
                                    : TensorPart{});
@@ -177,7 +177,7 @@ class Builder : private GraphWriter {
       Add(ActivationOp{Activation::kSilu, attention_gate_, q_, q_});
     }
     if (order == NormOrder::kQuery) std::swap(residual_, normed_);
-    AddBranch(layer, Projection::kO, q_, config_.output_bias, names_.attention_norm_behind,
+    AddBranch(layer, Projection::kO, q_, config_.output_bias, names_.post_attention_norm,
               "attention_scale");
     if (order == NormOrder::kPost) Norm(residual_, residual_, norm, NormScale(layer));
   }
@@ -302,7 +302,7 @@ class Builder : private GraphWriter {
                      .up = config_.gated_mlp ? up_ : kNoBuffer,
                      .out = up_});
     AddBranch(layer, Projection::kDown, up_, config_.mlp_bias || config_.down_bias,
-              names_.mlp_norm_behind, "mlp_scale");
+              names_.post_mlp_norm, "mlp_scale");
     if (order == NormOrder::kPost) Norm(residual_, residual_, norm, NormScale(layer));
   }
 

@@ -37,9 +37,9 @@ struct TensorNames {
   FusedGateUp fused_gate_up = FusedGateUp::kNone;
   bool in_out = false;  // whether dense weights are [in, out]; else they are [out, in]
   const char* attention_norm = "";
-  const char* attention_norm_behind = "";  // of the orders kAround and kAfter
+  const char* post_attention_norm = "";  // of the orders kAround and kAfter
   const char* mlp_norm = "";
-  const char* mlp_norm_behind = "";
+  const char* post_mlp_norm = "";
   const char* attention_gate = "";
   const char* attention_gate_norm = "";  // before the gate
   const char* q_norm = "";

@@ -72,11 +72,11 @@ constexpr TensorNames LlamaNames() {
 }
 
 // Llama's names with the norms of Gemma 2 and OLMo 2 behind the branches.
-constexpr TensorNames NormsBehindNames() {
+constexpr TensorNames PostNormNames() {
   TensorNames names = LlamaNames();
-  names.attention_norm_behind = "post_attention_layernorm";
+  names.post_attention_norm = "post_attention_layernorm";
   names.mlp_norm = "pre_feedforward_layernorm";
-  names.mlp_norm_behind = "post_feedforward_layernorm";
+  names.post_mlp_norm = "post_feedforward_layernorm";
   return names;
 }
 

@@ -80,7 +80,7 @@ const ModelFamily kGemmaFamily = {
 const ModelFamily kGemma2Family = {
     .title = "Gemma 2",
     .architectures = kGemma2Architectures,
-    .names = NormsBehindNames(),
+    .names = PostNormNames(),
     .read = ReadGemma2,
     .own_keys = kGemma2Keys,
 };
@@ -88,7 +88,7 @@ const ModelFamily kGemma2Family = {
 const ModelFamily kGemma3Family = {
     .title = "Gemma 3 (text), EmbeddingGemma",
     .architectures = kGemma3Architectures,
-    .names = NormsBehindNames(),
+    .names = PostNormNames(),
     .read = ReadGemma3,
     .own_keys = kGemma2Keys,
 };

@@ -23,10 +23,10 @@ void ReadLlama(ObjectReader& root, ModelConfig& config) {
 }
 
 constexpr TensorNames SluiceNames() {
-  TensorNames names = NormsBehindNames();
+  TensorNames names = PostNormNames();
   names.mlp_norm = LlamaNames().mlp_norm;
-  names.attention_norm_behind = "attention_norm_behind";
-  names.mlp_norm_behind = "mlp_norm_behind";
+  names.post_attention_norm = "attention_norm_behind";
+  names.post_mlp_norm = "mlp_norm_behind";
   names.relative_bias = "relative_attention_bias";
   names.attention_gate = "self_attn.gate_proj";
   names.attention_gate_norm = "self_attn.gate_norm";

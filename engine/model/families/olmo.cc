@@ -35,14 +35,14 @@ void ReadOlmo3(ObjectReader& root, ModelConfig& config) {
 const ModelFamily kOlmo2Family = {
     .title = "OLMo 2",
     .architectures = kOlmo2Architectures,
-    .names = NormsBehindNames(),
+    .names = PostNormNames(),
     .read = ReadOlmo2,
 };
 
 const ModelFamily kOlmo3Family = {
     .title = "OLMo 3",
     .architectures = kOlmo3Architectures,
-    .names = NormsBehindNames(),
+    .names = PostNormNames(),
     .read = ReadOlmo3,
     .own_keys = kOlmo3Keys,
 };

@@ -204,7 +204,7 @@ const BadFamilyRow kRefusedFamilyRows[] = {
      .text = Config("Phi3ForCausalLM", R"(, "rope_scaling": {"type": "longrope",
        "short_factor": [1, 2], "long_factor": [1, 2]})"),
      .error = "rope_scaling.short_factor must be a list of 3 positive numbers"},
-    {.name = "OptWithNormsBehindTheBranchesIsRefused",
+    {.name = "OptWithPostNormIsRefused",
      .text = Config("OPTForCausalLM", R"(, "ffn_dim": 40, "do_layer_norm_before": false)"),
      .error = "do_layer_norm_before is not supported unless true"},
     {.name = "OptWithANarrowerEmbeddingIsRefused",
