@@ -85,7 +85,7 @@ cublasLtEpilogue_t EpilogueOf(const DenseShape& shape) {
     case DenseActivation::kRelu:
       return shape.bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
     case DenseActivation::
-        kGeluTanh:  // the library's GELU is that by tanh, as a DenseTrial confirms
+        kGeluTanh:  // the library's GELU is that by tanh, as a DenseCheck confirms
       return shape.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
   }
   return shape.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;

@@ -23,7 +23,7 @@ struct CudaBackendOptions {
   std::string algorithms = "";
   // The kernels of attention, and of the products that no library computes: "portable", those that
   // run on every GPU; or "auto", the first of those for this GPU that passes its trial with the
-  // model's weights (engine/cuda/kernel_choice.h). Part of the profile.
+  // model's weights (engine/cuda/selected_kernels.h). Part of the profile.
   std::string kernels = "portable";
   // The threads of the host that share its work on the rows of a step, such as their classifiers
   // (engine/model/output_heads.h). 0: as many as the process may use.

@@ -79,7 +79,7 @@ absl::StatusOr<std::unique_ptr<ExecutableModel>> CudaModel<T>::Load(
   }
   if (options.tried_kernels) {
     loaded->kernels_ =
-        std::make_unique<KernelChoice<T>>(device, *loaded->capture_, AllCandidates<T>());
+        std::make_unique<SelectedKernels<T>>(device, *loaded->capture_, AllCandidates<T>());
   }
   SLUICE_ASSIGN_OR_RETURN(loaded->lowered_,
                           LowerToCuda<T>(*loaded->model_, *loaded->weights_, loaded->dense_.get(),

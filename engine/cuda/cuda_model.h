@@ -10,8 +10,8 @@
 #include "engine/cuda/dense_layers.h"
 #include "engine/cuda/device.h"
 #include "engine/cuda/device_weights.h"
-#include "engine/cuda/kernel_choice.h"
 #include "engine/cuda/lower_cuda.h"
+#include "engine/cuda/selected_kernels.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace sluice {
@@ -29,7 +29,7 @@ class CudaModel final : public ExecutableModel {
     // The table of the library's algorithms; nullptr if there is none for this device. It outlives
     // the model.
     const AlgorithmTable* table = nullptr;
-    // Whether the kernels of this project are those that pass a trial, see KernelChoice; otherwise
+    // Whether the kernels of this project are those that pass a trial, see SelectedKernels; otherwise
     // the portable ones serve without one.
     bool tried_kernels = false;
     // The threads that share the host's work. It outlives the model.
@@ -75,8 +75,9 @@ class CudaModel final : public ExecutableModel {
   std::shared_ptr<SlotRegistry<T>> registry_ = std::make_shared<SlotRegistry<T>>();
   std::unique_ptr<DeviceStream> capture_;
   std::unique_ptr<DeviceWeights> weights_;
-  std::unique_ptr<DenseLayers> dense_;        // nullptr if our kernel computes all of them
-  std::unique_ptr<KernelChoice<T>> kernels_;  // nullptr if the portable ones serve without a trial
+  std::unique_ptr<DenseLayers> dense_;  // nullptr if our kernel computes all of them
+  std::unique_ptr<SelectedKernels<T>>
+      kernels_;  // nullptr if the portable ones serve without a trial
   LoweredCudaModel<T> lowered_;
   std::string library_;
   std::vector<std::string> notices_;

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "engine/cuda/dense_trial.h"
-#include "engine/cuda/int8_trial.h"
+#include "engine/cuda/dense_check.h"
+#include "engine/cuda/int8_check.h"
 
 namespace sluice {
 namespace {
@@ -35,23 +35,23 @@ absl::StatusOr<LayerList> DenseLayers::Passing(const DenseShape& shape, const vo
   const DenseLayer* const of_table = PreferTable(shape, &candidates);
   if (candidates.empty()) return LayerList();
   if (shape.int8()) {
-    return Try(Int8Trial(shape, static_cast<const int8_t*>(weight)), shape, std::move(candidates),
+    return Try(Int8Check(shape, static_cast<const int8_t*>(weight)), shape, std::move(candidates),
                of_table, most);
   }
-  return Try(DenseTrial(shape, weight, bias), shape, std::move(candidates), of_table, most);
+  return Try(DenseCheck(shape, weight, bias), shape, std::move(candidates), of_table, most);
 }
 
-template <typename Trial>
-absl::StatusOr<LayerList> DenseLayers::Try(Trial trial, const DenseShape& shape,
+template <typename Check>
+absl::StatusOr<LayerList> DenseLayers::Try(Check check, const DenseShape& shape,
                                            LayerList candidates, const DenseLayer* of_table,
                                            size_t most) {
   size_t workspace = 0;
   for (const auto& layer : candidates) workspace = std::max(workspace, layer->workspace_bytes());
-  SLUICE_RETURN_IF_ERROR(trial.Prepare(device_, stream_, workspace));
+  SLUICE_RETURN_IF_ERROR(check.Prepare(device_, stream_, workspace));
   LayerList passing;
   for (std::unique_ptr<DenseLayer>& layer : candidates) {
     if (passing.size() == most) break;
-    const absl::Status status = trial.Check(*layer, stream_);
+    const absl::Status status = check.Check(*layer, stream_);
     if (absl::IsUnavailable(status) || absl::IsResourceExhausted(status)) return status;
     if (status.ok()) {
       passing.push_back(std::move(layer));

@@ -16,7 +16,7 @@
 namespace sluice {
 
 // One layer per shape: the candidate of the library that the table names or, failing that, the
-// first in the library's own order, that passes a DenseTrial on this device. A table only chooses:
+// first in the library's own order, that passes a DenseCheck on this device. A table only chooses:
 // its content is never handed to the library.
 class DenseLayers {
  public:
@@ -44,9 +44,9 @@ class DenseLayers {
 
  private:
   // Does as Passing does for some candidates, by a trial that is not prepared.
-  template <typename Trial>
+  template <typename Check>
   absl::StatusOr<std::vector<std::unique_ptr<DenseLayer>>> Try(
-      Trial trial, const DenseShape& shape, std::vector<std::unique_ptr<DenseLayer>> candidates,
+      Check check, const DenseShape& shape, std::vector<std::unique_ptr<DenseLayer>> candidates,
       const DenseLayer* of_table, size_t most);
   // Moves the layer that the table names to the front and returns it, or nullptr if it names none
   // of them.

@@ -1,6 +1,6 @@
 // The kernels of this project that may compute the ops of a model: the portable ones, which run on
 // every GPU, and tiers that are tuned for one architecture. A candidate serves only if it passes a
-// trial on the device (kernel_choice.h).
+// trial on the device (selected_kernels.h).
 #pragma once
 
 #include <compare>

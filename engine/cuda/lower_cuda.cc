@@ -28,7 +28,7 @@ class Lowering {
   using CudaOpOr = absl::StatusOr<CudaOp<T>>;
 
   Lowering(const Model& model, const Graph& graph, DeviceWeights& weights, DenseLayers* dense,
-           KernelChoice<T>* kernels)
+           SelectedKernels<T>* kernels)
       : config_(model.config),
         graph_(graph),
         source_(model.checkpoint),
@@ -276,7 +276,7 @@ class Lowering {
   DeviceWeights& weights_;
   OpWeights of_ops_;
   ProductLowering<T> products_;
-  KernelChoice<T>* kernels_;  // nullptr if the portable ones serve without a trial
+  SelectedKernels<T>* kernels_;  // nullptr if the portable ones serve without a trial
   HeadWeights<T> head_;
   const GraphOp* next_ = nullptr;  // behind the op that is lowered; nullptr if there is none
   bool next_is_done_ = false;      // whether the op before includes it
@@ -286,7 +286,7 @@ class Lowering {
 
 template <typename T>
 absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeights& weights,
-                                                DenseLayers* dense, KernelChoice<T>* kernels) {
+                                                DenseLayers* dense, SelectedKernels<T>* kernels) {
   LoweredCudaModel<T> lowered;
   lowered.graph = JoinProjections(model.graph, /*gates=*/dense != nullptr,
                                   [&](const LinearOp& a, const LinearOp& b) {
@@ -305,8 +305,8 @@ absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeight
 }
 
 template absl::StatusOr<LoweredCudaModel<float>> LowerToCuda(const Model&, DeviceWeights&,
-                                                             DenseLayers*, KernelChoice<float>*);
+                                                             DenseLayers*, SelectedKernels<float>*);
 template absl::StatusOr<LoweredCudaModel<kernels::cuda::BFloat16>> LowerToCuda(
-    const Model&, DeviceWeights&, DenseLayers*, KernelChoice<kernels::cuda::BFloat16>*);
+    const Model&, DeviceWeights&, DenseLayers*, SelectedKernels<kernels::cuda::BFloat16>*);
 
 }  // namespace sluice

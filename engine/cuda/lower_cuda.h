@@ -8,7 +8,7 @@
 #include "engine/cuda/cuda_head.h"
 #include "engine/cuda/dense_layers.h"
 #include "engine/cuda/device_weights.h"
-#include "engine/cuda/kernel_choice.h"
+#include "engine/cuda/selected_kernels.h"
 #include "engine/cuda/step_layout.h"
 #include "engine/model/model.h"
 #include "kernels/cuda/attention.h"
@@ -96,6 +96,6 @@ struct LoweredCudaModel {
 template <typename T>
 absl::StatusOr<LoweredCudaModel<T>> LowerToCuda(const Model& model, DeviceWeights& weights,
                                                 DenseLayers* dense,
-                                                KernelChoice<T>* kernels = nullptr);
+                                                SelectedKernels<T>* kernels = nullptr);
 
 }  // namespace sluice

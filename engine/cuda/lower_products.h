@@ -22,7 +22,7 @@ class ProductLowering {
   // The arguments outlive this. `graph` is that of the model, with joined projections; `dense` and
   // `kernels` are as LowerToCuda has them.
   ProductLowering(const Model& model, const Graph& graph, DeviceWeights& weights, OpWeights& of_ops,
-                  DenseLayers* dense, KernelChoice<T>* kernels)
+                  DenseLayers* dense, SelectedKernels<T>* kernels)
       : model_(model),
         graph_(graph),
         weights_(weights),
@@ -82,8 +82,8 @@ class ProductLowering {
   const Graph& graph_;
   DeviceWeights& weights_;
   OpWeights& of_ops_;
-  DenseLayers* const dense_;        // nullptr if there are none
-  KernelChoice<T>* const kernels_;  // nullptr if the portable ones serve without a trial
+  DenseLayers* const dense_;           // nullptr if there are none
+  SelectedKernels<T>* const kernels_;  // nullptr if the portable ones serve without a trial
   bool uses_library_ = false;
   size_t workspace_bytes_ = 0;      // the most that a layer takes
   int32_t quantized_stride_ = 0;    // of the widest rows that a layer quantises

@@ -7,7 +7,7 @@ namespace {
 
 using reference::AttentionShape;
 
-// tests/engine/cuda/kernel_choice_test.cc tries all candidates with other shapes.
+// tests/engine/cuda/selected_kernels_test.cc tries all candidates with other shapes.
 class HopperAttentionTest : public OpTest {
  protected:
   using T = BFloat16;

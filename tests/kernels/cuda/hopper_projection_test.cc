@@ -15,7 +15,7 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-// tests/engine/cuda/kernel_choice_test.cc shows for all candidates that a row's bits do not depend
+// tests/engine/cuda/selected_kernels_test.cc shows for all candidates that a row's bits do not depend
 // on its batch.
 class HopperProjectionTest : public OpTest {
  protected:

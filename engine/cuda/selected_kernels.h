@@ -13,13 +13,13 @@
 
 namespace sluice {
 
-// For each shape the first candidate that supports it and passes its trial (row_trial.h) on this
+// For each shape the first candidate that supports it and passes its trial (row_check.h) on this
 // device with the model's weights. There is no other way for a tuned kernel to serve.
 template <typename T>
-class KernelChoice {
+class SelectedKernels {
  public:
   // The arguments are not owned; `stream` is used during the calls only.
-  KernelChoice(Device& device, DeviceStream& stream, KernelCandidates<T> candidates)
+  SelectedKernels(Device& device, DeviceStream& stream, KernelCandidates<T> candidates)
       : device_(device), stream_(stream), candidates_(std::move(candidates)) {}
 
   // Return a candidate that lives as long as this. If none passes, the GPU cannot serve the model,
@@ -39,9 +39,9 @@ class KernelChoice {
   const std::vector<std::string>& notices() const { return notices_; }
 
  private:
-  template <typename Shape, typename Candidate, typename Trial>
+  template <typename Shape, typename Candidate, typename Check>
   absl::StatusOr<const Candidate*> Choose(const Shape& shape,
-                                          const std::vector<Candidate>& candidates, Trial trial,
+                                          const std::vector<Candidate>& candidates, Check check,
                                           std::map<Shape, const Candidate*>* chosen);
 
   Device& device_;

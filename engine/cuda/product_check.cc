@@ -1,4 +1,4 @@
-#include "engine/cuda/product_trial.h"
+#include "engine/cuda/product_check.h"
 
 #include <algorithm>
 #include <cmath>
@@ -33,7 +33,7 @@ constexpr std::pair<int32_t, float> kBrokenRows[] = {
 }  // namespace
 
 template <typename T>
-void ProductTrial<T>::DrawRows() {
+void ProductCheck<T>::DrawRows() {
   std::mt19937_64 random(1);
   std::uniform_real_distribution<float> uniform(-1, 1);
   const auto draw = [&](int32_t width) {
@@ -61,39 +61,39 @@ void ProductTrial<T>::DrawRows() {
 }
 
 template <typename T>
-RowTrialPlan ProductTrial<T>::Plan() const {
-  RowTrialPlan plan = {.width = shape_.n,
+RowCheckSpec ProductCheck<T>::Spec() const {
+  RowCheckSpec spec = {.width = shape_.n,
                        .half = kHalf,
-                       .initial_byte = shape_.accumulate ? RowTrialPlan::kKept : uint8_t{0xFF}};
+                       .initial_byte = shape_.accumulate ? RowCheckSpec::kKept : uint8_t{0xFF}};
   const auto rows = static_cast<int32_t>(rows_.size());
-  std::vector<int32_t>& all = plan.batches.emplace_back(rows);
+  std::vector<int32_t>& all = spec.batches.emplace_back(rows);
   for (int32_t row = 0; row < rows; ++row) all[row] = row;
   // Each position's rows in reverse: other places, the same number.
   std::vector<int32_t> reversed(all.rbegin(), all.rend());
   std::stable_sort(reversed.begin(), reversed.end(),
                    [this](int32_t a, int32_t b) { return rows_[a].position < rows_[b].position; });
-  plan.batches.push_back(std::move(reversed));
+  spec.batches.push_back(std::move(reversed));
   // The last rows of the first position, in numbers around the blocks of matrix products, and some
   // with a row of the last position.
   const int32_t first = kRowsOfPositions[0];
   for (const int32_t count : {1, 7, 8, 9, 16, 17, 33, cuda::kTileRows, cuda::kTileRows + 1}) {
-    std::vector<int32_t>& some = plan.batches.emplace_back();
+    std::vector<int32_t>& some = spec.batches.emplace_back();
     for (int32_t row = first - count; row < first; ++row) some.push_back(row);
     if (count % 2 == 1 && rows > first) some.push_back(rows - 1);
   }
   // The broken row and its neighbours without the others.
-  plan.batches.push_back({0, 1, 2});
-  return plan;
+  spec.batches.push_back({0, 1, 2});
+  return spec;
 }
 
 template <typename T>
-absl::Status ProductTrial<T>::Expect(RowTrialPlan* plan) {
+absl::Status ProductCheck<T>::Expect(RowCheckSpec* spec) {
   const int64_t k = shape_.k, n = shape_.n;
   std::map<int32_t, std::vector<int32_t>> compared;  // rows by position
   for (int32_t row = 0; row < std::ssize(rows_); ++row) {
     if (rows_[row].compared) compared[rows_[row].position].push_back(row);
   }
-  const double kept = shape_.accumulate ? plan->kept() : 0;
+  const double kept = shape_.accumulate ? spec->kept() : 0;
   const double rounding = kHalf ? 0x1p-7 : 0x1p-16;
   for (const auto& [position, rows] : compared) {
     std::vector<std::vector<double>> x;
@@ -104,10 +104,10 @@ absl::Status ProductTrial<T>::Expect(RowTrialPlan* plan) {
     const T* const bias =
         bias_ == nullptr ? nullptr : bias_ + (shape_.position_bias ? position * n : 0);
     SLUICE_ASSIGN_OR_RETURN(
-        const TrialProducts products,
+        const ExactProducts products,
         MultiplyExactly(*inputs_, x, weight_ + position * k * n, bias, n, kHalf, kept));
     for (size_t r = 0; r < rows.size(); ++r) {
-      RowTrialPlan::Expected& expected = plan->expected.emplace_back();
+      RowCheckSpec::Expected& expected = spec->expected.emplace_back();
       expected.row = rows[r];
       for (int64_t c = 0; c < n; ++c) {
         const double sum = products.sums[r][c];
@@ -136,7 +136,7 @@ absl::Status ProductTrial<T>::Expect(RowTrialPlan* plan) {
 }
 
 template <typename T>
-absl::Status ProductTrial<T>::PutBatch(const std::vector<int32_t>& rows) {
+absl::Status ProductCheck<T>::PutBatch(const std::vector<int32_t>& rows) {
   std::vector<T> x, gate;
   std::vector<kernels::RowGroup> groups;
   for (int32_t place = 0; place < std::ssize(rows); ++place) {
@@ -162,7 +162,7 @@ absl::Status ProductTrial<T>::PutBatch(const std::vector<int32_t>& rows) {
 }
 
 template <typename T>
-absl::StatusOr<const T*> ProductTrial<T>::Packed(cuda::WeightLayout layout, DeviceStream& stream) {
+absl::StatusOr<const T*> ProductCheck<T>::Packed(cuda::WeightLayout layout, DeviceStream& stream) {
   if (layout == cuda::WeightLayout::kPlain) return weight_;
   const T*& packed = packed_[layout];
   if (packed != nullptr) return packed;
@@ -176,7 +176,7 @@ absl::StatusOr<const T*> ProductTrial<T>::Packed(cuda::WeightLayout layout, Devi
 }
 
 template <typename T>
-absl::Status ProductTrial<T>::Prepare(Device& device, DeviceStream& stream) {
+absl::Status ProductCheck<T>::Prepare(Device& device, DeviceStream& stream) {
   inputs_.emplace(device, stream);
   processors_ = device.info().processors;
   if (const int64_t bytes = cuda::SplitSumsBytes(shape_.k); bytes > 0) {
@@ -186,18 +186,18 @@ absl::Status ProductTrial<T>::Prepare(Device& device, DeviceStream& stream) {
     stream.Fill(split_.counters, 0, cuda::kMaxSplitTiles * sizeof(int32_t));
   }
   DrawRows();
-  RowTrialPlan plan = Plan();
-  for (const std::vector<int32_t>& rows : plan.batches) SLUICE_RETURN_IF_ERROR(PutBatch(rows));
-  SLUICE_RETURN_IF_ERROR(Expect(&plan));
-  SLUICE_ASSIGN_OR_RETURN(trial_, RowTrial::Make(std::move(plan), device));
+  RowCheckSpec spec = Spec();
+  for (const std::vector<int32_t>& rows : spec.batches) SLUICE_RETURN_IF_ERROR(PutBatch(rows));
+  SLUICE_RETURN_IF_ERROR(Expect(&spec));
+  SLUICE_ASSIGN_OR_RETURN(check_, RowCheck::Make(std::move(spec), device));
   return absl::OkStatus();
 }
 
 template <typename T>
-absl::Status ProductTrial<T>::Check(const GroupedProductCandidate<T>& candidate,
+absl::Status ProductCheck<T>::Check(const GroupedProductCandidate<T>& candidate,
                                     DeviceStream& stream) {
   SLUICE_ASSIGN_OR_RETURN(const T* const weight, Packed(candidate.layout, stream));
-  return trial_->Check(
+  return check_->Check(
       [&](size_t batch, void* out, DeviceStream& to) {
         candidate.run(to, {.x = batches_[batch].x,
                            .weight = weight,
@@ -216,7 +216,7 @@ absl::Status ProductTrial<T>::Check(const GroupedProductCandidate<T>& candidate,
       stream);
 }
 
-template class ProductTrial<float>;
-template class ProductTrial<BFloat16>;
+template class ProductCheck<float>;
+template class ProductCheck<BFloat16>;
 
 }  // namespace sluice

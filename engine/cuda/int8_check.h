@@ -8,19 +8,19 @@
 #include "absl/status/status.h"
 #include "engine/cuda/dense_layer.h"
 #include "engine/cuda/device.h"
-#include "engine/cuda/row_trial.h"
+#include "engine/cuda/row_check.h"
 
 namespace sluice {
 
 // The inputs with which the layers of one shape are tried, and what is expected of them, for a
-// RowTrial. Sums are exact, so that a layer that passes has the very bits of our kernel: rows are
+// RowCheck. Sums are exact, so that a layer that passes has the very bits of our kernel: rows are
 // those of integer sums, without any bound on an error. Among them is the row with the largest sums
 // that the weight allows, which rounding or saturating on the way would show. Sums become numbers
 // as they do when the layer serves, and the scales of some rows are not finite.
-class Int8Trial {
+class Int8Check {
  public:
   // Layers are tried with `weight` [n, k] on the device, which outlives this.
-  Int8Trial(const DenseShape& shape, const int8_t* weight) : shape_(shape), weight_(weight) {}
+  Int8Check(const DenseShape& shape, const int8_t* weight) : shape_(shape), weight_(weight) {}
 
   absl::Status Prepare(Device& device, DeviceStream& stream, size_t workspace_bytes);
   // Returns FailedPrecondition with the fault of the layer; other errors are those of the device.
@@ -30,19 +30,19 @@ class Int8Trial {
   // Returns the rows of x, [most rows, k].
   absl::StatusOr<std::vector<int8_t>> DrawX();
   // Computes what is expected of the first rows of `x`.
-  absl::Status Expect(const std::vector<int8_t>& x, RowTrialPlan* plan);
+  absl::Status Expect(const std::vector<int8_t>& x, RowCheckSpec* spec);
 
   const DenseShape shape_;
   const int8_t* const weight_;
   size_t workspace_bytes_ = 0;
-  std::optional<TrialInputs> inputs_;
+  std::optional<CheckInputs> inputs_;
   const int8_t* x_ = nullptr;          // [most rows, k]
   const float* row_scales_ = nullptr;  // [most rows]
   const float* scales_ = nullptr;      // [n]
   const int32_t* counts_ = nullptr;    // of rows, by batch
   int32_t* sums_ = nullptr;            // [most rows, n]
   void* workspace_ = nullptr;
-  std::optional<RowTrial> trial_;
+  std::optional<RowCheck> check_;
 };
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-#include "engine/cuda/int8_trial.h"
+#include "engine/cuda/int8_check.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "engine/cuda/dense_check.h"
 #include "engine/cuda/dense_layers.h"
-#include "engine/cuda/dense_trial.h"
 #include "kernels/cuda/int8.h"
 
 namespace sluice {
@@ -24,17 +24,17 @@ constexpr std::pair<int32_t, float> kBrokenScales[] = {{1, std::numeric_limits<f
 
 }  // namespace
 
-absl::Status Int8Trial::Prepare(Device& device, DeviceStream& stream, size_t workspace_bytes) {
+absl::Status Int8Check::Prepare(Device& device, DeviceStream& stream, size_t workspace_bytes) {
   workspace_bytes_ = workspace_bytes;
   inputs_.emplace(device, stream);
-  RowTrialPlan plan = {.width = shape_.n, .half = false, .batches = DenseBatches(shape_)};
+  RowCheckSpec spec = {.width = shape_.n, .half = false, .batches = DenseBatches(shape_)};
   SLUICE_ASSIGN_OR_RETURN(const std::vector<int8_t> x, DrawX());
-  SLUICE_RETURN_IF_ERROR(Expect(x, &plan));
+  SLUICE_RETURN_IF_ERROR(Expect(x, &spec));
   std::vector<float> row_scales(MaxRows(shape_), 1.0f);
   for (const auto& [row, scale] : kBrokenScales) row_scales[row] = scale;
   std::vector<int32_t> counts;
-  counts.reserve(plan.batches.size());
-  for (const std::vector<int32_t>& batch : plan.batches) {
+  counts.reserve(spec.batches.size());
+  for (const std::vector<int32_t>& batch : spec.batches) {
     counts.push_back(static_cast<int32_t>(batch.size()));
   }
   x_ = inputs_->Put(x);
@@ -44,12 +44,12 @@ absl::Status Int8Trial::Prepare(Device& device, DeviceStream& stream, size_t wor
   sums_ = inputs_->Room<int32_t>(int64_t{MaxRows(shape_)} * shape_.n);
   workspace_ = inputs_->Room<char>(static_cast<int64_t>(workspace_bytes));
   SLUICE_RETURN_IF_ERROR(inputs_->status());
-  SLUICE_ASSIGN_OR_RETURN(trial_, RowTrial::Make(std::move(plan), device));
+  SLUICE_ASSIGN_OR_RETURN(check_, RowCheck::Make(std::move(spec), device));
   return absl::OkStatus();
 }
 
 // The first row is that with the largest sum in the first column; the others are random.
-absl::StatusOr<std::vector<int8_t>> Int8Trial::DrawX() {
+absl::StatusOr<std::vector<int8_t>> Int8Check::DrawX() {
   std::mt19937_64 random(1);
   std::uniform_int_distribution<int32_t> uniform(-kLargest, kLargest);
   const int64_t drawn = kDrawnRows * shape_.k;
@@ -65,10 +65,10 @@ absl::StatusOr<std::vector<int8_t>> Int8Trial::DrawX() {
 }
 
 // The weight is fetched a few columns at a time, since it may be large.
-absl::Status Int8Trial::Expect(const std::vector<int8_t>& x, RowTrialPlan* plan) {
+absl::Status Int8Check::Expect(const std::vector<int8_t>& x, RowCheckSpec* spec) {
   const int64_t k = shape_.k, n = shape_.n;
   for (int32_t row = 0; row < kSummedRows; ++row) {
-    plan->expected.push_back(
+    spec->expected.push_back(
         {.row = row, .values = std::vector<double>(n), .bounds = std::vector<double>(n)});
   }
   const int64_t most = std::max<int64_t>(1, (4 << 20) / k);
@@ -77,7 +77,7 @@ absl::Status Int8Trial::Expect(const std::vector<int8_t>& x, RowTrialPlan* plan)
     SLUICE_ASSIGN_OR_RETURN(const auto bytes, inputs_->Fetch(weight_ + first * k, count * k));
     const auto* const columns = reinterpret_cast<const int8_t*>(bytes.data());
     for (int64_t c = 0; c < count; ++c) {
-      for (RowTrialPlan::Expected& expected : plan->expected) {
+      for (RowCheckSpec::Expected& expected : spec->expected) {
         int32_t sum = 0;
         for (int64_t i = 0; i < k; ++i) {
           sum += int32_t{x[expected.row * k + i]} * int32_t{columns[c * k + i]};
@@ -87,15 +87,15 @@ absl::Status Int8Trial::Expect(const std::vector<int8_t>& x, RowTrialPlan* plan)
     }
   }
   for (const auto& [row, scale] : kBrokenScales) {
-    plan->expected[row].values.assign(n, std::numeric_limits<double>::quiet_NaN());
+    spec->expected[row].values.assign(n, std::numeric_limits<double>::quiet_NaN());
   }
   return absl::OkStatus();
 }
 
-absl::Status Int8Trial::Check(const DenseLayer& layer, DeviceStream& stream) const {
-  return trial_->Check(
+absl::Status Int8Check::Check(const DenseLayer& layer, DeviceStream& stream) const {
+  return check_->Check(
       [&](size_t batch, void* out, DeviceStream& to) {
-        const std::vector<int32_t>& rows = trial_->plan().batches[batch];
+        const std::vector<int32_t>& rows = check_->spec().batches[batch];
         const auto count = static_cast<int32_t>(rows.size());
         // What the sums and the workspace hold must not matter.
         const uint8_t garbage = batch == 0 ? 0xFF : 0;

@@ -1,4 +1,4 @@
-#include "engine/cuda/dense_trial.h"
+#include "engine/cuda/dense_check.h"
 
 #include <algorithm>
 #include <cmath>
@@ -73,14 +73,14 @@ std::vector<std::vector<int32_t>> DenseBatches(const DenseShape& shape) {
   }
 }
 
-absl::Status DenseTrial::Prepare(Device& device, DeviceStream& stream, size_t workspace_bytes) {
+absl::Status DenseCheck::Prepare(Device& device, DeviceStream& stream, size_t workspace_bytes) {
   workspace_bytes_ = workspace_bytes;
   inputs_.emplace(device, stream);
   return shape_.half() ? PrepareAs<BFloat16>(device) : PrepareAs<float>(device);
 }
 
 template <typename T>
-absl::Status DenseTrial::PrepareAs(Device& device) {
+absl::Status DenseCheck::PrepareAs(Device& device) {
   const std::vector<T> x = DrawX<T>(shape_);
   x_ = inputs_->Put(x);
   workspace_ = inputs_->Room<char>(static_cast<int64_t>(workspace_bytes_));
@@ -90,38 +90,38 @@ absl::Status DenseTrial::PrepareAs(Device& device) {
     std::vector<double>& wide = compared.emplace_back();
     for (int64_t i = 0; i < shape_.k; ++i) wide.push_back(Widen(x[row * shape_.k + i]));
   }
-  const double kept = shape_.accumulate ? RowTrialPlan{.half = shape_.half_out()}.kept() : 0;
+  const double kept = shape_.accumulate ? RowCheckSpec{.half = shape_.half_out()}.kept() : 0;
   SLUICE_ASSIGN_OR_RETURN(
-      const TrialProducts products,
+      const ExactProducts products,
       MultiplyExactly(*inputs_, compared, weight_, shape_.bias ? bias_ : nullptr, shape_.n,
                       shape_.half(), kept));
-  SLUICE_ASSIGN_OR_RETURN(trial_, RowTrial::Make(Plan(products), device));
+  SLUICE_ASSIGN_OR_RETURN(check_, RowCheck::Make(Spec(products), device));
   return absl::OkStatus();
 }
 
-RowTrialPlan DenseTrial::Plan(const TrialProducts& products) const {
-  RowTrialPlan plan = {.width = shape_.n,
+RowCheckSpec DenseCheck::Spec(const ExactProducts& products) const {
+  RowCheckSpec spec = {.width = shape_.n,
                        .half = shape_.half_out(),
-                       .initial_byte = shape_.accumulate ? RowTrialPlan::kKept : uint8_t{0xFF},
+                       .initial_byte = shape_.accumulate ? RowCheckSpec::kKept : uint8_t{0xFF},
                        .batches = DenseBatches(shape_)};
-  const double rounding = plan.half ? 0x1p-7 : 0x1p-16;
+  const double rounding = spec.half ? 0x1p-7 : 0x1p-16;
   for (int32_t row = 0; row < kComparedRows; ++row) {
-    RowTrialPlan::Expected& expected = plan.expected.emplace_back();
+    RowCheckSpec::Expected& expected = spec.expected.emplace_back();
     expected.row = row;
-    for (int64_t i = 0; i < plan.width; ++i) {
+    for (int64_t i = 0; i < spec.width; ++i) {
       const double sum = products.sums[row][i];
       expected.values.push_back(Apply(shape_.activation, sum));
       expected.bounds.push_back(shape_.k * 0x1p-24 * products.absolute[i] +
                                 rounding * std::abs(sum));
     }
   }
-  return plan;
+  return spec;
 }
 
-absl::Status DenseTrial::Check(const DenseLayer& layer, DeviceStream& stream) const {
-  return trial_->Check(
+absl::Status DenseCheck::Check(const DenseLayer& layer, DeviceStream& stream) const {
+  return check_->Check(
       [&](size_t batch, void* out, DeviceStream& to) {
-        const std::vector<int32_t>& rows = trial_->plan().batches[batch];
+        const std::vector<int32_t>& rows = check_->spec().batches[batch];
         // What the workspace holds must not matter.
         const uint8_t garbage = batch == 0 ? 0xFF : 0;
         if (workspace_bytes_ > 0) to.Fill(workspace_, garbage, workspace_bytes_);

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "engine/cuda/dense_layer.h"
 #include "engine/cuda/device.h"
-#include "engine/cuda/row_trial.h"
+#include "engine/cuda/row_check.h"
 
 namespace sluice {
 
@@ -17,14 +17,14 @@ namespace sluice {
 std::vector<std::vector<int32_t>> DenseBatches(const DenseShape& shape);
 
 // The inputs with which the layers of one shape are tried, and what is expected of them, for a
-// RowTrial. The library's promise about the bits of a row is not enough for our own, so each layer
+// RowCheck. The library's promise about the bits of a row is not enough for our own, so each layer
 // is tried with all numbers of rows that it may compute (TriedRows). The error of a row is at most
 // k 2^-24 sum|w|, the worst case of float sums of |x| <= 1, plus 2^-7 of the sum before f if out is
 // bfloat16, which allows for rounding twice, or 2^-16 if it is float.
-class DenseTrial {
+class DenseCheck {
  public:
   // Layers are tried with `weight` [k, n] and `bias` on the device, which outlive this.
-  DenseTrial(const DenseShape& shape, const void* weight, const void* bias)
+  DenseCheck(const DenseShape& shape, const void* weight, const void* bias)
       : shape_(shape), weight_(weight), bias_(bias) {}
 
   absl::Status Prepare(Device& device, DeviceStream& stream, size_t workspace_bytes);
@@ -34,16 +34,16 @@ class DenseTrial {
  private:
   template <typename T>
   absl::Status PrepareAs(Device& device);
-  RowTrialPlan Plan(const TrialProducts& products) const;
+  RowCheckSpec Spec(const ExactProducts& products) const;
 
   const DenseShape shape_;
   const void* const weight_;
   const void* const bias_;
   size_t workspace_bytes_ = 0;
-  std::optional<TrialInputs> inputs_;
+  std::optional<CheckInputs> inputs_;
   const void* x_ = nullptr;  // [most rows, k]
   void* workspace_ = nullptr;
-  std::optional<RowTrial> trial_;
+  std::optional<RowCheck> check_;
 };
 
 }  // namespace sluice

@@ -1,10 +1,10 @@
-#include "engine/cuda/kernel_choice.h"
+#include "engine/cuda/selected_kernels.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
-#include "engine/cuda/attention_trial.h"
-#include "engine/cuda/product_trial.h"
+#include "engine/cuda/attention_check.h"
+#include "engine/cuda/product_check.h"
 
 namespace sluice {
 namespace {
@@ -23,9 +23,9 @@ void AppendTiers(const char* what, const Chosen& chosen, std::vector<std::string
 }  // namespace
 
 template <typename T>
-template <typename Shape, typename Candidate, typename Trial>
-absl::StatusOr<const Candidate*> KernelChoice<T>::Choose(
-    const Shape& shape, const std::vector<Candidate>& candidates, Trial trial,
+template <typename Shape, typename Candidate, typename Check>
+absl::StatusOr<const Candidate*> SelectedKernels<T>::Choose(
+    const Shape& shape, const std::vector<Candidate>& candidates, Check check,
     std::map<Shape, const Candidate*>* chosen) {
   if (const auto found = chosen->find(shape); found != chosen->end()) return found->second;
   absl::Status refused, unsupported;
@@ -37,9 +37,9 @@ absl::StatusOr<const Candidate*> KernelChoice<T>::Choose(
       if (unsupported.ok() || candidate.tier == "portable") unsupported = status;
       continue;
     }
-    if (!prepared) SLUICE_RETURN_IF_ERROR(trial.Prepare(device_, stream_));
+    if (!prepared) SLUICE_RETURN_IF_ERROR(check.Prepare(device_, stream_));
     prepared = true;
-    status = trial.Check(candidate, stream_);
+    status = check.Check(candidate, stream_);
     if (status.ok()) return (*chosen)[shape] = &candidate;
     if (OfTheDevice(status)) return status;
     std::string text = absl::StrCat("the ", candidate.tier, " kernel is not used for ",
@@ -54,19 +54,19 @@ absl::StatusOr<const Candidate*> KernelChoice<T>::Choose(
 }
 
 template <typename T>
-absl::StatusOr<const AttentionCandidate<T>*> KernelChoice<T>::Attention(
+absl::StatusOr<const AttentionCandidate<T>*> SelectedKernels<T>::Attention(
     const AttentionShape& shape, const AttentionTensors& tensors) {
-  return Choose(shape, candidates_.attention, AttentionTrial<T>(shape, tensors), &attention_);
+  return Choose(shape, candidates_.attention, AttentionCheck<T>(shape, tensors), &attention_);
 }
 
 template <typename T>
-absl::StatusOr<const GroupedProductCandidate<T>*> KernelChoice<T>::Product(
+absl::StatusOr<const GroupedProductCandidate<T>*> SelectedKernels<T>::Product(
     const GroupedProductShape& shape, const T* weight, const T* bias) {
-  return Choose(shape, candidates_.products, ProductTrial<T>(shape, weight, bias), &products_);
+  return Choose(shape, candidates_.products, ProductCheck<T>(shape, weight, bias), &products_);
 }
 
 template <typename T>
-std::string KernelChoice<T>::InUse() const {
+std::string SelectedKernels<T>::InUse() const {
   std::vector<std::string> parts;
   AppendTiers("attention", attention_, &parts);
   AppendTiers("products", products_, &parts);
@@ -74,7 +74,7 @@ std::string KernelChoice<T>::InUse() const {
 }
 
 template <typename T>
-std::string KernelChoice<T>::Fingerprint() const {
+std::string SelectedKernels<T>::Fingerprint() const {
   std::string text;
   for (const auto& [shape, candidate] : attention_) {
     absl::StrAppend(&text, ToString(shape), ": ", candidate->tier, "\n");
@@ -85,7 +85,7 @@ std::string KernelChoice<T>::Fingerprint() const {
   return text;
 }
 
-template class KernelChoice<float>;
-template class KernelChoice<kernels::cuda::BFloat16>;
+template class SelectedKernels<float>;
+template class SelectedKernels<kernels::cuda::BFloat16>;
 
 }  // namespace sluice

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "engine/cuda/kernel_candidates.h"
-#include "engine/cuda/row_trial.h"
+#include "engine/cuda/row_check.h"
 
 namespace sluice {
 
@@ -18,10 +18,10 @@ namespace sluice {
 // A row's error before XSA is at most 4 (d^1.5 + context) 2^-24, for scores and sums in float, plus
 // 2^-7 if outputs are bfloat16, since probabilities are rounded to it as well; XSA carries it on.
 template <typename T>
-class AttentionTrial {
+class AttentionCheck {
  public:
   // `tensors` are those of the layer on the device, which outlive this.
-  AttentionTrial(const AttentionShape& shape, const AttentionTensors& tensors)
+  AttentionCheck(const AttentionShape& shape, const AttentionTensors& tensors)
       : shape_(shape), tensors_(tensors) {}
 
   absl::Status Prepare(Device& device, DeviceStream& stream);
@@ -72,7 +72,7 @@ class AttentionTrial {
   // Returns `count` numbers that are on the device; none if `from` is nullptr.
   absl::StatusOr<std::vector<double>> Fetch(const float* from, int64_t count);
   void Expect(const Sequence& sequence, const std::vector<double>& gate,
-              const std::vector<double>& bias, RowTrialPlan* plan) const;
+              const std::vector<double>& bias, RowCheckSpec* spec) const;
 
   const AttentionShape shape_;
   const AttentionTensors tensors_;
@@ -83,8 +83,8 @@ class AttentionTrial {
   const int32_t* pages_on_device_ = nullptr;
   const T* k_ = nullptr;
   const T* v_ = nullptr;
-  std::optional<TrialInputs> inputs_;
-  std::optional<RowTrial> trial_;
+  std::optional<CheckInputs> inputs_;
+  std::optional<RowCheck> check_;
 };
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-#include "engine/cuda/attention_trial.h"
+#include "engine/cuda/attention_check.h"
 
 #include <algorithm>
 #include <cmath>
@@ -35,7 +35,7 @@ std::vector<double> Wide(const std::vector<T>& values) {
 }  // namespace
 
 template <typename T>
-void AttentionTrial<T>::AddSequence(int32_t length, int32_t queries) {
+void AttentionCheck<T>::AddSequence(int32_t length, int32_t queries) {
   std::mt19937_64 random(sequences_.size() + 1);
   std::uniform_real_distribution<float> uniform(-1, 1);
   const auto draw = [&](int64_t n) {
@@ -62,7 +62,7 @@ void AttentionTrial<T>::AddSequence(int32_t length, int32_t queries) {
 // Plants a value that is not finite in a value that only later rows of the prompt see, in a key of
 // the continued sequence, and in a query of the long one.
 template <typename T>
-void AttentionTrial<T>::DrawSequences() {
+void AttentionCheck<T>::DrawSequences() {
   AddSequence(kPrompt, kPrompt);
   AddSequence(shape_.causal ? kLongContext : kPrompt + 1, kLongRows);
   AddSequence(kContinued, kContinuedRows);
@@ -78,7 +78,7 @@ void AttentionTrial<T>::DrawSequences() {
 }
 
 template <typename T>
-std::vector<typename AttentionTrial<T>::Pieces> AttentionTrial<T>::Batches() const {
+std::vector<typename AttentionCheck<T>::Pieces> AttentionCheck<T>::Batches() const {
   const auto whole = [this](int32_t s) { return Piece{s, 0, sequences_[s].queries}; };
   std::vector<Pieces> batches = {{whole(0), whole(1), whole(2)},
                                  {whole(2), whole(1), whole(0)},
@@ -96,7 +96,7 @@ std::vector<typename AttentionTrial<T>::Pieces> AttentionTrial<T>::Batches() con
 }
 
 template <typename T>
-std::vector<int32_t> AttentionTrial<T>::RowsOf(const Pieces& pieces) const {
+std::vector<int32_t> AttentionCheck<T>::RowsOf(const Pieces& pieces) const {
   std::vector<int32_t> rows;
   for (const Piece& piece : pieces) {
     for (int32_t i = 0; i < piece.count; ++i) {
@@ -108,7 +108,7 @@ std::vector<int32_t> AttentionTrial<T>::RowsOf(const Pieces& pieces) const {
 
 // The places of pages that no sequence uses hold what is not finite.
 template <typename T>
-void AttentionTrial<T>::PutKv() {
+void AttentionCheck<T>::PutKv() {
   const int64_t size = std::ssize(pages_) * cuda::kPageTokens * kv_width();
   std::vector<T> k(size, Narrow<T>(kNaN)), v(size, Narrow<T>(kNaN));
   const cuda::KvLayer<T> layer = {k.data(), v.data(), shape_.kv_heads, shape_.head_dim};
@@ -129,12 +129,12 @@ void AttentionTrial<T>::PutKv() {
 }
 
 template <typename T>
-int32_t AttentionTrial<T>::LongestSequence() const {
+int32_t AttentionCheck<T>::LongestSequence() const {
   return std::ranges::max(sequences_, {}, &Sequence::length).length;
 }
 
 template <typename T>
-void AttentionTrial<T>::PutBatch(const Pieces& pieces) {
+void AttentionCheck<T>::PutBatch(const Pieces& pieces) {
   std::vector<T> q;
   std::vector<cuda::AttentionSequence> steps;
   int32_t rows = 0;
@@ -171,8 +171,8 @@ void AttentionTrial<T>::PutBatch(const Pieces& pieces) {
 }
 
 template <typename T>
-void AttentionTrial<T>::Expect(const Sequence& sequence, const std::vector<double>& gate,
-                               const std::vector<double>& bias, RowTrialPlan* plan) const {
+void AttentionCheck<T>::Expect(const Sequence& sequence, const std::vector<double>& gate,
+                               const std::vector<double>& bias, RowCheckSpec* spec) const {
   const std::vector<float> narrow_bias(bias.begin(), bias.end());
   const kernels::reference::AttentionShape heads = {.q_heads = shape_.q_heads,
                                                     .kv_heads = shape_.kv_heads,
@@ -192,7 +192,7 @@ void AttentionTrial<T>::Expect(const Sequence& sequence, const std::vector<doubl
   const double rounding = kHalf ? 0x1p-7 : 0x1p-20;
   const double error = 4 * (dim * std::sqrt(dim) + sequence.length) * 0x1p-24 + rounding;
   for (int32_t r = 0; r < sequence.queries; ++r) {
-    RowTrialPlan::Expected& expected = plan->expected.emplace_back();
+    RowCheckSpec::Expected& expected = spec->expected.emplace_back();
     expected.row = sequence.first_row + r;
     for (int32_t h = 0; h < shape_.q_heads; ++h) {
       const int32_t kv_head = h / (shape_.q_heads / shape_.kv_heads);
@@ -219,39 +219,39 @@ void AttentionTrial<T>::Expect(const Sequence& sequence, const std::vector<doubl
 }
 
 template <typename T>
-absl::StatusOr<std::vector<double>> AttentionTrial<T>::Fetch(const float* from, int64_t count) {
+absl::StatusOr<std::vector<double>> AttentionCheck<T>::Fetch(const float* from, int64_t count) {
   std::vector<double> values;
   if (from == nullptr) return values;
   SLUICE_ASSIGN_OR_RETURN(const auto bytes, inputs_->Fetch(from, count * sizeof(float)));
   for (int64_t i = 0; i < count; ++i) {
-    values.push_back(TrialValue(bytes.data(), i, /*half=*/false));
+    values.push_back(ReadElement(bytes.data(), i, /*half=*/false));
   }
   return values;
 }
 
 template <typename T>
-absl::Status AttentionTrial<T>::Prepare(Device& device, DeviceStream& stream) {
+absl::Status AttentionCheck<T>::Prepare(Device& device, DeviceStream& stream) {
   inputs_.emplace(device, stream);
   processors_ = device.info().processors;
   DrawSequences();
   PutKv();
-  RowTrialPlan plan = {.width = q_width(), .half = kHalf};
+  RowCheckSpec spec = {.width = q_width(), .half = kHalf};
   for (const Pieces& pieces : Batches()) {
-    plan.batches.push_back(RowsOf(pieces));
+    spec.batches.push_back(RowsOf(pieces));
     PutBatch(pieces);
   }
   SLUICE_RETURN_IF_ERROR(inputs_->status());
   SLUICE_ASSIGN_OR_RETURN(const auto gate, Fetch(tensors_.gate, shape_.q_heads));
   SLUICE_ASSIGN_OR_RETURN(const auto bias, Fetch(tensors_.bias, bias_values()));
-  for (const Sequence& sequence : sequences_) Expect(sequence, gate, bias, &plan);
-  SLUICE_ASSIGN_OR_RETURN(trial_, RowTrial::Make(std::move(plan), device));
+  for (const Sequence& sequence : sequences_) Expect(sequence, gate, bias, &spec);
+  SLUICE_ASSIGN_OR_RETURN(check_, RowCheck::Make(std::move(spec), device));
   return absl::OkStatus();
 }
 
 template <typename T>
-absl::Status AttentionTrial<T>::Check(const AttentionCandidate<T>& candidate,
+absl::Status AttentionCheck<T>::Check(const AttentionCandidate<T>& candidate,
                                       DeviceStream& stream) const {
-  return trial_->Check(
+  return check_->Check(
       [&](size_t batch, void* out, DeviceStream& to) {
         const Batch& inputs = batches_[batch];
         candidate.run(
@@ -276,7 +276,7 @@ absl::Status AttentionTrial<T>::Check(const AttentionCandidate<T>& candidate,
       stream);
 }
 
-template class AttentionTrial<float>;
-template class AttentionTrial<BFloat16>;
+template class AttentionCheck<float>;
+template class AttentionCheck<BFloat16>;
 
 }  // namespace sluice

@@ -1,6 +1,6 @@
-// The contract of every kernel that may serve (engine/cuda/row_trial.h), for each candidate of this
+// The contract of every kernel that may serve (engine/cuda/row_check.h), for each candidate of this
 // build and for candidates with a planted fault.
-#include "engine/cuda/kernel_choice.h"
+#include "engine/cuda/selected_kernels.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -62,9 +62,9 @@ GroupedProductCandidate<T> Spoilt(GroupedProductCandidate<T> candidate, RowFault
 }
 
 template <typename T>
-class KernelChoiceTest : public ::testing::Test {
+class SelectedKernelsTest : public ::testing::Test {
  protected:
-  KernelChoiceTest() {
+  SelectedKernelsTest() {
     std::cout << "seed " << kSeed << "\n";
     Use("simt");
   }
@@ -80,10 +80,10 @@ class KernelChoiceTest : public ::testing::Test {
     for (T& value : values) value = cuda::Narrow<T>(uniform(random));
     return values;
   }
-  KernelChoice<T> Offer(KernelCandidates<T> candidates) {
-    return KernelChoice<T>(lab_->device(), lab_->stream(), std::move(candidates));
+  SelectedKernels<T> Offer(KernelCandidates<T> candidates) {
+    return SelectedKernels<T>(lab_->device(), lab_->stream(), std::move(candidates));
   }
-  absl::StatusOr<std::string> Choose(KernelChoice<T>& choice, const AttentionShape& shape) {
+  absl::StatusOr<std::string> Choose(SelectedKernels<T>& choice, const AttentionShape& shape) {
     std::vector<float> gates(static_cast<size_t>(shape.q_heads));
     for (float& gate : gates) gate = std::uniform_real_distribution<float>(-1, 1)(random_);
     AttentionTensors tensors;
@@ -97,7 +97,7 @@ class KernelChoiceTest : public ::testing::Test {
     if (!chosen.ok()) return chosen.status();
     return (*chosen)->tier;
   }
-  absl::StatusOr<std::string> Choose(KernelChoice<T>& choice, const GroupedProductShape& shape) {
+  absl::StatusOr<std::string> Choose(SelectedKernels<T>& choice, const GroupedProductShape& shape) {
     const int64_t matrices = shape.matrices;
     const T* const weight = lab_->Put(Random(random_, matrices * shape.k * shape.n));
     const T* const bias =
@@ -112,8 +112,8 @@ class KernelChoiceTest : public ::testing::Test {
   void ExpectRefused(RowFault fault, const Shape& shape, const std::string& reason) {
     const AttentionCandidate<T>& attention = PortableAttention<T>();
     const GroupedProductCandidate<T>& product = PortableProduct<T>();
-    KernelChoice<T> choice = Offer({.attention = {Spoilt(attention, fault), attention},
-                                    .products = {Spoilt(product, fault), product}});
+    SelectedKernels<T> choice = Offer({.attention = {Spoilt(attention, fault), attention},
+                                       .products = {Spoilt(product, fault), product}});
     const auto chosen = Choose(choice, shape);
     ASSERT_TRUE(chosen.ok()) << chosen.status();
     EXPECT_EQ(*chosen, "portable");
@@ -130,9 +130,9 @@ class KernelChoiceTest : public ::testing::Test {
   simt::SimtDevice* device_;
 };
 using Types = ::testing::Types<float, BFloat16>;
-TYPED_TEST_SUITE(KernelChoiceTest, Types);
+TYPED_TEST_SUITE(SelectedKernelsTest, Types);
 
-TYPED_TEST(KernelChoiceTest, EveryCandidateOfAttentionPassesItsTrial) {
+TYPED_TEST(SelectedKernelsTest, EveryCandidateOfAttentionPassesItsTrial) {
   this->Use("sm_90");
   std::vector<AttentionShape> shapes(9, kHeads);
   shapes[1].head_dim = 24;
@@ -154,7 +154,7 @@ TYPED_TEST(KernelChoiceTest, EveryCandidateOfAttentionPassesItsTrial) {
       const AttentionShape& shape = shapes[i];
       ASSERT_EQ(candidate.supports(this->device_->info(), shape).ok(), i < tried) << i;
       if (i >= tried) continue;
-      KernelChoice<TypeParam> choice = this->Offer({.attention = {candidate}, .products = {}});
+      SelectedKernels<TypeParam> choice = this->Offer({.attention = {candidate}, .products = {}});
       const auto chosen = this->Choose(choice, shape);
       ASSERT_TRUE(chosen.ok()) << chosen.status();
       EXPECT_EQ(*chosen, candidate.tier);
@@ -162,7 +162,7 @@ TYPED_TEST(KernelChoiceTest, EveryCandidateOfAttentionPassesItsTrial) {
   }
 }
 
-TYPED_TEST(KernelChoiceTest, EveryCandidateOfProductsPassesItsTrial) {
+TYPED_TEST(SelectedKernelsTest, EveryCandidateOfProductsPassesItsTrial) {
   this->Use("sm_90");
   std::vector<GroupedProductShape> shapes(7, kPositions);
   shapes[1].matrices = 1;
@@ -177,7 +177,7 @@ TYPED_TEST(KernelChoiceTest, EveryCandidateOfProductsPassesItsTrial) {
   for (const auto& candidate : AllCandidates<TypeParam>().products) {
     for (const GroupedProductShape& shape : shapes) {
       if (!candidate.supports(this->device_->info(), shape).ok()) continue;
-      KernelChoice<TypeParam> choice = this->Offer({.attention = {}, .products = {candidate}});
+      SelectedKernels<TypeParam> choice = this->Offer({.attention = {}, .products = {candidate}});
       const auto chosen = this->Choose(choice, shape);
       ASSERT_TRUE(chosen.ok()) << chosen.status();
       EXPECT_EQ(*chosen, candidate.tier);
@@ -186,7 +186,7 @@ TYPED_TEST(KernelChoiceTest, EveryCandidateOfProductsPassesItsTrial) {
 }
 
 // The reasons for which a fault is refused, in attention and in products.
-TYPED_TEST(KernelChoiceTest, ACandidateWithAFaultIsRefusedForIt) {
+TYPED_TEST(SelectedKernelsTest, ACandidateWithAFaultIsRefusedForIt) {
   const std::pair<RowFault, const char*> kFaults[] = {
       {RowFault::kOtherOrderOfManyRows, "row [0-9]+ has other bits among [0-9]+ rows than among"},
       {RowFault::kOtherOrderByPlace, "row [0-9]+ has other bits at another place"},
@@ -201,8 +201,8 @@ TYPED_TEST(KernelChoiceTest, ACandidateWithAFaultIsRefusedForIt) {
   }
 }
 
-TYPED_TEST(KernelChoiceTest, AShapeIsTriedOnce) {
-  KernelChoice<TypeParam> choice = this->Offer(AllCandidates<TypeParam>());
+TYPED_TEST(SelectedKernelsTest, AShapeIsTriedOnce) {
+  SelectedKernels<TypeParam> choice = this->Offer(AllCandidates<TypeParam>());
   ASSERT_TRUE(this->Choose(choice, kPositions).ok());
   const int64_t launches = this->device_->counts().launches;
   ASSERT_TRUE(this->Choose(choice, kPositions).ok());
@@ -213,14 +213,14 @@ TYPED_TEST(KernelChoiceTest, AShapeIsTriedOnce) {
   EXPECT_THAT(choice.notices(), IsEmpty());
 }
 
-TYPED_TEST(KernelChoiceTest, ACandidateThatDoesNotSupportAShapeIsPassedOver) {
+TYPED_TEST(SelectedKernelsTest, ACandidateThatDoesNotSupportAShapeIsPassedOver) {
   KernelCandidates<TypeParam> candidates = AllCandidates<TypeParam>();
   GroupedProductCandidate<TypeParam> narrow = Spoilt(candidates.products.back(), RowFault::kNone);
   narrow.supports = [](const DeviceInfo&, const GroupedProductShape& shape) {
     return shape.n < 72 ? absl::OkStatus() : absl::UnimplementedError("wide");
   };
   candidates.products.insert(candidates.products.begin(), narrow);
-  KernelChoice<TypeParam> choice = this->Offer(candidates);
+  SelectedKernels<TypeParam> choice = this->Offer(candidates);
   EXPECT_EQ(this->Choose(choice, kPositions).value(), "portable");
   EXPECT_THAT(choice.notices(), IsEmpty());
   GroupedProductShape less = kPositions;
@@ -230,14 +230,14 @@ TYPED_TEST(KernelChoiceTest, ACandidateThatDoesNotSupportAShapeIsPassedOver) {
   EXPECT_THAT(choice.Fingerprint(), HasSubstr("the product of 40 x 64 by 5 positions, bias: none"));
 }
 
-TYPED_TEST(KernelChoiceTest, TunedKernelsServeOnTheirArchitectureAlone) {
+TYPED_TEST(SelectedKernelsTest, TunedKernelsServeOnTheirArchitectureAlone) {
   const bool half = sizeof(TypeParam) == sizeof(BFloat16);
   for (const auto& [architecture, tier] :
        {std::pair("sm_80", "portable"), {"sm_90", half ? "hopper" : "portable"}}) {
     this->Use(architecture);
     EXPECT_EQ(TunedTiers<TypeParam>(this->device_->info()).size(),
               tier == std::string("portable") ? 0u : 1u);
-    KernelChoice<TypeParam> choice = this->Offer(AllCandidates<TypeParam>());
+    SelectedKernels<TypeParam> choice = this->Offer(AllCandidates<TypeParam>());
     EXPECT_EQ(this->Choose(choice, kPositions).value(), tier);
     GroupedProductShape odd = kPositions;
     odd.n = 65;
@@ -247,7 +247,7 @@ TYPED_TEST(KernelChoiceTest, TunedKernelsServeOnTheirArchitectureAlone) {
     AttentionCandidate<TypeParam> portable = candidates.attention.front();
     candidates.attention.erase(candidates.attention.begin());
     candidates.attention.push_back(std::move(portable));
-    KernelChoice<TypeParam> tuned_first = this->Offer(std::move(candidates));
+    SelectedKernels<TypeParam> tuned_first = this->Offer(std::move(candidates));
     EXPECT_EQ(this->Choose(tuned_first, kHeads).value(), tier);
     AttentionShape longer = kHeads;
     longer.head_dim = 72;
@@ -260,11 +260,11 @@ TYPED_TEST(KernelChoiceTest, TunedKernelsServeOnTheirArchitectureAlone) {
   }
 }
 
-TYPED_TEST(KernelChoiceTest, AGpuOnWhichNoKernelPassesServesNoModel) {
+TYPED_TEST(SelectedKernelsTest, AGpuOnWhichNoKernelPassesServesNoModel) {
   KernelCandidates<TypeParam> candidates = AllCandidates<TypeParam>();
   candidates.products = {Spoilt(candidates.products.back(), RowFault::kDropsNaN),
                          Spoilt(candidates.products.back(), RowFault::kWrongValue)};
-  KernelChoice<TypeParam> choice = this->Offer(candidates);
+  SelectedKernels<TypeParam> choice = this->Offer(candidates);
   const absl::Status status = this->Choose(choice, kPositions).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),
@@ -273,16 +273,16 @@ TYPED_TEST(KernelChoiceTest, AGpuOnWhichNoKernelPassesServesNoModel) {
                     HasSubstr("; the wrong_value kernel is not used for ")));
 }
 
-TYPED_TEST(KernelChoiceTest, HeadsThatNoKernelSupportsAreRefusedAsThePortableOneStates) {
-  KernelChoice<TypeParam> choice = this->Offer(AllCandidates<TypeParam>());
+TYPED_TEST(SelectedKernelsTest, HeadsThatNoKernelSupportsAreRefusedAsThePortableOneStates) {
+  SelectedKernels<TypeParam> choice = this->Offer(AllCandidates<TypeParam>());
   AttentionShape wide = kHeads;
   wide.head_dim = cuda::kMaxHeadDim + 8;
   EXPECT_EQ(this->Choose(choice, wide).status(),
             absl::UnimplementedError("head_dim is 264, the CUDA kernels go up to 256"));
 }
 
-TYPED_TEST(KernelChoiceTest, ReturnsErrorsOfTheDevice) {
-  KernelChoice<TypeParam> choice = this->Offer(AllCandidates<TypeParam>());
+TYPED_TEST(SelectedKernelsTest, ReturnsErrorsOfTheDevice) {
+  SelectedKernels<TypeParam> choice = this->Offer(AllCandidates<TypeParam>());
   const TypeParam* const weight = this->lab_->Put(this->Random(this->random_, 5 * 40 * 72));
   this->device_->Lose("gone");
   GroupedProductShape shape = kPositions;

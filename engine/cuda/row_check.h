@@ -22,7 +22,7 @@
 
 namespace sluice {
 
-struct RowTrialPlan {
+struct RowCheckSpec {
   struct Expected {
     int32_t row;
     // The row's outputs in double. Where one is not finite, that of a candidate must not be finite
@@ -46,22 +46,22 @@ struct RowTrialPlan {
   size_t row_bytes() const { return width * value_bytes(); }
 };
 
-class RowTrial {
+class RowCheck {
  public:
-  // Queues a run of a candidate on one of the plan's batches, which writes the batch's rows to
+  // Queues a run of a candidate on one of the spec's batches, which writes the batch's rows to
   // `out` on the device, one behind the other.
   using Run = std::function<void(size_t batch, void* out, DeviceStream& stream)>;
 
   // Allocates the outputs of a trial. Errors are those of the device, which outlives the trial.
-  static absl::StatusOr<RowTrial> Make(RowTrialPlan plan, Device& device);
+  static absl::StatusOr<RowCheck> Make(RowCheckSpec spec, Device& device);
 
-  const RowTrialPlan& plan() const { return plan_; }
+  const RowCheckSpec& spec() const { return spec_; }
   // Returns FailedPrecondition with the fault of the candidate; other errors are those of the
   // device.
   absl::Status Check(const Run& run, DeviceStream& stream) const;
 
  private:
-  explicit RowTrial(RowTrialPlan plan) : plan_(std::move(plan)) {}
+  explicit RowCheck(RowCheckSpec spec) : spec_(std::move(spec)) {}
 
   absl::Status RunBatch(const Run& run, size_t batch, void* result, DeviceStream& stream) const;
   absl::Status CheckValues() const;
@@ -70,20 +70,20 @@ class RowTrial {
   bool SameRow(const char* a, const char* b) const;
   const char* RowOf(int32_t row) const;  // in whole_
 
-  RowTrialPlan plan_;
+  RowCheckSpec spec_;
   std::vector<int32_t> places_;  // in the first batch, of each row
   DeviceMemory out_;
   PinnedMemory whole_, part_;  // the outputs of the first batch, and of another one
 };
 
 // Returns element `i` of an array of bfloat16 or float.
-double TrialValue(const void* values, size_t i, bool half);
+double ReadElement(const void* values, size_t i, bool half);
 
 // Device memory with a trial's inputs. The first failure is kept, after which Put and Room return
 // nullptr.
-class TrialInputs {
+class CheckInputs {
  public:
-  TrialInputs(Device& device, DeviceStream& stream) : device_(device), stream_(stream) {}
+  CheckInputs(Device& device, DeviceStream& stream) : device_(device), stream_(stream) {}
 
   template <typename T>
   const T* Put(const std::vector<T>& values) {
@@ -109,13 +109,13 @@ class TrialInputs {
 };
 
 // Exact products, in double, and the sums of the magnitudes of each column of the weight.
-struct TrialProducts {
+struct ExactProducts {
   std::vector<std::vector<double>> sums;  // [rows][n]
   std::vector<double> absolute;           // [n]
 };
 // Adds the products of rows `x`, [rows][k], by `weight` [k, n] on the device, and `bias` [n] unless
 // it is nullptr, to `initial`. Both are bfloat16 if `half`, else float.
-absl::StatusOr<TrialProducts> MultiplyExactly(TrialInputs& inputs,
+absl::StatusOr<ExactProducts> MultiplyExactly(CheckInputs& inputs,
                                               const std::vector<std::vector<double>>& x,
                                               const void* weight, const void* bias, int64_t n,
                                               bool half, double initial);

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/cuda/kernel_candidates.h"
-#include "engine/cuda/row_trial.h"
+#include "engine/cuda/row_check.h"
 #include "kernels/cuda/product_split.h"
 #include "kernels/cuda/row_tiles.h"
 
@@ -20,11 +20,11 @@ namespace sluice {
 // 1, plus 2^-7 of it if outputs are bfloat16, which allows for rounding twice, or 2^-16 if they are
 // float; an activation and a gate carry it on.
 template <typename T>
-class ProductTrial {
+class ProductCheck {
  public:
   // Candidates are tried with `weight` [matrices, k, n], in the layout that they read, and
   // `bias` on the device, which outlive this; `bias` is nullptr, [n], or [matrices, n].
-  ProductTrial(const GroupedProductShape& shape, const T* weight, const T* bias)
+  ProductCheck(const GroupedProductShape& shape, const T* weight, const T* bias)
       : shape_(shape), weight_(weight), bias_(bias) {}
 
   absl::Status Prepare(Device& device, DeviceStream& stream);
@@ -47,8 +47,8 @@ class ProductTrial {
   };
 
   void DrawRows();
-  RowTrialPlan Plan() const;
-  absl::Status Expect(RowTrialPlan* plan);
+  RowCheckSpec Spec() const;
+  absl::Status Expect(RowCheckSpec* spec);
   absl::Status PutBatch(const std::vector<int32_t>& rows);
   // Returns the weight in a layout.
   absl::StatusOr<const T*> Packed(kernels::cuda::WeightLayout layout, DeviceStream& stream);
@@ -62,8 +62,8 @@ class ProductTrial {
   int32_t processors_ = 1;  // of the device
   std::vector<Row> rows_;
   std::vector<Batch> batches_;
-  std::optional<TrialInputs> inputs_;
-  std::optional<RowTrial> trial_;
+  std::optional<CheckInputs> inputs_;
+  std::optional<RowCheck> check_;
 };
 
 }  // namespace sluice
