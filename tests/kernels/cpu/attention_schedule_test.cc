@@ -89,7 +89,7 @@ Sharing SharingOf(const AttentionChoice& choice, const AttentionSizes& sizes,
   return sharing;
 }
 
-struct PlanRow {
+struct ScheduleRow {
   const char* name;
   std::vector<Rows> sequences = {};
   int32_t q_heads = 8;
@@ -100,9 +100,9 @@ struct PlanRow {
   std::vector<int64_t> parts = {};
 };
 
-class AttentionPlanTable : public TableTest<PlanRow> {};
+class AttentionScheduleTable : public TableTest<ScheduleRow> {};
 
-TEST_P(AttentionPlanTable, DividesTheStep) {
+TEST_P(AttentionScheduleTable, DividesTheStep) {
   const AttentionSizes sizes =
       SizesOf(row().q_heads, row().kv_heads, row().threads, row().sequences);
   const std::vector<AttentionSequence> sequences = SequencesOf(row().sequences);
@@ -117,7 +117,7 @@ TEST_P(AttentionPlanTable, DividesTheStep) {
   EXPECT_EQ(parts, row().parts);
 }
 
-const PlanRow kPlanRows[] = {
+const ScheduleRow kScheduleRows[] = {
     {.name = "OneThreadNeverSplits",
      .sequences = {{32767, 1}},
      .threads = 1,
@@ -217,7 +217,7 @@ const PlanRow kPlanRows[] = {
      .blocks = {1},
      .parts = {1}},
 };
-SLUICE_TABLE(AttentionPlanTable, kPlanRows);
+SLUICE_TABLE(AttentionScheduleTable, kScheduleRows);
 
 // The sizes and the rows of a step, drawn at random.
 struct RandomStep {
