@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/enum_names.h"
 #include "base/interruption.h"
 #include "base/size_of.h"
 #include "base/status_macros.h"
@@ -320,9 +321,9 @@ class CpuLowering {
   const Graph& graph_;
   WeightLoader weights_;
   const kernels::AttentionChoice attention_;
-  const std::vector<RowQuantization> quantization_;       // of each op
-  size_t op_ = 0;                                         // the op that is lowered
-  std::array<std::shared_ptr<const RopeTable>, 3> rope_;  // by RopeUse
+  const std::vector<RowQuantization> quantization_;  // of each op
+  size_t op_ = 0;                                    // the op that is lowered
+  std::array<std::shared_ptr<const RopeTable>, CountEnumerators<RopeUse>()> rope_;  // by RopeUse
   std::shared_ptr<const std::vector<float>> bias_;
 };
 

@@ -29,8 +29,8 @@ class CudaModel final : public ExecutableModel {
     // The table of the library's algorithms; nullptr if there is none for this device. It outlives
     // the model.
     const AlgorithmTable* table = nullptr;
-    // Whether the kernels of this project are those that pass a trial, see SelectedKernels; otherwise
-    // the portable ones serve without one.
+    // Whether the kernels of this project are those that pass a check, see SelectedKernels;
+    // otherwise the portable ones serve without one.
     bool tried_kernels = false;
     // The threads that share the host's work. It outlives the model.
     kernels::ThreadPool* pool = nullptr;

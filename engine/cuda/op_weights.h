@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/enum_names.h"
 #include "engine/cuda/device_weights.h"
 #include "engine/model/model.h"
 
@@ -53,7 +54,7 @@ class OpWeights {
   const Model& model_;
   const Graph& graph_;
   DeviceWeights& weights_;
-  std::array<DeviceRope, 3> rope_;  // by RopeUse
+  std::array<DeviceRope, CountEnumerators<RopeUse>()> rope_;  // by RopeUse
   const float* bias_ = nullptr;
 };
 

@@ -123,7 +123,8 @@ void ReadPositionWise(ObjectReader& extensions, ModelConfig& config) {
   object.AllowOnly({"projections", "max_positions", "bias"});
   ObjectReader projections = object.Object("projections");
   projections.AllowOnly({"q", "k", "v", "o", "gate", "up", "down"});
-  const char* const keys[kProjections] = {"q", "k", "v", "o", "gate", "up", "down"};
+  constexpr const char* keys[] = {"q", "k", "v", "o", "gate", "up", "down"};
+  static_assert(std::size(keys) == kProjections);
   for (int p = 0; p < kProjections; ++p) {
     if (projections.Has(keys[p]) || position_wise.layers[p].empty()) {
       position_wise.layers[p] = projections.Flags(keys[p], config.layers);

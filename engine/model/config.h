@@ -104,7 +104,7 @@ struct ModelFamily;
 extern const ModelFamily kLlamaFamily;
 
 enum class Projection { kQ, kK, kV, kO, kGate, kUp, kDown };
-inline constexpr int kProjections = 7;
+inline constexpr int kProjections = CountEnumerators<Projection>();
 
 enum class PositionWiseBias { kNone, kFeature, kPositionFeature };
 constexpr auto EnumNamesOf(PositionWiseBias) {

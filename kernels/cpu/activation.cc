@@ -2,9 +2,12 @@
 
 #include <algorithm>
 
+#include "base/enum_names.h"
 #include "kernels/cpu/simd/dispatch.h"
 
 namespace sluice::kernels {
+
+static_assert(kActivations == CountEnumerators<Activation>());
 
 void Activate(const Context& context, Activation activation, const float* in, const float* up,
               int64_t rows, int64_t dim, float* out, const QuantizedRows& quantized) {

@@ -15,8 +15,8 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-// tests/engine/cuda/selected_kernels_test.cc shows for all candidates that a row's bits do not depend
-// on its batch.
+// tests/engine/cuda/selected_kernels_test.cc shows for all candidates that a row's bits do not
+// depend on its batch.
 class HopperProjectionTest : public OpTest {
  protected:
   using T = BFloat16;
