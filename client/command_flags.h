@@ -1,5 +1,6 @@
 // The commands of `sluice` and their flags. Each function adds commands to `app`: their flags write
-// into `arguments`, and parsing one of the commands sets Arguments::command. Both outlive the parse.
+// into `arguments`, and parsing one of the commands sets Arguments::command. Both outlive the
+// parse.
 // A value that does not fit ends the parse with CLI::ValidationError, which names the flag.
 #pragma once
 

@@ -16,6 +16,7 @@
 #include "client/commands.h"
 #include "client/exit_code.h"
 #include "client/lengths.h"
+#include "client/table.h"
 #include "client/trials.h"
 #include "engine/backend.h"
 #include "engine/journal/recorded.h"
