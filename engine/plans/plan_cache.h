@@ -1,7 +1,7 @@
 // The prepared plans of one model on one device: on CUDA, captured graphs.
 //
-// Warm-up (engine/runner/warm_up.h, later_plans.h) and reviews (ladder_reviewer.h) have plans
-// prepared; a review withdraws those of buckets that it drops.
+// Warm-up and reviews of the ladder prepare plans; a review withdraws the plans of the buckets that
+// it drops.
 //
 // Concurrency contract
 //   * All methods are thread-safe; a Reader belongs to one thread.

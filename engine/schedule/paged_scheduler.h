@@ -25,7 +25,7 @@
 
 namespace sluice {
 
-struct RequestRow;  // engine/runner/active_request.h
+struct RequestRow;  // engine/runner/requests/active_request.h
 
 // A sequence and its pages. Its owner sets the fields of `waiting` that are not about its next
 // step, and the fields below up to `kv`. It outlives its stay in the scheduler.

@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import changed  # noqa: E402
 
 COVERED = {
-    "engine/runner/engine.cc": ["tests/engine"],
+    "engine/runner/models/engine_impl.cc": ["tests/engine"],
     "engine/cuda/lower_cuda.cc": ["tests/engine/cuda"],
     "engine/model/tokenizer/bpe.cc": ["tests/engine/model/tokenizer"],
     "kernels/cpu/simd/avx2.cc": ["tests/kernels/cpu"],

@@ -31,7 +31,7 @@ def plant(root, path, *headers):
         ),
         pytest.param(
             "engine/schedule/planted.h",
-            "engine/runner/model_runner.h",
+            "engine/runner/models/model_runner.h",
             id="the scheduler does not know the runner",
         ),
         pytest.param(
@@ -44,7 +44,7 @@ def plant(root, path, *headers):
         ),
         pytest.param(
             "server/inference/planted.cc",
-            "engine/runner/model_runner.h",
+            "engine/runner/models/model_runner.h",
             id="folders of the engine are private to it",
         ),
         pytest.param(

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "engine/runner/request_table.h"
-#include "engine/runner/runner_state.h"
-#include "engine/runner/step_pipeline.h"
-#include "engine/runner/warm_up.h"
+#include "engine/runner/models/warm_up.h"
+#include "engine/runner/requests/request_table.h"
+#include "engine/runner/requests/runner_state.h"
+#include "engine/runner/steps/step_pipeline.h"
 #include "gtest/gtest.h"
 #include "tests/engine/runner/harness.h"
 

@@ -1,0 +1,270 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <cstddef>
+#include <iterator>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/mutex.h"
+#include "base/out_of_memory.h"
+#include "base/reason.h"
+#include "base/status_macros.h"
+#include "engine/runner/models/model_table.h"
+
+namespace sluice {
+namespace {
+
+// For messages: printable whatever the bytes.
+std::string Quoted(std::string_view text) {
+  return absl::StrCat("'", absl::CHexEscape(absl::string_view(text.data(), text.size())), "'");
+}
+
+absl::StatusOr<int64_t> ParseVersion(std::string_view text) {
+  int64_t version = 0;
+  const char* const end = text.data() + text.size();
+  const auto [parsed, error] = std::from_chars(text.data(), end, version);
+  if (error != std::errc() || parsed != end || text.front() == '-') {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model version ", Quoted(text), " is not a decimal number below 2^63"));
+  }
+  return version;
+}
+
+LadderChoice LadderOf(const ModelChange& change, const Model* model) {
+  const auto found = change.ladders.find(model);
+  return found == change.ladders.end() ? LadderChoice() : found->second;
+}
+
+// Each served model has files of its own: the first one the path given, the others that and their
+// slot.
+std::string PathOf(const std::string& path, size_t slot) {
+  return path.empty() || slot == 0 ? path : absl::StrCat(path, ".", slot);
+}
+
+// Returns the options with those that are left to the device as it prefers them.
+EngineOptions OnDevice(EngineOptions options, const BackendInfo& info) {
+  int32_t& sequences = options.batch.max_batch_sequences;
+  if (sequences == 0) sequences = info.max_batch_sequences;
+  return options;
+}
+
+// Lock order: exchange_mu_, the table's, a runner's own.
+class EngineImpl : public Engine {
+ public:
+  EngineImpl(const EngineOptions& options, Backend* backend, Clock* clock, Observer* observer)
+      : options_(OnDevice(options, backend->info())),
+        backend_(backend),
+        clock_(clock),
+        observer_(observer) {}
+
+  ~EngineImpl() override { Drain(clock_->Now()); }
+
+  absl::Status Exchange(const ModelChange& change) override {
+    MutexLock exchanging(&exchange_mu_);  // one warm-up at a time
+    std::vector<ModelTable::Addition> added;
+    added.reserve(change.serve.size());
+    std::vector<ModelTable::Place> places;
+    places.reserve(change.serve.size());
+    absl::Status status;
+    for (const std::shared_ptr<const Model>& model : change.serve) {
+      status =
+          draining_ ? ReasonError(Reason::kDraining, "the engine is draining") : OrOutOfMemory([&] {
+            return Prepare(model, LadderOf(change, model.get()), &added);
+          });
+      if (!status.ok()) break;
+    }
+    for (const ModelTable::Addition& addition : added) places.push_back(addition.place);
+    if (status.ok()) {
+      status = OrOutOfMemory([&] { return table_.Exchange(std::move(added), change.withdraw); });
+    }
+    if (!status.ok()) {
+      added.clear();  // before their places are given to others
+      for (const ModelTable::Place& place : places) table_.Return(place);
+    }
+    if (draining_) StopAdmission();  // it may have begun while this one warmed up
+    return status;
+  }
+
+  absl::StatusOr<std::shared_ptr<const Model>> Resolve(std::string_view name,
+                                                       std::string_view version) const override {
+    SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Named(name, version));
+    return served->model();
+  }
+
+  std::vector<std::shared_ptr<const Model>> Models() const override {
+    std::vector<std::shared_ptr<const Model>> models;
+    for (const ModelTable::Lease& served : table_.Served()) models.push_back(served->model());
+    return models;
+  }
+
+  absl::StatusOr<RequestId> Submit(Request request, std::shared_ptr<Sink> sink,
+                                   MonoTime received) override {
+    const ModelTable::Lease served = table_.FindSnapshot(request.spec->model.get());
+    if (served == nullptr) {
+      observer_->OnRejected("", Reason::kNotFound);
+      return absl::NotFoundError("the request's model is not served");
+    }
+    return served->runner().Submit(std::move(request), std::move(sink), received);
+  }
+
+  absl::StatusOr<RequestId> ResolveAndSubmit(std::string_view name, std::string_view version,
+                                             MakeSubmission make, MonoTime received) override {
+    SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Named(name, version));
+    SLUICE_ASSIGN_OR_RETURN(Submission made, make(served->model()));
+    return served->runner().Submit(std::move(made.request), std::move(made.sink), received);
+  }
+
+  absl::Status StandingRefusal(std::string_view name, std::string_view version, int priority,
+                               MonoTime received, MonoTime deadline) override {
+    const absl::StatusOr<ModelTable::Lease> served = Named(name, version);
+    if (!served.ok()) return absl::OkStatus();
+    return (*served)->runner().StandingRefusal(priority, received, deadline);
+  }
+
+  void Cancel(RequestId id) override {
+    if (const ModelTable::Lease served = table_.FindRequest(id)) served->runner().Cancel(id);
+  }
+
+  void Drain(MonoTime deadline) override {
+    draining_ = true;
+    StopAdmission();
+    for (const ModelTable::Lease& served : table_.All()) served->runner().AwaitIdle(deadline);
+  }
+
+  std::vector<ModelStats> Stats() const override {
+    std::vector<ModelStats> stats;
+    const std::vector<ModelTable::Lease> all = table_.All();
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (!HasSuccessor(all, i)) stats.push_back(all[i]->Stats());
+    }
+    return stats;
+  }
+
+  absl::StatusOr<OptimizeReport> Optimize(std::string_view name, std::string_view version,
+                                          bool force) override {
+    SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Named(name, version));
+    return served->reviewer().Review(force);
+  }
+
+  absl::StatusOr<OptimizeReport> ChooseLadder(std::string_view name, std::string_view version,
+                                              const LadderChoice& choice, bool keep) override {
+    SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Named(name, version));
+    return served->reviewer().Choose(choice, keep);
+  }
+
+  absl::StatusOr<StrategyTrials> TryStrategies(std::string_view name,
+                                               std::string_view version) const override {
+    SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Named(name, version));
+    return served->reviewer().TryStrategies();
+  }
+
+  absl::StatusOr<StepDescription> DescribeStep(std::string_view name, std::string_view version,
+                                               const StepSizes& step, bool profile) const override {
+    SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Named(name, version));
+    return served->runner().executable().DescribeStep(step, profile);
+  }
+
+  absl::StatusOr<Explanation> Explain(std::string_view request_id,
+                                      std::string_view model) const override {
+    absl::StatusOr<Explanation> latest =
+        model.empty() ? absl::NotFoundError("no model is served") : NoModel(model);
+    for (const ModelTable::Lease& served : table_.All()) {
+      if (!model.empty() && served->model()->name != model) continue;
+      absl::StatusOr<Explanation> found = served->runner().Explain(request_id);
+      const bool later = found.ok() && latest.ok() && found->trace.done > latest->trace.done;
+      if (!latest.ok() || later) latest = std::move(found);
+    }
+    return latest;
+  }
+
+  const BackendInfo& backend_info() const override { return backend_->info(); }
+
+ private:
+  // Warms up, beside all that serves. Requires that `added` has room.
+  absl::Status Prepare(const std::shared_ptr<const Model>& model, const LadderChoice& ladder,
+                       std::vector<ModelTable::Addition>* added) {
+    EngineOptions options = options_;
+    SLUICE_ASSIGN_OR_RETURN(options.ladder, Apply(ladder, options.ladder));
+    const ModelTable::Place place = table_.Reserve();
+    absl::StatusOr<std::unique_ptr<ServedModel>> served = OrOutOfMemory([&] {
+      options.ladder.file = PathOf(options_.ladder.file, place.slot);
+      options.history.journal = PathOf(options_.history.journal, place.slot);
+      return ServedModel::Create(place.first_id, model, options, backend_, clock_, observer_);
+    });
+    if (!served.ok()) {
+      table_.Return(place);
+      return absl::Status(served.status().code(),
+                          absl::StrCat("model ", Quoted(model->name), " version ", model->version,
+                                       ": ", served.status().message()));
+    }
+    added->push_back({place, *std::move(served)});
+    return absl::OkStatus();
+  }
+
+  void StopAdmission() {
+    for (const ModelTable::Lease& served : table_.All()) served->runner().StopAdmission();
+  }
+
+  // Does a later one have its name and version?
+  static bool HasSuccessor(const std::vector<ModelTable::Lease>& all, size_t index) {
+    const Model& model = *all[index]->model();
+    return std::any_of(all.begin() + index + 1, all.end(), [&](const ModelTable::Lease& later) {
+      return later->model()->name == model.name && later->model()->version == model.version;
+    });
+  }
+
+  // As Resolve.
+  absl::StatusOr<ModelTable::Lease> Named(std::string_view name, std::string_view version) const {
+    ModelTable::Lease served;
+    if (version.empty()) {
+      served = table_.FindHighest(name);
+    } else {
+      SLUICE_ASSIGN_OR_RETURN(const int64_t number, ParseVersion(version));
+      served = table_.Find(name, number);
+      if (served == nullptr && table_.FindHighest(name) != nullptr) {
+        return absl::NotFoundError(
+            absl::StrCat("model ", Quoted(name), " has no version ", number));
+      }
+    }
+    if (served == nullptr) return NoModel(name);
+    return served;
+  }
+
+  // Returns NotFound that names some of the models that are served.
+  absl::Status NoModel(std::string_view name) const {
+    constexpr size_t kNamed = 16;
+    std::set<std::string> names;
+    for (const ModelTable::Lease& served : table_.All()) names.insert(served->model()->name);
+    const bool more = names.size() > kNamed;
+    if (more) names.erase(std::next(names.begin(), kNamed), names.end());
+    return absl::NotFoundError(absl::StrCat(
+        "no model ", Quoted(name),
+        names.empty() ? "; none is served" : absl::StrCat("; served: ", absl::StrJoin(names, ", ")),
+        more ? ", ..." : ""));
+  }
+
+  const EngineOptions options_;
+  Backend* const backend_;
+  Clock* const clock_;
+  Observer* const observer_;
+
+  Mutex exchange_mu_;
+  std::atomic<bool> draining_ = false;
+  ModelTable table_;
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> Engine::Create(const EngineOptions& options, Backend* backend, Clock* clock,
+                                       Observer* observer) {
+  return std::make_unique<EngineImpl>(options, backend, clock, observer);
+}
+
+}  // namespace sluice

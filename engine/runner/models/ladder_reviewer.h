@@ -1,0 +1,86 @@
+// The reviews that keep a model's ladder fitted to its traffic.
+#pragma once
+
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "base/mutex.h"
+#include "base/periodic_thread.h"
+#include "engine/engine_stats.h"
+#include "engine/observer.h"
+#include "engine/options.h"
+#include "engine/plans/ladder_file.h"
+#include "engine/review/adaptive.h"
+#include "engine/runner/models/later_plans.h"
+#include "engine/runner/models/model_runner.h"
+
+namespace sluice {
+
+// Concurrency contract
+//   * Once the strategy or min_bucket_usage asks for reviews and the policy has a choice of ladder,
+//     a thread of low priority reviews the ladder every review.interval_us, unless nothing arrived
+//     since the last review. Review and Choose may be called from any thread besides. They run one
+//     after another, and begin once the plans that the model was ready without are prepared.
+//   * A review copies its inputs under the runner's lock, and decides and prepares plans without
+//     it. Only when every plan of the changed ladder is ready does the runner switch to it; then
+//     the plans that are no longer needed are withdrawn. While the plans of both ladders exist
+//     they may exceed memory_limit_bytes.
+//
+// Lock order: turn_mu_, then the runner's or the plan cache's; no other lock is taken under mu_.
+class LadderReviewer {
+ public:
+  // Nothing is owned; all outlive the reviewer. Without a `file` no file is written. Requires that
+  // `kept`, the choice in the file, can be applied to the options.
+  LadderReviewer(ModelRunner* runner, LaterPlans* later_plans, const EngineOptions& options,
+                 std::optional<LadderFile> file, LadderChoice kept, Clock* clock,
+                 Observer* observer);
+  // Waits for a review in progress, and writes the ladder and the costs to the file.
+  ~LadderReviewer();
+
+  // Reviews the ladder, and returns once a changed ladder is in use or none was found. Returns
+  // FailedPrecondition for a policy whose ladder is fixed.
+  absl::StatusOr<OptimizeReport> Review(bool force);
+
+  // See Engine::ChooseLadder and Engine::TryStrategies.
+  absl::StatusOr<OptimizeReport> Choose(const LadderChoice& choice, bool keep);
+  absl::StatusOr<StrategyTrials> TryStrategies() const;
+
+  // Sets what the statistics say of the reviews and of the choice.
+  void Describe(ModelStats* stats) const;
+
+ private:
+  LadderOptions ladder_options() const;
+  // Starts the thread if the options in effect ask for reviews and there is none yet.
+  void StartReviews() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_mu_);
+  // Reviews the ladder if anything has arrived since the last time.
+  void ReviewNewArrivals();
+  // Switches to the ladder that was decided on, if there is one. Returns the error of preparing a
+  // plan, and then everything is as before.
+  absl::Status Adopt(const ModelRunner::ReviewState& state, LadderReview review,
+                     OptimizeReport* report);
+  // Prepares the plans of `ladder` that `present` lacks; after an error, withdraws them again.
+  absl::Status Prepare(const Ladder& present, const Ladder& ladder);
+  void Withdraw(const Ladder& former, const Ladder& ladder);
+  void Count(const OptimizeReport& report, int64_t evicted);
+  void Save();
+
+  ModelRunner* const runner_;
+  LaterPlans* const later_plans_;
+  const EngineOptions options_;
+  const std::optional<LadderFile> file_;
+  Clock* const clock_;
+  Observer* const observer_;
+
+  Mutex turn_mu_;  // held for a whole review
+
+  mutable Mutex mu_;
+  LadderChanges changes_ ABSL_GUARDED_BY(mu_);
+  LadderOptions ladder_ ABSL_GUARDED_BY(mu_);  // the options in effect
+  LadderChoice kept_ ABSL_GUARDED_BY(mu_);     // the choice that the file keeps
+
+  uint64_t reviewed_arrivals_ = 0;  // used by the thread
+  // Set under turn_mu_; last: starts when all else is built.
+  std::optional<PeriodicThread> thread_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,208 @@
+#include "engine/runner/models/model_runner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "base/check.h"
+#include "base/fault_injection.h"
+#include "base/reason.h"
+#include "engine/runner/models/runner_stats.h"
+
+namespace sluice {
+namespace {
+
+void CheckInvariants(const Request& request) {
+  SLUICE_CHECK(request.rows() >= 1);
+  SLUICE_CHECK(request.spec->priority >= 1 && request.spec->priority <= kPriorityLevels);
+  SLUICE_CHECK(request.spec->max_tokens >= 0 && request.spec->num_top >= 0);
+  int64_t tokens = 0;
+  for (int32_t length : request.spec->lengths) {
+    SLUICE_CHECK(length >= 1);
+    tokens += length;
+  }
+  SLUICE_CHECK(tokens == std::ssize(request.tokens));
+  const int64_t width = request.spec->model->config.input_width;
+  SLUICE_CHECK(request.inputs.empty() || std::ssize(request.inputs) == tokens * width);
+  SLUICE_CHECK(request.types.empty() || std::ssize(request.types) == tokens);
+}
+
+// Returns the pages of a row's last step. The last token that it may generate is never computed.
+int32_t MostPagesOf(const RequestRow& row, int32_t page_tokens) {
+  const int32_t positions = row.prompt.length + std::max(row.generation.limit - 1, 0);
+  return (positions + page_tokens - 1) / page_tokens;
+}
+
+absl::Status InjectRequestFault(FaultPoint point, const std::string& id) {
+  if (!FaultsOn()) return absl::OkStatus();
+  return InjectFault(point, [&id](std::string_view named) { return named == id; });
+}
+
+}  // namespace
+
+ModelRunner::ModelRunner(RequestId first_id, std::shared_ptr<const Model> model,
+                         PreparedModel prepared, const EngineOptions& options,
+                         const BackendInfo& info, Clock* clock, Observer* observer,
+                         SchedulerObserver* journal)
+    : model_(std::move(model)),
+      clock_(clock),
+      observer_(observer),
+      private_prefixes_(options.kv.private_prefixes),
+      prepared_(std::move(prepared)),
+      state_(AdmissionControl(options.queue, prepared_.kv.keeps_pages && prepared_.kv.prefix_reuse),
+             first_id, prepared_.kv.keeps_pages, options.batch, prepared_.kv,
+             std::chrono::microseconds(options.ladder.review.half_life_us), prepared_.ladder,
+             prepared_.costs, journal, clock),
+      history_(options.history.requests),
+      loop_(model_.get(), &prepared_, info.row_multiple, options, clock, observer, &state_,
+            &heartbeat_, &history_) {}
+
+absl::Status ModelRunner::Refuse(absl::Status refusal) {
+  observer_->OnRejected(model_->name, ReasonOf(refusal));
+  return refusal;
+}
+
+absl::Status ModelRunner::Reserve(const Request& request, const RequestLoad& load, MonoTime now,
+                                  nanoseconds* needed) {
+  MutexLock lock(&state_.mu);
+  return state_.admission.Reserve(request, load, state_.scheduler.scheduler(),
+                                  state_.requests.running_sequences(), now, needed);
+}
+
+absl::StatusOr<RequestId> ModelRunner::Submit(Request request, std::shared_ptr<Sink> sink,
+                                              MonoTime received) {
+  CheckInvariants(request);
+  if (absl::Status fault = InjectRequestFault(FaultPoint::kAdmit, request.spec->id); !fault.ok()) {
+    return Refuse(std::move(fault));
+  }
+  const MonoTime now = clock_->Now();
+  const RequestLoad load = LoadOf(request);
+  nanoseconds needed(0);
+  absl::Status refusal = AdmissionControl::Examine(request, model_->config.max_positions, now,
+                                                   model_->config.only_length());
+  // Before anything is allocated in proportion to its tokens.
+  if (refusal.ok()) refusal = Reserve(request, load, now, &needed);
+  if (!refusal.ok()) return Refuse(std::move(refusal));
+  absl::Cleanup give_back = [&] {
+    MutexLock lock(&state_.mu);
+    state_.admission.Return(load);
+  };
+  auto active = std::make_unique<ActiveRequest>(std::move(request), std::move(sink), received, now);
+  active->needed = needed;
+  if (private_prefixes_) active->KeepPrefixesPrivate();
+  for (RequestRow& row : active->rows) {
+    row.sequence.kv.ids.reserve(MostPagesOf(row, prepared_.kv.page_tokens));
+  }
+  refusal = InjectRequestFault(FaultPoint::kQueue, active->request.spec->id);
+  RequestId id = 0;
+  {
+    MutexLock lock(&state_.mu);
+    if (refusal.ok()) refusal = state_.admission.Closed();
+    if (refusal.ok()) {
+      observer_->OnAdmitted(active->request);
+      id = state_.requests.Admit(std::move(active));
+    }
+  }
+  if (!refusal.ok()) return Refuse(std::move(refusal));
+  std::move(give_back).Cancel();
+  state_.wake.Signal();  // the lock is free, so that the woken thread does not wait for it
+  return id;
+}
+
+absl::Status ModelRunner::StandingRefusal(int priority, MonoTime received, MonoTime deadline) {
+  absl::Status refusal;
+  {
+    MutexLock lock(&state_.mu);
+    refusal = state_.admission.Standing(priority, deadline - received);
+  }
+  return refusal.ok() ? refusal : Refuse(std::move(refusal));
+}
+
+void ModelRunner::Cancel(RequestId id) {
+  MutexLock lock(&state_.mu);
+  ActiveRequest* const request = state_.requests.Find(id);
+  if (request == nullptr) return;
+  state_.requests.Fail(request, absl::CancelledError("cancelled by the caller"));
+  state_.wake.Signal();
+}
+
+absl::StatusOr<Explanation> ModelRunner::Explain(std::string_view request_id) const {
+  return history_.Find(request_id);
+}
+
+ModelStats ModelRunner::Stats() const {
+  ModelStats stats = StatsOf(prepared_, state_, clock_->Now());
+  stats.model = model_;
+  return stats;
+}
+
+ModelRunner::ReviewState ModelRunner::StateForReview() const {
+  MutexLock lock(&state_.mu);
+  const Scheduler& scheduler = state_.scheduler.scheduler();
+  return {scheduler.ladder(), scheduler.costs(), scheduler.traffic()};
+}
+
+uint64_t ModelRunner::Arrivals() const {
+  MutexLock lock(&state_.mu);
+  return state_.requests.arrivals();
+}
+
+void ModelRunner::SetLadder(std::shared_ptr<const Ladder> ladder) {
+  MutexLock lock(&state_.mu);
+  state_.scheduler.SetLadder(std::move(ladder));
+  state_.wake.Signal();
+}
+
+void ModelRunner::ReleaseWithdrawnPlans() {
+  MutexLock lock(&state_.mu);
+  state_.wake.Signal();
+}
+
+void ModelRunner::StopAdmission() {
+  MutexLock lock(&state_.mu);
+  state_.admission.Drain();
+  state_.wake.Signal();
+}
+
+void ModelRunner::AwaitIdle(MonoTime deadline) {
+  MutexLock lock(&state_.mu);
+  while (!state_.requests.empty() || state_.ending) {
+    if (clock_->Now() >= deadline) break;
+    clock_->WaitUntil(&state_.idle, &state_.mu, deadline);
+  }
+  state_.requests.FailAll(ReasonError(Reason::kDraining, "the server is shutting down"));
+  state_.wake.Signal();
+}
+
+void ModelRunner::Stop() {
+  StopAdmission();
+  AwaitIdle(clock_->Now());
+  loop_.Stop();
+}
+
+void ModelRunner::GiveUp(const Heartbeat::Sample& sample) {
+  {
+    MutexLock lock(&state_.mu);
+    state_.admission.Hang();
+  }
+  // A hang anywhere else cannot be interrupted: its requests end with the process.
+  if (sample.phase != Heartbeat::Phase::kStep || !heartbeat_.Abandon(sample.serial)) return;
+  RequestTable::Requests left;
+  {
+    MutexLock lock(&state_.mu);
+    state_.ending = true;
+    left = state_.requests.TakeAll(HungError());
+  }
+  // The step may still write to their replies, hence the empty ones.
+  for (const std::unique_ptr<ActiveRequest>& request : left) {
+    loop_.EndRequest(request.get(), Reply());
+  }
+  MutexLock lock(&state_.mu);
+  state_.ending = false;
+  lost_ = std::move(left);
+  state_.idle.SignalAll();
+}
+
+}  // namespace sluice

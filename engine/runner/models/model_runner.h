@@ -1,0 +1,105 @@
+// Serves one model: the requests that it has admitted, their scheduling and its thread.
+//
+//   ModelRunner runner(first_id, model, *WarmUp(...), options, backend->info(), clock, observer,
+//                      /*journal=*/nullptr);
+//   const absl::StatusOr<RequestId> id = runner.Submit(std::move(request), sink, received);
+//   ...
+//   runner.Stop();
+//
+// Concurrency contract
+//   * All public methods may be called from any thread. They hold the lock of RunnerState for
+//     bookkeeping only, never during a step or a call to a sink.
+//   * The scheduling thread (SchedulingLoop) alone decides, runs steps (StepPipeline) and calls
+//     sinks.
+//   * If the scheduling thread hangs in a step, another one may take its place, once and for good
+//     (GiveUp): that one ends all requests, and the scheduling thread ends itself should it return.
+//     Requests whose rows the lost step may still write to live until the runner is destroyed.
+//   * A request ends when its last row is done: it leaves the table (RequestTable) under the lock,
+//     and its OnDone is called without the lock.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/engine.h"
+#include "engine/journal/decision_history.h"
+#include "engine/runner/models/warm_up.h"
+#include "engine/runner/requests/runner_state.h"
+#include "engine/runner/steps/heartbeat.h"
+#include "engine/runner/steps/scheduling_loop.h"
+#include "engine/runner/steps/watchdog.h"
+
+namespace sluice {
+
+class ModelRunner {
+ public:
+  // Starts serving. Ids of its requests are first_id + 1, first_id + 2, ... Pointers are not owned
+  // and outlive the runner; `journal` may be nullptr.
+  ModelRunner(RequestId first_id, std::shared_ptr<const Model> model, PreparedModel prepared,
+              const EngineOptions& options, const BackendInfo& info, Clock* clock,
+              Observer* observer, SchedulerObserver* journal);
+  ~ModelRunner() { Stop(); }
+
+  const std::shared_ptr<const Model>& model() const { return model_; }
+  PlanCache* plans() const { return prepared_.plans.get(); }
+  const ExecutableModel& executable() const { return *prepared_.executable; }
+  const LadderLimits& limits() const { return prepared_.limits; }
+
+  // See Engine.
+  absl::StatusOr<RequestId> Submit(Request request, std::shared_ptr<Sink> sink, MonoTime received);
+  absl::Status StandingRefusal(int priority, MonoTime received, MonoTime deadline);
+  void Cancel(RequestId id);
+  absl::StatusOr<Explanation> Explain(std::string_view request_id) const;
+  // All statistics except ladder_changes.
+  ModelStats Stats() const;
+
+  // A copy of the inputs of a review of the ladder.
+  struct ReviewState {
+    std::shared_ptr<const Ladder> ladder;
+    CostModel costs;
+    Traffic traffic;
+  };
+  ReviewState StateForReview() const;
+  uint64_t Arrivals() const;  // sequences admitted since the start
+
+  // Replaces the ladder from the next decision on. Requires that every plan of `ladder` is ready.
+  void SetLadder(std::shared_ptr<const Ladder> ladder);
+  // Makes an idle scheduling thread release plans that were withdrawn.
+  void ReleaseWithdrawnPlans();
+
+  // Makes Submit refuse every request and the scheduler hold no batch back, from now on.
+  void StopAdmission();
+  // Returns when every admitted request has ended. At `deadline`, marks the remaining requests to
+  // end with Unavailable and returns. Requires StopAdmission.
+  void AwaitIdle(MonoTime deadline);
+  // Ends the remaining requests with Unavailable, then the scheduling thread. Called by the thread
+  // that destroys the runner.
+  void Stop();
+
+  const Heartbeat& heartbeat() const { return heartbeat_; }
+  // Refuses every request from now on. If `sample` shows a step that is still running, ends every
+  // request with Unavailable.
+  void GiveUp(const Heartbeat::Sample& sample);
+
+ private:
+  absl::Status Refuse(absl::Status refusal);
+  absl::Status Reserve(const Request& request, const RequestLoad& load, MonoTime now,
+                       nanoseconds* needed);
+
+  const std::shared_ptr<const Model> model_;
+  Clock* const clock_;
+  Observer* const observer_;
+  const bool private_prefixes_;
+  const PreparedModel prepared_;  // its slots are used by the scheduling thread alone
+  RunnerState state_;
+  // Requests whose rows are in a step that was given up.
+  RequestTable::Requests lost_ ABSL_GUARDED_BY(state_.mu);
+  DecisionHistory history_;
+  Heartbeat heartbeat_;
+  SchedulingLoop loop_;  // last: its thread starts when all else is built
+};
+
+}  // namespace sluice

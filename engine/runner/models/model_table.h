@@ -1,0 +1,106 @@
+// The models that an engine serves, and those that only finish the requests they have accepted.
+//
+// Concurrency contract
+//   * Thread-safe. Only the table's own thread ever waits for a request.
+//   * A model is lent, so that it can be withdrawn at any time: it lives as long as a lease of it
+//     exists. Leases are held for one call and never kept.
+//   * Exchange is one step: a look-up sees all of it or nothing.
+//   * A withdrawn model is no longer found by name or snapshot, but still by a request's id. The
+//     table's thread waits until every lease that was found before is returned, then until the
+//     model's requests have ended, and destroys it. So no request is refused because its model was
+//     replaced after the request looked it up.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/mutex.h"
+#include "base/work_queue.h"
+#include "engine/runner/models/served_model.h"
+
+namespace sluice {
+
+class ModelTable {
+ public:
+  using Lease = std::shared_ptr<ServedModel>;
+  // The numbers that belong to one model. Ids of its requests are above first_id; `slot` is a small
+  // number that no other model of the table has at the time.
+  struct Place {
+    RequestId first_id;
+    size_t slot;
+  };
+  struct Addition {
+    Place place;
+    std::unique_ptr<ServedModel> model;
+  };
+
+  // The destructor waits for the requests of withdrawn models. Requires that no lease is held then.
+  ModelTable() : withdrawn_({}, [this](Entry*& entry) { Destroy(entry); }) {}
+
+  // Reserves a place for a model that is about to be added. It is free again when the model is
+  // gone, or when Return gives it back.
+  Place Reserve();
+  void Return(const Place& place);
+
+  // Adds models, each in the place of one with its name and version, and withdraws snapshots.
+  // Changes nothing if one of these is not served, which is NotFound, or if there is no memory for
+  // it, which throws std::bad_alloc.
+  absl::Status Exchange(std::vector<Addition> added,
+                        const std::vector<std::shared_ptr<const Model>>& withdrawn);
+
+  // Return nullptr if there is no such model. FindHighest gives the highest version of a name.
+  Lease Find(std::string_view name, int64_t version) const;
+  Lease FindHighest(std::string_view name) const;
+  Lease FindSnapshot(const Model* model) const;
+  Lease FindRequest(RequestId id) const;
+
+  std::vector<Lease> Served() const;
+  std::vector<Lease> All() const;  // those served, and withdrawn ones that have not ended
+
+ private:
+  // Tracks whether a lease and all its copies are gone.
+  class Loan {
+   public:
+    void Return();
+    void AwaitReturn();
+
+   private:
+    Mutex mu_;
+    CondVar changed_;
+    bool returned_ ABSL_GUARDED_BY(mu_) = false;
+  };
+  struct Lent {
+    std::shared_ptr<Loan> loan;
+    Lease lease;  // copies are lent out
+  };
+  struct Entry {
+    Place place;
+    std::unique_ptr<ServedModel> model;
+    Lent lent;
+    Lent next;  // takes the place of `lent` when the model is withdrawn, which must not take memory
+    bool withdrawn = false;
+  };
+
+  static Lent Lend(ServedModel* model);
+  template <typename Match>
+  Lease Where(const Match& match) const;
+  absl::Status CheckServed(const std::vector<std::shared_ptr<const Model>>& models) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Withdraw(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Waits until a withdrawn model has ended, and destroys it.
+  void Destroy(Entry* entry);
+  void AwaitEnd(Entry* entry);
+  std::unique_ptr<Entry> Remove(Entry* entry);
+
+  mutable Mutex mu_;
+  std::vector<std::unique_ptr<Entry>> entries_ ABSL_GUARDED_BY(mu_);
+  std::vector<bool> slots_ ABSL_GUARDED_BY(mu_);  // whether each slot is taken
+  uint64_t next_number_ ABSL_GUARDED_BY(mu_) = 0;
+
+  WorkQueue<Entry*> withdrawn_;  // last: its thread starts when all else is built
+};
+
+}  // namespace sluice

@@ -1,0 +1,70 @@
+#include "engine/runner/models/served_model.h"
+
+#include <chrono>
+#include <utility>
+
+#include "base/status_macros.h"
+
+namespace sluice {
+namespace {
+
+absl::StatusOr<std::unique_ptr<Journal>> OpenJournal(const std::shared_ptr<const Model>& model,
+                                                     const EngineOptions& options,
+                                                     const PreparedModel& prepared,
+                                                     Observer* observer) {
+  if (options.history.journal.empty()) return nullptr;
+  return Journal::Open(
+      options.history.journal,
+      {.model = model.get(),
+       .backend = &prepared.info,
+       .half_life = std::chrono::microseconds(options.ladder.review.half_life_us),
+       .batch = options.batch,
+       .costs = prepared.costs.state(),
+       .most_bytes = options.history.journal_bytes},
+      [model, observer](std::string_view notice) { observer->OnNotice(*model, notice); });
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Create(RequestId first_id,
+                                                                 std::shared_ptr<const Model> model,
+                                                                 const EngineOptions& options,
+                                                                 Backend* backend, Clock* clock,
+                                                                 Observer* observer) {
+  SLUICE_ASSIGN_OR_RETURN(PreparedModel prepared, WarmUp(model, options, backend, clock, observer));
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Journal> journal,
+                          OpenJournal(model, options, prepared, observer));
+  std::optional<LadderFile> file = std::move(prepared.file);
+  LadderChoice kept = std::move(prepared.ladder_kept);
+  return std::unique_ptr<ServedModel>(new ServedModel(
+      first_id, std::move(model), std::move(prepared), std::move(file), std::move(kept),
+      std::move(journal), options, backend->info(), clock, observer));
+}
+
+ServedModel::ServedModel(RequestId first_id, std::shared_ptr<const Model> model,
+                         PreparedModel prepared, std::optional<LadderFile> file, LadderChoice kept,
+                         std::unique_ptr<Journal> journal, const EngineOptions& options,
+                         const BackendInfo& info, Clock* clock, Observer* observer)
+    : journal_(std::move(journal)),
+      runner_(first_id, std::move(model), std::move(prepared), options, info, clock, observer,
+              journal_.get()),
+      later_plans_(&runner_, options.ladder.memory_limit_bytes, observer),
+      reviewer_(&runner_, &later_plans_, options, std::move(file), std::move(kept), clock,
+                observer) {
+  if (options.watchdog.hang_us == 0) return;
+  watchdog_.emplace(std::chrono::microseconds(options.watchdog.hang_us), &runner_.heartbeat(),
+                    clock, [this, observer](const Heartbeat::Sample& sample, const Hang& hang) {
+                      observer->OnHang(*runner_.model(), hang);
+                      runner_.GiveUp(sample);
+                    });
+}
+
+ModelStats ServedModel::Stats() const {
+  ModelStats stats = runner_.Stats();
+  const int64_t at_warm_up = stats.ladder_changes.evicted;
+  reviewer_.Describe(&stats);
+  stats.ladder_changes.evicted += at_warm_up + later_plans_.evicted();
+  return stats;
+}
+
+}  // namespace sluice

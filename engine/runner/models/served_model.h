@@ -1,0 +1,53 @@
+// A model that is served: its runner, the reviews of its ladder, its journal, its watchdog.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "engine/journal/journal.h"
+#include "engine/runner/models/ladder_reviewer.h"
+#include "engine/runner/models/later_plans.h"
+#include "engine/runner/models/model_runner.h"
+#include "engine/runner/steps/watchdog.h"
+
+namespace sluice {
+
+class ServedModel {
+ public:
+  // Warms the model up and starts serving; see ModelRunner and Engine::Serve. Returns Unavailable
+  // if the journal cannot be opened.
+  static absl::StatusOr<std::unique_ptr<ServedModel>> Create(RequestId first_id,
+                                                             std::shared_ptr<const Model> model,
+                                                             const EngineOptions& options,
+                                                             Backend* backend, Clock* clock,
+                                                             Observer* observer);
+  // Stops the scheduling thread before the reviews, so that they may use the runner until they end;
+  // they wait for later plans, so these are given up.
+  ~ServedModel() {
+    runner_.Stop();
+    later_plans_.Stop();
+  }
+
+  const std::shared_ptr<const Model>& model() const { return runner_.model(); }
+  ModelRunner& runner() { return runner_; }
+  const ModelRunner& runner() const { return runner_; }
+  LadderReviewer& reviewer() { return reviewer_; }
+
+  ModelStats Stats() const;
+
+ private:
+  ServedModel(RequestId first_id, std::shared_ptr<const Model> model, PreparedModel prepared,
+              std::optional<LadderFile> file, LadderChoice kept, std::unique_ptr<Journal> journal,
+              const EngineOptions& options, const BackendInfo& info, Clock* clock,
+              Observer* observer);
+
+  // Destroyed in the reverse order, users before what they use.
+  const std::unique_ptr<Journal> journal_;  // nullptr if there is none
+  ModelRunner runner_;
+  LaterPlans later_plans_;
+  LadderReviewer reviewer_;
+  std::optional<Watchdog> watchdog_;  // also watches while the runner stops
+};
+
+}  // namespace sluice

@@ -1,0 +1,367 @@
+#include "engine/runner/models/warm_up.h"
+
+#include <algorithm>
+#include <chrono>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/fault_injection.h"
+#include "base/interruption.h"
+#include "base/status_macros.h"
+#include "engine/option_specs.h"
+#include "engine/runner/models/step_trial.h"
+#include "engine/schedule/scheduler.h"
+
+namespace sluice {
+namespace {
+
+constexpr int32_t kDefaultBatchTokens = 4096;
+constexpr int64_t kMostPages = 1 << 26;
+// The time in which an idle device's clock rises under load.
+constexpr std::chrono::milliseconds kClockRise{300};
+
+// Returns whether sequences keep KV pages from one step to the next, so that prompts are cut.
+// Attention in both directions needs all of a sequence in one step.
+bool KeepsPages(const BatchOptions& options, const ModelConfig& config) {
+  return options.policy == PolicyKind::kPacked && config.causal;
+}
+
+// Returns the most positions that a token attends to, or 0 if some layer reads all.
+int32_t AttentionWindow(const ModelConfig& config) {
+  return config.windowed_layers() == config.layers ? static_cast<int32_t>(config.window) : 0;
+}
+
+// Returns the tokens of the largest bucket, so that every sequence of the model fits it unless
+// prompts are cut.
+absl::StatusOr<int32_t> MaxBatchTokens(const BatchOptions& options, const ModelConfig& config) {
+  const int64_t least = KeepsPages(options, config) ? 1 : config.max_positions;
+  const int64_t limit = options.max_batch_tokens == 0
+                            ? std::max<int64_t>(kDefaultBatchTokens, least)
+                            : options.max_batch_tokens;
+  if (limit < least) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "engine.batch.max_batch_tokens is ", limit, ", below the model's max_positions of ",
+        config.max_positions, ": a sequence must fit in a batch, because ",
+        config.causal ? "this engine.batch.policy" : "this model",
+        " computes its sequences whole"));
+  }
+  const int64_t most = OptionSpecOf<BatchOptions>("max_batch_tokens").integer->max;
+  if (limit < 1 || std::max(limit, config.max_positions) > most) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "engine.batch.max_batch_tokens of ", limit, " and the model's max_positions of ",
+        config.max_positions, " must be within [1, ", most, "]"));
+  }
+  return static_cast<int32_t>(limit);
+}
+
+// Returns the tokens of the largest bucket whose activations memory_limit_bytes has room for: those
+// of `limits`, or a part of them if neither the options nor the model demand so many.
+int32_t TokensWithinLimit(const EngineOptions& options, const ModelConfig& config,
+                          const LadderLimits& limits, const ExecutableModel& executable) {
+  const int64_t bytes = options.ladder.memory_limit_bytes;
+  int32_t tokens = limits.max_tokens;
+  if (bytes == 0 || options.batch.max_batch_tokens > 0) return tokens;
+  const int64_t least = KeepsPages(options.batch, config)
+                            ? std::max(options.ladder.min_tokens, limits.tile_tokens)
+                            : config.max_positions;
+  const auto activations = [&] {
+    return executable.activation_bytes(
+        {.tokens = tokens, .sequences = std::min(tokens, limits.max_sequences)});
+  };
+  while (tokens / 2 >= least && activations() > bytes) tokens /= 2;
+  return tokens;
+}
+
+// Returns ResourceExhausted if the slots of the model do not fit the free memory.
+absl::Status CheckRoom(const ExecutableModel& executable, const Bucket& capacity, int64_t pages,
+                       int64_t free_bytes) {
+  const int64_t activations = executable.activation_bytes(capacity);
+  const int64_t kv = pages * executable.page_bytes();
+  if (activations + kv <= free_bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the model takes ", activations, " bytes of activations (engine.batch.max_batch_tokens) and ",
+      kv, " of KV pages (engine.kv.memory_bytes), but only ", free_bytes, " are free for models"));
+}
+
+// Prepares and times the buckets of a ladder as far as the time goes.
+class BucketWarmUp {
+ public:
+  // Costs that are `known` are not measured again. Nothing is owned.
+  BucketWarmUp(const std::shared_ptr<const Model>& model, const LadderOptions& options,
+               const StepTrial& trial, bool known, Clock* clock, Observer* observer,
+               PreparedModel* prepared)
+      : model_(model),
+        limit_bytes_(options.memory_limit_bytes),
+        trial_(trial),
+        known_(known),
+        clock_(clock),
+        observer_(observer),
+        prepared_(prepared),
+        end_(clock->Now() + std::chrono::microseconds(options.warm_up_us)) {}
+
+  // Prepares the maximum, and then prepares and times the others from the smallest on, the maximum
+  // last, until the time is over, plans and activations reach the limit or the device has no memory
+  // left. Buckets that the time leaves out are awaited; those without memory are left out of the
+  // ladder that it returns, and evicted if the limit keeps them out.
+  absl::StatusOr<Ladder> Run(const Ladder& wanted) {
+    const Bucket& largest = wanted.largest();
+    SLUICE_RETURN_IF_ERROR(PrepareLargest(largest));
+    if (trial_.runs > 1) {
+      const StepTrial rise = {.runs = 0, .warm_for = kClockRise};
+      SLUICE_RETURN_IF_ERROR(TimeTokens(largest.tokens, largest, model_, clock_, rise, prepared_));
+    }
+    const std::span<const Bucket> others = wanted.buckets().first(wanted.buckets().size() - 1);
+    std::vector<Bucket> kept;
+    size_t next = 0;
+    bool memory = true;
+    for (; next < others.size() && memory && (wanted.padded() || HasTime(others[next])); ++next) {
+      SLUICE_ASSIGN_OR_RETURN(memory, Prepare(others[next]));
+      if (!memory) break;
+      kept.push_back(others[next]);
+      SLUICE_RETURN_IF_ERROR(Time(others[next], wanted.padded()));
+    }
+    if (memory) {
+      const std::span<const Bucket> later = others.subspan(next);
+      prepared_->plans->Await(later);
+      kept.insert(kept.end(), later.begin(), later.end());
+    }
+    if (!memory) LeaveWholeColumns(largest, &kept);
+    if (over_limit_) prepared_->evicted = std::ssize(others) - std::ssize(kept);
+    kept.push_back(largest);
+    if (next == others.size() || !memory) {
+      SLUICE_RETURN_IF_ERROR(Time(largest, wanted.padded()));
+    }
+    return Ladder(std::move(kept));
+  }
+
+ private:
+  // The tokens that are timed first, in whatever bucket.
+  static constexpr int32_t kFirstTokens = 16;
+
+  absl::Status PrepareLargest(const Bucket& largest) {
+    PlanCache* const plans = prepared_->plans.get();
+    const absl::Status status = plans->Prepare(largest);
+    if (!absl::IsResourceExhausted(status)) return status;
+    observer_->OnNotice(
+        *model_,
+        absl::StrCat("the ladder's maximum runs without a plan, op by op: ", status.message()));
+    return plans->PublishEager(largest);
+  }
+
+  // Withdraws the last buckets of a padded ladder that was cut within a column until what is left
+  // is a ladder with the largest bucket: a column has at least the rows of wider ones.
+  void LeaveWholeColumns(const Bucket& largest, std::vector<Bucket>* kept) {
+    while (!kept->empty() && FirstOutOfOrder(std::vector<Bucket>{kept->back(), largest})) {
+      prepared_->plans->Withdraw(kept->back());
+      kept->pop_back();
+    }
+  }
+
+  // Returns false if there is no memory for the plan.
+  absl::StatusOr<bool> Prepare(const Bucket& bucket) {
+    SLUICE_RETURN_IF_ERROR(CheckInterruption());
+    PlanCache* const plans = prepared_->plans.get();
+    const absl::Status status = plans->Prepare(bucket);
+    if (absl::IsResourceExhausted(status)) {
+      observer_->OnNotice(*model_,
+                          absl::StrCat("the ladder is cut short at ", bucket.tokens,
+                                       " tokens, but for the maximum: ", status.message()));
+      return false;
+    }
+    SLUICE_RETURN_IF_ERROR(status);
+    if (limit_bytes_ == 0 || plans->ladder_bytes() <= limit_bytes_) return true;
+    plans->Withdraw(bucket);
+    over_limit_ = true;
+    return false;
+  }
+
+  // Times as many tokens as the bucket holds, and before that fewer ones in steps of two: only if
+  // these are quick enough are there more.
+  absl::Status Time(const Bucket& bucket, bool whole) {
+    while (timed_ < bucket.tokens || whole) {
+      SLUICE_RETURN_IF_ERROR(CheckInterruption());
+      const int32_t tokens =
+          whole ? bucket.tokens : std::min(bucket.tokens, std::max(kFirstTokens, 2 * timed_));
+      if (!whole && timed_ > 0 && (known_ || !HasTimeFor(tokens))) return absl::OkStatus();
+      const MonoTime begin = clock_->Now();
+      SLUICE_RETURN_IF_ERROR(TimeTokens(tokens, bucket, model_, clock_, trial_, prepared_));
+      took_ = clock_->Now() - begin;
+      timed_ = tokens;
+      if (whole) break;
+    }
+    return absl::OkStatus();
+  }
+
+  bool HasTime(const Bucket& bucket) const {
+    return timed_ == 0 || (known_ ? clock_->Now() < end_ : HasTimeFor(bucket.tokens));
+  }
+  // Returns whether timing these tokens is likely to end in time, judged by the last ones.
+  bool HasTimeFor(int32_t tokens) const { return clock_->Now() + took_ / timed_ * tokens < end_; }
+
+  const std::shared_ptr<const Model>& model_;
+  const int64_t limit_bytes_;
+  const StepTrial trial_;
+  const bool known_;
+  Clock* const clock_;
+  Observer* const observer_;
+  PreparedModel* const prepared_;
+  const MonoTime end_;
+  bool over_limit_ = false;
+  int32_t timed_ = 0;    // the tokens that were timed last
+  nanoseconds took_{0};  // how long that took
+};
+
+// Returns the number of KV pages and what is done with them.
+absl::StatusOr<PagedScheduler::Options> PlanPages(const EngineOptions& options,
+                                                  const ModelConfig& config, const Ladder& ladder,
+                                                  const BackendInfo& info, int64_t free_memory,
+                                                  const ExecutableModel& executable) {
+  const Bucket capacity = ExecutionSlot::CapacityOf(ladder);
+  const int64_t page_bytes = executable.page_bytes();
+  const int64_t sequence = (config.max_positions + info.page_tokens - 1) / info.page_tokens;
+  const int32_t step_pages = MostPages(capacity, info.page_tokens);
+  const int32_t least = std::max<int64_t>(step_pages, sequence);
+  PagedScheduler::Options kv{.keeps_pages = KeepsPages(options.batch, config),
+                             .pages = least,
+                             .step_pages = step_pages,
+                             .page_tokens = info.page_tokens,
+                             .attention_window = AttentionWindow(config),
+                             .prefix_reuse = options.kv.prefix_reuse};
+  if (!kv.keeps_pages) return kv;
+  int64_t pages = options.kv.memory_bytes / page_bytes;
+  if (options.kv.memory_bytes == 0) {
+    const int64_t left = std::max<int64_t>(free_memory - executable.activation_bytes(capacity), 0);
+    pages = std::clamp<int64_t>(left / 100 * info.kv_memory_percent / page_bytes, least,
+                                std::max<int64_t>(capacity.sequences * sequence, least));
+  }
+  if (pages < least) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("engine.kv.memory_bytes of ", options.kv.memory_bytes, " holds ", pages,
+                     " pages of ", page_bytes, " bytes; the largest step of ", capacity.tokens,
+                     " tokens, or the longest sequence of ", config.max_positions, ", takes ",
+                     least, ", ", least * page_bytes, " bytes"));
+  }
+  kv.pages = std::min<int64_t>(pages, kMostPages);
+  return kv;
+}
+
+// Replaces the ladder, the costs and the choice by what an earlier run wrote. Returns whether the
+// file applies.
+bool ReadFile(const LadderFile& file, const EngineOptions& options, const Model& model,
+              Observer* observer, Ladder* ladder, PreparedModel* prepared) {
+  absl::StatusOr<LadderFile::Content> content = file.Read();
+  LadderOptions chosen = options.ladder;
+  if (content.ok() && !content->kept.empty()) {
+    absl::StatusOr<LadderOptions> kept = Apply(content->kept, options.ladder);
+    absl::StatusOr<Ladder> built =
+        kept.ok() ? BuildLadder(*kept, options.batch.policy, prepared->limits) : kept.status();
+    if (built.ok()) {
+      chosen = *std::move(kept);
+      *ladder = *std::move(built);
+      prepared->ladder_kept = std::move(content->kept);
+    } else {
+      content = built.status();
+    }
+  }
+  const int64_t most_buckets = chosen.max_buckets;
+  if (content.ok() && std::ssize(content->ladder.buckets()) > most_buckets) {
+    content = absl::FailedPreconditionError(
+        absl::StrCat("it has more than engine.ladder.max_buckets of ", most_buckets, " buckets"));
+  }
+  if (!content.ok()) {
+    if (absl::IsNotFound(content.status())) return false;  // the first run
+    observer->OnNotice(model, absl::StrCat("the ladder file ", file.path(),
+                                           " is ignored: ", content.status().message()));
+    return false;
+  }
+  prepared->costs.Restore(content->costs);
+  const bool fitted = chosen.strategy == StrategyKind::kAdaptive;
+  if (fitted && !content->ladder.padded() && !IsPadded(options.batch.policy)) {
+    *ladder = std::move(content->ladder);
+  }
+  return true;
+}
+
+absl::Status MeetStartFault(FaultPoint point) {
+  if (!FaultsOn()) return absl::OkStatus();
+  return InjectFault(point, [](std::string_view) { return false; });
+}
+
+}  // namespace
+
+absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
+                                     const EngineOptions& options, Backend* backend, Clock* clock,
+                                     Observer* observer) {
+  const MonoTime begin = clock->Now();
+  const BackendInfo& info = backend->info();
+  SLUICE_ASSIGN_OR_RETURN(const int32_t max_tokens, MaxBatchTokens(options.batch, model->config));
+  PreparedModel prepared;
+  prepared.limits = {.max_tokens = max_tokens,
+                     .max_sequences = options.batch.max_batch_sequences,
+                     .tile_tokens = info.tile_tokens,
+                     .max_positions = static_cast<int32_t>(model->config.max_positions)};
+  SLUICE_ASSIGN_OR_RETURN(Ladder wanted,
+                          BuildLadder(options.ladder, options.batch.policy, prepared.limits));
+
+  SLUICE_RETURN_IF_ERROR(MeetStartFault(FaultPoint::kLoad));
+  SLUICE_ASSIGN_OR_RETURN(prepared.executable, backend->Load(model));
+  const int32_t tokens =
+      TokensWithinLimit(options, model->config, prepared.limits, *prepared.executable);
+  if (tokens < prepared.limits.max_tokens) {
+    prepared.limits.max_tokens = tokens;
+    SLUICE_ASSIGN_OR_RETURN(wanted,
+                            BuildLadder(options.ladder, options.batch.policy, prepared.limits));
+  }
+  prepared.info = info;
+  if (const std::string own = prepared.executable->profile(); !own.empty()) {
+    prepared.info.profile = own;
+  }
+  bool costs_known = false;
+  if (!options.ladder.file.empty()) {
+    prepared.file.emplace(options.ladder.file, *model, prepared.info,
+                          prepared.executable->algorithms(), prepared.limits, options.batch.policy);
+    costs_known = ReadFile(*prepared.file, options, *model, observer, &wanted, &prepared);
+  }
+  if (const std::string kernels = prepared.executable->kernels(); !kernels.empty()) {
+    observer->OnKernels(*model, kernels);
+  }
+  for (const std::string& notice : prepared.executable->notices()) {
+    observer->OnNotice(*model, notice);
+  }
+  prepared.plans =
+      std::make_unique<PlanCache>(model.get(), prepared.executable.get(), clock, observer);
+  // Its bucket holds the batches of every ladder of these limits, whatever is chosen later.
+  LadderLimits step_limits = prepared.limits;
+  if (IsPadded(options.batch.policy)) {
+    const Bucket rectangle = Bucket::Padded(step_limits.max_sequences, 2);
+    step_limits.max_sequences = StepCapacity(rectangle, model->config.causal).sequences;
+  }
+  const Ladder room = MakePackedLadder({}, step_limits);
+  const int64_t free_bytes = backend->FreeMemory();
+  SLUICE_ASSIGN_OR_RETURN(
+      prepared.kv, PlanPages(options, model->config, room, info, free_bytes, *prepared.executable));
+  SLUICE_RETURN_IF_ERROR(CheckRoom(*prepared.executable, ExecutionSlot::CapacityOf(room),
+                                   prepared.kv.pages, free_bytes));
+  SLUICE_RETURN_IF_ERROR(MeetStartFault(FaultPoint::kAllocate));
+  // Before the plans: a device prepares them for the slots that there are.
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<ExecutionSlot> slot,
+                          ExecutionSlot::Create(prepared.executable.get(), model.get(), room,
+                                                {.padding = options.batch.padding,
+                                                 .page_tokens = prepared.kv.page_tokens,
+                                                 .pages = prepared.kv.pages}));
+  prepared.slots.push_back(std::move(slot));
+  for (int32_t i = 0; i < info.steps_ahead; ++i) {
+    prepared.slots.push_back(prepared.slots.front()->Beside());
+  }
+  BucketWarmUp buckets(model, options.ladder, {.runs = info.timed_runs}, costs_known, clock,
+                       observer, &prepared);
+  SLUICE_ASSIGN_OR_RETURN(Ladder ladder, buckets.Run(wanted));
+  prepared.ladder = std::make_shared<const Ladder>(std::move(ladder));
+  prepared.slots.front()->Trim();  // what was timed need not be used
+  prepared.duration = clock->Now() - begin;
+  return prepared;
+}
+
+}  // namespace sluice

@@ -1,0 +1,329 @@
+#include "engine/runner/requests/active_request.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/size_of.h"
+#include "base/stable_hash.h"
+#include "engine/rows/candidate_order.h"
+#include "kernels/choose_diverse.h"
+#include "kernels/diversity.h"
+
+namespace sluice {
+namespace {
+
+template <typename T>
+int64_t BytesOf(const std::vector<T>& vector) {
+  return std::ssize(vector) * kSizeOf<T>;
+}
+
+bool Generates(const Request& request) { return request.spec->max_tokens > 1; }
+
+int64_t FixedBytes(const Request& request) {
+  int64_t bytes = sizeof(ActiveRequest) + sizeof(RequestSpec);
+  const RequestSpec& spec = *request.spec;
+  bytes += BytesOf(spec.edits.bias) + BytesOf(spec.edits.allowed) + BytesOf(spec.stop.ids);
+  for (const std::string& text : spec.stop.texts) bytes += std::ssize(text);
+  bytes += BytesOf(request.inputs) + BytesOf(request.types);
+  for (const TokenLists* lists : {&request.candidates, &request.excluded}) {
+    bytes += BytesOf(lists->tokens) + BytesOf(lists->begin);
+  }
+  // The scores in double, and those of the reply.
+  bytes += WantedCandidates(request) * (kSizeOf<double> + kSizeOf<float>);
+  if ((request.outputs & kOutputCandidateOrder) != 0) {
+    bytes += BytesOf(request.candidates.tokens);
+    for (int32_t row = 0; row < request.rows(); ++row) {
+      bytes += CandidateOrder::Bytes(std::ssize(request.candidates.Of(row)), spec.diversity);
+    }
+  }
+  return bytes + RequestHistory::kSteps * kSizeOf<ExplainedStep> +
+         RequestHistory::kWaits * kSizeOf<ExplainedWait>;
+}
+
+// Returns the bytes of one candidate.
+int64_t TopBytes(const Request& request) {
+  const bool scores = (request.outputs & kOutputTopScores) != 0 || request.spec->diversity > 0;
+  return kSizeOf<int32_t> + (scores ? 2 : 1) * kSizeOf<float>;
+}
+
+// Returns the number of best tokens that are found for the candidates.
+int32_t PoolOf(const RequestSpec& spec) {
+  const auto vocab = static_cast<int32_t>(spec.model->config.vocab_size);
+  return spec.diversity > 0 ? kernels::DiversePool(spec.num_top, vocab) : spec.num_top;
+}
+
+int64_t DiverseBytes(const RequestSpec& spec) {
+  if (spec.diversity == 0) return 0;
+  return kernels::DiverseScratch(PoolOf(spec), spec.num_top) * kSizeOf<double>;
+}
+
+// Returns the bytes of the diagnostics of a position.
+int64_t DiagnosticBytes(const Request& request) {
+  const ModelConfig& config = request.spec->model->config;
+  if ((request.outputs & kOutputDiagnostics) == 0 || !config.xsa.Any()) return 0;
+  return 2 * config.layers * config.heads * kSizeOf<float>;
+}
+
+int64_t RowBytes(const Request& request) {
+  int64_t bytes = sizeof(RequestRow) + sizeof(int32_t);
+  if (RowEdits::Wanted(*request.spec)) bytes += kSizeOf<RowEdits>;
+  if (!request.spec->stop.texts.empty()) bytes += kSizeOf<TextStream>;
+  bytes += PoolOf(*request.spec) * TopBytes(request) + DiverseBytes(*request.spec);
+  if (RowStates::Wanted(request)) bytes += RowStates::Bytes(request);
+  const int64_t vocab = request.spec->model->config.vocab_size;
+  if ((request.outputs & kOutputLogits) != 0) bytes += vocab * kSizeOf<float>;
+  if ((request.outputs & kOutputSparse) != 0) {
+    bytes += vocab * (kSizeOf<float> + kSizeOf<int32_t>);  // the peaks, and then their order
+    bytes += request.spec->states.max_active_dims * (kSizeOf<int32_t> + kSizeOf<float>);
+  }
+  return bytes;
+}
+
+// The bytes of the entry of a penalised token, and of its place.
+constexpr int64_t kSeenBytes = sizeof(kernels::SeenToken) + 2 * sizeof(int32_t);
+
+int64_t PromptTokenBytes(const Request& request) {
+  int64_t bytes = sizeof(int32_t);
+  if (Generates(request)) bytes += sizeof(int32_t);
+  if (request.spec->edits.repetition_penalty != 1.0f) bytes += kSeenBytes;
+  if ((request.outputs & kOutputPromptLogprobs) != 0) bytes += sizeof(float);
+  const ModelConfig& config = request.spec->model->config;
+  if ((request.outputs & kOutputTokenScores) != 0) {
+    bytes += 2 * config.serving.classifier.labels * kSizeOf<float>;  // until the row has ended
+  }
+  if ((request.outputs & kOutputTokenStates) != 0) {
+    bytes += 2 * config.token_embedding_size() * kSizeOf<float>;
+  }
+  return bytes + DiagnosticBytes(request);
+}
+
+// Counts what the row keeps, and the sink until the answer is written.
+int64_t GeneratedTokenBytes(const Request& request) {
+  int64_t bytes = sizeof(GeneratedToken);
+  if (Generates(request)) bytes += sizeof(int32_t);
+  if (RowEdits::Wanted(*request.spec)) bytes += kSeenBytes;
+  return bytes + request.spec->num_top * TopBytes(request) + DiagnosticBytes(request);
+}
+
+std::shared_ptr<const RequestName> NameOfRequest(const Request& request) {
+  if (request.spec->id.empty()) return nullptr;
+  return std::make_shared<const RequestName>(RequestName{request.spec->id, request.caller});
+}
+
+// Returns a number for the scheduler; 0 for callers that are not told apart.
+uint32_t CallerKey(std::string_view caller) {
+  if (caller.empty()) return 0;
+  StableHash hash;
+  hash.Add(caller);
+  return std::max(static_cast<uint32_t>(hash.value()), 1u);
+}
+
+// Makes only rows of equal offset share pages: at other positions the contents of a page differ.
+void AlignRow(const ModelConfig& config, RequestRow* row) {
+  if (config.serving.alignment == PositionAlignment::kStart) return;
+  row->sequence.waiting.position_offset = config.max_positions - row->prompt.length;
+  row->sequence.kv.root = row->sequence.waiting.position_offset;
+}
+
+}  // namespace
+
+AttentionReach ReachOf(const ModelConfig& config) {
+  const int64_t windowed = config.windowed_layers();
+  if (windowed == 0) return {};
+  return {.window = static_cast<int32_t>(config.window),
+          .windowed = static_cast<double>(windowed) / static_cast<double>(config.layers)};
+}
+
+bool RequestRow::Keep(int32_t token) {
+  ++generation.count;
+  sequence.scored = false;
+  if (generation.edits != nullptr) generation.edits->Keep(token);
+  if (generation.count >= generation.limit) return false;
+  generation.tokens.push_back(token);
+  sequence.history = generation.tokens;
+  return true;
+}
+
+ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, MonoTime received,
+                             MonoTime queued)
+    : request(std::move(accepted)),
+      load(LoadOf(request)),
+      sink(std::move(receiver)),
+      parts_left(request.rows()),
+      rows(request.rows()),
+      name(NameOfRequest(request)) {
+  trace.received = received;
+  trace.queued = queued;
+  trace.prompt_tokens = std::ssize(request.tokens);
+  const int32_t max_positions = request.spec->model->config.max_positions;
+  if (!request.spec->stop.texts.empty()) {
+    stop_texts_ = std::make_shared<const StopTexts>(request.spec->stop.texts);
+  }
+  int32_t offset = 0;
+  int64_t positions = 0;
+  for (int32_t i = 0; i < request.rows(); ++i) {
+    RequestRow& row = rows[i];
+    row.owner = this;
+    row.sequence.row = &row;
+    row.index = i;
+    row.prompt.offset = offset;
+    row.prompt.length = request.spec->lengths[i];
+    // The last token may be drawn at the last position; it is never computed.
+    row.generation.limit =
+        std::min(request.spec->max_tokens, max_positions + 1 - row.prompt.length);
+    row.sequence.waiting.priority = request.spec->priority;
+    row.sequence.waiting.caller = CallerKey(request.caller);
+    row.sequence.waiting.queued = queued;
+    row.sequence.waiting.deadline = request.deadline;
+    row.sequence.history = std::span(request.tokens).subspan(offset, row.prompt.length);
+    AlignRow(request.spec->model->config, &row);
+    row.sequence.waiting.reach = ReachOf(request.spec->model->config);
+    row.sequence.waiting.generates = row.generation.limit > 1;
+    row.sequence.scored = Wants(kOutputPromptLogprobs) || Wants(kOutputSparse);
+    row.sequence.sampled_end = row.generation.limit > 0 || Wants(kOutputLogits);
+    if (RowStates::Wanted(request)) {
+      row.states = std::make_unique<RowStates>(request, row.prompt.length);
+    }
+    // Positions that are reported must be computed. Prompts are looked up by their tokens alone, so
+    // those of vectors and those with types are not.
+    row.sequence.reuse = !row.sequence.scored && !Wants(kOutputDiagnostics) &&
+                         request.inputs.empty() && request.types.empty() &&
+                         (row.states == nullptr || row.states->OnlyLast());
+    PrepareGeneration(&row);
+    offset += row.prompt.length;
+    row.diagnostics.begin = positions;
+    positions += row.generation.MostPositions(row.prompt.length);
+  }
+  const size_t steps = rows.size() * std::max(request.spec->max_tokens, 1);
+  history.steps.reserve(std::min(steps, RequestHistory::kSteps));
+}
+
+void ActiveRequest::KeepPrefixesPrivate() {
+  constexpr int kOffsetBits = 24;  // positions take less
+  for (RequestRow& row : rows) {
+    row.sequence.kv.root |= uint64_t{row.sequence.waiting.caller} << kOffsetBits;
+    row.sequence.reuse &= !request.anonymous;
+  }
+}
+
+void ActiveRequest::PrepareGeneration(RequestRow* row) {
+  if (row->generation.limit == 0) return;
+  if (row->sequence.waiting.generates) {
+    row->generation.tokens.reserve(row->sequence.history.size() + row->generation.limit - 1);
+    row->generation.tokens.assign(row->sequence.history.begin(), row->sequence.history.end());
+    row->sequence.history = row->generation.tokens;
+  }
+  if (RowEdits::Wanted(*request.spec)) {
+    const std::span<const int32_t> prompt =
+        request.inputs.empty() ? row->sequence.history : std::span<const int32_t>();
+    row->generation.edits =
+        std::make_unique<RowEdits>(*request.spec, prompt, row->generation.limit);
+  }
+  if (stop_texts_ != nullptr) {
+    row->generation.text = std::make_unique<TextStream>(request.spec->model->tokenizer.get(),
+                                                        stop_texts_, request.spec->stop.min_tokens);
+  }
+  if (Wants(kOutputTopCandidates)) {
+    const RequestSpec& spec = *request.spec;
+    row->candidates.pool = PoolOf(spec);
+    row->candidates.ids.resize(row->candidates.pool);
+    row->candidates.logprobs.resize(row->candidates.pool);
+    if (Wants(kOutputTopScores) || spec.diversity > 0) {
+      row->candidates.scores.resize(row->candidates.pool);
+    }
+    if (spec.diversity > 0) {
+      row->candidates.scratch.resize(kernels::DiverseScratch(row->candidates.pool, spec.num_top));
+    }
+  }
+}
+
+int32_t ActiveRequest::SharedTokens(int32_t page_tokens) const {
+  const RequestRow& first = rows.front();
+  size_t shared = first.history().size() - 1;  // of each row at least one token is computed
+  for (const RequestRow& row : rows) {
+    if (!row.sequence.reuse || row.sequence.kv.root != first.sequence.kv.root) return 0;
+    const std::span<const int32_t> tokens = row.history().first(row.history().size() - 1);
+    const auto differs = std::mismatch(tokens.begin(), tokens.end(), first.history().begin(),
+                                       first.history().begin() + shared);
+    shared = differs.first - tokens.begin();
+  }
+  if (shared < static_cast<size_t>(page_tokens)) return 0;
+  const int64_t saved = static_cast<int64_t>(shared) * (std::ssize(rows) - 1);
+  return 2 * saved >= std::ssize(request.tokens) ? static_cast<int32_t>(shared) : 0;
+}
+
+void ActiveRequest::AllocateReply() {
+  if (std::exchange(reply_allocated, true)) return;
+  const ModelConfig& config = request.spec->model->config;
+  reply.finish.assign(rows.size(), FinishReason::kNone);
+  if (Wants(kOutputLogits)) {
+    reply.logits.resize(rows.size() * config.vocab_size);
+  }
+  const auto numbers = [this](OutputMask output, int64_t per_row) {
+    return Wants(output) ? rows.size() * per_row : 0;
+  };
+  reply.embedding.resize(numbers(kOutputEmbedding, EmbeddingSize(*request.spec)));
+  reply.scores.resize(numbers(kOutputScores, config.serving.classifier.labels));
+  if (Wants(kOutputTokenScores)) {
+    reply.token_scores.resize(request.tokens.size() * config.serving.classifier.labels);
+  }
+  if (Wants(kOutputTokenStates)) {
+    reply.token_states.resize(request.tokens.size() * config.token_embedding_size());
+  }
+  if (Wants(kOutputSparse)) {
+    reply.sparse_counts.resize(rows.size());
+    reply.sparse_ids.resize(rows.size() * request.spec->states.max_active_dims);
+    reply.sparse_weights.resize(reply.sparse_ids.size());
+    for (RequestRow& row : rows) {
+      row.peaks.assign(config.vocab_size, -std::numeric_limits<float>::infinity());
+    }
+  }
+  if (Wants(kOutputCandidates)) reply.candidate_scores.resize(request.candidates.tokens.size());
+  if (Wants(kOutputCandidateOrder)) reply.candidate_order.resize(request.candidates.tokens.size());
+  if (Wants(kOutputPromptLogprobs)) reply.prompt_logprobs.assign(request.tokens.size(), 0.0f);
+  if (Wants(kOutputDiagnostics) && config.xsa.Any()) {
+    const RequestRow& last = rows.back();
+    const int64_t positions =
+        last.diagnostics.begin + last.generation.MostPositions(last.prompt.length);
+    const int64_t per_position = config.layers * config.heads;
+    reply.xsa_cos_sim.resize(positions * per_position);
+    reply.xsa_proj_frac.resize(positions * per_position);
+  }
+}
+
+void ActiveRequest::CompleteReply() {
+  if (reply.xsa_cos_sim.empty()) return;
+  const ModelConfig& config = request.spec->model->config;
+  reply.xsa_positions.clear();
+  for (std::vector<float>* values : {&reply.xsa_cos_sim, &reply.xsa_proj_frac}) {
+    float* to = values->data();
+    for (const RequestRow& row : rows) {
+      const int64_t room = row.generation.MostPositions(row.prompt.length);
+      for (int64_t layer = 0; layer < config.layers; ++layer) {
+        const int64_t from = row.diagnostics.begin * config.layers + layer * room;
+        const int64_t count = row.diagnostics.positions * config.heads;
+        to = std::copy_n(values->data() + from * config.heads, count, to);
+      }
+    }
+    values->resize(to - values->data());
+  }
+  for (const RequestRow& row : rows) reply.xsa_positions.push_back(row.diagnostics.positions);
+}
+
+RequestLoad LoadOf(const Request& request) {
+  const auto tokens = std::ssize(request.tokens);
+  const int64_t rows = request.rows();
+  const int64_t generated = rows * request.spec->max_tokens;
+  return {.tokens = tokens + generated + ScoringTokens(request),
+          .bytes = FixedBytes(request) + rows * RowBytes(request) +
+                   tokens * PromptTokenBytes(request) + generated * GeneratedTokenBytes(request),
+          .candidates = WantedCandidates(request),
+          .priority = request.spec->priority,
+          .caller = request.caller};
+}
+
+}  // namespace sluice

@@ -1,0 +1,106 @@
+// The requests that a model has admitted, from Submit to the end of their last row.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "base/clock.h"
+#include "engine/runner/requests/active_request.h"
+#include "engine/runner/requests/admission_control.h"
+#include "engine/schedule/paged_scheduler.h"
+
+namespace sluice {
+
+// Owns admitted requests until they have ended and are taken. The rows of a request wait in the
+// scheduler, run in a step or are done; the request ends when its last row is done. A request that
+// fails keeps its first error: its waiting rows are done at once, those in a step when the step
+// ends. A request whose candidates are still being scored ends after that.
+// Every admitted request is taken exactly once, by TakeEnded or TakeAll.
+//
+// Where the rows of a request begin alike, the first one computes what they share, and the others
+// wait until its pages are published, so that they begin with them.
+//
+// Not thread-safe: the runner's lock guards it, the scheduler and the admission control together.
+class RequestTable {
+ public:
+  using Requests = std::vector<std::unique_ptr<ActiveRequest>>;
+
+  // Ids are first_id + 1, first_id + 2, ... Pointers are not owned and outlive the table.
+  RequestTable(RequestId first_id, bool keeps_pages, PagedScheduler* scheduler,
+               AdmissionControl* admission, Clock* clock)
+      : keeps_pages_(keeps_pages),
+        scheduler_(scheduler),
+        admission_(admission),
+        clock_(clock),
+        last_id_(first_id) {}
+
+  // Adds a request whose load was reserved, and queues its rows. Returns its id. Ends the process
+  // if the indices of the queue find no memory.
+  RequestId Admit(std::unique_ptr<ActiveRequest> request) noexcept;
+  // Returns nullptr for a request that has ended or never was.
+  ActiveRequest* Find(RequestId id) const;
+
+  // Gives the request its error unless it has failed before, and ends its waiting rows.
+  void Fail(ActiveRequest* request, const absl::Status& status);
+  void FailAll(const absl::Status& status);
+
+  // Record that rows, which the scheduler has handed out, enter a step and leave it. A row may
+  // enter a step while another one carries it, see PagedScheduler::ReturnAhead.
+  void BeginStep(std::span<RequestRow* const> rows);
+  void EndStep(std::span<RequestRow* const> rows);
+  void Leave(RequestRow* row);  // a step that has not ended
+  // Queues a row that has left a step for its next step, unless another step carries it already.
+  void Requeue(RequestRow* row);
+  // Ends a row that has left a step. `computed` says whether that succeeded. If another step
+  // carries it, its part in that becomes void and it ends when it leaves that one.
+  void Finish(RequestRow* row, bool computed);
+
+  // Keep the request of a row until the row's candidates are scored, and end that. They are scored
+  // once the row's prompt is computed, and need none of its pages.
+  void BeginScoring(RequestRow* row);
+  void EndScoring(RequestRow* row) { EndPart(row->owner); }
+
+  // has_ended returns whether any request has ended and was not taken yet; TakeEnded replaces
+  // `taken` by all such requests.
+  bool has_ended() const { return !ended_.empty(); }
+  void TakeEnded(Requests* taken);
+  // Fails all requests and takes them, those with rows in a step last.
+  Requests TakeAll(const absl::Status& status);
+
+  bool empty() const { return requests_.empty() && ended_.empty(); }
+  int64_t running_requests() const {
+    return running_requests_;
+  }  // a step carried one of their rows
+  int64_t waiting_requests() const { return std::ssize(requests_) - running_requests_; }
+  // The number of sequences in steps, and of those that wait for their next step with KV pages.
+  int64_t running_sequences() const;
+  int64_t remaining_tokens() const { return remaining_tokens_; }  // that steps may still compute
+  uint64_t arrivals() const { return last_ticket_; }              // rows admitted
+  int64_t steps() const { return steps_; }                        // steps that ended
+
+ private:
+  void Hold(ActiveRequest* request);
+  void ReleaseHeld(ActiveRequest* request);
+  void UpdateRemaining(RequestRow* row);
+  void Done(RequestRow* row);
+  void EndPart(ActiveRequest* request);
+
+  const bool keeps_pages_;
+  PagedScheduler* const scheduler_;
+  AdmissionControl* const admission_;
+  Clock* const clock_;
+  RequestId last_id_;
+  uint64_t last_ticket_ = 0;
+  absl::flat_hash_map<RequestId, std::unique_ptr<ActiveRequest>> requests_;
+  Requests ended_;
+  int64_t running_requests_ = 0;
+  int64_t stepping_sequences_ = 0;
+  int64_t remaining_tokens_ = 0;
+  int64_t steps_ = 0;
+};
+
+}  // namespace sluice

@@ -1,0 +1,339 @@
+#include "engine/runner/steps/execution_slot.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "engine/rows/padding.h"
+#include "engine/rows/sparse_terms.h"
+
+namespace sluice {
+namespace {
+
+// Returns a sampled row that reports only its result.
+SampledRow SampledAt(int32_t sequence, int32_t position) {
+  SampledRow row{};
+  row.sequence = sequence;
+  row.position = position;
+  row.target = -1;
+  return row;
+}
+
+}  // namespace
+
+Bucket ExecutionSlot::CapacityOf(const Ladder& ladder) {
+  Bucket capacity;
+  for (const Bucket& bucket : ladder.buckets()) {
+    capacity.tokens = std::max(capacity.tokens, bucket.tokens);
+    capacity.sequences = std::max(capacity.sequences, bucket.sequences);
+  }
+  return capacity;
+}
+
+absl::StatusOr<std::unique_ptr<ExecutionSlot>> ExecutionSlot::Create(
+    const ExecutableModel* executable, const Model* model, const Ladder& ladder,
+    const Options& options) {
+  const Bucket capacity = CapacityOf(ladder);
+  SLUICE_CHECK(options.pages >= MostPages(capacity, options.page_tokens));
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Slot> slot,
+                          executable->CreateSlot(capacity, options.pages));
+  return std::unique_ptr<ExecutionSlot>(
+      new ExecutionSlot(executable, model, capacity, options, std::move(slot)));
+}
+
+std::unique_ptr<ExecutionSlot> ExecutionSlot::Beside() const {
+  return std::unique_ptr<ExecutionSlot>(
+      new ExecutionSlot(executable_, model_, capacity_, options_, slot_));
+}
+
+ExecutionSlot::ExecutionSlot(const ExecutableModel* executable, const Model* model,
+                             const Bucket& capacity, const Options& options,
+                             std::shared_ptr<Slot> slot)
+    : executable_(executable),
+      model_(model),
+      capacity_(capacity),
+      options_(options),
+      slot_(std::move(slot)),
+      batch_(capacity.tokens, capacity.sequences, model->config.max_positions, options.page_tokens,
+             model->config.input_width) {
+  const int64_t sequences = capacity.sequences;
+  const int64_t tokens = capacity.tokens;
+  padded_.reserve(tokens);
+  step_pages_.resize(MostPages(capacity, options.page_tokens));
+  std::iota(step_pages_.begin(), step_pages_.end(), 0);
+  sequences_.reserve(sequences);
+  sampled_.reserve(sequences + tokens);
+  sampled_begin_.reserve(sequences + 1);
+  results_.resize(sequences + tokens);
+  states_.reserve(sequences + tokens);
+  wanted_states_.reserve(sequences + tokens);
+  states_begin_.reserve(sequences + 1);
+  row_steps_.reserve(sequences);
+}
+
+void ExecutionSlot::Assign(std::span<RequestRow* const> rows, const Bucket& bucket) {
+  pages_given_ = 0;
+  padded_.clear();
+  sequences_.clear();
+  sampled_.clear();
+  sampled_begin_.assign(1, 0);
+  states_.clear();
+  states_begin_.assign(1, 0);
+  rows_ = rows;
+  row_steps_.clear();
+  useful_tokens_ = 0;
+  diagnostics_wanted_ = false;
+  for (int32_t i = 0; i < std::ssize(rows); ++i) {
+    RequestRow* const row = rows[i];
+    row_steps_.push_back({.first_position = row->first_position(),
+                          .tokens = row->step_tokens(),
+                          .at_end = row->step_end() == row->length()});
+    AddRow(*row, bucket);
+    AppendSampledRows(row, i);
+    sampled_begin_.push_back(sampled_.size());
+    AppendStates(*row, i);
+    states_begin_.push_back(states_.size());
+    useful_tokens_ += row->step_tokens();
+    diagnostics_wanted_ |= !row->owner->reply.xsa_cos_sim.empty();
+  }
+  if (bucket.padded()) FillRectangle(bucket);
+  const int64_t width = model_->config.hidden_size;
+  if (std::ssize(state_values_) < std::ssize(states_) * width)
+    state_values_.resize(states_.size() * width);
+  for (size_t s = 0; s < states_.size(); ++s) states_[s].out = state_values_.data() + s * width;
+  batch_.Assign(sequences_, sampled_, executable_->row_order(), states_);
+  if (diagnostics_wanted_) AttachDiagnostics();
+}
+
+void ExecutionSlot::AddRow(const RequestRow& row, const Bucket& bucket) {
+  if (bucket.padded()) {
+    const int32_t* const tokens = Padded(&row, bucket.positions);
+    Place(tokens, model_->config.causal ? bucket.positions : row.length());
+  } else if (row.sequence.kv.ids.empty()) {
+    Place(row.sequence.history.data(), row.step_tokens());
+  } else {
+    const SequencePages& kv = row.sequence.kv;
+    const bool copies = row.first_position() == kv.shared;  // if there is a page to copy
+    sequences_.push_back({.first_position = row.first_position(),
+                          .count = row.step_tokens(),
+                          .tokens = row.sequence.history.data() + row.first_position(),
+                          .pages = kv.ids.data(),
+                          .drawn_by = row.sequence.drawing > 0 ? row.draw : -1,
+                          .copied_page = copies ? kv.copied_from : -1});
+  }
+  Describe(row);
+}
+
+void ExecutionSlot::FillRectangle(const Bucket& bucket) {
+  const auto rows = static_cast<int32_t>(sequences_.size());
+  for (int32_t i = 0; i < rows; ++i) {
+    const int32_t live = sequences_[i].count;
+    if (live < bucket.positions) Place(sequences_[i].tokens + live, bucket.positions - live);
+  }
+  for (int32_t i = rows; i < bucket.sequences; ++i) {
+    Place(Padded(nullptr, bucket.positions), bucket.positions);
+  }
+}
+
+void ExecutionSlot::Describe(const RequestRow& row) {
+  StepSequence& sequence = sequences_.back();
+  sequence.position_offset = row.sequence.waiting.position_offset;
+  const Request& request = row.owner->request;
+  const int32_t live =
+      std::max(std::min(row.step_end(), row.prompt.length) - sequence.first_position, 0);
+  const int64_t first = row.prompt.offset + sequence.first_position;
+  if (!request.inputs.empty()) {
+    sequence.input_count = live;
+    sequence.inputs = request.inputs.data() + first * model_->config.input_width;
+  }
+  if (!request.types.empty()) {
+    sequence.type_count = live;
+    sequence.types = request.types.data() + first;
+  }
+}
+
+const int32_t* ExecutionSlot::Padded(const RequestRow* row, int32_t positions) {
+  const size_t begin = padded_.size();
+  const size_t end = begin + positions;
+  SLUICE_CHECK(end <= padded_.capacity());  // pointers to earlier sequences stay valid
+  padded_.resize(end);                      // with zeros
+  const std::span<int32_t> tokens = std::span(padded_).subspan(begin);
+  if (row != nullptr) {
+    std::copy(row->sequence.history.begin(), row->sequence.history.end(), tokens.begin());
+    Pad(options_.padding, row->length(), tokens);
+  }
+  return tokens.data();
+}
+
+void ExecutionSlot::Place(const int32_t* tokens, int32_t count) {
+  const int32_t* const pages = step_pages_.data() + pages_given_;
+  pages_given_ += (count + options_.page_tokens - 1) / options_.page_tokens;
+  SLUICE_CHECK(pages_given_ <= std::ssize(step_pages_));
+  sequences_.push_back({.first_position = 0, .count = count, .tokens = tokens, .pages = pages});
+}
+
+void ExecutionSlot::AppendSampledRow(const SampledRow& sampled) {
+  SLUICE_CHECK(sampled_.size() < results_.size());
+  sampled_.push_back(sampled);
+  sampled_.back().result = &results_[sampled_.size() - 1];
+}
+
+void ExecutionSlot::AppendSampledRows(RequestRow* row, int32_t sequence) {
+  if (!row->peaks.empty()) AppendPeaks(row, sequence);
+  if (row->sequence.scored && row->owner->Wants(kOutputPromptLogprobs)) {
+    const int32_t end = std::min(row->step_end(), row->prompt.length - 1);
+    for (int32_t position = row->first_position(); position < end; ++position) {
+      SampledRow scored = SampledAt(sequence, position);
+      scored.target = row->sequence.history[position + 1];
+      AppendSampledRow(scored);
+    }
+  }
+  if (row_steps_.back().at_end) AppendDraw(row, sequence);
+}
+
+// Appends all positions of the prompt, whose largest logits are wanted.
+void ExecutionSlot::AppendPeaks(RequestRow* row, int32_t sequence) {
+  const int32_t end = std::min(row->step_end(), row->prompt.length);
+  for (int32_t position = row->first_position(); position < end; ++position) {
+    SampledRow raised = SampledAt(sequence, position);
+    raised.target = 0;
+    raised.peaks = row->peaks.data();
+    AppendSampledRow(raised);
+  }
+}
+
+// Appends what is wanted at the last position.
+void ExecutionSlot::AppendDraw(RequestRow* row, int32_t sequence) {
+  ActiveRequest& active = *row->owner;
+  const Request& request = active.request;
+  const bool logits = row->drawn() == 0 && active.Wants(kOutputLogits);
+  if (row->generation.limit == 0 && !logits) return;
+  SampledRow last = SampledAt(sequence, row->length() - 1);
+  last.params = request.spec->sampling;
+  last.params.token_index = row->drawn();
+  last.params.sample = row->index;
+  if (row->generation.edits != nullptr) last.edits = row->generation.edits->At(row->drawn());
+  if (logits) {
+    last.logits = active.reply.logits.data() + row->index * model_->config.vocab_size;
+  }
+  last.excluded = request.excluded.Of(row->index);
+  if (!row->candidates.ids.empty()) {
+    last.num_top = request.spec->num_top;
+    last.top_ids = row->candidates.ids.data();
+    last.top_logprobs = row->candidates.logprobs.data();
+    if (!row->candidates.scores.empty()) last.top_scores = row->candidates.scores.data();
+    last.diversity = request.spec->diversity;
+    last.pool = row->candidates.pool;
+    last.diverse_scratch = row->candidates.scratch.data();
+  }
+  row->draw = std::ssize(sampled_);
+  AppendSampledRow(last);
+}
+
+void ExecutionSlot::AppendStates(const RequestRow& row, int32_t sequence) {
+  if (row.states == nullptr) return;
+  const int32_t end = std::min(row.step_end(), row.prompt.length);
+  wanted_states_.clear();
+  row.states->AppendWanted(row.first_position(), end, &wanted_states_);
+  for (const auto [first, count, largest] : wanted_states_) {
+    states_.push_back({.sequence = sequence,
+                       .position = first,
+                       .out = nullptr,
+                       .count = count,
+                       .largest = largest});
+  }
+}
+
+void ExecutionSlot::AttachDiagnostics() {
+  const ModelConfig& config = model_->config;
+  const int64_t most = config.layers * capacity_.tokens * config.heads;
+  const int64_t live = config.layers * batch_.tokens() * config.heads;
+  for (std::vector<float>* buffer : {&xsa_cos_sim_, &xsa_proj_frac_}) {
+    buffer->reserve(most);
+    buffer->assign(live, 0.0f);  // layers without XSA leave theirs as they are
+  }
+  batch_.xsa_cos_sim = xsa_cos_sim_.data();
+  batch_.xsa_proj_frac = xsa_proj_frac_.data();
+}
+
+ExecutionSlot::Result ExecutionSlot::Collect(size_t i) {
+  RequestRow* const row = rows_[i];
+  Reply& reply = row->owner->reply;
+  const size_t begin = sampled_begin_[i];
+  const size_t end = sampled_begin_[i + 1];
+  for (size_t s = begin; s < end; ++s) {
+    if (results_[s].token < 0) return {.finite = false};
+  }
+  if (!CollectStates(i)) return {.finite = false};
+  CollectPeaks(i);
+  Result result{.at_end = row_steps_[i].at_end};
+  for (size_t s = begin; s < end; ++s) {
+    if (sampled_[s].peaks != nullptr) continue;
+    if (sampled_[s].target >= 0) {
+      reply.prompt_logprobs[row->prompt.offset + sampled_[s].position + 1] = results_[s].logprob;
+    } else if (row->generation.limit > 0) {
+      result.drawn = &results_[s];
+    }
+  }
+  if (!reply.xsa_cos_sim.empty()) {
+    ScatterDiagnostics(i, xsa_cos_sim_.data(), &reply.xsa_cos_sim);
+    ScatterDiagnostics(i, xsa_proj_frac_.data(), &reply.xsa_proj_frac);
+    const int32_t step_end = row_steps_[i].first_position + row_steps_[i].tokens;
+    row->diagnostics.positions = std::max(row->diagnostics.positions, step_end);
+  }
+  return result;
+}
+
+void ExecutionSlot::CollectPeaks(size_t i) {
+  RequestRow* const row = rows_[i];
+  const int32_t step_end = row_steps_[i].first_position + row_steps_[i].tokens;
+  if (row->peaks.empty() || step_end != row->prompt.length) return;
+  Reply& reply = row->owner->reply;
+  const int64_t most = row->owner->request.spec->states.max_active_dims;
+  reply.sparse_counts[row->index] =
+      TakeHeaviestTerms(row->peaks, model_->config.serving.sparse_logarithms,
+                        std::span(reply.sparse_ids).subspan(row->index * most, most),
+                        std::span(reply.sparse_weights).subspan(row->index * most, most));
+}
+
+bool ExecutionSlot::CollectStates(size_t i) {
+  RequestRow* const row = rows_[i];
+  if (row->states == nullptr) return true;
+  const auto divide = [this](int64_t n, int64_t grain,
+                             absl::FunctionRef<void(int64_t, int64_t)> body) {
+    executable_->ParallelFor(n, grain, body);
+  };
+  const size_t width = model_->config.hidden_size;
+  const size_t begin = states_begin_[i], count = states_begin_[i + 1] - begin;
+  wanted_states_.clear();
+  for (const StateSum& sum : std::span(states_).subspan(begin, count)) {
+    wanted_states_.push_back({sum.position, sum.count, sum.largest});
+  }
+  const auto sums = std::span<const double>(state_values_).subspan(begin * width, count * width);
+  if (!row->states->Take(wanted_states_, sums, divide)) return false;
+  const int32_t step_end = row_steps_[i].first_position + row_steps_[i].tokens;
+  return step_end != row->prompt.length ||
+         row->states->Finish(row->index, &row->owner->reply, divide);
+}
+
+void ExecutionSlot::ScatterDiagnostics(size_t i, const float* source,
+                                       std::vector<float>* reply) const {
+  const ModelConfig& config = model_->config;
+  const RequestRow& row = *rows_[i];
+  const auto steps =
+      batch_.sequence_rows().subspan(batch_.sequences()[i].rows_offset, row_steps_[i].tokens);
+  // [layers, room, heads] of the row
+  const int64_t room = row.generation.MostPositions(row.prompt.length);
+  float* const of_row = reply->data() + config.layers * config.heads * row.diagnostics.begin;
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    const float* of_layer = source + layer * batch_.tokens() * config.heads;  // [tokens, heads]
+    float* out = of_row + (layer * room + row_steps_[i].first_position) * config.heads;
+    for (int32_t step_row : steps) {
+      out = std::copy_n(of_layer + step_row * config.heads, config.heads, out);
+    }
+  }
+}
+
+}  // namespace sluice

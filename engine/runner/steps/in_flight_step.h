@@ -1,0 +1,69 @@
+// A step of a model from its decision to its delivery.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/backend.h"
+#include "engine/observer.h"
+#include "engine/plans/plan_cache.h"
+#include "engine/runner/requests/active_request.h"
+#include "engine/runner/steps/execution_slot.h"
+#include "engine/runner/steps/step_delivery.h"
+
+namespace sluice {
+
+// The sequences that run together, their size and the bucket chosen for them.
+struct StepRows {
+  std::span<WaitingSequence* const> sequences;
+  std::span<RequestRow* const> rows;  // the rows of `sequences`, in the same order
+  BatchSize size{};
+  Bucket bucket{};
+
+  // Returns `count` of the rows from `begin` on, with their size and without a bucket.
+  StepRows Part(size_t begin, size_t count) const;
+  // Returns what a plan has to offer for them.
+  StepNeeds Needs() const;
+};
+
+struct StepTiming {
+  const CachedPlan* plan = nullptr;
+  Lookup lookup = Lookup::kHit;
+  StepShape shape{};
+  MonoTime started{};       // handed to the backend
+  MonoTime begin{}, end{};  // its time on the device
+
+  const Bucket& bucket() const { return plan->plan().bucket(); }
+  // Returns what the step costs if its results are collected by `collected`. A classifier of many
+  // labels may take the host longer than the step took the device. The next step waits for it, or
+  // runs beside it if steps run ahead.
+  nanoseconds Cost(MonoTime collected, bool runs_ahead) const {
+    const nanoseconds on_device = end - begin, on_host = collected - end;
+    return runs_ahead ? std::max(on_device, on_host) : on_device + on_host;
+  }
+};
+
+// A batch in its slot, with capacity for the largest bucket. It is reused from batch to batch.
+struct InFlightStep {
+  InFlightStep(ExecutionSlot* execution_slot, const PlanCache* cache, size_t most_sequences);
+
+  // Makes `rows` those of `sequences`, and returns all of them without size and bucket.
+  StepRows ListRows();
+
+  ExecutionSlot* const slot;
+  PlanCache::Reader plans;
+  BatchDecision decision{};
+  MonoTime decided{};
+  int64_t number = 0;  // the number of the batch, from 1
+  std::vector<WaitingSequence*> sequences;
+  std::vector<RequestRow*> rows;
+  StepRows running{};  // all rows or some of them: those that run or ran last
+  StepTiming timing{};
+  StepDelivery delivery;
+  BatchTrace trace{};  // valid once it has run
+};
+
+}  // namespace sluice

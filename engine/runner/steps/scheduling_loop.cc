@@ -1,0 +1,151 @@
+#include "engine/runner/steps/scheduling_loop.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace sluice {
+
+SchedulingLoop::SchedulingLoop(const Model* model, const PreparedModel* prepared,
+                               int32_t row_multiple, const EngineOptions& options, Clock* clock,
+                               Observer* observer, RunnerState* state, Heartbeat* heartbeat,
+                               DecisionHistory* history)
+    : clock_(clock),
+      observer_(observer),
+      state_(state),
+      heartbeat_(heartbeat),
+      history_(history),
+      pipeline_(model, prepared, row_multiple, options.watchdog, clock, observer, &waits_, state,
+                heartbeat),
+      thread_([this] { Run(); }) {}
+
+void SchedulingLoop::Stop() {
+  if (!thread_.joinable()) return;
+  {
+    MutexLock lock(&state_->mu);
+    state_->stopping = true;
+    state_->wake.Signal();
+  }
+  thread_.join();
+}
+
+void SchedulingLoop::Run() {
+  heartbeat_->Busy();
+  while (true) {
+    switch (NextWork()) {
+      case Work::kLaunch:
+        if (!pipeline_.Launch(std::exchange(decided_, nullptr))) return;
+        break;
+      case Work::kFinish:
+        if (!pipeline_.FinishOldest()) return;
+        break;
+      case Work::kDeliver:
+        pipeline_.DeliverFinished();
+        break;
+      case Work::kEnd:
+        EndFinished();
+        break;
+      case Work::kScore:
+        pipeline_.scorer().ScoreSlice();
+        break;
+      case Work::kReleasePlans:
+        pipeline_.ReleaseStalePlans();
+        break;
+      case Work::kTrim:
+        pipeline_.Trim();
+        break;
+      case Work::kStop:
+        return;
+    }
+  }
+}
+
+SchedulingLoop::Work SchedulingLoop::NextWork() {
+  MutexLock lock(&state_->mu);
+  while (true) {
+    const MonoTime now = clock_->Now();
+    ExpireWaiting(now);
+    const bool all_told = !pipeline_.has_undelivered() && !state_->requests.has_ended();
+    const bool device_idle = pipeline_.runs_ahead() && !pipeline_.has_step_under_way();
+    const bool under_way = pipeline_.has_step_under_way();
+    if (!under_way && pipeline_.trim_at() <= now) return Work::kTrim;
+    // A step that the host computes and that is under way has only been laid out.
+    const bool score =
+        pipeline_.scorer().IsDue(under_way) && (pipeline_.runs_ahead() || !under_way);
+    const bool may_launch = device_idle || (all_told && (pipeline_.runs_ahead() || !score));
+    if (may_launch && pipeline_.MayDecide(now) && Decide(now)) return Work::kLaunch;
+    if (pipeline_.has_undelivered()) return Work::kDeliver;
+    if (state_->requests.has_ended()) {
+      state_->requests.TakeEnded(&finished_);
+      state_->ending = true;
+      return Work::kEnd;
+    }
+    if (score) return Work::kScore;
+    if (pipeline_.has_step_under_way()) return Work::kFinish;
+    if (!pipeline_.scorer().empty()) return Work::kScore;
+    if (pipeline_.HasStalePlans()) return Work::kReleasePlans;
+    if (state_->stopping) {
+      heartbeat_->Idle();
+      return Work::kStop;
+    }
+    Sleep();
+  }
+}
+
+void SchedulingLoop::Sleep() {
+  heartbeat_->Idle();
+  clock_->WaitUntil(
+      &state_->wake, &state_->mu,
+      std::min({wait_until_, state_->queue().EarliestDeadline(), pipeline_.trim_at()}));
+  heartbeat_->Busy();
+}
+
+void SchedulingLoop::ExpireWaiting(MonoTime now) {
+  while (WaitingSequence* expired = state_->queue().Expired(now)) {
+    state_->requests.Fail(
+        expired->paged->row->owner,
+        absl::DeadlineExceededError("the deadline passed while the request waited"));
+  }
+}
+
+bool SchedulingLoop::Decide(MonoTime now) {
+  wait_until_ = MonoTime::max();
+  BatchDecision decision;
+  decided_ = pipeline_.Decide(now, &decision);
+  if (!decision.launch && !state_->queue().empty() && !pipeline_.has_step_under_way()) {
+    wait_until_ = decision.wait_until;
+    waits_.Add({.at = now,
+                .until = decision.wait_until,
+                .reason = decision.wait_reason,
+                .waiting = decision.size});
+  }
+  return decision.launch;
+}
+
+void SchedulingLoop::EndFinished() {
+  for (std::unique_ptr<ActiveRequest>& request : finished_) {
+    request->CompleteReply();
+    request->trace.ended_together = std::ssize(finished_);
+    EndRequest(request.get(), std::move(request->reply));
+  }
+  finished_.clear();
+  MutexLock lock(&state_->mu);
+  state_->ending = false;
+  if (state_->requests.empty()) state_->idle.SignalAll();
+}
+
+void SchedulingLoop::EndRequest(ActiveRequest* request, Reply reply) {
+  request->trace.done = clock_->Now();
+  for (const RequestRow& row : request->rows) {
+    request->trace.reused_tokens += row.sequence.reused_tokens;
+    request->trace.preemptions += row.sequence.preemptions;
+  }
+  observer_->OnRequestDone(request->request, request->status, request->trace);
+  if (request->trace.steps == 0) request->history.AddWaits(waits_, request->trace.queued);
+  if (request->status.ok() && !reply.xsa_cos_sim.empty()) {
+    observer_->OnDiagnostics(*request->request.spec->model, reply);
+  }
+  history_->Add(request->request, request->status, request->trace, std::move(request->history));
+  request->sink->OnDone(request->status, std::move(reply), request->trace);
+}
+
+}  // namespace sluice

@@ -1,0 +1,67 @@
+// The scheduling thread of a model.
+#pragma once
+
+#include <memory>
+#include <thread>
+
+#include "base/clock.h"
+#include "engine/journal/decision_history.h"
+#include "engine/observer.h"
+#include "engine/options.h"
+#include "engine/runner/models/warm_up.h"
+#include "engine/runner/requests/active_request.h"
+#include "engine/runner/requests/request_table.h"
+#include "engine/runner/requests/runner_state.h"
+#include "engine/runner/steps/heartbeat.h"
+#include "engine/runner/steps/step_pipeline.h"
+
+namespace sluice {
+
+// Decides again and again what to do next: decide and launch a batch, finish a step, deliver its
+// results, end requests, score candidates, release withdrawn plans, give unused memory back, or
+// wait until one of these is due. It alone calls sinks, except for EndRequest below.
+class SchedulingLoop {
+ public:
+  // Starts the thread. Nothing is owned; all outlive the loop.
+  SchedulingLoop(const Model* model, const PreparedModel* prepared, int32_t row_multiple,
+                 const EngineOptions& options, Clock* clock, Observer* observer, RunnerState* state,
+                 Heartbeat* heartbeat, DecisionHistory* history);
+  ~SchedulingLoop() { Stop(); }
+
+  // Ends the thread. Requires that all requests have ended, or that the thread was abandoned.
+  void Stop();
+
+  // Reports to the observer, the history and the request's sink that a request has ended. Called by
+  // the scheduling thread, or by the thread that has abandoned it.
+  void EndRequest(ActiveRequest* request, Reply reply);
+
+ private:
+  enum class Work { kLaunch, kFinish, kDeliver, kEnd, kScore, kReleasePlans, kTrim, kStop };
+
+  void Run();
+  // Waits until there is something to do. Results of a finished step come first, so that they do
+  // not wait for the next batch to be launched, except while the device is idle and could work
+  // meanwhile. Candidates are scored in their turn, beside a step if the device is not the host.
+  Work NextWork();
+  void Sleep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
+  void EndFinished();
+  bool Decide(MonoTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
+  void ExpireWaiting(MonoTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
+
+  Clock* const clock_;
+  Observer* const observer_;
+  RunnerState* const state_;
+  Heartbeat* const heartbeat_;
+  DecisionHistory* const history_;
+
+  // Used by the scheduling thread.
+  RecentWaits waits_;
+  StepPipeline pipeline_;
+  InFlightStep* decided_ = nullptr;  // the step to launch
+  RequestTable::Requests finished_;  // ended; their sinks are to be called
+  MonoTime wait_until_{};            // when to decide again
+
+  std::thread thread_;  // last: starts when all else is built
+};
+
+}  // namespace sluice

@@ -1,0 +1,413 @@
+#include "engine/runner/steps/step_pipeline.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/reason.h"
+
+namespace sluice {
+namespace {
+
+// A slot gives back what no step has used for so long.
+constexpr std::chrono::minutes kTrimInterval{1};
+
+absl::Status NoPlanError(Lookup lookup) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("no plan can run the request's step: ", LookupName(lookup).data()));
+}
+
+// Returns the error of a step as its requests are told.
+absl::Status StepError(const absl::Status& replayed) {
+  if (absl::IsUnavailable(replayed)) {
+    return ReasonError(Reason::kDeviceLost,
+                       absl::StrCat("the device is lost: ", replayed.message()));
+  }
+  if (!absl::IsResourceExhausted(replayed)) return replayed;
+  return ReasonError(
+      Reason::kDeviceMemory,
+      absl::StrCat("the device has no memory for the request's step alone: ", replayed.message()));
+}
+
+Concerns Concerned(std::span<RequestRow* const> rows) {
+  return [rows](std::string_view id) {
+    return std::any_of(rows.begin(), rows.end(),
+                       [id](const RequestRow* row) { return row->owner->request.spec->id == id; });
+  };
+}
+
+}  // namespace
+
+StepPipeline::StepPipeline(const Model* model, const PreparedModel* prepared, int32_t row_multiple,
+                           const WatchdogOptions& watchdog, Clock* clock, Observer* observer,
+                           const RecentWaits* waits, RunnerState* state, Heartbeat* heartbeat)
+    : model_(model),
+      prepared_(*prepared),
+      watchdog_(watchdog),
+      clock_(clock),
+      observer_(observer),
+      state_(state),
+      heartbeat_(heartbeat),
+      scorer_(prepared_.executable.get(), model, clock, state),
+      records_(model, row_multiple, observer, waits) {
+  const size_t sequences = prepared_.ladder->max_sequences();
+  SLUICE_CHECK(prepared_.slots.size() <= 2);
+  steps_.reserve(prepared_.slots.size());  // pointers to them stay valid
+  for (const std::unique_ptr<ExecutionSlot>& slot : prepared_.slots) {
+    steps_.emplace_back(slot.get(), prepared_.plans.get(), sequences);
+  }
+  under_way_.reserve(steps_.size());
+  trim_at_ = clock_->Now() + kTrimInterval;
+}
+
+StepPipeline::Next StepPipeline::NextOf(const RequestRow& row, MonoTime now) const {
+  if (row.is_void != RequestRow::Void::kNo || !row.owner->status.ok()) return Next::kEnds;
+  if (row.deadline() <= now) return Next::kEnds;
+  const WaitingSequence& waiting = row.sequence.waiting;
+  const bool at_end = waiting.later_tokens == 0;
+  if (at_end && !waiting.generates) return Next::kEnds;
+  if (at_end && row.drawn() + 1 >= row.generation.limit) return Next::kEnds;
+  if (!prepared_.kv.keeps_pages) return Next::kUnknown;
+  const bool known = at_end ? row.generation.edits == nullptr : row.states == nullptr;
+  return known ? Next::kContinues : Next::kUnknown;
+}
+
+bool StepPipeline::MayDecide(MonoTime now) const {
+  if (under_way_.size() + (finished_ == nullptr ? 0 : 1) == steps_.size()) return false;
+  for (const InFlightStep* step : under_way_) {
+    for (const RequestRow* row : step->running.rows) {
+      if (NextOf(*row, now) == Next::kUnknown) return false;
+    }
+  }
+  return true;
+}
+
+InFlightStep* StepPipeline::Decide(MonoTime now, BatchDecision* decision) {
+  InFlightStep* const step = FreeStep();
+  const bool ahead = !under_way_.empty();
+  if (ahead) ReturnAhead(*under_way_.front(), now);
+  *decision = {};
+  if (!state_->queue().empty()) {
+    *decision =
+        state_->scheduler.Decide(now, state_->admission.draining(), &step->sequences, ahead);
+  }
+  step->decided = now;
+  step->decision = *decision;
+  if (decision->launch) Take(step);
+  if (ahead) Recall(*under_way_.front());
+  return decision->launch ? step : nullptr;
+}
+
+// Queues the rows of a step in progress that go on behind it.
+void StepPipeline::ReturnAhead(const InFlightStep& step, MonoTime now) {
+  for (RequestRow* row : step.running.rows) {
+    if (NextOf(*row, now) != Next::kContinues) continue;
+    state_->scheduler.ReturnAhead(&row->sequence, row->sequence.waiting.later_tokens == 0);
+  }
+}
+
+// Takes those of them back that are still queued.
+void StepPipeline::Recall(const InFlightStep& step) {
+  for (RequestRow* row : step.running.rows) {
+    const bool returned =
+        row->sequence.in_progress.has_value() && row->is_void == RequestRow::Void::kNo;
+    if (returned && row->steps == 1) state_->scheduler.Recall(&row->sequence);
+  }
+}
+
+InFlightStep* StepPipeline::FreeStep() {
+  for (InFlightStep& step : steps_) {
+    const bool busy = std::find(under_way_.begin(), under_way_.end(), &step) != under_way_.end();
+    if (!busy && &step != finished_) return &step;
+  }
+  return nullptr;
+}
+
+// The tickets of a request's rows are consecutive, so that its rows are neighbours in their order.
+void StepPipeline::Take(InFlightStep* step) {
+  std::vector<WaitingSequence*>& sequences = step->sequences;
+  std::sort(
+      sequences.begin(), sequences.end(),
+      [](const WaitingSequence* a, const WaitingSequence* b) { return a->ticket < b->ticket; });
+  step->ListRows();
+  state_->requests.BeginStep(step->rows);
+}
+
+bool StepPipeline::HasStalePlans() const {
+  return std::any_of(steps_.begin(), steps_.end(),
+                     [](const InFlightStep& step) { return step.plans.stale(); });
+}
+
+void StepPipeline::ReleaseStalePlans() {
+  for (InFlightStep& step : steps_) step.plans.Refresh();
+}
+
+void StepPipeline::Trim() {
+  const bool again = prepared_.slots.front()->Trim();
+  trim_at_ = again ? clock_->Now() + kTrimInterval : MonoTime::max();
+}
+
+void StepPipeline::DeliverFinished() { Deliver(std::exchange(finished_, nullptr)); }
+
+bool StepPipeline::Launch(InFlightStep* step) {
+  step->number = ++last_batch_;
+  if (trim_at_ == MonoTime::max()) trim_at_ = step->decided + kTrimInterval;
+  for (RequestRow* row : step->rows) row->owner->AllocateReply();
+  const StepRows rows{.sequences = step->sequences,
+                      .rows = step->rows,
+                      .size = step->decision.size,
+                      .bucket = step->decision.bucket};
+  switch (Start(step, rows)) {
+    case StartResult::kStarted:
+      under_way_.push_back(step);
+      return true;
+    case StartResult::kFailed:
+      return true;
+    case StartResult::kSplit:
+      break;
+  }
+  held_ = step;
+  const bool ended = FinishAll();
+  held_ = nullptr;
+  return ended && RunHalves(step, DropVoid(step));
+}
+
+bool StepPipeline::FinishOldest() {
+  InFlightStep* const step = under_way_.front();
+  under_way_.erase(under_way_.begin());
+  const absl::Status status = Await(step);
+  if (!heartbeat_->EndStep()) return false;
+  if (!Conclude(step, status)) {
+    const StepRows rows = DropVoid(step);
+    Rewind(rows);
+    if (held_ != nullptr) DropVoid(held_);
+    return FinishAll() && RunHalves(step, rows);
+  }
+  if (status.ok()) finished_ = step;
+  return true;
+}
+
+// Ends all steps under way, before a step that runs alone.
+bool StepPipeline::FinishAll() {
+  while (!under_way_.empty() || finished_ != nullptr) {
+    if (finished_ != nullptr) {
+      DeliverFinished();
+    } else if (!FinishOldest()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Takes rows that are to run again out of the step that was decided behind theirs.
+void StepPipeline::Rewind(const StepRows& rows) {
+  for (RequestRow* row : rows.rows) {
+    if (!row->sequence.in_progress.has_value()) continue;
+    MutexLock lock(&state_->mu);
+    state_->scheduler.Rewind(&row->sequence);
+    row->is_void = RequestRow::Void::kRewound;
+  }
+}
+
+// Lets the rows leave the step whose part in it is void, and returns the others.
+StepRows StepPipeline::DropVoid(InFlightStep* step) {
+  {
+    MutexLock lock(&state_->mu);
+    for (RequestRow* row : step->rows) {
+      if (row->is_void == RequestRow::Void::kNo) continue;
+      std::erase(step->sequences, &row->sequence.waiting);
+      state_->requests.Leave(row);
+      LeaveVoid(row);
+    }
+  }
+  return step->ListRows();
+}
+
+// The halves have the results of the whole: a step writes to the same places in any batch, and no
+// result depends on the rest of the batch.
+bool StepPipeline::RunHalves(InFlightStep* step, const StepRows& rows) {
+  const size_t count = rows.rows.size(), half = count / 2;
+  return RunPart(step, rows, 0, half) && RunPart(step, rows, half, count - half);
+}
+
+// A ladder that came into use since the step was decided may have no bucket for so many rows. Every
+// ladder has one for each row alone.
+bool StepPipeline::RunPart(InFlightStep* step, const StepRows& rows, size_t begin, size_t count) {
+  if (count == 0) return true;
+  StepRows part = rows.Part(begin, count);
+  const std::optional<Bucket> bucket = BucketOf(part.size);
+  if (!bucket.has_value()) {
+    SLUICE_CHECK(count > 1);
+    return RunHalves(step, part);
+  }
+  part.bucket = *bucket;
+  return RunAlone(step, part);
+}
+
+// Runs rows from start to delivery while no other step is under way.
+bool StepPipeline::RunAlone(InFlightStep* step, const StepRows& rows) {
+  const StartResult started = Start(step, rows);
+  if (started == StartResult::kFailed) return true;
+  if (started == StartResult::kSplit) return RunHalves(step, rows);
+  const absl::Status status = Await(step);
+  if (!heartbeat_->EndStep()) return false;
+  if (!Conclude(step, status)) return RunHalves(step, rows);
+  if (status.ok()) Deliver(step);
+  return true;
+}
+
+StepPipeline::StartResult StepPipeline::Start(InFlightStep* step, const StepRows& rows) {
+  step->running = rows;
+  if (absl::Status fault = InjectStepFault(FaultPoint::kBeforeReplay, rows.rows); !fault.ok()) {
+    FailStep(rows, fault);
+    return StartResult::kFailed;
+  }
+  const PlanCache::Found found = step->plans.Find(
+      rows.bucket, rows.Needs(),
+      [&](const Bucket& bucket) { return EstimatedSeconds(ShapeOf(rows.sequences, bucket)); });
+  if (found.plan == nullptr) {
+    observer_->OnNoPlan(*model_, found.lookup);
+    // The needs of one row must not fail its neighbours.
+    if (rows.rows.size() > 1) return StartResult::kSplit;
+    FailStep(rows, NoPlanError(found.lookup));
+    return StartResult::kFailed;
+  }
+  const Plan& plan = found.plan->plan();
+  step->timing = {
+      .plan = found.plan, .lookup = found.lookup, .shape = ShapeOf(rows.sequences, plan.bucket())};
+  step->slot->Assign(rows.rows, plan.bucket());
+  if (FaultsOn() && InjectIllegalAccess(Concerned(rows.rows))) step->slot->SpoilStep();
+  step->timing.started = clock_->Now();
+  step->slot->Start(plan);
+  return StartResult::kStarted;
+}
+
+absl::Status StepPipeline::Await(InFlightStep* step) {
+  StepTiming& timing = step->timing;
+  // A backend that runs no steps ahead works only while it is awaited.
+  timing.begin = runs_ahead() ? std::max(timing.started, device_free_) : clock_->Now();
+  heartbeat_->BeginStep(AllowedTime(timing.shape));
+  const absl::Status fault = InjectStepFault(FaultPoint::kReplay, step->running.rows);
+  const absl::Status status = step->slot->Finish();
+  timing.end = device_free_ = clock_->Now();
+  return fault.ok() ? status : fault;
+}
+
+bool StepPipeline::Conclude(InFlightStep* step, const absl::Status& status) {
+  const StepRows& rows = step->running;
+  const StepTiming& timing = step->timing;
+  const bool split = absl::IsResourceExhausted(status) && rows.rows.size() > 1;
+  records_.RecordOutcome(status, split);
+  if (split) return false;
+  records_.RecordStep(*step);
+  if (!status.ok()) {
+    FailStep(rows, StepError(status));
+    return true;
+  }
+  step->trace = records_.TraceOf(*step);
+  FailExpiredRows(rows.rows, absl::OkStatus(), timing.end);
+  step->delivery.Collect(rows.rows, timing.end, step->slot);
+  scorer_.EndStep(timing.end - timing.begin);
+  RequeueOrFinishRows(rows.rows, &timing.shape, timing.Cost(clock_->Now(), runs_ahead()));
+  step->trace.deliver = clock_->Now() - timing.end;
+  timing.plan->use().Record(step->trace);
+  return true;
+}
+
+void StepPipeline::Deliver(InFlightStep* step) {
+  const MonoTime begin = clock_->Now();
+  InjectStepFault(FaultPoint::kDeliver, step->running.rows).IgnoreError();  // it only delays
+  step->delivery.Send();
+  step->trace.deliver += clock_->Now() - begin;
+  observer_->OnBatch(step->trace);
+}
+
+std::optional<Bucket> StepPipeline::BucketOf(const BatchSize& size) const {
+  MutexLock lock(&state_->mu);
+  const Bucket* const bucket = state_->scheduler.scheduler().ladder()->Choose(size);
+  return bucket == nullptr ? std::nullopt : std::optional(*bucket);
+}
+
+double StepPipeline::EstimatedSeconds(const StepShape& shape) const {
+  MutexLock lock(&state_->mu);
+  return state_->scheduler.scheduler().costs().Estimate(shape);
+}
+
+nanoseconds StepPipeline::AllowedTime(const StepShape& shape) const {
+  const nanoseconds floor = std::chrono::microseconds(watchdog_.hang_us);
+  const std::chrono::duration<double> estimate(EstimatedSeconds(shape));
+  // An estimate of more than an hour is not credible.
+  const auto scaled =
+      std::min<std::chrono::duration<double>>(watchdog_.factor * estimate, std::chrono::hours(1));
+  return std::max(floor, std::chrono::duration_cast<nanoseconds>(scaled));
+}
+
+absl::Status StepPipeline::InjectStepFault(FaultPoint point,
+                                           std::span<RequestRow* const> rows) const {
+  return FaultsOn() ? InjectFault(point, Concerned(rows)) : absl::OkStatus();
+}
+
+void StepPipeline::FailStep(const StepRows& rows, const absl::Status& status) {
+  FailExpiredRows(rows.rows, status, clock_->Now());
+  RequeueOrFinishRows(rows.rows, nullptr, nanoseconds(0));
+}
+
+// Fails the requests of a step that failed, or whose deadline has passed, and marks rows whose
+// results are not wanted as dropped.
+void StepPipeline::FailExpiredRows(std::span<RequestRow* const> rows, const absl::Status& outcome,
+                                   MonoTime now) {
+  MutexLock lock(&state_->mu);
+  for (RequestRow* row : rows) {
+    if (row->is_void != RequestRow::Void::kNo) continue;
+    if (!outcome.ok()) {
+      state_->requests.Fail(row->owner, outcome);
+    } else if (row->deadline() <= now) {
+      state_->requests.Fail(
+          row->owner, absl::DeadlineExceededError("the deadline passed while the request ran"));
+    }
+    row->outcome =
+        row->owner->status.ok() ? RequestRow::Outcome::kContinues : RequestRow::Outcome::kDropped;
+  }
+}
+
+// Ends the part of a row in a step that it has left.
+void StepPipeline::LeaveVoid(RequestRow* row) {
+  if (row->is_void == RequestRow::Void::kRewound) {
+    row->is_void = RequestRow::Void::kNo;
+  } else {
+    state_->requests.Finish(row, row->outcome == RequestRow::Outcome::kFinished);
+  }
+}
+
+// Requeues or finishes each row. `timed` is nullptr after an error.
+void StepPipeline::RequeueOrFinishRows(std::span<RequestRow* const> rows, const StepShape* timed,
+                                       nanoseconds duration) {
+  MutexLock lock(&state_->mu);
+  state_->requests.EndStep(rows);
+  if (timed != nullptr) {
+    state_->scheduler.Observe(*timed, std::chrono::duration<double>(duration).count());
+  }
+  for (RequestRow* row : rows) {
+    if (row->is_void != RequestRow::Void::kNo) {
+      LeaveVoid(row);
+      continue;
+    }
+    ActiveRequest* const request = row->owner;
+    if (row->outcome == RequestRow::Outcome::kNotFinite) {
+      state_->requests.Fail(request, absl::InternalError(absl::StrCat("logits of row ", row->index,
+                                                                      " are not finite")));
+    }
+    if (request->status.ok()) scorer_.Take(row);
+    if (row->outcome == RequestRow::Outcome::kContinues && request->status.ok()) {
+      state_->requests.Requeue(row);
+    } else {
+      state_->requests.Finish(row, row->outcome == RequestRow::Outcome::kFinished);
+    }
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,131 @@
+// Runs the steps of a model on its device and takes their results to the requests.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/clock.h"
+#include "base/fault_injection.h"
+#include "engine/backend.h"
+#include "engine/journal/decision_history.h"
+#include "engine/observer.h"
+#include "engine/options.h"
+#include "engine/plans/plan_cache.h"
+#include "engine/runner/models/warm_up.h"
+#include "engine/runner/requests/active_request.h"
+#include "engine/runner/requests/runner_state.h"
+#include "engine/runner/steps/candidate_scorer.h"
+#include "engine/runner/steps/heartbeat.h"
+#include "engine/runner/steps/in_flight_step.h"
+#include "engine/runner/steps/step_records.h"
+
+namespace sluice {
+
+// Runs decided batches, one in each slot at a time:
+//   look up -> lay out -> start -> await -> collect -> requeue or finish rows -> deliver.
+// A step for which the device has no memory, or that no plan takes, runs in parts, once the steps
+// before it have ended. If the backend runs steps ahead there are two slots: a step may be started
+// before the one before it is delivered, and while that one still runs. Rows whose next step
+// follows from this one but for the token that it draws go on with a token that only the device
+// knows. A row that turns out to have ended stays in the step that was started ahead, and its
+// result there is dropped.
+//
+// The scheduling thread alone uses it, without the runner's lock unless said otherwise. It owns the
+// rows of a batch from Take until they are requeued or finished. Functions that return bool return
+// false if the heartbeat was abandoned meanwhile: the thread must then touch nothing and return.
+class StepPipeline {
+ public:
+  // Nothing is owned; all outlive the pipeline.
+  StepPipeline(const Model* model, const PreparedModel* prepared, int32_t row_multiple,
+               const WatchdogOptions& watchdog, Clock* clock, Observer* observer,
+               const RecentWaits* waits, RunnerState* state, Heartbeat* heartbeat);
+
+  // Returns whether a step may be decided now: a slot is free, and of each row of a step in
+  // progress it is known whether and how it goes on.
+  bool MayDecide(MonoTime now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
+  // Decides a step and takes its rows, in the order of arrival. Returns nullptr and sets `decision`
+  // if it is better to wait, or if nothing waits. Requires MayDecide.
+  InFlightStep* Decide(MonoTime now, BatchDecision* decision)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
+
+  bool Launch(InFlightStep* step);
+  // Waits for the oldest step in progress. Requires one.
+  bool FinishOldest();
+  // Sends the results of the finished step. Requires one.
+  void DeliverFinished();
+
+  bool runs_ahead() const { return steps_.size() > 1; }
+  bool has_step_under_way() const { return !under_way_.empty(); }
+  bool has_undelivered() const { return finished_ != nullptr; }
+
+  // Scores what the steps leave to it.
+  CandidateScorer& scorer() { return scorer_; }
+
+  // Returns when Trim is due; MonoTime::max() if nothing has run since all memory was given back.
+  MonoTime trim_at() const { return trim_at_; }
+  // Gives memory of activations back; see Slot::Trim. Requires that no step is in progress.
+  void Trim();
+
+  // HasStalePlans returns whether the pipeline still holds plans that were withdrawn;
+  // ReleaseStalePlans releases them. Both require that no step is in progress.
+  bool HasStalePlans() const;
+  void ReleaseStalePlans();
+
+ private:
+  enum class StartResult { kStarted, kFailed, kSplit };
+  // What is known of a row before its step has ended.
+  enum class Next { kEnds, kContinues, kUnknown };
+
+  Next NextOf(const RequestRow& row, MonoTime now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
+  void ReturnAhead(const InFlightStep& step, MonoTime now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
+  void Recall(const InFlightStep& step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
+  InFlightStep* FreeStep();
+  void Take(InFlightStep* step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
+
+  void Rewind(const StepRows& rows);
+  StepRows DropVoid(InFlightStep* step);
+  void LeaveVoid(RequestRow* row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
+  bool FinishAll();
+  bool RunHalves(InFlightStep* step, const StepRows& rows);
+  bool RunPart(InFlightStep* step, const StepRows& rows, size_t begin, size_t count);
+  bool RunAlone(InFlightStep* step, const StepRows& rows);
+  StartResult Start(InFlightStep* step, const StepRows& rows);
+  absl::Status Await(InFlightStep* step);
+  bool Conclude(InFlightStep* step, const absl::Status& status);
+  void Deliver(InFlightStep* step);
+
+  // Returns the bucket that the present ladder has for a batch, nullopt if there is none.
+  std::optional<Bucket> BucketOf(const BatchSize& size) const;
+  double EstimatedSeconds(const StepShape& shape) const;
+  nanoseconds AllowedTime(const StepShape& shape) const;
+  absl::Status InjectStepFault(FaultPoint point, std::span<RequestRow* const> rows) const;
+  void FailStep(const StepRows& rows, const absl::Status& status);
+  void FailExpiredRows(std::span<RequestRow* const> rows, const absl::Status& outcome,
+                       MonoTime now);
+  void RequeueOrFinishRows(std::span<RequestRow* const> rows, const StepShape* timed,
+                           nanoseconds duration);
+
+  const Model* const model_;
+  const PreparedModel& prepared_;
+  const WatchdogOptions watchdog_;
+  Clock* const clock_;
+  Observer* const observer_;
+  RunnerState* const state_;
+  Heartbeat* const heartbeat_;
+  CandidateScorer scorer_;
+  StepRecords records_;
+
+  std::vector<InFlightStep> steps_;       // one per slot
+  std::vector<InFlightStep*> under_way_;  // started, the oldest first
+  InFlightStep* finished_ = nullptr;      // to be delivered
+  InFlightStep* held_ = nullptr;          // waits for the steps under way, to run in parts
+  MonoTime device_free_{};                // when the device became free, as far as is known
+  MonoTime trim_at_ = MonoTime::max();
+  int64_t last_batch_ = 0;  // the number of the latest batch
+};
+
+}  // namespace sluice

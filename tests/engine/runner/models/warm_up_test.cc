@@ -1,0 +1,359 @@
+#include "engine/runner/models/warm_up.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/engine/runner/harness.h"
+#include "tests/engine/runner/models/warm_up_fixture.h"
+#include "tests/support/scheduling.h"
+#include "tests/support/table.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Each bucket runs twice, first to touch its memory and then to be timed, in two shapes.
+TEST_F(WarmUpTest, PreparesAndTimesEveryBucketInTwoShapes) {
+  backend_.OnReplay([this](const RecordedBatch& batch) {
+    clock_.Advance(std::chrono::milliseconds(batch.bucket.tokens));
+    return absl::OkStatus();
+  });
+  EngineOptions options = SmallOptions();
+  options.batch.max_batch_tokens = 200;
+  const absl::StatusOr<PreparedModel> prepared = Run(options);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_THAT(TokensOf(prepared->ladder->buckets()), ElementsAre(8, 16, 32, 64, 128, 200));
+  EXPECT_EQ(observer_.plans().size(), 6u);
+  const std::vector<RecordedBatch> batches = backend_.batches();
+  ASSERT_EQ(batches.size(), 4u * 6u);
+  for (size_t b = 0; b < batches.size(); ++b) {
+    const Bucket& bucket = batches[b].bucket;
+    EXPECT_EQ(bucket, prepared->ladder->buckets()[b / 4]);
+    int32_t tokens = 0;
+    for (const auto& sequence : batches[b].sequences) {
+      tokens += static_cast<int32_t>(sequence.size());
+      EXPECT_LE(sequence.size(), 64u);  // the model's max_positions
+    }
+    const bool filled = b % 4 < 2;
+    EXPECT_EQ(tokens, filled ? bucket.tokens : bucket.tokens / 2);
+    EXPECT_EQ(batches[b].sequences.size(),
+              filled ? static_cast<size_t>((bucket.tokens + 63) / 64) : 4u);
+  }
+  const CostState costs = prepared->costs.state();
+  ASSERT_EQ(costs.buckets.size(), 6u);
+  for (const BucketCost& cost : costs.buckets) {
+    EXPECT_NEAR(cost.mean_seconds, cost.bucket.tokens * 1e-3, 1e-9);
+  }
+}
+
+// The largest bucket runs until the device's clock has had time to rise. After that one slow run of
+// five changes no time.
+TEST_F(WarmUpTest, ADeviceWhoseClockRisesIsWarmedAndTimedByTheMedian) {
+  FakeBackend device(FakeBackend::Options{.timed_runs = 5});
+  int replays = 0;
+  device.OnReplay([&](const RecordedBatch& batch) {
+    const bool slow = replays++ < 4 || replays % 6 == 0;
+    clock_.Advance(std::chrono::milliseconds(batch.bucket.tokens * (slow ? 3 : 1)));
+    return absl::OkStatus();
+  });
+  EngineOptions options = SmallOptions();
+  options.batch.max_batch_tokens = 64;
+  const absl::StatusOr<PreparedModel> prepared =
+      WarmUp(model_, options, &device, &clock_, &observer_);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  // The largest bucket takes 192 ms at first: two runs reach 300 ms in each of two shapes. Then
+  // each of four buckets runs once untimed and five times timed in both shapes.
+  EXPECT_EQ(replays, 2 * 2 + 4 * 2 * 6);
+  for (const BucketCost& cost : prepared->costs.state().buckets) {
+    EXPECT_NEAR(cost.mean_seconds, cost.bucket.tokens * 1e-3, 1e-9);
+  }
+}
+
+// A step takes a millisecond per token of its bucket, and each bucket runs four times: 32 ms for
+// the smallest, 64 ms for the next, and so on.
+struct TimeRow {
+  const char* name;
+  int64_t warm_up_ms;
+  std::vector<int32_t> timed;  // whose costs are known
+  std::vector<int32_t> awaited;
+};
+class TimeTable : public TableTest<TimeRow, WarmUpTest> {};
+
+TEST_P(TimeTable, WhatTheTimeLeavesOutIsAwaited) {
+  backend_.OnReplay([this](const RecordedBatch& batch) {
+    clock_.Advance(std::chrono::milliseconds(batch.bucket.tokens));
+    return absl::OkStatus();
+  });
+  EngineOptions options = SmallOptions();
+  options.ladder.warm_up_us = row().warm_up_ms * 1000;
+  const MonoTime begin = clock_.Now();
+  const absl::StatusOr<PreparedModel> prepared = Run(options);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_THAT(TokensOf(prepared->ladder->buckets()), ElementsAre(8, 16, 32, 64));
+  EXPECT_EQ(TokensOf(prepared->plans->Awaited()), row().awaited);
+  std::vector<int32_t> timed;
+  for (const BucketCost& cost : prepared->costs.state().buckets) {
+    timed.push_back(cost.bucket.tokens);
+  }
+  EXPECT_EQ(timed, row().timed);
+  EXPECT_GT(prepared->costs.Estimate({.bucket = {.tokens = 64, .sequences = 4}}), 0);
+  EXPECT_EQ(prepared->duration, clock_.Now() - begin);
+}
+
+const TimeRow kTimeRows[] = {
+    {.name = "WithoutTimeTheSmallestIsTimed", .warm_up_ms = 0, .timed = {8}, .awaited = {16, 32}},
+    {.name = "AStepThatWouldEndTooLateIsNotBegun",
+     .warm_up_ms = 32 + 64,
+     .timed = {8},
+     .awaited = {16, 32}},
+    {.name = "AStepThatEndsInTimeIs", .warm_up_ms = 97, .timed = {8, 16}, .awaited = {32}},
+    {.name = "TheLargestIsTimedLast", .warm_up_ms = 225, .timed = {8, 16, 32}, .awaited = {}},
+    {.name = "WithTimeAllAreTimed", .warm_up_ms = 481, .timed = {8, 16, 32, 64}, .awaited = {}},
+};
+SLUICE_TABLE(TimeTable, kTimeRows);
+
+// A ladder of one large bucket is timed at sizes that double, as far as the time goes.
+TEST_F(WarmUpTest, ALargeBucketIsTimedAtSmallSizesFirst) {
+  backend_.OnReplay([this](const RecordedBatch& batch) {
+    for (const auto& sequence : batch.sequences) {
+      clock_.Advance(std::chrono::milliseconds(sequence.size()));
+    }
+    return absl::OkStatus();
+  });
+  EngineOptions options = SmallOptions();
+  options.ladder.max_buckets = 1;
+  options.ladder.warm_up_us = 400'000;
+  ASSERT_TRUE(Run(options).ok());
+  int32_t most = 0;
+  for (const RecordedBatch& batch : backend_.batches()) {
+    EXPECT_EQ(batch.bucket.tokens, 64);
+    int32_t tokens = 0;
+    for (const auto& sequence : batch.sequences) tokens += static_cast<int32_t>(sequence.size());
+    most = std::max(most, tokens);
+  }
+  // Each size runs twice filled and twice half: 16 take 48 ms and 32 take 96 ms, 64 would take 192.
+  EXPECT_EQ(backend_.batches().size(), 3u * 4u);
+  EXPECT_EQ(most, 64);
+  backend_.ForgetBatches();
+  options.ladder.warm_up_us = 300'000;
+  ASSERT_TRUE(Run(options).ok());
+  EXPECT_EQ(backend_.batches().size(), 2u * 4u);
+}
+
+TEST_F(WarmUpTest, FillsBucketsAsFarAsTheSequencesAllow) {
+  EngineOptions options = SmallOptions();
+  options.batch.max_batch_tokens = 4096;  // 4 sequences of 64 positions fill 256
+  ASSERT_TRUE(Run(options).ok());
+  EXPECT_EQ(backend_.batches().back().bucket.tokens, 4096);
+  EXPECT_EQ(backend_.batches().back().sequences.size(), 4u);
+}
+
+// The buckets have 8, 16, 32 and 64 tokens and take 10 bytes per token.
+struct MemoryLimitRow {
+  const char* name;
+  int64_t limit_bytes;
+  std::vector<int32_t> tokens;
+};
+class MemoryLimitTable : public TableTest<MemoryLimitRow, WarmUpTest> {};
+
+TEST_P(MemoryLimitTable, DropsTheLargestBucketsBelowTheMaximum) {
+  EngineOptions options = SmallOptions();
+  options.ladder.memory_limit_bytes = row().limit_bytes;
+  const absl::StatusOr<PreparedModel> prepared = Run(options);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_EQ(TokensOf(prepared->ladder->buckets()), row().tokens);
+  size_t ready = 0;
+  for (const BucketStats& bucket : prepared->plans->Stats()) ready += bucket.ready ? 1 : 0;
+  EXPECT_EQ(ready, row().tokens.size());
+  if (row().limit_bytes >= 640) {
+    EXPECT_LE(prepared->plans->memory_bytes(), row().limit_bytes);
+  }
+}
+
+const MemoryLimitRow kMemoryLimitRows[] = {
+    {.name = "WithoutALimitAllStay", .limit_bytes = 0, .tokens = {8, 16, 32, 64}},
+    {.name = "ALimitThatAllFitKeepsAll", .limit_bytes = 1200, .tokens = {8, 16, 32, 64}},
+    {.name = "OneByteLessThanAllNeedDropsOne", .limit_bytes = 1199, .tokens = {8, 16, 64}},
+    {.name = "ALimitThatThreeFitKeepsThree", .limit_bytes = 880, .tokens = {8, 16, 64}},
+    {.name = "OneByteLessThanThreeNeedDropsAnother", .limit_bytes = 879, .tokens = {8, 64}},
+    {.name = "ALimitThatTwoFitKeepsTwo", .limit_bytes = 720, .tokens = {8, 64}},
+    {.name = "OneByteLessThanTwoNeedLeavesTheMaximum", .limit_bytes = 719, .tokens = {64}},
+    {.name = "TheMaximumStaysAtAnyLimit", .limit_bytes = 1, .tokens = {64}},
+};
+SLUICE_TABLE(MemoryLimitTable, kMemoryLimitRows);
+
+// Plans take 10 bytes per token, and the activations of the maximum 2 more.
+TEST_F(WarmUpTest, TheLimitCountsActivationsAndTheBucketsThatItKeepsOutAreEvicted) {
+  FakeBackend device(FakeBackend::Options{.activation_bytes_per_token = 2});
+  EngineOptions options = SmallOptions();
+  const auto run = [&](int64_t limit_bytes) {
+    options.ladder.memory_limit_bytes = limit_bytes;
+    return WarmUp(model_, options, &device, &clock_, &observer_);
+  };
+  const absl::StatusOr<PreparedModel> all = run(1200 + 128);
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_THAT(TokensOf(all->ladder->buckets()), ElementsAre(8, 16, 32, 64));
+  EXPECT_EQ(all->evicted, 0);
+  const absl::StatusOr<PreparedModel> fewer = run(1200 + 127);
+  EXPECT_THAT(TokensOf(fewer->ladder->buckets()), ElementsAre(8, 16, 64));
+  EXPECT_EQ(fewer->evicted, 1);
+  EXPECT_EQ(run(1)->evicted, 3);
+}
+
+// The activations take 2 bytes per token of the largest bucket.
+TEST_F(WarmUpTest, AMaximumThatNobodyDemandsFitsTheLimit) {
+  FakeBackend device(
+      FakeBackend::Options{.plan_bytes_per_token = 0, .activation_bytes_per_token = 2});
+  EngineOptions options = SmallOptions();
+  options.batch.max_batch_tokens = 0;
+  const auto largest = [&](int64_t limit_bytes) {
+    options.ladder.memory_limit_bytes = limit_bytes;
+    const auto prepared = WarmUp(model_, options, &device, &clock_, &observer_);
+    EXPECT_TRUE(prepared.ok()) << prepared.status();
+    return prepared->ladder->largest().tokens;
+  };
+  EXPECT_EQ(largest(0), 4096);
+  EXPECT_EQ(largest(8192), 4096);
+  EXPECT_EQ(largest(8191), 2048);
+  EXPECT_EQ(largest(1000), 256);
+  options.batch.max_batch_tokens = 512;
+  EXPECT_EQ(largest(1000), 512) << "what is demanded stays";
+}
+
+TEST_F(WarmUpTest, AModelThatDoesNotFitTheFreeMemoryIsRefused) {
+  EngineOptions options = SmallOptions();
+  for (const bool fits : {true, false}) {
+    FakeBackend device(FakeBackend::Options{.activation_bytes_per_token = 10,
+                                            .free_memory = fits ? 1 << 20 : 640});
+    const auto prepared = WarmUp(model_, options, &device, &clock_, &observer_);
+    EXPECT_EQ(prepared.ok(), fits);
+    if (fits) continue;
+    EXPECT_TRUE(absl::IsResourceExhausted(prepared.status()));
+    const std::string message(prepared.status().message());
+    EXPECT_THAT(message, HasSubstr("640 bytes of activations (engine.batch.max_batch_tokens)"));
+    EXPECT_THAT(message, HasSubstr("(engine.kv.memory_bytes), but only 640 are free"));
+  }
+}
+
+TEST_F(WarmUpTest, TheDefaultBatchHoldsTheLongestSequenceIfThatIsNotCut) {
+  EngineOptions options = SmallOptions();
+  options.batch.max_batch_tokens = 0;
+  EXPECT_EQ(Run(options)->ladder->largest().tokens, 4096);
+  ModelConfig config = FakeConfig();
+  config.max_positions = 5000;
+  model_ = FakeModel(config);
+  EXPECT_EQ(Run(options)->ladder->largest().tokens, 4096);
+  options.batch.policy = PolicyKind::kFifoPacked;
+  EXPECT_EQ(Run(options)->ladder->largest().tokens, 5000);
+  options.batch.policy = PolicyKind::kPacked;
+  config.causal = false;
+  model_ = FakeModel(config);
+  EXPECT_EQ(Run(options)->ladder->largest().tokens, 5000);
+}
+
+TEST_F(WarmUpTest, ErrorsNameTheOptionThatIsWrong) {
+  EngineOptions options = SmallOptions();
+  options.batch.policy = PolicyKind::kFifoPacked;
+  options.batch.max_batch_tokens = 63;
+  absl::Status status = Run(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("engine.batch.max_batch_tokens is 63"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("max_positions of 64"));
+
+  options = SmallOptions();
+  options.ladder.strategy = StrategyKind::kGeometric;
+  options.ladder.ratio = 0.5;
+  EXPECT_THAT(std::string(Run(options).status().message()), HasSubstr("ratio"));
+
+  ModelConfig config = FakeConfig();
+  config.max_positions = int64_t{1} << 40;
+  model_ = FakeModel(config);
+  options.batch.max_batch_tokens = 0;
+  status = Run(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("max_positions"));
+}
+
+TEST_F(WarmUpTest, ReturnsErrorsOfTheBackend) {
+  backend_.OnPrepare([](const Bucket& bucket) {
+    return bucket.tokens == 32 ? absl::InternalError("32") : absl::OkStatus();
+  });
+  EXPECT_EQ(Run(SmallOptions()).status().code(), absl::StatusCode::kInternal);
+  backend_.OnPrepare(nullptr);
+  backend_.OnReplay([](const RecordedBatch&) { return absl::DataLossError("broken"); });
+  EXPECT_EQ(Run(SmallOptions()).status().code(), absl::StatusCode::kDataLoss);
+}
+
+// Only the largest bucket is required; it runs without a captured plan if it must. Other buckets
+// without memory are left out, with a notice.
+TEST_F(WarmUpTest, BucketsWithoutMemoryForTheirPlanAreLeftOut) {
+  const auto fails_from = [this](int32_t first, int32_t last) {
+    backend_.OnPrepare([=](const Bucket& bucket) {
+      return bucket.tokens >= first && bucket.tokens <= last
+                 ? absl::ResourceExhaustedError("no memory")
+                 : absl::OkStatus();
+    });
+  };
+  fails_from(16, 32);
+  const absl::StatusOr<PreparedModel> prepared = Run(SmallOptions());
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_THAT(TokensOf(prepared->ladder->buckets()), ElementsAre(8, 64));
+  EXPECT_THAT(observer_.notices(), ElementsAre(HasSubstr("cut short at 16 tokens")));
+  fails_from(0, 64);
+  const absl::StatusOr<PreparedModel> eager = Run(SmallOptions());
+  ASSERT_TRUE(eager.ok()) << eager.status();
+  EXPECT_THAT(TokensOf(eager->ladder->buckets()), ElementsAre(64));
+  EXPECT_THAT(observer_.notices(),
+              ElementsAre(HasSubstr("cut short at 16"), HasSubstr("maximum runs without a plan"),
+                          HasSubstr("cut short at 8")));
+}
+
+// SmallOptions has steps of 64 tokens and 4 sequences, so of up to 19 pages of 4 tokens. The fake
+// model's longest sequence takes 16 pages; a page takes 4 bytes.
+TEST_F(WarmUpTest, TheNumberOfPagesDependsOnFreeMemory) {
+  EngineOptions options = SmallOptions();
+  // There is plenty of free memory, so there are as many pages as can be in use.
+  EXPECT_EQ(Run(options)->kv.pages, 4 * 16);
+  options.kv.memory_bytes = 30 * 4 + 3;
+  const auto prepared = Run(options);
+  EXPECT_EQ(prepared->kv.pages, 30);
+  EXPECT_TRUE(prepared->kv.keeps_pages);
+  options.kv.memory_bytes = 18 * 4;
+  const absl::Status status = Run(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("engine.kv.memory_bytes of 72 holds 18 pages of 4 bytes"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("takes 19, 76 bytes"));
+}
+
+TEST(WarmUp, TakesAQuarterOfLittleFreeMemory) {
+  FakeClock clock;
+  RecordingObserver observer;
+  FakeBackend backend(FakeBackend::Options{.free_memory = 4 * 4 * 25});
+  const auto pages = [&](const EngineOptions& options) {
+    return WarmUp(FakeModel(FakeConfig()), options, &backend, &clock, &observer)->kv.pages;
+  };
+  EXPECT_EQ(pages(SmallOptions()), 25);
+  FakeBackend least(FakeBackend::Options{.free_memory = 4 * 19});
+  EXPECT_EQ(WarmUp(FakeModel(FakeConfig()), SmallOptions(), &least, &clock, &observer)->kv.pages,
+            19);
+}
+
+TEST_F(WarmUpTest, OnlyCausalModelsUnderThePackedPolicyKeepPages) {
+  EngineOptions options = SmallOptions();
+  options.kv.memory_bytes = 1;  // has no effect
+  options.batch.policy = PolicyKind::kFifoPacked;
+  EXPECT_FALSE(Run(options)->kv.keeps_pages);
+  EXPECT_EQ(Run(options)->kv.pages, 19);
+  options = SmallOptions();
+  ModelConfig config = FakeConfig();
+  config.causal = false;
+  FakeClock clock;
+  RecordingObserver observer;
+  FakeBackend backend;
+  EXPECT_FALSE(WarmUp(FakeModel(config), options, &backend, &clock, &observer)->kv.keeps_pages);
+}
+
+}  // namespace
+}  // namespace sluice
