@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-namespace sluice::kernels {
+namespace sluice {
 
 // Returns ceil(a / b). Requires a >= 0 and b > 0, and that a + b does not overflow.
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-}  // namespace sluice::kernels
+}  // namespace sluice

@@ -132,7 +132,7 @@ absl::StatusOr<AttentionEstimates> EstimateAttention(const einsum::AttentionShap
   AttentionSearch search(shape, work, device);
   found.definition = search.Definition();
   found.definition_passes = einsum::Passes(found.definition, "context");
-  const int64_t segments = kernels::CeilDiv(work.context, kernels::kSegmentTokens);
+  const int64_t segments = CeilDiv(work.context, kernels::kSegmentTokens);
   for (const Kind kind : {Kind::kOnePass, Kind::kTwoPass}) {
     // There is nothing to fold in a single segment, of which one pass is two.
     const Kind computed = segments == 1 ? Kind::kTwoPass : kind;
@@ -142,7 +142,7 @@ absl::StatusOr<AttentionEstimates> EstimateAttention(const einsum::AttentionShap
     found.variants.push_back(std::move(estimate));
   }
   const int64_t blocks = work.sequences * work.kv_heads;
-  const int64_t wanted = kernels::CeilDiv(kItemsPerWorker * device.workers, blocks);
+  const int64_t wanted = CeilDiv(kItemsPerWorker * device.workers, blocks);
   std::vector<AttentionVariant> splits = {{Kind::kSplit, 2}};
   if (parts >= 2 && parts != 2) splits.push_back({Kind::kSplit, parts});
   if (device.workers > 1) splits.push_back({Kind::kSplit, 0});

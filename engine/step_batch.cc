@@ -3,16 +3,12 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 
 namespace sluice {
-namespace {
 
-int32_t CeilDiv(int32_t a, int32_t b) { return (a + b - 1) / b; }
-
-}  // namespace
-
-int32_t MostPages(const Bucket& bucket, int32_t page_tokens) {
+int32_t MaxPages(const Bucket& bucket, int32_t page_tokens) {
   const int32_t sequences = std::min(bucket.sequences, bucket.tokens);
   return sequences + (bucket.tokens - sequences) / page_tokens;
 }

@@ -89,7 +89,7 @@ struct StateSum {
 
 // Returns the most pages that a step of whole sequences within `bucket` takes; the last page of
 // each sequence may be partly filled.
-int32_t MostPages(const Bucket& bucket, int32_t page_tokens);
+int32_t MaxPages(const Bucket& bucket, int32_t page_tokens);
 
 enum class RowOrder {
   kPositionMajor,  // by position, then sequence: rows of one position are contiguous
@@ -122,7 +122,7 @@ class StepBatch {
               RowOrder order, std::span<const StateSum> states = {});
 
   // Gives the first row a token that no table has, for tests of what follows.
-  void Spoil() { token_ids_[0] = std::numeric_limits<int32_t>::max(); }
+  void Corrupt() { token_ids_[0] = std::numeric_limits<int32_t>::max(); }
 
   int32_t tokens() const { return std::ssize(token_ids_); }
   // Returns the size of the batch; padding counts like any other token here.

@@ -41,11 +41,11 @@ absl::StatusOr<std::vector<EnteringRows>> CollectRows(std::shared_ptr<const Mode
     longest = std::max(longest, std::ssize(text.tokens));
     tokens += std::ssize(text.tokens);
   }
-  const int64_t stride = kernels::CeilDiv(tokens, kMaxRows);
+  const int64_t stride = CeilDiv(tokens, kMaxRows);
   const Bucket bucket = {static_cast<int32_t>(longest), 1};
   SLUICE_ASSIGN_OR_RETURN(const auto plan, executable.Prepare(bucket));
   SLUICE_ASSIGN_OR_RETURN(const auto slot,
-                          executable.CreateSlot(bucket, MostPages(bucket, kernels::kPageTokens)));
+                          executable.CreateSlot(bucket, MaxPages(bucket, kernels::kPageTokens)));
   std::vector<int32_t> pages(static_cast<size_t>(slot->pages()));
   std::iota(pages.begin(), pages.end(), 0);
   const ModelConfig& config = model->config;

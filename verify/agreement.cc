@@ -113,7 +113,7 @@ class TextRunner {
     const Bucket bucket = {longest, 1};
     SLUICE_ASSIGN_OR_RETURN(runner.plan_, runner.executable_->Prepare(bucket));
     SLUICE_ASSIGN_OR_RETURN(runner.slot_, runner.executable_->CreateSlot(
-                                              bucket, MostPages(bucket, kernels::kPageTokens)));
+                                              bucket, MaxPages(bucket, kernels::kPageTokens)));
     return runner;
   }
 

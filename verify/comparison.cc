@@ -334,7 +334,7 @@ absl::StatusOr<Comparison> Compare(std::shared_ptr<const Model> model, const Gol
   const Bucket bucket = BucketFor(golden);
   SLUICE_ASSIGN_OR_RETURN(auto plan, executable.Prepare(bucket));
   SLUICE_ASSIGN_OR_RETURN(auto slot,
-                          executable.CreateSlot(bucket, MostPages(bucket, kernels::kPageTokens)));
+                          executable.CreateSlot(bucket, MaxPages(bucket, kernels::kPageTokens)));
   for (size_t i = 0; i < golden.sequences.size(); ++i) {
     SLUICE_RETURN_IF_ERROR(RunSequence(executable, *model, i, golden, *plan, *slot, &comparer));
   }

@@ -199,7 +199,7 @@ CostEstimate Estimate(const Cascade& cascade, const Analysis& analysis,
     if (IsRead(cascade, facts.tensor.name)) estimate.launches = 2;
   }
   estimate.work_items = std::min(estimate.work_items, circumstances.most_work_items);
-  const int64_t rounds = kernels::CeilDiv(estimate.work_items, device.workers);
+  const int64_t rounds = CeilDiv(estimate.work_items, device.workers);
   estimate.usable_workers = static_cast<double>(estimate.work_items) / rounds;
   const double rows = RowsOfItem(cascade, analysis);
   estimate.seconds = estimate.launches * device.launch_seconds;

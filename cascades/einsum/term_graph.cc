@@ -41,9 +41,8 @@ TermId TermGraph::Merge(std::string rank, TermId a, TermId b) {
 
 TermId Split(TermGraph& graph, const Partition& partition, TermId a) {
   const Size whole = graph.RankOf(partition.rank).size;
-  const Size outer = whole.symbol.empty()
-                         ? Size{"", kernels::CeilDiv(whole.divisor, partition.chunk)}
-                         : Size{whole.symbol, whole.divisor * partition.chunk};
+  const Size outer = whole.symbol.empty() ? Size{"", CeilDiv(whole.divisor, partition.chunk)}
+                                          : Size{whole.symbol, whole.divisor * partition.chunk};
   graph.DeclareRank({partition.outer, outer});
   graph.DeclareRank({partition.inner, {"", partition.chunk}});
   return graph.Add({.kind = TermKind::kSplit,

@@ -147,7 +147,7 @@ class CpuHead {
         if (has(sampled[i])) RaiseTo(rows[i].logits, column, past, sampled[i].peaks);
       }
     };
-    run.context.pool->ParallelFor(kernels::CeilDiv(head_.n(), kColumns), 1, raise);
+    run.context.pool->ParallelFor(CeilDiv(head_.n(), kColumns), 1, raise);
   }
 
   // Answers a row from the result of the head.
@@ -217,7 +217,7 @@ class CpuState {
   CpuState(BufferId in, int64_t width) : in_(in), width_(width) {}
 
   void operator()(const StepRun& run) const {
-    const int64_t parts = kernels::CeilDiv(width_, kColumns);
+    const int64_t parts = CeilDiv(width_, kColumns);
     const auto sum = [&](int64_t begin, int64_t end, int /*worker*/) {
       for (int64_t i = begin; i < end; ++i) Sum(run, i / parts, i % parts * kColumns);
     };

@@ -14,7 +14,7 @@ constexpr int64_t kBytesAhead = int64_t{2} << 20;
 
 int32_t PagesAhead(int32_t pages, int64_t page_bytes) {
   if (page_bytes == 0) return pages;
-  return static_cast<int32_t>(std::min<int64_t>(kernels::CeilDiv(kBytesAhead, page_bytes), pages));
+  return static_cast<int32_t>(std::min<int64_t>(CeilDiv(kBytesAhead, page_bytes), pages));
 }
 
 }  // namespace

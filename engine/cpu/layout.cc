@@ -40,8 +40,7 @@ ArenaLayout LayOutArena(const Model& model, const Bucket& bucket, const kernels:
     const auto bytes = [&](bool sums) {
       return kernels::QuantizedRows::Bytes(context.profile, rows, k, sums);
     };
-    return take(kernels::CeilDiv(int4 ? std::max(bytes(false), bytes(true)) : bytes(false),
-                                 kSizeOf<float>));
+    return take(CeilDiv(int4 ? std::max(bytes(false), bytes(true)) : bytes(false), kSizeOf<float>));
   };
   layout.quantized =
       take_quantized(bucket.tokens, WidestQuantizedRow(model), AnyIn(model, Quantization::kInt4));

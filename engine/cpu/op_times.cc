@@ -136,7 +136,7 @@ absl::StatusOr<std::vector<double>> TimeOps(const CpuModel& executable, const Mo
   }
   SLUICE_RETURN_IF_ERROR(CheckDuration(model, step));
   const Bucket bucket = {static_cast<int32_t>(rows), static_cast<int32_t>(step.sequences)};
-  const int64_t pages_each = kernels::CeilDiv(step.context, kPageTokens);
+  const int64_t pages_each = CeilDiv(step.context, kPageTokens);
   const int64_t pages = step.sequences * pages_each;
   SLUICE_RETURN_IF_ERROR(
       CheckMemory(pages * executable.page_bytes() + executable.activation_bytes(bucket)));

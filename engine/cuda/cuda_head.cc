@@ -59,7 +59,7 @@ typename CudaHead<T>::Taken CudaHead<T>::Capacity() const {
   constexpr int64_t kLeast = 1 << 12, kLogitRows = 4, kTopRows = 1024;
   const int64_t vocab = vocab_, top_rows = std::min<int64_t>(most_rows_, kTopRows);
   return {
-      .input = InputBytes(kWide) + kernels::CeilDiv(most_rows_, kNarrowRows) * InputBytes(kNarrow),
+      .input = InputBytes(kWide) + CeilDiv(most_rows_, kNarrowRows) * InputBytes(kNarrow),
       .lists = std::max(kMaxWordsAToken * vocab, kLeast),
       .outcomes = most_rows_,
       .top = std::max(vocab, top_rows * MaxTop(kNarrow)),
@@ -130,7 +130,7 @@ typename CudaHead<T>::Input CudaHead<T>::CutInput(Kind kind, Cutter& cutter) con
   const int64_t rows = MaxRows(kind);
   return {.counts = cutter.template Take<int32_t>(3),
           .split_counters = cutter.template Take<int32_t>(SplitCounters()),
-          .tiles = cutter.template Take<kernels::RowGroup>(kernels::CeilDiv(rows, cuda::kTileRows)),
+          .tiles = cutter.template Take<kernels::RowGroup>(CeilDiv(rows, cuda::kTileRows)),
           .row_ids = cutter.template Take<int32_t>(rows),
           .excluded_begin = cutter.template Take<int32_t>(rows + 1),
           .requests = cutter.template Take<cuda::SampleRequest>(rows),
@@ -226,7 +226,7 @@ void CudaHead<T>::LaunchDiverse(DeviceStream& stream) const {
 
 template <typename T>
 cuda::RowTiles CudaHead<T>::TilesOf(Kind kind) const {
-  const auto most = static_cast<int32_t>(kernels::CeilDiv(MaxRows(kind), cuda::kTileRows));
+  const auto most = static_cast<int32_t>(CeilDiv(MaxRows(kind), cuda::kTileRows));
   return {input_[kind].tiles, input_[kind].counts + 1, most, /*one_group=*/true};
 }
 

@@ -141,7 +141,7 @@ absl::StatusOr<StoredInt4> ReadStoredInt4(const Checkpoint& checkpoint,
                      .codes = {},
                      .scales = {},
                      .zeros = {}};
-  const int64_t repeats = kernels::CeilDiv(group, read.group);
+  const int64_t repeats = CeilDiv(group, read.group);
   read.codes.reserve(rows * in);
   for (int64_t c = first; c < first + rows; ++c) {
     for (int64_t i = 0; i < in; ++i) read.codes.push_back(CodeAt(found, stored.format, c, i));

@@ -55,7 +55,7 @@ class Forward {
     SLUICE_CHECK(executable.ok());
     executable_ = *std::move(executable);
     auto plan = executable_->Prepare(bucket_);
-    auto slot = executable_->CreateSlot(bucket_, MostPages(bucket_, kPageTokens));
+    auto slot = executable_->CreateSlot(bucket_, MaxPages(bucket_, kPageTokens));
     SLUICE_CHECK(plan.ok() && slot.ok());
     plan_ = *std::move(plan);
     slot_ = *std::move(slot);

@@ -88,7 +88,7 @@ std::vector<double> TermValues::All(TermId id, const std::vector<std::string>& r
 int64_t TermValues::SizeOf(const std::string& rank) const {
   const Size& size = pool_.RankOf(rank).size;
   if (size.symbol.empty()) return size.divisor;
-  return kernels::CeilDiv(sizes_.at(size.symbol), size.divisor);
+  return CeilDiv(sizes_.at(size.symbol), size.divisor);
 }
 
 std::optional<double> TermValues::Compute(const Term& term, Point point) {

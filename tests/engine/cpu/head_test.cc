@@ -28,7 +28,7 @@ class Replayer {
         model_(RandomModel(config, 21)),
         runner_(model_, {.threads = 2, .profile = F32Profiles().front()}, bucket_),
         batch_(most_tokens, 2, static_cast<int32_t>(config.max_positions), kernels::kPageTokens),
-        pages_(kernels::CeilDiv(most_tokens, kernels::kPageTokens)) {
+        pages_(CeilDiv(most_tokens, kernels::kPageTokens)) {
     std::iota(pages_.begin(), pages_.end(), 0);
   }
 

@@ -72,7 +72,7 @@ Runner::Runner(std::shared_ptr<const Model> model, std::unique_ptr<Backend> back
   auto executable = backend_->Load(model_);
   SLUICE_CHECK(executable.ok());
   executable_ = *std::move(executable);
-  auto slot = executable_->CreateSlot(largest, 2 * MostPages(largest, kernels::kPageTokens));
+  auto slot = executable_->CreateSlot(largest, 2 * MaxPages(largest, kernels::kPageTokens));
   SLUICE_CHECK(slot.ok());
   slot_ = *std::move(slot);
 }
