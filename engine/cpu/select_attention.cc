@@ -21,7 +21,7 @@ constexpr double kClearlyQuicker = 0.9;
 // Returns how many of the threads compute, on average, until the last of `items` equal work items
 // ends.
 double BusyThreads(int64_t items, int64_t threads) {
-  return static_cast<double>(items) / static_cast<double>(kernels::CeilDiv(items, threads));
+  return static_cast<double>(items) / static_cast<double>(CeilDiv(items, threads));
 }
 
 }  // namespace
@@ -30,8 +30,8 @@ SelectedAttention SelectAttention(const AttentionVariant& wanted, const ModelCon
                                   int threads) {
   if (wanted.kind != Kind::kAuto) return {wanted, "engine.attention.variant names it."};
   const int64_t heads = config.kv_heads;
-  const int64_t ranges = std::min(kernels::CeilDiv(config.max_positions, kernels::kSegmentTokens),
-                                  kernels::CeilDiv(kItemsPerThread * threads, heads));
+  const int64_t ranges = std::min(CeilDiv(config.max_positions, kernels::kSegmentTokens),
+                                  CeilDiv(kItemsPerThread * threads, heads));
   const double whole = BusyThreads(heads, threads), split = BusyThreads(heads * ranges, threads);
   const bool splits = whole < kClearlyQuicker * split;
   return {splits ? AttentionVariant{Kind::kSplit} : AttentionVariant{Kind::kOnePass},

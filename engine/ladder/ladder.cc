@@ -120,8 +120,7 @@ absl::StatusOr<Ladder> BuildLadder(const LadderOptions& options, const LadderLim
           absl::StrCat(path, " is ", value, ", expected ", spec.expected));
     }
   }
-  SLUICE_ASSIGN_OR_RETURN(std::vector<int32_t> capacities,
-                          MakeLadderStrategy(options)->Capacities(limits));
+  SLUICE_ASSIGN_OR_RETURN(std::vector<int32_t> capacities, Capacities(options, limits));
   const Ladder dense = MakePackedLadder(std::move(capacities), limits);
   return MakePackedLadder(Thin(CapacitiesOf(dense), options.max_buckets), limits);
 }

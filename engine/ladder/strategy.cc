@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "engine/option_specs.h"
 
@@ -16,100 +16,66 @@ constexpr double kMemoryOptimalRatio = 1.5;
 // The most steps that hardware_aware divides an octave into.
 constexpr int32_t kMaxStepsPerOctave = 64;
 
-int32_t RoundUp(int64_t value, int32_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
+int32_t RoundUp(int64_t value, int32_t multiple) { return CeilDiv(value, multiple) * multiple; }
+
+absl::StatusOr<std::vector<int32_t>> FixedCapacities(const std::vector<int32_t>& capacities,
+                                                     const LadderLimits& limits) {
+  int32_t previous = 0;
+  for (const int32_t tokens : capacities) {
+    if (tokens <= previous || tokens > limits.max_tokens) {
+      return absl::InvalidArgumentError(absl::StrCat("fixed_tokens has ", tokens, " after ",
+                                                     previous, "; values must ascend within [1, ",
+                                                     limits.max_tokens, "]"));
+    }
+    previous = tokens;
+  }
+  return capacities;
 }
 
-class FixedStrategy : public LadderStrategy {
- public:
-  explicit FixedStrategy(std::vector<int32_t> tokens) : tokens_(std::move(tokens)) {}
-
-  absl::StatusOr<std::vector<int32_t>> Capacities(const LadderLimits& limits) const override {
-    int32_t previous = 0;
-    for (int32_t tokens : tokens_) {
-      if (tokens <= previous || tokens > limits.max_tokens) {
-        return absl::InvalidArgumentError(absl::StrCat("fixed_tokens has ", tokens, " after ",
-                                                       previous, "; values must ascend within [1, ",
-                                                       limits.max_tokens, "]"));
-      }
-      previous = tokens;
-    }
-    return tokens_;
+// A `wanted_cap` of 0 means none.
+absl::StatusOr<std::vector<int32_t>> GeometricCapacities(double ratio, int32_t min_tokens,
+                                                         int32_t wanted_cap,
+                                                         const LadderLimits& limits) {
+  const OptionSpec<LadderOptions>& spec = OptionSpecOf<LadderOptions>("ratio");
+  if (!spec.real->Contains(ratio)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("ratio is ", ratio, ", expected ", spec.expected));
   }
-
- private:
-  const std::vector<int32_t> tokens_;
-};
-
-class GeometricStrategy : public LadderStrategy {
- public:
-  // A `cap` of 0 means none.
-  GeometricStrategy(double ratio, int32_t floor, int32_t cap)
-      : ratio_(ratio), floor_(floor), cap_(cap) {}
-
-  absl::StatusOr<std::vector<int32_t>> Capacities(const LadderLimits& limits) const override {
-    const OptionSpec<LadderOptions>& spec = OptionSpecOf<LadderOptions>("ratio");
-    if (!spec.real->Contains(ratio_)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("ratio is ", ratio_, ", expected ", spec.expected));
-    }
-    if (cap_ != 0 && cap_ < floor_) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "cap_tokens is ", cap_, ", must be 0 or at least min_tokens, which is ", floor_));
-    }
-    const int32_t cap = cap_ == 0 ? limits.max_tokens : std::min(cap_, limits.max_tokens);
-    const int32_t floor = std::min(floor_, cap);
-    std::vector<int32_t> capacities;
-    for (int32_t tokens = floor; tokens < cap; tokens = Next(tokens, floor, cap)) {
-      capacities.push_back(tokens);
-    }
-    capacities.push_back(cap);
-    return capacities;
+  if (wanted_cap != 0 && wanted_cap < min_tokens) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cap_tokens is ", wanted_cap, ", must be 0 or at least min_tokens, which is ", min_tokens));
   }
+  const int32_t cap = wanted_cap == 0 ? limits.max_tokens : std::min(wanted_cap, limits.max_tokens);
+  const int32_t floor = std::min(min_tokens, cap);
+  const auto next = [&](int32_t tokens) {
+    if (ratio == 2.0) return PowerOfTwoCapacity(tokens + 1, floor, cap);
+    const double scaled = std::max(std::ceil(tokens * ratio), tokens + 1.0);
+    return static_cast<int32_t>(std::min<double>(scaled, cap));
+  };
+  std::vector<int32_t> capacities;
+  for (int32_t tokens = floor; tokens < cap; tokens = next(tokens)) capacities.push_back(tokens);
+  capacities.push_back(cap);
+  return capacities;
+}
 
- private:
-  int32_t Next(int32_t tokens, int32_t floor, int32_t cap) const {
-    if (ratio_ == 2.0) return PowerOfTwoCapacity(tokens + 1, floor, cap);
-    const double next = std::max(std::ceil(tokens * ratio_), tokens + 1.0);
-    return static_cast<int32_t>(std::min<double>(next, cap));
-  }
-
-  const double ratio_;
-  const int32_t floor_;
-  const int32_t cap_;
-};
-
-// Multiples of the tile. Each octave is divided into as many equal steps, a power of two, as
-// max_buckets allows, so that the relative waste is even over the range.
-class HardwareAwareStrategy : public LadderStrategy {
- public:
-  HardwareAwareStrategy(int32_t floor, int32_t max_buckets)
-      : floor_(floor), max_buckets_(max_buckets) {}
-
-  absl::StatusOr<std::vector<int32_t>> Capacities(const LadderLimits& limits) const override {
-    std::vector<int32_t> capacities;
-    for (int32_t steps = kMaxStepsPerOctave; steps >= 1; steps /= 2) {
-      capacities = WithSteps(limits, steps);
-      if (capacities.size() < max_buckets_) break;  // leaves one bucket for the exact maximum
-    }
-    return capacities;
-  }
-
- private:
-  std::vector<int32_t> WithSteps(const LadderLimits& limits, int32_t steps_per_octave) const {
-    std::vector<int32_t> capacities;
-    int64_t tokens = RoundUp(std::min(floor_, limits.max_tokens), limits.tile_tokens);
+// Returns multiples of the tile. Each octave is divided into as many equal steps, a power of two,
+// as max_buckets allows, so that the relative waste is even over the range.
+std::vector<int32_t> HardwareAwareCapacities(const LadderOptions& options,
+                                             const LadderLimits& limits) {
+  std::vector<int32_t> capacities;
+  for (int32_t steps = kMaxStepsPerOctave; steps >= 1; steps /= 2) {
+    capacities.clear();
+    int64_t tokens = RoundUp(std::min(options.min_tokens, limits.max_tokens), limits.tile_tokens);
     while (tokens < limits.max_tokens) {
       capacities.push_back(tokens);
       const int64_t octave = std::bit_floor(static_cast<uint64_t>(tokens));
-      tokens += RoundUp(std::max<int64_t>(octave / steps_per_octave, 1), limits.tile_tokens);
+      tokens += RoundUp(std::max<int64_t>(octave / steps, 1), limits.tile_tokens);
     }
-    return capacities;
+    // One bucket is left for the exact maximum.
+    if (std::ssize(capacities) < options.max_buckets) break;
   }
-
-  const int32_t floor_;
-  const size_t max_buckets_;
-};
+  return capacities;
+}
 
 }  // namespace
 
@@ -118,19 +84,18 @@ int32_t PowerOfTwoCapacity(int32_t tokens, int32_t floor, int32_t cap) {
   return std::clamp(power, floor, cap);
 }
 
-std::unique_ptr<LadderStrategy> MakeLadderStrategy(const LadderOptions& options) {
+absl::StatusOr<std::vector<int32_t>> Capacities(const LadderOptions& options,
+                                                const LadderLimits& limits) {
   switch (options.strategy) {
     case StrategyKind::kFixed:
-      return std::make_unique<FixedStrategy>(options.fixed_tokens);
+      return FixedCapacities(options.fixed_tokens, limits);
     case StrategyKind::kGeometric:
     case StrategyKind::kAdaptive:
-      return std::make_unique<GeometricStrategy>(options.ratio, options.min_tokens,
-                                                 options.cap_tokens);
+      return GeometricCapacities(options.ratio, options.min_tokens, options.cap_tokens, limits);
     case StrategyKind::kHardwareAware:
-      return std::make_unique<HardwareAwareStrategy>(options.min_tokens, options.max_buckets);
+      return HardwareAwareCapacities(options, limits);
     case StrategyKind::kMemoryOptimal:
-      return std::make_unique<GeometricStrategy>(kMemoryOptimalRatio, options.min_tokens,
-                                                 /*cap=*/0);
+      return GeometricCapacities(kMemoryOptimalRatio, options.min_tokens, /*wanted_cap=*/0, limits);
   }
   SLUICE_CHECK(false && "unknown strategy");
 }

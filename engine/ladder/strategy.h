@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,16 +20,11 @@ struct LadderLimits {
   int32_t max_positions = 1;
 };
 
-class LadderStrategy {
- public:
-  virtual ~LadderStrategy() = default;
-  // Returns token capacities in any order and number; the ladder adds the exact maximum, drops
-  // capacities above it and thins the rest to max_buckets. Returns InvalidArgument that names an
-  // option out of its range.
-  virtual absl::StatusOr<std::vector<int32_t>> Capacities(const LadderLimits& limits) const = 0;
-};
-
-std::unique_ptr<LadderStrategy> MakeLadderStrategy(const LadderOptions& options);
+// Returns the token capacities that options.strategy chooses, in any order and number; BuildLadder
+// adds the exact maximum, drops capacities above it and thins the rest to max_buckets. Returns
+// InvalidArgument that names an option out of its range.
+absl::StatusOr<std::vector<int32_t>> Capacities(const LadderOptions& options,
+                                                const LadderLimits& limits);
 
 // Returns the smallest power of two >= `tokens`, clamped to [floor, cap]: the geometric ladder of
 // ratio 2 in closed form. Requires 0 <= tokens <= 2^30 and 1 <= floor <= cap.
