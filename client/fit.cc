@@ -163,7 +163,7 @@ absl::StatusOr<FitReport> Fit(const FitInput& input, const FitArguments& argumen
                  .max_sequences = input.max_sequences,
                  .tile_tokens = arguments.tile_tokens},
       .costs = input.law,
-      .prices = {
+      .plan_cost = {
           .capture_seconds = [&](const Bucket&) { return arguments.capture_ms * 1e-3; },
           .memory_bytes = [](const Bucket& bucket) { return kPlanBytesPerToken * bucket.tokens; }}};
   // Nothing that was recorded is forgotten.

@@ -13,8 +13,8 @@
 #include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "engine/review/ladder_benchmark.h"
 #include "engine/review/ladder_fitter.h"
-#include "engine/review/ladder_trial.h"
 #include "engine/schedule/step_budget.h"
 
 namespace sluice {
@@ -27,7 +27,7 @@ constexpr int kRounds = 3;
 // Arrivals older than this many half-lives are not replayed.
 constexpr int kHalfLives = 4;
 // Arrivals are replayed up to this many steps in all, since each is replayed several times.
-constexpr int64_t kMostSteps = 4 * Traffic::kRecentArrivals;
+constexpr int64_t kMaxSteps = 4 * Traffic::kRecentArrivals;
 
 // Boundaries suit the arrivals that they were fitted to better than those to come. On stationary
 // traffic that alone seemed to gain, in most reviews, less than this over the root of the number of
@@ -58,12 +58,12 @@ double SpanSeconds(std::span<const Arrival> arrivals) {
 
 struct Candidate {
   Ladder ladder;
-  LadderTrial trial;
+  LadderBenchmark benchmark;
   double seconds;  // device time, captures included
 
   // Device time alone says nothing where the device is busy: time saved by tight buckets goes into
   // smaller batches that start earlier, which shows in the latency.
-  double Cost() const { return std::sqrt(seconds * trial.mean_latency_seconds); }
+  double Cost() const { return std::sqrt(seconds * benchmark.mean_latency_seconds); }
 };
 
 // Searches for the ladder of least cost for the recent arrivals.
@@ -71,7 +71,7 @@ class Search {
  public:
   Search(const LadderOptions& options, const BatchOptions& batch_options,
          const LadderLimits& limits, const CostModel& law, const Ladder& present,
-         std::span<const Arrival> arrivals, const PlanPrices& plan_prices)
+         std::span<const Arrival> arrivals, const PlanCost& plan_cost)
       : options_(options),
         batch_options_(batch_options),
         limits_(limits),
@@ -80,16 +80,17 @@ class Search {
         arrivals_(arrivals),
         capture_share_(std::min(
             SpanSeconds(arrivals) * 1e6 / static_cast<double>(options.review.half_life_us), 1.0)),
-        plan_prices_(plan_prices),
-        prices_{.seconds = [this](const Bucket& bucket) { return CaptureSeconds(bucket); },
-                .memory_bytes = plan_prices.memory_bytes},
-        fitter_(options, limits, law_, prices_) {}
+        plan_cost_(plan_cost),
+        fitting_cost_{
+            .capture_seconds = [this](const Bucket& bucket) { return CaptureSeconds(bucket); },
+            .memory_bytes = plan_cost.memory_bytes},
+        fitter_(options, limits, law_, fitting_cost_) {}
 
   Candidate Try(Ladder ladder) const {
-    LadderTrial trial = TryLadder(ladder, arrivals_, batch_options_, law_);
-    double seconds = trial.device_seconds;
+    LadderBenchmark benchmark = BenchmarkLadder(ladder, arrivals_, batch_options_, law_);
+    double seconds = benchmark.device_seconds;
     for (const Bucket& bucket : ladder.buckets()) seconds += CaptureSeconds(bucket);
-    return {std::move(ladder), std::move(trial), seconds};
+    return {std::move(ladder), std::move(benchmark), seconds};
   }
 
   // Returns the best of `start` and of ladders fitted to the arrivals. All respect max_buckets and
@@ -101,17 +102,17 @@ class Search {
     };
     const Ladder geometric =
         *BuildLadder(GeometricOptions(options_), batch_options_.policy, limits_);
-    consider(Try(Pruned(geometric, best.trial.totals)));
+    consider(Try(Pruned(geometric, best.benchmark.totals)));
     if (present_.padded()) {
       consider(Try(Pruned(FittedColumns(), {})));
       return best;
     }
     // Boundaries change the batches that they are fitted to, hence the iteration.
-    std::vector<std::vector<WeightedSize>> seen = {
-        TryLadder(DenseLadder(options_, limits_), arrivals_, batch_options_, law_).totals};
+    std::vector<std::vector<TokenWeight>> seen = {
+        BenchmarkLadder(DenseLadder(options_, limits_), arrivals_, batch_options_, law_).totals};
     for (int round = 0; round < kRounds; ++round) {
       Candidate fitted = Try(fitter_.Fit(Pool(seen)));
-      seen.push_back(fitted.trial.totals);
+      seen.push_back(fitted.benchmark.totals);
       consider(std::move(fitted));
     }
     return best;
@@ -119,25 +120,25 @@ class Search {
 
   // Returns the ladder without the buckets that usage or memory do not allow. A padded one loses
   // columns for memory alone.
-  Ladder Pruned(const Ladder& ladder, std::span<const WeightedSize> totals) const {
+  Ladder Pruned(const Ladder& ladder, std::span<const TokenWeight> totals) const {
     return ladder.padded() ? fitter_.PruneColumns(ladder, Lengths())
                            : fitter_.Prune(ladder, totals);
   }
 
   // Returns the ladder's buckets that go because of the memory limit alone.
-  std::vector<Bucket> Evicted(const Ladder& ladder, std::span<const WeightedSize> totals) const {
+  std::vector<Bucket> Evicted(const Ladder& ladder, std::span<const TokenWeight> totals) const {
     return ladder.padded() ? CompareLadders(ladder, Pruned(ladder, totals)).removed
                            : fitter_.Evicted(ladder, totals);
   }
 
  private:
   // Returns the lengths of the arrivals, each at most the largest width of a column.
-  std::vector<WeightedSize> Lengths() const {
+  std::vector<TokenWeight> Lengths() const {
     std::map<int32_t, double> counts;
     for (const Arrival& arrival : arrivals_) {
       ++counts[std::min(arrival.tokens, limits_.max_positions)];
     }
-    std::vector<WeightedSize> lengths;
+    std::vector<TokenWeight> lengths;
     lengths.reserve(counts.size());
     for (const auto& [tokens, count] : counts) lengths.push_back({tokens, count});
     return lengths;
@@ -153,7 +154,7 @@ class Search {
   }
 
   double CaptureSeconds(const Bucket& bucket) const {
-    return present_.Contains(bucket) ? 0 : capture_share_ * plan_prices_.capture_seconds(bucket);
+    return present_.Contains(bucket) ? 0 : capture_share_ * plan_cost_.capture_seconds(bucket);
   }
 
   const LadderOptions& options_;
@@ -164,8 +165,8 @@ class Search {
   const std::span<const Arrival> arrivals_;
   // A ladder is expected to last a half-life; the recent arrivals pay their part of its captures.
   const double capture_share_;
-  const PlanPrices& plan_prices_;
-  const BucketPrices prices_;
+  const PlanCost& plan_cost_;
+  const PlanCost fitting_cost_;
   const LadderFitter fitter_;
 };
 
@@ -180,20 +181,18 @@ std::vector<Arrival> FreshArrivals(const Traffic& traffic, const ReviewOptions& 
   });
   int64_t steps = 0;
   auto first = arrivals.end();
-  for (; first != arrivals.begin() && steps < kMostSteps; --first) {
+  for (; first != arrivals.begin() && steps < kMaxSteps; --first) {
     Arrival& arrival = *std::prev(first);
-    arrival.steps = std::min<int64_t>(arrival.steps, kMostSteps - steps);
+    arrival.steps = std::min<int64_t>(arrival.steps, kMaxSteps - steps);
     steps += arrival.steps + (arrival.tokens - 1) / chunk_tokens;
   }
   arrivals.erase(arrivals.begin(), first);
   return arrivals;
 }
 
-std::vector<WeightedSize> RanTotals(const Traffic& traffic, const LadderLimits& limits) {
-  std::vector<WeightedSize> totals;
-  for (const TokenWeight& entry : traffic.batch_tokens().Entries()) {
-    if (entry.tokens <= limits.max_tokens) totals.push_back({entry.tokens, entry.weight});
-  }
+std::vector<TokenWeight> RanTotals(const Traffic& traffic, const LadderLimits& limits) {
+  std::vector<TokenWeight> totals = traffic.batch_tokens().Entries();
+  std::erase_if(totals, [&](const TokenWeight& total) { return total.tokens > limits.max_tokens; });
   return totals;
 }
 
@@ -247,14 +246,14 @@ LadderReview Stays(std::string reason) {
 
 LadderReview ReviewLadder(const LadderOptions& ladder_options, const BatchOptions& batch_options,
                           const LadderLimits& limits, const Ladder& present, const CostModel& costs,
-                          const Traffic& traffic, const PlanPrices& prices, bool force) {
+                          const Traffic& traffic, const PlanCost& plan_cost, bool force) {
   const CostModel law = LawOf(costs);
   const std::vector<Arrival> arrivals = FreshArrivals(
       traffic, ladder_options.review, RunLimitsOf(batch_options, present.largest()).chunk_tokens);
   if (arrivals.empty()) return Stays("nothing arrived yet");
   if (law.Estimate({.bucket = present.largest()}) <= 0) return Stays("no step was measured yet");
 
-  const Search search(ladder_options, batch_options, limits, law, present, arrivals, prices);
+  const Search search(ladder_options, batch_options, limits, law, present, arrivals, plan_cost);
   const bool adaptive = ladder_options.strategy == StrategyKind::kAdaptive;
   const Ladder pruned = search.Pruned(present, RanTotals(traffic, limits));
   const Candidate before = search.Try(present);
@@ -263,8 +262,8 @@ LadderReview ReviewLadder(const LadderOptions& ladder_options, const BatchOption
 
   LadderReview review;
   review.gain = 1 - after.Cost() / before.Cost();
-  review.efficiency_before = before.trial.efficiency;
-  review.efficiency_after = after.trial.efficiency;
+  review.efficiency_before = before.benchmark.efficiency;
+  review.efficiency_after = after.benchmark.efficiency;
   const double min_gain = force ? 0
                                 : ladder_options.review.min_gain +
                                       kOptimism / std::sqrt(static_cast<double>(arrivals.size()));
@@ -291,17 +290,17 @@ absl::StatusOr<LadderReview> AdoptLadder(const LadderOptions& ladder_options,
                                          const BatchOptions& batch_options,
                                          const LadderLimits& limits, const Ladder& present,
                                          const CostModel& costs, const Traffic& traffic,
-                                         const PlanPrices& prices) {
+                                         const PlanCost& plan_cost) {
   SLUICE_ASSIGN_OR_RETURN(const Ladder built,
                           BuildLadder(ladder_options, batch_options.policy, limits));
   const LadderReview fitted = ReviewLadder(ladder_options, batch_options, limits, built, costs,
-                                           traffic, prices, /*force=*/true);
+                                           traffic, plan_cost, /*force=*/true);
   const CostModel law = LawOf(costs);
   const std::vector<Arrival> arrivals = FreshArrivals(
       traffic, ladder_options.review, RunLimitsOf(batch_options, present.largest()).chunk_tokens);
-  const Search search(ladder_options, batch_options, limits, law, present, arrivals, prices);
+  const Search search(ladder_options, batch_options, limits, law, present, arrivals, plan_cost);
   // Without traffic the review looked at nothing, and the memory limit holds all the same.
-  const std::vector<WeightedSize> ran = RanTotals(traffic, limits);
+  const std::vector<TokenWeight> ran = RanTotals(traffic, limits);
   Ladder wanted = search.Pruned(fitted.ladder == nullptr ? built : *fitted.ladder, ran);
   LadderReview review;
   review.evicted =
@@ -310,8 +309,8 @@ absl::StatusOr<LadderReview> AdoptLadder(const LadderOptions& ladder_options,
     const Candidate before = search.Try(present);
     const Candidate after = search.Try(wanted);
     review.gain = 1 - after.Cost() / before.Cost();
-    review.efficiency_before = before.trial.efficiency;
-    review.efficiency_after = after.trial.efficiency;
+    review.efficiency_before = before.benchmark.efficiency;
+    review.efficiency_after = after.benchmark.efficiency;
     review.reason = absl::StrFormat("chosen: %s; gains %.2f%% on the last %d arrivals",
                                     std::string(NameOf(ladder_options.strategy)), 100 * review.gain,
                                     arrivals.size());
@@ -331,15 +330,16 @@ Ladder FitLadder(std::span<const int32_t> lengths, const LadderOptions& ladder_o
                  const BatchOptions& batch_options, const LadderLimits& limits,
                  const CostModel& costs) {
   const CostModel law = LawOrAssumed(costs, limits);
-  const BucketPrices free{.seconds = [](const Bucket&) { return 0.0; },
-                          .memory_bytes = [](const Bucket&) { return int64_t{0}; }};
+  const PlanCost free{.capture_seconds = [](const Bucket&) { return 0.0; },
+                      .memory_bytes = [](const Bucket&) { return int64_t{0}; }};
   const LadderFitter fitter(ladder_options, limits, law, free);
-  std::vector<std::vector<WeightedSize>> seen;
+  std::vector<std::vector<TokenWeight>> seen;
   Ladder ladder = DenseLadder(ladder_options, limits);
   for (int round = 0; round <= kRounds; ++round) {
     for (const double load : kAssumedLoads) {
       seen.push_back(
-          TryLadder(ladder, ArrivalsOf(lengths, load, limits, law), batch_options, law).totals);
+          BenchmarkLadder(ladder, ArrivalsOf(lengths, load, limits, law), batch_options, law)
+              .totals);
     }
     ladder = fitter.Fit(Pool(seen));
   }

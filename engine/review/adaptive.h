@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -10,16 +9,11 @@
 #include "absl/status/statusor.h"
 #include "engine/ladder/ladder.h"
 #include "engine/options.h"
+#include "engine/review/ladder_fitter.h"
 #include "engine/schedule/cost_model.h"
 #include "engine/schedule/traffic.h"
 
 namespace sluice {
-
-// The price of having a bucket.
-struct PlanPrices {
-  std::function<double(const Bucket&)> capture_seconds;  // to prepare it again
-  std::function<int64_t(const Bucket&)> memory_bytes;
-};
 
 struct LadderReview {
   // nullptr if the present ladder stays.
@@ -49,7 +43,7 @@ struct LadderReview {
 // same arguments give the same review.
 LadderReview ReviewLadder(const LadderOptions& ladder_options, const BatchOptions& batch_options,
                           const LadderLimits& limits, const Ladder& present, const CostModel& costs,
-                          const Traffic& traffic, const PlanPrices& prices, bool force);
+                          const Traffic& traffic, const PlanCost& plan_cost, bool force);
 
 // Returns the review that adopts the ladder which `ladder_options` choose, whatever it gains: the
 // strategy's own; under kAdaptive the one that a review makes of the strategy's for the recent
@@ -59,13 +53,13 @@ absl::StatusOr<LadderReview> AdoptLadder(const LadderOptions& ladder_options,
                                          const BatchOptions& batch_options,
                                          const LadderLimits& limits, const Ladder& present,
                                          const CostModel& costs, const Traffic& traffic,
-                                         const PlanPrices& prices);
+                                         const PlanCost& plan_cost);
 
 // Returns a packed ladder for sequences of these lengths when nothing else is known, for `sluice
 // fit` and a new deployment. It is fitted to what the batch former makes of a sample of them, in
 // random order, at moderate and at high load; without `costs` a step costs as much as a sixteenth
 // of the largest bucket's tokens. Requires `lengths` in [1, limits.max_tokens] and `ladder_options`
-// that BuildLadder accepts. Prices, usage and memory do not count.
+// that BuildLadder accepts. The cost of plans, usage and memory do not count.
 Ladder FitLadder(std::span<const int32_t> lengths, const LadderOptions& ladder_options,
                  const BatchOptions& batch_options, const LadderLimits& limits,
                  const CostModel& costs);

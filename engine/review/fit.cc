@@ -12,14 +12,15 @@ namespace {
 // one at size i serves the sizes (i, j].
 class Fitter {
  public:
-  Fitter(std::span<const WeightedSize> sizes, int32_t maximum,
-         const std::function<double(int32_t)>& cost, const std::function<double(int32_t)>& price) {
+  Fitter(std::span<const TokenWeight> sizes, int32_t maximum,
+         const std::function<double(int32_t)>& cost,
+         const std::function<double(int32_t)>& fixed_cost) {
     Append(0, 0, 0, 0);
-    for (const WeightedSize& size : sizes) {
+    for (const TokenWeight& size : sizes) {
       SLUICE_CHECK(size.tokens > tokens_.back() && size.tokens <= maximum && size.weight > 0);
-      Append(size.tokens, size.weight, cost(size.tokens), price(size.tokens));
+      Append(size.tokens, size.weight, cost(size.tokens), fixed_cost(size.tokens));
     }
-    if (tokens_.back() < maximum) Append(maximum, 0, cost(maximum), price(maximum));
+    if (tokens_.back() < maximum) Append(maximum, 0, cost(maximum), fixed_cost(maximum));
   }
 
   std::vector<int32_t> Fit(int count) {
@@ -44,11 +45,11 @@ class Fitter {
   }
 
  private:
-  void Append(int32_t tokens, double weight, double cost, double price) {
+  void Append(int32_t tokens, double weight, double cost, double fixed_cost) {
     tokens_.push_back(tokens);
     cumulated_.push_back((cumulated_.empty() ? 0 : cumulated_.back()) + weight);
     cost_.push_back(cost);
-    price_.push_back(price);
+    fixed_cost_.push_back(fixed_cost);
   }
 
   // Fills next_ for last capacities within [first, last], given that the capacity before is within
@@ -65,7 +66,7 @@ class Fitter {
         argument = i;
       }
     }
-    next_[middle] = least + price_[middle];
+    next_[middle] = least + fixed_cost_[middle];
     before_.back()[middle] = argument;
     Extend(first, middle - 1, low, argument);
     Extend(middle + 1, last, argument, high);
@@ -83,7 +84,7 @@ class Fitter {
   std::vector<int32_t> tokens_;
   std::vector<double> cumulated_;  // by size: the weight of the sizes up to it
   std::vector<double> cost_;
-  std::vector<double> price_;
+  std::vector<double> fixed_cost_;
   std::vector<double> best_;  // by size: the least cost if the last capacity is there
   std::vector<double> next_;
   std::vector<std::vector<int32_t>> before_;  // by number used, by size: the capacity before
@@ -91,11 +92,11 @@ class Fitter {
 
 }  // namespace
 
-std::vector<int32_t> FitCapacities(std::span<const WeightedSize> sizes, int32_t maximum, int count,
+std::vector<int32_t> FitCapacities(std::span<const TokenWeight> sizes, int32_t maximum, int count,
                                    const std::function<double(int32_t)>& cost,
-                                   const std::function<double(int32_t)>& price) {
+                                   const std::function<double(int32_t)>& fixed_cost) {
   SLUICE_CHECK(count >= 1 && maximum >= 1);
-  return Fitter(sizes, maximum, cost, price).Fit(count);
+  return Fitter(sizes, maximum, cost, fixed_cost).Fit(count);
 }
 
 }  // namespace sluice

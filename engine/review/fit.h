@@ -6,22 +6,20 @@
 #include <span>
 #include <vector>
 
+#include "engine/schedule_values.h"
+
 namespace sluice {
 
-struct WeightedSize {
-  int32_t tokens;
-  double weight;  // > 0
-};
-
 // Chooses at most `count` capacities, the last one `maximum`, that minimise
-//   sum over sizes of weight * cost(smallest capacity >= tokens) + sum over capacities of price(c).
-// Requires that `sizes` ascend strictly and are <= maximum, and that `cost` does not decrease.
-// Capacities other than sizes and the maximum are never better. Divide and conquer over the Monge
-// segment cost: exact in O(count * n log n) time and O(count * n) memory for n sizes. Fewer
-// capacities are returned where more would not pay their price. Ties go to fewer, then to smaller
-// capacities.
-std::vector<int32_t> FitCapacities(std::span<const WeightedSize> sizes, int32_t maximum, int count,
+//   sum over sizes of weight * cost(smallest capacity >= tokens)
+//   + sum over capacities of fixed_cost(capacity).
+// Requires that `sizes` ascend strictly and are <= maximum, that weights are > 0, and that `cost`
+// does not decrease. Capacities other than sizes and the maximum are never better. Divide and
+// conquer over the Monge segment cost: exact in O(count * n log n) time and O(count * n) memory for
+// n sizes. Returns fewer capacities if more cost more than they save. Ties go to fewer, then to
+// smaller capacities.
+std::vector<int32_t> FitCapacities(std::span<const TokenWeight> sizes, int32_t maximum, int count,
                                    const std::function<double(int32_t)>& cost,
-                                   const std::function<double(int32_t)>& price);
+                                   const std::function<double(int32_t)>& fixed_cost);
 
 }  // namespace sluice

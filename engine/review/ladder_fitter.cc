@@ -52,13 +52,13 @@ std::vector<int32_t> LadderFitter::WithFloor(std::span<const int32_t> capacities
   return dense;
 }
 
-Ladder LadderFitter::Fit(std::span<const WeightedSize> totals) const {
+Ladder LadderFitter::Fit(std::span<const TokenWeight> totals) const {
   std::map<int32_t, double> raised;
-  for (const WeightedSize& total : totals) {
+  for (const TokenWeight& total : totals) {
     raised[std::clamp(total.tokens, std::min(options_.min_tokens, limits_.max_tokens),
                       limits_.max_tokens)] += total.weight;
   }
-  std::vector<WeightedSize> sizes;
+  std::vector<TokenWeight> sizes;
   sizes.reserve(raised.size());
   for (const auto& [tokens, weight] : raised) sizes.push_back({tokens, weight});
 
@@ -68,14 +68,14 @@ Ladder LadderFitter::Fit(std::span<const WeightedSize> totals) const {
     capacities = WithFloor(FitCapacities(
         sizes, limits_.max_tokens, count, [this](int32_t tokens) { return PaddingCost(tokens); },
         [this](int32_t tokens) {
-          return prices_.seconds(
+          return plan_cost_.capture_seconds(
               {.tokens = tokens, .sequences = std::min(tokens, limits_.max_sequences)});
         }));
   } while (std::ssize(capacities) > options_.max_buckets && --count > 0);
   return Prune(MakePackedLadder(std::move(capacities), limits_), totals);
 }
 
-Ladder LadderFitter::Prune(const Ladder& ladder, std::span<const WeightedSize> totals) const {
+Ladder LadderFitter::Prune(const Ladder& ladder, std::span<const TokenWeight> totals) const {
   std::vector<Rung> rungs = Rungs(ladder, totals);
   DropUnused(&rungs);
   DropBucketsToMemory(&rungs);
@@ -86,7 +86,7 @@ Ladder LadderFitter::Prune(const Ladder& ladder, std::span<const WeightedSize> t
 }
 
 std::vector<Bucket> LadderFitter::Evicted(const Ladder& ladder,
-                                          std::span<const WeightedSize> totals) const {
+                                          std::span<const TokenWeight> totals) const {
   std::vector<Rung> used = Rungs(ladder, totals);
   DropUnused(&used);
   std::vector<Rung> kept = used;
@@ -100,7 +100,7 @@ std::vector<Bucket> LadderFitter::Evicted(const Ladder& ladder,
 }
 
 Ladder LadderFitter::PruneColumns(const Ladder& ladder,
-                                  std::span<const WeightedSize> lengths) const {
+                                  std::span<const TokenWeight> lengths) const {
   if (options_.memory_limit_bytes == 0) return ladder;
   std::vector<Rung> columns;
   auto length = lengths.begin();
@@ -111,7 +111,7 @@ Ladder LadderFitter::PruneColumns(const Ladder& ladder,
         columns.back().weight += length->weight;
       }
     }
-    columns.back().bytes += prices_.memory_bytes(bucket);
+    columns.back().bytes += plan_cost_.memory_bytes(bucket);
   }
   DropToMemory(
       [](const Rung& column, const Rung& wider) {
@@ -127,13 +127,13 @@ Ladder LadderFitter::PruneColumns(const Ladder& ladder,
   int64_t bytes = columns.front().bytes;
   auto first = kept.begin();
   for (; bytes > options_.memory_limit_bytes && first + 1 != kept.end(); ++first) {
-    bytes -= prices_.memory_bytes(*first);
+    bytes -= plan_cost_.memory_bytes(*first);
   }
   return Ladder({first, kept.end()});
 }
 
 std::vector<LadderFitter::Rung> LadderFitter::Rungs(const Ladder& ladder,
-                                                    std::span<const WeightedSize> totals) const {
+                                                    std::span<const TokenWeight> totals) const {
   std::vector<Rung> rungs;
   auto total = totals.begin();
   for (const Bucket& bucket : ladder.buckets()) {
@@ -141,7 +141,7 @@ std::vector<LadderFitter::Rung> LadderFitter::Rungs(const Ladder& ladder,
     for (; total != totals.end() && total->tokens <= bucket.tokens; ++total) {
       weight += total->weight;
     }
-    rungs.push_back({bucket, weight, prices_.memory_bytes(bucket)});
+    rungs.push_back({bucket, weight, plan_cost_.memory_bytes(bucket)});
   }
   return rungs;
 }
@@ -189,12 +189,12 @@ void LadderFitter::DropToMemory(absl::FunctionRef<double(const Rung&, const Rung
   }
 }
 
-std::vector<WeightedSize> Pool(std::span<const std::vector<WeightedSize>> histograms) {
+std::vector<TokenWeight> Pool(std::span<const std::vector<TokenWeight>> histograms) {
   std::map<int32_t, double> sums;
-  for (const std::vector<WeightedSize>& histogram : histograms) {
-    for (const WeightedSize& size : histogram) sums[size.tokens] += size.weight;
+  for (const std::vector<TokenWeight>& histogram : histograms) {
+    for (const TokenWeight& size : histogram) sums[size.tokens] += size.weight;
   }
-  std::vector<WeightedSize> mean;
+  std::vector<TokenWeight> mean;
   mean.reserve(sums.size());
   for (const auto& [tokens, weight] : sums) {
     mean.push_back({tokens, weight / static_cast<double>(histograms.size())});

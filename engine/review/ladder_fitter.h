@@ -14,10 +14,9 @@
 
 namespace sluice {
 
-// The price of having a bucket.
-struct BucketPrices {
-  // The seconds to prepare it, as a share of the traffic that the totals stand for.
-  std::function<double(const Bucket&)> seconds;
+// The cost of having a bucket.
+struct PlanCost {
+  std::function<double(const Bucket&)> capture_seconds;  // to prepare it again
   std::function<int64_t(const Bucket&)> memory_bytes;
 };
 
@@ -25,28 +24,29 @@ struct BucketPrices {
 // batches.
 class LadderFitter {
  public:
-  // The references outlive the fitter.
+  // The references outlive the fitter. The seconds of `plan_cost` are a share of the traffic that
+  // the totals stand for.
   LadderFitter(const LadderOptions& options, const LadderLimits& limits, const CostModel& law,
-               const BucketPrices& prices)
-      : options_(options), limits_(limits), law_(law), prices_(prices) {}
+               const PlanCost& plan_cost)
+      : options_(options), limits_(limits), law_(law), plan_cost_(plan_cost) {}
 
   // Returns the ladder of least device time for these batches, pruned. Below its largest bucket no
   // capacity is more than FloorRatio() times the one before it, or min_tokens for the first. So if
   // the traffic changes before the next review, it is padded by no more than that factor.
-  Ladder Fit(std::span<const WeightedSize> totals) const;
+  Ladder Fit(std::span<const TokenWeight> totals) const;
 
   // Returns `ladder` without the buckets that serve less than min_bucket_usage of the batches, once
   // there are enough batches to tell, and without those of the least benefit per byte while all
   // need more than memory_limit_bytes; never without the largest.
-  Ladder Prune(const Ladder& ladder, std::span<const WeightedSize> totals) const;
+  Ladder Prune(const Ladder& ladder, std::span<const TokenWeight> totals) const;
 
   // Returns the buckets of `ladder` that Prune removes for memory_limit_bytes alone.
-  std::vector<Bucket> Evicted(const Ladder& ladder, std::span<const WeightedSize> totals) const;
+  std::vector<Bucket> Evicted(const Ladder& ladder, std::span<const TokenWeight> totals) const;
 
   // Returns the padded `ladder` without the columns of the least benefit per byte for sequences of
   // these lengths, which ascend, while all need more than memory_limit_bytes. The widest column
   // loses its smallest rectangles if it alone needs more; the largest stays.
-  Ladder PruneColumns(const Ladder& ladder, std::span<const WeightedSize> lengths) const;
+  Ladder PruneColumns(const Ladder& ladder, std::span<const TokenWeight> lengths) const;
 
  private:
   double FloorRatio() const;
@@ -58,7 +58,7 @@ class LadderFitter {
     double weight;
     int64_t bytes;
   };
-  std::vector<Rung> Rungs(const Ladder& ladder, std::span<const WeightedSize> totals) const;
+  std::vector<Rung> Rungs(const Ladder& ladder, std::span<const TokenWeight> totals) const;
   void DropUnused(std::vector<Rung>* rungs) const;
   // Drops the rungs of the least benefit per byte. `benefit` is that of a rung before the next one.
   void DropToMemory(absl::FunctionRef<double(const Rung&, const Rung& next)> benefit,
@@ -68,10 +68,10 @@ class LadderFitter {
   const LadderOptions& options_;
   const LadderLimits& limits_;
   const CostModel& law_;
-  const BucketPrices& prices_;
+  const PlanCost& plan_cost_;
 };
 
 // Returns the mean of several histograms as one histogram.
-std::vector<WeightedSize> Pool(std::span<const std::vector<WeightedSize>> histograms);
+std::vector<TokenWeight> Pool(std::span<const std::vector<TokenWeight>> histograms);
 
 }  // namespace sluice

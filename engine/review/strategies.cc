@@ -11,7 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "engine/option_specs.h"
-#include "engine/review/ladder_trial.h"
+#include "engine/review/ladder_benchmark.h"
 
 namespace sluice {
 namespace {
@@ -69,14 +69,14 @@ class Contest {
     if (options.strategy == StrategyKind::kAdaptive || options.memory_limit_bytes > 0) {
       SLUICE_ASSIGN_OR_RETURN(const LadderReview review,
                               AdoptLadder(options, contest_.batch, contest_.limits, ladder, law_,
-                                          traffic_, contest_.prices));
+                                          traffic_, contest_.plan_cost));
       if (review.ladder != nullptr) ladder = *review.ladder;
     }
     return Measure(arm, ladder);
   }
 
   StrategyTrial Measure(const Arm& arm, const Ladder& ladder) const {
-    const LadderTrial run = TryLadder(ladder, measured_, contest_.batch, law_);
+    const LadderBenchmark run = BenchmarkLadder(ladder, measured_, contest_.batch, law_);
     StrategyTrial trial{.name = arm.name,
                         .choice = arm.choice,
                         .buckets = {ladder.buckets().begin(), ladder.buckets().end()},
@@ -87,10 +87,10 @@ class Contest {
                         .p99_latency_seconds = run.p99_latency_seconds,
                         .batches = run.batches};
     for (const Bucket& bucket : ladder.buckets()) {
-      trial.plan_bytes += contest_.prices.memory_bytes(bucket);
+      trial.plan_bytes += contest_.plan_cost.memory_bytes(bucket);
       if (present_ != nullptr && present_->Contains(bucket)) continue;
       ++trial.captures;
-      trial.capture_seconds += contest_.prices.capture_seconds(bucket);
+      trial.capture_seconds += contest_.plan_cost.capture_seconds(bucket);
     }
     return trial;
   }
@@ -131,9 +131,9 @@ absl::StatusOr<StrategyTrials> TryStrategies(const StrategyContest& contest,
     return absl::FailedPreconditionError(
         "static_padded has one column: there is nothing to choose");
   }
-  if (std::ssize(arrivals) < kLeastArrivals) {
+  if (std::ssize(arrivals) < kMinArrivals) {
     return absl::FailedPreconditionError(absl::StrCat("only ", arrivals.size(),
-                                                      " sequences arrived; ", kLeastArrivals,
+                                                      " sequences arrived; ", kMinArrivals,
                                                       " are the least to try strategies on"));
   }
   const Bucket largest{.tokens = contest.limits.max_tokens,

@@ -15,7 +15,7 @@
 namespace sluice {
 
 // The least number of arrivals to try strategies on.
-inline constexpr int64_t kLeastArrivals = 100;
+inline constexpr int64_t kMinArrivals = 100;
 
 // The conditions under which strategies are tried. `ladder` has the values that a strategy does not
 // determine itself: max_buckets, min_tokens, ratio.
@@ -24,7 +24,7 @@ struct StrategyContest {
   BatchOptions batch{};
   LadderLimits limits{};
   CostModel costs{};  // of steps; its law alone counts
-  PlanPrices prices{};
+  PlanCost plan_cost{};
 };
 
 // Returns StrategyTrials::best; of several that take the same memory the one that gains most.
@@ -35,7 +35,7 @@ std::string BestTrial(const StrategyTrials& trials);
 // under each strategy, within memory_limit_bytes; the adaptive ones fit their ladder to the first
 // half before. The first trial
 // is `present`, or if that is nullptr a single bucket. Returns FailedPrecondition if there are
-// fewer than kLeastArrivals, if no step was measured, or if the policy has no choice of ladder.
+// fewer than kMinArrivals, if no step was measured, or if the policy has no choice of ladder.
 // Pure.
 absl::StatusOr<StrategyTrials> TryStrategies(const StrategyContest& contest,
                                              std::span<const Arrival> arrivals,

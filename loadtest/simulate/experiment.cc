@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "engine/review/adaptive.h"
-#include "engine/review/ladder_trial.h"
+#include "engine/review/ladder_benchmark.h"
 #include "engine/review/virtual_run.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/schedule/step_budget.h"
@@ -111,12 +111,12 @@ class Experiment {
   }
 
   void Review(Scheduler* scheduler, bool force) {
-    const PlanPrices prices{
+    const PlanCost plan_cost{
         .capture_seconds = [this](const Bucket&) { return options_.capture_seconds; },
         .memory_bytes = [](const Bucket&) { return int64_t{0}; }};
     LadderReview review =
         ReviewLadder(options_.ladder, options_.batch, limits_, *scheduler->ladder(),
-                     scheduler->costs(), scheduler->traffic(), prices, force);
+                     scheduler->costs(), scheduler->traffic(), plan_cost, force);
     if (review.ladder != nullptr) Adopt(std::move(review.ladder));
   }
 

@@ -38,7 +38,7 @@ double Interpolate(const std::vector<BucketStats>& known, int32_t tokens,
   return value(below) + share * (value(*above) - value(below));
 }
 
-PlanPrices PricesFrom(std::vector<BucketStats> stats) {
+PlanCost PlanCostFrom(std::vector<BucketStats> stats) {
   std::erase_if(stats, [](const BucketStats& bucket) { return !bucket.ready; });
   // Those of a padded ladder ascend in positions.
   std::ranges::stable_sort(stats, {},
@@ -127,7 +127,7 @@ absl::StatusOr<OptimizeReport> LadderReviewer::Review(bool force) {
   const std::vector<BucketStats> known = runner_->plans()->Stats();
   LadderReview review = ReviewLadder(WithoutActivations(ladder_options(), *state.ladder, known),
                                      options_.batch, runner_->limits(), *state.ladder, state.costs,
-                                     state.traffic, PricesFrom(known), force);
+                                     state.traffic, PlanCostFrom(known), force);
   OptimizeReport report;
   const absl::Status adopted = Adopt(state, std::move(review), &report);
   if (!adopted.ok()) {
@@ -149,10 +149,10 @@ absl::StatusOr<OptimizeReport> LadderReviewer::Choose(const LadderChoice& choice
   later_plans_->Finish();
   const ModelRunner::ReviewState state = runner_->StateForReview();
   const std::vector<BucketStats> known = runner_->plans()->Stats();
-  SLUICE_ASSIGN_OR_RETURN(
-      LadderReview review,
-      AdoptLadder(WithoutActivations(chosen, *state.ladder, known), options_.batch,
-                  runner_->limits(), *state.ladder, state.costs, state.traffic, PricesFrom(known)));
+  SLUICE_ASSIGN_OR_RETURN(LadderReview review,
+                          AdoptLadder(WithoutActivations(chosen, *state.ladder, known),
+                                      options_.batch, runner_->limits(), *state.ladder, state.costs,
+                                      state.traffic, PlanCostFrom(known)));
   OptimizeReport report;
   SLUICE_RETURN_IF_ERROR(Adopt(state, std::move(review), &report));
   {
@@ -176,7 +176,7 @@ absl::StatusOr<StrategyTrials> LadderReviewer::TryStrategies() const {
       .batch = options_.batch,
       .limits = runner_->limits(),
       .costs = state.costs,
-      .prices = PricesFrom(known)};
+      .plan_cost = PlanCostFrom(known)};
   return sluice::TryStrategies(contest, arrivals, state.ladder.get());
 }
 

@@ -13,7 +13,7 @@ void BM_FitCapacities(benchmark::State& state) {
   const auto n = static_cast<int32_t>(state.range(0));
   const auto count = static_cast<int>(state.range(1));
   std::mt19937_64 random(1);
-  std::vector<WeightedSize> sizes;
+  std::vector<TokenWeight> sizes;
   for (int32_t i = 1; i <= n; ++i) {
     sizes.push_back({.tokens = i, .weight = 1.0 + static_cast<double>(random() % 1000)});
   }

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <random>
 
-#include "engine/review/ladder_trial.h"
+#include "engine/review/ladder_benchmark.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -31,7 +31,7 @@ CostModel Costs(double per_bucket_token = kTokenSeconds, double per_computed_tok
   return costs;
 }
 
-PlanPrices Prices(double capture_seconds = 0.01) {
+PlanCost PlanCosts(double capture_seconds = 0.01) {
   return {.capture_seconds = [capture_seconds](const Bucket&) { return capture_seconds; },
           .memory_bytes = [](const Bucket& bucket) { return int64_t{100} * bucket.tokens; }};
 }
@@ -75,12 +75,12 @@ Traffic TrafficOf(std::span<const Arrival> arrivals) {
 
 LadderReview Review(const LadderOptions& options, const Ladder& present, const Traffic& traffic,
                     bool force = false, const CostModel& costs = Costs(),
-                    const PlanPrices& prices = Prices()) {
-  return ReviewLadder(options, kBatch, kLimits, present, costs, traffic, prices, force);
+                    const PlanCost& plan_cost = PlanCosts()) {
+  return ReviewLadder(options, kBatch, kLimits, present, costs, traffic, plan_cost, force);
 }
 
 double EfficiencyOf(const Ladder& ladder, std::span<const Arrival> arrivals) {
-  return TryLadder(ladder, arrivals, kBatch, Costs()).efficiency;
+  return BenchmarkLadder(ladder, arrivals, kBatch, Costs()).efficiency;
 }
 
 TEST(ReviewLadder, AdoptsABetterLadderThenStays) {
@@ -126,8 +126,8 @@ TEST(ReviewLadder, KeepsTheLadderIfCapturesCostMoreThanTheyGain) {
   const LadderOptions options;
   const Ladder geometric = *BuildLadder(options, kLimits);
   const Traffic traffic = TrafficOf(LogNormalArrivals(2500, 0.4, 0.5, 1));
-  EXPECT_NE(Review(options, geometric, traffic, false, Costs(), Prices(0.01)).ladder, nullptr);
-  EXPECT_EQ(Review(options, geometric, traffic, false, Costs(), Prices(1000)).ladder, nullptr);
+  EXPECT_NE(Review(options, geometric, traffic, false, Costs(), PlanCosts(0.01)).ladder, nullptr);
+  EXPECT_EQ(Review(options, geometric, traffic, false, Costs(), PlanCosts(1000)).ladder, nullptr);
 }
 
 TEST(ReviewLadder, ForgetsArrivalsOfManyHalfLivesAgo) {
@@ -208,7 +208,7 @@ TEST(ReviewLadder, KeepsTheLadderWithinItsBounds) {
 
     const Ladder& ladder = review.ladder ? *review.ladder : present;
     int64_t bytes = 0;
-    for (const Bucket& bucket : ladder.buckets()) bytes += Prices().memory_bytes(bucket);
+    for (const Bucket& bucket : ladder.buckets()) bytes += PlanCosts().memory_bytes(bucket);
     if (options.memory_limit_bytes > 0) {
       EXPECT_LE(bytes, options.memory_limit_bytes);
     }
@@ -250,9 +250,7 @@ TEST(ReviewLadder, UnderOtherStrategiesOnlyUnusedBucketsAreRemoved) {
   Traffic traffic = TrafficOf(LogNormalArrivals(2500, 0.4, 0.5, 1));
   const auto run = [&](int32_t tokens, int batches) {
     for (int i = 0; i < batches; ++i) {
-      traffic.OnBatch({.tokens = tokens, .sequences = 1, .longest = tokens},
-                      *present.Choose({.tokens = tokens, .sequences = 1, .longest = tokens}),
-                      MonoTime(hours(1)));
+      traffic.OnBatch({.tokens = tokens, .sequences = 1, .longest = tokens}, MonoTime(hours(1)));
     }
   };
   run(50, 990);

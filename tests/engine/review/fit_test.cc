@@ -17,11 +17,11 @@ using ::testing::ElementsAre;
 
 using Law = std::function<double(int32_t)>;
 
-double Total(std::span<const WeightedSize> sizes, const std::vector<int32_t>& capacities,
+double Total(std::span<const TokenWeight> sizes, const std::vector<int32_t>& capacities,
              const Law& cost, const Law& price) {
   double total = 0;
   for (const int32_t capacity : capacities) total += price(capacity);
-  for (const WeightedSize& size : sizes) {
+  for (const TokenWeight& size : sizes) {
     total +=
         size.weight * cost(*std::lower_bound(capacities.begin(), capacities.end(), size.tokens));
   }
@@ -34,10 +34,10 @@ struct Best {
 };
 
 // Returns the best total over all sets of the sizes below the maximum.
-Best BruteForce(std::span<const WeightedSize> sizes, int32_t maximum, int count, const Law& cost,
+Best BruteForce(std::span<const TokenWeight> sizes, int32_t maximum, int count, const Law& cost,
                 const Law& price) {
   std::vector<int32_t> candidates;
-  for (const WeightedSize& size : sizes) {
+  for (const TokenWeight& size : sizes) {
     if (size.tokens < maximum) candidates.push_back(size.tokens);
   }
   Best best;
@@ -82,7 +82,7 @@ TEST(FitCapacities, EqualsBruteForce) {
     std::set<int32_t> tokens;
     for (uint64_t n = random() % 11; n > 0; --n)
       tokens.insert(1 + static_cast<int32_t>(random() % 60));
-    std::vector<WeightedSize> sizes;
+    std::vector<TokenWeight> sizes;
     for (const int32_t t : tokens) sizes.push_back({t, 1.0 + static_cast<double>(random() % 9)});
     const int32_t maximum = std::max(
         1, (tokens.empty() ? 1 : *tokens.rbegin()) + static_cast<int32_t>(random() % 3) * 9);
@@ -106,7 +106,7 @@ TEST(FitCapacities, EqualsBruteForce) {
 TEST(FitCapacities, GivesTheBestCapacities) {
   const Law cost = [](int32_t tokens) { return static_cast<double>(tokens); };
   const Law free = [](int32_t) { return 0.0; };
-  const std::vector<WeightedSize> sizes = {{10, 5}, {11, 1}, {90, 1}, {100, 3}};
+  const std::vector<TokenWeight> sizes = {{10, 5}, {11, 1}, {90, 1}, {100, 3}};
   EXPECT_THAT(FitCapacities(sizes, 200, 1, cost, free), ElementsAre(200));
   EXPECT_THAT(FitCapacities(sizes, 100, 2, cost, free), ElementsAre(11, 100));
   EXPECT_THAT(FitCapacities(sizes, 200, 3, cost, free), ElementsAre(11, 100, 200));
@@ -118,7 +118,7 @@ TEST(FitCapacities, GivesTheBestCapacities) {
 }
 
 TEST(FitCapacities, OfEqualTotalsFewerThenSmallerCapacitiesAreTaken) {
-  const std::vector<WeightedSize> sizes = {{10, 1}, {20, 1}, {30, 1}};
+  const std::vector<TokenWeight> sizes = {{10, 1}, {20, 1}, {30, 1}};
   const Law free = [](int32_t) { return 0.0; };
   EXPECT_THAT(FitCapacities(
                   sizes, 30, 3, [](int32_t) { return 1.0; }, free),
@@ -132,9 +132,9 @@ TEST(FitCapacities, OfEqualTotalsFewerThenSmallerCapacitiesAreTaken) {
 
 TEST(FitCapacitiesDeathTest, SizesMustAscendWithinTheMaximum) {
   const Law law = [](int32_t) { return 0.0; };
-  EXPECT_DEATH(FitCapacities(std::vector<WeightedSize>{{5, 1}, {5, 1}}, 9, 2, law, law), "tokens");
-  EXPECT_DEATH(FitCapacities(std::vector<WeightedSize>{{10, 1}}, 9, 2, law, law), "maximum");
-  EXPECT_DEATH(FitCapacities(std::vector<WeightedSize>{{5, 0}}, 9, 2, law, law), "weight");
+  EXPECT_DEATH(FitCapacities(std::vector<TokenWeight>{{5, 1}, {5, 1}}, 9, 2, law, law), "tokens");
+  EXPECT_DEATH(FitCapacities(std::vector<TokenWeight>{{10, 1}}, 9, 2, law, law), "maximum");
+  EXPECT_DEATH(FitCapacities(std::vector<TokenWeight>{{5, 0}}, 9, 2, law, law), "weight");
 }
 
 TEST(FitCapacitiesDeathTest, AtLeastOneCapacityIsAskedFor) {

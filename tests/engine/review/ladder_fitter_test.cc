@@ -24,20 +24,20 @@ CostModel TokenCosts() {
 
 class LadderFitterTest : public ::testing::Test {
  protected:
-  std::vector<int32_t> Fit(const std::vector<WeightedSize>& totals) const {
-    return TokensOf(LadderFitter(options_, kLimits, costs_, prices_).Fit(totals).buckets());
+  std::vector<int32_t> Fit(const std::vector<TokenWeight>& totals) const {
+    return TokensOf(LadderFitter(options_, kLimits, costs_, plan_cost_).Fit(totals).buckets());
   }
   std::vector<int32_t> Prune(const std::vector<int32_t>& capacities,
-                             const std::vector<WeightedSize>& totals) const {
-    return TokensOf(LadderFitter(options_, kLimits, costs_, prices_)
+                             const std::vector<TokenWeight>& totals) const {
+    return TokensOf(LadderFitter(options_, kLimits, costs_, plan_cost_)
                         .Prune(MakePackedLadder(capacities, kLimits), totals)
                         .buckets());
   }
 
   LadderOptions options_;
   const CostModel costs_ = TokenCosts();
-  BucketPrices prices_{.seconds = [](const Bucket&) { return 0.0; },
-                       .memory_bytes = [](const Bucket& bucket) { return bucket.tokens; }};
+  PlanCost plan_cost_{.capture_seconds = [](const Bucket&) { return 0.0; },
+                      .memory_bytes = [](const Bucket& bucket) { return bucket.tokens; }};
 };
 
 TEST_F(LadderFitterTest, FitsTheTotalsAndFillsWideGaps) {
@@ -60,8 +60,10 @@ TEST_F(LadderFitterTest, TotalsBelowTheSmallestCapacityAreRaised) {
   EXPECT_THAT(Fit({{3, 5}, {90, 5}}), ElementsAre(1000));
 }
 
-TEST_F(LadderFitterTest, BucketsMustPayTheirPrice) {
-  prices_.seconds = [](const Bucket& bucket) { return bucket.tokens == 700 ? 0.0 : 1e-3; };
+TEST_F(LadderFitterTest, DropsBucketsThatCostMoreThanTheySave) {
+  plan_cost_.capture_seconds = [](const Bucket& bucket) {
+    return bucket.tokens == 700 ? 0.0 : 1e-3;
+  };
   EXPECT_THAT(Fit({{690, 5}, {700, 1}}), ElementsAre(105, 700, 1000));
 }
 
@@ -74,7 +76,7 @@ TEST_F(LadderFitterTest, NoCapacityIsMoreThanTenTimesTheOneBelow) {
     std::set<int32_t> tokens;
     for (uint64_t n = random() % 30; n > 0; --n)
       tokens.insert(1 + static_cast<int32_t>(random() % 1000));
-    std::vector<WeightedSize> totals;
+    std::vector<TokenWeight> totals;
     for (const int32_t t : tokens) totals.push_back({t, 1.0 + static_cast<double>(random() % 9)});
     const std::vector<int32_t> fitted = Fit(totals);
     ASSERT_LE(fitted.size(), static_cast<size_t>(options_.max_buckets));
@@ -89,7 +91,7 @@ TEST_F(LadderFitterTest, NoCapacityIsMoreThanTenTimesTheOneBelow) {
 
 TEST_F(LadderFitterTest, DropsBucketsThatServeTooFewBatches) {
   options_.min_bucket_usage = 0.1;
-  const std::vector<WeightedSize> totals = {{50, 6}, {150, 5}, {250, 80}, {800, 9}};
+  const std::vector<TokenWeight> totals = {{50, 6}, {150, 5}, {250, 80}, {800, 9}};
   // The batches of 100 go to 200, which then serves enough.
   EXPECT_THAT(Prune({100, 200, 300, 900}, totals), ElementsAre(200, 300, 1000));
   // There are too few batches to judge.
@@ -97,7 +99,7 @@ TEST_F(LadderFitterTest, DropsBucketsThatServeTooFewBatches) {
 }
 
 TEST_F(LadderFitterTest, DropsTheLeastBenefitPerByteUntilMemorySuffices) {
-  const std::vector<WeightedSize> totals = {{100, 10}, {400, 1}, {600, 30}};
+  const std::vector<TokenWeight> totals = {{100, 10}, {400, 1}, {600, 30}};
   EXPECT_THAT(Prune({100, 400, 600}, totals), ElementsAre(100, 400, 600, 1000));
   options_.memory_limit_bytes = 2099;
   EXPECT_THAT(Prune({100, 400, 600}, totals), ElementsAre(100, 600, 1000));
@@ -111,11 +113,11 @@ TEST_F(LadderFitterTest, DropsTheLeastBenefitPerByteUntilMemorySuffices) {
 }
 
 TEST_F(LadderFitterTest, OnlyBucketsThatMemoryRemovesAreEvicted) {
-  const std::vector<WeightedSize> totals = {{100, 10}, {400, 1}, {600, 30}};
+  const std::vector<TokenWeight> totals = {{100, 10}, {400, 1}, {600, 30}};
   const auto evicted = [&](double least_usage, int64_t limit_bytes) {
     options_.min_bucket_usage = least_usage;
     options_.memory_limit_bytes = limit_bytes;
-    return TokensOf(LadderFitter(options_, kLimits, costs_, prices_)
+    return TokensOf(LadderFitter(options_, kLimits, costs_, plan_cost_)
                         .Evicted(MakePackedLadder({100, 400, 600, 1000}, kLimits), totals));
   };
   EXPECT_THAT(evicted(0, 0), ElementsAre());
@@ -130,10 +132,10 @@ TEST_F(LadderFitterTest, DropsTheColumnsOfTheLeastBenefitPerByteUntilMemorySuffi
   const LadderLimits limits{
       .max_tokens = 512, .max_sequences = 64, .tile_tokens = 1, .max_positions = 512};
   const Ladder ladder = MakePaddedLadder({{64, 128, 256, 512}}, limits);
-  const auto pruned = [&](int64_t limit_bytes, const std::vector<WeightedSize>& lengths) {
+  const auto pruned = [&](int64_t limit_bytes, const std::vector<TokenWeight>& lengths) {
     options_.memory_limit_bytes = limit_bytes;
     const Ladder left =
-        LadderFitter(options_, limits, costs_, prices_).PruneColumns(ladder, lengths);
+        LadderFitter(options_, limits, costs_, plan_cost_).PruneColumns(ladder, lengths);
     std::vector<std::pair<int32_t, int32_t>> columns;  // positions, and rectangles
     int64_t bytes = 0;
     for (const Bucket& bucket : left.buckets()) {
@@ -151,7 +153,7 @@ TEST_F(LadderFitterTest, DropsTheColumnsOfTheLeastBenefitPerByteUntilMemorySuffi
   };
   using Columns = std::vector<std::pair<int32_t, int32_t>>;
   const Columns all = {{64, 4}, {128, 3}, {256, 2}, {512, 1}};
-  const std::vector<WeightedSize> lengths = {{50, 9}, {120, 1}, {200, 30}, {500, 3}};
+  const std::vector<TokenWeight> lengths = {{50, 9}, {120, 1}, {200, 30}, {500, 3}};
   EXPECT_EQ(pruned(0, lengths), all);
   EXPECT_EQ(pruned(3136, lengths), all);
   EXPECT_EQ(pruned(3135, lengths), (Columns{{64, 4}, {256, 2}, {512, 1}}));
@@ -167,12 +169,12 @@ TEST_F(LadderFitterTest, TheWidestColumnLosesItsSmallestRectangles) {
       .max_tokens = 512, .max_sequences = 64, .tile_tokens = 1, .max_positions = 128};
   const Ladder ladder = MakePaddedLadder({{128}}, limits);  // 1, 2 and 4 rows
   options_.memory_limit_bytes = 512 + 256;
-  EXPECT_THAT(LadderFitter(options_, limits, costs_, prices_).PruneColumns(ladder, {}).buckets(),
+  EXPECT_THAT(LadderFitter(options_, limits, costs_, plan_cost_).PruneColumns(ladder, {}).buckets(),
               ElementsAre(Bucket::Padded(2, 128), Bucket::Padded(4, 128)));
 }
 
 TEST(Pool, AveragesTheWeightsOfEachTotal) {
-  const std::vector<WeightedSize> pooled = Pool({{{{5, 2}, {7, 4}}, {{7, 2}, {9, 2}}}});
+  const std::vector<TokenWeight> pooled = Pool({{{{5, 2}, {7, 4}}, {{7, 2}, {9, 2}}}});
   ASSERT_EQ(pooled.size(), 3u);
   EXPECT_EQ(pooled[0].weight, 1);
   EXPECT_EQ(pooled[1].tokens, 7);

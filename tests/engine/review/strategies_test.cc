@@ -22,8 +22,9 @@ constexpr double kStepSeconds = 60e-6;
 StrategyContest ContestOf(double bucket_token_seconds, double computed_token_seconds) {
   StrategyContest contest{
       .limits = {.max_tokens = 4096, .max_sequences = 128, .tile_tokens = 16},
-      .prices = {.capture_seconds = [](const Bucket&) { return 0.05; },
-                 .memory_bytes = [](const Bucket& bucket) { return int64_t{8} * bucket.tokens; }}};
+      .plan_cost = {
+          .capture_seconds = [](const Bucket&) { return 0.05; },
+          .memory_bytes = [](const Bucket& bucket) { return int64_t{8} * bucket.tokens; }}};
   CostState law;
   law.law[0] = kStepSeconds;
   law.law[1] = bucket_token_seconds;

@@ -1,4 +1,4 @@
-// A trial of another ladder: the batches that the batch former would make of known arrivals.
+// A benchmark of a ladder: the batches that the batch former would make of known arrivals.
 #pragma once
 
 #include <span>
@@ -12,12 +12,12 @@
 
 namespace sluice {
 
-// Returns the law of `costs` without its corrections. Ladders that are compared are priced by one
-// law: corrections exist only for the buckets that ran, and their noise would decide.
+// Returns the law of `costs` without its corrections. Ladders are compared by one law: corrections
+// exist only for the buckets that ran, and their noise would decide.
 CostModel LawOf(const CostModel& costs);
 
-struct LadderTrial {
-  std::vector<WeightedSize> totals;  // useful tokens of the batches, ascending
+struct LadderBenchmark {
+  std::vector<TokenWeight> totals;  // useful tokens of the batches, ascending
   double device_seconds = 0;
   double mean_latency_seconds = 0, p50_latency_seconds = 0, p99_latency_seconds = 0;
   int64_t batches = 0;
@@ -26,7 +26,7 @@ struct LadderTrial {
 
 // Runs a scheduler over the arrivals, at their times and in any order but without their deadlines,
 // so that each ladder does the same work. Deterministic.
-LadderTrial TryLadder(const Ladder& ladder, std::span<const Arrival> arrivals,
-                      const BatchOptions& options, const CostModel& law);
+LadderBenchmark BenchmarkLadder(const Ladder& ladder, std::span<const Arrival> arrivals,
+                                const BatchOptions& options, const CostModel& law);
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-#include "engine/review/ladder_trial.h"
+#include "engine/review/ladder_benchmark.h"
 
 #include <algorithm>
 #include <chrono>
@@ -19,8 +19,8 @@ CostModel LawOf(const CostModel& costs) {
   return model;
 }
 
-LadderTrial TryLadder(const Ladder& ladder, std::span<const Arrival> arrivals,
-                      const BatchOptions& options, const CostModel& law) {
+LadderBenchmark BenchmarkLadder(const Ladder& ladder, std::span<const Arrival> arrivals,
+                                const BatchOptions& options, const CostModel& law) {
   std::vector<Arrival> patient(arrivals.begin(), arrivals.end());
   for (Arrival& arrival : patient) arrival.deadline = MonoTime::max();
   std::ranges::stable_sort(patient, {}, &Arrival::at);
@@ -40,17 +40,17 @@ LadderTrial TryLadder(const Ladder& ladder, std::span<const Arrival> arrivals,
                       /*observer=*/nullptr);
   const VirtualResult result = RunVirtually(patient, run, &scheduler);
 
-  LadderTrial trial;
-  for (const auto& [tokens, count] : totals) trial.totals.push_back({tokens, count});
-  trial.device_seconds = result.busy_seconds;
-  trial.mean_latency_seconds =
+  LadderBenchmark benchmark;
+  for (const auto& [tokens, count] : totals) benchmark.totals.push_back({tokens, count});
+  benchmark.device_seconds = result.busy_seconds;
+  benchmark.mean_latency_seconds =
       result.latency_sum_seconds / static_cast<double>(std::max<int64_t>(result.sequences, 1));
   std::ranges::sort(latencies);
-  trial.p50_latency_seconds = QuantileOfSorted<double>(latencies, 0.5);
-  trial.p99_latency_seconds = QuantileOfSorted<double>(latencies, 0.99);
-  trial.batches = result.batches;
-  trial.efficiency = result.padding_efficiency();
-  return trial;
+  benchmark.p50_latency_seconds = QuantileOfSorted<double>(latencies, 0.5);
+  benchmark.p99_latency_seconds = QuantileOfSorted<double>(latencies, 0.99);
+  benchmark.batches = result.batches;
+  benchmark.efficiency = result.padding_efficiency();
+  return benchmark;
 }
 
 }  // namespace sluice
