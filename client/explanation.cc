@@ -50,7 +50,7 @@ constexpr auto kWaitMeanings = [] {
   using enum WaitReason;
   return EnumNameTable<WaitReason>(
       {{kEmpty, "nothing could run"},
-       {kCompany, "those expected soon save more device time than the delay costs"}});
+       {kMoreRequests, "those expected soon save more device time than the delay costs"}});
 }();
 
 // Returns the meaning of an enumerator's name, or the name itself if this client does not know it.
@@ -73,7 +73,7 @@ std::string WaitText(const ExplainResponse::Wait& wait) {
 }
 
 // Returns "; with request a, b and 3 others", or "" for a batch of one request.
-std::string CompanyText(const ExplainResponse::Step& step) {
+std::string CoBatchedText(const ExplainResponse::Step& step) {
   if (step.other_requests() == 0) return "";
   const int64_t more = step.other_requests() - step.shared_with_size();
   if (step.shared_with().empty()) return absl::StrCat("; with ", Counted(more, "other", "others"));
@@ -99,7 +99,7 @@ std::string StepText(const ExplainResponse::Step& step) {
       which, Counted(step.own_tokens(), "token", "tokens"), step.batch_tokens(),
       Counted(step.batch_rows(), "row", "rows"), BucketName(step.bucket()),
       100.0 * static_cast<double>(step.batch_tokens()) / static_cast<double>(capacity),
-      CompanyText(step), Meaning(kTriggerMeanings, step.trigger()),
+      CoBatchedText(step), Meaning(kTriggerMeanings, step.trigger()),
       Meaning(kLookupMeanings, step.lookup()));
 }
 

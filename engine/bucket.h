@@ -13,6 +13,11 @@ struct BatchSize {
   int32_t sequences = 0;
   int32_t longest = 0;  // tokens of the longest sequence
 
+  void Add(int32_t sequence_tokens) {
+    tokens += sequence_tokens;
+    ++sequences;
+    longest = std::max(longest, sequence_tokens);
+  }
   bool operator==(const BatchSize&) const = default;
 };
 

@@ -173,8 +173,8 @@ struct RequestName {
 };
 
 // The requests of a step. Those of equal steps share one.
-struct StepCompany {
-  static constexpr size_t kMostNamed = 64;
+struct CoBatchedRequests {
+  static constexpr size_t kMaxNamed = 64;
 
   std::vector<std::shared_ptr<const RequestName>> named;  // the first ones that have an id
   int32_t requests = 0;                                   // in all
@@ -189,7 +189,7 @@ struct ExplainedStep {
   int64_t last_step = 0;
   nanoseconds longest{0};
   int32_t count = 1;
-  std::shared_ptr<const StepCompany> company = nullptr;
+  std::shared_ptr<const CoBatchedRequests> co_batched = nullptr;
   Bucket bucket{};    // the bucket that served
   BatchSize batch{};  // all rows, those of other requests included
   int32_t own_tokens = 0;

@@ -34,12 +34,12 @@ constexpr auto EnumNamesOf(Trigger) {
 
 // The reason for which no batch is launched.
 enum class WaitReason {
-  kEmpty,    // nothing waits
-  kCompany,  // the arrivals expected until then save more device time than the delay costs
+  kEmpty,         // nothing waits
+  kMoreRequests,  // the arrivals expected until then save more device time than the delay costs
 };
 constexpr auto EnumNamesOf(WaitReason) {
   using enum WaitReason;
-  return EnumNameTable<WaitReason>({{kEmpty, "empty"}, {kCompany, "company"}});
+  return EnumNameTable<WaitReason>({{kEmpty, "empty"}, {kMoreRequests, "more_requests"}});
 }
 
 // The rate at which sequences arrive: a decayed estimate, all 0 if unknown.

@@ -32,7 +32,22 @@ FOLDERS = {
     "engine/journal": [*ENGINE_VALUES, "engine/ladder", "engine/schedule"],
     "engine/plans": [*PURE, "engine/journal"],
     "engine/rows": [*ENGINE_VALUES, "engine/model/tokenizer"],
-    "engine/runner": [*PURE, "engine/journal", "engine/plans", "engine/rows"],
+    "engine/runner/requests": [*PURE, "engine/journal", "engine/rows"],
+    "engine/runner/steps": [
+        *PURE,
+        "engine/journal",
+        "engine/plans",
+        "engine/rows",
+        "engine/runner/requests",
+    ],
+    "engine/runner/models": [
+        *PURE,
+        "engine/journal",
+        "engine/plans",
+        "engine/rows",
+        "engine/runner/requests",
+        "engine/runner/steps",
+    ],
     "engine/cpu": [*ENGINE_VALUES, "kernels/cpu"],
     # engine/cuda has the pool of threads from kernels/cpu.
     "engine/cuda": [

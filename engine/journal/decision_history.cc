@@ -22,7 +22,7 @@ void RequestHistory::Add(const ExplainedStep& step) {
   const auto alike = [&](const ExplainedStep& last) {
     return last.own_tokens == step.own_tokens && last.batch == step.batch &&
            last.bucket == step.bucket && last.trigger == step.trigger &&
-           last.lookup == step.lookup && last.company == step.company;
+           last.lookup == step.lookup && last.co_batched == step.co_batched;
   };
   const bool waited = std::exchange(waited_, false);
   if (complete_) return;

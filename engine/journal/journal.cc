@@ -192,7 +192,7 @@ void Journal::OnRemove(const WaitingSequence& sequence) {
   Append(kPlainLine, [&](std::string* out) { Line(out, "remove").Add("ticket", sequence.ticket); });
 }
 
-void Journal::OnRevise(const WaitingSequence& sequence, const SequenceQueue::NextStep& next) {
+void Journal::OnRevise(const WaitingSequence& sequence, const NextStep& next) {
   Append(kPlainLine, [&](std::string* out) {
     Line(out, "revise")
         .Add("ticket", sequence.ticket)

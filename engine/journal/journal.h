@@ -51,7 +51,7 @@ class Journal : public SchedulerObserver {
 
   void OnPush(const WaitingSequence& sequence, bool arrival) override;
   void OnRemove(const WaitingSequence& sequence) override;
-  void OnRevise(const WaitingSequence& sequence, const SequenceQueue::NextStep& next) override;
+  void OnRevise(const WaitingSequence& sequence, const NextStep& next) override;
   void OnDecide(const DecisionTime& at, const BatchDecision& decision,
                 std::span<WaitingSequence* const> batch) override;
   void OnObserve(const StepShape& step, double seconds) override;

@@ -15,28 +15,28 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMostDepth = 4;
-constexpr int64_t kMostDeferred = int64_t{1} << 60;  // nanoseconds
-constexpr int64_t kMost32 = std::numeric_limits<int32_t>::max();
-constexpr int64_t kMostJournalTokens = 1 << 20;
+constexpr int kMaxDepth = 4;
+constexpr int64_t kMaxDeferred = int64_t{1} << 60;  // nanoseconds
+constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMaxJournalTokens = 1 << 20;
 // About 73 years: sums with any option stay far from overflow.
-constexpr int64_t kMostTime = int64_t{1} << 61;
+constexpr int64_t kMaxTime = int64_t{1} << 61;
 
-int32_t Int32(ObjectReader* reader, const std::string& key, int64_t min, int64_t max = kMost32) {
+int32_t Int32(ObjectReader* reader, const std::string& key, int64_t min, int64_t max = kMaxInt32) {
   return reader->Integer(key, min, max);
 }
 
-uint64_t Ticket(ObjectReader* reader) { return reader->Integer("ticket", 0, kMostTime); }
+uint64_t Ticket(ObjectReader* reader) { return reader->Integer("ticket", 0, kMaxTime); }
 
 // Returns MonoTime::max() if the key is absent.
 MonoTime Time(ObjectReader* reader, const std::string& key) {
   if (!reader->Has(key)) return MonoTime::max();
-  return MonoTime(nanoseconds(reader->Integer(key, 0, kMostTime)));
+  return MonoTime(nanoseconds(reader->Integer(key, 0, kMaxTime)));
 }
 
 // Reads a list of three numbers.
 std::array<int32_t, 3> Triple(ObjectReader* reader, const std::string& key) {
-  const std::vector<int64_t> values = reader->Integers(key, 0, kMostJournalTokens);
+  const std::vector<int64_t> values = reader->Integers(key, 0, kMaxJournalTokens);
   if (values.size() != 3) {
     reader->Fail(key, "is not a list of 3");
     return {};
@@ -54,7 +54,7 @@ absl::StatusOr<JournalEntry> ReadStart(const json& line, ObjectReader* reader) {
   JournalStart start;
   reader->Integer("format", 2, 2);
   start.version = reader->Integer("version", 0, std::numeric_limits<int64_t>::max());
-  start.half_life = nanoseconds(reader->Integer("half_life_ns", 1, kMostTime));
+  start.half_life = nanoseconds(reader->Integer("half_life_ns", 1, kMaxTime));
   for (const auto& [key, text] :
        {std::pair("model", &start.model), std::pair("device", &start.device),
         std::pair("profile", &start.profile)}) {
@@ -81,18 +81,18 @@ JournalEntry ReadPush(ObjectReader* reader) {
       .priority = Int32(reader, "priority", 1, kPriorityLevels),
       .caller = static_cast<uint32_t>(
           reader->Integer("caller", 0, std::numeric_limits<uint32_t>::max(), 0)),
-      .first_position = Int32(reader, "first", 0, kMostJournalTokens),
-      .reach = {.window = static_cast<int32_t>(reader->Integer("window", 0, kMostJournalTokens, 0)),
+      .first_position = Int32(reader, "first", 0, kMaxJournalTokens),
+      .reach = {.window = static_cast<int32_t>(reader->Integer("window", 0, kMaxJournalTokens, 0)),
                 .windowed = reader->Number("windowed", 0, 1, 0)},
-      .tokens = Int32(reader, "tokens", 1, kMostJournalTokens),
-      .later_tokens = Int32(reader, "later", 0, kMostJournalTokens),
+      .tokens = Int32(reader, "tokens", 1, kMaxJournalTokens),
+      .later_tokens = Int32(reader, "later", 0, kMaxJournalTokens),
       .sampled_rows = Int32(reader, "sampled", 0),
       .pages = Int32(reader, "pages", 0),
       .running = reader->Boolean("running", false),
       .generates = reader->Boolean("generates", false),
-      .expected_steps = Int32(reader, "steps", 1, kMostJournalTokens),
+      .expected_steps = Int32(reader, "steps", 1, kMaxJournalTokens),
       .queued = Time(reader, "queued"),
-      .deferred = nanoseconds(reader->Integer("deferred", -kMostDeferred, kMostDeferred, 0)),
+      .deferred = nanoseconds(reader->Integer("deferred", -kMaxDeferred, kMaxDeferred, 0)),
       .deadline = Time(reader, "deadline"),
       .overtaken = Int32(reader, "overtaken", 0),
   };
@@ -102,9 +102,9 @@ JournalEntry ReadPush(ObjectReader* reader) {
 
 JournalEntry ReadRevise(ObjectReader* reader) {
   return JournalRevise{.ticket = Ticket(reader),
-                       .next = {.first_position = Int32(reader, "first", 0, kMostJournalTokens),
-                                .tokens = Int32(reader, "tokens", 1, kMostJournalTokens),
-                                .later_tokens = Int32(reader, "later", 0, kMostJournalTokens),
+                       .next = {.first_position = Int32(reader, "first", 0, kMaxJournalTokens),
+                                .tokens = Int32(reader, "tokens", 1, kMaxJournalTokens),
+                                .later_tokens = Int32(reader, "later", 0, kMaxJournalTokens),
                                 .sampled_rows = Int32(reader, "sampled", 0),
                                 .pages = Int32(reader, "pages", 0),
                                 .running = reader->Boolean("running", false)}};
@@ -128,7 +128,7 @@ JournalEntry ReadDecide(ObjectReader* reader) {
       .wait_reason = static_cast<WaitReason>(
           reader->Integer("reason", 0, std::ssize(kNamesOf<WaitReason>) - 1)),
   };
-  for (const int64_t ticket : reader->Integers("batch", 0, kMostTime)) {
+  for (const int64_t ticket : reader->Integers("batch", 0, kMaxTime)) {
     decide.tickets.push_back(ticket);
   }
   return decide;
@@ -138,7 +138,7 @@ JournalEntry ReadObserve(ObjectReader* reader) {
   JournalObserve observe;
   observe.step = {.bucket = ReadBucket(reader),
                   .computed_tokens = Int32(reader, "computed", 0),
-                  .context_tokens = reader->Integer("context", 0, kMostTime),
+                  .context_tokens = reader->Integer("context", 0, kMaxTime),
                   .distinct_positions = Int32(reader, "positions", 0),
                   .sampled_rows = Int32(reader, "sampled", 0)};
   observe.seconds = reader->Number("seconds", 0, 1e9);
@@ -167,7 +167,7 @@ absl::StatusOr<JournalEntry> ReadLine(const json& line) {
   } else if (op == "observe") {
     entry = ReadObserve(&reader);
   } else if (op == "dropped") {
-    entry = JournalDropped{reader.Integer("lines", 1, kMostTime)};
+    entry = JournalDropped{reader.Integer("lines", 1, kMaxTime)};
   }
   SLUICE_RETURN_IF_ERROR(status);
   return entry;
@@ -189,9 +189,9 @@ absl::StatusOr<std::optional<JournalEntry>> JournalReader::Next() {
     return absl::InvalidArgumentError(
         absl::StrCat("line ", line_, ": ", absl::string_view(what.data(), what.size())));
   };
-  if (file_.fail()) return fail(absl::StrCat("is longer than ", kMostLineBytes, " bytes"));
+  if (file_.fail()) return fail(absl::StrCat("is longer than ", kMaxLineBytes, " bytes"));
   const size_t length = file_.gcount() - 1;  // without the newline
-  const absl::StatusOr<json> line = ParseJson({text_.data(), length}, kMostDepth);
+  const absl::StatusOr<json> line = ParseJson({text_.data(), length}, kMaxDepth);
   if (!line.ok()) return fail({line.status().message().data(), line.status().message().size()});
   absl::StatusOr<JournalEntry> entry = ReadLine(*line);
   if (!entry.ok()) return fail({entry.status().message().data(), entry.status().message().size()});

@@ -36,7 +36,7 @@ struct JournalRemove {
 };
 struct JournalRevise {
   uint64_t ticket = 0;
-  SequenceQueue::NextStep next{};
+  NextStep next{};
 };
 struct JournalDecide {
   DecisionTime at;
@@ -55,7 +55,7 @@ using JournalEntry = std::variant<JournalStart, JournalLadder, JournalPush, Jour
 
 class JournalReader {
  public:
-  static constexpr size_t kMostLineBytes = 4 << 20;
+  static constexpr size_t kMaxLineBytes = 4 << 20;
 
   // Returns NotFound that names the path.
   static absl::StatusOr<JournalReader> Open(const std::string& path);
@@ -69,8 +69,7 @@ class JournalReader {
   int64_t line() const { return line_; }
 
  private:
-  explicit JournalReader(std::ifstream file)
-      : file_(std::move(file)), text_(kMostLineBytes, '\0') {}
+  explicit JournalReader(std::ifstream file) : file_(std::move(file)), text_(kMaxLineBytes, '\0') {}
 
   std::ifstream file_;
   std::string text_;

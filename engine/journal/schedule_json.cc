@@ -15,10 +15,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kMostTokens = 1 << 20;
-constexpr int64_t kMostSequences = 1 << 16;
-constexpr size_t kMostBuckets = 4096;
-constexpr size_t kMostText = 4096;
+constexpr int64_t kMaxTokens = 1 << 20;
+constexpr int64_t kMaxSequences = 1 << 16;
+constexpr size_t kMaxBuckets = 4096;
+constexpr size_t kMaxText = 4096;
 
 // Returns `count` finite numbers that are not negative.
 std::vector<double> Numbers(const json& object, const std::string& key, size_t count,
@@ -42,13 +42,13 @@ std::vector<double> Numbers(const json& object, const std::string& key, size_t c
 
 std::vector<Bucket> ReadBuckets(const json& object, absl::Status* status) {
   ObjectReader reader(object, "", status);
-  const auto tokens = reader.Integers("tokens", 1, kMostTokens);
-  const auto sequences = reader.Integers("sequences", 1, kMostSequences);
-  const auto positions = reader.Integers("positions", 0, kMostTokens);
-  if (tokens.size() > kMostBuckets || sequences.size() != tokens.size() ||
+  const auto tokens = reader.Integers("tokens", 1, kMaxTokens);
+  const auto sequences = reader.Integers("sequences", 1, kMaxSequences);
+  const auto positions = reader.Integers("positions", 0, kMaxTokens);
+  if (tokens.size() > kMaxBuckets || sequences.size() != tokens.size() ||
       positions.size() != tokens.size()) {
     reader.Fail("tokens",
-                absl::StrCat("must be as many as sequences and positions, at most ", kMostBuckets));
+                absl::StrCat("must be as many as sequences and positions, at most ", kMaxBuckets));
     return {};
   }
   std::vector<Bucket> buckets;
@@ -198,8 +198,8 @@ absl::StatusOr<std::string> StringFromJson(const json& object, const std::string
     return absl::InvalidArgumentError(absl::StrCat(key, " is not a string"));
   }
   const auto& text = it->get_ref<const std::string&>();
-  if (text.size() > kMostText) {
-    return absl::InvalidArgumentError(absl::StrCat(key, " is longer than ", kMostText, " bytes"));
+  if (text.size() > kMaxText) {
+    return absl::InvalidArgumentError(absl::StrCat(key, " is longer than ", kMaxText, " bytes"));
   }
   return text;
 }

@@ -19,8 +19,8 @@ namespace {
 using nlohmann::json;
 
 constexpr int kFormat = 1;
-constexpr size_t kMostBytes = 4 << 20;
-constexpr int kMostDepth = 4;
+constexpr size_t kMaxBytes = 4 << 20;
+constexpr int kMaxDepth = 4;
 constexpr size_t kBytesOfTensor = 64;
 
 std::string Fingerprint(const Model& model) {
@@ -104,8 +104,8 @@ LadderFile::LadderFile(std::string path, const Model& model, const BackendInfo& 
 }
 
 absl::StatusOr<LadderFile::Content> LadderFile::Read() const {
-  SLUICE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path_, kMostBytes));
-  SLUICE_ASSIGN_OR_RETURN(const json document, ParseJson(text, kMostDepth));
+  SLUICE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path_, kMaxBytes));
+  SLUICE_ASSIGN_OR_RETURN(const json document, ParseJson(text, kMaxDepth));
   if (!document.is_object() || document.value("sluice_ladder", json()) != kFormat) {
     return absl::InvalidArgumentError("it is no ladder file of this format");
   }

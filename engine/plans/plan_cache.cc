@@ -140,7 +140,7 @@ void PlanCache::ForgetLongestUnused() {
     oldest_use = used;
     oldest = it;
   }
-  if (withdrawn > kMostWithdrawn) entries_.erase(oldest);
+  if (withdrawn > kMaxWithdrawn) entries_.erase(oldest);
 }
 
 std::vector<BucketStats> PlanCache::Stats() const {

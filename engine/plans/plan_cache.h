@@ -78,7 +78,7 @@ class PlanCache {
  public:
   // The number of withdrawn buckets whose history is kept. Beyond it the bucket that has been
   // unused for the longest time is forgotten.
-  static constexpr size_t kMostWithdrawn = 256;
+  static constexpr size_t kMaxWithdrawn = 256;
 
   // The arguments are not owned and outlive the cache.
   PlanCache(const Model* model, const ExecutableModel* executable, Clock* clock,
@@ -105,7 +105,7 @@ class PlanCache {
   // that found the plan may use it until their next lookup.
   void Withdraw(const Bucket& bucket);
 
-  // Returns the statistics of all buckets ever asked for (see kMostWithdrawn), ascending; those
+  // Returns the statistics of all buckets ever asked for (see kMaxWithdrawn), ascending; those
   // without a plan are not ready. The fields that only the scheduler knows, in_ladder and
   // cost_seconds, have their defaults.
   std::vector<BucketStats> Stats() const;

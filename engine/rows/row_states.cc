@@ -21,7 +21,7 @@ constexpr int64_t kScoredTogether = 32;
 constexpr int64_t kTokensTogether = 8;
 
 // The default of PyTorch's normalize.
-constexpr double kLeastLength = 1e-12;
+constexpr double kMinLength = 1e-12;
 
 void Rescale(ScoreScale scale, std::span<double> scores) {
   switch (scale) {
@@ -53,7 +53,7 @@ void Round(std::span<const double> values, float* out) {
 void Normalize(std::span<double> values) {
   double squares = 0;
   for (const double value : values) squares += value * value;
-  const double length = std::max(std::sqrt(squares), kLeastLength);
+  const double length = std::max(std::sqrt(squares), kMinLength);
   for (double& value : values) value /= length;
 }
 

@@ -13,13 +13,13 @@ namespace sluice {
 namespace {
 
 // The most tokens that a forecast looks at; beyond, it is too late anyway.
-constexpr double kMostBetween = 1e12;
+constexpr double kMaxBetween = 1e12;
 
 // More bytes than any machine has.
 constexpr int64_t kUnbounded = int64_t{1} << 50;
 
 // An hour is longer than any deadline or wait that is of interest.
-constexpr double kMostSeconds = 3600;
+constexpr double kMaxSeconds = 3600;
 
 double SecondsOf(nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -45,16 +45,16 @@ absl::Status Full(absl::string_view bound, int64_t limit, absl::string_view unit
 double StepSeconds(int64_t sequences, int64_t context, const Scheduler& scheduler) {
   const Bucket& largest = scheduler.ladder()->largest();
   const int64_t most = std::min(largest.tokens, largest.sequences);
-  const int32_t riding = std::min(sequences, most);
+  const int32_t together = std::min(sequences, most);
   const Bucket* bucket =
-      scheduler.ladder()->Choose({.tokens = riding, .sequences = riding, .longest = 1});
+      scheduler.ladder()->Choose({.tokens = together, .sequences = together, .longest = 1});
   const double seconds =
       scheduler.costs().Estimate({.bucket = bucket == nullptr ? largest : *bucket,
-                                  .computed_tokens = riding,
-                                  .context_tokens = riding * context,
-                                  .distinct_positions = riding,
-                                  .sampled_rows = riding});
-  return seconds * static_cast<double>(sequences) / static_cast<double>(riding);
+                                  .computed_tokens = together,
+                                  .context_tokens = together * context,
+                                  .distinct_positions = together,
+                                  .sampled_rows = together});
+  return seconds * static_cast<double>(sequences) / static_cast<double>(together);
 }
 
 }  // namespace
@@ -165,33 +165,33 @@ nanoseconds TimeOfQueue(int64_t running, int64_t context, const Scheduler& sched
     seconds += part * StepSeconds(steps, context, scheduler);
   }
   return std::chrono::duration_cast<nanoseconds>(
-      std::chrono::duration<double>(std::min(seconds, kMostSeconds)));
+      std::chrono::duration<double>(std::min(seconds, kMaxSeconds)));
 }
 
 nanoseconds TimeNeeded(const Due& due, int64_t running, const Scheduler& scheduler) {
   const DueTotals::Total ahead = scheduler.queue().PromptsDueBy(due.deadline, due.priority);
-  const int64_t riding = due.steps > 0 ? running + ahead.sequences : 0;
-  if (ahead.tokens + riding == 0) return nanoseconds(0);
+  const int64_t together = due.steps > 0 ? running + ahead.sequences : 0;
+  if (ahead.tokens + together == 0) return nanoseconds(0);
   const auto steps = static_cast<double>(due.steps);
-  const double between = static_cast<double>(riding) * steps * due.prompts_per_step;
+  const double between = static_cast<double>(together) * steps * due.prompts_per_step;
   const double prompts = scheduler.costs().EstimateDrain(
-      ahead.tokens + due.tokens + std::llround(std::min(between, kMostBetween)),
+      ahead.tokens + due.tokens + std::llround(std::min(between, kMaxBetween)),
       scheduler.ladder()->largest());
-  const double later = steps * StepSeconds(riding + due.rows, due.context, scheduler);
+  const double later = steps * StepSeconds(together + due.rows, due.context, scheduler);
   return std::chrono::duration_cast<nanoseconds>(
-      std::chrono::duration<double>(std::min(prompts + later, kMostSeconds)));
+      std::chrono::duration<double>(std::min(prompts + later, kMaxSeconds)));
 }
 
 double ForecastError::factor() const { return std::clamp(mean_ + 2 * deviation_, 0.25, 8.0); }
 
 void ForecastError::Learn(const Lesson& lesson) {
   constexpr double kWeight = 1.0 / 64;
-  constexpr double kMost = 8;
+  constexpr double kMaxRatio = 8;
   const double needed = SecondsOf(lesson.needed), took = SecondsOf(lesson.took);
   double ratio = 1, deviation = kFirstDeviation;
   const bool near = needed > 0 && 2 * factor() * needed >= SecondsOf(lesson.allowed);
   if (near || lesson.missed) {
-    ratio = needed > 0 ? std::min((lesson.missed ? 2 : 1) * took / needed, kMost) : kMost;
+    ratio = needed > 0 ? std::min((lesson.missed ? 2 : 1) * took / needed, kMaxRatio) : kMaxRatio;
     deviation = std::abs(ratio - mean_);
   }
   mean_ += kWeight * (ratio - mean_);

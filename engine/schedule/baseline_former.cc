@@ -10,10 +10,9 @@
 namespace sluice {
 namespace {
 
-BatchSize With(const BatchSize& size, const WaitingSequence& sequence) {
-  return {.tokens = size.tokens + sequence.tokens,
-          .sequences = size.sequences + 1,
-          .longest = std::max(size.longest, sequence.tokens)};
+BatchSize With(BatchSize size, int32_t sequence_tokens) {
+  size.Add(sequence_tokens);
+  return size;
 }
 
 // Returns the width of the column that a sequence alone would run in, or 0 if none is wide enough.
@@ -27,7 +26,7 @@ int32_t ColumnOf(const Ladder& ladder, const WaitingSequence& sequence) {
 BatchSize CutToFit(const Ladder& ladder, std::vector<WaitingSequence*>* waiting) {
   BatchSize size{};
   for (const WaitingSequence* sequence : *waiting) {
-    const BatchSize larger = With(size, *sequence);
+    const BatchSize larger = With(size, sequence->tokens);
     if (ladder.Choose(larger) == nullptr) break;
     size = larger;
   }
@@ -45,7 +44,7 @@ BatchSize CutToPreferred(const Ladder& ladder, std::vector<WaitingSequence*>* ba
   }
   batch->resize(rows);
   BatchSize size{};
-  for (const WaitingSequence* sequence : *batch) size = With(size, *sequence);
+  for (const WaitingSequence* sequence : *batch) size.Add(sequence->tokens);
   return size;
 }
 
@@ -58,7 +57,7 @@ BatchDecision BaselineFormer::Form(const SequenceQueue& queue, const FormerInput
   const Ladder& ladder = *inputs.ladder;
   BatchSize size = Gather(queue, ladder, batch);
   Trigger trigger = Trigger::kIdle;
-  if (std::ssize(*batch) < queue.size() || ladder.Choose(With(size, {.tokens = 1})) == nullptr) {
+  if (std::ssize(*batch) < queue.size() || ladder.Choose(With(size, 1)) == nullptr) {
     trigger = Trigger::kFull;
   } else if (inputs.draining) {
     trigger = Trigger::kDrain;
@@ -68,7 +67,7 @@ BatchDecision BaselineFormer::Form(const SequenceQueue& queue, const FormerInput
     const MonoTime until = std::min(queue.OldestArrival() + max_delay_, last_start);
     if (until > now) {
       batch->clear();
-      return {.size = size, .wait_until = until, .wait_reason = WaitReason::kCompany};
+      return {.size = size, .wait_until = until, .wait_reason = WaitReason::kMoreRequests};
     }
     trigger = last_start <= now ? Trigger::kDeadline : Trigger::kDelay;
   }

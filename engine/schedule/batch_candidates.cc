@@ -65,9 +65,9 @@ void BatchCandidates::PickUrgent(const SequenceQueue& queue, MonoTime until) {
     allowance_.push_back(least);
     least = std::min(least, Allowance(*sequence));
   }
-  queue.Urgent(until, kMostUrgent + decodes_.size(), &by_deadline_);
+  queue.Urgent(until, kMaxUrgent + decodes_.size(), &by_deadline_);
   for (WaitingSequence* sequence : by_deadline_) {
-    if (ordered_.size() == kMostUrgent) break;
+    if (ordered_.size() == kMaxUrgent) break;
     const auto it = std::lower_bound(others_.begin(), others_.end(), sequence, before);
     if (it == others_.end() || *it != sequence) continue;  // a decode, or too far back
     if (allowance_[it - others_.begin()] > std::ssize(ordered_)) {

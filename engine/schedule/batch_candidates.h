@@ -27,7 +27,7 @@ class BatchCandidates {
   // The length of the queue's front in which urgent sequences are looked for.
   static constexpr size_t kUrgentReach = 1024;
   // The most urgent sequences that are moved ahead in one batch.
-  static constexpr size_t kMostUrgent = 64;
+  static constexpr size_t kMaxUrgent = 64;
 
   explicit BatchCandidates(const BatchOptions& options) : options_(options) {}
 

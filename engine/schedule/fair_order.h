@@ -14,9 +14,9 @@ namespace sluice {
 // Start-time fair queueing (Goyal, Vin and Cheng, 1996), which is deficit round robin where
 // sequences differ in length. A caller's sequence counts as having arrived when the device would
 // have served the caller's earlier ones of its level, if every caller with sequences in the queue
-// got the same time. So a sequence of a caller with nothing else in the queue is behind at most one
-// sequence of each other caller of its level, however many these have sent, and the next step's
-// company. Sequences whose callers are not told apart count as they arrive. Not thread-safe.
+// got the same time. A caller with nothing else queued therefore waits for at most one sequence of
+// each other caller of its level, plus the sequences that share the next step. Sequences of
+// unidentified callers count as they arrive. Not thread-safe.
 class FairOrder {
  public:
   // Sets the place in the order of a sequence that arrives and takes the device for `service`.

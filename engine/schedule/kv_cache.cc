@@ -63,7 +63,7 @@ bool KvCache::IsWhole(int32_t page) const {
 // pages are counted back from the end. Neither is so if pages are given back from the first on.
 KvCache::Prefix KvCache::Find(std::span<const int32_t> tokens, uint64_t root, const Prefix& before,
                               int32_t shared) const {
-  SLUICE_CHECK(root < kMostRoots && shared <= std::ssize(tokens));
+  SLUICE_CHECK(root < kMaxRoots && shared <= std::ssize(tokens));
   Prefix prefix;
   if (!reuse_) return prefix;
   prefix.content = root;

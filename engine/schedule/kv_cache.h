@@ -42,7 +42,7 @@ struct SequencePages {
   int32_t tail = 0;       // the positions behind those pages that are published too
   uint64_t content = 0;   // names all tokens of the published pages, if there are any
   // Stands for everything besides tokens that decides the contents of its pages, such as its
-  // adapter. Less than KvCache::kMostRoots. Only sequences of the same root share pages.
+  // adapter. Less than KvCache::kMaxRoots. Only sequences of the same root share pages.
   uint64_t root = 0;
   // The number of first tokens that other sequences are known to begin with, fewer than the
   // sequence has; 0 if none are known.
@@ -53,7 +53,7 @@ struct SequencePages {
 
 class KvCache {
  public:
-  static constexpr uint64_t kMostRoots = uint64_t{1} << 60;
+  static constexpr uint64_t kMaxRoots = uint64_t{1} << 60;
   static constexpr int32_t kNone = -1;  // no page
 
   // Without `reuse` no page is published or found. `gives_back` says whether ReleaseBefore is used.
@@ -185,7 +185,7 @@ class KvCache {
   int32_t first_idle_ = kNone;  // the longest idle
   int32_t last_idle_ = kNone;
   int32_t idle_count_ = 0;
-  uint64_t last_content_ = kMostRoots;
+  uint64_t last_content_ = kMaxRoots;
   uint64_t version_ = 0;
   int64_t evicted_ = 0;
 };

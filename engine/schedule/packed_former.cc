@@ -75,7 +75,7 @@ BatchDecision PackedFormer::WaitOrLaunch(BatchDecision launch, MonoTime due,
     batch->clear();
     return {.size = launch.size,
             .wait_until = std::min(due, last_start),
-            .wait_reason = WaitReason::kCompany};
+            .wait_reason = WaitReason::kMoreRequests};
   }
   return launch;
 }
@@ -208,9 +208,7 @@ void PackedFormer::Add(size_t index) {
 
 void PackedFormer::TrialBatch::Add(WaitingSequence* sequence) {
   members.push_back(sequence);
-  size.tokens += sequence->tokens;
-  ++size.sequences;
-  size.longest = std::max(size.longest, sequence->tokens);
+  size.Add(sequence->tokens);
 }
 
 // Writes the members of `best` to `batch` in the order of the queue.

@@ -11,17 +11,7 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kLeastWindow = 1024;
-
-BatchSize SizeOf(std::span<WaitingSequence* const> batch) {
-  BatchSize size;
-  for (const WaitingSequence* sequence : batch) {
-    size.tokens += sequence->tokens;
-    ++size.sequences;
-    size.longest = std::max(size.longest, sequence->tokens);
-  }
-  return size;
-}
+constexpr size_t kMinWindow = 1024;
 
 }  // namespace
 
@@ -35,7 +25,7 @@ PagedScheduler::PagedScheduler(const BatchOptions& batch, const Options& options
       whole_tokens_(options.keeps_pages ? ladder->largest().tokens : chunk_tokens_),
       step_pages_(options.step_pages),
       attention_window_(options.keeps_pages ? options.attention_window : 0),
-      window_(std::max(kLeastWindow, size_t{2} * batch.max_batch_sequences)),
+      window_(std::max(kMinWindow, size_t{2} * batch.max_batch_sequences)),
       kv_(keeps_pages_ ? options.pages : 0, std::max(options.page_tokens, 1), prefix_reuse_,
           attention_window_ > 0),
       scheduler_(batch, half_life, std::move(ladder), std::move(costs), observer) {
@@ -45,20 +35,41 @@ PagedScheduler::PagedScheduler(const BatchOptions& batch, const Options& options
 void PagedScheduler::Arrive(PagedSequence* sequence) {
   SLUICE_CHECK(sequence->kv.ids.empty() && !(sequence->reuse && sequence->scored));
   sequence->found = {};
-  if (sequence->waiting.generates && generating_++ == 0) recut_ = true;
-  Set(Begin(sequence), sequence);
-  scheduler_.Arrive(&sequence->waiting);
+  sequence->MoveTo(SequenceState::kQueued);
+  if (sequence->generates && generating_++ == 0) recut_ = true;
+  sequence->SetStep(Begin(sequence));
+  scheduler_.Arrive(sequence);
 }
 
 void PagedScheduler::Remove(PagedSequence* sequence) {
-  scheduler_.Remove(&sequence->waiting);
-  End(sequence);
+  if (sequence->state() == SequenceState::kHeld) return sequence->MoveTo(SequenceState::kDone);
+  SLUICE_CHECK(sequence->state() == SequenceState::kQueued);
+  scheduler_.Remove(sequence);
+  Close(sequence);
+}
+
+void PagedScheduler::Close(PagedSequence* sequence) {
+  sequence->MoveTo(SequenceState::kDone);
+  kv_.Release(&sequence->kv);
+  sequence->running = false;
+  if (sequence->generates && --generating_ == 0) recut_ = true;
+}
+
+void PagedScheduler::Run(std::span<WaitingSequence* const> batch) {
+  for (WaitingSequence* sequence : batch) {
+    const bool ahead = Paged(sequence)->state() == SequenceState::kQueuedAhead;
+    Paged(sequence)->MoveTo(ahead ? SequenceState::kRunningAhead : SequenceState::kRunning);
+  }
 }
 
 BatchDecision PagedScheduler::Decide(MonoTime now, bool draining,
                                      std::vector<WaitingSequence*>* batch, bool ahead) {
   DecisionTime at{.now = now, .draining = draining, .ahead = ahead};
-  if (!keeps_pages_) return scheduler_.Decide(at, batch);
+  if (!keeps_pages_) {
+    const BatchDecision decision = scheduler_.Decide(at, batch);
+    Run(*batch);
+    return decision;
+  }
   if (ahead && MissesPages()) {
     batch->clear();
     return {};
@@ -70,43 +81,52 @@ BatchDecision PagedScheduler::Decide(MonoTime now, bool draining,
     BatchDecision decision = scheduler_.Decide(at, batch);
     if (!decision.launch) return decision;
     Hold(&decision, batch);
-    if (!batch->empty()) return decision;
+    if (batch->empty()) continue;
+    Run(*batch);
+    return decision;
   }
 }
 
 void PagedScheduler::ReturnAhead(PagedSequence* sequence, bool draws) {
-  SLUICE_CHECK(keeps_pages_ && !sequence->in_progress.has_value());
-  WaitingSequence& waiting = sequence->waiting;
-  sequence->in_progress = NextStep{.first_position = waiting.first_position,
-                                   .tokens = waiting.tokens,
-                                   .later_tokens = waiting.later_tokens,
-                                   .sampled_rows = waiting.sampled_rows,
-                                   .pages = waiting.pages,
-                                   .running = waiting.running};
+  SLUICE_CHECK(keeps_pages_);
+  sequence->MoveTo(SequenceState::kQueuedAhead);
+  sequence->in_progress = sequence->step();
   sequence->drawing = draws ? 1 : 0;
-  waiting.first_position += waiting.tokens;
-  Return(sequence);
+  sequence->first_position += sequence->tokens;
+  sequence->SetStep(Continue(*sequence));
+  scheduler_.Return(sequence);
 }
 
 void PagedScheduler::Recall(PagedSequence* sequence) {
-  scheduler_.Remove(&sequence->waiting);
-  Rewind(sequence);
+  SLUICE_CHECK(sequence->state() == SequenceState::kQueuedAhead);
+  scheduler_.Remove(sequence);
+  sequence->MoveTo(SequenceState::kRunning);
+  Restore(sequence);
 }
 
 void PagedScheduler::Rewind(PagedSequence* sequence) {
-  Set(*std::exchange(sequence->in_progress, std::nullopt), sequence);
+  sequence->MoveTo(SequenceState::kRewound);
+  Restore(sequence);
+}
+
+void PagedScheduler::LeaveRewound(PagedSequence* sequence) {
+  SLUICE_CHECK(sequence->state() == SequenceState::kRewound);
+  sequence->MoveTo(SequenceState::kRunning);
+}
+
+// Makes the step in progress the next step again.
+void PagedScheduler::Restore(PagedSequence* sequence) {
+  sequence->SetStep(sequence->in_progress);
   sequence->drawing = 0;
 }
 
 void PagedScheduler::Computed(PagedSequence* sequence) {
-  WaitingSequence& waiting = sequence->waiting;
-  int32_t computed = waiting.first_position + waiting.tokens;
-  if (sequence->in_progress.has_value()) {
-    computed = sequence->in_progress->first_position + sequence->in_progress->tokens;
-    sequence->in_progress.reset();
-    sequence->drawing = 0;
+  int32_t computed = sequence->first_position + sequence->tokens;
+  if (sequence->state() == SequenceState::kRunningAhead) {
+    computed = sequence->in_progress.first_position + sequence->in_progress.tokens;
   } else {
-    waiting.first_position = computed;
+    SLUICE_CHECK(sequence->state() == SequenceState::kRunning);
+    sequence->first_position = computed;
   }
   kv_.Copied(&sequence->kv);
   if (keeps_pages_ && sequence->reuse) kv_.Publish(sequence->history, computed, &sequence->kv);
@@ -117,14 +137,21 @@ void PagedScheduler::Computed(PagedSequence* sequence) {
 }
 
 void PagedScheduler::Return(PagedSequence* sequence) {
-  Set(keeps_pages_ ? Continue(*sequence) : Begin(sequence), sequence);
-  scheduler_.Return(&sequence->waiting);
+  if (sequence->state() == SequenceState::kRunningAhead) {
+    sequence->drawing = 0;
+    return sequence->MoveTo(SequenceState::kRunning);
+  }
+  sequence->MoveTo(SequenceState::kQueued);
+  sequence->SetStep(keeps_pages_ ? Continue(*sequence) : Begin(sequence));
+  scheduler_.Return(sequence);
 }
 
 void PagedScheduler::End(PagedSequence* sequence) {
-  kv_.Release(&sequence->kv);
-  sequence->waiting.running = false;
-  if (sequence->waiting.generates && --generating_ == 0) recut_ = true;
+  SLUICE_CHECK(sequence->state() != SequenceState::kQueued);
+  if (sequence->state() == SequenceState::kRunningAhead) {
+    return sequence->MoveTo(SequenceState::kEnding);
+  }
+  Close(sequence);
 }
 
 // Returns whether a sequence might have to yield, or the head to wait, for pages that will soon be
@@ -135,9 +162,9 @@ bool PagedScheduler::MissesPages() const {
 
 void PagedScheduler::Preempt() {
   while (WaitingSequence* waiting = scheduler_.MustYield(kv_.available())) {
-    PagedSequence* const sequence = waiting->paged;
+    PagedSequence* const sequence = Paged(waiting);
     kv_.Release(&sequence->kv);
-    scheduler_.Revise(&sequence->waiting, Begin(sequence));
+    scheduler_.Revise(sequence, Begin(sequence));
     ++sequence->preemptions;
     ++counts_.preemptions;
   }
@@ -159,7 +186,7 @@ void PagedScheduler::ReviseWaiting() {
 void PagedScheduler::Revise(size_t count) {
   scheduler_.queue().Front(count, &front_);
   for (WaitingSequence* waiting : front_) {
-    PagedSequence* const sequence = waiting->paged;
+    PagedSequence* const sequence = Paged(waiting);
     const NextStep next = waiting->running ? Continue(*sequence) : Begin(sequence);
     if (next.first_position == waiting->first_position && next.pages == waiting->pages &&
         next.tokens == waiting->tokens) {
@@ -175,21 +202,22 @@ void PagedScheduler::Revise(size_t count) {
 void PagedScheduler::Hold(BatchDecision* decision, std::vector<WaitingSequence*>* batch) {
   size_t kept = 0;
   for (WaitingSequence* sequence : *batch) {
-    if (sequence->running || Attach(sequence->paged)) {
+    if (sequence->running || Attach(Paged(sequence))) {
       (*batch)[kept++] = sequence;
     } else {
-      PutBack(sequence->paged);
+      PutBack(Paged(sequence));
     }
   }
   if (kept == 0) return batch->clear();
   if (kept < batch->size()) {
     batch->resize(kept);
-    decision->size = SizeOf(*batch);
+    decision->size = {};
+    for (const WaitingSequence* sequence : *batch) decision->size.Add(sequence->tokens);
     decision->bucket = *scheduler_.ladder()->Choose(decision->size);
   }
   for (WaitingSequence* sequence : *batch) {
     const bool extended =
-        kv_.Extend(sequence->first_position + sequence->tokens, &sequence->paged->kv);
+        kv_.Extend(sequence->first_position + sequence->tokens, &Paged(sequence)->kv);
     SLUICE_CHECK(extended);
   }
 }
@@ -198,9 +226,9 @@ void PagedScheduler::Hold(BatchDecision* decision, std::vector<WaitingSequence*>
 // with.
 bool PagedScheduler::Attach(PagedSequence* sequence) {
   const NextStep next = Begin(sequence);
-  if (next.first_position != sequence->waiting.first_position ||
-      next.pages > sequence->waiting.pages)
+  if (next.first_position != sequence->first_position || next.pages > sequence->pages) {
     return false;
+  }
   if (!sequence->reuse) return true;
   kv_.Attach(sequence->found, &sequence->kv);
   if (sequence->preemptions == 0 && prefix_reuse_) {
@@ -212,21 +240,21 @@ bool PagedScheduler::Attach(PagedSequence* sequence) {
 }
 
 void PagedScheduler::PutBack(PagedSequence* sequence) {
-  const int32_t overtaken = sequence->waiting.overtaken;
-  Set(Begin(sequence), sequence);
-  scheduler_.Return(&sequence->waiting);
-  sequence->waiting.overtaken = overtaken;
+  const int32_t overtaken = sequence->overtaken;
+  sequence->SetStep(Begin(sequence));
+  scheduler_.Return(sequence);
+  sequence->overtaken = overtaken;
 }
 
-PagedScheduler::NextStep PagedScheduler::Continue(const PagedSequence& sequence) const {
-  NextStep next = StepFrom(sequence.waiting.first_position,
+NextStep PagedScheduler::Continue(const PagedSequence& sequence) const {
+  NextStep next = StepFrom(sequence.first_position,
                            {.pages = static_cast<int32_t>(sequence.kv.ids.size())}, sequence);
   next.running = true;
   return next;
 }
 
 // A sequence that may need every page cannot hold a tail's page beside its own.
-PagedScheduler::NextStep PagedScheduler::Begin(PagedSequence* sequence) const {
+NextStep PagedScheduler::Begin(PagedSequence* sequence) const {
   KvCache::Prefix& found = sequence->found;
   const bool has_room = kv_.PagesFor(std::ssize(sequence->history)) < kv_.pages();
   if (sequence->reuse) {
@@ -240,8 +268,8 @@ PagedScheduler::NextStep PagedScheduler::Begin(PagedSequence* sequence) const {
 // does not hold the idle ones yet. It asks for the pages of all its tokens, though its next step
 // computes only a chunk: a prompt that is begun without them is soon preempted, and most of its
 // work is in vain.
-PagedScheduler::NextStep PagedScheduler::StepFrom(int32_t first, const KvCache::Prefix& held,
-                                                  const PagedSequence& sequence) const {
+NextStep PagedScheduler::StepFrom(int32_t first, const KvCache::Prefix& held,
+                                  const PagedSequence& sequence) const {
   const int32_t length = std::ssize(sequence.history) + sequence.drawing;
   SLUICE_CHECK(first < length);
   const bool scored = sequence.scored && sequence.drawing == 0;
@@ -261,15 +289,6 @@ PagedScheduler::NextStep PagedScheduler::StepFrom(int32_t first, const KvCache::
     next.pages = kv_.PagesFor(length) - held.pages + held.idle;
   }
   return next;
-}
-
-void PagedScheduler::Set(const NextStep& next, PagedSequence* sequence) {
-  sequence->waiting.first_position = next.first_position;
-  sequence->waiting.tokens = next.tokens;
-  sequence->waiting.later_tokens = next.later_tokens;
-  sequence->waiting.sampled_rows = next.sampled_rows;
-  sequence->waiting.pages = next.pages;
-  sequence->waiting.running = next.running;
 }
 
 }  // namespace sluice

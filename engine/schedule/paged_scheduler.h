@@ -15,45 +15,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "engine/schedule/kv_cache.h"
 #include "engine/schedule/scheduler.h"
+#include "engine/schedule/sequence.h"
 
 namespace sluice {
-
-struct RequestRow;  // engine/runner/requests/active_request.h
-
-// A sequence and its pages. Its owner sets the fields of `waiting` that are not about its next
-// step, and the fields below up to `kv`. It outlives its stay in the scheduler.
-struct PagedSequence {
-  PagedSequence() { waiting.paged = this; }
-  PagedSequence(const PagedSequence&) = delete;  // `waiting` points to it
-  PagedSequence& operator=(const PagedSequence&) = delete;
-
-  WaitingSequence waiting;
-  RequestRow* row = nullptr;  // its owner, not used by the scheduler
-  // All its tokens, prompt and generated; all but the last are computed when a generating sequence
-  // returns. The owner keeps it up to date between the end of a step and Return.
-  std::span<const int32_t> history;
-  bool reuse = true;  // whether it may share pages with others
-  // Whether the logits of every position are wanted, so that none may be skipped; excludes `reuse`.
-  // The owner clears this after a step and before Return, once it has all of them.
-  bool scored = false;
-  bool sampled_end = true;  // whether the logits of its last position are wanted
-
-  // The scheduler sets these, except kv.root and kv.shared, and the fields of the next step.
-  SequencePages kv;
-  // The step in progress, while `waiting` is about the one behind it; see ReturnAhead.
-  std::optional<SequenceQueue::NextStep> in_progress;
-  int32_t drawing = 0;        // the tokens behind `history` that the step in progress draws: 0 or 1
-  KvCache::Prefix found;      // the prefix that it could begin with, as last looked up
-  int32_t reused_tokens = 0;  // the length of the cached prefix behind which it first began
-  int32_t preemptions = 0;
-};
 
 class PagedScheduler {
  public:
@@ -77,7 +47,7 @@ class PagedScheduler {
 
   // Queues a new sequence. Requires that `kv.ids` is empty and has capacity for all its pages.
   void Arrive(PagedSequence* sequence);
-  // Removes a sequence that is cancelled or has expired while it waits, and releases its pages.
+  // Ends a sequence that is cancelled or has expired while it waits or is held.
   void Remove(PagedSequence* sequence);
 
   // Decides what to run now on a free device. If the decision is to launch, `batch` has left the
@@ -97,16 +67,18 @@ class PagedScheduler {
   // take the sequence, Recall must take it back.
   void ReturnAhead(PagedSequence* sequence, bool draws);
   void Recall(PagedSequence* sequence);
-  // Undoes ReturnAhead for a sequence that a decision has taken, because both steps are to run
-  // again. Its pages stay.
+  // Undoes ReturnAhead for a sequence that a decision has taken, because its earlier step must run
+  // again. Its pages stay. LeaveRewound must follow when the later step has ended or drops it.
   void Rewind(PagedSequence* sequence);
+  void LeaveRewound(PagedSequence* sequence);
 
-  // Marks the earliest step of a sequence that has not ended as ended well: full pages are
-  // published, and first_position is behind the step. After any other outcome only End may follow.
+  // Marks the earlier step of a sequence as successful: full pages are published. Return or End
+  // must follow. After a step that failed only End may follow.
   void Computed(PagedSequence* sequence);
-  // Queues a sequence for its next step, after Computed.
+  // Queues a sequence for its next step, unless a step started ahead carries it already.
   void Return(PagedSequence* sequence);
-  // Ends a sequence after any step: releases its pages.
+  // Ends a sequence after a step: releases its pages, unless another step carries it, whose End
+  // releases them.
   void End(PagedSequence* sequence);
 
   // See Scheduler.
@@ -124,15 +96,16 @@ class PagedScheduler {
   const Counts& counts() const { return counts_; }
 
  private:
-  using NextStep = SequenceQueue::NextStep;
-
+  static PagedSequence* Paged(WaitingSequence* sequence) {
+    return static_cast<PagedSequence*>(sequence);
+  }
+  static void Run(std::span<WaitingSequence* const> batch);
   // Returns the next step of a sequence that holds the pages of its first positions (Continue), or
   // of one that would begin with a prefix (Begin).
   NextStep Continue(const PagedSequence& sequence) const;
   NextStep Begin(PagedSequence* sequence) const;
   NextStep StepFrom(int32_t first, const KvCache::Prefix& held,
                     const PagedSequence& sequence) const;
-  static void Set(const NextStep& next, PagedSequence* sequence);
 
   // The most tokens that one step computes of a prompt.
   int32_t ChunkTokens() const { return generating_ > 0 ? chunk_tokens_ : whole_tokens_; }
@@ -144,6 +117,8 @@ class PagedScheduler {
   void Hold(BatchDecision* decision, std::vector<WaitingSequence*>* batch);
   bool Attach(PagedSequence* sequence);
   void PutBack(PagedSequence* sequence);
+  void Restore(PagedSequence* sequence);
+  void Close(PagedSequence* sequence);
 
   const bool keeps_pages_;
   const bool prefix_reuse_;

@@ -78,12 +78,7 @@ void SequenceQueue::Revise(WaitingSequence* sequence, const NextStep& next) {
   const auto it = order_.find(OrderKey(*sequence));
   SLUICE_CHECK(it != order_.end() && it->second == sequence);
   EraseStep(*sequence);
-  sequence->first_position = next.first_position;
-  sequence->tokens = next.tokens;
-  sequence->later_tokens = next.later_tokens;
-  sequence->sampled_rows = next.sampled_rows;
-  sequence->pages = next.pages;
-  sequence->running = next.running;
+  sequence->SetStep(next);
   AddStep(sequence);
 }
 

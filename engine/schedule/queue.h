@@ -12,41 +12,11 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "base/clock.h"
-#include "engine/schedule/attention_reach.h"
 #include "engine/schedule/due_totals.h"
+#include "engine/schedule/sequence.h"
 #include "engine/schedule_values.h"
 
 namespace sluice {
-
-struct PagedSequence;
-
-// A row of a request as the scheduler sees it: the unit that is queued and grouped. Rows of one
-// request may run in different batches. While it is queued only the queue changes its fields.
-struct WaitingSequence {
-  uint64_t ticket = 0;  // the number of its arrival, unique; kept when it returns for another step
-  int priority = kDefaultPriority;
-  uint32_t caller = 0;          // a hash of the caller's name; 0 where callers are not told apart
-  int32_t first_position = 0;   // the first position that its next step computes
-  int32_t position_offset = 0;  // added to a position to choose position-wise weights
-  AttentionReach reach = {};    // of its model
-  int32_t tokens = 0;           // the number of tokens that its next step computes
-  int32_t later_tokens = 0;     // the prompt tokens that steps after the next one compute
-  int32_t sampled_rows = 1;     // in its next step
-  int32_t pages = 0;            // available KV pages that its tokens and later tokens need
-  // Whether it holds KV pages from an earlier step, so that others wait for them until it ends.
-  bool running = false;
-  bool generates = false;  // whether it returns after its prompt, for one step per token
-  // The number of step batches that it may be part of, those of its prompt counted as one; for
-  // reviews of the ladder.
-  int32_t expected_steps = 1;
-  MonoTime queued{};  // arrival
-  // How much later than its arrival it counts in the order, see FairOrder. May be negative.
-  nanoseconds deferred{0};
-  MonoTime deadline = MonoTime::max();
-  // The number of sequences behind it that were taken since its last Push; kept by the queue.
-  int32_t overtaken = 0;
-  PagedSequence* paged = nullptr;  // the sequence with pages that this is part of, if any
-};
 
 // A queue ordered by arrival and `deferred`, where each priority level below the first counts as a
 // later arrival by `priority_step`, and by ticket among equals. So no stream of urgent requests
@@ -66,16 +36,7 @@ class SequenceQueue {
   // of them, and O(1) for each queued sequence ahead of the last of them.
   void Take(std::span<WaitingSequence* const> sequences);
 
-  // The fields of a sequence, from first_position to running, that say what its next step is.
-  // Revise replaces them; its place and `overtaken` stay.
-  struct NextStep {
-    int32_t first_position = 0;
-    int32_t tokens = 0;
-    int32_t later_tokens = 0;
-    int32_t sampled_rows = 1;
-    int32_t pages = 0;
-    bool running = false;
-  };
+  // Replaces the next step of a queued sequence; its place and `overtaken` stay.
   void Revise(WaitingSequence* sequence, const NextStep& next);
 
   // Replaces `out` by the running sequences, in order.

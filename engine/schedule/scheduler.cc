@@ -12,7 +12,7 @@ namespace {
 
 // Stands for the cost of a token while none is known; fair shares need its ratio alone.
 constexpr double kFirstSecondsOfToken = 1e-6;
-constexpr double kMostSecondsOfService = 3600;
+constexpr double kMaxSecondsOfService = 3600;
 
 }  // namespace
 
@@ -48,7 +48,7 @@ nanoseconds Scheduler::ServiceOf(const WaitingSequence& sequence) const {
   const double of_token = full > 0 ? full / largest.tokens : kFirstSecondsOfToken;
   const int64_t tokens =
       int64_t{sequence.tokens} + sequence.later_tokens + sequence.expected_steps - 1;
-  const double seconds = std::min(of_token * static_cast<double>(tokens), kMostSecondsOfService);
+  const double seconds = std::min(of_token * static_cast<double>(tokens), kMaxSecondsOfService);
   return nanoseconds(std::llround(1e9 * seconds));
 }
 
@@ -62,7 +62,7 @@ void Scheduler::Remove(const WaitingSequence* sequence) {
   queue_.Remove(sequence);
 }
 
-void Scheduler::Revise(WaitingSequence* sequence, const SequenceQueue::NextStep& next) {
+void Scheduler::Revise(WaitingSequence* sequence, const NextStep& next) {
   if (observer_ != nullptr) observer_->OnRevise(*sequence, next);
   queue_.Revise(sequence, next);
 }
@@ -90,7 +90,7 @@ BatchDecision Scheduler::Decide(const DecisionTime& at, std::vector<WaitingSeque
     const auto begins = [](const WaitingSequence* sequence) { return !sequence->running; };
     const auto first = std::find_if(batch->begin(), batch->end(), begins);
     if (first != batch->end()) fair_order_.Take(**first);
-    traffic_.OnBatch(decision.size, decision.bucket, at.now);
+    traffic_.OnBatch(decision.size, at.now);
   }
   return decision;
 }

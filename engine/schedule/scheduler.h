@@ -47,7 +47,7 @@ class SchedulerObserver {
   virtual ~SchedulerObserver() = default;
   virtual void OnPush(const WaitingSequence& sequence, bool arrival) {}
   virtual void OnRemove(const WaitingSequence& sequence) {}
-  virtual void OnRevise(const WaitingSequence& sequence, const SequenceQueue::NextStep& next) {}
+  virtual void OnRevise(const WaitingSequence& sequence, const NextStep& next) {}
   // `batch` is empty if the decision is to wait.
   virtual void OnDecide(const DecisionTime& at, const BatchDecision& decision,
                         std::span<WaitingSequence* const> batch) {}
@@ -71,7 +71,7 @@ class Scheduler {
 
   // Replaces the next step of a waiting sequence, because it begins with more or less of a cached
   // prefix, or was preempted.
-  void Revise(WaitingSequence* sequence, const SequenceQueue::NextStep& next);
+  void Revise(WaitingSequence* sequence, const NextStep& next);
 
   // Returns the sequence that must give up its KV pages before a decision, because the next steps
   // of the running sequences need more pages than there are: the last of them in the queue's order,

@@ -6,25 +6,61 @@
 #include "base/check.h"
 
 namespace sluice {
+namespace {
+
+constexpr double kRescaleHalfLives = 8;
+constexpr double kNothing = 1.0 / 1024;
+
+}  // namespace
+
+void DecayedHistogram::Add(int32_t tokens, MonoTime now) {
+  if (scaled_.empty()) origin_ = latest_ = now;
+  latest_ = std::max(latest_, now);
+  if (Age(latest_) > kRescaleHalfLives) Rescale();
+  const double grown = std::exp2(Age(latest_));
+  scaled_[tokens] += grown;
+  scaled_total_ += grown;
+}
+
+double DecayedHistogram::Age(MonoTime time) const {
+  return std::chrono::duration<double>(time - origin_) / std::chrono::duration<double>(half_life_);
+}
+
+double DecayedHistogram::Shrink() const { return std::exp2(-Age(latest_)); }
+
+void DecayedHistogram::Rescale() {
+  const double shrink = Shrink();
+  scaled_total_ = 0;
+  for (auto it = scaled_.begin(); it != scaled_.end();) {
+    it->second *= shrink;
+    scaled_total_ += it->second;
+    if (it->second >= kNothing) {
+      ++it;
+      continue;
+    }
+    scaled_total_ -= it->second;
+    it = scaled_.erase(it);
+  }
+  origin_ = latest_;
+}
 
 std::vector<TokenWeight> DecayedHistogram::Entries() const {
-  std::vector<Entry> entries;
-  entries.reserve(counts_.size());
-  counts_.ForEach([&](int32_t tokens, double weight) { entries.push_back({tokens, weight}); });
+  std::vector<TokenWeight> entries;
+  entries.reserve(scaled_.size());
+  for (const auto& [tokens, count] : scaled_) entries.push_back({tokens, count * Shrink()});
   return entries;
 }
 
 double DecayedHistogram::Entropy() const {
   double bits = 0;
-  counts_.ForEach([&, total = total()](int32_t, double weight) {
-    const double share = weight / total;
+  for (const TokenWeight& entry : Entries()) {
+    const double share = entry.weight / total();
     if (share > 0) bits -= share * std::log2(share);
-  });
+  }
   return std::max(bits, 0.0);
 }
 
-Traffic::Traffic(nanoseconds half_life)
-    : lengths_(half_life), batch_tokens_(half_life), usage_(half_life) {
+Traffic::Traffic(nanoseconds half_life) : lengths_(half_life), batch_tokens_(half_life) {
   recent_.reserve(kRecentArrivals);
 }
 
@@ -38,11 +74,6 @@ void Traffic::OnArrival(const Arrival& arrival) {
     recent_[next_] = arrival;
   }
   next_ = (next_ + 1) % kRecentArrivals;
-}
-
-void Traffic::OnBatch(const BatchSize& size, const Bucket& bucket, MonoTime now) {
-  batch_tokens_.Add(size.tokens, now);
-  usage_.Add(bucket, now);
 }
 
 const Arrival& Traffic::Recent(size_t back) const {

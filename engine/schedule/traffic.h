@@ -5,30 +5,42 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "base/clock.h"
 #include "engine/bucket.h"
 #include "engine/schedule/batch_former.h"
-#include "engine/schedule/decayed_counts.h"
 #include "engine/schedule_values.h"
 
 namespace sluice {
 
-// Exact counts by token count, decayed by half-life. A copy is a snapshot. Not thread-safe.
+// Exact counts by token count, decayed by half-life. Instead of shrinking every count at each Add,
+// the amount added grows by a factor of two per half-life since `origin_`. Every kRescaleHalfLives
+// all counts are scaled back, and those that have decayed below kNothing are forgotten. This bounds
+// the memory to the sizes of the last few half-lives. A copy is a snapshot. Not thread-safe.
 class DecayedHistogram {
  public:
-  explicit DecayedHistogram(nanoseconds half_life) : counts_(half_life) {}
+  explicit DecayedHistogram(nanoseconds half_life) : half_life_(half_life) {}
 
   // Counts one occurrence. A `now` before the latest one counts as the latest. O(log n).
-  void Add(int32_t tokens, MonoTime now) { counts_.Add(tokens, now); }
+  void Add(int32_t tokens, MonoTime now);
 
-  using Entry = TokenWeight;
-  std::vector<Entry> Entries() const;  // ascending in tokens
-  double total() const { return counts_.total(); }
+  // Counts are as of the latest Add.
+  std::vector<TokenWeight> Entries() const;  // ascending in tokens
+  double total() const { return scaled_total_ * Shrink(); }
   // The Shannon entropy of the shares, in bits; 0 when empty.
   double Entropy() const;
 
  private:
-  DecayedCounts<int32_t> counts_;
+  // Returns the number of half-lives from the origin to `time`.
+  double Age(MonoTime time) const;
+  double Shrink() const;
+  void Rescale();
+
+  nanoseconds half_life_;
+  absl::btree_map<int32_t, double> scaled_;  // counts times two to the half-lives since origin_
+  double scaled_total_ = 0;
+  MonoTime origin_{};
+  MonoTime latest_{};
 };
 
 // The facts of an arrival that scheduling depends on.
@@ -53,13 +65,10 @@ class Traffic {
   explicit Traffic(nanoseconds half_life);
 
   void OnArrival(const Arrival& arrival);
-  void OnBatch(const BatchSize& size, const Bucket& bucket, MonoTime now);
+  void OnBatch(const BatchSize& size, MonoTime now) { batch_tokens_.Add(size.tokens, now); }
 
   const DecayedHistogram& lengths() const { return lengths_; }
   const DecayedHistogram& batch_tokens() const { return batch_tokens_; }
-  // The decayed count of batches that used a bucket, and the sum over all buckets.
-  double Usage(const Bucket& bucket) const { return usage_.Count(bucket); }
-  double TotalUsage() const { return usage_.total(); }
   // The latest arrivals, at most kRecentArrivals, oldest first.
   std::vector<Arrival> RecentArrivals() const;
   // The rate of the latest kRateArrivals over the time since the first of them, which does not
@@ -75,7 +84,6 @@ class Traffic {
 
   DecayedHistogram lengths_;
   DecayedHistogram batch_tokens_;
-  DecayedCounts<Bucket> usage_;
   std::vector<Arrival> recent_;  // a ring once it is full
   size_t next_ = 0;              // the index that the next arrival goes to
   int64_t rate_tokens_ = 0;      // tokens of the latest kRateArrivals

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/review/ladder_trial.h"
+#include "engine/review/ladder_benchmark.h"
 
 namespace sluice::loadtest {
 namespace {
@@ -32,7 +32,7 @@ class LadderSearch {
 
  private:
   double EfficiencyOf(const Ladder& ladder) const {
-    return TryLadder(ladder, arrivals_, options_, law_).efficiency;
+    return BenchmarkLadder(ladder, arrivals_, options_, law_).efficiency;
   }
 
   // Returns whether any of the moves helped.

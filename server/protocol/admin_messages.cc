@@ -98,11 +98,11 @@ std::string NameFor(const std::string& caller, const RequestName& name) {
   return absl::StrCat("#", absl::Hex(absl::HashOf(name.caller, name.id), absl::kZeroPad16));
 }
 
-void WriteCompany(const Explanation& of, const StepCompany& company,
-                  v1::ExplainResponse::Step* out) {
-  out->set_other_requests(company.requests - 1);
+void WriteCoBatched(const Explanation& of, const CoBatchedRequests& co_batched,
+                    v1::ExplainResponse::Step* out) {
+  out->set_other_requests(co_batched.requests - 1);
   bool own = false;  // whether the request itself was met; another one may have its id
-  for (const std::shared_ptr<const RequestName>& name : company.named) {
+  for (const std::shared_ptr<const RequestName>& name : co_batched.named) {
     const bool is_own = !own && name->id == of.request_id && name->caller == of.caller;
     own |= is_own;
     if (!is_own) out->add_shared_with(NameFor(of.caller, *name));
@@ -123,7 +123,7 @@ void Write(const ExplainedStep& step, const Explanation& of, v1::ExplainResponse
   out->set_steps(step.count);
   out->set_last_step(step.last_step);
   out->set_longest_replay_seconds(Seconds(step.longest));
-  if (step.company != nullptr) WriteCompany(of, *step.company, out);
+  if (step.co_batched != nullptr) WriteCoBatched(of, *step.co_batched, out);
 }
 
 std::string StatusText(const absl::Status& status) {

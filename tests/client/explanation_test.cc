@@ -46,7 +46,7 @@ TEST(ExplanationText, TellsWaitsAndStepsInTheOrderOfTime) {
   auto* wait = response.add_waits();
   wait->set_at_seconds(0.001);
   wait->set_until_seconds(0.005);
-  wait->set_reason("company");
+  wait->set_reason("more_requests");
   wait->set_waiting_tokens(6);
   wait->set_waiting_rows(1);
   response.set_total_steps(3);

@@ -26,9 +26,8 @@
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
 #include "engine/journal/decision_history.h"
-#include "engine/runner/models/warm_up.h"
 #include "engine/runner/requests/runner_state.h"
-#include "engine/runner/steps/heartbeat.h"
+#include "engine/runner/steps/prepared_model.h"
 #include "engine/runner/steps/scheduling_loop.h"
 #include "engine/runner/steps/watchdog.h"
 
@@ -101,5 +100,9 @@ class ModelRunner {
   Heartbeat heartbeat_;
   SchedulingLoop loop_;  // last: its thread starts when all else is built
 };
+
+// Returns a view of the runner at `now`, without model and ladder_changes. Takes the plan cache's
+// lock, then the state's.
+ModelStats StatsOf(const PreparedModel& prepared, const RunnerState& state, MonoTime now);
 
 }  // namespace sluice

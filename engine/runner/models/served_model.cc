@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "engine/runner/models/warm_up.h"
 
 namespace sluice {
 namespace {

@@ -11,14 +11,13 @@
 #include "base/interruption.h"
 #include "base/status_macros.h"
 #include "engine/option_specs.h"
-#include "engine/runner/models/step_trial.h"
 #include "engine/schedule/scheduler.h"
 
 namespace sluice {
 namespace {
 
 constexpr int32_t kDefaultBatchTokens = 4096;
-constexpr int64_t kMostPages = 1 << 26;
+constexpr int64_t kMaxPages = 1 << 26;
 // The time in which an idle device's clock rises under load.
 constexpr std::chrono::milliseconds kClockRise{300};
 
@@ -85,16 +84,99 @@ absl::Status CheckRoom(const ExecutableModel& executable, const Bucket& capacity
       kv, " of KV pages (engine.kv.memory_bytes), but only ", free_bytes, " are free for models"));
 }
 
+// How a step is timed.
+struct StepBenchmark {
+  int32_t runs;                           // the median of these is taken; 0 takes no time
+  std::chrono::milliseconds warm_for{0};  // how long it runs untimed, at least once
+};
+
+// A request of rows of at most `longest` tokens, `tokens` of them or as many as the bucket's
+// sequences allow.
+Request Rows(int32_t tokens, int32_t longest, const Bucket& bucket,
+             const std::shared_ptr<const Model>& model) {
+  auto spec = std::make_shared<RequestSpec>();
+  spec->model = model;
+  if (!model->generates()) spec->max_tokens = 0;
+  int32_t left = tokens;
+  while (left > 0 && std::ssize(spec->lengths) < bucket.sequences) {
+    spec->lengths.push_back(std::min(left, longest));
+    left -= spec->lengths.back();
+  }
+  Request request;
+  request.spec = std::move(spec);
+  request.tokens.resize(tokens - left);
+  for (int64_t i = 0; i < std::ssize(request.tokens); ++i) {
+    request.tokens[i] = i % model->config.vocab_size;
+  }
+  return request;
+}
+
+// The most untimed runs of a step.
+constexpr int32_t kMaxUntimedRuns = 256;
+
+absl::Status TimeStep(Request request, const Bucket& bucket, Clock* clock,
+                      const StepBenchmark& benchmark, PreparedModel* prepared) {
+  ActiveRequest active(std::move(request), nullptr, clock->Now(), clock->Now());
+  std::vector<RequestRow*> rows;
+  std::vector<WaitingSequence*> batch;
+  for (RequestRow& row : active.rows) {
+    row.tokens = row.length();
+    row.sampled_rows = row.sampled_end ? 1 : 0;
+    rows.push_back(&row);
+    batch.push_back(&row);
+  }
+  ExecutionSlot& slot = *prepared->slots.front();
+  slot.Assign(rows, bucket);
+  PlanCache::Reader reader(prepared->plans.get());
+  const Plan& plan = reader.Find(bucket, {}).plan->plan();
+
+  // The first run touches memory for the first time.
+  const MonoTime begin = clock->Now();
+  int32_t untimed = 0;
+  do {
+    SLUICE_RETURN_IF_ERROR(slot.Replay(plan));
+  } while (++untimed < kMaxUntimedRuns && clock->Now() - begin < benchmark.warm_for);
+  std::vector<double> seconds;
+  for (int32_t run = 0; run < benchmark.runs; ++run) {
+    const MonoTime start = clock->Now();
+    SLUICE_RETURN_IF_ERROR(slot.Replay(plan));
+    seconds.push_back(std::chrono::duration<double>(clock->Now() - start).count());
+  }
+  if (seconds.empty()) return absl::OkStatus();
+  const auto median = seconds.begin() + std::ssize(seconds) / 2;
+  std::nth_element(seconds.begin(), median, seconds.end());
+  prepared->costs.Observe(ShapeOf(batch, bucket), *median);
+  return absl::OkStatus();
+}
+
+// Times `tokens` of the bucket in the fewest rows, which have the most context, and half of them in
+// as many rows as the bucket holds, which sample the most, so that the terms of the cost law can be
+// told apart, and adds both to the costs of `prepared`. The bucket's plan is published, and
+// the model has a slot. Returns the error of a step that fails.
+absl::Status TimeTokens(int32_t tokens, const Bucket& bucket,
+                        const std::shared_ptr<const Model>& model, Clock* clock,
+                        const StepBenchmark& benchmark, PreparedModel* prepared) {
+  const int32_t longest = bucket.padded()
+                              ? bucket.positions
+                              : std::min<int64_t>(bucket.tokens, model->config.max_positions);
+  SLUICE_RETURN_IF_ERROR(
+      TimeStep(Rows(tokens, longest, bucket, model), bucket, clock, benchmark, prepared));
+  if (tokens < 2) return absl::OkStatus();
+  const int32_t half = tokens / 2;
+  const int32_t even = std::min((half + bucket.sequences - 1) / bucket.sequences, longest);
+  return TimeStep(Rows(half, even, bucket, model), bucket, clock, benchmark, prepared);
+}
+
 // Prepares and times the buckets of a ladder as far as the time goes.
 class BucketWarmUp {
  public:
   // Costs that are `known` are not measured again. Nothing is owned.
   BucketWarmUp(const std::shared_ptr<const Model>& model, const LadderOptions& options,
-               const StepTrial& trial, bool known, Clock* clock, Observer* observer,
+               const StepBenchmark& benchmark, bool known, Clock* clock, Observer* observer,
                PreparedModel* prepared)
       : model_(model),
         limit_bytes_(options.memory_limit_bytes),
-        trial_(trial),
+        benchmark_(benchmark),
         known_(known),
         clock_(clock),
         observer_(observer),
@@ -108,8 +190,8 @@ class BucketWarmUp {
   absl::StatusOr<Ladder> Run(const Ladder& wanted) {
     const Bucket& largest = wanted.largest();
     SLUICE_RETURN_IF_ERROR(PrepareLargest(largest));
-    if (trial_.runs > 1) {
-      const StepTrial rise = {.runs = 0, .warm_for = kClockRise};
+    if (benchmark_.runs > 1) {
+      const StepBenchmark rise = {.runs = 0, .warm_for = kClockRise};
       SLUICE_RETURN_IF_ERROR(TimeTokens(largest.tokens, largest, model_, clock_, rise, prepared_));
     }
     const std::span<const Bucket> others = wanted.buckets().first(wanted.buckets().size() - 1);
@@ -186,7 +268,7 @@ class BucketWarmUp {
           whole ? bucket.tokens : std::min(bucket.tokens, std::max(kFirstTokens, 2 * timed_));
       if (!whole && timed_ > 0 && (known_ || !HasTimeFor(tokens))) return absl::OkStatus();
       const MonoTime begin = clock_->Now();
-      SLUICE_RETURN_IF_ERROR(TimeTokens(tokens, bucket, model_, clock_, trial_, prepared_));
+      SLUICE_RETURN_IF_ERROR(TimeTokens(tokens, bucket, model_, clock_, benchmark_, prepared_));
       took_ = clock_->Now() - begin;
       timed_ = tokens;
       if (whole) break;
@@ -202,7 +284,7 @@ class BucketWarmUp {
 
   const std::shared_ptr<const Model>& model_;
   const int64_t limit_bytes_;
-  const StepTrial trial_;
+  const StepBenchmark benchmark_;
   const bool known_;
   Clock* const clock_;
   Observer* const observer_;
@@ -214,14 +296,15 @@ class BucketWarmUp {
 };
 
 // Returns the number of KV pages and what is done with them.
-absl::StatusOr<PagedScheduler::Options> PlanPages(const EngineOptions& options,
-                                                  const ModelConfig& config, const Ladder& ladder,
-                                                  const BackendInfo& info, int64_t free_memory,
-                                                  const ExecutableModel& executable) {
+absl::StatusOr<PagedScheduler::Options> PageOptionsFor(const EngineOptions& options,
+                                                       const ModelConfig& config,
+                                                       const Ladder& ladder,
+                                                       const BackendInfo& info, int64_t free_memory,
+                                                       const ExecutableModel& executable) {
   const Bucket capacity = ExecutionSlot::CapacityOf(ladder);
   const int64_t page_bytes = executable.page_bytes();
   const int64_t sequence = (config.max_positions + info.page_tokens - 1) / info.page_tokens;
-  const int32_t step_pages = MostPages(capacity, info.page_tokens);
+  const int32_t step_pages = MaxPages(capacity, info.page_tokens);
   const int32_t least = std::max<int64_t>(step_pages, sequence);
   PagedScheduler::Options kv{.keeps_pages = KeepsPages(options.batch, config),
                              .pages = least,
@@ -243,7 +326,7 @@ absl::StatusOr<PagedScheduler::Options> PlanPages(const EngineOptions& options,
                      " tokens, or the longest sequence of ", config.max_positions, ", takes ",
                      least, ", ", least * page_bytes, " bytes"));
   }
-  kv.pages = std::min<int64_t>(pages, kMostPages);
+  kv.pages = std::min<int64_t>(pages, kMaxPages);
   return kv;
 }
 
@@ -340,8 +423,8 @@ absl::StatusOr<PreparedModel> WarmUp(const std::shared_ptr<const Model>& model,
   }
   const Ladder room = MakePackedLadder({}, step_limits);
   const int64_t free_bytes = backend->FreeMemory();
-  SLUICE_ASSIGN_OR_RETURN(
-      prepared.kv, PlanPages(options, model->config, room, info, free_bytes, *prepared.executable));
+  SLUICE_ASSIGN_OR_RETURN(prepared.kv, PageOptionsFor(options, model->config, room, info,
+                                                      free_bytes, *prepared.executable));
   SLUICE_RETURN_IF_ERROR(CheckRoom(*prepared.executable, ExecutionSlot::CapacityOf(room),
                                    prepared.kv.pages, free_bytes));
   SLUICE_RETURN_IF_ERROR(MeetStartFault(FaultPoint::kAllocate));

@@ -125,8 +125,8 @@ uint32_t CallerKey(std::string_view caller) {
 // Makes only rows of equal offset share pages: at other positions the contents of a page differ.
 void AlignRow(const ModelConfig& config, RequestRow* row) {
   if (config.serving.alignment == PositionAlignment::kStart) return;
-  row->sequence.waiting.position_offset = config.max_positions - row->prompt.length;
-  row->sequence.kv.root = row->sequence.waiting.position_offset;
+  row->position_offset = config.max_positions - row->prompt.length;
+  row->kv.root = row->position_offset;
 }
 
 }  // namespace
@@ -140,11 +140,11 @@ AttentionReach ReachOf(const ModelConfig& config) {
 
 bool RequestRow::Keep(int32_t token) {
   ++generation.count;
-  sequence.scored = false;
+  scored = false;
   if (generation.edits != nullptr) generation.edits->Keep(token);
   if (generation.count >= generation.limit) return false;
   generation.tokens.push_back(token);
-  sequence.history = generation.tokens;
+  history = generation.tokens;
   return true;
 }
 
@@ -168,35 +168,34 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
   for (int32_t i = 0; i < request.rows(); ++i) {
     RequestRow& row = rows[i];
     row.owner = this;
-    row.sequence.row = &row;
     row.index = i;
     row.prompt.offset = offset;
     row.prompt.length = request.spec->lengths[i];
     // The last token may be drawn at the last position; it is never computed.
     row.generation.limit =
         std::min(request.spec->max_tokens, max_positions + 1 - row.prompt.length);
-    row.sequence.waiting.priority = request.spec->priority;
-    row.sequence.waiting.caller = CallerKey(request.caller);
-    row.sequence.waiting.queued = queued;
-    row.sequence.waiting.deadline = request.deadline;
-    row.sequence.history = std::span(request.tokens).subspan(offset, row.prompt.length);
+    row.priority = request.spec->priority;
+    row.caller = CallerKey(request.caller);
+    row.queued = queued;
+    row.deadline = request.deadline;
+    row.history = std::span(request.tokens).subspan(offset, row.prompt.length);
     AlignRow(request.spec->model->config, &row);
-    row.sequence.waiting.reach = ReachOf(request.spec->model->config);
-    row.sequence.waiting.generates = row.generation.limit > 1;
-    row.sequence.scored = Wants(kOutputPromptLogprobs) || Wants(kOutputSparse);
-    row.sequence.sampled_end = row.generation.limit > 0 || Wants(kOutputLogits);
+    row.reach = ReachOf(request.spec->model->config);
+    row.generates = row.generation.limit > 1;
+    row.scored = Wants(kOutputPromptLogprobs) || Wants(kOutputSparse);
+    row.sampled_end = row.generation.limit > 0 || Wants(kOutputLogits);
     if (RowStates::Wanted(request)) {
-      row.states = std::make_unique<RowStates>(request, row.prompt.length);
+      row.outputs.states = std::make_unique<RowStates>(request, row.prompt.length);
     }
     // Positions that are reported must be computed. Prompts are looked up by their tokens alone, so
     // those of vectors and those with types are not.
-    row.sequence.reuse = !row.sequence.scored && !Wants(kOutputDiagnostics) &&
-                         request.inputs.empty() && request.types.empty() &&
-                         (row.states == nullptr || row.states->OnlyLast());
+    row.reuse = !row.scored && !Wants(kOutputDiagnostics) && request.inputs.empty() &&
+                request.types.empty() &&
+                (row.outputs.states == nullptr || row.outputs.states->OnlyLast());
     PrepareGeneration(&row);
     offset += row.prompt.length;
-    row.diagnostics.begin = positions;
-    positions += row.generation.MostPositions(row.prompt.length);
+    row.outputs.diagnostics_begin = positions;
+    positions += row.MaxPositions();
   }
   const size_t steps = rows.size() * std::max(request.spec->max_tokens, 1);
   history.steps.reserve(std::min(steps, RequestHistory::kSteps));
@@ -205,21 +204,21 @@ ActiveRequest::ActiveRequest(Request accepted, std::shared_ptr<Sink> receiver, M
 void ActiveRequest::KeepPrefixesPrivate() {
   constexpr int kOffsetBits = 24;  // positions take less
   for (RequestRow& row : rows) {
-    row.sequence.kv.root |= uint64_t{row.sequence.waiting.caller} << kOffsetBits;
-    row.sequence.reuse &= !request.anonymous;
+    row.kv.root |= uint64_t{row.caller} << kOffsetBits;
+    row.reuse &= !request.anonymous;
   }
 }
 
 void ActiveRequest::PrepareGeneration(RequestRow* row) {
   if (row->generation.limit == 0) return;
-  if (row->sequence.waiting.generates) {
-    row->generation.tokens.reserve(row->sequence.history.size() + row->generation.limit - 1);
-    row->generation.tokens.assign(row->sequence.history.begin(), row->sequence.history.end());
-    row->sequence.history = row->generation.tokens;
+  if (row->generates) {
+    row->generation.tokens.reserve(row->history.size() + row->generation.limit - 1);
+    row->generation.tokens.assign(row->history.begin(), row->history.end());
+    row->history = row->generation.tokens;
   }
   if (RowEdits::Wanted(*request.spec)) {
     const std::span<const int32_t> prompt =
-        request.inputs.empty() ? row->sequence.history : std::span<const int32_t>();
+        request.inputs.empty() ? row->history : std::span<const int32_t>();
     row->generation.edits =
         std::make_unique<RowEdits>(*request.spec, prompt, row->generation.limit);
   }
@@ -229,26 +228,27 @@ void ActiveRequest::PrepareGeneration(RequestRow* row) {
   }
   if (Wants(kOutputTopCandidates)) {
     const RequestSpec& spec = *request.spec;
-    row->candidates.pool = PoolOf(spec);
-    row->candidates.ids.resize(row->candidates.pool);
-    row->candidates.logprobs.resize(row->candidates.pool);
+    RequestRow::Candidates& candidates = row->outputs.candidates;
+    candidates.pool = PoolOf(spec);
+    candidates.ids.resize(candidates.pool);
+    candidates.logprobs.resize(candidates.pool);
     if (Wants(kOutputTopScores) || spec.diversity > 0) {
-      row->candidates.scores.resize(row->candidates.pool);
+      candidates.scores.resize(candidates.pool);
     }
     if (spec.diversity > 0) {
-      row->candidates.scratch.resize(kernels::DiverseScratch(row->candidates.pool, spec.num_top));
+      candidates.scratch.resize(kernels::DiverseScratch(candidates.pool, spec.num_top));
     }
   }
 }
 
 int32_t ActiveRequest::SharedTokens(int32_t page_tokens) const {
   const RequestRow& first = rows.front();
-  size_t shared = first.history().size() - 1;  // of each row at least one token is computed
+  size_t shared = first.history.size() - 1;  // of each row at least one token is computed
   for (const RequestRow& row : rows) {
-    if (!row.sequence.reuse || row.sequence.kv.root != first.sequence.kv.root) return 0;
-    const std::span<const int32_t> tokens = row.history().first(row.history().size() - 1);
-    const auto differs = std::mismatch(tokens.begin(), tokens.end(), first.history().begin(),
-                                       first.history().begin() + shared);
+    if (!row.reuse || row.kv.root != first.kv.root) return 0;
+    const std::span<const int32_t> tokens = row.history.first(row.history.size() - 1);
+    const auto differs = std::mismatch(tokens.begin(), tokens.end(), first.history.begin(),
+                                       first.history.begin() + shared);
     shared = differs.first - tokens.begin();
   }
   if (shared < static_cast<size_t>(page_tokens)) return 0;
@@ -279,7 +279,7 @@ void ActiveRequest::AllocateReply() {
     reply.sparse_ids.resize(rows.size() * request.spec->states.max_active_dims);
     reply.sparse_weights.resize(reply.sparse_ids.size());
     for (RequestRow& row : rows) {
-      row.peaks.assign(config.vocab_size, -std::numeric_limits<float>::infinity());
+      row.outputs.peaks.assign(config.vocab_size, -std::numeric_limits<float>::infinity());
     }
   }
   if (Wants(kOutputCandidates)) reply.candidate_scores.resize(request.candidates.tokens.size());
@@ -287,8 +287,7 @@ void ActiveRequest::AllocateReply() {
   if (Wants(kOutputPromptLogprobs)) reply.prompt_logprobs.assign(request.tokens.size(), 0.0f);
   if (Wants(kOutputDiagnostics) && config.xsa.Any()) {
     const RequestRow& last = rows.back();
-    const int64_t positions =
-        last.diagnostics.begin + last.generation.MostPositions(last.prompt.length);
+    const int64_t positions = last.outputs.diagnostics_begin + last.MaxPositions();
     const int64_t per_position = config.layers * config.heads;
     reply.xsa_cos_sim.resize(positions * per_position);
     reply.xsa_proj_frac.resize(positions * per_position);
@@ -302,16 +301,16 @@ void ActiveRequest::CompleteReply() {
   for (std::vector<float>* values : {&reply.xsa_cos_sim, &reply.xsa_proj_frac}) {
     float* to = values->data();
     for (const RequestRow& row : rows) {
-      const int64_t room = row.generation.MostPositions(row.prompt.length);
+      const int64_t room = row.MaxPositions();
       for (int64_t layer = 0; layer < config.layers; ++layer) {
-        const int64_t from = row.diagnostics.begin * config.layers + layer * room;
-        const int64_t count = row.diagnostics.positions * config.heads;
+        const int64_t from = row.outputs.diagnostics_begin * config.layers + layer * room;
+        const int64_t count = row.outputs.diagnosed * config.heads;
         to = std::copy_n(values->data() + from * config.heads, count, to);
       }
     }
     values->resize(to - values->data());
   }
-  for (const RequestRow& row : rows) reply.xsa_positions.push_back(row.diagnostics.positions);
+  for (const RequestRow& row : rows) reply.xsa_positions.push_back(row.outputs.diagnosed);
 }
 
 RequestLoad LoadOf(const Request& request) {

@@ -24,14 +24,11 @@ struct ActiveRequest;
 // Returns how far back the attention of a model reads.
 AttentionReach ReachOf(const ModelConfig& config);
 
-// A row of a request: its part of the prompt, the tokens that it generates, and the sequence by
-// which the scheduler knows it. `state` is guarded by the runner's lock. While it is kRunning the
-// other fields belong to the scheduling thread, otherwise to the holder of the lock.
-struct RequestRow {
-  // kHeld: not known to the scheduler yet, see ActiveRequest::held_until.
-  enum class State { kHeld, kWaiting, kRunning, kDone };
-  // The outcome of the row's latest step.
-  enum class Outcome { kDropped, kContinues, kFinished, kNotFinite };
+// A row of a request: its part of the prompt, the tokens that it generates and its results. It is
+// the sequence that the scheduler knows. state() is guarded by the runner's lock. While a step
+// carries the row, the other fields belong to the scheduling thread, otherwise to the holder of the
+// lock. Each group of fields has one writer.
+struct RequestRow : PagedSequence {
   struct Prompt {
     int32_t offset = 0;  // into the request's tokens
     int32_t length = 0;
@@ -39,10 +36,7 @@ struct RequestRow {
   struct Generation {
     int32_t count = 0;  // tokens drawn and kept so far
     int32_t limit = 0;  // max_tokens, or fewer if the model's positions end before
-    // The most positions that are computed for the row, whose prompt has `length`: the last token
-    // is not computed.
-    int32_t MostPositions(int32_t length) const { return length + std::max(limit - 1, 0); }
-    // Prompt and generated tokens; empty if the row computes its prompt alone.
+    // Prompt and generated tokens; empty if the row only computes its prompt.
     std::vector<int32_t> tokens;
     std::unique_ptr<RowEdits> edits;   // nullptr if there are none
     std::unique_ptr<TextStream> text;  // nullptr if no text ends the row
@@ -55,49 +49,43 @@ struct RequestRow {
     std::vector<float> scores;
     std::vector<double> scratch;  // of that choice
   };
+  struct Outputs {
+    int32_t draw = 0;  // the index of its draw among the sampled rows of its latest step
+    Candidates candidates;
+    std::unique_ptr<RowStates> states;  // nullptr if no state is wanted
+    // The largest logit of each token over the prompt's positions; empty if not wanted.
+    std::vector<float> peaks;
+    // Its diagnostics in the reply: they begin after this many positions of earlier rows, and
+    // `diagnosed` positions are there.
+    int64_t diagnostics_begin = 0;
+    int32_t diagnosed = 0;
+  };
+  struct Account {
+    int64_t remaining_tokens = 0;  // the most tokens that its steps may still compute
+    bool scoring = false;          // whether its candidates were handed to the scorer
+  };
 
   ActiveRequest* owner = nullptr;
   int32_t index = 0;  // within the request
-  State state = State::kWaiting;
-  Outcome outcome = Outcome::kDropped;
-  int64_t remaining_tokens = 0;  // the most tokens that its steps may still compute
-  int32_t steps = 0;  // the steps in progress that carry it: a second one was started ahead
-  // Whether its part in the last of `steps` counts for nothing: kEnded if the row ended with the
-  // step before, kRewound if that step is to run again.
-  enum class Void { kNo, kEnded, kRewound };
-  Void is_void = Void::kNo;
-  bool scoring = false;  // whether its candidates were handed to the scorer
-  int32_t draw = 0;      // the index of its draw among the sampled rows of its latest step
   Prompt prompt;
-  Generation generation;
-  // Its diagnostics in the reply: they begin behind those of this many positions of earlier rows,
-  // and the first `positions` are there.
-  struct Diagnostics {
-    int64_t begin = 0;
-    int32_t positions = 0;
-  };
-  Diagnostics diagnostics;
-  Candidates candidates;
-  std::unique_ptr<RowStates> states;  // nullptr if no state is wanted
-  // The largest logit of each token over the prompt's positions; empty if not wanted.
-  std::vector<float> peaks;
-  PagedSequence sequence;
+  Generation generation;  // written by StepDelivery
+  Outputs outputs;        // written by ExecutionSlot, `states` also by CandidateScorer
+  Account account;        // written by RequestTable
 
-  std::span<const int32_t> history() const { return sequence.history; }
   // The tokens, including one that the step in progress draws. Likewise `drawn`.
-  int32_t length() const {
-    return static_cast<int32_t>(std::ssize(sequence.history)) + sequence.drawing;
-  }
-  int32_t drawn() const { return generation.count + sequence.drawing; }
-  MonoTime deadline() const { return sequence.waiting.deadline; }
-  // The positions that the next or current step computes.
-  int32_t first_position() const { return sequence.waiting.first_position; }
-  int32_t step_tokens() const { return sequence.waiting.tokens; }
-  int32_t step_end() const { return first_position() + step_tokens(); }
+  int32_t length() const { return static_cast<int32_t>(std::ssize(history)) + drawing; }
+  int32_t drawn() const { return generation.count + drawing; }
+  // The end of the positions that the next or current step computes.
+  int32_t step_end() const { return first_position + tokens; }
+  // The most positions that are computed: the last token is not computed.
+  int32_t MaxPositions() const { return prompt.length + std::max(generation.limit - 1, 0); }
 
   // Appends a drawn token; allocates nothing. Returns false if the row may have no more tokens.
   bool Keep(int32_t token);
 };
+
+// Returns the row that is this sequence. Requires that the sequence belongs to a request.
+inline RequestRow* RowOf(WaitingSequence* sequence) { return static_cast<RequestRow*>(sequence); }
 
 struct ActiveRequest {
   // `received` and `queued` start the trace.

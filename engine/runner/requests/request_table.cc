@@ -7,12 +7,14 @@ namespace sluice {
 
 RequestId RequestTable::Admit(std::unique_ptr<ActiveRequest> request) noexcept {
   request->id = ++last_id_;
-  Hold(request.get());
+  if (scheduler_->reuses_prefixes() && request->rows.size() > 1) {
+    request->held_until = request->SharedTokens(scheduler_->kv().page_tokens());
+  }
   for (RequestRow& row : request->rows) {
-    WaitingSequence& waiting = row.sequence.waiting;
-    waiting.ticket = ++last_ticket_;
-    waiting.expected_steps = 1 + admission_->LaterSteps(row.generation.limit);
-    if (row.state == RequestRow::State::kWaiting) scheduler_->Arrive(&row.sequence);
+    row.ticket = ++last_ticket_;
+    row.expected_steps = 1 + admission_->LaterSteps(row.generation.limit);
+    row.kv.shared = request->held_until;
+    if (request->held_until == 0 || row.index == 0) scheduler_->Arrive(&row);
     UpdateRemaining(&row);
   }
   const RequestId id = request->id;
@@ -20,22 +22,11 @@ RequestId RequestTable::Admit(std::unique_ptr<ActiveRequest> request) noexcept {
   return id;
 }
 
-void RequestTable::Hold(ActiveRequest* request) {
-  if (!scheduler_->reuses_prefixes() || request->rows.size() == 1) return;
-  request->held_until = request->SharedTokens(scheduler_->kv().page_tokens());
-  if (request->held_until == 0) return;
-  for (RequestRow& row : request->rows) {
-    row.sequence.kv.shared = request->held_until;
-    if (row.index > 0) row.state = RequestRow::State::kHeld;
-  }
-}
-
 void RequestTable::ReleaseHeld(ActiveRequest* request) {
   request->held_until = 0;
   for (RequestRow& row : request->rows) {
-    if (row.state != RequestRow::State::kHeld) continue;
-    row.state = RequestRow::State::kWaiting;
-    scheduler_->Arrive(&row.sequence);
+    if (row.state() != SequenceState::kHeld) continue;
+    scheduler_->Arrive(&row);
     UpdateRemaining(&row);
   }
 }
@@ -49,11 +40,8 @@ void RequestTable::Fail(ActiveRequest* request, const absl::Status& status) {
   if (!request->status.ok()) return;
   request->status = status;
   for (RequestRow& row : request->rows) {
-    if (row.state == RequestRow::State::kWaiting) {
-      scheduler_->Remove(&row.sequence);
-    } else if (row.state != RequestRow::State::kHeld) {
-      continue;
-    }
+    if (row.state() != SequenceState::kQueued && row.state() != SequenceState::kHeld) continue;
+    scheduler_->Remove(&row);
     Done(&row);
   }
 }
@@ -67,63 +55,46 @@ void RequestTable::FailAll(const absl::Status& status) {
 void RequestTable::BeginStep(std::span<RequestRow* const> rows) {
   admission_->Reconsider();
   for (RequestRow* row : rows) {
-    row->state = RequestRow::State::kRunning;
-    if (row->steps++ == 0) ++stepping_sequences_;
+    if (row->state() == SequenceState::kRunning) ++stepping_sequences_;
     if (!std::exchange(row->owner->began, true)) ++running_requests_;
   }
 }
 
-void RequestTable::EndStep(std::span<RequestRow* const> rows) {
-  ++steps_;
-  for (RequestRow* row : rows) Leave(row);
-}
-
-void RequestTable::Leave(RequestRow* row) {
-  if (--row->steps == 0) --stepping_sequences_;
-}
-
 void RequestTable::Requeue(RequestRow* row) {
-  scheduler_->Computed(&row->sequence);
+  scheduler_->Computed(row);
   ActiveRequest* const request = row->owner;
-  const int32_t published = scheduler_->kv().Published(row->sequence.kv);
+  const int32_t published = scheduler_->kv().Published(row->kv);
   if (request->held_until > 0 && published >= request->held_until) ReleaseHeld(request);
-  if (row->steps == 0) {
-    row->state = RequestRow::State::kWaiting;
-    scheduler_->Return(&row->sequence);
-  }
+  scheduler_->Return(row);
+  if (row->state() == SequenceState::kQueued) --stepping_sequences_;
   UpdateRemaining(row);
 }
 
 void RequestTable::Finish(RequestRow* row, bool computed) {
-  const bool ended_before = row->is_void == RequestRow::Void::kEnded;
-  if (computed && !ended_before) {
-    scheduler_->Computed(&row->sequence);
-    if (row->sequence.waiting.generates) {
+  if (computed) {
+    scheduler_->Computed(row);
+    if (row->generates) {
       admission_->Learn(AdmissionControl::GeneratedRow{
           .tokens = row->generation.count,
           .most_tokens = row->generation.limit,
-          .computed_prompt = row->prompt.length - row->sequence.reused_tokens,
-          .context = row->sequence.waiting.reach.ContextOf(
-              row->prompt.length + row->generation.count / 2, 1)});
+          .computed_prompt = row->prompt.length - row->reused_tokens,
+          .context = row->reach.ContextOf(row->prompt.length + row->generation.count / 2, 1)});
     }
   }
-  if (row->steps > 0) {
-    row->is_void = RequestRow::Void::kEnded;
-    return;
-  }
-  scheduler_->End(&row->sequence);
+  scheduler_->End(row);
+  if (row->state() == SequenceState::kEnding) return;
+  --stepping_sequences_;
   if (row->owner->held_until > 0) ReleaseHeld(row->owner);
   Done(row);
 }
 
 void RequestTable::Done(RequestRow* row) {
-  row->state = RequestRow::State::kDone;
-  remaining_tokens_ -= row->remaining_tokens;
+  remaining_tokens_ -= row->account.remaining_tokens;
   EndPart(row->owner);
 }
 
 void RequestTable::BeginScoring(RequestRow* row) {
-  row->scoring = true;
+  row->account.scoring = true;
   ++row->owner->parts_left;
 }
 
@@ -145,12 +116,12 @@ void RequestTable::EndPart(ActiveRequest* request) {
 
 // One token in each step after the next, or the whole history again where no pages are kept.
 void RequestTable::UpdateRemaining(RequestRow* row) {
-  remaining_tokens_ -= row->remaining_tokens;
+  remaining_tokens_ -= row->account.remaining_tokens;
   const int64_t steps = std::max(row->generation.limit - row->generation.count, 1);
   const int64_t length = row->length();
-  row->remaining_tokens = keeps_pages_ ? length - row->first_position() + steps - 1
-                                       : steps * length + steps * (steps - 1) / 2;
-  remaining_tokens_ += row->remaining_tokens;
+  row->account.remaining_tokens = keeps_pages_ ? length - row->first_position + steps - 1
+                                               : steps * length + steps * (steps - 1) / 2;
+  remaining_tokens_ += row->account.remaining_tokens;
 }
 
 void RequestTable::TakeEnded(Requests* taken) {

@@ -15,10 +15,10 @@
 
 namespace sluice {
 
-// Owns admitted requests until they have ended and are taken. The rows of a request wait in the
-// scheduler, run in a step or are done; the request ends when its last row is done. A request that
-// fails keeps its first error: its waiting rows are done at once, those in a step when the step
-// ends. A request whose candidates are still being scored ends after that.
+// Owns admitted requests until they have ended and are taken, and decides when their rows move from
+// state to state (engine/schedule/sequence.h). A request ends when its last row is done. A request
+// that fails keeps its first error: its queued and held rows are done at once, the others when
+// their steps end. A request whose candidates are still being scored ends after that.
 // Every admitted request is taken exactly once, by TakeEnded or TakeAll.
 //
 // Where the rows of a request begin alike, the first one computes what they share, and the others
@@ -48,15 +48,14 @@ class RequestTable {
   void Fail(ActiveRequest* request, const absl::Status& status);
   void FailAll(const absl::Status& status);
 
-  // Record that rows, which the scheduler has handed out, enter a step and leave it. A row may
-  // enter a step while another one carries it, see PagedScheduler::ReturnAhead.
+  // Record that a decision has taken rows into a step, and that a step has ended. After EndStep
+  // each of its rows is requeued, finished or drops out (PagedScheduler::LeaveRewound).
   void BeginStep(std::span<RequestRow* const> rows);
-  void EndStep(std::span<RequestRow* const> rows);
-  void Leave(RequestRow* row);  // a step that has not ended
-  // Queues a row that has left a step for its next step, unless another step carries it already.
+  void EndStep() { ++steps_; }
+  // Queues a row after a step that succeeded, unless another step carries it already.
   void Requeue(RequestRow* row);
-  // Ends a row that has left a step. `computed` says whether that succeeded. If another step
-  // carries it, its part in that becomes void and it ends when it leaves that one.
+  // Ends a row after a step. `computed` says whether the step succeeded and the row was not void in
+  // it. If another step carries the row, it ends when it is finished after that step too.
   void Finish(RequestRow* row, bool computed);
 
   // Keep the request of a row until the row's candidates are scored, and end that. They are scored
@@ -83,7 +82,6 @@ class RequestTable {
   int64_t steps() const { return steps_; }                        // steps that ended
 
  private:
-  void Hold(ActiveRequest* request);
   void ReleaseHeld(ActiveRequest* request);
   void UpdateRemaining(RequestRow* row);
   void Done(RequestRow* row);

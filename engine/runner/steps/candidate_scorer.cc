@@ -14,10 +14,11 @@ CandidateScorer::CandidateScorer(const ExecutableModel* executable, const Model*
       state_(state) {}
 
 void CandidateScorer::Take(RequestRow* row) {
-  if (row->scoring || row->states == nullptr || row->states->unscored() == 0) return;
+  const RowStates* const states = row->outputs.states.get();
+  if (row->account.scoring || states == nullptr || states->unscored() == 0) return;
   state_->requests.BeginScoring(row);
   const auto before = [this](const RequestRow* a, const RequestRow* b) {
-    return state_->queue().Before(a->sequence.waiting, b->sequence.waiting);
+    return state_->queue().Before(*a, *b);
   };
   rows_.insert(std::upper_bound(rows_.begin(), rows_.end(), row, before), row);
 }
@@ -33,7 +34,7 @@ bool CandidateScorer::IsDue(bool step_under_way) const {
   if (step_under_way) return turn_ > nanoseconds(0);
   const WaitingSequence* const first = state_->queue().First();
   if (first == nullptr) return true;
-  return turn_ > nanoseconds(0) && state_->queue().Before(rows_.front()->sequence.waiting, *first);
+  return turn_ > nanoseconds(0) && state_->queue().Before(*rows_.front(), *first);
 }
 
 void CandidateScorer::ScoreSlice() {
@@ -42,11 +43,11 @@ void CandidateScorer::ScoreSlice() {
   while (left > 0) {
     RequestRow* const row = Next();
     if (row == nullptr) break;
-    const int64_t count = std::min(left, row->states->unscored());
+    const int64_t count = std::min(left, row->outputs.states->unscored());
     const bool finite =
-        row->states->ScoreCandidates(row->index, count, *executable_, &row->owner->reply);
+        row->outputs.states->ScoreCandidates(row->index, count, *executable_, &row->owner->reply);
     left -= count;
-    if (!finite || row->states->unscored() == 0) Leave(row, finite);
+    if (!finite || row->outputs.states->unscored() == 0) Leave(row, finite);
   }
   const nanoseconds took = clock_->Now() - begin;
   turn_ -= took;
@@ -62,7 +63,7 @@ RequestRow* CandidateScorer::Next() {
   const MonoTime now = clock_->Now();
   while (!rows_.empty()) {
     RequestRow* const row = rows_.front();
-    if (row->deadline() <= now) {
+    if (row->deadline <= now) {
       state_->requests.Fail(row->owner, absl::DeadlineExceededError(
                                             "the deadline passed while candidates were scored"));
     }

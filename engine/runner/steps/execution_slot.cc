@@ -36,7 +36,7 @@ absl::StatusOr<std::unique_ptr<ExecutionSlot>> ExecutionSlot::Create(
     const ExecutableModel* executable, const Model* model, const Ladder& ladder,
     const Options& options) {
   const Bucket capacity = CapacityOf(ladder);
-  SLUICE_CHECK(options.pages >= MostPages(capacity, options.page_tokens));
+  SLUICE_CHECK(options.pages >= MaxPages(capacity, options.page_tokens));
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Slot> slot,
                           executable->CreateSlot(capacity, options.pages));
   return std::unique_ptr<ExecutionSlot>(
@@ -61,7 +61,7 @@ ExecutionSlot::ExecutionSlot(const ExecutableModel* executable, const Model* mod
   const int64_t sequences = capacity.sequences;
   const int64_t tokens = capacity.tokens;
   padded_.reserve(tokens);
-  step_pages_.resize(MostPages(capacity, options.page_tokens));
+  step_pages_.resize(MaxPages(capacity, options.page_tokens));
   std::iota(step_pages_.begin(), step_pages_.end(), 0);
   sequences_.reserve(sequences);
   sampled_.reserve(sequences + tokens);
@@ -87,15 +87,15 @@ void ExecutionSlot::Assign(std::span<RequestRow* const> rows, const Bucket& buck
   diagnostics_wanted_ = false;
   for (int32_t i = 0; i < std::ssize(rows); ++i) {
     RequestRow* const row = rows[i];
-    row_steps_.push_back({.first_position = row->first_position(),
-                          .tokens = row->step_tokens(),
+    row_steps_.push_back({.first_position = row->first_position,
+                          .tokens = row->tokens,
                           .at_end = row->step_end() == row->length()});
     AddRow(*row, bucket);
     AppendSampledRows(row, i);
     sampled_begin_.push_back(sampled_.size());
     AppendStates(*row, i);
     states_begin_.push_back(states_.size());
-    useful_tokens_ += row->step_tokens();
+    useful_tokens_ += row->tokens;
     diagnostics_wanted_ |= !row->owner->reply.xsa_cos_sim.empty();
   }
   if (bucket.padded()) FillRectangle(bucket);
@@ -111,16 +111,16 @@ void ExecutionSlot::AddRow(const RequestRow& row, const Bucket& bucket) {
   if (bucket.padded()) {
     const int32_t* const tokens = Padded(&row, bucket.positions);
     Place(tokens, model_->config.causal ? bucket.positions : row.length());
-  } else if (row.sequence.kv.ids.empty()) {
-    Place(row.sequence.history.data(), row.step_tokens());
+  } else if (row.kv.ids.empty()) {
+    Place(row.history.data(), row.tokens);
   } else {
-    const SequencePages& kv = row.sequence.kv;
-    const bool copies = row.first_position() == kv.shared;  // if there is a page to copy
-    sequences_.push_back({.first_position = row.first_position(),
-                          .count = row.step_tokens(),
-                          .tokens = row.sequence.history.data() + row.first_position(),
+    const SequencePages& kv = row.kv;
+    const bool copies = row.first_position == kv.shared;  // if there is a page to copy
+    sequences_.push_back({.first_position = row.first_position,
+                          .count = row.tokens,
+                          .tokens = row.history.data() + row.first_position,
                           .pages = kv.ids.data(),
-                          .drawn_by = row.sequence.drawing > 0 ? row.draw : -1,
+                          .drawn_by = row.drawing > 0 ? row.outputs.draw : -1,
                           .copied_page = copies ? kv.copied_from : -1});
   }
   Describe(row);
@@ -139,7 +139,7 @@ void ExecutionSlot::FillRectangle(const Bucket& bucket) {
 
 void ExecutionSlot::Describe(const RequestRow& row) {
   StepSequence& sequence = sequences_.back();
-  sequence.position_offset = row.sequence.waiting.position_offset;
+  sequence.position_offset = row.position_offset;
   const Request& request = row.owner->request;
   const int32_t live =
       std::max(std::min(row.step_end(), row.prompt.length) - sequence.first_position, 0);
@@ -161,7 +161,7 @@ const int32_t* ExecutionSlot::Padded(const RequestRow* row, int32_t positions) {
   padded_.resize(end);                      // with zeros
   const std::span<int32_t> tokens = std::span(padded_).subspan(begin);
   if (row != nullptr) {
-    std::copy(row->sequence.history.begin(), row->sequence.history.end(), tokens.begin());
+    std::copy(row->history.begin(), row->history.end(), tokens.begin());
     Pad(options_.padding, row->length(), tokens);
   }
   return tokens.data();
@@ -181,12 +181,12 @@ void ExecutionSlot::AppendSampledRow(const SampledRow& sampled) {
 }
 
 void ExecutionSlot::AppendSampledRows(RequestRow* row, int32_t sequence) {
-  if (!row->peaks.empty()) AppendPeaks(row, sequence);
-  if (row->sequence.scored && row->owner->Wants(kOutputPromptLogprobs)) {
+  if (!row->outputs.peaks.empty()) AppendPeaks(row, sequence);
+  if (row->scored && row->owner->Wants(kOutputPromptLogprobs)) {
     const int32_t end = std::min(row->step_end(), row->prompt.length - 1);
-    for (int32_t position = row->first_position(); position < end; ++position) {
+    for (int32_t position = row->first_position; position < end; ++position) {
       SampledRow scored = SampledAt(sequence, position);
-      scored.target = row->sequence.history[position + 1];
+      scored.target = row->history[position + 1];
       AppendSampledRow(scored);
     }
   }
@@ -196,10 +196,10 @@ void ExecutionSlot::AppendSampledRows(RequestRow* row, int32_t sequence) {
 // Appends all positions of the prompt, whose largest logits are wanted.
 void ExecutionSlot::AppendPeaks(RequestRow* row, int32_t sequence) {
   const int32_t end = std::min(row->step_end(), row->prompt.length);
-  for (int32_t position = row->first_position(); position < end; ++position) {
+  for (int32_t position = row->first_position; position < end; ++position) {
     SampledRow raised = SampledAt(sequence, position);
     raised.target = 0;
-    raised.peaks = row->peaks.data();
+    raised.peaks = row->outputs.peaks.data();
     AppendSampledRow(raised);
   }
 }
@@ -219,24 +219,25 @@ void ExecutionSlot::AppendDraw(RequestRow* row, int32_t sequence) {
     last.logits = active.reply.logits.data() + row->index * model_->config.vocab_size;
   }
   last.excluded = request.excluded.Of(row->index);
-  if (!row->candidates.ids.empty()) {
+  if (!row->outputs.candidates.ids.empty()) {
     last.num_top = request.spec->num_top;
-    last.top_ids = row->candidates.ids.data();
-    last.top_logprobs = row->candidates.logprobs.data();
-    if (!row->candidates.scores.empty()) last.top_scores = row->candidates.scores.data();
+    last.top_ids = row->outputs.candidates.ids.data();
+    last.top_logprobs = row->outputs.candidates.logprobs.data();
+    if (!row->outputs.candidates.scores.empty())
+      last.top_scores = row->outputs.candidates.scores.data();
     last.diversity = request.spec->diversity;
-    last.pool = row->candidates.pool;
-    last.diverse_scratch = row->candidates.scratch.data();
+    last.pool = row->outputs.candidates.pool;
+    last.diverse_scratch = row->outputs.candidates.scratch.data();
   }
-  row->draw = std::ssize(sampled_);
+  row->outputs.draw = std::ssize(sampled_);
   AppendSampledRow(last);
 }
 
 void ExecutionSlot::AppendStates(const RequestRow& row, int32_t sequence) {
-  if (row.states == nullptr) return;
+  if (row.outputs.states == nullptr) return;
   const int32_t end = std::min(row.step_end(), row.prompt.length);
   wanted_states_.clear();
-  row.states->AppendWanted(row.first_position(), end, &wanted_states_);
+  row.outputs.states->AppendWanted(row.first_position, end, &wanted_states_);
   for (const auto [first, count, largest] : wanted_states_) {
     states_.push_back({.sequence = sequence,
                        .position = first,
@@ -281,7 +282,7 @@ ExecutionSlot::Result ExecutionSlot::Collect(size_t i) {
     ScatterDiagnostics(i, xsa_cos_sim_.data(), &reply.xsa_cos_sim);
     ScatterDiagnostics(i, xsa_proj_frac_.data(), &reply.xsa_proj_frac);
     const int32_t step_end = row_steps_[i].first_position + row_steps_[i].tokens;
-    row->diagnostics.positions = std::max(row->diagnostics.positions, step_end);
+    row->outputs.diagnosed = std::max(row->outputs.diagnosed, step_end);
   }
   return result;
 }
@@ -289,18 +290,18 @@ ExecutionSlot::Result ExecutionSlot::Collect(size_t i) {
 void ExecutionSlot::CollectPeaks(size_t i) {
   RequestRow* const row = rows_[i];
   const int32_t step_end = row_steps_[i].first_position + row_steps_[i].tokens;
-  if (row->peaks.empty() || step_end != row->prompt.length) return;
+  if (row->outputs.peaks.empty() || step_end != row->prompt.length) return;
   Reply& reply = row->owner->reply;
   const int64_t most = row->owner->request.spec->states.max_active_dims;
   reply.sparse_counts[row->index] =
-      TakeHeaviestTerms(row->peaks, model_->config.serving.sparse_logarithms,
+      TakeHeaviestTerms(row->outputs.peaks, model_->config.serving.sparse_logarithms,
                         std::span(reply.sparse_ids).subspan(row->index * most, most),
                         std::span(reply.sparse_weights).subspan(row->index * most, most));
 }
 
 bool ExecutionSlot::CollectStates(size_t i) {
   RequestRow* const row = rows_[i];
-  if (row->states == nullptr) return true;
+  if (row->outputs.states == nullptr) return true;
   const auto divide = [this](int64_t n, int64_t grain,
                              absl::FunctionRef<void(int64_t, int64_t)> body) {
     executable_->ParallelFor(n, grain, body);
@@ -312,10 +313,10 @@ bool ExecutionSlot::CollectStates(size_t i) {
     wanted_states_.push_back({sum.position, sum.count, sum.largest});
   }
   const auto sums = std::span<const double>(state_values_).subspan(begin * width, count * width);
-  if (!row->states->Take(wanted_states_, sums, divide)) return false;
+  if (!row->outputs.states->Take(wanted_states_, sums, divide)) return false;
   const int32_t step_end = row_steps_[i].first_position + row_steps_[i].tokens;
   return step_end != row->prompt.length ||
-         row->states->Finish(row->index, &row->owner->reply, divide);
+         row->outputs.states->Finish(row->index, &row->owner->reply, divide);
 }
 
 void ExecutionSlot::ScatterDiagnostics(size_t i, const float* source,
@@ -325,8 +326,9 @@ void ExecutionSlot::ScatterDiagnostics(size_t i, const float* source,
   const auto steps =
       batch_.sequence_rows().subspan(batch_.sequences()[i].rows_offset, row_steps_[i].tokens);
   // [layers, room, heads] of the row
-  const int64_t room = row.generation.MostPositions(row.prompt.length);
-  float* const of_row = reply->data() + config.layers * config.heads * row.diagnostics.begin;
+  const int64_t room = row.MaxPositions();
+  float* const of_row =
+      reply->data() + config.layers * config.heads * row.outputs.diagnostics_begin;
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     const float* of_layer = source + layer * batch_.tokens() * config.heads;  // [tokens, heads]
     float* out = of_row + (layer * room + row_steps_[i].first_position) * config.heads;

@@ -29,7 +29,7 @@ class ExecutionSlot {
   struct Options {
     PaddingKind padding = PaddingKind::kZeros;
     int32_t page_tokens = 0;
-    int32_t pages = 0;  // at least MostPages of CapacityOf(ladder)
+    int32_t pages = 0;  // at least MaxPages of CapacityOf(ladder)
   };
   // Returns the largest numbers of tokens and of sequences of any bucket.
   static Bucket CapacityOf(const Ladder& ladder);
@@ -48,7 +48,7 @@ class ExecutionSlot {
   void Assign(std::span<RequestRow* const> rows, const Bucket& bucket);
 
   // Makes the step that was laid out fail on a GPU, for tests.
-  void SpoilStep() { batch_.Spoil(); }
+  void CorruptStep() { batch_.Corrupt(); }
 
   // See ExecutableModel.
   void Start(const Plan& plan) { executable_->Start(plan, *slot_, batch_); }

@@ -9,11 +9,7 @@ StepRows StepRows::Part(size_t begin, size_t count) const {
                 .rows = rows.subspan(begin, count),
                 .size = {},
                 .bucket = {}};
-  for (const WaitingSequence* sequence : part.sequences) {
-    part.size.tokens += sequence->tokens;
-    ++part.size.sequences;
-    part.size.longest = std::max(part.size.longest, sequence->tokens);
-  }
+  for (const WaitingSequence* sequence : part.sequences) part.size.Add(sequence->tokens);
   return part;
 }
 
@@ -29,15 +25,16 @@ StepNeeds StepRows::Needs() const {
 }
 
 InFlightStep::InFlightStep(ExecutionSlot* execution_slot, const PlanCache* cache,
-                           size_t most_sequences)
-    : slot(execution_slot), plans(cache), delivery(most_sequences) {
-  sequences.reserve(most_sequences);
-  rows.reserve(most_sequences);
+                           size_t max_sequences)
+    : slot(execution_slot), plans(cache), delivery(max_sequences) {
+  sequences.reserve(max_sequences);
+  rows.reserve(max_sequences);
+  outcomes.reserve(max_sequences);
 }
 
 StepRows InFlightStep::ListRows() {
   rows.clear();
-  for (WaitingSequence* sequence : sequences) rows.push_back(sequence->paged->row);
+  for (WaitingSequence* sequence : sequences) rows.push_back(RowOf(sequence));
   return {.sequences = sequences, .rows = rows, .size = {}, .bucket = {}};
 }
 

@@ -48,7 +48,7 @@ struct StepTiming {
 
 // A batch in its slot, with capacity for the largest bucket. It is reused from batch to batch.
 struct InFlightStep {
-  InFlightStep(ExecutionSlot* execution_slot, const PlanCache* cache, size_t most_sequences);
+  InFlightStep(ExecutionSlot* execution_slot, const PlanCache* cache, size_t max_sequences);
 
   // Makes `rows` those of `sequences`, and returns all of them without size and bucket.
   StepRows ListRows();
@@ -60,7 +60,8 @@ struct InFlightStep {
   int64_t number = 0;  // the number of the batch, from 1
   std::vector<WaitingSequence*> sequences;
   std::vector<RequestRow*> rows;
-  StepRows running{};  // all rows or some of them: those that run or ran last
+  StepRows running{};                // all rows or some of them: those that run or ran last
+  std::vector<RowOutcome> outcomes;  // of `running`, in the same order, once it has run
   StepTiming timing{};
   StepDelivery delivery;
   BatchTrace trace{};  // valid once it has run

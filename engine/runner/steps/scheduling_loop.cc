@@ -102,7 +102,7 @@ void SchedulingLoop::Sleep() {
 void SchedulingLoop::ExpireWaiting(MonoTime now) {
   while (WaitingSequence* expired = state_->queue().Expired(now)) {
     state_->requests.Fail(
-        expired->paged->row->owner,
+        RowOf(expired)->owner,
         absl::DeadlineExceededError("the deadline passed while the request waited"));
   }
 }
@@ -136,8 +136,8 @@ void SchedulingLoop::EndFinished() {
 void SchedulingLoop::EndRequest(ActiveRequest* request, Reply reply) {
   request->trace.done = clock_->Now();
   for (const RequestRow& row : request->rows) {
-    request->trace.reused_tokens += row.sequence.reused_tokens;
-    request->trace.preemptions += row.sequence.preemptions;
+    request->trace.reused_tokens += row.reused_tokens;
+    request->trace.preemptions += row.preemptions;
   }
   observer_->OnRequestDone(request->request, request->status, request->trace);
   if (request->trace.steps == 0) request->history.AddWaits(waits_, request->trace.queued);

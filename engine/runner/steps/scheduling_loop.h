@@ -8,12 +8,12 @@
 #include "engine/journal/decision_history.h"
 #include "engine/observer.h"
 #include "engine/options.h"
-#include "engine/runner/models/warm_up.h"
 #include "engine/runner/requests/active_request.h"
 #include "engine/runner/requests/request_table.h"
 #include "engine/runner/requests/runner_state.h"
-#include "engine/runner/steps/heartbeat.h"
+#include "engine/runner/steps/prepared_model.h"
 #include "engine/runner/steps/step_pipeline.h"
+#include "engine/runner/steps/watchdog.h"
 
 namespace sluice {
 

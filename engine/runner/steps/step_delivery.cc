@@ -5,9 +5,9 @@
 namespace sluice {
 namespace {
 
-void Finish(RequestRow* row, FinishReason reason) {
-  row->outcome = RequestRow::Outcome::kFinished;
+RowOutcome Finish(RequestRow* row, FinishReason reason) {
   row->owner->reply.finish[row->index] = reason;
+  return RowOutcome::kFinished;
 }
 
 // Returns whether a text that ends the row is complete with this token.
@@ -20,51 +20,42 @@ bool EndsText(RequestRow* row, int32_t token, std::string* text) {
 
 }  // namespace
 
-StepDelivery::StepDelivery(size_t most_rows) {
-  tokens_.reserve(most_rows);
-  parts_.reserve(most_rows);
+StepDelivery::StepDelivery(size_t max_rows) {
+  tokens_.reserve(max_rows);
+  parts_.reserve(max_rows);
 }
 
-// Decides the outcome of the row and appends the token that it keeps.
-void StepDelivery::CollectRow(size_t i, RequestRow* row, ExecutionSlot* slot) {
+RowOutcome StepDelivery::CollectRow(size_t i, RequestRow* row, ExecutionSlot* slot) {
   const ExecutionSlot::Result result = slot->Collect(i);
-  const bool spoiled = FaultsOn() && InjectNan(row->owner->request.spec->id);
-  if (!result.finite || spoiled) {
-    row->outcome = RequestRow::Outcome::kNotFinite;
-    return;
-  }
-  if (!result.at_end) {
-    row->outcome = RequestRow::Outcome::kContinues;
-    return;
-  }
+  const bool injected = FaultsOn() && InjectNan(row->owner->request.spec->id);
+  if (!result.finite || injected) return RowOutcome::kNotFinite;
+  if (!result.at_end) return RowOutcome::kContinues;
   if (result.drawn == nullptr) return Finish(row, FinishReason::kNone);
   const int32_t token = result.drawn->token;
   if (Ends(*row->owner->request.spec, token)) return Finish(row, FinishReason::kStop);
-  const bool candidates = !row->candidates.ids.empty();
+  const bool candidates = !row->outputs.candidates.ids.empty();
   const bool scores = candidates && row->owner->Wants(kOutputTopScores);
   tokens_.push_back({.row = row->index,
                      .index = row->generation.count,
                      .token = token,
                      .logprob = result.drawn->logprob,
-                     .top_ids = candidates ? row->candidates.ids.data() : nullptr,
-                     .top_logprobs = candidates ? row->candidates.logprobs.data() : nullptr,
-                     .top_scores = scores ? row->candidates.scores.data() : nullptr});
-  row->outcome = RequestRow::Outcome::kContinues;
+                     .top_ids = candidates ? row->outputs.candidates.ids.data() : nullptr,
+                     .top_logprobs = candidates ? row->outputs.candidates.logprobs.data() : nullptr,
+                     .top_scores = scores ? row->outputs.candidates.scores.data() : nullptr});
   const bool more = row->Keep(token);
   if (EndsText(row, token, &text_)) return Finish(row, FinishReason::kStop);
-  if (!more) Finish(row, FinishReason::kLength);
+  return more ? RowOutcome::kContinues : Finish(row, FinishReason::kLength);
 }
 
-void StepDelivery::Collect(std::span<RequestRow* const> rows, MonoTime now, ExecutionSlot* slot) {
+void StepDelivery::Collect(std::span<RequestRow* const> rows, std::span<RowOutcome> outcomes,
+                           MonoTime now, ExecutionSlot* slot) {
   tokens_.clear();
   parts_.clear();
   for (size_t i = 0; i < rows.size();) {
     ActiveRequest* const request = rows[i]->owner;
     const int64_t before = std::ssize(tokens_);
     for (; i < rows.size() && rows[i]->owner == request; ++i) {
-      const bool wanted = rows[i]->is_void == RequestRow::Void::kNo &&
-                          rows[i]->outcome != RequestRow::Outcome::kDropped;
-      if (wanted) CollectRow(i, rows[i], slot);
+      if (outcomes[i] != RowOutcome::kDropped) outcomes[i] = CollectRow(i, rows[i], slot);
     }
     const int64_t count = std::ssize(tokens_) - before;
     if (count == 0) continue;

@@ -1,6 +1,7 @@
 // Takes the results of a step to the requests that it ran.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,16 +11,20 @@
 
 namespace sluice {
 
+// The outcome of a step for a row.
+enum class RowOutcome : uint8_t { kDropped, kContinues, kFinished, kNotFinite };
+
 // The tokens that a step drew for its requests. An object is reused from step to step, so that only
 // the largest step so far allocates.
 class StepDelivery {
  public:
-  explicit StepDelivery(size_t most_rows);
+  explicit StepDelivery(size_t max_rows);
 
-  // Collects the result of each row of the step, except rows marked kDropped: keeps the drawn
-  // token, decides the row's outcome and its finish reason. `rows` are those assigned to `slot`;
-  // `now` is recorded as the time of a request's first token.
-  void Collect(std::span<RequestRow* const> rows, MonoTime now, ExecutionSlot* slot);
+  // Collects the result of each row of the step, except rows whose outcome is kDropped: keeps the
+  // drawn token, decides the row's outcome and its finish reason. `rows` are those assigned to
+  // `slot`; `now` is recorded as the time of a request's first token.
+  void Collect(std::span<RequestRow* const> rows, std::span<RowOutcome> outcomes, MonoTime now,
+               ExecutionSlot* slot);
 
   // Calls OnTokens once for each request that wants tokens and got some; the rows of a request are
   // adjacent. Requires that the requests still exist, and that no later step of their rows was
@@ -32,7 +37,8 @@ class StepDelivery {
     int64_t count;  // the number of its tokens in tokens_, behind those of the parts before
   };
 
-  void CollectRow(size_t i, RequestRow* row, ExecutionSlot* slot);
+  // Returns the outcome of the row, and appends the token that it keeps.
+  RowOutcome CollectRow(size_t i, RequestRow* row, ExecutionSlot* slot);
 
   std::vector<GeneratedToken> tokens_;
   std::vector<Part> parts_;

@@ -65,14 +65,13 @@ StepPipeline::StepPipeline(const Model* model, const PreparedModel* prepared, in
 }
 
 StepPipeline::Next StepPipeline::NextOf(const RequestRow& row, MonoTime now) const {
-  if (row.is_void != RequestRow::Void::kNo || !row.owner->status.ok()) return Next::kEnds;
-  if (row.deadline() <= now) return Next::kEnds;
-  const WaitingSequence& waiting = row.sequence.waiting;
-  const bool at_end = waiting.later_tokens == 0;
-  if (at_end && !waiting.generates) return Next::kEnds;
+  if (row.is_void() || !row.owner->status.ok()) return Next::kEnds;
+  if (row.deadline <= now) return Next::kEnds;
+  const bool at_end = row.later_tokens == 0;
+  if (at_end && !row.generates) return Next::kEnds;
   if (at_end && row.drawn() + 1 >= row.generation.limit) return Next::kEnds;
   if (!prepared_.kv.keeps_pages) return Next::kUnknown;
-  const bool known = at_end ? row.generation.edits == nullptr : row.states == nullptr;
+  const bool known = at_end ? row.generation.edits == nullptr : row.outputs.states == nullptr;
   return known ? Next::kContinues : Next::kUnknown;
 }
 
@@ -106,16 +105,14 @@ InFlightStep* StepPipeline::Decide(MonoTime now, BatchDecision* decision) {
 void StepPipeline::ReturnAhead(const InFlightStep& step, MonoTime now) {
   for (RequestRow* row : step.running.rows) {
     if (NextOf(*row, now) != Next::kContinues) continue;
-    state_->scheduler.ReturnAhead(&row->sequence, row->sequence.waiting.later_tokens == 0);
+    state_->scheduler.ReturnAhead(row, row->later_tokens == 0);
   }
 }
 
 // Takes those of them back that are still queued.
 void StepPipeline::Recall(const InFlightStep& step) {
   for (RequestRow* row : step.running.rows) {
-    const bool returned =
-        row->sequence.in_progress.has_value() && row->is_void == RequestRow::Void::kNo;
-    if (returned && row->steps == 1) state_->scheduler.Recall(&row->sequence);
+    if (row->state() == SequenceState::kQueuedAhead) state_->scheduler.Recall(row);
   }
 }
 
@@ -206,10 +203,8 @@ bool StepPipeline::FinishAll() {
 // Takes rows that are to run again out of the step that was decided behind theirs.
 void StepPipeline::Rewind(const StepRows& rows) {
   for (RequestRow* row : rows.rows) {
-    if (!row->sequence.in_progress.has_value()) continue;
     MutexLock lock(&state_->mu);
-    state_->scheduler.Rewind(&row->sequence);
-    row->is_void = RequestRow::Void::kRewound;
+    if (row->state() == SequenceState::kRunningAhead) state_->scheduler.Rewind(row);
   }
 }
 
@@ -218,9 +213,8 @@ StepRows StepPipeline::DropVoid(InFlightStep* step) {
   {
     MutexLock lock(&state_->mu);
     for (RequestRow* row : step->rows) {
-      if (row->is_void == RequestRow::Void::kNo) continue;
-      std::erase(step->sequences, &row->sequence.waiting);
-      state_->requests.Leave(row);
+      if (!row->is_void()) continue;
+      std::erase(step->sequences, row);
       LeaveVoid(row);
     }
   }
@@ -263,7 +257,7 @@ bool StepPipeline::RunAlone(InFlightStep* step, const StepRows& rows) {
 StepPipeline::StartResult StepPipeline::Start(InFlightStep* step, const StepRows& rows) {
   step->running = rows;
   if (absl::Status fault = InjectStepFault(FaultPoint::kBeforeReplay, rows.rows); !fault.ok()) {
-    FailStep(rows, fault);
+    FailStep(step, fault);
     return StartResult::kFailed;
   }
   const PlanCache::Found found = step->plans.Find(
@@ -273,14 +267,14 @@ StepPipeline::StartResult StepPipeline::Start(InFlightStep* step, const StepRows
     observer_->OnNoPlan(*model_, found.lookup);
     // The needs of one row must not fail its neighbours.
     if (rows.rows.size() > 1) return StartResult::kSplit;
-    FailStep(rows, NoPlanError(found.lookup));
+    FailStep(step, NoPlanError(found.lookup));
     return StartResult::kFailed;
   }
   const Plan& plan = found.plan->plan();
   step->timing = {
       .plan = found.plan, .lookup = found.lookup, .shape = ShapeOf(rows.sequences, plan.bucket())};
   step->slot->Assign(rows.rows, plan.bucket());
-  if (FaultsOn() && InjectIllegalAccess(Concerned(rows.rows))) step->slot->SpoilStep();
+  if (FaultsOn() && InjectIllegalAccess(Concerned(rows.rows))) step->slot->CorruptStep();
   step->timing.started = clock_->Now();
   step->slot->Start(plan);
   return StartResult::kStarted;
@@ -305,14 +299,14 @@ bool StepPipeline::Conclude(InFlightStep* step, const absl::Status& status) {
   if (split) return false;
   records_.RecordStep(*step);
   if (!status.ok()) {
-    FailStep(rows, StepError(status));
+    FailStep(step, StepError(status));
     return true;
   }
   step->trace = records_.TraceOf(*step);
-  FailExpiredRows(rows.rows, absl::OkStatus(), timing.end);
-  step->delivery.Collect(rows.rows, timing.end, step->slot);
+  FailExpiredRows(step, absl::OkStatus(), timing.end);
+  step->delivery.Collect(rows.rows, step->outcomes, timing.end, step->slot);
   scorer_.EndStep(timing.end - timing.begin);
-  RequeueOrFinishRows(rows.rows, &timing.shape, timing.Cost(clock_->Now(), runs_ahead()));
+  RequeueOrFinishRows(*step, &timing.shape, timing.Cost(clock_->Now(), runs_ahead()));
   step->trace.deliver = clock_->Now() - timing.end;
   timing.plan->use().Record(step->trace);
   return true;
@@ -351,61 +345,63 @@ absl::Status StepPipeline::InjectStepFault(FaultPoint point,
   return FaultsOn() ? InjectFault(point, Concerned(rows)) : absl::OkStatus();
 }
 
-void StepPipeline::FailStep(const StepRows& rows, const absl::Status& status) {
-  FailExpiredRows(rows.rows, status, clock_->Now());
-  RequeueOrFinishRows(rows.rows, nullptr, nanoseconds(0));
+void StepPipeline::FailStep(InFlightStep* step, const absl::Status& status) {
+  FailExpiredRows(step, status, clock_->Now());
+  RequeueOrFinishRows(*step, nullptr, nanoseconds(0));
 }
 
 // Fails the requests of a step that failed, or whose deadline has passed, and marks rows whose
 // results are not wanted as dropped.
-void StepPipeline::FailExpiredRows(std::span<RequestRow* const> rows, const absl::Status& outcome,
-                                   MonoTime now) {
+void StepPipeline::FailExpiredRows(InFlightStep* step, const absl::Status& status, MonoTime now) {
   MutexLock lock(&state_->mu);
-  for (RequestRow* row : rows) {
-    if (row->is_void != RequestRow::Void::kNo) continue;
-    if (!outcome.ok()) {
-      state_->requests.Fail(row->owner, outcome);
-    } else if (row->deadline() <= now) {
+  step->outcomes.clear();
+  for (RequestRow* row : step->running.rows) {
+    RowOutcome& outcome = step->outcomes.emplace_back(RowOutcome::kDropped);
+    if (row->is_void()) continue;
+    if (!status.ok()) {
+      state_->requests.Fail(row->owner, status);
+    } else if (row->deadline <= now) {
       state_->requests.Fail(
           row->owner, absl::DeadlineExceededError("the deadline passed while the request ran"));
     }
-    row->outcome =
-        row->owner->status.ok() ? RequestRow::Outcome::kContinues : RequestRow::Outcome::kDropped;
+    if (row->owner->status.ok()) outcome = RowOutcome::kContinues;
   }
 }
 
 // Ends the part of a row in a step that it has left.
 void StepPipeline::LeaveVoid(RequestRow* row) {
-  if (row->is_void == RequestRow::Void::kRewound) {
-    row->is_void = RequestRow::Void::kNo;
+  if (row->state() == SequenceState::kRewound) {
+    state_->scheduler.LeaveRewound(row);
   } else {
-    state_->requests.Finish(row, row->outcome == RequestRow::Outcome::kFinished);
+    state_->requests.Finish(row, /*computed=*/false);
   }
 }
 
 // Requeues or finishes each row. `timed` is nullptr after an error.
-void StepPipeline::RequeueOrFinishRows(std::span<RequestRow* const> rows, const StepShape* timed,
+void StepPipeline::RequeueOrFinishRows(const InFlightStep& step, const StepShape* timed,
                                        nanoseconds duration) {
   MutexLock lock(&state_->mu);
-  state_->requests.EndStep(rows);
+  state_->requests.EndStep();
   if (timed != nullptr) {
     state_->scheduler.Observe(*timed, std::chrono::duration<double>(duration).count());
   }
-  for (RequestRow* row : rows) {
-    if (row->is_void != RequestRow::Void::kNo) {
+  for (size_t i = 0; i < step.outcomes.size(); ++i) {
+    RequestRow* const row = step.running.rows[i];
+    const RowOutcome outcome = step.outcomes[i];
+    if (row->is_void()) {
       LeaveVoid(row);
       continue;
     }
     ActiveRequest* const request = row->owner;
-    if (row->outcome == RequestRow::Outcome::kNotFinite) {
+    if (outcome == RowOutcome::kNotFinite) {
       state_->requests.Fail(request, absl::InternalError(absl::StrCat("logits of row ", row->index,
                                                                       " are not finite")));
     }
     if (request->status.ok()) scorer_.Take(row);
-    if (row->outcome == RequestRow::Outcome::kContinues && request->status.ok()) {
+    if (outcome == RowOutcome::kContinues && request->status.ok()) {
       state_->requests.Requeue(row);
     } else {
-      state_->requests.Finish(row, row->outcome == RequestRow::Outcome::kFinished);
+      state_->requests.Finish(row, outcome == RowOutcome::kFinished);
     }
   }
 }

@@ -14,13 +14,13 @@
 #include "engine/observer.h"
 #include "engine/options.h"
 #include "engine/plans/plan_cache.h"
-#include "engine/runner/models/warm_up.h"
 #include "engine/runner/requests/active_request.h"
 #include "engine/runner/requests/runner_state.h"
 #include "engine/runner/steps/candidate_scorer.h"
-#include "engine/runner/steps/heartbeat.h"
 #include "engine/runner/steps/in_flight_step.h"
+#include "engine/runner/steps/prepared_model.h"
 #include "engine/runner/steps/step_records.h"
+#include "engine/runner/steps/watchdog.h"
 
 namespace sluice {
 
@@ -103,11 +103,9 @@ class StepPipeline {
   double EstimatedSeconds(const StepShape& shape) const;
   nanoseconds AllowedTime(const StepShape& shape) const;
   absl::Status InjectStepFault(FaultPoint point, std::span<RequestRow* const> rows) const;
-  void FailStep(const StepRows& rows, const absl::Status& status);
-  void FailExpiredRows(std::span<RequestRow* const> rows, const absl::Status& outcome,
-                       MonoTime now);
-  void RequeueOrFinishRows(std::span<RequestRow* const> rows, const StepShape* timed,
-                           nanoseconds duration);
+  void FailStep(InFlightStep* step, const absl::Status& status);
+  void FailExpiredRows(InFlightStep* step, const absl::Status& status, MonoTime now);
+  void RequeueOrFinishRows(const InFlightStep& step, const StepShape* timed, nanoseconds duration);
 
   const Model* const model_;
   const PreparedModel& prepared_;

@@ -1,6 +1,7 @@
-// Detects a scheduling thread that no longer makes progress.
+// Detects a scheduling thread that makes no progress: the heartbeat of the thread and its watchdog.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -8,9 +9,69 @@
 #include "base/clock.h"
 #include "base/periodic_thread.h"
 #include "engine/observer.h"
-#include "engine/runner/steps/heartbeat.h"
 
 namespace sluice {
+
+// The thread records its phase and a watchdog samples it; neither waits for the other. A thread
+// whose step takes too long may be abandoned. From then on the watchdog owns the data of the step,
+// and EndStep returns false if the thread ever returns from it.
+class Heartbeat {
+ public:
+  enum class Phase : uint64_t {
+    kIdle,       // waits for work, for any time
+    kBusy,       // decides and delivers, which takes little time
+    kStep,       // waits for the device, for the time that is allowed
+    kAbandoned,  // was given up for good
+  };
+  struct Sample {
+    uint64_t serial = 0;  // changes with each phase
+    Phase phase = Phase::kIdle;
+    nanoseconds allowed{0};  // for kStep: the time that it may take
+  };
+
+  // Called by the thread.
+  void Idle() { Begin(Phase::kIdle); }
+  void Busy() { Begin(Phase::kBusy); }
+  void BeginStep(nanoseconds allowed) {
+    allowed_.store(allowed.count(), std::memory_order_relaxed);
+    Begin(Phase::kStep);
+  }
+  // Returns to kBusy. Returns false if the thread was abandoned.
+  bool EndStep() {
+    uint64_t in_step = state_.load(std::memory_order_relaxed);
+    if (PhaseOf(in_step) != Phase::kStep) return false;
+    return state_.compare_exchange_strong(in_step, After(in_step, Phase::kBusy),
+                                          std::memory_order_acq_rel);
+  }
+
+  // Called by the watchdog.
+  Sample Read() const {
+    const uint64_t state = state_.load(std::memory_order_acquire);
+    return {state >> kPhaseBits, PhaseOf(state),
+            nanoseconds(allowed_.load(std::memory_order_relaxed))};
+  }
+  // Abandons the thread in its step `serial`. Returns false if the step has ended.
+  bool Abandon(uint64_t serial) {
+    uint64_t in_step = (serial << kPhaseBits) | static_cast<uint64_t>(Phase::kStep);
+    return state_.compare_exchange_strong(in_step, After(in_step, Phase::kAbandoned),
+                                          std::memory_order_acq_rel);
+  }
+
+ private:
+  static constexpr int kPhaseBits = 2;
+  static Phase PhaseOf(uint64_t state) {
+    return static_cast<Phase>(state & ((1u << kPhaseBits) - 1));
+  }
+  static uint64_t After(uint64_t state, Phase phase) {
+    return (((state >> kPhaseBits) + 1) << kPhaseBits) | static_cast<uint64_t>(phase);
+  }
+  void Begin(Phase phase) {
+    state_.store(After(state_.load(std::memory_order_relaxed), phase), std::memory_order_release);
+  }
+
+  std::atomic<uint64_t> state_{0};  // serial and phase
+  std::atomic<int64_t> allowed_{0};
+};
 
 // Decides from successive samples of a heartbeat whether its thread hangs. The time between two
 // samples counts only up to about a `tick`: while a process is stopped or a machine is suspended,

@@ -25,19 +25,19 @@ TEST(RecentWaits, KeepsTheLatestWaitsInOrder) {
 TEST(RequestHistory, AlikeStepsAreOneUnlessTheRequestWaitedBetweenThem) {
   RecentWaits waits;
   RequestHistory history;
-  const auto company = std::make_shared<const StepCompany>();
+  const auto co_batched = std::make_shared<const CoBatchedRequests>();
   const auto add = [&](int64_t number, int64_t took, auto with) {
     history.AddWaits(waits, MonoTime(milliseconds(10)));
     history.Add({.step = number,
                  .replay = milliseconds(took),
                  .last_step = number,
                  .longest = milliseconds(took),
-                 .company = with});
+                 .co_batched = with});
   };
   waits.Add({.at = MonoTime(milliseconds(9))});  // before the request came
-  add(3, 5, company);
-  add(4, 2, company);
-  add(7, 9, company);
+  add(3, 5, co_batched);
+  add(4, 2, co_batched);
+  add(7, 9, co_batched);
   ASSERT_EQ(history.steps.size(), 1u);
   EXPECT_EQ(history.steps[0].step, 3);
   EXPECT_EQ(history.steps[0].last_step, 7);
@@ -45,8 +45,8 @@ TEST(RequestHistory, AlikeStepsAreOneUnlessTheRequestWaitedBetweenThem) {
   EXPECT_EQ(history.steps[0].replay, milliseconds(2));
   EXPECT_EQ(history.steps[0].longest, milliseconds(9));
   waits.Add({.at = MonoTime(milliseconds(30))});
-  add(8, 1, company);
-  add(9, 1, std::make_shared<const StepCompany>());
+  add(8, 1, co_batched);
+  add(9, 1, std::make_shared<const CoBatchedRequests>());
   ASSERT_EQ(history.steps.size(), 3u);
   ASSERT_EQ(history.waits.size(), 1u);
   EXPECT_EQ(history.waits[0].at, MonoTime(milliseconds(30)));
@@ -54,8 +54,8 @@ TEST(RequestHistory, AlikeStepsAreOneUnlessTheRequestWaitedBetweenThem) {
 
 // Each step differs from the one before it in one thing, and only the last two are alike.
 TEST(RequestHistory, StepsThatDifferInAnythingAreTold) {
-  const auto company = std::make_shared<const StepCompany>();
-  ExplainedStep step{.company = company, .own_tokens = 1};
+  const auto co_batched = std::make_shared<const CoBatchedRequests>();
+  ExplainedStep step{.co_batched = co_batched, .own_tokens = 1};
   RequestHistory history;
   size_t kept = 0;
   const auto add = [&](auto change) {
@@ -69,7 +69,7 @@ TEST(RequestHistory, StepsThatDifferInAnythingAreTold) {
   add([&] { step.bucket.tokens = 8; });
   add([&] { step.trigger = Trigger::kDeadline; });
   add([&] { step.lookup = Lookup::kMissEvicted; });
-  add([&] { step.company = std::make_shared<const StepCompany>(); });
+  add([&] { step.co_batched = std::make_shared<const CoBatchedRequests>(); });
   step.last_step = 9;
   history.Add(step);
   EXPECT_EQ(history.steps.size(), kept);
@@ -161,12 +161,12 @@ TEST(Explain, ListsEveryStepOfTheRequestAndWhatRanWithIt) {
   EXPECT_EQ(step.batch, (BatchSize{.tokens = 9, .sequences = 3, .longest = 4}));
   EXPECT_EQ(step.bucket.tokens, harness.observer.batches()[1].bucket.tokens);
   EXPECT_EQ(step.lookup, Lookup::kHit);
-  ASSERT_NE(step.company, nullptr);
-  EXPECT_EQ(step.company->requests, 2);
-  ASSERT_EQ(step.company->named.size(), 2u);
-  EXPECT_EQ(step.company->named[0]->id, "the one");
-  EXPECT_EQ(step.company->named[1]->id, "mate");
-  EXPECT_EQ(explained->steps[1].company->named.size(), 1u);
+  ASSERT_NE(step.co_batched, nullptr);
+  EXPECT_EQ(step.co_batched->requests, 2);
+  ASSERT_EQ(step.co_batched->named.size(), 2u);
+  EXPECT_EQ(step.co_batched->named[0]->id, "the one");
+  EXPECT_EQ(step.co_batched->named[1]->id, "mate");
+  EXPECT_EQ(explained->steps[1].co_batched->named.size(), 1u);
   EXPECT_EQ(explained->steps[1].own_tokens, 2);
   EXPECT_EQ(harness.engine->Explain("mate", "")->steps[0].own_tokens, 4);
   EXPECT_EQ(harness.engine->Explain("nobody", "").status().code(), absl::StatusCode::kNotFound);

@@ -252,7 +252,7 @@ TEST_F(JournalFileTest, ImpossibleOperationsAreErrorsThatNameTheLine) {
       R"([1])",
       R"({"op":"remove","ticket":1)",
       "",
-      std::string(JournalReader::kMostLineBytes + 1, ' '),
+      std::string(JournalReader::kMaxLineBytes + 1, ' '),
   };
   for (size_t i = 0; i < bad.size(); ++i) {
     const absl::Status status = with(bad[i]);

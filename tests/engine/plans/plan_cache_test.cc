@@ -232,15 +232,15 @@ TEST_F(PlanCacheTest, ForgetsTheWithdrawnBucketThatWasUnusedLongest) {
     return Bucket{.tokens = 1 + static_cast<int32_t>(i), .sequences = 1};
   };
   PlanCache::Reader reader(cache_.get());
-  for (size_t i = 0; i <= PlanCache::kMostWithdrawn; ++i) {
+  for (size_t i = 0; i <= PlanCache::kMaxWithdrawn; ++i) {
     ASSERT_TRUE(cache_->Prepare(bucket(i)).ok());
     BatchTrace batch{};
     batch.start = clock_.Now() - std::chrono::seconds(i == 7 ? 1 : 0);
     Find(&reader, bucket(i)).plan->use().Record(batch);
   }
-  for (size_t i = 0; i <= PlanCache::kMostWithdrawn; ++i) cache_->Withdraw(bucket(i));
+  for (size_t i = 0; i <= PlanCache::kMaxWithdrawn; ++i) cache_->Withdraw(bucket(i));
   const std::vector<BucketStats> stats = cache_->Stats();
-  EXPECT_EQ(stats.size(), PlanCache::kMostWithdrawn);
+  EXPECT_EQ(stats.size(), PlanCache::kMaxWithdrawn);
   for (const BucketStats& left : stats) EXPECT_NE(left.bucket, bucket(7));
 }
 

@@ -49,7 +49,7 @@ struct RunnerParts {
     EXPECT_TRUE(refusal.ok()) << refusal;
     auto active =
         std::make_unique<ActiveRequest>(std::move(request), sink, clock.Now(), clock.Now());
-    for (RequestRow& row : active->rows) row.sequence.kv.ids.reserve(64);
+    for (RequestRow& row : active->rows) row.kv.ids.reserve(64);
     return state.requests.Admit(std::move(active));
   }
 

@@ -97,7 +97,7 @@ TEST_P(BaselineFormerTable, FormsItsBatch) {
     EXPECT_LT((decision.wait_until - expected).count(), 1000);  // ns, since the cost was learned
     EXPECT_LT((expected - decision.wait_until).count(), 1000);
     EXPECT_EQ(decision.wait_reason,
-              row().queue.empty() ? WaitReason::kEmpty : WaitReason::kCompany);
+              row().queue.empty() ? WaitReason::kEmpty : WaitReason::kMoreRequests);
   }
 }
 

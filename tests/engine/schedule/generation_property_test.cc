@@ -78,9 +78,9 @@ class Simulation {
 
   void Arrive() {
     Sequence& sequence = live_.emplace_back();
-    sequence.waiting.ticket = ++tickets_;
-    sequence.waiting.priority = OneIn(4) ? 1 + Below(kPriorityLevels) : kDefaultPriority;
-    sequence.waiting.queued = next_arrival_;
+    sequence.ticket = ++tickets_;
+    sequence.priority = OneIn(4) ? 1 + Below(kPriorityLevels) : kDefaultPriority;
+    sequence.queued = next_arrival_;
     sequence.kv.root = OneIn(8) ? 1 : 0;
     const int32_t prompt = 1 + Below(load_.longest);
     const int32_t shared = Below(prompt + 1);
@@ -89,7 +89,7 @@ class Simulation {
       sequence.Append(i < shared ? beginning[static_cast<size_t>(i)] : Below(1000));
     }
     sequence.to_draw = OneIn(4) ? 0 : 1 + Below(load_.longest - prompt + 1);
-    sequence.waiting.generates = sequence.to_draw > 1;
+    sequence.generates = sequence.to_draw > 1;
     sequence.sampled_end = sequence.to_draw > 0;
     sequence.reuse = !OneIn(4);
     sequence.scored = !sequence.reuse && OneIn(2);
@@ -100,9 +100,9 @@ class Simulation {
     for (Sequence& other : live_) {
       if (&other == &sequence) continue;
       other.steps_of_all += alone;
-      sequence.steps_of_all += alone_[other.waiting.ticket];
+      sequence.steps_of_all += alone_[other.ticket];
     }
-    sequence.steps_of_all += alone_[sequence.waiting.ticket] = alone;
+    sequence.steps_of_all += alone_[sequence.ticket] = alone;
     scheduler_.Arrive(&sequence);
   }
 
@@ -131,7 +131,7 @@ class Simulation {
         RunStep(std::exchange(ahead_, {}), /*was_ahead=*/true);
       }
     } else {
-      for (const Sequence& sequence : live_) ASSERT_FALSE(sequence.waiting.running);
+      for (const Sequence& sequence : live_) ASSERT_FALSE(sequence.running);
       ASSERT_TRUE(load_.arrivals > 0 || live_.empty());
       now_ = std::min(decision.wait_until, next_arrival_);
     }
@@ -139,7 +139,7 @@ class Simulation {
 
   // Returns whether the sequence ends with the step that it is in, if that succeeds.
   static bool EndsWithStep(const Sequence& sequence) {
-    return sequence.waiting.later_tokens == 0 && sequence.to_draw <= 1;
+    return sequence.later_tokens == 0 && sequence.to_draw <= 1;
   }
 
   // Decides the next step while a step runs. Sequences of that step go on in it, or wait.
@@ -149,16 +149,17 @@ class Simulation {
     std::vector<Sequence*> returned;
     for (WaitingSequence* sequence : batch_) {
       Sequence* const own = Own(sequence);
-      ends.push_back(own->is_void || EndsWithStep(*own));
+      ends.push_back(own->is_void() || EndsWithStep(*own));
       if (ends.back()) continue;
       returned.push_back(own);
-      scheduler_.ReturnAhead(own, own->waiting.later_tokens == 0);
+      scheduler_.ReturnAhead(own, own->later_tokens == 0);
     }
     ahead_ = scheduler_.Decide(now_, load_.arrivals == 0, &batch_ahead_, /*ahead=*/true);
     ASSERT_TRUE(ahead_.launch || batch_ahead_.empty());
     for (WaitingSequence* sequence : batch_ahead_) {
       Sequence* const own = Own(sequence);
-      if (std::exchange(own->in_step, true)) own->continues_ahead = true;
+      const bool in_both = std::exchange(own->in_step, true);
+      ASSERT_EQ(own->state() == SequenceState::kRunningAhead, in_both);
     }
     if (ahead_.launch) {
       ++coverage_.ahead;
@@ -171,7 +172,7 @@ class Simulation {
       CheckBudget(ahead_, batch_ahead_);
     }
     for (Sequence* sequence : returned) {
-      if (sequence->continues_ahead) {
+      if (sequence->state() == SequenceState::kRunningAhead) {
         ++coverage_.continued_ahead;
       } else {
         scheduler_.Recall(sequence);
@@ -188,10 +189,10 @@ class Simulation {
       if (memory_.CopyTail(*Own(sequence))) ++coverage_.copied;
     }
     for (WaitingSequence* sequence : batch_) {
-      if (!Own(sequence)->is_void) memory_.ExpectComputed(*Own(sequence));
+      if (!Own(sequence)->is_void()) memory_.ExpectComputed(*Own(sequence));
     }
     for (WaitingSequence* sequence : batch_) {
-      if (!Own(sequence)->is_void) memory_.Compute(*Own(sequence));
+      if (!Own(sequence)->is_void()) memory_.Compute(*Own(sequence));
     }
     if (::testing::Test::HasFatalFailure()) return;
     const StepShape shape = ShapeOf(batch_, decision.bucket);
@@ -208,29 +209,25 @@ class Simulation {
   }
 
   void EndStep(Sequence* sequence, bool failed) {
-    const bool goes_on = std::exchange(sequence->continues_ahead, false);
-    const int32_t later_tokens = sequence->in_progress.has_value()
-                                     ? sequence->in_progress->later_tokens
-                                     : sequence->waiting.later_tokens;
+    const bool goes_on = sequence->state() == SequenceState::kRunningAhead;
+    const int32_t later_tokens =
+        goes_on ? sequence->in_progress.later_tokens : sequence->later_tokens;
     sequence->in_step = goes_on;
-    if (sequence->is_void) return End(sequence);
+    if (sequence->is_void()) return End(sequence);
     if (sequence->cancelled) ++coverage_.cancelled;
-    if (failed || sequence->cancelled) {
-      sequence->is_void = goes_on;
-      if (!goes_on) End(sequence);
-      return;
-    }
+    if (failed || sequence->cancelled) return End(sequence);
     scheduler_.Computed(sequence);
     if (later_tokens == 0) {
       sequence->scored = false;
       if (sequence->to_draw == 0 || --sequence->to_draw == 0) return End(sequence);
       sequence->Append(Below(1000));
     }
-    if (!goes_on) scheduler_.Return(sequence);
+    scheduler_.Return(sequence);
   }
 
   void End(Sequence* sequence) {
     scheduler_.End(sequence);
+    if (sequence->state() == SequenceState::kEnding) return;
     live_.remove_if([&](const Sequence& other) { return &other == sequence; });
   }
 
@@ -245,7 +242,7 @@ class Simulation {
       if (load_.paged.attention_window == 0) {
         ASSERT_EQ(sequence.kv.released, 0);
       } else if (!ids.empty() && !sequence.in_step) {
-        const int32_t first = sequence.waiting.first_position - load_.paged.attention_window + 1;
+        const int32_t first = sequence.first_position - load_.paged.attention_window + 1;
         ASSERT_EQ(sequence.kv.released, std::max(first, 0) / load_.paged.page_tokens);
       }
       coverage_.given_back += sequence.kv.released;
@@ -253,14 +250,14 @@ class Simulation {
         ASSERT_TRUE(sequence.in_step);
         copied.insert(sequence.kv.copied_from);
       }
-      ASSERT_TRUE(sequence.waiting.running || sequence.in_step || sequence.kv.ids.empty());
+      ASSERT_TRUE(sequence.running || sequence.in_step || sequence.kv.ids.empty());
     }
     int32_t held = static_cast<int32_t>(holders.size());
     for (const int32_t page : copied) held += holders.contains(page) ? 0 : 1;
     ASSERT_EQ(scheduler_.kv().available() + held, load_.paged.pages);
     for (const Sequence& sequence : live_) {
       ASSERT_TRUE(sequence.reuse || sequence.kv.published == 0);
-      ASSERT_LE(sequence.kv.published * load_.paged.page_tokens, sequence.waiting.first_position);
+      ASSERT_LE(sequence.kv.published * load_.paged.page_tokens, sequence.first_position);
       const auto published = static_cast<size_t>(sequence.kv.published);
       const auto released = static_cast<size_t>(sequence.kv.released);
       for (size_t i = std::max(published, released); i < sequence.kv.ids.size(); ++i) {
@@ -270,8 +267,8 @@ class Simulation {
   }
 
   void CheckBudget(const BatchDecision& decision, std::span<WaitingSequence* const> batch) {
-    const bool generating = std::any_of(
-        live_.begin(), live_.end(), [](const Sequence& other) { return other.waiting.generates; });
+    const bool generating = std::any_of(live_.begin(), live_.end(),
+                                        [](const Sequence& other) { return other.generates; });
     const int32_t most = generating ? limits_.chunk_tokens : decision.bucket.tokens;
     BatchSize size{};
     int32_t prompt_tokens = 0;
@@ -297,7 +294,7 @@ class Simulation {
   void CheckPagesToCome() {
     int32_t wanted = 0;
     for (const Sequence& sequence : live_) {
-      if (sequence.is_void || (!sequence.waiting.running && !sequence.in_step)) continue;
+      if (sequence.is_void() || (!sequence.running && !sequence.in_step)) continue;
       const auto length = static_cast<int32_t>(sequence.history.size());
       wanted += scheduler_.kv().PagesFor(length) - static_cast<int32_t>(sequence.kv.ids.size());
     }
@@ -307,11 +304,11 @@ class Simulation {
   void CheckRunning() {
     int32_t running = 0, old = 0, fresh = 0;
     for (const Sequence& sequence : live_) {
-      if (sequence.ends || sequence.is_void) continue;
-      const bool stays = sequence.waiting.later_tokens > 0 || sequence.waiting.generates;
-      running += sequence.waiting.running || (sequence.in_step && stays) ? 1 : 0;
-      old += sequence.waiting.running ? 1 : 0;
-      fresh += sequence.in_step && !sequence.waiting.running ? 1 : 0;
+      if (sequence.ends || sequence.is_void()) continue;
+      const bool stays = sequence.later_tokens > 0 || sequence.generates;
+      running += sequence.running || (sequence.in_step && stays) ? 1 : 0;
+      old += sequence.running ? 1 : 0;
+      fresh += sequence.in_step && !sequence.running ? 1 : 0;
     }
     ASSERT_LE(running, limits_.sequences);
     ASSERT_TRUE(load_.batch.continuous || old == 0 || fresh == 0);
@@ -330,17 +327,17 @@ class Simulation {
         sequence.passed_steps = 0;
         continue;
       }
-      ASSERT_FALSE(IsDecode(sequence.waiting));
+      ASSERT_FALSE(IsDecode(sequence));
       bool passed = false, waits = false;
       for (const WaitingSequence* member : batch_) {
         if (IsDecode(*member)) continue;
-        const bool ahead = queue.Before(*member, sequence.waiting);
+        const bool ahead = queue.Before(*member, sequence);
         waits |= ahead;
         passed |= !ahead && !member->running;
       }
       sequence.passed_steps += passed ? 1 : 0;
       ASSERT_LE(sequence.passed_steps, load_.batch.max_overtakes);
-      ASSERT_TRUE(waits || !sequence.waiting.running);
+      ASSERT_TRUE(waits || !sequence.running);
     }
   }
 

@@ -48,8 +48,8 @@ class PagedSchedulerTest : public ::testing::Test {
     sequence->all = std::move(tokens);
     sequence->all.reserve(64);
     sequence->history = sequence->all;
-    sequence->waiting.ticket = sequences_.size();
-    sequence->waiting.generates = generates_;
+    sequence->ticket = sequences_.size();
+    sequence->generates = generates_;
     return sequence;
   }
   Sequence* Arrive(Tokens tokens) {
@@ -58,12 +58,14 @@ class PagedSchedulerTest : public ::testing::Test {
     return sequence;
   }
 
-  std::vector<PagedSequence*> Decide() {
+  std::vector<PagedSequence*> Decide(bool ahead = false) {
     std::vector<WaitingSequence*> waiting;
-    decision_ = scheduler_->Decide(MonoTime(), /*draining=*/true, &waiting);
+    decision_ = scheduler_->Decide(MonoTime(), /*draining=*/true, &waiting, ahead);
     EXPECT_EQ(decision_.launch, !waiting.empty());
     std::vector<PagedSequence*> batch;
-    for (WaitingSequence* sequence : waiting) batch.push_back(sequence->paged);
+    for (WaitingSequence* sequence : waiting) {
+      batch.push_back(static_cast<Sequence*>(sequence));
+    }
     return batch;
   }
 
@@ -83,7 +85,7 @@ class PagedSchedulerTest : public ::testing::Test {
     scheduler_->Arrive(sequence);
     while (true) {
       ASSERT_THAT(Decide(), ElementsAre(sequence));
-      if (sequence->waiting.later_tokens == 0) break;
+      if (sequence->later_tokens == 0) break;
       Return(sequence);
     }
     scheduler_->Computed(sequence);
@@ -98,9 +100,8 @@ class PagedSchedulerTest : public ::testing::Test {
 
 // Returns first_position, tokens, later_tokens, sampled_rows, pages and running.
 std::vector<int32_t> StepOf(const PagedSequence& sequence) {
-  return {sequence.waiting.first_position, sequence.waiting.tokens,
-          sequence.waiting.later_tokens,   sequence.waiting.sampled_rows,
-          sequence.waiting.pages,          sequence.waiting.running ? 1 : 0};
+  return {sequence.first_position, sequence.tokens, sequence.later_tokens,
+          sequence.sampled_rows,   sequence.pages,  sequence.running ? 1 : 0};
 }
 
 TEST_F(PagedSchedulerTest, ComputesAPromptInChunksAndThenTokenByToken) {
@@ -133,7 +134,7 @@ TEST_F(PagedSchedulerTest, CutsPromptsOnlyWhileSomethingGenerates) {
   EXPECT_THAT(Decide(), ElementsAre(scored, other));
   EXPECT_THAT(StepOf(*scored), ElementsAre(0, 5, 7, 0, 3, 0));
   Return(scored);
-  EXPECT_EQ(scored->waiting.tokens, 5);
+  EXPECT_EQ(scored->tokens, 5);
   scheduler_->End(other);
   EXPECT_THAT(Decide(), ElementsAre(scored));
   EXPECT_THAT(StepOf(*scored), ElementsAre(5, 7, 0, 1, 1, 1));
@@ -148,7 +149,7 @@ TEST_F(PagedSchedulerTest, CutsPromptsAnewWhenTheLastThatGeneratesEnds) {
   EXPECT_THAT(Decide(), ElementsAre(scored, other));
   Return(scored);
   Return(other, 103);
-  EXPECT_EQ(scored->waiting.tokens, 5);
+  EXPECT_EQ(scored->tokens, 5);
   scheduler_->Remove(other);
   EXPECT_THAT(Decide(), ElementsAre(scored));
   EXPECT_THAT(StepOf(*scored), ElementsAre(5, 7, 0, 1, 1, 1));
@@ -163,10 +164,10 @@ TEST_F(PagedSchedulerTest, CutsPromptsThatCameBackBetweenTwoThatGenerate) {
   EXPECT_THAT(Decide(), ElementsAre(scored, first));
   scheduler_->End(first);
   Return(scored);
-  EXPECT_EQ(scored->waiting.tokens, 15);
+  EXPECT_EQ(scored->tokens, 15);
   Arrive(Counting(200, 3));
   Decide();
-  EXPECT_EQ(scored->waiting.tokens, 5);
+  EXPECT_EQ(scored->tokens, 5);
 }
 
 struct SampledRowsRow {
@@ -187,7 +188,7 @@ TEST_P(SampledRowsTable, AreCountedInEachStep) {
   std::vector<int32_t> rows;
   for (int step = 0; step < 3; ++step) {
     if (step > 0) Return(sequence);
-    rows.push_back(sequence->waiting.sampled_rows);
+    rows.push_back(sequence->sampled_rows);
     ASSERT_THAT(Decide(), ElementsAre(sequence));
   }
   EXPECT_EQ(rows, row().sampled_rows);
@@ -251,7 +252,7 @@ TEST_F(PagedSchedulerTest, BeginsBehindAPrefixThatWasPublishedWhileItWaited) {
   Sequence* const first = Arrive(Counting(0, 12));
   Sequence* const second = Arrive(Counting(0, 12));
   EXPECT_THAT(Decide(), ElementsAre(first));
-  EXPECT_EQ(second->waiting.first_position, 0);
+  EXPECT_EQ(second->first_position, 0);
   scheduler_->Computed(first);
   scheduler_->End(first);
   EXPECT_THAT(Decide(), ElementsAre(second));
@@ -263,7 +264,7 @@ TEST_F(PagedSchedulerTest, TheLastSequenceYieldsItsPagesWhenTheyDoNotSuffice) {
   Make({.pages = 6, .page_tokens = 4}, {.prefill_tokens = 0});
   Sequence* const first = Arrive(Counting(0, 4));
   Sequence* const last = Arrive(Counting(100, 7));
-  first->waiting.generates = last->waiting.generates = true;
+  first->generates = last->generates = true;
   for (int32_t token = 0; token < 6; ++token) {
     ASSERT_THAT(Decide(), ElementsAre(first, last));
     Return(first, 50 + token);
@@ -312,6 +313,72 @@ TEST_F(PagedSchedulerTest, ASequenceRemovedWhileItWaitsReleasesItsPages) {
   EXPECT_TRUE(scheduler_->scheduler().queue().empty());
 }
 
+TEST_F(PagedSchedulerTest, MovesASequenceThroughAStepAheadAndThroughARewoundOne) {
+  using enum SequenceState;
+  generates_ = true;
+  Make({.pages = 8, .page_tokens = 4}, {.prefill_tokens = 0});
+  Sequence* const sequence = New(Counting(0, 4));
+  EXPECT_EQ(sequence->state(), kHeld);
+  scheduler_->Arrive(sequence);
+  EXPECT_EQ(sequence->state(), kQueued);
+  EXPECT_THAT(Decide(), ElementsAre(sequence));
+  EXPECT_EQ(sequence->state(), kRunning);
+
+  scheduler_->ReturnAhead(sequence, /*draws=*/true);
+  EXPECT_EQ(sequence->state(), kQueuedAhead);
+  scheduler_->Recall(sequence);
+  EXPECT_EQ(sequence->state(), kRunning);
+  EXPECT_EQ(sequence->first_position, 0);
+
+  scheduler_->ReturnAhead(sequence, /*draws=*/true);
+  EXPECT_THAT(Decide(/*ahead=*/true), ElementsAre(sequence));
+  EXPECT_EQ(sequence->state(), kRunningAhead);
+  scheduler_->Rewind(sequence);
+  EXPECT_TRUE(sequence->is_void());
+  scheduler_->LeaveRewound(sequence);
+  EXPECT_EQ(sequence->state(), kRunning);
+  EXPECT_EQ(sequence->first_position, 0);
+
+  scheduler_->ReturnAhead(sequence, /*draws=*/true);
+  EXPECT_THAT(Decide(/*ahead=*/true), ElementsAre(sequence));
+  Return(sequence, 4);
+  EXPECT_EQ(sequence->state(), kRunning);
+  EXPECT_EQ(sequence->first_position, 4);
+  scheduler_->ReturnAhead(sequence, /*draws=*/true);
+  EXPECT_THAT(Decide(/*ahead=*/true), ElementsAre(sequence));
+  scheduler_->End(sequence);
+  EXPECT_EQ(sequence->state(), kEnding);
+  EXPECT_FALSE(sequence->kv.ids.empty());  // the later step may still write to them
+  scheduler_->End(sequence);
+  EXPECT_EQ(sequence->state(), kDone);
+  EXPECT_EQ(scheduler_->kv().available(), 8);
+}
+
+TEST_F(PagedSchedulerTest, RemovesAHeldSequence) {
+  Make({.pages = 8, .page_tokens = 4}, {});
+  Sequence* const sequence = New(Counting(0, 4));
+  scheduler_->Remove(sequence);
+  EXPECT_EQ(sequence->state(), SequenceState::kDone);
+  EXPECT_TRUE(scheduler_->scheduler().queue().empty());
+}
+
+using PagedSchedulerDeathTest = PagedSchedulerTest;
+
+TEST_F(PagedSchedulerDeathTest, RefusesAnOperationThatDoesNotFitTheState) {
+  Make({.pages = 8, .page_tokens = 4}, {});
+  Sequence* const sequence = Arrive(Counting(0, 4));
+  EXPECT_DEATH(scheduler_->Arrive(sequence), "broken invariant");
+  EXPECT_DEATH(scheduler_->End(sequence), "broken invariant");
+  EXPECT_DEATH(scheduler_->Computed(sequence), "broken invariant");
+  EXPECT_DEATH(scheduler_->Recall(sequence), "broken invariant");
+  EXPECT_THAT(Decide(), ElementsAre(sequence));
+  EXPECT_DEATH(scheduler_->Remove(sequence), "broken invariant");
+  EXPECT_DEATH(scheduler_->Rewind(sequence), "broken invariant");
+  EXPECT_DEATH(scheduler_->LeaveRewound(sequence), "broken invariant");
+  scheduler_->End(sequence);
+  EXPECT_DEATH(scheduler_->End(sequence), "broken invariant");
+}
+
 // So many sequences wait that not all are looked up again before a decision, and the estimate of
 // the last one becomes outdated.
 class OldEstimateTest : public PagedSchedulerTest {
@@ -320,7 +387,7 @@ class OldEstimateTest : public PagedSchedulerTest {
 
   Sequence* ArriveWith(int priority, bool reuse, Tokens tokens) {
     Sequence* const sequence = New(std::move(tokens));
-    sequence->waiting.priority = priority;
+    sequence->priority = priority;
     sequence->reuse = reuse;
     scheduler_->Arrive(sequence);
     return sequence;
@@ -355,7 +422,7 @@ class OldEstimateTest : public PagedSchedulerTest {
 TEST_F(OldEstimateTest, IsCorrectedBeforeItsSequenceRuns) {
   Sequence* const last = ArriveAndEvict();
   DropAhead(/*left=*/0);
-  EXPECT_EQ(last->waiting.first_position, 8);
+  EXPECT_EQ(last->first_position, 8);
   EXPECT_THAT(Decide(), ElementsAre(last));
   EXPECT_THAT(StepOf(*last), ElementsAre(0, 12, 0, 1, 3, 0));
   EXPECT_EQ(decision_.size.tokens, 12);
@@ -365,7 +432,7 @@ TEST_F(OldEstimateTest, IsCorrectedBeforeItsSequenceRuns) {
 TEST_F(OldEstimateTest, DoesNotDelayOtherSequences) {
   Sequence* const last = ArriveAndEvict();
   DropAhead(/*left=*/1);
-  EXPECT_EQ(last->waiting.first_position, 8);
+  EXPECT_EQ(last->first_position, 8);
   EXPECT_THAT(Decide(), ElementsAre(ahead_.back()));
   EXPECT_EQ(decision_.size, (BatchSize{.tokens = 1, .sequences = 1, .longest = 1}));
   EXPECT_EQ(decision_.bucket.tokens, 4);  // smaller than the bucket of both
@@ -377,9 +444,9 @@ TEST_F(OldEstimateTest, DoesNotDelayOtherSequences) {
 TEST_F(OldEstimateTest, KeepsTheCountOfHowOftenItsSequenceWasOvertaken) {
   Sequence* const last = ArriveAndEvict();
   DropAhead(/*left=*/1);
-  last->waiting.overtaken = 5;
+  last->overtaken = 5;
   EXPECT_THAT(Decide(), ElementsAre(ahead_.back()));
-  EXPECT_EQ(last->waiting.overtaken, 5);
+  EXPECT_EQ(last->overtaken, 5);
 }
 
 TEST_F(OldEstimateTest, TakesNoMorePagesThanWereDecided) {
@@ -389,11 +456,11 @@ TEST_F(OldEstimateTest, TakesNoMorePagesThanWereDecided) {
   Return(holding, 12);
   Sequence* const last = ArriveLast();
   ArriveAhead();
-  EXPECT_EQ(last->waiting.pages, 1);
+  EXPECT_EQ(last->pages, 1);
   // From now on the prefix is idle, so holding it takes two pages more.
   scheduler_->Remove(holding);
   DropAhead(/*left=*/0);
-  EXPECT_EQ(last->waiting.pages, 1);
+  EXPECT_EQ(last->pages, 1);
   Sequence* const large = ArriveWith(1, false, Counting(200, 28));
   EXPECT_THAT(Decide(), ElementsAre(large));
   EXPECT_THAT(StepOf(*last), ElementsAre(8, 4, 0, 1, 3, 0));

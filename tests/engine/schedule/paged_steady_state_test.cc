@@ -48,25 +48,30 @@ class Rounds {
       if (sequence.all.empty() && random_() % 16 == 0) Arrive(&sequence);
     }
     if (!scheduler_.Decide(now_, false, &batch_).launch) return;
-    for (WaitingSequence* waiting : batch_) EndStep(static_cast<Sequence*>(waiting->paged));
+    for (WaitingSequence* waiting : batch_) EndStep(static_cast<Sequence*>(waiting));
   }
 
+  // A sequence arrives once, so that an object is made again for each; it keeps its storage.
   void Arrive(Sequence* sequence) {
+    std::vector<int32_t> all = std::move(sequence->all), ids = std::move(sequence->kv.ids);
+    std::destroy_at(sequence);
+    std::construct_at(sequence);
+    sequence->all = std::move(all);
+    sequence->kv.ids = std::move(ids);
     const int32_t kind = static_cast<int32_t>(random_() % 4);
     for (int32_t i = 0; i < 48; ++i) {
       sequence->all.push_back(i < 32 ? kind : static_cast<int32_t>(random_() % 1000));
     }
     sequence->history = sequence->all;
-    sequence->waiting.ticket = ++tickets_;
-    sequence->preemptions = 0;
-    sequence->waiting.queued = now_;
-    sequence->waiting.generates = true;
+    sequence->ticket = ++tickets_;
+    sequence->queued = now_;
+    sequence->generates = true;
     scheduler_.Arrive(sequence);
   }
 
   void EndStep(Sequence* sequence) {
     scheduler_.Computed(sequence);
-    if (sequence->waiting.later_tokens == 0) {
+    if (sequence->later_tokens == 0) {
       if (sequence->all.size() == 96) {
         scheduler_.End(sequence);
         sequence->all.clear();

@@ -22,7 +22,7 @@ class Recorder : public SchedulerObserver {
   void OnRemove(const WaitingSequence& sequence) override {
     calls.push_back("remove " + std::to_string(sequence.ticket));
   }
-  void OnRevise(const WaitingSequence& sequence, const SequenceQueue::NextStep& next) override {
+  void OnRevise(const WaitingSequence& sequence, const NextStep& next) override {
     calls.push_back("revise " + std::to_string(sequence.ticket) + " to " +
                     std::to_string(next.tokens));
   }
@@ -79,7 +79,7 @@ TEST(Scheduler, OnlyArrivalsCountAsTraffic) {
   sequence.tokens = 1;
   scheduler.Return(&sequence);
   EXPECT_EQ(scheduler.traffic().RecentArrivals().size(), 1u);
-  EXPECT_DOUBLE_EQ(scheduler.traffic().TotalUsage(), 1);
+  EXPECT_DOUBLE_EQ(scheduler.traffic().batch_tokens().total(), 1);
 }
 
 TEST(Scheduler, AnArrivalCountsWithItsWholePromptAndExpectedSteps) {

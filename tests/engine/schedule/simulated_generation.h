@@ -21,8 +21,6 @@ struct Sequence : PagedSequence {
   bool in_step = false;
   // Whether it ends with its present step, beside which another step was already decided.
   bool ends = false;
-  bool continues_ahead = false;  // whether it is in the step ahead of its present one too
-  bool is_void = false;          // whether it ended with the step before, beside which it continued
   bool cancelled = false;
   int64_t arrived_at = 0;  // the number of the step
   // The steps that it and all sequences that were alive at the same time would take alone.
@@ -38,7 +36,7 @@ struct Sequence : PagedSequence {
   }
 };
 
-inline Sequence* Own(WaitingSequence* sequence) { return static_cast<Sequence*>(sequence->paged); }
+inline Sequence* Own(WaitingSequence* sequence) { return static_cast<Sequence*>(sequence); }
 
 // The KV memory: for each position of each page, the hash of the tokens whose values were written
 // there.
@@ -51,17 +49,17 @@ class Memory {
 
   // Checks what the sequence's next step reads, which begins at its first position.
   void ExpectComputed(const Sequence& sequence) {
-    const int32_t first = window_ == 0 ? 0 : sequence.waiting.first_position - window_ + 1;
+    const int32_t first = window_ == 0 ? 0 : sequence.first_position - window_ + 1;
     for (size_t p = static_cast<size_t>(std::max(first, 0));
-         p < static_cast<size_t>(sequence.waiting.first_position); ++p) {
+         p < static_cast<size_t>(sequence.first_position); ++p) {
       ASSERT_EQ(Slot(sequence, p), sequence.names[p])
-          << "ticket " << sequence.waiting.ticket << " at " << p;
+          << "ticket " << sequence.ticket << " at " << p;
     }
   }
   // Copies the tail with which the sequence begins, if that is its next step.
   bool CopyTail(const Sequence& sequence) {
     const SequencePages& kv = sequence.kv;
-    if (kv.copied_from < 0 || sequence.waiting.first_position != kv.shared) return false;
+    if (kv.copied_from < 0 || sequence.first_position != kv.shared) return false;
     const size_t tail = static_cast<size_t>(kv.shared) % page_tokens_;
     const size_t to = static_cast<size_t>(kv.ids[static_cast<size_t>(kv.shared) / page_tokens_]);
     std::copy_n(slots_.begin() + static_cast<size_t>(kv.copied_from) * page_tokens_, tail,
@@ -69,8 +67,8 @@ class Memory {
     return true;
   }
   void Compute(const Sequence& sequence) {
-    const auto first = static_cast<size_t>(sequence.waiting.first_position);
-    for (size_t p = first; p < first + static_cast<size_t>(sequence.waiting.tokens); ++p) {
+    const auto first = static_cast<size_t>(sequence.first_position);
+    for (size_t p = first; p < first + static_cast<size_t>(sequence.tokens); ++p) {
       Slot(sequence, p) = sequence.names[p];
     }
   }

@@ -114,19 +114,16 @@ TEST(Traffic, RemembersTheLatestArrivals) {
   }
 }
 
-TEST(Traffic, CountsTheUseOfBuckets) {
-  const Bucket small{.tokens = 8, .sequences = 8};
-  const Bucket large{.tokens = 64, .sequences = 8};
+TEST(Traffic, CountsTheTokensOfBatches) {
   Traffic traffic(seconds(10));
-  EXPECT_EQ(traffic.Usage(small), 0);
-  EXPECT_EQ(traffic.TotalUsage(), 0);
-  traffic.OnBatch({.tokens = 5, .sequences = 1, .longest = 5}, small, kStart);
-  traffic.OnBatch({.tokens = 40, .sequences = 2, .longest = 30}, large, kStart + seconds(10));
-  EXPECT_DOUBLE_EQ(traffic.Usage(small), 0.5);
-  EXPECT_DOUBLE_EQ(traffic.Usage(large), 1);
-  EXPECT_DOUBLE_EQ(traffic.TotalUsage(), 1.5);
-  ASSERT_EQ(traffic.batch_tokens().Entries().size(), 2u);
-  EXPECT_EQ(traffic.batch_tokens().Entries()[1].tokens, 40);
+  traffic.OnBatch({.tokens = 5, .sequences = 1, .longest = 5}, kStart);
+  traffic.OnBatch({.tokens = 40, .sequences = 2, .longest = 30}, kStart + seconds(10));
+  EXPECT_DOUBLE_EQ(traffic.batch_tokens().total(), 1.5);
+  const std::vector<TokenWeight> entries = traffic.batch_tokens().Entries();
+  ASSERT_EQ(entries.size(), 2u);
+  EXPECT_DOUBLE_EQ(entries[0].weight, 0.5);
+  EXPECT_EQ(entries[1].tokens, 40);
+  EXPECT_DOUBLE_EQ(entries[1].weight, 1);
 }
 
 TEST(Traffic, RateIsThatOfTheLatestArrivals) {

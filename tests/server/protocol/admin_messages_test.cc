@@ -108,7 +108,7 @@ Explanation Explained() {
   explanation.trace.steps = 40;
   explanation.waits = {{.at = kStart + milliseconds(2),
                         .until = kStart + milliseconds(5),
-                        .reason = WaitReason::kCompany,
+                        .reason = WaitReason::kMoreRequests,
                         .waiting = {.tokens = 30, .sequences = 2, .longest = 20}},
                        {.at = kStart + milliseconds(3), .until = MonoTime::max()}};
   explanation.steps = {{.step = 7,
@@ -132,7 +132,7 @@ TEST(DescribeRequest, TimesAreRelativeToTheArrival) {
   ASSERT_EQ(response.waits_size(), 2);
   EXPECT_DOUBLE_EQ(response.waits(0).at_seconds(), 0.002);
   EXPECT_DOUBLE_EQ(response.waits(0).until_seconds(), 0.005);
-  EXPECT_EQ(response.waits(0).reason(), "company");
+  EXPECT_EQ(response.waits(0).reason(), "more_requests");
   EXPECT_EQ(response.waits(0).waiting_rows(), 2);
   EXPECT_LT(response.waits(1).until_seconds(), 0);
   ASSERT_EQ(response.steps_size(), 1);
@@ -147,13 +147,13 @@ TEST(DescribeRequest, TimesAreRelativeToTheArrival) {
 TEST(DescribeRequest, NamesRequestsThatSharedAStepAndHidesThoseOfOtherCallers) {
   Explanation explanation = Explained();
   explanation.caller = "ann";
-  const auto company = std::make_shared<StepCompany>();
-  company->requests = 5;
+  const auto co_batched = std::make_shared<CoBatchedRequests>();
+  co_batched->requests = 5;
   for (const RequestName& name : std::vector<RequestName>{
            {"mine", "ann"}, {"r", "ann"}, {"secret", "bob"}, {"secret", "eve"}}) {
-    company->named.push_back(std::make_shared<const RequestName>(name));
+    co_batched->named.push_back(std::make_shared<const RequestName>(name));
   }
-  explanation.steps[0].company = company;
+  explanation.steps[0].co_batched = co_batched;
   explanation.steps[0].count = 3;
   explanation.steps[0].last_step = 9;
   const auto response = DescribeRequest(explanation);

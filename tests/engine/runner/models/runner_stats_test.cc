@@ -1,4 +1,4 @@
-#include "engine/runner/models/runner_stats.h"
+#include "engine/runner/models/model_runner.h"
 
 #include <algorithm>
 #include <chrono>

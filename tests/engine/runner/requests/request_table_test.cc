@@ -100,7 +100,7 @@ class RandomOperations {
   void EndStep() {
     MutexLock lock(&parts_.state.mu);
     RequestTable& requests = parts_.state.requests;
-    requests.EndStep(in_step_);
+    requests.EndStep();
     for (RequestRow* row : in_step_) {
       const RequestId id = row->owner->id;
       bool more = row->step_end() < row->length();
@@ -123,8 +123,8 @@ class RandomOperations {
       EXPECT_EQ(request->status.code(), expected.code);
       EXPECT_EQ(request->parts_left, 0);
       for (const RequestRow& row : request->rows) {
-        EXPECT_EQ(row.state, RequestRow::State::kDone);
-        EXPECT_TRUE(row.sequence.kv.ids.empty());
+        EXPECT_EQ(row.state(), SequenceState::kDone);
+        EXPECT_TRUE(row.kv.ids.empty());
       }
       EXPECT_TRUE(finished_.erase(request->id) == 1);
     }

@@ -28,7 +28,7 @@ class ExecutionSlotTest : public ::testing::TestWithParam<RowOrder> {
         executable_.get(), model_.get(), ladder,
         {.padding = padding,
          .page_tokens = page_tokens,
-         .pages = 2 * MostPages(ExecutionSlot::CapacityOf(ladder), page_tokens)});
+         .pages = 2 * MaxPages(ExecutionSlot::CapacityOf(ladder), page_tokens)});
   }
 
   std::unique_ptr<ActiveRequest> Make(const std::vector<std::vector<int32_t>>& rows,
@@ -45,7 +45,7 @@ class ExecutionSlotTest : public ::testing::TestWithParam<RowOrder> {
     auto active =
         std::make_unique<ActiveRequest>(std::move(request), nullptr, MonoTime(), MonoTime());
     active->AllocateReply();
-    for (RequestRow& row : active->rows) row.sequence.waiting.tokens = row.length();
+    for (RequestRow& row : active->rows) row.tokens = row.length();
     return active;
   }
 
@@ -68,9 +68,9 @@ class ExecutionSlotTest : public ::testing::TestWithParam<RowOrder> {
     for (int64_t id = 0; id < 97; ++id) {
       ASSERT_EQ(active.reply.logits[index * 97 + static_cast<size_t>(id)], fake::Logit(tokens, id));
     }
-    const int64_t room = row.generation.MostPositions(row.prompt.length);
+    const int64_t room = row.MaxPositions();
     for (int64_t layer = 0; layer < 2; ++layer) {
-      const int64_t begin = 3 * (2 * row.diagnostics.begin + layer * room);
+      const int64_t begin = 3 * (2 * row.outputs.diagnostics_begin + layer * room);
       const float* cos_sim = active.reply.xsa_cos_sim.data() + begin;
       const float* proj_frac = active.reply.xsa_proj_frac.data() + begin;
       for (size_t p = 0; p < tokens.size(); ++p) {
@@ -105,14 +105,14 @@ TEST_P(ExecutionSlotTest, EveryOutputReachesItsRow) {
       ASSERT_TRUE(result.finite);
       ASSERT_EQ(result.drawn == nullptr, rows[i]->generation.limit == 0);
       if (result.drawn == nullptr) continue;
-      const std::span<const int32_t> sequence = rows[i]->sequence.history;
+      const std::span<const int32_t> sequence = rows[i]->history;
       EXPECT_EQ(result.drawn->token, fake::Draw(sequence, {}, 97).token);
       if (rows[i]->owner == plain.get()) {
-        EXPECT_TRUE(rows[i]->candidates.ids.empty());
+        EXPECT_TRUE(rows[i]->outputs.candidates.ids.empty());
         continue;
       }
-      ASSERT_EQ(rows[i]->candidates.ids.size(), 3u);
-      EXPECT_EQ(rows[i]->candidates.ids[2], fake::TopId(sequence, 2, 97));
+      ASSERT_EQ(rows[i]->outputs.candidates.ids.size(), 3u);
+      EXPECT_EQ(rows[i]->outputs.candidates.ids[2], fake::TopId(sequence, 2, 97));
     }
     ExpectPrompt(*full, 0);
     ExpectPrompt(*full, 1);
@@ -133,10 +133,10 @@ TEST_P(ExecutionSlotTest, LaterStepsOnlyAddTokens) {
     EXPECT_EQ(slot_->useful_tokens(), 5 + 2 * step);
     for (size_t i = 0; i < 2; ++i) {
       const int32_t token = slot_->Collect(i).drawn->token;
-      EXPECT_EQ(rows[i]->candidates.ids[1], fake::TopId(rows[i]->sequence.history, 1, 97));
-      EXPECT_EQ(rows[i]->candidates.logprobs[1], -1.0f);
+      EXPECT_EQ(rows[i]->outputs.candidates.ids[1], fake::TopId(rows[i]->history, 1, 97));
+      EXPECT_EQ(rows[i]->outputs.candidates.logprobs[1], -1.0f);
       EXPECT_EQ(rows[i]->Keep(token), step < 3);
-      rows[i]->sequence.waiting.tokens = rows[i]->length();
+      rows[i]->tokens = rows[i]->length();
     }
   }
   ExpectPrompt(*active, 0);
@@ -149,19 +149,18 @@ TEST_P(ExecutionSlotTest, ContinuesInTheRowsOwnPages) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
-    KvCache kv(2 * MostPages(kLargest, 4), 4, /*reuse=*/false);
+    KvCache kv(2 * MaxPages(kLargest, 4), 4, /*reuse=*/false);
     const auto active = Make({RandomRow(random, 25), RandomRow(random, 25)}, 5, kEverything);
     std::vector<RequestRow*> rows = {&active->rows[0], &active->rows[1]};
     for (RequestRow* row : rows) {
-      row->sequence.kv.ids.reserve(8);
-      row->sequence.waiting.tokens = 0;
+      row->kv.ids.reserve(8);
+      row->tokens = 0;
     }
     while (!rows.empty()) {
       for (RequestRow* row : rows) {
-        const int32_t left = row->length() - row->sequence.waiting.first_position;
-        row->sequence.waiting.tokens =
-            1 + static_cast<int32_t>(random() % static_cast<uint64_t>(left));
-        ASSERT_TRUE(kv.Extend(row->step_end(), &row->sequence.kv));
+        const int32_t left = row->length() - row->first_position;
+        row->tokens = 1 + static_cast<int32_t>(random() % static_cast<uint64_t>(left));
+        ASSERT_TRUE(kv.Extend(row->step_end(), &row->kv));
       }
       slot_->Assign(rows, kLargest);
       ASSERT_TRUE(slot_->Replay(*plan_).ok());
@@ -170,9 +169,9 @@ TEST_P(ExecutionSlotTest, ContinuesInTheRowsOwnPages) {
         const ExecutionSlot::Result result = slot_->Collect(i);
         ASSERT_EQ(result.at_end, row->step_end() == row->length());
         ASSERT_EQ(result.drawn != nullptr, result.at_end);
-        row->sequence.waiting.first_position = row->step_end();
+        row->first_position = row->step_end();
         if (!result.at_end) continue;
-        ASSERT_EQ(result.drawn->token, fake::Draw(row->sequence.history, {}, 97).token);
+        ASSERT_EQ(result.drawn->token, fake::Draw(row->history, {}, 97).token);
         if (!row->Keep(result.drawn->token)) rows.erase(rows.begin() + static_cast<int64_t>(i));
       }
     }
@@ -217,8 +216,7 @@ TEST_P(ExecutionSlotTest, APaddedBucketIsComputedWholeAndChangesNoOutput) {
       EXPECT_EQ(slot->computed_tokens(), bucket.tokens);
       ASSERT_TRUE(slot->Replay(*plan).ok());
       for (size_t i = 0; i < rows.size(); ++i) {
-        ASSERT_EQ(slot->Collect(i).drawn->token,
-                  fake::Draw(rows[i]->sequence.history, {}, 97).token);
+        ASSERT_EQ(slot->Collect(i).drawn->token, fake::Draw(rows[i]->history, {}, 97).token);
       }
       ExpectPrompt(*full, 0);
       const RecordedBatch batch = backend_.batches().at(0);
@@ -226,8 +224,7 @@ TEST_P(ExecutionSlotTest, APaddedBucketIsComputedWholeAndChangesNoOutput) {
       for (const auto& sequence : batch.sequences) {
         ASSERT_EQ(sequence.size(), static_cast<size_t>(bucket.positions));
       }
-      std::vector<int32_t> padded(rows[0]->sequence.history.begin(),
-                                  rows[0]->sequence.history.end());
+      std::vector<int32_t> padded(rows[0]->history.begin(), rows[0]->history.end());
       padded.resize(static_cast<size_t>(bucket.positions));
       Pad(kind, rows[0]->length(), padded);
       EXPECT_EQ(batch.sequences[0], padded);

@@ -1,4 +1,4 @@
-#include "engine/runner/steps/company_of_steps.h"
+#include "engine/runner/steps/step_records.h"
 
 #include <algorithm>
 #include <memory>
@@ -13,32 +13,32 @@ namespace sluice {
 namespace {
 
 // What is expected of a step.
-struct ExpectedCompany {
+struct ExpectedRequests {
   std::vector<std::shared_ptr<const RequestName>> named;
   int32_t requests = 0;
 
-  bool operator==(const ExpectedCompany&) const = default;
+  bool operator==(const ExpectedRequests&) const = default;
 };
 
 // The test draws steps of more requests than are named, a third of them without an id. A step often
 // has the requests of the one before.
-TEST(CompanyOfSteps, IsSharedByStepsOfTheSameRequestsAlone) {
+TEST(StepRecords, SharesTheListOfRequestsOnlyAmongStepsOfTheSameRequests) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
   const std::shared_ptr<const Model> model = FakeModel(FakeConfig());
   const auto sink = std::make_shared<RecordingSink>();
   std::vector<std::unique_ptr<ActiveRequest>> requests;
-  for (size_t i = 0; i < StepCompany::kMostNamed + 40; ++i) {
+  for (size_t i = 0; i < CoBatchedRequests::kMaxNamed + 40; ++i) {
     Request request = RequestOf(model, {{1}, {2}}, 1);
     if (i % 3 > 0) Mutable(request.spec).id = "a";
     requests.push_back(
         std::make_unique<ActiveRequest>(std::move(request), sink, MonoTime(), MonoTime()));
   }
-  CompanyOfSteps steps;
+  StepRecords records(model.get(), /*row_multiple=*/1, /*observer=*/nullptr, /*waits=*/nullptr);
   std::vector<bool> present(requests.size());
-  std::shared_ptr<const StepCompany> before;
-  ExpectedCompany expected_before;
+  std::shared_ptr<const CoBatchedRequests> before;
+  ExpectedRequests expected_before;
   for (int step = 0; step < 2000; ++step) {
     if (step % 100 == 0) {
       const bool full = random() % 2 == 0;
@@ -49,24 +49,24 @@ TEST(CompanyOfSteps, IsSharedByStepsOfTheSameRequestsAlone) {
       present[i] = !present[i];
     }
     std::vector<RequestRow*> rows;
-    ExpectedCompany expected;
+    ExpectedRequests expected;
     for (size_t i = 0; i < requests.size(); ++i) {
       if (!present[i]) continue;
       const size_t first = random() % 2;
       for (size_t row = first; row < 2; ++row) rows.push_back(&requests[i]->rows[row]);
       ++expected.requests;
       const auto& name = requests[i]->name;
-      if (name != nullptr && expected.named.size() < StepCompany::kMostNamed) {
+      if (name != nullptr && expected.named.size() < CoBatchedRequests::kMaxNamed) {
         expected.named.push_back(name);
       }
     }
-    const std::shared_ptr<const StepCompany> company = steps.Of(rows);
-    ASSERT_EQ(company->requests, expected.requests);
-    ASSERT_EQ(company->named, expected.named);
+    const std::shared_ptr<const CoBatchedRequests> co_batched = records.CoBatched(rows);
+    ASSERT_EQ(co_batched->requests, expected.requests);
+    ASSERT_EQ(co_batched->named, expected.named);
     if (before != nullptr) {
-      ASSERT_EQ(company == before, expected == expected_before);
+      ASSERT_EQ(co_batched == before, expected == expected_before);
     }
-    before = company;
+    before = co_batched;
     expected_before = std::move(expected);
   }
 }
