@@ -14,6 +14,10 @@ import sys
 ENGINE_VALUES = ["base", "kernels", "engine/model", "engine"]
 PURE = [*ENGINE_VALUES, "engine/ladder", "engine/schedule", "engine/review"]
 SERVER = ["base", "engine/model", "engine"]
+PROTOCOL = [
+    f"server/protocol/{folder}"
+    for folder in ("parameters", "tensors", "text", "request", "reply", "describe")
+]
 EVERYTHING = None  # The entry of folders that may include any header: benchmarks and tests.
 
 FOLDERS = {
@@ -86,15 +90,19 @@ FOLDERS = {
         "server/net",
         "server/net/grpc_1_51",
     ],
-    "server/protocol": [
+    "server/protocol/parameters": [*SERVER, "kernels", "proto", "server/common"],
+    "server/protocol/tensors": [*SERVER, "kernels", "proto", "server/common"],
+    "server/protocol/text": [*SERVER, "proto", "server/common", "server/protocol/tensors"],
+    "server/protocol/request": [*SERVER, "kernels", "proto", "server/common", *PROTOCOL[:3]],
+    "server/protocol/reply": [*SERVER, "proto", "server/common", *PROTOCOL[1:4]],
+    "server/protocol/describe": [
         *SERVER,
-        "kernels",
         "proto",
         "server/common",
-        "server/security",
         "server/observe",
+        "server/protocol/tensors",
     ],
-    "server/models": [*SERVER, "proto", "server/common", "server/protocol"],
+    "server/models": [*SERVER, "proto", "server/common"],
     "server/inference": [
         *SERVER,
         "proto",
@@ -104,7 +112,7 @@ FOLDERS = {
         "server/net/grpc_1_51",
         "server/calls",
         "server/observe",
-        "server/protocol",
+        *PROTOCOL,
         "server/models",
     ],
     "server/admin": [
@@ -116,7 +124,7 @@ FOLDERS = {
         "server/net/grpc_1_51",
         "server/calls",
         "server/observe",
-        "server/protocol",
+        *PROTOCOL,
         "server/models",
         "server/inference",
     ],
@@ -132,7 +140,7 @@ FOLDERS = {
         "server/net/grpc_1_51",
         "server/calls",
         "server/observe",
-        "server/protocol",
+        *PROTOCOL,
         "server/models",
         "server/inference",
         "server/admin",

@@ -8,8 +8,8 @@
 #include "base/status_macros.h"
 #include "server/calls/answer.h"
 #include "server/calls/answer_later.h"
-#include "server/protocol/admin_messages.h"
-#include "server/protocol/validate.h"
+#include "server/protocol/describe/admin_messages.h"
+#include "server/protocol/request/validate.h"
 
 namespace sluice {
 namespace {

@@ -14,7 +14,7 @@
 #include "base/status_macros.h"
 #include "server/calls/wire.h"
 #include "server/common/status.h"
-#include "server/protocol/peek.h"
+#include "server/protocol/request/peek.h"
 
 namespace sluice {
 namespace {

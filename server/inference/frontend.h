@@ -21,7 +21,7 @@
 #include "server/calls/wire_scan.h"
 #include "server/common/call_memory.h"
 #include "server/inference/health.h"
-#include "server/protocol/validate.h"
+#include "server/protocol/request/validate.h"
 #include "server/security/callers.h"
 
 namespace sluice {

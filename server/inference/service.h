@@ -13,7 +13,7 @@
 #include "server/models/model_manager.h"
 #include "server/net/grpc_1_51/streamed_unary.h"
 #include "server/observe/statistics.h"
-#include "server/protocol/metadata.h"
+#include "server/protocol/describe/metadata.h"
 
 namespace sluice {
 

@@ -12,8 +12,8 @@
 #include "engine/request.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "server/calls/reply_thread.h"
-#include "server/protocol/reply.h"
-#include "server/protocol/token_buffer.h"
+#include "server/protocol/reply/reply.h"
+#include "server/protocol/reply/token_buffer.h"
 
 namespace sluice {
 

@@ -8,8 +8,8 @@
 #include "base/status_macros.h"
 #include "server/calls/wire.h"
 #include "server/common/status.h"
-#include "server/protocol/reply.h"
-#include "server/protocol/token_buffer.h"
+#include "server/protocol/reply/reply.h"
+#include "server/protocol/reply/token_buffer.h"
 
 namespace sluice {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "engine/parameter_table.h"
-#include "server/protocol/parameters.h"
+#include "server/protocol/parameters/parameters.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace sluice {

@@ -7,8 +7,8 @@
 
 #include "google/protobuf/stubs/logging.h"
 #include "server/calls/wire.h"
-#include "server/protocol/peek.h"
-#include "server/protocol/validate.h"
+#include "server/protocol/request/peek.h"
+#include "server/protocol/request/validate.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace sluice {

@@ -16,7 +16,7 @@ COVERED = {
     "engine/cuda/lower_cuda.cc": ["tests/engine/cuda"],
     "engine/model/tokenizer/bpe.cc": ["tests/engine/model/tokenizer"],
     "kernels/cpu/simd/avx2.cc": ["tests/kernels/cpu"],
-    "server/protocol/validate.cc": ["tests/server"],
+    "server/protocol/request/validate.cc": ["tests/server"],
     "tests/client/table_test.cc": ["tests/client"],
     "tests/engine/schedule/queue_test.cc": ["tests/engine"],
     "loadtest/load/stats.cc": ["tests/loadtest"],

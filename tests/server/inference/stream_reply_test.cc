@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/protocol/reply.h"
+#include "server/protocol/reply/reply.h"
 #include "tests/server/calls/joined_answer.h"
 #include "tests/server/inference/stream_fixture.h"
 

@@ -7,9 +7,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/parameter_table.h"
-#include "server/protocol/inputs.h"
-#include "server/protocol/outputs.h"
-#include "server/protocol/parameters.h"
+#include "server/protocol/parameters/parameters.h"
+#include "server/protocol/tensors/inputs.h"
+#include "server/protocol/tensors/outputs.h"
 
 namespace sluice {
 namespace {

@@ -1,0 +1,117 @@
+#include "server/protocol/describe/metadata.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/protocol/tensors/inputs.h"
+#include "server/protocol/tensors/outputs.h"
+
+namespace sluice {
+namespace {
+
+constexpr char kPlatform[] = "sluice_safetensors";
+constexpr char kBackend[] = "sluice";
+
+// Whether ModelConfig lists an input. It lists the inputs that may be of a prompt, all of them as
+// optional, because a request has one of several.
+bool Lists(const Model& model, const InputInfo& info) {
+  const bool pairs = model.tokenizer != nullptr && model.tokenizer->templates().pair;
+  if (info.input == Input::kTextPairInput && !pairs) return false;
+  return info.of_prompt && Takes(model, info);
+}
+
+std::vector<int64_t> InputShape(const Model& model, const InputInfo& info) {
+  switch (info.input) {
+    case Input::kInputLengths:
+    case Input::kTextInput:
+    case Input::kTextPairInput:
+      return {1};
+    case Input::kInputsEmbeds:
+      return {-1, model.config.input_width};
+    default:
+      return {-1};
+  }
+}
+
+inference::DataType TypeOf(std::string_view datatype) {
+  if (datatype == "INT32") return inference::TYPE_INT32;
+  if (datatype == "FP32") return inference::TYPE_FP32;
+  return inference::TYPE_STRING;
+}
+
+// Adds what a client must know to use embeddings and scores: the names of labels and of prompts, as
+// lists of JSON, and how embeddings are compared.
+void AddProperties(const Model& model, inference::ModelMetadataResponse* response) {
+  const ServingConfig& serving = model.config.serving;
+  auto& properties = *response->mutable_properties();
+  const auto list = [](const auto& names) {
+    return nlohmann::json(names).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  };
+  if (!serving.classifier.names.empty()) properties["labels"] = list(serving.classifier.names);
+  std::vector<std::string> prompts;
+  prompts.reserve(serving.prompts.size());
+  for (const NamedPrompt& prompt : serving.prompts) prompts.push_back(prompt.name);
+  if (!prompts.empty()) properties["prompts"] = list(prompts);
+  if (!serving.similarity.empty()) properties["similarity"] = serving.similarity;
+}
+
+}  // namespace
+
+inference::ModelMetadataResponse DescribeModel(const Model& model,
+                                               const std::vector<int64_t>& versions) {
+  inference::ModelMetadataResponse response;
+  response.set_name(model.name);
+  for (int64_t version : versions) response.add_versions(absl::StrCat(version));
+  response.set_platform(kPlatform);
+  const auto describe = [](auto* tensor, std::string_view name, std::string_view datatype,
+                           const std::vector<int64_t>& shape) {
+    tensor->set_name(std::string(name));
+    tensor->set_datatype(std::string(datatype));
+    tensor->add_shape(-1);
+    for (const int64_t size : shape) tensor->add_shape(size);
+  };
+  for (const InputInfo& info : Inputs()) {
+    if (!Lists(model, info)) continue;
+    describe(response.add_inputs(), info.name, info.datatype, InputShape(model, info));
+  }
+  for (const OutputInfo& info : Outputs()) {
+    if (!IsDefaultOf(info, model)) continue;
+    describe(response.add_outputs(), info.name, info.datatype, ShapeOf(info, model));
+  }
+  AddProperties(model, &response);
+  return response;
+}
+
+inference::ModelConfig ConfigureModel(const Model& model, int32_t max_rows,
+                                      int64_t max_queue_delay_us) {
+  inference::ModelConfig config;
+  config.set_name(model.name);
+  config.set_platform(kPlatform);
+  config.set_backend(kBackend);
+  config.set_max_batch_size(max_rows);
+  config.mutable_dynamic_batching()->set_max_queue_delay_microseconds(max_queue_delay_us);
+  // Streams do return several responses, but perf_analyzer refuses unary requests to a decoupled
+  // model.
+  config.mutable_model_transaction_policy()->set_decoupled(false);
+  const auto configure = [](auto* tensor, std::string_view name, std::string_view datatype,
+                            const std::vector<int64_t>& shape) {
+    tensor->set_name(std::string(name));
+    tensor->set_data_type(TypeOf(datatype));
+    for (const int64_t size : shape) tensor->add_dims(size);
+  };
+  for (const InputInfo& info : Inputs()) {
+    if (!Lists(model, info)) continue;
+    inference::ModelInput* input = config.add_input();
+    configure(input, info.name, info.datatype, InputShape(model, info));
+    input->set_optional(true);
+  }
+  for (const OutputInfo& info : Outputs()) {
+    if (!IsDefaultOf(info, model)) continue;
+    configure(config.add_output(), info.name, info.datatype, ShapeOf(info, model));
+  }
+  return config;
+}
+
+}  // namespace sluice

@@ -1,0 +1,62 @@
+#include "server/protocol/request/peek.h"
+
+#include <climits>
+#include <cstdint>
+
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/wire_format_lite.h"
+#include "proto/inference.pb.h"
+
+namespace sluice {
+namespace {
+
+using google::protobuf::internal::WireFormatLite;
+using Message = inference::ModelInferRequest;
+
+// A message of more fields, or of longer parameters, is parsed.
+constexpr int kMostFields = 64;
+constexpr size_t kMostParameterBytes = 256;
+
+// The search may be wrong in favour of such a parameter, which does no harm.
+bool MayDecideAdmission(std::string_view parameter) {
+  return parameter.size() > kMostParameterBytes ||
+         parameter.find("priority") != std::string_view::npos ||
+         parameter.find("timeout") != std::string_view::npos;
+}
+
+}  // namespace
+
+std::optional<RequestPeek> PeekAtRequest(std::string_view message) {
+  if (message.size() > INT_MAX) return std::nullopt;
+  google::protobuf::io::CodedInputStream in(reinterpret_cast<const uint8_t*>(message.data()),
+                                            static_cast<int>(message.size()));
+  RequestPeek peek;
+  for (int field = 0; field < kMostFields; ++field) {
+    const uint32_t tag = in.ReadTag();
+    if (tag == 0) return in.ConsumedEntireMessage() ? std::optional(peek) : std::nullopt;
+    int size = 0;  // all fields have one
+    if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED ||
+        !in.ReadVarintSizeAsInt(&size)) {
+      return std::nullopt;
+    }
+    const int begin = in.CurrentPosition();
+    if (!in.Skip(size)) return std::nullopt;
+    const std::string_view value = message.substr(begin, size);
+    switch (WireFormatLite::GetTagFieldNumber(tag)) {
+      case Message::kModelNameFieldNumber:
+        peek.model_name = value;
+        break;
+      case Message::kModelVersionFieldNumber:
+        peek.model_version = value;
+        break;
+      case Message::kParametersFieldNumber:
+        if (MayDecideAdmission(value)) return std::nullopt;
+        break;
+      default:
+        break;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace sluice

@@ -1,0 +1,417 @@
+#include "server/protocol/request/validate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "kernels/diversity.h"
+#include "server/common/status.h"
+#include "server/protocol/parameters/parameter_value.h"
+#include "server/protocol/parameters/parameters.h"
+#include "server/protocol/request/item_lists.h"
+#include "server/protocol/tensors/inputs.h"
+#include "server/protocol/text/prompt.h"
+
+namespace sluice {
+namespace {
+
+absl::Status OutputError(absl::string_view name, absl::string_view problem) {
+  return ReasonError(Reason::kOutput, absl::StrCat("output ", Printable(name), " ", problem));
+}
+
+std::string NamesOf(const Model& model) {
+  std::string names;
+  for (const OutputInfo& info : Outputs()) {
+    if (!Has(model, info)) continue;
+    absl::StrAppend(&names, names.empty() ? "" : ", ",
+                    absl::string_view(info.name.data(), info.name.size()));
+  }
+  return names;
+}
+
+// The properties of a request, other than its prompt, that its outputs depend on.
+struct RequestedExtras {
+  bool top = false;         // num_top_logprobs
+  bool candidates = false;  // candidate_ids
+  bool diverse = false;     // diversity
+  bool located = false;     // tokens are those of one text for each row
+};
+
+uint32_t MaskOf(const std::vector<Output>& outputs) {
+  uint32_t mask = 0;
+  for (const Output output : outputs) mask |= InfoOf(output).mask;
+  return mask;
+}
+
+bool IsTop(const OutputInfo& info) { return (info.mask & kOutputTopCandidates) != 0; }
+
+absl::Status CheckNeeds(const OutputInfo& info, absl::string_view name,
+                        const RequestedExtras& extras) {
+  if (IsTop(info) && !extras.top) return OutputError(name, "needs the parameter num_top_logprobs");
+  if ((info.mask & kOutputCandidates) != 0 && !extras.candidates) {
+    return OutputError(name, "needs the input candidate_ids");
+  }
+  if (info.output == Output::kTokenOffsets && !extras.located) {
+    return OutputError(name, "needs text_input without text_pair_input");
+  }
+  return absl::OkStatus();
+}
+
+// Returns the outputs of a request that names none.
+std::vector<Output> DefaultOutputs(const Model& model, const RequestedExtras& extras) {
+  std::vector<Output> outputs;
+  for (const OutputInfo& info : Outputs()) {
+    const bool top = extras.top && IsTop(info) && info.output != Output::kTopScores;
+    const bool candidates =
+        extras.candidates && (info.output == Output::kCandidateScores ||
+                              (extras.diverse && info.output == Output::kCandidateOrder));
+    if (info.output == Output::kTokenOffsets && !extras.located) continue;
+    if (IsDefaultOf(info, model) || (Has(model, info) && (top || candidates))) {
+      outputs.push_back(info.output);
+    }
+  }
+  return outputs;
+}
+
+absl::Status ReadOutputs(const inference::ModelInferRequest& message, const Model& model,
+                         const RequestedExtras& extras, std::vector<Output>* outputs) {
+  for (const auto& requested : message.outputs()) {
+    const OutputInfo* info = FindOutput(requested.name(), model);
+    if (info == nullptr) {
+      return OutputError(requested.name(),
+                         absl::StrCat("is unknown to this model, which has ", NamesOf(model)));
+    }
+    if (!requested.parameters().empty()) {
+      return OutputError(requested.name(), "takes no parameters");
+    }
+    if (std::count(outputs->begin(), outputs->end(), info->output) != 0) {
+      return OutputError(requested.name(), "appears twice");
+    }
+    SLUICE_RETURN_IF_ERROR(CheckNeeds(*info, requested.name(), extras));
+    outputs->push_back(info->output);
+  }
+  if (outputs->empty()) *outputs = DefaultOutputs(model, extras);
+  if (extras.candidates && (MaskOf(*outputs) & kOutputCandidates) == 0) {
+    return InputError("candidate_ids",
+                      "belongs to the outputs candidate_scores and candidate_order, neither of "
+                      "which is wanted");
+  }
+  return absl::OkStatus();
+}
+
+// Checks what the diversity applies to, and how much of it. `request` has its candidates.
+absl::Status CheckDiversity(const RequestSpec& spec, const Request& request) {
+  if (spec.diversity == 0) return absl::OkStatus();
+  const bool top = (request.outputs & kOutputTopCandidates) != 0;
+  if (!top && (request.outputs & kOutputCandidateOrder) == 0) {
+    return ParameterError("diversity",
+                          "belongs to the outputs top_ids, top_logprobs, top_scores and "
+                          "candidate_order, none of which is wanted");
+  }
+  if (top && spec.num_top > kernels::kMaxDiverse) {
+    return ParameterError(
+        "num_top_logprobs",
+        absl::StrCat("is ", spec.num_top, "; with diversity it is at most ", kernels::kMaxDiverse));
+  }
+  const auto candidates = std::ssize(request.candidates.Of(0));
+  if (candidates > kernels::kMaxDiversePool) {
+    return InputError("candidate_ids",
+                      absl::StrCat("has ", candidates, " a row; with diversity it has at most ",
+                                   kernels::kMaxDiversePool));
+  }
+  return absl::OkStatus();
+}
+
+// The numbers that bound the size of a reply, in floating point: their products may overflow
+// integers.
+struct ReplyExtents {
+  const ModelConfig& config;
+  double text;  // the most bytes that a token adds to a text
+  double rows;
+  double longest;  // the longest prompt, of windows the longest text
+  double generated;
+  double top;
+  double candidates;
+  double embedding;  // values of one
+  double terms;      // the most of a row's sparse embedding
+};
+
+ReplyExtents ExtentsOf(const Model& model, const Prompt& prompt, int32_t longest_row,
+                       const RequestSpec& spec, const Request& request) {
+  // Bytes that are not UTF-8 become U+FFFD, of 3 bytes, and some decoders put spaces before tokens.
+  const int64_t longest = model.tokenizer == nullptr ? 0 : model.tokenizer->longest_token_bytes();
+  return {.config = model.config,
+          .text = static_cast<double>(std::max<int64_t>(longest, 3) + 1),
+          .rows = static_cast<double>(prompt.rows()),
+          .longest = static_cast<double>(longest_row),
+          .generated = static_cast<double>(spec.max_tokens),
+          .top = static_cast<double>(spec.num_top),
+          .candidates = static_cast<double>(request.candidates.tokens.size()),
+          .embedding = static_cast<double>(
+              spec.states.dimensions > 0 ? spec.states.dimensions : model.config.embedding_size()),
+          .terms = static_cast<double>(spec.states.max_active_dims)};
+}
+
+double LongestName(const ClassifierConfig& classifier) {
+  size_t longest = 0;
+  for (const std::string& name : classifier.names) longest = std::max(longest, name.size());
+  return static_cast<double>(longest);
+}
+
+// Returns an upper bound of an output's bytes.
+double OutputBytes(Output output, const ReplyExtents& of) {
+  switch (output) {
+    case Output::kOutputIds:
+    case Output::kLogprobs:
+      return 4 * of.rows * of.generated;
+    case Output::kSequenceLength:
+      return 4 * of.rows;
+    case Output::kFinishReason:
+      return 16 * of.rows;
+    case Output::kTextOutput:
+      return of.rows * (4 + of.text * of.generated);
+    case Output::kTopIds:
+    case Output::kTopLogprobs:
+    case Output::kTopScores:
+      return 4 * of.rows * of.generated * of.top;
+    case Output::kLogits:
+      return 4 * of.rows * static_cast<double>(of.config.vocab_size);
+    case Output::kPromptLogprobs:
+      return 4 * of.rows * of.longest;
+    case Output::kEmbedding:
+      return 4 * of.rows * of.embedding;
+    case Output::kScores:
+      return 4 * of.rows * static_cast<double>(of.config.serving.classifier.labels);
+    case Output::kLabel:
+      return of.rows * (4 + LongestName(of.config.serving.classifier));
+    case Output::kTokenCount:
+      return 4 * of.rows;
+    case Output::kTokenScores:
+      return 4 * of.rows * of.longest * static_cast<double>(of.config.serving.classifier.labels);
+    case Output::kTokenLabels:
+      return of.rows * of.longest * (4 + LongestName(of.config.serving.classifier));
+    case Output::kTokenEmbeddings:
+      return 4 * of.rows * of.longest * static_cast<double>(of.config.token_embedding_size());
+    case Output::kTokenOffsets:
+      return 8 * of.rows * of.longest;
+    case Output::kSparseIds:
+    case Output::kSparseWeights:
+      return 4 * of.rows * of.terms;
+    case Output::kCandidateScores:
+    case Output::kCandidateOrder:
+      return 4 * of.candidates;
+    case Output::kXsaCosSim:
+    case Output::kXsaProjFrac:
+      return 4 * of.rows * (of.longest + of.generated) * static_cast<double>(of.config.layers) *
+             static_cast<double>(of.config.heads);
+  }
+  return 0;
+}
+
+absl::Status CheckReplySize(const ReplyExtents& extents, const RequestLimits& limits,
+                            ReplySpec* reply) {
+  // The bytes beside the tensors: the model name, the id and the parameters, and the name, type and
+  // shape of each output.
+  constexpr double kHead = 1024, kOutputHead = 256;
+  double bytes = kHead;
+  for (Output output : reply->outputs) bytes += kOutputHead + OutputBytes(output, extents);
+  if (bytes <= static_cast<double>(limits.max_reply_bytes)) {
+    reply->max_bytes = static_cast<int64_t>(bytes);
+    return absl::OkStatus();
+  }
+  return ReasonError(
+      Reason::kRequest,
+      absl::StrCat("the reply may need ", bytes, " bytes; the limit is ", limits.max_reply_bytes,
+                   " (max_message_bytes): ask for fewer rows, tokens ", "or outputs"));
+}
+
+absl::Status CheckStop(const StopRules& stop, const Model& model) {
+  if (stop.texts.empty() || model.tokenizer != nullptr) return absl::OkStatus();
+  return ParameterError("stop", "the model has no tokenizer; use stop_token_ids");
+}
+
+// Returns an error if `max_tokens` is more than 1 but the model can generate only one token from
+// this prompt: because its windows end at its last position, or because it takes only vectors and
+// so cannot continue with a token.
+absl::Status CheckMoreTokens(const Model& model, const Prompt& prompt, int64_t max_tokens) {
+  if (max_tokens <= 1) return absl::OkStatus();
+  if (model.config.serving.alignment == PositionAlignment::kEnd) {
+    return ParameterError("max_tokens", absl::StrCat("is ", max_tokens,
+                                                     "; the model's windows end at its last "
+                                                     "position, so that it generates 1 at most"));
+  }
+  if (prompt.embeds() && !model.config.embeds_ids()) {
+    return ParameterError("max_tokens",
+                          absl::StrCat("is ", max_tokens,
+                                       "; the model takes vectors only, so that "
+                                       "it cannot go on with tokens and generates 1 at most"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckGenerates(const Model& model, int64_t max_tokens) {
+  if (max_tokens == 0 || model.generates()) return absl::OkStatus();
+  const absl::string_view why =
+      model.config.has_lm_head ? "its attention runs in both directions" : "it has no head";
+  return ParameterError("max_tokens",
+                        absl::StrCat("is ", max_tokens, "; the model generates no tokens: ", why));
+}
+
+// Checks how many tokens a row may generate, and cuts rows to make room for them.
+absl::Status CheckRoom(const RequestSpec& spec, const Model& model, uint32_t outputs,
+                       Prompt* prompt) {
+  const int64_t max_tokens = spec.max_tokens;
+  SLUICE_RETURN_IF_ERROR(CheckGenerates(model, max_tokens));
+  SLUICE_RETURN_IF_ERROR(CheckMoreTokens(model, *prompt, max_tokens));
+  if (prompt->embeds() && (outputs & kOutputPromptLogprobs) != 0) {
+    return OutputError("prompt_logprobs", "is of token ids; inputs_embeds have none");
+  }
+  const int64_t positions = model.config.max_positions;
+  const int64_t limit = positions + 1;
+  const bool cuts = spec.truncate != Truncation::kError;
+  // The last generated token needs no position of its own, because it is not computed any more.
+  SLUICE_RETURN_IF_ERROR(prompt->Cut(
+      spec.truncate,
+      cuts ? std::min(positions, std::max<int64_t>(limit - max_tokens, 1)) : positions));
+  const int32_t longest = prompt->longest();
+  if (longest + max_tokens <= limit) return absl::OkStatus();
+  return ReasonError(Reason::kParameter, absl::StrCat("parameter max_tokens is ", max_tokens,
+                                                      " and the longest row has ", longest,
+                                                      " tokens; together they may be at most ",
+                                                      limit, " (the model's max_positions + 1)"));
+}
+
+// A priority of 0 stands for the default.
+bool AsksForPriority(const inference::ModelInferRequest& message, const RequestSpec& spec) {
+  return spec.priority != 0 && message.parameters().contains("priority");
+}
+
+// Replaces the values that stand for a default, once all that the defaults depend on is known.
+void ApplyDefaults(const inference::ModelInferRequest& message, const CallContext& call,
+                   RequestSpec* spec, ReplySpec* reply) {
+  // Without outputs of tokens there may be no tokens at all, whatever their parameters say.
+  spec->stop.min_tokens = std::min(spec->stop.min_tokens, spec->max_tokens);
+  if ((MaskOf(reply->outputs) & kOutputTopCandidates) == 0) spec->num_top = 0;
+  if (!AsksForPriority(message, *spec)) {
+    spec->priority = std::max(kDefaultPriority, call.max_priority);
+  }
+  if (spec->sampling.temperature > 0 && !message.parameters().contains("seed")) {
+    spec->sampling.seed = call.fresh_seed;
+    reply->drawn_seed = call.fresh_seed;
+  }
+}
+
+absl::Status CheckPromptName(const inference::ModelInferRequest& message, const Prompt& prompt) {
+  if (prompt.takes_prompt() || !message.parameters().contains("prompt_name")) {
+    return absl::OkStatus();
+  }
+  return ParameterError("prompt_name", "belongs to text_input without text_pair_input");
+}
+
+// Checks that what is wanted of texts in windows can be made of the windows' results.
+absl::Status CheckWindows(const inference::ModelInferRequest& message, const RequestSpec& spec,
+                          const Prompt& prompt, uint32_t outputs) {
+  if (spec.window_overlap == 0) return absl::OkStatus();
+  if (!prompt.takes_prompt()) {
+    return ParameterError("window_overlap", "belongs to text_input without text_pair_input");
+  }
+  if (message.parameters().contains("truncate")) {
+    return ParameterError("window_overlap", "excludes truncate; give one of them");
+  }
+  if ((outputs & ~(kOutputScores | kOutputTokenScores)) == 0) return absl::OkStatus();
+  return ParameterError("window_overlap", "is for the outputs of classifiers only");
+}
+
+std::string_view PromptText(const RequestSpec& spec, const Model& model) {
+  const NamedPrompt* const prompt = model.config.serving.FindPrompt(spec.prompt_name);
+  return prompt == nullptr ? std::string_view() : std::string_view(prompt->text);
+}
+
+MonoTime DeadlineOf(const CallContext& call, int64_t timeout_us) {
+  if (timeout_us == 0) return call.rpc_deadline;
+  return std::min(call.rpc_deadline, call.received + std::chrono::microseconds(timeout_us));
+}
+
+absl::Status CheckPriority(const inference::ModelInferRequest& message, const RequestSpec& spec,
+                           const CallContext& call) {
+  if (!AsksForPriority(message, spec) || spec.priority >= call.max_priority) {
+    return absl::OkStatus();
+  }
+  return ReasonError(Reason::kPriority,
+                     absl::StrCat("parameter priority is ", spec.priority,
+                                  "; the most urgent level of this caller is ", call.max_priority));
+}
+
+absl::Status CheckId(const std::string& id) {
+  if (id.size() <= kMaxRequestIdBytes) return absl::OkStatus();
+  return ReasonError(Reason::kRequest, absl::StrCat("id has ", id.size(), " bytes; the limit is ",
+                                                    kMaxRequestIdBytes));
+}
+
+}  // namespace
+
+absl::StatusOr<ValidRequest> Validate(const inference::ModelInferRequest& message,
+                                      const RequestLimits& limits, const CallContext& call) {
+  SLUICE_RETURN_IF_ERROR(CheckId(message.id()));
+  const Model& model = *call.model;
+  const auto spec = std::make_shared<RequestSpec>();
+  ValidRequest valid;
+  Request& request = valid.request;
+  ReplySpec& reply = valid.reply;
+
+  SLUICE_ASSIGN_OR_RETURN(const InputTensors inputs, ReadInputs(message, model));
+  SLUICE_ASSIGN_OR_RETURN(Prompt prompt, Prompt::Read(inputs, model, limits.max_rows));
+  SLUICE_RETURN_IF_ERROR(ReadParameters(message.parameters(), model.config, spec.get()));
+  SLUICE_RETURN_IF_ERROR(CheckPriority(message, *spec, call));
+  const RequestedExtras extras{.top = spec->num_top > 0,
+                               .candidates = inputs.has(Input::kCandidateIds),
+                               .diverse = spec->diversity > 0,
+                               .located = prompt.takes_prompt()};
+  SLUICE_RETURN_IF_ERROR(ReadOutputs(message, model, extras, &reply.outputs));
+  SLUICE_RETURN_IF_ERROR(CheckPromptName(message, prompt));
+  if (const int64_t least = prompt.LeastEncoded(model); least > 0 && call.before_encoding) {
+    SLUICE_RETURN_IF_ERROR(call.before_encoding(least));
+  }
+  const bool located =
+      std::count(reply.outputs.begin(), reply.outputs.end(), Output::kTokenOffsets) != 0;
+  request.outputs = MaskOf(reply.outputs);
+  SLUICE_RETURN_IF_ERROR(CheckWindows(message, *spec, prompt, request.outputs));
+  if (spec->window_overlap > 0) spec->truncate = Truncation::kRight;  // but nothing is cut
+  SLUICE_RETURN_IF_ERROR(prompt.Encode(PromptText(*spec, model), spec->truncate, located));
+  SLUICE_RETURN_IF_ERROR(CheckStop(spec->stop, model));
+  if ((request.outputs & kOutputTokens) == 0 && !message.parameters().contains("max_tokens")) {
+    spec->max_tokens = 0;
+  }
+  if (spec->window_overlap > 0) {
+    if (located) reply.ranges = prompt.Ranges();
+    SLUICE_ASSIGN_OR_RETURN(
+        reply.windows,
+        prompt.Split(spec->window_overlap, model.config.max_positions, limits.max_rows));
+  }
+  SLUICE_RETURN_IF_ERROR(CheckRoom(*spec, model, request.outputs, &prompt));
+  if ((request.outputs & kOutputEmbedding) != 0 && !model.config.serving.pools_prompt) {
+    SLUICE_ASSIGN_OR_RETURN(spec->states.first_pooled, prompt.LengthOfPrompt());
+  }
+  SLUICE_RETURN_IF_ERROR(ReadItemLists(inputs, prompt.rows(), model.config, *spec, &request));
+  SLUICE_RETURN_IF_ERROR(CheckDiversity(*spec, request));
+  ApplyDefaults(message, call, spec.get(), &reply);
+  int32_t longest = prompt.longest();
+  if (spec->window_overlap > 0) longest = std::ranges::max(prompt.LengthsOf(reply.windows));
+  SLUICE_RETURN_IF_ERROR(
+      CheckReplySize(ExtentsOf(model, prompt, longest, *spec, request), limits, &reply));
+  SLUICE_RETURN_IF_ERROR(prompt.Copy(model, &request));
+  if (located && spec->window_overlap == 0) reply.ranges = prompt.Ranges();
+  reply.cut_tokens = prompt.cut_tokens();
+  spec->id = message.id();
+  spec->model = call.model;
+  spec->lengths = prompt.TakeLengths();
+  request.deadline = DeadlineOf(call, spec->timeout_us);
+  request.trace = call.trace;
+  request.spec = reply.request = spec;
+  return valid;
+}
+
+}  // namespace sluice

@@ -1,0 +1,54 @@
+// The table of the inputs of a request: validation accepts them, and metadata lists them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "engine/model/model.h"
+#include "proto/inference.pb.h"
+#include "server/protocol/tensors/tensors.h"
+
+namespace sluice {
+
+enum class Input {
+  kInputIds,
+  kInputsEmbeds,
+  kInputLengths,
+  kTokenTypeIds,
+  kTextInput,
+  kTextPairInput,
+  kCandidateIds,
+  kExcludeIds,
+};
+inline constexpr size_t kInputs = 8;
+
+struct InputInfo {
+  Input input;
+  std::string_view name;
+  std::string_view datatype;   // the one that metadata lists
+  std::string_view datatypes;  // all that are accepted, as documented
+  std::string_view shape;      // as documented
+  bool of_prompt;              // metadata lists it; other inputs belong to outputs
+};
+
+// Returns the table, in the order of Input.
+std::span<const InputInfo> Inputs();
+
+bool Takes(const Model& model, const InputInfo& info);
+
+// The tensors of a message, indexed by Input. Absent ones have a null header.
+struct InputTensors {
+  InputTensor tensors[kInputs];
+
+  const InputTensor& of(Input input) const { return tensors[static_cast<int>(input)]; }
+  bool has(Input input) const { return of(input).header != nullptr; }
+};
+
+// Calls FindInputs, and checks that exactly one of the inputs that may be prompts is present.
+// Returns InvalidArgument ("input") otherwise.
+absl::StatusOr<InputTensors> ReadInputs(const inference::ModelInferRequest& message,
+                                        const Model& model);
+
+}  // namespace sluice

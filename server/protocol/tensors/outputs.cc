@@ -1,0 +1,140 @@
+#include "server/protocol/tensors/outputs.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "engine/request.h"
+
+namespace sluice {
+namespace {
+
+// The candidates need the tokens, which tell which row each candidate belongs to.
+constexpr uint32_t kTop = kOutputTopCandidates | kOutputTokens;
+
+constexpr OutputInfo kOutputs[] = {
+    {Output::kOutputIds, "output_ids", "INT32", "[n, t]", kOutputTokens, Provider::kTokens},
+    {Output::kSequenceLength, "sequence_length", "INT32", "[n, 1]", kOutputTokens,
+     Provider::kTokens},
+    {Output::kLogprobs, "logprobs", "FP32", "[n, t]", kOutputTokens, Provider::kTokens},
+    {Output::kFinishReason, "finish_reason", "BYTES", "[n, 1]", kOutputTokens, Provider::kTokens},
+    {Output::kTextOutput, "text_output", "BYTES", "[n, 1]", kOutputTokens, Provider::kText},
+    {Output::kScores, "scores", "FP32", "[n, labels]", kOutputScores, Provider::kClassifier},
+    {Output::kLabel, "label", "BYTES", "[n, 1]", kOutputScores, Provider::kLabelNames},
+    {Output::kTokenCount, "token_count", "INT32", "[n, 1]", 0, Provider::kAnyModel},
+    {Output::kTokenScores, "token_scores", "FP32", "[n, length, labels]", kOutputTokenScores,
+     Provider::kTokenClassifier},
+    {Output::kTokenLabels, "token_labels", "BYTES", "[n, length]", kOutputTokenScores,
+     Provider::kTokenLabelNames},
+    {Output::kTokenOffsets, "token_offsets", "INT32", "[n, length, 2]", kOutputTokenScores,
+     Provider::kTokenOffsets},
+    {Output::kTokenEmbeddings, "token_embeddings", "FP32", "[n, length, d]", kOutputTokenStates,
+     Provider::kAnyModel},
+    {Output::kEmbedding, "embedding", "FP32", "[n, d]", kOutputEmbedding, Provider::kEmbedding},
+    {Output::kSparseIds, "sparse_ids", "INT32", "[n, k]", kOutputSparse, Provider::kMaskedHead},
+    {Output::kSparseWeights, "sparse_weights", "FP32", "[n, k]", kOutputSparse,
+     Provider::kMaskedHead},
+    {Output::kTopIds, "top_ids", "INT32", "[n, t, k]", kTop, Provider::kTokens},
+    {Output::kTopLogprobs, "top_logprobs", "FP32", "[n, t, k]", kTop, Provider::kTokens},
+    {Output::kTopScores, "top_scores", "FP32", "[n, t, k]", kTop | kOutputTopScores,
+     Provider::kTokens},
+    {Output::kCandidateScores, "candidate_scores", "FP32", "[n, c]", kOutputCandidates,
+     Provider::kHead},
+    {Output::kCandidateOrder, "candidate_order", "INT32", "[n, c]",
+     kOutputCandidates | kOutputCandidateOrder, Provider::kHead},
+    {Output::kLogits, "logits", "FP32", "[n, vocab]", kOutputLogits, Provider::kHead},
+    {Output::kPromptLogprobs, "prompt_logprobs", "FP32", "[n, length]", kOutputPromptLogprobs,
+     Provider::kTokenIds},
+    {Output::kXsaCosSim, "xsa_cos_sim", "FP32", "[n, layers, p, heads]", kOutputDiagnostics,
+     Provider::kXsa},
+    {Output::kXsaProjFrac, "xsa_proj_frac", "FP32", "[n, layers, p, heads]", kOutputDiagnostics,
+     Provider::kXsa},
+};
+
+}  // namespace
+
+std::span<const OutputInfo> Outputs() { return kOutputs; }
+
+const OutputInfo& InfoOf(Output output) {
+  return *std::find_if(std::begin(kOutputs), std::end(kOutputs),
+                       [output](const OutputInfo& info) { return info.output == output; });
+}
+
+bool Has(const Model& model, const OutputInfo& info) {
+  const ClassifierConfig& classifier = model.config.serving.classifier;
+  switch (info.provider) {
+    case Provider::kTokens:
+      return model.generates();
+    case Provider::kText:
+      return model.generates() && model.tokenizer != nullptr;
+    case Provider::kTokenIds:
+      return model.generates() && model.config.embeds_ids();
+    case Provider::kHead:
+      return model.config.has_lm_head;
+    case Provider::kXsa:
+      return model.config.xsa.Any();
+    case Provider::kClassifier:
+      return classifier.labels > 0 && !classifier.of_tokens;
+    case Provider::kLabelNames:
+      return classifier.names.size() > 1 && !classifier.of_tokens;
+    case Provider::kTokenClassifier:
+      return classifier.of_tokens;
+    case Provider::kTokenLabelNames:
+      return classifier.of_tokens && !classifier.names.empty();
+    case Provider::kTokenOffsets:
+      return classifier.of_tokens && model.tokenizer != nullptr;
+    case Provider::kEmbedding:
+      return !model.config.serving.multi_vector;
+    case Provider::kMaskedHead:
+      return model.config.has_lm_head && !model.config.causal;
+    case Provider::kAnyModel:
+      return true;
+  }
+  return false;
+}
+
+const OutputInfo* FindOutput(std::string_view name, const Model& model) {
+  for (const OutputInfo& info : kOutputs) {
+    if (info.name == name) return Has(model, info) ? &info : nullptr;
+  }
+  return nullptr;
+}
+
+bool IsDefaultOf(const OutputInfo& info, const Model& model) {
+  const ServingConfig& serving = model.config.serving;
+  const bool scores = serving.classifier.labels > 0;
+  if (info.output == Output::kTokenCount) {
+    return serving.classifier.of_tokens || serving.multi_vector;
+  }
+  if (info.output == Output::kTokenEmbeddings) return serving.multi_vector;
+  if (serving.multi_vector) return false;
+  if (serving.sparse) return info.mask == kOutputSparse;
+  if ((info.mask & (kOutputScores | kOutputTokenScores)) != 0) return Has(model, info);
+  if (info.output == Output::kEmbedding) return !scores && !model.generates();
+  return !scores && info.mask == kOutputTokens && Has(model, info);
+}
+
+std::vector<int64_t> ShapeOf(const OutputInfo& info, const Model& model) {
+  const int64_t labels = model.config.serving.classifier.labels;
+  switch (info.output) {
+    case Output::kSequenceLength:
+    case Output::kFinishReason:
+    case Output::kTextOutput:
+    case Output::kLabel:
+    case Output::kTokenCount:
+      return {1};
+    case Output::kScores:
+      return {labels};
+    case Output::kTokenScores:
+      return {-1, labels};
+    case Output::kTokenEmbeddings:
+      return {-1, model.config.token_embedding_size()};
+    case Output::kTokenOffsets:
+      return {-1, 2};
+    case Output::kEmbedding:
+      return {model.config.embedding_size()};
+    default:
+      return {-1};
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,239 @@
+#include "server/protocol/text/text_rows.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/interruption.h"
+#include "base/status_macros.h"
+
+namespace sluice {
+namespace {
+
+// Where texts are cut, how many bytes they may at least have for each of the model's positions.
+constexpr int64_t kCutBytesPerToken = 256;
+
+constexpr Input kInputOf[] = {Input::kTextInput, Input::kTextPairInput};
+
+absl::string_view AsView(std::string_view text) { return {text.data(), text.size()}; }
+
+absl::Status TextError(Input input, int64_t index, absl::string_view problem) {
+  return InputError(AsView(Inputs()[static_cast<size_t>(input)].name),
+                    absl::StrCat("[", index, "] ", problem));
+}
+
+// Returns how many tokens of a pair's texts of `a` and `b` tokens stay where `most` of both may:
+// the longer text is cut down to the shorter one before both are cut, as `tokenizers` does.
+std::pair<int64_t, int64_t> LongestFirst(int64_t a, int64_t b, int64_t most) {
+  if (a + b <= most) return {a, b};
+  const int64_t shorter = std::min(a, b);
+  int64_t short_kept = most / 2, long_kept = most - most / 2;
+  if (shorter <= most - shorter) {
+    short_kept = shorter;
+    long_kept = most - shorter;
+  }
+  return a <= b ? std::pair(short_kept, long_kept) : std::pair(long_kept, short_kept);
+}
+
+}  // namespace
+
+absl::StatusOr<TextRows> TextRows::Read(const InputTensors& inputs, const Model& model,
+                                        Extent rows) {
+  TextRows read;
+  read.model_ = &model;
+  SLUICE_ASSIGN_OR_RETURN(read.texts_[0], ReadStrings(inputs.of(Input::kTextInput), rows));
+  if (!inputs.has(Input::kTextPairInput)) return read;
+  if (!model.tokenizer->templates().pair) {
+    return InputError("text_pair_input",
+                      "is refused: the model's tokenizer has no template of a pair");
+  }
+  const int64_t firsts = std::ssize(read.texts_[0]);
+  const Extent pairs = firsts == 1 ? rows : Extent{firsts, firsts};
+  SLUICE_ASSIGN_OR_RETURN(std::vector<std::string_view> others,
+                          ReadStrings(inputs.of(Input::kTextPairInput), pairs));
+  read.texts_.push_back(std::move(others));
+  return read;
+}
+
+const TextTemplate& TextRows::RowTemplate() const {
+  const TextTemplates& templates = model_->tokenizer->templates();
+  return pairs() ? *templates.pair : templates.single;
+}
+
+absl::StatusOr<TextRows::Kept> TextRows::EncodeText(Input input, int64_t index,
+                                                    std::string_view text, bool cuts) {
+  const int64_t positions = model_->config.max_positions;
+  const int64_t longest = model_->tokenizer->longest_token_bytes();
+  const int64_t most_bytes = positions * (cuts ? std::max(longest, kCutBytesPerToken) : longest);
+  if (std::ssize(text) > most_bytes) {
+    return TextError(input, index,
+                     absl::StrCat("has ", text.size(), " bytes; the limit is ", most_bytes, " (",
+                                  most_bytes / positions, " for each of the model's max_positions",
+                                  cuts ? "" : "; the parameter truncate has longer rows cut", ")"));
+  }
+  const int64_t most = cuts ? std::numeric_limits<int32_t>::max() : positions;
+  const auto tokens = located_ ? model_->tokenizer->EncodeLocated(text, most, &ranges_)
+                               : model_->tokenizer->EncodeBare(text, most);
+  SLUICE_RETURN_IF_ERROR(CheckInterruption());
+  if (!tokens.ok()) {
+    return TextError(input, index, absl::StrCat("is refused: ", tokens.status().message()));
+  }
+  if (std::ssize(*tokens) > most) {
+    return TextError(
+        input, index,
+        absl::StrCat("has more than ", most, " tokens; expected 1 to ", positions,
+                     " (the model's max_positions; the parameter truncate has longer rows cut)"));
+  }
+  const Kept kept{std::ssize(tokens_), std::ssize(*tokens)};
+  tokens_.insert(tokens_.end(), tokens->begin(), tokens->end());
+  return kept;
+}
+
+absl::Status TextRows::MeasurePrompt(std::string_view prompt) {
+  SLUICE_ASSIGN_OR_RETURN(const auto tokens,
+                          model_->tokenizer->EncodeBare(prompt, Tokenizer::kNoLimit));
+  const std::vector<TextTemplate::Part>& parts = RowTemplate().parts;
+  const auto text =
+      std::find_if(parts.begin(), parts.end(), [](const auto& part) { return part.text == 0; });
+  prompt_tokens_ = std::ssize(tokens) + (text - parts.begin());
+  return absl::OkStatus();
+}
+
+int64_t TextRows::bytes() const {
+  int64_t bytes = 0;
+  for (const std::vector<std::string_view>& side : texts_) {
+    for (const std::string_view text : side) bytes += std::ssize(text);
+  }
+  return bytes;
+}
+
+absl::Status TextRows::Encode(std::string_view prompt, Truncation truncation, bool located) {
+  located_ = located;
+  const bool prompted = !prompt.empty() && !pairs();
+  if (prompted) SLUICE_RETURN_IF_ERROR(MeasurePrompt(prompt));
+  prompt_bytes_ = prompted ? static_cast<int32_t>(prompt.size()) : 0;
+  for (size_t side = 0; side < texts_.size(); ++side) {
+    std::vector<Kept>& kept = kept_.emplace_back();
+    for (const std::string_view text : texts_[side]) {
+      const std::string whole = prompted ? absl::StrCat(AsView(prompt), AsView(text)) : "";
+      SLUICE_RETURN_IF_ERROR(CheckInterruption());
+      SLUICE_ASSIGN_OR_RETURN(const Kept tokens,
+                              EncodeText(kInputOf[side], std::ssize(kept), prompted ? whole : text,
+                                         truncation != Truncation::kError));
+      kept.push_back(tokens);
+    }
+    kept.resize(rows(), kept.front());
+  }
+  for (int64_t row = 0; row < rows(); ++row) {
+    if (LengthOf(row) > 0) continue;
+    return TextError(Input::kTextInput, row,
+                     absl::StrCat("has 0 tokens; expected 1 to ", model_->config.max_positions,
+                                  " (the model's max_positions)"));
+  }
+  return absl::OkStatus();
+}
+
+int64_t TextRows::LengthOf(int64_t row) const {
+  int64_t length = RowTemplate().specials();
+  for (const std::vector<Kept>& side : kept_) length += side[row].count;
+  return length;
+}
+
+absl::Status TextRows::Cut(int64_t row, Truncation truncation, int64_t most) {
+  const int64_t left = most - RowTemplate().specials();
+  if (left < 0) {
+    return TextError(Input::kTextInput, row,
+                     absl::StrCat("cannot be cut to ", most, " tokens: the tokenizer puts ",
+                                  RowTemplate().specials(), " around it"));
+  }
+  const int64_t second = pairs() ? kept_[1][row].count : 0;
+  const auto [first_kept, second_kept] = LongestFirst(kept_[0][row].count, second, left);
+  const auto cut = [&](Kept& text, int64_t count) {
+    if (truncation == Truncation::kLeft) text.begin += text.count - count;
+    text.count = count;
+  };
+  cut(kept_[0][row], first_kept);
+  if (pairs()) cut(kept_[1][row], second_kept);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TextWindows> TextRows::Split(int32_t overlap, int64_t most, int64_t most_rows) {
+  const std::vector<TextTemplate::Part>& parts = RowTemplate().parts;
+  const auto text =
+      std::find_if(parts.begin(), parts.end(), [](const auto& part) { return part.text == 0; });
+  TextWindows windows{.overlap = overlap,
+                      .before = static_cast<int32_t>(text - parts.begin()),
+                      .behind = static_cast<int32_t>(parts.end() - text - 1)};
+  const int64_t room = most - RowTemplate().specials(), step = room - overlap;
+  if (step <= 0) {
+    return InputError("window_overlap", absl::StrCat("is ", overlap, "; a window has ", room,
+                                                     " tokens of a text, and must have more"));
+  }
+  std::vector<Kept> all;
+  for (const Kept& whole : kept_[0]) {
+    const int64_t rest = std::max<int64_t>(whole.count - room, 0);
+    windows.counts.push_back(static_cast<int32_t>(1 + (rest + step - 1) / step));
+    if (std::ssize(all) + windows.counts.back() > most_rows) {
+      return TextError(Input::kTextInput, std::ssize(windows.counts) - 1,
+                       absl::StrCat("brings the request to more than ", most_rows,
+                                    " windows, each of which is a row (max_rows)"));
+    }
+    for (int64_t i = 0; i < windows.counts.back(); ++i) {
+      all.push_back({whole.begin + i * step, std::min(room, whole.count - i * step)});
+    }
+  }
+  kept_[0] = std::move(all);
+  return windows;
+}
+
+std::vector<ByteRange> TextRows::Ranges() const {
+  std::vector<ByteRange> all;
+  for (int64_t row = 0; row < rows(); ++row) {
+    for (const TextTemplate::Part& part : RowTemplate().parts) {
+      if (part.text == TextTemplate::kNoText) {
+        all.push_back(ByteRange());
+        continue;
+      }
+      const Kept& kept = kept_[0][row];
+      for (int64_t i = kept.begin; i < kept.begin + kept.count; ++i) {
+        const ByteRange range = ranges_[i];
+        const bool of_prompt = range.begin < prompt_bytes_;
+        all.push_back(of_prompt
+                          ? ByteRange()
+                          : ByteRange{range.begin - prompt_bytes_, range.end - prompt_bytes_});
+      }
+    }
+  }
+  return all;
+}
+
+absl::Status TextRows::CheckTypes(const std::vector<int32_t>& types) const {
+  const int32_t most = *std::max_element(types.begin(), types.end());
+  if (most < model_->config.token_types) return absl::OkStatus();
+  return InputError(pairs() ? "text_pair_input" : "text_input",
+                    absl::StrCat("is refused: the tokenizer's template has type ", most,
+                                 "; the model has types 0 to ", model_->config.token_types - 1));
+}
+
+absl::Status TextRows::Copy(Request* request) const {
+  TypedTokens all;
+  for (size_t row = 0; row < kept_.front().size(); ++row) {
+    std::span<const int32_t> texts[2];
+    for (size_t side = 0; side < kept_.size(); ++side) {
+      const Kept& kept = kept_[side][row];
+      texts[side] = std::span(tokens_).subspan(kept.begin, kept.count);
+    }
+    RowTemplate().Append({texts, kept_.size()}, &all);
+  }
+  request->tokens = std::move(all.ids);
+  // A model with one type, or without any, takes no types from templates that it may share.
+  const bool typed = std::any_of(all.types.begin(), all.types.end(), [](int32_t t) { return t; });
+  if (!typed || model_->config.token_types < 2) return absl::OkStatus();
+  SLUICE_RETURN_IF_ERROR(CheckTypes(all.types));
+  request->types = std::move(all.types);
+  return absl::OkStatus();
+}
+
+}  // namespace sluice

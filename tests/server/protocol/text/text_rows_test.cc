@@ -1,0 +1,262 @@
+// Tests how pairs of texts become rows: framed by the tokenizer's template, with types, and cut.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "engine/model/tokenizer/hugging_face.h"
+#include "server/protocol/request/validate.h"
+#include "tests/server/protocol/messages.h"
+#include "tests/server/protocol/request/validated.h"
+#include "tests/support/fake_backend.h"
+
+namespace sluice {
+namespace {
+
+using inference::ModelInferRequest;
+using nlohmann::json;
+using testing::AddInput;
+using testing::Bytes;
+using testing::BytesElement;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+json ReadGolden(const std::string& name) {
+  std::ifstream file(std::string(SLUICE_SOURCE_DIR) + "/tests/goldens/" + name);
+  EXPECT_TRUE(file.is_open()) << name;
+  std::ostringstream text;
+  text << file.rdbuf();
+  return json::parse(text.str());
+}
+
+// Returns an encoder with the tokenizer of that name, whose post processor may be replaced.
+std::shared_ptr<Model> Encoder(const std::string& tokenizer, const json& post_processor = nullptr) {
+  auto model = std::make_shared<Model>();
+  model->name = "text";
+  model->config = FakeConfig();
+  model->config.causal = model->config.has_lm_head = false;
+  model->config.vocab_size = 1000;
+  model->config.max_positions = 1000;
+  model->config.token_types = 3;
+  json document = ReadGolden("tokenizers/" + tokenizer + ".json");
+  if (!post_processor.is_null()) document["post_processor"] = post_processor;
+  auto parsed = tokenize::ParseHuggingFace(document.dump(), {});
+  EXPECT_TRUE(parsed.ok()) << parsed.status();
+  if (parsed.ok()) model->tokenizer = *std::move(parsed);
+  return model;
+}
+
+ModelInferRequest Texts(const std::vector<std::string>& first,
+                        const std::vector<std::string>& second) {
+  ModelInferRequest message;
+  message.set_model_name("text");
+  const auto add = [&](const std::string& name, const std::vector<std::string>& texts) {
+    std::string raw;
+    for (const std::string& text : texts) raw += BytesElement(text);
+    AddInput(&message, name, "BYTES", {std::ssize(texts), 1}, raw);
+  };
+  add("text_input", first);
+  if (!second.empty()) add("text_pair_input", second);
+  return message;
+}
+
+absl::StatusOr<ValidRequest> Check(const std::shared_ptr<const Model>& model,
+                                   const ModelInferRequest& message) {
+  CallContext call;
+  call.model = model;
+  return Validate(message, {.max_rows = 64}, call);
+}
+
+// Returns the request, which must be valid.
+Request Valid(const std::shared_ptr<const Model>& model, const ModelInferRequest& message) {
+  absl::StatusOr<ValidRequest> valid = Check(model, message);
+  EXPECT_TRUE(valid.ok()) << valid.status();
+  return valid.ok() ? std::move(valid->request) : Request();
+}
+
+std::string ErrorOf(const std::shared_ptr<const Model>& model, const ModelInferRequest& message) {
+  return testing::InvalidArgument(Check(model, message).status());
+}
+
+std::vector<std::string> TokenizersWith(bool pairs) {
+  static const json* const golden = new json(ReadGolden("pairs.json"));
+  std::vector<std::string> names;
+  for (const auto& [name, expected] : (*golden)["tokenizers"].items()) {
+    if (expected["pairs"].is_null() != pairs) names.push_back(name);
+  }
+  return names;
+}
+
+class PairGoldenTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(PairGoldenTest, PairsAreFramedTypedAndCutAsTheOriginalDoes) {
+  const json golden = ReadGolden("pairs.json");
+  const json& expected = golden["tokenizers"][GetParam()];
+  const json& replaced = expected["post_processor"];
+  const auto model = Encoder(replaced.is_null() ? GetParam() : "bert_uncased", replaced);
+  int cut = 0;
+  for (size_t i = 0; i < golden["texts"].size(); ++i) {
+    const json& pair = golden["texts"][i];
+    for (const json& row : expected["pairs"][i]) {
+      SCOPED_TRACE(row.dump() + " of " + pair.dump());
+      if (row["ids"].empty()) continue;  // a row needs a token
+      ModelInferRequest message = Texts({pair[0]}, {pair[1]});
+      const int64_t most = row["most"];
+      model->config.max_positions = most == 0 ? 1000 : most;
+      if (most > 0) {
+        (*message.mutable_parameters())["truncate"].set_string_param(row["side"]);
+        ++cut;
+      }
+      const Request request = Valid(model, message);
+      EXPECT_EQ(request.tokens, row["ids"].get<std::vector<int32_t>>());
+      std::vector<int32_t> types = request.types;
+      types.resize(request.tokens.size());  // without types all are 0
+      EXPECT_EQ(types, row["types"].get<std::vector<int32_t>>());
+    }
+  }
+  EXPECT_GT(cut, 100);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PairGoldenTest, ::testing::ValuesIn(TokenizersWith(true)),
+                         [](const auto& param) { return param.param; });
+
+TEST(TextRowsTest, ATokenizerWithoutATemplateOfPairsRefusesThem) {
+  for (const std::string& name : TokenizersWith(false)) {
+    EXPECT_THAT(ErrorOf(Encoder(name), Texts({"a"}, {"b"})),
+                HasSubstr("text_pair_input is refused: the model's tokenizer has no template"));
+  }
+  EXPECT_THAT(ErrorOf(testing::TextModel(), Texts({"a"}, {"b"})), HasSubstr("no template"));
+}
+
+TEST(TextRowsTest, OneTextStandsBeforeEachOfSeveralAndIsCutWithEachByItself) {
+  const auto model = Encoder("bert_uncased");
+  const std::string query = "the server answers queues grow";
+  const std::vector<std::string> documents = {"a", "the end of the text that it has", ""};
+  model->config.max_positions = 12;
+  ModelInferRequest together = Texts({query}, documents);
+  (*together.mutable_parameters())["truncate"].set_string_param("right");
+  const Request all = Valid(model, together);
+  std::vector<int32_t> tokens, types;
+  for (const std::string& document : documents) {
+    ModelInferRequest alone = Texts({query}, {document});
+    *alone.mutable_parameters() = together.parameters();
+    const Request one = Valid(model, alone);
+    tokens.insert(tokens.end(), one.tokens.begin(), one.tokens.end());
+    types.insert(types.end(), one.types.begin(), one.types.end());
+  }
+  EXPECT_EQ(all.tokens, tokens);
+  EXPECT_EQ(all.types, types);
+  EXPECT_THAT(ErrorOf(model, Texts({"a", "b"}, {"c"})), HasSubstr("text_pair_input"));
+}
+
+TEST(TextRowsTest, ATextKeepsTheTokensAroundItWhenItIsCut) {
+  const auto model = Encoder("bert_uncased");
+  const std::string text = "the server answers queues grow";
+  const std::vector<int32_t> whole = Valid(model, Texts({text}, {})).tokens;
+  model->config.max_positions = 4;
+  for (const std::string side : {"left", "right"}) {
+    ModelInferRequest message = Texts({text}, {});
+    (*message.mutable_parameters())["truncate"].set_string_param(side);
+    const size_t first = side == "right" ? 1 : whole.size() - 3;
+    EXPECT_THAT(Valid(model, message).tokens,
+                ElementsAre(whole.front(), whole[first], whole[first + 1], whole.back()));
+  }
+  model->config.max_positions = 1;
+  ModelInferRequest message = Texts({text}, {});
+  (*message.mutable_parameters())["truncate"].set_string_param("right");
+  EXPECT_THAT(ErrorOf(model, message), HasSubstr("cannot be cut to 1 tokens"));
+  EXPECT_THAT(ErrorOf(model, Texts({text}, {text})), HasSubstr("has more than 1 tokens"));
+  model->config.max_positions = static_cast<int64_t>(whole.size());
+  EXPECT_THAT(ErrorOf(model, Texts({text}, {text})), HasSubstr("tokens with its pair"));
+}
+
+// A window has 8 tokens, of which two stand around its part of the text.
+TEST(TextRowsTest, WindowsOverlapAndTheLastOneHasTheRest) {
+  const std::shared_ptr<Model> model = Encoder("bert_uncased");
+  model->config.serving.classifier.labels = 2;
+  ModelInferRequest message = Texts({"a b c d e f g h i j k", "a"}, {});
+  const Request whole = Valid(model, message);
+  model->config.max_positions = 8;
+  (*message.mutable_parameters())["window_overlap"].set_int64_param(2);
+  const Request windows = Valid(model, message);
+
+  const int32_t length = whole.spec->lengths[0] - 2;
+  ASSERT_GT(length, 6);
+  std::vector<int32_t> lengths, tokens;
+  for (int32_t begin = 0; begin == 0 || begin + 2 < length; begin += 4) {
+    const int32_t end = std::min(begin + 6, length);
+    lengths.push_back(end - begin + 2);
+    tokens.push_back(whole.tokens[0]);
+    tokens.insert(tokens.end(), whole.tokens.begin() + 1 + begin, whole.tokens.begin() + 1 + end);
+    tokens.push_back(whole.tokens[length + 1]);
+  }
+  lengths.push_back(whole.spec->lengths[1]);
+  tokens.insert(tokens.end(), whole.tokens.begin() + length + 2, whole.tokens.end());
+  EXPECT_EQ(windows.spec->lengths, lengths);
+  EXPECT_EQ(windows.tokens, tokens);
+}
+
+TEST(TextRowsTest, APromptThatIsNamedStandsBeforeTheText) {
+  const std::shared_ptr<Model> model = Encoder("bert_uncased");
+  model->config.serving.prompts = {{"query", "b c "}};
+  ModelInferRequest message = Texts({"a"}, {});
+  (*message.mutable_parameters())["prompt_name"].set_string_param("query");
+  EXPECT_EQ(Valid(model, message).tokens, Valid(model, Texts({"b c a"}, {})).tokens);
+  (*message.mutable_parameters())["prompt_name"].set_string_param("title");
+  EXPECT_THAT(ErrorOf(model, message), HasSubstr("the model has no prompt \"title\""));
+}
+
+TEST(TextRowsTest, TypesOfATemplateAreBoundedByTheModels) {
+  const auto model = Encoder("bert_uncased");
+  for (const int types : {0, 1}) {
+    model->config.token_types = types;
+    EXPECT_THAT(Valid(model, Texts({"a"}, {"b"})).types, IsEmpty());
+  }
+  const auto explicit_types =
+      Encoder("bert_uncased", ReadGolden("pairs.json")["tokenizers"]["explicit"]["post_processor"]);
+  explicit_types->config.token_types = 2;
+  EXPECT_THAT(ErrorOf(explicit_types, Texts({"a"}, {"b"})),
+              HasSubstr("text_pair_input is refused: the tokenizer's template has type 2; the "
+                        "model has types 0 to 1"));
+}
+
+ModelInferRequest Ids(const std::vector<int32_t>& types, const std::vector<int64_t>& shape) {
+  ModelInferRequest message;
+  AddInput(&message, "input_ids", "INT32", {2, 3}, Bytes<int32_t>({5, 6, 7, 8, 9, 9}));
+  AddInput(&message, "input_lengths", "INT32", {2, 1}, Bytes<int32_t>({3, 2}));
+  AddInput(&message, "token_type_ids", "INT32", shape, Bytes(types));
+  return message;
+}
+
+TEST(TokenTypesTest, AreThoseOfTheTokensThatRemain) {
+  const auto model = Encoder("bert_uncased");
+  EXPECT_THAT(Valid(model, Ids({0, 1, 2, 2, 0, 99}, {2, 3})).types, ElementsAre(0, 1, 2, 2, 0));
+  EXPECT_THAT(Valid(model, Ids({0, 0, 0, 0, 0, 7}, {2, 3})).types, IsEmpty());
+  model->config.max_positions = 2;
+  ModelInferRequest cut = Ids({0, 1, 2, 2, 0, 99}, {2, 3});
+  (*cut.mutable_parameters())["truncate"].set_string_param("left");
+  EXPECT_THAT(Valid(model, cut).types, ElementsAre(1, 2, 2, 0));
+}
+
+TEST(TokenTypesTest, AreCheckedAgainstTheModelAndTheIds) {
+  const auto model = Encoder("bert_uncased");
+  EXPECT_THAT(ErrorOf(model, Ids({0, 1, 3, 2, 0, 0}, {2, 3})),
+              HasSubstr("token_type_ids [0, 2] is 3; expected 0 to 2"));
+  EXPECT_THAT(ErrorOf(model, Ids({0, 1, 2, -1, 0, 0}, {2, 3})),
+              HasSubstr("token_type_ids [1, 0] is -1; expected 0 to 2"));
+  EXPECT_THAT(ErrorOf(model, Ids({0, 1}, {2, 1})), HasSubstr("token_type_ids"));
+  ModelInferRequest texts = Texts({"a"}, {});
+  AddInput(&texts, "token_type_ids", "INT32", {1, 1}, Bytes<int32_t>({1}));
+  EXPECT_THAT(ErrorOf(model, texts), HasSubstr("token_type_ids belongs to input_ids"));
+  model->config.token_types = 0;
+  EXPECT_THAT(ErrorOf(model, Ids({0, 0, 0, 0, 0, 0}, {2, 3})), HasSubstr("token_type_ids"));
+}
+
+}  // namespace
+}  // namespace sluice
