@@ -1,4 +1,4 @@
-// The lines of the memory plan that calls take from, and what happens where they do not suffice.
+// The memory limits that calls take from, and what happens where they do not suffice.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,10 @@
 // What the daemon gives up, step by step, when its memory runs short.
 //
-//   Overload overload({.limit = plan.limit, .resident = ResidentBytes, .cut = cut_answers});
+//   Overload overload({.limit = limits.limit, .resident = ResidentBytes, .cut = cut_answers});
 //   const PeriodicThread looks(clock, kOverloadInterval, [&] { overload.Look(); });
 //   if (overload.refuses_requests()) return overload.Refusal();
 //
-// The bounds of the memory plan keep the process below its limit where every byte is counted. What
+// MemoryLimits keep the process below its limit where every byte is counted. What
 // the libraries below take uncounted, such as the headers that gRPC buffers, is met here.
 #pragma once
 

@@ -28,7 +28,7 @@
 #include "server/calls/reply_thread.h"
 #include "server/common/callback_times.h"
 #include "server/common/log.h"
-#include "server/common/memory_plan.h"
+#include "server/common/memory_limits.h"
 #include "server/daemon/device.h"
 #include "server/daemon/engine_health.h"
 #include "server/daemon/lifecycle.h"
@@ -84,11 +84,11 @@ void LogSlowCallback(Log& log) {
                              {"seconds", Seconds(slowest->took)}});
 }
 
-// Adds the memory plan to an error of memory.
-absl::Status WithPlan(const absl::Status& status, const Server& server) {
+// Adds the memory limits to an error of memory.
+absl::Status WithLimits(const absl::Status& status, const Server& server) {
   if (!absl::IsResourceExhausted(status)) return status;
   return absl::ResourceExhaustedError(
-      absl::StrCat(status.message(), "; the plan: ", server.memory_plan().Text()));
+      absl::StrCat(status.message(), "; the limits: ", server.memory_limits().Text()));
 }
 
 // Runs the daemon. The parts are destroyed in reverse order, as their contracts require: the
@@ -116,10 +116,11 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   const Engine* serving = nullptr;
   const auto free_memory = [&] {
     const int64_t served = serving == nullptr ? 0 : std::ssize(serving->Models());
-    const MemoryPlan plan = PlanMemory(server_options, engine_options.queue.max_bytes,
-                                       std::max<int64_t>(std::ssize(config.models), served + 1),
-                                       /*process_bytes=*/ResidentBytes());
-    return plan.limit - plan.sum();
+    const MemoryLimits limits =
+        ComputeMemoryLimits(server_options, engine_options.queue.max_bytes,
+                            std::max<int64_t>(std::ssize(config.models), served + 1),
+                            /*process_bytes=*/ResidentBytes());
+    return limits.limit - limits.sum();
   };
   SLUICE_ASSIGN_OR_RETURN(
       const ChosenBackend chosen,
@@ -165,10 +166,10 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
       log->Info("ended while models were loaded", {{"signal", termination.Await()}});
       return absl::OkStatus();
     }
-    SLUICE_RETURN_IF_ERROR(WithPlan(status, *server));
+    SLUICE_RETURN_IF_ERROR(WithLimits(status, *server));
   }
-  SLUICE_RETURN_IF_ERROR(server->memory_plan().Check());
-  log->Info("memory plan", {{"plan", server->memory_plan().Text()}});
+  SLUICE_RETURN_IF_ERROR(server->memory_limits().Check());
+  log->Info("memory limits", {{"limits", server->memory_limits().Text()}});
   const auto is_served = [&engine](std::string_view name, int64_t number) {
     return std::ranges::any_of(engine->Models(), [&](const std::shared_ptr<const Model>& model) {
       return model->name == name && (number == 0 || model->version == number);

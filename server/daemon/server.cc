@@ -99,7 +99,7 @@ Server::Server(const ServerOptions& options, const std::string& version,
                .phase = [this] { return phase(); }}),
       lifecycle_(options.lifecycle),
       edge_collector_(&ports_, callers(), &transfers_, &idle_streams_, &memory_,
-                      [this] { return memory_plan(); }) {
+                      [this] { return memory_limits(); }) {
   if (parts.engine_health != nullptr) parts.engine_health->Attach(&health_);
 }
 
@@ -153,7 +153,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   std::unique_ptr<Server> server(new Server(
       shared, version, WithMemoryShares(engine_options, shared.memory.limit_bytes, /*models=*/1),
       parts, std::move(security)));
-  SLUICE_RETURN_IF_ERROR(server->memory_plan().Check());
+  SLUICE_RETURN_IF_ERROR(server->memory_limits().Check());
   SLUICE_RETURN_IF_ERROR(server->StartHttp());
   SLUICE_RETURN_IF_ERROR(server->StartGrpc());
   server->memory_looks_.emplace(parts.clock, kOverloadInterval, [server = server.get()] {
@@ -165,12 +165,12 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   return server;
 }
 
-MemoryPlan Server::memory_plan() const {
+MemoryLimits Server::memory_limits() const {
   const std::vector<ModelStats> models = parts_.engine->Stats();
-  MemoryPlan plan =
-      PlanMemory(options_, queue_bytes_, std::max<int64_t>(std::ssize(models), 1), process_bytes_);
-  AddModels(models, parts_.engine->backend_info().device == "cpu", &plan);
-  return plan;
+  MemoryLimits limits = ComputeMemoryLimits(
+      options_, queue_bytes_, std::max<int64_t>(std::ssize(models), 1), process_bytes_);
+  AddModels(models, parts_.engine->backend_info().device == "cpu", &limits);
+  return limits;
 }
 
 absl::Status Server::StartHttp() {

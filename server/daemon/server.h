@@ -29,7 +29,7 @@
 #include "server/calls/reply_thread.h"
 #include "server/common/call_memory.h"
 #include "server/common/log.h"
-#include "server/common/memory_plan.h"
+#include "server/common/memory_limits.h"
 #include "server/common/options.h"
 #include "server/daemon/engine_health.h"
 #include "server/inference/health.h"
@@ -65,7 +65,7 @@ struct ServerParts {
 class Server {
  public:
   // Returns a server that listens and is not ready yet. Returns Unavailable, naming the address, if
-  // a port is taken, and the errors of MemoryPlan::Check and, for files, of Security::Open.
+  // a port is taken, and the errors of MemoryLimits::Check and, for files, of Security::Open.
   // `version` is the daemon's version; `engine_options` are shown to clients.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
                                                        const std::string& version,
@@ -80,8 +80,8 @@ class Server {
 
   ModelManager& models() { return models_; }
 
-  // Returns the plan with the models that are served now.
-  MemoryPlan memory_plan() const;
+  // Returns the limits with the models that are served now.
+  MemoryLimits memory_limits() const;
 
   // Sets what Admin.Reload does. Must be called before SetReady; until then, Admin.Reload returns
   // UNAVAILABLE.

@@ -30,12 +30,12 @@ void AddCaller(const CallerStats& stats, MetricSnapshot* snapshot) {
   snapshot->Counter(metric::kCallerRefused, labels, static_cast<double>(stats.refused));
 }
 
-void AddMemory(const MemoryPlan& plan, const CallMemory& memory, MetricSnapshot* snapshot) {
-  for (const MemoryLine& line : plan.lines) {
+void AddMemory(const MemoryLimits& limits, const CallMemory& memory, MetricSnapshot* snapshot) {
+  for (const MemoryLine& line : limits.lines) {
     snapshot->Gauge(metric::kMemoryLimitBytes, {{"use", line.use}},
                     static_cast<double>(line.bytes));
   }
-  snapshot->Gauge(metric::kMemoryLimitBytes, {{"use", "all"}}, static_cast<double>(plan.limit));
+  snapshot->Gauge(metric::kMemoryLimitBytes, {{"use", "all"}}, static_cast<double>(limits.limit));
   const auto used = [&](const char* use, int64_t bytes) {
     snapshot->Gauge(metric::kMemoryBytes, {{"use", use}}, static_cast<double>(bytes));
   };
@@ -63,7 +63,7 @@ std::vector<prometheus::MetricFamily> EdgeCollector::Collect() const {
   AddCallbacks(CallbackTimes::OfProcess(), &snapshot);
   snapshot.Counter(metric::kTransfersCancelled, {}, static_cast<double>(transfers_->cancelled()));
   snapshot.Counter(metric::kIdleStreamsEnded, {}, static_cast<double>(idle_streams_->cancelled()));
-  AddMemory(plan_(), *memory_, &snapshot);
+  AddMemory(limits_(), *memory_, &snapshot);
   snapshot.Counter(metric::kAnswersCut, {}, static_cast<double>(transfers_->cut()));
   for (const CallerStats& stats : callers_->Stats()) AddCaller(stats, &snapshot);
   snapshot.Counter(metric::kUnauthenticated, {{"reason", "token_unknown"}},

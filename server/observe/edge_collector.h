@@ -7,7 +7,7 @@
 
 #include "prometheus/metric_family.h"
 #include "server/common/call_memory.h"
-#include "server/common/memory_plan.h"
+#include "server/common/memory_limits.h"
 #include "server/net/grpc_1_51/transfer_watch.h"
 #include "server/net/grpc_ports.h"
 #include "server/security/callers.h"
@@ -20,13 +20,13 @@ class EdgeCollector {
  public:
   EdgeCollector(const GrpcPorts* ports, const Callers* callers, const TransferWatch* transfers,
                 const TransferWatch* idle_streams, const CallMemory* memory,
-                std::function<MemoryPlan()> plan)
+                std::function<MemoryLimits()> limits)
       : ports_(ports),
         callers_(callers),
         transfers_(transfers),
         idle_streams_(idle_streams),
         memory_(memory),
-        plan_(std::move(plan)) {}
+        limits_(std::move(limits)) {}
 
   std::vector<prometheus::MetricFamily> Collect() const;
 
@@ -36,7 +36,7 @@ class EdgeCollector {
   const TransferWatch* const transfers_;
   const TransferWatch* const idle_streams_;
   const CallMemory* const memory_;
-  const std::function<MemoryPlan()> plan_;
+  const std::function<MemoryLimits()> limits_;
 };
 
 }  // namespace sluice

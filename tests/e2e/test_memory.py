@@ -1,4 +1,4 @@
-"""Tests the memory plan of the process, and what a peer can do against it."""
+"""Tests the memory limits of the process, and what a peer can do against it."""
 
 import contextlib
 import os
@@ -43,7 +43,7 @@ def test_the_plan_is_exported_and_printed(daemon):
     assert 0 < used < limit
     status, output = server.stop()
     assert status == 0
-    printed = re.search(r"memory plan.*", output).group(0)
+    printed = re.search(r"memory limits.*", output).group(0)
     for use in lines:
         assert f"{use} " in printed, printed
 

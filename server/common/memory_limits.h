@@ -1,8 +1,8 @@
-// The plan of the process's memory: what each use may take at most.
+// The limits of the process's memory, one for each use.
 //
 //   options = WithMemoryShares(options);
-//   const MemoryPlan plan = PlanMemory(options, queue_bytes, models, ResidentBytes());
-//   SLUICE_RETURN_IF_ERROR(plan.Check());
+//   auto limits = ComputeMemoryLimits(options, queue_bytes, models, ResidentBytes());
+//   SLUICE_RETURN_IF_ERROR(limits.Check());
 //
 // A line is a bound that something keeps: gRPC's quota, a MemoryBudget, the queue's max_bytes, or
 // what a model took when it was loaded.
@@ -26,21 +26,21 @@ struct MemoryLine {
   const char* option;  // the option that makes the line smaller
 };
 
-struct MemoryPlan {
+struct MemoryLimits {
   int64_t limit = 0;
   std::vector<MemoryLine> lines{};
 
   int64_t sum() const;
   // Returns the bytes of a line, or 0 if there is none of this use.
   int64_t Of(std::string_view use) const;
-  // Returns "limit 2048 MiB (...): messages 512 MiB (server.grpc.memory_quota_bytes), ...".
+  // Returns "900.0 MiB of 2048.0 MiB (server.memory.limit_bytes): messages 512.0 MiB (...), ...".
   std::string Text() const;
   // Returns ResourceExhausted, with all lines and their options, if the sum exceeds the limit.
   absl::Status Check() const;
 };
 
 // Returns limit_bytes or, if it is 0, the memory of the cgroup or the machine.
-int64_t MemoryLimit(const MemoryOptions& options);
+int64_t ProcessMemoryLimit(const MemoryOptions& options);
 
 // Replaces each 0 that means a share of the memory by its number of bytes.
 ServerOptions WithMemoryShares(ServerOptions options);
@@ -53,12 +53,12 @@ int PreparationThreads();
 // Returns the bytes that messages may take while they are parsed and validated.
 int64_t ParsedBytes(const ServerOptions& options);
 
-// Returns the plan without models, for `models` queues of `queue_bytes` each. `process_bytes` is
+// Returns the limits without models, for `models` queues of `queue_bytes` each. `process_bytes` is
 // what the process takes before it serves. Requires that `options` are WithMemoryShares.
-MemoryPlan PlanMemory(const ServerOptions& options, int64_t queue_bytes, int64_t models,
-                      int64_t process_bytes);
+MemoryLimits ComputeMemoryLimits(const ServerOptions& options, int64_t queue_bytes, int64_t models,
+                                 int64_t process_bytes);
 
 // Adds the memory that the models of the host take; on a GPU this is pinned memory alone.
-void AddModels(std::span<const ModelStats> models, bool on_cpu, MemoryPlan* plan);
+void AddModels(std::span<const ModelStats> models, bool on_cpu, MemoryLimits* limits);
 
 }  // namespace sluice

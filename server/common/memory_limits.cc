@@ -1,4 +1,4 @@
-#include "server/common/memory_plan.h"
+#include "server/common/memory_limits.h"
 
 #include <unistd.h>
 
@@ -31,19 +31,19 @@ std::string Mebibytes(int64_t bytes) {
 
 }  // namespace
 
-int64_t MemoryPlan::sum() const {
+int64_t MemoryLimits::sum() const {
   int64_t bytes = 0;
   for (const MemoryLine& line : lines) bytes += line.bytes;
   return bytes;
 }
 
-int64_t MemoryPlan::Of(std::string_view use) const {
+int64_t MemoryLimits::Of(std::string_view use) const {
   const auto found =
       std::find_if(lines.begin(), lines.end(), [&](const auto& line) { return line.use == use; });
   return found == lines.end() ? 0 : found->bytes;
 }
 
-std::string MemoryPlan::Text() const {
+std::string MemoryLimits::Text() const {
   std::string text =
       absl::StrCat(Mebibytes(sum()), " of ", Mebibytes(limit), " (server.memory.limit_bytes)");
   const char* separator = ": ";
@@ -54,20 +54,20 @@ std::string MemoryPlan::Text() const {
   return text;
 }
 
-absl::Status MemoryPlan::Check() const {
+absl::Status MemoryLimits::Check() const {
   if (sum() <= limit) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("the memory does not suffice for what is configured: ", Text()));
 }
 
-int64_t MemoryLimit(const MemoryOptions& options) {
+int64_t ProcessMemoryLimit(const MemoryOptions& options) {
   if (options.limit_bytes > 0) return options.limit_bytes;
   const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE);
   return std::min(machine, CgroupMemory(ReadSystemFile).value_or(machine));
 }
 
 ServerOptions WithMemoryShares(ServerOptions options) {
-  options.memory.limit_bytes = MemoryLimit(options.memory);
+  options.memory.limit_bytes = ProcessMemoryLimit(options.memory);
   const int64_t limit = options.memory.limit_bytes;
   if (options.grpc.memory_quota_bytes == 0) options.grpc.memory_quota_bytes = limit / 4;
   if (options.grpc.max_unread_bytes == 0) options.grpc.max_unread_bytes = limit / 8;
@@ -92,8 +92,8 @@ int64_t ParsedBytes(const ServerOptions& options) {
                   options.memory.limit_bytes / kParsedShare);
 }
 
-MemoryPlan PlanMemory(const ServerOptions& options, int64_t queue_bytes, int64_t models,
-                      int64_t process_bytes) {
+MemoryLimits ComputeMemoryLimits(const ServerOptions& options, int64_t queue_bytes, int64_t models,
+                                 int64_t process_bytes) {
   const int64_t limit = options.memory.limit_bytes;
   return {.limit = limit,
           .lines = {
@@ -106,7 +106,7 @@ MemoryPlan PlanMemory(const ServerOptions& options, int64_t queue_bytes, int64_t
           }};
 }
 
-void AddModels(std::span<const ModelStats> models, bool on_cpu, MemoryPlan* plan) {
+void AddModels(std::span<const ModelStats> models, bool on_cpu, MemoryLimits* limits) {
   int64_t weights = 0, plans = 0, activations = 0, kv = 0, pinned = 0;
   for (const ModelStats& stats : models) {
     weights += stats.copied_bytes;
@@ -117,11 +117,11 @@ void AddModels(std::span<const ModelStats> models, bool on_cpu, MemoryPlan* plan
     activations += stats.slot_memory.activation_room;
     kv += stats.slot_memory.kv;
   }
-  plan->lines.push_back({"weights", weights, "models, server.memory.copy_weights"});
-  plan->lines.push_back({"activations", activations, "engine.batch.max_batch_tokens"});
-  plan->lines.push_back({"kv", kv, "engine.kv.memory_bytes"});
-  plan->lines.push_back({"plans", plans, "engine.ladder.memory_limit_bytes"});
-  plan->lines.push_back({"pinned", pinned, "engine.batch.max_batch_tokens"});
+  limits->lines.push_back({"weights", weights, "models, server.memory.copy_weights"});
+  limits->lines.push_back({"activations", activations, "engine.batch.max_batch_tokens"});
+  limits->lines.push_back({"kv", kv, "engine.kv.memory_bytes"});
+  limits->lines.push_back({"plans", plans, "engine.ladder.memory_limit_bytes"});
+  limits->lines.push_back({"pinned", pinned, "engine.batch.max_batch_tokens"});
 }
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-#include "server/common/memory_plan.h"
+#include "server/common/memory_limits.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,59 +19,59 @@ ServerOptions Limited(int64_t bytes) {
   return WithMemoryShares(options);
 }
 
-TEST(MemoryPlanTest, TheDefaultsAreSharesOfTheLimitAndFitIt) {
+TEST(MemoryLimitsTest, TheDefaultsAreSharesOfTheLimitAndFitIt) {
   for (const int64_t mib : {256, 512, 2048, 65536}) {
     const ServerOptions options = Limited(mib * kMiB);
     EXPECT_EQ(options.grpc.memory_quota_bytes, mib * kMiB / 4);
     EXPECT_EQ(options.grpc.max_unread_bytes, mib * kMiB / 8);
     const EngineOptions engine = WithMemoryShares(EngineOptions(), mib * kMiB, 1);
     EXPECT_EQ(engine.queue.max_bytes, std::min(mib * kMiB / 16, 1024 * kMiB));
-    const MemoryPlan plan = PlanMemory(options, engine.queue.max_bytes, 1, 50 * kMiB);
-    EXPECT_TRUE(plan.Check().ok()) << plan.Text();
-    EXPECT_GT(plan.sum(), mib * kMiB * 3 / 8) << "the two shares alone";
+    const MemoryLimits limits = ComputeMemoryLimits(options, engine.queue.max_bytes, 1, 50 * kMiB);
+    EXPECT_TRUE(limits.Check().ok()) << limits.Text();
+    EXPECT_GT(limits.sum(), mib * kMiB * 3 / 8) << "the two shares alone";
   }
-  EXPECT_GT(MemoryLimit({}), 64 * kMiB) << "of the machine or the cgroup";
+  EXPECT_GT(ProcessMemoryLimit({}), 64 * kMiB) << "of the machine or the cgroup";
 }
 
-TEST(MemoryPlanTest, TheQueuesOfManyModelsShareAQuarter) {
+TEST(MemoryLimitsTest, TheQueuesOfManyModelsShareAQuarter) {
   for (const int64_t models : {1, 4, 5, 20, 100}) {
     const ServerOptions options = Limited(2048 * kMiB);
     const int64_t queue = WithMemoryShares(EngineOptions(), 2048 * kMiB, models).queue.max_bytes;
     EXPECT_EQ(queue, models <= 4 ? 128 * kMiB : 512 * kMiB / models) << models;
-    const MemoryPlan plan = PlanMemory(options, queue, models, 50 * kMiB);
-    EXPECT_TRUE(plan.Check().ok()) << plan.Text();
+    const MemoryLimits limits = ComputeMemoryLimits(options, queue, models, 50 * kMiB);
+    EXPECT_TRUE(limits.Check().ok()) << limits.Text();
   }
 }
 
-TEST(MemoryPlanTest, WhatIsConfiguredStays) {
+TEST(MemoryLimitsTest, WhatIsConfiguredStays) {
   ServerOptions options;
   options.memory.limit_bytes = 1024 * kMiB;
   options.grpc.memory_quota_bytes = 11;
   options.grpc.max_unread_bytes = 12;
   EngineOptions engine;
   engine.queue.max_bytes = 13;
-  const MemoryPlan plan = PlanMemory(
+  const MemoryLimits limits = ComputeMemoryLimits(
       WithMemoryShares(options), WithMemoryShares(engine, 1024 * kMiB, 3).queue.max_bytes, 3, 14);
-  EXPECT_EQ(plan.Of("messages"), 11);
-  EXPECT_EQ(plan.Of("unread_answers"), 12);
-  EXPECT_EQ(plan.Of("queue"), 39);
-  EXPECT_EQ(plan.Of("process"), 14);
-  EXPECT_EQ(plan.Of("nothing"), 0);
+  EXPECT_EQ(limits.Of("messages"), 11);
+  EXPECT_EQ(limits.Of("unread_answers"), 12);
+  EXPECT_EQ(limits.Of("queue"), 39);
+  EXPECT_EQ(limits.Of("process"), 14);
+  EXPECT_EQ(limits.Of("nothing"), 0);
 }
 
-TEST(MemoryPlanTest, AnErrorNamesEachLineAndItsOption) {
-  MemoryPlan plan{.limit = 30 * kMiB,
-                  .lines = {{"a", 10 * kMiB, "option.a"}, {"b", 20 * kMiB, "option.b"}}};
-  EXPECT_TRUE(plan.Check().ok()) << "exactly the limit";
-  plan.lines[1].bytes += 1;
-  const absl::Status status = plan.Check();
+TEST(MemoryLimitsTest, AnErrorNamesEachLineAndItsOption) {
+  MemoryLimits limits{.limit = 30 * kMiB,
+                      .lines = {{"a", 10 * kMiB, "option.a"}, {"b", 20 * kMiB, "option.b"}}};
+  EXPECT_TRUE(limits.Check().ok()) << "exactly the limit";
+  limits.lines[1].bytes += 1;
+  const absl::Status status = limits.Check();
   EXPECT_TRUE(absl::IsResourceExhausted(status));
   const std::string message(status.message());
   EXPECT_THAT(message, HasSubstr("30.0 MiB of 30.0 MiB (server.memory.limit_bytes): "
                                  "a 10.0 MiB (option.a), b 20.0 MiB (option.b)"));
 }
 
-TEST(MemoryPlanTest, ModelsTakeWhatTheyHaveOnTheHost) {
+TEST(MemoryLimitsTest, ModelsTakeWhatTheyHaveOnTheHost) {
   ModelStats one;
   one.weight_bytes = 1;
   one.copied_bytes = 10;
@@ -79,10 +79,10 @@ TEST(MemoryPlanTest, ModelsTakeWhatTheyHaveOnTheHost) {
   one.plan_memory_bytes = 100;
   one.slot_memory = {.activations = 1, .activation_room = 1000, .kv = 10'000, .pinned = 100'000};
   const std::vector<ModelStats> models = {one, one};
-  MemoryPlan cpu;
+  MemoryLimits cpu;
   AddModels(models, /*on_cpu=*/true, &cpu);
   EXPECT_EQ(cpu.sum(), 2 * 111'111) << "the system drops mapped pages";
-  MemoryPlan gpu;
+  MemoryLimits gpu;
   AddModels(models, /*on_cpu=*/false, &gpu);
   EXPECT_EQ(gpu.sum(), 2 * 100'010);
 }
