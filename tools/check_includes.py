@@ -134,6 +134,7 @@ FOLDERS = {
         "engine/cpu",
         "engine/cuda",
         "kernels/cpu",
+        "proto",
         "server/common",
         "server/security",
         "server/net",

@@ -6,8 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "server/calls/answer.h"
-#include "server/calls/answer_later.h"
 #include "server/protocol/describe/admin_messages.h"
 #include "server/protocol/request/validate.h"
 
@@ -34,73 +32,54 @@ constexpr size_t kMaxWaiting = 8;
 
 }  // namespace
 
-AdminService::AdminService(EngineOptions options, Engine* engine, Clock* clock,
-                           const BucketHistory* history, const Health* health, JobQueue* loads,
-                           TransferWatch* watch, const Callers* callers)
-    : StreamedUnaryService(internal::AdminGrpc::service_full_name(), watch, callers),
-      options_(std::move(options)),
-      engine_(engine),
-      clock_(clock),
-      history_(history),
-      health_(health),
-      loads_(loads),
+AdminService::AdminService(ServingContext& context, const Callers* callers)
+    : AnsweringService("sluice.admin.v1.Admin", &context.transfers, callers),
+      context_(context),
       optimizer_(kMaxWaiting),
       describer_(kMaxWaiting) {
-  Stream("GetBuckets", &AdminService::GetBuckets);
-  Stream("OptimizeBuckets", &AdminService::OptimizeBuckets);
-  Stream("SetLadder", &AdminService::SetLadder);
-  Stream("TryStrategies", &AdminService::TryStrategies);
-  Stream("DescribeStep", &AdminService::DescribeStep);
-  Stream("Explain", &AdminService::Explain);
-  Stream("Reload", &AdminService::Reload);
+  AddLadderMethods();
+  AddOtherMethods();
 }
 
 absl::Status AdminService::FillBuckets(const GetBucketsRequest& request,
                                        GetBucketsResponse* response) const {
   std::shared_ptr<const Model> only;
   if (!request.model_name().empty()) {
-    SLUICE_ASSIGN_OR_RETURN(only, engine_->Resolve(request.model_name(), request.model_version()));
+    SLUICE_ASSIGN_OR_RETURN(
+        only, context_.engine->Resolve(request.model_name(), request.model_version()));
   } else if (!request.model_version().empty()) {
     return absl::InvalidArgumentError("model_version: given without model_name");
   }
-  const MonoTime now = clock_->Now();
-  for (const ModelStats& stats : engine_->Stats()) {
+  const MonoTime now = context_.clock->Now();
+  for (const ModelStats& stats : context_.engine->Stats()) {
     if (only != nullptr && only != stats.model) continue;
     admin::v1::ModelBuckets* const model = response->add_models();
-    *model = DescribeBuckets(stats, engine_->backend_info(), options_, now);
-    if (request.history()) AddHistory(history_->Of(stats, now), now, model);
+    *model = DescribeBuckets(stats, context_.engine->backend_info(), context_.engine_options, now);
+    if (request.history()) AddHistory(context_.history.Of(stats, now), now, model);
   }
   return absl::OkStatus();
 }
 
-AdminService::Unary* AdminService::GetBuckets(Context* context, const Bytes* request,
-                                              Bytes* response) {
-  return Answer<GetBucketsRequest, GetBucketsResponse>(
-      context, *request, response,
-      [this](const auto& message, auto* answer) { return FillBuckets(message, answer); });
-}
-
 absl::Status AdminService::Ready() const {
-  return health_->ready() ? absl::OkStatus() : absl::UnavailableError("not ready, or draining");
+  return context_.health.ready() ? absl::OkStatus()
+                                 : absl::UnavailableError("not ready, or draining");
 }
 
-AdminService::Unary* AdminService::OptimizeBuckets(Context* context, const Bytes* request,
-                                                   Bytes* response) {
-  return AnswerLater<OptimizeBucketsRequest, OptimizeBucketsResponse>(
-      context, *request, response, Ready(), &optimizer_,
-      [engine = engine_](const auto& message, auto* answer) {
+void AdminService::AddLadderMethods() {
+  Answer<GetBucketsRequest, GetBucketsResponse>(
+      "GetBuckets",
+      [this](const auto& message, auto* answer) { return FillBuckets(message, answer); });
+  AnswerLater<OptimizeBucketsRequest, OptimizeBucketsResponse>(
+      "OptimizeBuckets", [this] { return Ready(); }, &optimizer_,
+      [engine = context_.engine](const auto& message, auto* answer) {
         const absl::StatusOr<OptimizeReport> report =
             engine->Optimize(message.model_name(), message.model_version(), message.force());
         if (report.ok()) *answer = DescribeReview(*report);
         return report.status();
       });
-}
-
-AdminService::Unary* AdminService::SetLadder(Context* context, const Bytes* request,
-                                             Bytes* response) {
-  return AnswerLater<SetLadderRequest, OptimizeBucketsResponse>(
-      context, *request, response, Ready(), &optimizer_,
-      [engine = engine_](const auto& message, auto* answer) {
+  AnswerLater<SetLadderRequest, OptimizeBucketsResponse>(
+      "SetLadder", [this] { return Ready(); }, &optimizer_,
+      [engine = context_.engine](const auto& message, auto* answer) {
         const LadderChoice choice(message.options().begin(), message.options().end());
         SLUICE_ASSIGN_OR_RETURN(const OptimizeReport report,
                                 engine->ChooseLadder(message.model_name(), message.model_version(),
@@ -108,13 +87,9 @@ AdminService::Unary* AdminService::SetLadder(Context* context, const Bytes* requ
         *answer = DescribeReview(report);
         return absl::OkStatus();
       });
-}
-
-AdminService::Unary* AdminService::TryStrategies(Context* context, const Bytes* request,
-                                                 Bytes* response) {
-  return AnswerLater<TryStrategiesRequest, TryStrategiesResponse>(
-      context, *request, response, Ready(), &optimizer_,
-      [engine = engine_](const auto& message, auto* answer) {
+  AnswerLater<TryStrategiesRequest, TryStrategiesResponse>(
+      "TryStrategies", [this] { return Ready(); }, &optimizer_,
+      [engine = context_.engine](const auto& message, auto* answer) {
         SLUICE_ASSIGN_OR_RETURN(
             const StrategyTrials trials,
             engine->TryStrategies(message.model_name(), message.model_version()));
@@ -123,11 +98,10 @@ AdminService::Unary* AdminService::TryStrategies(Context* context, const Bytes* 
       });
 }
 
-AdminService::Unary* AdminService::DescribeStep(Context* context, const Bytes* request,
-                                                Bytes* response) {
-  return AnswerLater<DescribeStepRequest, DescribeStepResponse>(
-      context, *request, response, Ready(), &describer_,
-      [engine = engine_](const auto& message, auto* answer) {
+void AdminService::AddOtherMethods() {
+  AnswerLater<DescribeStepRequest, DescribeStepResponse>(
+      "DescribeStep", [this] { return Ready(); }, &describer_,
+      [engine = context_.engine](const auto& message, auto* answer) {
         const StepSizes step = {.sequences = message.sequences(),
                                 .tokens = message.tokens(),
                                 .context = message.context()};
@@ -137,35 +111,30 @@ AdminService::Unary* AdminService::DescribeStep(Context* context, const Bytes* r
         *answer = DescribeStepMessage(description);
         return absl::OkStatus();
       });
-}
-
-AdminService::Unary* AdminService::Reload(Context* context, const Bytes* request, Bytes* response) {
-  absl::Status admitted = Ready();
-  if (reload_ == nullptr) admitted = absl::UnavailableError("nothing to reload");
-  return AnswerLater<ReloadRequest, ReloadResponse>(
-      context, *request, response, admitted, loads_,
-      [reload = reload_](const auto& message, auto* answer) {
-        SLUICE_ASSIGN_OR_RETURN(const ReloadReport report, reload());
-        for (const std::string& path : report.applied) answer->add_applied(path);
-        for (const std::string& path : report.needs_restart) answer->add_needs_restart(path);
-        return absl::OkStatus();
-      });
-}
-
-AdminService::Unary* AdminService::Explain(Context* context, const Bytes* request,
-                                           Bytes* response) {
-  return Answer<ExplainRequest, ExplainResponse>(
-      context, *request, response,
-      [this](const ExplainRequest& message, ExplainResponse* answer) -> absl::Status {
+  Answer<ExplainRequest, ExplainResponse>(
+      "Explain", [this](const ExplainRequest& message, ExplainResponse* answer) -> absl::Status {
         const std::string& id = message.request_id();
         if (id.empty()) return absl::InvalidArgumentError("request_id: empty");
         if (id.size() > kMaxRequestIdBytes) {
           return absl::InvalidArgumentError(absl::StrCat(
               "request_id: has ", id.size(), " bytes; the limit is ", kMaxRequestIdBytes));
         }
-        const absl::StatusOr<Explanation> explanation = engine_->Explain(id, message.model_name());
+        const absl::StatusOr<Explanation> explanation =
+            context_.engine->Explain(id, message.model_name());
         if (explanation.ok()) *answer = DescribeRequest(*explanation);
         return explanation.status();
+      });
+  AnswerLater<ReloadRequest, ReloadResponse>(
+      "Reload",
+      [this] {
+        return *reload_ == nullptr ? absl::UnavailableError("nothing to reload") : Ready();
+      },
+      &*context_.loads,
+      [reload = reload_](const auto& message, auto* answer) {
+        SLUICE_ASSIGN_OR_RETURN(const ReloadReport report, (*reload)());
+        for (const std::string& path : report.applied) answer->add_applied(path);
+        for (const std::string& path : report.needs_restart) answer->add_needs_restart(path);
+        return absl::OkStatus();
       });
 }
 

@@ -19,12 +19,12 @@ namespace sluice {
 // Owns nothing.
 class EngineHealth final : public Observer {
  public:
-  // `failed_steps` is described in WatchdogOptions.
+  // `failed_steps` is described in WatchdogOptions. `log` outlives this object.
   EngineHealth(int64_t failed_steps, Log* log, std::function<void()> on_end)
       : failed_steps_(failed_steps), log_(log), on_end_(std::move(on_end)) {}
 
-  // Reports to `health` from now on, beginning with what has happened already. nullptr ends the
-  // reports.
+  // Reports to `health` from now on, including failures that have happened already. nullptr ends
+  // the reports; it must be passed before `health` is destroyed.
   void Attach(Health* health);
 
   void OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) override;

@@ -150,11 +150,12 @@ absl::Status Run(const Config& config, const Reloader::Read& read) {
   Termination termination([&] {
     if (loaded) hangups.Post([&] { reload().status().IgnoreError(); });
   });
-  SLUICE_ASSIGN_OR_RETURN(
-      std::unique_ptr<Server> server,
-      Server::Start(server_options, version, engine_options,
-                    {engine.get(), Clock::Real(), &metrics, &statistics, &activity, &replies,
-                     log.get(), &access, ResidentBytes, &engine_health}));
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Server> server,
+                          Server::Start(server_options, version, engine_options,
+                                        {engine.get(), Clock::Real(), &metrics, &statistics,
+                                         &activity, &replies, log.get(), &access}));
+  engine_health.Attach(&server->health());
+  const absl::Cleanup detach = [&engine_health] { engine_health.Attach(nullptr); };
   reloader.emplace(config, read, server.get(), &metrics, log.get());
   {
     const Interruptible loading([&termination] {

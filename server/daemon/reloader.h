@@ -24,12 +24,13 @@ class Reloader {
  public:
   // Reads the configuration from the place where the running one came from.
   using Read = std::function<absl::StatusOr<Config>()>;
-  // The objects that are not owned outlive the reloader.
+  // `server`, `metrics` and `log` are not owned and outlive the reloader.
   Reloader(Config running, Read read, Server* server, Metrics* metrics, Log* log);
 
   // Loads the models of the running configuration, in the same way as reloads do.
   absl::Status LoadModels();
 
+  // Returns the errors of `read`, of Server::Prepare and of ModelManager::Apply.
   absl::StatusOr<ReloadReport> Reload();
 
  private:

@@ -1,8 +1,9 @@
 // The listening daemon: the gRPC and HTTP servers on top of an engine.
 //
-// Lifetimes: main creates Log, Metrics, Statistics, RecentActivity and ReplyThreads, then the
-// Engine that uses them, then a Server. The server is destroyed first, then the engine, then the
-// others.
+// Lifetimes: main makes the other ServerParts, then the Engine that uses them, then a Server. The
+// server is destroyed first, then the engine, then the others. In the server, members are destroyed
+// in reverse order: the periodic threads, HTTP, the gRPC ports with their calls, the services, the
+// frontend, then the ServingContext that all of them refer to.
 //
 // Order of Drain: the daemon becomes not ready; requests are still accepted for drain_delay; the
 // engine stops admission and finishes the requests that it has accepted; health watches, streams in
@@ -16,51 +17,21 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/periodic_thread.h"
-#include "base/resident_memory.h"
-#include "base/work_queue.h"
-#include "engine/engine.h"
 #include "server/admin/admin_service.h"
 #include "server/admin/status_page/http.h"
 #include "server/admin/status_page/status_page.h"
-#include "server/calls/reply_thread.h"
-#include "server/common/call_memory.h"
-#include "server/common/log.h"
 #include "server/common/memory_limits.h"
 #include "server/common/options.h"
-#include "server/daemon/engine_health.h"
-#include "server/inference/health.h"
+#include "server/inference/frontend.h"
 #include "server/inference/service.h"
-#include "server/models/model_manager.h"
-#include "server/net/grpc_1_51/transfer_watch.h"
+#include "server/inference/serving_context.h"
 #include "server/net/grpc_ports.h"
-#include "server/observe/access_log.h"
-#include "server/observe/bucket_history.h"
-#include "server/observe/edge_collector.h"
-#include "server/observe/engine_collector.h"
-#include "server/observe/metrics.h"
-#include "server/observe/recent_activity.h"
-#include "server/observe/statistics.h"
 #include "server/security/security.h"
 
 namespace sluice {
-
-// The parts that a server uses. They are not owned and outlive it.
-struct ServerParts {
-  Engine* engine;
-  Clock* clock;
-  Metrics* metrics;
-  Statistics* statistics;
-  RecentActivity* activity;
-  ReplyThreads* replies;
-  Log* log;
-  AccessLog* access = nullptr;
-  std::function<int64_t()> resident = ResidentBytes;  // the memory of the process
-  EngineHealth* engine_health = nullptr;  // attached to the server's health while the server lives
-};
 
 class Server {
  public:
@@ -75,10 +46,11 @@ class Server {
 
   void SetReady() {
     RecordHistory();
-    health_.SetReady(true);
+    context_.health.SetReady(true);
   }
 
-  ModelManager& models() { return models_; }
+  ModelManager& models() { return context_.models; }
+  Health& health() { return context_.health; }
 
   // Returns the limits with the models that are served now.
   MemoryLimits memory_limits() const;
@@ -109,43 +81,27 @@ class Server {
          const EngineOptions& engine_options, const ServerParts& parts,
          std::unique_ptr<Security> security);
 
-  // Returns the callers that are identified at the address of inference and at that of the admin
-  // API.
-  const Callers* callers() const { return security_->callers(); }
-  const Callers* admin_callers() const;
-  InferenceParts Parts(InferenceFrontend* frontend, const Callers* callers);
+  Plane public_plane() const { return {.callers = security_->callers()}; }
+  Plane admin_plane() const;
   Phase phase() const;
-  void RecordHistory() { history_.Add(parts_.engine->Stats(), parts_.clock->Now()); }
+  void RecordHistory() { context_.history.Add(context_.engine->Stats(), context_.clock->Now()); }
+  std::string RenderMetrics() const;
   absl::Status StartGrpc();
   absl::Status StartHttp();
   void StopGrpc(nanoseconds grace);
 
   const ServerOptions options_;  // the options at the start; reloads do not change them
-  const ServerParts parts_;
   const std::unique_ptr<Security> security_;
-  EngineCollector collector_;
-  TransferWatch transfers_;
-  TransferWatch idle_streams_;
-  Health health_;
-  const int64_t queue_bytes_;    // of each model
-  const int64_t process_bytes_;  // what the process took before it served
-  CallMemory memory_;
+  const int64_t process_bytes_;  // the memory of the process before it served
+  ServingContext context_;
   InferenceFrontend frontend_;
-  InferenceFrontend admin_frontend_;
-  JobPool preparations_;  // ends before the frontends, which its jobs use
-  ModelManager models_;
-  JobQueue loads_;    // loads models and configurations
-  JobQueue lookups_;  // reads the repository on disk
   InferenceService service_;
-  InferenceService admin_service_;  // like service_, with loading and unloading of models
-  BucketHistory history_;
+  InferenceService admin_service_;
   AdminService admin_;
-  StatusSource status_;
   Mutex mu_;
   LifecycleOptions lifecycle_ ABSL_GUARDED_BY(mu_);
   std::atomic<bool> draining_ = false;
   GrpcPorts ports_;
-  EdgeCollector edge_collector_;
   std::unique_ptr<HttpServer> http_;
   // These end before all that they act on.
   std::optional<PeriodicThread> memory_looks_;

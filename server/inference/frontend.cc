@@ -13,6 +13,7 @@
 #include "base/out_of_memory.h"
 #include "base/status_macros.h"
 #include "server/calls/wire.h"
+#include "server/common/memory_limits.h"
 #include "server/common/status.h"
 #include "server/protocol/request/peek.h"
 
@@ -41,6 +42,9 @@ constexpr int64_t kCopies = 2;
 
 // The size up to which a message is read and validated on the thread on which it arrives.
 constexpr size_t kBytesAtOnce = 4096;
+
+// The number of messages that may wait to be read. They are in gRPC's memory quota.
+constexpr int64_t kMaxWaitingMessages = 4096;
 
 // Returns whose turn it is when callers take turns: the caller, or the host of an anonymous one.
 std::string OwnerOf(const CallContext& call) {
@@ -102,9 +106,21 @@ TraceContext ParseTraceparent(std::string_view header) {
   return TraceContext{};
 }
 
+InferenceFrontend::InferenceFrontend(ServingContext& context, const GrpcOptions& options)
+    : max_reply_bytes_(options.max_message_bytes),
+      context_(context),
+      preparations_({.threads = PreparationThreads(), .max_waiting = kMaxWaitingMessages}) {
+  SetLimits(options);
+}
+
+void InferenceFrontend::SetLimits(const GrpcOptions& options) {
+  max_rows_ = options.max_rows;
+  stream_stall_timeout_ = std::chrono::microseconds(options.stream_stall_timeout_us);
+}
+
 CallContext InferenceFrontend::Arrive(const grpc::CallbackServerContext& context) const {
   CallContext call;
-  call.received = clock_->Now();
+  call.received = context_.clock->Now();
   call.rpc_deadline = ToMonotonic(context.deadline(), call.received);
   call.peer = context.peer();
   call.fresh_seed = DrawSeed();
@@ -117,16 +133,16 @@ CallContext InferenceFrontend::Arrive(const grpc::CallbackServerContext& context
 }
 
 absl::StatusOr<std::shared_ptr<const Caller>> InferenceFrontend::Identify(
-    const grpc::CallbackServerContext& context) {
-  if (callers_ == nullptr) return std::shared_ptr<const Caller>();
-  absl::StatusOr<std::shared_ptr<const Caller>> caller = callers_->Identify(context);
+    const Callers* callers, const grpc::CallbackServerContext& context) {
+  if (callers == nullptr) return std::shared_ptr<const Caller>();
+  absl::StatusOr<std::shared_ptr<const Caller>> caller = callers->Identify(context);
   if (!caller.ok()) Refuse(caller.status());
   return caller;
 }
 
 absl::Status InferenceFrontend::Enter(const CallContext& call) {
-  if (memory_->overload.refuses_requests()) {
-    absl::Status status = memory_->overload.Refusal();
+  if (context_.overload.refuses_requests()) {
+    absl::Status status = context_.overload.Refusal();
     Refuse(status);
     return status;
   }
@@ -143,9 +159,9 @@ absl::Status InferenceFrontend::CheckQueue(const grpc::ByteBuffer& bytes, const 
       PeekAtRequest({reinterpret_cast<const char*>(slice.begin()), slice.size()});
   if (!peek.has_value()) return absl::OkStatus();
   const int most_urgent = call.caller == nullptr ? call.max_priority : call.caller->max_priority();
-  return engine_->StandingRefusal(peek->model_name, peek->model_version,
-                                  std::max(kDefaultPriority, most_urgent), call.received,
-                                  call.rpc_deadline);
+  return context_.engine->StandingRefusal(peek->model_name, peek->model_version,
+                                          std::max(kDefaultPriority, most_urgent), call.received,
+                                          call.rpc_deadline);
 }
 
 // The search may be wrong in favour of texts, which does no harm.
@@ -165,12 +181,12 @@ absl::Status InferenceFrontend::PrepareLater(const CallContext& call,
               prepare = std::move(prepare)] {
     const Interruptible scope([&]() -> absl::Status {
       SLUICE_RETURN_IF_ERROR(check());
-      if (clock_->Now() < deadline) return absl::OkStatus();
+      if (context_.clock->Now() < deadline) return absl::OkStatus();
       return ReasonError(Reason::kDeadline, "the deadline passed before the request was queued");
     });
     prepare();
   };
-  if (preparations_->Post(OwnerOf(call), std::move(job))) return absl::OkStatus();
+  if (preparations_.Post(OwnerOf(call), std::move(job))) return absl::OkStatus();
   absl::Status status = ReasonError(Reason::kTooBusy, "too many messages wait to be read");
   Refuse(status);
   return status;
@@ -181,9 +197,9 @@ absl::Status InferenceFrontend::Read(const grpc::ByteBuffer& bytes, const CallCo
   const auto admit = [&](const WireCost& cost) {
     if (bytes.Length() <= kBytesAtOnce) return absl::OkStatus();
     const int64_t needed = kCopies * cost.bytes;
-    *parsed = memory_->parsed.Take(OwnerOf(call), needed);
+    *parsed = context_.parsed.Take(OwnerOf(call), needed);
     return *parsed ? absl::OkStatus()
-                   : NoRoom(memory_->parsed, needed,
+                   : NoRoom(context_.parsed, needed,
                             {.what = "the request, while it is read,",
                              .others = "too many requests of this caller or of all are being read",
                              .option = "server.memory.limit_bytes",
@@ -203,24 +219,24 @@ absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferR
     call.model = model;
     absl::StatusOr<ValidRequest> valid = ValidateAndCharge(message, &call, &taken);
     if (!valid.ok()) {
-      observer_->OnRejected(model->name, ReasonOf(valid.status()));
+      context_.metrics->OnRejected(model->name, ReasonOf(valid.status()));
       return valid.status();
     }
-    MemoryShare unread = memory_->unread.Take(OwnerOf(call), valid->reply.max_bytes);
+    MemoryShare unread = context_.unread.Take(OwnerOf(call), valid->reply.max_bytes);
     if (!unread) return RefuseUnread(*model, valid->reply.max_bytes);
     return Engine::Submission{std::move(valid->request),
                               make_sink(std::move(valid->reply), std::move(unread))};
   };
   absl::StatusOr<RequestId> id = OrOutOfMemory([&] {
-    return engine_->ResolveAndSubmit(message.model_name(), message.model_version(), make,
-                                     call.received);
+    return context_.engine->ResolveAndSubmit(message.model_name(), message.model_version(), make,
+                                             call.received);
   });
   if (id.ok()) return id;
   if (call.model == nullptr) {
     const absl::Status status =
-        health_->ready() ? id.status()
+        context_.health.ready() ? id.status()
                          : ReasonError(Reason::kUnavailable, "not ready: models are being loaded");
-    observer_->OnRejected("", ReasonOf(status));
+    context_.metrics->OnRejected("", ReasonOf(status));
     return status;
   }
   if (taken > 0) call.caller->ReturnTokens(taken);
@@ -253,33 +269,33 @@ absl::StatusOr<ValidRequest> InferenceFrontend::ValidateAndCharge(
 
 absl::Status InferenceFrontend::RefuseUnread(const Model& model, int64_t bytes) {
   const absl::Status status =
-      NoRoom(memory_->unread, bytes,
+      NoRoom(context_.unread, bytes,
              {.what = "the reply",
               .others = "too many answers of this caller or of all wait to be made or read",
               .option = "server.grpc.max_unread_bytes",
               .reason = Reason::kUnreadAnswers});
-  observer_->OnRejected(model.name, ReasonOf(status));
+  context_.metrics->OnRejected(model.name, ReasonOf(status));
   return status;
 }
 
 void InferenceFrontend::Refuse(const absl::Status& status) {
-  observer_->OnRejected("", ReasonOf(status));
+  context_.metrics->OnRejected("", ReasonOf(status));
 }
 
 absl::Status InferenceFrontend::GiveUp(RequestId id, MonoTime deadline) {
-  if (deadline != MonoTime::max() && clock_->Now() + kDeadlineSlack >= deadline) {
+  if (deadline != MonoTime::max() && context_.clock->Now() + kDeadlineSlack >= deadline) {
     return absl::DeadlineExceededError("the deadline passed");
   }
-  engine_->Cancel(id);
+  context_.engine->Cancel(id);
   return absl::CancelledError("cancelled by the caller");
 }
 
 absl::Duration InferenceFrontend::Pushback() {
   MutexLock lock(&mu_);
-  const MonoTime now = clock_->Now();
+  const MonoTime now = context_.clock->Now();
   if (estimated_ != MonoTime{} && now - estimated_ < kPushbackAge) return pushback_;
   nanoseconds wait{0};
-  for (const ModelStats& stats : engine_->Stats()) {
+  for (const ModelStats& stats : context_.engine->Stats()) {
     const bool waits = stats.estimated_wait > nanoseconds(0);
     wait = std::max(wait, waits ? stats.estimated_wait : stats.estimated_drain);
   }

@@ -14,51 +14,33 @@
 #include "base/memory_budget.h"
 #include "base/mutex.h"
 #include "engine/engine.h"
-#include "engine/observer.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
-#include "server/calls/reply_thread.h"
 #include "server/calls/wire_scan.h"
-#include "server/common/call_memory.h"
-#include "server/inference/health.h"
+#include "server/common/options.h"
+#include "server/inference/serving_context.h"
 #include "server/protocol/request/validate.h"
 #include "server/security/callers.h"
 
 namespace sluice {
 
-// Thread-safe. Owns nothing.
+// Thread-safe. One object serves all addresses. It is destroyed after the services that use it.
 class InferenceFrontend {
  public:
-  // `stream_stall_timeout` is described in GrpcOptions. `callers` is nullptr where callers are not
-  // identified.
-  InferenceFrontend(const RequestLimits& limits, nanoseconds stream_stall_timeout, Engine* engine,
-                    Clock* clock, ReplyThreads* replies, JobPool* preparations, CallMemory* memory,
-                    Observer* observer, const Health* health, const Callers* callers = nullptr)
-      : max_rows_(limits.max_rows),
-        max_reply_bytes_(limits.max_reply_bytes),
-        stream_stall_timeout_(stream_stall_timeout),
-        engine_(engine),
-        clock_(clock),
-        replies_(replies),
-        preparations_(preparations),
-        memory_(memory),
-        observer_(observer),
-        health_(health),
-        callers_(callers) {}
+  // `context` outlives this object.
+  InferenceFrontend(ServingContext& context, const GrpcOptions& options);
 
-  // Sets the limits of requests and streams that begin from now on, except `max_reply_bytes`.
-  void SetLimits(const RequestLimits& limits, nanoseconds stream_stall_timeout) {
-    max_rows_ = limits.max_rows;
-    stream_stall_timeout_ = stream_stall_timeout;
-  }
+  // Sets the limits of requests and streams that begin from now on, except max_message_bytes, which
+  // also limits replies.
+  void SetLimits(const GrpcOptions& options);
 
   // Returns the context of a request that arrives now: its time, gRPC deadline, trace and a seed.
   CallContext Arrive(const grpc::CallbackServerContext& context) const;
 
-  // Identifies the caller of a request. Returns nullptr where callers are not identified, and the
-  // errors of Callers::Identify, which it counts.
+  // Identifies the caller of a request on a stream. Returns nullptr if `callers` is nullptr, which
+  // means that callers are not identified. Returns and counts the errors of Callers::Identify.
   absl::StatusOr<std::shared_ptr<const Caller>> Identify(
-      const grpc::CallbackServerContext& context);
+      const Callers* callers, const grpc::CallbackServerContext& context);
 
   // Counts a request of the call's caller against its limit. Returns the errors of
   // Caller::TakeRequest, or of Overload::Refusal, and counts them. Should be called before the
@@ -105,8 +87,9 @@ class InferenceFrontend {
   // waits takes, or what runs if nothing waits.
   absl::Duration Pushback();
 
-  ReplyThreads* replies() const { return replies_; }
-  MonoTime Now() const { return clock_->Now(); }
+  ReplyThreads* replies() const { return context_.replies; }
+  TransferWatch* idle_streams() const { return &context_.idle_streams; }
+  MonoTime Now() const { return context_.clock->Now(); }
   nanoseconds stream_stall_timeout() const { return stream_stall_timeout_; }
   int32_t max_rows() const { return max_rows_; }
   int64_t max_reply_bytes() const { return max_reply_bytes_; }
@@ -134,20 +117,15 @@ class InferenceFrontend {
   std::atomic<int32_t> max_rows_;
   const int64_t max_reply_bytes_;
   std::atomic<nanoseconds> stream_stall_timeout_;
-  Engine* const engine_;
-  Clock* const clock_;
-  ReplyThreads* const replies_;
-  JobPool* const preparations_;
-  CallMemory* const memory_;
-  Observer* const observer_;
-  const Health* const health_;
-  const Callers* const callers_;
+  ServingContext& context_;
 
   // The estimate is kept for a while, because refusals come in floods and Stats takes the engine's
   // locks.
   Mutex mu_;
   MonoTime estimated_ ABSL_GUARDED_BY(mu_){};
   absl::Duration pushback_ ABSL_GUARDED_BY(mu_);
+
+  JobPool preparations_;  // last: its jobs use the other members
 };
 
 // Parses a W3C traceparent, "00-<32 hex>-<16 hex>-<2 hex>". Returns all zeros if it is malformed.

@@ -119,10 +119,12 @@ class Health::Watcher final : public grpc::ServerBidiReactor<Bytes, Bytes> {
 };
 
 Health::Health(TransferWatch* transfers)
-    : StreamedUnaryService(internal::GrpcHealth::service_full_name(), transfers,
+    : StreamedUnaryService("grpc.health.v1.Health", transfers,
                            /*callers=*/nullptr) {
-  Stream("Check", &Health::Check);
-  StreamAnswers("Watch", &Health::StartWatch);
+  Stream("Check", [this](auto* context, const Bytes* request, Bytes* response, const auto&) {
+    return Check(context, *request, response);
+  });
+  StreamAnswers("Watch", [this](auto* context) { return new Watcher(this, context); });
 }
 
 Health::Status Health::StatusOf(std::string_view service) const {
@@ -162,11 +164,11 @@ void Health::EndWatches() {
   }
 }
 
-grpc::ServerUnaryReactor* Health::Check(grpc::CallbackServerContext* context, const Bytes* request,
+grpc::ServerUnaryReactor* Health::Check(grpc::CallbackServerContext* context, const Bytes& request,
                                         Bytes* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   HealthCheckRequest message;
-  absl::Status status = ParseCheck(*request, &message);
+  absl::Status status = ParseCheck(request, &message);
   HealthCheckResponse answer;
   if (status.ok()) {
     MutexLock lock(&mu_);
@@ -178,11 +180,6 @@ grpc::ServerUnaryReactor* Health::Check(grpc::CallbackServerContext* context, co
   if (status.ok()) status = Serialize(answer, response);
   reactor->Finish(ToGrpc(status));
   return reactor;
-}
-
-grpc::ServerBidiReactor<Health::Bytes, Health::Bytes>* Health::StartWatch(
-    grpc::CallbackServerContext* context) {
-  return new Watcher(this, context);
 }
 
 }  // namespace sluice

@@ -1,8 +1,8 @@
 // The readiness of the server, and grpc.health.v1.Health, which reports it.
 //
 // Thread-safe. gRPC's own health service is not used, because its watches would delay a graceful
-// shutdown until the deadline: they must be ended first. Its methods are raw and watched like those
-// of inference, because everybody may call them: a message of a check has no more than
+// shutdown until the deadline: they must be ended first. Its methods are watched like those of
+// inference, because every caller may use them: a message of a check has no more than
 // kMaxHealthBytes, it arrives within the watch's patience, and a connection has a bounded number of
 // watches.
 #pragma once
@@ -15,7 +15,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "base/mutex.h"
-#include "proto/health.grpc.pb.h"
+#include "proto/health.pb.h"
 #include "server/net/grpc_1_51/streamed_unary.h"
 
 namespace sluice {
@@ -25,13 +25,7 @@ inline constexpr std::string_view kLivenessService = "sluice.liveness";
 inline constexpr int64_t kMaxHealthBytes = 1024;
 inline constexpr int kMaxWatches = 16;  // of one connection
 
-namespace internal {
-using GrpcHealth = grpc::health::v1::Health;
-using RawHealth = GrpcHealth::WithRawCallbackMethod_Check<
-    GrpcHealth::WithRawCallbackMethod_Watch<GrpcHealth::Service>>;
-}  // namespace internal
-
-class Health final : public StreamedUnaryService<internal::RawHealth> {
+class Health final : public StreamedUnaryService {
  public:
   using Bytes = grpc::ByteBuffer;
 
@@ -53,14 +47,12 @@ class Health final : public StreamedUnaryService<internal::RawHealth> {
   // Ends all watches, present and future, with UNAVAILABLE.
   void EndWatches();
 
-  grpc::ServerUnaryReactor* Check(grpc::CallbackServerContext* context, const Bytes* request,
-                                  Bytes* response) override;
-
  private:
   class Watcher;
   using Status = grpc::health::v1::HealthCheckResponse::ServingStatus;
 
-  grpc::ServerBidiReactor<Bytes, Bytes>* StartWatch(grpc::CallbackServerContext* context);
+  grpc::ServerUnaryReactor* Check(grpc::CallbackServerContext* context, const Bytes& request,
+                                  Bytes* response);
   // Returns SERVICE_UNKNOWN for a name that is not served.
   Status StatusOf(std::string_view service) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Set(bool* flag, bool value);

@@ -5,12 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
-#include "server/calls/answer.h"
-#include "server/calls/answer_later.h"
 #include "server/common/status.h"
-#include "server/inference/stream_infer.h"
+#include "server/inference/stream_session.h"
 #include "server/inference/unary_infer.h"
 #include "server/models/repository_calls.h"
+#include "server/protocol/describe/metadata.h"
 
 namespace sluice {
 namespace {
@@ -25,104 +24,74 @@ class RefusedStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   void OnDone() override { delete this; }
 };
 
-}  // namespace
-
-InferenceService::InferenceService(int64_t max_queue_delay_us, std::string version,
-                                   Management management, const InferenceParts& parts)
-    : StreamedUnaryService(internal::Grpc::service_full_name(), parts.transfers, parts.callers),
-      max_queue_delay_us_(max_queue_delay_us),
-      version_(std::move(version)),
-      management_(management),
-      engine_(parts.engine),
-      frontend_(parts.frontend),
-      health_(parts.health),
-      statistics_(parts.statistics),
-      models_(parts.models),
-      loads_(parts.loads),
-      lookups_(parts.lookups),
-      idle_streams_(parts.idle_streams),
-      callers_(parts.callers) {
-  Stream("ModelInfer", [this](Context* context, const Bytes* request, Bytes* response,
-                              const std::shared_ptr<const Caller>& caller) {
-    return StartUnaryInfer(frontend_, context, request, response, caller);
-  });
-  Stream("ServerLive", &InferenceService::ServerLive);
-  Stream("ServerReady", &InferenceService::ServerReady);
-  Stream("ServerMetadata", &InferenceService::ServerMetadata);
-  Stream("ModelReady", &InferenceService::ModelReady);
-  Stream("ModelMetadata", &InferenceService::ModelMetadata);
-  Stream("ModelConfig", &InferenceService::ModelConfig);
-  Stream("ModelStatistics", &InferenceService::ModelStatistics);
-  Stream("RepositoryIndex", &InferenceService::RepositoryIndex);
-  Stream("RepositoryModelLoad", &InferenceService::RepositoryModelLoad);
-  Stream("RepositoryModelUnload", &InferenceService::RepositoryModelUnload);
-}
-
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* InferenceService::ModelStreamInfer(
-    Context* context) {
-  if (callers_ != nullptr) {
-    const absl::Status known = callers_->Identify(*context).status();
-    if (!known.ok()) return new RefusedStream(FinishStatus(known, {}, context));
-  }
-  return StartStreamInfer(frontend_, idle_streams_, context);
-}
-
-InferenceService::Unary* InferenceService::ServerLive(Context* context, const Bytes* request,
-                                                      Bytes* response) {
-  return Answer<inference::ServerLiveRequest, inference::ServerLiveResponse>(
-      context, *request, response, [](const auto& message, auto* answer) {
-        answer->set_live(true);
-        return absl::OkStatus();
-      });
-}
-
-InferenceService::Unary* InferenceService::ServerReady(Context* context, const Bytes* request,
-                                                       Bytes* response) {
-  return Answer<inference::ServerReadyRequest, inference::ServerReadyResponse>(
-      context, *request, response, [this](const auto& message, auto* answer) {
-        answer->set_ready(health_->ready());
-        return absl::OkStatus();
-      });
-}
-
-InferenceService::Unary* InferenceService::ServerMetadata(Context* context, const Bytes* request,
-                                                          Bytes* response) {
-  return Answer<inference::ServerMetadataRequest, inference::ServerMetadataResponse>(
-      context, *request, response, [this](const auto& message, auto* answer) {
-        answer->set_name("sluice");
-        answer->set_version(version_);
-        for (const char* extension : kExtensions) answer->add_extensions(extension);
-        return absl::OkStatus();
-      });
-}
-
-InferenceService::Unary* InferenceService::ModelReady(Context* context, const Bytes* request,
-                                                      Bytes* response) {
-  return Answer<inference::ModelReadyRequest, inference::ModelReadyResponse>(
-      context, *request, response, [this](const auto& message, auto* answer) {
-        const bool served = engine_->Resolve(message.name(), message.version()).ok();
-        answer->set_ready(served && health_->ready());
-        return absl::OkStatus();
-      });
-}
-
-std::vector<int64_t> InferenceService::VersionsOf(const std::string& name) const {
+// Returns the versions of a name that are served, ascending.
+std::vector<int64_t> VersionsOf(const std::string& name, const Engine& engine) {
   std::vector<int64_t> versions;
-  for (const std::shared_ptr<const Model>& model : engine_->Models()) {
+  for (const std::shared_ptr<const Model>& model : engine.Models()) {
     if (model->name == name) versions.push_back(model->version);
   }
   std::sort(versions.begin(), versions.end());
   return versions;
 }
 
-InferenceService::Unary* InferenceService::ModelMetadata(Context* context, const Bytes* request,
-                                                         Bytes* response) {
-  return Answer<inference::ModelMetadataRequest, inference::ModelMetadataResponse>(
-      context, *request, response, [this](const auto& message, auto* answer) {
-        const auto model = engine_->Resolve(message.name(), message.version());
+}  // namespace
+
+InferenceService::InferenceService(ServingContext& context, InferenceFrontend& frontend,
+                                   const Plane& plane)
+    : AnsweringService("inference.GRPCInferenceService", &context.transfers, plane.callers),
+      context_(context),
+      frontend_(frontend),
+      plane_(plane) {
+  using Context = grpc::CallbackServerContext;
+  Stream("ModelInfer", [this](Context* call, const auto* request, auto* response,
+                              const std::shared_ptr<const Caller>& caller) {
+    return StartUnaryInfer(&frontend_, call, request, response, caller);
+  });
+  StreamAnswers("ModelStreamInfer", [this](Context* call) -> Reactor* {
+    if (plane_.callers != nullptr) {
+      const absl::Status known = plane_.callers->Identify(*call).status();
+      if (!known.ok()) return new RefusedStream(FinishStatus(known, {}, call));
+    }
+    return StartStreamInfer(&frontend_, plane_.callers, call);
+  });
+  AddServerMethods();
+  AddModelMethods();
+  AddRepositoryMethods();
+}
+
+void InferenceService::AddServerMethods() {
+  Answer<inference::ServerLiveRequest, inference::ServerLiveResponse>(
+      "ServerLive", [](const auto& message, auto* answer) {
+        answer->set_live(true);
+        return absl::OkStatus();
+      });
+  Answer<inference::ServerReadyRequest, inference::ServerReadyResponse>(
+      "ServerReady", [this](const auto& message, auto* answer) {
+        answer->set_ready(context_.health.ready());
+        return absl::OkStatus();
+      });
+  Answer<inference::ServerMetadataRequest, inference::ServerMetadataResponse>(
+      "ServerMetadata", [this](const auto& message, auto* answer) {
+        answer->set_name("sluice");
+        answer->set_version(context_.version);
+        for (const char* extension : kExtensions) answer->add_extensions(extension);
+        return absl::OkStatus();
+      });
+}
+
+void InferenceService::AddModelMethods() {
+  Answer<inference::ModelReadyRequest, inference::ModelReadyResponse>(
+      "ModelReady", [this](const auto& message, auto* answer) {
+        const bool served = context_.engine->Resolve(message.name(), message.version()).ok();
+        answer->set_ready(served && context_.health.ready());
+        return absl::OkStatus();
+      });
+  Answer<inference::ModelMetadataRequest, inference::ModelMetadataResponse>(
+      "ModelMetadata", [this](const auto& message, auto* answer) {
+        const auto model = context_.engine->Resolve(message.name(), message.version());
         if (!model.ok()) return model.status();
-        *answer = DescribeModel(**model, VersionsOf((*model)->name));
-        for (const ModelStats& stats : engine_->Stats()) {
+        *answer = DescribeModel(**model, VersionsOf((*model)->name, *context_.engine));
+        for (const ModelStats& stats : context_.engine->Stats()) {
           if (stats.model != *model) continue;
           (*answer->mutable_properties())["profile"] = stats.profile;
           (*answer->mutable_properties())["attention"] = AttentionVariantName(stats.attention);
@@ -132,74 +101,55 @@ InferenceService::Unary* InferenceService::ModelMetadata(Context* context, const
         }
         return absl::OkStatus();
       });
-}
-
-InferenceService::Unary* InferenceService::ModelConfig(Context* context, const Bytes* request,
-                                                       Bytes* response) {
-  return Answer<inference::ModelConfigRequest, inference::ModelConfigResponse>(
-      context, *request, response, [this](const auto& message, auto* answer) {
-        const auto model = engine_->Resolve(message.name(), message.version());
+  Answer<inference::ModelConfigRequest, inference::ModelConfigResponse>(
+      "ModelConfig", [this](const auto& message, auto* answer) {
+        const auto model = context_.engine->Resolve(message.name(), message.version());
         if (model.ok()) {
-          *answer->mutable_config() =
-              ConfigureModel(**model, frontend_->max_rows(), max_queue_delay_us_);
+          *answer->mutable_config() = ConfigureModel(
+              **model, frontend_.max_rows(), context_.engine_options.batch.max_queue_delay_us);
         }
         return model.status();
       });
-}
-
-InferenceService::Unary* InferenceService::ModelStatistics(Context* context, const Bytes* request,
-                                                           Bytes* response) {
-  return Answer<inference::ModelStatisticsRequest, inference::ModelStatisticsResponse>(
-      context, *request, response, [this](const auto& message, auto* answer) {
+  Answer<inference::ModelStatisticsRequest, inference::ModelStatisticsResponse>(
+      "ModelStatistics", [this](const auto& message, auto* answer) {
         std::shared_ptr<const Model> only;
         if (!message.name().empty()) {
-          SLUICE_ASSIGN_OR_RETURN(only, engine_->Resolve(message.name(), message.version()));
+          SLUICE_ASSIGN_OR_RETURN(only,
+                                  context_.engine->Resolve(message.name(), message.version()));
         }
-        for (const ModelStats& stats : engine_->Stats()) {
+        for (const ModelStats& stats : context_.engine->Stats()) {
           if (only != nullptr && only != stats.model) continue;
-          *answer->add_model_stats() = statistics_->Describe(stats);
+          *answer->add_model_stats() = context_.statistics->Describe(stats);
         }
         return absl::OkStatus();
       });
 }
 
 absl::Status InferenceService::MayManage() const {
-  if (management_ == Management::kDenied) {
+  if (!plane_.manages_models) {
     return absl::PermissionDeniedError(
         "models are loaded and unloaded at the daemon's admin address, server.admin.address");
   }
-  if (health_->ready()) return absl::OkStatus();
+  if (context_.health.ready()) return absl::OkStatus();
   return absl::UnavailableError("not ready, or draining");
 }
 
-InferenceService::Unary* InferenceService::RepositoryIndex(Context* context, const Bytes* request,
-                                                           Bytes* response) {
-  return AnswerLater<inference::RepositoryIndexRequest, inference::RepositoryIndexResponse>(
-      context, *request, response, absl::OkStatus(), lookups_,
-      [models = models_, reasons = management_ == Management::kAllowed
-                                       ? Reasons::kInFull
-                                       : Reasons::kInAWord](const auto& message, auto* answer) {
+void InferenceService::AddRepositoryMethods() {
+  AnswerLater<inference::RepositoryIndexRequest, inference::RepositoryIndexResponse>(
+      "RepositoryIndex", [] { return absl::OkStatus(); }, &context_.lookups,
+      [models = &context_.models,
+       reasons = plane_.manages_models ? Reasons::kInFull : Reasons::kInAWord](const auto& message,
+                                                                               auto* answer) {
         return ListModels(message, models, reasons, answer);
       });
-}
-
-InferenceService::Unary* InferenceService::RepositoryModelLoad(Context* context,
-                                                               const Bytes* request,
-                                                               Bytes* response) {
-  return AnswerLater<inference::RepositoryModelLoadRequest, inference::RepositoryModelLoadResponse>(
-      context, *request, response, MayManage(), loads_,
-      [models = models_](const auto& message, auto* answer) {
+  AnswerLater<inference::RepositoryModelLoadRequest, inference::RepositoryModelLoadResponse>(
+      "RepositoryModelLoad", [this] { return MayManage(); }, &*context_.loads,
+      [models = &context_.models](const auto& message, auto* answer) {
         return LoadModelOf(message, models);
       });
-}
-
-InferenceService::Unary* InferenceService::RepositoryModelUnload(Context* context,
-                                                                 const Bytes* request,
-                                                                 Bytes* response) {
-  return AnswerLater<inference::RepositoryModelUnloadRequest,
-                     inference::RepositoryModelUnloadResponse>(
-      context, *request, response, MayManage(), loads_,
-      [models = models_](const auto& message, auto* answer) {
+  AnswerLater<inference::RepositoryModelUnloadRequest, inference::RepositoryModelUnloadResponse>(
+      "RepositoryModelUnload", [this] { return MayManage(); }, &*context_.loads,
+      [models = &context_.models](const auto& message, auto* answer) {
         return UnloadModelOf(message, models);
       });
 }

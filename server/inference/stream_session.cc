@@ -5,9 +5,52 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "server/calls/wire.h"
+#include "server/common/callback_times.h"
 #include "server/common/status.h"
 
 namespace sluice {
+namespace {
+
+using Event = CallbackTimes::Event;
+constexpr char kMethod[] = "ModelStreamInfer";
+
+// The reactor of a stream. gRPC owns it until its OnDone.
+class StreamInfer final : public StreamSession::Reactor {
+ public:
+  StreamInfer(InferenceFrontend* frontend, const Callers* callers,
+              grpc::CallbackServerContext* context)
+      : session_(std::make_shared<StreamSession>(frontend, callers, context, this)) {
+    session_->Start();
+  }
+
+  void OnReadDone(bool ok) override {
+    const CallbackTimes::Scope scope(kMethod, Event::kMessage);
+    session_->OnRead(ok);
+  }
+  void OnWriteDone(bool ok) override {
+    const CallbackTimes::Scope scope(kMethod, Event::kWritten);
+    session_->OnWritten(ok);
+  }
+  void OnCancel() override {
+    const CallbackTimes::Scope scope(kMethod, Event::kCancelled);
+    session_->OnCancel();
+  }
+  void OnDone() override {
+    const CallbackTimes::Scope scope(kMethod, Event::kEnd);
+    session_->OnDone();
+    delete this;
+  }
+
+ private:
+  const std::shared_ptr<StreamSession> session_;
+};
+
+}  // namespace
+
+StreamSession::Reactor* StartStreamInfer(InferenceFrontend* frontend, const Callers* callers,
+                                         grpc::CallbackServerContext* context) {
+  return new StreamInfer(frontend, callers, context);
+}
 
 void StreamSession::Start() {
   MutexLock lock(&mu_);
@@ -43,7 +86,7 @@ void StreamSession::OnRead(bool ok) {
 }
 
 absl::Status StreamSession::Identify(CallContext* call) {
-  SLUICE_ASSIGN_OR_RETURN(call->caller, frontend_->Identify(*context_));
+  SLUICE_ASSIGN_OR_RETURN(call->caller, frontend_->Identify(callers_, *context_));
   return absl::OkStatus();
 }
 

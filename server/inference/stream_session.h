@@ -55,11 +55,12 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
   using Reactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
   using Ticket = StreamSink::Ticket;
 
-  // Neither `frontend` nor `idle` is owned; `idle` outlives the call.
-  StreamSession(InferenceFrontend* frontend, TransferWatch* idle,
+  // `callers` is that of Identify. Neither is owned; StartStreamInfer states their lifetimes.
+  StreamSession(InferenceFrontend* frontend, const Callers* callers,
                 grpc::CallbackServerContext* context, Reactor* reactor)
       : frontend_(frontend),
-        idle_(idle),
+        callers_(callers),
+        idle_(frontend->idle_streams()),
         context_(context),
         replies_(frontend->replies()->OfNextCall()),
         deadline_(frontend->Arrive(*context).rpc_deadline),
@@ -119,6 +120,7 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
   void GiveUpStalled() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   InferenceFrontend* const frontend_;
+  const Callers* const callers_;
   TransferWatch* const idle_;
   grpc::CallbackServerContext* const context_;
   ReplyThread* const replies_;  // that of its requests too
@@ -147,5 +149,10 @@ class StreamSession final : public Delivery, public std::enable_shared_from_this
   TransferWatch::Wait rest_ ABSL_GUARDED_BY(mu_);
   bool half_closed_ ABSL_GUARDED_BY(mu_) = false;
 };
+
+// Handles a call of the raw method ModelStreamInfer. Never blocks. `frontend` and `callers`, which
+// is nullptr where callers are not identified, outlive the call.
+StreamSession::Reactor* StartStreamInfer(InferenceFrontend* frontend, const Callers* callers,
+                                         grpc::CallbackServerContext* context);
 
 }  // namespace sluice

@@ -89,18 +89,10 @@ void GrpcPorts::RefuseConnections(bool refuse) {
   }
 }
 
-std::vector<ListenerStats> GrpcPorts::Stats() const {
+std::vector<std::pair<const char*, ListenerStats>> GrpcPorts::Stats() const {
   MutexLock lock(&mu_);
-  std::vector<ListenerStats> all;
-  for (const auto& [name, port] : open_) {
-    const GrpcListener& listener = port->listener();
-    all.push_back({.listener = name,
-                   .open = listener.open(),
-                   .refused = listener.refused(),
-                   .refused_for_memory = listener.refused_for_memory(),
-                   .failed_accepts = listener.failed_accepts(),
-                   .broken_off = listener.broken_off()});
-  }
+  std::vector<std::pair<const char*, ListenerStats>> all;
+  for (const auto& [name, port] : open_) all.emplace_back(name, port->listener().Stats());
   return all;
 }
 

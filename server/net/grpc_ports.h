@@ -3,7 +3,7 @@
 
 #include <functional>
 #include <memory>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,15 +15,6 @@
 #include "server/security/security.h"
 
 namespace sluice {
-
-struct ListenerStats {
-  const char* listener;  // "grpc", "admin" or "health"
-  int64_t open = 0;      // connections that are open
-  int64_t refused = 0;   // connections closed because there were too many
-  int64_t refused_for_memory = 0;
-  int64_t failed_accepts = 0;
-  int64_t broken_off = 0;
-};
 
 // Start and Stop are called once each, by one thread. Stats is thread-safe.
 class GrpcPorts {
@@ -53,7 +44,8 @@ class GrpcPorts {
   int admin() const { return PortOf(admin_); }
   int health() const { return PortOf(health_); }
 
-  std::vector<ListenerStats> Stats() const;
+  // Returns the statistics of each port, by its name: "grpc", "admin" or "health".
+  std::vector<std::pair<const char*, ListenerStats>> Stats() const;
 
  private:
   static int PortOf(const std::unique_ptr<GrpcPort>& port) {

@@ -17,6 +17,7 @@ bool InSample(std::string_view id, double share);
 // Requests without an id are sampled by their time of arrival.
 class AccessLog final : public Observer {
  public:
+  // `log` is not owned and outlives this object.
   AccessLog(double share, Log* log) : share_(share), log_(log) {}
 
   // The new share holds for requests that end from now on.

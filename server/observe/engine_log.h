@@ -7,10 +7,10 @@
 namespace sluice {
 
 // Thread-safe. Kernels and reviews that changed the ladder are logged at level info, other reviews
-// at debug. Plans
-// that could not be prepared and notices are warnings.
+// at debug. Plans that could not be prepared and notices are warnings.
 class EngineLog final : public Observer {
  public:
+  // `log` is not owned and outlives this object.
   explicit EngineLog(Log* log) : log_(log) {}
 
   void OnPlan(const PlanTrace& trace) override;

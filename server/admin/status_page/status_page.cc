@@ -5,15 +5,12 @@
 
 namespace sluice {
 
-StatusSource::StatusSource(std::string version, const EngineOptions& options, Parts parts)
-    : version_(std::move(version)),
-      policy_(options.batch.policy),
-      parts_(std::move(parts)),
-      start_(parts_.clock->Now()) {}
+StatusSource::StatusSource(const ServingContext& context, std::function<Phase()> phase)
+    : context_(context), phase_(std::move(phase)), start_(context.clock->Now()) {}
 
 std::string StatusSource::Json() {
   MutexLock lock(&mu_);
-  const MonoTime now = parts_.clock->Now();
+  const MonoTime now = context_.clock->Now();
   if (json_.empty() || now - described_ >= kMaxAge) {
     json_ = Describe(now);
     described_ = now;
@@ -23,21 +20,21 @@ std::string StatusSource::Json() {
 
 std::string StatusSource::Describe(MonoTime now) const {
   std::vector<ModelStatus> models;
-  for (ModelStats& stats : parts_.engine->Stats()) {
-    const inference::ModelStatistics ended = parts_.statistics->Describe(stats);
-    RecentActivity::View recent = parts_.activity->Of(*stats.model);
-    std::vector<HistoryStretch> history = parts_.history->Of(stats, now);
+  for (ModelStats& stats : context_.engine->Stats()) {
+    const inference::ModelStatistics ended = context_.statistics->Describe(stats);
+    RecentActivity::View recent = context_.activity->Of(*stats.model);
+    std::vector<HistoryStretch> history = context_.history.Of(stats, now);
     models.push_back({.stats = std::move(stats),
                       .recent = std::move(recent),
                       .history = std::move(history),
                       .ok = ended.inference_stats().success().count(),
                       .failed = ended.inference_stats().fail().count()});
   }
-  return StatusJson({.version = version_,
-                     .phase = parts_.phase(),
+  return StatusJson({.version = context_.version,
+                     .phase = phase_(),
                      .uptime = now - start_,
-                     .backend = parts_.engine->backend_info(),
-                     .policy = policy_},
+                     .backend = context_.engine->backend_info(),
+                     .policy = context_.engine_options.batch.policy},
                     models, now);
 }
 

@@ -4,14 +4,10 @@
 #include <chrono>
 #include <functional>
 #include <string>
-#include <string_view>
 
 #include "base/mutex.h"
-#include "engine/engine.h"
 #include "server/admin/status_page/status_json.h"
-#include "server/observe/bucket_history.h"
-#include "server/observe/recent_activity.h"
-#include "server/observe/statistics.h"
+#include "server/inference/serving_context.h"
 
 namespace sluice {
 
@@ -28,17 +24,8 @@ class StatusSource {
  public:
   static constexpr std::chrono::milliseconds kMaxAge{500};
 
-  // The parts that the source reads. They are not owned and outlive it. `phase` is called for each
-  // snapshot.
-  struct Parts {
-    const Engine* engine;
-    const Clock* clock;
-    Statistics* statistics;
-    RecentActivity* activity;
-    const BucketHistory* history;
-    std::function<Phase()> phase;
-  };
-  StatusSource(std::string version, const EngineOptions& options, Parts parts);
+  // `context` outlives the source. `phase` is called for each snapshot.
+  StatusSource(const ServingContext& context, std::function<Phase()> phase);
 
   // Returns the JSON object that status_json.h describes, at most kMaxAge old.
   std::string Json();
@@ -46,9 +33,8 @@ class StatusSource {
  private:
   std::string Describe(MonoTime now) const;
 
-  const std::string version_;
-  const PolicyKind policy_;
-  const Parts parts_;
+  const ServingContext& context_;
+  const std::function<Phase()> phase_;
   const MonoTime start_;
 
   Mutex mu_;

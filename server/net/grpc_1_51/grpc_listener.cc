@@ -119,7 +119,8 @@ bool GrpcListener::AcceptAll(int listener) {
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return true;
     } else if (errno != ECONNABORTED && errno != EINTR) {
-      failed_accepts_.fetch_add(1, std::memory_order_relaxed);
+      MutexLock lock(&mu_);
+      ++stats_.failed_accepts;
       return false;
     }
   }
@@ -128,7 +129,8 @@ bool GrpcListener::AcceptAll(int listener) {
 
 void GrpcListener::Take(int listener, Descriptor connection) {
   if (refusing_.load(std::memory_order_relaxed)) {
-    refused_for_memory_.fetch_add(1, std::memory_order_relaxed);
+    MutexLock lock(&mu_);
+    ++stats_.refused_for_memory;
     return;
   }
   const int fd = connection.get();
@@ -138,7 +140,7 @@ void GrpcListener::Take(int listener, Descriptor connection) {
     MutexLock lock(&mu_);
     Erase(fd);  // an earlier connection with this descriptor has ended
     if (!HasRoomFor(host)) {
-      refused_.fetch_add(1, std::memory_order_relaxed);
+      ++stats_.refused;
       return;
     }
     ++by_host_[host];
@@ -191,13 +193,15 @@ void GrpcListener::Close(const std::string& peer) {
     return;
   }
   shutdown(found->second, SHUT_RDWR);
-  broken_off_.fetch_add(1, std::memory_order_relaxed);
+  ++stats_.broken_off;
 }
 
-int64_t GrpcListener::open() const {
+ListenerStats GrpcListener::Stats() const {
   MutexLock lock(&mu_);
   Forget();
-  return std::ssize(connections_);
+  ListenerStats stats = stats_;
+  stats.open = std::ssize(connections_);
+  return stats;
 }
 
 int64_t ReserveDescriptors(int64_t connections) {

@@ -30,6 +30,15 @@
 
 namespace sluice {
 
+// The numbers of connections, and of failures, of a listener.
+struct ListenerStats {
+  int64_t open = 0;                // connections that are open
+  int64_t refused = 0;             // connections closed because of the limits
+  int64_t refused_for_memory = 0;  // connections closed because of Refuse
+  int64_t failed_accepts = 0;
+  int64_t broken_off = 0;  // connections that Close broke off
+};
+
 class GrpcListener {
  public:
   using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
@@ -59,13 +68,7 @@ class GrpcListener {
   void Refuse(bool refuse) { refusing_.store(refuse, std::memory_order_relaxed); }
 
   int port() const { return sockets_.port; }
-  int64_t open() const;  // the number of open connections
-  // The numbers of connections closed because of the limits or of Refuse, of failures to accept,
-  // and of connections that Close broke off.
-  int64_t refused() const { return refused_.load(std::memory_order_relaxed); }
-  int64_t refused_for_memory() const { return refused_for_memory_.load(std::memory_order_relaxed); }
-  int64_t failed_accepts() const { return failed_accepts_.load(std::memory_order_relaxed); }
-  int64_t broken_off() const { return broken_off_.load(std::memory_order_relaxed); }
+  ListenerStats Stats() const;
 
  private:
   GrpcListener(ListeningSockets sockets, Descriptor stop, const Limits& limits)
@@ -87,13 +90,10 @@ class GrpcListener {
   std::atomic<bool> stopping_ = false;
   std::unique_ptr<Acceptor> acceptor_;
   std::atomic<bool> refusing_ = false;
-  std::atomic<int64_t> refused_ = 0;
-  std::atomic<int64_t> refused_for_memory_ = 0;
-  std::atomic<int64_t> failed_accepts_ = 0;
-  std::atomic<int64_t> broken_off_ = 0;
   std::thread thread_;
 
   mutable Mutex mu_;
+  ListenerStats stats_ ABSL_GUARDED_BY(mu_);  // without `open`
   struct Connection {
     ino_t inode;
     std::string peer;

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "grpc/grpc.h"
 #include "grpcpp/impl/codegen/call_op_set.h"
 #include "grpcpp/impl/codegen/server_callback_handlers.h"
@@ -238,12 +240,39 @@ class StreamedUnaryHandler final : public MethodHandler {
 
 }  // namespace
 
-std::unique_ptr<grpc::internal::MethodHandler> MakeStreamedUnary(const char* method,
-                                                                 UnaryHandler handler,
-                                                                 TransferWatch* watch,
-                                                                 const Callers* callers) {
-  return std::make_unique<StreamedUnaryHandler>(
-      Method{.name = method, .handler = std::move(handler), .watch = watch, .callers = callers});
+StreamedUnaryService::StreamedUnaryService(const char* full_name, TransferWatch* watch,
+                                           const Callers* callers)
+    : descriptor_(google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(full_name)),
+      watch_(watch),
+      callers_(callers) {
+  SLUICE_CHECK(descriptor_ != nullptr);
+}
+
+void StreamedUnaryService::Stream(const char* method, UnaryHandler handler) {
+  Add(method,
+      std::make_unique<StreamedUnaryHandler>(Method{
+          .name = method, .handler = std::move(handler), .watch = watch_, .callers = callers_}));
+}
+
+void StreamedUnaryService::StreamAnswers(
+    const char* method, std::function<Reactor*(grpc::CallbackServerContext*)> make) {
+  Add(method, std::make_unique<grpc::internal::CallbackBidiHandler<Bytes, Bytes>>(
+                  [method, make = std::move(make)](grpc::CallbackServerContext* context) {
+                    const CallbackTimes::Scope scope(method, Event::kBegin);
+                    return make(context);
+                  }));
+}
+
+void StreamedUnaryService::Add(const char* method,
+                               std::unique_ptr<grpc::internal::MethodHandler> handler) {
+  using grpc::internal::RpcServiceMethod;
+  SLUICE_CHECK(descriptor_->FindMethodByName(method) != nullptr);
+  const std::string& path =
+      paths_.emplace_back(absl::StrCat("/", descriptor_->full_name(), "/", method));
+  auto added = std::make_unique<RpcServiceMethod>(
+      path.c_str(), grpc::internal::RpcMethod::BIDI_STREAMING, handler.release());
+  added->SetServerApiType(RpcServiceMethod::ApiType::RAW_CALL_BACK);
+  AddMethod(added.release());
 }
 
 }  // namespace sluice

@@ -8,16 +8,16 @@
 #pragma once
 
 #include <functional>
+#include <list>
 #include <memory>
-#include <utility>
+#include <string>
 
-#include "base/check.h"
 #include "google/protobuf/descriptor.h"
-#include "grpcpp/impl/codegen/server_callback_handlers.h"
+#include "grpcpp/impl/rpc_service_method.h"
+#include "grpcpp/impl/service_type.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
-#include "server/common/callback_times.h"
 #include "server/net/grpc_1_51/transfer_watch.h"
 #include "server/security/callers.h"
 
@@ -31,69 +31,33 @@ using UnaryHandler = std::function<grpc::ServerUnaryReactor*(
     grpc::CallbackServerContext*, const grpc::ByteBuffer*, grpc::ByteBuffer*,
     const std::shared_ptr<const Caller>& caller)>;
 
-// Returns the handler that gRPC calls for such a method. `watch`, `callers` and the name outlive
-// it. A call that `callers` do not know ends before its message is read; if `callers` is nullptr,
-// everybody may call.
-std::unique_ptr<grpc::internal::MethodHandler> MakeStreamedUnary(const char* method,
-                                                                 UnaryHandler handler,
-                                                                 TransferWatch* watch,
-                                                                 const Callers* callers);
-
-// A service whose unary methods are streamed. `Base` is the generated class of the service
-// `full_name`, with its unary methods raw.
-template <typename Base>
-class StreamedUnaryService : public Base {
+// A service whose methods are all served as streams of raw messages. gRPC parses no message, so the
+// handlers report malformed ones.
+class StreamedUnaryService : public grpc::Service {
  protected:
-  StreamedUnaryService(const char* full_name, TransferWatch* watch, const Callers* callers)
-      : descriptor_(
-            google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(full_name)),
-        watch_(watch),
-        callers_(callers) {
-    SLUICE_CHECK(descriptor_ != nullptr);
-  }
+  // `full_name` is the service's name with its package. `watch` and `callers` outlive the service.
+  // A unary call that `callers` do not know ends before its message is read; if `callers` is
+  // nullptr, every call is served.
+  StreamedUnaryService(const char* full_name, TransferWatch* watch, const Callers* callers);
 
-  // Makes `method`, a static text, call `handler` of this object from now on.
-  template <typename Service>
-  void Stream(const char* method,
-              grpc::ServerUnaryReactor* (Service::*handler)(grpc::CallbackServerContext*,
-                                                            const grpc::ByteBuffer*,
-                                                            grpc::ByteBuffer*)) {
-    auto* const self = static_cast<Service*>(this);
-    Stream(method, [self, handler](auto* context, auto* request, auto* response, const auto&) {
-      return (self->*handler)(context, request, response);
-    });
-  }
-  void Stream(const char* method, UnaryHandler handler) {
-    StreamBy(method, MakeStreamedUnary(method, std::move(handler), watch_, callers_));
-  }
-  // Makes `method`, which answers one message with a stream, call `make` of this object as soon as
-  // a call's headers arrive. The reactor reads the message itself.
-  template <typename Service>
+  // Adds the unary method `method`, a static text.
+  void Stream(const char* method, UnaryHandler handler);
+
+  // Adds `method`, a static text, whose answer is a stream. `make` is called as soon as a call's
+  // headers arrive. The reactor reads the messages itself.
+  using Reactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
   void StreamAnswers(const char* method,
-                     grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* (Service::*make)(
-                         grpc::CallbackServerContext*)) {
-    auto* const self = static_cast<Service*>(this);
-    StreamBy(
-        method,
-        std::make_unique<grpc::internal::CallbackBidiHandler<grpc::ByteBuffer, grpc::ByteBuffer>>(
-            [self, make, method](grpc::CallbackServerContext* context) {
-              const CallbackTimes::Scope scope(method, CallbackTimes::Event::kBegin);
-              return (self->*make)(context);
-            }));
-  }
+                     std::function<Reactor*(grpc::CallbackServerContext*)> make);
+
   TransferWatch* watch() const { return watch_; }
 
  private:
-  void StreamBy(const char* method, std::unique_ptr<grpc::internal::MethodHandler> handler) {
-    const google::protobuf::MethodDescriptor* const found = descriptor_->FindMethodByName(method);
-    SLUICE_CHECK(found != nullptr);
-    this->MarkMethodStreamed(found->index(), nullptr);  // gRPC's server then treats it as a stream
-    this->MarkMethodRawCallback(found->index(), handler.release());
-  }
+  void Add(const char* method, std::unique_ptr<grpc::internal::MethodHandler> handler);
 
   const google::protobuf::ServiceDescriptor* const descriptor_;
   TransferWatch* const watch_;
   const Callers* const callers_;
+  std::list<std::string> paths_;  // gRPC refers to them
 };
 
 }  // namespace sluice

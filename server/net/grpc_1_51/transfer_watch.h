@@ -46,7 +46,8 @@ class TransferWatch {
   };
 
   // `patience` is how long a wait may last. `option` is a static text that names the option for it
-  // in error messages. `max_incoming` is GrpcOptions::max_calls.
+  // in error messages. `clock` is not owned and outlives the watch. `max_incoming` is
+  // GrpcOptions::max_calls.
   TransferWatch(nanoseconds patience, const char* option, Clock* clock,
                 int64_t max_incoming = std::numeric_limits<int64_t>::max());
 

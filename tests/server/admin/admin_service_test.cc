@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/common/memory_limits.h"
 #include "tests/server/daemon/server_fixture.h"
 #include "tests/server/protocol/messages.h"
 #include "tests/support/fake_backend.h"
@@ -241,7 +242,7 @@ class SlowReviewTest : public ::testing::Test {
   };
 
   SlowReviewTest() {
-    health_.SetReady(true);
+    context_.health.SetReady(true);
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
@@ -268,11 +269,9 @@ class SlowReviewTest : public ::testing::Test {
 
   const v1::OptimizeBucketsRequest request_;
   GatedEngine engine_;
-  TransferWatch transfers_{std::chrono::minutes(1), "an option", Clock::Real()};
-  Health health_{&transfers_};
-  JobQueue loads_{1};
-  AdminService service_{{},       &engine_, Clock::Real(), /*history=*/nullptr,
-                        &health_, &loads_,  &transfers_};
+  ServingContext context_{
+      WithMemoryShares(ServerOptions()), "1.2.3", {}, {.engine = &engine_, .clock = Clock::Real()}};
+  AdminService service_{context_};
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<v1::Admin::Stub> stub_;
 };
@@ -355,7 +354,7 @@ TEST_F(SlowReviewTest, StepsAreDescribedWhileAReviewRuns) {
 }
 
 TEST_F(SlowReviewTest, ReviewsAreUnavailableUntilTheServerIsReady) {
-  health_.SetReady(false);
+  context_.health.SetReady(false);
   const auto call = Start();
   EXPECT_EQ(call->status.get().error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(testing::Trailer(call->context, "sluice-reason"), "unavailable");

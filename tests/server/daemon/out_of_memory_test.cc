@@ -19,6 +19,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/calls/wire.h"
+#include "server/common/memory_limits.h"
 #include "server/daemon/reloader.h"
 #include "server/inference/frontend.h"
 #include "tests/server/daemon/server_fixture.h"
@@ -168,7 +169,7 @@ TEST_F(OutOfMemoryTest, AConfigurationThatFailsToBeReadIsAnError) {
 // comes before the engine admits a request; the indices of its queue have to find memory.
 class RequestsOutOfMemoryTest : public ::testing::Test {
  protected:
-  RequestsOutOfMemoryTest() { health_.SetReady(true); }
+  RequestsOutOfMemoryTest() { context_.health.SetReady(true); }
 
   absl::StatusOr<RequestId> Submit(const grpc::ByteBuffer& bytes,
                                    const std::shared_ptr<RecordingSink>& sink,
@@ -188,15 +189,13 @@ class RequestsOutOfMemoryTest : public ::testing::Test {
   }
 
   testing::TestDaemon daemon_;
-  Observer observer_;
-  TransferWatch transfers_{std::chrono::hours(1), "test", Clock::Real()};
-  Health health_{&transfers_};
-  ReplyThreads replies_;
-  JobPool preparations_{{.threads = 1, .max_waiting = 1}};
-  CallMemory memory_{1 << 20, 1 << 20, {}};
-  InferenceFrontend frontend_{{},        std::chrono::seconds(1), &daemon_.engine(), Clock::Real(),
-                              &replies_, &preparations_,          &memory_,          &observer_,
-                              &health_};
+  Metrics metrics_{"cpu", "1.2.3"};
+  ServingContext context_{
+      WithMemoryShares(ServerOptions()),
+      "1.2.3",
+      {},
+      {.engine = &daemon_.engine(), .clock = Clock::Real(), .metrics = &metrics_}};
+  InferenceFrontend frontend_{context_, {}};
   // The allocations when the last call began and when it made its sink.
   int64_t began_ = 0;
   int64_t submitting_ = 0;
@@ -221,8 +220,8 @@ TEST_F(RequestsOutOfMemoryTest, ARequestThatFailsLeavesNothingBehind) {
       EXPECT_THAT(id.status().code(), AnyOf(Eq(absl::StatusCode::kResourceExhausted),
                                             Eq(absl::StatusCode::kInvalidArgument)))
           << id.status();
-      EXPECT_EQ(memory_.parsed.used(), 0);
-      EXPECT_EQ(memory_.unread.used(), 0);
+      EXPECT_EQ(context_.parsed.used(), 0);
+      EXPECT_EQ(context_.unread.used(), 0);
       const ModelStats stats = daemon_.engine().Stats()[0];
       EXPECT_EQ(stats.queued_bytes, 0);
       EXPECT_EQ(stats.waiting_requests + stats.running_requests, 0);

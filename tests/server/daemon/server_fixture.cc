@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "server/observe/engine_metrics.h"
 #include "tests/server/observe/scrape.h"
 #include "tests/server/protocol/messages.h"
 
@@ -68,8 +69,7 @@ grpc::Status TestDaemon::Infer(const inference::ModelInferRequest& request,
 
 std::map<std::string, double> TestDaemon::Scrape() const {
   if (server_ == nullptr || server_->http_port() == 0) {
-    const EngineCollector collector(engine_.get(), [this] { return log_->dropped(); });
-    return ParseSamples(metrics_.Render(collector.Collect()));
+    return ParseSamples(metrics_.Render(EngineMetrics(*engine_, log_->dropped())));
   }
   const HttpAnswer answer = HttpGet(server_->http_port(), "/metrics");
   EXPECT_EQ(answer.status, 200);

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_replace.h"
-#include "server/observe/bucket_history.h"
+#include "server/common/memory_limits.h"
 #include "tests/server/daemon/server_fixture.h"
 #include "tests/server/observe/scrape.h"
 #include "tests/server/protocol/messages.h"
@@ -85,15 +85,13 @@ TEST(StatusSource, ManyCallersShareOneSnapshotWithTheCurrentPhase) {
   FakeClock clock;
   Statistics statistics;
   RecentActivity activity(&clock);
-  const BucketHistory history;
+  const ServingContext context(WithMemoryShares(ServerOptions()), "1.2.3", {},
+                               {.engine = &daemon.engine(),
+                                .clock = &clock,
+                                .statistics = &statistics,
+                                .activity = &activity});
   int asked = 0;
-  StatusSource source("1", {},
-                      {.engine = &daemon.engine(),
-                       .clock = &clock,
-                       .statistics = &statistics,
-                       .activity = &activity,
-                       .history = &history,
-                       .phase = [&] { return ++asked < 2 ? Phase::kStarting : Phase::kServing; }});
+  StatusSource source(context, [&] { return ++asked < 2 ? Phase::kStarting : Phase::kServing; });
   const std::string first = source.Json();
   EXPECT_EQ(json::parse(first)["daemon"]["phase"], "starting");
   for (int i = 0; i < 100; ++i) EXPECT_EQ(source.Json(), first);

@@ -107,7 +107,7 @@ TEST_F(GrpcListenerTest, HandsOverEveryConnection) {
   char byte = 0;
   while (recv(taken.get(), &byte, 1, 0) < 0) EXPECT_EQ(errno, EAGAIN) << "it does not block";
   EXPECT_EQ(byte, 'x');
-  EXPECT_EQ(listener_->open(), 1);
+  EXPECT_EQ(listener_->Stats().open, 1);
 }
 
 TEST_F(GrpcListenerTest, ClosesConnectionsBeyondTheLimitUntilOthersEnd) {
@@ -117,15 +117,15 @@ TEST_F(GrpcListenerTest, ClosesConnectionsBeyondTheLimitUntilOthersEnd) {
     taken.push_back(holder_.Next());
   }
   EXPECT_TRUE(IsClosed(Connect()));
-  EXPECT_EQ(listener_->refused(), 1);
-  EXPECT_EQ(listener_->open(), 3);
+  EXPECT_EQ(listener_->Stats().refused, 1);
+  EXPECT_EQ(listener_->Stats().open, 3);
   taken.pop_back();
-  EXPECT_EQ(listener_->open(), 2);
+  EXPECT_EQ(listener_->Stats().open, 2);
   // The descriptor of the new connection may be that of one that ended, or a free one.
   clients.push_back(Connect());
   taken.push_back(holder_.Next());
   EXPECT_TRUE(IsClosed(Connect()));
-  EXPECT_EQ(listener_->refused(), 2);
+  EXPECT_EQ(listener_->Stats().refused, 2);
 }
 
 TEST_F(GrpcListenerTest, AReusedDescriptorDoesNotCountAsAConnection) {
@@ -133,7 +133,7 @@ TEST_F(GrpcListenerTest, AReusedDescriptorDoesNotCountAsAConnection) {
   Descriptor taken = holder_.Next();
   const Descriptor other(dup2(STDIN_FILENO, taken.get()));
   taken.Release();
-  EXPECT_EQ(listener_->open(), 0);
+  EXPECT_EQ(listener_->Stats().open, 0);
 }
 
 TEST_F(GrpcListenerTest, BreaksOffAConnectionByItsPeer) {
@@ -142,10 +142,10 @@ TEST_F(GrpcListenerTest, BreaksOffAConnectionByItsPeer) {
   const Descriptor other = Connect();
   const Descriptor other_taken = holder_.Next();
   listener_->Close("ipv4:192.0.2.1:1");
-  EXPECT_EQ(listener_->broken_off(), 0);
+  EXPECT_EQ(listener_->Stats().broken_off, 0);
   listener_->Close(NameOf(wanted));
   EXPECT_TRUE(IsClosed(wanted));
-  EXPECT_EQ(listener_->broken_off(), 1);
+  EXPECT_EQ(listener_->Stats().broken_off, 1);
   ASSERT_EQ(send(other_taken.get(), "x", 1, 0), 1);
   EXPECT_FALSE(IsClosed(other));
 }
@@ -157,8 +157,8 @@ TEST_F(GrpcListenerTest, AcceptsAgainAfterFailuresWithoutSpinning) {
   const Descriptor client = Connect();
   const Descriptor taken = holder_.Next();
   EXPECT_TRUE(SetFaults("").ok());
-  EXPECT_EQ(listener_->failed_accepts(), kFailures);
-  EXPECT_EQ(listener_->open(), 1);
+  EXPECT_EQ(listener_->Stats().failed_accepts, kFailures);
+  EXPECT_EQ(listener_->Stats().open, 1);
   // The listener paused after each failure.
   EXPECT_GE(Clock::Real()->Now() - begin, kFailures * std::chrono::milliseconds(100));
 }
@@ -184,12 +184,12 @@ TEST(GrpcListenerHostTest, OneAddressHasNoMoreThanItsShareOfTheConnections) {
     taken.push_back(holder.Next());
   }
   EXPECT_TRUE(IsClosed(Connect(AF_INET, listener->port(), INADDR_LOOPBACK)));
-  EXPECT_EQ(listener->refused(), 1);
+  EXPECT_EQ(listener->Stats().refused, 1);
   clients.push_back(Connect(AF_INET, listener->port(), other));
   taken.push_back(holder.Next());
   EXPECT_TRUE(IsClosed(Connect(AF_INET, listener->port(), other + 1))) << "all are taken";
   taken.erase(taken.begin());
-  EXPECT_EQ(listener->open(), 3);
+  EXPECT_EQ(listener->Stats().open, 3);
   clients.push_back(Connect(AF_INET, listener->port(), INADDR_LOOPBACK));
   taken.push_back(holder.Next());
 }

@@ -1,4 +1,4 @@
-#include "server/observe/edge_collector.h"
+#include "server/daemon/edge_metrics.h"
 
 #include <string>
 
@@ -9,11 +9,10 @@
 namespace sluice {
 namespace {
 
-void AddListener(const ListenerStats& stats, MetricSnapshot* snapshot) {
-  const MetricSnapshot::Labels labels = {{"listener", stats.listener}};
+void AddListener(const char* listener, const ListenerStats& stats, MetricSnapshot* snapshot) {
+  const MetricSnapshot::Labels labels = {{"listener", listener}};
   const auto refused = [&](const char* reason, int64_t count) {
-    snapshot->Counter(metric::kConnectionsRefused,
-                      {{"listener", stats.listener}, {"reason", reason}},
+    snapshot->Counter(metric::kConnectionsRefused, {{"listener", listener}, {"reason", reason}},
                       static_cast<double>(count));
   };
   snapshot->Gauge(metric::kConnectionsOpen, labels, static_cast<double>(stats.open));
@@ -30,7 +29,8 @@ void AddCaller(const CallerStats& stats, MetricSnapshot* snapshot) {
   snapshot->Counter(metric::kCallerRefused, labels, static_cast<double>(stats.refused));
 }
 
-void AddMemory(const MemoryLimits& limits, const CallMemory& memory, MetricSnapshot* snapshot) {
+void AddMemory(const MemoryLimits& limits, const ServingContext& context,
+               MetricSnapshot* snapshot) {
   for (const MemoryLine& line : limits.lines) {
     snapshot->Gauge(metric::kMemoryLimitBytes, {{"use", line.use}},
                     static_cast<double>(line.bytes));
@@ -39,10 +39,10 @@ void AddMemory(const MemoryLimits& limits, const CallMemory& memory, MetricSnaps
   const auto used = [&](const char* use, int64_t bytes) {
     snapshot->Gauge(metric::kMemoryBytes, {{"use", use}}, static_cast<double>(bytes));
   };
-  used("all", memory.overload.resident());
-  used("parsed_requests", memory.parsed.used());
-  used("unread_answers", memory.unread.used());
-  snapshot->Gauge(metric::kOverload, {}, static_cast<double>(memory.overload.level()));
+  used("all", context.overload.resident());
+  used("parsed_requests", context.parsed.used());
+  used("unread_answers", context.unread.used());
+  snapshot->Gauge(metric::kOverload, {}, static_cast<double>(context.overload.level()));
 }
 
 void AddCallbacks(const CallbackTimes& times, MetricSnapshot* snapshot) {
@@ -57,19 +57,23 @@ void AddCallbacks(const CallbackTimes& times, MetricSnapshot* snapshot) {
 
 }  // namespace
 
-std::vector<prometheus::MetricFamily> EdgeCollector::Collect() const {
+std::vector<prometheus::MetricFamily> EdgeMetrics(const ServingContext& context,
+                                                  const GrpcPorts& ports, const Callers& callers,
+                                                  const MemoryLimits& limits) {
   MetricSnapshot snapshot;
-  for (const ListenerStats& stats : ports_->Stats()) AddListener(stats, &snapshot);
+  for (const auto& [name, stats] : ports.Stats()) AddListener(name, stats, &snapshot);
   AddCallbacks(CallbackTimes::OfProcess(), &snapshot);
-  snapshot.Counter(metric::kTransfersCancelled, {}, static_cast<double>(transfers_->cancelled()));
-  snapshot.Counter(metric::kIdleStreamsEnded, {}, static_cast<double>(idle_streams_->cancelled()));
-  AddMemory(limits_(), *memory_, &snapshot);
-  snapshot.Counter(metric::kAnswersCut, {}, static_cast<double>(transfers_->cut()));
-  for (const CallerStats& stats : callers_->Stats()) AddCaller(stats, &snapshot);
+  snapshot.Counter(metric::kTransfersCancelled, {},
+                   static_cast<double>(context.transfers.cancelled()));
+  snapshot.Counter(metric::kIdleStreamsEnded, {},
+                   static_cast<double>(context.idle_streams.cancelled()));
+  AddMemory(limits, context, &snapshot);
+  snapshot.Counter(metric::kAnswersCut, {}, static_cast<double>(context.transfers.cut()));
+  for (const CallerStats& stats : callers.Stats()) AddCaller(stats, &snapshot);
   snapshot.Counter(metric::kUnauthenticated, {{"reason", "token_unknown"}},
-                   static_cast<double>(callers_->unknown_tokens()));
+                   static_cast<double>(callers.unknown_tokens()));
   snapshot.Counter(metric::kUnauthenticated, {{"reason", "credential_missing"}},
-                   static_cast<double>(callers_->missing_credentials()));
+                   static_cast<double>(callers.missing_credentials()));
   return snapshot.Take();
 }
 

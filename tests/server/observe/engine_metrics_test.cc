@@ -1,4 +1,4 @@
-#include "server/observe/engine_collector.h"
+#include "server/observe/engine_metrics.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 using testing::SumOf;
 
-TEST(EngineCollectorTest, CollectsKvPagesAndSequences) {
+TEST(EngineMetricsTest, CollectsKvPagesAndSequences) {
   testing::ScriptedEngine engine;
   ModelStats stats;
   stats.waiting_sequences = 5;
@@ -29,8 +29,8 @@ TEST(EngineCollectorTest, CollectsKvPagesAndSequences) {
               .reused_tokens = 640};
   stats.attention = {AttentionVariant::Kind::kSplit, 4};
   engine.SetStats(stats);
-  const EngineCollector collector(&engine, [] { return int64_t{9}; });
-  const auto samples = testing::ParseSamples(Metrics("cpu", "1.2.3").Render(collector.Collect()));
+  const auto samples = testing::ParseSamples(
+      Metrics("cpu", "1.2.3").Render(EngineMetrics(engine, /*log_dropped=*/9)));
   const std::map<std::pair<std::string, std::string>, double> expected = {
       {{"sluice_sequences_waiting", ""}, 5},
       {{"sluice_sequences_running", ""}, 7},

@@ -1,4 +1,4 @@
-#include "server/observe/engine_collector.h"
+#include "server/observe/engine_metrics.h"
 
 #include <string>
 #include <utility>
@@ -120,13 +120,13 @@ void AddModel(const ModelStats& stats, const Labels& labels, MetricSnapshot* sna
 
 }  // namespace
 
-std::vector<prometheus::MetricFamily> EngineCollector::Collect() const {
+std::vector<prometheus::MetricFamily> EngineMetrics(const Engine& engine, int64_t log_dropped) {
   MetricSnapshot snapshot;
-  snapshot.Counter(metric::kLogDropped, {}, static_cast<double>(log_dropped_()));
-  const BackendInfo& backend = engine_->backend_info();
+  snapshot.Counter(metric::kLogDropped, {}, static_cast<double>(log_dropped));
+  const BackendInfo& backend = engine.backend_info();
   snapshot.Gauge(metric::kBackendInfo, {{"device", backend.device}, {"profile", backend.profile}},
                  1);
-  for (const ModelStats& stats : engine_->Stats()) {
+  for (const ModelStats& stats : engine.Stats()) {
     const Labels labels = {{"model", stats.model->name},
                            {"version", absl::StrCat(stats.model->version)},
                            {"device", backend.device}};

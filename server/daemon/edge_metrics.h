@@ -1,0 +1,19 @@
+// Metrics of connections, calls, callers and memory, which those parts of the server count.
+#pragma once
+
+#include <vector>
+
+#include "prometheus/metric_family.h"
+#include "server/common/memory_limits.h"
+#include "server/inference/serving_context.h"
+#include "server/net/grpc_ports.h"
+#include "server/security/callers.h"
+
+namespace sluice {
+
+// Returns the counts as they are now.
+std::vector<prometheus::MetricFamily> EdgeMetrics(const ServingContext& context,
+                                                  const GrpcPorts& ports, const Callers& callers,
+                                                  const MemoryLimits& limits);
+
+}  // namespace sluice

@@ -1,0 +1,69 @@
+// The parts of the daemon that all calls share, at whatever address they arrive.
+//
+// Ownership: main makes the parts of ServerParts and ends them after the server. The server makes
+// one ServingContext and ends it after everything that refers to it: the services, the ports and
+// the threads. Nothing else owns a part, so services hold references.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/memory_budget.h"
+#include "base/resident_memory.h"
+#include "base/work_queue.h"
+#include "engine/engine.h"
+#include "server/calls/reply_thread.h"
+#include "server/common/log.h"
+#include "server/common/options.h"
+#include "server/common/overload.h"
+#include "server/inference/health.h"
+#include "server/models/model_manager.h"
+#include "server/net/grpc_1_51/transfer_watch.h"
+#include "server/observe/access_log.h"
+#include "server/observe/bucket_history.h"
+#include "server/observe/metrics.h"
+#include "server/observe/recent_activity.h"
+#include "server/observe/statistics.h"
+
+namespace sluice {
+
+// The parts that exist before the server and outlive it. A server needs all but `access`, which is
+// nullptr if requests are not logged.
+struct ServerParts {
+  Engine* engine;
+  Clock* clock;
+  Metrics* metrics = nullptr;
+  Statistics* statistics = nullptr;
+  RecentActivity* activity = nullptr;
+  ReplyThreads* replies = nullptr;
+  Log* log = nullptr;
+  AccessLog* access = nullptr;
+  std::function<int64_t()> resident = ResidentBytes;  // the memory of the process
+};
+
+// Every part is thread-safe.
+struct ServingContext : ServerParts {
+  // Requires that both options are WithMemoryShares.
+  ServingContext(const ServerOptions& options, std::string daemon_version,
+                 const EngineOptions& for_engine, const ServerParts& parts);
+
+  const std::string version;           // of the daemon
+  const EngineOptions engine_options;  // as they are shown to clients
+  TransferWatch transfers;             // bounds the time of each message and answer
+  TransferWatch idle_streams;          // bounds the time of streams with nothing in progress
+  Health health;
+  MemoryBudget parsed;  // for messages while they are parsed and validated
+  MemoryBudget unread;  // for answers until their callers have taken them
+  Overload overload;
+  ModelManager models;
+  // Callers' jobs that block. One job of each kind runs at a time, and few wait. The server ends
+  // `loads` before the parts that a reload changes; no call may use it from then on.
+  std::optional<JobQueue> loads;  // load models and configurations
+  JobQueue lookups;               // read the repository on disk
+  BucketHistory history;
+};
+
+}  // namespace sluice
