@@ -154,7 +154,9 @@ TEST_F(PlanCommandTest, RefusesADescriptionThatDoesNotFitItsModel) {
     service_.answer = good;
     change(&service_.answer);
     EXPECT_EQ(RunWith({"plan", "--model", "mine", "--device", device_}), code) << what << error_;
-    if (code != kExitOk) EXPECT_THAT(error_, HasSubstr("cannot be read")) << what;
+    if (code != kExitOk) {
+      EXPECT_THAT(error_, HasSubstr("cannot be read")) << what;
+    }
   };
   using Answer = admin::v1::DescribeStepResponse;
   expect(kExitOk, "unchanged", [](Answer*) {});
