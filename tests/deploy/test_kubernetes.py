@@ -36,11 +36,11 @@ def drain_seconds(name):
     if name == "kserve":
         args = container_and_pod(name)[0]["args"]
         return [
-            seconds(args[args.index(f"--server.lifecycle.drain-{each}-us") + 1])
+            seconds(args[args.index(f"--server.lifecycle.drain-{each}") + 1])
             for each in ("delay", "timeout")
         ]
     lifecycle = options(name)["server"]["lifecycle"]
-    return [seconds(lifecycle[f"drain_{each}_us"]) for each in ("delay", "timeout")]
+    return [seconds(lifecycle[f"drain_{each}"]) for each in ("delay", "timeout")]
 
 
 def options(name):
