@@ -207,8 +207,7 @@ inline constexpr Metric kMemoryBytes{
     "Memory in use now, by use: those lines of the plan that are counted as they are taken, and "
     "all, which is what the process has resident."};
 inline constexpr Metric kMemoryLimitBytes{
-    "sluice_memory_limit_bytes",
-    "The memory limits by use; all is server.memory.limit_bytes."};
+    "sluice_memory_limit_bytes", "The memory limits by use; all is server.memory.limit_bytes."};
 inline constexpr Metric kOverload{
     "sluice_memory_overload",
     "What the daemon gives up for lack of memory: 0 nothing, 1 new connections, 2 requests too, 3 "

@@ -77,9 +77,9 @@ class Traffic {
                     .generates = row.steps_left > 1,
                     .expected_steps = row.steps_left,
                     .queued = now_};
-    if (Below(3) == 0) row.later_tokens = 1 + Below(40);
-    row.pages = (row.tokens + 15) / 16;
-    scheduler_.Arrive(&row);
+    if (Below(3) == 0) row.sequence.later_tokens = 1 + Below(40);
+    row.sequence.pages = (row.sequence.tokens + 15) / 16;
+    scheduler_.Arrive(&row.sequence);
   }
 
   void Preempt(WaitingSequence* sequence) {
