@@ -58,12 +58,11 @@ template <typename T>
 typename CudaHead<T>::Taken CudaHead<T>::Capacity() const {
   constexpr int64_t kLeast = 1 << 12, kLogitRows = 4, kTopRows = 1024;
   const int64_t vocab = vocab_, top_rows = std::min<int64_t>(most_rows_, kTopRows);
-  return {
-      .input = InputBytes(kWide) + CeilDiv(most_rows_, kNarrowRows) * InputBytes(kNarrow),
-      .lists = std::max(kMaxWordsAToken * vocab, kLeast),
-      .outcomes = most_rows_,
-      .top = std::max(vocab, top_rows * MaxTop(kNarrow)),
-      .logits = std::max(kLogitRows * vocab, kLeast)};
+  return {.input = InputBytes(kWide) + CeilDiv(most_rows_, kNarrowRows) * InputBytes(kNarrow),
+          .lists = std::max(kMaxWordsAToken * vocab, kLeast),
+          .outcomes = most_rows_,
+          .top = std::max(vocab, top_rows * MaxTop(kNarrow)),
+          .logits = std::max(kLogitRows * vocab, kLeast)};
 }
 
 template <typename T>

@@ -234,8 +234,9 @@ absl::StatusOr<RequestId> InferenceFrontend::Submit(const inference::ModelInferR
   if (id.ok()) return id;
   if (call.model == nullptr) {
     const absl::Status status =
-        context_.health.ready() ? id.status()
-                         : ReasonError(Reason::kUnavailable, "not ready: models are being loaded");
+        context_.health.ready()
+            ? id.status()
+            : ReasonError(Reason::kUnavailable, "not ready: models are being loaded");
     context_.metrics->OnRejected("", ReasonOf(status));
     return status;
   }

@@ -298,7 +298,7 @@ def test_program_of_a_hook_exists(hook):
 
 
 def test_format_hook_reads_the_files_that_check_format_reads():
-    folders = re.search(r"\bbase client [a-z ]+", (ROOT / "tools/check_format.sh").read_text())[0]
+    folders = re.search(r"\bbase cascades [a-z ]+", (ROOT / "tools/check_format.sh").read_text())[0]
     pattern = re.compile(load_hooks()["format"]["files"])
     for folder in folders.split():
         for suffix in ("cc", "h", "inc", "cu"):
@@ -359,3 +359,16 @@ def test_packages_and_the_gateway_image_have_the_version_of_the_project():
     images = [image for file in (ROOT / "deploy").rglob("*.yaml")
               for image in re.findall(r"\bsluice-gateway:(\d\S*)", file.read_text())]
     assert len(images) >= 2 and set(images) == {version}
+
+
+def test_recipes_name_files_that_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    recipes = re.findall(r"^## (Adding .*)$", text, re.M)
+    for recipe in ("an output tensor", "an error reason", "a command of the client", "an RPC",
+                   "a part of a tokenizer"):
+        assert f"Adding {recipe}" in recipes
+    for recipe in recipes:
+        section = text.partition(f"\n## {recipe}\n")[2].partition("\n## ")[0]
+        for name in re.findall(r"`((?:base|client|engine|kernels|proto|server|tests|tools|docs"
+                               r"|deploy|config)/[\w./-]+\.\w+)`", section):
+            assert (ROOT / name).is_file(), f"{recipe}: there is no {name}"

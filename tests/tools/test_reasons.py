@@ -17,7 +17,7 @@ UNARY = "server/inference/unary_infer_test.cc"
 FAILING = "engine/runner/failing_device_test.cc"
 PART = (UNARY, "AnErrorNamesThePartOfTheRequestThatIsWrong")
 CALLERS = ("e2e/test_callers.py", "test_every_method_refuses_unknown_callers")
-ADMISSION = ("engine/runner/admission_control_test.cc", "kAdmissionControlRows")
+ADMISSION = ("engine/runner/requests/admission_control_test.cc", "kAdmissionControlRows")
 BY_CODE = ("base/reason_test.cc", "FollowsFromTheCodeOfAnErrorWithoutAReason")
 
 # The file below tests/ and the test, or the table of a test, that produces each reason.
@@ -29,7 +29,7 @@ TESTS = {
     "output": PART,
     "credential_missing": CALLERS,
     "token_unknown": CALLERS,
-    "priority": ("server/protocol/request_terms_test.cc",
+    "priority": ("server/protocol/request/request_terms_test.cc",
                  "AMoreUrgentLevelIsDeniedAndTheDefaultIsWithinTheLimit"),
     "rate_limited": ("server/inference/preparation_test.cc",
                      "ACallerIsChargedForItsBytesBeforeTheyAreEncoded"),

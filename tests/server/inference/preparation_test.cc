@@ -67,6 +67,7 @@ class PreparationTest : public ::testing::Test {
     auto model = std::make_shared<Model>(Model{
         .name = "text",
         .config = testing::TextModel()->config,
+        .config_json = {},
         .graph = {},
         .checkpoint = {},
         .tokenizer = std::make_unique<SlowTokenizer>(state_),

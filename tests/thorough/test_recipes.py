@@ -1,0 +1,109 @@
+"""Follows recipes of CONTRIBUTING.md in a copy of the tree: only the files that a recipe names change.
+
+The copies are compiled, which takes minutes, so only ./test --thorough runs this folder.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD_DIR", ROOT / "build" / "release"))
+
+
+def files_of(recipe):
+    """Returns the files of the tree that a section of CONTRIBUTING.md names by their paths."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    section = text.partition(f"\n## {recipe}\n")[2].partition("\n## ")[0]
+    assert section, recipe
+    return {name for name in re.findall(r"`([\w./-]+)`", section) if (ROOT / name).is_file()}
+
+
+class Copy:
+    """A copy of the tree. `edit` refuses files that the recipe does not name."""
+
+    def __init__(self, folder, recipe):
+        self.folder = folder
+        self.allowed = files_of(recipe)
+        listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+                                cwd=ROOT, check=True, capture_output=True, text=True)
+        for name in listed.stdout.splitlines():
+            if (ROOT / name).is_file():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(ROOT / name, folder / name)
+                shutil.copymode(ROOT / name, folder / name)
+
+    def edit(self, name, before, added):
+        """Puts a text before the first place of another one."""
+        assert name in self.allowed, f"the recipe does not name {name}"
+        text = (self.folder / name).read_text()
+        assert before in text, (name, before)
+        (self.folder / name).write_text(text.replace(before, added + before, 1))
+
+    def add_test(self, name, before, added):
+        """Changes a test, which a recipe need not name."""
+        self.allowed |= {name}
+        self.edit(name, before, added)
+
+    def run(self, *command):
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+
+    def build(self, target):
+        self.run("cmake", "--preset", "release", "-DSLUICE_TESTS=ON", "-DSLUICE_BENCHMARKS=OFF")
+        self.run("cmake", "--build", "build/release", "--target", target)
+
+
+@pytest.fixture
+def copy(tmp_path):
+    return lambda recipe: Copy(tmp_path, recipe)
+
+
+def test_an_error_reason_needs_no_other_files(copy):
+    tree = copy("Adding an error reason")
+    tree.edit("base/reason.h", "  kCancelled,\n", "  kStandstill,\n")
+    tree.edit("base/reason.h", '    {Reason::kCancelled, "cancelled"',
+              '    {Reason::kStandstill, "standstill", absl::StatusCode::kUnavailable, true,\n'
+              '     AtFault::kServer, "A belt stands still.", "Start the belt."},\n')
+    tree.add_test("tests/base/reason_test.cc", "}  // namespace\n",
+                  "TEST(Reason, Standstill) {\n"
+                  '  EXPECT_EQ(ReasonOf(ReasonError(Reason::kStandstill, "")),\n'
+                  "            Reason::kStandstill);\n}\n")
+    tree.edit("tests/tools/test_reasons.py", '    "cancelled": BY_CODE,\n',
+              '    "standstill": ("base/reason_test.cc", "Standstill"),\n')
+    tree.run(sys.executable, "tools/make_docs.py", "--sluice", BUILD / "client" / "sluice",
+             "--sluiced", BUILD / "server" / "sluiced")
+    page = (tree.folder / "docs" / "errors.md").read_text()
+    assert "standstill" in page and "Start the belt." in page
+    tree.run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
+             "tests/tools/test_reasons.py")
+    tree.build("sluice_base_test")
+    tree.run("build/release/tests/base/sluice_base_test", "--gtest_filter=Reason.*")
+
+
+def test_a_normalizer_needs_no_other_files(copy):
+    tree = copy("Adding a part of a tokenizer")
+    tree.edit("engine/model/tokenizer/normalizer.cc", '  if (type == "Lowercase")',
+              '  if (type == "Exclaim") {\n'
+              "    const std::string mark = fields.String(\"mark\", kMaxAffixBytes);\n"
+              "    return [mark](std::string_view text) { return std::string(text) + mark; };\n"
+              "  }\n")
+    tree.edit("docs/your_model.md", "| pre-tokenizer |", "")
+    tree.add_test("tests/engine/model/tokenizer/parts_test.cc",
+                  "TEST(UnicodeTest, TheRanges",
+                  "TEST(NormalizerTest, Exclaims) {\n"
+                  '  const auto json = nlohmann::json{{"type", "Exclaim"}, {"mark", "!"}};\n'
+                  "  const auto normalizer = Normalizer::Parse(&json);\n"
+                  "  ASSERT_TRUE(normalizer.ok()) << normalizer.status();\n"
+                  '  EXPECT_EQ(*normalizer->Apply("ho"), "ho!");\n}\n\n')
+    tree.add_test("tests/engine/model/tokenizer/parts_test.cc",
+                  '#include "engine/model/tokenizer/places.h"',
+                  '#include "engine/model/tokenizer/normalizer.h"\n')
+    tree.build("tokenize_test")
+    tree.run("build/release/tests/engine/model/tokenizer/tokenize_test",
+             "--gtest_filter=NormalizerTest.Exclaims")
