@@ -37,7 +37,8 @@ struct CascadeOptions {
 einsum::KvPlace KvPlaceOnCpu(const ModelConfig& config);
 
 // Returns the sizes of all symbols that CascadeOf uses: sequences, tokens (of a sequence), rows (of
-// the step), context, kv_heads, group, head_dim, hidden and vocab. Requires sizes from CompleteStep.
+// the step), context, kv_heads, group, head_dim, hidden and vocab. Requires sizes from
+// CompleteStep.
 einsum::Sizes SizesOf(const ModelConfig& config, const StepSizes& step);
 
 // Returns the shape of an attention op's term; see AttentionTerm.

@@ -1,4 +1,4 @@
-"""Follows recipes of CONTRIBUTING.md in a copy of the tree: only the files that a recipe names change.
+"""Follows recipes of CONTRIBUTING.md in a copy of the tree. Only the files of the recipe change.
 
 The copies are compiled, which takes minutes, so only ./test --thorough runs this folder.
 """

@@ -102,7 +102,7 @@ TEST_F(ProfileTest, RefusesStepsThatTakeTooMuch) {
 
 TEST_F(ProfileTest, RefusesStepsWithoutMemory) {
   Load(TinyConfig(1));
-  const StepSizes step = {.sequences = 65536, .tokens = 1, .context = 1 << 20};
+  const StepSizes step = {.sequences = 16384, .tokens = 1, .context = 1 << 20};
   const auto times = TimeOps(static_cast<const CpuModel&>(*executable_), *model_, step);
   EXPECT_EQ(times.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(times.status().message()), HasSubstr("more than half of the"));

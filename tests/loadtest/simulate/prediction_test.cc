@@ -157,8 +157,8 @@ TEST_F(PredictionTest, SlowSequencesThatWaitTogetherAreOneTime) {
 }
 
 // A machine that is slow for two of about eight seconds has queues during these two seconds. A
-// machine with the same mean speed all the time has none. Percentiles of one run vary, so the median
-// of many runs counts.
+// machine with the same mean speed all the time has none. Percentiles of one run vary, so the
+// median of many runs counts.
 TEST_F(PredictionTest, AMachineIsSlowWhenItWas) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);
