@@ -134,7 +134,7 @@ std::string ActionOn(const ModelBuckets& model, const StrategyTrials* trials,
                       Percent(better->gain), trials->arrivals);
   if (better->name == model.strategy()) {
     return absl::StrCat("A ladder fitted now ", gain,
-                        ": sluice optimize --force. Let reviews come more often "
+                        ": sluice review --force. Let reviews come more often "
                         "(engine.ladder.review.interval) or forget sooner (half_life).");
   }
   return absl::StrCat("\"", better->name, "\" ", gain, ": sluice ladder set ", model.model_name(),

@@ -61,7 +61,7 @@ void AddFlags(Flags* flags, Arguments* arguments, CLI::App* app) {
                         "Print the version, and exit.");
   app->add_option("--server", flags->server,
                   Help("HOST:PORT of the server. Default: SLUICE_SERVER in the environment, or "
-                       "localhost:8001. For buckets, optimize, ladder, explain, plan, load, unload "
+                       "localhost:8001. For buckets, review, ladder, explain, plan, load, unload "
                        "and reload: its admin address; default: SLUICE_ADMIN, or port 8003 on the "
                        "host of the server."));
   app->add_option("--deadline", flags->deadline,
@@ -124,8 +124,8 @@ absl::Status ReadMetricsAddress(const std::string& server, std::string* address)
 }
 
 bool IsAdminCommand(const std::string& command) {
-  constexpr const char* kCommands[] = {"buckets", "optimize", "ladder", "explain",
-                                       "load",    "unload",   "reload", "plan"};
+  constexpr const char* kCommands[] = {"buckets", "review", "ladder", "explain",
+                                       "load",    "unload", "reload", "plan"};
   return std::find(std::begin(kCommands), std::end(kCommands), command) != std::end(kCommands);
 }
 

@@ -73,7 +73,7 @@ struct BucketsArguments {
   int64_t watch_us = 0;  // the interval of --watch; 0 means to print once
 };
 
-struct OptimizeArguments {
+struct ReviewArguments {
   std::string model;  // empty means the only one that is served
   std::string model_version;
   bool force = false;
@@ -192,7 +192,7 @@ struct Arguments {
     kHealth,
     kDoctor,
     kBuckets,
-    kOptimize,
+    kReview,
     kLadder,
     kExplain,
     kLoad,
@@ -217,7 +217,7 @@ struct Arguments {
   HealthArguments health;
   DoctorArguments doctor;
   BucketsArguments buckets;
-  OptimizeArguments optimize;
+  ReviewArguments review;
   LadderArguments ladder;
   ExplainArguments explain;
   FitArguments fit;

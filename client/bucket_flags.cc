@@ -49,12 +49,12 @@ absl::Status CheckFit(const CLI::App& command, FitArguments* fit) {
   if (given("--lengths") + given("--trace") + given("--journal") != 1) {
     return FlagError("--lengths", "give one of --lengths, --trace and --journal");
   }
-  const bool computed = given("--computed-token-us");
+  const bool computed = given("--us-per-computed-token");
   // A journal has costs of its own.
   const bool own_costs =
-      given("--journal") && !given("--step-us") && !given("--token-us") && !computed;
-  if (!own_costs && !given("--step-us")) fit->step_us = 60;
-  if (!own_costs && !computed && !given("--token-us")) fit->token_us = 0.04;
+      given("--journal") && !given("--us-per-step") && !given("--us-per-bucket-token") && !computed;
+  if (!own_costs && !given("--us-per-step")) fit->step_us = 60;
+  if (!own_costs && !computed && !given("--us-per-bucket-token")) fit->token_us = 0.04;
   if (!given("--tile-tokens")) fit->tile_tokens = computed ? 12 : 64;
   if (given("--lengths") && !given("--load")) fit->load = kDefaultLoad;
   const int32_t min_tokens = fit->ladder.min_tokens, max_tokens = fit->batch.max_batch_tokens;
@@ -63,9 +63,9 @@ absl::Status CheckFit(const CLI::App& command, FitArguments* fit) {
                      absl::StrCat(min_tokens, " is above --max-batch-tokens, ", max_tokens));
   }
   if (!own_costs && fit->step_us + fit->token_us + fit->computed_token_us == 0) {
-    return FlagError("--step-us",
-                     "a step that costs nothing can have any bucket; give --step-us "
-                     "or --token-us");
+    return FlagError("--us-per-step",
+                     "a step that costs nothing can have any bucket; give --us-per-step "
+                     "or --us-per-bucket-token");
   }
   return absl::OkStatus();
 }
@@ -105,22 +105,23 @@ void AddFit(Arguments* arguments, CLI::App* app) {
   AddOptionFlag("max_batch_sequences", fit, &own->batch);
   AddOptionFlag("max_buckets", fit, &own->ladder);
   AddOptionFlag("min_tokens", fit, &own->ladder);
-  AddFlag("--step-us",
+  AddFlag("--us-per-step",
           "What a step costs whatever its size, in microseconds. Default 60. sluice buckets shows "
           "what was measured, as step cost.",
           fit, kMicroseconds, &own->step_us);
-  AddFlag("--token-us",
+  AddFlag("--us-per-bucket-token",
           "What each token of its bucket adds, as where a captured graph computes its whole "
-          "bucket. Default 0.04, or 0 with --computed-token-us.",
+          "bucket. Default 0.04, or 0 with --us-per-computed-token.",
           fit, kMicroseconds, &own->token_us);
-  AddFlag("--computed-token-us", "What each token that it computes adds, as on a CPU. Default 0.",
-          fit, kMicroseconds, &own->computed_token_us);
+  AddFlag("--us-per-computed-token",
+          "What each token that it computes adds, as on a CPU. Default 0.", fit, kMicroseconds,
+          &own->computed_token_us);
   AddFlag("--capture-ms",
           "What it takes to prepare a plan, in milliseconds, for the table. Default 0.", fit,
           kMicroseconds, &own->capture_ms);
   AddFlag("--tile-tokens",
           "The rows that the device computes together, to multiples of which some ladders keep. "
-          "Default 64, as on a GPU, or 12 with --computed-token-us.",
+          "Default 64, as on a GPU, or 12 with --us-per-computed-token.",
           fit, Integer{1, 1024}, &own->tile_tokens);
   AddFlag("--load",
           "Share of the device's capacity at full batches that arrives. Default: the recorded "
@@ -154,12 +155,11 @@ void AddBucketCommands(Arguments* arguments, CLI::App* app) {
       ->expected(0, 1);
   buckets->callback([=] { arguments->command = Command::kBuckets; });
   CLI::App* optimize =
-      AddCommand("optimize", "Review a model's ladder now, and wait for the changed one.", app);
-  AddModel("The model; may be left out when the server has only one.", optimize,
-           &arguments->optimize);
-  optimize->add_flag("--force", arguments->optimize.force,
-                     Help("Adopt any gain, not only one above engine.ladder.review.min_gain."));
-  optimize->callback([=] { arguments->command = Command::kOptimize; });
+      AddCommand("review", "Review a model's ladder now, and wait for the changed one.", app);
+  AddModel("The model; may be left out when the server has only one.", review, &arguments->review);
+  review->add_flag("--force", arguments->review.force,
+                   Help("Adopt any gain, not only one above engine.ladder.review.min_gain."));
+  review->callback([=] { arguments->command = Command::kReview; });
   CLI::App* explain =
       AddCommand("explain", "Say how one of the last requests was scheduled, and why.", app);
   ExplainArguments& explained = arguments->explain;

@@ -83,16 +83,16 @@ int RunBuckets(const Arguments& arguments, const Connection& connection, const C
   }
 }
 
-int RunOptimize(const Arguments& arguments, const Connection& connection, const Console& console) {
-  OptimizeArguments own = arguments.optimize;
+int RunReview(const Arguments& arguments, const Connection& connection, const Console& console) {
+  ReviewArguments own = arguments.review;
   if (own.model.empty()) {
     const absl::StatusOr<std::string> only = OnlyModel(connection);
     if (!only.ok()) return Fail(only.status(), arguments, console);
     own.model = *only;
   }
-  const auto response = connection.Optimize(own.model, own.model_version, own.force);
+  const auto response = connection.Review(own.model, own.model_version, own.force);
   if (!response.ok()) return Fail(response.status(), arguments, console);
-  *console.out << (own.json ? JsonLine(ToJson(*response)) : OptimizeText(*response));
+  *console.out << (own.json ? JsonLine(ToJson(*response)) : ReviewText(*response));
   return kExitOk;
 }
 

@@ -160,7 +160,7 @@ std::string BucketsText(const v1::ModelBuckets& model) {
   return absl::StrCat(heading.Render(), "\n", table.Render(), "\n", TotalsText(model));
 }
 
-std::string OptimizeText(const v1::OptimizeBucketsResponse& response) {
+std::string ReviewText(const v1::RunReviewResponse& response) {
   std::string text =
       absl::StrCat(response.changed() ? "Changed: " : "Unchanged: ", response.reason(), "\n");
   if (!response.changed()) return text;

@@ -1,4 +1,4 @@
-// Renders the tables of `sluice buckets` and the text of `sluice optimize`. The functions are pure.
+// Renders the tables of `sluice buckets` and the text of `sluice review`. The functions are pure.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,6 @@ std::string AgeText(double seconds);
 // Returns a heading, a line for each bucket and the totals.
 std::string BucketsText(const admin::v1::ModelBuckets& model);
 
-std::string OptimizeText(const admin::v1::OptimizeBucketsResponse& response);
+std::string ReviewText(const admin::v1::RunReviewResponse& response);
 
 }  // namespace sluice::client

@@ -12,7 +12,7 @@ namespace sluice::client {
 
 void AddRequestCommands(Arguments* arguments, CLI::App* app);  // infer, generate
 void AddTaskCommands(Arguments* arguments, CLI::App* app);     // embed, rerank, classify, tag
-void AddBucketCommands(Arguments* arguments, CLI::App* app);   // buckets, optimize, explain, fit
+void AddBucketCommands(Arguments* arguments, CLI::App* app);   // buckets, review, explain, fit
 void AddLadderCommand(Arguments* arguments, CLI::App* app);
 void AddManageCommands(Arguments* arguments, CLI::App* app);  // load, unload, reload
 void AddVerifyCommand(Arguments* arguments, CLI::App* app);

@@ -44,7 +44,7 @@ int Run(const Arguments& arguments, const Console& console) {
       {Command::kStats, RunStats},
       {Command::kHealth, RunHealth},
       {Command::kBuckets, RunBuckets},
-      {Command::kOptimize, RunOptimize},
+      {Command::kReview, RunReview},
       {Command::kLadder, RunLadder},
       {Command::kExplain, RunExplain},
       {Command::kLoad, RunLoad},

@@ -42,7 +42,7 @@ int RunHealth(const Arguments& arguments, const Connection& connection, const Co
 int RunDoctor(const Arguments& arguments, const Connection& connection, const Connection& admin,
               const Console& console);
 int RunBuckets(const Arguments& arguments, const Connection& connection, const Console& console);
-int RunOptimize(const Arguments& arguments, const Connection& connection, const Console& console);
+int RunReview(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunLadder(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunExplain(const Arguments& arguments, const Connection& connection, const Console& console);
 int RunLoad(const Arguments& arguments, const Connection& connection, const Console& console);

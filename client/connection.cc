@@ -119,17 +119,17 @@ absl::StatusOr<admin::v1::GetBucketsResponse> Connection::Buckets(const std::str
   return Call(admin_, &admin::v1::Admin::Stub::GetBuckets, request);
 }
 
-absl::StatusOr<admin::v1::OptimizeBucketsResponse> Connection::Optimize(const std::string& model,
-                                                                        const std::string& version,
-                                                                        bool force) const {
-  admin::v1::OptimizeBucketsRequest request;
+absl::StatusOr<admin::v1::RunReviewResponse> Connection::Review(const std::string& model,
+                                                                const std::string& version,
+                                                                bool force) const {
+  admin::v1::RunReviewRequest request;
   request.set_model_name(model);
   request.set_model_version(version);
   request.set_force(force);
-  return Call(admin_, &admin::v1::Admin::Stub::OptimizeBuckets, request);
+  return Call(admin_, &admin::v1::Admin::Stub::RunReview, request);
 }
 
-absl::StatusOr<admin::v1::OptimizeBucketsResponse> Connection::SetLadder(
+absl::StatusOr<admin::v1::RunReviewResponse> Connection::SetLadder(
     const admin::v1::SetLadderRequest& request) const {
   return Call(admin_, &admin::v1::Admin::Stub::SetLadder, request);
 }

@@ -38,10 +38,9 @@ class Connection {
   absl::StatusOr<admin::v1::GetBucketsResponse> Buckets(const std::string& model,
                                                         const std::string& version,
                                                         bool history = false) const;
-  absl::StatusOr<admin::v1::OptimizeBucketsResponse> Optimize(const std::string& model,
-                                                              const std::string& version,
-                                                              bool force) const;
-  absl::StatusOr<admin::v1::OptimizeBucketsResponse> SetLadder(
+  absl::StatusOr<admin::v1::RunReviewResponse> Review(const std::string& model,
+                                                      const std::string& version, bool force) const;
+  absl::StatusOr<admin::v1::RunReviewResponse> SetLadder(
       const admin::v1::SetLadderRequest& request) const;
   absl::StatusOr<admin::v1::TryStrategiesResponse> TryStrategies(const std::string& model,
                                                                  const std::string& version) const;

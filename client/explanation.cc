@@ -38,7 +38,7 @@ constexpr auto kLookupMeanings = [] {
   using enum Lookup;
   return EnumNameTable<Lookup>(
       {{kHit, "its plan was ready"},
-       {kMissNotCaptured, "the ladder's own choice was still being prepared"},
+       {kMissNotPrepared, "the ladder's own choice was still being prepared"},
        {kMissEvicted, "the ladder's own choice had been evicted"},
        {kMissOverCapacity, "the batch was larger than every bucket"},
        {kMissGuard, "a constraint of an operator did not hold for what was prepared"},

@@ -79,7 +79,7 @@ int Set(const Arguments& arguments, const Connection& connection, const Console&
   request.set_keep(own.keep);
   const auto response = connection.SetLadder(request);
   if (!response.ok()) return Fail(response.status(), arguments, console);
-  *console.out << (own.json ? JsonLine(ToJson(*response)) : OptimizeText(*response));
+  *console.out << (own.json ? JsonLine(ToJson(*response)) : ReviewText(*response));
   return kExitOk;
 }
 

@@ -14,8 +14,8 @@ absl::StatusOr<RequestId> Engine::ResolveAndSubmit(std::string_view name, std::s
   return Submit(std::move(made.request), std::move(made.sink), received);
 }
 
-absl::StatusOr<OptimizeReport> Engine::ChooseLadder(std::string_view name, std::string_view version,
-                                                    const LadderChoice& choice, bool keep) {
+absl::StatusOr<ReviewReport> Engine::ChooseLadder(std::string_view name, std::string_view version,
+                                                  const LadderChoice& choice, bool keep) {
   return absl::UnimplementedError("this engine has fixed ladders");
 }
 

@@ -132,9 +132,8 @@ class Engine {
   // ladder file and holds after a restart. Returns NotFound, InvalidArgument that names an option,
   // FailedPrecondition (no ladder file to keep it in, or a policy of one column), or the error of
   // preparing a plan; the ladder is then as before.
-  virtual absl::StatusOr<OptimizeReport> ChooseLadder(std::string_view name,
-                                                      std::string_view version,
-                                                      const LadderChoice& choice, bool keep);
+  virtual absl::StatusOr<ReviewReport> ChooseLadder(std::string_view name, std::string_view version,
+                                                    const LadderChoice& choice, bool keep);
 
   // Tries every strategy on the recent traffic, with the measured costs of steps. May take seconds.
   // The name and version are as in Resolve. Returns NotFound, or FailedPrecondition where too
@@ -146,8 +145,8 @@ class Engine {
   // `force`, any gain is enough. May take seconds; concurrent calls for one model run one after
   // another. The name and version are as in Resolve. Returns NotFound, or FailedPrecondition for
   // a policy of one column, whose ladder is fixed.
-  virtual absl::StatusOr<OptimizeReport> Optimize(std::string_view name, std::string_view version,
-                                                  bool force) = 0;
+  virtual absl::StatusOr<ReviewReport> Review(std::string_view name, std::string_view version,
+                                              bool force) = 0;
 
   // Returns ExecutableModel::DescribeStep of a served model, or NotFound. The name and version are
   // as in Resolve.

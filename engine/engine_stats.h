@@ -24,7 +24,7 @@ namespace sluice {
 // The result of a lookup in the plan cache.
 enum class Lookup {
   kHit,               // the ladder's choice of bucket was ready
-  kMissNotCaptured,   // its plan is still being prepared; a larger bucket served
+  kMissNotPrepared,   // its plan is still being prepared; a larger bucket served
   kMissEvicted,       // its plan was evicted; a larger bucket served
   kMissOverCapacity,  // larger than every bucket
   // The sizes fit but a constraint of an op does not hold (k above the n of a captured top-k).
@@ -34,7 +34,7 @@ enum class Lookup {
 constexpr auto EnumNamesOf(Lookup) {
   using enum Lookup;
   return EnumNameTable<Lookup>({{kHit, "hit"},
-                                {kMissNotCaptured, "not_captured"},
+                                {kMissNotPrepared, "not_prepared"},
                                 {kMissEvicted, "evicted"},
                                 {kMissOverCapacity, "over_capacity"},
                                 {kMissGuard, "guard"},
@@ -150,7 +150,7 @@ struct StrategyTrials {
 };
 
 // The outcome of a review of the ladder.
-struct OptimizeReport {
+struct ReviewReport {
   bool changed = false;
   std::vector<Bucket> before, after;  // `after` is in use once its plans are prepared
   LadderDiff diff;

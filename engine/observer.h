@@ -64,7 +64,7 @@ class Observer {
   // parts; a row that is alone in its part fails.
   virtual void OnNoPlan(const Model& model, Lookup lookup) {}
   // A review of the ladder ended, whether or not it changed the ladder.
-  virtual void OnReview(const Model& model, const OptimizeReport& report) {}
+  virtual void OnReview(const Model& model, const ReviewReport& report) {}
   // A model was loaded that has a choice of kernels; `kernels` is ExecutableModel::kernels.
   virtual void OnKernels(const Model& model, std::string_view kernels) {}
   // `notice` is one sentence for the log about something that is missing or was lost without an

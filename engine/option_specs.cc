@@ -21,7 +21,7 @@ const std::vector<OptionSpec<ReviewOptions>>& OptionSpecs<ReviewOptions>() {
   static const auto& specs = *new auto(SpecsOfAllMembers<S>({
       Advanced(SLUICE_DURATION(interval, Duration(kDayUs),
                                "The time between two reviews of the ladder, which adapt it to the "
-                               "traffic. 0: a review only runs when `sluice optimize` asks for "
+                               "traffic. 0: a review only runs when `sluice review` asks for "
                                "it.")),
       Advanced(SLUICE_DURATION(half_life, (Integer{kSecondUs, 30 * kDayUs, Unit::kMicroseconds}),
                                "How fast a review forgets traffic: a sequence that arrived this "

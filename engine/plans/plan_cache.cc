@@ -228,7 +228,7 @@ PlanCache::Found PlanCache::Reader::Find(const Bucket& wanted, const StepNeeds& 
   if (asked != awaited.end() && asked->first == wanted) asked->second->Ask();
   const auto& withdrawn = snapshot_->withdrawn;
   const bool evicted = std::binary_search(withdrawn.begin(), withdrawn.end(), wanted);
-  return Fallback(needs, cost, evicted ? Lookup::kMissEvicted : Lookup::kMissNotCaptured);
+  return Fallback(needs, cost, evicted ? Lookup::kMissEvicted : Lookup::kMissNotPrepared);
 }
 
 PlanCache::Found PlanCache::Reader::Fallback(const StepNeeds& needs, Cost cost, Lookup miss) const {

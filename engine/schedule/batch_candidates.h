@@ -41,7 +41,7 @@ class BatchCandidates {
 
   // The budget beside the decodes in the ladder's largest bucket, and in another one.
   const StepBudget& budget() const { return budget_; }
-  StepBudget BudgetIn(const Bucket& bucket) const { return budget_.In(bucket); }
+  StepBudget BudgetIn(const Bucket& bucket) const { return budget_.ForBucket(bucket); }
 
   // Returns the number of sequences in a batch that may have passed excluded ones before
   // ordered()[index] may no longer join it. Unlimited for urgent and for running sequences.

@@ -39,8 +39,8 @@ BatchDecision PackedFormer::Form(const SequenceQueue& queue, const FormerInputs&
       now + 2 * Duration(inputs.costs->EstimateDrain(largest.tokens, largest));
   candidates_.Load(queue, inputs, urgent_until);
 
-  TrialBatch* best = Best(inputs, now, queue.EarliestDeadline() <= urgent_until);
-  if (best == nullptr) best = Best(inputs, now, false);
+  TrialBatch* best = BestBatch(inputs, now, queue.EarliestDeadline() <= urgent_until);
+  if (best == nullptr) best = BestBatch(inputs, now, false);
   if (best == nullptr) {  // the sequences of a running step hold pages that the others need
     queue.Front(1, batch);
     SLUICE_CHECK(candidates_.budget().Fits(*batch->front()));
@@ -81,8 +81,8 @@ BatchDecision PackedFormer::WaitOrLaunch(BatchDecision launch, MonoTime due,
 }
 
 // Returns the best batch, or nullptr if deadlines are heeded and every sequence would be late.
-PackedFormer::TrialBatch* PackedFormer::Best(const FormerInputs& inputs, MonoTime now,
-                                             bool heed_deadlines) {
+PackedFormer::TrialBatch* PackedFormer::BestBatch(const FormerInputs& inputs, MonoTime now,
+                                                  bool heed_deadlines) {
   best_.rate = 0;
   rescue_.rate = 0;
   const WaitingSequence* const first = heed_deadlines ? MostUrgent(inputs, now) : nullptr;

@@ -60,7 +60,7 @@ class PackedFormer : public BatchFormer {
   // `due`.
   static BatchDecision WaitOrLaunch(BatchDecision launch, MonoTime due, const FormerInputs& inputs,
                                     MonoTime now, std::vector<WaitingSequence*>* batch);
-  TrialBatch* Best(const FormerInputs& inputs, MonoTime now, bool heed_deadlines);
+  TrialBatch* BestBatch(const FormerInputs& inputs, MonoTime now, bool heed_deadlines);
   BatchSize SizeOfAll() const;
   const WaitingSequence* MostUrgent(const FormerInputs& inputs, MonoTime now) const;
   bool Compose(const FormerInputs& inputs, const Bucket& bucket, MonoTime end);

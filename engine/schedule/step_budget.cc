@@ -33,7 +33,7 @@ StepBudget::StepBudget(const BatchOptions& options, const SequenceQueue& queue,
   SLUICE_CHECK(valid());
 }
 
-StepBudget StepBudget::In(const Bucket& bucket) const {
+StepBudget StepBudget::ForBucket(const Bucket& bucket) const {
   StepBudget budget = *this;
   budget.tokens_ = std::min(bucket.tokens - decodes_, prompt_tokens_);
   budget.sequences_ = bucket.sequences - decodes_;

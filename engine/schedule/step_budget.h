@@ -46,7 +46,7 @@ class StepBudget {
 
   // Returns the budget in another bucket, before anything was taken; it is not valid() if that
   // bucket does not hold the decodes.
-  StepBudget In(const Bucket& bucket) const;
+  StepBudget ForBucket(const Bucket& bucket) const;
 
   bool valid() const { return tokens_ >= 0 && sequences_ >= 0; }
   bool empty() const { return tokens_ <= 0 || sequences_ <= 0; }

@@ -192,7 +192,7 @@ def reload(check):
 
 
 def review(check):
-    return while_loaded(check, "ladder review", lambda daemon: daemon.client("optimize", "--force"),
+    return while_loaded(check, "ladder review", lambda daemon: daemon.client("review", "--force"),
                         "--engine.ladder.review.interval", "0")
 
 

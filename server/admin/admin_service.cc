@@ -18,10 +18,10 @@ using admin::v1::ExplainRequest;
 using admin::v1::ExplainResponse;
 using admin::v1::GetBucketsRequest;
 using admin::v1::GetBucketsResponse;
-using admin::v1::OptimizeBucketsRequest;
-using admin::v1::OptimizeBucketsResponse;
 using admin::v1::ReloadRequest;
 using admin::v1::ReloadResponse;
+using admin::v1::RunReviewRequest;
+using admin::v1::RunReviewResponse;
 using admin::v1::SetLadderRequest;
 using admin::v1::TryStrategiesRequest;
 using admin::v1::TryStrategiesResponse;
@@ -35,7 +35,7 @@ constexpr size_t kMaxWaiting = 8;
 AdminService::AdminService(ServingContext& context, const Callers* callers)
     : AnsweringService("sluice.admin.v1.Admin", &context.transfers, callers),
       context_(context),
-      optimizer_(kMaxWaiting),
+      reviewer_(kMaxWaiting),
       describer_(kMaxWaiting) {
   AddLadderMethods();
   AddOtherMethods();
@@ -69,26 +69,26 @@ void AdminService::AddLadderMethods() {
   Answer<GetBucketsRequest, GetBucketsResponse>(
       "GetBuckets",
       [this](const auto& message, auto* answer) { return FillBuckets(message, answer); });
-  AnswerLater<OptimizeBucketsRequest, OptimizeBucketsResponse>(
-      "OptimizeBuckets", [this] { return Ready(); }, &optimizer_,
+  AnswerLater<RunReviewRequest, RunReviewResponse>(
+      "RunReview", [this] { return Ready(); }, &reviewer_,
       [engine = context_.engine](const auto& message, auto* answer) {
-        const absl::StatusOr<OptimizeReport> report =
-            engine->Optimize(message.model_name(), message.model_version(), message.force());
+        const absl::StatusOr<ReviewReport> report =
+            engine->Review(message.model_name(), message.model_version(), message.force());
         if (report.ok()) *answer = DescribeReview(*report);
         return report.status();
       });
-  AnswerLater<SetLadderRequest, OptimizeBucketsResponse>(
-      "SetLadder", [this] { return Ready(); }, &optimizer_,
+  AnswerLater<SetLadderRequest, RunReviewResponse>(
+      "SetLadder", [this] { return Ready(); }, &reviewer_,
       [engine = context_.engine](const auto& message, auto* answer) {
         const LadderChoice choice(message.options().begin(), message.options().end());
-        SLUICE_ASSIGN_OR_RETURN(const OptimizeReport report,
+        SLUICE_ASSIGN_OR_RETURN(const ReviewReport report,
                                 engine->ChooseLadder(message.model_name(), message.model_version(),
                                                      choice, message.keep()));
         *answer = DescribeReview(report);
         return absl::OkStatus();
       });
   AnswerLater<TryStrategiesRequest, TryStrategiesResponse>(
-      "TryStrategies", [this] { return Ready(); }, &optimizer_,
+      "TryStrategies", [this] { return Ready(); }, &reviewer_,
       [engine = context_.engine](const auto& message, auto* answer) {
         SLUICE_ASSIGN_OR_RETURN(
             const StrategyTrials trials,

@@ -44,7 +44,7 @@ class AdminService final : public AnsweringService {
 
   ServingContext& context_;
   const std::shared_ptr<Reload> reload_ = std::make_shared<Reload>();  // reloads share it
-  JobQueue optimizer_;
+  JobQueue reviewer_;
   JobQueue describer_;
 };
 

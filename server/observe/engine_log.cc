@@ -24,7 +24,7 @@ void EngineLog::OnPlan(const PlanTrace& trace) {
                                    {"bucket", BucketLabel(trace.bucket)}});
 }
 
-void EngineLog::OnReview(const Model& model, const OptimizeReport& report) {
+void EngineLog::OnReview(const Model& model, const ReviewReport& report) {
   std::vector<LogField> fields = {
       {"model", model.name}, {"version", model.version}, {"reason", report.reason}};
   if (!report.changed) {

@@ -14,7 +14,7 @@ class EngineLog final : public Observer {
   explicit EngineLog(Log* log) : log_(log) {}
 
   void OnPlan(const PlanTrace& trace) override;
-  void OnReview(const Model& model, const OptimizeReport& report) override;
+  void OnReview(const Model& model, const ReviewReport& report) override;
   void OnKernels(const Model& model, std::string_view kernels) override;
   void OnNotice(const Model& model, std::string_view notice) override;
 

@@ -35,7 +35,7 @@ class Observers final : public Observer {
   void OnNoPlan(const Model& model, Lookup lookup) override {
     for (Observer* observer : observers_) observer->OnNoPlan(model, lookup);
   }
-  void OnReview(const Model& model, const OptimizeReport& report) override {
+  void OnReview(const Model& model, const ReviewReport& report) override {
     for (Observer* observer : observers_) observer->OnReview(model, report);
   }
   void OnKernels(const Model& model, std::string_view kernels) override {

@@ -40,7 +40,7 @@ void RecentActivity::OnBatch(const BatchTrace& trace) {
   recent->batches.Add(kept);
 }
 
-void RecentActivity::OnReview(const Model& model, const OptimizeReport& report) {
+void RecentActivity::OnReview(const Model& model, const ReviewReport& report) {
   Review review{clock_->Now(), report};
   const std::shared_ptr<OfModel> recent = For(model);
   MutexLock lock(&recent->mu);

@@ -50,7 +50,7 @@ class RecentActivity final : public Observer {
   };
   struct Review {
     MonoTime at{};
-    OptimizeReport report{};
+    ReviewReport report{};
   };
   struct View {
     std::vector<BatchTrace> batches{};  // latest first; their `model` is nullptr
@@ -71,7 +71,7 @@ class RecentActivity final : public Observer {
   void OnRequestDone(const Request& request, const absl::Status& status,
                      const RequestTrace& trace) override;
   void OnBatch(const BatchTrace& trace) override;
-  void OnReview(const Model& model, const OptimizeReport& report) override;
+  void OnReview(const Model& model, const ReviewReport& report) override;
 
  private:
   struct OfModel {

@@ -194,7 +194,7 @@ TEST(AdviseWithTrials, AnAdaptiveLadderThatAFitWouldBeatFollowsTooSlowly) {
   ASSERT_EQ(advice.size(), 1u) << "although its efficiency is high";
   EXPECT_THAT(advice[0].finding, HasSubstr("too slowly: 7 reviews"));
   EXPECT_THAT(advice[0].action, HasSubstr("gains 10.0%"));
-  EXPECT_THAT(advice[0].action, HasSubstr("sluice optimize --force"));
+  EXPECT_THAT(advice[0].action, HasSubstr("sluice review --force"));
 }
 
 TEST(AdviseWithTrials, ProposesNothingThatDoesNotGain) {

@@ -61,8 +61,8 @@ TEST(ParseArguments, ATokenHasOnlyCharactersThatMetadataAllows) {
 }
 
 TEST(ParseArguments, AdminCommandsHaveAnAddressOfTheirOwn) {
-  EXPECT_EQ(Parse({"optimize"})->server, "localhost:8003");
-  EXPECT_EQ(Parse({"optimize"}, "far:9001")->server, "far:8003");
+  EXPECT_EQ(Parse({"review"})->server, "localhost:8003");
+  EXPECT_EQ(Parse({"review"}, "far:9001")->server, "far:8003");
   EXPECT_EQ(Parse({"buckets"}, "far:9001", "near:1")->server, "near:1");
   EXPECT_EQ(Parse({"--server=h:7", "explain", "x"}, "far:9001", "near:1")->server, "h:7");
   EXPECT_EQ(Parse({"models"}, "far:9001", "near:1")->server, "far:9001");
@@ -193,7 +193,7 @@ TEST(ParseArguments, ReadsTheFlagsOfBucketCommands) {
   EXPECT_EQ(Parse({"buckets"})->buckets.watch_us, 0);
   EXPECT_EQ(Parse({"buckets", "--watch"})->buckets.watch_us, 2'000'000);
   EXPECT_TRUE(Parse({"buckets", "--watch", "--advise"})->buckets.advise);
-  EXPECT_TRUE(Parse({"optimize", "--force"})->optimize.force);
+  EXPECT_TRUE(Parse({"review", "--force"})->review.force);
   EXPECT_EQ(Parse({"explain", "r-1", "--server=a:1"})->explain.request_id, "r-1");
   const auto fit = Parse({"fit", "--lengths=f", "--column=n", "--clip", "--max-buckets=3"});
   ASSERT_TRUE(fit.ok()) << fit.status();
@@ -204,7 +204,7 @@ TEST(ParseArguments, ReadsTheFlagsOfBucketCommands) {
   EXPECT_TRUE(fit->fit.clip);
   EXPECT_EQ(fit->fit.load, 0.85);
   // The costs of a CPU are those of computed tokens, and a journal has its own.
-  const auto computed = Parse({"fit", "--trace=f", "--computed-token-us=2", "--strategy=all"});
+  const auto computed = Parse({"fit", "--trace=f", "--us-per-computed-token=2", "--strategy=all"});
   ASSERT_TRUE(computed.ok()) << computed.status();
   EXPECT_EQ(computed->fit.token_us, 0);
   EXPECT_EQ(computed->fit.computed_token_us, 2);
@@ -324,9 +324,9 @@ const BadArgumentsRow kBadArgumentsRows[] = {
      .arguments = {"fit", "--lengths=f", "--min-tokens=64", "--max-batch-tokens=32"},
      .error = "--min-tokens: 64 is above --max-batch-tokens, 32"},
     {.name = "AStepThatCostsNothing",
-     .arguments = {"fit", "--lengths=f", "--step-us=0", "--token-us=0"},
-     .error =
-         "--step-us: a step that costs nothing can have any bucket; give --step-us or --token-us"},
+     .arguments = {"fit", "--lengths=f", "--us-per-step=0", "--us-per-bucket-token=0"},
+     .error = "--us-per-step: a step that costs nothing can have any bucket; give --us-per-step or "
+              "--us-per-bucket-token"},
 };
 SLUICE_TABLE(BadArgumentsTable, kBadArgumentsRows);
 

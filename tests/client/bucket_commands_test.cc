@@ -1,4 +1,4 @@
-// Tests buckets, optimize, explain, reload and fit against a server that has only an admin service.
+// Tests buckets, review, explain, reload and fit against a server that has only an admin service.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,13 +30,13 @@ class FakeAdmin : public v1::Admin::Service {
     (*model->mutable_ladder_kept())["strategy"] = "geometric";
     return grpc::Status::OK;
   }
-  grpc::Status OptimizeBuckets(grpc::ServerContext*, const v1::OptimizeBucketsRequest* request,
-                               v1::OptimizeBucketsResponse* response) override {
+  grpc::Status RunReview(grpc::ServerContext*, const v1::RunReviewRequest* request,
+                         v1::RunReviewResponse* response) override {
     response->set_reason(absl::StrCat(request->model_name(), request->force() ? " forced" : ""));
     return grpc::Status::OK;
   }
   grpc::Status SetLadder(grpc::ServerContext*, const v1::SetLadderRequest* request,
-                         v1::OptimizeBucketsResponse* response) override {
+                         v1::RunReviewResponse* response) override {
     std::map<std::string, std::string> options(request->options().begin(),
                                                request->options().end());
     response->set_reason(absl::StrCat(request->model_name(), request->keep() ? " kept" : "", ":"));
@@ -127,10 +127,10 @@ TEST_F(BucketCommandsTest, WatchRedrawsUntilItIsEnded) {
   EXPECT_THAT(out_, HasSubstr("too few"));
 }
 
-TEST_F(BucketCommandsTest, OptimizePrintsItsResult) {
-  EXPECT_EQ(RunWith({"optimize", "--model", "m"}), kExitOk);
+TEST_F(BucketCommandsTest, ReviewPrintsItsResult) {
+  EXPECT_EQ(RunWith({"review", "--model", "m"}), kExitOk);
   EXPECT_EQ(out_, "Unchanged: m\n");
-  EXPECT_EQ(RunWith({"optimize", "--model", "m", "--force", "--json"}), kExitOk);
+  EXPECT_EQ(RunWith({"review", "--model", "m", "--force", "--json"}), kExitOk);
   EXPECT_EQ(json::parse(out_)["reason"], "m forced");
 }
 

@@ -114,17 +114,17 @@ TEST(BucketsText, AnEmptyAnswerIsNoError) {
   EXPECT_THAT(text, HasSubstr("step cost   not measured yet"));
 }
 
-TEST(OptimizeText, NamesWhatChanged) {
-  v1::OptimizeBucketsResponse response;
+TEST(ReviewText, NamesWhatChanged) {
+  v1::RunReviewResponse response;
   response.set_reason("no candidate gains 2%");
-  EXPECT_EQ(OptimizeText(response), "Unchanged: no candidate gains 2%\n");
+  EXPECT_EQ(ReviewText(response), "Unchanged: no candidate gains 2%\n");
   response.set_changed(true);
   response.set_reason("saves 12%");
   auto* added = response.add_added();
   added->set_tokens(48);
   added->set_rows(16);
   response.set_gain(0.12);
-  const std::string text = OptimizeText(response);
+  const std::string text = ReviewText(response);
   EXPECT_THAT(text, testing::StartsWith("Changed: saves 12%\n"));
   EXPECT_THAT(text, HasSubstr("added       48x16\n"));
   EXPECT_THAT(text, HasSubstr("gain        12.0%"));

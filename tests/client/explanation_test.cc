@@ -42,7 +42,7 @@ TEST(ExplanationText, TellsWaitsAndStepsInTheOrderOfTime) {
   step->set_batch_rows(5);
   step->set_own_tokens(6);
   step->set_trigger("full");
-  step->set_lookup("not_captured");
+  step->set_lookup("not_prepared");
   auto* wait = response.add_waits();
   wait->set_at_seconds(0.001);
   wait->set_until_seconds(0.005);

@@ -1,4 +1,4 @@
-"""Tests the buckets of real daemons, `sluice optimize`, `sluice fit` and `sluice explain`."""
+"""Tests the buckets of real daemons, `sluice review`, `sluice fit` and `sluice explain`."""
 
 import json
 import subprocess
@@ -83,13 +83,13 @@ def test_the_table_of_buckets_has_bars_and_totals(demo):
     assert "step cost" in run.stdout and "us" in run.stdout.split("step cost")[1]
 
 
-def test_optimize_fits_the_ladder_to_the_traffic(daemon):
+def test_review_fits_the_ladder_to_the_traffic(daemon):
     served = daemon("--engine.ladder.review.interval", "0", "--engine.ladder.max-buckets", "4")
     with served.client() as client:
         for at in range(200):
             score(client, 37 if at % 2 else 150)
         captured = served.metric("sluice_plan_captures_total")
-        run = sluice("optimize", "--force", "--json", "--server", served.admin)
+        run = sluice("review", "--force", "--json", "--server", served.admin)
         assert run.returncode == 0, run.stderr
         report = json.loads(run.stdout)
         assert report["reason"]
@@ -105,13 +105,13 @@ def test_optimize_fits_the_ladder_to_the_traffic(daemon):
         score(client, 37)
 
 
-def test_a_ladder_of_one_column_cannot_be_optimized(daemon):
+def test_a_ladder_of_one_column_cannot_be_reviewed(daemon):
     served = daemon("--engine.batch.policy", "static_padded")
     with served.client() as client:
         score(client, 20)
     model = buckets(served)
     assert all(use["bucket"]["positions"] > 0 for use in model["buckets"])
-    run = sluice("optimize", "--server", served.admin)
+    run = sluice("review", "--server", served.admin)
     assert run.returncode == 1 and "FAILED_PRECONDITION" in run.stderr
 
 
@@ -134,7 +134,7 @@ def test_a_daemon_serves_with_the_ladder_that_fit_printed(daemon, tmp_path):
     lengths = "length\n" + "\n".join(str(37 if at % 3 else 150) for at in range(3000))
     out = tmp_path / "fitted.yaml"
     run = sluice("fit", "--lengths", "-", "--max-batch-tokens", "512", "--max-buckets", "5",
-                 "--token-us", "50", "--out", str(out), stdin=lengths)
+                 "--us-per-bucket-token", "50", "--out", str(out), stdin=lengths)
     assert run.returncode == 0, run.stderr
     assert out.read_text() == run.stdout
     (line,) = [line for line in run.stdout.splitlines() if "fixed_tokens" in line]

@@ -78,13 +78,13 @@ def test_an_unknown_shell_is_refused():
 @pytest.mark.parametrize("command", [
     ["models"], ["stats", "--metrics-address", "HTTP"],
     ["doctor", "--metrics-address", "HTTP", "--admin", "ADMIN"], ["buckets"],
-    ["buckets", "--advise"], ["explain", "fits"], ["optimize", "--force"], ["ladder", "show"],
+    ["buckets", "--advise"], ["explain", "fits"], ["review", "--force"], ["ladder", "show"],
     ["embed", "In the beginning " * 9], ["plan", "--model", "demo"],
     ["rerank", "Who was in the beginning?", "Jerusalem " * 9, "the Word"],
 ], ids=lambda words: " ".join(words[:2])[:20])
 def test_what_is_shown_fits_a_terminal(demo, command):
     sluice("generate", "--server", demo.grpc, "--id", "fits", "--max-tokens", "9", "Once")
-    admin = command[0] in ("buckets", "explain", "optimize", "ladder", "plan")
+    admin = command[0] in ("buckets", "explain", "review", "ladder", "plan")
     addresses = {"HTTP": demo.http, "ADMIN": demo.admin}
     words = [addresses.get(word, word) for word in command]
     result = sluice(*words, "--server", demo.admin if admin else demo.grpc)

@@ -68,7 +68,7 @@ void ScriptedEngine::Cancel(RequestId id) {
   changed_.SignalAll();
 }
 
-absl::StatusOr<OptimizeReport> ScriptedEngine::Optimize(std::string_view, std::string_view, bool) {
+absl::StatusOr<ReviewReport> ScriptedEngine::Review(std::string_view, std::string_view, bool) {
   return absl::UnimplementedError("scripted");
 }
 

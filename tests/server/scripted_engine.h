@@ -42,8 +42,8 @@ class ScriptedEngine final : public Engine {
   void Cancel(RequestId id) override;
   void Drain(MonoTime deadline) override {}
   std::vector<ModelStats> Stats() const override;
-  absl::StatusOr<OptimizeReport> Optimize(std::string_view name, std::string_view version,
-                                          bool force) override;
+  absl::StatusOr<ReviewReport> Review(std::string_view name, std::string_view version,
+                                      bool force) override;
   absl::StatusOr<Explanation> Explain(std::string_view request_id,
                                       std::string_view model) const override;
   const BackendInfo& backend_info() const override { return info_; }

@@ -36,7 +36,7 @@ void RecordingObserver::OnPlan(const PlanTrace& trace) {
   plans_.push_back(trace);
 }
 
-void RecordingObserver::OnReview(const Model& model, const OptimizeReport& report) {
+void RecordingObserver::OnReview(const Model& model, const ReviewReport& report) {
   MutexLock lock(&mu_);
   reviews_.push_back(report);
   reviewed_.SignalAll();
@@ -122,7 +122,7 @@ std::vector<PlanTrace> RecordingObserver::plans() const {
   return plans_;
 }
 
-std::vector<OptimizeReport> RecordingObserver::reviews() const {
+std::vector<ReviewReport> RecordingObserver::reviews() const {
   MutexLock lock(&mu_);
   return reviews_;
 }

@@ -20,7 +20,7 @@ class RecordingObserver : public Observer {
   void OnBatch(const BatchTrace& trace) override;
   void OnPlan(const PlanTrace& trace) override;
   void OnNoPlan(const Model& model, Lookup lookup) override;
-  void OnReview(const Model& model, const OptimizeReport& report) override;
+  void OnReview(const Model& model, const ReviewReport& report) override;
   void OnNotice(const Model& model, std::string_view notice) override;
   void OnStepFailed(const Model& model, const absl::Status& status, int64_t failed) override;
   void OnStepsRecovered(const Model& model) override;
@@ -34,7 +34,7 @@ class RecordingObserver : public Observer {
   std::vector<BatchTrace> batches() const;
   std::vector<PlanTrace> plans() const;
   std::vector<Lookup> without_plan() const;
-  std::vector<OptimizeReport> reviews() const;
+  std::vector<ReviewReport> reviews() const;
   std::vector<std::string> notices() const;
   std::vector<int64_t> step_failures() const;  // one entry per call of OnStepFailed
   int recoveries() const;
@@ -51,7 +51,7 @@ class RecordingObserver : public Observer {
   std::vector<BatchTrace> batches_ ABSL_GUARDED_BY(mu_);
   std::vector<PlanTrace> plans_ ABSL_GUARDED_BY(mu_);
   std::vector<Lookup> without_plan_ ABSL_GUARDED_BY(mu_);
-  std::vector<OptimizeReport> reviews_ ABSL_GUARDED_BY(mu_);
+  std::vector<ReviewReport> reviews_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> notices_ ABSL_GUARDED_BY(mu_);
   std::vector<int64_t> step_failures_ ABSL_GUARDED_BY(mu_);
   int recoveries_ ABSL_GUARDED_BY(mu_) = 0;

@@ -60,7 +60,7 @@ TextTemplate ReadParts(const std::string& key, int texts, ObjectReader& fields) 
   const nlohmann::json* const list = fields.Find(key);
   if (list == nullptr || !list->is_array() || list->size() > kMaxFrame) {
     fields.Fail(key, absl::StrCat("is not a list of at most ", kMaxFrame));
-    return TextTemplate::Bare();
+    return TextTemplate::TextOnly();
   }
   ObjectReader specials = fields.Object("special_tokens");
   TextTemplate read;

@@ -26,7 +26,7 @@ struct TextTemplate {
   std::vector<Part> parts;
 
   // Returns the template of a text without tokens around it.
-  static TextTemplate Bare() { return {{{.text = 0}}}; }
+  static TextTemplate TextOnly() { return {{{.text = 0}}}; }
 
   // Returns the number of special tokens.
   int64_t specials() const;
@@ -38,7 +38,7 @@ struct TextTemplate {
 
 // The templates of a tokenizer.
 struct TextTemplates {
-  TextTemplate single = TextTemplate::Bare();
+  TextTemplate single = TextTemplate::TextOnly();
   std::optional<TextTemplate> pair = std::nullopt;  // absent if the tokenizer's files have none
 };
 

@@ -147,14 +147,14 @@ class EngineImpl : public Engine {
     return stats;
   }
 
-  absl::StatusOr<OptimizeReport> Optimize(std::string_view name, std::string_view version,
-                                          bool force) override {
+  absl::StatusOr<ReviewReport> Review(std::string_view name, std::string_view version,
+                                      bool force) override {
     SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Named(name, version));
     return served->reviewer().Review(force);
   }
 
-  absl::StatusOr<OptimizeReport> ChooseLadder(std::string_view name, std::string_view version,
-                                              const LadderChoice& choice, bool keep) override {
+  absl::StatusOr<ReviewReport> ChooseLadder(std::string_view name, std::string_view version,
+                                            const LadderChoice& choice, bool keep) override {
     SLUICE_ASSIGN_OR_RETURN(const ModelTable::Lease served, Named(name, version));
     return served->reviewer().Choose(choice, keep);
   }

@@ -113,11 +113,11 @@ void LadderReviewer::ReviewNewArrivals() {
   if (!ReviewsByItself(ladder_options(), options_.batch.policy)) return;
   const uint64_t arrivals = runner_->Arrivals();
   if (std::exchange(reviewed_arrivals_, arrivals) == arrivals) return;
-  const absl::StatusOr<OptimizeReport> report = Review(/*force=*/false);
+  const absl::StatusOr<ReviewReport> report = Review(/*force=*/false);
   SLUICE_CHECK(report.ok());  // the policy has a choice of ladder
 }
 
-absl::StatusOr<OptimizeReport> LadderReviewer::Review(bool force) {
+absl::StatusOr<ReviewReport> LadderReviewer::Review(bool force) {
   SLUICE_RETURN_IF_ERROR(CheckChoice(options_.batch.policy));
   MutexLock turn(&turn_mu_);
   later_plans_->Finish();
@@ -128,7 +128,7 @@ absl::StatusOr<OptimizeReport> LadderReviewer::Review(bool force) {
   LadderReview review = ReviewLadder(WithoutActivations(ladder_options(), *state.ladder, known),
                                      options_.batch, runner_->limits(), *state.ladder, state.costs,
                                      state.traffic, PlanCostFrom(known), force);
-  OptimizeReport report;
+  ReviewReport report;
   const absl::Status adopted = Adopt(state, std::move(review), &report);
   if (!adopted.ok()) {
     report.reason = absl::StrCat("a plan could not be prepared: ", adopted.message());
@@ -138,7 +138,7 @@ absl::StatusOr<OptimizeReport> LadderReviewer::Review(bool force) {
   return report;
 }
 
-absl::StatusOr<OptimizeReport> LadderReviewer::Choose(const LadderChoice& choice, bool keep) {
+absl::StatusOr<ReviewReport> LadderReviewer::Choose(const LadderChoice& choice, bool keep) {
   SLUICE_RETURN_IF_ERROR(CheckChoice(options_.batch.policy));
   if (keep && !file_.has_value()) {
     return absl::FailedPreconditionError(
@@ -153,7 +153,7 @@ absl::StatusOr<OptimizeReport> LadderReviewer::Choose(const LadderChoice& choice
                           AdoptLadder(WithoutActivations(chosen, *state.ladder, known),
                                       options_.batch, runner_->limits(), *state.ladder, state.costs,
                                       state.traffic, PlanCostFrom(known)));
-  OptimizeReport report;
+  ReviewReport report;
   SLUICE_RETURN_IF_ERROR(Adopt(state, std::move(review), &report));
   {
     MutexLock lock(&mu_);
@@ -181,7 +181,7 @@ absl::StatusOr<StrategyTrials> LadderReviewer::TryStrategies() const {
 }
 
 absl::Status LadderReviewer::Adopt(const ModelRunner::ReviewState& state, LadderReview review,
-                                   OptimizeReport* report) {
+                                   ReviewReport* report) {
   report->before = report->after = BucketsOf(*state.ladder);
   report->gain = review.gain;
   report->efficiency_before = review.efficiency_before;
@@ -221,7 +221,7 @@ void LadderReviewer::Withdraw(const Ladder& former, const Ladder& ladder) {
   runner_->ReleaseWithdrawnPlans();
 }
 
-void LadderReviewer::Count(const OptimizeReport& report, int64_t evicted) {
+void LadderReviewer::Count(const ReviewReport& report, int64_t evicted) {
   MutexLock lock(&mu_);
   ++changes_.reviews;
   changes_.added += std::ssize(report.diff.added);

@@ -39,10 +39,10 @@ class LadderReviewer {
 
   // Reviews the ladder, and returns once a changed ladder is in use or none was found. Returns
   // FailedPrecondition for a policy whose ladder is fixed.
-  absl::StatusOr<OptimizeReport> Review(bool force);
+  absl::StatusOr<ReviewReport> Review(bool force);
 
   // See Engine::ChooseLadder and Engine::TryStrategies.
-  absl::StatusOr<OptimizeReport> Choose(const LadderChoice& choice, bool keep);
+  absl::StatusOr<ReviewReport> Choose(const LadderChoice& choice, bool keep);
   absl::StatusOr<StrategyTrials> TryStrategies() const;
 
   // Sets what the statistics say of the reviews and of the choice.
@@ -57,11 +57,11 @@ class LadderReviewer {
   // Switches to the ladder that was decided on, if there is one. Returns the error of preparing a
   // plan, and then everything is as before.
   absl::Status Adopt(const ModelRunner::ReviewState& state, LadderReview review,
-                     OptimizeReport* report);
+                     ReviewReport* report);
   // Prepares the plans of `ladder` that `present` lacks; after an error, withdraws them again.
   absl::Status Prepare(const Ladder& present, const Ladder& ladder);
   void Withdraw(const Ladder& former, const Ladder& ladder);
-  void Count(const OptimizeReport& report, int64_t evicted);
+  void Count(const ReviewReport& report, int64_t evicted);
   void Save();
 
   ModelRunner* const runner_;

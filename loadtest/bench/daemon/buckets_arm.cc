@@ -127,8 +127,8 @@ absl::Status Arm::RunOneByOne(const load::PayloadPool& pool, load::AnswerBook* a
   return absl::OkStatus();
 }
 
-absl::StatusOr<admin::v1::OptimizeBucketsResponse> Arm::Review() const {
-  return connection().Optimize(kModel, "", /*force=*/false);
+absl::StatusOr<admin::v1::RunReviewResponse> Arm::Review() const {
+  return connection().Review(kModel, "", /*force=*/false);
 }
 
 absl::StatusOr<admin::v1::ModelBuckets> Arm::Buckets() const {

@@ -61,7 +61,7 @@ class Arm {
   // Sends every payload of the pool, one at a time.
   absl::Status RunOneByOne(const load::PayloadPool& pool, load::AnswerBook* answers);
 
-  absl::StatusOr<admin::v1::OptimizeBucketsResponse> Review() const;
+  absl::StatusOr<admin::v1::RunReviewResponse> Review() const;
   absl::StatusOr<admin::v1::ModelBuckets> Buckets() const;
 
   const ArmOptions& options() const { return options_; }

@@ -141,8 +141,7 @@ absl::Status BucketsBench::Settle() {
       SLUICE_ASSIGN_OR_RETURN(const Traffic traffic, MakeTraffic(load.rate));
       SLUICE_RETURN_IF_ERROR(Measure(arms_.size() - 1, traffic).status());
     }
-    SLUICE_ASSIGN_OR_RETURN(const admin::v1::OptimizeBucketsResponse reviewed,
-                            arms_.back()->Review());
+    SLUICE_ASSIGN_OR_RETURN(const admin::v1::RunReviewResponse reviewed, arms_.back()->Review());
     std::cerr << "review: " << reviewed.reason() << "\n";
     settling_.push_back({{"changed", reviewed.changed()},
                          {"gain", reviewed.gain()},

@@ -131,7 +131,7 @@ const kTriggers = {
   full: 'full: the largest bucket, or more waits than rides', delay: 'delay: one had waited long enough',
   deadline: 'deadline: one would have been late', idle: 'idle: waiting would gain nothing', drain: 'drain: shutting down'};
 const kLookups = {
-  hit: '', not_captured: 'its own bucket is being prepared', evicted: 'its own bucket was evicted',
+  hit: '', not_prepared: 'its own bucket is being prepared', evicted: 'its own bucket was evicted',
   over_capacity: 'larger than every bucket', guard: 'the plan of its own bucket does not fit the step',
   memory: 'no memory to prepare its own bucket'};
 function reasonOf(decision) {

@@ -109,7 +109,7 @@ json LabelArray(std::span<const Bucket> buckets) {
 
 json DescribeReview(const std::optional<RecentActivity::Review>& review, MonoTime now) {
   if (!review) return nullptr;
-  const OptimizeReport& report = review->report;
+  const ReviewReport& report = review->report;
   return {{"age", Age(review->at, now)},
           {"adopted", report.changed},
           {"reason", report.reason},

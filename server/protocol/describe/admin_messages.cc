@@ -191,8 +191,8 @@ void AddHistory(std::span<const HistoryStretch> history, MonoTime now, v1::Model
   }
 }
 
-v1::OptimizeBucketsResponse DescribeReview(const OptimizeReport& report) {
-  v1::OptimizeBucketsResponse out;
+v1::RunReviewResponse DescribeReview(const ReviewReport& report) {
+  v1::RunReviewResponse out;
   out.set_changed(report.changed);
   out.set_reason(report.reason);
   Write(report.before, out.mutable_before());

@@ -21,7 +21,7 @@ admin::v1::ModelBuckets DescribeBuckets(const ModelStats& stats, const BackendIn
 void AddHistory(std::span<const HistoryStretch> history, MonoTime now,
                 admin::v1::ModelBuckets* model);
 
-admin::v1::OptimizeBucketsResponse DescribeReview(const OptimizeReport& report);
+admin::v1::RunReviewResponse DescribeReview(const ReviewReport& report);
 
 admin::v1::TryStrategiesResponse DescribeTrials(const StrategyTrials& trials);
 

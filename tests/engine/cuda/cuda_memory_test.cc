@@ -252,7 +252,7 @@ TEST(CudaMemoryTest, AReviewCapturesTheLargestBucketOnceThereIsMemory) {
   EXPECT_EQ(starved.observer.batches().back().lookup, Lookup::kMissMemory);
   starved.GiveBack();
   for (int i = 0; i < 8; ++i) (void)starved.Answer(21);
-  ASSERT_TRUE(starved.engine->Optimize(starved.model->name, "", /*force=*/true).ok());
+  ASSERT_TRUE(starved.engine->Review(starved.model->name, "", /*force=*/true).ok());
   EXPECT_EQ(starved.Answers(), expected);
   EXPECT_EQ(starved.observer.batches().back().lookup, Lookup::kHit);
 }
@@ -311,7 +311,7 @@ TEST(CudaMemoryTest, AReviewWithoutMemoryLeavesTheLadderUnchanged) {
     const int64_t captures = served.device().captures();
     std::vector<std::shared_ptr<RecordingSink>> meanwhile;
     for (int i = 0; i < 3; ++i) meanwhile.push_back(served.Submit(kLongest));
-    const auto report = served.engine->Optimize(served.model->name, "", /*force=*/true);
+    const auto report = served.engine->Review(served.model->name, "", /*force=*/true);
     ASSERT_TRUE(report.ok()) << report.status();
     EXPECT_FALSE(report->changed);
     EXPECT_EQ(report->reason,

@@ -44,7 +44,7 @@ int ServeWithJournal(uint64_t seed, const EngineOptions& options) {
         harness.engine->Submit(request, std::make_shared<RecordingSink>(), harness.clock.Now());
     if (random() % 6 == 0 && id.ok()) harness.engine->Cancel(*id);
     if (i % 30 == 29) {
-      EXPECT_TRUE(harness.engine->Optimize("fake", "", /*force=*/true).ok());
+      EXPECT_TRUE(harness.engine->Review("fake", "", /*force=*/true).ok());
     }
   }
   harness.engine->Drain(MonoTime::max());

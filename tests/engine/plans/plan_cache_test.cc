@@ -75,7 +75,7 @@ TEST_F(PlanCacheTest, FindsTheWantedOrTheNextLargerReadyPlan) {
   PlanCache::Found found = Find(&reader, kSmall);
   ASSERT_NE(found.plan, nullptr);
   EXPECT_EQ(found.plan->plan().bucket(), kLarge);
-  EXPECT_EQ(found.lookup, Lookup::kMissNotCaptured);
+  EXPECT_EQ(found.lookup, Lookup::kMissNotPrepared);
 
   ASSERT_TRUE(cache_->Prepare(kSmall).ok());
   found = Find(&reader, kSmall);
@@ -92,11 +92,11 @@ TEST_F(PlanCacheTest, AwaitedBucketsAreOrderedByTheLookupsThatMissedThem) {
   cache_->Await(std::vector<Bucket>{kSmall, kMiddle, kLarge});
   PlanCache::Reader reader(cache_.get());
   EXPECT_EQ(cache_->MostAsked(), kSmall) << "of equal ones the smallest";
-  EXPECT_EQ(Find(&reader, kMiddle).lookup, Lookup::kMissNotCaptured);
+  EXPECT_EQ(Find(&reader, kMiddle).lookup, Lookup::kMissNotPrepared);
   for (int i = 0; i < 2; ++i) {
     const PlanCache::Found found = Find(&reader, kLarge);
     EXPECT_EQ(found.plan->plan().bucket(), huge);
-    EXPECT_EQ(found.lookup, Lookup::kMissNotCaptured);
+    EXPECT_EQ(found.lookup, Lookup::kMissNotPrepared);
   }
   EXPECT_EQ(cache_->Stats().size(), 4u);
   EXPECT_FALSE(cache_->Stats().front().ready);
@@ -162,7 +162,7 @@ TEST_F(PlanCacheTest, LookupsGoOnWhileAPlanIsPrepared) {
   PlanCache::Reader reader(cache_.get());
   const PlanCache::Found found = Find(&reader, kSmall);
   EXPECT_EQ(found.plan->plan().bucket(), kLarge);
-  EXPECT_EQ(found.lookup, Lookup::kMissNotCaptured);
+  EXPECT_EQ(found.lookup, Lookup::kMissNotPrepared);
   gate.Open();
   preparing.join();
   EXPECT_EQ(Find(&reader, kSmall).lookup, Lookup::kHit);
@@ -268,7 +268,7 @@ TEST_F(PlanCacheTest, CountsBatchesByBucket) {
   batch.start = clock_.Now();
   batch.lookup = Lookup::kHit;
   Find(&reader, kSmall).plan->use().Record(batch);
-  batch.lookup = Lookup::kMissNotCaptured;
+  batch.lookup = Lookup::kMissNotPrepared;
   Find(&reader, kSmall).plan->use().Record(batch);
   const std::vector<BucketStats> stats = cache_->Stats();
   ASSERT_EQ(stats.size(), 2u);

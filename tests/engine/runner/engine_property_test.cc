@@ -150,7 +150,7 @@ int SwitchLaddersDuring(Harness* harness, uint64_t seed) {
   std::mt19937_64 random(seed);
   int changes = 0;
   for (int i = 0; i < 12; ++i) {
-    const auto report = harness->engine->Optimize("fake", "", /*force=*/true);
+    const auto report = harness->engine->Review("fake", "", /*force=*/true);
     EXPECT_TRUE(report.ok()) << report.status();
     if (report.ok() && report->changed) ++changes;
     for (uint64_t pause = random() % 50; pause > 0; --pause) std::this_thread::yield();

@@ -132,7 +132,7 @@ class History {
         return harness_->engine->Cancel(ids_[victim]);
       }
       case Disturbance::kLadder:
-        return harness_->engine->Optimize("fake", "", /*force=*/true).status().IgnoreError();
+        return harness_->engine->Review("fake", "", /*force=*/true).status().IgnoreError();
       case Disturbance::kExchange: {
         ModelConfig config = FakeConfig();
         config.vocab_size = 13 + Draw(0, 50);

@@ -105,17 +105,17 @@ TEST_F(AdminTest, ExplainsAFinishedRequest) {
   EXPECT_EQ(response.steps(0).lookup(), "hit");
 }
 
-TEST_F(AdminTest, OptimizeBucketsGivesTheReason) {
+TEST_F(AdminTest, RunReviewGivesTheReason) {
   Infer("a", {1, 2, 3});
-  v1::OptimizeBucketsRequest request;
+  v1::RunReviewRequest request;
   request.set_model_name("text");
-  v1::OptimizeBucketsResponse response;
-  const grpc::Status status = Call(&v1::Admin::Stub::OptimizeBuckets, request, &response);
+  v1::RunReviewResponse response;
+  const grpc::Status status = Call(&v1::Admin::Stub::RunReview, request, &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_FALSE(response.reason().empty());
   EXPECT_GT(response.before_size(), 0);
   request.set_model_name("absent");
-  EXPECT_EQ(Call(&v1::Admin::Stub::OptimizeBuckets, request, &response).error_code(),
+  EXPECT_EQ(Call(&v1::Admin::Stub::RunReview, request, &response).error_code(),
             grpc::StatusCode::NOT_FOUND);
 }
 
@@ -124,7 +124,7 @@ TEST_F(AdminTest, SetLadderChoosesTheLadderOfAServedModel) {
   request.set_model_name("text");
   (*request.mutable_options())["strategy"] = "fixed";
   (*request.mutable_options())["fixed_tokens"] = "5,9";
-  v1::OptimizeBucketsResponse response;
+  v1::RunReviewResponse response;
   const grpc::Status status = Call(&v1::Admin::Stub::SetLadder, request, &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_TRUE(response.changed());
@@ -178,7 +178,7 @@ TEST_F(AdminTest, DescribeStepNeedsAServedModelOnACpu) {
 
 TEST_F(AdminTest, EveryMethodRefusesMalformedProtobufAsInvalid) {
   const auto channel = daemon_.Channel();
-  for (const char* method : {"GetBuckets", "OptimizeBuckets", "SetLadder", "TryStrategies",
+  for (const char* method : {"GetBuckets", "RunReview", "SetLadder", "TryStrategies",
                              "DescribeStep", "Explain", "Reload"}) {
     grpc::ClientContext context;
     const grpc::Status status = testing::RawCall(
@@ -202,9 +202,9 @@ class GatedEngine final : public Engine {
   void Cancel(RequestId) override {}
   void Drain(MonoTime) override {}
   std::vector<ModelStats> Stats() const override { return {}; }
-  absl::StatusOr<OptimizeReport> Optimize(std::string_view, std::string_view, bool) override {
+  absl::StatusOr<ReviewReport> Review(std::string_view, std::string_view, bool) override {
     gate.Pass();
-    OptimizeReport report;
+    ReviewReport report;
     report.reason = "reviewed";
     return report;
   }
@@ -236,7 +236,7 @@ class SlowReviewTest : public ::testing::Test {
  protected:
   struct PendingCall {
     grpc::ClientContext context;
-    v1::OptimizeBucketsResponse response;
+    v1::RunReviewResponse response;
     std::promise<grpc::Status> promise;
     std::future<grpc::Status> status = promise.get_future();
   };
@@ -259,15 +259,15 @@ class SlowReviewTest : public ::testing::Test {
   // Starts a review. `refused` is passed when the call fails.
   std::unique_ptr<PendingCall> Start(Gate* refused = nullptr) {
     auto call = std::make_unique<PendingCall>();
-    stub_->async()->OptimizeBuckets(&call->context, &request_, &call->response,
-                                    [raw = call.get(), refused](grpc::Status status) {
-                                      if (refused != nullptr && !status.ok()) refused->Pass();
-                                      raw->promise.set_value(std::move(status));
-                                    });
+    stub_->async()->RunReview(&call->context, &request_, &call->response,
+                              [raw = call.get(), refused](grpc::Status status) {
+                                if (refused != nullptr && !status.ok()) refused->Pass();
+                                raw->promise.set_value(std::move(status));
+                              });
     return call;
   }
 
-  const v1::OptimizeBucketsRequest request_;
+  const v1::RunReviewRequest request_;
   GatedEngine engine_;
   ServingContext context_{
       WithMemoryShares(ServerOptions()), "1.2.3", {}, {.engine = &engine_, .clock = Clock::Real()}};

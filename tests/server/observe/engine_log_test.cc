@@ -41,7 +41,7 @@ class EngineLogTest : public ::testing::Test {
 };
 
 TEST_F(EngineLogTest, AChangedLadderIsOneLineWithTheChangesAndTheReason) {
-  OptimizeReport report;
+  ReviewReport report;
   report.changed = true;
   report.reason = "saves 10%";
   report.gain = 0.1;
@@ -58,7 +58,7 @@ TEST_F(EngineLogTest, AChangedLadderIsOneLineWithTheChangesAndTheReason) {
 }
 
 TEST_F(EngineLogTest, AnUnchangedLadderIsLoggedAtDebugOnly) {
-  OptimizeReport report;
+  ReviewReport report;
   report.reason = "no gain";
   const auto events = [&](EngineLog* log) { log->OnReview(*model_, report); };
   EXPECT_EQ(Logged("info", events), "");

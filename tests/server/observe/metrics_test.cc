@@ -128,7 +128,7 @@ TEST_F(MetricsTest, CountsBatchesAndPlans) {
                    .sequences = 3,
                    .sampled_rows = 3,
                    .trigger = Trigger::kDelay,
-                   .lookup = Lookup::kMissNotCaptured,
+                   .lookup = Lookup::kMissNotPrepared,
                    .start = {},
                    .form = milliseconds(1),
                    .replay = milliseconds(2),
@@ -151,7 +151,7 @@ TEST_F(MetricsTest, CountsBatchesAndPlans) {
   EXPECT_EQ(SumOf(samples, "sluice_batch_rows_sum"), 6);
   EXPECT_EQ(SumOf(samples, "sluice_batch_tokens_sum"), 80);
   EXPECT_EQ(SumOf(samples, "sluice_plan_lookups_total", "result=\"hit\""), 1);
-  EXPECT_EQ(SumOf(samples, "sluice_plan_lookups_total", "reason=\"not_captured\""), 1);
+  EXPECT_EQ(SumOf(samples, "sluice_plan_lookups_total", "reason=\"not_prepared\""), 1);
   EXPECT_EQ(SumOf(samples, "sluice_plan_lookups_total", "reason=\"guard\""), 1);
   EXPECT_EQ(SumOf(samples, "sluice_plan_captures_total", "result=\"error\""), 1);
   EXPECT_DOUBLE_EQ(SumOf(samples, "sluice_plan_capture_seconds_sum"), 0.005);
@@ -191,7 +191,7 @@ TEST_F(MetricsTest, EveryTriggerAndLookupHasASeries) {
     const std::string label = "trigger=\"" + std::string(NameOf(trigger)) + "\"";
     EXPECT_EQ(Sum("sluice_batches_total", label), 1) << label;
   }
-  for (Lookup lookup : {Lookup::kMissNotCaptured, Lookup::kMissEvicted, Lookup::kMissOverCapacity,
+  for (Lookup lookup : {Lookup::kMissNotPrepared, Lookup::kMissEvicted, Lookup::kMissOverCapacity,
                         Lookup::kMissGuard, Lookup::kMissMemory}) {
     batch.lookup = lookup;
     metrics_.OnBatch(batch);

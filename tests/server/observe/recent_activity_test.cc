@@ -82,7 +82,7 @@ TEST_F(RecentActivityTest, LatenciesWithoutTheirEventAreAbsent) {
 }
 
 TEST_F(RecentActivityTest, KeepsTheLatestReviewOfEachModel) {
-  OptimizeReport report;
+  ReviewReport report;
   report.reason = "first";
   recent_.OnReview(*model_, report);
   clock_.Advance(milliseconds(50));

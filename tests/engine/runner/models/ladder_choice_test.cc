@@ -60,7 +60,7 @@ TEST_P(LadderChoicePolicyTest, NoRequestFailsOrChangesWhileLaddersAreChosen) {
   }
   for (int round = 0; round < 8; ++round) {
     for (const LadderChoice& choice : kChoices) {
-      const absl::StatusOr<OptimizeReport> report =
+      const absl::StatusOr<ReviewReport> report =
           served.engine->ChooseLadder("fake", "", choice, /*keep=*/false);
       ASSERT_TRUE(report.ok()) << report.status();
       EXPECT_THAT(report->after, ::testing::Not(::testing::IsEmpty()));
@@ -76,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(Policies, LadderChoicePolicyTest,
 
 TEST(LadderChoice, TakesEffectAtOnceAndUntilTheNextOne) {
   ReviewedEngine served(AdaptiveOptions());
-  const absl::StatusOr<OptimizeReport> report =
+  const absl::StatusOr<ReviewReport> report =
       served.engine->ChooseLadder("fake", "", {{"strategy", "geometric"}, {"ratio", "2"}}, false);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_THAT(TokensOf(report->after), ::testing::ElementsAre(8, 16, 32, 64));
@@ -85,7 +85,7 @@ TEST(LadderChoice, TakesEffectAtOnceAndUntilTheNextOne) {
   EXPECT_EQ(stats.ladder_options.min_tokens, 8) << "as configured";
   served.Serve(37, 400);
   EXPECT_EQ(served.observer.batches().back().bucket.tokens, 64);
-  EXPECT_FALSE(served.engine->Optimize("fake", "", true)->changed) << "it is no longer adaptive";
+  EXPECT_FALSE(served.engine->Review("fake", "", true)->changed) << "it is no longer adaptive";
   ASSERT_TRUE(served.engine->ChooseLadder("fake", "", {}, false).ok());
   stats = served.engine->Stats()[0];
   EXPECT_EQ(stats.ladder_options.strategy, StrategyKind::kAdaptive);
@@ -97,14 +97,14 @@ TEST_P(LadderChoicePolicyTest, RespectsTheMemoryLimitAndCountsTheBucketsThatItKe
   options.batch.policy = GetParam();
   ReviewedEngine unlimited(options);
   const LadderChoice dense = {{"strategy", "geometric"}, {"ratio", "1.1"}, {"min_tokens", "1"}};
-  const absl::StatusOr<OptimizeReport> whole =
+  const absl::StatusOr<ReviewReport> whole =
       unlimited.engine->ChooseLadder("fake", "", dense, false);
   ASSERT_TRUE(whole.ok()) << whole.status();
   EXPECT_EQ(unlimited.engine->Stats()[0].ladder_changes.evicted, 0);
   options.ladder.memory_limit_bytes = unlimited.engine->Stats()[0].plan_memory_bytes * 3 / 4;
   ReviewedEngine served(options);
   const int64_t at_start = served.engine->Stats()[0].ladder_changes.evicted;
-  const absl::StatusOr<OptimizeReport> limited =
+  const absl::StatusOr<ReviewReport> limited =
       served.engine->ChooseLadder("fake", "", dense, false);
   ASSERT_TRUE(limited.ok()) << limited.status();
   const ModelStats stats = served.engine->Stats()[0];

@@ -17,7 +17,7 @@ TEST(LadderReviewer, FitsTheLadderToTheTraffic) {
   ReviewedEngine served(AdaptiveOptions());
   ASSERT_FALSE(served.HasBucket(37));
   served.Serve(37, 400);
-  const absl::StatusOr<OptimizeReport> report = served.engine->Optimize("fake", "", true);
+  const absl::StatusOr<ReviewReport> report = served.engine->Review("fake", "", true);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_TRUE(report->changed) << report->reason;
   EXPECT_GT(report->gain, 0);
@@ -42,7 +42,7 @@ TEST(LadderReviewer, WithdrawnBucketsAreNotReadyAndKeepTheirHistory) {
   options.ladder.max_buckets = 3;
   ReviewedEngine served(options);
   served.Serve(37, 400);
-  const absl::StatusOr<OptimizeReport> report = served.engine->Optimize("fake", "1", true);
+  const absl::StatusOr<ReviewReport> report = served.engine->Review("fake", "1", true);
   ASSERT_TRUE(report.ok() && report->changed);
   const ModelStats stats = served.engine->Stats()[0];
   int64_t batches = 0, memory = 0;
@@ -85,7 +85,7 @@ TEST(LadderReviewer, ALadderWhosePlansCannotBePreparedIsNotAdopted) {
   served.Serve(37, 400);
   const int64_t memory = served.engine->Stats()[0].plan_memory_bytes;
   served.backend.OnPrepare([](const Bucket&) { return absl::ResourceExhaustedError("memory"); });
-  const absl::StatusOr<OptimizeReport> report = served.engine->Optimize("fake", "", true);
+  const absl::StatusOr<ReviewReport> report = served.engine->Review("fake", "", true);
   ASSERT_TRUE(report.ok());
   EXPECT_FALSE(report->changed);
   EXPECT_THAT(report->reason, HasSubstr("memory"));
@@ -99,13 +99,13 @@ TEST(LadderReviewer, ALadderOfOneColumnIsNeitherReviewedNorChosen) {
   options.batch.policy = PolicyKind::kStaticPadded;
   Harness harness(options);
   for (const absl::Status& status :
-       {harness.engine->Optimize("fake", "", true).status(),
+       {harness.engine->Review("fake", "", true).status(),
         harness.engine->ChooseLadder("fake", "", {{"ratio", "2"}}, false).status(),
         harness.engine->TryStrategies("fake", "").status()}) {
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   }
-  for (const absl::Status& status : {harness.engine->Optimize("other", "", true).status(),
-                                     harness.engine->Optimize("fake", "9", true).status(),
+  for (const absl::Status& status : {harness.engine->Review("other", "", true).status(),
+                                     harness.engine->Review("fake", "9", true).status(),
                                      harness.engine->ChooseLadder("fake", "9", {}, false).status(),
                                      harness.engine->TryStrategies("other", "").status()}) {
     EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
@@ -117,7 +117,7 @@ TEST(LadderReviewer, FitsTheColumnsOfAPaddedLadder) {
   options.batch.policy = PolicyKind::kPaddedBuckets;
   ReviewedEngine served(options);
   served.Serve(37, 400);
-  const absl::StatusOr<OptimizeReport> report = served.engine->Optimize("fake", "", true);
+  const absl::StatusOr<ReviewReport> report = served.engine->Review("fake", "", true);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_TRUE(report->changed) << report->reason;
   EXPECT_GT(report->gain, 0);
@@ -134,7 +134,7 @@ TEST(LadderReviewer, AnIdleEngineFreesWithdrawnPlans) {
   ReviewedEngine served(options);
   const int prepared = served.backend.live_plans();
   served.Serve(37, 400);
-  const absl::StatusOr<OptimizeReport> report = served.engine->Optimize("fake", "", true);
+  const absl::StatusOr<ReviewReport> report = served.engine->Review("fake", "", true);
   ASSERT_TRUE(report.ok() && report->changed);
   served.backend.AwaitLivePlans(static_cast<int>(report->after.size()));
   EXPECT_GT(prepared, 0);

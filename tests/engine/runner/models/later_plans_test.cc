@@ -34,7 +34,7 @@ class LaterPlansTest : public ::testing::Test {
   // Lets the plans be prepared and waits for them.
   void Finish() {
     gate_.Open();
-    ASSERT_TRUE(engine_->Optimize("fake", "", /*force=*/false).ok());
+    ASSERT_TRUE(engine_->Review("fake", "", /*force=*/false).ok());
   }
 
   // Computes a prompt and returns the trace of its step.
@@ -84,7 +84,7 @@ TEST_F(LaterPlansTest, ServesMeanwhileAndPreparesFirstWhatTrafficAsksFor) {
   for (const int32_t length : {40, 40, 20}) {
     const BatchTrace batch = Run(length);
     EXPECT_EQ(batch.bucket.tokens, 128);
-    EXPECT_EQ(batch.lookup, Lookup::kMissNotCaptured);
+    EXPECT_EQ(batch.lookup, Lookup::kMissNotPrepared);
   }
   Finish();
   EXPECT_THAT(Prepared(), ElementsAre(128, 8, 16, 64, 32)) << "16 was in work already";
