@@ -1,4 +1,4 @@
-"""Tests of deploy/ with the real tools: kubectl, promtool, Prometheus, Envoy, systemd-analyze.
+"""Tests deploy/ with real tools: kubectl, promtool, Prometheus, Envoy, systemd-analyze.
 
 build/venv/bin/python -m pytest tests/deploy
 """
@@ -7,5 +7,5 @@ import sys
 
 from processes import DEPLOY
 
-# The dashboards' generator imports its modules from its own folder.
+# The dashboard generator imports modules from its own folder.
 sys.path.insert(0, str(DEPLOY / "grafana"))

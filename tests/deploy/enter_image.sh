@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# enter_image.sh TREE MODELS USER COMMAND... runs COMMAND in the image's TREE as Docker would with
-# --read-only, --user USER and MODELS mounted on /models. With an empty MODELS the tree's own models
-# stay. Requires a mount namespace of its own.
+# enter_image.sh TREE MODELS USER COMMAND... runs COMMAND in the image's TREE like Docker with
+# --read-only, --user USER and MODELS mounted on /models. If MODELS is empty, the tree's own models
+# are used. Must be run in a separate mount namespace.
 set -euo pipefail
 tree=$1 models=$2 user=$3
 shift 3

@@ -1,4 +1,4 @@
-"""Starts Envoy with the committed configuration, on ports of this machine."""
+"""Starts Envoy with the committed configuration on local ports."""
 
 import re
 
@@ -14,10 +14,11 @@ def address(port):
 
 
 class Envoy(Process):
-    """An Envoy before replicas on the ports `replicas`.
+    """An Envoy in front of replicas on the ports `replicas`.
 
-    `text` is a configuration whose first listener is for callers, whose second has statistics,
-    and whose clusters are the replicas and the administration. `change` edits the parsed one."""
+    `text` is a configuration. Its first listener is for callers, its second serves statistics, and
+    its clusters are the replicas and the admin interface. `change` edits the parsed configuration.
+    """
 
     def __init__(self, folder, replicas, text=None, change=lambda config: None,
                  options=()):
@@ -44,14 +45,14 @@ class Envoy(Process):
         self.wait_ready(lambda: get(self.admin, "/ready") is not None)
 
     def healthy(self):
-        """Returns the number of replicas that take calls."""
+        """Returns the number of healthy replicas."""
         found = re.findall(
             r"^sluice::\S+::health_flags::(\S+)$", get(self.admin, "/clusters") or "", re.M
         )
         return found.count("healthy")
 
     def in_flight(self, replica):
-        """Returns the number of calls that Envoy has sent to `replica` and that are unanswered."""
+        """Returns the number of unanswered calls that Envoy has sent to `replica`."""
         found = re.search(
             rf"^sluice::{re.escape(replica)}::rq_active::(\d+)$", get(self.admin, "/clusters"), re.M
         )

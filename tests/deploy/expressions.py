@@ -1,4 +1,4 @@
-"""Collects every PromQL expression of deploy/, with the place where it is used."""
+"""Collects every PromQL expression in deploy/, with its location."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def of_alerts():
 
 
 def of_dashboards(rate_interval="15s"):
-    """Returns the panels' queries as Grafana sends them with every variable at "All"."""
+    """Returns the panels' queries as Grafana sends them with all variables set to "All"."""
     found = []
     for path in DASHBOARDS:
         for panel in json.loads(path.read_text())["panels"]:
@@ -57,7 +57,7 @@ def of_variables():
 
 
 def of_autoscalers():
-    """Returns the queries of KEDA, and those of prometheus-adapter for the HPA."""
+    """Returns the queries of KEDA, and the queries of prometheus-adapter for the HPA."""
     keda = yaml.safe_load(
         (DEPLOY / "kubernetes" / "overlays" / "keda" / "scaled_object.yaml").read_text()
     )
@@ -76,7 +76,7 @@ def of_autoscalers():
 
 
 def names(expression):
-    """Returns the names of the metrics and recorded series that an expression selects."""
+    """Returns the names of the metrics and recorded series in an expression."""
     without_labels = re.sub(r"\{[^}]*\}", "", expression)
     return set(re.findall(r"\b(?:(?:model|route):)?sluice_\w+(?::\w+)?|\bup\b", without_labels))
 

@@ -1,7 +1,7 @@
-"""The schemas of GRPCRoute, HTTPRoute and InferencePool, for which there is no package.
+"""Schemas of GRPCRoute, HTTPRoute and InferencePool, because no package provides them.
 
 The tables follow the published CRDs of Gateway API 1.3.0, standard channel, and of the Inference
-Extension, version v1 of its API, and are parts of them: a CRD accepts whatever its table accepts.
+Extension API v1. They are subsets: a CRD accepts everything that its table accepts.
 """
 
 

@@ -11,7 +11,7 @@ from processes import DEPLOY, tool
 
 KUBERNETES = DEPLOY / "kubernetes"
 OVERLAYS = ["cpu", "gpu", "keda", "hpa", "kserve"]
-SCALED = ["cpu", "gpu", "keda", "hpa"]  # The overlays with a Deployment of ours.
+SCALED = ["cpu", "gpu", "keda", "hpa"]  # The overlays with our Deployment.
 POD_LABELS = {"app.kubernetes.io/name": "sluice"}
 
 
@@ -30,7 +30,7 @@ def _render(folder):
 
 
 def render(folder):
-    """Returns the manifests of a kustomization, a fresh copy for each caller."""
+    """Returns the manifests of a kustomization; each caller gets a new copy."""
     return copy.deepcopy(_render(folder))
 
 
@@ -39,11 +39,11 @@ def overlay(name):
 
 
 def with_components(folder, *components, base="base"):
-    """Returns the manifests of `base` with some components, rendered below the new `folder`."""
+    """Returns the manifests of `base` with some components, rendered in the new `folder`."""
     folder.mkdir()
     made = folder / "variant"
     made.mkdir()
-    # Kustomize takes relative paths only, but follows links.
+    # Kustomize accepts only relative paths, but follows links.
     (folder / "kubernetes").symlink_to(KUBERNETES)
     text = {
         "resources": [f"../kubernetes/{base}"],
@@ -64,7 +64,7 @@ def the(kind, manifests, name=None):
 
 
 def config_map(manifests, name):
-    """Returns the data of the ConfigMap `name`, whose name may end in a hash of its contents."""
+    """Returns the data of the ConfigMap `name`; the name may end in a hash of the contents."""
     found = [
         each["data"]
         for each in manifests

@@ -1,4 +1,4 @@
-"""Open-loop load: calls start at scheduled times, whether earlier calls have ended or not."""
+"""Open-loop load: calls start at scheduled times and do not wait for earlier calls."""
 
 import asyncio
 import collections
@@ -11,7 +11,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 
 def request(rng, max_tokens=0):
-    """Returns a request with a random prompt and `max_tokens` tokens to generate."""
+    """Returns a request with a random prompt that generates `max_tokens` tokens."""
     length = rng.randint(4, 48)
     tokens = np.array([rng.randrange(256) for _ in range(length)], np.int32)
     message = service_pb2.ModelInferRequest(model_name="demo")
@@ -25,8 +25,8 @@ def request(rng, max_tokens=0):
 class Outcome:
     """The outcome of the calls.
 
-    `codes` counts the statuses, `failures` has the details of each status other than OK, and
-    `versions` has the model's version of each answer, in the order of their ends."""
+    `codes` counts the statuses. `failures` has the details of each status other than OK. `versions`
+    has the model version of each answer, in order of completion."""
 
     codes: collections.Counter
     failures: list
@@ -45,7 +45,7 @@ class Outcome:
 async def run(address, per_second, count=None, seed=1, until=None, max_tokens=0):
     """Sends calls at exponentially distributed intervals and returns their outcome.
 
-    It sends `count` calls, or goes on until the event `until` is set."""
+    It sends `count` calls, or continues until the event `until` is set."""
     rng = random.Random(seed)
     outcome = Outcome(collections.Counter(), [], [], 0)
     tasks = set()
@@ -77,7 +77,7 @@ async def run(address, per_second, count=None, seed=1, until=None, max_tokens=0)
 
 
 def during(address, action, **load):
-    """Runs `action` in a thread under open-loop load and returns the load's outcome."""
+    """Runs `action` in a thread during open-loop load and returns the load's outcome."""
 
     async def both():
         done = asyncio.Event()

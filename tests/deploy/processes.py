@@ -1,4 +1,4 @@
-"""Starts real daemons, Envoy and Prometheus on free ports of this machine."""
+"""Starts real daemons, Envoy and Prometheus on free local ports."""
 
 import itertools
 import json
@@ -23,15 +23,14 @@ BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD_DIR", ROOT / "build" / "releas
 SLUICED = BUILD / "server" / "sluiced"
 SLUICE = BUILD / "client" / "sluice"
 DEMO = ROOT / "models" / "demo"
-# The bound in seconds of every wait for an event that must happen on any machine, however slow or
-# busy.
+# The limit in seconds of every wait, even on a slow or busy machine.
 PATIENCE_S = 180
 
 
 def tool(name):
-    """Returns the path of a program in this Python's environment or else in the system.
+    """Returns the path of a program in this Python's environment or in the system.
 
-    A missing program is a failure."""
+    Fails if the program is missing."""
     path = shutil.which(name, path=f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}")
     assert (
         path
@@ -39,17 +38,17 @@ def tool(name):
     return path
 
 
-# The end-to-end tests, which run at the same time, have the ports above these.
+# The end-to-end tests run at the same time and use higher ports.
 PORTS = itertools.cycle(range(12000, 18000))
 
 
 def free_port():
-    """Returns a free loopback port, another one each time."""
+    """Returns a free loopback port, a different one each time."""
     return first_free(PORTS)
 
 
 def wait_until(condition, what, within_s=PATIENCE_S):
-    """Polls until `condition()` holds, with pauses that free the processor."""
+    """Polls until `condition()` holds, with pauses."""
     give_up = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < give_up, f"not within {within_s} s: {what}"
@@ -57,7 +56,7 @@ def wait_until(condition, what, within_s=PATIENCE_S):
 
 
 def get(address, path, **query):
-    """Returns the body of an HTTP answer of status 200, else None."""
+    """Returns the body of an HTTP answer with status 200, else None."""
     try:
         encoded = urllib.parse.urlencode(query)
         with urllib.request.urlopen(
@@ -104,7 +103,7 @@ class Process:
 
 
 class Daemon(Process):
-    """sluiced with the demo model. `ports` lets a successor take the ports of a predecessor."""
+    """sluiced with the demo model. `ports` lets a successor reuse the ports of its predecessor."""
 
     def __init__(self, folder, *options, ports=None, wait=True, model=f"demo={DEMO}",
                  admin=""):
@@ -133,7 +132,7 @@ class Daemon(Process):
 
 
 class Gateway(Process):
-    """The gateway for HTTP before `daemon`, an address."""
+    """The HTTP gateway for `daemon`, an address."""
 
     def __init__(self, folder, daemon, *options):
         self.address, self.metrics = (f"127.0.0.1:{free_port()}" for _ in range(2))
@@ -170,7 +169,7 @@ class Prometheus(Process):
     def query(self, expression):
         """Returns the samples of an instant query as [(labels, value)].
 
-        An expression that does not parse is a failure."""
+        Fails if the expression cannot be parsed."""
         body = get(self.address, "/api/v1/query", query=expression)
         assert body is not None, f"Prometheus refuses: {expression}"
         return [

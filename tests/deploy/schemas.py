@@ -1,4 +1,4 @@
-"""Validates manifests strictly and offline: an unknown field or a wrong type is Invalid.
+"""Validates manifests strictly and offline: an unknown field or a wrong type raises Invalid.
 
 | resource | schema |
 |---|---|
@@ -31,7 +31,7 @@ _GENERATED = {
 
 
 class Invalid(AssertionError):
-    """A manifest that its schema refuses."""
+    """A manifest that violates its schema."""
 
 
 def validate(manifest):
@@ -45,7 +45,7 @@ def validate(manifest):
 
 
 def assert_finds(manifest, path, value):
-    """Asserts that a valid manifest is Invalid once `value` is planted at `path` in a copy."""
+    """Asserts that a valid manifest becomes Invalid if `value` is set at `path` in a copy."""
     validate(manifest)
     planted = place = copy.deepcopy(manifest)
     for key in path[:-1]:
@@ -55,7 +55,7 @@ def assert_finds(manifest, path, value):
         validate(planted)
     except Invalid:
         return
-    raise AssertionError(f"{value!r} at {path} passes")
+    raise AssertionError(f"{value!r} at {path} is accepted, but must be Invalid")
 
 
 def _validate(manifest):
@@ -72,21 +72,21 @@ def _validate(manifest):
 
 
 def _check_generated(manifest):
-    """Checks that `manifest` survives a round trip: the models drop unknown fields."""
+    """Checks that `manifest` survives a round trip; the models drop unknown fields."""
     if str(_INSTALLED) not in sys.path:
         sys.path.append(str(_INSTALLED))
     model = getattr(importlib.import_module(_GENERATED[manifest["kind"]]), manifest["kind"])
     parsed = model.model_validate(manifest)
     again = parsed.model_dump(mode="json", by_alias=True, exclude_unset=True)
     if again != manifest:
-        raise Invalid(f"{manifest['kind']}: a field is unknown: {manifest} became {again}")
+        raise Invalid(f"{manifest['kind']}: unknown field: {manifest} became {again}")
 
 
 _PLAIN = {"str": str, "int": int, "bool": bool, "object": object}
 
 
 def _kserve_fields(name):
-    """Returns {JSON field: type} of a KServe model, or None for a type of Kubernetes."""
+    """Returns {JSON field: type} of a KServe model, or None for a Kubernetes type."""
     path = _KSERVE / (
         re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower() + ".py"
     )
@@ -102,7 +102,7 @@ def _kserve_fields(name):
 
 
 def _check_kserve(kind, value, where):
-    """Checks `value` against the type `kind`, as KServe's models write it: list[V1Container]."""
+    """Checks `value` against the type `kind`, in the notation of KServe: list[V1Container]."""
     if match := re.fullmatch(r"list\[(.*)\]", kind):
         _require(list, value, where)
         for index, item in enumerate(value):
@@ -126,10 +126,10 @@ def _check_kserve(kind, value, where):
 
 def _require(kind, value, where):
     if not isinstance(value, kind):
-        raise Invalid(f"{where} is no {kind.__name__}")
+        raise Invalid(f"{where} is not of type {kind.__name__}")
 
 
-# For each part of a pod that KServe takes over, a manifest of Kubernetes with the part in it.
+# For each part of a pod that KServe uses, a Kubernetes manifest that contains the part.
 _PARTS = {
     "V1Container": lambda value: {
         "apiVersion": "v1",

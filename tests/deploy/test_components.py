@@ -1,4 +1,4 @@
-"""Tests the components and overlays that are added to a deployment, and the Job of models."""
+"""Tests the optional components and overlays of a deployment, and the Job that copies models."""
 
 import re
 import subprocess
@@ -48,7 +48,7 @@ def test_the_pool_validates(pool):
         ("Role", ("rules", 0, "verb"), ["get"]),
     ],
 )
-def test_the_validators_find_planted_faults(pool, kind, path, value):
+def test_validators_find_injected_faults(pool, kind, path, value):
     manifest = next(each for each in pool if each["kind"] == kind)
     schemas.assert_finds(manifest, path, value)
 
@@ -86,13 +86,13 @@ def test_the_rules_select_the_job_of_every_pod_monitor_of_the_daemon():
     assert [each["name"] for each in ports] == ["h2c", endpoint["port"]]
 
 
-def test_the_cluster_runtime_is_the_runtime():
+def test_cluster_runtime_equals_the_runtime():
     cluster = the("ClusterServingRuntime", overlay("kserve_cluster"))
     assert cluster["spec"] == the("ServingRuntime", overlay("kserve"))["spec"]
     assert not [each for each in overlay("kserve_cluster") if each["kind"] == "InferenceService"]
 
 
-def test_one_setting_says_where_keda_finds_prometheus():
+def test_one_setting_has_the_address_of_prometheus_for_keda():
     settings = yaml.safe_load((KUBERNETES / "overlays" / "keda" / "settings.yaml").read_text())
     triggers = the("ScaledObject", overlay("keda"))["spec"]["triggers"]
     assert {each["metadata"]["serverAddress"] for each in triggers} == {
@@ -101,7 +101,7 @@ def test_one_setting_says_where_keda_finds_prometheus():
     assert not [each for each in overlay("keda") if each["metadata"]["name"] == "settings"]
 
 
-def test_the_picker_reads_metrics_that_the_daemon_has(pool):
+def test_picker_reads_existing_metrics_of_the_daemon(pool):
     picker = container(the("Deployment", pool, "sluice-endpoint-picker"), "picker")
     arguments = dict(each.removeprefix("--").split("=", 1) for each in picker["args"])
     declared = set(re.findall(r'"(sluice_\w+)"', METRIC_NAMES.read_text()))
@@ -123,7 +123,7 @@ def test_the_picker_reads_metrics_that_the_daemon_has(pool):
     assert {each["pluginRef"] for each in profiles["schedulingProfiles"][0]["plugins"]} == declared
 
 
-def test_the_pool_is_reached_by_its_picker_and_by_gateways_only(pool):
+def test_only_picker_and_gateways_reach_the_pool(pool):
     rules = the("NetworkPolicy", pool, "sluice")["spec"]["ingress"]
     admitted = {
         rule["ports"][0]["port"]: [
@@ -166,7 +166,7 @@ def test_the_example_has_one_namespace_and_policies_that_fit_each_other(name):
 
 
 def fill(models, target):
-    """Runs the command of the Job on folders of this machine and returns what it printed."""
+    """Runs the command of the Job on local folders and returns its output."""
     job = the("Job", render(KUBERNETES / "model_fill"))["spec"]["template"]["spec"]
     shell, flags, script = job["containers"][0]["command"]
     script = script.replace("/models/", f"{models}/").replace("/target", str(target))

@@ -1,4 +1,4 @@
-"""Tests the committed Envoy configuration in a real Envoy in front of three real daemons."""
+"""Tests the committed Envoy configuration with a real Envoy and three real daemons."""
 
 import asyncio
 import concurrent.futures
@@ -18,7 +18,7 @@ from manifests import default_of
 from processes import DEPLOY, Daemon, tool, wait_until
 
 PER_SECOND = 60
-# Two failed health checks, one second apart, take a draining replica out of use (see CONFIG).
+# Two failed health checks, one second apart, remove a draining replica from use (see CONFIG).
 DRAIN = ("--server.lifecycle.drain-delay", "2500ms")
 
 
@@ -36,7 +36,7 @@ class Fleet:
         wait_until(lambda: self.envoy.healthy() == count, f"{count} healthy replicas")
 
     def restart(self, index):
-        """Starts a successor on the same ports, like a pod's replacement behind the same name."""
+        """Starts a successor on the same ports, like a replacement of a pod with the same name."""
         self.replicas[index] = Daemon(self.folder, *DRAIN, ports=self.replicas[index].ports)
 
     def answered(self):
@@ -69,14 +69,14 @@ def test_load_spreads_over_all_replicas(fleet):
     shares = [(now - then) / 300 for then, now in zip(before, fleet.answered())]
     print(f"spread: {outcome.total} calls, shares {[f'{share:.2f}' for share in shares]}")
     assert outcome.codes == {"OK": 300}
-    # A balancer of connections would send all calls of the one connection to one replica: 1, 0, 0.
+    # A connection-level balancer would send all calls of the connection to one replica: 1, 0, 0.
     assert min(shares) > 0.15
 
 
-def test_a_killed_replica_costs_no_call(fleet):
+def test_no_call_fails_if_a_replica_is_killed(fleet):
     def kill_and_replace():
         victim = fleet.replicas[1]
-        # A stopped replica answers nothing, so calls are certainly in flight when it is killed.
+        # A stopped replica answers nothing, so calls are in flight when it is killed.
         victim.process.send_signal(signal.SIGSTOP)
         wait_until(lambda: fleet.envoy.in_flight(victim.grpc) > 0, "a call is in flight")
         victim.kill()
@@ -95,11 +95,11 @@ def test_a_killed_replica_costs_no_call(fleet):
         f"kill: {outcome.total} calls, {outcome.failed} failed, {repeated} repeated on another "
         f"replica"
     )
-    assert cut > 0, "no call was in flight at the kill: the test shows nothing"
+    assert cut > 0, "no call was in flight at the kill, so nothing was tested"
     assert outcome.failed == 0, outcome.failures
 
 
-def test_a_rolling_restart_costs_no_call(fleet):
+def test_no_call_fails_during_a_rolling_restart(fleet):
     def roll():
         for index in range(3):
             assert fleet.replicas[index].stop() == 0
@@ -112,12 +112,12 @@ def test_a_rolling_restart_costs_no_call(fleet):
 
 
 class DeadlineTeller(grpc.GenericRpcHandler):
-    """A replica that answers any call with the seconds that the caller has left for it."""
+    """A replica that answers every call with the seconds until the caller's deadline."""
 
     def service(self, details):
         def answer(_, context):
             if details.method == "/grpc.health.v1.Health/Check":
-                return b"\x08\x01"  # The message says SERVING.
+                return b"\x08\x01"  # The message means SERVING.
             return repr(context.time_remaining()).encode()
 
         return grpc.unary_unary_rpc_method_handler(answer)
@@ -130,9 +130,9 @@ def test_deadlines_are_passed_on(tmp_path):
     with Envoy(tmp_path, [replica]) as envoy, grpc.insecure_channel(envoy.address) as channel:
         wait_until(lambda: envoy.healthy() == 1, "the replica is healthy")
         call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
-        # The header of a deadline has whole seconds from 100 s on, rounded up.
+        # From 100 s on, the deadline header has whole seconds, rounded up.
         assert 200 < float(call(b"", timeout=250)) <= 251
-        # A call without a deadline gets the bound of the route.
+        # A call without a deadline gets the route's timeout.
         assert 251 < float(call(b"")) <= 301
     server.stop(None)
 
@@ -153,7 +153,7 @@ def test_streams_are_answered_through_envoy(fleet):
             "inference.GRPCInferenceService/RepositoryModelUnload",
             {grpc.StatusCode.PERMISSION_DENIED},
         ),
-        # For contrast, the daemon answers a method that is routed.
+        # The daemon itself answers a method that Envoy does not route.
         (
             "inference.GRPCInferenceService/ModelReady",
             {grpc.StatusCode.OK, grpc.StatusCode.NOT_FOUND},
@@ -173,18 +173,18 @@ def test_only_inference_is_routed(fleet, method, codes):
     assert code in codes
 
 
-def test_headers_that_envoy_lets_through_are_within_the_daemons_limit():
+def test_header_limit_of_envoy_is_within_the_daemons_limit():
     listener = yaml.safe_load(CONFIG.read_text())["static_resources"]["listeners"][0]
     manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
     assert default_of("server.grpc.max_metadata_bytes") == "8KiB"
-    # What Envoy adds: its x-headers, te, the path and the like, with generous values.
+    # Headers that Envoy adds: its x-headers, te, the path and others, with long values.
     added_headers, added_bytes = 16, 1024
     count = manager["common_http_protocol_options"]["max_headers_count"] + added_headers
     assert manager["max_request_headers_kb"] * 1024 + added_bytes + 32 * count <= 8192
 
 
-def test_envoy_ends_calls_and_resting_streams_before_the_daemon_does():
-    """The page of the deployment names these times."""
+def test_envoy_ends_calls_and_idle_streams_before_the_daemon():
+    """The deployment page documents these times."""
     text = CONFIG.read_text()
     times = {name: int(re.search(rf"{name}: (\d+)s", text)[1])
              for name in ("max_stream_duration", "grpc_timeout_header_max", "stream_idle_timeout")}
@@ -197,7 +197,7 @@ def test_envoy_ends_calls_and_resting_streams_before_the_daemon_does():
 
 
 def test_the_drain_delay_covers_the_health_checks():
-    """A replica that says NOT_SERVING must go on until the checks have taken it out of use."""
+    """A NOT_SERVING replica must continue to serve until the checks have removed it from use."""
     check = yaml.safe_load(CONFIG.read_text())["static_resources"]["clusters"][0]["health_checks"][
         0
     ]

@@ -18,7 +18,7 @@ def helm(*arguments):
 
 
 def chart(*settings, release="sluice"):
-    """Returns the manifests of the chart with the given settings, as NAME=VALUE."""
+    """Returns the chart's manifests with the given settings, each NAME=VALUE."""
     options = [part for each in settings for part in ("--set", each)]
     result = helm("template", release, CHART, *options)
     assert result.returncode == 0, result.stderr
@@ -26,9 +26,9 @@ def chart(*settings, release="sluice"):
 
 
 def plain(manifest):
-    """Returns the spec of a manifest without what differs between a chart and a kustomization.
+    """Returns a manifest's spec without the parts that differ between chart and kustomization.
 
-    That is the label of the release, the hash of the options, and the policy of pulling images."""
+    These are the release label, the hash of the options, and the image pull policy."""
     spec = yaml.safe_load(yaml.safe_dump(manifest["spec"]))
 
     def walk(value):
@@ -70,7 +70,7 @@ def test_the_chart_passes_the_linter(settings):
         (("gpus=1", "resources.memory=16Gi"), "gpu"),
     ],
 )
-def test_the_chart_is_what_the_overlay_is(settings, expected):
+def test_chart_equals_the_overlay(settings, expected):
     manifests, others = chart(*MONITORED, *settings), overlay(expected)
     compared = 0
     for manifest in manifests:
@@ -94,8 +94,8 @@ def test_the_chart_is_what_the_overlay_is(settings, expected):
         (("models.image=registry.example/sluice-models:1",), ("model_image",)),
     ],
 )
-def test_the_chart_is_what_the_components_are(settings, components, tmp_path):
-    """The base has neither a number of replicas nor resources, and its image has no tag."""
+def test_chart_equals_the_components(settings, components, tmp_path):
+    """The base sets no replica count and no resources, and its image has no tag."""
     rendered, others = chart(*settings), with_components(tmp_path / "made", *components)
     for name in ("sluice", "sluice-headless"):
         assert plain(the("Service", rendered, name)) == plain(the("Service", others, name))
@@ -107,7 +107,7 @@ def test_the_chart_is_what_the_components_are(settings, components, tmp_path):
     assert mine == base
 
 
-def test_two_releases_have_nothing_in_common():
+def test_two_releases_share_no_object():
     one, two = chart(), chart(release="embedder")
     names = [{(each["kind"], each["metadata"]["name"]) for each in of} for of in (one, two)]
     assert not names[0] & names[1]
@@ -146,6 +146,6 @@ def test_the_daemon_accepts_the_options_of_the_chart(tmp_path):
         ("config.models=null", "models"),
     ],
 )
-def test_a_wrong_value_is_refused_by_name(setting, named):
+def test_wrong_value_is_refused_with_its_name(setting, named):
     result = helm("template", "sluice", CHART, "--set", setting)
     assert result.returncode != 0 and named in result.stderr

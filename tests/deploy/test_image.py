@@ -1,7 +1,7 @@
 """Tests the image's file tree, which is built without Docker.
 
-Its programs run in namespaces as the Dockerfile says: on a read-only root, as a user without
-rights, as process 1. The tests need root, or sudo without a password."""
+Its programs run in namespaces with the Dockerfile's settings: on a read-only root, as an
+unprivileged user, as process 1. The tests need root, or sudo without a password."""
 
 import json
 import os
@@ -18,7 +18,7 @@ AS_ROOT = [] if os.geteuid() == 0 else ["sudo", "--non-interactive", "--preserve
 
 
 def instruction(name):
-    """Returns the words of an instruction of the image's last stages, such as CMD."""
+    """Returns the words of an instruction in the image's last stages, such as CMD."""
     stage = DOCKERFILE[DOCKERFILE.index("FROM scratch AS image") :]
     found = re.findall(rf"^{name} (.*)$", stage, re.M)
     assert len(found) == 1, f"{name}: {found}"
@@ -72,7 +72,7 @@ class Container(Process):
         self.wait_ready(lambda: get(self.http, "/readyz") is not None)
 
     def daemon(self):
-        """Returns the process id of the container's process 1, as numbered outside."""
+        """Returns the process id, outside the container, of the container's process 1."""
         return max(self._descendants(self.process.pid))
 
     def _descendants(self, pid):
@@ -101,7 +101,7 @@ def status(pid):
         return dict(line.rstrip("\n").split(":\t", 1) for line in file)
 
 
-def test_the_image_serves_its_model_without_rights_or_a_writable_file(tree, tmp_path):
+def test_image_serves_its_model_without_privileges_or_writable_files(tree, tmp_path):
     with Container(tree, tmp_path) as container:
         answer = container.infer("demo")
         assert answer.returncode == 0, answer.stderr
@@ -113,7 +113,7 @@ def test_the_image_serves_its_model_without_rights_or_a_writable_file(tree, tmp_
         with open(f"/proc/{container.daemon()}/mountinfo") as file:
             root = next(line.split() for line in file if line.split()[4] == "/")
         assert root[5].split(",")[0] == "ro"
-        # Signals have no default action for process 1, so the daemon must handle SIGTERM itself.
+        # Process 1 has no default signal actions, so the daemon must handle SIGTERM itself.
         subprocess.run([*AS_ROOT, "kill", "-TERM", str(container.daemon())], check=True)
         assert container.process.wait(PATIENCE_S) == 0, container.log.read_text()
         assert not container.healthy()
@@ -147,7 +147,7 @@ def test_a_missing_library_is_reported(tree, tmp_path):
 
 
 def test_the_image_has_no_other_programs(tree):
-    """The image has no shell and no interpreter, and its loader lies among the libraries."""
+    """The image has no shell and no interpreter; its loader is among the libraries."""
     assert sorted(each.name for each in (tree / "usr" / "local" / "bin").iterdir()) == [
         "sluice",
         "sluiced",

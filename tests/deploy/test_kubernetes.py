@@ -1,4 +1,4 @@
-"""Renders the manifests with kubectl's Kustomize, validates them and checks their consistency."""
+"""Renders the manifests with kubectl's Kustomize, validates them and checks consistency."""
 
 import json
 import re
@@ -17,7 +17,7 @@ MODEL_VOLUMES = ["model_claim", "model_init", "model_image"]
 
 
 def container_and_pod(name):
-    """Returns the daemon's container and the pod's spec of an overlay."""
+    """Returns the daemon's container and the pod spec of an overlay."""
     if name == "kserve":
         runtime, service = the("ServingRuntime", overlay(name)), the(
             "InferenceService", overlay(name)
@@ -32,7 +32,7 @@ def seconds(text):
 
 
 def drain_seconds(name):
-    """Returns the drain delay and the drain timeout of an overlay's daemon in seconds."""
+    """Returns the drain delay and drain timeout of an overlay's daemon in seconds."""
     if name == "kserve":
         args = container_and_pod(name)[0]["args"]
         return [
@@ -74,7 +74,7 @@ def test_components_validate(variant, model):
     assert [each["name"] for each in pod["volumes"]].count("models") == 1
 
 
-def test_the_gateway_is_admitted_by_the_daemon_and_given_time_to_end(variant):
+def test_daemon_admits_the_gateway_and_the_gateway_has_time_to_end(variant):
     manifests = variant("model_claim", "gateway")
     for manifest in manifests:
         schemas.validate(manifest)
@@ -145,7 +145,7 @@ def test_probes_reach_a_daemon_with_tls(variant):
         ("kserve", "InferenceService", ("spec", "predictor", "minReplicas"), "two"),
     ],
 )
-def test_the_validators_find_planted_faults(name, kind, path, value):
+def test_validators_find_injected_faults(name, kind, path, value):
     manifest = next(each for each in overlay(name) if each["kind"] == kind)
     schemas.assert_finds(manifest, path, value)
 
@@ -162,7 +162,7 @@ def test_the_validators_find_planted_faults(name, kind, path, value):
         (("hostnames", 0), "SLUICE.example.com"),
     ],
 )
-def test_the_route_validator_finds_planted_faults(variant, path, value):
+def test_route_validator_finds_injected_faults(variant, path, value):
     route = the("GRPCRoute", variant("grpc_route"))
     place = route["spec"]
     for key in path[:-1]:
@@ -176,14 +176,14 @@ def test_the_route_validator_finds_planted_faults(variant, path, value):
 def test_grace_period_covers_the_drain(name):
     _, pod = container_and_pod(name)
     delay, timeout = drain_seconds(name)
-    # The daemon ends 5 s after both at the latest, whatever hangs in it (docs/operations.md).
+    # The daemon ends at most 5 s after both, even if a part of it hangs (docs/operations.md).
     assert delay + timeout + 5 < pod["terminationGracePeriodSeconds"]
-    # The endpoints change only some time after a pod has become unready or was deleted.
+    # The endpoints change some time after a pod has become unready or was deleted.
     assert delay >= 5
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
-def test_probes_ask_for_services_that_the_daemon_knows(name, served):
+def test_probes_use_services_of_the_daemon(name, served):
     container, _ = container_and_pod(name)
     asked = {}
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
@@ -193,7 +193,7 @@ def test_probes_ask_for_services_that_the_daemon_knows(name, served):
         )
         check = [SLUICE, "--server", served.grpc, "health", "--service", asked[probe]]
         assert subprocess.run(check, capture_output=True).returncode == 0, asked[probe]
-    # A liveness probe for readiness would kill a replica that is draining or starting.
+    # A liveness probe on readiness would kill a draining or starting replica.
     assert asked["livenessProbe"] == "sluice.liveness"
     assert asked["startupProbe"] == asked["readinessProbe"] == "sluice.readiness"
 
@@ -249,7 +249,7 @@ def test_selectors_match_the_pods_of_sluice_and_no_others(name):
         assert constraint["labelSelector"]["matchLabels"] == POD_LABELS
     for service in (each for each in manifests if each["kind"] == "Service"):
         assert service["spec"]["selector"] == POD_LABELS
-    # The selector of callers does not match the pods of Sluice.
+    # The callers' selector does not match the pods of Sluice.
     callers = the("NetworkPolicy", manifests)["spec"]["ingress"][0]["from"][0]["podSelector"][
         "matchLabels"
     ]
@@ -287,7 +287,7 @@ def test_headless_service_gives_each_replica_an_address():
 def test_each_replica_has_one_device():
     container, _ = container_and_pod("gpu")
     assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
-    # A rolling update never starts more replicas than there are devices.
+    # A rolling update never runs more replicas than there are devices.
     rolling = the("Deployment", overlay("gpu"))["spec"]["strategy"]["rollingUpdate"]
     assert rolling == {"maxSurge": 0, "maxUnavailable": 1}
 

@@ -1,4 +1,4 @@
-"""Compares the memory of the manifests with the plan that a daemon with their options prints."""
+"""Compares the memory in the manifests with the memory plan of a daemon with their options."""
 
 import re
 import subprocess
@@ -38,7 +38,7 @@ def test_the_memory_of_a_pod_fits_the_plan(name, tmp_path):
     daemon = subprocess.Popen([SLUICED, "--config", path], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True)
     printed = ""
-    for line in daemon.stdout:  # The log is written a little later than the line of readiness.
+    for line in daemon.stdout:  # The plan is logged shortly after the "ready" line.
         printed += line
         if "gRPC on port" in line:
             daemon.terminate()

@@ -1,4 +1,4 @@
-"""Tests that every expression of deploy/ returns data when Prometheus scrapes a loaded daemon."""
+"""Tests that every expression in deploy/ returns data when Prometheus scrapes a loaded daemon."""
 
 import asyncio
 import contextlib
@@ -18,13 +18,13 @@ from processes import DEPLOY, Daemon, Gateway, Prometheus, get, tool, wait_until
 
 PER_SECOND = 20
 
-# The metrics of TLS and callers, which this daemon does not use. tests/e2e/test_faults_tls.py
-# checks them.
+# Metrics of TLS and callers, which this daemon does not use. tests/e2e/test_faults_tls.py tests
+# them.
 ONLY_WITH_FILES = {"sluice_certificate_expiry_timestamp_seconds", "sluice_secret_reads_total"}
 
 
 def local_config(folder, daemon, gateway):
-    """Writes the committed configuration with quick scrapes of both; returns the path."""
+    """Writes the committed configuration with quick scrapes of both targets; returns the path."""
     config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     config["rule_files"] = [str(DEPLOY / "prometheus" / name) for name in config["rule_files"]]
@@ -39,10 +39,10 @@ def local_config(folder, daemon, gateway):
 
 
 def odd_calls(address):
-    """Makes a call that is refused, one that is late and one that is given up while it runs.
+    """Makes one call that is refused, one that expires and one that is cancelled while it runs.
 
-    The last two end after a quarter of the time of a whole call, so that they end amid their run on
-    a fast machine, too, unless it stalls just then.
+    The last two end after a quarter of the time of a whole call, so that even on a fast machine
+    they end during the run.
     """
     with grpc.insecure_channel(address) as channel:
         infer = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer
@@ -62,7 +62,7 @@ def odd_calls(address):
 
 
 def diagnosed_call(address):
-    """Asks for the diagnostics of exclusive self attention."""
+    """Requests the diagnostics of exclusive self attention."""
     with grpc.insecure_channel(address) as channel:
         wanted = open_loop.request(random.Random(4))
         for name in ("xsa_cos_sim", "xsa_proj_frac"):
@@ -72,7 +72,7 @@ def diagnosed_call(address):
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory):
-    """Prometheus after some seconds of load on a daemon and its gateway. The load goes on."""
+    """Prometheus after some seconds of load on a daemon and its gateway; the load continues."""
     folder = tmp_path_factory.mktemp("prometheus")
     stop = threading.Event()
     with Daemon(folder) as daemon, Gateway(folder, daemon.grpc) as gateway, Prometheus(
@@ -93,7 +93,7 @@ def prometheus(tmp_path_factory):
                 or odd_calls(daemon.grpc),
                 "a call was cancelled and another late",
             )
-            # Rates need two samples, the rules an evaluation after that.
+            # Rates need two samples. The rules are evaluated after that.
             for late in ("up", "sluice_cancelled_total", "sluice_deadline_missed_total"):
                 wait_until(
                     lambda: server.query(f"count_over_time({late}[1m]) >= 5"), f"scrapes of {late}"
@@ -101,7 +101,7 @@ def prometheus(tmp_path_factory):
             wait_until(
                 lambda: server.query("model:sluice_slow_ratio:rate3d"), "the rules are evaluated"
             )
-            # The ratios of the gateway need traffic between two scrapes.
+            # The gateway's ratios need traffic between two scrapes.
             wait_until(
                 lambda: gateway.complete() == 200
                 and server.query("route:sluice_gateway_error_ratio:rate1h"),
@@ -153,4 +153,4 @@ def test_promtool_accepts_the_metrics_text(prometheus):
     advice = {f'sluice_{of}_entropy_bits use base unit "bytes" instead of "bits"'
               for of in ("shape", "length")}
     assert set(check.stderr.splitlines()) <= advice, check.stderr
-    assert check.returncode in (0, 3), check.stdout  # Status 3 means advice only.
+    assert check.returncode in (0, 3), check.stdout  # Status 3 means that there is only advice.

@@ -1,4 +1,4 @@
-"""Tests what deploy/README.md says of Envoy in a cluster, with a real Envoy before real daemons."""
+"""Tests the cluster set-up of Envoy in deploy/README.md with a real Envoy and real daemons."""
 
 import asyncio
 import subprocess
@@ -14,13 +14,13 @@ from envoy import CONFIG, Envoy
 from manifests import config_map, container, the, with_components
 from processes import DEMO, DEPLOY, Daemon, free_port, get, tool, wait_until
 
-# A replica says NOT_SERVING for longer than two health checks take.
+# A replica reports NOT_SERVING for longer than two health checks take.
 DRAIN = ("--server.lifecycle.drain-delay", "2500ms")
 
 
 @pytest.fixture(scope="module")
 def manifests(tmp_path_factory):
-    """The CPU overlay with Envoy and with TLS at Envoy."""
+    """The CPU overlay with Envoy, without and with TLS at Envoy."""
     folder = tmp_path_factory.mktemp("overlay")
     return {
         "plain": with_components(folder / "plain", "envoy", base="overlays/cpu"),
@@ -33,12 +33,12 @@ def configuration(manifests):
 
 
 def daemon(folder, version, **named):
-    """Starts a daemon whose model `demo` has the version `version`."""
+    """Starts a daemon whose model `demo` has version `version`."""
     return Daemon(folder, "--model", f"demo:{version}={DEMO}", *DRAIN, model=None, **named)
 
 
-def test_a_rolled_version_of_a_model_costs_no_call(manifests, tmp_path):
-    """Replaces two replicas by two with the next version, as a rolling update with a surge does."""
+def test_no_call_fails_while_a_model_version_is_replaced(manifests, tmp_path):
+    """Replaces two replicas with two of the next version, like a rolling update with a surge."""
     ports = [(free_port(), free_port()) for _ in range(3)]
     old = [daemon(tmp_path, 1, ports=each) for each in ports[:2]]
     with Envoy(tmp_path, [each[0] for each in ports], configuration(manifests["plain"])) as envoy:
@@ -69,8 +69,8 @@ def test_a_rolled_version_of_a_model_costs_no_call(manifests, tmp_path):
     assert set(after.versions) == {"2"} and after.failed == 0
 
 
-def test_the_end_of_an_envoy_costs_no_call(tmp_path):
-    """GET /drain, which is the preStop hook, sends callers to the other Envoy between calls."""
+def test_no_call_fails_when_an_envoy_ends(tmp_path):
+    """GET /drain, the preStop hook, moves callers to the other Envoy between calls."""
     with Daemon(tmp_path) as replica:
         first, second = (
             Envoy(tmp_path, [replica.ports[0]], change=shorten_the_wait,
@@ -99,14 +99,14 @@ def calls(envoy):
 
 
 def shorten_the_wait(config):
-    """Makes GET /drain take 4 s rather than 20."""
+    """Makes GET /drain take 4 s instead of 20 s."""
     text = yaml.safe_dump(config)
     assert "fixed_delay: 20s" in text
     config.clear()
     config.update(yaml.safe_load(text.replace("fixed_delay: 20s", "fixed_delay: 4s")))
 
 
-def test_statistics_and_health_are_all_that_other_hosts_see_of_the_administration(tmp_path):
+def test_other_hosts_can_read_only_statistics_and_health(tmp_path):
     with Daemon(tmp_path) as replica, Envoy(tmp_path, [replica.ports[0]]) as envoy:
         assert "envoy_cluster_upstream_rq" in get(envoy.operations, "/stats/prometheus")
         assert get(envoy.operations, "/ready") == "LIVE\n"
@@ -114,7 +114,7 @@ def test_statistics_and_health_are_all_that_other_hosts_see_of_the_administratio
             assert get(envoy.operations, path) is None, path
 
 
-def test_the_hook_of_the_pod_is_the_route_and_fits_its_times(manifests):
+def test_prestop_hook_calls_the_drain_route_and_fits_the_times(manifests):
     deployment = the("Deployment", manifests["plain"], "sluice-envoy")
     pod = deployment["spec"]["template"]["spec"]
     envoy = container(deployment, "envoy")
@@ -130,7 +130,7 @@ def test_the_hook_of_the_pod_is_the_route_and_fits_its_times(manifests):
     wait = int(fault["delay"]["fixed_delay"].removesuffix("s"))
     drained = int(envoy["args"][envoy["args"].index("--drain-time-s") + 1])
     assert drained < wait < pod["terminationGracePeriodSeconds"]
-    # The heap at which Envoy refuses requests leaves room below the limit of the container.
+    # Envoy refuses requests at this heap size, which is below the container's limit.
     heap = yaml.safe_load(CONFIG.read_text())["overload_manager"]["resource_monitors"][0]
     limit = int(envoy["resources"]["limits"]["memory"].removesuffix("Mi")) << 20
     assert heap["typed_config"]["max_heap_size_bytes"] * 1.2 < limit

@@ -41,7 +41,7 @@ def test_configuration_is_valid():
 
 
 def test_cluster_configuration_is_valid(tmp_path):
-    """Checks all but Kubernetes' discovery, without which Debian builds Prometheus."""
+    """Checks everything except Kubernetes discovery, which Debian's Prometheus does not have."""
     config = yaml.safe_load((PROMETHEUS / "prometheus_kubernetes.yml").read_text())
     assert [each.pop("kubernetes_sd_configs") for each in config["scrape_configs"]] == [
         [{"role": "pod"}]
@@ -80,11 +80,11 @@ def test_every_alert_has_a_runbook_with_instructions():
     for title, text in entries.items():
         assert "Look at" in text and re.search(
             r"\bDo[:,]", text
-        ), f"{title} does not say what to look at and do"
+        ), f"{title} has no instructions for checks and actions"
 
 
 def test_every_metric_is_declared_or_recorded():
-    """Daemon or gateway declare, or the rules record, each name in rules, alerts and dashboards."""
+    """Daemon, gateway or recording rules define each name in rules, alerts and dashboards."""
     declared = set(re.findall(r'"(sluice_\w+)"', METRIC_NAMES.read_text()))
     for kind, name in re.findall(r'(\w+)\(\s*"(sluice_gateway_\w+)"', GATEWAY_METRICS.read_text()):
         declared.add(f"{name}_total" if kind == "Counter" else name)

@@ -1,4 +1,4 @@
-"""Tests the lists of what the image, the sources and the gateway consist of."""
+"""Tests the component lists (SBOM) of the image, the sources and the gateway."""
 
 import json
 import re
@@ -16,7 +16,7 @@ import make_sbom
 
 @pytest.fixture
 def tree(tmp_path):
-    """The parts of an image's tree that the list is made of, with a package of two names."""
+    """The parts of an image tree that the list describes; one package has two names."""
     packages = tmp_path / "var" / "lib" / "dpkg" / "status.d"
     packages.mkdir(parents=True)
     (packages / "libssl3").write_text("Package: libssl3\nSource: openssl\nVersion: 3.0.19-1\n"
@@ -45,13 +45,13 @@ def test_the_image_has_its_packages_and_programs(tree):
         "d69ea8cda2433733c1ce02de65da8f48e6a3dbba6bb18876a2062908e54ef7cb")
 
 
-def test_another_program_is_another_list(tree):
+def test_different_program_changes_the_list(tree):
     before = json.loads(make_sbom.of_image(tree))["serialNumber"]
     (tree / "usr" / "local" / "bin" / "sluiced").write_bytes(b"another")
     assert json.loads(make_sbom.of_image(tree))["serialNumber"] != before
 
 
-def test_the_sources_and_the_gateway_name_what_is_pinned():
+def test_sources_and_gateway_list_the_pinned_packages():
     built = {each["name"] for each in json.loads(make_sbom.of_sources())["components"]}
     wanted = set(re.sub(r"#.*", "", (ROOT / "tools/packages-build.txt").read_text()).split())
     assert built == wanted
@@ -60,7 +60,7 @@ def test_the_sources_and_the_gateway_name_what_is_pinned():
     assert sorted(f"{each['name']}=={each['version']}" for each in gateway) == sorted(pinned)
 
 
-def test_the_dockerfiles_command_writes_all_lists_with_what_it_installs(tree, tmp_path):
+def test_dockerfile_command_writes_all_lists_with_the_installed_packages(tree, tmp_path):
     docker = (ROOT / "Dockerfile").read_text()
     command = re.search(r"/opt/sbom/bin/python (deploy/make_sbom\.py .*)", docker)[1]
     assert "-r deploy/requirements-sbom.txt" in docker

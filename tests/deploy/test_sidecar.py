@@ -1,4 +1,4 @@
-"""Tests the overlay for untrusted networks, with its real Envoy before a real daemon."""
+"""Tests the overlay for untrusted networks with its real Envoy and a real daemon."""
 
 import random
 import subprocess
@@ -17,7 +17,7 @@ from envoy import Envoy
 from manifests import config_map, default_of, overlay, the
 from processes import DEPLOY, Daemon, tool, wait_until
 
-HEADER = 12 << 10  # bytes: more than the daemon takes, less than Envoy takes by default
+HEADER = 12 << 10  # bytes: above the daemon's limit, below Envoy's default limit
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def config(manifests):
 
 @pytest.fixture(scope="module")
 def sidecar(pod, config, tmp_path_factory):
-    """The Envoy of the pod before a daemon with the pod's options; a channel that trusts it."""
+    """The pod's Envoy, a daemon with the pod's options, and a channel that trusts the Envoy."""
     folder, authority = tmp_path_factory.mktemp("sidecar"), Authority()
     for name, text in zip(("tls.crt", "tls.key"), authority.pair()):
         (folder / name).write_bytes(text)
@@ -77,7 +77,7 @@ def test_the_configuration_is_the_committed_one_and_valid(config, tmp_path):
     assert check.returncode == 0 and "deprecated" not in check.stderr.lower(), check.stderr
 
 
-def test_only_envoy_has_an_address_from_outside(manifests, pod, config):
+def test_only_envoy_is_reachable_from_outside(manifests, pod, config):
     daemon, envoy = container_of(pod, "sluiced"), container_of(pod, "envoy")
     listener = yaml.safe_load(config)["static_resources"]["listeners"][0]["address"]
     port = listener["socket_address"]["port_value"]
@@ -95,7 +95,7 @@ def test_only_envoy_has_an_address_from_outside(manifests, pod, config):
         assert the("Service", manifests, name)["spec"]["ports"][0]["targetPort"] == "grpc"
 
 
-def test_the_limits_fit_those_of_the_daemon(pod, config):
+def test_envoy_limits_fit_the_daemons_limits(pod, config):
     cluster = yaml.safe_load(config)["static_resources"]["clusters"][0]
     (protocol,) = cluster["typed_extension_protocol_options"].values()
     streams = protocol["explicit_http_config"]["http2_protocol_options"]["max_concurrent_streams"]
@@ -121,7 +121,7 @@ def test_calls_and_streams_are_answered_through_the_sidecar(sidecar):
     assert answers and not any(answer.error_message for answer in answers)
 
 
-def test_large_headers_of_one_caller_break_no_stream_of_another(sidecar):
+def test_large_headers_of_one_caller_do_not_break_streams_of_another(sidecar):
     """Envoy shares its connection to the daemon among callers."""
     begun, end = threading.Event(), threading.Event()
 

@@ -12,7 +12,7 @@ UNIT = DEPLOY / "systemd" / "sluiced.service"
 
 @pytest.fixture
 def unit(tmp_path):
-    """The path of a copy of the unit with this build's binaries."""
+    """The path of a copy of the unit with the binaries of this build."""
     text = UNIT.read_text()
     for installed, built in (
         ("/usr/local/bin/sluiced", SLUICED),
@@ -33,12 +33,12 @@ def analyze(*arguments):
 
 def test_the_unit_is_valid(unit):
     result = analyze("verify", unit)
-    # systemd-analyze only warns of an unknown directive.
+    # systemd-analyze only warns about an unknown directive.
     assert result.returncode == 0 and not result.stderr, result.stderr
 
 
 def test_the_exposure_of_the_unit_is_low(unit):
-    """The exposure is at most 1.5 of 10 on systemd's scale: network access and the like remain."""
+    """The exposure is at most 1.5 of 10 on systemd's scale; network access and others remain."""
     result = analyze("security", "--offline=true", "--threshold=15", unit)
     assert result.returncode == 0, result.stdout
 

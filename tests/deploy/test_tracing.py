@@ -1,4 +1,4 @@
-"""Follows one request through gateway, Envoy, queue and steps by its trace and its id."""
+"""Follows one request by trace and id through gateway, Envoy, queue and steps."""
 
 import http.server
 import json
@@ -19,7 +19,7 @@ CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 class Collector(http.server.ThreadingHTTPServer):
-    """A collector of OTLP over HTTP. It keeps the spans that arrive."""
+    """An OTLP/HTTP collector that keeps the received spans."""
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), _Collect)
@@ -67,7 +67,7 @@ def test_one_request_is_followed_from_its_caller_to_its_steps(tmp_path, admin):
             status = process.complete(traceparent=CALLER, **{"x-request-id": "followed"})
             assert status == 200
             assert process.stop() == 0, process.log.read_text()
-        # The gateway sends what waits before it ends.
+        # The gateway sends the waiting spans before it ends.
         (span,) = collector.spans
         _, trace_id, parent_id, _ = CALLER.split("-")
         assert span.name == "POST /v1/completions"
@@ -75,7 +75,7 @@ def test_one_request_is_followed_from_its_caller_to_its_steps(tmp_path, admin):
         assert attributes(span) == {
             "http.request.method": "POST", "http.route": "/v1/completions",
             "http.response.status_code": 200, "sluice.request_id": "followed"}
-        # Envoy passes trace and id on, and the daemon logs both, with the times of its stages.
+        # Envoy passes on trace and id. The daemon logs both, with the times of its stages.
         wait_until(lambda: "followed" in daemon.log.read_text(), "the access log has the request")
         (line,) = [each for each in daemon.log.read_text().splitlines() if '"followed"' in each]
         entry = json.loads(line)
@@ -89,7 +89,7 @@ def test_one_request_is_followed_from_its_caller_to_its_steps(tmp_path, admin):
         assert int(json.loads(explained.stdout)["total_steps"]) == entry["steps"] == 12
 
 
-def test_a_request_without_a_trace_begins_one_and_a_failure_is_marked(tmp_path):
+def test_request_without_a_trace_starts_one_and_failures_are_marked(tmp_path):
     with Collector() as collector, Daemon(tmp_path) as daemon:
         process = Gateway(tmp_path, daemon.grpc, "--otlp-endpoint", collector.url)
         with process:
@@ -104,7 +104,7 @@ def test_a_request_without_a_trace_begins_one_and_a_failure_is_marked(tmp_path):
         assert (good.status.code, failed.status.code) == (0, 2)  # 2 is an error.
 
 
-def test_a_collector_that_is_away_disturbs_no_request(tmp_path):
+def test_missing_collector_affects_no_request(tmp_path):
     with Daemon(tmp_path) as daemon:
         nowhere = f"http://127.0.0.1:{free_port()}/v1/traces"
         process = Gateway(tmp_path, daemon.grpc, "--otlp-endpoint", nowhere)
@@ -113,7 +113,7 @@ def test_a_collector_that_is_away_disturbs_no_request(tmp_path):
             assert process.stop() == 0
 
 
-def test_the_extra_is_asked_for_by_name(tmp_path):
+def test_error_names_the_missing_extra(tmp_path):
     hidden = tmp_path / "opentelemetry"
     hidden.mkdir()
     (hidden / "__init__.py").write_text("raise ImportError('no opentelemetry')")

@@ -1,4 +1,4 @@
-"""Checks what the "always" line of tests/faults.md demands during every fault."""
+"""Checks the invariants that tests/faults.md lists under "always" during every fault."""
 
 import contextlib
 import threading
@@ -11,7 +11,7 @@ from waiting import wait_until
 
 
 def balanced(server):
-    """Returns whether every admitted request has ended exactly once and none waits or runs."""
+    """Returns whether each admitted request ended exactly once and none is waiting or running."""
     samples = server.metrics()
 
     def total(name):
@@ -27,9 +27,9 @@ def await_balance(server):
 
 
 class Bystander:
-    """A well-behaved client that calls `server` in a loop and expects the same bits each time.
+    """A client that calls `server` in a loop and expects the same bits each time.
 
-    With `reconnects` it calls again if the daemon closes its connection for lack of memory."""
+    With `reconnects`, it calls again if the daemon closes its connection for lack of memory."""
 
     def __init__(self, server, model="demo", reconnects=False, **parameters):
         self._server = server
@@ -56,11 +56,11 @@ class Bystander:
             self.failure = failure
 
     def _call(self, client, inputs):
-        # An undisturbed call takes milliseconds. A call that takes a minute counts as disturbed.
+        # Normally a call takes milliseconds. A call that takes a minute counts as disturbed.
         try:
             return infer(client, inputs, model=self._model, timeout=60_000_000, **self._parameters)
         except InferenceServerException as error:
-            closed = ("RST_STREAM", "Buffers full")  # of the call, or of its connection
+            closed = ("RST_STREAM", "Buffers full")  # the call or its connection was closed
             if self._reconnects and any(sign in error.message() for sign in closed):
                 return None
             raise
@@ -71,7 +71,7 @@ class Bystander:
 
     def __exit__(self, failure, *_):
         self._stop.set()
-        if failure is not None:  # The thread may wait at a gate that is still closed.
+        if failure is not None:  # The thread may be waiting at a closed gate.
             return
         self._thread.join()
         assert self.failure is None, f"another client was disturbed: {self.failure}"
@@ -80,14 +80,14 @@ class Bystander:
 
 @contextlib.contextmanager
 def undisturbed(server, model="demo", **parameters):
-    """Checks that `server` serves a bystander while the body disturbs it, and recovers after it."""
+    """Checks that `server` serves another client while the body runs, and recovers after it."""
     with Bystander(server, model, **parameters) as bystander:
         yield bystander
-        # Two more answers include one call that began after the fault.
+        # Of two more answers, at least one belongs to a call that started after the fault.
         after = bystander.calls + 2
         wait_until(
             lambda: bystander.calls >= after or bystander.failure is not None,
-            what="the other client waits",
+            what="the other client got no answer",
         )
     assert server.process.poll() is None, "the daemon has ended"
     await_balance(server)

@@ -1,4 +1,4 @@
-"""Drives headless Chromium over a pipe by its DevTools protocol, without a port or WebSocket."""
+"""Controls headless Chromium with its DevTools protocol over a pipe, without a port."""
 
 import base64
 import json
@@ -10,12 +10,12 @@ from waiting import PATIENCE_S
 
 DESKTOP = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
-# The methods whose events report an error on the page.
+# The methods of events that report an error on the page.
 FAULTS = ("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled")
 
 
 class Browser:
-    """One tab of a browser. `errors` holds the errors of the page that it shows."""
+    """One browser tab. `errors` holds the errors of the page that is shown."""
 
     def __init__(self, profile):
         """Requires that `profile` is an empty folder."""
@@ -57,7 +57,7 @@ class Browser:
             os.close(self._in)
 
     def call(self, method, **params):
-        """Sends a command of the protocol and returns its result."""
+        """Sends a protocol command and returns its result."""
         self._calls += 1
         message = {"id": self._calls, "method": method, "params": params}
         if self._session:
@@ -93,7 +93,7 @@ class Browser:
         self.call("Emulation.setDeviceMetricsOverride", **device)
         self.call("Emulation.setEmulatedMedia", features=[
             {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
-        self._go("about:blank")  # The previous page reports nothing after this.
+        self._go("about:blank")  # Ends events of the previous page.
         self.errors.clear()
         self._go(url)
 
@@ -113,16 +113,16 @@ class Browser:
         """Waits until `condition` holds on the page."""
         give_up = time.monotonic() + PATIENCE_S
         while not self.value(condition):
-            assert time.monotonic() < give_up, f"never: {condition}"
+            assert time.monotonic() < give_up, f"this condition never held: {condition}"
             self.value("new Promise(done => setTimeout(done, 20))")
 
     def overflow(self):
-        """Returns how many pixels the page is wider than the screen."""
+        """Returns by how many pixels the page is wider than the screen."""
         return self.value(
             "document.documentElement.scrollWidth - document.documentElement.clientWidth"
         )
 
     def screenshot(self, path):
-        """Writes the whole page as a PNG."""
+        """Writes a PNG of the whole page."""
         image = self.call("Page.captureScreenshot", captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(image["data"]))

@@ -13,7 +13,7 @@ from waiting import PATIENCE_S
 
 
 class Call:
-    """A call in progress on a client of its own."""
+    """A call in progress on a separate client."""
 
     def __init__(self, server, request_id="", inputs=None, timeout=None, **parameters):
         self._client = server.client()
@@ -47,7 +47,7 @@ class Call:
 
 
 def trailers(server, request):
-    """Returns the status and the trailers of a unary call. Requires that the call fails."""
+    """Returns the status and the trailers of a unary call. The call must fail."""
     from tritonclient.grpc import service_pb2_grpc
     with grpc.insecure_channel(server.grpc) as channel:
         try:
@@ -56,14 +56,14 @@ def trailers(server, request):
             )
         except grpc.RpcError as error:
             return error.code(), dict(error.trailing_metadata())
-    raise AssertionError("it was answered")
+    raise AssertionError("the call was answered, but it must fail")
 
 
 POISON = 7  # A byte that occurs in no prompt of the tests.
 
 
 def poisonous_model(directory):
-    """Makes a copy of the demo model whose logits are not finite for a prompt with POISON."""
+    """Copies the demo model and changes it: logits are NaN for any prompt that contains POISON."""
     shutil.copytree(DEMO, directory, ignore=shutil.ignore_patterns("*.py", "train*"))
     path = directory / "model.safetensors"
     data = path.read_bytes()
@@ -72,7 +72,7 @@ def poisonous_model(directory):
     embedding = header["model.embed_tokens.weight"]
     assert embedding["dtype"] == "BF16"
     begin, end = embedding["data_offsets"]
-    # The weights are untied: otherwise the poisoned row would affect every request's logits.
+    # The weights are untied because the poisoned row would otherwise change every logit.
     header["lm_head.weight"] = {**embedding,
                                 "data_offsets": [len(tensors), len(tensors) + end - begin]}
     tensors += tensors[begin:end]

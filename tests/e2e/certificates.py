@@ -1,4 +1,4 @@
-"""Starts daemons that present certificates, and keeps the files of these."""
+"""Starts daemons with TLS certificates and manages the certificate files."""
 
 import grpc
 import tritonclient.grpc as grpcclient
@@ -6,7 +6,7 @@ from conftest import Daemon
 
 
 class SecureDaemon(Daemon):
-    """A daemon whose clients speak TLS, trust `ca` and present `own`, an Authority.pair()."""
+    """A daemon whose clients use TLS, trust `ca` and present `own`, an Authority.pair()."""
 
     def __init__(self, ca, *options, **named):
         self.ca, self.own = ca, (None, None)
@@ -18,7 +18,7 @@ class SecureDaemon(Daemon):
 
 
 class Files:
-    """The files from which a daemon reads its certificate, key and authority."""
+    """The files with a daemon's certificate, key and certificate authority."""
 
     def __init__(self, folder, authority):
         self.crt, self.key, self.ca = (folder / name for name in ("tls.crt", "tls.key", "ca.crt"))

@@ -1,4 +1,4 @@
-"""Fixtures that start real daemons on free ports for real clients. Nothing is mocked."""
+"""Fixtures that start real daemons on free ports for real clients, without mocks."""
 
 import itertools
 import os
@@ -20,7 +20,7 @@ BUILD = pathlib.Path(os.environ.get("SLUICE_BUILD_DIR", ROOT / "build" / "releas
 SLUICED = BUILD / "server" / "sluiced"
 SLUICE = BUILD / "client" / "sluice"
 DEMO = ROOT / "models" / "demo"
-# The Python client is used from its folder, here and in the programs that tests start.
+# Tests, and the programs that they start, import the Python client from its source folder.
 CLIENT = ROOT / "clients" / "python"
 sys.path.insert(0, str(CLIENT))
 sys.path.insert(0, str(ROOT / "tests" / "support"))
@@ -28,29 +28,29 @@ from instruction_sets import pytest_collection_modifyitems, pytest_configure  # 
 from ports import first_free
 
 os.environ["PYTHONPATH"] = str(CLIENT)
-# `./test --sanitize` sets SLUICE_TEST_SANITIZED. Everything is slower then and takes more memory.
+# `./test --sanitize` sets SLUICE_TEST_SANITIZED. Programs are then slower and use more memory.
 SANITIZED = os.environ.get("SLUICE_TEST_SANITIZED") == "1"
 SLOWER = 8 if SANITIZED else 1
 
 
 def pytest_addoption(parser):
-    parser.addoption("--histories", type=int, default=40, help="of test_histories.py")
-    parser.addoption("--crash-runs", type=int, default=6, help="of test_crashes.py")
+    parser.addoption("--histories", type=int, default=40, help="histories in test_histories.py")
+    parser.addoption("--crash-runs", type=int, default=6, help="crashes in test_crashes.py")
     parser.addoption("--every-file-fault", action="store_true",
-                     help="let every file operation fail in turn, not a drawn sample of them")
-    parser.addoption("--first-seed", type=int, help="of drawn runs; random by default")
+                     help="make each file operation fail once instead of a random sample")
+    parser.addoption("--first-seed", type=int, help="first seed of random runs; random by default")
 
 
 @pytest.fixture
 def first_seed(request):
-    """The first seed of a test that draws, printed so that a failure can be repeated."""
+    """The first seed of a random test, printed so that a failure can be reproduced."""
     given = request.config.getoption("--first-seed")
     seed = random.randrange(1 << 30) if given is None else given
     print(f"--first-seed {seed}")
     return seed
 
 
-# Each test process has ports of its own, below the kernel's range for outgoing connections.
+# Each test process has its own range of ports, below the kernel's range for outgoing connections.
 PORTS = itertools.cycle(
     range(
         *(
@@ -77,9 +77,9 @@ class EndedEarly(AssertionError):
 class Daemon:
     """A running sluiced.
 
-    `options` are appended to its command line, `descriptors` limits its file descriptors, `faults`
-    lists the faults to inject, in the syntax of base/fault_injection.h, `variables` are of its
-    environment, and its output goes to the file `log`, if there is one."""
+    `options` are appended to the command line. `descriptors` limits the file descriptors. `faults`
+    lists the faults to inject, in the syntax of base/fault_injection.h. `variables` are added to
+    the environment. If `log` is given, the output goes to this file."""
 
     def __init__(self, *options, models=(("demo", DEMO),), descriptors=None, faults="",
                  grpc=None, variables=None, log=None):
@@ -100,13 +100,13 @@ class Daemon:
         if descriptors is not None:
             command = ["prlimit", f"--nofile={descriptors}:{descriptors}", *command]
         environment = {**os.environ, "SLUICE_TEST_FAULTS": faults, **(variables or {})}
-        if "until=" in faults:  # A slow test may hold a step for long.
+        if "until=" in faults:  # A slow test may hold a step for minutes.
             environment.setdefault("SLUICE_ENGINE_WATCHDOG_HANG", "1h")
-        # However slow the machine is, no call is refused for the time that it would wait.
+        # On a slow machine, the estimated wait must not lead to refusals.
         environment.setdefault("SLUICE_ENGINE_QUEUE_MAX_WAIT", "0")
-        # What the tests expect was computed in f32.
+        # The expected values of the tests were computed in f32.
         environment.setdefault("SLUICE_CPU_PROFILE", "f32")
-        if "--config" not in options:  # This makes warming up four times as fast.
+        if "--config" not in options:  # The warm-up is then four times faster.
             environment.setdefault("SLUICE_ENGINE_BATCH_MAX_BATCH_TOKENS", "1024")
         self.process = subprocess.Popen([*map(str, command), *options],
                                         stdout=log or subprocess.PIPE,
@@ -180,7 +180,7 @@ def demo():
 
 @pytest.fixture
 def daemon():
-    """Starts daemons for one test and stops the ones that still run after it."""
+    """Starts daemons for one test and stops them after it."""
     started = []
 
     def start(*options, **named):
@@ -195,7 +195,7 @@ def daemon():
 
 @pytest.fixture
 def gate(daemon, tmp_path):
-    """Makes gates at which daemons wait, and opens all before the test's daemons are stopped."""
+    """Creates gates that block daemons; opens all gates before the test's daemons are stopped."""
     made = []
 
     def make(name):

@@ -1,4 +1,4 @@
-"""Starts the gateway as a process, and sends it HTTP."""
+"""Starts the gateway as a process and sends HTTP requests to it."""
 
 import http.client
 import json
@@ -12,7 +12,7 @@ import urllib.request
 from conftest import free_port
 from waiting import PATIENCE_S, wait_until
 
-# A chat template for the demo model, which knows no roles.
+# A chat template for the demo model, which has no roles.
 TEMPLATE = (
     "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant:{% endif %}"
@@ -20,10 +20,10 @@ TEMPLATE = (
 
 
 class Gateway:
-    """A running gateway before `daemon`, which is a Daemon or an address."""
+    """A running gateway for `daemon`, which is a Daemon or an address."""
 
     def __init__(self, daemon, *options, authority=None):
-        """With `authority`, the file of a certificate, the gateway is asked by HTTPS."""
+        """With `authority`, the path of a certificate, requests to the gateway use HTTPS."""
         self._tls = authority and ssl.create_default_context(cafile=authority)
         self._scheme = "https" if authority else "http"
         port, metrics = free_port(), free_port()
@@ -59,7 +59,7 @@ class Gateway:
         return self._ask(urllib.request.Request(self._url(path), headers=headers))
 
     def post(self, path, body, **headers):
-        """Sends `body`, which is bytes or becomes JSON."""
+        """Sends `body`: bytes, or an object that is encoded as JSON."""
         if not isinstance(body, bytes):
             body = json.dumps(body).encode()
         headers = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -79,7 +79,7 @@ class Gateway:
         return http.client.HTTPConnection(host, int(port), timeout=PATIENCE_S)
 
     def metric(self, sample):
-        """Returns the value of a sample, as /metrics writes its name and labels; 0 without it."""
+        """Returns the value of a sample, named as in /metrics with its labels, or 0."""
         with urllib.request.urlopen(f"http://{self.metrics_address}/metrics",
                                     timeout=PATIENCE_S) as answer:
             for line in answer.read().decode().splitlines():
@@ -101,7 +101,7 @@ class Reply:
 
     @property
     def events(self):
-        """The events of a stream, without the last, which has to be [DONE]."""
+        """The events of a stream, without the last one, which must be [DONE]."""
         assert self.headers["content-type"].startswith("text/event-stream"), self.body
         *events, last = [each.removeprefix("data: ")
                          for each in self.body.decode().split("\n\n") if each]

@@ -1,4 +1,4 @@
-"""Fixtures of a gateway before the demo daemon, and of what calls it."""
+"""Fixtures: a gateway for the demo daemon, and clients of the gateway."""
 
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -10,7 +10,7 @@ from gateway import TEMPLATE, Gateway
 
 @pytest.fixture(scope="module")
 def page():
-    """The address of a page of another origin."""
+    """The address of a page with another origin."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):

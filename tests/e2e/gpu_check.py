@@ -1,4 +1,4 @@
-"""Runs loadtest/gpu_check.sh and reads what it has written."""
+"""Runs loadtest/gpu_check.sh and reads its output files."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def records(out):
 
 
 def outcomes(out, part=None):
-    """Returns the outcomes of the cases of a part, or of the parts."""
+    """Returns the outcomes of the cases of `part`, or the outcomes of all parts."""
     if part is None:
         return {each["part"]: each["outcome"] for each in records(out)
                 if "part" in each and "case" not in each}

@@ -1,9 +1,11 @@
-"""Records calls as their callers see them, and checks what the daemon promises of every one.
+"""Records calls as their callers see them, and checks the daemon's guarantees for each call.
 
-A history is all calls between two moments. Whatever happens to the daemon meanwhile, each call has
-exactly one end, within its time; an answer that ends OK has every byte that it has alone, and what
-comes before another end is the beginning of that. A request whose answer has begun ends OK unless
-its caller gave it up or the daemon was killed.
+A history is the set of all calls in a period. During any fault, these guarantees hold:
+- Each call ends exactly once, within its timeout plus a grace period.
+- An answer that ends OK has the same bytes as the answer of an undisturbed daemon.
+- The data before any other end is a prefix of these bytes.
+- A request whose answer has started ends OK, unless its caller cancelled it or the daemon was
+  killed.
 """
 
 import dataclasses
@@ -16,7 +18,7 @@ import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from waiting import PATIENCE_S
 
-# How long after its timeout a call may end, on a machine of any speed.
+# A call must end at most this long after its timeout, on any machine.
 GRACE_S = 60
 OPTIONS = [("grpc.enable_retries", 0), ("grpc.initial_reconnect_backoff_ms", 20),
            ("grpc.max_reconnect_backoff_ms", 50), ("grpc.use_local_subchannel_pool", 1)]
@@ -24,7 +26,7 @@ OPTIONS = [("grpc.enable_retries", 0), ("grpc.initial_reconnect_backoff_ms", 20)
 
 @dataclasses.dataclass(frozen=True)
 class Ask:
-    """What a call asks for. Without outputs the answer is the generated tokens."""
+    """The parameters of a call. Without outputs, the answer is the generated tokens."""
 
     prompt: tuple
     max_tokens: int = 4
@@ -47,8 +49,8 @@ class Ask:
 
 @dataclasses.dataclass
 class Recorded:
-    """A call and what came of it. `pieces` are the outputs of its responses, each as
-    {name: bytes}; `ends` are names of statuses with their times."""
+    """A call and its result. `pieces` are the outputs of its responses, each as {name: bytes};
+    `ends` are pairs of status name and time."""
 
     ask: Ask
     request_id: str
@@ -73,7 +75,7 @@ class Recorded:
 
 
 class Recorder:
-    """Makes calls on a channel of its own and records them."""
+    """Makes calls on a separate channel and records them."""
 
     _numbers = itertools.count()
 
@@ -90,7 +92,7 @@ class Recorder:
         return self._calls[-1]
 
     def unary(self, ask, cancel_after=None):
-        """Makes a call and waits for its end; cancels it when the event `cancel_after` is set."""
+        """Makes a call and waits for its end; cancels it once the event `cancel_after` is set."""
         call = self._begin(ask)
         future = self._stub.ModelInfer.future(ask.message(call.request_id), timeout=ask.timeout_s)
         if cancel_after is not None:
@@ -105,7 +107,7 @@ class Recorder:
             call.end(error.code().name)
 
     def stream(self, asks):
-        """Sends all of `asks` on one stream and waits for its end."""
+        """Sends all requests on one stream and waits for its end."""
         calls = {}
         for ask in asks:
             call = self._begin(ask)
@@ -127,15 +129,15 @@ class Recorder:
             status = error.code().name
         for call in calls.values():
             if not call.ends:
-                # A stream that ends OK with a request open has lost it.
+                # The stream ended OK, but this request was never answered.
                 call.end("LOST" if status == "OK" else status)
 
 
 def violations(calls, alone, allowed, killed=False):
-    """Returns a sentence for each promise that a history breaks.
+    """Returns one sentence for each broken guarantee.
 
-    `alone` has the answers of undisturbed calls by Ask.answer_key(), `allowed` the statuses that
-    the disturbance may cause; `killed` says that the daemon ended without warning."""
+    `alone` maps Ask.answer_key() to the answers of undisturbed calls. `allowed` holds the statuses
+    that the disturbance may cause. `killed` is true if the daemon was killed."""
     found = []
     for call in calls:
         def broken(what):
@@ -145,7 +147,7 @@ def violations(calls, alone, allowed, killed=False):
             broken(f"ended {len(call.ends)} times")
             continue
         if call.after_end:
-            broken("was answered after its end")
+            broken("got a response after its end")
         (status, ended), = call.ends
         waited = ended - call.began
         if waited > call.ask.timeout_s + GRACE_S:
@@ -153,10 +155,10 @@ def violations(calls, alone, allowed, killed=False):
         wanted, got = alone[call.ask.answer_key()], call.joined()
         if status == "OK":
             if got != wanted:
-                broken("has other bytes than alone")
+                broken("differs from the undisturbed answer")
             continue
         if any(not wanted.get(name, b"").startswith(data) for name, data in got.items()):
-            broken("began otherwise than alone")
+            broken("is not a prefix of the undisturbed answer")
         if status == "CANCELLED" and call.cancelled:
             continue
         if status == "DEADLINE_EXCEEDED" and call.ask.timeout_s < PATIENCE_S:
@@ -164,12 +166,12 @@ def violations(calls, alone, allowed, killed=False):
         if status not in allowed:
             broken(f"ended {status}")
         if call.pieces and not killed:
-            broken(f"had begun to be answered and ended {status}")
+            broken(f"ended {status} after its first response")
     return found
 
 
 def answers_alone(address, asks):
-    """Returns what `violations` compares with: the answer of each ask, made one after another."""
+    """Returns the undisturbed answers for `violations`. Makes the calls one after another."""
     calls = []
     recorder = Recorder(address, calls)
     for ask in asks:
@@ -181,7 +183,7 @@ def answers_alone(address, asks):
 
 
 class Load:
-    """Callers that make drawn calls until they are told to stop or have made `most` each."""
+    """Callers that make random calls until stop(), or until each has made `most` calls."""
 
     def __init__(self, address, draw, asks, callers=3, most=None):
         self.calls = []

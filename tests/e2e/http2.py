@@ -29,7 +29,7 @@ STREAM_INFER = "/inference.GRPCInferenceService/ModelStreamInfer"
 
 
 def message(body, length=None, compressed=0):
-    """Returns a gRPC message whose prefix claims `length` bytes (the true number by default)."""
+    """Returns a gRPC message whose prefix states `length` bytes (the true length by default)."""
     return struct.pack(">BI", compressed, len(body) if length is None else length) + body
 
 
@@ -39,7 +39,7 @@ def request_headers(path, *extra, te="trailers", content_type="application/grpc"
 
 
 class Connection:
-    """One connection, which answers SETTINGS and PING while it waits unless it is `mute`."""
+    """A connection. While it waits, it answers SETTINGS and PING unless it is `mute`."""
 
     def __init__(self, address, settings=(), mute=False):
         host, port = address.rsplit(":", 1)
@@ -49,7 +49,7 @@ class Connection:
         self.headers = {}  # All headers and trailers received, by stream.
         self.data = {}  # The bytes of all DATA frames, by stream.
         self.resets = {}  # The error code, by stream.
-        self.room = 65535  # The bytes of DATA that the peer lets the connection send.
+        self.room = 65535  # The bytes of DATA that flow control permits to send.
         self._settings = settings
         self._seen = set()  # The (kind, flags) of the frames on stream 0.
         self._received = b""
@@ -58,7 +58,7 @@ class Connection:
 
     def __enter__(self):
         settings = b"".join(struct.pack(">HI", *each) for each in self._settings)
-        with contextlib.suppress(ConnectionError):  # Reading shows that it is closed.
+        with contextlib.suppress(ConnectionError):  # A later read reports the close.
             self.socket.sendall(PREFACE + frame(SETTINGS, payload=settings))
         return self
 
@@ -69,7 +69,7 @@ class Connection:
         self.socket.sendall(frame(kind, flags, stream, payload))
 
     def settle(self):
-        """Waits until the peer has seen our SETTINGS ACK; returns whether it hung up."""
+        """Waits until the peer has processed our SETTINGS ACK; returns whether it hung up."""
         if self.wait(lambda: (SETTINGS, 0) in self._seen):
             return True
         with contextlib.suppress(ConnectionError):
@@ -81,7 +81,7 @@ class Connection:
         return self._encoder.encode(request_headers(path, *extra, **headers), huffman=False)
 
     def open(self, stream, path, *extra, flags=END_HEADERS, **headers):
-        """Sends the headers of a call."""
+        """Starts a call: sends its headers."""
         block = self.block(path, *extra, **headers)
         pieces = [block[at:at + MAX_FRAME] for at in range(0, len(block), MAX_FRAME)]
         for kind, piece in zip([HEADERS] + [CONTINUATION] * len(pieces), pieces):
@@ -91,18 +91,18 @@ class Connection:
             )
 
     def send(self, stream, data, flags=0):
-        """Sends DATA frames without respecting flow control."""
+        """Sends DATA frames and ignores flow control."""
         for at in range(0, max(len(data), 1), MAX_FRAME):
             last = at + MAX_FRAME >= len(data)
             self.room -= len(data[at:at + MAX_FRAME])
             self.frame(DATA, flags if last else 0, stream, data[at:at + MAX_FRAME])
 
     def await_room(self, size):
-        """Waits until the peer lets the connection send `size` bytes; send itself does not."""
+        """Waits until flow control permits `size` bytes. `send` does not wait."""
         assert not self.wait(lambda: self.room >= size), "the peer hung up"
 
     def call(self, stream, path, body, *extra, **headers):
-        """Makes a whole unary call and returns its trailers."""
+        """Makes a complete unary call and returns its trailers."""
         self.open(stream, path, *extra, **headers)
         self.send(stream, message(body), END_STREAM)
         return self.end(stream)

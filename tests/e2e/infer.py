@@ -1,4 +1,4 @@
-"""Helpers that make tritonclient's tensors and calls."""
+"""Helpers that create tritonclient's tensors and make calls."""
 
 import struct
 
@@ -41,7 +41,7 @@ def infer(client, inputs, outputs=None, model="demo", timeout=None, priority=0, 
 
 
 def logits_message(rows):
-    """Returns a serialized call whose answer, the logits of each row, is far larger than itself."""
+    """Returns a serialized call with one token per row; its answer, the logits, is far larger."""
     built = service_pb2.ModelInferRequest(model_name="demo")
     built.inputs.add(name="input_ids", datatype="INT32", shape=[rows, 1])
     built.raw_input_contents.append(struct.pack("<i", 1) * rows)

@@ -1,4 +1,4 @@
-"""Measures a daemon's memory and descriptors, and makes requests that use them."""
+"""Measures a daemon's memory and file descriptors, and creates requests."""
 
 import os
 import re
@@ -24,17 +24,17 @@ def resident(server, which="VmHWM"):
 
 
 def resident_before(server):
-    """Returns the resident memory, and has its peak begin there: the start takes more for a
-    moment than most faults."""
+    """Resets the peak of resident memory and returns the current value. Without the reset, the
+    peak of the daemon's start would hide most faults."""
     with open(f"/proc/{server.process.pid}/clear_refs", "w") as control:
         control.write("5")
     return resident(server, "VmRSS")
 
 
 def grown(server, before):
-    """Returns by how many bytes peak memory exceeds `before`, which is of resident_before.
+    """Returns by how many bytes the peak exceeds `before`, a result of resident_before.
 
-    Sanitizers keep freed memory, so the difference is divided by SLOWER under them."""
+    Sanitizers keep freed memory, so the difference is then divided by SLOWER."""
     return (resident(server) - before) / SLOWER
 
 

@@ -1,4 +1,4 @@
-"""A server of the protocol whose answers a test writes down beforehand."""
+"""A server of the protocol with predefined answers."""
 
 import concurrent.futures
 import dataclasses
@@ -16,10 +16,10 @@ class Refusal:
 
 
 class ScriptedServer:
-    """Answers each call with the next of `script`: a Refusal, or the text of one generated token.
+    """Answers each call with the next entry of `script`: a Refusal, or one generated token's text.
 
-    For each call that came, `arrivals` has the time, `times_left` how long its deadline was away,
-    and `metadata` its metadata."""
+    For each call, `arrivals` has its time, `times_left` the time until its deadline, and
+    `metadata` its metadata."""
 
     def __init__(self, *script):
         self.script = list(script)
@@ -63,7 +63,7 @@ class ScriptedServer:
                 context.set_trailing_metadata(
                     [("grpc-retry-pushback-ms", str(step.pushback_ms)), ("sluice-reason", "full")]
                 )
-            context.abort(grpc.StatusCode[step.code], "as the script says")
+            context.abort(grpc.StatusCode[step.code], "scripted refusal")
         return _answer(step)
 
     def _stream(self, requests, context):
@@ -73,7 +73,7 @@ class ScriptedServer:
             if not isinstance(each, Refusal):
                 yield _protocol.MODEL_STREAM_INFER.response(infer_response=_answer(each))
                 continue
-            refused = _protocol.MODEL_STREAM_INFER.response(error_message="as the script says")
+            refused = _protocol.MODEL_STREAM_INFER.response(error_message="scripted refusal")
             parameters = refused.infer_response.parameters
             parameters["error_code"].string_param = each.code
             if each.pushback_ms is not None:

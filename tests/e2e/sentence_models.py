@@ -1,4 +1,4 @@
-"""Directories of sentence-transformers, laid out of the goldens in tests/goldens/sentences."""
+"""Creates folders of sentence-transformers models from tests/goldens/sentences."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ EXPECTED = json.loads((SENTENCES / "expected.json").read_text())
 
 
 def lay(folder, variant):
-    """Writes the directory of a variant of expected.json."""
+    """Writes the folder of a variant in expected.json."""
     made = EXPECTED["variants"][variant]
     folder.mkdir(parents=True)
     for name in ("config.json", "model.safetensors"):

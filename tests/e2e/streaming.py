@@ -8,7 +8,7 @@ from waiting import PATIENCE_S
 
 
 class Stream:
-    """One stream on a client of its own. `answers` holds responses in the order of arrival."""
+    """One stream on a separate client. `answers` holds responses in order of arrival."""
 
     def __init__(self, daemon):
         self.client = daemon.client()
@@ -44,11 +44,11 @@ class Stream:
         return result
 
     def answer(self):
-        """Returns all responses of the one request in progress."""
+        """Returns all responses to the only request in progress."""
         return self.answers_of(1)[0]
 
     def answers_of(self, requests):
-        """Returns the responses to `requests` requests: a list for each, sorted by request id."""
+        """Returns the responses to `requests` requests, one list each, sorted by request id."""
         pieces, final = {}, set()
         while len(final) < requests:
             result = self.next()
@@ -72,10 +72,10 @@ def arrays(result):
 
 
 def joined(pieces):
-    """Joins the responses to a request of one row into what the unary call answers."""
+    """Joins the responses to a one-row request into the answer of a unary call."""
     parts = [arrays(piece) for piece in pieces]
     parts = [part for part in parts if part]
-    whole = dict(parts[-1])  # It has the prompt's outputs and the finish reason.
+    whole = dict(parts[-1])  # The last part has the prompt's outputs and the finish reason.
     for name in ("output_ids", "logprobs", "top_ids", "top_logprobs"):
         if name in whole:
             whole[name] = np.concatenate([part[name] for part in parts], axis=1)
@@ -88,7 +88,7 @@ def joined(pieces):
 
 
 def stream(daemon, inputs, **request):
-    """Sends one request on a stream of its own; returns the joined answer as `infer` does."""
+    """Sends one request on a new stream; returns the joined answer, like `infer`."""
     with Stream(daemon) as one:
         one.send(inputs, **request)
         return joined(one.answer())

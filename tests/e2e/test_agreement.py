@@ -1,4 +1,4 @@
-"""sluice-load, perf_analyzer and a tritonclient loop send the same schedule."""
+"""Tests that sluice-load, perf_analyzer and a tritonclient loop send the same schedule."""
 
 import csv
 import sys
@@ -16,7 +16,7 @@ PERF_ANALYZER = str(ROOT / "build" / "venv" / "bin" / "perf_analyzer")
 
 @pytest.fixture
 def trace(tmp_path):
-    """The path of a trace with bursts and more rows than are sent."""
+    """The path of a trace with bursts and twice the rows that are sent."""
     random = np.random.default_rng(3)
     arrivals = np.cumsum(random.exponential(random.choice([0.1, 3.0], 2 * CALLS)))
     path = tmp_path / "trace.csv"

@@ -1,4 +1,4 @@
-"""Tests the orders in which attention may read keys, which share their bits."""
+"""Tests that every order of reading keys in attention gives the same bits."""
 
 import concurrent.futures
 import subprocess
@@ -10,7 +10,7 @@ from infer import ids_inputs, infer
 from test_invariance import same
 from tiny_model import VOCAB, TinyModel
 
-# Attention sums 512 keys at a time, so that these prompts are up to five sums.
+# Attention sums 512 keys at a time, so these prompts need up to six sums.
 POSITIONS = 2600
 LENGTHS = [2590, 2048, 1537, 1100, 700, 513, 512, 511, 90, 3]
 WANTED = ["output_ids", "logprobs", "logits", "prompt_logprobs"]
@@ -18,7 +18,7 @@ SEED = 20240611
 
 
 def ask(server, prompt):
-    """Returns the answer to a prompt, on a connection of its own."""
+    """Returns the answer to a prompt, on a new connection."""
     with server.client() as client:
         return infer(client, ids_inputs([prompt]), WANTED, model="long", max_tokens=6)
 
@@ -36,7 +36,7 @@ def prompts():
 
 @pytest.fixture(scope="module")
 def expected(long_model, prompts):
-    """The answers to the prompts, one after another, of a daemon with one thread."""
+    """The answers to the prompts from a daemon with one thread, one prompt at a time."""
     server = Daemon("--engine.attention.variant", "one_pass", "--cpu.threads", "1",
                     models=[("long", long_model.directory)])
     answers = [ask(server, prompt) for prompt in prompts]
@@ -47,10 +47,10 @@ def expected(long_model, prompts):
 
 
 @pytest.mark.parametrize("variant", ["one_pass", "two_pass", "split:2", "split:auto"])
-def test_every_variant_gives_the_same_bits_and_is_shown(
+def test_every_variant_gives_the_same_bits_and_is_reported(
         daemon, long_model, prompts, expected, variant):
-    """With three threads, the two KV heads of a sequence alone are worth splitting. With
-    cpu.poison, memory that must not be read holds NaN. Prompts are computed anew in company."""
+    """With three threads, a sequence with two KV heads is worth splitting. With cpu.poison, memory
+    that must not be read holds NaN. Prefix reuse is off, so prompts are computed twice."""
     server = daemon("--engine.attention.variant", variant, "--cpu.threads", "3",
                     "--cpu.poison", "true", "--engine.kv.prefix-reuse", "false",
                     models=[("long", long_model.directory)])
@@ -66,13 +66,13 @@ def test_every_variant_gives_the_same_bits_and_is_shown(
         crowd = list(pool.map(lambda prompt: ask(server, prompt), prompts))
     batches = server.metric("sluice_batch_rows_count") - batches
     rows = server.metric("sluice_batch_rows_sum") - rows
-    for answers, company in ((alone, "alone"), (crowd, "in company")):
+    for answers, company in ((alone, "alone"), (crowd, "in a batch")):
         different = [length for length, answer, right in
                      zip(LENGTHS, answers, expected, strict=True) if not same(answer, right)]
-        assert not different, f"prompts of {different} tokens differ {company}"
-    assert rows > batches, "no step had several rows, so this test showed nothing"
+        assert not different, f"prompts with {different} tokens differ {company}"
+    assert rows > batches, "no step had several rows, so nothing was tested"
 
 
-def test_a_variant_that_there_is_not_is_refused_with_those_that_there_are(daemon):
+def test_unknown_variant_is_refused_and_lists_the_known_ones(daemon):
     with pytest.raises(AssertionError, match="split:N with N in"):
         daemon("--engine.attention.variant", "split:1")

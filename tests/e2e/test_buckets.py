@@ -66,7 +66,7 @@ def test_the_history_has_the_batches_since_the_daemon_was_ready(daemon):
     assert run.returncode == 0, run.stderr
     row = run.stdout.split("SINCE")[1].splitlines()[1]
     assert " 30 " in row and "%" in row and "buckets" in row
-    assert not buckets(served)["history"], "it is sent only to those who ask"
+    assert not buckets(served)["history"], "the history is sent only on request"
 
 
 def history(served):
@@ -98,7 +98,7 @@ def test_review_fits_the_ladder_to_the_traffic(daemon):
         if report["changed"]:
             assert served.metric("sluice_ladder_changes_total") > 0
             assert served.metric("sluice_plan_captures_total") > captured
-        # Changed or not, the daemon uses the ladder that the report names.
+        # The daemon uses the ladder in the report, changed or not.
         ladder = [use["bucket"] for use in buckets(served)["buckets"] if use["in_ladder"]]
         expected = report["after"] if report["changed"] else report["before"]
         assert ladder == expected
@@ -126,7 +126,7 @@ def test_explain_lists_the_steps_of_a_request(demo):
     assert int(answer["total_steps"]) == 3
     assert sum(int(step.get("steps", 1)) for step in answer["steps"]) == 3
     assert all(int(step["own_tokens"]) > 0 for step in answer["steps"])
-    missing = sluice("explain", "nobody", "--server", demo.admin)
+    missing = sluice("explain", "absent", "--server", demo.admin)
     assert missing.returncode == 1 and "NOT_FOUND" in missing.stderr
 
 

@@ -1,4 +1,4 @@
-"""Tests how callers identify themselves and how much each may ask for."""
+"""Tests how callers are identified and how their requests are limited."""
 
 import hashlib
 import json
@@ -39,7 +39,7 @@ def bearer(token):
 
 @pytest.fixture
 def callers(tmp_path):
-    """Starts daemons that know the callers listed in `text`."""
+    """Starts daemons with a callers file that contains `text`."""
     started = []
     path = tmp_path / "callers"
 
@@ -56,7 +56,7 @@ def callers(tmp_path):
 
 
 def call(server, method, message, token=None):
-    """Returns the status' name and the trailers of a unary call or a one-message stream."""
+    """Returns the status name and the trailers of a unary call or a one-message stream."""
     metadata = token and [("authorization", f"Bearer {token}")]
     with grpc.insecure_channel(server.grpc) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
@@ -131,7 +131,7 @@ def test_replaced_tokens_take_effect_while_the_daemon_serves(callers):
     with undisturbed(server):
         server.callers.write_text(TWO + "nonsense\n")
         wait_until(lambda: reads("error") == 1)
-        assert live(ALICE) == live(BOB) == "OK", "the last good file counts"
+        assert live(ALICE) == live(BOB) == "OK", "the last valid file stays in effect"
         server.callers.write_text(TWO + f"carol: token:{STRANGER}\n")
         wait_until(lambda: live(STRANGER) == "OK")
         server.callers.write_text(f"alice: token:{ALICE}\n")
@@ -148,7 +148,7 @@ def test_a_daemon_with_a_bad_callers_file_does_not_start(callers):
         callers("alice: token:short\n")
 
 
-def test_each_caller_has_a_request_rate_of_its_own(callers):
+def test_each_caller_has_a_separate_request_rate(callers):
     server = callers(
         TWO.replace("\nbob", " requests_per_second=0\nbob"),
         "--server.rate.requests-per-second",
@@ -295,7 +295,7 @@ def test_a_caller_is_identified_by_its_certificate(tmp_path):
                 InferenceServerException, match="caller batch: more than 0.01 requests"
             ):
                 infer(client, text_inputs("And"), max_tokens=1)
-        server.own = authority.pair(name="somebody.example.org")
+        server.own = authority.pair(name="unknown.example.org")
         with server.client() as client, pytest.raises(
             InferenceServerException, match="known caller"
         ):

@@ -1,4 +1,4 @@
-"""Tests what a person at a terminal meets in `sluice`: doctor, completion, width and wording."""
+"""Tests the usability of `sluice` in a terminal: doctor, completion, width and messages."""
 
 import json
 import re
@@ -17,7 +17,7 @@ def sluice(*arguments):
     return subprocess.run([SLUICE, *arguments], capture_output=True, text=True)
 
 
-def test_the_doctor_is_content_with_a_fresh_daemon(daemon):
+def test_doctor_finds_no_problem_with_a_fresh_daemon(daemon):
     fresh = daemon()
     result = sluice("doctor", "--server", fresh.grpc, "--metrics-address", fresh.http,
                     "--admin", fresh.admin, "--json")
@@ -27,7 +27,7 @@ def test_the_doctor_is_content_with_a_fresh_daemon(daemon):
     assert any("demo version 1" in each["what"] for each in findings)
 
 
-def test_the_doctor_says_what_does_not_answer(demo):
+def test_doctor_reports_unreachable_addresses(demo):
     result = sluice("doctor", "--server", "127.0.0.1:1", "--deadline", "5s")
     assert result.returncode == 3
     assert re.search(r"^BAD +the server at 127.0.0.1:1 does not answer", result.stdout)
@@ -38,7 +38,7 @@ def test_the_doctor_says_what_does_not_answer(demo):
 
 
 def complete(line):
-    """Returns what bash offers after `line`."""
+    """Returns the completions that bash offers after `line`."""
     words = line.split(" ")
     quoted = " ".join(f"'{word}'" for word in words)
     script = f"""
@@ -65,7 +65,7 @@ def test_bash_completes_commands_and_their_flags():
 def test_other_shells_have_scripts(shell, check, tmp_path):
     script = sluice("completion", shell).stdout
     assert "complete " in script and "generate" in script and "max-tokens" in script
-    if shutil.which(shell):  # Neither shell is needed for anything else.
+    if shutil.which(shell):  # These shells may be missing.
         (tmp_path / "script").write_text(script)
         subprocess.run([*check, tmp_path / "script"], check=True)
 
@@ -82,7 +82,7 @@ def test_an_unknown_shell_is_refused():
     ["embed", "In the beginning " * 9], ["plan", "--model", "demo"],
     ["rerank", "Who was in the beginning?", "Jerusalem " * 9, "the Word"],
 ], ids=lambda words: " ".join(words[:2])[:20])
-def test_what_is_shown_fits_a_terminal(demo, command):
+def test_output_fits_a_terminal(demo, command):
     sluice("generate", "--server", demo.grpc, "--id", "fits", "--max-tokens", "9", "Once")
     admin = command[0] in ("buckets", "explain", "review", "ladder", "plan")
     addresses = {"HTTP": demo.http, "ADMIN": demo.admin}
@@ -90,10 +90,10 @@ def test_what_is_shown_fits_a_terminal(demo, command):
     result = sluice(*words, "--server", demo.admin if admin else demo.grpc)
     assert result.returncode == 0, result.stderr
     assert max(len(line) for line in result.stdout.splitlines()) <= 100, result.stdout
-    assert "\x1b" not in result.stdout + result.stderr  # no colours where no terminal is
+    assert "\x1b" not in result.stdout + result.stderr  # no colours if the output is not a terminal
 
 
-def test_a_model_that_generates_embeds_when_asked(demo):
+def test_embed_works_with_a_generative_model(demo):
     with Client(demo.grpc) as client:
         (expected,) = client.embed("demo", ["And God said"]).tolist()
     result = sluice("embed", "--server", demo.grpc, "--json", "And God said")
@@ -102,23 +102,23 @@ def test_a_model_that_generates_embeds_when_asked(demo):
                                   np.float32(expected))
 
 
-def test_an_unknown_model_is_told_which_are_served(demo):
+def test_unknown_model_error_lists_the_served_models(demo):
     result = sluice("infer", "--server", demo.grpc, "--model", "dmo", "--text", "a")
     assert result.returncode == 1
     assert "no model 'dmo'; served: demo" in result.stderr
 
 
-def test_an_unknown_parameter_is_told_a_near_one(demo):
+def test_unknown_parameter_error_suggests_a_similar_name(demo):
     with pytest.raises(InferenceServerException, match="did you mean max_tokens?"):
         infer(demo.client(), text_inputs("a"), max_token=3)
 
 
-def test_alike_steps_are_explained_once_and_for_a_model(demo):
+def test_explain_groups_equal_steps_and_filters_by_model(demo):
     sluice("generate", "--server", demo.grpc, "--id", "long", "--max-tokens", "30", "Once")
     result = sluice("explain", "--server", demo.admin, "long")
     assert result.returncode == 0
     steps = re.findall(r"runs in (?:step \d+|(\d+) steps)", result.stdout)
-    # The steps of one request that runs alone differ in their number only, but for the first.
+    # The steps of a request that runs without others differ only in number, except for the first.
     assert 2 <= len(steps) <= 4 and max(int(each or 1) for each in steps) > 20, result.stdout
     result = sluice("explain", "--server", demo.admin, "long", "--model", "other")
     assert "no model 'other'; served: demo" in result.stderr
@@ -134,6 +134,6 @@ def test_scores_of_candidates_are_shown(demo):
     assert "0 tokens" not in result.stderr
 
 
-def test_a_duration_needs_its_unit():
+def test_duration_without_unit_is_refused():
     result = sluice("infer", "--text", "a", "--timeout", "1")
     assert result.returncode == 2 and "with its unit, such as 500ms" in result.stderr

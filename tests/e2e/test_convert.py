@@ -16,7 +16,7 @@ from waiting import PATIENCE_S
 GOLDENS = ROOT / "tests" / "goldens"
 
 sys.path.insert(0, str(ROOT / "tools" / "convert"))
-import known_families  # noqa: E402, the folder is no package
+import known_families  # noqa: E402, the folder is not a package
 
 SPEC = importlib.util.spec_from_file_location("convert", ROOT / "tools" / "convert" / "convert.py")
 convert = importlib.util.module_from_spec(SPEC)
@@ -56,7 +56,7 @@ def sasrec_state(layers=2, items=11, width=6, window=8):
 
 
 def run(tmp_path, capsys, state, name, *arguments):
-    """Converts `state` into tmp_path/out; returns the exit code and the output."""
+    """Converts `state` into tmp_path/out; returns the exit status and the output."""
     checkpoint = tmp_path / "in.safetensors"
     safetensors.numpy.save_file(
         {key: np.ascontiguousarray(value) for key, value in state.items()}, checkpoint
@@ -86,7 +86,7 @@ def test_a_sasrec_checkpoint_is_converted(tmp_path, capsys):
 
 
 def golden_of(folder, tmp_path):
-    """Writes PyTorch's results for the model in `folder` as a golden of `sluice verify`."""
+    """Writes PyTorch's results for the model in `folder` as a golden for `sluice verify`."""
     expected = safetensors.numpy.load_file(folder / "expected.safetensors")
     lengths = expected["lengths"]
     ends = np.cumsum(lengths)[:-1]

@@ -1,6 +1,6 @@
-"""Kills daemons under load, reloads and writes of ladders, and looks at what they leave behind.
+"""Kills daemons under load and during reloads and ladder writes, then checks their files.
 
-`--crash-runs 200` makes a long run of it, `--first-seed` repeats one.
+For a long run, use `--crash-runs 200`. `--first-seed` reproduces a run.
 """
 
 import collections
@@ -19,13 +19,13 @@ from test_histories import drawn_asks
 from waiting import PATIENCE_S, pause
 
 SIMULATE = BUILD / "loadtest" / "simulate" / "sluice-simulate"
-# The operations on the ladder file among which one is drawn: a few at the start, then four a write.
+# The n-th operation on the ladder file is chosen from this many: a few at start, four per write.
 LADDER_OPERATIONS = 20
 ALLOWED = {"OK", "UNAVAILABLE", "RESOURCE_EXHAUSTED"}
 
 
 class Crashing:
-    """A daemon's files, through all of its lives."""
+    """The files of a daemon that is killed and restarted."""
 
     def __init__(self, start, folder):
         self._start = start
@@ -36,8 +36,8 @@ class Crashing:
         self._config = self.folder / "sluice.yaml"
         self._log = folder / "log"
         self.write(7)
-        self.kept = set()  # what the ladder file may keep
-        self.tried = 0  # choices
+        self.kept = set()  # ratios that the ladder file may hold
+        self.tried = 0  # number of ladder changes
         self.counted = collections.Counter()
 
     def write(self, rows):
@@ -55,9 +55,9 @@ class Crashing:
                                log=log)
 
     def choose(self, server):
-        """Keeps another ladder; returns whether the daemon answered that it is kept."""
+        """Saves a new ladder; returns whether the daemon confirmed that it is saved."""
         self.tried += 1
-        choice = f"{1.5 + self.tried / 1000:g}"  # another ratio each time
+        choice = f"{1.5 + self.tried / 1000:g}"  # a new ratio each time
         self.kept.add(choice)
         run = sluice("ladder", "set", "demo", "--strategy", "geometric", "--ratio", choice,
                      "--keep", "--server", server.admin)
@@ -66,7 +66,7 @@ class Crashing:
         return run.returncode == 0
 
     def disturb(self, server, draw, ended):
-        """Chooses ladders and reloads until `ended` is set."""
+        """Changes ladders and reloads until `ended` is set."""
         while not ended.is_set():
             if draw.random() < 0.5:
                 self.counted["kept"] += self.choose(server)
@@ -76,7 +76,7 @@ class Crashing:
                                                    server.admin).returncode == 0
 
     def repeat_an_answer(self):
-        """Writes what a daemon would log that answers a request again."""
+        """Appends the log line of a request that is answered a second time."""
         text = self._log.read_text()
         answer = re.search(r".* id=call-\d+ .*code=OK.*", text)
         self._log.write_text(f"{text}{answer[0]}\n")
@@ -87,7 +87,7 @@ class Crashing:
             assert written["sluice_ladder"] == 1
             kept = written.get("kept", {}).get("ratio")
             assert kept in self.kept or (kept is None and not self.counted["kept"]), (
-                f"the file keeps {kept}, not {self.kept}")
+                f"the file holds {kept}, expected one of {self.kept}")
         run = subprocess.run([SIMULATE, "--journal", self.journal], capture_output=True, text=True,
                              timeout=PATIENCE_S)
         assert run.returncode == 0 and run.stdout.startswith("identical: "), run.stderr
@@ -97,20 +97,20 @@ class Crashing:
 
 
 def crash_at_any_time(crashing, draw, asks, alone):
-    """Kills a daemon after a drawn time under load."""
+    """Kills a daemon after a random time under load."""
     server = crashing.start()
     played(crashing, draw, asks, alone, server, lambda: (pause(draw.uniform(0, 0.5)),
                                                          server.process.kill()))
 
 
 def crash_at_an_operation(crashing, draw, asks, alone):
-    """Has a daemon end in the middle of a drawn operation on its files."""
+    """Ends a daemon in the middle of a random operation on its files."""
     crash_by(FailingFiles(crashing.folder, draw.randint(1, 90)), crashing, draw, asks, alone)
 
 
 def crash_in_a_write_of_the_ladder(crashing, draw, asks, alone, in_place=False):
-    """Has a daemon end in the middle of a drawn operation on its ladder file, most of which write
-    it: opening, writing and syncing another file, and renaming it."""
+    """Ends a daemon in the middle of a random operation on its ladder file. Most operations belong
+    to a write: open, write and sync a temporary file, then rename it."""
     failing = FailingFiles(crashing.ladder, draw.randint(1, LADDER_OPERATIONS), in_place=in_place)
     crash_by(failing, crashing, draw, asks, alone)
 
@@ -118,13 +118,13 @@ def crash_in_a_write_of_the_ladder(crashing, draw, asks, alone, in_place=False):
 def crash_by(failing, crashing, draw, asks, alone):
     try:
         server = crashing.start(failing.variables)
-    except AssertionError:  # It ended before it was ready.
+    except AssertionError:  # The daemon ended before it was ready.
         assert len(failing.operations()) == failing.nth
         crashing.counted["killed at the start"] += 1
         return
 
     def end():
-        # Whatever does not end by itself ends when its time is over.
+        # If the daemon does not end at the operation, kill it after 2 s.
         try:
             server.process.wait(timeout=2)
             operation = failing.operations()[-1].split()[1]
@@ -155,7 +155,7 @@ def played(crashing, draw, asks, alone, server, end):
 CRASHES = (crash_at_any_time, crash_at_an_operation, crash_in_a_write_of_the_ladder)
 
 
-def test_a_killed_daemon_leaves_whole_files_and_starts_again(daemon, tmp_path, request,
+def test_killed_daemon_leaves_complete_files_and_restarts(daemon, tmp_path, request,
                                                              first_seed):
     asks = drawn_asks(random.Random(first_seed))
     crashing = Crashing(daemon, tmp_path)
@@ -166,7 +166,7 @@ def test_a_killed_daemon_leaves_whole_files_and_starts_again(daemon, tmp_path, r
     for run in range(request.config.getoption("--crash-runs")):
         seed = first_seed + run
         draw, crash = random.Random(seed), CRASHES[seed % len(CRASHES)]
-        # One run of ten begins a new journal, which is there once the daemon is ready.
+        # One run in ten starts a new journal, which exists once the daemon is ready.
         if crash is crash_at_any_time and run % 10 < len(CRASHES):
             crashing.journal.unlink()
         try:
@@ -174,7 +174,7 @@ def test_a_killed_daemon_leaves_whole_files_and_starts_again(daemon, tmp_path, r
             replayed = crashing.check_files()
         except (AssertionError, ValueError) as failure:
             pytest.fail(f"--first-seed {seed} of {crash.__name__}: {failure}")
-    # The next life has what the last one kept, and its files are whole too.
+    # The restarted daemon has the saved ladder, and its files are complete.
     server = crashing.start()
     assert answers_alone(server.grpc, asks) == alone
     assert crashing.choose(server)
@@ -190,7 +190,7 @@ def test_a_killed_daemon_leaves_whole_files_and_starts_again(daemon, tmp_path, r
     lambda crashing: crashing.journal.write_bytes(crashing.journal.read_bytes()[:-200] + b"}\n"),
     lambda crashing: crashing.repeat_an_answer(),
 ], ids=["a torn ladder", "a lost choice", "a torn journal", "an answer given twice"])
-def test_what_the_files_are_checked_for_is_found(daemon, tmp_path, spoil):
+def test_check_finds_damaged_files(daemon, tmp_path, spoil):
     crashing = Crashing(daemon, tmp_path)
     server = crashing.start()
     draw = random.Random(1)
@@ -204,13 +204,13 @@ def test_what_the_files_are_checked_for_is_found(daemon, tmp_path, spoil):
         crashing.check_files()
 
 
-def test_a_ladder_that_is_written_in_place_is_found(daemon, tmp_path):
+def test_check_finds_a_ladder_that_is_written_in_place(daemon, tmp_path):
     crashing = Crashing(daemon, tmp_path)
     asks = drawn_asks(random.Random(1))
     server = crashing.start()
     alone = answers_alone(server.grpc, asks)
     server.stop()
-    # A run finds it if it ends in the middle of a write, which is a third of the operations then.
+    # Only a run that ends in the middle of a write fails; a third of the operations are writes.
     with pytest.raises(ValueError):
         for run in range(40):
             crash_in_a_write_of_the_ladder(crashing, random.Random(run), asks, alone, in_place=True)

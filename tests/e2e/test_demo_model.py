@@ -1,4 +1,4 @@
-"""Tests that the served demo model has the held-out loss that PyTorch computed."""
+"""Tests that the served demo model has the same held-out loss as in PyTorch."""
 
 import json
 import pathlib
@@ -16,7 +16,7 @@ def windows():
 
 
 def bits_per_byte(client):
-    """Returns the mean bits per byte after bos for each window of the held-out text."""
+    """Returns the mean bits per byte, after BOS, for each window of the held-out text."""
     answers = (infer(client, ids_inputs([ids]), ["prompt_logprobs"], max_tokens=0)
                for ids in windows())
     return [-a["prompt_logprobs"][0, 1:].astype(np.float64).mean() / np.log(2) for a in answers]
@@ -28,12 +28,12 @@ def served(demo):
         return bits_per_byte(client)
 
 
-def test_the_heldout_loss_equals_that_of_pytorch(served):
+def test_heldout_loss_equals_pytorch(served):
     expected = json.loads((DEMO / "heldout.json").read_text())["per_window"]
     np.testing.assert_allclose(served, [window["bits_per_byte"] for window in expected], rtol=1e-4)
 
 
-def test_zeroing_the_position_wise_weights_increases_the_loss(served, daemon, tmp_path):
+def test_loss_increases_without_position_wise_weights(served, daemon, tmp_path):
     maimed = tmp_path / "maimed"
     shutil.copytree(DEMO, maimed)
     zero_position_wise(maimed / "model.safetensors")
@@ -42,7 +42,7 @@ def test_zeroing_the_position_wise_weights_increases_the_loss(served, daemon, tm
 
 
 def zero_position_wise(path: pathlib.Path):
-    """Zeroes the weights in the file itself.
+    """Zeroes the weights directly in the file.
 
     numpy has no bf16, but zero is all zero bytes in every dtype."""
     raw = bytearray(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Tests that generated pages are current, links lead to files, and examples and commands run."""
+"""Tests that generated pages are current, links point to files, and examples and commands run."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def test_generated_tables_and_printed_output_match_the_code():
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if page.name not in LISTS], ids=lambda page: page.name)
 def test_a_page_begins_with_an_example(page):
-    """A block of code, or a formula, stands among the first lines."""
+    """The first 25 lines contain a code block or a formula."""
     first = page.read_text().splitlines()[:25]
     assert any(re.match(r"```| {4}\S", line) for line in first)
 
@@ -51,7 +51,7 @@ def test_links_lead_to_files(page):
             assert (page.parent / target).exists(), target
 
 
-def test_the_filters_of_a_developers_day_match_tests_and_benchmarks():
+def test_filters_in_contributing_md_match_tests_and_benchmarks():
     commands = re.findall(
         r"`(build/release/\S+) --(gtest|benchmark)_filter=(\S+)`",
         (ROOT / "CONTRIBUTING.md").read_text(),
@@ -72,7 +72,7 @@ def test_the_filters_of_a_developers_day_match_tests_and_benchmarks():
         assert listed.returncode == 0 and names, (program, pattern)
 
 
-def test_the_tests_that_the_page_of_faults_names_exist():
+def test_tests_named_in_faults_md_exist():
     file, names = None, 0
     for line in (ROOT / "tests" / "faults.md").read_text().splitlines():
         if found := re.match(r"- `([^`]+)`$", line):
@@ -84,8 +84,8 @@ def test_the_tests_that_the_page_of_faults_names_exist():
     assert names > 40
 
 
-def test_the_tests_in_the_table_of_what_an_attack_found_exist():
-    """Each of its 30 rows names fixtures, tests or fuzz targets that show what the daemon does."""
+def test_tests_named_in_the_attack_table_exist():
+    """Each of the 30 rows names existing tests, fixtures or fuzz targets."""
     written = "".join(
         path.read_text()
         for kind in ("*.cc", "*.py", "CMakeLists.txt")
@@ -94,7 +94,7 @@ def test_the_tests_in_the_table_of_what_an_attack_found_exist():
     known = set(re.findall(r"\w+", written)) | {
         f"fuzz_{path.name.removesuffix('_fuzz.cc')}" for path in (ROOT / "tests/fuzz").glob("*.cc")
     }
-    table = (ROOT / "tests" / "faults.md").read_text().split("# What an attack from outside found")
+    table = (ROOT / "tests" / "faults.md").read_text().split("# Findings of an external attack")
     rows = re.findall(r"^\| (\d+) \|.*\| ([^|]+) \|$", table[1], re.M)
     assert [int(number) for number, _ in rows] == list(range(1, 31))
     for number, tests in rows:
@@ -103,7 +103,7 @@ def test_the_tests_in_the_table_of_what_an_attack_found_exist():
 
 
 def test_the_names_in_from_other_servers_md_exist():
-    """Each name in backticks in a table's last column is part of the API or an option."""
+    """Each name in backticks in the last column of a table is part of the API or an option."""
     pages = ("api.md", "options.md", "http.md", "python.md")
     known = "".join((ROOT / "docs" / page).read_text() for page in pages)
     rows = [
@@ -128,8 +128,8 @@ def test_the_names_in_from_other_servers_md_exist():
 
 
 def commands():
-    """Yields (page, words, need) for each command line of `sluice` in a code block of a page. The
-    need is the instruction set that the line states at its end, or None.
+    """Yields (page, words, need) for each `sluice` command line in a code block of a page. The need
+    is the instruction set stated at the end of the line, or None.
     """
     for page in sorted(ROOT.glob("**/*.md")):
         if {"build", "node_modules"} & set(page.relative_to(ROOT).parts):
@@ -150,14 +150,14 @@ NEED_NO_SERVER = ("completion", "einsum", "fit", "plan", "quantize", "verify")
 
 @pytest.fixture
 def files(tmp_path):
-    """The folder in which the documented commands run. It has the files that they name."""
+    """The folder in which documented commands run, with the files that they name."""
     for name in ("docs", "models"):
         shutil.copytree(ROOT / name, tmp_path / name)
     for name in ("mine", "mine-int8"):
         shutil.copytree(ROOT / "tests" / "goldens" / "verify", tmp_path / "models" / name)
     shutil.copy(tmp_path / "models" / "mine" / "golden.npz", tmp_path)
     (tmp_path / "requests.jsonl").write_text('{"text": "a"}\n')
-    (tmp_path / "texts.txt").write_text("1 2 3\n4 5\n")  # the model has no tokenizer
+    (tmp_path / "texts.txt").write_text("1 2 3\n4 5\n")  # token ids; it has no tokenizer
     for name in ("FILE", "lengths.txt"):
         (tmp_path / name).write_text("5\n7\n100\n")
     (tmp_path / "trace.csv").write_text("TIMESTAMP,ContextTokens\n0,5\n1,7\n")
@@ -168,7 +168,7 @@ def files(tmp_path):
 
 
 def journal(arrivals):
-    """Returns a journal of a daemon that served so many sequences."""
+    """Returns the journal of a daemon that served `arrivals` sequences."""
     recorded = (ROOT / "tests" / "fuzz" / "corpus" / "journal" / "seed_run").read_text()
     start, ladder, push = recorded.splitlines()[:3]
     pushes = [
@@ -192,9 +192,9 @@ def test_the_pages_show_every_command_of_the_client():
     for page, words, need in COMMANDS
 ])
 def test_documented_commands_are_accepted(files, words):
-    """A command exits with 3 for lack of a server, or 0 if it needs none; 2 means bad arguments."""
+    """A command exits with 3 if no server answers, or 0 if it needs none; 2 means bad arguments."""
     nowhere = f"127.0.0.1:{free_port()}"
-    if words[1] == "quantize":  # which reads layers as Hugging Face stores them, to a new folder
+    if words[1] == "quantize":  # needs a Hugging Face model and a new output folder
         for name in ("mine", "mine-int8"):
             shutil.rmtree(files / "models" / name)
         shutil.copytree(ROOT / "tests" / "goldens" / "families" / "llama_1",
@@ -287,7 +287,7 @@ def test_the_stream_example_prints_generated_text(server):
 
 
 def blocks(page, language):
-    """Returns the code blocks of a page that are marked with `language`."""
+    """Returns a page's code blocks in `language`."""
     found = re.findall(r"^```(\w*)\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)
     return [block for marked, block in found if marked == language]
 
@@ -321,7 +321,7 @@ def test_the_programs_in_pages_run(server, gateway, page, number):
 
 
 def http_commands():
-    """Yields the commands of curl and of the gateway in pages."""
+    """Yields the curl and gateway commands in pages."""
     for page in ("README.md", "docs/http.md", "docs/from_other_servers.md"):
         for block in blocks(page, ""):
             yield from re.findall(r"^(?:curl|sluice-gateway) (?:[^'\n]|'[^']*')*", block, re.M)

@@ -1,6 +1,6 @@
-"""Tests that each command in a page is run or checked, or is an exception with a reason.
+"""Tests that each documented command is run or checked, or is listed as an exception.
 
-test_documentation.py runs the commands of `sluice` and those for HTTP.
+test_documentation.py runs the commands of `sluice` and the HTTP commands.
 """
 
 import functools
@@ -17,29 +17,29 @@ import pytest
 from conftest import BUILD, ROOT, SLUICED, Daemon
 from waiting import PATIENCE_S
 
-# Commands that no test runs, by how they begin.
+# Commands that no test runs, by their first words, with the reason.
 EXCEPTIONS = {
     "./run": "builds everything",
     "./test": "runs this test",
     "apt install": "changes the machine",
     "build/cuda/": "needs a build with nvcc and a GPU",
-    "build/peers/": "installs other servers",
-    "build/venv/bin/python -m pytest": "runs longer what ./test runs briefly",
+    "build/peers/": "needs other servers",
+    "build/venv/bin/python -m pytest": "is a long run of tests in ./test",
     "build/venv/bin/python loadtest/soak.py": "takes 20 minutes; its verdict has tests",
     "cp -r deploy": "is a step of the deployment that tests/deploy renders",
     "docker run": "needs the image, which tests/deploy checks",
     "for work in": "measures other servers for hours",
     "grpcurl": "is not installed; test_reflection.py makes these calls",
-    "kubectl": "needs a cluster; tests/deploy renders what is applied",
+    "kubectl": "needs a cluster; tests/deploy renders the manifests",
     "loadtest/gpu_check.sh": "needs a GPU; test_gpu_rehearsal.py rehearses it",
     "python evaluate.py": "needs PyTorch",
-    "python tools/save_golden.py": "needs PyTorch; test_verify.py has goldens of it",
+    "python tools/save_golden.py": "needs PyTorch; test_verify.py tests with goldens that it wrote",
     "python tools/convert": "needs a checkpoint; test_convert.py converts them",
     "python3 -m venv": "makes a folder for other servers",
     "tools/plant.py": "builds and runs the tests of 300 faults for hours",
-    "tests/fuzz/run.sh": "needs libFuzzer and hours; ./test tries altered seeds",
+    "tests/fuzz/run.sh": "needs libFuzzer and hours; ./test runs mutated seeds",
 }
-# Examples that need models of their own: test_documentation.py runs them.
+# Examples that need other models: test_documentation.py runs them.
 OTHER_EXAMPLES = ("python examples/entities.py", "python examples/search.py")
 RUN_ELSEWHERE = ("sluice ", "curl ", "sluice-gateway ")
 TOOLS = {
@@ -56,13 +56,13 @@ STARTS = re.compile(
 
 
 def commands():
-    """Yields (page, command) for each command in a block of a page that has no language."""
+    """Yields (page, command) for each command in a code block without a language."""
     for page in sorted(ROOT.glob("**/*.md")):
         if {"build", "node_modules"} & set(page.relative_to(ROOT).parts):
             continue
         for language, block in re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.M | re.S):
             if language or not STARTS.match(block.removeprefix("$ ")):
-                continue  # output, a configuration or a formula
+                continue  # program output, a configuration or a formula
             for line in block.replace("\\\n", " ").splitlines():
                 line = line.removeprefix("$ ")
                 if STARTS.match(line + " "):
@@ -108,7 +108,7 @@ def test_documented_daemons_would_start(tmp_path, command):
     page = (ROOT / "docs" / "options.md").read_text()
     example = re.search(r"^```yaml\n(.*?)^```", page, re.M | re.S)
     (tmp_path / "sluice.yaml").write_text(example[1])
-    # Dots stand for options that the page does not concern itself with.
+    # Dots stand for options that are not relevant to the page.
     more = ["--model", "demo=models/demo"] if command.endswith(" ...") else []
     checked = run([SLUICED, *words_of(command)[1:], *more, "--check"], cwd=tmp_path)
     assert checked.returncode == 0, checked.stdout + checked.stderr
@@ -126,7 +126,7 @@ def help_of(program, *subcommand):
 
 
 def test_commands_within_sentences_exist():
-    """Those in single backquotes: the subcommand, and its flags."""
+    """Checks the subcommand and the flags of commands in single backquotes."""
     programs = TOOLS | {"sluice": "client/sluice"}
     wrong, seen = [], 0
     for page in sorted(ROOT.glob("**/*.md")):
@@ -171,7 +171,7 @@ def test_flags_of_documented_scripts_exist(command):
 
 @pytest.mark.parametrize("command", sorted(set(of("pip install"))))
 def test_documented_packages_exist(command):
-    """What comes from PyPI is not installed here; what is a folder must offer what is named."""
+    """PyPI packages are not installed here. For a folder, the named extras must exist."""
     for word in words_of(command)[2:]:
         folder, _, extras = word.partition("[")
         if folder.startswith("."):

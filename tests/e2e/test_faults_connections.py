@@ -21,7 +21,7 @@ MAX_STREAMS = 128
 
 @pytest.fixture(scope="module")
 def server():
-    """A daemon whose timeouts are short but still far longer than a bystander's call."""
+    """A daemon with short timeouts that are still far longer than the other client's calls."""
     daemon = Daemon("--server.grpc.transfer-timeout", "1s",
                     "--server.grpc.stream-idle-timeout", "1s",
                     "--server.grpc.max-streams", str(MAX_STREAMS),
@@ -93,7 +93,7 @@ def idle(end):
 @pytest.mark.parametrize("half", [b"", b"\0\0", message(b"x" * 1000, 10 * MIB)],
                          ids=["nothing", "half_prefix", "half_message"])
 def test_streams_whose_message_stops_half_way_are_ended(server, descriptors_return, half):
-    """The peer still answers pings, so the daemon considers its connection alive."""
+    """The peer still answers pings, so the daemon keeps the connection."""
     ended = server.metric("sluice_idle_streams_ended_total")
     with undisturbed(server), Connection(server.grpc) as stalled:
         stalled.open(1, STREAM_INFER)
@@ -110,7 +110,7 @@ def test_streams_whose_message_stops_half_way_are_ended(server, descriptors_retu
 
 
 def test_a_stream_with_a_request_in_progress_is_not_idle(daemon):
-    """The request takes longer than the idle timeout, and responses keep coming."""
+    """The request takes longer than the idle timeout while responses keep arriving."""
     server = daemon("--server.grpc.stream-idle-timeout", "1s", faults="replay:delay=1500*2")
     with Connection(server.grpc) as working:
         working.open(1, STREAM_INFER)
@@ -155,7 +155,7 @@ def test_a_response_that_is_not_read_is_dropped(server, descriptors_return):
 
 def test_a_connection_without_ping_replies_is_closed(server, descriptors_return):
     with undisturbed(server), Connection(server.grpc, mute=True) as mute:
-        mute.open(1, STREAM_INFER)  # A stream may wait for ever; a mute connection may not.
+        mute.open(1, STREAM_INFER)  # A stream may idle for ever; a mute connection may not.
         assert mute.closed()
 
 
@@ -178,7 +178,7 @@ def test_headers_that_never_end_are_reaped(server, descriptors_return):
         assert stalled.closed()
 
 
-def test_two_thousand_idle_connections_disturb_no_call(daemon):
+def test_two_thousand_idle_connections_affect_no_call(daemon):
     server = daemon()
     before, descriptors_before = resident_before(server), descriptors(server)
     with undisturbed(server):
@@ -227,8 +227,8 @@ def test_accepting_resumes_when_descriptors_are_free_again(daemon):
         pass
 
 
-def test_accepting_goes_on_after_errors(daemon):
-    """The daemon goes on after accept() has failed for reasons other than EMFILE."""
+def test_accepting_continues_after_errors(daemon):
+    """The daemon continues after accept() has failed for other reasons than EMFILE."""
     failures = 5
     server = daemon(faults=f"accept:fail=internal*{failures}")
     with undisturbed(server):
@@ -246,7 +246,7 @@ def answers(server):
 
 
 def flood(connection, streams, reset):
-    """Opens `streams` calls, resetting each at once if `reset`, until the peer hangs up."""
+    """Opens `streams` calls until the peer hangs up. If `reset`, resets each call at once."""
     written = b""
     for stream in range(1, 2 * streams, 2):
         written += frame(HEADERS, END_HEADERS, stream, connection.block(INFER))
@@ -261,7 +261,7 @@ def flood(connection, streams, reset):
 
 
 def test_a_peer_that_resets_rapidly_is_disconnected(server, descriptors_return):
-    """CVE-2023-44487: a reset stream no longer counts for HTTP/2's limit but still costs work."""
+    """CVE-2023-44487: a reset stream does not count for HTTP/2's stream limit but costs work."""
     before = resident_before(server)
     with undisturbed(server):
         for _ in range(3):
@@ -297,11 +297,11 @@ def test_20_kb_of_metadata_is_an_error(server, descriptors_return, mute):
         assert wordy.closed()
 
 
-# CVE-2023-1428: gRPC before 1.53 may abort on them.
+# CVE-2023-1428: gRPC before 1.53 may abort on these headers.
 @pytest.mark.parametrize("odd", [
     {"te": "x"}, {"extra": (":scheme", "x")}, {"extra": ("grpclb_client_stats", "x")},
 ], ids=lambda odd: next(iter(odd.values()))[0].strip(":"))
-def test_odd_headers_before_too_much_metadata_end_no_process(server, descriptors_return, odd):
+def test_odd_headers_before_too_much_metadata_crash_no_daemon(server, descriptors_return, odd):
     odd = dict(odd)
     extra = [odd.pop("extra")] if "extra" in odd else []
     with undisturbed(server), Connection(server.grpc) as wordy:
@@ -309,7 +309,7 @@ def test_odd_headers_before_too_much_metadata_end_no_process(server, descriptors
         assert end.get("grpc-status") != "0"
 
 
-# A call that has already reached the daemon may end as cancelled.
+# A call that has already reached the daemon may end as CANCELLED.
 @pytest.mark.parametrize("wrong, statuses", [
     ({"extra": ("x-some-bin", "!!!!****")}, ("1", "14")),
     ({"extra": ("grpc-trace-bin", "%")}, ("1", "14")),

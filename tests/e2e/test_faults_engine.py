@@ -1,4 +1,4 @@
-"""Tests that requests, callers and devices which fail in the engine leave the others unharmed."""
+"""Tests that failing requests, callers and devices do not affect other requests."""
 
 import os
 import subprocess
@@ -20,21 +20,21 @@ TEXTS = [
 
 
 def hold_back(server, held_step, request_id="hold"):
-    """Sends a request whose step waits at a gate; later requests queue and then run together."""
+    """Sends a request whose step stops at a gate; later requests queue and then run together."""
     held = Call(server, request_id)
     held_step.await_met()
     return held
 
 
 def await_unended(server, requests):
-    """Waits until `requests` requests wait or run. None of them ends while a step is held."""
+    """Waits until `requests` requests are waiting or running; none ends while a step is held."""
     wait_until(
         lambda: server.metric("sluice_requests_waiting") + server.metric("sluice_requests_running")
         >= requests
     )
 
 
-BYSTANDER = 1  # The request of `undisturbed` that waits or runs.
+BYSTANDER = 1  # The waiting or running request of `undisturbed`.
 HELD = 1
 
 
@@ -60,7 +60,7 @@ def test_a_number_that_is_not_finite_is_invalid(demo, value):
     assert trailer["sluice-reason"] == "parameter"
 
 
-def test_a_request_with_non_finite_logits_fails_alone(daemon, gate, tmp_path):
+def test_only_the_request_with_non_finite_logits_fails(daemon, gate, tmp_path):
     held_step = gate("step")
     server = daemon(models=[("demo", poisonous_model(tmp_path / "model"))],
                     faults=f"before_replay@hold:{held_step}*1")
@@ -103,11 +103,11 @@ def test_a_request_expires_in_the_queue(daemon, gate):
     assert server.metric("sluice_deadline_missed_total", stage="run") == 0
 
 
-def test_a_cancellation_in_any_state_disturbs_no_other_call(daemon, gate):
+def test_cancellation_in_any_state_affects_no_other_call(daemon, gate):
     points = ("admit", "queue", "before_replay", "replay", "deliver")
     states = {point: gate(point) for point in points}
     held_step, generated = gate("step"), gate("generated")
-    # The cancelled request takes seconds after its gate, so that its cancellation arrives in time.
+    # After its gate the victim runs for seconds, so the cancellation arrives in time.
     slowly = "delay=20"
     server = daemon(
         faults=";".join(
@@ -146,7 +146,7 @@ def test_a_cancellation_in_any_state_disturbs_no_other_call(daemon, gate):
         )
 
 
-def test_a_step_short_of_memory_runs_in_parts(daemon, gate):
+def test_step_is_split_if_memory_is_short(daemon, gate):
     held_step = gate("step")
     server = daemon(faults="replay@many:fail=resource_exhausted*2;"
                            f"replay@large:fail=resource_exhausted;before_replay@hold:{held_step}*1")
@@ -195,7 +195,7 @@ def test_a_failure_at_start_ends_the_daemon(fault, message):
     assert "ready" not in ended.stdout
 
 
-def test_a_device_that_fails_again_and_again_is_not_ready(daemon):
+def test_daemon_is_not_ready_after_repeated_device_failures(daemon):
     server = daemon("--engine.watchdog.failed-steps", "3", faults="replay@bad:fail=internal*3")
     for _ in range(3):
         assert server.ready()
@@ -234,7 +234,7 @@ def test_a_device_that_hangs_ends_the_daemon_after_its_requests(daemon):
     assert [each.status() for each in (hung, *waiting)] == ["UNAVAILABLE"] * 4
     assert not server.ready()
     assert not server.live()
-    assert Call(server).status() == "UNAVAILABLE", "nothing is taken that cannot be done"
+    assert Call(server).status() == "UNAVAILABLE", "it accepts no request that it cannot run"
     await_balance(server)
     assert server.metric("sluice_backend_errors_total", kind="hang") == 1
     output, _ = server.process.communicate(timeout=PATIENCE_S)

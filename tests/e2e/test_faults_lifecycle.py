@@ -1,4 +1,4 @@
-"""Tests daemons that end under load, full disks, lost readers and stopped processes."""
+"""Tests shutdown under load, full disks, closed log pipes and stopped processes."""
 
 import json
 import os
@@ -25,7 +25,7 @@ INPUTS = text_inputs("And it came to pass")
 
 def test_sigterm_waits_for_accepted_requests_but_not_for_hung_calls(daemon, gate):
     held_step = gate("step")
-    # The late call arrives within the drain delay, and accepted calls end within the drain timeout.
+    # The late call arrives within the drain delay. Accepted calls end within the drain timeout.
     server = daemon("--server.lifecycle.drain-delay", "5s",
                     "--server.lifecycle.drain-timeout", "20s",
                     faults=f"before_replay@hold:{held_step}*1")
@@ -46,7 +46,7 @@ def test_sigterm_waits_for_accepted_requests_but_not_for_hung_calls(daemon, gate
         server.process.send_signal(signal.SIGTERM)
         wait_until(lambda: not server.ready())
         assert server.live()
-        assert server.process.poll() is None, "NOT_SERVING comes first"
+        assert server.process.poll() is None, "the daemon must report NOT_SERVING before it ends"
         late = Call(server, inputs=INPUTS, max_tokens=100)  # Accepted during the drain delay.
         wait_until(lambda: server.metric("sluice_requests_waiting") > len(accepted))
         held_step.open()
@@ -130,7 +130,7 @@ def serves_and_ends(server):
         assert server.process.wait(PATIENCE_S) == 0
 
 
-def test_sigterm_is_heard_while_models_are_loaded():
+def test_sigterm_ends_the_daemon_during_model_loading():
     http_address = f"127.0.0.1:{free_port()}"
     process = subprocess.Popen(
         [SLUICED, "--model", f"demo={DEMO}", "--server.grpc.address", "127.0.0.1:0",
@@ -157,7 +157,7 @@ def test_a_log_without_a_reader_does_not_stop_the_daemon():
     reading, writing = os.pipe()
     server = started(stdout=writing, stderr=writing)
     os.close(writing)
-    os.close(reading)  # Every line fails with EPIPE from here on.
+    os.close(reading)  # From here on, every write fails with EPIPE.
     serves_and_ends(server)
 
 
@@ -187,7 +187,7 @@ def test_a_port_in_use_is_named_and_nothing_is_served(demo, option):
 
 
 def test_a_stopped_process_expires_late_requests_only(daemon, gate):
-    """The process is stopped for longer than the watchdog's limit and than some calls' timeouts."""
+    """The process is stopped for longer than the watchdog's limit and some calls' timeouts."""
     held_step = gate("step")
     server = daemon("--engine.watchdog.hang", "6s", faults=f"replay@hold:{held_step}*1")
     with undisturbed(server):
@@ -205,24 +205,23 @@ def test_a_stopped_process_expires_late_requests_only(daemon, gate):
     assert server.ready()
 
 
-# The files that may read the wall clock, with their reasons.
+# The files that may read the wall clock, and the reason.
 WALL_CLOCK = {
-    "server/inference/frontend.cc": "a call's deadline, as gRPC tells it, made monotonic at once",
-    "server/net/grpc_ports.cc": "the deadline of gRPC's shutdown, which takes it at once",
-    "server/net/grpc_port.cc": "likewise",
-    "server/net/grpc_port.h": "likewise",
+    "server/inference/frontend.cc": "gRPC's deadline of a call, converted to monotonic at once",
+    "server/net/grpc_ports.cc": "the deadline of gRPC's shutdown, which takes wall-clock time",
+    "server/net/grpc_port.cc": "the same",
+    "server/net/grpc_port.h": "the same",
     "server/observe/metrics.cc": "when a certificate expires",
-    "server/observe/metrics.h": "likewise",
-    "server/security/tls_files.cc": "likewise",
-    "server/security/tls_identity.cc": "likewise",
-    "server/security/tls_identity.h": "likewise",
-    "server/observe/statistics.cc": "the time of the last inference, which the protocol wants to "
-                                    "be told",
+    "server/observe/metrics.h": "the same",
+    "server/security/tls_files.cc": "the same",
+    "server/security/tls_identity.cc": "the same",
+    "server/security/tls_identity.h": "the same",
+    "server/observe/statistics.cc": "the time of the last inference, a field of the protocol",
 }
 
 
-def test_nothing_else_reads_the_wall_clock():
-    """Setting the system's clock changes no deadline, timeout, wait or cost."""
+def test_only_listed_files_read_the_wall_clock():
+    """A change of the system clock affects no deadline, timeout, wait or cost."""
     reader = re.compile(
         r"\bsystem_clock\b|absl::Now\(|\bCLOCK_REALTIME\b|\bgettimeofday\b|\btime\(nullptr\)"
         r"|\btime\(NULL\)|high_resolution_clock"

@@ -1,4 +1,4 @@
-"""Tests what a peer can make the daemon hold: entries 28 to 30 of tests/faults.md."""
+"""Tests limits on the memory that a peer can occupy: entries 28 to 30 of tests/faults.md."""
 
 import json
 
@@ -14,8 +14,8 @@ HEALTH_CHECK = "/grpc.health.v1.Health/Check"
 
 @pytest.mark.parametrize("unit", [b"\x2a\x00", b"\x32\x00", b"\x22\x00", b"\x78\x01"],
                          ids=["inputs", "outputs", "parameters", "unknown"])
-def test_floods_of_small_parts_take_no_memory(daemon, unit):
-    """2 MiB of two-byte parts would take a hundred times as much once they are parsed."""
+def test_floods_of_small_fields_do_not_grow_memory(daemon, unit):
+    """2 MiB of two-byte fields would take a hundred times more memory once parsed."""
     server = daemon()
     body = unit * MIB
     with undisturbed(server), Connection(server.grpc) as connection:
@@ -26,16 +26,16 @@ def test_floods_of_small_parts_take_no_memory(daemon, unit):
             ended = connection.call(2 * i + 3, INFER, body)
             assert ended["grpc-status"] == "3", ended
             assert ended["sluice-reason"] == "request"
-        # The messages themselves, and what gRPC keeps of them.
+        # This covers the messages and gRPC's copies of them.
         assert grown(server, before) < 24 * MIB
 
 
-def test_answers_that_nobody_reads_hold_a_bounded_amount(daemon):
+def test_unread_answers_hold_limited_memory(daemon):
     server = daemon("--server.grpc.max-unread-bytes", "8MiB",
                     "--server.grpc.transfer-timeout", "5s")
     body = logits_message(1024)
     size = 4 * 1024 * json.loads((DEMO / "config.json").read_text())["vocab_size"]
-    # Nobody else is asked meanwhile: to the daemon all callers of this host are one.
+    # No other client calls here: the daemon treats all connections of this host as one caller.
     with Connection(server.grpc, [(INITIAL_WINDOW_SIZE, 0)]) as connection:
         before = resident_before(server)
         streams = range(1, 2 * 95, 2)
@@ -48,19 +48,19 @@ def test_answers_that_nobody_reads_hold_a_bounded_amount(daemon):
             ended = connection.end(stream)
             assert ended["grpc-status"] == "8", ended
             refused += ended.get("sluice-reason") == "unread_answers"
-        assert refused >= 95 - 8 * MIB // size, "those that found room end after transfer_timeout"
+        assert refused >= 95 - 8 * MIB // size, "admitted calls end after transfer_timeout"
         assert grown(server, before) < 8 * MIB + 16 * MIB
     with undisturbed(server):
         pass
     await_balance(server)
 
 
-def test_health_checks_hold_little_and_end(daemon):
+def test_stalled_health_checks_hold_little_memory_and_end(daemon):
     server = daemon("--server.grpc.transfer-timeout", "1s")
     with undisturbed(server), Connection(server.grpc) as connection:
         for i in range(64):
             connection.open(2 * i + 1, HEALTH_CHECK)
-            connection.send(2 * i + 1, message(b"", length=1 << 20))  # the rest never comes
+            connection.send(2 * i + 1, message(b"", length=1 << 20))  # the rest is never sent
         for i in range(64):
             assert connection.end(2 * i + 1)["grpc-status"] == "8"
         ended = connection.call(1001, HEALTH_CHECK, b"\x0a\x80\x10" + b"s" * 2048)

@@ -1,4 +1,4 @@
-"""Tests messages that are not what they claim: faults 1 to 5 and 8 of tests/faults.md."""
+"""Tests messages with invalid content: faults 1 to 5 and 8 of tests/faults.md."""
 
 import gzip
 import struct
@@ -66,7 +66,7 @@ def with_parameter(name, value, kind="int64_param"):
 
 
 def raises(server, built, *allowed, path=INFER, words=()):
-    """Checks that `built` is refused, as a unary call and on a stream."""
+    """Checks that `built` is refused as a unary call and on a stream."""
     body = built if isinstance(built, bytes) else built.SerializeToString()
     with Connection(server.grpc) as connection:
         end = connection.call(1, path, body)
@@ -81,7 +81,7 @@ def raises(server, built, *allowed, path=INFER, words=()):
         connection.send(3, message(body), END_STREAM)
         assert connection.end(3)["grpc-status"] == "0"
         answer = service_pb2.ModelStreamInferResponse.FromString(connection.data[3][5:])
-        assert 0 < len(answer.error_message) < 5000, "what is wrong is told, not repeated"
+        assert 0 < len(answer.error_message) < 5000, "the message must not quote the whole input"
 
 
 INVALID, NOT_FOUND, UNIMPLEMENTED, EXHAUSTED = "3", "5", "12", "8"
@@ -95,7 +95,7 @@ good = request()
 def test_a_malformed_message_is_never_queued(server, body):
     with undisturbed(server):
         refused = server.metric("sluice_rejected_total")
-        if body == b"\x08\x01":  # It has unknown fields only, thus no model name.
+        if body == b"\x08\x01":  # Only unknown fields, so there is no model name.
             raises(server, body, NOT_FOUND, INVALID)
         else:
             raises(server, body, INVALID, words=["inference.ModelInferRequest"])
@@ -120,13 +120,13 @@ def test_other_methods_refuse_malformed_messages_too(server, method):
 
 def test_a_500_mb_message_is_not_kept_in_memory(server):
     before = resident_before(server)
-    # When its memory quota is used up, gRPC may also close connections that did not fill it.
+    # When its memory quota is used up, gRPC may also close connections of other clients.
     with undisturbed(server, reconnects=True):
         huge = grpc.insecure_channel(server.grpc, options=[("grpc.max_send_message_length", -1)])
         with huge, pytest.raises(grpc.RpcError) as error:
             huge.unary_unary(INFER)(bytes(500 * MIB))
         assert error.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert grown(server, before) <= QUOTA * 2  # gRPC's quota does not count all
+    assert grown(server, before) <= QUOTA * 2  # gRPC's quota does not cover all memory
 
 
 def test_a_message_above_the_limit_but_within_the_quota_is_refused(server):
@@ -140,7 +140,7 @@ def test_a_message_above_the_limit_but_within_the_quota_is_refused(server):
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 def test_compressed_bombs_are_not_opened(server, encoding):
     bomb = gzip.compress(bytes(60 * MIB))
-    assert len(bomb) < 64_000, "it fits into the first window"
+    assert len(bomb) < 64_000, "the bomb must fit into the first flow-control window"
     before = resident_before(server)
     with undisturbed(server), Connection(server.grpc) as connection:
         connection.open(1, INFER, ("grpc-encoding", encoding))
@@ -199,7 +199,7 @@ def test_tensors_that_contradict_their_description_are_refused(server, wrong):
     before = resident_before(server)
     with undisturbed(server):
         raises(server, wrong, INVALID)
-    assert grown(server, before) < 4 * MIB, "allocated for what was not there"
+    assert grown(server, before) < 4 * MIB, "memory was allocated for missing data"
 
 
 @pytest.mark.parametrize(

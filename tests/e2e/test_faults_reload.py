@@ -1,4 +1,4 @@
-"""Tests reloads of the configuration by SIGHUP and by call (fault 22 of tests/faults.md)."""
+"""Tests configuration reloads by SIGHUP and by `sluice reload` (fault 22 of tests/faults.md)."""
 
 import signal
 import subprocess
@@ -53,7 +53,7 @@ def to_a_directory(path):
 
 def to_an_io_error(path):
     path.unlink()
-    path.symlink_to("/proc/self/mem")  # The daemon fails to read its own first page.
+    path.symlink_to("/proc/self/mem")  # Reading this file at offset 0 fails with EIO.
 
 
 @pytest.mark.parametrize("spoil, reason", [

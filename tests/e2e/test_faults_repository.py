@@ -1,4 +1,4 @@
-"""Tests loading models while others are served, and bad models (fault 9 of tests/faults.md)."""
+"""Tests loading models under load, and invalid models (fault 9 of tests/faults.md)."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""Tests replacing TLS certificates with good and bad ones while the daemon serves (fault 23)."""
+"""Tests replacing TLS certificates under load, with valid and invalid files (fault 23)."""
 
 import contextlib
 import itertools
@@ -79,7 +79,7 @@ def half_written(files, authority):
 
 
 def unreadable(files, authority):
-    """Replaces the certificate by a link to a file whose reads fail with EIO."""
+    """Replaces the certificate with a link to a file whose reads fail with EIO."""
     files.crt.unlink()
     files.crt.symlink_to("/proc/self/mem")
 
@@ -146,7 +146,7 @@ def test_no_call_fails_while_certificates_are_replaced(secure, files, authority)
     with undisturbed(server):
         for days in range(2, 8):
             shown = expiry(server)
-            files.put(authority.pair(days=days))  # The two files do not match for a moment.
+            files.put(authority.pair(days=days))  # Between the two writes, the files do not match.
             wait_until(lambda: expiry(server) > shown)
         wait_until(lambda: len(calls) > 10 or failures)
     stop.set()
@@ -165,9 +165,9 @@ def test_callers_need_a_certificate_if_the_daemon_requires_one(secure, files, au
     server = secure(*files.options(), "--server.tls.client-ca-file", str(files.ca))
     assert not live(server)
     server.own = Authority().pair()
-    assert not live(server), "it is another authority's"
+    assert not live(server), "another authority signed the certificate"
     server.own = authority.pair(days=-1)
-    assert not live(server), "it has expired"
+    assert not live(server), "the certificate has expired"
     server.own = authority.pair()
     (tmp_path / "caller").mkdir()
     own = Files(tmp_path / "caller", authority)
@@ -194,7 +194,7 @@ def test_the_client_checks_the_servers_name(secure, files):
         assert run.returncode == status
     assert (
         subprocess.run(health[:-2], capture_output=True, timeout=PATIENCE_S).returncode == 3
-    ), "plain text"
+    ), "a plain-text connection must fail"
 
 
 def test_only_probes_may_use_plaintext(secure, files):
@@ -232,7 +232,7 @@ def test_tls_handshakes_that_stall_are_ended(secure, files):
             each.sendall(said)
         for each in stalled:
             with each, contextlib.suppress(ConnectionResetError):
-                while each.recv(1024):  # An alert may come before the end.
+                while each.recv(1024):  # A TLS alert may precede the close.
                     pass
 
 
@@ -243,7 +243,7 @@ def test_old_versions_of_tls_are_refused(secure, files):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(files.ca)
         context.set_alpn_protocols(["h2"])
-        context.set_ciphers("DEFAULT@SECLEVEL=0")  # OpenSSL would refuse old versions itself.
+        context.set_ciphers("DEFAULT@SECLEVEL=0")  # So that OpenSSL itself permits old versions.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             context.minimum_version = context.maximum_version = version

@@ -1,6 +1,6 @@
-"""Makes every file operation of a daemon fail once: while it starts, serves, reloads and ends.
+"""Makes each file operation of a daemon fail once, during start, serving, reload and shutdown.
 
-A drawn sample of them by default, all with `--every-file-fault`.
+By default a random sample of the operations; all of them with `--every-file-fault`.
 """
 
 import concurrent.futures
@@ -21,7 +21,7 @@ INPUTS = text_inputs("And it came to pass")
 
 
 class Life:
-    """One life of a daemon that reads and writes files beneath `folder`."""
+    """One run of a daemon that reads and writes files in `folder`."""
 
     def __init__(self, folder, nth=0, action=errno.EIO):
         shutil.copytree(DEMO, folder / "models" / "demo" / "1",
@@ -32,11 +32,11 @@ class Life:
             f"engine:\n  batch: {{max_batch_tokens: 256}}\n"
             f"  ladder: {{file: {folder / 'ladder.json'}}}\n"
             f"  history: {{journal: {folder / 'journal'}}}\n")
-        # Earlier lives left a journal with a torn line and a temporary file.
+        # Left over from earlier runs: a journal with a torn line, and a temporary file.
         (folder / "journal").write_text('{"op":"dropped","lines":1}\n{"op":')
         (folder / "ladder.json.tmp.1").write_text("{")
         self.failing = FailingFiles(folder, nth, action)
-        self.told = ""  # by the daemon and by commands
+        self.told = ""  # output of the daemon and of commands
         self.answers = []
         self.started = False
         try:
@@ -109,4 +109,4 @@ def test_every_file_operation_may_fail(tmp_path, request, first_seed):
         if nth <= len(operations) and os.strerror(action) not in lived.told:
             silent.append(fault)
     print(f"{count} operations, {len(faults)} faults, {ended} ended the start")
-    print("told otherwise or not at all:", *silent, sep="\n  ")
+    print("faults whose errno text was not reported:", *silent, sep="\n  ")

@@ -1,4 +1,4 @@
-"""The gateway for HTTP: the same bits as gRPC, in the forms of its APIs."""
+"""Tests that the gateway's APIs return the same bits as gRPC."""
 
 import base64
 import json
@@ -32,21 +32,21 @@ def test_completions_have_the_bits_of_grpc(demo, gateway, client):
     assert usage.total_tokens == len(PROMPT) + 21
 
 
-def test_a_streamed_completion_is_the_whole_one(client):
+def test_streamed_completion_equals_the_unary_one(client):
     asked = {"model": "demo", "prompt": PROMPT, "max_tokens": 40, "seed": 3, "n": 2}
     whole = client.completions.create(**asked)
     parts = list(client.completions.create(**asked, stream=True,
                                            stream_options={"include_usage": True}))
     assert parts[-1].usage == whole.usage and not parts[-1].choices
-    assert whole.usage.prompt_tokens == len(PROMPT) + 1  # A prompt with two answers counts once.
+    assert whole.usage.prompt_tokens == len(PROMPT) + 1  # The prompt of two answers counts once.
     texts = ["", ""]
     for part in parts[:-1]:
         texts[part.choices[0].index] += part.choices[0].text
     assert texts == [each.text for each in whole.choices]
-    assert texts[0] != texts[1]  # Each answer has a seed of its own.
+    assert texts[0] != texts[1]  # Each answer has a different seed.
 
 
-def test_a_chat_is_the_completion_of_its_template(client):
+def test_chat_equals_the_completion_of_its_rendered_template(client):
     messages = [{"role": "system", "content": "Speak."},
                 {"role": "user", "content": [{"type": "text", "text": PROMPT}]}]
     asked = {"model": "demo", "max_tokens": 30, "temperature": 0}
@@ -81,7 +81,7 @@ def test_embeddings_have_the_bits_of_grpc(demo, client, gateway, form):
     np.testing.assert_array_equal(np.float32([each.embedding for each in made.data]), expected)
 
 
-def test_token_ids_take_the_place_of_texts(client):
+def test_token_ids_give_the_same_answers_as_texts(client):
     ids = [256, *PROMPT.encode()]
     asked = {"model": "demo", "max_tokens": 5, "temperature": 0}
     by_text = client.completions.create(prompt=[PROMPT, "And"], **asked)
@@ -126,7 +126,7 @@ def test_the_open_inference_protocol_has_the_bits_of_grpc(demo, gateway):
                 assert list(texts) == [each.decode(errors="replace") for each in wanted]
 
 
-def test_values_that_json_lacks_are_asked_for_as_bytes(gateway):
+def test_non_finite_values_require_binary_data(gateway):
     asked = {"inputs": [{"name": "input_ids", "datatype": "INT32", "shape": [1, 2],
                          "data": [1, 2]},
                         {"name": "candidate_ids", "datatype": "INT64", "shape": [1, 2],
@@ -164,7 +164,7 @@ def test_models_are_listed(client):
         ("/v1/completions", {"model": "none", "prompt": "a"}, 404, None, "none"),
         ("/v1/completions", {"model": "demo"}, 400, "prompt", "missing"),
         ("/v1/completions", {"model": "demo", "prompt": "a", "temperatur": 1}, 400, "temperatur",
-         "not a field"),
+         "not a supported field"),
         ("/v1/completions", {"model": "demo", "prompt": "a", "top_p": 7}, 400, None, "top_p"),
         ("/v1/completions", {"model": "demo", "prompt": "a", "n": 17}, 400, "n", "[1, 16]"),
         ("/v1/completions", {"model": "demo", "prompt": ["a"] * 9, "n": 2}, 400, "n", "18 answers"),
@@ -191,7 +191,7 @@ def test_models_are_listed(client):
             {"role": "user", "content": [{"type": "image_url"}]}]}, 400,
          "messages[0].content[0].type", "text"),
         ("/v1/chat/completions", {"model": "demo", "messages": [{"role": "user", "content": "a"}],
-                                  "tools": []}, 400, "tools", "not a field"),
+                                  "tools": []}, 400, "tools", "not a supported field"),
     ],
 )
 def test_errors_have_the_shape_of_openai(gateway, path, body, status, field, text):

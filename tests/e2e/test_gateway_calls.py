@@ -1,4 +1,4 @@
-"""Deadlines, cancellation, connections and ends of the gateway for HTTP."""
+"""Tests deadlines, cancellation, TLS, connections and shutdown of the gateway."""
 
 import json
 import socket
@@ -13,7 +13,7 @@ from scripted_server import Refusal, ScriptedServer
 from waiting import PATIENCE_S, wait_until
 
 
-def test_a_refusal_says_when_to_try_again():
+def test_refusal_has_a_retry_delay():
     with ScriptedServer(
         Refusal("RESOURCE_EXHAUSTED", 1500), Refusal("UNAVAILABLE"), [Refusal("UNAVAILABLE")],
         ["a", Refusal("INTERNAL")],
@@ -24,7 +24,7 @@ def test_a_refusal_says_when_to_try_again():
         assert refused.headers["retry-after-ms"] == "1500"
         assert refused.json["error"]["type"] == "rate_limit_error"
         assert gateway.post("/v1/completions", asked).status == 503
-        # A stream that fails before its first part has the status of its error.
+        # If a stream fails before its first part, the HTTP status is the error's status.
         assert gateway.post("/v1/completions", {**asked, "stream": True}).status == 503
         later = gateway.post("/v1/completions", {**asked, "stream": True})
         assert later.status == 200
@@ -51,37 +51,37 @@ def test_deadlines_and_headers_are_passed_on():
         assert server.metadata[0]["traceparent"] == trace
 
 
-def test_a_deadline_that_passes_is_504(gateway):
+def test_expired_deadline_returns_504(gateway):
     late = gateway.post("/v1/completions", {"model": "demo", "prompt": "a", "max_tokens": 250,
                                             "ignore_eos": True}, x_request_timeout_ms="1")
     assert late.status == 504
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_caller_that_leaves_cancels_its_request(daemon, gate, stream):
-    amid = gate("amid")
-    server = daemon(faults=f"deliver@s:delay=0*3;deliver@s:{amid}*1;deliver@s:delay=20")
+def test_disconnect_cancels_the_request(daemon, gate, stream):
+    middle = gate("middle")
+    server = daemon(faults=f"deliver@s:delay=0*3;deliver@s:{middle}*1;deliver@s:delay=20")
     with Gateway(server) as gateway:
         connection = gateway.connection()
         asked = {"model": "demo", "prompt": "a", "max_tokens": 250, "ignore_eos": True,
                  "stream": stream}
         connection.request("POST", "/v1/completions", json.dumps(asked), {"x-request-id": "s"})
-        amid.await_met()
+        middle.await_met()
         if stream:
             connection.getresponse().read(1)
         connection.close()
-        # The gateway has noticed once it counts the request.
+        # The gateway counts the request once it has noticed the disconnect.
         sample = 'sluice_gateway_requests_total{code="499",route="/v1/completions"}'
         wait_until(lambda: gateway.metric(sample) == 1)
         assert gateway.metric("sluice_gateway_requests_in_flight") == 0
-        amid.open()
+        middle.open()
         wait_until(lambda: server.metric("sluice_requests_total", code="CANCELLED") == 1)
 
 
-def test_a_caller_that_does_not_take_its_answer_is_given_up(daemon):
+def test_connection_is_dropped_if_the_caller_does_not_read(daemon):
     started = daemon()
     with Gateway(started, "--stall-timeout", 0.3) as gateway:
-        # An answer of some 12 MB, which no buffer on the way holds.
+        # An answer of about 12 MB, which does not fit into the buffers of the connection.
         asked = {"inputs": [{"name": "input_ids", "datatype": "INT32", "shape": [300, 64],
                              "data": [1] * (300 * 64)}],
                  "outputs": [{"name": "xsa_cos_sim"}, {"name": "xsa_proj_frac"}]}
@@ -103,7 +103,7 @@ def test_a_caller_that_does_not_take_its_answer_is_given_up(daemon):
             assert len(body) < int(head.partition(b"content-length: ")[2].split(b"\r\n")[0])
 
 
-def test_the_gateway_speaks_tls_on_both_sides(tmp_path):
+def test_gateway_uses_tls_on_both_sides(tmp_path):
     authority = Authority()
     files = Files(tmp_path, authority)
     token = "a-token-of-the-tests"
@@ -129,7 +129,7 @@ def test_the_gateway_speaks_tls_on_both_sides(tmp_path):
         server.stop()
 
 
-def test_connections_that_send_nothing_end():
+def test_silent_connections_are_closed():
     with ScriptedServer("a") as server, Gateway(server.address, "--head-timeout", 0.2,
                                                 "--body-timeout", 0.2) as gateway:
         host, port = gateway.address.split(":")
@@ -145,7 +145,7 @@ def test_connections_that_send_nothing_end():
             assert slow.recv(1 << 16).startswith(b"HTTP/1.1 408")
 
 
-def test_calls_in_progress_are_bounded():
+def test_number_of_calls_in_progress_is_limited():
     with ScriptedServer() as server, Gateway(server.address, "--max-in-flight", 1) as gateway:
         host, port = gateway.address.split(":")
         head = b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n{"
@@ -157,7 +157,7 @@ def test_calls_in_progress_are_bounded():
         wait_until(lambda: gateway.metric("sluice_gateway_requests_in_flight") == 0)
 
 
-def test_readiness_is_that_of_the_daemon(daemon):
+def test_readiness_follows_the_daemon(daemon):
     started = daemon()
     with Gateway(started) as gateway:
         assert gateway.get("/readyz").status == 200
@@ -194,13 +194,13 @@ def test_a_page_streams_text_if_its_origin_is_allowed(gateway, page, tmp_path):
         browser.show(page + "/", DESKTOP)
         assert browser.value(stream) == expected
         assert not browser.errors
-    # Another page is refused even where a browser would send its request without asking first.
+    # Requests from other pages are refused, even those that a browser sends without a preflight.
     refused = gateway.post("/v1/completions", {"model": "demo", "prompt": "a"},
                            origin="http://evil.example", content_type="text/plain")
     assert refused.status == 403 and "--allow-origin" in refused.json["error"]["message"]
 
 
-def test_sigterm_lets_calls_end(daemon):
+def test_sigterm_waits_for_calls(daemon):
     started = daemon()
     gateway = Gateway(started)
     connection = gateway.connection()

@@ -1,4 +1,4 @@
-"""Chat templates of the gateway for HTTP."""
+"""Tests the gateway's chat templates."""
 
 import json
 
@@ -18,9 +18,9 @@ def load(folder, config=None, jinja=None):
 USER = [{"role": "user", "content": "hi"}]
 
 
-def test_templates_are_found_where_hugging_face_puts_them(tmp_path):
+def test_templates_are_found_in_hugging_face_files(tmp_path):
     config = {"bos_token": {"content": "<s>"}, "chat_template": "{{ bos_token }}one"}
-    assert load(tmp_path, config).prompt(USER) == "one"  # The daemon puts <s> there itself.
+    assert load(tmp_path, config).prompt(USER) == "one"  # The daemon adds <s> itself.
     assert load(tmp_path, {**config, "add_bos_token": False}).prompt(USER) == "<s>one"
     several = [{"name": "tools", "template": "two"}, {"name": "default", "template": "three"}]
     assert load(tmp_path, {"chat_template": several}).prompt(USER) == "three"
@@ -43,7 +43,7 @@ def test_templates_are_found_where_hugging_face_puts_them(tmp_path):
         "{{ 1 / 0 }}",
     ],
 )
-def test_a_template_can_neither_reach_python_nor_fail_the_gateway(tmp_path, template):
+def test_hostile_template_is_refused(tmp_path, template):
     from sluice_client.gateway.hostile import Refused
 
     made = load(tmp_path, {}, template)
@@ -51,7 +51,7 @@ def test_a_template_can_neither_reach_python_nor_fail_the_gateway(tmp_path, temp
         print(made.prompt(USER))
 
 
-def test_a_message_cannot_forge_a_turn(tmp_path):
+def test_message_with_a_special_token_is_refused(tmp_path):
     from sluice_client.gateway.hostile import Refused
 
     config = {"eos_token": "<|end|>", "added_tokens_decoder": {

@@ -1,4 +1,4 @@
-"""Hostile requests to the gateway for HTTP."""
+"""Tests that the gateway refuses malformed and hostile HTTP requests."""
 
 import json
 import random
@@ -22,29 +22,29 @@ def tensor_input(**changed):
 @pytest.mark.parametrize(
     "body, text",
     [
-        (tensor_input(shape=[1, 3]), "2 values for the shape"),
-        (tensor_input(shape=[-1, 2]), "no size"),
-        (tensor_input(shape=[2**31, 2**31]), "no size"),
-        (tensor_input(shape=[2**30] * 8), "values for the shape"),
+        (tensor_input(shape=[1, 3]), "2 values do not fit"),
+        (tensor_input(shape=[-1, 2]), "integer in"),
+        (tensor_input(shape=[2**31, 2**31]), "integer in"),
+        (tensor_input(shape=[2**30] * 8), "values do not fit"),
         (tensor_input(shape=[1] * 9), "9 values"),
-        (tensor_input(shape=[True, 2]), "no size"),
-        (tensor_input(data=[1, 2.5]), "no INT32"),
-        (tensor_input(data=[1, True]), "no INT32"),
-        (tensor_input(data=[1, 2**31]), "no INT32"),
-        (tensor_input(data=[[1], 2]), "side by side"),
+        (tensor_input(shape=[True, 2]), "integer in"),
+        (tensor_input(data=[1, 2.5]), "not a valid INT32"),
+        (tensor_input(data=[1, True]), "not a valid INT32"),
+        (tensor_input(data=[1, 2**31]), "not a valid INT32"),
+        (tensor_input(data=[[1], 2]), "mixes"),
         (tensor_input(data="12"), "not a list"),
         (tensor_input(datatype="INT33"), "datatype"),
         (tensor_input(datatype="FP32", data=[1, 10**19]), "input_ids"),
-        (tensor_input(datatype="BYTES", data=["a", "\ud800"]), "half a character"),
+        (tensor_input(datatype="BYTES", data=["a", "\ud800"]), "surrogate"),
         (tensor_input(parameters={"binary_data_size": 8}), "[0, 0]"),
-        (tensor_input(parameters={"x": 8}), "not a field"),
+        (tensor_input(parameters={"x": 8}), "not a supported field"),
         ({**tensor_input(), "parameters": {"max_tokens": [1]}}, "parameters.max_tokens"),
         ({**tensor_input(), "parameters": {"max_tokens": 10**19}}, "max_tokens"),
         ({**tensor_input(), "parameters": {"max_tokens": 10**20}}, "64 bits"),
         (tensor_input(datatype="FP32", data=[1, 10**400]), "too large"),
-        ({**tensor_input(), "parameters": {"\ud800": 1}}, "half a character"),
+        ({**tensor_input(), "parameters": {"\ud800": 1}}, "surrogate"),
         ({**tensor_input(), "outputs": [{"name": "none"}]}, "none"),
-        ({**tensor_input(), "more": 1}, "not a field"),
+        ({**tensor_input(), "more": 1}, "not a supported field"),
     ],
 )
 def test_hostile_tensors_are_refused(gateway, body, text):
@@ -65,9 +65,9 @@ def test_hostile_tensors_are_refused(gateway, body, text):
         pytest.param(b'{"model": NaN}', 400, "NaN", id="NaN"),
         pytest.param(b'{"model": -Infinity}', 400, "Infinity", id="infinity"),
         pytest.param(b'{"model": ' + b"9" * 5000 + b"}", 400, "digits", id="a long integer"),
-        pytest.param(b'{"model": "a", "model": "b"}', 400, "twice", id="a key twice"),
+        pytest.param(b'{"model": "a", "model": "b"}', 400, "duplicate", id="duplicate key"),
         pytest.param(b'{"model": "\xff"}', 400, "UTF-8", id="not UTF-8"),
-        pytest.param(b'{"model": "\\ud800"}', 400, "half a character|missing", id="surrogate"),
+        pytest.param(b'{"model": "\\ud800"}', 400, "surrogate|missing", id="surrogate"),
         pytest.param(b'{"\\ud800": 1}', 400, "missing", id="a surrogate as key"),
         pytest.param(b'{"model": "a' + b" " * 200_000 + b'"}', 413, "bytes", id="large"),
     ],
@@ -81,7 +81,7 @@ def test_hostile_json_is_refused(gateway, path, body, status, text):
     assert any(each in message for each in text.split("|")), message
 
 
-def test_altered_requests_never_fail_the_gateway(gateway):
+def test_randomly_changed_requests_never_fail_the_gateway(gateway):
     seed = random.randrange(2**32)
     print("seed", seed)
     draw = random.Random(seed)
@@ -128,7 +128,7 @@ def test_numbers_that_overflow_and_bodies_of_many_values_are_refused():
         assert "1000 are allowed" in refused.json["error"]["message"]
 
 
-def test_bodies_in_progress_are_bounded():
+def test_total_size_of_bodies_is_limited():
     with ScriptedServer("a") as server, Gateway(
         server.address, "--max-pending-bytes", 3000
     ) as gateway:
@@ -143,7 +143,7 @@ def test_bodies_in_progress_are_bounded():
         assert gateway.post("/v1/completions", asked).status == 200
 
 
-def test_a_body_without_a_length_is_bounded_too(gateway):
+def test_body_without_content_length_is_limited(gateway):
     connection = gateway.connection()
     connection.request("POST", "/v1/completions", iter([b" " * 50_000] * 5), encode_chunked=True,
                        headers={"transfer-encoding": "chunked"})

@@ -1,4 +1,4 @@
-"""Tests streamed generation through tritonclient's unchanged streaming API."""
+"""Tests streamed generation with tritonclient's unchanged streaming API."""
 
 import json
 import signal
@@ -27,7 +27,7 @@ def held_pages(daemon):
 
 
 def test_the_streamed_responses_join_to_the_unary_answer(daemon, gate):
-    """A step waits until the tokens before it were received, however fast the steps are."""
+    """A step stops at a gate until the earlier tokens have been received."""
     held_step = gate("step")
     server = daemon(faults=f"before_replay@r:delay=1*20;before_replay@r:{held_step}*1")
     wanted = [
@@ -87,7 +87,7 @@ def test_many_requests_share_a_stream(demo):
         assert same(joined(pieces), unary(demo, text_inputs(prompt), max_tokens=4 + i))
 
 
-def test_rows_of_one_request_stream_side_by_side(demo):
+def test_rows_of_one_request_stream_concurrently(demo):
     rows = [[256, *b"And"], [256, *b"The children of Israel"], [256]]
     with Stream(demo) as one:
         one.send(ids_inputs(rows), max_tokens=20, stop_token_ids="[32]")
@@ -101,7 +101,7 @@ def test_rows_of_one_request_stream_side_by_side(demo):
             whole["text_output"][row, 0]
 
 
-def test_an_error_ends_its_request_and_not_the_stream(demo):
+def test_error_ends_its_request_but_not_the_stream(demo):
     with Stream(demo) as one:
         one.send(text_inputs(PROMPT), max_tokens=200, timeout=1)
         with pytest.raises(InferenceServerException):
@@ -112,17 +112,17 @@ def test_an_error_ends_its_request_and_not_the_stream(demo):
 
 def test_cancelling_a_stream_frees_its_pages(daemon, gate):
     # The gate holds the first request in the middle of its answer until it is cancelled.
-    amid = gate("amid")
-    server = daemon(faults=f"deliver@0:delay=0*3;deliver@0:{amid}*1;deliver@0:delay=20")
+    middle = gate("middle")
+    server = daemon(faults=f"deliver@0:delay=0*3;deliver@0:{middle}*1;deliver@0:delay=20")
     with Stream(server) as one:
         for i in range(8):
             one.send(text_inputs(f"{i} {PROMPT}"), str(i), max_tokens=230)
         one.next()
-        amid.await_met()
+        middle.await_met()
         assert held_pages(server) > 0
         one.cancel()
-        amid.open()
-    # A request that the daemon has not read before the cancellation is never admitted.
+        middle.open()
+    # A request that the daemon reads only after the cancellation is never admitted.
     wait_until(lambda: server.metric("sluice_requests_total") ==
                server.metric("sluice_admitted_total"))
     wait_until(lambda: held_pages(server) == 0)
@@ -131,7 +131,7 @@ def test_cancelling_a_stream_frees_its_pages(daemon, gate):
 
 
 class TestEnds:
-    """Parameters that end an answer or keep it going act alike on unary and streamed calls."""
+    """Parameters that end or prolong an answer, which act the same on unary and streamed calls."""
 
     def ask(self, demo, **parameters):
         whole = unary(demo, text_inputs(PROMPT), **parameters)
@@ -235,16 +235,16 @@ def test_the_command_has_flags_for_the_parameters_of_generation(demo):
 
 
 def test_ctrl_c_cancels_and_keeps_the_text_so_far(daemon, gate):
-    amid = gate("amid")
-    server = daemon(faults=f"deliver@slow:delay=0*3;deliver@slow:{amid}*1;deliver@slow:delay=20")
+    middle = gate("middle")
+    server = daemon(faults=f"deliver@slow:delay=0*3;deliver@slow:{middle}*1;deliver@slow:delay=20")
     text = unary(server, text_inputs(PROMPT), max_tokens=240)["text_output"][0, 0].decode()
     with subprocess.Popen(command(server, "--text", PROMPT, "--max-tokens", "240", "--id", "slow"),
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as run:
-        begin = run.stdout.read(1)  # communicate() skips buffered bytes, so there is no buffer.
-        amid.await_met()
+        begin = run.stdout.read(1)  # communicate() skips buffered bytes; bufsize is 0.
+        middle.await_met()
         run.send_signal(signal.SIGINT)
         rest, summary = run.communicate(timeout=PATIENCE_S)
-    amid.open()
+    middle.open()
     assert run.returncode == 130
     assert b"interrupted" in summary
     shown = (begin + rest).decode()

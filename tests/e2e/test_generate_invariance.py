@@ -1,4 +1,4 @@
-"""Tests that a generated answer depends bit for bit on its request alone, not on scheduling."""
+"""Tests that generated answers depend, bit for bit, only on their requests, not on scheduling."""
 
 import concurrent.futures
 import json
@@ -18,7 +18,7 @@ SHARED = "And the LORD spake unto Moses, saying, Speak unto the children of Isra
 
 
 def make_requests():
-    """Yields greedy and seeded requests; prompts share beginnings of lengths around a page."""
+    """Yields greedy and seeded requests whose prompts share prefixes of about a page's length."""
     random = np.random.default_rng(SEED)
     for i in range(2 * CLIENTS):
         own = bytes(random.integers(97, 123, random.integers(1, 60)).tolist()).decode()
@@ -37,13 +37,13 @@ def requests():
 
 @pytest.fixture(scope="module")
 def alone(demo, requests):
-    """The unary answers of a daemon that runs one request at a time, in order."""
+    """The unary answers of a daemon that runs the requests one after another."""
     with demo.client() as client:
         return [infer(client, text_inputs(prompt), **parameters) for prompt, parameters in requests]
 
 
 def crowd(server, requests, clients):
-    """Sends `requests` from `clients` clients; returns the answers. Every other one streams."""
+    """Sends `requests` from `clients` clients; every second one streams. Returns the answers."""
     def ask(i):
         prompt, parameters = requests[i]
         if i % 2:
@@ -74,9 +74,9 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_tokens_and_logprobs_equal_those_of_a_request_alone(daemon, requests, alone, variant):
+def test_tokens_and_logprobs_equal_an_undisturbed_request(daemon, requests, alone, variant):
     server = daemon("--cpu.poison", "true", *VARIANTS[variant])
-    # In the second turn the prefix cache holds whole prompts.
+    # In the second pass, the prefix cache holds whole prompts.
     crowds = [CLIENTS, CROWD] if variant == "as it is" else [CLIENTS]
     for turn, clients in enumerate(crowds):
         times = max(1, clients // len(requests))
@@ -106,7 +106,7 @@ def test_preempted_rows_give_the_same_answers_as_with_enough_pages(daemon, demo,
 
 
 def test_windows_give_the_same_answers_with_little_memory(daemon, tmp_path):
-    """Every layer sees 7 tokens. Without giving pages back, the rows would need 4 times as many."""
+    """Each layer sees 7 tokens. Without freeing, the rows would need 4 times as many pages."""
     shutil.copytree(ROOT / "tests" / "goldens" / "families" / "mistral_1", tmp_path / "windows")
     config = json.loads((tmp_path / "windows" / "config.json").read_text())
     config["max_position_embeddings"] = 400  # positions are rotary
@@ -120,7 +120,7 @@ def test_windows_give_the_same_answers_with_little_memory(daemon, tmp_path):
     rows = [drawn.integers(4, 41, drawn.integers(3, 40)).tolist() for _ in range(12)]
     parameters = {"model": "windows", "max_tokens": 150, "ignore_eos": True}
     with few.client() as short, roomy.client() as wide:
-        for _ in range(2):  # in the second turn some pages of the first one are left
+        for _ in range(2):  # in the second pass, some pages of the first are left
             assert same(infer(wide, ids_inputs(rows), **parameters),
                         infer(short, ids_inputs(rows), **parameters)), f"seed {SEED}"
     assert few.metric("sluice_kv_pages", state="held") == 0

@@ -31,8 +31,8 @@ COPY = {
 
 @pytest.fixture
 def pack(tmp_path):
-    """Packs fake programs for --programs. `bench` is what gpu_bench does for `run`, as Python code
-    with the names of the cases in `cases`; `parts` are the cases of each part."""
+    """Packs fake programs for --programs. `bench` is Python code that replaces gpu_bench `run`; it
+    can use the names `case` and `cases`. `parts` are the cases of each part."""
 
     def make(bench="", parts=None, device=DEVICE, tune="{}", tests=""):
         listed = {"ceilings": ["copy"], "products": ["a", "b", "c"], **(parts or {})}
@@ -96,7 +96,7 @@ def test_a_missing_device_is_reported(pack, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_crash_or_a_failure_costs_one_case(pack, tmp_path):
+def test_crash_or_failure_loses_only_one_case(pack, tmp_path):
     bench = """
 if case == "a": os.kill(os.getpid(), signal.SIGSEGV)
 if case == "b": sys.exit("no memory")
@@ -109,13 +109,13 @@ if case == "c": end(case, MEASURED)
         "a": "crashed: ended by SIGSEGV", "b": "crashed: ended with status 1", "c": "ok"}
     assert outcomes(out) == {"ceilings": "ok", "products": "2 of 3 failed"}
     detail = {each.get("case"): each.get("detail", "") for each in records(out)}
-    assert "no memory" in detail["b"], "the program's last words are kept"
+    assert "no memory" in detail["b"], "the program's last output is kept"
     assert "no memory" in (out / "gpu_check.log").read_text()
     with tarfile.open(out / "gpu_check_raw.tar.gz") as archive:
         assert "products.log" in archive.getnames()
 
 
-def test_a_case_that_hangs_is_ended_and_the_rest_goes_on(pack, tmp_path):
+def test_hung_case_is_killed_and_the_others_run(pack, tmp_path):
     bench = """
 if case == "b": signal.pause()
 end(case, MEASURED)
@@ -127,7 +127,7 @@ end(case, MEASURED)
     assert outcomes(out, "products") == {"a": "ok", "b": "hung: no end after 10 s", "c": "ok"}
 
 
-def test_what_there_is_no_time_for_is_named(pack, tmp_path):
+def test_cases_without_time_are_reported(pack, tmp_path):
     out = tmp_path / "out"
     bench = """
 if case == "b": signal.pause()
@@ -141,7 +141,7 @@ end(case, MEASURED)
     assert outcomes(out) == {"products": "not measured: no time"}
 
 
-def test_a_run_that_is_stopped_leaves_its_report_and_is_resumed(pack, tmp_path):
+def test_stopped_run_writes_its_report_and_can_be_resumed(pack, tmp_path):
     out, ran, stop = tmp_path / "out", tmp_path / "ran", tmp_path / "stop"
     programs = pack(f"""
 end(case, MEASURED)
@@ -165,7 +165,7 @@ while case == "b" and os.path.exists({str(stop)!r}):
     assert ran.read_text() == "abc", "each case ran once"
 
 
-def test_a_test_that_crashes_or_fails_costs_no_other_test(pack, tmp_path):
+def test_crashed_or_failed_test_affects_no_other_test(pack, tmp_path):
     tests = """
 if name == "One": os.kill(os.getpid(), signal.SIGABRT)
 if name == "Two":
@@ -184,7 +184,7 @@ assert not globals().get("poisoned")
     assert "the value is wrong" in json.dumps(records(out))
 
 
-def test_tests_with_the_librarys_profile_are_a_part_of_their_own(pack, tmp_path):
+def test_tests_with_the_library_profile_are_a_separate_part(pack, tmp_path):
     out = tmp_path / "out"
     programs = pack(device={**DEVICE, "library": "cublaslt1"})
     check("--out", out, "--programs", programs, "--only", "engine-own,engine-cublaslt")
@@ -193,14 +193,14 @@ def test_tests_with_the_librarys_profile_are_a_part_of_their_own(pack, tmp_path)
 
 
 def tool(tmp_path, name, code):
-    """Makes a fake tool and returns the environment that finds it."""
+    """Creates a fake tool and returns an environment whose PATH finds it."""
     (tmp_path / "tools").mkdir(exist_ok=True)
     (tmp_path / "tools" / name).write_text(f"#!/bin/sh\n{code}\n")
     (tmp_path / "tools" / name).chmod(0o755)
     return {"PATH": f"{tmp_path / 'tools'}:{os.environ['PATH']}"}
 
 
-def test_what_the_sanitizer_finds_is_a_failure_of_the_running_test(pack, tmp_path):
+def test_sanitizer_finding_fails_the_running_test(pack, tmp_path):
     programs = pack(tests="""
 if name == "Two": print("========= Invalid __global__ write of size 4 bytes", flush=True)
 """)
@@ -213,7 +213,7 @@ if name == "Two": print("========= Invalid __global__ write of size 4 bytes", fl
         "FakeTest.Two": "failed: racecheck: Invalid __global__ write of size 4 bytes"}
 
 
-def test_profiles_are_kept_and_a_launch_without_one_is_a_failure(pack, tmp_path):
+def test_profiles_are_kept_and_a_missing_profile_is_a_failure(pack, tmp_path):
     profiler = """
 case $* in
   *--import*decode*) echo Duration 7 us ;;
@@ -242,7 +242,7 @@ end(case)
     assert kept == {"a": 1, "b": 1, "c": 1}
 
 
-def test_figures_are_printed_beside_floor_and_prediction(pack, tmp_path):
+def test_figures_are_printed_with_floor_and_prediction(pack, tmp_path):
     out = tmp_path / "out"
     ended = check("--out", out, "--programs", pack("if case == 'a': end(case, MEASURED)"),
                   "--only", "table,ceilings,products")
@@ -260,10 +260,10 @@ def test_figures_are_printed_beside_floor_and_prediction(pack, tmp_path):
     assert figure["surprise"] == pytest.approx(120 / 70)
     assert "L1 B64 4096 x 4096 bf16: 120 us, 1.71 times what was predicted" in ended.stdout
     assert "| Mix | 32 | 40 | 16 | 7 |" in ended.stdout
-    assert ended.stdout.endswith((out / "gpu_check.md").read_text()), "the report comes last"
+    assert ended.stdout.endswith((out / "gpu_check.md").read_text()), "the report is printed last"
 
 
-def test_the_packed_libraries_suffice_for_a_build(tmp_path):
+def test_packed_libraries_are_complete(tmp_path):
     ended = check("--pack-libraries", tmp_path / "libraries.tar.gz")
     assert ended.returncode == 0, ended.stderr
     with tarfile.open(tmp_path / "libraries.tar.gz") as archive:
@@ -278,7 +278,7 @@ def test_the_packed_libraries_suffice_for_a_build(tmp_path):
         "/libgtest.a",
     ):
         assert any(name.endswith(wanted) for name in names), wanted
-    # The targets of the links are packed, too.
+    # The archive also contains the targets of the links.
     assert any("/libicuuc.so." in name for name in names)
     assert not any(name.startswith(("/", "..")) for name in names)
 

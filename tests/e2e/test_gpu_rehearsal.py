@@ -1,4 +1,4 @@
-"""Tests gpu_bench and loadtest/gpu_check.sh with the kernels themselves, in the emulator."""
+"""Tests gpu_bench and loadtest/gpu_check.sh with the real kernels in the emulator."""
 
 import json
 import subprocess
@@ -10,19 +10,19 @@ from conftest import ROOT
 from gpu_check import check, outcomes, records
 from waiting import PATIENCE_S
 
-# The packed programs, which are those of the release build, and the kernels in them.
+# The program that is packed: the release build, including the kernels.
 GPU_BENCH = ROOT / "build" / "release" / "loadtest" / "gpu" / "gpu_bench_emulated"
-# What the rehearsal must have measured although one case crashes and one hangs.
+# The cases that crash and hang. The rehearsal must measure all others.
 CRASHES = "copy (mix); 40 x 64 bf16"
 HANGS = "attention, decode; 3 x 1 of 70, 4/2 heads of 16 bf16"
 
 
-def test_every_prediction_is_of_a_case():
-    """A prediction whose case was renamed would never be compared with anything."""
+def test_every_prediction_belongs_to_a_case():
+    """A prediction for a renamed case would never be compared."""
     table = json.loads((ROOT / "loadtest" / "gpu" / "predictions.json").read_text())
     listed = subprocess.run([GPU_BENCH, "list"], capture_output=True, text=True, check=True)
     cases = {json.loads(line)["case"] for line in listed.stdout.splitlines()}
-    # These cases measure several things.
+    # These captures measure several values per case.
     of_captures = {f"{what}; bucket of {tokens} tokens"
                    for what in ("capture", "memory of a capture")
                    for tokens in (64, 256, 1024, 4096)}
@@ -31,22 +31,22 @@ def test_every_prediction_is_of_a_case():
     assert not unknown
 
 
-def test_the_roofline_is_that_of_the_kernels():
-    """Every timed case has an estimate, which follows from the present counters."""
+def test_roofline_matches_the_kernels():
+    """Every timed case has an estimate, and the estimates match the current counters."""
     subprocess.run([sys.executable, ROOT / "loadtest" / "gpu" / "roofline.py", "--check",
                     "--program", GPU_BENCH], check=True)
 
 
 @pytest.fixture(scope="session")
 def rehearsal(tmp_path_factory):
-    """Packs the emulator's programs, unpacks them elsewhere and runs them there."""
+    """Packs the emulator's programs, unpacks them in another folder and runs them there."""
     folder = tmp_path_factory.mktemp("gpu_check")
     packed = check("--pack", folder / "pack.tar.gz", "--rehearse",
                    environment={"SLUICE_GPU_CHECK_BUILD": "0"})
     assert packed.returncode == 0, packed.stdout + packed.stderr
     bare = folder / "bare"
     with tarfile.open(folder / "pack.tar.gz") as archive:
-        # Python 3.11.2 of Debian 12 has no filters.
+        # Python 3.11.2 of Debian 12 has no extraction filters.
         filtered = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
         archive.extractall(bare, **filtered)
     faults = f"crash={CRASHES}|hang={HANGS}"
@@ -55,7 +55,7 @@ def rehearsal(tmp_path_factory):
     return ended, folder / "out"
 
 
-def test_the_packed_rehearsal_loses_the_faulty_cases_alone(rehearsal):
+def test_packed_rehearsal_loses_only_the_faulty_cases(rehearsal):
     ended, out = rehearsal
     assert ended.returncode == 1, ended.stdout + ended.stderr
     bad = {each["case"]: each["outcome"] for each in records(out)
@@ -83,7 +83,7 @@ def test_the_rehearsal_has_kernels_plans_algorithms_and_the_daemon(rehearsal):
     table = json.loads((out / report["algorithms"][0]).read_text())
     assert (table["gpu"], table["library"]) == ("SIMT emulator", "pretended")
     assert {layer["k"] for layer in table["layers"]} == {32, 40}
-    # The head's 61 columns are padded, since the library refuses rows that are not aligned.
+    # The 61 columns of the head are padded, because the library refuses unaligned rows.
     assert {layer["n"] for layer in table["layers"] if layer["head"]} == {64}
     daemon = outcomes(out, "daemon")
     assert daemon.pop("illegal access").startswith(("ok", "not measured:"))
@@ -108,7 +108,7 @@ def test_given_shapes_are_tuned_in_addition_to_the_benchmarks():
         for layer in layers
     }
     assert named == {("bf16", True, False, "gelu_tanh"), ("f32", False, True, "none")}
-    assert all("of 2, " in layer["note"] for layer in layers), "all that pass are timed"
+    assert all("of 2, " in layer["note"] for layer in layers), "all algorithms that pass are timed"
 
 
 @pytest.mark.parametrize("shape", ["24", "0,1", "1,0", "1,2,silu", "a,2", ""])

@@ -1,6 +1,6 @@
-"""Records what callers see while a daemon is disturbed, and checks it (histories.py).
+"""Records calls while a daemon is disturbed, and checks its guarantees (histories.py).
 
-`--histories 1000` makes a long run of it, `--first-seed` repeats one.
+For a long run, use `--histories 1000`. `--first-seed` reproduces a run.
 """
 
 import collections
@@ -17,7 +17,7 @@ from histories import Ask, Load, Recorder, answers_alone, violations
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from waiting import PATIENCE_S, wait_until
 
-QUEUE = 6  # requests; more are refused
+QUEUE = 6  # the most queued requests; more are refused
 REFUSED = {"OK", "RESOURCE_EXHAUSTED"}
 
 
@@ -33,7 +33,7 @@ def drawn_asks(draw, count=24):
 
 
 class Served:
-    """A daemon with a configuration of its own, which is started again when it has ended."""
+    """A daemon with its own configuration, which is restarted after it has ended."""
 
     def __init__(self, start, folder):
         self._start = start
@@ -72,21 +72,21 @@ def reload(served, draw):
 
 
 def exchange(served, draw):
-    """The model is loaded again; requests in progress finish on the one that they began with."""
+    """Reloads the model. Requests in progress finish with the old copy."""
     with grpc.insecure_channel(served.daemon.admin) as channel:
         service_pb2_grpc.GRPCInferenceServiceStub(channel).RepositoryModelLoad(
             service_pb2.RepositoryModelLoadRequest(model_name="demo"), timeout=PATIENCE_S)
 
 
 def overload(served, draw):
-    """More callers than the queue has places call at once."""
+    """Makes calls from more callers than the queue has places."""
     with Load(served.daemon.grpc, draw, served.asks, callers=3 * QUEUE, most=2) as load:
         load.join()
     assert not violations(load.calls, served.alone, REFUSED)
 
 
 def give_up(served, draw):
-    """Callers cancel, and others have timeouts that pass in the queue."""
+    """Cancels a call; another call's timeout passes in the queue."""
     calls, event = [], threading.Event()
     recorder = Recorder(served.daemon.grpc, calls)
     slow = served.asks[0]
@@ -99,9 +99,9 @@ def give_up(served, draw):
     assert not violations(calls, served.alone, REFUSED)
 
 
-# Each disturbance with the statuses that it may cause, and how often it is drawn. A daemon that is
-# killed or drained has to be started again. Its connections close with the drain: gRPC then ends as
-# cancelled what it has not read.
+# Each disturbance with the statuses that it may cause, and its weight in the random choice. After
+# a kill or drain, the daemon is restarted. A drain closes connections, and gRPC cancels calls that
+# it has not read.
 DISTURBANCES = {
     kill: (REFUSED | {"UNAVAILABLE"}, 1),
     drain: (REFUSED | {"UNAVAILABLE", "CANCELLED"}, 1),
@@ -113,7 +113,7 @@ DISTURBANCES = {
 
 
 def history(served, draw, disturb, seed):
-    """Plays one history and returns its calls."""
+    """Runs one history and returns its calls."""
     running = served.running()
     with Load(running.grpc, draw, served.asks, callers=4, most=draw.randint(1, 5)) as load:
         begun = draw.randint(0, 4)
@@ -125,7 +125,7 @@ def history(served, draw, disturb, seed):
     return load.calls
 
 
-def test_histories_of_a_disturbed_daemon_keep_every_promise(daemon, tmp_path, request, first_seed):
+def test_disturbed_daemon_keeps_every_guarantee(daemon, tmp_path, request, first_seed):
     served = Served(daemon, tmp_path)
     served.asks = drawn_asks(random.Random(first_seed))
     served.alone = answers_alone(served.running().grpc, served.asks)
@@ -143,7 +143,7 @@ def test_histories_of_a_disturbed_daemon_keep_every_promise(daemon, tmp_path, re
     assert status == 0, output
 
 
-# What the checker must find, as changes of an undisturbed history.
+# Changes to an undisturbed history. The checker must detect each of them.
 def ended_twice(call):
     call.end("OK")
 
@@ -216,7 +216,7 @@ def quiet_history(demo):
     ended_late, lost_after_it_began, wrong_beginning, odd_status, gave_up_by_itself,
     expired_without_a_deadline,
 ], ids=lambda plant: plant.__name__)
-def test_the_checker_finds_what_is_planted(quiet_history, plant):
+def test_checker_finds_broken_guarantees(quiet_history, plant):
     calls, alone = quiet_history
     for index in (0, len(calls) // 2, len(calls) - 1):
         planted = copy.deepcopy(calls)
@@ -225,7 +225,7 @@ def test_the_checker_finds_what_is_planted(quiet_history, plant):
         assert found and all(planted[index].request_id in each for each in found)
 
 
-def test_the_checker_takes_what_a_kill_may_do(quiet_history):
+def test_checker_accepts_effects_of_a_kill(quiet_history):
     calls, alone = copy.deepcopy(quiet_history)
     lost_after_it_began(calls[0])
     assert not violations(calls, alone, {"OK", "UNAVAILABLE"}, killed=True)

@@ -1,4 +1,4 @@
-"""Tests that the daemon refuses damaged model files before it serves, with file and reason."""
+"""Tests that the daemon refuses damaged model files at start, and names the file and reason."""
 
 import json
 import pathlib
@@ -14,7 +14,7 @@ GOLDEN = ROOT / "tests" / "goldens" / "sluice_xsa"
 
 
 def weights(change):
-    """Returns a function that damages model.safetensors; `change` maps (header, data) to bytes."""
+    """Returns a function that damages model.safetensors. `change` maps (header, data) to bytes."""
 
     def damage(folder):
         path = folder / "model.safetensors"
@@ -124,7 +124,7 @@ def test_damaged_model_is_refused_before_serving(tmp_path, name):
 
 
 def test_the_undamaged_model_is_served(tmp_path, daemon):
-    """A copy without damage is served, so the refusals are due to the damage."""
+    """The undamaged copy is served, so the refusals are due to the damage."""
     folder = tmp_path / "model"
     shutil.copytree(GOLDEN, folder)
     assert daemon(models=[("whole", folder)]).ready()

@@ -1,4 +1,4 @@
-"""Tests that an answer has the same bits alone and beside 63 others, and that counts add up."""
+"""Tests that answers have the same bits with and without 63 other clients; checks counters."""
 
 import concurrent.futures
 
@@ -22,7 +22,7 @@ def make_requests():
 
 
 def bits(array):
-    """Returns an array's content. The raw bytes of a BYTES tensor would be addresses."""
+    """Returns an array's content; the raw bytes of an object array would be addresses."""
     return array.tolist() if array.dtype == np.object_ else array.tobytes()
 
 
@@ -31,14 +31,14 @@ def same(one, other):
 
 
 def ask(server, request, wanted):
-    """Returns the answer to one of make_requests(), on a connection of its own."""
+    """Returns the answer to one of make_requests(), on a new connection."""
     rows, parameters = request
     with server.client() as client:
         return infer(client, ids_inputs(rows), wanted, **parameters)
 
 
-def test_64_clients_get_the_same_bits_as_one_alone(daemon):
-    """With cpu.poison, memory that must not be read is filled with NaN before each replay."""
+def test_64_concurrent_clients_get_the_same_bits_as_one(daemon):
+    """cpu.poison fills memory that must not be read with NaN before each replay."""
     server = daemon("--cpu.poison", "true", "--engine.batch.max-queue-delay", "5ms")
     requests = list(make_requests())
     wanted = ["output_ids", "sequence_length", "logprobs", "logits", "prompt_logprobs",
@@ -49,17 +49,17 @@ def test_64_clients_get_the_same_bits_as_one_alone(daemon):
         crowd = list(pool.map(lambda request: ask(server, request, wanted), requests))
     assert all(np.isfinite(answer["logits"]).all() for answer in alone)
     different = [i for i in range(CLIENTS) if not same(alone[i], crowd[i])]
-    assert not different, f"seed {SEED}: requests {different} depend on their company"
+    assert not different, f"seed {SEED}: requests {different} depend on the other requests"
 
     assert server.metric("sluice_admitted_total") == 2 * CLIENTS
     assert server.metric("sluice_requests_total", code="OK") == 2 * CLIENTS
     batches = server.metric("sluice_batch_rows_count")
     rows = server.metric("sluice_batch_rows_sum")
-    assert rows > 1.5 * batches, "the crowd was hardly batched, so this test showed nothing"
+    assert rows > 1.5 * batches, "too few requests were batched, so nothing was tested"
 
 
 def test_client_and_metrics_agree_on_the_outcomes(daemon):
-    """The numbers of answered, cancelled and expired requests add up to the admitted ones."""
+    """The answered, cancelled and expired requests add up to the admitted requests."""
     server = daemon()
     outcomes = {"ok": 0, "expired": 0, "cancelled": 0, "refused": 0, "unreachable": 0}
 
@@ -70,7 +70,7 @@ def test_client_and_metrics_agree_on_the_outcomes(daemon):
             if kind == 0:
                 infer(client, inputs, max_tokens=4)
                 return "ok"
-            if kind == 1:  # It expires, or is refused because it would.
+            if kind == 1:  # It expires, or is refused because it would expire.
                 try:
                     infer(client, inputs, max_tokens=240, timeout=2_000)
                     return "ok"
@@ -96,7 +96,7 @@ def test_client_and_metrics_agree_on_the_outcomes(daemon):
         for outcome in pool.map(ask, range(160)):
             outcomes[outcome] += 1
     assert outcomes["refused"] == 40 and outcomes["expired"] + outcomes["unreachable"] > 0
-    # A cancelled call ends at once for the client and a little later in the daemon, but before the
+    # A cancelled call ends at once for the client and slightly later in the daemon, but before the
     # daemon answers a later request.
     with server.client() as client:
         infer(client, ids_inputs([[256]]))
@@ -107,7 +107,7 @@ def test_client_and_metrics_agree_on_the_outcomes(daemon):
     # A cancelled call may already have been answered, or may never have been sent.
     assert ended["OK"] >= outcomes["ok"]
     assert ended["OK"] + ended["CANCELLED"] <= outcomes["ok"] + outcomes["cancelled"]
-    # A request whose deadline passes before it is queued is not admitted.
+    # A request whose deadline passes before it is queued counts as rejected, not as admitted.
     late = server.metric("sluice_rejected_total", reason="deadline")
     assert ended["DEADLINE_EXCEEDED"] + late == outcomes["expired"]
     assert server.metric("sluice_rejected_total", reason="deadline_unreachable") == \

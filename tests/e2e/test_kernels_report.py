@@ -1,4 +1,4 @@
-"""Tests the report of loadtest/bench/kernels/run.py, whose figures the README quotes."""
+"""Tests the report of loadtest/bench/kernels/run.py, which the README quotes."""
 
 import pathlib
 import sys

@@ -1,4 +1,4 @@
-"""Tests `sluice ladder` on real daemons: strategies that are chosen while requests are served."""
+"""Tests `sluice ladder` on real daemons, including changes of strategy under load."""
 
 import json
 import random
@@ -63,7 +63,7 @@ def test_no_call_fails_or_changes_while_ladders_are_chosen(daemon):
     assert served.metric("sluice_requests_total") == sum(map(len, got + expected))
 
 
-def test_a_choice_outlasts_a_restart_if_it_is_kept(daemon, tmp_path):
+def test_kept_ladder_survives_a_restart(daemon, tmp_path):
     options = ("--engine.ladder.file", str(tmp_path / "ladder.json"))
     served = daemon(*options)
     run = sluice("ladder", "set", "demo", "--strategy", "geometric", "--ratio", "2", "--keep",

@@ -27,7 +27,7 @@ def test_after_sigterm_accepted_requests_finish_and_the_exit_status_is_0(daemon)
     assert status == 0, output
 
 
-def test_the_ports_are_free_when_the_daemon_says_that_it_has_drained(daemon):
+def test_ports_are_free_once_the_daemon_reports_that_it_has_drained(daemon):
     server = daemon()
     assert server.live()
     server.metrics()
@@ -42,9 +42,9 @@ def test_the_ports_are_free_when_the_daemon_says_that_it_has_drained(daemon):
     assert server.process.wait(PATIENCE_S) == 0
 
 
-def test_faults_are_said_loudly_and_never_on_by_default(daemon):
+def test_injected_faults_are_logged_and_off_by_default(daemon):
     words = "TEST FAULTS ARE ON"
-    _, output = daemon(faults="before_replay@nobody:delay=1").stop()
+    _, output = daemon(faults="before_replay@absent:delay=1").stop()
     assert words in output
     _, output = daemon().stop()
     assert words not in output

@@ -1,4 +1,4 @@
-"""Tests the report page of sluice-load, made from a real run, in a real browser."""
+"""Tests the report page of sluice-load for real runs, in a real browser."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ SLUICE_LOAD = BUILD / "loadtest" / "load" / "sluice-load"
 
 @pytest.fixture(scope="module")
 def page(demo, tmp_path_factory):
-    """A page of two runs, and their reports. The runs are too short to be VALID."""
+    """A page with two runs, and their reports. The runs are too short to be VALID."""
     folder = tmp_path_factory.mktemp("reports")
     reports = []
     for label, rates in (("first", ["20", "40"]), ("second <b>&", ["30"])):
@@ -88,7 +88,7 @@ def check_table(browser, reports):
     assert len(rows) == len(phases) == 3
     for row, (label, phase) in zip(rows, phases):
         assert row[0].startswith(label)
-        # The page shows two digits of numbers below 1, and three of others.
+        # The page rounds numbers below 1 to two digits and others to three.
         median = phase["latency_ms"]["p50"]
         rounding = 0.0501 if median < 1 else 0.00501
         assert float(row[3]) == pytest.approx(median, rel=rounding)

@@ -1,4 +1,4 @@
-"""Tests the memory limits of the process, and what a peer can do against it."""
+"""Tests the memory limits of the process, and attacks on its memory."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ LIMIT = "--server.memory.limit-bytes"
 
 
 def plan(server):
-    """Returns the lines of the plan by their use."""
+    """Returns the plan as {use: bytes}."""
     return {dict(labels)["use"]: value for (name, labels), value in server.metrics().items()
             if name == "sluice_memory_limit_bytes"}
 
@@ -65,7 +65,7 @@ def test_a_plan_that_does_not_fit_is_refused(options, words):
 
 
 def numbers(count):
-    """Returns a message whose numbers take eight times its bytes once it is parsed."""
+    """Returns a message whose numbers take eight times their bytes once parsed."""
     built = service_pb2.ModelInferRequest(model_name="demo")
     values = built.inputs.add(name="input_ids", datatype="INT64", shape=[1, count])
     values.contents.int64_contents.extend([1] * count)
@@ -80,7 +80,7 @@ def text(size):
 
 
 def send_half(server):
-    """Begins messages that never end, on one connection."""
+    """Starts messages on one connection and never completes them."""
     with contextlib.suppress(OSError), Connection(server.grpc) as connection:
         for stream in range(1, 16, 2):
             connection.open(stream, INFER)
@@ -89,7 +89,7 @@ def send_half(server):
 
 
 def read_nothing(server, body):
-    """Makes calls on one connection and takes no answer."""
+    """Makes calls on one connection and reads no answer."""
     with (contextlib.suppress(OSError),
           Connection(server.grpc, [(INITIAL_WINDOW_SIZE, 0)]) as connection):
         for stream in range(1, 400, 2):
@@ -99,7 +99,7 @@ def read_nothing(server, body):
 
 
 def send_metadata(server):
-    """Begins calls with as much metadata as may be, and sends no message."""
+    """Starts calls with 7,000 bytes of metadata and sends no message."""
     with contextlib.suppress(OSError), Connection(server.grpc) as connection:
         for stream in range(1, 1000, 2):
             connection.open(stream, INFER, ("x-long", "x" * 7000))
@@ -107,7 +107,7 @@ def send_metadata(server):
 
 
 def generating(rows):
-    """Returns a message whose rows fill the queue, and pages for keys and values."""
+    """Returns a message whose rows fill the queue and the pages of the KV cache."""
     built = service_pb2.ModelInferRequest(model_name="demo")
     built.inputs.add(name="input_ids", datatype="INT32", shape=[rows, 128])
     built.raw_input_contents.append(bytes(rows * 128 * 4))
@@ -116,15 +116,15 @@ def generating(rows):
 
 
 def call(server, body):
-    """Makes calls at the same time and reads their answers."""
+    """Makes concurrent calls and reads their answers."""
     with grpc.insecure_channel(server.grpc, [("grpc.use_local_subchannel_pool", 1)]) as channel:
         calls = [channel.unary_unary(INFER).future(body, timeout=5) for _ in range(8)]
         for each in calls:
             each.exception()
 
 
-def test_an_adversary_stays_below_the_plan(daemon):
-    # Sanitizers take memory of their own.
+def test_memory_stays_within_the_plan_under_attack(daemon):
+    # Sanitizers need additional memory.
     server = daemon(LIMIT, "2GiB" if SANITIZED else "512MiB",
                     "--server.grpc.transfer-timeout", "5s")
     limit = plan(server)["all"]
@@ -138,15 +138,15 @@ def test_an_adversary_stays_below_the_plan(daemon):
         thread.join()
     if not SANITIZED:
         assert resident(server, "VmHWM") <= limit
-    wait_until(lambda: server.metric("sluice_memory_overload") == 0, what="memory stays short")
-    await_balance(server)  # an adversary's rows that still wait lengthen the forecast of others
+    wait_until(lambda: server.metric("sluice_memory_overload") == 0, what="memory is short")
+    await_balance(server)  # rows still in the queue would lengthen forecasts
     with server.client() as client:
         assert infer(client, ids_inputs([[1, 2]]), max_tokens=1)
 
 
 @pytest.fixture
 def recommender(tmp_path):
-    """A copy of the model that a test may spoil."""
+    """A copy of the model that a test may damage."""
     return shutil.copytree(RECOMMENDER, tmp_path / "recommender")
 
 
@@ -156,7 +156,7 @@ def scores(client):
                  "recommender")["candidate_scores"]
 
 
-def test_a_mapped_file_that_is_cut_is_named(daemon, recommender):
+def test_truncated_mapped_file_is_named(daemon, recommender):
     server = daemon(models=[("recommender", recommender)])
     with server.client() as client:
         scores(client)
@@ -168,7 +168,7 @@ def test_a_mapped_file_that_is_cut_is_named(daemon, recommender):
     assert f"model recommender version 1, file {recommender}/model.safetensors" in output
 
 
-def test_a_copied_file_may_be_cut(daemon, recommender):
+def test_copied_file_may_be_truncated(daemon, recommender):
     server = daemon("--server.memory.copy-weights", "true", models=[("recommender", recommender)])
     size = os.path.getsize(recommender / "model.safetensors")
     assert server.metric("sluice_device_memory_bytes", state="copied") == size

@@ -1,4 +1,4 @@
-"""Tests that every text that names an option names it as a user writes it in the configuration."""
+"""Tests that programs and pages write option names as in the configuration file."""
 
 import re
 
@@ -23,7 +23,7 @@ SECTIONS = {
     name.rsplit(".", depth)[0] for name in OPTIONS for depth in range(1, name.count(".") + 1)
 }
 ROOTS = {name.split(".")[0] for name in SECTIONS}
-# The ends of names that lack the first part or more, but have a dot.
+# Names without their first part or parts that still contain a dot.
 SHORTENED = {
     name.split(".", depth)[-1] for name in OPTIONS for depth in range(1, name.count("."))
 }
@@ -36,24 +36,24 @@ TOKEN = re.compile(
 
 
 def texts(source):
-    """Yields the string literals of a C++ source, neighbours joined."""
+    """Yields the string literals of a C++ source; adjacent literals are joined."""
     for found in TOKEN.finditer(source):
         if found["texts"]:
             yield "".join(re.findall(r'"((?:[^"\\\n]|\\.)*)"', found["texts"]))
 
 
 def faults(text):
-    """Returns the names in a text that are no options, or lack their first part."""
+    """Returns the names in a text that are not options, or that lack their first part."""
     names = re.findall(rf"(?<![\w./-])(?:{'|'.join(ROOTS)})\.[\w.]*", text)
     wrong = {name for name in names if name.rstrip(".") not in OPTIONS | SECTIONS}
     for name in re.findall(r"(?<![\w./])[a-z_]+\.[a-z_.]*", text):
-        # A path alone is looked up in the options of one struct.
+        # A text that is only a path is a look-up among the options of one struct.
         if name.rstrip(".") in SHORTENED and name != text:
             wrong.add(name)
     return wrong
 
 
-def test_faults_are_found():
+def test_wrong_option_names_are_found():
     for text in ("queue.max_requests of 3", "see review.min_gain",
                  "engine.queue.most of 3", "engine.nothing"):
         assert faults(text), text

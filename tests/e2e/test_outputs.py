@@ -1,4 +1,4 @@
-"""Compares embeddings, scores, candidates, exclusions, vectors and aligned windows with numpy."""
+"""Compares embeddings, scores, candidates, exclusions, vectors and windows with numpy."""
 
 import json
 import subprocess
@@ -103,7 +103,7 @@ def test_embeddings_are_pooled_and_normalised_as_requested(served, name, pooling
         ),
     ],
 )
-def test_rows_have_the_same_bits_alone_and_together(served, model, outputs, items):
+def test_rows_have_the_same_bits_in_a_batch(served, model, outputs, items):
     candidates = np.array([[1, 2, 3]] * len(ROWS), np.int32)
     with served.daemon.client() as client:
 
@@ -246,7 +246,7 @@ def test_long_prompts_are_refused_without_truncation(served):
         assert "truncate" in refused(client, ids_inputs([LONG]), "language")
 
 
-def test_vectors_take_the_place_of_token_ids(served):
+def test_vectors_give_the_same_answers_as_token_ids(served):
     model = served.vectors
     rows = [row[:6] for row in ROWS]
     embedded = np.zeros((len(rows), 6, D), np.float32)

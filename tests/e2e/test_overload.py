@@ -1,4 +1,4 @@
-"""Tests that a daemon under overload refuses what it cannot serve and answers the rest."""
+"""Tests that an overloaded daemon refuses excess requests and answers the rest."""
 
 import json
 import subprocess
@@ -24,17 +24,17 @@ def request_with(tokens, rows=1, **parameters):
 
 
 STEP_MS, TOKENS, PLACES = 50, 20, 40
-# The upper bound of the requests per second on any processor: each request occupies a place for
-# TOKENS steps of at least STEP_MS.
+# The most requests per second on any machine: each request holds a place for TOKENS steps of at
+# least STEP_MS.
 CAPACITY = PLACES / (TOKENS * STEP_MS / 1000)
 MEASURED_S = 4
 
 
 def test_ten_times_the_capacity_is_refused_as_overload(daemon, tmp_path):
-    """Every step takes at least STEP_MS, which bounds the capacity on any machine.
+    """Each step takes at least STEP_MS, which limits the capacity on any machine.
 
-    Calls beyond the capacity are refused as overload, and all others are answered. Requests of
-    the default level fill their share of the queue; the rest is for the urgent level."""
+    Calls beyond the capacity are refused as overload, and all others are answered. Requests of the
+    default level fill their share of the queue; the rest is reserved for the urgent level."""
     server = daemon(
         "--engine.queue.max-requests", str(PLACES), faults=f"before_replay:delay={STEP_MS}"
     )
@@ -75,7 +75,7 @@ def test_ten_times_the_capacity_is_refused_as_overload(daemon, tmp_path):
     outcomes = phase["outcomes"]
     assert phase["calls"] == 10 * CAPACITY * MEASURED_S, outcomes
     assert outcomes["rejected"] + outcomes["ok"] == phase["calls"], outcomes
-    # A place becomes free only when its request has ended, however long that takes.
+    # A place becomes free only when its request has ended.
     assert 0 < outcomes["ok"] <= CAPACITY * took + PLACES, outcomes
     assert outcomes["rejected"] > 0, outcomes
     assert server.metric("sluice_rejected_total", reason="queue_full") >= outcomes["rejected"]
@@ -93,7 +93,7 @@ def test_a_refusal_has_a_reason_and_a_retry_delay(daemon, gate):
         status, trailer = trailers(server, request)
         assert status.name == "INVALID_ARGUMENT", "no retry helps"
         assert "grpc-retry-pushback-ms" not in trailer
-    # After the first refusal others are refused before they are read, whatever they ask for.
+    # After the first refusal, all further requests are refused before they are read.
     for request in (request_with([256, 65], max_tokens=4), *too_much):
         status, trailer = trailers(server, request)
         assert status.name == "RESOURCE_EXHAUSTED"

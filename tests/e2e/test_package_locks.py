@@ -1,6 +1,6 @@
-"""Tests that installing packages waits for processes that hold the locks of apt and dpkg.
+"""Tests that package installation waits for processes that hold the locks of apt and dpkg.
 
-The tests run the real apt-get on an empty package system in a folder of their own."""
+The tests run the real apt-get on an empty package system in a temporary folder."""
 
 import contextlib
 import fcntl
@@ -17,7 +17,7 @@ INSTALL = "apt_get install -y -qq"
 
 @pytest.fixture
 def environment(tmp_path):
-    """The environment of a shell in which apt-get uses only tmp_path and needs no root."""
+    """The environment of a shell in which apt-get uses only tmp_path and does not need root."""
     for folder in ("lists/partial", "dpkg", "archives/partial", "bin"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "dpkg" / "status").touch()
@@ -40,7 +40,7 @@ def environment(tmp_path):
 
 @contextlib.contextmanager
 def held(path):
-    """Holds the lock file `path` as apt and dpkg do."""
+    """Holds the lock file `path` in the same way as apt and dpkg."""
     with path.open("a") as file:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
@@ -66,10 +66,10 @@ LOCKS = [(UPDATE, "lists/lock"), (INSTALL, "dpkg/lock-frontend"), (INSTALL, "dpk
 def test_an_installation_waits_for_a_held_lock(tmp_path, environment, command, lock):
     with held(tmp_path / lock):
         waiting = shell(command, environment)
-        # This line is printed only after apt-get has failed at the lock.
+        # This line is printed only after apt-get has failed to get the lock.
         line = waiting.stderr.readline()
         assert line.startswith("waiting up to ") and lock in line, line + waiting.stderr.read()
-        assert str(os.getpid()) in line, "the process that holds it is named"
+        assert str(os.getpid()) in line, "the message names the process that holds the lock"
     output, errors = waiting.communicate(timeout=PATIENCE_S)
     assert waiting.returncode == 0 and output == "done\n", errors
 

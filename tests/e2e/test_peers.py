@@ -1,4 +1,4 @@
-"""Tests the parts of the comparison with peers that need no peer."""
+"""Tests the parts of the comparison with other servers that run without those servers."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ SMALL = checkpoint.Shape(vocab=50, hidden=16, intermediate=24, layers=2, heads=4
     ([2, 100], 8, 1.0, [0, 1]),
     ([], 8, 0.25, []),
 ])
-def test_a_batch_is_the_first_prompt_and_those_that_fit(lengths, max_rows, max_padding, expected):
+def test_batch_is_the_first_prompt_and_all_that_fit(lengths, max_rows, max_padding, expected):
     assert batcher.choose(lengths, max_rows, max_padding) == expected
 
 
@@ -82,7 +82,7 @@ def test_a_failed_batch_is_reported_and_a_cancelled_prompt_is_not_computed():
         made = batcher.Batcher(run, max_rows=1, max_padding=0)
         prompts = [np.ones(length, np.int32) for length in (3, 4, 5)]
         calls = [asyncio.create_task(made.answer(prompt, 1)) for prompt in prompts]
-        await asyncio.sleep(0)  # All three wait now, and none runs.
+        await asyncio.sleep(0)  # All three are waiting, and none is running.
         calls[1].cancel()
         return await asyncio.gather(*calls, return_exceptions=True)
 
@@ -99,7 +99,7 @@ def request(**changes):
     return made
 
 
-def test_the_thin_server_reads_the_requests_of_sluice_load():
+def test_minimal_server_reads_requests_of_sluice_load():
     assert oip.prompt_of(request()).tolist() == [5, 6]
 
 
@@ -113,13 +113,13 @@ def test_the_thin_server_reads_the_requests_of_sluice_load():
         {"shape": [2, 1]},
     ],
 )
-def test_the_thin_server_refuses_other_inputs(changes):
+def test_minimal_server_refuses_other_inputs(changes):
     with pytest.raises(ValueError, match="input_ids"):
         oip.prompt_of(request(**changes))
 
 
-def test_the_thin_server_answers_and_its_answers_are_compared(tmp_path):
-    """The server starts, becomes ready, is suspended and resumed, answers, and ends."""
+def test_minimal_server_answers_and_answers_are_compared(tmp_path):
+    """The server starts, becomes ready, is suspended and resumed, answers, and stops."""
     script = tmp_path / "echo.py"
     script.write_text(
         f"import sys\nsys.path.append({str(PEERS / 'serve')!r})\n"
@@ -204,7 +204,7 @@ def test_rounds_rotate_so_that_each_server_is_first_in_turn():
     assert all(sorted(order) == ["a", "b", "c"] for order in orders)
 
 
-def test_phases_fill_the_budget_but_are_never_too_short():
+def test_phases_fill_the_budget_and_have_a_minimum_length():
     assert phases.phase_seconds(400, 40) == 10 - phases.WARM_UP_S - phases.OVERHEAD_S
     assert phases.phase_seconds(10, 40) == 2
 
@@ -306,7 +306,7 @@ def test_the_help_of_the_comparison_names_its_options():
 
 
 class Recorded:
-    """A contender that writes down when it runs."""
+    """A contender that records when it runs."""
 
     def __init__(self, name, told):
         self.name, self.told = name, told
@@ -318,7 +318,7 @@ class Recorded:
         self.told.append(f"{self.name} runs")
 
 
-def test_contenders_run_in_turn_and_one_that_fails_is_left_out():
+def test_contenders_run_in_turn_and_failed_ones_are_left_out():
     told, left_out = [], {}
     started = {name: Recorded(name, told) for name in "abc"}
 
@@ -333,7 +333,7 @@ def test_contenders_run_in_turn_and_one_that_fails_is_left_out():
     assert list(started) == ["a", "c"] and left_out == {"b": "it fell"}
 
 
-def test_a_contender_that_does_not_start_is_named_and_the_others_are_suspended():
+def test_contender_that_does_not_start_is_reported():
     told = []
 
     def broken():
@@ -345,7 +345,7 @@ def test_a_contender_that_does_not_start_is_named_and_the_others_are_suspended()
     assert of == {"a x": {"name": "a"}} and left_out == {"b x": "no interpreter"}
 
 
-def test_a_library_whose_process_ends_has_failed(tmp_path):
+def test_library_fails_if_its_process_ends(tmp_path):
     script = tmp_path / "peer.py"
     script.write_text("print('{\"batch\": 3}', flush=True)\nprint(input())\n")
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Tests that perf_analyzer can measure the daemon as any server of the protocol."""
+"""Tests that perf_analyzer can measure the daemon."""
 
 import csv
 import json

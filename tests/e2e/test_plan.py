@@ -1,4 +1,4 @@
-"""Tests `sluice plan` of models that a daemon serves: described, and measured beside requests."""
+"""Tests `sluice plan` for served models, including profiles under load."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ def described(*arguments):
 
 
 def test_a_served_model_has_the_plan_of_its_directory(daemon):
-    """With a file that describes the device, both are computed from the same numbers."""
+    """Both plans are computed from the same device file."""
     device = ROOT / "docs" / "processor.json"
     served = daemon("--engine.attention.variant", "split:2")
     step = ["--sequences", "3", "--tokens", "2", "--context", "200", "--device", str(device)]
@@ -32,7 +32,7 @@ def test_a_served_model_has_the_plan_of_its_directory(daemon):
     assert "split:2 reads this step's keys in one pass" in theirs["attention"][0]["reason"]
 
 
-def test_a_profile_runs_beside_requests_and_changes_none(demo):
+def test_profile_under_load_changes_no_answer(demo):
     inputs = ids_inputs([[256, 73, 110, 32, 116, 104, 101]])
     with demo.client() as client:
         alone = infer(client, inputs, ["output_ids"], max_tokens=40)["output_ids"]

@@ -1,6 +1,6 @@
-"""Tests the bf16 profiles, int8, and that a profile is refused where its instructions are missing.
+"""Tests bf16 and quantised profiles, and profiles that need missing instructions.
 
-./test also runs this file under each cap of tests/support/instruction_sets.py.
+./test also runs this file under each cap in tests/support/instruction_sets.py.
 """
 
 import concurrent.futures
@@ -19,9 +19,9 @@ REQUESTS = 24
 
 
 def distance_of_invariant_answers(server, other):
-    """Asks `server` one request at a time, then all at once, which has to change no bit.
+    """Sends requests to `server` one at a time and then concurrently; the bits must be equal.
 
-    Returns how far the log-probabilities are from those of `other`.
+    Returns the largest difference of log-probabilities between `server` and `other`.
     """
     requests = list(make_requests())[:REQUESTS]
     wanted = ["output_ids", "logprobs", "logits", "prompt_logprobs"]
@@ -38,7 +38,7 @@ def distance_of_invariant_answers(server, other):
 
 
 @pytest.mark.parametrize("profile", NEEDS)
-def test_a_bf16_profile_serves_its_own_bits_or_is_refused(daemon, demo, profile):
+def test_bf16_profile_is_invariant_or_refused(daemon, demo, profile):
     if not has(NEEDS[profile]):
         with pytest.raises(
             AssertionError, match=f"'{profile}' needs instructions that this machine lacks"
@@ -48,7 +48,7 @@ def test_a_bf16_profile_serves_its_own_bits_or_is_refused(daemon, demo, profile)
     server = daemon("--cpu.profile", profile, "--cpu.poison", "true",
                     "--engine.batch.max-queue-delay", "5ms")
     assert server.metric("sluice_backend_info", profile=profile) == 1
-    # The demo model is stored in bf16. Rounding its inputs, too, changes the answers a little.
+    # The demo model is stored in bf16. Rounding the inputs too changes the answers slightly.
     assert 1e-4 < distance_of_invariant_answers(server, demo) < 0.5
 
 
@@ -57,7 +57,7 @@ def named_models(server):
                           text=True, timeout=PATIENCE_S, check=True).stdout
 
 
-def test_the_default_multiplies_weights_in_the_precision_in_which_they_are_stored(daemon):
+def test_default_profile_uses_the_stored_precision(daemon):
     server = daemon("--cpu.profile", "auto")
     stored = [profile for profile, name in NEEDS.items() if has(name)]
     names = named_models(server)
@@ -67,7 +67,7 @@ def test_the_default_multiplies_weights_in_the_precision_in_which_they_are_store
 
 @pytest.mark.parametrize("quantization, suffix, most_moved",
                          [("int8", "-int8", 2), ("int4", "-int4-g64", 20)])
-def test_a_quantised_model_serves_its_own_bits_and_is_named_so(daemon, demo, tmp_path, quantization,
+def test_quantised_model_is_invariant_and_shows_its_precision(daemon, demo, tmp_path, quantization,
                                                                suffix, most_moved):
     config = tmp_path / "sluice.yaml"
     config.write_text(
@@ -81,7 +81,7 @@ def test_a_quantised_model_serves_its_own_bits_and_is_named_so(daemon, demo, tmp
     assert suffix in next(line for line in output.splitlines() if "model ready" in line)
 
 
-def test_an_unknown_profile_is_refused_with_the_known_ones(daemon):
+def test_unknown_profile_is_refused_and_lists_the_known_ones(daemon):
     with pytest.raises(
         AssertionError, match="unknown numerics profile 'cpu-avx9'; known are auto, f32, bf16, cpu-"
     ):

@@ -1,6 +1,6 @@
-"""The Python client against real daemons, and its retries against a scripted server.
+"""Tests the Python client against real daemons, and its retries against a scripted server.
 
-Each test of calls runs with both clients, the blocking one and that for asyncio."""
+Tests of calls run with the blocking client and with the asyncio client."""
 
 import asyncio
 import random
@@ -24,7 +24,7 @@ from waiting import PATIENCE_S, wait_until
 
 
 class FromAsyncio:
-    """An AsyncClient with the methods of a Client, which run on an event loop in a thread."""
+    """An AsyncClient with the methods of a Client; its event loop runs in a thread."""
 
     def __init__(self, *arguments, **named):
         self._loop = asyncio.new_event_loop()
@@ -91,7 +91,7 @@ DRAWN = {"temperature": 0.9, "seed": 2**63 + 5, "top_k": 20, "stop": ["xyzzy", "
          "logit_bias": {101: -1.5, 122: None}, "num_top_logprobs": 3, "stop_token_ids": [10]}
 
 
-def test_an_answer_is_that_of_another_client_bit_by_bit(served, connect):
+def test_answer_has_the_same_bits_as_with_tritonclient(served, connect):
     with served.client() as other, connect(served.grpc) as client:
         expected = infer(
             other, text_inputs(PROMPT), max_tokens=30, temperature="0.9", seed=str(2**63 + 5),
@@ -107,14 +107,14 @@ def test_an_answer_is_that_of_another_client_bit_by_bit(served, connect):
     np.testing.assert_array_equal(
         np.float32([[each.logprob for each in top] for top in answer.top]),
         expected["top_logprobs"][0])
-    assert answer.prompt_tokens == len(PROMPT) + 1  # The model puts a token before a text.
+    assert answer.prompt_tokens == len(PROMPT) + 1  # The model adds a token before a text.
 
 
-def test_the_parts_of_a_stream_are_the_whole_answer(served, connect):
+def test_parts_of_a_stream_join_to_the_answer(served, connect):
     with connect(served.grpc) as client:
         whole = client.generate("demo", PROMPT, max_tokens=40, **DRAWN)
         parts = list(client.stream("demo", PROMPT, max_tokens=40, **DRAWN))
-    # How many parts there are depends on how quickly they are taken.
+    # The number of parts depends on how quickly they are read.
     assert "".join(part.text for part in parts) == whole.text
     for name in ("token_ids", "logprobs", "top"):
         assert sum((getattr(part, name) for part in parts), []) == getattr(whole, name)
@@ -131,7 +131,7 @@ def test_a_drawn_seed_is_returned_and_repeats_the_answer(served, connect):
     assert first.token_ids == again.token_ids
 
 
-def test_scores_and_embeddings_are_those_of_another_client(served, connect):
+def test_scores_and_embeddings_have_the_same_bits_as_with_tritonclient(served, connect):
     rows = [[3, 17, 5], [1], [30, 2, 2, 9]]
     with served.client() as other, connect(served.grpc) as client:
         expected = infer(other, text_inputs(PROMPT), ["prompt_logprobs"], max_tokens=0)
@@ -171,7 +171,7 @@ def test_documents_are_ranked_by_the_cosine_of_their_embeddings(served, connect)
 
 def test_a_classifier_of_several_labels_does_not_rank_documents(served, connect):
     with connect(served.grpc) as client:
-        with pytest.raises(errors.NotServed, match="a classifier of 3 labels"):
+        with pytest.raises(errors.NotServed, match="has 3 labels"):
             client.rerank("classifier", [1], [[2]])
 
 
@@ -189,7 +189,7 @@ def test_recommended_items_are_the_best_that_are_not_excluded(served, connect):
     assert [each.item for each in some] == items[1:]
 
 
-def test_what_is_served_is_listed(served, connect):
+def test_models_metadata_and_readiness_are_returned(served, connect):
     with connect(served.grpc) as client:
         assert {each.name for each in client.models(ready=True)} == {
             "demo", "recommender", "classifier"}
@@ -212,11 +212,11 @@ def test_what_is_served_is_listed(served, connect):
         (lambda c: c.embed("demo", ["a"], timeout_s=1e-9), errors.DeadlineExceeded, "deadline"),
         (lambda c: c.embed("demo", ["a"], pool="mean"), TypeError, "pooling"),
         (lambda c: c.embed("demo", ["a", [1]]), TypeError, "two calls"),
-        (lambda c: c.embed("demo", []), ValueError, "no prompt"),
+        (lambda c: c.embed("demo", []), ValueError, "empty"),
         (lambda c: c.generate("demo", "a", max_tokens=2**64), ValueError, "64 bits"),
     ],
 )
-def test_what_is_wrong_is_named(served, connect, call, kind, text):
+def test_errors_have_a_class_and_name_the_mistake(served, connect, call, kind, text):
     with connect(served.grpc) as client:
         with pytest.raises(kind, match=text):
             call(client)
@@ -225,12 +225,12 @@ def test_what_is_wrong_is_named(served, connect, call, kind, text):
 TOKEN = "a-token-of-the-tests"
 
 
-def test_a_client_shows_its_certificate_and_its_token(connect, tmp_path):
+def test_client_sends_its_certificate_and_token(connect, tmp_path):
     authority = Authority()
     files = Files(tmp_path, authority)
     (tmp_path / "callers").write_text(f"alice: token:{TOKEN}\n")
     own = tmp_path / "own.crt", tmp_path / "own.key"
-    for file, content in zip(own, authority.pair(name="somebody")):
+    for file, content in zip(own, authority.pair(name="client")):
         file.write_bytes(content)
     server = SecureDaemon(
         authority.certificate, *files.options(), "--server.tls.client-ca-file", str(files.ca),
@@ -252,18 +252,18 @@ def test_a_client_shows_its_certificate_and_its_token(connect, tmp_path):
 
 
 def test_closing_a_stream_cancels_its_request(daemon, gate, connect):
-    amid = gate("amid")
-    server = daemon(faults=f"deliver@s:delay=0*3;deliver@s:{amid}*1;deliver@s:delay=20")
+    middle = gate("middle")
+    server = daemon(faults=f"deliver@s:delay=0*3;deliver@s:{middle}*1;deliver@s:delay=20")
     with connect(server.grpc) as client:
         parts = client.stream("demo", "a", max_tokens=250, ignore_eos=True, request_id="s")
         next(parts)
-        amid.await_met()
+        middle.await_met()
         parts.close()
-        amid.open()
+        middle.open()
         wait_until(lambda: server.metric("sluice_requests_total", code="CANCELLED") == 1)
 
 
-def test_a_call_is_repeated_after_the_time_that_the_daemon_asks_for(connect):
+def test_call_is_retried_after_the_push_back_delay(connect):
     with ScriptedServer(
         Refusal("RESOURCE_EXHAUSTED", 50), Refusal("UNAVAILABLE"), "answer"
     ) as server, connect(server.address, retry=Retry(backoff_s=1e-3), token="secret") as client:
@@ -273,13 +273,13 @@ def test_a_call_is_repeated_after_the_time_that_the_daemon_asks_for(connect):
     assert all(each["authorization"] == "Bearer secret" for each in server.metadata)
 
 
-def test_a_stream_yields_each_part_that_comes(connect):
+def test_stream_yields_each_part(connect):
     with ScriptedServer(["one", "two", "three"]) as server, connect(server.address) as client:
         parts = client.stream("demo", "a", max_tokens=3)
         assert [part.text for part in parts] == ["one", "two", "three"]
 
 
-def test_a_stream_is_repeated_only_before_its_first_part(connect):
+def test_stream_is_retried_only_before_its_first_part(connect):
     refused = Refusal("RESOURCE_EXHAUSTED", 1)
     with ScriptedServer([refused], ["one", refused]) as server, connect(server.address) as client:
         parts = client.stream("demo", "a", max_tokens=1)
@@ -298,7 +298,7 @@ def test_a_stream_is_repeated_only_before_its_first_part(connect):
         pytest.param(Refusal("UNAVAILABLE"), {"retry": NEVER}, id="no retries"),
     ],
 )
-def test_a_call_is_not_repeated_in_vain(connect, refusal, options):
+def test_call_is_not_retried_if_a_retry_cannot_succeed(connect, refusal, options):
     with ScriptedServer(refusal) as server, connect(server.address, **options) as client:
         with pytest.raises(errors.SluiceError) as error:
             client.generate("demo", "a", max_tokens=1)
@@ -306,7 +306,7 @@ def test_a_call_is_not_repeated_in_vain(connect, refusal, options):
         assert error.value.reason == ("full" if refusal.pushback_ms else "")
 
 
-def test_waiting_between_attempts_ends_and_grows():
+def test_backoff_grows_up_to_its_limit_and_ends():
     retry = Retry(attempts=4, backoff_s=1, max_backoff_s=3)
     away = errors.Unavailable("away", "UNAVAILABLE")
     waits = [retry.delay_s(away, attempt, 100, lambda: 0.5) for attempt in (1, 2, 3, 4)]
@@ -314,20 +314,20 @@ def test_waiting_between_attempts_ends_and_grows():
     assert retry.delay_s(away, 1, 0.4, lambda: 0.5) is None
 
 
-def test_the_options_are_the_parameters_of_the_daemon():
+def test_options_match_the_parameters_of_the_daemon():
     table = (ROOT / "docs" / "api.md").read_text().partition("## Parameters")[2]
     served = set(re.findall(r"^\| `(\w+)` \|", table, re.M))
     kinds = (options.GenerateOptions, options.EmbedOptions, options.ClassifyOptions,
              options.RecommendOptions, options.SparseOptions)
     offered = set().union(*(kind.__annotations__ for kind in kinds))
-    # A call's deadline takes the place of `timeout`; recommend has candidates' logits only.
+    # timeout_s replaces `timeout`. recommend supports only the logits of candidates.
     elsewhere = {"max_tokens", "timeout", "triton_enable_empty_final_response",
                  "candidate_activation"}
     call = {"model_version", "request_id", "timeout_s", "metadata"}
     assert len(served) > 20 and offered - call == served - elsewhere
 
 
-def test_tensors_hold_what_numpy_holds():
+def test_tensors_hold_the_same_values_as_numpy():
     seed = random.randrange(2**32)
     print("seed", seed)
     draw = np.random.default_rng(seed)
@@ -370,8 +370,8 @@ def test_bfloat16_is_rounded_to_nearest(value, bits):
     assert back == value or abs(value - 1) < 0.02 or np.isnan(value)
 
 
-def test_the_client_has_types():
-    """mypy accepts the package, and finds what is wrong in a program that uses it."""
+def test_mypy_accepts_the_client_and_finds_errors():
+    """mypy accepts the package and finds the errors in a program that uses it."""
     program = (
         "from sluice_client import Client\n"
         "client = Client()\n"
@@ -389,7 +389,7 @@ def test_the_client_has_types():
     assert package.returncode == 0, package.stdout
 
 
-def test_the_description_of_the_protocol_is_current():
+def test_protocol_descriptor_is_current():
     checked = subprocess.run([sys.executable, ROOT / "tools" / "make_client_protocol.py",
                               "--check"], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stderr

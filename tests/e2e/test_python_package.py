@@ -1,4 +1,4 @@
-"""Builds the Python client's wheel and uses it in fresh virtual environments."""
+"""Builds the wheel of the Python client and uses it in new virtual environments."""
 
 import json
 import re
@@ -14,8 +14,8 @@ import pytest
 from conftest import CLIENT, ROOT, free_port
 from waiting import PATIENCE_S, wait_until
 
-# Two sets of versions: the oldest that pyproject.toml allows and, of each, another major version.
-# gRPC has had one major version only.
+# Two sets of versions: the oldest that pyproject.toml allows, and a later major version of each
+# package. gRPC has only one major version.
 OLD = ["grpcio==1.49.1", "protobuf==4.25.0", "numpy==1.26.4"]
 NEW = ["grpcio==1.85.1", "protobuf==7.36.2", "numpy==2.4.6"]
 
@@ -48,7 +48,7 @@ def succeed(*command, **options):
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    # Building leaves files beside the sources.
+    # Building writes files into the source folder, so build a copy.
     sources = tmp_path_factory.mktemp("sources") / "python"
     shutil.copytree(CLIENT, sources, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     built = tmp_path_factory.mktemp("wheel")
@@ -69,7 +69,7 @@ def test_the_wheel_is_pure_python_with_types(wheel):
 
 
 @pytest.mark.parametrize("versions", [OLD, NEW], ids=["old", "new"])
-def test_the_wheel_works_beside_two_majors_of_what_it_needs(wheel, versions, demo, tmp_path):
+def test_wheel_works_with_two_major_versions_of_each_dependency(wheel, versions, demo, tmp_path):
     venv.create(tmp_path / "venv", with_pip=False)
     python = tmp_path / "venv" / "bin" / "python"
     succeed(sys.executable, "-m", "pip", "--python", python, "install", "-q",
@@ -80,8 +80,8 @@ def test_the_wheel_works_beside_two_majors_of_what_it_needs(wheel, versions, dem
     assert printed.strip()
 
 
-def test_the_image_of_the_gateway_runs_what_it_installs(wheel, demo, tmp_path):
-    """Follows the stages of the Dockerfile, without Docker."""
+def test_gateway_image_installs_and_runs_the_gateway(wheel, demo, tmp_path):
+    """Runs the commands of the Dockerfile's gateway stage, without Docker."""
     stage = (ROOT / "Dockerfile").read_text().split("FROM packages AS gateway")[1].split("FROM ")[0]
     program, arguments = (
         json.loads(re.search(rf"^{name} (\[.*\])$", stage, re.M).group(1))

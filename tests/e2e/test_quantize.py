@@ -1,4 +1,4 @@
-"""sluice quantize writes models in int8; sluice verify tells what they and narrow pages cost."""
+"""Tests `sluice quantize`, and how `sluice verify` measures the error of quantised models."""
 
 import re
 import subprocess
@@ -19,7 +19,7 @@ def test_the_demo_model_is_closer_to_f32_with_scales_moved_and_layers_kept(tmp_p
     layers, differences = {}, {}
     for name, options in {"plain": ["--plain"], "smooth": [],
                           "kept": ["--keep-above", "0.01"]}.items():
-        # The sample is another text than the one that is compared.
+        # The text for quantisation differs from the text for the comparison.
         result = quantize(demo, "--text", demo / "README.md", "--out", tmp_path / name, *options)
         assert result.returncode == 0, result.stdout + result.stderr
         layers[name] = float(re.search(r"root mean square of the layers .* ([\d.]+)$",
@@ -46,7 +46,7 @@ def test_pages_of_keys_and_values_are_compared_with_f32():
     assert all(0 < error < 0.02 for error in errors), errors
 
 
-def test_quantize_refuses_what_it_cannot_read(tmp_path):
+def test_quantize_refuses_missing_files_and_invalid_options(tmp_path):
     result = quantize(GPT2, "--text", tmp_path / "none", "--out", tmp_path / "out")
     assert result.returncode == 2 and "cannot be opened" in result.stderr
     result = quantize(GPT2, "--text", tmp_path, "--out", tmp_path / "out", "--keep-above", "-1")

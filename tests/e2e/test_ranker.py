@@ -1,4 +1,4 @@
-"""Tests the served RankMixer that models/ranker/train.py trained."""
+"""Tests the served RankMixer model that models/ranker/train.py trained."""
 
 import json
 
@@ -20,7 +20,7 @@ def daemon():
 
 
 def scores_of(client, history):
-    """Returns the score of every item behind the end of a history."""
+    """Returns the score of every item as the next item of a history."""
     tail = ([0] * HISTORY + history)[-HISTORY:]
     rows = [[*tail, item] for item in range(1, ITEMS + 1)]
     parts = [rows[first:first + 100] for first in range(0, ITEMS, 100)]
@@ -28,15 +28,15 @@ def scores_of(client, history):
         [infer(client, ids_inputs(part), ["scores"], "ranker")["scores"][:, 0] for part in parts])
 
 
-def test_the_served_model_ranks_items_as_in_pytorch(daemon):
+def test_ranking_equals_pytorch(daemon):
     held_out = json.loads((RANKER / "heldout.json").read_text())
     hits = 0
     with daemon.client() as client:
         for history, item in zip(held_out["histories"], held_out["followed"]):
             hits += item in np.argsort(-scores_of(client, history), kind="stable")[:10] + 1
     hit_rate = hits / len(held_out["followed"])
-    assert held_out["hit_rate"] - held_out["popularity_hit_rate"] > 0.3, "the model knows the rule"
-    # Two items whose scores differ only in their last bits may change places.
+    assert held_out["hit_rate"] - held_out["popularity_hit_rate"] > 0.3, "the model is trained"
+    # Two items whose scores differ only in their last bits may be swapped.
     assert abs(hit_rate - held_out["hit_rate"]) <= 1 / len(held_out["followed"])
 
 

@@ -22,7 +22,7 @@ def daemon():
     served.stop()
 
 
-def test_the_served_model_beats_popularity_by_as_much_as_in_pytorch(daemon):
+def test_hit_rate_over_popularity_equals_pytorch(daemon):
     held_out = json.loads((RECOMMENDER / "heldout.json").read_text())
     client = daemon.client()
     hits = 0
@@ -34,8 +34,8 @@ def test_the_served_model_beats_popularity_by_as_much_as_in_pytorch(daemon):
             hits += item in [top for top in items.tolist() if top != 0][:10]
     hit_rate = hits / len(histories)
     margin = held_out["hit_rate"] - held_out["popularity_hit_rate"]
-    assert margin > 0.3, "the committed model knows the rule"
-    # Two items whose scores differ only in their last bits may change places.
+    assert margin > 0.3, "the committed model has learnt the rule"
+    # Two items whose scores differ only in their last bits may be swapped.
     assert abs(hit_rate - held_out["hit_rate"]) <= 1 / len(histories)
     assert hit_rate - held_out["popularity_hit_rate"] >= margin - 1 / len(histories)
 
@@ -49,7 +49,7 @@ def test_a_long_history_is_truncated_to_its_end(daemon):
     np.testing.assert_array_equal(whole, end)
 
 
-def test_diverse_lists_equal_those_of_numpy_and_are_less_alike(daemon):
+def test_diverse_lists_equal_numpy_and_are_less_similar(daemon):
     held_out = json.loads((RECOMMENDER / "heldout.json").read_text())
     sys.path.append(str(RECOMMENDER))
     import diversity
@@ -62,7 +62,7 @@ def test_diverse_lists_equal_those_of_numpy_and_are_less_alike(daemon):
     assert plain[2] >= half[2] >= whole[2], "hit rates"
 
 
-def test_the_order_of_candidates_is_that_of_numpy(daemon):
+def test_order_of_candidates_equals_numpy(daemon):
     seed = random.randrange(2**32)
     print("seed", seed)
     draw = np.random.default_rng(seed)
@@ -93,7 +93,7 @@ def test_the_order_of_candidates_is_that_of_numpy(daemon):
         ({"diversity": 0.5}, 513, "candidate_ids has 513 a row; with diversity it has at most 512"),
     ],
 )
-def test_what_diversity_does_not_do_is_refused(daemon, parameters, candidates, error):
+def test_unsupported_uses_of_diversity_are_refused(daemon, parameters, candidates, error):
     inputs = ids_inputs([[5, 80]])
     if candidates:
         inputs.append(tensor("candidate_ids", np.ones((1, candidates), np.int32), "INT32"))

@@ -1,7 +1,7 @@
-"""Runs the commands of grpcurl in docs/api.md.
+"""Runs the grpcurl commands of docs/api.md.
 
-grpcurl is in no package index that the tests may use, so a few lines here do what it does: they ask
-the server for the description of the method, read the JSON by it, and make the call."""
+grpcurl is not in a package index that the tests may use. The code below does the same: it requests
+the description of the method from the server, parses the JSON, and makes the call."""
 
 import json
 import re
@@ -37,7 +37,7 @@ def field(number, data):
 
 
 def fields(data):
-    """Yields (number, bytes) of the fields of a message that have a length."""
+    """Yields (number, bytes) for each length-delimited field of a message."""
     place = 0
 
     def number():
@@ -60,14 +60,14 @@ def fields(data):
 
 
 def reflect(channel, request):
-    """Sends a request of the reflection service and returns the bytes of its answer."""
+    """Sends a request to the reflection service and returns the bytes of its answer."""
     stream = channel.stream_stream(REFLECT, request_serializer=bytes, response_deserializer=bytes)
     (answer,) = list(stream(iter([request])))
     return answer
 
 
 def method(channel, service, name):
-    """Returns the classes of request and answer of a method, as the server describes them."""
+    """Returns the classes of a method's request and response, as described by the server."""
     answer = reflect(channel, field(4, service.encode()))  # file_containing_symbol
     files = [
         descriptor_pb2.FileDescriptorProto.FromString(each)
@@ -83,7 +83,7 @@ def method(channel, service, name):
 
 
 def grpcurl(address, command):
-    """Runs a command of grpcurl at `address` and returns the answer as JSON, or names."""
+    """Runs a grpcurl command at `address`; returns the answer as JSON, or a list of names."""
     words = shlex.split(command)
     assert words[:2] == ["grpcurl", "-plaintext"]
     data = words[words.index("-d") + 1] if "-d" in words else "{}"
@@ -120,7 +120,7 @@ def test_the_commands_are_answered(server, command):
         assert answer, json.dumps(answer)
 
 
-def test_without_the_option_nothing_is_described():
+def test_reflection_is_off_by_default():
     daemon = Daemon()
     try:
         with grpc.insecure_channel(daemon.grpc) as channel, pytest.raises(grpc.RpcError) as error:

@@ -1,4 +1,4 @@
-"""Tests the scoreboard of invariance with the daemon alone: a small decoder, and no library."""
+"""Tests the invariance scoreboard with only the daemon and a small decoder."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ sys.path.append(str(ROOT / "loadtest" / "peers"))
 
 import checkpoint  # noqa: E402
 
-# The vocabulary is that of the scoreboard's requests.
+# The scoreboard's requests need this vocabulary.
 SMALL = checkpoint.Shape(vocab=8192, hidden=32, intermediate=48, layers=2, heads=2, kv_heads=1,
                          positions=256)
 
@@ -48,13 +48,13 @@ def test_the_daemon_gives_each_request_one_answer(scoreboard, tmp_path):
         for name, row in tasks[task]["rows"].items():
             assert (row["requests"], row["companies"]) == (40, 3)
             assert row["most_patterns"] == 1, name
-            assert row["rows_a_step"] > 1, "no request had company"
+            assert row["rows_a_step"] > 1, "no step had several requests"
         assert list(tasks[task]["does_not"]) == ["tei f32"]
     table = (tmp_path / "made.md").read_text()
     assert "| sluice f32 | 1 | 1 | 0 | 0 | 0 |" in table and "| tei f32 | does not do this" in table
 
 
-def test_a_run_goes_on_where_another_ended(scoreboard, tmp_path):
+def test_resumed_run_skips_finished_parts(scoreboard, tmp_path):
     first = scoreboard("--only", "sluice f32", "--count", "10")
     assert first.returncode == 0 and "[2/2]" in first.stdout
     before = json.loads((tmp_path / "made.json").read_text())["tasks"]

@@ -1,4 +1,4 @@
-"""Compares embeddings and the scores of pairs with those of sentence-transformers."""
+"""Compares embeddings and scores of pairs with the results of sentence-transformers."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ PAIRS = EXPECTED["pairs"]
 
 
 def without_segments(folder):
-    """Writes a cross-encoder that takes every token for one of the first segment."""
+    """Writes a cross-encoder that treats all tokens as tokens of the first segment."""
     shutil.copytree(SENTENCES / "cross_1", folder)
     weights = folder / "model.safetensors"
     tensors = safetensors.numpy.load_file(weights)
@@ -67,7 +67,7 @@ def refused(client, inputs, model, outputs=None, **parameters):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_embeddings_equal_those_of_sentence_transformers(served, variant):
+def test_embeddings_equal_sentence_transformers(served, variant):
     for answer in EXPECTED["variants"][variant]["answers"]:
         together = embed(served, variant, TEXTS, prompt_name=answer["prompt_name"])
         expected = np.array(answer["rows"])
@@ -78,7 +78,7 @@ def test_embeddings_equal_those_of_sentence_transformers(served, variant):
         np.testing.assert_array_equal(together, alone)
 
 
-def test_an_empty_name_puts_no_prompt(served):
+def test_empty_prompt_name_adds_no_prompt(served):
     bare = embed(served, "dense", TEXTS, prompt_name="")
     prompted = embed(served, "dense", TEXTS)
     np.testing.assert_array_equal(embed(served, "dense", TEXTS, prompt_name="document"), bare)
@@ -98,7 +98,7 @@ def test_dimensions_cut_and_normalise_again(served):
                                                    dimensions=17)
 
 
-def test_a_pooling_that_layers_follow_is_fixed(served):
+def test_pooling_before_layers_cannot_be_changed(served):
     assert "the model's files fix the pooling" in refused(served, text_inputs("a"), "dense",
                                                           pooling="mean")
     np.testing.assert_array_equal(embed(served, "cls", TEXTS, pooling="max"),
@@ -106,7 +106,7 @@ def test_a_pooling_that_layers_follow_is_fixed(served):
 
 
 @pytest.mark.parametrize("model", CROSSES)
-def test_scores_of_pairs_and_their_order_equal_those_of_a_cross_encoder(served, model):
+def test_scores_of_pairs_and_their_order_equal_sentence_transformers(served, model):
     for query, expected in zip(PAIRS["queries"], np.array(PAIRS["models"][model])):
         expected = expected.reshape(len(PAIRS["documents"]), -1)
         together = infer(served, pairs(query, PAIRS["documents"]), model=model,
@@ -119,7 +119,7 @@ def test_scores_of_pairs_and_their_order_equal_those_of_a_cross_encoder(served, 
         np.testing.assert_array_equal(together[:7], alone)
 
 
-def test_the_expected_answers_tell_another_pooling_and_missing_segments(served):
+def test_expected_answers_differ_for_other_pooling_or_missing_segments(served):
     expected = np.array(EXPECTED["variants"]["cls"]["answers"][0]["rows"])
     assert np.abs(embed(served, "cls", TEXTS, pooling="mean") - expected).max() > 0.01
     inputs = pairs(PAIRS["queries"][0], PAIRS["documents"])
@@ -130,14 +130,14 @@ def test_the_expected_answers_tell_another_pooling_and_missing_segments(served):
     assert (np.argsort(-right) != np.argsort(-wrong)).any()
 
 
-def test_scores_are_scaled_as_the_files_say(served):
+def test_scores_are_scaled_as_configured(served):
     inputs = pairs(PAIRS["queries"][0], PAIRS["documents"])
     raw = infer(served, inputs, model="cross_1", activation="none")["scores"]
     scaled = infer(served, inputs, model="cross_1")["scores"]
     np.testing.assert_allclose(scaled, 1 / (1 + np.exp(-raw)), rtol=1e-5)
 
 
-def test_labels_have_their_names(served, address):
+def test_labels_have_names(served, address):
     answer = infer(served, pairs(PAIRS["queries"][1], PAIRS["documents"]), model="cross_3")
     names = ["contradiction", "entailment", "neutral"]
     assert [label.decode() for label in answer["label"][:, 0]] == [
@@ -149,7 +149,7 @@ def test_labels_have_their_names(served, address):
     assert "the model has no prompt" in message
 
 
-def test_metadata_lists_what_the_files_say(address):
+def test_metadata_matches_the_model_files(address):
     with Client(address) as client:
         metadata = client.metadata("dense")
     assert {i.name for i in metadata.inputs} >= {"text_input", "text_pair_input", "token_type_ids"}
@@ -163,7 +163,7 @@ def test_a_cross_encoder_ranks_documents_by_their_pairs(address):
     query, scores = PAIRS["queries"][2], np.array(PAIRS["models"]["cross_1"][2])
     with Client(address) as client:
         ranked = client.rerank("cross_1", query, PAIRS["documents"], top_n=9)
-        with pytest.raises(TypeError, match="only texts can be pairs"):
+        with pytest.raises(TypeError, match="must be texts"):
             client.rerank("cross_1", [1], [[2]])
         pair = (query, PAIRS["documents"][0])
         (classified,) = client.classify("cross_3", [pair])
@@ -172,7 +172,7 @@ def test_a_cross_encoder_ranks_documents_by_their_pairs(address):
     assert classified.scores[classified.label] == max(classified.scores)
 
 
-def test_a_query_and_documents_have_their_prompts(served, address):
+def test_rerank_uses_the_prompts_for_query_and_documents(served, address):
     query, documents = TEXTS[0], TEXTS[1:4]
     with Client(address) as client:
         ranked = client.rerank("dense", query, documents)
@@ -183,7 +183,7 @@ def test_a_query_and_documents_have_their_prompts(served, address):
     np.testing.assert_allclose([each.score for each in ranked], np.sort(cosines)[::-1], atol=1e-6)
 
 
-def test_tokens_have_scores_labels_and_places(served):
+def test_tokens_have_scores_labels_and_offsets(served):
     names = ["O", "B-PER", "I-PER", "B-LOC"]
     answer = infer(served, text_inputs(*TEXTS), model="tokens", truncate="right")
     assert {*answer} == {"token_count", "token_scores", "token_labels", "token_offsets"}
@@ -207,7 +207,7 @@ def test_tokens_have_scores_labels_and_places(served):
 
 
 def test_a_long_text_is_read_in_windows(served):
-    """The text is as long as makes two windows what it loses on either side."""
+    """The text is so long that two windows must overlap; neither can hold it."""
     room, words = 22, [word for text in TEXTS for word in text.split()]  # 24 but [CLS] and [SEP]
     for count in range(8, len(words)):
         text = " ".join(words[:count])
@@ -243,7 +243,7 @@ def test_the_scores_of_a_long_text_are_the_means_of_its_windows(served):
         infer(served, pairs("a", ["b"]), model="cross_3", window_overlap=2)
 
 
-def test_a_multi_vector_model_answers_with_an_embedding_of_each_token(tmp_path):
+def test_multi_vector_model_returns_an_embedding_per_token(tmp_path):
     draw = np.random.default_rng(8)
     weight = draw.standard_normal((5, 24), np.float32)
     folder = lay(tmp_path / "vectors", "cls")

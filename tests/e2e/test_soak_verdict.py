@@ -1,4 +1,4 @@
-"""Tests the verdict of loadtest/soak.py on its samples."""
+"""Tests how loadtest/soak.py derives its verdict from samples."""
 
 import pathlib
 import random
@@ -13,7 +13,7 @@ import soak  # noqa: E402
 
 
 def samples(seconds, growth, seed):
-    """Returns (second, MiB) samples from 90 MiB, growing by `growth`, most with messages on top."""
+    """Returns (second, MiB) samples from 90 MiB that grow by `growth`, plus random messages."""
     draw = random.Random(seed)
     return [
         (at, 90 + growth * at / seconds + draw.choice((0, 0.3, 40, 90, 120)))

@@ -1,4 +1,4 @@
-"""Sparse embeddings (SPLADE) of a masked language model, against a statement in double."""
+"""Compares sparse embeddings (SPLADE) of a masked language model with numpy in float64."""
 
 import json
 import random
@@ -20,7 +20,7 @@ TEXTS = ["a gate", "who opened", "it", "the gate!"]
 
 
 def weights_of(model, ids, times=1):
-    """States the weights of a row: log(1 + relu(logits)), the largest over positions."""
+    """Returns the weights of a row: log(1 + relu(logits)), the maximum over positions."""
     weights = np.maximum(model.all_logits(ids), 0)
     for _ in range(times):
         weights = np.log1p(weights)
@@ -61,7 +61,7 @@ def served(model):
     assert status == 0, output
 
 
-def test_weights_equal_the_statement_alone_and_in_a_batch(model, served):
+def test_weights_equal_numpy_for_one_text_and_for_a_batch(model, served):
     rows = [[*text.encode()] for text in TEXTS]
     with served.client() as client:
         together = infer(client, ids_inputs(rows), OUTPUTS, "mlm")
@@ -73,7 +73,7 @@ def test_weights_equal_the_statement_alone_and_in_a_batch(model, served):
                 np.testing.assert_array_equal(values[0], together[name][row, :values.shape[1]])
 
 
-def test_a_directory_of_a_sparse_encoder_answers_with_terms(model, served):
+def test_sparse_encoder_folder_returns_terms(model, served):
     with served.client() as client:
         answer = infer(client, text_inputs(*TEXTS), None, "splade")
         few = infer(client, text_inputs(*TEXTS), None, "splade", max_active_dims=3)
@@ -85,7 +85,7 @@ def test_a_directory_of_a_sparse_encoder_answers_with_terms(model, served):
         np.testing.assert_array_equal(few["sparse_ids"][row], answer["sparse_ids"][row, :3])
 
 
-def test_the_python_client_and_the_command_line_have_the_terms(served):
+def test_python_client_and_command_line_return_the_terms(served):
     with Client(served.grpc) as client:
         terms = client.embed_sparse("splade", TEXTS, max_active_dims=5)
     words = ("--model", "splade", "--sparse", "--max-active-dims", "5")

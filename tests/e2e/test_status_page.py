@@ -13,7 +13,7 @@ from infer import ids_inputs, infer
 from waiting import PATIENCE_S, wait_until
 
 DEVICES = {"desktop": DESKTOP, "phone": PHONE}
-# The figures on the page that are counters, each with its sample on /metrics.
+# The counters on the page, each with its sample on /metrics.
 COUNTERS = {
     "ok": ("sluice_requests_total", {"code": "OK"}),
     "steps": ("sluice_engine_steps_total", {}),
@@ -22,7 +22,7 @@ COUNTERS = {
     "ladder_reviews": ("sluice_ladder_reviews_total", {}),
     "ladder_added": ("sluice_ladder_changes_total", {"kind": "added"}),
 }
-# The figures that are gauges. They keep their values while the daemon has no requests.
+# The gauges on the page. Their values are constant while the daemon has no requests.
 GAUGES = {
     "requests_waiting": ("sluice_requests_waiting", {}),
     "requests_running": ("sluice_requests_running", {}),
@@ -36,7 +36,7 @@ GAUGES = {
 
 
 class Load:
-    """Requests scores and generated tokens from two threads while its body runs."""
+    """Sends scoring and generation requests from two threads while its body runs."""
 
     def __init__(self, daemon):
         self._daemon = daemon
@@ -74,7 +74,7 @@ def number(text):
 
 
 def figures(browser):
-    """Returns the text of every named figure of the page, from one snapshot."""
+    """Returns the text of each named figure on the page, from one snapshot."""
     return browser.value("Object.fromEntries([...document.querySelectorAll('[data-figure]')]"
                          ".map(e => [e.dataset.figure, e.textContent]))")
 
@@ -100,7 +100,7 @@ def open_page(browser, daemon, device):
 
 
 def keep_screenshot(browser, name):
-    """Saves a screenshot for people to look at."""
+    """Saves a screenshot for manual inspection."""
     folder = BUILD / "screenshots"
     folder.mkdir(exist_ok=True)
     browser.screenshot(folder / f"{name}.png")
@@ -117,7 +117,7 @@ def test_the_page_agrees_with_metrics(daemon, browser, device):
         after = served.metrics()
         for name, sample in COUNTERS.items():
             assert metric(before, *sample) <= number(shown[name]) <= metric(after, *sample), name
-        # The page shows rates and lines from the second snapshot on.
+        # Rates and charts appear after the second snapshot.
         browser.until("document.querySelector('[data-figure=tokens_rate]').textContent !== '–'")
         keep_screenshot(browser, f"status_{device}")
     assert subprocess.run([SLUICE, "review", "--server", served.admin], capture_output=True,
@@ -177,8 +177,8 @@ def test_a_button_chooses_one_of_several_models(daemon, browser):
     assert browser.errors == []
 
 
-def test_text_from_the_daemon_is_never_markup(demo, browser):
-    """The page escapes hostile names itself, although the configuration refuses them."""
+def test_text_from_the_daemon_is_escaped(demo, browser):
+    """The page escapes hostile names, although the configuration also refuses them."""
     open_page(browser, demo, "phone")
     with demo.client() as client:
         infer(client, ids_inputs([[256, 65]]), max_tokens=0)
@@ -196,7 +196,7 @@ def test_text_from_the_daemon_is_never_markup(demo, browser):
 
 @pytest.mark.parametrize("state", [{"in_ladder": True, "ready": False}, {"in_ladder": False}],
                          ids=["being_prepared", "withdrawn"])
-def test_what_a_bucket_waits_for_fits_a_phone(demo, browser, state):
+def test_state_of_a_bucket_fits_a_phone(demo, browser, state):
     open_page(browser, demo, "phone")
     with demo.client() as client:
         infer(client, ids_inputs([[256, 65]]), max_tokens=0)
@@ -226,7 +226,7 @@ def test_the_page_reports_that_the_daemon_has_ended(daemon, browser):
     browser.until("document.getElementById('phase').textContent === 'no answer'")
 
 
-def test_foreign_scripts_do_not_run(demo, browser):
+def test_injected_scripts_do_not_run(demo, browser):
     open_page(browser, demo, "desktop")
     browser.value("document.body.append(Object.assign(document.createElement('script'),"
                   "{textContent: 'document.title = 1'}))")

@@ -1,4 +1,4 @@
-"""The commands embed, rerank, classify and tag against a daemon with small models."""
+"""Tests the commands embed, rerank, classify and tag on a daemon with small models."""
 
 import json
 import subprocess
@@ -50,7 +50,7 @@ def test_embed_shows_the_embeddings_of_texts(served):
 
 
 def test_many_texts_come_from_standard_input(served):
-    many = [f"{TEXTS[0]} {i}" for i in range(300)]  # more than one request has
+    many = [f"{TEXTS[0]} {i}" for i in range(300)]  # more than fit in one request
     answers = lines(run(served, "embed", "--model", "dense", "--json", "-", text="\n".join(many)))
     assert [each["text"] for each in answers] == many
     assert "there are no texts" in run(served, "embed", "--model", "dense", "-", status=2)
@@ -100,7 +100,7 @@ def test_tag_shows_the_entities_of_texts(served):
     (answer,) = lines(run(served, "tag", "--model", "tokens", "--json", text))
     with Client(served.grpc) as client:
         (found,) = client.tag("tokens", [text])
-        with pytest.raises(NotServed, match="no classifier of tokens"):
+        with pytest.raises(NotServed, match="no token classifier"):
             client.tag("cross_3", [text])
     with served.client() as client:
         labels = infer(client, text_inputs(text), model="tokens")["token_labels"][0]

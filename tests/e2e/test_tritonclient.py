@@ -1,4 +1,4 @@
-"""Tests that the Python client of the Open Inference Protocol works unchanged."""
+"""Tests the daemon with tritonclient, an unmodified client of the Open Inference Protocol."""
 
 import queue
 
@@ -52,7 +52,7 @@ def test_token_ids_and_text_agree(demo, dtype):
     np.testing.assert_array_equal(by_ids["logprobs"], by_text["logprobs"])
 
 
-def test_rows_of_mixed_lengths_equal_rows_alone(demo):
+def test_batched_rows_equal_single_rows(demo):
     rows = [[256, *b"And"], [256, *b"The children of Israel went"], [256]]
     with demo.client() as client:
         together = infer(client, ids_inputs(rows), max_tokens=5)
@@ -79,7 +79,7 @@ def test_requested_outputs_are_returned_in_order(demo):
     assert answer["xsa_proj_frac"].shape == (1, layers, len(row), heads)
     fractions = answer["xsa_proj_frac"]
     assert (fractions >= 0).all() and (fractions <= 1 + 1e-5).all()
-    # The first position attends to itself alone, so its output is its own value.
+    # The first position attends only to itself, so its output is its own value.
     np.testing.assert_allclose(fractions[0, :, 0], 1, atol=1e-5)
     logits = answer["logits"][0].astype(np.float64)
     expected = logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()

@@ -1,4 +1,4 @@
-"""Tests `sluice verify` on checkpoints of transformers with outputs that PyTorch computed."""
+"""Tests `sluice verify` on transformers checkpoints with outputs computed by PyTorch."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def verify(model, golden, *options):
 
 @pytest.fixture
 def model(tmp_path):
-    """A copy of the model that a test may alter."""
+    """A copy of the model that a test may change."""
     shutil.copytree(GPT2, tmp_path / "model")
     return tmp_path / "model"
 
@@ -39,7 +39,7 @@ def change(model, name, alter):
     safetensors.numpy.save_file(tensors, path, metadata={"format": "pt"})
 
 
-def test_the_outputs_equal_those_of_pytorch():
+def test_outputs_equal_pytorch():
     result = verify(GPT2, GPT2 / "golden.npz")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "The same within 1e-05" in result.stdout
@@ -47,11 +47,11 @@ def test_the_outputs_equal_those_of_pytorch():
         assert f" {name} " in result.stdout
     assert (
         verify(GPT2, GPT2 / "golden.npz", "--tolerance", "0").returncode == 1
-    ), "nobody adds in the same order"
+    ), "PyTorch adds in a different order"
 
 
 @pytest.mark.parametrize("tensor, place, first", [
-    # The position is altered in every sequence alike; which of them is named depends on rounding.
+    # The position changes in every sequence; rounding decides which sequence is reported.
     ("transformer.wpe.weight", (2, 5), r"embedding, state_0: sequence \d, position 2, feature 5"),
     ("transformer.h.1.attn.c_attn.bias", (40,), "layer 1, module:transformer.h.1.attn.c_attn:"),
     ("transformer.h.1.attn.c_proj.weight", (3, 3), "layer 1, module:transformer.h.1.ln_2:"),
@@ -59,7 +59,7 @@ def test_the_outputs_equal_those_of_pytorch():
     ("transformer.h.2.mlp.c_proj.bias", (7,), "layer 2, state_3:"),
     ("transformer.ln_f.bias", (1,), "head, module:transformer.ln_f:"),
 ])
-def test_one_changed_weight_is_found_at_its_place(model, tensor, place, first):
+def test_one_changed_weight_is_located(model, tensor, place, first):
     def alter(values):
         values[place] += 0.5
     change(model, tensor, alter)
@@ -68,7 +68,7 @@ def test_one_changed_weight_is_found_at_its_place(model, tensor, place, first):
     assert re.search(f"Differs first at {first}", result.stdout), result.stdout
 
 
-def test_a_golden_may_be_compressed_and_have_some_outputs_only(model):
+def test_golden_may_be_compressed_and_partial(model):
     with np.load(GPT2 / "golden.npz") as golden:
         some = {name: golden[name] for name in ("input_ids", "input_lengths", "logits")}
     np.savez_compressed(model / "some.npz", **some, **{"module:nothing": some["logits"]})
@@ -83,9 +83,10 @@ LABELS = 3
 
 @pytest.fixture
 def classifier(tmp_path):
-    """The folder of a BertForSequenceClassification with random weights and its golden.npz.
+    """The folder of a BertForSequenceClassification with random weights, and its golden.npz.
 
-    transformers computed the states. The outputs of pooler and classifier are computed here."""
+    The states were computed by transformers; the outputs of pooler and classifier are computed
+    here."""
     folder = tmp_path / "classifier"
     shutil.copytree(BERT, folder)
     config = json.loads((folder / "config.json").read_text())
@@ -147,7 +148,7 @@ def test_a_changed_weight_of_a_classifier_is_found(classifier, tensor, place, fi
     ), result.stdout
 
 
-def test_scores_alone_verify_a_classifier(classifier):
+def test_scores_suffice_to_verify_a_classifier(classifier):
     with np.load(classifier / "golden.npz") as golden:
         some = {name: golden[name] for name in ("input_ids", "input_lengths", "scores")}
     np.savez(classifier / "scores.npz", **some)
@@ -164,7 +165,7 @@ def test_scores_alone_verify_a_classifier(classifier):
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "last"])
-def test_each_pooling_of_a_classifier_equals_that_of_numpy(classifier, pooling):
+def test_each_pooling_of_a_classifier_equals_numpy(classifier, pooling):
     config = json.loads((classifier / "config.json").read_text())
     config |= {"sluice": {"classifier": {"labels": LABELS, "pooling": pooling}}}
     (classifier / "config.json").write_text(json.dumps(config))
@@ -189,7 +190,7 @@ def test_each_pooling_of_a_classifier_equals_that_of_numpy(classifier, pooling):
 
 
 def verify_some(folder, without=(), **more):
-    """Verifies with the arrays of golden.npz other than those named, and with more."""
+    """Verifies with golden.npz without the arrays `without` and with the arrays `more`."""
     with np.load(folder / "golden.npz") as golden:
         some = {name: golden[name] for name in golden if name not in without}
     np.savez(folder / "some.npz", **(some | more))
@@ -202,7 +203,7 @@ def passed(result):
     return result.returncode == 0
 
 
-def test_a_golden_without_what_the_model_answers_with_verifies_nothing(classifier, model):
+def test_golden_without_the_models_outputs_is_not_verified(classifier, model):
     result = verify_some(classifier, without=("scores", "module:classifier"))
     assert not passed(result)
     assert "Not verified: the model answers with scores, which" in result.stdout
@@ -214,7 +215,7 @@ def test_a_golden_without_what_the_model_answers_with_verifies_nothing(classifie
     (classifier / "config.json").write_text(
         json.dumps(config | {"architectures": ["BertModel"]}))
     heads = ("scores", "module:classifier", "module:pooler.dense")
-    assert passed(verify_some(classifier, without=heads)), "embeddings follow from the last states"
+    assert passed(verify_some(classifier, without=heads)), "embeddings need only the last states"
     with np.load(classifier / "golden.npz") as golden:
         first = golden["final"] * 0
     result = verify_some(classifier, without=(*heads, "final"), state_0=first)
@@ -276,8 +277,8 @@ def test_embeddings_of_a_directory_of_sentence_transformers_are_compared(classif
     assert not passed(result) and "Differs first at head, embedding: seq" in result.stdout
 
 
-def test_the_types_of_tokens_are_those_of_the_golden(classifier):
-    """Exchanges the two rows of the table of types, so that type 1 is what 0 was."""
+def test_token_types_of_the_golden_are_used(classifier):
+    """Swaps the two rows of the token type table, so that type 1 replaces type 0."""
     def exchange(values):
         values[:] = values[::-1].copy()
     change(classifier, "embeddings.token_type_embeddings.weight", exchange)
@@ -342,7 +343,7 @@ def test_a_golden_that_cannot_be_compared_is_refused_with_the_reason(model):
     (["int4"], 0.02, 0.99),
     (["int4", "--quantization-group", "32"], 0.02, 0.99),
 ])
-def test_a_precision_is_compared_with_f32_on_texts(options, bits, cosine):
+def test_precision_is_compared_with_f32_on_texts(options, bits, cosine):
     text = ROOT / "models" / "demo" / "heldout.txt"
     result = subprocess.run(
         [SLUICE, "verify", ROOT / "models" / "demo", "--against", "f32", "--text", text,
@@ -368,7 +369,7 @@ def test_a_precision_is_compared_with_f32_on_texts(options, bits, cosine):
         (["--against", "f32", "--text", "x", "--quantize-head"], "--quantize-head"),
     ],
 )
-def test_flags_that_do_not_belong_together_are_refused(options, error):
+def test_incompatible_flags_are_refused(options, error):
     result = subprocess.run([SLUICE, "verify", GPT2, *options], capture_output=True, text=True,
                             timeout=PATIENCE_S)
     assert result.returncode == 2

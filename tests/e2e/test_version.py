@@ -1,4 +1,4 @@
-"""Tests that everything which names the version of Sluice agrees with CMakeLists.txt."""
+"""Tests that all files and programs have the version of CMakeLists.txt."""
 
 import re
 import subprocess
@@ -22,7 +22,7 @@ TOOLS = [
 
 
 @pytest.mark.parametrize("program", [SLUICED, SLUICE, *TOOLS], ids=lambda program: program.name)
-def test_the_programs_print_it(program):
+def test_programs_print_the_version(program):
     run = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=PATIENCE_S)
     assert run.returncode == 0 and run.stdout == f"{program.name} {VERSION}\n"
 
@@ -46,7 +46,7 @@ def test_the_manifests_and_pages_name_images_of_this_version():
             found = re.findall(r"^\s*newTag: *(\S+)|\bsluice:(\d[\w.-]*)", path.read_text(), re.M)
             if found:
                 tags[str(path.relative_to(ROOT))] = {one or other for one, other in found}
-    assert len(tags) >= 3, "two overlays and a runtime name one"
+    assert len(tags) >= 3, "two overlays and a runtime have image tags"
     for path, named in tags.items():
         assert named <= {VERSION, f"{VERSION}-cuda"}, path
 

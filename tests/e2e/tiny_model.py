@@ -51,7 +51,7 @@ def write_safetensors(path, tensors):
 
 
 class TinyModel:
-    """A random model. `extensions` are the keys of the config's object "sluice"."""
+    """A random model. `extensions` are keys of the object "sluice" in config.json."""
 
     def __init__(self, directory, seed, head=True, causal=True, positions=POSITIONS, vocab=VOCAB,
                  **extensions):
@@ -89,7 +89,7 @@ class TinyModel:
         return self.tensors["model.embed_tokens.weight"][np.asarray(ids)].astype(np.float64)
 
     def states(self, ids=None, vectors=None):
-        """Returns the states [length, d] after the last norm, computed in double."""
+        """Returns the states [length, d] after the last norm, computed in float64."""
         t = {name: tensor.astype(np.float64) for name, tensor in self.tensors.items()}
 
         def norm(x, name):

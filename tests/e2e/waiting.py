@@ -3,8 +3,8 @@
 import select
 import time
 
-# The bound in seconds of every wait for an event that must happen on any machine, however slow or
-# busy. A test goes on as soon as the event has happened, so only a failing test waits this long.
+# The limit in seconds of every wait, even on a slow or busy machine. A wait ends as soon as its
+# event happens, so only a failing test waits this long.
 PATIENCE_S = 180
 
 
@@ -20,9 +20,9 @@ def wait_until(holds, within_s=PATIENCE_S, what="the awaited event did not happe
 
 
 class Gate:
-    """A place where a daemon waits until the test opens it.
+    """A point where a daemon stops until the test opens it.
 
-    Its text form is the action `until` of base/fault_injection.h."""
+    str(gate) is the action `until` of base/fault_injection.h."""
 
     def __init__(self, path):
         self._path = path
@@ -31,7 +31,7 @@ class Gate:
         return f"until={self._path}"
 
     def await_met(self):
-        """Waits until the daemon waits at the gate."""
+        """Waits until the daemon has reached the gate."""
         wait_until(self._path.with_name(self._path.name + ".met").exists)
 
     def open(self):

@@ -1,6 +1,6 @@
-// Runs a fuzz target without libFuzzer, so that every build can: on each file of its corpus, then
-// on altered ones that a fixed seed determines. Unlike libFuzzer, it does not see which inputs
-// reach more code.
+// Runs a fuzz target without libFuzzer, so that it runs in every build: first on the files of its
+// corpus, then on mutated ones from a fixed seed. Unlike libFuzzer, it does not use coverage to
+// choose inputs.
 //
 // usage: bounded_TARGET RUNS CORPUS...
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr unsigned kSeed = 20261121;
 
-// The number that the handler of a failure reports. The corpus counts first, in the order of names.
+// The input number that the signal handler reports. The corpus comes first, in order of names.
 volatile std::sig_atomic_t input_number = 0;
 
 void TellInput(int) {
@@ -87,7 +87,7 @@ class Mutator {
     }
   }
 
-  // Replaces the bytes after `at` by a piece of another input, or inserts it there.
+  // Replaces some bytes at `at` with a piece of another input, or inserts the piece there.
   void Splice(size_t at, std::string* input) {
     const std::string& other = Any();
     const size_t from = Below(other.size() + 1);
@@ -99,7 +99,7 @@ class Mutator {
 };
 
 void Run(const std::string& input) {
-  // The array has exactly the input's size, so that the address sanitizer sees a read beyond it.
+  // The array has exactly the input's size, so the address sanitizer detects a read past the end.
   const std::vector<uint8_t> bytes(input.begin(), input.end());
   LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
   input_number = input_number + 1;
@@ -122,6 +122,6 @@ int main(int argc, char** argv) {
   for (const std::string& input : corpus) Run(input);
   Mutator mutator(&corpus);
   for (int runs = std::atoi(argv[1]); runs > 0; --runs) Run(mutator.Next());
-  std::printf("%zu inputs of the corpus, %s altered ones\n", corpus.size(), argv[1]);
+  std::printf("%zu inputs of the corpus, %s mutated inputs\n", corpus.size(), argv[1]);
   return 0;
 }

@@ -1,4 +1,4 @@
-// Parses a file of callers.
+// Parses a callers file.
 #include "server/security/callers_file.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -19,7 +19,7 @@ void CheckCallers(const CallersFile& file) {
     CheckRate(entry.rates.tokens_per_second);
     CheckRate(entry.rates.tokens_burst);
   }
-  // No credential belongs to the anonymous caller.
+  // The anonymous caller has no credential.
   for (const auto& [digest, caller] : file.tokens) {
     SLUICE_CHECK(caller > 0 && caller < file.callers.size());
   }

@@ -7,7 +7,7 @@
 namespace sluice {
 namespace {
 
-// Checks that the configuration is written as YAML that reads back as the same.
+// Checks that the configuration can be rendered as YAML and read back unchanged.
 void CheckStable(const Config& config) {
   const std::string text = RenderEffectiveConfig(config, {});
   Config again;
@@ -33,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   sluice::CheckStable(config);
-  // Options may contradict each other or not; validation must return in either case.
+  // Options may contradict each other; validation must return in either case.
   const absl::Status valid = sluice::ValidateConfig(config, origins);
   if (!valid.ok()) sluice::fuzz::CheckRefusal(valid);
   return 0;

@@ -1,5 +1,5 @@
-// Reads a cascade's text, an einsum string and a list of sizes, and lowers a term that the bytes
-// describe.
+// Parses a cascade, an einsum string and a list of sizes, and lowers a term that is built from the
+// input bytes.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -16,7 +16,7 @@
 namespace sluice::einsum {
 namespace {
 
-// Checks that the cascade has a meaning and is printed as it was read, in both notations.
+// Checks that the cascade is valid and that printing and parsing it changes nothing.
 void CheckCascade(const Cascade& cascade) {
   SLUICE_CHECK(Check(cascade).ok());
   for (const Notation notation : {Notation::kAscii, Notation::kUnicode}) {
@@ -33,7 +33,7 @@ Sizes SmallSizes(const Cascade& cascade) {
   return sizes;
 }
 
-// Checks that every size is found, and that the counts are numbers.
+// Checks that every size is found and that the counts are valid.
 void CheckAnalysis(const Cascade& cascade) {
   const auto analysis = Analyze(cascade, SmallSizes(cascade));
   if (!analysis.ok()) {
@@ -46,19 +46,19 @@ void CheckAnalysis(const Cascade& cascade) {
   SLUICE_CHECK(analysis->work.flops >= 0 && analysis->footprint_bytes >= 0);
 }
 
-// Returns the number of places of the ranks, or more than any limit.
+// Returns the number of places of the ranks, or a number above every limit.
 int64_t PlacesOf(const Cascade& cascade, const Sizes& sizes,
                  const std::vector<std::string>& ranks) {
   constexpr int64_t kMany = int64_t{1} << 31;
   int64_t places = 1;
   for (const std::string& name : ranks) {
     const Rank& rank = *std::ranges::find(cascade.ranks, name, &Rank::name);
-    places = std::min(kMany, places * (*SizeOf(rank, sizes) + 1));  // one more where it is carried
+    places = std::min(kMany, places * (*SizeOf(rank, sizes) + 1));  // one more if it is carried
   }
   return places;
 }
 
-// Interprets the cascade if that is cheap, and checks that every result is there and whole.
+// Interprets the cascade if it is small, and checks that every result is complete.
 void CheckValues(const Cascade& cascade) {
   constexpr int64_t kFewPlaces = 500;
   const Sizes sizes = SmallSizes(cascade);
@@ -89,7 +89,7 @@ void CheckValues(const Cascade& cascade) {
   }
 }
 
-// Builds a term: each byte puts one on the stack, from those on top of it.
+// Builds a term: each byte pushes a term that is made from terms on the stack.
 class TermBuilder {
  public:
   TermBuilder() {

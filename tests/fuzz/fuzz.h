@@ -1,6 +1,6 @@
-// Shared by the fuzz targets. Each defines LLVMFuzzerTestOneInput, which must survive any bytes
-// under the sanitizers. It checks with SLUICE_CHECK what the code promises about input that it
-// accepts.
+// Shared by the fuzz targets. Each defines LLVMFuzzerTestOneInput, which must handle any bytes
+// under the sanitizers. For accepted inputs it checks the guarantees of the code with
+// SLUICE_CHECK.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "base/check.h"
 
-// The entry point of libFuzzer. It always returns 0.
+// The entry point for libFuzzer. Always returns 0.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace sluice::fuzz {
@@ -19,7 +19,7 @@ inline std::string_view AsText(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// Checks that a refusal blames the caller, in a message that does no harm to a terminal or a log.
+// Checks that a refusal is INVALID_ARGUMENT, with a short message of printable characters.
 inline void CheckRefusal(const absl::Status& status) {
   SLUICE_CHECK(status.code() == absl::StatusCode::kInvalidArgument);
   SLUICE_CHECK(!status.message().empty() && status.message().size() < 8192);

@@ -1,4 +1,4 @@
-// Reads and replays a journal, from a file in memory.
+// Reads and replays a journal from a file in memory.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-// Returns the file, which is refilled for each input.
+// Returns the file; each input overwrites it.
 int File() {
   static const int file = memfd_create("journal", 0);
   return file;

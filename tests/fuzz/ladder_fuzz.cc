@@ -1,4 +1,4 @@
-// Parses the ladder and the costs of a ladder file or of a journal's lines.
+// Parses the ladder and the costs in a ladder file or in a line of a journal.
 #include <cmath>
 
 #include "base/json_reader.h"
@@ -8,8 +8,8 @@
 namespace sluice {
 namespace {
 
-// Checks that the ladder chooses each bucket for a batch that just fits it, and that it is written
-// as it was read.
+// Checks that the ladder chooses each bucket for a batch that just fits it, and that the ladder can
+// be written and read back unchanged.
 void CheckLadder(const Ladder& ladder) {
   for (const Bucket& bucket : ladder.buckets()) {
     const Bucket* chosen = ladder.Choose({.tokens = bucket.tokens,

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes the seeds of the fuzz targets from valid inputs: corpus/TARGET/seed_*.
 
-Needs the release build and its Python environment, because journal and ladder come from a short run
-of the daemon. Findings (corpus/TARGET/finding_*) are kept.
+Needs the release build and its Python environment, because the journal and ladder come from a short
+run of the daemon. Findings (corpus/TARGET/finding_*) are kept.
 """
 
 import contextlib
@@ -121,7 +121,7 @@ def callers_seeds():
 
 
 def certificate_seeds():
-    """Yields certificates that are valid long enough never to need renewal."""
+    """Yields certificates that stay valid for 50 years."""
     authority = Authority(YEARS)
     certificate, key = authority.pair(days=YEARS)
     yield "pair", certificate + key
@@ -136,8 +136,8 @@ def text_seeds():
 
 
 def einsum_seeds():
-    """Yields the paper's cascades, the example of the notation, and forms that these lack."""
-    folder = ROOT / "cascades" / "einsum"
+    """Yields the paper's cascades, the example of the notation, and forms missing from both."""
+    folder = ROOT / "engine" / "einsum"
     for name, text in re.findall(
         r'R"\(cascade (\w+)\n(.*?)\)"', (folder / "paper.cc").read_text(), re.DOTALL
     ):
@@ -161,7 +161,7 @@ def einsum_seeds():
 
 
 def daemon_seeds():
-    """Yields (target, name, bytes) from the files of one short run of the daemon."""
+    """Yields (target, name, bytes) from files of a short run of the daemon."""
     with tempfile.TemporaryDirectory() as folder:
         journal, ladder = (pathlib.Path(folder) / name for name in ("journal", "ladder"))
         daemon = Daemon(

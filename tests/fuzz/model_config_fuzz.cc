@@ -29,8 +29,7 @@ void CheckTokens(const ModelConfig& config) {
   for (const int32_t id : config.eos_token_ids) SLUICE_CHECK(id >= 0 && id < config.vocab_size);
 }
 
-// Checks that the part that an op reads of a tensor lies within the shape that the tensor must
-// have.
+// Checks that the part of a tensor that an op reads lies within the tensor's required shape.
 struct PartsFit {
   const Graph& graph;
 
@@ -86,7 +85,7 @@ struct PartsFit {
   void operator()(const HeadOp& op) const { Check(op.weight, Width(op.in)); }
 };
 
-// Checks the sizes that the backends allocate and index by: every op's buffers exist and have a
+// Checks the sizes that backends allocate and index by: the buffers of every op exist and have a
 // width.
 void CheckGraph(const ModelConfig& config) {
   const Graph graph = BuildGraph(config);

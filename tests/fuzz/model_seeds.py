@@ -1,4 +1,4 @@
-"""The seeds of the fuzz targets that read what a model brings: weights, config and tokenizer."""
+"""The seeds of the fuzz targets that parse a model's files: weights, config and tokenizer."""
 
 import json
 import pathlib
@@ -42,7 +42,7 @@ def safetensors_seeds():
 
 
 def quantized_seeds():
-    """Yields checkpoints of the model of quantized_fuzz.cc, as that reads them."""
+    """Yields checkpoints for the model of quantized_fuzz.cc, in its input format."""
     layers = {f"model.layers.0.self_attn.{name}_proj": (32, 32) for name in "qkvo"}
     layers |= {"model.layers.0.mlp.gate_proj": (64, 32), "model.layers.0.mlp.up_proj": (64, 32),
                "model.layers.0.mlp.down_proj": (32, 64)}
@@ -99,7 +99,7 @@ def quantized_seeds():
             tensors |= {f"{layer}.{key}": tensor for key, tensor in make(out, rows).items()}
         lines = [json.dumps(config), *(" ".join(map(str, (key, *tensor)))
                                        for key, tensor in tensors.items())]
-        # Zeros are the order of rows in one group and a channel, which other bytes hardly are.
+        # Zeros are a valid row order and channel; most other bytes are not.
         zeros = name in ("gptq_order", "kept")
         bytes_of_tensors = bytes(8) if zeros else bytes(range(0, 256, 5))
         yield name, "\n".join(lines).encode() + b"\n\n" + bytes_of_tensors
@@ -222,5 +222,5 @@ def tokenizer_seeds():
     for name in (
         "unigram_bare",
         "bpe_suffix",
-    ):  # libFuzzer takes only the beginning of files this long
+    ):  # libFuzzer uses only the beginning of files this long
         yield name, (folder / f"{name}.model").read_bytes()

@@ -1,4 +1,4 @@
-// Reads request parameters. Each line is one: its name, ':', a letter for its type and its value.
+// Parses request parameters. Each line has a name, ':', a letter for the type, and the value.
 #include <cstring>
 #include <limits>
 #include <type_traits>
@@ -21,7 +21,7 @@ ModelConfig TestConfig() {
   return config;
 }
 
-// Returns the double that has these bits, so that every double can be reached.
+// Returns the double with these bits, so that inputs can produce any double.
 double FromBits(absl::string_view text) {
   uint64_t bits = 0;
   std::memcpy(&bits, text.data(), std::min(text.size(), sizeof(bits)));
@@ -73,7 +73,7 @@ void CheckLists(const RequestSpec& spec, const ModelConfig& config) {
   }
 }
 
-// Checks that a number is in the range of its row or is the default.
+// Checks that a number is in the range of its table row or is the default.
 struct NumberCheck {
   const ParameterInfo& info;
   const ModelConfig& config;

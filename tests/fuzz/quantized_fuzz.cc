@@ -1,7 +1,6 @@
-// Loads a checkpoint that stores its layers quantised. An input is the "quantization_config" of a
+// Loads a checkpoint with quantised layers. An input consists of the "quantization_config" of a
 // small Llama in one line, a line "NAME DTYPE EXTENT..." for each tensor, an empty line, and bytes
-// that fill the tensors, over and over. Files that are no safetensors are those of
-// safetensors_fuzz.cc.
+// that are repeated to fill the tensors. safetensors_fuzz.cc covers invalid safetensors files.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -61,8 +60,8 @@ int64_t BytesOf(absl::string_view dtype) {
   return 0;
 }
 
-// Returns the file of the tensors in `lines`. Lines that are none, and tensors that are too large
-// together, are left out.
+// Returns a file with the tensors in `lines`. Skips invalid lines, and tensors that exceed the
+// total size limit.
 std::string FileOf(std::string_view lines, std::string_view bytes) {
   constexpr int64_t kMostBytes = 1 << 16;
   nlohmann::json header = nlohmann::json::object();
@@ -92,7 +91,7 @@ std::string FileOf(std::string_view lines, std::string_view bytes) {
   return file;
 }
 
-// Checks that a refusal names the tensor, and both shapes where they differ.
+// Checks that a refusal names the tensor, and both shapes if they differ.
 void CheckTensorRefusal(const absl::Status& status) {
   const absl::string_view message = status.message();
   SLUICE_CHECK(status.code() == absl::StatusCode::kInvalidArgument ||
@@ -127,7 +126,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     fuzz::CheckRefusal(checkpoint.status());
     return 0;
   }
-  // What precedes the quotation may have changed other keys; sizes of a large model take too long.
+  // The text before the quotation may have changed other keys; a large model would take too long.
   if (config->hidden_size != 32 || config->layers != 1 || config->vocab_size != 8) return 0;
   const auto model = std::make_shared<Model>();
   model->graph = BuildGraph(*config);

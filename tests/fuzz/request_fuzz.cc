@@ -1,5 +1,4 @@
-// Parses and validates the bytes of a ModelInferRequest for the demo model, as they come from the
-// network.
+// Parses and validates bytes from the network as a ModelInferRequest for the demo model.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -55,7 +54,7 @@ void CheckSampling(const Request& request) {
   SLUICE_CHECK(request.spec->priority >= 1 && request.spec->priority <= kPriorityLevels);
 }
 
-// Checks that both ways through Parse give the same verdict.
+// Checks that Parse gives the same result for one slice and for two.
 bool ParseBothWays(std::string_view bytes, inference::ModelInferRequest* message) {
   const bool whole = ParseSlices({bytes}, message);
   inference::ModelInferRequest cut;
@@ -64,7 +63,7 @@ bool ParseBothWays(std::string_view bytes, inference::ModelInferRequest* message
   return whole;
 }
 
-// Checks that what is read from the bytes without parsing them is what the parser has read.
+// Checks that PeekAtRequest and the parser read the same values.
 void CheckPeek(std::string_view bytes, const inference::ModelInferRequest& message) {
   const std::optional<RequestPeek> peek = PeekAtRequest(bytes);
   if (!peek.has_value()) return;
@@ -79,7 +78,7 @@ void CheckPeek(std::string_view bytes, const inference::ModelInferRequest& messa
 }  // namespace sluice
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  google::protobuf::SetLogHandler(nullptr);  // as in the daemon; it would log every bad text
+  google::protobuf::SetLogHandler(nullptr);  // as in the daemon; it would log every invalid text
   return 0;
 }
 

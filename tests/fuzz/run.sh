@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the fuzz targets with clang and runs them, as many at a time as there are processors.
+# Builds the fuzz targets with clang and runs them in parallel, one per processor.
 set -uo pipefail
 . "$(dirname "$0")/../../tools/common.sh"
 
@@ -7,15 +7,15 @@ usage() {
   cat <<'USAGE'
 usage: tests/fuzz/run.sh [--runs N] [--seed N] [TARGET...]
 
-Runs the targets (all of tests/fuzz/*_fuzz.cc) on N inputs in all beyond their corpora, more of them where
-they are cheap; says how many each had.
+Runs the targets (default: all of tests/fuzz/*_fuzz.cc) on N inputs in total, in addition to their
+corpora. Cheap targets get more inputs. Prints the number of inputs of each target.
 
-  --runs N  inputs in all (default 100000)
-  --seed N  of libFuzzer, for a run that can be repeated (default 0: drawn)
+  --runs N  inputs in total (default 100000)
+  --seed N  seed of libFuzzer, to reproduce a run (default 0: random)
 
-The seeds are in tests/fuzz/corpus/; what is found to reach more code is kept in build/fuzz/corpus/ for
-the next run, and what fails in build/fuzz/findings/: a fixed finding belongs in tests/fuzz/corpus/TARGET/
-as finding_*.
+The seeds are in tests/fuzz/corpus/. Inputs that reach new code are kept in build/fuzz/corpus/ for
+the next run, and failing inputs in build/fuzz/findings/. After a fix, add the failing input to
+tests/fuzz/corpus/TARGET/ as finding_*.
 USAGE
 }
 
@@ -38,17 +38,17 @@ fi
 install_packages tools/packages-build.txt tools/packages-fuzz.txt
 build fuzz "${targets[@]/#/fuzz_}"
 
-# The relative number of inputs of each target, by the cost of one.
+# The relative number of inputs of each target, according to the cost of one input.
 declare -A shares=([callers]=50 [parameters]=26 [request]=14 [einsum]=5 [safetensors]=3 [config]=2 [certificate]=1.1
   [ladder]=1.1 [model_config]=1.1 [tokenizer]=1.1 [journal]=1.1 [quantized]=1.1 [text]=14 [wire]=14)
 all=$(for target in "${targets[@]}"; do echo "${shares[$target]:-1}"; done | awk '{ sum += $1 } END { print sum }')
 
-# fuzz TARGET INPUTS: runs a target. One input may take 10 s and 1 GiB, far more than any should,
-# and no allocation 64 MiB.
+# fuzz TARGET INPUTS: runs a target. One input may take 10 s and 1 GiB, far more than it should
+# need, and one allocation 64 MiB.
 fuzz() {
   local target=$1 log=build/fuzz/$1.log grown=build/fuzz/corpus/$1 seeds=tests/fuzz/corpus/$1 known status had
   mkdir -p "$grown" "build/fuzz/findings/$target"
-  known=$(find "$grown" "$seeds" -type f | wc -l)  # libFuzzer counts these, too.
+  known=$(find "$grown" "$seeds" -type f | wc -l)  # libFuzzer counts these inputs too.
   "build/fuzz/tests/fuzz/fuzz_$target" -runs=$(($2 + known)) -seed="$seed" -max_len=4096 -timeout=10 \
     -rss_limit_mb=1024 -malloc_limit_mb=64 -print_final_stats=1 -verbosity=0 -artifact_prefix="build/fuzz/findings/$target/" \
     "$grown" "$seeds" >"$log" 2>&1
@@ -66,5 +66,5 @@ for target in "${targets[@]}"; do
     'BEGIN { printf "%s %d\n", target, runs * share / all + 1 }'
 done | xargs -P "$(nproc)" -L 1 bash -c 'fuzz "$0" "$1"' | tee build/fuzz/summary.txt
 failed=${PIPESTATUS[1]}
-awk '{ sum += $2 } END { printf "%d inputs in all\n", sum }' build/fuzz/summary.txt
-[ "$failed" -eq 0 ] || fail "a target failed: its input is in build/fuzz/findings/"
+awk '{ sum += $2 } END { printf "%d inputs in total\n", sum }' build/fuzz/summary.txt
+[ "$failed" -eq 0 ] || fail "a target failed; see its input in build/fuzz/findings/"

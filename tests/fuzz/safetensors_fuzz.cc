@@ -1,11 +1,11 @@
-// Parses the bytes of a whole safetensors file.
+// Parses bytes as a safetensors file.
 #include "engine/model/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace sluice {
 namespace {
 
-// Checks that the tensors follow each other in the file without gaps, each of its stated size.
+// Checks that the tensors are contiguous in the file and have their stated sizes.
 void CheckEntries(const std::vector<SafetensorsEntry>& entries, std::string_view file) {
   const char* next = entries.empty() ? nullptr : entries.front().data.data();
   for (const SafetensorsEntry& entry : entries) {

@@ -1,9 +1,8 @@
-// Encodes long texts by the tokenizers in the corpus of the target `tokenizer`, and holds the work
-// to a bound: the checks for an interruption, of which there is one in some thousand short steps,
-// grow with the bytes of the text and no faster.
+// Encodes long texts with the tokenizers in the corpus of the target `tokenizer`, and limits the
+// work. The work is measured in checks for an interruption, one in some thousand short steps. Their
+// number must grow at most linearly with the bytes of the text.
 //
-// An input is a tokenizer's number, a part in how often the text is repeated (Times), the most
-// tokens, and the text.
+// An input consists of a tokenizer's number, a factor for Times, the most tokens, and the text.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -24,7 +23,7 @@ namespace sluice {
 namespace {
 
 constexpr size_t kMostBytes = 16 << 10;
-// A kibibyte of text may take so many checks: one for each piece, which may be a byte, and more.
+// The most checks per KiB of text: one for each piece, which may be a single byte, plus a margin.
 constexpr int64_t kChecksOfKibibyte = 1024 + 32;
 constexpr int64_t kFirstChecks = 16;
 
@@ -49,9 +48,9 @@ Tokenizers ReadTokenizers() {
   return tokenizers;
 }
 
-// Returns how often a text is repeated: up to four times, so that many are tried, but in one input
-// of 256 for as long as it takes to see how the work grows. The hash says which: if a byte did, the
-// fuzzer, which keeps inputs that count loops otherwise, would soon try long texts alone.
+// Returns how often a text is repeated: usually up to four times, to try many texts. One input in
+// 256 is repeated up to 32,768 times, to see how the work grows. A hash chooses it, because the
+// fuzzer would otherwise soon try only long texts: it keeps inputs with new loop counts.
 size_t Times(std::string_view input) {
   StableHash hash;
   hash.Add(input);
@@ -67,7 +66,7 @@ void Encode(const Tokenizer& tokenizer, const std::string& text, int64_t most) {
       [&] { return ++checks > bound ? absl::AbortedError("too much work") : absl::OkStatus(); });
   const absl::StatusOr<std::vector<int32_t>> ids = tokenizer.EncodeBare(text, most);
   SLUICE_CHECK(!absl::IsAborted(ids.status()));
-  // An unknown character becomes the three bytes of U+FFFD, each of which may be a token.
+  // An unknown character becomes the three bytes of U+FFFD, and each may be a token.
   if (ids.ok()) SLUICE_CHECK(std::ssize(*ids) <= 4 * static_cast<int64_t>(text.size()) + 16);
   if (!ids.ok()) SLUICE_CHECK(!ids.status().message().empty());
 }

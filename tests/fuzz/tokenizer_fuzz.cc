@@ -1,5 +1,5 @@
-// Parses a tokenizer.json, which begins with a brace, or a tokenizer.model, and encodes texts with
-// those accepted.
+// Parses a tokenizer.json, which starts with a brace, or a tokenizer.model. Encodes texts with the
+// accepted ones.
 #include <memory>
 #include <span>
 #include <string>
@@ -14,13 +14,13 @@
 namespace sluice {
 namespace {
 
-// Spaces, scripts, a combining mark, digits, an invalid byte of UTF-8, and something to merge.
+// Spaces, scripts, a combining mark, digits, an invalid UTF-8 byte, and repetitions to merge.
 constexpr std::string_view kTexts[] = {"", " ", "abab  Hello, World!\n",
                                        "\xc3\xa9"
                                        "e\xcc\x81 \xe4\xb8\xad 42",
                                        "\xff<s>aaaaaaaaaaaaaaaaaaaaaaaa"};
 
-// Checks that no token is negative and that all of them can be decoded, at once and one by one.
+// Checks that no token is negative and that all tokens can be decoded, together and one by one.
 void CheckText(const Tokenizer& tokenizer, std::string_view text) {
   const absl::StatusOr<std::vector<int32_t>> ids = tokenizer.Encode(text);
   if (!ids.ok()) {

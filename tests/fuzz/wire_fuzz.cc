@@ -1,5 +1,5 @@
-// Scans the bytes of messages as they come from the network, and holds the scan against Protobuf's
-// own parser: what it takes in memory is never more than the scan says.
+// Scans message bytes from the network and compares the scan with Protobuf's parser: the parsed
+// message never takes more memory than the scan computes.
 #include <memory>
 
 #include "absl/strings/match.h"
@@ -15,7 +15,7 @@ namespace {
 
 constexpr WireLimits kLimits = {.parts = 1024, .bytes = 1 << 20};
 
-// Reads in pieces of `block` bytes, as slices of gRPC come.
+// Reads in pieces of `block` bytes, like the slices of gRPC.
 absl::StatusOr<WireCost> Scan(std::string_view bytes, int block, const WireLimits& limits,
                               const google::protobuf::Message& type) {
   google::protobuf::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()),
@@ -37,7 +37,7 @@ void Check(std::string_view bytes) {
     if (ReasonOf(cost.status()) != Reason::kMalformed) return;  // not parsed
   }
   const bool parsed = message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
-  // A group is well-formed Protobuf, but no type of the protocol has any.
+  // A group is well-formed Protobuf, but no type of the protocol has a group.
   if (!cost.ok()) SLUICE_CHECK(!parsed || absl::StrContains(cost.status().message(), "group"));
   if (cost.ok()) SLUICE_CHECK(static_cast<int64_t>(message.SpaceUsedLong()) <= cost->bytes);
 }

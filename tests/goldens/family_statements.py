@@ -1,9 +1,9 @@
-"""Plain PyTorch definitions of models that other projects train: SASRec and XSA language models.
+"""Plain PyTorch implementations of published models: SASRec and XSA language models.
 
 Each follows its authors (SASRec: Kang and McAuley, arXiv 1808.09781; XSA: arXiv 2603.09078, in the
-small language models of the parameter golf), not the form of the daemon's config. `p` maps the
-model's own names to tensors, and x is [L, d]. Each returns the state after the last norm and the
-logits.
+small language models of the parameter golf), not the format of the daemon's config. `p` maps the
+model's own names to tensors, and x is [L, d]. Each function returns the state after the last norm
+and the logits.
 """
 
 import math
@@ -17,7 +17,7 @@ def layer_norm(p: dict, name: str, x: torch.Tensor, eps: float) -> torch.Tensor:
 
 
 def linear(p: dict, name: str, x: torch.Tensor, window=None) -> torch.Tensor:
-    """Applies a linear layer. If it has a matrix per position, `window` has each row's position."""
+    """Applies a linear layer. If it has a matrix per position, `window` has the row positions."""
     weight, bias = p[f"{name}.weight"], p.get(f"{name}.bias")
     if weight.dim() == 2:
         return F.linear(x, weight, bias)
@@ -32,7 +32,7 @@ def attend(q, k, v, causal: bool) -> torch.Tensor:  # [L, H, D] each
 
 
 def sasrec(p: dict, h: dict, items: torch.Tensor, window: torch.Tensor):
-    """Runs SASRec on items at the places `window`. Place i uses row i + 1 of the positions."""
+    """Runs SASRec on items at the positions `window`. Position i uses row i + 1 of the table."""
     table = p["item_emb.weight"]
     x = table[items] * table.shape[1] ** 0.5 + p["pos_emb.weight"][window + 1]
     for n in range(h["layers"]):
@@ -61,7 +61,7 @@ def series_encoder(p: dict, h: dict, rows: torch.Tensor, window: torch.Tensor):
 
 
 def turn(x: torch.Tensor, dims: int, base: float) -> torch.Tensor:  # [L, H, D]
-    """Applies partial rotary positions, which turn in the direction of the speed-run models."""
+    """Applies partial rotary positions, which rotate in the direction of the speed-run models."""
     frequencies = base ** -(torch.arange(0, dims, 2, dtype=x.dtype) / dims)
     angle = torch.arange(x.shape[0], dtype=x.dtype)[:, None] * frequencies
     cos, sin = angle.cos()[:, None], angle.sin()[:, None]

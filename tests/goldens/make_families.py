@@ -1,4 +1,4 @@
-"""Makes the golden models of the families beside Llama: gpt2_*, bert_*, qwen2_*, and Sluice models.
+"""Makes the golden models of all families except Llama: gpt2_*, bert_*, qwen2_*, Sluice models.
 
 GPT-2, BERT and Qwen2 come from Hugging Face in float32 with eager attention. SASRec, an encoder of
 feature vectors and the XSA language model come from family_statements.py, and this script renames
@@ -34,7 +34,7 @@ def matrix(rng, *shape: int) -> torch.Tensor:
 
 
 class HuggingFace:
-    """A model of transformers. `spelling` holds re.sub's arguments for the names of its tensors."""
+    """A transformers model. `spelling` has re.sub arguments for the names of its tensors."""
 
     window = input_width = None
 
@@ -54,7 +54,7 @@ class HuggingFace:
                   path / "model.safetensors", {"format": "pt"})
 
     def redraw(self, rng) -> None:
-        """Draws larger weights: most initial weights are too small to affect the logits."""
+        """Draws larger weights, because most initial weights are too small to affect the logits."""
         for name, parameter in self.model.named_parameters():
             shape = tuple(parameter.shape)
             if name.endswith("bias"):
@@ -78,7 +78,7 @@ class HuggingFace:
 
 
 class Stated:
-    """The base class of the models of family_statements.py."""
+    """The base class of the models in family_statements.py."""
 
     causal, window, input_width, dtype = True, None, None, torch.float32
 
@@ -295,14 +295,14 @@ def qwen2(**sizes_):
 
 MODELS = {
     "gpt2_small": (2101, HuggingFace("GPT2LMHeadModel", gpt2(n_inner=64))),
-    # Like the published gpt2, a language model whose tensors lack the prefix "transformer.".
+    # Like the published gpt2: a language model whose tensors lack the prefix "transformer.".
     "gpt2_bare": (2202, HuggingFace(
         "GPT2LMHeadModel", gpt2(n_embd=24, n_layer=3, n_head=2, n_inner=40,
                                 activation_function="relu", layer_norm_epsilon=1e-3),
         (r"^transformer\.", ""))),
     "gpt2_headless": (2303, HuggingFace("GPT2Model", gpt2(n_embd=16, n_layer=1, n_head=2))),
     "bert_mlm": (2404, HuggingFace("BertForMaskedLM", bert())),
-    # Like early checkpoints, whose norms have gamma and beta.
+    # Like early checkpoints: the norms have gamma and beta.
     "bert_gamma": (2505, HuggingFace(
         "BertForMaskedLM", bert(hidden_size=24, num_hidden_layers=3, num_attention_heads=3,
                                 hidden_act="gelu_new", type_vocab_size=3),
@@ -325,7 +325,7 @@ MODELS = {
 
 
 def greedy_tokens(model, ids: torch.Tensor):
-    """Returns greedy tokens and the smallest margin by which one was chosen."""
+    """Returns greedy tokens and the smallest margin of a choice."""
     margins = []
     for _ in range(GREEDY_STEPS):
         best = model.run(ids, torch.arange(len(ids)), None)[1][-1].topk(2)

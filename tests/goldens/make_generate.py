@@ -1,9 +1,9 @@
-"""Makes generate.json beside this file: what Hugging Face generates greedily with the models here.
+"""Makes generate.json in this folder: greedy generations of Hugging Face with the models here.
 
-The models are the committed llama_* checkpoints, in float32 with eager attention and room for more
-positions, which changes no weight. `tokens` are those of a run that no end token ends. The script
-checks that a run with an end token gives their beginning. The daemon's tests read the committed
-file and never run this script.
+The models are the committed llama_* checkpoints, in float32 with eager attention and with more
+positions, which changes no weight. `tokens` come from a run without end token. The script checks
+that a run with an end token gives a prefix of them. The daemon's tests read the committed file and
+never run this script.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def load(path):
 
 
 def generate(model, prompt, penalty, **options):
-    """Returns the new tokens and the smallest margin by which one was chosen."""
+    """Returns the new tokens and the smallest margin of a choice."""
     answer = model.generate(prompt[None], attention_mask=torch.ones_like(prompt)[None],
                             max_new_tokens=NEW_TOKENS, repetition_penalty=penalty,
                             return_dict_in_generate=True, output_scores=True, **options)
@@ -44,7 +44,7 @@ def make_case(model, length, penalty, rng):
     """Returns a case and its margin.
 
     It draws prompts until the margin is large enough and the answer has at least 4 different
-    tokens, since an answer of few different tokens would test little.
+    tokens, because an answer with fewer different tokens tests little.
     """
     eos = model.config.eos_token_id
     while True:

@@ -1,10 +1,10 @@
-"""Makes the golden data beside this file: tiny models with their expected outputs, and op cases.
+"""Makes the golden data in this folder: tiny models with their expected outputs, and op cases.
 
-Every model is drawn from the fixed seed in MODELS. The expected values of plain Llama
-checkpoints come from Hugging Face, in float32 with eager attention. Those of the models with
-Sluice's extensions come from statement.py, a plain statement of the model in PyTorch that must
-first agree with Hugging Face on every plain checkpoint. The op cases come from NumPy in float64
-(op_cases.py). The daemon's tests read the committed files and never run this script.
+Every model is drawn from the fixed seed in MODELS. The expected values of plain Llama checkpoints
+come from Hugging Face, in float32 with eager attention. The expected values of models with Sluice's
+extensions come from statement.py, a plain PyTorch implementation of the model. The script first
+checks that it agrees with Hugging Face on every plain checkpoint. The op cases come from NumPy in
+float64 (op_cases.py). The daemon's tests read the committed files and never run this script.
 """
 
 import argparse
@@ -38,7 +38,7 @@ BASE = {
     "attention_bias": False, "mlp_bias": False, "tie_word_embeddings": False,
     "bos_token_id": 1, "eos_token_id": 2,
 }
-# With heads of 16 or 8 one frequency is interpolated and the others are divided.
+# With heads of 16 or 8, one frequency is interpolated and the others are divided.
 LLAMA3_ROPE = {"rope_theta": 500000.0, "rope_scaling": {
     "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16}}
@@ -68,7 +68,7 @@ class Model:
 
 
 MODELS = [
-    # Like the first Llama checkpoints, it leaves grouped heads, theta and biases to their defaults.
+    # Like the first Llama checkpoints, it uses the defaults of grouped heads, theta and biases.
     Model("llama_mha", 105, {"num_key_value_heads": None, "rope_theta": None,
                              "attention_bias": None, "mlp_bias": None}),
     Model("llama_gqa", 205),
@@ -84,7 +84,7 @@ MODELS = [
           torch.bfloat16, new_config=True),
     Model("sluice_pw_v", 1102, {"num_key_value_heads": 1, "sluice": {
         "position_wise": position_wise({"v": [0, 1]}, 33, "none")}}),
-    # Here and in sluice_all max_positions is below max_position_embeddings and bounds a sequence.
+    # Here and in sluice_all, max_positions is below max_position_embeddings and limits a sequence.
     Model("sluice_pw_qkvo", 1208, {
         "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "sluice": {
             "position_wise": position_wise({"q": [1], "k": [0], "v": [0, 1], "o": [0]}, 16, "e")}}),
@@ -138,7 +138,7 @@ def tensor_shapes(c: dict) -> dict:
 
 
 def draw_weights(c: dict, seed: int, dtype: torch.dtype) -> dict:
-    """Draws weights that give logits a spread of about 1 and attention scores one of about 2."""
+    """Draws weights for a standard deviation of about 1 in logits and 2 in attention scores."""
     rng = np.random.default_rng(seed)
 
     def draw(name: str, shape: tuple) -> torch.Tensor:
@@ -187,7 +187,7 @@ def read_weights(path: Path, dtype: torch.dtype) -> dict:
 
 
 def generate(logits_of, ids: torch.Tensor, steps: int):
-    """Returns greedy tokens and the smallest margin by which one was chosen."""
+    """Returns greedy tokens and the smallest margin of a choice."""
     margins = []
     for _ in range(steps):
         best = logits_of(ids)[-1].topk(2)
@@ -197,7 +197,7 @@ def generate(logits_of, ids: torch.Tensor, steps: int):
 
 
 def check_extensions_matter(c: dict, w: dict, ids: torch.Tensor, logits: torch.Tensor) -> None:
-    """Checks that each extension changes the logits, since no test would check it otherwise."""
+    """Checks that each extension changes the logits; otherwise no test would cover it."""
     def differs(config: dict, weights: dict) -> bool:
         return (statement(config, weights, ids)[0] - logits).abs().max() > 0.05
 

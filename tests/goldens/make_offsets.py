@@ -1,6 +1,6 @@
-"""Makes offsets.json: the bytes of texts that tokens stand for, as `tokenizers` counts them.
+"""Makes offsets.json: the byte ranges of tokens in texts, according to `tokenizers`.
 
-White space around a token is left out. The texts are those of tokenizers/cases.json that are short.
+White space around a token is not included. The texts are the short texts of tokenizers/cases.json.
 Needs `tokenizers`; the result is committed.
 """
 

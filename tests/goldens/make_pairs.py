@@ -1,7 +1,7 @@
-"""Makes pairs.json: pairs of texts as `tokenizers` frames and truncates them.
+"""Makes pairs.json: pairs of texts, framed and truncated by `tokenizers`.
 
-The tokenizers are those of the folder tokenizers. Those whose file has no template of a pair are
-tried with a list of null. Needs `tokenizers`; the result is committed.
+The tokenizers are in the folder tokenizers. A tokenizer whose file has no pair template gets a list
+of null. Needs `tokenizers`; the result is committed.
 """
 
 import json
@@ -15,7 +15,7 @@ SEED = 5101
 NAMES = ("bert_cased", "bert_uncased", "llama3", "roberta", "gpt2", "words", "explicit")
 SIDES = ("right", "left")
 
-# A template with the second text first, other types, and more tokens at once.
+# A template with the second text first, other types, and several tokens in one place.
 EXPLICIT = {
     "type": "TemplateProcessing",
     "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 1}},
@@ -51,7 +51,7 @@ def texts() -> list:
 
 
 def encodings(tokenizer: Tokenizer, first: str, second: str) -> list:
-    """Returns the ids and types at every limit that a rule of truncation tells apart."""
+    """Returns the ids and types for every limit that changes the result of truncation."""
     tokenizer.no_truncation()
     whole = tokenizer.encode(first, second)
     added = len(whole.ids) - len(tokenizer.encode(first, second, add_special_tokens=False).ids)

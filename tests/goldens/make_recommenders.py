@@ -1,9 +1,10 @@
 """Makes the golden models families/hstu_* and families/rank_mixer_*.
 
 Three configurations of each, and their weights, are drawn from the seeds 1, 2 and 3 and computed in
-float64 by recommender_statements.py. For HSTU the script also checks that candidates which are
-computed at once, each seeing the history and itself, get what they get alone behind the history.
-The daemon's tests read the committed files and never run this script.
+float64 by recommender_statements.py. For HSTU the script also checks candidates that are computed
+together, each seeing the history and itself: their values must equal the values of single
+candidates at the end of the history. The daemon's tests read the committed files and never run this
+script.
 
   python make_recommenders.py [--out FOLDER]
 """
@@ -24,7 +25,7 @@ GREEDY_STEPS, GREEDY_MARGIN = 8, 1e-3
 
 
 class Weights:
-    """Draws tensors in float32 and keeps them by name."""
+    """Draws tensors in float32 and stores them by name."""
 
     def __init__(self, rng):
         self.rng, self.all = rng, {}
@@ -117,7 +118,7 @@ def rank_mixer(seed: int):
 
 
 def greedy(run, items):
-    """Returns the items that follow, or None where one wins by too little."""
+    """Returns the next items, or None if an item wins by too small a margin."""
     for _ in range(GREEDY_STEPS):
         best = run(items)["logits"][-1].topk(2)
         if best.values[0] - best.values[1] < GREEDY_MARGIN:

@@ -1,8 +1,8 @@
-"""Makes the folder sentences: directories of sentence-transformers and what that library answers.
+"""Makes the folder sentences: models in sentence-transformers format, and that library's answers.
 
-The folder has the weights of one small encoder and of one cross-encoder, tokenizers, and
-expected.json: the other files of each directory, and its answers, computed in double. Needs torch,
-transformers 5.24.0 and sentence-transformers 6.2.0 (seconds, no GPU).
+The folder has the weights of one small encoder and one cross-encoder, tokenizers, and
+expected.json: the other files of each model folder and its answers, computed in float64. Needs
+torch, transformers 5.24.0 and sentence-transformers 6.2.0 (seconds, no GPU).
 """
 
 import json
@@ -41,7 +41,7 @@ SPECIALS = {f"{name}_token": f"[{name.upper()}]" for name in ("cls", "sep", "pad
 
 
 def draw(model: nn.Module, seed: int) -> nn.Module:
-    """Draws larger weights than the initial ones, which hardly tell texts apart."""
+    """Draws larger weights, because texts barely differ with the initial weights."""
     rng = np.random.default_rng(seed)
     for name, parameter in model.named_parameters():
         scale = 0.5 if "embeddings" in name else 1.2 / parameter.shape[-1] ** 0.5
@@ -70,7 +70,7 @@ def linear(inputs: int, outputs: int, function: nn.Module, seed: int, bias: bool
 
 
 def variants() -> dict:
-    """Returns the modules behind the Transformer, and more about each directory."""
+    """Returns the modules after the Transformer and other data of each model folder."""
     d = SIZES["hidden_size"]
     return {
         "cls": {"modules": [Pooling(d, "cls")]},
@@ -94,7 +94,7 @@ def variants() -> dict:
 
 
 def small_files(folder: pathlib.Path) -> dict:
-    """Returns the texts of a directory's own files."""
+    """Returns the texts of the small files in a folder."""
     kept = {}
     for path in sorted(folder.rglob("*.json")):
         name = str(path.relative_to(folder))
@@ -110,7 +110,7 @@ OLD_FLAGS = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"
 
 
 def age(files: dict) -> dict:
-    """Returns the files as releases before 5.0 wrote them."""
+    """Returns the files as written by releases before 5.0."""
     old = dict(files)
     old["modules.json"] = [
         module | {"type": "sentence_transformers.models." + module["type"].rsplit(".", 1)[1]}
@@ -127,7 +127,7 @@ def age(files: dict) -> dict:
 
 
 def lay(folder: pathlib.Path, files: dict, tokenizer_name: str, dense: dict) -> None:
-    """Writes a directory as the daemon's test does."""
+    """Writes a folder in the same way as the daemon's test."""
     folder.mkdir(parents=True)
     for name in ("config.json", "model.safetensors"):
         shutil.copy(OUT / "encoder" / name, folder / name)
@@ -141,7 +141,7 @@ def lay(folder: pathlib.Path, files: dict, tokenizer_name: str, dense: dict) -> 
 
 
 def answers(folder: pathlib.Path, sentences: list[str], prompts: list) -> list:
-    # Double, so that what differs from it is the daemon's rounding alone.
+    # In float64, so that only the daemon's rounding causes differences.
     model = SentenceTransformer(str(folder), device="cpu").double()
     found = []
     for prompt in prompts:
@@ -203,7 +203,7 @@ def make_crosses(scratch: pathlib.Path) -> dict:
 
 
 def make_tokens(sentences: list[str]) -> list:
-    """Makes a model that classifies tokens; returns the scores of each token of each text."""
+    """Makes a token classifier; returns the scores of each token of each text."""
     names = {i: name for i, name in enumerate(("O", "B-PER", "I-PER", "B-LOC"))}
     config = BertConfig(**SIZES, id2label=names, label2id={v: k for k, v in names.items()})
     model = draw(BertForTokenClassification(config), 73)

@@ -1,10 +1,10 @@
-"""Makes the golden models of tests/goldens/families: every family that transformers knows, by name.
+"""Makes the golden models in tests/goldens/families: every family in transformers, by name.
 
-For each family three configurations, or one for each of its classes if these are more, are drawn
-from the seeds 1, 2, .., and weights from the same seeds. The models are computed in float64 with
-eager attention: the residual stream before the first layer and after each, the states after the
-last norm, logits or scores, and the tokens that `generate` appends greedily. The daemon's tests
-read the committed files and never run this script.
+For each family, at least three configurations (one for each of its classes if there are more) are
+drawn from the seeds 1, 2, .., and weights from the same seeds. The models are computed in float64
+with eager attention: the residual stream before the first layer and after each layer, the states
+after the last norm, logits or scores, and the greedy tokens of `generate`. The daemon's tests read
+the committed files and never run this script.
 
   python make_transformers.py [--only roberta,qwen3] [--out FOLDER]
 """
@@ -25,11 +25,11 @@ GREEDY_STEPS = 8
 GREEDY_MARGIN = 1e-3
 SEEDS = 3
 FLOAT32 = torch.float32
-FIRST_ID = 5  # Ids below are padding, ends and masks, which some families place apart.
+FIRST_ID = 5  # Lower ids are padding, end and mask tokens; some families place these elsewhere.
 
 
 class Draw:
-    """Draws the choices of a configuration."""
+    """Draws the random choices of a configuration."""
 
     def __init__(self, seed: int):
         self.rng = np.random.default_rng(seed)
@@ -39,7 +39,7 @@ class Draw:
         return values[self.rng.integers(len(values))]
 
     def sizes(self, **more) -> dict:
-        """Returns the sizes that most families have under these keys."""
+        """Returns the sizes under the keys that most families use."""
         heads = self(2, 4)
         return {"vocab_size": self(41, 48), "hidden_size": heads * self(6, 8),
                 "num_hidden_layers": self(2, 3), "num_attention_heads": heads,
@@ -77,7 +77,7 @@ def llama3(d: Draw) -> dict:
 
 
 def windows(d: Draw, layers: int) -> dict:
-    """Returns layers with and without a window, of each at least one."""
+    """Returns layer types, at least one with and one without a window."""
     types = [d("sliding_attention", "full_attention") for _ in range(layers)]
     types[:2] = ["sliding_attention", "full_attention"]
     return {"sliding_window": d(4, 7), "layer_types": types}
@@ -190,8 +190,8 @@ def smollm3(d: Draw) -> dict:
                     "use_sliding_window": False}
 
 
-# The configuration's class, its draw, and the classes of models, one for each seed. New families
-# come last, because the number of a family is part of its seeds.
+# The configuration's class, its random draw, and the model classes, one for each seed. Add new
+# families at the end, because a family's number is part of its seeds.
 FAMILIES = {
     "roberta": ("RobertaConfig", bert_like, (
         "RobertaForMaskedLM", "RobertaForSequenceClassification", "RobertaModel",
@@ -251,7 +251,7 @@ FAMILIES = {
 
 
 def redraw(model, rng) -> None:
-    """Draws larger weights: most initial weights are too small to affect an output."""
+    """Draws larger weights, because most initial weights are too small to affect an output."""
     for name, parameter in model.named_parameters():
         shape = tuple(parameter.shape)
         values = torch.from_numpy(rng.standard_normal(shape)).float()
@@ -270,13 +270,13 @@ def layers_of(model):
 
 
 def head_input_of(model):
-    """Returns the module whose input is the state that the daemon calls the output, or None."""
+    """Returns the module whose input is the daemon's output state, or None."""
     embeddings = model.get_output_embeddings()
     return None if embeddings is None else embeddings
 
 
 def run(model, ids: torch.Tensor) -> dict:
-    """Returns {name: output} of one sequence."""
+    """Returns {name: output} for one sequence."""
     seen, handles = {}, []
 
     def first(output):
@@ -311,7 +311,7 @@ def run(model, ids: torch.Tensor) -> dict:
 
 
 def greedy(model, ids: torch.Tensor) -> torch.Tensor | None:
-    """Returns the tokens that `generate` appends, or None where a token wins by too little."""
+    """Returns the tokens that `generate` appends, or None if a token wins by too small a margin."""
     out = model.generate(ids[None], attention_mask=torch.ones_like(ids[None]), do_sample=False,
                          max_new_tokens=GREEDY_STEPS, min_new_tokens=GREEDY_STEPS,
                          eos_token_id=None, output_logits=True, return_dict_in_generate=True)
@@ -321,9 +321,9 @@ def greedy(model, ids: torch.Tensor) -> torch.Tensor | None:
 
 @contextlib.contextmanager
 def all_in_double(family: str):
-    """Lets transformers compute in float64 also what it computes in float32 in any model: softmax,
-    norms and rotary positions. Buckets of relative positions stay in float32, which decides their
-    borders."""
+    """Makes transformers compute in float64 the parts that it always computes in float32: softmax,
+    norms and rotary positions. Relative position buckets stay in float32, because that decides
+    their borders."""
     saved = torch.float, torch.float32, torch.Tensor.float
     torch.float = torch.float32 = torch.float64
     if family not in ("t5", "mpnet"):

@@ -1,7 +1,7 @@
 """Makes tests/goldens/verify: a small random GPT-2 and the outputs that PyTorch computes with it.
 
-The model is in the form in which transformers saves it. The script needs torch and transformers.
-Run it in this folder; the result is committed.
+The model is in the format of transformers. The script needs torch and transformers. Run it in this
+folder; the result is committed.
 """
 
 import pathlib

@@ -1,4 +1,4 @@
-"""Makes op cases, whose inputs are exact in float32 and whose outputs are rounded from float64."""
+"""Makes op cases. Inputs are exact in float32, and outputs are rounded from float64."""
 
 import math
 
@@ -9,7 +9,7 @@ from statement import DIAGNOSTIC_EPS, exclude_self, inverse_frequencies
 
 
 def single(x) -> np.ndarray:
-    """Rounds to float32, so that the output is computed from exactly the input that is saved."""
+    """Rounds to float32, so that the output is computed from exactly the saved input."""
     return np.asarray(x).astype(np.float32).astype(np.float64)
 
 
@@ -32,7 +32,7 @@ def xsa_case(y, v, alpha, form: str, eps: float) -> dict:  # y [T,Hq,D], v [T,Hk
 
 
 def attention_case(q, k, v) -> dict:
-    """Causal attention. The rows of q are the last positions of k: a whole prompt or less."""
+    """Causal attention. The rows of q are the last positions of k, at most the whole prompt."""
     out, first = np.empty_like(q), len(k) - len(q)
     group = q.shape[1] // k.shape[1]
     for t, h in np.ndindex(q.shape[:2]):
@@ -79,7 +79,7 @@ def op_cases(seed: int) -> dict:
     small[1] = 0
     cases["rms_norm.small"] = rms_norm_case(small, draw(32), 1e-5)
 
-    # There are frequencies of all three kinds: kept, interpolated and divided.
+    # All three kinds of frequencies occur: kept, interpolated and divided.
     scaling = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                "original_max_position_embeddings": 64}
     positions = np.array([0, 1, 2, 17, 63, 200])
@@ -95,7 +95,7 @@ def op_cases(seed: int) -> dict:
     cases["position_wise.single"] = position_wise_case(draw(1, 1, 8), draw(1, 8, 8))
 
     y, v, alpha = draw(8, 4, 12), draw(8, 2, 12), draw(4)
-    y[0] = v[0].repeat(2, axis=0)  # As at position 0, where a token attends to itself only.
+    y[0] = v[0].repeat(2, axis=0)  # Like position 0, where a token attends only to itself.
     v[1] = 0
     y[2] = -2 * v[2].repeat(2, axis=0)
     y[3] = 0

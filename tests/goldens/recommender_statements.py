@@ -1,8 +1,8 @@
-"""Plain PyTorch definitions of two ranking models that other projects train: HSTU and RankMixer.
+"""Plain PyTorch implementations of two published ranking models: HSTU and RankMixer.
 
-HSTU follows `generative_recommenders` (arXiv 2402.17152) with its tensor names, without biases by
-time stamps, and RankMixer the equations of arXiv 2507.15551. `p` maps names to tensors, and x is
-[L, d]. Each returns the residual stream before the first layer and after each.
+HSTU follows `generative_recommenders` (arXiv 2402.17152) with its tensor names, without time stamp
+biases. RankMixer follows the equations of arXiv 2507.15551. `p` maps names to tensors, and x is
+[L, d]. Each function returns the residual stream before the first layer and after each layer.
 """
 
 import torch
@@ -10,8 +10,8 @@ import torch.nn.functional as F
 
 
 def hstu(p: dict, h: dict, items: torch.Tensor, targets: int = 0) -> list[torch.Tensor]:
-    """Runs HSTU. The last `targets` items are candidates: each has the position behind the history
-    and sees the history and itself, and no other candidate."""
+    """Runs HSTU. The last `targets` items are candidates. Each is at the position after the history
+    and sees only the history and itself, not the other candidates."""
     length, width = len(items), p["_embedding_module._item_emb.weight"].shape[1]
     history = length - targets
     place = torch.arange(length).clamp(max=history) if targets else torch.arange(length)

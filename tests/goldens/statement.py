@@ -1,7 +1,7 @@
-"""A plain statement of the model in PyTorch: Llama with position-wise projections and XSA.
+"""A plain PyTorch implementation of the model: Llama with position-wise projections and XSA.
 
-`c` is the parsed config.json in the form of published checkpoints, `w` maps tensor names to
-tensors of one floating-point type, in which everything is computed.
+`c` is the parsed config.json in the form of published checkpoints. `w` maps tensor names to tensors
+of one floating-point type, which all computations use.
 """
 
 import math
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-DIAGNOSTIC_EPS = 1e-6  # For cos_sim and proj_frac, whatever the eps of the XSA form is.
+DIAGNOSTIC_EPS = 1e-6  # For cos_sim and proj_frac; independent of the eps of the XSA form.
 
 
 def head_dim(c: dict) -> int:
@@ -56,7 +56,7 @@ def rotate(x: torch.Tensor, inverse: torch.Tensor) -> torch.Tensor:  # x [B,L,H,
 
 
 def exclude_self(y, v, form: str, eps: float, gate):  # y [B,L,H,D], v repeated to match, gate [H]
-    """XSA: removes from each head's output its part along the value of the same position."""
+    """XSA: removes from each head's output its component along the value at the same position."""
     dot = (y * v).sum(-1, keepdim=True)
     norm = v.norm(dim=-1, keepdim=True)
     divisor = norm.clamp(min=eps).square() if form == "norm" else norm.square().clamp(min=eps)

@@ -1,4 +1,4 @@
-"""A certificate authority for tests with TLS."""
+"""A certificate authority for TLS tests."""
 
 import datetime
 import ipaddress
@@ -39,7 +39,7 @@ class Authority:
                 .sign(self._key, hashes.SHA256()))
 
     def pair(self, days=1, name="localhost"):
-        """Returns the PEM of a certificate that expires in `days` and that of its key."""
+        """Returns a certificate that expires in `days` days and its key, both as PEM."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         return pem(self._sign(subject, key, days)), key_pem(key)

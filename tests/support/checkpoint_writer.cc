@@ -75,7 +75,7 @@ json Positions(const ModelConfig& config) {
   return positions;
 }
 
-// Adds the fields that only the Sluice architectures have.
+// Adds the fields that only Sluice architectures have.
 void AddExplicit(const ModelConfig& config, json& extensions) {
   extensions["norm"] = {{"kind", NameOf(config.norm.kind)},
                         {"eps", config.norm.eps},
@@ -135,7 +135,7 @@ struct Spec {
   float deviation;
 };
 
-// A map from name to spec of every tensor that the graph names.
+// Maps the name of each tensor in the graph to its spec.
 class Specs {
  public:
   explicit Specs(const ModelConfig& config) : config_(config), graph_(BuildGraph(config)) {
@@ -171,7 +171,7 @@ class Specs {
   const std::map<std::string, Spec>& specs() const { return specs_; }
 
  private:
-  // Adds a spec unless an earlier op has named the tensor.
+  // Adds a spec unless an earlier op has used the tensor.
   void Add(const TensorPart& part, float mean, float deviation) {
     if (part.present()) specs_.try_emplace(part.name, Spec{part.shape, mean, deviation});
   }

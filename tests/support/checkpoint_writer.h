@@ -19,9 +19,9 @@ struct TensorBytes {
   std::string data;
 };
 
-// Returns a file of `header` unchanged, with its size before it and `data` after it.
+// Returns a file with `header` unchanged, its size before it and `data` after it.
 std::string SafetensorsFile(const std::string& header, const std::string& data);
-// Returns a correct file.
+// Returns a valid file.
 std::string SafetensorsFile(const std::vector<TensorBytes>& tensors);
 
 // Returns a small model whose vectors have different sizes; tests change the fields that they need.
@@ -29,8 +29,8 @@ ModelConfig TinyConfig(int64_t layers = 2);
 // Returns the same model as SluiceForCausalLM, whose config states every field.
 ModelConfig TinySluiceConfig(int64_t layers = 2);
 
-// Returns the config.json of a Llama or a Sluice model. A Llama's attention_bias is its qkv_bias,
-// which output_bias must equal.
+// Returns the config.json of a Llama or Sluice model. For a Llama, attention_bias is qkv_bias, and
+// output_bias must be equal.
 std::string ConfigJson(const ModelConfig& config);
 
 // Writes config.json and model.safetensors with every tensor of the config's graph, with random

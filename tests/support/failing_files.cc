@@ -1,12 +1,12 @@
-// A library that tests preload into a daemon: it makes one file operation fail or end the process.
+// A library that tests preload into a daemon. It makes one file operation fail or kill the process.
 //
-// SLUICE_FAILING_FILES is PATH:N:ACTION:LOG. Operations on files whose paths begin with PATH are
-// counted from 1, and each appends a line to the file LOG, which exists, before it happens.
-// Operation N fails with the errno ACTION, or, if that is 0, kills the process in the middle: a
-// write has then written half of its bytes. With N = 0 all operations happen.
+// SLUICE_FAILING_FILES is PATH:N:ACTION:LOG. Operations on files whose paths start with PATH are
+// counted from 1. Before each one, a line is appended to the existing file LOG. Operation N fails
+// with the errno ACTION. If ACTION is 0, operation N kills the process in the middle: a write has
+// then written half of its bytes. With N = 0 all operations succeed.
 //
-// SLUICE_FILES_IN_PLACE plants a fault that tests of replaced files have to find: what should be
-// written to a temporary file beside them (base/atomic_file.h) is written to the files themselves.
+// SLUICE_FILES_IN_PLACE injects a bug that tests of atomic replacement must find: data for the
+// temporary file (base/atomic_file.h) is written directly to the destination file.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -56,7 +56,7 @@ const Plan& ThePlan() {
   return plan;
 }
 
-// Descriptors of files and folders whose paths begin with the plan's.
+// Whether a descriptor belongs to a file or folder whose path starts with the plan's path.
 std::array<std::atomic<bool>, kDescriptors> watched;
 std::atomic<long> count = 0;
 
@@ -79,8 +79,8 @@ void Die() {
   pause();
 }
 
-// Counts an operation. Returns whether it is the one that fails, with errno set. For one that dies,
-// `first` is run before.
+// Counts an operation. Returns whether it must fail, with errno set. If it must kill the process,
+// calls `first` and then does so.
 template <typename First>
 bool Fails(const char* name, const char* path, const First& first) {
   const Plan& plan = ThePlan();
@@ -106,11 +106,11 @@ Function* Next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
-// The real function of the name, found once.
+// The real function with this name, looked up once.
 #define NEXT(name) static auto* const next = Next<decltype(name)>(#name)
 
-// Returns the length of the path without the end that makes it that of a temporary file, or 0 where
-// it has none or nothing is planted.
+// Returns the length of the path without the suffix of a temporary file. Returns 0 if it has no
+// such suffix or SLUICE_FILES_IN_PLACE is not set.
 size_t ReplacedPath(const char* path) {
   static const bool in_place = std::getenv("SLUICE_FILES_IN_PLACE") != nullptr;
   const char* const end = in_place ? std::strstr(path, ".tmp.") : nullptr;

@@ -27,7 +27,7 @@ uint64_t HashOf(std::span<const int32_t> sequence) {
 // Returns a number in (-8, 0].
 float Score(uint64_t hash) { return -static_cast<float>(hash % 8192) / 1024.0f; }
 
-// Stands for the draws of a step that failed.
+// The draw that replaces the draws of a failed step.
 constexpr int32_t kNoDraw = 1;
 
 class FakeSlot : public Slot {

@@ -1,4 +1,4 @@
-// A backend without arithmetic: every output is a hash of the sequence that it depends on.
+// A backend without arithmetic: every output is a hash of the sequence that determines it.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace sluice {
 
-// The outputs of the fake model, so that tests can compute them for a single sequence.
+// The outputs of the fake model; tests compute them for a single sequence.
 namespace fake {
 
 // Returns the draw after `sequence`. With temperature 0 the parameters have no effect.
@@ -22,7 +22,7 @@ kernels::SampleResult Draw(std::span<const int32_t> sequence, const kernels::Sam
 float Logprob(std::span<const int32_t> sequence, int32_t target);
 float Logit(std::span<const int32_t> sequence, int64_t id);
 int32_t TopId(std::span<const int32_t> sequence, int32_t rank, int64_t vocab);
-// Returns the token that stands for an input vector; it is below 0.
+// Returns the negative token that represents an input vector.
 int32_t TokenOf(std::span<const float> vector);
 float CosSim(int64_t layer, int32_t token, int32_t position, int64_t head);
 // Returns value `i` of the state after `sequence`.
@@ -42,9 +42,8 @@ struct RecordedBatch {
   std::vector<std::vector<int32_t>> sequences;
 };
 
-// A backend whose keys and values are the tokens themselves, kept in pages. Results are computed
-// from the contents of the pages, so that wrong pages or rows give wrong outputs. Everything is
-// thread-safe.
+// A backend whose keys and values are the tokens themselves, stored in pages. Results are computed
+// from the pages, so wrong pages or rows give wrong outputs. Thread-safe.
 class FakeBackend : public Backend {
  public:
   struct Options {
@@ -67,15 +66,15 @@ class FakeBackend : public Backend {
   absl::StatusOr<std::unique_ptr<ExecutableModel>> Load(
       std::shared_ptr<const Model> model) override;
 
-  // Sets a hook that is called when a step is started, with the number of its sequences.
+  // Sets a hook that is called with the number of sequences when a step starts.
   void OnStart(std::function<void(int32_t)> hook);
-  // Sets a hook that is called when work between steps is divided, with its size, on that thread.
+  // Sets a hook that ParallelFor calls on its thread, with the size of the work.
   void OnParallelFor(std::function<void(int64_t)> hook);
-  // Sets a hook that is called when a step runs, which is when its end is awaited. It runs on that
-  // thread and may block. Its error is the step's result.
+  // Sets a hook that is called when the end of a step is awaited, which is when the step runs. It
+  // runs on the awaiting thread and may block. Its error becomes the step's result.
   void OnReplay(std::function<absl::Status(const RecordedBatch&)> hook);
   // Sets a hook that is called at the start of a preparation, on its thread. It may block. Its
-  // error is the preparation's result.
+  // error becomes the preparation's result.
   void OnPrepare(std::function<absl::Status(const Bucket&)> hook);
 
   // Returns the number of steps that were started while another step was in progress.

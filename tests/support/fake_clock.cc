@@ -18,7 +18,7 @@ void FakeClock::WaitUntil(CondVar* cv, Mutex* mu, MonoTime deadline) {
     self = waiters_.insert(waiters_.end(), {cv, mu, deadline});
     arrived_.SignalAll();
   }
-  cv->Wait(mu);  // Advance takes `mu` before it signals, so it cannot signal before this waits
+  cv->Wait(mu);  // Advance locks `mu` before it signals, so it cannot signal before the wait
   mu->Unlock();
   {
     MutexLock lock(&mu_);

@@ -1,4 +1,4 @@
-// Time that moves only when a test advances it.
+// A clock that moves only when a test advances it.
 #pragma once
 
 #include <initializer_list>
@@ -9,24 +9,24 @@
 
 namespace sluice {
 
-// Thread-safe. Starts one hour after the epoch, so that no real time is mistaken for "unset".
+// Thread-safe. Starts one hour after the epoch, so that no time equals the "unset" time.
 class FakeClock : public Clock {
  public:
   MonoTime Now() const override;
   void WaitUntil(CondVar* cv, Mutex* mu, MonoTime deadline) override;
 
-  // Advances the time and wakes every waiter to check it. The caller must not hold a mutex that a
-  // waiter waits with.
+  // Advances the time and wakes every waiter to check it. The caller must not hold the mutex of a
+  // waiter.
   void Advance(nanoseconds by);
 
-  // Returns once a thread waits for a deadline of exactly `deadline`.
+  // Returns once a thread is waiting for exactly `deadline`.
   void AwaitWaiter(MonoTime deadline) { AwaitWaiterFor({deadline}); }
-  // Returns the first of `deadlines` that a thread waits for, once there is one.
+  // Waits until a thread waits for one of `deadlines`; returns the first such deadline.
   MonoTime AwaitWaiterFor(std::initializer_list<MonoTime> deadlines);
 
  private:
-  // What it points to may be gone as soon as its thread goes on, which therefore waits for all that
-  // are about to signal it.
+  // The pointers are valid until the waiting thread continues. It therefore first waits for every
+  // Advance that is about to signal it.
   struct Waiter {
     CondVar* cv;
     Mutex* mu;

@@ -1,17 +1,17 @@
-// A gate that holds threads of a test.
+// A gate that blocks the threads of a test.
 #pragma once
 
 #include "base/mutex.h"
 
 namespace sluice {
 
-// Thread-safe. The gate is closed at first.
+// Thread-safe. Initially closed.
 class Gate {
  public:
   // Blocks while the gate is closed.
   void Pass();
   void Open();
-  // Returns once `count` calls of Pass have begun since construction.
+  // Returns once Pass has been called `count` times since construction.
   void AwaitArrivals(int count);
 
  private:

@@ -1,4 +1,4 @@
-// Reads the tensors of the committed golden files.
+// Reads tensors from the committed golden files.
 #pragma once
 
 #include <cstdint>

@@ -21,7 +21,7 @@ SETS = {"AVX2": AVX2, "AVX-512": AVX512, "AVX-512 BF16": AVX512_BF16,
 # The sets that each value of the variable keeps, as in kernels/cpu/profile.cc. The last one is the
 # set that a processor must have for a run under this cap.
 CAPS = {"": tuple(SETS), "avx2": ("AVX2",), "avx512": ("AVX2", "AVX-512")}
-# How a test names a profile or an instruction set.
+# The ways in which a test names a profile or an instruction set.
 NAMES_PROFILE = re.compile(r"(?i:cpu[._-]profile)|--profile|\bcpu-(portable|avx|amx)|\bavx512"
                            rf"|[\"'](sluice )?bf16[\"']|\bneeds\([\"']|{VARIABLE}")
 
@@ -42,15 +42,15 @@ def processor_flags():
 
 
 def has(name, flags=None, under=None):
-    """Returns whether a processor has the set `name`: this one, or a processor with `flags`; under
-    the cap of the environment, or the cap `under`.
+    """Returns whether a processor has the set `name`: this one, or one with `flags`. The cap is
+    `under`, or the cap in the environment.
     """
     flags = processor_flags() if flags is None else flags
     return SETS[name] <= set(flags) and name in CAPS[cap() if under is None else under]
 
 
 def is_not_applicable(reason):
-    """Returns whether a test was rightly skipped for this reason."""
+    """Returns whether a test may be skipped for this reason."""
     found = re.fullmatch(r"not applicable: needs (.+)", reason)
     return found is not None and found[1] in SETS and not has(found[1])
 

@@ -1,4 +1,4 @@
-// A check that a row's bits do not depend on the other rows that it is computed with.
+// Checks that the bits of a row do not depend on the other rows of its batch.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,18 +12,18 @@
 
 namespace sluice {
 
-// Returns the results [rows.size(), width] of an op for these rows of a fixed input, computed
-// together in this order.
+// Returns the results [rows.size(), width] of an op for these rows of a fixed input, computed as
+// one batch in this order.
 using RowsOp = std::function<std::vector<float>(std::span<const int32_t> rows)>;
 
 struct InvarianceOptions {
   int32_t rows = 70;       // rows of the fixed input
-  int32_t max_batch = 70;  // batches of 1 to this many rows are tried, drawn with repetition
+  int32_t max_batch = 70;  // largest batch; rows are drawn with repetition
   uint64_t seed = 1;
 };
 
-// Succeeds if every row has the same bits in random batches of every size as alone. A failure names
-// the batch size, the row's place in the batch and the first column that differs.
+// Succeeds if every row has the same bits in random batches of every size as in a batch of one row.
+// A failure reports the batch size, the row's place in the batch and the first different column.
 inline testing::AssertionResult RowsAreInvariant(const RowsOp& op,
                                                  const InvarianceOptions& options = {}) {
   std::vector<std::vector<float>> alone;

@@ -1,4 +1,4 @@
-// A backend that runs no step ahead, around one that might.
+// Wraps a backend so that it never runs a step ahead.
 #pragma once
 
 #include <memory>

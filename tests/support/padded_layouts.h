@@ -1,4 +1,4 @@
-// The comparison of padded layouts with the packed one, on any backend.
+// Compares padded layouts with the packed layout, on any backend.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace sluice {
 
-// Returns a request for the embedding and the token states of random rows.
+// Returns a request for the embedding and token states of random rows.
 inline Request RandomEmbedding(const std::shared_ptr<const Model>& model, std::mt19937_64& random,
                                const RequestMix& mix = {}) {
   Request request = RandomRequest(model, random, mix);
@@ -24,8 +24,8 @@ inline Request RandomEmbedding(const std::shared_ptr<const Model>& model, std::m
   return request;
 }
 
-// Serves the model packed and in padded layouts, and expects that `requests` random ones have the
-// same bits, and that whole rectangles were computed.
+// Serves the model packed and in padded layouts. Expects that `requests` random requests have the
+// same bits in all layouts and that the padded layouts compute whole rectangles.
 inline void ExpectPaddedGivesPackedBits(
     Backend* backend, const std::shared_ptr<const Model>& model, EngineOptions options,
     const std::function<Request(std::mt19937_64&)>& random_request, int requests) {

@@ -1,13 +1,13 @@
-"""Finds ports for the servers of tests."""
+"""Finds free ports for servers in tests."""
 
 import socket
 
 
 def first_free(ports):
-    """Returns the first loopback port of `ports` that is free.
+    """Returns the first free loopback port of `ports`.
 
-    The ports are below the kernel's range for outgoing connections and are given to one test
-    process alone, so that no other takes the port before its server starts."""
+    The ports are below the kernel's range for outgoing connections. Only one test process uses
+    them, so no other process takes the port before its server starts."""
     for port in ports:
         with socket.socket() as probe:
             # gRPC and the daemon set this option too, so a port in TIME_WAIT counts as free.

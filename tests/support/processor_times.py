@@ -1,6 +1,6 @@
-"""A plugin of pytest that records in the report the processor time of each test.
+"""A pytest plugin that records the processor time of each test in the report.
 
-It counts the test process and all its descendants, including those that still run.
+It counts the test process and all its descendants, including running ones.
 """
 
 import os
@@ -12,14 +12,14 @@ TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def processor_seconds(process):
-    """Returns the processor seconds of a process and of its descendants, also of ended ones."""
+    """Returns the processor seconds of a process and all its descendants, running or ended."""
     try:
         fields = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
         children = " ".join(path.read_text()
                             for path in pathlib.Path(f"/proc/{process}/task").glob("*/children"))
-    except OSError:  # The process has ended. Its parent counts it.
+    except OSError:  # The process has ended; its parent's times include it.
         return 0.0
-    # Fields 14 to 17 of proc(5): user and system time, and those of ended children.
+    # Fields 14 to 17 of proc(5): user and system time of the process and of its ended children.
     own = sum(map(int, fields[11:15])) / TICKS_A_SECOND
     return own + sum(map(processor_seconds, children.split()))
 

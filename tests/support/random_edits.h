@@ -24,7 +24,7 @@ enum EditKind : unsigned {
   kAllEditKinds = 64
 };
 
-// The memory that LogitEdits views.
+// The memory that LogitEdits points to.
 struct OwnedEdits {
   std::vector<SeenToken> seen;
   std::vector<TokenBias> bias;
@@ -50,9 +50,9 @@ inline std::vector<int32_t> DistinctTokens(std::mt19937_64& random, int64_t n, i
   return tokens;
 }
 
-// Returns edits of the kinds in the mask. With `exact`, the amounts are such that floats hold the
-// edited logits without rounding, so that they tie where the references do. Token `spared` is
-// neither banned nor missing from `allowed`.
+// Returns edits of the kinds in the mask. With `exact`, floats hold the edited logits without
+// rounding, so that ties are the same as in the references. Token `spared` is not banned and is in
+// `allowed`.
 inline OwnedEdits RandomEdits(std::mt19937_64& random, int64_t n, unsigned kinds, bool exact,
                               int32_t spared) {
   constexpr float infinity = std::numeric_limits<float>::infinity();

@@ -1,4 +1,4 @@
-// Random requests, and the comparison of two runs of one of them.
+// Random requests, and the comparison of the answers of two runs.
 #pragma once
 
 #include <algorithm>
@@ -14,13 +14,13 @@ namespace sluice {
 
 struct RequestMix {
   uint64_t most_rows = 3;
-  int64_t most_length = 1 << 20;  // of a prompt, beside the model's positions
+  int64_t most_length = 1 << 20;  // of a prompt; also limited by the model's positions
   uint64_t most_tokens = 4;       // to generate
   bool stops = false;             // whether some requests have tokens that end a row
-  bool edits = false;             // whether some draws depend on the tokens before
+  bool edits = false;             // whether some draws depend on earlier tokens
 };
 
-// Returns a request for most outputs that the model has.
+// Returns a request for most of the model's outputs.
 inline Request RandomRequest(const std::shared_ptr<const Model>& model, std::mt19937_64& random,
                              const RequestMix& mix = {}) {
   const ModelConfig& config = model->config;
@@ -48,14 +48,14 @@ inline Request RandomRequest(const std::shared_ptr<const Model>& model, std::mt1
   return request;
 }
 
-// Submits the request, which must be admitted.
+// Submits a request. The engine must admit it.
 inline std::shared_ptr<RecordingSink> SubmitTo(Engine* engine, const Request& request) {
   auto sink = std::make_shared<RecordingSink>(request.spec->num_top);
   EXPECT_TRUE(engine->Submit(request, sink, Clock::Real()->Now()).ok());
   return sink;
 }
 
-// Expects both to have succeeded with the same bits.
+// Expects that both requests succeeded with the same bits.
 inline void ExpectSameAnswer(const RecordingSink& expected, const RecordingSink& got) {
   ASSERT_TRUE(expected.status().ok()) << expected.status();
   ASSERT_TRUE(got.status().ok()) << got.status();

@@ -1,4 +1,4 @@
-// Runs on virtual time that leave a journal.
+// Runs in virtual time that write a journal.
 #pragma once
 
 #include <chrono>
@@ -16,8 +16,8 @@
 
 namespace sluice {
 
-// Runs the arrivals with a geometric ladder and leaves their journal at `path`. Requires the
-// maxima of `batch` to be set.
+// Runs the arrivals with a geometric ladder and writes their journal to `path`. The maxima of
+// `batch` must be set.
 inline void RecordRun(std::span<const Arrival> arrivals, const BatchOptions& batch,
                       const VirtualRunOptions& run, const std::string& path) {
   const Model model{};

@@ -1,4 +1,4 @@
-// An observer and a sink that record the calls that they receive.
+// An observer and a sink that record their calls.
 #pragma once
 
 #include <map>
@@ -30,7 +30,7 @@ class RecordingObserver : public Observer {
   int rejected(Reason reason) const;
   int done(absl::StatusCode code) const;
   int done() const;
-  int64_t preemptions() const;  // of all requests that are done
+  int64_t preemptions() const;  // of all finished requests
   std::vector<BatchTrace> batches() const;
   std::vector<PlanTrace> plans() const;
   std::vector<Lookup> without_plan() const;

@@ -24,7 +24,7 @@ namespace {
 using kernels::XsaForm;
 using Values = std::vector<double>;
 
-// Executes the ops; it has one overload for each kind of op.
+// Executes the ops; has one overload for each kind of op.
 class Execution {
  public:
   Execution(const Model& model, std::span<const int32_t> tokens, int32_t first_position,
@@ -193,8 +193,8 @@ class Execution {
   int64_t Length() const { return static_cast<int64_t>(tokens_.size()); }
   int64_t Width(BufferId id) const { return model_.graph.buffers[id].width; }
 
-  // Returns the values from the part's first to the tensor's last, or those of its runs; empty if
-  // the part is absent.
+  // Returns the values from the part's first to the tensor's last, or only the values of the part's
+  // runs. Returns an empty vector if the part is absent.
   Values Weight(const TensorPart& part) const {
     if (!part.present()) return {};
     const auto it = model_.checkpoint.tensors().find(part.name);
@@ -230,7 +230,7 @@ class Execution {
     }
   }
 
-  // Frequencies that only the goldens of transformers state apart are those of the engine.
+  // Uses the engine's frequencies for scalings that only transformers goldens cover.
   static Values FrequenciesOf(const RopeConfig& rope, int64_t dims) {
     Values frequencies;
     if (rope.yarn || !rope.divisors.empty()) {

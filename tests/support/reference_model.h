@@ -1,5 +1,5 @@
-// Executes a model's graph for one sequence in double, op by op on kernels/reference. Backends are
-// compared with it.
+// Executes a model's graph for one sequence in double precision, op by op with kernels/reference.
+// Tests compare backends with it.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct ReferenceAnswer {
 };
 
 // Runs the model. `tokens` are at positions first_position, first_position + 1, ..., which learned
-// positions, rope and position-wise layers see. A negative token's row comes from `inputs` [length,
-// input_width]. Without `types` every token is of type 0. A missing tensor fails a CHECK.
+// positions, RoPE and position-wise layers use. A negative token takes its row from `inputs`
+// [length, input_width]. Without `types` all tokens have type 0. A missing tensor fails a CHECK.
 ReferenceAnswer RunReference(const Model& model, std::span<const int32_t> tokens,
                              int32_t first_position = 0, std::span<const float> inputs = {},
                              std::span<const int32_t> types = {});

@@ -22,7 +22,7 @@ inline std::vector<int32_t> TokensOf(std::span<const Bucket> buckets) {
   return tokens;
 }
 
-// A queue of the given sequences in the order given. Tickets are places in it.
+// A queue with the given sequences in the given order. Their tickets are their indices.
 class FixedQueue {
  public:
   explicit FixedQueue(std::vector<WaitingSequence> waiting) : sequences_(std::move(waiting)) {
@@ -30,7 +30,7 @@ class FixedQueue {
       sequences_[i].ticket = i;
       const int32_t overtaken = sequences_[i].overtaken;
       queue_.Push(&sequences_[i]);
-      sequences_[i].overtaken = overtaken;  // which Push resets
+      sequences_[i].overtaken = overtaken;  // Push resets it
     }
   }
 

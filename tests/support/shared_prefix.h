@@ -1,4 +1,4 @@
-// Items behind one prefix: the prefix is computed once, and no bit tells.
+// Checks that a prefix shared by several items is computed once and changes no bit.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@ struct SharedPrefix {
   int32_t longest_item = 7;
 };
 
-// Scores the items as rows of one request, and each as a request of its own in an engine that
-// shares nothing.
+// Scores the items as rows of one request, and each item as a separate request in an engine without
+// prefix sharing.
 inline void ExpectSharedPrefixIsComputedOnce(Backend* backend,
                                              const std::shared_ptr<const Model>& model,
                                              EngineOptions options, const SharedPrefix& sizes) {
@@ -44,7 +44,7 @@ inline void ExpectSharedPrefixIsComputedOnce(Backend* backend,
     expected += item;
     spec.lengths.push_back(sizes.prefix + item);
     all.tokens.insert(all.tokens.end(), prefix.begin(), prefix.end());
-    // Items that began alike would share their beginning as well.
+    // Each item starts with a different token, so that items share only the prefix.
     all.tokens.push_back(static_cast<int32_t>(i % config.vocab_size));
     std::generate_n(std::back_inserter(all.tokens), item - 1, draw);
     all.candidates.tokens.push_back(draw());

@@ -1,4 +1,4 @@
-// Tables of decisions as tests: each row is a test of its own, run alone by its name.
+// Table tests: each row is a separate test, which can be run by its name.
 //
 //   struct LengthRow {
 //     const char* name;
@@ -16,7 +16,8 @@
 //   SLUICE_TABLE(LengthTable, kLengthRows);
 //
 // `--gtest_filter='*LengthTable*/AFixedLengthIsItself'` runs the first row. GoogleTest ends the
-// program if two rows of a table share a name or a name is not of letters and digits.
+// program if two rows of a table have the same name or a name has other characters than letters
+// and digits.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,7 +36,7 @@ struct NamedRow {
   friend void PrintTo(const NamedRow& named, std::ostream* out) { *out << named.row.name; }
 };
 
-// The fixture of a table, itself derived from `Fixture`. `Row` has a member `name`.
+// The fixture of a table, derived from `Fixture`. `Row` must have a member `name`.
 template <typename Row, typename Fixture = ::testing::Test>
 class TableTest : public Fixture, public ::testing::WithParamInterface<NamedRow<Row>> {
  public:

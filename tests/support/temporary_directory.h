@@ -1,4 +1,4 @@
-// A directory of a test's own, and files in it.
+// A temporary directory for a test, and files in it.
 #pragma once
 
 #include <cstdlib>
@@ -12,7 +12,7 @@
 
 namespace sluice {
 
-// A fresh directory that its destructor removes with all its contents.
+// A new directory that the destructor removes with its contents.
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {

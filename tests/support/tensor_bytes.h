@@ -1,4 +1,4 @@
-// The raw contents of tensors in messages, little-endian.
+// The raw little-endian contents of tensors in messages.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ std::vector<T> Values(const std::string& raw) {
   return values;
 }
 
-// An element of a BYTES tensor, its length before it.
+// Returns an element of a BYTES tensor: its length, then its text.
 inline std::string BytesElement(const std::string& text) {
   return Bytes<uint32_t>({static_cast<uint32_t>(text.size())}) + text;
 }

@@ -1,4 +1,4 @@
-// Certificates made for a test.
+// Creates certificates for tests.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@ struct CertificateOptions {
   int rsa_bits = 0;                // 0 means elliptic curve
 };
 
-// Makes a certificate that may sign others.
+// Creates a certificate that may sign others.
 CertificatePem MakeCertificate(const CertificateOptions& options = {});
 
 }  // namespace sluice::testing

@@ -1,4 +1,4 @@
-"""Tests how a trace of Azure's data set becomes one that our programs read."""
+"""Tests the conversion of an Azure trace to the format of our programs."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ def run(text: str, out: Path) -> subprocess.CompletedProcess:
                           capture_output=True, text=True, input=text)
 
 
-def test_arrivals_count_from_the_first_one(tmp_path):
+def test_arrival_times_are_relative_to_the_first(tmp_path):
     out = tmp_path / "trace.csv"
     made = run(HEAD + "2023-11-16 23:59:59.6805900,374,44\r\n"
                "2023-11-17 00:00:03.9951690,396,109\r\n", out)
@@ -32,19 +32,19 @@ def test_arrivals_count_from_the_first_one(tmp_path):
     (HEAD + "2023-11-16 23:59:59.6805900,374,44\r\n2023-11-17 00:0", "line 3"),
     (HEAD + "2023-11-16 23:59:59.6805900,374,44\r\n2023-11-17 00:00:03.9951690,396", "line 3"),
 ])
-def test_a_trace_that_was_not_fetched_whole_leaves_no_file(tmp_path, text, why):
+def test_incomplete_trace_writes_no_file(tmp_path, text, why):
     made = run(text, tmp_path / "trace.csv")
     assert made.returncode == 1 and why in made.stderr and "not written" in made.stderr
     assert not list(tmp_path.iterdir())
 
 
-def test_a_trace_that_was_there_stays(tmp_path):
+def test_existing_trace_is_kept(tmp_path):
     out = tmp_path / "trace.csv"
     out.write_text("as it was")
     assert run("", out).returncode == 1
     assert out.read_text() == "as it was"
 
 
-def test_a_folder_that_is_missing_is_named(tmp_path):
+def test_missing_folder_is_named(tmp_path):
     made = run(HEAD + "2023-11-16 23:59:59.6805900,374,44\r\n", tmp_path / "no" / "trace.csv")
     assert made.returncode == 1 and "not written" in made.stderr and "Traceback" not in made.stderr

@@ -1,4 +1,4 @@
-"""Tests which files ./test --quick takes as changed, and which tests cover them."""
+"""Tests which files ./test --quick considers changed, and which tests cover them."""
 
 import pathlib
 import subprocess
@@ -39,7 +39,7 @@ def test_every_folder_of_the_product_is_covered():
 
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
-    """A repository with a branch main that has the files `kept` and `removed`."""
+    """A repository whose branch main has the files `kept` and `removed`."""
 
     def git(*arguments):
         subprocess.run(["git", "-c", "user.name=T", "-c", "user.email=t@example.org", *arguments],
@@ -54,7 +54,7 @@ def repository(tmp_path, monkeypatch):
     return tmp_path, git
 
 
-def test_changed_added_and_untracked_files_count_and_removed_files_do_not(repository):
+def test_changed_added_and_untracked_files_count_but_removed_files_do_not(repository):
     folder, git = repository
     assert changed.changed_files() == []
     git("switch", "-c", "topic")

@@ -1,4 +1,4 @@
-"""tools/check_lines.py on small trees."""
+"""Tests tools/check_lines.py on small trees."""
 
 import pathlib
 import subprocess
@@ -8,7 +8,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def check(tree, path, text):
-    """Returns the exit status and the output of a check of a tree with one file."""
+    """Returns the exit status and output of a check of a tree with one file."""
     file = tree / path
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
@@ -30,7 +30,7 @@ def test_a_line_of_a_hundred_columns_passes(tmp_path):
     assert check(tmp_path, "engine/x.h", "// " + "w " * 48 + "x\n") == (0, "")
 
 
-def test_of_a_script_only_comments_count(tmp_path):
+def test_only_comments_of_a_script_count(tmp_path):
     assert check(tmp_path, "run.sh", "echo " + "word " * 20 + "\n") == (0, "")
     status, said = check(tmp_path, "other.sh", "# " + "word " * 20 + "\n")
     assert status == 1 and "other.sh:1" in said

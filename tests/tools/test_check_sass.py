@@ -1,4 +1,4 @@
-"""tools/check_sass.py on a small tree whose kernels are compiled, and made worse one by one."""
+"""Tests tools/check_sass.py on a small tree of compiled kernels with deliberate faults."""
 
 import json
 import pathlib
@@ -16,7 +16,7 @@ set_target_properties(sluice_cuda_kernels PROPERTIES CUDA_STANDARD 20)
 target_compile_options(sluice_cuda_kernels PRIVATE -fmad=false -Werror=all-warnings)
 """
 
-# Each macro of sizes.h is one kernel's fault when it has its second value.
+# Each macro of sizes.h causes a fault in one kernel if it has its second value.
 SIZES = {
     "COUNTER": ("unsigned", "unsigned long long"),
     "HELD": ("8", "160"),
@@ -82,7 +82,7 @@ __global__ void GatherKernel(float* out, const float* in, const unsigned* index,
 
 
 def run(tree, *arguments):
-    """Returns the exit status of the check of a tree, and all that it says."""
+    """Returns the exit status and output of the check of a tree."""
     done = subprocess.run([sys.executable, ROOT / "tools/check_sass.py", tree, *arguments],
                           capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
@@ -99,7 +99,7 @@ def budgets(tree):
 
 @pytest.fixture(name="clean", scope="module")
 def clean_tree(tmp_path_factory):
-    """A tree without faults, with its budgets, and with what was compiled for it."""
+    """A tree without faults, with its budgets and its compiled kernels."""
     tree = tmp_path_factory.mktemp("clean")
     folder = tree / "kernels/cuda"
     folder.mkdir(parents=True)
@@ -114,7 +114,7 @@ def clean_tree(tmp_path_factory):
 
 @pytest.fixture(name="faulty", scope="module")
 def faulty_tree(clean, tmp_path_factory):
-    """The same tree with all faults, and what the check says about it."""
+    """The same tree with all faults, and the output of the check."""
     tree = tmp_path_factory.mktemp("faulty") / "tree"
     shutil.copytree(clean, tree)
     write_sizes(tree, *SIZES)
@@ -128,7 +128,7 @@ def copy_of(clean, tmp_path):
     return tree
 
 
-def test_what_is_as_its_budgets_passes(clean):
+def test_kernels_within_their_budgets_pass(clean):
     status, said = run(clean)
     assert status == 0 and "6 kernels of 1 sources are within their budgets" in said
     assert "hint" not in said
@@ -163,7 +163,7 @@ def test_a_fault_is_named_with_kernel_architecture_and_figures(faulty, message):
     assert status == 1 and re.search(f"^kernels/cuda/planted.cu: {message}", said, re.MULTILINE)
 
 
-def test_each_kernel_has_budgets_and_all_budgets_a_kernel(copy):
+def test_every_kernel_has_budgets_and_every_budget_a_kernel(copy):
     source = copy / "kernels/cuda/planted.cu"
     source.write_text(source.read_text().replace("HoldKernel", "KeepKernel"))
     status, said = run(copy)
@@ -173,7 +173,7 @@ def test_each_kernel_has_budgets_and_all_budgets_a_kernel(copy):
     assert "planted.cu: kernels/cuda/sass.json has budgets of Hold, which is not there" in said
 
 
-def test_an_update_raises_no_forbidden_figure_unasked(faulty):
+def test_update_raises_forbidden_figures_only_on_request(faulty):
     tree = faulty[0]
     before = budgets(tree)
     status, said = run(tree, "--update")
@@ -196,7 +196,7 @@ def test_figures_better_than_their_budgets_are_hints(faulty, tmp_path):
     assert "hint" not in run(tree)[1]
 
 
-def test_only_what_changed_is_compiled(copy, tmp_path):
+def test_only_changed_sources_are_compiled(copy, tmp_path):
     nvcc = pathlib.Path(run_where("nvcc"))
     calls = tmp_path / "calls"
     wrapper = tmp_path / "nvcc"
@@ -211,12 +211,12 @@ def test_only_what_changed_is_compiled(copy, tmp_path):
         return calls.read_text().count("-cubin")
 
     source = copy / "kernels/cuda/planted.cu"
-    assert compiled() == 0  # The table has it.
+    assert compiled() == 0  # The table has its result.
     source.write_text(f"/* Another comment. */ {source.read_text()}// One more.\n")
     assert compiled() == 0
     source.write_text(source.read_text().replace("atomicAdd(&sums", "atomicAdd_block(&sums"))
     assert compiled() == 1
-    assert compiled() == 0  # The last run kept it.
+    assert compiled() == 0  # The last run stored its result.
     header = copy / "kernels/cuda/sizes.h"
     header.write_text(header.read_text() + "#define UNUSED 1\n")
     assert compiled() == 1
@@ -226,7 +226,7 @@ def test_only_what_changed_is_compiled(copy, tmp_path):
 
 
 def run_where(name):
-    """Returns the tool of the toolkit that the check finds by itself."""
+    """Returns the toolkit program that the check finds."""
     code = (f"import sys; sys.path.insert(0, {str(ROOT / 'tools')!r}); import check_sass; "
             f"print(check_sass.Toolkit._find({name!r}))")
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
@@ -251,7 +251,7 @@ def test_the_markdown_table_has_a_row_for_each_kernel(clean):
     assert re.search(r"\| 4 of \d+ \([\d.]+ %\) \|", rows["`Multiply`"])
 
 
-def test_a_source_that_does_not_compile_shows_what_the_compiler_says(copy):
+def test_compiler_errors_are_shown(copy):
     source = copy / "kernels/cuda/planted.cu"
     source.write_text(source.read_text() + "__global__ void WrongKernel() { nothing(); }\n")
     status, said = run(copy)
@@ -263,7 +263,7 @@ def test_an_unknown_source_is_refused(clean):
     assert status == 1 and "other.cu" in said
 
 
-def test_budgets_of_a_source_that_is_gone_fail(copy):
+def test_budgets_of_a_removed_source_fail(copy):
     listed = copy / "kernels/cuda/sources.cmake"
     (copy / "kernels/cuda/rest.cu").write_text("__global__ void RestKernel() {}\n")
     listed.write_text(listed.read_text().replace("planted.cu", "rest.cu"))
@@ -272,7 +272,7 @@ def test_budgets_of_a_source_that_is_gone_fail(copy):
     assert run(copy, "--update")[0] == 0 and list(budgets(copy)["sources"]) == ["rest.cu"]
 
 
-def test_tuned_kernels_are_compiled_for_their_architecture_alone(copy):
+def test_tuned_kernels_are_compiled_only_for_their_architecture(copy):
     folder = copy / "kernels/cuda"
     (folder / "CMakeLists.txt").write_text(
         CMAKE + 'set(SLUICE_HOPPER_ARCHITECTURES "80;90a")\n')

@@ -1,4 +1,4 @@
-"""Tests the functions of tools/common.sh that print: progress, and what is missing."""
+"""Tests the functions of tools/common.sh that print progress and missing packages."""
 
 import os
 import pathlib
@@ -9,7 +9,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def shell(command, text="", path=None):
-    """Runs a command with tools/common.sh; returns its status and what it printed."""
+    """Runs a command with tools/common.sh; returns its status and output."""
     environment = {**os.environ, "PATH": path or os.environ["PATH"]}
     ended = subprocess.run(["bash", "-c", f". tools/common.sh; {command}"], cwd=ROOT, input=text,
                            env=environment, capture_output=True, text=True)
@@ -28,7 +28,7 @@ def test_the_remaining_time_follows_from_the_finished_steps():
 
 
 def programs(folder, **scripts):
-    """Makes programs from shell commands; returns a PATH with them and the usual tools."""
+    """Creates programs from shell commands; returns a PATH with them and the usual tools."""
     for name, command in scripts.items():
         file = folder / name.replace("_", "-")
         file.write_text(f"#!/bin/sh\n{command}\n")
@@ -60,6 +60,6 @@ def test_without_a_network_the_missing_packages_and_the_command_are_named(tmp_pa
     assert printed.endswith(MISSING)
 
 
-def test_nothing_is_said_if_all_packages_are_installed(tmp_path):
+def test_nothing_is_printed_if_all_packages_are_installed(tmp_path):
     (tmp_path / "packages").write_text("bash\n")
     assert shell(f"install_packages {tmp_path}/packages") == (0, "")

@@ -1,4 +1,4 @@
-"""tools/count_tests.py on small reports."""
+"""Tests tools/count_tests.py on small reports."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PASSED = "<testcase name='a'/>"
 FAILED = "<testcase name='b'><failure message='no'/></testcase>"
 ERROR = "<testcase name='c'><error message='no'/></testcase>"
-# As ctest writes the tests that failed or did not run.
+# The ctest report of a test that failed or did not run.
 CTEST_FAILED = "<testcase name='program' status='fail'/>"
 CTEST_NOT_RUN = "<testcase name='program' status='notrun'/>"
 
@@ -60,7 +60,7 @@ def test_a_report_has_four_numbers(tmp_path, cap, cases, expected):
 
 
 @pytest.mark.parametrize("status, cases, expected", [
-    pytest.param("run", [PASSED, NOT_APPLICABLE], "2 0 0 1", id="its tests count one by one"),
+    pytest.param("run", [PASSED, NOT_APPLICABLE], "2 0 0 1", id="each of its tests counts"),
     pytest.param("fail", [PASSED, FAILED], "2 1 0 0", id="a test of a program failed"),
     pytest.param("fail", [PASSED, NOT_APPLICABLE], "3 1 0 1", id="the program failed after them"),
     pytest.param("fail", None, "1 1 0 0", id="a program without a report"),

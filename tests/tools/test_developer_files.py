@@ -9,8 +9,8 @@
 | .pre-commit-config.yaml | pre-commit's own validator (PyPI) |
 | CMakePresets.json | cmake's own reader, and the schema in its documentation (cmake-data) |
 
-No package on PyPI or in Debian has the schemas of a dev container and of clangd. The devcontainer
-and the workflow are never run here.
+No package on PyPI or in Debian has schemas for dev containers and clangd. The tests never start the
+dev container or the workflow.
 """
 
 import json
@@ -45,7 +45,7 @@ def _object(required=(), **properties):
 _TEXT = {"type": "string", "minLength": 1}
 _TEXTS = {"type": "array", "items": _TEXT, "minItems": 1, "uniqueItems": True}
 
-# Follows devContainer.base.schema.json of containers.dev, and the properties of the editor's part.
+# Follows devContainer.base.schema.json of containers.dev, plus the editor's properties.
 DEVCONTAINER = _object(
     ("build",),
     name=_TEXT,
@@ -69,7 +69,7 @@ CLANGD = _object(
 
 
 def load_devcontainer():
-    """Returns the fields of devcontainer.json, in which whole lines may be comments."""
+    """Returns the fields of devcontainer.json; whole lines may be comments."""
     text = (ROOT / ".devcontainer" / "devcontainer.json").read_text()
     return json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.M))
 
@@ -85,7 +85,7 @@ def load_presets(kind):
 
 
 def run(*command, cwd=ROOT, **variables):
-    """Runs a command and returns its status and output. variables are added to the environment."""
+    """Runs a command; returns its status and output. `variables` are added to its environment."""
     return subprocess.run([str(word) for word in command], cwd=cwd, text=True,
                           env={**os.environ, **variables},
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -97,12 +97,12 @@ def validate_workflow(file):
 
 
 def validate_hooks(file, folder):
-    """Validates a configuration of hooks. pre-commit writes its own state into a folder."""
+    """Validates a hook configuration. pre-commit writes its state to `folder`."""
     return run(sys.executable, "-m", "pre_commit", "validate-config", file, PRE_COMMIT_HOME=folder)
 
 
 def validate_presets(file):
-    """Returns the faults that cmake and its schema find. cmake accepts some unknown keys."""
+    """Returns the errors of cmake and of its schema. cmake accepts some unknown keys."""
     result = run("cmake", "--list-presets=all", cwd=file.parent)
     faults = [result.stdout] if result.returncode else []
     (schema,) = pathlib.Path("/usr/share").glob("cmake-*/Help/manual/presets/schema.json")
@@ -245,7 +245,7 @@ def test_clangd_reads_the_compile_commands_of_the_dev_preset():
     assert set(check_tidy.OF_GCC) <= set(flags["Remove"])
 
 
-def test_clangd_is_silent_about_the_sources_that_clang_cannot_parse():
+def test_clangd_ignores_sources_that_clang_cannot_parse():
     fragment = load_clangd()[1]
     assert fragment["Diagnostics"] == {"Suppress": "*"}
     patterns = fragment["If"]["PathMatch"]
@@ -272,7 +272,7 @@ def test_editors_use_the_indentation_and_columns_of_the_checks(path, indent):
 
 @pytest.mark.parametrize("path", ["tests/goldens/README.txt", "models/demo/config.json",
                                   "tests/fuzz/corpus/x", "loadtest/results/x.txt"])
-def test_editors_leave_data_as_it_is(path):
+def test_editors_do_not_change_data(path):
     properties = editorconfig.get_properties(str(ROOT / path))
     assert properties["trim_trailing_whitespace"] == "unset"
     assert properties["insert_final_newline"] == "unset" and properties["max_line_length"] == "off"
@@ -293,7 +293,7 @@ def test_program_of_a_hook_exists(hook):
     program = hook["entry"].split()[0]
     found = os.access(ROOT / program, os.X_OK) if "/" in program else shutil.which(program)
     assert hook["language"] == "system" and found, program
-    # pre-commit ignores keys of a hook that it does not have.
+    # pre-commit ignores unknown keys of a hook.
     assert set(hook) <= {"id", "name", "entry", "language", "files", "pass_filenames", "stages"}
 
 

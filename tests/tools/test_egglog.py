@@ -1,8 +1,8 @@
-"""Tests that egglog, given the same rewrites, finds the variants of attention that Sluice finds.
+"""Tests that egglog finds the same variants of attention as Sluice from the same rewrites.
 
-tests/cascades/einsum/variants_of_*.txt has Sluice's variants, each a term on a line;
-sluice_rewrites_test compares these with its own e-graph. Here the rewrites are written once more as
-rules of egglog, whose e-graph is then enumerated.
+tests/cascades/einsum/variants_of_*.txt has Sluice's variants, one term per line;
+sluice_rewrites_test compares them with Sluice's e-graph. This file states the rewrites again as
+egglog rules and enumerates egglog's e-graph.
 """
 
 import pathlib
@@ -70,7 +70,7 @@ FACTORS = """
       ((union t (Map "x" (Reduce "+" r a w) b))))
 """
 
-# NUMERATOR stands for exp(s - max s), times x where there is a factor x.
+# NUMERATOR stands for exp(s - max s), multiplied by x if there is a factor x.
 CHUNKS = """
 (rule ((= t (Reduce "+" "m" NUMERATOR w)) (= g (Reduce "max" "m" s w)) (split-condition w v))
       ((let l (Reduce "max" "j" (Split s) v))
@@ -92,7 +92,7 @@ FORMS = [  # of NUMERATOR, PART and FACTOR
     (f'(Map "x" x {SHIFTED})', '(Map "x" own (Split x))', "x"),
 ]
 
-INPUTS = {  # and what a split makes of them
+INPUTS = {  # each with its split form
     "Q[b,p,h,g,e]": None,
     "K[b,m,h,e]": "K[b,3*c+j,h,e]",
     "V[b,m,h,f]": "V[b,3*c+j,h,f]",
@@ -135,7 +135,7 @@ def rules(chunks=CHUNKS):
 
 
 class Classes:
-    """The e-graph after saturation: for each class the operations that it holds."""
+    """The e-graph after saturation: the operations of each class."""
 
     def __init__(self, program, root):
         graph = bindings.EGraph()
@@ -154,7 +154,7 @@ class Classes:
                     self.nodes.setdefault(row.output, []).append(tuple(node))
 
     def variants(self):
-        """Returns the texts of all terms that choose one operation for each class."""
+        """Returns the texts of all terms that take one operation from each class."""
         found = set()
         self.choose([self.root], {}, found)
         return sorted(found)
@@ -218,17 +218,17 @@ def expected(name):
 
 
 @pytest.mark.parametrize("name, where", [("attention", ""), ("causal_attention", CAUSAL)])
-def test_the_same_variants_are_found(name, where):
+def test_egglog_finds_the_same_variants(name, where):
     assert len(expected(name)) > 20
     assert variants(where, rules()) == expected(name)
 
 
-def test_the_same_divisions_of_exclusive_attention_are_found():
+def test_egglog_finds_the_same_divisions_of_exclusive_attention():
     found = variants(CAUSAL, RANKS + DIVISIONS + QUOTIENTS, exclusive_attention)
     assert len(found) > 20
     assert found == expected("exclusive_attention")
 
 
-def test_a_rule_that_forgets_the_condition_is_noticed():
+def test_rule_without_the_condition_is_detected():
     wrong = rules(chunks=CHUNKS.replace("PART v)", 'PART "")'))
     assert variants(CAUSAL, wrong) != expected("causal_attention")

@@ -1,4 +1,4 @@
-"""Tests which tests name a profile, and which instruction sets they find under a cap."""
+"""Tests which tests name a profile, and which instruction sets they may use under a cap."""
 
 import os
 import pathlib
@@ -95,7 +95,7 @@ def test_next_to_it(): pass
 
 
 def run_planted(folder, *options, cap="", flags=None):
-    """Runs pytest over two planted files, on a processor with `flags`. Returns the output."""
+    """Runs pytest on two generated files, on a processor with `flags`. Returns the output."""
     (folder / "conftest.py").write_text(
         f"import sys\nsys.path.append({str(SUPPORT)!r})\nimport instruction_sets\n"
         + (f"instruction_sets.processor_flags = {flags!r}.split\n" if flags else "")
@@ -124,7 +124,7 @@ def test_tests_that_name_a_profile_are_marked(tmp_path):
     ]
 
 
-def test_no_test_runs_under_a_cap_that_the_processor_cannot_have(tmp_path):
+def test_no_test_runs_under_a_cap_above_the_processor(tmp_path):
     report = tmp_path / "report.xml"
     run_planted(tmp_path, f"--junitxml={report}", cap="avx512", flags=AVX2)
     cases = list(xml.etree.ElementTree.parse(report).iter("testcase"))

@@ -1,4 +1,4 @@
-"""Tests which instructions the contenders of loadtest/peers may use."""
+"""Tests which instructions the contenders in loadtest/peers may use."""
 
 import contextlib
 import sys
@@ -11,7 +11,7 @@ import isa  # noqa: E402
 import servers  # noqa: E402
 
 
-def test_contenders_that_nothing_holds_to_avx2_are_left_out(tmp_path, monkeypatch):
+def test_contenders_that_cannot_be_limited_to_avx2_are_left_out(tmp_path, monkeypatch):
     arms = {"bf16": ("bf16", "none"), "int8": ("auto", "int8")}
     assert isa.sluice("best", arms) == arms
     assert isa.sluice("avx2", arms) == {"f32": (isa.PROFILE, "none"), "int8": (isa.PROFILE, "int8")}
@@ -42,7 +42,7 @@ def test_contenders_that_nothing_holds_to_avx2_are_left_out(tmp_path, monkeypatc
      "fma avx2 avx512f avx512_vnni avx512_bf16 amx_int8", "AMX_INT8"),
     ("", "avx2", "AVX2"),
 ])
-def test_llama_cpp_that_is_not_built_for_the_processor_is_left_out(features, flags, lacking):
+def test_llama_cpp_not_built_for_the_processor_is_left_out(features, flags, lacking):
     if not lacking:
         isa.check_build(isa.BEST, features, set(flags.split()))
         return
@@ -50,7 +50,7 @@ def test_llama_cpp_that_is_not_built_for_the_processor_is_left_out(features, fla
         isa.check_build(isa.BEST, features, set(flags.split()))
 
 
-def test_a_build_of_the_machine_that_is_not_the_best_one_is_not_started(tmp_path, monkeypatch):
+def test_suboptimal_build_is_not_started(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     (tmp_path / "llama_cpp.py").write_text("def llama_print_system_info():\n    return b''\n")

@@ -1,4 +1,4 @@
-"""Tests what the measurement of recoveries calls late."""
+"""Tests which calls the measurement of recoveries counts as late."""
 
 import sys
 from pathlib import Path
@@ -12,7 +12,7 @@ import lateness  # noqa: E402
 
 
 def calls(*late, failed=()):
-    """Returns calls of 0.1 s, one each 0.1 s from 0 on, of which those sent at `late` take 1 s."""
+    """Returns calls that take 0.1 s, one every 0.1 s from 0 on; calls sent at `late` take 1 s."""
     made = []
     for number in range(100):
         sent = number / 10
@@ -37,7 +37,7 @@ def test_calls_in_time_end_a_recovery():
     assert sooner["recovery_ms"] == pytest.approx(100 * (lateness.IN_TIME + 2))
 
 
-def test_what_is_late_during_the_event_is_no_recovery():
+def test_late_calls_during_the_event_do_not_count_as_recovery():
     made = lateness.figures(calls(4.5), 4.0, 5.0)
     assert (made["recovery_ms"], made["late_after"]) == (0, 0)
     assert made["worst_during_ms"] == pytest.approx(1000)
@@ -54,8 +54,8 @@ def test_a_failed_call_counts_as_late():
     assert made["failed"] == {"UNAVAILABLE": 1}
 
 
-def test_a_late_call_before_the_event_sets_what_is_usual():
-    # A tenth of the calls before take 1 s, so that this is their 99th percentile.
+def test_late_calls_before_the_event_set_the_normal_latency():
+    # A tenth of the earlier calls takes 1 s, so 1 s is their 99th percentile.
     usual = (0.5, 1.5, 2.5, 3.0)
     assert lateness.figures(calls(*usual, 5.2), 4.0, 5.0)["recovery_ms"] == 0
 

@@ -1,4 +1,4 @@
-"""Tests how tools/plant.py chooses and runs the suites that try a fault."""
+"""Tests how tools/plant.py chooses and runs the test suites for a fault."""
 
 import dataclasses
 import json
@@ -16,8 +16,8 @@ FOREVER = float("inf")
 
 @pytest.fixture
 def tried(tmp_path, monkeypatch):
-    """Returns a function that judges three faults by suites: shell commands by their names. It
-    returns the judge and which suites ran with which fault."""
+    """Returns a function that judges three faults with suites, which are shell commands by name. It
+    returns the judge and the pairs of fault and suite that ran."""
     (tmp_path / "build").mkdir()
     monkeypatch.setattr(plant, "ROOT", tmp_path)
     monkeypatch.setattr(plant, "SUITES", tmp_path / "suites.json")
@@ -39,13 +39,13 @@ def tried(tmp_path, monkeypatch):
 
 
 def reach(*numbers):
-    """Returns a command that marks the faults as reached, if it is asked to."""
+    """Returns a command that marks the faults as reached if SLUICE_REACHED is set."""
     marks = (f"printf '\\1' | dd of=$SLUICE_REACHED bs=1 seek={number} conv=notrunc status=none"
              for number in numbers)
     return f"if [ \"$SLUICE_REACHED\" ]; then {'; '.join(marks)}; fi"
 
 
-def test_a_fault_is_tried_by_the_suites_that_reach_it_the_quickest_first(tried):
+def test_fastest_suites_that_reach_a_fault_run_first(tried):
     judge, runs = tried({"slow": f"{reach(1, 2)}; for i in {{1..200000}}; do :; done",
                          "quick": f"{reach(1, 2)}; [ $SLUICE_PLANTED != 1 ]",
                          "elsewhere": reach(3)})
@@ -54,7 +54,7 @@ def test_a_fault_is_tried_by_the_suites_that_reach_it_the_quickest_first(tried):
     assert [fault.number for fault in judge.survivors()] == [2, 3]
 
 
-def test_survivors_are_tried_again_by_changed_suites_alone(tried):
+def test_only_changed_suites_retry_survivors(tried):
     tried({"old": reach(1, 2), "changed@1": f"{reach(1, 2)}; [ $SLUICE_PLANTED != 2 ]"})
     judge, runs = tried({"old": reach(1, 2), "changed@2": f"{reach(1)}; [ $SLUICE_PLANTED != 1 ]"})
     assert runs == ["1 changed@2"]
@@ -62,19 +62,19 @@ def test_survivors_are_tried_again_by_changed_suites_alone(tried):
     assert [fault.number for fault in judge.survivors()] == [3]  # no suite reaches it
 
 
-def test_a_suite_that_fails_without_a_fault_kills_none(tried):
+def test_suite_that_fails_without_a_fault_is_not_used(tried):
     judge, runs = tried({"broken": f"{reach(1)}; false"})
     assert runs == []
     assert judge.killed() == []
 
 
-def test_nothing_begins_when_the_time_is_over(tried):
+def test_no_suite_starts_after_the_time_limit(tried):
     tried({"quick": reach(1)})
     judge, runs = tried({"quick": reach(1), "new": reach(2)}, ends=0)
     assert runs == []
     assert judge.killed() == []
 
 
-def test_a_suite_that_crashes_names_itself(tried):
+def test_crashed_suite_is_named(tried):
     judge, _ = tried({"crashing": f"{reach(1)}; [ $SLUICE_PLANTED != 1 ] || kill -SEGV $$"})
     assert judge.verdicts["1"] == {"killed": "crashing crashes"}

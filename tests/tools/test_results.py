@@ -1,4 +1,4 @@
-"""Tests what the committed results may hold."""
+"""Tests that committed results contain no local paths."""
 
 import argparse
 import pathlib
@@ -9,18 +9,18 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "loadtest"))
 import reporting  # noqa: E402
 
-# A folder of a user, of a temporary file or of a checkout, as an absolute path.
+# An absolute path to a user's folder, a temporary file or a checkout.
 OWN = re.compile(r"(?<![\w./~-])/(?:tmp|home|root|work|Users|var|mnt|srv|scratch)/[^\s\"'<>|,)]*")
 
 
-def test_results_hold_no_path_of_a_machine():
+def test_results_contain_no_local_path():
     found = {f"{path.relative_to(ROOT)}: {match[0]}"
              for path in sorted((ROOT / "loadtest" / "results").rglob("*")) if path.is_file()
              for match in OWN.finditer(path.read_text(errors="replace"))}
     assert not found
 
 
-def test_such_a_path_is_found():
+def test_local_path_is_found():
     for text in ('"trace": "/mnt/a/trace.csv"', "=/Users/me/x", "from /var/a, ", "(/srv/b)"):
         assert OWN.search(text), text
     for text in ("sequences/srv/s", "build/var/x", "https://a.b/mnt/c", "tokens/s", "~/srv/x"):

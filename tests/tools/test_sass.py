@@ -1,4 +1,4 @@
-"""tools/sass.py on small pieces of what ptxas and nvdisasm print."""
+"""Tests tools/sass.py on small parts of the output of ptxas and nvdisasm."""
 
 import pathlib
 import sys
@@ -11,7 +11,7 @@ import sass  # noqa: E402  # pylint: disable=wrong-import-position
 
 
 def code(*lines):
-    """Returns the instructions of these lines; a line that ends with a colon is a label."""
+    """Returns the instructions in these lines; a line that ends with a colon is a label."""
     text = ['\t.section\t.text.kernel,"ax",@progbits', ".text.kernel:"]
     place = 0
     for line in lines:
@@ -24,7 +24,7 @@ def code(*lines):
 
 
 def loops(*lines):
-    """Returns the places of the instructions of each loop."""
+    """Returns the positions of the instructions of each loop."""
     return {head: sorted(loop) for head, loop in sass.find_loops(code(*lines)).items()}
 
 
@@ -51,7 +51,7 @@ _Z1av:
     assert [each.opcode for each in found["_Z1bv"]] == ["EXIT"]
 
 
-def test_resources_are_those_of_the_kernel_and_not_of_a_function_that_it_calls():
+def test_resources_belong_to_the_kernel_not_to_called_functions():
     assert sass.read_usage("""
 ptxas info    : Compiling entry function '_Z1av' for 'sm_90'
 ptxas info    : Function properties for _Z1f
@@ -62,15 +62,15 @@ ptxas info    : Used 255 registers, used 1 barriers, 48 bytes cumulative stack s
 """) == {"_Z1av": {"registers": 255, "stack": 48, "spill_stores": 12, "spill_loads": 16}}
 
 
-def test_a_branch_back_makes_a_loop():
+def test_backward_branch_is_a_loop():
     assert loops("NOP", ".L_x_1:", "NOP", "@P0 BRA `(.L_x_1)", "EXIT") == {1: [1, 2]}
 
 
-def test_the_endless_branch_behind_the_code_makes_no_loop():
+def test_endless_branch_after_the_code_is_not_a_loop():
     assert not loops("EXIT", ".L_x_1:", "BRA `(.L_x_1)", "NOP")
 
 
-def test_a_rare_case_behind_the_loop_belongs_to_it_and_its_branch_back_makes_none():
+def test_rare_case_after_the_loop_belongs_to_the_loop():
     assert loops(".L_x_1:", "@P1 BRA `(.L_x_3)", ".L_x_2:", "NOP", "@P0 BRA `(.L_x_1)", "EXIT",
                  ".L_x_3:", "NOP", "BRA `(.L_x_2)") == {0: [0, 1, 2, 4, 5]}
 
@@ -81,14 +81,14 @@ def test_an_operand_makes_a_branch_conditional(branch):
     assert loops(".L_x_1:", branch, "BRA `(.L_x_1)", ".L_x_2:", "EXIT") == {0: [0, 1]}
 
 
-def test_a_call_of_a_label_is_a_jump_and_a_call_of_a_function_returns():
+def test_call_of_a_label_jumps_and_call_of_a_function_returns():
     assert loops(".L_x_1:", "@P0 CALL.REL.NOINC `(.L_x_2)", "BRA `(.L_x_1)", ".L_x_2:", "EXIT"
                  ) == {0: [0, 1]}
     assert loops(".L_x_1:", "CALL.REL.NOINC `($f)", "@P0 BRA `(.L_x_1)", "EXIT", "$f:",
                  "RET.REL.NODEC R2 `(kernel)") == {0: [0, 1]}
 
 
-def test_threads_that_meet_at_a_barrier_go_on_at_its_label():
+def test_threads_continue_at_the_label_of_a_barrier():
     assert loops(".L_x_1:", "BSSY B0, `(.L_x_2)", "@P0 BRA `(.L_x_3)", "BSYNC B0", "EXIT",
                  ".L_x_3:", "BSYNC B0", "EXIT", ".L_x_2:", "BRA `(.L_x_1)") == {
                      0: [0, 1, 2, 4, 6]}
@@ -110,7 +110,7 @@ def test_the_hot_loop_is_the_innermost_one_with_most_products():
     assert found == {"hot_hmma": 2, "hot_instructions": 5}
 
 
-def test_registers_of_a_queued_product_are_written_only_behind_the_wait_for_it():
+def test_overwritten_registers_of_a_queued_product_are_found():
     product = "HGMMA.64x32x16.F32.BF16 R24, R40, gdesc[UR4].tnspB, R24"
     wait = "WARPGROUP.DEPBAR.LE gsb0, 0x0"
     written = ["IADD3 R43, R1, R2, RZ", "LDSM.16.M88.4 R36, [R3]", "IMAD.WIDE R39, R1, 0x4, R2"]
@@ -121,7 +121,7 @@ def test_registers_of_a_queued_product_are_written_only_behind_the_wait_for_it()
                                         wait, *written, "EXIT")
 
 
-def test_an_addition_of_halves_is_no_matrix_product():
+def test_half_precision_addition_is_not_a_matrix_product():
     assert not figures(".L_x_1:", "HFMA2.MMA R0, -RZ, RZ, 0, 0", "@P0 BRA `(.L_x_1)", "EXIT")
 
 

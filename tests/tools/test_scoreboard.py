@@ -1,4 +1,4 @@
-"""Tests how the scoreboard of invariance draws companies and counts answers."""
+"""Tests how the invariance scoreboard draws batches and counts answers."""
 
 import sys
 
@@ -19,7 +19,7 @@ import table  # noqa: E402
 SEEDS = range(20)
 
 
-def test_a_company_holds_each_request_once_and_the_first_one_alone():
+def test_each_batching_has_every_request_once_and_the_first_has_single_requests():
     for seed in SEEDS:
         lengths = np.random.default_rng(seed).integers(1, 200, 100).tolist()
         made = company.companies(lengths, 4, seed)
@@ -33,9 +33,9 @@ def test_a_company_holds_each_request_once_and_the_first_one_alone():
         assert made[1] != made[2]
 
 
-def test_a_prefix_is_as_long_as_its_rectangle_allows():
+def test_prefix_fills_its_rectangle():
     assert company.prefixes([0, 1, 2, 3], [10, 2, 2, 30], 30) == [[0, 1, 2], [3]]
-    assert company.prefixes([0], [100], 30) == [[0]], "a long one is alone"
+    assert company.prefixes([0], [100], 30) == [[0]], "a long request forms its own batch"
     for seed in SEEDS:
         random = np.random.default_rng(seed)
         lengths, order = random.integers(1, 200, 60).tolist(), random.permutation(60).tolist()
@@ -49,20 +49,20 @@ def test_a_prefix_is_as_long_as_its_rectangle_allows():
                 assert len(longer) * max(lengths[each] for each in longer) > 512, seed
 
 
-def test_requests_are_drawn_alike_for_all():
+def test_all_contenders_get_the_same_requests():
     made = company.requests(50, 1000, 7)
     assert all((one == other).all() for one, other in zip(made, company.requests(50, 1000, 7)))
     assert all(3 <= text.min() and text.max() < 1000 and len(text) <= company.MOST_TOKENS
                for text in made)
 
 
-def test_answers_are_counted_bit_by_bit():
+def test_answers_are_compared_by_bits():
     for seed in SEEDS:
         random = np.random.default_rng(seed)
         answers = np.repeat(random.standard_normal((1, 30, 8)).astype(np.float32), 5, axis=0)
         assert counting.count_values(answers, None, ranked=True) == counting.Count(
             30, 5, 1.0, 1, 0, 0.0, None, 0), seed
-        # The next float is another pattern, however near it is.
+        # The adjacent float counts as another pattern.
         answers[3, 4, 2] = np.nextafter(answers[3, 4, 2], np.float32(9))
         answers[2, 9, 1] += 1
         answers[4, 9, 1] += 2
@@ -79,11 +79,11 @@ def test_zeros_of_two_signs_are_two_patterns_and_a_nan_is_one():
     assert counting.patterns(answers).tolist() == [2, 1]
 
 
-def test_labels_and_neighbours_that_change_are_counted_once_for_a_request():
+def test_changed_labels_and_neighbours_count_once_per_request():
     labels = np.array([[0, 1, 2], [0, 1, 3], [0, 2, 4]], np.int32)
     values = np.ones((3, 3, 2), np.float32)
     assert counting.count_values(values, labels, ranked=False).flips == 2
-    # Seen from 0, which is the nearest of 1 and 2 changes; seen from these it does not.
+    # From 0, the nearest of 1 and 2 changes; from 1 and 2, nothing changes.
     vectors = np.array([[1, 0, 0], [1, 0.1, 0], [1, -0.2, 0], [0, 0, 1]], np.float32)
     assert counting.nearest(vectors, 2)[0].tolist() == [1, 2]
     other = vectors.copy()
@@ -98,7 +98,7 @@ def test_texts_are_counted():
     assert counting.count_texts(tokens) == counting.Count(4, 3, 1.25, 2, 1)
 
 
-def test_every_engine_is_at_every_task_or_has_a_reason():
+def test_every_engine_has_every_task_or_a_reason():
     tasks = list(company.TASKS)
     made = contenders.arms(tasks, None)
     assert len({(arm.task.name, arm.name) for arm in made}) == len(made)
@@ -111,7 +111,7 @@ def test_every_engine_is_at_every_task_or_has_a_reason():
                                           "openvino int8", "ctranslate2 int8"]
 
 
-def test_a_cell_without_counts_says_why():
+def test_cell_without_counts_shows_the_reason():
     row = {"requests": 9, "companies": 2, "mean_patterns": 1.001, "most_patterns": 2, "changed": 1,
            "largest_difference": 0.5, "flips": 0, "reordered": None, "rows_a_step": 2.5,
            "seconds": 60, "cpu_s": 90}

@@ -49,7 +49,7 @@ BUDGETS = {
 
 
 @pytest.mark.parametrize("budgets, above", BUDGETS.values(), ids=BUDGETS)
-def test_tests_above_their_budgets_are_named_and_fail_only_if_asked(run, budgets, above):
+def test_tests_above_their_budgets_are_listed_and_fail_only_on_request(run, budgets, above):
     lines = [line for line in run(budgets).stdout.splitlines() if line.startswith("above")]
     assert len(lines) == len(above) and all(name in line for name, line in zip(above, lines))
     assert run(budgets).returncode == 0

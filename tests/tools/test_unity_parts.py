@@ -54,12 +54,12 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("text", HARMLESS.values(), ids=HARMLESS)
-def test_sources_may_repeat_what_declares_nothing_new(tmp_path, text):
+def test_sources_may_repeat_text_without_new_declarations(tmp_path, text):
     declares = source(tmp_path, "a.cc", f"namespace {{\n{text}\n}}  // namespace\n")
     assert "Count" not in declares.declared
 
 
-# What a source contains, and what keeps it apart from that source.
+# The content of a source, and the content of another source that must be kept apart from it.
 APART = {
     "a type outside an unnamed namespace": ("struct Count {\n};\n", "struct Count {\n};\n"),
     "a lowercase import and a variable": ("using std::chrono::seconds;\n", "int seconds = 3;\n"),
@@ -76,7 +76,7 @@ APART = {
 
 
 @pytest.mark.parametrize("one, other", APART.values(), ids=APART)
-def test_sources_that_disturb_each_other_are_kept_apart(tmp_path, monkeypatch, one, other):
+def test_conflicting_sources_are_kept_apart(tmp_path, monkeypatch, one, other):
     header = tmp_path / "tests" / "tools" / "unity_parts_test.h"
     header.parent.mkdir(parents=True)
     header.write_text("bool IsFinite(float x);\nstruct Shape {\n};\n")
@@ -94,7 +94,7 @@ TOGETHER = {
 
 
 @pytest.mark.parametrize("one, other", TOGETHER.values(), ids=TOGETHER)
-def test_sources_that_do_not_disturb_each_other_are_compiled_together(tmp_path, one, other):
+def test_sources_without_conflicts_are_compiled_together(tmp_path, one, other):
     sources = [source(tmp_path, "a.cc", one), source(tmp_path, "b.cc", other)]
     assert parts_of(sources, 10_000) == [0, 0]
 

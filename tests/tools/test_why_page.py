@@ -1,4 +1,4 @@
-"""Tests how docs/why.md and its page of plots are made of results."""
+"""Tests how docs/why.md and its page of plots are generated from results."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ RATES = {"sluice int8": [10.0, 20.0, 30.0], "sluice int4": [5.0, 5.0, 5.0],
          "d f32": [1.0, 1.0, 1.0]}
 
 
-def test_a_precision_is_compared_with_its_equals_round_by_round():
+def test_precisions_are_compared_per_round_with_equal_precisions():
     assert why_tables.pairs(RATES) == [("sluice int8", "a int8", 2.0),
                                        ("sluice int8", "b q8_0", 0.5),
                                        ("sluice int4", "c q4_0", 5.0)]
@@ -22,7 +22,7 @@ def test_a_precision_is_compared_with_its_equals_round_by_round():
     assert why_tables.equal_of("d f32", RATES) == "", "no f32 of ours was measured"
 
 
-def test_what_is_worse_is_told():
+def test_worse_results_are_reported():
     told = why_tables.behind({
         "decoders": {"rates": {"decode 1": RATES}},
         "invariance_price": {"products": {"dear": [1.5, 1.2, 1.3], "cheap": [1.5, 0.9, 1.0]},
@@ -35,7 +35,7 @@ def test_what_is_worse_is_told():
     assert why_tables.behind({}) == ["Nowhere in these tables."]
 
 
-def test_the_scoreboard_says_why_a_cell_has_no_count():
+def test_scoreboard_shows_why_a_cell_has_no_count():
     row = {"mean_patterns": 1.001, "flips": 1000}
     lines = why_tables.invariance({
         "count": 1000, "companies": 4, "contenders": ["sluice f32", "a f32", "b f32", "c f32"],
@@ -46,7 +46,7 @@ def test_the_scoreboard_says_why_a_cell_has_no_count():
                           "| c f32 | does not do this | does not do this |"]
 
 
-def test_a_share_that_is_not_told_is_an_empty_cell():
+def test_missing_share_is_an_empty_cell():
     rounds = [{"closed": {"per_s": 2, "cpu_s_per_1000": 1, "executed_efficiency": told}}
               for told in (0.5, 0.7)]
     silent = [{"closed": each["closed"] | {"executed_efficiency": None}} for each in rounds]
@@ -54,7 +54,7 @@ def test_a_share_that_is_not_told_is_an_empty_cell():
     assert lines[-2:] == ["| a f32 | 2 |  | 1.00 | 0.60 |", "| b f32 | 2 |  | 1.00 |  |"]
 
 
-def test_more_processor_time_than_that_of_others_is_told():
+def test_higher_processor_time_is_reported():
     def rounds(per_s, cpu_s):
         return [{"closed": {"per_s": per_s, "cpu_s_per_1000": cpu_s}}] * 3
 
@@ -63,7 +63,7 @@ def test_more_processor_time_than_that_of_others_is_told():
     assert told == ["- encoders minilm: sluice f32 takes 2.000 times the processor time of a f32"]
 
 
-def test_a_larger_share_in_time_than_ours_is_told():
+def test_larger_share_in_time_of_others_is_reported():
     def rounds(within):
         return [{"closed": {"per_s": 10, "cpu_s_per_1000": 1},
                  "open": [{"within": 0.9}, {"within": within}]}] * 3
@@ -74,7 +74,7 @@ def test_a_larger_share_in_time_than_ours_is_told():
     assert told == ["- encoders minilm: at 8 texts/s a f32 answers 60 % in time, sluice f32 40 %"]
 
 
-def test_a_simulator_that_is_off_is_told():
+def test_simulator_error_is_reported():
     def load(simulated):
         return {"share": 0.5, "measured": {"sequences/s": 10, "p50 ms": 10, "p99 ms": 10},
                 "simulated_own_costs": {"sequences/s": 10, "p50 ms": 10.4, "p99 ms": simulated}}
@@ -105,13 +105,13 @@ def test_only_parts_with_results_are_in_the_page():
     assert "## D\nlast\n\n- fire: calls are late" in made and made.startswith("# A\n\ntext\n")
 
 
-def test_a_report_becomes_html_without_markup_of_its_own():
+def test_report_becomes_escaped_html():
     made = why_page.from_markdown("# A <b>\n\n| x | y |\n|---|---|\n| 1 & 2 | <i> |\n\nText\nmore.")
     assert "<h2>A &lt;b&gt;</h2>" in made and "<p>Text more.</p>" in made
     assert "<td>1 &amp; 2</td><td>&lt;i&gt;</td>" in made and "<th>x</th>" in made
 
 
-def test_every_part_has_a_command_and_a_place():
+def test_every_part_has_a_command_and_a_position():
     template = why_page.TEMPLATE.read_text()
     told = why_page.commands(template)
     for part in why_page.PARTS:
@@ -120,8 +120,8 @@ def test_every_part_has_a_command_and_a_place():
         assert part.name in why_tables.TABLES
 
 
-def test_the_committed_pages_are_those_of_the_committed_results():
-    """docs/why.md and why.html are made anew when results change."""
+def test_committed_pages_match_the_committed_results():
+    """docs/why.md and why.html must be regenerated when results change."""
     results, template = ROOT / "loadtest" / "results", why_page.TEMPLATE.read_text()
     assert (ROOT / "docs" / "why.md").read_text() == \
         why_page.filled(template, why_page.reports_of(results))

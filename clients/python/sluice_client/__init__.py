@@ -5,7 +5,7 @@
     with Client("localhost:8001") as client:
         print(client.generate("demo", "In the beginning", max_tokens=40).text)
 
-`AsyncClient` has the same methods for asyncio. `sluice_client.gateway` is the gateway for HTTP.
+`AsyncClient` has the same methods for asyncio. `sluice_client.gateway` is the HTTP gateway.
 """
 
 from ._channel import Tls

@@ -1,4 +1,4 @@
-"""What both clients say when they connect and call."""
+"""How both clients connect, authenticate and retry."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import grpc
 from .errors import DeadlineExceeded
 from .retry import Retry
 
-# The daemon's limits of messages hold, not the client's.
+# The daemon limits the size of messages, so the client does not.
 _OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
 Path = Union[str, "pathlib.Path"]
@@ -20,10 +20,10 @@ Path = Union[str, "pathlib.Path"]
 
 @dataclass(frozen=True)
 class Tls:
-    """How a client knows the daemon, and shows who it is.
+    """How a client verifies the daemon and identifies itself.
 
-    Without `ca_file` the authorities of the system are trusted. `server_name` is the name in the
-    daemon's certificate, where it differs from the address.
+    Without `ca_file`, the client trusts the system's certificate authorities. Set `server_name` if
+    the name in the daemon's certificate differs from the address.
     """
 
     ca_file: Optional[Path] = None
@@ -53,7 +53,7 @@ def open_channel(
 
 
 class Attempts:
-    """The attempts of one call: its deadline, its metadata, and how often it failed."""
+    """The attempts of one call: its deadline, its metadata, and the number of failures."""
 
     def __init__(
         self,
@@ -71,9 +71,9 @@ class Attempts:
             self.metadata.append(("authorization", f"Bearer {token}"))
 
     def remaining_s(self) -> Optional[float]:
-        """Returns the time until the deadline, None if there is no deadline.
+        """Returns the seconds until the deadline, or None if there is no deadline.
 
-        Raises DeadlineExceeded if it has passed.
+        Raises DeadlineExceeded if the deadline has passed.
         """
         if self._until is None:
             return None
@@ -83,7 +83,7 @@ class Attempts:
         return left
 
     def delay_s(self, error: Any) -> float:
-        """Returns how long to wait before the next attempt, or raises `error` if there is none."""
+        """Returns the seconds to wait before the next attempt; raises `error` if there is none."""
         self._made += 1
         left = float("inf") if self._until is None else self._until - time.monotonic()
         delay = self._retry.delay_s(error, self._made, left)

@@ -1,9 +1,9 @@
-"""The messages and methods of the Open Inference Protocol, made from their descriptor.
+"""The messages and methods of the Open Inference Protocol, created from their descriptor.
 
-The messages live in a descriptor pool of their own. Other clients of the protocol, such as
-tritonclient, register messages of the same names in Protobuf's default pool, which refuses a second
-definition; so both can be imported into one process. Messages made from a descriptor, rather than
-from generated code, also work with every version of Protobuf since 4.25.
+The messages use a separate descriptor pool. Other clients of the protocol, such as tritonclient,
+register messages with the same names in Protobuf's default pool, which rejects a second definition.
+With a separate pool, one process can import both. Messages created from a descriptor, instead of
+generated code, also work with every version of Protobuf since 4.25.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from google.protobuf import descriptor_pool, message_factory
 
 from . import _inference_descriptor
 
-# Message classes are made at run time, so that type checkers know nothing about their fields.
+# Message classes are created at run time, so type checkers do not see their fields.
 Message = Any
 
 _SERVICE = "inference.GRPCInferenceService"
@@ -24,7 +24,7 @@ _pool.AddSerializedFile(_inference_descriptor.FILE)
 
 
 class Method:
-    """A method of the service: its path, and what turns messages into bytes and back."""
+    """A method of the service: its path and the classes of its messages."""
 
     def __init__(self, name: str) -> None:
         method = _pool.FindServiceByName(_SERVICE).methods_by_name[name]
@@ -33,7 +33,7 @@ class Method:
         self.response: Any = message_factory.GetMessageClass(method.output_type)
 
     def on(self, kind: Callable[..., Any]) -> Any:
-        """Returns the method as a callable of a channel; `kind` is the channel's factory for it."""
+        """Returns a callable for the method; `kind` is the channel's factory, e.g. unary_unary."""
         return kind(
             self.path,
             request_serializer=lambda message: message.SerializeToString(),

@@ -1,4 +1,4 @@
-"""The client that blocks."""
+"""The blocking client."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 class Client:
-    """Calls a daemon, and blocks until it has answered. Threads may share it.
+    """Calls a daemon and blocks until it has answered. Threads may share a client.
 
         with Client("localhost:8001") as client:
             print(client.generate("demo", "In the beginning", max_tokens=40).text)
 
-    `timeout_s` is the deadline of calls that give none; None means no deadline. `token` is sent as
-    the caller's credential. `channel_options` are gRPC's, for instance
+    `timeout_s` is the default deadline of a call; None means no deadline. `token` is sent as the
+    caller's credential. `channel_options` are gRPC channel options, for instance
     `[("grpc.lb_policy_name", "round_robin")]`.
 
-    Every method raises a SluiceError for a call that was not answered.
+    Every method raises a SluiceError if its call fails.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class Client:
     ) -> Generator[results.Generation, None, None]:
         """Yields the parts of an answer while it is generated. Closing the iterator cancels it.
 
-        The call is made when the first part is asked for. It is repeated only if it failed before
-        that part.
+        The call starts when the first part is requested. It is retried only if it fails before the
+        first part arrives.
         """
         kinds.check_options(kinds.GenerateOptions, options)
         request = messages.generate_request(model, prompt, max_tokens, options)
@@ -81,7 +81,7 @@ class Client:
     def score(
         self, model: str, prompt: kinds.Prompt, **options: Unpack[kinds.PromptOptions]
     ) -> results.Score:
-        """Returns the log-probability that a language model gives to each token of a prompt."""
+        """Returns the log-probability of each token of a prompt under a language model."""
         kinds.check_options(kinds.PromptOptions, options)
         return self._run(tasks.score(model, prompt, options), options)
 
@@ -96,7 +96,7 @@ class Client:
         self, model: str, inputs: Sequence[kinds.Prompt],
         **options: Unpack[kinds.SparseOptions],
     ) -> list[dict[int, float]]:
-        """Returns the weights of the terms (SPLADE) that a masked language model gives inputs."""
+        """Returns the SPLADE weight of each term, from a masked language model, for each input."""
         kinds.check_options(kinds.SparseOptions, options)
         return self._run(tasks.embed_sparse(model, inputs, options), options)
 
@@ -112,7 +112,7 @@ class Client:
         self, model: str, texts: Sequence[Union[str, bytes]],
         **options: Unpack[kinds.ClassifyOptions],
     ) -> list[list[results.Entity]]:
-        """Returns the entities that a classifier of tokens finds in each text."""
+        """Returns the entities that a token classifier finds in each text."""
         kinds.check_options(kinds.ClassifyOptions, options)
         return self._run(tasks.tag(model, texts, options), options)
 
@@ -122,7 +122,7 @@ class Client:
     ) -> list[results.Ranked]:
         """Ranks documents by their relevance to the query, the best first.
 
-        A cross-encoder scores the pairs; otherwise cosines of embeddings are compared. Raises
+        A cross-encoder scores each pair. An embedding model ranks by cosine similarity. Raises
         NotServed for other classifiers.
         """
         kinds.check_options(kinds.RerankOptions, options)
@@ -132,9 +132,9 @@ class Client:
         self, model: str, history: Sequence[int], *, count: int = 10, exclude: Sequence[int] = (),
         candidates: Optional[Sequence[int]] = None, **options: Unpack[kinds.RecommendOptions],
     ) -> list[results.Recommendation]:
-        """Returns the items that follow a history best, of all items or of `candidates`.
+        """Returns the best next items after a history, from all items or from `candidates`.
 
-        With `diversity` they are good and unlike each other, in the order in which they are chosen.
+        With `diversity`, the items also differ from each other; they are in order of selection.
         """
         kinds.check_options(kinds.RecommendOptions, options)
         return self._run(
@@ -145,7 +145,7 @@ class Client:
         self, model: str, inputs: Iterable[Tensor], *, outputs: Iterable[str] = (),
         parameters: Mapping[str, Any] = {}, **options: Unpack[kinds.CallOptions],
     ) -> results.Answer:
-        """Calls ModelInfer with tensors and parameters, whatever they are."""
+        """Calls ModelInfer with any tensors and parameters."""
         kinds.check_options(kinds.CallOptions, options)
         task = tasks.infer(model, inputs, outputs, options, **parameters)
         return self._run(task, options)
@@ -153,17 +153,17 @@ class Client:
     def models(
         self, *, ready: bool = False, **options: Unpack[kinds.CallOptions]
     ) -> list[results.IndexEntry]:
-        """Lists the models that the daemon knows, or only those that are ready."""
+        """Lists the models in the daemon's repository, or only the ready ones."""
         kinds.check_options(kinds.CallOptions, options)
         return self._run(tasks.models(ready), options)
 
     def metadata(self, model: str, **options: Unpack[kinds.CallOptions]) -> results.ModelInfo:
-        """Returns what a model takes and returns."""
+        """Returns the inputs, outputs and properties of a model."""
         kinds.check_options(kinds.CallOptions, options)
         return self._run(tasks.metadata(model, options), options)
 
     def model_ready(self, model: str, **options: Unpack[kinds.CallOptions]) -> bool:
-        """Returns whether a model is ready; one that is not served is not."""
+        """Returns whether a model is ready. Returns false for a model that is not served."""
         kinds.check_options(kinds.CallOptions, options)
         return self._run(tasks.model_ready(model, options), options)
 
@@ -173,12 +173,12 @@ class Client:
         return self._run(tasks.server_ready(), options)
 
     def server_info(self, **options: Unpack[kinds.CallOptions]) -> results.ServerInfo:
-        """Returns the daemon's name, version and extensions of the protocol."""
+        """Returns the daemon's name, version and protocol extensions."""
         kinds.check_options(kinds.CallOptions, options)
         return self._run(tasks.server_info(), options)
 
     def _run(self, task: Task[T], options: Mapping[str, Any]) -> T:
-        """Makes the calls of a task, and returns its result."""
+        """Makes the calls of a task and returns the task's result."""
         attempts = Attempts(options, *self._defaults)
         try:
             call = next(task)

@@ -1,4 +1,4 @@
-"""Joins the tokens that a classifier labels to the entities of a text."""
+"""Joins the labelled tokens of a token classifier into the entities of a text."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .results import Entity
 def entities_of(
     text: bytes, scores: Sequence[Any], labels: Sequence[bytes], offsets: Sequence[Any]
 ) -> list[Entity]:
-    """Joins the tokens of a text that have a label.
+    """Joins the labelled tokens of a text into entities.
 
-    Neighbours of one type are one entity, except that B- begins another one where it does not stand
-    within a word.
+    Adjacent tokens of one type form one entity. A B- label starts a new entity, except within a
+    word.
     """
     found: list[tuple[str, int, int, list[float]]] = []
-    open_type = ""  # of the entity that the next token may continue
+    open_type = ""  # type of the entity that the next token may continue
     for row, label, (begin, end) in zip(scores, labels, offsets):
         prefix, dash, name = label.decode().partition("-")
         kind = name if dash and prefix in ("B", "I") else label.decode()

@@ -1,4 +1,4 @@
-"""The errors of calls: one class for each status that a caller handles in its own way."""
+"""The errors of calls: one class for each status that callers handle differently."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any, Mapping, Optional
 
 
 class SluiceError(Exception):
-    """A call that was not answered.
+    """A call that failed.
 
-    `code` is the gRPC status, such as "INVALID_ARGUMENT"; `reason` is the daemon's word for
-    programs (`sluice-reason`), or empty; `retry_after_s` is the time after which the daemon asks to
-    be called again, if it does.
+    `code` is the gRPC status, such as "INVALID_ARGUMENT". `reason` is the daemon's machine-readable
+    reason (`sluice-reason`), or empty. `retry_after_s` is the delay that the daemon requests before
+    a retry, or None.
     """
 
     def __init__(
@@ -32,11 +32,11 @@ class NotFound(SluiceError):
 
 
 class NotServed(SluiceError):
-    """The daemon, or the model, does not have what the task needs."""
+    """The daemon or the model does not support this task."""
 
 
 class Overloaded(SluiceError):
-    """The daemon refused the request for lack of room, or a limit was reached."""
+    """The daemon refused the request because it is overloaded or a limit was reached."""
 
 
 class Unavailable(SluiceError):
@@ -44,7 +44,7 @@ class Unavailable(SluiceError):
 
 
 class DeadlineExceeded(SluiceError):
-    """The answer did not come in time."""
+    """The deadline passed before the answer arrived."""
 
 
 class Cancelled(SluiceError):
@@ -52,7 +52,7 @@ class Cancelled(SluiceError):
 
 
 class NotAllowed(SluiceError):
-    """The daemon does not know the caller, or does not allow the call."""
+    """The daemon does not recognise the caller, or does not allow the call."""
 
 
 _CLASSES = {
@@ -71,7 +71,7 @@ _CLASSES = {
 def error_of(
     code: str, message: str, reason: str = "", retry_after_ms: Optional[str] = None
 ) -> SluiceError:
-    """Returns the error of a status. `retry_after_ms` is the decimal text of the push-back."""
+    """Returns the error for a status. `retry_after_ms` is the push-back as decimal text."""
     kind = _CLASSES.get(code, SluiceError)
     try:
         after = max(0, int(retry_after_ms)) / 1000 if retry_after_ms else None
@@ -81,7 +81,7 @@ def error_of(
 
 
 def error_of_rpc(error: Any) -> SluiceError:
-    """Returns the error of an RpcError of gRPC, of the blocking API or of the asyncio API."""
+    """Returns the error for an RpcError of gRPC's blocking or asyncio API."""
     trailers: Mapping[str, str] = dict(error.trailing_metadata() or ())
     return error_of(
         error.code().name,

@@ -1,4 +1,4 @@
-"""Makes the messages of inference calls, and reads their responses."""
+"""Builds the messages of inference calls and parses their responses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def infer_request(
     options: Mapping[str, Any],
     parameters: Mapping[str, Any],
 ) -> Message:
-    """Returns the message of a call of ModelInfer with these options and parameters."""
+    """Returns the ModelInfer request with these options and parameters."""
     request = _protocol.MODEL_INFER.request(
         model_name=model,
         model_version=options.get("model_version", ""),
@@ -39,12 +39,12 @@ def infer_request(
 
 
 def _set_parameter(parameter: Message, name: str, value: Any) -> None:
-    """Sets a parameter of a request. Lists and maps are sent as JSON, as docs/api.md says."""
+    """Sets a parameter of a request. Lists and maps are sent as JSON (see docs/api.md)."""
     if isinstance(value, bool):
         parameter.bool_param = value
     elif isinstance(value, int):
         if not -(2**63) <= value < 2**64:
-            raise ValueError(f"parameter {name}: {value} has more than 64 bits")
+            raise ValueError(f"parameter {name}: {value} does not fit in 64 bits")
         setattr(parameter, "int64_param" if value <= MAX_INT64 else "uint64_param", value)
     elif isinstance(value, float):
         parameter.double_param = value
@@ -57,7 +57,7 @@ def _set_parameter(parameter: Message, name: str, value: Any) -> None:
 
 
 def answer_of(response: Message) -> Answer:
-    """Returns the answer that a ModelInferResponse holds."""
+    """Returns the answer in a ModelInferResponse."""
     return Answer(
         response.model_name,
         response.model_version,
@@ -74,14 +74,14 @@ def answer_of(response: Message) -> Answer:
 
 
 def prompt_inputs(prompts: Sequence[Prompt]) -> list[Tensor]:
-    """Returns the inputs for prompts, one row each: all texts, or all token ids."""
+    """Returns the inputs for prompts, one row each. Prompts are either all texts or all ids."""
     texts = [isinstance(prompt, (str, bytes)) for prompt in prompts]
     if not prompts:
-        raise ValueError("there is no prompt")
+        raise ValueError("prompts are empty; pass at least one")
     if all(texts):
         return [Tensor.of("text_input", "BYTES", (len(prompts), 1), prompts)]
     if any(texts):
-        raise TypeError("the prompts are texts and token ids: send them in two calls")
+        raise TypeError("the prompts mix texts and token ids; send them in two calls")
     longest = max(map(len, prompts))
     return [
         id_rows("input_ids", prompts, longest, 0),
@@ -97,9 +97,9 @@ def id_rows(
 
 
 def pair_inputs(firsts: Sequence[Any], seconds: Sequence[Any]) -> list[Tensor]:
-    """Returns the inputs for pairs of texts; one first text may stand before all the others."""
+    """Returns the inputs for pairs of texts. A single first text is paired with every second."""
     if not all(isinstance(text, (str, bytes)) for text in (*firsts, *seconds)):
-        raise TypeError("only texts can be pairs")
+        raise TypeError("both parts of a pair must be texts")
     return [
         Tensor.of("text_input", "BYTES", (len(firsts), 1), firsts),
         Tensor.of("text_pair_input", "BYTES", (len(seconds), 1), seconds),
@@ -109,14 +109,14 @@ def pair_inputs(firsts: Sequence[Any], seconds: Sequence[Any]) -> list[Tensor]:
 def generate_request(
     model: str, prompt: Prompt, max_tokens: int, options: Mapping[str, Any]
 ) -> Message:
-    """Returns the request of one generated answer, streamed or not."""
+    """Returns the request for one generated answer, streamed or not."""
     return infer_request(
         model, prompt_inputs([prompt]), (), options, {"max_tokens": max_tokens}
     )
 
 
 def part_of(response: Message) -> Answer:
-    """Returns the answer in a response of a stream, or raises the error in it."""
+    """Returns the answer in a stream's response, or raises the response's error."""
     answer = answer_of(response.infer_response)
     if response.error_message:
         raise error_of(
@@ -128,7 +128,7 @@ def part_of(response: Message) -> Answer:
 
 
 def generation_of(answer: Answer) -> Generation:
-    """Returns what an answer of one row generated."""
+    """Returns the generated tokens and text of a one-row answer."""
     outputs = answer.outputs
     if "output_ids" not in outputs:
         raise NotServed(

@@ -1,4 +1,4 @@
-"""What callers choose: prompts, and the options of each kind of call."""
+"""The types of prompts, and the options of each kind of call."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ POOLINGS = get_args(PoolingName)
 
 
 class CallOptions(TypedDict, total=False):
-    """What every call takes."""
+    """Options of every call."""
 
-    model_version: str  # a decimal number; without it the highest that is served
+    model_version: str  # a decimal number; the highest served version if not given
     request_id: str
-    timeout_s: float  # for the whole task, repeated attempts included
+    timeout_s: float  # for the whole task, including retries
     metadata: Sequence[tuple[str, str]]
     priority: int
 
 
 class PromptOptions(CallOptions, total=False):
-    """What every call with prompts takes; docs/api.md describes the parameters."""
+    """Options of every call with prompts; docs/api.md describes the parameters."""
 
     truncate: Literal["error", "left", "right"]
 
 
 class GenerateOptions(PromptOptions, total=False):
-    """How tokens are drawn and what ends an answer; docs/api.md describes the parameters."""
+    """How tokens are sampled and when generation stops; docs/api.md describes the parameters."""
 
     min_tokens: int
     temperature: float
@@ -56,7 +56,7 @@ class RecommendOptions(PromptOptions, total=False):
 
 
 class EmbedOptions(PromptOptions, total=False):
-    """How embeddings are made; docs/api.md describes the parameters."""
+    """How embeddings are computed; docs/api.md describes the parameters."""
 
     pooling: PoolingName
     normalize: bool
@@ -65,21 +65,21 @@ class EmbedOptions(PromptOptions, total=False):
 
 
 class SparseOptions(PromptOptions, total=False):
-    """How sparse embeddings are made; docs/api.md describes the parameters."""
+    """How sparse embeddings are computed; docs/api.md describes the parameters."""
 
     max_active_dims: int
     prompt_name: str
 
 
 class RerankOptions(PromptOptions, total=False):
-    """How documents are compared with a query; pooling and dimensions concern embeddings."""
+    """How documents are compared with a query. Pooling and dimensions apply to embeddings only."""
 
     pooling: PoolingName
     dimensions: int
 
 
 class ClassifyOptions(PromptOptions, total=False):
-    """How a classifier's scores are given; docs/api.md describes the parameters."""
+    """How a classifier's scores are computed; docs/api.md describes the parameters."""
 
     activation: Literal["none", "softmax", "sigmoid"]
     window_overlap: int
@@ -89,7 +89,7 @@ _CALL_OPTIONS = frozenset(CallOptions.__annotations__) - {"priority"}
 
 
 def parameters_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the request parameters among the options of a call."""
+    """Returns the options of a call that are sent as request parameters."""
     return {
         name: value
         for name, value in options.items()
@@ -98,8 +98,8 @@ def parameters_of(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_options(kind: type, options: Mapping[str, Any]) -> None:
-    """Raises TypeError for an option that the kind, a TypedDict, does not have."""
-    known = kind.__annotations__  # those of a TypedDict include its bases'
+    """Raises TypeError for an option that `kind`, a TypedDict, does not have."""
+    known = kind.__annotations__  # includes the annotations of the bases
     for name in options:
         if name not in known:
-            raise TypeError(f"unknown option {name!r}; known are {', '.join(sorted(known))}")
+            raise TypeError(f"unknown option {name!r}; known options: {', '.join(sorted(known))}")

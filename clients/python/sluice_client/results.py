@@ -1,4 +1,4 @@
-"""What calls return."""
+"""The results of calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .tensors import Tensor
 
 
 class Candidate(NamedTuple):
-    """A token that might have been drawn."""
+    """A token that could have been sampled."""
 
     token_id: int
     logprob: float
@@ -17,16 +17,16 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Generation:
-    """A generated answer, or the part of it that a stream yields at once."""
+    """A generated answer, or one part of a streamed answer."""
 
     text: str  # empty for a model without a tokenizer
     token_ids: list[int]
-    logprobs: list[float]  # natural logarithms, of each token at temperature 1
-    finish_reason: str  # "length" or "stop"; empty in a part that is not the last
+    logprobs: list[float]  # of each token at temperature 1; natural logarithms
+    finish_reason: str  # "length" or "stop"; empty in all parts but the last
     top: list[list[Candidate]] = field(default_factory=list)  # with num_top_logprobs
-    seed: Optional[int] = None  # the one that was drawn, if none was given
+    seed: Optional[int] = None  # the random seed, if the call gave none
     truncated_tokens: int = 0  # of the prompt
-    prompt_tokens: int = 0  # 0 in a part that is not the last
+    prompt_tokens: int = 0  # 0 in all parts but the last
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Embeddings(Tensor):
-    """A tensor [inputs, width] of embeddings, which also counts the tokens of the inputs."""
+    """A tensor [inputs, width] of embeddings, and the number of input tokens."""
 
     prompt_tokens: int = 0
 
@@ -49,21 +49,21 @@ class Classification(NamedTuple):
 
     label: int  # the label with the highest score
     scores: list[float]
-    name: str = ""  # of the label, where the model's labels have names
+    name: str = ""  # of the label, if the model names its labels
 
 
 class Entity(NamedTuple):
-    """A part of a text that a classifier of tokens names, such as a person."""
+    """A part of a text that a token classifier labelled, such as a person."""
 
     type: str  # the label of its tokens, without B- or I-
     score: float  # the mean probability of that label
-    begin: int  # the characters of the text that it is
+    begin: int  # [begin, end) in characters of the text
     end: int
     text: str
 
 
 class Ranked(NamedTuple):
-    """A document's place in the list that was given, and its score."""
+    """The index of a document in the given list, and its score."""
 
     document: int
     score: float
@@ -98,18 +98,18 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What the daemon tells about a model."""
+    """The daemon's metadata of a model."""
 
     name: str
     versions: list[str]
     platform: str
     inputs: list[TensorInfo]
-    outputs: list[TensorInfo]  # those that are returned by default
+    outputs: list[TensorInfo]  # the outputs returned by default
     properties: dict[str, str]
 
 
 class IndexEntry(NamedTuple):
-    """A version of a model that the daemon knows."""
+    """A version of a model in the daemon's repository."""
 
     name: str
     version: str
@@ -118,7 +118,7 @@ class IndexEntry(NamedTuple):
 
 
 class ServerInfo(NamedTuple):
-    """What the daemon tells about itself."""
+    """The daemon's metadata of itself."""
 
     name: str
     version: str

@@ -1,4 +1,4 @@
-"""When a call that failed is made again."""
+"""When a failed call is repeated."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from .errors import Overloaded, SluiceError, Unavailable
 
 @dataclass(frozen=True)
 class Retry:
-    """How often a call is made again, and after how long.
+    """How often and how soon a failed call is repeated.
 
-    A refusal for lack of room is repeated after the time that the daemon asks for, and not at all
-    if it asks for none. A daemon that is not available is called again after a random time of up to
-    `backoff_s`, which doubles each time. A call is not repeated if its deadline would pass first.
+    If the daemon refuses a call because it is overloaded, the client repeats it after the delay in
+    the refusal; without a delay it does not repeat the call. If the daemon is unavailable, the
+    client waits a random time of up to `backoff_s`, which doubles with each attempt. A call is not
+    repeated if its deadline would pass first.
     """
 
     attempts: int = 4
@@ -29,9 +30,9 @@ class Retry:
         remaining_s: float,
         draw: Callable[[], float] = random.random,
     ) -> Optional[float]:
-        """Returns how long to wait before the next attempt; None if there is none.
+        """Returns the seconds to wait before the next attempt, or None if there is none.
 
-        `attempt` counts the attempts made, and `draw` returns a number in [0, 1).
+        `attempt` is the number of attempts made so far. `draw` returns a number in [0, 1).
         """
         if attempt >= self.attempts:
             return None

@@ -1,7 +1,7 @@
-"""What the client can ask for, without input or output: the part that both clients share.
+"""The tasks of the client, without network calls; both clients share this module.
 
-A task is a generator. It yields the calls that it needs, is sent the response of each, and returns
-its result. `Client` makes the calls and blocks; `AsyncClient` awaits them.
+A task is a generator. It yields each call that it needs, receives the response, and returns the
+task's result. `Client` makes the calls and blocks; `AsyncClient` awaits them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ T = TypeVar("T")
 
 
 class Call(NamedTuple):
-    """One call to make."""
 
     method: Method
     request: Message
@@ -69,7 +68,7 @@ def score(model: str, prompt: Prompt, options: Mapping[str, Any]) -> Task[result
 def embed(
     model: str, inputs: Sequence[Prompt], options: Mapping[str, Any]
 ) -> Task[results.Embeddings]:
-    """Embeds each input as a row."""
+    """Computes one embedding per input."""
     answer = yield from infer(model, prompt_inputs(inputs), ["embedding"], options)
     tensor = answer.outputs["embedding"]
     tokens = int(answer.parameters.get("prompt_tokens", 0))
@@ -79,7 +78,7 @@ def embed(
 def embed_sparse(
     model: str, inputs: Sequence[Prompt], options: Mapping[str, Any]
 ) -> Task[list[dict[int, float]]]:
-    """Embeds each input as terms of the vocabulary."""
+    """Computes the weights of vocabulary terms for each input."""
     outputs = ["sparse_ids", "sparse_weights"]
     answer = yield from infer(model, prompt_inputs(inputs), outputs, options)
     ids, weights = (answer.outputs[name].tolist() for name in outputs)
@@ -91,12 +90,12 @@ def embed_sparse(
 def classify(
     model: str, inputs: Sequence[Union[Prompt, Pair]], options: Mapping[str, Any]
 ) -> Task[list[results.Classification]]:
-    """Classifies each input: a prompt, or a pair of texts."""
+    """Classifies each input, a prompt or a pair of texts."""
     pairs = [
         each for each in inputs if isinstance(each, tuple) and isinstance(each[0], (str, bytes))
     ]
     if pairs and len(pairs) < len(inputs):
-        raise TypeError("the inputs are pairs and others: send them in two calls")
+        raise TypeError("the inputs mix pairs and single prompts; send them in two calls")
     if pairs:
         tensors = pair_inputs(*zip(*pairs))
     else:
@@ -121,7 +120,7 @@ def tag(
     outputs = ["token_count", "token_scores", "token_labels", "token_offsets"]
     info = yield from metadata(model, options)
     if not {*outputs} <= {each.name for each in info.outputs}:
-        raise NotServed(f"the model {model} has no classifier of tokens whose labels have names",
+        raise NotServed(f"the model {model} has no token classifier with named labels",
                         "UNIMPLEMENTED")
     answer = yield from infer(
         model, prompt_inputs(texts), outputs, {"activation": "softmax", **options})
@@ -138,13 +137,13 @@ def rerank(
     model: str, query: Prompt, documents: Sequence[Prompt], top_n: Optional[int],
     options: Mapping[str, Any],
 ) -> Task[list[results.Ranked]]:
-    """Ranks documents by a cross-encoder's scores of their pairs with the query.
+    """Ranks documents by a cross-encoder's scores of the pairs (query, document).
 
-    A model without a classifier ranks them by the cosine of their embeddings and the query's, each
-    with the prompt that the model has for queries and for documents.
+    A model without a classifier ranks documents by the cosine of their embeddings and the query's
+    embedding. If the model has prompts for queries and documents, they are used.
 
-    Raises NotServed for a classifier of several labels, none of which is the score of a pair, and
-    for one that takes no pairs.
+    Raises NotServed for a classifier with several labels, because none is the score of a pair, and
+    for a classifier that does not accept pairs.
     """
     info = yield from metadata(model, options)
     labels = [output.shape[-1] for output in info.outputs if output.name == "scores"]
@@ -155,8 +154,8 @@ def rerank(
         scores = answer.outputs["scores"].values()
     else:
         raise NotServed(
-            f"the model {model} has a classifier of {labels[0]} labels that gives no score of a"
-            " pair; rerank with a cross-encoder or a model of embeddings",
+            f"the classifier of the model {model} has {labels[0]} labels and cannot score a pair of"
+            " texts; rerank with a cross-encoder or an embedding model",
             "UNIMPLEMENTED",
         )
     ranked = [results.Ranked(index, score) for index, score in enumerate(scores)]
@@ -188,7 +187,7 @@ def recommend(
     candidates: Optional[Sequence[int]],
     options: Mapping[str, Any],
 ) -> Task[list[results.Recommendation]]:
-    """Recommends items that follow a history, the best first, or as they were chosen."""
+    """Recommends items that follow a history, the best first; diverse items in selection order."""
     inputs = prompt_inputs([history])
     left_out = sorted(set(exclude))
     if candidates is None:
@@ -211,7 +210,7 @@ def recommend(
 
 
 def metadata(model: str, options: Mapping[str, Any]) -> Task[results.ModelInfo]:
-    """Asks what a model takes and returns."""
+    """Requests the inputs, outputs and properties of a model."""
     method = _protocol.MODEL_METADATA
     version = options.get("model_version", "")
     response = yield Call(method, method.request(name=model, version=version))
@@ -230,7 +229,7 @@ def metadata(model: str, options: Mapping[str, Any]) -> Task[results.ModelInfo]:
 
 
 def models(ready: bool) -> Task[list[results.IndexEntry]]:
-    """Lists the models that the daemon knows, or only those that are ready."""
+    """Lists the models in the daemon's repository, or only the ready ones."""
     method = _protocol.REPOSITORY_INDEX
     response = yield Call(method, method.request(ready=ready))
     return [
@@ -240,12 +239,12 @@ def models(ready: bool) -> Task[list[results.IndexEntry]]:
 
 
 def server_ready() -> Task[bool]:
-    """Asks whether the daemon is ready."""
+    """Requests whether the daemon is ready."""
     return bool((yield Call(_protocol.SERVER_READY, _protocol.SERVER_READY.request())).ready)
 
 
 def model_ready(model: str, options: Mapping[str, Any]) -> Task[bool]:
-    """Asks whether a model is ready; one that is not served is not."""
+    """Requests whether a model is ready. Returns false for a model that is not served."""
     method = _protocol.MODEL_READY
     version = options.get("model_version", "")
     response = yield Call(method, method.request(name=model, version=version))
@@ -253,7 +252,7 @@ def model_ready(model: str, options: Mapping[str, Any]) -> Task[bool]:
 
 
 def server_info() -> Task[results.ServerInfo]:
-    """Asks for the daemon's name, version and extensions of the protocol."""
+    """Requests the daemon's name, version and protocol extensions."""
     method = _protocol.SERVER_METADATA
     response = yield Call(method, method.request())
     return results.ServerInfo(response.name, response.version, list(response.extensions))

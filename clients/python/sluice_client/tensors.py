@@ -37,7 +37,7 @@ def element_bytes(datatype: str) -> int:
 class Tensor:
     """An input or output: elements in row-major order, encoded as the protocol's raw contents.
 
-    `numpy.asarray(tensor)` makes an array of it; nothing else here needs numpy.
+    `numpy.asarray(tensor)` converts it to an array; only this needs numpy.
     """
 
     name: str
@@ -49,13 +49,13 @@ class Tensor:
     def of(name: str, datatype: str, shape: Sequence[int], values: Iterable[Any]) -> Tensor:
         """Returns a tensor of `values`, one for each element. BYTES elements may be str.
 
-        Raises ValueError if a value does not fit the datatype, or if their number does not fit the
-        shape.
+        Raises ValueError if a value does not fit the datatype, or if the number of values does not
+        match the shape.
         """
         elements = list(values)
         if len(elements) != math.prod(shape):
             raise ValueError(
-                f"tensor {name}: {len(elements)} values for the shape {list(shape)}"
+                f"tensor {name}: {len(elements)} values do not fit the shape {list(shape)}"
             )
         return Tensor(name, datatype, tuple(shape), _encode(name, datatype, elements))
 
@@ -86,7 +86,7 @@ class Tensor:
         return self.raw[row * size : (row + 1) * size]
 
     def tolist(self) -> list[Any]:
-        """Returns the elements as lists within lists, one level for each dimension."""
+        """Returns the elements as nested lists, one level for each dimension."""
         nested: list[Any] = self.values()
         for dimension in range(len(self.shape) - 1, 0, -1):
             size, rows = self.shape[dimension], math.prod(self.shape[:dimension])
@@ -128,7 +128,7 @@ def _encode(name: str, datatype: str, values: list[Any]) -> bytes:
             values = [_upper_half(each) for each in bits]
         return struct.pack(f"<{len(values)}{_FORMATS[datatype]}", *values)
     except (struct.error, OverflowError) as error:
-        raise ValueError(f"tensor {name}: a value is no {datatype}: {error}") from None
+        raise ValueError(f"tensor {name}: a value is not a valid {datatype}: {error}") from None
 
 
 def _upper_half(bits: int) -> int:

@@ -1,7 +1,7 @@
-"""Makes the goldens of tokenizers: small tokenizers of every kind, and the results of their use.
+"""Makes the tokenizer goldens: small tokenizers of every kind, and their results.
 
-The libraries that define the formats train them on corpus.txt and then encode texts and decode
-tokens. Needs `tokenizers` and `sentencepiece`. Run it in this folder; the result is committed.
+The libraries that define the formats train them on corpus.txt, then encode texts and decode tokens.
+Needs `tokenizers` and `sentencepiece`. Run it in this folder; the result is committed.
 """
 
 import base64
@@ -68,7 +68,7 @@ def llama3():
 
 
 def llama2():
-    """A tokenizer as converted from SentencePiece: one piece, with bytes for unknown characters."""
+    """A tokenizer converted from SentencePiece: one piece, with bytes for unknown characters."""
     it = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     it.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     special = ["<unk>", "<s>", "</s>"] + [f"<0x{byte:02X}>" for byte in range(256)]
@@ -94,7 +94,7 @@ def llama2():
 
 
 def llama_new():
-    """Llama's newer form, which adds a space at the beginning of the text only."""
+    """Llama's newer form, which adds a space only at the beginning of the text."""
     it = Tokenizer.from_str(llama2().to_str())
     it.normalizer = None
     it.pre_tokenizer = pre.Metaspace(prepend_scheme="first", split=False)

@@ -1,4 +1,4 @@
-"""The texts that the tokenizers are trained on, and those that their goldens are made of."""
+"""The texts for training the tokenizers, and the texts of their goldens."""
 
 import pathlib
 import random
@@ -73,7 +73,7 @@ RAW = [
 
 
 def random_texts(count, seed):
-    """Returns strings of several scripts each, with characters of Unicode 14 only."""
+    """Returns strings with several scripts each and only characters of Unicode 14."""
     draw = random.Random(seed)
     ranges = [
         (0x20, 0x7E),

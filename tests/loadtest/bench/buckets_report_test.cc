@@ -24,7 +24,7 @@ Measurement At(double tokens_per_s, double p99_ms) {
   return measured;
 }
 
-// Returns two settings of one contestant, and the arm that they are compared with.
+// Returns two settings of one contestant, and the arm for the comparison.
 BucketsResult TwoRounds() {
   BucketsResult result;
   result.arms = {
@@ -56,13 +56,13 @@ TEST(BucketsReportTest, ComparesWithTheBestSettingOfEachRound) {
   EXPECT_DOUBLE_EQ(ratio.median, 4);
 }
 
-TEST(BucketsReportTest, TheBestLatencyIsThatOfTheBestSetting) {
+TEST(BucketsReportTest, BestLatencyComesFromTheBestSetting) {
   const BucketsResult result = TwoRounds();
   EXPECT_DOUBLE_EQ(BestP99(result, result.loads[1], "padded"), 33);
   EXPECT_DOUBLE_EQ(BestP99(result, result.loads[1], "packed"), 8);
 }
 
-TEST(BucketsReportTest, AnArmThatDoesNotBearALoadHasNoLatencyThere) {
+TEST(BucketsReportTest, ArmHasNoLatencyAtALoadBeyondItsPeak) {
   BucketsResult result = TwoRounds();
   result.loads[1].arms[1] = {{}, {}};
   EXPECT_DOUBLE_EQ(BestP99(result, result.loads[1], "padded"), 40);
@@ -73,7 +73,7 @@ TEST(BucketsReportTest, AnArmThatDoesNotBearALoadHasNoLatencyThere) {
   EXPECT_THAT(BucketsTables(result), HasSubstr("| padded | beyond its peak |"));
 }
 
-TEST(BucketsReportTest, EfficienciesAreOfSumsAndOverheadIsThatOfTheBuckets) {
+TEST(BucketsReportTest, ComputesEfficiencyFromSumsAndOverheadFromBuckets) {
   BucketsResult result = TwoRounds();
   result.loads[0].arms[2][1].useful_tokens = 100;
   const nlohmann::json load = ArmJson(result, 2)["loads"][0];

@@ -16,7 +16,7 @@ TEST(ScaleTraceTest, ShrinksByPositionsOverCapAndRoundsUp) {
   EXPECT_EQ(scaled[5].arrival_s, 5);
 }
 
-TEST(ScaleTraceTest, KeepsLengthsWhereTheModelHasAsManyPositionsAsTheCap) {
+TEST(ScaleTraceTest, KeepsLengthsIfPositionsEqualTheCap) {
   const std::vector<TraceRow> scaled =
       ScaleTrace({{0, 7, 0}, {0, 2'000'000'000, 0}}, 1 << 24, 1 << 24);
   EXPECT_EQ(scaled[0].input_tokens, 7);
@@ -35,7 +35,7 @@ TEST(BucketsWorkloadTest, CountsLengths) {
   EXPECT_DOUBLE_EQ(workload.MeanLength(), 50.5);
 }
 
-TEST(BucketsWorkloadTest, APhaseContinuesTheLengthsOfTheOneBefore) {
+TEST(BucketsWorkloadTest, PhaseContinuesTheLengthsOfThePreviousPhase) {
   BucketsWorkload workload = Workload();
   int32_t next = 1;
   for (int phase = 0; phase < 3; ++phase) {
@@ -51,7 +51,7 @@ TEST(BucketsWorkloadTest, APhaseContinuesTheLengthsOfTheOneBefore) {
   }
 }
 
-TEST(BucketsWorkloadTest, ALengthComesWithTwoContents) {
+TEST(BucketsWorkloadTest, EachLengthHasTwoContents) {
   BucketsWorkload workload = Workload();
   const auto traffic = workload.Closed(8, std::chrono::seconds(3));
   ASSERT_TRUE(traffic.ok()) << traffic.status();

@@ -32,7 +32,7 @@ GenerateFigures Figures(double tokens_per_s, double first_p50_ms) {
 TEST(FiguresOfTest, ThroughputCountsAnswersThatEndInThePhase) {
   load::PhaseData data;
   data.duration = milliseconds(3000);
-  // The calls end in the warm-up, begin in it, lie within the phase and end after it.
+  // The calls end in the warm-up, start in it, lie within the phase and end after it.
   data.calls = {Call(0, 100, 900), Call(500, 1200, 1400, 1), Call(1500, 1600, 2000),
                 Call(2900, 2950, 3000, 1)};
   const GenerateFigures figures = FiguresOf(data, {11, 21}, milliseconds(1000), 0.5);

@@ -28,7 +28,7 @@ TEST(DrawConversationsTest, MostAnswersAreShortAndAFewAreLong) {
   EXPECT_LT(std::count(answers.begin(), answers.end(), 200), 30);
 }
 
-TEST(GenerateWorkloadTest, KnowsHowManyTokensEachRequestGenerates) {
+TEST(GenerateWorkloadTest, StoresTheNumberOfTokensEachRequestGenerates) {
   GenerateWorkload workload(kPositions, kVocab, 3);
   const absl::StatusOr<Traffic> closed = workload.Closed(4, std::chrono::seconds(1));
   const absl::StatusOr<Traffic> open = workload.Open(500, std::chrono::seconds(1));

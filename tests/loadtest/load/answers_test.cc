@@ -26,7 +26,7 @@ std::vector<Payload> Payloads(const std::vector<uint64_t>& keys) {
   return payloads;
 }
 
-TEST(HashAnswer, SeesOutputsOnly) {
+TEST(HashAnswer, DependsOnlyOnOutputs) {
   const inference::ModelInferResponse response = Response("a", {"xy", "z"});
   inference::ModelInferResponse named = response;
   named.set_id("7");
@@ -47,11 +47,11 @@ TEST(AnswerBook, AnswersMustStayTheSame) {
   EXPECT_TRUE(book.Agrees(0, 5));
   EXPECT_FALSE(book.Agrees(0, 6));
   book.Prepare(Payloads({11, 12, 13}));
-  EXPECT_FALSE(book.Agrees(1, 5)) << "what was learnt outlives the growth of the pool";
+  EXPECT_FALSE(book.Agrees(1, 5)) << "recorded answers remain after the pool has grown";
   EXPECT_TRUE(book.Agrees(2, 9));
 }
 
-TEST(AnswerBook, IsReadAsItWasWritten) {
+TEST(AnswerBook, CanBeWrittenAndReadBack) {
   AnswerBook book;
   book.Prepare(Payloads({11, 12, 13}));
   book.Agrees(0, 0xfedcba9876543210);
@@ -63,7 +63,7 @@ TEST(AnswerBook, IsReadAsItWasWritten) {
   EXPECT_EQ((*read)->matched(), 2);
   EXPECT_TRUE((*read)->Agrees(0, 6));
   EXPECT_FALSE((*read)->Agrees(2, 6));
-  EXPECT_TRUE((*read)->Agrees(1, 3)) << "nothing is known of this one";
+  EXPECT_TRUE((*read)->Agrees(1, 3)) << "this request has no recorded answer";
 }
 
 TEST(AnswerBook, RefusesOtherFiles) {

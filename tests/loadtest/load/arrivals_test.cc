@@ -75,7 +75,7 @@ TEST(MakeSchedule, ConstantArrivalsAreEvenlySpaced) {
   }
 }
 
-TEST(MakeSchedule, BurstsKeepTheMeanAndAreNoPoissonProcess) {
+TEST(MakeSchedule, BurstsKeepTheMeanButAreNotAPoissonProcess) {
   const auto poisson = MakeSchedule(Options(ArrivalKind::kExponential), {}, 100, seconds(1000));
   const auto bursty = MakeSchedule(Options(ArrivalKind::kBursty), {}, 100, seconds(1000));
   ASSERT_TRUE(poisson.ok() && bursty.ok());
@@ -97,10 +97,10 @@ TEST(MakeSchedule, ATraceKeepsItsTimesAndRepeats) {
   EXPECT_EQ((*arrivals)[4].tokens, 20);
   EXPECT_EQ((*arrivals)[4].max_tokens, 4);
   EXPECT_EQ((*arrivals)[5].tokens, 100) << "cut to the cap";
-  EXPECT_EQ((*arrivals)[5].max_tokens, 0) << "prompt and answer keep within the cap";
+  EXPECT_EQ((*arrivals)[5].max_tokens, 0) << "prompt and answer together stay within the cap";
 }
 
-TEST(MakeSchedule, PromptAndAnswerKeepWithinTheCap) {
+TEST(MakeSchedule, PromptAndAnswerStayWithinTheCap) {
   WorkloadOptions options;
   options.lengths = "uniform:1:500";
   options.cap = 100;

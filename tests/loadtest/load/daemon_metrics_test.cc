@@ -69,10 +69,10 @@ TEST(ServerJson, ShowsTheDifferenceBetweenReadings) {
   EXPECT_EQ(server["reused_share"], 0.25);
   ASSERT_EQ(server["series"].size(), 1u);
   EXPECT_EQ(server["series"][0]["batch_tokens"], 30);
-  ASSERT_EQ(server["buckets"].size(), 1u) << "only those that were used";
+  ASSERT_EQ(server["buckets"].size(), 1u) << "only the used buckets";
   EXPECT_EQ(server["buckets"][0]["batches"], 2);
   EXPECT_TRUE(ServerJson({*page, *page}, {})["padding_efficiency"].is_null());
-  EXPECT_TRUE(ServerJson({*page, *page}, {})["reused_share"].is_null()) << "no prompt began";
+  EXPECT_TRUE(ServerJson({*page, *page}, {})["reused_share"].is_null()) << "no prompt was started";
 }
 
 TEST(Reconcile, CountsFromTheFirstReadingToTheLast) {
@@ -84,7 +84,7 @@ TEST(Reconcile, CountsFromTheFirstReadingToTheLast) {
   const Reconciliation counts = Reconcile(*page, later, 48, 2);
   EXPECT_EQ(counts.server_ok, 50);
   EXPECT_EQ(counts.server_rejected, 5);
-  EXPECT_TRUE(counts.Agrees()) << "two answers came when the client had given up";
+  EXPECT_TRUE(counts.Agrees()) << "two answers came after the client had given up";
   EXPECT_FALSE(Reconcile(*page, later, 47, 2).Agrees());
   EXPECT_FALSE(Reconcile(*page, later, 51, 2).Agrees());
 }

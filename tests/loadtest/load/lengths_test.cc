@@ -24,7 +24,7 @@ int32_t Median(std::vector<int32_t> values) {
   return values[values.size() / 2];
 }
 
-TEST(MakeLengths, KeepsWithinTheCap) {
+TEST(MakeLengths, StaysWithinTheCap) {
   for (const char* spec :
        {"fixed:500", "uniform:1:999", "lognormal:64:3", "zipf:0.5", "recommendation"}) {
     for (int32_t length : Draw(spec, 100)) {
@@ -34,7 +34,7 @@ TEST(MakeLengths, KeepsWithinTheCap) {
   }
 }
 
-TEST(MakeLengths, HasTheShapeThatWasAskedFor) {
+TEST(MakeLengths, HasTheRequestedDistribution) {
   EXPECT_THAT(Draw("fixed:7", 100), testing::Each(7));
   const std::vector<int32_t> uniform = Draw("uniform:10:19", 100);
   EXPECT_EQ(*std::min_element(uniform.begin(), uniform.end()), 10);

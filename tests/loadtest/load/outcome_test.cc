@@ -32,7 +32,7 @@ struct JudgeRow {
 };
 class JudgeTable : public TableTest<JudgeRow> {};
 
-TEST_P(JudgeTable, TellsOutcomesApart) {
+TEST_P(JudgeTable, DistinguishesOutcomes) {
   inference::ModelInferResponse response;
   Answer answer = Error(row().code, "");
   if (row().code == grpc::StatusCode::OK) answer.parsed = &response;

@@ -59,7 +59,7 @@ TEST(PayloadPool, WritesRawContents) {
   const inference::ModelInferRequest request = Parse(pool.payloads()[0]);
   EXPECT_EQ(request.model_name(), "m");
   EXPECT_EQ(request.model_version(), "3");
-  EXPECT_EQ(request.id(), "") << "a stream appends its own";
+  EXPECT_EQ(request.id(), "") << "a stream appends an id to each message";
   EXPECT_EQ(request.parameters().at("max_tokens").int64_param(), 12);
   EXPECT_EQ(request.parameters().at("priority").int64_param(), 1);
   EXPECT_TRUE(request.parameters().at("flag").bool_param());
@@ -84,14 +84,14 @@ TEST(PayloadPool, WritesTypedContentsForModelsWithoutRows) {
   PayloadPool pool(options);
   ASSERT_TRUE(pool.Assign(Arrivals({7}, -1)).ok());
   const inference::ModelInferRequest request = Parse(pool.payloads()[0]);
-  EXPECT_EQ(request.parameters_size(), 0) << "-1 leaves max_tokens out";
+  EXPECT_EQ(request.parameters_size(), 0) << "-1 omits max_tokens";
   EXPECT_EQ(request.inputs(0).datatype(), "INT64");
   EXPECT_EQ(request.inputs(0).shape_size(), 1);
   EXPECT_EQ(request.inputs(0).contents().int64_contents_size(), 7);
   EXPECT_EQ(request.raw_input_contents_size(), 0);
 }
 
-TEST(PayloadPool, TheKeyDependsOnTheOptionsAlone) {
+TEST(PayloadPool, KeyDependsOnlyOnTheOptions) {
   PayloadOptions options;
   options.parameters = {{"a", "1"}, {"b", "2"}, {"c", "3"}};
   PayloadPool one(options);

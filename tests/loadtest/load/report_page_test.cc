@@ -27,15 +27,15 @@ std::string Write(const std::string& name, const std::string& text) {
   return path;
 }
 
-TEST(RenderPage, NoReportCanLeaveItsScript) {
+TEST(RenderPage, EscapesReportsInTheScript) {
   const std::string page = RenderPage({Report("</script><script>alert(1)</script><!--")});
   EXPECT_THAT(page, Not(HasSubstr("</script><script>alert")));
   EXPECT_THAT(page, HasSubstr("\\u003c/script>\\u003cscript>alert(1)"));
 }
 
-TEST(RenderPage, NeedsNothingFromOutside) {
+TEST(RenderPage, LoadsNoExternalResources) {
   std::string page = RenderPage(json::array());
-  // The name of the SVG namespace looks like an address but is none.
+  // The name of the SVG namespace looks like an address but is not loaded.
   page = absl::StrReplaceAll(page, {{"http://www.w3.org/2000/svg", ""}});
   for (const char* outside : {"http://", "https://", "src=", "href=", "@import", "url("}) {
     EXPECT_THAT(page, Not(HasSubstr(outside)));
@@ -61,7 +61,7 @@ TEST(MakePage, NamesAFileThatIsNotAReport) {
   EXPECT_EQ(MakePage({"/no/such"}).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST(ProgressLine, ShowsABarAndWhatIsOutstanding) {
+TEST(ProgressLine, ShowsABarAndTheCallsInFlight) {
   EXPECT_EQ(ProgressLine("500/s", 0.5, 100, 97, 0),
             "500/s [############............]  50%  100 sent, 3 in flight");
   EXPECT_EQ(ProgressLine("500/s", 7, 100, 100, 2),

@@ -1,5 +1,5 @@
-// Tests the generator against servers of known behaviour over real sockets. No test depends on the
-// speed of the machine: servers are never early, and every assertion follows from that.
+// Tests the load generator against servers of known behaviour over real sockets. No test depends on
+// the speed of the machine: servers never answer early, and all assertions follow from that.
 #include "loadtest/load/run.h"
 
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ class RunTest : public testing::Test {
   std::unique_ptr<TestServer> server_;
 };
 
-// The tests that hold for both methods.
+// Tests that hold for unary calls and for streams.
 class BothMethodsTest : public RunTest, public testing::WithParamInterface<bool> {
  protected:
   BothMethodsTest() { options_.streaming = GetParam(); }
@@ -108,12 +108,12 @@ TEST_P(BothMethodsTest, AStallDelaysEveryCallThatArrivesInIt) {
   const PhaseData data = Run(200, seconds(3));
   const PhaseStats stats = Analyse(data, nanoseconds{0}, {});
   // A third of the arrivals are in the stall. A client that waits for answers before it sends would
-  // have had only a few of them.
+  // send only a few calls during the stall.
   int64_t waited = 0;
   for (const CallRecord& call : data.calls) {
     waited += call.done - call.scheduled >= milliseconds(500) ? 1 : 0;
   }
-  EXPECT_GE(waited, 95);  // half of the 200 of that second
+  EXPECT_GE(waited, 95);  // half of the 200 calls of that second
   EXPECT_GE(stats.latency.max, milliseconds(950));
   EXPECT_GE(stats.latency.p99, milliseconds(900));
   EXPECT_FALSE(stats.meets_objective);
@@ -125,8 +125,8 @@ TEST_P(BothMethodsTest, AnswersThatDifferAreFound) {
   Serve(server);
   answers_ = std::make_unique<AnswerBook>();
   const PhaseData data = Run(200, seconds(1));
-  // The first answer to each of the 4 requests counts as the right one; none of them is a tenth
-  // answer.
+  // The first answer to each of the 4 requests counts as correct. None of these is one of the wrong
+  // answers, which are every tenth.
   EXPECT_EQ(Count(data, Outcome::kWrong), 20);
   EXPECT_EQ(Count(data, Outcome::kOk), 180);
 }
@@ -158,7 +158,7 @@ TEST_P(BothMethodsTest, AClosedLoopKeepsItsNumberInFlight) {
   const PhaseData data = RunClosed(3, seconds(1));
   EXPECT_EQ(Count(data, Outcome::kOk), static_cast<int64_t>(data.calls.size()));
   EXPECT_GE(data.calls.size(), 3u);
-  EXPECT_LE(data.calls.size(), 33u) << "3 at a time, each over 100 ms, for 1 s, and a last round";
+  EXPECT_LE(data.calls.size(), 33u) << "at most 3 calls per 100 ms for 1 s, plus a last round";
 }
 
 TEST_P(BothMethodsTest, OverloadIsRejectedAndCountedAsSuch) {
@@ -172,14 +172,14 @@ TEST_P(BothMethodsTest, OverloadIsRejectedAndCountedAsSuch) {
   EXPECT_GT(ok, 0);
   nanoseconds last{0};
   for (const CallRecord& call : data.calls) last = std::max(last, call.done);
-  EXPECT_LE(ok, last / server.service_time + 1) << "one after the other";
+  EXPECT_LE(ok, last / server.service_time + 1) << "the server answers one call at a time";
   ASSERT_EQ(data.errors.size(), 1u);
   EXPECT_EQ(data.errors.at(grpc::StatusCode::RESOURCE_EXHAUSTED).count, 1000 - ok);
 }
 
 TEST_F(RunTest, BeyondMaxInFlightNothingIsSent) {
   TestServerOptions server;
-  server.delay = seconds(20);  // longer than all of them take to be sent
+  server.delay = seconds(20);  // longer than it takes to send all calls
   Serve(server);
   options_.max_in_flight = 10;
   options_.drain = seconds(5);
@@ -188,7 +188,7 @@ TEST_F(RunTest, BeyondMaxInFlightNothingIsSent) {
   EXPECT_EQ(server_->requests(), 10);
 }
 
-TEST_F(RunTest, AServerThatGoesAwayIsAnError) {
+TEST_F(RunTest, LostServerIsAnError) {
   Serve({});
   options_.streaming = true;
   server_.reset();

@@ -23,7 +23,7 @@ std::unique_ptr<TestServer> Serve(const TestServerOptions& options) {
   return *std::move(server);
 }
 
-// Options of a short and small session, so that only the subject of a test makes a phase INVALID.
+// Options of a short session in which only the tested property can make a phase INVALID.
 SessionOptions Short(const TestServer& server) {
   SessionOptions options;
   options.address = server.address();
@@ -77,7 +77,7 @@ TEST(RunSession, TooShortAPhaseIsInvalid) {
 TEST(RunSession, AClientAtItsLimitMakesThePhaseInvalid) {
   const auto server = Serve({});
   SessionOptions options = Short(*server);
-  // No machine can send this many from one thread in that time.
+  // No machine can send this many calls from one thread in this time.
   options.rates = {2'000'000};
   options.warm_up = nanoseconds{0};
   options.duration = milliseconds(50);
@@ -99,7 +99,7 @@ TEST(RunSession, FindsThePeakOfAServerOfKnownCapacity) {
   options.peak_tolerance = 0.5;
   options.warm_up = nanoseconds{0};
   options.duration = seconds(1);
-  // At 400/s the last arrival of the second waits for a second; half of them miss this.
+  // At 400/s the last arrival in the second waits for one second; half of the calls are late.
   options.objective = {milliseconds(400), 99};
   const json report = Measure(options);
   EXPECT_GE(report["phases"].size(), 2u);

@@ -21,7 +21,7 @@ CallRecord Call(nanoseconds scheduled, nanoseconds latency, Outcome outcome = Ou
   return call;
 }
 
-TEST(Analyse, EveryOutcomeButOkMissesTheObjective) {
+TEST(Analyse, EveryOutcomeExceptOkMissesTheObjective) {
   PhaseData data;
   data.duration = seconds(2);
   for (int i = 0; i < 8; ++i) data.calls.push_back(Call(milliseconds(1000 + i), milliseconds(20)));
@@ -38,19 +38,19 @@ TEST(Analyse, EveryOutcomeButOkMissesTheObjective) {
   EXPECT_FALSE(Analyse(data, seconds(1), {milliseconds(100), 81}).meets_objective);
   EXPECT_EQ(stats.latency.max, milliseconds(300));
   EXPECT_EQ(stats.latency.p50, milliseconds(20));
-  EXPECT_EQ(stats.service.p50, milliseconds(19)) << "from sending, not from the schedule";
+  EXPECT_EQ(stats.service.p50, milliseconds(19)) << "measured from sending, not from the schedule";
   EXPECT_EQ(stats.rejected.count, 1);
-  EXPECT_EQ(stats.rejected.p50, milliseconds(0)) << "likewise";
+  EXPECT_EQ(stats.rejected.p50, milliseconds(0)) << "measured from sending";
   EXPECT_EQ(stats.lateness.max, milliseconds(1));
 }
 
 TEST(Analyse, ThroughputCountsAnswersWhileRequestsArrive) {
   PhaseData data;
   data.duration = seconds(3);
-  data.calls = {Call(milliseconds(500), milliseconds(100)),  // came in the warm-up
-                Call(milliseconds(600), milliseconds(900)),  // counts: it kept the server busy
+  data.calls = {Call(milliseconds(500), milliseconds(100)),  // arrived in the warm-up
+                Call(milliseconds(600), milliseconds(900)),  // counts: the server was busy with it
                 Call(milliseconds(2000), milliseconds(500)),
-                Call(milliseconds(2500), milliseconds(500))};  // came after the last arrival
+                Call(milliseconds(2500), milliseconds(500))};  // ended after the last arrival
   const PhaseStats stats = Analyse(data, seconds(1), {});
   EXPECT_EQ(stats.calls, 2);
   EXPECT_EQ(stats.answered_per_s, 1);
@@ -65,7 +65,7 @@ TEST(Analyse, ExcludesTheWarmUp) {
                 Call(milliseconds(999), seconds(1)), Call(milliseconds(1000), milliseconds(5))};
   const PhaseStats stats = Analyse(data, seconds(1), {});
   EXPECT_EQ(stats.calls, 1);
-  EXPECT_EQ(stats.wrong, 1) << "a wrong answer is one at any time";
+  EXPECT_EQ(stats.wrong, 1) << "wrong answers also count in the warm-up";
   EXPECT_EQ(stats.latency.max, milliseconds(5));
 }
 

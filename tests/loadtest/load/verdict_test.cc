@@ -33,13 +33,13 @@ struct Measurement {
   }
 };
 
-TEST(ReasonsAgainst, ThereAreNoneAtTheLimits) {
+TEST(ReasonsAgainst, ReturnsNothingAtTheLimits) {
   Measurement at_limits;
   at_limits.reconciled = Reconciliation{900, 100, 1000, 0, 0};
   EXPECT_THAT(at_limits.Reasons(), IsEmpty());
 }
 
-TEST(ReasonsAgainst, ASlowOrFailingServerIsAResult) {
+TEST(ReasonsAgainst, SlowOrFailingServerDoesNotInvalidateTheRun) {
   Measurement slow;
   slow.stats.latency.p99 = seconds(30);
   slow.stats.outcomes[static_cast<size_t>(Outcome::kError)] = 500;

@@ -29,7 +29,7 @@ struct AutoscalerRow {
 };
 class AutoscalerTable : public TableTest<AutoscalerRow> {};
 
-TEST_P(AutoscalerTable, TakesTheTargetThatAsksForMost) {
+TEST_P(AutoscalerTable, UsesTheTargetWithTheMostReplicas) {
   EXPECT_EQ(Autoscaler(Rule()).Decide(0, row().replicas, {row().drain, row().busy}),
             row().expected);
 }
@@ -115,7 +115,7 @@ void ExpectEqual(const ScalingDirection& a, const ScalingDirection& b) {
   }
 }
 
-TEST(ReadScalingRule, BothAutoscalersShipTheSameRule) {
+TEST(ReadScalingRule, BothAutoscalersHaveTheSameRule) {
   const auto keda = ReadScalingRule(Deploy("kubernetes/overlays/keda/scaled_object.yaml"), "");
   const auto hpa = ReadScalingRule(Deploy("kubernetes/overlays/hpa/autoscaler.yaml"),
                                    Deploy("prometheus/adapter_rules.yaml"));
@@ -135,7 +135,7 @@ TEST(ReadScalingRule, BothAutoscalersShipTheSameRule) {
   EXPECT_GT(keda->down.stabilization_seconds, keda->up.stabilization_seconds);
 }
 
-TEST(ReadScalingRule, NamesThePartThatItDoesNotUnderstand) {
+TEST(ReadScalingRule, NamesTheUnsupportedPart) {
   const std::string manifest = Deploy("kubernetes/overlays/hpa/autoscaler.yaml");
   const std::string other = Deploy("kubernetes/base/deployment.yaml");
   for (const auto& rule : {ReadScalingRule(manifest, other), ReadScalingRule(other, ""),

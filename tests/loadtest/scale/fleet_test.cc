@@ -33,8 +33,8 @@ AutoscalerRule ByWork() {
           .down = {.stabilization_seconds = 60, .policies = {{.value = 1, .period_seconds = 30}}}};
 }
 
-// Returns a short day that needs three replicas of 10,000 tokens/s at its peak, and half as many
-// more in a surge.
+// Returns a short day with a peak that needs three replicas of 10,000 tokens/s, and a surge that
+// needs half as many again.
 std::vector<Arrival> ShortDay(uint64_t seed) {
   std::mt19937_64 random(seed);
   return MakeDay(
@@ -96,7 +96,7 @@ TEST(RunFleet, MoreReplicasWaitLessAndCostMore) {
   for (const FleetBin& bin : many.bins) EXPECT_NEAR(bin.replicas, 8, 1e-6);
 }
 
-TEST(RunFleet, EverySequenceEndsWhateverTheAutoscalerDoes) {
+TEST(RunFleet, EverySequenceEndsWhileTheAutoscalerScales) {
   for (const uint64_t seed : {1, 2, 3}) {
     SCOPED_TRACE(seed);
     const std::vector<Arrival> arrivals = ShortDay(seed);
@@ -117,12 +117,12 @@ TEST(RunFleet, EverySequenceEndsWhateverTheAutoscalerDoes) {
       EXPECT_LE(bin.busy_share, 1.001);
     }
     EXPECT_NEAR(hours, result.replica_hours, 0.2);
-    // This is cheaper than the largest number of replicas for the whole day.
+    // Scaling is cheaper than running the largest number of replicas all day.
     EXPECT_LT(result.replica_hours, 0.85 * 0.5 * result.most);
   }
 }
 
-TEST(RunFleet, AQuickerStartLowersLatency) {
+TEST(RunFleet, FasterStartLowersLatency) {
   const std::vector<Arrival> arrivals = ShortDay(5);
   FleetOptions options = FleetOf(1);
   options.rule = ByWork();

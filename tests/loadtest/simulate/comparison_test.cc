@@ -27,7 +27,7 @@ double Value(const nlohmann::json& rows, const std::string& policy, const std::s
   return 0;
 }
 
-TEST(Compare, RanksThePoliciesAsTheyMust) {
+TEST(Compare, RanksPoliciesInTheExpectedOrder) {
   const auto rows = Compare(Small());
   ASSERT_TRUE(rows.ok()) << rows.status();
   ASSERT_EQ(rows->size(), 4u);

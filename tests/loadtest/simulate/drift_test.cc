@@ -34,7 +34,7 @@ TEST(RunDrift, AdaptiveFollowsWithFewCaptures) {
   EXPECT_GE((*rows)[1]["changes"].get<double>(), 1);
 }
 
-// The traffic does not change once the ladder has settled to it.
+// The traffic does not change after the ladder has adapted to it.
 TEST(RunPhases, StationaryTrafficDoesNotChangeTheLadder) {
   for (const uint64_t seed : {1, 2}) {
     SCOPED_TRACE(seed);

@@ -13,7 +13,7 @@ namespace {
 constexpr LadderLimits kLimits{
     .max_tokens = 2000, .max_sequences = 16, .tile_tokens = 1, .max_positions = 300};
 
-TEST(FixedSetOf, HasTheGraphsOfTheServerAndExactSizesBeyondThem) {
+TEST(FixedSetOf, HasTheServersGraphsAndExactSizesAboveThem) {
   const struct {
     const char* name;
     int64_t graphs;
@@ -30,7 +30,7 @@ TEST(FixedSetOf, HasTheGraphsOfTheServerAndExactSizesBeyondThem) {
     for (int32_t tokens = 1; tokens <= kLimits.max_tokens; ++tokens) {
       const Bucket* bucket = found->ladder.Choose({tokens, 1, tokens});
       ASSERT_NE(bucket, nullptr);
-      ASSERT_LE(bucket->tokens, std::max(tokens, set.largest)) << "exact beyond the largest";
+      ASSERT_LE(bucket->tokens, std::max(tokens, set.largest)) << "exact above the largest";
     }
   }
   EXPECT_FALSE(FixedSetOf("none", kLimits).has_value());
@@ -52,7 +52,7 @@ TEST(FixedSetOf, PadsARectangleToItsLongestSequence) {
   }
 }
 
-TEST(Compare, SetsEachFixedSetBesideAsManyAdaptiveBuckets) {
+TEST(Compare, ComparesEachFixedSetWithTheSameNumberOfAdaptiveBuckets) {
   ComparisonOptions options;
   options.count = 600;
   options.seeds = 1;

@@ -19,7 +19,7 @@ class OptionFlag : public testing::Test {
     AddOptionFlag(&app_, "max_batch_tokens", &batch_, /*least=*/1);
   }
 
-  // Returns the error, or nothing.
+  // Returns the error, or an empty string.
   std::string Parse(std::vector<std::string> arguments) {
     try {
       app_.parse(std::move(arguments));

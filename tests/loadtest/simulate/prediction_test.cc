@@ -25,7 +25,7 @@ constexpr HostTimes kHost = {.wake_seconds = 300e-6,
 
 double Cost(const StepShape& step) { return kBaseSeconds + kTokenSeconds * step.bucket.tokens; }
 
-// Runs random arrivals on virtual time and leaves their journal at `path`.
+// Runs random arrivals in virtual time and writes their journal to `path`.
 void RecordRandomRun(uint64_t seed, const std::function<double(const StepShape&)>& cost,
                      const std::string& path) {
   std::mt19937_64 random(seed);
@@ -61,9 +61,9 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// The runs knew no costs at their start and the predictions know them, so that single decisions may
-// differ: the medians of many runs count.
-TEST_F(PredictionTest, OfAVirtualRunIsThatRun) {
+// The runs started without known costs, but the predictions use the costs. Single decisions may
+// therefore differ, so the test compares medians over many runs.
+TEST_F(PredictionTest, PredictsAVirtualRun) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);
   const StepCosts costs{.base_seconds = kBaseSeconds, .seconds_per_bucket_token = kTokenSeconds};
@@ -91,7 +91,7 @@ TEST_F(PredictionTest, OfAVirtualRunIsThatRun) {
   EXPECT_NEAR(Median(busy), 0, 0.05);
 }
 
-TEST_F(PredictionTest, FollowsTheCostsThatItIsGiven) {
+TEST_F(PredictionTest, UsesTheGivenCosts) {
   const auto run = Record(1);
   ASSERT_TRUE(run.ok()) << run.status();
   const StepCosts slower{.base_seconds = 3 * kBaseSeconds,
@@ -102,11 +102,11 @@ TEST_F(PredictionTest, FollowsTheCostsThatItIsGiven) {
   EXPECT_EQ(other->measured.p50_seconds, own->measured.p50_seconds);
 }
 
-// The cost model forgets, and follows what changes; the costs of a recorded run do neither.
-TEST_F(PredictionTest, OwnCostsAreThoseOfTheWholeRun) {
+// The live cost model forgets and adapts to changes. The costs of a recorded run do not.
+TEST_F(PredictionTest, RecordedCostsAreAveragesOfTheWholeRun) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);
-  double drift = 1;  // of a machine that becomes slower with each step
+  double drift = 1;  // the machine becomes slower with each step
   const auto run =
       Record(seed, [&](const StepShape& step) { return Cost(step) * (drift += 1e-3); });
   ASSERT_TRUE(run.ok()) << run.status();
@@ -118,9 +118,9 @@ TEST_F(PredictionTest, OwnCostsAreThoseOfTheWholeRun) {
               0.03 * measured.busy_share / static_cast<double>(measured.batches));
 }
 
-// Steps of many buckets are slow for less than half a second, and everything that is in the highest
-// percentile waits for them. That is five calls of a run, so that the median of many runs counts.
-TEST_F(PredictionTest, AStallIsWhereItWas) {
+// Steps of many buckets are slow for less than half a second, and all calls in the highest
+// percentile wait for them. These are five calls per run, so the test uses medians of many runs.
+TEST_F(PredictionTest, ReproducesAStallAtItsTime) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);
   std::vector<double> ratios, paces;
@@ -141,7 +141,7 @@ TEST_F(PredictionTest, AStallIsWhereItWas) {
   EXPECT_GT(Median(paces), 1.2);
 }
 
-TEST_F(PredictionTest, SlowSequencesThatWaitTogetherAreOneTime) {
+TEST_F(PredictionTest, CountsSlowSequencesThatWaitTogetherOnce) {
   auto run = Record(3);
   ASSERT_TRUE(run.ok()) << run.status();
   const auto end = [&](size_t i, int ms) {
@@ -159,7 +159,7 @@ TEST_F(PredictionTest, SlowSequencesThatWaitTogetherAreOneTime) {
 // A machine that is slow for two of about eight seconds has queues during these two seconds. A
 // machine with the same mean speed all the time has none. Percentiles of one run vary, so the
 // median of many runs counts.
-TEST_F(PredictionTest, AMachineIsSlowWhenItWas) {
+TEST_F(PredictionTest, ReproducesASlowPeriod) {
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE(seed);
   std::vector<double> p99s, means;
@@ -181,7 +181,7 @@ TEST_F(PredictionTest, AMachineIsSlowWhenItWas) {
   EXPECT_NEAR(Median(means), 1, 0.1);
 }
 
-TEST_F(PredictionTest, SaysWhatIsMissing) {
+TEST_F(PredictionTest, NamesTheMissingPart) {
   auto run = Record(2);
   ASSERT_TRUE(run.ok()) << run.status();
   RecordedRun unended = *run;

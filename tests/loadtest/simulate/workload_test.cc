@@ -30,7 +30,7 @@ TEST(ReadTraceLengths, CapsLengths) {
   EXPECT_THAT(*lengths, ::testing::ElementsAre(10, 8192));
 }
 
-TEST(ReadTraceLengths, NamesTheFileThatIsWrong) {
+TEST(ReadTraceLengths, NamesTheInvalidFile) {
   for (const char* text : {"", "arrival_s,input_tokens\n", "arrival_s,input_tokens\n0,0\n",
                            "arrival_s,input_tokens\n0,x\n"}) {
     SCOPED_TRACE(text);
@@ -41,7 +41,7 @@ TEST(ReadTraceLengths, NamesTheFileThatIsWrong) {
   EXPECT_FALSE(ReadTraceLengths("/nonexistent", 100).ok());
 }
 
-TEST(MakeArrivals, OfferTheLoadThatWasAskedFor) {
+TEST(MakeArrivals, OffersTheRequestedLoad) {
   for (const Process process : {Process::kPoisson, Process::kBursty}) {
     std::mt19937_64 random(3);
     const std::vector<int32_t> lengths = MakeLengths(Lengths::kLogNormal, 50'000, 4096, &random);

@@ -25,14 +25,14 @@ SizingOptions Options() {
   return options;
 }
 
-// Returns four times the load that one replica's full batches bear.
+// Returns a load of four times the capacity of one replica with full batches.
 std::vector<Arrival> FourfoldLoad() {
   std::mt19937_64 random(1);
   const std::vector<int32_t> lengths = MakeLengths(Lengths::kLogNormal, 6000, 4096, &random);
   return MakeArrivals(Process::kPoisson, lengths, 4 * 25e6, &random);
 }
 
-TEST(SizeReplicas, FindsTheFewestThatBearTheLoad) {
+TEST(SizeReplicas, FindsTheFewestReplicasForTheLoad) {
   const std::vector<Arrival> arrivals = FourfoldLoad();
   const auto sizing = SizeReplicas(arrivals, Options());
   ASSERT_TRUE(sizing.ok()) << sizing.status();
@@ -60,7 +60,7 @@ TEST(SizeReplicas, AMarginLeavesRoomForSlowerSteps) {
   const std::vector<Arrival> arrivals = FourfoldLoad();
   SizingOptions options = Options();
   options.margin = 0;
-  options.growth = 0.1;  // One replica bears it with any of these margins.
+  options.growth = 0.1;  // One replica is enough with each of these margins.
   const auto recorded = SizeReplicas(arrivals, options);
   options.margin = 0.2;
   const auto sizing = SizeReplicas(arrivals, options);
@@ -71,13 +71,13 @@ TEST(SizeReplicas, AMarginLeavesRoomForSlowerSteps) {
   EXPECT_THAT(SizingTable(*sizing, options), HasSubstr("where steps take 20 % longer"));
 }
 
-TEST(SizeReplicas, TellsTheRecordedRateAndItsPeak) {
+TEST(SizeReplicas, ReportsTheRecordedRateAndItsPeak) {
   std::vector<Arrival> arrivals;
   for (const int milliseconds : {0, 900, 1000, 1400, 1800, 2500, 4000}) {
     arrivals.push_back({.at = MonoTime(std::chrono::milliseconds(milliseconds)), .tokens = 8});
   }
   SizingOptions options = Options();
-  options.growth = 3;  // The figures are of the load as it was recorded.
+  options.growth = 3;  // The figures describe the recorded load.
   const auto sizing = SizeReplicas(arrivals, options);
   ASSERT_TRUE(sizing.ok()) << sizing.status();
   EXPECT_EQ(sizing->recorded.seconds, 4);

@@ -1,9 +1,9 @@
-"""The gateway: HTTP for a Sluice daemon, which speaks gRPC. `sluice-gateway --help` starts here.
+"""The gateway serves a Sluice daemon, which uses gRPC, over HTTP. See `sluice-gateway --help`.
 
-| module | holds |
+| module | contents |
 | --- | --- |
-| `hostile` | what is checked of every request before anything else is done with it |
-| `serving` | one HTTP call from its first byte to its last, whichever API it is of |
+| `hostile` | the checks that every request passes first |
+| `serving` | the handling of one HTTP call from start to end, for every API |
 | `inference_protocol`, `openai`, `completions`, `rerank` | the APIs |
 | `chat` | templates that turn messages into a prompt |
 | `app` | the routes, health and metrics |

@@ -1,4 +1,4 @@
-"""The program sluice-gateway."""
+"""The sluice-gateway program."""
 
 from __future__ import annotations
 
@@ -33,46 +33,46 @@ def arguments() -> argparse.ArgumentParser:
     add("--daemon", default="localhost:8001", metavar="HOST:PORT",
         help="the daemon's gRPC address (default: %(default)s)")
     add("--listen", default="127.0.0.1:8000", metavar="HOST:PORT",
-        help="where to serve HTTP (default: %(default)s)")
+        help="address of the HTTP listener (default: %(default)s)")
     add("--metrics", default="", metavar="HOST:PORT",
-        help="where to serve /metrics (default: nowhere)")
+        help="address of the /metrics listener (default: none)")
     add("--chat", action="append", default=[], metavar="MODEL=PATH",
-        help="a model's chat template: its folder, its tokenizer_config.json, or a Jinja file;"
-             " may be repeated")
+        help="path of a model's chat template: its folder, its tokenizer_config.json, or a Jinja"
+             " file; may be repeated")
     add("--default-max-tokens", type=int, default=128, metavar="N",
-        help="tokens of a chat's answer that names no limit (default: %(default)s)")
+        help="max_tokens of a chat request that sets no limit (default: %(default)s)")
     add("--allow-origin", action="append", default=[], metavar="ORIGIN",
-        help="an origin whose pages may call, such as https://example.org, or * for any; may be"
-             " repeated")
+        help="allow browser pages of this origin, such as https://example.org, or * for any; may"
+             " be repeated")
     add("--timeout", type=float, default=limits.timeout_s, metavar="SECONDS",
-        help="deadline of a call that gives none (default: %(default)g)")
+        help="deadline of a call that sets none (default: %(default)g)")
     add("--max-timeout", type=float, default=limits.max_timeout_s, metavar="SECONDS",
-        help="the longest deadline that a call may ask for (default: %(default)g)")
+        help="the longest deadline that a call may set (default: %(default)g)")
     add("--max-body-bytes", type=int, default=limits.max_body_bytes, metavar="N",
-        help="the longest body of a request (default: %(default)s)")
+        help="most bytes in the body of a request (default: %(default)s)")
     add("--max-pending-bytes", type=int, default=limits.max_pending_bytes, metavar="N",
-        help="bodies of all calls in progress; more are refused with 503 (default: %(default)s)")
+        help="bytes of all bodies in progress; more are refused with 503 (default: %(default)s)")
     add("--max-in-flight", type=int, default=limits.max_in_flight, metavar="N",
-        help="calls in progress at a time; more are refused with 503 (default: %(default)s)")
+        help="most calls in progress; more are refused with 503 (default: %(default)s)")
     add("--max-connections", type=int, default=4096, metavar="N",
-        help="open connections (default: %(default)s)")
+        help="most open connections (default: %(default)s)")
     add("--head-timeout", type=float, default=10, metavar="SECONDS",
         help="time for the head of a request to arrive (default: %(default)g)")
     add("--body-timeout", type=float, default=limits.body_timeout_s, metavar="SECONDS",
         help="time for the body of a request to arrive (default: %(default)g)")
     add("--stall-timeout", type=float, default=limits.stall_timeout_s, metavar="SECONDS",
-        help="time for a piece of an answer to be taken (default: %(default)g)")
+        help="time for the caller to receive a piece of an answer (default: %(default)g)")
     add("--drain-timeout", type=int, default=30, metavar="SECONDS",
-        help="time that calls have to end after SIGTERM (default: %(default)s)")
+        help="time for calls to finish after SIGTERM (default: %(default)s)")
     add("--certificate", metavar="FILE", help="certificate of the HTTP listener (TLS)")
     add("--key", metavar="FILE", help="key of the certificate")
-    add("--daemon-tls", action="store_true", help="connect to the daemon by TLS")
-    add("--daemon-ca", metavar="FILE", help="the daemon's authority, instead of the system's")
-    add("--daemon-certificate", metavar="FILE", help="certificate to show to the daemon")
+    add("--daemon-tls", action="store_true", help="connect to the daemon with TLS")
+    add("--daemon-ca", metavar="FILE", help="CA of the daemon, instead of the system's")
+    add("--daemon-certificate", metavar="FILE", help="client certificate for the daemon")
     add("--daemon-key", metavar="FILE", help="key of that certificate")
     add("--daemon-name", default="", metavar="NAME", help="the name in the daemon's certificate")
     add("--otlp-endpoint", default="", metavar="URL",
-        help="send a span of each request there by OTLP over HTTP, such as"
+        help="send a span of each request to this OTLP/HTTP collector, such as"
              " http://localhost:4318/v1/traces; needs the extra [tracing]")
     add("--access-log", action="store_true", help="log each request")
     return parser
@@ -81,7 +81,7 @@ def arguments() -> argparse.ArgumentParser:
 def _address(parser: argparse.ArgumentParser, text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
-        parser.error(f"{text!r} is not HOST:PORT")
+        parser.error(f"{text!r} is not an address HOST:PORT")
     return host.strip("[]"), int(port)
 
 
@@ -90,7 +90,7 @@ def _templates(parser: argparse.ArgumentParser, chats: list[str]) -> dict[str, C
     for chat in chats:
         name, _, path = chat.partition("=")
         if not name or not path:
-            parser.error(f"--chat {chat!r} is not MODEL=PATH")
+            parser.error(f"--chat {chat!r} is not of the form MODEL=PATH")
         try:
             made[name] = ChatTemplate.load(pathlib.Path(path))
         except (OSError, ValueError) as error:
@@ -99,11 +99,11 @@ def _templates(parser: argparse.ArgumentParser, chats: list[str]) -> dict[str, C
 
 
 def _protocol(head_timeout_s: float) -> type:
-    """Returns uvicorn's protocol with a bound on the time for a request's head to arrive.
+    """Returns uvicorn's protocol with a limit on the time for a request's head to arrive.
 
-    uvicorn bounds the time between two requests only, so that a connection that sends nothing, or a
-    head byte by byte, would be kept for ever. The state of a call's scope has what drops the
-    connection.
+    uvicorn limits only the time between two requests. Without this limit, a connection that sends
+    nothing, or sends a head byte by byte, would stay open for ever. The ABORT entry in a scope's
+    state is a function that drops the connection.
     """
 
     class Bounded(H11Protocol):
@@ -128,7 +128,7 @@ def _protocol(head_timeout_s: float) -> type:
         def on_response_complete(self) -> None:
             super().on_response_complete()
             if self.cycle is not None and self.cycle.response_complete:
-                self._disarm()  # The time until the next request is uvicorn's to bound.
+                self._disarm()  # uvicorn limits the time until the next request.
 
         def _disarm(self) -> None:
             if self._overdue is not None:
@@ -155,13 +155,13 @@ async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
         tracing = Tracing(given.otlp_endpoint)
     except ImportError as error:
         parser.error(f"--otlp-endpoint: {error}: install sluice-client[gateway,tracing]")
-    # Refusals are passed on, with the time after which to try again: it is the caller that waits.
+    # The gateway passes refusals on with their retry delay and does not retry: the caller waits.
     async with AsyncClient(
         given.daemon,
         tls=tls,
         retry=NEVER,
         timeout_s=given.timeout,
-        # Calls go to all addresses of a name such as dns:///sluice-headless:8001 in turn.
+        # Calls are spread over all addresses of a name such as dns:///sluice-headless:8001.
         channel_options=[("grpc.lb_policy_name", "round_robin")],
     ) as client:
         gateway = Gateway(
@@ -198,10 +198,10 @@ async def _serve(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
 
 
 def main() -> None:
-    """Runs the gateway until SIGTERM or SIGINT, and then until its calls have ended."""
+    """Runs the gateway until SIGTERM or SIGINT, then waits until its calls have ended."""
     parser = arguments()
     given = parser.parse_args()
-    # uvicorn raises the signal that ended it again; it has done its work then.
+    # After its shutdown, uvicorn raises the signal again; ignore it.
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, lambda *_: None)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")

@@ -1,4 +1,4 @@
-"""The routes of the gateway, and its health."""
+"""The routes and health checks of the gateway."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _V2_MODEL = ("/v2/models/{model}", "/v2/models/{model}/versions/{version}")
 
 
 def routes(gateway: Gateway) -> list[Route]:
-    """Returns all routes. A path's pattern is its label in metrics."""
+    """Returns all routes. The metrics use a route's path pattern as the label."""
 
     def route(path: str, api: Any, handler: Handler, method: str = "GET") -> Route:
         return Route(path, Endpoint(gateway, path, api, handler), methods=[method])
@@ -66,7 +66,7 @@ def application(gateway: Gateway) -> Starlette:
 
 
 async def _no_route(request: Request, error: Exception) -> Response:
-    """Answers a path or method that there is not, in the shape of the API that it looks like."""
+    """Answers an unknown path or method in the error format of the API that the path matches."""
     assert isinstance(error, HTTPException)
     api = inference_protocol.error if request.url.path.startswith("/v2") else openai.error
     failure = Failure(error.status_code, error.detail)

@@ -1,8 +1,8 @@
 """Templates that turn the messages of a chat into a prompt.
 
-The template of a model is Jinja in its `tokenizer_config.json` or `chat_template.jinja`, as Hugging
-Face stores it. It is somebody else's program, so it runs in Jinja's sandbox, which lets it change
-nothing and call nothing of Python.
+A model's template is Jinja code in its `tokenizer_config.json` or `chat_template.jinja`, as Hugging
+Face stores it. The code is untrusted, so it runs in Jinja's sandbox, where it cannot modify objects
+or call Python functions.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _SPECIALS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "c
 
 
 class ChatTemplate:
-    """A model's template, with the special tokens that it may name."""
+    """A model's template, and the special tokens that the template may use."""
 
     def __init__(self, source: str, tokenizer_config: Mapping[str, Any] = {}) -> None:
-        """Raises ValueError for a template that does not compile."""
+        """Raises ValueError if the template does not compile."""
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
         )
@@ -45,15 +45,14 @@ class ChatTemplate:
         self._specials = {each for each in self._tokens.values() if each} | {
             each["content"] for each in added if each.get("special") and each.get("content")
         }
-        # The daemon's tokenizer puts the first token before a text itself, unless the model says
-        # that it has none.
+        # The daemon's tokenizer adds the BOS token itself unless add_bos_token is false.
         self._daemon_adds_bos = tokenizer_config.get("add_bos_token") is not False
 
     @staticmethod
     def load(path: pathlib.Path) -> ChatTemplate:
         """Reads a template from a model's folder, a tokenizer_config.json, or a Jinja file.
 
-        Raises ValueError if there is none.
+        Raises ValueError if the path has no template.
         """
         folder = path if path.is_dir() else path.parent
         settings = path if path.suffix == ".json" else folder / "tokenizer_config.json"
@@ -62,17 +61,17 @@ class ChatTemplate:
         if file.suffix != ".json" and file.exists():
             return ChatTemplate(file.read_text(encoding="utf-8"), config)
         source = config.get("chat_template")
-        if isinstance(source, list):  # One of several, each with a name.
+        if isinstance(source, list):  # Several named templates.
             source = {each["name"]: each["template"] for each in source}.get("default")
         if not isinstance(source, str):
-            raise ValueError(f"{path} has no chat template")
+            raise ValueError(f"{path} has no chat template (chat_template.jinja or chat_template)")
         return ChatTemplate(source, config)
 
     def prompt(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """Returns the prompt for the next message of the assistant.
+        """Returns the prompt for the assistant's next message.
 
-        Refuses a message that contains a special token of the model: within the prompt it would
-        count as one, so that a message could end its own turn and begin another's.
+        Refuses a message that contains a special token of the model. The tokenizer would read it as
+        a special token, so a message could end its own turn and start another.
         """
         for index, message in enumerate(messages):
             for token in self._specials:
@@ -84,7 +83,7 @@ class ChatTemplate:
                 messages=messages, add_generation_prompt=True, **self._tokens
             )
         except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-            raise Refused(400, f"the chat template refuses: {error}", "messages") from None
+            raise Refused(400, f"the chat template failed: {error}", "messages") from None
         bos = self._tokens.get("bos_token", "")
         return text[len(bos) :] if bos and self._daemon_adds_bos and text.startswith(bos) else text
 

@@ -1,4 +1,4 @@
-"""OpenAI's /v1/completions and /v1/chat/completions, whole and as events."""
+"""OpenAI's /v1/completions and /v1/chat/completions, whole or streamed as events."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SEEDS = 2**64
 
 @dataclass(frozen=True)
 class _Job:
-    """What a completion asks for, of either kind."""
+    """The parameters of a completion or chat completion."""
 
     model: str
     prompts: list[Prompt]
@@ -30,10 +30,10 @@ class _Job:
     max_tokens: int
     options: Mapping[str, Any]
     stream: bool
-    include_usage: bool  # in a last event of a stream
+    include_usage: bool  # in the last event of a stream
 
     def starts(self) -> list[tuple[Prompt, Mapping[str, Any]]]:
-        """Returns the prompt and the options of each answer."""
+        """Returns the prompt and options of each answer."""
         seed = self.options.get("seed")
         each: list[tuple[Prompt, Mapping[str, Any]]] = []
         for prompt in self.prompts:
@@ -52,10 +52,10 @@ def _job(
     max_tokens: int,
     num_top: Optional[int],
 ) -> _Job:
-    """Reads the fields that completions of both kinds have, and refuses the others."""
+    """Reads the fields common to both APIs, and refuses the remaining ones."""
     choices = fields.integer("n", 1, 1, gateway.limits.max_choices)
     if choices * len(prompts) > gateway.limits.max_choices:
-        raise Refused(400, f"{choices * len(prompts)} answers are asked for;"
+        raise Refused(400, f"n and the prompts request {choices * len(prompts)} answers; at most"
                       f" {gateway.limits.max_choices} are allowed", "n")
     stop = fields.take("stop", None)
     if stop is not None:
@@ -105,13 +105,13 @@ def _logit_bias(fields: Fields) -> Optional[dict[int, float]]:
     made = {}
     for token, bias in value.items():
         if not (token.isascii() and token.isdecimal()) or len(token) > 10:
-            raise fields.refuse("logit_bias", "has a key that is no token id")
+            raise fields.refuse("logit_bias", "has a key that is not a token id")
         made[int(token)] = check_number("logit_bias", bias)
     return made or None
 
 
 def _named(token_id: int) -> str:
-    """Returns how a token is written: the gateway has no tokenizer, and ids have no doubt."""
+    """Returns the name of a token. The gateway has no tokenizer, so it uses the id."""
     return f"token_id:{token_id}"
 
 
@@ -121,7 +121,7 @@ async def completions(gateway: Gateway, call: HttpCall) -> Answer:
     max_tokens = fields.integer("max_tokens", 16)
     num_top = fields.integer("logprobs", None, 0, _MOST_TOP)
     if fields.integer("best_of", 1) != 1 or fields.flag("echo", False) or fields.has("suffix"):
-        raise Refused(400, "best_of, echo and suffix are not served")
+        raise Refused(400, "best_of, echo and suffix are not supported")
     job = _job(gateway, call, fields, fields.text("model", most=256), prompts, max_tokens, num_top)
 
     def choice(index: int, part: Generation) -> Mapping[str, Any]:
@@ -164,7 +164,8 @@ async def chat_completions(gateway: Gateway, call: HttpCall) -> Answer:
     template = gateway.templates.get(name)
     if template is None:
         raise Refused(
-            404, f"the gateway has no chat template for the model {name[:100]!r} (--chat)", "model"
+            404, f"the gateway has no chat template for the model {name[:100]!r}; start it with"
+            " --chat MODEL=PATH", "model"
         )
     if not messages:
         raise fields.refuse("messages", "is empty")
@@ -211,7 +212,7 @@ _ROLES = ("system", "developer", "user", "assistant")
 
 
 def _message(fields: Fields) -> Mapping[str, str]:
-    """Returns a message. Its content is a text, or a list of parts that are texts."""
+    """Returns a message. Its content is a text, or a list of text parts."""
     role = fields.word("role", _ROLES)
     content = fields.take("content")
     where = fields.path("content")
@@ -253,7 +254,7 @@ def _head(call: HttpCall, prefix: str, kind: str, model_name: str) -> Mapping[st
 
 
 def _usage(job: _Job, parts: Sequence[Generation]) -> Mapping[str, int]:
-    """Counts tokens. A prompt with several answers counts once."""
+    """Counts tokens. The prompt of several answers counts once."""
     prompts = sum(part.prompt_tokens for part in parts) // job.choices
     answers = sum(len(part.token_ids) for part in parts)
     return {
@@ -264,7 +265,7 @@ def _usage(job: _Job, parts: Sequence[Generation]) -> Mapping[str, int]:
 
 
 async def _all(gateway: Gateway, job: _Job) -> list[Generation]:
-    """Generates all answers at once. When one fails, the others are cancelled."""
+    """Generates all answers concurrently. If one fails, the others are cancelled."""
     calls = [
         asyncio.ensure_future(
             gateway.client.generate(job.model, prompt, max_tokens=job.max_tokens, **options)
@@ -286,7 +287,7 @@ async def _events(
     choice: Callable[[int, Generation], Mapping[str, Any]],
     first: Sequence[Mapping[str, Any]] = (),
 ) -> Events:
-    """Yields the events of all answers. Those of `first` come once the daemon has answered."""
+    """Yields the events of all answers. `first` is sent after the daemon's first answer."""
     counted = []
     async with aclosing(_merged(gateway, job)) as parts:
         async for index, part in parts:
@@ -301,8 +302,8 @@ async def _events(
 
 
 async def _merged(gateway: Gateway, job: _Job) -> AsyncGenerator[tuple[int, Generation], None]:
-    """Yields the parts of all answers as they come, each with the index of its answer."""
-    # One place: a caller that takes nothing holds up all answers, in the end within the daemon.
+    """Yields the parts of all answers as they arrive, each with the index of its answer."""
+    # A queue of one: if the caller stops reading, all streams stop, and then the daemon does too.
     parts: asyncio.Queue[Union[tuple[int, Generation], Exception, None]] = asyncio.Queue(1)
 
     async def read(index: int, prompt: Prompt, options: Mapping[str, Any]) -> None:

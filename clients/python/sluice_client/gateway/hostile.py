@@ -1,8 +1,8 @@
-"""What is checked of every request: nothing that a caller sends is trusted before.
+"""Checks every request; no input of a caller is trusted before these checks.
 
-A body is bounded in bytes and time while it is read, and in depth and values before it is parsed.
-Every field is read by name, type and range. A field that is not known is refused, so that a caller
-never believes that it had an effect.
+A body is limited in bytes and time while it is read, and in depth and number of values before it is
+parsed. Every field is checked for name, type and range. Unknown fields are refused, so that no
+caller relies on a field without effect.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Receive = Callable[[], Awaitable[Any]]
 
 
 class Refused(Exception):
-    """A request that the gateway refuses itself: the HTTP status, and why."""
+    """A request that the gateway refuses: the HTTP status, and the reason."""
 
     def __init__(self, status: int, message: str, field: Optional[str] = None) -> None:
         super().__init__(message)
@@ -28,12 +28,12 @@ class Refused(Exception):
 
 
 class Disconnected(Exception):
-    """The caller went away before its request was complete."""
+    """The caller disconnected before its request was complete."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The bounds of requests. Those of texts, rows and tokens are the daemon's."""
+    """The limits of requests. The daemon limits texts, rows and tokens."""
 
     max_body_bytes: int = 4 << 20
     max_pending_bytes: int = 256 << 20  # the bodies of all calls in progress
@@ -41,19 +41,19 @@ class Limits:
     max_values: int = 200_000  # objects, arrays and texts in a body
     max_messages: int = 1000  # of a chat
     max_choices: int = 16  # answers of one call: n times the number of prompts
-    max_in_flight: int = 1024  # calls
+    max_in_flight: int = 1024  # calls in progress
     body_timeout_s: float = 30.0  # for the whole body to arrive
-    timeout_s: float = 60.0  # deadline of a call that gives none
+    timeout_s: float = 60.0  # deadline of a call that sets none
     max_timeout_s: float = 600.0
-    stall_timeout_s: float = 30.0  # for a piece of an answer to be taken
+    stall_timeout_s: float = 30.0  # for the caller to receive a piece of an answer
 
 
 async def read_body(
     receive: Receive, length: Optional[str], limits: Limits, hold: Callable[[int], None]
 ) -> bytes:
-    """Reads a body. `length` is the header content-length, if there is one.
+    """Reads a body. `length` is the content-length header, or None.
 
-    `hold` is told the size of each piece that arrives, and may refuse it.
+    `hold` is called with the size of each piece that arrives, and may refuse it.
     """
     too_long = Refused(413, f"the body has more than {limits.max_body_bytes} bytes")
     if length is not None and length.isdecimal() and int(length[:20]) > limits.max_body_bytes:
@@ -86,12 +86,12 @@ async def _read(
     return b"".join(pieces)
 
 
-# A string, or a bracket outside of strings. A string that never ends is no token.
+# A string, or a bracket outside of strings. An unterminated string does not match.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]', re.DOTALL)
 
 
 def parse_object(body: bytes, limits: Limits) -> Fields:
-    """Parses a body that has to be a JSON object."""
+    """Parses a body that must be a JSON object."""
     _check_structure(body, limits)
     try:
         value = json.loads(
@@ -103,13 +103,13 @@ def parse_object(body: bytes, limits: Limits) -> Fields:
         raise Refused(400, "the body is not UTF-8") from None
     except json.JSONDecodeError as error:
         raise Refused(400, f"the body is not JSON: {error}") from None
-    except ValueError:  # Python reads integers of some thousand digits, and refuses longer ones.
-        raise Refused(400, "the body has a number of too many digits") from None
+    except ValueError:  # Python refuses integers of more than some thousand digits.
+        raise Refused(400, "the body has a number with too many digits") from None
     return Fields(value)
 
 
 def _check_structure(body: bytes, limits: Limits) -> None:
-    """Bounds depth and values before a parser makes an object of each."""
+    """Checks depth and number of values before the parser allocates objects for them."""
     depth = 0
     for count, token in enumerate(_TOKEN.finditer(body)):
         first = body[token.start()]
@@ -128,21 +128,21 @@ def _check_structure(body: bytes, limits: Limits) -> None:
 def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        raise Refused(400, "an object has a key twice")
+        raise Refused(400, "an object has a duplicate key")
     return made
 
 
 def _no_constant(name: str) -> float:
-    raise Refused(400, f"{name} is no number of JSON")
+    raise Refused(400, f"{name} is not a valid JSON number")
 
 
 _NONE: Any = object()
 
 
 class Fields:
-    """The fields of a JSON object. Each is read once; `end` refuses those that were not read.
+    """The fields of a JSON object. Each is read once; `end` refuses fields that were not read.
 
-    A field that is null counts as absent. Errors name the field with the way to it, such as
+    A field with the value null counts as absent. Errors name the path of the field, such as
     `messages[2].content`.
     """
 
@@ -169,12 +169,12 @@ class Fields:
         return value
 
     def text(self, name: str, default: Any = _NONE, most: int = 1 << 62) -> Any:
-        """Returns a field that is a text of UTF-8 of at most `most` bytes."""
+        """Returns a text field of at most `most` bytes of UTF-8."""
         value = self.take(name, default)
         return value if value is default else check_text(self.path(name), value, most)
 
     def word(self, name: str, words: Iterable[str], default: Any = _NONE) -> Any:
-        """Returns a field that is one of some words."""
+        """Returns a field whose value is one of `words`."""
         value = self.take(name, default)
         if value is not default and value not in tuple(words):
             raise self.refuse(name, f"is not one of {', '.join(words)}")
@@ -230,12 +230,12 @@ class Fields:
         return value if value is default else check_token_ids(self.path(name), value)
 
     def ignore(self, *names: str) -> None:
-        """Reads fields that have no effect by their API's own definition."""
+        """Reads fields that have no effect on the daemon."""
         for name in names:
             self._rest.pop(name, None)
 
     def scalars(self) -> Mapping[str, Any]:
-        """Returns all fields that were not read. Each has to be a text, a number or a flag."""
+        """Returns all unread fields. Each must be a text, a number or a boolean."""
         for name, value in self._rest.items():
             check_text(self.path(name), name)
             if isinstance(value, str):
@@ -243,28 +243,28 @@ class Fields:
             elif isinstance(value, float):
                 check_number(self.path(name), value)
             elif not isinstance(value, (bool, int)):
-                raise self.refuse(name, "is not a text, a number or a flag")
+                raise self.refuse(name, "is not a text, a number or a boolean")
             elif not -(2**63) <= value < 2**64:
-                raise self.refuse(name, "has more than 64 bits")
+                raise self.refuse(name, "does not fit in 64 bits")
         rest, self._rest = self._rest, {}
         return rest
 
     def end(self) -> None:
-        """Refuses a field that was not read."""
+        """Refuses the request if a field was not read."""
         for name in self._rest:
             raise Refused(
-                400, f"{self.path(name)[:100]!r} is not a field that is served", self.path(name)
+                400, f"{self.path(name)[:100]!r} is not a supported field", self.path(name)
             )
 
 
 def check_text(where: str, value: Any, most: int = 1 << 62) -> str:
-    """Returns a text, which has to be one, of at most `most` bytes of UTF-8."""
+    """Checks that `value` is a text of at most `most` bytes of UTF-8, and returns it."""
     if not isinstance(value, str):
         raise Refused(400, f"{where[:100]} is not a text", where)
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
-        why = f"{where[:100]!r} is not UTF-8: it has half a character"
+        why = f"{where[:100]!r} is not valid Unicode: it has an unpaired surrogate"
         raise Refused(400, why, where) from None
     if size > most:
         raise Refused(400, f"{where} has {size} bytes; {most} are allowed", where)
@@ -272,7 +272,7 @@ def check_text(where: str, value: Any, most: int = 1 << 62) -> str:
 
 
 def check_number(where: str, value: Any) -> float:
-    """Returns a number as a float, which has to be finite."""
+    """Checks that `value` is a finite number, and returns it as a float."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise Refused(400, f"{where} is not a number", where)
     if not abs(value) <= sys.float_info.max:
@@ -281,8 +281,8 @@ def check_number(where: str, value: Any) -> float:
 
 
 def check_token_ids(where: str, value: Sequence[Any]) -> list[int]:
-    """Returns a list of token ids."""
+    """Checks that `value` is a list of token ids, and returns it."""
     for each in value:
         if isinstance(each, bool) or not isinstance(each, int) or not 0 <= each < 2**31:
-            raise Refused(400, f"{where} has a value that is no token id", where)
+            raise Refused(400, f"{where} has a value that is not a token id", where)
     return list(value)

@@ -1,4 +1,4 @@
-"""The Open Inference Protocol over HTTP: /v2, with the extension for binary tensors."""
+"""The Open Inference Protocol over HTTP: /v2, with the binary tensor extension."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def infer(gateway: Gateway, call: HttpCall) -> Answer:
         tensor, binary = _input(each, binary)
         inputs.append(tensor)
     if binary:
-        raise Refused(400, f"{len(binary)} bytes follow the last input")
+        raise Refused(400, f"{len(binary)} bytes remain after the last input")
     outputs = {}
     for each in fields.objects("outputs", []):
         name, is_binary = _output(each)
@@ -121,12 +121,13 @@ def _parts(call: HttpCall) -> tuple[bytes, bytes]:
     if not (length.isascii() and length.isdecimal()) or len(length) > 12 or int(length) > len(
         call.body
     ):
-        raise Refused(400, "inference-header-content-length is not a length within the body")
+        raise Refused(400, "inference-header-content-length is not an integer of at most the"
+                      " body's length")
     return call.body[: int(length)], call.body[int(length) :]
 
 
 def _input(fields: Fields, binary: bytes) -> tuple[Tensor, bytes]:
-    """Returns an input, and the binary data after it."""
+    """Returns an input, and the binary data that follows it."""
     name = fields.text("name", most=256)
     datatype = fields.word("datatype", DATATYPES)
     shape = _shape(fields)
@@ -137,11 +138,11 @@ def _input(fields: Fields, binary: bytes) -> tuple[Tensor, bytes]:
         parameters.end()
     if size is not None:
         if fields.has("data"):
-            raise fields.refuse("data", "is given beside binary_data_size")
+            raise fields.refuse("data", "and binary_data_size are both given; send only one")
         fields.end()
         element = element_bytes(datatype)
         if element and size != element * math.prod(shape):
-            raise fields.refuse("parameters.binary_data_size", f"is {size}; the shape needs"
+            raise fields.refuse("parameters.binary_data_size", f"is {size}; the shape requires"
                                 f" {element * math.prod(shape)} bytes")
         return Tensor(name, datatype, shape, binary[:size]), binary[size:]
     values = _flat(fields)
@@ -153,16 +154,16 @@ def _shape(fields: Fields) -> tuple[int, ...]:
     shape = fields.items("shape", most=_MOST_DIMENSIONS)
     for each in shape:
         if isinstance(each, bool) or not isinstance(each, int) or not 0 <= each < 2**31:
-            raise fields.refuse("shape", "has a value that is no size")
+            raise fields.refuse("shape", "has a value that is not an integer in [0, 2147483647]")
     return tuple(shape)
 
 
 def _flat(fields: Fields) -> list[Any]:
-    """Returns the values of a tensor, which may be lists within lists."""
+    """Returns the values of a tensor, flattened if they are nested lists."""
     level: list[Any] = fields.items("data")
     while level and isinstance(level[0], list):
         if not all(isinstance(each, list) for each in level):
-            raise fields.refuse("data", "has lists and values side by side")
+            raise fields.refuse("data", "mixes lists and values")
         level = [value for each in level for value in each]
     return level
 
@@ -182,13 +183,13 @@ def _tensor(
 ) -> Tensor:
     kinds = _KINDS.get(datatype, (int,))
     if not set(map(type, values)) <= set(kinds):
-        raise fields.refuse("data", f"has a value that is no {datatype}")
+        raise fields.refuse("data", f"has a value that is not a valid {datatype}")
     if float in kinds and not all(abs(each) <= sys.float_info.max for each in values):
         raise fields.refuse("data", "has a number that is too large")
     try:
         return Tensor.of(name, datatype, shape, values)
     except UnicodeEncodeError:
-        raise fields.refuse("data", "is not UTF-8: it has half a character") from None
+        raise fields.refuse("data", "is not valid Unicode: it has an unpaired surrogate") from None
     except ValueError as wrong:
         raise fields.refuse("data", str(wrong)) from None
 
@@ -210,7 +211,7 @@ def _json_values(tensor: Tensor) -> list[Any]:
     if tensor.datatype.startswith(("FP", "BF")) and not all(map(math.isfinite, values)):
         raise Refused(
             400,
-            f"the output {tensor.name} has values that are not finite, which JSON cannot hold; ask"
-            " for it with the parameter binary_data",
+            f"the output {tensor.name} has NaN or infinite values, which JSON cannot represent;"
+            " request it with the parameter binary_data",
         )
     return values

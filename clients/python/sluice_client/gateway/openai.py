@@ -1,7 +1,7 @@
-"""The API of OpenAI: /v1/models, /v1/embeddings, errors. `completions` has the rest of it.
+"""The OpenAI API: /v1/models, /v1/embeddings and errors. `completions` has the other routes.
 
-What the daemon does not have, such as tools or formats of answers, is refused by name. Beside
-OpenAI's fields those of docs/api.md are taken under their own names, such as `top_k`.
+The gateway refuses fields for features that the daemon does not have, such as tools or response
+formats, and names the field. It also accepts the fields of docs/api.md, such as `top_k`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ async def embeddings(gateway: Gateway, call: HttpCall) -> Answer:
 
 
 def prompt_options(fields: Fields) -> dict[str, Any]:
-    """Returns the options of a call that concern all of its prompts."""
+    """Returns the options that apply to all prompts of a call."""
     return {
         "truncate": fields.word("truncate", ("error", "left", "right"), None),
         "priority": fields.integer("priority", None, 0, 3),
@@ -84,7 +84,7 @@ def prompts_of(fields: Fields, name: str) -> list[Prompt]:
     if isinstance(value, str):
         return [check_text(where, value)]
     if not isinstance(value, list) or not value:
-        raise fields.refuse(name, "is not a text, nor a list of texts or token ids")
+        raise fields.refuse(name, "is not a text, a list of token ids, or a list of either")
     if isinstance(value[0], str):
         return [check_text(f"{where}[{i}]", each) for i, each in enumerate(value)]
     if isinstance(value[0], list):

@@ -1,4 +1,4 @@
-"""/v1/rerank, with the fields of Cohere and Jina, which agree on those served here."""
+"""/v1/rerank, with the fields that the APIs of Cohere and Jina have in common."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""One HTTP call from its first byte to its last, whichever API it is of.
+"""Handles one HTTP call from its first byte to its last, for every API.
 
-An endpoint reads and bounds the body, has a handler make the answer, and writes it. While the
-handler works and while an answer is streamed, it listens whether the caller is still there: once
-the caller is gone the handler is cancelled, which cancels its calls of the daemon. Every error
-becomes a response in the shape of the API.
+An endpoint reads and limits the body, calls the handler, and writes the answer. Until the answer is
+complete it watches for the caller's disconnect. If the caller disconnects, the handler is
+cancelled, which cancels its calls to the daemon. Every error becomes a response in the format of
+the API.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _log = logging.getLogger("sluice_client.gateway")
 
 Send = Callable[[Any], Awaitable[None]]
 
-# The HTTP status of each gRPC status. 499 is written into metrics only.
+# The HTTP status of each gRPC status. 499 appears only in metrics.
 _STATUSES = {
     "INVALID_ARGUMENT": 400,
     "OUT_OF_RANGE": 400,
@@ -46,7 +46,7 @@ _STATUSES = {
 }
 GONE = 499
 
-# The entry of an ASGI scope's state that drops the connection.
+# The entry in an ASGI scope's state: a function that drops the connection.
 ABORT = "abort"
 
 _PIECE_BYTES = 64 << 10
@@ -54,12 +54,12 @@ _PIECE_BYTES = 64 << 10
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a call is not answered, before it has the shape of an API."""
+    """Why a call failed, in a form that every API can convert to its own."""
 
     status: int
     message: str
-    field: Optional[str] = None  # of the request, if one is wrong
-    reason: str = ""  # the daemon's word for programs
+    field: Optional[str] = None  # the invalid field of the request, if any
+    reason: str = ""  # the daemon's machine-readable reason
     retry_after_s: Optional[float] = None
 
     @staticmethod
@@ -70,7 +70,7 @@ class Failure:
             status = _STATUSES.get(error.code, 500)
             return Failure(status, error.message, None, error.reason, error.retry_after_s)
         _log.error("a handler failed", exc_info=error)
-        return Failure(500, "the gateway failed on this request")
+        return Failure(500, "internal error in the gateway; see its log")
 
     def headers(self) -> dict[str, str]:
         if self.retry_after_s is None:
@@ -82,21 +82,21 @@ class Failure:
 
 
 class Api(Protocol):
-    """The shape of an API's errors."""
+    """Formats the errors of an API."""
 
     def __call__(self, failure: Failure) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True)
 class Whole:
-    """An answer that is complete: JSON, or bytes with their own headers."""
+    """A complete answer: JSON, or bytes with their own headers."""
 
     content: Any
     status: int = 200
     headers: Mapping[str, str] = ()  # type: ignore[assignment]
 
 
-# A handler returns an answer, or the events of a stream: JSON objects, and texts as they are.
+# A handler returns an answer, or a stream of events: JSON objects, or texts that are sent verbatim.
 Events = AsyncGenerator[Union[Mapping[str, Any], str], None]
 Answer = Union[Whole, Events]
 
@@ -108,26 +108,26 @@ class HttpCall:
     headers: Headers
     path: Mapping[str, str]  # the parameters in the path
     body: bytes
-    options: Mapping[str, Any]  # for the calls of the daemon
+    options: Mapping[str, Any]  # for the calls to the daemon
 
 
 Handler = Callable[["Gateway", HttpCall], Awaitable[Answer]]
 
 
 class Metrics:
-    """What the gateway counts, in a registry of its own."""
+    """The gateway's metrics, in a separate registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.requests = Counter(
             "sluice_gateway_requests",
-            "Requests by route and HTTP status; 499: the caller went away.",
+            "Requests by route and HTTP status; 499: the caller disconnected.",
             ["route", "code"],
             registry=self.registry,
         )
         self.duration = Histogram(
             "sluice_gateway_request_duration_seconds",
-            "Time from the head of a request until the end of its answer.",
+            "Time from the head of a request to the end of its answer.",
             ["route"],
             buckets=(1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
             registry=self.registry,
@@ -140,7 +140,7 @@ class Metrics:
 
 
 class Gateway:
-    """What the handlers share."""
+    """The state that all handlers share."""
 
     def __init__(
         self,
@@ -219,7 +219,7 @@ class Endpoint:
         except Disconnected:
             return
         except Refused as refused:
-            # The rest of the body is not read, so the connection cannot be used again.
+            # The rest of the body is not read, so the connection cannot be reused.
             return await self._fail(writer, Failure.of(refused), {"connection": "close"})
         call = HttpCall(headers, scope.get("path_params", {}), body, options)
         work = asyncio.ensure_future(self._answer(call, writer))
@@ -236,10 +236,11 @@ class Endpoint:
             raise work.exception()  # type: ignore[misc]
 
     def _admit(self, headers: Headers) -> None:
-        """Refuses a call of a page from elsewhere, and one too many."""
+        """Refuses a call from a page of a foreign origin, or a call over the limit."""
         origin = headers.get("origin")
         if origin is not None and not {"*", origin} & self._gateway.origins:
-            raise Refused(403, f"pages of {origin[:100]!r} may not call (--allow-origin)")
+            raise Refused(403, f"pages of the origin {origin[:100]!r} are not allowed"
+                          " (--allow-origin)")
         if self._gateway.in_flight > self._gateway.limits.max_in_flight:
             raise Refused(503, "the gateway has too many calls in progress (--max-in-flight)")
 
@@ -253,11 +254,11 @@ class Endpoint:
                 await self._stream(events, writer)
         except _Stalled:
             await writer.give_up()
-        except Exception as error:  # Each becomes a response.
+        except Exception as error:  # Every error becomes a response.
             await self._fail(writer, Failure.of(error))
 
     async def _stream(self, events: Events, writer: _Writer) -> None:
-        """Writes events. The status waits for the first one, so that a refusal has its own."""
+        """Writes events. The first event decides the status, so that a refusal has its own."""
         first = await events.__anext__()
         await writer.begin_events()
         await writer.event(first)
@@ -287,11 +288,11 @@ async def _disconnected(receive: Any) -> None:
 
 
 class _Stalled(Exception):
-    """The caller does not take its answer."""
+    """The caller does not receive its answer in time."""
 
 
 class _Writer:
-    """Writes a response, and bounds how long each piece of it may take to be taken."""
+    """Writes a response, and limits the time for the caller to receive each piece."""
 
     def __init__(self, scope: Any, send: Send, stall_timeout_s: float) -> None:
         self._send = send
@@ -300,7 +301,7 @@ class _Writer:
         self.status: Optional[int] = None
 
     async def give_up(self) -> None:
-        """Drops the connection, with what is buffered of it; closing it would wait for that."""
+        """Drops the connection and its buffered data; a close would wait until they are sent."""
         self.status = GONE
         if self._abort is not None:
             self._abort()
@@ -339,7 +340,7 @@ class _Writer:
         await self._send({"type": "http.response.start", "status": status, "headers": encoded})
 
     async def _put(self, body: bytes, more: bool) -> None:
-        # A server waits for what it sent before to be taken, not for the piece that it is given.
+        # send waits until the earlier data is sent, not until the piece passed to it is sent.
         for begin in range(0, max(1, len(body)), _PIECE_BYTES):
             piece = body[begin : begin + _PIECE_BYTES]
             last = begin + _PIECE_BYTES >= len(body)
@@ -351,9 +352,9 @@ class _Writer:
 
 
 def to_json(value: Any) -> bytes:
-    """Encodes an answer. A float of single precision keeps its bits: it is written as a double.
+    """Encodes an answer. A float32 value is exact, because it is written as a double.
 
-    Half a character, which an error may quote from a request, becomes a question mark.
+    An unpaired surrogate, which an error may quote from a request, becomes a question mark.
     """
     text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     return text.encode(errors="replace")
@@ -362,25 +363,25 @@ def to_json(value: Any) -> bytes:
 def call_options(
     headers: Headers, limits: Limits, traceparent: Optional[str] = None
 ) -> dict[str, Any]:
-    """Returns what the headers of a request say about the calls of the daemon.
+    """Returns the options of calls to the daemon that the headers of a request set.
 
-    `x-request-timeout-ms` is a deadline, `x-request-id` names the request, and `authorization`,
+    `x-request-timeout-ms` is a deadline and `x-request-id` names the request. `authorization`,
     `traceparent` and `tracestate` are passed on. `traceparent` replaces the caller's.
     """
     timeout_s = limits.timeout_s
     if (asked := headers.get("x-request-timeout-ms")) is not None:
         if not asked.isdecimal() or not asked.isascii() or not 0 < len(asked) <= 12:
-            raise Refused(400, "x-request-timeout-ms is not a number of milliseconds")
+            raise Refused(400, "x-request-timeout-ms must be milliseconds, at most 12 digits")
         timeout_s = min(int(asked) / 1000, limits.max_timeout_s)
     request_id = headers.get("x-request-id", "")
     if len(request_id) > 256 or not _printable(request_id):
-        raise Refused(400, "x-request-id is not a text of 256 printable characters of ASCII")
+        raise Refused(400, "x-request-id must be at most 256 printable ASCII characters")
     passed = []
     for name in ("authorization", "traceparent", "tracestate"):
         value = headers.get(name)
         if value is not None:
             if not _printable(value):
-                raise Refused(400, f"{name} has characters other than printable ones of ASCII")
+                raise Refused(400, f"{name} has characters that are not printable ASCII")
             passed.append((name, value))
     if traceparent is not None:
         passed = [each for each in passed if each[0] != "traceparent"]

@@ -1,7 +1,8 @@
-"""Spans of requests by OpenTelemetry, for those who want them (the extra [tracing]).
+"""OpenTelemetry spans of requests; optional, needs the extra [tracing].
 
-A span begins with a request's head and ends with its answer. Its parent is the caller's
-`traceparent`, and its own is what the daemon gets, which writes the trace's id into its access log.
+A span starts with the head of a request and ends with its answer. Its parent is the caller's
+`traceparent`. The daemon receives the span's own traceparent and writes the trace id into its
+access log.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
 _SERVICE = "sluice-gateway"
-# What waits for the collector, and how often it is sent.
+# The most spans that wait for the collector, and the interval between exports.
 _MAX_QUEUED = 2048
 _EXPORT_INTERVAL_MS = 1000
 
@@ -24,10 +25,10 @@ class Span(Protocol):
     """One request's span."""
 
     def traceparent(self) -> Optional[str]:
-        """Returns what the daemon gets in place of the caller's, or None to pass that on."""
+        """Returns the traceparent for the daemon, or None to pass on the caller's."""
 
     def end(self, status: int) -> None:
-        """Sets the status of HTTP with which the request was answered."""
+        """Records the HTTP status of the answer."""
 
 
 class _NoSpan:
@@ -39,10 +40,10 @@ class _NoSpan:
 
 
 class Tracing:
-    """Makes spans, or none if it has no address to send them to."""
+    """Creates spans, or does nothing without a collector's address."""
 
     def __init__(self, endpoint: str = "") -> None:
-        """`endpoint` is the URL of a collector for OTLP over HTTP, such as
+        """`endpoint` is the URL of an OTLP/HTTP collector, such as
         http://localhost:4318/v1/traces. Raises ImportError without the extra [tracing]."""
         self._provider: Optional[TracerProvider] = _provider(endpoint) if endpoint else None
 
@@ -74,7 +75,7 @@ class Tracing:
             span.end()
 
     def close(self) -> None:
-        """Sends the spans that wait, for a few seconds at most."""
+        """Sends the waiting spans, for at most a few seconds."""
         if self._provider is not None:
             self._provider.shutdown()
 
