@@ -1,22 +1,24 @@
-# Targets: cpu (default; no CUDA libraries), cuda, gateway, which is the gateway for HTTP, and sbom,
-# which is the lists of what they consist of (docker build --target sbom --output lists .).
-# deploy/README.md says how to run the images.
+# Targets: cpu (the default, without CUDA libraries), cuda, gateway (the HTTP gateway), and sbom,
+# which holds lists of the components of these images
+# (docker build --target sbom --output lists .). deploy/README.md describes how to run the images.
 #
 #   docker build --target cpu -t sluice .
 #   docker run -v /path/to/models:/models:ro -p 127.0.0.1:8001:8001 sluice --model NAME=/models/NAME
 #
-# The image of the daemon holds the tree of deploy/image_tree.sh and nothing else: no shell, no
-# package manager.
-# Compiler, base and packages are those of one day, and the base is named by its digest too, so that
-# the same commit gives the same files. SECURITY.md says how the day is raised.
-# For an image of the same digest as well: --build-arg SOURCE_DATE_EPOCH=$(git log -1 --format=%ct),
-# the exporter's option rewrite-timestamp=true, and the same VERSION and REVISION.
+# The daemon's image contains only the tree of deploy/image_tree.sh: no shell and no package
+# manager.
+# The compiler, the base and the packages come from the archive of one day, and the base is also
+# pinned by its digest, so that a commit always gives the same files. SECURITY.md describes how to
+# move to a later day.
+# To get an image with the same digest as well, use
+# --build-arg SOURCE_DATE_EPOCH=$(git log -1 --format=%ct), the exporter's option
+# rewrite-timestamp=true, and the same VERSION and REVISION.
 ARG DEBIAN=bookworm-20260824-slim@sha256:88200866dfff7ea7f5cbcb6ec7c8a701889efe6fe859fe64d6990e4b07ea4171
 
 FROM debian:${DEBIAN} AS packages
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
-# The base's list of sources names, in comments, the archive of its own day, whose signatures have
-# run out. The lists are kept: image_tree.sh downloads by them.
+# In comments, the base's list of sources names the archive of the base's own day. The signatures of
+# that archive have expired. The package lists are kept because image_tree.sh downloads with them.
 # hadolint ignore=DL3009
 RUN sed -i '/^URIs:/d; s/^# *http/URIs: http/; s/^Suites/Check-Valid-Until: no\n&/' \
       /etc/apt/sources.list.d/debian.sources && \
@@ -36,7 +38,7 @@ RUN cmake --preset release -DSLUICE_TESTS=OFF -DSLUICE_BENCHMARKS=OFF && \
     cmake --build build/release --target sluiced sluice && \
     deploy/image_tree.sh build/release /tree
 
-# The lists of what the image, its sources and the gateway consist of.
+# The lists of the components of the image, its sources and the gateway.
 FROM build-cpu AS list
 # hadolint ignore=DL3008
 RUN apt-get install -y -qq --no-install-recommends python3-venv && \
@@ -48,7 +50,7 @@ RUN apt-get install -y -qq --no-install-recommends python3-venv && \
 FROM scratch AS sbom
 COPY --from=list /list /
 
-# The toolkit as Python packages: NVIDIA publishes no base image of Debian.
+# The toolkit as Python packages, because NVIDIA publishes no base image of Debian.
 FROM build AS build-cuda
 COPY tools/requirements-cuda.txt tools/
 # hadolint ignore=DL3008
@@ -58,8 +60,7 @@ RUN apt-get install -y -qq --no-install-recommends python3-venv && \
     ln -s /cuda/lib/python3*/site-packages/nvidia/cu13 /usr/local/cuda
 ENV PATH=/usr/local/cuda/bin:$PATH CMAKE_PREFIX_PATH=/usr/local/cuda
 COPY . .
-# cuBLASLt is loaded where cuda.dense asks for it; the driver comes with the host's container
-# runtime.
+# cuBLASLt is loaded if cuda.dense selects it. The host's container runtime provides the driver.
 RUN cmake --preset cuda -DSLUICE_TESTS=OFF -DSLUICE_BENCHMARKS=OFF && \
     cmake --build build/cuda --target sluiced sluice && \
     deploy/image_tree.sh build/cuda /tree /usr/local/cuda/lib/libcublasLt.so.13
@@ -100,7 +101,7 @@ USER 10001:10001
 EXPOSE 8001 8002
 ENTRYPOINT ["sluiced"]
 CMD ["--model", "demo=/models/demo"]
-# Another address of the daemon, or TLS: SLUICE_SERVER in the environment, or another command.
+# To reach a daemon at another address, or with TLS, set SLUICE_SERVER or replace the command.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["sluice", "health"]
 
 # The container runtime refuses to start the image on a host whose driver is too old.

@@ -1,8 +1,9 @@
 # sluice_simt_kernels(name SOURCES *.cu ...) compiles device code for the emulator of kernels/simt,
 # with a call before every load and store. The result is an object library, so that every kernel is
-# linked into its users and the check that each was launched covers all of them. It is optimised
-# alike in every preset, but no accesses are joined, and no call replaces its caller: the emulator's
-# counters of costs (kernels/simt/costs.h) see each access of the source at its own place.
+# linked into its users, and the check that every kernel was launched covers all of them. The
+# optimisation is the same in every preset. Accesses are not merged and calls are not turned into
+# tail calls, because the emulator's cost counters (kernels/simt/costs.h) count each access where
+# the source has it.
 function(sluice_simt_kernels name)
   cmake_parse_arguments(ARG "" "" "SOURCES" ${ARGN})
   set_source_files_properties(${ARG_SOURCES} PROPERTIES LANGUAGE CXX)

@@ -6,9 +6,9 @@ set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
-option(SLUICE_UNITY "Compile several sources at a time: quicker from nothing, slower after an edit"
+option(SLUICE_UNITY "Compile several sources at a time: a faster full build, slower after an edit"
   ON)
-option(SLUICE_PRECOMPILE "Precompile headers of libraries: quicker from nothing" ON)
+option(SLUICE_PRECOMPILE "Precompile headers of libraries: a faster full build" ON)
 
 # tools/unity_parts.py decides which sources are compiled together.
 find_program(SLUICE_PYTHON python3 HINTS /usr/bin)
@@ -16,7 +16,7 @@ if(SLUICE_UNITY AND NOT SLUICE_PYTHON)
   message(WARNING "python3 was not found: sources are compiled one at a time")
 endif()
 
-# lld links in a fifth of the time of GNU ld, which counts where many programs are linked.
+# lld links in a fifth of the time of GNU ld, which matters because many programs are linked.
 find_program(SLUICE_LLD ld.lld)
 if(SLUICE_LLD)
   add_link_options($<$<LINK_LANGUAGE:CXX>:-fuse-ld=lld>)
@@ -27,7 +27,7 @@ if(SLUICE_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${SLUICE_CCACHE})
 endif()
 
-# By default GCC collects its garbage from 128 MiB on, which takes a tenth of its time.
+# By default GCC starts garbage collection at 128 MiB, which costs a tenth of its time.
 add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=1048576>)
 
 function(sluice_target_settings target)
@@ -49,10 +49,10 @@ function(sluice_target_settings target)
   endif()
 endfunction()
 
-# Compiles sources of a target together, because most of the time goes to headers and templates that
-# they share. Sources that give the same name to different things in their unnamed namespaces are
-# kept apart. Several targets of a folder may share sources: each keeps its first part. Sources that
-# do not exist yet and sources with options of their own are compiled one at a time.
+# Compiles sources of a target together, because they share headers and templates, which take most
+# of the time. Sources that define the same name differently in their unnamed namespaces are kept
+# apart. A source that several targets of a folder share keeps its first part. Sources that do not
+# exist yet and sources with their own options are compiled one at a time.
 function(sluice_unite target)
   if(NOT SLUICE_UNITY OR NOT SLUICE_PYTHON)
     return()
@@ -80,18 +80,18 @@ function(sluice_unite target)
   endforeach()
 endfunction()
 
-# Makes the target's sources read cmake/precompiled/HEADER.h first, because more than half of the
-# time to compile most of them goes to headers of other projects. It includes no header of this
-# project, whose change would recompile everything. A source still includes what it uses, because
-# clang-tidy reads it without the precompiled header. The header is compiled once for all targets
-# with the same further OPTIONS.
+# Makes the target's sources read cmake/precompiled/HEADER.h first, because headers of other
+# projects take more than half of the compile time of most sources. The header includes no header of
+# this project, because a change would recompile everything. A source still includes every header
+# that it uses, because clang-tidy reads it without the precompiled header. The header is compiled
+# once for all targets with the same further OPTIONS.
 function(sluice_precompile target header)
-  # With the preset fuzz, clang has few sources, and ccache has other conditions for clang.
+  # The preset fuzz compiles few sources with clang, and ccache has other conditions for clang.
   if(NOT SLUICE_PRECOMPILE OR SLUICE_SANITIZER STREQUAL "fuzzer")
     return()
   endif()
-  # GCC 12 does not treat a precompiled <string> as a system header and warns falsely of overruns in
-  # it.
+  # GCC 12 does not treat a precompiled <string> as a system header, and reports overruns that do
+  # not exist.
   set(options -pthread -Wno-array-bounds -Wno-stringop-overread ${ARGN})
   if(SLUICE_CCACHE)  # ccache's conditions for caching compilations with a precompiled header.
     list(APPEND options -fpch-preprocess)
@@ -119,14 +119,14 @@ function(sluice_precompile target header)
   target_precompile_headers(${target} REUSE_FROM ${owner})
 endfunction()
 
-# Compiles a target with -O1, in three quarters of the time of -O2.
+# Compiles a target with -O1, which takes three quarters of the time of -O2.
 function(sluice_cold target)
   if(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo")
     target_compile_options(${target} PRIVATE -O1)
   endif()
 endfunction()
 
-# Applies what sluice_library and sluice_executable have in common.
+# Applies the settings that sluice_library and sluice_executable share.
 macro(sluice_finish_target name)
   sluice_target_settings(${name})
   if(NOT ARG_HOT)
@@ -139,7 +139,7 @@ macro(sluice_finish_target name)
 endmacro()
 
 # sluice_library(name SOURCES ... [DEPS public dependencies ...] [PRECOMPILED header] [HOT]) makes a
-# static library. HOT is for code whose speed shows in a benchmark.
+# static library. HOT is for code whose speed affects a benchmark.
 function(sluice_library name)
   cmake_parse_arguments(ARG "HOT" "PRECOMPILED" "SOURCES;DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
@@ -160,8 +160,8 @@ add_custom_target(sluice_tests)
 
 # sluice_ctest(name program [FILTER filter] [ENVIRONMENT NAME=value ...] [SLOW]) makes a run of a
 # GoogleTest program a test of ctest. The program reports its tests one by one in gtest/NAME.xml of
-# the build folder. The folder of the test is its label. `./test --quick` leaves out the tests that
-# are SLOW, and ctest begins with them.
+# the build folder. The test's label is its folder. `./test --quick` leaves out SLOW tests, and
+# ctest starts them first.
 function(sluice_ctest name program)
   cmake_parse_arguments(ARG "SLOW" "FILTER" "ENVIRONMENT" ${ARGN})
   if(ARG_FILTER)
@@ -185,11 +185,12 @@ function(sluice_label name slow)
 endfunction()
 
 # sluice_test(name SOURCES ... [DEPS ...] [PRECOMPILED header] [OPTIMIZED] [SHARDS n] [SLOW])
-# makes a GoogleTest program that is one test to ctest: a process for each of its tests would take
-# longer than most of them. With SHARDS it is that many tests of ctest, NAME_1 and so on, which run
-# at the same time and share the program's tests. For SLOW see sluice_ctest. The program's own code
-# is not optimised unless it is OPTIMIZED, because most of it runs once. The code under test is
-# optimised. With a sanitizer the tests are optimised too, because they are slow enough as it is.
+# makes a GoogleTest program that is one test to ctest, because a process for each of its tests
+# would take longer than most of the tests. SHARDS splits it into n tests of ctest, NAME_1 and so
+# on, which run at the same time and share the program's tests. For SLOW see sluice_ctest. The
+# program's own code is optimised only if it is OPTIMIZED, because most of it runs once. The code
+# under test is always optimised. With a sanitizer the tests are optimised too, because they are
+# slow.
 function(sluice_test name)
   cmake_parse_arguments(ARG "OPTIMIZED;SLOW" "PRECOMPILED;SHARDS" "SOURCES;DEPS" ${ARGN})
   set(slow "")

@@ -1,6 +1,6 @@
 # sluice_embed_texts(OUT FUNCTION files ...) sets OUT to the name of a source that defines
 # std::span<const std::string_view> sluice::FUNCTION(), which returns the contents of the files.
-# There may be no files. Requires that no file contains )__text__".
+# The list of files may be empty. Requires that no file contains )__text__".
 set(SLUICE_TEXTS_TEMPLATE ${CMAKE_CURRENT_LIST_DIR}/embedded_texts.cc.in)
 function(sluice_embed_texts out function)
   set(TEXTS "")

@@ -3,7 +3,7 @@
 
   python examples/entities.py localhost:8001 MODEL "Ada Lovelace lived in London."
 
-Texts that are too long for the model are read in windows.
+Texts that are too long for the model are read in overlapping windows.
 """
 
 import sys

@@ -15,10 +15,10 @@ def main():
     parser.add_argument("server")
     parser.add_argument("model")
     parser.add_argument("history", type=int, nargs="+")
-    parser.add_argument("--diversity", type=float, default=0, help="from 0, the best, to 1")
+    parser.add_argument("--diversity", type=float, default=0, help="from 0 (best scores) to 1")
     given = parser.parse_args()
     with Client(given.server) as client:
-        # Item 0 is excluded because it is the padding of training.
+        # Item 0 is excluded because training used it as padding.
         for item, score in client.recommend(given.model, given.history, count=10,
                                             exclude=[0, *given.history],
                                             diversity=given.diversity):

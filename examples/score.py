@@ -13,7 +13,7 @@ from sluice_client import AsyncClient
 async def main():
     server, model, *texts = sys.argv[1:]
     async with AsyncClient(server) as client:
-        # The daemon computes calls that are in progress at the same time together.
+        # The daemon batches calls that are in progress at the same time.
         scores = await asyncio.gather(*(client.score(model, text) for text in texts))
     for text, score in zip(texts, scores):
         print(f"{score.total:10.3f}  {text}")

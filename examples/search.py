@@ -3,7 +3,7 @@
 
   python examples/search.py localhost:8001 MODEL notes.txt "Who opened the gate?"
 
-With a second model, a cross-encoder, the lines that are found are put in the order of its scores:
+If a second model, a cross-encoder, is given, it reorders the lines by its scores:
 
   python examples/search.py localhost:8001 MODEL notes.txt "Who opened the gate?" RERANKER
 """
@@ -13,7 +13,7 @@ import sys
 from sluice_client import Client
 
 SHOWN = 10
-CONSIDERED = 50  # lines that the second model puts in order
+CONSIDERED = 50  # lines that the second model reorders
 AT_ONCE = 500  # lines of one request
 
 

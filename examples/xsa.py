@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Plots how much of their own values the heads of a model with XSA return, over positions.
+"""Plots xsa_proj_frac, the share of their own values in the outputs of a model's heads with XSA.
 
   python examples/xsa.py localhost:8001 demo "In the beginning" 40 > xsa.svg
 
-A line for each layer with XSA: the mean of xsa_proj_frac over its heads. A mark separates the
-prompt from the tokens that were generated.
+The plot has a line for each layer with XSA: the mean over its heads, by position. A mark separates
+the prompt from the generated tokens.
 """
 
 import html

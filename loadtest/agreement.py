@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Compares sluice-load with other clients: one schedule, three ways to send it.
+"""Compares sluice-load with other clients that send the same schedule.
 
-Takes the beginning of a trace, at a mean rate, and sends the same arrivals and lengths with
-sluice-load, with perf_analyzer and with a loop around Python's tritonclient, round after round, to
-a running server. Prints throughput, median and 99th percentile side by side.
+Takes the beginning of a trace, stretched to a mean rate, and sends the same arrivals and lengths to
+a running server with sluice-load, with perf_analyzer and with a loop around Python's tritonclient,
+in turn in each round. Prints throughput, median and 99th percentile of each.
 """
 
 import argparse
@@ -32,9 +32,7 @@ class Schedule:
 
     @property
     def seconds(self) -> float:
-        """Returns the length of the schedule, one mean gap more than the time of the last
-        arrival.
-        """
+        """Returns the length of the schedule: the time of the last arrival plus one mean gap."""
         return self.arrivals_s[-1] * len(self.lengths) / (len(self.lengths) - 1)
 
 
@@ -78,7 +76,7 @@ class SluiceLoad:
             writer.writerow(["arrival_s", "input_tokens"])
             writer.writerows((f"{at:.6f}", length) for at, length in
                              zip(plan.arrivals_s, plan.lengths))
-        # The phase ends half a gap before the trace would begin again.
+        # The phase ends half a gap before the trace would start again.
         duration = (plan.arrivals_s[-1] + plan.seconds) / 2
         command = [options.sluice_load, "run", "--server", options.server, "--model", options.model,
                    "--arrivals", "trace", "--lengths", "trace", "--trace", trace, "--cap",
@@ -100,8 +98,8 @@ def answered_requests(profile: dict) -> list[dict]:
 
 
 class PerfAnalyzer:
-    """Sends with perf_analyzer. Its own throughput is by windows of whole seconds, so it is
-    computed here from the times of its requests; its percentiles are as it reports them.
+    """Sends with perf_analyzer. perf_analyzer counts throughput in windows of whole seconds, so the
+    throughput is computed here from the times of its requests. The percentiles are its own.
     """
 
     name = "perf_analyzer"
@@ -119,7 +117,7 @@ class PerfAnalyzer:
         data.write_text(json.dumps({"data": [
             {"input_ids": {"content": ids.tolist(), "shape": [len(ids)]}}
             for ids in prompts(plan, options.vocab)]}))
-        profile.unlink(missing_ok=True)  # of the round before, which it would not overwrite
+        profile.unlink(missing_ok=True)  # perf_analyzer does not overwrite the previous round's
         command = [options.perf_analyzer, "-m", options.model, "-i", "grpc", "-u", options.server,
                    "--async", "--max-threads", 1, "--input-data", data, "--request-intervals",
                    gaps,
@@ -137,9 +135,7 @@ class PerfAnalyzer:
 
 
 class TritonClient:
-    """Sends with tritonclient. Latency counts from the time at which a call was due, as in
-    sluice-load.
-    """
+    """Sends with tritonclient. Latency counts from when a call was due, as in sluice-load."""
 
     name = "tritonclient"
 
@@ -173,7 +169,7 @@ class TritonClient:
 
 
 def time_left(until: float) -> None:
-    """Waits until `until` on the clock of the performance counter."""
+    """Waits until the performance counter reaches `until`."""
     waiting: queue.SimpleQueue = queue.SimpleQueue()
     while (left := until - time.perf_counter()) > 0:
         try:
@@ -221,7 +217,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--sluice-load", type=pathlib.Path,
                         default=ROOT / "build" / "release" / "loadtest" / "load" / "sluice-load")
     parser.add_argument("--perf-analyzer", type=pathlib.Path,
-                        help="its binary; without it that client is left out")
+                        help="its binary; without it, perf_analyzer is left out")
     parser.add_argument("--table", type=pathlib.Path, help="write the table to this file as well")
     return parser.parse_args(arguments)
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Turns a trace of Azure's public data set into the columns that our programs read.
+"""Converts a trace of Azure's public data set into the columns that Sluice's programs read.
 
     loadtest/azure_trace.py azure2023_conv.csv < AzureLLMInferenceTrace_conv.csv
 
-Arrivals become seconds from the first one. The file is written whole or, if the standard input is
-not such a trace, not at all.
+Arrival times become seconds since the first arrival. If the standard input is not such a trace, no
+file is written.
 """
 
 import argparse
@@ -20,15 +20,15 @@ COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
 
 class NotATrace(Exception):
-    """Input that is not a whole trace, with the reason in one line."""
+    """The input is not a complete trace; the message gives the reason in one line."""
 
 
 def rows_of(lines) -> Iterator[tuple[str, int, int]]:
     read = csv.DictReader(lines)
     if read.fieldnames is None:
-        raise NotATrace("there is nothing on the standard input; was the trace fetched?")
+        raise NotATrace("the standard input is empty; was the trace fetched?")
     if not set(COLUMNS) <= set(read.fieldnames):
-        raise NotATrace(f"the first line has not the columns {', '.join(COLUMNS)}; it begins with "
+        raise NotATrace(f"the first line lacks the columns {', '.join(COLUMNS)}; it begins with "
                         f"{','.join(read.fieldnames)[:60]!r}")
     first = None
     for row in read:
@@ -41,7 +41,7 @@ def rows_of(lines) -> Iterator[tuple[str, int, int]]:
             raise NotATrace(f"line {read.line_num} is not a request ({error}); was the fetch cut "
                             "off?") from error
     if first is None:
-        raise NotATrace("there is no request behind the first line")
+        raise NotATrace("there is no request after the first line")
 
 
 def write(lines, out: pathlib.Path) -> int:

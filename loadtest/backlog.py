@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""Measures what a daemon answers within an overload, and how long it serves late after it.
+"""Measures the goodput of a daemon in an overload, and for how long calls are late after it.
 
-Starts one sluiced with its defaults. A closed loop with as many calls in flight as the daemon runs
-at once finds the capacity. Then one open loop sends a steady load, a share of the capacity, and for
-some seconds ten times the capacity on top. The deadline of a call is a minute behind the end of the
-load, unless `--streaming` sends calls without one, which then also wait in the streams of the
-client. `--tokens -1` is for models that generate nothing. `--flag` is a further flag of the daemon.
-The table has the calls by the second in which they were sent.
+Starts one sluiced with its defaults. A closed loop measures the capacity, with as many calls in
+flight as the daemon runs at once. Then one open loop sends a steady load, which is a share of the
+capacity, and for some seconds also ten times the capacity. The deadline of a call is a minute after
+the end of the load. With `--streaming`, calls have no deadline and may also wait in the client's
+streams. `--tokens -1` is for models that generate nothing. `--flag` passes a flag to the daemon.
+The table groups the calls by the second in which they were sent.
 
-The goodput is what is answered between one second after the beginning of the overload and one
-second before its end: nothing that is answered later counts. It is compared with the capacity, and
-with what the daemon would answer by the capacity's processor time per answer in the processor time
-that its model's threads get beside the clients and its own refusals. With `--apart` the daemon has
-one half of the processors and the client the other, as on machines of their own.
+Goodput counts the answers that arrive between one second after the beginning of the overload and
+one second before its end. It is compared with two numbers. One is the capacity. The other is the
+number of answers that the model's threads could compute, at the capacity's processor time per
+answer, in the processor time that the client and the daemon's refusals leave to them. With
+`--apart` the daemon has one half of the processors and the client the other half, as if they ran on
+two machines.
 """
 
 import json
@@ -30,18 +31,18 @@ from overload import Daemon, parser_of
 
 BEFORE_S = 3  # seconds of the steady load before the overload
 AFTER_S = 6
-EDGE_S = 1  # at either end of the overload, which the goodput leaves out
+EDGE_S = 1  # at either end of the overload, left out of the goodput
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def seconds_of(stat):
-    """Returns the processor time of a line of /proc/PID/stat."""
+    """Returns the processor time in a line of /proc/PID/stat."""
     fields = stat.rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
 class Usage:
-    """The processor time that a daemon and its client take from now on."""
+    """The processor time that a daemon and its client use from now on."""
 
     def __init__(self, daemon, client):
         self.daemon, self.client = daemon, client
@@ -70,7 +71,7 @@ class Calls:
         self.out, self.trace = pathlib.Path(scratch, "run.json"), pathlib.Path(scratch, "trace.csv")
 
     def run(self, seed, seconds, usage_from, usage_to, *load):
-        """Returns the report of a load, and the processors that were used meanwhile."""
+        """Returns the report of a load, and the processors that were used during it."""
         command = [
             self.options.sluice_load, "run", "--server", self.daemon.grpc, "--max-tokens",
             self.options.tokens, "--cap", "256", "--duration", seconds, "--drain", "60", "--seed",
@@ -160,9 +161,10 @@ def table(options, rounds):
         f"{options.label}; {' '.join(options.flag) or 'defaults'}; prompts of "
         f"{max(options.prompt // 2, 1)} to {options.prompt} tokens, {asks}. "
         f"{options.seconds} s at {options.times:g} times the capacity, on top of a "
-        f"steady load of {options.share:g} of it, which goes on for {AFTER_S} s. The capacity "
-        f"is that of a closed loop of {options.concurrency}, of which "
-        f"{median('callers_refused'):.0f} stop because they are refused. {placed(options, rounds)} "
+        f"steady load of {options.share:g} of the capacity, which continues for {AFTER_S} s. The "
+        f"capacity was measured by a closed loop of {options.concurrency} callers; "
+        f"{median('callers_refused'):.0f} of them stop because they are refused. "
+        f"{placed(options, rounds)} "
         f"Medians of {len(rounds)} rounds.",
         "",
         "|  | answered/s | refused/s | processors: client | gRPC's threads | other threads |",
@@ -171,9 +173,9 @@ def table(options, rounds):
         f"| in the overload | {median('answered_per_s'):.0f} | {median('refused_per_s'):.0f} | "
         f"{used('overload')} |",
         "",
-        f"Goodput within the overload, without its first and last {EDGE_S} s, over the capacity: "
-        f"{median('goodput'):.2f}. Over what the processor time that is left to the daemon's other "
-        f"threads allows: {median('goodput_of_time'):.2f}.",
+        f"Goodput within the overload, without its first and last {EDGE_S} s, divided by the "
+        f"capacity: {median('goodput'):.2f}. Divided by the answers that the processor time of the "
+        f"daemon's other threads allows: {median('goodput_of_time'):.2f}.",
         "",
         "| seconds after the end | answered | refused | p50 ms | p99 ms |",
         "|---|---|---|---|---|",
@@ -196,13 +198,13 @@ def table(options, rounds):
 def main():
     parser = parser_of(__doc__)
     parser.set_defaults(concurrency=256)
-    parser.add_argument("--times", type=float, default=10, help="overload over capacity")
-    parser.add_argument("--share", type=float, default=0.2, help="steady load over capacity")
+    parser.add_argument("--times", type=float, default=10, help="overload / capacity")
+    parser.add_argument("--share", type=float, default=0.2, help="steady load / capacity")
     parser.add_argument("--seconds", type=int, default=10, help="length of the overload")
     parser.add_argument("--streaming", action="store_true", help="calls on streams")
-    parser.add_argument("--flag", action="append", default=[], help="of the daemon, --flag=--A=B")
+    parser.add_argument("--flag", action="append", default=[], help="for the daemon, --flag=--A=B")
     parser.add_argument("--apart", action="store_true",
-                        help="give daemon and client processors of their own")
+                        help="give daemon and client separate processors")
     parser.add_argument("--rounds", type=int, default=3)
     reporting.add_options(parser)
     options = parser.parse_args()
@@ -211,7 +213,7 @@ def main():
     if options.apart and half == 0:
         parser.error("--apart needs two processors")
     with tempfile.TemporaryDirectory() as scratch:
-        # Processes that are started have the processors of this one.
+        # Child processes inherit the processors of this process.
         os.sched_setaffinity(0, processors[:half] if options.apart else processors)
         daemon = Daemon(options.sluiced, options.model, *options.flag)
         os.sched_setaffinity(0, processors[half:] if options.apart else processors)

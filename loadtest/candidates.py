@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measures urgent calls beside the scoring of candidates.
+"""Measures urgent calls while other calls score candidates.
 
-Starts one sluiced. Some callers score as many candidates as a call may have, one call after
-another; beside them an urgent call with one token is sent at a steady rate. Its latency is told
-with and without the others. Needs tritonclient (build/venv has it).
+Starts one sluiced. Some callers score the maximum number of candidates of a call, one call after
+another. At the same time an urgent call with one token is sent at a steady rate. Reports its
+latency with and without the other callers. Needs tritonclient (build/venv has it).
 """
 
 import argparse
@@ -62,7 +62,7 @@ def main():
     parser.add_argument("--sluiced", type=pathlib.Path, required=True, help="path of the daemon")
     parser.add_argument("--model", type=pathlib.Path, required=True, help="model directory")
     parser.add_argument("--rows", type=int, default=64)
-    parser.add_argument("--candidates", type=int, default=4096, help="of each row")
+    parser.add_argument("--candidates", type=int, default=4096, help="per row")
     parser.add_argument("--callers", type=int, default=2, help="that score")
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--every-ms", type=float, default=20, help="between urgent calls")

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compares calls through the gateway for HTTP with the same calls by gRPC.
+"""Compares calls through the HTTP gateway with the same calls by gRPC.
 
 Starts one sluiced and one gateway and drives both from this process, in closed loops of 1 and 64
-calls in flight. Each round has all cells, so that other work of the machine affects all alike; the
-figures are medians over the rounds. Times of the processors are those of the processes themselves,
-so that they do not depend on how many processors client, gateway and daemon share.
+calls in flight. Each round has all cells, so that other work on the machine affects all of them.
+The figures are medians over the rounds. CPU times are measured per process, so they do not depend
+on how many processors the client, the gateway and the daemon share.
 """
 
 import argparse
@@ -56,7 +56,7 @@ class Process:
                 time.sleep(0.05)
 
     def cpu_s(self):
-        """Returns the time that the process has computed."""
+        """Returns the CPU time of the process."""
         fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2]
         return sum(int(each) for each in fields.split()[11:13]) / TICKS
 
@@ -83,7 +83,7 @@ class Grpc:
 
 
 class Http:
-    """Makes calls by HTTP/1.1 on connections that stay open, with as little work as possible."""
+    """Makes calls by HTTP/1.1 on persistent connections, with little overhead."""
 
     def __init__(self, address):
         self._address = address.split(":")
@@ -111,7 +111,7 @@ class Http:
 
 
 async def cell(way, task, in_flight, options, draw):
-    """Returns the latencies of the calls that a closed loop answers in options.seconds."""
+    """Returns the latencies of the calls that a closed loop completes in options.seconds."""
     latencies = []
     ends = time.monotonic() + options.seconds
 
@@ -170,12 +170,12 @@ def medians(rows):
 def table(options, rows):
     what = {"embed": "one embedding", "generate": f"{options.tokens} tokens generated"}
     lines = [
-        "# The gateway beside gRPC",
+        "# The gateway and gRPC",
         "",
         f"The demo model; prompts of {options.bytes} bytes; closed loops from one process, which"
         f" shares {os.cpu_count()} processors with gateway and daemon ({reporting.processor()})."
         f" Medians of {options.rounds} interleaved rounds of {options.seconds:g} s a cell, by"
-        " `loadtest/gateway.py`. CPU is that of the process per call.",
+        " `loadtest/gateway.py`. CPU is the CPU time of the process per call.",
         "",
         "| call | in flight | by | calls/s | p50 ms | p99 ms | daemon CPU ms | gateway CPU ms |",
         "|---|---|---|---|---|---|---|---|",
@@ -193,17 +193,17 @@ def main():
     add = parser.add_argument
     add("--sluiced", default=ROOT / "build" / "release" / "server" / "sluiced", help="the daemon")
     add("--model", default=ROOT / "models" / "demo", help="its model")
-    add("--seconds", type=float, default=3, help="of a cell")
+    add("--seconds", type=float, default=3, help="per cell")
     add("--rounds", type=int, default=5)
-    add("--bytes", type=int, default=32, help="of a prompt")
-    add("--tokens", type=int, default=16, help="that a call generates")
+    add("--bytes", type=int, default=32, help="per prompt")
+    add("--tokens", type=int, default=16, help="generated per call")
     add("--seed", type=int, default=1)
     reporting.add_options(parser)
     options = parser.parse_args()
     grpc_address, http_address, metrics = (f"127.0.0.1:{free_port()}" for _ in range(3))
     daemon = Process([options.sluiced, "--model", f"demo={options.model}", "--server.grpc.address",
                       grpc_address, "--server.metrics.address", metrics, "--server.admin.address=",
-                      # Otherwise the second way of a round would find the first one's prompts.
+                      # Otherwise the second variant of a round would reuse the first one's prompts.
                       "--engine.kv.prefix-reuse=false"],
                      f"http://{metrics}/readyz")
     gateway = Process([sys.executable, "-m", "sluice_client.gateway", "--daemon", grpc_address,

@@ -10,27 +10,28 @@ usage: gpu_check.sh [--out FOLDER] [--only PART,...] [--budget SECONDS] [--resum
        gpu_check.sh --pack FILE [--architectures LIST] [--cuda FOLDER] [--rehearse]
        gpu_check.sh --pack-libraries FILE
 
-Runs, on the first GPU: the table of kernels, compute-sanitizer, the device tests, the benchmarks of plans
-and kernels, PyTorch's peers, the search for cuBLASLt's algorithms, ncu, and the daemon under load. A case
-that fails, crashes or hangs is reported and the rest goes on; what the time does not suffice for is named.
-Exit status: 0 all well, 1 something failed, 3 no device.
+Runs, on the first GPU: the table of kernels, compute-sanitizer, the device tests, the benchmarks of
+plans and kernels, PyTorch's peers, the search for cuBLASLt's algorithms, ncu, and the daemon under
+load. If a case fails, crashes or hangs, it is reported and the others run. Cases for which there is
+no time are listed. Exit status: 0 all succeeded, 1 something failed, 3 no device.
 
-  --out FOLDER          where the results go, as they come (default: $OUT if that is set, else
-                        loadtest/results/gpu)
-  --only PART,...       these parts alone: table ceilings memcheck racecheck kernel-tests engine-own
+  --out FOLDER          folder of the results, which are written during the run (default: $OUT if
+                        that is set, else loadtest/results/gpu)
+  --only PART,...       only these parts: table ceilings memcheck racecheck kernel-tests engine-own
                         engine-cublaslt steps plans products rows peers draws tune ncu daemon
   --budget SECONDS      for all parts together (530); with few parts each gets more
-  --resume [FOLDER]     skips the cases that have an outcome in this folder of an earlier run (default: that
-                        of --out)
-  --rehearse            in the emulator, with the release build's programs: proves the kit, times nothing
-  --programs FILE       what --pack made; in an unpacked pack this is not needed. Without it the programs are
-                        built here, with nvcc and cmake
-  --libraries FILE      what --pack-libraries made: for a build here where there are no packages and no
-                        network to get them
-  --pack FILE           builds the programs and packs them with their libraries, the demo model and this kit,
-                        for a machine that has a driver and Python 3, and no network; with --rehearse the
-                        emulator's programs
-  --architectures LIST  of the GPUs to build for, as CMake lists them (90 for a pack, else native)
+  --resume [FOLDER]     skips the cases that have an outcome in this folder of an earlier run
+                        (default: the folder of --out)
+  --rehearse            uses the emulator and the release build: tests the kit, times nothing
+  --programs FILE       a pack made by --pack; not needed in an unpacked pack. Without it the
+                        programs are built here, with nvcc and cmake
+  --libraries FILE      a pack made by --pack-libraries, to build here without Debian's packages and
+                        without a network
+  --pack FILE           builds the programs and packs them with their libraries, the demo model and
+                        this kit, for a machine with a driver and Python 3 and without a network;
+                        with --rehearse packs the emulator's programs
+  --architectures LIST  GPU architectures to build for, in CMake's format (90 for a pack, else
+                        native)
   --cuda FOLDER         the CUDA toolkit to build with
   --pack-libraries FILE packs the libraries and headers of Debian that the programs are built with
 USAGE
@@ -38,14 +39,14 @@ USAGE
 
 invoked_from=$PWD
 cd "$(dirname "$0")/.." || exit 1
-# The build targets of a GPU and of a rehearsal, with the names that they have in a pack.
+# The build targets for a GPU and for a rehearsal, with their names in a pack.
 readonly gpu_targets=(gpu_bench kernels_cuda_device_test cuda_backend_device_test)
 readonly emulator_targets=(gpu_bench_emulated kernels_cuda_test cuda_backend_test)
 readonly names=(gpu_bench kernels_test backend_test)
 readonly server_targets=(sluiced sluice sluice-load)
-# What the programs read, relative to the root of the sources.
+# The files that the programs read, relative to the root of the sources.
 readonly data=(loadtest/gpu_check.sh loadtest/gpu models/demo tests/goldens)
-# The Debian packages with the headers and libraries that the programs are built with.
+# The Debian packages with headers and libraries for building the programs.
 readonly packages=(libabsl-dev libgmock-dev libgtest-dev libicu-dev nlohmann-json3-dev)
 readonly most_pack_bytes=$((64 << 20))
 
@@ -70,7 +71,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 
-# absolute PATH: as seen from where the script was called.
+# absolute PATH: resolves PATH from the folder in which the script was called.
 absolute() { case $1 in /*) echo "$1" ;; *) echo "$invoked_from/$1" ;; esac; }
 for option in programs libraries out pack cuda pack_libraries; do
   [ -z "${!option}" ] || declare "$option=$(absolute "${!option}")"
@@ -79,11 +80,11 @@ done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# build ARCHITECTURES SERVER: builds the programs below build/cuda, or build/release for a
+# build ARCHITECTURES SERVER: builds the programs in build/cuda, or in build/release for a
 # rehearsal, with the daemon if SERVER is ON.
 build() {
   local targets=("${gpu_targets[@]}") options=() prefix=()
-  [ "${SLUICE_GPU_CHECK_BUILD:-1}" = 1 ] || return 0 # A test has built the programs.
+  [ "${SLUICE_GPU_CHECK_BUILD:-1}" = 1 ] || return 0 # A test has already built the programs.
   if $rehearse; then
     targets=("${emulator_targets[@]}")
     [ "$2" = OFF ] || targets+=("${server_targets[@]}")
@@ -98,7 +99,7 @@ build() {
     command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
   fi
   if [ -n "$libraries" ]; then
-    # They are not in the work folder, because CMake remembers their place.
+    # The libraries are not in the work folder, because CMake caches their paths.
     mkdir -p build/gpu-libraries && tar -xzf "$libraries" -C build/gpu-libraries || return 1
     prefix=("-DCMAKE_PREFIX_PATH=$PWD/build/gpu-libraries/usr")
     export CPLUS_INCLUDE_PATH=$PWD/build/gpu-libraries/usr/include # searched like /usr/include
@@ -107,7 +108,7 @@ build() {
     "${options[@]}" "${prefix[@]}" && cmake --build build/cuda --target "${targets[@]}"
 }
 
-# built NAME: the path of a program that was built.
+# built NAME: prints the path of a built program.
 built() {
   local folder=build/cuda
   ! $rehearse || folder=build/release
@@ -126,7 +127,7 @@ pack_libraries() {
     tar -czf "$1" -C / --transform 's,^/,,' -P -T - && ls -l "$1"
 }
 
-# link_programs FOLDER COMMAND: puts the programs into the folder by COMMAND FROM TO.
+# link_programs FOLDER COMMAND: puts the programs into the folder with COMMAND FROM TO.
 link_programs() {
   local targets=("${gpu_targets[@]}") i program
   ! $rehearse || targets=("${emulator_targets[@]}")
@@ -143,8 +144,8 @@ link_programs() {
 
 strip_to() { strip -o "$2" "$1"; }
 
-# pack FILE: packs the kit, and the programs with their libraries, except those of the C and C++
-# runtimes, of which the machine may have newer ones that its profilers need.
+# pack FILE: packs this folder, and the programs with their libraries. The C and C++ runtimes are
+# left out, because the machine's profilers may need its newer versions.
 pack() {
   local folder=$work/pack
   link_programs "$folder/programs" strip_to || return 1
@@ -159,7 +160,7 @@ pack() {
   esac || return 1
   ls -l "$1"
   if [ "$(stat -c %s "$1")" -gt $most_pack_bytes ]; then
-    echo "gpu_check: the pack is larger than $most_pack_bytes bytes; a name that ends in .xz makes it smaller" >&2
+    echo "gpu_check: the pack is larger than $most_pack_bytes bytes; give it a name that ends in .xz to compress it better" >&2
     return 1
   fi
 }
@@ -176,9 +177,9 @@ fi
 folder=$work/programs
 if [ -n "$programs" ]; then
   mkdir -p "$work/pack"
-  # Python reads archives of xz where there is no such program.
+  # Python unpacks archives of xz if the program is missing.
   python3 -m tarfile -e "$programs" "$work/pack" ||
-    { echo "gpu_check: $programs cannot be unpacked" >&2; exit 1; }
+    { echo "gpu_check: cannot unpack $programs" >&2; exit 1; }
   folder=$work/pack/programs
 elif [ -d programs ]; then
   folder=$PWD/programs
@@ -187,12 +188,12 @@ elif $rehearse; then
 else
   if ! build "${architectures:-native}" OFF >"$work/build.log" 2>&1; then
     tail -n 20 "$work/build.log"
-    echo "gpu_check: the programs cannot be built here; on a machine with the build's packages --pack-libraries packs those, and --pack the programs" >&2
+    echo "gpu_check: the programs cannot be built here. On a machine with the build's packages, --pack-libraries packs the libraries and --pack the programs" >&2
     exit 1
   fi
   link_programs "$folder" "ln -s" || exit 1
 fi
-[ -x "$folder/gpu_bench" ] || { echo "gpu_check: there is no gpu_bench" >&2; exit 1; }
+[ -x "$folder/gpu_bench" ] || { echo "gpu_check: there is no gpu_bench in $folder" >&2; exit 1; }
 [ ! -e "$folder/emulator" ] || rehearse=true
 if [ -n "$libraries" ]; then
   for library in build/gpu-libraries/usr/lib/*-linux-gnu; do
@@ -210,7 +211,7 @@ case $resume in
   .) options+=(--resume "$out") ;;
   *) options+=(--resume "$(absolute "$resume")") ;;
 esac
-# The report of a run that is stopped is still written.
+# If the run is stopped, the report is still written.
 python3 loadtest/gpu/check.py --programs "$folder" --out "$out" "${options[@]}" &
 child=$!
 trap 'kill -TERM $child 2>/dev/null' TERM INT

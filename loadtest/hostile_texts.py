@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measures health checks beside texts that take long to encode.
+"""Measures health checks while callers send texts that take long to encode.
 
-Starts a sluiced with a small model of 16,384 positions, whose tokenizer is a BPE without words, so
-that a text of 16 MiB is one piece. Some callers send such texts, one call after another; beside
-them a health check is sent at a steady rate. Its latency is told with and without the others.
-Needs tritonclient (build/venv has it).
+Starts a sluiced with a small model of 16,384 positions. Its tokenizer is a BPE without words, so
+that a text of 16 MiB is one piece. Some callers send such texts, one call after another. At the
+same time a health check is sent at a steady rate. Reports its latency with and without the other
+callers. Needs tritonclient (build/venv has it).
 """
 
 import argparse
@@ -24,7 +24,7 @@ from candidates import MODEL, figures
 from overload import Daemon
 
 POSITIONS = 16384
-LONGEST = 1024  # bytes of a token, so that a text may have 16 MiB
+LONGEST = 1024  # bytes of a token, so that 16,384 positions allow a text of 16 MiB
 SHAPE = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
          "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 16, "vocab_size": 16,
          "max_position_embeddings": POSITIONS, "eos_token_id": 12}
@@ -89,9 +89,9 @@ def measure(sluiced, folder, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sluiced", type=pathlib.Path, required=True, action="append",
-                        help="path of a daemon; several are measured in turns")
-    parser.add_argument("--bytes", type=int, default=(16 << 20) - 256, help="of a text")
-    parser.add_argument("--callers", type=int, default=4, help="that send texts")
+                        help="path of a daemon; several daemons alternate")
+    parser.add_argument("--bytes", type=int, default=(16 << 20) - 256, help="per text")
+    parser.add_argument("--callers", type=int, default=4, help="callers that send texts")
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--every-ms", type=float, default=20, help="between health checks")
     parser.add_argument("--out", help="write the JSON report to this file")

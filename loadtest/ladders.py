@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Chooses ladders of a served model while it is under load, and counts what calls notice of it.
+"""Sets ladders of a served model while it is under load, and counts the effects on calls.
 
-Records the answers to all requests of an open loop, then sends the same load again and sets one
-strategy after the other meanwhile (`sluice ladder set`). Every answer must be there, and must have
-the bits that were recorded.
+Records the answers to all requests of an open loop. Then sends the same load again and sets one
+strategy after another during it (`sluice ladder set`). Every call must be answered with the bits
+that were recorded.
 """
 
 import argparse
@@ -83,11 +83,11 @@ def table(options, figures):
     outcomes = figures["outcomes"]
     changed = [each for each in figures["choices"] if each["changed"]]
     return "\n".join([
-        "# Ladders that are chosen under load", "",
+        "# Ladders that are set under load", "",
         f"{options.label}. {options.rate} calls a second for {options.seconds} s, lengths "
-        f"{options.lengths}, each scores its prompt and generates {options.tokens} tokens; "
-        "meanwhile one strategy after the other is set. The same calls were sent before, and their "
-        "answers recorded.", "",
+        f"{options.lengths}, each scores its prompt and generates {options.tokens} tokens. "
+        "During this load one strategy after another is set. The same calls were sent before, and "
+        "their answers recorded.", "",
         "| calls | not answered | answers that differ | choices | that changed the ladder | "
         "longest choice | p50, p99 |", "|---|---|---|---|---|---|---|",
         f"| {sum(outcomes.values())} | "
@@ -106,9 +106,9 @@ def main():
     parser.add_argument("--sluice-load", default="build/release/loadtest/load/sluice-load")
     parser.add_argument("--rate", type=float, default=100, help="calls a second")
     parser.add_argument("--lengths", default="uniform:2:200", help="as sluice-load reads them")
-    parser.add_argument("--tokens", type=int, default=4, help="that each call generates")
+    parser.add_argument("--tokens", type=int, default=4, help="generated per call")
     parser.add_argument("--seconds", type=int, default=60)
-    parser.add_argument("--label", default="A machine", help="what the table calls the machine")
+    parser.add_argument("--label", default="A machine", help="name of the machine in the table")
     reporting.add_options(parser)
     options = parser.parse_args()
     figures = measure(options)

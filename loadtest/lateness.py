@@ -1,17 +1,17 @@
-"""Tells from the calls of a steady load for how long an event made calls late, or fail."""
+"""Computes from the calls of a steady load for how long an event made calls late or fail."""
 
 import dataclasses
 import statistics
 
 LATE = 1.5  # times the 99th percentile before the event
-# So many calls in a row that are answered in time end a recovery: some are late where nothing
-# happens, one by one.
+# A recovery ends with this many calls in a row that are answered in time, because single calls are
+# late even without an event.
 IN_TIME = 20
 
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    sent_s: float  # on the monotonic clock, when it was due
+    sent_s: float  # when it was due, on the monotonic clock
     took_s: float
     status: str
 
@@ -22,9 +22,9 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def figures(calls: list[Call], begin_s: float, end_s: float) -> dict:
-    """Returns what the steady calls show of an event from `begin_s` to `end_s`. Calls that were
-    sent before and answered during the event belong to neither side. The worst call of the event is
-    among those that were under way at any time of it; 0 if there was none.
+    """Returns the effects of an event from `begin_s` to `end_s` on the steady calls. Calls that
+    were sent before the event and answered during it count neither as before nor as after it. The
+    worst call during the event is chosen among all calls in flight at any time of it; 0 if none.
     """
     before = [call.took_s for call in calls
               if call.sent_s + call.took_s < begin_s and call.status == "OK"]

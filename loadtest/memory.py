@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Compares the memory that a daemon's account names with what its process takes.
+"""Compares a daemon's own account of its memory with the memory of its process.
 
-Starts a daemon for each limit of KV pages, sends it prompts of its longest sequences until pages
-had to be evicted, so that the limit is reached, and reads its metrics. What the process takes
-beyond a daemon that serves the small demo model is held against what the account names beyond it.
+Starts a daemon for each limit of KV pages and sends it prompts of its longest sequences until it
+evicts pages, which shows that the limit is reached. Then reads its metrics. Both the account and
+the process memory are counted in excess of a daemon that serves the small demo model.
 """
 
 import argparse
@@ -53,11 +53,10 @@ def fill(options, directory, kv, most_rounds=100):
 
 def table(options, base, rows):
     lines = [
-        "# The account of memory, and what the process takes", "",
-        f"{options.label}. A daemon whose KV pages are full, and what it takes beyond one with the "
-        "demo model, whose pages are full as well: resident memory without mapped files "
+        "# The account of memory, and the memory of the process", "",
+        f"{options.label}. The memory of a daemon whose KV pages are full, in excess of a daemon "
+        "with the demo model whose pages are also full. Resident memory excludes mapped files "
         "(`sluice_memory_bytes{use=\"all\"}`). In MiB.", "",
-        "| model | limit of KV pages | weights | activations | plans | KV | account | resident | "
         "account / resident |", "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -75,12 +74,12 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", action="append", required=True,
-                        help="NAME=DIRECTORY; may repeat")
+                        help="NAME=DIRECTORY; may be repeated")
     parser.add_argument("--kv", action="append", required=True,
-                        help="a limit of KV pages, such as 256MiB; may repeat")
+                        help="a limit of KV pages, such as 256MiB; may be repeated")
     parser.add_argument("--sluiced", default="build/release/server/sluiced")
     parser.add_argument("--sluice-load", default="build/release/loadtest/load/sluice-load")
-    parser.add_argument("--label", default="A machine", help="what the table calls the machine")
+    parser.add_argument("--label", default="A machine", help="name of the machine in the table")
     reporting.add_options(parser)
     options = parser.parse_args()
     base = fill(options, ROOT / "models" / "demo", "32MiB")

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Measures the daemon at 2 and 10 times its capacity, in an open loop.
 
-Starts one sluiced and drives it with sluice-load: a closed loop finds the capacity, then open loops
-at shares of it find the peak of the goodput (answers within the objective), then come the
-overloads. Every call has the objective as its deadline, as a user's would. Each round has all of
-these, so that other work of the machine affects all alike; the figures are medians over the rounds.
+Starts one sluiced and drives it with sluice-load. A closed loop measures the capacity. Then open
+loops at shares of the capacity measure the peak of the goodput (answers within the objective), and
+overloads follow. Every call has the objective as its deadline. Each round has all of these phases,
+so that other work on the machine affects all of them. The figures are medians over the rounds.
 """
 
 import argparse
@@ -38,7 +38,7 @@ class Daemon:
         self.process = subprocess.Popen(
             [sluiced, "--model", f"demo={model}", "--server.grpc.address", self.grpc,
              "--server.metrics.address", self.http, "--server.admin.address=",
-             # Prefixes of earlier phases would make a load easier.
+             # Prefixes of earlier phases would make a load lighter.
              f"--engine.kv.prefix-reuse={str(prefix_reuse).lower()}", *flags],
             stdout=subprocess.DEVNULL)
         give_up = time.monotonic() + 120
@@ -60,7 +60,7 @@ class Daemon:
 
 
 class Load:
-    """Runs phases against one daemon."""
+    """Runs the phases of one daemon."""
 
     def __init__(self, options, daemon, scratch):
         self.options, self.daemon, self.out = options, daemon, pathlib.Path(scratch, "load.json")
@@ -160,13 +160,13 @@ def table(report):
         f"{options['label']}; prompts of {int(options['prompt']) // 2} to {options['prompt']} "
         f"tokens, "
         f"{options['tokens']} generated; open loop, each call with a deadline of "
-        f"{options['objective_ms']} ms, within which an answer counts as goodput. Client and "
+        f"{options['objective_ms']} ms; answers within it count as goodput. Client and "
         f"daemon "
         f"share {report['host']['processors']} processors. Medians of {options['rounds']} rounds "
         f"of "
-        f"{options['seconds']} s a load; capacity is what a closed loop of "
+        f"{options['seconds']} s a load; the capacity was measured by a closed loop of "
         f"{options['concurrency']} "
-        "gets. Rejections are timed from sending.",
+        "callers. Rejections are timed from sending.",
         "",
         "| load / capacity | offered/s | goodput/s | goodput / peak | answered p50 ms | p99 ms | "
         "rejected p50 ms | p99 ms |",
@@ -181,7 +181,7 @@ def table(report):
 
 
 def parser_of(doc):
-    """Returns a parser of the options that all measurements of an overload have."""
+    """Returns a parser with the options that all measurements of an overload share."""
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     path = pathlib.Path
     parser.add_argument("--sluiced", type=path, required=True, help="path of the daemon")
@@ -189,7 +189,7 @@ def parser_of(doc):
                         help="path of the load generator")
     parser.add_argument("--model", type=path, required=True,
                         help="model directory, 256 positions or more")
-    parser.add_argument("--label", default="The demo model", help="what the table calls the model")
+    parser.add_argument("--label", default="The demo model", help="name of the model in the table")
     parser.add_argument("--prompt", type=int, default=64, help="longest prompt, tokens")
     parser.add_argument("--tokens", type=int, default=128, help="tokens of an answer")
     parser.add_argument("--concurrency", type=int, default=48, help="of the closed loop")

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Checks what sluice-simulate and sluice-size predict against a daemon that serves the same
+"""Compares the predictions of sluice-simulate and sluice-size with a daemon that serves the same
 arrivals.
 
     build/venv/bin/python loadtest/predictions.py --trace azure2023_conv.csv \\
       --out predictions.json --table predictions.md
 
-Prompts and arrivals of a trace, shrunk, are sent to one sluiced, at several shares of its capacity;
-a daemon of its own, with a journal, serves each load. sluice-simulate replays the journal (the same
-decisions?) and runs its arrivals on virtual time, with the host's times between steps and the pace
-of the machine as the journal has them, and with the costs that an earlier daemon had learned (its
-ladder file), or with those of the run's own steps. sluice-size says from the journal of one load
-what growth of it a replica bears; a daemon with its advice then serves that and clearly more. The
-daemon has all processors but the last, the client has that.
+Shrunk prompts and arrivals of a trace are sent to one sluiced at several shares of its capacity. A
+separate daemon with a journal serves each load. sluice-simulate replays the journal and compares
+the decisions. It also runs the journal's arrivals on virtual time, with the host's times between
+steps and the machine's pace from the journal. It does so twice: with the costs that an earlier
+daemon had learned (its ladder file), and with the costs of the run's own steps. sluice-size
+computes from the journal of one load the growth of that load that a replica can carry. A daemon
+with the advised options then serves that load and a clearly higher one. The daemon has all
+processors but the last, which the client has.
 """
 
 import argparse
@@ -36,8 +37,8 @@ import workloads  # noqa: E402
 MODEL = "llama"
 SHAPE = checkpoint.Shape(layers=4, hidden=256, intermediate=704, heads=4)
 FIGURES = ("sequences/s", "mean ms", "p50 ms", "p99 ms", "steps", "busy share")
-# Shares of the growth that sluice-size says a replica bears: one that must be borne, one that
-# must not.
+# Shares of the growth that a replica can carry by sluice-size: one that must be carried and one
+# that cannot be.
 BORNE, ABOVE = 1.0, 1.3
 
 
@@ -101,7 +102,7 @@ class Run:
 
 
 def of_load(run: Run, share: float, capacity: float, costs: pathlib.Path, options, seed: int):
-    """Returns the figures of one load, and its journal."""
+    """Returns the figures of one load and its journal."""
     journal = run.path(f"{seed}-{share:g}.journal")
     with run.daemon("--engine.history.journal", str(journal)) as address:
         phase = run.load(address, options.seconds, seed, "--arrivals", "trace", "--rate",
@@ -116,7 +117,7 @@ def of_load(run: Run, share: float, capacity: float, costs: pathlib.Path, option
 
 
 def of_size(run: Run, journal: pathlib.Path, rate: float, options, seed: int) -> dict:
-    """Runs what sluice-size says one replica bears, and more."""
+    """Runs the load that one replica can carry by sluice-size, and a higher one."""
     out, advice = run.path("size.json"), run.path("advice.yaml")
     text = run.tool("sluice-size", "--journal", journal, "--objective-ms", options.objective_ms,
                     "--share", options.kept, "--max-replicas", 1, "--out", out)
@@ -169,13 +170,13 @@ def made_rate(loads: list[dict], options: argparse.Namespace) -> float:
 
 
 def host_lines(rounds: list[dict]) -> list[str]:
-    """Returns what the host took beside the steps."""
-    lines = ["The host, by the journals: from an arrival while it is idle until the step begins; "
-             "from the end of a step until the next one, and more for each sequence of the step; "
-             "and what each arrival adds to the step or to the time after it.",
+    """Returns a table of the host's times outside steps."""
+    lines = ["The host's times by the journals: from an arrival while it is idle until the step "
+             "begins; from the end of a step until the next one, and the extra time for each "
+             "sequence of the step; and the time that each arrival adds to the step or after it.",
              "",
              "| load | to wake, ms | after a step, ms | and for each of its sequences, ms | "
-             "an arrival, ms |",
+             "| load | to wake, ms | after a step, ms | extra per sequence, ms | "
              "|---|---|---|---|---|"]
     for place, first in enumerate(rounds[0]["loads"]):
         hosts = [each["loads"][place]["host"] for each in rounds]
@@ -187,7 +188,7 @@ def host_lines(rounds: list[dict]) -> list[str]:
 
 
 def run_lines(report: dict) -> list[str]:
-    """Returns how near the simulator is in each run, with the run's own costs."""
+    """Returns the accuracy of the simulator in each run, with the run's own costs."""
     rows = [[f"{load['share']:g}", f"{turn + 1}",
              *(f"{load['measured'][figure]:.1f}" for figure in ("p50 ms", "p99 ms")),
              *(f"{why_tables.of_run(load, 'simulated_own_costs', figure):.3f}"
@@ -196,9 +197,10 @@ def run_lines(report: dict) -> list[str]:
             for place in range(len(report["rounds"][0]["loads"]))
             for turn, each in enumerate(report["rounds"]) for load in [each["loads"][place]]]
     return ["Each run, with its own costs. The sequences above the measured 99th percentile waited "
-            "or ran in so many times apart from each other, in which work took so many times what "
-            "it takes in the whole run. Where these times are few, one burst of arrivals or one "
-            "stall of the machine decides the percentile; a stall shows as a pace above 1.",
+            "or ran in `slow times` separate periods. `pace in them` is the time that work took in "
+            "these periods / its time in the whole run. If there are few periods, one burst of "
+            "arrivals or one stall of the machine decides the percentile; a stall shows as a pace "
+            "above 1.",
             "",
             *why_tables.grid(["load", "round", "p50 ms", "p99 ms", "simulated / it, p50",
                               "simulated / it, p99", "slow times", "pace in them"], rows),
@@ -209,16 +211,16 @@ def run_lines(report: dict) -> list[str]:
 def table(report: dict) -> str:
     rounds = report["rounds"]
     lines = [
-        "# Does the simulator tell the truth?",
+        "# Accuracy of the simulator",
         "",
         f"{report['date']}, {report['processor']}. A Llama of 4 layers, d 256, on one processor; "
-        "prompts and arrivals of a recorded trace, shrunk; the next token of each. Loads are "
-        f"shares of what a closed loop of 32 got; {report['seconds']:g} s each. Latency counts "
-        "from the queue to the end of the step; the client's, from when a call was due, is beside "
-        f"it. Medians of {len(rounds)} rounds. The last two groups of columns divide what the "
-        "simulator says of the same arrivals by what the daemon's journal measured: with the "
-        "costs of an earlier daemon's ladder file, and with those of the run's own steps; with "
-        "the host's times of the run and the pace of its machine in both.",
+        "shrunk prompts and arrivals of a recorded trace; the next token of each. Loads are "
+        f"shares of the rate of a closed loop of 32; {report['seconds']:g} s each. Latency counts "
+        "from the queue to the end of the step; the client's latency counts from when a call was "
+        f"due. Medians of {len(rounds)} rounds. The last two groups of columns divide the "
+        "simulated figure by the figure in the daemon's journal, for the same arrivals: with the "
+        "costs of an earlier daemon's ladder file, and with the costs of the run's own steps. Both "
+        "use the run's host times and machine pace.",
         "",
         "| load | sequences/s | p50 ms | p99 ms | client p50 ms | client p99 ms | "
         + " | ".join(f"{each}, earlier costs" for each in FIGURES) + " | "
@@ -247,12 +249,13 @@ def table(report: dict) -> str:
         "",
         "## sluice-size's advice",
         "",
-        f"From the journal of the load {report['size_from']:g}: the growth that one replica bears "
-        f"with {100 * report['kept']:g} % of the sequences within {report['objective_ms']:g} ms, "
-        f"where steps take {100 * rounds[0]['size']['margin']:g} % longer than recorded. A daemon "
+        f"From the journal of the load {report['size_from']:g}: the growth that one replica can "
+        f"carry with {100 * report['kept']:g} % of the sequences within "
+        f"{report['objective_ms']:g} ms, if steps take "
+        f"{100 * rounds[0]['size']['margin']:g} % longer than recorded. A daemon "
         f"with the advised options then served {BORNE:g} and {ABOVE:g} times that.",
         "",
-        "| round | bears, growth | " + " | ".join(
+        "| round | growth that one replica can carry | " + " | ".join(
             f"within the objective at {share:g} of it | p99 ms" for share in (BORNE, ABOVE)) + " |",
         "|---|---|---|---|---|---|",
     ]
@@ -274,15 +277,15 @@ def main() -> None:
     parser.add_argument("--checkpoint", type=path,
                         default=ROOT / "build" / "peers" / "predictions",
                         help="folder for the random Llama")
-    parser.add_argument("--folder", type=path, help="keeps journals, costs and logs there")
+    parser.add_argument("--folder", type=path, help="keeps journals, costs and logs here")
     parser.add_argument("--shares", type=float, nargs="+", default=[0.3, 0.5, 0.7, 0.85])
     parser.add_argument("--size-from", type=float, default=0.5, help="one of the shares")
     parser.add_argument("--objective-ms", type=float, default=100, help="for sluice-size")
     parser.add_argument("--kept", type=float, default=0.95, help="share within the objective")
     parser.add_argument("--rows", type=int, default=4096, help="of the trace, used repeatedly")
-    parser.add_argument("--seconds", type=float, default=15, help="of each load")
+    parser.add_argument("--seconds", type=float, default=15, help="per load")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=0, help="of arrivals; 1 more each round")
+    parser.add_argument("--seed", type=int, default=0, help="for arrivals; 1 more each round")
     reporting.add_options(parser)
     options = parser.parse_args()
     options.processors = sorted(os.sched_getaffinity(0))

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Measures how soon a daemon is ready, and what its first requests wait for.
+"""Measures the time until a daemon is ready, and the latency of its first requests.
 
-Starts each build with each model in turn and takes the time from the start of the process to the
-line that says that it is ready, as a median over the rounds. The last of the builds then serves an
-open loop from that moment on for `--seconds`, and the same load again: by then the buckets are
-warm, so that the second run stands for a daemon that has served for a while.
+Starts each build with each model in turn. The time to ready is measured from the start of the
+process to the line `ready`, as a median over the rounds. The last build then serves an open loop
+from that moment for `--seconds`, and the same load again. By then the buckets are warm, so the
+second run stands for a daemon that has served for a while.
 
-A model is NAME=DIRECTORY,RATE,LENGTHS,TOKENS[,OUTPUT]: calls a second, lengths as sluice-load reads
-them, the tokens that each call generates, and an output to ask for.
+A model is NAME=DIRECTORY,RATE,LENGTHS,TOKENS[,OUTPUT]: calls per second, lengths in the format of
+sluice-load, tokens that each call generates, and an output to request.
 """
 
 import argparse
@@ -103,9 +103,9 @@ def table(options, models):
     lines = [
         "# Time to ready, and the first requests", "",
         f"{options.label}; client and daemon share the {first['host']['processors']} processors. "
-        f"Time to ready: from the start of the process, medians of {options.rounds} starts in "
-        f"turns. Then {options.seconds} s of an open loop from the moment of ready on, and "
-        f"{options.seconds} s more of the same load: a warm daemon.", "",
+        f"Time to ready: from the start of the process, medians of {options.rounds} alternating "
+        f"starts. Then {options.seconds} s of an open loop from the moment of ready, and "
+        f"{options.seconds} s more of the same load, with a warm daemon.", "",
         "| model | " + " | ".join(f"ready, {name}" for name in builds) + " | of that, the model | "
         "load | first: p50, p99 | warm: p50, p99 | not answered |",
         "|---|" + "---|" * (len(builds) + 5),
@@ -126,15 +126,17 @@ def table(options, models):
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", action="append", required=True, help="NAME=SLUICED; may repeat")
-    parser.add_argument("--model", action="append", required=True, help="see above; may repeat")
+    parser.add_argument("--build", action="append", required=True,
+                        help="NAME=SLUICED; may be repeated")
+    parser.add_argument("--model", action="append", required=True,
+                        help="see above; may be repeated")
     parser.add_argument("--sluice-load", default="build/release/loadtest/load/sluice-load")
-    parser.add_argument("--label", default="A machine", help="what the table calls the machine")
+    parser.add_argument("--label", default="A machine", help="name of the machine in the table")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=30)
     reporting.add_options(parser)
     options = parser.parse_args()
-    models = []  # those that the file has already are kept
+    models = []  # models that the file already has are kept
     if options.out and options.out.exists():
         models = json.loads(options.out.read_text())["models"]
     for text in options.model:

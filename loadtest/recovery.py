@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Measures how long calls are late or fail after an overload, a killed replica, and a reload.
+"""Measures for how long calls are late or fail after an overload, a killed replica, and a reload.
 
     build/venv/bin/python loadtest/recovery.py --out recovery.json --table recovery.md
 
 A steady open loop of calls runs from before the event until after it. A call is late if it takes
-longer than LATE times the 99th percentile before the event. The recovery is the time from the end
-of the event until the last late or failed call was sent before IN_TIME calls in a row were answered
-in time; 0 if these begin with the event's end. The events:
-ten seconds at ten times the capacity, with deadlines, without, and with bounds of the wait and of
-the requests; one of two replicas behind Envoy that is killed; a reload that replaces the model's
-version; and nothing, which shows what this machine makes late by itself. Needs sluice-load, and
-tritonclient, grpcio and Envoy (build/venv has them).
+longer than LATE times the 99th percentile before the event. The recovery lasts from the end of the
+event until the last late or failed call before IN_TIME calls in a row that are answered in time. It
+is 0 if these calls begin at the end of the event. The events:
+an overload of ten seconds at ten times the capacity, with deadlines, without deadlines, and with
+limits on the wait and on the requests; one of two replicas behind Envoy is killed; a reload
+replaces the model's version; and no event, which shows how many calls the machine itself makes
+late. Needs sluice-load, tritonclient, grpcio and Envoy (build/venv has the last three).
 """
 
 import argparse
@@ -32,7 +32,7 @@ import numpy as np
 from tritonclient.grpc import service_pb2
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "deploy"))  # before the package that Envoy's wheel has
+sys.path.insert(0, str(ROOT / "tests" / "deploy"))  # before the package in Envoy's wheel
 import reporting  # noqa: E402
 from envoy import Envoy  # noqa: E402
 from lateness import IN_TIME, LATE, Call, figures  # noqa: E402
@@ -79,7 +79,7 @@ class Caller:
         self.calls.append(Call(due, time.monotonic() - due, status))
 
     async def open_loop(self, rate: float, seconds: float, timeout_s: float) -> None:
-        """Sends at constant intervals, so that what is late is not what came in a burst."""
+        """Sends at constant intervals, so that bursts do not make calls late."""
         begun, tasks, count = time.monotonic(), set(), 0
         while (due := count / rate) < seconds:
             await asyncio.sleep(max(0.0, begun + due - time.monotonic()))
@@ -88,7 +88,7 @@ class Caller:
         await asyncio.gather(*tasks)
 
     async def closed_loop(self, callers: int, seconds: float) -> float:
-        """Returns the calls that were answered per second."""
+        """Returns the number of answered calls per second."""
         end = time.monotonic() + seconds
 
         async def one() -> None:
@@ -117,7 +117,7 @@ def _send(pipe, address, traffic, seed, rate, seconds, timeout_s) -> None:
 
 
 class Sender:
-    """An open loop in a process of its own."""
+    """An open loop in its own process."""
 
     def __init__(self, *arguments):
         self._pipe, theirs = multiprocessing.Pipe()
@@ -149,7 +149,7 @@ class Measurement:
         return Sender(address, self._traffic, seed, rate, seconds, 60)
 
     def _flood(self, address: str, rate: float, deadline_s: float, seed: int) -> subprocess.Popen:
-        """Begins the overload, by sluice-load, which can send so much."""
+        """Starts the overload with sluice-load, because Python cannot send calls at this rate."""
         traffic, options = self._traffic, self._options
         return subprocess.Popen([str(part) for part in (
             SLUICE_LOAD, "run", "--server", address, "--arrivals", "constant", "--rate", rate,
@@ -168,7 +168,7 @@ class Measurement:
             steady = self._steady(daemon.grpc, options.share * capacity,
                                   BEFORE_S + options.seconds + options.after, seed)
             time.sleep(BEFORE_S)
-            # The overload ends later than this by what its process took to start.
+            # The overload ends later than this, by the time that its process took to start.
             begin = time.monotonic()
             flood = self._flood(daemon.grpc, options.times * capacity, deadline_s, seed + 1)
             time.sleep(options.seconds)
@@ -263,11 +263,11 @@ def table(report: dict) -> str:
         "",
         f"{report['date']}, {report['processor']}. The demo model, prompts of "
         f"{options['prompt'] // 2} to {options['prompt']} tokens, {options['tokens']} generated. "
-        f"A steady open loop at {options['share']:g} of the capacity; the overload is "
-        f"{options['seconds']:g} s at {options['times']:g} times the capacity beside it. A call is "
-        f"late above {LATE:g} times the 99th percentile before the event. Recovery is the time "
-        "from the event's end until the last late or failed call was sent before "
-        f"{IN_TIME} calls in a row were answered in time. Clients, Envoy and daemons share the "
+        f"A steady open loop at {options['share']:g} of the capacity. The overload adds "
+        f"{options['seconds']:g} s at {options['times']:g} times the capacity. A call is "
+        f"late above {LATE:g} times the 99th percentile before the event. The recovery lasts "
+        "from the event's end until the last late or failed call before "
+        f"{IN_TIME} calls in a row that are answered in time. Clients, Envoy and daemons share the "
         f"processors. Medians of {options['rounds']} rounds (all of them).",
         "",
         "| event | recovery ms | in mean latencies | mean latency before, ms | p99 before, ms | "
@@ -302,21 +302,21 @@ def table(report: dict) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--events", nargs="+", help="only those whose names hold one of these")
+    parser.add_argument("--events", nargs="+", help="events whose names contain one of these")
     parser.add_argument("--prompt", type=int, default=64, help="longest prompt, tokens")
     parser.add_argument("--tokens", type=int, default=128, help="tokens of an answer")
     parser.add_argument("--concurrency", type=int, default=48, help="of the closed loop")
-    parser.add_argument("--times", type=float, default=10, help="overload over capacity")
-    parser.add_argument("--share", type=float, default=0.2, help="steady load over capacity")
+    parser.add_argument("--times", type=float, default=10, help="overload / capacity")
+    parser.add_argument("--share", type=float, default=0.2, help="steady load / capacity")
     parser.add_argument("--seconds", type=float, default=10, help="length of the overload")
     parser.add_argument("--after", type=float, default=8, help="seconds after the overload")
     parser.add_argument("--deadline-s", type=float, default=2, help="of the overload's calls")
     parser.add_argument("--max-wait", default="100ms", help="engine.queue.max_wait of one event")
     parser.add_argument("--max-requests", type=int, default=8,
-                        help="engine.queue.max_requests of one event; its capacity is that of half "
-                             "as many callers")
+                        help="engine.queue.max_requests of one event; its capacity is measured "
+                             "with half as many callers")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=0, help="of the prompts; 10 more each round")
+    parser.add_argument("--seed", type=int, default=0, help="for the prompts; 10 more each round")
     reporting.add_options(parser)
     options = parser.parse_args()
     report = measure(options)

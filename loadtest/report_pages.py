@@ -3,9 +3,9 @@
 capacity.
 
 The models are the demo model and the random Llama of peers/checkpoint.py. For each, one sluiced
-runs on processors that the client does not use. A closed loop finds its capacity, then open loops
-(Poisson arrivals, lengths of a recorded trace) run at shares of that. Writes NAME.json and
-NAME.html.
+runs on processors that the client does not use. A closed loop measures its capacity. Then open
+loops (Poisson arrivals, lengths of a recorded trace) run at shares of the capacity. Writes
+NAME.json and NAME.html.
 """
 
 import argparse
@@ -116,7 +116,7 @@ def rates(capacity: float) -> str:
 
 def make(page: Page, options: argparse.Namespace, scratch: pathlib.Path) -> None:
     trace = scratch / "trace.csv"
-    # The prompts from the beginning of the trace are enough for any phase.
+    # The prompts at the beginning of the trace suffice for any phase.
     workloads.write_trace(options.trace, trace, rows=4096)
     report = options.out / f"{page.name}.json"
     with Daemon(page, options, scratch / "sluiced.log") as daemon:

@@ -1,6 +1,6 @@
-"""What the reports of all measurements share: their heading, and how they are written.
+"""The heading of all measurement reports, and functions that write reports.
 
-It uses only the standard library, because interpreters of peers import it too.
+This module uses only the standard library, because interpreters of peers import it too.
 """
 
 import argparse
@@ -24,8 +24,8 @@ def heading(benchmark: str) -> dict:
 
 
 def options_of(options: argparse.Namespace, *without: str) -> dict:
-    """Returns the options for a report. Of files and folders it has the names alone: where they are
-    says nothing elsewhere.
+    """Returns the options for a report. Files and folders appear only with their names, because
+    their paths mean nothing on other machines.
     """
     def told(value):
         if isinstance(value, list):
@@ -44,8 +44,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def save(options: argparse.Namespace, report: dict) -> None:
-    """Writes the report to the file that the options name, if any: all of it or, if the process is
-    killed meanwhile, nothing.
+    """Writes the report to the file that the options name, if any. If the process is killed, the
+    file is either complete or unchanged.
     """
     if options.out:
         part = options.out.with_name(f"{options.out.name}.part")

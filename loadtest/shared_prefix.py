@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Measures the scoring of many items behind one prefix.
+"""Measures the scoring of many items that share one prefix.
 
-Starts two sluiced with the same random Llama: in one the rows of a request share what they begin
-with, in the other each is computed for itself. Both get the same requests in turns, one at a time,
-each of one new prefix and of items of different lengths, whose `candidate_scores` must be the same
-bits. Reports requests per second of both, the median over the rounds of their ratio, and the tokens
-that a request made the daemon compute. Needs tritonclient (build/venv has it).
+Starts two sluiced with the same random Llama. In one, the rows of a request share their common
+prefix; in the other, each row is computed in full. Both get the same requests in turn, one at a
+time. Each request has a new prefix and items of different lengths, and its `candidate_scores` must
+have the same bits in both. Reports requests per second of both, the median over the rounds of their
+ratio, and the tokens that the daemon computed per request. Needs tritonclient (build/venv has it).
 """
 
 import argparse
@@ -63,7 +63,7 @@ class Arm:
 
 
 def request_of(random, options, vocab):
-    """Returns rows and their lengths: a prefix and items of half to one and a half of --item."""
+    """Returns rows and their lengths: a prefix, and items of 0.5 to 1.5 times --item."""
     items = random.integers(options.item // 2, options.item * 3 // 2 + 1, options.items)
     rows = random.integers(10, vocab, (options.items, options.prefix + items.max()))
     rows[:, :options.prefix] = rows[0, :options.prefix]
@@ -74,7 +74,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sluiced", required=True, help="path of the daemon")
     parser.add_argument("--prefix", type=int, default=500, help="tokens that all rows begin with")
-    parser.add_argument("--items", type=int, default=100, help="of a request")
+    parser.add_argument("--items", type=int, default=100, help="per request")
     parser.add_argument("--item", type=int, default=20, help="tokens of an item, on average")
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--out", help="write the JSON report to this file")

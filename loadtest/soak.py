@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Runs mixed clients against one daemon for a long time: memory, descriptors and threads stay flat.
+"""Runs mixed clients against one daemon for a long time and checks its memory and descriptors.
 
     build/venv/bin/python loadtest/soak.py --seconds 1200 --out loadtest/results/soak
 
 writes soak.csv (a sample each second) and soak.html (the plot) and prints the verdict. Exits with 1
-if the soak failed: an answer changed, a call ended in a way that it must not, memory grew,
-descriptors stayed open, or an admitted request did not end.
+if the soak failed: an answer changed, a call ended in a wrong way, memory grew, descriptors stayed
+open, or an admitted request did not end.
 """
 
 import argparse
@@ -38,7 +38,7 @@ COLUMNS = (
 )
 # The share of the time in which the daemon still touches memory for the first time.
 WARM_UP = 0.25
-# The most that the fitted line may rise over the rest, as a share of the memory in use.
+# The most that the fitted line may rise over the remaining time, as a share of the used memory.
 MOST_GROWTH = 0.03
 WINDOWS = 10
 # gRPC closes abandoned connections within this time.
@@ -97,10 +97,10 @@ def soak(daemon, seconds, seed):
 
 def trend(samples):
     """Returns ((t0, MiB), (t1, MiB)), the line through memory after the warm-up. It is fitted to
-    the least sample of each window: a large message comes and goes, a leak stays.
+    the minimum of each window, because large messages are temporary and leaks are not.
     """
     settled = [row for row in samples if row[0] >= samples[-1][0] * WARM_UP]
-    # The windows have nearly the same size, because the least of a few samples is not a trough.
+    # The windows have nearly the same size, because the minimum of few samples may be too high.
     windows = np.array_split(np.array(settled)[:, :2], min(WINDOWS, len(settled)))
     least = [min(window, key=lambda row: row[1]) for window in windows]
     slope, base = np.polyfit([row[0] for row in least], [row[1] for row in least], 1)
@@ -123,14 +123,14 @@ def problems(clients, fit, before, after, even, status):
         if client.failure:
             yield f"{client.thread.name}: {client.failure!r}"
         elif client.calls == 0:
-            yield f"{client.thread.name} had no turn"
+            yield f"{client.thread.name} made no calls"
     (_, first), (_, last) = fit
     if last - first > MOST_GROWTH * first:
         yield f"memory grew from {first:.1f} to {last:.1f} MiB after the warm-up"
     if after > before:
-        yield f"{after} descriptors are open, {before} were before the clients came"
+        yield f"{after} descriptors are open; {before} were open before the clients started"
     if not even:
-        yield "admitted requests have no end"
+        yield "some admitted requests did not end"
     if status != 0:
         yield f"the daemon ended with status {status}"
 
@@ -164,7 +164,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build" / "soak")
     arguments = parser.parse_args()
 
-    daemon = Daemon("--server.log.level", "error")  # its log is not read
+    daemon = Daemon("--server.log.level", "error")  # the log is not read
     before = usage(daemon.process.pid)[1]
     samples, clients = soak(daemon, arguments.seconds, arguments.seed)
     after, even = settle(daemon, before)
@@ -186,7 +186,7 @@ def main():
         (
             "requests",
             f"{samples[-1][5]} admitted, {samples[-1][6]} ended at the last sample; "
-            f"{'none is' if even else 'some are'} left",
+            f"{'none' if even else 'some'} unfinished",
         ),
         *((client.thread.name, f"{client.calls} turns") for client in clients),
     ]

@@ -12,7 +12,7 @@ table{border-collapse:collapse}td,th{padding:.2em 1em .2em 0;text-align:left}"""
 
 
 def chart(title, unit, times, values, fit=None):
-    """Returns the chart of one series over time; `fit` is ((t0, v0), (t1, v1)), a line over it."""
+    """Returns the chart of one series over time; `fit` is ((t0, v0), (t1, v1)), a line in it."""
     top = max(*values, *(value for _, value in fit or ()), 0) * 1.1 or 1
     span = max(times[-1] - times[0], 1)
 

@@ -1,7 +1,7 @@
 """The clients of a soak: good, bad, cancelling and reconnecting ones, each in a thread until it is
 stopped.
 
-Each repeats one kind of call and knows how that call may end; any other end is a failure of the
+Each client repeats one kind of call and checks how it ends. An unexpected end is a failure of the
 soak.
 """
 
@@ -26,7 +26,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 class Client:
-    """Runs `turn` again and again. `calls` counts the turns that ended as they should."""
+    """Runs `turn` repeatedly. `calls` counts the turns that ended as expected."""
 
     pause_s = 0.0  # between two turns
 
@@ -52,17 +52,17 @@ class Client:
                     self.turn()
                     self.calls += 1
                     self.stopped.wait(self.pause_s)
-            except Exception as failure:  # it is part of the soak's verdict
+            except Exception as failure:  # reported in the soak's verdict
                 self.failure = failure
 
     def connect(self):
-        """Opens a separate connection; by default all channels of a process share one."""
+        """Opens a separate connection, because by default all channels of a process share one."""
         return self.server.client(channel_args=OWN)
 
 
 class Scorer(Client):
-    """A good client: scores rows of all lengths over one connection. The same request must give the
-    same bits.
+    """A good client: scores rows of all lengths over one connection. Equal requests must get equal
+    bits.
     """
 
     def begin(self):
@@ -115,11 +115,11 @@ class Raw(Client):
         except grpc.RpcError as error:
             assert error.code() in codes, f"{error.code()}: {error.details()}"
         else:
-            assert not codes or grpc.StatusCode.OK in codes, "it was accepted"
+            assert not codes or grpc.StatusCode.OK in codes, "a bad request was accepted"
 
 
 class Bad(Raw):
-    """Sends garbage, unknown models, false shapes and parameters out of range."""
+    """Sends garbage, unknown models, wrong shapes and parameters out of range."""
 
     pause_s = 0.02
 
@@ -150,7 +150,7 @@ class Bad(Raw):
 
 
 class Oversized(Raw):
-    """Sends messages beyond the limit, and compressed ones."""
+    """Sends messages above the limit, and compressed ones."""
 
     pause_s = 2.0
 
@@ -203,7 +203,7 @@ class Cancelling(Client):
 
 
 class Vandal(Client):
-    """Opens connections that send nonsense or nothing, or end with a reset."""
+    """Opens connections that send nonsense or nothing, or that end with a reset."""
 
     pause_s = 0.05
 
@@ -220,7 +220,7 @@ class Vandal(Client):
 
 
 class Watcher(Client):
-    """Requests what a Prometheus and a status page request."""
+    """Requests the pages that Prometheus and a status page request."""
 
     pause_s = 1.0
 

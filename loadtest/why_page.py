@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""Makes docs/why.md of loadtest/why_template.txt and the results that its commands leave, and
-loadtest/results/why.html: a page that needs no other file, with each table in full, its command and
-plots.
+"""Makes docs/why.md from loadtest/why_template.txt and the results of its commands. Also makes
+loadtest/results/why.html, a self-contained page with each table in full, its command and plots.
 
     build/venv/bin/python loadtest/why_page.py
 """
@@ -37,14 +36,14 @@ def rounds_of(name: str) -> Callable[[dict], list[tuple[str, Bars]]]:
 
 
 def invariance(report: dict) -> list[tuple[str, Bars]]:
-    return [(f"{task}: answers of a request (1 is one answer in any company)",
+    return [(f"{task}: answers of a request (1: the same answer in any batch)",
              [(name, made["rows"][name]["mean_patterns"]) for name in report["contenders"]
               if name in made["rows"]])
             for task, made in report["tasks"].items()]
 
 
 def price(report: dict) -> list[tuple[str, Bars]]:
-    return [(f"{kind}: our time over the free order's",
+    return [(f"{kind}: our time / the free order's",
              [(name, statistics.median(each)) for name, each in report[kind].items()])
             for kind in ("products", "attention")]
 
@@ -88,7 +87,7 @@ PARTS = (Part("invariance", invariance), Part("invariance_price", price),
          Part("encoders_minilm_rerank", rounds_of("MiniLM's size, pairs")),
          Part("encoders_bert_base", rounds_of("BERT-base's size")),
          Part("encoders_bert_base_rerank", rounds_of("BERT-base's size, pairs")),
-         Part("encoders_minilm_avx2", rounds_of("MiniLM's size, AVX2 alone")),
+         Part("encoders_minilm_avx2", rounds_of("MiniLM's size, only AVX2")),
          Part("decoders", decoders_of("")), Part("decoders_avx2", decoders_of("AVX2 alone, ")),
          Part("predictions", predictions), Part("recovery", recovery))
 
@@ -144,7 +143,7 @@ def from_markdown(text: str) -> str:
 
 
 def commands(template: str) -> dict[str, str]:
-    """Returns the blocks of commands by the files of results that they write."""
+    """Returns the blocks of commands, by the result files that they write."""
     found = {}
     for block in re.findall(r"```\n(.*?)```", template, re.DOTALL):
         for name in re.findall(r"results/(\w+)\.json", block):
@@ -164,8 +163,8 @@ def wrapped(line: str) -> str:
 
 
 def filled(template: str, reports: dict[str, dict]) -> str:
-    """Returns the template with tables in the places of its marks. A section whose marks have no
-    results is left out, and so is a mark that has none, with the paragraph before it.
+    """Returns the template with its marks replaced by tables. A section is left out if none of its
+    marks has results. A mark without results is left out together with the paragraph before it.
     """
     sections = []
     for section in re.split(r"^(?=## )", template, flags=re.MULTILINE):
@@ -202,7 +201,7 @@ def page(results: pathlib.Path, template: str) -> str:
              "overflow-x:auto}")
     return ("<!doctype html><html lang=en><meta charset=utf-8><title>Why Sluice: the tables"
             f"</title><style>{style}</style><body><h1>Why Sluice: the tables</h1>"
-            "<p>Made by loadtest/why_page.py from the results beside it. docs/why.md explains "
+            "<p>Made by loadtest/why_page.py from the results in this folder. docs/why.md explains "
             "them.</p>" + "\n".join(body) + "</body></html>\n")
 
 
@@ -210,7 +209,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=pathlib.Path, default=RESULTS)
     parser.add_argument("--why", type=pathlib.Path, default=ROOT / "docs" / "why.md",
-                        help="the page that is made")
+                        help="the page to write")
     parser.add_argument("--out", type=pathlib.Path, default=RESULTS / "why.html",
                         help="the page of plots")
     options = parser.parse_args()

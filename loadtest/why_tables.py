@@ -1,14 +1,14 @@
-"""Makes the tables of docs/why.md from the results of the measurements that it names."""
+"""Makes the tables of docs/why.md from the results of its measurements."""
 
 import statistics
 from collections.abc import Callable
 
-# Sluice's precisions, and those of others that serve the same purpose.
+# Sluice's precisions, and the corresponding ones of other libraries.
 EQUALS = {"f32": ("f32",), "bf16": ("bf16",), "int8": ("int8", "q8_0"), "int4": ("q4_0",)}
-NEAR = 0.05  # the promised nearness of the simulator to the daemon
-NOTHING = "nothing"  # the event of recovery.py that shows what is late by itself
+NEAR = 0.05  # the promised accuracy of the simulator
+NOTHING = "nothing"  # the event of recovery.py that shows calls that are late without an event
 
-Rates = dict[str, list[float]]  # of each contender, round by round
+Rates = dict[str, list[float]]  # of each contender, by round
 
 
 def median_of(rounds: list[dict], *path: str | int) -> float:
@@ -22,7 +22,7 @@ def median_of(rounds: list[dict], *path: str | int) -> float:
 
 
 def share_of(rounds: list[dict], *path: str | int) -> str:
-    """Returns the median of a share; empty if the contender does not tell it."""
+    """Returns the median of a share; empty if the contender does not report it."""
     try:
         return f"{median_of(rounds, *path):.2f}"
     except TypeError:
@@ -40,8 +40,7 @@ def over(rates: Rates, ours: str, theirs: str) -> float:
 
 
 def pairs(rates: Rates) -> list[tuple[str, str, float]]:
-    """Returns Sluice's contenders, those of others at the same precision, and the ratio of their
-    rates.
+    """Returns Sluice's contenders, the others at the same precision, and the ratio of their rates.
     """
     found = []
     for ours in (name for name in rates if name.startswith("sluice")):
@@ -52,13 +51,13 @@ def pairs(rates: Rates) -> list[tuple[str, str, float]]:
 
 
 def equal_of(name: str, rates: Rates) -> str:
-    """Returns Sluice's rate over that of `name`, at its own precision."""
+    """Returns Sluice's rate / the rate of `name`, with Sluice at the same precision."""
     found = [ratio for _, theirs, ratio in pairs(rates) if theirs == name]
     return f"{found[0]:.2f}" if found else ""
 
 
 def absence(name: str, task: dict[str, dict]) -> str:
-    """Returns why the scoreboard has no counts of a contender, in a cell's few words."""
+    """Returns the reason why the scoreboard has no counts of a contender, in a few words."""
     return ("does not do this" if name in task["does_not"] else
             "left out" if name in task["left_out"] else "not measured")
 
@@ -80,8 +79,8 @@ def invariance(report: dict) -> list[str]:
 
     rows = [[name, *(cell(name, task, key) for task, key, _ in columns)]
             for name in report["contenders"]]
-    return [f"Of {report['count']} requests each, in {report['companies']} companies: the mean "
-            "number of different answers that a request had, and what followed from them.", "",
+    return [f"{report['count']} requests each, in {report['companies']} random batchings: the mean "
+            "number of different answers to a request, and the effects.", "",
             *grid(["", *(head for _, _, head in columns)], rows)]
 
 
@@ -99,7 +98,7 @@ def price(report: dict) -> list[str]:
         worst = max(medians, key=medians.get)
         rows.append([title, peer, f"{statistics.median(medians.values()):.2f}",
                      f"{min(medians.values()):.2f}", f"{medians[worst]:.2f} ({worst})"])
-    return ["Our time over the free order's; below 1 the fixed order is the quicker one:", "",
+    return ["Our time / the free order's; below 1 the fixed order is faster:", "",
             *grid(["", "free order", "median of the shapes", "best", "worst"], rows)]
 
 
@@ -109,7 +108,7 @@ def closed_of(report: dict) -> Rates:
 
 
 def thrift_of(report: dict) -> Rates:
-    """Returns the texts for a second of processor time."""
+    """Returns the texts per second of processor time."""
     return {name: [1000 / each["closed"]["cpu_s_per_1000"] for each in rounds]
             for name, rounds in report["rounds"].items()}
 
@@ -121,11 +120,11 @@ def encoders(report: dict) -> list[str]:
                f"{median_of(rounds, 'closed', 'cpu_s_per_1000'):.2f}",
                share_of(rounds, "closed", "executed_efficiency")]
         if report["rates"]:
-            late = median_of(rounds, "open", -1, "p99_ms")  # 0 where nothing was answered
+            late = median_of(rounds, "open", -1, "p99_ms")  # 0 if nothing was answered
             row += [f"{100 * median_of(rounds, 'open', -1, 'within'):.0f} %",
                     f"{late:.0f}" if late else ""]
         rows.append(row)
-    heads = ["", "texts/s", "Sluice over it, same precision", "CPU s per 1,000",
+    heads = ["", "texts/s", "Sluice / it, same precision", "CPU s per 1,000",
              "tokens / computed"]
     if report["rates"]:
         heads += [f"in time at {report['rates'][-1]:.0f}/s", "p99 ms there"]
@@ -143,7 +142,7 @@ def decoders(report: dict) -> list[str]:
         rows.append(row)
     heads = [""]
     for work in report["rates"]:
-        heads += [f"{work}: tokens/s", "Sluice over it"]
+        heads += [f"{work}: tokens/s", "Sluice / it"]
     return grid(heads, rows)
 
 
@@ -153,18 +152,18 @@ def simulated(report: dict, place: int, kind: str, figure: str) -> float:
 
 
 def of_run(load: dict, kind: str, figure: str) -> float:
-    """Returns what the simulator says over what the daemon measured."""
+    """Returns the simulated figure / the daemon's measured figure."""
     return load[kind][figure] / load["measured"][figure]
 
 
 def nearness(report: dict) -> str:
-    """Returns a sentence about the single runs."""
+    """Returns a sentence about the individual runs."""
     runs = [load for each in report["rounds"] for load in each["loads"]]
     told = []
     for figure in ("p50 ms", "p99 ms"):
         ratios = [of_run(load, "simulated_own_costs", figure) for load in runs]
         near = sum(abs(ratio - 1) <= NEAR for ratio in ratios)
-        told.append(f"{figure.removesuffix(' ms')} in {near} (they are from {min(ratios):.3f} to "
+        told.append(f"{figure.removesuffix(' ms')} in {near} (from {min(ratios):.3f} to "
                     f"{max(ratios):.3f} of it)")
     return (f"Of the {len(runs)} runs, the simulator is within {100 * NEAR:g} % of the measured "
             f"{' and of the '.join(told)}.")
@@ -187,15 +186,15 @@ def predictions(report: dict) -> list[str]:
     above = max(each["loads"][1]["within"] for each in size)
     bears = median_of(size, "bears_growth")
     return [*lines, "", nearness(report), "",
-            f"sluice-size said that one replica bears {bears:.2f} times the load "
+            f"By sluice-size, one replica can carry {bears:.2f} times the load "
             f"{report['size_from']:g}, with {100 * report['kept']:g} % within "
-            f"{report['objective_ms']:g} ms. At {shares[0]:g} of that the daemon kept it for "
-            f"{100 * least_borne(report):.1f} % in the worst round, at {shares[1]:g} of it for "
-            f"{100 * above:.1f} % in the best."]
+            f"{report['objective_ms']:g} ms. At {shares[0]:g} of that load the daemon answered "
+            f"{100 * least_borne(report):.1f} % in time in the worst round, and at {shares[1]:g} "
+            f"of it {100 * above:.1f} % in the best."]
 
 
 def least_borne(report: dict) -> float:
-    """Returns the least share within the objective at the load that sluice-size said is borne."""
+    """Returns the smallest share in time at the load that sluice-size advises."""
     return min(each["size"]["loads"][0]["within"] for each in report["rounds"])
 
 
@@ -205,7 +204,7 @@ def in_latencies(rounds: list[dict]) -> float:
 
 
 def of_flood(rounds: list[dict]) -> str:
-    """Returns the mean latency of the calls that made the overload; empty for other events."""
+    """Returns the mean latency of the overload's calls; empty for other events."""
     return f"{median_of(rounds, 'flood_latency_ms'):.0f}" if "flood_latency_ms" in rounds[0] else ""
 
 
@@ -226,7 +225,9 @@ DECODERS = ("decoders", "decoders_avx2")
 
 
 def late_of(name: str, report: dict) -> list[str]:
-    """Returns where others answer a larger share in time at the highest rate of the open loop."""
+    """Returns the cases in which others answer a larger share in time at the highest open-loop
+    rate.
+    """
     if not report.get("rates"):
         return []
     in_time = {each: 100 * median_of(rounds, "open", -1, "within")
@@ -237,7 +238,7 @@ def late_of(name: str, report: dict) -> list[str]:
 
 
 def behind(reports: dict[str, dict]) -> list[str]:
-    """Returns what the reports show Sluice to be worse at."""
+    """Returns the results in which Sluice is worse than others or misses a promise."""
     found = []
     for name in ENCODERS:
         if name in reports:
@@ -257,7 +258,7 @@ def behind(reports: dict[str, dict]) -> list[str]:
                 for name, each in reports["invariance_price"][kind].items()
                 if statistics.median(each) > 1.1]
         if dear:
-            found.append(f"the fixed order costs over a tenth for: {'; '.join(dear)}")
+            found.append(f"the fixed order costs over 10 % for: {'; '.join(dear)}")
     if "predictions" in reports:
         report = reports["predictions"]
         for place, load in enumerate(report["rounds"][0]["loads"]):
@@ -278,7 +279,7 @@ def behind(reports: dict[str, dict]) -> list[str]:
                          f"it was {100 * least:.1f} %")
     for event, rounds in reports.get("recovery", {"rounds": {}})["rounds"].items():
         if event != NOTHING and rounds and (late := in_latencies(rounds)) > 2:
-            found.append(f"{event}: calls are late for {late:.1f} mean latencies; the aim is 2")
+            found.append(f"{event}: calls are late for {late:.1f} mean latencies; the target is 2")
     return [f"- {each}" for each in found] or ["Nowhere in these tables."]
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Prints the files that differ from the merge base with main, or what ./test --quick does for them.
+"""Prints the files that differ from the merge base with main, or their tests for ./test --quick.
 
-Files that git does not track yet count as changed, and removed files do not. Without a branch main,
-here or at origin, only changes that are not committed count.
+Files that git does not track yet count as changed; removed files do not. Without a branch main,
+local or at origin, only uncommitted changes count.
 """
 
 import argparse
@@ -10,7 +10,7 @@ import pathlib
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Folders that the tests of other folders cover.
+# Folders that are covered by the tests of other folders.
 COVERED_BY = {
     "proto": ("tests/server", "tests/client"),
     "models": ("tests/engine/model", "tests/engine/cpu"),

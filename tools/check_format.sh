@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# check_format.sh [FILE...] fails if clang-format would change a C++ or CUDA file, of those given or
-# of all, or if a line of the project is too long.
+# check_format.sh [FILE...] fails if clang-format would change one of the given C++ or CUDA files,
+# or any of them if none is given. It also fails if a line of the project is too long.
 cd "$(dirname "$0")/.." || exit 1
 if [ $# -eq 0 ]; then
   set -- base cascades client config engine kernels loadtest server tests verify

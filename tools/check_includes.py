@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Fails on an #include that the layout of the tree forbids.
 
-FOLDERS names, for each folder, the folders whose headers it may include beside its own. A folder
-covers its subfolders unless they have an entry of their own. The table
-is checked to have no cycle.
+FOLDERS lists, for each folder, the other folders whose headers it may include. A folder covers its
+subfolders unless they have their own entry. The table must not have a cycle.
 """
 
 import argparse
@@ -190,7 +189,7 @@ def folder_of(path):
 
 
 def find_cycle():
-    """Returns a path of folders along FOLDERS that leads back to its beginning, or None."""
+    """Returns a cycle of folders in FOLDERS, or None."""
     done, path = set(), []
 
     def visit(folder):

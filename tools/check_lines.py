@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Fails on a line of more than 100 columns in a text file of the project that is written by hand.
+"""Fails on a line of more than 100 columns in the project's hand-written text files.
 
-Generated files and data are not checked, nor are lines that cannot be broken: rows of tables in
-Markdown, links, and lines of a single word.
+Generated files and data are not checked. Lines that cannot be broken are not checked either: rows
+of tables in Markdown, links, and lines of a single word.
 """
 
 import argparse
@@ -16,7 +16,7 @@ WHOLE = {".cc", ".cmake", ".cu", ".h", ".in", ".inc", ".md", ".proto", ".py"}
 COMMENTS = {"", ".css", ".html", ".js", ".service", ".sh", ".txt", ".yaml", ".yml"}
 NOT_OURS = {".git", ".venv", "__pycache__", "build"}  # folders, as in .gitignore
 COMMENT = re.compile(r"^\s*(#|//|/?\*)")
-# Matches data, the output of programs, and texts of others.
+# Data, program output, and texts by others.
 LEFT_OUT = re.compile(r"^(LICENSE|config/sluice\.yaml|docs/(options|metrics)\.md|loadtest/results/"
                       r"|models/[^/]+/(?!.*\.(py|md)$)|tests/fuzz/corpus/"
                       r"|tests/goldens/(?!.*\.py$))")
@@ -24,7 +24,7 @@ UNBREAKABLE = re.compile(r"^\s*(\||(//|#|[-*])?\s*\S+$)|https?://\S{40,}|^\s*\[[
 
 
 def files(root):
-    """Yields the paths of the project's files relative to root. Needs no git: a copy is enough."""
+    """Yields the paths of the project's files relative to root. Needs no git."""
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(set(folders) - NOT_OURS)
         yield from (os.path.relpath(os.path.join(folder, name), root) for name in sorted(names))
@@ -41,7 +41,7 @@ def too_long(root):
             lines = path.read_text(encoding="utf-8").splitlines()
         except UnicodeDecodeError:
             continue
-        code = False  # Whether the line lies in a code block of a document.
+        code = False  # whether the line is in a code block of a document
         for number, line in enumerate(lines, 1):
             if path.suffix == ".md" and line.lstrip().startswith("```"):
                 code = not code

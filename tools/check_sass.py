@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """Fails if the machine code of a CUDA kernel is worse than its budgets (kernels/cuda/sass.json).
 
-The kernels are compiled for every architecture that they are built for and disassembled, which
-needs no GPU. The budgets are bounds per kernel and architecture: at most so many registers, bytes
-of spills, compare-and-swap instructions, divisions in loops and narrow accesses; at least so many
+The kernels are compiled for each of their architectures and disassembled, which needs no GPU. The
+budgets are limits per kernel and architecture. They are upper limits on registers, bytes of spills,
+compare-and-swap instructions, divisions in loops and narrow accesses. They are lower limits on
 matrix products in the hot loop, matrices by ldmatrix and accesses of 16 bytes. A figure that is
 better than its budget does not fail but is reported.
 
 Sources are compiled only if they, a header or the compiler changed since the budgets were written
-or since the last run (build/sass). --update writes what is there as budgets. It refuses to raise
-what may only become better unless --accept-worse is given: stack and spills, compare-and-swap,
-writes to registers that a queued product still reads, and divisions in loops.
+or since the last run (build/sass). --update writes the present figures as budgets. Some figures may
+only improve: stack and spills, compare-and-swap, writes to registers that a queued product still
+reads, and divisions in loops. If one of them is worse, --update refuses unless --accept-worse is
+given.
 """
 
 import argparse
@@ -29,7 +30,7 @@ import sass
 from sass_budgets import KERNELS, TABLE, forbidden, judge, markdown, write_table
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-# What the preset `cuda` adds to the flags of kernels/cuda/CMakeLists.txt.
+# The flags of the preset `cuda`, in addition to those of kernels/cuda/CMakeLists.txt.
 PRESET_FLAGS = ["-O2", "-DNDEBUG"]
 
 
@@ -46,7 +47,7 @@ def digest(*parts):
 
 
 def device_text(path):
-    """Returns a source as nvcc's compiler sees it: without comments and code of the emulator."""
+    """Returns a source as nvcc compiles it: without comments and the emulator's code."""
     text = re.sub(r"#ifdef SLUICE_SIMT\n(?:(?!#(?:if|else|endif)).*\n)*(?:#else\n"
                   r"((?:(?!#(?:if|else|endif)).*\n)*))?#endif", r"\1", path.read_text())
     text = re.sub(r'("(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')|//[^\n]*|/\*.*?\*/',
@@ -55,7 +56,7 @@ def device_text(path):
 
 
 class Tree:
-    """The CUDA sources of a tree and the flags with which it builds them."""
+    """The CUDA sources of a tree and their compiler flags."""
 
     def __init__(self, root):
         self.root = root
@@ -74,7 +75,7 @@ class Tree:
 
         self.common = names("SLUICE_CUDA_ARCHITECTURES")
         self.architectures = dict.fromkeys(self.sources, self.common)
-        # Those that are tuned for one architecture have no body elsewhere.
+        # Sources that are tuned for one architecture are empty for others.
         if tuned := re.search(r"set\(SLUICE_HOPPER_KERNELS([^)]*)\)", listed):
             own = [each for each in names("SLUICE_HOPPER_ARCHITECTURES") if each.endswith("a")]
             self.architectures.update(dict.fromkeys(re.findall(r"\w+\.cu", tuned[1]), own))
@@ -153,7 +154,7 @@ class Toolkit:
 
 
 class Measurement:
-    """The figures of each source, from the table, from the last run, or by compiling."""
+    """The figures of each source: from the table, from the last run, or by compiling."""
 
     def __init__(self, tree, toolkit, table, use_table):
         self.tree, self.toolkit, self.table, self.use_table = tree, toolkit, table, use_table
@@ -165,11 +166,11 @@ class Measurement:
         return digest(reader, self.toolkit.versions, self.tree.flags, self.tree.texts(source))
 
     def table_digest(self, source, kernels):
-        """Returns a digest of everything that the kernels' figures follow from, and of these."""
+        """Returns a digest of all inputs of the kernels' figures, and of the figures."""
         return digest(self._inputs(source), self.tree.architectures[source], kernels)
 
     def is_current(self, source):
-        """Returns whether the table has this source's figures, and nothing was changed since."""
+        """Returns whether the table has this source's figures and nothing has changed since."""
         entry = self.table.get(source)
         return bool(entry) and entry["digest"] == self.table_digest(source, entry["kernels"])
 
@@ -191,7 +192,7 @@ class Measurement:
     def figures(self, sources, jobs):
         """Returns {source: {kernel: {architecture: figures}}}."""
         current = {each for each in sources if self.use_table and self.is_current(each)}
-        # The longest sources take the longest to compile.
+        # Long sources take the longest to compile, so they start first.
         left = sorted(set(sources) - current, reverse=True,
                       key=lambda each: (self.tree.root / KERNELS / each).stat().st_size)
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
@@ -231,8 +232,8 @@ def run(options):
     if options.update:
         worse = forbidden(measured, table)
         if worse and not options.accept_worse:
-            raise Failure("\n".join([*worse, f"{TABLE} is left as it was; --accept-worse writes "
-                                             "these figures nevertheless"]))
+            raise Failure("\n".join([*worse, f"{TABLE} was not changed; --accept-worse writes "
+                                             "these figures anyway"]))
         table = {source: entry for source, entry in table.items() if source in tree.sources}
         for source, kernels in measured.items():
             table[source] = {"digest": measurement.table_digest(source, kernels),
@@ -241,17 +242,17 @@ def run(options):
         print("\n".join([*worse, f"wrote {TABLE}"]))
         return
     if toolkit.versions[0] != written["nvcc"]:
-        print(f"note: the budgets are of nvcc {written['nvcc']}, and this is {toolkit.versions[0]}")
+        print(f"note: the budgets are for nvcc {written['nvcc']}; this is {toolkit.versions[0]}")
     errors, hints = judge(measured, table)
     if not options.only:
-        errors += [f"{TABLE} has budgets of {source}, which is not there"
+        errors += [f"{TABLE} has budgets of {source}, which does not exist"
                    for source in sorted(set(table) - set(tree.sources))]
     for hint in hints:
         print(f"hint: {hint}")
     stale = [source for source in sources if not measurement.is_current(source)]
     if stale and not errors:
-        print(f"hint: {', '.join(stale)} changed since the budgets were written: "
-              "tools/check_sass.py --update spares every machine compiling them")
+        print(f"hint: {', '.join(stale)} changed since the budgets were written; run "
+              "tools/check_sass.py --update so that other machines need not compile them")
     if errors:
         raise Failure("\n".join(errors))
     kernels = sum(map(len, measured.values()))
@@ -265,17 +266,17 @@ def main():
     parser.add_argument("root", nargs="?", default=ROOT, type=pathlib.Path,
                         help="the tree to check (default: this one)")
     parser.add_argument("--only", nargs="+", default=[], metavar="SOURCE",
-                        help="sources to look at, such as attention.cu (default: all)")
+                        help="sources to check, such as attention.cu (default: all)")
     parser.add_argument("--all", action="store_true",
-                        help="compile also what did not change since the budgets were written")
+                        help="also compile unchanged sources")
     parser.add_argument("--update", action="store_true", help="write the figures as budgets")
     parser.add_argument("--accept-worse", action="store_true",
-                        help="let --update raise spills and the like")
+                        help="let --update write worse spills and the like")
     parser.add_argument("--table", action="store_true", help="print the figures as Markdown")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(),
-                        help="compilers to run at a time (default: one a processor)")
-    parser.add_argument("--nvcc", help="the compiler (default: that of requirements-sass.txt)")
-    parser.add_argument("--nvdisasm", help="the disassembler (default: likewise)")
+                        help="compilers to run at a time (default: one per processor)")
+    parser.add_argument("--nvcc", help="the compiler (default: from requirements-sass.txt)")
+    parser.add_argument("--nvdisasm", help="the disassembler (default: from the same file)")
     try:
         run(parser.parse_args())
     except Failure as failure:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Runs clang-tidy over the sources (not the tests) of a build directory.
 
-Most of the time goes to system headers, so many sources are checked together as one unit. A unit
-that fails, perhaps only because two of its sources give the same name to different things, is
-halved until single sources fail. Only those count, with their own messages. A source that passed is
+Most of the time goes to system headers, so up to TOGETHER sources are checked as one unit. A unit
+may fail only because two of its sources define the same name differently. Failing units are
+therefore halved until single sources fail, and only their messages count. A source that passed is
 not checked again until the source, a header or the checks change.
 """
 
@@ -52,14 +52,14 @@ def flags_of(command):
 
 
 def sources_of(path):
-    """Returns the sources that a command compiles: the file, or those of CMake's unity build."""
+    """Returns the sources that a command compiles: the file, or the sources of a unity build."""
     if path.parent.name != "Unity":
         return [path]
     return [pathlib.Path(name) for name in INCLUDE.findall(path.read_text())]
 
 
 def read_build(build):
-    """Returns the sources to check and all their flags, since no two targets' flags clash."""
+    """Returns the sources to check and all their flags, because no two targets' flags conflict."""
     sources, flags = set(), {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         found = [path.relative_to(ROOT) for path in sources_of(pathlib.Path(entry["file"]))
@@ -85,10 +85,11 @@ def headers():
 
 
 def tidy(tool, sources, flags, state):
-    """Returns whether the sources have no finding, and clang-tidy's output."""
+    """Returns whether the sources have no findings, and clang-tidy's output."""
     unit = ROOT / sources[0]
     if len(sources) > 1:
-        # The sources are copied, not included: some checks and warnings look at the main file only.
+        # The sources are copied, not included: some checks and warnings apply to the main file
+        # only.
         unit = state / f"unit-{digest(ROOT / source for source in sources)}.cc"
         unit.write_text("\n".join((ROOT / source).read_text() for source in sources))
     command = [tool, "--quiet", f"--config-file={ROOT / '.clang-tidy'}", str(unit), "--", *flags]
@@ -117,7 +118,7 @@ def main():
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--clang-tidy", default="clang-tidy", help="the program")
     parser.add_argument("--only", nargs="*", type=pathlib.Path, metavar="SOURCE",
-                        help="check no other sources than these")
+                        help="check only these sources")
     options = parser.parse_args()
     build, tool = options.build.resolve(), options.clang_tidy
     state = build / "tidy"

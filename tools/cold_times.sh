@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures ./run --once and ./test from nothing, in a new root of Debian 12.
+# Measures ./run --once and ./test on a new installation of Debian 12.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -33,17 +33,17 @@ if [ ! -e "$root/etc/debian_version" ]; then
   debootstrap --variant=minbase --include=ca-certificates,git,time bookworm "$root" \
     "${SLUICE_DEBIAN_MIRROR:-http://deb.debian.org/debian}" >/dev/null || fail "debootstrap failed"
 fi
-# The root is a mount of its own, because tests change its propagation.
+# The root is its own mount, because tests change its propagation.
 mountpoint -q "$root" || mount --bind "$root" "$root"
 for each in proc sys dev; do
   mountpoint -q "$root/$each" && continue
-  # As a slave, so that unmounting it here leaves the mounts of the host alone.
+  # As a slave, so that unmounting it here does not affect the host's mounts.
   mount --rbind "/$each" "$root/$each" && mount --make-rslave "$root/$each"
 done
 unmount() { umount --recursive --lazy "$root"; }
 trap unmount EXIT
 cp /etc/resolv.conf "$root/etc/"
-# Certificates and variables of a network that has its own.
+# Certificates and variables for a network with its own proxy.
 cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
 variables=()
 while IFS= read -r line; do variables+=("$line"); done < <(env | grep -E '^(PIP_|[a-z]+_proxy=)')
@@ -58,7 +58,7 @@ fresh_clone() {
   rm -rf "$root/src"
   git clone -q --no-local . "$root/src" && git -C "$root/src" checkout -q "$commit"
 }
-# timed NAME COMMAND runs a command inside and prints what it took.
+# timed NAME COMMAND runs a command inside and prints its times.
 timed() {
   inside "command time -f '$name $1: %e s, %U s user, %S s system' bash -c '$2'"
 }

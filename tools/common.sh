@@ -1,4 +1,4 @@
-# Functions that scripts source to install missing packages and to build.
+# Functions to install missing packages and to build. Scripts source this file.
 set -o pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
@@ -16,7 +16,7 @@ as_root() {
 
 # apt_get ARGUMENT... runs apt-get as root. While another process holds one of apt's or dpkg's
 # locks, it tries again for SLUICE_APT_WAIT_S seconds at most. apt's own option DPkg::Lock::Timeout
-# does not cover the locks of the package lists and of the downloaded archives, at which apt 2.6
+# does not cover the locks of the package lists and of the downloaded archives. For these, apt 2.6
 # fails at once.
 apt_get() {
   local bound=${SLUICE_APT_WAIT_S:-900} began=$SECONDS told=false errors status locked
@@ -60,8 +60,8 @@ install_packages() {
 }
 
 # show_progress [BEGAN] prints the output of a build that began at second BEGAN. It replaces the
-# lines "@DONE/ALL@ ..." by a count of steps with an estimate of the remaining time: one line that
-# changes on a terminal, otherwise a line every 30 s.
+# lines "@DONE/ALL@ ..." by a count of steps and the estimated remaining time. On a terminal this is
+# one line that changes; otherwise it prints a line every 30 s.
 show_progress() {
   local began=${1:-$SECONDS} printed=${1:-$SECONDS} line left status
   while IFS= read -r line; do

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Compares the embeddings of a running daemon with those of sentence-transformers.
+"""Compares the embeddings of a running daemon with the embeddings of sentence-transformers.
 
   pip install sentence-transformers tritonclient[grpc]
   sluiced --model mine=MODEL_DIR &
   python tools/compare_sentences.py MODEL_DIR --model mine --texts texts.txt
 
-MODEL_DIR is a directory of sentence-transformers as it was published. Each line of the file is a
-text; without one, lines of this repository's documents are. The texts are sent through tritonclient
-all at once and one by one, which must give the same bits, and the library computes them in float64.
-Prints the largest difference, and fails if it is above --tolerance, or if a text has another
-nearest one among the others.
+MODEL_DIR is a directory of sentence-transformers as it was published. Each line of the file of
+--texts is a text; the default is lines of this repository's documents. tritonclient sends the texts
+both in one call and one by one, which must give the same bits. The library computes them in
+float64. Prints the largest difference. Fails if it is above --tolerance, or if the nearest other
+text of a text differs.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def by_daemon(server, model, texts):
     together = embed(texts)
     for text, expected in zip(texts, together):
         if not np.array_equal(embed([text])[0], expected):
-            sys.exit(f"compare_sentences.py: other bits alone than in a batch: {text!r}")
+            sys.exit(f"compare_sentences.py: the bits differ by itself and in a batch: {text!r}")
     return together
 
 
@@ -66,7 +66,7 @@ def main():
     parser.add_argument("directory", help="the model, as it was published")
     parser.add_argument("--server", default="127.0.0.1:8001", help="the daemon that serves it")
     parser.add_argument("--model", default="default", help="its name there")
-    parser.add_argument("--texts", type=pathlib.Path, help="a file with a text a line")
+    parser.add_argument("--texts", type=pathlib.Path, help="a file with one text per line")
     parser.add_argument("--most", type=int, default=200, help="texts")
     parser.add_argument("--tolerance", type=float, default=1e-6)
     options = parser.parse_args()
@@ -78,7 +78,7 @@ def main():
     rows = np.arange(len(texts))
     others = int((similar[rows, theirs] - similar[rows, mine] > 4 * options.tolerance).sum())
     print(f"{len(texts)} texts, {want.shape[1]} values each: the largest difference is "
-          f"{worst:.2g}, {others} have another nearest text")
+          f"{worst:.2g}; the nearest text differs for {others}")
     if worst > options.tolerance or others > 0:
         sys.exit("compare_sentences.py: the embeddings differ")
 

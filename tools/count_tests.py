@@ -3,10 +3,10 @@
 
 A skipped test is "not applicable" if its reason is "not applicable: needs X", X is an instruction
 set of tests/support/instruction_sets.py, and the processor lacks X or SLUICE_TEST_ISA hides it. Set
-SLUICE_TEST_ISA to the value that the tests had. Every other skipped test counts as skipped.
+SLUICE_TEST_ISA to the same value as for the tests. Other skipped tests count as skipped.
 
-A program that ctest ran (see --ctest) counts as the tests of its own report, if there is one among
---reports. If the program failed although none of these did, it counts as one more failed test.
+A program that ctest ran (see --ctest) counts as the tests of its own report, if --reports has one.
+If the program failed although none of its tests did, one more test counts as failed.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def outcomes(report):
 
 
 def of_program(report, outcome):
-    """Returns the outcomes of the tests of a program that itself ended with `outcome`."""
+    """Returns the outcomes of the tests of a program that ended with `outcome`."""
     if not report.exists():
         return [outcome]
     tests = [each for _, each in outcomes(report)]

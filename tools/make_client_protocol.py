@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes the protocol's description that the Python client builds its messages from.
+"""Writes the descriptor of the protocol that the Python client builds its messages from.
 
-clients/python holds it as a module, so that installing the client needs no compiler. With --check
-nothing is written, and the exit status says whether the module is that of proto/inference.proto.
+clients/python contains it as a module, so that installing the client needs no compiler. With
+--check nothing is written, and the exit status is 1 if the module does not match
+proto/inference.proto.
 """
 
 import argparse
@@ -28,7 +29,7 @@ FILE = base64.b64decode(
 
 def described():
     """Returns the text of the module."""
-    # Protobuf is imported here, because its message of a set is all that is needed of it.
+    # Only Protobuf's FileDescriptorSet is needed, so it is imported here.
     from google.protobuf import descriptor_pb2
 
     with tempfile.TemporaryDirectory() as folder:
@@ -50,7 +51,7 @@ def main():
     if not arguments.check:
         MODULE.write_text(text)
     elif MODULE.read_text() != text:
-        sys.exit(f"{MODULE.relative_to(ROOT)} is not current: run tools/make_client_protocol.py")
+        sys.exit(f"{MODULE.relative_to(ROOT)} is out of date; run tools/make_client_protocol.py")
 
 
 if __name__ == "__main__":

@@ -153,7 +153,7 @@ def metrics_page():
         "",
         "At `/metrics` of the address `server.metrics.address`, in the text format of Prometheus. "
         "Made by",
-        "`tools/make_docs.py` of `proto/metric_names.h`. Units are seconds and bytes; names of "
+        "`tools/make_docs.py` from `proto/metric_names.h`. Units are seconds and bytes; names of "
         "counters end in `_total`.",
         "Metrics about a served model have the labels `model`, `version` and `device`, and those "
         "that the texts name.",
@@ -265,7 +265,7 @@ def models_page():
     text = (ROOT / "docs" / "models.md").read_text()
     before, rest = text.split(begin)
     lines = [
-        "| family | generates, or fills masks | scores | scores tokens | states | what it is |",
+        "| family | generates, or fills masks | scores | scores tokens | states | description |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for title, outputs, comment in families():
@@ -298,7 +298,7 @@ def main():
         if not arguments.check:
             path.write_text(make())
         elif not path.is_file() or path.read_text() != make():
-            print(f"docs/{name} is not what tools/make_docs.py makes")
+            print(f"docs/{name} is out of date; run tools/make_docs.py")
             stale = 1
     return stale
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Plants small faults in folders, one a run, and tells which ones the tests let through.
+"""Plants small faults in folders, one per run, and reports the faults that the tests do not find.
 
     tools/plant.py engine/schedule --count 100 --seed 1
 
-All faults are compiled at once into a copy of the tree, build/plant, each behind a condition that
-the environment variable SLUICE_PLANTED switches on, so that a fault costs runs of tests and no
-build. First every suite runs without a fault, which shows the faults that it reaches. Then each
-fault is tried by the suites that reach it, the quickest first, until one fails, crashes or takes
-longer than ten seconds and than three times as long as without the fault.
+All faults are compiled at once into a copy of the tree, build/plant. The environment variable
+SLUICE_PLANTED switches one of them on, so that trying a fault needs no build. First every suite
+runs without a fault, which shows the faults that it reaches. Then the suites that reach a fault run
+with it, the fastest first, until one fails, crashes, or runs for more than ten seconds and three
+times its time without the fault.
 
-tools/faults.py lists the kinds of faults. The copy keeps what is known in build/verdicts.json.
+tools/faults.py lists the kinds of faults. The copy keeps the results in build/verdicts.json.
 """
 
 import argparse
@@ -30,24 +30,24 @@ import time
 from faults import ROOT, Fault, candidates, drawn, sources
 
 COPY = ROOT / "build" / "plant"
-# In the copy, where the faults are judged.
+# In the copy in which the faults are judged.
 BUILD = ROOT / "build" / "release"
 FAULTS = pathlib.Path("build", "faults.json")
 SUITES = ROOT / "build" / "suites.json"
 VERDICTS = ROOT / "build" / "verdicts.json"
 PATIENCE_S = 900  # for a suite without a fault
-# The assertions of libraries end a test that reads beyond an end or a member that is missing, which
-# a release build need not show.
+# The libraries' assertions end a test that reads beyond an end or an absent member. A release build
+# might not show such an error.
 CHECKED = ["-DCMAKE_CXX_FLAGS=-w",
            "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -g1 -D_GLIBCXX_ASSERTIONS"]  # without NDEBUG
 
 
 @dataclasses.dataclass
 class Suite:
-    """What passes or fails: the tests of one name in a GoogleTest binary, a fuzz target on its
-    corpus, or a file of end-to-end tests."""
+    """A unit that passes or fails: the tests of one name in a GoogleTest binary, a fuzz target on
+    its corpus, or a file of end-to-end tests."""
 
-    name: str  # another one when the program or the file changes
+    name: str  # changes if the program or the file changes
     command: list
     seconds: float = 0
     reached: list = dataclasses.field(default_factory=list)  # numbers of faults
@@ -55,8 +55,8 @@ class Suite:
 
 
 def copy_tree(faults, but):
-    """Copies the tree with `faults` in it, but not the files in `but`. Unchanged files keep their
-    times."""
+    """Copies the tree with `faults` in it, but not the files in `but`. Keeps the times of unchanged
+    files."""
     listed = subprocess.run(["git", "ls-files", "-coz", "--exclude-standard"], cwd=ROOT, check=True,
                             capture_output=True, text=True).stdout.split("\0")
     changed = {}
@@ -77,8 +77,8 @@ def copy_tree(faults, but):
 
 
 def build(names, end_to_end):
-    """Builds the test programs whose names match the expression, and everything else for end-to-end
-    tests. Returns how ctest calls the programs, by their paths."""
+    """Builds the test programs whose names match the expression, or everything for end-to-end
+    tests. Returns ctest's names of the programs, by their paths."""
     subprocess.run(["cmake", "--preset", "release", *CHECKED, "-DSLUICE_TESTS=ON",
                     "-DSLUICE_BENCHMARKS=ON"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     listed = subprocess.run(["ninja", "-C", BUILD, "-t", "query", "sluice_tests"], check=True,
@@ -123,12 +123,12 @@ def end_to_end_suites():
 
 
 def ports():
-    """Returns the name of a range of ports that no other job has (tests/e2e/conftest.py)."""
+    """Returns the name of a range of ports that no other job uses (tests/e2e/conftest.py)."""
     return f"gw{threading.current_thread().name.rpartition('_')[2]}"
 
 
 def run(suite, number, bound, reached=""):
-    """Returns why the suite fails with the fault, or nothing."""
+    """Returns the reason why the suite fails with the fault, or an empty text."""
     process = subprocess.Popen(suite.command, cwd=ROOT, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True, errors="replace",
                                start_new_session=True,
@@ -147,7 +147,7 @@ def run(suite, number, bound, reached=""):
 
 
 def measure(suite, count):
-    """Runs the suite without a fault, for its time and for the faults that it reaches."""
+    """Runs the suite without a fault, to get its time and the faults that it reaches."""
     with tempfile.NamedTemporaryFile() as marks:
         marks.write(bytes(count + 1))
         marks.flush()
@@ -161,11 +161,11 @@ def measure(suite, count):
 def save(path, value):
     new = path.with_suffix(".new")
     new.write_text(json.dumps(value))
-    new.rename(path)  # so that a run that is killed leaves the whole file
+    new.rename(path)  # so that the file is complete even if the run is killed
 
 
 class Judge:
-    """Tries faults by suites until `ends`, a time, and keeps what it learns in files."""
+    """Tries faults with suites until the time `ends`, and saves the results in files."""
 
     def __init__(self, suites, jobs, ends):
         self._suites = suites
@@ -176,7 +176,7 @@ class Judge:
         self.verdicts = json.loads(VERDICTS.read_text()) if VERDICTS.exists() else {}
 
     def measure(self):
-        """Measures the suites that were not measured yet. Returns whether there was time for it."""
+        """Measures the remaining suites. Returns whether there was enough time."""
         known = json.loads(SUITES.read_text()) if SUITES.exists() else {}
 
         def one(suite):
@@ -192,7 +192,7 @@ class Judge:
         self._suites = [Suite(**known[each.name]) for each in self._suites if each.name in known]
         for suite in self._suites:
             if suite.fails:
-                print(f"left out, as it fails without a fault: {suite.fails}")
+                print(f"left out, because it fails without a fault: {suite.fails}")
         self._suites = [suite for suite in self._suites if not suite.fails]
         self._suites.sort(key=lambda suite: suite.seconds)
         return whole
@@ -201,7 +201,7 @@ class Judge:
         self._each(self._judge, self.faults)
 
     def survivors(self):
-        """Returns the faults that all suites passed with."""
+        """Returns the faults with which all suites passed."""
         return [fault for fault in self.faults
                 if "killed" not in self._verdict(fault) and not self._left(fault)]
 
@@ -249,7 +249,7 @@ def judge(arguments):
     suites += end_to_end_suites() if arguments.end_to_end else []
     judge = Judge(suites, arguments.jobs, ends)
     if not judge.measure():
-        return print("not all suites were measured: go on with --resume")
+        return print("not all suites were measured; continue with --resume")
     judge.judge()
     survivors, killed = judge.survivors(), judge.killed()
     for fault in survivors:
@@ -266,13 +266,13 @@ def main():
     parser.add_argument("--list", action="store_true", help="show the faults and plant none")
     parser.add_argument("--plant-only", action="store_true", help="build and run nothing yet")
     parser.add_argument("--resume", action="store_true",
-                        help="go on with the faults of build/plant; takes over what changed in "
-                             "files without faults, and tries survivors by changed tests alone")
+                        help="continue with the faults of build/plant; copies changed files "
+                             "without faults, and tries survivors only with changed tests")
     parser.add_argument("--judge", action="store_true", help="build and run this tree, a copy")
     parser.add_argument("--end-to-end", action="store_true", help="run tests/e2e too, at the end")
     parser.add_argument("--programs", default="", metavar="EXPRESSION",
                         help="run only the suites of programs whose names begin with a match")
-    parser.add_argument("--seconds", type=float, help="begin no suite after this time")
+    parser.add_argument("--seconds", type=float, help="start no suite after this time")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     arguments = parser.parse_args()
     if arguments.judge:

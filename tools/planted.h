@@ -8,7 +8,7 @@
 
 #include <cstdlib>
 
-// What the environment says of a run.
+// The environment's settings for a run.
 struct SluicePlantedRun {
   SluicePlantedRun() {
     if (const char* const text = std::getenv("SLUICE_PLANTED")) chosen = std::atoi(text);
@@ -22,11 +22,11 @@ struct SluicePlantedRun {
     if (bytes != MAP_FAILED) reached = static_cast<char*>(bytes);
   }
 
-  int chosen = 0;           // the number of the fault that the run has
+  int chosen = 0;           // the number of the run's fault
   char* reached = nullptr;  // one byte for each fault, shared by the processes of a run
 };
 
-// Returns whether the run has fault `number`, and notes that the run reaches its place.
+// Returns whether the run has fault `number`, and records that the run reaches its place.
 inline bool SluicePlanted(int number) {
   static const SluicePlantedRun run;
   if (run.reached != nullptr) __atomic_store_n(run.reached + number, 1, __ATOMIC_RELAXED);

@@ -1,4 +1,4 @@
-"""Reads the machine code of CUDA kernels: what ptxas and nvdisasm print, as figures per kernel.
+"""Reads the machine code of CUDA kernels from ptxas and nvdisasm, as figures per kernel.
 
 The figures of a kernel are a dictionary. An absent figure is zero.
 
@@ -12,10 +12,10 @@ The figures of a kernel are a dictionary. An absent figure is zero.
   hot_hmma, hot_instructions the hot loop's matrix products, and all its instructions
   LDSM                       matrices loaded by ldmatrix
   LDG.128, STG.16, ...       accesses by instruction and bits: LDG and STG in global memory, LDGSTS
-                             from global to shared memory, LD and ST where ptxas does not know
+                             from global to shared memory, LD and ST if ptxas does not know
 
-The hot loop is that loop with matrix products, and without an inner one that has any, which has
-most of them.
+The hot loop is the innermost loop with matrix products. If there are several, it is the loop with
+the most of them.
 """
 
 import collections
@@ -23,9 +23,9 @@ import dataclasses
 import re
 
 MATRIX_PRODUCT = re.compile(r"[A-Z]*MMA(\.|$)")
-NOT_A_PRODUCT = re.compile(r"HFMA2")  # HFMA2.MMA is an addition of two halves.
+NOT_A_PRODUCT = re.compile(r"HFMA2")  # HFMA2.MMA is an addition of two halves
 COMPARE_AND_SWAP = re.compile(r"ATOM[GS]?\.(\w+\.)*CAS")
-RECIPROCAL = re.compile(r"I2F\.(\w+\.)?RP$")  # Begins the division by an integer.
+RECIPROCAL = re.compile(r"I2F\.(\w+\.)?RP$")  # the start of a division by an integer
 DIVISION_CALL = re.compile(r"_(div|rem)_[su](16|32|64)")
 ACCESSES = ("LDG", "STG", "LDGSTS", "LD", "ST")
 BITS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "F16": 16, "64": 64, "128": 128, "256": 256}
@@ -33,7 +33,7 @@ BITS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "F16": 16, "64": 64, "128": 128,
 SECTION = re.compile(r"\s*\.section\s+\.text\.([^,\s]+)")
 LABEL = re.compile(r"([\w.$]+):")
 INSTRUCTION = re.compile(r"\s*/\*[0-9a-f]+\*/\s+\{?\s*(@!?\w+\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
-# A product of a warpgroup with its rows in registers, and the wait for all that are queued.
+# A product of a warpgroup with its rows in registers, and the wait for all queued products.
 QUEUED_PRODUCT = re.compile(r"R\d+, R(\d+)(?:\.reuse)?, gdesc")
 WAIT_FOR_PRODUCTS = re.compile(r"gsb0, 0x0$")
 WRITTEN = re.compile(r"R(\d+)")
@@ -66,7 +66,7 @@ def read_sass(text):
 
 
 def read_usage(text):
-    """Returns the resources of each kernel in what `ptxas -v` prints, by name."""
+    """Returns the resources of each kernel in the output of `ptxas -v`, by name."""
     usage, kernel, function = {}, None, None
     for line in text.splitlines():
         if found := re.search(r"Compiling entry function '(\S+)'", line):
@@ -84,9 +84,9 @@ def read_usage(text):
 
 
 def _successors(code):
-    """Returns, for each instruction, the indexes of those that may run next; and of subroutines."""
+    """Returns the indexes of the possible next instructions of each instruction, and of calls."""
     place = {label: i for i, each in enumerate(code) for label in each.labels}
-    reunions = collections.defaultdict(set)  # Where threads go on that met at a barrier.
+    reunions = collections.defaultdict(set)  # where threads continue that met at a barrier
     for each in code:
         if each.opcode.startswith("BSSY"):
             barrier, label = each.operands.split(",")
@@ -101,7 +101,7 @@ def _successors(code):
         if kind == "CALL" and not named:
             target = re.search(r"`\((\S+)\)", each.operands)
             subroutines |= {place[target[1]]} if target and target[1] in place else set()
-        elif kind in ("BRA", "BRX", "CALL", "JMP", "JMX", "WARPSYNC"):  # This CALL never returns.
+        elif kind in ("BRA", "BRX", "CALL", "JMP", "JMX", "WARPSYNC"):  # this CALL never returns
             following = named if always and kind != "WARPSYNC" else following | named
         elif kind in ("EXIT", "RET") and always:
             following = set()
@@ -139,13 +139,13 @@ def _dominators(order, predecessors):
 
 
 def find_loops(code):
-    """Returns the loops of a kernel: sets of indexes of instructions, by that of the first.
+    """Returns the loops of a kernel: sets of indexes of instructions, by the index of the first.
 
-    A loop is a natural one: it begins at an instruction that dominates a branch back to it. So
-    code that is placed behind the loop, such as a rare case, belongs to it, and a branch back from
-    such code makes no loop."""
+    These are natural loops: a loop begins at an instruction that dominates a branch back to it.
+    Code that is placed after the loop, such as a rare case, therefore belongs to the loop, and a
+    branch back from it does not make another loop."""
     successors, subroutines = _successors(code)
-    root = -1  # Goes to the kernel and to its subroutines.
+    root = -1  # precedes the kernel and its subroutines
     starts = {0, *subroutines}
     for i, following in enumerate(successors):
         if following != {i + 1}:
@@ -202,8 +202,8 @@ def _access(opcode):
 
 
 def _overwritten(code):
-    """Returns how many instructions write registers that a queued product may still read: those
-    between it and the next wait for all products, in the order of the code.
+    """Returns the number of instructions that write registers that a queued product may still read.
+    These lie, in code order, between the product and the next wait for all products.
     """
     read, writers = set(), set()
     for i, each in enumerate(code):
@@ -221,7 +221,7 @@ def _overwritten(code):
 
 
 def figures_of(code):
-    """Returns the figures that the instructions of a kernel show."""
+    """Returns the figures of a kernel's instructions."""
     figures = collections.Counter()
     if overwritten := _overwritten(code):
         figures["overwritten"] = overwritten
@@ -229,7 +229,7 @@ def figures_of(code):
     in_loops = set().union(*loops.values())
     products = set()
     for i, each in enumerate(code):
-        if each.predicate.strip() == "@!PT":  # It never runs.
+        if each.predicate.strip() == "@!PT":  # it never runs
             continue
         if MATRIX_PRODUCT.match(each.opcode) and not NOT_A_PRODUCT.match(each.opcode):
             products.add(i)

@@ -1,7 +1,7 @@
-"""Judges the figures of the machine code of CUDA kernels by their budgets, and writes these.
+"""Compares the figures of CUDA kernels' machine code with budgets, and writes the budgets.
 
-A table has {source: {"digest": ..., "kernels": {kernel: {architecture: figures}}}}, and what was
-measured is {source: {kernel: {architecture: figures}}}.
+A table is {source: {"digest": ..., "kernels": {kernel: {architecture: figures}}}}. Measurements are
+{source: {kernel: {architecture: figures}}}.
 """
 
 import json
@@ -39,7 +39,8 @@ def goal(name):
 
 
 def comparable(figures):
-    """Returns the figures with the share of matrix products in the hot loop, in tenths percent."""
+    """Returns the figures and the share of matrix products in the hot loop, in tenths of a percent.
+    """
     share = (figures["hot_hmma"] * 1000 // figures["hot_instructions"] / 10
              if "hot_hmma" in figures else 0)
     return {**figures, "hot_percent": share}
@@ -59,18 +60,18 @@ def differences(figures, budgets):
 
 
 def judge(measured, table):
-    """Returns errors about figures that break their budgets, and hints about better ones."""
+    """Returns errors about figures that exceed their budgets, and hints about better ones."""
     errors, hints = [], []
     for source, kernels in measured.items():
         path, known = KERNELS / source, table.get(source, {}).get("kernels", {})
         for kernel in known:
             if kernel not in kernels:
-                errors.append(f"{path}: {TABLE} has budgets of {kernel}, which is not there")
+                errors.append(f"{path}: {TABLE} has budgets of {kernel}, which does not exist")
         for kernel, figures in kernels.items():
             for architecture, each in figures.items():
                 where = f"{path}: {kernel} on {architecture}:"
                 if architecture not in known.get(kernel, {}):
-                    errors.append(f"{where} {TABLE} has no budgets of it")
+                    errors.append(f"{where} {TABLE} has no budgets for it")
                     continue
                 for name, figure, budget, better in differences(each, known[kernel][architecture]):
                     if better:
@@ -83,7 +84,7 @@ def judge(measured, table):
 
 
 def forbidden(measured, table):
-    """Returns a line for each figure that may only become better and has become worse."""
+    """Returns a line for each figure that may only improve and is worse."""
     lines = []
     for source, kernels in measured.items():
         known = table.get(source, {}).get("kernels", {})
@@ -98,7 +99,7 @@ def forbidden(measured, table):
 
 
 def write_table(path, versions, table):
-    """Writes a line for each kernel and architecture, so that changes are easy to read."""
+    """Writes a line for each kernel and architecture, so that diffs are easy to read."""
     lines = ["{", f' "nvcc": {json.dumps(versions[0])},', ' "sources": {']
     for i, (source, entry) in enumerate(sorted(table.items())):
         lines += [f'  {json.dumps(source)}: {{', f'   "digest": {json.dumps(entry["digest"])},',
@@ -113,7 +114,7 @@ def write_table(path, versions, table):
 
 
 def markdown(measured, architectures):
-    """Returns a Markdown table of a row a kernel."""
+    """Returns a Markdown table with a row per kernel."""
     def accesses(figures, names):
         found = sorted(((name, int(bits), count) for name, _, bits, count in
                         ((*key.partition("."), value) for key, value in figures.items())

@@ -1,17 +1,17 @@
-"""Saves what a Hugging Face model computes, for `sluice verify`.
+"""Saves the results of a Hugging Face model, for `sluice verify`.
 
   python tools/save_golden.py MODEL_DIR golden.npz --ids 3,14,15 --ids 9,2,6,5
   python tools/save_golden.py MODEL_DIR golden.npz --text "A text." --text "Another."
   python tools/save_golden.py MODEL_DIR golden.npz --pair "A query." "A document."
 
 Needs torch and transformers, and sentence-transformers for a directory with a modules.json. Each
-sequence runs alone, in float64 unless --dtype says otherwise; the results are saved as float32.
-They are the logits, the residual stream before the first layer (state_0) and after each layer
+sequence is computed separately, in float64 unless --dtype is given. The results are saved as
+float32: the logits, the residual stream before the first layer (state_0) and after each layer
 (state_1, ...), the state after the last norm (final), and the output of each module with weights
-(module:NAME). A classifier has its scores (scores) and the outputs of its own modules, [n, width]
-each, instead of logits, and a classifier of tokens their scores (token_scores). A directory of
-sentence-transformers has the embeddings (embedding, [n, width]; of a multi-vector model
-token_embeddings, [n, length, width]).
+(module:NAME). For a classifier they are its scores (scores) and the outputs of its own modules, [n,
+width] each, instead of logits; for a token classifier they are the tokens' scores (token_scores).
+For a directory of sentence-transformers they are the embeddings (embedding, [n, width], or for a
+multi-vector model token_embeddings, [n, length, width]).
 
 For a model of your own, call `record` with the model and the list of its layers.
 """
@@ -24,7 +24,7 @@ import torch
 
 
 def layers_of(model):
-    """Returns the longest list of modules, which holds the layers."""
+    """Returns the longest list of modules, which contains the layers."""
     lists = [module for module in model.modules() if isinstance(module, torch.nn.ModuleList)]
     return max(lists, key=len)
 
@@ -86,7 +86,7 @@ def record(model, sequences, layers=None, final=None, types=None):
             arrays["token_type_ids"][n, :len(of or [])] = of or []
     for name in rows[0]:
         if not all(name in row for row in rows):
-            continue  # The shape of one sequence's output was that of positions by chance.
+            continue  # for one sequence, the output only looked like one value per position
         if rows[0][name].ndim == 1:
             if all(row[name].ndim == 1 for row in rows):
                 arrays[name] = np.stack([row[name] for row in rows])
@@ -99,7 +99,7 @@ def record(model, sequences, layers=None, final=None, types=None):
 
 
 def final_norm(model):
-    """Returns the norm after the layers, found by its name in the known families, or None."""
+    """Returns the norm after the layers, found by its name in the supported families, or None."""
     for name, module in model.named_modules():
         last = name.split(".")[-1] in ("norm", "ln_f", "final_norm", "final_layer_norm")
         if last and not any(part in name for part in ("layers", ".h.", "block", "embeddings")):
@@ -108,7 +108,7 @@ def final_norm(model):
 
 
 def embeddings(directory, sequences, types, dtype):
-    """Returns the embeddings that sentence-transformers computes, of each text or of its tokens."""
+    """Returns the embeddings of sentence-transformers, for each text or for its tokens."""
     import sentence_transformers
     modules = (pathlib.Path(directory) / "modules.json").read_text()
     kind = "SentenceTransformer" if ".Pooling" in modules else "MultiVectorEncoder"
@@ -134,10 +134,10 @@ def main():
     parser.add_argument("model_directory")
     parser.add_argument("out")
     parser.add_argument(
-        "--ids", action="append", default=[], help="token ids, with commas between them"
+        "--ids", action="append", default=[], help="token ids, separated by commas"
     )
     parser.add_argument(
-        "--text", action="append", default=[], help="a text, by the model's tokenizer"
+        "--text", action="append", default=[], help="a text, which the model's tokenizer splits"
     )
     parser.add_argument(
         "--pair", action="append", default=[], nargs=2, help="two texts as one sequence"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Prepares a machine for work on Sluice: installs the Debian packages of the build, of the tests and
-# of an editor, installs the git hooks of .pre-commit-config.yaml, configures the preset dev, and
-# generates the headers of proto/, which clangd needs. The devcontainer runs this script. It may be
-# run again at any time.
+# Prepares a machine for work on Sluice. Installs the Debian packages of the build, the tests and an
+# editor, and the git hooks of .pre-commit-config.yaml. Configures the preset dev, and generates the
+# headers of proto/, which clangd needs. The devcontainer runs this script. It can be run again at
+# any time.
 . "$(dirname "$0")/common.sh"
 set -euo pipefail
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Prints the slowest tests of JUnit reports and those above their budgets of processor time.
+"""Prints the slowest tests of JUnit reports and tests above their budgets of processor time.
 
-A line of the file of budgets is a number of processor seconds and a pattern of names of tests. The
-first pattern that matches a test gives its budget. A test is named by its program or file and its
-own name, such as sluice_engine_test/EngineTest.Drains or tests/e2e/test_client.py/test_help.
+A line of the file of budgets is a number of processor seconds and a pattern for names of tests. The
+first pattern that matches a test gives its budget. A test's name is its program or file and its own
+name, such as sluice_engine_test/EngineTest.Drains or tests/e2e/test_client.py/test_help.
 """
 
 import argparse

@@ -17,10 +17,10 @@ NO_CODE = re.compile(r'//[^\n]*|R"(\w*)\(.*?\)\1"|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\
 # clang-format writes the comment at the end of a namespace.
 END = re.compile(r"^\}  // namespace$", re.M)
 UNNAMED = re.compile(r"^namespace \{\n(.*?)^END$", re.M | re.S)
-# A name that is not qualified by a namespace or an object.
+# A name without a namespace or an object before it.
 NAME = re.compile(r"(?<![\w:.>])[A-Za-z_]\w*")
-# The declared name on the first line of a declaration. Declarations are not indented. Types,
-# functions and constants begin with a capital letter or with a k.
+# The declared name on the first line of a declaration. Declarations are not indented. Names of
+# types, functions and constants start with a capital letter or with k.
 DECLARED = re.compile(r"\b(k?[A-Z]\w*)(?: final)?(?= ?(?:[={(;[]|:[^:]|$))")
 TYPE = re.compile(r"^(?:struct|class|union|enum class|enum) (\w+)[^;]*$", re.M)
 # `using testing::Each;` and `using Each = testing::Each;`. Several sources may repeat it.
@@ -48,7 +48,7 @@ def names_of_lines(code):
 
 
 def declared_names(code):
-    """Returns the types that a source declares, and all names of its unnamed namespaces."""
+    """Returns the types that a source declares, and all names in its unnamed namespaces."""
     return {*TYPE.findall(code), *names_of_lines("\n".join(UNNAMED.findall(code)))}
 
 
@@ -63,7 +63,7 @@ def read(path):
 
 @functools.cache
 def names_of_headers(path):
-    """Returns the names that the headers declare which a file includes."""
+    """Returns the names that are declared by the headers that a file includes."""
     names = set()
     for header in read(path)[1]:
         names.update(names_of_lines(read(header)[0]), names_of_headers(header))
@@ -71,7 +71,7 @@ def names_of_headers(path):
 
 
 def headers_of_tests(path):
-    """Returns the code of the headers of tests that a file includes."""
+    """Returns the code of the test headers that a file includes."""
     headers = [header for header in read(path)[1] if header.is_relative_to(ROOT / "tests")]
     return "\n".join(read(header)[0] + headers_of_tests(header) for header in headers)
 
@@ -118,7 +118,7 @@ def parts_of(sources, size):
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, default=150_000, help="characters of code in a part")
+    parser.add_argument("--size", type=int, default=150_000, help="characters of code per part")
     parser.add_argument("sources", nargs="+", type=pathlib.Path)
     options = parser.parse_args()
     print(*parts_of([Source(path) for path in options.sources], options.size), sep=";", end="")

@@ -1,4 +1,4 @@
-// Precompiled for what is neither a test nor speaks gRPC. See sluice_precompile.
+// Precompiled for targets that are not tests and do not use gRPC. See sluice_precompile.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Precompiled for what speaks gRPC, and for tools that write JSON. The generated headers change as
-// seldom as the protocol.
+// Precompiled for targets that use gRPC, and for tools that write JSON. The generated headers
+// change only when the protocol does.
 #pragma once
 
 #include <grpcpp/grpcpp.h>

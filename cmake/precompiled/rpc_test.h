@@ -1,4 +1,4 @@
-// Precompiled for tests of what speaks gRPC.
+// Precompiled for tests of targets that use gRPC.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compares what ways of writing a model in int8 cost the embeddings of sentences.
+"""Compares the accuracy of sentence embeddings for several ways of quantising a model to int8.
 
     loadtest/accuracy/int8_costs.py MODEL_DIR --table FILE [--out FILE]
 
-MODEL_DIR has an encoder in floats, as it was published. For each way the model is written by
-`sluice quantize` with a sample of texts, and `sluice verify` compares it with f32 on other texts,
-those of sentences.py.
+MODEL_DIR has an encoder in floats, as it was published. For each way, `sluice quantize` writes the
+model with a sample of texts, and `sluice verify` compares it with f32 on other texts. sentences.py
+makes both sets of texts.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def run(*words):
 
 
 def layers(report):
-    """Returns how many layers are in int8, of how many, and how many channels those keep."""
+    """Returns the number of layers in int8, the number of all layers, and the channels kept."""
     quantized, all_of_them = re.search(r"^(\d+) of (\d+) layers in int8$", report, re.M).groups()
     channels = [int(kept) for kept in re.findall(r"with (\d+) channels kept$", report, re.M)]
     return {"in_int8": int(quantized), "layers": int(all_of_them),

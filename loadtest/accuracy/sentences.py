@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes sentences of this repository's pages, to compare precisions on.
+"""Writes sentences of this repository's Markdown pages to compare precisions on.
 
     loadtest/accuracy/sentences.py --compared texts.txt --sample sample.txt
 
-Sentences of 40 to 300 characters of running text are compared, at most 1,000 in random order; the
-sample for `sluice quantize`, of 200 other lines, has none of them.
+The texts to compare are sentences of 40 to 300 characters of running text, at most 1,000 in random
+order. The sample for `sluice quantize` has 200 lines, none of them among the compared ones.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def main():
                    SAMPLED, 2)
     arguments.compared.write_text("\n".join(compared) + "\n")
     arguments.sample.write_text("\n".join(sample) + "\n")
-    print(f"{len(compared)} sentences to compare, {len(sample)} lines of a sample")
+    print(f"{len(compared)} sentences to compare, {len(sample)} lines in the sample")
 
 
 if __name__ == "__main__":

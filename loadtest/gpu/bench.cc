@@ -14,10 +14,10 @@ namespace {
 using kernels::cuda::BFloat16;
 using kernels::cuda::Narrow;
 
-constexpr size_t kPattern = 1 << 20;  // the number of elements that are repeated in larger arrays
+constexpr size_t kPattern = 1 << 20;  // the number of elements that larger arrays repeat
 constexpr int kLeastBatches = 5;
-// Sets of inputs are made until their arrays take so many bytes, several times the largest cache,
-// or until there are enough sets.
+// Sets of inputs are added until their arrays have this many bytes, several times the largest
+// cache, or until there are enough sets.
 constexpr int64_t kRotatedBytes = 256 << 20;
 
 double Seconds(const std::function<void()>& run, int calls) {
@@ -26,7 +26,7 @@ double Seconds(const std::function<void()>& run, int calls) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Records launches and does nothing.
+// Records launches without running them.
 class Recorder final : public DeviceStream {
  public:
   Recorder(const DeviceInfo& device, std::vector<RecordedLaunch>* launches)
@@ -46,7 +46,7 @@ class Recorder final : public DeviceStream {
   void Wait(DeviceEvent&) override {}
   void BeginCapture() override {}
   absl::StatusOr<std::unique_ptr<DeviceGraph>> EndCapture() override {
-    return absl::UnimplementedError("a recorder captures nothing");
+    return absl::UnimplementedError("a device that only records launches cannot capture them");
   }
   void Run(DeviceGraph&) override {}
   absl::Status TakeStatus() override { return absl::OkStatus(); }
@@ -83,7 +83,7 @@ Bench::Bench(Device& device, std::vector<RecordedLaunch>* launches, const Device
       stream_(std::make_unique<Recorder>(info, launches)) {}
 
 void* Bench::Take(int64_t bytes) {
-  // What is launched may depend on which arrays there are; none is read if launches are recorded.
+  // Launches may depend on which arrays exist. When launches are only recorded, no array is read.
   alignas(256) static std::byte nowhere;
   if (records()) return &nowhere;
   memory_.push_back(ValueOrDie(device_.Allocate(static_cast<size_t>(bytes))));
@@ -169,7 +169,7 @@ void Bench::Time(Measurement measurement, const std::function<Launch()>& make) {
   stream_->BeginCapture();
   for (const Launch& launch : launches) launch();
   const std::unique_ptr<DeviceGraph> graph = ValueOrDie(stream_->EndCapture());
-  // Several launches follow each other, so that waiting for the device costs each of them little.
+  // Several launches follow each other, so that the wait for the device adds little to each.
   constexpr int kLeastLaunches = 8;
   const auto sets = static_cast<int>(std::ssize(launches));
   const int runs = (kLeastLaunches + sets - 1) / sets;

@@ -1,5 +1,5 @@
 // Times launches on a device. The launches of a case are captured once and replayed, so that the
-// time is that of the device's work without launching.
+// measured time excludes the cost of launching.
 #pragma once
 
 #include <cstdint>
@@ -27,15 +27,15 @@ struct Measurement {
   double bytes = 0;           // 0 if not bound by memory
   double operations = 0;      // 0 if not bound by arithmetic
   bool tensor_cores = false;  // whether the operations are products of bfloat16, or of int8
-  bool int8 = false;          // which of them; int8 has twice the rate
-  double low = 0;             // the quartiles of the batches; 0 if the value is no time
+  bool int8 = false;          // whether they are products of int8, which has twice the rate
+  double low = 0;             // the quartiles of the batches; 0 if the value is not a time
   double high = 0;
-  int32_t sets = 0;  // the number of sets of inputs that were used in turn
+  int32_t sets = 0;  // the number of sets of inputs, used in turn
 
   std::string Id() const { return name + "; " + shape; }
 };
 
-// A launch that was asked of the device.
+// A launch that the device was given.
 struct RecordedLaunch {
   kernels::cuda::Kernel kernel;
   kernels::cuda::LaunchShape shape;
@@ -44,21 +44,21 @@ struct RecordedLaunch {
 // Queues one run of the timed work on Bench::stream().
 using Launch = std::function<void()>;
 
-// Allocates arrays on the device and times launches on it. A failure of the device ends the process
+// Allocates arrays on the device and times launches on it. If the device fails, the process ends
 // with the reason.
 class Bench {
  public:
-  // Spends `seconds` on each case, and makes up to `most_sets` sets of its inputs.
+  // Spends `seconds` on each case, and makes at most `most_sets` sets of its inputs.
   Bench(Device& device, double seconds, int32_t most_sets);
-  // Makes a bench that allocates nothing and only records launches, as `device` or a device like
-  // `info` would get them. `launches` outlives it.
+  // Makes a bench that allocates nothing and only records the launches that `device`, or a device
+  // like `info`, would receive. `launches` must outlive it.
   Bench(Device& device, std::vector<RecordedLaunch>* launches)
       : Bench(device, launches, device.info()) {}
   Bench(Device& device, std::vector<RecordedLaunch>* launches, const DeviceInfo& info);
 
   Device& device() { return device_; }
   DeviceStream& stream() { return *stream_; }
-  const DeviceInfo& info() const { return info_; }  // of the device that the launches are for
+  const DeviceInfo& info() const { return info_; }  // the device that the launches are made for
   std::mt19937_64& random() { return random_; }
   const std::vector<Measurement>& measurements() const { return measurements_; }
 
@@ -83,19 +83,19 @@ class Bench {
   kernels::cuda::LiveRows Rows(int32_t count) { return {Put(std::vector<int32_t>{count}), count}; }
 
   // Calls `make`, which allocates fresh inputs and returns a launch, until the arrays are several
-  // times as large as a cache; times the launches in turn and keeps the time of one in microseconds
-  // as `measurement`. Then releases all arrays.
+  // times larger than a cache. Times the launches in turn and stores the time of one, in
+  // microseconds, in `measurement`. Then releases all arrays.
   void Time(Measurement measurement, const std::function<Launch()>& make);
   // Releases all arrays.
   void Release();
-  // Records a case that could not be timed, with the reason. Then releases all arrays.
+  // Records that a case could not be timed, with the reason. Then releases all arrays.
   void Missing(std::string what);
   const std::vector<std::string>& missing() const { return missing_; }
   void Keep(Measurement measurement) { measurements_.push_back(std::move(measurement)); }
-  // Forgets measurements and what is missing.
+  // Clears the measurements and the missing cases.
   void Clear();
 
-  // The microseconds of one run over batches of runs.
+  // Microseconds of one run, over batches of runs.
   struct Times {
     double median, low, high;
   };

@@ -1,4 +1,4 @@
-// The cases of gpu_bench, each of which can run alone.
+// The cases of gpu_bench. Each case can run without the others.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace sluice::gpu {
 
-// The sizes of the cases: for a GPU, larger than its caches, or for a rehearsal in the emulator.
+// The sizes of the cases: larger than the caches for a GPU, small for a rehearsal in the emulator.
 enum class Scale { kGpu, kRehearsal };
 
 struct Case {
@@ -20,7 +20,7 @@ struct Case {
   std::string id;
   std::function<void(Bench&)> run;
   bool records = false;  // whether a bench that only records launches can run it
-  // What the case measures, without a value; absent if that is not one time.
+  // The measurement of the case, without a value; absent if the case yields several.
   std::optional<Measurement> measures = std::nullopt;
 };
 

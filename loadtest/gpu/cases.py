@@ -1,8 +1,8 @@
 """Runs cases in child processes so that a crash or a hang costs one case.
 
-A child gets the names of the cases that are left and announces each one's start and end on its
-standard output. When it ends, or is ended, in the middle of a case, that case has failed, and a new
-child gets the rest.
+A child gets the names of the remaining cases and announces the start and end of each one on its
+standard output. If the child ends, or is killed, in the middle of a case, that case has failed. A
+new child then gets the rest.
 """
 
 import json
@@ -23,7 +23,7 @@ class Start:
 
 @dataclass
 class Figure:
-    """A measurement of the running case, which is kept even if the case does not end well."""
+    """A measurement of the running case. It is kept even if the case fails later."""
     measurement: dict
 
 
@@ -93,10 +93,9 @@ def status_text(status):
 
 
 class Child:
-    """A process in a session of its own, whose output goes to the log as well.
+    """A process in its own session. Its output is also written to the log.
 
-    Standard error comes through the same pipe, so that the log has it between the lines that it was
-    written between."""
+    Standard error uses the same pipe, so that the log keeps the order of both streams."""
 
     def __init__(self, command, log, environment=None):
         self._log = log
@@ -115,13 +114,13 @@ class Child:
         self._lines.put((None, self._log.mark()))
 
     def line(self, until):
-        """Returns the next line, or None at the end, and the log's mark before it; raises
+        """Returns the next line, or None at the end, and the log's mark before the line. Raises
         queue.Empty at the time `until`.
         """
         return self._lines.get(timeout=max(0.0, until - time.monotonic()))
 
     def end(self):
-        """Kills what still runs and returns the status."""
+        """Kills the processes that still run and returns the status."""
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -129,7 +128,7 @@ class Child:
         try:
             return self._process.wait(10)
         except subprocess.TimeoutExpired:
-            return -signal.SIGKILL  # It is stuck in the driver, which is left to it.
+            return -signal.SIGKILL  # It is stuck in the driver, which cannot be interrupted.
 
     def wait(self):
         """Waits for a process that has closed its output."""
@@ -142,10 +141,10 @@ class Child:
 class Runner:
     """Runs cases in one child after another and calls report(End, seconds) for each.
 
-    command(names) is the command line of a child for these cases, and event(line) reads its output.
-    A case may take limit_s; all of them end at `deadline`. With one_failure_each a child is ended
-    after its first failed case, since the device may refuse everything after it. watch(line) may
-    return a fault of the running case, which is then a failure.
+    command(names) returns the command line of a child for these cases, and event(line) parses its
+    output. A case may take limit_s, and all cases end at `deadline`. With one_failure_each a child
+    is ended after its first failed case, because the device may refuse everything after it.
+    watch(line) may return a fault of the running case, which then counts as failed.
     """
 
     def __init__(self, command, event, report, *, log, limit_s, deadline, environment=None,
@@ -173,7 +172,7 @@ class Runner:
         return self._left
 
     def _begin(self, case, mark):
-        """Remembers the case that runs, or None, and where its part of the log begins."""
+        """Stores the running case, or None, and the log position where its output begins."""
         self._current = case
         self._fault = None
         self._figures = []
@@ -196,7 +195,7 @@ class Runner:
 
     def _blame(self, outcome):
         """Ends the case that runs, or else the one that the child should have started."""
-        self._finish(End(self._current or (self._left or ["end of the program"])[0], outcome))
+        """Ends the running case, or else the case that the child should have started."""
 
     def _follow(self, child):
         """Reads a child's output to its end; returns whether another child should go on."""

@@ -1,8 +1,8 @@
 """Checks and times the CUDA engine on a GPU, part by part, within a budget of time.
 
-gpu_check.sh finds or builds the programs and calls this. Every part and every case may fail, hang
-or crash without harm to the others; results.py says what is written. Exit status: 0 all well, 1 a
-part or a case failed, 3 no device.
+gpu_check.sh finds or builds the programs and calls this. A part or a case that fails, hangs or
+crashes does not affect the others. results.py describes the output. Exit status: 0 if all
+succeeded, 1 if a part or a case failed, 3 if there is no device.
 """
 
 import argparse
@@ -24,7 +24,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 REHEARSED_TESTS = "DiverseGuardTest.*:PoolTest.*:CudaModelTest.ASlot*"
 SANITIZED_TESTS = "Divers*:RowOps*:ExcludeSelf*:Projection*:Sample*:Attention*"
-# The launches that ncu looks at: a name for the files, the kernel, and the case.
+# The launches that ncu profiles: a name for the files, the kernel, and the case.
 PROFILED = [
     ("decode_attention", "Attention", "attention, decode; 64 x 1 of 2048, 32/8 heads of 128 bf16"),
     ("prefill_attention", "Attention",
@@ -36,12 +36,12 @@ PROFILED = [
 
 
 class Check:
-    """What the parts share: programs, results and the time that is left."""
+    """The state that the parts share: programs, results and the remaining time."""
 
     def __init__(self, programs, environment, device, results, give_up, rehearsal):
         self.programs = programs
         self.root = ROOT
-        self.ours = environment  # of our programs; other programs have their own libraries
+        self.ours = environment  # of Sluice's programs; others have their own libraries
         self.device = device
         self.results = results
         self.rehearsal = rehearsal
@@ -66,7 +66,7 @@ class Check:
                          **record)
 
     def run(self, names, command, event, *, limit_s, environment=None, **options):
-        """Runs the cases that are not settled and returns the part's outcome."""
+        """Runs the cases without an outcome and returns the part's outcome."""
         limit_s = float(os.environ.get("SLUICE_GPU_CHECK_CASE_S", limit_s))  # for tests
         settled = self.results.settled(self.part)
         wanted = [name for name in names if name not in settled]
@@ -103,7 +103,7 @@ class Check:
 
 
 def bench_part(limit_s):
-    """Makes a part of gpu_bench's cases of the same name."""
+    """Makes a part from gpu_bench's cases of the same name."""
 
     def run(check):
         scale = check.scale()
@@ -130,7 +130,7 @@ def kernel_table(check):
 
 
 def gtest_part(program, wanted="*", library=None, tool=None, limit_s=60):
-    """Makes a part of a test program's tests: those of the library's profiles, or the others."""
+    """Makes a part from the tests of a program: those for the library's profiles, or the others."""
 
     def run(check):
         if tool is not None and (check.rehearsal or not shutil.which("compute-sanitizer")):
@@ -221,7 +221,7 @@ def profiles(check):
 
 def daemon(check):
     if not check.program("sluiced").exists():
-        return "not measured: no daemon beside the programs"
+        return "not measured: no daemon next to the programs"
     settled, left = check.results.settled(check.part), []
     names = [name for name, _ in daemon_cases.CASES]
     for name, run in daemon_cases.CASES:
@@ -236,7 +236,7 @@ def daemon(check):
     return check.outcome(names, left)
 
 
-# The parts in the order of their importance, each with the most seconds that it may take.
+# The parts in order of importance, each with the most seconds that it may take.
 PARTS = {
     "table": (10, kernel_table),
     "ceilings": (15, bench_part(15)),
@@ -258,8 +258,8 @@ PARTS = {
 
 
 def environment_of(programs):
-    """Returns the environment in which our programs find their libraries; cuBLASLt comes with the
-    CUDA toolkit or with PyTorch.
+    """Returns the environment in which Sluice's programs find their libraries. cuBLASLt comes with
+    the CUDA toolkit or with PyTorch.
     """
     libraries = [str(programs / "lib"), os.environ.get("LD_LIBRARY_PATH"), "/usr/local/cuda/lib64"]
     try:
@@ -293,7 +293,7 @@ def driver_text():
 
 
 def run_part(check, name, share):
-    """Runs a part; `share` is how often it may take the seconds of the table."""
+    """Runs a part for at most `share` times the seconds in the table."""
     most_s, run = PARTS[name]
     results, began, mark = check.results, time.monotonic(), check.results.log.mark()
     check.part = name
@@ -306,7 +306,7 @@ def run_part(check, name, share):
             outcome = run(check)
         except subprocess.TimeoutExpired as error:
             outcome = f"failed: longer than {error.timeout:.0f} s"
-        except Exception as error:  # A part's fault must not cost the other parts.
+        except Exception as error:  # A part's failure must not stop the other parts.
             outcome = f"failed: {type(error).__name__}: {error}"
     if outcome.startswith("failed"):
         check.failed = True
@@ -329,7 +329,7 @@ def main():
     arguments = parser.parse_args()
     only = [name for name in arguments.only.split(",") if name] or list(PARTS)
     if unknown := set(only) - set(PARTS):
-        parser.error(f"unknown parts {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+        parser.error(f"unknown parts: {', '.join(sorted(unknown))}; use some of {', '.join(PARTS)}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 
     share = max(1, arguments.budget / sum(PARTS[name][0] for name in only))

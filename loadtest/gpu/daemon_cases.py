@@ -98,7 +98,7 @@ class Daemon:
 
 
 class Load:
-    """The load generator beside a daemon, in a closed loop. If `to_its_end`, the daemon outlives
+    """The load generator in a closed loop against a daemon. With `to_its_end`, the daemon outlives
     the load, so that the generator can compare its counts with the daemon's at the end."""
 
     def __init__(self, check, daemon, to_its_end=True):
@@ -139,7 +139,7 @@ class Load:
         return json.loads(self._path.read_text())["phases"][0]
 
     def undisturbed(self):
-        """Returns the phase, all of whose calls must have been answered well."""
+        """Returns the phase. Requires that all its calls were answered correctly."""
         phase = self.phase()
         outcomes = phase["outcomes"]
         expect(outcomes["ok"] > 0, "no call was answered")
@@ -169,7 +169,7 @@ def under_load(check):
 
 
 def while_loaded(check, shape, act, *options):
-    """Repeats act(daemon) while the load lasts, which must not notice it."""
+    """Repeats act(daemon) while the load lasts. The load must not be affected."""
     with Daemon(check, *options) as daemon:
         daemon.await_ready()
         times = []
@@ -181,8 +181,8 @@ def while_loaded(check, shape, act, *options):
                 expect(status == 0, f"{shape}: {text.strip()[-200:]}")
                 times.append(time.monotonic() - began)
             phase = load.undisturbed()
-        expect(times, f"{shape}: the load ended before")
-        expect(daemon.stop() == 0, "the daemon did not end well")
+        expect(times, f"{shape}: the load ended before the first one")
+        expect(daemon.stop() == 0, "the daemon did not end with status 0")
         return [measurement(f"seconds of one {shape}", f"of {len(times)}", max(times), "s"),
                 *figures(phase, shape)]
 
@@ -229,7 +229,7 @@ def step_without_memory(check):
         expect(daemon.metric("sluice_backend_errors_total") >= 1, "the fault was not counted")
         status, text = daemon.infer("after")
         expect(status == 0, f"a request after the fault failed: {text.strip()[-200:]}")
-        expect(daemon.stop() == 0, "the daemon did not end well")
+        expect(daemon.stop() == 0, "the daemon did not end with status 0")
         return []
 
 

@@ -13,7 +13,7 @@ struct DrawSizes {
   int32_t rows, n;
 
   int64_t elements() const { return int64_t{rows} * n; }
-  // Returns the bytes of a case that reads or writes each element `times` times.
+  // Returns the bytes of a case that reads or writes each element `times` times in total.
   Measurement Moves(const char* name, int times) const {
     return {.part = "draws",
             .name = name,

@@ -1,19 +1,18 @@
 // Times the kernels and the plans on a GPU; loadtest/gpu_check.sh runs it.
 //
 //   gpu_bench device                        describes the device
-//   gpu_bench table                         what the compiler made of the kernels of all cases
+//   gpu_bench table                         resources of the compiled kernels of all cases
 //   gpu_bench list [PART]...                the cases of the parts, or all
-//   gpu_bench work                          what each timed case computes and launches on an H200
+//   gpu_bench work                          ideal work and launches of each timed case on an H200
 //   gpu_bench run CASE...                   times cases, in this order
 //   gpu_bench launch CASE                   launches the kernels of a case twice, for a profiler
 //   gpu_bench tune [--model FOLDER] [--shape K,N[,flags]]...
-// with --rehearse for sizes that the emulator takes, and --seconds S for each case, or for all of
-// `tune`.
+// --rehearse selects sizes for the emulator. --seconds S limits each case, or all of `tune`.
 //
 // Prints one JSON object a line, at once, except `tune`, which prints a table of the library's
 // algorithms for the device. `run` prints {"start": CASE} before a case, its measurements, and
-// {"end": CASE, "problems": [...]} after it, so that the reader knows which case ended the process.
-// The exit status is 3 if there is no device.
+// {"end": CASE, "problems": [...]} after it, so that the reader can tell in which case the process
+// ended. The exit status is 3 if there is no device.
 #include <unistd.h>
 
 #include <algorithm>
@@ -49,8 +48,8 @@ namespace {
 using nlohmann::json;
 
 constexpr int kNoDevice = 3;
-// For tests of the driver: faults of the form crash=CASE or hang=CASE, separated by '|', that
-// strike when the case is run.
+// For tests of the driver: faults of the form crash=CASE or hang=CASE, separated by '|', which are
+// triggered when the case runs.
 constexpr char kFaultsVariable[] = "SLUICE_GPU_BENCH_FAULTS";
 
 // The parts in the order of the cases.
@@ -61,7 +60,7 @@ const std::vector<std::pair<std::string, std::vector<Case> (*)(Scale)>> kParts =
 struct Arguments {
   std::string verb;
   Scale scale = Scale::kGpu;
-  double seconds = 0;  // 0 means the verb's own default
+  double seconds = 0;  // 0 means the command's default
   std::string model;
   std::vector<DenseShape> shapes;
   std::vector<std::string> names;
@@ -190,7 +189,7 @@ int RunCases(Bench& bench, const std::vector<Case>& cases, const std::vector<std
   for (const std::string& id : ids) {
     const Case* const found = Find(cases, id);
     if (found == nullptr) {
-      std::fprintf(stderr, "there is no case \"%s\"\n", id.c_str());
+      std::fprintf(stderr, "no case \"%s\"; `gpu_bench list` prints the cases\n", id.c_str());
       return 2;
     }
     Print({{"start", id}});
@@ -212,8 +211,8 @@ int PrintCases(const std::vector<Case>& cases, const std::vector<std::string>& p
   return 0;
 }
 
-// Prints the ideal amounts of each timed case, and the launches that an H200 would get, whatever
-// the device. loadtest/gpu/roofline.py reads it.
+// Prints the ideal work of each timed case and its launches on an H200. The device in use does not
+// matter. loadtest/gpu/roofline.py reads it.
 void PrintWork(Device& device, const std::vector<Case>& cases) {
   const DeviceInfo h200 = {.name = "NVIDIA H200",
                            .architecture = "sm_90",
@@ -272,11 +271,11 @@ int Main(int argc, char** argv) {
   } else if (verb == "tune") {
     PrintTable(**device, arguments);
   } else if (verb == "run" || verb == "launch") {
-    // A bench with no time makes as few runs as it can.
+    // Without time, a bench makes the fewest runs that it can.
     const double seconds = arguments.seconds > 0 ? arguments.seconds : 0.15;
     const bool once = verb == "launch";
     Bench bench(**device, once ? 0 : seconds, once ? 1 : rehearsal ? 2 : 16);
-    // Cases hold models that are on the device, so they end before it.
+    // Cases own models on the device, so they are destroyed before it.
     const std::vector<Case> cases = AllCases(arguments.scale);
     return RunCases(bench, cases, arguments.names);
   } else {

@@ -13,11 +13,11 @@ namespace sluice::gpu {
 // Returns FailedPrecondition or InvalidArgument with the reason if there is no device.
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice();
 
-// What the compiler and the device made of a kernel.
+// The resources of a compiled kernel on the device.
 struct KernelFacts {
   std::string function;  // its name with the types of its template
   int32_t registers;     // per thread
-  int64_t local_bytes;   // per thread: spilled registers, and arrays that no register holds
+  int64_t local_bytes;   // per thread: spilled registers, and arrays that are not in registers
   int64_t static_shared_bytes;
   int32_t blocks_per_processor;  // for the launch's threads and shared memory
   double occupancy;              // the share of a processor's threads that these blocks fill

@@ -3,7 +3,7 @@
 
 namespace sluice::gpu {
 
-// The library's best algorithm needs its workspace, so that a case without one fails here.
+// The library's best algorithm needs its workspace, so that a case without a workspace fails.
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice() {
   return simt::MakeSimtDevice(
       {.dense = {simt::SimtDense::kWorkspace, simt::SimtDense::kInvariant}});

@@ -43,7 +43,7 @@ namespace {
 
 std::string Tokens(int32_t tokens) { return absl::StrCat("bucket of ", tokens, " tokens"); }
 
-// Keeps the last model that a case asked for, since loading takes longer than most cases.
+// Caches the last model that a case used, because loading takes longer than most cases.
 class ModelCache {
  public:
   Steps& Get(Bench& bench, const ModelConfig& config, const std::string& dense,
@@ -61,7 +61,7 @@ class ModelCache {
   std::optional<Steps> steps_;
 };
 
-// The small model with its buckets, for the cases about captures and replays.
+// The small model with its buckets, for the cases that time captures and replays.
 struct Mechanics {
   explicit Mechanics(Scale scale) : gpu(scale == Scale::kGpu), config(BenchModel(scale)) {
     for (int32_t tokens : gpu ? std::vector{64, 256, 1024, 4096} : std::vector{8, 24}) {
@@ -90,7 +90,7 @@ Measurement OfTimes(const char* name, const std::string& shape, const Bench::Tim
           .high = times.high};
 }
 
-// Reports the time and memory of the buckets' captures, and the captures that 100 sizes cause.
+// Reports the time and memory of the buckets' captures, and the number of captures for 100 sizes.
 void TimeCaptures(Bench& bench, Mechanics& mechanics) {
   Steps& steps = mechanics.Loaded(bench);
   const std::unique_ptr<Slot> slot = steps.MakeSlot();
@@ -132,7 +132,7 @@ void CompareWithEager(Bench& bench, Mechanics& mechanics, bool largest) {
   Steps& steps = mechanics.Loaded(bench);
   const std::unique_ptr<Slot> slot = steps.MakeSlot();
   const auto plan = ValueOrDie(steps.executable().Prepare(mechanics.bucket(largest)));
-  // This slot is younger than the plan, so it has no graph of it.
+  // This slot is newer than the plan, so the plan has no graph for it.
   const std::unique_ptr<Slot> eager = steps.MakeSlot();
   const int32_t tokens = plan->bucket().tokens;
   const StepShape shape = mechanics.Fresh(tokens);
@@ -147,7 +147,7 @@ void CompareWithEager(Bench& bench, Mechanics& mechanics, bool largest) {
               .unit = "times"});
 }
 
-// Compares steps that run one after another with steps that are started while the one before runs.
+// Compares steps that run one after another with steps that are queued while the previous one runs.
 void CompareWithOverlap(Bench& bench, Mechanics& mechanics, bool largest) {
   Steps& steps = mechanics.Loaded(bench);
   const std::unique_ptr<Slot> slot = steps.MakeSlot();
@@ -167,7 +167,7 @@ void CompareWithOverlap(Bench& bench, Mechanics& mechanics, bool largest) {
               .unit = "times"});
 }
 
-// Compares a step with the graph of a bucket that it fills.
+// Compares a step that fills a part of its bucket with a step in a bucket of its own size.
 void TimeFill(Bench& bench, Mechanics& mechanics) {
   Steps& steps = mechanics.Loaded(bench);
   const std::unique_ptr<Slot> slot = steps.MakeSlot();
@@ -209,7 +209,7 @@ StepShape ShapeOf(const StepCase& c) {
   return shape;
 }
 
-// Bytes are those of weights and of keys and values; operations those of products and attention.
+// Bytes count weights, keys and values. Operations count products and attention.
 Measurement MeasurementOf(const StepCase& c, const ModelConfig& m) {
   const char* const phase = c.phase == Phase::kDecode    ? "decode"
                             : c.phase == Phase::kPrefill ? "prefill"
@@ -264,7 +264,7 @@ void AddSteps(const char* dense, std::vector<StepCase>& steps) {
   steps.push_back({dense, Phase::kDecode, 1, 32768, 1});
   steps.push_back({dense, Phase::kDecode, 64, 1024, 1, 1});
   steps.push_back({dense, Phase::kPrefill, 8, 512, 512});
-  // The last tokens of each sequence: 8,192 to be computed, or 4,096 to be scored, in a step.
+  // A step computes the last 8,192 tokens of the sequences together, or scores the last 4,096.
   for (int32_t context : {1024, 8192}) {
     for (int32_t sequences : {1, 16, 64, 256}) {
       steps.push_back(

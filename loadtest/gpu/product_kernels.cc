@@ -81,12 +81,12 @@ Case OwnProjection(const char* name, const ProjectionShape& s, Tier tier = Tier:
   });
 }
 
-// Returns a new array of any bits.
+// Returns a new array of random bits.
 const int8_t* Int8Values(Bench& bench, int64_t bytes) {
   return reinterpret_cast<const int8_t*>(bench.Values<T>((bytes + 1) / 2));
 }
 
-// Times a layer in int8: the product alone, whose operands are any bits.
+// Times the product of an int8 layer, with random bits as operands.
 Case Int8Projection(const char* name, const ProjectionShape& s) {
   return KernelCase(s.Moves(name, sizeof(T), /*int8=*/true), [=](Bench& bench) {
     const int32_t k = cuda::Int8Stride(s.k);
@@ -107,12 +107,12 @@ Case Int8Projection(const char* name, const ProjectionShape& s) {
   });
 }
 
-// Times a tuned kernel on the GPUs that it is for alone; it need not have passed a trial.
+// Times a tuned kernel, only on the GPUs that it is made for. It need not have passed a trial.
 Case OnHopper(Case timed) {
   timed.run = [run = timed.run, id = timed.id](Bench& bench) {
     const std::string& architecture = bench.info().architecture;
     if (architecture == "sm_90" || architecture == "simt") return run(bench);
-    bench.Missing(absl::StrCat(id, ": it is for sm_90, not for ", architecture));
+    bench.Missing(absl::StrCat(id, ": the kernel is for sm_90, and this device is ", architecture));
   };
   return timed;
 }
@@ -121,8 +121,8 @@ Case HopperProjection(const char* name, const ProjectionShape& s) {
   return OnHopper(OwnProjection<T>(name, s, Tier::kHopper));
 }
 
-// Returns the library's first invariant algorithm, or, if not `invariant`, its first one. If there
-// is none, records why, and returns nullptr.
+// Returns the library's first algorithm, or with `invariant` its first invariant one. If there is
+// none, records why and returns nullptr.
 std::unique_ptr<DenseLayer> FindLayer(Bench& bench, const Measurement& measurement,
                                       const DenseShape& shape, bool invariant) {
   if (const auto library = bench.device().DenseLibrary(); !library.ok()) {
@@ -132,7 +132,7 @@ std::unique_ptr<DenseLayer> FindLayer(Bench& bench, const Measurement& measureme
   std::vector<std::unique_ptr<DenseLayer>> layers;
   if (invariant) {
     DenseLayers trial(bench.device(), bench.stream());
-    // Any bits are weights in int8.
+    // Random bits are valid int8 weights.
     layers = ValueOrDie(trial.Passing(shape, bench.Values<T>(int64_t{shape.k} * shape.n),
                                       bench.Values<T>(shape.n), /*most=*/1));
     bench.Release();
@@ -149,7 +149,7 @@ void* WorkspaceOf(Bench& bench, const DenseLayer& layer) {
   return bytes > 0 ? bench.Room<char>(bytes) : nullptr;
 }
 
-// Times a dense layer by the library, with the workspace that its algorithm asks for.
+// Times a dense layer by the library, with the workspace that its algorithm requires.
 void TimeLibrary(Bench& bench, const Measurement& measurement, const ProjectionShape& s, bool head,
                  bool invariant) {
   const DenseShape shape = {.k = s.k,
@@ -172,7 +172,7 @@ void TimeLibrary(Bench& bench, const Measurement& measurement, const ProjectionS
   });
 }
 
-// Times a layer in int8 by the library: the product, and what makes numbers of its sums.
+// Times an int8 layer by the library: the product, and the kernel that converts its sums.
 void TimeInt8Library(Bench& bench, const Measurement& measurement, const ProjectionShape& s) {
   const DenseShape shape = {.k = cuda::Int8Stride(s.k),
                             .n = s.n,
@@ -225,7 +225,7 @@ Case Int8LibraryProjection(const char* name, const ProjectionShape& s) {
 
 struct AttentionShape {
   const char* name;
-  int32_t sequences, context, count;  // the step has the last `count` positions of each
+  int32_t sequences, context, count;  // the step computes the last `count` positions of each
   bool xsa;
 };
 
@@ -256,7 +256,7 @@ Case AttentionCase(const AttentionShape& s, const Heads& h, Tier tier = Tier::kP
     }
     for (int32_t i = 0; i < rows; ++i) row_ids.push_back(i);
     for (int32_t i = 0; i < s.sequences * pages_each; ++i) pages.push_back(i);
-    // Pages are scattered, as they are after some traffic.
+    // Pages are in random order, as after some traffic.
     std::shuffle(pages.begin(), pages.end(), bench.random());
     const cuda::AttentionSizes sizes = {.q_heads = h.q,
                                         .kv_heads = h.kv,
@@ -353,7 +353,7 @@ void AddAttention(std::vector<Case>& cases) {
     }
   }
   cases.push_back(AttentionCase({"attention, decode", 1, 32768, 1, false}, llama));
-  // Short sequences, as recommenders and encoders have them.
+  // Short sequences, as in recommenders and encoders.
   for (int32_t length : {32, 128}) {
     for (int32_t sequences : {64, 512}) {
       cases.push_back(

@@ -1,9 +1,9 @@
-"""Makes gpu_check.json, and gpu_check.md for people, of the records in an output folder.
+"""Makes gpu_check.json and a readable gpu_check.md from the records in an output folder.
 
-    report.py FOLDER    makes them again, for example after cases.jsonl was brought back alone
+    report.py FOLDER    makes them again, for example if only cases.jsonl was copied back
 
-A figure is printed beside its floor, which follows from the ideal bytes and operations and from the
-peak rates that this device showed in the same run, and beside its prediction (predictions.json).
+A figure is printed next to its floor and its prediction (predictions.json). The floor follows from
+the ideal bytes and operations and the peak rates that the device reached in the same run.
 """
 
 import json
@@ -21,7 +21,7 @@ MOST_SURPRISES = 15
 
 
 def latest(records):
-    """Returns the last record of each case, and that of each part, in the order of the first."""
+    """Returns the last record of each case and the last one of each part, in order of the first."""
     cases, parts = {}, {}
     for record in records:
         if "case" in record:
@@ -42,7 +42,7 @@ def best_rate(measurements, name, amount):
 
 def ceilings(measurements):
     """Returns the device's bytes per second of a copy and bfloat16 operations per second of a large
-    product, each the best of all programs, or None.
+    product. Each is the best of all programs, or None.
     """
     copies = [
         best_rate(measurements, name, lambda m: m["bytes"])
@@ -53,7 +53,7 @@ def ceilings(measurements):
 
 
 def floor_us(measurement, memory, products):
-    """Returns the least time that the peak rates allow, or None."""
+    """Returns the shortest time that the peak rates allow, or None."""
     times = []
     if memory and measurement.get("bytes"):
         times.append(measurement["bytes"] / memory)
@@ -131,14 +131,14 @@ FIGURE_HEAD = ("what", "shape", "figure", "spread", "floor", "figure / floor", "
 
 
 def surprises(figures):
-    """Returns sentences, the largest deviation from a prediction or from a peer first."""
+    """Returns sentences about the largest deviations from a prediction or a peer, largest first."""
     found = []
     for figure in figures:
         if figure.get("surprise", 1) != 1:
             ratio = figure["surprise"]
             size = abs(math.log(ratio)) if ratio > 0 else math.inf
             found.append((size, f"{figure['id']}: {number(figure['value'])} {figure['unit']}, "
-                          f"{number(ratio)} times what was predicted"))
+                          f"{number(ratio)} times the prediction"))
         fastest = min(figure.get("peers", {}).items(), key=lambda peer: peer[1], default=None)
         if fastest and fastest[1] < figure["value"]:
             ratio = figure["value"] / fastest[1]
@@ -165,7 +165,7 @@ def algorithms_name(table_of_algorithms):
 
 
 def fused_cost(figures):
-    """Yields a sentence on the cost that XSA adds to attention, for each shape."""
+    """Yields a sentence on the cost of XSA in attention, for each shape."""
     values = {(f["name"], f["shape"]): f["value"] for f in figures}
     for (name, shape), fused in values.items():
         plain = values.get((name.removesuffix(", XSA"), shape))
@@ -214,16 +214,16 @@ def render(report):
     device = report.get("device", {})
     lines = ["# GPU check", ""]
     if report.get("rehearsal"):
-        lines += ["A rehearsal in the emulator: its times say nothing about a GPU.", ""]
+        lines += ["A rehearsal in the emulator: its times do not predict the times of a GPU.", ""]
     lines += [
         f"Device: {device.get('name', 'none')} ({device.get('architecture', 'unknown')}), "
         f"{device.get('processors', '?')} multiprocessors; "
-        f"{report.get('machine') or 'nothing known of its driver'}; "
+        f"{report.get('machine') or 'driver unknown'}; "
         f"dense library {device.get('library') or 'none'}."
     ]
     memory, products = report["bytes_per_second"], report["operations_per_second"]
     lines += [
-        f"Peak rates seen: copy {memory / 1e12:.3g} TB/s." if memory else "No copy was measured.",
+        f"Peak rates: copy {memory / 1e12:.3g} TB/s." if memory else "No copy was measured.",
         f"bf16 products {products / 1e12:.3g} TFLOP/s." if products else "No product was measured.",
         "",
     ]

@@ -1,9 +1,9 @@
-"""The output folder of a check: what is written there is complete at any moment.
+"""The output folder of a check. Its contents are complete at any moment.
 
     cases.jsonl              one record a line, flushed: each case with its outcome and figures
     gpu_check.log            the output of all programs
-    gpu_check.json, .md      the report, renewed after each part
-    gpu_check_raw.tar.gz     logs by part, profiles, and other files that programs wrote
+    gpu_check.json, .md      the report, rewritten after each part
+    gpu_check_raw.tar.gz     logs by part, profiles, and other files that the programs wrote
 """
 
 import json
@@ -13,14 +13,14 @@ import shutil
 import tarfile
 import tempfile
 
-# Outcomes of cases that another run need not repeat begin so.
+# Cases whose outcome begins with one of these are not repeated by a later run.
 SETTLED = ("ok", "failed", "skipped", "crashed", "hung", "not measured")
 NO_TIME = "no time"
 MOST_RAW_BYTES = 15 << 20
 
 
 class Log:
-    """A file to which processes append as well."""
+    """A log file. Child processes append to it as well."""
 
     def __init__(self, path):
         self.file = open(path, "ab", buffering=0)
@@ -33,7 +33,7 @@ class Log:
         return os.fstat(self.file.fileno()).st_size
 
     def since(self, mark, most=3000):
-        """Returns the end of what was written since the mark."""
+        """Returns the last part of the text that was written since the mark."""
         with open(self._path, "rb") as file:
             file.seek(max(mark, self.mark() - most))
             return file.read().decode(errors="replace")
@@ -73,7 +73,7 @@ class Results:
         }
 
     def pack(self):
-        """Renews the archive of raw files, without those for which there is no room."""
+        """Rewrites the archive of raw files, without files that do not fit into it."""
         files = sorted((path for path in self.raw.rglob("*") if path.is_file()),
                        key=lambda path: path.stat().st_size)
         archive = self.out / "gpu_check_raw.tar.gz"
@@ -95,7 +95,7 @@ class Results:
 
 
 def read_records(out):
-    """Returns the records of a folder; a line that was cut off counts as none."""
+    """Returns the records of a folder. Skips a line that was cut off."""
     records = []
     try:
         lines = (pathlib.Path(out) / "cases.jsonl").read_text().splitlines()

@@ -1,26 +1,25 @@
 #!/usr/bin/env python3
 """Estimates the time of each timed case of gpu_check on an H200 (loadtest/gpu/roofline.json).
 
-These are predictions: no GPU has run them. A case takes at least the longest of
+These are predictions, not measurements. A case takes at least the longest of
 
-  memory    its bytes, times the sectors that the emulator counted over the ideal ones, at the rate
-            at which the device copies; or, if few blocks have work, at what their processors can
-            load
-  products  its operations in bfloat16, or at twice the rate in int8, with the rows that tiles are
-            filled up with, at the peak of the tensor cores on the processors that have work
-  issue     its instructions: those of the hot loop a matrix product (machine code), or else those
-            that the emulator counted a byte, at 4 a cycle and processor
-  shared    its passes of shared memory a matrix product or a byte (emulator), at 1 a cycle and
-            processor
+  memory    its bytes, times the ratio of counted sectors (emulator) to ideal ones, at the device's
+            copy rate; or, if few blocks have work, at the rate that their processors can load
+  products  its operations, including the rows that fill up tiles, at the peak of the tensor cores
+            on the processors that have work (int8 has twice the rate of bfloat16)
+  issue     its instructions at 4 per cycle and processor: per matrix product in the hot loop
+            (machine code), or else per byte (emulator)
+  shared    its shared-memory passes at 1 per cycle and processor: per matrix product or per byte
+            (emulator)
 
-What a launch itself costs, latencies, and how these overlap are not in it: a figure below an
-estimate is a surprise, one far above it shows what the model leaves out. A case without counters,
-such as a layer of the library or a whole step, has the bound of its ideal bytes and operations
-alone.
+The model leaves out the cost of a launch, latencies, and the overlap of these terms. A figure below
+its estimate is therefore a surprise; a figure far above it shows the effects that the model leaves
+out. A case without counters, such as a layer of the library or a whole step, has only the bound of
+its ideal bytes and operations.
 
-The cases, with their launches on an H200, are what `gpu_bench work` prints; the counters are those
-of tests/kernels/cuda/costs.json and kernels/cuda/sass.json. --check writes nothing and fails if the
-file is not what would be written.
+`gpu_bench work` prints the cases with their launches on an H200. The counters come from
+tests/kernels/cuda/costs.json and kernels/cuda/sass.json. --check writes nothing and fails if the
+committed file is out of date.
 """
 
 import argparse
@@ -33,27 +32,27 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUT = ROOT / "loadtest/gpu/roofline.json"
 
-# An H200. Bytes and operations a second are those of the note in predictions.json; the clock is the
-# one at which 132 processors of 4096 operations a cycle reach NVIDIA's 989 TFLOP/s in bfloat16.
+# An H200. The rates of bytes and operations come from the note in predictions.json. At this clock,
+# 132 processors of 4096 operations per cycle reach NVIDIA's 989 TFLOP/s in bfloat16.
 DEVICE = {
     "name": "NVIDIA H200", "processors": 132, "bytes_per_second": 4.3e12,
     "operations_per_second": 790e12, "cycles_per_second": 1.83e9,
     "instructions_per_cycle": 4, "passes_per_cycle": 1, "bytes_per_cycle": 64,
 }
-# Of a warp's product in bfloat16, if it is not mma.m16n8k16; one in int8 has twice as many.
+# Operations of a warp's product in bfloat16, unless it is mma.m16n8k16; int8 has twice as many.
 # For heads of 128, attention has two products of 64 columns for each one of 128.
 TILE_COLUMNS = {"Tiny": 32, "Small": 64, "Medium": 128, "Large": 256}  # of tuned products
 PRODUCT_OPERATIONS = {**{f"HopperProjection{tiles}": 2 * 16 * columns * 16
                          for tiles, columns in TILE_COLUMNS.items()},
                       "HopperAttention": 2 * 16 * (2 * 64 + 128) // 3 * 16}
 MMA_OPERATIONS = 2 * 16 * 8 * 16
-# The rows that a product has at least.
+# The smallest number of rows that a product computes.
 FRAGMENT_ROWS = {**{f"HopperProjection{tiles}": 64 for tiles in TILE_COLUMNS},
                  "HopperAttention": 64, "Projection": 8, "ProjectionLarge": 8}
 
-# What a case's counters are: its name, with ", large tiles" if its portable kernel has them and
-# without ", XSA"; the row of costs.json and the kernel of sass.json, both for widths that allow
-# wide accesses.
+# Where to find a case's counters. The case's name has ", large tiles" appended if its portable
+# kernel uses them, and has no ", XSA". The row of costs.json and the kernel of sass.json are both
+# for widths that allow wide accesses.
 COUNTERS = [
     ("position-wise projection, hopper", "HopperProjection bf16 {tiles}",
      "HopperProjection<{tiles}>"),
@@ -91,8 +90,8 @@ COUNTERS = [
     ("XSA, squared form", "ExcludeSelf bf16", None),
 ]
 
-# The rows of a piece of keys, and the pieces in flight, by head dimension, where a block may have
-# the shared memory of an H200 (kernels/cuda/attention.cu).
+# The rows of a piece of keys, and the number of pieces in flight, by head dimension, if a block may
+# use the shared memory of an H200 (kernels/cuda/attention.cu).
 PIECES = {"64": "64, 4", "128": "64, 4", "256": "64, 3"}
 
 
@@ -111,7 +110,7 @@ def read_counters():
 
 
 def counters_of(name, shape, launched, costs, sass):
-    """Returns the cost row and the machine code of a case's kernel, either of them None."""
+    """Returns the cost row and the machine code of a case's kernel; either may be None."""
     dim = re.search(r"heads of (\d+)", shape)
     name = name.removesuffix(", XSA")
     name += ", large tiles" if launched == "ProjectionLarge" else ""
@@ -128,7 +127,7 @@ def counters_of(name, shape, launched, costs, sass):
 
 
 def filled_up(name, shape, kernel):
-    """Returns how many times as many operations a case takes as it needs, since tiles are full."""
+    """Returns computed operations / needed operations. They differ because tiles are filled up."""
     if found := re.match(r"L\d+ B(\d+) ", shape):
         rows, fragment = int(found[1]), FRAGMENT_ROWS.get(kernel, 16)
     elif found := re.match(r"\d+ x (\d+) of \d+, (\d+)/(\d+) heads", shape):
@@ -151,7 +150,7 @@ def estimate(case, costs, sass):
     loads = min(device["bytes_per_second"], busy * device["bytes_per_cycle"] * cycle)
     seconds = {"memory": case["bytes"] * excess / loads}
     if case["tensor_cores"] and case["operations"]:
-        # As if in bfloat16, of which a product in int8 does twice as much at the same rate.
+        # Counted as bfloat16 operations; an int8 product does twice the work at the same rate.
         operations = (case["operations"] * filled_up(name, shape, kernel) /
                       (2 if case["int8"] else 1))
         seconds["products"] = (operations / device["operations_per_second"] *
@@ -201,7 +200,7 @@ def main():
         OUT.write_text(text)
         print(f"wrote {OUT.relative_to(ROOT)}")
     elif not OUT.exists() or OUT.read_text() != text:
-        raise Failure(f"{OUT.relative_to(ROOT)} is out of date: loadtest/gpu/roofline.py writes it")
+        raise Failure(f"{OUT.relative_to(ROOT)} is out of date; run loadtest/gpu/roofline.py")
 
 
 if __name__ == "__main__":

@@ -98,8 +98,8 @@ Case Embedding(const RowSizes& s) {
 Case Rope(const RowSizes& s) {
   const int64_t q = int64_t{s.rows} * s.q_heads * s.head_dim;
   const int64_t kv = int64_t{s.rows} * s.kv_heads * s.head_dim;
-  // The tables hold float, which is twice the bytes, for half the features, with sine and cosine
-  // each.
+  // The tables hold floats, which have twice the bytes, for half of the features, each with a sine
+  // and a cosine.
   const int64_t tables = int64_t{2} * s.rows * s.head_dim;
   const Measurement measurement = Moves("RoPE and KV write",
                                         absl::StrCat(s.rows, " rows, ", s.q_heads, "/", s.kv_heads,
@@ -113,7 +113,7 @@ Case Rope(const RowSizes& s) {
     const int64_t cache = pages * s.kv_heads * s.head_dim;
     const cuda::RopeArgs<T> args = {
         .cos = bench.Put(std::vector<float>(
-            angles, 0.6f)),  // sines and cosines of a rotation, so that q keeps its size
+            angles, 0.6f)),  // sines and cosines of a rotation, so that q keeps its magnitude
         .sin = bench.Put(std::vector<float>(angles, 0.8f)),
         .rotary_dim = s.head_dim,
         .positions = bench.Put(places),
@@ -156,7 +156,7 @@ std::vector<Case> RowCases(Scale scale) {
                              LayerNorm(sizes), Embedding(sizes),       Rope(sizes)};
   for (const auto form : {kernels::XsaForm::kNorm, kernels::XsaForm::kSquared}) {
     cases.push_back(ExcludeSelf(form, gpu ? 64 * 1024 : 40, 8, 2, gpu ? 64 : 16));
-    // One sequence, whose values fit in the cache.
+    // One sequence whose values fit in the cache.
     if (gpu) cases.push_back(ExcludeSelf(form, 2048, 32, 4, 64));
   }
   return cases;

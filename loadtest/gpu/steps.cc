@@ -54,8 +54,8 @@ struct AddTensors {
   void operator()(const ActivationOp&) const {}
 };
 
-// Writes `elements` values: ones for a vector, else numbers small enough that activations stay near
-// 1 in a model of any width.
+// Writes `elements` values: ones for a vector, otherwise numbers so small that activations stay
+// near 1 in a model of any width.
 void WriteValues(std::ofstream& file, int64_t elements, bool vector,
                  const std::vector<BFloat16>& pattern) {
   const std::vector<BFloat16> ones(vector ? elements : 0, Narrow<BFloat16>(1.0f));
@@ -67,8 +67,8 @@ void WriteValues(std::ofstream& file, int64_t elements, bool vector,
   }
 }
 
-// A device that forwards to that of the bench, because a backend owns its device. New memory holds
-// random numbers.
+// Forwards to the bench's device, because a backend owns its device. New memory holds random
+// numbers.
 class Borrowed final : public Device {
  public:
   explicit Borrowed(Bench& bench) : bench_(bench), device_(bench.device()) {
@@ -112,7 +112,7 @@ class Borrowed final : public Device {
  private:
   static constexpr size_t kPatternBytes = kPatternElements * sizeof(BFloat16);
 
-  // Fills small memory from the pattern, and large memory by doubling what is filled.
+  // Fills small memory from the pattern, and large memory by copying the filled part repeatedly.
   void Randomize(void* memory, size_t bytes) {
     auto* const begin = static_cast<char*>(memory);
     size_t filled = std::min(bytes, kPatternBytes);
@@ -124,7 +124,7 @@ class Borrowed final : public Device {
     }
     OrDie(bench_.stream().Synchronize());
   }
-  void Release(void*, bool) override {}  // memory is released by the device that allocated it
+  void Release(void*, bool) override {}  // the device that allocated the memory releases it
 
   Bench& bench_;
   Device& device_;

@@ -12,8 +12,8 @@
 
 namespace sluice::gpu {
 
-// Returns a model whose weights repeat a pattern of random numbers: drawing each of a large model's
-// weights would take longer than all cases together.
+// Returns a model whose weights repeat a pattern of random numbers, because drawing every weight of
+// a large model would take longer than all cases together.
 std::shared_ptr<const Model> PatternModel(const ModelConfig& config);
 
 // The tokens and the sampled rows of a step.
@@ -35,11 +35,11 @@ struct StepShape {
 };
 
 // A loaded model and batches for its steps. The KV pages hold random values, so that sequences may
-// begin at any position.
+// start at any position.
 class Steps {
  public:
-  // `dense` is that of CudaBackendOptions, with portable kernels; "tuned" stands for own ones,
-  // tuned where the GPU has them. `largest` bounds all steps.
+  // `dense` is the option of CudaBackendOptions, with portable kernels. "tuned" selects our own
+  // kernels, tuned where the GPU has them. `largest` is the upper bound of all steps.
   Steps(Bench& bench, const ModelConfig& config, const std::string& dense, const Bucket& largest);
 
   const ExecutableModel& executable() const { return *executable_; }
@@ -49,11 +49,11 @@ class Steps {
 
   void Run(const Plan& plan, Slot& slot, const StepShape& shape);
   Bench::Times Time(const Plan& plan, Slot& slot, const StepShape& shape);
-  // Returns the microseconds of one step of several, each started while the one before it runs.
+  // Returns the microseconds per step of several steps, each queued while the previous one runs.
   double TimeOverlapping(const Plan& plan, Slot& slot, const StepShape& shape);
 
  private:
-  // Lays out the batch, one of two, that no running step uses, and starts it.
+  // Prepares one of two batches, which no running step may use, and starts it.
   void Start(const Plan& plan, Slot& slot, const StepShape& shape);
 
   Bench& bench_;

@@ -1,11 +1,11 @@
 """Times PyTorch and Triton on cases of gpu_bench.
 
     torch_peers.py list          the groups of peers
-    torch_peers.py run GROUP...  times them; prints what `gpu_bench run` prints
+    torch_peers.py run GROUP...  times them; the output has the format of `gpu_bench run`
 
-Names and shapes are those of gpu_bench, by which the report matches the measurements. Every peer is
-checked against float64 before it is timed. Inputs are drawn afresh, in several sets that together
-are larger than the cache; all sets are captured in one graph, whose replays are timed.
+Names and shapes are the same as in gpu_bench, so that the report can match the measurements. Every
+peer is checked against float64 before it is timed. Inputs are drawn in several sets that together
+are larger than the cache. One graph captures all sets, and its replays are timed.
 """
 
 import json
@@ -17,7 +17,7 @@ import torch_products  # noqa: F401
 import torch_rows  # noqa: F401
 from torch_timing import GROUPS, ON_GPU, Report
 
-# The groups in the order of their importance.
+# The groups in order of importance.
 ORDER = ["ceilings", "decode_attention", "prefill_attention", "dense", "draws", "xsa",
          "position_wise", "heads", "short_attention"]
 

@@ -1,4 +1,4 @@
-"""Times PyTorch's products, and the ceilings that memory and products have."""
+"""Times PyTorch's products, and the peak rates of memory and products."""
 
 import torch
 from torch_timing import DEVICE, group, of, random

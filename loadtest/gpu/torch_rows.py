@@ -1,4 +1,4 @@
-"""Times PyTorch on ops of rows: exclusive self-attention, and draws of tokens."""
+"""Times PyTorch on row-wise operations: exclusive self-attention, and draws of tokens."""
 
 import torch
 import torch.nn.functional as F
@@ -61,7 +61,7 @@ def xsa(report):
 
 
 def draw_of(function, rows, n):
-    """A draw is checked with logits of which one token has all the weight."""
+    """Checks a draw with logits that give all weight to one token."""
 
     def make():
         logits = random(rows, n, dtype=torch.float32)
@@ -70,7 +70,7 @@ def draw_of(function, rows, n):
         peaked.scatter_(1, ids, 1e4)
         drawn = function(peaked).view(rows, 1)
         if not torch.equal(drawn, ids):
-            raise ValueError("the draw is not the only likely token")
+            raise ValueError("the draw returned another token than the only likely one")
         return lambda: function(logits), lambda: None
 
     return make

@@ -21,7 +21,7 @@ def group(function):
 
 
 class Report:
-    """Prints measurements as they come and collects what could not be measured."""
+    """Prints measurements as they arrive and collects the failed ones."""
 
     def __init__(self):
         self.problems = []
@@ -31,12 +31,12 @@ class Report:
         print(json.dumps({"measurement": {**measurement, **more}}), flush=True)
 
     def time(self, name, shape, peer, make, tolerance=1e-2, **more):
-        """Times a peer. `make` draws inputs and returns a function that runs it on them, and one
-        that returns what it must return, in float64, or None if there is nothing to compare.
+        """Times a peer. `make` draws inputs and returns two functions: one runs the peer on them,
+        the other returns the expected result in float64, or None to skip the comparison.
         """
         try:
             self._time(name, shape, peer, make, tolerance, more)
-        except Exception as error:  # A failure is reported; the other peers go on.
+        except Exception as error:  # A failure is reported, and the other peers continue.
             self.problems.append(
                 f"{name}; {shape}, {peer}: {type(error).__name__}: {str(error)[:200]}")
             torch._dynamo.reset()
@@ -47,7 +47,7 @@ class Report:
         before = torch.cuda.memory_allocated() if ON_GPU else 0
         run, expected = make()
         out, wanted = run(), expected()
-        if wanted is not None:  # It may be that of the first sequences only.
+        if wanted is not None:  # It may cover only the first sequences.
             out = out[:len(wanted)]
             error = ((out.double() - wanted).norm() / wanted.norm()).item()
             if not error <= tolerance:
@@ -78,7 +78,7 @@ def times_of(runs):
         with torch.cuda.graph(graph):
             for run in runs:
                 run()
-    except RuntimeError:  # It cannot be captured, as when it waits for the device.
+    except RuntimeError:  # It cannot be captured, for example because it waits for the device.
         torch.cuda.synchronize()
         low, value, high = do_bench(runs[0], warmup=10, rep=50, quantiles=[0.25, 0.5, 0.75])
         return 1e3 * value, 1e3 * low, 1e3 * high
@@ -92,7 +92,7 @@ def times_of(runs):
         end.synchronize()
         return 1e3 * begin.elapsed_time(end) / (replays * len(runs))
 
-    replays = max(1, min(100, int(5e3 / (batch(1) * len(runs)))))  # about 5 ms in a batch
+    replays = max(1, min(100, int(5e3 / (batch(1) * len(runs)))))  # about 5 ms per batch
     times = sorted(batch(replays) for _ in range(BATCHES))
     return times[BATCHES // 2], times[BATCHES // 4], times[-1 - BATCHES // 4]
 
@@ -102,5 +102,5 @@ def random(*shape, dtype=torch.bfloat16):
 
 
 def of(full, small):
-    """Returns the size of a case: small where only values are checked."""
+    """Returns the size of a case: small if only values are checked."""
     return full if ON_GPU else small

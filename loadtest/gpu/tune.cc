@@ -41,12 +41,12 @@ struct Case {
   }
 };
 
-// The arrays of one shape, large enough for the largest number of rows.
+// The arrays of one shape, with space for the largest number of rows.
 struct Arrays {
   DenseArgs args;
 
   Arrays(Bench& bench, const DenseShape& shape, int64_t rows) : args{} {
-    // In int8 the operands are any bits.
+    // In int8 the operands are random bits.
     const auto values = [&](int64_t n) -> void* {
       if (shape.type == DenseType::kF32) return bench.Values<float>(n);
       return bench.Values<kernels::cuda::BFloat16>(n);
@@ -71,7 +71,7 @@ std::unique_ptr<DeviceGraph> Capture(Bench& bench, const DenseLayer& layer, cons
   return ValueOrDie(bench.stream().EndCapture());
 }
 
-// Times the cases in turn, so that other work on the device affects all of them alike.
+// Times the cases in turn, so that other work on the device affects all of them.
 void TimeInTurn(Bench& bench, std::vector<Case>& cases, double seconds) {
   const auto start = Clock::now();
   for (int round = 0; round < kMostRounds; ++round) {
@@ -85,7 +85,7 @@ void TimeInTurn(Bench& bench, std::vector<Case>& cases, double seconds) {
   }
 }
 
-// Returns for each candidate the mean of the logarithms of its cases' seconds. The cases of a
+// Returns the mean of the logarithms of the seconds of each candidate's cases. The cases of a
 // candidate are adjacent.
 std::vector<double> Scores(std::vector<Case>& cases, size_t each) {
   std::vector<double> scores;
@@ -156,7 +156,7 @@ absl::StatusOr<DenseShape> ParseShape(const std::string& text) {
   }
   if (good) return shape;
   return absl::InvalidArgumentError(absl::StrCat(
-      "\"", text, "\" is no K,N[,bias][,accumulate][,head][,relu|,gelu_tanh][,f32|,int8]"));
+      "\"", text, "\" is not K,N[,bias][,accumulate][,head][,relu|,gelu_tanh][,f32|,int8]"));
 }
 
 absl::StatusOr<std::vector<DenseShape>> ShapesToTune(Scale scale, const std::string& folder,

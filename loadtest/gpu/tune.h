@@ -14,15 +14,15 @@ namespace sluice::gpu {
 // bias, accumulate, head, relu, gelu_tanh, f32.
 absl::StatusOr<DenseShape> ParseShape(const std::string& text);
 
-// Returns the shapes of the benchmark's model, those of the model in `folder`, unless that is
-// empty, and `more`, each once.
+// Returns the shapes of the benchmark's model, of the model in `folder` unless that is empty, and
+// `more`, without duplicates.
 absl::StatusOr<std::vector<DenseShape>> ShapesToTune(Scale scale, const std::string& folder,
                                                      const std::vector<DenseShape>& more);
 
-// Returns for each shape the fastest of the algorithms that pass, by the geometric mean over
-// numbers of rows. Spends about `seconds` on all shapes. Adds to bench.missing() the shapes without
-// an algorithm and those for which the time was too short. Returns FailedPrecondition if there is
-// no library.
+// Returns the fastest algorithm that passes for each shape, by the geometric mean over numbers of
+// rows. Spends about `seconds` on all shapes. Adds to bench.missing() the shapes without an
+// algorithm and the shapes that the time did not suffice for. Returns FailedPrecondition if there
+// is no library.
 absl::StatusOr<AlgorithmTable> Tune(Bench& bench, Scale scale,
                                     const std::vector<DenseShape>& shapes, double seconds);
 

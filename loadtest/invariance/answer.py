@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Answers the scoreboard's requests with one library, in process, and writes the answers.
+"""Answers the scoreboard's requests with one library in this process, and writes the answers.
 
-Runs with the interpreter that has the library. Writes an .npz: `values`, float32 [companies,
-requests, values], and `labels`, int32 [companies, requests]; or `tokens`, int32 [companies,
-requests, tokens]; and `cpu_s`, the processor time that all of it took.
+Runs with the library's interpreter. Writes an .npz with `values`, float32 [companies, requests,
+values], and `labels`, int32 [companies, requests]; or with `tokens`, int32 [companies, requests,
+tokens]. Also writes `cpu_s`, the total processor time.
 """
 
 import argparse
@@ -21,12 +21,12 @@ sys.path += [str(HERE.parent / "peers"), str(HERE.parent / "peers" / "serve"), s
 import company  # noqa: E402
 from encoder_engines import ENGINES, padded_mask  # noqa: E402
 
-PREFIX_TOKENS = 1024  # of a batch by TEI's rule
+PREFIX_TOKENS = 1024  # in a batch by TEI's rule
 
 
 @contextlib.contextmanager
 def alone_at(checkpoint: pathlib.Path):
-    """Keeps other processes from converting the checkpoint at the same time."""
+    """Prevents other processes from converting the checkpoint at the same time."""
     with (checkpoint / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,7 +1,8 @@
-"""Draws the requests of the scoreboard, and the companies in which they are answered.
+"""Draws the requests of the scoreboard and the groupings ("companies") to answer them in.
 
-A company is a list of groups of request numbers that holds each request once. The first company has
-each request alone; the others have all of them in a random order, in groups of random sizes.
+A company is a list of groups of request numbers that holds each request once. In the first company
+each request is a group by itself. The others have all requests in a random order, in groups of
+random sizes.
 """
 
 from collections.abc import Sequence
@@ -51,8 +52,8 @@ def parts(order: list[int], random: np.random.Generator) -> list[list[int]]:
 
 
 def prefixes(order: Sequence[int], lengths: Sequence[int], most_tokens: int) -> list[list[int]]:
-    """Returns the groups that TEI's rule makes of a queue: always the longest prefix whose
-    rectangle, rows times the longest row, has at most `most_tokens`.
+    """Returns the groups that TEI's rule makes of a queue. Each is the longest prefix with at most
+    `most_tokens` padded tokens (rows times the longest row).
     """
     groups, left = [], list(order)
     while left:
@@ -64,7 +65,7 @@ def prefixes(order: Sequence[int], lengths: Sequence[int], most_tokens: int) -> 
 
 def companies(lengths: Sequence[int], count: int, seed: int,
               prefix_tokens: int = 0) -> list[list[list[int]]]:
-    """Returns `count` companies; with `prefix_tokens`, groups are those of TEI's rule on random
+    """Returns `count` companies. With `prefix_tokens`, TEI's rule makes their groups, on random
     orders.
     """
     made = [[[number] for number in range(len(lengths))]]

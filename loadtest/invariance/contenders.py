@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from company import TASKS, Task
 
-# `tei` is onnxruntime in batches by TEI's rule.
+# `tei` is onnxruntime with batches by TEI's rule.
 PRECISIONS = {
     "sluice": ("f32", "bf16", "int8"),
     "pytorch": ("f32", "bf16"),
@@ -14,12 +14,12 @@ PRECISIONS = {
     "ctranslate2": ("f32", "int8"),
     "llama_cpp": ("f32", "q8_0"),
 }
-# The tasks that an engine does not do, with the reason.
+# The tasks that an engine cannot do, with the reason.
 DOES_NOT = {
-    ("onnxruntime", "text"): "it computes graphs; the loop that generates is another package's",
-    ("openvino", "text"): "it computes graphs; the loop that generates is another package's",
-    ("tei", "score"): "TEI serves encoders alone",
-    ("tei", "text"): "TEI serves encoders alone",
+    ("onnxruntime", "text"): "it computes graphs; the generation loop is in another package",
+    ("openvino", "text"): "it computes graphs; the generation loop is in another package",
+    ("tei", "score"): "TEI serves only encoders",
+    ("tei", "text"): "TEI serves only encoders",
 }
 
 
@@ -42,12 +42,12 @@ class Arm:
 
     @property
     def does_not(self) -> str:
-        """The reason why the engine has no such task; empty if it has."""
+        """The reason why the engine cannot do the task; empty if it can."""
         return DOES_NOT.get((self.engine, self.task.name), "")
 
 
 def arms(tasks: list[str], only: list[str] | None) -> list[Arm]:
-    """Returns the arms of these tasks; with `only`, those whose names hold one of its words."""
+    """Returns the arms of these tasks; with `only`, those whose names contain one of its words."""
     made = [Arm(TASKS[task], engine, precision) for task in tasks
             for engine, precisions in PRECISIONS.items() for precision in precisions]
     return [arm for arm in made if not only or any(word in arm.name for word in only)]

@@ -9,21 +9,21 @@ TOP = 10
 
 @dataclass(frozen=True)
 class Count:
-    """The difference of the answers to `requests` requests over `companies` companies."""
+    """The differences between the answers to `requests` requests in `companies` companies."""
 
     requests: int
     companies: int
-    mean_patterns: float  # distinct answers of a request, bit by bit
+    mean_patterns: float  # distinct bit patterns of the answers to a request
     most_patterns: int
     changed: int  # requests with more than one pattern
-    largest_difference: float | None = None  # of a value, over the largest value of all
-    flips: int | None = None  # requests whose label is not the same in all companies
-    reordered: int | None = None  # requests whose nearest TOP are not the same, in this order
+    largest_difference: float | None = None  # of a value, divided by the largest value of all
+    flips: int | None = None  # requests whose label differs between companies
+    reordered: int | None = None  # requests whose nearest TOP, in order, differ between companies
 
 
 def patterns(answers: np.ndarray) -> np.ndarray:
     """Returns the number of distinct patterns of each request. `answers` is [companies, requests,
-    values]; NaNs and zeros are equal to others only if their bits are.
+    values]. NaNs and zeros are equal only if their bits are.
     """
     companies, requests = answers.shape[:2]
     as_bytes = np.ascontiguousarray(answers).reshape(companies, requests, -1).view(np.uint8)
@@ -32,8 +32,8 @@ def patterns(answers: np.ndarray) -> np.ndarray:
 
 
 def nearest(vectors: np.ndarray, top: int = TOP) -> np.ndarray:
-    """Returns for each vector the `top` others with the largest cosine, best first. Of equal ones
-    the first is first. Computed in double, so that only the vectors matter.
+    """Returns for each vector the `top` others with the largest cosine, best first, and the earlier
+    one first if two are equal. Computed in double, so that rounding here has no effect.
     """
     unit = vectors.astype(np.float64)
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
@@ -43,14 +43,14 @@ def nearest(vectors: np.ndarray, top: int = TOP) -> np.ndarray:
 
 
 def differ(answers: np.ndarray) -> int:
-    """Returns the number of requests whose answers are not equal in all companies."""
+    """Returns the number of requests whose answers differ between companies."""
     rest = tuple(range(2, answers.ndim))
     return int((answers != answers[:1]).any(axis=(0, *rest)).sum())
 
 
 def count_values(values: np.ndarray, labels: np.ndarray | None, ranked: bool) -> Count:
-    """Counts answers of floats, [companies, requests, values], with the labels [companies,
-    requests] that follow from them; `ranked` compares the order of nearest neighbours too.
+    """Counts answers of floats, [companies, requests, values], and their labels [companies,
+    requests]. With `ranked`, compares the order of nearest neighbours too.
     """
     of_request = patterns(values)
     scale = float(np.abs(values).max()) or 1.0

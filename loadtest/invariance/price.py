@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Measures what a fixed order of sums costs: our kernels beside the best free order of others.
+"""Measures the cost of a fixed order of sums against the fastest free order of other libraries.
 
     cmake --build build/release --target onednn_bench attention_bench
     build/venv/bin/python loadtest/invariance/price.py --python PYTHON \\
       --out loadtest/results/invariance_price.json --table loadtest/results/invariance_price.md
 
-Matrix products beside oneDNN's with prepacked weights, alternating in one process; attention beside
-PyTorch's scaled_dot_product_attention, in turns of two processes (PYTHON has torch). The same
-shapes, types and number of threads. Neither oneDNN nor PyTorch promises that a row has the same
-bits in another batch, and their kernels choose their order by shape.
+Compares matrix products with oneDNN's with prepacked weights, alternating in one process, and
+attention with PyTorch's scaled_dot_product_attention, alternating between two processes (PYTHON has
+torch). Shapes, types and number of threads are the same. Neither oneDNN nor PyTorch promises that a
+row has the same bits in another batch; their kernels choose an order by shape.
 """
 
 import argparse
@@ -34,16 +34,16 @@ for line in sys.stdin:
     found = []
     for sequences, context, heads, kv_heads in shapes:
         q, k, v = (torch.rand(sequences, n, context, 64) for n in (heads, kv_heads, kv_heads))
-        # It may be quicker with the keys of a group repeated, which is then not timed.
+        # PyTorch may be faster with the keys of a group repeated; repeating them is not timed.
         wide = [each.repeat_interleave(heads // kv_heads, dim=1) for each in (k, v)]
         times = {True: [], False: []}
         for turn in range(50):
             grouped = turn % 2 == 0
             keys, values = (k, v) if grouped else wide
-            begun = time.perf_counter()
+            start = time.perf_counter()
             torch.nn.functional.scaled_dot_product_attention(
                 q, keys, values, is_causal=True, enable_gqa=grouped)
-            times[grouped].append(time.perf_counter() - begun)
+            times[grouped].append(time.perf_counter() - start)
         found.append(1e6 * min(sorted(each)[12] for each in times.values()))
     print(json.dumps(found), flush=True)
 """
@@ -56,7 +56,7 @@ def benchmark(binary: pathlib.Path, pattern: str) -> list[dict]:
 
 
 def products(build: pathlib.Path, rounds: int, pattern: str) -> dict[str, list[float]]:
-    """Returns by shape and type the time of ours over oneDNN's in each round."""
+    """Returns our time / oneDNN's of each round, by shape and type."""
     found: dict[str, list[float]] = {}
     for _ in range(rounds):
         for row in benchmark(build / "onednn_bench", pattern):
@@ -90,7 +90,7 @@ def attention(build: pathlib.Path, python: pathlib.Path, threads: int,
 
 
 def lines_of(title: str, peer: str, found: dict[str, list[float]]) -> list[str]:
-    lines = [f"## {title}", "", f"| shape | our time / {peer} | least | largest |",
+    lines = [f"## {title}", "", f"| shape | our time / {peer} | minimum | maximum |",
              "|---|---|---|---|"]
     lines += [f"| {name} | {statistics.median(each):.2f} | {min(each):.2f} | {max(each):.2f} |"
               for name, each in found.items()]
@@ -99,10 +99,10 @@ def lines_of(title: str, peer: str, found: dict[str, list[float]]) -> list[str]:
 
 def markdown(report: dict) -> str:
     return "\n".join([
-        "# The price of invariance", "",
-        f"{report['date']}, {report['processor']}. Our kernels add in one fixed order, whatever",
-        "the batch; the others in whichever order is quickest for the shape. Medians of",
-        f"{report['rounds']} interleaved rounds; below 1 the fixed order is the quicker one.", "",
+        "# The cost of batch invariance", "",
+        f"{report['date']}, {report['processor']}. Our kernels add in one fixed order for every",
+        "batch; the others choose the fastest order for the shape. Medians of",
+        f"{report['rounds']} interleaved rounds; below 1 the fixed order is faster.", "",
         *lines_of("Products, rows x k x n, one thread", "oneDNN's", report["products"]),
         *lines_of("Causal attention, f32, head size 64", "PyTorch's", report["attention"]),
     ]).rstrip() + "\n"

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Counts how many different answers a request gets from Sluice, and from libraries, depending on
-the requests that are computed with it.
+"""Counts the different answers that a request gets from Sluice and from libraries when it is
+batched with different requests.
 
     build/venv/bin/python loadtest/invariance/scoreboard.py --python PYTHON --llama-python PYTHON \\
       --out loadtest/results/invariance.json --table loadtest/results/invariance.md
 
-Random models from a seed, the same for all; PYTHON has the packages of
-loadtest/peers/requirements-encoders.txt and requirements-pytorch.txt, --llama-python those of
-requirements-llama_native.txt. Every request is answered once in each company (see company.py): by
-libraries in process, each group as one padded batch, and by Sluice through gRPC, each group as
-calls at once, of one or more rows each. Each arm is written to the file of --out when it ends;
---resume goes on where a run was cut off, and --tasks and --only measure some arms anew and keep the
-others. The exit status is 1 if Sluice gave a request more than one answer.
+All contenders use the same random models from a seed. PYTHON has the packages of
+loadtest/peers/requirements-encoders.txt and requirements-pytorch.txt; --llama-python has the
+packages of requirements-llama_native.txt. Every request is answered once in each company (see
+company.py). Libraries run in process and compute each group as one padded batch. Sluice gets each
+group through gRPC as concurrent calls of one or more rows. Each arm is written to the file of --out
+when it ends. --resume continues an interrupted run. --tasks and --only measure some arms again and
+keep the others. The exit status is 1 if Sluice gave a request more than one answer.
 """
 
 import argparse
@@ -45,17 +45,17 @@ from contenders import NAMES, Arm, arms  # noqa: E402
 LABELS = 8
 DECODER = checkpoint.Shape(vocab=8192, hidden=256, intermediate=704, layers=4, heads=4, kv_heads=2,
                            dtype="bfloat16")
-SETTINGS = ("threads", "seed", "count", "companies")  # that all arms of a report share
-PARTS = ("rows", "left_out", "does_not")  # counts, and reasons why there are none
+SETTINGS = ("threads", "seed", "count", "companies")  # shared by all arms of a report
+PARTS = ("rows", "left_out", "does_not")  # counts, and the reasons for missing counts
 VOCABULARIES = {"encoder": 30522, "classifier": 30522, "decoder": DECODER.vocab}
 
 
 class Unanswered(Exception):
-    """A contender that gives no answers, with the reason in one line."""
+    """A contender that gave no answers; the message has the reason in one line."""
 
 
 def write_checkpoint(model: str, options) -> None:
-    """Writes the checkpoint of a kind of model, unless it is there."""
+    """Writes the checkpoint of a kind of model if it is missing."""
     folder = options.models / model
     if (folder / "model.safetensors").exists():
         return
@@ -78,7 +78,7 @@ def count(answers: dict[str, np.ndarray], task: company.Task) -> counting.Count:
     return counting.count_values(answers["values"], labels, ranked=task.name == "embedding")
 
 
-# The answers, and what is told beside them: processor time, and the mean rows of a step.
+# The answers, the processor time, and the mean rows per step.
 Answers = tuple[dict[str, np.ndarray], dict[str, float | None]]
 
 
@@ -124,7 +124,7 @@ def of_library(arm: Arm, options, scratch: pathlib.Path) -> Answers:
 
 
 def outcome_of(arm: Arm, options) -> tuple[str, dict | str]:
-    """Returns the part of the report in which the arm belongs, and what it has there."""
+    """Returns the name of the arm's part in the report, and the arm's value there."""
     if arm.does_not:
         return "does_not", arm.does_not
     begun = time.monotonic()
@@ -146,7 +146,7 @@ def words(part: str, outcome: dict | str) -> str:
 
 
 def earlier_of(options) -> dict[str, dict]:
-    """Returns the tasks of the file that a run adds to, which must be of the same requests."""
+    """Returns the tasks of the existing report. Its requests must be the same as in this run."""
     if not options.out or not options.out.exists():
         return {}
     earlier = json.loads(options.out.read_text())
@@ -166,7 +166,7 @@ def keep(tasks: dict[str, dict], arm: Arm, part: str, outcome: dict | str) -> No
 
 
 def measure(options) -> dict:
-    """Returns the report. What is not measured now keeps what the file has."""
+    """Returns the report. Keeps the existing results of arms that are not measured now."""
     tasks = earlier_of(options)
     report = reporting.heading("invariance") | {
         name: getattr(options, name) for name in SETTINGS} | {
@@ -185,14 +185,14 @@ def measure(options) -> dict:
                 reporting.save(options, report)
                 print(f"[{number}/{len(asked)}] {arm.task.name}, {arm.name}: "
                       f"{words(part, outcome)}", flush=True)
-        except BaseException:  # such as an interrupt: what has not begun is left
+        except BaseException:  # such as an interrupt: arms that have not started are dropped
             pool.shutdown(cancel_futures=True)
             raise
     return report
 
 
 def broken(report: dict) -> list[str]:
-    """Returns the tasks at which Sluice gave a request more than one answer."""
+    """Returns the tasks in which Sluice gave a request more than one answer."""
     return [f"{name} ({task})" for task, made in report["tasks"].items()
             for name, row in made["rows"].items()
             if name.startswith("sluice") and row["most_patterns"] > 1]
@@ -203,24 +203,24 @@ def main() -> None:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     path = pathlib.Path
     processors = sorted(os.sched_getaffinity(0))
-    parser.add_argument("--python", type=path, required=True, help="interpreter of the libraries")
+    parser.add_argument("--python", type=path, required=True, help="interpreter with the libraries")
     parser.add_argument("--llama-python", type=path, help="interpreter with llama-cpp-python")
     parser.add_argument("--sluiced", type=path,
                         default=ROOT / "build" / "release" / "server" / "sluiced")
     parser.add_argument("--models", type=path, default=ROOT / "build" / "peers" / "invariance",
                         help="folder for the random models")
     parser.add_argument("--tasks", nargs="+", choices=company.TASKS, default=list(company.TASKS))
-    parser.add_argument("--only", nargs="+", help="contenders whose names hold one of these")
+    parser.add_argument("--only", nargs="+", help="contenders whose names contain one of these")
     parser.add_argument("--resume", action="store_true",
-                        help="leave out what the file of --out has already")
+                        help="skip arms that the file of --out already has")
     parser.add_argument("--count", type=int, default=1000, help="requests of a task")
     parser.add_argument("--companies", type=int, default=4,
-                        help="in which each is answered; in the first one, alone")
-    parser.add_argument("--threads", type=int, default=1, help="of a contender")
+                        help="groupings of the requests; the first has each request by itself")
+    parser.add_argument("--threads", type=int, default=1, help="per contender")
     parser.add_argument("--jobs", type=int, default=len(processors),
-                        help="contenders that are measured at once")
+                        help="contenders that run at the same time")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--limit-s", type=float, default=600, help="of a library and a task")
+    parser.add_argument("--limit-s", type=float, default=600, help="per library and task")
     reporting.add_options(parser)
     options = parser.parse_args()
     options.processors, options.models = processors, options.models.resolve()

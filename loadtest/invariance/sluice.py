@@ -1,4 +1,4 @@
-"""Answers the scoreboard's requests with a daemon: each group as calls at once."""
+"""Answers the scoreboard's requests with a daemon: each group as concurrent calls."""
 
 import pathlib
 import re
@@ -66,7 +66,7 @@ class Daemon:
 
 
 class Caller:
-    """Sends calls of one or more rows to a daemon, as many at once as it is asked for."""
+    """Sends calls of one or more rows to a daemon concurrently."""
 
     def __init__(self, address: str, task: Task):
         self._task = task
@@ -93,7 +93,7 @@ class Caller:
         return made
 
     def ask(self, calls: list[list[np.ndarray]]) -> list[dict[str, np.ndarray]]:
-        """Makes all calls before it waits for the first answer. Returns the answers row by row."""
+        """Makes all calls before waiting for the first answer. Returns the answers by row."""
         begun = [self._infer.future(self._message(texts), timeout=TIMEOUT_S) for texts in calls]
         return [answer for call in begun
                 for answer in self._answers(grpcclient.InferResult(call.result()))]
@@ -111,8 +111,8 @@ class Caller:
 
 def answers_of(daemon: Daemon, task: Task, texts: list[np.ndarray],
                companies: list[list[list[int]]], seed: int) -> dict[str, np.ndarray]:
-    """Returns the answers as answer.py writes them. A group is divided at random into calls of one
-    or more rows.
+    """Returns the answers in the format of answer.py. A group is divided at random into calls of
+    one or more rows.
     """
     caller, random = Caller(daemon.address, task), np.random.default_rng(seed)
     made: dict[str, list[np.ndarray]] = {}

@@ -31,7 +31,7 @@ def task_lines(name: str, task: dict[str, dict], contenders: list[str]) -> list[
         lines.append(f"| {contender} | {' | '.join(cells)} |")
     if batched := [f"{rows[each]['rows_a_step']:.1f} ({each})" for each in contenders
                    if each in rows and rows[each]["rows_a_step"]]:
-        lines += ["", "Mean rows of a step of Sluice, those of requests alone among them: "
+        lines += ["", "Mean rows per step of Sluice, including requests by themselves: "
                   f"{', '.join(batched)}."]
     lines += [f"\n{each} is left out: {task['left_out'][each]}." for each in contenders
               if each in task["left_out"]]
@@ -39,7 +39,7 @@ def task_lines(name: str, task: dict[str, dict], contenders: list[str]) -> list[
 
 
 def minutes(report: dict, key: str) -> float:
-    """Returns the sum of seconds of all arms in minutes."""
+    """Returns the sum of the seconds of all arms, in minutes."""
     return sum(row[key] for task in report["tasks"].values()
                for row in task["rows"].values()) / 60
 
@@ -50,14 +50,15 @@ def markdown(report: dict) -> str:
         "",
         *textwrap.wrap(
             f"{report['date']}, {report['processor']}. {report['count']} requests of each kind, "
-            f"each answered in {report['companies']} companies: alone, and among the others in "
-            "random orders and groups of 1 to 32. Counted are the distinct answers of a request, "
-            "bit by bit; the largest difference is that of one value between two companies, over "
-            "the largest value of all. Random weights from a seed, the same for all: an encoder of "
-            "the size of paraphrase-MiniLM-L3-v2, with and without a classifier of 8 labels, and a "
-            "Llama of 4 layers, d 256, 24 greedy tokens. Libraries run in process, each group as "
-            "one padded batch (`tei`: onnxruntime in batches by TEI's rule; llama.cpp: no "
-            "padding); Sluice through gRPC, each group as calls at once, of one or more rows. "
+            f"each answered in {report['companies']} groupings: by itself, and among the others in "
+            "random orders and groups of 1 to 32. The table counts the distinct answers of a "
+            "request, bit by bit. The largest difference is between one value's answers in two "
+            "groupings, divided by the largest value of all. All contenders use the same random "
+            "weights from a seed: an encoder of the size of paraphrase-MiniLM-L3-v2, with and "
+            "without a classifier of 8 labels, and a Llama of 4 layers, d 256, 24 greedy tokens. "
+            "Libraries run in process and compute each group as one padded batch (`tei`: "
+            "onnxruntime in batches by TEI's rule; llama.cpp: no padding). Sluice gets each group "
+            "through gRPC as concurrent calls of one or more rows. "
             f"Each had {report['threads']} thread(s), and {report['jobs']} ran at a time: "
             f"{minutes(report, 'cpu_s'):.0f} minutes of processor time of all of them, "
             f"{minutes(report, 'seconds') / report['jobs']:.0f} minutes on the clock.", 100,
@@ -71,6 +72,6 @@ def markdown(report: dict) -> str:
                for name, task in report["tasks"].items()
                for contender, reason in task["does_not"].items()}  # once for all precisions
     if reasons:
-        lines += ["## What a contender does not do", ""]
+        lines += ["## Tasks that a contender cannot do", ""]
         lines += [f"- {what}: {reason}." for what, reason in reasons.items()]
     return "\n".join(lines).rstrip() + "\n"

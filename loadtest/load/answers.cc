@@ -14,7 +14,7 @@ namespace {
 constexpr absl::string_view kHeading = "sluice-load answers 1";
 
 uint64_t HashText(const std::string& text, uint64_t hash) {
-  // The size distinguishes "ab","c" from "a","bc".
+  // The size is hashed to distinguish "ab","c" from "a","bc".
   const uint64_t size = text.size();
   return HashBytes(text.data(), text.size(), HashBytes(&size, sizeof size, hash));
 }

@@ -1,6 +1,7 @@
 // Keeps a hash of the server's answer to each distinct request and compares answers while the load
 // runs. Sluice promises that an answer has the same bits in any batch, so any difference is a
-// fault. Sampled answers without a seed, or those of servers without that promise, do differ.
+// fault. Answers sampled without a seed may differ, and so may answers of servers without that
+// promise.
 #pragma once
 
 #include <atomic>
@@ -24,13 +25,13 @@ uint64_t HashAnswer(const inference::ModelInferResponse& response);
 
 class AnswerBook {
  public:
-  // Makes a book without answers, which learns them from the run.
+  // Makes a book without answers. The first answer to each request becomes the expected one.
   AnswerBook() = default;
 
   // Reads the text that Text() returned. Returns InvalidArgument that names the line.
   static absl::StatusOr<std::unique_ptr<AnswerBook>> Parse(absl::string_view text);
 
-  // Makes room for the payloads of a pool that has grown. Requires that no calls run.
+  // Makes room for the payloads of a pool that has grown. Requires that no call is in flight.
   void Prepare(const std::vector<Payload>& payloads);
 
   // Returns false if this request was answered differently before, or in the file. It is
@@ -41,7 +42,7 @@ class AnswerBook {
   // the answers that were read from a file.
   std::string Text() const;
 
-  // The number of requests whose answer Parse read, and the number of those that Prepare was given.
+  // The number of requests whose answers Parse read, and the number of requests given to Prepare.
   int64_t known() const { return std::ssize(baseline_); }
   int64_t matched() const { return matched_; }
 

@@ -14,8 +14,8 @@ namespace {
 
 constexpr char kDescription[] =
     "Open-loop load generator for servers of the Open Inference Protocol over gRPC.\n"
-    "Requests are sent when they are due, whatever became of earlier ones, and latency counts from "
-    "then.";
+    "Requests are sent when they are due, even if earlier ones are unanswered. Latency counts from "
+    "the due time.";
 
 constexpr char kFooter[] =
     "Examples\n"
@@ -49,15 +49,15 @@ void AddWhat(CLI::App* app, SessionOptions& options) {
                   "metrics page of sluiced (HOST:PORT): its counts are compared with ours, and its "
                   "queue, batches and efficiency recorded every second");
   app->add_option("--model", options.payload.model)->capture_default_str();
-  app->add_option("--model-version", options.payload.version, "empty: the server's choice");
-  app->add_flag("--streaming", options.run.streaming, "ModelStreamInfer in place of ModelInfer");
+  app->add_option("--model-version", options.payload.version, "empty: the server chooses");
+  app->add_flag("--streaming", options.run.streaming, "ModelStreamInfer instead of ModelInfer");
   app->add_option_function<std::string>(
          "--max-tokens",
          [&options](const std::string& text) {
            options.workload.max_tokens_from_trace = text == "trace";
            if (text == "trace") return;
            if (!CLI::detail::lexical_cast(text, options.workload.max_tokens)) {
-             throw CLI::ValidationError("--max-tokens", "is a number or `trace`");
+             throw CLI::ValidationError("--max-tokens", "expected a number or `trace`");
            }
          },
          "tokens to generate; 0: score only; -1: leave the parameter out; trace: output_tokens")
@@ -73,14 +73,14 @@ void AddWhat(CLI::App* app, SessionOptions& options) {
       ->capture_default_str();
   app->add_option(
          "--variants", options.payload.variants,
-         "different contents per length, used in turn; few of them repeat prompts, which a server "
-         "with a prefix cache answers faster")
+         "different contents per length, used in turn; with few variants prompts repeat, and a "
+         "server with a prefix cache answers them faster")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  app->add_flag("--int64", options.payload.int64, "ids as INT64 in place of INT32");
-  app->add_flag("--typed", options.payload.typed, "typed contents in place of raw ones");
+  app->add_flag("--int64", options.payload.int64, "ids as INT64 instead of INT32");
+  app->add_flag("--typed", options.payload.typed, "typed contents instead of raw ones");
   app->add_flag("!--no-batch-dimension", options.payload.batch_dimension,
-                "shape [tokens] in place of [1, tokens]");
+                "shape [tokens] instead of [1, tokens]");
 }
 
 void AddLoad(CLI::App* app, SessionOptions& options) {
@@ -94,14 +94,14 @@ void AddLoad(CLI::App* app, SessionOptions& options) {
       ->delimiter(',');
   CLI::Option* closed =
       app->add_option("--concurrency", options.concurrencies,
-                      "closed loop with so many calls in flight, in turn: for capacity and cost, "
-                      "not for latency")
+                      "closed loop with this many calls in flight, each value in turn; measures "
+                      "capacity and cost, not latency")
           ->delimiter(',')
           ->check(CLI::Range(1, 100'000));
   app->add_flag("--find-peak", options.find_peak,
                 "double the rate until the objective is missed, then bisect")
       ->excludes(closed);
-  app->add_option("--peak-tolerance", options.peak_tolerance, "where the bisection ends")
+  app->add_option("--peak-tolerance", options.peak_tolerance, "precision of the bisection")
       ->check(CLI::Range(0.001, 1.0))
       ->capture_default_str();
   app->add_option("--arrivals", workload.arrivals, "exponential, bursty, constant or trace")
@@ -113,7 +113,7 @@ void AddLoad(CLI::App* app, SessionOptions& options) {
       ->capture_default_str();
   app->add_option("--lengths", workload.lengths, kLengthsHelp)->capture_default_str();
   app->add_option("--cap", workload.cap,
-                  "most tokens of prompt and answer together; what is longer is cut")
+                  "most tokens of prompt and answer together; longer ones are cut")
       ->capture_default_str();
   app->add_option(
       "--trace", options.trace_path,
@@ -127,10 +127,10 @@ void AddLoad(CLI::App* app, SessionOptions& options) {
 
 void AddMeasurement(CLI::App* app, SessionOptions& options) {
   AddDuration(app, "--duration", &options.duration, kSecond, "measured seconds of each phase", 1e5);
-  AddDuration(app, "--warm-up", &options.warm_up, kSecond, "seconds before, left out", 1e5);
-  AddDuration(app, "--objective-ms", &options.objective.latency, kMs, "latency that is promised");
+  AddDuration(app, "--warm-up", &options.warm_up, kSecond, "unmeasured seconds before them", 1e5);
+  AddDuration(app, "--objective-ms", &options.objective.latency, kMs, "promised latency");
   app->add_option("--percentile", options.objective.percentile,
-                  "percent of all requests that must keep it; errors and rejections do not")
+                  "percent of all requests that must meet it; errors and rejections do not")
       ->check(CLI::Range(0.1, 100.0))
       ->capture_default_str();
   AddDuration(app, "--deadline-ms", &options.run.deadline, kMs,
@@ -146,12 +146,12 @@ void AddMeasurement(CLI::App* app, SessionOptions& options) {
   app->add_option("--senders", options.run.senders, "threads that send")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  app->add_option("--max-in-flight", options.run.max_in_flight, "beyond it nothing is sent")
+  app->add_option("--max-in-flight", options.run.max_in_flight, "above it, nothing is sent")
       ->check(CLI::Range(1, 10'000'000))
       ->capture_default_str();
   AddDuration(app, "--min-duration", &options.limits.min_duration, kSecond,
-              "VALID needs so many measured seconds");
-  app->add_option("--min-calls", options.limits.min_calls, "and so many measured calls")
+              "a VALID phase measures at least this many seconds");
+  app->add_option("--min-calls", options.limits.min_calls, "and at least this many calls")
       ->capture_default_str();
 }
 
@@ -163,8 +163,8 @@ void AddRun(CLI::App& app, Arguments& arguments) {
   AddLoad(run, options);
   AddMeasurement(run, options);
   run->add_option("--record", options.record_path, "write the answers' hashes to this file");
-  run->add_option("--check", options.check_path, "compare the answers with those of --record");
-  run->add_option("--label", options.label, "of the run in reports; default: the commit");
+  run->add_option("--check", options.check_path, "compare the answers with a file of --record");
+  run->add_option("--label", options.label, "name of the run in reports; default: the commit");
   run->add_option("--out", arguments.out, "write the JSON report to this file");
   run->add_flag("--quiet", arguments.quiet, "no progress and no summary");
   run->callback([&] {
@@ -182,28 +182,28 @@ void AddRun(CLI::App& app, Arguments& arguments) {
 
 void AddNullServer(CLI::App& app, Arguments& arguments) {
   CLI::App* serve = app.add_subcommand(
-      "null-server", "serve answers of known behaviour, to see what the client itself can do");
+      "null-server", "serve answers of known behaviour, to measure the client's own limits");
   TestServerOptions& options = arguments.server;
   options.address = "127.0.0.1:8001";
   serve->add_option("--address", options.address, "HOST:PORT")->capture_default_str();
-  AddDuration(serve, "--delay-ms", &options.delay, kMs, "every answer comes so late");
+  AddDuration(serve, "--delay-ms", &options.delay, kMs, "delay of every answer");
   AddDuration(serve, "--service-us", &options.service_time, 1e3,
-              "one request at a time, each for so long", 1e9);
+              "one request at a time, each takes this long", 1e9);
   serve
       ->add_option("--queue", options.queue,
-                   "with --service-us: refuse beyond so many waiting; "
+                   "with --service-us: refuse requests while this many wait; "
                    "0: never")
       ->check(CLI::Range(0, 1 << 30))
       ->capture_default_str();
-  AddDuration(serve, "--stall-after", &options.stall_after, kSecond, "of the first request");
-  AddDuration(serve, "--stall", &options.stall, kSecond, "no answer for so long");
-  serve->add_option("--wrong-every", options.wrong_every, "every so many answers differ; 0: none")
+  AddDuration(serve, "--stall-after", &options.stall_after, kSecond, "after the first request");
+  AddDuration(serve, "--stall", &options.stall, kSecond, "no answer for this long");
+  serve->add_option("--wrong-every", options.wrong_every, "every Nth answer differs; 0: none")
       ->capture_default_str();
   serve->callback([&] { arguments.command = Command::kNullServer; });
 }
 
 void AddReport(CLI::App& app, Arguments& arguments) {
-  CLI::App* report = app.add_subcommand("report", "make one HTML page of one or more reports");
+  CLI::App* report = app.add_subcommand("report", "make one HTML page from one or more reports");
   report->add_option("reports", arguments.reports, "JSON files of `run --out`")->required();
   report->add_option("--out", arguments.out, "the page")->required();
   report->callback([&] { arguments.command = Command::kReport; });
@@ -211,7 +211,7 @@ void AddReport(CLI::App& app, Arguments& arguments) {
 
 void AddTrace(CLI::App& app, Arguments& arguments) {
   CLI::App* trace = app.add_subcommand(
-      "trace", "convert a trace: CSV, or JSON lines as in the traces of Mooncake, into the other");
+      "trace", "convert a trace from CSV to JSON lines as in Mooncake's traces, or back");
   trace->add_option("trace", arguments.trace, "the trace, in either form")->required();
   trace
       ->add_option("--out", arguments.out,

@@ -14,7 +14,7 @@ enum class Command { kRun, kReport, kTrace, kNullServer };
 struct Arguments {
   Command command = Command::kRun;
   SessionOptions session;
-  std::string out;                   // of `run` the JSON report, of `report` the page, or the trace
+  std::string out;                   // of `run` and `report`: the report; of `trace`: the trace
   bool quiet = false;                // of `run`: show no progress
   std::vector<std::string> reports;  // of `report`: the JSON reports to show
   std::string trace;                 // of `trace`: the file to convert
@@ -29,7 +29,7 @@ inline constexpr int kExitUnavailable = 3;  // there is no server
 
 struct Parsed {
   Arguments arguments;
-  int exit_code = -1;  // not negative: end with it, as help was asked for or an argument is wrong
+  int exit_code = -1;  // if not negative, exit with it: help was printed or an argument is wrong
 };
 
 // Parses the arguments. Prints the help or the error itself.

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMaxArrivals = 20'000'000;
 
-// Draws the times of arrivals, one after the other, in seconds.
+// Draws arrival times, one after the other, in seconds.
 class Times {
  public:
   virtual ~Times() = default;
@@ -71,7 +71,7 @@ class Bursty final : public Times {
   double now_ = 0;
 };
 
-// The times of a trace. When it repeats, a mean gap separates its last row from its first.
+// The times of a trace. When it repeats, a mean gap separates its last row from its first row.
 class FromTrace final : public Times {
  public:
   FromTrace(const std::vector<TraceRow>& trace, double rate) : trace_(trace) {
@@ -120,14 +120,14 @@ bool NeedsTrace(const WorkloadOptions& options) {
 absl::Status Check(const WorkloadOptions& options, const std::vector<TraceRow>& trace,
                    double rate) {
   const auto wrong = [](absl::string_view what) { return absl::InvalidArgumentError(what); };
-  if (NeedsTrace(options) && trace.empty()) return wrong("this workload needs a trace");
+  if (NeedsTrace(options) && trace.empty()) return wrong("this workload needs --trace");
   if (options.arrivals == ArrivalKind::kTrace && rate == 0) {
-    if (trace.size() < 2 || trace.back().arrival_s <= 0) return wrong("the trace spans no time");
+    if (trace.size() < 2 || trace.back().arrival_s <= 0) return wrong("the trace has no duration");
   } else if (!(rate > 0 && rate <= 1e7)) {
     return wrong("rate must be above 0 and at most 10 million per second");
   }
   if (options.arrivals == ArrivalKind::kTrace && trace.size() > 1 && trace.back().arrival_s <= 0) {
-    return wrong("the trace spans no time");
+    return wrong("the trace has no duration");
   }
   if (!(options.burst_factor > 1 && options.burst_factor <= 1000)) {
     return wrong("burst-factor must be above 1 and at most 1000");
@@ -154,7 +154,7 @@ absl::StatusOr<std::vector<Arrival>> MakeSchedule(const WorkloadOptions& options
   if (options.lengths != "trace") {
     SLUICE_ASSIGN_OR_RETURN(lengths, MakeLengths(options.lengths, prompt_cap));
   }
-  // This generator is separate, so that lengths do not depend on how times are drawn.
+  // Lengths use a separate generator, so that they do not depend on how times are drawn.
   std::mt19937_64 random(options.seed + 1);
   const std::unique_ptr<Times> times = MakeTimes(options, trace, rate);
   const double end_s = std::chrono::duration<double>(duration).count();
@@ -162,7 +162,7 @@ absl::StatusOr<std::vector<Arrival>> MakeSchedule(const WorkloadOptions& options
   for (double at = times->Next(); at < end_s; at = times->Next()) {
     if (arrivals.size() == kMaxArrivals) {
       return absl::InvalidArgumentError(
-          "rate x duration is more than 20 million requests; take less of one of them");
+          "rate x duration is more than 20 million requests; reduce one of them");
     }
     const TraceRow row = trace.empty() ? TraceRow{} : trace[arrivals.size() % trace.size()];
     Arrival arrival;

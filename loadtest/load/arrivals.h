@@ -1,5 +1,5 @@
-// Prepares the times and lengths of the requests from a seed before anything is sent, so that the
-// generator has nothing to decide while it runs.
+// Draws the times and lengths of the requests from a seed before anything is sent, so that the
+// generator makes no decisions while it runs.
 #pragma once
 
 #include <chrono>
@@ -49,8 +49,8 @@ struct Arrival {
 
 // Returns the arrivals in [0, duration) in order, with a mean of `rate` per second. A rate of 0
 // with kTrace keeps the trace's own times. The same options, rate and duration give the same
-// arrivals. Returns InvalidArgument that names the wrong option; a schedule has at most 20 million
-// arrivals.
+// arrivals. Returns InvalidArgument that names the wrong option, or if there would be more than 20
+// million arrivals.
 absl::StatusOr<std::vector<Arrival>> MakeSchedule(const WorkloadOptions& options,
                                                   const std::vector<TraceRow>& trace, double rate,
                                                   nanoseconds duration);

@@ -8,7 +8,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Call numbers are lanes. A lane has one call in flight, to which its records belong.
+// A call number identifies a lane. A lane has one call in flight at a time and owns its records.
 class ClosedLoop final : public CallSink {
  public:
   ClosedLoop(const RunOptions& options, const PayloadPool& pool,
@@ -55,7 +55,7 @@ class ClosedLoop final : public CallSink {
     live_.done.fetch_add(1, std::memory_order_relaxed);
     const bool failed = record.outcome != Outcome::kOk && record.outcome != Outcome::kDeadline;
     if (failed) live_.missed.fetch_add(1, std::memory_order_relaxed);
-    // A failing server must not be flooded with calls, so an error ends the lane.
+    // An error ends the lane, so that a failing server is not flooded with calls.
     const bool goes_on =
         !failed || (options_.send_on_refusal && record.outcome == Outcome::kRejected);
     if (record.done < duration_ && goes_on) {

@@ -8,7 +8,7 @@ namespace {
 
 using nlohmann::json;
 
-// Returns the name of a file without its folders, which say nothing elsewhere.
+// Returns the name of a file without its folders, which mean nothing on another machine.
 std::string FileName(const std::string& path) { return std::filesystem::path(path).filename(); }
 
 std::string LengthsName(const std::string& lengths) {

@@ -16,8 +16,8 @@
 namespace sluice::load {
 namespace {
 
-// Returns the user and system time of a thread. By proc(5), the name in parentheses may hold
-// blanks, and utime and stime are the 12th and 13th fields after it.
+// Returns the user and system time of a thread. By proc(5), the name is in parentheses and may
+// contain spaces; utime and stime are the 12th and 13th fields after it.
 int64_t Ticks(const std::filesystem::path& task) {
   std::ifstream file(task / "stat");
   const std::string text{std::istreambuf_iterator<char>(file), {}};

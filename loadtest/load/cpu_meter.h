@@ -1,4 +1,4 @@
-// Measures the load generator's own CPU use, because a client at its limit would measure itself.
+// Measures the load generator's own CPU use. A client at its limit would measure only itself.
 #pragma once
 
 #include <chrono>

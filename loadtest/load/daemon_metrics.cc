@@ -50,7 +50,7 @@ absl::StatusOr<Reading> ParseReading(const std::string& page, const std::string&
     return SumOf(samples, name, labels);
   };
   if (SumOf(samples, "sluice_build_info", {}) == 0) {
-    return absl::InvalidArgumentError("the metrics page is not one of sluiced");
+    return absl::InvalidArgumentError("this is not a metrics page of sluiced");
   }
   Reading reading;
   reading.waiting = sum("sluice_requests_waiting");

@@ -1,4 +1,4 @@
-// Reads the daemon's own account of a phase from its metrics page.
+// Reads the daemon's counts of a phase from its metrics page.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 
 namespace sluice::load {
 
-// The counts of client and server. The server counts a call that the client gave up on by the
-// server's own outcome, so only the good answers must agree: the server's count is at least the
-// client's, and at most that plus the calls that ended for the client in any other way.
+// The counts of client and server. If the client gives up on a call, the server still counts its
+// own outcome. Therefore only the good answers must agree: the server's count is at least the
+// client's count, and at most that plus the calls that ended differently for the client.
 struct Reconciliation {
   int64_t client_ok = 0;
   int64_t client_other = 0;
@@ -63,7 +63,7 @@ class MetricsWatch {
 
   const std::string address_, model_;
   const MonoTime start_;
-  std::vector<Reading> readings_;         // used by the thread alone while it runs
+  std::vector<Reading> readings_;         // used only by the thread while it runs
   const absl::Status first_;              // of the first reading
   std::optional<PeriodicThread> thread_;  // declared last, so that it ends first
 };

@@ -18,7 +18,7 @@ class DelayLine {
   // Runs the remaining actions at once.
   ~DelayLine() { Hurry(); }
 
-  // Runs all actions at once from now on, whatever their times.
+  // From now on, runs all actions at once and ignores their times.
   void Hurry() { queue_.Hurry(); }
 
   void At(MonoTime when, Action action) { queue_.PostAt(when, std::move(action)); }

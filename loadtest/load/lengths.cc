@@ -37,7 +37,7 @@ class DrawnLengths final : public Lengths {
   const int32_t cap_;
 };
 
-// Returns a draw of the value into whose share of the weights a uniform number falls.
+// Returns the value whose share of the weights contains a uniform random number.
 Draw FromWeights(std::vector<int32_t> values, const std::vector<double>& weights) {
   return
       [values = std::move(values),
@@ -80,7 +80,8 @@ absl::StatusOr<Draw> FromFile(const std::string& path) {
 }
 
 absl::Status Malformed(absl::string_view spec) {
-  return absl::InvalidArgumentError(absl::StrCat("lengths `", spec, "` is none of ", kLengthsHelp));
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown lengths `", spec, "`; expected ", kLengthsHelp));
 }
 
 absl::StatusOr<Draw> ParseSpec(absl::string_view spec, int32_t cap) {

@@ -25,13 +25,13 @@ extern const char kLengthsHelp[];
 
 // Returns the source of lengths that `spec` describes, which is one of
 //   fixed:N            every request has N tokens
-//   uniform:LOW:HIGH   all lengths from LOW to HIGH alike
+//   uniform:LOW:HIGH   all lengths from LOW to HIGH with equal probability
 //   lognormal:M:S      median M, S the standard deviation of the logarithm
 //   zipf:S             P(n) proportional to n^-S for n from 1 to the cap
 //   recommendation     user histories: lognormal:60:1.1, with a spike at the cap
 //   file:PATH          drawn from a histogram, see ParseLengthCounts
-// Longer lengths are reduced to `cap`, which is at least 1, and shorter ones raised to 1. Returns
-// InvalidArgument that names the problem.
+// Lengths above `cap`, which is at least 1, are reduced to it, and lengths below 1 are raised to 1.
+// Returns InvalidArgument that names the problem.
 absl::StatusOr<std::unique_ptr<Lengths>> MakeLengths(absl::string_view spec, int32_t cap);
 
 }  // namespace sluice::load

@@ -1,4 +1,4 @@
-// sluice-load measures the load that a server bears and the latency of its users.
+// sluice-load measures the load that a server can carry and the latency of its users.
 #include <signal.h>
 #include <unistd.h>
 

@@ -12,12 +12,12 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// The time from the start of the phase's threads to the phase, so that the senders are ready in
-// time.
+// The time between the start of the phase's threads and the start of the phase, in which the
+// senders get ready.
 constexpr nanoseconds kLead = std::chrono::milliseconds(20);
 
 void SleepUntil(steady_clock::time_point when) {
-  // This ends within the timer slack of the thread, unlike the sleep of the standard library.
+  // This wakes within the timer slack of the thread, unlike the sleep of the standard library.
   const auto since_epoch = std::chrono::duration_cast<nanoseconds>(when.time_since_epoch());
   timespec until{};
   until.tv_sec = since_epoch.count() / 1'000'000'000;
@@ -26,8 +26,8 @@ void SleepUntil(steady_clock::time_point when) {
   }
 }
 
-// A record belongs to its sender until Send, then to the thread that gets the answer. The last
-// answer hands all of them to Run().
+// A record belongs to its sender until Send, then to the thread that gets the answer. After the
+// last answer, all records belong to Run().
 class OpenLoop final : public CallSink {
  public:
   OpenLoop(const RunOptions& options, const PayloadPool& pool, absl::Span<const Arrival> arrivals,
@@ -63,7 +63,7 @@ class OpenLoop final : public CallSink {
     SleepUntil(start_ + duration_);
     data.cpu = cpu.Read();
     for (std::thread& sender : senders) sender.join();
-    transport.reset();  // this waits for the answers
+    transport.reset();  // waits for the answers
     data.calls = std::move(records_);
     data.duration = duration_;
     data.errors = judge_.errors();

@@ -6,7 +6,7 @@ namespace sluice::load {
 Outcome Judge::Decide(const CallRecord& record, const Answer& answer) {
   if (answer.code != grpc::StatusCode::OK) return OfError(answer);
   if (answers_ != nullptr && !Agrees(record, answer)) return Outcome::kWrong;
-  // A stream has no deadlines, and an answer may race with its own, so the times are compared here.
+  // A stream has no deadlines, and an answer may race with its deadline, so compare the times here.
   const bool late = deadline_.count() > 0 && record.done - record.scheduled > deadline_;
   return late ? Outcome::kDeadline : Outcome::kOk;
 }
@@ -21,7 +21,7 @@ Outcome Judge::OfError(const Answer& answer) {
     case grpc::StatusCode::RESOURCE_EXHAUSTED:
       return Outcome::kRejected;
     case grpc::StatusCode::DEADLINE_EXCEEDED:
-      // Without a deadline of the user, this is the one that ends the drain.
+      // Without a deadline of the user, the deadline is the end of the drain.
       return deadline_.count() > 0 ? Outcome::kDeadline : Outcome::kUnfinished;
     default:
       return Outcome::kError;

@@ -1,4 +1,4 @@
-// The outcome of a call as a user of the service sees it.
+// The outcome of a call, as a user of the service experiences it.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@
 
 namespace sluice::load {
 
-// All outcomes but kOk miss the objective, whatever it is.
+// All outcomes except kOk miss the objective, whether it is short or long.
 enum class Outcome : uint8_t {
   kOk,
   kRejected,    // RESOURCE_EXHAUSTED: the server refused at once for overload
@@ -39,7 +39,7 @@ inline constexpr int kOutcomes = CountEnumerators<Outcome>();
 // The times of a call, counted from the start of the phase.
 struct CallRecord {
   nanoseconds scheduled{0};  // in a closed loop, equal to `sent`
-  nanoseconds sent{0};       // the time at which the client sent it
+  nanoseconds sent{0};       // when the client sent it
   nanoseconds first{0};      // the first part of a streamed answer
   nanoseconds done{0};
   uint32_t payload = 0;

@@ -2,7 +2,7 @@
 
 namespace sluice::load {
 
-// The text of page.html, which the build puts into the binary.
+// The text of page.html, which the build embeds in the binary.
 extern const char kPageTemplate[];
 
 }  // namespace sluice::load

@@ -47,7 +47,7 @@ void SetParameter(const std::string& name, const std::string& value,
   }
 }
 
-// Draws ids. They do not depend on max_tokens, so that the answers for different settings can be
+// Draws ids. They do not depend on max_tokens, so that answers for different settings can be
 // compared.
 std::vector<int32_t> DrawIds(const PayloadOptions& options, int32_t tokens, int variant) {
   std::seed_seq seeds{options.seed, static_cast<uint64_t>(tokens), static_cast<uint64_t>(variant)};
@@ -99,7 +99,7 @@ Payload PayloadPool::Make(int32_t tokens, int32_t max_tokens, int variant) const
     request.add_raw_input_contents(Raw(ids, options_.int64));
   }
   for (const std::string& output : options_.outputs) request.add_outputs()->set_name(output);
-  // The order in which maps are serialised may differ from run to run unless a fixed one is
+  // The serialisation order of maps may differ from run to run unless a deterministic order is
   // requested.
   std::string bytes;
   {

@@ -1,5 +1,5 @@
-// Serialises the requests before the run, so that sending one costs the client no more than a
-// reference to its bytes.
+// Serialises the requests before the run, so that sending one costs the client only a reference to
+// its bytes.
 #pragma once
 
 #include <grpcpp/support/slice.h>
@@ -23,8 +23,8 @@ struct PayloadOptions {
   bool batch_dimension = true;      // false for shape [tokens], for models without a row dimension
   bool typed = false;               // send in `contents` instead of raw_input_contents
   int32_t vocab = 256;              // ids are drawn from [0, vocab)
-  // Different contents per (length, max_tokens), used in turn. By default no two requests of a
-  // phase are the same, so that none is answered from the pages of another.
+  // Number of different contents per (length, max_tokens), used in turn. By default all requests of
+  // a phase differ, so that none reuses the pages of another.
   int variants = 1 << 20;
   std::vector<std::string> outputs;  // the outputs to request; empty for the server's default
   std::map<std::string, std::string> parameters;  // sent as int64, bool or string
@@ -38,12 +38,12 @@ struct Payload {
 };
 
 // The distinct requests of all phases of a session. It grows between phases and is not thread-safe
-// while it does.
+// while it grows.
 class PayloadPool {
  public:
   explicit PayloadPool(PayloadOptions options) : options_(std::move(options)) {}
 
-  // Adds the requests that are missing and returns the index into payloads() of each arrival.
+  // Adds the missing requests and returns the index into payloads() of each arrival.
   // Returns ResourceExhausted if the pool would exceed 2 GiB.
   absl::StatusOr<std::vector<uint32_t>> Assign(const std::vector<Arrival>& arrivals);
 

@@ -1,4 +1,4 @@
-// Searches for the highest rate at which the objective is met.
+// Searches for the highest rate that meets the objective.
 #pragma once
 
 namespace sluice::load {

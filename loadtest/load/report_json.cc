@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 
 // The shortest interval, in seconds, between readings whose rates are reported. The last reading
-// may follow right after the one before, and a rate over so short a time says nothing.
+// may follow right after the previous one, and a rate over such a short interval is meaningless.
 constexpr double kMinInterval = 0.5;
 
 double Ms(nanoseconds duration) {

@@ -1,5 +1,5 @@
-// Makes the parts of a JSON report. The name of each time says its unit. The number of the format
-// increases when a meaning changes.
+// Makes the parts of a JSON report. The name of each time contains its unit. The number of the
+// format increases when a meaning changes.
 #pragma once
 
 #include <string>
@@ -19,10 +19,10 @@ nlohmann::json HostJson();
 
 nlohmann::json DistributionJson(const Distribution& distribution);  // in milliseconds
 
-// Returns all of a phase but its verdict and the server's account.
+// Returns a phase without its verdict and the server's counts.
 nlohmann::json PhaseJson(const PhaseStats& stats, const PhaseData& data);
 
-// Returns the server's account of a phase: rates between readings, the buckets used and its counts.
+// Returns the server's counts for a phase: rates between readings, used buckets and totals.
 nlohmann::json ServerJson(const std::vector<Reading>& readings, const Reconciliation& counts);
 
 }  // namespace sluice::load

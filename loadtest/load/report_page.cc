@@ -20,7 +20,7 @@ absl::StatusOr<json> ReadReport(const std::string& path) {
                     report["phases"].is_array();
   if (!ours) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, " is no report of sluice-load, format ", kReportFormat));
+        absl::StrCat(path, " is not a report of sluice-load in format ", kReportFormat));
   }
   return report;
 }
@@ -39,7 +39,7 @@ absl::StatusOr<std::string> MakePage(const std::vector<std::string>& paths) {
 std::string RenderPage(const json& reports) {
   const std::string text =
       reports.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
-  // "</script>" and "<!--" have a meaning for the HTML parser even within a script.
+  // The HTML parser interprets "</script>" and "<!--" even within a script.
   const std::string safe = absl::StrReplaceAll(text, {{"<", "\\u003c"}});
   return absl::StrReplaceAll(kPageTemplate, {{"/*REPORTS*/[]", safe}});
 }

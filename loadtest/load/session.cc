@@ -54,7 +54,7 @@ class Session {
   absl::Status FindPeak();
   // Runs a phase, adds it to the report and returns whether it met the objective.
   absl::StatusOr<bool> RunPhase(const Load& load);
-  // Runs a phase. Starts `watch` right before the first request if metrics are wanted.
+  // Runs a phase. If metrics are requested, starts `watch` right before the first request.
   absl::StatusOr<PhaseData> Measure(const Load& load, std::unique_ptr<MetricsWatch>& watch);
   absl::Status AddServer(MetricsWatch& watch, const PhaseData& data, json& phase,
                          std::optional<Reconciliation>& counts) const;
@@ -78,7 +78,7 @@ absl::Status Session::Prepare() {
   SLUICE_RETURN_IF_ERROR(ReadFiles());
   SLUICE_ASSIGN_OR_RETURN(channels_, Connect(options_.address, options_.connection,
                                              options_.channels, std::chrono::seconds(10)));
-  // The report names the server. A server without this method is measured all the same.
+  // The report names the server. A server without this method is measured without its name.
   const auto stub = inference::GRPCInferenceService::NewStub(channels_[0]);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
@@ -213,7 +213,7 @@ void Session::Say(const Load& load, const json& phase) const {
       load.Title(), phase["answered_per_s"].get<double>(), latency["p50"].get<double>(),
       latency["p99"].get<double>(), latency["max"].get<double>(),
       100 * phase["within_objective"].get<double>(), phase["verdict"].get<std::string>());
-  // Only servers with a prefix cache have this share.
+  // Only servers with a prefix cache report this share.
   if (phase.contains("server") && phase["server"]["reused_share"].is_number()) {
     *out_ << absl::StrFormat("  reused: %.1f %% of the prompts' tokens\n",
                              100 * phase["server"]["reused_share"].get<double>());

@@ -1,4 +1,4 @@
-// Runs a whole measurement, phases at one or more loads against one server, and reports on it.
+// Runs a whole measurement (phases at one or more loads against one server) and reports on it.
 #pragma once
 
 #include <optional>
@@ -23,8 +23,9 @@ struct SessionOptions {
   int channels = 4;
   std::string metrics_url;  // HOST:PORT or http://HOST:PORT/metrics of sluiced; empty if not read
 
-  // The loads to run: rates in turn, or concurrencies in turn, or a search that starts at the only
-  // rate. If all are empty and the kind is ArrivalKind::kTrace, the trace runs at its own speed.
+  // The loads to run: the rates in turn, or the concurrencies in turn, or a search that starts at
+  // the only rate. If all are empty and the kind is ArrivalKind::kTrace, the trace runs at its own
+  // speed.
   std::vector<double> rates;
   std::vector<int> concurrencies;
   bool find_peak = false;

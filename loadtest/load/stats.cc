@@ -10,7 +10,7 @@
 namespace sluice::load {
 namespace {
 
-// Returns points that show both the body and the tail, at equal steps of log(1 / (1 - share)).
+// Returns points at equal steps of log(1 / (1 - share)), which show both the body and the tail.
 std::vector<std::pair<double, double>> Cdf(const std::vector<nanoseconds>& sorted) {
   std::vector<std::pair<double, double>> points;
   if (sorted.empty()) return points;
@@ -39,7 +39,7 @@ std::vector<Second> BySecond(const PhaseData& data) {
     if (call.outcome != Outcome::kOk) continue;
     latencies[arrived].push_back(call.done - call.scheduled);
     const auto answered = static_cast<size_t>(call.done / kSecond);
-    if (answered >= seconds.size()) continue;  // it came in the drain time
+    if (answered >= seconds.size()) continue;  // it arrived in the drain time
     ++seconds[answered].answers;
     seconds[answered].tokens += call.tokens;
   }
@@ -51,7 +51,7 @@ std::vector<Second> BySecond(const PhaseData& data) {
   return seconds;
 }
 
-// The durations of the calls that count in the figures.
+// The durations of the calls that the figures include.
 struct Samples {
   std::vector<nanoseconds> latency, service, first, rejected, lateness;
 };
@@ -71,7 +71,7 @@ void Count(const CallRecord& call, const Objective& objective, PhaseStats& stats
 }
 
 // Counts the answers that left the server while requests arrived. Answers after the last arrival
-// come from a queue that only then can empty, so they are no throughput at this load.
+// come from a queue that then no longer fills, so they do not count as throughput at this load.
 void CountAnswers(const PhaseData& data, nanoseconds warm_up, PhaseStats& stats) {
   for (const CallRecord& call : data.calls) {
     const bool counts =

@@ -1,5 +1,5 @@
 // Computes figures from the calls of a phase. Every latency of the phase is kept, so percentiles
-// are exact and not those of a histogram's bins.
+// are exact and not rounded to the bins of a histogram.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ Distribution Summarise(std::vector<nanoseconds> values);
 
 struct Objective {
   nanoseconds latency = std::chrono::milliseconds(100);
-  double percentile = 99;  // the percentage of all calls that must end well within `latency`
+  double percentile = 99;  // the percentage of all calls that must be answered within `latency`
 };
 
 // Figures of one second of the phase, by scheduled time unless stated otherwise.
@@ -34,14 +34,14 @@ struct Second {
 };
 
 struct PhaseStats {
-  int64_t calls = 0;         // calls due after the warm-up, which the figures below are of
+  int64_t calls = 0;         // calls due after the warm-up; the figures below cover these calls
   double offered_per_s = 0;  // arrivals
   double goodput_per_s = 0;  // kOk calls within the objective
   double within = 0;         // their share of all calls, 0 to 1
   bool meets_objective = false;
   std::array<int64_t, kOutcomes> outcomes{};
   Distribution latency;   // of kOk calls, from the scheduled time
-  Distribution service;   // of kOk calls, from sending, as a closed-loop client reports it
+  Distribution service;   // of kOk calls, from sending, as a closed-loop client measures it
   Distribution first;     // until the first part of a streamed answer; empty without parts
   Distribution rejected;  // of kRejected calls, from sending
   Distribution lateness;  // of the client: sent - scheduled of every call that was sent
@@ -52,7 +52,7 @@ struct PhaseStats {
   double answered_per_s = 0;
   double tokens_per_s = 0;
 
-  // These figures are of the whole phase, including the warm-up.
+  // These figures cover the whole phase, including the warm-up.
   int64_t wrong = 0;  // the number of calls that ended in kWrong
   std::vector<Second> seconds;
 };

@@ -33,7 +33,7 @@ bool IsFinal(const inference::ModelInferResponse& response) {
   return found == response.parameters().end() || found->second.bool_param();
 }
 
-// One stream. Writes come from any thread, so the call is held until its reads have ended.
+// One stream. Any thread may write, so the call is held until its reads have ended.
 class Stream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   Stream(const std::shared_ptr<grpc::Channel>& channel, SystemTime until, CallSink* sink)
@@ -114,7 +114,7 @@ class Stream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byte
  private:
   void Read() {
     inference::ModelStreamInferResponse response;
-    // Deserialising takes the message out of the buffer, which leaves it empty for the next read.
+    // Deserialising consumes the buffer, so that it is empty for the next read.
     if (!grpc::SerializationTraits<inference::ModelStreamInferResponse>::Deserialize(&incoming_,
                                                                                      &response)
              .ok()) {
@@ -137,7 +137,7 @@ class Stream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byte
     if (Forget(call)) sink_->OnAnswer(call, answer);
   }
 
-  // Returns false for an id that is not pending: a server must not answer twice.
+  // Returns false for an id that is not pending, because a server must not answer twice.
   bool Forget(int64_t call) {
     const MutexLock lock(&mu_);
     const bool known = pending_.erase(call) > 0;
@@ -148,7 +148,7 @@ class Stream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byte
   CallSink* const sink_;
   grpc::GenericStub stub_;
   grpc::ClientContext context_;
-  grpc::ByteBuffer incoming_;  // used by the reading side only
+  grpc::ByteBuffer incoming_;  // used only by the reading side
 
   Mutex mu_;
   CondVar changed_;

@@ -36,7 +36,7 @@ inference::ModelInferResponse MakeAnswer(bool wrong) {
   return answer;
 }
 
-// The time at which an answer is due, and its kind.
+// The due time of an answer, and its kind.
 struct Fate {
   bool refused = false;
   bool wrong = false;

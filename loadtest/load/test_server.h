@@ -1,5 +1,5 @@
-// Servers of known behaviour, against which the load generator itself is tested. They speak the
-// protocol and compute nothing.
+// Servers of known behaviour for testing the load generator. They speak the protocol and compute
+// nothing.
 #pragma once
 
 #include <chrono>
@@ -15,13 +15,13 @@ struct TestServerOptions {
   std::string address = "127.0.0.1:0";  // port 0 means any free one
   // The least time from a request's arrival to its answer. At 0 this is a null server.
   std::chrono::nanoseconds delay{0};
-  // If above 0, requests are served one after the other and each takes this long, so the capacity
-  // is 1 / service_time. `delay` is added.
+  // If above 0, requests are served one after the other, and each takes this long, so the capacity
+  // is 1 / service_time. `delay` is added to it.
   std::chrono::nanoseconds service_time{0};
-  // With service_time, a request that would find this many waiting is refused with
-  // RESOURCE_EXHAUSTED. 0 means that none is refused.
+  // With service_time, a request is refused with RESOURCE_EXHAUSTED while this many requests wait.
+  // 0 means that no request is refused.
   int64_t queue = 0;
-  // No answer leaves for the time `stall`, starting `stall_after` the first request.
+  // For the time `stall`, starting `stall_after` the first request, no answer is sent.
   std::chrono::nanoseconds stall_after{0};
   std::chrono::nanoseconds stall{0};
   int64_t wrong_every = 0;  // if above 0, every wrong_every-th answer has other contents

@@ -1,5 +1,5 @@
 // Transports requests to the server. Messages are bytes in both directions; an answer is parsed
-// only where its content is needed.
+// only if its content is needed.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -22,8 +22,8 @@ using SystemTime = std::chrono::system_clock::time_point;
 struct Answer {
   grpc::StatusCode code = grpc::StatusCode::OK;
   std::string message;  // the text of an error
-  // If code is OK, exactly one of these is set, and it is valid while OnAnswer runs: a unary answer
-  // in its original bytes, because most runs need not parse it, or an answer that had to be parsed.
+  // If code is OK, exactly one of these is set, and it is valid while OnAnswer runs. A unary answer
+  // stays in its original bytes, because most runs need not parse it.
   const grpc::ByteBuffer* bytes = nullptr;  // a ModelInferResponse
   const inference::ModelInferResponse* parsed = nullptr;
 };
@@ -31,8 +31,8 @@ struct Answer {
 class CallSink {
  public:
   virtual ~CallSink() = default;
-  // Called once per call, on a thread of gRPC or within Send. It must not block. `call` is as in
-  // Send.
+  // Called once per call, on a gRPC thread or within Send. It must not block. `call` is the same as
+  // in Send.
   virtual void OnAnswer(int64_t call, const Answer& answer) = 0;
   // Called for a streamed answer that is not the last one of its call.
   virtual void OnPart(int64_t call) {}
@@ -49,9 +49,8 @@ class Transport {
 
 using Channels = std::vector<std::shared_ptr<grpc::Channel>>;
 
-// Opens `count` separate connections to HOST:PORT, all of whose calls carry the token. Returns
-// Unavailable if there is no connection within `timeout`, and NotFound for a file that cannot be
-// read.
+// Opens `count` separate connections to HOST:PORT. All their calls carry the token. Returns
+// Unavailable if there is no connection within `timeout`, and NotFound if a file cannot be read.
 absl::StatusOr<Channels> Connect(const std::string& address,
                                  const client::ConnectionArguments& connection, int count,
                                  std::chrono::nanoseconds timeout);
@@ -59,11 +58,11 @@ absl::StatusOr<Channels> Connect(const std::string& address,
 // Returns a transport that uses ModelInfer and spreads the calls over the channels in turn.
 std::unique_ptr<Transport> MakeUnaryTransport(const Channels& channels, CallSink* sink);
 
-// Returns a transport that uses ModelStreamInfer. There are `streams` streams per channel; requests
-// are spread over them in turn and told apart by their ids. A call ends with its last answer
+// Returns a transport that uses ModelStreamInfer. There are `streams` streams per channel. Requests
+// are spread over them in turn and distinguished by their ids. A call ends with its last answer
 // (parameter triton_final_response, or the only answer if the server does not set it). An
 // error_message ends it with the status that the server names (parameter error_code), or UNKNOWN.
-// Single calls on a stream have no deadlines: calls that have not ended at `until` end with
+// Individual calls on a stream have no deadlines: calls that have not ended at `until` end with
 // DEADLINE_EXCEEDED. When a stream breaks, all its calls and all later ones end with its status.
 std::unique_ptr<Transport> MakeStreamTransport(const Channels& channels, int streams,
                                                SystemTime until, CallSink* sink);

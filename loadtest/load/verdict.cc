@@ -12,7 +12,7 @@ double Ms(nanoseconds duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
 
-// Returns the least number of calls: a percentile needs some calls beyond it.
+// Returns the smallest valid number of calls: a percentile needs some calls above it.
 int64_t CallsNeeded(const VerdictOptions& limits, const Objective& objective) {
   const double beyond = 1 - objective.percentile / 100;
   if (beyond <= 0) return limits.min_calls;
@@ -48,7 +48,7 @@ std::vector<std::string> ReasonsAgainst(const VerdictOptions& limits, const Obje
     reasons.push_back(absl::StrFormat("%d calls were not sent: too many in flight", held));
   }
   if (stats.wrong > 0) {
-    reasons.push_back(absl::StrFormat("%d answers differ from those before", stats.wrong));
+    reasons.push_back(absl::StrFormat("%d answers differ from earlier answers", stats.wrong));
   }
   if (reconciled.has_value() && !reconciled->Agrees()) {
     reasons.push_back(absl::StrFormat("the client had %d good answers, the server counts %d",

@@ -11,7 +11,7 @@
 
 namespace sluice::load {
 
-// The limits beyond which figures are not trusted.
+// Figures beyond these limits are not trusted.
 struct VerdictOptions {
   nanoseconds min_duration = std::chrono::seconds(10);  // without the warm-up
   int64_t min_calls = 1000;
@@ -20,10 +20,10 @@ struct VerdictOptions {
   double max_thread_share = 0.7;  // of one core: the client's busiest thread
 };
 
-// Returns the reasons not to trust the figures, each a sentence with the figure and the limit; the
-// phase is VALID if there are none. A slow, failing or overloaded server is a result, not a reason.
-// A client that could not do its part is a reason, and so are answers that differ or counts that do
-// not add up. `reconciled` is empty if no metrics were read.
+// Returns the reasons not to trust the figures, each a sentence with the figure and the limit. The
+// phase is VALID if there are none. A slow, failing or overloaded server is a valid result. Reasons
+// are a client that could not keep up, answers that differ, and counts that do not add up.
+// `reconciled` is empty if no metrics were read.
 std::vector<std::string> ReasonsAgainst(const VerdictOptions& limits, const Objective& objective,
                                         nanoseconds measured, const PhaseStats& stats,
                                         const CpuUse& cpu,

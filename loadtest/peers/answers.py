@@ -1,4 +1,4 @@
-"""Checks that servers give the same answers before any of them is timed."""
+"""Checks that servers give the same answers before they are timed."""
 
 from dataclasses import dataclass
 
@@ -33,13 +33,13 @@ def ask(client: grpcclient.InferenceServerClient, prompt: np.ndarray, max_tokens
 
 
 def difference(expected: Answer, found: Answer) -> str:
-    """Returns the difference as text; empty if there is none."""
+    """Returns a description of the difference, or an empty text."""
     if found.tokens != expected.tokens:
         return f"tokens {found.tokens}, ours {expected.tokens}"
     if found.logprobs is None or expected.logprobs is None:
         return ""
     gap = float(np.abs(np.subtract(expected.logprobs, found.logprobs)).max())
-    return f"a log-probability is {gap:.1e} off" if gap > TOLERANCE else ""
+    return f"a log-probability differs by {gap:.1e}" if gap > TOLERANCE else ""
 
 
 def ask_all(address: str, asked: list[np.ndarray], max_tokens: int) -> list[Answer]:

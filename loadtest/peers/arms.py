@@ -1,4 +1,4 @@
-"""The servers that are compared, and the settings of each."""
+"""The compared servers and their settings."""
 
 import pathlib
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ MODEL = "llama"
 class Arm:
     name: str
     workload: str
-    settings: str  # in words
+    settings: str  # description for the report
     options: tuple[str, ...] = ()
-    peer: str = ""  # of requirements-PEER.txt and serve/SCRIPT; empty for Sluice
+    peer: str = ""  # names requirements-PEER.txt and serve/SCRIPT; empty for Sluice
     script: str = ""
     packages: tuple[str, ...] = ()  # the packages whose versions are reported
 
@@ -22,8 +22,8 @@ class Arm:
         return not self.peer
 
 
-SLUICE = "engine.batch.max_batch_tokens: 1024; no prefix reuse; else defaults"
-# A batch of a few prompts keeps one core busy; a wider one only adds padding and waiting.
+SLUICE = "engine.batch.max_batch_tokens: 1024; no prefix reuse; otherwise defaults"
+# A batch of a few prompts keeps one core busy; larger ones only add padding and waiting.
 ONNXRUNTIME = (
     "f32; one graph with fused operators and dynamic axes; batches of at most 8 prompts, padding "
     "at "
@@ -90,7 +90,7 @@ ARMS = (
     Arm(
         "ctranslate2",
         "generate",
-        "f32; static batches of at most 16, rows leave when done, whoever waits begins with the "
+        "f32; static batches of at most 16, rows leave when done, waiting prompts start with the "
         "next batch",
         ("--max-rows=16", "--max-padding=1"),
         "ctranslate2",
@@ -99,7 +99,7 @@ ARMS = (
     ),
 )
 
-# Alternatives that are not among the arms, with the reason.
+# Alternatives that are not measured, with the reason.
 NOT_RUN = (
     {
         "name": "vllm",

@@ -1,7 +1,7 @@
 """Makes a Llama checkpoint with random weights, the same bytes for the same seed.
 
-No answer ends early: the head's row of the end token is zero, so its logit is never the largest,
-and every server generates as many tokens as requested.
+No answer ends early: the head's row of the end token is zero, so that its logit is never the
+largest and every server generates the requested number of tokens.
 """
 
 import json
@@ -25,7 +25,7 @@ class Shape:
     positions: int = 320
     rope_theta: float = 10000.0
     norm_eps: float = 1e-5
-    dtype: str = "float32"  # or bfloat16, in which the weights are stored
+    dtype: str = "float32"  # or bfloat16; the type in which the weights are stored
 
     @property
     def head_dim(self) -> int:
@@ -76,7 +76,7 @@ def tensors_of(shape: Shape, seed: int) -> dict[str, np.ndarray]:
 
 
 def write(directory: pathlib.Path, shape: Shape, seed: int) -> None:
-    """Writes the checkpoint, unless `directory` has the same one already."""
+    """Writes the checkpoint, unless `directory` already has the same one."""
     recipe = json.dumps(asdict(shape) | {"seed": seed})
     mark = directory / "recipe.json"
     if mark.exists() and mark.read_text() == recipe:
@@ -84,7 +84,7 @@ def write(directory: pathlib.Path, shape: Shape, seed: int) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     tensors = tensors_of(shape, seed)
     if shape.dtype == "bfloat16":
-        import ml_dtypes  # which not every environment of a peer has
+        import ml_dtypes  # some environments of peers lack it
         tensors = {name: each.astype(ml_dtypes.bfloat16) for name, each in tensors.items()}
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
     (directory / "config.json").write_text(json.dumps(shape.config(), indent=1) + "\n")
@@ -96,6 +96,6 @@ def read(directory: pathlib.Path) -> tuple[Shape, dict[str, np.ndarray]]:
     recipe = json.loads((directory / "recipe.json").read_text())
     del recipe["seed"]
     if recipe.get("dtype") == "bfloat16":
-        import ml_dtypes  # noqa: F401, with which numpy knows the type
+        import ml_dtypes  # noqa: F401, registers bfloat16 with numpy
     return Shape(**recipe), {name: tensor.astype(np.float32) for name, tensor in
                              load_file(directory / "model.safetensors").items()}

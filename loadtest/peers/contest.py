@@ -1,4 +1,4 @@
-"""Contenders that are measured in turns: each is suspended while another is measured."""
+"""Runs contenders in turn. Each is suspended while another is measured."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ import servers
 
 
 class Failed(Exception):
-    """A contender that fails while it is measured, with the reason in one line."""
+    """A contender that failed while it was measured; the message has the reason in one line."""
 
 
 class Contender(Protocol):
@@ -23,16 +23,16 @@ class Contender(Protocol):
 
 
 class Library:
-    """A library that computes in a process of its own on one processor. The process reads a JSON
-    line for each piece of work and writes one with the figures, and one more, `told`, at its start.
-    `environment` has variables for the process, beside those that it inherits.
+    """A library in its own process on one processor. The process reads a JSON line for each piece
+    of work and writes one with the figures. At its start it writes one more line, `told`.
+    `environment` has variables for the process, in addition to the inherited ones.
     """
 
     def __init__(self, python: pathlib.Path | None, script: pathlib.Path, arguments: list,
                  processor: int, log: pathlib.Path, stack: contextlib.ExitStack,
                  environment: Mapping[str, str] = MappingProxyType({})):
         if python is None:
-            raise servers.NotStarted("no interpreter with its packages is given")
+            raise servers.NotStarted("no interpreter with its packages was given")
         self._process = subprocess.Popen(
             list(map(str, [python, script, *arguments])), stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=stack.enter_context(log.open("w")), text=True,
@@ -50,7 +50,7 @@ class Library:
             self._process.stdin.write(json.dumps(asked) + "\n")
             return json.loads(self._process.stdout.readline())
         except (BrokenPipeError, json.JSONDecodeError) as error:
-            raise Failed(f"its process says no more: {error}") from error
+            raise Failed(f"its process ended or wrote no valid answer: {error}") from error
 
     def suspend(self) -> None:
         self._process.send_signal(signal.SIGSTOP)
@@ -61,8 +61,9 @@ class Library:
 
 def start_all(makers: dict[str, Callable[[], Any]], only: list[str] | None,
               tell: Callable[[Any], dict]) -> tuple[dict, dict[str, dict], dict[str, str]]:
-    """Starts the contenders, or those whose names hold one of the words of `only`. Returns the
-    started ones by name, suspended, what `tell` says of each, and why others were left out.
+    """Starts the contenders, or those whose names contain a word of `only`. Returns the started
+    ones by name, suspended; the result of `tell` for each; and the reasons why others were left
+    out.
     """
     started, told, left_out = {}, {}, {}
     for name, make in makers.items():
@@ -83,7 +84,7 @@ def start_all(makers: dict[str, Callable[[], Any]], only: list[str] | None,
 
 @contextlib.contextmanager
 def turn_of(contender: Contender):
-    """Lets a contender run."""
+    """Resumes a contender while it is in use."""
     try:
         contender.resume()
         yield contender
@@ -93,8 +94,8 @@ def turn_of(contender: Contender):
 
 def in_turn(order: list[str], started: dict, left_out: dict[str, str],
             work: Callable[[str, Any], None]) -> None:
-    """Lets each contender that has started do `work(name, contender)`, in this order. One that
-    fails takes no further part: it moves from `started` to `left_out`.
+    """Calls `work(name, contender)` for each started contender, in this order. A contender that
+    fails is not measured again: it moves from `started` to `left_out`.
     """
     for name in order:
         if name not in started:

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Compares decoding and scoring on a CPU with other libraries, all at the precisions that they are
-used with.
+"""Compares decoding and scoring on a CPU with other libraries, each at the precisions that are
+typical for it.
 
     build/venv/bin/python loadtest/peers/decoders.py --llama-python PYTHON --python PYTHON \\
       --out FILE --table FILE
 
-A Llama of 12 layers, d 768 (134M parameters, bf16), one processor each. Sluice serves through gRPC
-to sluice-load on the last processor; the libraries run in process. Each is suspended while another
-is measured; rounds are interleaved and their order rotates. --llama-python has the packages of
-requirements-llama_native.txt, built for the machine; --python those of requirements-encoders.txt.
+The model is a Llama of 12 layers, d 768 (134M parameters, bf16). Each contender has one processor.
+Sluice serves through gRPC to sluice-load on the last processor; the libraries run in process. Each
+is suspended while another is measured. Rounds are interleaved and their order rotates.
+--llama-python has the packages of requirements-llama_native.txt, built for the machine; --python
+has the packages of requirements-encoders.txt.
 """
 
 import argparse
@@ -50,7 +51,7 @@ WORK = {"decode 1": ("one stream, generated tokens/s", {"work": "decode", "strea
                   {"work": "score", "lengths": [SHORTEST, LONGEST]}),
         "score long": (f"the next token of prompts of {TEXT} tokens, prompt tokens/s",
                        {"work": "score", "lengths": [TEXT, TEXT]})}
-SCORING = 16  # calls at a time
+SCORING = 16  # concurrent calls
 
 
 class Sluice:
@@ -72,7 +73,7 @@ class Sluice:
         stack.callback(self._server.stop)
         self._server.wait_ready(180)
         self.decodes = True
-        # Plans that the warm-up had no time for are prepared beside requests.
+        # Plans that the warm-up did not finish are prepared while requests run.
         for _, work in WORK.values():
             self.rate(work, WARM_UP_S, 1)
 
@@ -104,7 +105,7 @@ class Sluice:
         latency_ms = json.loads(self._out.read_text())["phases"][0]["latency_ms"]["mean"]
         if not latency_ms:
             raise RuntimeError(f"no call was answered within {seconds:g} s; raise --seconds")
-        # By Little's law: a count of the few calls that end within the seconds would be coarse.
+        # By Little's law. A count of the few calls that end within the seconds would be coarse.
         return tokens * at_once * 1e3 / latency_ms
 
     def suspend(self) -> None:
@@ -160,12 +161,12 @@ def measure(options) -> dict:
 
 def table(made: dict) -> str:
     lines = [
-        "# Decoding and scoring at the precisions that are used", "",
+        "# Decoding and scoring at typical precisions", "",
         f"{made['date']}, {made['processor']}, one processor each"
         f"{isa.IN_WORDS[made['isa']]}; a Llama of 12 layers, d 768,",
         f"vocabulary {VOCABULARY}, random weights. {made['rounds']} interleaved rounds of",
-        f"{made['seconds']:g} s: medians (least to largest), and Sluice's rate over it, the median",
-        "of the rounds' ratios. Sluice serves through gRPC; the libraries run in process.",
+        f"{made['seconds']:g} s: medians (minimum to maximum), and the median over the rounds of",
+        "Sluice's rate / the library's. Sluice serves through gRPC; the libraries run in process.",
         f"Decoding: prompts of {PROMPT} tokens, {NEW} generated.", "",
     ]
     for work, rates in made["rates"].items():
@@ -181,7 +182,7 @@ def table(made: dict) -> str:
         lines.append("")
     first = ", ".join(f"{name} {told['token']} ({told['logprob']:.3f})"
                       for name, told in made["told"].items())
-    lines += [f"The token that each puts behind a fixed prompt, and its log-probability: {first}."]
+    lines += [f"The next token of a fixed prompt, and its log-probability: {first}."]
     lines += [f"\n{name} is left out: {why}" for name, why in made["left_out"].items()]
     return "\n".join(lines) + "\n"
 
@@ -194,12 +195,12 @@ def main() -> None:
     parser.add_argument("--llama-python", type=path, help="with llama-cpp-python")
     parser.add_argument("--build", type=path, default=ROOT / "build" / "release")
     parser.add_argument("--checkpoint", type=path, default=ROOT / "build" / "peers" / "decoder")
-    parser.add_argument("--only", nargs="+", help="contenders whose names hold one of these")
+    parser.add_argument("--only", nargs="+", help="contenders whose names contain one of these")
     parser.add_argument("--isa", choices=isa.IN_WORDS, default=isa.BEST,
-                        help="instructions of all contenders; those that cannot be held are left "
-                        "out")
+                        help="instructions of all contenders; those that cannot be restricted are "
+                        "left out")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3, help="of each work in a round")
+    parser.add_argument("--seconds", type=float, default=3, help="per work and round")
     reporting.add_options(parser)
     options = parser.parse_args()
     options.processors = sorted(os.sched_getaffinity(0))

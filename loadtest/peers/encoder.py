@@ -23,7 +23,7 @@ class Encoder:
     heads: int = 12
     positions: int = 512
     norm_eps: float = 1e-12
-    labels: int = 0  # of a classifier behind the pooler; 0: none
+    labels: int = 0  # of a classifier after the pooler; 0: none
 
     def config(self) -> dict:
         kind = "BertForSequenceClassification" if self.labels else "BertModel"

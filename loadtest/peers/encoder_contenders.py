@@ -18,9 +18,9 @@ VOCABULARY = 30522
 WARM_UP_S, SETTLE_S = 3.0, 1.5
 SLUICE = {"f32": ("f32", "none"), "bf16": ("bf16", "none"), "int8": ("auto", "int8")}
 TRITON = ("f32", "int8")
-# A few texts keep one processor busy; more would only add padding and waiting.
+# A few texts keep one processor busy; more only add padding and waiting.
 TRITON_BATCHES = ("--max-rows", 8, "--queue-delay-us", 1000, "--preferred", 4, 8)
-# Engine, precision and rule of batches.
+# Engine, precision and batching rule.
 LIBRARIES = (("onnxruntime", "f32", "similar"), ("onnxruntime", "int8", "similar"),
              ("tei", "f32", "prefix"), ("openvino", "f32", "similar"),
              ("openvino", "bf16", "similar"), ("openvino", "int8", "similar"),
@@ -36,7 +36,7 @@ def output_of(options) -> str:
 class Server:
     """A server on the first processor, and sluice-load on the last."""
 
-    batch = None  # it makes its batches itself
+    batch = None  # the server makes its own batches
 
     def __init__(self, options, command: list, address: str, name: str, scratch: pathlib.Path,
                  stack: contextlib.ExitStack, metrics: str | None = None):
@@ -45,8 +45,8 @@ class Server:
                                       scratch / f"{name}.log", NAME)
         stack.callback(self._server.stop)
         self._server.wait_ready(120)
-        # As long as the libraries look for their best batch: plans that Sluice's warm-up had no
-        # time for are prepared beside requests.
+        # The libraries search their best batch in the same time. Sluice uses it to prepare plans
+        # that its warm-up did not finish.
         self.closed(WARM_UP_S, 1)
 
     def answer(self) -> np.ndarray:
@@ -58,7 +58,7 @@ class Server:
             return client.infer(NAME, [tensor], outputs=wanted).as_numpy(output)[0]
 
     def _load(self, seconds: float, seed: int, *load) -> tuple[dict, dict]:
-        """Returns sluice-load's figures, and those that a library tells too."""
+        """Returns sluice-load's figures, including those that a library also reports."""
         options, before = self._options, self._server.cpu_seconds()
         metrics = ["--metrics-url", self._metrics] if self._metrics else []
         command = ["taskset", "-c", options.processors[-1],
@@ -72,7 +72,7 @@ class Server:
         if ended.returncode > 1:
             raise Failed(f"{ended.stderr.strip()} ({self._server.state()})")
         phase = json.loads(self._out.read_text())["phases"][0]
-        # The processor time is that of all answers, also of those after the last second.
+        # The processor time covers all answers, including answers after the last second.
         cpu_s = self._server.cpu_seconds() - before
         return phase, {
             "per_s": phase["answered_per_s"],
@@ -98,9 +98,9 @@ class Server:
 
 
 class Triton(Server):
-    """Is never suspended: a lock of its Python backend would run out of time, and the server end.
-    It waits without computing. After a minute of that its first answers are slow, so that it
-    answers for a moment before it is measured.
+    """Triton is never suspended, because a lock of its Python backend would time out and end the
+    server. It waits without computing. After a minute of waiting its first answers are slow, so it
+    answers for a short time before it is measured.
     """
 
     def suspend(self) -> None:
@@ -158,7 +158,7 @@ class LibraryEncoder(Library):
 
 
 def makers(options, scratch: pathlib.Path, stack) -> dict:
-    """Returns by name the functions that start the contenders, whose stop `stack` gets."""
+    """Returns the functions that start the contenders, by name. `stack` gets their stops."""
     served = [("sluice", sluice, each) for each in isa.sluice(options.isa, SLUICE)] + [
         ("triton", triton, each) for each in TRITON]
     return {f"{name} {precision}": lambda make=make, precision=precision: make(

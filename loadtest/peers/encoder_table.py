@@ -13,7 +13,7 @@ def median(rounds: list[dict], key: str) -> float:
 
 
 def share(rounds: list[dict], key: str) -> str:
-    """Returns the median of a share that some contenders do not tell."""
+    """Returns the median of a share that some contenders do not report."""
     return "" if rounds[0][key] is None else f"{median(rounds, key):.2f}"
 
 
@@ -40,7 +40,7 @@ def closed_lines(made: dict) -> list[str]:
 
 
 def milliseconds(rounds: list[dict], name: str) -> str:
-    """Returns nothing where nothing was answered."""
+    """Returns an empty cell if no text was answered."""
     of = median(rounds, name)
     return f"{of:.1f}" if of else ""
 
@@ -70,11 +70,11 @@ def text_of(made: dict) -> str:
         "",
         f"{made['date']}, {made['processor']}, one processor each"
         f"{isa.IN_WORDS[made['isa']]}. {count} interleaved rounds of",
-        f"{made['seconds']:g} s: medians (least to largest), and Sluice's rate over it, the median",
-        "of the rounds' ratios. Sluice and Triton (onnxruntime in its Python backend) serve by",
-        "gRPC; the libraries run in process, in batches of similar texts of the given size",
+        f"{made['seconds']:g} s: medians (minimum to maximum), and the median over the rounds of",
+        "Sluice's rate / the contender's. Sluice and Triton (onnxruntime in its Python backend)",
+        "use gRPC; the libraries run in process, in batches of similar texts of the given size",
         "(`tei`: onnxruntime in batches by TEI's rule). Tokens / computed: the share of the",
-        "computed tokens that is no padding. Cosine: of one text's answer to Sluice's in f32.",
+        "computed tokens that are not padding. Cosine: of one text's answer to Sluice's in f32.",
         "",
         "## Closed loop",
         "",

@@ -1,4 +1,4 @@
-"""The lengths of texts that encoders are asked for, and what is counted of them."""
+"""The lengths of the texts that encoders compute, and statistics of them."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,8 +9,9 @@ import numpy as np
 
 
 def drawn(median: float, sigma: float, cap: int) -> Callable[[int, int], np.ndarray]:
-    """Returns a function from count and seed to log-normal lengths of at most `cap`: one of each of
-    `count` equally likely ranges, in random order, so that few texts have the mean of many.
+    """Returns a function from count and seed to log-normal lengths of at most `cap`. It draws one
+    length from each of `count` equally likely ranges, in random order, so that the mean of few
+    texts is close to the mean of many.
     """
     inverse = NormalDist(math.log(median), sigma).inv_cdf
 
@@ -37,11 +38,11 @@ class Traffic:
 
     @property
     def spec(self) -> str:
-        """The same for --lengths of sluice-load."""
+        """The same distribution for sluice-load's --lengths."""
         return f"lognormal:{self.median}:{self.sigma}"
 
 
-# Queries and short texts; and pairs of a query and a passage, as a reranker gets them.
+# Queries and short texts; and pairs of a query and a passage, as for a reranker.
 TRAFFIC = {each.name: each for each in (
     Traffic("embedding", "embeddings of texts around 24 tokens", 24, 0.8, 256),
     Traffic("rerank", "pairs of query and passage around 140 tokens", 140, 0.5, 512),
@@ -49,8 +50,8 @@ TRAFFIC = {each.name: each for each in (
 
 
 def prefix(lengths: Sequence[int], most_tokens: int) -> int:
-    """Returns the rows of the longest prefix whose rectangle, rows times the longest, has at most
-    `most_tokens`; at least one.
+    """Returns the rows of the longest prefix with at most `most_tokens` padded tokens (rows times
+    the longest row); at least one row.
     """
     longest = 0
     for rows, length in enumerate(lengths, 1):

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Compares encoders on a CPU with those of other libraries: embeddings, or the scores of pairs.
+"""Compares encoders on a CPU with those of other libraries: embeddings, or scores of pairs.
 
     build/venv/bin/python loadtest/peers/encoders.py --python PYTHON --out FILE --table FILE
 
-Sluice and Triton serve through gRPC to sluice-load on the last processor; the libraries run in
-process, at their best batches, without a network. Each has one processor, the same one, and is
-suspended while another is measured. A round has a closed loop of each and, unless --no-open, an
-open loop (Poisson) at shares of what the quickest library bore; rounds are interleaved and their
-order rotates. PYTHON has the packages of requirements-encoders.txt and, for those arms, of
-requirements-pytorch.txt; --llama-python those of requirements-llama_native.txt, --triton-python
-those of requirements-triton.txt. --isa avx2 holds the contenders to AVX2 (isa.py); llama.cpp must
-be built so. Every contender first computes a fixed text: one whose answer is not near the f32 one
-of Sluice is left out.
+Sluice and Triton serve through gRPC to sluice-load on the last processor. The libraries run in
+process, at their best batches, without a network. All contenders use the same processor, and each
+is suspended while another is measured. A round has a closed loop of each and, unless --no-open, an
+open loop (Poisson) at shares of the fastest library's closed-loop rate. Rounds are interleaved and
+their order rotates. PYTHON has the packages of requirements-encoders.txt and, for PyTorch's arms,
+of requirements-pytorch.txt; --llama-python has those of requirements-llama_native.txt, and
+--triton-python has those of requirements-triton.txt. --isa avx2 restricts the contenders to AVX2
+(isa.py); llama.cpp must be built for that. Every contender first computes a fixed text. If its
+answer is not close to Sluice's in f32, the contender is left out.
 """
 
 import argparse
@@ -43,13 +43,15 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def start_all(options, scratch: pathlib.Path, stack) -> tuple[dict, dict, dict]:
-    """Returns the contenders by name, what is told of each, and why others are left out."""
+    """Returns the contenders by name, the reported properties of each, and the reasons why others
+    are left out.
+    """
     started, told, left_out = contest.start_all(
         encoder_contenders.makers(options, scratch, stack), options.only,
         lambda contender: {"answer": contender.answer(), "batch": contender.batch})
     reference = next(iter(told.values()))["answer"] if told else None
     for name, of in told.items():
-        # A single score has no direction; its difference is told by the cosine of 1 and it.
+        # A single score has no direction, so the cosine of (1, score) measures its difference.
         of["cosine"] = cosine(np.append(reference, 1), np.append(of.pop("answer"), 1))
         print(f"{name}: {of}", flush=True)
         if of["cosine"] < LEAST_COSINE:
@@ -96,15 +98,15 @@ def main() -> None:
     parser.add_argument("--traffic", choices=TRAFFIC, default="embedding")
     parser.add_argument("--checkpoints", type=path, default=ROOT / "build" / "peers" / "encoders",
                         help="folder for the random models")
-    parser.add_argument("--only", nargs="+", help="contenders whose names hold one of these")
+    parser.add_argument("--only", nargs="+", help="contenders whose names contain one of these")
     parser.add_argument("--isa", choices=isa.IN_WORDS, default=isa.BEST,
-                        help="instructions of all contenders; those that cannot be held are left "
-                        "out")
+                        help="instructions of all contenders; those that cannot be restricted are "
+                        "left out")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2, help="of each load of a round")
+    parser.add_argument("--seconds", type=float, default=2, help="per load and round")
     parser.add_argument("--no-open", action="store_true", help="only the closed loop")
     parser.add_argument("--shares", type=float, nargs="+", default=[0.5, 0.9],
-                        help="loads of the open loop, over what the quickest library bore")
+                        help="loads of the open loop / the fastest library's closed-loop rate")
     parser.add_argument("--objective-ms", type=float, default=100)
     reporting.add_options(parser)
     options = parser.parse_args()

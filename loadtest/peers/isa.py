@@ -1,4 +1,4 @@
-"""The instruction sets that a comparison may use: all of the processor's, or AVX2 alone."""
+"""The instruction sets that a comparison may use: all that the processor has, or only AVX2."""
 
 import pathlib
 import re
@@ -7,16 +7,16 @@ import subprocess
 import servers
 
 BEST = "best"
-IN_WORDS = {BEST: "", "avx2": ", with AVX2 alone"}
+IN_WORDS = {BEST: "", "avx2": ", with AVX2 only"}
 PROFILE = "cpu-avx2-f32"
-# What holds arms of libraries to AVX2. llama.cpp is held by its build. Nothing holds MLAS, by which
-# onnxruntime computes, and OpenVINO the products in f32.
+# Variables that restrict arms of libraries to AVX2. llama.cpp is restricted by its build. No
+# setting restricts MLAS, which onnxruntime uses, or the f32 products of OpenVINO.
 CTRANSLATE2 = {"CT2_FORCE_CPU_ISA": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 PYTORCH = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2",
            "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 SWITCHES = {"openvino int8": {"ONEDNN_MAX_CPU_ISA": "AVX2"}, "ctranslate2 f32": CTRANSLATE2,
             "ctranslate2 int8": CTRANSLATE2, "pytorch f32": PYTORCH, "pytorch bf16": PYTORCH}
-# What llama.cpp calls the processor's instructions by which its products are computed.
+# llama.cpp's names for the processor's instructions that its products use.
 LLAMA_CPP = {"avx2": "AVX2", "fma": "FMA", "avx512f": "AVX512", "avx512_vnni": "AVX512_VNNI",
              "avx512_bf16": "AVX512_BF16", "amx_int8": "AMX_INT8"}
 FEATURES = "import llama_cpp; print(llama_cpp.llama_print_system_info().decode())"
@@ -32,8 +32,8 @@ def sluice(isa: str, arms: dict[str, tuple[str, str]]) -> dict[str, tuple[str, s
 
 def environment(isa: str, engine: str, precision: str,
                 python: pathlib.Path | None) -> dict[str, str]:
-    """Returns what holds an arm to the instructions. Raises NotStarted if nothing does, or if
-    llama.cpp is built for others.
+    """Returns the variables that restrict an arm to the instructions. Raises NotStarted if there
+    are none, or if llama.cpp is built for other instructions.
     """
     if engine == "llama_cpp":
         if python is not None:
@@ -42,13 +42,14 @@ def environment(isa: str, engine: str, precision: str,
     if isa == BEST:
         return {}
     if f"{engine} {precision}" not in SWITCHES:
-        raise servers.NotStarted("nothing holds its kernels to AVX2")
+        raise servers.NotStarted("no setting restricts its kernels to AVX2")
     return SWITCHES[f"{engine} {precision}"]
 
 
 def check_build(isa: str, features_of_build: str, flags: set[str]) -> None:
-    """Raises NotStarted if llama.cpp, which is built with `features_of_build`, is not built for
-    this processor, which has `flags`, or uses more than the instructions that it may.
+    """Raises NotStarted if llama.cpp's build does not match. `features_of_build` are the
+    instructions that it uses, and `flags` are the processor's. It must use all of them that it may
+    use, and no others.
     """
     built = set(re.findall(r"(\w+) = 1\b", features_of_build))
     if isa != BEST:
@@ -62,7 +63,7 @@ def check_build(isa: str, features_of_build: str, flags: set[str]) -> None:
 
 
 def processor_flags() -> set[str]:
-    """Returns the kernel's words for what the processor has."""
+    """Returns the processor's features in the kernel's terms."""
     for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("flags"):
             return set(line.partition(":")[2].split())
@@ -70,6 +71,6 @@ def processor_flags() -> set[str]:
 
 
 def features(python: pathlib.Path) -> str:
-    """Returns what llama.cpp says that it is built with."""
+    """Returns the features that llama.cpp reports for its build."""
     return subprocess.run([python, "-c", FEATURES], capture_output=True, text=True,
                           check=True).stdout

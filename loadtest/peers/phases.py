@@ -10,11 +10,11 @@ from arms import MODEL
 from servers import Server
 from workloads import CAP, Workload
 
-OWN_SHARE = 0.8  # the offered share of what the server bears in a closed loop
-COMMON_SHARE = 0.7  # the share of what the best server bears, offered to all
-PERCENTILE = 50  # lets a phase of 20 calls be VALID; nothing else depends on it
+OWN_SHARE = 0.8  # the offered share of the server's own closed-loop rate
+COMMON_SHARE = 0.7  # the share of the best server's closed-loop rate, offered to all
+PERCENTILE = 50  # so that a phase of 20 calls can be VALID; it has no other effect
 WARM_UP_S = 1.0
-OVERHEAD_S = 1.0  # per phase, for connections, the warm-up's and the last answers
+OVERHEAD_S = 1.0  # per phase, for connections, the warm-up's answers and the last answers
 
 
 @dataclass(frozen=True)
@@ -25,23 +25,22 @@ class Phase:
 
 
 def interleaved(names: Sequence[str], rounds: int) -> list[list[str]]:
-    """Returns the order of each round. It rotates, so that no server always runs first or after the
-    same one.
+    """Returns the order of each round. It rotates, so that a server does not always run first or
+    after the same server.
     """
     return [list(names[turn % len(names):]) + list(names[: turn % len(names)])
             for turn in range(rounds)]
 
 
 def phase_seconds(budget_s: float, phases: int) -> float:
-    """Returns the duration of each phase, at least 2 s, so that all of them together take the
-    budget.
+    """Returns the duration of each phase, at least 2 s, so that all phases together use the budget.
     """
     return max(2.0, budget_s / phases - WARM_UP_S - OVERHEAD_S)
 
 
 def phases_of(workload: Workload, own_rate: float, common_rate: float, turn: int) -> list[Phase]:
-    """Returns the phases of one arm in one round. Contents differ from phase to phase, so that
-    nothing can be cached, and are the same for all arms.
+    """Returns the phases of one arm in one round. Contents differ between phases, so that no cache
+    helps, and are the same for all arms.
     """
     def offered(rate: float) -> tuple[str, ...]:
         return ("--arrivals", "trace", "--rate", f"{rate:.2f}",
@@ -77,8 +76,8 @@ class Client:
 
 
 def figures(report: dict) -> dict:
-    """Returns the figures of a phase. The server's processor time includes the warm-up, and so does
-    the count of answers that it is divided by.
+    """Returns the figures of a phase. Both the server's processor time and the number of answers
+    that divides it include the warm-up.
     """
     phase = report["phases"][0]
     answers = sum(second["answers"] for second in phase["seconds"])

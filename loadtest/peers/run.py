@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Compares Sluice with its alternatives: same weights, same trace, same client.
 
-Makes one random checkpoint and each server's format of it, starts all servers on processors that
-the client does not use and compares their answers with Sluice's. Then measures them in turn, round
-after round, with sluice-load. A server that cannot be installed, does not start or answers
-differently is left out and named with the reason.
+Makes one random checkpoint and converts it to each server's format. Starts all servers on
+processors that the client does not use, and compares their answers with Sluice's. Then measures
+them in turn in each round with sluice-load. A server that cannot be installed, does not start or
+answers differently is left out, and the report gives the reason.
 """
 
 import argparse
@@ -33,7 +33,7 @@ sys.path.append(str(ROOT / "loadtest"))
 import reporting  # noqa: E402
 
 CALIBRATION_S = 4.0
-CALIBRATION_TURN = 10_000  # a round number that no measured round has, for separate contents
+CALIBRATION_TURN = 10_000  # not the number of a measured round, so that contents differ
 CHECKED_LENGTHS = (1, 2, 7, 16, 33, 64, 100, 250)
 
 
@@ -42,7 +42,7 @@ def say(text: str) -> None:
 
 
 class Comparison:
-    """Measures the servers of one workload. The servers live as long as `stack`."""
+    """Measures the servers of one workload. `stack` owns the servers."""
 
     def __init__(self, options: argparse.Namespace, scratch: pathlib.Path,
                  stack: contextlib.ExitStack):
@@ -73,8 +73,8 @@ class Comparison:
         return server, versions
 
     def _admit(self, arm: Arm, asked: list, expected: list) -> tuple[servers.Server, list]:
-        """Starts a server and returns it with its answers. Raises NotStarted if they differ from
-        `expected`, unless that is empty.
+        """Starts a server and returns it with its answers. Raises NotStarted if `expected` is not
+        empty and the answers differ from it.
         """
         server, versions = self._start(arm)
         tokens = 1 if arm.workload == "score" else 16
@@ -95,8 +95,8 @@ class Comparison:
         self.left_out.append({"name": name, "workload": workload.name, "reason": reason})
 
     def start_all(self, workload: workloads.Workload) -> dict[str, servers.Server]:
-        """Starts the servers that can be run: Sluice's packed arm first, with whose answers the
-        others must agree.
+        """Starts the servers that can run. Sluice's packed arm is first, because the others'
+        answers are compared with its answers.
         """
         asked = answers.prompts(self._options.seed, CHECKED_LENGTHS, self._shape.vocab)
         started: dict[str, servers.Server] = {}
@@ -116,7 +116,7 @@ class Comparison:
 
     def _run(self, server: servers.Server, workload: workloads.Workload, phase: phases.Phase,
              seconds: float) -> dict:
-        """Runs one phase after the work that earlier ones left is done."""
+        """Runs one phase after earlier work has ended."""
         server.resume()
         try:
             answers.ask_all(server.address, answers.prompts(0, (4,), self._shape.vocab), 1)
@@ -160,9 +160,7 @@ class Comparison:
 
     def _calibrate(self, workload: workloads.Workload,
                    started: dict[str, servers.Server]) -> dict[str, float]:
-        """Returns roughly the load that each server bears in a closed loop, which also warms it
-        up.
-        """
+        """Returns each server's approximate closed-loop rate. This also warms the servers up."""
         peaks = {}
         for name, server in started.items():
             closed = phases.phases_of(workload, 1, 1, CALIBRATION_TURN)[0]
@@ -237,9 +235,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--skip", nargs="*", default=[], metavar="PEER", help="leave these out")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=8.5,
-                        help="of all; decides how long a phase is. Installing comes on top")
+                        help="of all phases; sets the length of a phase. Installing is extra")
     parser.add_argument("--start-within", type=float, default=120, metavar="SECONDS")
-    parser.add_argument("--seed", type=int, default=1, help="of weights and compared prompts")
+    parser.add_argument("--seed", type=int, default=1, help="for weights and compared prompts")
     parser.add_argument("--client-processors", type=int, nargs="+", default=processors[-1:])
     parser.add_argument("--server-processors", type=int, nargs="+",
                         default=processors[:-1] or processors)
@@ -251,7 +249,7 @@ def parse() -> argparse.Namespace:
 
 def main() -> None:
     options = parse()
-    # The run ends by an exception, so that the servers are stopped.
+    # SIGTERM raises an exception, so that the servers are stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("run.py: terminated"))
     report = compare(options)
     reporting.write(options, report, summary.text(report))

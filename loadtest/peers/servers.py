@@ -15,7 +15,7 @@ from arms import MODEL
 
 
 class NotStarted(Exception):
-    """A server that did not start, with the reason in one line."""
+    """A server that did not start; the message has the reason in one line."""
 
 
 def free_address() -> str:
@@ -29,9 +29,9 @@ def pause(seconds: float) -> None:
 
 
 class Server:
-    """Owns a process group, because some peers have helper processes. A server that is not being
-    measured is suspended: all servers are ready at the same time, and an idle one may poll for
-    work.
+    """Owns a process group, because some peers have helper processes. A server is suspended while
+    another is measured, because all servers are started at the same time and an idle one may poll
+    for work.
     """
 
     def __init__(self, command: list[str], address: str, processors: list[int], threads: int,
@@ -62,7 +62,7 @@ class Server:
             return False
 
     def state(self) -> str:
-        """Returns in words whether the process runs, and the last line that it wrote."""
+        """Returns whether the process runs, in words, and its last line of output."""
         ended = self._process.poll()
         return f"{'running' if ended is None else f'ended with {ended}'}; {self._last_line()}"
 
@@ -77,7 +77,7 @@ class Server:
         ticks = 0
         for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
             try:
-                # The name before the last ")" may hold any characters.
+                # The name before the last ")" may contain any characters.
                 fields = stat.read_text().rpartition(")")[2].split()
             except OSError:
                 continue

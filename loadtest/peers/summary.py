@@ -20,7 +20,7 @@ def spread(values: list[float]) -> dict[str, float]:
 
 def of_phases(rounds: list[dict], phase: str) -> dict:
     """Returns the spread of each figure over the rounds of one arm, each {phase: figures}, and the
-    number of rounds that are not VALID. Percentiles are only of rounds with answers.
+    number of rounds that are not VALID. Percentiles cover only rounds with answers.
     """
     made = {}
     for figure in FIGURES:
@@ -38,7 +38,7 @@ def of_arm(rounds: list[dict]) -> dict:
 
 
 def ratios(reference: dict, other: dict) -> dict[str, float | None]:
-    """Returns the reference's figures divided by the other's; None where the other has none."""
+    """Returns the reference's figures divided by the other's; None if the other has none."""
     def ratio(ours: float, theirs: float) -> float | None:
         return ours / theirs if theirs > 0 else None
 
@@ -87,7 +87,7 @@ def workload_text(workload: dict) -> list[str]:
     lines = [
         f"## {workload['title']}",
         "",
-        f"Objective {workload['objective_ms']} ms. Offered to each: 80 % of what it bore in a "
+        f"Objective {workload['objective_ms']} ms. Offered to each: 80 % of its own rate in a "
         f"closed "
         f"loop of {workload['concurrency']}, and {offered:.1f}/s to all.",
         "",
@@ -97,7 +97,8 @@ def workload_text(workload: dict) -> list[str]:
         "|---|---|---|---|---|---|---|---|---|---|",
         *(arm_row(name, arm) for name, arm in summary["arms"].items()),
         "",
-        f"| {REFERENCE} over | closed loop | answers / CPU s | goodput, the better load | goodput, "
+        f"| {REFERENCE} / other | closed loop | answers / CPU s | goodput, the better load | "
+        f"goodput, "
         f"common load |",
         "|---|---|---|---|---|",
     ]
@@ -117,10 +118,10 @@ def arms_text(arms: list[dict]) -> list[str]:
 def agreement_text(arms: list[dict]) -> list[str]:
     tokens = sum(arm["agreed_tokens"] for arm in arms)
     return [
-        f"Before anything was timed, each server gave the same {tokens // max(len(arms), 1)} "
+        f"Before the measurement, each server gave the same {tokens // max(len(arms), 1)} "
         f"greedy "
-        "tokens on average as Sluice's packed arm, and log-probabilities within 0.002 where it "
-        "tells them.",
+        "tokens on average as Sluice's packed arm, and log-probabilities within 0.002 if it "
+        "reports them.",
         "",
     ]
 
@@ -148,7 +149,7 @@ def text(report: dict) -> str:
     return (
         "\n".join(
             [
-                "# Sluice and what a user would pick instead",
+                "# Sluice and its alternatives",
                 "",
                 f"{report['date']}, commit {report['commit']}, {host['processor']}, "
                 f"{host['processors']} processors: the servers on processor "
@@ -157,9 +158,9 @@ def text(report: dict) -> str:
                 f"{options['client_processors']}. The same "
                 f"random weights for all, f32 throughout: {report['model']}. Prompts and arrivals "
                 f"of a recorded "
-                f"trace, shrunk. Medians of {options['rounds']} interleaved rounds (least to "
-                f"largest), phases "
-                f"of {options['seconds']:.1f} s; an answer past twice the objective is given up.",
+                f"trace, shrunk. Medians of {options['rounds']} interleaved rounds (minimum to "
+                f"maximum), phases "
+                f"of {options['seconds']:.1f} s; an answer after twice the objective is dropped.",
                 "",
                 *agreement_text(report["arms"]),
                 *(line for workload in report["workloads"] for line in workload_text(workload)),

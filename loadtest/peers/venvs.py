@@ -9,13 +9,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 class NotInstalled(Exception):
-    """A peer that cannot be installed, with the reason in one line."""
+    """A peer that cannot be installed; the message has the reason in one line."""
 
 
 def python_of(folder: pathlib.Path, peer: str) -> pathlib.Path:
-    """Returns the interpreter that has the peer's packages. Installs them if that has not been
-    done.
-    """
+    """Returns the interpreter with the peer's packages. Installs them if necessary."""
     environment = folder / peer
     python, done = environment / "bin" / "python", environment / "installed"
     if done.exists():

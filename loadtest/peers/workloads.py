@@ -6,7 +6,7 @@ import math
 import pathlib
 from dataclasses import dataclass
 
-TRACE_POSITIONS = 8192  # prompts of the trace of this length or more
+TRACE_POSITIONS = 8192  # prompts of the trace with this length or more
 CAP = 256  # become this long
 # The first rows of the trace are repeated, so that a phase has all of them and their mean rate.
 ROWS = 64

@@ -45,10 +45,10 @@ int Autoscaler::Wanted(int replicas, const std::vector<double>& sums) const {
   return std::clamp(most, rule_.min_replicas, rule_.max_replicas);
 }
 
-// Scales up only to the least, and down only to the most, that was wanted in the direction's
-// window.
+// Scales up at most to the smallest, and down at most to the largest, count that was recommended in
+// the direction's window.
 int Autoscaler::Stabilized(double now, int replicas, int wanted) {
-  if (wanted_.empty()) wanted_.push_back({now, replicas});  // the first count is wanted too
+  if (wanted_.empty()) wanted_.push_back({now, replicas});  // the first count also counts
   wanted_.push_back({now, wanted});
   int least = wanted, most = wanted;
   for (const Event& event : wanted_) {

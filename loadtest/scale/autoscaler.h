@@ -25,8 +25,8 @@ struct ScalingPolicy {
   double period_seconds = 0;
 };
 
-// The behaviour in one direction. Of several policies, the one that allows the largest change
-// counts.
+// The behaviour in one direction. If there are several policies, the one that allows the largest
+// change counts.
 struct ScalingDirection {
   double stabilization_seconds = 0;
   std::vector<ScalingPolicy> policies{};
@@ -35,13 +35,13 @@ struct ScalingDirection {
 struct AutoscalerRule {
   int min_replicas = 1;
   int max_replicas = 1;
-  std::vector<ScalingTarget> targets{};  // the one that asks for most counts
+  std::vector<ScalingTarget> targets{};  // the target with the highest count decides
   ScalingDirection up{}, down{};
 };
 
-// The algorithm that Kubernetes documents for metrics of the type AverageValue: ceil(sum / target),
-// unless the ratio to the present count is within 10 % of one; then the stabilization windows, then
-// the policies. Times are in seconds and ascend.
+// The algorithm that Kubernetes documents for metrics of the type AverageValue. The count is
+// ceil(sum / target), unless the ratio to the present count is within 10 % of one. Stabilization
+// windows and then policies limit it. Times are in seconds and ascend.
 class Autoscaler {
  public:
   explicit Autoscaler(AutoscalerRule rule) : rule_(std::move(rule)) {}
@@ -59,12 +59,12 @@ class Autoscaler {
   int Wanted(int replicas, const std::vector<double>& sums) const;
   int Stabilized(double now, int replicas, int wanted);
   int Limited(double now, int replicas, int wanted) const;
-  // Returns the number of replicas added, less those removed, after `since`.
+  // Returns the number of added replicas minus the number of removed replicas after `since`.
   int ChangeSince(double since) const;
 
   const AutoscalerRule rule_;
-  std::deque<Event> wanted_;   // goes back as far as the longer window
-  std::deque<Event> changes_;  // goes back as far as the longest period
+  std::deque<Event> wanted_;   // covers the longer window
+  std::deque<Event> changes_;  // covers the longest period
 };
 
 }  // namespace sluice::loadtest

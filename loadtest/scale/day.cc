@@ -26,7 +26,7 @@ class Rate {
 
   double Duration() const { return options_.hours * 3600; }
   double Most() const { return options_.surge; }
-  // Returns the rate relative to the peak's.
+  // Returns the rate divided by the peak rate.
   double At(double time) const {
     double factor = 1;
     for (const double begin : surges_) {

@@ -10,8 +10,8 @@
 namespace sluice::loadtest {
 
 struct DayOptions {
-  double hours = 24;                  // the length to which the day's shape is stretched
-  double peak_tokens_per_second = 0;  // at the busiest hour, without surges; above 0
+  double hours = 24;                  // the length of the day; its shape is stretched to it
+  double peak_tokens_per_second = 0;  // in the busiest hour, without surges; above 0
   int surges = 3;                     // the number of surges, at random times
   double surge = 1.5;                 // the factor on the load of the hour, at least 1
   double surge_seconds = 900;         // includes a minute of rise and a minute of fall

@@ -53,7 +53,7 @@ class Fleet {
       replica.Arrive(arrival.tokens);
     }
     AdvanceTo(end_seconds_);
-    // Lets the remaining sequences end; their time does not count as load.
+    // Lets the remaining sequences end. That time does not count as load.
     for (const auto& member : members_) member->replica.RunUntil(MonoTime::max() - nanoseconds(1));
     return Finish();
   }
@@ -80,8 +80,8 @@ class Fleet {
     BinAt(Seconds(arrived - MonoTime())).latencies.push_back(Seconds(end - arrived));
   }
 
-  // Runs the scrapes and syncs up to `time`. A scrape comes before a sync at the same time, so that
-  // the autoscaler sees it.
+  // Runs the scrapes and syncs up to `time`. A scrape runs before a sync at the same time, so that
+  // the autoscaler uses it.
   void AdvanceTo(double time) {
     while (std::min(next_scrape_, next_sync_) <= time) {
       const double now = std::min(next_scrape_, next_sync_);
@@ -131,7 +131,7 @@ class Fleet {
     for (; wanted_ < count; ++wanted_) {
       members_.push_back(std::make_unique<Member>(&model_, ready_at));
     }
-    // Members are in the order of their age, so the replicas that are not ready are among the last.
+    // Members are sorted by age, so the replicas that are not ready are among the last.
     for (auto it = members_.rbegin(); wanted_ > count; ++it) {
       if ((*it)->leaves_at != kNever) continue;
       (*it)->leaves_at = now;
@@ -149,7 +149,7 @@ class Fleet {
     });
   }
 
-  // Returns the replica for a new sequence, by the state of both candidates at `at`.
+  // Returns the replica for a new sequence, from the state of both candidates at `at`.
   Replica& Choose(MonoTime at) {
     const double now = Seconds(at - MonoTime());
     serving_.clear();
@@ -206,9 +206,9 @@ class Fleet {
 
 absl::Status CheckFleet(std::span<const Arrival> arrivals, const FleetOptions& options) {
   if (arrivals.empty()) return absl::InvalidArgumentError("nothing arrives");
-  if (options.replicas < 1) return absl::InvalidArgumentError("a fleet has a replica at least");
+  if (options.replicas < 1) return absl::InvalidArgumentError("a fleet needs at least 1 replica");
   for (const double seconds : {options.scrape_seconds, options.sync_seconds, options.bin_seconds}) {
-    if (!(seconds > 0)) return absl::InvalidArgumentError("an interval is not above 0");
+    if (!(seconds > 0)) return absl::InvalidArgumentError("every interval must be above 0");
   }
   for (const Arrival& arrival : arrivals) {
     if (arrival.tokens < 1 || arrival.tokens > options.batch.max_batch_tokens) {

@@ -18,13 +18,13 @@ namespace sluice::loadtest {
 struct ReplicaModel {
   BatchOptions batch{};  // the policy must not pad
   std::shared_ptr<const Ladder> ladder{};
-  CostModel warm{};  // the costs that a replica knows after its warm-up
+  CostModel warm{};  // the costs of a replica after its warm-up
   StepCosts costs{};
   std::function<void(MonoTime arrived, MonoTime end)> on_done{};  // called for each sequence
 };
 
 // A scheduler and its device. Unlike RunVirtually, it can be observed at any time, even within a
-// step, as a fleet's balancer and autoscaler do; but every sequence takes one step only.
+// step, because a fleet's balancer and autoscaler do so. Every sequence takes only one step.
 class Replica {
  public:
   explicit Replica(const ReplicaModel* model);
@@ -35,8 +35,8 @@ class Replica {
   void Arrive(int32_t tokens);
 
   size_t outstanding() const { return sequences_.size(); }
-  // Returns the daemon's sluice_estimated_drain_seconds for all sequences that were admitted and
-  // have not ended.
+  // Returns the daemon's sluice_estimated_drain_seconds for all admitted sequences that have not
+  // ended.
   double DrainSeconds() const;
   // Returns the time spent in steps until the last RunUntil.
   double BusySeconds() const;

@@ -12,7 +12,7 @@
 namespace sluice::loadtest {
 namespace {
 
-// Throws the problem to ReadScalingRule, as yaml-cpp does with its own errors.
+// Throws the problem, which ReadScalingRule catches, as yaml-cpp does with its own errors.
 [[noreturn]] void Refuse(const std::string& problem) { throw std::runtime_error(problem); }
 
 YAML::Node Field(const YAML::Node& node, const char* name) {
@@ -27,7 +27,7 @@ double Quantity(const std::string& text) {
   const double unit = absl::ConsumeSuffix(&number, "m") ? 1e-3 : 1;
   double value = 0;
   if (!absl::SimpleAtod(number, &value) || !(value > 0 && value < 1e9)) {
-    Refuse(absl::StrCat("a target of ", text));
+    Refuse(absl::StrCat("target ", text, " is not a quantity above 0"));
   }
   return value * unit;
 }
@@ -38,17 +38,17 @@ double WindowOf(const std::string& query) {
   double value = 0;
   if (begin == std::string::npos || end == std::string::npos || end < begin + 3 ||
       !absl::SimpleAtod(query.substr(begin + 1, end - begin - 2), &value) || !(value > 0)) {
-    Refuse(absl::StrCat("a query without a range: ", query));
+    Refuse(absl::StrCat("the query has no range such as [1m]: ", query));
   }
   if (query[end - 1] == 's') return value;
   if (query[end - 1] == 'm') return 60 * value;
-  Refuse(absl::StrCat("a range that is neither in s nor in m: ", query));
+  Refuse(absl::StrCat("the query's range must be in s or m: ", query));
 }
 
 Signal SignalOf(const std::string& query) {
   if (absl::StrContains(query, "sluice_estimated_drain_seconds")) return Signal::kDrain;
   if (absl::StrContains(query, "sluice_stage_duration_seconds_sum")) return Signal::kBusy;
-  Refuse(absl::StrCat("no signal that is simulated: ", query));
+  Refuse(absl::StrCat("the query uses no signal that can be simulated: ", query));
 }
 
 ScalingDirection DirectionOf(const YAML::Node& node) {
@@ -56,7 +56,9 @@ ScalingDirection DirectionOf(const YAML::Node& node) {
                                  Field(node, "stabilizationWindowSeconds").as<double>()};
   for (const YAML::Node& policy : Field(node, "policies")) {
     const auto type = Field(policy, "type").as<std::string>();
-    if (type != "Percent" && type != "Pods") Refuse(absl::StrCat("a policy of type ", type));
+    if (type != "Percent" && type != "Pods") {
+      Refuse(absl::StrCat("unknown policy type ", type, "; expected Percent or Pods"));
+    }
     direction.policies.push_back({.percent = type == "Percent",
                                   .value = Field(policy, "value").as<double>(),
                                   .period_seconds = Field(policy, "periodSeconds").as<double>()});
@@ -84,12 +86,12 @@ AutoscalerRule OfScaledObject(const YAML::Node& spec) {
   return rule;
 }
 
-// Returns the adapter's rule for the metric of this name.
+// Returns the adapter's rule for the metric with this name.
 YAML::Node AdapterRule(const YAML::Node& adapter, const std::string& name) {
   for (const YAML::Node& rule : Field(Field(adapter, "rules"), "custom")) {
     if (Field(Field(rule, "name"), "as").as<std::string>() == name) return rule;
   }
-  Refuse(absl::StrCat("prometheus-adapter has no rule for ", name));
+  Refuse(absl::StrCat("the rules of prometheus-adapter have none for ", name));
 }
 
 AutoscalerRule OfHpa(const YAML::Node& spec, const YAML::Node& adapter) {

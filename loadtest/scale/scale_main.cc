@@ -33,31 +33,31 @@ struct ScaleFlags {
 
 void AddScaleFlags(CLI::App* app, ScaleFlags* f, FleetOptions* o) {
   app->add_option("--rule", f->rule, "HorizontalPodAutoscaler or ScaledObject")->required();
-  app->add_option("--adapter", f->adapter, "rules of prometheus-adapter, for the former");
+  app->add_option("--adapter", f->adapter, "rules of prometheus-adapter, for an HPA");
   app->add_option("--peak-replicas", f->peak_replicas,
                   "load of the busiest hour, in replicas that compute full batches all the time")
       ->check(CLI::Range(0.01, 1000.0))
       ->capture_default_str();
-  app->add_option("--hours", f->day.hours, "that the day has; fewer: its load changes faster")
+  app->add_option("--hours", f->day.hours, "length of the day; if shorter, its load changes faster")
       ->check(CLI::Range(0.1, 240.0))
       ->capture_default_str();
-  app->add_option("--surges", f->day.surges, "of a quarter of an hour, half as much load again")
+  app->add_option("--surges", f->day.surges, "surges of 15 minutes that add half of the load")
       ->check(CLI::Range(0, 100))
       ->capture_default_str();
-  app->add_option("--seed", o->seed, "of arrivals and balancer")->capture_default_str();
-  app->add_option("--startup-s", o->startup_seconds, "until a new replica is ready")
+  app->add_option("--seed", o->seed, "for arrivals and balancer")->capture_default_str();
+  app->add_option("--startup-s", o->startup_seconds, "time until a new replica is ready")
       ->check(CLI::Range(0.0, 1e5))
       ->capture_default_str();
-  app->add_option("--objective-s", o->objective_seconds, "latency that is to be kept")
+  app->add_option("--objective-s", o->objective_seconds, "latency objective")
       ->check(CLI::Range(1e-6, 1e6))
       ->capture_default_str();
-  app->add_option("--share", f->share, "of the sequences, to be kept for by a fixed fleet")
+  app->add_option("--share", f->share, "share of the sequences that must meet it in a fixed fleet")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  app->add_option(
-         "--fixed", f->fixed,
-         "sizes of fixed fleets; without: the fewest that keep the objective, and as many as "
-         "the autoscaled fleet has on average")
+  app->add_option("--fixed", f->fixed,
+                  "sizes of fixed fleets; default: the fewest that meet the objective, and the "
+                  "mean number of "
+                  "the autoscaled fleet")
       ->delimiter(',')
       ->check(CLI::Range(1, 1000));
   AddOptionFlag(app, "max_batch_tokens", &o->batch, /*least=*/1);
@@ -76,7 +76,7 @@ int FailWith(const absl::Status& status) {
   return Fail({status.message().data(), status.message().size()});
 }
 
-// Returns the number of replicas that the load of midnight keeps busy for 70 % of the time.
+// Returns the number of replicas that midnight's load keeps busy for 70 % of the time.
 int FirstReplicas(const ScaleFlags& flags) {
   return static_cast<int>(std::ceil(flags.peak_replicas * DayShape(0) / 0.7));
 }
@@ -87,7 +87,7 @@ FleetRun Fixed(int replicas, const std::vector<Arrival>& arrivals, FleetOptions 
   return {absl::StrCat("fixed, ", replicas), *RunFleet(arrivals, options)};
 }
 
-// Returns the fewest replicas that keep the objective, if any number does.
+// Returns the fewest replicas that meet the objective, if any number does.
 int Fewest(double share, int most, const std::vector<Arrival>& arrivals,
            const FleetOptions& options) {
   int low = 1, high = most;

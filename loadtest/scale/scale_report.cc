@@ -20,7 +20,7 @@ struct Panel {
   bool logarithmic = false;
   double low = 0, high = 1;
   std::vector<double> ticks{};
-  double y = 0;  // the position of its upper edge
+  double y = 0;  // the position of its top edge
 
   double Y(double value) const {
     const auto scale = [&](double v) { return logarithmic ? std::log10(v) : v; };
@@ -125,7 +125,7 @@ class Plot {
     }
   }
 
-  // Draws one curve for each run. `value` receives a bin and its own value for the bin before.
+  // Draws one curve for each run. `value` gets a bin and its own result for the previous bin.
   void Curves(const Panel& panel, const std::function<double(const FleetBin&, double)>& value) {
     for (size_t i = runs_.size(); i-- > 0;) {  // the first run is on top
       std::string points;

@@ -1,4 +1,4 @@
-// Reports a simulated day for people.
+// Formats a simulated day as a table and as an image.
 #pragma once
 
 #include <string>

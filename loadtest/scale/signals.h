@@ -7,8 +7,8 @@
 
 namespace sluice::loadtest {
 
-// The scraped samples of one replica. After its end they count as long as a window reaches back to
-// them.
+// The scraped samples of one replica. After the replica's end they count while a window still
+// covers them.
 class Samples {
  public:
   // Adds a sample. Times ascend, and `busy` is a counter.

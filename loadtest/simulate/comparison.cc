@@ -46,7 +46,7 @@ absl::StatusOr<T> Find(const Named<T> (&table)[n], const std::string& name) {
   }
   std::string names;
   for (const Named<T>& entry : table) absl::StrAppend(&names, " ", entry.name);
-  return absl::InvalidArgumentError(absl::StrCat(name, " is none of", names));
+  return absl::InvalidArgumentError(absl::StrCat(name, " is not one of", names));
 }
 
 template <typename E>
@@ -112,7 +112,7 @@ absl::Status SetLadder(const std::string& name, ExperimentOptions* experiment) {
     experiment->review_second = settling->review_second;
     experiment->foresight = settling->foresight;
   } else {
-    return absl::InvalidArgumentError(absl::StrCat("no ladder is called ", name));
+    return absl::InvalidArgumentError(absl::StrCat("unknown ladder ", name));
   }
   return absl::OkStatus();
 }
@@ -141,7 +141,7 @@ std::vector<Arrival> ArrivalsOf(const Workload& workload, const ComparisonOption
     lengths = MakeLengths(workload.lengths, options.count, options.cap, &random);
   }
   if (shuffled) std::shuffle(lengths.begin(), lengths.end(), random);
-  // Each phase of a drift brings the same load.
+  // Each phase of a drift has the same load.
   const bool drifts = workload.trace.empty() && workload.lengths == Lengths::kDrifting;
   const size_t parts = drifts ? 3 : options.load_of_halves ? 2 : 1;
   const size_t phase = (lengths.size() + parts - 1) / parts;
@@ -164,7 +164,7 @@ std::vector<Arrival> ArrivalsOf(const Workload& workload, const ComparisonOption
   return arrivals;
 }
 
-// Returns the row of one policy and ladder under one load and order, over all seeds.
+// Returns the row of one policy and ladder for one load and order, over all seeds.
 absl::StatusOr<nlohmann::json> Row(const ExperimentOptions& experiment,
                                    const std::function<std::vector<Arrival>(uint64_t)>& arrivals_of,
                                    uint64_t first_seed, int seeds) {
@@ -216,12 +216,12 @@ absl::StatusOr<std::vector<Contender>> Contenders(const ComparisonOptions& optio
   return contenders;
 }
 
-// The most plans of an adaptive ladder beside a fixed set.
+// The most plans of an adaptive ladder that is compared with a fixed set.
 constexpr int64_t kMostPlans = 64;
 
-// Adds an arm for each fixed set, and after it the packed policy with an adaptive ladder of as many
-// plans, or of kMostPlans. The graphs of a model take the same memory each, because their
-// activations are shared.
+// Adds an arm for each fixed set. After it, adds the packed policy with an adaptive ladder with the
+// same number of plans, or with kMostPlans. Graphs of a model take the same memory each, because
+// their activations are shared.
 absl::Status AddFixedSets(const ComparisonOptions& options, std::vector<Contender>* contenders) {
   const LadderLimits limits{.max_tokens = options.experiment.batch.max_batch_tokens,
                             .max_sequences = options.experiment.batch.max_batch_sequences,
@@ -230,7 +230,7 @@ absl::Status AddFixedSets(const ComparisonOptions& options, std::vector<Contende
   for (const std::string& name : options.fixed_sets) {
     const std::optional<FixedSet> set = FixedSetOf(name, limits);
     if (!set.has_value()) {
-      return absl::InvalidArgumentError(absl::StrCat("no fixed set is called ", name));
+      return absl::InvalidArgumentError(absl::StrCat("unknown fixed set ", name));
     }
     Contender contender{.policy = "fifo_packed", .ladder = name, .experiment = options.experiment};
     contender.experiment.batch.policy = PolicyKind::kFifoPacked;
@@ -248,7 +248,7 @@ absl::Status AddFixedSets(const ComparisonOptions& options, std::vector<Contende
 }
 
 // Appends the heading of the row's load and order and the `columns` of its table, unless the row
-// belongs to the table under the present heading.
+// belongs to the current table.
 void BeginTable(const nlohmann::json& row, absl::string_view columns, std::string* heading,
                 std::string* text) {
   std::string here = absl::StrFormat("Load %.2f, order %s", row["load"].get<double>(),

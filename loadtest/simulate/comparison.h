@@ -20,32 +20,32 @@ struct ComparisonOptions {
   std::string process = "poisson";              // poisson or bursty
   std::vector<std::string> orders = {"trace"};  // trace or shuffled
   std::vector<double> loads = {0.85};
-  // Whether the load holds for each half of the arrivals with its own Poisson process, instead of
-  // one process over all arrivals.
+  // Whether each half of the arrivals has the load with its own Poisson process, instead of one
+  // process over all arrivals.
   bool load_of_halves = false;
   uint64_t first_seed = 1;
   int seeds = 5;
   double deadline_seconds = 0;  // of every sequence, from its arrival; 0 means none
   std::vector<std::string> policies{kNamesOf<PolicyKind>.begin(), kNamesOf<PolicyKind>.end()};
   // The ladders: fixed:A:B.., geometric:RATIO, memory_optimal, hardware_aware, adaptive (reviewed
-  // in the first part only), adaptive:BUCKETS (the same with so many buckets), adaptive_live
-  // (reviewed in both), foreseen (reviewed on the second part itself before it is measured) or
-  // oracle (then also searched, see SearchLadder). Padded policies have their own ladder.
+  // only in the first part), adaptive:BUCKETS (the same with that many buckets), adaptive_live
+  // (reviewed in both parts), foreseen (reviewed on the second part itself before it is measured)
+  // or oracle (then also searched, see SearchLadder). Padded policies have their own ladder.
   std::vector<std::string> ladders = {"adaptive", "geometric:1.4142135623730951"};
-  // The sets of other servers, each next to the packed policy with as many adaptive buckets; see
-  // FixedSetOf.
+  // The sets of other servers. Each is compared with the packed policy with the same number of
+  // adaptive buckets; see FixedSetOf.
   std::vector<std::string> fixed_sets{};
-  ExperimentOptions experiment{};  // all but the policy and the strategy
+  ExperimentOptions experiment{};  // except the policy and the strategy
 };
 
-// Returns for each policy, ladder, load and order the medians over the seeds, as an array of
-// objects. The arrivals of a seed are the same for all; the first half of them lets ladders settle,
-// the second is measured. The load is in useful tokens per second, relative to endless full batches
-// without their fixed cost. Returns InvalidArgument if an option is wrong.
+// Returns the medians over the seeds for each policy, ladder, load and order, as an array of
+// objects. All of them get the same arrivals for a seed. Ladders settle in the first half of the
+// arrivals, and the second half is measured. The load is in useful tokens per second, relative to
+// endless full batches without their fixed cost. Returns InvalidArgument if an option is wrong.
 absl::StatusOr<nlohmann::json> Compare(const ComparisonOptions& options);
 
-// Returns a Markdown table for each load and order of what the plans of each row waste and cost: a
-// capture takes 55 to 110 ms.
+// Returns a Markdown table for each load and order with the waste and the cost of each row's plans.
+// A capture takes 55 to 110 ms.
 std::string PlansToMarkdown(const nlohmann::json& rows);
 
 // Returns a Markdown table for each load and order of the rows that Compare returned.

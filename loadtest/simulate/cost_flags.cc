@@ -8,16 +8,16 @@
 namespace sluice::loadtest {
 
 void AddCostFlags(CLI::App* app, CostFlags* flags) {
-  app->add_option("--cost-base-us", flags->base_us, "of a step")
+  app->add_option("--cost-base-us", flags->base_us, "fixed cost of a step")
       ->check(CLI::Range(0.0, 1e9))
       ->capture_default_str();
-  app->add_option("--cost-per-token-us", flags->per_token_us, "of a step")
+  app->add_option("--cost-per-token-us", flags->per_token_us, "cost of a step per token")
       ->check(CLI::Range(1e-9, 1e9))
       ->capture_default_str();
-  app->add_option("--cost-of", flags->of, "which tokens: bucket or computed")
+  app->add_option("--cost-of", flags->of, "the tokens that cost: bucket or computed")
       ->check(CLI::IsMember({"bucket", "computed"}))
       ->capture_default_str();
-  app->add_option("--costs", flags->file, "JSON with a measured law instead, as a ladder file has");
+  app->add_option("--costs", flags->file, "JSON with measured costs, such as a ladder file");
 }
 
 absl::Status SetCosts(const CostFlags& flags, StepCosts* costs) {

@@ -17,7 +17,7 @@ struct CostFlags {
 
 void AddCostFlags(CLI::App* app, CostFlags* flags);
 
-// Sets the costs from the flags. Errors are those of reading the file.
+// Sets the costs from the flags. Returns an error if the file cannot be read.
 absl::Status SetCosts(const CostFlags& flags, StepCosts* costs);
 
 }  // namespace sluice::loadtest

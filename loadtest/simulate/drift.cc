@@ -61,7 +61,7 @@ absl::Status RunSeed(const DriftOptions& options, uint64_t seed, std::span<Phase
 
 absl::StatusOr<nlohmann::json> RunDrift(const DriftOptions& options) {
   if (options.count < kPhases || options.seeds < 1) {
-    return absl::InvalidArgumentError("a drift needs three sequences and a seed");
+    return absl::InvalidArgumentError("a drift needs at least 3 sequences and 1 seed");
   }
   std::vector<Phase> phases(kPhases);
   for (int i = 0; i < options.seeds; ++i) {

@@ -16,11 +16,11 @@ struct DriftOptions {
   double load = 0.5;      // of each phase; see ComparisonOptions
   uint64_t first_seed = 1;
   int seeds = 5;
-  ExperimentOptions experiment{};  // all but the policy and the strategy
+  ExperimentOptions experiment{};  // except the policy and the strategy
 };
 
-// Runs the packed policy through the phases with one adaptive ladder, reviewed all the time, and
-// runs each phase with a ladder fitted to that phase, its optimum. Returns an array of one object
+// Runs the packed policy through the phases with one adaptive ladder that is always reviewed. Also
+// runs each phase with a ladder fitted to that phase, its optimum. Returns an array with one object
 // per phase, medians over the seeds. Needs 3 sequences. Returns InvalidArgument that names the
 // problem.
 absl::StatusOr<nlohmann::json> RunDrift(const DriftOptions& options);

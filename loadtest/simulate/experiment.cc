@@ -28,7 +28,7 @@ struct Graphs {
 
 class Experiment {
  public:
-  // `ladder` is of the options, or of a fixed set with so many graphs.
+  // `ladder` comes from the options, or from a fixed set with `graphs` graphs.
   Experiment(const ExperimentOptions& options, const LadderLimits& limits, Ladder ladder,
              std::optional<Graphs> graphs)
       : options_(options),
@@ -174,7 +174,7 @@ absl::StatusOr<std::unique_ptr<Experiment>> MakeExperiment(const ExperimentOptio
   if (!options.fixed_set.empty()) {
     std::optional<FixedSet> set = FixedSetOf(options.fixed_set, limits);
     if (!set.has_value()) {
-      return absl::InvalidArgumentError(absl::StrCat("no fixed set is called ", options.fixed_set));
+      return absl::InvalidArgumentError(absl::StrCat("unknown fixed set ", options.fixed_set));
     }
     return std::make_unique<Experiment>(options, limits, std::move(set->ladder),
                                         Graphs{set->graphs, set->largest_graph});

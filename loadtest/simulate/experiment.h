@@ -15,7 +15,7 @@
 namespace sluice::loadtest {
 
 // The duration of a step: base + per_bucket_token * bucket tokens + per_computed_token * computed
-// tokens, or that of `measured` if `use_measured` is set.
+// tokens, or the duration by `measured` if `use_measured` is set.
 struct StepCosts {
   double base_seconds = 60e-6;
   double seconds_per_bucket_token = 0.04e-6;
@@ -34,14 +34,14 @@ struct ExperimentOptions {
   int32_t tile_tokens = 32;
   StepCosts costs{};
   // An adaptive ladder is reviewed every `review_interval` of virtual time during the first part,
-  // and once more by force at its end. If true, it is reviewed during the second part as well.
+  // and once more at its end, without conditions. If true, it is also reviewed in the second part.
   bool review_second = false;
   // Lets the ladder settle on the second part itself, to see how good a ladder could be: as the
-  // reviews fit it, or with a search for a better one after them (see SearchLadder).
+  // reviews fit it, or after a further search for a better one (see SearchLadder).
   enum class Foresight { kNone, kFitted, kSearched } foresight = Foresight::kNone;
   nanoseconds review_interval{50'000'000};
-  double capture_seconds = 0;  // of one plan, for the price of a change
-  std::string fixed_set{};     // in place of a ladder of the options; see FixedSetOf
+  double capture_seconds = 0;  // of one plan, for the cost of a ladder change
+  std::string fixed_set{};     // replaces the options' ladder; see FixedSetOf
 
   // Returns the throughput of endless full batches without their fixed cost, which is load 1.
   double FullTokensPerSecond() const;
@@ -57,26 +57,25 @@ struct Measurement {
   int64_t captures = 0;         // plans prepared for the initial ladder and for changes
   int64_t changes = 0;          // of the ladder
   int64_t plans = 0;            // of the ladder at the end
-  double planned_share = 0;     // of the batches, those that ran in a plan
+  double planned_share = 0;     // share of the batches that ran in a plan
   std::vector<int32_t> ladder;  // capacities in tokens at the end; empty for a fixed set
 };
 
 // Returns the first value of `sorted`, which ascends, that more than `share` of the values do not
-// exceed, or 0 if there are none. At a whole rank that is one value later than sluice::Quantile;
-// the figures are compared with reports that use this definition.
+// exceed, or 0 if there are none. If the rank is a whole number, that is one value later than
+// sluice::Quantile. The figures are compared with reports that use this definition.
 double Quantile(const std::vector<double>& sorted, double share);
 
 // Runs `first` to let an adaptive ladder settle, then measures `second` on the same scheduler. Both
-// ascend in time and may begin at any time. Returns InvalidArgument that names the problem with the
+// ascend in time and may start at any time. Returns InvalidArgument that names the problem with the
 // options.
 absl::StatusOr<Measurement> RunExperiment(const ExperimentOptions& options,
                                           std::span<const Arrival> first,
                                           std::span<const Arrival> second);
 
-// Measures the phases one after the other on one scheduler, whose ladder is reviewed all the time
-// if it is adaptive. Captures and changes are those of the phase; the captures of the initial
-// ladder count for the first. Phases are like the parts of RunExperiment, each later than the one
-// before it.
+// Measures the phases one after the other on one scheduler. If its ladder is adaptive, it is always
+// reviewed. Captures and changes are counted per phase; the captures of the initial ladder count
+// for the first. Phases are like the parts of RunExperiment, each later than the previous one.
 absl::StatusOr<std::vector<Measurement>> RunPhases(const ExperimentOptions& options,
                                                    std::span<const std::vector<Arrival>> phases);
 

@@ -20,8 +20,8 @@ std::vector<int32_t> After(std::vector<int32_t> sizes, const std::vector<int32_t
   return sizes;
 }
 
-// Returns the sizes of the graphs, ascending, up to `most` where the set has no end of its own;
-// empty if no set is called so.
+// Returns the sizes of the graphs, ascending, up to `most` if the set is not limited otherwise.
+// Returns no sizes if no set has this name.
 std::vector<int32_t> GraphsOf(std::string_view name, std::optional<int32_t> most) {
   const int32_t last = most.value_or(kMostTokens);
   if (name == "vllm") return After({1, 2, 4}, Every(8, 8, last));

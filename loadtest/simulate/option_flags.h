@@ -1,5 +1,5 @@
-// Makes flags for options of the engine from their specs. Name, range, help and the form of a value
-// are those of the daemon. The default is the option's value when the flag is added.
+// Makes flags for options of the engine from their specs. Name, range, help and format are the same
+// as in the daemon. The default is the option's value when the flag is added.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace sluice::loadtest {
 
-// Returns the text wrapped to the width beside a flag.
+// Returns the text wrapped to the width of the column to the right of a flag.
 std::string FlagHelp(absl::string_view text);
 
 // Returns the help without the part about the value 0.

@@ -10,7 +10,7 @@
 namespace sluice::loadtest {
 namespace {
 
-// The relative steps. Each is repeated while it helps, up to a limit.
+// The relative steps. Each is repeated while it improves the result, up to a limit.
 constexpr double kSteps[] = {0.16, 0.08, 0.04, 0.02, 0.01};
 constexpr int kMostSweeps = 4;
 
@@ -35,7 +35,7 @@ class LadderSearch {
     return BenchmarkLadder(ladder, arrivals_, options_, law_).efficiency;
   }
 
-  // Returns whether any of the moves helped.
+  // Returns whether any of the moves improved the result.
   bool Sweep(double step) {
     bool helped = false;
     for (size_t i = 0; i + 1 < best_.buckets().size(); ++i) {

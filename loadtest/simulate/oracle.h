@@ -10,10 +10,10 @@
 
 namespace sluice::loadtest {
 
-// Returns a ladder with as many buckets as `start` and the same largest one. Moves one capacity at
-// a time, by ever smaller steps, as long as the padding efficiency on these arrivals grows. The
-// result is a local optimum and no strict bound. Runs the batch former some hundreds of times over
-// all the arrivals.
+// Returns a ladder with the same number of buckets as `start` and the same largest one. Moves one
+// capacity at a time, by decreasing steps, while the padding efficiency on these arrivals grows.
+// The result is a local optimum, not an upper bound. Runs the batch former several hundred times
+// over all the arrivals.
 Ladder SearchLadder(const Ladder& start, std::span<const Arrival> arrivals,
                     const BatchOptions& batch_options, const CostModel& law,
                     const LadderLimits& limits);

@@ -39,7 +39,7 @@ absl::StatusOr<RunFigures> Measured(const RecordedRun& run) {
     latencies.push_back(Seconds(run.ends[i] - run.arrivals[i].at));
     last = std::max(last, run.ends[i]);
   }
-  if (latencies.empty()) return absl::InvalidArgumentError("no recorded sequence ended");
+  if (latencies.empty()) return absl::InvalidArgumentError("the journal has no ended sequence");
   const double span = Seconds(last - run.arrivals.front().at);
   RunFigures figures = FiguresOf(std::move(latencies), span);
   figures.batches = run.steps;
@@ -56,7 +56,7 @@ SlowTimes SlowTimesOf(const RecordedRun& run, double p99_seconds) {
     seconds += Seconds(end - begin);
     work_seconds += Seconds(end - begin) / run.pace.Between(begin - first, end - first);
   };
-  MonoTime begin{}, end = MonoTime::min();  // one of the times
+  MonoTime begin{}, end = MonoTime::min();  // one period
   for (size_t i = 0; i < run.arrivals.size(); ++i) {
     if (run.ends[i] == MonoTime::max()) continue;
     const MonoTime at = run.arrivals[i].at;
@@ -158,9 +158,8 @@ std::string PredictionToMarkdown(const Prediction& prediction) {
                           measured > 0 ? absl::StrFormat("%.3f", simulated / measured) : "");
   });
   absl::StrAppendFormat(&text,
-                        "\nThe measured sequences above the p99 waited or ran in %d times apart "
-                        "from each other, in which work took %.3f times what it takes in the whole "
-                        "run.\n",
+                        "\nThe measured sequences above the p99 waited or ran in %d separate "
+                        "periods, in which work took %.3f times its time in the whole run.\n",
                         prediction.slow.count, prediction.slow.pace);
   return text;
 }

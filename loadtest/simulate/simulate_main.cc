@@ -34,17 +34,17 @@ void AddWorkload(CLI::App* app, ComparisonOptions* o) {
   app->add_option("--order", o->orders, "trace, shuffled or both")
       ->delimiter(',')
       ->capture_default_str();
-  app->add_option("--load", o->loads, "useful work over capacity")
+  app->add_option("--load", o->loads, "useful work / capacity")
       ->delimiter(',')
       ->check(CLI::Range(0.001, 100.0))
       ->capture_default_str();
   app->add_flag("--load-of-halves", o->load_of_halves,
-                "each half brings the load by itself, instead of both together");
+                "each half has the load by itself, instead of both together");
   app->add_option("--seed", o->first_seed, "the first seed")->capture_default_str();
-  app->add_option("--seeds", o->seeds, "seeds, of which medians are reported")
+  app->add_option("--seeds", o->seeds, "number of seeds; medians over them are reported")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  app->add_option("--deadline-s", o->deadline_seconds, "of each sequence; 0: none")
+  app->add_option("--deadline-s", o->deadline_seconds, "for each sequence; 0: none")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
 }
@@ -56,20 +56,21 @@ void AddContenders(CLI::App* app, ComparisonOptions* o) {
   app->add_option(
          "--ladder", o->ladders,
          "fixed:A:B.., geometric:RATIO, memory_optimal, hardware_aware, adaptive (settles in "
-         "the first half), adaptive:BUCKETS, adaptive_live, foreseen, oracle (settle on what is "
-         "measured)")
+         "the first half), adaptive:BUCKETS, adaptive_live, foreseen, oracle (the last two settle "
+         "on the measured half)")
       ->delimiter(',')
       ->capture_default_str();
-  app->add_option("--fixed-sets", o->fixed_sets,
-                  "of other servers: vllm, tensorrt_llm, tensorrt_llm_64, sglang, tei; each beside "
-                  "packed with as many adaptive buckets. The table then is of the plans")
+  app->add_option(
+         "--fixed-sets", o->fixed_sets,
+         "sets of other servers: vllm, tensorrt_llm, tensorrt_llm_64, sglang, tei; each is "
+         "compared with packed with the same number of adaptive buckets. The table shows plans")
       ->delimiter(',');
   LadderOptions* const ladder = &o->experiment.ladder;
   AddOptionFlag(app, "max_buckets", ladder);
   AddOptionFlag(app, "min_tokens", ladder);
   AddOptionFlag(app, "min_gain", &ladder->review);
-  // This flag is not made from its spec: in virtual time the value may be below the daemon's
-  // minimum.
+  // This flag is not made from its spec, because in virtual time the value may be below the
+  // daemon's minimum.
   app->add_option("--half-life-us", ladder->review.half_life_us, "of the traffic, in virtual time")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 50))
       ->capture_default_str();
@@ -147,9 +148,9 @@ int Simulate(const ComparisonOptions& options, const Output& output) {
 
 int Main(int argc, char** argv) {
   CLI::App app{
-      "Runs the daemon's scheduler on virtual time, policies and ladders side by side. The first "
-      "half of the arrivals lets adaptive ladders settle, the second is measured. Medians over the "
-      "seeds. Deterministic."};
+      "Runs the daemon's scheduler on virtual time and compares policies and ladders. Adaptive "
+      "ladders settle in the first half of the arrivals, and the second half is measured. Reports "
+      "medians over the seeds. Deterministic."};
   app.set_version_flag("--version", absl::StrCat("sluice-simulate ", Version()));
   ComparisonOptions options;
   options.experiment.batch.max_batch_tokens = 16384;
@@ -163,26 +164,27 @@ int Main(int argc, char** argv) {
   AddWorkload(&app, &options);
   AddContenders(&app, &options);
   AddCostFlags(&app, &costs);
-  app.add_option("--review-interval-us", review_us, "of adaptive ladders, in virtual time")
+  app.add_option("--review-interval-us", review_us, "for adaptive ladders, in virtual time")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 50))
       ->capture_default_str();
   app.add_option("--capture-us", options.experiment.capture_seconds,
-                 "to prepare a plan, for the price of a change")
+                 "time to prepare a plan, for the cost of a ladder change")
       ->check(CLI::Range(0.0, 1e9))
       ->capture_default_str();
   app.add_option("--journal", journal,
-                 "only repeat the daemon's recorded decisions: do ours differ from its own?");
+                 "only repeat the daemon's recorded decisions and report differences");
   app.add_flag("--predict", predict,
-               "with --journal: run its arrivals on virtual time too, with its last ladder, its "
-               "host's times and the costs of its steps, or those of --costs; throughput and "
-               "latency are compared");
-  app.add_flag("--drift", drift,
-               "only: the adaptive ladder through three phases of generated lengths, against the "
-               "best one of each");
+               "with --journal: also run its arrivals on virtual time, with its last ladder, its "
+               "host's times and its steps' costs (or --costs), and compare throughput and "
+               "latency");
+  app.add_flag(
+      "--drift", drift,
+      "only run the adaptive ladder through three phases of generated lengths, and compare "
+      "it with the best ladder of each");
   app.add_option("--out", output.json, "write the rows as JSON");
   app.add_option("--table", output.table, "write the table as Markdown");
   CLI11_PARSE(app, argc, argv);
-  if (predict && journal.empty()) return Fail("--predict needs a --journal");
+  if (predict && journal.empty()) return Fail("--predict needs --journal");
   if (!journal.empty() && !predict) return Replay(journal);
 
   options.experiment.capture_seconds *= 1e-6;

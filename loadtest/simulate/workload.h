@@ -13,8 +13,8 @@
 
 namespace sluice::loadtest {
 
-// Returns the input lengths of a trace (see ParseTrace), reduced to `cap` where they exceed
-// it, or InvalidArgument with the file and the problem. A sequence without tokens is an error.
+// Returns the input lengths of a trace (see ParseTrace), cut to `cap`, or InvalidArgument with the
+// file and the problem. A sequence without tokens is an error.
 absl::StatusOr<std::vector<int32_t>> ReadTraceLengths(const std::string& path, int32_t cap);
 
 // The lengths of the generated workloads, all within [1, cap].
@@ -39,7 +39,7 @@ constexpr auto EnumNamesOf(Process) {
   using enum Process;
   return EnumNameTable<Process>({{kPoisson, "poisson"}, {kBursty, "bursty"}});
 }
-// Returns arrivals of sequences of these lengths, one step each, from time zero on.
+// Returns arrivals of sequences with these lengths, one step each, from time zero on.
 // `tokens_per_second` is the mean over all of them.
 std::vector<Arrival> MakeArrivals(Process process, std::span<const int32_t> lengths,
                                   double tokens_per_second, std::mt19937_64* random);

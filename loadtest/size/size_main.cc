@@ -30,33 +30,33 @@ struct Flags {
 
 void AddFlags(CLI::App* app, Flags* f, SizingOptions* o) {
   auto* source = app->add_option_group("source", "what arrives")->require_option(1);
-  source->add_option("--trace", f->trace, "CSV: arrival_s, input_tokens and perhaps output_tokens");
+  source->add_option("--trace", f->trace, "CSV: arrival_s, input_tokens, optionally output_tokens");
   source->add_option("--journal", f->journal,
-                     "what the daemon recorded (engine.history.journal): its arrivals, batch "
+                     "recording of the daemon (engine.history.journal): its arrivals, batch "
                      "options and, without other costs, its measured costs");
   app->add_option("--cap", f->cap, "most tokens of a sequence of the trace")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   app->add_flag("--generate", f->generate, "each output token of the trace is a step");
-  app->add_option("--objective-ms", f->objective_ms, "latency that is to be kept")
+  app->add_option("--objective-ms", f->objective_ms, "latency objective")
       ->check(CLI::Range(0.0, 1e9))
       ->capture_default_str();
-  app->add_option("--share", o->share, "of the sequences, to be kept for")
+  app->add_option("--share", o->share, "share of the sequences that must meet the objective")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  app->add_option("--growth", o->growth, "arrivals come this many times as fast")
+  app->add_option("--growth", o->growth, "arrivals come this many times faster")
       ->check(CLI::Range(1e-6, 1e6))
       ->capture_default_str();
   app->add_option("--margin", o->margin,
-                  "every step takes this share longer than recorded: so much may the machine vary")
+                  "every step takes this share longer than recorded, in case the machine is slower")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
-  app->add_option("--max-replicas", o->max_replicas, "give up beyond these")
+  app->add_option("--max-replicas", o->max_replicas, "give up above this number")
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();
-  app->add_option("--seed", o->seed, "of the split over the replicas")->capture_default_str();
+  app->add_option("--seed", o->seed, "for the split over the replicas")->capture_default_str();
   AddOptionFlag(app, "max_buckets", &o->ladder);
-  auto* batch = app->add_option_group("batch", "with a trace; a journal brings its own");
+  auto* batch = app->add_option_group("batch", "for a trace; a journal has its own");
   AddOptionFlag(batch, "max_batch_tokens", &o->batch, /*least=*/1);
   AddOptionFlag(batch, "max_queue_delay", &o->batch);
   app->add_option("--out", f->out, "write the result as JSON");
@@ -72,7 +72,7 @@ int FailWith(const absl::Status& status) {
   return Fail({status.message().data(), status.message().size()});
 }
 
-// Returns the arrivals. From a journal, also sets the options that the daemon ran with.
+// Returns the arrivals. For a journal, also sets the options that the daemon ran with.
 absl::StatusOr<std::vector<Arrival>> Load(const Flags& flags, bool costs_given,
                                           SizingOptions* options) {
   if (flags.journal.empty()) {
@@ -95,9 +95,9 @@ absl::StatusOr<std::vector<Arrival>> Load(const Flags& flags, bool costs_given,
 
 int Main(int argc, char** argv) {
   CLI::App app{
-      "How many replicas bear the recorded load, with which ladder, and how much more they would. "
-      "Splits the arrivals at random over one replica, two, and so on, and runs the daemon's "
-      "scheduler of each on virtual time until the objective is met."};
+      "Computes the number of replicas that carry the recorded load, their ladder, and the growth "
+      "that they can carry. Splits the arrivals at random over one replica, two, and so on, and "
+      "runs each scheduler on virtual time until the objective is met."};
   app.set_version_flag("--version", absl::StrCat("sluice-size ", Version()));
   Flags flags;
   SizingOptions options;

@@ -24,7 +24,7 @@ RecordedLoad LoadOf(std::span<const Arrival> arrivals) {
   RecordedLoad load;
   load.seconds = Seconds(arrivals.back().at - arrivals.front().at);
   int64_t tokens = 0;
-  size_t first = 0;  // of the second that ends with the arrival at hand
+  size_t first = 0;  // of the second that ends with the current arrival
   for (size_t i = 0; i < arrivals.size(); ++i) {
     tokens += arrivals[i].tokens;
     while (arrivals[i].at - arrivals[first].at >= std::chrono::seconds(1)) ++first;
@@ -36,11 +36,11 @@ RecordedLoad LoadOf(std::span<const Arrival> arrivals) {
   return load;
 }
 
-// The largest ratio between the smallest growth that is not borne and the largest that is.
+// The largest ratio between the smallest growth that is too much and the largest that is not.
 constexpr double kPrecision = 1.02;
 constexpr double kMostGrowth = 1e6;
 
-// Returns the arrivals of each replica, `growth` times as fast.
+// Returns the arrivals of each replica, `growth` times faster.
 std::vector<std::vector<Arrival>> Split(std::span<const Arrival> arrivals, double growth,
                                         int replicas, uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -151,7 +151,7 @@ class Sizer {
   const SizingOptions& options_;
   const std::shared_ptr<const Ladder> ladder_;
   const int32_t chunk_tokens_;
-  CostModel warm_;  // the costs that a replica knows at its start
+  CostModel warm_;  // the costs of a replica at its start
 };
 
 absl::Status Check(std::span<const Arrival> arrivals, const SizingOptions& options) {
@@ -162,7 +162,7 @@ absl::Status Check(std::span<const Arrival> arrivals, const SizingOptions& optio
   }
   if (options.batch.policy != PolicyKind::kPacked &&
       options.batch.policy != PolicyKind::kFifoPacked) {
-    return absl::InvalidArgumentError("only packed policies can be sized");
+    return absl::InvalidArgumentError("only packed policies can be sized; set engine.batch.policy");
   }
   for (const Arrival& arrival : arrivals) {
     const int64_t most = arrival.tokens + (options.recompute ? int64_t{arrival.steps} - 1 : 0);

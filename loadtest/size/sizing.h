@@ -1,4 +1,4 @@
-// Finds the number of replicas that bear a recorded load.
+// Finds the number of replicas that can carry a recorded load.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@ struct SizingOptions {
   // deadlines.
   double objective_seconds = 0.1;
   double share = 0.99;
-  // The factor, above 0, by which the arrivals are faster than recorded.
+  // The factor, above 0, that makes the arrivals faster than recorded.
   double growth = 1;
-  // The share by which every step takes longer than the costs say, 0 or above: what the machine may
-  // be slower than while it was recorded.
+  // Every step takes this share longer than the costs, at least 0, in case the machine is slower
+  // than during the recording.
   double margin = 0.1;
   int max_replicas = 256;
   uint64_t seed = 1;       // seed of the split over the replicas
@@ -43,11 +43,11 @@ struct SizingRow {
   double p50_seconds = 0, p99_seconds = 0;  // of the sequences that ran
   double utilisation = 0;                   // the share of the replicas' time in steps
   double padding_efficiency = 0;
-  double share_within = 0;  // of all sequences, within objective and deadline
+  double share_within = 0;  // share of all sequences within objective and deadline
   bool meets = false;
 };
 
-// The load as it was recorded, without `growth`.
+// The recorded load, without `growth`.
 struct RecordedLoad {
   double seconds = 0;  // from the first arrival to the last
   double sequences_per_second = 0;
@@ -58,13 +58,13 @@ struct RecordedLoad {
 struct Sizing {
   RecordedLoad recorded;
   std::vector<SizingRow> rows;  // the counts tried, ascending
-  int replicas = 0;             // the fewest that meet it; 0 if max_replicas do not
-  double bears = 0;             // the growth up to which they meet it, within about 2%
+  int replicas = 0;             // the fewest that meet the objective; 0 if max_replicas do not
+  double bears = 0;             // the largest growth for which they meet it, within about 2%
   Ladder ladder;
 };
 
 // Splits the arrivals at random, like a balancer without information, over one replica, then two,
-// and so on, and runs the scheduler of each replica on virtual time, until the objective is met.
+// and so on. Runs the scheduler of each replica on virtual time, until the objective is met.
 // Requires `arrivals` that ascend in time. The result is deterministic. Returns InvalidArgument
 // that names the problem.
 absl::StatusOr<Sizing> SizeReplicas(std::span<const Arrival> arrivals,

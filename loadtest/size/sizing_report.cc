@@ -31,12 +31,12 @@ std::string SizingTable(const Sizing& sizing, const SizingOptions& options) {
                           row.padding_efficiency, row.share_within, row.meets ? "yes" : "no");
   }
   if (sizing.replicas == 0) {
-    absl::StrAppendFormat(&text, "Not even %d replicas end %.4g of the sequences within %.4g ms.\n",
+    absl::StrAppendFormat(&text, "%d replicas cannot end %.4g of the sequences within %.4g ms.\n",
                           options.max_replicas, options.share, options.objective_seconds * 1e3);
   } else {
     absl::StrAppendFormat(&text,
-                          "%d replicas bear %.4g times the recorded load, asked for %.4g times, "
-                          "where steps take %.4g %% longer.\n",
+                          "%d replicas can carry %.4g times the recorded load (required: %.4g "
+                          "times) if steps take %.4g %% longer.\n",
                           sizing.replicas, sizing.bears, options.growth, 100 * options.margin);
   }
   return text;

@@ -77,8 +77,8 @@ def training_windows(chapters: list[Chapter], positions: int) -> tuple[torch.Ten
 def validation_windows(chapters: list[Chapter], positions: int) -> list[bytes]:
     """Windows of up to positions - 1 bytes (bos takes the first position) that do not overlap.
 
-    The first starts with the chapter, each further one at the first verse start
-    at or after the end of the one before; what lies between is not scored.
+    The first starts with the chapter. Each further one starts at the first verse start at or after
+    the end of the previous one. The bytes between two windows are not scored.
     """
     windows = []
     for chapter in chapters:
@@ -91,5 +91,5 @@ def validation_windows(chapters: list[Chapter], positions: int) -> list[bytes]:
 
 
 def consecutive_windows(text: bytes, positions: int) -> list[bytes]:
-    """text cut every positions - 1 bytes, wherever that falls."""
+    """text cut every positions - 1 bytes, anywhere in the text."""
     return [text[i:i + positions - 1] for i in range(0, len(text), positions - 1)]

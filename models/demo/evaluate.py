@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Bits per byte of saved demo models, whole and with an operator taken out, and continuations.
+"""Bits per byte of saved demo models, whole and with an operator removed, and continuations.
 
-Works on the saved bf16 weights, widened to f32. Each folder holds config.json and
-model.safetensors; where train.py left its log.jsonl, tokens and seconds are read from it.
+Uses the saved bf16 weights, widened to f32. Each folder holds config.json and model.safetensors. If
+train.py left its log.jsonl there, tokens and seconds are read from it.
 """
 
 import argparse
@@ -33,7 +33,7 @@ class Score:
 
 @torch.no_grad()
 def bits_per_byte(model: DemoModel, windows: list[bytes], batch: int = 16) -> Score:
-    """Each window is read as bos + its bytes; every byte is predicted from what precedes it."""
+    """Each window is read as bos + its bytes; every byte is predicted from the preceding ones."""
     bits = []
     for i in range(0, len(windows), batch):
         group = windows[i:i + batch]
@@ -94,7 +94,7 @@ def evaluate(folder: Path, windows: list[bytes]) -> dict:
     if sluice["position_wise"]["projections"]["v"]:
         zeroed = with_position_weights(load(folder), torch.zeros_like)
         result["val_bpb_position_wise_zeroed"] = bits_per_byte(zeroed, windows).mean
-        # The same matrix everywhere tells what the difference between positions is worth.
+        # Using the same matrix everywhere shows the effect of differences between positions.
         averaged = with_position_weights(load(folder), lambda w: w.mean(0).expand_as(w))
         result["val_bpb_position_wise_averaged"] = bits_per_byte(averaged, windows).mean
     if sluice["xsa"]["layers"]:
@@ -110,7 +110,7 @@ def evaluate(folder: Path, windows: list[bytes]) -> dict:
 
 
 def write_heldout(folder: Path, chapters: list[corpus.Chapter]) -> None:
-    """heldout.txt, and in heldout.json what the model in folder scores on it."""
+    """Writes heldout.txt, and the model's score on it to heldout.json."""
     chapter = min(chapters, key=lambda c: abs(len(c.text) - HELDOUT_BYTES))
     (folder / "heldout.txt").write_bytes(chapter.text)
     model = load(folder)
@@ -134,12 +134,12 @@ def write_heldout(folder: Path, chapters: list[corpus.Chapter]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", type=Path, nargs="+", help="saved models")
-    parser.add_argument("--out", type=Path, help="write the results here as JSON, too")
+    parser.add_argument("--out", type=Path, help="also write the results to this file as JSON")
     parser.add_argument("--heldout", action="store_true",
                         help="also write heldout.txt and heldout.json into the (one) folder")
     args = parser.parse_args()
     if args.heldout and len(args.folders) != 1:
-        parser.error("--heldout takes one folder")
+        parser.error("--heldout needs exactly one folder")
     _, held_out = corpus.split(corpus.read_chapters())
     results = {}
     for folder in args.folders:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The model against transformers' Llama, and the two operators against their definitions."""
+"""Compares the model with transformers' Llama, and the two operators with their definitions."""
 
 import tempfile
 import unittest

@@ -23,8 +23,8 @@ VARIANTS = {  # name: arguments of make_config
 }
 
 
-# Positions with a matrix of their own; those between are interpolated. Dense where a verse
-# begins, since further on one position differs little from the next.
+# Positions with their own matrix; matrices between them are interpolated. Anchors are dense where a
+# verse begins, because later positions differ little from their neighbours.
 ANCHORS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 255)
 
 
@@ -40,8 +40,8 @@ def interpolation(positions: int) -> torch.Tensor:
 class InterpolatedPositionWise(nn.Module):
     """Stands in for PositionWiseLinear in training: W[l] = shared + interpolated deltas.
 
-    A free W[l] would learn from one token per sequence, mostly noise. The shared matrix learns
-    from all tokens, a delta, 0 at first, from those near its anchor. save() stores W.
+    A free W[l] would learn from one token per sequence, mostly noise. The shared matrix learns from
+    all tokens. A delta, initially 0, learns from tokens near its anchor. save() stores W.
     """
 
     def __init__(self, positions: int, d_in: int, d_out: int):
@@ -69,7 +69,7 @@ def make_model(config: dict, seed: int) -> DemoModel:
     residual = 1 / math.sqrt(2 * config["num_hidden_layers"])
     for name, p in model.named_parameters():
         if p.dim() != 2:
-            continue  # norms start as 1, deltas as 0
+            continue  # norms are initially 1, deltas 0
         std = 0.02 if "embed" in name else p.shape[1] ** -0.5
         if "o_proj" in name or "down_proj" in name:
             std *= residual
@@ -91,8 +91,8 @@ def orthogonalise(g):
 class Muon(torch.optim.Optimizer):
     """Momentum, then an orthogonalised step; each param group holds matrices of one shape.
 
-    torch.optim.Muon works in bf16, which a CPU without bf16 units has to emulate,
-    and one matrix at a time; this one is f32 and batched.
+    torch.optim.Muon works in bf16, which a CPU without bf16 units has to emulate, and on one matrix
+    at a time. This optimizer is f32 and batched.
     """
 
     def __init__(self, groups, lr, weight_decay, momentum=0.95):
@@ -142,7 +142,7 @@ def schedule(step: int, steps: int, warmup: int) -> float:
 
 
 def batches(count: int, size: int, seed: int):
-    """Endless batches of window indices; every window once per pass, in an order of the seed."""
+    """Endless batches of window indices; every window once per pass, in an order from the seed."""
     generator = torch.Generator().manual_seed(seed)
     while True:
         order = torch.randperm(count, generator=generator)

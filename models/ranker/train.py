@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Trains the ranker of this folder (PyTorch, CPU) and records what it is worth.
+"""Trains the ranker of this folder (PyTorch, CPU) and records its hit rate.
 
-The model is RankMixer (arXiv 2507.15551): the last seven items of a history and a candidate are its
-eight feature tokens, and its score says how well the candidate follows. Histories are those of
-models/recommender. Writes config.json, model.safetensors, and heldout.json: histories, the items
-that followed, and the hit rates in the first ten of all items, ranked by the model in PyTorch and
-by popularity.
+The model is RankMixer (arXiv 2507.15551). Its eight feature tokens are the last seven items of a
+history and a candidate, and its score is high if the candidate is likely to follow. The histories
+have the rule of models/recommender. Writes config.json, model.safetensors, and heldout.json, which
+has histories, the items that followed, and the share of them that are among the first ten when all
+items are ranked by the model in PyTorch, or by popularity.
 """
 
 import json

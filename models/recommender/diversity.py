@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compares lists of ten items at several diversities: how alike their items are, and hit rates.
+"""Compares lists of ten items at several diversities: the similarity of their items, and hit rates.
 
   sluiced --model recommender=models/recommender
   python models/recommender/diversity.py localhost:8001
 
-`choose` states the algorithm with determinants in NumPy; the served lists must equal its lists.
+`choose` computes the lists with determinants in NumPy; the served lists must equal its lists.
 """
 
 import argparse
@@ -29,9 +29,9 @@ def similarity(vectors):
 
 
 def choose(scores, vectors, diversity, count):
-    """Returns the places of `count` candidates, which are given by descending score.
+    """Returns the indexes of `count` candidates, which are sorted by descending score.
 
-    Each in turn makes (1 - d) * sum of scores + d * log det S largest, for S their similarity.
+    Each one in turn maximises (1 - d) * sum of scores + d * log det S, where S is the similarity.
     """
     diversity = float(np.float32(diversity))  # as it is served
     similar, chosen = similarity(vectors), []
@@ -60,7 +60,7 @@ def pairwise(vectors):
 
 
 def compare(client, diversities, histories, followed):
-    """Yields (diversity, mean cosine, hit rate, lists that differ from those of `choose`)."""
+    """Yields (diversity, mean cosine, hit rate, number of lists that differ from `choose`)."""
     vectors = item_vectors()
     pools = [client.recommend("recommender", items, count=POOL, exclude=[0]) for items in histories]
     for diversity in diversities:
@@ -89,7 +89,7 @@ def main():
             client, given.diversity, held_out["histories"], held_out["followed"]
         ):
             print(f"| {diversity:g} | {cosine:.3f} | {hit_rate:.3f} |")
-            assert differ == 0, f"{differ} lists differ from those of NumPy"
+            assert differ == 0, f"{differ} lists differ from NumPy's"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What models/recommender and models/ranker share: sequences of items, training, a report.
+"""Functions of models/recommender and models/ranker: sequences of items, training, a report.
 
-Sequences follow a rule: a user's habit is a step s; mostly the next item is the item before last
-plus s, and otherwise one that is popular.
+Sequences follow a rule: a user has a step s. The next item is mostly the item before last plus s,
+and otherwise a popular item.
 """
 
 import argparse
@@ -36,12 +36,12 @@ def popular_items(of):
 
 
 def arguments(description, steps, out):
-    """Reads the command line, and makes PyTorch repeat what it draws and computes."""
+    """Parses the command line, and makes PyTorch deterministic."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--steps", type=int, default=steps)
     parser.add_argument("--out", type=pathlib.Path, default=out)
     torch.manual_seed(1)
-    torch.set_num_threads(1)  # as fast, for matrices so small
+    torch.set_num_threads(1)  # more are not faster for such small matrices
     return parser.parse_args()
 
 
@@ -59,8 +59,8 @@ def minimise(model, loss_of_batch, steps, weight_decay):
 
 
 def report(draw, hit_rate, trained_on):
-    """Returns new histories, the items that followed, and the hit rates in the first ten of the
-    model, hit_rate(histories, followed), and of the most popular items."""
+    """Returns new histories, the items that followed, and two hit rates in the first ten: the
+    model's, hit_rate(histories, followed), and that for the most popular items."""
     held_out = [sequence(draw, draw.randint(5, 24)) for _ in range(HELD_OUT)]
     histories, followed = [items[:-1] for items in held_out], [items[-1] for items in held_out]
     popular = popular_items(trained_on)

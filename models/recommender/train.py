@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Trains the recommender of this folder (PyTorch, CPU) and records what it is worth.
+"""Trains the recommender of this folder (PyTorch, CPU) and records its hit rate.
 
-The sequences are those of items.py. The model is SASRec's (arXiv 1808.09781) with a feed-forward
+The sequences come from items.py. The model is SASRec's (arXiv 1808.09781) with a feed-forward
 matrix for each position of the window, which is filled from the right. Writes config.json and
-model.safetensors by tools/convert, and heldout.json: histories, the items that followed, and the
-hit rates in the first ten of the model, in PyTorch, and of the most popular items.
+model.safetensors with tools/convert, and heldout.json, which has histories, the items that
+followed, and the share of them that are among the first ten by the model in PyTorch, or by
+popularity.
 """
 
 import json

@@ -201,11 +201,11 @@ def test_a_map_transposes_scales_and_folds_tensors(tmp_path, capsys):
 
 def test_errors_name_the_part_of_the_map_to_correct(tmp_path, capsys):
     assert (
-        "there is no map nothing: give a file or one of gpt2, sasrec, xsa_lm"
+        "there is no map nothing; give a file or one of gpt2, sasrec, xsa_lm"
         in run(tmp_path, capsys, {}, "nothing")[1]
     )
     (tmp_path / "map.yaml").write_text('tensors: [{from: a, to: b, slice: {end: "1/3"}}]')
-    assert "a [4] -> b: slice: 1/3 of 4 is no whole number" in run(
+    assert "a [4] -> b: slice: 1/3 of 4 is not a whole number" in run(
         tmp_path, capsys, random_state(1, a=4), tmp_path / "map.yaml")[1]
     (tmp_path / "map.yaml").write_text("tensors: [{from: a}]")
     assert (

@@ -258,7 +258,7 @@ def test_figures_are_printed_with_floor_and_prediction(pack, tmp_path):
     assert f" {estimate['bound']} | " in ended.stdout
     assert figure["predicted"] == [50, 70]
     assert figure["surprise"] == pytest.approx(120 / 70)
-    assert "L1 B64 4096 x 4096 bf16: 120 us, 1.71 times what was predicted" in ended.stdout
+    assert "L1 B64 4096 x 4096 bf16: 120 us, 1.71 times the prediction" in ended.stdout
     assert "| Mix | 32 | 40 | 16 | 7 |" in ended.stdout
     assert ended.stdout.endswith((out / "gpu_check.md").read_text()), "the report is printed last"
 
@@ -301,4 +301,4 @@ def test_wrong_arguments_are_errors(arguments):
 def test_an_unknown_part_is_an_error(pack, tmp_path):
     ended = check("--out", tmp_path / "out", "--programs", pack(), "--only", "product")
     assert ended.returncode == 2
-    assert "unknown parts product" in ended.stderr
+    assert "unknown parts: product" in ended.stderr

@@ -113,4 +113,4 @@ def test_given_shapes_are_tuned_in_addition_to_the_benchmarks():
 
 @pytest.mark.parametrize("shape", ["24", "0,1", "1,0", "1,2,silu", "a,2", ""])
 def test_a_malformed_shape_is_an_error(shape):
-    assert "is no K,N" in tune("--shape", shape).stderr
+    assert "is not K,N" in tune("--shape", shape).stderr

@@ -352,7 +352,7 @@ def test_library_fails_if_its_process_ends(tmp_path):
         library = contest.Library(sys.executable, script, [], 0, tmp_path / "log", stack)
         assert library.told == {"batch": 3}
         assert library.ask(seconds=1) == {"seconds": 1}
-        with pytest.raises(contest.Failed, match="says no more"):
+        with pytest.raises(contest.Failed, match="ended or wrote no valid answer"):
             library.ask(seconds=2)
     with contextlib.ExitStack() as stack:
         script.write_text("raise SystemExit('it has no such engine')")

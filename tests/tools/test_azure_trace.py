@@ -26,7 +26,7 @@ def test_arrival_times_are_relative_to_the_first(tmp_path):
 
 
 @pytest.mark.parametrize("text, why", [
-    ("", "nothing on the standard input"),
+    ("", "the standard input is empty"),
     ("404: Not Found", "begins with '404: Not Found'"),
     (HEAD, "no request"),
     (HEAD + "2023-11-16 23:59:59.6805900,374,44\r\n2023-11-17 00:0", "line 3"),

@@ -168,9 +168,9 @@ def test_every_kernel_has_budgets_and_every_budget_a_kernel(copy):
     source.write_text(source.read_text().replace("HoldKernel", "KeepKernel"))
     status, said = run(copy)
     assert status == 1
-    assert ("kernels/cuda/planted.cu: Keep on sm_90: kernels/cuda/sass.json has no budgets of it"
+    assert ("kernels/cuda/planted.cu: Keep on sm_90: kernels/cuda/sass.json has no budgets for it"
             in said)
-    assert "planted.cu: kernels/cuda/sass.json has budgets of Hold, which is not there" in said
+    assert "planted.cu: kernels/cuda/sass.json has budgets of Hold, which does not exist" in said
 
 
 def test_update_raises_forbidden_figures_only_on_request(faulty):

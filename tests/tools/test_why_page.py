@@ -30,8 +30,8 @@ def test_worse_results_are_reported():
         "recovery": {"rounds": {"fire": [{"recovery_ms": 30, "service_ms": 10}], "rain": [],
                                 "nothing": [{"recovery_ms": 30, "service_ms": 10}]}}})
     assert told == ["- decoders, decode 1: b q8_0 is 2.00 times as fast as sluice int8",
-                    "- the fixed order costs over a tenth for: dear",
-                    "- fire: calls are late for 3.0 mean latencies; the aim is 2"]
+                    "- the fixed order costs over 10 % for: dear",
+                    "- fire: calls are late for 3.0 mean latencies; the target is 2"]
     assert why_tables.behind({}) == ["Nowhere in these tables."]
 
 

@@ -5,7 +5,7 @@ A map is a YAML file:
   config:                      becomes config.json; a value may be taken from the checkpoint:
     vocab_size: {size: tok_emb.weight, axis: 0}
     num_hidden_layers: {count: "blocks.{n}.attn.proj.weight"}
-  tensors:                     the first rule whose `from` matches a name says what becomes of it
+  tensors:                     the first rule whose `from` matches a name is applied to it
     - from: "blocks.{n}.attn.c_q.weight"     {n} is a number, {any} any text without a dot
       to: "model.layers.{n}.self_attn.q_proj.weight"
       transpose: true          or a list of axes
@@ -41,7 +41,7 @@ RULE_KEYS = TARGET_KEYS - {"name"} | {"from", "to", "optional"}
 
 
 class ConvertError(Exception):
-    """An error that the user can correct. The message says how."""
+    """An error that the user can correct. The message contains the correction."""
 
 
 def pattern_of(template):
@@ -63,10 +63,10 @@ def fill(template, names):
 
 def read_pickle(path):
     try:
-        import torch  # Other checkpoints do not need it.
+        import torch  # other formats do not need it
     except ImportError as error:
         raise ConvertError(
-            f"{path} needs PyTorch to be read; save it as safetensors, or install torch"
+            f"{path} requires PyTorch; save it as safetensors, or install torch"
         ) from error
     state = torch.load(path, map_location="cpu", weights_only=True)
     for key in ("state_dict", "model_state_dict", "model"):
@@ -83,21 +83,21 @@ def read_checkpoint(path):
     files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
     if not files or not all(file.is_file() for file in files):
         raise ConvertError(
-            f"{path} is no checkpoint: neither a file nor a directory with *.safetensors"
+            f"{path} is not a checkpoint; expected a file or a directory with *.safetensors"
         )
     state = {}
     for file in files:
         state.update(read_safetensors(file) if file.suffix == ".safetensors" else read_pickle(file))
-    # The prefixes come from torch.compile and data parallel wrappers.
+    # torch.compile and data parallel wrappers add these prefixes.
     return {re.sub(r"^(_orig_mod\.|module\.)+", "", name): value for name, value in state.items()}
 
 
 def read_safetensors(path):
-    """Returns {name: float32 array} of a file, bf16 included, which numpy lacks."""
+    """Returns {name: float32 array} of a file. Also reads bf16, which numpy lacks."""
     raw = path.read_bytes()
     size = int.from_bytes(raw[:8], "little")
     if size > len(raw) - 8:
-        raise ConvertError(f"{path} is cut off")
+        raise ConvertError(f"{path} is truncated; copy it again")
     header = json.loads(raw[8:8 + size])
     state = {}
     for name, entry in header.items():
@@ -123,13 +123,13 @@ def read_map(name):
         path = MAPS / f"{name}.yaml"
     if not path.is_file():
         known = ", ".join(sorted(file.stem for file in MAPS.glob("*.yaml")))
-        raise ConvertError(f"there is no map {name}: give a file or one of {known}")
+        raise ConvertError(f"there is no map {name}; give a file or one of {known}")
     mapping = yaml.safe_load(path.read_text())
     if not isinstance(mapping, dict) or not isinstance(mapping.get("tensors"), list):
         raise ConvertError(f"{path} has no list `tensors`")
     unknown = set(mapping) - {"config", "tensors", "ignore"}
     if unknown:
-        raise ConvertError(f"{path}: {', '.join(sorted(unknown))} is not known")
+        raise ConvertError(f"{path}: unknown keys: {', '.join(sorted(unknown))}")
     for i, rule in enumerate(mapping["tensors"]):
         if not isinstance(rule, dict) or not {"from", "to"} <= set(rule) or set(rule) - RULE_KEYS:
             raise ConvertError(f"{path}: tensors[{i}] needs `from` and `to`, and may have "
@@ -138,12 +138,12 @@ def read_map(name):
 
 
 def derived(value, state):
-    """Returns a value of the config, computed from the checkpoint where the map says so."""
+    """Returns a value of the config. The map may compute it from the checkpoint."""
     if isinstance(value, dict) and "size" in value:
         name = value["size"]
         if name not in state:
             raise ConvertError(
-                f"config: the size of {name} is asked for, which the checkpoint has not"
+                f"config: the map uses the size of {name}, which the checkpoint lacks"
             )
         return int(state[name].shape[value.get("axis", 0)]) * value.get("times", 1) + value.get(
             "plus", 0
@@ -159,7 +159,7 @@ def derived(value, state):
 
 
 def override(config, settings):
-    """Applies settings such as `sluice.xsa.layers=[7,8]`, whose values are YAML."""
+    """Applies settings such as `sluice.xsa.layers=[7,8]`. The values are YAML."""
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals:
@@ -178,7 +178,7 @@ def bound(part, size):
     if isinstance(part, str):
         exact = Fraction(part) * size
         if exact.denominator != 1:
-            raise ConvertError(f"slice: {part} of {size} is no whole number")
+            raise ConvertError(f"slice: {part} of {size} is not a whole number")
         return int(exact)
     return part
 
@@ -243,7 +243,7 @@ class Conversion:
         for template, how in targets(rule):
             target = fill(template, names)
             if target in self.tensors:
-                raise ConvertError(f"two tensors become {target}, {name} for one")
+                raise ConvertError(f"two tensors become {target}; one of them is {name}")
             try:
                 array = changed(state[name], how, state, names, used)
             except (ValueError, IndexError, ConvertError) as error:
@@ -282,14 +282,14 @@ def convert_known(arguments):
     if architecture is None:
         raise ConvertError("without --map, give a directory whose config.json names a known family")
     if not known_families.shards_of(source):
-        raise ConvertError(f"{source} has no .bin or .pt files; serve its safetensors as they are")
+        raise ConvertError(f"{source} has no .bin or .pt files; serve its safetensors directly")
     if arguments.dry_run:
         print(f"{architecture} of {len(known_families.shards_of(source))} files needs no map")
         return
     try:
         count = known_families.convert_directory(source, arguments.out)
     except ImportError as error:
-        raise ConvertError(f"{source} needs PyTorch to be read; install torch") from error
+        raise ConvertError(f"{source} requires PyTorch; install torch") from error
     except ValueError as error:
         raise ConvertError(str(error)) from error
     print(f"{arguments.out}: {architecture} with {count} tensors in model.safetensors")
@@ -329,24 +329,24 @@ def main(argv=None):
     parser.add_argument(
         "checkpoint", type=pathlib.Path, help=".pt, .bin or .safetensors, or a directory of these"
     )
-    parser.add_argument("out", type=pathlib.Path, help="directory that is written")
+    parser.add_argument("out", type=pathlib.Path, help="directory to write")
     parser.add_argument(
         "--map",
-        help="a file, or the name of one that comes with it; not needed for a directory of .bin or "
-        ".pt files with the config.json of a known family",
+        help="a file, or the name of a built-in map; not needed for a directory of .bin or .pt "
+        "files with the config.json of a known family",
     )
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="of the config, e.g. sluice.xsa.layers=[7,8]",
+        help="sets a value of the config, e.g. sluice.xsa.layers=[7,8]",
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="say what would become of it, write nothing"
+        "--dry-run", action="store_true", help="print the result of the conversion, write nothing"
     )
     parser.add_argument(
-        "--allow-unmapped", action="store_true", help="leave out tensors that the map does not know"
+        "--allow-unmapped", action="store_true", help="leave out tensors that no rule matches"
     )
     try:
         convert(parser.parse_args(argv))

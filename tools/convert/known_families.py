@@ -1,5 +1,5 @@
-"""Converts a checkpoint of .bin or .pt shards whose family Sluice knows: no map is needed, because
-its names and its config.json are read as they are."""
+"""Converts a checkpoint of .bin or .pt shards of a family that Sluice supports. No map is needed,
+because Sluice reads its tensor names and its config.json directly."""
 
 import json
 import pathlib
@@ -7,12 +7,12 @@ import re
 import shutil
 
 FAMILIES = pathlib.Path(__file__).parents[2] / "engine" / "model" / "families"
-# What may lie beside the weights and is served with them.
+# Files of a model that are served together with its weights.
 TEXTS = ("*.json", "*.txt", "*.model")
 
 
 def architectures():
-    """Returns the architectures that the daemon knows."""
+    """Returns the architectures that the daemon supports."""
     names = set()
     for path in FAMILIES.glob("*.cc"):
         names.update(re.findall(r'\{"(\w+)", "[^"]*", OutputKind::', path.read_text()))
@@ -20,13 +20,13 @@ def architectures():
 
 
 def shards_of(source):
-    """Returns the files with weights in a directory, in the order of their names."""
+    """Returns the files with weights in a directory, sorted by name."""
     files = sorted(source.glob("pytorch_model*.bin")) or sorted(source.glob("*.bin"))
     return files or sorted(source.glob("*.pt"))
 
 
 def known_architecture(source):
-    """Returns the architecture of the directory's config.json that the daemon knows, or None."""
+    """Returns the architecture in config.json if the daemon supports it, or None."""
     path = source / "config.json"
     if not path.is_file():
         return None
@@ -43,15 +43,15 @@ def load_with_torch(path):
 def save_with_torch(tensors, path):
     from safetensors.torch import save_file
 
-    # Tied tensors share memory, which the format does not allow.
+    # Tied tensors share memory, which safetensors does not allow.
     save_file({name: value.contiguous().clone() for name, value in tensors.items()}, path,
               metadata={"format": "pt"})
 
 
 def convert_directory(source, out, load=load_with_torch, save=save_with_torch):
-    """Writes the directory's weights as model.safetensors, in their dtypes, beside its texts.
+    """Writes the weights as model.safetensors, in their dtypes, and copies the model's texts.
 
-    Returns the number of tensors. A tensor that two shards have is an error.
+    Returns the number of tensors. If two shards have the same tensor, that is an error.
     """
     tensors = {}
     for path in shards_of(source):

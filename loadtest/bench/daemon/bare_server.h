@@ -1,4 +1,4 @@
-// A gRPC server that does nothing with a call, as the yardstick of the daemon's own overhead.
+// A gRPC server that does no work in a call. The daemon's overhead is compared with it.
 #pragma once
 
 #include <string>

@@ -27,16 +27,16 @@ int Report(const absl::StatusOr<nlohmann::json>& report, const std::string& out)
   return 0;
 }
 
-// Each command adds its flags, and runs with `out` if it was chosen.
+// Each function adds a command with its flags. A chosen command writes its report to `out`.
 struct Edge {
   EdgeOptions options;
   double seconds = 3;
 
   CLI::App* AddTo(CLI::App& app) {
     CLI::App* command =
-        app.add_subcommand("edge", "server CPU per small request, against a bare gRPC server");
+        app.add_subcommand("edge", "server CPU per small request, compared with a bare server");
     command->add_option("--sluiced", options.sluiced, "path of the daemon")->required();
-    command->add_option("--other", options.other, "path of another daemon, measured beside it");
+    command->add_option("--other", options.other, "path of another daemon to compare with");
     command->add_option("--model", options.model, "directory of a tiny model")->required();
     command->add_option("--tokens", options.tokens, "tokens of a request")->capture_default_str();
     command->add_option("--outstanding", options.outstanding, "calls in flight")
@@ -58,7 +58,7 @@ struct Generate {
 
   CLI::App* AddTo(CLI::App& app) {
     CLI::App* command = app.add_subcommand(
-        "generate", "streamed answers: continuous against static batches, and by concurrency");
+        "generate", "streamed answers: continuous and static batches, and by concurrency");
     command->add_option("--sluiced", options.sluiced, "path of the daemon")->required();
     command->add_option("--model", options.model, "model directory, 248 positions or more")
         ->required();
@@ -88,7 +88,7 @@ struct Buckets {
 
   CLI::App* AddTo(CLI::App& app) {
     CLI::App* command = app.add_subcommand(
-        "buckets", "padded and packed policies and ladders on the lengths of a trace");
+        "buckets", "padded and packed policies and ladders, on the lengths of a trace");
     command->add_option("--sluiced", options.sluiced, "path of the daemon")->required();
     command->add_option("--model", options.model, "model directory")->required();
     command
@@ -138,7 +138,7 @@ int Main(int argc, char** argv) {
 
   std::string address;
   int response_bytes = 0;
-  CLI::App* bare_command = app.add_subcommand("bare-server", "the yardstick of `edge`");
+  CLI::App* bare_command = app.add_subcommand("bare-server", "the bare server of `edge`");
   bare_command->add_option("--address", address, "HOST:PORT")->required();
   bare_command->add_option("--response-bytes", response_bytes, "size of each answer")->required();
 

@@ -14,17 +14,18 @@ namespace sluice::loadtest {
 
 struct EdgeOptions {
   std::string sluiced;  // path of the daemon
-  std::string other;    // path of one that it is compared with; empty means none
+  std::string other;    // path of another daemon to compare with; empty means none
   std::string self;     // path of this binary, for the bare server
-  std::string model;    // a tiny model directory, so that compute hardly counts
+  std::string model;    // a tiny model directory, so that compute costs little
   int tokens = 8;       // the tokens of each request
   int outstanding = 16;
   int rounds = 5;
   absl::Duration round = absl::Seconds(3);
 };
 
-// Measures the server's CPU time per small ModelInfer request: sluiced, answering and refusing
-// because the queue is full, and a bare raw-callback gRPC server that answers as many bytes.
+// Measures the server's CPU time per small ModelInfer request for three servers: sluiced when it
+// answers, sluiced when it refuses because the queue is full, and a bare raw-callback gRPC server
+// with answers of the same size.
 absl::StatusOr<nlohmann::json> RunEdge(const EdgeOptions& options);
 
 struct GenerateOptions {
@@ -39,8 +40,8 @@ struct GenerateOptions {
   std::string table;  // file for the figures as Markdown; empty means none
 };
 
-// Measures streamed answers of mixed lengths: continuous batching against waiting for a batch to
-// end, in a closed and in an open loop, by tokens per second and time to first token; and
+// Measures streamed answers of mixed lengths. Compares continuous batching with static batches, in
+// a closed and in an open loop, by tokens per second and time to first token. Then measures
 // continuous batching at each concurrency.
 absl::StatusOr<nlohmann::json> RunGenerate(const GenerateOptions& options);
 
@@ -61,7 +62,7 @@ struct BucketsOptions {
 
 // Measures padded and packed policies, and ladders, on requests with the lengths of a trace:
 // throughput at the peak, latency at shares of the peaks, efficiency and captures. Compares the
-// answers with those given one by one and with the reference.
+// answers with the answers to the same requests sent one by one, and with the reference.
 absl::StatusOr<nlohmann::json> RunBuckets(const BucketsOptions& options);
 
 }  // namespace sluice::loadtest

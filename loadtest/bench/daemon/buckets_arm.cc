@@ -119,7 +119,7 @@ absl::Status Arm::RunOneByOne(const load::PayloadPool& pool, load::AnswerBook* a
       if (call.outcome == load::Outcome::kOk) continue;
       const std::string reason =
           data.errors.empty() ? "" : data.errors.begin()->second.first_message;
-      return absl::InternalError(absl::StrCat(options_.name, ": a request sent alone ended as ",
+      return absl::InternalError(absl::StrCat(options_.name, ": a request sent by itself ended as ",
                                               std::string(NameOf(call.outcome)), " ", reason));
     }
     left.remove_prefix(std::min(left.size(), data.calls.size()));

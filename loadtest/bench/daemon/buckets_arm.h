@@ -17,29 +17,29 @@ namespace sluice::loadtest {
 
 struct ArmOptions {
   std::string name;
-  std::string group;  // arms of one group are settings of one contestant; the best counts
+  std::string group;  // arms of one group are variants of one contestant; the best one counts
   PolicyKind policy;
   StrategyKind strategy;
   int64_t max_queue_delay_us = 0;
   int32_t max_buckets = 0;  // 0 for the default
 };
 
-// Returns the contestants, the adaptive ladder last: each baseline with and without a delay, and
-// the packed policy on either ladder; or with `strategies` the packed policy with one bucket and on
-// the ladder of each strategy.
+// Returns the contestants, the adaptive ladder last. Without `strategies`: each baseline with and
+// without a delay, and the packed policy on the geometric and on the adaptive ladder. With
+// `strategies`: the packed policy with one bucket and on the ladder of each strategy.
 std::vector<ArmOptions> BucketArms(bool strategies);
 
 // The figures of one phase of traffic.
 struct Measurement {
-  bool ran = false;  // false if the arm does not bear the load
+  bool ran = false;  // false if the arm cannot carry the load
   double sequences_per_s = 0;
-  double tokens_per_s = 0;  // useful tokens: those of the prompts that were answered
+  double tokens_per_s = 0;  // useful tokens: tokens of the answered prompts
   double p50_ms = 0, p99_ms = 0;
   int64_t calls = 0;
-  int64_t failed = 0;          // not answered well, including wrong ones
-  int64_t wrong = 0;           // answered differently than one by one
+  int64_t failed = 0;          // not answered correctly, including `wrong`
+  int64_t wrong = 0;           // the answer differs from the answer to the same request by itself
   double lateness_p99_ms = 0;  // of the client
-  // These are by the daemon's account.
+  // These are counted by the daemon.
   double batches = 0, useful_tokens = 0, computed_tokens = 0, bucket_tokens = 0;
   double captures = 0;
   double cpu_s = 0;
@@ -53,8 +53,8 @@ class Arm {
                                                     const std::string& sluiced,
                                                     const std::string& model);
 
-  // Runs a phase. Figures are of the calls due after `warm_up`; the daemon's account is of the
-  // whole phase. Requires that `answers` knows the pool's payloads.
+  // Runs a phase. The figures cover the calls due after `warm_up`; the daemon's counts cover the
+  // whole phase. Requires that `answers` has an answer for each payload of the pool.
   absl::StatusOr<Measurement> Measure(const load::PayloadPool& pool, const Traffic& traffic,
                                       load::nanoseconds warm_up, load::AnswerBook* answers);
 

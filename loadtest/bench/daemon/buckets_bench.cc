@@ -25,13 +25,13 @@ using nlohmann::json;
 
 load::nanoseconds ToChrono(absl::Duration duration) { return absl::ToChronoNanoseconds(duration); }
 
-// The shares of a peak that the open loop offers. They are taken of the slowest arm's and of the
-// best arm's peak, so that there are loads that the padded arms bear and loads for the packed ones.
+// The open loop offers these shares of two peaks: the slowest arm's and the best arm's. Some loads
+// are therefore low enough for the padded arms and others suit the packed arms.
 constexpr double kShares[] = {0.4, 0.8};
-// The largest share of its own peak that an arm is sent; beyond it, its queue would only grow. It
-// is above 1 because a peak is measured once, possibly while the machine had other work.
+// The largest share of its own peak that an arm receives; above it, the queue would only grow. It
+// is above 1 because a peak is measured once, possibly while the machine was busy with other work.
 constexpr double kMostShare = 1.25;
-// The number of reviews within which the adaptive ladder must settle.
+// The adaptive ladder must settle within this number of reviews.
 constexpr int kMostReviews = 8;
 
 class BucketsBench {
@@ -49,7 +49,7 @@ class BucketsBench {
 
  private:
   absl::Status StartArms();
-  // Fills the book with the answers to requests that are sent one by one.
+  // Records the answer to each request, sent one by one.
   absl::Status LearnAnswers();
   // Reviews the adaptive ladder under the traffic of a round until it no longer changes.
   absl::Status Settle();
@@ -93,7 +93,7 @@ absl::Status BucketsBench::StartArms() {
 }
 
 absl::Status BucketsBench::LearnAnswers() {
-  // There are enough requests to meet every length of the trace.
+  // A phase has enough requests to include every length of the trace.
   SLUICE_RETURN_IF_ERROR(workload_.Open(20'000, std::chrono::seconds(1)).status());
   answers_.Prepare(workload_.pool().payloads());
   return arms_.back()->RunOneByOne(workload_.pool(), &answers_);
@@ -155,7 +155,7 @@ absl::Status BucketsBench::RunRound(int round) {
   for (LoadResult& load : result_.loads) {
     SLUICE_ASSIGN_OR_RETURN(const Traffic traffic, MakeTraffic(load.rate));
     for (size_t i = 0; i < arms_.size(); ++i) {
-      // The neighbours of every arm in time change from round to round.
+      // The order rotates, so that an arm does not always follow the same arm.
       const size_t arm = (i + static_cast<size_t>(round)) % arms_.size();
       load.arms[arm].emplace_back();
       if (load.rate > kMostShare * peaks_[arm]) continue;

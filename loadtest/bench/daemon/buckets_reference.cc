@@ -39,7 +39,7 @@ absl::StatusOr<Scores> Ask(const client::Connection& connection, std::span<const
   const std::vector<float> next = values("logprobs", float{});
   Scores scores{values("prompt_logprobs", float{})};
   if (ids.size() != 1 || next.size() != 1 || scores.prompt.size() != tokens.size()) {
-    return absl::InvalidArgumentError("the answer lacks an output, or has it in another size");
+    return absl::InvalidArgumentError("an output of the answer is missing or has another size");
   }
   scores.next = next[0];
   scores.next_token = ids[0];

@@ -17,9 +17,9 @@ struct ReferenceError {
   double relative = 0;  // the largest |answer - reference| / max(1, |reference|)
 };
 
-// Compares the log-probabilities of random prompts of these lengths and of the next token with the
-// model computed in double from the same weights. Returns the errors of the calls, and
-// InvalidArgument for an answer that lacks an output.
+// Sends random prompts of these lengths. Compares the log-probabilities of the prompts and of the
+// next token with the same model computed in double. Returns the errors of the calls, and
+// InvalidArgument if an answer lacks an output.
 absl::StatusOr<ReferenceError> CompareWithReference(const client::Connection& connection,
                                                     const Model& model,
                                                     const std::vector<int32_t>& lengths,

@@ -67,7 +67,7 @@ json LoadJson(const LoadResult& load, const std::vector<Measurement>& rounds) {
   return result;
 }
 
-// Returns the groups in order, each once, without that of the last arm.
+// Returns the groups in order, each once, without the last arm's group.
 std::vector<std::string> OtherGroups(const BucketsResult& result) {
   std::vector<std::string> groups;
   for (const ArmOptions& arm : result.arms) {

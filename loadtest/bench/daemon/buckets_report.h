@@ -21,13 +21,12 @@ struct BucketsResult {
   std::vector<LoadResult> loads;
 };
 
-// Returns the tokens per second of the last arm relative to the best arm of `group`, round by
-// round.
+// Returns the tokens per second of the last arm divided by the best arm's of `group`, by round.
 Spread ThroughputRatio(const BucketsResult& result, const LoadResult& load,
                        const std::string& group);
 
-// Returns the 99th percentile of the best arm of `group`, each arm by its median over the rounds,
-// or 0 if none of them bears the load.
+// Returns the 99th percentile of the best arm of `group`, where each arm counts with its median
+// over the rounds. Returns 0 if no arm can carry the load.
 double BestP99(const BucketsResult& result, const LoadResult& load, const std::string& group);
 
 // Returns the figures of an arm over all loads and rounds.

@@ -13,7 +13,7 @@ load::PayloadOptions LengthRequests(int32_t vocab, uint64_t seed) {
   load::PayloadOptions options;
   options.model = kModel;
   options.vocab = vocab;
-  // Each length has two contents, so that a row in the place of its neighbour is noticed.
+  // Each length has two different contents, so that swapped neighbouring rows are detected.
   options.variants = 2;
   options.outputs = {"output_ids", "logprobs", "prompt_logprobs"};
   options.seed = seed;

@@ -9,11 +9,11 @@
 
 namespace sluice::loadtest {
 
-// Returns the trace with inputs reduced to `cap` tokens and then shrunk by positions / cap, rounded
+// Returns the trace with inputs cut to `cap` tokens and then multiplied by positions / cap, rounded
 // up: at least 1, at most `positions`. Requires 1 <= positions <= cap.
 std::vector<TraceRow> ScaleTrace(std::vector<TraceRow> trace, int32_t cap, int32_t positions);
 
-// Makes phases from a scaled trace. Each phase continues the lengths where the one before stopped.
+// Makes phases from a scaled trace. Each phase continues where the previous phase stopped.
 // Every request scores its prompt and generates one token.
 class BucketsWorkload : public Workload {
  public:

@@ -22,7 +22,7 @@ client::Connection ConnectTo(const std::string& address, int64_t deadline_us) {
   return client::Connection(arguments, grpc::InsecureChannelCredentials());
 }
 
-// Waits until the daemon is ready; its time limit covers loading and warm-up.
+// Waits until the daemon is ready; the time limit includes loading and warm-up.
 absl::Status WaitUntilReady(const std::string& address) {
   constexpr absl::Duration kLimit = absl::Minutes(2);
   const absl::Time deadline = absl::Now() + kLimit;

@@ -1,4 +1,4 @@
-// Runs a daemon under measurement on ports of its own.
+// Runs a daemon for a measurement, on its own ports.
 #pragma once
 
 #include <memory>

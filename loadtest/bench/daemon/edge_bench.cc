@@ -16,7 +16,7 @@
 namespace sluice::loadtest {
 namespace {
 
-constexpr int32_t kVocab = 33;  // at most that of the tiny model
+constexpr int32_t kVocab = 33;  // at most the vocabulary of the tiny model
 
 // One of the servers that are compared, with the measurements of its rounds.
 struct Contestant {
@@ -24,7 +24,7 @@ struct Contestant {
       : name(std::move(contestant_name)), outcome(contestant_outcome) {}
 
   const std::string name;
-  const load::Outcome outcome;  // of the calls that are measured
+  const load::Outcome outcome;  // of the measured calls
   std::string address;
   std::unique_ptr<ChildProcess> process;
   load::Channels channels;
@@ -58,7 +58,7 @@ absl::Status RunRound(const EdgeOptions& options, const load::PayloadPool& pool,
     ++measured;
     elapsed = std::max(elapsed, call.done);
   }
-  // One of the calls holds the place of the queue at a time while the others are refused.
+  // One call at a time occupies the only place in the queue while the others are refused.
   const auto others = std::ssize(data.calls) - measured;
   if (measured == 0 || others > (run.send_on_refusal ? options.outstanding : 0)) {
     return absl::InternalError(absl::StrCat(
@@ -130,7 +130,7 @@ absl::StatusOr<nlohmann::json> RunEdge(const EdgeOptions& options) {
     command.back() = other.address;
     SLUICE_RETURN_IF_ERROR(other.Start(command));
   }
-  // One call waits for company, and all others find the queue full.
+  // One call waits in the queue for its batch, and all other calls find the queue full.
   command.front() = options.sluiced;
   command.back() = refusing.address;
   command.push_back("--engine.queue.max-requests=1");

@@ -21,7 +21,7 @@ namespace {
 
 using nlohmann::json;
 
-// The share of the static batches' capacity that the open loop offers, so that both arms bear it.
+// The load of the open loop as a share of the static batches' capacity, so that both arms carry it.
 constexpr double kOpenShare = 0.7;
 
 class GenerateBench {
@@ -65,8 +65,7 @@ absl::Status GenerateBench::Run() {
 absl::Status GenerateBench::StartArms() {
   for (const auto& [arm, continuous] :
        {std::pair(&fixed_, "false"), std::pair(&continuous_, "true")}) {
-    // There are no reviews of the ladder, which could fall into one arm's phases and not into the
-    // other's.
+    // The ladder is not reviewed, because a review could fall into a phase of only one arm.
     SLUICE_ASSIGN_OR_RETURN(*arm, Daemon::Start(options_.sluiced, options_.model,
                                                 {"--engine.batch.continuous", continuous,
                                                  "--engine.ladder.review.interval", "0"}));
@@ -102,7 +101,7 @@ absl::Status GenerateBench::Compare(int round, BatchingResult* result) {
                           result->rate > 0 ? workload_.Open(result->rate, duration_)
                                            : workload_.Closed(result->outstanding, duration_));
   for (int i = 0; i < 2; ++i) {
-    // Each arm comes first in every other round.
+    // The arm that runs first alternates between rounds.
     const bool continuous = (i + round) % 2 == 1;
     SLUICE_ASSIGN_OR_RETURN(const GenerateFigures figures,
                             Measure(continuous ? "continuous" : "static",

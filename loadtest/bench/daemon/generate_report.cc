@@ -95,7 +95,7 @@ GenerateFigures FiguresOf(const load::PhaseData& data, absl::Span<const int32_t>
       tokens += answer;
     }
     if (!measured(call.scheduled)) continue;
-    // The first token of an answer in one piece arrives with its last.
+    // If an answer is not streamed, its first token arrives together with its last one.
     const nanoseconds first_token = call.first == nanoseconds{0} ? call.done : call.first;
     first.push_back(first_token - call.scheduled);
     if (answer > 1) between.push_back((call.done - first_token) / (answer - 1));

@@ -16,10 +16,10 @@ namespace sluice::loadtest {
 struct GenerateFigures {
   double tokens_per_s = 0;    // of answers that ended after the warm-up and before the end
   double requests_per_s = 0;  // of the same answers
-  // These are of the requests that were sent in that time:
+  // These cover the requests that were sent in that time:
   double first_p50_ms = 0, first_p99_ms = 0;      // until the first token
   double between_p50_ms = 0, between_p99_ms = 0;  // a request's mean time between two tokens
-  // These are of the whole phase:
+  // These cover the whole phase:
   int64_t calls = 0, failed = 0;
   int64_t tokens = 0;           // of the answers
   double tokens_per_cpu_s = 0;  // per daemon CPU second, which other work hardly changes
@@ -30,7 +30,7 @@ struct GenerateFigures {
 GenerateFigures FiguresOf(const load::PhaseData& data, absl::Span<const int32_t> answer_tokens,
                           load::nanoseconds warm_up, double cpu_s);
 
-// Static and continuous batches under the same traffic, round by round.
+// Static and continuous batches with the same traffic, by round.
 struct BatchingResult {
   int outstanding = 0;                                 // of a closed loop
   double rate = 0;                                     // requests per second of an open loop
@@ -48,9 +48,9 @@ struct GenerateResult {
   std::vector<ConcurrencyResult> concurrency;
 };
 
-// Returns continuous / static tokens per second, round by round.
+// Returns continuous / static tokens per second, by round.
 Spread ThroughputRatio(const BatchingResult& result);
-// Returns the same ratio for a percentile of the time to first token.
+// Returns continuous / static for a percentile of the time to first token, by round.
 Spread FirstTokenRatio(const BatchingResult& result, double GenerateFigures::*percentile);
 
 nlohmann::json GenerateJson(const GenerateResult& result);

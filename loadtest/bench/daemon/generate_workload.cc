@@ -32,7 +32,8 @@ std::vector<TraceRow> DrawConversations(int count, uint64_t seed) {
   std::vector<TraceRow> rows(count);
   for (TraceRow& row : rows) {
     row.input_tokens = prompt(random);
-    // A number that is too long is drawn again; reducing it would accumulate answers at the limit.
+    // A number that is too large is drawn again; clamping it would make many answers of the maximum
+    // length.
     do {
       row.output_tokens = kLeastAnswer + more(random);
     } while (row.output_tokens > kMostAnswer);

@@ -9,8 +9,8 @@
 
 namespace sluice::loadtest {
 
-// Returns `count` conversations. Prompts have 8 to 48 tokens, each length alike. Answers have 8 to
-// 200: 8 and a geometric number, so that most are short and a few are long.
+// Returns `count` conversations. Prompts have 8 to 48 tokens, uniformly distributed. Answers have 8
+// to 200 tokens: 8 plus a geometric number, so that most are short and a few are long.
 std::vector<TraceRow> DrawConversations(int count, uint64_t seed);
 
 // Makes requests that generate exactly their tokens, greedily, and stream them. Each phase has

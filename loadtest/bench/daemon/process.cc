@@ -50,8 +50,8 @@ ChildProcess::~ChildProcess() {
 absl::StatusOr<absl::Duration> ChildProcess::CpuTime() const {
   std::ifstream file(absl::StrCat("/proc/", pid_, "/stat"));
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  // By proc(5), the command name in parentheses may hold blanks, and utime and stime are the 12th
-  // and 13th fields after it.
+  // By proc(5), the command name is in parentheses and may contain spaces; utime and stime are the
+  // 12th and 13th fields after it.
   const size_t name_end = text.rfind(')');
   if (name_end == std::string::npos) {
     return absl::UnavailableError(absl::StrCat("process ", pid_, " is gone"));

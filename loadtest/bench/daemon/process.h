@@ -1,4 +1,4 @@
-// Runs a child process under measurement.
+// Runs a child process for a measurement.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace sluice::loadtest {
 
 class ChildProcess {
  public:
-  // Starts argv[0] (a path). Its standard output is discarded, its errors stay visible.
+  // Starts argv[0] (a path). Discards its standard output; its standard error stays visible.
   static absl::StatusOr<ChildProcess> Start(const std::vector<std::string>& argv);
 
   ChildProcess(ChildProcess&& other) noexcept;
@@ -29,7 +29,7 @@ class ChildProcess {
   pid_t pid_;
 };
 
-// Returns a TCP port of the loopback interface that was just free.
+// Returns a TCP port of the loopback interface that was free a moment ago.
 absl::StatusOr<int> FreePort();
 
 }  // namespace sluice::loadtest

@@ -8,7 +8,7 @@
 
 namespace sluice::loadtest {
 
-// The name of the one model that each arm serves.
+// The name of the only model of each arm.
 inline constexpr char kModel[] = "model";
 
 // One phase, the same for every arm that runs it.

@@ -8,7 +8,7 @@
 namespace sluice::loadtest {
 
 absl::StatusOr<Traffic> Workload::Closed(int outstanding, load::nanoseconds duration) {
-  // Only the lengths matter; the loop begins again after it has sent them all.
+  // Only the lengths matter; the loop starts again after it has sent all requests.
   SLUICE_ASSIGN_OR_RETURN(Traffic traffic, Make(4000, std::chrono::seconds(1)));
   traffic.outstanding = outstanding;
   traffic.rate = 0;

@@ -1,5 +1,5 @@
-// Makes the phases of a benchmark: requests that are drawn beforehand and sent in a closed or in an
-// open loop.
+// Makes the phases of a benchmark: requests that are drawn before the phase and sent in a closed or
+// in an open loop.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace sluice::loadtest {
 
-// Draws requests of traced lengths for a model of `positions`. Each phase has its own seed; the
-// first seed determines all phases.
+// Draws requests with traced lengths for a model with `positions`. Each phase has its own seed,
+// which follows from the first seed.
 class Workload {
  public:
   virtual ~Workload() = default;
@@ -31,9 +31,9 @@ class Workload {
   Workload(int32_t positions, const load::PayloadOptions& requests)
       : positions_(positions), seed_(requests.seed), pool_(requests) {}
 
-  // Returns the lengths of a phase. May change the other options of the phase.
+  // Returns the lengths of a phase. May change other options of the phase.
   virtual std::vector<TraceRow> Lengths(load::WorkloadOptions* options) = 0;
-  // Called with the requests of a phase and the payload of each.
+  // Called with the requests of a phase and the payload index of each request.
   virtual void OnPhase(const std::vector<load::Arrival>& arrivals,
                        const std::vector<uint32_t>& payloads) = 0;
 

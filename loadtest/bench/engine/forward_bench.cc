@@ -1,13 +1,13 @@
-// Times a whole forward pass of a model on the CPU, without queue or server, beside the peaks of
-// the machine.
+// Times a whole forward pass of a model on the CPU, without queue or server, and the machine's
+// peaks in the same run.
 //
 //   forward_bench MODEL_DIRECTORY [PROFILE] [Google Benchmark's flags]
 //
 // Score computes whole prompts of mixed lengths in one step, with every next token's
 // log-probability. Next draws one token after each of the same prompts. Decode computes one token
 // after a context that is in the KV pages. Rows draws one token after each of some prompts of at
-// most 64 tokens, for steps from one row on. Arguments: threads, and how often the prompts' lengths
-// are repeated (for Decode the tokens of context, for Rows those of the step).
+// most 64 tokens, for steps of one row and more. Arguments: threads, and how often the prompts'
+// lengths are repeated (Decode: tokens of context; Rows: rows of the step).
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
@@ -31,17 +31,17 @@ namespace {
 using kernels::kPageTokens;
 
 constexpr int kRounds = 5;
-// The lengths of the prompts, 512 tokens in all; padded they would be 1152. The peers compute the
-// same prompts.
+// The lengths of the prompts: 512 tokens in total, 1152 if padded. The peers compute the same
+// prompts.
 constexpr int32_t kLengths[] = {16, 24, 32, 48, 64, 72, 112, 144};
 
-// The model, and how it runs.
+// The model and its settings.
 struct Subject {
   std::shared_ptr<const Model> model;
   std::string profile;  // as in cpu.profile
 };
 
-// A model on a backend with `threads`, and one step of it that can be run again and again.
+// A model on a backend with `threads`, and one step of it that can be repeated.
 class Forward {
  public:
   Forward(const Subject& subject, int32_t threads, int32_t tokens, int32_t sequences)
@@ -81,7 +81,7 @@ class Forward {
     Assign(steps, rows, score);
   }
 
-  // Assigns one token at `position` of a sequence that an earlier step has brought there.
+  // Assigns one token at `position` of a sequence whose earlier positions were computed before.
   void AssignToken(int32_t position) {
     const std::vector<StepSequence> steps = {{position, 1, DrawTokens(1), pages_.data()}};
     Assign(steps, {{0, position}}, false);
@@ -92,8 +92,8 @@ class Forward {
     for (const kernels::SampleResult& result : results_) SLUICE_CHECK(result.token >= 0);
   }
 
-  // Returns the operations, two per multiply-add: the layers' matrices, scores and sums of visible
-  // keys, the head.
+  // Returns the operations, two per multiply-add, of the layers' matrices, the attention scores and
+  // sums over visible keys, and the head.
   double Flops() const {
     double keys = 0;
     for (const StepBatch::Sequence& s : batch_.sequences()) {

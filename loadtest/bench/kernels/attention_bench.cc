@@ -1,5 +1,5 @@
-// Times attention with the best profile of the machine and head size 64. Decode has one query row
-// per sequence over long contexts that exceed the caches, whose keys and values are read once.
+// Times attention with the machine's best profile and head size 64. Decode has one query row per
+// sequence and contexts larger than the caches, so keys and values are read from memory once.
 // Prefill has whole causal sequences, alternating without and with XSA.
 #include <benchmark/benchmark.h>
 
@@ -28,7 +28,7 @@ struct Shape {
   int64_t rows() const { return int64_t{sequences} * rows_each(); }
   KvLayer layer() const { return {nullptr, nullptr, kv_heads, kAttentionHeadDim, type}; }
   int64_t pages() const { return int64_t{sequences} * context / kPageTokens; }
-  // The floats that take as much memory as the keys, or the values.
+  // The number of floats that need as much memory as the keys, or the values.
   size_t kv_floats() const {
     return static_cast<size_t>(pages() * layer().page_bytes()) / sizeof(float);
   }
@@ -170,7 +170,7 @@ void BM_Decode(benchmark::State& state) {
   Describe(state, context, attending);
 }
 
-// Times decode over pages of f32, bf16 and int8, by turns.
+// Times decode over pages of f32, bf16 and int8, alternating.
 void BM_DecodeByType(benchmark::State& state) {
   ThreadPool pool(static_cast<int>(state.range(0)));
   const Context context = {BestProfile(), &pool};

@@ -1,10 +1,10 @@
-// Times the orders in which the CPU's attention may read its keys, beside the estimates of the cost
-// model by which one is chosen.
+// Times the orders in which the CPU's attention may read its keys, and compares them with the
+// estimates of the cost model that chooses one.
 //
 //   attention_orders --rounds 9 --out loadtest/results/attention_orders
 //
-// writes attention_orders.json and .md. A cell is a decode step: some sequences of one context with
-// one query row each. The orders of a cell are timed alternately; figures are medians.
+// writes attention_orders.json and .md. A cell is a decode step: a number of sequences with the
+// same context and one query row each. The orders of a cell alternate; figures are medians.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -33,7 +33,7 @@ namespace sluice::kernels {
 namespace {
 
 constexpr int32_t kHeadDim = 64;
-// Orders are told apart where they differ by more.
+// Two orders count as different if their medians differ by more than this ratio.
 constexpr double kSameWithin = 0.05;
 
 struct Cell {
@@ -45,7 +45,7 @@ struct Cell {
   }
 };
 
-// Returns the value below which a share of the values lies.
+// Returns the value at quantile `share` of the values.
 double QuantileOf(std::vector<double> values, double share) {
   const auto at = values.begin() +
                   static_cast<int64_t>(share * static_cast<double>(std::ssize(values) - 1) + 0.5);
@@ -62,7 +62,7 @@ struct Contender {
   double median() const { return QuantileOf(seconds, 0.5); }
 };
 
-// Returns the orders that differ for the cell: a split needs several segments, and memory for the
+// Returns the orders that differ for the cell. A split needs several segments, and memory for the
 // records of all sequences.
 std::vector<Contender> Contenders(const Cell& cell) {
   std::vector<Contender> contenders = {{"two_pass", {AttentionOrder::kTwoPass}},
@@ -86,7 +86,7 @@ struct FreeFloats {
 };
 using Floats = std::unique_ptr<float, FreeFloats>;
 
-// Returns memory with values that take no time to make, and are neither 0 nor equal.
+// Returns memory filled cheaply with values that are neither 0 nor equal.
 Floats MakeFloats(size_t count) {
   Floats floats(static_cast<float*>(AllocateMemory(static_cast<int64_t>(count * sizeof(float)))));
   SLUICE_CHECK(floats != nullptr);
@@ -142,12 +142,12 @@ void MeasureCell(const Cell& cell, const float* k, const float* v, int rounds, T
   }
 }
 
-// How orders are told apart: by their medians, or where one takes longer in three rounds of four,
-// which noise in a few rounds does not decide.
+// The test for whether two orders differ: by their medians, or by whether one takes longer in three
+// rounds of four, which is robust against noise in a few rounds.
 enum class Told { kByMedians, kInMostRounds };
 
-// Returns the median over the rounds of the time of `a` over that of `b`, or 1 if they do not
-// differ by more than kSameWithin.
+// Returns the median over the rounds of the time of `a` divided by the time of `b`, or 1 if they do
+// not differ by more than kSameWithin.
 double Difference(const Contender& a, const Contender& b, Told told) {
   std::vector<double> ratios;
   for (size_t i = 0; i < a.seconds.size(); ++i) ratios.push_back(a.seconds[i] / b.seconds[i]);
@@ -159,7 +159,8 @@ double Difference(const Contender& a, const Contender& b, Told told) {
   return told == Told::kByMedians ? medians : QuantileOf(ratios, 0.5);
 }
 
-// The pairs of orders of all cells that differ in time, and those that the estimates order wrongly.
+// The pairs of orders of all cells that differ in time, and the pairs with wrongly ordered
+// estimates.
 struct Agreement {
   Told told;
   int64_t pairs = 0, right = 0;
@@ -188,7 +189,7 @@ struct Agreement {
   }
 };
 
-// Returns the estimate of an order, or nullopt where it has none.
+// Returns the estimate of an order, or nullopt if it has none.
 std::optional<double> SecondsOf(const AttentionEstimates& estimates, const std::string& name) {
   for (const AttentionEstimate& estimate : estimates.variants) {
     if (AttentionVariantName(estimate.variant) == name) return estimate.cost.seconds;
@@ -196,7 +197,7 @@ std::optional<double> SecondsOf(const AttentionEstimates& estimates, const std::
   return std::nullopt;
 }
 
-// Whether the device's shared levels give all workers more than those of the other.
+// Returns whether the shared levels give all workers more on this device than on the other.
 bool IsQuicker(const einsum::DeviceDescription& device, const einsum::DeviceDescription& other) {
   const auto shared = [](const einsum::DeviceDescription& each) {
     double sum = 0;
@@ -206,8 +207,8 @@ bool IsQuicker(const einsum::DeviceDescription& device, const einsum::DeviceDesc
   return shared(device) > shared(other);
 }
 
-// Adds the estimates of the cell's orders. Where other sequences keep all threads busy, split:auto
-// runs what one pass runs: it has no estimate of its own there, and is left out.
+// Adds the estimates of the cell's orders. If other sequences keep all threads busy, split:auto
+// runs in one pass. It then has no estimate of its own and is left out.
 void EstimateCell(const Cell& cell, const einsum::DeviceDescription& device,
                   std::vector<Contender>* contenders) {
   const AttentionWork work = {
@@ -233,8 +234,8 @@ struct MeasuredCell {
 };
 
 // Measures all cells on `threads` threads and estimates them. The cores of a virtual machine may
-// share one of the host's for a while, so that the device is probed before each cell, and the
-// estimates are for the quickest of all probes, which is returned.
+// temporarily share one core of the host, so the device is probed before each cell. The estimates
+// use the fastest of all probes, which is returned.
 einsum::DeviceDescription MeasureCells(int threads, const float* k, const float* v,
                                        size_t max_floats, int rounds,
                                        std::vector<MeasuredCell>* measured) {
@@ -294,10 +295,9 @@ int RunAll(int rounds, int64_t max_mib, const std::string& out) {
                      {"orders", orders}});
   }
   const std::string summary = absl::StrFormat(
-      "Of %d pairs of orders of which one takes longer by more than %.0f %% in three rounds of "
-      "four,\nthe cost model orders %d as measured: %.1f %%. Of %d pairs whose medians differ by "
-      "as "
-      "much, %d: %.1f %%.\n",
+      "In %d pairs of orders, one takes longer by more than %.0f %% in three rounds of four.\n"
+      "The cost model orders %d of them as measured: %.1f %%. In %d pairs the medians differ by as "
+      "much;\nit orders %d of them as measured: %.1f %%.\n",
       agreement.pairs, 100 * kSameWithin, agreement.right, 100 * agreement.share(),
       by_medians.pairs, by_medians.right, 100 * by_medians.share());
   std::cout << summary;
@@ -330,14 +330,13 @@ int RunAll(int rounds, int64_t max_mib, const std::string& out) {
 }  // namespace sluice::kernels
 
 int main(int argc, char** argv) {
-  CLI::App app("Times the orders of the CPU's attention beside the estimates of the cost model.");
+  CLI::App app("Compares the orders of the CPU's attention with the cost model's estimates.");
   int rounds = 9;
   int64_t max_mib = 4096;
   std::string out = "attention_orders";
   app.add_option("--rounds", rounds, "Alternating measurements of a cell.")
       ->check(CLI::Range(1, 1000));
-  app.add_option("--max-mib", max_mib,
-                 "The most MiB of keys and values; larger cells are left out.")
+  app.add_option("--max-mib", max_mib, "The most MiB of keys and values; larger cells are skipped.")
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("--out", out, "The path of the results, without .json and .md.");
   CLI11_PARSE(app, argc, argv);

@@ -4,10 +4,10 @@
     loadtest/bench/kernels/compare_builds.py --old OTHER/build/release --new build/release \\
         --old-name COMMIT --binary attention_bench --out loadtest/results/attention_builds
 
-writes attention_builds.json and .md. Both builds must have the benchmark with the same cases: where
-a case was added since, its line is added to the older source before it is built. A round runs all
-cases of one build and then of the other, and the builds take turns in going first. The ratio of a
-case is the median over rounds of the old time over the new time; above 1 the new build is quicker.
+writes attention_builds.json and .md. Both builds must have the same cases. If a case is newer than
+the older build, add its line to the older source before building. A round runs all cases of one
+build and then of the other; the build that runs first alternates. The ratio of a case is the median
+over rounds of old time / new time; above 1 the new build is faster.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import reporting  # noqa: E402
 
 
 def run(build, binary, arguments, pattern):
-    """Returns the medians, in microseconds, of each case's series."""
+    """Returns the medians, in microseconds, of each series of each case."""
     done = subprocess.run(
         [
             next((build / "loadtest" / "bench").glob(f"*/{binary}")),
@@ -45,11 +45,11 @@ def run(build, binary, arguments, pattern):
 
 def markdown(made):
     lines = [
-        f"# {' '.join([made['binary'], *made['arguments']])}: this build beside {made['old_name']}",
+        f"# {' '.join([made['binary'], *made['arguments']])}: this build and {made['old_name']}",
         "",
         f"{made['date']}, {made['processor']}. Made by `loadtest/bench/kernels/compare_builds.py`,",
-        f"{made['rounds']} alternating rounds. Ratio: the older build's time over this build's,",
-        "the median over rounds, least to largest; above 1 this build is quicker.",
+        f"{made['rounds']} alternating rounds. Ratio: the older build's time / this build's time,",
+        "the median over rounds, minimum to maximum; above 1 this build is faster.",
         "",
         "| case | older µs | this µs | ratio |",
         "|---|---|---|---|",
@@ -71,10 +71,10 @@ def main():
     parser.add_argument("--new", type=pathlib.Path, required=True, help="build folder")
     parser.add_argument("--old-name", required=True, help="the older build, for the report")
     parser.add_argument("--binary", default="attention_bench")
-    parser.add_argument("--argument", action="append", default=[], help="of the benchmark")
+    parser.add_argument("--argument", action="append", default=[], help="for the benchmark")
     parser.add_argument("--filter", default=".", help="cases, as a regular expression")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--out", type=pathlib.Path, required=True, help="less .json, .md")
+    parser.add_argument("--out", type=pathlib.Path, required=True, help="without .json, .md")
     arguments = parser.parse_args()
     builds = {"old": arguments.old, "new": arguments.new}
     rounds = []

@@ -1,7 +1,7 @@
-// Times GEMM over bf16 panels, over f32 panels of the same values, and over int8 panels with rows
-// that are quantised already, and the quantisation of the rows, alternating. Arguments: profile,
-// threads, rows of each group, k, n, matrices (one group for each). With one matrix it is a dense
-// layer; with enough matrices to exceed the caches it is a position-wise projection or a decode
+// Times four operations, alternating: GEMM over bf16 panels, over f32 panels of the same values,
+// and over int8 panels with rows already quantised, and the quantisation of the rows. Arguments:
+// profile, threads, rows of each group, k, n, matrices (one group for each). One matrix stands for
+// a dense layer. Matrices that exceed the caches stand for a position-wise projection or a decode
 // step through many layers.
 #include <benchmark/benchmark.h>
 
@@ -96,7 +96,7 @@ void BM_Gemm(benchmark::State& state) {
   roofline.Report(state);
   int8_roofline.Report(state);
   int8_roofline.Report(state, "int8", times_int8, flops, bytes_int8);
-  // The peak is that of products in int8, which products in int4 may exceed.
+  // The peak is measured for int8 products; products in int4 may exceed it.
   const double bytes_int4 = static_cast<double>(room[1] + int4.bytes()) + 4.0 * out.size();
   int8_roofline.Report(state, "int4", times_int4, flops, bytes_int4);
   roofline.Report(state, "bf16", times_bf16, flops, bytes_bf16);

@@ -1,7 +1,7 @@
-// Compares our GEMM with oneDNN's with prepacked weights, alternating on one thread: f32 with the
-// fastest f32 profile and, if the machine has one, bf16 with the fastest bf16 profile, for which
-// oneDNN receives rows that are already rounded. Arguments: rows, k, n. Ratios are oneDNN's time
-// over ours.
+// Compares our GEMM with oneDNN's, both with prepacked weights, alternating on one thread: f32 with
+// the fastest f32 profile and, if the machine has one, bf16 with the fastest bf16 profile. For
+// bf16, oneDNN receives rows that are already rounded. Arguments: rows, k, n. Ratios are oneDNN's
+// time divided by ours.
 #include <benchmark/benchmark.h>
 #include <omp.h>
 #include <dnnl.hpp>

@@ -1,5 +1,5 @@
-"""The protocol of the peers of run.py: one job per line on standard input, one answer per line on
-output.
+"""The protocol between run.py and its peers: a peer reads one job per line on standard input and
+writes one answer per line on standard output.
 
 A job is a JSON object; the answer is {"seconds": median of a few runs} or {"error": text}. The
 first line of output is {"version": text}. This module uses only the standard library, because each
@@ -12,13 +12,13 @@ import sys
 import time
 
 REPETITIONS = 3
-SHORT_S = 0.02  # runs that take less are repeated until they take this long
-LONG_S = 0.5  # runs that take longer are timed once in a round
+SHORT_S = 0.02  # shorter runs are repeated until they take this long
+LONG_S = 0.5  # longer runs are timed once in a round
 
 
 def median_seconds(run, threads):
-    """Returns the seconds of one run: CPU time of the thread if it works alone, as in the C++
-    benchmarks, otherwise wall time."""
+    """Returns the seconds of one run. With one thread this is its CPU time, as in the C++
+    benchmarks; otherwise it is wall time."""
     clock = time.thread_time if threads == 1 else time.perf_counter
 
     def timed(calls):
@@ -44,6 +44,6 @@ def serve(version, threads, run_of):
                 runs[line] = run_of(json.loads(line))
                 runs[line]()  # warms the caches
             answer = {"seconds": median_seconds(runs[line], threads)}
-        except Exception as error:  # an error of the peer's own, which is only reported
+        except Exception as error:  # an error of the peer, which is reported in the answer
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)

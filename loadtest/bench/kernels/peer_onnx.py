@@ -1,9 +1,10 @@
-"""onnxruntime's side of run.py: peer_onnx.py MODEL_DIRECTORY THREADS.
+"""The onnxruntime peer of run.py: peer_onnx.py MODEL_DIRECTORY THREADS.
 
-Requires an interpreter with onnx, onnxruntime and numpy. The graph is like the one that its own
-tools make of a Llama: GroupQueryAttention with the rotation inside, fused norms, f32 weights (its
-CPU kernels have no bf16), dynamic axes. Prompts are padded at the end, which causal attention never
-reads, and the head computes only the requested rows. The job, in the protocol of peer_loop.py:
+Requires an interpreter with onnx, onnxruntime and numpy. The graph is like the graph that
+onnxruntime's own tools make for a Llama: GroupQueryAttention with the rotation inside, fused norms,
+f32 weights (its CPU kernels have no bf16), dynamic axes. Prompts are padded at the end, where
+causal attention never reads, and the head computes only the requested rows. The job, in the
+protocol of peer_loop.py:
   {"job": "forward", "lengths": [...], "padded": bool, "all_rows": bool}
 """
 
@@ -81,7 +82,7 @@ def add_layer(graph, config, weights, x, at):
 
 
 def build(config):
-    """Returns the model. Inputs: ids [batch, length], last [batch] (valid tokens less one), longest
+    """Returns the model. Inputs: ids [batch, length], last [batch] (valid tokens - 1), longest
     (scalar), rows [n] of the flattened batch. Output: the logits of those rows."""
     weights = dict(random_llama.weights(config))
     graph = Graph()

@@ -1,4 +1,4 @@
-"""PyTorch's side of run.py: peer_torch.py MODEL_DIRECTORY THREADS.
+"""The PyTorch peer of run.py: peer_torch.py MODEL_DIRECTORY THREADS.
 
 Requires an interpreter with torch and transformers. The jobs, in the protocol of peer_loop.py:
   {"job": "forward", "dtype": "bf16" | "f32", "lengths": [...], "padded": bool, "all_rows": bool}
@@ -7,7 +7,7 @@ Requires an interpreter with torch and transformers. The jobs, in the protocol o
   {"job": "attention", "sequences": n, "length": n, "q_heads": n, "kv_heads": n, "xsa": bool,
    "compiled": bool}
       scaled_dot_product_attention in f32, causal, head size 64, followed by the formula of XSA;
-      compiled, it is what torch.compile makes of both
+      with "compiled", torch.compile compiles both
 """
 
 import functools
@@ -40,7 +40,7 @@ def forward(directory, job):
         prompts = [random_tokens(1, length) for length in job["lengths"]]
         return lambda: [llama(p, use_cache=False, logits_to_keep=keep).logits for p in prompts]
     longest = max(job["lengths"])
-    # Padded in front, so that the last column is each prompt's last token.
+    # Padded at the start, so that the last column is each prompt's last token.
     mask = torch.tensor([[0] * (longest - n) + [1] * n for n in job["lengths"]])
     tokens = random_tokens(len(job["lengths"]), longest)
     return lambda: llama(tokens, attention_mask=mask, use_cache=False, logits_to_keep=keep).logits

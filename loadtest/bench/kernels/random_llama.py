@@ -1,4 +1,4 @@
-"""A Llama checkpoint of random weights, in bf16, for benchmarks."""
+"""Makes a Llama checkpoint with random bf16 weights, for benchmarks."""
 
 import json
 import pathlib
@@ -53,7 +53,7 @@ def shapes(config):
 
 
 def weights(config, seed=1):
-    """Yields (name, float32 array); the lower halves are zero, so that bf16 loses nothing."""
+    """Yields (name, float32 array). The lower 16 bits are zero, so bf16 represents it exactly."""
     random = np.random.default_rng(seed)
     for name, shape in shapes(config).items():
         if len(shape) == 1:

@@ -23,7 +23,7 @@ def kernel_rows(name, counters):
 
 def kernel_table(kernels):
     lines = [
-        "| kernel | what | µs | MFLOP | MB | of peak FLOP/s | of read bandwidth |",
+        "| kernel | part | µs | MFLOP | MB | of peak FLOP/s | of read bandwidth |",
         "|---|---|---|---|---|---|---|",
     ]
     for name, counters in kernels.items():
@@ -33,7 +33,7 @@ def kernel_table(kernels):
 
 
 def claims(kernels):
-    """Returns the lines on ratios that single benchmarks compute themselves."""
+    """Returns the lines for ratios that individual benchmarks compute."""
     lines = []
     for name, counters in kernels.items():
         for dtype in ("f32", "bf16"):
@@ -46,8 +46,8 @@ def claims(kernels):
             lines.append(f"- {name}: XSA adds {counters['xsa_over_plain'] - 1:+.1%} to attention.")
         if "f32_over_int8" in counters:
             lines.append(
-                f"- {name}: pages of f32 take {counters['f32_over_bf16']:.2f} times as long as "
-                f"those of bf16 and {counters['f32_over_int8']:.2f} times as long as those of int8."
+                f"- {name}: pages of f32 take {counters['f32_over_bf16']:.2f} times the time of "
+                f"bf16 and {counters['f32_over_int8']:.2f} times the time of int8."
             )
         if "values_over_top_k" in counters:
             lines.append(
@@ -61,7 +61,7 @@ def claims(kernels):
 
 
 def ratios(seconds):
-    """Returns (median, least, largest) of each peer's time over ours, taken round by round."""
+    """Returns (median, minimum, maximum) of each peer's time / ours, computed by round."""
     result = {}
     for peer, times in seconds.items():
         if peer == "ours":
@@ -92,9 +92,9 @@ def markdown(made):
         f"{made['date']}, {made['processor']}. {made['note']}".rstrip(),
         "",
         "Peaks (multiply-adds in registers with the profile's instructions, reads of memory beyond",
-        "the caches) are measured in turns with the kernels; figures are medians. The peak is that",
-        "of f32 under the f32 profiles and of bf16 under the others, for weights of either type;",
-        "that of int8 for weights in int8.",
+        "the caches) alternate with the kernels; figures are medians. The peak is measured in f32",
+        "for the f32 profiles and in bf16 for the others, for weights of either type, and in int8",
+        "for int8 weights.",
         "Times of one thread are its processor time.",
         "",
         *claims(made["kernels"]),
@@ -107,8 +107,8 @@ def markdown(made):
             "Llama of random weights: 9 layers, d 512, 8/2 heads, vocabulary 32,000, bf16 weights.",
             "Prompts of 16 to 144 tokens, 512 together (1152 padded). Score: every next token's",
             "log-probability (peers: every row's logits). Next: the token after each prompt.",
-            "Decode: one token after 127. Ratio: the peer's time over ours, round by round; median",
-            f"of {made['rounds']} rounds, least to largest.",
+            "Decode: one token after 127. Ratio: the peer's time / ours, by round; median",
+            f"of {made['rounds']} rounds, minimum to maximum.",
             "",
             "| pass | who | ms | ratio | of the machine |",
             "|---|---|---|---|---|",

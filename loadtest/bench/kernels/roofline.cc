@@ -13,13 +13,12 @@
 namespace sluice::kernels {
 namespace {
 
-constexpr int64_t kTasks = 16;          // per thread, so that a late thread loses little
+constexpr int64_t kTasks = 16;          // per thread, so that a late thread costs little
 constexpr int64_t kPeakSteps = 20'000;  // per task
 constexpr int64_t kReadBytes = int64_t{128} << 20;
 constexpr int64_t kLine = 64;
 
-// Calls run(task) for all tasks of the pool's threads and returns the sum of the work that it
-// returns.
+// Calls run(task) for all tasks of the pool's threads and returns the sum of its results.
 template <typename Run>
 double RunTasks(const Context& context, Run run) {
   std::atomic<double> work = 0;

@@ -1,5 +1,5 @@
-// The peak performance of the machine, measured in the same run as the kernels, so that results are
-// fractions of it and other load on the machine slows both.
+// Measures the machine's peak performance in the same run as the kernels. Results are given as
+// fractions of it, because other load on the machine slows both.
 #pragma once
 
 #include <benchmark/benchmark.h>
@@ -14,11 +14,11 @@
 
 namespace sluice::kernels {
 
-// Returns seconds: CPU time of the calling thread if it works alone, so that other load on the
-// machine does not count, otherwise wall time.
+// Returns seconds. With one thread this is the calling thread's CPU time, so that other load on the
+// machine does not count; otherwise it is wall time.
 double Now(const Context& context);
 
-// The times of one contender. Their median is robust against bursts of other load.
+// The times of one contender. Their median is robust against bursts of other load on the machine.
 class Series {
  public:
   void Add(double seconds) { seconds_.push_back(seconds); }
@@ -47,10 +47,10 @@ void Measure(const Context& context, Series& series, Run run) {
 }
 
 // The instructions whose peak is measured: the profile's fastest (bf16 if it multiplies in bf16),
-// or those of its unit of int8.
+// or its int8 instructions.
 enum class Peak { kProfile, kInt8 };
 
-// The peaks of all threads of a pool together: multiply-adds in registers, and reads of memory far
+// The peaks of all threads of a pool together: multiply-adds in registers, and reads of memory much
 // larger than the caches.
 class Roofline {
  public:

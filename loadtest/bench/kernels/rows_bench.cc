@@ -1,5 +1,5 @@
-// Times row-wise operations with the best profile of the machine: norm, rotation with the write to
-// the KV pages, activation. Arguments: threads, rows, row width.
+// Times row-wise operations with the machine's best profile: norm, rotation with the write to the
+// KV pages, activation. Arguments: threads, rows, row width.
 #include <benchmark/benchmark.h>
 
 #include <numeric>

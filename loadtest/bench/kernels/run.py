@@ -6,11 +6,11 @@
     build/venv/bin/python loadtest/bench/kernels/run.py --build build/release \\
         --torch-python PYTHON --onnx-python PYTHON --out loadtest/results/kernels
 
-writes kernels.json and kernels.md. A peer is skipped if its interpreter is not given: one with
-torch and transformers, one with onnx and onnxruntime. Kernels and the probes of the peaks are timed
-alternately in one process; peers and our benchmark alternately, round by round. Figures are
-medians. The run takes some minutes on an idle machine; on a busy one only the ratios are
-meaningful.
+writes kernels.json and kernels.md. The first peer needs an interpreter with torch and transformers,
+the second one with onnx and onnxruntime; a peer without an interpreter is skipped. Kernels
+alternate with the probes of the peaks in one process. Peers and our benchmark alternate by round.
+Figures are medians. The run takes some minutes on an idle machine; on a busy one only the ratios
+are meaningful.
 """
 
 import argparse
@@ -82,7 +82,7 @@ def benchmark(build, binary, pattern, arguments=()):
 
 
 class Peer:
-    """A peer's interpreter, which answers jobs; see peer_loop.py."""
+    """A peer's interpreter that answers jobs; see peer_loop.py."""
 
     def __init__(self, python, script, model, threads):
         self._process = subprocess.Popen(
@@ -134,7 +134,7 @@ def contests(threads):
             )
             for peer, dtype in (("torch", "bf16"), ("torch", "f32"), ("onnx", "f32"))
             for padded in (True, False)
-            # bf16 takes minutes where it is slow, and running one by one repeats what times == 1
+            # bf16 takes minutes where it is slow, and one by one repeats the case times == 1
             # shows.
             if times == 1 or (padded and dtype == "f32")
         }
@@ -165,7 +165,7 @@ def contests(threads):
 
 
 def contend(build, model, profile, contest, peers, rounds):
-    """Returns the seconds of ours and of each peer by round, and our last counters."""
+    """Returns the seconds of our benchmark and of each peer by round, and our last counters."""
     name, (binary, benchmark_name, counter), jobs = contest
     arguments = [str(model), profile] if binary.startswith("engine") else []
     jobs = {key: job for key, job in jobs.items() if key[0] in peers}
@@ -213,8 +213,8 @@ def run_contests(arguments, model):
             for contest in contests(threads):
                 if not re.search(arguments.only, contest[0]):
                     continue
-                # Only whole passes depend on the profile; the other contests use the f32 kernels in
-                # all of them.
+                # Only whole passes depend on the profile; the other contests always use the f32
+                # kernels.
                 whole = contest[1][0].startswith("engine")
                 for profile in arguments.profiles if whole else ["auto"]:
                     results.append(
@@ -231,17 +231,17 @@ def parse(argv):
     parser.add_argument("--torch-python", help="interpreter that has torch and transformers")
     parser.add_argument("--onnx-python", help="interpreter that has onnx and onnxruntime")
     parser.add_argument(
-        "--profiles", nargs="+", default=["auto"], help="of whole passes, as in cpu.profile"
+        "--profiles", nargs="+", default=["auto"], help="for whole passes, as in cpu.profile"
     )
-    parser.add_argument("--rounds", type=int, default=3, help="of peers and ours in turns")
+    parser.add_argument("--rounds", type=int, default=3, help="in which ours and peers alternate")
     parser.add_argument(
-        "--only", default="", help="kernels (binary and pattern) and contests to match"
-    )
-    parser.add_argument(
-        "--note", default="", help="a sentence for the report, such as what else ran"
+        "--only", default="", help="only matching kernels (binary and pattern) and contests"
     )
     parser.add_argument(
-        "--out", type=pathlib.Path, required=True, help="path of the report less .json, .md"
+        "--note", default="", help="a sentence for the report, such as other load on the machine"
+    )
+    parser.add_argument(
+        "--out", type=pathlib.Path, required=True, help="path of the report without .json, .md"
     )
     return parser.parse_args(argv)
 

@@ -1,5 +1,5 @@
 // Measures the cost that edits add to the choice of a token. Arguments: edits (see EditsOf), draw
-// (see ParamsOf). Runs with the best profile of the machine, on 32768 logits.
+// (see ParamsOf). Uses the machine's best profile, on 32768 logits.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Counts the kernels that PyTorch's compiler makes of exclusive self attention (XSA) on a CPU.
+"""Counts the kernels that PyTorch's compiler makes for exclusive self attention (XSA) on a CPU.
 
     TORCH_PYTHON loadtest/bench/kernels/torch_xsa_kernels.py --out loadtest/results/xsa_kernels
 
 writes xsa_kernels.json and xsa_kernels.md. Requires an interpreter with torch 2.5 or later and a
-C++ compiler. XSA is written in the two forms of pytorch issue 181108: values that are broadcast to
-the query heads of their group by unsqueeze, and values that are expanded to all query heads. Each
-is counted without compiling (calls of kernels that compute, views left out), and compiled for
-static and for dynamic shapes, alone and behind scaled_dot_product_attention, whose own kernel is
-not counted. Of each, the first shape compiles, and two more shapes show how often it compiles
+C++ compiler. XSA is written in the two forms of pytorch issue 181108: values that unsqueeze
+broadcasts to the query heads of their group, and values that are expanded to all query heads. Each
+form is counted without compiling (calls of kernels that compute, without views), and compiled for
+static and for dynamic shapes, both by itself and after scaled_dot_product_attention, whose own
+kernel is not counted. The first shape compiles, and two more shapes show how often it compiles
 again. Times are medians over rounds in which all arms alternate, on one thread.
 """
 
@@ -67,7 +67,7 @@ def behind_attention(form):
 
 
 class CountKernels(TorchDispatchMode):
-    """Counts the operators that compute or copy. A view shares the memory of what it views."""
+    """Counts the operators that compute or copy. Views share memory and are not counted."""
 
     def __init__(self):
         super().__init__()
@@ -96,7 +96,7 @@ def count_eager(function, arguments):
 
 
 def count_compiled(function, all_arguments, dynamic):
-    """Returns the generated functions for the first shape, the loops in them, and how often more
+    """Returns the generated functions for the first shape, the loops in them, and how often further
     shapes compile again."""
     torch._dynamo.reset()
     metrics.reset()
@@ -144,7 +144,7 @@ def run(rounds):
             arms[name, "eager"] = function, arguments[0]
             for mode, dynamic in (("static", False), ("dynamic", True)):
                 row[mode] = count_compiled(function, arguments, dynamic)
-                # Compiled anew for the times, because each shape seen adds a guard.
+                # Compiled again for the times, because each shape seen adds a guard.
                 torch._dynamo.reset()
                 arms[name, mode] = torch.compile(function, dynamic=dynamic), arguments[0]
             rows.append(row)
@@ -157,18 +157,18 @@ def run(rounds):
 
 def markdown(made):
     lines = [
-        "# Kernels of XSA, beside PyTorch's compiler",
+        "# Kernels of XSA in Sluice and in PyTorch's compiler",
         "",
         f"{made['date']}, {made['processor']}, torch {made['torch']}, one thread, f32. Made by",
         "`loadtest/bench/kernels/torch_xsa_kernels.py`. Outputs: the excluded values and both",
         f"diagnostics. Times are medians of {made['rounds']} rounds for "
         "{} sequences of {} tokens, {} query and {} KV heads of {}.".format(*SHAPES[0]),
         "",
-        "Sluice has no kernel for XSA with static or dynamic shapes: attention's kernel computes",
-        "it in its epilogue, and a plan reads sizes at run time: new shapes compile nothing.",
+        "Sluice has no kernel for XSA with static or dynamic shapes. The attention kernel computes",
+        "it in its epilogue. A plan reads sizes at run time, so new shapes compile nothing.",
         "",
-        "Kernels are functions that a step calls; PyTorch's compiler makes one function of several",
-        "loops on a CPU, and one kernel of each loop on a GPU unless it can fuse them.",
+        "Kernels are functions that a step calls. On a CPU, PyTorch's compiler makes one function",
+        "of several loops; on a GPU it makes one kernel of each loop unless it can fuse them.",
         "",
         "| form | computed | how | kernels | loops in them | compiled again for 2 shapes | ms |",
         "|---|---|---|---|---|---|---|",
@@ -190,7 +190,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--out", type=pathlib.Path, required=True, help="less .json, .md")
+    parser.add_argument("--out", type=pathlib.Path, required=True, help="without .json, .md")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     inductor_config.fx_graph_cache = False  # a cached graph would count no kernels

@@ -1,5 +1,5 @@
-// Times FitCapacities over histograms of n distinct sizes. The counter, time per n and per bucket,
-// should grow as log n.
+// Times FitCapacities over histograms of n distinct sizes. The counter is the time per n and per
+// bucket; it should grow as log n.
 #include <random>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// Times a decision by the length of the queue.
+// Times a decision for queues of different lengths.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -26,9 +26,9 @@ Ladder LadderOf(PolicyKind policy, Workload workload) {
   return *BuildLadder({.strategy = StrategyKind::kGeometric}, policy, limits);
 }
 
-// A queue of `count` sequences of the workload, packed, with the ladder of ratio sqrt(2) to 16,384
+// A queue of `count` packed sequences of the workload, with the ladder of ratio sqrt(2) to 16,384
 // tokens. With kRunning, the first kMostRunning sequences decode and the others are prompts in
-// chunks that will decode.
+// chunks.
 class Fixture {
  public:
   Fixture(size_t count, Workload workload, PolicyKind policy)
@@ -67,13 +67,12 @@ class Fixture {
     return former->Form(queue_, {.ladder = &ladder_, .costs = &costs_}, kNow, batch);
   }
 
-  // Returns the totals by which a request is admitted whose deadline is later than half of the
-  // others.
+  // Returns the totals for admitting a request whose deadline is later than half of the others.
   DueTotals::Total Due() const {
     return queue_.PromptsDueBy(kNow + std::chrono::milliseconds(50), kPriorityLevels);
   }
 
-  // Decides once; the batch is taken and then returns to the queue.
+  // Decides once, takes the batch and returns it to the queue.
   void Cycle(BatchFormer* former, std::vector<WaitingSequence*>* batch) {
     Form(former, batch);
     queue_.Take(*batch);

@@ -21,9 +21,9 @@ class Waiting:
 
 
 def choose(lengths: Sequence[int], max_rows: int, max_padding: float) -> list[int]:
-    """Returns the indices of the next batch: the head of the queue, then in order each prompt that
-    keeps the share of padding, in the rectangle of rows by the longest row, at or below
-    `max_padding`.
+    """Returns the indices of the next batch. It has the head of the queue and, in order, each
+    prompt that keeps the share of padding at or below `max_padding`. The padded size is rows times
+    the longest row.
     """
     chosen: list[int] = []
     tokens = longest = 0
@@ -38,7 +38,7 @@ def choose(lengths: Sequence[int], max_rows: int, max_padding: float) -> list[in
 
 
 def partition(lengths: Sequence[int], max_rows: int, max_padding: float) -> list[list[int]]:
-    """Returns all indices, in batches that are chosen one after the other."""
+    """Returns all indices in successive batches."""
     left, batches = list(range(len(lengths))), []
     while left:
         chosen = choose([lengths[index] for index in left], max_rows, max_padding)
@@ -59,8 +59,8 @@ def padded(prompts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Batcher:
-    """Runs the waiting prompts whenever the engine is free, one batch at a time in its own thread.
-    Prompts that their clients have given up by then are skipped.
+    """Runs the waiting prompts in its own thread, one batch at a time, whenever the engine is free.
+    Skips prompts whose clients have given up.
     """
 
     def __init__(self, run: Callable[[list[Waiting]], list[Answer]], max_rows: int,
@@ -97,7 +97,7 @@ class Batcher:
     async def _compute(self, batch: list[Waiting]) -> None:
         try:
             answers = await asyncio.to_thread(self._run, batch)
-        except Exception as error:  # it is passed to the callers; the next batch may succeed
+        except Exception as error:  # reported to the callers; the next batch may succeed
             for each in batch:
                 if not each.answered.done():
                     each.answered.set_exception(error)

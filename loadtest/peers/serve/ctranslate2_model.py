@@ -49,7 +49,7 @@ class Decoder:
 
 
 def export(checkpoint: pathlib.Path) -> pathlib.Path:
-    """Writes the folder `ctranslate2` beside the checkpoint if it is missing."""
+    """Writes the folder `ctranslate2` next to the checkpoint if it is missing."""
     folder = checkpoint / "ctranslate2"
     if (folder / "model.bin").exists():
         return folder

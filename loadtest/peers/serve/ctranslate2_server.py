@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Serves CTranslate2 behind the thin server: static batches, from which rows are removed when they
-are done.
+"""Serves CTranslate2 with the minimal server: static batches. A row is removed from its batch when
+it is done.
 """
 
 import asyncio
@@ -15,9 +15,7 @@ from ctranslate2_model import export, token
 
 
 class Generation:
-    """The generation of one batch. Callers get their answers when their rows are done, not when all
-    are.
-    """
+    """The generation of one batch. Callers get their answers when their own rows are done."""
 
     def __init__(self, batch: list[Waiting], loop: asyncio.AbstractEventLoop):
         self._batch, self._loop = batch, loop

@@ -1,8 +1,8 @@
-"""Runs the Llama of checkpoint.py with libraries, in process: scores, or greedy tokens, of padded
+"""Runs the Llama of checkpoint.py with libraries in process: scores, or greedy tokens, of padded
 batches of prompts.
 
-`score` returns {"labels": the next token of each prompt, "values": [its log-probability]},
-`generate` {"tokens": as many of each as wanted}.
+`score` returns {"labels": the next token of each prompt, "values": [its log-probability]}.
+`generate` returns {"tokens": the requested number of tokens for each prompt}.
 """
 
 import pathlib
@@ -55,7 +55,7 @@ class PyTorch:
 
 
 class Onnx:
-    """Runs the graph with onnxruntime. It scores only: it keeps no cache."""
+    """Runs the graph with onnxruntime. It only scores, because the graph keeps no cache."""
 
     def __init__(self, checkpoint: pathlib.Path, precision: str, threads: int):
         import onnxruntime
@@ -76,7 +76,7 @@ class Onnx:
 
 
 class OpenVino:
-    """Runs the graph of standard operators with OpenVINO. It scores only."""
+    """Runs the graph of standard operators with OpenVINO. It only scores."""
 
     def __init__(self, checkpoint: pathlib.Path, precision: str, threads: int):
         from checkpoint import read
@@ -104,8 +104,8 @@ class CTranslate2:
             compute_type={"f32": "float32"}.get(precision, precision))
 
     def _run(self, prompts: Prompts, count: int, **options) -> list:
-        """Generates. Prompts of one token are a batch of their own: beside one, the library returns
-        tokens of the other prompts in place of generated ones.
+        """Generates. Prompts of one token are batched separately: next to other prompts, the
+        library returns prompt tokens of these in place of generated ones.
         """
         made: list = [None] * len(prompts)
         for single in (True, False):

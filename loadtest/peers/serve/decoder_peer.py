@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Runs the Llama of checkpoint.py with a library, in process, and tells how many tokens a second.
+"""Runs the Llama of checkpoint.py with a library in process, and reports tokens per second.
 
-Reads JSON lines. {"work": "decode", "streams": N, "seconds": S, "seed": K}: N prompts of
-PROMPT tokens are computed together and NEW tokens are generated of each, again and again; told are
-the generated tokens per second. {"work": "score", "lengths": [LEAST, MOST], ...}: the next token of
-prompts of lengths between, some of one length in a batch, in random order; told are the prompts'
-tokens per second. The first line of the output has the next tokens of a fixed prompt and their
-log-probability, to compare with those of others.
+Reads JSON lines. {"work": "decode", "streams": N, "seconds": S, "seed": K} repeatedly computes N
+prompts of PROMPT tokens together and generates NEW tokens for each; it reports the generated tokens
+per second. {"work": "score", "lengths": [LEAST, MOST], ...} computes the next token of prompts of
+these lengths, in random order, in batches of similar lengths; it reports the prompts' tokens per
+second. The first line of the output has the next tokens of a fixed prompt and their
+log-probability, to compare with the other contenders.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--checkpoint", type=pathlib.Path, required=True)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
-    answers, sys.stdout = sys.stdout, sys.stderr  # libraries print what is no answer
+    answers, sys.stdout = sys.stdout, sys.stderr  # libraries print other text to stdout
     decoder = DECODERS[options.engine](options.checkpoint, options.precision, options.threads)
     vocabulary = read(options.checkpoint)[0].vocab
     found = decoder.score([np.array(FIXED, np.int32)])

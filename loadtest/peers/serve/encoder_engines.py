@@ -1,5 +1,5 @@
-"""Runs the encoder with libraries, in process: padded batches of token ids in, embeddings out, or
-the scores of the classifier if the checkpoint has one.
+"""Runs the encoder with libraries in process: padded batches of token ids in, embeddings out. If
+the checkpoint has a classifier, the output is its scores.
 """
 
 import pathlib
@@ -12,12 +12,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from encoder import read, shape_of  # noqa: E402
 from encoder_traffic import TRAFFIC  # noqa: E402
 
-# From ids and mask, both int64 [rows, longest], to float32 [rows, values].
+# Functions from ids and mask, both int64 [rows, longest], to float32 [rows, values].
 Run = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def padded_mask(texts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the texts with zeros on the right, and ones where they are."""
+    """Returns the texts padded with zeros on the right, and a mask that is 1 at their tokens."""
     ids = np.zeros((len(texts), max(len(text) for text in texts)), np.int64)
     mask = np.zeros_like(ids)
     for row, text in enumerate(texts):
@@ -30,7 +30,7 @@ def unpadded(ids: np.ndarray, mask: np.ndarray) -> list[list[int]]:
 
 
 def fused_graph(checkpoint: pathlib.Path, precision: str) -> pathlib.Path:
-    """Returns onnxruntime's graph, which is written if it is missing."""
+    """Returns onnxruntime's graph. Writes it if it is missing."""
     from encoder_onnx import export
     path = export(checkpoint, fused=True)
     if precision == "int8":
@@ -69,7 +69,7 @@ def ctranslate2_of(checkpoint: pathlib.Path, precision: str, threads: int) -> Ru
 
     def run(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
         made = encoder.forward_batch(unpadded(ids, mask))
-        if tensors:  # the library has no classifier; a row at a time adds no difference of its own
+        if tensors:  # the library has no classifier; computing it by row adds no difference
             return np.stack([tensors["classifier.weight"] @ row + tensors["classifier.bias"]
                              for row in np.asarray(made.pooler_output)])
         states = np.asarray(made.last_hidden_state)

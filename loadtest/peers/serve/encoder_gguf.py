@@ -1,4 +1,4 @@
-"""Converts the encoder to llama.cpp's format, without a vocabulary: it takes ids."""
+"""Converts the encoder to llama.cpp's format, without a vocabulary, because its inputs are ids."""
 
 import pathlib
 import sys
@@ -58,7 +58,7 @@ def export(checkpoint: pathlib.Path, precision: str) -> pathlib.Path:
     describe(writer, shape_of(checkpoint))
     writer.add_file_type(FILE_TYPES[precision])
     for name, tensor in read(checkpoint).items():
-        # The tables of positions and types are added to states, and stay in F32.
+        # The tables of positions and types are added to states and stay in F32.
         kept = "position" in name or "token_type" in name
         add_tensor(writer, name_of(name), np.ascontiguousarray(tensor),
                    "f32" if kept else precision)

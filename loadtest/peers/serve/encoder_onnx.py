@@ -1,4 +1,4 @@
-"""Writes the encoder as ONNX: with onnxruntime's fused operators, or with standard ones alone."""
+"""Writes the encoder as ONNX: with onnxruntime's fused operators, or only with standard ones."""
 
 import pathlib
 import sys
@@ -17,7 +17,7 @@ class Graph:
         self._nodes, self._constants, self._count = [], {}, 0
 
     def constant(self, name: str, value: np.ndarray) -> str:
-        # Not ascontiguousarray, which gives scalars a dimension.
+        # Not ascontiguousarray, which adds a dimension to scalars.
         self._constants.setdefault(name, numpy_helper.from_array(np.array(value, order="C"), name))
         return name
 
@@ -119,14 +119,14 @@ class Graph:
             helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)])
 
     def scores(self, x: str) -> tuple[str, int]:
-        """Adds the classifier, behind the pooled state of the first token."""
+        """Adds the classifier after the pooled state of the first token."""
         first = self.constant("first", np.array(0, np.int64))
         pooled = self.add("Tanh", self.linear(self.add("Gather", x, first, axis=1),
                                               "pooler.dense"))
         return self.linear(pooled, "classifier"), self._shape.labels
 
     def mean(self, x: str) -> tuple[str, int]:
-        """Adds the mean over the tokens that are no padding."""
+        """Adds the mean over the tokens that are not padding."""
         axis = self.constant("axis1", np.array([1], np.int64))
         total = self.add("ReduceSum", self.add("Mul", x, "kept"), axis, keepdims=0)
         count = self.add("ReduceSum", "kept", axis, keepdims=0)
@@ -134,7 +134,7 @@ class Graph:
 
 
 def export(checkpoint: pathlib.Path, fused: bool) -> pathlib.Path:
-    """Writes the model beside the checkpoint if it is missing."""
+    """Writes the model next to the checkpoint if it is missing."""
     path = checkpoint / f"{'fused' if fused else 'plain'}.onnx"
     if not path.exists():
         onnx.save(Graph(shape_of(checkpoint), read(checkpoint), fused).build(), path)

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Runs an encoder with a library, in process, and tells how much it does and how late.
+"""Runs an encoder with a library in process, and reports its throughput and latency.
 
-Reads JSON lines. {"seconds": S, "seed": N} is a closed loop: texts are computed in the batches of
-the size that was quickest at start, sorted by length within each 64 of them, which is as many as
-Sluice has in flight; a window is always computed to its end, because its last batches are the
-longest. With "rate" and "objective_ms" it is an open loop: texts arrive at exponential intervals in
-real time, without a network; whenever the library is free it takes a batch from the queue, and a
-text is given up when it has waited for twice the objective. With --rule prefix, the batches are
-TEI's instead: the longest prefix of the queue whose rectangle has at most PREFIX_TOKENS. The first
-line of the output has the embedding of a fixed text, to compare with that of others.
+Reads JSON lines. {"seconds": S, "seed": N} is a closed loop. It uses the batch size that was
+fastest at start and sorts each window of 64 texts by length; Sluice also has 64 in flight. A window
+is always completed, because its last batches are the longest. With "rate" and "objective_ms" it is
+an open loop: texts arrive at exponential intervals in real time, without a network. Whenever the
+library is free it takes a batch from the queue. A text is dropped when it has waited for twice the
+objective. With --rule prefix, the batches follow TEI's rule: the longest prefix of the queue with
+at most PREFIX_TOKENS padded tokens. The first line of the output has the embedding of a fixed text,
+to compare with the other contenders.
 """
 
 import argparse
@@ -33,7 +33,7 @@ FIXED = [101, 7, 2003, 30521, 1, 999, 5000, 102]
 
 
 class Meter:
-    """Counts the tokens of batches, with padding and without, and the process's time."""
+    """Counts the tokens of batches, with and without padding, and the process's time."""
 
     def __init__(self, pads: bool):
         self._pads = pads
@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--traffic", choices=TRAFFIC, default="embedding")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
-    answers, sys.stdout = sys.stdout, sys.stderr  # libraries print what is no answer
+    answers, sys.stdout = sys.stdout, sys.stderr  # libraries print other text to stdout
     run = ENGINES[options.engine](options.checkpoint, options.precision, options.threads)
     fixed = np.array([FIXED])
     embedding = np.asarray(run(fixed, np.ones_like(fixed)))[0].tolist()

@@ -31,8 +31,8 @@ def name_of(name: str) -> str:
 
 
 def interleaved(matrix: np.ndarray, heads: int) -> np.ndarray:
-    """Returns the matrix with the rotary pairs (i, i + half) of each head next to each other, as
-    this format requires.
+    """Returns the matrix with the rotary pairs (i, i + half) of each head adjacent, as this format
+    requires.
     """
     halves = matrix.reshape(heads, 2, -1, matrix.shape[1])
     return halves.swapaxes(1, 2).reshape(matrix.shape)
@@ -52,7 +52,7 @@ def describe(writer: gguf.GGUFWriter, shape: Shape) -> None:
 
 
 def tokens_of(text: str) -> list[int]:
-    """Returns the token ids of an answer, in which the text of a token is its number."""
+    """Returns the token ids of an answer. The text of a token is its number."""
     return [int(number) for number in re.findall(r"<(\d+)>", text)]
 
 
@@ -73,7 +73,7 @@ FILE_TYPES = {"f32": gguf.LlamaFileType.ALL_F32, "bf16": gguf.LlamaFileType.MOST
 
 
 def add_tensor(writer: gguf.GGUFWriter, name: str, tensor: np.ndarray, precision: str) -> None:
-    """Adds a tensor: a matrix in the precision, anything else in F32."""
+    """Adds a tensor: a matrix in the given precision, anything else in F32."""
     if precision == "f32" or tensor.ndim != 2:
         writer.add_tensor(name, tensor)
         return

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Serves llama.cpp's own server, in this process, behind the thin one: continuous batches in its
-slots.
+"""Serves llama.cpp's own server, in this process, with the minimal server: continuous batches in
+its slots.
 
 Weights, keys and values are F32, and flash attention is off because it rounds to F16. Every prompt
-is computed anew: no slot keeps an earlier one.
+is computed in full: no slot keeps an earlier one.
 """
 
 import pathlib

@@ -1,5 +1,5 @@
-"""Runs llama.cpp by its C interface, as llama-cpp-python exposes it: sequences in, states or logits
-out. Build that package for the machine (GGML_NATIVE); a wheel may have AVX2 alone.
+"""Runs llama.cpp through its C interface, as llama-cpp-python exposes it: sequences in, states or
+logits out. Build that package for the machine (GGML_NATIVE); a wheel may only have AVX2.
 """
 
 import ctypes
@@ -10,7 +10,7 @@ import llama_cpp
 import numpy as np
 
 TEXT_POSITIONS = 320  # of an embedded text
-PROMPT_POSITIONS = 640  # of a prompt and what is generated behind it
+PROMPT_POSITIONS = 640  # of a prompt and its generated tokens
 SEQUENCES = 32
 
 
@@ -30,7 +30,7 @@ class Context:
         options.n_gpu_layers = 0
         self._model = llama_cpp.llama_model_load_from_file(str(path).encode(), options)
         if not self._model:
-            raise ValueError(f"llama.cpp does not load {path}")
+            raise ValueError(f"llama.cpp cannot load {path}")
         self.vocabulary = llama_cpp.llama_vocab_n_tokens(
             llama_cpp.llama_model_get_vocab(self._model))
         made = llama_cpp.llama_context_default_params()
@@ -43,10 +43,10 @@ class Context:
         made.embeddings = embeddings
         self.raw = llama_cpp.llama_init_from_model(self._model, made)
         if not self.raw:
-            raise ValueError("llama.cpp makes no context")
+            raise ValueError("llama.cpp cannot make a context")
         self._batch = llama_cpp.llama_batch_init(made.n_ctx, 0, 1)
         self._memory = llama_cpp.llama_get_memory(self.raw)
-        # The values of a sequence: those of a classifier, or a pooled state.
+        # The number of values per sequence: of a classifier, or of a pooled state.
         ranks = llama_cpp.llama_pooling_type(self.raw) == llama_cpp.LLAMA_POOLING_TYPE_RANK
         self.width = (llama_cpp.llama_model_n_cls_out if ranks else
                       llama_cpp.llama_model_n_embd)(self._model)
@@ -56,9 +56,7 @@ class Context:
             llama_cpp.llama_memory_clear(self._memory, True)
 
     def compute(self, rows: Iterable[tuple[int, int, int, bool]]) -> None:
-        """Computes tokens, each with its position, its sequence and whether its logits are
-        wanted.
-        """
+        """Computes tokens. Each has a position, a sequence and a flag that requests its logits."""
         batch, count = self._batch, 0
         for token, position, sequence, wanted in rows:
             batch.token[count], batch.pos[count] = token, position

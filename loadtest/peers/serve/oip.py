@@ -1,8 +1,8 @@
 """A minimal server of the Open Inference Protocol: token ids in, token ids out.
 
 The input is `input_ids` (INT32 [1, n], raw) with the parameter `max_tokens`. The outputs are
-`output_ids` (INT32 [1, t]) and, if the engine reports them, `logprobs` (FP32 [1, t]). A call that
-its client gives up is cancelled.
+`output_ids` (INT32 [1, t]) and, if the engine reports them, `logprobs` (FP32 [1, t]). If the client
+gives up a call, the call is cancelled.
 """
 
 import argparse
@@ -23,12 +23,12 @@ Answering = Callable[[np.ndarray, int], Awaitable[Answer]]
 def prompt_of(request: pb.ModelInferRequest) -> np.ndarray:
     """Returns the prompt of a request. Raises ValueError that names the problem."""
     if len(request.inputs) != 1 or request.inputs[0].name != "input_ids":
-        raise ValueError("the only input is input_ids")
+        raise ValueError("expected exactly one input, input_ids")
     if request.inputs[0].datatype != "INT32" or len(request.raw_input_contents) != 1:
-        raise ValueError("input_ids is INT32 in raw_input_contents")
+        raise ValueError("input_ids must be INT32 in raw_input_contents")
     prompt = np.frombuffer(request.raw_input_contents[0], "<i4")
     if list(request.inputs[0].shape) != [1, len(prompt)] or not len(prompt):
-        raise ValueError("input_ids has the shape [1, n]")
+        raise ValueError("input_ids must have the shape [1, n]")
     return prompt
 
 
@@ -87,7 +87,7 @@ def serve(answer: Answering, address: str) -> None:
 def arguments(description: str) -> argparse.ArgumentParser:
     """Returns a parser with the arguments that all servers have."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--checkpoint", required=True, help="folder that checkpoint.py has written")
+    parser.add_argument("--checkpoint", required=True, help="folder that checkpoint.py wrote")
     parser.add_argument("--address", required=True, help="HOST:PORT to serve at")
     parser.add_argument("--threads", type=int, default=1, help="threads that compute")
     parser.add_argument("--max-rows", type=int, default=8, help="most prompts in a batch")

@@ -5,10 +5,10 @@ import sys
 
 
 def quantized(path: pathlib.Path) -> pathlib.Path:
-    """Writes the quantised graph beside the other if it is missing."""
+    """Writes the quantised graph next to the other one if it is missing."""
     made = path.with_name(f"{path.stem}_int8.onnx")
     if not made.exists():
-        # The library's tools import a module of theirs by the name of one in this folder.
+        # The library's tools import a module of theirs whose name is also in this folder.
         here = pathlib.Path(__file__).resolve().parent
         path_kept, module_kept = sys.path.copy(), sys.modules.pop("onnx_model", None)
         sys.path[:] = [each for each in sys.path if pathlib.Path(each).resolve() != here]

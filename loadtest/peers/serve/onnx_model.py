@@ -1,5 +1,5 @@
 """Exports the checkpoint as an ONNX graph with dynamic axes: with onnxruntime's fused operators, or
-with standard ones alone.
+only with standard ones.
 
 The inputs are `input_ids` int64 [rows, longest] and `lengths` int32 [rows]. The outputs, for the
 token after each prompt, are `token` int64 [rows] and `logprob` float [rows]. The head is applied to
@@ -28,9 +28,9 @@ class Graph:
         self.weights: list[onnx.TensorProto] = []
 
     def weight(self, name: str, array: np.ndarray) -> str:
-        """Adds a constant, once for all who name it."""
+        """Adds a constant, once per name."""
         if all(each.name != name for each in self.weights):
-            # Not ascontiguousarray, which gives scalars a dimension.
+            # Not ascontiguousarray, which adds a dimension to scalars.
             self.weights.append(numpy_helper.from_array(np.array(array, order="C"), name))
         return name
 
@@ -79,7 +79,7 @@ class Builder:
         return made[0], made[3]
 
     def common(self, before: str, width: str) -> list[str]:
-        """Returns what the attention of all layers takes, of the lengths less one and [longest]."""
+        """Returns the inputs of all layers' attention: the lengths less one, and [longest]."""
         cosines, sines = rotary(self.shape)
         return [before, self.graph.op("Cast", width, to=TensorProto.INT32),
                 self.graph.weight("cos", cosines), self.graph.weight("sin", sines)]
@@ -151,8 +151,8 @@ class PlainBuilder(Builder):
         return [*made[:2], op("Slice", made[2], first, width, self.constant("columns", 1))]
 
     def heads(self, h: str, name: str) -> str:
-        """Adds a projection, [rows, heads, longest, head size]. Heads of keys and values are
-        repeated for the queries that share them.
+        """Adds a projection, [rows, heads, longest, head size]. Repeats the heads of keys and
+        values for the queries that share them.
         """
         shape, weight = self.shape, self.tensors[f"{name}.weight"]
         parts = weight.reshape(-1, shape.head_dim, shape.hidden)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Serves onnxruntime behind the thin server: prompts in padded batches, and the next token of
+"""Serves onnxruntime with the minimal server: prompts in padded batches, and the next token of
 each.
 """
 
@@ -19,7 +19,7 @@ def load(checkpoint: pathlib.Path, threads: int) -> Callable[[list[np.ndarray]],
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    # Threads that spin while idle would take the processor from the threads that bring work.
+    # Idle threads that spin would take the processor from the threads that deliver requests.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = onnxruntime.InferenceSession(export(checkpoint), options,
                                            providers=["CPUExecutionProvider"])

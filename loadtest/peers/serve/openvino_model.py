@@ -9,7 +9,7 @@ import numpy as np
 def compiled(graph: pathlib.Path, precision: str, threads: int,
              samples: Sequence[dict[str, np.ndarray]]):
     """Returns the graph compiled for throughput. For int8, NNCF chooses the scales of weights and
-    activations by the samples of inputs.
+    activations from sample inputs.
     """
     import openvino
     core = openvino.Core()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Serves PyTorch (Hugging Face's model) behind the thin server: prompts in padded batches, and the
+"""Serves PyTorch (Hugging Face's model) with the minimal server: prompts in padded batches, and the
 next token of each.
 """
 

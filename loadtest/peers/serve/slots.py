@@ -9,7 +9,8 @@ import numpy as np
 
 from batcher import Answer
 
-# Takes the prompt, the number of tokens to generate and the event that the client has given up.
+# Takes the prompt, the number of tokens to generate, and an event that is set if the client gives
+# up.
 Generate = Callable[[np.ndarray, int, threading.Event], Answer]
 
 

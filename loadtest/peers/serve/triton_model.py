@@ -1,6 +1,6 @@
 """The models of Triton's Python backend: onnxruntime on the batches of the dynamic batcher."""
 
-# The backend fills its module after this one is imported, so annotations are evaluated late.
+# The backend fills its module after importing this one, so annotations are evaluated late.
 from __future__ import annotations
 
 import json
@@ -12,13 +12,13 @@ from batcher import partition
 
 
 def cancelled() -> triton.InferenceResponse:
-    error = triton.TritonError("nobody waits for it", triton.TritonError.CANCELLED)
+    error = triton.TritonError("the client gave up the call", triton.TritonError.CANCELLED)
     return triton.InferenceResponse(error=error)
 
 
 class Model:
-    """Computes rows of similar lengths together, because Triton batches by arrival alone. A
-    subclass loads what computes them.
+    """Computes rows of similar lengths together, because Triton batches only by arrival. Subclasses
+    load the model that computes them.
     """
 
     def initialize(self, args: dict[str, str]) -> None:

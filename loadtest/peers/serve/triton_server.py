@@ -31,7 +31,7 @@ PARAMETER = 'parameters {{ key: "{}" value: {{ string_value: "{}" }} }}'
 def arguments():
     parser = oip.arguments(__doc__)
     parser.add_argument("--queue-delay-us", type=int, default=0,
-                        help="longest that Triton holds back a request for company")
+                        help="how long Triton holds back a request to fill its batch")
     parser.add_argument("--preferred", type=int, nargs="*", default=[],
                         help="batch sizes that Triton does not hold back")
     parser.add_argument("--kind", choices=("decoder", "encoder"), default="decoder")
@@ -42,7 +42,9 @@ def arguments():
 
 
 def write_graph(options) -> None:
-    """Writes the model's graph if it is missing, for which a backend that starts has no time."""
+    """Writes the model's graph if it is missing, because that takes longer than a backend's start
+    may take.
+    """
     checkpoint = pathlib.Path(options.checkpoint)
     if options.kind == "decoder":
         from onnx_model import export
@@ -70,7 +72,7 @@ def write_model(folder: pathlib.Path, options) -> None:
 
 
 def write_backend(folder: pathlib.Path) -> None:
-    """Writes the backend with the stub of this Python; the wheel has one for each version."""
+    """Writes the backend with the stub for this Python version; the wheel has several."""
     backend = folder / "python"
     shutil.copytree(get_root_module_path() / "tritonserver" / "backends" / "python", backend)
     version = f"{sys.version_info.major}.{sys.version_info.minor}"

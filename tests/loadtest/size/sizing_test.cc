@@ -95,7 +95,7 @@ TEST(SizeReplicas, ReportsAnObjectiveThatNoReplicaCanMeet) {
   ASSERT_TRUE(sizing.ok());
   EXPECT_EQ(sizing->replicas, 0);
   EXPECT_EQ(sizing->rows.size(), 2u);
-  EXPECT_THAT(SizingTable(*sizing, options), HasSubstr("Not even 2"));
+  EXPECT_THAT(SizingTable(*sizing, options), HasSubstr("2 replicas cannot end"));
 }
 
 TEST(SizeReplicas, SequencesPastTheirDeadlineAreNotWithinTheObjective) {
