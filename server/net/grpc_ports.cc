@@ -92,6 +92,7 @@ void GrpcPorts::RefuseConnections(bool refuse) {
 std::vector<std::pair<const char*, ListenerStats>> GrpcPorts::Stats() const {
   MutexLock lock(&mu_);
   std::vector<std::pair<const char*, ListenerStats>> all;
+  all.reserve(open_.size());
   for (const auto& [name, port] : open_) all.emplace_back(name, port->listener().Stats());
   return all;
 }

@@ -1,4 +1,4 @@
-"""Compares the memory in the manifests with the memory plan of a daemon with their options."""
+"""Compares the memory in the manifests with the memory limits of a daemon with their options."""
 
 import re
 import subprocess
@@ -38,11 +38,11 @@ def test_the_memory_of_a_pod_fits_the_plan(name, tmp_path):
     daemon = subprocess.Popen([SLUICED, "--config", path], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True)
     printed = ""
-    for line in daemon.stdout:  # The plan is logged shortly after the "ready" line.
+    for line in daemon.stdout:  # The limits are logged shortly after the "ready" line.
         printed += line
         if "gRPC on port" in line:
             daemon.terminate()
     daemon.wait(PATIENCE_S)
-    plan = re.search(r"memory plan.*?(\d+\.\d) MiB of (\d+\.\d) MiB", printed)
+    plan = re.search(r"memory limits.*?(\d+\.\d) MiB of (\d+\.\d) MiB", printed)
     assert plan, printed
     assert float(plan[1]) <= float(plan[2])

@@ -55,6 +55,6 @@ def test_the_stop_timeout_covers_the_default_drain_and_5_s_to_close(file, patter
     options = subprocess.run(
         [SLUICED, "--model", "m=/", "--print-config"], capture_output=True, text=True
     )
-    times = [float(each) for each in re.findall(r"drain_\w+_us: ([\d.]+)s?\b", options.stdout)]
+    times = [float(each) for each in re.findall(r"drain_\w+: ([\d.]+)s?\b", options.stdout)]
     assert len(times) == 2, options.stdout
     assert sum(times) + 5 <= int(re.search(pattern, file.read_text(), re.M)[1])

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/cuda/emulator/simt_device.h"
 #include "tests/support/device_lab.h"
 
@@ -83,7 +84,7 @@ TEST(SimtFailureTest, OneCallFailsAndTheDeviceGoesOn) {
       ASSERT_EQ(failed.size(), 1u) << NameOf(call);
       EXPECT_EQ(failed[0].code(), expected);
       EXPECT_THAT(std::string(failed[0].message()),
-                  HasSubstr(std::string(NameOf(call)) + ": cuda"));
+                  HasSubstr(absl::StrCat(NameOf(call), ": error ", code)));
       for (const absl::Status& status : MakeEveryCall(*device)) EXPECT_TRUE(status.ok()) << status;
       EXPECT_THAT(device->fault(), IsEmpty());
     }
