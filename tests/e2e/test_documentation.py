@@ -18,7 +18,12 @@ from sentence_models import EXPECTED, SENTENCES, lay
 from waiting import PATIENCE_S
 
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
+INTERNALS = [ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs" / "internals").glob("*.md"))]
 LISTS = ("dependencies.md", "gpu_costs.md")
+
+
+def name_of(page):
+    return str(page.relative_to(ROOT))
 
 
 def test_generated_tables_and_printed_output_match_the_code():
@@ -44,11 +49,34 @@ def test_a_page_begins_with_an_example(page):
     assert any(re.match(r"```| {4}\S", line) for line in first)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES + INTERNALS, ids=name_of)
 def test_links_lead_to_files(page):
     for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", INTERNALS, ids=name_of)
+def test_links_to_sections_lead_to_headings(page):
+    for target, section in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text()):
+        text = (page.parent / target if target else page).read_text()
+        headings = re.findall(r"^#+ (.*)$", text, re.M)
+        anchors = [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+                   for heading in headings]
+        assert section in anchors, (target, section)
+
+
+@pytest.mark.parametrize("page", INTERNALS, ids=name_of)
+def test_paths_in_a_page_about_the_code_exist(page):
+    """Checks each path in backticks that begins with a folder of the repository."""
+    paths = re.findall(r"`(\w+/[\w./-]*)`", page.read_text())
+    assert paths
+    for path in paths:
+        assert (ROOT / path).exists(), path
+
+
+def test_architecture_has_at_most_300_lines():
+    assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) <= 300
 
 
 def test_filters_in_contributing_md_match_tests_and_benchmarks():
