@@ -16,8 +16,8 @@
 #include "absl/strings/strip.h"
 #include "base/cgroup.h"
 #include "base/check.h"
+#include "cascades/probe_runs.h"
 #include "kernels/cpu/memory.h"
-#include "kernels/cpu/probe.h"
 
 namespace sluice {
 namespace {
@@ -60,7 +60,7 @@ double LeastLaunchSeconds(kernels::ThreadPool* pool) {
   const double first = Now();
   for (int i = 0; i < kLaunches && (i == 0 || Now() - first < kMostSeconds); ++i) {
     const double begin = Now();
-    kernels::RunLaunch(pool);
+    RunLaunch(pool);
     least = std::min(least, Now() - begin);
   }
   return least;
@@ -110,7 +110,7 @@ class Prober {
       context_.pool->ParallelFor(workers, 1, [&](int64_t begin, int64_t end, int) {
         for (int64_t i = begin; i < end; ++i) {
           for (int64_t r = 0; r < repeats; ++r) {
-            kernels::RunReads(context_.profile, memory_.get() + i * each, each);
+            RunReads(context_.profile, memory_.get() + i * each, each);
           }
         }
       });
@@ -163,15 +163,15 @@ einsum::DeviceDescription ProbeDevice(const kernels::Context& context) {
   device.name = absl::StrCat("cpu, ", threads, " threads, ",
                              std::string(kernels::ProfileName(context.profile)));
   device.workers = threads;
-  device.flops_per_second = Rate([&] { return kernels::RunMultiplyAdds(profile, kMultiplySteps); });
+  device.flops_per_second = Rate([&] { return RunMultiplyAdds(profile, kMultiplySteps); });
   if (kernels::MultipliesInBf16(context.profile)) {
     device.bf16_flops_per_second =
-        Rate([&] { return kernels::RunMultiplyAdds(context.profile, kMultiplySteps); });
+        Rate([&] { return RunMultiplyAdds(context.profile, kMultiplySteps); });
   }
   device.int8_flops_per_second =
-      Rate([&] { return kernels::RunInt8MultiplyAdds(context.profile, kMultiplySteps); });
+      Rate([&] { return RunInt8MultiplyAdds(context.profile, kMultiplySteps); });
   device.exponentials_per_second =
-      Rate([&] { return kernels::RunExponentials(profile, kExponentialRounds); });
+      Rate([&] { return RunExponentials(profile, kExponentialRounds); });
   device.launch_seconds = LeastLaunchSeconds(context.pool);
   device.levels = {prober.Own("L1", l1), prober.Own("L2", l2), prober.Shared("L3", l3, l3 / 2),
                    prober.Shared("memory", static_cast<int64_t>(kMostMemory), kMemoryBytes)};

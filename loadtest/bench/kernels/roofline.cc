@@ -7,8 +7,8 @@
 #include <string>
 
 #include "base/check.h"
+#include "cascades/probe_runs.h"
 #include "kernels/cpu/memory.h"
-#include "kernels/cpu/probe.h"
 
 namespace sluice::kernels {
 namespace {

@@ -1,16 +1,19 @@
-#include "kernels/cpu/probe.h"
+#include "cascades/probe_runs.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cstddef>
 
-namespace sluice::kernels {
+namespace sluice {
 namespace {
+
+using kernels::Profile;
+using kernels::ProfileSupported;
 
 TEST(Probe, ReturnsTheWorkThatItDid) {
   alignas(64) const std::array<std::byte, 1024> memory{};
-  for (const Profile profile : kProfiles) {
+  for (const Profile profile : kernels::kProfiles) {
     if (!ProfileSupported(profile)) continue;
     SCOPED_TRACE(ProfileName(profile));
     EXPECT_GT(RunMultiplyAdds(profile, 1), 0);
@@ -37,10 +40,10 @@ TEST(Probe, WiderProfilesDoMoreWorkAStep) {
 
 TEST(Probe, ALaunchEndsWithAnyNumberOfThreads) {
   for (const int threads : {1, 2, 5}) {
-    ThreadPool pool(threads);
+    kernels::ThreadPool pool(threads);
     for (int i = 0; i < 20; ++i) RunLaunch(&pool);
   }
 }
 
 }  // namespace
-}  // namespace sluice::kernels
+}  // namespace sluice

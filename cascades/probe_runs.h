@@ -7,26 +7,26 @@
 #include "kernels/cpu/profile.h"
 #include "kernels/cpu/thread_pool.h"
 
-namespace sluice::kernels {
+namespace sluice {
 
 // Multiplies and adds in registers with the profile's fastest instructions, in bf16 if the profile
 // multiplies in bf16. Returns the number of floating-point operations.
-double RunMultiplyAdds(Profile profile, int64_t steps);
+double RunMultiplyAdds(kernels::Profile profile, int64_t steps);
 
 // The same in int8, with the instructions of the profile's unit (Int8UnitOf). Returns the number of
 // multiplications and additions of values.
-double RunInt8MultiplyAdds(Profile profile, int64_t steps);
+double RunInt8MultiplyAdds(kernels::Profile profile, int64_t steps);
 
 // Reads `bytes` from `begin` on as the kernels read panels, in several streams with the profile's
 // widest loads. Requires that `begin` is aligned to a cache line. Returns the number of bytes read,
 // which is at most 255 less than `bytes`.
-double RunReads(Profile profile, const void* begin, int64_t bytes);
+double RunReads(kernels::Profile profile, const void* begin, int64_t bytes);
 
 // Sums exponentials of a row that stays in the nearest cache, `rounds` times. Returns their number.
-double RunExponentials(Profile profile, int64_t rounds);
+double RunExponentials(kernels::Profile profile, int64_t rounds);
 
 // Starts all threads of the pool and waits for them: each thread gets one item, which ends when all
 // items have started.
-void RunLaunch(ThreadPool* pool);
+void RunLaunch(kernels::ThreadPool* pool);
 
-}  // namespace sluice::kernels
+}  // namespace sluice

@@ -1,4 +1,4 @@
-#include "kernels/cpu/probe.h"
+#include "cascades/probe_runs.h"
 
 #include <immintrin.h>
 
@@ -9,8 +9,12 @@
 
 #include "kernels/cpu/simd/dispatch.h"
 
-namespace sluice::kernels {
+namespace sluice {
 namespace {
+
+namespace simd = kernels::simd;
+using kernels::Int8Unit;
+using kernels::Profile;
 
 constexpr int kChains = 12;  // more than latency times throughput, fewer than registers
 
@@ -291,7 +295,7 @@ double RunExponentials(Profile profile, int64_t rounds) {
   return static_cast<double>(rounds * kRow);
 }
 
-void RunLaunch(ThreadPool* pool) {
+void RunLaunch(kernels::ThreadPool* pool) {
   std::atomic<int> waiting = pool->threads();
   pool->ParallelFor(pool->threads(), 1, [&](int64_t, int64_t, int) {
     waiting.fetch_sub(1, std::memory_order_relaxed);
@@ -299,4 +303,4 @@ void RunLaunch(ThreadPool* pool) {
   });
 }
 
-}  // namespace sluice::kernels
+}  // namespace sluice
