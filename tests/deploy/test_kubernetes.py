@@ -176,7 +176,7 @@ def test_route_validator_finds_injected_faults(variant, path, value):
 def test_grace_period_covers_the_drain(name):
     _, pod = container_and_pod(name)
     delay, timeout = drain_seconds(name)
-    # The daemon ends at most 5 s after both, even if a part of it hangs (docs/operations.md).
+    # The daemon ends at most 5 s after both, even if a part of it hangs (docs/failures.md).
     assert delay + timeout + 5 < pod["terminationGracePeriodSeconds"]
     # The endpoints change some time after a pod has become unready or was deleted.
     assert delay >= 5

@@ -19,7 +19,8 @@ from waiting import PATIENCE_S
 
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
 INTERNALS = [ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs" / "internals").glob("*.md"))]
-LISTS = ("dependencies.md", "gpu_costs.md")
+# Pages that begin with a table.
+LISTS = ("dependencies.md", "gpu_costs.md", "why.md")
 
 
 def name_of(page):
@@ -42,28 +43,35 @@ def test_generated_tables_and_printed_output_match_the_code():
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if page.name not in LISTS], ids=lambda page: page.name)
+    "page", [page for page in PAGES if page.name not in LISTS], ids=name_of)
 def test_a_page_begins_with_an_example(page):
     """The first 25 lines contain a code block or a formula."""
     first = page.read_text().splitlines()[:25]
     assert any(re.match(r"```| {4}\S", line) for line in first)
 
 
-@pytest.mark.parametrize("page", PAGES + INTERNALS, ids=name_of)
-def test_links_lead_to_files(page):
-    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
-        if "://" not in target:
-            assert (page.parent / target).exists(), target
+def anchors(page):
+    """Returns the anchors of the headings of a page, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+            for title in re.findall(r"^#+ (.*)", text, re.M)}
 
 
-@pytest.mark.parametrize("page", INTERNALS, ids=name_of)
-def test_links_to_sections_lead_to_headings(page):
-    for target, section in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text()):
-        text = (page.parent / target if target else page).read_text()
-        headings = re.findall(r"^#+ (.*)$", text, re.M)
-        anchors = [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
-                   for heading in headings]
-        assert section in anchors, (target, section)
+@pytest.mark.parametrize(
+    "page", sorted({*PAGES, *INTERNALS, *ROOT.glob("*.md")}), ids=name_of)
+def test_links_lead_to_files_and_headings(page):
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text()):
+        if "://" in target:
+            continue
+        linked = page.parent / target if target else page
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors(linked), f"{target}#{anchor}"
+
+
+def test_the_index_leads_to_every_page():
+    text = (ROOT / "docs" / "README.md").read_text()
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.name == "README.md" or f"({page.name})" in text, page.name
 
 
 @pytest.mark.parametrize("page", INTERNALS, ids=name_of)
@@ -247,6 +255,7 @@ def server(tmp_path_factory):
             ("recommender", ROOT / "models" / "recommender"),
             ("encoder", lay(tmp_path_factory.mktemp("encoder") / "mean", "mean")),
             *((name, SENTENCES / name) for name in ("cross_1", "tokens")),
+            ("reranker", SENTENCES / "cross_1"),  # docs/tutorial.md
         ]
     )
     yield daemon.grpc
@@ -330,7 +339,7 @@ def gateway(server):
 PROGRAMS = [
     (page, number)
     for page in ("README.md", "clients/python/README.md", "docs/api.md", "docs/generation.md",
-                 "docs/http.md", "docs/python.md")
+                 "docs/http.md", "docs/python.md", "docs/tutorial.md")
     for number in range(len(blocks(page, "python")))
 ]
 
@@ -350,7 +359,7 @@ def test_the_programs_in_pages_run(server, gateway, page, number):
 
 def http_commands():
     """Yields the curl and gateway commands in pages."""
-    for page in ("README.md", "docs/http.md", "docs/from_other_servers.md"):
+    for page in ("README.md", "docs/http.md", "docs/from_other_servers.md", "docs/tutorial.md"):
         for block in blocks(page, ""):
             yield from re.findall(r"^(?:curl|sluice-gateway) (?:[^'\n]|'[^']*')*", block, re.M)
 

@@ -105,6 +105,8 @@ def test_documented_daemons_would_start(tmp_path, command):
     shutil.copytree(ROOT / "models", tmp_path / "models")
     shutil.copytree(ROOT / "tests" / "goldens" / "verify", tmp_path / "models" / "mine")
     shutil.copytree(ROOT / "models" / "demo", tmp_path / "DIR")
+    sentences = pathlib.Path("tests", "goldens", "sentences")
+    shutil.copytree(ROOT / sentences, tmp_path / sentences)
     page = (ROOT / "docs" / "options.md").read_text()
     example = re.search(r"^```yaml\n(.*?)^```", page, re.M | re.S)
     (tmp_path / "sluice.yaml").write_text(example[1])
