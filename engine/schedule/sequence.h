@@ -4,8 +4,8 @@
 // are computed. A step computes the next few, and the sequence returns until none are left.
 //
 // SequenceState is the life of a sequence. PagedScheduler performs every transition, in the method
-// that the list names, and PagedSequence::MoveTo checks it. RequestTable decides which method to
-// call when a step or a request ends.
+// that the list names, and PagedSequence::MoveTo checks it. In the runner, StepPipeline decides which
+// method to call when a step begins or ends, and RequestTable does when a request ends.
 //
 //   1. kHeld: the sequence exists, but the scheduler does not know it. It stays held while another
 //      sequence of its request computes the tokens that both begin with.

@@ -33,7 +33,7 @@ absl::Status CheckLengths(const Request& request, int64_t max_positions, int64_t
 
 absl::Status UnreachableError() {
   return ReasonError(Reason::kDeadlineUnreachable,
-                     "the deadline would pass in the queue, behind requests that are due earlier");
+                     "by the forecast, the answer would not be complete before the deadline");
 }
 
 absl::Status TooLongError(nanoseconds max_wait, int priority) {

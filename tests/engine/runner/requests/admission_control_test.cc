@@ -116,7 +116,7 @@ const AdmissionControlRow kAdmissionControlRows[] = {
      .max_tokens = 10,
      .running = 3,
      .reason = Reason::kDeadlineUnreachable,
-     .message = "the deadline would pass in the queue"},
+     .message = "not be complete before the deadline"},
 };
 SLUICE_TABLE(AdmissionControlTable, kAdmissionControlRows);
 
