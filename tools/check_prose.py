@@ -83,8 +83,10 @@ def clean(text):
     return re.sub(r"\\[nt\"']|\\\n|\{[^{}]*\}|%[a-z]|\$\d|<[^<>]{0,60}>", " ", text)
 
 
-def passages_of_c(text):
-    """Yields (line, passage) of C++, CUDA, JavaScript, CSS and protocol files."""
+def passages_of_c(text, comments=True):
+    """Yields (line, passage) of C++, CUDA, JavaScript, CSS and protocol files. Leaves out comments
+    and names of tests if `comments` is false.
+    """
     starts = [0] + [m.end() for m in re.finditer("\n", text)]
 
     def line_of(offset):
@@ -99,6 +101,8 @@ def passages_of_c(text):
 
     for match in C_TOKEN.finditer(text):
         line = line_of(match.start())
+        if not comments and (match["line"] is not None or match["block"] is not None):
+            continue
         if match["line"] is not None:
             new, now = match["line"], "comment"
         elif match["block"] is not None:
@@ -120,15 +124,17 @@ def passages_of_c(text):
         block += ("\n" * (line - block_line - block.count("\n")) if joined else "") + new
         last, kind, end = line_of(match.end()), now, match.end()
     yield from flush()
-    for match in C_TEST.finditer(text):
+    for match in C_TEST.finditer(text) if comments else ():
         yield line_of(match.start(2)), words_of_name(match[2])
 
 
-def passages_of_python(text):
-    """Yields (line, passage): comments, string literals, and names of tests."""
+def passages_of_python(text, comments=True):
+    """Yields (line, passage): string literals, and if `comments` is true also comments, docstrings
+    and names of tests.
+    """
     block, block_line, last = "", 0, -2
     try:
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        for token in tokenize.generate_tokens(io.StringIO(text).readline) if comments else ():
             if token.type == tokenize.COMMENT:
                 line = token.start[0]
                 if line - last > 1:
@@ -143,7 +149,9 @@ def passages_of_python(text):
     except (SyntaxError, tokenize.TokenError):
         return
     for node in ast.walk(tree):
-        if isinstance(node, ast.JoinedStr):
+        if not comments and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            node.value.seen = True  # a docstring
+        elif isinstance(node, ast.JoinedStr):
             parts = [p.value if isinstance(p, ast.Constant) else "X" for p in node.values]
             yield node.lineno, clean("".join(map(str, parts)))
             for part in node.values:
@@ -152,7 +160,7 @@ def passages_of_python(text):
             if not getattr(node, "seen", False):
                 yield node.lineno, clean(node.value)
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            if node.name.startswith("test_"):
+            if comments and node.name.startswith("test_"):
                 yield node.lineno, words_of_name(node.name[5:])
 
 

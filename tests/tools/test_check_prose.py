@@ -126,3 +126,14 @@ def test_earlier_budgets_are_read_from_the_merge_base(tmp_path):
     git("switch", "-c", "topic")
     budgets.write_text("   9.0 base\n")
     assert check_prose.budgets_at_merge_base(tmp_path) == {"base": 5.5}
+
+
+def test_messages_are_listed_without_comments_and_docstrings():
+    source = '// A comment of three words.\nError("row ", i, " is longer than expected");\n'
+    assert [passage.strip() for _, passage in check_prose.passages_of_c(source, comments=False)
+            if "longer" in passage] == ["is longer than expected"]
+    assert not any("comment" in passage
+                   for _, passage in check_prose.passages_of_c(source, comments=False))
+    source = '"""A docstring of words."""\n# A comment here.\nfail(f"{x} is longer than that")\n'
+    assert [passage.strip() for _, passage in
+            check_prose.passages_of_python(source, comments=False)] == ["X is longer than that"]
